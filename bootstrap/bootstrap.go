@@ -58,7 +58,9 @@ var (
 // Identity says who this process is. It never changes.
 type Identity struct {
 	Proc      framework.Proc
-	Size      int      // processes in mpi://WORLD
+	First     int      // Rank of the first process in mpi://WORLD; above 0 in a process that was added to a running job.
+	Size      int      // Processes in mpi://WORLD: ranks First to First+Size-1.
+	Most      int      // Largest number of processes that the job may have at a time; Size if it does not grow.
 	LocalRank int      // position of this process in LocalRanks
 	LocalSize int      // processes of the namespace on this node
 	Locals    []uint32 // their ranks, ascending; the members of mpix://SHARED. Empty, and LocalSize 0: the launcher does not say
@@ -140,7 +142,7 @@ type Directory interface {
 type PsetInfo struct {
 	Name    string
 	Members []framework.Proc
-	Dynamic bool // it came to be after the job started
+	Dynamic bool // it was created after the job started
 }
 
 // A PsetSource knows the launcher's process sets. WORLD, SELF and SHARED are not
@@ -148,7 +150,7 @@ type PsetInfo struct {
 type PsetSource interface {
 	// Psets returns their names.
 	Psets(ctx context.Context) ([]string, error)
-	// Pset finds name without regard to case. ErrPset names all that exist.
+	// Pset finds a set by PsetKey(name). ErrPset names the nearest one, and lists a few sets.
 	Pset(ctx context.Context, name string) (PsetInfo, error)
 }
 

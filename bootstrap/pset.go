@@ -3,6 +3,8 @@ package bootstrap
 import (
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -34,10 +36,10 @@ func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 	switch {
 	case strings.EqualFold(name, PsetWorld):
 		ranks := make([]uint32, id.Size)
-		for r := range ranks {
-			ranks[r] = uint32(r)
+		for i := range ranks {
+			ranks[i] = uint32(id.First + i)
 		}
-		return PsetInfo{Name: PsetWorld, Members: id.Procs(ranks)}, true, nil
+		return PsetInfo{Name: PsetWorld, Members: id.Procs(ranks), Dynamic: id.First > 0}, true, nil
 	case strings.EqualFold(name, PsetSelf):
 		return PsetInfo{Name: PsetSelf, Members: []framework.Proc{id.Proc}}, true, nil
 	case !strings.EqualFold(name, PsetShared):
@@ -56,4 +58,40 @@ func (id Identity) Procs(ranks []uint32) []framework.Proc {
 		procs = append(procs, framework.Proc{Namespace: id.Proc.Namespace, Rank: r})
 	}
 	return procs
+}
+
+// PsetKey returns the same text for names of one process set: those that differ in the case
+// of letters only. Bytes that are not UTF-8 stay as they are.
+func PsetKey(name string) string {
+	var b strings.Builder
+	b.Grow(len(name))
+	for i := 0; i < len(name); {
+		r, n := utf8.DecodeRuneInString(name[i:])
+		if r == utf8.RuneError && n == 1 {
+			b.WriteByte(name[i])
+		} else {
+			b.WriteRune(leastFold(r))
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// leastFold returns the lowest of the characters that differ from r in case only, but the
+// small letter for ASCII.
+func leastFold(r rune) rune {
+	least := r
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		least = min(least, f)
+	}
+	if 'A' <= least && least <= 'Z' {
+		least += 'a' - 'A'
+	}
+	return least
+}
+
+// IsReserved reports whether a name is one of MPI's or its extensions', which no program gives to a set.
+func IsReserved(name string) bool {
+	key := PsetKey(name)
+	return strings.HasPrefix(key, "mpi://") || strings.HasPrefix(key, "mpix://")
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -58,4 +59,45 @@ func TestNodeThatNobodyNamesHasNoSet(t *testing.T) {
 	if names := id.Psets(); !slices.Equal(names, []string{"mpi://WORLD", "mpi://SELF"}) {
 		t.Errorf("names are %q", names)
 	}
+}
+
+// TestBuiltinPset_AddedProcess_IsItsDelta: WORLD begins at First.
+func TestBuiltinPset_AddedProcess_IsItsDelta(t *testing.T) {
+	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, First: 4, Size: 2, LocalRank: 1, LocalSize: 2, Locals: []uint32{4, 5}}
+	want := id.Procs([]uint32{4, 5})
+	for _, name := range []string{PsetWorld, PsetShared} {
+		if got, ok, err := BuiltinPset(id, name); !ok || err != nil || !slices.Equal(got.Members, want) {
+			t.Errorf("%s is %+v, %v, %v", name, got, ok, err)
+		}
+	}
+}
+
+func TestPsetKey_CaseAndInvalidBytes_AreDistinguished(t *testing.T) {
+	for _, same := range [][]string{{"Ocean", "OCEAN", "ocean"}, {"Ä", "ä"}, {"k", "K", "\u212a"}, {"s", "S", "\u017f"}, {"ΣΣ", "σς"}} {
+		for _, name := range same {
+			if PsetKey(name) != PsetKey(same[0]) {
+				t.Errorf("%q and %q are two sets", name, same[0])
+			}
+		}
+	}
+	for _, differ := range [][2]string{{"a\xff", "a\xfe"}, {"a\xff", "a\ufffd"}, {"a\x00", "a"}, {"a", "b"}} {
+		if PsetKey(differ[0]) == PsetKey(differ[1]) {
+			t.Errorf("%q and %q are one set", differ[0], differ[1])
+		}
+	}
+	for name, want := range map[string]bool{"MPI://x": true, "mpiX://": true, "mpi:/x": false, "ferry://set/1": false} {
+		if IsReserved(name) != want {
+			t.Errorf("%q: reserved is %t", name, !want)
+		}
+	}
+}
+
+func FuzzPsetKey(f *testing.F) {
+	f.Add("Ocean\xff\u212a")
+	f.Fuzz(func(t *testing.T, name string) {
+		key := PsetKey(name)
+		if PsetKey(key) != key || utf8.ValidString(name) && !strings.EqualFold(name, key) {
+			t.Errorf("the key of %q is %q", name, key)
+		}
+	})
 }

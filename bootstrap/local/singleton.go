@@ -33,6 +33,7 @@ func newSingleton(env bootstrap.Env) *singleton {
 		id: bootstrap.Identity{
 			Proc:      framework.Proc{Namespace: "singleton-" + rand.Text()},
 			Size:      1,
+			Most:      1,
 			LocalSize: 1,
 			Locals:    []uint32{0},
 			Singleton: true,

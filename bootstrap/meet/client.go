@@ -80,6 +80,7 @@ func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client,
 // open is Open; fresh may change the entry of a place that is new.
 func open(ctx context.Context, env bootstrap.Env, l Launcher, fresh func(*entry) error) (*client, error) {
 	id := l.Identity()
+	id.Most = id.Size // These launchers add no processes.
 	if err := checkJob(id); err != nil {
 		return nil, err
 	}
