@@ -33,7 +33,11 @@ type activation struct {
 	refused    map[cid.Span]error
 	members    map[cid.Extended]*sharedMembers
 	constructs map[string]*sharedConstruct
-	shapes     map[pml.Members]*shaped
+	divisions  map[pml.Members]*division
+	openings   map[openingKey]*sharedOpening
+
+	shaping sync.Mutex // Before mu.
+	shapes  map[pml.Members]*shaped
 }
 
 // idsPerActivation are the ids that an activation derives: id and failureID.
@@ -63,7 +67,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 	}
 	a := &activation{
 		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), seats: make([]seat, len(t.locals)),
-		refused: map[cid.Span]error{}, members: map[cid.Extended]*sharedMembers{}, constructs: map[string]*sharedConstruct{}, shapes: map[pml.Members]*shaped{},
+		refused: map[cid.Span]error{}, members: map[cid.Extended]*sharedMembers{}, constructs: map[string]*sharedConstruct{}, shapes: map[pml.Members]*shaped{}, divisions: map[pml.Members]*division{}, openings: map[openingKey]*sharedOpening{},
 	}
 	for i, p := range t.parent.members {
 		for endpoint := range t.counts[i] {

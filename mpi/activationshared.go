@@ -119,8 +119,8 @@ func (a *activation) refusal(id cid.Extended) error {
 
 // shapedOnce calls shape for the first communicator with these members.
 func (a *activation) shapedOnce(members pml.Members, shape func() (*shaped, error)) (*shaped, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.shaping.Lock()
+	defer a.shaping.Unlock()
 	if s := a.shapes[members]; s != nil {
 		return s, nil
 	}

@@ -130,7 +130,7 @@ func (k *collective) chosen(x *call) (*coll.Choice, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens && c.seat == nil}
+		k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens && c.sharesMemory()}
 		k.used.Store(true)
 		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
 	}
@@ -180,12 +180,22 @@ func (k *collective) nextTag() int {
 func (c *Comm) shaped() (*shaped, error) {
 	e := c.session.engine
 	find := func() (*shaped, error) {
-		return e.collectives(coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}, c.values)
+		shape := coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}
+		if c.seat != nil {
+			shape.Procs = c.seat.of.division(c.spec.Members).procs
+		}
+		return e.collectives(shape, c.values)
 	}
 	if c.seat == nil {
 		return find()
 	}
 	return c.seat.of.shapedOnce(c.spec.Members, find)
+}
+
+// sharesMemory reports whether members share memory in which instances may be. Goroutine ranks share that of
+// their process.
+func (c *Comm) sharesMemory() bool {
+	return c.seat == nil || len(c.seat.of.division(c.spec.Members).ranks) < c.size
 }
 
 // shaped is what is known of communicators of one shape, with the same parameters.

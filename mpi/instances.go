@@ -54,42 +54,61 @@ var errElsewhere = errors.New("another member could not open it")
 // openOne opens one instance; nil: the members do without.
 func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance, error) {
 	c := k.comm()
+	agree := k.agreeProcesses
+	if c.seat != nil {
+		agree = k.agreeRanks
+	}
+	x, failed, err := agree(ctx, o)
+	if err == nil && failed == nil {
+		x.Agreed()
+		return x, nil
+	}
+	if x != nil {
+		x.Close()
+	}
+	if failed == nil {
+		failed = err
+	}
+	c.session.engine.LeftOut(o.Component, failed)
+	c.session.engine.Env().Logger.Info("a coll component is not used on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
+	return nil, err
+}
+
+// agreeProcesses opens this member's instance, and lets all members join theirs. failed is why the members do
+// without, and the same as nil in all of them. err is the error of an exchange.
+func (k *collective) agreeProcesses(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
+	c := k.comm()
 	env := coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}}
 	if sharer, component := c.session.engine.Sharer(); sharer != nil {
 		env.Node = &node{c, sharer, component}
 	}
-	x, failed := o.Open(env)
-	const size = 1 + coll.CardSize + termsSize // the length comes first, plus one; 0: it has failed
+	x, failed = o.Open(env)
+	const size = openRecord
 	all := make([]byte, size*c.size)
 	binary.LittleEndian.PutUint32(all[size-termsSize:], o.Terms())
 	if failed == nil {
 		all[0] = byte(1 + copy(all[1:], x.Card()))
 	}
-	err := k.exchange(ctx, all)
-	if err == nil && failed == nil {
+	if err := k.exchange(ctx, all); err != nil {
+		return x, failed, err
+	}
+	if failed == nil {
 		failed = join(x, env.Member, all, o.Component)
 	}
 	fine := make([]byte, c.size)
 	if failed == nil {
 		fine[0] = 1
 	}
-	if err == nil {
-		err = k.exchange(ctx, fine)
-	}
-	if err == nil && !slices.Contains(fine, 0) {
-		x.Agreed()
-		return x, nil
-	}
-	if failed == nil {
+	err = k.exchange(ctx, fine)
+	if failed == nil && slices.Contains(fine, 0) {
 		failed = errElsewhere
 	}
-	if x != nil {
-		x.Close()
-	}
-	c.session.engine.LeftOut(o.Component, failed)
-	c.session.engine.Env().Logger.Info("a coll component is not used on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
-	return nil, err
+	return x, failed, err
 }
+
+// openRecord is the size of a member's record in bytes: the length of the card plus one, or 0 if the
+// member has failed; the card; the terms.
+const openRecord = 1 + coll.CardSize + termsSize
 
 // exchange gives what each member has at the beginning of all to the others: blocks that
 // count down from this member's. It goes between the pairs of a barrier, which talk to each other

@@ -1,0 +1,242 @@
+package mpi
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/heap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Instances in communicators of goroutine ranks. An exchange of records among all members would take memory
+// and time that grow with the square of their number. So the ranks of a process write their records
+// into one table, which the lowest rank of each process exchanges with the others.
+
+// division is the division of a communicator's ranks among processes, which are counted in the order of their
+// lowest ranks.
+type division struct {
+	procs []int   // By rank.
+	ranks [][]int // By process, ascending.
+	own   int     // This process.
+}
+
+// divide returns the division of members.
+func divide(members pml.Members, self framework.Life) *division {
+	d := &division{procs: make([]int, members.Len()), own: -1}
+	number := map[framework.Life]int{}
+	for rank := range d.procs {
+		life := members.Member(rank).Life
+		p, known := number[life]
+		if !known {
+			p = len(number)
+			number[life] = p
+			d.ranks = append(d.ranks, nil)
+		}
+		d.procs[rank] = p
+		d.ranks[p] = append(d.ranks[p], rank)
+	}
+	if p, ok := number[self]; ok {
+		d.own = p
+	}
+	return d
+}
+
+// sharedOpening is what the ranks of this process share while they open one instance.
+type sharedOpening struct {
+	node    *heap.Node
+	records []byte      // Of all members, by rank.
+	failed  atomic.Bool // In some member.
+	decode  sync.Once
+	cards   [][]byte // By rank.
+	err     error    // Of a record.
+	left    int      // Ranks of this process that use it. Guarded by activation.mu.
+}
+
+// openingKey identifies an opening in an activation.
+type openingKey struct {
+	id        cid.Extended
+	component string
+}
+
+// agreeRanks is agreeProcesses for goroutine ranks.
+func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
+	c := k.comm()
+	a := c.seat.of
+	d := a.division(c.spec.Members)
+	key := openingKey{c.spec.ID, o.Component}
+	open := a.enterOpening(key, c.spec.Members, d)
+	defer a.leaveOpening(key)
+	x, failed = o.Open(coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}, Node: open.node.Seat(c.rank)})
+	record := open.records[c.rank*openRecord:][:openRecord]
+	binary.LittleEndian.PutUint32(record[openRecord-termsSize:], o.Terms())
+	if failed == nil {
+		record[0] = byte(1 + copy(record[1:], x.Card()))
+	}
+	if err := k.exchangeRanks(ctx, d, open.records); err != nil {
+		return x, failed, err
+	}
+	if failed == nil {
+		open.decode.Do(func() { open.decodeCards(c.rank, o.Component) })
+		if failed = open.err; failed == nil {
+			failed = x.Join(open.cards)
+		}
+	}
+	if failed != nil {
+		open.failed.Store(true)
+	}
+	if err := k.meet(ctx); err != nil || len(d.ranks) == 1 {
+		return x, open.outcome(failed), err
+	}
+	flags := make([]byte, c.size)
+	if open.failed.Load() {
+		flags[c.rank] = 1
+	}
+	if err := k.exchangeLeaders(ctx, d, flags); err != nil {
+		return x, failed, err
+	}
+	if bytes.IndexByte(flags, 1) >= 0 {
+		open.failed.Store(true)
+	}
+	return x, open.outcome(failed), k.meet(ctx)
+}
+
+// outcome returns why the members do without the instance, or nil.
+func (s *sharedOpening) outcome(failed error) error {
+	if failed == nil && s.failed.Load() {
+		return errElsewhere
+	}
+	return failed
+}
+
+// decodeCards decodes the records. rank is one of this process.
+func (s *sharedOpening) decodeCards(rank int, component string) {
+	s.cards = make([][]byte, len(s.records)/openRecord)
+	terms := s.records[(rank+1)*openRecord-termsSize:][:termsSize]
+	for i := range s.cards {
+		record := s.records[i*openRecord:][:openRecord]
+		switch n := int(record[0]); {
+		case n == 0 || n > 1+coll.CardSize:
+			s.err = fmt.Errorf("rank %d: %w", i, errElsewhere)
+		case !bytes.Equal(record[openRecord-termsSize:], terms):
+			s.err = fmt.Errorf("rank %d has other values of coll.%s's parameters: all ranks need the same", i, component)
+		default:
+			s.cards[i] = record[1:n:n]
+			continue
+		}
+		return
+	}
+}
+
+// exchangeRanks completes a table with a record of equal size for each rank, to which the ranks of this
+// process have written theirs.
+func (k *collective) exchangeRanks(ctx context.Context, d *division, table []byte) error {
+	if err := k.meet(ctx); err != nil || len(d.ranks) == 1 {
+		return err
+	}
+	if err := k.exchangeLeaders(ctx, d, table); err != nil {
+		return err
+	}
+	return k.meet(ctx)
+}
+
+// meet returns when all members have called it.
+func (k *collective) meet(ctx context.Context) error {
+	c := k.comm()
+	choice, err := lookUp(k.plain, &call{op: coll.Barrier})
+	if err != nil {
+		return err
+	}
+	var s coll.Schedule
+	choice.Algorithm.Plan(&s, coll.Member{Rank: c.rank, Size: c.size}, &coll.Args{})
+	p := &k.peers
+	p.begin(k.nextTag())
+	return s.Inline(background(ctx), p, &coll.Buffers{Temp: make([]byte, s.Temp)}, nil)
+}
+
+// exchangeLeaders gives the lowest rank of each process the records of all ranks in table. Other ranks return
+// at once. In step i process p receives the records of 2^i processes, p-2^i and those before it.
+func (k *collective) exchangeLeaders(ctx context.Context, d *division, table []byte) error {
+	c := k.comm()
+	tag := k.nextTag()
+	if c.rank != d.ranks[d.own][0] {
+		return nil
+	}
+	size, n := len(table)/c.size, len(d.ranks)
+	process := func(i int) int { return (d.own - i + n) % n } // That is i before this one.
+	ends := []int{0}                                          // Ends of the processes' records in all.
+	var all []byte
+	for i := range n {
+		for _, rank := range d.ranks[process(i)] {
+			all = append(all, table[rank*size:][:size]...)
+		}
+		ends = append(ends, len(all))
+	}
+	var s coll.Schedule
+	for have := 1; have < n; have *= 2 {
+		more := min(have, n-have)
+		to, from := d.ranks[process(n-have)][0], d.ranks[process(have)][0]
+		theirs := 0 // The receiver has this process's records, and those of the processes before it.
+		for i := range more {
+			theirs += len(d.ranks[process(i)]) * size
+		}
+		s.Exchange(coll.Ref{Slot: coll.Out}, theirs, to, coll.Ref{Slot: coll.Out, At: ends[have]}, ends[have+more]-ends[have], from)
+	}
+	p := &k.peers
+	p.begin(tag)
+	if err := s.Inline(background(ctx), p, &coll.Buffers{Out: all}, nil); err != nil {
+		return err
+	}
+	for i := range n {
+		for j, rank := range d.ranks[process(i)] {
+			copy(table[rank*size:][:size], all[ends[i]+j*size:])
+		}
+	}
+	return nil
+}
+
+// division returns the division of members.
+func (a *activation) division(members pml.Members) *division {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.divisions[members]
+	if d == nil {
+		d = divide(members, a.threads.session.engine.Env().Self)
+		a.divisions[members] = d
+	}
+	return d
+}
+
+// enterOpening returns the opening that the ranks of this process share.
+func (a *activation) enterOpening(key openingKey, members pml.Members, d *division) *sharedOpening {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.openings[key]
+	if s == nil {
+		ranks := d.ranks[d.own]
+		s = &sharedOpening{records: make([]byte, len(d.procs)*openRecord), left: len(ranks)}
+		s.node = heap.New(ranks, func(rank int) progress.RemoteBell {
+			return a.threads.team.Engine(int(members.Member(rank).Endpoint)).RankBell()
+		})
+		a.openings[key] = s
+	}
+	return s
+}
+
+// leaveOpening ends a rank's use of an opening.
+func (a *activation) leaveOpening(key openingKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.openings[key]; s != nil {
+		if s.left--; s.left == 0 {
+			delete(a.openings, key)
+		}
+	}
+}
