@@ -239,25 +239,32 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 		c.done()
 		return
 	}
-	c.watchers[plane], c.barred[plane] = w, true
+	c.barred[plane] = true
 	c.begin()
-	c.queues[plane].Unexpected(func(m *match.Message[message]) {
-		c.unqueue(m.Owner)
-		c.handOver(m.Owner)
-	})
+	// A call of the watcher may drain the ring. Until the queue is empty, messages that arrive
+	// are queued behind it, and those that are withdrawn leave it.
+	for q := &c.queues[plane]; ; {
+		first := q.FirstUnexpected()
+		if first == nil {
+			break
+		}
+		c.unqueue(first.Owner)
+		c.handOver(first.Owner, w)
+	}
+	c.watchers[plane] = w
 	c.wakeProbes()
 	c.rank.expect()
 }
 
-// handOver passes a message that is in no queue to the watcher of its plane. Lock held.
-func (c *comm) handOver(m *message) {
+// handOver passes a message that is in no queue to a watcher. Lock held.
+func (c *comm) handOver(m *message, w pml.Watcher) {
 	if m.offer != nil && !m.offer.take(offerHandedOver) {
 		return
 	}
 	c.begin()
 	m.handed = base.MakeClaimed(c.rank.engine, m)
 	// The watcher may start or drop the message at once, after which m may be another one.
-	if u := c.watchers[m.plane].Arrived(&m.handed, m.status()); u != nil {
+	if u := w.Arrived(&m.handed, m.status()); u != nil {
 		m.unmatched = u
 	}
 }

@@ -189,7 +189,7 @@ func (c *comm) keep(p *peer, in *arrival) {
 	m.c, m.plane = c, in.plane
 	r.stats.Unexpected++
 	if w != nil {
-		c.handOver(m)
+		c.handOver(m, w)
 		return
 	}
 	r.pressure.Add(m.cost())
