@@ -27,7 +27,7 @@ import (
 // unwanted is what a closed communicator has of a member's messages that nobody receives.
 type unwanted struct {
 	held       []*message // Claimed, point to point.
-	hasAsked   bool       // The member was asked to stop.
+	hasAsked   bool       // The member was asked to stop, since no posted receive may match its messages.
 	hasStopped bool       // It has answered.
 	lastSent   uint64     // Number of its messages, point to point, in its answer.
 	isReported bool
@@ -54,7 +54,7 @@ func (msg *message) reject() {
 func (msg *message) mustHold() bool {
 	c := msg.c
 	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isOpen && !msg.isSettled &&
-		c.Closed() && c.Aborted[msg.plane] == nil && !c.m.closed && !c.mayReceive(msg.from)
+		c.Closed() && c.Aborted[msg.plane] == nil && !c.m.closed && (msg.from.unwanted.hasAsked || !c.mayReceive(msg.from))
 }
 
 // settle goes on with the held messages of a member. Called from Poll or Done, so that the MTL
@@ -69,8 +69,8 @@ func (p *peer) settle() {
 		p.release()
 		return
 	case p.rank == c.Spec.Rank: // a closed communicator sends nothing more
-		u.hasStopped, u.lastSent = true, p.tally.Sent[pml.PointToPoint]
-	case !u.hasAsked && !c.mayReceive(p):
+		u.hasAsked, u.hasStopped, u.lastSent = true, true, p.tally.Sent[pml.PointToPoint]
+	case !u.hasAsked: // a closed communicator has no new receives since mustHold
 		u.hasAsked = true
 		p.tell(controlStop)
 	}
@@ -93,7 +93,8 @@ func (m *Module) settle() {
 	}
 }
 
-// mayReceive reports whether a posted receive may match messages of a member.
+// mayReceive reports whether a posted receive may match messages of a member. On a closed
+// communicator a result of false is final. It walks all requests.
 func (c *comm) mayReceive(p *peer) bool {
 	for _, r := range c.m.requests {
 		if r.c != c || r.send || r.plane != pml.PointToPoint || r.p != nil && r.p != p {

@@ -60,6 +60,48 @@ func TestCancelOfASendThatWaitsForAnIdWalksNoOther(t *testing.T) {
 	}
 }
 
+// dropOf returns the cost of dropping messages of a closed communicator, at best, beside n receives of
+// another one.
+func dropOf(t *testing.T, n int) time.Duration {
+	t.Helper()
+	const messages = 1000
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
+	others := w.Comms(t, cid.PolicyAgree)
+	for range n {
+		start(t)(recvInto(others[1], 0, 1))
+	}
+	dropped := func() (n uint64) {
+		for _, s := range w.Procs[1].Module.Stats() {
+			n += s.Dropped
+		}
+		return n
+	}
+	best := time.Hour
+	for range 5 {
+		before, c := dropped(), w.Comms(t, cid.PolicyAgree)
+		for range messages {
+			send(t, c[0], 1, 1, "x")
+		}
+		if _, err := c[1].Probe(t.Context(), 0, 1, pml.PointToPoint); err != nil {
+			t.Fatal(err)
+		}
+		from := time.Now()
+		c[1].Close()
+		until(t, "dropped messages", func() bool { return dropped() == before+messages })
+		best = min(best, time.Since(from))
+		c[0].Close()
+	}
+	return best
+}
+
+// TestDrop_ManyReceivesOfAnotherCommunicator_WalksThemOnce checks that not each message walks them.
+func TestDrop_ManyReceivesOfAnotherCommunicator_WalksThemOnce(t *testing.T) {
+	shallow, deep := dropOf(t, few), dropOf(t, many)
+	if t.Log(shallow, deep); deep > mostRatio/2*shallow {
+		t.Errorf("1000 messages take %v beside %d receives, and %v beside %d", deep, many, shallow, few)
+	}
+}
+
 // pulling has rank 0 send messages with these tags, the first of one byte and each a byte longer, and rank 1
 // take them out of the network. It calls f while the first look is under way: receives wait meanwhile.
 func pulling(t *testing.T, tags []int, f func(c pml.Comm)) {
