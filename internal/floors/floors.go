@@ -45,6 +45,7 @@ var rows = []struct {
 	{"btl/ring", Contracts}, {"btl/segment", Contracts}, // what transports of other modules are made of
 	{"coll/area", Contracts},          // what collective components in shared memory are made of
 	{"coll/heap", Contracts},          // memory that goroutines as ranks share
+	{"coll/leaders", Contracts},       // messages among one rank of each node or process
 	{"mtl/trial", Contracts},          // how MTLs try what a library offers
 	{"bootstrap/internal", Contracts}, // what bootstraps have in common
 	{"bootstrap/meet", Contracts},     // what bootstraps over a launcher's address book have in common
