@@ -35,6 +35,9 @@ var long = `Measure ferry on this machine.
   bibw      bandwidth of windows of 64 messages each way at the same time
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
   multi_lat one way of a message, several pairs of ranks at once
+  latency_mt
+            one way of a message between 2 ranks with --threads goroutines each, which
+            send at once, each pair with a tag of its own
   any_lat   one way of a message, where rank 0 receives from any source, and
             --connected ranks have connected to it, although only rank 1 sends;
             latency --connected is the same with a receive from rank 1
@@ -62,6 +65,11 @@ var long = `Measure ferry on this machine.
             (--in barrier)
   hop       the raw cache-line hop between two processes, without ferry
 
+With --goroutines M, the ranks are M goroutines of each process, of a thread communicator,
+and -n is the number of processes, 1 by default. Each goroutine has a thread and a core
+of its own, if there are enough cores. Benchmarks of processes (such as init and memory)
+have no goroutine ranks.
+
 Loops, warm-up, iterations and windows are those of the OSU micro-benchmarks.
 The average is over the whole loop. The minimum and the percentiles are over
 batches, since reading the clock for each message would change the result: 100
@@ -77,7 +85,10 @@ end.`
 // options of one run; all ranks have the same.
 type options struct {
 	benchmark
-	ranks      int
+	processes  int // -n: ranks, or with goroutines processes that have them
+	goroutines int // Goroutine ranks of each process; 0: processes are the ranks.
+	ranks      int // Follows from both.
+	threads    int // Of each rank of latency_mt.
 	sizes      string
 	min, max   int    // of sizes
 	memory     string // limit of a rank's buffers
@@ -129,7 +140,9 @@ func (o *options) command() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&o.ranks, "n", "n", o.ranks, "number of ranks `N`")
+	f.IntVarP(&o.processes, "n", "n", o.processes, "number of ranks `N`, or of processes with --goroutines")
+	f.IntVar(&o.goroutines, "goroutines", 0, "ranks are `M` goroutines of each process")
+	f.IntVar(&o.threads, "threads", 2, "for latency_mt: `T` goroutines of each rank")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
 	f.StringVarP(&o.memory, "mem-limit", "M", "512MiB", "refuse sizes for which the buffers of a rank would take more than `SIZE`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
@@ -168,11 +181,14 @@ func (o *options) check(args []string) error {
 	if o.name == "latency" && o.given("connected") {
 		o.takes, o.whole = several, (*rank).latencyAmongOthers
 	}
-	if o.name == "idle" {
+	switch o.name {
+	case "idle":
 		o.test += o.in
+	case "latency_mt":
+		o.test += fmt.Sprintf(", %d goroutines of each rank", o.threads)
 	}
-	if o.ranks == 0 && !o.given("n") {
-		o.ranks = max(2, o.connected+1)
+	if err := o.checkRanks(); err != nil {
+		return err
 	}
 	var err error
 	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
@@ -197,14 +213,6 @@ func (o *options) check(args []string) error {
 	}
 	_, level := threadLevels[o.level]
 	switch {
-	case o.takes == pair && o.ranks != 2, o.takes == pairOrAlone && o.ranks != 2 && (o.ranks != 1 || o.tail != nil):
-		return exit.Usagef("-n %d: %s is between 2 ranks", o.ranks, o.name)
-	case o.takes == pairs && (o.ranks < 2 || o.ranks%2 != 0):
-		return exit.Usagef("-n %d: %s needs pairs of ranks", o.ranks, o.name)
-	case o.takes == several && o.ranks < 2:
-		return exit.Usagef("-n %d: %s needs at least 2 ranks", o.ranks, o.name)
-	case o.ranks < 1:
-		return exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	case o.given("i") && o.iterations < 1:
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
 	case o.given("x") && o.warmup < 0:
@@ -225,6 +233,12 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("--queue %s: did you mean %s? The queues are %s", o.queue, framework.Nearest(o.queue, queues()), strings.Join(queues(), ", "))
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
 		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
+	case o.given("threads") && o.name != "latency_mt":
+		return exit.Usagef("--threads: %s has one goroutine of each rank; latency_mt has several", o.name)
+	case o.threads < 1 || o.threads > mostThreads:
+		return exit.Usagef("--threads %d: want 1 to %d", o.threads, mostThreads)
+	case o.name == "latency_mt" && o.level != "multiple":
+		return exit.Usagef("--thread-level %s: latency_mt has several goroutines of a rank in calls at once: leave it out", o.level)
 	case o.given("in") && o.name != "idle":
 		return exit.Usagef("--in: %s does not block; idle does", o.name)
 	case !slices.Contains(blockedIn, o.in):
@@ -326,5 +340,5 @@ func (o *options) run(cmd *cobra.Command) error {
 		return s.jobs(ctx)
 	}
 	// Rank 0 prints the rows.
-	return s.run(ctx, s.stdout, func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }, o.name, o.ranks, o.flags)
+	return s.run(ctx, s.stdout, func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }, o.name, o.processes, o.flags)
 }

@@ -13,6 +13,8 @@ type benchmark struct {
 	name  string
 	takes ranksWanted
 	sized bool // it is about messages of several sizes
+	// ofProcesses is true for what a goroutine rank shares with its process, or can't do.
+	ofProcesses bool
 
 	// each measures one row, after a barrier of all ranks.
 	each func(r *rank, ctx context.Context, size int) (Row, error)
@@ -61,25 +63,27 @@ var benchmarks = slices.Concat([]benchmark{
 		columns: columns(10, "# Size", "MB/s", "Messages/s")},
 	{name: "multi_lat", takes: pairs, sized: true, each: (*rank).multiLatency,
 		test: "multi latency test", note: "# [ pairs: %d ]", columns: columns(10, "# Size", "Latency (us)")},
+	{name: "latency_mt", takes: pair, sized: true, ofProcesses: true, each: (*rank).latencyThreads,
+		test: "multi-threaded latency test", columns: columns(10, "# Size", "Latency (us)")},
 	{name: "any_lat", takes: several, whole: (*rank).anyLatency,
 		test: "latency test, receives from any source", note: "# [ ranks: %d ]", columns: columns(10, "# Size", "Latency (us)")},
 	{name: "match", takes: pair, whole: (*rank).matching,
 		test: "matching test: a message behind a queue", columns: fmt.Sprintf("%-28s%10s%18s", "# Queue", "Depth", "Per message (ns)")},
 	{name: "isend", takes: pair, sized: true, each: (*rank).isend,
 		test: "isend test: a receive whose sender computes", columns: columns(10, "# Size", "Receive(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")},
-	{name: "change", takes: pair, sized: true, whole: (*rank).changing,
+	{name: "change", takes: pair, sized: true, ofProcesses: true, whole: (*rank).changing,
 		test: "latency test, after a change of the machine", columns: fmt.Sprintf("%-12s%10s%18s", "# Change", "Size", "Latency (us)")},
 	{name: "barrier", each: (*rank).barrier, test: "barrier latency test", columns: averageColumn},
 }, collectiveBenchmarks(), []benchmark{
 	{name: "dup", each: (*rank).dup, test: "communicator dup test", columns: averageColumn},
-	{name: "create", each: (*rank).create, test: "communicator create test", columns: averageColumn},
-	{name: "init", test: "init test"},
-	{name: "hello", test: "hello test: launch, init and finalize"},
-	{name: "memory", whole: (*rank).memoryOfNeighbours,
+	{name: "create", ofProcesses: true, each: (*rank).create, test: "communicator create test", columns: averageColumn},
+	{name: "init", ofProcesses: true, test: "init test"},
+	{name: "hello", ofProcesses: true, test: "hello test: launch, init and finalize"},
+	{name: "memory", ofProcesses: true, whole: (*rank).memoryOfNeighbours,
 		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
-	{name: "memory_all", whole: (*rank).memoryOfEveryone,
+	{name: "memory_all", ofProcesses: true, whole: (*rank).memoryOfEveryone,
 		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
-	{name: "idle", takes: several, each: (*rank).idle,
+	{name: "idle", takes: several, ofProcesses: true, each: (*rank).idle,
 		test: "idle test: a rank that is blocked in a ", columns: "# Avg (% of a processor)"},
 	{name: "hop", takes: pair, each: (*rank).hop, columns: "# raw cache-line hop\n# Avg (ns)"},
 })

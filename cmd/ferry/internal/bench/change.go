@@ -51,7 +51,7 @@ func (r *rank) afterChange(ctx context.Context, to string, size int) (row Row, e
 		return row, err
 	}
 	peer := 1 - r.comm.Rank()
-	l, play, pong, err := r.pingPong(ctx, size, peer, peer)
+	l, play, pong, err := r.pingPong(ctx, size, peer, peer, 0)
 	if err != nil {
 		return row, err
 	}

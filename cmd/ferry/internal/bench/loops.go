@@ -71,13 +71,13 @@ func (r *rank) latencyFrom(ctx context.Context, size, source int) (Row, error) {
 		return r.alone(ctx, size)
 	}
 	if r.comm.Rank() == 1 {
-		l, _, pong, err := r.pingPong(ctx, size, 0, 0)
+		l, _, pong, err := r.pingPong(ctx, size, 0, 0, 0)
 		if err != nil {
 			return Row{}, err
 		}
 		return Row{}, pong(l.warmup + l.iterations)
 	}
-	l, ping, _, err := r.pingPong(ctx, size, 1, source)
+	l, ping, _, err := r.pingPong(ctx, size, 1, source, 0)
 	if err != nil {
 		return Row{}, err
 	}
@@ -122,7 +122,7 @@ func (r *rank) alone(ctx context.Context, size int) (Row, error) {
 func (r *rank) multiLatency(ctx context.Context, size int) (Row, error) {
 	half := r.comm.Size() / 2
 	peer := (r.comm.Rank() + half) % (2 * half)
-	l, f, pong, err := r.pingPong(ctx, size, peer, peer)
+	l, f, pong, err := r.pingPong(ctx, size, peer, peer, 0)
 	if err != nil {
 		return Row{}, err
 	}
@@ -136,18 +136,18 @@ func (r *rank) multiLatency(ctx context.Context, size int) (Row, error) {
 	return r.overAllRanks(ctx, s)
 }
 
-// pingPong returns both sides of a ping-pong with a peer.
-func (r *rank) pingPong(ctx context.Context, size, peer, source int) (l loop, ping, pong func(n int) error, err error) {
+// pingPong returns both sides of a ping-pong with a peer, whose messages have the tag.
+func (r *rank) pingPong(ctx context.Context, size, peer, source, tag int) (l loop, ping, pong func(n int) error, err error) {
 	l = r.o.loop(size, 10000, 100, 1000, 10)
 	l.batch, l.counts = batchOf(size), 2
 	send, recv, err := r.buffers(size)
 	c := r.comm
 	ping = func(n int) error {
 		for range n {
-			if err := c.Send(ctx, send, peer, 0); err != nil {
+			if err := c.Send(ctx, send, peer, tag); err != nil {
 				return err
 			}
-			if _, err := c.Recv(ctx, recv, source, 0); err != nil {
+			if _, err := c.Recv(ctx, recv, source, tag); err != nil {
 				return err
 			}
 		}
@@ -155,10 +155,10 @@ func (r *rank) pingPong(ctx context.Context, size, peer, source int) (l loop, pi
 	}
 	pong = func(n int) error {
 		for range n {
-			if _, err := c.Recv(ctx, recv, source, 0); err != nil {
+			if _, err := c.Recv(ctx, recv, source, tag); err != nil {
 				return err
 			}
-			if err := c.Send(ctx, send, peer, 0); err != nil {
+			if err := c.Send(ctx, send, peer, tag); err != nil {
 				return err
 			}
 		}

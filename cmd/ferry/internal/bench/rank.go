@@ -19,7 +19,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// rank is one process of a benchmark.
+// rank is one rank of a benchmark.
 type rank struct {
 	o        *options
 	session  *mpi.Session
@@ -51,13 +51,21 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	case "hello":
 		return mpi.Barrier(ctx, comm)
 	}
-	if o.given("n") && o.ranks != comm.Size() {
-		return exit.Usagef("-n %d: the launcher has started %d ranks already: leave -n out", o.ranks, comm.Size())
+	if o.given("n") && o.processes != comm.Size() {
+		return exit.Usagef("-n %d: the launcher has started %d ranks already: leave -n out", o.processes, comm.Size())
 	}
-	o.ranks = comm.Size()
+	o.processes = comm.Size()
 	if err := o.check([]string{o.name}); err != nil {
 		return err
 	}
+	if o.goroutines > 0 {
+		return o.asGoroutines(ctx, session, comm, out)
+	}
+	return o.perform(ctx, session, comm, out)
+}
+
+// perform measures as one of the ranks of comm, and prints if it is the first.
+func (o *options) perform(ctx context.Context, session *mpi.Session, comm *mpi.Comm, out io.Writer) (err error) {
 	r := &rank{o: o, session: session, comm: comm, emit: func(row Row) error { return formats[o.format].row(out, row) }}
 	if err := r.openLine(ctx); err != nil {
 		return err
@@ -77,7 +85,7 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 // communicator of the ranks that it is about. All of them call it, and rank 0 hears
 // of each row. There is no raw hop: the ranks may be of different nodes.
 func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, each func(Row)) error {
-	o := options{ranks: c.Size()}
+	o := options{processes: c.Size()}
 	cmd := o.command()
 	if err := cmd.ParseFlags(args); err != nil {
 		return exit.Usagef("%w", err)
@@ -218,6 +226,7 @@ func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 		return err
 	}
 	row.Bench, row.Size, row.Ranks = cmp.Or(row.Bench, r.o.name), size, r.comm.Size()
+	row.Goroutines = r.o.goroutines
 	row.RawHop = max(before, after)
 	return r.emit(row)
 }

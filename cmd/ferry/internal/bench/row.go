@@ -20,15 +20,17 @@ import (
 // percentiles are those of the figure itself: Min <= P50 <= P99, also where less
 // is worse.
 type Row struct {
-	Bench  string  `json:"bench"`
-	Size   int     `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue
-	Ranks  int     `json:"ranks"`
-	Unit   string  `json:"unit"`
-	Avg    float64 `json:"avg"`
-	Min    float64 `json:"min"`
-	P50    float64 `json:"p50"`
-	P99    float64 `json:"p99"`
-	RawHop float64 `json:"raw_hop_ns"` // 0 where there is only one rank, or ranks share processors
+	Bench string `json:"bench"`
+	Size  int    `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue
+	Ranks int    `json:"ranks"`
+	// Goroutines is the number of goroutine ranks of each process. It is 0 if processes are the ranks.
+	Goroutines int     `json:"goroutines,omitempty"`
+	Unit       string  `json:"unit"`
+	Avg        float64 `json:"avg"`
+	Min        float64 `json:"min"`
+	P50        float64 `json:"p50"`
+	P99        float64 `json:"p99"`
+	RawHop     float64 `json:"raw_hop_ns"` // 0 where there is only one rank, or ranks share processors
 
 	// Of isend and of a nonblocking collective, whose time Avg is with computation: how long that was, how
 	// long the collective takes without, and how much of it went on meanwhile, in %.
@@ -115,8 +117,11 @@ func goRow(w io.Writer, r Row) error {
 	case "ns":
 		unit = "ns/op"
 	}
-	_, err := fmt.Fprintf(w, "BenchmarkFerry/%s/size=%d/ranks=%d\t%d\t%g %s\t%g raw-hop-ns\n",
-		r.Bench, r.Size, r.Ranks, r.iterations, value, unit, r.RawHop)
+	name := fmt.Sprintf("BenchmarkFerry/%s/size=%d/ranks=%d", r.Bench, r.Size, r.Ranks)
+	if r.Goroutines > 0 {
+		name += fmt.Sprintf("/goroutines=%d", r.Goroutines)
+	}
+	_, err := fmt.Fprintf(w, "%s\t%d\t%g %s\t%g raw-hop-ns\n", name, r.iterations, value, unit, r.RawHop)
 	return err
 }
 
@@ -149,6 +154,15 @@ func (s *sample) add(d time.Duration, n int) {
 		s.flush()
 	}
 	s.late = append(s.late, int64(d)*picosPerNano/int64(n))
+}
+
+// merge adds another sample.
+func (s *sample) merge(other *sample) {
+	s.flush()
+	other.flush()
+	s.hist.Merge(other.hist)
+	s.sum += other.sum
+	s.ops += other.ops
 }
 
 // flush has all in the histogram.

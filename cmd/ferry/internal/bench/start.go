@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/working"
 )
 
@@ -81,10 +82,14 @@ func (s *starter) jobs(ctx context.Context) error {
 	return formats[s.o.format].row(s.stdout, row)
 }
 
-// run runs a job of ranks of this program itself.
-func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), bench string, ranks int, flags []string) error {
-	j := s.ranks.Self(ranks, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(ranks)}, flags...)...)
-	j.Bind, j.Stdout, j.Stderr, j.Note = true, stdout, s.stderr, note
+// run runs a job of processes of this program itself.
+func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), bench string, processes int, flags []string) error {
+	j := s.ranks.Self(processes, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(processes)}, flags...)...)
+	j.Bind, j.Cores = s.o.binding(cpu.Available())
+	j.Stdout, j.Stderr, j.Note = stdout, s.stderr, note
+	if !j.Bind && j.Cores == 0 && note != nil {
+		note(fmt.Sprintf("%d goroutine ranks share %d cores: they are not bound", s.o.ranks, cpu.Available()))
+	}
 	res, err := j.Run(ctx)
 	if err == nil {
 		err = exit.Status(res.Status) // the rank has said why

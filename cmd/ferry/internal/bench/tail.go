@@ -77,7 +77,7 @@ func (r *rank) latencyTail(ctx context.Context, size int) (Row, error) {
 	t := r.o.tail
 	all := t.keep()
 	defer func() { runtime.KeepAlive(all); runtime.KeepAlive(t.last) }()
-	l, ping, pong, err := r.pingPong(ctx, size, 1-r.comm.Rank(), 1-r.comm.Rank())
+	l, ping, pong, err := r.pingPong(ctx, size, 1-r.comm.Rank(), 1-r.comm.Rank(), 0)
 	if err != nil {
 		return Row{}, err
 	}

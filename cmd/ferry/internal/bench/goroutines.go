@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// checkRanks fills in the numbers of processes and ranks.
+func (o *options) checkRanks() error {
+	if o.given("goroutines") {
+		switch {
+		case o.ofProcesses:
+			return exit.Usagef("--goroutines: %s measures processes", o.name)
+		case o.given("connected") || o.given("live") || o.given("alloc"):
+			return exit.Usagef("--goroutines: --connected, --live and --alloc are about processes")
+		case o.goroutines < 1 || o.goroutines > mpi.MaxGoroutines:
+			return exit.Usagef("--goroutines %d: want 1 to %d goroutine ranks", o.goroutines, mpi.MaxGoroutines)
+		}
+	}
+	if o.processes == 0 && !o.given("n") {
+		if o.processes = 1; o.goroutines == 0 {
+			o.processes = max(2, o.connected+1)
+		}
+	}
+	if o.processes < 1 {
+		return exit.Usagef("-n %d: want at least 1 rank", o.processes)
+	}
+	o.ranks = o.processes * max(1, o.goroutines)
+	given := fmt.Sprintf("-n %d", o.processes)
+	if o.goroutines > 0 {
+		given += fmt.Sprintf(" --goroutines %d", o.goroutines)
+	}
+	switch {
+	case o.takes == pair && o.ranks != 2, o.takes == pairOrAlone && o.ranks != 2 && (o.ranks != 1 || o.tail != nil):
+		return exit.Usagef("%s: %s is between 2 ranks", given, o.name)
+	case o.takes == pairs && (o.ranks < 2 || o.ranks%2 != 0):
+		return exit.Usagef("%s: %s needs pairs of ranks", given, o.name)
+	case o.takes == several && o.ranks < 2:
+		return exit.Usagef("%s: %s needs at least 2 ranks", given, o.name)
+	}
+	return nil
+}
+
+// binding returns how to bind the processes of a job on that many cores (launch.Job). Goroutine ranks that outnumber
+// the cores are not bound, because a goroutine with a thread of its own is switched by the kernel.
+func (o *options) binding(available int) (bind bool, cores int) {
+	each := o.goroutines
+	if o.name == "latency_mt" {
+		each = o.threads
+	}
+	switch {
+	case each > 1 && o.processes*each <= available:
+		return false, each
+	case o.goroutines > 0 && o.ranks > available:
+		return false, 0
+	}
+	return true, 0
+}
+
+// asGoroutines measures as goroutine ranks of one of the processes of comm.
+func (o *options) asGoroutines(ctx context.Context, session *mpi.Session, comm *mpi.Comm, out io.Writer) error {
+	threads, err := mpi.NewThreadComm(ctx, comm, o.goroutines)
+	if err != nil {
+		return err
+	}
+	cores := ownCores(o.goroutines, o.ranks, comm.Size())
+	first := comm.Rank() * o.goroutines
+	err = threads.Run(ctx, func(ctx context.Context, c *mpi.Comm) error {
+		if cores != nil {
+			if err := bindThread(cores[c.Rank()-first]); err != nil {
+				return err
+			}
+		}
+		return o.perform(ctx, session, c, out)
+	})
+	return errors.Join(err, threads.Close())
+}
+
+// ownCores returns a processor for each goroutine rank of this process, which has n of the given number of all
+// ranks, or nil if processors would be shared.
+func ownCores(n, ranks, processes int) (cores []int) {
+	var set unix.CPUSet
+	if ranks > cpu.ForRanks() || unix.SchedGetaffinity(0, &set) != nil {
+		return nil
+	}
+	if count := set.Count(); count < n || count > n && processes > 1 {
+		return nil // Other processes may run on the same ones.
+	}
+	for i := 0; len(cores) < n; i++ {
+		if set.IsSet(i) {
+			cores = append(cores, i)
+		}
+	}
+	return cores
+}
+
+// bindThread gives the calling goroutine a thread of its own on one processor. The thread ends with the
+// goroutine.
+func bindThread(core int) error {
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(core)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("bind a goroutine rank to processor %d: %w", core, err)
+	}
+	return nil
+}
+
+// mostThreads is a limit of --threads. Each goroutine has buffers.
+const mostThreads = 1024
+
+// latencyThreads is osu_latency_mt's loop, with as many goroutines at the sender as at the receiver. All of a rank
+// use one communicator at once.
+func (r *rank) latencyThreads(ctx context.Context, size int) (Row, error) {
+	peer := 1 - r.comm.Rank()
+	group, ctx := errgroup.WithContext(ctx)
+	samples, loops := make([]*sample, r.o.threads), make([]func() error, r.o.threads)
+	for thread := range loops { // Buffers are allocated before any message.
+		l, ping, pong, err := r.pingPong(ctx, size, peer, peer, thread)
+		if err != nil {
+			return Row{}, err
+		}
+		loops[thread] = func() (err error) {
+			if peer == 0 {
+				return pong(l.warmup + l.iterations)
+			}
+			samples[thread], err = l.time(ping, nil)
+			return err
+		}
+	}
+	for _, loop := range loops {
+		group.Go(loop)
+	}
+	if err := group.Wait(); err != nil || peer == 0 {
+		return Row{}, err
+	}
+	whole := samples[0]
+	for _, s := range samples[1:] {
+		whole.merge(s)
+	}
+	return whole.times(Row{Unit: "us"}, 1e-3), nil
+}

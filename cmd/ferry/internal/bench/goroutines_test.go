@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBinding_GoroutineRanks_HaveCoresOfTheirOwnOrNone(t *testing.T) {
+	for _, c := range []struct {
+		name                         string
+		processes, goroutines, cores int
+		wantBind                     bool
+		wantCores                    int
+	}{
+		{"latency", 2, 0, 2, true, 0},
+		{"barrier", 8, 0, 2, true, 0}, // As always, they share.
+		{"latency", 1, 2, 2, false, 2},
+		{"latency", 2, 1, 2, true, 0},
+		{"barrier", 2, 2, 2, false, 0},
+		{"barrier", 2, 2, 4, false, 2},
+		{"latency_mt", 2, 0, 6, false, 3},
+		{"latency_mt", 2, 0, 2, true, 0},
+	} {
+		o := options{benchmark: benchmark{name: c.name}, processes: c.processes, goroutines: c.goroutines, threads: 3}
+		o.ranks = c.processes * max(1, c.goroutines)
+		if bind, cores := o.binding(c.cores); bind != c.wantBind || cores != c.wantCores {
+			t.Errorf("%+v: bind %v, cores %d", c, bind, cores)
+		}
+	}
+}
+
+func TestCheckRanks_Goroutines_MultiplyProcesses(t *testing.T) {
+	for line, want := range map[string]string{
+		"latency":                              "2 processes, 2 ranks",
+		"latency --goroutines 2":               "1 processes, 2 ranks",
+		"latency -n 2 --goroutines 1":          "2 processes, 2 ranks",
+		"latency --goroutines 1":               "1 processes, 1 ranks",
+		"barrier -n 3 --goroutines 4":          "3 processes, 12 ranks",
+		"latency -n 2 --goroutines 2":          "-n 2 --goroutines 2: latency is between 2 ranks",
+		"mbw_mr -n 3 --goroutines 1":           "-n 3 --goroutines 1: mbw_mr needs pairs of ranks",
+		"init --goroutines 2":                  "init measures processes",
+		"latency_mt --goroutines 2":            "latency_mt measures processes",
+		"latency --goroutines 0":               "want 1 to 65535 goroutine ranks",
+		"latency --live 1MiB --goroutines 2":   "are about processes",
+		"latency --threads 2":                  "--threads: latency has one goroutine of each rank",
+		"latency_mt --threads 0":               "--threads 0: want 1 to",
+		"latency_mt --thread-level serialized": "--thread-level serialized: latency_mt has several",
+	} {
+		var o options
+		cmd := o.command()
+		if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
+			t.Fatal(err)
+		}
+		o.given = cmd.Flags().Changed
+		err := o.check(cmd.Flags().Args())
+		switch {
+		case strings.HasSuffix(want, " ranks") && strings.Contains(want, "processes, "):
+			if got := fmt.Sprintf("%d processes, %d ranks", o.processes, o.ranks); err != nil || got != want {
+				t.Errorf("%s: %s, %v, want %s", line, got, err, want)
+			}
+		case err == nil || !strings.Contains(err.Error(), want):
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}
+
+func TestSample_Merge_HasTheBatchesOfBoth(t *testing.T) {
+	a, b := newSample(), newSample()
+	a.add(2*time.Microsecond, 2)
+	b.add(9*time.Microsecond, 3)
+	a.merge(b)
+	if r := a.times(Row{}, 1); a.ops != 5 || r.Avg != 2200 || !slices.IsSorted([]float64{990, r.Min, 1010, r.max, 3010}) {
+		t.Errorf("%d operations, %+v", a.ops, r)
+	}
+}
