@@ -22,6 +22,7 @@ type activation struct {
 	group     []member      // Of all ranks.
 	seats     []seat        // The ranks of this process, by endpoint.
 	ended     chan struct{} // Closed at the end.
+	isRun     bool          // Its ranks are those of a Run. Set before any is used.
 
 	started, finished int // Guarded by threads.mu.
 
@@ -49,7 +50,10 @@ type seat struct {
 	local    *rankEngine
 	endpoint uint16
 	rank     int
-	finished bool // Guarded by threads.mu.
+
+	// Guarded by threads.mu.
+	isFinishing bool // Finish has begun.
+	isFinished  bool // It is counted in of.finished.
 
 	mu    sync.Mutex
 	comm  *Comm              // Of all ranks. Set once.
@@ -226,7 +230,7 @@ func (c *Comm) abandon(err error) {
 func (a *activation) startedRanks() string {
 	var ranks []int
 	for i := range a.seats[:a.started] {
-		if !a.seats[i].finished {
+		if !a.seats[i].isFinished {
 			ranks = append(ranks, a.seats[i].rank)
 		}
 	}

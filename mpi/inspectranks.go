@@ -91,7 +91,7 @@ func (e *engine) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (al
 		t.mu.Lock()
 		if a := t.current; a != nil {
 			for i := range a.seats[:a.started] {
-				if s := &a.seats[i]; !s.finished && !waiting[s] && len(s.open()) > 0 {
+				if s := &a.seats[i]; !s.isFinished && !waiting[s] && len(s.open()) > 0 {
 					all = append(all, wait{What: s.describe() + " waits for nothing: it computes, or waits elsewhere (--stacks shows where)"})
 				}
 			}

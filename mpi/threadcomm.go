@@ -198,7 +198,7 @@ func (t *ThreadComm) startRun(ctx context.Context) (*activation, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.running, a.started = true, len(a.seats)
+	t.running, a.isRun, a.started = true, true, len(a.seats)
 	return a, nil
 }
 
@@ -220,6 +220,9 @@ func (t *ThreadComm) usable() error {
 // Errors: ErrRank if all ranks have started and none has finished; once one has, Start waits for the end of
 // the activation, and starts a rank of the next. ErrPending during Run, ErrClosed after Close.
 func (t *ThreadComm) Start(ctx context.Context) (*Comm, error) {
+	if over(ctx) {
+		return nil, ended(ctx, "start", context.Cause(ctx))
+	}
 	for {
 		s, ended, err := t.takeSeat(background(ctx))
 		if err != nil {
@@ -229,7 +232,7 @@ func (t *ThreadComm) Start(ctx context.Context) (*Comm, error) {
 			c, err := s.of.open(s)
 			if err != nil {
 				s.of.failed(s.rank, err)
-				_ = t.finish(s)
+				t.finished(s)
 				return nil, fmt.Errorf("start: rank %d: %w", s.rank, err)
 			}
 			return c, nil
@@ -272,7 +275,7 @@ func (t *ThreadComm) takeSeat(ctx context.Context) (*seat, <-chan struct{}, erro
 // Errors: ErrPending, without any effect, if the rank has other communicators open or collectives in
 // progress; ErrClosed if the rank has finished; ErrGroup if c is not the result of a Start of t.
 func (t *ThreadComm) Finish(ctx context.Context, c *Comm) error {
-	if c == nil || c.seat == nil || c.seat.of.threads != t || c.seat.comm != c {
+	if c == nil || c.seat == nil || c.seat.of.threads != t || c.seat.of.isRun || c.seat.comm != c {
 		return fmt.Errorf("finish: %w: the communicator is not one that Start of this thread communicator has returned", ErrGroup)
 	}
 	if over(ctx) {
@@ -281,26 +284,34 @@ func (t *ThreadComm) Finish(ctx context.Context, c *Comm) error {
 	if err := c.seat.idle(); err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}
-	if err := t.finish(c.seat); err != nil {
+	if err := t.beginFinish(c.seat); err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}
-	_ = c.Close() // Unless the program has closed it.
+	defer t.finished(c.seat) // Also if a hook of an attribute panics.
+	_ = c.Close()            // Unless the program has closed it.
 	return nil
 }
 
-// finish counts the end of a rank, and ends the activation after the last.
-func (t *ThreadComm) finish(s *seat) error {
+// beginFinish claims the end of a rank for the caller.
+func (t *ThreadComm) beginFinish(s *seat) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s.finished {
+	if s.isFinishing {
 		return fmt.Errorf("%w: rank %d has finished", ErrClosed, s.rank)
 	}
+	s.isFinishing = true
+	return nil
+}
+
+// finished counts a rank that has ended, and ends the activation after the last.
+func (t *ThreadComm) finished(s *seat) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	a := s.of
-	s.finished = true
+	s.isFinished = true
 	if a.finished++; a.finished == len(a.seats) {
 		a.end()
 	}
-	return nil
 }
 
 // Close ends the thread communicator (MPIX_Threadcomm_free). Each process calls it, in its own time.

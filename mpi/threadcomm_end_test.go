@@ -1,0 +1,229 @@
+package mpi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// How the ranks of a thread communicator end: Finish, the end of Run, Close, and their order.
+
+func TestFinish_CommunicatorOfRun_IsErrGroup(t *testing.T) {
+	tc := threadComm(t, 2)
+	for range 2 { // The second Run needs the end of the first.
+		err := tc.Run(t.Context(), func(ctx context.Context, c *mpi.Comm) error {
+			return errors.Join(wants("finish", tc.Finish(ctx, c), mpi.ErrGroup), mpi.Barrier(ctx, c))
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestStart_EndedContext_TakesNoRank(t *testing.T) {
+	tc := threadComm(t, 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errMine)
+	if _, err := tc.Start(ctx); !errors.Is(err, errMine) {
+		t.Errorf("Start: %v", err)
+	}
+	c, err := tc.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tc.Finish(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClose_FinishIsInProgress_IsErrPending: once Close has succeeded, no rank has a communicator open, also
+// in a goroutine that has not returned from Finish.
+func TestClose_FinishIsInProgress_IsErrPending(t *testing.T) {
+	tc := threadComm(t, 1)
+	during := errors.New("the hook did not run")
+	key := mpi.NewKey(mpi.KeyHooks[int]{Delete: func(int) { during = tc.Close() }})
+	c, err := tc.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(mpi.SetAttr(c, key, 1), tc.Finish(t.Context(), c)); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(during, mpi.ErrPending) || !strings.Contains(during.Error(), "rank 0") {
+		t.Errorf("Close during Finish: %v", during)
+	}
+	if err := tc.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestThreadCommClose_CollectiveThatNobodyJoins_EndsIt: Run reports the collective, and the request fails once the
+// ranks have no engine any more.
+func TestThreadCommClose_CollectiveThatNobodyJoins_EndsIt(t *testing.T) {
+	noLeak(t)
+	s, parent := singleton(t)
+	tc, err := mpi.NewThreadComm(t.Context(), parent, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var q mpi.Request
+	err = tc.Run(t.Context(), func(_ context.Context, c *mpi.Comm) (err error) {
+		if c.Rank() == 0 {
+			q, err = mpi.Ibarrier(c)
+		}
+		return err
+	})
+	if !errors.Is(err, mpi.ErrPending) {
+		t.Errorf("Run returns %v", err)
+	}
+	if err := tc.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := q.Wait(t.Context()); !errors.Is(err, mpi.ErrClosed) {
+		t.Errorf("Wait returns %v", err)
+	}
+	if err := errors.Join(parent.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSessionClose_ThreadCommIsOpen_IsErrPending, also when the parent is closed, over which ranks go on.
+func TestSessionClose_ThreadCommIsOpen_IsErrPending(t *testing.T) {
+	s, parent := singleton(t)
+	tc, err := mpi.NewThreadComm(t.Context(), parent, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = tc.Run(t.Context(), func(ctx context.Context, c *mpi.Comm) error {
+		sum, err := allgather(ctx, c, int64(c.Rank()))
+		return errors.Join(err, must(len(sum) == 2 && sum[1] == 1, "%v", sum), wants("session", s.Close(), mpi.ErrPending),
+			wants("thread communicator", tc.Close(), mpi.ErrPending), func() error { _, err := tc.Start(ctx); return wants("start", err, mpi.ErrPending) }())
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); !errors.Is(err, mpi.ErrPending) {
+		t.Errorf("Close of the session: %v", err)
+	}
+	if err := errors.Join(tc.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := mpi.NewThreadComm(t.Context(), parent, 1); !errors.Is(err, mpi.ErrClosed) {
+		t.Errorf("thread communicator of a closed communicator: %v", err)
+	}
+}
+
+// TestThreadCommClose_HandlesThatAreKept_AnswerErrClosed: nothing that a rank has left touches another rank
+// later.
+func TestThreadCommClose_HandlesThatAreKept_AnswerErrClosed(t *testing.T) {
+	noLeak(t)
+	s, parent := singleton(t)
+	tc, err := mpi.NewThreadComm(t.Context(), parent, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := tc.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := tc.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	recv, err := a.Irecv(make([]byte, 1), 1, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send, err := a.Issend(make([]byte, 100_000), 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := a.RecvInit(make([]byte, 1), 1, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := b.Isend([]byte{5}, 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := a.Mprobe(t.Context(), 1, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claimed.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tc.Finish(t.Context(), a), tc.Finish(t.Context(), b), tc.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, recvErr := recv.Wait(t.Context())
+	_, sendErr := send.Wait(t.Context())
+	var got [1]byte
+	if _, err := m.Recv(t.Context(), got[:]); err != nil || got[0] != 5 {
+		t.Errorf("claimed message: %v, %v", got, err)
+	}
+	_, inspectErr := a.Inspect()
+	_, transportErr := a.Transport(1)
+	for what, err := range map[string]error{"receive": recvErr, "Start": again.Start(), "Inspect": inspectErr, "Transport": transportErr,
+		"Send": a.Send(t.Context(), nil, 1, 0), "Barrier": mpi.Barrier(t.Context(), a)} {
+		if !errors.Is(err, mpi.ErrClosed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if sendErr == nil {
+		t.Error("a synchronous send that nobody has received has succeeded")
+	}
+	if err := errors.Join(parent.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStartAndFinish_StormOfGoroutines_EachGetsARank: many more goroutines than ranks start, exchange a message with
+// the next rank of their activation, and finish.
+func TestStartAndFinish_StormOfGoroutines_EachGetsARank(t *testing.T) {
+	noLeak(t)
+	const ranks, goroutines = 3, 12
+	var left atomic.Int64 // Starts to do. A multiple of ranks, so that the last activation ends.
+	left.Store(200 * ranks)
+	tc := threadComm(t, ranks)
+	work := func() error {
+		var c *mpi.Comm
+		for c == nil {
+			var err error
+			if c, err = tc.Start(t.Context()); err != nil && !errors.Is(err, mpi.ErrRank) {
+				return err
+			}
+			runtime.Gosched()
+		}
+		next, previous := (c.Rank()+1)%ranks, (c.Rank()+ranks-1)%ranks
+		var got [1]int64
+		st, err := mpi.Sendrecv(t.Context(), c, []int64{int64(c.Rank())}, next, 1, got[:], previous, 1)
+		if err == nil && (st.Source != previous || got[0] != int64(previous)) {
+			err = fmt.Errorf("rank %d got %d, %+v", c.Rank(), got, st)
+		}
+		return errors.Join(err, tc.Finish(t.Context(), c))
+	}
+	errs := make([]error, goroutines)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				errs[i] = errors.Join(errs[i], work())
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
