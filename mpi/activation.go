@@ -2,7 +2,6 @@ package mpi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -129,34 +128,48 @@ func (a *activation) open(s *seat) (*Comm, error) {
 
 // run is a rank of Run.
 func (a *activation) run(ctx context.Context, s *seat, f func(context.Context, *Comm) error) {
+	defer func() { a.closeAll(s, s.open()) }() // Also after runtime.Goexit.
+	a.protect(s, "f", func() {
+		c, err := a.open(s)
+		if err == nil {
+			err = f(ctx, c)
+		}
+		if err != nil {
+			a.keep(err, nil)
+			a.failed(s.rank, err)
+		} else if err = s.idle(); err != nil {
+			a.keep(fmt.Errorf("run: rank %d: %w", s.rank, err), nil)
+		}
+	})
+}
+
+// protect calls a function of the program for a rank. Its panic, or runtime.Goexit, is a failure of
+// the rank.
+func (a *activation) protect(s *seat, name string, call func()) {
 	returned := false
 	defer func() {
 		if returned {
-			s.closeAll()
 			return
 		}
 		v := recover()
-		err := errors.New("f has called runtime.Goexit")
+		err := fmt.Errorf("%s has called runtime.Goexit", name)
 		if v != nil {
-			err = fmt.Errorf("f has panicked: %v", v)
+			err = fmt.Errorf("%s has panicked: %v", name, v)
 			a.threads.session.engine.Env().Logger.Error("a goroutine rank has panicked", "goroutine_rank", s.rank, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 		a.keep(err, v)
 		a.failed(s.rank, err)
-		s.closeAll()
 	}()
-	c, err := a.open(s)
-	if err == nil {
-		err = f(ctx, c)
-	}
+	call()
 	returned = true
-	if err != nil {
-		a.keep(err, nil)
-		a.failed(s.rank, err)
-		return
-	}
-	if err := s.idle(); err != nil {
-		a.keep(fmt.Errorf("run: rank %d: %w", s.rank, err), nil)
+}
+
+// closeAll closes communicators that a rank of Run has left open, each of them also when a hook of an
+// attribute of another one ends the goroutine.
+func (a *activation) closeAll(s *seat, comms []*Comm) {
+	if last := len(comms) - 1; last >= 0 {
+		defer a.closeAll(s, comms[:last])
+		a.protect(s, "a hook of an attribute", func() { _ = comms[last].Close() }) // Unless it is closed, and completes collectives.
 	}
 }
 
@@ -290,11 +303,4 @@ func (c *Comm) label() string {
 		return fmt.Sprintf("%q", name)
 	}
 	return c.spec.ID.String()
-}
-
-// closeAll closes the communicators that the rank has open.
-func (s *seat) closeAll() {
-	for _, c := range s.open() {
-		_ = c.Close() // Unless it is closed, and completes collectives.
-	}
 }

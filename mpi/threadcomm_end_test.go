@@ -64,6 +64,67 @@ func TestClose_FinishIsInProgress_IsErrPending(t *testing.T) {
 	}
 }
 
+// TestRun_DeleteHookPanics_RaisesItsValue: Run closes what f has left open, and hooks of attributes run
+// then.
+func TestRun_DeleteHookPanics_RaisesItsValue(t *testing.T) {
+	noLeak(t)
+	for name, ends := range map[string]func(){"panic": func() { panic(errMine) }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			s, parent := singleton(t)
+			tc, err := mpi.NewThreadComm(t.Context(), parent, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key := mpi.NewKey(mpi.KeyHooks[int]{Delete: func(int) { ends() }})
+			run := func() (raised any, err error) {
+				defer func() { raised = recover() }()
+				return nil, tc.Run(t.Context(), func(ctx context.Context, c *mpi.Comm) error {
+					d, err := c.Dup(ctx)
+					if err == nil && c.Rank() == 1 {
+						err = errors.Join(mpi.SetAttr(c, key, 1), mpi.SetAttr(d, key, 2))
+					}
+					return err
+				})
+			}
+			raised, err := run()
+			if name == "panic" && raised != errMine || name == "goexit" && (raised != nil || err == nil) {
+				t.Errorf("Run raises %v, returns %v", raised, err)
+			}
+			if err := errors.Join(tc.Close(), parent.Close(), s.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestFinish_DeleteHookPanics_FinishesTheRank: the panic reaches the caller of Finish, as that of Close does.
+func TestFinish_DeleteHookPanics_FinishesTheRank(t *testing.T) {
+	tc := threadComm(t, 1)
+	key := mpi.NewKey(mpi.KeyHooks[int]{Delete: func(int) { panic(errMine) }})
+	c, err := tc.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mpi.SetAttr(c, key, 1); err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if v := recover(); v != errMine {
+				t.Errorf("Finish raises %v", v)
+			}
+		}()
+		err := tc.Finish(t.Context(), c)
+		t.Errorf("Finish returns %v", err)
+	}()
+	if err := tc.Finish(t.Context(), c); !errors.Is(err, mpi.ErrClosed) {
+		t.Errorf("a second Finish: %v", err)
+	}
+	if err := tc.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestThreadCommClose_CollectiveThatNobodyJoins_EndsIt: Run reports the collective, and the request fails once the
 // ranks have no engine any more.
 func TestThreadCommClose_CollectiveThatNobodyJoins_EndsIt(t *testing.T) {
