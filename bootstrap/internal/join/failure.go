@@ -20,7 +20,11 @@ var errUnknownFailure = errors.New("unknown failure")
 func Error(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr error) (err error, ok bool) {
 	switch f.Code {
 	case wire.CodeMissing:
-		return &framework.MissingError{Op: op, Tag: name, Missing: id.Procs(f.Missing), Failed: id.Procs(f.Failed)}, true
+		err := error(&framework.MissingError{Op: op, Tag: name, Missing: id.Procs(f.Missing), Failed: id.Procs(f.Failed)})
+		if f.Text != "" {
+			err = fmt.Errorf("%w: %s", err, f.Text)
+		}
+		return err, true
 	case wire.CodeWithdrawn:
 		return withdrawn(op, name, cmp.Or(waitErr, framework.ErrCanceled), id.Procs(f.Missing)), true
 	}
@@ -31,6 +35,7 @@ func Error(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr e
 		wire.CodeNotPublished: bootstrap.ErrNotPublished,
 		wire.CodePset:         framework.ErrPset,
 		wire.CodeLimit:        framework.ErrUnsupported,
+		wire.CodePending:      framework.ErrPending,
 	}[f.Code]
 	if !ok {
 		return fmt.Errorf("%w %d: %s", errUnknownFailure, f.Code, f.Text), false

@@ -25,7 +25,7 @@ import (
 
 // Version is that of the protocol between client and launcher, which must agree exactly, since
 // `ferry run` and the program may be built from different sources.
-const Version = 4
+const Version = 5
 
 // Kind says what a message is. All are below 24, so that one is one byte.
 type Kind uint8
@@ -53,6 +53,7 @@ const (
 	Life                      // LifeBody: a life of the client begins, or is over
 	GiveUp                    // GiveUpBody
 	Broke                     // BrokeBody
+	Change                    // ChangeBody -> as its operation lists
 )
 
 // What members say to one another (bootstrap/meet) in place of what only a launcher is told.
@@ -86,11 +87,14 @@ type (
 		Namespace string
 		Rank      uint32
 	}
-	// WelcomeBody accepts, and says who is dead already.
+	// WelcomeBody accepts a process, whose WORLD is Size ranks from First on. Most is the
+	// limit of the job's processes, and Dead lists the deaths so far.
 	WelcomeBody struct {
-		_    struct{} `cbor:",toarray"`
-		Size uint32
-		Dead []EventBody
+		_     struct{} `cbor:",toarray"`
+		First uint32
+		Size  uint32
+		Most  uint32
+		Dead  []EventBody
 	}
 	// RefusedBody says why there is no Welcome.
 	RefusedBody struct {
@@ -154,9 +158,10 @@ type (
 	}
 	// PsetBody describes a process set.
 	PsetBody struct {
-		_     struct{} `cbor:",toarray"`
-		Name  string
-		Ranks []uint32
+		_       struct{} `cbor:",toarray"`
+		Name    string
+		Ranks   []uint32
+		Dynamic bool // It was created after the job started.
 	}
 	// FailureBody answers a request that failed. Missing and Failed are ranks.
 	FailureBody struct {
@@ -247,6 +252,7 @@ const (
 	CodePset                         // no such process set
 	CodeLimit                        // too large
 	CodeDirect                       // a Relay has failed: say it to the leader yourself
+	CodePending                      // another change, or the integration of this one, is in progress
 )
 
 // codec is made at first use: importing ferry runs nothing. A tag is any Go string.
@@ -268,7 +274,7 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 // DecodeMessage reads the content of a frame.
 func DecodeMessage(b []byte) (Message, error) {
 	m, err := Decode[Message](b)
-	if err == nil && (m.Kind < Hello || m.Kind > Broke) {
+	if err == nil && (m.Kind < Hello || m.Kind > Change) {
 		return Message{}, errors.New("unknown kind of message")
 	}
 	return m, err

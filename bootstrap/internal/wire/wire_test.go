@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -139,7 +140,9 @@ func TestHostileRunsAreRefused(t *testing.T) {
 
 func FuzzReader(f *testing.F) {
 	for _, b := range []any{Empty{}, ValuedBody{Name: "k", Value: []byte("v")}, FailureBody{Code: CodeGroup, Missing: []uint32{1}},
-		WelcomeBody{Size: 2, Dead: []EventBody{{Kind: 1, Rank: 1, Reason: "r"}}}} {
+		WelcomeBody{Size: 2, Dead: []EventBody{{Kind: 1, Rank: 1, Reason: "r"}}},
+		ChangeBody{Op: Operate, Args: EncodeBody(OperateBody{Op: 7, Operands: []string{"s"}, Name: "n", Sizes: []int64{1}, Add: 2, Sub: -1})},
+		ChangeBody{Op: SetData, Args: EncodeBody(DataBody{Pset: "s", Key: "k", Value: []byte("v")})}} {
 		frame, err := Encode(Put, 1, b)
 		if err != nil {
 			f.Fatal(err)
@@ -159,9 +162,18 @@ func FuzzReader(f *testing.F) {
 				try[HelloBody](m), try[WelcomeBody](m), try[RefusedBody](m), try[GetBody](m), try[ValueBody](m),
 				try[JoinBody](m), try[ConstructedBody](m), try[CancelBody](m), try[NameBody](m), try[ValuedBody](m),
 				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[KeepBody](m), try[KeptBody](m), try[RelayBody](m), try[BrokenBody](m),
+				try[ChangeBody](m), try[OperateBody](m), try[QueriedBody](m), try[IntegrateBody](m), try[IntegratedBody](m), try[DataBody](m), try[KeyBody](m),
 			} {
 				if err := decode(); err != nil {
 					t.Errorf("%x: %v", m.Body, err)
+				}
+			}
+			if c, err := Decode[ChangeBody](m.Body); err == nil { // The arguments are a message's body, too.
+				args := Message{Body: c.Args}
+				for _, decode := range []func() error{try[OperateBody](args), try[DataBody](args), try[KeyBody](args), try[IntegrateBody](args)} {
+					if err := decode(); err != nil {
+						t.Errorf("%x: %v", c.Args, err)
+					}
 				}
 			}
 			if rs, err := Decode[Runs](m.Body); err == nil && rs.Check("job", 1000) == nil {
@@ -206,4 +218,37 @@ func FuzzParseRanks(f *testing.F) {
 			seen[r] = true
 		}
 	})
+}
+
+func TestChange_OverTheLimits_IsNeitherSentNorRead(t *testing.T) {
+	long := strings.Repeat("n", bootstrap.MaxName+1)
+	for what, args := range map[string]any{
+		"operands":    OperateBody{Operands: make([]string, MaxOperands+1)},
+		"operand":     OperateBody{Operands: []string{"a", long}},
+		"name":        OperateBody{Name: long},
+		"delta":       IntegrateBody{Delta: long},
+		"provided":    IntegrateBody{Provide: long},
+		"set of data": DataBody{Pset: long},
+		"key":         DataBody{Key: long},
+		"value":       DataBody{Value: make([]byte, bootstrap.MaxValue+1)},
+		"wanted key":  KeyBody{Key: long},
+	} {
+		if _, err := EncodeChange(Operate, args); !errors.Is(err, framework.ErrUnsupported) {
+			t.Errorf("%s: sent, or %v", what, err)
+		}
+		var err error
+		switch b := EncodeBody(args); args.(type) {
+		case OperateBody:
+			_, err = Decode[OperateBody](b)
+		case IntegrateBody:
+			_, err = Decode[IntegrateBody](b)
+		case DataBody:
+			_, err = Decode[DataBody](b)
+		default:
+			_, err = Decode[KeyBody](b)
+		}
+		if !errors.Is(err, framework.ErrUnsupported) {
+			t.Errorf("%s: read, or %v", what, err)
+		}
+	}
 }
