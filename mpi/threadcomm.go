@@ -77,32 +77,26 @@ func NewThreadComm(ctx context.Context, c *Comm, goroutines int) (*ThreadComm, e
 	return t, nil
 }
 
-// seats is what a member passes to NewThreadComm, and what it sends.
-type seats struct {
-	goroutines int64
-	possible   int64 // The largest number that its PML can address.
-}
-
 // agree exchanges the numbers of goroutines, and derives the thread communicator's id. Inside do.
 func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refused, err error) {
-	mine := []seats{{int64(goroutines), MaxGoroutines}}
-	all := make([]seats, c.size)
-	x := call{op: coll.Allgather, in: mem.Bytes(mine), out: mem.Bytes(all)}
-	x.sized(len(x.in))
-	if err := c.collective.inline(ctx, &x); err != nil {
+	counts, err := c.gatherNumbers(ctx, int64(goroutines))
+	if err != nil {
 		return nil, err
 	}
-	for rank, x := range all {
-		switch {
-		case x.goroutines < 1 || x.goroutines > MaxGoroutines:
-			return fmt.Errorf("%w: rank %d passes %d goroutines: 1 to %d are possible", ErrRank, rank, x.goroutines, MaxGoroutines), nil
-		case c.size > 1 && x.goroutines > x.possible:
-			return fmt.Errorf("%w: rank %d passes %d goroutines: its pml %s can address %d ranks of a process", ErrUnsupported, rank, x.goroutines, c.module.Name, x.possible), nil
+	for rank, n := range counts {
+		if n < 1 || n > MaxGoroutines {
+			return fmt.Errorf("%w: rank %d passes %d goroutines: 1 to %d are possible", ErrRank, rank, n, MaxGoroutines), nil
 		}
 		if rank < c.rank {
-			t.first += int(x.goroutines)
+			t.first += int(n)
 		}
-		t.counts = append(t.counts, int(x.goroutines))
+		t.counts = append(t.counts, int(n))
+	}
+	t.listMembers(c)
+	if c.size > 1 {
+		if refused, err := t.fits(ctx, c); refused != nil || err != nil {
+			return refused, err
+		}
 	}
 	ids, err := c.derive(ctx, c.collective.lastIdup(), 1)
 	if err != nil {
@@ -112,6 +106,45 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 	ctx, stop := c.collective.untilBroken(ctx)
 	defer stop()
 	return nil, t.refill(ctx)
+}
+
+// gatherNumbers returns every member's number. Inside do.
+func (c *Comm) gatherNumbers(ctx context.Context, mine int64) ([]int64, error) {
+	all := make([]int64, c.size)
+	x := call{op: coll.Allgather, in: mem.Bytes([]int64{mine}), out: mem.Bytes(all)}
+	x.sized(len(x.in))
+	return all, c.collective.inline(ctx, &x)
+}
+
+// fits returns ErrUnsupported in all members if the PML of one cannot address its ranks. Inside do.
+func (t *ThreadComm) fits(ctx context.Context, c *Comm) (refused, err error) {
+	if l, ok := framework.As[pml.RankLimiter](c.module.Module); ok {
+		if err := l.FitsRanks(t.members); err != nil {
+			return err, nil
+		}
+	}
+	room, err := c.gatherNumbers(ctx, int64(c.module.CIDs().Free()))
+	if err != nil {
+		return nil, err
+	}
+	for rank, n := range t.counts {
+		if room[rank] < int64(n) {
+			return fmt.Errorf("%w: rank %d passes %d goroutines: its pml %s has ids for %d: close communicators or use fewer goroutines",
+				ErrUnsupported, rank, n, c.module.Name, room[rank]), nil
+		}
+	}
+	return nil, nil
+}
+
+// listMembers fills in the members of the activations.
+func (t *ThreadComm) listMembers(c *Comm) {
+	var members []pml.Member
+	for rank, n := range t.counts {
+		for endpoint := range n {
+			members = append(members, pml.Member{Life: c.spec.Members.Member(rank).Life, Endpoint: uint16(endpoint)})
+		}
+	}
+	t.members = pml.NewMembers(members)
 }
 
 // refill makes sure that there are ids for an activation. Once in 32,767 activations all processes meet
@@ -137,13 +170,6 @@ func (t *ThreadComm) open(c *Comm) {
 	for endpoint := range t.locals {
 		t.locals[endpoint].init(t.team.Engine(endpoint))
 	}
-	var members []pml.Member
-	for rank, n := range t.counts {
-		for endpoint := range n {
-			members = append(members, pml.Member{Life: c.spec.Members.Member(rank).Life, Endpoint: uint16(endpoint)})
-		}
-	}
-	t.members = pml.NewMembers(members)
 	e.mu.Lock()
 	e.endpoints = max(e.endpoints, n)
 	e.teams[t] = struct{}{}

@@ -57,3 +57,11 @@ func (l *memberList) Rank(m Member) int {
 	}
 	return -1
 }
+
+// RankLimiter is an optional ability of a Module (framework.As) that cannot address any number of
+// ranks of a process.
+type RankLimiter interface {
+	// FitsRanks returns an error that wraps framework.ErrUnsupported if no communicator can have these
+	// members. Its text has the number of ranks that fit, and the remedy. It is the same in all members.
+	FitsRanks(members Members) error
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
 )
 
@@ -13,15 +14,10 @@ func (m *Module) fits(c *base.Comm[*proc]) error {
 	if c.IsWhole() {
 		return nil
 	}
-	caps, most, ids := &m.caps, c.MostRanks(), 1<<m.ids.indexBits
-	if highest := c.HighestEndpoint(); !caps.MatchesRank && highest>>caps.EndpointBits != 0 {
-		return fmt.Errorf("%w: pml cm: a process has endpoint %d: mtl %s (%s) has %d bits for endpoints, room for ranks 0 to %d of a process: %s",
-			framework.ErrUnsupported, highest, m.name, m.mtl.Describe().Mode, caps.EndpointBits, 1<<caps.EndpointBits-1, m.remedy(c))
+	if err := m.fitsFormat(len(c.Procs), c.MostRanks(), c.HighestEndpoint()); err != nil {
+		return err
 	}
-	if most > ids {
-		return fmt.Errorf("%w: pml cm: a process has %d ranks: mtl %s (%s) has %d bits for ids, room for %d ranks of a process: %s",
-			framework.ErrUnsupported, most, m.name, m.mtl.Describe().Mode, caps.CIDBits, ids, m.remedy(c))
-	}
+	ids := 1 << m.ids.indexBits
 	if m.handles[c.Spec.ID] > 0 { // the first handle was checked for all
 		return nil
 	}
@@ -34,11 +30,41 @@ func (m *Module) fits(c *base.Comm[*proc]) error {
 	return nil
 }
 
+// FitsRanks implements pml.RankLimiter.
+func (m *Module) FitsRanks(members pml.Members) error {
+	counts, most, highest := map[framework.Life]int{}, 0, uint16(0)
+	for rank := range members.Len() {
+		member := members.Member(rank)
+		counts[member.Life]++
+		most, highest = max(most, counts[member.Life]), max(highest, member.Endpoint)
+	}
+	return m.fitsFormat(members.Len(), most, highest)
+}
+
+// fitsFormat returns an error if the tag format has too few bits for a communicator with that number of
+// ranks, that number in one process, and that highest endpoint.
+func (m *Module) fitsFormat(ranks, most int, highest uint16) error {
+	caps, ids := &m.caps, 1<<m.ids.indexBits
+	if !caps.MatchesRank && highest>>caps.EndpointBits != 0 {
+		return fmt.Errorf("%w: pml cm: a process has endpoint %d: mtl %s (%s) has %d bits for endpoints, room for ranks 0 to %d of a process: %s",
+			framework.ErrUnsupported, highest, m.name, m.mtl.Describe().Mode, caps.EndpointBits, 1<<caps.EndpointBits-1, m.remedy(ranks, most))
+	}
+	if most > ids {
+		return fmt.Errorf("%w: pml cm: a process has %d ranks: mtl %s (%s) has %d bits for ids, room for %d ranks of a process: %s",
+			framework.ErrUnsupported, most, m.name, m.mtl.Describe().Mode, caps.CIDBits, ids, m.remedy(ranks, most))
+	}
+	if most := int64(1) << caps.SourceBits; int64(ranks) > most {
+		return fmt.Errorf("%w: pml cm: %d members: mtl %s (%s) has %d bits for ranks, room for %d: use fewer ranks",
+			framework.ErrUnsupported, ranks, m.name, m.mtl.Describe().Mode, caps.SourceBits, most)
+	}
+	return nil
+}
+
 // remedy returns advice for a communicator that does not fit.
-func (m *Module) remedy(c *base.Comm[*proc]) string {
+func (m *Module) remedy(ranks, most int) string {
 	s := m.caps.RankSetting
 	ids, err := layIDs(s.CIDBits)
-	if s.Param == "" || err != nil || len(c.Procs) > 1<<s.SourceBits || c.MostRanks() > 1<<ids.indexBits {
+	if s.Param == "" || err != nil || ranks > 1<<s.SourceBits || most > 1<<ids.indexBits {
 		return "use more processes with fewer ranks each"
 	}
 	return "set " + s.Param + " in all processes"

@@ -88,6 +88,18 @@ func (m *Module) Caps() pml.Caps {
 	return caps
 }
 
+// FitsRanks implements pml.RankLimiter.
+func (m *Module) FitsRanks(members pml.Members) error {
+	for _, part := range []pml.Module{m.network, m.node} {
+		if l, ok := framework.As[pml.RankLimiter](part); ok {
+			if err := l.FitsRanks(members); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	m.mu.Lock()
