@@ -37,6 +37,7 @@ type Session struct {
 	params core.Session
 
 	buffered buffered // sends of Bsend
+	asyncs   asyncs
 
 	mu       sync.Mutex
 	comms    int           // open, or being made
@@ -160,6 +161,7 @@ func (s *Session) Close() error {
 	}
 	s.closed = true
 	s.mu.Unlock()
+	s.asyncs.end()
 	s.buffered.abandon()
 	return release(s.engine, s.params.Linger)
 }

@@ -1,0 +1,231 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Dynamic process sets (paper "Towards Dynamic Resource Management with MPI Sessions and PMIx"): a job grows
+// and shrinks while it runs. The program asks for a change by an operation on process sets (PsetOp),
+// or learns of one that a user has asked for (ResourceChange). All members of the set and of the
+// delta, the processes that join or leave, agree on it by Integrate. The members make a communicator
+// of the new main set, and one of them calls FinishChange.
+
+// PsetOp is an operation on process sets.
+type PsetOp = bootstrap.PsetOp
+
+// The operations. Sets are immutable: each operation makes new ones, whose names it returns.
+const (
+	PsetUnion        = bootstrap.PsetUnion        // One set: the members of any of the sets.
+	PsetDifference   = bootstrap.PsetDifference   // One set: the members of the first set that are in no other one.
+	PsetIntersection = bootstrap.PsetIntersection // One set: the members of all sets.
+	PsetSplit        = bootstrap.PsetSplit        // A set for each of PsetArgs.Sizes.
+	PsetAdd          = bootstrap.PsetAdd          // The delta: new processes.
+	PsetSub          = bootstrap.PsetSub          // The delta: the last members, which leave.
+	PsetGrow         = bootstrap.PsetGrow         // The delta of Add, and the new main set.
+	PsetShrink       = bootstrap.PsetShrink       // The delta of Sub, and the new main set.
+	PsetReplace      = bootstrap.PsetReplace      // The delta that leaves, the delta that joins, and the new main set.
+)
+
+// PsetArgs are the arguments of a PsetOp.
+type PsetArgs = bootstrap.PsetArgs
+
+// ChangeType is the kind of a change.
+type ChangeType = bootstrap.ChangeType
+
+// The kinds of changes.
+const (
+	ChangeAdd     = bootstrap.ChangeAdd     // The delta joins.
+	ChangeSub     = bootstrap.ChangeSub     // The delta leaves.
+	ChangeReplace = bootstrap.ChangeReplace // One delta leaves, and another one joins.
+	ChangeFailed  = bootstrap.ChangeFailed  // The delta has ended. Neither Integrate nor FinishChange is needed.
+)
+
+// Change is a change of the processes of a set.
+type Change = bootstrap.Change
+
+// Integration is the result of Integrate.
+type Integration = bootstrap.Integration
+
+// changer calls f with the launcher's ability to change the job. what names the call in errors.
+func changer[T any](ctx context.Context, s *Session, what string, f func(context.Context, bootstrap.Changer) (T, error)) (result T, err error) {
+	if err := s.enter(); err != nil {
+		return result, err
+	}
+	if over(ctx) {
+		return result, ended(ctx, what, context.Cause(ctx))
+	}
+	c, ok := framework.As[bootstrap.Changer](s.engine.Client())
+	if !ok {
+		return result, fmt.Errorf("%s: %w: the job's processes do not change under this launcher: use ferry run", what, ErrUnsupported)
+	}
+	ctx = background(ctx)
+	result, err = f(ctx, c)
+	return result, ended(ctx, what, err)
+}
+
+// PsetOp makes process sets of others (MPIX_Pset_op of paper 003), and returns their names: one; Split one for each size; Add and
+// Sub the delta; Grow and Shrink the delta and the new main set; Replace both deltas (leaving,
+// joining) and the new main set. Add, Sub, Grow, Shrink and Replace begin a change of the job. Operations
+// that add processes return when these have been started.
+//
+// Errors: ErrPset for a name that is unknown, deleted, reserved or taken, ErrRank for numbers that the set does not
+// have, ErrPending for processes that another change has, ErrUnsupported over a limit, with the
+// number that fits, and under launchers that start no processes. After an error nothing has changed.
+func (s *Session) PsetOp(ctx context.Context, op PsetOp, psets []string, args PsetArgs) ([]string, error) {
+	return changer(ctx, s, op.String(), func(ctx context.Context, c bootstrap.Changer) ([]string, error) {
+		ctx, cancel := s.engine.Bound(ctx)
+		defer cancel()
+		return c.Operate(ctx, op, psets, args)
+	})
+}
+
+// ResourceChange returns the change in progress of a set, or else ChangeFailed if members have ended
+// (MPIX_Query_resource_change of paper 003). It returns at once; the result is false if there is no change. mpi://SELF names the change whose
+// delta contains the caller.
+func (s *Session) ResourceChange(ctx context.Context, pset string) (Change, bool, error) {
+	type answer struct {
+		Change
+		ok bool
+	}
+	a, err := changer(ctx, s, "resource change", func(ctx context.Context, c bootstrap.Changer) (answer, error) {
+		ctx, cancel := s.engine.Bound(ctx)
+		defer cancel()
+		change, ok, err := c.Query(ctx, pset, false)
+		return answer{change, ok}, err
+	})
+	return a.Change, a.ok, err
+}
+
+// Integrate agrees on a change (MPIX_Integrate_resource_change of paper 003). It is collective over the associated set and the delta
+// together, without members that have ended. provide, if not empty, names the new main set for all members; at most one member
+// provides a name. Pset of the result is that name, or Change.Main. Terminate says that the caller leaves: it
+// closes its sessions and ends, within the launcher's grace period.
+//
+// Errors: ErrPset for a wrong delta, with the right one, and for two names, in all members;
+// ErrProcFailed and ErrTimeout in all members if one has died or does not come. These undo the change.
+func (s *Session) Integrate(ctx context.Context, delta, provide string) (Integration, error) {
+	return changer(ctx, s, "integrate", func(ctx context.Context, c bootstrap.Changer) (Integration, error) {
+		ctx, cancel := s.engine.Bound(ctx)
+		defer cancel()
+		return c.Integrate(ctx, delta, provide)
+	})
+}
+
+// FinishChange ends a change that has been integrated. Any member may call it. ErrPending before
+// the integration is complete.
+func (s *Session) FinishChange(ctx context.Context, delta string) error {
+	return s.change(ctx, "finish change", func(ctx context.Context, c bootstrap.Changer) error { return c.FinishChange(ctx, delta) })
+}
+
+// DeletePset deletes a process set and its data. The creator may delete it while no change uses it, and any member
+// once the creator has ended. Groups that were made of the set stay as they are.
+func (s *Session) DeletePset(ctx context.Context, name string) error {
+	return s.change(ctx, "delete process set", func(ctx context.Context, c bootstrap.Changer) error { return c.DeletePset(ctx, name) })
+}
+
+// PublishData stores a value under a key of a process set, in place of an earlier one. value is the
+// caller's again at the return.
+func (s *Session) PublishData(ctx context.Context, pset, key string, value []byte) error {
+	return s.change(ctx, "publish data", func(ctx context.Context, c bootstrap.Changer) error { return c.PublishData(ctx, pset, key, value) })
+}
+
+// LookupData returns the value under a key of a process set. It waits for the key, until ErrTimeout
+// (bootstrap.timeout). The result is the caller's.
+func (s *Session) LookupData(ctx context.Context, pset, key string) ([]byte, error) {
+	return changer(ctx, s, "lookup data", func(ctx context.Context, c bootstrap.Changer) ([]byte, error) {
+		ctx, cancel := s.engine.Bound(ctx)
+		defer cancel()
+		return c.LookupData(ctx, pset, key)
+	})
+}
+
+// change is changer for calls without a result.
+func (s *Session) change(ctx context.Context, what string, f func(context.Context, bootstrap.Changer) error) error {
+	_, err := changer(ctx, s, what, func(ctx context.Context, c bootstrap.Changer) (struct{}, error) {
+		ctx, cancel := s.engine.Bound(ctx)
+		defer cancel()
+		return struct{}{}, f(ctx, c)
+	})
+	return err
+}
+
+// PsetOpAsync starts a PsetOp.
+func (s *Session) PsetOpAsync(op PsetOp, psets []string, args PsetArgs) *Future[[]string] {
+	return async(s, func(ctx context.Context) ([]string, error) { return s.PsetOp(ctx, op, psets, args) })
+}
+
+// ResourceChangeAsync returns a Future that completes when the set has a change that this process has
+// not been given yet. It has no deadline.
+func (s *Session) ResourceChangeAsync(pset string) *Future[Change] {
+	return async(s, func(ctx context.Context) (Change, error) {
+		return changer(ctx, s, "resource change", func(ctx context.Context, c bootstrap.Changer) (Change, error) {
+			change, _, err := c.Query(ctx, pset, true)
+			return change, err
+		})
+	})
+}
+
+// IntegrateAsync starts an Integrate.
+func (s *Session) IntegrateAsync(delta, provide string) *Future[Integration] {
+	return async(s, func(ctx context.Context) (Integration, error) { return s.Integrate(ctx, delta, provide) })
+}
+
+// FinishChangeAsync starts a FinishChange.
+func (s *Session) FinishChangeAsync(delta string) *Future[struct{}] {
+	return async(s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.FinishChange(ctx, delta) })
+}
+
+// DeletePsetAsync starts a DeletePset.
+func (s *Session) DeletePsetAsync(name string) *Future[struct{}] {
+	return async(s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.DeletePset(ctx, name) })
+}
+
+// PublishDataAsync starts a PublishData. value is the library's until the Future is done.
+func (s *Session) PublishDataAsync(pset, key string, value []byte) *Future[struct{}] {
+	return async(s, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.PublishData(ctx, pset, key, value)
+	})
+}
+
+// LookupDataAsync starts a LookupData.
+func (s *Session) LookupDataAsync(pset, key string) *Future[[]byte] {
+	return async(s, func(ctx context.Context) ([]byte, error) { return s.LookupData(ctx, pset, key) })
+}
+
+// asyncs are the asynchronous calls of a session in progress.
+type asyncs struct {
+	mu     sync.Mutex
+	ctx    context.Context // Of all calls; nil before the first one.
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
+}
+
+// enter counts a call, which ends with leave.
+func (a *asyncs) enter(s *Session) (ctx context.Context, leave func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := s.enter(); err != nil {
+		return nil, nil, err
+	}
+	if a.ctx == nil {
+		a.ctx, a.cancel = context.WithCancel(context.Background())
+	}
+	a.calls.Add(1)
+	return a.ctx, a.calls.Done, nil
+}
+
+// end cancels all calls, and waits for their end. The session is closed.
+func (a *asyncs) end() {
+	a.mu.Lock()
+	cancel := a.cancel
+	a.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		a.calls.Wait()
+	}
+}
