@@ -206,10 +206,15 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	if c.Aborted[plane] != nil {
 		return
 	}
+	c.abort(plane, err)
+	c.changed()
+}
+
+// abort ends the operations on a plane that have not matched, and later ones. Lock held.
+func (c *comm) abort(plane pml.Plane, err error) {
 	c.Aborted[plane] = err
 	c.noSends.Or(1 << plane)
 	c.cancelAll(plane)
-	c.changed()
 }
 
 // cancelAll withdraws the operations on a plane that have not matched. Notifiers may cancel and

@@ -25,7 +25,11 @@ func openTeam(t *testing.T, n int) (*Team, []*comm) {
 	framework.FillDefaults(p)
 	self := framework.Life{ID: 1, Nonce: 1}
 	team := NewTeam(self, e, n, *p)
-	t.Cleanup(team.Close)
+	t.Cleanup(func() {
+		if !team.Rank(0).engine.IsClosed() { // the test may close it
+			team.Close()
+		}
+	})
 	group := make([]pml.Member, n)
 	for rank := range group {
 		group[rank] = pml.Member{Life: self, Endpoint: uint16(rank)}

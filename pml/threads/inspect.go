@@ -57,16 +57,3 @@ func (c *comm) inspect(ci *pml.CommInspection, plane pml.Plane) {
 		ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: n.Source, Tag: n.Tag, Bytes: m.length(), Plane: plane, State: state})
 	})
 }
-
-// failAll ends all operations with an error when the team ends. No call is in progress.
-func (r *Rank) failAll(err error) {
-	r.engine.Lock()
-	defer r.engine.Unlock()
-	for _, c := range r.comms {
-		for plane := range c.queues {
-			c.Aborted[plane] = err
-			c.cancelAll(pml.Plane(plane))
-		}
-		c.changed()
-	}
-}

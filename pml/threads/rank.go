@@ -66,6 +66,22 @@ func (t *Team) Close() {
 	}
 }
 
+// failAll ends all operations that have not matched, and completes the others. No call of the
+// rank is in progress.
+func (r *Rank) failAll(err error) {
+	r.engine.Lock()
+	defer r.engine.Release()
+	r.drainAll()
+	for _, c := range r.comms {
+		for plane := range c.queues {
+			c.abort(pml.Plane(plane), err)
+		}
+		c.changed()
+	}
+	r.offered.each((*send).endClaimed)
+	r.expect()
+}
+
 // Caps returns the capabilities of messages between goroutine ranks.
 func (t *Team) Caps() pml.Caps {
 	steps := []int{inlineMax, int(t.params.EagerLimit), chunkSize, 2 * chunkSize}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
@@ -179,6 +180,10 @@ func (m *message) Receive(buf pml.Buffer) *pml.Request {
 	x := c.rank.newReceive(c, m.plane, buf)
 	c.Pending-- // the receive counts now
 	c.rank.pending--
+	if m.offer != nil && !m.offer.take(offerMatched) {
+		x.fail(framework.ErrClosed) // the team has ended
+		return &x.Request
+	}
 	x.take(m)
 	c.rank.expect()
 	return &x.Request

@@ -65,10 +65,9 @@ func (x *receive) matched(source, tag int, length int64) (room int64) {
 }
 
 // take completes a receive with a message that is in no queue, or begins its transfer. An offer
-// was claimed or has matched. Lock held.
+// has matched. Lock held.
 func (x *receive) take(m *message) {
 	if m.offer != nil {
-		m.offer.state.Store(offerMatched)
 		x.accept(m.offer)
 		return
 	}
@@ -196,6 +195,15 @@ func (s *send) Cancel() {
 	s.sent()
 	if h := makeHeader(kindWithdrawn, 0, 0); !to.put(h, 0, 0, 0, nil, &o.msg) {
 		to.spillFor(h, 0, 0, 0, nil, &o.msg)
+	}
+}
+
+// endClaimed ends a send whose message a matched probe has taken, and which no receive follows.
+// The offer is not reused, since the claimed message still refers to it.
+func (s *send) endClaimed() {
+	if s.offer.state.CompareAndSwap(offerClaimed, offerWithdrawn) {
+		s.Status = s.c.Withdrawn(s.plane)
+		s.sent()
 	}
 }
 
