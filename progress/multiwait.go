@@ -126,7 +126,7 @@ func (m *MultiWait) active(ctx context.Context) (err error) {
 		}
 		defer permit.release()
 	}
-	defer m.stopPolling()
+	defer m.returnTokens()
 	pace := newPace(ctx, m.pacemaker())
 	for stop := false; !stop; {
 		if pace.clock == pace.perClock {
@@ -186,7 +186,7 @@ func (m *MultiWait) poll() (n int) {
 		}
 		x.Lock()
 		n += x.Engine.poll()
-		x.Release()
+		x.release(false, m)
 		if m.isDone() {
 			break
 		}
@@ -194,21 +194,32 @@ func (m *MultiWait) poll() (n int) {
 	return n
 }
 
-// stopPolling returns the poll tokens.
-func (m *MultiWait) stopPolling() {
+// returnTokens returns the poll tokens, all of them before a task runs.
+func (m *MultiWait) returnTokens() {
+	for i := range m.engines {
+		x := &m.engines[i]
+		if !x.hasToken {
+			continue
+		}
+		x.Lock()
+		if x.rank != nil {
+			x.clearPollingRank()
+		} else {
+			x.Engine.stopPolling()
+		}
+		x.Unlock()
+	}
 	for i := range m.engines {
 		x := &m.engines[i]
 		if !x.hasToken {
 			continue
 		}
 		x.hasToken = false
-		x.Lock()
 		if x.rank != nil {
-			x.stopPollingRank()
-		} else {
-			x.Engine.stopPolling()
+			x.Lock()
+			x.Engine.poll() // what was published before the word was cleared
+			x.Release()
 		}
-		x.Unlock()
 	}
 }
 

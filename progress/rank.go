@@ -63,7 +63,9 @@ func (w *PollWord) addParked(n int) { w.parked.Add(uint32(n)) }
 type rank struct {
 	word   *PollWord
 	remote bool // Whether the last active wait was ended by a poll of the process's engine.
-	tasks  taskQueue
+	// hasProcessToken is whether the polling wait has the poll token of the process's engine.
+	hasProcessToken bool
+	tasks           taskQueue
 
 	// Of ringRank; guarded by queued.
 	queued     atomic.Bool
@@ -176,20 +178,26 @@ func (e *Engine) activeRank(ctx context.Context, done *bool, first Source) (err 
 	if r.remote || pace.yielding {
 		perOther = 1
 	}
-	e.startPollingRank()
-	token := false // whether this wait has the poll token of the process's engine
+	session := e.startPollingRank()
 	for i := 1; ; i++ {
 		n := e.poll()
 		if first != nil && !*done {
 			n += first.Poll()
 		}
-		e.runTasks()
+		e.runTasks(e)
+		if e.polls != session || !e.polling.isSet() { // a long task has returned the tokens
+			if *done || e.polling.isSet() {
+				permit.release()
+				return nil
+			}
+			session = e.startPollingRank()
+		}
 		if *done {
 			r.remote = false
 			break
 		}
 		if i%perOther == 0 {
-			n += e.pollProcess(&token)
+			n += e.pollProcess()
 			if *done {
 				r.remote = true
 				break
@@ -214,9 +222,6 @@ func (e *Engine) activeRank(ctx context.Context, done *bool, first Source) (err 
 			break
 		}
 	}
-	if token {
-		e.stopPollingProcess()
-	}
 	e.stopPollingRank()
 	permit.release()
 	if *done {
@@ -225,27 +230,44 @@ func (e *Engine) activeRank(ctx context.Context, done *bool, first Source) (err 
 	return err
 }
 
-// startPollingRank takes the poll token of a rank's engine. Lock held.
-func (e *Engine) startPollingRank() {
+// startPollingRank takes the poll token of a rank's engine, and returns the number of the
+// session. Until the token is returned polls is that number. Lock held.
+func (e *Engine) startPollingRank() (session uint64) {
 	e.polling.set()
 	e.polls++
 	e.rank.word.polled.Store(1)
+	return e.polls
 }
 
-// stopPollingRank returns the poll token of a rank's engine. Lock held, possibly released
-// meanwhile.
+// stopPollingRank returns the poll token of a rank's engine, and that of the process's engine
+// if the wait has it. Lock held, possibly released meanwhile.
 func (e *Engine) stopPollingRank() {
+	if e.rank.hasProcessToken {
+		e.rank.hasProcessToken = false
+		e.stopPollingProcess()
+	}
+	e.clearPollingRank()
+	e.poll() // what was published before the word was cleared
+	e.runTasks(nil)
+}
+
+func (e *Engine) clearPollingRank() {
 	e.polling.clear()
 	e.rank.word.polled.Store(0)
-	e.poll() // what was published before the word was cleared
-	e.runTasks()
+}
+
+// returnTokens implements poller for the wait that polls.
+func (e *Engine) returnTokens() {
+	e.Lock()
+	e.stopPollingRank()
+	e.Unlock()
 }
 
 // pollProcess polls the process's engine if its lock is free and no other wait polls it.
-// The first such poll takes its poll token, which the caller returns. The rank's lock is
+// The first such poll takes its poll token, which stopPollingRank returns. The rank's lock is
 // held, and released meanwhile.
-func (e *Engine) pollProcess(token *bool) (n int) {
-	p := e.process
+func (e *Engine) pollProcess() (n int) {
+	p, token := e.process, &e.rank.hasProcessToken
 	e.Unlock()
 	if p.TryLock() {
 		if !*token && !p.polling.isSet() {
@@ -283,7 +305,7 @@ func (e *Engine) stopPollingProcess() {
 func (e *Engine) progressRank() int {
 	e.polls++
 	n := e.poll()
-	e.runTasks()
+	e.runTasks(nil)
 	p := e.process
 	e.Unlock()
 	if p.TryLock() {

@@ -6,6 +6,9 @@ package progress
 type Task interface {
 	// Run does the work. The caller holds no rank's lock. Run may acquire one at a time,
 	// and the lock of the process's engine by t.LockProcess. It neither waits nor blocks.
+	// Work that takes long is divided into several tasks. The first one takes some tens of
+	// microseconds, and calls t.StopPolling if others follow. If t.HoldsProcess, such work is
+	// left to another goroutine.
 	Run(t *Tasks)
 }
 
@@ -22,7 +25,14 @@ type taskQueue struct {
 // within it, so that the stack stays small however many ranks are involved.
 type Tasks struct {
 	processLocked bool      // Whether the goroutine held the process's lock at the beginning.
+	wait          poller    // The wait that runs the tasks, while it has poll tokens; otherwise nil.
 	ranks         []*Engine // Ranks whose tasks this goroutine runs, the first one last.
+}
+
+// A poller is a wait that has poll tokens.
+type poller interface {
+	// returnTokens returns them. No rank's lock is held.
+	returnTokens()
 }
 
 // Defer queues a task. It runs after the rank's lock has been released by a wait, by
@@ -33,19 +43,19 @@ func (e *Engine) Defer(t Task) { e.rank.tasks.tasks = append(e.rank.tasks.tasks,
 // Release is Unlock, followed by the execution of the deferred tasks unless another
 // goroutine is executing them, and by the delivery to rung ranks (RankBell). The caller holds no other engine's lock. For a process's
 // engine it is Unlock.
-func (e *Engine) Release() { e.release(false) }
+func (e *Engine) Release() { e.release(false, nil) }
 
 // ReleaseUnder is Release for a caller that holds the lock of the process's engine.
-func (e *Engine) ReleaseUnder() { e.release(true) }
+func (e *Engine) ReleaseUnder() { e.release(true, nil) }
 
-func (e *Engine) release(processLocked bool) {
+func (e *Engine) release(processLocked bool, wait poller) {
 	if e.rank == nil {
 		e.Unlock()
 		return
 	}
 	if e.rank.tasks.take() {
 		t := &e.rank.tasks.run
-		t.processLocked = processLocked
+		t.processLocked, t.wait = processLocked, wait
 		t.ranks = append(t.ranks[:0], e)
 		e.Unlock()
 		t.execute()
@@ -53,7 +63,7 @@ func (e *Engine) release(processLocked bool) {
 		e.Unlock()
 	}
 	if e.process.rings.first.Load() != nil {
-		e.process.deliverRung(processLocked)
+		e.process.deliverRung(processLocked, wait)
 	}
 }
 
@@ -66,11 +76,11 @@ func (q *taskQueue) take() bool {
 	return true
 }
 
-// runTasks is Release followed by Lock, if there are tasks to run. e is the engine of a
-// rank. Lock held, released meanwhile.
-func (e *Engine) runTasks() {
+// runTasks is Release followed by Lock, if there are tasks to run. wait is the caller if it
+// has poll tokens, or nil. e is the engine of a rank. Lock held, released meanwhile.
+func (e *Engine) runTasks(wait poller) {
 	if len(e.rank.tasks.tasks) > 0 || e.process.rings.first.Load() != nil {
-		e.Release()
+		e.release(false, wait)
 		e.Lock()
 	}
 }
@@ -97,7 +107,9 @@ func (t *Tasks) execute() {
 		// After running is cleared, t may belong to another goroutine if e was the first.
 		t.ranks[len(t.ranks)-1] = nil
 		t.ranks = t.ranks[:len(t.ranks)-1]
-		more = len(t.ranks) > 0
+		if more = len(t.ranks) > 0; !more {
+			t.wait = nil
+		}
 		q.running = false
 		e.Unlock()
 	}
@@ -119,6 +131,19 @@ func (t *Tasks) Release(e *Engine) {
 	}
 	e.Unlock()
 }
+
+// StopPolling returns the poll tokens of the wait that runs the tasks, so that other waits and the
+// progress goroutine poll meanwhile. Without such a wait it has no effect. No rank's lock is
+// held.
+func (t *Tasks) StopPolling() {
+	if w := t.wait; w != nil {
+		t.wait = nil
+		w.returnTokens()
+	}
+}
+
+// HoldsProcess reports whether the goroutine holds the lock of the process's engine.
+func (t *Tasks) HoldsProcess() bool { return t.processLocked }
 
 // LockProcess acquires the lock of the process's engine e, unless the goroutine holds it
 // already. UnlockProcess releases it.

@@ -153,7 +153,7 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 		word.addParked(1)
 		defer word.addParked(-1)
 		e.poll() // what was published before the wait was counted
-		e.runTasks()
+		e.runTasks(nil)
 		if w.fired {
 			return nil
 		}
