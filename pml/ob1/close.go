@@ -119,7 +119,6 @@ func (c *comm) refusedBy(src int) error {
 func (m *Module) Inquire() {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.failures++ // receives and probes that come later ask
 	m.lastPolls()
 	m.inquire()
 }
@@ -128,6 +127,7 @@ func (m *Module) Inquire() {
 // on a communicator whether they are in it at all: their part in its creation may have
 // failed, as it does in some when a process fails. Lock held.
 func (m *Module) inquire() {
+	m.failures++ // watchers, and receives and probes that come later, ask
 	for _, r := range m.requests {
 		if r.state == posted || r.state == rtsSent {
 			r.c.inquire(r.source())
