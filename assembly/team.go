@@ -5,26 +5,32 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/compose"
 	"github.com/ferrympi/ferry/pml/threads"
 	"github.com/ferrympi/ferry/progress"
 )
 
 // Team is the goroutine ranks that a thread communicator has in this process. Their communicators
-// are made by AddComm.
+// are made by AddComm. Those with members of other processes have a handle in the team's PML.
 type Team struct {
 	*threads.Team
-	assembly *Assembly
-	module   PML
+	module PML
+	self   framework.Life
 }
 
 // NewTeam makes n goroutine ranks, with the endpoints 0 to n-1. m has their messages with
 // other processes. The team is closed before the assembly.
-func (a *Assembly) NewTeam(m PML, n int) *Team {
-	return &Team{Team: threads.NewTeam(a.env.Self, a.env.Engine, n, a.threads), assembly: a, module: m}
+func (a *Assembly) NewTeam(m PML, n int) *Team { return a.Stack.NewTeam(m, n, a.threads) }
+
+// NewTeam is Assembly.NewTeam for a stack.
+func (s *Stack) NewTeam(m PML, n int, params threads.Params) *Team {
+	t := &Team{module: m, self: s.env.Self}
+	t.Team = threads.NewTeamOver(s.env.Self, s.env.Engine, n, params, &below{m})
+	return t
 }
 
 // AddComm makes the handle that one of the ranks has of a communicator. The endpoint is that of
-// spec.Members.Member(spec.Rank).
+// spec.Members.Member(spec.Rank). An id is reserved if there are members of other processes.
 func (t *Team) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if spec.Rank < 0 || spec.Rank >= spec.Members.Len() {
 		return nil, fmt.Errorf("%w: rank %d of a communicator of %d", framework.ErrGroup, spec.Rank, spec.Members.Len())
@@ -32,5 +38,40 @@ func (t *Team) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	return t.Rank(int(spec.Members.Member(spec.Rank).Endpoint)).AddComm(spec)
 }
 
-// Engine returns the engine of an endpoint, in which its requests complete.
+// Engine returns the engine of an endpoint, in which its requests complete. Sends to other processes
+// complete in the process's engine.
 func (t *Team) Engine(endpoint int) *progress.Engine { return t.Rank(endpoint).Engine() }
+
+// Caps returns the capabilities of messages between any two ranks of a communicator.
+func (t *Team) Caps() pml.Caps { return compose.Caps(t.module.Caps(), t.Team.Caps()) }
+
+// Route returns the route to the ranks of a process.
+func (t *Team) Route(peer framework.Life) pml.Route {
+	if peer == t.self {
+		return t.Team.Route()
+	}
+	return t.module.Route(peer)
+}
+
+// below is a PML below a team.
+type below struct{ PML }
+
+// AddComm implements threads.Below.
+func (b *below) AddComm(spec pml.CommSpec) (pml.Comm, error) {
+	table := b.CIDs()
+	local, err := table.Reserve()
+	if err != nil {
+		return nil, fmt.Errorf("pml %s: %w", b.Name, err)
+	}
+	spec.Local, spec.Agreed, spec.Indices = local, false, nil
+	c, err := b.Module.AddComm(spec)
+	if err != nil {
+		table.Close(local)
+	}
+	return c, err
+}
+
+// Join implements threads.Below.
+func (b *below) Join(pml.CommSpec, pml.Comm, pml.Comm) (pml.Comm, error) {
+	return nil, fmt.Errorf("%w: pml %s can't serve goroutine ranks of several processes", framework.ErrUnsupported, b.Name)
+}

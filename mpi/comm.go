@@ -313,7 +313,7 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 	}
 	life := c.spec.Members.Member(rank).Life
 	if c.seat != nil && life == c.session.engine.Env().Self {
-		r := c.seat.of.threads.team.Route()
+		r := c.seat.of.threads.team.Route(life)
 		return Transport{PML: r.PML, Component: r.Transport, Device: r.Device}, nil
 	}
 	r := c.module.Route(life)

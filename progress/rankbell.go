@@ -49,7 +49,7 @@ func (e *Engine) ringRank() {
 // for none, and for the engine of a process: a load.
 func (e *Engine) Flush() {
 	if e.rank != nil && e.process.rings.first.Load() != nil {
-		e.process.deliverRung(false, nil)
+		e.process.deliverRung(false)
 	}
 }
 
@@ -58,9 +58,9 @@ var executions = sync.Pool{New: func() any { return new(Tasks) }}
 
 // deliverRung delivers to the queued ranks, and runs the tasks that come up in them. The
 // bells that are rung meanwhile are included. The caller holds no rank's lock.
-func (e *Engine) deliverRung(processLocked bool, wait poller) {
+func (e *Engine) deliverRung(processLocked bool) {
 	t := executions.Get().(*Tasks)
-	t.processLocked, t.wait = processLocked, wait
+	t.processLocked = processLocked
 	for first := e.rings.first.Swap(nil); first != nil; first = e.rings.first.Swap(nil) {
 		for r := first; r != nil; {
 			next, to := r.nextQueued, r.engine
@@ -70,6 +70,5 @@ func (e *Engine) deliverRung(processLocked bool, wait poller) {
 		}
 		t.execute()
 	}
-	t.wait = nil
 	executions.Put(t)
 }

@@ -63,7 +63,7 @@ func (e *Engine) release(processLocked bool, wait poller) {
 		e.Unlock()
 	}
 	if e.process.rings.first.Load() != nil {
-		e.process.deliverRung(processLocked, wait)
+		e.process.deliverRung(processLocked)
 	}
 }
 

@@ -78,10 +78,16 @@ func (m *Module) CIDs() *cid.Table { return m.network.CIDs() }
 
 // Caps implements pml.Module. A receive from any source has to do with both.
 func (m *Module) Caps() pml.Caps {
-	remote, local := m.network.Caps(), m.node.Caps()
+	caps := Caps(m.network.Caps(), m.node.Caps())
+	caps.Arrivals = false // a message of the network is not known when it arrives
+	return caps
+}
+
+// Caps returns the capabilities of two PMLs that share the members of a communicator.
+func Caps(a, b pml.Caps) pml.Caps {
 	caps := pml.Caps{
-		TagMax: min(remote.TagMax, local.TagMax), MaxMessage: min(remote.MaxMessage, local.MaxMessage),
-		Withdraw: remote.Withdraw && local.Withdraw, Steps: slices.Concat(remote.Steps, local.Steps),
+		TagMax: min(a.TagMax, b.TagMax), MaxMessage: min(a.MaxMessage, b.MaxMessage),
+		Withdraw: a.Withdraw && b.Withdraw, Arrivals: a.Arrivals && b.Arrivals, Steps: slices.Concat(a.Steps, b.Steps),
 	}
 	slices.Sort(caps.Steps)
 	caps.Steps = slices.Compact(caps.Steps)

@@ -107,6 +107,9 @@ func (e *Endpoints) others(rank int) (all []int) {
 // under any policy: one is enough.
 func (f *fixture) endpoints(counts ...int) *Endpoints {
 	f.processes()
+	if f.hosts != nil {
+		f.Skipf("the ranks of processes are goroutine ranks already")
+	}
 	if f.policy != cid.PolicyLazy {
 		f.Skipf("endpoints have indices of policy lazy")
 	}

@@ -182,6 +182,21 @@ func (f *fixture) met(comms []pml.Comm) {
 // hold keeps a process from all progress until the result is called; a case defers
 // that, too.
 func (f *fixture) hold(rank int) (release func()) {
+	p := f.Procs[rank]
+	if p.host == nil {
+		return f.lock(rank)
+	}
+	process := p.host.Engine
+	process.Lock()
+	p.Engine.Lock()
+	return sync.OnceFunc(func() {
+		p.Engine.ReleaseUnder()
+		process.Unlock()
+	})
+}
+
+// lock acquires the lock of a rank's engine.
+func (f *fixture) lock(rank int) (release func()) {
 	e := f.Procs[rank].Engine
 	e.Lock()
 	return sync.OnceFunc(e.Release)

@@ -70,7 +70,7 @@ func (n *notes) Changed() { n.changed++ }
 
 // locked calls do with the lock of a rank's engine.
 func (f *fixture) locked(rank int, do func()) {
-	defer f.hold(rank)()
+	defer f.lock(rank)()
 	do()
 }
 
@@ -201,6 +201,9 @@ func (f *fixture) chained() {
 func (f *fixture) watchable(c pml.Comm) pml.Watchable {
 	if !f.caps().Arrivals {
 		f.Skipf("the PML does not know what arrives")
+	}
+	if f.hosts != nil {
+		f.Skipf("no PML watches the ranks of several processes")
 	}
 	w, ok := framework.As[pml.Watchable](c)
 	if !ok {

@@ -2,7 +2,10 @@ package pmltest
 
 import (
 	"context"
+	"errors"
+	"slices"
 
+	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
@@ -11,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// openTeam builds a world of n goroutine ranks.
+// openTeam builds a world of n goroutine ranks in one process.
 func (w *World) openTeam(n int) {
 	env := kittest.NewJob(1, 1).Begin(0, progress.Options{})
 	w.process = env.Engine
@@ -45,10 +48,114 @@ func (m goroutineRank) Stats() []pml.PeerStats                     { return []pm
 func (m goroutineRank) Flush(context.Context) error                { return nil }
 func (m goroutineRank) Close() error                               { return nil }
 
+// host is a process of a world in which processes have goroutine ranks.
+type host struct {
+	*Process
+	team  *assembly.Team
+	ranks []int
+}
+
+// deal returns the process and the endpoint of each of n ranks: the first endpoint of each process, then
+// the second of those that have two. counts has the ranks of the processes, nil: one each.
+func deal(counts []int, n int) (group []pml.Member) {
+	if counts == nil {
+		counts = slices.Repeat([]int{1}, n)
+	}
+	for endpoint := 0; len(group) < n; endpoint++ {
+		for proc, most := range counts {
+			if endpoint < most && len(group) < n {
+				group = append(group, pml.Member{Life: framework.Life{ID: framework.ProcID(proc)}, Endpoint: uint16(endpoint)})
+			}
+		}
+	}
+	return group
+}
+
+// openHosts builds a world of n goroutine ranks in several processes.
+func (w *World) openHosts(n int) error {
+	dealt := deal(w.stack.Ranks, n)
+	procs, endpoints := 0, map[framework.ProcID]int{}
+	for _, m := range dealt {
+		endpoints[m.ID]++
+		procs = len(endpoints)
+	}
+	job := kittest.NewJob(procs, max(w.stack.Nodes, 1))
+	var all []*Process
+	for i := range procs {
+		p, err := w.stack.open(i, job.Begin(i, progress.Options{}))
+		if err != nil {
+			return err
+		}
+		all = append(all, p)
+		team := p.stack.NewTeam(p.stack.PMLs()[0], endpoints[framework.ProcID(i)], *w.stack.Threads)
+		w.hosts = append(w.hosts, &host{Process: p, team: team})
+	}
+	for rank, m := range dealt {
+		h := w.hosts[m.ID]
+		h.ranks = append(h.ranks, rank)
+		module := hostedRank{goroutineRank{Rank: h.team.Rank(int(m.Endpoint)), team: h.team.Team, table: cid.NewTable(cid.IndexBits)}, h}
+		w.Procs = append(w.Procs, &Process{Rank: rank, Life: h.Life, Engine: module.Engine(), Module: module, host: h})
+		w.lives = append(w.lives, h.Life)
+		w.endpoints = append(w.endpoints, m.Endpoint)
+	}
+	return learnAll(all)
+}
+
+func (h *host) close() error {
+	h.team.Close()
+	return h.stack.Close()
+}
+
+// hostedRank is a goroutineRank of a world with several processes. What concerns another process
+// goes to its own process's module.
+type hostedRank struct {
+	goroutineRank
+	host *host
+}
+
+func (m hostedRank) AddComm(spec pml.CommSpec) (pml.Comm, error) { return m.host.team.AddComm(spec) }
+
+func (m hostedRank) Caps() pml.Caps { return m.host.team.Caps() }
+
+func (m hostedRank) Learn(peer framework.Life, card framework.Card) error {
+	return m.host.Module.Learn(peer, card)
+}
+
+func (m hostedRank) PeerFailed(peer framework.Life, reason string) {
+	m.host.Module.PeerFailed(peer, reason)
+}
+
+func (m hostedRank) PeerGone(peer framework.Life, how error) { m.host.Module.PeerGone(peer, how) }
+func (m hostedRank) Refuse(s cid.Span, _ int)                { m.host.Module.Refuse(s, pml.AllEndpoints) }
+func (m hostedRank) Inquire()                                { m.host.Module.Inquire() }
+func (m hostedRank) Route(peer framework.Life) pml.Route     { return m.host.team.Route(peer) }
+func (m hostedRank) Flush(ctx context.Context) error         { return m.host.Module.Flush(ctx) }
+
+func (m hostedRank) Stats() []pml.PeerStats {
+	return append(m.host.Module.Stats(), m.Rank.Stats())
+}
+
+// Inspect adds to the rank's queues those of its handles in the process's module.
+func (m hostedRank) Inspect(ctx context.Context) (pml.Inspection, error) {
+	all, err := m.Rank.Inspect(ctx)
+	below, belowErr := m.host.Module.Inspect(ctx)
+	all.EarlyArrivals += below.EarlyArrivals
+	all.Notes = append(all.Notes, below.Notes...)
+	for _, b := range below.Comms {
+		i := slices.IndexFunc(all.Comms, func(c pml.CommInspection) bool { return c.ID == b.ID && c.Endpoint == b.Endpoint })
+		if i < 0 {
+			continue // of another rank
+		}
+		c := &all.Comms[i]
+		c.Posted, c.Unexpected, c.Sends = append(c.Posted, b.Posted...), append(c.Unexpected, b.Unexpected...), append(c.Sends, b.Sends...)
+	}
+	return all, errors.Join(err, belowErr)
+}
+
 // processes skips a case about members that fail or leave one by one, which goroutine ranks
 // of one process do not.
 func (f *fixture) processes() {
-	if f.team != nil {
+	if f.team != nil || slices.ContainsFunc(f.hosts, func(h *host) bool { return len(h.ranks) > 1 }) {
 		f.Skipf("goroutine ranks fail and leave with their process")
 	}
 }

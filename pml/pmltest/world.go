@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,9 +39,11 @@ type Stack struct {
 	// btl.shm.ring_size.
 	Set   map[string]string
 	Hooks pml.Hooks
-	// Threads, when not nil, makes the world one process with these parameters. A Process is
-	// one of its goroutine ranks. The rest of the stack is unused.
+	// Threads, when not nil, has the parameters of goroutine ranks. A Process is one of them. They
+	// are ranks of one process without a PML, and otherwise of several with the rest of the stack.
 	Threads *threads.Params
+	// Ranks are the most goroutine ranks of each process. nil: each process has one.
+	Ranks []int
 }
 
 // Process is one member of a World.
@@ -51,10 +54,16 @@ type Process struct {
 	Module pml.Module // what the assembly makes of the stack
 
 	stack *assembly.Stack
+	host  *host // Process of a goroutine rank; nil: see World.team.
 }
 
 // Card is the process's business card.
-func (p *Process) Card() framework.Card { return p.stack.Card() }
+func (p *Process) Card() framework.Card {
+	if p.host != nil {
+		return p.host.Card()
+	}
+	return p.stack.Card()
+}
 
 // World is a set of processes that have learnt each other's cards.
 type World struct {
@@ -64,13 +73,22 @@ type World struct {
 	lives    []framework.Life // by rank, of those too that have been killed
 	team     *threads.Team    // of Stack.Threads
 	process  *progress.Engine // of the team
+	hosts    []*host          // Processes that have goroutine ranks.
+	// endpoints are those of hosts' ranks.
+	endpoints []uint16
 	nextBase atomic.Uint64
 }
 
 // NewWorld builds n processes. Close it.
 func NewWorld(stack Stack, n int) (*World, error) {
 	w := &World{stack: stack}
-	if stack.Threads != nil {
+	switch {
+	case stack.Threads != nil && stack.PML != nil:
+		if err := w.openHosts(n); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		return w, nil
+	case stack.Threads != nil:
 		w.openTeam(n)
 		return w, nil
 	}
@@ -83,14 +101,22 @@ func NewWorld(stack Stack, n int) (*World, error) {
 		w.Procs = append(w.Procs, p)
 		w.lives = append(w.lives, p.Life)
 	}
-	for _, p := range w.Procs {
-		for _, q := range w.Procs {
+	if err := learnAll(w.Procs); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+// learnAll makes all processes learn the cards of all.
+func learnAll(procs []*Process) error {
+	for _, p := range procs {
+		for _, q := range procs {
 			if err := p.Module.Learn(q.Life, q.Card()); err != nil {
-				return nil, errors.Join(err, w.Close())
+				return err
 			}
 		}
 	}
-	return w, nil
+	return nil
 }
 
 // open assembles a process.
@@ -132,6 +158,10 @@ func (s Stack) open(rank int, env progress.Env) (*Process, error) {
 func (w *World) Kill(rank int) error {
 	p := w.Procs[rank]
 	w.Procs[rank] = nil
+	if p.host != nil {
+		w.hosts = slices.DeleteFunc(w.hosts, func(h *host) bool { return h == p.host })
+		return p.host.close()
+	}
 	return p.stack.Close()
 }
 
@@ -143,8 +173,11 @@ func (w *World) Close() error {
 		return nil
 	}
 	var errs []error
+	for _, h := range w.hosts {
+		errs = append(errs, h.close())
+	}
 	for _, p := range w.Procs {
-		if p != nil {
+		if p != nil && p.host == nil {
 			errs = append(errs, p.stack.Close())
 		}
 	}
@@ -236,6 +269,9 @@ func (w *World) Group() []pml.Member {
 		for rank := range group {
 			group[rank].Endpoint = uint16(rank)
 		}
+	}
+	for rank, endpoint := range w.endpoints {
+		group[rank].Endpoint = endpoint
 	}
 	return group
 }

@@ -16,11 +16,17 @@ import (
 type shared struct {
 	key   cid.Extended
 	id    uint64  // never used twice in a team
-	ranks []*Rank // by rank in the communicator
+	ranks []*Rank // by rank in the communicator; nil: of another process
+	// members are those of CommSpec, and here reports which of them are of this process. All
+	// handles below share both.
+	members  pml.Members
+	here     []bool
+	hasBelow bool // The PML below has members.
 
 	// Guarded by Team.mu.
-	stages map[*Rank]stage // of the ranks that have a handle, or had one
-	closed int
+	stages  map[*Rank]stage // of the ranks that have a handle, or had one
+	handles int             // Members of this process.
+	closed  int
 }
 
 // stage is what has become of a rank's handle.
@@ -49,6 +55,7 @@ type comm struct {
 	// closed or a watcher takes the messages.
 	barred   [pml.Planes]bool
 	watchers [pml.Planes]pml.Watcher
+	below    *below // nil: no member is of another process
 }
 
 // peer is the state of another rank of a communicator, made at the first use.
@@ -91,9 +98,9 @@ func (t peers) each(f func(*peer)) {
 	}
 }
 
-// AddComm makes the rank's handle of a communicator, all of whose members are ranks of the
-// team. Messages that have arrived for it are delivered now. Local, Agreed and Indices of the
-// spec are not used.
+// AddComm makes the rank's handle of a communicator. Members of other processes are in Elsewhere of the
+// spec, or those of the PML below. Messages that have arrived for it are delivered now. Local,
+// Agreed and Indices of the spec are not used.
 func (r *Rank) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	s, err := r.team.join(r, &spec)
 	if err != nil {
@@ -101,11 +108,45 @@ func (r *Rank) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	}
 	c := &comm{rank: r, shared: s, State: base.State{Spec: spec}, peers: newPeers(len(s.ranks))}
 	c.Probes = base.NewProbes(r.engine, c)
-	r.engine.Lock()
-	defer r.engine.Release()
-	r.comms[s.id] = c
-	r.deliverEarly(c)
+	if s.hasBelow {
+		return r.addBelow(c)
+	}
+	r.open(c)
 	return c, nil
+}
+
+// open makes a handle usable.
+func (r *Rank) open(c *comm) {
+	r.engine.Lock()
+	r.comms[c.shared.id] = c
+	r.deliverEarly(c)
+	r.engine.Release()
+}
+
+// addBelow is AddComm of a communicator with members of the PML below.
+func (r *Rank) addBelow(c *comm) (pml.Comm, error) {
+	spec := c.Spec
+	spec.Members, spec.Elsewhere = c.shared.members, c.shared.here
+	handle, err := r.team.below.AddComm(spec)
+	if err != nil {
+		r.team.unjoin(r, c.shared)
+		return nil, err
+	}
+	watchable, ok := framework.As[pml.Watchable](handle)
+	if ok {
+		c.below = newBelow(c, handle, watchable)
+		r.open(c)
+		c.below.watch()
+		return c, nil
+	}
+	r.open(c)
+	spec.Elsewhere = nil
+	joined, err := r.team.below.Join(spec, c, handle)
+	if err != nil {
+		handle.Close()
+		c.Close()
+	}
+	return joined, err
 }
 
 // join returns the shared part of a communicator, and marks the rank's handle as open.
@@ -120,18 +161,29 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 	defer t.mu.Unlock()
 	s := t.comms[spec.ID]
 	if s == nil {
-		ranks := make([]*Rank, spec.Members.Len())
-		for rank := range ranks {
+		s = &shared{key: spec.ID, ranks: make([]*Rank, spec.Members.Len()), members: spec.Members}
+		here := make([]bool, len(s.ranks))
+		for rank := range s.ranks {
 			m := spec.Members.Member(rank)
-			if m.Life != t.self {
-				return nil, refuse(framework.ErrUnsupported, "rank %d is of another process", rank)
-			} else if int(m.Endpoint) >= len(t.ranks) {
+			here[rank] = m.Life == t.self
+			switch {
+			case here[rank] && int(m.Endpoint) >= len(t.ranks):
 				return nil, refuse(framework.ErrGroup, "rank %d is endpoint %d of %d", rank, m.Endpoint, len(t.ranks))
+			case here[rank]:
+				s.ranks[rank] = t.ranks[m.Endpoint]
+				s.handles++
+			case spec.IsElsewhere(rank):
+			case t.below == nil:
+				return nil, refuse(framework.ErrUnsupported, "rank %d is of another process", rank)
+			default:
+				s.hasBelow = true
 			}
-			ranks[rank] = t.ranks[m.Endpoint]
+		}
+		if s.hasBelow {
+			s.here = here
 		}
 		t.lastID++
-		s = &shared{key: spec.ID, id: t.lastID, ranks: ranks, stages: make(map[*Rank]stage, len(ranks))}
+		s.id, s.stages = t.lastID, make(map[*Rank]stage, s.handles)
 		t.comms[s.key], t.byID[s.id] = s, s
 	}
 	if s.stages[r] != missing || len(s.ranks) != spec.Members.Len() {
@@ -146,7 +198,17 @@ func (t *Team) leave(r *Rank, s *shared) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.stages[r] = closed
-	if s.closed++; s.closed == len(s.ranks) {
+	if s.closed++; s.closed == s.handles {
+		delete(t.comms, s.key)
+		delete(t.byID, s.id)
+	}
+}
+
+// unjoin undoes join.
+func (t *Team) unjoin(r *Rank, s *shared) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if delete(s.stages, r); len(s.stages) == 0 {
 		delete(t.comms, s.key)
 		delete(t.byID, s.id)
 	}
@@ -162,6 +224,10 @@ func (t *Team) mayOpen(r *Rank, id uint64) bool {
 
 // Close implements pml.Comm.
 func (c *comm) Close() {
+	if b := c.below; b != nil {
+		b.awaitUnsent()
+		b.handle.Close()
+	}
 	r := c.rank
 	r.engine.Lock()
 	defer r.engine.Release()
@@ -196,18 +262,29 @@ func (c *comm) end() {
 		r.lastComm = nil
 	}
 	r.team.leave(r, c.shared)
+	if c.below != nil {
+		r.engine.Defer((*unwatch)(c.below))
+	}
 }
 
 // Abort implements pml.Comm.
 func (c *comm) Abort(plane pml.Plane, err error) {
+	if c.abortOnce(plane, err) && c.below != nil {
+		c.below.handle.Abort(plane, err)
+	}
+}
+
+// abortOnce is Abort of the rank's own queue. It reports false if the plane was aborted before.
+func (c *comm) abortOnce(plane pml.Plane, err error) bool {
 	r := c.rank
 	r.engine.Lock()
 	defer r.engine.Release()
 	if c.Aborted[plane] != nil {
-		return
+		return false
 	}
 	c.abort(plane, err)
 	c.changed()
+	return true
 }
 
 // abort ends the operations on a plane that have not matched, and later ones. Lock held.

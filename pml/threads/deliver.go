@@ -229,14 +229,20 @@ func (r *Rank) discard(m *message) {
 	if m.offer != nil && !m.offer.take(offerMatched) {
 		return // withdrawn: a cell of the sender's follows
 	}
-	r.stats.Dropped++
+	if m.claimed == nil {
+		r.stats.Dropped++
+	}
 	r.dispose(m, kindDropped)
 }
 
-// dispose frees a message whose payload is not needed anymore. An offer has matched. Its sender
+// dispose frees a message whose payload is not needed anymore. The PML below drops its own. An offer has matched. Its sender
 // gets a cell of kind end, which is kindSent, kindDropped or kindReturned.
 func (r *Rank) dispose(m *message, end kind) {
-	if m.offer == nil {
+	switch {
+	case m.claimed != nil:
+		r.engine.Defer((*dropBelow)(m))
+		return
+	case m.offer == nil:
 		m.free()
 		return
 	}

@@ -29,7 +29,7 @@ func (r *Rank) inspect() (ins pml.Inspection) {
 		sends[s.c] = append(sends[s.c], pml.Pending{Peer: s.dst, Tag: s.tag, Bytes: s.bytes, Plane: s.plane, State: offerStates[s.offer.state.Load()], Wait: s.Awaited()})
 	}
 	for _, c := range r.comms {
-		ci := pml.CommInspection{ID: c.Spec.ID, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
+		ci := pml.CommInspection{ID: c.Spec.ID, Endpoint: r.endpoint, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
 		for plane := range c.queues {
 			c.inspect(&ci, pml.Plane(plane))
 		}

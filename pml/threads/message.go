@@ -10,12 +10,16 @@ import (
 )
 
 // message is a message in or on its way to an unexpected queue: a pooled copy of the payload,
-// or the message of an offer. Its sender owns it until it publishes the cell, then the
+// the message of an offer, or one that the PML below has. Its sender owns it until it publishes the cell, then the
 // receiver.
 type message struct {
 	node  match.Message[message]
 	data  []byte // the payload, unless it is an offer
 	offer *offer // nil: it is none
+
+	// Of a message of another process.
+	claimed pml.Claimed // nil: it is of this process
+	bytes   int64
 
 	// Of the receiver, once the message has left the ring.
 	c        *comm // nil: an early arrival
@@ -30,8 +34,11 @@ type message struct {
 
 // length is that of the message in bytes.
 func (m *message) length() int64 {
-	if m.offer != nil {
+	switch {
+	case m.offer != nil:
 		return m.offer.buf.Len()
+	case m.claimed != nil:
+		return m.bytes
 	}
 	return int64(len(m.data))
 }
@@ -44,7 +51,13 @@ func (m *message) status() pml.Status {
 const messageCost = 256
 
 // cost is what the message adds to Rank.pressure while it is unmatched.
-func (m *message) cost() int64 { return messageCost + int64(len(m.data)) }
+// The PML below bounds the memory of its messages.
+func (m *message) cost() int64 {
+	if m.claimed != nil {
+		return 0
+	}
+	return messageCost + int64(len(m.data))
+}
 
 const (
 	smallestClass = 6 // log2 of the smallest buffer of a pooled message

@@ -27,6 +27,7 @@ type Team struct {
 	process *progress.Engine
 	params  Params
 	ranks   []*Rank // by endpoint
+	below   Below   // nil: none
 
 	mu        sync.Mutex // A leaf. Guards what follows.
 	comms     map[cid.Extended]*shared
@@ -38,9 +39,14 @@ type Team struct {
 }
 
 // NewTeam makes n ranks of the process self, with the endpoints 0 to n-1. Their engines are
-// those of ranks of the engine process.
+// those of ranks of the engine process. Members of other processes are Elsewhere.
 func NewTeam(self framework.Life, process *progress.Engine, n int, params Params) *Team {
-	t := &Team{self: self, process: process, params: params, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
+	return NewTeamOver(self, process, n, params, nil)
+}
+
+// NewTeamOver is NewTeam with a PML below, for members of other processes.
+func NewTeamOver(self framework.Life, process *progress.Engine, n int, params Params, below Below) *Team {
+	t := &Team{self: self, process: process, params: params, below: below, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
 	for endpoint := range n {
 		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), comms: map[uint64]*comm{}}
 		r.ring.init()
@@ -59,6 +65,9 @@ func (t *Team) Close() {
 	err := fmt.Errorf("%w: the thread communicator's ranks have finished", framework.ErrClosed)
 	for _, r := range t.ranks {
 		r.failAll(err)
+	}
+	for _, r := range t.ranks {
+		r.closeBelow()
 	}
 	t.process.Remove(t)
 	for _, r := range t.ranks {
@@ -182,6 +191,7 @@ type Rank struct {
 	early      []*message       // for communicators that do not exist here yet, in order of arrival
 	receives   *receive         // free list
 	sends      *send            // free list
+	sendsBelow *sendBelow       // free list
 	offered    sendList         // sends with an offer that are not complete
 	pending    int              // operations that are not complete, and claimed messages
 	isDraining bool

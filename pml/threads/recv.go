@@ -17,7 +17,7 @@ import (
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	r := c.rank
 	r.engine.Lock()
-	if src >= 0 && buf.Layout() == nil && !c.barred[plane] {
+	if src >= 0 && c.shared.ranks[src] != nil && buf.Layout() == nil && !c.barred[plane] {
 		if came, n, ok := c.receiveNow(buf.Bytes, src, tag, plane); ok {
 			r.engine.Unlock()
 			if n > len(buf.Bytes) {
@@ -126,6 +126,8 @@ func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *recei
 		if c.queues[plane].Cancel(&x.node) {
 			x.fail(err)
 		}
+	} else if b := c.below; b != nil && b.changes > 0 && b.has(src) && !x.Done() {
+		b.planes[plane].doubt(src)
 	}
 	return x
 }
@@ -141,7 +143,14 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 		if c.barred[plane] {
 			return base.Found{}, c.barredBy()
 		}
-		return base.Found{}, c.CannotCome(src, plane)
+		err := c.CannotCome(src, plane)
+		if b := c.below; b != nil && err == nil && b.has(src) {
+			err = b.cannotCome(src, plane)
+			m = c.find(src, tag, plane) // it may have come meanwhile
+		}
+		if m == nil {
+			return base.Found{}, err
+		}
 	}
 	f := base.Found{Status: m.status(), OK: true}
 	if claim {

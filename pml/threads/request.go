@@ -22,6 +22,8 @@ type receive struct {
 	plane pml.Plane
 	buf   pml.Buffer
 	next  *receive // free list
+
+	matchedBelow *message // Of another process; its transfer has not started.
 }
 
 // newReceive makes a pending receive. Lock held.
@@ -67,7 +69,11 @@ func (x *receive) matched(source, tag int, length int64) (room int64) {
 // take completes a receive with a message that is in no queue, or begins its transfer. An offer
 // has matched. Lock held.
 func (x *receive) take(m *message) {
-	if m.offer != nil {
+	switch {
+	case m.claimed != nil:
+		x.takeBelow(m)
+		return
+	case m.offer != nil:
 		x.accept(m.offer)
 		return
 	}

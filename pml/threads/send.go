@@ -13,6 +13,9 @@ import (
 // compare-and-swap that claims a cell, header and payload into one cache line, one store that
 // publishes it, and loads of the receiver's words.
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
+	if c.shared.ranks[dst] == nil {
+		return c.below.send(ctx, buf, dst, tag, plane, mode)
+	}
 	if c.sendNow(buf, dst, tag, plane, mode, false) {
 		return nil
 	}
@@ -28,6 +31,9 @@ func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml
 
 // Isend implements pml.Comm.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
+	if c.shared.ranks[dst] == nil {
+		return c.below.isend(buf, dst, tag, plane, mode)
+	}
 	sent := c.sendNow(buf, dst, tag, plane, mode, false)
 	r := c.rank
 	r.engine.Lock()
@@ -40,6 +46,9 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 
 // StartSend implements pml.Comm.
 func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
+	if c.shared.ranks[dst] == nil {
+		return c.below.startSend(buf, dst, tag, plane, mode)
+	}
 	if c.sendNow(buf, dst, tag, plane, mode, true) {
 		return &c.rank.completeSend().Request, nil
 	}

@@ -1,0 +1,344 @@
+package threads
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Communicators with members of other processes. Each rank has a handle in the PML below, all
+// planes of which it watches, so that its queues have the messages of all members. The lock of the
+// process's engine guards the handle below, and is acquired before the rank's.
+
+// A Below is the PML below a team, for members of other processes. It is safe for concurrent use.
+type Below interface {
+	// AddComm makes a rank's handle. Members of this process are in spec.Elsewhere. Local,
+	// Agreed and Indices are not set.
+	AddComm(spec pml.CommSpec) (pml.Comm, error)
+	// Join makes one handle of a rank's queue, which has the messages of this process, and of
+	// its handle in a PML below that can't be watched. spec has all members. If it fails, the
+	// caller closes both handles.
+	Join(spec pml.CommSpec, queue, below pml.Comm) (pml.Comm, error)
+}
+
+// below is the part of a handle that concerns members of other processes.
+type below struct {
+	c         *comm
+	handle    pml.Comm
+	watchable pml.Watchable // handle
+	planes    [pml.Planes]watchedPlane
+	unsent    atomic.Int32 // Deferred sends that have not started below.
+
+	// Guarded by the rank's lock.
+	changes int // Calls of Changed. 0: messages of all members may come.
+}
+
+// watchedPlane is the watcher of one plane, and the task that checks whether messages can come.
+type watchedPlane struct {
+	b      *below
+	plane  pml.Plane
+	doubts []int // Sources to check; guarded by the rank's lock.
+}
+
+func newBelow(c *comm, handle pml.Comm, w pml.Watchable) *below {
+	b := &below{c: c, handle: handle, watchable: w}
+	for plane := range b.planes {
+		b.planes[plane] = watchedPlane{b: b, plane: pml.Plane(plane)}
+	}
+	return b
+}
+
+// watch makes the messages of all planes come to the rank's queues. No lock is held.
+func (b *below) watch() {
+	e := b.c.rank.team.process
+	e.Lock()
+	defer e.Unlock()
+	for plane := range b.planes {
+		b.watchable.Watch(pml.Plane(plane), &b.planes[plane])
+	}
+}
+
+// unwatch is the task that ends watch when nothing is pending on a closed communicator.
+type unwatch below
+
+// Run implements progress.Task.
+func (u *unwatch) Run(t *progress.Tasks) {
+	e := u.c.rank.team.process
+	t.LockProcess(e)
+	for plane := range u.planes {
+		u.watchable.Watch(pml.Plane(plane), nil)
+	}
+	t.UnlockProcess(e)
+}
+
+// has reports whether a rank, or with AnySource some rank, is of another process.
+func (b *below) has(src int) bool { return src == pml.AnySource || b.c.shared.ranks[src] == nil }
+
+// Eager implements pml.Watcher.
+func (w *watchedPlane) Eager(src, tag int, payload []byte) bool {
+	c := w.b.c
+	e := c.rank.engine
+	e.Lock()
+	node := c.queues[w.plane].Arrive(&c.peers.get(src).match[w.plane], tag)
+	if node != nil {
+		node.Owner.deliverBelow(src, tag, payload)
+	}
+	e.ReleaseUnder()
+	return node != nil
+}
+
+// Arrived implements pml.Watcher.
+func (w *watchedPlane) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
+	c := w.b.c
+	e := c.rank.engine
+	e.Lock()
+	p := &c.peers.get(st.Source).match[w.plane]
+	node := c.queues[w.plane].Arrive(p, st.Tag)
+	if node != nil {
+		e.ReleaseUnder()
+		node.Owner.startBelow(k)
+		return nil
+	}
+	if c.Closed() {
+		e.ReleaseUnder()
+		k.Drop()
+		return nil
+	}
+	m := newClaimedMessage(k, st)
+	m.c, m.plane, m.isQueued = c, w.plane, true
+	c.queues[w.plane].Keep(p, &m.node)
+	if len(c.probes) > 0 {
+		c.wakeProbes()
+	}
+	e.ReleaseUnder()
+	return m
+}
+
+// claimedMessages keeps the messages of other processes for reuse.
+var claimedMessages sync.Pool
+
+// newClaimedMessage returns a message that the PML below has handed over.
+func newClaimedMessage(k pml.Claimed, st pml.Status) *message {
+	m, ok := claimedMessages.Get().(*message)
+	if !ok {
+		m = new(message)
+		m.node.Owner = m
+	}
+	m.claimed, m.bytes = k, int64(st.Bytes)
+	m.node.Source, m.node.Tag = st.Source, st.Tag
+	return m
+}
+
+// freeClaimed returns a message to the pool that was started, dropped or returned.
+func (m *message) freeClaimed() {
+	m.c, m.claimed = nil, nil
+	claimedMessages.Put(m)
+}
+
+// Return implements pml.Unmatched.
+func (m *message) Return() bool {
+	e := m.c.rank.engine
+	e.Lock()
+	isQueued := m.isQueued
+	if isQueued {
+		m.c.unqueue(m)
+	}
+	e.ReleaseUnder()
+	if isQueued {
+		m.freeClaimed()
+	}
+	return isQueued
+}
+
+// dropBelow is the task that drops a message of another process.
+type dropBelow message
+
+// Run implements progress.Task.
+func (d *dropBelow) Run(t *progress.Tasks) {
+	m := (*message)(d)
+	e := m.c.rank.team.process
+	t.LockProcess(e)
+	m.claimed.Drop()
+	t.UnlockProcess(e)
+	m.freeClaimed()
+}
+
+// deliverBelow completes a receive with an eager message of another process. The locks of the
+// process and of the rank are held.
+func (x *receive) deliverBelow(src, tag int, payload []byte) {
+	x.Status.Source, x.Status.Tag, x.Status.Bytes = src, tag, len(payload)
+	x.Status.Err = base.Deliver(x.buf, payload)
+	x.finish()
+}
+
+// takeBelow begins the transfer of a message of another process that the receive has matched.
+// The rank's lock is held.
+func (x *receive) takeBelow(m *message) {
+	x.matchedBelow = m
+	x.rank.engine.Defer((*startBelow)(x))
+}
+
+// startBelow is the task that starts the transfer.
+type startBelow receive
+
+// Run implements progress.Task.
+func (s *startBelow) Run(t *progress.Tasks) {
+	x := (*receive)(s)
+	m, e := x.matchedBelow, x.rank.team.process
+	x.matchedBelow = nil
+	t.LockProcess(e)
+	x.startBelow(m.claimed)
+	t.UnlockProcess(e)
+	m.freeClaimed()
+}
+
+// startBelow starts the transfer of a message that has matched. The receive ends like the
+// request of the PML below. The process's lock is held.
+func (x *receive) startBelow(k pml.Claimed) {
+	r, err := k.Start(x.buf)
+	switch {
+	case err != nil:
+		x.endBelow(pml.Status{Err: err})
+	case r.Done():
+		x.Completed(r)
+	default:
+		r.Notify(x)
+	}
+}
+
+// Completed implements pml.Notifier.
+func (x *receive) Completed(r *pml.Request) {
+	st, _, _ := r.Take(r.Generation())
+	x.endBelow(st)
+}
+
+// endBelow completes a receive with a status of the PML below. The process's lock is held.
+func (x *receive) endBelow(st pml.Status) {
+	e := x.rank.engine
+	e.Lock()
+	x.Status = st
+	x.finish()
+	e.ReleaseUnder()
+}
+
+// Changed implements pml.Watcher.
+func (w *watchedPlane) Changed() {
+	c := w.b.c
+	e := c.rank.engine
+	e.Lock()
+	w.b.changes++
+	c.wakeProbes()
+	sources := w.sources()
+	e.ReleaseUnder()
+	w.check(sources)
+}
+
+// sources returns the ranks of other processes from which receives are posted, and AnySource if
+// there are receives from any source. Lock held.
+func (w *watchedPlane) sources() (all []int) {
+	c := w.b.c
+	q := &c.queues[w.plane]
+	if q.FirstPosted(nil) != nil {
+		all = append(all, pml.AnySource)
+	}
+	c.peers.each(func(p *peer) {
+		if n := q.FirstPosted(&p.match[w.plane]); n != nil && w.b.has(n.Source) {
+			all = append(all, n.Source)
+		}
+	})
+	return all
+}
+
+// doubt checks soon whether a message for a receive that was just posted can come. Lock held.
+func (w *watchedPlane) doubt(src int) {
+	if len(w.doubts) == 0 {
+		w.b.c.rank.engine.Defer(w)
+	}
+	if !slices.Contains(w.doubts, src) {
+		w.doubts = append(w.doubts, src)
+	}
+}
+
+// Run implements progress.Task.
+func (w *watchedPlane) Run(t *progress.Tasks) {
+	r := w.b.c.rank
+	e := r.team.process
+	t.LockProcess(e)
+	r.engine.Lock()
+	sources := w.doubts
+	w.doubts = nil
+	r.engine.ReleaseUnder()
+	w.check(sources)
+	t.UnlockProcess(e)
+}
+
+// check ends the receives whose message can't come. The process's lock is held. The PML below may
+// complete requests meanwhile, so that the rank's lock is not.
+func (w *watchedPlane) check(sources []int) {
+	c := w.b.c
+	e := c.rank.engine
+	for _, src := range sources {
+		err := w.b.watchable.CannotCome(src, w.plane)
+		if err == nil {
+			continue
+		}
+		e.Lock()
+		c.rank.drainTo(c.rank.backlog()) // a receive from any source may match a message there
+		var p *match.Peer[receive, message]
+		if src != pml.AnySource {
+			p = &c.peers.get(src).match[w.plane]
+		}
+		q := &c.queues[w.plane]
+		for n := q.FirstPosted(p); n != nil; n = q.FirstPosted(p) {
+			q.Cancel(n)
+			n.Owner.fail(err)
+		}
+		e.ReleaseUnder()
+	}
+}
+
+// cannotCome is pml.Watchable's CannotCome for probes. The rank's lock is held, and released
+// meanwhile. When it returns, no change has come since the answer.
+func (b *below) cannotCome(src int, plane pml.Plane) (err error) {
+	r := b.c.rank
+	for seen := 0; err == nil && seen != b.changes; {
+		seen = b.changes
+		r.engine.Release()
+		r.team.process.Lock()
+		err = b.watchable.CannotCome(src, plane)
+		r.team.process.Unlock()
+		r.engine.Lock()
+	}
+	return err
+}
+
+// awaitUnsent waits until all deferred sends have started below, so that later ones do not
+// overtake them. Their task is run by another goroutine, or here. No lock is held.
+func (b *below) awaitUnsent() {
+	for e := b.c.rank.engine; b.unsent.Load() > 0; runtime.Gosched() {
+		e.Lock()
+		e.Release()
+	}
+}
+
+// closeBelow closes the handles with members of other processes when the team ends, so that no
+// message comes to the rank anymore.
+func (r *Rank) closeBelow() {
+	r.engine.Lock()
+	var all []*comm
+	for _, c := range r.comms {
+		if c.below != nil {
+			all = append(all, c)
+		}
+	}
+	r.engine.Release()
+	for _, c := range all {
+		c.Close()
+	}
+}

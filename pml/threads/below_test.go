@@ -1,0 +1,35 @@
+package threads_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/btl/tcp"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/pmltest"
+	"github.com/ferrympi/ferry/pml/threads"
+)
+
+// overOb1 is processes with goroutine ranks, ranks of each, and ob1 over a BTL between them.
+func overOb1(b btl.Component, change func(*threads.Params), ranks ...int) pmltest.Stack {
+	s := stack(change)
+	s.PML, s.BTLs, s.Ranks = ob1.Component(), []btl.Component{self.Component(), b}, ranks
+	return s
+}
+
+// TestContract_SeveralProcesses: each rank in a process of its own, and ranks in two and three
+// processes.
+func TestContract_SeveralProcesses(t *testing.T) {
+	for _, ranks := range [][]int{nil, {2, 2}, {1, 2, 5}} {
+		t.Run(fmt.Sprint("shm, ranks ", ranks), func(t *testing.T) {
+			pmltest.Run(t, overOb1(shm.OnHeap(), nil, ranks...), cid.PolicyAgree)
+		})
+	}
+	t.Run("tcp, tiny", func(t *testing.T) {
+		pmltest.Run(t, overOb1(tcp.Component(), tiny, 2, 2), cid.PolicyAgree)
+	})
+}
