@@ -1,5 +1,5 @@
 // Package hop measures what the machine itself can do: the time that a cache
-// line takes from one process to another. It is the unit in which latencies are
+// line takes from one process or thread to another. It is the unit in which latencies are
 // judged, and tells whether two processors are near or far from one another at
 // the moment (they drift on shared machines).
 //
@@ -23,6 +23,8 @@ type Line struct {
 	word *atomic.Uint64
 	hops uint64 // that this process knows of
 	slow bool   // the last of them has waited for a processor
+
+	_ [128]byte // Goroutines with a Line each write to no common cache line.
 }
 
 // At returns the line where mem begins: at a multiple of a cache line, zero at first,

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func TestBothSidesSeeTheSameCounter(t *testing.T) {
@@ -70,5 +71,15 @@ func TestSilentPartnerIsNoHang(t *testing.T) {
 	dead := errors.New("it has ended")
 	if _, err := l.Measure(t.Context(), true, func() error { return dead }); !errors.Is(err, dead) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Each hop writes to the Line of either side: in a common cache line a hop between goroutines takes twice as long.
+func TestLine_TwoInOneProcess_ShareNoCacheLine(t *testing.T) {
+	const cacheLine = 64
+	var both [2]Line
+	written := unsafe.Offsetof(both[0].slow) + unsafe.Sizeof(both[0].slow)
+	if gap := unsafe.Sizeof(both[0]) - written; gap < cacheLine {
+		t.Errorf("%d bytes between the fields of two lines", gap)
 	}
 }
