@@ -99,6 +99,7 @@ type options struct {
 	halfSteps  bool
 	level      string // of threads
 	connected  int    // of any_lat and latency; 0: all
+	elements   string // of reductions
 	depths     string // of match
 	queue      string // of match; empty: all
 	depthMin   int
@@ -156,6 +157,7 @@ func (o *options) command() *cobra.Command {
 	f.Lookup("connected").DefValue = "0"
 	f.StringVar(&o.queue, "queue", "", "for match: only this `QUEUE`, such as posted/backwards")
 	f.StringVar(&o.depths, "depth", "10:100000", "for match: queue depths from `MIN:MAX`, each ten times the one before")
+	f.StringVar(&o.elements, "type", elementTypes[0], "for reductions: `TYPE` of elements, float or int, of 4 bytes each")
 	f.StringVar(&o.in, "in", blockedIn[0], "for idle: what ranks block `IN`: "+strings.Join(blockedIn, " or "))
 	f.StringVar(&o.live, "live", "0B", "for latency: ranks keep `SIZE` of objects that point to one another")
 	f.StringVar(&o.alloc, "alloc", "0B", "for latency: ranks allocate `SIZE` for each message")
@@ -239,6 +241,10 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("--threads %d: want 1 to %d", o.threads, mostThreads)
 	case o.name == "latency_mt" && o.level != "multiple":
 		return exit.Usagef("--thread-level %s: latency_mt has several goroutines of a rank in calls at once: leave it out", o.level)
+	case o.given("type") && !reduces:
+		return exit.Usagef("--type: %s combines no elements; reduce does", o.name)
+	case !slices.Contains(elementTypes, o.elements):
+		return exit.Usagef("--type %s: want float or int", o.elements)
 	case o.given("in") && o.name != "idle":
 		return exit.Usagef("--in: %s does not block; idle does", o.name)
 	case !slices.Contains(blockedIn, o.in):

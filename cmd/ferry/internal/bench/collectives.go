@@ -20,7 +20,7 @@ var collectives = []struct {
 	buffers func(ranks int) int // of the size, in each rank, what the library needs included
 }{
 	{"bcast", "rank 0's buffer goes to all", false, func(int) int { return 1 }},
-	{"reduce", "a sum of 4-byte floats over all ranks, at rank 0", true, func(int) int { return 4 }},
+	{"reduce", "a sum of 4-byte floats (or ints, --type int) over all ranks, at rank 0", true, func(int) int { return 4 }},
 	{"allreduce", "a sum of 4-byte floats over all ranks", true, func(int) int { return 4 }},
 	{"gather", "a block of each rank to rank 0", false, func(n int) int { return 2*n + 1 }},
 	{"scatter", "a block of rank 0's to each rank", false, func(n int) int { return n + 1 }},
@@ -116,13 +116,23 @@ func (r *rank) exchange(ctx context.Context, size int) (x exchange, err error) {
 	return x, nil
 }
 
-// elementBytes is the size of an element of reductions: a float32, as in OSU's.
+// elementBytes is the size of an element of reductions, a float32 as in OSU's or an int32.
 const elementBytes = 4
 
+// elementTypes are the values of --type.
+var elementTypes = []string{"float", "int"}
+
 // reduction is exchange for those: sums of ones.
-func (r *rank) reduction(ctx context.Context, name string, size int) (x exchange) {
-	c, sum := r.comm, mpi.Sum[float32]()
-	send, recv := slices.Repeat([]float32{1}, size/elementBytes), slices.Repeat([]float32{2}, size/elementBytes)
+func (r *rank) reduction(ctx context.Context, name string, size int) exchange {
+	if r.o.elements == "int" {
+		return reduction[int32](ctx, r.comm, name, size)
+	}
+	return reduction[float32](ctx, r.comm, name, size)
+}
+
+func reduction[T float32 | int32](ctx context.Context, c *mpi.Comm, name string, size int) (x exchange) {
+	sum := mpi.Sum[T]()
+	send, recv := slices.Repeat([]T{1}, size/elementBytes), slices.Repeat([]T{2}, size/elementBytes)
 	switch name {
 	case "reduce":
 		x.do = func() error { return mpi.Reduce(ctx, c, send, recv, sum, 0) }
