@@ -228,7 +228,7 @@ func figures() []figure {
 		overTCP(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.5, 1, "-")),
 		besideSockets(latency("8 B", 8, 1.2, 1.2, "1.0")),
 		besideSockets(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.9, 0.9, "1.0")),
-	}, matchRows())
+	}, matchRows(), goroutineFigures())
 }
 
 // besideBefore are the figures beside the peers, with the ferry of an earlier commit
@@ -238,7 +238,7 @@ func besideBefore(program string) []figure {
 	figs := slices.DeleteFunc(figures(), func(f figure) bool { return f.under != "" })
 	for i := range figs {
 		f := &figs[i]
-		f.versus = &variant{Title: "before", flags: f.flags, program: program}
+		f.versus = &variant{Title: "before", flags: f.flags, job: f.job, program: program}
 		if f.wanted = f.Within(1.02); !f.Lower {
 			f.wanted = f.Within(1 / 1.02)
 		}

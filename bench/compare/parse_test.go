@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -244,10 +246,44 @@ func TestOverUCXBothSidesHaveOneClass(t *testing.T) {
 	}
 }
 
+// Beside the wrong side a ratio of goroutine ranks would be one of processes to themselves.
+func TestGoroutineRows_EachSide_HasItsKindOfRanks(t *testing.T) {
+	peers, err := loadPeers("../peers/peers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := map[string]int{}
+	for _, f := range matching(append(figures(), ownFigures()...), regexp.MustCompile("goroutine"), func(f figure) string { return f.Name }) {
+		for _, s := range (&options{ferry: "ferry", build: "build"}).series(f, peers) {
+			beside[s.peer.Title]++
+			ours, theirs := s.ours.args, s.theirs.args
+			n, m := slices.Index(ours, "-n"), slices.Index(ours, "--goroutines")
+			if n < 0 || m < 0 {
+				t.Fatalf("%s: no goroutine ranks in %q", f.Name, ours)
+			}
+			processes, _ := strconv.Atoi(ours[n+1])
+			each, _ := strconv.Atoi(ours[m+1])
+			if processes*each != f.Ranks || (processes == 2) != strings.Contains(f.Name, "in 2 processes") || slices.Contains(theirs, "--goroutines") {
+				t.Errorf("%s: %q beside %q", f.Name, ours, theirs)
+			}
+			if slices.Contains(theirs, "build/threadcomm") && !slices.Contains(theirs, "1") {
+				t.Errorf("%s: several processes in %q", f.Name, theirs)
+			}
+			if ints := strings.Contains(f.Name, "ints"); ints != slices.Contains(ours, "int") || ints && s.peer.Name != "openmp" {
+				t.Errorf("%s: elements of %q beside %q", f.Name, ours, theirs)
+			}
+		}
+	}
+	want := map[string]int{"ferry": 5, "Open MPI": 1, "MPICH": 1, "OpenMP": 6, "MPICH's thread communicator": 3}
+	if !maps.Equal(beside, want) {
+		t.Errorf("series %v, want %v", beside, want)
+	}
+}
+
 // The rows are those of the issues on speed, libfabric, UCX, launchers, TCP and collectives; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 68 {
+	if len(figs) != 78 {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")
@@ -274,7 +310,7 @@ func TestBothSidesRunTheSameLoops(t *testing.T) {
 				continue // once on both sides
 			}
 			flags := []string{"-i", "-x", "-n"}
-			if p.Launcher == "" { // it has two ranks, and binds them itself
+			if p.Launcher == "" || p.Threads { // it has two ranks, and binds them itself
 				flags = flags[:2]
 			}
 			for _, flag := range flags {
@@ -283,7 +319,7 @@ func TestBothSidesRunTheSameLoops(t *testing.T) {
 					t.Errorf("%s: %s differs: %v, %v", f.Name, flag, ours, theirs)
 				}
 			}
-			if bound := slices.Contains(theirs, "core"); bound != f.bound() && p.Launcher != "" {
+			if bound := slices.Contains(theirs, "core"); bound != f.bound() && p.Launcher != "" && !p.Threads {
 				t.Errorf("%s: bound is %t in %v", f.Name, bound, theirs)
 			}
 		}

@@ -18,8 +18,10 @@ type peer struct {
 	Name           string    `json:"name"`
 	Title          string    `json:"title"`
 	Compiler       string    `json:"compiler"`
+	Flags          []string  `json:"flags"`          // of the compiler, besides those of all
 	Sources        []string  `json:"sources"`        // patterns, in the folder of peers.json; none: all of MPI's
 	Launcher       string    `json:"launcher"`       // empty: the program starts its ranks itself
+	Threads        bool      `json:"threads"`        // the launcher starts one process, whose threads are the ranks
 	Bound          []string  `json:"bound"`          // arguments that give each rank a core
 	Oversubscribed []string  `json:"oversubscribed"` // arguments for more ranks than cores
 	AsRoot         []string  `json:"as_root"`        // arguments that root needs
@@ -104,7 +106,7 @@ func (o *options) compile(ctx context.Context, dir string, p peer) error {
 	if err := os.MkdirAll(o.build, 0o755); err != nil {
 		return err
 	}
-	args := append([]string{p.Compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-o", o.program(p)}, sources...)
+	args := append([]string{p.Compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-o", o.program(p)}, slices.Concat(p.Flags, sources)...)
 	if _, _, err := o.command(ctx, args); err != nil {
 		return fmt.Errorf("compile the programs for %s: %w", p.Title, err)
 	}
@@ -137,7 +139,11 @@ func (p peer) launch(f figure, more ...string) []string {
 	} else {
 		args = append(args, p.Oversubscribed...)
 	}
-	return append(args, "-n", strconv.Itoa(f.Ranks))
+	processes := f.Ranks
+	if p.Threads {
+		processes = 1
+	}
+	return append(args, "-n", strconv.Itoa(processes))
 }
 
 // theirs is the command line of a peer's sample.

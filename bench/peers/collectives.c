@@ -1,11 +1,10 @@
 /* Collectives, blocking and not: the loops of cmd/ferry/internal/bench/collectives.go. */
-#include <mpi.h>
+#include "world.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "peer.h"
-
-static const MPI_Comm world = MPI_COMM_WORLD;
 
 /* call is one collective with its buffers. */
 struct call {

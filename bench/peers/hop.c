@@ -1,5 +1,5 @@
 /* The raw cache-line hop, measured as internal/hop does it: a counter goes to
- * and fro in one line that two processes share, with a PAUSE in every poll. */
+ * and fro in one line that two processes or threads share, with a PAUSE in every poll. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -15,7 +15,7 @@ enum {
 };
 
 static _Atomic uint64_t *line;
-static uint64_t hops; /* that this process knows of */
+static _Thread_local uint64_t hops; /* that this thread knows of */
 
 void hop_at(void *shared) { line = shared; }
 

@@ -1,10 +1,11 @@
 /* The loops of OSU's micro-benchmarks. */
-#include <mpi.h>
+#include "world.h"
+
 #include <stdlib.h>
 
 #include "peer.h"
 
-static const MPI_Comm world = MPI_COMM_WORLD;
+MPI_Comm world = MPI_COMM_WORLD;
 
 /* latency: half of the round trip of a ping-pong, in us. */
 double latency(const struct options *o)

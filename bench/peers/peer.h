@@ -1,4 +1,4 @@
-/* Micro-benchmarks of an MPI library through mpi.h, and of sockets, beside which
+/* Micro-benchmarks of an MPI library through mpi.h, of sockets and of OpenMP, beside which
  * those of `ferry bench` are judged. The loops, buffers and windows are the same
  * there (cmd/ferry/internal/bench), and follow the OSU micro-benchmarks. */
 #ifndef PEER_H
@@ -47,11 +47,14 @@ void *buffer(size_t size);
 /* seconds is the time of a clock that never goes back. */
 double seconds(void);
 
+/* bind_to gives the calling thread a processor, the n-th of those that it may use. */
+void bind_to(int n);
+
 /* fail ends the whole job with a message. Each program has its own. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 /* hop_ns measures the time of one way in the cache line at shared, where both ranks
- * 0 and 1 have said hop_at; hop_open gives an MPI job's ranks 0 and 1 such a line.
+ * 0 and 1, or their process, have said hop_at; hop_open gives an MPI job's ranks 0 and 1 such a line.
  * Nobody else calls them. */
 void hop_at(void *shared);
 void hop_open(int rank);

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,18 +40,6 @@ static int must(int result, const char *what)
     if (result < 0)
         fail("%s: %s", what, strerror(errno));
     return result;
-}
-
-/* bind_to gives this process a processor: the n-th of those that it may use. */
-static void bind_to(int n)
-{
-    cpu_set_t all, one;
-    must(sched_getaffinity(0, sizeof all, &all), "affinity");
-    CPU_ZERO(&one);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && n-- == 0)
-            CPU_SET(cpu, &one);
-    must(sched_setaffinity(0, sizeof one, &one), "two processors are needed");
 }
 
 /* put sends all; get receives all. Where the socket does not block they spin. */
