@@ -280,6 +280,23 @@ func TestGoroutineRows_EachSide_HasItsKindOfRanks(t *testing.T) {
 	}
 }
 
+func TestBesideBefore_RowWithItsOwnCommand_HasItOnBothSides(t *testing.T) {
+	o := &options{ferry: "ferry", build: "build"}
+	n := 0
+	for _, f := range besideBefore("before") {
+		s := o.series(f, nil)[0]
+		if ours, theirs := s.ours.args, s.theirs.args; ours[0] != "ferry" || theirs[0] != "before" || f.job != nil && !slices.Equal(ours[1:], theirs[1:]) {
+			t.Errorf("%s: %q beside %q", f.Name, ours, theirs)
+		}
+		if f.job != nil {
+			n++
+		}
+	}
+	if n == 0 {
+		t.Error("no row has a command of its own")
+	}
+}
+
 // The rows are those of the issues on speed, libfabric, UCX, launchers, TCP and collectives; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()

@@ -1,6 +1,6 @@
 /* threadcomm BENCH [-m SIZE | -m MIN:MAX] [-i ITERATIONS] [-x WARMUP] [--hop]
  *
- * Two threads of one process as the ranks of MPICH's thread communicator (MPIX_Threadcomm_init, MPICH 4.2), each bound
+ * Two threads of one process as the ranks of MPICH's thread communicator (MPIX_Threadcomm_init), each bound
  * to a processor, with the loops of MPI's processes. */
 #include "../world.h"
 
