@@ -31,13 +31,9 @@ type activation struct {
 	result     error // Of Run.
 	panicked   any   // The first panic of an f, or nil.
 	refused    map[cid.Span]error
-	members    map[cid.Extended]*sharedMembers
+	tables     map[cid.Extended]*table
 	constructs map[string]*sharedConstruct
-	divisions  map[pml.Members]*division
 	openings   map[openingKey]*sharedOpening
-
-	shaping sync.Mutex // Before mu.
-	shapes  map[pml.Members]*shaped
 }
 
 // idsPerActivation are the ids that an activation derives: id and failureID.
@@ -70,7 +66,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 	}
 	a := &activation{
 		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), seats: make([]seat, len(t.locals)),
-		refused: map[cid.Span]error{}, members: map[cid.Extended]*sharedMembers{}, constructs: map[string]*sharedConstruct{}, shapes: map[pml.Members]*shaped{}, divisions: map[pml.Members]*division{}, openings: map[openingKey]*sharedOpening{},
+		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[string]*sharedConstruct{}, openings: map[openingKey]*sharedOpening{},
 	}
 	for i, p := range t.parent.members {
 		for endpoint := range t.counts[i] {

@@ -3,39 +3,74 @@ package mpi
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
 // The ranks of an activation share in each process what is the same for all of them.
 
-// sharedMembers are the members of a communicator that the ranks here are about to create.
-type sharedMembers struct {
+// table is the members of a communicator of goroutine ranks, and what follows from them. All handles that
+// a process has of the communicator, and of its duplicates, share one.
+type table struct {
 	pml.Members
-	left int // Ranks of this process that have not asked for them.
+	group []member // The same members. nil: The activation has them.
+	left  int      // Ranks of this process that have not asked for the table. Guarded by activation.mu.
+
+	mu       sync.Mutex
+	division *division // nil: Nothing has asked for it.
+	shape    *shaped   // nil: No collective operation has begun.
 }
 
-// shareMembers returns the members of a new communicator, which the first rank here lists. All handles
-// of a process share one Members.
-func (a *activation) shareMembers(id cid.Extended, list func() pml.Members) pml.Members {
+// shareTable returns the table of a new communicator, which the first rank here makes.
+func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	x := a.members[id]
+	x := a.tables[id]
 	if x == nil {
-		x = &sharedMembers{Members: list()}
+		x = create()
 		self := a.threads.session.engine.Env().Self
 		for rank := range x.Len() {
 			if x.Member(rank).Life == self {
 				x.left++
 			}
 		}
-		a.members[id] = x
+		a.tables[id] = x
 	}
 	if x.left--; x.left == 0 {
-		delete(a.members, id)
+		delete(a.tables, id)
 	}
-	return x.Members
+	return x
+}
+
+// shaped calls find for the first communicator with these members.
+func (t *table) shaped(find func() (*shaped, error)) (*shaped, error) {
+	t.mu.Lock()
+	known := t.shape
+	t.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	found, err := find() // Equal if several ranks find it at the same time.
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shape = found
+	return found, nil
+}
+
+// divided returns the division of the members among processes.
+func (t *table) divided(self framework.Life) *division {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.division == nil {
+		t.division = divide(t, self)
+	}
+	return t.division
 }
 
 // sharedConstruct is a group construct that the ranks here enter together.
@@ -115,18 +150,4 @@ func (a *activation) refusal(id cid.Extended) error {
 		}
 	}
 	return nil
-}
-
-// shapedOnce calls shape for the first communicator with these members.
-func (a *activation) shapedOnce(members pml.Members, shape func() (*shaped, error)) (*shaped, error) {
-	a.shaping.Lock()
-	defer a.shaping.Unlock()
-	if s := a.shapes[members]; s != nil {
-		return s, nil
-	}
-	s, err := shape()
-	if err == nil {
-		a.shapes[members] = s
-	}
-	return s, err
 }

@@ -182,20 +182,20 @@ func (c *Comm) shaped() (*shaped, error) {
 	find := func() (*shaped, error) {
 		shape := coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}
 		if c.seat != nil {
-			shape.Procs = c.seat.of.division(c.spec.Members).procs
+			shape.Procs = c.division().procs
 		}
 		return e.collectives(shape, c.values)
 	}
-	if c.seat == nil {
-		return find()
+	if t, ok := c.spec.Members.(*table); ok {
+		return t.shaped(find)
 	}
-	return c.seat.of.shapedOnce(c.spec.Members, find)
+	return find()
 }
 
 // sharesMemory reports whether members share memory in which instances may be. Goroutine ranks share that of
 // their process.
 func (c *Comm) sharesMemory() bool {
-	return c.seat == nil || len(c.seat.of.division(c.spec.Members).ranks) < c.size
+	return c.seat == nil || len(c.division().ranks) < c.size
 }
 
 // shaped is what is known of communicators of one shape, with the same parameters.

@@ -160,19 +160,21 @@ func (c *Comm) ranksOfProcess(peer framework.Life) (ranks []int) {
 	return ranks
 }
 
-// membersOf returns the members of a communicator that has these ranks of c.
-func (c *Comm) membersOf(id cid.Extended, ranks []int) pml.Members {
-	list := func() pml.Members {
-		members := make([]pml.Member, len(ranks))
+// membersOf returns the members of a communicator that has these ranks of c, and those of its group.
+func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, []member) {
+	create := func() *table {
+		members, group := make([]pml.Member, len(ranks)), make([]member, len(ranks))
 		for i, r := range ranks {
-			members[i] = c.spec.Members.Member(r)
+			members[i], group[i] = c.spec.Members.Member(r), c.group.members[r]
 		}
-		return pml.NewMembers(members)
+		return &table{Members: pml.NewMembers(members), group: group}
 	}
 	if c.seat == nil {
-		return list()
+		t := create()
+		return t.Members, t.group
 	}
-	return c.seat.of.shareMembers(id, list)
+	t := c.seat.of.shareTable(id, create)
+	return t, t.group
 }
 
 // construct draws a context id together with the processes of the members.

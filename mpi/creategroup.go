@@ -64,8 +64,9 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, 
 	if err != nil {
 		return nil, err
 	}
-	spec := pml.CommSpec{ID: id, Rank: g.Rank(), Members: c.membersOf(id, ranks)}
-	return c.child(groupOf(c.session, c.group.self, g.members), spec)
+	members, group := c.membersOf(id, ranks)
+	spec := pml.CommSpec{ID: id, Rank: g.Rank(), Members: members}
+	return c.child(&Group{session: c.session, self: c.group.self, members: group, rank: g.Rank()}, spec)
 }
 
 // An announcement is the new id, all zero if there is none, and a hash of the

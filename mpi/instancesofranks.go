@@ -69,8 +69,7 @@ type openingKey struct {
 // agreeRanks is agreeProcesses for goroutine ranks.
 func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
 	c := k.comm()
-	a := c.seat.of
-	d := a.division(c.spec.Members)
+	a, d := c.seat.of, c.division()
 	key := openingKey{c.spec.ID, o.Component}
 	open := a.enterOpening(key, c.spec.Members, d)
 	defer a.leaveOpening(key)
@@ -202,16 +201,9 @@ func (k *collective) exchangeLeaders(ctx context.Context, d *division, table []b
 	return nil
 }
 
-// division returns the division of members.
-func (a *activation) division(members pml.Members) *division {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	d := a.divisions[members]
-	if d == nil {
-		d = divide(members, a.threads.session.engine.Env().Self)
-		a.divisions[members] = d
-	}
-	return d
+// division returns the division of a communicator of goroutine ranks.
+func (c *Comm) division() *division {
+	return c.spec.Members.(*table).divided(c.session.engine.Env().Self)
 }
 
 // enterOpening returns the opening that the ranks of this process share.

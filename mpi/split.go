@@ -151,12 +151,9 @@ func part(all []choice, color int64) []int {
 
 // sub makes the communicator of some ranks.
 func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
-	spec := pml.CommSpec{ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank), Members: c.membersOf(id, ranks)}
-	members := make([]member, len(ranks))
-	for i, r := range ranks {
-		members[i] = c.group.members[r]
-	}
-	g := &Group{session: c.session, self: c.group.self, members: members, rank: spec.Rank}
+	members, group := c.membersOf(id, ranks)
+	spec := pml.CommSpec{ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank), Members: members}
+	g := &Group{session: c.session, self: c.group.self, members: group, rank: spec.Rank}
 	policy, err := policyOf(c.values)
 	if err != nil {
 		return nil, err

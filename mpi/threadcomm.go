@@ -33,7 +33,7 @@ type ThreadComm struct {
 	values  *framework.Values
 	team    *assembly.Team
 	id      cid.Extended // Names no communicator.
-	members pml.Members  // Of an activation's first communicator.
+	members *table       // Of an activation's first communicator.
 	counts  []int        // Goroutines by rank in the parent.
 	first   int          // Rank of this process's first goroutine.
 	locals  []rankEngine // By endpoint.
@@ -144,7 +144,7 @@ func (t *ThreadComm) listMembers(c *Comm) {
 			members = append(members, pml.Member{Life: c.spec.Members.Member(rank).Life, Endpoint: uint16(endpoint)})
 		}
 	}
-	t.members = pml.NewMembers(members)
+	t.members = &table{Members: pml.NewMembers(members)}
 }
 
 // refill makes sure that there are ids for an activation. Once in 32,767 activations all processes meet
