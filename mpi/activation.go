@@ -32,7 +32,7 @@ type activation struct {
 	panicked   any   // The first panic of an f, or nil.
 	refused    map[cid.Span]error
 	tables     map[cid.Extended]*table
-	constructs map[string]*sharedConstruct
+	constructs map[constructKey]*sharedConstruct
 	openings   map[openingKey]*sharedOpening
 }
 
@@ -66,7 +66,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 	}
 	a := &activation{
 		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), seats: make([]seat, len(t.locals)),
-		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[string]*sharedConstruct{}, openings: map[openingKey]*sharedOpening{},
+		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{}, openings: map[openingKey]*sharedOpening{},
 	}
 	for i, p := range t.parent.members {
 		for endpoint := range t.counts[i] {

@@ -81,18 +81,25 @@ type sharedConstruct struct {
 	left int // Ranks of this process that have not asked for it.
 }
 
+// constructKey identifies a construct: the communicator for whose children it is, and the number of
+// constructs before it. A rank may enter one before another rank has entered the previous one.
+type constructKey struct {
+	cid.Extended
+	before int
+}
+
 // constructOnce calls draw once for all of the given ranks of this process, and returns its result in
 // each of them.
-func (a *activation) constructOnce(ctx context.Context, tag string, ranks []int, draw func() (uint64, error)) (uint64, error) {
+func (a *activation) constructOnce(ctx context.Context, key constructKey, ranks []int, draw func() (uint64, error)) (uint64, error) {
 	a.mu.Lock()
-	x := a.constructs[tag]
+	x := a.constructs[key]
 	first := x == nil
 	if first {
 		x = &sharedConstruct{done: make(chan struct{}), left: len(ranks)}
-		a.constructs[tag] = x
+		a.constructs[key] = x
 	}
 	if x.left--; x.left == 0 {
-		delete(a.constructs, tag)
+		delete(a.constructs, key)
 	}
 	a.mu.Unlock()
 	if first {

@@ -33,6 +33,7 @@ type collective struct {
 	// Guarded by busy.
 	c        *Comm
 	children cid.Deriver  // idup's while that is in progress
+	rebases  int          // Of children. idup's like those.
 	unborn   cid.Span     // ids that were not given out when the operation began
 	left     atomic.Bool  // and are refused; see leave
 	idup     *CommRequest // the last one that may not be complete, or nil

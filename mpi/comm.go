@@ -177,16 +177,18 @@ func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, []member) {
 	return t, t.group
 }
 
-// construct draws a context id together with the processes of the members.
-func (c *Comm) construct(ctx context.Context, tag string) (uint64, error) {
+// construct draws a base for further children together with the processes of the members, after a number of
+// others.
+func (c *Comm) construct(ctx context.Context, before int) (uint64, error) {
 	draw := func() (uint64, error) {
-		made, err := c.session.engine.Construct(ctx, c.group.processes(), tag, nil)
+		// The tag begins with a byte that keeps it from a user's.
+		made, err := c.session.engine.Construct(ctx, c.group.processes(), "\x00children of "+c.spec.ID.String(), nil)
 		return made.ContextID, err
 	}
 	if c.seat == nil {
 		return draw()
 	}
-	return c.seat.of.constructOnce(ctx, tag, c.ranksOfProcess(c.session.engine.Env().Self), draw)
+	return c.seat.of.constructOnce(ctx, constructKey{c.spec.ID, before}, c.ranksOfProcess(c.session.engine.Env().Self), draw)
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.

@@ -83,12 +83,12 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 		}
 		ctx, stop := c.collective.untilBroken(ctx)
 		defer stop()
-		// The tag begins with a byte that keeps it from a user's.
-		base, err := c.construct(ctx, "\x00children of "+c.spec.ID.String())
+		base, err := c.construct(ctx, c.collective.rebases)
 		if err != nil {
 			return nil, err
 		}
 		d.Rebase(base)
+		c.collective.rebases++
 	}
 }
 

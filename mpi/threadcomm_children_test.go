@@ -3,6 +3,7 @@ package mpi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -10,6 +11,41 @@ import (
 )
 
 // Communicators that goroutine ranks create.
+
+// TestDup_RankIsManyBasesAhead_DerivesTheSameIDs: Dup waits for no other rank. A rank may have drawn several bases for
+// ids, each of 65,535 children, before another rank draws the first.
+func TestDup_RankIsManyBasesAhead_DerivesTheSameIDs(t *testing.T) {
+	const dups = 2*65535 + 2
+	ids := [2]map[int]mpi.CommID{{}, {}}
+	inThreads(t, 2, func(ctx context.Context, c *mpi.Comm) error {
+		if c.Rank() == 1 {
+			if _, err := c.Recv(ctx, nil, 0, 1); err != nil {
+				return err
+			}
+		}
+		for i := range dups {
+			d, err := c.Dup(ctx)
+			if err != nil {
+				return fmt.Errorf("dup %d: %w", i, err)
+			}
+			if i%1000 == 0 || i == dups-1 {
+				ids[c.Rank()][i] = d.ID()
+			}
+			if err := d.Close(); err != nil {
+				return err
+			}
+		}
+		if c.Rank() == 0 {
+			return c.Send(ctx, nil, 1, 1)
+		}
+		return nil
+	})
+	for i, id := range ids[0] {
+		if ids[1][i] != id {
+			t.Errorf("duplicate %d is %v in rank 0 and %v in rank 1", i, id, ids[1][i])
+		}
+	}
+}
 
 // TestSplit_ManyInOneRun_LeaveNothing: a program may spend its life in one Run.
 func TestSplit_ManyInOneRun_LeaveNothing(t *testing.T) {

@@ -69,14 +69,14 @@ func (p *Process) Card() framework.Card {
 type World struct {
 	Procs []*Process
 
-	stack    Stack
-	lives    []framework.Life // by rank, of those too that have been killed
-	team     *threads.Team    // of Stack.Threads
-	process  *progress.Engine // of the team
-	hosts    []*host          // Processes that have goroutine ranks.
+	stack   Stack
+	lives   []framework.Life // by rank, of those too that have been killed
+	team    *threads.Team    // of Stack.Threads
+	process *progress.Engine // of the team
+	hosts   []*host          // Processes that have goroutine ranks.
 	// endpoints are those of hosts' ranks.
 	endpoints []uint16
-	nextBase atomic.Uint64
+	nextBase  atomic.Uint64
 }
 
 // NewWorld builds n processes. Close it.
