@@ -1,0 +1,363 @@
+package sets
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+// A state of a change; see the package comment. Later states are greater.
+type state uint8
+
+const (
+	starting state = iota
+	open
+	integrated
+	finished
+	undone
+)
+
+// A change is one change of the job, from its request to its end.
+type change[W join.Waiter] struct {
+	kind      bootstrap.ChangeType
+	state     state
+	requester int64 // Rank.
+
+	assoc                  *set[W]
+	leaving, joining, main *set[W] // Nil: none.
+
+	request   pending[W] // Operate, while starting.
+	isPartial bool
+
+	group    int                   // Number of processes in the group.
+	entered  map[uint32][]entry[W] // Calls of Integrate that wait, by rank.
+	pset     string                // Outcome of the integration.
+	reported map[uint32]struct{}   // Processes that a query has given the change.
+}
+
+// An entry is one waiting call of Integrate.
+type entry[W join.Waiter] struct {
+	w       W
+	provide string
+}
+
+// pending is a waiting call of a process.
+type pending[W join.Waiter] struct {
+	w    W
+	rank uint32
+}
+
+func (c *change[W]) joins(rank uint32) bool  { return c.joining != nil && c.joining.has(rank) }
+func (c *change[W]) leaves(rank uint32) bool { return c.leaving != nil && c.leaving.has(rank) }
+
+// delta returns the name of the changing processes for one process: of a Replace, the
+// joining ones if it joins, else the leaving ones.
+func (c *change[W]) delta(rank uint32) string {
+	if c.leaving == nil || c.joins(rank) {
+		return c.joining.name
+	}
+	return c.leaving.name
+}
+
+// created returns the sets that the change creates, in the order of Operate's results.
+func (c *change[W]) created() []*set[W] {
+	return slices.DeleteFunc([]*set[W]{c.leaving, c.joining, c.main}, func(s *set[W]) bool { return s == nil })
+}
+
+func (c *change[W]) names() []string {
+	var names []string
+	for _, s := range c.created() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// begin begins a change of a set. w waits if processes have to be started.
+func (t *Table[W]) begin(w W, rank uint32, op bootstrap.PsetOp, s *set[W], b wire.OperateBody) ([]string, *wire.FailureBody) {
+	adds := op == bootstrap.PsetAdd || op == bootstrap.PsetGrow || op == bootstrap.PsetReplace
+	removes := op == bootstrap.PsetSub || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
+	c := &change[W]{kind: kindOf(op), requester: int64(rank), assoc: s, isPartial: b.Partial,
+		entered: map[uint32][]entry[W]{}, reported: map[uint32]struct{}{}}
+	var leaving []uint32
+	var f *wire.FailureBody
+	if removes {
+		if leaving, f = t.leavers(s, b.Sub); f != nil {
+			return nil, f
+		}
+	} else if f := t.checkPresent(s); f != nil {
+		return nil, f
+	}
+	if f := t.checkDisjoint(s, rank); f != nil {
+		return nil, f
+	}
+	added := 0
+	if adds {
+		if added, f = t.room(b.Add, leaving, b.Partial); f != nil {
+			return nil, f
+		}
+	}
+	const most = 3 // Sets of a change.
+	if f := t.checkRoom(most, b.Name); f != nil {
+		return nil, f
+	}
+	for _, r := range s.ranks {
+		if t.isPresent(r) {
+			t.procs[r].change = c
+			c.group++
+		}
+	}
+	hasMain := op == bootstrap.PsetGrow || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
+	t.createSets(c, leaving, added, hasMain, b.Name)
+	t.changes[c] = struct{}{}
+	if added == 0 {
+		t.open(c)
+		return c.names(), nil
+	}
+	c.request = pending[W]{w, rank}
+	w.Waits(func(expired bool) wire.FailureBody { return t.withdraw(c, expired) })
+	t.start(c)
+	return nil, nil
+}
+
+func kindOf(op bootstrap.PsetOp) bootstrap.ChangeType {
+	switch op {
+	case bootstrap.PsetAdd, bootstrap.PsetGrow:
+		return bootstrap.ChangeAdd
+	case bootstrap.PsetSub, bootstrap.PsetShrink:
+		return bootstrap.ChangeSub
+	}
+	return bootstrap.ChangeReplace
+}
+
+// checkPresent refuses a set with members that are not present.
+func (t *Table[W]) checkPresent(s *set[W]) *wire.FailureBody {
+	ended := slices.DeleteFunc(slices.Clone(s.ranks), t.isPresent)
+	if len(ended) == 0 {
+		return nil
+	}
+	return &wire.FailureBody{Code: wire.CodeMissing, Failed: ended, Text: "remove them first (PsetShrink or PsetReplace with Sub 0)"}
+}
+
+// checkDisjoint refuses a set with a member that is in the group of another change.
+func (t *Table[W]) checkDisjoint(s *set[W], rank uint32) *wire.FailureBody {
+	for _, r := range s.ranks {
+		if p := t.procs[r]; p != nil && p.change != nil && t.isPresent(r) {
+			c := p.change
+			return failf(wire.CodePending, "the change %q of %q has rank %d of %q: finish it first", c.delta(rank), c.assoc.name, r, s.name)
+		}
+	}
+	return nil
+}
+
+// createSets creates the sets of a change, hidden until it is open.
+func (t *Table[W]) createSets(c *change[W], leaving []uint32, added int, hasMain bool, name string) {
+	nameOf := func(kind string, isNamed bool) string {
+		if isNamed && name != "" {
+			return name
+		}
+		return t.makeName(kind)
+	}
+	if leaving != nil {
+		c.leaving = t.create(nameOf("delta", !hasMain), leaving, c.requester)
+	}
+	if added > 0 {
+		c.joining = t.create(nameOf("delta", !hasMain), nil, c.requester)
+		t.assign(c.joining, added)
+		for _, r := range c.joining.ranks {
+			t.procs[r].change = c
+			t.excused.add(r)
+		}
+		c.group += added
+	}
+	if hasMain {
+		var removed bits
+		for _, r := range leaving {
+			removed.add(r)
+		}
+		ranks := slices.DeleteFunc(slices.Clone(c.assoc.ranks), removed.has)
+		if c.joining != nil {
+			ranks = append(ranks, c.joining.ranks...)
+		}
+		c.main = t.create(nameOf("set", true), ranks, c.requester)
+	}
+	for _, s := range c.created() {
+		s.hidden = c
+		s.users++
+	}
+	c.assoc.users++
+	for _, s := range []*set[W]{c.assoc, c.leaving, c.joining} {
+		if s != nil {
+			s.change = c
+		}
+	}
+}
+
+// start orders the joining processes.
+func (t *Table[W]) start(c *change[W]) {
+	like := c.assoc.ranks[len(c.assoc.ranks)-1]
+	for _, r := range slices.Backward(c.assoc.ranks) {
+		if t.isPresent(r) {
+			like = r
+			break
+		}
+	}
+	first := c.joining.ranks[0]
+	t.starting[first] = c
+	t.opt.Order(Order{Kind: StartProcs, Like: int(like), First: int(first), N: len(c.joining.ranks)})
+}
+
+// Started is the launcher's answer to the order to start processes from rank first on. An
+// empty reason means that all of them run. Else none of them runs any longer, and fit of
+// them can be started; an operation that accepts fewer orders those, as new ranks.
+func (t *Table[W]) Started(first, fit int, reason string) {
+	c := t.starting[uint32(first)]
+	if c == nil || first < 0 {
+		return // Undone.
+	}
+	delete(t.starting, uint32(first))
+	if reason == "" {
+		w, names := c.request.w, c.names()
+		t.open(c)
+		w.Done()
+		reply(w, wire.NamesBody{Names: names})
+		return
+	}
+	wanted := len(c.joining.ranks)
+	fit = max(0, min(fit, wanted-1))
+	if c.isPartial && fit > 0 {
+		t.restart(c, fit)
+		return
+	}
+	for _, r := range c.joining.ranks {
+		t.leaves(r)
+		t.drop(r)
+	}
+	t.undo(c, *failf(wire.CodeLimit, "new processes: %d requested, %d fit: %s", wanted, fit, strings.ToValidUTF8(reason, "")))
+}
+
+// restart orders fewer processes, in place of those that were not started.
+func (t *Table[W]) restart(c *change[W], n int) {
+	for _, r := range c.joining.ranks {
+		t.leaves(r)
+		t.drop(r)
+		failAll(c.entered[r], *failf(wire.CodeRank, "rank %d has ended", r))
+		delete(c.entered, r)
+	}
+	if c.main != nil {
+		c.main.ranks = c.main.ranks[:len(c.main.ranks)-len(c.joining.ranks)]
+	}
+	c.group += n - len(c.joining.ranks)
+	c.joining.sorted = nil
+	t.assign(c.joining, n)
+	for _, r := range c.joining.ranks {
+		t.procs[r].change = c
+		t.excused.add(r)
+	}
+	if c.main != nil {
+		c.main.ranks, c.main.sorted = append(c.main.ranks, c.joining.ranks...), nil
+	}
+	t.start(c)
+}
+
+// withdraw undoes a starting change whose requester does not wait for it any longer.
+func (t *Table[W]) withdraw(c *change[W], expired bool) wire.FailureBody {
+	f := wire.FailureBody{Code: wire.CodeWithdrawn}
+	if expired {
+		f = wire.FailureBody{Code: wire.CodeMissing, Missing: c.joining.ranks}
+	}
+	c.state = open // The request gets its answer from the caller.
+	t.undo(c, f)
+	return f
+}
+
+// open shows a change to its group.
+func (t *Table[W]) open(c *change[W]) {
+	c.state = open
+	for _, s := range c.created() {
+		s.hidden = nil
+	}
+	t.wakeGroup(c)
+	switch {
+	case c.group == 0: // All members have ended.
+		t.setIntegrated(c)
+		t.finish(c)
+	case len(c.entered) == c.group:
+		t.complete(c)
+	}
+}
+
+// undoneText is in the failures of an undone change.
+const undoneText = "the change is undone"
+
+// undo ends a change that is not integrated, and everything that it created. f answers the
+// calls that wait for it.
+func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
+	f.Text = strings.TrimPrefix(f.Text+"; "+undoneText, "; ")
+	was := c.state
+	c.state = undone
+	t.release(c)
+	if c.joining != nil {
+		delete(t.starting, c.joining.ranks[0])
+	}
+	if was == starting {
+		join.Fail(c.request.w, f)
+	}
+	entered := c.entered
+	c.entered = nil
+	for _, r := range slices.Sorted(maps.Keys(entered)) {
+		failAll(entered[r], f)
+	}
+	for _, s := range c.created() {
+		t.remove(s, tombstone{failure: &f}, f)
+	}
+	if c.joining != nil {
+		for _, r := range c.joining.ranks {
+			t.leaves(r)
+		}
+		t.order(EndProcs, c.joining.ranks)
+	}
+}
+
+func failAll[W join.Waiter](calls []entry[W], f wire.FailureBody) {
+	for _, e := range calls {
+		join.Fail(e.w, f)
+	}
+}
+
+// release ends the change's hold on processes and sets.
+func (t *Table[W]) release(c *change[W]) {
+	delete(t.changes, c)
+	for _, s := range []*set[W]{c.assoc, c.joining} {
+		if s == nil {
+			continue
+		}
+		for _, r := range s.ranks {
+			if p := t.procs[r]; p != nil && p.change == c {
+				p.change = nil
+			}
+		}
+	}
+	for _, s := range append(c.created(), c.assoc) {
+		s.users--
+		if s.hidden = nil; s.change == c {
+			s.change = nil
+		}
+	}
+}
+
+// order sends an order about those of some processes that have not ended.
+func (t *Table[W]) order(kind OrderKind, ranks []uint32) {
+	o := Order{Kind: kind}
+	for _, r := range ranks {
+		if t.procs[r] != nil {
+			o.Ranks = append(o.Ranks, int(r))
+		}
+	}
+	if len(o.Ranks) > 0 && t.opt.Order != nil {
+		t.opt.Order(o)
+	}
+}

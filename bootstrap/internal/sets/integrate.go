@@ -1,0 +1,206 @@
+package sets
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+// changeOf returns the change whose delta the caller names, and of whose group it is.
+func (t *Table[W]) changeOf(rank uint32, name string) (*change[W], *wire.FailureBody) {
+	p := t.procs[rank]
+	if p == nil {
+		return nil, failf(wire.CodeRank, "rank %d has ended", rank)
+	}
+	own := p.change
+	if strings.EqualFold(name, bootstrap.PsetSelf) {
+		if own != nil && (own.joins(rank) || own.leaves(rank)) {
+			return own, nil
+		}
+		return nil, failf(wire.CodePset, "%q: this process is in no delta%s", name, right(own, rank))
+	}
+	s, f := t.find(rank, name)
+	if f != nil {
+		if d, ok := t.deleted.of[bootstrap.PsetKey(name)]; ok && d.failure != nil {
+			return nil, d.failure
+		}
+		f.Text += right(own, rank)
+		return nil, f
+	}
+	if own != nil && (s == own.joining || s == own.leaving) {
+		return own, nil
+	}
+	return nil, failf(wire.CodePset, "%q is not the delta of a change of this process%s", s.name, right(own, rank))
+}
+
+// right names the delta of a process's own change, if it sees one.
+func right[W join.Waiter](c *change[W], rank uint32) string {
+	if c == nil || c.state == starting && !c.joins(rank) {
+		return "; it has no unfinished change"
+	}
+	return fmt.Sprintf("; its change is %q", c.delta(rank))
+}
+
+// Integrate enters a process into the integration of its change.
+func (t *Table[W]) Integrate(w W, rank uint32, b wire.IntegrateBody) {
+	c, f := t.changeOf(rank, b.Delta)
+	switch {
+	case f != nil:
+		join.Fail(w, *f)
+		return
+	case c.state == integrated:
+		reply(w, c.outcome(rank))
+		return
+	}
+	c.entered[rank] = append(c.entered[rank], entry[W]{w, b.Provide})
+	w.Waits(func(expired bool) wire.FailureBody { return t.leave(c, w, rank, expired) })
+	if len(c.entered) == c.group && c.state == open {
+		t.complete(c)
+	}
+}
+
+func (c *change[W]) outcome(rank uint32) wire.IntegratedBody {
+	return wire.IntegratedBody{Pset: c.pset, Terminate: c.leaves(rank)}
+}
+
+// complete ends an integration that all members have entered.
+func (t *Table[W]) complete(c *change[W]) {
+	entered := c.entered
+	c.entered = map[uint32][]entry[W]{}
+	ranks := slices.Sorted(maps.Keys(entered))
+	var provided []string
+	for _, r := range ranks {
+		for _, e := range entered[r] {
+			if e.provide != "" {
+				c.pset = e.provide
+				provided = append(provided, fmt.Sprintf("rank %d provides %q", r, e.provide))
+			}
+		}
+	}
+	if len(provided) > 1 {
+		f := failf(wire.CodePset, "%s: only one call may provide a name", strings.Join(provided[:2], ", and "))
+		c.pset = ""
+		each(ranks, entered, func(_ uint32, w W) { join.Fail(w, *f) })
+		return
+	}
+	if c.pset == "" && c.main != nil {
+		c.pset = c.main.name
+	}
+	t.setIntegrated(c)
+	each(ranks, entered, func(r uint32, w W) {
+		w.Done()
+		reply(w, c.outcome(r))
+	})
+	if t.procs[uint32(c.requester)] == nil {
+		t.finish(c)
+	}
+}
+
+// each calls f for the calls of all members.
+func each[W join.Waiter](ranks []uint32, entered map[uint32][]entry[W], f func(rank uint32, w W)) {
+	for _, r := range ranks {
+		for _, e := range entered[r] {
+			f(r, e.w)
+		}
+	}
+}
+
+// setIntegrated makes the outcome of a change final.
+func (t *Table[W]) setIntegrated(c *change[W]) {
+	c.state = integrated
+	if c.joining != nil {
+		for _, r := range c.joining.ranks {
+			t.excused.remove(r)
+		}
+	}
+	if c.leaving == nil {
+		return
+	}
+	for _, r := range c.leaving.ranks {
+		if t.isPresent(r) {
+			t.leaves(r)
+			t.excused.add(r)
+		}
+	}
+	t.order(AwaitExit, c.leaving.ranks)
+}
+
+// leave takes a call out of an integration. A deadline undoes the change.
+func (t *Table[W]) leave(c *change[W], w W, rank uint32, expired bool) wire.FailureBody {
+	missing := t.absent(c)
+	calls := slices.DeleteFunc(c.entered[rank], func(e entry[W]) bool { return e.w == w })
+	if c.entered[rank] = calls; len(calls) == 0 {
+		delete(c.entered, rank)
+	}
+	if !expired {
+		return wire.FailureBody{Code: wire.CodeWithdrawn, Missing: missing}
+	}
+	f := wire.FailureBody{Code: wire.CodeMissing, Missing: missing}
+	t.undo(c, f)
+	f.Text = undoneText
+	return f
+}
+
+// absent returns the members that have not entered.
+func (t *Table[W]) absent(c *change[W]) []uint32 {
+	var absent []uint32
+	for _, s := range []*set[W]{c.assoc, c.joining} {
+		if s == nil {
+			continue
+		}
+		for _, r := range s.ranks {
+			if p := t.procs[r]; p != nil && p.change == c && len(c.entered[r]) == 0 {
+				absent = append(absent, r)
+			}
+		}
+	}
+	return absent
+}
+
+// Finish ends an integrated change, for a member or the requester. It succeeds for a change
+// that is finished already.
+func (t *Table[W]) Finish(w W, rank uint32, delta string) {
+	c, f := t.changeOf(rank, delta)
+	if s, _ := t.find(rank, delta); f != nil && s != nil {
+		switch {
+		case s.isFinished:
+			reply(w, wire.Empty{})
+			return
+		case s.change != nil && s != s.change.assoc && s.change.requester == int64(rank):
+			c, f = s.change, nil
+		}
+	}
+	if f == nil && c.state != integrated {
+		f = failf(wire.CodePending, "the change is not integrated: ranks %v have not called Integrate", first(t.absent(c)))
+	}
+	if f != nil {
+		join.Fail(w, *f)
+		return
+	}
+	t.finish(c)
+	reply(w, wire.Empty{})
+}
+
+// first returns the first of some ranks, for messages.
+func first(ranks []uint32) []uint32 { return ranks[:min(len(ranks), 16)] }
+
+// finish ends an integrated change.
+func (t *Table[W]) finish(c *change[W]) {
+	c.state = finished
+	t.release(c)
+	for _, s := range []*set[W]{c.leaving, c.joining} {
+		if s != nil {
+			s.isFinished = true
+		}
+	}
+	if c.leaving != nil {
+		for _, r := range c.leaving.ranks {
+			t.excused.add(r)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package sets
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+// check returns the first inconsistency of a table with itself.
+func (t *Table[W]) check() error {
+	present := 0
+	groups := map[*change[W]]int{}
+	for r, p := range t.procs {
+		if t.isPresent(r) {
+			present++
+		}
+		if p.change != nil {
+			groups[p.change]++
+			if _, ok := t.changes[p.change]; !ok {
+				return fmt.Errorf("rank %d is in the group of a change that has ended", r)
+			}
+		}
+	}
+	if present != t.present {
+		return fmt.Errorf("%d processes are present, not %d", present, t.present)
+	}
+	users := map[*set[W]]int{}
+	for c := range t.changes {
+		if c.state < integrated && groups[c] != c.group {
+			return fmt.Errorf("the group of %v has %d processes, not %d", c.names(), groups[c], c.group)
+		}
+		if c.state > integrated {
+			return fmt.Errorf("%v is in state %d", c.names(), c.state)
+		}
+		if c.state == open && len(c.entered) >= c.group {
+			return fmt.Errorf("all of %v have entered, and wait", c.names())
+		}
+		for _, s := range append(c.created(), c.assoc) {
+			users[s]++
+		}
+	}
+	nameBytes := 0
+	for key, s := range t.sets {
+		nameBytes += len(s.name)
+		if bootstrap.PsetKey(s.name) != key || s.users != users[s] || (s.change != nil) != (s.users > 0) && users[s] == 0 {
+			return fmt.Errorf("%q is under %q with %d users, not %d", s.name, key, s.users, users[s])
+		}
+		if (s.hidden != nil) && s.hidden.state != starting {
+			return fmt.Errorf("%q is hidden", s.name)
+		}
+	}
+	if nameBytes != t.nameBytes {
+		return fmt.Errorf("names have %d bytes, not %d", nameBytes, t.nameBytes)
+	}
+	for s := range t.waiting {
+		if len(s.queries) == 0 {
+			return fmt.Errorf("%q has no queries", s.name)
+		}
+	}
+	if len(t.deleted.keys) > maxTombstones || len(t.deleted.of) != len(t.deleted.keys) {
+		return fmt.Errorf("%d tombstones of %d names", len(t.deleted.of), len(t.deleted.keys))
+	}
+	return nil
+}
+
+// model is a plain account of a job: sets are lists, and a change lists its group.
+type model struct {
+	*job
+	most    int
+	alive   map[uint32]bool // Present, or left and running.
+	left    map[uint32]bool
+	psets   map[string][]uint32
+	next    uint32
+	changes []*modelChange
+}
+
+type modelChange struct {
+	requester  uint32
+	leaving    []uint32
+	joining    []uint32
+	group      []uint32 // Processes that have to integrate.
+	delta      string   // One of its names.
+	names      []string
+	first      int // Of the order; -1: none is awaited.
+	request    *call
+	calls      map[uint32]*call // Of Integrate.
+	integrated bool
+}
+
+func (m *model) isPresent(r uint32) bool { return m.alive[r] && !m.left[r] }
+
+func (m *model) changeOf(r uint32) *modelChange {
+	for _, c := range m.changes {
+		if m.alive[r] && slices.Contains(c.group, r) {
+			return c
+		}
+	}
+	return nil
+}
+
+func (m *model) remove(c *modelChange) {
+	m.changes = slices.DeleteFunc(m.changes, func(x *modelChange) bool { return x == c })
+}
+
+// undo takes away all that a change has created, and expects f in its calls.
+func (m *model) undo(t *rapid.T, c *modelChange, failed ...uint32) {
+	for _, r := range c.joining {
+		m.left[r] = true
+	}
+	for _, name := range c.names {
+		delete(m.psets, name)
+	}
+	m.remove(c)
+	for r, call := range c.calls {
+		if f := failure(t, call); !slices.Contains(failed, r) && !slices.Equal(f.Failed, failed) {
+			t.Fatalf("rank %d: the undone change gives %+v, not the failure of %v", r, f, failed)
+		}
+	}
+}
+
+func failure(t *rapid.T, c *call) wire.FailureBody {
+	f, err := wire.Decode[wire.FailureBody](c.body)
+	if c.answers > 0 && (c.kind != wire.Failure || err != nil) {
+		t.Fatalf("%s: want a failure", c.show())
+	}
+	return f
+}
+
+func answer[B any](t *rapid.T, c *call) B {
+	b, err := wire.Decode[B](c.body)
+	if c.kind != wire.Reply || err != nil {
+		t.Fatalf("%s (%d answers): %v", c.show(), c.answers, err)
+	}
+	return b
+}
+
+func TestTable_RandomChanges_AgreeWithAPlainModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(1, 5).Draw(t, "size")
+		m := &model{most: size + rapid.IntRange(0, 4).Draw(t, "room"), alive: map[uint32]bool{}, left: map[uint32]bool{},
+			psets: map[string][]uint32{}, next: uint32(size)}
+		m.job = newJob(Options{Size: size, Most: m.most})
+		for r := range uint32(size) {
+			m.alive[r] = true
+			m.psets["mpi://WORLD"] = append(m.psets["mpi://WORLD"], r)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"derive":    m.derive,
+			"change":    m.change,
+			"started":   m.started,
+			"integrate": m.integrate,
+			"finish":    m.finish,
+			"die":       m.die,
+			"delete":    m.deleteSet,
+			"query":     m.query,
+			"":          m.verify,
+		})
+	})
+}
+
+// caller draws a process of the first ones, whose WORLD is the model's.
+func (m *model) caller(t *rapid.T) uint32 {
+	var all []uint32
+	for _, r := range slices.Sorted(maps.Keys(m.alive)) {
+		if m.alive[r] && slices.Contains(m.psets["mpi://WORLD"], r) {
+			all = append(all, r)
+		}
+	}
+	if len(all) == 0 {
+		t.Skip("no process is left")
+	}
+	return rapid.SampledFrom(all).Draw(t, "caller")
+}
+
+func (m *model) pset(t *rapid.T) string {
+	return rapid.SampledFrom(slices.Sorted(maps.Keys(m.psets))).Draw(t, "set")
+}
+
+func (m *model) derive(t *rapid.T) {
+	caller, a, b := m.caller(t), m.pset(t), m.pset(t)
+	op := rapid.SampledFrom([]bootstrap.PsetOp{bootstrap.PsetUnion, bootstrap.PsetDifference, bootstrap.PsetIntersection, bootstrap.PsetSplit}).Draw(t, "operation")
+	body := wire.OperateBody{Op: uint8(op), Operands: []string{a, b}}
+	var want [][]uint32
+	switch in := func(r uint32) bool { return slices.Contains(m.psets[b], r) }; op {
+	case bootstrap.PsetUnion:
+		want = append(want, append(slices.Clone(m.psets[a]), slices.DeleteFunc(slices.Clone(m.psets[b]), func(r uint32) bool { return slices.Contains(m.psets[a], r) })...))
+	case bootstrap.PsetDifference:
+		want = append(want, slices.DeleteFunc(slices.Clone(m.psets[a]), in))
+	case bootstrap.PsetIntersection:
+		want = append(want, slices.DeleteFunc(slices.Clone(m.psets[a]), func(r uint32) bool { return !in(r) }))
+	default:
+		n := rapid.IntRange(0, len(m.psets[a])).Draw(t, "first part")
+		body.Operands, body.Sizes = body.Operands[:1], []int64{int64(n), int64(len(m.psets[a]) - n)}
+		want = append(want, m.psets[a][:n], m.psets[a][n:])
+	}
+	c := m.do(caller, func(c *call) { m.table.Operate(c, caller, body) })
+	if len(m.psets[a]) == 0 || op != bootstrap.PsetSplit && len(m.psets[b]) == 0 {
+		failure(t, c)
+		return
+	}
+	for i, name := range answer[wire.NamesBody](t, c).Names {
+		m.psets[name] = want[i]
+	}
+}
+
+func (m *model) verify(t *rapid.T) {
+	if err := m.table.check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, ranks := range m.psets {
+		if s := m.table.sets[name]; name != bootstrap.PsetWorld && (s == nil || !slices.Equal(s.ranks, ranks)) {
+			t.Fatalf("%q is not %v", name, ranks)
+		}
+	}
+	if len(m.table.changes) != len(m.changes) {
+		t.Fatalf("%d changes, not %d", len(m.table.changes), len(m.changes))
+	}
+	waiting := 0
+	for _, c := range m.calls {
+		if c.answers > 1 || c.answers > 0 && c.withdraw != nil {
+			t.Fatalf("%s: %d answers", c.show(), c.answers)
+		}
+		if c.withdraw != nil {
+			waiting++
+		}
+	}
+	for _, c := range m.changes {
+		if c.first >= 0 {
+			waiting--
+		}
+		if !c.integrated {
+			waiting -= len(c.calls)
+		}
+	}
+	if waiting != 0 {
+		t.Fatalf("%d calls more wait than should", waiting)
+	}
+	for r := range m.next {
+		if m.alive[r] && m.table.procs[r] == nil || m.isPresent(r) != m.table.isPresent(r) {
+			t.Fatalf("rank %d: present is %t", r, m.table.isPresent(r))
+		}
+	}
+}

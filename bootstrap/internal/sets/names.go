@@ -1,0 +1,286 @@
+package sets
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+const (
+	// MaxSets is the number of sets that may exist at a time.
+	MaxSets = 1<<16 - 1
+	// maxNameBytes limits the names of all sets together: the list of them is one message.
+	maxNameBytes = 8 << 20
+	// maxTombstones is the number of deleted sets that errors describe.
+	maxTombstones = 1 << 10
+)
+
+// launcher is the creator of sets of the command line.
+const launcher = -1
+
+// A set is immutable but for its data.
+type set[W join.Waiter] struct {
+	name    string
+	ranks   []uint32 // In the order of its group.
+	sorted  []uint32 // Ascending; nil before the first use.
+	serial  int
+	creator int64 // Rank, or launcher.
+
+	hidden *change[W] // Starting one that creates it; nil once that has started.
+	change *change[W] // Unfinished one whose associated set or delta it is.
+	users  int        // Unfinished changes that use it, as main set too.
+	// A finished change had it as a delta.
+	isFinished bool
+
+	ended         []uint32       // Members that have ended, but not left.
+	endedAt       int            // Table.ends when ended was computed.
+	failed        *set[W]        // The set of them that queries returned.
+	failedQueries map[uint32]int // Number of ended members that a process was given, by rank.
+
+	queries []pending[W]
+	data    join.Board[W]
+}
+
+// has reports whether a process is a member.
+func (s *set[W]) has(rank uint32) bool {
+	if s.sorted == nil {
+		s.sorted = s.ranks
+		if !slices.IsSorted(s.ranks) {
+			s.sorted = slices.Sorted(slices.Values(s.ranks))
+		}
+	}
+	_, ok := slices.BinarySearch(s.sorted, rank)
+	return ok
+}
+
+// A tombstone describes a deleted set.
+type tombstone struct {
+	by      int64             // Rank of the process that deleted it.
+	failure *wire.FailureBody // If its change was undone, the error of that.
+}
+
+// tombstones are the latest deleted sets, by key.
+type tombstones struct {
+	of   map[string]tombstone
+	keys []string // The oldest first.
+}
+
+func (d *tombstones) add(key string, t tombstone) {
+	if d.of == nil {
+		d.of = map[string]tombstone{}
+	}
+	if _, ok := d.of[key]; !ok {
+		d.keys = append(d.keys, key)
+	}
+	if d.of[key] = t; len(d.keys) > maxTombstones {
+		delete(d.of, d.keys[0])
+		d.keys = slices.Delete(d.keys, 0, 1)
+	}
+}
+
+func failf(code wire.Code, format string, args ...any) *wire.FailureBody {
+	return &wire.FailureBody{Code: code, Text: fmt.Sprintf(format, args...)}
+}
+
+// Define adds a set of the command line, which the caller has checked.
+func (t *Table[W]) Define(name string, ranks []uint32) {
+	t.create(name, ranks, launcher)
+}
+
+// create adds a set. The caller has checked name, and the room for it.
+func (t *Table[W]) create(name string, ranks []uint32, creator int64) *set[W] {
+	t.serial++
+	s := &set[W]{name: name, ranks: ranks, serial: t.serial, creator: creator}
+	t.sets[bootstrap.PsetKey(name)] = s
+	t.nameBytes += len(name)
+	return s
+}
+
+// makeName returns a free name of a kind of sets.
+func (t *Table[W]) makeName(kind string) string {
+	for n := t.serial + 1; ; n++ {
+		name := fmt.Sprintf("ferry://%s/%d", kind, n)
+		if _, taken := t.sets[name]; !taken {
+			return name
+		}
+	}
+}
+
+// checkRoom refuses n more sets, one of them with the given name, over the limits.
+func (t *Table[W]) checkRoom(n int, name string) *wire.FailureBody {
+	const ownName = 32 // Bytes of one of makeName's.
+	switch {
+	case len(t.sets)+n > MaxSets:
+		return failf(wire.CodeLimit, "%d process sets exist, and the limit is %d: delete those that are not used (DeletePset)", len(t.sets), MaxSets)
+	case t.nameBytes+len(name)+n*ownName > maxNameBytes:
+		return failf(wire.CodeLimit, "the names of all process sets have %d bytes, and the limit is %d: choose shorter ones", t.nameBytes, maxNameBytes)
+	}
+	return nil
+}
+
+// checkName refuses a name for a new set.
+func (t *Table[W]) checkName(name string) *wire.FailureBody {
+	if name == "" {
+		return nil
+	}
+	if bootstrap.IsReserved(name) {
+		return failf(wire.CodePset, "%q is reserved: choose a name without mpi:// and mpix://", name)
+	}
+	if s, taken := t.sets[bootstrap.PsetKey(name)]; taken {
+		return failf(wire.CodePset, "the name %q is taken: choose another one", s.name)
+	}
+	return nil
+}
+
+// find returns the set that a process means by a name. A set whose change is still
+// starting exists for the joining processes only.
+func (t *Table[W]) find(rank uint32, name string) (*set[W], *wire.FailureBody) {
+	p := t.procs[rank]
+	switch key := bootstrap.PsetKey(name); {
+	case p == nil:
+		return nil, failf(wire.CodeRank, "rank %d has ended", rank)
+	case strings.EqualFold(name, bootstrap.PsetWorld):
+		return p.world, nil
+	case strings.EqualFold(name, bootstrap.PsetSelf):
+		if p.self == nil {
+			p.self = &set[W]{name: bootstrap.PsetSelf, ranks: []uint32{rank}, creator: launcher}
+		}
+		return p.self, nil
+	case t.isVisible(rank, t.sets[key]):
+		return t.sets[key], nil
+	default:
+		return nil, t.unknown(rank, name, key)
+	}
+}
+
+func (t *Table[W]) isVisible(rank uint32, s *set[W]) bool {
+	return s != nil && (s.hidden == nil || s.hidden.joins(rank))
+}
+
+// unknown returns the failure for a name without a set.
+func (t *Table[W]) unknown(rank uint32, name, key string) *wire.FailureBody {
+	if d, ok := t.deleted.of[key]; ok && d.failure != nil {
+		return failf(wire.CodePset, "%q is deleted: its change was undone", name)
+	} else if ok {
+		return failf(wire.CodePset, "%q is deleted: rank %d deleted it", name, d.by)
+	}
+	const most, longest = 64, 128 // The distance of names takes time, and the caller's lock.
+	all := append(builtin, t.names(rank)...)
+	var keys []string
+	near := map[string]string{}
+	for _, s := range all {
+		if len(keys) < most && len(s) <= longest {
+			keys = append(keys, bootstrap.PsetKey(s))
+			near[keys[len(keys)-1]] = s
+		}
+	}
+	text := fmt.Sprintf("%q", name)
+	if len(name) <= longest {
+		text += "; the nearest is " + near[framework.Nearest(key, keys)]
+	}
+	const listed = 16
+	text += "; there are " + strings.Join(all[:min(len(all), listed)], ", ")
+	if more := len(all) - listed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return &wire.FailureBody{Code: wire.CodePset, Text: text}
+}
+
+// builtin are the sets that BuiltinPset makes. It is not changed.
+var builtin = slices.Clip(bootstrap.BuiltinPsets())
+
+// names returns those of the sets that a process sees, in the order of their creation.
+func (t *Table[W]) names(rank uint32) []string {
+	all := make([]*set[W], 0, len(t.sets))
+	for _, s := range t.sets {
+		if t.isVisible(rank, s) {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *set[W]) int { return a.serial - b.serial })
+	names := make([]string, len(all))
+	for i, s := range all {
+		names[i] = s.name
+	}
+	return names
+}
+
+// Psets answers a list of the sets but the built-in ones.
+func (t *Table[W]) Psets(w W, rank uint32) { reply(w, wire.NamesBody{Names: t.names(rank)}) }
+
+// Pset answers the members of a set.
+func (t *Table[W]) Pset(w W, rank uint32, name string) {
+	s, f := t.find(rank, name)
+	if f != nil {
+		join.Fail(w, *f)
+		return
+	}
+	reply(w, wire.PsetBody{Name: s.name, Ranks: s.ranks, Dynamic: s.creator != launcher})
+}
+
+// Delete deletes a set.
+func (t *Table[W]) Delete(w W, rank uint32, name string) {
+	s, f := t.find(rank, name)
+	if f == nil {
+		f = t.checkDelete(s, rank)
+	}
+	if f != nil {
+		join.Fail(w, *f)
+		return
+	}
+	t.remove(s, tombstone{by: int64(rank)}, *failf(wire.CodePset, "rank %d deleted the set", rank))
+	reply(w, wire.Empty{})
+}
+
+// checkDelete refuses to delete a set in use, or for a process without the right.
+func (t *Table[W]) checkDelete(s *set[W], rank uint32) *wire.FailureBody {
+	switch {
+	case s.creator == launcher:
+		return failf(wire.CodePset, "%q exists since the start of the job, and can't be deleted", s.name)
+	case s.users > 0:
+		return failf(wire.CodePending, "the change %q uses the set: finish it first", t.userOf(s).delta(rank))
+	case s.creator == int64(rank):
+		return nil
+	case t.procs[uint32(s.creator)] != nil:
+		return failf(wire.CodePset, "rank %d created the set, and deletes it while it runs", s.creator)
+	case !s.has(rank) && slices.ContainsFunc(s.ranks, t.isPresent):
+		return failf(wire.CodePset, "rank %d, which created the set, has ended: a member deletes it", s.creator)
+	}
+	return nil
+}
+
+// userOf returns an unfinished change that uses a set.
+func (t *Table[W]) userOf(s *set[W]) *change[W] {
+	for c := range t.changes {
+		if slices.Contains([]*set[W]{c.assoc, c.leaving, c.joining, c.main}, s) {
+			return c
+		}
+	}
+	return nil
+}
+
+// remove deletes a set, and answers the calls that wait for something of it with f.
+func (t *Table[W]) remove(s *set[W], d tombstone, f wire.FailureBody) {
+	key := bootstrap.PsetKey(s.name)
+	if t.sets[key] != s {
+		return
+	}
+	delete(t.sets, key)
+	t.nameBytes -= len(s.name)
+	t.deleted.add(key, d)
+	queries := s.queries
+	s.queries = nil
+	delete(t.waiting, s)
+	for _, q := range queries {
+		join.Fail(q.w, f)
+	}
+	s.data.Fail(f)
+}
+
+// reply answers a call that has not waited, or is Done.
+func reply[W join.Waiter](w W, body any) { w.Answer(wire.Reply, wire.EncodeBody(body)) }

@@ -1,0 +1,200 @@
+package sets
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+// Operate performs an operation on sets, or begins a change. Only an operation that starts
+// processes waits.
+func (t *Table[W]) Operate(w W, rank uint32, b wire.OperateBody) {
+	names, f := t.operate(w, rank, b)
+	switch {
+	case f != nil:
+		join.Fail(w, *f)
+	case names != nil:
+		reply(w, wire.NamesBody{Names: names})
+	}
+}
+
+// operate returns the names of the results, or nil if w waits for them.
+func (t *Table[W]) operate(w W, rank uint32, b wire.OperateBody) ([]string, *wire.FailureBody) {
+	op := bootstrap.PsetOp(b.Op)
+	operands, f := t.operands(op, rank, b.Operands)
+	if f != nil {
+		return nil, f
+	}
+	if f := t.checkName(b.Name); f != nil {
+		return nil, f
+	}
+	switch op {
+	case bootstrap.PsetUnion, bootstrap.PsetDifference, bootstrap.PsetIntersection:
+		return t.derive(rank, b.Name, combine(op, operands))
+	case bootstrap.PsetSplit:
+		parts, f := split(operands[0], b.Sizes)
+		if f != nil {
+			return nil, f
+		}
+		return t.derive(rank, b.Name, parts...)
+	case bootstrap.PsetAdd, bootstrap.PsetSub, bootstrap.PsetGrow, bootstrap.PsetShrink, bootstrap.PsetReplace:
+		return t.begin(w, rank, op, operands[0], b)
+	}
+	return nil, failf(wire.CodeLimit, "the operation %v is unknown", op)
+}
+
+// operands finds the sets of an operation, which have members.
+func (t *Table[W]) operands(op bootstrap.PsetOp, rank uint32, names []string) ([]*set[W], *wire.FailureBody) {
+	takesMany := op <= bootstrap.PsetIntersection
+	if len(names) == 0 || len(names) > 1 && !takesMany {
+		return nil, failf(wire.CodePset, "%d operands of %v: want one, or two and more of union, difference and intersection", len(names), op)
+	}
+	all := make([]*set[W], len(names))
+	for i, name := range names {
+		s, f := t.find(rank, name)
+		if f != nil {
+			return nil, f
+		}
+		if len(s.ranks) == 0 {
+			return nil, failf(wire.CodePset, "%q has no members", s.name)
+		}
+		all[i] = s
+	}
+	return all, nil
+}
+
+// combine returns the members of the union, difference or intersection.
+func combine[W join.Waiter](op bootstrap.PsetOp, operands []*set[W]) []uint32 {
+	first, others := operands[0], operands[1:]
+	ranks := []uint32{}
+	var taken bits
+	take := func(r uint32) {
+		if !taken.has(r) {
+			taken.add(r)
+			ranks = append(ranks, r)
+		}
+	}
+	if op == bootstrap.PsetUnion {
+		for _, s := range operands {
+			for _, r := range s.ranks {
+				take(r)
+			}
+		}
+		return ranks
+	}
+	for _, r := range first.ranks {
+		inAll, inAny := true, false
+		for _, s := range others {
+			has := s.has(r)
+			inAll, inAny = inAll && has, inAny || has
+		}
+		if op == bootstrap.PsetIntersection && inAll || op == bootstrap.PsetDifference && !inAny {
+			take(r)
+		}
+	}
+	return ranks
+}
+
+// split returns consecutive parts of the members.
+func split[W join.Waiter](s *set[W], sizes []int64) ([][]uint32, *wire.FailureBody) {
+	rest := s.ranks
+	parts := make([][]uint32, 0, len(sizes))
+	for _, n := range sizes {
+		if n < 0 || n > int64(len(rest)) {
+			return nil, failf(wire.CodeRank, "sizes %s: %q has %d members", list(sizes), s.name, len(s.ranks))
+		}
+		parts = append(parts, rest[:n:n])
+		rest = rest[n:]
+	}
+	if len(rest) > 0 || len(parts) == 0 {
+		return nil, failf(wire.CodeRank, "sizes %s: %q has %d members", list(sizes), s.name, len(s.ranks))
+	}
+	return parts, nil
+}
+
+// list shows the first of some numbers.
+func list(numbers []int64) string {
+	const most = 16
+	if more := len(numbers) - most; more > 0 {
+		return fmt.Sprintf("%v and %d more", numbers[:most], more)
+	}
+	return fmt.Sprint(numbers)
+}
+
+// derive makes a set of each list of members.
+func (t *Table[W]) derive(rank uint32, name string, members ...[]uint32) ([]string, *wire.FailureBody) {
+	if name != "" && len(members) > 1 {
+		return nil, failf(wire.CodePset, "%q names one of %d results: leave Name empty", name, len(members))
+	}
+	if f := t.checkRoom(len(members), name); f != nil {
+		return nil, f
+	}
+	names := make([]string, len(members))
+	for i, ranks := range members {
+		if names[i] = name; name == "" {
+			names[i] = t.makeName("set")
+		}
+		t.create(names[i], ranks, int64(rank))
+	}
+	return names, nil
+}
+
+// leavers returns the n members that leave, in the order of the set: first those that have
+// ended, and then the last ones. 0 are exactly those that have ended.
+func (t *Table[W]) leavers(s *set[W], n int64) ([]uint32, *wire.FailureBody) {
+	var ended []uint32
+	for _, r := range s.ranks {
+		if !t.isPresent(r) {
+			ended = append(ended, r)
+		}
+	}
+	switch {
+	case n < 0 || n > int64(len(s.ranks)):
+		return nil, failf(wire.CodeRank, "%d members to remove: %q has %d", n, s.name, len(s.ranks))
+	case n == 0 && len(ended) == 0:
+		return nil, failf(wire.CodeRank, "no members to remove: none of the %d members of %q has ended", len(s.ranks), s.name)
+	case n == 0:
+		return ended, nil
+	}
+	var chosen bits
+	for _, r := range ended[:min(int(n), len(ended))] {
+		chosen.add(r)
+	}
+	more := int(n) - min(int(n), len(ended))
+	for _, r := range slices.Backward(s.ranks) {
+		if more > 0 && t.isPresent(r) {
+			chosen.add(r)
+			more--
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(s.ranks), func(r uint32) bool { return !chosen.has(r) }), nil
+}
+
+// room returns the number of processes that can be started, up to n. leaving are about to
+// leave.
+func (t *Table[W]) room(n int64, leaving []uint32, partial bool) (int, *wire.FailureBody) {
+	free := int64(t.opt.Most - t.present)
+	for _, r := range leaving {
+		if t.isPresent(r) {
+			free++
+		}
+	}
+	ranks := int64(MaxRanks - int(t.next))
+	most := max(0, min(free, ranks))
+	switch {
+	case t.opt.Order == nil:
+		return 0, failf(wire.CodeLimit, "%s starts no processes: start the job with ferry run --max-ranks", t.opt.Launcher)
+	case n < 1:
+		return 0, failf(wire.CodeRank, "%d new processes: want at least 1", n)
+	case n <= most:
+		return int(n), nil
+	case partial && most > 0:
+		return int(most), nil
+	case ranks < free:
+		return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job has assigned %d of %d ranks", n, most, t.next, MaxRanks)
+	}
+	return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job may have %d at a time (--max-ranks)", n, most, t.opt.Most)
+}
