@@ -42,6 +42,27 @@ func hang() {
 	forever()
 }
 
+// hangRanks hangs in two processes with two goroutine ranks each: rank 3 computes, and the others wait for it.
+func hangRanks() {
+	ctx := context.Background()
+	session, err := mpi.OpenSession(ctx)
+	check(err)
+	world, err := session.Group(ctx, "mpi://WORLD")
+	check(err)
+	comm, err := mpi.CommFromGroup(ctx, world, "org.example.hang")
+	check(err)
+	threads, err := mpi.NewThreadComm(ctx, comm, 2)
+	check(err)
+	check(threads.Run(ctx, func(ctx context.Context, c *mpi.Comm) error {
+		c.SetName("halo")
+		if c.Rank() == 3 {
+			forever()
+		}
+		_, err := c.Recv(ctx, nil, 3, 7)
+		return err
+	}))
+}
+
 // TestHangSignalGoesToTheRanks: Ctrl-\ has the Go runtime of a rank show its goroutines. Those
 // of the launcher are nobody's business.
 func TestHangSignalGoesToTheRanks(t *testing.T) {
