@@ -217,7 +217,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	err = a.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: nodeID(a.values), Engine: progress.New(opt), Logger: log,
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
-	}, a.timing.watch(a.options.Hooks))
+	}, serialize(a.timing.watch(a.options.Hooks)))
 	if err != nil {
 		return err
 	}

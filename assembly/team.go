@@ -25,7 +25,7 @@ func (a *Assembly) NewTeam(m PML, n int) *Team { return a.Stack.NewTeam(m, n, a.
 // NewTeam is Assembly.NewTeam for a stack.
 func (s *Stack) NewTeam(m PML, n int, params threads.Params) *Team {
 	t := &Team{module: m, self: s.env.Self}
-	t.Team = threads.NewTeamOver(s.env.Self, s.env.Engine, n, params, &below{m})
+	t.Team = threads.NewTeamOver(s.env.Self, s.env.Engine, n, params, s.hooks, &below{m})
 	return t
 }
 

@@ -11,7 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // threadComm makes a thread communicator over this test process alone.
@@ -450,4 +453,54 @@ func TestThreadComm_BlockedRanks_AppearInInspectionAndStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("after Close")
+}
+
+// rankHooks counts events of the user's messages.
+type rankHooks struct {
+	calls  atomic.Int32 // In progress.
+	beside atomic.Bool  // Whether two calls came at the same time.
+	counts [8]int       // By kind. Unsynchronized: calls come one at a time.
+	bytes  int64        // Of matches.
+}
+
+func (h *rankHooks) Event(e pml.Event) {
+	if h.calls.Add(1) != 1 {
+		h.beside.Store(true)
+	}
+	if e.Plane == pml.PointToPoint && int(e.Kind) < len(h.counts) {
+		h.counts[e.Kind]++
+		if e.Kind == pml.EventMatch {
+			h.bytes += e.Bytes
+		}
+	}
+	h.calls.Add(-1)
+}
+
+func TestThreadComm_Hooks_SeeMessagesOfRanks(t *testing.T) {
+	const rounds = 200
+	for _, size := range []int{0, 40, 1 << 10, 100 << 10} {
+		h := new(rankHooks)
+		client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: &local.Params{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		tc := threadComm(t, 4, mpi.WithHooks(h), mpi.WithBootstrap(client))
+		err = tc.Run(t.Context(), func(ctx context.Context, c *mpi.Comm) error {
+			buf, peer := make([]byte, size), c.Rank()^1
+			for range rounds {
+				if _, err := c.Sendrecv(ctx, buf, peer, 1, make([]byte, size), peer, 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const all = 4 * rounds
+		if h.counts[pml.EventSend] != all || h.counts[pml.EventRecv] != all || h.counts[pml.EventMatch] != all || h.bytes != all*int64(size) || h.beside.Load() {
+			t.Errorf("%d bytes: %d sends, %d receives, %d matches of %d bytes; at the same time: %v", size, h.counts[pml.EventSend], h.counts[pml.EventRecv], h.counts[pml.EventMatch], h.bytes, h.beside.Load())
+		}
+	}
 }

@@ -399,7 +399,8 @@ const (
 )
 
 // Hooks see what happens, in the order in which it does, with the engine's lock
-// held: they must not call ferry, nor block. Metrics, tracing and fault
+// held, that of a goroutine rank for its messages: they must not call ferry, nor block. Calls
+// come one at a time in a process. Metrics, tracing and fault
 // injection hang on them.
 type Hooks interface {
 	Event(Event)

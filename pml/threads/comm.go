@@ -42,7 +42,7 @@ const (
 type comm struct {
 	rank   *Rank
 	shared *shared
-	// noSends has a bit for each plane on which sends fail.
+	// noSends has a bit for each plane on which sends fail, and hooked.
 	noSends atomic.Uint32
 
 	// All below is guarded by the rank's lock.
@@ -108,6 +108,9 @@ func (r *Rank) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	}
 	c := &comm{rank: r, shared: s, State: base.State{Spec: spec}, peers: newPeers(len(s.ranks))}
 	c.Probes = base.NewProbes(r.engine, c)
+	if c.isHooked() {
+		c.noSends.Store(hooked)
+	}
 	if s.hasBelow {
 		return r.addBelow(c)
 	}
@@ -234,7 +237,7 @@ func (c *comm) Close() {
 	if !c.Rest.Close() {
 		return
 	}
-	c.noSends.Store(1<<pml.Planes - 1)
+	c.noSends.Or(1<<pml.Planes - 1)
 	r.drainAll()
 	for plane := range c.queues {
 		c.barred[plane] = true

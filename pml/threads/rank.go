@@ -26,8 +26,9 @@ type Team struct {
 	self    framework.Life
 	process *progress.Engine
 	params  Params
-	ranks   []*Rank // by endpoint
-	below   Below   // nil: none
+	hooks   pml.Hooks // or nil
+	ranks   []*Rank   // by endpoint
+	below   Below     // nil: none
 
 	mu        sync.Mutex // A leaf. Guards what follows.
 	comms     map[cid.Extended]*shared
@@ -41,12 +42,13 @@ type Team struct {
 // NewTeam makes n ranks of the process self, with the endpoints 0 to n-1. Their engines are
 // those of ranks of the engine process. Members of other processes are Elsewhere.
 func NewTeam(self framework.Life, process *progress.Engine, n int, params Params) *Team {
-	return NewTeamOver(self, process, n, params, nil)
+	return NewTeamOver(self, process, n, params, nil, nil)
 }
 
-// NewTeamOver is NewTeam with a PML below, for members of other processes.
-func NewTeamOver(self framework.Life, process *progress.Engine, n int, params Params, below Below) *Team {
-	t := &Team{self: self, process: process, params: params, below: below, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
+// NewTeamOver is NewTeam with a PML below, for members of other processes, and with hooks, which may be
+// nil. Calls of hooks from several ranks come at the same time, each with the lock of its rank.
+func NewTeamOver(self framework.Life, process *progress.Engine, n int, params Params, hooks pml.Hooks, below Below) *Team {
+	t := &Team{self: self, process: process, params: params, hooks: hooks, below: below, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
 	for endpoint := range n {
 		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), comms: map[uint64]*comm{}}
 		r.ring.init()

@@ -3,6 +3,7 @@ package threads
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
@@ -43,7 +44,7 @@ const pollsPerCheck = 32
 // cell comes first, or if a goroutine waits for the lock. Lock held, all the time.
 func (c *comm) receiveNow(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	r := c.rank
-	if r.pending > 0 || r.isSpilling.Load() != 0 || !c.queues[plane].Idle(&c.peers.get(src).match[plane]) {
+	if r.pending > 0 || r.isSpilling.Load() != 0 || c.isHooked() || !c.queues[plane].Idle(&c.peers.get(src).match[plane]) {
 		return 0, 0, false
 	}
 	if r.expects.Load() != 0 { // left from operations that are complete
@@ -100,6 +101,10 @@ func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Req
 func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *receive {
 	r := c.rank
 	x := r.newReceive(c, plane, buf)
+	if c.isHooked() {
+		x.postedAt = time.Now()
+		c.event(pml.EventRecv, tag, buf.Len(), plane)
+	}
 	if c.barred[plane] {
 		x.fail(c.barredBy())
 		return x

@@ -23,7 +23,8 @@ type receive struct {
 	buf   pml.Buffer
 	next  *receive // free list
 
-	matchedBelow *message // Of another process; its transfer has not started.
+	matchedBelow *message  // Of another process; its transfer has not started.
+	postedAt     time.Time // With hooks.
 }
 
 // newReceive makes a pending receive. Lock held.
@@ -61,6 +62,9 @@ func (x *receive) matched(source, tag int, length int64) (room int64) {
 		x.Status.Err = base.Truncated(length, room)
 	}
 	r := x.rank
+	if x.c.isHooked() {
+		x.hookMatch(source, tag, length)
+	}
 	r.stats.Received++
 	r.stats.RecvBytes += uint64(length)
 	return room

@@ -69,7 +69,7 @@ func (c *comm) request(s *send, err error) (*pml.Request, error) {
 func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode, locked bool) bool {
 	n := len(buf.Bytes)
 	to := c.shared.ranks[dst]
-	if mode == pml.Synchronous || buf.Form != nil && buf.Form.Layout != nil || c.noSends.Load()>>plane&1 != 0 || n > c.rank.eagerLimit || to.isLoaded() {
+	if mode == pml.Synchronous || buf.Form != nil && buf.Form.Layout != nil || c.noSends.Load()&(1<<plane|hooked) != 0 || n > c.rank.eagerLimit || to.isLoaded() {
 		return false
 	}
 	if n <= inlineMax {
@@ -134,6 +134,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	}
 	r, to := c.rank, c.shared.ranks[dst]
 	length := buf.Len()
+	c.event(pml.EventSend, tag, length, plane)
 	if mode != pml.Synchronous && length <= int64(r.eagerLimit) && !to.isLoaded() {
 		m := newMessage(int(length))
 		copyRange(pml.Buffer{Bytes: m.data}, buf, 0, length)
