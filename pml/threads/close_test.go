@@ -10,55 +10,6 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// transfer is an offer from rank 0 to rank 1 and the receive that it matches.
-type transfer struct {
-	t             *testing.T
-	comms         []*comm
-	send, receive *pml.Request
-	sent, got     []byte
-}
-
-// startTransfer sends the offer and starts the receive. The transfer is deferred until the
-// receiver's lock is released next by Release.
-func startTransfer(t *testing.T, comms []*comm) *transfer {
-	x := &transfer{t: t, comms: comms, sent: bytes.Repeat([]byte{7}, 200_000), got: make([]byte, 200_000)}
-	var err error
-	if x.send, err = comms[0].Isend(pml.Buffer{Bytes: x.sent}, 1, 5, p2p, pml.Standard); err != nil {
-		t.Fatal(err)
-	}
-	receiver := comms[1].rank.engine
-	receiver.Lock()
-	x.receive = &comms[1].postReceive(pml.Buffer{Bytes: x.got}, 0, 5, p2p).Request
-	receiver.Unlock()
-	return x
-}
-
-// run runs the transfer.
-func (x *transfer) run() {
-	receiver := x.comms[1].rank.engine
-	receiver.Lock()
-	receiver.Release()
-}
-
-// check reports operations that are not complete. It makes no progress.
-func (x *transfer) check(requests ...*pml.Request) {
-	x.t.Helper()
-	for i, r := range requests {
-		e := x.comms[1].rank.engine
-		if r == x.send {
-			e = x.comms[0].rank.engine
-		}
-		e.Lock()
-		if !r.Done() || r.Status.Err != nil {
-			x.t.Errorf("operation %d: done %t, %v", i, r.Done(), r.Status.Err)
-		}
-		e.Unlock()
-	}
-	if !bytes.Equal(x.got, x.sent) {
-		x.t.Error("not what was sent")
-	}
-}
-
 func (c *comm) checkRemoved(t *testing.T) {
 	t.Helper()
 	c.rank.engine.Lock()
@@ -71,7 +22,7 @@ func (c *comm) checkRemoved(t *testing.T) {
 // TestClose_TransferIsDeferred_CompletesIt: the completion cell follows the last drain of Close.
 func TestClose_TransferIsDeferred_CompletesIt(t *testing.T) {
 	_, comms := openTeam(t, 2)
-	x := startTransfer(t, comms)
+	x := startTransfer(t, comms, 200_000, nil)
 	comms[1].Close()
 	x.check(x.receive)
 	comms[1].checkRemoved(t)
@@ -80,7 +31,7 @@ func TestClose_TransferIsDeferred_CompletesIt(t *testing.T) {
 // TestClose_TransferFollows_CompletesTheSend: the sender makes no call after Close.
 func TestClose_TransferFollows_CompletesTheSend(t *testing.T) {
 	_, comms := openTeam(t, 2)
-	x := startTransfer(t, comms)
+	x := startTransfer(t, comms, 200_000, nil)
 	comms[0].Close()
 	x.run()
 	x.check(x.send)
@@ -90,7 +41,7 @@ func TestClose_TransferFollows_CompletesTheSend(t *testing.T) {
 // TestClose_CompletionBehindClaimedCell_CompletesIt: Close waits for the sender of the claimed cell.
 func TestClose_CompletionBehindClaimedCell_CompletesIt(t *testing.T) {
 	team, comms := openTeam(t, 2)
-	x := startTransfer(t, comms)
+	x := startTransfer(t, comms, 200_000, nil)
 	publish := team.Rank(1).claim(comms[1].shared.id, 0, 1)
 	x.run()
 	done := make(chan struct{})
@@ -110,7 +61,7 @@ func TestClose_CompletionBehindClaimedCell_CompletesIt(t *testing.T) {
 func TestTeamClose_MatchedOperations_Complete(t *testing.T) {
 	for _, ran := range []bool{false, true} {
 		team, comms := openTeam(t, 2)
-		x := startTransfer(t, comms)
+		x := startTransfer(t, comms, 200_000, nil)
 		if ran {
 			x.run()
 		}

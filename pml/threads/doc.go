@@ -16,7 +16,7 @@
 // the receiver has less than Params.UnexpectedLimit of unmatched messages), or an offer. An
 // offer is a send whose payload stays in the sender's buffer. When it has matched, the
 // receiver copies chunks from the front and a waiting sender copies chunks from the back,
-// without a lock (transfer.go). The last one completes the operations of both.
+// without a lock, and never under that of the process's engine (transfer.go). The last one completes the operations of both.
 //
 // A sender that finds the ring full drains it into the queue. If the rank's lock is busy, or
 // the sender holds another rank's, the message goes to an overflow list behind the ring. So

@@ -26,9 +26,10 @@ type Team struct {
 	self    framework.Life
 	process *progress.Engine
 	params  Params
-	hooks   pml.Hooks // or nil
-	ranks   []*Rank   // by endpoint
-	below   Below     // nil: none
+	hooks   pml.Hooks      // or nil
+	ranks   []*Rank        // by endpoint
+	below   Below          // nil: none
+	copies  sync.WaitGroup // of copyElsewhere
 
 	mu        sync.Mutex // A leaf. Guards what follows.
 	comms     map[cid.Extended]*shared
@@ -72,7 +73,9 @@ func (t *Team) Close() {
 		r.closeBelow()
 	}
 	t.process.Remove(t)
+	t.copies.Wait()
 	for _, r := range t.ranks {
+		r.deliver(nil) // completion cells of the last copies
 		r.engine.Close()
 	}
 }

@@ -51,8 +51,10 @@ type offer struct {
 const (
 	// chunkSize is how much is copied under one claim, in bytes: some microseconds.
 	chunkSize = 32 << 10
-	chunkBits = 21
-	chunkMask = 1<<chunkBits - 1
+	// chunksPerRun is the number of chunks that a task copies: some tens of microseconds.
+	chunksPerRun = 8
+	chunkBits    = 21
+	chunkMask    = 1<<chunkBits - 1
 )
 
 var offerPool sync.Pool
@@ -140,28 +142,66 @@ func (o *offer) claim(fromBack bool) (at int64, ok bool) {
 	}
 }
 
-// copyChunks copies chunks until none is left to claim. The copy of the last one completes the
-// operations of both ranks. No rank's lock is held.
+// copyChunks claims and copies chunks from the front or from the back. As a task it copies
+// chunksPerRun of them at most, defers the rest, and copies nothing under the lock of the
+// process's engine. x is nil if the caller is no task. No rank's lock is held.
 func (o *offer) copyChunks(fromBack bool, x *progress.Tasks) {
-	for {
+	for copied := 1; ; copied++ {
 		at, ok := o.claim(fromBack)
 		if !ok {
 			return
 		}
-		offset := at * o.chunk
-		copyRange(o.receive.buf, o.buf, offset, min(o.chunk, o.limit-offset))
-		if o.left.Add(-1) == 0 {
-			receiver, sender := o.rank, o.from
-			receiver.notify(kindReceived, &o.msg)
-			sender.notify(kindSent, &o.msg)
-			for _, r := range [...]*Rank{receiver, sender} {
-				if r.needsDelivery() {
-					r.deliver(x)
-				}
-			}
+		// Until the claimed chunk is copied, the offer belongs to this transfer.
+		r := o.rank
+		if fromBack {
+			r = o.from
+		}
+		if x != nil && x.HoldsProcess() {
+			r.team.copyElsewhere(o, at)
+			return
+		}
+		if o.copyChunk(at, x) {
+			return
+		}
+		if x != nil && copied == chunksPerRun {
+			x.StopPolling()
+			r.engine.Lock()
+			r.engine.Defer(o.copying(fromBack))
+			x.Release(r.engine)
 			return
 		}
 	}
+}
+
+// copyChunk copies a claimed chunk. The copy of the last one completes the operations of both
+// ranks, and copyChunk reports true.
+func (o *offer) copyChunk(at int64, x *progress.Tasks) (isLast bool) {
+	offset := at * o.chunk
+	copyRange(o.receive.buf, o.buf, offset, min(o.chunk, o.limit-offset))
+	if o.left.Add(-1) > 0 {
+		return false
+	}
+	receiver, sender := o.rank, o.from
+	receiver.notify(kindReceived, &o.msg)
+	sender.notify(kindSent, &o.msg)
+	for _, r := range [...]*Rank{receiver, sender} {
+		if r.needsDelivery() {
+			r.deliver(x)
+		}
+	}
+	return true
+}
+
+// copyElsewhere copies a claimed chunk and all that are left, in a goroutine. The caller holds the
+// lock of the process's engine.
+func (t *Team) copyElsewhere(o *offer, at int64) {
+	t.copies.Add(1)
+	t.process.Go(func() {
+		defer t.copies.Done()
+		if !o.copyChunk(at, nil) {
+			o.copyChunks(false, nil)
+		}
+	})
 }
 
 // fromFront and fromBack are the tasks that copy chunks of an offer.
@@ -169,6 +209,14 @@ type (
 	fromFront offer
 	fromBack  offer
 )
+
+// copying returns the task that copies chunks.
+func (o *offer) copying(fromTheBack bool) progress.Task {
+	if fromTheBack {
+		return (*fromBack)(o)
+	}
+	return (*fromFront)(o)
+}
 
 // Run implements progress.Task.
 func (t *fromFront) Run(x *progress.Tasks) { (*offer)(t).copyChunks(false, x) }
