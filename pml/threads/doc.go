@@ -6,8 +6,8 @@
 //
 // Each rank has a ring of 64 cells of one cache line (ring.go). A sender claims a cell by
 // compare-and-swap, fills it, publishes it by one store, and reads two words of the rank.
-// If a wait polls for the rank, or none is parked and no end of an operation is notified,
-// the sender is done.
+// If a wait polls for the rank, or none is parked and no end of an operation is notified
+// (or belongs to a closed communicator), the sender is done.
 // Otherwise it acquires the rank's lock, drains the ring, matches, completes and wakes
 // (deliver.go). So no rank needs a thread, and a waiting sender may do all of the
 // receiver's work. Offers are delivered in any case.
@@ -16,7 +16,8 @@
 // the receiver has less than Params.UnexpectedLimit of unmatched messages), or an offer. An
 // offer is a send whose payload stays in the sender's buffer. When it has matched, the
 // receiver copies chunks from the front and a waiting sender copies chunks from the back,
-// without a lock, and never under that of the process's engine (transfer.go). The last one completes the operations of both.
+// without a lock (transfer.go). The last one completes the operations of both. A payload of one
+// chunk is copied at once, under the receiver's lock.
 //
 // A sender that finds the ring full drains it into the queue. If the rank's lock is busy, or
 // the sender holds another rank's, the message goes to an overflow list behind the ring. So
