@@ -31,6 +31,9 @@ type fixture struct {
 // Cases returns the claims of the contract, to be made of a stack.
 func Cases(stack Stack, policy cid.Policy) kittest.Cases {
 	all := slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), unreceivedCases(), failureCases(), requestCases(), startCases(), endpointCases(), randomCases())
+	if stack.Ranks != nil {
+		all = append(all, goroutineCases(stack.Ranks)...)
+	}
 	return kittest.Bind(all, func(t *kittest.T, size int) *fixture {
 		w, err := NewWorld(stack, size)
 		t.Check(err)

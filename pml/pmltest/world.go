@@ -153,12 +153,15 @@ func (s Stack) open(rank int, env progress.Env) (*Process, error) {
 	return p, nil
 }
 
-// Kill closes one process without telling anybody, as if it had died. Its
-// engine must be at rest.
+// Kill closes one process without telling anybody, as if it had died: that of a rank, with
+// all of its ranks. Its engine must be at rest.
 func (w *World) Kill(rank int) error {
 	p := w.Procs[rank]
 	w.Procs[rank] = nil
 	if p.host != nil {
+		for _, rank := range p.host.ranks {
+			w.Procs[rank] = nil
+		}
 		w.hosts = slices.DeleteFunc(w.hosts, func(h *host) bool { return h == p.host })
 		return p.host.close()
 	}

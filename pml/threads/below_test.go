@@ -33,3 +33,11 @@ func TestContract_SeveralProcesses(t *testing.T) {
 		pmltest.Run(t, overOb1(tcp.Component(), tiny, 2, 2), cid.PolicyAgree)
 	})
 }
+
+// TestMessage_SteadyStateOfSeveralProcesses_AllocatesNothing: between ranks of different processes.
+func TestMessage_SteadyStateOfSeveralProcesses_AllocatesNothing(t *testing.T) {
+	if underRace {
+		t.Skip("pools drop objects at random under the race detector")
+	}
+	pmltest.NoAllocations(t, overOb1(shm.OnHeap(), nil))
+}

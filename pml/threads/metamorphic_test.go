@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml/pmltest"
 	"github.com/ferrympi/ferry/pml/threads"
@@ -25,6 +27,10 @@ func TestMetamorphic_AnyProgram_HasTheOutcomeOfTheStandard(t *testing.T) {
 		{Name: "defaults", Stack: stack(nil), Policy: cid.PolicyAgree},
 		{Name: "tiny limits", Stack: stack(tiny), Policy: cid.PolicyAgree},
 		{Name: "large eager messages", Stack: stack(func(p *threads.Params) { p.EagerLimit, p.UnexpectedLimit = 1<<20, 1<<24 }), Policy: cid.PolicyAgree},
+		{Name: "two processes", Stack: overOb1(shm.OnHeap(), nil, 2, 2), Policy: cid.PolicyAgree, Ranks: 4},
+		{Name: "three processes, tiny limits", Stack: overOb1(shm.OnHeap(), tiny, 1, 2, 5), Policy: cid.PolicyAgree, Ranks: 8},
+		{Name: "processes of one rank", Stack: overOb1(shm.OnHeap(), nil), Policy: cid.PolicyAgree},
+		{Name: "two processes over tcp", Stack: overOb1(tcp.Component(), nil, 2, 2), Policy: cid.PolicyAgree, Ranks: 4},
 	}
 	n := *seeds
 	switch {
