@@ -140,16 +140,18 @@ func TestFailureOfOneRankIsTheOnlyOneReported(t *testing.T) {
 }
 
 func TestJob_Goroutines_EachIsARank(t *testing.T) {
-	var calls atomic.Int32
-	mpitest.Job{Size: 1, Goroutines: 4}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
-		calls.Add(1)
-		if c.Size() != 4 {
-			return fmt.Errorf("%d ranks, want 4", c.Size())
+	for _, job := range []mpitest.Job{{Size: 1, Goroutines: 4}, {Size: 2, Goroutines: 2}, {Size: 4, Goroutines: 1}} {
+		var calls atomic.Int32
+		job.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+			calls.Add(1)
+			if c.Size() != 4 {
+				return fmt.Errorf("%d ranks, want 4", c.Size())
+			}
+			return exchange(ctx, c)
+		})
+		if n := calls.Load(); n != 4 {
+			t.Errorf("%d ranks with %d goroutine ranks: the program ran %d times, want 4", job.Size, job.Goroutines, n)
 		}
-		return exchange(ctx, c)
-	})
-	if n := calls.Load(); n != 4 {
-		t.Errorf("the program ran %d times, want 4", n)
 	}
 }
 
@@ -158,13 +160,13 @@ func TestJob_GoroutineRankFails_IsNamedOnce(t *testing.T) {
 		fail func() error
 		want string
 	}{
-		"error":  {func() error { return errors.New("out of luck") }, "rank 0: goroutine rank 2: out of luck"},
-		"panic":  {func() error { panic("out of luck") }, "rank 0: goroutine rank 2: panic: out of luck"},
-		"Goexit": {func() error { runtime.Goexit(); return nil }, "rank 0: goroutine rank 2: its goroutine has ended"},
+		"error":  {func() error { return errors.New("out of luck") }, "rank 1: goroutine rank 2: out of luck"},
+		"panic":  {func() error { panic("out of luck") }, "rank 1: goroutine rank 2: panic: out of luck"},
+		"Goexit": {func() error { runtime.Goexit(); return nil }, "rank 1: goroutine rank 2: its goroutine has ended"},
 	} {
 		r := &recorder{TB: t, name: name}
 		r.run(func(t testing.TB) {
-			mpitest.Job{Size: 1, Goroutines: 3}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+			mpitest.Job{Size: 2, Goroutines: 2}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
 				if c.Rank() == 2 {
 					return x.fail()
 				}

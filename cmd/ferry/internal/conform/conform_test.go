@@ -73,8 +73,10 @@ func TestSuite(t *testing.T) {
 }
 
 func TestSuite_GoroutineRanks_Passes(t *testing.T) {
-	for _, n := range []int{1, 2, 5} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { localtest.Run(t, 1, "suite", fmt.Sprintf("%s=%d", envGoroutines, n)) })
+	for _, n := range [][2]int{{1, 1}, {1, 5}, {2, 2}, {3, 1}} {
+		t.Run(fmt.Sprintf("%d in each of %d processes", n[1], n[0]), func(t *testing.T) {
+			localtest.Run(t, n[0], "suite", fmt.Sprintf("%s=%d", envGoroutines, n[1]))
+		})
 	}
 }
 
