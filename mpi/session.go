@@ -226,6 +226,9 @@ func (s *Session) Psets(ctx context.Context) ([]string, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
+	if over(ctx) {
+		return nil, ended(ctx, "process sets", context.Cause(ctx))
+	}
 	builtin := s.engine.identity.Psets()
 	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
