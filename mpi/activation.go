@@ -200,7 +200,7 @@ func (a *activation) failed(rank int, cause error) {
 
 // failedElsewhere ends the activation in this process.
 func (a *activation) failedElsewhere(by Proc, reason string) {
-	a.fail(fmt.Errorf("%w: %s: %s", ErrBroken, by, reason))
+	a.fail(fmt.Errorf("%w: process %d of %s: %s", ErrBroken, by.Rank, by.Namespace, reason))
 }
 
 // fail ends everything that waits in the activation's communicators here, now and later, and reports whether

@@ -210,7 +210,9 @@ func (k *collective) fail(err error) error {
 // Operations that wait end, unless their messages have arrived.
 func (c *Comm) brokenBy(p Proc, reason string) {
 	who := p.String()
-	if rank := slices.Index(c.group.members, member{Proc: p}); rank >= 0 {
+	if c.seat != nil { // The reason names the rank.
+		who = "a member"
+	} else if rank := slices.Index(c.group.members, member{Proc: p}); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
 	}
 	err := fmt.Errorf("%w: %s no longer takes part in them: %s", ErrBroken, who, reason)
