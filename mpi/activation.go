@@ -25,6 +25,8 @@ type activation struct {
 
 	started, finished int // Guarded by threads.mu.
 
+	abandoned chan struct{} // Closed when a failure has reached all ranks here.
+
 	mu         sync.Mutex
 	err        error // Why it has failed, for operations of other ranks.
 	cancel     context.CancelCauseFunc
@@ -65,7 +67,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 		return nil, err
 	}
 	a := &activation{
-		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), seats: make([]seat, len(t.locals)),
+		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), abandoned: make(chan struct{}), seats: make([]seat, len(t.locals)),
 		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{}, openings: map[openingKey]*sharedOpening{},
 	}
 	for i, p := range t.parent.members {
@@ -223,7 +225,19 @@ func (a *activation) fail(err error) bool {
 			c.abandon(err)
 		}
 	}
+	close(a.abandoned)
 	return true
+}
+
+// awaitAbandoned waits, if the activation has failed, until all its communicators here are abandoned. A rank that
+// closes one before would have others report a closed communicator in place of the failure.
+func (a *activation) awaitAbandoned() {
+	a.mu.Lock()
+	failed := a.err != nil
+	a.mu.Unlock()
+	if failed {
+		<-a.abandoned
+	}
 }
 
 // abandon ends everything that waits in a communicator, now and later. err wraps ErrBroken.

@@ -266,6 +266,9 @@ func (c *Comm) Close() error {
 	if c.closed.Swap(true) {
 		return c.errClosed()
 	}
+	if c.seat != nil {
+		c.seat.of.awaitAbandoned()
+	}
 	c.collective.close()
 	if c.collective.closing() {
 		c.session.ends(1)
