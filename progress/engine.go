@@ -15,6 +15,7 @@ import (
 	"context"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -213,7 +214,7 @@ func (e *Engine) Remove(s Source) {
 	defer e.Unlock()
 	for i, x := range e.sources {
 		if x == s {
-			e.sources = append(e.sources[:i:i], e.sources[i+1:]...)
+			e.sources = slices.Concat(e.sources[:i], e.sources[i+1:]) // Polls may be reading the old list.
 			break
 		}
 	}
