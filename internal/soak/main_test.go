@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 		"dups":            inWorld(dups),
 		"dups-barrier":    inWorld(dupsBarrier),
 		"flood":           inWorld(flood),
+		"goroutine-ranks": inWorld(goroutineRanks),
 		"goroutines":      inWorld(goroutines),
 		"hold":            inWorld(hold),
 		"keeper":          inWorld(keeper),
