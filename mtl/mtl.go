@@ -214,8 +214,9 @@ type Envelope struct {
 	Source int32
 	// Tag is the user's tag. In a receive or a probe it may be AnyTag.
 	Tag int32
-	// Endpoint is that of the source in its process. A module with MatchesRank ignores it,
-	// and so does a receive or a probe from any source.
+	// Endpoint is the number of the source in its process, not an address such as the type
+	// Endpoint. A module with MatchesRank ignores it, and so does a receive or a probe from
+	// any source.
 	Endpoint uint16
 }
 
