@@ -12,6 +12,7 @@ import (
 	coll_basic "github.com/ferrympi/ferry/coll/basic"
 	coll_hier "github.com/ferrympi/ferry/coll/hier"
 	coll_shm "github.com/ferrympi/ferry/coll/shm"
+	coll_threads "github.com/ferrympi/ferry/coll/threads"
 	coll_tuned "github.com/ferrympi/ferry/coll/tuned"
 	"github.com/ferrympi/ferry/framework"
 	mtl_ofi "github.com/ferrympi/ferry/mtl/ofi"
@@ -52,6 +53,8 @@ func Standard() *framework.Registry {
 	r.SetPriority("coll", "shm", 40)
 	r.Register(coll_hier.Component())
 	r.SetPriority("coll", "hier", 35)
+	r.Register(coll_threads.Component())
+	r.SetPriority("coll", "threads", 45)
 	r.SetNode("pml", "cm", "ob1")
 	r.NotBuilt("pml", "ucx", "UCX is an MTL here", "pml=cm, mtl=ucx: UCX matches messages, and pml cm runs over it")
 	r.SetDefault("pml", "^cm")

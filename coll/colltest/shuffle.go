@@ -105,6 +105,7 @@ func (w *shuffle) next() []event {
 		at := &w.local[i]
 		m := w.members[at.rank]
 		if s := &m.schedule.Steps[at.step]; s.Kind == coll.Own && !at.over {
+			m.Asleep = w.random.IntN(2) == 0
 			if at.over, at.err = m.instance.Try(s, &m.Call); !at.over && at.err == nil {
 				continue // a deadlock if nothing else happens
 			}

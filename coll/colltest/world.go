@@ -236,8 +236,13 @@ func (p *Peer) Work(step *coll.Step) { p.instance.(coll.Worker).Work(step, p.cal
 // Drop implements coll.Peers.
 func (p *Peer) Drop() {
 	p.open = nil
-	if w, ok := p.instance.(coll.Withdrawer); ok {
-		for !w.Withdraw(p.call) {
+	withdraw(p.instance, p.call)
+}
+
+// withdraw blocks until no other member uses the buffers of a call that failed.
+func withdraw(x coll.Instance, c *coll.Call) {
+	if w, ok := x.(coll.Withdrawer); ok {
+		for !w.Withdraw(c) {
 			runtime.Gosched()
 		}
 	}

@@ -1,0 +1,229 @@
+package colltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/heap"
+	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Team is a communicator of goroutines that are the ranks of one process, each with an engine
+// of its own. Waits poll, park, and are woken by bells, as in package mpi. There are no
+// messages.
+type Team struct {
+	process *progress.Engine
+	ranks   []*Rank
+	offer   *coll.Offer
+}
+
+// NewTeam returns a communicator of n ranks that uses what a component offers. Close ends it.
+func NewTeam(c coll.Component, params any, n int, opt progress.Options) (*Team, error) {
+	shape := coll.Shape{Size: n, Procs: make([]int, n)}
+	t := &Team{process: progress.New(opt), offer: c.Query(params, shape)}
+	if t.offer == nil || t.offer.Open == nil {
+		t.process.Close()
+		return nil, fmt.Errorf("nothing with instances is offered for %v ranks of a process", n)
+	}
+	for rank := range n {
+		r := &Rank{Member: coll.Member{Rank: rank, Size: n}}
+		r.engine = t.process.NewRank(r, &r.word)
+		t.ranks = append(t.ranks, r)
+	}
+	node := heap.New(upTo(n), func(rank int) progress.RemoteBell { return t.ranks[rank].engine.RankBell() })
+	if err := t.open(node); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Team) open(node *heap.Node) error {
+	cards := make([][]byte, len(t.ranks))
+	for i, r := range t.ranks {
+		x, err := t.offer.Open(coll.Env{Member: r.Member, Node: node.Seat(i)})
+		if err != nil {
+			return err
+		}
+		r.instance, cards[i] = x, x.Card()
+	}
+	for _, r := range t.ranks {
+		if err := r.instance.Join(cards); err != nil {
+			return err
+		}
+	}
+	for _, r := range t.ranks {
+		r.instance.Agreed()
+	}
+	if n := node.Len(); n != 0 {
+		return fmt.Errorf("%d areas or values may still be opened after Agreed", n)
+	}
+	return nil
+}
+
+// Close closes instances and engines.
+func (t *Team) Close() {
+	for _, r := range t.ranks {
+		if r.instance != nil {
+			r.instance.Close()
+		}
+		r.engine.Close()
+	}
+	t.process.Close()
+}
+
+// Rank returns a rank.
+func (t *Team) Rank(rank int) *Rank { return t.ranks[rank] }
+
+// Run calls f for each rank in a goroutine of its own, and returns the first error by rank.
+func (t *Team) Run(f func(r *Rank) error) error {
+	errs := make([]error, len(t.ranks))
+	var wg sync.WaitGroup
+	for i, r := range t.ranks {
+		wg.Go(func() { errs[i] = f(r) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Plan returns the schedule of an operation, by the algorithm for that size or else by the first
+// one.
+func (t *Team) Plan(r *Rank, op coll.Operation, args coll.Args) (*coll.Schedule, error) {
+	var chosen *coll.Algorithm
+	for i := range t.offer.Algorithms {
+		a := &t.offer.Algorithms[i]
+		isMeant := a.From <= args.Size && (a.Below == 0 || args.Size < a.Below)
+		if a.Op == op && (chosen == nil || isMeant) {
+			chosen = a
+		}
+	}
+	if chosen == nil {
+		return nil, fmt.Errorf("no algorithm for %v", op)
+	}
+	s := new(coll.Schedule)
+	chosen.Plan(s, r.Member, &args)
+	return s, nil
+}
+
+// Rank is a member of a Team. It implements coll.Peers and progress.Source.
+type Rank struct {
+	coll.Member
+	engine   *progress.Engine
+	word     progress.PollWord
+	instance coll.Instance
+	call     coll.Call
+	turn     uint32
+	waits    []*wait // Guarded by engine's lock.
+	tries    int     // Likewise: how often a wait was tried in polls.
+}
+
+// wait is a step that was not over when it was tried.
+type wait struct {
+	progress.Completion
+	step *coll.Step
+	call *coll.Call
+	err  error
+}
+
+// Carry carries a schedule out. Slots and the reduction are those of the call.
+func (r *Rank) Carry(ctx context.Context, s *coll.Schedule, b coll.Buffers, reducer coll.Reducer) error {
+	r.turn++
+	if len(r.call.Temp) < s.Temp {
+		r.call.Temp = make([]byte, s.Temp)
+	}
+	b.Temp, b.Shared = r.call.Temp, r.instance.Memory()
+	r.call.Turn, r.call.Buffers, r.call.Reducer = r.turn, b, reducer
+	return s.Inline(ctx, r, &r.call.Buffers, &r.call.Reducer)
+}
+
+// IsParked reports whether a wait of the rank is parked.
+func (r *Rank) IsParked() bool { return r.word.HasParked() && !r.word.Polled() }
+
+// Tries returns how often steps were tried in polls of the rank.
+func (r *Rank) Tries() int {
+	r.engine.Lock()
+	defer r.engine.Unlock()
+	return r.tries
+}
+
+// Poll implements progress.Source.
+func (r *Rank) Poll() (n int) {
+	for i := 0; i < len(r.waits); {
+		w := r.waits[i]
+		w.call.Asleep = r.engine.Bell().Armed()
+		r.tries++
+		over, err := r.instance.Try(w.step, w.call)
+		if !over && err == nil {
+			i++
+			continue
+		}
+		n++
+		r.waits = slices.Delete(r.waits, i, i+1)
+		w.err = err
+		r.engine.Complete(&w.Completion)
+	}
+	return n
+}
+
+// Own implements coll.Peers.
+func (r *Rank) Own(ctx context.Context, steps []coll.Step) error {
+	defer r.engine.Flush()
+	for i := range steps {
+		r.call.Asleep = false
+		over, err := r.instance.Try(&steps[i], &r.call)
+		if !over && err == nil {
+			err = r.wait(ctx, &steps[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Rank) wait(ctx context.Context, s *coll.Step) error {
+	r.engine.Lock()
+	defer r.engine.Release()
+	for polls := r.engine.PollBudget(); polls > 0; polls-- {
+		cpu.Pause()
+		if over, err := r.instance.Try(s, &r.call); over || err != nil {
+			return err
+		}
+	}
+	w := &wait{step: s, call: &r.call}
+	r.waits = append(r.waits, w)
+	err := r.engine.Wait(ctx, &w.Completion, nil)
+	if w.Done() {
+		return w.err
+	}
+	r.waits = slices.DeleteFunc(r.waits, func(x *wait) bool { return x == w })
+	return err
+}
+
+// Work implements coll.Peers.
+func (r *Rank) Work(s *coll.Step) {
+	r.instance.(coll.Worker).Work(s, &r.call)
+	r.engine.Flush()
+}
+
+// Drop implements coll.Peers.
+func (r *Rank) Drop() { withdraw(r.instance, &r.call) }
+
+var errNoMessages = errors.New("colltest: a Team has no messages")
+
+// Send implements coll.Peers.
+func (r *Rank) Send([]byte, int) (bool, error) { return false, errNoMessages }
+
+// StartRecv implements coll.Peers.
+func (r *Rank) StartRecv([]byte, int) error { return errNoMessages }
+
+// Recv implements coll.Peers.
+func (r *Rank) Recv(context.Context, []byte, int) (int, error) { return 0, errNoMessages }
+
+// Finish implements coll.Peers.
+func (r *Rank) Finish(context.Context) (int, error) { return 0, errNoMessages }

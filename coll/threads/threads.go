@@ -1,0 +1,126 @@
+// Package threads has collectives for communicators where a process has several ranks, which
+// are its goroutines: any number of them.
+//
+// Ranks of a process publish slices, and combine out of each other's memory without a copy
+// through an area. They arrive at counters in a tree, with 8 ranks to a cache line, and wait for a release word. A few
+// ranks poll each other instead. One rank of each process exchanges messages with the
+// other processes (coll/leaders).
+//
+// docs/decisions/thread-collectives.md has the reasons.
+package threads
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// priority is above that of coll/shm, which offers other operations and serves few ranks.
+const priority = 45
+
+// Component returns the component, for a registry.
+func Component() coll.Component { return component{} }
+
+type component struct{}
+
+type params struct {
+	FlatRanks int            `param:"flat_ranks" default:"2" min:"1" max:"64" level:"tuner" scope:"process" doc:"Up to this number of ranks, all in one process, each polls all others. More ranks, or several processes, count arrivals in a tree. On 2 processors 4 ranks are faster in a tree; not measured on more."`
+	Chunk     framework.Size `param:"chunk" default:"16KiB" min:"64B" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest part of a reduction that a rank combines at a time. It stays in the first cache between the operands."`
+	FewRanks  int            `param:"few_ranks" default:"8" min:"0" level:"tuner" scope:"process" doc:"Up to this number of ranks, all in one process, smaller operands are left to coll.shm: see bcast_from. With 16 ranks on 2 processors allreduce of 1 KiB took coll.shm 27 us and takes 12, with 64 it took 620 and takes 67."`
+	Bcast     framework.Size `param:"bcast_from" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size from which few ranks read the slice of the root. 2 ranks: 16 KiB took coll.shm 276 ns and 300 here, 32 KiB 569 and 408."`
+	Reduce    framework.Size `param:"reduce_from" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size above which few ranks combine out of each other's slices in reduce, as far as coll.shm offers it."`
+	ReduceOf2 framework.Size `param:"reduce_from_of_two" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for two ranks: 8 KiB took coll.shm 240 ns and 389 here, 32 KiB 946 and 613."`
+	Allreduce framework.Size `param:"allreduce_from" default:"4KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size from which few ranks combine out of each other's slices in allreduce. 2 ranks: 2 KiB took coll.shm 216 ns and 288 here, 4 KiB 350 and 325."`
+	Most      framework.Size `param:"reduce_most" default:"512KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Reductions over several processes are done process by process up to this size, as in coll.hier. Within one process there is no limit."`
+}
+
+func (component) Info() framework.Info {
+	return framework.Info{
+		Kind: framework.Coll, Name: "threads", Version: "1.0.0", Priority: priority,
+		Summary: "collectives of goroutines as ranks, in each other's memory, and among one rank of each process",
+	}
+}
+
+func (component) Params() any { return new(params) }
+
+func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
+
+// Query implements coll.Component.
+func (component) Query(p any, shape coll.Shape) *coll.Offer {
+	if !shape.SharesProcs() {
+		return nil
+	}
+	par := p.(*params)
+	l := newLayout(shape, par)
+	bcastFrom, reduceFrom, allreduceFrom := par.thresholds(shape.Size, len(l.procs))
+	o := &coll.Offer{Priority: priority, Open: l.open, Algorithms: []coll.Algorithm{
+		{Op: coll.Barrier, Name: l.name(), Plan: l.barrier},
+		{Op: coll.Bcast, Name: "slices", From: bcastFrom, Plan: l.bcast},
+	}}
+	below := 0
+	if len(l.procs) > 1 {
+		// The order of ranks would be lost between processes whose ranks are not consecutive.
+		if below = int(par.Most) + 1; below == 1 || !slices.IsSorted(shape.Procs) {
+			return o
+		}
+	}
+	o.Algorithms = append(o.Algorithms,
+		coll.Algorithm{Op: coll.Reduce, Name: "slices", From: reduceFrom, Below: below, Plan: l.reduce},
+		coll.Algorithm{Op: coll.Allreduce, Name: "slices", From: allreduceFrom, Below: below, Plan: l.allreduce})
+	return o
+}
+
+// thresholds returns the sizes from which operations are offered. A few ranks exchange smaller
+// operands through an area: its slots let a rank be ahead of the others, and one round is enough.
+func (p *params) thresholds(ranks, procs int) (bcast, reduce, allreduce int) {
+	if procs > 1 || ranks > p.FewRanks {
+		return 0, 0, 0
+	}
+	reduce = int(p.Reduce) + 1
+	if ranks == 2 {
+		reduce = int(p.ReduceOf2) + 1
+	}
+	return int(p.Bcast), reduce, int(p.Allreduce)
+}
+
+// layout contains the seats of a communicator's ranks in their processes. All members come to
+// the same.
+type layout struct {
+	shape coll.Shape
+	procs [][]int // Ranks by process, ascending.
+	seat  []int   // By rank.
+	flat  bool    // Whether each rank polls all others.
+	chunk int
+}
+
+func newLayout(shape coll.Shape, par *params) *layout {
+	l := &layout{shape: shape, seat: make([]int, shape.Size), chunk: int(par.Chunk)}
+	for rank := range shape.Size {
+		proc := shape.Proc(rank)
+		if proc == len(l.procs) {
+			l.procs = append(l.procs, nil)
+		}
+		l.seat[rank] = len(l.procs[proc])
+		l.procs[proc] = append(l.procs[proc], rank)
+	}
+	l.flat = len(l.procs) == 1 && shape.Size <= par.FlatRanks
+	return l
+}
+
+func (l *layout) name() string {
+	if l.flat {
+		return "flags"
+	}
+	return "tree"
+}
+
+// leader returns the rank of a process that exchanges messages: the root in its own process, and
+// elsewhere the lowest.
+func (l *layout) leader(proc, root int) int {
+	if l.shape.Proc(root) == proc {
+		return root
+	}
+	return l.procs[proc][0]
+}
