@@ -211,10 +211,15 @@ type run struct {
 	errs []string
 }
 
-// failed notes the error of a rank. The first one is the job's; what others say
-// afterwards follows from it, as a rule, and is in the log.
+// failed records the error of a rank, and ends the context of all ranks. The first error is the job's. Later ones
+// follow from it, and are in the log. So the context ends after the error is recorded. Otherwise an error
+// that the end of the context causes in another rank could be the first.
 func (r *run) failed(rank int, err error) {
+	r.record(rank, err)
 	r.end(fmt.Errorf("%w: rank %d: %w", errOther, rank, err))
+}
+
+func (r *run) record(rank int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch line := fmt.Sprintf("rank %d: %v", rank, err); {
