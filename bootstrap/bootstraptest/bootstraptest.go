@@ -23,6 +23,7 @@ type Want struct {
 	Size    int
 	Timeout time.Duration       // for bootstrap.Env of every client
 	Psets   map[string][]uint32 // named by the launcher
+	Most    int                 // Largest number of processes at a time; 0: Size.
 	Needs   Guarantees          // of those that a client may lack
 }
 
@@ -32,6 +33,9 @@ type Job struct {
 	// Kill ends a process as a crash would: without Close. When it returns, the
 	// client is of no use. nil: the kit can't do that with this implementation.
 	Kill func(rank int) error
+	// Added returns the client of a process that a change has started, and waits for it. nil: the
+	// launcher starts no processes while the job runs.
+	Added func(ctx context.Context, rank int) (bootstrap.Client, error)
 	// Close ends the job, and clients that are still open.
 	Close func() error
 }
@@ -62,7 +66,7 @@ type job struct {
 
 // Cases returns the claims of the contract, to be made of the jobs of factory.
 func Cases(factory Factory) kittest.Cases {
-	all := slices.Concat(storeCases(), groupCases(), faultCases(), directoryCases())
+	all := slices.Concat(storeCases(), groupCases(), faultCases(), directoryCases(), setCases(), changeCases())
 	return kittest.Bind(all, func(t *kittest.T, want Want) *job {
 		j, err := factory(t.Context(), want)
 		t.Check(err)

@@ -32,13 +32,13 @@ const (
 // abilities. One goroutine reads; another one writes while there is something to
 // write, so that no call waits for a launcher that does not read, unless it wants to.
 type client struct {
-	id      bootstrap.Identity
-	conn    net.Conn
-	timeout time.Duration
-	grace   time.Duration // answerGrace; tests have less
-	log     *slog.Logger
-	wg      sync.WaitGroup // the reader, and the deliverer of events
-	writer  sync.WaitGroup
+	changes
+	id     bootstrap.Identity
+	conn   net.Conn
+	grace  time.Duration // answerGrace; tests have less
+	log    *slog.Logger
+	wg     sync.WaitGroup // the reader, and the deliverer of events
+	writer sync.WaitGroup
 
 	lastID atomic.Uint64
 	ended  chan struct{} // closed with err
@@ -69,9 +69,10 @@ type answer struct {
 
 func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client {
 	c := &client{
-		id: id, conn: conn, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace,
+		id: id, conn: conn, grace: answerGrace,
 		log: env.Logger, ended: make(chan struct{}), calls: map[uint64]*call{},
 	}
+	c.changes = changes{endpoint: c, identity: &c.id, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout)}
 	c.events.Spawn = c.wg.Go
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -212,11 +213,8 @@ func launcherError(op string, err error) error {
 	return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
 }
 
-// call sends a request and waits for its answer. When ctx ends or the deadline
-// passes, the server is told, and its answer still counts: it may say who was
-// missing, or that the call was done after all. waitErr then says why the wait
-// ended; with an error from the connection it is nil.
-func (c *client) call(ctx context.Context, k wire.Kind, body any) (m wire.Message, waitErr, err error) {
+// call implements endpoint.
+func (c *client) call(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
 	if ctx.Err() != nil {
 		return m, nil, context.Cause(ctx)
 	}
@@ -227,13 +225,17 @@ func (c *client) call(ctx context.Context, k wire.Kind, body any) (m wire.Messag
 		return m, nil, err
 	}
 	expired := false
+	var deadline <-chan time.Time
+	if timeout > 0 {
+		deadline = time.After(timeout)
+	}
 	select {
 	case a := <-mine.answer:
 		return a.msg, nil, a.err
 	case <-ctx.Done():
 		waitErr = context.Cause(ctx)
-	case <-time.After(c.timeout):
-		expired, waitErr = true, fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
+	case <-deadline:
+		expired, waitErr = true, fmt.Errorf("%w (after %v)", framework.ErrTimeout, timeout)
 	}
 	if c.takeBack(sent, id) {
 		return m, nil, fmt.Errorf("%w: %w", waitErr, errUnread)
@@ -270,7 +272,7 @@ func silentError(silence time.Duration) error {
 	return launcherError("wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, silence))
 }
 
-// failed turns a Failure into an error. op and name are what was called.
+// failed implements endpoint.
 func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
 	f, err := wire.Decode[wire.FailureBody](m.Body)
 	if err != nil {

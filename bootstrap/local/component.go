@@ -9,6 +9,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -28,9 +29,11 @@ type Params struct {
 	Address   string `param:"address" default:"" level:"developer" scope:"process" doc:"the launcher's socket, unix:/path; ferry run sets it; empty: the process is a singleton"`
 	Token     string `param:"token" default:"" level:"developer" scope:"process" secret:"true" doc:"the job's secret, by which a process proves that it belongs to it"`
 	Namespace string `param:"namespace" default:"" level:"developer" scope:"process" doc:"the job's name"`
-	Rank      int    `param:"rank" default:"0" level:"developer" scope:"process" doc:"this process's rank in mpi://WORLD"`
+	Rank      int    `param:"rank" default:"0" level:"developer" scope:"process" doc:"this process's rank in the job"`
+	First     int    `param:"first" default:"0" level:"developer" scope:"process" doc:"lowest rank in mpi://WORLD; above 0 in a process that was added to a running job"`
 	Size      int    `param:"size" default:"1" level:"developer" scope:"process" doc:"processes in mpi://WORLD"`
-	Locals    string `param:"locals" default:"" level:"developer" scope:"process" doc:"the ranks on this node, such as 0-3,7; empty: all"`
+	Most      int    `param:"most" default:"0" level:"developer" scope:"process" doc:"largest number of processes that the job may have at a time; 0: size"`
+	Locals    string `param:"locals" default:"" level:"developer" scope:"process" doc:"the ranks of mpi://WORLD on this node, such as 0-3,7; empty: all"`
 	Singleton bool   `param:"singleton" default:"false" level:"user" scope:"process" doc:"this process runs by itself, although a launcher's variables are set"`
 
 	Select string `reads:"bootstrap"`
@@ -118,13 +121,17 @@ func (p *Params) identity() (bootstrap.Identity, error) {
 		return id, fmt.Errorf("%s is empty, but %s is set", wire.EnvNamespace, wire.EnvAddress)
 	case p.Size < 1 || p.Size > wire.MaxElements:
 		return id, fmt.Errorf("%s is %d: want 1 to %d", wire.EnvSize, p.Size, wire.MaxElements)
-	case p.Rank < 0 || p.Rank >= p.Size:
-		return id, fmt.Errorf("%s is %d, but the job has %d processes", wire.EnvRank, p.Rank, p.Size)
+	case p.First < 0 || p.First > wire.MaxElements-p.Size:
+		return id, fmt.Errorf("%s is %d: want 0 to %d", wire.EnvFirst, p.First, wire.MaxElements-p.Size)
+	case p.Rank < p.First || p.Rank >= p.First+p.Size:
+		return id, fmt.Errorf("%s is %d, but the job has %d processes from rank %d on", wire.EnvRank, p.Rank, p.Size, p.First)
+	case p.Most < 0 || p.Most > wire.MaxElements:
+		return id, fmt.Errorf("%s is %d: want 0 to %d", wire.EnvMost, p.Most, wire.MaxElements)
 	}
 	rank := uint32(p.Rank)
 	locals := make([]uint32, p.Size)
 	for i := range locals {
-		locals[i] = uint32(i)
+		locals[i] = uint32(p.First + i)
 	}
 	if p.Locals != "" {
 		var err error
@@ -132,8 +139,11 @@ func (p *Params) identity() (bootstrap.Identity, error) {
 			return id, fmt.Errorf("bootstrap.local.locals: %w", err)
 		}
 		slices.Sort(locals)
-		if last := locals[len(locals)-1]; int(last) >= p.Size {
+		if last := locals[len(locals)-1]; int(last) >= p.First+p.Size {
 			return id, fmt.Errorf("bootstrap.local.locals: rank %d is beyond the job's %d processes", last, p.Size)
+		}
+		if int(locals[0]) < p.First {
+			return id, fmt.Errorf("bootstrap.local.locals: rank %d is below %s=%d", locals[0], wire.EnvFirst, p.First)
 		}
 	}
 	at, ok := slices.BinarySearch(locals, rank)
@@ -142,7 +152,9 @@ func (p *Params) identity() (bootstrap.Identity, error) {
 	}
 	return bootstrap.Identity{
 		Proc:      framework.Proc{Namespace: p.Namespace, Rank: rank},
+		First:     p.First,
 		Size:      p.Size,
+		Most:      cmp.Or(p.Most, p.Size),
 		LocalRank: at,
 		LocalSize: len(locals),
 		Locals:    locals,

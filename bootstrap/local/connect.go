@@ -129,10 +129,26 @@ func (c *client) greet(r *wire.Reader, token string) (w wire.WelcomeBody, err er
 		return w, err
 	case wire.Welcome:
 		w, err = wire.Decode[wire.WelcomeBody](m.Body)
-		if err == nil && int64(w.Size) != int64(c.id.Size) {
-			err = fmt.Errorf("%s says %d processes, the launcher says %d", wire.EnvSize, c.id.Size, w.Size)
+		if err == nil {
+			err = c.checkWelcome(w)
 		}
 		return w, err
 	}
 	return w, fmt.Errorf("message kind %d instead of a welcome", m.Kind)
+}
+
+// checkWelcome compares the launcher's account of the job with the environment's.
+func (c *client) checkWelcome(w wire.WelcomeBody) error {
+	for _, v := range []struct {
+		variable string
+		own      int
+		launcher uint32
+	}{
+		{wire.EnvFirst, c.id.First, w.First}, {wire.EnvSize, c.id.Size, w.Size}, {wire.EnvMost, c.id.Most, w.Most},
+	} {
+		if int64(v.own) != int64(v.launcher) {
+			return fmt.Errorf("%s is %d, but the launcher has %d", v.variable, v.own, v.launcher)
+		}
+	}
+	return nil
 }

@@ -94,6 +94,9 @@ func FuzzServerReads(f *testing.F) {
 		{wire.Psets, 6, wire.Empty{}},
 		{wire.Pset, 7, wire.NameBody{Name: "n"}},
 		{wire.Report, 8, wire.ValuedBody{Name: "n"}},
+		{wire.Change, 9, wire.ChangeBody{Op: wire.Operate, Args: wire.EncodeBody(wire.OperateBody{Op: uint8(bootstrap.PsetShrink), Operands: []string{"mpi://WORLD"}, Sub: 1})}},
+		{wire.Change, 10, wire.ChangeBody{Op: wire.Query, Args: wire.EncodeBody(wire.LookupBody{Name: "mpi://SELF", Wait: true})}},
+		{wire.Change, 11, wire.ChangeBody{Op: wire.Integrate, Args: wire.EncodeBody(wire.IntegrateBody{Delta: "ferry://delta/1"})}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {
 		frame, err := wire.Encode(m.k, m.id, m.b)

@@ -93,34 +93,10 @@ func (j *job) openAll(ctx context.Context, size int, timeout time.Duration) erro
 	return errors.Join(errs...)
 }
 
-func options(want bootstraptest.Want) server.Options {
-	opt := server.Options{Size: want.Size}
-	for name, ranks := range want.Psets {
-		opt.Psets = append(opt.Psets, server.Pset{Name: name, Ranks: ranks})
-	}
-	return opt
-}
-
-// kitJob makes j what the kit knows.
-func kitJob(ctx context.Context, j *job, want bootstraptest.Want) (*bootstraptest.Job, error) {
-	if err := j.openAll(ctx, want.Size, want.Timeout); err != nil {
-		return nil, err
-	}
-	return &bootstraptest.Job{
-		Clients: j.clients,
-		Kill:    func(rank int) error { return j.clients[rank].(*client).conn.Close() },
-		Close:   j.close,
-	}, nil
-}
-
 func TestKitOverUnixSocket(t *testing.T) {
 	base := t.TempDir()
 	bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
-		j, err := newJob(base, options(want))
-		if err != nil {
-			return nil, err
-		}
-		return kitJob(ctx, j, want)
+		return kitJob(ctx, base, want, nil)
 	}).Run(t)
 	if left, err := os.ReadDir(base); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -132,25 +108,27 @@ func TestKitOverAnyNetConn(t *testing.T) {
 	needs.Time(t)
 	base := t.TempDir()
 	bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
-		j, err := newJob(base, options(want))
+		return kitJob(ctx, base, want, func(j *job) {
+			j.dial = pipeTo(j)
+		})
+	}).Run(t)
+}
+
+// pipeTo connects processes to a job's server by net.Pipe.
+func pipeTo(j *job) func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error) {
+	return func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error) {
+		p, err := paramsFrom(j.srv.Environ(rank))
 		if err != nil {
 			return nil, err
 		}
-		j.dial = func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error) {
-			p, err := paramsFrom(j.srv.Environ(rank))
-			if err != nil {
-				return nil, err
-			}
-			id, err := p.identity()
-			if err != nil {
-				return nil, err
-			}
-			a, b := net.Pipe()
-			j.srv.ServeConn(b)
-			return connect(ctx, a, id, p.Token, bootstrap.Env{Timeout: timeout})
+		id, err := p.identity()
+		if err != nil {
+			return nil, err
 		}
-		return kitJob(ctx, j, want)
-	}).Run(t)
+		a, b := net.Pipe()
+		j.srv.ServeConn(b)
+		return connect(ctx, a, id, p.Token, bootstrap.Env{Timeout: timeout})
+	}
 }
 
 func TestKitSingleton(t *testing.T) {

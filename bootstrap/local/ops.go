@@ -11,24 +11,6 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// request makes a call and decodes its answer as A.
-func request[A any](ctx context.Context, c *client, op, name string, k wire.Kind, body any) (a A, err error) {
-	m, waitErr, err := c.call(ctx, k, body)
-	if err != nil {
-		if waitErr != nil {
-			err = fmt.Errorf("%w: %w", waitErr, err)
-		}
-		return a, join.OpError(op, name, err)
-	}
-	if m.Kind == wire.Failure {
-		return a, c.failed(op, name, m, waitErr)
-	}
-	if a, err = wire.Decode[A](m.Body); err != nil {
-		return a, launcherError(op, err)
-	}
-	return a, nil
-}
-
 // Put stores value under key. It has no answer, and returns when the kernel has it.
 func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	err := context.Cause(ctx)
@@ -64,7 +46,7 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	if p.Namespace != c.id.Proc.Namespace {
 		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not in this job (%s)", key, framework.ErrRank, p, c.id.Proc.Namespace)
 	}
-	v, err := request[wire.ValueBody](ctx, c, "get", key, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
+	v, err := request[wire.ValueBody](ctx, c, "get", key, wire.Get, wire.GetBody{Rank: p.Rank, Key: key}, c.timeout)
 	return v.Value, err
 }
 
@@ -88,35 +70,25 @@ func (c *client) Construct(ctx context.Context, group []framework.Proc, tag stri
 // enter enters a fence or construct.
 func enter[A any](ctx context.Context, c *client, op string, k wire.Kind, group []framework.Proc, tag string, payload []byte) (A, error) {
 	runs := wire.EncodeBody(wire.MakeRuns(group))
-	return request[A](ctx, c, op, tag, k, wire.JoinBody{Tag: tag, Group: runs, Payload: payload})
+	return request[A](ctx, c, op, tag, k, wire.JoinBody{Tag: tag, Group: runs, Payload: payload}, c.timeout)
 }
 
 func (c *client) Publish(ctx context.Context, name string, value []byte) error {
-	_, err := request[wire.Empty](ctx, c, "publish", name, wire.Publish, wire.ValuedBody{Name: name, Value: value})
+	_, err := request[wire.Empty](ctx, c, "publish", name, wire.Publish, wire.ValuedBody{Name: name, Value: value}, c.timeout)
 	return err
 }
 
 func (c *client) Unpublish(ctx context.Context, name string) error {
-	_, err := request[wire.Empty](ctx, c, "unpublish", name, wire.Unpublish, wire.NameBody{Name: name})
+	_, err := request[wire.Empty](ctx, c, "unpublish", name, wire.Unpublish, wire.NameBody{Name: name}, c.timeout)
 	return err
 }
 
 func (c *client) Lookup(ctx context.Context, name string, wait bool) ([]byte, bool, error) {
-	v, err := request[wire.ValueBody](ctx, c, "lookup", name, wire.Lookup, wire.LookupBody{Name: name, Wait: wait})
+	v, err := request[wire.ValueBody](ctx, c, "lookup", name, wire.Lookup, wire.LookupBody{Name: name, Wait: wait}, c.timeout)
 	return v.Value, v.Found, err
 }
 
-func (c *client) Psets(ctx context.Context) ([]string, error) {
-	b, err := request[wire.NamesBody](ctx, c, "psets", "", wire.Psets, wire.Empty{})
-	return b.Names, err
-}
-
-func (c *client) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
-	b, err := request[wire.PsetBody](ctx, c, "pset", name, wire.Pset, wire.NameBody{Name: name})
-	return bootstrap.PsetInfo{Name: b.Name, Members: c.id.Procs(b.Ranks)}, err
-}
-
 func (c *client) Report(ctx context.Context, name string, body []byte) error {
-	_, err := request[wire.Empty](ctx, c, "report", name, wire.Report, wire.ValuedBody{Name: name, Value: body})
+	_, err := request[wire.Empty](ctx, c, "report", name, wire.Report, wire.ValuedBody{Name: name, Value: body}, c.timeout)
 	return err
 }

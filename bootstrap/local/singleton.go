@@ -11,25 +11,29 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/sets"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
 
-// singleton serves a process that is alone in its job. It has no goroutine, no socket,
-// and none of the optional abilities: there is nobody to be told anything.
+// singleton serves a process that is alone in its job. It has no goroutine and no socket. Of
+// the optional abilities it has the process sets and their changes, which can't
+// start processes.
 type singleton struct {
-	id      bootstrap.Identity
-	timeout time.Duration
+	changes
+	id bootstrap.Identity
 
 	mu       sync.Mutex
 	closed   bool
+	done     chan struct{} // closed by Close
+	table    *sets.Table[*localCall]
 	changed  chan struct{} // closed, and replaced, by each Put; closed by Close
 	values   map[string][]byte
 	contexts uint64
 }
 
 func newSingleton(env bootstrap.Env) *singleton {
-	return &singleton{
+	s := &singleton{
 		id: bootstrap.Identity{
 			Proc:      framework.Proc{Namespace: "singleton-" + rand.Text()},
 			Size:      1,
@@ -38,10 +42,13 @@ func newSingleton(env bootstrap.Env) *singleton {
 			Locals:    []uint32{0},
 			Singleton: true,
 		},
-		timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout),
+		done:    make(chan struct{}),
+		table:   sets.New[*localCall](sets.Options{Size: 1, Launcher: "a process without a launcher"}),
 		changed: make(chan struct{}),
 		values:  map[string][]byte{},
 	}
+	s.changes = changes{endpoint: s, identity: &s.id, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout)}
+	return s
 }
 
 func (s *singleton) Identity() bootstrap.Identity { return s.id }
@@ -53,6 +60,7 @@ func (s *singleton) Close() error {
 		return closedError("Close")
 	}
 	s.closed = true
+	close(s.done)
 	close(s.changed)
 	return nil
 }

@@ -71,7 +71,7 @@ func (t *Table[W]) query(s *set[W], rank uint32, isNew bool) (wire.QueriedBody, 
 // the one whose delta has the process.
 func (t *Table[W]) visibleChange(s *set[W], rank uint32) *change[W] {
 	c := s.change
-	if p := t.procs[rank]; s == p.self && p.change != nil && (p.change.joins(rank) || p.change.leaves(rank)) {
+	if p := t.procs[rank]; p != nil && s == p.self && p.change != nil && (p.change.joins(rank) || p.change.leaves(rank)) {
 		c = p.change
 	}
 	if c == nil || c.state == starting && !c.joins(rank) {

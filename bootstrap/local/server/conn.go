@@ -33,7 +33,7 @@ const (
 type conn struct {
 	s       *Server
 	nc      net.Conn
-	rank    uint32
+	proc    *proc         // Nil before take; guarded by Server.mu, and constant from then on.
 	pid     int           // of the process at the other end; 0: not known
 	ended   chan struct{} // closed when lostLocked has been called for it
 	goodbye bool
@@ -86,7 +86,7 @@ func (c *conn) run() {
 	if !quiet {
 		// Before the client hears of it: who then closes the server must not silence it.
 		if admitted {
-			s.opt.Logger.Warn("bootstrap server: connection closed", "rank", c.rank, "error", err)
+			s.opt.Logger.Warn("bootstrap server: connection closed", "rank", c.proc.rank, "error", err)
 		} else {
 			s.opt.Logger.Warn("bootstrap server: a connection was refused", "error", err)
 		}
@@ -148,9 +148,6 @@ func (c *conn) admit(h wire.HelloBody) error {
 	if h.Namespace != s.opt.Namespace {
 		return fmt.Errorf("namespace %q, this job is %q", h.Namespace, s.opt.Namespace)
 	}
-	if int64(h.Rank) >= int64(s.opt.Size) {
-		return fmt.Errorf("rank %d of %d", h.Rank, s.opt.Size)
-	}
 	patience := time.After(rejoinWait)
 	for {
 		before, err := c.take(h.Rank)
@@ -172,18 +169,22 @@ func (c *conn) take(rank uint32) (before *conn, err error) {
 	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &s.procs[rank]
-	if p.ended || p.exited || p.broken {
+	p := s.procs[rank]
+	first, size, ok := s.sets.World(rank)
+	switch {
+	case int64(rank) >= int64(s.sets.Next()):
+		return nil, fmt.Errorf("rank %d of %d", rank, s.sets.Next())
+	case p == nil || !ok || p.ended || p.exited || p.broken:
 		return nil, fmt.Errorf("rank %d has ended", rank)
 	}
 	if p.conn != nil {
 		return p.conn, nil
 	}
-	welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{Size: uint32(s.opt.Size), Dead: s.dead})
+	welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{First: uint32(first), Size: uint32(size), Most: uint32(s.sets.Most()), Dead: s.dead})
 	if err != nil {
 		return nil, err
 	}
-	c.rank, p.conn, p.pid = rank, c, c.pid
+	c.proc, p.conn, p.pid = p, c, c.pid
 	c.send(welcome) // under s.mu: before any event that is not in it
 	return nil, nil
 }
@@ -244,7 +245,7 @@ func (c *conn) abandon() {
 	select {
 	case <-c.ended:
 	default:
-		c.s.opt.Logger.Warn("bootstrap server: the process has exited, but its connection is open in another", "rank", c.rank)
+		c.s.opt.Logger.Warn("bootstrap server: the process has exited, but its connection is open in another", "rank", c.proc.rank)
 		c.drop()
 	}
 }
@@ -262,7 +263,7 @@ func (c *conn) send(parts ...[]byte) {
 		c.queued += len(p)
 	}
 	if c.queued > maxQueue {
-		c.s.opt.Logger.Warn("bootstrap server: client does not read, dropped", "rank", c.rank, "unread", c.queued)
+		c.s.opt.Logger.Warn("bootstrap server: client does not read, dropped", "rank", c.proc.rank, "unread", c.queued)
 		c.dropped, c.queue = true, nil
 		c.nc.Close()
 		return

@@ -21,20 +21,20 @@ const exiting = 0x4
 // said that it ended. On a busy machine one that was killed may wait for a processor
 // between the end of its connections and its own, and so may whoever is to reap it: as
 // long as that lasts its end is still to be told, and says more.
-func (s *Server) cutOff(rank uint32, pid int, ago time.Duration) {
+func (s *Server) cutOff(p *proc, pid int, ago time.Duration) {
 	patience := endsWithin(pid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.procs[rank].ended || s.closed:
+	case p.ended || s.closed:
 		return
 	case ago < patience:
-		s.after(exitGrace, func() { s.cutOff(rank, pid, ago+exitGrace) })
+		s.after(exitGrace, func() { s.cutOff(p, pid, ago+exitGrace) })
 		return
 	case s.opt.OnLost != nil:
-		s.opt.OnLost(int(rank))
+		s.opt.OnLost(int(p.rank))
 	}
-	s.diedLocked(rank, "connection lost")
+	s.diedLocked(p, "connection lost")
 }
 
 // endsWithin is how long after the end of its connection the end of a process may be

@@ -40,7 +40,7 @@ func TestProcessThatStillEndsIsNotCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.procs[0].broken = true
-		s.cutOff(0, c.pid, time.Hour)
+		s.cutOff(s.procs[0], c.pid, time.Hour)
 		s.ProcExited(0, "signal: killed")
 		if len(s.dead) != 1 || s.dead[0].Reason != c.reason || (lost == 1) != (c.within == 0) {
 			t.Errorf("%s: %+v, told of %d", c.what, s.dead, lost)

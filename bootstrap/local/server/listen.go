@@ -51,12 +51,18 @@ func (s *Server) Dir() string {
 func (s *Server) Environ(rank int) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	first, size, ok := s.sets.World(uint32(rank))
+	if !ok {
+		size = s.opt.Size
+	}
 	return []string{
 		wire.EnvAddress + "=" + s.address,
 		wire.EnvToken + "=" + s.token,
 		wire.EnvNamespace + "=" + s.opt.Namespace,
 		wire.EnvRank + "=" + strconv.Itoa(rank),
-		wire.EnvSize + "=" + strconv.Itoa(s.opt.Size),
+		wire.EnvFirst + "=" + strconv.Itoa(first),
+		wire.EnvSize + "=" + strconv.Itoa(size),
+		wire.EnvMost + "=" + strconv.Itoa(s.sets.Most()),
 	}
 }
 

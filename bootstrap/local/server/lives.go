@@ -20,29 +20,27 @@ const leftDelay = 20 * time.Millisecond
 const leftGrace = 250 * time.Millisecond
 
 // life is what a Life message says: a life has begun, or (0) the present one is over.
-func (s *Server) life(rank uint32, nonce uint64) {
+func (s *Server) life(p *proc, nonce uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &s.procs[rank]
 	if nonce == 0 {
-		s.leftLocked(rank)
+		s.leftLocked(p)
 		return
 	}
 	if p.left { // before it has another one
-		s.tellLeftLocked(func(other uint32) bool { return other == rank })
+		s.tellLeftLocked(func(other *proc) bool { return other == p })
 	}
 	p.nonce, p.left, p.parted = nonce, false, time.Time{}
 }
 
 // leftLocked notes that the present life of a process is over in good order.
-func (s *Server) leftLocked(rank uint32) {
-	p := &s.procs[rank]
+func (s *Server) leftLocked(p *proc) {
 	if p.nonce == 0 || p.left || s.closed {
 		return
 	}
 	p.left, p.leftAt = true, time.Now()
 	p.partsLocked()
-	if s.left = append(s.left, rank); len(s.left) == 1 {
+	if s.left = append(s.left, p); len(s.left) == 1 {
 		s.after(leftDelay, s.settleLeft)
 	}
 }
@@ -51,8 +49,7 @@ func (s *Server) leftLocked(rank uint32) {
 func (s *Server) settleLeft() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tellLeftLocked(func(rank uint32) bool {
-		p := &s.procs[rank]
+	s.tellLeftLocked(func(p *proc) bool {
 		ago := time.Since(p.leftAt)
 		return p.ended || p.reason == "" && ago >= leftGrace && ago >= endsWithin(p.pid)
 	})
@@ -63,15 +60,14 @@ func (s *Server) settleLeft() {
 
 // tellLeftLocked sends what leftLocked has noted of the processes of which over says that
 // it is final. Of one that has failed after all the others have heard.
-func (s *Server) tellLeftLocked(over func(rank uint32) bool) {
-	s.left = slices.DeleteFunc(s.left, func(rank uint32) bool {
-		p := &s.procs[rank]
+func (s *Server) tellLeftLocked(over func(*proc) bool) {
+	s.left = slices.DeleteFunc(s.left, func(p *proc) bool {
 		switch {
 		case p.died:
-		case !over(rank):
+		case !over(p):
 			return false
 		default:
-			s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: rank, Nonce: p.nonce}, p.conn)
+			s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: p.rank, Nonce: p.nonce}, p.conn)
 		}
 		return true
 	})
@@ -92,23 +88,24 @@ func (p *proc) partsLocked() {
 func (s *Server) Parted(rank int) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if rank >= 0 && rank < len(s.procs) {
-		at = s.procs[rank].parted
+	if p := s.procs[uint32(rank)]; p != nil {
+		at = p.parted
 	}
 	return at, !at.IsZero()
 }
 
 // giveUp tells a process that another one has given a life of it up.
-func (s *Server) giveUp(from uint32, b wire.GiveUpBody) {
+func (s *Server) giveUp(from *proc, b wire.GiveUpBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if int64(b.Rank) >= int64(len(s.procs)) || s.procs[b.Rank].conn == nil {
+	to := s.procs[b.Rank]
+	if to == nil || to.conn == nil {
 		return // it has ended
 	}
 	s.sendLocked(wire.EventBody{
-		Kind: uint8(bootstrap.GivenUp), Rank: from, Nonce: s.procs[from].nonce, Life: b.Nonce,
+		Kind: uint8(bootstrap.GivenUp), Rank: from.rank, Nonce: from.nonce, Life: b.Nonce,
 		Reason: b.Reason,
-	}, s.procs[b.Rank].conn)
+	}, to.conn)
 }
 
 // mostBroken is how many communicators broke remembers. What is told twice does no harm.
@@ -116,10 +113,10 @@ const mostBroken = 1 << 16
 
 // broke tells the members of a communicator whose collectives can't go on: once, because
 // all of them come to say so.
-func (s *Server) broke(from uint32, b wire.BrokeBody) {
+func (s *Server) broke(from *proc, b wire.BrokeBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.procs[from].partsLocked()
+	from.partsLocked()
 	if _, told := s.broken[b.Comm]; told {
 		return
 	}
@@ -129,11 +126,11 @@ func (s *Server) broke(from uint32, b wire.BrokeBody) {
 	s.broken[b.Comm] = struct{}{}
 	var to []*conn
 	for _, rank := range b.Ranks {
-		if rank != from && int64(rank) < int64(len(s.procs)) && s.procs[rank].conn != nil {
-			to = append(to, s.procs[rank].conn)
+		if p := s.procs[rank]; p != nil && p != from && p.conn != nil {
+			to = append(to, p.conn)
 		}
 	}
 	s.sendLocked(wire.EventBody{
-		Kind: uint8(bootstrap.Broken), Rank: from, Nonce: s.procs[from].nonce, Comm: b.Comm, Reason: b.Reason,
+		Kind: uint8(bootstrap.Broken), Rank: from.rank, Nonce: from.nonce, Comm: b.Comm, Reason: b.Reason,
 	}, to...)
 }

@@ -35,13 +35,12 @@ func ParsePset(s string) (Pset, error) {
 }
 
 func (p Pset) checkName() error {
-	low := strings.ToLower(p.Name)
 	switch {
 	case p.Name == "":
 		return fmt.Errorf("%w: a process set needs a name", framework.ErrConfig)
 	case len(p.Name) > bootstrap.MaxName:
 		return fmt.Errorf("%w: the name of a process set has %d bytes, the limit is %d", framework.ErrConfig, len(p.Name), bootstrap.MaxName)
-	case strings.HasPrefix(low, "mpi://"), strings.HasPrefix(low, "mpix://"):
+	case bootstrap.IsReserved(p.Name):
 		return fmt.Errorf("%w: process set %q: names with mpi:// and mpix:// are reserved", framework.ErrConfig, p.Name)
 	}
 	return nil

@@ -2,9 +2,7 @@ package server
 
 import (
 	"fmt"
-	"strings"
 
-	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
@@ -18,13 +16,13 @@ func (c *conn) handle(m wire.Message) error {
 	r := request{c, m.ID}
 	switch m.Kind { // these have no answer
 	case wire.Put:
-		return serve(m, func(b wire.ValuedBody) { c.s.put(c.rank, b) })
+		return serve(m, func(b wire.ValuedBody) { c.s.put(c.proc, b) })
 	case wire.Life:
-		return serve(m, func(b wire.LifeBody) { c.s.life(c.rank, b.Nonce) })
+		return serve(m, func(b wire.LifeBody) { c.s.life(c.proc, b.Nonce) })
 	case wire.GiveUp:
-		return serve(m, func(b wire.GiveUpBody) { c.s.giveUp(c.rank, b) })
+		return serve(m, func(b wire.GiveUpBody) { c.s.giveUp(c.proc, b) })
 	case wire.Broke:
-		return serve(m, func(b wire.BrokeBody) { c.s.broke(c.rank, b) })
+		return serve(m, func(b wire.BrokeBody) { c.s.broke(c.proc, b) })
 	case wire.Cancel:
 		return serve(m, func(b wire.CancelBody) { c.s.cancel(r, b.Expired) })
 	}
@@ -47,9 +45,11 @@ func (c *conn) handle(m wire.Message) error {
 	case wire.Lookup:
 		return serve(m, func(b wire.LookupBody) { c.s.lookup(r, b) })
 	case wire.Psets:
-		return serve(m, func(wire.Empty) { r.reply(wire.NamesBody{Names: c.s.names}) })
+		return serve(m, func(wire.Empty) { c.s.psets(r) })
 	case wire.Pset:
 		return serve(m, func(b wire.NameBody) { c.s.pset(r, b) })
+	case wire.Change:
+		return c.s.change(r, m)
 	case wire.Report:
 		return serve(m, func(b wire.ValuedBody) { c.s.report(r, b) })
 	}
@@ -79,26 +79,28 @@ func (c *conn) room(id uint64) error {
 	return nil
 }
 
-func (s *Server) put(rank uint32, b wire.ValuedBody) {
+func (s *Server) put(p *proc, b wire.ValuedBody) {
 	v := join.EncodeValue(b.Value)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.procs[rank].put.Set(b.Name, v)
+	p.put.Set(b.Name, v)
 }
 
 func (s *Server) get(r request, b wire.GetBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if int64(b.Rank) >= int64(len(s.procs)) {
-		join.Fail(r, wire.FailureBody{Code: wire.CodeRank, Text: fmt.Sprintf("the job has %d processes", len(s.procs))})
+	if n := s.sets.Next(); int64(b.Rank) >= int64(n) {
+		join.Fail(r, wire.FailureBody{Code: wire.CodeRank, Text: fmt.Sprintf("the job has %d processes", n)})
 		return
 	}
-	p := &s.procs[b.Rank]
-	if v, ok := p.put.Get(b.Key); ok {
-		r.Answer(wire.Reply, v)
-		return
+	p := s.procs[b.Rank]
+	if p != nil {
+		if v, ok := p.put.Get(b.Key); ok {
+			r.Answer(wire.Reply, v)
+			return
+		}
 	}
-	if p.ended {
+	if p == nil || p.ended {
 		join.Fail(r, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{b.Rank}})
 		return
 	}
@@ -108,7 +110,7 @@ func (s *Server) get(r request, b wire.GetBody) {
 // join enters r into a fence or construct, and completes that when r is its last.
 func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 	s.mu.Lock()
-	j, err := s.joins.Enter(r, r.c.rank, kind, b)
+	j, err := s.joins.Enter(r, r.c.proc.rank, kind, b)
 	var context uint64
 	if j != nil && kind == wire.Construct {
 		s.contexts++
@@ -167,20 +169,9 @@ func (s *Server) lookup(r request, b wire.LookupBody) {
 	}
 }
 
-func (s *Server) pset(r request, b wire.NameBody) {
-	if p, ok := s.psets[strings.ToLower(b.Name)]; ok {
-		r.reply(wire.PsetBody{Name: p.Name, Ranks: p.Ranks})
-		return
-	}
-	names := append(bootstrap.BuiltinPsets(), s.names...)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	join.Fail(r, wire.FailureBody{Code: wire.CodePset, Text: "there are " + strings.Join(names, ", ")})
-}
-
 func (s *Server) report(r request, b wire.ValuedBody) {
 	if s.opt.OnReport != nil {
-		s.opt.OnReport(int(r.c.rank), b.Name, b.Value)
+		s.opt.OnReport(int(r.c.proc.rank), b.Name, b.Value)
 	}
 	r.reply(wire.Empty{})
 }

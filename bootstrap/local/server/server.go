@@ -16,12 +16,14 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/sets"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -29,8 +31,13 @@ import (
 // Options describe a job.
 type Options struct {
 	Namespace string // its name; empty: a unique one is made
-	Size      int    // its processes, at least 1
+	Size      int    // Its first processes, at least 1: ranks 0 to Size-1.
 	Psets     []Pset // named on the command line
+	Most      int    // Largest number of processes at a time; 0: Size.
+	// Order receives orders to start and end processes. It is called with locks held, in the order
+	// of the orders, and must not block nor call the server. Nil: this launcher starts no
+	// processes while the job runs.
+	Order func(Order)
 	// Logger is told what the job's processes or strangers do wrong, as a warning; nil
 	// discards. It is called with locks held, and must not wait.
 	Logger *slog.Logger
@@ -68,8 +75,6 @@ const (
 type Server struct {
 	opt   Options
 	token string
-	psets map[string]Pset // by lower-case name
-	names []string        // of psets, in the order given
 
 	wg   sync.WaitGroup // connections, writers, timers
 	done chan struct{}  // closed by Close
@@ -78,11 +83,13 @@ type Server struct {
 	closed    bool
 	listener  net.Listener // of Listen
 	conns     map[*conn]struct{}
-	dir       string // made by Listen
-	address   string // what Environ gives
-	procs     []proc // by rank
-	dead      []wire.EventBody
-	left      []uint32              // whose lives are over, of which the others have not been told yet
+	dir       string           // made by Listen
+	address   string           // what Environ gives
+	procs     map[uint32]*proc // By rank. Those that left by a change are dropped when they end.
+	sets      *sets.Table[request]
+	starting  map[int]int           // Number of processes in each order that Started has not answered, by first rank.
+	dead      []wire.EventBody      // Of processes in procs.
+	left      []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
 	broken    map[[16]byte]struct{} // communicators of which broke has told
 	joins     join.Table[request]
 	published join.Board[request]
@@ -91,6 +98,7 @@ type Server struct {
 
 // proc is what the server knows of one process.
 type proc struct {
+	rank   uint32
 	conn   *conn  // its connection, nil before and after
 	nonce  uint64 // of the last life that it began; 0: none
 	left   bool   // that is over in good order, as it seems
@@ -106,10 +114,13 @@ type proc struct {
 }
 
 // New returns a server for the job that opt describes. It fails with ErrConfig
-// on a size or process set that makes no sense.
+// on a size, limit or process set that is out of range.
 func New(opt Options) (*Server, error) {
 	if opt.Size < 1 || opt.Size > wire.MaxElements {
 		return nil, fmt.Errorf("%w: a job of %d processes: want 1 to %d", framework.ErrConfig, opt.Size, wire.MaxElements)
+	}
+	if opt.Most != 0 && (opt.Most < opt.Size || opt.Most > sets.MaxRanks) {
+		return nil, fmt.Errorf("%w: a limit of %d processes: want %d to %d", framework.ErrConfig, opt.Most, opt.Size, sets.MaxRanks)
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -126,24 +137,17 @@ func New(opt Options) (*Server, error) {
 	s := &Server{
 		opt:    opt,
 		token:  rand.Text() + rand.Text(),
-		psets:  map[string]Pset{},
 		done:   make(chan struct{}),
 		conns:  map[*conn]struct{}{},
-		procs:  make([]proc, opt.Size),
+		procs:  make(map[uint32]*proc, opt.Size),
 		joins:  join.Table[request]{Namespace: opt.Namespace, Size: opt.Size},
-		broken: map[[16]byte]struct{}{},
+		broken: map[[16]byte]struct{}{}, starting: map[int]int{},
 	}
-	s.joins.Ended = func(rank uint32) bool { return s.procs[rank].ended }
-	for _, p := range opt.Psets {
-		if err := p.check(opt.Size); err != nil {
-			return nil, err
-		}
-		key := strings.ToLower(p.Name)
-		if _, ok := s.psets[key]; ok {
-			return nil, fmt.Errorf("%w: process set %q is defined twice (names are compared without regard to case)", framework.ErrConfig, p.Name)
-		}
-		s.psets[key] = p
-		s.names = append(s.names, p.Name)
+	s.addProcs(0, opt.Size)
+	s.joins.Ended = s.hasEnded
+	s.sets = s.newSets()
+	if err := s.definePsets(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -158,11 +162,8 @@ func (s *Server) Namespace() string { return s.opt.Namespace }
 func (s *Server) ProcExited(rank int, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if rank < 0 || rank >= len(s.procs) || s.closed {
-		return
-	}
-	p := &s.procs[rank]
-	if p.exited || p.ended {
+	p := s.procs[uint32(rank)]
+	if p == nil || rank < 0 || s.closed || p.exited || p.ended {
 		return
 	}
 	p.exited, p.reason = true, reason
@@ -171,19 +172,19 @@ func (s *Server) ProcExited(rank int, reason string) {
 		s.after(drainGrace, p.conn.abandon)
 		return
 	}
-	s.exitedLocked(uint32(rank), !p.broken)
+	s.exitedLocked(p, !p.broken)
 }
 
 // exitedLocked settles what becomes of a process that has exited: it has failed if
 // its status says so, or if it had not closed its session.
-func (s *Server) exitedLocked(rank uint32, sessionClosed bool) {
-	switch reason := s.procs[rank].reason; {
-	case reason != "":
-		s.diedLocked(rank, reason)
+func (s *Server) exitedLocked(p *proc, sessionClosed bool) {
+	switch {
+	case p.reason != "":
+		s.diedLocked(p, p.reason)
 	case !sessionClosed:
-		s.diedLocked(rank, "exit status 0, but its session was not closed")
+		s.diedLocked(p, "exit status 0, but its session was not closed")
 	default:
-		s.endLocked(rank)
+		s.endLocked(p)
 	}
 }
 
@@ -196,11 +197,12 @@ func (s *Server) AskWaits(how string) (ranks []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.Dump), Reason: how}, nil)
-	for rank := range s.procs {
-		if s.procs[rank].conn != nil {
-			ranks = append(ranks, rank)
+	for rank, p := range s.procs {
+		if p.conn != nil {
+			ranks = append(ranks, int(rank))
 		}
 	}
+	slices.Sort(ranks)
 	return ranks
 }
 
@@ -242,58 +244,68 @@ func (s *Server) after(d time.Duration, f func()) {
 
 // lostLocked is called when c has ended. p's fate depends on how.
 func (s *Server) lostLocked(c *conn) {
-	rank := c.rank
-	p := &s.procs[rank]
+	p := c.proc
 	p.conn = nil
 	for _, leave := range c.pending {
 		leave(false)
 	}
 	c.pending = nil
 	switch {
-	case s.closed:
+	case s.closed, p.ended:
 	case p.exited:
 		if c.goodbye {
-			s.leftLocked(rank)
+			s.leftLocked(p)
 		}
-		s.exitedLocked(rank, c.goodbye)
+		s.exitedLocked(p, c.goodbye)
 	case c.goodbye: // it may come again
-		s.leftLocked(rank)
+		s.leftLocked(p)
 	default:
 		p.broken = true
 		p.partsLocked()
-		s.after(exitGrace, func() { s.cutOff(rank, c.pid, exitGrace) })
+		s.after(exitGrace, func() { s.cutOff(p, c.pid, exitGrace) })
 	}
 }
 
-// diedLocked reports rank as failed to everyone, once.
-func (s *Server) diedLocked(rank uint32, reason string) {
-	if s.procs[rank].ended || s.closed {
+// diedLocked reports a process as failed to everyone, once.
+func (s *Server) diedLocked(p *proc, reason string) {
+	if p.ended || s.closed {
 		return
 	}
 	reason = reason[:min(len(reason), bootstrap.MaxName)]
-	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: rank, Nonce: s.procs[rank].nonce, Reason: reason}
-	s.dead = append(s.dead, ev)
-	s.opt.Logger.Info("process failed", "rank", rank, "reason", reason)
-	s.procs[rank].died = true
+	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: p.rank, Nonce: p.nonce, Reason: reason}
+	if !s.sets.Left(p.rank) {
+		s.dead = append(s.dead, ev)
+	}
+	s.opt.Logger.Info("process failed", "rank", p.rank, "reason", reason)
+	p.died = true
 	// The event goes first: who then sees a fence fail knows of it already.
-	s.broadcastLocked(ev, s.procs[rank].conn)
-	s.endLocked(rank)
+	s.broadcastLocked(ev, p.conn)
+	s.endLocked(p)
 }
 
 // endLocked releases those who wait for a process that will never come.
-func (s *Server) endLocked(rank uint32) {
-	p := &s.procs[rank]
+func (s *Server) endLocked(p *proc) {
 	p.ended = true
-	s.joins.ProcEnded(rank)
-	p.put.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
+	s.joins.ProcEnded(p.rank)
+	p.put.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
+	s.sets.ProcEnded(p.rank)
+	if s.sets.Left(p.rank) {
+		delete(s.procs, p.rank)
+	}
+}
+
+// hasEnded reports whether a process will never come (again).
+func (s *Server) hasEnded(rank uint32) bool {
+	p := s.procs[rank]
+	return p == nil || p.ended
 }
 
 // broadcastLocked sends ev to every process that has said hello, but not to
 // except.
 func (s *Server) broadcastLocked(ev wire.EventBody, except *conn) {
 	var to []*conn
-	for i := range s.procs {
-		if c := s.procs[i].conn; c != nil && c != except {
+	for _, p := range s.procs {
+		if c := p.conn; c != nil && c != except {
 			to = append(to, c)
 		}
 	}

@@ -1,0 +1,196 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// orderedJob is a job of one process whose orders a test carries out.
+func orderedJob(t *testing.T, most int) (*job, *client, <-chan server.Order) {
+	t.Helper()
+	orders := make(chan server.Order, 100)
+	j := testJob(t, server.Options{Size: 1, Most: most, Order: func(o server.Order) { orders <- o }})
+	return j, j.open(t, 0).(*client), orders
+}
+
+// grow begins to add processes.
+func grow(t *testing.T, c *client, args bootstrap.PsetArgs) (result func() ([]string, error)) {
+	t.Helper()
+	done := make(chan struct{})
+	var names []string
+	var err error
+	go func() {
+		names, err = c.Operate(t.Context(), bootstrap.PsetGrow, []string{bootstrap.PsetWorld}, args)
+		close(done)
+	}()
+	return func() ([]string, error) {
+		<-done
+		return names, err
+	}
+}
+
+// ordered returns the next order, which has a kind.
+func ordered(t *testing.T, orders <-chan server.Order, kind server.Order) server.Order {
+	t.Helper()
+	select {
+	case o := <-orders:
+		if o.Kind != kind.Kind || o.First != kind.First || o.N != kind.N || fmt.Sprint(o.Ranks) != fmt.Sprint(kind.Ranks) {
+			t.Fatalf("order %+v, want %+v", o, kind)
+		}
+		return o
+	case <-t.Context().Done():
+		t.Fatal("no order")
+		return server.Order{}
+	}
+}
+
+func TestOrder_CannotStart_NothingIsLeft(t *testing.T) {
+	j, c, orders := orderedJob(t, 5)
+	result := grow(t, c, bootstrap.PsetArgs{Add: 3, Name: "more"})
+	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 1, N: 3})
+	early := j.open(t, 2) // It was started, and opens a session before the third can't be started.
+	environ := j.srv.Environ(3)
+	j.srv.Started(1, 2, errors.New("fork: resource temporarily unavailable"))
+	names, err := result()
+	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "2 fit: fork: resource") {
+		t.Errorf("got %q, %v", names, err)
+	}
+	if _, err := c.Pset(t.Context(), "more"); !errors.Is(err, framework.ErrPset) {
+		t.Errorf("the set: %v", err)
+	}
+	if err := early.Fence(t.Context(), []framework.Proc{early.Identity().Proc}, "t"); err == nil {
+		t.Error("a process of the failed start is still served")
+	}
+	_, err = Dial(t.Context(), environ, bootstrap.Env{})
+	if err == nil || !strings.Contains(err.Error(), "rank 3 has ended") {
+		t.Errorf("a process of the failed start: %v", err)
+	}
+	_, err = Dial(t.Context(), append(environ, wire.EnvRank+"=4", wire.EnvSize+"=4"), bootstrap.Env{})
+	if err == nil || !strings.Contains(err.Error(), "rank 4 of 4") {
+		t.Errorf("a process that was never ordered: %v", err)
+	}
+	if _, err := c.Get(t.Context(), framework.Proc{Namespace: j.srv.Namespace(), Rank: 3}, "k"); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("a value of a process that has ended: %v", err)
+	}
+}
+
+func TestOrder_Partial_StartsFewerAsNewRanks(t *testing.T) {
+	j, c, orders := orderedJob(t, 4)
+	result := grow(t, c, bootstrap.PsetArgs{Add: 9, Partial: true})
+	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 1, N: 3})
+	j.srv.Started(1, 2, errors.New("no memory"))
+	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 4, N: 2})
+	added := j.open(t, 5)
+	if id := added.Identity(); id.First != 4 || id.Size != 2 || id.Most != 4 || id.LocalRank != 1 || fmt.Sprint(id.Locals) != "[4 5]" {
+		t.Errorf("an added process is %+v", id)
+	}
+	j.srv.Started(4, 0, nil)
+	names, err := result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := added.(*client).Pset(t.Context(), names[1])
+	if err != nil || len(info.Members) != 3 || info.Members[2].Rank != 5 || !info.Dynamic {
+		t.Errorf("the new set is %+v, %v", info, err)
+	}
+}
+
+// TestOrder_WithdrawnRequest_EndsTheProcesses: the launcher has not answered yet.
+func TestOrder_WithdrawnRequest_EndsTheProcesses(t *testing.T) {
+	j, c, orders := orderedJob(t, 3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Operate(ctx, bootstrap.PsetAdd, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Add: 2})
+		failed <- err
+	}()
+	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 1, N: 2})
+	cause := errors.New("the user's reason")
+	cancel(cause)
+	if err := <-failed; !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+	ordered(t, orders, server.Order{Kind: server.EndProcs, Ranks: []int{1, 2}})
+	j.srv.Started(1, 1, errors.New("one has not started"))
+	for rank, want := range map[int]bool{0: false, 1: true, 2: true} {
+		if got := j.srv.Excused(rank); got != want {
+			t.Errorf("rank %d: excused %t", rank, got)
+		}
+	}
+	// None is left: as many can be added again.
+	result := grow(t, c, bootstrap.PsetArgs{Add: 2})
+	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 3, N: 2})
+	j.srv.Started(3, 0, nil)
+	if _, err := result(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOrder_DeathOfRequester_EndsTheProcesses also answers nobody.
+func TestOrder_DeathOfRequester_EndsTheProcesses(t *testing.T) {
+	orders := make(chan server.Order, 100)
+	j := testJob(t, server.Options{Size: 2, Most: 4, Order: func(o server.Order) { orders <- o }})
+	other, c := j.open(t, 0).(*client), j.open(t, 1).(*client)
+	result := grow(t, c, bootstrap.PsetArgs{Add: 1})
+	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 2, N: 1})
+	c.conn.Close()
+	j.srv.ProcExited(1, "signal: killed")
+	ordered(t, orders, server.Order{Kind: server.EndProcs, Ranks: []int{2}})
+	if _, err := result(); err == nil {
+		t.Error("the request has succeeded")
+	}
+	got, ok, err := other.Query(t.Context(), bootstrap.PsetWorld, true)
+	if !ok || err != nil || got.Type != bootstrap.ChangeFailed {
+		t.Errorf("the change is %+v, %v", got, err)
+	}
+}
+
+// TestChange_Garbage_EndsOneConnection: the others are served.
+func TestChange_Garbage_EndsOneConnection(t *testing.T) {
+	for what, body := range map[string]any{
+		"no operation":      wire.ChangeBody{Op: 0, Args: wire.EncodeBody(wire.Empty{})},
+		"unknown operation": wire.ChangeBody{Op: 99, Args: wire.EncodeBody(wire.Empty{})},
+		"other arguments":   wire.ChangeBody{Op: wire.Operate, Args: wire.EncodeBody(wire.NameBody{})},
+		"no message":        wire.Empty{},
+	} {
+		t.Run(what, func(t *testing.T) {
+			j := testJob(t, server.Options{Size: 2})
+			good, bad := j.open(t, 0).(*client), j.open(t, 1).(*client)
+			if _, err := bad.send(wire.Change, 1, body); err != nil {
+				t.Fatal(err)
+			}
+			<-bad.ended
+			if _, err := good.Operate(t.Context(), bootstrap.PsetUnion, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestChange_SharedOfSomeProcesses_IsUnsupported(t *testing.T) {
+	j := testJob(t, server.Options{Size: 2})
+	env := append(j.srv.Environ(0), "FERRY_BOOTSTRAP_LOCAL_LOCALS=0")
+	opened, err := Dial(t.Context(), env, bootstrap.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	c := opened.(*client)
+	_, err1 := c.Operate(t.Context(), bootstrap.PsetUnion, []string{bootstrap.PsetShared}, bootstrap.PsetArgs{})
+	_, _, err2 := c.Query(t.Context(), bootstrap.PsetShared, false)
+	_, err3 := c.LookupData(t.Context(), bootstrap.PsetShared, "k")
+	err4 := c.PublishData(t.Context(), bootstrap.PsetShared, "k", nil)
+	for _, err := range []error{err1, err2, err3, err4} {
+		if !errors.Is(err, framework.ErrUnsupported) {
+			t.Errorf("got %v", err)
+		}
+	}
+}

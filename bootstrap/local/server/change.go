@@ -1,0 +1,134 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/sets"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// An Order asks the launcher to start or end processes.
+type Order = sets.Order
+
+// The kinds of orders. Started answers StartProcs.
+const (
+	StartProcs = sets.StartProcs
+	EndProcs   = sets.EndProcs
+	AwaitExit  = sets.AwaitExit
+)
+
+// newSets returns the table of the process sets, whose lock is s.mu.
+func (s *Server) newSets() *sets.Table[request] {
+	opt := sets.Options{Size: s.opt.Size, Most: s.opt.Most, Launcher: "the launcher of this job"}
+	if s.opt.Order != nil {
+		opt.Order = s.orderLocked
+	}
+	return sets.New[request](opt)
+}
+
+// definePsets adds the sets of the command line.
+func (s *Server) definePsets() error {
+	defined := map[string]bool{}
+	for _, p := range s.opt.Psets {
+		if err := p.check(s.opt.Size); err != nil {
+			return err
+		}
+		key := bootstrap.PsetKey(p.Name)
+		if defined[key] {
+			return fmt.Errorf("%w: process set %q is defined twice (names are compared without regard to case)", framework.ErrConfig, p.Name)
+		}
+		defined[key] = true
+		s.sets.Define(p.Name, p.Ranks)
+	}
+	return nil
+}
+
+// addProcs makes the records of n processes, which may connect from now on.
+func (s *Server) addProcs(first, n int) {
+	for i := range n {
+		rank := uint32(first + i)
+		s.procs[rank] = &proc{rank: rank}
+	}
+	s.joins.Size = first + n
+}
+
+// orderLocked passes an order to the launcher.
+func (s *Server) orderLocked(o Order) {
+	if s.closed {
+		return
+	}
+	if o.Kind == StartProcs {
+		s.addProcs(o.First, o.N)
+		s.starting[o.First] = o.N
+	}
+	s.opt.Order(o)
+}
+
+// Started answers the order to start processes from rank first on. If err is nil, all of them
+// run the program. Otherwise the launcher has ended those that it started, and fit is the number
+// of processes that it can start.
+func (s *Server) Started(first, fit int, err error) {
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+		reason = reason[:min(len(reason), bootstrap.MaxName)]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	n := s.starting[first]
+	delete(s.starting, first)
+	s.sets.Started(first, fit, reason)
+	for rank := first; err != nil && rank < first+n; rank++ {
+		p := s.procs[uint32(rank)]
+		if p == nil || p.ended {
+			continue
+		}
+		if p.conn != nil {
+			p.conn.drop()
+		}
+		s.endLocked(p)
+	}
+}
+
+// Excused reports whether the end of a process is no failure of the job, whatever its status:
+// the process left by a change, or its change was undone or is not integrated, or a
+// finished change has removed it after its end.
+func (s *Server) Excused(rank int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return rank >= 0 && s.sets.Excused(uint32(rank))
+}
+
+func (s *Server) psets(r request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sets.Psets(r, r.c.proc.rank)
+}
+
+func (s *Server) pset(r request, b wire.NameBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sets.Pset(r, r.c.proc.rank, b.Name)
+}
+
+// change serves an operation on process sets. An error means that the client does not keep
+// to the protocol.
+func (s *Server) change(r request, m wire.Message) error {
+	b, err := wire.Decode[wire.ChangeBody](m.Body)
+	if err != nil {
+		return err
+	}
+	call, err := sets.Parse[request](b)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	call(s.sets, r, r.c.proc.rank)
+	return nil
+}
