@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -72,6 +71,7 @@ func rank(name string, programs map[string]Program) error {
 // Job says how to run a program.
 type Job struct {
 	Size    int
+	Most    int // Largest number of processes at a time; 0: Size.
 	Program string
 	Env     []string      // further variables, NAME=value
 	Timeout time.Duration // 0: a minute
@@ -82,10 +82,11 @@ type Job struct {
 	Desert <-chan struct{}
 }
 
-// Result is what became of a job.
+// Result is what became of a job. Its lists have an element for each rank that a change has
+// ordered, too.
 type Result struct {
 	Output []string // what each rank wrote, by rank
-	Exit   []error  // how each rank ended; nil is status 0
+	Exit   []error  // How each rank ended; nil is status 0, or an end that a change excuses.
 	// Reports holds what each rank reported (bootstrap.Reporter), by rank and name.
 	Reports []map[string][]byte
 }
@@ -131,56 +132,38 @@ const (
 )
 
 func (job Job) run() (Result, error) {
-	var mu sync.Mutex
-	r := Result{Output: make([]string, job.Size), Exit: make([]error, job.Size), Reports: make([]map[string][]byte, job.Size)}
-	s, err := server.New(server.Options{Size: job.Size, OnReport: func(rank int, name string, body []byte) {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.Reports[rank] == nil {
-			r.Reports[rank] = map[string][]byte{}
-		}
-		r.Reports[rank][name] = body
-	}})
+	h := &harness{job: job, orders: server.NewOrders(), procs: map[int]*process{}, ended: make(chan *process)}
+	var err error
+	h.server, err = server.New(server.Options{Size: job.Size, Most: job.Most, Order: h.orders.Add, OnReport: h.report})
 	if err != nil {
-		return r, err
+		return Result{}, err
 	}
-	defer s.Close()
-	if err := s.Listen(""); err != nil {
-		return r, err
+	defer h.server.Close()
+	if err := h.server.Listen(""); err != nil {
+		return Result{}, err
 	}
-
 	ctx, kill := context.WithCancel(context.Background())
 	defer kill()
-	thread := fork.New()
-	defer thread.Close()
-	outputs := make([]bytes.Buffer, job.Size)
-	ended := make(chan error, job.Size)
-	for i := range outputs {
-		c := job.command(ctx, s, i, &outputs[i])
-		if err := thread.Start(c); err != nil {
-			return r, err
+	h.thread = fork.New()
+	defer h.thread.Close()
+	for rank := range job.Size {
+		if err := h.start(ctx, rank); err != nil {
+			kill()
+			h.wait(ctx, kill)
+			return h.result(), err
 		}
-		go func() {
-			err := c.Wait()
-			r.Exit[i] = err
-			s.ProcExited(i, reason(err))
-			ended <- err
-		}()
 	}
 	over := make(chan struct{})
 	go func() {
 		select {
 		case <-job.Desert:
-			s.Close()
+			h.server.Close()
 		case <-over:
 		}
 	}()
-	job.wait(s, ended, kill)
+	h.wait(ctx, kill)
 	close(over)
-	for i := range outputs {
-		r.Output[i] = outputs[i].String()
-	}
-	return r, nil
+	return h.result(), nil
 }
 
 // command is a rank, which is killed with what it has started when ctx ends.
@@ -203,30 +186,6 @@ func (job Job) command(ctx context.Context, s *server.Server, rank int, out *byt
 	// What a rank leaves running must not keep Wait waiting for its output.
 	c.WaitDelay = time.Second
 	return c
-}
-
-// wait returns when all ranks have ended, by themselves or by force.
-func (job Job) wait(s *server.Server, ended <-chan error, kill func()) {
-	limit := time.NewTimer(job.Timeout)
-	defer limit.Stop()
-	dumped := false
-	for left := job.Size; left > 0; {
-		select {
-		case err := <-ended:
-			left--
-			if err != nil && !job.MayFail && !dumped {
-				limit.Reset(min(afterFailure, job.Timeout))
-			}
-		case <-limit.C:
-			if dumped {
-				kill()
-				continue
-			}
-			dumped = true
-			s.Dump()
-			limit.Reset(afterDump)
-		}
-	}
 }
 
 func reason(err error) string {

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/framework"
 )
 
 func TestMain(m *testing.M) {
@@ -26,6 +29,7 @@ func TestMain(m *testing.M) {
 		"deaf": func(context.Context) error {
 			select {} // beyond any context: only a kill ends it
 		},
+		"elastic": elastic,
 		"leak": func(context.Context) error {
 			go func() { select {} }()
 			return nil
@@ -52,5 +56,65 @@ func TestRanksThatGoWrongAreSeen(t *testing.T) {
 				t.Errorf("%s: rank %d: %v, %q", program, rank, err, r.Output[rank])
 			}
 		}
+	}
+}
+
+// elastic takes part in changes until it leaves. Rank 0 grows the job from 1 to 4 processes, and
+// back to itself.
+func elastic(ctx context.Context) error {
+	client, err := local.Dial(ctx, os.Environ(), bootstrap.Env{})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	c, ok := framework.As[bootstrap.Changer](client)
+	if !ok {
+		return errors.New("the client can't change the job")
+	}
+	if client.Identity().First > 0 {
+		return follow(ctx, c)
+	}
+	main := bootstrap.PsetWorld
+	for _, step := range []struct {
+		op   bootstrap.PsetOp
+		args bootstrap.PsetArgs
+	}{
+		{bootstrap.PsetGrow, bootstrap.PsetArgs{Add: 3}}, {bootstrap.PsetReplace, bootstrap.PsetArgs{Add: 2, Sub: 2}}, {bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 3}},
+	} {
+		names, err := c.Operate(ctx, step.op, []string{main}, step.args)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Integrate(ctx, names[0], ""); err != nil {
+			return err
+		}
+		main = names[len(names)-1]
+		if err := c.FinishChange(ctx, names[0]); err != nil {
+			return err
+		}
+	}
+	fmt.Println("the main set is", main)
+	return nil
+}
+
+// follow integrates changes until one removes the process.
+func follow(ctx context.Context, c bootstrap.Changer) error {
+	for pset := bootstrap.PsetSelf; ; {
+		change, _, err := c.Query(ctx, pset, true)
+		if err != nil {
+			return err
+		}
+		got, err := c.Integrate(ctx, change.Delta, "")
+		if err != nil || got.Terminate {
+			return err
+		}
+		pset = got.Pset
+	}
+}
+
+func TestChange_AddedProcesses_ArePartOfTheResult(t *testing.T) {
+	r := localtest.RunJob(t, localtest.Job{Size: 1, Most: 4, Program: "elastic"})
+	if len(r.Exit) != 6 || !strings.Contains(r.Output[0], "the main set is") {
+		t.Errorf("%d ranks, %q", len(r.Exit), r.Output)
 	}
 }
