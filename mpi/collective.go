@@ -114,7 +114,12 @@ func (k *collective) schedule(alg *coll.Algorithm, x *call) *coll.Schedule {
 // choose returns what a blocking call does, and opens instances if it is time to. Inside
 // do.
 func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) {
-	if k.machinery != nil && k.unopened && k.begun > 0 {
+	if k.machinery == nil && k.comm().seat != nil {
+		if err := k.prepare(); err != nil {
+			return nil, err
+		}
+	}
+	if k.machinery != nil && k.unopened && (k.begun > 0 || k.comm().seat != nil) {
 		if err := k.open(ctx); err != nil {
 			return nil, err
 		}
@@ -125,16 +130,24 @@ func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) 
 // chosen returns what a call does. Inside do.
 func (k *collective) chosen(x *call) (*coll.Choice, error) {
 	if k.machinery == nil {
-		c := k.comm()
-		known, err := c.shaped()
-		if err != nil {
+		if err := k.prepare(); err != nil {
 			return nil, err
 		}
-		k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens && c.sharesMemory()}
-		k.used.Store(true)
-		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
 	}
 	return lookUp(k.table, x)
+}
+
+// prepare makes the machinery. Inside do.
+func (k *collective) prepare() error {
+	c := k.comm()
+	known, err := c.shaped()
+	if err != nil {
+		return err
+	}
+	k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens && c.sharesMemory()}
+	k.used.Store(true)
+	k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
+	return nil
 }
 
 // withoutInstance is chosen of those that need no instance. With coll.check nonblocking

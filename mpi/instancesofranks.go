@@ -51,6 +51,7 @@ func divide(members pml.Members, self framework.Life) *division {
 
 // sharedOpening is what the ranks of this process share while they open one instance.
 type sharedOpening struct {
+	gathering
 	node    *heap.Node
 	records []byte      // Of all members, by rank.
 	failed  atomic.Bool // In some member.
@@ -79,7 +80,13 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Ins
 	if failed == nil {
 		record[0] = byte(1 + copy(record[1:], x.Card()))
 	}
-	if err := k.exchangeRanks(ctx, d, open.records); err != nil {
+	err = open.meet(ctx, k)
+	if err == nil && len(d.ranks) > 1 {
+		if err = k.exchangeLeaders(ctx, d, open.records); err == nil {
+			err = open.meet(ctx, k)
+		}
+	}
+	if err != nil {
 		return x, failed, err
 	}
 	if failed == nil {
@@ -91,7 +98,7 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Ins
 	if failed != nil {
 		open.failed.Store(true)
 	}
-	if err := k.meet(ctx); err != nil || len(d.ranks) == 1 {
+	if err := open.meet(ctx, k); err != nil || len(d.ranks) == 1 {
 		return x, open.outcome(failed), err
 	}
 	flags := make([]byte, c.size)
@@ -104,7 +111,8 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Ins
 	if bytes.IndexByte(flags, 1) >= 0 {
 		open.failed.Store(true)
 	}
-	return x, open.outcome(failed), k.meet(ctx)
+	err = open.meet(ctx, k)
+	return x, open.outcome(failed), err
 }
 
 // outcome returns why the members do without the instance, or nil.
@@ -134,30 +142,45 @@ func (s *sharedOpening) decodeCards(rank int, component string) {
 	}
 }
 
-// exchangeRanks completes a table with a record of equal size for each rank, to which the ranks of this
-// process have written theirs.
-func (k *collective) exchangeRanks(ctx context.Context, d *division, table []byte) error {
-	if err := k.meet(ctx); err != nil || len(d.ranks) == 1 {
-		return err
-	}
-	if err := k.exchangeLeaders(ctx, d, table); err != nil {
-		return err
-	}
-	return k.meet(ctx)
+// gathering is a barrier of the ranks of a process, without messages: each message between two ranks
+// would leave state of a peer in both.
+type gathering struct {
+	ranks int
+
+	mu      sync.Mutex
+	arrived []arrivedRank
 }
 
-// meet returns when all members have called it.
-func (k *collective) meet(ctx context.Context) error {
-	c := k.comm()
-	choice, err := lookUp(k.plain, &call{op: coll.Barrier})
-	if err != nil {
-		return err
+// arrivedRank is a rank that waits for the others.
+type arrivedRank struct {
+	engine *progress.Engine
+	all    *progress.Completion
+}
+
+// meet returns when all ranks of this process have called it, or k is broken.
+func (g *gathering) meet(ctx context.Context, k *collective) error {
+	ctx, stop := k.untilBroken(ctx)
+	defer stop()
+	e := k.engine()
+	mine := arrivedRank{e, new(progress.Completion)}
+	g.mu.Lock()
+	g.arrived = append(g.arrived, mine)
+	var all []arrivedRank
+	if len(g.arrived) == g.ranks {
+		all, g.arrived = g.arrived, nil
 	}
-	var s coll.Schedule
-	choice.Algorithm.Plan(&s, coll.Member{Rank: c.rank, Size: c.size}, &coll.Args{})
-	p := &k.peers
-	p.begin(k.nextTag())
-	return s.Inline(background(ctx), p, &coll.Buffers{Temp: make([]byte, s.Temp)}, nil)
+	g.mu.Unlock()
+	for _, a := range all {
+		a.engine.Lock()
+		a.engine.Complete(a.all)
+		a.engine.Release()
+	}
+	e.Lock()
+	defer e.Release()
+	if err := e.Wait(ctx, mine.all, nil); err != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // exchangeLeaders gives the lowest rank of each process the records of all ranks in table. Other ranks return
@@ -213,7 +236,7 @@ func (a *activation) enterOpening(key openingKey, members pml.Members, d *divisi
 	s := a.openings[key]
 	if s == nil {
 		ranks := d.ranks[d.own]
-		s = &sharedOpening{records: make([]byte, len(d.procs)*openRecord), left: len(ranks)}
+		s = &sharedOpening{gathering: gathering{ranks: len(ranks)}, records: make([]byte, len(d.procs)*openRecord), left: len(ranks)}
 		s.node = heap.New(ranks, func(rank int) progress.RemoteBell {
 			return a.threads.team.Engine(int(members.Member(rank).Endpoint)).RankBell()
 		})
