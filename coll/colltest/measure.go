@@ -1,0 +1,59 @@
+package colltest
+
+import (
+	"context"
+	"time"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/internal/kernels"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Sum64 is the sum of int64, with vector instructions as in package mpi.
+var Sum64 = coll.Reducer{Quick: true, Name: "sum", Apply: sum64}
+
+var kernel = kernels.Of[int64](kernels.Sum)
+
+func sum64(inout, in []byte) {
+	n := 0
+	if kernel != nil {
+		n = kernel.Run(inout, in)
+	}
+	elements[0].apply(inout[n:], in[n:])
+}
+
+// batch is the number of operations between two readings of the clock.
+const batch = 50
+
+// Measure returns the time that an operation of a component takes between n goroutines as ranks,
+// over count operations. It is the fastest batch of rank 0, since the machine may be busy with other work.
+func Measure(ctx context.Context, c coll.Component, n int, op coll.Operation, size, count int) (fastest time.Duration, err error) {
+	team, err := NewTeam(c, kittest.Params(c, nil), n, progress.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer team.Close()
+	args := coll.Args{Size: size, Own: size, Elem: 8, Quick: true}
+	fastest = time.Hour
+	err = team.Run(func(r *Rank) error {
+		s, err := team.Plan(r, op, args)
+		if err != nil {
+			return err
+		}
+		b := coll.Buffers{In: make([]byte, size), Out: make([]byte, size)}
+		for range max(count/batch, 2) {
+			start := time.Now()
+			for range batch {
+				if err := r.Carry(ctx, s, b, Sum64); err != nil {
+					return err
+				}
+			}
+			if took := time.Since(start); r.Rank == 0 {
+				fastest = min(fastest, took)
+			}
+		}
+		return nil
+	})
+	return fastest / batch, err
+}
