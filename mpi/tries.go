@@ -119,8 +119,19 @@ func (s *tries) leave() {
 }
 
 // Poll implements progress.Source. An operation that goes on may end others: then some are
-// looked at the next time.
+// looked at the next time. For a rank there may be no next time until a bell is rung, so that
+// all are tried until none ends.
 func (s *tries) Poll() (n int) {
+	n = s.pollOnce()
+	if n > 0 && s.e.progress.IsRank() {
+		for more := n; more > 0; n += more {
+			more = s.pollOnce()
+		}
+	}
+	return n
+}
+
+func (s *tries) pollOnce() (n int) {
 	for i := 0; i < len(s.list); {
 		t := s.list[i]
 		if n += t.Poll(); i < len(s.list) && s.list[i] == t {

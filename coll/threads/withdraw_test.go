@@ -177,7 +177,7 @@ func TestPanic_InAnOperationOfTheProgram_LetsOthersWithdraw(t *testing.T) {
 // TestCollectives_TenThousandRanksAreParked_WorkIsLinear: each rank is tried a few times for each
 // operation, and no rank polls the others.
 func TestCollectives_TenThousandRanksAreParked_WorkIsLinear(t *testing.T) {
-	const n, rounds, most = 10000, 2, 12
+	const n, rounds, most = 10000, 2, 6
 	team := newTestTeam(t, &standard, n, impatient)
 	carryRounds := func(op coll.Operation, args coll.Args) {
 		err := team.Run(func(r *colltest.Rank) error {
