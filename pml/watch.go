@@ -44,5 +44,16 @@ type Unmatched interface {
 	Return() bool
 }
 
+// NextReceiver is an optional ability of a Watchable: it receives a message that is about to come
+// without its watcher.
+type NextReceiver interface {
+	// ReceiveNext polls for some microseconds for the next message of a rank. If that is an
+	// eager message of the plane with the tag, or any with AnyTag, ReceiveNext copies the
+	// payload into buf, as far as it fits, and returns the tag and the length. Otherwise the
+	// message stays, and ok is false. No receive of the watcher matches the message, and no message of that
+	// rank is in the watcher's queue. The engine's lock is held, all the time.
+	ReceiveNext(buf []byte, src, tag int, plane Plane) (came, bytes int, ok bool)
+}
+
 // ErrWatched is the error of receives and probes on a plane that is watched.
 var ErrWatched = errors.New("another PML matches the messages of this plane")

@@ -48,11 +48,8 @@ const fastPerProgress = 64
 // and length. Lock held, all the time.
 func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	m := c.m
-	if m.fast++; m.fast%fastPerProgress == 0 {
-		m.engine.Progress()
-	}
 	path := p.proc.inPath()
-	if path.peeker == nil || len(m.busy)+len(m.reading) > 0 || c.slow || !c.queues[plane].Idle(&p.match[plane]) {
+	if path.peeker == nil || len(m.busy)+len(m.reading) > 0 || !c.queues[plane].Idle(&p.match[plane]) {
 		return 0, 0, false
 	}
 	word := p.inWord | uint64(plane)<<8

@@ -1,11 +1,13 @@
 package threads
 
 import (
+	"context"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
@@ -31,7 +33,8 @@ type Below interface {
 type below struct {
 	c         *comm
 	handle    pml.Comm
-	watchable pml.Watchable // handle
+	watchable pml.Watchable    // handle
+	next      pml.NextReceiver // The same; nil: it is none.
 	planes    [pml.Planes]watchedPlane
 	unsent    atomic.Int32 // Deferred sends that have not started below.
 
@@ -48,6 +51,7 @@ type watchedPlane struct {
 
 func newBelow(c *comm, handle pml.Comm, w pml.Watchable) *below {
 	b := &below{c: c, handle: handle, watchable: w}
+	b.next, _ = framework.As[pml.NextReceiver](handle)
 	for plane := range b.planes {
 		b.planes[plane] = watchedPlane{b: b, plane: pml.Plane(plane)}
 	}
@@ -154,6 +158,51 @@ func (m *message) Return() bool {
 		m.freeClaimed()
 	}
 	return isQueued
+}
+
+// receive is Recv from a rank of another process.
+func (b *below) receive(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
+	if buf.Layout() == nil {
+		if came, n, ok := b.receiveNow(buf.Bytes, src, tag, plane); ok {
+			st := pml.Status{Source: src, Tag: came, Bytes: n}
+			if n > len(buf.Bytes) {
+				st.Err = base.Truncated(int64(n), int64(len(buf.Bytes)))
+			}
+			return st, st.Err
+		}
+	}
+	c := b.c
+	e := c.rank.engine
+	e.Lock()
+	st, err := c.postReceive(buf, src, tag, plane).Conclude(ctx)
+	e.Release()
+	return st, err
+}
+
+// receivesPerProgress is how many receives in a row poll one path only.
+const receivesPerProgress = 64
+
+// receiveNow is a blocking receive from a rank of another process, the usual case: the message
+// is about to come. Its payload is copied once, and no request is made. It reports false if
+// something else comes first, or if another goroutine polls for the process or the rank. No lock is
+// held.
+func (b *below) receiveNow(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
+	c, r := b.c, b.c.rank
+	process := r.team.process
+	if b.next == nil || !process.TryLock() {
+		return 0, 0, false
+	}
+	if r.receivesBelow++; r.receivesBelow%receivesPerProgress == 0 {
+		process.Progress()
+	}
+	r.engine.Lock()
+	isIdle := r.engine.PollBudget() > 1 && !c.barred[plane] && c.queues[plane].Idle(&c.peers.get(src).match[plane])
+	r.engine.Unlock()
+	if isIdle {
+		came, bytes, ok = b.next.ReceiveNext(buf, src, tag, plane)
+	}
+	process.Unlock()
+	return came, bytes, ok
 }
 
 // dropBelow is the task that drops a message of another process.

@@ -22,12 +22,17 @@ const batch = 200
 
 // BenchmarkCompare has goroutine ranks and processes of the kit (ob1 over shared memory) take
 // turns, and reports the fastest batch and the tenth percentile of each, in ns per message.
-func BenchmarkCompare(b *testing.B) {
+func BenchmarkCompare(b *testing.B) { compare(b, stack(nil)) }
+
+// BenchmarkCompareProcesses is BenchmarkCompare with the goroutine ranks in two processes.
+func BenchmarkCompareProcesses(b *testing.B) { compare(b, overOb1(shm.Component(), nil)) }
+
+func compare(b *testing.B, goroutines pmltest.Stack) {
 	stacks := []struct {
 		name  string
 		stack pmltest.Stack
 	}{
-		{"goroutines", stack(nil)},
+		{"goroutines", goroutines},
 		{"processes", pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component()}}},
 	}
 	for _, play := range []struct {

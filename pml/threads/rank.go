@@ -197,10 +197,12 @@ type Rank struct {
 	receives   *receive         // free list
 	sends      *send            // free list
 	sendsBelow *sendBelow       // free list
-	offered    sendList         // sends with an offer that are not complete
-	pending    int              // operations that are not complete, and claimed messages
-	isDraining bool
-	stats      pml.PeerStats
+	// receivesBelow counts calls of below.receiveNow; guarded by the process's lock.
+	receivesBelow uint
+	offered       sendList // sends with an offer that are not complete
+	pending       int      // operations that are not complete, and claimed messages
+	isDraining    bool
+	stats         pml.PeerStats
 }
 
 // Engine returns the rank's engine.

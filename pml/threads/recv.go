@@ -17,8 +17,11 @@ import (
 // source: see receiveNow.
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	r := c.rank
+	if src >= 0 && c.shared.ranks[src] == nil {
+		return c.below.receive(ctx, buf, src, tag, plane)
+	}
 	r.engine.Lock()
-	if src >= 0 && c.shared.ranks[src] != nil && buf.Layout() == nil && !c.barred[plane] {
+	if src >= 0 && buf.Layout() == nil && !c.barred[plane] {
 		if came, n, ok := c.receiveNow(buf.Bytes, src, tag, plane); ok {
 			r.engine.Unlock()
 			if n > len(buf.Bytes) {
