@@ -123,7 +123,7 @@ func (s *tries) leave() {
 // all are tried until none ends.
 func (s *tries) Poll() (n int) {
 	n = s.pollOnce()
-	if n > 0 && s.e.progress.IsRank() {
+	if n > 0 && s.engine.IsRank() {
 		for more := n; more > 0; n += more {
 			more = s.pollOnce()
 		}
