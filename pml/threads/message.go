@@ -16,6 +16,8 @@ type message struct {
 	node  match.Message[message]
 	data  []byte // the payload, unless it is an offer
 	offer *offer // nil: it is none
+	home  *Rank  // Rank that has it in its free lists; nil if messagePools have it.
+	next  *message
 
 	// Of a message of another process.
 	claimed pml.Claimed // nil: it is of this process
@@ -64,8 +66,7 @@ const (
 	classes       = 15
 )
 
-// messagePools keep messages with their buffers, by size. Goroutines of all ranks share them: the
-// messages of a one-way stream are freed at another rank than they are made.
+// messagePools keep messages with their buffers, by size, that belong to no rank's free lists.
 var messagePools [classes]sync.Pool
 
 func classOf(n int) int { return max(0, bits.Len(uint(max(n, 1)-1))-smallestClass) }
@@ -82,11 +83,15 @@ func newMessage(n int) *message {
 	return m
 }
 
-// free returns a message that is in no queue to its pool. An offer's goes with the offer.
+// free returns a message that is in no queue to its free list or pool. An offer's goes with the offer.
 func (m *message) free() {
 	if m.offer != nil {
 		return
 	}
 	m.c, m.unmatched = nil, nil
+	if m.home != nil {
+		m.home.free.put(m)
+		return
+	}
 	messagePools[classOf(cap(m.data))].Put(m)
 }

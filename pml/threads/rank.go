@@ -181,6 +181,7 @@ type Rank struct {
 	expects atomic.Uint32
 	// pressure is the memory of messages that are unmatched or overflow, in bytes.
 	pressure atomic.Int64
+	free     freeMessages
 
 	_               [64]byte
 	team            *Team

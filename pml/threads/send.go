@@ -78,7 +78,7 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 			to.putSlow(h, c.shared.id, int32(c.Spec.Rank), int32(tag), buf.Bytes, nil, locked)
 		}
 	} else {
-		m := newMessage(n)
+		m := c.rank.newMessage(n)
 		copy(m.data, buf.Bytes)
 		c.putEager(to, m, tag, plane, locked)
 	}
@@ -136,7 +136,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	length := buf.Len()
 	c.event(pml.EventSend, tag, length, plane)
 	if mode != pml.Synchronous && length <= int64(r.eagerLimit) && !to.isLoaded() {
-		m := newMessage(int(length))
+		m := r.newMessage(int(length))
 		copyRange(pml.Buffer{Bytes: m.data}, buf, 0, length)
 		c.putEager(to, m, tag, plane, true)
 		r.deliverLater(to)
