@@ -263,15 +263,15 @@ func (o *operation) begin(i int) {
 		o.own(i)
 		return
 	}
-	buf := o.call.At(s.Buf, s.N)
 	c := o.k.comm()
 	var r *pml.Request
 	var err error
 	switch s.Kind {
 	case coll.Send:
+		buf := o.call.At(s.Buf, s.N)
 		r, err = c.pml.StartSend(pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, int(s.Peer), o.tag, pml.Collective, pml.Standard)
 	case coll.Recv:
-		r = c.pml.StartRecv(pml.Buffer{Bytes: buf}, int(s.Peer), o.tag, pml.Collective)
+		r = c.pml.StartRecv(pml.Buffer{Bytes: o.call.At(s.Buf, s.N)}, int(s.Peer), o.tag, pml.Collective)
 	default:
 		if s.N > quickBytes || s.Kind != coll.Copy && o.call.Apply != nil && !o.call.Quick {
 			o.busy++

@@ -66,6 +66,9 @@ func exchangeByAllMeans(ctx context.Context, c *mpi.Comm) error {
 			return err
 		}
 	}
+	if err := concatenate(ctx, c); err != nil {
+		return err
+	}
 	half, err := c.Split(ctx, c.Rank()%2, -c.Rank())
 	if err != nil {
 		return err
@@ -92,6 +95,34 @@ func exchangeByAllMeans(ctx context.Context, c *mpi.Comm) error {
 		}
 	}
 	return errors.Join(mpi.Barrier(ctx, c), half.Close(), node.Close())
+}
+
+// concatenate reduces in the order of ranks to each root, blocking and not: operands are digits of a number.
+func concatenate(ctx context.Context, c *mpi.Comm) error {
+	type digits struct{ value, power int64 }
+	op := mpi.NewOp(func(inout, in []digits) {
+		for i := range inout {
+			inout[i] = digits{in[i].value*inout[i].power + inout[i].value, in[i].power * inout[i].power}
+		}
+	}, false)
+	for root := range c.Size() {
+		mine, sum := []digits{{int64(c.Rank()), 10}, {int64(c.Rank()), 10}}, make([]digits, 2)
+		q, err := mpi.Ireduce(c, mine, sum, op, root)
+		if err == nil {
+			_, err = q.Wait(ctx)
+		}
+		if err == nil && c.Rank() == root && sum[1].value != 1234567 {
+			err = fmt.Errorf("ireduce: %v", sum)
+		}
+		clear(sum)
+		if err = errors.Join(err, mpi.Reduce(ctx, c, mine, sum, op, root)); err == nil && c.Rank() == root && sum[0].value != 1234567 {
+			err = fmt.Errorf("reduce: %v", sum)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // everyoneToZero sends synchronously from all ranks to rank 0, which receives by probes from any source.
