@@ -2,10 +2,8 @@ package threads
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
@@ -32,11 +30,10 @@ type Below interface {
 // below is the part of a handle that concerns members of other processes.
 type below struct {
 	c         *comm
-	handle    pml.Comm
-	watchable pml.Watchable    // handle
+	handle    *base.Deferring
+	watchable pml.Watchable    // The handle.
 	next      pml.NextReceiver // The same; nil: it is none.
 	planes    [pml.Planes]watchedPlane
-	unsent    atomic.Int32 // Deferred sends that have not started below.
 
 	// Guarded by the rank's lock.
 	changes int // Calls of Changed. 0: messages of all members may come.
@@ -50,7 +47,7 @@ type watchedPlane struct {
 }
 
 func newBelow(c *comm, handle pml.Comm, w pml.Watchable) *below {
-	b := &below{c: c, handle: handle, watchable: w}
+	b := &below{c: c, handle: base.NewDeferring(handle, c.rank.deferred), watchable: w}
 	b.next, _ = framework.As[pml.NextReceiver](handle)
 	for plane := range b.planes {
 		b.planes[plane] = watchedPlane{b: b, plane: pml.Plane(plane)}
@@ -365,15 +362,6 @@ func (b *below) cannotCome(src int, plane pml.Plane) (err error) {
 		r.engine.Lock()
 	}
 	return err
-}
-
-// awaitUnsent waits until all deferred sends have started below, so that later ones do not
-// overtake them. Their task is run by another goroutine, or here. No lock is held.
-func (b *below) awaitUnsent() {
-	for e := b.c.rank.engine; b.unsent.Load() > 0; runtime.Gosched() {
-		e.Lock()
-		e.Release()
-	}
 }
 
 // closeBelow closes the handles with members of other processes when the team ends, so that no

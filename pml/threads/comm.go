@@ -228,7 +228,6 @@ func (t *Team) mayOpen(r *Rank, id uint64) bool {
 // Close implements pml.Comm.
 func (c *comm) Close() {
 	if b := c.below; b != nil {
-		b.awaitUnsent()
 		b.handle.Close()
 	}
 	r := c.rank

@@ -12,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -54,6 +55,7 @@ func NewTeamOver(self framework.Life, process *progress.Engine, n int, params Pa
 		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), comms: map[uint64]*comm{}}
 		r.ring.init()
 		r.engine = process.NewRank(r, &r.polled)
+		r.deferred = base.NewDeferredPool(r.engine, process)
 		t.ranks = append(t.ranks, r)
 	}
 	process.Add(t)
@@ -192,12 +194,12 @@ type Rank struct {
 	isPostponed     bool // It is in Team.postponed; guarded by Team.mu.
 
 	// All below is guarded by the lock.
-	comms      map[uint64]*comm // by shared.id
-	lastComm   *comm            // of the last message
-	early      []*message       // for communicators that do not exist here yet, in order of arrival
-	receives   *receive         // free list
-	sends      *send            // free list
-	sendsBelow *sendBelow       // free list
+	comms    map[uint64]*comm // by shared.id
+	lastComm *comm            // of the last message
+	early    []*message       // for communicators that do not exist here yet, in order of arrival
+	receives *receive         // free list
+	sends    *send            // free list
+	deferred *base.DeferredPool
 	// receivesBelow counts calls of below.receiveNow; guarded by the process's lock.
 	receivesBelow uint
 	offered       sendList // sends with an offer that are not complete

@@ -14,7 +14,7 @@ import (
 // publishes it, and loads of the receiver's words.
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	if c.shared.ranks[dst] == nil {
-		return c.below.send(ctx, buf, dst, tag, plane, mode)
+		return c.below.handle.Send(ctx, buf, dst, tag, plane, mode)
 	}
 	if c.sendNow(buf, dst, tag, plane, mode, false) {
 		return nil
@@ -32,7 +32,7 @@ func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml
 // Isend implements pml.Comm.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	if c.shared.ranks[dst] == nil {
-		return c.below.isend(buf, dst, tag, plane, mode)
+		return c.below.handle.Isend(buf, dst, tag, plane, mode)
 	}
 	sent := c.sendNow(buf, dst, tag, plane, mode, false)
 	r := c.rank
@@ -47,7 +47,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 // StartSend implements pml.Comm.
 func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	if c.shared.ranks[dst] == nil {
-		return c.below.startSend(buf, dst, tag, plane, mode)
+		return c.below.handle.StartSend(buf, dst, tag, plane, mode)
 	}
 	if c.sendNow(buf, dst, tag, plane, mode, true) {
 		return &c.rank.completeSend().Request, nil

@@ -1,0 +1,166 @@
+package base
+
+import (
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+type deferredKind uint8
+
+const (
+	deferredSend deferredKind = iota
+	deferredRecv
+	deferredClaimed
+)
+
+// deferral is the arguments of a deferred call.
+type deferral struct {
+	kind    deferredKind
+	mode    pml.Mode
+	plane   pml.Plane
+	buf     pml.Buffer
+	peer    int
+	tag     int
+	claimed pml.Claimed
+}
+
+// deferred is a deferred operation, and the task that starts it. The rank's lock guards it.
+type deferred struct {
+	pml.Request
+	pool *DeferredPool
+	d    *Deferring
+	deferral
+
+	isStarted  bool // The task has run, or is about to call the Comm.
+	isCanceled bool // Before that.
+	isReleased bool // The request is used up, and tasks refer to it still.
+	tasks      int  // Deferred cancellations.
+	next       *deferred
+
+	part *pml.Request // Request of the Comm; guarded by the process's lock.
+}
+
+// start defers an operation. The rank's lock is held.
+func (d *Deferring) start(call deferral) *pml.Request {
+	p := d.pool
+	x := p.free
+	if x == nil {
+		x = &deferred{pool: p}
+		x.Init(p.rank, x)
+	} else {
+		p.free, x.next = x.next, nil
+	}
+	x.Request.Start()
+	x.d, x.deferral = d, call
+	x.isStarted, x.isCanceled, x.isReleased = false, false, false
+	d.unstarted.Add(1)
+	p.rank.Defer(x)
+	return &x.Request
+}
+
+// Run implements progress.Task.
+func (x *deferred) Run(t *progress.Tasks) {
+	d, p := x.d, x.pool
+	t.LockProcess(p.process)
+	p.rank.Lock()
+	x.isStarted = true
+	isCanceled := x.isCanceled
+	p.rank.ReleaseUnder()
+	if isCanceled {
+		st := pml.NoMessage()
+		st.Canceled = true
+		x.end(st)
+	} else {
+		x.follow(x.begin(d.Comm))
+	}
+	d.unstarted.Add(-1)
+	t.UnlockProcess(p.process)
+}
+
+// begin starts the operation in the Comm. The process's lock is held.
+func (x *deferred) begin(c pml.Comm) (*pml.Request, error) {
+	switch x.kind {
+	case deferredSend:
+		return c.StartSend(x.buf, x.peer, x.tag, x.plane, x.mode)
+	case deferredRecv:
+		return c.StartRecv(x.buf, x.peer, x.tag, x.plane), nil
+	}
+	return x.claimed.Start(x.buf)
+}
+
+// follow makes the request end like that of the Comm. The process's lock is held.
+func (x *deferred) follow(r *pml.Request, err error) {
+	switch {
+	case err != nil:
+		st := pml.NoMessage()
+		st.Err = err
+		x.end(st)
+	case r.Done():
+		x.Completed(r)
+	default:
+		x.part = r
+		r.Notify(x)
+	}
+}
+
+// Completed implements pml.Notifier.
+func (x *deferred) Completed(r *pml.Request) {
+	x.part = nil
+	st, _, _ := r.Take(r.Generation())
+	x.end(st)
+}
+
+// end completes the request. The process's lock is held.
+func (x *deferred) end(st pml.Status) {
+	e := x.pool.rank
+	e.Lock()
+	x.Status, x.deferral = st, deferral{}
+	x.Finish()
+	e.ReleaseUnder()
+}
+
+// Cancel implements pml.Owner.
+func (x *deferred) Cancel() {
+	if !x.isStarted {
+		x.isCanceled = true // the task completes it
+		return
+	}
+	x.tasks++
+	x.pool.rank.Defer((*cancelDeferred)(x))
+}
+
+// cancelDeferred is the task that cancels an operation in the Comm.
+type cancelDeferred deferred
+
+// Run implements progress.Task.
+func (k *cancelDeferred) Run(t *progress.Tasks) {
+	x := (*deferred)(k)
+	p := x.pool
+	t.LockProcess(p.process)
+	if x.part != nil {
+		x.part.CancelLocked()
+	}
+	t.UnlockProcess(p.process)
+	p.rank.Lock()
+	if x.tasks--; x.tasks == 0 && x.isReleased {
+		x.recycle()
+	}
+	t.Release(p.rank)
+}
+
+// Release implements pml.Owner.
+func (x *deferred) Release() {
+	if x.tasks > 0 {
+		x.isReleased = true
+		return
+	}
+	x.recycle()
+}
+
+func (x *deferred) recycle() {
+	x.d = nil
+	x.next, x.pool.free = x.pool.free, x
+}
+
+// First implements pml.Owner.
+func (x *deferred) First() progress.Source { return nil }

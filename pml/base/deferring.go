@@ -1,0 +1,139 @@
+package base
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// Deferring is a goroutine rank's view of a Comm that belongs to the engine of the process. A
+// blocking or nonblocking operation goes straight to the Comm, and completes in the process's
+// engine. One that begins under the rank's lock (StartSend, StartRecv, Claimed.Start) is
+// deferred until that lock is released, and has a request of the rank's engine, which
+// ends like the Comm's own request.
+type Deferring struct {
+	pml.Comm
+	pool      *DeferredPool
+	unstarted atomic.Int32 // Deferred operations that the Comm has not started.
+}
+
+// DeferredPool has the requests of a rank that are free. The rank's lock guards it.
+type DeferredPool struct {
+	rank, process *progress.Engine
+	free          *deferred
+}
+
+// NewDeferredPool returns the pool of a rank with these engines.
+func NewDeferredPool(rank, process *progress.Engine) *DeferredPool {
+	return &DeferredPool{rank: rank, process: process}
+}
+
+// NewDeferring returns the view of c for the rank of a pool.
+func NewDeferring(c pml.Comm, pool *DeferredPool) *Deferring {
+	return &Deferring{Comm: c, pool: pool}
+}
+
+// await waits until the Comm has started all deferred operations, so that later ones do not
+// overtake them. Their tasks are run by other goroutines, or here. No lock is held.
+func (d *Deferring) await() {
+	for d.unstarted.Load() > 0 {
+		d.pool.rank.Lock()
+		d.pool.rank.Release()
+		runtime.Gosched()
+	}
+}
+
+// Send implements pml.Comm.
+func (d *Deferring) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
+	d.await()
+	return d.Comm.Send(ctx, buf, dst, tag, plane, mode)
+}
+
+// Isend implements pml.Comm.
+func (d *Deferring) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
+	d.await()
+	return d.Comm.Isend(buf, dst, tag, plane, mode)
+}
+
+// Recv implements pml.Comm.
+func (d *Deferring) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
+	d.await()
+	return d.Comm.Recv(ctx, buf, src, tag, plane)
+}
+
+// Irecv implements pml.Comm.
+func (d *Deferring) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
+	d.await()
+	return d.Comm.Irecv(buf, src, tag, plane)
+}
+
+// Close implements pml.Comm.
+func (d *Deferring) Close() {
+	d.await()
+	d.Comm.Close()
+}
+
+// StartSend implements pml.Comm under the rank's lock. All errors are those of the request.
+func (d *Deferring) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
+	return d.start(deferral{kind: deferredSend, buf: buf, peer: dst, tag: tag, plane: plane, mode: mode}), nil
+}
+
+// StartRecv implements pml.Comm under the rank's lock.
+func (d *Deferring) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
+	return d.start(deferral{kind: deferredRecv, buf: buf, peer: src, tag: tag, plane: plane})
+}
+
+// Improbe implements pml.Comm.
+func (d *Deferring) Improbe(src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, bool, error) {
+	k, st, ok, err := d.Comm.Improbe(src, tag, plane)
+	return d.claim(k), st, ok, err
+}
+
+// Mprobe implements pml.Comm.
+func (d *Deferring) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml.Claimed, pml.Status, error) {
+	k, st, err := d.Comm.Mprobe(ctx, src, tag, plane)
+	return d.claim(k), st, err
+}
+
+func (d *Deferring) claim(k pml.Claimed) pml.Claimed {
+	if k == nil {
+		return nil
+	}
+	return &deferringClaimed{Claimed: k, d: d}
+}
+
+// deferringClaimed is Deferring for a claimed message.
+type deferringClaimed struct {
+	pml.Claimed
+	d      *Deferring
+	isUsed bool // Start or Drop was called; guarded by the rank's lock.
+}
+
+// Start implements pml.Claimed.
+func (k *deferringClaimed) Start(buf pml.Buffer) (*pml.Request, error) {
+	if k.isUsed {
+		return nil, framework.ErrClosed
+	}
+	k.isUsed = true
+	return k.d.start(deferral{kind: deferredClaimed, buf: buf, claimed: k.Claimed}), nil
+}
+
+// Drop implements pml.Claimed.
+func (k *deferringClaimed) Drop() {
+	if !k.isUsed {
+		k.isUsed = true
+		k.d.pool.rank.Defer(k)
+	}
+}
+
+// Run implements progress.Task: it drops the message.
+func (k *deferringClaimed) Run(t *progress.Tasks) {
+	e := k.d.pool.process
+	t.LockProcess(e)
+	k.Claimed.Drop()
+	t.UnlockProcess(e)
+}
