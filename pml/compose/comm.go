@@ -9,21 +9,22 @@ import (
 
 // comm is a communicator with members on the node and elsewhere.
 type comm struct {
-	m         *Module
+	j         *Joiner
 	spec      pml.CommSpec
-	split     *split
-	local     []bool // split's
+	sides     *Sides
+	onNode    []bool // sides's
 	network   pml.Comm
 	node      pml.Comm
 	watchable pml.Watchable // node
 	byPlane   [pml.Planes]*wildcards
 	closing   bool // Close was called
 	closed    bool // and it has closed node
+	onClose   func()
 }
 
 // part returns the PML's communicator that has the messages of a member.
 func (c *comm) part(rank int) pml.Comm {
-	if c.local[rank] {
+	if c.onNode[rank] {
 		return c.node
 	}
 	return c.network
@@ -51,22 +52,25 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 			return st, err
 		}
 	}
-	c.m.env.Engine.Lock()
-	defer c.m.env.Engine.Unlock()
+	c.j.engine.Lock()
+	defer c.j.engine.Release()
 	return c.wildcards(plane).post(buf, src, tag).Conclude(ctx)
 }
 
 // Irecv implements pml.Comm.
 func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
-	c.m.env.Engine.Lock()
-	defer c.m.env.Engine.Unlock()
+	if src != pml.AnySource && !c.onNode[src] {
+		return c.network.Irecv(buf, src, tag, plane)
+	}
+	c.j.engine.Lock()
+	defer c.j.engine.Release()
 	return c.StartRecv(buf, src, tag, plane), nil
 }
 
 // StartRecv implements pml.Comm.
 func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
 	switch {
-	case src != pml.AnySource && !c.local[src]:
+	case src != pml.AnySource && !c.onNode[src]:
 		return c.network.StartRecv(buf, src, tag, plane)
 	case src != pml.AnySource && c.byPlane[plane] == nil:
 		return c.node.StartRecv(buf, src, tag, plane)
@@ -95,7 +99,7 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 
 // Close implements pml.Comm.
 func (c *comm) Close() {
-	e := c.m.env.Engine
+	e := c.j.engine
 	e.Lock()
 	again := c.closing
 	c.closing = true
@@ -106,9 +110,11 @@ func (c *comm) Close() {
 	c.network.Close()
 	c.node.Close()
 	e.Lock()
-	defer e.Unlock()
+	defer e.Release()
 	c.closed = true
-	c.m.drop(c.split)
+	if c.onClose != nil {
+		c.onClose()
+	}
 	for _, w := range c.byPlane {
 		if w != nil {
 			w.wakeProbes()

@@ -36,10 +36,7 @@ type Module struct {
 	node    pml.Module
 	by      string // the parameter that asks for it
 
-	requests []*request // all there are
-	free     *request
-	watching map[*wildcards]struct{}
-	closed   bool // Close was called
+	joiner *Joiner
 
 	mu      sync.Mutex
 	here    map[framework.ProcID]framework.Life // others on this node, as their cards say
@@ -54,7 +51,7 @@ type Module struct {
 // for people. The network's becomes the composition's, which closes it; the other is
 // closed afterwards, by whoever has opened it.
 func New(env pml.Env, network, node pml.Module, by string) *Module {
-	return &Module{env: env, network: network, node: node, by: by, watching: map[*wildcards]struct{}{}, here: map[framework.ProcID]framework.Life{}, splits: map[splitKey]*split{}, owners: map[*byte]owner{}}
+	return &Module{env: env, network: network, node: node, by: by, joiner: NewJoiner(env.Engine, env.Hooks), here: map[framework.ProcID]framework.Life{}, splits: map[splitKey]*split{}, owners: map[*byte]owner{}}
 }
 
 // Unwrap has framework.As look for what the node's PML can do besides: there is memory
@@ -182,12 +179,12 @@ func (m *Module) Flush(ctx context.Context) error {
 func (m *Module) Close() error {
 	e := m.env.Engine
 	e.Lock()
-	m.closed = true
+	m.joiner.isClosed = true
 	e.Unlock()
 	err := m.network.Close()
 	e.Lock()
 	defer e.Unlock()
-	for _, r := range m.requests {
+	for _, r := range m.joiner.requests {
 		if r.w != nil && !r.Done() && !r.given {
 			r.fail(fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed))
 		}
@@ -222,7 +219,7 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 		m.drop(s)
 		return &nodeOnly{c, m.CIDs(), spec.Local}, nil
 	}
-	node, err := m.nodeComm(spec, s.notOnNode)
+	node, err := m.nodeComm(spec, s.NotOnNode)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +237,7 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 		node.Close()
 		return nil, err
 	}
-	return &comm{m: m, spec: spec, split: s, local: s.local, network: network, node: node, watchable: watchable}, nil
+	return m.joiner.Join(spec, &s.Sides, node, network, watchable, func() { m.drop(s) }), nil
 }
 
 // nodeComm makes a communicator's part on the node.
@@ -283,22 +280,12 @@ func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
 	node, err := m.node.Inspect(ctx)
 	if err == nil {
 		err = m.env.Engine.Observe(ctx, func() {
-			for w := range m.watching {
-				node.Comms = append(node.Comms, w.inspect())
-			}
+			node.Comms = append(node.Comms, m.joiner.Inspect()...)
 		})
 	}
 	all.EarlyArrivals += node.EarlyArrivals
 	all.Notes = append(all.Notes, node.Notes...)
-	for _, n := range node.Comms {
-		i := slices.IndexFunc(all.Comms, func(c pml.CommInspection) bool { return c.ID == n.ID && c.Endpoint == n.Endpoint })
-		if i < 0 {
-			all.Comms = append(all.Comms, n)
-			continue
-		}
-		c := &all.Comms[i]
-		c.Posted, c.Unexpected, c.Sends = append(c.Posted, n.Posted...), append(c.Unexpected, n.Unexpected...), append(c.Sends, n.Sends...)
-	}
+	all.Comms = Merge(all.Comms, node.Comms)
 	return all, err
 }
 

@@ -56,9 +56,9 @@ func (c *comm) probe(src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pm
 			return k, st, ok, err
 		}
 	}
-	e := c.m.env.Engine
+	e := c.j.engine
 	e.Lock()
-	defer e.Unlock()
+	defer e.Release()
 	w := c.wildcards(plane)
 	k, st, ok, err := w.find(src, tag, claim)
 	if ok || err != nil {
@@ -74,8 +74,8 @@ func (c *comm) probe(src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pm
 // lookInNetwork asks once for a message from any source that find has not found. Lock
 // held, and released meanwhile.
 func (w *wildcards) lookInNetwork(tag int, claim bool) (pml.Claimed, pml.Status, bool, error) {
-	e := w.c.m.env.Engine
-	e.Unlock()
+	e := w.c.j.engine
+	e.Release()
 	k, st, ok, err := lookIn(w.c.network, pml.AnySource, tag, w.plane, claim)
 	e.Lock()
 	if ok {
@@ -129,7 +129,7 @@ func (w *wildcards) wakeProbes() {
 		if p.stop != nil {
 			p.stop(errArrived)
 		} else if !p.again.Done() {
-			w.c.m.env.Engine.Complete(&p.again)
+			w.c.j.engine.Complete(&p.again)
 		}
 	}
 }
@@ -141,9 +141,9 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 			return k, st, err
 		}
 	}
-	e := c.m.env.Engine
+	e := c.j.engine
 	e.Lock()
-	defer e.Unlock()
+	defer e.Release()
 	w := c.wildcards(plane)
 	for {
 		k, st, ok, err := w.find(src, tag, claim)
@@ -184,8 +184,8 @@ func (w *wildcards) awaitNetwork(ctx context.Context, p *probe, tag int, claim b
 		ctx = context.Background()
 	}
 	ctx, p.stop = context.WithCancelCause(ctx)
-	e := w.c.m.env.Engine
-	e.Unlock()
+	e := w.c.j.engine
+	e.Release()
 	defer e.Lock()
 	defer p.stop(nil)
 	return awaitIn(ctx, w.c.network, pml.AnySource, tag, w.plane, claim)

@@ -11,7 +11,7 @@ import (
 type request struct {
 	pml.Request
 	posted match.Recv[request]
-	m      *Module
+	j      *Joiner
 	w      *wildcards // nil in the free list
 	buf    pml.Buffer
 	part   *pml.Request // of the PML that has the receive; nil: it waits for a message of the node
@@ -22,15 +22,15 @@ type request struct {
 }
 
 // newRequest takes a request from the free list, or makes one. Lock held.
-func (m *Module) newRequest(w *wildcards) *request {
-	r := m.free
+func (j *Joiner) newRequest(w *wildcards) *request {
+	r := j.free
 	if r == nil {
-		r = &request{m: m}
+		r = &request{j: j}
 		r.posted.Owner = r
-		r.Init(m.env.Engine, r)
-		m.requests = append(m.requests, r)
+		r.Init(j.engine, r)
+		j.requests = append(j.requests, r)
 	} else {
-		m.free, r.next = r.next, nil
+		j.free, r.next = r.next, nil
 	}
 	r.Start()
 	r.w = w
@@ -39,7 +39,7 @@ func (m *Module) newRequest(w *wildcards) *request {
 
 // hook tells of a receive that no PML below has seen.
 func (r *request) hook() {
-	r.m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: r.w.c.spec.ID, Tag: r.posted.Tag, Bytes: r.buf.Len(), Plane: r.w.plane})
+	r.j.event(pml.Event{Kind: pml.EventRecv, Comm: r.w.c.spec.ID, Tag: r.posted.Tag, Bytes: r.buf.Len(), Plane: r.w.plane})
 }
 
 // give has the receive get a message of the node. Lock held.
@@ -126,8 +126,8 @@ func (r *request) Cancel() {
 // Release implements pml.Owner.
 func (r *request) Release() {
 	r.w, r.given, r.user, r.why = nil, false, false, nil
-	r.next = r.m.free
-	r.m.free = r
+	r.next = r.j.free
+	r.j.free = r
 }
 
 // First implements pml.Owner: the message may come from either side.

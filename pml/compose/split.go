@@ -8,13 +8,12 @@ import (
 // a process has of communicators with equal members share one, unless a card has come between
 // their creations.
 type split struct {
-	key       splitKey
-	local     []bool // Members on the node.
-	whole     bool   // Each process has one rank.
-	onNode    int    // Number of members of other processes on the node.
-	inNetwork int    // Number of members on other nodes.
-	// CommSpec.Elsewhere of the two parts.
-	notOnNode, notInNetwork []bool
+	key splitKey
+	Sides
+	onNode    int // Number of members of other processes on the node.
+	inNetwork int // Number of members on other nodes.
+	// notInNetwork is CommSpec.Elsewhere of the network's Comm.
+	notInNetwork []bool
 
 	changes uint64 // Module.changes at its creation.
 	handles int    // Communicators of this process that use it.
@@ -50,16 +49,16 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 // PML's if that has other members too. mu held.
 func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 	n := spec.Members.Len()
-	s := &split{key: key, changes: m.changes, whole: true, local: make([]bool, n), notOnNode: make([]bool, n), notInNetwork: make([]bool, n)}
+	s := &split{key: key, changes: m.changes, Sides: Sides{OnNode: make([]bool, n), NotOnNode: make([]bool, n), IsWhole: true}, notInNetwork: make([]bool, n)}
 	for rank := range n {
 		member, other := spec.Members.Member(rank), spec.IsElsewhere(rank)
 		self := member.Life == m.env.Self
-		s.whole = s.whole && member.Endpoint == 0
-		s.local[rank] = self || m.here[member.ID] == member.Life
-		s.notOnNode[rank], s.notInNetwork[rank] = other || !s.local[rank], other || s.local[rank]
+		s.IsWhole = s.IsWhole && member.Endpoint == 0
+		s.OnNode[rank] = self || m.here[member.ID] == member.Life
+		s.NotOnNode[rank], s.notInNetwork[rank] = other || !s.OnNode[rank], other || s.OnNode[rank]
 		switch {
 		case self:
-		case s.local[rank]:
+		case s.OnNode[rank]:
 			s.onNode++
 		default:
 			s.inNetwork++

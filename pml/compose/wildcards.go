@@ -53,13 +53,13 @@ func (msg *message) status() pml.Status {
 }
 
 func newWildcards(c *comm, plane pml.Plane) *wildcards {
-	return &wildcards{c: c, plane: plane, peers: base.NewPeers[match.Peer[request, message]](len(c.local), c.split.whole)}
+	return &wildcards{c: c, plane: plane, peers: base.NewPeers[match.Peer[request, message]](len(c.onNode), c.sides.IsWhole)}
 }
 
 // watch begins. Lock held.
 func (w *wildcards) watch() {
 	w.watches = true
-	w.c.m.watching[w] = struct{}{}
+	w.c.j.watching[w] = struct{}{}
 	w.lookForLost()
 	w.c.watchable.Watch(w.plane, w)
 }
@@ -68,8 +68,8 @@ func (w *wildcards) watch() {
 // the receives from any source too, hears of it only if the bootstrap reports a death, and
 // not if a path on the node breaks. Lock held.
 func (w *wildcards) lookForLost() {
-	for src, elsewhere := range w.c.split.notOnNode {
-		if elsewhere {
+	for src := range w.c.onNode {
+		if !w.c.sides.isOnNode(src) {
 			continue
 		}
 		if err := w.c.watchable.CannotCome(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
@@ -82,11 +82,11 @@ func (w *wildcards) lookForLost() {
 // mayEnd ends a plane of a closed communicator on which no receive waits. Senders of
 // messages that nobody will receive must not wait. Lock held.
 func (w *wildcards) mayEnd() {
-	if !w.c.closed || w.pending > 0 || !w.watches || w.c.m.closed {
+	if !w.c.closed || w.pending > 0 || !w.watches || w.c.j.isClosed {
 		return
 	}
 	w.watches = false
-	delete(w.c.m.watching, w)
+	delete(w.c.j.watching, w)
 	for _, msg := range w.arrived {
 		msg.claimed.Drop()
 	}
@@ -100,8 +100,8 @@ func (w *wildcards) mayEnd() {
 
 // post posts a receive from any source, or from a member on the node. Lock held.
 func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {
-	c, m := w.c, w.c.m
-	r := m.newRequest(w)
+	c := w.c
+	r := c.j.newRequest(w)
 	r.buf = buf
 	r.posted.Source, r.posted.Tag = src, tag
 	w.pending++

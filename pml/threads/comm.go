@@ -143,7 +143,6 @@ func (r *Rank) addBelow(c *comm) (pml.Comm, error) {
 		return c, nil
 	}
 	r.open(c)
-	spec.Elsewhere = nil
 	joined, err := r.team.below.Join(spec, c, handle)
 	if err != nil {
 		handle.Close()
@@ -339,6 +338,9 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 	}
 	c.watchers[plane] = w
 	c.wakeProbes()
+	if c.Aborted[plane] != nil {
+		w.Changed()
+	}
 	c.rank.expect()
 }
 
