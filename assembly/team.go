@@ -1,7 +1,9 @@
 package assembly
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
@@ -16,6 +18,9 @@ type Team struct {
 	*threads.Team
 	module PML
 	self   framework.Life
+	// joiners make one Comm of a rank's queue and its handle in the PML, where that can't be
+	// watched. By endpoint; nil until there is such a communicator.
+	joiners []atomic.Pointer[compose.Joiner]
 }
 
 // NewTeam makes n goroutine ranks, with the endpoints 0 to n-1. m has their messages with
@@ -24,8 +29,8 @@ func (a *Assembly) NewTeam(m PML, n int) *Team { return a.Stack.NewTeam(m, n, a.
 
 // NewTeam is Assembly.NewTeam for a stack.
 func (s *Stack) NewTeam(m PML, n int, params threads.Params) *Team {
-	t := &Team{module: m, self: s.env.Self}
-	t.Team = threads.NewTeamOver(s.env.Self, s.env.Engine, n, params, s.hooks, &below{m})
+	t := &Team{module: m, self: s.env.Self, joiners: make([]atomic.Pointer[compose.Joiner], n)}
+	t.Team = threads.NewTeamOver(s.env.Self, s.env.Engine, n, params, s.hooks, &below{m, t})
 	return t
 }
 
@@ -54,7 +59,10 @@ func (t *Team) Route(peer framework.Life) pml.Route {
 }
 
 // below is a PML below a team.
-type below struct{ PML }
+type below struct {
+	PML
+	team *Team
+}
 
 // AddComm implements threads.Below.
 func (b *below) AddComm(spec pml.CommSpec) (pml.Comm, error) {
@@ -72,6 +80,29 @@ func (b *below) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 }
 
 // Join implements threads.Below.
-func (b *below) Join(pml.CommSpec, pml.Comm, pml.Comm) (pml.Comm, error) {
-	return nil, fmt.Errorf("%w: pml %s can't serve goroutine ranks of several processes", framework.ErrUnsupported, b.Name)
+func (b *below) Join(spec pml.CommSpec, queue, handle pml.Comm) (pml.Comm, error) {
+	watchable, ok := framework.As[pml.Watchable](queue)
+	if !ok {
+		return nil, fmt.Errorf("%w: goroutine ranks: their messages can't be watched", framework.ErrUnsupported)
+	}
+	endpoint := int(spec.Members.Member(spec.Rank).Endpoint)
+	joiner := b.team.joiners[endpoint].Load()
+	if joiner == nil {
+		b.team.joiners[endpoint].CompareAndSwap(nil, compose.NewJoiner(b.team.Engine(endpoint), nil))
+		joiner = b.team.joiners[endpoint].Load()
+	}
+	return joiner.Join(spec, &compose.Sides{OnNode: spec.Elsewhere}, queue, handle, watchable, nil), nil
+}
+
+// Inspect describes the queues of a rank. It returns within 100 ms, as pml.Module.Inspect does.
+func (t *Team) Inspect(ctx context.Context, endpoint int) (pml.Inspection, error) {
+	all, err := t.Rank(endpoint).Inspect(ctx)
+	joiner := t.joiners[endpoint].Load()
+	if joiner == nil || err != nil {
+		return all, err
+	}
+	err = t.Engine(endpoint).Observe(ctx, func() {
+		all.Comms = compose.Merge(all.Comms, joiner.Inspect())
+	})
+	return all, err
 }

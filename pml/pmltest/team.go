@@ -93,7 +93,7 @@ func (w *World) openHosts(n int) error {
 	for rank, m := range dealt {
 		h := w.hosts[m.ID]
 		h.ranks = append(h.ranks, rank)
-		module := hostedRank{goroutineRank{Rank: h.team.Rank(int(m.Endpoint)), team: h.team.Team, table: cid.NewTable(cid.IndexBits)}, h}
+		module := hostedRank{goroutineRank{Rank: h.team.Rank(int(m.Endpoint)), team: h.team.Team, table: cid.NewTable(cid.IndexBits)}, h, int(m.Endpoint)}
 		w.Procs = append(w.Procs, &Process{Rank: rank, Life: h.Life, Engine: module.Engine(), Module: module, host: h})
 		w.lives = append(w.lives, h.Life)
 		w.endpoints = append(w.endpoints, m.Endpoint)
@@ -110,7 +110,8 @@ func (h *host) close() error {
 // goes to its own process's module.
 type hostedRank struct {
 	goroutineRank
-	host *host
+	host     *host
+	endpoint int
 }
 
 func (m hostedRank) AddComm(spec pml.CommSpec) (pml.Comm, error) { return m.host.team.AddComm(spec) }
@@ -137,7 +138,7 @@ func (m hostedRank) Stats() []pml.PeerStats {
 
 // Inspect adds to the rank's queues those of its handles in the process's module.
 func (m hostedRank) Inspect(ctx context.Context) (pml.Inspection, error) {
-	all, err := m.Rank.Inspect(ctx)
+	all, err := m.host.team.Inspect(ctx, m.endpoint)
 	below, belowErr := m.host.Module.Inspect(ctx)
 	all.EarlyArrivals += below.EarlyArrivals
 	all.Notes = append(all.Notes, below.Notes...)

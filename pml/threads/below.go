@@ -22,8 +22,8 @@ type Below interface {
 	// Agreed and Indices are not set.
 	AddComm(spec pml.CommSpec) (pml.Comm, error)
 	// Join makes one handle of a rank's queue, which has the messages of this process, and of
-	// its handle in a PML below that can't be watched. spec has all members. If it fails, the
-	// caller closes both handles.
+	// its handle in a PML below that can't be watched, which can be called under the rank's lock.
+	// spec is that of AddComm. If Join fails, the caller closes both handles.
 	Join(spec pml.CommSpec, queue, below pml.Comm) (pml.Comm, error)
 }
 

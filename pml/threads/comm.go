@@ -143,7 +143,7 @@ func (r *Rank) addBelow(c *comm) (pml.Comm, error) {
 		return c, nil
 	}
 	r.open(c)
-	joined, err := r.team.below.Join(spec, c, handle)
+	joined, err := r.team.below.Join(spec, c, base.NewDeferring(handle, r.deferred))
 	if err != nil {
 		handle.Close()
 		c.Close()

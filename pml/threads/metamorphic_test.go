@@ -30,6 +30,8 @@ func TestMetamorphic_AnyProgram_HasTheOutcomeOfTheStandard(t *testing.T) {
 		{Name: "two processes", Stack: overOb1(shm.OnHeap(), nil, 2, 2), Policy: cid.PolicyAgree, Ranks: 4},
 		{Name: "three processes, tiny limits", Stack: overOb1(shm.OnHeap(), tiny, 1, 2, 5), Policy: cid.PolicyAgree, Ranks: 8},
 		{Name: "processes of one rank", Stack: overOb1(shm.OnHeap(), nil), Policy: cid.PolicyAgree},
+		{Name: "a network that matches", Stack: overCM(0, 2, 2), Policy: cid.PolicyAgree, Ranks: 4},
+		{Name: "a network that matches, and two nodes", Stack: overCM(2, 1, 2, 5), Policy: cid.PolicyAgree, Ranks: 8},
 		{Name: "two processes over tcp", Stack: overOb1(tcp.Component(), nil, 2, 2), Policy: cid.PolicyAgree, Ranks: 4},
 	}
 	n := *seeds
