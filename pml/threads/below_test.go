@@ -1,15 +1,22 @@
 package threads_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/btlfault"
+	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/cm"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -41,7 +48,8 @@ func TestMessage_SteadyStateOfSeveralProcesses_AllocatesNothing(t *testing.T) {
 	if underRace {
 		t.Skip("pools drop objects at random under the race detector")
 	}
-	pmltest.NoAllocations(t, overOb1(shm.OnHeap(), nil))
+	t.Run("ob1", func(t *testing.T) { pmltest.NoAllocations(t, overOb1(shm.OnHeap(), nil)) })
+	t.Run("cm", func(t *testing.T) { pmltest.NoAllocations(t, overCM(0)) })
 }
 
 // overCM is processes with goroutine ranks, ranks of each, and cm over a network in memory between
@@ -64,5 +72,74 @@ func TestContract_NetworkMatches(t *testing.T) {
 				pmltest.Run(t, overCM(nodes, ranks...), cid.PolicyAgree)
 			})
 		}
+	}
+}
+
+// TestPath_Fails_EndsOperationsAtBothEnds: with ErrTransport, and a receive from any source with
+// ErrProcFailedPending. Ranks of the same process go on.
+func TestPath_Fails_EndsOperationsAtBothEnds(t *testing.T) {
+	s := overOb1(btlfault.Wrap(btltest.NewMemory(btltest.Options{}), btlfault.Plan{KillAfter: 40}), nil, 2, 2)
+	w := pmltest.OpenWorld(t, s, 4) // ranks 0 and 2 are of the first process
+	c := w.Comms(t, cid.PolicyAgree)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	b := pml.Buffer{Bytes: make([]byte, 8)}
+	receive := func(rank, src int) (wait func() error) {
+		r, err := c[rank].Irecv(pml.Buffer{Bytes: make([]byte, 8)}, src, 1, p2p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		generation := r.Generation()
+		return func() error { _, err := r.Wait(ctx, generation); return err }
+	}
+	wild, known, opposite := receive(2, pml.AnySource), receive(2, 1), receive(3, 0)
+	for err := error(nil); err == nil; {
+		if err = c[1].Send(ctx, b, 0, 2, p2p, pml.Standard); err == nil {
+			_, err = c[0].Recv(ctx, b, 1, 2, p2p)
+		}
+	}
+	if err := wild(); !errors.Is(err, framework.ErrProcFailedPending) {
+		t.Errorf("receive from any source: %v", err)
+	}
+	for what, wait := range map[string]func() error{"receive": known, "receive at the other end": opposite} {
+		if err := wait(); !errors.Is(err, framework.ErrTransport) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := c[0].Send(ctx, b, 2, 3, p2p, pml.Standard); err != nil {
+		t.Error(err)
+	}
+	if st, err := c[2].Recv(ctx, b, 0, 3, p2p); err != nil || st.Source != 0 {
+		t.Errorf("from a rank of the same process: %+v, %v", st, err)
+	}
+}
+
+// TestTeamClose_CommunicatorsOpen_EndsOperations: a receive of another process's message, and what
+// comes later is dropped.
+func TestTeamClose_CommunicatorsOpen_EndsOperations(t *testing.T) {
+	w, err := pmltest.NewWorld(overOb1(shm.OnHeap(), nil), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := w.Comms(t, cid.PolicyAgree)
+	r, err := c[0].Irecv(pml.Buffer{Bytes: make([]byte, 8)}, 1, 1, p2p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	generation := r.Generation()
+	if err := c[1].Send(t.Context(), pml.Buffer{Bytes: make([]byte, 8)}, 0, 2, p2p, pml.Standard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c[0].Probe(t.Context(), 1, 2, p2p); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Kill(0); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Wait(t.Context(), generation); !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("pending receive: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
 	}
 }
