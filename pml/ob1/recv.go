@@ -125,7 +125,9 @@ func (r *request) take(msg *message) {
 }
 
 // CannotCome implements pml.Watchable: receives and probes ask too. Where it is not known
-// that a member is in the communicator, that one is asked. Lock held.
+// that a member is in the communicator, that one is asked. If processes have several ranks,
+// AnySource asks none, since the ranks of a process would ask a number of members that is quadratic
+// in their number. Lock held.
 func (c *comm) CannotCome(src int, plane pml.Plane) error {
 	if c.m.failures == 0 && !c.refused {
 		return nil
@@ -134,7 +136,7 @@ func (c *comm) CannotCome(src int, plane pml.Plane) error {
 		return err
 	}
 	err := c.Comm.CannotCome(src, plane)
-	if err == nil {
+	if err == nil && (src != pml.AnySource || c.IsWhole()) {
 		c.inquire(src)
 	}
 	return err

@@ -106,6 +106,7 @@ func (r *Rank) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if err != nil {
 		return nil, err
 	}
+	spec.Members = s.members // The caller's may be a copy.
 	c := &comm{rank: r, shared: s, State: base.State{Spec: spec}, peers: newPeers(len(s.ranks))}
 	c.Probes = base.NewProbes(r.engine, c)
 	if c.isHooked() {
