@@ -2,10 +2,13 @@ package shm
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/coll/colltest"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/framework/scripttest"
+	"github.com/ferrympi/ferry/progress"
 	"go.uber.org/goleak"
 )
 
@@ -28,6 +31,24 @@ func (tight) Query(_ any, shape coll.Shape) *coll.Offer {
 func TestContractInPieces(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	colltest.Cases(tight{}).Run(t)
+}
+
+// TestRanks_ParkAtOnce_NoWakeUpIsLost: bells wake goroutines that are ranks of one process.
+func TestRanks_ParkAtOnce_NoWakeUpIsLost(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	impatient := progress.Options{Spin: time.Nanosecond, Yield: time.Nanosecond}
+	for _, n := range []int{2, 3, 9} {
+		for _, opt := range []progress.Options{impatient, {}} {
+			team, err := colltest.NewTeam(Component(), kittest.Params(Component(), nil), n, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := team.Check(t.Context(), 300/n, 8, 2000, 40000); err != nil {
+				t.Error(err)
+			}
+			team.Close()
+		}
+	}
 }
 
 // TestSchedules shows what each member does.
