@@ -66,8 +66,7 @@ type flag struct {
 }
 
 // counter counts the arrivals of up to fanIn ranks or counters below. Each arrival adds 1, and a
-// checksum of its operation to the upper half: a sum that is no multiple of it shows that
-// operations differ.
+// checksum of its operation to the upper half. A wrong sum shows that operations differ.
 type counter struct {
 	v atomic.Uint64
 	_ [56]byte

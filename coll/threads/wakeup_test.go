@@ -35,7 +35,7 @@ func TestRanks_ParkAtOnce_NoWakeUpIsLost(t *testing.T) {
 			t.Run(fmt.Sprintf("GOMAXPROCS=%d/ranks=%d", processors, n), func(t *testing.T) {
 				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
 				for _, opt := range []progress.Options{impatient, {}} {
-					if err := newTestTeam(t, &standard, n, opt).Check(t.Context(), 600/n, 8, 2000, 40000); err != nil {
+					if err := newTestTeam(t, &standard, n, opt).Check(t.Context(), 3+200/n, 8, 2000, 20000); err != nil {
 						t.Error(err)
 					}
 				}
