@@ -52,9 +52,10 @@ type seat struct {
 	isFinishing bool // Finish has begun.
 	isFinished  bool // It is counted in of.finished.
 
-	mu    sync.Mutex
-	comm  *Comm              // Of all ranks. Set once.
-	comms map[*Comm]struct{} // All that are open.
+	mu       sync.Mutex
+	comm     *Comm              // Of all ranks. Set once.
+	comms    map[*Comm]struct{} // All that are open.
+	hasEnded bool               // The rank ends, and gets no further communicators.
 }
 
 // activate begins an activation. t.mu held.
@@ -126,7 +127,7 @@ func (a *activation) open(s *seat) (*Comm, error) {
 
 // run is a rank of Run.
 func (a *activation) run(ctx context.Context, s *seat, f func(context.Context, *Comm) error) {
-	defer func() { a.closeAll(s, s.open()) }() // Also after runtime.Goexit.
+	defer func() { a.closeAll(s, s.end()) }() // Also after runtime.Goexit.
 	a.protect(s, "f", func() {
 		c, err := a.open(s)
 		if err == nil {
@@ -260,14 +261,29 @@ func (a *activation) startedRanks() string {
 	return ranksText(ranks)
 }
 
-// add counts a communicator of the rank.
-func (s *seat) add(c *Comm) {
+// add counts a communicator of the rank. It is ErrClosed if the rank has ended: an Idup may complete later.
+func (s *seat) add(c *Comm) error {
 	s.mu.Lock()
-	s.comms[c] = struct{}{}
+	hasEnded := s.hasEnded
+	if !hasEnded {
+		s.comms[c] = struct{}{}
+	}
 	s.mu.Unlock()
+	if hasEnded {
+		return fmt.Errorf("%w: rank %d of the thread communicator has ended", ErrClosed, s.rank)
+	}
 	if err := s.of.refusal(c.spec.ID); err != nil {
 		c.abandon(err)
 	}
+	return nil
+}
+
+// end lets the rank have no further communicators, and returns those that are open.
+func (s *seat) end() []*Comm {
+	s.mu.Lock()
+	s.hasEnded = true
+	s.mu.Unlock()
+	return s.open()
 }
 
 func (s *seat) remove(c *Comm) {
@@ -288,8 +304,26 @@ func (s *seat) open() (all []*Comm) {
 
 // idle returns ErrPending if the rank has more open than its first communicator, or collectives in progress.
 func (s *seat) idle() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busy()
+}
+
+// endIdle is end, unless idle returns an error.
+func (s *seat) endIdle() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.busy()
+	if err == nil {
+		s.hasEnded = true
+	}
+	return err
+}
+
+// busy is idle with s.mu held.
+func (s *seat) busy() error {
 	var busy []string
-	for _, c := range s.open() {
+	for c := range s.comms {
 		if c != s.comm && !c.closed.Load() {
 			busy = append(busy, "communicator "+c.label())
 		} else if k := &c.collective; k.idups.Load() > 0 || k.used.Load() && k.started.n.Load() > 0 {

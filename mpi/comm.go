@@ -77,7 +77,10 @@ func newComm(s *Session, seat *seat, g *Group, m assembly.PML, spec pml.CommSpec
 	c.collective.init(c)
 	s.engine.add(c)
 	if seat != nil {
-		seat.add(c)
+		if err := seat.add(c); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
 	}
 	return c, nil
 }

@@ -307,7 +307,7 @@ func (t *ThreadComm) Finish(ctx context.Context, c *Comm) error {
 	if over(ctx) {
 		return ended(ctx, "finish", context.Cause(ctx))
 	}
-	if err := c.seat.idle(); err != nil {
+	if err := c.seat.endIdle(); err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}
 	if err := t.beginFinish(c.seat); err != nil {

@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/local"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -285,6 +288,63 @@ func TestStartAndFinish_StormOfGoroutines_EachGetsARank(t *testing.T) {
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
+// gatedConstructs is a bootstrap client whose group constructs for children of communicators wait.
+type gatedConstructs struct {
+	bootstrap.Client
+	entered chan struct{}
+	open    chan struct{}
+}
+
+func (g *gatedConstructs) Unwrap() any { return g.Client }
+
+func (g *gatedConstructs) Construct(ctx context.Context, group []framework.Proc, tag string, b []byte) (bootstrap.Constructed, error) {
+	if strings.HasPrefix(tag, "\x00children") {
+		close(g.entered)
+		<-g.open
+	}
+	return g.Client.Construct(ctx, group, tag, b)
+}
+
+// TestRun_IdupCompletesLater_LeavesNoCommunicator: a duplicate of duplicates gets its id by a construct, for which Idup does
+// not wait. Its rank may have ended meanwhile.
+func TestRun_IdupCompletesLater_LeavesNoCommunicator(t *testing.T) {
+	noLeak(t)
+	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: &local.Params{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := &gatedConstructs{client, make(chan struct{}), make(chan struct{})}
+	s, parent := singleton(t, mpi.WithBootstrap(gate))
+	tc, err := mpi.NewThreadComm(t.Context(), parent, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later *mpi.CommRequest
+	err = tc.Run(t.Context(), func(ctx context.Context, c *mpi.Comm) (err error) {
+		for range 2 { // The last level has no ids for children.
+			if c, err = c.Dup(ctx); err != nil {
+				return err
+			}
+		}
+		later, err = c.Idup()
+		<-gate.entered
+		return err
+	})
+	if !errors.Is(err, mpi.ErrPending) {
+		t.Errorf("Run returns %v", err)
+	}
+	if err := errors.Join(tc.Close(), parent.Close()); err != nil {
+		t.Error(err)
+	}
+	close(gate.open)
+	if _, err := later.Wait(t.Context()); !errors.Is(err, mpi.ErrClosed) {
+		t.Errorf("Idup ends with %v", err)
+	}
+	if err := errors.Join(s.Close(), client.Close()); err != nil {
 		t.Error(err)
 	}
 }
