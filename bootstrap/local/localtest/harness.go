@@ -16,7 +16,7 @@ type harness struct {
 	job    Job
 	server *server.Server
 	thread *fork.Thread
-	orders *server.Orders
+	orders *server.Queue[server.Order]
 	procs  map[int]*process // By rank.
 	live   int
 	ended  chan *process

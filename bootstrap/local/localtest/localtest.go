@@ -132,7 +132,7 @@ const (
 )
 
 func (job Job) run() (Result, error) {
-	h := &harness{job: job, orders: server.NewOrders(), procs: map[int]*process{}, ended: make(chan *process)}
+	h := &harness{job: job, orders: server.NewQueue[server.Order](), procs: map[int]*process{}, ended: make(chan *process)}
 	var err error
 	h.server, err = server.New(server.Options{Size: job.Size, Most: job.Most, Order: h.orders.Add, OnReport: h.report})
 	if err != nil {

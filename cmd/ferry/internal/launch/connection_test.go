@@ -24,6 +24,7 @@ const envAct = "LAUNCH_TEST_ACT"
 
 var acts = map[string]func() error{
 	"cut":      cut,
+	"elastic":  elastic,
 	"stranger": stranger,
 	"parts":    parts,
 	"early":    early,

@@ -70,8 +70,8 @@ func (s *supervisor) explainIfComplete() {
 func (s *supervisor) explain() {
 	h := s.hang
 	s.hang = hang{}
-	for n, r := range s.ranks {
-		for _, line := range h.lines(n, r) {
+	for _, n := range slices.Sorted(maps.Keys(s.ranks)) {
+		for _, line := range h.lines(n, s.ranks[n]) {
 			s.note(line)
 		}
 	}

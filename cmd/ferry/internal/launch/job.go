@@ -37,6 +37,9 @@ import (
 // file, short enough to wait for.
 const Grace = 2 * time.Second
 
+// DefaultLeaveGrace is Job.LeaveGrace without a value. A process that leaves closes its session first.
+const DefaultLeaveGrace = 10 * time.Second
+
 // dumpGrace is how long ranks have to say what they wait for, before a job whose time is
 // up is ended.
 const dumpGrace = time.Second
@@ -82,9 +85,15 @@ type Job struct {
 	Env     []string // NAME=value, added to this process's environment; later ones win
 	More    []Part   // further programs
 	Psets   []server.Pset
+	// MaxRanks is the largest number of ranks at a time, if changes of the job add some; those
+	// that leave do not count. 0: the number of the first ranks.
+	MaxRanks int
+	// LeaveGrace is the time in which a rank ends that leaves by a change, before it gets
+	// SIGTERM. 0: DefaultLeaveGrace.
+	LeaveGrace time.Duration
 
 	parts    []Part  // all of them
-	size     int     // ranks of all of them
+	size     int     // First ranks of all of them.
 	bindings [][]int // Processors by rank. It is nil if ranks are not bound.
 
 	// Bind gives each rank one core, in turn; cores of their own first, then
@@ -218,6 +227,9 @@ func Resolve(program string) (string, error) {
 	return "", fmt.Errorf("%w: %s: %w", ErrNotExecutable, program, cmp.Or(errors.Unwrap(err), err))
 }
 
+// most is the largest number of ranks at a time.
+func (j *Job) most() int { return max(j.size, j.MaxRanks) }
+
 // Run runs the job and returns when no process of it is left. An error means
 // that the job could not be started (ErrConfig: it makes no sense, and nothing
 // has started), or was given up because ctx ended; all its processes are gone
@@ -231,6 +243,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 	if err := (limits.Need{Threads: threads + j.size*rankThreads, Space: space}).Check(); err != nil {
 		return Result{}, fmt.Errorf("a job of %d ranks can't run here: %w", j.size, err)
+	}
+	if j.MaxRanks != 0 && j.MaxRanks < j.size {
+		return Result{}, fmt.Errorf("%w: at most %d ranks, but the job starts with %d", framework.ErrConfig, j.MaxRanks, j.size)
 	}
 	for i := range j.parts {
 		if err := j.parts[i].check(); err != nil {
@@ -253,10 +268,10 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	var mu sync.Mutex
 	var reports []Report
 	serverLog := make(chan string, maxLogLines)
-	disconnected := make(chan int, j.size) // Each rank connects once.
-	waits := make(chan Report, j.size)
+	disconnected, orders := server.NewQueue[int](), server.NewQueue[server.Order]()
+	waits := make(chan Report, j.most())
 	srv, err := server.New(server.Options{
-		Size: j.size, Psets: j.Psets, Logger: slog.New(lines(serverLog)), OnLost: func(rank int) { disconnected <- rank },
+		Size: j.size, Most: j.most(), Psets: j.Psets, Logger: slog.New(lines(serverLog)), OnLost: disconnected.Add, Order: orders.Add,
 		OnReport: func(rank int, name string, body []byte) {
 			if name == waitsReport {
 				select {
@@ -280,7 +295,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	defer claim.release()
 
 	serving := cpu.Monotonic()
-	res, runErr := supervise(ctx, &j, srv, serverLog, disconnected, waits)
+	res, runErr := supervise(ctx, &j, srv, events{serverLog, disconnected, waits, orders})
 	res.Trace.Begin, res.Trace.Serving = begin, serving
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())

@@ -219,7 +219,7 @@ func (s *supervisor) sharesStream(r *rank, k *sink) bool {
 }
 
 // isExclusive reports whether no other rank writes to a sink.
-func (s *supervisor) isExclusive(r *rank, k *sink) bool { return k == r.ownSink || s.job.size == 1 }
+func (s *supervisor) isExclusive(r *rank, k *sink) bool { return k == r.ownSink || s.job.most() == 1 }
 
 // connectStream returns what a rank writes to for its output to reach a sink. A tail receives
 // a copy, if it is not nil.
@@ -261,7 +261,7 @@ func (s *supervisor) connectPipe(r *rank, k *sink, last *tail) (io.Writer, error
 
 // createOutputFile creates the file of a rank in OutputDir.
 func (s *supervisor) createOutputFile(n int) (*os.File, error) {
-	width := len(strconv.Itoa(s.job.size - 1))
+	width := len(strconv.Itoa(s.job.most() - 1))
 	return os.Create(filepath.Join(s.job.OutputDir, fmt.Sprintf("rank.%0*d", width, n)))
 }
 

@@ -22,6 +22,9 @@ type rank struct {
 	ownSink   *sink // The rank's file in OutputDir; nil if there is none.
 	tail      tail  // Of its standard error, or of all output where both streams share a pipe.
 	hasEnded  bool  // The supervisor has received the end of the process.
+	trace     int   // Index in Trace.Ranks.
+	binding   []int // Processors; none: all.
+	drainOnce sync.Once
 
 	mu sync.Mutex
 	// isRunning is false once the process may be reaped, and its process id and group id
@@ -78,7 +81,9 @@ func (r *rank) startCopies() {
 
 // drain blocks until all output is written, for as long as its reader pauses. The job has no
 // process left, except for descendants that the launcher could not kill.
-func (r *rank) drain() {
+func (r *rank) drain() { r.drainOnce.Do(r.drainOutput) }
+
+func (r *rank) drainOutput() {
 	if r.input != nil {
 		r.input.close()
 	}

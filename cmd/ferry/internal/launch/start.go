@@ -24,7 +24,7 @@ func (s *supervisor) startAll(ctx context.Context) error {
 		s.note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, used))
 	}
 	s.openSinks()
-	for _, part := range s.job.parts {
+	for i, part := range s.job.parts {
 		for range part.N {
 			select {
 			case sig := <-s.job.Signals:
@@ -44,7 +44,7 @@ func (s *supervisor) startAll(ctx context.Context) error {
 			if s.job.bindings != nil {
 				binding = s.job.bindings[n]
 			}
-			if err := s.startOne(n, part, binding); err != nil {
+			if err := s.startOne(n, i, binding); err != nil {
 				return fmt.Errorf("start rank %d: %w", n, err)
 			}
 		}
@@ -53,8 +53,9 @@ func (s *supervisor) startAll(ctx context.Context) error {
 }
 
 // startOne starts a rank of a part on the given processors; none: on all.
-func (s *supervisor) startOne(n int, part Part, binding []int) (err error) {
-	r := &rank{n: n, isRunning: true, cmd: exec.Command(part.Program, part.Args...)}
+func (s *supervisor) startOne(n, index int, binding []int) (err error) {
+	part := s.job.parts[index]
+	r := &rank{n: n, isRunning: true, binding: binding, trace: len(s.result.Trace.Ranks), cmd: exec.Command(part.Program, part.Args...)}
 	r.cmd.Dir, r.cmd.ExtraFiles = part.Dir, s.job.Files
 	// The last of equal names wins: a job inside a job gets its own identity.
 	r.cmd.Env = slices.Concat(processors(binding), inherited(part.Dir), part.Env, s.srv.Environ(n))
@@ -72,7 +73,10 @@ func (s *supervisor) startOne(n int, part Part, binding []int) (err error) {
 	}
 	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: fork, Started: cpu.Monotonic()})
 	r.startCopies()
-	s.ranks = append(s.ranks, r)
+	s.ranks[n] = r
+	if index > 0 {
+		s.partOf[n] = index
+	}
 	s.live++
 	go func() { s.ends <- end{r, r.wait()} }()
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -36,23 +37,25 @@ type supervisor struct {
 	job   *Job
 	srv   *server.Server
 	fork  *fork.Thread
-	ranks []*rank
+	ranks map[int]*rank // Without those that left by a change, once their output is written.
 	live  int
-	ends  chan end // Capacity for every rank.
+	ends  chan end
+	done  chan struct{} // Closed at the end of supervise.
 
-	serverLog    <-chan string
-	disconnected <-chan int    // Ranks that lost their connection to the server.
-	waits        <-chan Report // Reports of blocked calls.
-	hang         hang          // The account of them.
-	overdue      chan *rank    // Ranks still running LossGrace after a disconnect. Capacity for every rank.
+	events
+	hang       hang        // The account of events.waits.
+	overdue    chan *rank  // Ranks still running LossGrace after a disconnect.
+	partOf     map[int]int // Part of each rank that is not of the first part.
+	departures departures
+	finished   *server.Queue[*rank] // Ranks that left by a change, and whose output is written.
 
 	stdout, stderr *sink
 	startErr       error
-	outputErrors   chan error    // Capacity for every sink, which fails once at most.
-	outputError    error         // The first of them that is not EPIPE.
-	moreErrors     int           // Others that are not EPIPE.
-	isUnread       bool          // The reader of the output has closed it (EPIPE).
-	drained        chan struct{} // Closed when all output is written.
+	outputErrors   *server.Queue[error] // One of each sink at most.
+	outputError    error                // The first of them that is not EPIPE.
+	moreErrors     int                  // Others that are not EPIPE.
+	isUnread       bool                 // The reader of the output has closed it (EPIPE).
+	drained        chan struct{}        // Closed when all output is written.
 	notes          *notifier
 	delivered      <-chan struct{} // Closed when all notes are written; nil while more may come.
 
@@ -73,6 +76,14 @@ type supervisor struct {
 	result        Result
 }
 
+// events come from the server of the job.
+type events struct {
+	serverLog    <-chan string
+	disconnected *server.Queue[int] // Ranks that lost their connection to the server.
+	waits        <-chan Report      // Reports of blocked calls.
+	orders       *server.Queue[server.Order]
+}
+
 // end is the end of a rank's process.
 type end struct {
 	rank  *rank
@@ -87,12 +98,16 @@ type end struct {
 //
 // The reader of the output may pause for any time, unless the job is cut short by such a
 // signal, the time limit or ctx. Then the reader has Grace; the second signal ends the wait.
-func supervise(ctx context.Context, j *Job, srv *server.Server, serverLog <-chan string, disconnected <-chan int, waits <-chan Report) (Result, error) {
+func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Result, error) {
 	s := &supervisor{
-		job: j, srv: srv, fork: newForker(), ends: make(chan end, j.size), serverLog: serverLog, disconnected: disconnected, waits: waits,
-		overdue: make(chan *rank, j.size), outputErrors: make(chan error, j.size+2), notes: newNotifier(), drained: make(chan struct{}),
-		stageEnd: time.NewTimer(Grace), blamed: -1,
+		job: j, srv: srv, fork: newForker(), ranks: map[int]*rank{}, ends: make(chan end), events: from, done: make(chan struct{}),
+		overdue: make(chan *rank), outputErrors: server.NewQueue[error](), notes: newNotifier(), drained: make(chan struct{}),
+		partOf: map[int]int{}, finished: server.NewQueue[*rank](), stageEnd: time.NewTimer(Grace), blamed: -1,
 	}
+	defer close(s.done)
+	s.departures.timer = time.NewTimer(Grace)
+	s.departures.timer.Stop()
+	defer s.departures.timer.Stop()
 	s.stageEnd.Stop()
 	defer s.stageEnd.Stop()
 	defer s.fork.Close()
@@ -140,16 +155,29 @@ func (s *supervisor) loop(ctx context.Context) {
 			s.advance()
 		case line := <-s.serverLog:
 			s.note(line)
-		case n := <-s.disconnected:
-			s.disconnect(s.ranks[n])
+		case <-s.disconnected.Ready():
+			for _, n := range s.disconnected.Take() {
+				s.disconnect(s.ranks[n])
+			}
+		case <-s.orders.Ready():
+			for _, o := range s.orders.Take() {
+				s.carryOut(o)
+			}
+		case <-s.departures.timer.C:
+			s.endDepartures()
+		case <-s.finished.Ready():
+			for _, r := range s.finished.Take() {
+				delete(s.ranks, r.n)
+				delete(s.partOf, r.n)
+			}
 		case r := <-s.waits:
 			s.addWaits(r)
 		case <-s.hang.deadline:
 			s.explain()
 		case r := <-s.overdue:
 			s.endOverdue(r)
-		case err := <-s.outputErrors:
-			s.failOutput(err)
+		case <-s.outputErrors.Ready():
+			s.failOutputs()
 		case <-done:
 			done = nil
 			s.cut()
@@ -225,16 +253,18 @@ func (s *supervisor) sweep() {
 // drain begins the end of the output. All ranks have ended.
 func (s *supervisor) drain() {
 	s.result.Trace.Over = cpu.Monotonic()
+	s.result.Failures = slices.DeleteFunc(s.result.Failures, func(f Failure) bool { return s.srv.Excused(f.Rank) })
 	s.sweep()
 	s.stage = draining
 	s.stageEnd.Stop()
 	if s.isCut {
 		s.stageEnd.Reset(Grace)
 	}
+	ranks := slices.Collect(maps.Values(s.ranks))
 	go func() {
 		defer close(s.drained)
 		var all sync.WaitGroup
-		for _, r := range s.ranks {
+		for _, r := range ranks {
 			all.Go(r.drain)
 		}
 		all.Wait()
@@ -251,9 +281,7 @@ func (s *supervisor) finishNotes() {
 	if s.delivered != nil {
 		return
 	}
-	for len(s.outputErrors) > 0 {
-		s.failOutput(<-s.outputErrors)
-	}
+	s.failOutputs()
 	if s.moreErrors > 0 {
 		s.note(fmt.Sprintf("%s could not be written either", plural(s.moreErrors, "output", "outputs")))
 	}
@@ -296,7 +324,14 @@ func (s *supervisor) cut() {
 }
 
 // reportOutputError passes a sink's failure to the supervisor. Any goroutine may call it.
-func (s *supervisor) reportOutputError(err error) { s.outputErrors <- err }
+func (s *supervisor) reportOutputError(err error) { s.outputErrors.Add(err) }
+
+// failOutputs handles the failures of sinks since the last time.
+func (s *supervisor) failOutputs() {
+	for _, err := range s.outputErrors.Take() {
+		s.failOutput(err)
+	}
+}
 
 // failOutput handles the failure of a sink.
 func (s *supervisor) failOutput(err error) {
@@ -320,13 +355,23 @@ func (s *supervisor) failOutput(err error) {
 func (s *supervisor) recordEnd(e end) {
 	s.live--
 	e.rank.hasEnded = true
-	s.result.Trace.Ranks[e.rank.n].Ended = cpu.Monotonic() // Ranks start in order.
+	s.result.Trace.Ranks[e.rank.trace].Ended = cpu.Monotonic()
+	isExcused := s.srv.Excused(e.rank.n)
 	f, failed := e.rank.failure(e.state)
 	if failed {
 		s.srv.ProcExited(e.rank.n, e.state.String())
-		s.blame(f)
 	} else {
 		s.srv.ProcExited(e.rank.n, "")
+	}
+	wasSignaled := s.departures.remove(e.rank)
+	switch {
+	case isExcused:
+		s.excuse(e.rank)
+		if failed && !wasSignaled && !s.isAsked {
+			s.note(f.String() + ", which does not end the job: it had left, or its change was not complete")
+		}
+	case failed:
+		s.blame(f)
 	}
 	if s.live == 0 {
 		s.drain()
@@ -336,12 +381,17 @@ func (s *supervisor) recordEnd(e end) {
 // disconnect records that a rank has lost its connection to the launcher. The server has
 // notified the others of its failure.
 func (s *supervisor) disconnect(r *rank) {
-	if r.hasEnded || s.stage != running {
+	if r == nil || r.hasEnded || s.stage != running || s.srv.Excused(r.n) {
 		return
 	}
 	s.note(fmt.Sprintf("rank %d (pid %d) has lost its connection to the launcher: it counts as failed", r.n, r.cmd.Process.Pid))
 	if !s.job.Continue {
-		time.AfterFunc(cmp.Or(s.job.LossGrace, bootstrap.DefaultTimeout), func() { s.overdue <- r })
+		time.AfterFunc(cmp.Or(s.job.LossGrace, bootstrap.DefaultTimeout), func() {
+			select {
+			case s.overdue <- r:
+			case <-s.done:
+			}
+		})
 	}
 }
 
@@ -373,6 +423,7 @@ func (s *supervisor) signal(sig os.Signal) {
 		if s.stageEnd.Stop() { // It ran on while the job was stopped.
 			s.stageEnd.Reset(Grace)
 		}
+		s.departures.restart()
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
 		if s.interrupts++; s.interrupts > 1 {

@@ -70,6 +70,13 @@ that no other rank gets, for programs with several goroutines or goroutine ranks
 error if there are too few. Both set GOMAXPROCS of the ranks, unless it is set: to 2 for
 one core, else to N. --explain shows the cores of each rank.
 
+Changes of the job (process sets) add ranks, which run the program of the last rank of
+the set, up to --max-ranks at a time, and remove ranks. A rank that leaves and is
+still running after --grace gets SIGTERM, and 2 s later SIGKILL. The end of a rank that
+left, or whose change is not complete, neither ends the job nor decides the exit status.
+With --on-failure continue, the same holds for a failed rank that a later change has
+removed.
+
 --timing prints to standard error, after the job, when the first, the median and the
 last rank completed each step up to their first message; how long the step took, and
 how much of that was processor time; and the share of the total that had passed when
@@ -93,6 +100,8 @@ type options struct {
 	outputDir string
 	explain   bool
 	timing    string // see timingTo; empty: none
+	maxRanks  int
+	grace     time.Duration
 	timeout   time.Duration
 	stacks    bool
 	dir       string
@@ -126,6 +135,8 @@ func Command() *cobra.Command {
 	f.BoolVar(&o.explain, "explain", false, "at the end, show what carried messages between which ranks, and why nothing else did")
 	f.StringVar(&o.timing, "timing", "", "at the end, show when each step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
+	f.IntVar(&o.maxRanks, "max-ranks", 0, "let changes of the job add ranks, up to `N` at a time (default the number of the first ranks)")
+	f.DurationVar(&o.grace, "grace", launch.DefaultLeaveGrace, "`TIME` in which a rank ends that leaves by a change, before it gets SIGTERM")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
 	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, also show the stacks of the ranks' goroutines")
 	completeFlags(cmd)
@@ -216,12 +227,16 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		return j, exit.Usagef("--cores-per-rank %d binds ranks to cores: leave out --bind-to none", o.cores)
 	case o.onFailure != "end" && o.onFailure != "continue":
 		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
+	case o.maxRanks < 0:
+		return j, exit.Usagef("--max-ranks %d: want a number above 0", o.maxRanks)
+	case o.grace <= 0:
+		return j, exit.Usagef("--grace %v: want a time above 0", o.grace)
 	case o.timeout < 0:
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
 		Bind: o.bind == "core", Cores: o.cores, Continue: o.onFailure == "continue", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true,
+		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true, MaxRanks: o.maxRanks, LeaveGrace: o.grace,
 	}
 	for _, p := range o.psets {
 		set, err := server.ParsePset(p)
@@ -245,6 +260,9 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	if err != nil {
 		return j, err
 	}
+	if n := total(parts); o.maxRanks > 0 && o.maxRanks < n {
+		return j, exit.Usagef("--max-ranks %d: the job starts with %d", o.maxRanks, n)
+	}
 	for i, p := range parts {
 		ranks, err := settings.Prepare(ctx, p.Env, set)
 		if err != nil {
@@ -258,6 +276,14 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		j.Cleanup, j.LossGrace = ranks.Cleanup, ranks.LossGrace()
 	}
 	return j, nil
+}
+
+// total returns the number of ranks of all parts.
+func total(parts []launch.Part) (n int) {
+	for _, p := range parts {
+		n += p.N
+	}
+	return n
 }
 
 // hostFlags are those by which mpiexec and mpirun of the various makes choose

@@ -1,0 +1,182 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/internal/limits"
+)
+
+// carryOut carries out an order of the server.
+func (s *supervisor) carryOut(o server.Order) {
+	switch o.Kind {
+	case server.StartProcs:
+		fit, err := s.startMore(o)
+		s.srv.Started(o.First, fit, err)
+	case server.EndProcs:
+		s.depart(o.Ranks, 0)
+	case server.AwaitExit:
+		grace := s.job.LeaveGrace
+		if grace == 0 {
+			grace = DefaultLeaveGrace
+		}
+		s.depart(o.Ranks, grace)
+	}
+}
+
+// startMore starts all ranks of an order. If it can't, it returns the number of ranks that can be
+// started, and the reason.
+func (s *supervisor) startMore(o server.Order) (fit int, err error) {
+	if s.stage != running || s.interruptedBy != 0 || s.isCut {
+		return 0, errors.New("the job is ending")
+	}
+	if fit, err = s.room(o.N); err != nil {
+		return fit, err
+	}
+	for n := o.First; n < o.First+o.N; n++ {
+		var binding []int
+		if s.job.bindings != nil {
+			if binding, err = s.leastUsedCores(); err != nil {
+				return 0, err
+			}
+		}
+		if err := s.startOne(n, s.partOf[o.Like], binding); err != nil {
+			s.kick(o.First, n)
+			return n - o.First, fmt.Errorf("start rank %d: %w", n, err)
+		}
+	}
+	return o.N, nil
+}
+
+// room returns the number of further ranks, up to n, for which the limits of this process have
+// room, and an error if there are fewer.
+func (s *supervisor) room(n int) (int, error) {
+	check := func(n int) error {
+		return limits.Need{Threads: threads + (s.live+n)*rankThreads, Space: space}.Check()
+	}
+	err := check(n)
+	if err == nil {
+		return n, nil
+	}
+	low, high := 0, n // low fits, and high does not.
+	for high-low > 1 {
+		if mid := (low + high) / 2; check(mid) == nil {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low, err
+}
+
+// leastUsedCores returns as many cores as each rank gets, those with the fewest running ranks.
+func (s *supervisor) leastUsedCores() ([]int, error) {
+	order, err := cores()
+	if err != nil {
+		return nil, err
+	}
+	used := map[int]int{}
+	for _, r := range s.ranks {
+		for _, core := range r.binding {
+			if !r.hasEnded {
+				used[core]++
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return used[a] - used[b] })
+	return order[:min(max(1, s.job.Cores), len(order))], nil
+}
+
+// kick kills the ranks from first to end-1 of an order that failed.
+func (s *supervisor) kick(first, end int) {
+	for n := first; n < end; n++ {
+		s.departures.all = append(s.departures.all, departure{rank: s.ranks[n], grace: Grace, at: time.Now().Add(Grace), isTerm: true})
+		s.ranks[n].signal(syscall.SIGKILL)
+	}
+	s.departures.set()
+}
+
+// excuse drops a rank whose end is no failure of the job, when its output is written.
+func (s *supervisor) excuse(r *rank) {
+	go func() {
+		r.drain()
+		s.finished.Add(r)
+	}()
+}
+
+// departures are the ranks that are to end though the job goes on. A rank gets SIGTERM after its
+// grace, and SIGKILL after another Grace.
+type departures struct {
+	all   []departure
+	timer *time.Timer // Set to the first deadline.
+}
+
+type departure struct {
+	rank   *rank
+	grace  time.Duration // Of the present step.
+	at     time.Time     // Its end.
+	isTerm bool          // The rank got SIGTERM.
+}
+
+// depart expects the ranks to end within a time.
+func (s *supervisor) depart(ranks []int, grace time.Duration) {
+	for _, n := range ranks {
+		isKnown := slices.ContainsFunc(s.departures.all, func(d departure) bool { return d.rank.n == n })
+		if r := s.ranks[n]; r != nil && !r.hasEnded && !isKnown {
+			s.departures.all = append(s.departures.all, departure{rank: r, grace: grace, at: time.Now().Add(grace)})
+		}
+	}
+	s.endDepartures()
+}
+
+// endDepartures signals the ranks whose time is up, and sets the timer for the others.
+func (s *supervisor) endDepartures() {
+	now := time.Now()
+	for i := range s.departures.all {
+		d := &s.departures.all[i]
+		switch {
+		case d.at.After(now):
+			continue
+		case d.isTerm:
+			d.rank.signal(syscall.SIGKILL)
+		default:
+			if d.grace > 0 {
+				s.note(fmt.Sprintf("rank %d (pid %d) left the job %v ago and is still running: terminating it", d.rank.n, d.rank.cmd.Process.Pid, d.grace))
+			}
+			d.rank.signal(syscall.SIGTERM)
+			d.isTerm = true
+		}
+		d.grace, d.at = Grace, now.Add(Grace)
+	}
+	s.departures.set()
+}
+
+// remove removes a rank that has ended. It reports whether the rank got a signal.
+func (d *departures) remove(r *rank) (wasSignaled bool) {
+	d.all = slices.DeleteFunc(d.all, func(x departure) bool {
+		wasSignaled = wasSignaled || x.rank == r && x.isTerm
+		return x.rank == r
+	})
+	d.set()
+	return wasSignaled
+}
+
+// restart begins the present steps again: the job was stopped.
+func (d *departures) restart() {
+	for i := range d.all {
+		d.all[i].at = time.Now().Add(d.all[i].grace)
+	}
+	d.set()
+}
+
+func (d *departures) set() {
+	d.timer.Stop()
+	if len(d.all) > 0 {
+		first := slices.MinFunc(d.all, func(a, b departure) int { return a.at.Compare(b.at) })
+		d.timer.Reset(time.Until(first.at))
+	}
+}
