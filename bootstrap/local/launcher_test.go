@@ -17,6 +17,8 @@ type launcher struct {
 	ctx     context.Context
 	j       *job
 	timeout time.Duration
+	opened  func(rank int, c bootstrap.Client) // Called for an added process; nil: nothing.
+	ended   func(rank int)                     // Ends a process; nil: by closing its connection.
 	wg      sync.WaitGroup
 
 	mu      sync.Mutex
@@ -68,10 +70,17 @@ func (l *launcher) do(o server.Order) {
 			}
 			l.cond.Broadcast()
 			l.mu.Unlock()
+			if err == nil && l.opened != nil {
+				l.opened(rank, c)
+			}
 		}
 		l.j.srv.Started(o.First, 0, l.err)
 	case server.EndProcs:
 		for _, rank := range o.Ranks {
+			if l.ended != nil {
+				l.ended(rank)
+				continue
+			}
 			l.mu.Lock()
 			c := l.added[rank]
 			l.mu.Unlock()
