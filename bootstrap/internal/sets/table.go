@@ -93,7 +93,7 @@ func (t *Table[W]) World(rank uint32) (first, size int, ok bool) {
 	return int(p.world.ranks[0]), len(p.world.ranks), true
 }
 
-// Excused reports whether the end of a process is no failure of the job: it left by an
+// Excused reports whether the job ignores a failure of a process: it left by an
 // integrated change, its change was undone or has not been integrated yet, or a finished
 // change has removed it after its end.
 func (t *Table[W]) Excused(rank uint32) bool { return t.excused.has(rank) }

@@ -95,7 +95,7 @@ func (s *Server) Started(first, fit int, err error) {
 	}
 }
 
-// Excused reports whether the end of a process is no failure of the job, whatever its status:
+// Excused reports whether the job ignores the exit status of a process:
 // the process left by a change, or its change was undone or is not integrated, or a
 // finished change has removed it after its end.
 func (s *Server) Excused(rank int) bool {

@@ -100,7 +100,7 @@ func (s *supervisor) kick(first, end int) {
 	s.departures.set()
 }
 
-// excuse drops a rank whose end is no failure of the job, when its output is written.
+// excuse drops a rank whose exit status the job ignores, when its output is written.
 func (s *supervisor) excuse(r *rank) {
 	go func() {
 		r.drain()

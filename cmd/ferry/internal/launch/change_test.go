@@ -263,6 +263,45 @@ func TestChange_Interrupt_EndsAddedRanks(t *testing.T) {
 	}
 }
 
+// TestChange_AddedRanks_AreInTheAccountOfAHang: the request comes when rank 2 has joined.
+func TestChange_AddedRanks_AreInTheAccountOfAHang(t *testing.T) {
+	input, end, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	defer end.Close()
+	j, notes := elasticJob(t, 1, "grow:2 hang", "")
+	signals := make(chan os.Signal, 2)
+	j.Stdin, j.Signals = input, signals
+	j.Stdout = &watcher{want: "[2] joined", seen: func() { signals <- syscall.SIGUSR2 }}
+	note := j.Note
+	j.Note = func(line string) {
+		if note(line); strings.HasPrefix(line, "rank 2 ") && len(signals) == 0 {
+			signals <- syscall.SIGINT
+		}
+	}
+	if res := run(t, j); res.Status != 128+int(syscall.SIGINT) {
+		t.Errorf("status %d, notes %q", res.Status, *notes)
+	}
+	for _, want := range []string{"rank 0 ", "rank 1 ", "rank 2 "} {
+		if !slices.ContainsFunc(*notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
+			t.Errorf("notes %q have no line of %s", *notes, want)
+		}
+	}
+}
+
+// TestChange_OneRankThatMayGrow_SharesItsOutput: another rank may come to write there.
+func TestChange_OneRankThatMayGrow_SharesItsOutput(t *testing.T) {
+	k := &sink{}
+	for most, want := range map[int]bool{0: true, 1: true, 2: false} {
+		s := &supervisor{job: &Job{size: 1, MaxRanks: most}}
+		if got := s.isExclusive(&rank{}, k); got != want {
+			t.Errorf("at most %d ranks: exclusive %t", most, got)
+		}
+	}
+}
+
 // watcher calls seen when a text has been written.
 type watcher struct {
 	buffer
