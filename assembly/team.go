@@ -18,6 +18,7 @@ type Team struct {
 	*threads.Team
 	module PML
 	self   framework.Life
+	hooks  pml.Hooks
 	// joiners make one Comm of a rank's queue and its handle in the PML, where that can't be
 	// watched. By endpoint; nil until there is such a communicator.
 	joiners []atomic.Pointer[compose.Joiner]
@@ -29,7 +30,7 @@ func (a *Assembly) NewTeam(m PML, n int) *Team { return a.Stack.NewTeam(m, n, a.
 
 // NewTeam is Assembly.NewTeam for a stack.
 func (s *Stack) NewTeam(m PML, n int, params threads.Params) *Team {
-	t := &Team{module: m, self: s.env.Self, joiners: make([]atomic.Pointer[compose.Joiner], n)}
+	t := &Team{module: m, self: s.env.Self, hooks: s.hooks, joiners: make([]atomic.Pointer[compose.Joiner], n)}
 	t.Team = threads.NewTeamOver(s.env.Self, s.env.Engine, n, params, s.hooks, &below{m, t})
 	return t
 }
@@ -88,7 +89,7 @@ func (b *below) Join(spec pml.CommSpec, queue, handle pml.Comm) (pml.Comm, error
 	endpoint := int(spec.Members.Member(spec.Rank).Endpoint)
 	joiner := b.team.joiners[endpoint].Load()
 	if joiner == nil {
-		b.team.joiners[endpoint].CompareAndSwap(nil, compose.NewJoiner(b.team.Engine(endpoint), nil))
+		b.team.joiners[endpoint].CompareAndSwap(nil, compose.NewJoiner(b.team.Engine(endpoint), b.team.hooks))
 		joiner = b.team.joiners[endpoint].Load()
 	}
 	return joiner.Join(spec, &compose.Sides{OnNode: spec.Elsewhere}, queue, handle, watchable, nil), nil
