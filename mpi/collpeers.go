@@ -63,7 +63,7 @@ func (p *peers) Recv(ctx context.Context, buf []byte, from int) (int, error) {
 func (p *peers) Finish(ctx context.Context) (int, error) {
 	r := p.open[p.first]
 	p.first++
-	e := p.c.local.progress
+	e := r.Engine() // The process's for a receive from a network that matches.
 	e.Lock()
 	st, err := r.Conclude(ctx)
 	e.Release()

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
 // Goroutine ranks of several processes.
@@ -17,9 +19,11 @@ import (
 var counts = []int{1, 2, 5}
 
 // inProcesses runs f in the goroutine ranks of three processes.
-func inProcesses(t *testing.T, f func(ctx context.Context, c *mpi.Comm) error, params ...string) {
+func inProcesses(t *testing.T, job mpitest.Job, f func(ctx context.Context, c *mpi.Comm) error) {
 	t.Helper()
-	ranks(t, len(counts), inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+	t.Parallel()
+	job.Size = len(counts)
+	job.RunSessions(t, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
 		tc, err := mpi.NewThreadComm(ctx, world, counts[world.Rank()])
 		if err != nil {
 			return err
@@ -30,7 +34,16 @@ func inProcesses(t *testing.T, f func(ctx context.Context, c *mpi.Comm) error, p
 			}
 		}
 		return errors.Join(mpi.Barrier(ctx, world), tc.Close())
-	}), params...)
+	}))
+}
+
+// overMTL returns a job over PML cm and an MTL in memory.
+func overMTL(o mtltest.Options, sharedMemory string) mpitest.Job {
+	reg := withMTL(mtltest.NewMemory(o).Component())
+	return mpitest.Job{
+		Params:  map[string]string{"pml": "cm", "pml.cm.shared_memory": sharedMemory},
+		Options: func(int) []mpi.SessionOption { return []mpi.SessionOption{mpi.WithRegistry(reg)} },
+	}
 }
 
 // processOf returns the process of a goroutine rank.
@@ -42,9 +55,33 @@ func processOf(rank int) (process int) {
 }
 
 func TestThreadComm_Processes_ExchangeByAllMeans(t *testing.T) {
-	for _, btl := range []string{"self,shm", "self,tcp"} {
-		t.Run(btl, func(t *testing.T) { inProcesses(t, exchangeByAllMeans, "btl="+btl) })
+	for name, job := range map[string]mpitest.Job{
+		"shm":                       {Params: map[string]string{"btl": "self,shm"}},
+		"tcp":                       {Params: map[string]string{"btl": "self,tcp"}},
+		"cm and ob1":                overMTL(mtltest.Options{}, "true"),
+		"cm":                        overMTL(mtltest.Options{}, "false"),
+		"cm that matches processes": overMTL(mtltest.Options{ByProcess: true, EndpointBits: 3}, "false"),
+	} {
+		t.Run(name, func(t *testing.T) { inProcesses(t, job, exchangeByAllMeans) })
 	}
+}
+
+// TestNewThreadComm_TooFewEndpointBits_IsUnsupportedInAllMembers: the error has the number of ranks that fit.
+func TestNewThreadComm_TooFewEndpointBits_IsUnsupportedInAllMembers(t *testing.T) {
+	t.Parallel()
+	job := overMTL(mtltest.Options{ByProcess: true, EndpointBits: 2}, "false")
+	job.Size = len(counts)
+	job.RunSessions(t, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		_, err := mpi.NewThreadComm(ctx, world, counts[world.Rank()])
+		if !errors.Is(err, mpi.ErrUnsupported) || !strings.Contains(err.Error(), "ranks 0 to 3 of a process") {
+			return fmt.Errorf("5 ranks of a process: %v", err)
+		}
+		tc, err := mpi.NewThreadComm(ctx, world, 4)
+		if err != nil {
+			return err
+		}
+		return errors.Join(mpi.Barrier(ctx, world), tc.Close())
+	}))
 }
 
 func exchangeByAllMeans(ctx context.Context, c *mpi.Comm) error {
