@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -192,5 +193,89 @@ func TestChange_SharedOfSomeProcesses_IsUnsupported(t *testing.T) {
 		if !errors.Is(err, framework.ErrUnsupported) {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+func TestResize_ProgramIntegrates_ReturnsTheNames(t *testing.T) {
+	j, c, orders := orderedJob(t, 3)
+	type result struct {
+		names []string
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		names, err := j.srv.Resize(t.Context(), bootstrap.PsetGrow, bootstrap.PsetWorld, bootstrap.PsetArgs{Add: 1, Name: "more"})
+		done <- result{names, err}
+	}()
+	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 1, N: 1})
+	added := j.open(t, 1).(*client)
+	j.srv.Started(1, 0, nil)
+	change, ok, err := c.Query(t.Context(), bootstrap.PsetWorld, true)
+	if !ok || err != nil || change.Main != "more" {
+		t.Fatalf("the change is %+v, %v", change, err)
+	}
+	joined := make(chan error, 1)
+	go func() {
+		_, err := added.Integrate(t.Context(), bootstrap.PsetSelf, "")
+		joined <- err
+	}()
+	if _, err := c.Integrate(t.Context(), change.Delta, ""); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.err != nil || len(r.names) != 2 || r.names[1] != "more" {
+		t.Errorf("got %+v", r)
+	}
+	if err := errors.Join(<-joined, c.FinishChange(t.Context(), change.Delta)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestResize_ProgramDoesNotQuery_ChangesNothing when the user's time is up.
+func TestResize_ProgramDoesNotQuery_ChangesNothing(t *testing.T) {
+	j, c, _ := orderedJob(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := j.srv.Resize(ctx, bootstrap.PsetShrink, bootstrap.PsetWorld, bootstrap.PsetArgs{Sub: 1, Name: "less"})
+	if !errors.Is(err, framework.ErrTimeout) || !strings.Contains(err.Error(), "rank 0") {
+		t.Errorf("got %v, want ErrTimeout with the process", err)
+	}
+	if _, ok, err := c.Query(t.Context(), bootstrap.PsetWorld, false); ok || err != nil {
+		t.Errorf("a change is left: %v", err)
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	cause := errors.New("the user's reason")
+	stop(cause)
+	if _, err := j.srv.Resize(ctx, bootstrap.PsetShrink, bootstrap.PsetWorld, bootstrap.PsetArgs{Sub: 1}); !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestResize_RefusedOrEnding_HasTheReason(t *testing.T) {
+	j, _, _ := orderedJob(t, 2)
+	for want, c := range map[string]struct {
+		op   bootstrap.PsetOp
+		pset string
+		args bootstrap.PsetArgs
+		err  error
+	}{
+		"1 fit":       {bootstrap.PsetGrow, bootstrap.PsetWorld, bootstrap.PsetArgs{Add: 9}, framework.ErrUnsupported},
+		"has 1":       {bootstrap.PsetShrink, bootstrap.PsetWorld, bootstrap.PsetArgs{Sub: 2}, framework.ErrRank},
+		"the nearest": {bootstrap.PsetGrow, "unknown", bootstrap.PsetArgs{Add: 1}, framework.ErrPset},
+		"over the li": {bootstrap.PsetGrow, strings.Repeat("n", bootstrap.MaxName+1), bootstrap.PsetArgs{Add: 1}, framework.ErrUnsupported},
+	} {
+		if _, err := j.srv.Resize(t.Context(), c.op, c.pset, c.args); !errors.Is(err, c.err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.100v, want %v with %q", err, c.err, want)
+		}
+	}
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := j.srv.Resize(t.Context(), bootstrap.PsetShrink, bootstrap.PsetWorld, bootstrap.PsetArgs{Sub: 1})
+		waiting <- err
+	}()
+	if err := j.close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-waiting; !errors.Is(err, framework.ErrClosed) {
+		t.Errorf("got %v", err)
 	}
 }

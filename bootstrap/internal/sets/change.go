@@ -25,12 +25,13 @@ const (
 type change[W join.Waiter] struct {
 	kind      bootstrap.ChangeType
 	state     state
-	requester int64 // Rank.
+	requester int64 // Rank or user.
 
 	assoc                  *set[W]
 	leaving, joining, main *set[W] // Nil: none.
 
-	request   pending[W] // Operate, while starting.
+	request   W    // Operate while starting, or Resize while unfinished.
+	isWaiting bool // The request waits.
 	isPartial bool
 
 	group    int                   // Number of processes in the group.
@@ -77,10 +78,10 @@ func (c *change[W]) names() []string {
 }
 
 // begin begins a change of a set. w waits if processes have to be started.
-func (t *Table[W]) begin(w W, rank uint32, op bootstrap.PsetOp, s *set[W], b wire.OperateBody) ([]string, *wire.FailureBody) {
+func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b wire.OperateBody) ([]string, *wire.FailureBody) {
 	adds := op == bootstrap.PsetAdd || op == bootstrap.PsetGrow || op == bootstrap.PsetReplace
 	removes := op == bootstrap.PsetSub || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
-	c := &change[W]{kind: kindOf(op), requester: int64(rank), assoc: s, isPartial: b.Partial,
+	c := &change[W]{kind: kindOf(op), requester: requester, assoc: s, isPartial: b.Partial,
 		entered: map[uint32][]entry[W]{}, reported: map[uint32]struct{}{}}
 	var leaving []uint32
 	var f *wire.FailureBody
@@ -91,7 +92,7 @@ func (t *Table[W]) begin(w W, rank uint32, op bootstrap.PsetOp, s *set[W], b wir
 	} else if f := t.checkPresent(s); f != nil {
 		return nil, f
 	}
-	if f := t.checkDisjoint(s, rank); f != nil {
+	if f := t.checkDisjoint(s); f != nil {
 		return nil, f
 	}
 	added := 0
@@ -113,14 +114,19 @@ func (t *Table[W]) begin(w W, rank uint32, op bootstrap.PsetOp, s *set[W], b wir
 	hasMain := op == bootstrap.PsetGrow || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
 	t.createSets(c, leaving, added, hasMain, b.Name)
 	t.changes[c] = struct{}{}
-	if added == 0 {
-		t.open(c)
-		return c.names(), nil
+	if added > 0 || requester == user {
+		c.request, c.isWaiting = w, true
+		w.Waits(func(expired bool) wire.FailureBody { return t.withdraw(c, expired) })
 	}
-	c.request = pending[W]{w, rank}
-	w.Waits(func(expired bool) wire.FailureBody { return t.withdraw(c, expired) })
-	t.start(c)
-	return nil, nil
+	if added > 0 {
+		t.start(c)
+		return nil, nil
+	}
+	names := c.names()
+	if t.open(c); requester == user {
+		return nil, nil
+	}
+	return names, nil
 }
 
 func kindOf(op bootstrap.PsetOp) bootstrap.ChangeType {
@@ -143,11 +149,11 @@ func (t *Table[W]) checkPresent(s *set[W]) *wire.FailureBody {
 }
 
 // checkDisjoint refuses a set with a member that is in the group of another change.
-func (t *Table[W]) checkDisjoint(s *set[W], rank uint32) *wire.FailureBody {
+func (t *Table[W]) checkDisjoint(s *set[W]) *wire.FailureBody {
 	for _, r := range s.ranks {
 		if p := t.procs[r]; p != nil && p.change != nil && t.isPresent(r) {
 			c := p.change
-			return failf(wire.CodePending, "the change %q of %q has rank %d of %q: finish it first", c.delta(rank), c.assoc.name, r, s.name)
+			return failf(wire.CodePending, "the change %q of %q has rank %d of %q: finish it first", c.delta(r), c.assoc.name, r, s.name)
 		}
 	}
 	return nil
@@ -220,10 +226,10 @@ func (t *Table[W]) Started(first, fit int, reason string) {
 	}
 	delete(t.starting, uint32(first))
 	if reason == "" {
-		w, names := c.request.w, c.names()
 		t.open(c)
-		w.Done()
-		reply(w, wire.NamesBody{Names: names})
+		if c.requester != user {
+			t.answer(c)
+		}
 		return
 	}
 	wanted := len(c.joining.ranks)
@@ -263,14 +269,27 @@ func (t *Table[W]) restart(c *change[W], n int) {
 	t.start(c)
 }
 
-// withdraw undoes a starting change whose requester does not wait for it any longer.
+// answer gives the waiting request of a change its results.
+func (t *Table[W]) answer(c *change[W]) {
+	if c.isWaiting {
+		c.isWaiting = false
+		c.request.Done()
+		reply(c.request, wire.NamesBody{Names: c.names()})
+	}
+}
+
+// withdraw undoes a change that is not integrated, because its request does not wait any longer.
 func (t *Table[W]) withdraw(c *change[W], expired bool) wire.FailureBody {
 	f := wire.FailureBody{Code: wire.CodeWithdrawn}
 	if expired {
-		f = wire.FailureBody{Code: wire.CodeMissing, Missing: c.joining.ranks}
+		f = wire.FailureBody{Code: wire.CodeMissing, Missing: t.absent(c)}
+		if c.state == starting {
+			f.Missing = c.joining.ranks
+		}
 	}
-	c.state = open // The request gets its answer from the caller.
+	c.isWaiting = false // The caller answers.
 	t.undo(c, f)
+	f.Text = undoneText
 	return f
 }
 
@@ -297,14 +316,14 @@ const undoneText = "the change is undone"
 // calls that wait for it.
 func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 	f.Text = strings.TrimPrefix(f.Text+"; "+undoneText, "; ")
-	was := c.state
 	c.state = undone
 	t.release(c)
 	if c.joining != nil {
 		delete(t.starting, c.joining.ranks[0])
 	}
-	if was == starting {
-		join.Fail(c.request.w, f)
+	if c.isWaiting {
+		c.isWaiting = false
+		join.Fail(c.request, f)
 	}
 	entered := c.entered
 	c.entered = nil

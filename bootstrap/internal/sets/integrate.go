@@ -96,7 +96,7 @@ func (t *Table[W]) complete(c *change[W]) {
 		w.Done()
 		reply(w, c.outcome(r))
 	})
-	if t.procs[uint32(c.requester)] == nil {
+	if c.requester == user || t.procs[uint32(c.requester)] == nil {
 		t.finish(c)
 	}
 }
@@ -203,4 +203,24 @@ func (t *Table[W]) finish(c *change[W]) {
 			t.excused.add(r)
 		}
 	}
+	t.succeed(c)
+	t.answer(c)
+}
+
+// succeed records the set that a finished change has made of its associated set, for a user, and
+// of those that earlier changes made into that.
+func (t *Table[W]) succeed(c *change[W]) {
+	next := t.sets[bootstrap.PsetKey(c.pset)]
+	if next == nil {
+		next = c.main
+	}
+	for _, s := range t.sets {
+		if s.next == c.assoc {
+			s.next = next
+		}
+	}
+	if t.world.next == c.assoc {
+		t.world.next = next
+	}
+	c.assoc.next = next
 }

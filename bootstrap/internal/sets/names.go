@@ -20,8 +20,11 @@ const (
 	maxTombstones = 1 << 10
 )
 
-// launcher is the creator of sets of the command line.
-const launcher = -1
+// Creators of sets, and requesters of changes, that are not processes.
+const (
+	launcher = -1 // The command line of the job.
+	user     = -2 // A user's request while the job runs.
+)
 
 // A set is immutable but for its data.
 type set[W join.Waiter] struct {
@@ -29,13 +32,13 @@ type set[W join.Waiter] struct {
 	ranks   []uint32 // In the order of its group.
 	sorted  []uint32 // Ascending; nil before the first use.
 	serial  int
-	creator int64 // Rank, or launcher.
+	creator int64 // Rank, launcher or user.
 
-	hidden *change[W] // Starting one that creates it; nil once that has started.
-	change *change[W] // Unfinished one whose associated set or delta it is.
-	users  int        // Unfinished changes that use it, as main set too.
-	// A finished change had it as a delta.
-	isFinished bool
+	hidden     *change[W] // Starting one that creates it; nil once that has started.
+	change     *change[W] // Unfinished one whose associated set or delta it is.
+	users      int        // Unfinished changes that use it, as main set too.
+	isFinished bool       // A finished change had it as a delta.
+	next       *set[W]    // The set that finished changes have made of it; nil: itself.
 
 	ended         []uint32       // Members that have ended, but not left.
 	endedAt       int            // Table.ends when ended was computed.
@@ -246,10 +249,10 @@ func (t *Table[W]) checkDelete(s *set[W], rank uint32) *wire.FailureBody {
 		return failf(wire.CodePending, "the change %q uses the set: finish it first", t.userOf(s).delta(rank))
 	case s.creator == int64(rank):
 		return nil
-	case t.procs[uint32(s.creator)] != nil:
+	case s.creator >= 0 && t.procs[uint32(s.creator)] != nil:
 		return failf(wire.CodePset, "rank %d created the set, and deletes it while it runs", s.creator)
 	case !s.has(rank) && slices.ContainsFunc(s.ranks, t.isPresent):
-		return failf(wire.CodePset, "rank %d, which created the set, has ended: a member deletes it", s.creator)
+		return failf(wire.CodePset, "the creator of the set has ended: a member deletes it")
 	}
 	return nil
 }

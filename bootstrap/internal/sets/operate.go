@@ -41,7 +41,7 @@ func (t *Table[W]) operate(w W, rank uint32, b wire.OperateBody) ([]string, *wir
 		}
 		return t.derive(rank, b.Name, parts...)
 	case bootstrap.PsetAdd, bootstrap.PsetSub, bootstrap.PsetGrow, bootstrap.PsetShrink, bootstrap.PsetReplace:
-		return t.begin(w, rank, op, operands[0], b)
+		return t.begin(w, int64(rank), op, operands[0], b)
 	}
 	return nil, failf(wire.CodeLimit, "the operation %v is unknown", op)
 }

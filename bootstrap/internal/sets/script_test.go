@@ -44,7 +44,14 @@ func (c *call) show() string {
 	default:
 		text = bodyText(c.body)
 	}
-	return fmt.Sprintf("#%d of rank %d: %s", c.number, c.rank, text)
+	return c.String() + ": " + text
+}
+
+func (c *call) String() string {
+	if c.rank == noRank {
+		return fmt.Sprintf("#%d of the user", c.number)
+	}
+	return fmt.Sprintf("#%d of rank %d", c.number, c.rank)
 }
 
 var codeNames = map[wire.Code]string{
@@ -171,7 +178,7 @@ var opNames = map[string]bootstrap.PsetOp{
 }
 
 // command runs a line of a script: "job SIZE [most=N] [launcher=NAME]", "ended RANK", "started FIRST
-// [fit=N]", "cancel RANK" and "expire RANK" for its latest waiting call, "excused", or a rank and its call.
+// [fit=N]", "cancel RANK" and "expire RANK" for its latest waiting call, "excused", or a rank or "user" and its call.
 func (j *job) command(line string) ([]string, error) {
 	var words []string
 	args := map[string]string{}
@@ -193,6 +200,9 @@ func (j *job) command(line string) ([]string, error) {
 		return ""
 	}
 	n := number(word(1))
+	if word(1) == "user" {
+		n = noRank
+	}
 	switch words[0] {
 	case "job":
 		j.open(Options{Size: int(n), Most: int(number(args["most"])), Launcher: args["launcher"]})
@@ -231,6 +241,9 @@ func (j *job) command(line string) ([]string, error) {
 		}
 		return []string{fmt.Sprintf("excused %v; %d of %d present", excused, j.table.present, j.table.Most())}, nil
 	}
+	if words[0] == "user" {
+		words[0] = fmt.Sprint(noRank)
+	}
 	rank, err := strconv.ParseUint(words[0], 10, 32)
 	if err != nil || len(words) < 2 {
 		return nil, fmt.Errorf("no command: %q", line)
@@ -238,7 +251,7 @@ func (j *job) command(line string) ([]string, error) {
 	c := j.do(uint32(rank), func(c *call) { j.run(c, words[1], words[2:], args) })
 	lines := j.outcome()
 	if c.withdraw != nil {
-		lines = append([]string{fmt.Sprintf("#%d of rank %d waits", c.number, c.rank)}, lines...)
+		lines = append([]string{c.String() + " waits"}, lines...)
 	}
 	if len(lines) == 0 {
 		return nil, fmt.Errorf("no answer: %q", line)
@@ -282,7 +295,11 @@ func (j *job) run(c *call, op string, words []string, args map[string]string) {
 			}
 		}
 		_, b.Partial = args["partial"]
-		t.Operate(c, rank, b)
+		if rank == noRank {
+			t.Resize(c, b)
+		} else {
+			t.Operate(c, rank, b)
+		}
 	}
 }
 

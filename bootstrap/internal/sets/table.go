@@ -48,6 +48,7 @@ type Table[W join.Waiter] struct {
 	left    bits // Ranks that left by an integrated change, or whose change was undone.
 	excused bits // Ranks whose end is no failure; see Excused.
 
+	world     *set[W]            // mpi://WORLD of the first processes.
 	sets      map[string]*set[W] // By bootstrap.PsetKey.
 	nameBytes int                // Of the names in sets.
 	serial    int                // Of the latest set.
@@ -73,7 +74,8 @@ func New[W join.Waiter](opt Options) *Table[W] {
 		opt: opt, procs: map[uint32]*proc[W]{}, sets: map[string]*set[W]{},
 		changes: map[*change[W]]struct{}{}, starting: map[uint32]*change[W]{}, waiting: map[*set[W]]struct{}{},
 	}
-	t.assign(&set[W]{name: bootstrap.PsetWorld, creator: launcher}, opt.Size)
+	t.world = &set[W]{name: bootstrap.PsetWorld, creator: launcher}
+	t.assign(t.world, opt.Size)
 	return t
 }
 

@@ -47,10 +47,11 @@ type conn struct {
 	dropped bool // nor is anything read
 }
 
-// request is one client's call, to be answered once: a join.Waiter.
+// request is one client's call, or a user's, to be answered once: a join.Waiter.
 type request struct {
-	c  *conn
-	id uint64
+	c    *conn // Nil for a user's.
+	id   uint64
+	user *userCall
 }
 
 // ServeConn serves the process at the other end of nc, which is the server's from
@@ -302,13 +303,29 @@ func (c *conn) write() {
 func (r request) reply(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }
 
 // Waits implements join.Waiter. The caller holds Server.mu, as for Done.
-func (r request) Waits(w join.Withdraw) { r.c.pending[r.id] = w }
+func (r request) Waits(w join.Withdraw) {
+	if r.user != nil {
+		r.user.withdraw = w
+		return
+	}
+	r.c.pending[r.id] = w
+}
 
 // Done implements join.Waiter.
-func (r request) Done() { delete(r.c.pending, r.id) }
+func (r request) Done() {
+	if r.user != nil {
+		r.user.withdraw = nil
+		return
+	}
+	delete(r.c.pending, r.id)
+}
 
 // Answer implements join.Waiter.
 func (r request) Answer(k wire.Kind, body []byte) {
+	if r.user != nil {
+		r.user.answer <- wire.Message{Kind: k, Body: body}
+		return
+	}
 	h, err := wire.Header(k, r.id, len(body))
 	if err != nil { // the limits of what clients send keep answers far below a frame's
 		r.c.drop()

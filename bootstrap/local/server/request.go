@@ -13,7 +13,7 @@ const maxWaiting = 1 << 16
 // handle serves one request. An error means that the client does not keep to
 // the protocol: its connection is closed.
 func (c *conn) handle(m wire.Message) error {
-	r := request{c, m.ID}
+	r := request{c: c, id: m.ID}
 	switch m.Kind { // these have no answer
 	case wire.Put:
 		return serve(m, func(b wire.ValuedBody) { c.s.put(c.proc, b) })

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// userCall is a request of a user. withdraw is guarded by Server.mu.
+type userCall struct {
+	withdraw join.Withdraw
+	answer   chan wire.Message // Has room for the answer.
+}
+
+// Resize makes a change that a user requests, of a set or of the set that finished changes have made of
+// it. op is PsetGrow, PsetShrink or PsetReplace. It returns the names of the results when the members have
+// integrated the change, which also finishes it. If ctx ends before, the change is undone, and the error
+// names the processes that have not integrated it. Errors are those of bootstrap.Changer.
+func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, args bootstrap.PsetArgs) ([]string, error) {
+	body := wire.OperateBody{Op: uint8(op), Operands: []string{pset}, Name: args.Name, Add: int64(args.Add), Sub: int64(args.Sub), Partial: args.Partial}
+	if _, err := wire.EncodeChange(wire.Operate, body); err != nil {
+		return nil, join.OpError(op.String(), pset, err)
+	}
+	u := &userCall{answer: make(chan wire.Message, 1)}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, join.OpError(op.String(), pset, errEnding)
+	}
+	s.sets.Resize(request{user: u}, body)
+	s.mu.Unlock()
+	var waitErr error
+	select {
+	case m := <-u.answer:
+		return s.resized(op, pset, m, nil)
+	case <-s.done:
+		return nil, join.OpError(op.String(), pset, errEnding)
+	case <-ctx.Done():
+		waitErr = context.Cause(ctx)
+	}
+	s.mu.Lock()
+	if leave := u.withdraw; leave != nil {
+		u.withdraw = nil
+		join.Fail(request{user: u}, leave(errors.Is(ctx.Err(), context.DeadlineExceeded)))
+	}
+	s.mu.Unlock()
+	return s.resized(op, pset, <-u.answer, waitErr)
+}
+
+var errEnding = fmt.Errorf("the job is ending: %w", framework.ErrClosed)
+
+// resized decodes the answer to a user's request.
+func (s *Server) resized(op bootstrap.PsetOp, pset string, m wire.Message, waitErr error) ([]string, error) {
+	if m.Kind == wire.Reply {
+		b, err := wire.Decode[wire.NamesBody](m.Body)
+		return b.Names, err
+	}
+	f, err := wire.Decode[wire.FailureBody](m.Body)
+	if err != nil {
+		return nil, err
+	}
+	err, _ = join.Error(bootstrap.Identity{Proc: framework.Proc{Namespace: s.opt.Namespace}}, op.String(), pset, f, waitErr)
+	return nil, err
+}
