@@ -47,7 +47,7 @@ func (e *engine) inspectRanks() (x pml.Inspection) {
 
 // inspect returns the queues of one goroutine rank.
 func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection, error) {
-	x, err := t.team.Rank(endpoint).Inspect(ctx)
+	x, err := t.team.Inspect(ctx, endpoint)
 	if err != nil {
 		return x, err
 	}
