@@ -263,6 +263,9 @@ type nodeOnly struct {
 	local   cid.Local // in that
 }
 
+// Unwrap makes framework.As find the abilities of the node's Comm, for example Watchable.
+func (c *nodeOnly) Unwrap() any { return c.Comm }
+
 // Close implements pml.Comm. Nothing was sent under the id in the network.
 func (c *nodeOnly) Close() {
 	c.Comm.Close()
