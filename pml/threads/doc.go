@@ -30,6 +30,17 @@
 // deferred until the release, which is by Engine.Release, also for callers of StartSend,
 // StartRecv and Claimed.Start. The mutexes of a Team and of an overflow list are leaves.
 //
-// The package stands on the contract (pml), pml/base, match and progress. It never contacts
-// another process: members of other processes are ErrUnsupported.
+// # Other processes
+//
+// A rank has a handle in the PML below (Below) for each communicator with members of other
+// processes. If that is pml.Watchable, the rank watches all planes, and one queue has the
+// messages of all members (below.go). A send goes straight to the PML below, and so does a blocking receive
+// from a rank of another process while nothing else can match. Otherwise the queue and the
+// handle are joined by the owner of the team.
+//
+// The process's lock is acquired before a rank's. Messages of other processes come under both.
+// Work that needs the process's lock is deferred until the rank's has been released, for example the start of a
+// transfer, the end of a watch, operations that begin under the rank's lock (base.Deferring).
+//
+// The package stands on the contract (pml), pml/base, match and progress.
 package threads
