@@ -169,7 +169,7 @@ func TestMetamorphic(t *testing.T) {
 				t.Fatal(all[0].report(t, all[0], p, err))
 			}
 			for i, v := range all {
-				if v.goroutines = p.deal(i); v.goroutines != nil {
+				if v.goroutines = p.deal(i, v.joins()); v.goroutines != nil {
 					v.name += fmt.Sprintf(", goroutine ranks of the processes: %v", v.goroutines)
 				}
 				if err := v.differs(t, all[0], p, want, 0); err != nil {
