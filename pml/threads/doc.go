@@ -1,5 +1,5 @@
 // Package threads carries the messages between goroutine ranks of one process, the ranks of
-// a thread communicator. A Team is the ranks of one activation, a Rank has the message
+// a thread communicator. A Team is the ranks of one thread communicator, a Rank has the message
 // queue and the progress engine of one of them, and AddComm makes pml.Comm handles.
 //
 // # A message

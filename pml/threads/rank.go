@@ -21,7 +21,7 @@ const (
 	tagMax = math.MaxInt32
 )
 
-// Team is the goroutine ranks of one activation in this process. It is a source of the
+// Team is the goroutine ranks of one thread communicator in this process. It is a source of the
 // process's engine.
 type Team struct {
 	self    framework.Life
