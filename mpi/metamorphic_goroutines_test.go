@@ -10,8 +10,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// joins reports whether the variant runs goroutine ranks of several processes. Those over cm are a test of
-// their own, see TestThreadComm_LargeScanOverCM_Ends.
+// joins reports whether the variant runs goroutine ranks of several processes. Over cm they may hang, as
+// TestThreadComm_LargeScanOverCM_Ends shows.
 func (v variant) joins() bool { return v.set["pml"] != "cm" }
 
 // deal draws the distribution of a program's ranks over processes for one of its runs, which is the
