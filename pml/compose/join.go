@@ -30,7 +30,7 @@ func NewJoiner(e *progress.Engine, hooks pml.Hooks) *Joiner {
 type Sides struct {
 	OnNode []bool // Members of the node's Comm.
 	// NotOnNode is CommSpec.Elsewhere of that Comm, if neither has the messages of some members.
-	// nil: it is the complement of OnNode.
+	// If it is nil, the complement of OnNode.
 	NotOnNode []bool
 	IsWhole   bool // Each process has one rank.
 }

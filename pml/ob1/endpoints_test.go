@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept checks that a process sends for its own
@@ -63,5 +64,24 @@ func TestFrame_EndpointsOfWholeProcesses_AreZero(t *testing.T) {
 	}
 	if to, from := getCIDFrame(ranks.b[:]); to != (cid.EndpointID{Extended: withEndpoints}) || from != 1 {
 		t.Errorf("to %v from endpoint %d", to, from)
+	}
+}
+
+// TestCannotCome_AnySourceAmongSeveralRanksPerProcess_AsksNoMember: each rank of a process would ask
+// all ranks of others. Among whole processes all are asked.
+func TestCannotCome_AnySourceAmongSeveralRanksPerProcess_AsksNoMember(t *testing.T) {
+	v := newVictim(t)
+	defer v.close(t)
+	v.engine.Lock()
+	defer v.engine.Unlock()
+	v.m.failures++
+	whole, ranks := v.comms[1], v.comms[3]
+	for _, c := range []*comm{whole, ranks} {
+		if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !whole.inquired || ranks.inquired {
+		t.Errorf("members were asked: %t among whole processes, %t among ranks", whole.inquired, ranks.inquired)
 	}
 }

@@ -106,8 +106,8 @@ func (h *host) close() error {
 	return h.stack.Close()
 }
 
-// hostedRank is a goroutineRank of a world with several processes. What concerns another process
-// goes to its own process's module.
+// hostedRank is a goroutineRank of a world with several processes. Calls that concern another process
+// go to the module of its own process.
 type hostedRank struct {
 	goroutineRank
 	host     *host

@@ -143,3 +143,36 @@ func TestTeamClose_CommunicatorsOpen_EndsOperations(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRanks_ThousandsInTwoProcesses_TakeLittleMemory: tables by rank exist once per process, also in
+// the PML below.
+func TestRanks_ThousandsInTwoProcesses_TakeLittleMemory(t *testing.T) {
+	ranks := 2000
+	if underRace {
+		ranks = 200
+	}
+	w := pmltest.OpenWorld(t, overOb1(shm.OnHeap(), nil, ranks, ranks), 2*ranks)
+	before := heapInUse()
+	comms := w.Comms(t, cid.PolicyAgree)
+	buf := pml.Buffer{Bytes: make([]byte, 8)}
+	for _, d := range []int{1, 2, ranks} {
+		for rank, c := range comms {
+			if err := c.Send(t.Context(), buf, (rank+d)%len(comms), d, p2p, pml.Standard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for rank, c := range comms {
+			if _, err := c.Recv(t.Context(), buf, (rank+len(comms)-d)%len(comms), d, p2p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	each := (heapInUse() - before) / uint64(len(comms))
+	t.Logf("%d bytes for each rank", each)
+	if each > 16<<10 {
+		t.Errorf("%d bytes for each rank, without its ring", each)
+	}
+	for _, c := range comms {
+		c.Close()
+	}
+}
