@@ -1,7 +1,9 @@
 package compose_test
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -117,4 +119,37 @@ func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
 		t.Errorf("there is one more: %+v %v", st, err)
 	}
 	senders.Wait() // the last synchronous sends hear of their receives only now
+}
+
+// TestSend_ContextEndsOnWatchedPlane_IsWithdrawn: the message was handed over and has not matched.
+func TestSend_ContextEndsOnWatchedPlane_IsWithdrawn(t *testing.T) {
+	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3)
+	c := w.Comms(t, cid.PolicyAgree)
+	first := irecv(t, c[0], make([]byte, 8), pml.AnySource, 1) // the plane is watched from now on
+	send(t, c[2], 0, 1, "first")
+	if _, err := first.Wait(t.Context(), first.gen); err != nil {
+		t.Fatal(err)
+	}
+	reason := errors.New("enough")
+	for _, n := range []int{8, 100000} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			err := c[2].Send(ctx, pml.Buffer{Bytes: make([]byte, n)}, 0, 2, pml.PointToPoint, pml.Synchronous)
+			if _, isPending := errors.AsType[*pml.PendingError](err); isPending || !errors.Is(err, reason) {
+				t.Errorf("%d bytes: %v, want a send that is withdrawn", n, err)
+			}
+		})
+		until(t, func() bool { _, ok, err := c[0].Iprobe(2, 2, pml.PointToPoint); return ok || err != nil })
+		cancel(reason)
+		sender.Wait()
+		if _, ok, err := c[0].Iprobe(2, 2, pml.PointToPoint); ok || err != nil {
+			t.Errorf("%d bytes: the message is here still, %v", n, err)
+		}
+	}
+	send(t, c[2], 0, 2, "next")
+	buf := make([]byte, 8)
+	if st, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: buf}, pml.AnySource, 2, pml.PointToPoint); err != nil || string(buf[:st.Bytes]) != "next" {
+		t.Errorf("received %q: %+v, %v", buf, st, err)
+	}
 }
