@@ -14,3 +14,12 @@ type rankEngine struct {
 func (r *rankEngine) init(e *progress.Engine) {
 	r.progress, r.nulls.engine, r.tries.engine = e, e, e
 }
+
+// release releases the lock after steps of instances, which may let other steps of the rank complete: nothing
+// else polls them while its waits are parked.
+func (r *rankEngine) release() {
+	if r.progress.IsRank() && len(r.tries.list) > 0 {
+		r.tries.Poll()
+	}
+	r.progress.Release()
+}

@@ -199,7 +199,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 		}
 	}
 	if !alone {
-		e.Release()
+		p.c.local.release()
 	} else {
 		e.Flush()
 	}
