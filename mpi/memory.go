@@ -98,7 +98,11 @@ func (m *Memory) Close() error {
 		// Once it is free another goroutine may allocate memory at its address.
 		r := &m.session.engine.registered
 		r.remove(m.bytes)
-		if err := m.from.Free(m.bytes); err != nil {
+		err := m.session.engine.ranksUse(m.bytes)
+		if err == nil {
+			err = m.from.Free(m.bytes)
+		}
+		if err != nil {
 			r.add(m.bytes)
 			return err
 		}

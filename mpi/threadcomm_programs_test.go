@@ -59,7 +59,6 @@ func TestThreadComm_ProgramsOfProcesses_WorkInGoroutineRanks(t *testing.T) {
 // TestMemoryClose_GoroutineRankSendsFromIt_IsErrPending: the memory is unmapped otherwise, and the receiver's
 // copy crashes the program.
 func TestMemoryClose_GoroutineRankSendsFromIt_IsErrPending(t *testing.T) {
-	t.Skip("pml/threads does not report which operations use memory: Memory.Close asks only the PMLs for other processes")
 	s, parent := singleton(t)
 	tc, err := mpi.NewThreadComm(t.Context(), parent, 2)
 	if err != nil {

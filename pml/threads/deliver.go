@@ -93,6 +93,7 @@ func (r *Rank) take(c *cell, large *message) {
 	case kindReceived:
 		o := large.offer
 		receive := o.receive
+		delete(r.transfers, o)
 		o.drop()
 		receive.finish()
 	case kindReturn:

@@ -3,6 +3,7 @@ package threads
 import (
 	"context"
 
+	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -56,4 +57,26 @@ func (c *comm) inspect(ci *pml.CommInspection, plane pml.Plane) {
 		}
 		ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: n.Source, Tag: n.Tag, Bytes: m.length(), Plane: plane, State: state})
 	})
+}
+
+// Uses reports whether an operation of the rank uses a part of the memory: a send whose payload stays
+// in its buffer, or a receive that has not completed.
+func (r *Rank) Uses(memory []byte) bool {
+	r.deliver(nil)
+	r.engine.Lock()
+	defer r.engine.Release()
+	found := false
+	r.offered.each(func(s *send) { found = found || mem.Overlap(s.offer.buf.Bytes, memory) })
+	posted := func(n *match.Recv[receive]) { found = found || mem.Overlap(n.Owner.buf.Bytes, memory) }
+	for _, c := range r.comms {
+		for plane := range c.queues {
+			q := &c.queues[plane]
+			q.Posted(nil, posted)
+			c.peers.each(func(p *peer) { q.Posted(&p.match[plane], posted) })
+		}
+	}
+	for o := range r.transfers {
+		found = found || mem.Overlap(o.receive.buf.Bytes, memory)
+	}
+	return found
 }

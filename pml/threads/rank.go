@@ -52,7 +52,7 @@ func NewTeam(self framework.Life, process *progress.Engine, n int, params Params
 func NewTeamOver(self framework.Life, process *progress.Engine, n int, params Params, hooks pml.Hooks, below Below) *Team {
 	t := &Team{self: self, process: process, params: params, hooks: hooks, below: below, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
 	for endpoint := range n {
-		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), comms: map[uint64]*comm{}}
+		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), comms: map[uint64]*comm{}, transfers: map[*offer]struct{}{}}
 		r.ring.init()
 		r.engine = process.NewRank(r, &r.polled)
 		r.deferred = base.NewDeferredPool(r.engine, process)
@@ -202,8 +202,9 @@ type Rank struct {
 	deferred *base.DeferredPool
 	// receivesBelow counts calls of below.receiveNow; guarded by the process's lock.
 	receivesBelow uint
-	offered       sendList // sends with an offer that are not complete
-	pending       int      // operations that are not complete, and claimed messages
+	offered       sendList            // sends with an offer that are not complete
+	transfers     map[*offer]struct{} // of matched receives whose payload is not complete
+	pending       int                 // operations that are not complete, and claimed messages
 	isDraining    bool
 	stats         pml.PeerStats
 }

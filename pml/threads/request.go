@@ -97,6 +97,7 @@ func (x *receive) accept(o *offer) {
 		return
 	}
 	o.open(r, x, limit)
+	r.transfers[o] = struct{}{}
 	if o.from.polled.Polled() && o.from != r {
 		o.from.notify(kindAssist, &o.msg)
 	}
