@@ -85,6 +85,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 	e.mu.Lock()
 	e.runs[a.failureID] = a
 	before, failed := e.early[a.failureID]
+	delete(e.early, a.failureID)
 	e.mu.Unlock()
 	if failed {
 		a.failedElsewhere(before.Proc, before.Reason)

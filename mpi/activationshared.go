@@ -75,6 +75,7 @@ func (t *table) divided(self framework.Life) *division {
 
 // sharedConstruct is a group construct that the ranks here enter together.
 type sharedConstruct struct {
+	rank int           // The rank whose context it has.
 	done chan struct{} // Closed at its end.
 	base uint64
 	err  error
@@ -90,12 +91,12 @@ type constructKey struct {
 
 // constructOnce calls draw once for all of the given ranks of this process, and returns its result in
 // each of them.
-func (a *activation) constructOnce(ctx context.Context, key constructKey, ranks []int, draw func() (uint64, error)) (uint64, error) {
+func (a *activation) constructOnce(ctx context.Context, key constructKey, rank int, ranks []int, draw func() (uint64, error)) (uint64, error) {
 	a.mu.Lock()
 	x := a.constructs[key]
 	first := x == nil
 	if first {
-		x = &sharedConstruct{done: make(chan struct{}), left: len(ranks)}
+		x = &sharedConstruct{rank: rank, done: make(chan struct{}), left: len(ranks)}
 		a.constructs[key] = x
 	}
 	if x.left--; x.left == 0 {
@@ -108,6 +109,9 @@ func (a *activation) constructOnce(ctx context.Context, key constructKey, ranks 
 	}
 	select {
 	case <-x.done:
+		if x.err != nil && !first { // It may be the end of the context of that rank.
+			return 0, fmt.Errorf("%w: rank %d: %v", ErrBroken, x.rank, x.err)
+		}
 		return x.base, x.err
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)

@@ -126,7 +126,9 @@ func (c *Comm) refuseSpan(span cid.Span, why error) {
 func (c *Comm) tellBroken(id cid.Extended, g *Group, why error) {
 	if c.seat != nil {
 		why = fmt.Errorf("rank %d: %w", g.rank, why)
-		c.session.engine.broken(id, c.session.engine.identity.Proc, why.Error(), c)
+		if !c.session.engine.broken(id, c.session.engine.identity.Proc, why.Error(), c) {
+			return
+		}
 	}
 	c.session.engine.Broke(id, g.processes(), why)
 }
@@ -142,12 +144,15 @@ func (c *Comm) memberDied(peer framework.Life, reason string) {
 // memberGone ends waits in shared memory for a process that has closed its session, or from
 // which this one is cut off. Messages from it fail by themselves.
 func (c *Comm) memberGone(peer framework.Life, why error) {
+	if c.seat != nil { // Goroutine ranks share memory with those of their process only.
+		return
+	}
 	for _, rank := range c.ranksOfProcess(peer) {
 		c.collective.memberGone(rank, why)
 	}
 }
 
-// ranksOfProcess returns the ranks that a process has in the communicator.
+// ranksOfProcess returns the ranks that a process has in the communicator. The result is read-only.
 func (c *Comm) ranksOfProcess(peer framework.Life) (ranks []int) {
 	if c.seat == nil {
 		if rank := c.spec.Members.Rank(pml.Member{Life: peer}); rank >= 0 {
@@ -155,12 +160,7 @@ func (c *Comm) ranksOfProcess(peer framework.Life) (ranks []int) {
 		}
 		return ranks
 	}
-	for rank := range c.size {
-		if c.spec.Members.Member(rank).Life == peer {
-			ranks = append(ranks, rank)
-		}
-	}
-	return ranks
+	return c.division().of(peer)
 }
 
 // membersOf returns the members of a communicator that has these ranks of c, and those of its group.
@@ -191,7 +191,7 @@ func (c *Comm) construct(ctx context.Context, before int) (uint64, error) {
 	if c.seat == nil {
 		return draw()
 	}
-	return c.seat.of.constructOnce(ctx, constructKey{c.spec.ID, before}, c.ranksOfProcess(c.session.engine.Env().Self), draw)
+	return c.seat.of.constructOnce(ctx, constructKey{c.spec.ID, before}, c.rank, c.ranksOfProcess(c.session.engine.Env().Self), draw)
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.

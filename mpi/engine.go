@@ -203,9 +203,14 @@ func (e *engine) Broken(id cid.Extended, by framework.Proc, reason string) {
 	e.broken(id, by, reason, nil)
 }
 
-// broken is Broken for all handles of the communicator in this process but one, which may be nil.
-func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, except *Comm) {
+// broken is Broken for all handles of the communicator in this process but one, which is nil if another process
+// has sent the event. For a handle of this process it reports whether it was the first one.
+func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, except *Comm) (first bool) {
 	e.mu.Lock()
+	if _, known := e.early[id]; known && except != nil { // All others here are notified, or will be.
+		e.mu.Unlock()
+		return false
+	}
 	var here []*Comm
 	for endpoint := range e.endpoints {
 		if c := e.comms[cid.EndpointID{Extended: id, Endpoint: uint16(endpoint)}]; c != nil && c != except {
@@ -226,6 +231,7 @@ func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, excep
 	for _, c := range here {
 		c.brokenBy(by, reason)
 	}
+	return true
 }
 
 // add has a communicator hear of what concerns it, from now on and already.

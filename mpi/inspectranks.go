@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ferrympi/ferry/cid"
@@ -88,7 +89,9 @@ func (e *engine) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (al
 		}
 	}
 	for _, t := range e.openTeams() {
-		t.mu.Lock()
+		if !t.mu.TryLock() { // It begins an activation, which may wait for other processes.
+			continue
+		}
 		if a := t.current; a != nil {
 			for i := range a.seats[:a.started] {
 				if s := &a.seats[i]; !s.isFinished && !waiting[s] && len(s.open()) > 0 {
@@ -130,9 +133,9 @@ func (c *Comm) inspectSeat() (Inspection, error) {
 // rankStats returns the counts of messages between the goroutine ranks of this process, those of closed
 // thread communicators included, and whether there were such ranks. Messages are counted when they are received.
 func (e *engine) rankStats() (PeerStats, bool) {
-	teams := e.openTeams()
 	e.mu.Lock()
 	sum, any := e.ended, e.hadTeams
+	teams := slices.Collect(maps.Keys(e.teams))
 	e.mu.Unlock()
 	for _, t := range teams {
 		sum.add(t.stats())
@@ -161,4 +164,16 @@ func (t *ThreadComm) stats() (sum receivedStats) {
 		sum.add(receivedStats{st.Received, st.RecvBytes, st.Unexpected, st.Dropped})
 	}
 	return sum
+}
+
+// ranksUse returns ErrPending if an operation between goroutine ranks uses the memory.
+func (e *engine) ranksUse(memory []byte) error {
+	for _, t := range e.openTeams() {
+		for endpoint := range t.locals {
+			if t.team.Rank(endpoint).Uses(memory) {
+				return fmt.Errorf("%w: an operation of a goroutine rank uses the memory", ErrPending)
+			}
+		}
+	}
+	return nil
 }

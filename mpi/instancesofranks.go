@@ -26,12 +26,22 @@ type division struct {
 	procs []int   // By rank.
 	ranks [][]int // By process, ascending.
 	own   int     // This process.
+
+	number map[framework.Life]int
+}
+
+// of returns the ranks of a process.
+func (d *division) of(life framework.Life) []int {
+	if p, ok := d.number[life]; ok {
+		return d.ranks[p]
+	}
+	return nil
 }
 
 // divide returns the division of members.
 func divide(members pml.Members, self framework.Life) *division {
-	d := &division{procs: make([]int, members.Len()), own: -1}
 	number := map[framework.Life]int{}
+	d := &division{procs: make([]int, members.Len()), own: -1, number: number}
 	for rank := range d.procs {
 		life := members.Member(rank).Life
 		p, known := number[life]
