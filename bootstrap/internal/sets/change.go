@@ -339,6 +339,7 @@ func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 		}
 		t.order(EndProcs, c.joining.ranks)
 	}
+	t.wakeGroup(c) // The change hid failures of members.
 }
 
 func failAll[W join.Waiter](calls []entry[W], f wire.FailureBody) {
@@ -368,13 +369,11 @@ func (t *Table[W]) release(c *change[W]) {
 	}
 }
 
-// order sends an order about those of some processes that have not ended.
+// order sends an order about some processes. A process that counts as ended may run without a connection.
 func (t *Table[W]) order(kind OrderKind, ranks []uint32) {
 	o := Order{Kind: kind}
 	for _, r := range ranks {
-		if t.procs[r] != nil {
-			o.Ranks = append(o.Ranks, int(r))
-		}
+		o.Ranks = append(o.Ranks, int(r))
 	}
 	if len(o.Ranks) > 0 && t.opt.Order != nil {
 		t.opt.Order(o)

@@ -205,6 +205,7 @@ func (t *Table[W]) finish(c *change[W]) {
 	}
 	t.succeed(c)
 	t.answer(c)
+	t.wakeGroup(c) // The change hid failures of members.
 }
 
 // succeed records the set that a finished change has made of its associated set, for a user, and
