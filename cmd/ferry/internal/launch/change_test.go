@@ -245,6 +245,14 @@ func TestChange_HandlesADeath_StatusIsZero(t *testing.T) {
 	}
 }
 
+// TestChange_RemovesTheFailedRankOfAnEndingJob_StatusIsItsOwn: by default the failure has ended the job.
+func TestChange_RemovesTheFailedRankOfAnEndingJob_StatusIsItsOwn(t *testing.T) {
+	j, notes := elasticJob(t, 2, "failure shrink:0", "die")
+	if res := run(t, j); res.Status != 3 || len(res.Failures) != 1 || res.Failures[0].Rank != 1 {
+		t.Errorf("status %d, failures %v, notes %q", res.Status, res.Failures, *notes)
+	}
+}
+
 func TestChange_Interrupt_EndsAddedRanks(t *testing.T) {
 	input, end, err := os.Pipe()
 	if err != nil {

@@ -167,8 +167,7 @@ func (s *supervisor) loop(ctx context.Context) {
 			s.endDepartures()
 		case <-s.finished.Ready():
 			for _, r := range s.finished.Take() {
-				delete(s.ranks, r.n)
-				delete(s.partOf, r.n)
+				delete(s.ranks, r.n) // An order may name its part later.
 			}
 		case r := <-s.waits:
 			s.addWaits(r)
@@ -253,7 +252,9 @@ func (s *supervisor) sweep() {
 // drain begins the end of the output. All ranks have ended.
 func (s *supervisor) drain() {
 	s.result.Trace.Over = cpu.Monotonic()
-	s.result.Failures = slices.DeleteFunc(s.result.Failures, func(f Failure) bool { return s.srv.Excused(f.Rank) })
+	if s.job.Continue {
+		s.result.Failures = slices.DeleteFunc(s.result.Failures, func(f Failure) bool { return s.srv.Excused(f.Rank) })
+	}
 	s.sweep()
 	s.stage = draining
 	s.stageEnd.Stop()
