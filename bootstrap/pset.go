@@ -90,8 +90,9 @@ func leastFold(r rune) rune {
 	return least
 }
 
-// IsReserved reports whether a name is one of MPI's or its extensions', which no program gives to a set.
+// IsReserved reports whether a name is one of MPI's, its extensions', or of those that ferry makes. No program gives such a
+// name to a set.
 func IsReserved(name string) bool {
 	key := PsetKey(name)
-	return strings.HasPrefix(key, "mpi://") || strings.HasPrefix(key, "mpix://")
+	return strings.HasPrefix(key, "mpi://") || strings.HasPrefix(key, "mpix://") || strings.HasPrefix(key, "ferry://")
 }

@@ -183,7 +183,7 @@ func (m *model) die(t *rapid.T) {
 	c := m.changeOf(r)
 	var requested []*modelChange
 	for _, x := range m.changes {
-		if x.requester == r && (x.integrated || x.first >= 0) {
+		if x.requester == r {
 			requested = append(requested, x)
 		}
 	}
@@ -193,11 +193,15 @@ func (m *model) die(t *rapid.T) {
 		if x == c {
 			c = nil
 		}
-		if x.integrated {
+		switch {
+		case x.integrated:
 			m.remove(x)
-		} else {
+		case x.first >= 0: // While processes are started.
 			x.calls = nil
 			m.undo(t, x)
+		default:
+			delete(x.calls, r)
+			m.undo(t, x, r)
 		}
 	}
 	if c != nil && !c.integrated {

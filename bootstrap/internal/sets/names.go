@@ -132,7 +132,7 @@ func (t *Table[W]) checkName(name string) *wire.FailureBody {
 		return nil
 	}
 	if bootstrap.IsReserved(name) {
-		return failf(wire.CodePset, "%q is reserved: choose a name without mpi:// and mpix://", name)
+		return failf(wire.CodePset, "%q is reserved: choose a name without mpi://, mpix:// and ferry://", name)
 	}
 	if s, taken := t.sets[bootstrap.PsetKey(name)]; taken {
 		return failf(wire.CodePset, "the name %q is taken: choose another one", s.name)

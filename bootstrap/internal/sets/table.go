@@ -135,7 +135,7 @@ func (t *Table[W]) drop(rank uint32) {
 }
 
 // ProcEnded records the end of a process, in whatever way. It undoes the process's change
-// unless that is integrated, finishes integrated changes that the process requested, and
+// and those that the process requested, unless they are integrated, finishes integrated changes that the process requested, and
 // answers queries. The calls of the process are withdrawn before.
 func (t *Table[W]) ProcEnded(rank uint32) {
 	p := t.procs[rank]
@@ -147,8 +147,12 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 		t.undo(c, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
 	}
 	for c := range t.changes {
-		if c.requester == int64(rank) && c.state == integrated {
+		switch {
+		case c.requester != int64(rank):
+		case c.state == integrated:
 			t.finish(c)
+		case c.state < integrated: // Nobody else can withdraw it.
+			t.undo(c, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
 		}
 	}
 	for s := range t.waiting {

@@ -41,7 +41,7 @@ func (p Pset) checkName() error {
 	case len(p.Name) > bootstrap.MaxName:
 		return fmt.Errorf("%w: the name of a process set has %d bytes, the limit is %d", framework.ErrConfig, len(p.Name), bootstrap.MaxName)
 	case bootstrap.IsReserved(p.Name):
-		return fmt.Errorf("%w: process set %q: names with mpi:// and mpix:// are reserved", framework.ErrConfig, p.Name)
+		return fmt.Errorf("%w: process set %q: names with mpi://, mpix:// and ferry:// are reserved", framework.ErrConfig, p.Name)
 	}
 	return nil
 }
