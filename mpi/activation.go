@@ -84,8 +84,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 	e := t.session.engine
 	e.mu.Lock()
 	e.runs[a.failureID] = a
-	before, failed := e.early[a.failureID]
-	delete(e.early, a.failureID)
+	before, failed := e.early.events[a.failureID]
 	e.mu.Unlock()
 	if failed {
 		a.failedElsewhere(before.Proc, before.Reason)

@@ -37,11 +37,11 @@ type engine struct {
 	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
 
 	mu        sync.Mutex
-	comms     map[cid.EndpointID]*Comm         // that are open
-	endpoints int                              // Upper bound of the endpoints in comms.
-	early     map[cid.Extended]bootstrap.Event // of communicators that not all ranks here have yet; see Broken
-	runs      map[cid.Extended]*activation     // By failureID.
-	teams     map[*ThreadComm]struct{}         // That are open.
+	comms     map[cid.EndpointID]*Comm // that are open
+	endpoints int                      // Upper bound of the endpoints in comms.
+	early     earlyEvents
+	runs      map[cid.Extended]*activation // By failureID.
+	teams     map[*ThreadComm]struct{}     // That are open.
 	hadTeams  bool
 	ended     receivedStats // Of thread communicators that are closed.
 	shapes    map[shapeKey]*shaped
@@ -193,9 +193,31 @@ func (e *engine) open() []*Comm {
 	return slices.Collect(maps.Values(e.comms))
 }
 
-// mostBroken is how many communicators are remembered that were broken before they came
-// to be here. It is far more than may be under way at a time.
+// earlyEvents are the Broken events of communicators that not all ranks of this process have yet. Guarded by
+// engine.mu.
+type earlyEvents struct {
+	events map[cid.Extended]bootstrap.Event
+	order  []cid.Extended // The oldest one first.
+}
+
+// mostBroken is the number of events that are kept: far more than creations in progress at a time.
 const mostBroken = 4096
+
+// add keeps the first event of a communicator, in place of the oldest event if there are too many.
+func (l *earlyEvents) add(id cid.Extended, ev bootstrap.Event) {
+	if _, known := l.events[id]; known {
+		return
+	}
+	if l.events == nil {
+		l.events = map[cid.Extended]bootstrap.Event{}
+	}
+	if len(l.order) == mostBroken {
+		delete(l.events, l.order[0])
+		l.order = l.order[1:]
+	}
+	l.events[id] = ev
+	l.order = append(l.order, id)
+}
 
 // Broken implements assembly.Watcher. Members make a communicator at different times: one
 // may have given it up before another has it.
@@ -207,7 +229,7 @@ func (e *engine) Broken(id cid.Extended, by framework.Proc, reason string) {
 // has sent the event. For a handle of this process it reports whether it was the first one.
 func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, except *Comm) (first bool) {
 	e.mu.Lock()
-	if _, known := e.early[id]; known && except != nil { // All others here are notified, or will be.
+	if _, known := e.early.events[id]; known && except != nil { // All others here are notified, or will be.
 		e.mu.Unlock()
 		return false
 	}
@@ -219,10 +241,7 @@ func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, excep
 	}
 	run := e.runs[id]
 	if run == nil && (len(here) == 0 || here[0].seat != nil) {
-		if e.early == nil || len(e.early) == mostBroken {
-			e.early = map[cid.Extended]bootstrap.Event{}
-		}
-		e.early[id] = bootstrap.Event{Proc: by, Reason: reason}
+		e.early.add(id, bootstrap.Event{Proc: by, Reason: reason})
 	}
 	e.mu.Unlock()
 	if run != nil {
@@ -238,7 +257,7 @@ func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, excep
 func (e *engine) add(c *Comm) {
 	e.mu.Lock()
 	e.comms[c.key()] = c
-	before, broken := e.early[c.spec.ID]
+	before, broken := e.early.events[c.spec.ID]
 	e.mu.Unlock()
 	if broken {
 		c.brokenBy(before.Proc, before.Reason)
