@@ -183,6 +183,7 @@ func TestChanges_KillsAtRandomMoments_AllMembersAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	l.wg.Wait() // Those of an undone change may start last.
 	w.wg.Wait()
 	l.wg.Wait()
 	if err := errors.Join(l.err, ctx.Err()); err != nil {
