@@ -246,9 +246,11 @@ func (o *operation) move() {
 		o.goOn()
 	}
 	o.moving = false
+	local := o.k.comm().local
 	if o.busy == 0 && (o.err == nil && o.run.Over() || o.told) {
 		o.ends()
 	}
+	local.pollTries()
 }
 
 // quickBytes is how much the library's own operations may combine, and a step may copy,

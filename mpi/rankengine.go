@@ -18,8 +18,13 @@ func (r *rankEngine) init(e *progress.Engine) {
 // release releases the lock after steps of instances, which may let other steps of the rank complete: nothing
 // else polls them while its waits are parked.
 func (r *rankEngine) release() {
-	if r.progress.IsRank() && len(r.tries.list) > 0 {
+	r.pollTries()
+	r.progress.Release()
+}
+
+// pollTries polls the steps of a goroutine rank that wait. Lock held.
+func (r *rankEngine) pollTries() {
+	if len(r.tries.list) > 0 && r.progress.IsRank() {
 		r.tries.Poll()
 	}
-	r.progress.Release()
 }

@@ -97,6 +97,8 @@ type tries struct {
 	mu      sync.Mutex
 	isAdded bool   // Guarded by mu.
 	list    []*try // Guarded by the engine's lock.
+
+	isPolling bool // Guarded by the engine's lock.
 }
 
 // join makes the engine poll the tries.
@@ -122,12 +124,17 @@ func (s *tries) leave() {
 // looked at the next time. For a rank there may be no next time until a bell is rung, so that
 // all are tried until none ends.
 func (s *tries) Poll() (n int) {
+	if s.isPolling { // By a caller further out, which goes on until none ends.
+		return 0
+	}
+	s.isPolling = true
 	n = s.pollOnce()
 	if n > 0 && s.engine.IsRank() {
 		for more := n; more > 0; n += more {
 			more = s.pollOnce()
 		}
 	}
+	s.isPolling = false
 	return n
 }
 
