@@ -16,11 +16,7 @@ import (
 func (e *engine) openTeams() []*ThreadComm {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := make([]*ThreadComm, 0, len(e.teams))
-	for t := range e.teams {
-		all = append(all, t)
-	}
-	return all
+	return slices.Collect(maps.Keys(e.teams))
 }
 
 // inspectRanks returns the queues of the goroutine ranks. Locks of ranks that are stuck are waited for

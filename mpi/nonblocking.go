@@ -129,8 +129,9 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 		o.steps = append(o.steps, step{o, i})
 	}
 	o.watched = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
-	k.engine().Lock()
-	defer k.comm().local.release()
+	e := k.engine()
+	e.Lock()
+	defer e.Release()
 	o.Start()
 	o.err, o.told, o.busy, o.end = nil, false, 0, k.begun
 	n := &k.started
@@ -354,8 +355,9 @@ func (o *operation) fails(err error) {
 			k.abort(cause)
 		}
 		withdrawBuffers(x, &o.call)
-		k.engine().Lock()
-		defer k.comm().local.release()
+		e := k.engine()
+		e.Lock()
+		defer e.Release()
 		o.told = true
 		o.move()
 	}()
@@ -420,7 +422,7 @@ func (n *nonblocking) do(e *progress.Engine, s step) {
 	if n.work = append(n.work, s); !n.working {
 		n.working = true
 		c := s.o.k.comm()
-		e.Go(func() { n.label(e, c); n.goOn(c.local) })
+		e.Go(func() { n.label(e, c); n.goOn(e) })
 	}
 }
 
@@ -436,8 +438,7 @@ func (n *nonblocking) label(e *progress.Engine, c *Comm) {
 var errNoReturn = errors.New("it ended its goroutine")
 
 // goOn does the work. A function of the program may panic.
-func (n *nonblocking) goOn(r *rankEngine) {
-	e := r.progress
+func (n *nonblocking) goOn(e *progress.Engine) {
 	var s step
 	e.Lock()
 	defer func() {
@@ -452,14 +453,14 @@ func (n *nonblocking) goOn(r *rankEngine) {
 			s.o.fails(fmt.Errorf("%w: %v", errPanicked, why))
 			s.o.move()
 			if n.working = len(n.work) > 0; n.working {
-				e.Go(func() { n.label(e, c); n.goOn(r) })
+				e.Go(func() { n.label(e, c); n.goOn(e) })
 			}
 		}
-		r.release()
+		e.Release()
 	}()
 	for len(n.work) > 0 {
 		s, n.work = n.work[0], n.work[1:]
-		r.release()
+		e.Release()
 		s.o.local(s.i)
 		e.Lock()
 		o, i := s.o, s.i

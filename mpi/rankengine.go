@@ -15,14 +15,8 @@ func (r *rankEngine) init(e *progress.Engine) {
 	r.progress, r.nulls.engine, r.tries.engine = e, e, e
 }
 
-// release releases the lock after steps of instances, which may let other steps of the rank complete: nothing
-// else polls them while its waits are parked.
-func (r *rankEngine) release() {
-	r.pollTries()
-	r.progress.Release()
-}
-
-// pollTries polls the steps of a goroutine rank that wait. Lock held.
+// pollTries polls the waiting steps of a goroutine rank after a step that may let them complete. Nothing else polls
+// them while the rank's waits are parked. Lock held.
 func (r *rankEngine) pollTries() {
 	if len(r.tries.list) > 0 && r.progress.IsRank() {
 		r.tries.Poll()

@@ -206,7 +206,8 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 		}
 	}
 	if !alone {
-		p.c.local.release()
+		p.c.local.pollTries()
+		e.Release()
 	} else {
 		e.Flush()
 	}
