@@ -51,8 +51,17 @@ type Change = bootstrap.Change
 // Integration is the result of Integrate.
 type Integration = bootstrap.Integration
 
-// changer calls f with the launcher's ability to change the job. what names the call in errors.
-func changer[T any](ctx context.Context, s *Session, what string, f func(context.Context, bootstrap.Changer) (T, error)) (result T, err error) {
+// changer is waitingChanger for calls that end by the deadline of the wire-up.
+func changer[T any](ctx context.Context, s *Session, what string, f func(context.Context, bootstrap.Changer) (T, error)) (T, error) {
+	return waitingChanger(ctx, s, what, func(ctx context.Context, c bootstrap.Changer) (T, error) {
+		ctx, cancel := s.engine.Bound(ctx)
+		defer cancel()
+		return f(ctx, c)
+	})
+}
+
+// waitingChanger calls f with the launcher's ability to change the job. what names the call in errors.
+func waitingChanger[T any](ctx context.Context, s *Session, what string, f func(context.Context, bootstrap.Changer) (T, error)) (result T, err error) {
 	if err := s.enter(); err != nil {
 		return result, err
 	}
@@ -78,8 +87,6 @@ func changer[T any](ctx context.Context, s *Session, what string, f func(context
 // number that fits, and under launchers that start no processes. After an error nothing has changed.
 func (s *Session) PsetOp(ctx context.Context, op PsetOp, psets []string, args PsetArgs) ([]string, error) {
 	return changer(ctx, s, op.String(), func(ctx context.Context, c bootstrap.Changer) ([]string, error) {
-		ctx, cancel := s.engine.Bound(ctx)
-		defer cancel()
 		return c.Operate(ctx, op, psets, args)
 	})
 }
@@ -93,8 +100,6 @@ func (s *Session) ResourceChange(ctx context.Context, pset string) (Change, bool
 		ok bool
 	}
 	a, err := changer(ctx, s, "resource change", func(ctx context.Context, c bootstrap.Changer) (answer, error) {
-		ctx, cancel := s.engine.Bound(ctx)
-		defer cancel()
 		change, ok, err := c.Query(ctx, pset, false)
 		return answer{change, ok}, err
 	})
@@ -110,8 +115,6 @@ func (s *Session) ResourceChange(ctx context.Context, pset string) (Change, bool
 // ErrProcFailed and ErrTimeout in all members if one has died or does not come. These undo the change.
 func (s *Session) Integrate(ctx context.Context, delta, provide string) (Integration, error) {
 	return changer(ctx, s, "integrate", func(ctx context.Context, c bootstrap.Changer) (Integration, error) {
-		ctx, cancel := s.engine.Bound(ctx)
-		defer cancel()
 		return c.Integrate(ctx, delta, provide)
 	})
 }
@@ -138,8 +141,6 @@ func (s *Session) PublishData(ctx context.Context, pset, key string, value []byt
 // (bootstrap.timeout). The result is the caller's.
 func (s *Session) LookupData(ctx context.Context, pset, key string) ([]byte, error) {
 	return changer(ctx, s, "lookup data", func(ctx context.Context, c bootstrap.Changer) ([]byte, error) {
-		ctx, cancel := s.engine.Bound(ctx)
-		defer cancel()
 		return c.LookupData(ctx, pset, key)
 	})
 }
@@ -147,8 +148,6 @@ func (s *Session) LookupData(ctx context.Context, pset, key string) ([]byte, err
 // change is changer for calls without a result.
 func (s *Session) change(ctx context.Context, what string, f func(context.Context, bootstrap.Changer) error) error {
 	_, err := changer(ctx, s, what, func(ctx context.Context, c bootstrap.Changer) (struct{}, error) {
-		ctx, cancel := s.engine.Bound(ctx)
-		defer cancel()
 		return struct{}{}, f(ctx, c)
 	})
 	return err
@@ -163,7 +162,7 @@ func (s *Session) PsetOpAsync(op PsetOp, psets []string, args PsetArgs) *Future[
 // not been given yet. It has no deadline.
 func (s *Session) ResourceChangeAsync(pset string) *Future[Change] {
 	return async(s, func(ctx context.Context) (Change, error) {
-		return changer(ctx, s, "resource change", func(ctx context.Context, c bootstrap.Changer) (Change, error) {
+		return waitingChanger(ctx, s, "resource change", func(ctx context.Context, c bootstrap.Changer) (Change, error) {
 			change, _, err := c.Query(ctx, pset, true)
 			return change, err
 		})

@@ -85,10 +85,7 @@ func (k *collective) agreeProcesses(ctx context.Context, o coll.Offered) (x coll
 	x, failed = o.Open(env)
 	const size = openRecord
 	all := make([]byte, size*c.size)
-	binary.LittleEndian.PutUint32(all[size-termsSize:], o.Terms())
-	if failed == nil {
-		all[0] = byte(1 + copy(all[1:], x.Card()))
-	}
+	encodeRecord(all[:size], o, x, failed)
 	if err := k.exchange(ctx, all); err != nil {
 		return x, failed, err
 	}
@@ -129,20 +126,36 @@ func (k *collective) exchange(ctx context.Context, all []byte) error {
 // termsSize is the size of what stands behind a card: coll.Offer.Terms.
 const termsSize = 4
 
-// join gives an instance the cards of all. Members that would choose at different sizes
-// would wait for each other.
+// encodeRecord writes the record of a member that has opened x, or has failed.
+func encodeRecord(record []byte, o coll.Offered, x coll.Instance, failed error) {
+	binary.LittleEndian.PutUint32(record[openRecord-termsSize:], o.Terms())
+	if failed == nil {
+		record[0] = byte(1 + copy(record[1:], x.Card()))
+	}
+}
+
+// decodeRecord returns the card in a rank's record. Its terms must be those of this member's own record:
+// members that would choose at different sizes would wait for each other.
+func decodeRecord(record, own []byte, rank int, component string) (card []byte, err error) {
+	n := int(record[0])
+	if n == 0 || n > openRecord-termsSize {
+		return nil, fmt.Errorf("rank %d: %w", rank, errElsewhere)
+	}
+	if !bytes.Equal(record[openRecord-termsSize:], own[openRecord-termsSize:]) {
+		return nil, fmt.Errorf("rank %d has other values of coll.%s's parameters: all ranks need the same", rank, component)
+	}
+	return record[1:n:n], nil
+}
+
+// join gives an instance the cards of all.
 func join(x coll.Instance, m coll.Member, all []byte, component string) error {
 	cards, size := make([][]byte, m.Size), len(all)/m.Size
 	for i := range cards {
-		card, rank := all[i*size:][:size-termsSize], m.Plus(-i)
-		n := int(card[0])
-		if n == 0 || n > len(card) {
-			return fmt.Errorf("rank %d: %w", rank, errElsewhere)
+		rank := m.Plus(-i)
+		var err error
+		if cards[rank], err = decodeRecord(all[i*size:][:size], all[:size], rank, component); err != nil {
+			return err
 		}
-		if terms := all[(i+1)*size-termsSize:]; !bytes.Equal(terms[:termsSize], all[size-termsSize:size]) {
-			return fmt.Errorf("rank %d has other values of coll.%s's parameters: all ranks need the same", rank, component)
-		}
-		cards[rank] = card[1:n:n]
 	}
 	return x.Join(cards)
 }

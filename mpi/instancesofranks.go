@@ -3,8 +3,6 @@ package mpi
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -85,11 +83,7 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Ins
 	open := a.enterOpening(key, c.spec.Members, d)
 	defer a.leaveOpening(key)
 	x, failed = o.Open(coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}, Node: open.node.Seat(c.rank)})
-	record := open.records[c.rank*openRecord:][:openRecord]
-	binary.LittleEndian.PutUint32(record[openRecord-termsSize:], o.Terms())
-	if failed == nil {
-		record[0] = byte(1 + copy(record[1:], x.Card()))
-	}
+	encodeRecord(open.record(c.rank), o, x, failed)
 	err = open.meet(ctx, k)
 	if err == nil && len(d.ranks) > 1 {
 		if err = k.exchangeLeaders(ctx, d, open.records); err == nil {
@@ -133,22 +127,15 @@ func (s *sharedOpening) outcome(failed error) error {
 	return failed
 }
 
-// decodeCards decodes the records. rank is one of this process.
-func (s *sharedOpening) decodeCards(rank int, component string) {
+func (s *sharedOpening) record(rank int) []byte { return s.records[rank*openRecord:][:openRecord] }
+
+// decodeCards decodes the records. own is a rank of this process.
+func (s *sharedOpening) decodeCards(own int, component string) {
 	s.cards = make([][]byte, len(s.records)/openRecord)
-	terms := s.records[(rank+1)*openRecord-termsSize:][:termsSize]
-	for i := range s.cards {
-		record := s.records[i*openRecord:][:openRecord]
-		switch n := int(record[0]); {
-		case n == 0 || n > 1+coll.CardSize:
-			s.err = fmt.Errorf("rank %d: %w", i, errElsewhere)
-		case !bytes.Equal(record[openRecord-termsSize:], terms):
-			s.err = fmt.Errorf("rank %d has other values of coll.%s's parameters: all ranks need the same", i, component)
-		default:
-			s.cards[i] = record[1:n:n]
-			continue
+	for rank := range s.cards {
+		if s.cards[rank], s.err = decodeRecord(s.record(rank), s.record(own), rank, component); s.err != nil {
+			return
 		}
-		return
 	}
 }
 
