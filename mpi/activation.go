@@ -196,8 +196,9 @@ func (a *activation) outcome() error {
 
 // failed ends the activation in all processes because a rank of this one has failed.
 func (a *activation) failed(rank int, cause error) {
-	if a.fail(fmt.Errorf("%w: rank %d of the thread communicator has failed: %w", ErrBroken, rank, cause)) {
-		a.threads.session.engine.Broke(a.failureID, a.threads.parent.processes(), fmt.Errorf("rank %d of the thread communicator has failed: %w", rank, cause))
+	err := fmt.Errorf("rank %d of the thread communicator has failed: %w", rank, cause)
+	if a.fail(fmt.Errorf("%w: %w", ErrBroken, err)) {
+		a.threads.session.engine.Broke(a.failureID, a.threads.parent.processes(), err)
 	}
 }
 

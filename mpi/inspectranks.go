@@ -48,9 +48,6 @@ func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection,
 	if err != nil {
 		return x, err
 	}
-	for i := range x.Comms {
-		x.Comms[i].Endpoint = uint16(endpoint)
-	}
 	err = t.locals[endpoint].addTries(ctx, &x, func(*Comm) bool { return true })
 	return x, err
 }
