@@ -264,8 +264,12 @@ func (c *Comm) Compare(other *Comm) Comparison {
 // own time. It returns at once: operations that are pending still complete, nonblocking
 // collectives included, and messages that nobody received are dropped. Synchronous sends of those
 // fail with ErrTransport. Its attributes are deleted, the
-// last set one first. A second Close, and any other use after it, is ErrClosed.
+// last set one first. A second Close, and any other use after it, is ErrClosed. So is Close
+// as a deferred call while a panic from within a call of ferry ends the program.
 func (c *Comm) Close() error {
+	if err := c.local.progress.Check(); err != nil {
+		return err
+	}
 	if c.closed.Swap(true) {
 		return c.errClosed()
 	}

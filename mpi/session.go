@@ -137,9 +137,13 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 // to close waits, for at most session.linger, until every accepted send has left
 // this process, those of Bsend included, then frees everything; ErrTimeout says
 // that some did not. It waits as long for collectives of communicators that are closed.
-// ErrPending means that those are under way yet, or communicators or Memory open: then
-// nothing has happened. A second Close is ErrClosed.
+// ErrPending means that those are under way yet, or that communicators or Memory are open;
+// the session then stays as it is. A second Close is ErrClosed, and so is Close as a deferred call
+// while a panic from within a call of ferry ends the program.
 func (s *Session) Close() error {
+	if err := s.engine.progress.Check(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	if s.ending > 0 {
 		ended := s.ended

@@ -344,6 +344,9 @@ func (t *ThreadComm) finished(s *seat) {
 // ErrPending, without any effect, while Run is active or a rank has started and not finished. A second
 // Close is ErrClosed.
 func (t *ThreadComm) Close() error {
+	if err := t.session.engine.progress.Check(); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.usable(); err != nil {

@@ -18,9 +18,11 @@ import (
 type lock struct {
 	state   uint32       // 1 while held.
 	waiters atomic.Int32 // Goroutines in lockSlow, and those that Go starts.
+	stopped atomic.Pointer[StoppedError]
 }
 
-// Lock acquires the lock. Cost without contention: one atomic operation.
+// Lock acquires the lock, which takes one atomic operation without contention. It panics
+// with a *StoppedError if a panic under the lock has stopped the engine.
 func (l *lock) Lock() {
 	if !atomic.CompareAndSwapUint32(&l.state, 0, 1) {
 		l.lockSlow()
@@ -47,7 +49,11 @@ const (
 // lockSlow is not inlined, so that Lock is: 10 instructions for each.
 //
 //go:noinline
-func (l *lock) lockSlow() { l.lockUntil(func() bool { return false }) }
+func (l *lock) lockSlow() {
+	if !l.lockUntil(func() bool { return l.stopped.Load() != nil }) {
+		l.raise()
+	}
+}
 
 // lockUntil acquires the lock and returns true, or returns false after giveUp, which it
 // calls at intervals, has returned true.
@@ -67,6 +73,7 @@ func (l *lock) lockUntil(giveUp func() bool) bool {
 			return false
 		default:
 			time.Sleep(lockSleep)
+			l.search(i - lockSpins - lockYields)
 		}
 	}
 }
@@ -90,7 +97,10 @@ const ObserveLimit = 80 * time.Millisecond
 func (l *lock) Observe(ctx context.Context, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, ObserveLimit)
 	defer cancel()
-	if !l.lockUntil(func() bool { return ctx.Err() != nil }) {
+	if !l.lockUntil(func() bool { return ctx.Err() != nil || l.stopped.Load() != nil }) {
+		if stopped := l.stopped.Load(); stopped != nil {
+			return stopped
+		}
 		return fmt.Errorf("%w: the progress engine did not become free within %v: a transport hangs in one of its calls, as the goroutines show (SIGQUIT)",
 			framework.ErrTimeout, ObserveLimit)
 	}
