@@ -1,9 +1,7 @@
 package sets
 
 import (
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
@@ -202,73 +200,6 @@ func (t *Table[W]) createSets(c *change[W], leaving []uint32, added int, hasMain
 	}
 }
 
-// start orders the joining processes.
-func (t *Table[W]) start(c *change[W]) {
-	like := c.assoc.ranks[len(c.assoc.ranks)-1]
-	for _, r := range slices.Backward(c.assoc.ranks) {
-		if t.isPresent(r) {
-			like = r
-			break
-		}
-	}
-	first := c.joining.ranks[0]
-	t.starting[first] = c
-	t.opt.Order(Order{Kind: StartProcs, Like: int(like), First: int(first), N: len(c.joining.ranks)})
-}
-
-// Started is the launcher's answer to the order to start processes from rank first on. An
-// empty reason means that all of them run. Else none of them runs any longer, and fit of
-// them can be started; an operation that accepts fewer orders those, as new ranks.
-func (t *Table[W]) Started(first, fit int, reason string) {
-	c := t.starting[uint32(first)]
-	if c == nil || first < 0 {
-		return // Undone.
-	}
-	delete(t.starting, uint32(first))
-	if reason == "" {
-		t.open(c)
-		if c.requester != user {
-			t.answer(c)
-		}
-		return
-	}
-	wanted := len(c.joining.ranks)
-	fit = max(0, min(fit, wanted-1))
-	if c.isPartial && fit > 0 {
-		t.restart(c, fit)
-		return
-	}
-	for _, r := range c.joining.ranks {
-		t.leaves(r)
-		t.drop(r)
-	}
-	t.undo(c, *failf(wire.CodeLimit, "new processes: %d requested, %d fit: %s", wanted, fit, strings.ToValidUTF8(reason, "")))
-}
-
-// restart orders fewer processes, in place of those that were not started.
-func (t *Table[W]) restart(c *change[W], n int) {
-	for _, r := range c.joining.ranks {
-		t.leaves(r)
-		t.drop(r)
-		failAll(c.entered[r], *failf(wire.CodeRank, "rank %d has ended", r))
-		delete(c.entered, r)
-	}
-	if c.main != nil {
-		c.main.ranks = c.main.ranks[:len(c.main.ranks)-len(c.joining.ranks)]
-	}
-	c.group += n - len(c.joining.ranks)
-	c.joining.sorted = nil
-	t.assign(c.joining, n)
-	for _, r := range c.joining.ranks {
-		t.procs[r].change = c
-		t.excused.add(r)
-	}
-	if c.main != nil {
-		c.main.ranks, c.main.sorted = append(c.main.ranks, c.joining.ranks...), nil
-	}
-	t.start(c)
-}
-
 // answer gives the waiting request of a change its results.
 func (t *Table[W]) answer(c *change[W]) {
 	if c.isWaiting {
@@ -276,21 +207,6 @@ func (t *Table[W]) answer(c *change[W]) {
 		c.request.Done()
 		reply(c.request, wire.NamesBody{Names: c.names()})
 	}
-}
-
-// withdraw undoes a change that is not integrated, because its request does not wait any longer.
-func (t *Table[W]) withdraw(c *change[W], expired bool) wire.FailureBody {
-	f := wire.FailureBody{Code: wire.CodeWithdrawn}
-	if expired {
-		f = wire.FailureBody{Code: wire.CodeMissing, Missing: t.absent(c)}
-		if c.state == starting {
-			f.Missing = c.joining.ranks
-		}
-	}
-	c.isWaiting = false // The caller answers.
-	t.undo(c, f)
-	f.Text = undoneText
-	return f
 }
 
 // open shows a change to its group.
@@ -306,76 +222,5 @@ func (t *Table[W]) open(c *change[W]) {
 		t.finish(c)
 	case len(c.entered) == c.group:
 		t.complete(c)
-	}
-}
-
-// undoneText is in the failures of an undone change.
-const undoneText = "the change is undone"
-
-// undo ends a change that is not integrated, and everything that it created. f answers the
-// calls that wait for it.
-func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
-	f.Text = strings.TrimPrefix(f.Text+"; "+undoneText, "; ")
-	c.state = undone
-	t.release(c)
-	if c.joining != nil {
-		delete(t.starting, c.joining.ranks[0])
-	}
-	if c.isWaiting {
-		c.isWaiting = false
-		join.Fail(c.request, f)
-	}
-	entered := c.entered
-	c.entered = nil
-	for _, r := range slices.Sorted(maps.Keys(entered)) {
-		failAll(entered[r], f)
-	}
-	for _, s := range c.created() {
-		t.remove(s, tombstone{failure: &f}, f)
-	}
-	if c.joining != nil {
-		for _, r := range c.joining.ranks {
-			t.leaves(r)
-		}
-		t.order(EndProcs, c.joining.ranks)
-	}
-	t.wakeGroup(c) // The change hid failures of members.
-}
-
-func failAll[W join.Waiter](calls []entry[W], f wire.FailureBody) {
-	for _, e := range calls {
-		join.Fail(e.w, f)
-	}
-}
-
-// release ends the change's hold on processes and sets.
-func (t *Table[W]) release(c *change[W]) {
-	delete(t.changes, c)
-	for _, s := range []*set[W]{c.assoc, c.joining} {
-		if s == nil {
-			continue
-		}
-		for _, r := range s.ranks {
-			if p := t.procs[r]; p != nil && p.change == c {
-				p.change = nil
-			}
-		}
-	}
-	for _, s := range append(c.created(), c.assoc) {
-		s.users--
-		if s.hidden = nil; s.change == c {
-			s.change = nil
-		}
-	}
-}
-
-// order sends an order about some processes. A process that counts as ended may run without a connection.
-func (t *Table[W]) order(kind OrderKind, ranks []uint32) {
-	o := Order{Kind: kind}
-	for _, r := range ranks {
-		o.Ranks = append(o.Ranks, int(r))
-	}
-	if len(o.Ranks) > 0 && t.opt.Order != nil {
-		t.opt.Order(o)
 	}
 }

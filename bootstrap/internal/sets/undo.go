@@ -1,0 +1,85 @@
+package sets
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+// withdraw undoes a change that is not integrated, because its request does not wait any longer.
+func (t *Table[W]) withdraw(c *change[W], expired bool) wire.FailureBody {
+	f := wire.FailureBody{Code: wire.CodeWithdrawn}
+	if expired {
+		f = wire.FailureBody{Code: wire.CodeMissing, Missing: t.absent(c)}
+		if c.state == starting {
+			f.Missing = c.joining.ranks
+		}
+	}
+	c.isWaiting = false // The caller answers.
+	t.undo(c, f)
+	f.Text = undoneText
+	return f
+}
+
+// undoneText is in the failures of an undone change.
+const undoneText = "the change is undone"
+
+// undo ends a change that is not integrated, and everything that it created. f answers the
+// calls that wait for it.
+func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
+	f.Text = strings.TrimPrefix(f.Text+"; "+undoneText, "; ")
+	c.state = undone
+	t.release(c)
+	if c.joining != nil {
+		delete(t.starting, c.joining.ranks[0])
+	}
+	if c.isWaiting {
+		c.isWaiting = false
+		join.Fail(c.request, f)
+	}
+	entered := c.entered
+	c.entered = nil
+	for _, r := range slices.Sorted(maps.Keys(entered)) {
+		failAll(entered[r], f)
+	}
+	for _, s := range c.created() {
+		t.remove(s, tombstone{failure: &f}, f)
+	}
+	if c.joining != nil {
+		for _, r := range c.joining.ranks {
+			t.leaves(r)
+		}
+		t.order(EndProcs, c.joining.ranks)
+	}
+	t.wakeGroup(c) // The change hid failures of members.
+}
+
+func failAll[W join.Waiter](calls []entry[W], f wire.FailureBody) {
+	for _, e := range calls {
+		join.Fail(e.w, f)
+	}
+}
+
+// release ends the change's hold on processes and sets.
+func (t *Table[W]) release(c *change[W]) {
+	delete(t.changes, c)
+	for _, s := range []*set[W]{c.assoc, c.joining} {
+		if s == nil {
+			continue
+		}
+		for _, r := range s.ranks {
+			if p := t.procs[r]; p != nil && p.change == c {
+				p.change = nil
+			}
+		}
+	}
+	for _, s := range append(c.created(), c.assoc) {
+		s.users--
+		if s.hidden = nil; s.change == c {
+			s.change = nil
+		}
+	}
+}
