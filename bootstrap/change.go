@@ -112,7 +112,8 @@ type Changer interface {
 	// provide, if not empty, names a set for all members, and is not checked. Two
 	// such calls are ErrPset in all members, with both names, and the change stays as it was. Withdrawal,
 	// deadline and death are those of Fence; the last two undo the change, and calls after
-	// that get the same error.
+	// that get the same error. A member that calls after the end of the change gets the result of the others,
+	// until its next change; mpi://WORLD and mpi://SELF mean its unfinished change if there is one.
 	Integrate(ctx context.Context, delta, provide string) (Integration, error)
 
 	// FinishChange ends an integrated change; ErrPending before. The server finishes an integrated change whose

@@ -36,6 +36,7 @@ type change[W join.Waiter] struct {
 	entered  map[uint32][]entry[W] // Calls of Integrate that wait, by rank.
 	pset     string                // Outcome of the integration.
 	reported map[uint32]struct{}   // Processes that a query has given the change.
+	failure  wire.FailureBody      // Of an undone change.
 }
 
 // An entry is one waiting call of Integrate.
@@ -52,6 +53,9 @@ type pending[W join.Waiter] struct {
 
 func (c *change[W]) joins(rank uint32) bool  { return c.joining != nil && c.joining.has(rank) }
 func (c *change[W]) leaves(rank uint32) bool { return c.leaving != nil && c.leaving.has(rank) }
+
+// isDelta reports whether a set is one of the changing processes.
+func (c *change[W]) isDelta(s *set[W]) bool { return s != nil && (s == c.joining || s == c.leaving) }
 
 // delta returns the name of the changing processes for one process: of a Replace, the
 // joining ones if it joins, else the leaving ones.

@@ -11,17 +11,20 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// changeOf returns the change whose delta the caller names, and of whose group it is.
+// changeOf returns the change whose delta the caller names, and whose group has the caller. The
+// change may have ended: its members may be late.
 func (t *Table[W]) changeOf(rank uint32, name string) (*change[W], *wire.FailureBody) {
 	p := t.procs[rank]
 	if p == nil {
 		return nil, failf(wire.CodeRank, "rank %d has ended", rank)
 	}
+	for _, c := range []*change[W]{p.change, p.last} {
+		if c != nil && t.namesDelta(name, c, rank) {
+			return c, nil
+		}
+	}
 	own := p.change
 	if strings.EqualFold(name, bootstrap.PsetSelf) {
-		if own != nil && (own.joins(rank) || own.leaves(rank)) {
-			return own, nil
-		}
 		return nil, failf(wire.CodePset, "%q: this process is in no delta%s", name, right(own, rank))
 	}
 	s, f := t.find(rank, name)
@@ -32,10 +35,28 @@ func (t *Table[W]) changeOf(rank uint32, name string) (*change[W], *wire.Failure
 		f.Text += right(own, rank)
 		return nil, f
 	}
-	if own != nil && (s == own.joining || s == own.leaving) {
-		return own, nil
-	}
 	return nil, failf(wire.CodePset, "%q is not the delta of a change of this process%s", s.name, right(own, rank))
+}
+
+// namesDelta reports whether a name is that of a delta of a process's change. mpi://SELF and
+// mpi://WORLD mean the unfinished change of a process that has one. The name of a deleted delta
+// remains valid for the process.
+func (t *Table[W]) namesDelta(name string, c *change[W], rank uint32) bool {
+	p := t.procs[rank]
+	isLatest := c == p.change || p.change == nil
+	switch {
+	case strings.EqualFold(name, bootstrap.PsetSelf):
+		return isLatest && (c.joins(rank) || c.leaves(rank))
+	case strings.EqualFold(name, bootstrap.PsetWorld):
+		return isLatest && c.isDelta(p.world)
+	}
+	key := bootstrap.PsetKey(name)
+	if s := t.sets[key]; s != nil {
+		return t.isVisible(rank, s) && c.isDelta(s)
+	}
+	return slices.ContainsFunc([]*set[W]{c.leaving, c.joining}, func(s *set[W]) bool {
+		return s != nil && bootstrap.PsetKey(s.name) == key
+	})
 }
 
 // right names the delta of a process's own change, if it sees one.
@@ -53,7 +74,10 @@ func (t *Table[W]) Integrate(w W, rank uint32, b wire.IntegrateBody) {
 	case f != nil:
 		join.Fail(w, *f)
 		return
-	case c.state == integrated:
+	case c.state == undone:
+		join.Fail(w, c.failure)
+		return
+	case c.state >= integrated:
 		reply(w, c.outcome(rank))
 		return
 	}
@@ -175,14 +199,19 @@ func (t *Table[W]) Finish(w W, rank uint32, delta string) {
 			c, f = s.change, nil
 		}
 	}
-	if f == nil && c.state != integrated {
-		f = failf(wire.CodePending, "the change is not integrated: ranks %v have not called Integrate", first(t.absent(c)))
-	}
-	if f != nil {
+	switch {
+	case f != nil:
 		join.Fail(w, *f)
 		return
+	case c.state == undone:
+		join.Fail(w, c.failure)
+		return
+	case c.state < integrated:
+		join.Fail(w, *failf(wire.CodePending, "the change is not integrated: ranks %v have not called Integrate", first(t.absent(c))))
+		return
+	case c.state == integrated:
+		t.finish(c)
 	}
-	t.finish(c)
 	reply(w, wire.Empty{})
 }
 
@@ -206,6 +235,7 @@ func (t *Table[W]) finish(c *change[W]) {
 	t.succeed(c)
 	t.answer(c)
 	t.wakeGroup(c) // The change hid failures of members.
+	c.trim()
 }
 
 // succeed records the set that a finished change has made of its associated set, for a user, and

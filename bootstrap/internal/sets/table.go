@@ -65,6 +65,7 @@ type proc[W join.Waiter] struct {
 	world  *set[W]
 	self   *set[W]    // mpi://SELF; nil before its first use.
 	change *change[W] // Unfinished one whose group has the process.
+	last   *change[W] // Latest ended one whose group had the process, for late calls.
 }
 
 // New returns the table of a job.

@@ -31,7 +31,7 @@ const undoneText = "the change is undone"
 // calls that wait for it.
 func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 	f.Text = strings.TrimPrefix(f.Text+"; "+undoneText, "; ")
-	c.state = undone
+	c.state, c.failure = undone, f
 	t.release(c)
 	if c.joining != nil {
 		delete(t.starting, c.joining.ranks[0])
@@ -55,6 +55,7 @@ func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 		t.order(EndProcs, c.joining.ranks)
 	}
 	t.wakeGroup(c) // The change hid failures of members.
+	c.trim()
 }
 
 func failAll[W join.Waiter](calls []entry[W], f wire.FailureBody) {
@@ -63,7 +64,7 @@ func failAll[W join.Waiter](calls []entry[W], f wire.FailureBody) {
 	}
 }
 
-// release ends the change's hold on processes and sets.
+// release ends the change's hold on processes and sets. Its processes keep it for late calls.
 func (t *Table[W]) release(c *change[W]) {
 	delete(t.changes, c)
 	for _, s := range []*set[W]{c.assoc, c.joining} {
@@ -72,7 +73,7 @@ func (t *Table[W]) release(c *change[W]) {
 		}
 		for _, r := range s.ranks {
 			if p := t.procs[r]; p != nil && p.change == c {
-				p.change = nil
+				p.change, p.last = nil, c
 			}
 		}
 	}
@@ -83,3 +84,6 @@ func (t *Table[W]) release(c *change[W]) {
 		}
 	}
 }
+
+// trim drops the parts of an ended change that late calls do not need.
+func (c *change[W]) trim() { c.assoc, c.main, c.entered, c.reported = nil, nil, nil, nil }
