@@ -99,8 +99,8 @@ type Changer interface {
 	Operate(ctx context.Context, op PsetOp, psets []string, args PsetArgs) ([]string, error)
 
 	// DeletePset deletes a set and its data. A set without changes can be deleted by the process that created it,
-	// and by any member once that process has ended. A later use of the name is ErrPset, which names
-	// the deleting process.
+	// and by any member once that process has ended. Sets of the command line and built-in sets stay. A later use of the name is ErrPset, which names
+	// the deleting process. A delta that is the mpi://WORLD of running processes loses its name only, and stays their mpi://WORLD, with its data.
 	DeletePset(ctx context.Context, name string) error
 
 	// Query returns the unfinished change of a set, or else ChangeFailed if members have

@@ -126,7 +126,8 @@ func (s *Session) FinishChange(ctx context.Context, delta string) error {
 }
 
 // DeletePset deletes a process set and its data. The creator may delete it while no change uses it, and any member
-// once the creator has ended. Groups that were made of the set stay as they are.
+// once the creator has ended. Groups that were made of the set stay as they are. A deleted delta remains the mpi://WORLD of the
+// processes that it added. Built-in sets can't be deleted.
 func (s *Session) DeletePset(ctx context.Context, name string) error {
 	return s.change(ctx, "delete process set", func(ctx context.Context, c bootstrap.Changer) error { return c.DeletePset(ctx, name) })
 }

@@ -226,8 +226,13 @@ func (t *Table[W]) Pset(w W, rank uint32, name string) {
 	reply(w, wire.PsetBody{Name: s.name, Ranks: s.ranks, Dynamic: s.creator != launcher})
 }
 
-// Delete deletes a set.
+// Delete deletes a set. A set that is the mpi://WORLD of a process that has not ended loses its name
+// only: calls on mpi://WORLD, and calls that wait for the set, do not notice.
 func (t *Table[W]) Delete(w W, rank uint32, name string) {
+	if isBuiltin(name) {
+		join.Fail(w, *failf(wire.CodePset, "%q is built in, and can't be deleted", name))
+		return
+	}
 	s, f := t.find(rank, name)
 	if f == nil {
 		f = t.checkDelete(s, rank)
@@ -236,7 +241,11 @@ func (t *Table[W]) Delete(w W, rank uint32, name string) {
 		join.Fail(w, *f)
 		return
 	}
-	t.remove(s, tombstone{by: int64(rank)}, *failf(wire.CodePset, "rank %d deleted the set", rank))
+	if d := (tombstone{by: int64(rank)}); t.isWorld(s) {
+		t.unname(s, d)
+	} else {
+		t.remove(s, d, *failf(wire.CodePset, "rank %d deleted the set", rank))
+	}
 	reply(w, wire.Empty{})
 }
 
@@ -267,15 +276,37 @@ func (t *Table[W]) userOf(s *set[W]) *change[W] {
 	return nil
 }
 
-// remove deletes a set, and answers the calls that wait for something of it with f.
-func (t *Table[W]) remove(s *set[W], d tombstone, f wire.FailureBody) {
+// isBuiltin reports whether a name is that of a set that each process has.
+func isBuiltin(name string) bool {
+	return slices.ContainsFunc(builtin, func(s string) bool { return strings.EqualFold(s, name) })
+}
+
+// isWorld reports whether a set is the mpi://WORLD of a process that has not ended.
+func (t *Table[W]) isWorld(s *set[W]) bool {
+	return slices.ContainsFunc(s.ranks, func(r uint32) bool { return t.procs[r] != nil && t.procs[r].world == s })
+}
+
+// isNamed reports whether a set is under its name.
+func (t *Table[W]) isNamed(s *set[W]) bool { return t.sets[bootstrap.PsetKey(s.name)] == s }
+
+// unname removes a set from the names.
+func (t *Table[W]) unname(s *set[W], d tombstone) {
 	key := bootstrap.PsetKey(s.name)
-	if t.sets[key] != s {
-		return
-	}
 	delete(t.sets, key)
 	t.nameBytes -= len(s.name)
 	t.deleted.add(key, d)
+}
+
+// remove deletes a set with its data. f answers the calls that wait for the set.
+func (t *Table[W]) remove(s *set[W], d tombstone, f wire.FailureBody) {
+	if t.isNamed(s) {
+		t.unname(s, d)
+	}
+	t.close(s, f)
+}
+
+// close drops the data of a deleted set. f answers the calls that wait for the set.
+func (t *Table[W]) close(s *set[W], f wire.FailureBody) {
 	queries := s.queries
 	s.queries = nil
 	delete(t.waiting, s)
@@ -283,6 +314,7 @@ func (t *Table[W]) remove(s *set[W], d tombstone, f wire.FailureBody) {
 		join.Fail(q.w, f)
 	}
 	s.data.Fail(f)
+	s.data = join.Board[W]{}
 }
 
 // reply answers a call that has not waited, or is Done.

@@ -161,6 +161,9 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 			t.wake(s)
 		}
 	}
+	if s := p.world; s != t.world && !t.isNamed(s) && !t.isWorld(s) {
+		t.close(s, *failf(wire.CodePset, "%q is deleted, and its members have ended", s.name))
+	}
 }
 
 // bits is a set of ranks.
