@@ -90,7 +90,8 @@ type Integration struct {
 //
 // Errors besides those of Client: ErrPset for a name that is unknown, deleted, reserved or
 // taken, and for an operand without members; ErrRank for a number that the set does not
-// have, with the size; ErrUnsupported over a limit, with the number that fits, and where the launcher
+// have, with the size; ErrUnsupported over a limit (--max-ranks, and for a job 131,072 ranks, and 65,535 sets with
+// 16,777,216 members and 8 MiB of names together at a time), with the number that fits, and where the launcher
 // starts no processes; ErrProcFailed for an operand with members that have ended, where the operation needs all.
 type Changer interface {
 	// Operate makes sets, and returns their names as PsetOp lists them. Add, Grow and Replace return when the new

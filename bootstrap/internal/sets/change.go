@@ -103,8 +103,8 @@ func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b
 			return nil, f
 		}
 	}
-	const most = 3 // Sets of a change.
-	if f := t.checkRoom(most, b.Name); f != nil {
+	const most = 3 // Both deltas, and the main set.
+	if f := t.checkRoom(most, len(s.ranks)+2*added, b.Name); f != nil {
 		return nil, f
 	}
 	for _, r := range s.ranks {
@@ -175,6 +175,7 @@ func (t *Table[W]) createSets(c *change[W], leaving []uint32, added int, hasMain
 	if added > 0 {
 		c.joining = t.create(nameOf("delta", !hasMain), nil, c.requester)
 		t.assign(c.joining, added)
+		t.members += added
 		for _, r := range c.joining.ranks {
 			t.procs[r].change = c
 			t.excused.add(r)

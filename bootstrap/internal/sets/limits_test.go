@@ -55,6 +55,35 @@ func TestTable_NamesOverTheLimit_AreRefused(t *testing.T) {
 	t.Error("no limit")
 }
 
+func TestTable_MembersOverTheLimit_AreRefused(t *testing.T) {
+	j := newJob(Options{Size: MaxRanks, Most: MaxRanks})
+	union := wire.OperateBody{Op: uint8(bootstrap.PsetUnion), Operands: []string{bootstrap.PsetWorld}}
+	for range maxMembers / MaxRanks {
+		if c := operate(j, 0, union); c.kind != wire.Reply {
+			t.Fatal(c.show())
+		}
+	}
+	refused(t, operate(j, 0, union), wire.CodeLimit, "the limit is 16777216")
+	refused(t, operate(j, 0, wire.OperateBody{Op: uint8(bootstrap.PsetSub), Operands: union.Operands, Sub: 1}), wire.CodeLimit, "DeletePset")
+	j.end(1)
+	refused(t, j.do(0, func(c *call) { j.table.Query(c, 0, wire.LookupBody{Name: bootstrap.PsetWorld}) }), wire.CodeLimit, "16777216")
+	j.do(0, func(c *call) { j.table.Delete(c, 0, "ferry://set/1") })
+	if c := operate(j, 0, union); c.kind != wire.Reply {
+		t.Error(c.show())
+	}
+}
+
+func TestTable_NearestName_IsFoundAmongManySets(t *testing.T) {
+	j := newJob(Options{Size: 1})
+	union := wire.OperateBody{Op: uint8(bootstrap.PsetUnion), Operands: []string{bootstrap.PsetWorld}}
+	for range 1000 {
+		operate(j, 0, union)
+	}
+	union.Name = "Ocean"
+	operate(j, 0, union)
+	refused(t, j.do(0, func(c *call) { j.table.Pset(c, 0, "oceam") }), wire.CodePset, "the nearest is Ocean;")
+}
+
 func TestTable_RankOverTheLimit_IsRefused(t *testing.T) {
 	j := newJob(Options{Size: 2, Most: MaxRanks})
 	grow := wire.OperateBody{Op: uint8(bootstrap.PsetGrow), Operands: []string{bootstrap.PsetWorld}, Add: MaxRanks}
@@ -64,7 +93,8 @@ func TestTable_RankOverTheLimit_IsRefused(t *testing.T) {
 	if got := j.orders[0]; got.N != MaxRanks-2 {
 		t.Fatalf("%v", got)
 	}
-	j.table.Started(2, 0, "no memory")
+	j.table.Started(2, 5, "no memory") // They would need new ranks.
+	refused(t, j.calls[1], wire.CodeLimit, "131070 requested, 0 fit")
 	grow.Partial, grow.Add = false, 1
 	refused(t, operate(j, 0, grow), wire.CodeLimit, "0 fit: the job has assigned 131072 of 131072 ranks")
 }

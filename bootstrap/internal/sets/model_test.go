@@ -45,9 +45,13 @@ func (t *Table[W]) check() error {
 			users[s]++
 		}
 	}
-	nameBytes := 0
+	nameBytes, members := 0, 0
 	for key, s := range t.sets {
 		nameBytes += len(s.name)
+		members += len(s.ranks)
+		if !slices.Contains(t.ordered, s) {
+			return fmt.Errorf("%q is not in the order of the sets", s.name)
+		}
 		if bootstrap.PsetKey(s.name) != key || s.users != users[s] || (s.change != nil) != (s.users > 0) && users[s] == 0 {
 			return fmt.Errorf("%q is under %q with %d users, not %d", s.name, key, s.users, users[s])
 		}
@@ -57,6 +61,10 @@ func (t *Table[W]) check() error {
 	}
 	if nameBytes != t.nameBytes {
 		return fmt.Errorf("names have %d bytes, not %d", nameBytes, t.nameBytes)
+	}
+	isOlder := func(a, b *set[W]) int { return a.serial - b.serial }
+	if members != t.members || len(t.ordered) != len(t.sets) || !slices.IsSortedFunc(t.ordered, isOlder) {
+		return fmt.Errorf("%d sets have %d members, not %d and %d", len(t.sets), members, len(t.ordered), t.members)
 	}
 	for s := range t.waiting {
 		if len(s.queries) == 0 {

@@ -16,6 +16,8 @@ const (
 	MaxSets = 1<<16 - 1
 	// maxNameBytes limits the names of all sets together: the list of them is one message.
 	maxNameBytes = 8 << 20
+	// maxMembers limits the members of all sets together. A member takes 4 to 8 bytes.
+	maxMembers = 1 << 24
 	// maxTombstones is the number of deleted sets that errors describe.
 	maxTombstones = 1 << 10
 )
@@ -81,8 +83,16 @@ func (d *tombstones) add(key string, t tombstone) {
 		d.keys = append(d.keys, key)
 	}
 	if d.of[key] = t; len(d.keys) > maxTombstones {
-		delete(d.of, d.keys[0])
-		d.keys = slices.Delete(d.keys, 0, 1)
+		d.remove(d.keys[0])
+	}
+}
+
+// remove drops a key, which a new set may have.
+func (d *tombstones) remove(key string) {
+	if _, ok := d.of[key]; ok {
+		delete(d.of, key)
+		i := slices.Index(d.keys, key)
+		d.keys = slices.Delete(d.keys, i, i+1)
 	}
 }
 
@@ -99,29 +109,31 @@ func (t *Table[W]) Define(name string, ranks []uint32) {
 func (t *Table[W]) create(name string, ranks []uint32, creator int64) *set[W] {
 	t.serial++
 	s := &set[W]{name: name, ranks: ranks, serial: t.serial, creator: creator}
-	t.sets[bootstrap.PsetKey(name)] = s
+	key := bootstrap.PsetKey(name)
+	t.sets[key] = s
+	t.ordered = append(t.ordered, s)
+	t.deleted.remove(key)
 	t.nameBytes += len(name)
+	t.members += len(ranks)
 	return s
 }
 
-// makeName returns a free name of a kind of sets.
+// makeName returns the name of the next set, if it is of a kind. No set had it before, since names of ferry://
+// are reserved.
 func (t *Table[W]) makeName(kind string) string {
-	for n := t.serial + 1; ; n++ {
-		name := fmt.Sprintf("ferry://%s/%d", kind, n)
-		if _, taken := t.sets[name]; !taken {
-			return name
-		}
-	}
+	return fmt.Sprintf("ferry://%s/%d", kind, t.serial+1)
 }
 
-// checkRoom refuses n more sets, one of them with the given name, over the limits.
-func (t *Table[W]) checkRoom(n int, name string) *wire.FailureBody {
+// checkRoom refuses n more sets with some members together, one of them with the given name, over the limits.
+func (t *Table[W]) checkRoom(n, members int, name string) *wire.FailureBody {
 	const ownName = 32 // Bytes of one of makeName's.
 	switch {
 	case len(t.sets)+n > MaxSets:
 		return failf(wire.CodeLimit, "%d process sets exist, and the limit is %d: delete those that are not used (DeletePset)", len(t.sets), MaxSets)
 	case t.nameBytes+len(name)+n*ownName > maxNameBytes:
 		return failf(wire.CodeLimit, "the names of all process sets have %d bytes, and the limit is %d: choose shorter ones", t.nameBytes, maxNameBytes)
+	case t.members+members > maxMembers:
+		return failf(wire.CodeLimit, "all process sets together have %d members, and the limit is %d: delete those that are not used (DeletePset)", t.members, maxMembers)
 	}
 	return nil
 }
@@ -172,19 +184,11 @@ func (t *Table[W]) unknown(rank uint32, name, key string) *wire.FailureBody {
 	} else if ok {
 		return failf(wire.CodePset, "%q is deleted: rank %d deleted it", name, d.by)
 	}
-	const most, longest = 64, 128 // The distance of names takes time, and the caller's lock.
+	const longest = 128 // The distance of names takes time, and the caller's lock.
 	all := append(builtin, t.names(rank)...)
-	var keys []string
-	near := map[string]string{}
-	for _, s := range all {
-		if len(keys) < most && len(s) <= longest {
-			keys = append(keys, bootstrap.PsetKey(s))
-			near[keys[len(keys)-1]] = s
-		}
-	}
 	text := fmt.Sprintf("%q", name)
 	if len(name) <= longest {
-		text += "; the nearest is " + near[framework.Nearest(key, keys)]
+		text += "; the nearest is " + nearest(key, all)
 	}
 	const listed = 16
 	text += "; there are " + strings.Join(all[:min(len(all), listed)], ", ")
@@ -194,21 +198,33 @@ func (t *Table[W]) unknown(rank uint32, name, key string) *wire.FailureBody {
 	return &wire.FailureBody{Code: wire.CodePset, Text: text}
 }
 
+// nearest returns the name with the smallest distance from a key. Among many names, it compares
+// those of a similar length.
+func nearest(key string, names []string) string {
+	const most, similar = 64, 2
+	var keys []string
+	nameOf := map[string]string{}
+	for _, isSimilar := range []bool{true, false} {
+		for _, name := range names {
+			if distance := len(name) - len(key); len(keys) < most && (distance >= -similar && distance <= similar) == isSimilar {
+				k := bootstrap.PsetKey(name)
+				keys, nameOf[k] = append(keys, k), name
+			}
+		}
+	}
+	return nameOf[framework.Nearest(key, keys)]
+}
+
 // builtin are the sets that BuiltinPset makes. It is not changed.
 var builtin = slices.Clip(bootstrap.BuiltinPsets())
 
 // names returns those of the sets that a process sees, in the order of their creation.
 func (t *Table[W]) names(rank uint32) []string {
-	all := make([]*set[W], 0, len(t.sets))
-	for _, s := range t.sets {
+	names := make([]string, 0, len(t.ordered))
+	for _, s := range t.ordered {
 		if t.isVisible(rank, s) {
-			all = append(all, s)
+			names = append(names, s.name)
 		}
-	}
-	slices.SortFunc(all, func(a, b *set[W]) int { return a.serial - b.serial })
-	names := make([]string, len(all))
-	for i, s := range all {
-		names[i] = s.name
 	}
 	return names
 }
@@ -293,7 +309,11 @@ func (t *Table[W]) isNamed(s *set[W]) bool { return t.sets[bootstrap.PsetKey(s.n
 func (t *Table[W]) unname(s *set[W], d tombstone) {
 	key := bootstrap.PsetKey(s.name)
 	delete(t.sets, key)
+	if i, ok := slices.BinarySearchFunc(t.ordered, s.serial, func(s *set[W], serial int) int { return s.serial - serial }); ok {
+		t.ordered = slices.Delete(t.ordered, i, i+1)
+	}
 	t.nameBytes -= len(s.name)
+	t.members -= len(s.ranks)
 	t.deleted.add(key, d)
 }
 

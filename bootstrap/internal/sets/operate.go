@@ -129,7 +129,11 @@ func (t *Table[W]) derive(rank uint32, name string, members ...[]uint32) ([]stri
 	if name != "" && len(members) > 1 {
 		return nil, failf(wire.CodePset, "%q names one of %d results: leave Name empty", name, len(members))
 	}
-	if f := t.checkRoom(len(members), name); f != nil {
+	total := 0
+	for _, ranks := range members {
+		total += len(ranks)
+	}
+	if f := t.checkRoom(len(members), total, name); f != nil {
 		return nil, f
 	}
 	names := make([]string, len(members))

@@ -98,7 +98,7 @@ func (t *Table[W]) makeFailed(s *set[W], rank uint32, ended []uint32) *wire.Fail
 	if old := s.failed; old != nil && len(old.ranks) == len(ended) && t.sets[bootstrap.PsetKey(old.name)] == old {
 		return nil
 	}
-	if f := t.checkRoom(1, ""); f != nil {
+	if f := t.checkRoom(1, len(ended), ""); f != nil {
 		return f
 	}
 	s.failed = t.create(t.makeName("failed"), ended, int64(rank))

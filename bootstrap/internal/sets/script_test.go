@@ -1,6 +1,7 @@
 package sets
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -304,5 +305,11 @@ func (j *job) run(c *call, op string, words []string, args map[string]string) {
 }
 
 func TestChanges_GoldenScripts(t *testing.T) {
-	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) { return new(job).command })
+	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
+		j := new(job)
+		return func(line string) ([]string, error) {
+			lines, err := j.command(line)
+			return lines, errors.Join(err, j.table.check())
+		}
+	})
 }

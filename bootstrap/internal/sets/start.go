@@ -38,7 +38,7 @@ func (t *Table[W]) Started(first, fit int, reason string) {
 		return
 	}
 	wanted := len(c.joining.ranks)
-	fit = max(0, min(fit, wanted-1))
+	fit = max(0, min(fit, wanted-1, MaxRanks-int(t.next)))
 	if c.isPartial && fit > 0 {
 		t.restart(c, fit)
 		return
@@ -61,7 +61,9 @@ func (t *Table[W]) restart(c *change[W], n int) {
 	if c.main != nil {
 		c.main.ranks = c.main.ranks[:len(c.main.ranks)-len(c.joining.ranks)]
 	}
-	c.group += n - len(c.joining.ranks)
+	fewer := len(c.joining.ranks) - n
+	c.group -= fewer
+	t.members -= fewer
 	c.joining.sorted = nil
 	t.assign(c.joining, n)
 	for _, r := range c.joining.ranks {
@@ -70,6 +72,7 @@ func (t *Table[W]) restart(c *change[W], n int) {
 	}
 	if c.main != nil {
 		c.main.ranks, c.main.sorted = append(c.main.ranks, c.joining.ranks...), nil
+		t.members -= fewer
 	}
 	t.start(c)
 }

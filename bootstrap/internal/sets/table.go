@@ -50,7 +50,9 @@ type Table[W join.Waiter] struct {
 
 	world     *set[W]            // mpi://WORLD of the first processes.
 	sets      map[string]*set[W] // By bootstrap.PsetKey.
+	ordered   []*set[W]          // The same, in the order of their creation.
 	nameBytes int                // Of the names in sets.
+	members   int                // Of all sets together.
 	serial    int                // Of the latest set.
 	deleted   tombstones
 
