@@ -250,6 +250,28 @@ func TestResize_ProgramDoesNotQuery_ChangesNothing(t *testing.T) {
 	}
 }
 
+func TestResize_Withdrawn_MembersGetTheReason(t *testing.T) {
+	j, c, _ := orderedJob(t, 1)
+	ctx, withdraw := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := j.srv.Resize(ctx, bootstrap.PsetShrink, bootstrap.PsetWorld, bootstrap.PsetArgs{Sub: 1})
+		done <- err
+	}()
+	change, _, err := c.Query(t.Context(), bootstrap.PsetWorld, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	withdraw()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the user got %v", err)
+	}
+	_, err = c.Integrate(t.Context(), change.Delta, "")
+	if !errors.Is(err, framework.ErrCanceled) || !strings.Contains(err.Error(), `the user withdrew the change "ferry://delta/1" of "mpi://WORLD"`) {
+		t.Errorf("a member got %v", err)
+	}
+}
+
 func TestResize_RefusedOrEnding_HasTheReason(t *testing.T) {
 	j, _, _ := orderedJob(t, 2)
 	for want, c := range map[string]struct {

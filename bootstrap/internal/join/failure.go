@@ -26,7 +26,11 @@ func Error(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr e
 		}
 		return err, true
 	case wire.CodeWithdrawn:
-		return withdrawn(op, name, cmp.Or(waitErr, framework.ErrCanceled), id.Procs(f.Missing)), true
+		waitErr = cmp.Or(waitErr, framework.ErrCanceled)
+		if f.Text != "" {
+			waitErr = fmt.Errorf("%w: %s", waitErr, f.Text)
+		}
+		return withdrawn(op, name, waitErr, id.Procs(f.Missing)), true
 	}
 	sentinel, ok := map[wire.Code]error{
 		wire.CodeGroup:        framework.ErrGroup,

@@ -194,6 +194,10 @@ func TestErrorsOfWithdrawnCalls(t *testing.T) {
 			t.Errorf("%v: %v", c.wait, err)
 		}
 	}
+	f = wire.FailureBody{Code: wire.CodeWithdrawn, Text: "the user withdrew the change"}
+	if err, ok := Error(id, "integrate", "d", f, nil); !ok || !errors.Is(err, framework.ErrCanceled) || !strings.HasSuffix(err.Error(), ": the user withdrew the change") {
+		t.Errorf("%v, %t", err, ok)
+	}
 	if err, ok := Error(id, "fence", "t", wire.FailureBody{Code: 99, Text: "what"}, nil); ok || !strings.Contains(err.Error(), "99: what") {
 		t.Errorf("%v, %t", err, ok)
 	}

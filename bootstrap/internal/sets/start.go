@@ -47,7 +47,7 @@ func (t *Table[W]) Started(first, fit int, reason string) {
 		t.leaves(r)
 		t.drop(r)
 	}
-	t.undo(c, *failf(wire.CodeLimit, "new processes: %d requested, %d fit: %s", wanted, fit, strings.ToValidUTF8(reason, "")))
+	t.undo(c, *failf(wire.CodeLimit, "new processes: %d requested, %d fit: %s; %s", wanted, fit, strings.ToValidUTF8(reason, ""), undoneText))
 }
 
 // restart orders fewer processes, in place of those that were not started.

@@ -1,36 +1,46 @@
 package sets
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// withdraw undoes a change that is not integrated, because its request does not wait any longer.
+// withdraw undoes a change that is not integrated, because its request does not wait any longer. The
+// result answers the request; the members get the reason.
 func (t *Table[W]) withdraw(c *change[W], expired bool) wire.FailureBody {
+	requester := "the user"
+	if c.requester != user {
+		requester = fmt.Sprintf("rank %d", c.requester)
+	}
+	reason := fmt.Sprintf("%s withdrew the change %q of %q", requester, c.delta(noRank), c.assoc.name)
 	f := wire.FailureBody{Code: wire.CodeWithdrawn}
 	if expired {
+		reason = fmt.Sprintf("the time that %s gave the change %q of %q has passed", requester, c.delta(noRank), c.assoc.name)
 		f = wire.FailureBody{Code: wire.CodeMissing, Missing: t.absent(c)}
 		if c.state == starting {
 			f.Missing = c.joining.ranks
 		}
 	}
 	c.isWaiting = false // The caller answers.
+	answer := f
+	answer.Text = undoneText
+	f.Text = fmt.Sprintf("%s, and %s: continue with %q", reason, undoneText, c.assoc.name)
 	t.undo(c, f)
-	f.Text = undoneText
-	return f
+	return answer
 }
 
 // undoneText is in the failures of an undone change.
 const undoneText = "the change is undone"
 
 // undo ends a change that is not integrated, and everything that it created. f answers the
-// calls that wait for it.
+// calls that wait for it, and later calls of members.
 func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
-	f.Text = strings.TrimPrefix(f.Text+"; "+undoneText, "; ")
+	f.Text = cmp.Or(f.Text, undoneText)
 	c.state, c.failure = undone, f
 	t.release(c)
 	if c.joining != nil {
