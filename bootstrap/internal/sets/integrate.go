@@ -239,19 +239,23 @@ func (t *Table[W]) finish(c *change[W]) {
 }
 
 // succeed records the set that a finished change has made of its associated set, for a user, and
-// of those that earlier changes made into that.
+// of those that earlier changes made into that. A change without a main set makes none.
 func (t *Table[W]) succeed(c *change[W]) {
-	next := t.sets[bootstrap.PsetKey(c.pset)]
-	if next == nil {
-		next = c.main
+	made := t.sets[bootstrap.PsetKey(c.pset)]
+	if made == nil || made.hidden != nil {
+		made = c.main
 	}
-	for _, s := range t.sets {
-		if s.next == c.assoc {
+	if made == nil {
+		return
+	}
+	next := nextSet{made.name, made.serial}
+	follow := func(s *set[W]) {
+		if s == c.assoc || s.next.serial == c.assoc.serial && s.next.serial != 0 {
 			s.next = next
 		}
 	}
-	if t.world.next == c.assoc {
-		t.world.next = next
+	follow(t.world)
+	for _, s := range t.ordered {
+		follow(s)
 	}
-	c.assoc.next = next
 }

@@ -40,7 +40,7 @@ type set[W join.Waiter] struct {
 	change     *change[W] // Unfinished one whose associated set or delta it is.
 	users      int        // Unfinished changes that use it, as main set too.
 	isFinished bool       // A finished change had it as a delta.
-	next       *set[W]    // The set that finished changes have made of it; nil: itself.
+	next       nextSet    // The set that finished changes have made of it.
 
 	ended         []uint32       // Members that have ended, but not left.
 	endedAt       int            // Table.ends when ended was computed.
@@ -49,6 +49,12 @@ type set[W join.Waiter] struct {
 
 	queries []pending[W]
 	data    join.Board[W]
+}
+
+// nextSet identifies the set that finished changes have made of another one. It does not keep a deleted set.
+type nextSet struct {
+	name   string
+	serial int // 0: none.
 }
 
 // has reports whether a process is a member.

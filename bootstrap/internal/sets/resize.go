@@ -40,11 +40,14 @@ func (t *Table[W]) current(names []string) (*set[W], *wire.FailureBody) {
 		s = t.world
 	}
 	switch {
+	case s == nil && isBuiltin(name):
+		return nil, failf(wire.CodePset, "%q differs from process to process: name %s, or a set of the job", name, bootstrap.PsetWorld)
 	case s == nil || s.hidden != nil:
 		return nil, t.unknown(noRank, name, bootstrap.PsetKey(name))
-	case s.next != nil:
-		if s = s.next; t.sets[bootstrap.PsetKey(s.name)] != s {
-			return nil, failf(wire.CodePset, "%q became %q, which is deleted", name, s.name)
+	case s.next.serial != 0:
+		next := s.next
+		if s = t.sets[bootstrap.PsetKey(next.name)]; s == nil || s.serial != next.serial {
+			return nil, failf(wire.CodePset, "%q became %q, which is deleted: name the set that the program uses", name, next.name)
 		}
 	}
 	if len(s.ranks) == 0 {
