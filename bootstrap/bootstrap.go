@@ -95,7 +95,8 @@ type Client interface {
 	Put(ctx context.Context, key string, value []byte) error
 
 	// Get returns what p stored under key. It waits until p has put it, and
-	// fails when p has ended without. The result is the caller's.
+	// fails when p has ended without. In a job that changes, the values of a process that has
+	// ended may be dropped, and Get fails too. The result is the caller's.
 	Get(ctx context.Context, p framework.Proc, key string) ([]byte, error)
 
 	// Fence returns when every member of group has called Fence with the same

@@ -230,6 +230,9 @@ func (t *Table[W]) finish(c *change[W]) {
 	if c.leaving != nil {
 		for _, r := range c.leaving.ranks {
 			t.excused.add(r)
+			if t.procs[r] == nil && t.opt.Removed != nil {
+				t.opt.Removed(r)
+			}
 		}
 	}
 	t.succeed(c)

@@ -341,6 +341,7 @@ func (t *Table[W]) close(s *set[W], f wire.FailureBody) {
 	}
 	s.data.Fail(f)
 	s.data = join.Board[W]{}
+	s.failed, s.failedQueries = nil, nil
 }
 
 // reply answers a call that has not waited, or is Done.

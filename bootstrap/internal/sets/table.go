@@ -15,7 +15,10 @@ type Options struct {
 	Most int // Largest number of present processes; 0: Size.
 	// Order passes an order to the launcher. It must not block, nor call the table. Nil: the
 	// launcher starts no processes.
-	Order    func(Order)
+	Order func(Order)
+	// Removed reports an ended process that a finished change has removed. The rules of Order hold. Nil: none
+	// is reported.
+	Removed  func(rank uint32)
 	Launcher string // Name of a launcher without Order, for errors.
 }
 
@@ -150,6 +153,7 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 		t.undo(c, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
 	}
 	for c := range t.changes {
+		delete(c.reported, rank)
 		switch {
 		case c.requester != int64(rank):
 		case c.state == integrated:
@@ -162,6 +166,9 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 		if s.has(rank) {
 			t.wake(s)
 		}
+	}
+	for _, s := range t.ordered {
+		delete(s.failedQueries, rank)
 	}
 	if s := p.world; s != t.world && !t.isNamed(s) && !t.isWorld(s) {
 		t.close(s, *failf(wire.CodePset, "%q is deleted, and its members have ended", s.name))

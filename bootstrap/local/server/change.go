@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/sets"
@@ -21,7 +22,7 @@ const (
 
 // newSets returns the table of the process sets, whose lock is s.mu.
 func (s *Server) newSets() *sets.Table[request] {
-	opt := sets.Options{Size: s.opt.Size, Most: s.opt.Most, Launcher: "the launcher of this job"}
+	opt := sets.Options{Size: s.opt.Size, Most: s.opt.Most, Removed: s.forgetLocked, Launcher: "the launcher of this job"}
 	if s.opt.Order != nil {
 		opt.Order = s.orderLocked
 	}
@@ -52,6 +53,13 @@ func (s *Server) addProcs(first, n int) {
 		s.procs[rank] = &proc{rank: rank}
 	}
 	s.joins.Size = first + n
+}
+
+// forgetLocked drops the state of a process that has ended.
+func (s *Server) forgetLocked(rank uint32) {
+	delete(s.procs, rank)
+	s.dead = slices.DeleteFunc(s.dead, func(ev wire.EventBody) bool { return ev.Rank == rank })
+	s.ended = slices.DeleteFunc(s.ended, func(r uint32) bool { return r == rank })
 }
 
 // orderLocked passes an order to the launcher.

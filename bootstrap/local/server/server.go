@@ -85,10 +85,11 @@ type Server struct {
 	conns     map[*conn]struct{}
 	dir       string           // made by Listen
 	address   string           // what Environ gives
-	procs     map[uint32]*proc // By rank. Those that left by a change are dropped when they end.
+	procs     map[uint32]*proc // By rank. A rank below sets.Next without a record has ended; see endLocked.
 	sets      *sets.Table[request]
 	starting  map[int]int           // Number of processes in each order that Started has not answered, by first rank.
 	dead      []wire.EventBody      // Of processes in procs.
+	ended     []uint32              // Ended processes in procs, the oldest first.
 	left      []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
 	broken    map[[16]byte]struct{} // communicators of which broke has told
 	joins     join.Table[request]
@@ -273,24 +274,30 @@ func (s *Server) diedLocked(p *proc, reason string) {
 	}
 	reason = reason[:min(len(reason), bootstrap.MaxName)]
 	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: p.rank, Nonce: p.nonce, Reason: reason}
-	if !s.sets.Left(p.rank) {
-		s.dead = append(s.dead, ev)
-	}
 	s.opt.Logger.Info("process failed", "rank", p.rank, "reason", reason)
 	p.died = true
 	// The event goes first: who then sees a fence fail knows of it already.
 	s.broadcastLocked(ev, p.conn)
 	s.endLocked(p)
+	if s.procs[p.rank] == p {
+		s.dead = append(s.dead, ev)
+	}
 }
 
-// endLocked releases those who wait for a process that will never come.
+// endLocked fails the calls that wait for a process. The state of a process that left by a change, or whose change
+// is undone, is dropped at once. Others keep their values until a finished change has removed them, or as many
+// processes as the job's limit have ended after them.
 func (s *Server) endLocked(p *proc) {
 	p.ended = true
 	s.joins.ProcEnded(p.rank)
 	p.put.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
 	s.sets.ProcEnded(p.rank)
 	if s.sets.Left(p.rank) {
-		delete(s.procs, p.rank)
+		s.forgetLocked(p.rank)
+		return
+	}
+	if s.ended = append(s.ended, p.rank); len(s.ended) > s.sets.Most() {
+		s.forgetLocked(s.ended[0])
 	}
 }
 
