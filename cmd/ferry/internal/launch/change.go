@@ -37,34 +37,48 @@ func (s *supervisor) startMore(o server.Order) (fit int, err error) {
 	if fit, err = s.room(o.N); err != nil {
 		return fit, err
 	}
-	for n := o.First; n < o.First+o.N; n++ {
-		var binding []int
+	bindings := make([][]int, o.N)
+	for i := range o.N {
+		n := o.First + i
 		if s.job.bindings != nil {
-			if binding, err = s.leastUsedCores(); err != nil {
+			if bindings[i], err = s.leastUsedCores(); err != nil {
 				return 0, err
 			}
 		}
-		if err := s.startOne(n, s.partOf[o.Like], binding); err != nil {
+		if err := s.startOne(n, s.partOf[o.Like], bindings[i]); err != nil {
 			s.kick(o.First, n)
-			return n - o.First, fmt.Errorf("start rank %d: %w", n, err)
+			return i, fmt.Errorf("start rank %d: %w", n, err)
 		}
+	}
+	if s.job.bindings != nil {
+		notStarted := make([][]int, o.First-len(s.job.bindings)) // Ranks of orders that failed.
+		s.job.bindings = append(append(s.job.bindings, notStarted...), bindings...)
 	}
 	return o.N, nil
 }
 
-// room returns the number of further ranks, up to n, for which the limits of this process have
-// room, and an error if there are fewer.
+// room returns the number of further ranks, up to n, for which there are cores (Job.Cores) and the
+// limits of this process have room. The error is the reason if there are fewer than n.
 func (s *supervisor) room(n int) (int, error) {
-	check := func(n int) error {
-		return limits.Need{Threads: threads + (s.live+n)*rankThreads, Space: space}.Check()
+	withCores, err := s.ranksWithCores(n)
+	fit, limitErr := fitting(withCores, limits.Need.Check)
+	if limitErr != nil {
+		err = limitErr
 	}
-	err := check(n)
+	return fit, err
+}
+
+// fitting returns the number of further ranks, up to n, whose needs pass a check, and the error of
+// the check if there are fewer. Running processes count as used, so that they are in no need.
+func fitting(n int, check func(limits.Need) error) (int, error) {
+	fails := func(n int) error { return check(limits.Need{Threads: n * rankThreads}) }
+	err := fails(n)
 	if err == nil {
 		return n, nil
 	}
 	low, high := 0, n // low fits, and high does not.
 	for high-low > 1 {
-		if mid := (low + high) / 2; check(mid) == nil {
+		if mid := (low + high) / 2; fails(mid) == nil {
 			low = mid
 		} else {
 			high = mid
@@ -73,21 +87,58 @@ func (s *supervisor) room(n int) (int, error) {
 	return low, err
 }
 
+// ranksWithCores returns the number of further ranks, up to n, that can have cores of their own,
+// and an error if there are fewer. Without Job.Cores, ranks share cores.
+func (s *supervisor) ranksWithCores(n int) (int, error) {
+	each := s.job.Cores
+	if each == 0 {
+		return n, nil
+	}
+	order, err := cores()
+	if err != nil {
+		return 0, err
+	}
+	use := s.coreUse()
+	free := 0
+	for _, core := range order {
+		if use[core] < usedByRank {
+			free++
+		}
+	}
+	if fit := free / each; fit < n {
+		return fit, fmt.Errorf("%d of %d cores are free, and each rank gets %d of its own (--cores-per-rank)", free, len(order), each)
+	}
+	return n, nil
+}
+
+// usedByRank is the use of a core by one rank. That of a rank that is about to end is 1.
+const usedByRank = 2
+
+// coreUse returns the use of each core by running ranks.
+func (s *supervisor) coreUse() map[int]int {
+	use := map[int]int{}
+	for _, r := range s.ranks {
+		for _, core := range r.binding {
+			switch {
+			case r.hasEnded:
+			case s.departures.has(r.n):
+				use[core]++
+			default:
+				use[core] += usedByRank
+			}
+		}
+	}
+	return use
+}
+
 // leastUsedCores returns as many cores as each rank gets, those with the fewest running ranks.
 func (s *supervisor) leastUsedCores() ([]int, error) {
 	order, err := cores()
 	if err != nil {
 		return nil, err
 	}
-	used := map[int]int{}
-	for _, r := range s.ranks {
-		for _, core := range r.binding {
-			if !r.hasEnded {
-				used[core]++
-			}
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return used[a] - used[b] })
+	use := s.coreUse()
+	slices.SortStableFunc(order, func(a, b int) int { return use[a] - use[b] })
 	return order[:min(max(1, s.job.Cores), len(order))], nil
 }
 
@@ -125,8 +176,7 @@ type departure struct {
 // depart expects the ranks to end within a time.
 func (s *supervisor) depart(ranks []int, grace time.Duration) {
 	for _, n := range ranks {
-		isKnown := slices.ContainsFunc(s.departures.all, func(d departure) bool { return d.rank.n == n })
-		if r := s.ranks[n]; r != nil && !r.hasEnded && !isKnown {
+		if r := s.ranks[n]; r != nil && !r.hasEnded && !s.departures.has(n) {
 			s.departures.all = append(s.departures.all, departure{rank: r, grace: grace, at: time.Now().Add(grace)})
 		}
 	}
@@ -153,6 +203,11 @@ func (s *supervisor) endDepartures() {
 		d.grace, d.at = Grace, now.Add(Grace)
 	}
 	s.departures.set()
+}
+
+// has reports whether a rank is to end.
+func (d *departures) has(n int) bool {
+	return slices.ContainsFunc(d.all, func(x departure) bool { return x.rank.n == n })
 }
 
 // remove removes a rank that has ended. It reports whether the rank got a signal.

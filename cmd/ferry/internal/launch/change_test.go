@@ -18,6 +18,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/limits"
 )
 
 // The variables of an elastic rank: the changes that rank 0 makes, such as "grow:3 shrink:2", and the
@@ -185,6 +186,56 @@ func TestChange_MoreThanTheLimit_GivesTheNumberThatFits(t *testing.T) {
 	j.N, j.MaxRanks = 3, 2
 	if _, err := j.Run(t.Context()); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "at most 2 ranks") {
 		t.Errorf("a limit below the first ranks: %v", err)
+	}
+}
+
+// TestChange_CoresPerRank_AddedRanksHaveTheirOwn also after a rank has left, whose process may still run.
+func TestChange_CoresPerRank_AddedRanksHaveTheirOwn(t *testing.T) {
+	all, err := cores()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, notes := elasticJob(t, 1, fmt.Sprintf("grow:%d grow:%d shrink:1 grow:1", len(all), len(all)-1), "")
+	if len(all) == 1 {
+		j, notes = elasticJob(t, 1, "grow:1", "")
+	}
+	j.MaxRanks, j.Cores = 2*len(all), 1
+	res := run(t, j)
+	out := text(j)
+	want := fmt.Sprintf("new processes: %d requested, %d fit: %d of %d cores are free", len(all), len(all)-1, len(all)-1, len(all))
+	if res.Status != 0 || strings.Count(out, "[0] failed") != 1 || !strings.Contains(out, want) {
+		t.Errorf("status %d, notes %q, want %q in output:\n%s", res.Status, *notes, want, out)
+	}
+	if len(all) == 1 {
+		return
+	}
+	// The first order has started none of its ranks, and the last rank has the cores of the one that left.
+	used := map[int]int{}
+	last := len(res.Bindings) - 1
+	for rank, binding := range res.Bindings {
+		if isAdded := rank > 0 && rank <= len(all); isAdded != (binding == nil) {
+			t.Errorf("rank %d is bound to %v", rank, binding)
+		}
+		for _, core := range binding {
+			used[core]++
+		}
+	}
+	if last != 2*len(all) || len(used) != len(all) || used[res.Bindings[last][0]] != 2 {
+		t.Errorf("bindings %v", res.Bindings)
+	}
+}
+
+func TestFitting_RunningRanks_AreNotCountedTwice(t *testing.T) {
+	check := func(n limits.Need) error {
+		if n.Space > 0 || n.Threads > 20 {
+			return errors.New("full")
+		}
+		return nil
+	}
+	for n, want := range map[int]int{0: 0, 3: 3, 4: 3, 100: 3} {
+		if fit, err := fitting(n, check); fit != want || (err != nil) != (n > want) {
+			t.Errorf("%d further ranks: %d fit, %v", n, fit, err)
+		}
 	}
 }
 

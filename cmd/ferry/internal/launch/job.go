@@ -100,7 +100,7 @@ type Job struct {
 	// their hardware threads. More ranks than cores wrap round.
 	Bind bool
 	// Cores, if not 0, gives each rank that many cores which no other rank gets, in the order of Bind. Run
-	// returns ErrConfig if there are too few. GOMAXPROCS of a rank is that number, and 2 for a single
+	// returns ErrConfig if there are too few, and an added rank is refused. GOMAXPROCS of a rank is that number, and 2 for a single
 	// core, unless the environment sets it.
 	Cores int
 
@@ -184,7 +184,8 @@ type Result struct {
 	Status   int
 	Failures []Failure // the cause first: see blame.go
 	Reports  []Report  // in the order in which they came
-	// Bindings has the processors that each rank was bound to; nil if ranks were not bound.
+	// Bindings has the processors that each rank was bound to, nil for a rank that was not
+	// started. It is nil if ranks were not bound.
 	Bindings [][]int
 	// OutputLost reports that the job was cut short (by a signal, its time limit, or the
 	// context) while its output was not read, and that the output was abandoned after Grace.

@@ -67,8 +67,9 @@ that ranks have started keep running in that case.
 
 --bind-to core gives each rank one core, in turn. --cores-per-rank N gives each rank N cores
 that no other rank gets, for programs with several goroutines or goroutine ranks; it is an
-error if there are too few. Both set GOMAXPROCS of the ranks, unless it is set: to 2 for
-one core, else to N. --explain shows the cores of each rank.
+error if there are too few, and a change that adds more ranks than have cores is refused. Both
+set GOMAXPROCS of the ranks, unless it is set: to 2 for one core, else to N. --explain shows
+the cores of each rank.
 
 Changes of the job (process sets) add ranks, which run the program of the last rank of
 the set, up to --max-ranks at a time, and remove ranks. A rank that leaves and is
@@ -209,6 +210,9 @@ func printBindings(w io.Writer, bindings [][]int) error {
 	var b strings.Builder
 	b.WriteString("\nRANK  CORES\n")
 	for rank, cores := range bindings {
+		if cores == nil { // Not started.
+			continue
+		}
 		fmt.Fprintf(&b, "%-4d  %s\n", rank, explain.Numbers(cores))
 	}
 	_, err := io.WriteString(w, b.String())
