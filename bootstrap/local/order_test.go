@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -236,8 +237,8 @@ func TestResize_ProgramDoesNotQuery_ChangesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := j.srv.Resize(ctx, bootstrap.PsetShrink, bootstrap.PsetWorld, bootstrap.PsetArgs{Sub: 1, Name: "less"})
-	if !errors.Is(err, framework.ErrTimeout) || !strings.Contains(err.Error(), "rank 0") {
-		t.Errorf("got %v, want ErrTimeout with the process", err)
+	if !errors.Is(err, framework.ErrTimeout) || !errors.Is(err, server.ErrNeverQueried) || !strings.Contains(err.Error(), "rank 0") {
+		t.Errorf("got %v, want ErrTimeout and ErrNeverQueried with the process", err)
 	}
 	if _, ok, err := c.Query(t.Context(), bootstrap.PsetWorld, false); ok || err != nil {
 		t.Errorf("a change is left: %v", err)
@@ -269,6 +270,45 @@ func TestResize_Withdrawn_MembersGetTheReason(t *testing.T) {
 	_, err = c.Integrate(t.Context(), change.Delta, "")
 	if !errors.Is(err, framework.ErrCanceled) || !strings.Contains(err.Error(), `the user withdrew the change "ferry://delta/1" of "mpi://WORLD"`) {
 		t.Errorf("a member got %v", err)
+	}
+}
+
+// TestResize_ProgramQueriesOnly_NamesTheProcess: the joining process queries too.
+func TestResize_ProgramQueriesOnly_NamesTheProcess(t *testing.T) {
+	for _, queries := range []bool{true, false} {
+		j, c, orders := orderedJob(t, 2)
+		ctx, stop := context.WithCancelCause(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			_, err := j.srv.Resize(ctx, bootstrap.PsetGrow, bootstrap.PsetWorld, bootstrap.PsetArgs{Add: 1})
+			result <- err
+		}()
+		ordered(t, orders, server.Order{Kind: server.StartProcs, First: 1, N: 1})
+		added := j.open(t, 1).(*client)
+		j.srv.Started(1, 0, nil)
+		members := []*client{added}
+		if queries {
+			members = append(members, c)
+		}
+		pset := bootstrap.PsetSelf
+		for _, member := range members {
+			if _, ok, err := member.Query(t.Context(), pset, true); !ok || err != nil {
+				t.Fatalf("no change: %v", err)
+			}
+			pset = bootstrap.PsetWorld
+		}
+		st := j.srv.Status()
+		want := server.Progress{Type: bootstrap.ChangeAdd, Pset: bootstrap.PsetWorld, Joining: 1, Members: 2, IsOfUser: true}
+		if st.Ranks != 2 || st.Limit != 2 || !slices.Equal(st.Changes, []server.Progress{want}) {
+			t.Errorf("status %+v", st)
+		}
+		stop(errors.New("the user's reason"))
+		if err := <-result; err == nil || errors.Is(err, server.ErrNeverQueried) == queries {
+			t.Errorf("queries %t: %v", queries, err)
+		}
+		if st := j.srv.Status(); st.Ranks != 1 || len(st.Changes) > 0 {
+			t.Errorf("status %+v after the withdrawal", st)
+		}
 	}
 }
 

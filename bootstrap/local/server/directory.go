@@ -42,6 +42,26 @@ func usualBases() []candidate {
 	return all
 }
 
+// Bases returns the usable directories below which Listen makes those of jobs, the preferred one first.
+func Bases() (dirs []string) {
+	for _, c := range usualBases() {
+		if c.usable(c.path) == nil {
+			dirs = append(dirs, c.path)
+		}
+	}
+	return dirs
+}
+
+// ListenBeside listens on a socket of the given name (mode 0600) in the job's directory, which Listen has
+// made. The listener is the caller's, and Close removes the socket.
+func (s *Server) ListenBeside(name string) (net.Listener, error) {
+	l, err := listenUnix(filepath.Join(s.Dir(), name))
+	if err != nil {
+		return nil, fmt.Errorf("%s socket: %w", name, err)
+	}
+	return l, nil
+}
+
 // ownAlone returns nil if a directory belongs to this user, and no other may write to it.
 func ownAlone(st fs.FileInfo) error {
 	if owner := ownerOf(st); owner != os.Geteuid() {

@@ -20,7 +20,8 @@ type userCall struct {
 // Resize makes a change that a user requests, of a set or of the set that finished changes have made of
 // it. op is PsetGrow, PsetShrink or PsetReplace. It returns the names of the results when the members have
 // integrated the change, which also finishes it. If ctx ends before, the change is undone, and the error
-// names the processes that have not integrated it. Errors are those of bootstrap.Changer.
+// names the processes that have not integrated it. Errors are those of bootstrap.Changer, and
+// ErrNeverQueried if ctx ends before any query of the program has returned the change.
 func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, args bootstrap.PsetArgs) ([]string, error) {
 	body := wire.OperateBody{Op: uint8(op), Operands: []string{pset}, Name: args.Name, Add: int64(args.Add), Sub: int64(args.Sub), Partial: args.Partial}
 	if _, err := wire.EncodeChange(wire.Operate, body); err != nil {
@@ -34,7 +35,7 @@ func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, a
 	}
 	s.sets.Resize(request{user: u}, body)
 	s.mu.Unlock()
-	var waitErr error
+	isUnseen, waitErr := false, error(nil)
 	select {
 	case m := <-u.answer:
 		return s.resized(op, pset, m, nil)
@@ -46,11 +47,19 @@ func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, a
 	s.mu.Lock()
 	if leave := u.withdraw; leave != nil {
 		u.withdraw = nil
+		isUnseen = s.sets.IsUnseen(request{user: u})
 		join.Fail(request{user: u}, leave(errors.Is(ctx.Err(), context.DeadlineExceeded)))
 	}
 	s.mu.Unlock()
-	return s.resized(op, pset, <-u.answer, waitErr)
+	names, err := s.resized(op, pset, <-u.answer, waitErr)
+	if isUnseen {
+		err = fmt.Errorf("%w: %w", ErrNeverQueried, err)
+	}
+	return names, err
 }
+
+// ErrNeverQueried: the members of a set did not query for changes during a request of a user.
+var ErrNeverQueried = errors.New("the program never queried for changes")
 
 var errEnding = fmt.Errorf("the job is ending: %w", framework.ErrClosed)
 
