@@ -45,8 +45,8 @@ func usualBases() []candidate {
 // Bases returns the usable directories below which Listen makes those of jobs, the preferred one first.
 func Bases() (dirs []string) {
 	for _, c := range usualBases() {
-		if c.usable(c.path) == nil {
-			dirs = append(dirs, c.path)
+		if base, err := filepath.Abs(c.path); err == nil && c.usable(base) == nil {
+			dirs = append(dirs, base)
 		}
 	}
 	return dirs

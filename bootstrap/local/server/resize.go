@@ -58,7 +58,7 @@ func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, a
 	return names, err
 }
 
-// ErrNeverQueried: the members of a set did not query for changes during a request of a user.
+// ErrNeverQueried is the error of a user's request during which no member of the set has queried for changes.
 var ErrNeverQueried = errors.New("the program never queried for changes")
 
 var errEnding = fmt.Errorf("the job is ending: %w", framework.ErrClosed)
