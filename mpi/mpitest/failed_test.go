@@ -3,12 +3,18 @@ package mpitest
 import (
 	"errors"
 	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
 )
 
 // An error of another rank that follows from the end of the context must not be the first.
 func TestFailed_ContextEnds_ErrorIsRecorded(t *testing.T) {
 	recorded := -1
-	r := &run{job: Job{Size: 2}}
+	srv, err := server.New(server.Options{Size: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{job: Job{Size: 2}, server: srv}
 	r.end = func(error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()

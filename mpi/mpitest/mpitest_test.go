@@ -42,6 +42,11 @@ func exchange(ctx context.Context, c *mpi.Comm) error {
 			}
 		}
 	}
+	return combine(ctx, c)
+}
+
+// combine combines the ranks.
+func combine(ctx context.Context, c *mpi.Comm) error {
 	sum := make([]int, 1)
 	if err := mpi.Allreduce(ctx, c, []int{c.Rank()}, sum, mpi.Sum[int]()); err != nil {
 		return err

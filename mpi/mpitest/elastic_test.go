@@ -1,0 +1,245 @@
+package mpitest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+)
+
+// A stack is the parameters and components of a job.
+type stack struct {
+	name   string
+	params map[string]string
+	reg    func() *framework.Registry // The standard components if nil.
+}
+
+// stacks returns the stacks over which whole changes run.
+func stacks() []stack {
+	memory := func() *framework.Registry {
+		reg := components.Standard()
+		reg.Register(mtltest.NewMemory(mtltest.Options{}).Component())
+		return reg
+	}
+	return []stack{
+		{"ob1", map[string]string{"pml": "ob1"}, nil},
+		{"tcp", map[string]string{"pml": "ob1", "btl": "self,tcp"}, nil},
+		{"cm", map[string]string{"pml": "cm", "mtl": "memory"}, memory},
+		{"cm alone", map[string]string{"pml": "cm", "mtl": "memory", "pml.cm.shared_memory": "false"}, memory},
+	}
+}
+
+func (x stack) job(j mpitest.Job) mpitest.Job {
+	j.Params = x.params
+	if x.reg != nil {
+		reg := x.reg()
+		j.Options = func(int) []mpi.SessionOption { return []mpi.SessionOption{mpi.WithRegistry(reg)} }
+	}
+	return j
+}
+
+// onStacks runs a job over each stack.
+func onStacks(t *testing.T, j mpitest.Job, program func(context.Context) error) {
+	for _, x := range stacks() {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			x.job(j).RunSessions(t, program)
+		})
+	}
+}
+
+// A step is a change of the main set.
+type step struct {
+	op   mpi.PsetOp
+	args mpi.PsetArgs
+	size int // Of the main set afterwards.
+}
+
+// A member is a rank of a job that changes.
+type member struct {
+	s    *mpi.Session
+	rank int    // In the job.
+	main string // The main set.
+	c    *mpi.Comm
+}
+
+// elastic is the program of a rank that takes part in changes. Rank 0 requests the steps, one after another.
+func elastic(steps []step) func(context.Context) error {
+	return func(ctx context.Context) error {
+		m, err := join(ctx)
+		if err != nil {
+			return err
+		}
+		return m.run(ctx, steps)
+	}
+}
+
+// run takes part in changes until the rank leaves, or the job ends. Rank 0 requests the steps.
+func (m *member) run(ctx context.Context, steps []step) error {
+	for i := 0; ; i++ {
+		var next *step
+		if m.rank == 0 && i < len(steps) {
+			next = &steps[i]
+		}
+		if isMember, err := m.change(ctx, next); !isMember || err != nil {
+			return err
+		}
+		if m.rank == 0 && m.c.Size() != next.size {
+			return fmt.Errorf("step %d: the communicator has %d ranks, want %d", i, m.c.Size(), next.size)
+		}
+	}
+}
+
+// join opens a session. An added rank integrates the change that added it.
+func join(ctx context.Context) (*member, error) {
+	s, err := mpitest.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &member{s: s, rank: int(mpitest.Client(ctx).Identity().Proc.Rank), main: "mpi://WORLD"}
+	change, isAdded, err := s.ResourceChange(ctx, "mpi://SELF")
+	switch {
+	case err != nil:
+		return nil, err
+	case !isAdded:
+		return m, m.communicate(ctx)
+	case !change.Included || change.Type == mpi.ChangeSub:
+		return nil, fmt.Errorf("an added rank has the change %+v", change)
+	}
+	got, err := s.Integrate(ctx, "mpi://SELF", "")
+	if err != nil || got.Terminate {
+		return nil, fmt.Errorf("integrate in an added rank: %+v, %w", got, err)
+	}
+	m.main = got.Pset
+	return m, m.communicate(ctx)
+}
+
+// communicate makes the communicator of the main set, in place of the earlier one, and exchanges messages on it.
+func (m *member) communicate(ctx context.Context) error {
+	g, err := m.s.Group(ctx, m.main)
+	if err != nil {
+		return err
+	}
+	c, err := mpi.CommFromGroup(ctx, g, m.main)
+	if err != nil {
+		return err
+	}
+	old := m.c
+	if m.c = c; old != nil {
+		if err := old.Close(); err != nil {
+			return err
+		}
+	}
+	return talk(ctx, c)
+}
+
+// talk sends a message round a ring, and combines the ranks.
+func talk(ctx context.Context, c *mpi.Comm) error {
+	for _, size := range []int{8, 100_000} {
+		out, in := make([]byte, size), make([]byte, size)
+		out[size-1] = byte(c.Rank())
+		from := (c.Rank() + c.Size() - 1) % c.Size()
+		if _, err := c.Sendrecv(ctx, out, (c.Rank()+1)%c.Size(), 0, in, from, 0); err != nil {
+			return err
+		}
+		if in[size-1] != byte(from) {
+			return fmt.Errorf("the message of rank %d has %d", from, in[size-1])
+		}
+	}
+	if err := combine(ctx, c); err != nil {
+		return err
+	}
+	return combine(ctx, c) // The second collective may use shared memory.
+}
+
+// survive waits for the death of members, and makes a communicator of the others.
+func (m *member) survive(ctx context.Context) error {
+	change, err := m.s.ResourceChangeAsync(m.main).Wait(ctx)
+	if err != nil || change.Type != mpi.ChangeFailed || change.Included {
+		return fmt.Errorf("after a death the change is %+v, %w", change, err)
+	}
+	main, err := m.s.Group(ctx, m.main)
+	if err != nil {
+		return err
+	}
+	dead, err := m.s.Group(ctx, change.Delta)
+	if err != nil {
+		return err
+	}
+	c, err := mpi.CommFromGroup(ctx, main.Difference(dead), change.Delta)
+	if err != nil {
+		return err
+	}
+	old := m.c
+	m.c = c
+	return errors.Join(old.Close(), talk(ctx, c))
+}
+
+// change takes part in the next change, which rank 0 requests; without one there the job ends. isMember is false if the rank
+// has closed its session.
+func (m *member) change(ctx context.Context, next *step) (isMember bool, err error) {
+	delta := make([]byte, 64)
+	if next != nil {
+		names, err := m.s.PsetOp(ctx, next.op, []string{m.main}, next.args)
+		if err != nil {
+			return false, err
+		}
+		copy(delta, names[0])
+	}
+	if err := mpi.Bcast(ctx, m.c, delta, 0); err != nil {
+		return false, err
+	}
+	name := string(bytes.TrimRight(delta, "\x00"))
+	if name == "" {
+		return false, errors.Join(m.c.Close(), m.s.Close())
+	}
+	change, ok, err := m.s.ResourceChange(ctx, m.main)
+	if err != nil || !ok || change.Delta != name {
+		return false, fmt.Errorf("rank %d: the change of %q is %+v, %v, %w", m.rank, m.main, change, ok, err)
+	}
+	got, err := m.s.Integrate(ctx, name, "")
+	if err != nil || got.Terminate != change.Included || got.Pset != change.Main {
+		return false, fmt.Errorf("rank %d: integrate: %+v, %w", m.rank, got, err)
+	}
+	if got.Terminate {
+		return false, errors.Join(m.c.Close(), m.s.Close())
+	}
+	before := m.main
+	m.main = got.Pset
+	if err := m.communicate(ctx); err != nil {
+		return false, err
+	}
+	if next == nil {
+		return true, nil
+	}
+	if err := m.s.FinishChange(ctx, name); err != nil {
+		return false, err
+	}
+	if before == "mpi://WORLD" {
+		return true, nil
+	}
+	return true, m.s.DeletePset(ctx, before)
+}
+
+func TestJob_Changes_MembersCommunicate(t *testing.T) {
+	onStacks(t, mpitest.Job{Size: 1, MaxRanks: 4}, elastic([]step{
+		{mpi.PsetGrow, mpi.PsetArgs{Add: 3}, 4},
+		{mpi.PsetReplace, mpi.PsetArgs{Add: 2, Sub: 2}, 4},
+		{mpi.PsetShrink, mpi.PsetArgs{Sub: 2}, 2},
+		{mpi.PsetGrow, mpi.PsetArgs{Add: 9, Partial: true}, 4},
+		{mpi.PsetShrink, mpi.PsetArgs{Sub: 3}, 1},
+	}))
+}
+
+func TestJob_HundredChanges_LeaveNothing(t *testing.T) {
+	one := []step{{mpi.PsetGrow, mpi.PsetArgs{Add: 1}, 2}, {mpi.PsetShrink, mpi.PsetArgs{Sub: 1}, 1}}
+	onStacks(t, mpitest.Job{Size: 1, MaxRanks: 2}, elastic(slices.Repeat(one, 50)))
+}
