@@ -82,17 +82,17 @@ func elastic(steps []step) func(context.Context) error {
 	}
 }
 
-// run takes part in changes until the rank leaves, or the job ends. Rank 0 requests the steps.
+// run takes part in changes until the rank leaves, or the job ends. Rank 0 of the main set requests the steps.
 func (m *member) run(ctx context.Context, steps []step) error {
 	for i := 0; ; i++ {
 		var next *step
-		if m.rank == 0 && i < len(steps) {
+		if m.c.Rank() == 0 && i < len(steps) {
 			next = &steps[i]
 		}
 		if isMember, err := m.change(ctx, next); !isMember || err != nil {
 			return err
 		}
-		if m.rank == 0 && m.c.Size() != next.size {
+		if next != nil && m.c.Size() != next.size {
 			return fmt.Errorf("step %d: the communicator has %d ranks, want %d", i, m.c.Size(), next.size)
 		}
 	}
@@ -183,21 +183,29 @@ func (m *member) survive(ctx context.Context) error {
 	return errors.Join(old.Close(), talk(ctx, c))
 }
 
-// change takes part in the next change, which rank 0 requests; without one there the job ends. isMember is false if the rank
+// share returns the name that rank 0 of the main set has.
+func (m *member) share(ctx context.Context, name string) (string, error) {
+	text := make([]byte, 64)
+	copy(text, name)
+	err := mpi.Bcast(ctx, m.c, text, 0)
+	return string(bytes.TrimRight(text, "\x00")), err
+}
+
+// change takes part in the next change, which rank 0 of the main set requests; without one there the job ends. isMember is false if the rank
 // has closed its session.
 func (m *member) change(ctx context.Context, next *step) (isMember bool, err error) {
-	delta := make([]byte, 64)
+	delta := ""
 	if next != nil {
 		names, err := m.s.PsetOp(ctx, next.op, []string{m.main}, next.args)
 		if err != nil {
 			return false, err
 		}
-		copy(delta, names[0])
+		delta = names[0]
 	}
-	if err := mpi.Bcast(ctx, m.c, delta, 0); err != nil {
+	name, err := m.share(ctx, delta)
+	if err != nil {
 		return false, err
 	}
-	name := string(bytes.TrimRight(delta, "\x00"))
 	if name == "" {
 		return false, errors.Join(m.c.Close(), m.s.Close())
 	}

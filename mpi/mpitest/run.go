@@ -116,7 +116,7 @@ func (r *run) record(rank int, err error) {
 		r.errs = append(r.errs, fmt.Sprintf("rank %d did not end within %v: %v", rank, r.job.Timeout, err))
 	case len(r.errs) == 0:
 		r.errs = append(r.errs, line)
-	default:
+	case !slices.Contains(r.log, "afterwards "+line):
 		r.log = append(r.log, "afterwards "+line)
 	}
 }
