@@ -105,21 +105,28 @@ func join(ctx context.Context) (*member, error) {
 		return nil, err
 	}
 	m := &member{s: s, rank: int(mpitest.Client(ctx).Identity().Proc.Rank), main: "mpi://WORLD"}
-	change, isAdded, err := s.ResourceChange(ctx, "mpi://SELF")
+	if err := m.enter(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return m, nil
+}
+
+func (m *member) enter(ctx context.Context) error {
+	change, isAdded, err := m.s.ResourceChange(ctx, "mpi://SELF")
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case !isAdded:
-		return m, m.communicate(ctx)
+		return m.communicate(ctx)
 	case !change.Included || change.Type == mpi.ChangeSub:
-		return nil, fmt.Errorf("an added rank has the change %+v", change)
+		return fmt.Errorf("an added rank has the change %+v", change)
 	}
-	got, err := s.Integrate(ctx, "mpi://SELF", "")
+	got, err := m.s.Integrate(ctx, "mpi://SELF", "")
 	if err != nil || got.Terminate {
-		return nil, fmt.Errorf("integrate in an added rank: %+v, %w", got, err)
+		return fmt.Errorf("integrate in an added rank: %+v, %w", got, err)
 	}
 	m.main = got.Pset
-	return m, m.communicate(ctx)
+	return m.communicate(ctx)
 }
 
 // communicate makes the communicator of the main set, in place of the earlier one, and exchanges messages on it.
