@@ -57,6 +57,11 @@ var long = `Measure ferry on this machine.
   create    make a communicator from the group of all ranks
   init      open a session and make the first communicator
   hello     a whole job: start, session, communicator, end
+  grow      a change that adds --add processes to -n ranks: the time from the request
+            until rank 0 gets a message back that it sent round the new communicator
+            (total), and the longest time of a rank inside calls (calls), to which
+            computation with --async does not count
+  shrink    a change that removes --add processes, so that -n ranks remain: the same times
   memory    memory of a rank after a barrier and a message to each neighbour:
             private, its proportional share of everything (pss), and all of the
             node's /dev/shm
@@ -108,6 +113,8 @@ type options struct {
 	to         string // of change; empty: all
 	live       string // of latency: memory for the collector to look through
 	alloc      string // of latency: memory that each message comes with
+	add        int    // Processes that grow and shrink add and remove.
+	isAsync    bool   // They compute during a change.
 	tail       *tail  // what both say; nil: neither was given
 	set        *[]string
 	isRank     bool
@@ -162,6 +169,8 @@ func (o *options) command() *cobra.Command {
 	f.StringVar(&o.live, "live", "0B", "for latency: ranks keep `SIZE` of objects that point to one another")
 	f.StringVar(&o.alloc, "alloc", "0B", "for latency: ranks allocate `SIZE` for each message")
 	f.StringVar(&o.to, "to", "", "for change: only this `CHANGE`, "+strings.Join(changesTo, " or "))
+	f.IntVar(&o.add, "add", 8, "for grow and shrink: add and remove `N` processes")
+	f.BoolVar(&o.isAsync, "async", false, "for grow and shrink: ranks compute during the change")
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -212,6 +221,9 @@ func (o *options) check(args []string) error {
 	}
 	if o.depthMin, o.depthMax, err = parseSizes(o.depths); err != nil || o.depthMin < 1 || o.depthMax > mostDeep {
 		return exit.Usagef("--depth %s: want MIN:MAX, from 1 to %d", o.depths, mostDeep)
+	}
+	if err := o.checkElastic(); err != nil {
+		return err
 	}
 	_, level := threadLevels[o.level]
 	switch {

@@ -15,6 +15,7 @@ type benchmark struct {
 	sized bool // it is about messages of several sizes
 	// ofProcesses is true for what a goroutine rank shares with its process, or can't do.
 	ofProcesses bool
+	isElastic   bool // It adds processes to its job, and removes them.
 
 	// each measures one row, after a barrier of all ranks.
 	each func(r *rank, ctx context.Context, size int) (Row, error)
@@ -46,6 +47,8 @@ func columns(first int, names ...string) string {
 	}
 	return line
 }
+
+var elasticColumns = fmt.Sprintf("%-8s%12s%18s%18s%18s", "# Time", "Processes", "Avg (ms)", "Min (ms)", "Max (ms)")
 
 const averageColumn = "# Avg Latency(us)"
 
@@ -79,6 +82,8 @@ var benchmarks = slices.Concat([]benchmark{
 	{name: "create", ofProcesses: true, each: (*rank).create, test: "communicator create test", columns: averageColumn},
 	{name: "init", ofProcesses: true, test: "init test"},
 	{name: "hello", ofProcesses: true, test: "hello test: launch, init and finalize"},
+	{name: "grow", ofProcesses: true, isElastic: true, test: "grow test: add processes to a job", note: "# [ ranks: %d ]", columns: elasticColumns},
+	{name: "shrink", ofProcesses: true, isElastic: true, test: "shrink test: remove processes from a job", note: "# [ remaining ranks: %d ]", columns: elasticColumns},
 	{name: "memory", ofProcesses: true, whole: (*rank).memoryOfNeighbours,
 		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
 	{name: "memory_all", ofProcesses: true, whole: (*rank).memoryOfEveryone,

@@ -32,6 +32,17 @@ func TestBinding_GoroutineRanks_HaveCoresOfTheirOwnOrNone(t *testing.T) {
 	}
 }
 
+// checkedLine returns the options of a command line, and the error of their check.
+func checkedLine(t *testing.T, line string) (o options, err error) {
+	t.Helper()
+	cmd := o.command()
+	if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
+		t.Fatal(err)
+	}
+	o.given = cmd.Flags().Changed
+	return o, o.check(cmd.Flags().Args())
+}
+
 func TestCheckRanks_Goroutines_MultiplyProcesses(t *testing.T) {
 	for line, want := range map[string]string{
 		"latency":                              "2 processes, 2 ranks",
@@ -49,13 +60,7 @@ func TestCheckRanks_Goroutines_MultiplyProcesses(t *testing.T) {
 		"latency_mt --threads 0":               "--threads 0: want 1 to",
 		"latency_mt --thread-level serialized": "--thread-level serialized: latency_mt has several",
 	} {
-		var o options
-		cmd := o.command()
-		if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
-			t.Fatal(err)
-		}
-		o.given = cmd.Flags().Changed
-		err := o.check(cmd.Flags().Args())
+		o, err := checkedLine(t, line)
 		switch {
 		case strings.HasSuffix(want, " ranks") && strings.Contains(want, "processes, "):
 			if got := fmt.Sprintf("%d processes, %d ranks", o.processes, o.ranks); err != nil || got != want {

@@ -36,6 +36,9 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	if !o.isRank { // else they are in the environment
 		options = append(options, settings.Options(*o.set)...)
 	}
+	if o.isElastic {
+		return o.asElastic(ctx, out, options)
+	}
 	start := time.Now()
 	session, comm, done, err := settings.Join(ctx, "ferry.bench", options...)
 	if err != nil {
@@ -51,17 +54,22 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	case "hello":
 		return mpi.Barrier(ctx, comm)
 	}
-	if o.given("n") && o.processes != comm.Size() {
-		return exit.Usagef("-n %d: the launcher has started %d ranks already: leave -n out", o.processes, comm.Size())
-	}
-	o.processes = comm.Size()
-	if err := o.check([]string{o.name}); err != nil {
+	if err := o.adopt(comm.Size()); err != nil {
 		return err
 	}
 	if o.goroutines > 0 {
 		return o.asGoroutines(ctx, session, comm, out)
 	}
 	return o.perform(ctx, session, comm, out)
+}
+
+// adopt takes the number of processes that a launcher has started.
+func (o *options) adopt(processes int) error {
+	if o.given("n") && o.processes != processes {
+		return exit.Usagef("-n %d: the launcher has started %d ranks already: leave -n out", o.processes, processes)
+	}
+	o.processes = processes
+	return o.check([]string{o.name})
 }
 
 // perform measures as one of the ranks of comm, and prints if it is the first.
@@ -96,6 +104,9 @@ func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, eac
 	}
 	if o.fromOutside() {
 		return exit.Usagef("%s measures jobs from outside", o.name)
+	}
+	if o.isElastic {
+		return exit.Usagef("%s changes a job of its own: start it by itself, or as the program of ferry run --max-ranks", o.name)
 	}
 	r := &rank{o: &o, session: s, comm: c, emit: func(row Row) error { each(row); return nil }}
 	return r.measure(ctx)

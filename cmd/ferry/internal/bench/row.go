@@ -21,7 +21,7 @@ import (
 // is worse.
 type Row struct {
 	Bench string `json:"bench"`
-	Size  int    `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue
+	Size  int    `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue; of grow and shrink the number of processes that come or go
 	Ranks int    `json:"ranks"`
 	// Goroutines is the number of goroutine ranks of each process. It is 0 if processes are the ranks.
 	Goroutines int     `json:"goroutines,omitempty"`
@@ -83,6 +83,11 @@ func osuRow(w io.Writer, r Row) error {
 		}
 		if change, ok := strings.CutPrefix(r.Bench, "change/"); ok {
 			_, err = fmt.Fprintf(w, "%-12s%10d%18.2f\n", change, r.Size, r.Avg)
+			break
+		}
+		if r.Unit == "ms" { // Of grow and shrink.
+			_, figure, _ := strings.Cut(r.Bench, "/")
+			_, err = fmt.Fprintf(w, "%-8s%12d%18.2f%18.2f%18.2f\n", figure, r.Size, r.Avg, r.Min, r.max)
 			break
 		}
 		if _, what, ok := strings.Cut(r.Bench, "/"); ok {

@@ -86,6 +86,9 @@ func (s *starter) jobs(ctx context.Context) error {
 func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), bench string, processes int, flags []string) error {
 	j := s.ranks.Self(processes, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(processes)}, flags...)...)
 	j.Bind, j.Cores = s.o.binding(cpu.Available())
+	if s.o.isElastic {
+		j.MaxRanks = processes + s.o.add
+	}
 	j.Stdout, j.Stderr, j.Note = stdout, s.stderr, note
 	if !j.Bind && j.Cores == 0 && note != nil {
 		note(fmt.Sprintf("%d goroutine ranks share %d cores: they are not bound", s.o.ranks, cpu.Available()))
