@@ -65,6 +65,7 @@ func ownFigures() []figure {
 		versus(lat, "8 B latency over TCP to cm over tcp;ofi_rxm", viaTCP, "cm over tcp;ofi_rxm", throughOFI(lat).flags, bound{Most: 1}),
 		besideConnections(lat))
 	out = append(out, besideProcesses()...)
+	out = append(out, elasticRows()...)
 	for _, f := range []figure{lat, window("", "bw", "GB/s", 1<<20, 0, 0, "")} {
 		f = overUCX(f, "shm")
 		none := append(slices.Clone(f.flags), "--set", "mtl.ucx.error_mode=none")

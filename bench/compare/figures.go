@@ -24,6 +24,7 @@ type figure struct {
 	versus     *variant // ferry itself in place of the peers
 	wanted     bound    // of the ratio to it
 	typical    bool     // the median of batches counts, and not the average, which holds what others disturb
+	added      int      // Processes that are added to Ranks, or removed again.
 	duel       bool     // ranks 0 and 1 play and have cores of their own; the others sleep
 
 	// What is wanted, ours / peer: at most for times, at least for rates.
@@ -40,7 +41,8 @@ type variant struct {
 	Title   string
 	flags   []string
 	job     jobOf
-	program string // empty: the ferry that is measured
+	program string  // empty: the ferry that is measured
+	rows    *figure // Describes the rows of its job. It is nil if they are those of the figure.
 }
 
 // Above this size OSU's loops are shorter.
@@ -228,7 +230,7 @@ func figures() []figure {
 		overTCP(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.5, 1, "-")),
 		besideSockets(latency("8 B", 8, 1.2, 1.2, "1.0")),
 		besideSockets(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.9, 0.9, "1.0")),
-	}, matchRows(), goroutineFigures())
+	}, matchRows(), goroutineFigures(), elasticFigures())
 }
 
 // besideBefore are the figures beside the peers, with the ferry of an earlier commit
@@ -249,16 +251,16 @@ func besideBefore(program string) []figure {
 func (f figure) largest() int { return max(f.Size, f.upTo) }
 
 // fromOutside says that the time of the whole job is the figure.
-func (f figure) fromOutside() bool { return f.Bench == "hello" }
+func (f figure) fromOutside() bool { return f.Bench == "hello" && f.job == nil }
 
 // bound says that each rank that does something can have a core of its own.
-func (f figure) bound() bool { return f.duel || f.Ranks <= runtime.NumCPU() }
+func (f figure) bound() bool { return f.duel || f.Ranks+f.added <= runtime.NumCPU() }
 
 // hopInside says that ranks 0 and 1 take the raw hop themselves, right beside
-// the loop. A rank alone and jobs that end with their initialisation can't, and where ranks
+// the loop. A rank alone, jobs that end with their initialisation and jobs that change can't, and where ranks
 // share cores a hop between two of them says nothing.
 func (f figure) hopInside() bool {
-	return f.bound() && f.Ranks > 1 && f.Bench != "hello" && f.Bench != "init"
+	return f.bound() && f.added == 0 && f.Ranks > 1 && f.Bench != "hello" && f.Bench != "init"
 }
 
 // Within is the bound that a ratio is: at most for times, at least for rates.

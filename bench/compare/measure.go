@@ -68,6 +68,14 @@ func (o *options) series(f figure, peers []peer) []*series {
 	return out
 }
 
+// opposite describes the rows of the other side.
+func (s *series) opposite() figure {
+	if v := s.fig.versus; v != nil && v.rows != nil {
+		return *v.rows
+	}
+	return s.fig
+}
+
 // judge says of each sample in which state it was taken, by all that is known now,
 // and returns how many near ones each side has at least.
 func (s *series) judge(b bests) int {
@@ -82,6 +90,9 @@ func (s *series) judge(b bests) int {
 // needs says whether to take one more pair.
 func (s *series) needs(b bests, want int, late bool) bool {
 	taken := len(s.pairs) + s.failed
+	if len(s.pairs) == 0 && s.failed >= want { // It may take the time limit of a sample each time.
+		return false
+	}
 	if late {
 		return taken < want
 	}
@@ -157,7 +168,7 @@ func (c *comparison) pair(ctx context.Context, s *series) (p pair, err error) {
 	if err != nil {
 		return p, err
 	}
-	theirs, err := c.between(ctx, s.fig, s.theirs)
+	theirs, err := c.between(ctx, s.opposite(), s.theirs)
 	if err != nil {
 		return p, err
 	}

@@ -168,6 +168,9 @@ func parseSamples(output string, f figure) ([]sample, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rows = rowsOf(rows, f.Bench); len(rows) == 0 {
+		return nil, fmt.Errorf("no row of %s in %.200q", f.Bench, output)
+	}
 	if first, last := rows[0].Size, rows[len(rows)-1].Size; f.Size != 0 && (first != f.Size || last != f.largest()) {
 		return nil, fmt.Errorf("got rows of %d to %d bytes, want %d to %d", first, last, f.Size, f.largest())
 	}
@@ -196,6 +199,14 @@ func parseSamples(output string, f figure) ([]sample, error) {
 		list = append(list, s)
 	}
 	return list, nil
+}
+
+// rowsOf leaves out the rows of other figures of the same benchmark, such as grow/calls beside grow/total.
+func rowsOf(rows []benchRow, bench string) []benchRow {
+	family, _, isOneOfSeveral := strings.Cut(bench, "/")
+	return slices.DeleteFunc(rows, func(r benchRow) bool {
+		return isOneOfSeveral && r.Bench != bench && strings.HasPrefix(r.Bench, family+"/")
+	})
 }
 
 // largestTime reads a number of nanoseconds of each rank and makes a sample of the

@@ -65,6 +65,7 @@ struct options parse(int argc, char **argv)
     struct options o = {.size = 8, .min = 8, .max = 8, .iterations = 1000, .warmup = 100};
     if (argc < 2)
         fail("usage: %s BENCH [-m SIZE | -m MIN:MAX] [-i ITERATIONS] [-x WARMUP] [--hop]", argv[0]);
+    o.program = argv[0];
     o.bench = argv[1];
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--hop"))

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "peer.h"
+#include "world.h"
 
 static const struct {
     const char *name, *unit;
@@ -28,7 +29,8 @@ static const struct {
     {"allgather", "us", collective}, {"iallgather", "us", overlap},
     {"alltoall", "us", collective}, {"ialltoall", "us", overlap},
     {"reduce_scatter", "us", collective}, {"ireduce_scatter", "us", overlap},
-    {"ibarrier", "us", overlap},
+    {"ibarrier", "us", overlap},    {"grow/total", "ms", grow},
+    {"grow/calls", "ms", grow}, /* MPI_Comm_spawn blocks */
 };
 
 void fail(const char *format, ...)
@@ -71,7 +73,11 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &o.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &o.ranks);
 
-    if (!strcmp(o.bench, "init")) {
+    MPI_Comm parent;
+    MPI_Comm_get_parent(&parent);
+    if (parent != MPI_COMM_NULL) {
+        join(parent);
+    } else if (!strcmp(o.bench, "init")) {
         double largest = 0;
         MPI_Reduce(&mine, &largest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
         if (o.rank == 0)

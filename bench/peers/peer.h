@@ -9,8 +9,9 @@
 enum { WINDOW = 64 }; /* messages under way at once, as in OSU's */
 
 struct options {
+    const char *program; /* this one, as it was called */
     const char *bench;
-    size_t size;    /* bytes of a message */
+    size_t size;    /* bytes of a message; of grow the number of added processes */
     size_t min, max;
     int iterations; /* timed */
     int warmup;     /* before, not timed */
@@ -29,7 +30,7 @@ struct options parse(int argc, char **argv);
 typedef double benchmark(const struct options *o);
 
 benchmark latency, multi_latency, bandwidth, bidirectional, rate, match;
-benchmark barrier, collective, overlap, dup_comm, idle;
+benchmark barrier, collective, overlap, dup_comm, idle, grow;
 
 /* mean returns the mean over all ranks, at rank 0. */
 double mean(const struct options *o, double mine);
