@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -65,7 +67,6 @@ func (rs Runs) Check(namespace string, size int) error {
 	if len(rs) == 0 {
 		return errors.New("the group is empty")
 	}
-	seen := make([]bool, size)
 	for _, r := range rs {
 		if r.Namespace != namespace {
 			return fmt.Errorf("%s:%d is not a process of this job (%s)", r.Namespace, r.First, namespace)
@@ -76,11 +77,12 @@ func (rs Runs) Check(namespace string, size int) error {
 		if last := uint64(r.First) + uint64(r.Count) - 1; last >= uint64(size) {
 			return fmt.Errorf("rank %d is beyond the job's %d processes", last, size)
 		}
-		for i := range r.Count {
-			if seen[r.First+i] {
-				return fmt.Errorf("rank %d is in the group twice", r.First+i)
-			}
-			seen[r.First+i] = true
+	}
+	// By runs, not by ranks: a group of few processes may have high ranks.
+	ascending := slices.SortedFunc(slices.Values(rs), func(a, b Run) int { return cmp.Compare(a.First, b.First) })
+	for i, r := range ascending[1:] {
+		if before := ascending[i]; before.First+before.Count > r.First {
+			return fmt.Errorf("rank %d is in the group twice", r.First)
 		}
 	}
 	return nil

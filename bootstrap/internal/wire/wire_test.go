@@ -138,6 +138,39 @@ func TestHostileRunsAreRefused(t *testing.T) {
 	}
 }
 
+func TestRunsCheck_MemberTwice_NamesItInAnyOrder(t *testing.T) {
+	for want, rs := range map[string]Runs{
+		"":       {{Namespace: "job", First: 4, Count: 2}, {Namespace: "job", First: 1, Count: 3}, {Namespace: "job", First: 7, Count: 1}},
+		"rank 2": {{Namespace: "job", First: 2, Count: 1}, {Namespace: "job", Count: 3}},
+		"rank 5": {{Namespace: "job", First: 5, Count: 3}, {Namespace: "job", First: 1, Count: 2}, {Namespace: "job", First: 5, Count: 3}},
+	} {
+		given := slices.Clone(rs)
+		if err := rs.Check("job", 8); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want+" is in the group twice") {
+			t.Errorf("%v: got %v, want %q", rs, err, want)
+		}
+		if !slices.Equal(rs, given) {
+			t.Errorf("%v became %v", given, rs)
+		}
+	}
+}
+
+// After many changes a job has few processes with high ranks.
+func TestRunsCheck_RanksAreHigh_AllocatesByMembers(t *testing.T) {
+	rs := Runs{{Namespace: "job", Count: 1}, {Namespace: "job", First: MaxElements - 1, Count: 1}}
+	const calls = 100
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range calls {
+		if err := rs.Check("job", MaxElements); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if bytes := (after.TotalAlloc - before.TotalAlloc) / calls; bytes > 4096 {
+		t.Errorf("%d bytes for each check of two members", bytes)
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	for _, b := range []any{Empty{}, ValuedBody{Name: "k", Value: []byte("v")}, FailureBody{Code: CodeGroup, Missing: []uint32{1}},
 		WelcomeBody{Size: 2, Dead: []EventBody{{Kind: 1, Rank: 1, Reason: "r"}}},
