@@ -13,17 +13,29 @@ type env struct {
 	ctx         context.Context
 	session     *mpi.Session
 	c           *mpi.Comm
-	left, right int // neighbours in a ring of all ranks; a single one is its own neighbour
+	left, right int    // neighbours in a ring of all ranks; a single one is its own neighbour
+	name        string // Of the case.
+	stage       int    // Of an added process; see role. 0 in the first processes.
 }
 
 // of makes a case.
 func of(name, section string, ranks int, run func(*env)) Case {
 	return Case{Name: name, Section: section, Ranks: ranks, Run: func(ctx context.Context, e Env) error {
 		return kittest.Run(ctx, func(t *kittest.T) {
-			n, me := e.Comm.Size(), e.Comm.Rank()
-			run(&env{t, t.Context(), e.Session, e.Comm, (me + n - 1) % n, (me + 1) % n})
+			all := env{T: t, ctx: t.Context(), session: e.Session, name: name, stage: e.stage}
+			if e.Comm != nil {
+				all = all.on(e.Comm)
+			}
+			run(&all)
 		})
 	}}
+}
+
+// on returns the env with another communicator.
+func (e env) on(c *mpi.Comm) env {
+	n, me := c.Size(), c.Rank()
+	e.c, e.left, e.right = c, (me+n-1)%n, (me+1)%n
+	return e
 }
 
 // need is the result of a step without which the case can't go on.

@@ -49,9 +49,18 @@ func Command() *cobra.Command {
 // run runs the cases, on goroutine ranks if their number is not 0. Rank 0 prints the outcomes, and every rank
 // its errors.
 func run(cmd *cobra.Command, cases []Case, goroutines int) error {
-	session, world, done, err := settings.Join(cmd.Context(), "ferry.conform")
+	session, err := mpi.OpenSession(cmd.Context(), settings.Session()...)
 	if err != nil {
 		return err
+	}
+	if isAdded, err := RunIfAdded(cmd.Context(), session, Limit); isAdded && err == nil {
+		return session.Close()
+	} else if err != nil {
+		return err
+	}
+	world, err := settings.World(cmd.Context(), session, "ferry.conform")
+	if err != nil {
+		return errors.Join(err, session.Close())
 	}
 	p := printer{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()}
 	if goroutines == 0 {
@@ -60,7 +69,7 @@ func run(cmd *cobra.Command, cases []Case, goroutines int) error {
 		err = RunGoroutines(cmd.Context(), session, world, goroutines, cases, Limit, p.print)
 	}
 	if err == nil { // else to close may take as long as what has failed
-		err = done()
+		err = errors.Join(world.Close(), session.Close())
 	}
 	if p.failed > 0 && (err == nil || errors.Is(err, mpi.ErrPending)) { // A case that failed has left requests or communicators.
 		err = exit.Status(exit.Failed) // The lines name the cases.
@@ -83,7 +92,7 @@ func (p *printer) print(r Result) {
 		p.failed++
 	}
 	if r.Rank == 0 {
-		line := fmt.Sprintf("%-4s  %-60s  MPI-4.1 %s", r.Status, r.Case.Name, r.Case.Section)
+		line := fmt.Sprintf("%-4s  %-60s  %s", r.Status, r.Case.Name, r.Case.Source())
 		if r.Status == Fail {
 			line += fmt.Sprintf("  failed in ranks %v", r.Ranks)
 		}

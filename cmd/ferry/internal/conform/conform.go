@@ -4,6 +4,8 @@
 // `ferry matrix` are ways to start it.
 //
 // It uses the public package mpi only, as any program does.
+//
+// Cases of the family pset add processes to the job, which run the same program. It calls RunIfAdded before Run.
 package conform
 
 import (
@@ -11,30 +13,43 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mpi"
 )
 
 // Case is one thing that the standard says.
 type Case struct {
 	Name    string // family/what is shown
-	Section string // of MPI-4.1
+	Section string // of MPI-4.1, or empty for paper 003
 	Ranks   int    // the fewest it needs; it runs on more, too
 	// Processes is true for a case about sessions and process sets, which goroutine ranks share with their
 	// process.
 	Processes bool
-	skip      string // Why no rank runs it. It is empty otherwise.
+	// Adds is true for a case that adds processes to the job, up to Room at a time.
+	Adds bool
+	Skip string // Reason why all ranks skip the case, if not empty.
 	// Run is called by every rank. It is collective over env.Comm, and returns
-	// when ctx ends at the latest.
+	// when ctx ends at the latest. An error that wraps kittest.ErrSkip in all ranks skips the case.
 	Run func(ctx context.Context, env Env) error
+}
+
+// Source is the document behind the case, and its section.
+func (c Case) Source() string {
+	if c.Section == "" {
+		return "paper 003"
+	}
+	return "MPI-4.1 " + c.Section
 }
 
 // Env is what a case works with.
 type Env struct {
 	Session *mpi.Session
 	// Comm has all ranks, and is used by no other case. The suite closes it.
-	Comm *mpi.Comm
+	Comm  *mpi.Comm
+	stage int // See role.
 }
 
 // Status is what became of a case.
@@ -70,7 +85,7 @@ func Within(ctx context.Context, limit time.Duration) (context.Context, context.
 
 // Cases returns all cases, family by family.
 func Cases() []Case {
-	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), collectiveCases(), edgeCases())
+	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), psetCases(), collectiveCases(), edgeCases())
 }
 
 // Run runs the cases, one after the other, over a communicator that nobody else
@@ -99,7 +114,7 @@ func RunGoroutines(ctx context.Context, s *mpi.Session, world *mpi.Comm, gorouti
 	cases = slices.Clone(cases)
 	for i := range cases {
 		if cases[i].Processes {
-			cases[i].skip = "it is about sessions, which goroutine ranks share"
+			cases[i].Skip = "it is about sessions, which goroutine ranks share"
 		}
 	}
 	threads, err := mpi.NewThreadComm(ctx, world, goroutines)
@@ -114,7 +129,7 @@ func RunGoroutines(ctx context.Context, s *mpi.Session, world *mpi.Comm, gorouti
 // can't: what is known is the outcome in this rank.
 func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case, limit time.Duration) (Result, error) {
 	r := Result{Case: c, Status: Skip, Rank: world.Rank()}
-	if r.Reason = c.skip; world.Size() < c.Ranks {
+	if r.Reason = c.Skip; world.Size() < c.Ranks {
 		r.Reason = fmt.Sprintf("it needs %d ranks", c.Ranks)
 	}
 	if r.Reason != "" {
@@ -127,22 +142,53 @@ func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case, limit
 	if err != nil {
 		return r, err
 	}
-	r.Err = errors.Join(c.Run(limited, Env{s, comm}), comm.Close())
-	failed := make([]byte, world.Size())
-	if r.Err != nil {
-		failed[world.Rank()] = 1
+	r.Err = errors.Join(c.Run(limited, Env{Session: s, Comm: comm}), comm.Close())
+	if errors.Is(r.Err, kittest.ErrSkip) {
+		r.Reason, r.Err = strings.TrimPrefix(r.Err.Error(), kittest.ErrSkip.Error()+": "), nil
 	}
+	outcomes := make([]byte, world.Size())
+	outcomes[world.Rank()] = outcomeOf(r)
 	settle, cancel := Within(ctx, 2*limit)
 	defer cancel()
-	if err := mpi.Allreduce(settle, world, nil, failed, mpi.Max[byte]()); err != nil {
+	if err := mpi.Allreduce(settle, world, nil, outcomes, mpi.Max[byte]()); err != nil {
 		return r, err
 	}
+	return r.settled(outcomes), nil
+}
+
+// The outcomes of a rank.
+const (
+	passed byte = iota
+	skipped
+	failed
+)
+
+func outcomeOf(r Result) byte {
+	switch {
+	case r.Err != nil:
+		return failed
+	case r.Reason != "":
+		return skipped
+	}
+	return passed
+}
+
+// settled is the result in view of the outcomes of all ranks.
+func (r Result) settled(outcomes []byte) Result {
 	r.Status, r.Ranks = Pass, nil
-	for rank, x := range failed {
-		if x != 0 {
-			r.Status = Fail
+	for rank, x := range outcomes {
+		if x == failed {
 			r.Ranks = append(r.Ranks, rank)
 		}
 	}
-	return r, nil
+	switch {
+	case len(r.Ranks) > 0:
+		r.Status, r.Reason = Fail, ""
+	case slices.Contains(outcomes, skipped):
+		r.Status = Skip
+		if r.Reason == "" {
+			r.Reason = fmt.Sprintf("rank %d skips it", slices.Index(outcomes, skipped))
+		}
+	}
+	return r
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -31,7 +32,14 @@ func suite(ctx context.Context) error {
 	var mu sync.Mutex
 	var errs []error
 	passed, skipped := 0, 0
-	session, world, done, err := settings.Join(ctx, "test")
+	session, err := mpi.OpenSession(ctx)
+	if err != nil {
+		return err
+	}
+	if isAdded, err := conform.RunIfAdded(ctx, session, conform.Limit); isAdded || err != nil {
+		return errors.Join(err, session.Close())
+	}
+	world, err := settings.World(ctx, session, "test")
 	if err != nil {
 		return err
 	}
@@ -44,7 +52,7 @@ func suite(ctx context.Context) error {
 		case conform.Skip:
 			skipped++
 		case conform.Fail:
-			errs = append(errs, fmt.Errorf("%s (MPI-4.1 section %s) failed in ranks %v: %w", r.Case.Name, r.Case.Section, r.Ranks, r.Err))
+			errs = append(errs, fmt.Errorf("%s (%s) failed in ranks %v: %w", r.Case.Name, r.Case.Source(), r.Ranks, r.Err))
 		}
 	}
 	if goroutines, _ := strconv.Atoi(os.Getenv(envGoroutines)); goroutines > 0 {
@@ -55,7 +63,7 @@ func suite(ctx context.Context) error {
 	if os.Getenv("CONFORM_COUNT") != "" {
 		fmt.Printf("%d passed, %d skipped\n", passed, skipped)
 	}
-	return errors.Join(append(errs, err, done())...)
+	return errors.Join(append(errs, err, world.Close(), session.Close())...)
 }
 
 func TestSuite(t *testing.T) {
@@ -66,7 +74,10 @@ func TestSuite(t *testing.T) {
 	for _, n := range sizes {
 		for _, policy := range []string{"auto", "gather", "lazy"} {
 			t.Run(fmt.Sprintf("%d ranks, %s", n, policy), func(t *testing.T) {
-				localtest.Run(t, n, "suite", "FERRY_CID_POLICY="+policy)
+				r := localtest.RunJob(t, localtest.Job{Size: n, Most: n + conform.Room, Program: "suite", Env: []string{"FERRY_CID_POLICY=" + policy, "CONFORM_COUNT=yes"}})
+				if want := fmt.Sprintf(" %d skipped", needMore(n)); !strings.Contains(r.Output[0], want) {
+					t.Errorf("rank 0: %q, want%s", r.Output[0], want)
+				}
 			})
 		}
 	}
@@ -78,6 +89,30 @@ func TestSuite_GoroutineRanks_Passes(t *testing.T) {
 			localtest.Run(t, n[0], "suite", fmt.Sprintf("%s=%d", envGoroutines, n[1]))
 		})
 	}
+}
+
+// Without room, and in a job of one process, the cases that add processes are skipped.
+func TestSuite_NoRoom_SkipsCasesThatAdd(t *testing.T) {
+	adding := 0
+	for _, c := range conform.Cases() {
+		if c.Adds {
+			adding++
+		}
+	}
+	r := localtest.Run(t, 2, "suite", "CONFORM_COUNT=yes")
+	if want := fmt.Sprintf(" %d skipped", adding+needMore(2)); !strings.Contains(r.Output[0], want) {
+		t.Errorf("rank 0: %q, want%s", r.Output[0], want)
+	}
+}
+
+// needMore is the number of cases that need more ranks.
+func needMore(ranks int) (n int) {
+	for _, c := range conform.Cases() {
+		if c.Ranks > ranks {
+			n++
+		}
+	}
+	return n
 }
 
 // TestSuiteOverTinyRings: the same where every limit is near.
@@ -115,6 +150,34 @@ func failing(ctx context.Context) error {
 }
 
 func TestFailureIsEveryRanks(t *testing.T) { mpitest.Job{Size: 3}.RunSessions(t, failing) }
+
+// skipping runs cases that all ranks skip, or some of them, and one that fails in another rank.
+func skipping(ctx context.Context) error {
+	skip := fmt.Errorf("%w: no room", kittest.ErrSkip)
+	sour := errors.New("as it should")
+	var cases []conform.Case
+	for _, outcomes := range [][3]error{{skip, skip, skip}, {nil, skip, nil}, {skip, sour, nil}} {
+		cases = append(cases, conform.Case{Ranks: 1, Run: func(_ context.Context, e conform.Env) error { return outcomes[e.Comm.Rank()] }})
+	}
+	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
+		var got []string
+		err := conform.Run(ctx, s, world, cases, conform.Limit, func(r conform.Result) {
+			got = append(got, fmt.Sprint(r.Status, r.Ranks, " ", r.Reason))
+		})
+		second := "skip[] rank 1 skips it"
+		if world.Rank() == 1 {
+			second = "skip[] no room"
+		}
+		if want := []string{"skip[] no room", second, "fail[1] "}; !slices.Equal(got, want) {
+			return fmt.Errorf("%q, want %q", got, want)
+		}
+		return err
+	})
+}
+
+func TestRun_RankSkipsCase_CaseIsSkippedUnlessOneFails(t *testing.T) {
+	mpitest.Job{Size: 3}.RunSessions(t, skipping)
+}
 
 // onGoroutines skips a case about processes. A failure is that of all goroutine ranks.
 func onGoroutines(ctx context.Context) error {

@@ -126,6 +126,9 @@ func combine(results []conform.Result, ranks int) Event {
 		}
 	}
 	e := Ended(all)
+	if results[0].Status == conform.Skip {
+		e = Event{Status: report.Skip, Reason: results[0].Reason}
+	}
 	for _, rank := range results[0].Ranks {
 		if process := rank / ranks; !slices.Contains(e.Others, process) {
 			e.Others = append(e.Others, process)

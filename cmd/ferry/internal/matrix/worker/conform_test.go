@@ -44,6 +44,13 @@ func TestTally_RankIsAhead_CasesFollowOneAnother(t *testing.T) {
 	}
 }
 
+func TestCombine_CaseIsSkipped_ReasonIsKept(t *testing.T) {
+	e := combine([]conform.Result{{Status: conform.Skip, Reason: "no room"}}, 1)
+	if e.Status != report.Skip || e.Reason != "no room" {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestCombine_TimeoutInOneRank_IsTheOutcome(t *testing.T) {
 	e := combine([]conform.Result{{Rank: 1, Err: fmt.Errorf("rank: %w", conform.ErrHung)}, {Rank: 0, Err: errors.New("wrong")}}, 2)
 	if e.Status != report.Timeout || e.Reason != "goroutine rank 0: wrong; goroutine rank 1: rank: hung" {
