@@ -54,7 +54,7 @@ there: if it can't be tried, that is a failure.
 
 Cases run in processes of their own. One that crashes or hangs fails, with its output;
 the others continue. Suite quick takes a minute or two; full has all policies of
-communicator ids, more ranks, and as many iterations as OSU's benchmarks.
+communicator ids, more ranks, ranks that are added, and as many iterations as OSU's benchmarks.
 
 With --job, ferry run, mpiexec, mpirun or srun has already started the processes, on
 one node or many. For each stack they run the conformance cases together, and two on

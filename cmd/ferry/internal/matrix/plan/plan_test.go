@@ -49,6 +49,37 @@ func TestColumns_EachStack_HasCasesOnGoroutineRanks(t *testing.T) {
 	}
 }
 
+func TestColumns_SuiteHasRoom_CasesAddProcesses(t *testing.T) {
+	const sets, adds = "pset/split", "pset/grow and shrink"
+	for _, c := range []struct {
+		suite  Suite
+		via    string
+		column string
+		want   []string
+	}{
+		{Full(), "btl a", "conform/4", []string{sets, adds}},
+		{Quick(), "btl a", "conform/2", []string{sets}},
+		{Full(), "btl self", "conform/1", []string{sets}},
+		{Full(), "btl a", "conform/2x2", nil},
+	} {
+		s := report.Stack{Name: "ob1", Via: c.via}
+		var got []string
+		for _, column := range (&Request{Suite: c.suite}).Over([]report.Stack{s}).Columns[0] {
+			for _, name := range []string{sets, adds} {
+				if column.Name == c.column && slices.Contains(column.Cells, c.column+"/"+name) {
+					got = append(got, name)
+				}
+			}
+			if hasRoom := column.Room > 0; column.Name == c.column && hasRoom != slices.Contains(c.want, adds) {
+				t.Errorf("suite %s over %s: %s has room for %d processes", c.suite.Name, c.via, c.column, column.Room)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("suite %s over %s: %s has the cases %q, want %q", c.suite.Name, c.via, c.column, got, c.want)
+		}
+	}
+}
+
 // TestNamedStackMustBeThere: not one that a pattern, or an exclusion, leaves.
 func TestNamedStackMustBeThere(t *testing.T) {
 	stacks := func() []report.Stack {

@@ -24,7 +24,9 @@ type Suite struct {
 	Ranks    []int        // of the conformance cases
 	// Processes of the conformance cases on goroutine ranks, with GoroutineRanks each.
 	Processes int
-	Limit     time.Duration // of a case
+	// Room is the number of processes that the conformance cases may add to a job; 0: cases that add some are left out.
+	Room  int
+	Limit time.Duration // of a case
 	// Open is the limit of OpenCase, if that is longer. Transports have limits of their
 	// own for it, and say more than that it did not end.
 	Open time.Duration
@@ -46,7 +48,7 @@ func bench(name, unit string, args ...string) Column {
 // Full is everything.
 func Full() Suite {
 	return Suite{
-		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Limit: time.Minute, Open: time.Minute,
+		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Room: conform.Room, Limit: time.Minute, Open: time.Minute,
 		Benches: []Column{
 			bench("latency", "us", "latency", "-m", "1:4MiB"),
 			bench("rate", "msg/s", "mbw_mr", "-m", "1:4KiB"),
@@ -85,6 +87,7 @@ type Column struct {
 	Ranks int    // processes of the worker; 0: one, which is not a rank
 	// Goroutines is the number of goroutine ranks of each process that run the cases. With 0, processes do.
 	Goroutines int      `json:",omitempty"`
+	Room       int      `json:",omitempty"` // Number of processes that the cases may add.
 	Cells      []string // the names of the cases
 	Bench      []string // arguments of `ferry bench`, if that is what it is
 	Unit       string   // of the benchmark's figures
@@ -133,37 +136,38 @@ func (u Suite) columns(s report.Stack) []Column {
 	case "mtl":
 		all = append(all, Of("mtltest", 0, mtltest.Cases(mtltest.Subject{}).Names()...))
 	}
-	ranks, processes := u.Ranks, u.Processes
+	ranks, processes, room := u.Ranks, u.Processes, u.Room
 	if s.Alone() {
-		ranks, processes = []int{1}, 1
+		ranks, processes, room = []int{1}, 1, 0
 	} else if s.Via != "" {
 		for _, p := range u.Policies {
 			all = append(all, Of("pmltest/"+p.String(), 0, pmltest.Cases(pmltest.Stack{}, p).Names()...))
 		}
 	}
 	for _, n := range ranks {
-		all = append(all, conformance(n, 0))
+		all = append(all, conformance(n, 0, room))
 	}
-	all = append(all, conformance(processes, GoroutineRanks))
+	all = append(all, conformance(processes, GoroutineRanks, 0))
 	if !s.Alone() {
 		all = append(all, u.Benches...)
 	}
 	return all
 }
 
-// conformance is the column of the conformance cases with that many processes, or with goroutine ranks in each.
-func conformance(processes, goroutines int) Column {
+// conformance is the column of the conformance cases with that many processes, or with goroutine ranks in each, and with
+// room for more processes.
+func conformance(processes, goroutines, room int) Column {
 	name := fmt.Sprint("conform/", processes)
 	if goroutines > 0 {
 		name += fmt.Sprint("x", goroutines)
 	}
 	var cases []string
 	for _, x := range conform.Cases() {
-		if x.Ranks <= processes*max(1, goroutines) && !(x.Processes && goroutines > 0) {
+		if x.Ranks <= processes*max(1, goroutines) && !(x.Processes && goroutines > 0) && !(x.Adds && room == 0) {
 			cases = append(cases, x.Name)
 		}
 	}
 	c := Of(name, processes, cases...)
-	c.Goroutines = goroutines
+	c.Goroutines, c.Room = goroutines, room
 	return c
 }

@@ -204,6 +204,7 @@ func (p *Pool) work(ctx context.Context, a assignment) ending {
 		Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.Set)), a.env), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
 		Signals: signals, Cleanup: p.Cleanup,
 	}
+	job.MaxRanks = job.N + a.task.Room
 	end := ending{ranks: job.N}
 	done := make(chan struct{})
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
@@ -30,6 +31,12 @@ func (w *worker) ranks(ctx context.Context) error {
 	session, err := mpi.OpenSession(ctx, w.opts...)
 	if err != nil {
 		return err
+	}
+	if w.isAdded() {
+		if _, err := conform.RunIfAdded(ctx, session, w.task.Limit); err != nil {
+			return err
+		}
+		return session.Close()
 	}
 	world, err := settings.World(ctx, session, "ferry.matrix")
 	if err != nil {

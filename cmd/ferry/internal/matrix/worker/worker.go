@@ -95,7 +95,7 @@ func Work(ctx context.Context, reg *framework.Registry, values *framework.Values
 	// The launcher has said it: what opens no session has to name itself, too.
 	w.rank, _ = strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank")))
 	err := w.work(ctx)
-	if err == nil || w.done == len(w.task.Cells) {
+	if err == nil || w.isAdded() || w.done == len(w.task.Cells) {
 		return err
 	}
 	if w.running == "" && w.done == 0 {
@@ -111,6 +111,9 @@ func Work(ctx context.Context, reg *framework.Registry, values *framework.Values
 	}
 	return err
 }
+
+// isAdded reports whether a conformance case has added this process to the job. Its events are not written.
+func (w *worker) isAdded() bool { return w.task.Room > 0 && w.rank >= w.task.Ranks }
 
 func (w *worker) work(ctx context.Context) error {
 	switch family, policy, _ := strings.Cut(w.task.Name, "/"); family {
