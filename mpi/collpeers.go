@@ -37,10 +37,23 @@ func (p *peers) Send(buf []byte, to int) (over bool, err error) {
 	if err == nil {
 		if over = r.TakeDone(r.Generation(), nil); !over {
 			p.open = append(p.open, r)
+			if !r.Done() {
+				r.Notify(p)
+			}
 		}
 	}
 	e.Release()
 	return over, err
+}
+
+// Completed implements pml.Notifier for sends. One that fails ends the operation, which may
+// be waiting for a message. Lock held.
+func (p *peers) Completed(r *pml.Request) {
+	err := r.Status.Err
+	if err == nil || r.Status.Canceled {
+		return
+	}
+	go p.c.collective.abort(err)
 }
 
 // StartRecv implements coll.Peers.

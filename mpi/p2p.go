@@ -172,9 +172,9 @@ func (c *Comm) Sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 	return Status(st), ended(ctx, "sendrecv", err)
 }
 
-// sendrecv does both, with arguments that are fine. What is small is sent first,
-// which is over at once as a rule; the receive is then a blocking one, the fastest
-// there is.
+// sendrecv is Sendrecv on a plane, with checked arguments. A small message is sent first,
+// which usually completes at once; the receive is then a blocking one, the fastest there
+// is.
 func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []byte, src, rtag int, plane pml.Plane) (pml.Status, error) {
 	if len(send) > sendFirst {
 		return c.recvsend(ctx, send, dst, stag, recv, src, rtag, plane)
@@ -184,24 +184,58 @@ func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 		return pml.NoMessage(), err
 	}
 	gen := s.Generation()
-	st, err := c.pml.Recv(ctx, pml.Buffer{Bytes: recv}, src, rtag, plane)
-	if err != nil && st.Err == nil { // the receive was withdrawn: so is the send
-		_, _ = withdraw(s, gen)
-		return st, err
-	}
 	if s.TakeIfDone(gen) {
-		return st, err
+		return c.pml.Recv(ctx, pml.Buffer{Bytes: recv}, src, rtag, plane)
 	}
-	if _, late := s.Wait(ctx, gen); late != nil {
-		if s.Stale(gen) {
-			return st, errors.Join(err, late)
-		}
-		// Only the wait has ended: the send may have matched, and is over then.
-		if gone, failed := withdraw(s, gen); failed != nil || gone.Canceled {
-			return st, errors.Join(err, late)
+	r, err := c.pml.Irecv(pml.Buffer{Bytes: recv}, src, rtag, plane)
+	if err != nil {
+		_, _ = withdraw(s, gen)
+		return pml.NoMessage(), err
+	}
+	return awaitBoth(ctx, Request{r: s, gen: gen}, Request{r: r, gen: r.Generation()})
+}
+
+// awaitBoth waits for a send and a receive, and returns the receive's status. If one of
+// them fails, or ctx ends, the other one is withdrawn. A truncated message does not fail the
+// send.
+func awaitBoth(ctx context.Context, send, recv Request) (pml.Status, error) {
+	both := []Request{send, recv}
+	st, failed := pml.NoMessage(), error(nil) // Of the receive.
+	for both[0].r != nil || both[1].r != nil {
+		i, s, done, err := TestAny(both)
+		switch {
+		case !done && err == nil:
+			if err = waitAny(ctx, both); err != nil {
+				return withdrawBoth(both, st, failed, err)
+			}
+		case i == 1:
+			if st, failed = pml.Status(s), err; err != nil && !errors.Is(err, ErrTruncate) {
+				return withdrawBoth(both, st, err, nil)
+			}
+		case err != nil:
+			return withdrawBoth(both, st, failed, err)
 		}
 	}
-	return st, err
+	return st, failed
+}
+
+// withdrawBoth ends the pending ones of a send and a receive. st and failed are those of the
+// receive if it is complete, and why is the reason for the end. An operation that has matched
+// completes; if both do, why is not reported.
+func withdrawBoth(both []Request, st pml.Status, failed, why error) (pml.Status, error) {
+	if r := both[1]; r.r != nil {
+		if st, failed = withdraw(r.r, r.gen); st.Canceled {
+			st, failed = pml.NoMessage(), nil
+		} else if both[0].r == nil {
+			return st, failed
+		}
+	}
+	if s := both[0]; s.r != nil {
+		if sent, err := withdraw(s.r, s.gen); err == nil && !sent.Canceled && st.Source >= 0 {
+			return st, failed
+		}
+	}
+	return st, errors.Join(failed, why)
 }
 
 // sendFirst is the size up to which Sendrecv sends before it receives, in bytes.

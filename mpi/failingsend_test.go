@@ -1,0 +1,132 @@
+package mpi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+)
+
+// failingSends is an MTL whose sends of an armed process fail some polls after they began, as
+// sends to an unreachable host do. Its receives wait.
+type failingSends struct {
+	mtl.Component
+	armed *atomic.Bool
+}
+
+func (f failingSends) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	m, err := f.Component.Open(ctx, env)
+	return &failingModule{Module: m, armed: f.armed}, err
+}
+
+type failingModule struct {
+	mtl.Module
+	armed   *atomic.Bool
+	pending []*mtl.Op
+	polls   int
+}
+
+func (m *failingModule) Unwrap() any { return m.Module }
+
+func (m *failingModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
+	if !m.armed.Load() {
+		return m.Module.Send(op, to, e, buf, mode)
+	}
+	m.pending, m.polls = append(m.pending, op), 0
+	return false, nil
+}
+
+// Cancel does nothing to a send of this module.
+func (m *failingModule) Cancel(op *mtl.Op) {
+	for _, p := range m.pending {
+		if p == op {
+			return
+		}
+	}
+	m.Module.Cancel(op)
+}
+
+func (m *failingModule) Poll() int {
+	const pollsToFailure = 1000
+	if m.polls++; len(m.pending) > 0 && m.polls > pollsToFailure {
+		op := m.pending[0]
+		m.pending = m.pending[1:]
+		op.Result = mtl.Result{Err: &framework.TransportError{Component: "failing sends", Op: "send", Err: errUnreachable}}
+		op.Owner.Done(op)
+		return 1
+	}
+	return m.Module.Poll()
+}
+
+var errUnreachable = errors.New("unreachable")
+
+// TestFailingSend_OfOperationThatReceives_EndsIt: the peers have sent nothing, so that the
+// receives of the operation wait.
+func TestFailingSend_OfOperationThatReceives_EndsIt(t *testing.T) {
+	one := func() []byte { return make([]byte, 1) }
+	operations := map[string]func(context.Context, *mpi.Comm, int) error{
+		"sendrecv": func(ctx context.Context, c *mpi.Comm, peer int) error {
+			_, err := c.Sendrecv(ctx, one(), peer, 1, one(), peer, 1)
+			return err
+		},
+		"sendrecv of a long message": func(ctx context.Context, c *mpi.Comm, peer int) error {
+			_, err := c.Sendrecv(ctx, make([]byte, 100<<10), peer, 1, make([]byte, 100<<10), peer, 1)
+			return err
+		},
+		"barrier": func(ctx context.Context, c *mpi.Comm, _ int) error { return mpi.Barrier(ctx, c) },
+		"alltoall": func(ctx context.Context, c *mpi.Comm, _ int) error {
+			return mpi.Alltoall(ctx, c, make([]byte, 2), make([]byte, 2))
+		},
+		"allreduce": func(ctx context.Context, c *mpi.Comm, _ int) error {
+			return mpi.Allreduce(ctx, c, []int{1}, make([]int, 1), mpi.Sum[int]())
+		},
+		"ibarrier": func(ctx context.Context, c *mpi.Comm, _ int) error {
+			r, err := mpi.Ibarrier(c)
+			if err == nil {
+				_, err = r.Wait(ctx)
+			}
+			return err
+		},
+		"split": func(ctx context.Context, c *mpi.Comm, _ int) error {
+			_, err := c.Split(ctx, 0, 0)
+			return err
+		},
+	}
+	for name, operation := range operations {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var armed [2]atomic.Bool
+			network := mtltest.NewMemory(mtltest.Options{})
+			mpitest.Job{
+				Size: 2, Params: map[string]string{"pml": "cm", "pml.cm.shared_memory": "false"},
+				Options: func(rank int) []mpi.SessionOption {
+					return []mpi.SessionOption{mpi.WithRegistry(withMTL(failingSends{network.Component(), &armed[rank]}))}
+				},
+			}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
+				c, err := world.Dup(ctx)
+				if err != nil {
+					return err
+				}
+				if c.Rank() == 1 {
+					armed[1].Store(true)
+					err := operation(ctx, c, 0)
+					armed[1].Store(false)
+					if !errors.Is(err, errUnreachable) {
+						return fmt.Errorf("the operation ended with %w", err)
+					}
+				}
+				if err := mpi.Barrier(ctx, world); err != nil {
+					return err
+				}
+				return c.Close()
+			})
+		})
+	}
+}
