@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -89,8 +90,23 @@ func (l *lock) raise() {
 // modulePrefix begins the names of all functions of ferry.
 var modulePrefix = strings.TrimSuffix(reflect.TypeFor[Engine]().PkgPath(), "progress")
 
+// lockHolders are the folders of ferry whose functions hold the lock while they call
+// others. Package mpi calls functions of the program without it.
+var lockHolders = []string{"assembly", "btl", "match", "mtl", "pml", "progress"}
+
+// holdsLock reports whether a function may be called under the lock, or call others under it.
+func holdsLock(function string) bool {
+	name, isFerry := strings.CutPrefix(function, modulePrefix)
+	end := strings.IndexAny(name, "/.")
+	if !isFerry || end < 0 {
+		return false
+	}
+	pkg, _, _ := strings.Cut(name[strings.LastIndex(name, "/")+1:], ".")
+	return slices.Contains(lockHolders, name[:end]) && !strings.HasSuffix(pkg, "_test")
+}
+
 // isPanicking reports whether the caller is a deferred call of a panic, or of
-// runtime.Goexit, that began in a function of ferry or below one.
+// runtime.Goexit, that began in a function that holdsLock or below one.
 func isPanicking() bool {
 	pcs := make([]uintptr, 64)
 	began := false
@@ -100,7 +116,7 @@ func isPanicking() bool {
 		for more := n > 0; more; {
 			var f runtime.Frame
 			f, more = frames.Next()
-			if began && strings.HasPrefix(f.Function, modulePrefix) {
+			if began && holdsLock(f.Function) {
 				return true
 			}
 			began = began || f.Function == "runtime.gopanic" || f.Function == "runtime.Goexit"
@@ -127,10 +143,12 @@ func allStacks() string {
 // panickingStack returns the first stack for which isPanicking would be true, or "".
 func panickingStack(stacks string) string {
 	for stack := range strings.SplitSeq(stacks, "\n\n") {
-		for _, began := range []string{"\npanic(", "\nruntime.Goexit("} {
-			if _, below, found := strings.Cut(stack, began); found && strings.Contains(below, "\n"+modulePrefix) {
+		began := false
+		for line := range strings.Lines(stack) {
+			if began && holdsLock(line) {
 				return stack
 			}
+			began = began || strings.HasPrefix(line, "panic(") || strings.HasPrefix(line, "runtime.Goexit(")
 		}
 	}
 	return ""

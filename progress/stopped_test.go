@@ -139,14 +139,25 @@ func TestStopped_PanicUnderTheLock_EndsTheProgram(t *testing.T) {
 	}
 }
 
-// TestStopped_LongContention_IsNoPanic: a goroutine that panics elsewhere stops no engine.
-func TestStopped_LongContention_IsNoPanic(t *testing.T) {
+// TestStopped_PanicOfTheProgram_StopsNoEngine: a function that ferry calls without the lock
+// may panic or end its goroutine, and its deferred calls may wait long for a lock.
+func TestStopped_PanicOfTheProgram_StopsNoEngine(t *testing.T) {
+	for function, holds := range map[string]bool{
+		modulePrefix + "mpi.(*ThreadComm).Run.func1":        false,
+		modulePrefix + "progress_test.TestX":                false,
+		modulePrefix + "pml/ob1_test.TestX.func2":           false,
+		modulePrefix + "pml/ob1.(*comm).Send":               true,
+		modulePrefix + "progress.(*Engine).Wait(0xc000120)": true,
+		"main.main":             false,
+		"runtime.sigpanic":      false,
+		"example.com/pml.Panic": false,
+	} {
+		if holdsLock(function) != holds {
+			t.Errorf("%s: holdsLock is not %t", function, holds)
+		}
+	}
 	var l lock
 	l.Lock()
-	func() {
-		defer func() { _ = recover() }()
-		panic("elsewhere")
-	}()
 	for sleeps := range 2 * sleepsPerStacks {
 		l.search(sleeps + 1)
 	}
