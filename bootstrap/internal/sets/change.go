@@ -150,13 +150,17 @@ func (t *Table[W]) checkPresent(s *set[W]) *wire.FailureBody {
 	return &wire.FailureBody{Code: wire.CodeMissing, Failed: ended, Text: "remove them first (PsetShrink or PsetReplace with Sub 0)"}
 }
 
-// checkDisjoint refuses a set with a member that is in the group of another change.
+// checkDisjoint refuses a set with a member that is in the group of another change, and a set that is one of
+// another change though its members have ended.
 func (t *Table[W]) checkDisjoint(s *set[W]) *wire.FailureBody {
 	for _, r := range s.ranks {
 		if p := t.procs[r]; p != nil && p.change != nil && t.isPresent(r) {
 			c := p.change
 			return failf(wire.CodePending, "the change %q of %q has rank %d of %q: finish it first", c.delta(r), c.assoc.name, r, s.name)
 		}
+	}
+	if c := s.change; c != nil {
+		return failf(wire.CodePending, "the change %q of %q uses %q: finish it first", c.delta(noRank), c.assoc.name, s.name)
 	}
 	return nil
 }
