@@ -204,6 +204,9 @@ func (j *job) step(op byte, rank uint32, name, other string, next func() byte) {
 		}
 	case 11:
 		j.do(rank, func(c *call) { t.Pset(c, rank, name) })
+	case 12:
+		b := wire.OperateBody{Op: next() % 11, Operands: []string{name}, Add: int64(next()%4) - 1, Sub: int64(next()%4) - 1, Partial: next()%2 == 0}
+		j.do(noRank, func(c *call) { t.Resize(c, b) })
 	default:
 		kind := next() % 11
 		b := wire.OperateBody{Op: kind, Operands: []string{name}, Add: int64(next()%4) - 1, Sub: int64(next()%4) - 1, Partial: next()%2 == 0}

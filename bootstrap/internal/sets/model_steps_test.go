@@ -12,12 +12,28 @@ import (
 // The steps of the model test.
 
 func (m *model) change(t *rapid.T) {
-	caller, s := m.caller(t), m.pset(t)
+	s := m.pset(t)
 	op := rapid.SampledFrom([]bootstrap.PsetOp{bootstrap.PsetAdd, bootstrap.PsetSub, bootstrap.PsetGrow, bootstrap.PsetShrink, bootstrap.PsetReplace}).Draw(t, "operation")
+	m.begin(t, m.caller(t, s), op, s, s)
+}
+
+// resize is a change that a user requests.
+func (m *model) resize(t *rapid.T) {
+	name := m.pset(t)
+	op := rapid.SampledFrom([]bootstrap.PsetOp{bootstrap.PsetGrow, bootstrap.PsetShrink, bootstrap.PsetReplace}).Draw(t, "operation")
+	s := name
+	if now := m.becomes[name]; now != "" {
+		s = now
+	}
+	m.begin(t, noRank, op, name, s)
+}
+
+// begin begins a change of a set, by a name of it.
+func (m *model) begin(t *rapid.T, caller uint32, op bootstrap.PsetOp, name, s string) {
 	add, sub := rapid.IntRange(0, 3).Draw(t, "add"), rapid.IntRange(0, 2).Draw(t, "sub")
 	adds, subs := op != bootstrap.PsetSub && op != bootstrap.PsetShrink, op != bootstrap.PsetAdd && op != bootstrap.PsetGrow
 	members := m.psets[s]
-	c := &modelChange{requester: caller, first: -1, calls: map[uint32]*call{}, group: slices.DeleteFunc(slices.Clone(members), func(r uint32) bool { return !m.isPresent(r) })}
+	c := &modelChange{pset: s, requester: caller, first: -1, calls: map[uint32]*call{}, group: slices.DeleteFunc(slices.Clone(members), func(r uint32) bool { return !m.isPresent(r) })}
 	ended := slices.DeleteFunc(slices.Clone(members), m.isPresent)
 	ok := len(members) > 0
 	if subs {
@@ -39,6 +55,10 @@ func (m *model) change(t *rapid.T) {
 	for _, r := range members {
 		ok = ok && (!m.isPresent(r) || m.changeOf(r) == nil)
 	}
+	for _, x := range m.changes {
+		isDelta := slices.Contains(x.names, s) && s != x.main()
+		ok = ok && x.pset != s && !isDelta
+	}
 	room := m.most
 	for r := range m.alive {
 		if m.isPresent(r) && !slices.Contains(c.leaving, r) {
@@ -47,7 +67,12 @@ func (m *model) change(t *rapid.T) {
 	}
 	ok = ok && (!adds || add >= 1 && add <= room)
 	c.request = m.do(caller, func(w *call) {
-		m.table.Operate(w, caller, wire.OperateBody{Op: uint8(op), Operands: []string{s}, Add: int64(add), Sub: int64(sub)})
+		b := wire.OperateBody{Op: uint8(op), Operands: []string{name}, Add: int64(add), Sub: int64(sub)}
+		if caller == noRank {
+			m.table.Resize(w, b)
+		} else {
+			m.table.Operate(w, caller, b)
+		}
 	})
 	if !ok {
 		if c.request.answers == 0 {
@@ -76,13 +101,22 @@ func (m *model) change(t *rapid.T) {
 
 // opened records the results of a change's request.
 func (m *model) opened(t *rapid.T, c *modelChange) {
-	c.names = answer[wire.NamesBody](t, c.request).Names
+	switch {
+	case c.request.answers > 0:
+		c.names = answer[wire.NamesBody](t, c.request).Names
+	case c.requester == noRank: // It waits for the integration.
+		for x := range m.table.changes {
+			if x.request == c.request {
+				c.names = x.names()
+			}
+		}
+	}
 	c.delta, c.first = c.names[0], -1
 	for _, name := range c.names {
 		m.psets[name] = m.table.sets[name].ranks
 	}
 	if len(c.group) == 0 {
-		m.remove(c)
+		m.finished(c)
 	}
 }
 
@@ -107,11 +141,12 @@ func (m *model) started(t *rapid.T) {
 		return
 	}
 	m.table.Started(c.first, 0, "no memory")
-	failure(t, c.request)
+	f := failure(t, c.request)
 	for _, r := range c.joining {
 		delete(m.alive, r)
 		m.left[r] = true
 	}
+	c.undone = &wire.FailureBody{Code: f.Code}
 	m.remove(c)
 }
 
@@ -121,7 +156,8 @@ func (m *model) integrate(t *rapid.T) {
 	if c.calls[r] != nil {
 		t.Skip("it has entered")
 	}
-	c.calls[r] = m.do(r, func(w *call) { m.table.Integrate(w, r, wire.IntegrateBody{Delta: c.delta}) })
+	delta := m.nameOf(t, c, r)
+	c.calls[r] = m.do(r, func(w *call) { m.table.Integrate(w, r, wire.IntegrateBody{Delta: delta}) })
 	if len(c.calls) < len(c.group) {
 		if c.calls[r].answers > 0 {
 			t.Fatalf("%s before all have entered", c.calls[r].show())
@@ -140,8 +176,20 @@ func (m *model) integrate(t *rapid.T) {
 		}
 	}
 	if !m.alive[c.requester] {
-		m.remove(c)
+		m.finished(c)
 	}
+}
+
+// nameOf draws a name of a delta of a change, for a member.
+func (m *model) nameOf(t *rapid.T, c *modelChange, r uint32) string {
+	names := []string{c.delta}
+	if slices.Contains(c.leaving, r) || slices.Contains(c.joining, r) {
+		names = append(names, bootstrap.PsetSelf)
+	}
+	if slices.Contains(c.joining, r) {
+		names = append(names, bootstrap.PsetWorld)
+	}
+	return rapid.SampledFrom(names).Draw(t, "delta")
 }
 
 func (m *model) finish(t *rapid.T) {
@@ -162,7 +210,7 @@ func (m *model) finish(t *rapid.T) {
 		return
 	}
 	answer[wire.Empty](t, call)
-	m.remove(c)
+	m.finished(c)
 }
 
 func (m *model) die(t *rapid.T) {
@@ -195,18 +243,15 @@ func (m *model) die(t *rapid.T) {
 		}
 		switch {
 		case x.integrated:
-			m.remove(x)
-		case x.first >= 0: // While processes are started.
-			x.calls = nil
-			m.undo(t, x)
+			m.finished(x)
+		case x.first >= 0: // The end of the connection withdraws the request.
+			m.undo(t, x, wire.FailureBody{Code: wire.CodeWithdrawn})
 		default:
-			delete(x.calls, r)
-			m.undo(t, x, r)
+			m.undo(t, x, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{r}})
 		}
 	}
 	if c != nil && !c.integrated {
-		delete(c.calls, r)
-		m.undo(t, c, r)
+		m.undo(t, c, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{r}})
 	}
 }
 
@@ -220,7 +265,7 @@ func (m *model) deleteSet(t *rapid.T) {
 	inUse := slices.ContainsFunc(m.changes, func(c *modelChange) bool {
 		return slices.Contains(c.names, name) || m.table.sets[name].change != nil
 	})
-	caller := m.caller(t)
+	caller := m.caller(t, name)
 	call := m.do(caller, func(w *call) { m.table.Delete(w, caller, name) })
 	allowed := caller == creator || !m.alive[creator] && (slices.Contains(s.ranks, caller) || !slices.ContainsFunc(s.ranks, m.isPresent))
 	if inUse || s.users > 0 || !allowed {
@@ -232,7 +277,8 @@ func (m *model) deleteSet(t *rapid.T) {
 }
 
 func (m *model) query(t *rapid.T) {
-	caller, name := m.caller(t), m.pset(t)
+	name := m.pset(t)
+	caller := m.caller(t, name)
 	call := m.do(caller, func(w *call) { m.table.Query(w, caller, wire.LookupBody{Name: name}) })
 	got := answer[wire.QueriedBody](t, call)
 	var ended []uint32
@@ -250,6 +296,9 @@ func (m *model) query(t *rapid.T) {
 			t.Fatalf("%q: %v have ended, and the set is %v", name, ended, failed.ranks)
 		}
 		m.psets[got.Delta] = ended
+	}
+	if c := m.changeOf(caller); isChange && c != nil && c.first >= 0 && slices.Contains(c.joining, caller) {
+		return // The sets are visible to the joining processes only.
 	}
 	if isChange && !slices.ContainsFunc(m.changes, func(c *modelChange) bool { return slices.Contains(c.names, got.Delta) }) {
 		t.Fatalf("%q: %s", name, call.show())

@@ -70,6 +70,20 @@ func (t *Table[W]) check() error {
 		if len(s.queries) == 0 {
 			return fmt.Errorf("%q has no queries", s.name)
 		}
+		for _, q := range s.queries {
+			if c := t.visibleChange(s, q.rank); c != nil {
+				if _, known := c.reported[q.rank]; !known {
+					return fmt.Errorf("rank %d waits for a change of %q, and %v is one", q.rank, s.name, c.names())
+				}
+			} else if ended := t.endedOf(s); len(ended) > s.failedQueries[q.rank] {
+				return fmt.Errorf("rank %d waits for a change of %q, and %v have ended", q.rank, s.name, ended)
+			}
+		}
+	}
+	for r, p := range t.procs {
+		if p.last != nil && (p.last.state <= integrated || p.last.assoc != nil) {
+			return fmt.Errorf("the latest ended change of rank %d is in state %d", r, p.last.state)
+		}
 	}
 	if len(t.deleted.keys) > maxTombstones || len(t.deleted.of) != len(t.deleted.keys) {
 		return fmt.Errorf("%d tombstones of %d names", len(t.deleted.of), len(t.deleted.keys))
@@ -86,10 +100,13 @@ type model struct {
 	psets   map[string][]uint32
 	next    uint32
 	changes []*modelChange
+	last    map[uint32]*modelChange // Latest ended one of each process.
+	becomes map[string]string       // Sets that finished changes have made of others.
 }
 
 type modelChange struct {
-	requester  uint32
+	pset       string
+	requester  uint32 // noRank: the user.
 	leaving    []uint32
 	joining    []uint32
 	group      []uint32 // Processes that have to integrate.
@@ -99,6 +116,7 @@ type modelChange struct {
 	request    *call
 	calls      map[uint32]*call // Of Integrate.
 	integrated bool
+	undone     *wire.FailureBody // Without the text.
 }
 
 func (m *model) isPresent(r uint32) bool { return m.alive[r] && !m.left[r] }
@@ -114,21 +132,63 @@ func (m *model) changeOf(r uint32) *modelChange {
 
 func (m *model) remove(c *modelChange) {
 	m.changes = slices.DeleteFunc(m.changes, func(x *modelChange) bool { return x == c })
+	for _, r := range c.group {
+		m.last[r] = c
+	}
 }
 
-// undo takes away all that a change has created, and expects f in its calls.
-func (m *model) undo(t *rapid.T, c *modelChange, failed ...uint32) {
+// finished ends an integrated change, and records the set that it has made of its own.
+func (m *model) finished(c *modelChange) {
+	m.remove(c)
+	if len(c.names) == 0 || c.main() == "" {
+		return
+	}
+	for name, now := range m.becomes {
+		if now == c.pset {
+			m.becomes[name] = c.main()
+		}
+	}
+	m.becomes[c.pset] = c.main()
+}
+
+// main returns the new main set, or "".
+func (c *modelChange) main() string {
+	deltas := 0
+	for _, d := range [][]uint32{c.leaving, c.joining} {
+		deltas += min(len(d), 1)
+	}
+	if len(c.names) > deltas {
+		return c.names[deltas]
+	}
+	return ""
+}
+
+// undo takes away all that a change has created, and expects the failure in its calls.
+func (m *model) undo(t *rapid.T, c *modelChange, want wire.FailureBody) {
 	for _, r := range c.joining {
 		m.left[r] = true
 	}
 	for _, name := range c.names {
 		delete(m.psets, name)
 	}
+	c.undone = &want
 	m.remove(c)
-	for r, call := range c.calls {
-		if f := failure(t, call); !slices.Contains(failed, r) && !slices.Equal(f.Failed, failed) {
-			t.Fatalf("rank %d: the undone change gives %+v, not the failure of %v", r, f, failed)
+	for _, call := range c.calls {
+		if call.isLost {
+			continue
 		}
+		sameFailure(t, call, want)
+	}
+	if c.requester == noRank && c.request.answers != 1 {
+		t.Fatalf("%s: %d answers", c.request.show(), c.request.answers)
+	}
+}
+
+// sameFailure fails unless a call has a failure, whose text may be any.
+func sameFailure(t *rapid.T, c *call, want wire.FailureBody) {
+	f := failure(t, c)
+	if c.answers != 1 || f.Code != want.Code || !slices.Equal(f.Failed, want.Failed) || !slices.Equal(f.Missing, want.Missing) {
+		t.Fatalf("%s (%d answers): want %s", c.show(), c.answers, failureText(want))
 	}
 }
 
@@ -152,7 +212,7 @@ func TestTable_RandomChanges_AgreeWithAPlainModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")
 		m := &model{most: size + rapid.IntRange(0, 4).Draw(t, "room"), alive: map[uint32]bool{}, left: map[uint32]bool{},
-			psets: map[string][]uint32{}, next: uint32(size)}
+			psets: map[string][]uint32{}, next: uint32(size), last: map[uint32]*modelChange{}, becomes: map[string]string{}}
 		m.job = newJob(Options{Size: size, Most: m.most})
 		for r := range uint32(size) {
 			m.alive[r] = true
@@ -167,16 +227,20 @@ func TestTable_RandomChanges_AgreeWithAPlainModel(t *testing.T) {
 			"die":       m.die,
 			"delete":    m.deleteSet,
 			"query":     m.query,
+			"watch":     m.watch,
+			"withdraw":  m.withdraw,
+			"late":      m.late,
+			"resize":    m.resize,
 			"":          m.verify,
 		})
 	})
 }
 
-// caller draws a process of the first ones, whose WORLD is the model's.
-func (m *model) caller(t *rapid.T) uint32 {
+// caller draws a process that can name some sets: the model's WORLD is that of the first processes.
+func (m *model) caller(t *rapid.T, psets ...string) uint32 {
 	var all []uint32
 	for _, r := range slices.Sorted(maps.Keys(m.alive)) {
-		if m.alive[r] && slices.Contains(m.psets["mpi://WORLD"], r) {
+		if m.alive[r] && (!slices.Contains(psets, bootstrap.PsetWorld) || slices.Contains(m.psets[bootstrap.PsetWorld], r)) {
 			all = append(all, r)
 		}
 	}
@@ -191,7 +255,8 @@ func (m *model) pset(t *rapid.T) string {
 }
 
 func (m *model) derive(t *rapid.T) {
-	caller, a, b := m.caller(t), m.pset(t), m.pset(t)
+	a, b := m.pset(t), m.pset(t)
+	caller := m.caller(t, a, b)
 	op := rapid.SampledFrom([]bootstrap.PsetOp{bootstrap.PsetUnion, bootstrap.PsetDifference, bootstrap.PsetIntersection, bootstrap.PsetSplit}).Draw(t, "operation")
 	body := wire.OperateBody{Op: uint8(op), Operands: []string{a, b}}
 	var want [][]uint32
@@ -234,12 +299,12 @@ func (m *model) verify(t *rapid.T) {
 		if c.answers > 1 || c.answers > 0 && c.withdraw != nil {
 			t.Fatalf("%s: %d answers", c.show(), c.answers)
 		}
-		if c.withdraw != nil {
+		if c.withdraw != nil && !c.isQuery {
 			waiting++
 		}
 	}
 	for _, c := range m.changes {
-		if c.first >= 0 {
+		if c.first >= 0 || c.requester == noRank {
 			waiting--
 		}
 		if !c.integrated {

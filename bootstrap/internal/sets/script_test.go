@@ -22,6 +22,7 @@ type call struct {
 	withdraw join.Withdraw
 	answers  int
 	isLost   bool // Its process ended while it waited.
+	isQuery  bool
 	kind     wire.Kind
 	body     []byte
 }
