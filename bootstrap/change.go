@@ -105,8 +105,8 @@ type Changer interface {
 	DeletePset(ctx context.Context, name string) error
 
 	// Query returns the unfinished change of a set, or else ChangeFailed if members have
-	// ended, except by a change. ok is false if there is neither. With wait, it returns a change that this process has not been
-	// given yet, and waits for one until ctx ends, without a deadline of its own.
+	// ended, except by a change. ok is false if there is neither. With wait, it returns a change that this client has not
+	// returned yet, and waits for one until ctx ends, without a deadline of its own.
 	Query(ctx context.Context, pset string, wait bool) (c Change, ok bool, err error)
 
 	// Integrate returns in all members when the last one has called it, with the same result. Any name of a delta names its change.

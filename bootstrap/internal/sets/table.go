@@ -153,7 +153,6 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 		t.undo(c, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{rank}})
 	}
 	for c := range t.changes {
-		delete(c.reported, rank)
 		switch {
 		case c.requester != int64(rank):
 		case c.state == integrated:
@@ -167,11 +166,24 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 			t.wake(s)
 		}
 	}
+	t.Disconnected(rank)
+	if s := p.world; s != t.world && !t.isNamed(s) && !t.isWorld(s) {
+		t.close(s, *failf(wire.CodePset, "%q is deleted, and its members have ended", s.name))
+	}
+}
+
+// Disconnected forgets the changes that queries have given a process: the answers may not have
+// arrived. The queries of its next connection are given them again.
+func (t *Table[W]) Disconnected(rank uint32) {
+	for c := range t.changes {
+		delete(c.reported, rank)
+	}
 	for _, s := range t.ordered {
 		delete(s.failedQueries, rank)
 	}
-	if s := p.world; s != t.world && !t.isNamed(s) && !t.isWorld(s) {
-		t.close(s, *failf(wire.CodePset, "%q is deleted, and its members have ended", s.name))
+	delete(t.world.failedQueries, rank)
+	if p := t.procs[rank]; p != nil {
+		delete(p.world.failedQueries, rank)
 	}
 }
 

@@ -251,6 +251,7 @@ func (s *Server) lostLocked(c *conn) {
 		leave(false)
 	}
 	c.pending = nil
+	s.sets.Disconnected(p.rank)
 	switch {
 	case s.closed, p.ended:
 	case p.exited:
