@@ -160,7 +160,8 @@ func (s *Session) PsetOpAsync(op PsetOp, psets []string, args PsetArgs) *Future[
 }
 
 // ResourceChangeAsync returns a Future that completes when the set has a change that this process has
-// not been given yet. It has no deadline.
+// not been given yet. It has no deadline. A process that closes all its sessions and opens another one is given
+// the change again.
 func (s *Session) ResourceChangeAsync(pset string) *Future[Change] {
 	return async(s, func(ctx context.Context) (Change, error) {
 		return waitingChanger(ctx, s, "resource change", func(ctx context.Context, c bootstrap.Changer) (Change, error) {

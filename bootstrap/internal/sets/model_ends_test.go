@@ -92,3 +92,17 @@ func (m *model) late(t *rapid.T) {
 	}
 	answer[wire.Empty](t, finish)
 }
+
+// reopen ends the connection of a process, which withdraws its calls.
+func (m *model) reopen(t *rapid.T) {
+	r := m.caller(t)
+	m.disconnect(r)
+	for _, c := range slices.Clone(m.changes) {
+		switch {
+		case c.requester == r && c.first >= 0:
+			m.undo(t, c, wire.FailureBody{Code: wire.CodeWithdrawn})
+		case !c.integrated:
+			delete(c.calls, r)
+		}
+	}
+}

@@ -102,6 +102,9 @@ type model struct {
 	changes []*modelChange
 	last    map[uint32]*modelChange // Latest ended one of each process.
 	becomes map[string]string       // Sets that finished changes have made of others.
+	removed map[uint32]bool         // Members that a finished change has removed.
+	dropped []uint32                // Those of them that had ended.
+	reports []uint32                // The table's reports of them.
 }
 
 type modelChange struct {
@@ -140,6 +143,11 @@ func (m *model) remove(c *modelChange) {
 // finished ends an integrated change, and records the set that it has made of its own.
 func (m *model) finished(c *modelChange) {
 	m.remove(c)
+	for _, r := range c.leaving {
+		if m.removed[r] = true; !m.alive[r] {
+			m.dropped = append(m.dropped, r)
+		}
+	}
 	if len(c.names) == 0 || c.main() == "" {
 		return
 	}
@@ -212,8 +220,8 @@ func TestTable_RandomChanges_AgreeWithAPlainModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")
 		m := &model{most: size + rapid.IntRange(0, 4).Draw(t, "room"), alive: map[uint32]bool{}, left: map[uint32]bool{},
-			psets: map[string][]uint32{}, next: uint32(size), last: map[uint32]*modelChange{}, becomes: map[string]string{}}
-		m.job = newJob(Options{Size: size, Most: m.most})
+			psets: map[string][]uint32{}, next: uint32(size), last: map[uint32]*modelChange{}, becomes: map[string]string{}, removed: map[uint32]bool{}}
+		m.job = newJob(Options{Size: size, Most: m.most, Removed: func(r uint32) { m.reports = append(m.reports, r) }})
 		for r := range uint32(size) {
 			m.alive[r] = true
 			m.psets["mpi://WORLD"] = append(m.psets["mpi://WORLD"], r)
@@ -230,6 +238,7 @@ func TestTable_RandomChanges_AgreeWithAPlainModel(t *testing.T) {
 			"watch":     m.watch,
 			"withdraw":  m.withdraw,
 			"late":      m.late,
+			"reopen":    m.reopen,
 			"resize":    m.resize,
 			"":          m.verify,
 		})
@@ -318,5 +327,15 @@ func (m *model) verify(t *rapid.T) {
 		if m.alive[r] && m.table.procs[r] == nil || m.isPresent(r) != m.table.isPresent(r) {
 			t.Fatalf("rank %d: present is %t", r, m.table.isPresent(r))
 		}
+		c := m.changeOf(r)
+		joins := c != nil && !c.integrated && slices.Contains(c.joining, r)
+		if want := joins || m.left[r] || m.removed[r]; m.table.Excused(r) != want {
+			t.Fatalf("rank %d: excused is not %t", r, want)
+		}
+	}
+	slices.Sort(m.dropped)
+	slices.Sort(m.reports)
+	if !slices.Equal(m.dropped, m.reports) {
+		t.Fatalf("the table reports the removal of %v, not of %v", m.reports, m.dropped)
 	}
 }

@@ -132,6 +132,12 @@ func (j *job) do(rank uint32, f func(*call)) *call {
 
 // end ends a process, as the server does.
 func (j *job) end(rank uint32) {
+	j.disconnect(rank)
+	j.table.ProcEnded(rank)
+}
+
+// disconnect ends the connection of a process, as the server does.
+func (j *job) disconnect(rank uint32) {
 	for _, c := range j.calls {
 		if c.rank == rank && c.withdraw != nil {
 			leave := c.withdraw
@@ -139,7 +145,7 @@ func (j *job) end(rank uint32) {
 			leave(false)
 		}
 	}
-	j.table.ProcEnded(rank)
+	j.table.Disconnected(rank)
 }
 
 // cancel withdraws a call, as the server does.
@@ -179,7 +185,7 @@ var opNames = map[string]bootstrap.PsetOp{
 	"grow": bootstrap.PsetGrow, "shrink": bootstrap.PsetShrink, "replace": bootstrap.PsetReplace,
 }
 
-// command runs a line of a script: "job SIZE [most=N] [launcher=NAME]", "ended RANK", "started FIRST
+// command runs a line of a script: "job SIZE [most=N] [launcher=NAME]", "ended RANK", "disconnected RANK", "started FIRST
 // [fit=N]", "cancel RANK" and "expire RANK" for its latest waiting call, "excused", or a rank or "user" and its call.
 func (j *job) command(line string) ([]string, error) {
 	var words []string
@@ -218,6 +224,9 @@ func (j *job) command(line string) ([]string, error) {
 		return nil, nil
 	case "ended":
 		j.end(uint32(n))
+		return j.outcome(), nil
+	case "disconnected":
+		j.disconnect(uint32(n))
 		return j.outcome(), nil
 	case "started":
 		reason := ""
