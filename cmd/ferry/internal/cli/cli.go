@@ -20,6 +20,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/info"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/jobs"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/run"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
@@ -64,7 +65,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 	})
 	root.SetHelpCommand(helpCommand(root))
-	root.AddCommand(run.Command(), info.Command(), explain.Command(), bench.Command(), conform.Command(), matrix.Command(), build.Command(), component.Command(), versionCommand(), manCommand(root))
+	root.AddCommand(run.Command(), jobs.PsCommand(), jobs.ResizeCommand(), info.Command(), explain.Command(), bench.Command(), conform.Command(), matrix.Command(), build.Command(), component.Command(), versionCommand(), manCommand(root))
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 

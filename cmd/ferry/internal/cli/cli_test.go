@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	ferrytest.Main(m, map[string]func(){"forever": forever, "crash": crash, "blamed": blamed, "hang": hang, "hang-ranks": hangRanks, "everyone": everyone, "chain": chain, "computes": computes, "refused": refused, "refused-later": refusedLater})
+	ferrytest.Main(m, map[string]func(){"forever": forever, "crash": crash, "blamed": blamed, "hang": hang, "hang-ranks": hangRanks, "everyone": everyone, "chain": chain, "computes": computes, "refused": refused, "refused-later": refusedLater, "elastic": elastic, "ferry-nobody": asNobody})
 }
 
 // forever says that it is there and waits to be killed; one that nobody kills

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -31,8 +30,8 @@ func (s *supervisor) carryOut(o server.Order) {
 // startMore starts all ranks of an order. If it can't, it returns the number of ranks that can be
 // started, and the reason.
 func (s *supervisor) startMore(o server.Order) (fit int, err error) {
-	if s.stage != running || s.interruptedBy != 0 || s.isCut {
-		return 0, errors.New("the job is ending")
+	if s.isEnding() {
+		return 0, errEnding
 	}
 	if fit, err = s.room(o.N); err != nil {
 		return fit, err

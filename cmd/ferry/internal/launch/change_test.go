@@ -96,6 +96,8 @@ func follow(ctx context.Context, client bootstrap.Client, c bootstrap.Changer, p
 	switch rank := client.Identity().Proc.Rank; {
 	case conduct == "crash", conduct == "die" && rank == 1:
 		os.Exit(3)
+	case conduct == "idle":
+		select {}
 	}
 	for {
 		change, _, err := c.Query(ctx, pset, true)
@@ -301,6 +303,15 @@ func TestChange_RemovesTheFailedRankOfAnEndingJob_StatusIsItsOwn(t *testing.T) {
 	j, notes := elasticJob(t, 2, "failure shrink:0", "die")
 	if res := run(t, j); res.Status != 3 || len(res.Failures) != 1 || res.Failures[0].Rank != 1 {
 		t.Errorf("status %d, failures %v, notes %q", res.Status, res.Failures, *notes)
+	}
+}
+
+// TestChange_TimeLimit_EndsAddedRanks that have not integrated the change, for which rank 0 waits.
+func TestChange_TimeLimit_EndsAddedRanks(t *testing.T) {
+	j, notes := elasticJob(t, 1, "grow:2", "idle")
+	j.Timeout = 500 * time.Millisecond
+	if res := run(t, j); res.Status != StatusTimeout || len(res.Trace.Ranks) > 1 && res.Trace.Ranks[len(res.Trace.Ranks)-1].Ended == 0 {
+		t.Errorf("status %d, notes %q, trace %v", res.Status, *notes, res.Trace.Ranks)
 	}
 }
 

@@ -20,12 +20,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/framework"
@@ -139,6 +135,9 @@ type Job struct {
 	// Children that it has already are spared. Without Sweep only the ranks' process
 	// groups end with them.
 	Sweep bool
+
+	// Control lets commands of the user see the job and change it (package control).
+	Control bool
 
 	Timeout time.Duration    // 0: none; when it is over the ranks say what they wait for
 	Stacks  bool             // and show their goroutines, too
@@ -271,8 +270,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	serverLog := make(chan string, maxLogLines)
 	disconnected, orders := server.NewQueue[int](), server.NewQueue[server.Order]()
 	waits := make(chan Report, j.most())
+	logger, ending := slog.New(lines(serverLog)), make(chan struct{})
 	srv, err := server.New(server.Options{
-		Size: j.size, Most: j.most(), Psets: j.Psets, Logger: slog.New(lines(serverLog)), OnLost: disconnected.Add, Order: orders.Add,
+		Size: j.size, Most: j.most(), Psets: j.Psets, Logger: logger, OnLost: disconnected.Add, Order: orders.Add,
 		OnReport: func(rank int, name string, body []byte) {
 			if name == waitsReport {
 				select {
@@ -294,13 +294,18 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 		return Result{}, errors.Join(err, srv.Close())
 	}
 	defer claim.release()
+	closeControl, err := j.openControl(srv, claim, ending, logger)
+	if err != nil {
+		logger.Warn("ferry ps and ferry resize do not find this job", "error", err)
+	}
 
 	serving := cpu.Monotonic()
-	res, runErr := supervise(ctx, &j, srv, events{serverLog, disconnected, waits, orders})
+	res, runErr := supervise(ctx, &j, srv, events{serverLog, disconnected, waits, orders, ending})
 	res.Trace.Begin, res.Trace.Serving = begin, serving
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())
 	}
+	closeControl()
 	_ = srv.Close() // what it leaves behind is removed as that of a launcher that was killed
 	for len(serverLog) > 0 && !res.OutputLost {
 		j.Note(<-serverLog)
@@ -331,82 +336,4 @@ type RankTrace struct {
 	Fork    time.Duration // its process was asked for
 	Started time.Duration // the process runs the program
 	Ended   time.Duration // the launcher knew that it had ended
-}
-
-// staleAge is how old a job's directory must be before its lock counts: its
-// launcher makes the directory first and takes the lock a moment later.
-const staleAge = time.Minute
-
-// dirPrefix is how the names of the directories that server.Listen makes begin.
-const dirPrefix = "ferry-"
-
-// A claim is the lock on a job's directory. The kernel drops it with the
-// process, so a directory whose lock is free belongs to a launcher that was
-// killed.
-type claim struct {
-	dir  *os.File       // nil without a lock
-	tidy sync.WaitGroup // for what removes the directories of others
-}
-
-func (c *claim) release() {
-	c.tidy.Wait()
-	if c.dir != nil {
-		c.dir.Close()
-	}
-}
-
-// listen opens the server's socket, and takes the claim.
-// The directories of launchers that were killed are removed while the job runs:
-// it need not wait for that.
-func listen(srv *server.Server) (*claim, error) {
-	if err := srv.Listen(""); err != nil {
-		return nil, err
-	}
-	c := &claim{}
-	// Without the lock the job runs as well; only tidying up after a kill is lost.
-	var err error
-	if c.dir, err = lock(srv.Dir()); err == nil {
-		base := filepath.Dir(srv.Dir())
-		c.tidy.Go(func() { removeStale(base) })
-	}
-	return c, nil
-}
-
-func lock(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// removeStale removes this user's job directories below base that nobody holds.
-func removeStale(base string) {
-	entries, err := os.ReadDir(base)
-	if err != nil {
-		return // others' problem: ours could be made there
-	}
-	for _, e := range entries {
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), dirPrefix) {
-			continue
-		}
-		dir := filepath.Join(base, e.Name())
-		st, err := os.Lstat(filepath.Join(dir, "bootstrap"))
-		if err != nil || st.Mode().Type() != os.ModeSocket || time.Since(st.ModTime()) < staleAge {
-			continue
-		}
-		if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Getuid() {
-			continue
-		}
-		f, err := lock(dir)
-		if err != nil {
-			continue // alive
-		}
-		_ = os.RemoveAll(dir) // what stays is tried again by the next job
-		f.Close()
-	}
 }

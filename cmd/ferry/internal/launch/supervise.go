@@ -82,6 +82,7 @@ type events struct {
 	disconnected *server.Queue[int] // Ranks that lost their connection to the server.
 	waits        <-chan Report      // Reports of blocked calls.
 	orders       *server.Queue[server.Order]
+	ending       chan struct{} // Closed when the job begins to end.
 }
 
 // end is the end of a rank's process.
@@ -136,7 +137,11 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Re
 // loop handles events until the job has ended.
 func (s *supervisor) loop(ctx context.Context) {
 	done, drained := ctx.Done(), s.drained
-	for s.stage != ended {
+	for isAnnounced := false; s.stage != ended; {
+		if s.isEnding() && !isAnnounced {
+			close(s.ending)
+			isAnnounced = true
+		}
 		select {
 		case e := <-s.ends:
 			s.recordEnd(e)
@@ -188,6 +193,11 @@ func (s *supervisor) loop(ctx context.Context) {
 			s.stage = ended
 		}
 	}
+}
+
+// isEnding reports whether the job is ending, so that no change of it begins.
+func (s *supervisor) isEnding() bool {
+	return s.stage != running || s.interruptedBy != 0 || s.isCut
 }
 
 // conclude sets the status of the job.

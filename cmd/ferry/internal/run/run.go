@@ -76,7 +76,7 @@ the set, up to --max-ranks at a time, and remove ranks. A rank that leaves and i
 still running after --grace gets SIGTERM, and 2 s later SIGKILL. The end of a rank that
 left, or whose change is not complete, neither ends the job nor decides the exit status.
 With --on-failure continue, the same holds for a failed rank that a later change has
-removed.
+removed. ferry resize requests a change of a running job, and ferry ps lists jobs.
 
 --timing prints to standard error, after the job, when the first, the median and the
 last rank completed each step up to their first message; how long the step took, and
@@ -240,7 +240,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	}
 	j = launch.Job{
 		Bind: o.bind == "core", Cores: o.cores, Continue: o.onFailure == "continue", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true, MaxRanks: o.maxRanks, LeaveGrace: o.grace,
+		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, LeaveGrace: o.grace,
 	}
 	for _, p := range o.psets {
 		set, err := server.ParsePset(p)

@@ -1,0 +1,92 @@
+package launch
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+)
+
+// staleAge is how old a job's directory must be before its lock counts: its
+// launcher makes the directory first and takes the lock a moment later.
+const staleAge = time.Minute
+
+// dirPrefix is how the names of the directories that server.Listen makes begin.
+const dirPrefix = "ferry-"
+
+// A claim is the lock on a job's directory. The kernel drops it with the
+// process, so a directory whose lock is free belongs to a launcher that was
+// killed.
+type claim struct {
+	dir  *os.File       // nil without a lock
+	tidy sync.WaitGroup // for what removes the directories of others
+}
+
+func (c *claim) release() {
+	c.tidy.Wait()
+	if c.dir != nil {
+		c.dir.Close()
+	}
+}
+
+// listen opens the server's socket, and takes the claim.
+// The directories of launchers that were killed are removed while the job runs:
+// it need not wait for that.
+func listen(srv *server.Server) (*claim, error) {
+	if err := srv.Listen(""); err != nil {
+		return nil, err
+	}
+	c := &claim{}
+	// Without the lock the job runs as well; only tidying up after a kill is lost.
+	var err error
+	if c.dir, err = lock(srv.Dir()); err == nil {
+		base := filepath.Dir(srv.Dir())
+		c.tidy.Go(func() { removeStale(base) })
+	}
+	return c, nil
+}
+
+func lock(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// removeStale removes this user's job directories below base that nobody holds.
+func removeStale(base string) {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return // others' problem: ours could be made there
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), dirPrefix) {
+			continue
+		}
+		dir := filepath.Join(base, e.Name())
+		st, err := os.Lstat(filepath.Join(dir, "bootstrap"))
+		if err != nil || st.Mode().Type() != os.ModeSocket || time.Since(st.ModTime()) < staleAge {
+			continue
+		}
+		if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Getuid() {
+			continue
+		}
+		f, err := lock(dir)
+		if err != nil {
+			continue // alive
+		}
+		_ = os.RemoveAll(dir) // what stays is tried again by the next job
+		f.Close()
+	}
+}
