@@ -115,6 +115,7 @@ type Changer interface {
 	// deadline and death are those of Fence; the last two undo the change, and calls after
 	// that get the same error. A member that calls after the end of the change gets the result of the others,
 	// until its next change; mpi://WORLD and mpi://SELF mean its unfinished change if there is one.
+	// A requester that withdraws the change undoes it, which is ErrCanceled in all members.
 	Integrate(ctx context.Context, delta, provide string) (Integration, error)
 
 	// FinishChange ends an integrated change; ErrPending before. The server finishes an integrated change whose

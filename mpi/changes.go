@@ -112,7 +112,8 @@ func (s *Session) ResourceChange(ctx context.Context, pset string) (Change, bool
 // closes its sessions and ends, within the launcher's grace period.
 //
 // Errors: ErrPset for a wrong delta, with the right one, and for two names, in all members;
-// ErrProcFailed and ErrTimeout in all members if one has died or does not come. These undo the change.
+// ErrProcFailed and ErrTimeout in all members if one has died or does not come, and ErrCanceled in all
+// members if the requester has withdrawn the change. These undo the change.
 func (s *Session) Integrate(ctx context.Context, delta, provide string) (Integration, error) {
 	return changer(ctx, s, "integrate", func(ctx context.Context, c bootstrap.Changer) (Integration, error) {
 		return c.Integrate(ctx, delta, provide)

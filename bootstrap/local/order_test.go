@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -365,6 +366,36 @@ func TestResize_ProgramQueriesOnly_NamesTheProcess(t *testing.T) {
 		if st := j.srv.Status(); st.Ranks != 1 || len(st.Changes) > 0 {
 			t.Errorf("status %+v after the withdrawal", st)
 		}
+	}
+}
+
+func TestResize_UserWithdraws_MembersGetErrCanceled(t *testing.T) {
+	j, c, orders := orderedJob(t, 2)
+	ctx, withdraw := context.WithCancel(t.Context())
+	resized, integrated := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := j.srv.Resize(ctx, bootstrap.PsetGrow, bootstrap.PsetWorld, bootstrap.PsetArgs{Add: 1})
+		resized <- err
+	}()
+	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 1, N: 1})
+	j.srv.Started(1, 0, nil)
+	change, _, err := c.Query(t.Context(), bootstrap.PsetWorld, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, err := c.Integrate(t.Context(), change.Delta, "")
+		integrated <- err
+	}()
+	for j.srv.Status().Changes[0].Integrated == 0 {
+		runtime.Gosched()
+	}
+	withdraw()
+	if err := <-resized; !errors.Is(err, context.Canceled) {
+		t.Errorf("the user got %v", err)
+	}
+	if err := <-integrated; !errors.Is(err, framework.ErrCanceled) || !strings.Contains(err.Error(), "the change is undone") {
+		t.Errorf("the member got %v", err)
 	}
 }
 

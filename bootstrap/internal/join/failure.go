@@ -26,11 +26,11 @@ func Error(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr e
 		}
 		return err, true
 	case wire.CodeWithdrawn:
-		waitErr = cmp.Or(waitErr, framework.ErrCanceled)
+		cause := cmp.Or(waitErr, framework.ErrCanceled)
 		if f.Text != "" {
-			waitErr = fmt.Errorf("%w: %s", waitErr, f.Text)
+			cause = fmt.Errorf("%w: %s", cause, f.Text)
 		}
-		return withdrawn(op, name, waitErr, id.Procs(f.Missing)), true
+		return withdrawn(op, name, cause, id.Procs(f.Missing)), true
 	}
 	sentinel, ok := map[wire.Code]error{
 		wire.CodeGroup:        framework.ErrGroup,
