@@ -13,19 +13,18 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 )
 
-// staleAge is how old a job's directory must be before its lock counts: its
-// launcher makes the directory first and takes the lock a moment later.
+// staleAge is the age of a job's directory from which on a free lock means that its launcher has ended.
+// A launcher makes the directory first, and takes the lock a moment later.
 const staleAge = time.Minute
 
 // dirPrefix is how the names of the directories that server.Listen makes begin.
 const dirPrefix = "ferry-"
 
 // A claim is the lock on a job's directory. The kernel drops it with the
-// process, so a directory whose lock is free belongs to a launcher that was
-// killed.
+// process, so that a free lock is that of a launcher that was killed.
 type claim struct {
-	dir  *os.File       // nil without a lock
-	tidy sync.WaitGroup // for what removes the directories of others
+	dir  *os.File       // Nil without a lock.
+	tidy sync.WaitGroup // Of removeStale.
 }
 
 func (c *claim) release() {
@@ -64,11 +63,11 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// removeStale removes this user's job directories below base that nobody holds.
+// removeStale removes this user's job directories below base whose lock is free.
 func removeStale(base string) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
-		return // others' problem: ours could be made there
+		return
 	}
 	for _, e := range entries {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), dirPrefix) {
@@ -86,7 +85,7 @@ func removeStale(base string) {
 		if err != nil {
 			continue // alive
 		}
-		_ = os.RemoveAll(dir) // what stays is tried again by the next job
+		_ = os.RemoveAll(dir) // The next job tries again.
 		f.Close()
 	}
 }
