@@ -2,7 +2,10 @@ package cli_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -94,6 +97,42 @@ func TestPs_JobIsStopped_DoesNotAnswer(t *testing.T) {
 	j.want(1, "does not answer: continue it if it is stopped (fg, or kill -CONT ")(j.resize("--add", "1"))
 	j.signal(syscall.SIGCONT)
 	j.await("the answer", func(r *running) bool { return r.State == "running" })
+}
+
+// TestControl_Garbage_IsOneLine of ferry run, which serves other requests, also from an environment with another
+// runtime directory.
+func TestControl_Garbage_IsOneLine(t *testing.T) {
+	j := startElastic(t, "")
+	sockets, err := filepath.Glob(filepath.Join(j.dir, "ferry-*", "control"))
+	if err != nil || len(sockets) != 1 {
+		t.Fatalf("sockets %v, %v", sockets, err)
+	}
+	c, err := net.Dial("unix", sockets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(c); err != nil { // Until the connection ends.
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/proc/net/unix"); err == nil {
+		own := j.dir
+		j.dir = t.TempDir()
+		if r := j.list(); r == nil || r.State != "running" {
+			t.Errorf("listed as %+v", r)
+		}
+		j.dir = own
+	}
+	j.signal(syscall.SIGUSR1)
+	if status := j.wait(); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	if errs := j.errs.String(); strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "ferry run: control socket: a request was refused (pid: ") || !strings.Contains(errs, "malformed line") {
+		t.Errorf("standard error %q", errs)
+	}
 }
 
 // TestChange_JobEndsMeanwhile_AddedRanksEndToo while they have not integrated the change, for which the
