@@ -15,43 +15,38 @@ import (
 // Each rank grows and shrinks a set of its own.
 func TestJob_DisjointChanges_AreIndependent(t *testing.T) {
 	const size = 3
-	for _, x := range stacks() {
-		t.Run(x.name, func(t *testing.T) {
-			t.Parallel()
-			x.job(mpitest.Job{Size: size, MaxRanks: 3 * size}).RunSessions(t, func(ctx context.Context) error {
-				m, err := join(ctx)
-				if err != nil {
-					return err
-				}
-				if m.rank >= size {
-					return m.run(ctx, nil)
-				}
-				names := make([]string, size)
-				if m.rank == 0 {
-					if names, err = m.s.PsetOp(ctx, mpi.PsetSplit, []string{m.main}, mpi.PsetArgs{Sizes: []int{1, 1, 1}}); err != nil {
-						return err
-					}
-				}
-				for i := range names {
-					if names[i], err = m.share(ctx, names[i]); err != nil {
-						return err
-					}
-				}
-				own, err := m.s.PsetOp(ctx, mpi.PsetUnion, []string{names[m.rank]}, mpi.PsetArgs{})
-				if err != nil {
-					return err
-				}
-				m.main = own[0]
-				if err := m.communicate(ctx); err != nil {
-					return err
-				}
-				return m.run(ctx, []step{
-					{mpi.PsetGrow, mpi.PsetArgs{Add: 2}, 3}, {mpi.PsetShrink, mpi.PsetArgs{Sub: 1}, 2},
-					{mpi.PsetReplace, mpi.PsetArgs{Sub: 1, Add: 1}, 2}, {mpi.PsetShrink, mpi.PsetArgs{Sub: 1}, 1},
-				})
-			})
+	onStacks(t, mpitest.Job{Size: size, MaxRanks: 3 * size}, func(ctx context.Context) error {
+		m, err := join(ctx)
+		if err != nil {
+			return err
+		}
+		if m.rank >= size {
+			return m.run(ctx, nil)
+		}
+		names := make([]string, size)
+		if m.rank == 0 {
+			if names, err = m.s.PsetOp(ctx, mpi.PsetSplit, []string{m.main}, mpi.PsetArgs{Sizes: []int{1, 1, 1}}); err != nil {
+				return err
+			}
+		}
+		for i := range names {
+			if names[i], err = m.share(ctx, names[i]); err != nil {
+				return err
+			}
+		}
+		own, err := m.s.PsetOp(ctx, mpi.PsetUnion, []string{names[m.rank]}, mpi.PsetArgs{})
+		if err != nil {
+			return err
+		}
+		m.main = own[0]
+		if err := m.communicate(ctx); err != nil {
+			return err
+		}
+		return m.run(ctx, []step{
+			{mpi.PsetGrow, mpi.PsetArgs{Add: 2}, 3}, {mpi.PsetShrink, mpi.PsetArgs{Sub: 1}, 2},
+			{mpi.PsetReplace, mpi.PsetArgs{Sub: 1, Add: 1}, 2}, {mpi.PsetShrink, mpi.PsetArgs{Sub: 1}, 1},
 		})
-	}
+	})
 }
 
 // provided is the program of the members of a change in which rank 1 provides a name.

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
+	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
@@ -19,30 +21,44 @@ import (
 type stack struct {
 	name   string
 	params map[string]string
-	reg    func() *framework.Registry // The standard components if nil.
+	reg    *framework.Registry
 }
 
-// stacks returns the stacks over which whole changes run.
+// stacks returns the stacks over which whole changes run. Segments on the heap are for the race detector.
 func stacks() []stack {
-	memory := func() *framework.Registry {
-		reg := components.Standard()
-		reg.Register(mtltest.NewMemory(mtltest.Options{}).Component())
-		return reg
-	}
+	memory := func() mtl.Component { return mtltest.NewMemory(mtltest.Options{}).Component() }
 	return []stack{
-		{"ob1", map[string]string{"pml": "ob1"}, nil},
-		{"tcp", map[string]string{"pml": "ob1", "btl": "self,tcp"}, nil},
-		{"cm", map[string]string{"pml": "cm", "mtl": "memory"}, memory},
-		{"cm alone", map[string]string{"pml": "cm", "mtl": "memory", "pml.cm.shared_memory": "false"}, memory},
+		{"ob1", map[string]string{"pml": "ob1"}, components.Standard()},
+		{"ob1 on the heap", map[string]string{"pml": "ob1"}, onHeap()},
+		{"tcp", map[string]string{"pml": "ob1", "btl": "self,tcp"}, components.Standard()},
+		{"cm", map[string]string{"pml": "cm", "mtl": "memory"}, onHeap(memory())},
+		{"cm alone", map[string]string{"pml": "cm", "mtl": "memory", "pml.cm.shared_memory": "false"}, onHeap(memory())},
 	}
+}
+
+// onHeap returns the standard components and more, with shared memory on the heap of this process.
+func onHeap(more ...mtl.Component) *framework.Registry {
+	standard, reg := components.Standard(), framework.NewRegistry()
+	for _, kind := range standard.Kinds() {
+		for _, c := range standard.Components(kind) {
+			if name := c.Info().Name; name == "shm" && kind == framework.BTL {
+				c = shm.OnHeap()
+			}
+			reg.Register(c)
+			if node := standard.Node(kind, c.Info().Name); node != "" {
+				reg.SetNode(kind, c.Info().Name, node)
+			}
+		}
+	}
+	for _, c := range more {
+		reg.Register(c)
+	}
+	return reg
 }
 
 func (x stack) job(j mpitest.Job) mpitest.Job {
 	j.Params = x.params
-	if x.reg != nil {
-		reg := x.reg()
-		j.Options = func(int) []mpi.SessionOption { return []mpi.SessionOption{mpi.WithRegistry(reg)} }
-	}
+	j.Options = func(int) []mpi.SessionOption { return []mpi.SessionOption{mpi.WithRegistry(x.reg)} }
 	return j
 }
 
@@ -167,19 +183,22 @@ func talk(ctx context.Context, c *mpi.Comm) error {
 	return combine(ctx, c) // The second collective may use shared memory.
 }
 
-// survive waits for the death of members, and makes a communicator of the others.
-func (m *member) survive(ctx context.Context) error {
-	change, err := m.s.ResourceChangeAsync(m.main).Wait(ctx)
-	if err != nil || change.Type != mpi.ChangeFailed || change.Included {
-		return fmt.Errorf("after a death the change is %+v, %w", change, err)
-	}
+// survive waits for the death of n members, and makes a communicator of the others.
+func (m *member) survive(ctx context.Context, n int) error {
 	main, err := m.s.Group(ctx, m.main)
 	if err != nil {
 		return err
 	}
-	dead, err := m.s.Group(ctx, change.Delta)
-	if err != nil {
-		return err
+	var change mpi.Change
+	var dead *mpi.Group
+	for dead == nil || dead.Size() < n {
+		change, err = m.s.ResourceChangeAsync(m.main).Wait(ctx)
+		if err != nil || change.Type != mpi.ChangeFailed || change.Included {
+			return fmt.Errorf("after a death the change is %+v, %w", change, err)
+		}
+		if dead, err = m.s.Group(ctx, change.Delta); err != nil {
+			return err
+		}
 	}
 	c, err := mpi.CommFromGroup(ctx, main.Difference(dead), change.Delta)
 	if err != nil {

@@ -124,10 +124,13 @@ func TestJob_RankFails_FinishedChangeExcusesIt(t *testing.T) {
 					return err
 				}
 				if m.rank == 2 {
-					return errors.Join(errors.New("out of luck"), m.c.Close(), m.s.Close())
+					return m.die(ctx, 0, 1)
 				}
 				if m.main == "mpi://WORLD" {
-					if err := m.survive(ctx); err != nil {
+					if err := m.outlive(ctx, 2); err != nil {
+						return err
+					}
+					if err := m.survive(ctx, 1); err != nil {
 						return err
 					}
 				}
