@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// attempts is the number of consecutive changes that may be undone because added processes
+// end early or do not integrate.
+const attempts = 3
+
+// publish stores the state for the members of the set that a change makes. Every process of
+// the old set may publish it: the members look it up after the integration, so all of them get the last value.
+func (m *member) publish(ctx context.Context, change mpi.Change) error {
+	value, err := json.Marshal(m.state)
+	if err != nil {
+		return err
+	}
+	return m.session.PublishData(ctx, change.Main, stateKey, value)
+}
+
+// integrate agrees on a change with the members and the added processes.
+func (m *member) integrate(ctx context.Context, delta string) error {
+	if m.async {
+		m.delta = delta
+		m.integration = m.session.IntegrateAsync(delta, "")
+		return nil
+	}
+	return m.integrateNow(ctx, delta)
+}
+
+func (m *member) integrateNow(ctx context.Context, delta string) error {
+	m.delta = delta
+	integration, err := m.session.Integrate(ctx, delta, "")
+	return m.complete(ctx, integration, err)
+}
+
+// awaitIntegration ends an asynchronous integration.
+func (m *member) awaitIntegration(ctx context.Context) error {
+	integration, err := m.integration.Wait(ctx)
+	m.integration = nil
+	return m.complete(ctx, integration, err)
+}
+
+// complete adopts the result of an integration. All members have the same one. If the change
+// is undone, they continue as before.
+func (m *member) complete(ctx context.Context, integration mpi.Integration, err error) error {
+	switch {
+	case err == nil:
+		return m.adopt(ctx, integration)
+	case isUndone(err) && m.undone < 2*attempts:
+		m.undone++
+		return nil
+	}
+	return fmt.Errorf("%d changes undone: %v", m.undone, err) // Not a failure from which members recover.
+}
+
+// isUndone reports whether err is the end of a change by a death or a deadline.
+func isUndone(err error) bool {
+	return errors.Is(err, mpi.ErrProcFailed) || errors.Is(err, mpi.ErrTimeout)
+}
