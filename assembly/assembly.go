@@ -87,6 +87,7 @@ type Assembly struct {
 
 	mu       sync.Mutex
 	known    map[framework.Life]acquaintance
+	here     nodeProcs
 	noted    map[framework.Life]Pair   // see note
 	tables   map[int]tableNote         // by number of members; see NoteCollectives
 	dead     map[framework.Life]string // that have failed, and how
@@ -203,7 +204,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	if a.speaks() {
 		ignored.log(log)
 	}
-	opt, err := waiting.Options(identity.LocalSize)
+	opt, err := waiting.Options()
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	if a.fabric, err = a.registry.Spread(ctx, a.values, a.selections, nodes); err != nil {
 		return err
 	}
-	opt.Labels = labels(ctx, identity.Proc)
+	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), identity.LocalSize
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
 	a.giveUp = a.tellGivenUp
 	err = a.Stack.open(ctx, progress.Env{
@@ -225,6 +226,7 @@ func (a *Assembly) open(ctx context.Context) error {
 		return err
 	}
 	a.timing.mark(stepModules)
+	a.here = newNodeProcs(&a.env)
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
 		events.Begin(a.env.Self.Nonce)
 		events.OnEvent(a.event)

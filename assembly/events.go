@@ -21,6 +21,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	}
 	switch ev.Kind {
 	case bootstrap.ProcDied:
+		a.absent(ev)
 		a.env.Logger.Info("process died", "proc", ev.Proc.String(), "reason", ev.Reason)
 		for _, life := range a.lives(ev) {
 			a.mu.Lock()
@@ -29,6 +30,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 			a.passes(news{peer: life, died: ev.Reason})
 		}
 	case bootstrap.ProcLeft:
+		a.absent(ev)
 		a.goes(ev, framework.ErrPeerClosed)
 	case bootstrap.GivenUp:
 		a.env.Logger.Info("a process has given up on this one", "proc", ev.Proc.String(), "reason", ev.Reason)
@@ -49,6 +51,13 @@ func (a *Assembly) event(ev bootstrap.Event) {
 			})
 		}
 	}
+}
+
+// absent counts a process that has ended no longer among those of the node.
+func (a *Assembly) absent(ev bootstrap.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.here.end(framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce})
 }
 
 // goes has PMLs told that nothing more is exchanged with the lives that ev is about.

@@ -20,6 +20,7 @@ import (
 // group, and returns when all have called it with the same tag, or ctx or the
 // configured time has ended.
 func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int, tag string, policy cid.Policy) (m PML, spec pml.CommSpec, err error) {
+	defer a.enterWireUp()()
 	// What the cards leave free in the payload is the id offer's.
 	own, err := a.present()
 	if err != nil {
@@ -71,6 +72,18 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 	a.timing.mark(stepComm)
 	a.note(members)
 	return m, spec, nil
+}
+
+// enterWireUp begins a wire-up, and returns the function that ends it.
+func (a *Assembly) enterWireUp() (leave func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.here.beginWireUp()
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.here.endWireUp()
+	}
 }
 
 // refuse says that this process is in no communicator with that id, nor in one that is
@@ -241,6 +254,7 @@ func (a *Assembly) know(life framework.Life, what acquaintance) (isolated error)
 		}
 	}
 	a.known[life] = what
+	a.here.arrive(life, what.node != "" && what.node == a.env.Node)
 	return a.isolated
 }
 

@@ -35,11 +35,12 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 	var yieldAt time.Time
 	// With oversubscribed ranks the peer may be waiting for this processor: each poll
 	// delays it.
-	yielding, perClock := e.oversubscribed, pollsPerClock
+	yielding, perClock, spin := e.yieldsAtOnce(), pollsPerClock, e.spin
+	e.pollBudget = pollBudgetOf(yielding)
 	clock := perClock // polls until the clock is read
 	perOther, phase := pollsPerOther, 0
 	if yielding {
-		perClock = yieldsPerClock
+		perClock, spin = yieldsPerClock, min(spin, OversubscribedSpin)
 		clock, phase = pollsBeforeYield+perClock, pollsBeforeYield
 	}
 	moved := 0  // events since the clock was read
@@ -77,13 +78,13 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		clock = perClock
 		now := time.Now()
 		if yieldAt.IsZero() {
-			yieldAt = now.Add(e.spin)
+			yieldAt = now.Add(spin)
 			if ctx != nil {
 				cancel = ctx.Done()
 			}
 		}
 		if moved > 0 { // busy: the time until it parks restarts
-			yieldAt, moved = now.Add(e.spin), 0
+			yieldAt, moved = now.Add(spin), 0
 		}
 		select {
 		case <-cancel:

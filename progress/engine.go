@@ -13,6 +13,7 @@ package progress
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"runtime/pprof"
 	"slices"
@@ -72,13 +73,19 @@ const StoreLag = time.Millisecond
 
 // Options are the engine's tuning. The zero value gets the defaults.
 type Options struct {
-	// Spin is the time for which a wait polls before it yields the processor.
+	// Spin is the time for which a wait polls before it yields the processor. 0 selects
+	// DefaultSpin, or OversubscribedSpin while the node is oversubscribed (SetNodeProcs).
 	Spin time.Duration
 	// Yield is the time for which it then polls and yields alternately, before it parks.
 	Yield time.Duration
 	// Slice is the scheduler's time slice that the process requests, once for all its
 	// threads (cpu.Slice); below 0 it keeps its slice.
 	Slice time.Duration
+	// NodeProcs is the initial number of processes that share the node (SetNodeProcs).
+	NodeProcs int
+	// Processors is the number of processors that these processes share; 0 selects
+	// cpu.ForRanks.
+	Processors int
 	// Labels contains the labels of the engine's goroutines in profiles (runtime/pprof);
 	// nil selects the labels of New's caller.
 	Labels context.Context
@@ -106,10 +113,13 @@ type Engine struct {
 
 	labels context.Context // May be nil; constant.
 
-	spin, yield    time.Duration
-	pollBudget     int  // Result of PollBudget while the poll token is free.
-	oversubscribed bool // Whether waits yield from the first polls on.
-	background     progressGoroutine
+	spin, yield time.Duration
+	pollBudget  int // Result of PollBudget while the poll token is free, updated by each wait that polls.
+	background  progressGoroutine
+
+	nodeProcs  atomic.Int32 // Changed without the lock; of a process's engine, as are the next two.
+	processors int32        // Processors that the processes of the node share.
+	yieldAbove int32        // Waits yield from the first polls on while nodeProcs is larger.
 
 	parkedRanks atomic.Int64 // Parked waits of the process's ranks; changed without the lock.
 	rings       rings        // Of a process's engine.
@@ -117,8 +127,15 @@ type Engine struct {
 
 // New makes an engine and starts its progress goroutine. Close ends it.
 func New(opt Options) *Engine {
-	if opt.Spin == 0 {
-		opt.Spin = DefaultSpin
+	if opt.Processors == 0 {
+		opt.Processors = cpu.ForRanks()
+	}
+	yieldAbove := math.MaxInt32
+	switch {
+	case opt.Spin == 0:
+		opt.Spin, yieldAbove = DefaultSpin, opt.Processors
+	case opt.Spin <= OversubscribedSpin:
+		yieldAbove = -1 // always
 	}
 	if opt.Yield == 0 {
 		opt.Yield = DefaultYield
@@ -129,14 +146,13 @@ func New(opt Options) *Engine {
 	if opt.Slice > 0 {
 		_ = cpu.Slice(opt.Slice) // without permission, waits are slower beside other programs
 	}
-	e := &Engine{spin: opt.Spin, yield: opt.Yield, pollBudget: maxPollBudget, labels: opt.Labels}
+	e := &Engine{spin: opt.Spin, yield: opt.Yield, labels: opt.Labels, processors: int32(opt.Processors), yieldAbove: int32(yieldAbove)}
 	e.process = e
+	e.SetNodeProcs(opt.NodeProcs)
 	e.bell.e, e.bell.now = e, doorbell.New()
 	engines.Add(1)
 	e.gosched = sharesP()
-	if opt.Spin <= OversubscribedSpin {
-		e.pollBudget, e.oversubscribed = 1, true
-	}
+	e.pollBudget = pollBudgetOf(e.yieldsAtOnce())
 	e.background.wakeups, e.background.quit, e.background.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	e.background.woken.L = &e.background.mu
 	go e.runProgressGoroutine()
@@ -285,6 +301,13 @@ func (e *Engine) PollBudget() int {
 
 // Wanted reports whether a goroutine waits for the lock.
 func (l *lock) Wanted() bool { return l.waiters.Load() != 0 }
+
+func pollBudgetOf(yieldsAtOnce bool) int {
+	if yieldsAtOnce {
+		return 1
+	}
+	return maxPollBudget
+}
 
 // maxPollBudget takes some four microseconds, with a Pause of 25 ns after each poll.
 const maxPollBudget = 160

@@ -26,8 +26,8 @@ type pace struct {
 func newPace(ctx context.Context, e *Engine) pace {
 	p := pace{spin: e.spin, yield: e.yield, ctx: ctx, perClock: pollsPerClock, clock: pollsPerClock}
 	switch {
-	case e.process.oversubscribed:
-		p.neighbors = true
+	case e.process.yieldsAtOnce():
+		p.neighbors, p.spin = true, min(p.spin, OversubscribedSpin)
 		p.startYielding()
 	case e.rank != nil && ranksOversubscribed():
 		p.startYielding()

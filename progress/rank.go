@@ -317,8 +317,5 @@ func (e *Engine) progressRank() int {
 }
 
 func (e *Engine) currentPollBudget() int {
-	if ranksOversubscribed() || e.process.oversubscribed {
-		return 1
-	}
-	return maxPollBudget
+	return pollBudgetOf(ranksOversubscribed() || e.process.yieldsAtOnce())
 }

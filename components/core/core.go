@@ -9,7 +9,6 @@ import (
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml/threads"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -90,18 +89,14 @@ func Forced(values *framework.Values, selections map[framework.Kind]*framework.S
 	return coll.ParseForce(p.Force, selections[framework.Coll])
 }
 
-// Options turns the group into the engine's options, for a node with this
-// many ranks of the job. auto polls long if each rank has a processor.
-func (p Progress) Options(ranks int) (progress.Options, error) {
-	auto := progress.Options{Spin: progress.DefaultSpin, Yield: progress.DefaultYield}
-	if ranks > cpu.ForRanks() {
-		auto.Spin = progress.OversubscribedSpin
-	}
-	spin, err := duration("progress.spin", p.Spin, auto.Spin)
+// Options returns the engine's options of the group. With auto, a wait polls for longer while
+// each process that shares the node has a processor (progress.Engine.SetNodeProcs).
+func (p Progress) Options() (progress.Options, error) {
+	spin, err := duration("progress.spin", p.Spin, 0)
 	if err != nil {
 		return progress.Options{}, err
 	}
-	yield, err := duration("progress.yield", p.Yield, auto.Yield)
+	yield, err := duration("progress.yield", p.Yield, progress.DefaultYield)
 	slice := p.Slice
 	if slice == 0 {
 		slice = -1 // 0 would mean the engine's default

@@ -28,24 +28,20 @@ func TestRegisterTwiceAddsOnce(t *testing.T) {
 	}
 }
 
-func TestCrowdedRanksSpinShortly(t *testing.T) {
-	auto := core.Progress{Spin: "auto", Yield: "auto"}
-	alone, err := auto.Options(1)
-	if err != nil || alone.Spin != progress.DefaultSpin {
-		t.Errorf("one rank: %v, %v", alone, err)
-	}
-	if many, err := auto.Options(1 << 20); err != nil || many.Spin >= alone.Spin {
-		t.Errorf("a million ranks: %v, %v", many, err)
+func TestProgressOptions_SpinIsAuto_LeavesItToTheEngine(t *testing.T) {
+	o, err := core.Progress{Spin: "auto", Yield: "auto"}.Options()
+	if err != nil || o.Spin != 0 || o.Yield != progress.DefaultYield {
+		t.Errorf("%+v, %v", o, err)
 	}
 }
 
 func TestProgressParameters(t *testing.T) {
-	o, err := core.Progress{Spin: "3us", Yield: "0s"}.Options(1)
+	o, err := core.Progress{Spin: "3us", Yield: "0s"}.Options()
 	if err != nil || o.Spin != 3*time.Microsecond || o.Yield != 1 {
 		t.Errorf("%v, %v: 0 must not become the engine's default", o, err)
 	}
 	for _, bad := range []string{"", "fast", "-1us", "5"} {
-		if _, err := (core.Progress{Spin: bad, Yield: "auto"}).Options(1); !errors.Is(err, framework.ErrConfig) {
+		if _, err := (core.Progress{Spin: bad, Yield: "auto"}).Options(); !errors.Is(err, framework.ErrConfig) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

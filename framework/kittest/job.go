@@ -37,6 +37,7 @@ func (j *Job) Begin(rank int, opt progress.Options) progress.Env {
 	j.lives++
 	proc := framework.Proc{Namespace: j.Namespace, Rank: uint32(rank)}
 	here := j.locals[rank%len(j.locals)]
+	opt.NodeProcs = len(here)
 	return progress.Env{
 		Identity: bootstrap.Identity{Proc: proc, Size: j.size, LocalRank: rank / len(j.locals), LocalSize: len(here), Locals: here},
 		Worlds:   framework.NewWorlds(j.Namespace),

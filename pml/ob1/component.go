@@ -22,7 +22,6 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
 )
@@ -79,7 +78,6 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		opened:      time.Now(),
 		way:         env.Params.(*params).Way,
 		ways:        waysOf(env.Params.(*params).Way),
-		crowded:     env.Identity.LocalSize > cpu.ForRanks(),
 		drawn:       env.Self.Nonce,
 	}
 	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc {

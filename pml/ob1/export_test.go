@@ -1,5 +1,10 @@
 package ob1
 
+import (
+	"github.com/ferrympi/ferry/pml/ob1/choose"
+	"github.com/ferrympi/ferry/progress"
+)
+
 // Balance returns what credit from has towards to, what to owes it, and what the
 // card gave.
 func Balance(from, to *Module) (have, owed, all int64) {
@@ -21,3 +26,10 @@ type Incoming = incoming
 
 // FirstLap takes in bytes that came by wide.
 func (in *incoming) FirstLap(bytes int64, ring int) bool { return in.firstLap(bytes, ring) }
+
+// FirstWay returns the first choice for large messages of a process from which none has come.
+func FirstWay(engine *progress.Engine) choose.Way {
+	p := &proc{m: &Module{engine: engine}}
+	way, _ := p.learnKind(kind{depth: alone, class: classes - 1}, true).Next(choose.All)
+	return way
+}

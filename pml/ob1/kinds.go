@@ -131,7 +131,7 @@ func (p *proc) learnKind(k kind, reads bool) *learnt {
 	if k.depth == window {
 		burst = 3
 	}
-	if k.memory == btl.Allocated || p.m.crowded {
+	if k.memory == btl.Allocated || p.m.engine.IsOversubscribed() {
 		guess = choose.Read
 	}
 	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.depth)<<8 | uint64(k.class)

@@ -44,11 +44,10 @@ type Module struct {
 	reading []*request // that copy from or to another process's memory
 	inReads bool       // readSome is going through them
 
-	opened  time.Time
-	way     string     // pml.ob1.way
-	ways    choose.Set // that it allows
-	crowded bool       // more processes than processors
-	drawn   uint64     // the last random number
+	opened time.Time
+	way    string     // pml.ob1.way
+	ways   choose.Set // that it allows
+	drawn  uint64     // the last random number
 
 	busy     []*proc // that have something to send
 	spare    []*proc // busy's other backing array

@@ -4,7 +4,24 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/pml/ob1"
+	"github.com/ferrympi/ferry/pml/ob1/choose"
+	"github.com/ferrympi/ferry/progress"
 )
+
+// A sender without a processor of its own copies nothing meanwhile.
+func TestFirstWay_NumberOfProcessesChanges_FollowsIt(t *testing.T) {
+	engine := progress.New(progress.Options{NodeProcs: 1, Processors: 2})
+	defer engine.Close()
+	for _, c := range []struct {
+		procs int
+		want  choose.Way
+	}{{1, choose.Wide}, {3, choose.Read}, {2, choose.Wide}} {
+		engine.SetNodeProcs(c.procs)
+		if way := ob1.FirstWay(engine); way != c.want {
+			t.Errorf("%d processes on 2 processors: %v, want %v", c.procs, way, c.want)
+		}
+	}
+}
 
 // TestMessagesThroughMemoryThatIsNewSayNothing: of whatever size they are, they go once through all of the ring.
 func TestMessagesThroughMemoryThatIsNewSayNothing(t *testing.T) {

@@ -1,0 +1,113 @@
+package assembly
+
+import (
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// newHere returns the processes of a node for rank 4 of a job, which was added with ranks 5 and
+// 6 and shares its node with rank 5.
+func newHere(t *testing.T) *nodeProcs {
+	t.Helper()
+	engine := progress.New(progress.Options{})
+	t.Cleanup(engine.Close)
+	n := newNodeProcs(&progress.Env{
+		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 4}, First: 4, Size: 3, Most: 8, LocalSize: 2, Locals: []uint32{4, 5}},
+		Worlds:   framework.NewWorlds("job"), Self: life(4, 40), Engine: engine,
+	})
+	return &n
+}
+
+func life(rank uint32, nonce uint64) framework.Life {
+	return framework.Life{ID: framework.MakeProcID(0, rank), Nonce: nonce}
+}
+
+func (n *nodeProcs) expect(t *testing.T, what string, want int) {
+	t.Helper()
+	if got := n.engine.NodeProcs(); got != want {
+		t.Errorf("%s: %d processes on the node, want %d", what, got, want)
+	}
+}
+
+func TestNodeProcs_CardsComeAndIncarnationsEnd_AreCountedOnce(t *testing.T) {
+	n := newHere(t)
+	n.expect(t, "open", 2)
+	n.arrive(life(5, 50), true)
+	n.expect(t, "card of a counted process", 2)
+	n.arrive(life(0, 1), true)
+	n.arrive(life(6, 60), false)
+	n.expect(t, "cards of this node and of another one", 3)
+	n.arrive(life(0, 2), true)
+	n.end(life(0, 1))
+	n.expect(t, "the end of an earlier incarnation", 3)
+	n.end(life(0, 2))
+	n.end(life(0, 2))
+	n.expect(t, "an end that is reported twice", 2)
+	n.end(life(5, 50))
+	n.arrive(life(5, 51), false) // In another container, whose memory is not shared.
+	n.expect(t, "the next incarnation of a process that the launcher counts here", 2)
+	n.end(life(5, 0))
+	n.expect(t, "the end of any incarnation", 1)
+	n.end(life(77, 0))
+	n.expect(t, "the end of an unknown process", 1)
+}
+
+func TestNodeProcs_ProcessEndsBeforeItsCard_IsNotCounted(t *testing.T) {
+	n := newHere(t)
+	n.end(life(5, 0))
+	n.expect(t, "a process that never opened a session", 1)
+	n.beginWireUp()
+	n.beginWireUp()
+	n.end(life(0, 1))
+	n.endWireUp()
+	n.arrive(life(0, 1), true)
+	n.arrive(life(5, 50), true)
+	n.end(life(5, 50))
+	n.expect(t, "ends during a wire-up", 1)
+	n.endWireUp()
+	if len(n.ended) > 0 {
+		t.Errorf("%d ends are kept after the last wire-up", len(n.ended))
+	}
+}
+
+// 10,000 changes: the number does not follow the ranks, and nothing is kept of ended processes.
+func TestNodeProcs_RanksRise_CountsLivingProcesses(t *testing.T) {
+	n := newHere(t)
+	for rank := uint32(7); rank < 20_000; rank += 2 {
+		n.beginWireUp()
+		n.arrive(life(rank, uint64(rank)), true)
+		n.arrive(life(rank+1, uint64(rank+1)), true)
+		n.endWireUp()
+		n.expect(t, "two more", 4)
+		n.end(life(rank, uint64(rank)))
+		n.end(life(rank+1, uint64(rank+1)))
+	}
+	n.expect(t, "after all changes", 2)
+	if kept := len(n.nonces) + len(n.ended); kept != 2 {
+		t.Errorf("%d processes are kept, want 2", kept)
+	}
+}
+
+// The assembly passes on cards of wire-ups and events of the bootstrap.
+func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
+	a, events := newHanging().open(t, nil)
+	defer a.Close()
+	a.here.expect(t, "alone", 1)
+	card := payload{Nonce: 5, Offers: a.offers, Card: a.card.bytes}
+	for rank, kind := range []bootstrap.EventKind{bootstrap.ProcDied, bootstrap.ProcLeft} {
+		other := framework.Proc{Namespace: "other", Rank: uint32(rank)}
+		card.Nonce = uint64(rank) + 5
+		if err := a.learn(framework.Life{ID: a.env.Worlds.ID(other), Nonce: card.Nonce}, other, card); err != nil {
+			t.Fatal(err)
+		}
+		a.here.expect(t, "two", 2)
+		events.event(bootstrap.Event{Kind: kind, Proc: other, Nonce: card.Nonce, Reason: "test"})
+		a.here.expect(t, "one has ended", 1)
+	}
+	if _, _, err := a.WireUp(t.Context(), nil, 0, "tag", 0); err == nil || a.here.wireUps != 0 {
+		t.Errorf("a wire-up of no members: %v, %d in progress", err, a.here.wireUps)
+	}
+}

@@ -1,0 +1,21 @@
+package progress
+
+// The number of processes of the job that share the node changes while the job runs: processes
+// are added, and others end. The spinning of waits follows the number, as do the first choice of
+// a rendezvous protocol (pml/ob1) and the size of new rings (btl/shm). Goroutine ranks are not
+// counted, since at most GOMAXPROCS of them poll at a time (pollPermit).
+
+// SetNodeProcs sets the number of processes that share the node, this one included. Later waits
+// follow it; a wait in progress does not. It never blocks, and needs no lock. One call at a time.
+func (e *Engine) SetNodeProcs(n int) { e.process.nodeProcs.Store(int32(n)) }
+
+// NodeProcs returns the number of processes that share the node; 0 if it is unknown. No lock is
+// needed.
+func (e *Engine) NodeProcs() int { return int(e.process.nodeProcs.Load()) }
+
+// IsOversubscribed reports whether the processes that share the node outnumber its processors.
+// No lock is needed.
+func (e *Engine) IsOversubscribed() bool { return e.process.nodeProcs.Load() > e.process.processors }
+
+// yieldsAtOnce reports whether waits yield from the first polls on. e is a process's engine.
+func (e *Engine) yieldsAtOnce() bool { return e.nodeProcs.Load() > e.yieldAbove }

@@ -1,0 +1,71 @@
+package progress
+
+import (
+	"testing"
+	"time"
+)
+
+// yieldsOfWait returns how often a wait of a few polls yields the processor.
+func yieldsOfWait(t *testing.T, e *Engine) uint32 {
+	t.Helper()
+	var c Completion
+	s := &teller{then: func(n int) {
+		if n == pollsBeforeYield+2 {
+			e.Complete(&c)
+		}
+	}}
+	e.Lock()
+	defer e.Unlock()
+	before := e.yields
+	if err := e.Wait(nil, &c, s); err != nil {
+		t.Fatal(err)
+	}
+	return e.yields - before
+}
+
+func TestSetNodeProcs_MoreThanProcessors_WaitsYieldAtOnce(t *testing.T) {
+	const long, short = time.Hour, OversubscribedSpin
+	for _, c := range []struct {
+		spin           time.Duration
+		procs          int
+		yields         bool
+		oversubscribed bool
+	}{
+		{0, 0, false, false}, {0, 2, false, false}, {0, 3, true, true}, {0, 2, false, false},
+		{long, 3, false, true}, {short, 1, true, false}, {short, 0, true, false},
+	} {
+		e := New(Options{Spin: c.spin, NodeProcs: 2, Processors: 2})
+		if e.NodeProcs() != 2 || e.IsOversubscribed() {
+			t.Errorf("new engine: %d processes, oversubscribed: %v", e.NodeProcs(), e.IsOversubscribed())
+		}
+		e.SetNodeProcs(c.procs)
+		yields := yieldsOfWait(t, e)
+		e.Lock()
+		budget := e.PollBudget()
+		e.Unlock()
+		if (yields > 0) != c.yields || (budget == 1) != c.yields || e.NodeProcs() != c.procs || e.IsOversubscribed() != c.oversubscribed {
+			t.Errorf("spin %v, %d processes: %d yields, budget %d, oversubscribed %v; want yields %v, oversubscribed %v",
+				c.spin, e.NodeProcs(), yields, budget, e.IsOversubscribed(), c.yields, c.oversubscribed)
+		}
+		e.Close()
+	}
+}
+
+// The number of one engine changes, in both directions.
+func TestSetNodeProcs_RisesAndFalls_LaterWaitsFollow(t *testing.T) {
+	process := newEngine(t, Options{NodeProcs: 1, Processors: 2})
+	m := newMailbox(t, process)
+	for _, procs := range []int{1, 8, 2, 3, 1} {
+		m.e.SetNodeProcs(procs) // a rank's engine has the number of its process
+		oversubscribed := procs > 2
+		if yields := yieldsOfWait(t, process); (yields > 0) != oversubscribed {
+			t.Errorf("%d processes: %d yields", procs, yields)
+		}
+		if p := newPace(nil, m.e); p.neighbors != oversubscribed || (p.spin == OversubscribedSpin) != oversubscribed {
+			t.Errorf("%d processes: a rank's wait begins with %+v", procs, p)
+		}
+		if budget := m.e.currentPollBudget(); (budget == 1) != oversubscribed {
+			t.Errorf("%d processes: a rank's poll budget is %d", procs, budget)
+		}
+	}
+}
