@@ -266,7 +266,7 @@ func (a *Assembly) speaks() bool {
 	if identity.Singleton || a.options.Client != nil {
 		return identity.Singleton
 	}
-	return identity.LocalRank == 0 && a.selections[framework.Bootstrap].Chosen[0].Verdict.Name != "local"
+	return identity.Leads() && a.selections[framework.Bootstrap].Chosen[0].Verdict.Name != "local"
 }
 
 func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {

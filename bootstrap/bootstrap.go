@@ -68,6 +68,20 @@ type Identity struct {
 	Singleton bool     // there is no launcher
 }
 
+// MostLocal returns the largest number of processes that the job is expected to have on this
+// node at a time, for values that are fixed when a session opens. It is 0 if the launcher does
+// not name the processes of a node. progress.Engine.NodeProcs is the present number.
+func (id Identity) MostLocal() int {
+	if id.LocalSize == 0 {
+		return 0
+	}
+	return id.LocalSize + max(id.Most-id.Size, 0)
+}
+
+// Leads reports whether this process performs the tasks that one process of a node performs for
+// the whole job, such as warnings. Added processes leave these to the initial ones.
+func (id Identity) Leads() bool { return id.First == 0 && id.LocalRank == 0 }
+
 // Constructed is the result of a group construct.
 type Constructed struct {
 	// ContextID is the same in all members, and no other construct of this job

@@ -19,7 +19,6 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
 )
@@ -47,9 +46,9 @@ type component struct {
 type params struct {
 	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a file system in memory."`
 	Fallback   string         `param:"fallback_dir" default:"/tmp" level:"user" scope:"process" doc:"Directory for the segments when dir has no room for them; slower. Empty: none."`
-	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: twice the cache of a core, from 1 to 4 MiB; with more than two ranks on the node a share of twice that, or of 4 MiB if that is more, but at least 64 KiB; and less where dir is too small for all of them."`
+	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: twice the cache of a core, from 1 to 4 MiB; while more than two ranks share the node a share of twice that, or of 4 MiB if that is more, but at least 64 KiB; and less where dir is too small for all of them."`
 	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size travels at once and is buffered if nobody waits for it; at most a quarter of the ring. Messages of 32 KiB or more in AllocMem buffers are read in place instead, if that is allowed (single_copy, memory_min)."`
-	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes on the node, and at least 64."`
+	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes that the job may have on the node, and at least 64."`
 	// docs/decisions/one-copy.md has the measurements behind these.
 	SingleCopy string         `param:"single_copy" default:"auto" choices:"auto,off,cma,memory" level:"tuner" scope:"process" doc:"How a large message may be copied once, between the memory of both processes: memory (read out of what the sender has from AllocMem), cma (process_vm_readv and process_vm_writev, by either side or both), off, or auto: whichever has proved fastest for such messages. cma and memory force it: where it is impossible when such a message begins, and the receive buffer is contiguous, the message is an error."`
 	MemoryMin  framework.Size `param:"memory_min" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on that do not go at once (eager_limit) may be read out of memory that the sender has from AllocMem."`
@@ -88,7 +87,7 @@ func (c component) Probe(_ context.Context, p any) framework.Verdict {
 
 func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
-	if env.Identity.LocalRank == 0 {
+	if env.Identity.Leads() {
 		// One process per job and node looks for what killed jobs have left.
 		// What can't be removed harms nobody here.
 		if removed, err := removeStale(c.space, p.Dir, p.Fallback, prefix()); err == nil && len(removed) > 0 {
@@ -100,7 +99,6 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		space:    c.space,
 		dir:      p.Dir,
 		fallback: p.Fallback,
-		ring:     ringSize(int(p.RingSize), env.Identity.LocalSize, cpu.CoreCache()),
 		out:      map[framework.Life]*endpoint{},
 		in:       map[framework.Life]*inbound{},
 
@@ -111,17 +109,14 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		mapped:  map[mappedKey]*mapped{},
 		bells:   map[framework.Life]*farBell{},
 	}
-	if _, files := c.space.(segment.Files); files && p.RingSize == 0 {
-		size := fit(m.ring, env.Identity.LocalSize, p.Dir)
-		m.ring, m.cut = size, size < m.ring
-	}
+	m.ring, _ = m.ringBytes()
 	proof := inbox.Proof(env.Self.Nonce)
 	m.proof = proof[:]
 	m.frameLimit = ring.FrameLimit(m.ring / ring.CellSize)
 	m.eagerLimit = min(int(p.EagerLimit)+btl.MinFrameLimit, m.frameLimit) // with a header
 	slots := p.MaxPeers
 	if slots == 0 {
-		slots = max(64, 2*env.Identity.LocalSize)
+		slots = max(64, 2*env.Identity.MostLocal())
 	}
 	size := pages(int64(inbox.Size(slots)))
 	// The nonce makes the name unique: for a session that is opened again, for

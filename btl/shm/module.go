@@ -23,8 +23,7 @@ type module struct {
 	space      segment.Space
 	dir        string
 	fallback   string // where segments are that found no room in dir
-	ring       int    // bytes of cells of a ring
-	cut        bool   // dir is too small for larger rings
+	ring       int    // bytes of a ring by the number of processes when the module opened; frame limits are fixed then
 	frameLimit int
 	eagerLimit int
 

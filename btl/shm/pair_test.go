@@ -44,28 +44,37 @@ func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) 
 	t.Helper()
 	w := &pair{namespace: t.Name()}
 	for rank := range w.procs {
-		p := &testProc{life: life(rank), engine: progress.New(progress.Options{})}
-		values := c.Params().(*params)
-		framework.FillDefaults(values)
-		if change != nil {
-			change(rank, values)
-		}
-		var err error
-		p.module, err = c.Open(t.Context(), btl.Env{
-			Env: progress.Env{
-				Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}, Size: 2, LocalRank: rank, LocalSize: 2},
-				Worlds:   framework.NewWorlds(w.namespace),
-				Self:     p.life, Engine: p.engine, Logger: slog.New(slog.DiscardHandler),
-			},
-			Params: values, Upcall: p,
+		w.procs[rank] = openProc(t, c, bootstrap.Identity{
+			Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}, Size: 2, LocalRank: rank, LocalSize: 2,
+		}, func(p *params) {
+			if change != nil {
+				change(rank, p)
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.procs[rank] = p
 	}
 	t.Cleanup(func() { w.close(t) })
 	return w
+}
+
+// openProc opens the module of a process, which the caller closes with its engine.
+func openProc(t *testing.T, c btl.Component, id bootstrap.Identity, change func(*params)) *testProc {
+	t.Helper()
+	p := &testProc{life: life(int(id.Proc.Rank)), engine: progress.New(progress.Options{NodeProcs: id.LocalSize})}
+	values := c.Params().(*params)
+	framework.FillDefaults(values)
+	change(values)
+	var err error
+	p.module, err = c.Open(t.Context(), btl.Env{
+		Env: progress.Env{
+			Identity: id, Worlds: framework.NewWorlds(id.Proc.Namespace),
+			Self: p.life, Engine: p.engine, Logger: slog.New(slog.DiscardHandler),
+		},
+		Params: values, Upcall: p,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func (w *pair) close(t *testing.T) {

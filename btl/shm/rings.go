@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
 )
@@ -101,10 +102,23 @@ func fit(bytes, ranks int, dir string) int {
 	return bytes
 }
 
+// ringBytes returns the bytes of the next ring, which follow the number of processes that share
+// the node now, and whether dir is too small for larger ones.
+func (m *module) ringBytes() (bytes int, isCut bool) {
+	asked, procs := int(m.env.Params.(*params).RingSize), m.env.Engine.NodeProcs()
+	bytes = ringSize(asked, procs, cpu.CoreCache())
+	if _, files := m.space.(segment.Files); !files || asked != 0 {
+		return bytes, false
+	}
+	size := fit(bytes, procs, m.dir)
+	return size, size < bytes
+}
+
 // ringMemory finds memory for a ring.
 func (m *module) ringMemory() (ringMemory, error) {
-	r, full := m.near.takeRing(m.ring)
-	if m.cut {
+	bytes, isCut := m.ringBytes()
+	r, full := m.near.takeRing(bytes)
+	if isCut {
 		r.how |= inbox.Shrunk
 	}
 	if !short(full) || m.fallback == "" || strings.HasPrefix(m.name(), fallbackName) {
@@ -112,7 +126,7 @@ func (m *module) ringMemory() (ringMemory, error) {
 	}
 	err := m.openOverflow(full)
 	if err == nil {
-		r, err = m.overflow.takeRing(m.ring)
+		r, err = m.overflow.takeRing(bytes)
 	}
 	if err != nil {
 		return r, fmt.Errorf("%w; btl.shm.fallback_dir has no room either: %w", full, err)
@@ -144,7 +158,7 @@ func short(err error) bool {
 // and one line is enough.
 func (m *module) scarce(what, file string, reason error) {
 	level := slog.LevelInfo
-	if m.env.Identity.LocalRank == 0 {
+	if m.env.Identity.Leads() {
 		level = slog.LevelWarn
 	}
 	m.env.Logger.Log(context.Background(), level, what, "file", file, "reason", reason)

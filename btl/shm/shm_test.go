@@ -209,7 +209,9 @@ func TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall(t *testing.T) {
 	p := new(params)
 	framework.FillDefaults(p)
 	p.Dir, p.Fallback = dir, fallback
-	_, err := Component().Open(t.Context(), btl.Env{Env: progress.Env{Logger: slog.New(slog.DiscardHandler)}, Params: p})
+	engine := progress.New(progress.Options{})
+	defer engine.Close()
+	_, err := Component().Open(t.Context(), btl.Env{Env: progress.Env{Engine: engine, Logger: slog.New(slog.DiscardHandler)}, Params: p})
 	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), fallback) || !strings.Contains(err.Error(), "need 64 KiB, free 4 KiB; ") || !strings.Contains(err.Error(), "btl.shm.dir") {
 		t.Fatal(err)
 	}

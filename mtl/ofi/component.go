@@ -97,7 +97,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	}
 	given := p
 	p = o.params
-	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.LocalRank, version: o.lib.Version()}
+	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.First + env.Identity.LocalRank, version: o.lib.Version()}
 	all := choose(o.infos(), p, j, newTopology(p.Sysfs))
 	inUse := false // an attempt that hangs still uses the lists
 	defer func() {

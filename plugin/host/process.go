@@ -179,8 +179,8 @@ func (c component) environ() []string {
 func (p *process) meet(ctx context.Context, env btl.Env, limit time.Duration) error {
 	id := env.Identity
 	start := wire.Start{
-		Version: wire.Version, Nonce: env.Self.Nonce, Rank: id.Proc.Rank, Size: uint32(id.Size),
-		LocalRank: uint32(id.LocalRank), LocalSize: uint32(id.LocalSize), Namespace: id.Proc.Namespace, Node: env.Node, Dir: id.Dir,
+		Version: wire.Version, Nonce: env.Self.Nonce, Rank: id.Proc.Rank, Size: uint32(max(id.Most, id.Size)),
+		LocalRank: uint32(id.LocalRank), LocalSize: uint32(id.MostLocal()), Namespace: id.Proc.Namespace, Node: env.Node, Dir: id.Dir,
 	}
 	if _, err := p.ctl.Write(start.Bytes()); err != nil {
 		return p.early()
