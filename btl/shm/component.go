@@ -101,6 +101,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		fallback: p.Fallback,
 		out:      map[framework.Life]*endpoint{},
 		in:       map[framework.Life]*inbound{},
+		broken:   map[int]ringMemory{},
 
 		readVM:  c.readVM,
 		writeVM: c.writeVM,

@@ -39,6 +39,7 @@ type module struct {
 	turn    int        // in paths; see pollSome
 	last    *inbound   // of paths, from which something came; may be nil
 	in      map[framework.Life]*inbound
+	broken  map[int]ringMemory // Memory of failed paths, by slot, until their senders can't write there.
 	out     map[framework.Life]*endpoint
 	waiting []*endpoint // for a ring, or for cells
 	spare   []*endpoint // memory for the next such list
@@ -169,6 +170,7 @@ func (m *module) serve() (n int) {
 
 // grant makes a ring for the sender in slot i.
 func (m *module) grant(i int) error {
+	m.giveBackBroken(i)
 	slot := m.box.Slot(i)
 	from, err := slot.Sender()
 	if err != nil {
@@ -213,10 +215,18 @@ func (m *module) grant(i int) error {
 	return nil
 }
 
-// Forget implements btl.Forgetter.
+// Forget implements btl.Forgetter. The dead peer may have had a ring, a request that has not been
+// served, or a refusal that it has not seen.
 func (m *module) Forget(peer framework.Life) {
 	if p := m.in[peer]; p != nil {
 		m.forget(p.index)
+	}
+	for i := range m.box.Slots() {
+		slot := m.box.Slot(i)
+		isUsed := slot.State() >= inbox.Requested // before Nonce
+		if isUsed && slot.Nonce() == peer.Nonce {
+			m.forget(i)
+		}
 	}
 	if e := m.out[peer]; e != nil {
 		e.Close()
@@ -239,8 +249,9 @@ func (m *module) refusal(err error) string {
 	return why
 }
 
-// forget drains and frees the ring of a sender that has left, and frees slot i.
+// forget drains and frees the ring of a sender that has left or died, and frees slot i.
 func (m *module) forget(i int) {
+	m.giveBackBroken(i)
 	for _, p := range m.paths {
 		if p.index == i {
 			p.bell = progress.BellAt(m.box.Bell()) // nobody waits for cells
@@ -254,8 +265,17 @@ func (m *module) forget(i int) {
 	m.box.Slot(i).SetState(inbox.Free)
 }
 
-// drop ends a path from a peer. Slot and ring memory are not used again: the
-// peer may be alive, and write there.
+// giveBackBroken makes the ring of slot i free that fail has left to its sender. The sender has
+// freed the slot since then, or is dead.
+func (m *module) giveBackBroken(i int) {
+	if r, ok := m.broken[i]; ok {
+		delete(m.broken, i)
+		r.giveBack()
+	}
+}
+
+// drop ends a path from a peer. The caller decides when slot and ring memory are used again, since
+// the peer may be alive, and write there.
 func (m *module) drop(p *inbound) {
 	for i, q := range m.paths {
 		if p == q {

@@ -99,6 +99,7 @@ func (p *inbound) fail(err error) {
 	p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
 	p.ring()
 	p.m.drop(p)
+	p.m.broken[p.index] = p.memory
 	p.m.env.Ended("btl shm", p.peer, "receive", err)
 }
 

@@ -215,11 +215,17 @@ func (s Slot) Ask(from Sender) {
 	le := binary.LittleEndian
 	le.PutUint32(s.mem[slotRank:], from.Rank)
 	le.PutUint64(s.mem[slotWorld:], from.World)
-	le.PutUint64(s.mem[slotNonce:], from.Nonce)
+	s.nonce().Store(from.Nonce)
 	n := copy(s.mem[slotName:slotName+NameMax], from.Name)
 	s.mem[slotName+n] = 0
 	s.SetState(Requested)
 }
+
+func (s Slot) nonce() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&s.mem[slotNonce])) }
+
+// Nonce returns the nonce of the sender that asked last. It is that of the slot's user if the
+// state was Requested, Granted, Refused or Left before.
+func (s Slot) Nonce() uint64 { return s.nonce().Load() }
 
 // Sender reads who asks. The name is one path element, or an error.
 func (s Slot) Sender() (Sender, error) {
@@ -232,7 +238,7 @@ func (s Slot) Sender() (Sender, error) {
 	return Sender{
 		Rank:  le.Uint32(s.mem[slotRank:]),
 		World: le.Uint64(s.mem[slotWorld:]),
-		Nonce: le.Uint64(s.mem[slotNonce:]),
+		Nonce: s.Nonce(),
 		Name:  string(name[:end]),
 	}, nil
 }
