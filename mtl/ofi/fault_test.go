@@ -59,15 +59,36 @@ func (deaf) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
 
 func open(t *testing.T, set func(params any)) (mtl.Module, error) {
 	t.Helper()
+	return openAs(t, bootstrap.Identity{Size: 1, LocalSize: 1}, set)
+}
+
+// openAs opens a module for a process of a job.
+func openAs(t *testing.T, id bootstrap.Identity, set func(params any)) (mtl.Module, error) {
+	t.Helper()
 	c := ofi.Component()
 	p := c.Params()
 	framework.FillDefaults(p)
 	set(p)
-	proc := framework.Proc{Namespace: "job"}
+	id.Proc = framework.Proc{Namespace: "job"}
 	return c.Open(t.Context(), mtl.Env{
-		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 1, LocalSize: 1}, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
+		Env:    progress.Env{Identity: id, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
 		Params: p, Upcall: deaf{},
 	})
+}
+
+// The mode is fixed when a session opens, and the job may grow.
+func TestWait_JobMayOutgrowTheProcessors_UsesADescriptor(t *testing.T) {
+	testprov.Need(t, "tcp;ofi_rxm")
+	for _, most := range []int{1, 1 << 16} {
+		m, err := openAs(t, bootstrap.Identity{Size: 1, LocalSize: 1, Most: most}, func(p any) { ofi.Set(p, []string{"tcp;ofi_rxm"}, "auto", "auto") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, hasDescriptor := framework.As[progress.Descriptor](m); hasDescriptor != (most > 1) {
+			t.Errorf("at most %d processes: awaited through a descriptor: %v", most, hasDescriptor)
+		}
+		m.Close()
+	}
 }
 
 func TestMissingLibraryIsAVerdict(t *testing.T) {
