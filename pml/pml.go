@@ -54,6 +54,9 @@ type Env struct {
 	// (Renewer), with the engine's lock held; it
 	// returns at once. nil: nobody can be told.
 	GiveUp func(peer framework.Life, why error)
+	// Droppable reports that a process has gone and is in no communicator (PeerDropper). Calls come with the
+	// engine's lock held, and may repeat. It returns at once. nil: no reports.
+	Droppable func(peer framework.Life)
 	// LateRoutes: Route is asked at the end, about peers that have left by then. It says
 	// how their paths were.
 	LateRoutes bool

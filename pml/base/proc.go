@@ -16,9 +16,12 @@ type Proc struct {
 	Exit
 	// Err says why nothing can be sent to the process any more, and, if it is Gone,
 	// that nothing comes of it either. nil: it is present.
-	Err    error
-	name   string
-	giveUp func(framework.Life, error) // pml.Env's
+	Err       error
+	name      string
+	rosters   int                         // Number of rosters that have the process.
+	isDropped bool                        // Procs.Remove has removed it.
+	giveUp    func(framework.Life, error) // pml.Env's
+	droppable func(framework.Life)        // pml.Env's
 }
 
 // String names the process in its job.
@@ -53,6 +56,7 @@ func (p *Proc) End(err error) bool {
 	if why == Broken && p.giveUp != nil && !errors.Is(err, framework.ErrGivenUp) {
 		p.giveUp(p.Life, err)
 	}
+	p.offerDrop()
 	return true
 }
 
@@ -71,7 +75,8 @@ type Procs[P Process] struct {
 	present map[framework.ProcID]P     // whose card came last
 	ended   map[framework.ProcID]ended // the last life of which the bootstrap has said so
 	rosters map[pml.Members]*roster[P] // those in use
-	changes uint64                     // of what Member returns, so far
+	dropped dropped
+	changes uint64 // of what Member returns, so far
 	pml     string
 	env     *pml.Env
 	make    func(Proc) P
@@ -92,7 +97,7 @@ func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P) Procs[P] 
 }
 
 func (t *Procs[P]) new(life framework.Life) P {
-	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, name: t.env.Worlds.Proc(life.ID).String(), giveUp: t.env.GiveUp})
+	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, name: t.env.Worlds.Proc(life.ID).String(), giveUp: t.env.GiveUp, droppable: t.env.Droppable})
 }
 
 // Find returns a process, or the zero P.
@@ -111,6 +116,11 @@ func (t *Procs[P]) Get(life framework.Life) P {
 	p := t.Find(life)
 	if p == none {
 		p = t.new(life)
+		if t.dropped.has(life) { // It stays outside Lives.
+			p.Base().isDropped = true
+			p.Fail(t.Ended(life))
+			return p
+		}
 		t.changes++
 		if q := t.Lives[life.Nonce]; q == none || !q.Base().Known {
 			t.Lives[life.Nonce] = p
@@ -125,7 +135,7 @@ func (t *Procs[P]) Member(life framework.Life) (p P) {
 	if q := t.Find(life); q != p && q.Base().Known {
 		return q
 	}
-	if t.present[life.ID] != p {
+	if t.present[life.ID] != p || t.dropped.has(life) {
 		how := t.Ended(life)
 		if e := t.ended[life.ID]; e.is(life) {
 			how = e.how
@@ -142,6 +152,9 @@ func (t *Procs[P]) Member(life framework.Life) (p P) {
 func (t *Procs[P]) Present(p P) (before P) {
 	known := p.Base()
 	known.Known = true
+	if known.isDropped {
+		return before
+	}
 	t.changes++
 	old, e := t.present[known.Life.ID], t.ended[known.Life.ID]
 	late := e.is(known.Life)

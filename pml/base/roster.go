@@ -34,6 +34,7 @@ func (t *Procs[P]) roster(members pml.Members) (*roster[P], error) {
 		if r, err = t.newRoster(members); err != nil {
 			return nil, err
 		}
+		r.hold()
 		t.rosters[members] = r
 	}
 	r.handles++
@@ -100,7 +101,11 @@ func (r *roster[P]) checkElsewhere(name string, spec *pml.CommSpec) error {
 
 // drop takes a handle off a roster.
 func (t *Procs[P]) drop(r *roster[P]) {
-	if r.handles--; r.handles == 0 && t.rosters[r.members] == r {
+	if r.handles--; r.handles > 0 {
+		return
+	}
+	if t.rosters[r.members] == r {
 		delete(t.rosters, r.members)
 	}
+	r.release()
 }

@@ -129,6 +129,23 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 	}
 }
 
+// DropPeer implements pml.PeerDropper. The endpoint in the MTL stays.
+func (m *Module) DropPeer(peer framework.Life) bool {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	if _, ok := m.procs.Remove(peer); !ok {
+		return false
+	}
+	if m.left[peer.ID] == peer.Nonce {
+		delete(m.left, peer.ID)
+	}
+	if e := m.unknownPeers.early[peer.Nonce]; e != nil {
+		m.unknownPeers.n -= len(e.kept)
+		delete(m.unknownPeers.early, peer.Nonce)
+	}
+	return true
+}
+
 // mostLastPolls bounds the time for what a dead process had sent: others go on
 // sending meanwhile.
 const mostLastPolls = 1000

@@ -130,6 +130,21 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 	m.network.PeerGone(peer, how)
 }
 
+// DropPeer implements pml.PeerDropper. It returns true when both PMLs have dropped the process.
+func (m *Module) DropPeer(peer framework.Life) bool {
+	for _, part := range []pml.Module{m.node, m.network} {
+		if d, ok := framework.As[pml.PeerDropper](part); !ok || !d.DropPeer(peer) {
+			return false
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.here[peer.ID] == peer {
+		delete(m.here, peer.ID)
+	}
+	return true
+}
+
 // Refuse implements pml.Module.
 func (m *Module) Refuse(s cid.Span, endpoint int) {
 	m.node.Refuse(s, endpoint)

@@ -144,8 +144,7 @@ func (m *Module) drain(peer framework.Life) {
 	}
 }
 
-// forget frees what transports keep for a process that has failed. One that has left does
-// so itself.
+// forget frees the transports' state of a process that has ended.
 func (m *Module) forget(peer framework.Life) {
 	for _, t := range m.transports {
 		if t.forgetter != nil {

@@ -26,7 +26,20 @@ type earlyFrame struct {
 
 // keepEarly keeps a frame of process p until its communicator is here.
 func (m *Module) keepEarly(key arrivalKey, p *proc, f []byte) {
+	if p.IsDropped() {
+		return
+	}
 	m.early[key] = append(m.early[key], earlyFrame{from: p, frame: slices.Clone(f)})
+}
+
+// drop drops the frames of a process.
+func (k earlyArrivals) drop(p *proc) {
+	for key, frames := range k {
+		frames = slices.DeleteFunc(frames, func(w earlyFrame) bool { return w.from == p })
+		if k[key] = frames; len(frames) == 0 {
+			delete(k, key)
+		}
+	}
 }
 
 func (k earlyArrivals) count() (n int) {

@@ -110,6 +110,22 @@ func (m *Module) Renew(life framework.Life) {
 	}
 }
 
+// DropPeer implements pml.PeerDropper.
+func (m *Module) DropPeer(life framework.Life) bool {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	p, ok := m.procs.Remove(life)
+	if !ok {
+		return false
+	}
+	if p != nil {
+		m.early.drop(p)
+		p.last = nil
+	}
+	m.forget(life)
+	return true
+}
+
 // drain takes what has come from the process already.
 func (p *proc) drain() {
 	s := p.inPath().source // which may find what others send, too

@@ -24,6 +24,7 @@ func failureCases() claims {
 		kittest.New("ReceiveFromAnySourceEndsWhenNobodyIsLeft", 3, (*fixture).nobodyLeft),
 		kittest.New("AbortedOperationNamesItsReasonWhateverEndsIt", 2, (*fixture).aborted),
 		kittest.New("MemberWhoseCreationFailedIsNotWaitedFor", 2, (*fixture).refused),
+		kittest.New("EndedProcessIsDroppedWithItsLastCommunicator", 2, (*fixture).guestsEnd),
 		kittest.New("InspectAndRouteSayWhatThereIs", 2, (*fixture).inspect),
 	}
 }

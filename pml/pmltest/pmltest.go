@@ -34,6 +34,11 @@ func Cases(stack Stack, policy cid.Policy) kittest.Cases {
 	if stack.Ranks != nil {
 		all = append(all, goroutineCases(stack.Ranks)...)
 	}
+	return bind(all, stack, policy)
+}
+
+// bind makes cases of claims about a stack.
+func bind(all claims, stack Stack, policy cid.Policy) kittest.Cases {
 	return kittest.Bind(all, func(t *kittest.T, size int) *fixture {
 		w, err := NewWorld(stack, size)
 		t.Check(err)

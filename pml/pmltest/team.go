@@ -80,6 +80,7 @@ func (w *World) openHosts(n int) error {
 		procs = len(endpoints)
 	}
 	job := kittest.NewJob(procs, max(w.stack.Nodes, 1))
+	w.job, w.nextRank = job, procs
 	var all []*Process
 	for i := range procs {
 		p, err := w.stack.open(i, job.Begin(i, progress.Options{}))

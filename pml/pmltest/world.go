@@ -77,6 +77,8 @@ type World struct {
 	// endpoints are those of hosts' ranks.
 	endpoints []uint16
 	nextBase  atomic.Uint64
+	job       *kittest.Job // Of a world without goroutine ranks.
+	nextRank  int          // Of a further process.
 }
 
 // NewWorld builds n processes. Close it.
@@ -93,6 +95,7 @@ func NewWorld(stack Stack, n int) (*World, error) {
 		return w, nil
 	}
 	job := kittest.NewJob(n, max(stack.Nodes, 1))
+	w.job, w.nextRank = job, n
 	for rank := range n {
 		p, err := stack.open(rank, job.Begin(rank, progress.Options{}))
 		if err != nil {

@@ -1,0 +1,110 @@
+package base
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// counts are the entries of all tables.
+func (t *Procs[P]) counts() [4]int {
+	return [4]int{len(t.Lives), len(t.present), len(t.ended), len(t.rosters)}
+}
+
+// comm makes a communicator of process 0 and another one.
+func comm(t *testing.T, procs *Procs[*stub], id uint64, other int) Comm[*stub] {
+	t.Helper()
+	c, err := procs.Comm(pml.CommSpec{ID: cid.Extended{Base: id}, Members: members([2]int{0, 0}, [2]int{other, 0})}, cid.Rest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestRemove_ProcessesComeAndGo_TablesStayAsTheyWere(t *testing.T) {
+	procs := newProcs(1)
+	before := procs.counts()
+	for n := 1; n <= 3*mostDropped; n++ {
+		p := procs.Get(life(n))
+		procs.Present(p)
+		c := comm(t, procs, uint64(n), n)
+		procs.Died(life(n), "signal: killed")
+		if _, ok := procs.Remove(life(n)); ok {
+			t.Fatal("a process is removed that a communicator has")
+		}
+		procs.Drop(&c)
+		if q, ok := procs.Remove(life(n)); !ok || q != p {
+			t.Fatalf("process %d is not removed: %v, %t", n, q, ok)
+		}
+	}
+	if after := procs.counts(); after != before {
+		t.Errorf("lives, present, ended and rosters are %v, want %v", after, before)
+	}
+}
+
+func TestRemove_ProcessIsPresent_IsRefused(t *testing.T) {
+	procs := newProcs(2)
+	for n := range 2 {
+		if _, ok := procs.Remove(life(n)); ok || procs.Find(life(n)) == nil {
+			t.Errorf("process %d is removed", n)
+		}
+	}
+	procs.Died(life(1), "signal: killed")
+	if _, ok := procs.Remove(life(1)); !ok {
+		t.Error("a process is kept that has failed")
+	}
+}
+
+func TestRemove_EndWithoutCard_IsForgotten(t *testing.T) {
+	procs := newProcs(1)
+	before := procs.counts()
+	procs.Gone(life(5), framework.ErrPeerClosed)
+	if _, ok := procs.Remove(life(5)); !ok || procs.counts() != before {
+		t.Errorf("the tables are %v, want %v", procs.counts(), before)
+	}
+}
+
+func TestDroppable_LastCommunicatorOfTheDead_IsReported(t *testing.T) {
+	procs := newProcs(2)
+	var reported []framework.Life
+	procs.env.Droppable = func(l framework.Life) { reported = append(reported, l) }
+	procs.Present(procs.Get(life(2)))
+	first, second := comm(t, procs, 1, 2), comm(t, procs, 2, 2)
+	procs.Drop(&first)
+	procs.Died(life(2), "signal: killed")
+	if len(reported) > 0 {
+		t.Fatalf("%v is reported, which a communicator has", reported)
+	}
+	procs.Drop(&second)
+	if len(reported) != 1 || reported[0] != life(2) {
+		t.Errorf("reported are %v", reported)
+	}
+	// Without a communicator, the end itself is reported.
+	procs.Present(procs.Get(life(3)))
+	procs.Died(life(3), "signal: killed")
+	if len(reported) != 2 || reported[1] != life(3) {
+		t.Errorf("reported are %v", reported)
+	}
+}
+
+func TestRemove_LateFrameAndCard_LeaveNoState(t *testing.T) {
+	procs := newProcs(2)
+	procs.Died(life(1), "signal: killed")
+	procs.Remove(life(1))
+	before := procs.counts()
+	p := procs.Get(life(1))
+	if !p.Gone() || !p.IsDropped() {
+		t.Errorf("a late frame makes process 1 %v", p.Presence())
+	}
+	procs.Present(p)
+	if procs.counts() != before || procs.Find(life(1)) != nil {
+		t.Errorf("the tables are %v, want %v", procs.counts(), before)
+	}
+	c := comm(t, procs, 1, 1)
+	if err := c.CannotCome(1, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
+		t.Errorf("a receive from a dropped process: %v", err)
+	}
+}
