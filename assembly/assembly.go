@@ -91,8 +91,11 @@ type Assembly struct {
 	noted    map[framework.Life]Pair   // see note
 	tables   map[int]tableNote         // by number of members; see NoteCollectives
 	dead     map[framework.Life]string // that have failed, and how
-	leftOut  map[string]leftOut        // coll components; see LeftOut
-	isolated error                     // why nothing is exchanged with any other process; see isolate
+	past     past
+	leftOut  map[string]leftOut // coll components; see LeftOut
+	isolated error              // why nothing is exchanged with any other process; see isolate
+
+	wireUps wireUps
 
 	constructs struct {
 		last    uint64
@@ -214,7 +217,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), identity.LocalSize
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
-	a.giveUp = a.tellGivenUp
+	a.giveUp, a.droppablePeer = a.tellGivenUp, a.droppable
 	err = a.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: nodeID(a.values), Engine: progress.New(opt), Logger: log,
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},

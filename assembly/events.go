@@ -82,6 +82,8 @@ type news struct {
 	gone   error
 	times  uint32 // of gone: how often the two had begun afresh then
 	broken *bootstrap.Event
+	// mayDrop: processes may be due to be dropped. All else is zero.
+	mayDrop bool
 }
 
 // passes has PMLs and watcher told. upcalls is locked.
@@ -103,8 +105,15 @@ func (a *Assembly) tell() {
 		n := u.news[0]
 		u.news = u.news[1:]
 		u.Unlock()
-		a.pass(n)
+		if n.mayDrop {
+			a.drop()
+		} else {
+			a.pass(n)
+		}
 		u.Lock()
+		if a.ends(n) {
+			a.passDrops()
+		}
 	}
 	u.telling = false
 }

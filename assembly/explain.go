@@ -20,7 +20,7 @@ import (
 // is what `ferry explain --json` prints.
 type Explanation struct {
 	// Pairs holds one entry for each process whose business card this one has,
-	// itself first.
+	// itself first. Of processes that have ended, with their communicators, there are the last 1,000.
 	Pairs []Pair `json:"pairs"`
 	// Components holds the verdict on each component, as selection decided.
 	Components []ComponentVerdict `json:"components"`
@@ -87,7 +87,7 @@ func (n Need) String() string {
 // messages to each known process travel, or would. It sends nothing.
 func (a *Assembly) Explain() *Explanation {
 	x := &Explanation{Pairs: []Pair{a.pair(a.env.Self)}}
-	for _, life := range a.knownLives() {
+	for _, life := range a.explained() {
 		x.Pairs = append(x.Pairs, a.pair(life))
 	}
 	for _, kind := range a.registry.Kinds() {
@@ -152,6 +152,20 @@ func (a *Assembly) knownLives() []framework.Life {
 	return slices.SortedFunc(maps.Keys(a.known), func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
 }
 
+// explained returns the processes with an entry in Pairs, by their ids.
+func (a *Assembly) explained() []framework.Life {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := slices.Collect(maps.Keys(a.known))
+	for _, life := range a.past.order {
+		if _, known := a.known[life]; !known {
+			all = append(all, life)
+		}
+	}
+	slices.SortFunc(all, func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
+	return all
+}
+
 // note keeps how the members of a new communicator are reached, for a report at
 // the end: a peer may be gone by then to which no message ever went.
 func (a *Assembly) note(group []pml.Member) {
@@ -167,6 +181,13 @@ func (a *Assembly) note(group []pml.Member) {
 }
 
 func (a *Assembly) pair(life framework.Life) Pair {
+	a.mu.Lock()
+	_, known := a.known[life]
+	was, dropped := a.past.pairs[life]
+	a.mu.Unlock()
+	if dropped && !known {
+		return was
+	}
 	p, r := a.route(life)
 	if !r.Used && !r.Failed {
 		a.mu.Lock()

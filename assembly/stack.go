@@ -31,8 +31,10 @@ type Stack struct {
 	env        progress.Env
 	hooks      pml.Hooks
 	giveUp     func(framework.Life, error) // pml.Env's
-	lateRoutes bool                        // pml.Env's
-	fabric     bool                        // an MTL is used for the sake of a network's hardware only, see mtl.Env
+	// droppablePeer is pml.Env's Droppable.
+	droppablePeer func(framework.Life)
+	lateRoutes    bool // pml.Env's
+	fabric        bool // an MTL is used for the sake of a network's hardware only, see mtl.Env
 
 	pmls   []PML       // by preference
 	node   PML         // to which others leave the processes of a node; none: no Module
@@ -122,7 +124,7 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Modul
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
 	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
-	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp, LateRoutes: s.lateRoutes}
+	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes}
 	m, err := component.Open(ctx, env)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 // the new communicator are decided. It returns the PML and the communicator's
 // description, whose Local is taken from the PML's table. It is collective over
 // group, and returns when all have called it with the same tag, or ctx or the
-// configured time has ended.
+// configured time has ended. The caller keeps the members (Keep) until it has made the communicator.
 func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int, tag string, policy cid.Policy) (m PML, spec pml.CommSpec, err error) {
 	defer a.enterWireUp()()
 	// What the cards leave free in the payload is the id offer's.
@@ -197,6 +197,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	}
 	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
 	// without mu while they do: they wait for the engine, in which a transport may hang.
+	defer a.dropAgain(life)
 	isolated := a.know(life, acquaintance{card: string(from.Card), edition: from.Edition, node: card.Node()})
 	for _, o := range offers {
 		for _, m := range a.pmls {

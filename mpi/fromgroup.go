@@ -86,6 +86,7 @@ func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Valu
 	if err != nil {
 		return nil, err
 	}
+	defer g.session.engine.Keep()()
 	m, spec, err := g.session.engine.WireUp(background(ctx), g.processes(), g.rank, tag, policy)
 	if err != nil {
 		return nil, err

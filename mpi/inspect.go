@@ -34,7 +34,7 @@ type PeerStats struct {
 	Resent                   uint64         // frames of the transport that went again
 }
 
-// Stats returns counts per peer; none once the session is closed.
+// Stats returns counts per peer; none once the session is closed. An ended peer has none after its last communicator.
 func (s *Session) Stats() Stats {
 	var out Stats
 	if s.enter() != nil {

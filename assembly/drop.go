@@ -1,0 +1,188 @@
+package assembly
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// An ended process is dropped after its last communicator, because the ranks of a changing job only rise. A
+// wire-up in progress at the end of the process may still bring its card. The process stays until the wire-up
+// ends.
+
+// mostPast is the number of dropped processes with a route for Explain.
+const mostPast = 1000
+
+// past has the routes to the last dropped processes.
+type past struct {
+	pairs map[framework.Life]Pair
+	order []framework.Life // The oldest one first.
+}
+
+func (p *past) add(life framework.Life, pair Pair) {
+	if _, known := p.pairs[life]; known {
+		return
+	}
+	if p.pairs == nil {
+		p.pairs = map[framework.Life]Pair{}
+	}
+	if len(p.order) == mostPast {
+		delete(p.pairs, p.order[0])
+		p.order = slices.Delete(p.order, 0, 1)
+	}
+	p.pairs[life] = pair
+	p.order = append(p.order, life)
+}
+
+// wireUps are those in progress, by number.
+type wireUps struct {
+	sync.Mutex
+	last    uint64
+	running map[uint64]struct{}
+	ended   map[framework.Life]ending // Processes to drop.
+}
+
+// ending is a process to drop.
+type ending struct {
+	last  uint64 // The last wire-up at its end.
+	ready bool   // An attempt is due. False between a refusal and Droppable.
+}
+
+// Keep keeps ended processes until release is called. The caller of WireUp calls it before, and release when it has
+// made the communicator. release is called once.
+func (a *Assembly) Keep() (release func()) {
+	w := &a.wireUps
+	w.Lock()
+	defer w.Unlock()
+	w.last++
+	number := w.last
+	if w.running == nil {
+		w.running = map[uint64]struct{}{}
+	}
+	w.running[number] = struct{}{}
+	return func() {
+		w.Lock()
+		delete(w.running, number)
+		mayDrop := len(w.ended) > 0
+		w.Unlock()
+		if mayDrop {
+			a.scheduleDrops()
+		}
+	}
+}
+
+// end adds a process to those to drop. The PMLs have processed its end.
+func (w *wireUps) end(life framework.Life) {
+	w.Lock()
+	defer w.Unlock()
+	if w.ended == nil {
+		w.ended = map[framework.Life]ending{}
+	}
+	w.ended[life] = ending{w.last, true}
+}
+
+// ends reports whether n is the end of a process, and adds it to those to drop.
+func (a *Assembly) ends(n news) bool {
+	if n.mayDrop || n.broken != nil || n.gone != nil && !errors.Is(n.gone, framework.ErrPeerClosed) {
+		return false
+	}
+	a.wireUps.end(n.peer)
+	return true
+}
+
+// candidates returns the processes with an attempt due, except those of wire-ups in progress.
+func (w *wireUps) candidates() (lives []framework.Life) {
+	w.Lock()
+	defer w.Unlock()
+	first := w.last + 1
+	for number := range w.running {
+		first = min(first, number)
+	}
+	for life, e := range w.ended {
+		if e.ready && e.last < first {
+			lives = append(lives, life)
+			w.ended[life] = ending{last: e.last}
+		}
+	}
+	return lives
+}
+
+// droppable is pml.Env's Droppable.
+func (a *Assembly) droppable(peer framework.Life) {
+	w := &a.wireUps
+	w.Lock()
+	e, ended := w.ended[peer]
+	if ended {
+		w.ended[peer] = ending{e.last, true}
+	}
+	w.Unlock()
+	if ended {
+		a.scheduleDrops()
+	}
+}
+
+// scheduleDrops starts drop, and returns at once.
+func (a *Assembly) scheduleDrops() {
+	a.upcalls.Lock()
+	defer a.upcalls.Unlock()
+	a.passDrops()
+}
+
+// passDrops is scheduleDrops with upcalls locked.
+func (a *Assembly) passDrops() {
+	if !a.upcalls.closing && !slices.ContainsFunc(a.upcalls.news, func(n news) bool { return n.mayDrop }) {
+		a.passes(news{mayDrop: true})
+	}
+}
+
+// dropAgain adds a process to those to drop if its card came after it was dropped.
+func (a *Assembly) dropAgain(life framework.Life) {
+	a.mu.Lock()
+	_, dropped := a.past.pairs[life]
+	a.mu.Unlock()
+	if dropped {
+		a.wireUps.end(life)
+	}
+}
+
+// drop drops the candidates, except those with a communicator.
+func (a *Assembly) drop() {
+	a.learning.Lock()
+	defer a.learning.Unlock()
+	for _, life := range a.wireUps.candidates() {
+		a.mu.Lock()
+		_, known := a.known[life]
+		a.mu.Unlock()
+		var route Pair
+		if known {
+			route = a.pair(life)
+		}
+		if !a.dropPeer(life) {
+			continue
+		}
+		a.mu.Lock()
+		if known {
+			a.past.add(life, route)
+		}
+		delete(a.known, life)
+		delete(a.dead, life)
+		delete(a.noted, life)
+		a.mu.Unlock()
+		a.wireUps.Lock()
+		delete(a.wireUps.ended, life)
+		a.wireUps.Unlock()
+	}
+}
+
+// dropPeer reports whether all PMLs have dropped a process.
+func (a *Assembly) dropPeer(life framework.Life) bool {
+	dropped := true
+	for _, m := range a.pmls {
+		d, ok := framework.As[pml.PeerDropper](m.Module)
+		dropped = ok && d.DropPeer(life) && dropped
+	}
+	return dropped
+}

@@ -1,0 +1,145 @@
+package assembly
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// guest is a process of another job, with a communicator.
+type guest struct {
+	proc framework.Proc
+	life framework.Life
+	comm pml.Comm
+}
+
+// joins makes a communicator with a process whose rank and nonce are n.
+func joins(t *testing.T, a *Assembly, n int) guest {
+	t.Helper()
+	g := guest{proc: framework.Proc{Namespace: "other", Rank: uint32(n)}}
+	g.life = framework.Life{ID: a.env.Worlds.ID(g.proc), Nonce: uint64(n)}
+	if err := a.learn(g.life, g.proc, payload{Nonce: g.life.Nonce, Offers: a.offers, Card: a.card.bytes}); err != nil {
+		t.Fatal(err)
+	}
+	m := a.pmls[0]
+	local, err := m.CIDs().Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.comm, err = m.AddComm(pml.CommSpec{ID: cid.Extended{Base: uint64(n)}, Local: local, Members: pml.NewMembers([]pml.Member{{Life: a.env.Self}, {Life: g.life}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// died is the event of a process's death.
+func (g guest) died() bootstrap.Event {
+	return bootstrap.Event{Kind: bootstrap.ProcDied, Proc: g.proc, Nonce: g.life.Nonce, Reason: "test"}
+}
+
+// left is the event that a process has closed its session.
+func (g guest) left() bootstrap.Event {
+	return bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: g.proc, Nonce: g.life.Nonce}
+}
+
+// counts are the entries of the tables of processes.
+type counts struct{ known, noted, dead, ended, past int }
+
+func (a *Assembly) counts() counts {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.wireUps.Lock()
+	defer a.wireUps.Unlock()
+	return counts{len(a.known), len(a.noted), len(a.dead), len(a.wireUps.ended), len(a.past.order)}
+}
+
+// await yields until no news is left to pass, and returns the entries.
+func (a *Assembly) await() counts {
+	for {
+		a.upcalls.Lock()
+		telling := a.upcalls.telling
+		a.upcalls.Unlock()
+		if !telling {
+			return a.counts()
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestAssembly_ProcessesComeAndGo_TheLastThousandRoutesStay(t *testing.T) {
+	a, events := newHanging().open(t, nil)
+	defer a.Close()
+	a.lateRoutes = true
+	for n := 1; n <= mostPast+500; n++ {
+		g := joins(t, a, n)
+		a.note([]pml.Member{{Life: g.life}})
+		if n%2 == 0 {
+			events.event(g.died())
+			g.comm.Close()
+		} else {
+			g.comm.Close()
+			events.event(g.left())
+		}
+		a.await()
+	}
+	if got, want := a.await(), (counts{past: mostPast}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	pairs := a.Explain().Pairs
+	if len(pairs) != 1+mostPast || pairs[1].To != 501 || pairs[mostPast].To != mostPast+500 {
+		t.Errorf("%d pairs, from rank %d to rank %d", len(pairs), pairs[1].To, pairs[len(pairs)-1].To)
+	}
+}
+
+func TestAssembly_WireUpInProgressAtTheEnd_KeepsTheProcess(t *testing.T) {
+	a, events := newHanging().open(t, nil)
+	defer a.Close()
+	release := a.Keep()
+	g := joins(t, a, 1)
+	g.comm.Close()
+	events.event(g.died())
+	if got := a.await(); got.known != 1 || got.dead != 1 {
+		t.Errorf("%+v while a wire-up is in progress", got)
+	}
+	later := a.Keep()
+	release()
+	if got, want := a.await(), (counts{past: 1}); got != want {
+		t.Errorf("%+v after it, want %+v", got, want)
+	}
+	later()
+}
+
+func TestAssembly_CardOfADroppedProcessComesLate_IsDroppedAgain(t *testing.T) {
+	a, events := newHanging().open(t, nil)
+	defer a.Close()
+	g := joins(t, a, 1)
+	g.comm.Close()
+	events.event(g.left())
+	a.await()
+	release := a.Keep()
+	late := joins(t, a, 1)
+	if _, err := late.comm.Recv(t.Context(), pml.Buffer{}, 1, 0, pml.PointToPoint); err == nil {
+		t.Error("a receive from a dropped process has no error")
+	}
+	late.comm.Close()
+	release()
+	if got, want := a.await(), (counts{past: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestAssembly_ProcessIsGivenUp_IsKept(t *testing.T) {
+	a, events := newHanging().open(t, nil)
+	defer a.Close()
+	g := joins(t, a, 1)
+	g.comm.Close()
+	events.event(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: g.proc, Nonce: g.life.Nonce, Reason: "test"})
+	if got := a.await(); got.known != 1 {
+		t.Errorf("%+v: it may begin again", got)
+	}
+}
