@@ -13,7 +13,7 @@ import (
 
 const (
 	// MaxSets is the number of sets that may exist at a time.
-	MaxSets = 1<<16 - 1
+	MaxSets = wire.MaxSizes
 	// maxNameBytes limits the names of all sets together: the list of them is one message.
 	maxNameBytes = 8 << 20
 	// maxMembers limits the members of all sets together. A member takes 4 to 8 bytes.

@@ -26,6 +26,9 @@ const (
 // MaxOperands is the largest number of operands of one operation on sets.
 const MaxOperands = 256
 
+// MaxSizes is the largest number of sizes of one split, that of the sets of a job.
+const MaxSizes = 1<<16 - 1
+
 // The bodies of bootstrap.Changer.
 type (
 	// ChangeBody carries one operation on process sets.
@@ -83,6 +86,9 @@ type (
 func (b OperateBody) check() error {
 	if len(b.Operands) > MaxOperands {
 		return fmt.Errorf("%d operands are over the limit of %d: %w", len(b.Operands), MaxOperands, framework.ErrUnsupported)
+	}
+	if len(b.Sizes) > MaxSizes {
+		return fmt.Errorf("%d sizes are over the limit of %d: %w", len(b.Sizes), MaxSizes, framework.ErrUnsupported)
 	}
 	return checkNames(append([]string{b.Name}, b.Operands...)...)
 }

@@ -257,6 +257,7 @@ func TestChange_OverTheLimits_IsNeitherSentNorRead(t *testing.T) {
 	long := strings.Repeat("n", bootstrap.MaxName+1)
 	for what, args := range map[string]any{
 		"operands":    OperateBody{Operands: make([]string, MaxOperands+1)},
+		"sizes":       OperateBody{Sizes: make([]int64, MaxSizes+1)},
 		"operand":     OperateBody{Operands: []string{"a", long}},
 		"name":        OperateBody{Name: long},
 		"delta":       IntegrateBody{Delta: long},

@@ -114,7 +114,7 @@ func RunGoroutines(ctx context.Context, s *mpi.Session, world *mpi.Comm, gorouti
 	cases = slices.Clone(cases)
 	for i := range cases {
 		if cases[i].Processes {
-			cases[i].Skip = "it is about sessions, which goroutine ranks share"
+			cases[i].Skip = "it is about sessions and process sets, which goroutine ranks share"
 		}
 	}
 	threads, err := mpi.NewThreadComm(ctx, world, goroutines)

@@ -62,6 +62,9 @@ func (e *env) psetBadNames() {
 		}
 		e.refused(mpi.PsetUnion, mpi.PsetArgs{}, mpi.ErrPset, all, worldPset, "conform.al")
 		e.refused(mpi.PsetSplit, mpi.PsetArgs{Name: "conform.two", Sizes: []int{e.c.Size(), 0}}, mpi.ErrPset, "conform.two", worldPset)
+		e.refused(mpi.PsetSplit, mpi.PsetArgs{Sizes: make([]int, 1<<18)}, mpi.ErrUnsupported, "65535", worldPset)
+		e.refused(mpi.PsetUnion, mpi.PsetArgs{}, mpi.ErrUnsupported, "", slices.Repeat([]string{worldPset}, 1<<18)...)
+		e.refused(mpi.PsetUnion, mpi.PsetArgs{Name: strings.Repeat("n", 1<<18)}, mpi.ErrUnsupported, "", worldPset)
 		e.refused(0, right, mpi.ErrUnsupported, "", worldPset)
 		e.refused(mpi.PsetReplace+1, right, mpi.ErrUnsupported, "", worldPset)
 	})
