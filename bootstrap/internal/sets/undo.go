@@ -96,4 +96,7 @@ func (t *Table[W]) release(c *change[W]) {
 }
 
 // trim drops the parts of an ended change that late calls do not need.
-func (c *change[W]) trim() { c.assoc, c.main, c.entered, c.reported = nil, nil, nil, nil }
+func (c *change[W]) trim() {
+	c.assoc, c.main, c.entered, c.reported = nil, nil, nil, nil
+	c.request = *new(W)
+}
