@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -156,4 +157,45 @@ func statsAndQueues(ctx context.Context, m *member) error {
 		}
 	}
 	return nil
+}
+
+// The members that remain use a communicator of the earlier set.
+func TestComm_MemberLeaves_OthersContinue(t *testing.T) {
+	onStacks(t, mpitest.Job{Size: 3}, func(ctx context.Context) error {
+		m, err := join(ctx)
+		if err != nil {
+			return err
+		}
+		old, err := m.c.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		if err := talk(ctx, old); err != nil {
+			return err
+		}
+		if m.rank == 2 {
+			if err := old.Close(); err != nil {
+				return err
+			}
+		}
+		isMember, err := m.change(ctx, map[bool]*step{true: {mpi.PsetShrink, mpi.PsetArgs{Sub: 1}, 2}}[m.rank == 0])
+		if !isMember || err != nil {
+			return err
+		}
+		if _, err := old.Recv(ctx, nil, 2, 0); !errors.Is(err, framework.ErrPeerClosed) {
+			return fmt.Errorf("receive from a rank that left: %w", err)
+		}
+		if err := old.Ssend(ctx, nil, 2, 0); !errors.Is(err, framework.ErrPeerClosed) {
+			return fmt.Errorf("send to a rank that left: %w", err)
+		}
+		g, err := old.Group().Excl(2)
+		if err != nil {
+			return err
+		}
+		c, err := old.CreateGroup(ctx, g, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(talk(ctx, c), c.Close(), old.Close(), m.run(ctx, nil))
+	})
 }
