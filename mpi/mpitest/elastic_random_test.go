@@ -270,7 +270,7 @@ func TestJob_RandomChangesAndDeaths_MembersAgree(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
 			state := &random{most: 6, rng: rand.New(rand.NewPCG(seed, uint64(i))), changes: *randomChanges, deaths: max(1, *randomChanges/10), history: map[string][]uint32{}}
-			x.job(mpitest.Job{Size: 2, MaxRanks: state.most, Continue: true, Timeout: time.Minute}).RunSessions(t, state.program)
+			x.job(mpitest.Job{Size: 2, MaxRanks: state.most, Continue: true, Timeout: time.Minute + time.Duration(*randomChanges)*time.Second}).RunSessions(t, state.program)
 		})
 	}
 }
