@@ -13,8 +13,8 @@ import (
 // end early or do not integrate.
 const attempts = 3
 
-// publish stores the state for the members of the set that a change makes. Every process of
-// the old set may publish it: the members look it up after the integration, so all of them get the last value.
+// publish stores the state for the members of the set that a change makes. Any process of the
+// old set may publish it. All members look it up after the integration, and get the last value.
 func (m *member) publish(ctx context.Context, change mpi.Change) error {
 	value, err := json.Marshal(m.state)
 	if err != nil {
@@ -25,7 +25,7 @@ func (m *member) publish(ctx context.Context, change mpi.Change) error {
 
 // integrate agrees on a change with the members and the added processes.
 func (m *member) integrate(ctx context.Context, delta string) error {
-	if m.async {
+	if m.isAsync {
 		m.delta = delta
 		m.integration = m.session.IntegrateAsync(delta, "")
 		return nil
@@ -56,10 +56,10 @@ func (m *member) complete(ctx context.Context, integration mpi.Integration, err 
 		m.undone++
 		return nil
 	}
-	return fmt.Errorf("%d changes undone: %v", m.undone, err) // Not a failure from which members recover.
+	return fmt.Errorf("%d changes undone: %v", m.undone, err) // Without the class, which isFailure accepts.
 }
 
-// isUndone reports whether err is the end of a change by a death or a deadline.
+// isUndone reports whether err is the end of a change by a death, by a deadline, or by a user who withdraws it.
 func isUndone(err error) bool {
-	return errors.Is(err, mpi.ErrProcFailed) || errors.Is(err, mpi.ErrTimeout)
+	return errors.Is(err, mpi.ErrProcFailed) || errors.Is(err, mpi.ErrTimeout) || errors.Is(err, mpi.ErrCanceled)
 }

@@ -14,7 +14,7 @@ type action int64
 const (
 	doWork      action = iota
 	doIntegrate        // Enter the integration of a change.
-	doAdopt            // The asynchronous integration is complete: change to its set.
+	doAdopt            // Change to the set of the complete asynchronous integration.
 	doEnd
 )
 
@@ -79,7 +79,7 @@ func (m *member) requestChange(ctx context.Context) (err error) {
 		return ignoreOthers(err)
 	}
 	op, args := m.nextChange()
-	if m.async {
+	if m.isAsync {
 		m.request = m.session.PsetOpAsync(op, []string{m.pset}, args)
 		return nil
 	}
@@ -99,7 +99,7 @@ func (m *member) nextChange() (mpi.PsetOp, mpi.PsetArgs) {
 		to = from
 	}
 	n := max(to-size, size-to)
-	if !m.step {
+	if !m.isOneChange {
 		n = 1
 	}
 	if to > size {
@@ -109,7 +109,7 @@ func (m *member) nextChange() (mpi.PsetOp, mpi.PsetArgs) {
 }
 
 // ignoreOthers ignores that a request is refused because of a change of a user, or because a
-// member has ended: queries return both.
+// member has ended. Queries return both.
 func ignoreOthers(err error) error {
 	if errors.Is(err, mpi.ErrPending) || errors.Is(err, mpi.ErrProcFailed) {
 		return nil

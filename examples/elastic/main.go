@@ -26,19 +26,19 @@ import (
 )
 
 type options struct {
-	to       int
-	rounds   int
-	step     bool
-	async    bool
-	duration time.Duration
+	to          int
+	rounds      int
+	isOneChange bool
+	isAsync     bool
+	duration    time.Duration
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.to, "to", 0, "change from the initial number of processes to `N`, back, and so on, by one process per change")
 	flag.IntVar(&o.rounds, "rounds", 10, "with -to: number of changes `R`, with a round of work before each, and one after the last")
-	flag.BoolVar(&o.step, "step", false, "with -to: add or remove all processes in one change")
-	flag.BoolVar(&o.async, "async", false, "continue to work while processes start and integrate")
+	flag.BoolVar(&o.isOneChange, "step", false, "with -to: add or remove all processes in one change")
+	flag.BoolVar(&o.isAsync, "async", false, "continue to work while processes start and integrate")
 	flag.DurationVar(&o.duration, "for", 0, "request no change, and take those of ferry resize, for this time")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {

@@ -27,7 +27,7 @@ type member struct {
 	options
 	session *mpi.Session
 	state   state
-	pset    string    // The main set: the processes that compute.
+	pset    string    // The main set, the processes that compute.
 	comm    *mpi.Comm // Of the main set; nil during a recovery.
 	oldSets []string  // For rank 0 to delete.
 	watch   watch     // Of the main set.
@@ -43,13 +43,13 @@ type state struct {
 	Round   int64     // Completed rounds of work.
 	Changes int       // Integrated changes.
 	Initial int       // Number of processes at the start.
-	IsBack  bool      // With -to: the way is back to Initial.
+	IsBack  bool      // With -to, the way is back to Initial.
 	End     time.Time // With -for.
 }
 
 const stateKey = "state"
 
-// join makes this process a member: of mpi://WORLD at the start of the job, and later by the
+// join makes this process a member of mpi://WORLD at the start of the job, and later by the
 // integration of the change that added it.
 func (m *member) join(ctx context.Context) error {
 	world, err := m.session.PsetInfo(ctx, "mpi://WORLD")
