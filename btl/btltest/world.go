@@ -58,6 +58,7 @@ type loss struct {
 
 func newWorld(t *kittest.T, s Subject, size int) *world {
 	w := &world{T: t, subject: s, job: kittest.NewJob(size, 1), before: openFiles()}
+	w.job.First = s.First
 	t.Cleanup(func() error {
 		var errs []error
 		for _, n := range w.nodes {

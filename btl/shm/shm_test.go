@@ -19,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/ring"
@@ -45,17 +46,18 @@ func TestContract(t *testing.T) {
 		name      string
 		component func() btl.Component
 		params    func(int, any)
+		first     int
 	}{
-		{"files", Component, nil},
-		{"files, smallest rings", Component, smallest},
-		{"heap", OnHeap, nil},
-		{"heap, smallest rings", OnHeap, smallest},
+		{"files", Component, nil, 0},
+		{"files, smallest rings", Component, smallest, 0},
+		{"heap", OnHeap, nil, 0},
+		{"heap, smallest rings, added processes", OnHeap, smallest, kittest.AddedFirst},
 	} {
 		if underRace && strings.HasPrefix(c.name, "files") {
 			continue // it would see no more than the run without it
 		}
 		t.Run(c.name, func(t *testing.T) {
-			btltest.Cases(btltest.Subject{Component: c.component(), Params: c.params}).Run(t)
+			btltest.Cases(btltest.Subject{Component: c.component(), Params: c.params, First: c.first}).Run(t)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/pml/ob1"
@@ -43,12 +44,13 @@ func TestContract(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		params func(int, any)
-	}{{"defaults", nil}, {"smallest limits", tcp.Smallest}, {"three links", tcp.Links(3)}, {"TLS", tcp.TLS}, {"TLS, smallest limits", tcp.SmallestTLS}} {
+		first  int
+	}{{"defaults", nil, 0}, {"smallest limits", tcp.Smallest, 0}, {"three links, added processes", tcp.Links(3), kittest.AddedFirst}, {"TLS", tcp.TLS, 0}, {"TLS, smallest limits", tcp.SmallestTLS, 0}} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "TLS" && !*full {
 				t.Skip("with -full only; the smallest limits run always")
 			}
-			btltest.Cases(btltest.Subject{Component: tcp.Component(), Params: c.params}).Run(t)
+			btltest.Cases(btltest.Subject{Component: tcp.Component(), Params: c.params, First: c.first}).Run(t)
 		})
 	}
 }

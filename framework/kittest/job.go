@@ -3,6 +3,7 @@ package kittest
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -11,12 +12,19 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
+// AddedFirst is a First for jobs of processes that were added after many changes. A job assigns
+// 131,072 ranks at most.
+const AddedFirst = 131_000
+
 // Job is the processes of a case, which all live inside this one.
 type Job struct {
 	Namespace string // no other job has it
-	locals    [][]uint32
-	size      int
-	lives     int
+	// First is the rank of the first process in the namespace. Above 0, the processes are those
+	// of one change, which were added to a running job.
+	First  int
+	locals [][]uint32
+	size   int
+	lives  int
 }
 
 var jobs atomic.Uint64 // makes namespaces unique
@@ -32,16 +40,19 @@ func NewJob(size, nodes int) *Job {
 }
 
 // Begin returns what the modules of a process are opened with: each time it is called
-// for a rank, a life of its own. Whoever calls it closes the engine.
+// for a rank, which counts from First, a life of its own. Whoever calls it closes the engine.
 func (j *Job) Begin(rank int, opt progress.Options) progress.Env {
 	j.lives++
-	proc := framework.Proc{Namespace: j.Namespace, Rank: uint32(rank)}
-	here := j.locals[rank%len(j.locals)]
+	proc := framework.Proc{Namespace: j.Namespace, Rank: uint32(j.First + rank)}
+	here := slices.Clone(j.locals[rank%len(j.locals)])
+	for i := range here {
+		here[i] += uint32(j.First)
+	}
 	opt.NodeProcs = len(here)
 	return progress.Env{
-		Identity: bootstrap.Identity{Proc: proc, Size: j.size, LocalRank: rank / len(j.locals), LocalSize: len(here), Locals: here},
+		Identity: bootstrap.Identity{Proc: proc, First: j.First, Size: j.size, Most: j.size, LocalRank: rank / len(j.locals), LocalSize: len(here), Locals: here},
 		Worlds:   framework.NewWorlds(j.Namespace),
-		Self:     framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: framework.NamespaceHash(fmt.Sprint(proc, j.lives))},
+		Self:     framework.Life{ID: framework.MakeProcID(0, proc.Rank), Nonce: framework.NamespaceHash(fmt.Sprint(proc, j.lives))},
 		Node:     fmt.Sprintf("%s/%d", j.Namespace, rank%len(j.locals)),
 		Engine:   progress.New(opt),
 		Logger:   slog.New(slog.DiscardHandler),

@@ -24,6 +24,8 @@ type Subject struct {
 	// Params, when not nil, changes the parameters of rank's module before it is
 	// opened. They hold their defaults.
 	Params func(rank int, params any)
+	// First is the rank of the first process in its job (kittest.Job).
+	First int
 	// Other, when not nil, is a component whose modules do not understand those of
 	// Component: their offers differ. Params is applied to it, and OtherParams, when
 	// not nil, after that.

@@ -45,6 +45,7 @@ type node struct {
 
 func newWorld(t *kittest.T, s Subject, size int) *world {
 	w := &world{T: t, subject: s, job: kittest.NewJob(size, 1)}
+	w.job.First = s.First
 	t.Cleanup(w.close)
 	for rank := range size {
 		w.nodes = append(w.nodes, w.open(rank, s.Component, progress.Options{}))

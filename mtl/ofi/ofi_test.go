@@ -46,7 +46,11 @@ func TestKit(t *testing.T) {
 				needs.Time(t)
 			}
 			testprov.Need(t, c.provider)
-			all := mtltest.Cases(subject(c.provider, c.layout, c.wait))
+			s := subject(c.provider, c.layout, c.wait)
+			if c.wait == "fd" {
+				s.First = kittest.AddedFirst
+			}
+			all := mtltest.Cases(s)
 			if c.layout == "data" {
 				m, err := open(t, func(p any) { ofi.Set(p, []string{c.provider}, c.layout, c.wait) })
 				if err != nil && strings.Contains(err.Error(), "in order") {

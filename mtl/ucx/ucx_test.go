@@ -56,7 +56,11 @@ func TestKit(t *testing.T) {
 			if c.class == "shm" || c.mode == "none" {
 				needs.Time(t)
 			}
-			mtltest.Cases(subject(c.class, c.devices, c.mode, c.wait)).Run(t)
+			s := subject(c.class, c.devices, c.mode, c.wait)
+			if c.wait == "fd" {
+				s.First = kittest.AddedFirst
+			}
+			mtltest.Cases(s).Run(t)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml/cm"
@@ -39,6 +40,11 @@ func onNodes(nodes int, opt mtltest.Options) pmltest.Stack {
 
 func TestContract(t *testing.T) {
 	pmltest.Run(t, stack(eager), pmltest.Policies...)
+	t.Run("added processes", func(t *testing.T) {
+		s := stack(eager)
+		s.First = kittest.AddedFirst
+		pmltest.Run(t, s, cid.PolicyLazy)
+	})
 }
 
 // TestContractWhereMessagesComeLate: a send of any length is done when it returns, and

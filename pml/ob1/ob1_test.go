@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
@@ -39,6 +40,11 @@ func TestContract(t *testing.T) {
 	})
 	t.Run("every ability", func(t *testing.T) {
 		pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{btltest.NewMemory(btltest.Options{Step: 5000})}}, cid.PolicyAgree)
+	})
+	t.Run("added processes", func(t *testing.T) {
+		s := heap()
+		s.First = kittest.AddedFirst
+		pmltest.Run(t, s, cid.PolicyLazy)
 	})
 }
 

@@ -80,6 +80,7 @@ func (w *World) openHosts(n int) error {
 		procs = len(endpoints)
 	}
 	job := kittest.NewJob(procs, max(w.stack.Nodes, 1))
+	job.First = w.stack.First
 	w.job, w.nextRank = job, procs
 	var all []*Process
 	for i := range procs {

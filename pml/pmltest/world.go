@@ -35,6 +35,8 @@ type Stack struct {
 	Node pml.Component
 	// Nodes is the number of nodes that processes believe they are on, in turns; 0: one.
 	Nodes int
+	// First is the rank of the first process in its job (kittest.Job).
+	First int
 	// Set has parameters that don't hold their defaults, by their full names, such as
 	// btl.shm.ring_size.
 	Set   map[string]string
@@ -95,6 +97,7 @@ func NewWorld(stack Stack, n int) (*World, error) {
 		return w, nil
 	}
 	job := kittest.NewJob(n, max(stack.Nodes, 1))
+	job.First = stack.First
 	w.job, w.nextRank = job, n
 	for rank := range n {
 		p, err := stack.open(rank, job.Begin(rank, progress.Options{}))
