@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 		"cut":             inWorld(cut),
 		"cycles":          cycles,
 		"dups":            inWorld(dups),
+		"elastic":         elastic,
 		"dups-barrier":    inWorld(dupsBarrier),
 		"flood":           inWorld(flood),
 		"goroutine-ranks": inWorld(goroutineRanks),
