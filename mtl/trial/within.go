@@ -13,13 +13,46 @@ import (
 	"time"
 )
 
-// ErrHangs is what a call of a library is given up with.
+// ErrHangs is the error of a call of a library that has not returned in time.
 var ErrHangs = errors.New("it does not return")
 
-// hanging names the calls that were given up and have not come back, each with the
-// time.Time of that. Their threads are lost, and what they hold the library's locks for
-// stays locked: who calls again learns so at once, and loses no second thread.
-var hanging sync.Map
+// hanging has the calls that have not returned though Within has, by name. Their threads are lost, and they may hold
+// locks of the library.
+var hanging sync.Map // Of *abandoned.
+
+// An abandoned call has not returned.
+type abandoned struct {
+	since     time.Time
+	isOverdue bool          // It missed its deadline. Otherwise the context of its caller ended before.
+	returned  chan struct{} // Closed when it returns.
+}
+
+// awaitAbandoned waits for the abandoned call of a name. It returns ErrHangs at once if the call missed its deadline, so
+// that no second thread is lost.
+func awaitAbandoned(ctx context.Context, deadline time.Duration, name string) error {
+	wait := NewPatience(deadline)
+	tick := time.NewTicker(wait.step)
+	defer tick.Stop()
+	for {
+		v, ok := hanging.Load(name)
+		if !ok {
+			return nil
+		}
+		call := v.(*abandoned)
+		if call.isOverdue {
+			return fmt.Errorf("%w since %v", ErrHangs, call.since.Format(time.RFC3339))
+		}
+		select {
+		case <-call.returned:
+		case <-tick.C:
+			if wait.Over() {
+				hanging.CompareAndSwap(name, call, &abandoned{call.since, true, call.returned})
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrHangs, context.Cause(ctx))
+		}
+	}
+}
 
 // Patience is a deadline in steps of a twentieth. A process that is stopped, or
 // starved of processors, for long loses one step by it.
@@ -41,11 +74,12 @@ func (p *Patience) Over() bool {
 // Within calls f, and waits for it until the deadline. f may end up in C code that
 // never returns: then its goroutine and its thread are left behind; Within
 // returns an error that wraps ErrHangs. What f succeeds with after all goes to late.
-// f's context ends when f is given up.
+// f's context ends when f is given up. If an earlier call of the name was given up because its ctx ended, Within waits for the
+// return of that call first.
 func Within[T any](ctx context.Context, deadline time.Duration, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
-	if since, hangs := hanging.Load(name); hangs {
-		return none, fmt.Errorf("%w since %v", ErrHangs, since.(time.Time).Format(time.RFC3339))
+	if err := awaitAbandoned(ctx, deadline, name); err != nil {
+		return none, err
 	}
 	type result struct {
 		v   T
@@ -54,7 +88,9 @@ func Within[T any](ctx context.Context, deadline time.Duration, name string, f f
 	given, giveUp := context.WithCancel(context.Background())
 	defer giveUp()
 	done := make(chan result)
+	returned := make(chan struct{})
 	go func() {
+		defer close(returned)
 		v, err := f(given)
 		select {
 		case done <- result{v, err}:
@@ -86,7 +122,7 @@ func Within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		return r.v, r.err
 	default:
 	}
-	hanging.Store(name, time.Now())
+	hanging.Store(name, &abandoned{time.Now(), ctx.Err() == nil, returned})
 	return none, err
 }
 
