@@ -343,6 +343,35 @@ func TestResize_UserWithdraws_MembersGetErrCanceled(t *testing.T) {
 	}
 }
 
+// TestResize_ProgramHasAChange_BeginsAfterIt, and is refused if that takes too long.
+func TestResize_ProgramHasAChange_BeginsAfterIt(t *testing.T) {
+	j, c, _ := orderedJob(t, 1)
+	names, err := c.Operate(t.Context(), bootstrap.PsetShrink, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Sub: 1, Name: "less"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resize := func(ctx context.Context) error {
+		_, err := j.srv.Resize(ctx, bootstrap.PsetShrink, bootstrap.PsetWorld, bootstrap.PsetArgs{Sub: 1, Name: "none"})
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := resize(ctx); !errors.Is(err, framework.ErrPending) || !strings.Contains(err.Error(), names[0]) {
+		t.Errorf("got %v, want ErrPending with the change", err)
+	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- resize(t.Context()) }()
+	if _, err := c.Integrate(t.Context(), names[0], bootstrap.PsetWorld); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.FinishChange(t.Context(), names[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waiting; err == nil || errors.Is(err, framework.ErrPending) {
+		t.Errorf("got %v after the change, want the error of an empty set", err)
+	}
+}
+
 func TestResize_RefusedOrEnding_HasTheReason(t *testing.T) {
 	j, _, _ := orderedJob(t, 2)
 	for want, c := range map[string]struct {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
 // Progress is the progress of an unfinished change.
@@ -59,6 +60,16 @@ func (t *Table[W]) IsUnseen(w W) bool {
 		}
 	}
 	return false
+}
+
+// IsBusy reports whether a change that a process has requested is in progress among the processes of the set
+// that Resize with b would change.
+func (t *Table[W]) IsBusy(b wire.OperateBody) bool {
+	s, f := t.current(b.Operands)
+	return f == nil && slices.ContainsFunc(s.ranks, func(r uint32) bool {
+		p := t.procs[r]
+		return p != nil && p.change != nil && p.change.requester != user && t.isPresent(r)
+	})
 }
 
 // Size returns the number of members of a set that is not built in, or 0.

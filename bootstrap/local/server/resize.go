@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
@@ -18,7 +19,8 @@ type userCall struct {
 }
 
 // Resize makes a change that a user requests, of a set or of the set that finished changes have made of
-// it. op is PsetGrow, PsetShrink or PsetReplace. It returns the names of the results when the members have
+// it. op is PsetGrow, PsetShrink or PsetReplace. A change of the same processes that a process has requested is awaited; one of a
+// user is ErrPending. Resize returns the names of the results when the members have
 // integrated the change, which also finishes it. If ctx ends before, the change is undone, and the error
 // names the processes that have not integrated it. Errors are those of bootstrap.Changer, and
 // ErrNeverQueried if ctx ends before any query of the program has returned the change.
@@ -28,13 +30,9 @@ func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, a
 		return nil, join.OpError(op.String(), pset, err)
 	}
 	u := &userCall{answer: make(chan wire.Message, 1)}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, join.OpError(op.String(), pset, errEnding)
+	if err := s.beginResize(ctx, u, body); err != nil {
+		return nil, join.OpError(op.String(), pset, err)
 	}
-	s.sets.Resize(request{user: u}, body)
-	s.mu.Unlock()
 	isUnseen, waitErr := false, error(nil)
 	select {
 	case m := <-u.answer:
@@ -56,6 +54,30 @@ func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, a
 		err = fmt.Errorf("%w: %w", ErrNeverQueried, err)
 	}
 	return names, err
+}
+
+// busyPoll is the interval of polls for the end of a change that a process has requested.
+const busyPoll = 20 * time.Millisecond
+
+// beginResize begins a user's change once no process has one of the same processes in progress. At the end of
+// ctx, the change is refused if it still can't begin.
+func (s *Server) beginResize(ctx context.Context, u *userCall, body wire.OperateBody) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.closed && ctx.Err() == nil && s.sets.IsBusy(body) {
+		s.mu.Unlock()
+		select {
+		case <-time.After(busyPoll):
+		case <-ctx.Done():
+		case <-s.done:
+		}
+		s.mu.Lock()
+	}
+	if s.closed {
+		return errEnding
+	}
+	s.sets.Resize(request{user: u}, body)
+	return nil
 }
 
 // ErrNeverQueried is the error of a user's request during which no member of the set has queried for changes.

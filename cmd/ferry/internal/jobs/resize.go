@@ -34,8 +34,10 @@ nothing has changed then. A program that supports no changes is reported as such
 
 A change that would exceed --max-ranks of ferry run, the cores of --cores-per-rank or the
 limits of the system is refused with the number of ranks that fit; with --partial, that
-number joins. A job that is ending, or has a change of the same ranks in progress, and the
-job of another user are refused as well.
+number joins. A change of the same ranks that the program has requested, after a failure for
+example, is awaited. While a user's change of the same ranks is in progress, another one is
+refused, with the name of the first. A job that is ending, and the job of another user are
+refused as well.
 
 Exit status: 0 if the change is finished, 1 if nothing has changed, and 2 for a wrong command
 line.`
