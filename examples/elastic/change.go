@@ -9,8 +9,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// attempts is the number of consecutive changes that may be undone because added processes
-// end early or do not integrate.
+// attempts is the number of consecutive replacements that may be undone before a recovery adds no
+// processes. After twice as many undone changes, the program gives up.
 const attempts = 3
 
 // publish stores the state for the members of the set that a change makes. Any process of the
@@ -49,10 +49,11 @@ func (m *member) awaitIntegration(ctx context.Context) error {
 // complete adopts the result of an integration. All members have the same one. If the change
 // is undone, they continue as before.
 func (m *member) complete(ctx context.Context, integration mpi.Integration, err error) error {
+	isOwn := m.to > 0 || m.comm == nil // Not a user's.
 	switch {
 	case err == nil:
 		return m.adopt(ctx, integration)
-	case isUndone(err) && m.undone < 2*attempts:
+	case isUndone(err) && !(isOwn && m.undone >= 2*attempts):
 		m.undone++
 		return nil
 	}

@@ -74,7 +74,7 @@ func (j *job) succeeds(t *testing.T) string {
 	return string(rest)
 }
 
-// kill kills a rank of the job. It reports false if there is none.
+// kill kills a rank of the job. It reports false if the rank does not run.
 func (j *job) kill(rank int) bool {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range all {
@@ -92,22 +92,84 @@ func TestElastic_MemberDies_IsReplaced(t *testing.T) {
 	for _, rank := range []int{0, 2} {
 		for _, flag := range []string{"-async=false", "-async"} {
 			t.Run(fmt.Sprint(rank, flag), func(t *testing.T) {
-				for d := 2 * time.Second; ; d *= 4 { // The job may end before the replacement is complete.
-					j := start(t, "-n", "3", "--on-failure", "continue", "elastic", flag, "-for", d.String())
+				longer(t, func(t *testing.T, d string) bool {
+					j := start(t, "-n", "3", "--on-failure", "continue", "elastic", flag, "-for", d)
 					if line := j.line(t); line != "3 processes after 0 rounds" {
 						t.Fatalf("%q", line)
 					}
 					isKilled := j.kill(rank)
-					switch out := j.succeeds(t); {
-					case strings.Contains(out, "3 processes after"):
-						return
-					case isKilled && d > 30*time.Second:
-						t.Fatalf("rank %d is not replaced\n%s%s", rank, out, j.errors.String())
-					}
-				}
+					out := j.succeeds(t)
+					return isKilled && strings.Contains(out, "3 processes after")
+				})
 			})
 		}
 	}
+}
+
+// longer calls f with increasing times for a job, until f reports that the time was enough.
+func longer(t *testing.T, f func(t *testing.T, d string) bool) {
+	t.Helper()
+	const longest = time.Minute
+	for d := 2 * time.Second; !f(t, d.String()); d *= 4 {
+		if d > longest {
+			t.Fatalf("not done within %v", d)
+		}
+	}
+}
+
+// resize runs ferry resize, and reports whether it succeeds.
+func (j *job) resize(args ...string) (string, bool) {
+	out, err := j.command(append([]string{"resize", strconv.Itoa(j.cmd.Process.Pid)}, args...)...).CombinedOutput()
+	return string(out), err == nil
+}
+
+// command returns a command of ferry that finds the job.
+func (j *job) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("ferry", args...)
+	cmd.Env = j.cmd.Env
+	return cmd
+}
+
+func TestElastic_UserResizes_TakesTheChanges(t *testing.T) {
+	for _, flag := range []string{"-async=false", "-async"} {
+		longer(t, func(t *testing.T, d string) bool {
+			j := start(t, "-n", "2", "--max-ranks", "4", "elastic", flag, "-for", d)
+			j.line(t)
+			isDone := true
+			for _, change := range []string{"--add=2", "--sub=3", "--replace=1"} { // The last one replaces all processes.
+				if out, ok := j.resize(change); !ok {
+					t.Logf("resize %s: %s", change, out)
+					isDone = false
+				}
+			}
+			out := j.succeeds(t)
+			return isDone && strings.Contains(out, "4 processes after") && strings.Count(out, "1 processes after") == 2 &&
+				strings.Contains(out, "3 changes, 1 processes at the end")
+		})
+	}
+}
+
+// TestElastic_UserWithdraws_Continues adds a process that never integrates, and interrupts the
+// request when the members wait for it.
+func TestElastic_UserWithdraws_Continues(t *testing.T) {
+	longer(t, func(t *testing.T, d string) bool {
+		j := start(t, "-n", "2", "--max-ranks", "3", "sh", "-c",
+			`test "$FERRY_BOOTSTRAP_LOCAL_RANK" -lt 2 && exec elastic -for `+d+`; exec sleep 60`)
+		j.line(t)
+		request := j.command("resize", strconv.Itoa(j.cmd.Process.Pid), "--add=1")
+		if err := request.Start(); err != nil {
+			t.Fatal(err)
+		}
+		areWaiting := false
+		for isRunning := true; isRunning && !areWaiting; {
+			out, _ := j.command("ps").Output()
+			areWaiting = bytes.Contains(out, []byte("2 of 3 integrated"))
+			isRunning = bytes.Contains(out, []byte("elastic"))
+		}
+		request.Process.Signal(syscall.SIGINT)
+		request.Wait()
+		return strings.Contains(j.succeeds(t), " 0 changes, 2 processes at the end") && areWaiting
+	})
 }
 
 // TestElastic_OverCM_GrowsAndShrinks needs the library of a network.

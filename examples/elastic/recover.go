@@ -63,7 +63,7 @@ func (m *member) removeFailed(ctx context.Context, failed string) error {
 	}
 	m.oldSets = append(m.oldSets, failed)
 	if m.undone < attempts && !m.isOver() {
-		_, err = m.session.PsetOp(ctx, mpi.PsetReplace, []string{m.pset}, mpi.PsetArgs{Add: ended.Size(), Partial: true})
+		_, err = m.session.PsetOp(ctx, mpi.PsetReplace, []string{m.pset}, mpi.PsetArgs{Add: ended.Size(), Sub: ended.Size(), Partial: true})
 		if !errors.Is(err, mpi.ErrUnsupported) {
 			return ignoreOthers(err)
 		}
