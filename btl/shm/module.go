@@ -231,6 +231,7 @@ func (m *module) Forget(peer framework.Life) {
 	if e := m.out[peer]; e != nil {
 		e.Close()
 	}
+	delete(m.sources, peer)
 }
 
 // refusal puts an error into what a slot has room for. The log of this process has the

@@ -21,6 +21,20 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
+func TestForget_PeerWithMemory_LeavesNoState(t *testing.T) {
+	w := newPair(t, nil)
+	m := w.procs[0].module.(*module)
+	w.send(t, w.connect(t, 0, 1), []byte("frame"))
+	m.Notes(life(1))
+	if len(m.sources) != 1 || len(m.out) != 1 {
+		t.Fatalf("%d sources and %d paths, want one of each", len(m.sources), len(m.out))
+	}
+	m.Forget(life(1))
+	if len(m.sources)+len(m.out)+len(m.in) > 0 || m.asked != nil {
+		t.Errorf("sources %v, paths %v and %v, asked %v", m.sources, m.out, m.in, m.asked)
+	}
+}
+
 // TestEachWayOfReadingKeepsTheContract forces each way, over files and over Go
 // memory.
 func TestEachWayOfReadingKeepsTheContract(t *testing.T) {
