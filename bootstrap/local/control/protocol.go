@@ -6,7 +6,7 @@
 // a token would prove the user only, as SO_PEERCRED does.
 //
 // A connection carries one request and one reply. Each is a JSON object in one line, with the
-// version of the protocol. Names of process sets are base64, since they may contain any bytes. A
+// version of the protocol. Names of process sets are base64, since they are arbitrary bytes. A
 // client that closes its sending side, or ends, withdraws its change while that is not integrated.
 //
 // Input is untrusted. Lines have a limit, objects have no unknown fields, connections have
