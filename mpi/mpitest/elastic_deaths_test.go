@@ -40,7 +40,7 @@ const dying = 1 // The tag of outlive.
 func (m *member) repair(ctx context.Context, op mpi.PsetOp, args mpi.PsetArgs) error {
 	isMember, err := m.change(ctx, map[bool]*step{true: {op: op, args: args}}[m.c.Rank() == 0])
 	if !isMember {
-		return fmt.Errorf("rank %d is no member after the repair: %w", m.rank, err)
+		return fmt.Errorf("rank %d is not a member after the repair: %w", m.rank, err)
 	}
 	return err
 }
