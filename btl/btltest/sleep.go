@@ -172,7 +172,7 @@ func (w *world) manyPeers() {
 			k := next[from]
 			next[from]++
 			came++
-			if !bytes.Equal(got, frame(int(from.ID.Rank()), rank, k)) {
+			if !bytes.Equal(got, frame(int(from.ID.Rank())-w.subject.First, rank, k)) {
 				return fmt.Errorf("frame %d from %x is not what was sent: %d bytes", k, from, len(got))
 			}
 			return nil
