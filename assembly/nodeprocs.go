@@ -7,9 +7,9 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// nodeProcs are the processes that share the node now: this process, those of its WORLD on the
-// node until an incarnation of theirs ends, and others once their cards have come. The engine has
-// their number (progress.Engine.SetNodeProcs). Guarded by Assembly.mu.
+// nodeProcs are the processes that share the node now. These are this process, those of its WORLD
+// on the node until an incarnation of theirs ends, and others once their cards have come. The
+// engine has their number (progress.Engine.SetNodeProcs). Guarded by Assembly.mu.
 type nodeProcs struct {
 	engine *progress.Engine
 	locals []uint32                    // bootstrap.Identity.Locals
@@ -32,7 +32,7 @@ func newNodeProcs(env *progress.Env) nodeProcs {
 func (n *nodeProcs) publish() { n.engine.SetNodeProcs(len(n.nonces)) }
 
 // arrive adds the process of a card, which has come by a wire-up. here is whether the card is of
-// this node. A launcher may count several containers as one node, whose processes share the
+// this node. A launcher may count several containers as one node. Their processes share the
 // processors.
 func (n *nodeProcs) arrive(life framework.Life, here bool) {
 	if !here && life.ID.World() == 0 {

@@ -47,7 +47,7 @@ func TestNodeProcs_CardsComeAndIncarnationsEnd_AreCountedOnce(t *testing.T) {
 	n.end(life(0, 2))
 	n.expect(t, "an end that is reported twice", 2)
 	n.end(life(5, 50))
-	n.arrive(life(5, 51), false) // In another container, whose memory is not shared.
+	n.arrive(life(5, 51), false) // In another container, without shared memory.
 	n.expect(t, "the next incarnation of a process that the launcher counts here", 2)
 	n.end(life(5, 0))
 	n.expect(t, "the end of any incarnation", 1)
@@ -73,7 +73,7 @@ func TestNodeProcs_ProcessEndsBeforeItsCard_IsNotCounted(t *testing.T) {
 	}
 }
 
-// 10,000 changes: the number does not follow the ranks, and nothing is kept of ended processes.
+// After 10,000 changes the number is that of the running processes, and ended ones leave no state.
 func TestNodeProcs_RanksRise_CountsLivingProcesses(t *testing.T) {
 	n := newHere(t)
 	for rank := uint32(7); rank < 20_000; rank += 2 {

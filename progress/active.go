@@ -35,12 +35,11 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 	var yieldAt time.Time
 	// With oversubscribed ranks the peer may be waiting for this processor: each poll
 	// delays it.
-	yielding, perClock, spin := e.yieldsAtOnce(), pollsPerClock, e.spin
-	e.pollBudget = pollBudgetOf(yielding)
+	yielding, perClock := e.oversubscribed, pollsPerClock
 	clock := perClock // polls until the clock is read
 	perOther, phase := pollsPerOther, 0
 	if yielding {
-		perClock, spin = yieldsPerClock, min(spin, OversubscribedSpin)
+		perClock = yieldsPerClock
 		clock, phase = pollsBeforeYield+perClock, pollsBeforeYield
 	}
 	moved := 0  // events since the clock was read
@@ -78,13 +77,16 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		clock = perClock
 		now := time.Now()
 		if yieldAt.IsZero() {
-			yieldAt = now.Add(spin)
+			if n := e.nodeProcs.Load(); n != e.followed {
+				e.followNodeProcs(n)
+			}
+			yieldAt = now.Add(e.spin)
 			if ctx != nil {
 				cancel = ctx.Done()
 			}
 		}
 		if moved > 0 { // busy: the time until it parks restarts
-			yieldAt, moved = now.Add(spin), 0
+			yieldAt, moved = now.Add(e.spin), 0
 		}
 		select {
 		case <-cancel:

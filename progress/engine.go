@@ -113,13 +113,17 @@ type Engine struct {
 
 	labels context.Context // May be nil; constant.
 
-	spin, yield time.Duration
-	pollBudget  int // Result of PollBudget while the poll token is free, updated by each wait that polls.
-	background  progressGoroutine
+	spin, yield    time.Duration
+	pollBudget     int   // Result of PollBudget while the poll token is free.
+	oversubscribed bool  // Whether waits yield from the first polls on.
+	followed       int32 // Number of processes from which the above follow.
+	background     progressGoroutine
 
-	nodeProcs  atomic.Int32 // Changed without the lock; of a process's engine, as are the next two.
-	processors int32        // Processors that the processes of the node share.
-	yieldAbove int32        // Waits yield from the first polls on while nodeProcs is larger.
+	// Of a process's engine, and accessed without the lock; see SetNodeProcs.
+	nodeProcs  atomic.Int32
+	longSpin   time.Duration // Value of spin while waits don't yield at once; constant.
+	processors int32         // Processors that the processes of the node share; constant.
+	yieldAbove int32         // Waits yield at once while nodeProcs is larger; constant.
 
 	parkedRanks atomic.Int64 // Parked waits of the process's ranks; changed without the lock.
 	rings       rings        // Of a process's engine.
@@ -146,13 +150,13 @@ func New(opt Options) *Engine {
 	if opt.Slice > 0 {
 		_ = cpu.Slice(opt.Slice) // without permission, waits are slower beside other programs
 	}
-	e := &Engine{spin: opt.Spin, yield: opt.Yield, labels: opt.Labels, processors: int32(opt.Processors), yieldAbove: int32(yieldAbove)}
+	e := &Engine{longSpin: opt.Spin, yield: opt.Yield, labels: opt.Labels, processors: int32(opt.Processors), yieldAbove: int32(yieldAbove)}
 	e.process = e
 	e.SetNodeProcs(opt.NodeProcs)
+	e.followNodeProcs(e.nodeProcs.Load())
 	e.bell.e, e.bell.now = e, doorbell.New()
 	engines.Add(1)
 	e.gosched = sharesP()
-	e.pollBudget = pollBudgetOf(e.yieldsAtOnce())
 	e.background.wakeups, e.background.quit, e.background.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	e.background.woken.L = &e.background.mu
 	go e.runProgressGoroutine()

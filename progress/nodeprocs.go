@@ -5,8 +5,8 @@ package progress
 // a rendezvous protocol (pml/ob1) and the size of new rings (btl/shm). Goroutine ranks are not
 // counted, since at most GOMAXPROCS of them poll at a time (pollPermit).
 
-// SetNodeProcs sets the number of processes that share the node, this one included. Later waits
-// follow it; a wait in progress does not. It never blocks, and needs no lock. One call at a time.
+// SetNodeProcs sets the number of processes that share the node, this one included. Waits follow
+// it after the next one that reads the clock. It never blocks, and needs no lock.
 func (e *Engine) SetNodeProcs(n int) { e.process.nodeProcs.Store(int32(n)) }
 
 // NodeProcs returns the number of processes that share the node; 0 if it is unknown. No lock is
@@ -17,5 +17,18 @@ func (e *Engine) NodeProcs() int { return int(e.process.nodeProcs.Load()) }
 // No lock is needed.
 func (e *Engine) IsOversubscribed() bool { return e.process.nodeProcs.Load() > e.process.processors }
 
-// yieldsAtOnce reports whether waits yield from the first polls on. e is a process's engine.
+// yieldsAtOnce reports whether waits yield from the first polls on. e is a process's engine. No
+// lock is needed.
 func (e *Engine) yieldsAtOnce() bool { return e.nodeProcs.Load() > e.yieldAbove }
+
+// followNodeProcs updates the fields of a process's engine on which its waits depend. Short waits
+// don't load the number. Lock held.
+//
+//go:noinline
+func (e *Engine) followNodeProcs(n int32) {
+	e.followed, e.oversubscribed = n, n > e.yieldAbove
+	e.pollBudget, e.spin = pollBudgetOf(e.oversubscribed), e.longSpin
+	if e.oversubscribed {
+		e.spin = min(e.spin, OversubscribedSpin)
+	}
+}

@@ -5,22 +5,27 @@ import (
 	"time"
 )
 
-// yieldsOfWait returns how often a wait of a few polls yields the processor.
+// yieldsOfWait returns how often a wait of a few polls yields the processor, after one that has
+// read the clock.
 func yieldsOfWait(t *testing.T, e *Engine) uint32 {
 	t.Helper()
-	var c Completion
-	s := &teller{then: func(n int) {
-		if n == pollsBeforeYield+2 {
-			e.Complete(&c)
+	wait := func(polls int) (yields uint32) {
+		var c Completion
+		s := &teller{then: func(n int) {
+			if n == polls {
+				e.Complete(&c)
+			}
+		}}
+		before := e.yields
+		if err := e.Wait(nil, &c, s); err != nil {
+			t.Fatal(err)
 		}
-	}}
+		return e.yields - before
+	}
 	e.Lock()
 	defer e.Unlock()
-	before := e.yields
-	if err := e.Wait(nil, &c, s); err != nil {
-		t.Fatal(err)
-	}
-	return e.yields - before
+	wait(pollsPerClock + 1)
+	return wait(pollsBeforeYield + 2)
 }
 
 func TestSetNodeProcs_MoreThanProcessors_WaitsYieldAtOnce(t *testing.T) {

@@ -24,7 +24,7 @@ type pace struct {
 
 // newPace returns the pace of a wait whose first engine is e.
 func newPace(ctx context.Context, e *Engine) pace {
-	p := pace{spin: e.spin, yield: e.yield, ctx: ctx, perClock: pollsPerClock, clock: pollsPerClock}
+	p := pace{spin: e.process.longSpin, yield: e.yield, ctx: ctx, perClock: pollsPerClock, clock: pollsPerClock}
 	switch {
 	case e.process.yieldsAtOnce():
 		p.neighbors, p.spin = true, min(p.spin, OversubscribedSpin)

@@ -87,7 +87,7 @@ func (e *Engine) NewRank(s Source, w *PollWord) *Engine {
 	r.process, r.rank = e, &both.rank
 	r.rank.word = w
 	r.sources = []Source{s}
-	r.spin, r.yield, r.labels = e.spin, e.yield, e.labels
+	r.yield, r.labels = e.yield, e.labels
 	r.bell.e, r.bell.now = r, neverArmed
 	openRanks.Add(1)
 	updateProcessors()

@@ -27,7 +27,7 @@ type Incoming = incoming
 // FirstLap takes in bytes that came by wide.
 func (in *incoming) FirstLap(bytes int64, ring int) bool { return in.firstLap(bytes, ring) }
 
-// FirstWay returns the first choice for large messages of a process from which none has come.
+// FirstWay returns the first choice for large messages of a new process.
 func FirstWay(engine *progress.Engine) choose.Way {
 	p := &proc{m: &Module{engine: engine}}
 	way, _ := p.learnKind(kind{depth: alone, class: classes - 1}, true).Next(choose.All)

@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// A sender without a processor of its own copies nothing meanwhile.
+// A sender without a processor of its own does not copy meanwhile.
 func TestFirstWay_NumberOfProcessesChanges_FollowsIt(t *testing.T) {
 	engine := progress.New(progress.Options{NodeProcs: 1, Processors: 2})
 	defer engine.Close()
