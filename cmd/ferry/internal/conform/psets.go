@@ -138,7 +138,7 @@ func (e *env) psetSplit() {
 	e.deletes(slices.Concat(parts, single)...)
 }
 
-// psetNames checks that names are any bytes, and that they compare without regard to case.
+// psetNames checks that names hold arbitrary bytes, and that they compare without regard to case.
 func (e *env) psetNames() {
 	names := []string{"conform \x00 \xff/é", "conform \x00 \xfe/é", strings.Repeat("conform", 10), "c"}
 	for _, name := range names {
