@@ -105,8 +105,9 @@ func holdsLock(function string) bool {
 	return slices.Contains(lockHolders, name[:end]) && !strings.HasSuffix(pkg, "_test")
 }
 
-// isPanicking reports whether the caller is a deferred call of a panic, or of
-// runtime.Goexit, that began in a function that holdsLock or below one.
+// isPanicking reports whether the caller is a deferred call of a panic that began in a
+// function that holdsLock or below one. runtime.Goexit does not count, since kits end
+// goroutines by it.
 func isPanicking() bool {
 	pcs := make([]uintptr, 64)
 	began := false
@@ -119,7 +120,7 @@ func isPanicking() bool {
 			if began && holdsLock(f.Function) {
 				return true
 			}
-			began = began || f.Function == "runtime.gopanic" || f.Function == "runtime.Goexit"
+			began = began || f.Function == "runtime.gopanic"
 		}
 		if n < len(pcs) {
 			return false
@@ -148,7 +149,7 @@ func panickingStack(stacks string) string {
 			if began && holdsLock(line) {
 				return stack
 			}
-			began = began || strings.HasPrefix(line, "panic(") || strings.HasPrefix(line, "runtime.Goexit(")
+			began = began || strings.HasPrefix(line, "panic(")
 		}
 	}
 	return ""

@@ -81,14 +81,6 @@ var stops = map[string]func(){
 		s.armed = true
 		_ = e.Wait(context.Background(), &Completion{}, nil)
 	},
-	"Goexit": func() {
-		e := New(Options{})
-		defer os.Exit(2)
-		defer func() { _, _ = os.Stderr.WriteString("original") }()
-		defer report(e)
-		e.Lock()
-		runtime.Goexit()
-	},
 }
 
 func pollsAndPanics() (*Engine, *panicking) {
@@ -132,7 +124,7 @@ func TestStopped_PanicUnderTheLock_EndsTheProgram(t *testing.T) {
 			if isDeferred := !strings.Contains(name, "another"); isDeferred && !(strings.Contains(string(out), "stopped\n") && strings.Contains(string(out), "original")) {
 				t.Errorf("the deferred Check did not return, or the panic is missing: %s", out)
 			}
-			if !strings.Contains(string(out), "progress.(*panicking).Poll") && name != "Goexit" {
+			if !strings.Contains(string(out), "progress.(*panicking).Poll") {
 				t.Errorf("no stack shows where the panic began: %s", out)
 			}
 		})
