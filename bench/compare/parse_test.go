@@ -300,7 +300,7 @@ func TestBesideBefore_RowWithItsOwnCommand_HasItOnBothSides(t *testing.T) {
 // The rows are those of the issues on speed, libfabric, UCX, launchers, TCP and collectives; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 78 {
+	if len(figs) != 82 {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")
