@@ -73,7 +73,7 @@ func (l *lock) lockUntil(giveUp func() bool) bool {
 			return false
 		default:
 			time.Sleep(lockSleep)
-			l.search(i - lockSpins - lockYields)
+			l.search(i + 1 - lockSpins - lockYields)
 		}
 	}
 }

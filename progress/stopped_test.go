@@ -157,3 +157,16 @@ func TestStopped_PanicOfTheProgram_StopsNoEngine(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLock_ShortWait_SearchesNoStacks: a search of all stacks stops the program, and allocates 2 MiB.
+func TestLock_ShortWait_SearchesNoStacks(t *testing.T) {
+	var l lock
+	l.Lock()
+	sleeps := 0
+	allocated := testing.AllocsPerRun(1, func() {
+		l.lockUntil(func() bool { sleeps++; return sleeps%(sleepsPerOwnStack-1) == 0 })
+	})
+	if allocated > 0 {
+		t.Errorf("%d sleeps make %v allocations", sleepsPerOwnStack-1, allocated)
+	}
+}
