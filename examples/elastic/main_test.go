@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
-	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
@@ -174,8 +174,12 @@ func TestElastic_UserWithdraws_Continues(t *testing.T) {
 
 // TestElastic_OverCM_GrowsAndShrinks needs the library of a network.
 func TestElastic_OverCM_GrowsAndShrinks(t *testing.T) {
-	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
-		needs.Missing(t, "%v: install libfabric1, and build with cgo", err)
+	info, err := exec.Command("ferry", "info").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^mtl \w+ +usable`).Match(info) {
+		needs.Missing(t, "no MTL is usable: install libfabric1, and build with cgo")
 	}
 	for _, flag := range []string{"-async=false", "-async"} {
 		j := start(t, "-n", "1", "--max-ranks", "3", "--set", "pml=cm", "elastic", "-to", "3", "-rounds", "4", flag)
