@@ -39,7 +39,7 @@ func TestSetNodeProcs_MoreThanProcessors_WaitsYieldAtOnce(t *testing.T) {
 		{0, 0, false, false}, {0, 2, false, false}, {0, 3, true, true}, {0, 2, false, false},
 		{long, 3, false, true}, {short, 1, true, false}, {short, 0, true, false},
 	} {
-		e := New(Options{Spin: c.spin, NodeProcs: 2, Processors: 2})
+		e := New(Options{Spin: c.spin, Yield: time.Hour, NodeProcs: 2, Processors: 2}) // No wait parks.
 		if e.NodeProcs() != 2 || e.IsOversubscribed() {
 			t.Errorf("new engine: %d processes, oversubscribed: %v", e.NodeProcs(), e.IsOversubscribed())
 		}
@@ -58,7 +58,7 @@ func TestSetNodeProcs_MoreThanProcessors_WaitsYieldAtOnce(t *testing.T) {
 
 // The number of one engine changes, in both directions.
 func TestSetNodeProcs_RisesAndFalls_LaterWaitsFollow(t *testing.T) {
-	process := newEngine(t, Options{NodeProcs: 1, Processors: 2})
+	process := newEngine(t, Options{Yield: time.Hour, NodeProcs: 1, Processors: 2})
 	m := newMailbox(t, process)
 	for _, procs := range []int{1, 8, 2, 3, 1} {
 		m.e.SetNodeProcs(procs) // a rank's engine has the number of its process
