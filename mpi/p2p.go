@@ -213,15 +213,26 @@ func awaitBoth(ctx context.Context, send, recv Request) (pml.Status, error) {
 				return withdrawBoth(both, st, err, nil)
 			}
 		case err != nil:
-			return withdrawBoth(both, st, failed, err)
+			return endReceive(both[1], st, failed, err)
 		}
 	}
 	return st, failed
 }
 
-// withdrawBoth ends the pending ones of a send and a receive. st and failed are those of the
-// receive if it is complete, and why is the reason for the end. An operation that has matched
-// completes; if both do, why is not reported.
+// endReceive returns the error of a send, and withdraws the receive unless it has matched. st and
+// failed are those of the receive if it is complete.
+func endReceive(recv Request, st pml.Status, failed, sendErr error) (pml.Status, error) {
+	if recv.r != nil {
+		if st, failed = withdraw(recv.r, recv.gen); st.Canceled {
+			return pml.NoMessage(), sendErr
+		}
+	}
+	return st, errors.Join(sendErr, failed)
+}
+
+// withdrawBoth ends the pending ones of a send and a receive, none of which has failed before
+// the receive. st and failed are those of the receive if it is complete, and why is the end of a
+// context. An operation that has matched completes; if both do, why is not reported.
 func withdrawBoth(both []Request, st pml.Status, failed, why error) (pml.Status, error) {
 	if r := both[1]; r.r != nil {
 		if st, failed = withdraw(r.r, r.gen); st.Canceled {

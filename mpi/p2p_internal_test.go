@@ -1,0 +1,23 @@
+package mpi
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend: Sendrecv fails although its message came.
+func TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend(t *testing.T) {
+	e := progress.New(progress.Options{})
+	defer e.Close()
+	var r rankEngine
+	r.init(e)
+	errSend := errors.New("the send failed")
+	for _, recv := range []Request{r.nulls.request(), {}} {
+		if _, err := endReceive(recv, pml.NoMessage(), nil, errSend); !errors.Is(err, errSend) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
