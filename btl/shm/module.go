@@ -252,17 +252,19 @@ func (m *module) refusal(err error) string {
 
 // forget drains and frees the ring of a sender that has left or died, and frees slot i.
 func (m *module) forget(i int) {
-	m.giveBackBroken(i)
 	for _, p := range m.paths {
 		if p.index == i {
-			p.bell = progress.BellAt(m.box.Bell()) // nobody waits for cells
+			p.bell = progress.BellAt(m.box.Bell()) // The sender does not wait for cells.
 			for p.Poll() > 0 {
 			}
-			m.drop(p)
-			p.memory.giveBack()
+			if p.consumer != nil { // Otherwise its last frames have failed.
+				m.drop(p)
+				p.memory.giveBack()
+			}
 			break
 		}
 	}
+	m.giveBackBroken(i)
 	m.box.Slot(i).SetState(inbox.Free)
 }
 
