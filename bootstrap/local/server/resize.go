@@ -76,6 +76,9 @@ func (s *Server) beginResize(ctx context.Context, u *userCall, body wire.Operate
 	if s.closed {
 		return errEnding
 	}
+	if err := context.Cause(ctx); err != nil && !s.sets.IsBusy(body) {
+		return err
+	}
 	s.sets.Resize(request{user: u}, body)
 	return nil
 }
