@@ -2,6 +2,7 @@ package shm
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -72,6 +73,13 @@ var senderEnds = []struct {
 		s.owner.in[s.life].fail(errors.New("test"))
 		s.kill(t)
 	}},
+	{"is killed when its last frame is malformed", func(t *testing.T, w *pair, s *sender) {
+		s.awaitRing(t, w)
+		w.send(t, s.endpoint, make([]byte, 100))
+		w.procs[0].refuse = errors.New("test")
+		s.kill(t)
+		w.procs[0].refuse = nil
+	}},
 }
 
 // A job that changes 1,000 times has ever higher ranks. The inbox has slots for 8 processes at a
@@ -107,6 +115,11 @@ func TestInbox_ThousandSuccessiveSenders_SlotsAndMemoryAreUsedAgain(t *testing.T
 		for k := range owner.box.Slots() {
 			if state := owner.box.Slot(k).State(); state != inbox.Free {
 				t.Fatalf("sender %d, which %s: slot %d has state %d", i, how.name, k, state)
+			}
+		}
+		for size, free := range owner.near.free {
+			if slices.Sort(free); len(slices.Compact(slices.Clone(free))) < len(free) {
+				t.Fatalf("sender %d, which %s: memory of %d bytes is free twice: %v", i, how.name, size, free)
 			}
 		}
 		sizes = append(sizes, owner.near.size)

@@ -25,7 +25,8 @@ type testProc struct {
 	lost   []error // by PathDown
 	gone   []error // by PeerGone
 	frames int
-	limit  int // by Limits; 0: none
+	limit  int   // by Limits; 0: none
+	refuse error // The result of Frame.
 }
 
 // life is that of a rank of a pair.
@@ -37,7 +38,7 @@ func (p *testProc) Accept(framework.Life) btl.Inbound       { return p }
 func (p *testProc) PathDown(_ framework.Life, err error)    { p.lost = append(p.lost, err) }
 func (p *testProc) PeerGone(_ framework.Life, err error)    { p.gone = append(p.gone, err) }
 func (p *testProc) Limits(_ framework.Life, _, frame int)   { p.limit = frame }
-func (p *testProc) Frame([]byte) error                      { p.frames++; return nil }
+func (p *testProc) Frame([]byte) error                      { p.frames++; return p.refuse }
 func newPair(t *testing.T, change func(int, *params)) *pair { return newPairOf(t, OnHeap(), change) }
 
 func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) *pair {
