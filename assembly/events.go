@@ -82,7 +82,7 @@ type news struct {
 	gone   error
 	times  uint32 // of gone: how often the two had begun afresh then
 	broken *bootstrap.Event
-	// mayDrop: processes may be due to be dropped. All else is zero.
+	// mayDrop reports that processes may be due to be dropped. The other fields are zero.
 	mayDrop bool
 }
 

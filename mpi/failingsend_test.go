@@ -43,7 +43,7 @@ func (m *failingModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []
 	return false, nil
 }
 
-// Cancel does nothing to a send of this module.
+// Cancel ignores the sends of this module.
 func (m *failingModule) Cancel(op *mtl.Op) {
 	for _, p := range m.pending {
 		if p == op {

@@ -8,7 +8,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend: Sendrecv fails although its message came.
+// TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend tests a send that fails after the message
+// has arrived.
 func TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend(t *testing.T) {
 	e := progress.New(progress.Options{})
 	defer e.Close()

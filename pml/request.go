@@ -116,9 +116,9 @@ func (r *Request) attend() {
 	n.Completed(r)
 }
 
-// Notify has n told when the request completes. It is for the caller that started the operation
-// under the engine's lock, which he still holds, and has seen that it is not Done; he
-// doesn't free the request, nor give the handle away.
+// Notify makes the request call n when it completes. The caller has started the operation under the
+// engine's lock, still holds it, and has checked that the request is not Done. It does not give the
+// handle away. If it frees the request before the end, n is not called.
 func (r *Request) Notify(n Notifier) { r.attention, r.notifier = notify, n }
 
 // Awaited says whether somebody waits for the operation. Engine's lock held.

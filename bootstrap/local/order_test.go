@@ -274,7 +274,7 @@ func TestResize_Withdrawn_MembersGetTheReason(t *testing.T) {
 	}
 }
 
-// TestResize_ProgramQueriesOnly_NamesTheProcess: the joining process queries too.
+// TestResize_ProgramQueriesOnly_NamesTheProcess has queries of the joining process too.
 func TestResize_ProgramQueriesOnly_NamesTheProcess(t *testing.T) {
 	for _, queries := range []bool{true, false} {
 		j, c, orders := orderedJob(t, 2)

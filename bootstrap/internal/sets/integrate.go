@@ -11,8 +11,8 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// changeOf returns the change whose delta the caller names, and whose group has the caller. The
-// change may have ended: its members may be late.
+// changeOf finds a change by the name of its delta, in the group of which the caller is. The change may
+// have ended, because members may be late.
 func (t *Table[W]) changeOf(rank uint32, name string) (*change[W], *wire.FailureBody) {
 	p := t.procs[rank]
 	if p == nil {

@@ -16,7 +16,7 @@ type Options struct {
 	// Order passes an order to the launcher. It must not block, nor call the table. Nil: the
 	// launcher starts no processes.
 	Order func(Order)
-	// Removed reports an ended process that a finished change has removed. The rules of Order hold. Nil: none
+	// Removed reports an ended process that a finished change has removed. The rules of Order hold. With nil, none
 	// is reported.
 	Removed  func(rank uint32)
 	Launcher string // Name of a launcher without Order, for errors.
@@ -172,8 +172,8 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 	}
 }
 
-// Disconnected forgets the changes that queries have given a process: the answers may not have
-// arrived. The queries of its next connection are given them again.
+// Disconnected forgets the changes that queries have given a process, because the answers may not
+// have arrived. The queries of its next connection are given them again.
 func (t *Table[W]) Disconnected(rank uint32) {
 	for c := range t.changes {
 		delete(c.reported, rank)
