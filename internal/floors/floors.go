@@ -31,7 +31,7 @@ const (
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
 	"cma", "cpu", "doorbell", "fork", "hop", "inbox", "kernels", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "nettest", "nowait", "pmixc", "ring",
-	"sameness", "stderr", "ucp", "usage", "working",
+	"sameness", "stderr", "trustedfile", "ucp", "usage", "working",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.

@@ -76,6 +76,9 @@ func (l *Library) build() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", l.Sources, err)
 	}
+	if err := unix.Fchmod(fd, 0o700); err != nil { // A library that others can write is not loaded.
+		return "", fmt.Errorf("%s: %w", l.Sources, err)
+	}
 	file := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)
 	return file, os.WriteFile(file, library, 0)
 }

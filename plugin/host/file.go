@@ -9,11 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
 // refusal is why a file is not executed, and what to do about it.
@@ -41,31 +39,16 @@ func (c component) missing(err error) error {
 // file names the file that has the plugin's entry.
 func (c component) file() string { return cmp.Or(c.File, "the program that registers it") }
 
-// open opens what is to be executed, and checks that nobody but root and this user could
-// have put it there. What is executed then is this very file.
+// open opens the program. Only root and this user can have put it there, or can change it. The
+// plugin is executed from this descriptor.
 func (c component) open() (*os.File, error) {
-	path := c.Command[0]
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
+	f, err := trustedfile.Open(c.Command[0])
+	if untrusted, ok := errors.AsType[*trustedfile.Error](err); ok {
+		return nil, &refusal{untrusted, untrusted.Remedy}
+	} else if err != nil {
 		return nil, c.missing(err)
 	}
-	for dir := filepath.Dir(real); ; dir = filepath.Dir(dir) {
-		st, err := os.Stat(dir)
-		if err != nil {
-			return nil, c.missing(err)
-		}
-		if err := owned(dir, st); err != nil {
-			return nil, err
-		}
-		if dir == "/" {
-			break
-		}
-	}
-	f, err := os.OpenFile(real, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, c.missing(err)
-	}
-	if err := c.check(f, real); err != nil {
+	if err := c.check(f, f.Name()); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -83,8 +66,8 @@ func (c component) check(f *os.File, path string) error {
 	if st.Mode().Perm()&0o111 == 0 {
 		return refuse("chmod a+x "+path, "%s is not executable (mode %v)", path, st.Mode())
 	}
-	if err := owned(path, st); err != nil || c.SHA256 == "" {
-		return err
+	if c.SHA256 == "" {
+		return nil
 	}
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
@@ -92,19 +75,6 @@ func (c component) check(f *os.File, path string) error {
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, c.SHA256) {
 		return refuse("install the right file, or, if it was meant to change, correct sha256 in "+c.file(), "%s has the SHA-256 %s, not %s", path, got, c.SHA256)
-	}
-	return nil
-}
-
-// owned says who else could change a file or a folder. In a sticky folder others can't
-// replace what is not theirs.
-func owned(path string, st os.FileInfo) error {
-	uid := st.Sys().(*syscall.Stat_t).Uid
-	switch {
-	case uid != 0 && int(uid) != os.Geteuid():
-		return refuse("install the program where only root or this user can write", "%s belongs to user %d, not to root or to this one", path, uid)
-	case st.Mode().Perm()&0o022 != 0 && !(st.IsDir() && st.Mode()&os.ModeSticky != 0):
-		return refuse("chmod go-w "+path, "%s can be written by others (mode %v)", path, st.Mode().Perm())
 	}
 	return nil
 }
