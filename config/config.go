@@ -91,8 +91,9 @@ type Options struct {
 //
 // Errors answer framework.ErrConfig and say the source: an unknown name (with the
 // nearest known one), a bad value, a malformed file (with its line), a file that can't be
-// read, except one in the user's configuration directory (see Options.Skipped), and a file
-// named by FERRY_CONFIG that does not exist.
+// read, except one in the user's configuration directory (see Options.Skipped), a file
+// named by FERRY_CONFIG that does not exist, and a file that names plugins or sets a trusted
+// parameter although another user may have written it (see internal/trustedfile).
 func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 	base, err := reg.Defaults()
 	if err != nil {
@@ -109,19 +110,21 @@ func Load(reg *framework.Registry, opt Options) (*framework.Values, error) {
 		opt.Foreign(foreign)
 	}
 	siteAt, userAt := opt.files()
-	site, err := siteAt.file(nil)
-	if err == nil {
-		err = pluggedIn(reg, site)
-	}
+	site, err := siteAt.layer(nil)
 	if err != nil {
 		return nil, err
 	}
-	user, err := userAt.file(opt.Skipped)
-	if err == nil {
-		err = pluggedIn(reg, user)
-	}
+	user, err := userAt.layer(opt.Skipped)
 	if err != nil {
 		return nil, err
+	}
+	for _, file := range []layer{site, user} {
+		if err := file.checkTrust(base); err != nil {
+			return nil, err
+		}
+		if err := pluggedIn(reg, file); err != nil {
+			return nil, err
+		}
 	}
 	layers := []layer{registered(base, framework.SourceManifest), site, user, env}
 	layers = append(layers, options(opt.Flags, SourceFlag)...)

@@ -235,12 +235,6 @@ func TestMisspeltVariableIsAnError(t *testing.T) {
 	wantError(t, err, "flag --set", "btl.shm.pin")
 }
 
-// bytesProvider hands text to koanf without a file.
-type bytesProvider []byte
-
-func (b bytesProvider) ReadBytes() ([]byte, error)    { return b, nil }
-func (b bytesProvider) Read() (map[string]any, error) { return nil, errors.ErrUnsupported }
-
 func FuzzFile(f *testing.F) {
 	for _, s := range []string{
 		"btl: {shm: {eager_limit: 8KiB}}", "select: {btl: '^tcp'}\nparams: {btl.shm.pin: on}", "a: &a [*a]", "? [a]\n: b",
@@ -249,7 +243,7 @@ func FuzzFile(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		l, err := newLayer("file fuzz.yaml", bytesProvider(text), parser{plugins: new(any)})
+		l, err := newLayer("file fuzz.yaml", document{text: text}, parser{plugins: new(any)})
 		if err != nil {
 			if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "file fuzz.yaml") {
 				t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"go.yaml.in/yaml/v3"
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -52,31 +51,25 @@ func (p Plugin) Check() error {
 type Plugged interface{ Plugin() Plugin }
 
 // Plugins returns the plugins that the site file and the user file name. A file that names
-// one and that somebody else could have written is ErrConfig: it would say what this user
-// executes.
+// plugins and that another user may have written is ErrConfig, because plugins are executed.
 func Plugins(opt Options) (all []Plugin, err error) {
 	site, user := opt.files()
 	for _, l := range []location{site, user} {
-		path := l.path
-		switch err := checkFile(path); {
-		case path == os.DevNull, path == "", l.skips(err):
+		doc, err := l.read()
+		if l.skips(err) {
 			continue
-		case err != nil:
-			return nil, fmt.Errorf("%w: file %s %w", framework.ErrConfig, path, err)
+		} else if err != nil {
+			return nil, fmt.Errorf("%w: file %s %w", framework.ErrConfig, l.path, err)
 		}
-		text, err := os.ReadFile(path)
+		list, err := pluginsOf(doc.text)
 		if err != nil {
-			return nil, fmt.Errorf("%w: file %s can't be read: %w", framework.ErrConfig, path, err)
+			return nil, fmt.Errorf("%w: file %s: %s: %w", framework.ErrConfig, l.path, pluginsKey, err)
 		}
-		list, err := pluginsOf(text)
-		if err == nil && len(list) > 0 {
-			err = trusted(path)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: file %s: %s: %w", framework.ErrConfig, path, pluginsKey, err)
+		if len(list) > 0 && doc.distrust != nil {
+			return nil, distrusted("file "+l.path, pluginsKey, doc.distrust)
 		}
 		for _, p := range list {
-			p.File = path
+			p.File = l.path
 			all = append(all, p)
 		}
 	}
@@ -94,21 +87,6 @@ func pluginsOf(text []byte) (list []Plugin, err error) {
 		err = decode(entries, &list)
 	}
 	return list, err
-}
-
-// trusted says who else could have written a file.
-func trusted(path string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return err
-	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("the file belongs to user %d, not to root or to this one", st.Uid)
-	}
-	if st.Mode&0o022 != 0 {
-		return fmt.Errorf("the file can be written by others (mode %#o)", st.Mode&0o777)
-	}
-	return nil
 }
 
 // pluggedIn says what of the plugins that the files name the program doesn't start.

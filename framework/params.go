@@ -48,6 +48,7 @@ type ParamSpec struct {
 	Level         string   `json:"level"`             // one of the Level constants
 	Scope         string   `json:"scope"`             // one of the Scope constants
 	Secret        bool     `json:"secret,omitempty"`  // the value is never printed
+	Trusted       bool     `json:"trusted,omitempty"` // the value names code to run or a file to write, so that a configuration file which another user can change must not set it
 	Choices       []string `json:"choices,omitempty"` // if not nil, the value (each element of a list) is one of these
 	Min           string   `json:"min,omitempty"`     // bounds, inclusive; empty for none
 	Max           string   `json:"max,omitempty"`

@@ -26,7 +26,7 @@ type Declared struct {
 //
 // Needed are param, default, level, scope and doc; optional are unit, min, max
 // (inclusive; numbers, sizes and durations), choices (comma separated; strings and
-// lists) and secret:"true". A field's type is bool, int, int64, float64, string,
+// lists), secret:"true" and trusted:"true". A field's type is bool, int, int64, float64, string,
 // []string, time.Duration or Size. Every exported field is a parameter, except
 // under `param:"-"`.
 //
@@ -73,13 +73,15 @@ func specOf(prefix string, f reflect.StructField) (ParamSpec, error) {
 	s := ParamSpec{
 		Name: prefix + "." + tag("param"), Type: fieldTypes[f.Type],
 		Unit: tag("unit"), Doc: tag("doc"), Level: tag("level"), Scope: tag("scope"),
-		Secret: tag("secret") == "true", Min: tag("min"), Max: tag("max"),
+		Secret: tag("secret") == "true", Trusted: tag("trusted") == "true", Min: tag("min"), Max: tag("max"),
 	}
 	if s.Type == "" {
 		return s, fmt.Errorf("field %s: a parameter can't have type %s", f.Name, f.Type)
 	}
-	if secret := tag("secret"); secret != "" && secret != "true" && secret != "false" {
-		return s, fmt.Errorf("field %s: secret %q: want true or false", f.Name, secret)
+	for _, flag := range []string{"secret", "trusted"} {
+		if v := tag(flag); v != "" && v != "true" && v != "false" {
+			return s, fmt.Errorf("field %s: %s %q: want true or false", f.Name, flag, v)
+		}
 	}
 	if s.Type == TypeSize && s.Unit == "" {
 		s.Unit = "bytes"

@@ -33,6 +33,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
+	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
 // component names this bootstrap in errors.
@@ -40,7 +41,7 @@ const component = "bootstrap pmix"
 
 // Params are the component's parameters; each is bootstrap.pmix.NAME.
 type Params struct {
-	Library string `param:"library" default:"libpmix.so.2" level:"user" scope:"process" doc:"libpmix: a file, or a name that is looked for where PMIX_LIBDIR and PMIX_PREFIX say, and then where the dynamic linker looks"`
+	Library string `param:"library" default:"libpmix.so.2" level:"user" scope:"process" trusted:"true" doc:"libpmix: a file, or a name that is looked for where PMIX_LIBDIR and PMIX_PREFIX say, and then where the dynamic linker looks"`
 
 	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"how communicators are made from groups: meet, over connections between the members; groups, by fences of the members; all, by fences of all processes, which must all call; auto: meet. The same in all processes of a job"`
 
@@ -106,7 +107,7 @@ func hintFor(err error) string {
 	if errors.Is(err, framework.ErrUnsupported) {
 		return fmt.Sprintf("install libpmix %v or newer, or set bootstrap.pmix.library to its file", pmixc.Oldest)
 	}
-	return "install libpmix (Debian: libpmix2), or set bootstrap.pmix.library to its file"
+	return trustedfile.Remedy(err, "install libpmix (Debian: libpmix2), or set bootstrap.pmix.library to its file")
 }
 
 // Open connects to the server, or finds that this process is done with it already.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
+	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
 // libraryDirs is where distributions have libpmix; Debian has it in a folder of its own
@@ -18,8 +19,12 @@ var libraryDirs = []string{
 	"/usr/lib/*-linux-gnu/pmix2/lib", "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/opt/pmix/lib",
 }
 
-// load loads libpmix from the first place that has it, and refuses one that is too old.
+// load loads libpmix from the first folder that has it. It refuses a library that is too old, and
+// a file that another user can change.
 func load(name string) (*pmixc.Library, error) {
+	if err := trustedfile.CheckLibrary(name); err != nil {
+		return nil, err
+	}
 	var errs []error
 	for _, path := range places(name, os.Getenv) {
 		l, err := pmixc.Load(path)

@@ -15,7 +15,7 @@ import (
 var logParams = []framework.ParamSpec{
 	{Name: "log", Type: framework.TypeString, Default: "warn", Level: framework.LevelUser, Scope: framework.ScopeProcess,
 		Doc: "what a process logs: off, error, warn, info or debug; more for some components, as in warn,btl.shm=debug,pml=info. In a program that has its own logger (WithLogger) that one decides"},
-	{Name: "log.file", Type: framework.TypeString, Level: framework.LevelUser, Scope: framework.ScopeProcess,
+	{Name: "log.file", Type: framework.TypeString, Level: framework.LevelUser, Scope: framework.ScopeProcess, Trusted: true,
 		Doc: "file to which the log is appended, with %r for the rank of the process; empty: standard error"},
 }
 

@@ -1,5 +1,5 @@
-// Package trustedfile opens files that decide which code a process runs: programs, libraries,
-// sources, and configuration that names them. It refuses a file that a user other than root
+// Package trustedfile opens files that decide which code a process runs, such as programs,
+// libraries, sources, and configuration that names them. It refuses a file that a user other than root
 // and the effective one could have put in place, or can change.
 //
 // The path is resolved element by element, relative to descriptors of folders that have passed
@@ -10,13 +10,15 @@
 package trustedfile
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Error is a refusal: another user can change the file, or the path to it.
+// Error is the refusal of a file that another user can change, or whose path another user can.
 type Error struct {
 	Path    string // File, folder or link that failed the check.
 	Problem string // Continues the sentence that Path begins.
@@ -41,12 +43,27 @@ func Check(path string) error {
 	return f.Close()
 }
 
-// CheckLibrary returns the error of Check for a library that is a file. A name without a slash
-// passes, because the dynamic linker searches for it in folders of the system and of the
-// environment.
+// CheckLibrary returns the error of Check for a library that is a file. A missing file passes,
+// because the dynamic linker reports it. So does a name without a slash, because the linker searches for
+// it in folders of the system and of the environment.
 func CheckLibrary(name string) error {
 	if !strings.Contains(name, "/") {
 		return nil
 	}
-	return Check(name)
+	err := Check(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if refusal, ok := errors.AsType[*Error](err); ok {
+		refusal.Remedy += "; or name the library without a folder, and add the folder to LD_LIBRARY_PATH"
+	}
+	return err
+}
+
+// Remedy returns the remedy of an *Error that err wraps, else the other one.
+func Remedy(err error, other string) string {
+	if refusal, ok := errors.AsType[*Error](err); ok {
+		return refusal.Remedy
+	}
+	return other
 }

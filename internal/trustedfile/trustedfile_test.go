@@ -13,13 +13,11 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/internal/needs"
+	"github.com/ferrympi/ferry/internal/attacktest"
 	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const other = 65534 // A user without any file of its own.
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -102,7 +100,7 @@ func TestOpen_Links_CheckEachFolderOnTheWay(t *testing.T) {
 	} {
 		expect(t, path, problem)
 	}
-	for path, want := range map[string]error{private + "/loop": unix.ELOOP, private + "/none": fs.ErrNotExist, private + "/file/x": unix.ENOTDIR, private + "/file/": nil} {
+	for path, want := range map[string]error{"": fs.ErrNotExist, private + "/loop": unix.ELOOP, private + "/none": fs.ErrNotExist, private + "/file/x": unix.ENOTDIR, private + "/file/": nil} {
 		if _, err := trustedfile.Open(path); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}
@@ -144,13 +142,13 @@ func TestCheckLibrary_NameWithoutSlash_IsLeftToTheLinker(t *testing.T) {
 	t.Chdir(t.TempDir())
 	file(t, "lib.so", 0o666)
 	must(t, trustedfile.CheckLibrary("lib.so"))
+	must(t, trustedfile.CheckLibrary("./missing.so"))
 	if err := trustedfile.CheckLibrary("./lib.so"); err == nil {
 		t.Error("a file that others can write passes")
 	}
 }
 
-func TestOpen_FilesOfAnotherUser_AreRefusedAsAttack(t *testing.T) {
-	needs.Root(t, "make files of another user")
+func TestAttack_FilesOfAnotherUser_AreRefused(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
 	sticky, theirs := folder(t, dir+"/sticky", 0o777|os.ModeSticky), folder(t, dir+"/theirs", 0o755)
@@ -158,11 +156,9 @@ func TestOpen_FilesOfAnotherUser_AreRefusedAsAttack(t *testing.T) {
 	file(t, theirs+"/own", 0o600)
 	for _, link := range []string{sticky + "/link", dir + "/link"} {
 		must(t, os.Symlink(own, link))
-		must(t, os.Lchown(link, other, other))
+		attacktest.Own(t, link)
 	}
-	for _, path := range []string{theirs, file(t, sticky+"/file", 0o644), file(t, dir+"/file", 0o644)} {
-		must(t, os.Chown(path, other, other))
-	}
+	attacktest.Own(t, theirs, file(t, sticky+"/file", 0o644), file(t, dir+"/file", 0o644))
 	for path, problem := range map[string]string{
 		dir + "/file":    "file belongs to user 65534",
 		sticky + "/file": "file belongs to user 65534",
@@ -174,30 +170,16 @@ func TestOpen_FilesOfAnotherUser_AreRefusedAsAttack(t *testing.T) {
 	}
 }
 
-// TestOpen_AttackerFlipsALink_NeverReturnsTheirFile: another user exchanges a file and a folder for
-// links, and back, while the path is resolved.
-func TestOpen_AttackerFlipsALink_NeverReturnsTheirFile(t *testing.T) {
-	needs.Root(t, "make files of another user")
+// Another user exchanges a link while the path is resolved.
+func TestAttack_FlippedLink_NeverOpensTheirFile(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o777|os.ModeSticky))
 	theirs := folder(t, dir+"/theirs", 0o755)
-	must(t, os.Chown(theirs, other, other))
+	attacktest.Own(t, theirs)
 	file(t, theirs+"/file", 0o644)
 	good := file(t, dir+"/good", 0o600)
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			_ = os.Symlink([]string{good, theirs + "/file"}[i%2], dir+"/new")
-			_ = os.Lchown(dir+"/new", []int{0, other}[i%2], 0)
-			_ = os.Rename(dir+"/new", dir+"/flips")
-		}
-	}()
+	stop := attacktest.Flip(t, dir+"/flips", good, theirs+"/file")
+	defer stop()
 	for range 5000 {
 		f, err := trustedfile.Open(dir + "/flips")
 		if err != nil {
@@ -209,6 +191,4 @@ func TestOpen_AttackerFlipsALink_NeverReturnsTheirFile(t *testing.T) {
 		}
 		f.Close()
 	}
-	close(stop)
-	<-done
 }

@@ -22,6 +22,9 @@ type walk struct {
 
 // resolve checks each element of a path and opens the last one with flags.
 func resolve(path string, flags int) (*os.File, error) {
+	if path == "" {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: unix.ENOENT}
+	}
 	if !strings.HasPrefix(path, "/") {
 		cwd, err := os.Getwd()
 		if err != nil {
@@ -93,7 +96,7 @@ func (w *walk) enter(f *os.File, mode uint32) {
 }
 
 // lookup opens an element with O_PATH, and checks it. A link is checked only in a folder that
-// others may write to: elsewhere, only root or this user can have made it.
+// others may write to. In other folders, only root or this user can have made it.
 func (w *walk) lookup(name string) (f *os.File, mode uint32, err error) {
 	if f, err = openAt(w.folder, name, w.pathOf(name), unix.O_PATH|w.nofollow()); err != nil {
 		return nil, 0, err

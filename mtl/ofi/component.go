@@ -20,6 +20,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/internal/stderr"
+	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
@@ -40,7 +41,7 @@ type params struct {
 	DomainInclude   []string `param:"domain_include" default:"" level:"user" scope:"process" doc:"Domains (network interfaces) that may be used, such as eth0 or mlx5_*; empty: all but those excluded, nearest first."`
 	DomainExclude   []string `param:"domain_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Domains that are not used, unless domain_include names some."`
 
-	Library  string        `param:"library" default:"libfabric.so.1" level:"user" scope:"process" doc:"The library: a file, or a name that the dynamic linker looks for."`
+	Library  string        `param:"library" default:"libfabric.so.1" level:"user" scope:"process" trusted:"true" doc:"The library: a file, or a name that the dynamic linker looks for."`
 	Layout   string        `param:"layout" default:"auto" level:"tuner" scope:"process" doc:"Where the sender of a message stands: data (in completion data, beside the tag), packed (in the tag), or packed with the bits of id/source/tag, such as 22/18/23; auto: data where the provider can, and nothing known about it speaks against that. All processes need the same."`
 	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors and the provider can, because it slows down those that are not idle."`
 	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long libfabric may take to list its providers, and each provider to open and to pass its test."`
@@ -73,10 +74,12 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 		}
 	}
 	o := p.(*params)
-	if !trial.OnDisk(o.Library) {
-		if _, err := load(ctx, o); err != nil {
-			return framework.Unavailable(err.Error(), "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file")
-		}
+	err := trustedfile.CheckLibrary(o.Library)
+	if err == nil && !trial.OnDisk(o.Library) {
+		_, err = load(ctx, o)
+	}
+	if err != nil {
+		return framework.Unavailable(err.Error(), trustedfile.Remedy(err, "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file"))
 	}
 	v := framework.Usable()
 	v.Network = newTopology(o.Sysfs).network()

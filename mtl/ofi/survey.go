@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
@@ -117,8 +118,11 @@ func (o *found) absent(name string, infos []libfabric.Info) string {
 	return fmt.Sprintf("%s; libfabric %v has no %s: it was not compiled in, or found no device of its own when it started", none, o.lib.Version(), core(name))
 }
 
-// load loads the library.
+// load loads the library. A file that another user can change is refused.
 func load(ctx context.Context, p *params) (*libfabric.Library, error) {
+	if err := trustedfile.CheckLibrary(p.Library); err != nil {
+		return nil, err
+	}
 	lib, err := trial.Within(ctx, p.Deadline, "library "+p.Library, func(context.Context) (*libfabric.Library, error) {
 		setEnvironment("")
 		lib, err := libfabric.Load(p.Library)

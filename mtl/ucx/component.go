@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/stderr"
+	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/trial"
@@ -39,7 +40,7 @@ type params struct {
 	DeviceInclude   []string `param:"device_include" default:"" level:"user" scope:"process" doc:"Devices that may be used, such as mlx5_0:1 or eth*; empty: what UCX_NET_DEVICES says, and without that all but those excluded. UCX chooses among them, and may use several."`
 	DeviceExclude   []string `param:"device_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Devices that are not used, unless device_include or UCX_NET_DEVICES names some."`
 
-	Library   string        `param:"library" default:"libucp.so.0" level:"user" scope:"process" doc:"The library: a file, or a name that the dynamic linker looks for."`
+	Library   string        `param:"library" default:"libucp.so.0" level:"user" scope:"process" trusted:"true" doc:"The library: a file, or a name that the dynamic linker looks for."`
 	ErrorMode string        `param:"error_mode" default:"peer" choices:"peer,none" level:"tuner" scope:"process" doc:"Whether UCX tells of peers that have died (peer). With none it has more protocols to choose from, and a death ends what waits when the launcher has told of it. All processes need the same."`
 	Wait      string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors."`
 	Deadline  time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long UCX may take to say what there is, and each class to open and to pass its test."`
@@ -69,10 +70,12 @@ func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
 		}
 	}
 	p := given.(*params)
-	if !trial.OnDisk(p.Library) {
-		if _, err := load(ctx, p); err != nil {
-			return framework.Unavailable(err.Error(), "install UCX (Debian: libucx0), or set mtl.ucx.library to its file")
-		}
+	err := trustedfile.CheckLibrary(p.Library)
+	if err == nil && !trial.OnDisk(p.Library) {
+		_, err = load(ctx, p)
+	}
+	if err != nil {
+		return framework.Unavailable(err.Error(), trustedfile.Remedy(err, "install UCX (Debian: libucx0), or set mtl.ucx.library to its file"))
 	}
 	v := framework.Usable()
 	v.Network = network(p.Sysfs)

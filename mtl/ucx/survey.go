@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/trial"
@@ -82,8 +83,11 @@ type found struct {
 	notes     []string
 }
 
-// load loads the library.
+// load loads the library. A file that another user can change is refused.
 func load(ctx context.Context, p *params) (*ucp.Library, error) {
+	if err := trustedfile.CheckLibrary(p.Library); err != nil {
+		return nil, err
+	}
 	lib, err := trial.Within(ctx, p.Deadline, "library "+p.Library, func(context.Context) (*ucp.Library, error) {
 		setEnvironment(p)
 		lib, err := ucp.Load(p.Library)
