@@ -11,12 +11,15 @@ int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room
 {
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (!h) {
-		snprintf(why, room, "%s", dlerror());
+		const char *text = dlerror();
+		snprintf(why, room, "%s", text ? text : "dlopen gives no reason");
 		return FUCS_ERR_UNSUPPORTED;
 	}
 	ferry_ucp_lib *lib = calloc(1, sizeof(*lib));
-	if (!lib)
+	if (!lib) {
+		snprintf(why, room, "no memory");
 		return FUCS_ERR_NO_MEMORY;
+	}
 #define CALL(name) {#name, (void **)&lib->f.name}
 	const struct { const char *name; void **at; } need[] = {
 		CALL(ucp_get_version), CALL(ucp_config_read), CALL(ucp_config_release), CALL(ucp_config_modify),
@@ -38,9 +41,14 @@ int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room
 			return FUCS_ERR_UNSUPPORTED;
 		}
 	}
-	if (ferry_ucp_cutting(lib)) {
-		snprintf(why, room, "ucp_dt_create_generic fails");
-		return FUCS_ERR_NO_MEMORY;
+	int r = ferry_ucp_cutting(lib);
+	if (!r && !lib->cutting)
+		r = FERRY_UCP_NO_RESULT;
+	if (r) {
+		const char *text = r == FERRY_UCP_NO_RESULT ? "success without a result" : lib->f.ucs_status_string(r);
+		snprintf(why, room, "ucp_dt_create_generic: %s (%d)", text ? text : "no text", r);
+		free(lib);
+		return r;
 	}
 	// Before the first context: its cache of registrations then patches nothing in this process, and
 	// hears of memory by ferry_ucp_changes.

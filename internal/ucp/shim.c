@@ -172,7 +172,10 @@ static void ask(ferry_ucp_worker *w)
 	w->cutting.datatype = w->lib->cutting;
 }
 
-// ferry_ucp_open makes a context. When it fails *step says what UCX refused.
+// result is r, or an error if the call reported success without an object.
+static int result(int r, const void *object) { return r || object ? r : FERRY_UCP_NO_RESULT; }
+
+// ferry_ucp_open makes a context. After a failure *step is the name of the call or the setting.
 int ferry_ucp_open(ferry_ucp_lib *lib, const ferry_ucp_setting *settings, int n, int wait_fd, ferry_ucp_worker **out, const char **step)
 {
 	fucp_config_t *config = NULL;
@@ -186,19 +189,20 @@ int ferry_ucp_open(ferry_ucp_lib *lib, const ferry_ucp_setting *settings, int n,
 	w->wait_fd = wait_fd;
 	*step = "ucp_config_read";
 	int r = lib->f.ucp_config_read(NULL, NULL, &config);
-	if (r)
+	if ((r = result(r, config)))
 		goto fail;
 	for (int i = 0; i < n; i++) {
 		*step = settings[i].name;
 		if ((r = lib->f.ucp_config_modify(config, settings[i].name, settings[i].value)))
 			goto fail;
 	}
-	*step = "ucp_init";
+	*step = "ucp_init_version";
 	fucp_params_t params = {
 		.field_mask = FUCP_PARAM_FIELD_FEATURES,
 		.features = FUCP_FEATURE_TAG | (wait_fd ? FUCP_FEATURE_WAKEUP : 0),
 	};
-	if ((r = lib->f.ucp_init_version(1, 13, &params, config, &w->context)))
+	r = lib->f.ucp_init_version(1, 13, &params, config, &w->context);
+	if ((r = result(r, w->context)))
 		goto fail;
 	lib->f.ucp_config_release(config);
 	*out = w;
@@ -219,10 +223,15 @@ int ferry_ucp_info(ferry_ucp_worker *w, char **text)
 	if (!f)
 		return FUCS_ERR_NO_MEMORY;
 	w->lib->f.ucp_context_print_info(w->context, f);
-	return fclose(f) ? FUCS_ERR_NO_MEMORY : 0;
+	if (!fclose(f))
+		return 0;
+	free(*text);
+	*text = NULL;
+	return FUCS_ERR_NO_MEMORY;
 }
 
-// ferry_ucp_start makes the worker of a context.
+// ferry_ucp_start makes the worker of a context. After a failure only ferry_ucp_close may follow, and *step is the name
+// of the call.
 int ferry_ucp_start(ferry_ucp_worker *w, const char **step)
 {
 	const fucp_calls_t *f = &w->lib->f;
@@ -233,9 +242,12 @@ int ferry_ucp_start(ferry_ucp_worker *w, const char **step)
 	};
 	*step = "ucp_worker_create";
 	int r = f->ucp_worker_create(w->context, &params, &w->worker);
+	r = result(r, w->worker);
 	if (!r && w->wait_fd) {
 		*step = "ucp_worker_get_efd";
 		r = f->ucp_worker_get_efd(w->worker, &w->fd);
+		if (!r && w->fd < 0)
+			r = FERRY_UCP_NO_RESULT;
 	}
 	return r;
 }
@@ -267,7 +279,9 @@ void ferry_ucp_close(ferry_ucp_worker *w)
 
 int ferry_ucp_address(ferry_ucp_worker *w, void **address, size_t *n)
 {
-	return w->lib->f.ucp_worker_get_address(w->worker, (fucp_address_t **)address, n);
+	*address = NULL;
+	int r = w->lib->f.ucp_worker_get_address(w->worker, (fucp_address_t **)address, n);
+	return result(r, *address);
 }
 
 void ferry_ucp_free_address(ferry_ucp_worker *w, void *address) { w->lib->f.ucp_worker_release_address(w->worker, address); }
@@ -296,7 +310,7 @@ int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, i
 	// there that is broken and does not know that yet (uct_tcp_ep_connect).
 	w->lib->f.ucp_worker_progress(w->worker);
 	int r = w->lib->f.ucp_ep_create(w->worker, &params, &e->ep);
-	if (r) {
+	if ((r = result(r, e->ep))) {
 		free(e);
 		return r;
 	}

@@ -8,6 +8,9 @@
 // The slot of an event that tells of an endpoint's failure.
 #define FERRY_UCP_NO_SLOT UINT32_MAX
 
+// Status of a call that reported success without a result. UCX's errors are negative.
+#define FERRY_UCP_NO_RESULT 1
+
 // Messages up to so many bytes are sent from memory of the shim's own.
 #define FERRY_UCP_SHORT 1024
 

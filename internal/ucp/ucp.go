@@ -36,6 +36,8 @@ const (
 	Truncated   Status = -9 // the message is longer than the buffer
 	NoDevice    Status = -14
 	Canceled    Status = -16
+
+	NoResult Status = 1 // A call reported success without a result.
 )
 
 // Error says which call failed, and how.

@@ -32,7 +32,9 @@ package ucp
 import "C"
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -49,7 +51,7 @@ var (
 var _ = [...]struct{}{
 	[1]struct{}{}[NoMemory-C.FUCS_ERR_NO_MEMORY], [1]struct{}{}[Unreachable-C.FUCS_ERR_UNREACHABLE],
 	[1]struct{}{}[Truncated-C.FUCS_ERR_MESSAGE_TRUNCATED], [1]struct{}{}[NoDevice-C.FUCS_ERR_NO_DEVICE],
-	[1]struct{}{}[Canceled-C.FUCS_ERR_CANCELED], [1]struct{}{}[NoSlot-C.FERRY_UCP_NO_SLOT], [1]struct{}{}[Short-C.FERRY_UCP_SHORT],
+	[1]struct{}{}[Canceled-C.FUCS_ERR_CANCELED], [1]struct{}{}[NoResult-C.FERRY_UCP_NO_RESULT], [1]struct{}{}[NoSlot-C.FERRY_UCP_NO_SLOT], [1]struct{}{}[Short-C.FERRY_UCP_SHORT],
 	[1]struct{}{}[MostKept-C.FERRY_UCP_KEPT],
 	[1]struct{}{}[Cut-C.FERRY_UCP_CUT], [1]struct{}{}[Whole-C.FERRY_UCP_WHOLE], [1]struct{}{}[Abandonable-C.FERRY_UCP_ABANDONABLE],
 }
@@ -84,11 +86,10 @@ func Load(path string) (*Library, error) {
 	}
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
-	why := (*C.char)(C.calloc(1, 512))
-	defer C.free(unsafe.Pointer(why))
+	var why [512]C.char
 	var c *C.ferry_ucp_lib
-	if C.ferry_ucp_load(name, &c, why, 512) != 0 {
-		return nil, loadError(path, C.GoString(why))
+	if C.ferry_ucp_load(name, &c, &why[0], C.size_t(len(why))) != 0 {
+		return nil, loadError(path, C.GoString(&why[0]))
 	}
 	loaded.libs[path] = &Library{c}
 	return loaded.libs[path], nil
@@ -102,7 +103,12 @@ func (l *Library) Version() Version {
 }
 
 // Text is the library's text for a status.
-func (l *Library) Text(s Status) string { return C.GoString(C.ferry_ucp_error(l.c, C.int(s))) }
+func (l *Library) Text(s Status) string {
+	if s == NoResult {
+		return "success without a result"
+	}
+	return cmp.Or(C.GoString(C.ferry_ucp_error(l.c, C.int(s))), "no text")
+}
 
 func (l *Library) fail(call string, code C.int) error {
 	return &Error{call, Status(code), l.Text(Status(code))}
@@ -140,7 +146,11 @@ func (l *Library) Open(settings []Setting, waitFD bool) (*Worker, error) {
 	w := &Worker{lib: l, call: call}
 	if r := C.ferry_ucp_open(l.c, (*C.ferry_ucp_setting)(list), C.int(len(settings)), truth(waitFD), &w.c, &step); r != 0 {
 		C.free(unsafe.Pointer(call))
-		return nil, l.fail(C.GoString(step), r)
+		failed := C.GoString(step)
+		if slices.ContainsFunc(settings, func(s Setting) bool { return s.Name == failed }) {
+			failed = "ucp_config_modify(" + failed + ")"
+		}
+		return nil, l.fail(failed, r)
 	}
 	call.worker = w.c
 	return w, nil
@@ -156,7 +166,7 @@ func (w *Worker) Resources() ([]Resource, error) {
 	return parseResources(C.GoString(text)), nil
 }
 
-// Start makes the worker itself: before that only Resources and Close may be called.
+// Start makes the worker itself. Before that, and after an error, only Resources and Close may be called.
 func (w *Worker) Start() error {
 	var step *C.char
 	if r := C.ferry_ucp_start(w.c, &step); r != 0 {

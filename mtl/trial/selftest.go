@@ -94,13 +94,22 @@ func (t *tester) until(cond func() bool) {
 	}
 }
 
-// wait waits for trials, whose errors are the tester's.
+// wait waits for the end of all trials, or for the first failure, which becomes the tester's error.
 func (t *tester) wait(trials ...*trial) {
 	for _, o := range trials {
-		if t.until(func() bool { return o.over }); t.err == nil {
-			t.err = o.Err
+		if t.until(func() bool { return o.over || firstError(trials) != nil }); t.err == nil {
+			t.err = firstError(trials)
 		}
 	}
+}
+
+func firstError(trials []*trial) error {
+	for _, o := range trials {
+		if o.over && o.Err != nil {
+			return o.Err
+		}
+	}
+	return nil
 }
 
 // start begins an operation; begin says whether that ends it.

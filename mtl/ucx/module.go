@@ -47,6 +47,8 @@ type module struct {
 	broken    error
 	closed    bool
 
+	failedListens int // Receives of control messages that failed since the last arrival.
+
 	events [pollMost]ucp.Event
 	pins   runtime.Pinner // of what stays until the end
 }
@@ -81,7 +83,7 @@ func (m *module) mode() string {
 	return "none"
 }
 
-// newModule makes a module of a worker, which is the module's now.
+// newModule makes a module of a started worker, and owns the worker.
 func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *params) *module {
 	v := lib.Version()
 	mode, note := c.errorMode(p, v)
@@ -103,11 +105,8 @@ func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *pa
 	return m
 }
 
-// begin learns the worker's address and listens.
+// begin asks the worker for its address and posts the receives of control messages.
 func (m *module) begin(local bool) error {
-	if err := m.worker.Start(); err != nil {
-		return err
-	}
 	address, err := m.worker.Address()
 	if err != nil {
 		return err

@@ -185,6 +185,17 @@ func (m *module) heard(s *slot, ev *ucp.Event) {
 		m.release(s)
 		return
 	}
+	switch ev.Err {
+	case 0:
+		m.failedListens = 0
+	default:
+		if m.failedListens++; m.failedListens > listeners {
+			m.breakDown(m.transportError("receive", mtl.NoEndpoint, fmt.Errorf("control messages: %w", errors.New(m.worker.Describe(ev.Err)))))
+			m.release(s)
+			return
+		}
+	case ucp.Canceled, ucp.Truncated:
+	}
 	if ev.Err == 0 && ev.Length > 0 && ev.Length <= controlLimit {
 		ucp.Wrote(s.buf, int(ev.Length))
 		if data := s.buf[:ev.Length]; !m.guard.heard(data) {

@@ -50,7 +50,10 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c
 	if err != nil {
 		return nil, err
 	}
-	if c.resources, err = w.Resources(); err != nil {
+	if c.resources, err = w.Resources(); err == nil {
+		err = w.Start()
+	}
+	if err != nil {
 		w.Close()
 		return nil, err
 	}

@@ -165,6 +165,7 @@ static fucs_status_ptr_t received(tu_request *r, fucp_message_t *m)
 
 EXPORT fucs_status_ptr_t ucp_tag_recv_nbx(fucp_worker_t *w, void *buf, size_t n, uint64_t tag, uint64_t mask, const fucp_request_param_t *p)
 {
+	MAY_FAIL_PTR(w->context);
 	pthread_mutex_lock(&tu_lock);
 	tu_request *r = receiving(w, buf, n, p);
 	fucs_status_ptr_t result = r ? r : (void *)(intptr_t)FUCS_ERR_NO_MEMORY;
@@ -185,6 +186,8 @@ EXPORT fucs_status_ptr_t ucp_tag_recv_nbx(fucp_worker_t *w, void *buf, size_t n,
 
 EXPORT fucp_message_t *ucp_tag_probe_nb(fucp_worker_t *w, uint64_t tag, uint64_t mask, int take, fucp_tag_recv_info_t *info)
 {
+	if (tu_outcome(w->context, __func__) != TU_WORKS)
+		return NULL;
 	pthread_mutex_lock(&tu_lock);
 	fucp_message_t *m = look(w, tag, mask);
 	if (m) {
@@ -200,6 +203,7 @@ EXPORT fucp_message_t *ucp_tag_probe_nb(fucp_worker_t *w, uint64_t tag, uint64_t
 
 EXPORT fucs_status_ptr_t ucp_tag_msg_recv_nbx(fucp_worker_t *w, void *buf, size_t n, fucp_message_t *m, const fucp_request_param_t *p)
 {
+	MAY_FAIL_PTR(w->context);
 	pthread_mutex_lock(&tu_lock);
 	tu_request *r = receiving(w, buf, n, p);
 	tu_remove(&w->claimed, m);
@@ -226,6 +230,7 @@ EXPORT void ucp_request_free(void *request) { free(request); }
 
 EXPORT fucs_status_t ucp_dt_create_generic(const fucp_generic_dt_ops_t *ops, void *context, uint64_t *out)
 {
+	MAY_FAIL(NULL);
 	static tu_datatype all[16]; // one for each time that the library is loaded
 	static int n;
 	if (n == 16)

@@ -2,7 +2,8 @@
 //
 // TESTUCP_CLASSES names the classes that are there ("tcp,shm"), TESTUCP_VERSION the version,
 // and TESTUCP_FAULTS faults, each NAME or NAME=NUMBER, which the classes that TESTUCP_FAULTY names
-// have; without that all.
+// have; without that all. The name of a call is a fault, too: the call fails with an input or output error, with NAME=STATUS
+// with that status, and with NAME=0 it reports success and returns nothing.
 #include "testprov.h"
 
 #include <stdlib.h>
@@ -34,16 +35,25 @@ int tu_named(const char *list, const char *name, long *value)
 	return 0;
 }
 
-// tu_fault says whether a context has a fault; its number is in *value.
+// tu_fault reports whether a context has a fault, with its number in *value. Without a context the class does not count.
 int tu_fault(const fucp_context_t *c, const char *name, long *value)
 {
 	const char *faulty = getenv("TESTUCP_FAULTY");
 	if (!tu_named(getenv("TESTUCP_FAULTS"), name, value))
 		return 0;
 	for (int i = 0; i < CLASSES; i++)
-		if (c->has[i] && (!faulty || !*faulty || tu_named(faulty, tu_classes[i].name, NULL)))
+		if (!c || (c->has[i] && (!faulty || !*faulty || tu_named(faulty, tu_classes[i].name, NULL))))
 			return 1;
 	return 0;
+}
+
+// tu_outcome is the status with which a call fails, or 0 if it returns nothing; otherwise TU_WORKS.
+long tu_outcome(const fucp_context_t *c, const char *call)
+{
+	long status;
+	if (!tu_fault(c, call, &status))
+		return TU_WORKS;
+	return status == NO_NUMBER ? FUCS_ERR_IO_ERROR : status;
 }
 
 EXPORT void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
@@ -55,6 +65,7 @@ EXPORT void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
 EXPORT fucs_status_t ucp_config_read(const char *prefix, const char *file, fucp_config_t **out)
 {
 	(void)prefix, (void)file;
+	MAY_FAIL(NULL);
 	fucp_config_t *c = calloc(1, sizeof(*c));
 	if (!c)
 		return FUCS_ERR_NO_MEMORY;
@@ -69,6 +80,7 @@ EXPORT void ucp_config_release(fucp_config_t *c) { free(c); }
 
 EXPORT fucs_status_t ucp_config_modify(fucp_config_t *c, const char *name, const char *value)
 {
+	MAY_FAIL(NULL);
 	if (!strcmp(name, "TLS"))
 		snprintf(c->tls, sizeof(c->tls), "%s", value);
 	else if (!strcmp(name, "NET_DEVICES"))
@@ -83,6 +95,7 @@ EXPORT fucs_status_t ucp_config_modify(fucp_config_t *c, const char *name, const
 EXPORT fucs_status_t ucp_init_version(unsigned major, unsigned minor, const fucp_params_t *params, const fucp_config_t *config, fucp_context_t **out)
 {
 	(void)major, (void)minor, (void)params;
+	MAY_FAIL(NULL);
 	fucp_context_t *c = calloc(1, sizeof(*c));
 	if (!c)
 		return FUCS_ERR_NO_MEMORY;
@@ -110,6 +123,8 @@ EXPORT void ucp_cleanup(fucp_context_t *c)
 
 EXPORT void ucp_context_print_info(const fucp_context_t *c, FILE *to)
 {
+	if (tu_outcome(c, __func__) != TU_WORKS)
+		return;
 	fprintf(to, "#\n# UCP context\n#\n#      resource 0  :  md 0  dev 0  flags -- self/memory0\n");
 	for (int i = 0; i < CLASSES; i++)
 		if (c->has[i])
@@ -118,7 +133,13 @@ EXPORT void ucp_context_print_info(const fucp_context_t *c, FILE *to)
 
 EXPORT const char *ucs_status_string(fucs_status_t status)
 {
+	if (tu_outcome(NULL, __func__) != TU_WORKS)
+		return NULL;
 	switch (status) {
+	case FUCS_ERR_IO_ERROR:
+		return "Input/output error";
+	case FUCS_ERR_NO_MEMORY:
+		return "Out of memory";
 	case FUCS_ERR_UNREACHABLE:
 		return "Destination is unreachable";
 	case FUCS_ERR_MESSAGE_TRUNCATED:

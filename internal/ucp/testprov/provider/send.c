@@ -175,14 +175,20 @@ static fucs_status_ptr_t begin(fucp_ep_t *ep, enum tu_kind kind, const void *buf
 	return r ? r : (void *)(intptr_t)status;
 }
 
-EXPORT fucs_status_ptr_t ucp_ep_flush_nbx(fucp_ep_t *ep, const fucp_request_param_t *p) { return begin(ep, FLUSH, NULL, 0, 0, 0, p); }
+EXPORT fucs_status_ptr_t ucp_ep_flush_nbx(fucp_ep_t *ep, const fucp_request_param_t *p)
+{
+	MAY_FAIL_PTR(ep->worker->context);
+	return begin(ep, FLUSH, NULL, 0, 0, 0, p);
+}
 
 EXPORT fucs_status_ptr_t ucp_tag_send_nbx(fucp_ep_t *ep, const void *buf, size_t n, uint64_t tag, const fucp_request_param_t *p)
 {
+	MAY_FAIL_PTR(ep->worker->context);
 	return begin(ep, SEND, buf, n, tag, 0, p);
 }
 
 EXPORT fucs_status_ptr_t ucp_tag_send_sync_nbx(fucp_ep_t *ep, const void *buf, size_t n, uint64_t tag, const fucp_request_param_t *p)
 {
+	MAY_FAIL_PTR(ep->worker->context);
 	return begin(ep, SEND, buf, n, tag, 1, p);
 }

@@ -9,7 +9,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { CLASSES = 6, NO_NUMBER = -1, ADDRESS_MAGIC = 0x7465, PACKET = 8192 };
+enum { CLASSES = 6, NO_NUMBER = -1, ADDRESS_MAGIC = 0x7465, PACKET = 8192, TU_WORKS = 1 };
 
 // A class has one transport, on one device.
 typedef struct tu_class {
@@ -93,6 +93,17 @@ extern const tu_class tu_classes[CLASSES];
 
 int tu_named(const char *list, const char *name, long *value);
 int tu_fault(const fucp_context_t *c, const char *name, long *value);
+long tu_outcome(const fucp_context_t *c, const char *call);
+
+// MAY_FAIL begins a call that fails, or returns nothing, where its name is a fault.
+#define MAY_FAIL_AS(type, context) \
+	do { \
+		long outcome_ = tu_outcome(context, __func__); \
+		if (outcome_ != TU_WORKS) \
+			return (type)outcome_; \
+	} while (0)
+#define MAY_FAIL(context) MAY_FAIL_AS(fucs_status_t, context)
+#define MAY_FAIL_PTR(context) MAY_FAIL_AS(fucs_status_ptr_t, context)
 
 void tu_append(tu_list *l, void *item);
 void *tu_pop(tu_list *l);

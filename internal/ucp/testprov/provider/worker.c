@@ -35,6 +35,7 @@ EXPORT fucs_status_t ucp_worker_create(fucp_context_t *c, const fucp_worker_para
 {
 	long seconds;
 	(void)params;
+	MAY_FAIL(c);
 	if (tu_fault(c, "hang", &seconds))
 		sleep(seconds);
 	fucp_worker_t *w = calloc(1, sizeof(*w));
@@ -137,6 +138,7 @@ EXPORT void ucp_worker_destroy(fucp_worker_t *w)
 
 EXPORT fucs_status_t ucp_worker_get_address(fucp_worker_t *w, fucp_address_t **out, size_t *length)
 {
+	MAY_FAIL(w->context);
 	long n = sizeof(address);
 	tu_fault(w->context, "address", &n);
 	address *a = calloc(1, n > (long)sizeof(*a) ? n : (long)sizeof(*a));
@@ -179,12 +181,14 @@ EXPORT unsigned ucp_worker_progress(fucp_worker_t *w)
 
 EXPORT fucs_status_t ucp_worker_get_efd(fucp_worker_t *w, int *fd)
 {
+	MAY_FAIL(w->context);
 	*fd = w->efd;
 	return FUCS_OK;
 }
 
 EXPORT fucs_status_t ucp_worker_arm(fucp_worker_t *w)
 {
+	MAY_FAIL(w->context);
 	uint64_t n;
 	pthread_mutex_lock(&tu_lock);
 	int tell = 0;
@@ -202,6 +206,7 @@ EXPORT fucs_status_t ucp_worker_arm(fucp_worker_t *w)
 
 EXPORT fucs_status_t ucp_ep_create(fucp_worker_t *w, const fucp_ep_params_t *p, fucp_ep_t **out)
 {
+	MAY_FAIL(w->context);
 	const address *a = (const address *)p->address;
 	if (a->magic != ADDRESS_MAGIC)
 		return FUCS_ERR_INVALID_ADDR;
@@ -238,6 +243,7 @@ tu_request *tu_request_new(enum tu_kind kind, fucp_worker_t *w, const fucp_reque
 EXPORT fucs_status_ptr_t ucp_ep_close_nbx(fucp_ep_t *ep, const fucp_request_param_t *p)
 {
 	fucp_worker_t *w = ep->worker;
+	MAY_FAIL_PTR(w->context);
 	if (!(p->flags & FUCP_EP_CLOSE_FLAG_FORCE) || !ep->peer_mode)
 		return (void *)(intptr_t)FUCS_ERR_UNSUPPORTED;
 	pthread_mutex_lock(&tu_lock);

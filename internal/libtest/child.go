@@ -1,0 +1,27 @@
+package libtest
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// childVariable is set in the children of InChild.
+const childVariable = "LIBTEST_CHILD"
+
+// IsChild reports whether this process is a child of InChild.
+func IsChild() bool { return os.Getenv(childVariable) != "" }
+
+// InChild runs the calling test, without its subtests' parents, in a process of its own with the additional environment. It
+// returns the output and the end of that process. The test asks IsChild first.
+func InChild(t testing.TB, test string, env ...string) (output string, err error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+test+"$", "-test.count=1")
+	cmd.Env = append(append(os.Environ(), childVariable+"=1"), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
