@@ -37,6 +37,8 @@ const (
 	Unreachable Errno = 113 // no way leads there
 	Canceled    Errno = 125 // the operation was canceled
 	Truncated   Errno = 265 // the message is longer than the buffer
+
+	noResult Errno = 1 << 20 // A call reported success without a result.
 )
 
 // Error says which call failed, and how.
@@ -46,7 +48,12 @@ type Error struct {
 	Text string // libfabric's
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code) }
+func (e *Error) Error() string {
+	if e.Code == noResult {
+		return e.Call + ": success without a result"
+	}
+	return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code)
+}
 
 // Formats of addresses (fi_getinfo(3)).
 const (

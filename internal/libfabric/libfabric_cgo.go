@@ -26,6 +26,7 @@ package libfabric
 import "C"
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync"
@@ -47,7 +48,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[SocketAddress-C.FFI_SOCKADDR], [1]struct{}{}[IPv4Address-C.FFI_SOCKADDR_IN],
 	[1]struct{}{}[IPv6Address-C.FFI_SOCKADDR_IN6], [1]struct{}{}[IBAddress-C.FFI_SOCKADDR_IB],
 	[1]struct{}{}[TextAddress-C.FFI_ADDR_STR],
-	[1]struct{}{}[NoSlot-C.FERRY_NO_SLOT],
+	[1]struct{}{}[NoSlot-C.FERRY_NO_SLOT], [1]struct{}{}[noResult+C.FERRY_NO_RESULT],
 	[1]struct{}{}[WithData-C.FERRY_WITH_DATA], [1]struct{}{}[Inject-C.FERRY_INJECT],
 	[1]struct{}{}[SpillBytes-C.FERRY_SPILL_BYTES], [1]struct{}{}[Claim-C.FERRY_CLAIM], [1]struct{}{}[Spill-C.FERRY_SPILL],
 }
@@ -82,11 +83,10 @@ func Load(path string) (*Library, error) {
 	}
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
-	why := (*C.char)(C.calloc(1, 512))
-	defer C.free(unsafe.Pointer(why))
+	var why [512]C.char
 	var c *C.ferry_lib
-	if C.ferry_load(name, &c, why, 512) != 0 {
-		return nil, loadError(path, C.GoString(why))
+	if C.ferry_load(name, &c, &why[0], C.size_t(len(why))) != 0 {
+		return nil, loadError(path, C.GoString(&why[0]))
 	}
 	loaded.libs[path] = &Library{c}
 	return loaded.libs[path], nil
@@ -104,7 +104,9 @@ func (l *Library) fail(call string, code C.int) error {
 }
 
 // Text is the library's text for an error number.
-func (l *Library) Text(e Errno) string { return C.GoString(C.ferry_error(l.c, C.int(e))) }
+func (l *Library) Text(e Errno) string {
+	return cmp.Or(C.GoString(C.ferry_error(l.c, C.int(e))), "no text")
+}
 
 // Infos is a list of ways to use the network. Free gives its memory back.
 type Infos struct {
@@ -143,10 +145,11 @@ func (l *Library) Infos(provider string) (*Infos, error) {
 		defer C.free(unsafe.Pointer(name))
 	}
 	infos := &Infos{lib: l}
-	if r := C.ferry_infos(l.c, name, &infos.raw); -r == C.int(NoData) {
+	var step *C.char
+	if r := C.ferry_infos(l.c, name, &infos.raw, &step); -r == C.int(NoData) {
 		return infos, nil
 	} else if r != 0 {
-		return nil, l.fail("fi_getinfo", r)
+		return nil, l.fail(C.GoString(step), r)
 	}
 	at := infos.raw
 	var c C.ferry_info
@@ -220,6 +223,9 @@ func (e *Endpoint) Name() ([]byte, error) {
 	n := C.size_t(len(buf))
 	if r := C.ferry_name(e.c, unsafe.Pointer(&buf[0]), &n); r != 0 {
 		return nil, e.lib.fail("fi_getname", r)
+	}
+	if n == 0 || n > C.size_t(len(buf)) {
+		return nil, e.lib.fail("fi_getname", C.FERRY_NO_RESULT)
 	}
 	return buf[:n], nil
 }

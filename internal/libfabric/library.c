@@ -20,12 +20,16 @@ int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 	ferry_unguard();
 	ferry_give_back_signals(&kept);
 	if (!h) {
-		snprintf(why, room, "%s", dlerror());
+		const char *text = dlerror();
+		snprintf(why, room, "%s", text ? text : "dlopen gives no reason");
 		return -FFI_ENODATA;
 	}
 	ferry_lib *lib = calloc(1, sizeof(*lib));
-	if (!lib || !(lib->path = strdup(path)))
+	if (!lib || !(lib->path = strdup(path))) {
+		free(lib);
+		snprintf(why, room, "no memory");
 		return -FFI_ENOMEM;
+	}
 #define CALL(name) {#name, (void **)&lib->f.name}
 	const struct { const char *name; void **at; } need[] = {
 		CALL(fi_getinfo), CALL(fi_freeinfo), CALL(fi_dupinfo), CALL(fi_fabric), CALL(fi_version), CALL(fi_strerror),
@@ -49,6 +53,22 @@ uint32_t ferry_version(ferry_lib *lib) { return lib->f.fi_version(); }
 
 const char *ferry_error(ferry_lib *lib, int code) { return lib->f.fi_strerror(code < 0 ? -code : code); }
 
+// complete reports whether an entry has all parts that ferry reads.
+static int complete(const ffi_info *i)
+{
+	return i->tx_attr && i->rx_attr && i->ep_attr && i->domain_attr && i->fabric_attr && i->fabric_attr->prov_name;
+}
+
+// drop_incomplete leaves out the entries of a list that lack parts, and leaks them: fi_freeinfo may expect the parts.
+static void drop_incomplete(ffi_info **at)
+{
+	while (*at)
+		if (complete(*at))
+			at = &(*at)->next;
+		else
+			*at = (*at)->next;
+}
+
 // getinfo may be the call in which providers start.
 static int getinfo(ferry_lib *lib, uint64_t flags, const ffi_info *hints, void **list)
 {
@@ -59,17 +79,22 @@ static int getinfo(ferry_lib *lib, uint64_t flags, const ffi_info *hints, void *
 	int r = lib->f.fi_getinfo(FFI_VERSION(1, 17), NULL, NULL, flags, hints, &found);
 	ferry_unguard();
 	ferry_give_back_signals(&kept);
+	if (r)
+		found = NULL;
+	drop_incomplete(&found);
 	*list = found;
 	return r;
 }
 
 // infos is ferry_infos, for those that have the capabilities of more and so many bytes of
 // completion data.
-static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t data, int mr, void **list)
+static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t data, int mr, void **list, const char **step)
 {
+	*step = "fi_dupinfo";
 	ffi_info *hints = lib->f.fi_dupinfo(NULL);
 	if (!hints)
 		return -FFI_ENOMEM;
+	*step = "fi_getinfo";
 	hints->mode = FFI_CONTEXT | FFI_CONTEXT2;
 	hints->caps = FFI_TAGGED | FFI_MSG | more;
 	hints->ep_attr->type = FFI_EP_RDM;
@@ -91,11 +116,14 @@ static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t dat
 	return r;
 }
 
+// same compares names of which either may be NULL.
+static int same(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
+
 // offers reports whether a provider on a domain is in a list.
 static int offers(const ffi_info *list, const ffi_info *what)
 {
 	for (; list; list = list->next)
-		if (!strcmp(list->fabric_attr->prov_name, what->fabric_attr->prov_name) && !strcmp(list->domain_attr->name, what->domain_attr->name))
+		if (!strcmp(list->fabric_attr->prov_name, what->fabric_attr->prov_name) && same(list->domain_attr->name, what->domain_attr->name))
 			return 1;
 	return 0;
 }
@@ -123,13 +151,13 @@ static void add(ferry_lib *lib, ffi_info **all, ffi_info *more, int mr)
 // processes of a job, of one provider or (NULL) of all: first what has completion data
 // and receives from one address, and then, perhaps once more, what need not have them; and behind
 // those what takes registered buffers only. A provider tells of none of these unless it is asked for it.
-int ferry_infos(ferry_lib *lib, const char *provider, void **list)
+int ferry_infos(ferry_lib *lib, const char *provider, void **list, const char **step)
 {
 	ffi_info *all = NULL;
 	for (int i = 0; i < 4; i++) {
 		void *found = NULL;
 		int mr = i < 2 ? 0 : FFI_MR_LOCAL;
-		int r = infos(lib, provider, i % 2 ? 0 : FFI_DIRECTED_RECV, i % 2 ? 0 : sizeof(uint32_t), mr, &found);
+		int r = infos(lib, provider, i % 2 ? 0 : FFI_DIRECTED_RECV, i % 2 ? 0 : sizeof(uint32_t), mr, &found, step);
 		if (r && r != -FFI_ENODATA) {
 			ferry_free_infos(lib, all);
 			return r;
@@ -167,7 +195,7 @@ int ferry_next_info(void **at, ferry_info *out)
 	out->rx_parts = i->rx_attr->iov_limit;
 	out->address_format = i->addr_format;
 	out->address = i->src_addr;
-	out->address_bytes = i->src_addrlen;
+	out->address_bytes = i->src_addr ? i->src_addrlen : 0;
 	out->local_only = (i->domain_attr->caps & FFI_LOCAL_COMM) && !(i->domain_attr->caps & FFI_REMOTE_COMM);
 	out->directed = !!(i->caps & FFI_DIRECTED_RECV);
 	out->registers = !!(i->domain_attr->mr_mode & FFI_MR_LOCAL);

@@ -43,6 +43,9 @@ int ferry_grow(ferry_ep *ep) { return more_slots(&ep->slots); }
 // registers says how memory is registered here.
 static int registers(const ferry_ep *ep, int mode) { return !!(ep->info->domain_attr->mr_mode & mode); }
 
+// result is r, or an error if the call reported success without an object.
+static int result(int r, const void *object) { return r || object ? r : FERRY_NO_RESULT; }
+
 static int open_ep(ferry_lib *lib, const void *info, int wait_fd, int directed, size_t entries, ferry_ep **out, const char **step)
 {
 	ferry_ep *ep = calloc(1, sizeof(*ep));
@@ -54,6 +57,7 @@ static int open_ep(ferry_lib *lib, const void *info, int wait_fd, int directed, 
 	ep->fd = -1;
 	if (!(ep->spill = malloc(SPILL)))
 		goto fail;
+	*step = "fi_dupinfo";
 	ep->info = lib->f.fi_dupinfo(info);
 	if (!ep->info)
 		goto fail;
@@ -62,14 +66,17 @@ static int open_ep(ferry_lib *lib, const void *info, int wait_fd, int directed, 
 		ep->info->rx_attr->caps &= ~(FFI_DIRECTED_RECV | FFI_SOURCE);
 	}
 	*step = "fi_fabric";
-	if ((r = lib->f.fi_fabric(ep->info->fabric_attr, &ep->fabric, NULL)))
+	r = lib->f.fi_fabric(ep->info->fabric_attr, &ep->fabric, NULL);
+	if ((r = result(r, ep->fabric)))
 		goto fail;
 	*step = "fi_domain";
-	if ((r = ep->fabric->ops->domain(ep->fabric, ep->info, &ep->domain, NULL)))
+	r = ep->fabric->ops->domain(ep->fabric, ep->info, &ep->domain, NULL);
+	if ((r = result(r, ep->domain)))
 		goto fail;
 	*step = "fi_av_open";
 	ffi_av_attr av = {.type = ep->info->domain_attr->av_type};
-	if ((r = ep->domain->ops->av_open(ep->domain, &av, &ep->av, NULL)))
+	r = ep->domain->ops->av_open(ep->domain, &av, &ep->av, NULL);
+	if ((r = result(r, ep->av)))
 		goto fail;
 	*step = "fi_cq_open";
 	ffi_cq_attr cq = {
@@ -77,15 +84,20 @@ static int open_ep(ferry_lib *lib, const void *info, int wait_fd, int directed, 
 		.wait_obj = wait_fd ? FFI_WAIT_FD : FFI_WAIT_NONE,
 		.size = entries,
 	};
-	if ((r = ep->domain->ops->cq_open(ep->domain, &cq, &ep->cq, NULL)))
+	r = ep->domain->ops->cq_open(ep->domain, &cq, &ep->cq, NULL);
+	if ((r = result(r, ep->cq)))
 		goto fail;
 	if (wait_fd) {
 		*step = "fi_control(FI_GETWAIT)";
-		if ((r = ep->cq->fid.ops->control(&ep->cq->fid, FFI_GETWAIT, &ep->fd)))
+		r = ep->cq->fid.ops->control(&ep->cq->fid, FFI_GETWAIT, &ep->fd);
+		if (!r && ep->fd < 0)
+			r = FERRY_NO_RESULT;
+		if (r)
 			goto fail;
 	}
 	*step = "fi_endpoint";
-	if ((r = ep->domain->ops->endpoint(ep->domain, ep->info, &ep->ep, NULL)))
+	r = ep->domain->ops->endpoint(ep->domain, ep->info, &ep->ep, NULL);
+	if ((r = result(r, ep->ep)))
 		goto fail;
 	*step = "fi_ep_bind";
 	ffid *self = &ep->ep->fid;
@@ -167,7 +179,9 @@ int ferry_insert(ferry_ep *ep, const void *address, uint64_t *out)
 	ferry_give_back_signals(&kept);
 	ep->fresh = TAGGED | UNTAGGED;
 	*out = a;
-	return r == 1 ? 0 : r < 0 ? r : -FFI_EINVAL;
+	if (r < 0)
+		return r;
+	return r == 1 && a != FFI_ADDR_NOTAVAIL ? 0 : FERRY_NO_RESULT;
 }
 
 int ferry_remove(ferry_ep *ep, uint64_t address)
@@ -183,7 +197,7 @@ int ferry_register(ferry_ep *ep, char *buf, size_t n, ferry_region **out)
 	if (!region)
 		return -FFI_ENOMEM;
 	int r = ep->domain->mr->reg(&ep->domain->fid, buf, n, FFI_SEND | FFI_RECV, 0, ++ep->keys, 0, &region->mr, NULL);
-	if (r) {
+	if ((r = result(r, region->mr))) {
 		free(region);
 		return r;
 	}
@@ -333,7 +347,7 @@ int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
 			for (ssize_t i = 0; i < n; i++)
 				out[have + i] = (ferry_event){
 					.tag = got[i].tag, .data = got[i].data, .length = got[i].len,
-					.slot = ((slot *)got[i].op_context)->index,
+					.slot = got[i].op_context ? ((slot *)got[i].op_context)->index : FERRY_NO_SLOT,
 				};
 			return have + n;
 		}

@@ -8,6 +8,9 @@
 // Bytes of what a receive with FERRY_SPILL puts where nobody reads it.
 #define FERRY_SPILL_BYTES (64 << 10)
 
+// Result of a call that reported success without an object. Other results are negated error numbers.
+#define FERRY_NO_RESULT (-(1 << 20))
+
 // The slot of an event that belongs to no operation.
 #define FERRY_NO_SLOT UINT32_MAX
 
@@ -58,7 +61,7 @@ int ferry_load(const char *path, ferry_lib **lib, char *why, size_t room);
 uint32_t ferry_version(ferry_lib *lib);
 const char *ferry_error(ferry_lib *lib, int code);
 
-int ferry_infos(ferry_lib *lib, const char *provider, void **list);
+int ferry_infos(ferry_lib *lib, const char *provider, void **list, const char **step);
 int ferry_providers(ferry_lib *lib, void **list);
 int ferry_next_info(void **at, ferry_info *out);
 void ferry_free_infos(ferry_lib *lib, void *list);

@@ -12,8 +12,8 @@ const childVariable = "LIBTEST_CHILD"
 // IsChild reports whether this process is a child of InChild.
 func IsChild() bool { return os.Getenv(childVariable) != "" }
 
-// InChild runs the calling test, without its subtests' parents, in a process of its own with the additional environment. It
-// returns the output and the end of that process. The test asks IsChild first.
+// InChild runs a test of this binary in a child process with the additional environment, and returns its output and its exit
+// error. The test calls IsChild first.
 func InChild(t testing.TB, test string, env ...string) (output string, err error) {
 	t.Helper()
 	self, err := os.Executable()

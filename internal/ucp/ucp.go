@@ -47,7 +47,12 @@ type Error struct {
 	Text string // UCX's
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code) }
+func (e *Error) Error() string {
+	if e.Code == NoResult {
+		return e.Call + ": success without a result"
+	}
+	return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code)
+}
 
 // A Setting is one of UCX's variables, without UCX_ before its name. It comes before
 // the environment's.

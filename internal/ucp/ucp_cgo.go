@@ -104,9 +104,6 @@ func (l *Library) Version() Version {
 
 // Text is the library's text for a status.
 func (l *Library) Text(s Status) string {
-	if s == NoResult {
-		return "success without a result"
-	}
 	return cmp.Or(C.GoString(C.ferry_ucp_error(l.c, C.int(s))), "no text")
 }
 

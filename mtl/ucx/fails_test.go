@@ -12,8 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/ucp/testprov"
 )
 
-// TestFails_CallOfOneClass_NextClassIsUsed makes the calls of class rc fail that a module makes when it opens, each in a
-// process of its own.
+// TestFails_CallOfOneClass_NextClassIsUsed fails each call of class rc that opens a module, in a child process.
 func TestFails_CallOfOneClass_NextClassIsUsed(t *testing.T) {
 	if libtest.IsChild() {
 		fmt.Println(openAny(os.Getenv("LIBRARY")))
@@ -47,7 +46,7 @@ func TestFails_CallOfOneClass_NextClassIsUsed(t *testing.T) {
 	}
 }
 
-// openAny opens the best class and describes what it used and refused.
+// openAny opens the best class and returns its name, with the reason against the first one.
 func openAny(lib string) string {
 	m, err := open(0, lib, time.Second)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/ferrympi/ferry/internal/ucp/testprov"
 )
 
-// failing has the calls of UCX that can fail, with the reason that a failure and a success without a result lead to.
-// An empty reason: the call works on, or there is no such failure.
+// failing has the calls of UCX that can fail, with the reasons for a failure and for a success without a result. Without a
+// reason no call fails.
 var failing = []failure{
 	{"ucp_dt_create_generic", ioError, noResult},
 	{"ucp_config_read", ioError, noResult},
@@ -41,17 +41,17 @@ type failure struct{ call, failed, nothing string }
 
 const (
 	ioError  = "Input/output error (-3)"
-	noResult = "success without a result (1)"
+	noResult = "success without a result"
 	anything = "*"
 )
 
-// cannotFail has the calls that return nothing.
+// cannotFail has the calls without a result.
 var cannotFail = []string{
 	"ucp_get_version", "ucp_config_release", "ucp_cleanup", "ucp_worker_destroy", "ucp_worker_release_address", "ucp_worker_progress",
 	"ucp_request_cancel", "ucp_request_free", "ucm_set_external_event", "ucm_vm_munmap",
 }
 
-// TestFails_EachCallOfUCX_ProcessLives makes each call fail in a process of its own, which makes all calls.
+// TestFails_EachCallOfUCX_ProcessLives makes each call fail in a child process that makes all calls.
 func TestFails_EachCallOfUCX_ProcessLives(t *testing.T) {
 	if err := ucp.Built(); err != nil {
 		t.Skip(err)
@@ -105,7 +105,7 @@ func report(errs []error) {
 	}
 }
 
-// makeCalls makes all calls of UCX and returns the errors. It goes on after an error as far as that is possible.
+// makeCalls makes all calls of UCX and returns the errors. It continues after an error where that is possible.
 func makeCalls(path string) (errs []error) {
 	lib, err := ucp.Load(path)
 	if err != nil {

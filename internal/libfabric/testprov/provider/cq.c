@@ -57,6 +57,7 @@ static void forget_late(tp_cq *q)
 static ssize_t read_cq(ffid_cq *f, void *out, size_t count)
 {
 	tp_cq *q = OF(tp_cq, fid, f);
+	MAY_FAIL(&q->domain->c, "fi_cq_read");
 	if (q->ep)
 		tp_progress(q->ep);
 	q->reads++;
@@ -82,6 +83,7 @@ static ssize_t read_error(ffid_cq *f, ffi_cq_err_entry *out, uint64_t flags)
 {
 	(void)flags;
 	tp_cq *q = OF(tp_cq, fid, f);
+	MAY_FAIL(&q->domain->c, "fi_cq_readerr");
 	if (q->n == 0 || !q->ring[q->first].error)
 		return -FFI_EAGAIN;
 	entry e = q->ring[q->first];
@@ -104,7 +106,9 @@ static ssize_t read_error(ffid_cq *f, ffi_cq_err_entry *out, uint64_t flags)
 
 static const char *text(ffid_cq *f, int error, const void *data, char *buf, size_t n)
 {
-	(void)f, (void)data, (void)buf, (void)n;
+	(void)data, (void)buf, (void)n;
+	if (tp_outcome(&OF(tp_cq, fid, f)->domain->c, "fi_cq_strerror") != TP_WORKS)
+		return NULL;
 	return strerror(error < 0 ? -error : error);
 }
 
@@ -115,6 +119,7 @@ int tp_trywait(ffid_fabric *fabric, ffid **fids, int count)
 	(void)fabric;
 	for (int i = 0; i < count; i++) {
 		tp_cq *q = OF(tp_cq, fid.fid, fids[i]);
+		MAY_FAIL(&q->domain->c, "fi_trywait");
 		if (q->n > 0 || q->late || (q->ep && (q->ep->broken || q->ep->waiting > 0)))
 			return -FFI_EAGAIN;
 	}
@@ -126,6 +131,7 @@ static int control(ffid *f, int command, void *arg)
 	tp_cq *q = OF(tp_cq, fid.fid, f);
 	if (command != FFI_GETWAIT)
 		return -ENOSYS;
+	MAY_FAIL(&q->domain->c, "fi_control");
 	*(int *)arg = q->epoll;
 	return 0;
 }
@@ -146,6 +152,7 @@ static ffi_ops_cq calls = {.size = sizeof(calls), .read = read_cq, .readerr = re
 
 int tp_cq_open(ffid_domain *d, ffi_cq_attr *attr, ffid_cq **out, void *context)
 {
+	MAY_FAIL(&OF(tp_domain, fid, d)->c, "fi_cq_open");
 	if (attr->format != FFI_CQ_FORMAT_TAGGED || attr->size > 1 << 24) // as if it had to be in memory
 		return attr->size > 1 << 24 ? -FFI_ENOMEM : -ENOSYS;
 	tp_cq *q = calloc(1, sizeof(*q));

@@ -11,6 +11,7 @@ static int insert(ffid_av *f, const void *address, size_t count, uint64_t *out, 
 	(void)flags, (void)context;
 	tp_av *av = OF(tp_av, fid, f);
 	const config *c = &av->domain->c;
+	MAY_FAIL(c, "fi_av_insert");
 	tp_linger(c->slow, c->insert);
 	tp_catch(c, AT_INSERT);
 	for (size_t i = 0; i < count; i++) {
@@ -35,6 +36,7 @@ static int remove_address(ffid_av *f, uint64_t *address, size_t count, uint64_t 
 {
 	(void)flags;
 	tp_av *av = OF(tp_av, fid, f);
+	MAY_FAIL(&av->domain->c, "fi_av_remove");
 	for (size_t i = 0; i < count; i++) {
 		if (address[i] >= av->n)
 			return -FFI_EINVAL;
@@ -59,6 +61,7 @@ static ffi_ops av_ops = {.size = sizeof(av_ops), .close = close_av};
 int tp_av_open(ffid_domain *d, ffi_av_attr *attr, ffid_av **out, void *context)
 {
 	(void)attr;
+	MAY_FAIL(&OF(tp_domain, fid, d)->c, "fi_av_open");
 	tp_av *av = calloc(1, sizeof(*av));
 	if (!av)
 		return -FFI_ENOMEM;
@@ -83,6 +86,7 @@ static ffi_ops_domain domain_calls = {.size = sizeof(domain_calls), .av_open = t
 static int open_domain(ffid_fabric *fabric, ffi_info *info, ffid_domain **out, void *context)
 {
 	(void)fabric;
+	MAY_FAIL(tp_config_of(info), "fi_domain");
 	tp_domain *d = calloc(1, sizeof(*d));
 	if (!d)
 		return -FFI_ENOMEM;
@@ -104,6 +108,7 @@ static ffi_ops_fabric fabric_calls = {.size = sizeof(fabric_calls), .domain = op
 EXPORT int fi_fabric(ffi_fabric_attr *attr, ffid_fabric **out, void *context)
 {
 	(void)attr;
+	MAY_FAIL(NULL, "fi_fabric");
 	ffid_fabric *f = calloc(1, sizeof(*f));
 	if (!f)
 		return -FFI_ENOMEM;

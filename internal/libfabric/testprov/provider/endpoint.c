@@ -98,13 +98,19 @@ static ssize_t out_of(tp_ep *ep, int tagged, const void *buf, size_t n, uint64_t
 
 static ssize_t tsend(ffid_ep *f, const void *buf, size_t n, void *desc, uint64_t to, uint64_t tag, void *context)
 {
+	MAY_FAIL(&of(f)->domain->c, "fi_tsend");
 	return tp_may(of(f)->domain, desc, buf, n) ? out_of(of(f), 1, buf, n, to, tag, 0, context, 0) : -FFI_EINVAL;
 }
 
-static ssize_t tinject(ffid_ep *f, const void *buf, size_t n, uint64_t to, uint64_t tag) { return out_of(of(f), 1, buf, n, to, tag, 0, NULL, 1); }
+static ssize_t tinject(ffid_ep *f, const void *buf, size_t n, uint64_t to, uint64_t tag)
+{
+	MAY_FAIL(&of(f)->domain->c, "fi_tinject");
+	return out_of(of(f), 1, buf, n, to, tag, 0, NULL, 1);
+}
 
 static ssize_t tsenddata(ffid_ep *f, const void *buf, size_t n, void *desc, uint64_t data, uint64_t to, uint64_t tag, void *context)
 {
+	MAY_FAIL(&of(f)->domain->c, "fi_tsenddata");
 	if (!tp_may(of(f)->domain, desc, buf, n))
 		return -FFI_EINVAL;
 	return of(f)->domain->c.data ? out_of(of(f), 1, buf, n, to, tag, data, context, 0) : -ENOSYS;
@@ -112,19 +118,26 @@ static ssize_t tsenddata(ffid_ep *f, const void *buf, size_t n, void *desc, uint
 
 static ssize_t tinjectdata(ffid_ep *f, const void *buf, size_t n, uint64_t data, uint64_t to, uint64_t tag)
 {
+	MAY_FAIL(&of(f)->domain->c, "fi_tinjectdata");
 	return of(f)->domain->c.data ? out_of(of(f), 1, buf, n, to, tag, data, NULL, 1) : -ENOSYS;
 }
 
 static ssize_t send_msg(ffid_ep *f, const void *buf, size_t n, void *desc, uint64_t to, void *context)
 {
+	MAY_FAIL(&of(f)->domain->c, "fi_send");
 	return tp_may(of(f)->domain, desc, buf, n) ? out_of(of(f), 0, buf, n, to, 0, 0, context, 0) : -FFI_EINVAL;
 }
 
-static ssize_t inject_msg(ffid_ep *f, const void *buf, size_t n, uint64_t to) { return out_of(of(f), 0, buf, n, to, 0, 0, NULL, 1); }
+static ssize_t inject_msg(ffid_ep *f, const void *buf, size_t n, uint64_t to)
+{
+	MAY_FAIL(&of(f)->domain->c, "fi_inject");
+	return out_of(of(f), 0, buf, n, to, 0, 0, NULL, 1);
+}
 
 static ssize_t trecv(ffid_ep *f, void *buf, size_t n, void *desc, uint64_t from, uint64_t tag, uint64_t ignore, void *context)
 {
 	tp_ep *ep = of(f);
+	MAY_FAIL(&ep->domain->c, "fi_trecv");
 	if (!tp_may(ep->domain, desc, buf, n))
 		return -FFI_EINVAL;
 	tp_recv what = {.context = context, .from = from, .tag = known(ep, tag), .ignore = ignore, .part = {{buf, n}}};
@@ -133,6 +146,7 @@ static ssize_t trecv(ffid_ep *f, void *buf, size_t n, void *desc, uint64_t from,
 
 static ssize_t recv_msg(ffid_ep *f, void *buf, size_t n, void *desc, uint64_t from, void *context)
 {
+	MAY_FAIL(&of(f)->domain->c, "fi_recv");
 	if (!tp_may(of(f)->domain, desc, buf, n))
 		return -FFI_EINVAL;
 	tp_recv what = {.context = context, .from = from, .part = {{buf, n}}};
@@ -142,6 +156,7 @@ static ssize_t recv_msg(ffid_ep *f, void *buf, size_t n, void *desc, uint64_t fr
 static ssize_t trecvmsg(ffid_ep *f, const ffi_msg_tagged *given, uint64_t flags)
 {
 	tp_ep *ep = of(f);
+	MAY_FAIL(&ep->domain->c, "fi_trecvmsg");
 	ffi_msg_tagged m = *given;
 	if (m.iov_count > ep->domain->c.parts || m.iov_count > 2)
 		return -FFI_EINVAL;
@@ -161,6 +176,7 @@ static ssize_t trecvmsg(ffid_ep *f, const ffi_msg_tagged *given, uint64_t flags)
 static int getname(ffid *f, void *address, size_t *n)
 {
 	tp_ep *ep = OF(tp_ep, fid.fid, f);
+	MAY_FAIL(&ep->domain->c, "fi_getname");
 	size_t room = *n;
 	*n = ep->domain->c.address;
 	if (room < *n)
@@ -173,6 +189,7 @@ static int bind_ep(ffid *f, ffid *to, uint64_t flags)
 {
 	(void)flags;
 	tp_ep *ep = OF(tp_ep, fid.fid, f);
+	MAY_FAIL(&ep->domain->c, "fi_ep_bind");
 	switch (to->fclass) {
 	case CLASS_AV:
 		ep->av = OF(tp_av, fid.fid, to);
@@ -192,6 +209,7 @@ static int control(ffid *f, int command, void *arg)
 	tp_ep *ep = OF(tp_ep, fid.fid, f);
 	if (command != FFI_ENABLE)
 		return -ENOSYS;
+	MAY_FAIL(&ep->domain->c, "fi_enable");
 	if (!ep->av || !ep->cq)
 		return -FFI_EINVAL;
 	return tp_listen(ep);
@@ -231,6 +249,7 @@ static ffi_ops_tagged tagged_calls = {
 
 int tp_endpoint(ffid_domain *d, ffi_info *info, ffid_ep **out, void *context)
 {
+	MAY_FAIL(&OF(tp_domain, fid, d)->c, "fi_endpoint");
 	tp_ep *ep = calloc(1, sizeof(*ep));
 	if (!ep)
 		return -FFI_ENOMEM;

@@ -219,6 +219,7 @@ ssize_t tp_take(tp_ep *ep, const ffi_msg_tagged *m)
 ssize_t tp_cancel(ffid *f, void *context)
 {
 	tp_ep *ep = OF(tp_ep, fid.fid, f);
+	MAY_FAIL(&ep->domain->c, "fi_cancel");
 	for (int tagged = 0; tagged < 2; tagged++)
 		for (tp_recv *r = ep->receives[tagged].head; r; r = r->next)
 			if (r->context == context) {

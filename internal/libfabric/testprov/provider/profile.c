@@ -64,6 +64,16 @@ static int item(const char *list, const char *name, long *value)
 // tp_fault says whether a fault is on; its number is in *value, if it has one.
 int tp_fault(const char *name, long *value) { return item(getenv("TESTPROV_FAULTS"), name, value); }
 
+// tp_outcome is the result of a call whose name is a fault; otherwise TP_WORKS. It is an input or output error without a number.
+long tp_outcome(const config *c, const char *call)
+{
+	const char *faulty = getenv("TESTPROV_FAULTY");
+	long r = -EIO;
+	if ((c && faulty && *faulty && !item(faulty, c->provider, NULL)) || !tp_fault(call, &r))
+		return TP_WORKS;
+	return r;
+}
+
 // number returns the number of a fault, usual where it has none, or 0 where it is off.
 static long number(const char *name, long usual)
 {

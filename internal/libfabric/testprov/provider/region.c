@@ -14,6 +14,9 @@ static void tell(const tp_domain *d, char what)
 static int close_region(ffid *f)
 {
 	tp_mr *m = OF(tp_mr, fid.fid, f);
+	static int refused; // Closing the endpoint succeeds.
+	if (!refused++)
+		MAY_FAIL(&m->domain->c, "fi_close");
 	tp_mr **at = &m->domain->regions;
 	while (*at != m)
 		at = &(*at)->next;
@@ -26,6 +29,7 @@ static int close_region(ffid *f)
 static int bind_region(ffid *f, ffid *to, uint64_t flags)
 {
 	tp_mr *m = OF(tp_mr, fid.fid, f);
+	MAY_FAIL(&m->domain->c, "fi_mr_bind");
 	if (to->fclass != CLASS_EP || flags || m->bound)
 		return -FFI_EINVAL;
 	m->bound = 1;
@@ -36,6 +40,7 @@ static int control(ffid *f, int command, void *arg)
 {
 	(void)arg;
 	tp_mr *m = OF(tp_mr, fid.fid, f);
+	MAY_FAIL(&m->domain->c, "fi_mr_enable");
 	if (command != FFI_ENABLE || !m->bound)
 		return -FFI_EINVAL;
 	m->enabled = 1;
@@ -48,6 +53,7 @@ static int reg(ffid *f, const void *buf, size_t n, uint64_t access, uint64_t off
 {
 	(void)key, (void)flags;
 	tp_domain *d = OF(tp_domain, fid.fid, f);
+	MAY_FAIL(&d->c, "fi_mr_reg");
 	if (access != (FFI_SEND | FFI_RECV) || offset || n == 0)
 		return -FFI_EINVAL;
 	tp_mr *m = calloc(1, sizeof(*m));

@@ -4,6 +4,7 @@
 //
 //	TESTPROV_PROFILE  providers that are there, with a comma between them (profile.c)
 //	TESTPROV_FAULTS   what goes wrong, likewise, each NAME or NAME=NUMBER (profile.c)
+//	TESTPROV_FAULTY   providers whose calls fail; none: those of all do
 //	TESTPROV_VERSION  what fi_version says; 2.2
 //	TESTPROV_DIR      a folder for its sockets, which then also reach across network
 //	                  namespaces; none: abstract ones
@@ -49,10 +50,20 @@ typedef struct config {
 	int caught_at;	       // when, instead
 } config;
 
+// MAY_FAIL begins a call that fails, or reports success without a result, where its name is a fault.
+enum { TP_WORKS = 1 };
+#define MAY_FAIL(c, call) \
+	do { \
+		long outcome_ = tp_outcome(c, call); \
+		if (outcome_ != TP_WORKS) \
+			return outcome_; \
+	} while (0)
+
 enum { AT_NEVER, AT_LOAD, AT_OPEN, AT_INSERT, AT_SEND };
 
 int tp_configs(config *out, int room);
 int tp_fault(const char *name, long *value);
+long tp_outcome(const config *c, const char *call);
 void tp_catch(const config *c, int when);
 int tp_stale(void); // whether registrations outlive their memory
 
