@@ -49,7 +49,7 @@ var rows = []struct {
 	{"mtl/trial", Contracts},          // how MTLs try what a library offers
 	{"bootstrap/internal", Contracts}, // what bootstraps have in common
 	{"bootstrap/meet", Contracts},     // what bootstraps over a launcher's address book have in common
-	{"cid", Contracts}, {"match", Contracts}, {"progress", Contracts}, {"pml/base", Contracts},
+	{"agreement", Contracts}, {"cid", Contracts}, {"match", Contracts}, {"progress", Contracts}, {"pml/base", Contracts},
 
 	{"assembly", Assembly}, {"components", Assembly}, {"config", Assembly},
 	{"plugin", Assembly}, // transports as processes, on both sides

@@ -1,0 +1,301 @@
+package agreement
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// memberState is a member's state in the view of a machine. It only changes from alive.
+type memberState uint8
+
+const (
+	alive memberState = iota
+	failed
+	closed
+)
+
+// noBallot is the ballot of a member that holds no outcome.
+const noBallot = -1
+
+// Envelope is a message for one rank.
+type Envelope struct {
+	To      int
+	Message Message
+}
+
+// Machine is one member's part of the agreements of a communicator. It is not safe for
+// concurrent use.
+type Machine struct {
+	self     int
+	members  []memberState
+	outgoing []Envelope
+	isClosed bool // This member has closed the communicator.
+
+	// The current instance. All earlier ones are decided.
+	instance   uint64
+	call       *Call // nil until this member has called.
+	isExcluded bool  // This member's context has ended in Shrink.
+	ballot     int   // The highest ballot to which this member has contributed or has been asked to.
+	held       *Outcome
+	heldBallot int
+	outcome    *Outcome // The outcome of the previous instance, until Result returns it.
+
+	early map[int]Message // By sender, the latest message of the next instance.
+
+	coordinated
+}
+
+// coordinated is the state of a coordinator.
+type coordinated struct {
+	received   []*Message // Contributions by rank, nil if missing.
+	acked      []bool     // Acknowledgments of the proposal by rank.
+	isAsking   bool
+	isProposed bool
+}
+
+// New returns the machine of rank self in a communicator of size members.
+func New(self, size int) *Machine {
+	m := &Machine{self: self, members: make([]memberState, size), early: map[int]Message{}, heldBallot: noBallot}
+	m.received = make([]*Message, size)
+	m.acked = make([]bool, size)
+	return m
+}
+
+// Take returns the queued messages in order and removes them.
+func (m *Machine) Take() []Envelope {
+	out := m.outgoing
+	m.outgoing = nil
+	return out
+}
+
+// Instance returns the number of the current instance, which is the number of decided ones.
+func (m *Machine) Instance() uint64 { return m.instance }
+
+// Requested reports whether the current instance cannot be decided in the common case: a
+// member is not alive, or a message of the instance has arrived.
+func (m *Machine) Requested() bool {
+	if m.ballot > 0 || slices.ContainsFunc(m.received, func(c *Message) bool { return c != nil }) {
+		return true
+	}
+	return slices.ContainsFunc(m.members, func(s memberState) bool { return s != alive })
+}
+
+// Complete decides the current instance in the common case. It must not be called after Start.
+func (m *Machine) Complete() {
+	for r, c := range m.received {
+		if c != nil || r == m.ballot-1 {
+			m.send(r, Message{Kind: Decided})
+		}
+	}
+	m.next()
+}
+
+// Start begins this member's part of the protocol. value is the result of the common case's
+// allreduce if that has completed. Start returns ErrPending if the previous call has not been
+// decided, and ErrClosed after Close.
+func (m *Machine) Start(c Call, value *uint64) error {
+	switch {
+	case m.isClosed:
+		return fmt.Errorf("agreement: %w", framework.ErrClosed)
+	case m.call != nil:
+		return fmt.Errorf("agreement: %v has not ended: %w", m.call.Operation, framework.ErrPending)
+	}
+	m.call = &c
+	m.outcome = nil
+	if value != nil {
+		m.held, m.heldBallot = &Outcome{Operation: c.Operation, Flags: *value}, 0
+	}
+	m.markFailed(c.Failed)
+	m.advance()
+	return nil
+}
+
+// Exclude leaves this member out of the outcome of its Shrink, unless an outcome has been
+// proposed already.
+func (m *Machine) Exclude() {
+	if m.call == nil || m.isExcluded {
+		return
+	}
+	m.isExcluded = true
+	switch {
+	case !m.isCoordinator():
+		m.contribute()
+	case m.isAsking && !m.isProposed:
+		m.received[m.self] = m.contribution()
+	}
+}
+
+// Result returns the outcome of the latest call once it is decided, and once only.
+func (m *Machine) Result() (Outcome, bool) {
+	if m.outcome == nil {
+		return Outcome{}, false
+	}
+	o := *m.outcome
+	m.outcome = nil
+	return o, true
+}
+
+// Failed records the report of the failures of ranks.
+func (m *Machine) Failed(ranks ...int) {
+	m.markFailed(ranks)
+	m.advance()
+}
+
+// Left records that a member has left and sends nothing more.
+func (m *Machine) Left(rank int) { m.markClosed(rank) }
+
+// Close ends the machine. It answers Closed to later messages.
+func (m *Machine) Close() {
+	m.isClosed = true
+	m.call = nil
+	m.outgoing = nil
+	clear(m.early)
+}
+
+// Tick repeats the messages whose answers have not arrived.
+func (m *Machine) Tick() {
+	switch {
+	case m.call == nil:
+	case m.isCoordinator():
+		m.repeat()
+	case m.heldBallot == m.ballot: // Acknowledged.
+		m.send(m.ballot-1, Message{Kind: Ack, Ballot: m.ballot})
+	default:
+		m.contribute()
+	}
+}
+
+// Receive processes a message of a member. Messages that are late, repeated, or of a member
+// that is not alive are dropped.
+func (m *Machine) Receive(from int, msg Message) {
+	switch {
+	case from == m.self || m.members[from] != alive:
+	case m.isClosed:
+		m.answer(from, msg, Closed)
+	case msg.Kind == Closed:
+		m.markClosed(from)
+	case msg.Instance < m.instance:
+		m.answer(from, msg, Decided)
+	case msg.Instance == m.instance:
+		m.receive(from, msg)
+	case msg.Instance == m.instance+1 && m.held != nil: // The sender has decided the current instance.
+		m.decide()
+		m.receive(from, msg)
+	case msg.Instance == m.instance+1:
+		m.early[from] = msg
+	}
+}
+
+// receive processes a message of the current instance.
+func (m *Machine) receive(from int, msg Message) {
+	switch msg.Kind {
+	case Ask:
+		if msg.Ballot != from+1 || msg.Ballot < m.ballot {
+			return
+		}
+		m.ballot = msg.Ballot
+		if m.call != nil {
+			m.contribute()
+		}
+	case Contribute:
+		m.receiveContribution(from, msg)
+	case Propose:
+		if msg.Ballot != from+1 || msg.Ballot < m.ballot || m.call == nil {
+			return
+		}
+		m.ballot = msg.Ballot
+		m.held, m.heldBallot = msg.Outcome, msg.Ballot
+		m.send(from, Message{Kind: Ack, Ballot: msg.Ballot})
+		m.markFailed(msg.Outcome.Failed)
+	case Ack:
+		if m.isProposed && msg.Ballot == m.self+1 {
+			m.acked[from] = true
+			m.tryDecide()
+		}
+	case Decided:
+		if m.held != nil {
+			m.decide()
+		}
+	}
+}
+
+// answer answers a message of another instance or to a closed communicator. Answers are not
+// answered.
+func (m *Machine) answer(to int, msg Message, k Kind) {
+	if msg.Kind != Decided && msg.Kind != Closed {
+		m.outgoing = append(m.outgoing, Envelope{to, Message{Kind: k, Instance: msg.Instance}})
+	}
+}
+
+// send queues a message of the current instance.
+func (m *Machine) send(to int, msg Message) {
+	msg.Instance = m.instance
+	m.outgoing = append(m.outgoing, Envelope{to, msg})
+}
+
+// contribute sends this member's contribution to the coordinator.
+func (m *Machine) contribute() { m.send(m.ballot-1, *m.contribution()) }
+
+// contribution returns this member's contribution to the coordinator of m.ballot.
+func (m *Machine) contribution() *Message {
+	c := &Contribution{
+		Operation: m.call.Operation, Flags: m.call.Flags, Failed: m.failedRanks(),
+		Acked: m.call.Acked, WireUp: m.call.WireUp, Excluded: m.isExcluded,
+	}
+	msg := &Message{Kind: Contribute, Instance: m.instance, Ballot: m.ballot, Contribution: c, Outcome: m.held}
+	if m.held != nil {
+		msg.HeldBallot = m.heldBallot
+	}
+	return msg
+}
+
+// failedRanks returns the failed ranks in ascending order.
+func (m *Machine) failedRanks() []int {
+	var ranks []int
+	for r, s := range m.members {
+		if s == failed {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+func (m *Machine) markFailed(ranks []int) {
+	for _, r := range ranks {
+		if r != m.self { // A member that is reported failed is isolated by the bootstrap.
+			m.members[r] = failed
+		}
+	}
+}
+
+func (m *Machine) markClosed(rank int) {
+	if rank != m.self && m.members[rank] == alive {
+		m.members[rank] = closed
+		m.advance()
+	}
+}
+
+// decide ends the current instance with the held outcome.
+func (m *Machine) decide() {
+	m.outcome = m.held
+	m.next()
+}
+
+// next begins the next instance.
+func (m *Machine) next() {
+	m.instance++
+	m.call, m.isExcluded = nil, false
+	m.ballot = 0
+	m.held, m.heldBallot = nil, noBallot
+	clear(m.received)
+	clear(m.acked)
+	m.isAsking, m.isProposed = false, false
+	for r := range m.members {
+		if msg, ok := m.early[r]; ok {
+			delete(m.early, r)
+			m.Receive(r, msg)
+		}
+	}
+}
