@@ -12,6 +12,7 @@ package pmixc
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -64,11 +65,10 @@ func Load(path string) (*Library, error) {
 	}
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
-	why := (*C.char)(C.calloc(1, 512))
-	defer C.free(unsafe.Pointer(why))
+	var why [512]C.char
 	var c *C.fpmix_lib
-	if C.fpmix_load(name, &c, why, 512) != 0 {
-		return nil, loadError(path, C.GoString(why))
+	if C.fpmix_load(name, &c, &why[0], C.size_t(len(why))) != 0 {
+		return nil, loadError(path, C.GoString(&why[0]))
 	}
 	loaded.libs[path] = &Library{c: c, calls: make(slots, MostCalls)}
 	return loaded.libs[path], nil
@@ -81,7 +81,9 @@ func (l *Library) About() string { return C.GoString(C.fpmix_version(l.c)) }
 func (l *Library) Version() (v Version, ok bool) { return parseVersion(l.About()) }
 
 // Text is the library's text for a status.
-func (l *Library) Text(s Status) string { return C.GoString(C.fpmix_text(l.c, C.int(s))) }
+func (l *Library) Text(s Status) string {
+	return cmp.Or(C.GoString(C.fpmix_text(l.c, C.int(s))), "no text")
+}
 
 func (l *Library) check(call string, r C.int) error {
 	if r == 0 {

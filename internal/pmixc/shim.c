@@ -27,7 +27,8 @@ int fpmix_load(const char *path, fpmix_lib **out, char *why, size_t room)
 {
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (!h) {
-		snprintf(why, room, "%s", dlerror());
+		const char *text = dlerror();
+		snprintf(why, room, "%s", text ? text : "dlopen gives no reason");
 		return FPMIX_ERR_NOT_FOUND;
 	}
 	fpmix_lib *lib = calloc(1, sizeof(*lib));
@@ -69,6 +70,7 @@ int fpmix_init(fpmix_lib *lib, fpmix_proc *self)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int r = lib->f.PMIx_Init(self, NULL, 0);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	self->nspace[FPMIX_NSPACE_ROOM - 1] = 0;
 	return r;
 }
 
@@ -230,6 +232,8 @@ int fpmix_group(fpmix_lib *lib, const char *name, const char *nspace, const uint
 	free(procs);
 	if (r != FPMIX_SUCCESS)
 		return r;
+	if (!results)
+		nresults = 0;
 	r = FPMIX_ERR_NOT_FOUND;
 	fpmix_got got;
 	for (size_t i = 0; i < nresults; i++)
@@ -251,6 +255,8 @@ static int query(fpmix_lib *lib, char *key, fpmix_info *qualifier, fpmix_info **
 	*results = NULL;
 	*n = 0;
 	int r = lib->f.PMIx_Query_info(&q, 1, results, n);
+	if (!*results)
+		*n = 0;
 	return r == FPMIX_OPERATION_SUCCEEDED ? FPMIX_SUCCESS : r;
 }
 
@@ -283,6 +289,8 @@ int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, s
 		fpmix_array *a = results[0].value.data.darray;
 		if (a && a->type == FPMIX_PROC && a->array && (*members = calloc(a->size + 1, sizeof(**members)))) {
 			memcpy(*members, a->array, a->size * sizeof(**members));
+			for (size_t i = 0; i < a->size; i++)
+				(*members)[i].nspace[FPMIX_NSPACE_ROOM - 1] = 0;
 			*count = a->size;
 			r = FPMIX_SUCCESS;
 		}
@@ -317,7 +325,7 @@ static void on_event(size_t id, int status, const fpmix_proc *source, fpmix_info
 {
 	(void)id, (void)results, (void)nresults;
 	const fpmix_proc *who = source;
-	for (size_t i = 0; i < ninfo; i++)
+	for (size_t i = 0; info && i < ninfo; i++)
 		if (!strncmp(info[i].key, FPMIX_EVENT_AFFECTED_PROC, FPMIX_KEY_ROOM) && info[i].value.type == FPMIX_PROC &&
 		    info[i].value.data.proc)
 			who = info[i].value.data.proc;
