@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/outfile"
 	"github.com/ferrympi/ferry/internal/stderr"
 )
 
@@ -67,7 +68,7 @@ func (s *sink) open(name string, rank int) error {
 		s.settle(stderr.Writer{}, nil)
 		return nil
 	}
-	f, err := os.OpenFile(strings.ReplaceAll(name, "%r", strconv.Itoa(rank)), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := outfile.Append(strings.ReplaceAll(name, "%r", strconv.Itoa(rank)), 0o600)
 	if err != nil {
 		return fmt.Errorf("%w: log.file=%s: %w", framework.ErrConfig, name, err)
 	}

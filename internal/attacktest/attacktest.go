@@ -3,6 +3,7 @@
 package attacktest
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -34,6 +35,18 @@ func Library(t testing.TB) string {
 	}
 	Own(t, path)
 	return path
+}
+
+// Link makes a link of the attacker at path. It returns its target, a file of this user with the
+// given contents.
+func Link(t testing.TB, path, contents string) (target string) {
+	t.Helper()
+	target = t.TempDir() + "/precious"
+	if err := errors.Join(os.WriteFile(target, []byte(contents), 0o644), os.Symlink(target, path)); err != nil {
+		t.Fatal(err)
+	}
+	Own(t, path)
+	return target
 }
 
 // Flip exchanges what is at path, again and again and atomically, for links of the attacker to each

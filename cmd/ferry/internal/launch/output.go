@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/outfile"
 )
 
 // The output of a rank takes this path:
@@ -259,10 +261,10 @@ func (s *supervisor) connectPipe(r *rank, k *sink, last *tail) (io.Writer, error
 	return near, nil
 }
 
-// createOutputFile creates the file of a rank in OutputDir.
+// createOutputFile opens the file of a rank in OutputDir.
 func (s *supervisor) createOutputFile(n int) (*os.File, error) {
 	width := len(strconv.Itoa(s.job.most() - 1))
-	return os.Create(filepath.Join(s.job.OutputDir, fmt.Sprintf("rank.%0*d", width, n)))
+	return outfile.Create(filepath.Join(s.job.OutputDir, fmt.Sprintf("rank.%0*d", width, n)))
 }
 
 // isDevice reports whether w is a terminal, or /dev/null. Writes to other devices can fail.

@@ -5,34 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"syscall"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/internal/outfile"
 )
 
-// outputs are the files that a report goes to. That they can be written is known
-// before the run; they take their names when they are complete, each time that they
-// are written.
+// outputs are the files of a report. They are checked before the run. A regular file takes its
+// name when it is complete, each time that it is written.
 type outputs []*output
 
 type output struct {
 	flag, path string
-	to         io.Writer // what is open during the run: standard output, or no ordinary file; nil: file is replaced
-	file       string    // where the symbolic links of path lead
+	file       *outfile.Report // nil for standard output
+	stdout     io.Writer
 	write      writer
 }
 
 // A writer writes a report in one form.
 type writer func(io.Writer, *report.Report, *report.Comparison) error
 
-// open tests what the flags name. An error is a usage error that names flag and
-// file; nothing is left then.
+// open checks the files that the flags name. An error is a usage error with flag and file, and
+// leaves no file behind.
 func (o *options) open(stdout io.Writer) (outputs, error) {
 	var all outputs
 	for _, x := range []struct {
@@ -46,14 +41,13 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 		if x.path == "" {
 			continue
 		}
-		out := &output{flag: x.flag, path: x.path, write: x.write}
+		out := &output{flag: x.flag, path: x.path, write: x.write, stdout: stdout}
 		var err error
-		if x.path == "-" {
-			out.to = stdout
-		} else {
-			err = out.test()
+		if x.path != "-" {
+			out.file, err = outfile.NewReport(x.path)
 		}
-		if i := slices.IndexFunc(all, out.sameAs); err == nil && i >= 0 {
+		if i := slices.IndexFunc(all, out.isSame); err == nil && i >= 0 {
+			all = append(all, out)
 			err = fmt.Errorf("--%[2]s writes to %[1]s already", x.path, all[i].flag)
 		}
 		if err != nil {
@@ -65,108 +59,44 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 	return all, nil
 }
 
-// sameAs says that two outputs go to the same place.
-func (o *output) sameAs(x *output) bool {
-	return o.path == "-" && x.path == "-" || o.file != "" && o.file == x.file
+// isSame reports whether two outputs go to one file.
+func (o *output) isSame(x *output) bool {
+	if o.file == nil || x.file == nil {
+		return o.file == x.file
+	}
+	return o.file.IsSameFile(x.file)
 }
 
-// stdout says whether standard output is a report.
+// stdout reports whether standard output is a report.
 func (all outputs) stdout() bool {
-	return slices.ContainsFunc(all, func(o *output) bool { return o.path == "-" })
-}
-
-// test says why a file can't be written. One that is not an ordinary file, such as
-// /dev/null, is opened; for a named pipe somebody must be there to read it.
-func (o *output) test() error {
-	st, err := os.Stat(o.path)
-	isNew := err != nil
-	switch {
-	case isNew || st.Mode().IsRegular():
-	case st.IsDir():
-		return fmt.Errorf("%s is a directory", o.path)
-	default:
-		how := os.O_WRONLY
-		if st.Mode()&os.ModeNamedPipe != 0 {
-			how |= syscall.O_NONBLOCK // to open, not to write: the runtime waits then
-		}
-		f, err := os.OpenFile(o.path, how, 0)
-		if errors.Is(err, syscall.ENXIO) {
-			return fmt.Errorf("%s: nobody reads from it", o.path)
-		}
-		if err == nil {
-			o.to = f
-		}
-		return err
-	}
-	// One that must not be written is not replaced either. A link may lead to what is
-	// not there yet.
-	f, err := os.OpenFile(o.path, os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return err
-	}
-	f.Close()
-	if o.file, err = filepath.Abs(o.path); err == nil {
-		o.file, err = filepath.EvalSymlinks(o.file)
-	}
-	if err == nil && isNew {
-		err = os.Remove(o.file)
-	}
-	if err != nil {
-		return err
-	}
-	beside, err := o.create()
-	if err != nil {
-		return fmt.Errorf("%s can't be replaced: %w", o.path, err)
-	}
-	return beside.Cleanup()
-}
-
-// create makes the file beside the one that it becomes.
-func (o *output) create() (*renameio.PendingFile, error) {
-	return renameio.NewPendingFile(o.file, renameio.WithTempDir(filepath.Dir(o.file)), renameio.WithPermissions(0o666))
+	return slices.ContainsFunc(all, func(o *output) bool { return o.file == nil })
 }
 
 func (all outputs) close() {
 	for _, o := range all {
-		if f, ok := o.to.(*os.File); ok && o.path != "-" {
-			f.Close()
+		if o.file != nil {
+			o.file.Close()
 		}
 	}
 }
 
-// save writes all, or before the end those that will be replaced once more, and joins
-// what went wrong.
-func (all outputs) save(r *report.Report, c *report.Comparison, end bool) error {
+// save writes all outputs, or before the end only those that replace a file, and joins the
+// errors.
+func (all outputs) save(r *report.Report, c *report.Comparison, isEnd bool) error {
 	var errs []error
 	for _, o := range all {
+		write := func(w io.Writer) error { return o.write(w, r, c) }
 		var err error
 		switch {
-		case o.to == nil:
-			err = o.replace(r, c)
-		case end:
-			err = o.put(o.to, r, c)
+		case o.file != nil && (isEnd || o.file.IsReplaced()):
+			err = o.file.Write(write)
+		case o.file == nil && isEnd:
+			w := bufio.NewWriter(o.stdout)
+			err = errors.Join(write(w), w.Flush())
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", o.path, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// replace writes a file that takes the place of the one before when it is complete.
-func (o *output) replace(r *report.Report, c *report.Comparison) error {
-	f, err := o.create()
-	if err != nil {
-		return err
-	}
-	defer f.Cleanup()
-	if err := o.put(f, r, c); err != nil {
-		return err
-	}
-	return f.CloseAtomicallyReplace()
-}
-
-func (o *output) put(to io.Writer, r *report.Report, c *report.Comparison) error {
-	w := bufio.NewWriter(to)
-	return errors.Join(o.write(w, r, c), w.Flush())
 }

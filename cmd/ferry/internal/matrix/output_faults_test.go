@@ -40,7 +40,7 @@ func TestPipeThatNobodyReadsHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil, "matrix", "--components", "ob1+self", "--json", fifo(t))
 	c.wait(2)
-	if !strings.Contains(c.stderr.String(), "--json") || !strings.Contains(c.stderr.String(), "nobody reads from it") {
+	if !strings.Contains(c.stderr.String(), "--json") || !strings.Contains(c.stderr.String(), "no process reads from it") {
 		t.Error(&c.stderr)
 	}
 }

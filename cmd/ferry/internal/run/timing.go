@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/outfile"
 )
 
 // timingReport is the name under which ranks hand in what --timing asks for.
@@ -214,7 +214,7 @@ const (
 	timingJSON  = "json"
 )
 
-// timingTo opens what --timing names: a file for JSON, or stderr.
+// timingTo opens the output that --timing names, which is a file for JSON, or stderr.
 func timingTo(flag string, stderr io.Writer) (show func(*trace) error, err error) {
 	switch flag {
 	case timingTable:
@@ -222,9 +222,11 @@ func timingTo(flag string, stderr io.Writer) (show func(*trace) error, err error
 	case timingJSON:
 		return func(t *trace) error { return settings.PrintJSON(stderr, t) }, nil
 	}
-	f, err := os.Create(flag)
+	f, err := outfile.NewReport(flag)
 	if err != nil {
 		return nil, err
 	}
-	return func(t *trace) error { return errors.Join(settings.PrintJSON(f, t), f.Close()) }, nil
+	return func(t *trace) error {
+		return errors.Join(f.Write(func(w io.Writer) error { return settings.PrintJSON(w, t) }), f.Close())
+	}, nil
 }
