@@ -16,12 +16,18 @@ func IsChild() bool { return os.Getenv(childVariable) != "" }
 // error. The test calls IsChild first.
 func InChild(t testing.TB, test string, env ...string) (output string, err error) {
 	t.Helper()
+	out, err := Child(t, test, env...).CombinedOutput()
+	return string(out), err
+}
+
+// Child is the command of InChild. The end of the test kills the process.
+func Child(t testing.TB, test string, env ...string) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+test+"$", "-test.count=1")
 	cmd.Env = append(append(os.Environ(), childVariable+"=1"), env...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd
 }

@@ -88,11 +88,15 @@ func open(rank uint32, lib string, deadline time.Duration, classes ...string) (m
 
 // openIn opens a module in an error mode.
 func openIn(mode string, rank uint32, lib string, deadline time.Duration, classes ...string) (mtl.Module, error) {
-	c := ucx.Component()
 	p := ucx.Defaults()
 	ucx.Set(p, classes, nil, mode, "poll")
 	ucx.SetLibrary(p, lib, deadline)
-	return c.Open(context.Background(), mtl.Env{
+	return openWith(p, rank)
+}
+
+// openWith opens a module with parameters.
+func openWith(p any, rank uint32) (mtl.Module, error) {
+	return ucx.Component().Open(context.Background(), mtl.Env{
 		Env: progress.Env{
 			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: rank}, Size: 2, LocalSize: 2, LocalRank: int(rank)},
 			Worlds:   framework.NewWorlds("job"), Self: life(rank), Logger: slog.New(slog.DiscardHandler),

@@ -22,7 +22,7 @@ var Profiles = []string{"cxi", "verbs;ofi_rxm", "psm3", "efa", "opx", "tcp;ofi_r
 const (
 	Profile = "TESTPROV_PROFILE" // providers that are there, with a comma between them
 	Faults  = "TESTPROV_FAULTS"  // each NAME or NAME=NUMBER, likewise
-	Faulty  = "TESTPROV_FAULTY"  // providers whose calls fail; empty: all
+	Faulty  = "TESTPROV_FAULTY"  // Providers with failing calls. Empty means all.
 	Version = "TESTPROV_VERSION" // of the library: "2.2" by default
 	Dir     = "TESTPROV_DIR"     // where its sockets are; empty: nowhere
 )

@@ -1,4 +1,4 @@
-// Package testprov is a libpmix for tests: the one in folder provider, compiled when a test asks for it. It serves one process
+// Package testprov is a libpmix for tests. Folder provider has its source, which Library compiles. It serves one process
 // without a server, and its calls fail on request (provider/pmix.c).
 //
 // Only tests import it. It stands on internal/libtest.

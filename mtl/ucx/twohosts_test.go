@@ -1,0 +1,96 @@
+package ucx_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libtest"
+	"github.com/ferrympi/ferry/internal/nettest"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/ucx"
+)
+
+// silentAfter is the time after which a call counts as blocked. connect(2) blocks for two minutes.
+const silentAfter = 30 * time.Second
+
+// TestSend_FirstContactHostDropsPackets_DoesNotBlock sends from one host to another one that drops all packets.
+func TestSend_FirstContactHostDropsPackets_DoesNotBlock(t *testing.T) {
+	const name = "TestSend_FirstContactHostDropsPackets_DoesNotBlock"
+	if libtest.IsChild() {
+		sendFirst(t, os.Getenv("PEER"))
+		return
+	}
+	need(t)
+	h := nettest.New(t)
+	output := func(host int, env ...string) string {
+		t.Helper()
+		var out strings.Builder
+		cmd := libtest.Child(t, name, env...)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := h.On(host, cmd.Start); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("host %d: %v\n%s", host, err, &out)
+			}
+		case <-time.After(silentAfter):
+			_ = cmd.Process.Kill()
+			<-ended
+			t.Fatalf("host %d is blocked:\n%s", host, &out)
+		}
+		return out.String()
+	}
+	_, blob, _ := strings.Cut(output(1), "blob ")
+	blob, _, _ = strings.Cut(blob, "\n")
+	h.Run(0, fmt.Sprintf("ip neigh replace %v lladdr 02:00:00:00:00:99 dev eth0 nud permanent", h.Addr(1, 0)))
+	if out := output(0, "PEER="+blob); !strings.Contains(out, "closed") {
+		t.Errorf("%s", out)
+	}
+}
+
+// sendFirst opens a module over eth0. Without a peer it prints its blob. Otherwise it sends the peer a message.
+func sendFirst(t *testing.T, peer string) {
+	p := ucx.Defaults()
+	ucx.Set(p, []string{"tcp"}, []string{"eth0"}, "peer", "poll")
+	rank := uint32(1)
+	if peer != "" {
+		rank = 0
+	}
+	m, err := openWith(p, rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if peer == "" {
+		fmt.Printf("blob %x\n", m.Blob())
+	} else {
+		blob, err := hex.DecodeString(peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := m.Connect(framework.Peer{Life: life(1), Proc: framework.Proc{Namespace: "job", Rank: 1}, Blob: blob})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := operation()
+		if _, err := m.Send(&o.Op, to, mtl.Envelope{CID: 1, Tag: 1}, make([]byte, 100_000), mtl.Standard); err != nil {
+			t.Error(err)
+		}
+		fmt.Println("the send returned")
+		for range 100 {
+			m.Poll()
+		}
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	fmt.Println("closed")
+}
