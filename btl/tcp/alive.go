@@ -68,6 +68,7 @@ func (l *link) alive(now time.Duration) time.Duration {
 	} else if l.waits == 0 {
 		l.waits = max(now, 1)
 	}
+	l.pathMTU = int(info.Pmtu)
 	l.trip = time.Duration(info.Rtt+4*info.Rttvar) * time.Microsecond
 	l.lastAlive = max(l.lastAlive, now-ago, l.heard, l.since)
 	return l.lastAlive

@@ -147,13 +147,13 @@ func (a *attempt) answered(b []byte) {
 	case err != nil:
 		a.fail(err, true)
 	case answer.outcome == gone:
-		p.fail("connect", fmt.Errorf("the peer has ended the path"))
+		p.fail("connect", p.endedByPeer(""))
 	case answer.outcome == crossed:
 		a.fail(errors.New(outcomes[crossed]), false)
 	case answer.outcome != accepted:
 		a.fail(errors.New(outcomes[answer.outcome]), answer.outcome != unknown)
 	case p.far != 0 && answer.path != p.far:
-		p.fail("connect", errors.New("the peer has ended the path and opened another one"))
+		p.fail("connect", p.endedByPeer(" and opened another one"))
 	default:
 		p.dials[a.place].cancel(a) // the first one that gets so far is it
 		a.stage = welcoming

@@ -30,7 +30,8 @@
 // pauses that grow. Without any link the path is lost when nothing was heard of the peer's
 // host for btl.tcp.retry_timeout, or when its host refuses again and again: nobody listens
 // there. Whether a host is heard of says the system (TCP_INFO): a peer that is stopped, or
-// does not read, is not lost.
+// does not read, is not lost. New connections alone are no progress: a path whose pending
+// frames stay unconfirmed for btl.tcp.retry_timeout over reconnects fails too (stall.go).
 //
 // Both ends of a path have a random number for it. A process that has lost a path, or opened
 // its session again, has another one, and is never given a frame of before.

@@ -27,6 +27,7 @@ type link struct {
 	damaged    bool          // nothing more of it is taken
 	waits      time.Duration // since then it waits for the other host to acknowledge something; 0: it does not
 	trip       time.Duration // how long that may take
+	pathMTU    int           // Path MTU in bytes, as the system assumes it; 0: not known.
 	encrypted  bool          // by TLS
 	over       bool          // it has ended, and the descriptor is closed
 	listed     bool          // in module.hot

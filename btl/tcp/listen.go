@@ -328,7 +328,7 @@ func (g *guest) proven(b []byte) {
 		return
 	case place.p == nil:
 		if old := m.pairs[life]; old != nil {
-			old.fail("receive", errors.New("the peer has ended the path and opened another one"))
+			old.fail("receive", old.endedByPeer(" and opened another one"))
 		}
 		if place.p = m.pairs[life]; place.p != nil { // the protocol has
 			g.close()

@@ -52,6 +52,7 @@ type pair struct {
 	refused    error         // the peer has said that it reads the path no more
 	broken     error         // the pair ends with the next Poll
 	reconnects int
+	stall      stall
 
 	revival
 }
@@ -98,11 +99,17 @@ func (p *pair) touch() {
 // joined makes a connection whose handshake is over a link, or closes it. The peer has
 // received all before heard.
 func (p *pair) joined(l *link, heard uint64) error {
+	now := p.m.now()
 	if old := p.links[l.place]; old != nil { // its end was not noticed yet
 		old.end()
-		p.tell(fmt.Sprintf("lost: %v: the peer has connected again", old))
+		p.gone = fmt.Sprintf("%v: the peer has connected again", old)
+		p.tell("lost: " + p.gone)
+		p.stall.lost(old)
 	}
-	err := tune(l.fd)
+	err := p.stalled(now)
+	if err == nil {
+		err = tune(l.fd)
+	}
 	if err == nil {
 		err = p.m.watch(l.fd, l)
 	}
@@ -114,9 +121,8 @@ func (p *pair) joined(l *link, heard uint64) error {
 		return err
 	}
 	p.path.ahead = most(p.window())
-	now := p.m.now()
 	if p.links[l.place] = l; p.had&(1<<l.place) != 0 {
-		p.reconnects++
+		p.reconnected(l, now)
 	}
 	p.had |= 1 << l.place
 	l.encrypted = p.m.tunnelAt(l.fd) != nil
@@ -129,6 +135,14 @@ func (p *pair) joined(l *link, heard uint64) error {
 	p.limit()
 	p.m.at(now)
 	return nil
+}
+
+// reconnected counts a link in place of a lost one. The first one is logged, unless the loss was.
+func (p *pair) reconnected(l *link, now time.Duration) {
+	p.stall.reconnected(&p.path, now)
+	if p.reconnects++; p.reconnects == 1 && p.path.damages == 0 {
+		p.m.env.Logger.Warn("btl tcp: lost a connection and reconnected; further reconnects are only counted", "peer", p.proc.String(), "link", l.String(), "lost", p.gone)
+	}
 }
 
 // limit tells the protocol the peer's limits, once for each path to it: before that no
@@ -301,7 +315,8 @@ func (p *pair) lose(l *link) {
 	err := l.failed
 	l.end()
 	now := p.m.now()
-	p.revival.down(l.alive(now), fmt.Sprintf("%v: %v", l, err), p.path.ups() == 0)
+	p.revival.down(now, l.alive(now), fmt.Sprintf("%v: %v", l, err), p.path.ups() == 0)
+	p.stall.lost(l)
 	p.hasty = true
 	if errors.Is(err, errDamaged) && p.path.damages == 1 {
 		p.m.env.Logger.Warn("btl tcp: a connection carried damaged data and is made again; further ones are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
@@ -311,6 +326,8 @@ func (p *pair) lose(l *link) {
 	p.recheck()
 	if p.path.damages > mostDamages {
 		p.fail("receive", err)
+	} else if err := p.stalled(now); err != nil {
+		p.fail("send", err)
 	}
 }
 

@@ -22,6 +22,7 @@ type revival struct {
 	alive   time.Duration // when the peer's host was heard of last, by what is gone
 	dials   [mostLinks]*dial
 	gone    string        // the link that was lost last, and why
+	allLost time.Duration // Time of the loss of the last link.
 	woke    time.Duration // as of the module, while no link is up
 	wakes   int           // that were counted
 
@@ -136,11 +137,11 @@ func (r *revival) workedAt(place int) (a netip.Addr) {
 
 // down says that a link is lost, and when the peer's host was heard of by it; none: it was
 // the only one.
-func (r *revival) down(heard time.Duration, why string, none bool) {
+func (r *revival) down(now, heard time.Duration, why string, none bool) {
 	r.alive = max(r.alive, heard)
 	r.gone = why
 	if none {
-		r.tried = nil
+		r.tried, r.allLost = nil, now
 	}
 }
 
@@ -202,16 +203,16 @@ func (p *pair) tick(now time.Duration) {
 	if ups > 0 {
 		return
 	}
-	patience, end := p.m.retryTimeout, p.alive
+	patience, end, tries := p.m.retryTimeout, p.alive, p.allLost+leastTries
 	if !p.met {
-		patience, end = p.m.connectTimeout, p.began
+		patience, end, tries = p.m.connectTimeout, p.began, 0
 	}
 	// A process that was stopped, or computed, has tried nothing meanwhile.
 	if p.m.woke > p.woke && p.wakes < mostWakes {
 		p.woke = p.m.woke
 		p.wakes++
 	}
-	end = max(end+patience, p.woke+min(patience, afterPause))
+	end = max(end+patience, tries, p.woke+min(patience, afterPause))
 	if now < end {
 		p.m.at(end)
 		return
@@ -225,6 +226,10 @@ const (
 	afterPause = 5 * time.Second
 	mostWakes  = 4
 )
+
+// leastTries is the time for attempts to reconnect even if the host was silent for the whole
+// patience already when the link was lost. A network that is fine answers sooner.
+const leastTries = 300 * time.Millisecond
 
 // wants reports whether a link is to be at a place.
 func (p *pair) wants(place, ups int) bool {

@@ -116,6 +116,29 @@ func TestTwoHostsOneIsGoneWithoutAWord(t *testing.T) {
 	}
 }
 
+// Small packets pass, so that every handshake succeeds, and large ones are dropped without
+// notice.
+func TestTwoHosts_MTUBlackHole_BothFailAfterRetryTimeout(t *testing.T) {
+	whole(t)
+	const retry = time.Second
+	before := now()
+	h := nettest.New(t, nettest.Link{MTU: 9000, Weather: &nettest.Weather{LargestPacket: 1500}})
+	j := start(t, h, []string{"--set", "btl.tcp.retry_timeout=" + retry.String()}, rank("talk")...)
+	for _, f := range j.failures() {
+		t.Logf("%v after the start: %s: %s", (f.at - before).Round(time.Millisecond), f.class, f.text)
+		if f.class != "ErrTransport" || !strings.Contains(f.text, "check the path MTU") {
+			t.Error("want ErrTransport that names the path MTU")
+		}
+		if f.at-before < retry {
+			t.Errorf("%v too early", retry-(f.at-before))
+		}
+	}
+	j.signal()
+	if out := j.well(); !strings.Contains(out, "lost a connection and reconnected") {
+		t.Errorf("the first reconnect is not logged:\n%s", out)
+	}
+}
+
 // TestTwoHostsLinksComeAndGo: at random three links are cut, joined, and taken down and up, at
 // times all at once, for shorter and longer than connections bear. Nothing is lost.
 func TestTwoHostsLinksComeAndGo(t *testing.T) {

@@ -16,6 +16,8 @@ type Weather struct {
 	Delay  time.Duration // of each packet
 	Jitter time.Duration // at most so much more; packets don't overtake one another by it
 
+	LargestPacket int // Larger packets are lost, as in an MTU black hole. In bytes; 0: no limit.
+
 	patience time.Duration // that a packet waits for those that overtake it; 0: 5 ms
 }
 
@@ -58,7 +60,7 @@ func (s *sky) pass(bytes []byte) (out []packet) {
 	s.met.Packets.Add(1)
 	p := packet{bytes, s.Delay + time.Duration(jitter*float64(s.Jitter))}
 	switch {
-	case lost < s.Loss:
+	case lost < s.Loss, s.LargestPacket > 0 && len(bytes) > s.LargestPacket:
 		s.met.Lost.Add(1)
 		return nil
 	case swap < s.Swap:

@@ -115,6 +115,16 @@ func TestRelayHasTheWeatherOfItsSeed(t *testing.T) {
 	}
 }
 
+func TestWeather_LargestPacket_DropsLargerOnes(t *testing.T) {
+	s := newSky(Weather{LargestPacket: 1500}, 0, new(Met))
+	if out := s.pass(make([]byte, 1500)); len(out) != 1 {
+		t.Error("a packet of the largest size is lost")
+	}
+	if out := s.pass(make([]byte, 1501)); len(out) != 0 || s.met.Lost.Load() != 1 {
+		t.Error("a larger packet passes")
+	}
+}
+
 // TCP mends what bad weather does; later, but whole.
 func TestStreamInBadWeather(t *testing.T) {
 	h := New(t, Link{Weather: &Weather{Seed: 5, Loss: 0.02, Swap: 0.05, Delay: time.Millisecond}})
