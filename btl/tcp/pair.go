@@ -101,20 +101,19 @@ func (p *pair) touch() {
 func (p *pair) joined(l *link, heard uint64) error {
 	now := p.m.now()
 	if old := p.links[l.place]; old != nil { // its end was not noticed yet
-		old.end()
+		p.ends(old, now)
 		p.gone = fmt.Sprintf("%v: the peer has connected again", old)
 		p.tell("lost: " + p.gone)
-		p.stall.lost(old)
 	}
-	err := p.stalled(now)
-	if err == nil {
-		err = tune(l.fd)
-	}
+	err := tune(l.fd)
 	if err == nil {
 		err = p.m.watch(l.fd, l)
 	}
 	if err == nil {
 		err = p.path.up(l.place, heard)
+	}
+	if err == nil {
+		err = p.stalled(now)
 	}
 	if err != nil {
 		p.m.shut(l.fd)
@@ -312,11 +311,9 @@ func (p *pair) write() {
 
 // lose ends a link that has broken.
 func (p *pair) lose(l *link) {
-	err := l.failed
-	l.end()
-	now := p.m.now()
+	err, now := l.failed, p.m.now()
+	p.ends(l, now)
 	p.revival.down(now, l.alive(now), fmt.Sprintf("%v: %v", l, err), p.path.ups() == 0)
-	p.stall.lost(l)
 	p.hasty = true
 	if errors.Is(err, errDamaged) && p.path.damages == 1 {
 		p.m.env.Logger.Warn("btl tcp: a connection carried damaged data and is made again; further ones are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
@@ -329,6 +326,14 @@ func (p *pair) lose(l *link) {
 	} else if err := p.stalled(now); err != nil {
 		p.fail("send", err)
 	}
+}
+
+// ends closes a lost link. The end of a connection clears the system's count of its
+// unacknowledged data, so that the value of the last look counts too.
+func (p *pair) ends(l *link, now time.Duration) {
+	hasUnacked := l.waits > 0
+	l.end()
+	p.stall.lost(l, hasUnacked || l.waits > 0, now)
 }
 
 // mostDamages is how many links of a pair may have carried damaged data. If it

@@ -63,6 +63,26 @@ func TestStall_IdlePath_NeverExpires(t *testing.T) {
 	}
 }
 
+func TestStall_PeerThatDoesNotRead_StartsAgain(t *testing.T) {
+	for _, c := range []struct {
+		up         time.Duration
+		hasUnacked bool
+		expired    bool
+	}{
+		{up: time.Minute, hasUnacked: false, expired: false}, // stopped
+		{up: time.Minute, hasUnacked: true, expired: true},   // black hole
+		{up: time.Second, hasUnacked: false, expired: true},  // reset on the way
+	} {
+		p, s := sentPath(t), stall{}
+		s.reconnected(p, time.Second)
+		s.lost(&link{since: time.Second}, c.hasUnacked, time.Second+c.up)
+		s.reconnected(p, time.Second+c.up)
+		if got := s.isExpired(p, 2*time.Second+c.up, 2*time.Second); got != c.expired {
+			t.Errorf("%+v: expired %t", c, got)
+		}
+	}
+}
+
 // stallPair leaves a pair as after some reconnects without a confirmed frame.
 func stallPair(a, b *process) {
 	p := a.pairs[b.life]
