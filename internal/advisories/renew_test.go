@@ -15,7 +15,6 @@ var vulndb = flag.String("vulndb", "", "renew "+listFile+" from this clone of gi
 // entry is the part of a report in the format of osv.dev that the list needs.
 type entry struct {
 	ID        string
-	Published string
 	Withdrawn string
 	Aliases   []string
 	Affected  []struct {
@@ -89,14 +88,14 @@ func renew(t *testing.T) {
 		if err := json.Unmarshal(text, &e); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		newest = max(newest, e.Published)
+		newest = max(newest, e.ID)
 		for _, a := range e.advisories(about) {
 			lines = append(lines, a.String())
 		}
 	}
 	slices.Sort(lines)
 	head := "# Vulnerabilities of the modules in ferry's go.sum files, from https://github.com/golang/vulndb (CC-BY 4.0)\n" +
-		"# as of " + newest + ": module, first bad version, first good one, ids. Do not edit: go test ./internal/advisories -vulndb DIR\n"
+		"# up to " + newest + ": module, first bad version, first good one, ids. Do not edit: go test ./internal/advisories -vulndb DIR\n"
 	if err := os.WriteFile(listFile, []byte(head+strings.Join(lines, "\n")+"\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
