@@ -25,9 +25,16 @@ type Plugin struct {
 	SHA256   string `yaml:"sha256"`
 	Priority int
 	Env      []string // variables of the environment that it may see: names, or NAME=value
+	Protocol string   // ProtocolGoPlugin, also if empty, or ProtocolFerry
 
 	File string `yaml:"-"` // which names it
 }
+
+// The protocols that a rank and its plugin speak besides the rings.
+const (
+	ProtocolGoPlugin = "go-plugin" // go-plugin over gRPC
+	ProtocolFerry    = "ferry"     // the control frames of docs/plugin-protocol.md
+)
 
 // Check says why an entry can't be a plugin, wherever it stands; nil: it can.
 func (p Plugin) Check() error {
@@ -40,6 +47,8 @@ func (p Plugin) Check() error {
 		return errors.New("want a lower case letter, then letters, digits and '_'")
 	case len(p.Command) == 0 || p.Command[0] == "" || p.Command[0][0] != '/':
 		return fmt.Errorf("command %q: want an absolute path, and arguments", p.Command)
+	case p.Protocol != "" && p.Protocol != ProtocolGoPlugin && p.Protocol != ProtocolFerry:
+		return fmt.Errorf("protocol %q: want %s or %s", p.Protocol, ProtocolGoPlugin, ProtocolFerry)
 	}
 	if sum, err := hex.DecodeString(p.SHA256); p.SHA256 != "" && (err != nil || len(sum) != sha256.Size) {
 		return fmt.Errorf("sha256 %q: want %d hexadecimal digits", p.SHA256, 2*sha256.Size)

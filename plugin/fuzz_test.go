@@ -24,7 +24,7 @@ func FuzzRank(f *testing.F) {
 	f.Add(byte(wire.Connect), byte(2), target, byte(wire.Refuse), byte(1), []byte("why"))
 	c := self.Component()
 	f.Fuzz(func(t *testing.T, kind1, path1 byte, body1 []byte, kind2, path2 byte, body2 []byte) {
-		s := &server{control: -1, wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}}
+		s := &server{wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}}
 		s.env.Params, s.env.Upcall = c.Params(), s
 		s.rank = doorbell.New()
 		var err error

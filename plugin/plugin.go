@@ -1,7 +1,7 @@
 // Package plugin makes a program a transport of ferry that runs as a process of its own: its
-// main function calls Serve with a BTL component, and a rank whose program imports
-// plugin/host starts it, as its child. docs/plugin-protocol.md has what the two tell each
-// other; other languages speak that.
+// main function calls Serve with a BTL component. A rank whose program imports plugin/host starts
+// it, as its child, through go-plugin, or with the small protocol of docs/plugin-protocol.md,
+// which programs in other languages speak.
 //
 // The component runs as it would in the rank, over an engine of the plugin's. It gets no
 // optional ability of the rank's protocol, and of its own abilities the rank uses none.
@@ -9,13 +9,12 @@ package plugin
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,44 +25,35 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/doorbell"
+	"github.com/ferrympi/ferry/plugin/internal/control"
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 	"github.com/ferrympi/ferry/progress"
 )
 
 // Started reports whether a rank has started this program as its plugin.
-func Started() bool { return os.Getenv(wire.Environment) != "" }
+func Started() bool {
+	return os.Getenv(wire.Environment) != "" || os.Getenv(control.Handshake.MagicCookieKey) == control.Handshake.MagicCookieValue
+}
 
 // Serve is a plugin: it serves the rank that has started this process until that ends the
-// transport, or is gone. The caller exits then, with a status other than 0 for an error;
-// what it writes to standard error becomes log lines of the rank. Parameters of the
-// component have their defaults.
+// transport, or is gone. The caller exits then, with a status other than 0 for an error; lines on
+// standard error become log lines of the rank. Parameters of the component have their defaults.
+// In a process that no rank has started, Serve prints go-plugin's hint and exits with status 1.
 func Serve(c btl.Component) error {
-	v := os.Getenv(wire.Environment)
-	if v == "" {
-		return errors.New("this program is a plugin: a rank starts it, whose configuration names it under plugins")
-	}
-	s := &server{control: wire.ControlFD, wake: wire.WakeFD, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}}
-	for _, fd := range []int{wire.ControlFD, wire.MemoryFD, wire.WakeFD} {
+	for fd := wire.ControlFD; Started() && fd <= wire.WakeFD; fd++ {
 		unix.CloseOnExec(fd) // a child that held the socket would hide this process's end
 	}
-	if v != strconv.Itoa(wire.Version) {
-		_, _ = s.hello() // of any version: a socket that closes with something unread loses what was said
-		theirs, _ := strconv.ParseUint(v, 10, 32)
-		err := wire.Differ(false, uint32(theirs))
-		return errors.Join(err, s.say(wire.Failed, []byte(err.Error()))) // a frame of every version
+	if os.Getenv(wire.Environment) != "" {
+		return serveSocket(c)
 	}
-	mem, err := share(wire.MemoryFD)
-	if err != nil {
-		return err
+	return serveGoPlugin(c)
+}
+
+func newServer(log io.Writer) *server {
+	return &server{
+		wake: wire.WakeFD, log: log, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{},
+		pings: make(chan func(published uint64) error, 1),
 	}
-	start, err := s.hello()
-	if err != nil {
-		return err
-	}
-	if err := s.open(c, start, mem); err != nil {
-		return errors.Join(err, s.say(wire.Failed, []byte(err.Error())))
-	}
-	return s.serve()
 }
 
 // share maps the memory.
@@ -79,72 +69,43 @@ func share(fd int) ([]byte, error) {
 	return mem, nil
 }
 
-// server is the plugin's end. But for control, the engine's lock guards it.
+// server is the plugin's end of the rings, for either control protocol. The engine's lock guards it.
 type server struct {
-	control, wake int
-	env           btl.Env
-	module        btl.Module
-	in            *ring.Consumer
-	out           *ring.Producer
-	rank          doorbell.Bell // says whether the rank sleeps
-	queue         [][]byte      // messages for which the ring had no room
-	paths         map[uint32]*outbound
-	accepted      map[uint32]*inbound
-	next          uint32              // the last inbound path's number
-	published     uint64              // messages in the ring to the rank, so far
-	pings         chan uint64         // that Poll answers
-	stir          progress.Completion // of serve, by whatever happens
-	over          bool
-	err           error
+	wake      int
+	log       io.Writer
+	env       btl.Env
+	module    btl.Module
+	in        *ring.Consumer
+	out       *ring.Producer
+	rank      doorbell.Bell // says whether the rank sleeps
+	queue     [][]byte      // messages for which the ring had no room
+	paths     map[uint32]*outbound
+	accepted  map[uint32]*inbound
+	next      uint32                            // the last inbound path's number
+	published uint64                            // messages in the ring to the rank, so far
+	pings     chan func(published uint64) error // Replies to pings, which Poll calls
+	stir      progress.Completion               // of serve, by whatever happens
+	over      bool
+	err       error
 }
 
-// hear returns the next control frame.
-func (s *server) hear() (kind uint32, body []byte, err error) {
-	b := make([]byte, wire.ControlLimit)
-	n, err := unix.Read(s.control, b)
-	for err == unix.EINTR {
-		n, err = unix.Read(s.control, b)
+// open opens the component over the rings, and returns its description.
+func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err error) {
+	mem, err := share(wire.MemoryFD)
+	if err != nil {
+		return o, err
 	}
-	switch {
-	case err != nil:
-		return 0, nil, fmt.Errorf("control socket: %w", err)
-	case n == 0:
-		return 0, nil, errors.New("the rank is gone")
-	case n < 4:
-		return 0, nil, fmt.Errorf("a control frame of %d bytes", n)
-	}
-	return binary.LittleEndian.Uint32(b), b[4:n], nil
-}
-
-// say sends a control frame.
-func (s *server) say(kind uint32, body []byte) error {
-	b := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(body)), kind)
-	_, err := unix.Write(s.control, append(b, body...))
-	return err
-}
-
-// hello waits for the rank's first word.
-func (s *server) hello() (wire.Start, error) {
-	kind, body, err := s.hear()
-	if err != nil || kind != wire.Hello {
-		return wire.Start{}, errors.Join(err, fmt.Errorf("the rank begins with control frame %d", kind))
-	}
-	return wire.ParseStart(body)
-}
-
-// open opens the component, and tells the rank what it is.
-func (s *server) open(c btl.Component, start wire.Start, mem []byte) error {
 	cells, err := wire.Check(mem)
 	if err != nil {
-		return err
+		return o, err
 	}
 	wire.Populate(mem, cells)
 	toPlugin, toRank := wire.Rings(mem, cells)
 	if s.in, err = ring.NewConsumer(toPlugin[0], toPlugin[1]); err != nil {
-		return err
+		return o, err
 	}
 	if s.out, err = ring.NewProducer(toRank[0], toRank[1]); err != nil {
-		return err
+		return o, err
 	}
 	s.rank = doorbell.At(mem[wire.RankBell : wire.RankBell+doorbell.Size])
 	params := c.Params()
@@ -159,32 +120,31 @@ func (s *server) open(c btl.Component, start wire.Start, mem []byte) error {
 			Self:     framework.Life{ID: framework.MakeProcID(0, start.Rank), Nonce: start.Nonce},
 			Node:     start.Node,
 			Engine:   progress.New(progress.Options{Spin: spin(int(start.LocalSize))}),
-			Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Logger:   slog.New(slog.NewTextHandler(s.log, nil)),
 		},
 		Params: params,
 		Upcall: s,
 	}
 	if v := c.Probe(context.Background(), params); v.Status != framework.StatusUsable {
-		return errors.New(v.Why())
+		return o, errors.New(v.Why())
 	}
 	if s.module, err = c.Open(context.Background(), s.env); err != nil {
-		return err
+		return o, err
 	}
 	if _, err := s.env.Engine.Bell().Share(mem[wire.PluginBell : wire.PluginBell+doorbell.Size]); err != nil {
-		return err
+		return o, err
 	}
 	caps, limit := s.module.Caps(), max(wire.PromptLimit(cells), btl.MinFrameLimit)
-	o := wire.Offer{
+	o = wire.Offer{
 		Version: wire.Version, Reaches: s.reaches(),
 		Eager: uint32(min(caps.EagerLimit, limit)), Frame: uint32(min(caps.FrameLimit, limit)),
 		Exclusivity: int32(caps.Exclusivity), Latency: uint64(caps.LatencyNS),
 		Name: c.Info().Name, Device: caps.Device, Blob: s.module.Blob(),
 	}
 	if o.Blob == nil {
-		return errors.New("the transport has no address: peers can't connect")
+		return o, errors.New("the transport has no address: peers can't connect")
 	}
-	_, err = unix.Write(s.control, o.Bytes())
-	return err
+	return o, nil
 }
 
 // reaches finds out whether the transport is for the process itself only, or for others
@@ -198,21 +158,19 @@ func (s *server) reaches() uint32 {
 	others := s.module.Reach(framework.Peer{Life: framework.Life{ID: s.env.Worlds.ID(other), Nonce: s.env.Self.Nonce + 1}, Proc: other, Blob: s.module.Blob()})
 	var r uint32
 	if self == nil {
-		r = 1
+		r = wire.ReachesSelf
 	}
 	var not btl.NotMeant
 	if !errors.As(others, &not) {
-		r |= 2
+		r |= wire.ReachesOthers
 	}
 	return r
 }
 
-// serve polls until it is over, spinning and sleeping as a rank does that waits for one message
-// after the other: with a single wait, the first pause would leave all that follows to the
-// engine's keeper, which sleeps before each.
+// serve polls until the end, and closes the transport. It spins and sleeps as a rank does that waits
+// for one message after the other: with a single wait, the first pause would leave all that follows
+// to the engine's progress goroutine, which sleeps before each.
 func (s *server) serve() error {
-	s.pings = make(chan uint64, 1)
-	go s.listen()
 	e, t := s.env.Engine, transport{s}
 	e.Add(t)
 	e.Add(s)
@@ -252,23 +210,17 @@ func (s *server) last() {
 	}
 }
 
-// listen takes control frames. Pings go to Poll: what hangs does not answer.
-func (s *server) listen() {
-	for {
-		kind, body, err := s.hear()
-		if err == nil && kind == wire.Ping && len(body) == 8 {
-			s.pings <- binary.LittleEndian.Uint64(body)
-			s.env.Engine.Bell().Ring()
-			continue
-		}
-		if err == nil && kind != wire.End {
-			err = fmt.Errorf("the rank sent control frame %d", kind)
-		}
-		s.env.Engine.Lock()
-		s.fail(err)
-		s.env.Engine.Unlock()
-		return
-	}
+// end ends serve; nil is in good order.
+func (s *server) end(err error) {
+	s.env.Engine.Lock()
+	s.fail(err)
+	s.env.Engine.Unlock()
+}
+
+// ping queues the reply to a ping for Poll, so that a plugin that hangs does not reply.
+func (s *server) ping(reply func(published uint64) error) {
+	s.pings <- reply
+	s.env.Engine.Bell().Ring()
 }
 
 // fail ends the plugin; nil is in good order. Called with the lock held.

@@ -40,7 +40,7 @@ func TestPeersWaitForARankThatDoesNotRead(t *testing.T) {
 	job := kittest.NewJob(1, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}
 	defer env.Engine.Close()
-	s := &server{control: -1, wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}, rank: doorbell.New()}
+	s := &server{wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}, rank: doorbell.New()}
 	f := &flood{}
 	s.module = f
 	_, s.in = ring.New(cells)
@@ -127,13 +127,13 @@ func TestFramesCommittedBeforeTheEndAreSent(t *testing.T) {
 	job := kittest.NewJob(1, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}
 	defer env.Engine.Close()
-	s := &server{control: -1, wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}, rank: doorbell.New()}
+	s := &server{wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}, rank: doorbell.New()}
 	m := &slow{}
 	s.module = closes{slow: m}
 	rank, in := ring.New(64)
 	s.in = in
 	s.out, _ = ring.New(64)
-	s.pings = make(chan uint64)
+	s.pings = make(chan func(uint64) error)
 	say := func(kind uint32, body ...byte) {
 		b := rank.Reserve(wire.Prefix + len(body))
 		wire.Put(b, kind, 2)

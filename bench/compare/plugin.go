@@ -33,7 +33,7 @@ func (c *comparison) null(ctx context.Context, f figure) (ratio float64, of stri
 		return 0, "", err
 	}
 	file := filepath.Join(filepath.Dir(binary), "plugins.yaml")
-	text := fmt.Sprintf("plugins: [{kind: btl, name: plugin, command: [%q, \"null\"]}]\n", binary)
+	text := fmt.Sprintf("plugins: [{kind: btl, name: plugin, command: [%q, \"null\"], protocol: ferry}]\n", binary)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return 0, "", err
 	}

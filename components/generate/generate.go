@@ -60,8 +60,8 @@ func Code(m *config.Manifest, p Package) ([]byte, error) {
 		fmt.Fprintf(&b, "r.SetPriority(%q, %q, %d)\n", c.Kind, c.Name, *c.Priority)
 	}
 	for _, e := range m.Plugins {
-		fmt.Fprintf(&b, "r.Register(host.Component(host.Entry{Kind: %q, Name: %q, Command: %#v, SHA256: %q, Priority: %d, Env: %#v, File: %q}))\n",
-			e.Kind, e.Name, e.Command, e.SHA256, e.Priority, e.Env, p.From)
+		fmt.Fprintf(&b, "r.Register(host.Component(host.Entry{Kind: %q, Name: %q, Command: %#v, SHA256: %q, Priority: %d, Env: %#v, Protocol: %q, File: %q}))\n",
+			e.Kind, e.Name, e.Command, e.SHA256, e.Priority, e.Env, e.Protocol, p.From)
 	}
 	for _, c := range m.Components {
 		if c.Node != "" {

@@ -97,7 +97,7 @@ func TestPluginsOfTheManifestReachTheCode(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"github.com/ferrympi/ferry/plugin/host"`, `r.SetDefault("btl", "self,acme")`,
-		`r.Register(host.Component(host.Entry{Kind: "btl", Name: "acme", Command: []string{"/opt/acme", "-v"}, SHA256: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", Priority: 5, Env: []string{"ACME"}, File: "components.yaml"}))`,
+		`r.Register(host.Component(host.Entry{Kind: "btl", Name: "acme", Command: []string{"/opt/acme", "-v"}, SHA256: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", Priority: 5, Env: []string{"ACME"}, Protocol: "", File: "components.yaml"}))`,
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("no %s in\n%s", want, got)

@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
+	goplugin "github.com/hashicorp/go-plugin"
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
@@ -17,6 +19,7 @@ import (
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/plugin"
+	"github.com/ferrympi/ferry/plugin/internal/control"
 )
 
 // be is a plugin, which keeps its promises or not.
@@ -28,13 +31,11 @@ func be(what string) int {
 		return serve(tcp.Component())
 	case "null":
 		return serve(btltest.Null())
-	case "noisy":
-		go func() {
-			for {
-				fmt.Println(strings.Repeat("x", 3000))
-			}
-		}()
+	case "prints first":
+		fmt.Println("hello from a library")
 		return be("loopback")
+	case "newer":
+		return serveVersion(9)
 	case "hangs":
 		time.Sleep(time.Hour)
 	case "exits":
@@ -47,12 +48,13 @@ func be(what string) int {
 		time.Sleep(time.Hour)
 	case "forks": // a process of its own holds its output open
 		child := exec.Command("sleep", "20")
-		child.Stdout = os.Stdout
+		child.Stdout, child.Stderr = os.Stdout, os.Stderr
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if child.Start() != nil {
 			return 1
 		}
 		return be("loopback")
-	case "hangs in connect", "never opens", "hangs in close":
+	case "hangs in connect", "never opens", "hangs in close", "hangs in poll", "closes its descriptors", "noisy":
 		return serve(broken{self.Component(), what})
 	case "garbage":
 		go garbage()
@@ -66,6 +68,16 @@ func serve(c btl.Component) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	return 0
+}
+
+// serveVersion serves another version of the service through go-plugin.
+func serveVersion(version int) int {
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig:  control.Handshake,
+		VersionedPlugins: map[int]goplugin.PluginSet{version: control.Versions(control.UnimplementedTransportServer{})[1]},
+		GRPCServer:       goplugin.DefaultGRPCServer,
+	})
 	return 0
 }
 
@@ -98,16 +110,36 @@ type broken struct {
 
 func (b broken) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	m, err := b.Component.Open(ctx, env)
-	return brokenModule{m, b.what}, err
+	if b.what == "noisy" {
+		go func() {
+			for {
+				fmt.Println(strings.Repeat("x", 3000))
+			}
+		}()
+	}
+	return &brokenModule{Module: m, what: b.what}, err
 }
 
 type brokenModule struct {
 	btl.Module
-	what string
+	what      string
+	connected bool
 }
 
-func (m brokenModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
+func (m *brokenModule) Poll() int {
+	if m.connected && m.what == "hangs in poll" {
+		time.Sleep(time.Hour)
+	}
+	return m.Module.Poll()
+}
+
+func (m *brokenModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
+	m.connected = true
 	switch m.what {
+	case "closes its descriptors":
+		for fd := 3; fd < 64; fd++ {
+			_ = unix.Close(fd)
+		}
 	case "hangs in connect":
 		time.Sleep(time.Hour)
 	case "never opens":
@@ -116,7 +148,7 @@ func (m brokenModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	return m.Module.Connect(peer)
 }
 
-func (m brokenModule) Close() error {
+func (m *brokenModule) Close() error {
 	if m.what == "hangs in close" {
 		time.Sleep(time.Hour)
 	}

@@ -59,7 +59,7 @@ func inC(t *testing.T, args ...string) btl.Component {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return component(t, host.Entry{Kind: framework.BTL, Name: "c", Command: append([]string{binary}, args...)})
+	return component(t, host.Entry{Kind: framework.BTL, Name: "c", Command: append([]string{binary}, args...), Protocol: config.ProtocolFerry})
 }
 
 func TestPluginInCKeepsTheContract(t *testing.T) {

@@ -1,20 +1,27 @@
 package host
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
+
+	plugin "github.com/hashicorp/go-plugin"
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
-// refusal is why a file is not executed, and what to do about it.
+// refusal is the reason not to execute a file, with a remedy.
 type refusal struct {
 	why    error
 	remedy string
@@ -41,18 +48,21 @@ func (c component) file() string { return cmp.Or(c.File, "the program that regis
 
 // open opens the program. Only root and this user can have put it there, or can change it. The
 // plugin is executed from this descriptor.
-func (c component) open() (*os.File, error) {
-	f, err := trustedfile.Open(c.Command[0])
+func (c component) open() (f *os.File, isScript bool, err error) {
+	f, err = trustedfile.Open(c.Command[0])
 	if untrusted, ok := errors.AsType[*trustedfile.Error](err); ok {
-		return nil, &refusal{untrusted, untrusted.Remedy}
+		return nil, false, &refusal{untrusted, untrusted.Remedy}
 	} else if err != nil {
-		return nil, c.missing(err)
+		return nil, false, c.missing(err)
 	}
-	if err := c.check(f, f.Name()); err != nil {
+	if err = c.check(f, f.Name()); err == nil {
+		isScript, err = executable(f, f.Name())
+	}
+	if err != nil {
 		f.Close()
-		return nil, err
+		return nil, false, err
 	}
-	return f, nil
+	return f, isScript, nil
 }
 
 func (c component) check(f *os.File, path string) error {
@@ -69,12 +79,58 @@ func (c component) check(f *os.File, path string) error {
 	if c.SHA256 == "" {
 		return nil
 	}
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	return c.checkSum(f, path)
+}
+
+// checkSum compares the contents with the entry's sha256. It reads through the descriptor, since the
+// path may have another file by now.
+func (c component) checkSum(f *os.File, path string) error {
+	want, err := hex.DecodeString(c.SHA256)
+	if err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, c.SHA256) {
-		return refuse("install the right file, or, if it was meant to change, correct sha256 in "+c.file(), "%s has the SHA-256 %s, not %s", path, got, c.SHA256)
+	h := sha256.New()
+	ok, err := (&plugin.SecureConfig{Checksum: want, Hash: h}).Check("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil || ok {
+		return err
+	}
+	return refuse("install the right file, or, if it was meant to change, correct sha256 in "+c.file(), "%s has the SHA-256 %x, not %s", path, h.Sum(nil), c.SHA256)
+}
+
+// scriptHead is the part of a script's first line that Linux reads.
+const scriptHead = 256
+
+// executable reports whether a file is a script, and refuses one that this machine does not execute.
+func executable(f *os.File, path string) (isScript bool, err error) {
+	head := make([]byte, scriptHead)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	if line, ok := bytes.CutPrefix(head[:n], []byte("#!")); ok {
+		line, _, _ = bytes.Cut(line, []byte("\n"))
+		return true, interpreter(string(line), path)
+	}
+	program, err := elf.NewFile(f)
+	if err != nil {
+		return false, refuse("build it for this machine; a script begins with #! and its interpreter", "%s is neither a program nor a script", path)
+	}
+	if machines[runtime.GOARCH] != program.Machine {
+		return false, refuse("install the one for "+runtime.GOARCH, "%s is a program for %v, and this machine is %s", path, program.Machine, runtime.GOARCH)
+	}
+	return false, nil
+}
+
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// interpreter refuses a script without its interpreter.
+func interpreter(line, path string) error {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return refuse("write one behind #!", "the script %s names no interpreter", path)
+	}
+	if err := unix.Access(words[0], unix.X_OK); err != nil {
+		return refuse("install it, or correct the first line of the script", "the interpreter %s of the script %s: %w", words[0], path, err)
 	}
 	return nil
 }

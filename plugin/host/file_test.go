@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/plugin/host"
 )
@@ -50,13 +51,15 @@ func TestFileThatOthersCouldChangeIsRefused(t *testing.T) {
 		{dir, "", "is not a file that can be executed"},
 		{dir + "/none", "", "there is no "},
 	} {
-		e := host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{c.path, "loopback"}, SHA256: c.sum}
-		v := component(t, e).Probe(context.Background(), nil)
-		if (v.Status == framework.StatusUsable) != (c.says == "") || !strings.Contains(v.Why(), c.says) {
-			t.Errorf("%s: %v %s", c.path, v.Status, v.Why())
-		}
-		if _, _, _, err := open(t, e, io.Discard, nil); (err == nil) != (c.says == "") {
-			t.Errorf("%s: opened: %v", c.path, err)
+		for _, protocol := range []string{config.ProtocolGoPlugin, config.ProtocolFerry} {
+			e := host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{c.path, "loopback"}, SHA256: c.sum, Protocol: protocol}
+			v := component(t, e).Probe(context.Background(), nil)
+			if (v.Status == framework.StatusUsable) != (c.says == "") || !strings.Contains(v.Why(), c.says) {
+				t.Errorf("%s, %s: %v %s", c.path, protocol, v.Status, v.Why())
+			}
+			if _, _, _, err := open(t, e, io.Discard, nil); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s, %s: opened: %v", c.path, protocol, err)
+			}
 		}
 	}
 }

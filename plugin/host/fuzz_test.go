@@ -52,7 +52,7 @@ func (m *module) meet(tb testing.TB, published uint64) {
 		tb.Fatal(err)
 	}
 	wire.Layout(mem, fuzzCells)
-	p := &process{mem: mem, cells: fuzzCells, bell: func() {}, quit: make(chan struct{}), log: m.env.Logger, offer: m.caps}
+	p := &process{mem: mem, cells: fuzzCells, bell: func() {}, quit: make(chan struct{}), output: &output{log: m.env.Logger}, offer: m.caps}
 	p.published.Store(published)
 	m.env.Engine.Lock()
 	m.life = life{}

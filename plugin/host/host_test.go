@@ -17,6 +17,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/needs"
@@ -27,18 +28,33 @@ import (
 
 // This test binary is the plugin too: as its first argument says.
 func TestMain(m *testing.M) {
-	if plugin.Started() {
+	if plugin.Started() || os.Getenv(byHandVariable) != "" {
 		os.Exit(be(os.Args[1]))
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) { os.RemoveAll(scratch); os.Exit(status) }))
 }
 
+// entry is one with the default protocol.
 func entry(what string) host.Entry {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
 	return host.Entry{Kind: framework.BTL, Name: "acme", Command: []string{self, what}, Env: []string{"GORACE=atexit_sleep_ms=0"}}
+}
+
+// overBoth runs f with each control protocol.
+func overBoth(t *testing.T, f func(t *testing.T, entry func(what string) host.Entry)) {
+	t.Helper()
+	for _, protocol := range []string{config.ProtocolGoPlugin, config.ProtocolFerry} {
+		t.Run(protocol, func(t *testing.T) {
+			f(t, func(what string) host.Entry {
+				e := entry(what)
+				e.Protocol = protocol
+				return e
+			})
+		})
+	}
 }
 
 func component(t *testing.T, e host.Entry) btl.Component {
@@ -51,12 +67,16 @@ func component(t *testing.T, e host.Entry) btl.Component {
 	return c.(btl.Component)
 }
 
-func TestLoopbackKeepsTheContract(t *testing.T) {
-	btltest.Cases(btltest.Subject{Component: component(t, entry("loopback"))}).Run(t)
+func TestLoopback_BothProtocols_KeepTheContract(t *testing.T) {
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		btltest.Cases(btltest.Subject{Component: component(t, entry("loopback"))}).Run(t)
+	})
 }
 
-func TestNullKeepsTheContract(t *testing.T) {
-	btltest.Cases(btltest.Subject{Component: component(t, entry("null"))}).Run(t)
+func TestNull_BothProtocols_KeepTheContract(t *testing.T) {
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		btltest.Cases(btltest.Subject{Component: component(t, entry("null"))}).Run(t)
+	})
 }
 
 // upcalls is a protocol that remembers what ended.
@@ -117,24 +137,6 @@ func set(t *testing.T, values map[string]string) func(any) {
 	}
 }
 
-func TestPluginThatDoesNotStartIsAnErrorInTime(t *testing.T) {
-	for what, says := range map[string]string{
-		"hangs": "has not answered within 300ms (start_timeout)", "exits": "ended before it answered: exit status 3", "babbles": "control frame",
-		"old": "the rank speaks version 1 of the plugin protocol, and the plugin version 0: the plugin, which is older",
-		"new": "the rank speaks version 9 of the plugin protocol, and the plugin version 1: the plugin, which is older",
-	} {
-		e := entry(what)
-		if what == "new" {
-			e = entry("loopback")
-			e.Env = append(e.Env, "FERRY_PLUGIN=9")
-		}
-		_, _, _, err := open(t, e, io.Discard, set(t, map[string]string{"btl.acme.start_timeout": "300ms"}))
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
 // child returns the plugin of this process; there is one.
 func child(t *testing.T) int {
 	t.Helper()
@@ -191,135 +193,157 @@ func traffic(t *testing.T, m btl.Module, env btl.Env, u *upcalls, harm func()) (
 
 // Whatever a plugin does, its paths are lost, soon and in words, and the rank goes on.
 func TestPluginThatFailsLosesItsPaths(t *testing.T) {
-	for _, c := range []struct {
-		what, says string
-		signal     syscall.Signal
-		limit      time.Duration
-	}{
-		{"loopback", "signal: killed", syscall.SIGKILL, time.Second},
-		{"loopback", "signal: segmentation fault", syscall.SIGSEGV, time.Second},
-		{"loopback", "health_timeout", syscall.SIGSTOP, 5 * time.Second},
-		{"garbage", "makes no sense", 0, 5 * time.Second},
-		{"hangs in connect", "health_timeout", 0, 5 * time.Second},
-		{"never opens", "open_timeout", 0, 5 * time.Second},
-	} {
-		m, env, u, err := open(t, entry(c.what), io.Discard, set(t, map[string]string{
-			"btl.acme.health_timeout": "500ms", "btl.acme.open_timeout": "800ms", "btl.acme.restarts": "0",
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%s, %v", c.what, c.signal)
-		took, err := traffic(t, m, env, u, func() {
-			if c.signal != 0 {
-				_ = syscall.Kill(child(t), c.signal)
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		for _, c := range []struct {
+			what, says string
+			signal     syscall.Signal
+			limit      time.Duration
+		}{
+			{"loopback", "signal: killed", syscall.SIGKILL, time.Second},
+			{"loopback", "signal: segmentation fault", syscall.SIGSEGV, time.Second},
+			{"loopback", "health_timeout", syscall.SIGSTOP, 5 * time.Second},
+			{"garbage", "makes no sense", 0, 5 * time.Second},
+			{"hangs in connect", "health_timeout", 0, 5 * time.Second},
+			{"hangs in poll", "health_timeout", 0, 5 * time.Second},
+			{"closes its descriptors", "", 0, 5 * time.Second},
+			{"never opens", "open_timeout", 0, 5 * time.Second},
+		} {
+			m, env, u, err := open(t, entry(c.what), io.Discard, set(t, map[string]string{
+				"btl.acme.health_timeout": "500ms", "btl.acme.open_timeout": "800ms", "btl.acme.restarts": "0",
+			}))
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
-		var te *framework.TransportError
-		if !errors.As(err, &te) || !strings.Contains(err.Error(), c.says) && c.signal != syscall.SIGSEGV {
-			t.Errorf("%s, %v: %v", c.what, c.signal, err)
+			t.Logf("%s, %v", c.what, c.signal)
+			took, err := traffic(t, m, env, u, func() {
+				if c.signal != 0 {
+					_ = syscall.Kill(child(t), c.signal)
+				}
+			})
+			var te *framework.TransportError
+			if !errors.As(err, &te) || !strings.Contains(err.Error(), c.says) && c.signal != syscall.SIGSEGV {
+				t.Errorf("%s, %v: %v", c.what, c.signal, err)
+			}
+			if took > c.limit {
+				t.Errorf("%s, %v: lost after %v", c.what, c.signal, took)
+			}
 		}
-		if took > c.limit {
-			t.Errorf("%s, %v: lost after %v", c.what, c.signal, took)
-		}
-	}
+	})
 }
 
 // Both rings are full: neither side may wait for the other one in its Poll, where it reads.
 func TestFullRingsBothWaysHangNobody(t *testing.T) {
-	m, env, u, err := open(t, entry("null"), io.Discard, set(t, map[string]string{"btl.acme.ring_cells": "64"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const frames = 2000
-	done := make(chan bool)
-	go func() {
-		env.Engine.Lock()
-		defer env.Engine.Unlock()
-		ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
-		for sent := 0; err == nil && u.got < frames; m.Poll() {
-			for ; sent < frames && ep.Reserve(m.Caps().FrameLimit) != nil; sent++ {
-				ep.Commit(m.Caps().FrameLimit)
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		m, env, u, err := open(t, entry("null"), io.Discard, set(t, map[string]string{"btl.acme.ring_cells": "64"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const frames = 2000
+		done := make(chan bool)
+		go func() {
+			env.Engine.Lock()
+			defer env.Engine.Unlock()
+			ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
+			for sent := 0; err == nil && u.got < frames; m.Poll() {
+				for ; sent < frames && ep.Reserve(m.Caps().FrameLimit) != nil; sent++ {
+					ep.Commit(m.Caps().FrameLimit)
+				}
 			}
+			done <- err == nil
+		}()
+		select {
+		case ok := <-done:
+			if !ok {
+				t.Error("no path")
+			}
+		case <-time.After(30 * time.Second):
+			panic("the rank hangs in Poll") // what waits for it would hang too
 		}
-		done <- err == nil
-	}()
-	select {
-	case ok := <-done:
-		if !ok {
-			t.Error("no path")
-		}
-	case <-time.After(30 * time.Second):
-		panic("the rank hangs in Poll") // what waits for it would hang too
-	}
+	})
 }
 
 // The ring is unmapped when a plugin has ended, maybe between Reserve and Commit.
 func TestFrameCommittedAfterThePluginsEndGoesNowhere(t *testing.T) {
-	m, env, u, err := open(t, entry("loopback"), io.Discard, set(t, map[string]string{"btl.acme.restarts": "0"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	env.Engine.Lock()
-	defer env.Engine.Unlock()
-	ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := time.Now().Add(20 * time.Second)
-	for ep.Reserve(100) == nil && time.Now().Before(late) {
-		m.Poll()
-	}
-	_ = syscall.Kill(child(t), syscall.SIGKILL)
-	for mapped := true; mapped && time.Now().Before(late); time.Sleep(time.Millisecond) {
-		m.Poll()
-		maps, _ := os.ReadFile("/proc/self/maps")
-		mapped = strings.Contains(string(maps), "memfd:ferry-plugin")
-	}
-	ep.Commit(100)
-	if len(u.lost) != 1 {
-		t.Errorf("lost: %v", u.lost)
-	}
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		m, env, u, err := open(t, entry("loopback"), io.Discard, set(t, map[string]string{"btl.acme.restarts": "0"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		env.Engine.Lock()
+		defer env.Engine.Unlock()
+		ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := time.Now().Add(20 * time.Second)
+		for ep.Reserve(100) == nil && time.Now().Before(late) {
+			m.Poll()
+		}
+		_ = syscall.Kill(child(t), syscall.SIGKILL)
+		for mapped := true; mapped && time.Now().Before(late); time.Sleep(time.Millisecond) {
+			m.Poll()
+			maps, _ := os.ReadFile("/proc/self/maps")
+			mapped = strings.Contains(string(maps), "memfd:ferry-plugin")
+		}
+		ep.Commit(100)
+		if len(u.lost) != 1 {
+			t.Errorf("lost: %v", u.lost)
+		}
+	})
 }
 
 func TestPrintsWithoutEndAreBounded(t *testing.T) {
-	var log counter
-	m, env, u, err := open(t, entry("noisy"), &log, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := traffic(t, m, env, u, func() { _ = syscall.Kill(child(t), syscall.SIGKILL) }); err == nil {
-		t.Error("no loss")
-	}
-	if n := log.bytes(); n == 0 || n > 1<<20 {
-		t.Errorf("%d bytes of log", n)
-	}
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		var log counter
+		m, env, u, err := open(t, entry("noisy"), &log, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := traffic(t, m, env, u, func() { _ = syscall.Kill(child(t), syscall.SIGKILL) }); err == nil {
+			t.Error("no loss")
+		}
+		if n := log.bytes(); n == 0 || n > 1<<20 {
+			t.Errorf("%d bytes of log", n)
+		}
+	})
 }
 
 // What a plugin leaves behind, or does not do, when it is to end, does not keep the rank from
 // closing.
 func TestPluginThatDoesNotEndIsKilled(t *testing.T) {
-	needs.Time(t)
-	for _, what := range []string{"forks", "hangs in close"} {
-		var log text
-		c := component(t, entry(what))
-		job := kittest.NewJob(1, 1)
-		env := btl.Env{Env: job.Begin(0, progress.Options{}), Upcall: &upcalls{}, Params: kittest.Params(c, nil)}
-		env.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		m, err := c.Open(t.Context(), env)
-		if err != nil {
-			t.Fatal(err)
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		needs.Time(t)
+		for _, what := range []string{"forks", "hangs in close"} {
+			var log text
+			c := component(t, entry(what))
+			job := kittest.NewJob(1, 1)
+			env := btl.Env{Env: job.Begin(0, progress.Options{}), Upcall: &upcalls{}, Params: kittest.Params(c, nil)}
+			env.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			m, err := c.Open(t.Context(), env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+			env.Engine.Close()
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("%s: closed after %v", what, took)
+			}
+			if says := log.String(); (what == "hangs in close") != strings.Contains(says, "has not ended as it was asked to") {
+				t.Errorf("%s: %s", what, says)
+			}
 		}
-		began := time.Now()
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-		env.Engine.Close()
-		if took := time.Since(began); took > 15*time.Second {
-			t.Errorf("%s: closed after %v", what, took)
-		}
-		if says := log.String(); (what == "hangs in close") != strings.Contains(says, "has not ended as it was asked to") {
-			t.Errorf("%s: %s", what, says)
+	})
+}
+
+// waitForLog waits for a text in the log.
+func waitForLog(t *testing.T, log *text, want string) {
+	t.Helper()
+	for limit := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), want); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("no %q in the log: %s", want, log)
 		}
 	}
 }
@@ -375,23 +399,25 @@ var full = flag.Bool("full", false, "kill a plugin 100 times instead of 5")
 // A plugin is killed in the middle of traffic: an error within 1 s each time, and a module
 // that is opened afterwards works.
 func TestKillDuringTrafficIsAnErrorWithinASecond(t *testing.T) {
-	rounds := 5
-	if *full {
-		rounds = 100
-	}
-	longest := time.Duration(0)
-	for range rounds {
-		t.Run("", func(t *testing.T) {
-			m, env, u, err := open(t, entry("loopback"), io.Discard, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			took, err := traffic(t, m, env, u, func() { _ = syscall.Kill(child(t), syscall.SIGKILL) })
-			if took > time.Second || !strings.Contains(err.Error(), "signal: killed") {
-				t.Errorf("after %v: %v", took, err)
-			}
-			longest = max(longest, took)
-		})
-	}
-	t.Logf("%d times, at the latest after %v", rounds, longest)
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		rounds := 5
+		if *full {
+			rounds = 100
+		}
+		longest := time.Duration(0)
+		for range rounds {
+			t.Run("", func(t *testing.T) {
+				m, env, u, err := open(t, entry("loopback"), io.Discard, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				took, err := traffic(t, m, env, u, func() { _ = syscall.Kill(child(t), syscall.SIGKILL) })
+				if took > time.Second || !strings.Contains(err.Error(), "signal: killed") {
+					t.Errorf("after %v: %v", took, err)
+				}
+				longest = max(longest, took)
+			})
+		}
+		t.Logf("%d times, at the latest after %v", rounds, longest)
+	})
 }

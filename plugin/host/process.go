@@ -1,117 +1,88 @@
 package host
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"math/bits"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
-	"github.com/ferrympi/ferry/internal/cpu"
-	"github.com/ferrympi/ferry/internal/fork"
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
-// process is a plugin that runs. It knows nothing of paths.
+// process is a plugin that runs, over either control protocol. Paths belong to the module.
 type process struct {
 	offer  wire.Offer
 	mem    []byte
 	cells  int
 	health time.Duration
+	bell   func() // Rings the poller of the module
 
-	cmd    *exec.Cmd
-	thread *fork.Thread // the child ends with the thread that started it
-	bell   func()       // rings whoever polls the module
-	ctl    *os.File
-	output *os.File // what it prints
-	log    *slog.Logger
-	quit   chan struct{}
-	done   sync.WaitGroup
+	child   *child
+	control control
+	output  *output
+	quit    chan struct{}
+	done    sync.WaitGroup
 
-	published atomic.Uint64 // messages that the plugin says it has sent
-	asked     atomic.Int32  // pings since the last answer
+	published  atomic.Uint64 // Messages in the ring to the rank, by the plugin's count
+	unanswered atomic.Int32  // Pings since the last reply
 
 	mu   sync.Mutex
-	ends error       // how it ended; nil: it runs
-	over atomic.Bool // likewise
+	ends error       // How the plugin ended; nil while it runs
+	over atomic.Bool // ends is set
 }
 
-// start starts the plugin, and waits for its offer. It writes to wake, an eventfd, to wake
-// this process. An error wraps errRefused if the file is not what it should be.
-func (c component) start(ctx context.Context, env btl.Env, params *params, wake int) (p *process, err error) {
-	file, err := c.open()
+// start starts the plugin, and waits for the description of its transport. The plugin writes to
+// wake, an eventfd, to wake this process. An error wraps errRefused if the file is not executed
+// because of its owner, mode or contents.
+func (c component) start(ctx context.Context, env btl.Env, params *params, wake int) (*process, error) {
+	file, isScript, err := c.open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	defer file.Close()
-	p = &process{cells: params.Ring, health: params.Health, bell: env.Bell().Ring, quit: make(chan struct{})}
-	memory, theirs, err := p.descriptors()
+	p := &process{cells: params.Ring, health: params.Health, bell: env.Bell().Ring, quit: make(chan struct{}), output: &output{log: c.logger(env)}}
+	memory, err := p.share()
 	if err != nil {
-		p.free()
+		p.unmap()
 		return nil, err
 	}
 	defer memory.Close()
+	ours, theirs, err := socketPair()
+	if err != nil {
+		p.unmap()
+		return nil, err
+	}
 	defer theirs.Close()
-	waker, err := above(wake, 0)
+	l := &launch{component: c, params: params, dir: env.Identity.Dir, socket: ours, output: p.output}
+	free, err := l.prepare(file, isScript, theirs, memory, wake)
 	if err != nil {
-		p.free()
+		ours.Close()
+		p.unmap()
 		return nil, err
 	}
-	defer waker.Close()
-	checked, err := above(int(file.Fd()), wire.WakeFD+1) // the child has others below
+	defer free()
+	timed, cancel := context.WithTimeoutCause(ctx, params.Start, fmt.Errorf("the plugin has not answered within %v (start_timeout)", params.Start))
+	defer cancel()
+	p.control, p.child, err = l.start(timed)
+	theirs.Close() // so that the rank notices the end of the plugin's
+	if err == nil {
+		p.offer, err = p.control.open(timed, startOf(env))
+	}
+	if err == nil {
+		err = p.checkOffer()
+	}
 	if err != nil {
-		p.free()
-		return nil, err
-	}
-	defer checked.Close()
-
-	// By descriptor: what was checked is what is executed.
-	p.cmd = &exec.Cmd{
-		Path: "/proc/self/fd/" + strconv.Itoa(int(checked.Fd())), Args: c.Command, Env: c.environ(),
-		ExtraFiles:  []*os.File{theirs, memory, waker},
-		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
-	}
-	p.log = c.logger(env)
-	r, w, err := os.Pipe()
-	if err != nil {
-		p.free()
-		return nil, err
-	}
-	p.cmd.Stdout, p.cmd.Stderr = w, w
-	p.thread = fork.New()
-	if cpu.Available() == 1 {
-		p.thread.Do(everywhere)
-	}
-	err = p.thread.Start(p.cmd)
-	w.Close()
-	if err != nil {
-		r.Close()
-		p.free()
-		return nil, fmt.Errorf("%s: %w", c.Command[0], err)
-	}
-	p.output = r
-	p.done.Go(func() { defer r.Close(); lines(r, p.log) })
-	theirs.Close() // so that the plugin's end is noticed
-	if err := p.meet(ctx, env, params.Start); err != nil {
-		p.kill()
+		err = p.startError(timed, err)
 		p.close()
-		if err := p.ended(); err != nil {
-			return nil, err
-		}
 		return nil, err
 	}
 	p.done.Go(p.listen)
@@ -119,23 +90,53 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 	return p, nil
 }
 
-// everywhere lets the thread, and what it starts, run on all processors. A rank that is bound to
-// one polls there, and its plugin would wait for its turn (as cpu.ForRanks, which see).
-func everywhere() {
-	var all unix.CPUSet
-	for i := range len(all) * bits.UintSize {
-		all.Set(i)
+// startError kills the plugin, and finds the reason behind an error of its start.
+func (p *process) startError(ctx context.Context, err error) error {
+	if p.child == nil {
+		return err
 	}
-	_ = unix.SchedSetaffinity(0, &all) // it stays where it is then
+	if ctx.Err() == nil {
+		p.child.exits(outputGrace) // for its status
+	}
+	p.child.kill()
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case errors.Is(err, errChannelEnded), errors.Is(err, errNoHandshake) && !p.child.wasKilled():
+		err = fmt.Errorf("the plugin has ended before it answered: %s; a Go plugin calls plugin.Serve, and one that speaks docs/plugin-protocol.md has protocol: ferry in its entry", p.child.status())
+	}
+	p.end(err)
+	return err
 }
 
-// descriptors makes the memory and the socket.
-func (p *process) descriptors() (memory, theirs *os.File, err error) {
+// prepare makes the command. It executes the very file that was checked, by its descriptor. free
+// closes copies after the start.
+func (l *launch) prepare(file *os.File, isScript bool, socket, memory *os.File, wake int) (free func(), err error) {
+	waker, err := duplicate(wake, 0)
+	if err != nil {
+		return nil, err
+	}
+	checked, err := duplicate(int(file.Fd()), wire.ScriptFD+1) // above the child's numbers
+	if err != nil {
+		waker.Close()
+		return nil, err
+	}
+	inherited := []*os.File{socket, memory, waker}
+	path := int(checked.Fd())
+	if isScript { // the interpreter opens the path after exec has closed the other descriptor
+		inherited, path = append(inherited, checked), wire.ScriptFD
+	}
+	l.cmd = &exec.Cmd{Path: "/proc/self/fd/" + strconv.Itoa(path), Args: l.component.Command, Env: l.component.environ(), ExtraFiles: inherited}
+	return func() { waker.Close(); checked.Close() }, nil
+}
+
+// share makes the memory.
+func (p *process) share() (*os.File, error) {
 	fd, err := unix.MemfdCreate("ferry-plugin", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("memory for a plugin: %w", err)
 	}
-	memory = os.NewFile(uintptr(fd), "memory")
+	memory := os.NewFile(uintptr(fd), "memory")
 	size := wire.Size(p.cells)
 	// Pages come as they are used. No file system limits them, so that none fails to come.
 	if err = unix.Ftruncate(fd, int64(size)); err == nil {
@@ -144,27 +145,28 @@ func (p *process) descriptors() (memory, theirs *os.File, err error) {
 	if err == nil {
 		p.mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
-	if err == nil {
-		wire.Layout(p.mem, p.cells)
-		wire.Populate(p.mem, p.cells)
-	}
-	var pair [2]int
-	if err == nil {
-		pair, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	}
 	if err != nil {
 		memory.Close()
-		return nil, nil, fmt.Errorf("memory for a plugin: %w", err)
+		return nil, fmt.Errorf("memory for a plugin: %w", err)
 	}
-	_ = unix.SetNonblock(pair[0], true) // so that its reads have deadlines
-	p.ctl = os.NewFile(uintptr(pair[0]), "control")
-	return memory, os.NewFile(uintptr(pair[1]), "plugin"), nil
+	wire.Layout(p.mem, p.cells)
+	wire.Populate(p.mem, p.cells)
+	return memory, nil
 }
 
-// environ is what the plugin sees of this process's environment: nothing but what its entry
-// lists, and no secret of the job.
-func (c component) environ() []string {
-	env := []string{wire.Environment + "=" + strconv.Itoa(wire.Version)}
+// socketPair makes the control socket. Reads of ours have deadlines.
+func socketPair() (ours, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control socket of a plugin: %w", err)
+	}
+	_ = unix.SetNonblock(pair[0], true)
+	return os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "plugin"), nil
+}
+
+// environ is the environment of the plugin. It has the variables that the entry lists, and no secret
+// of the job.
+func (c component) environ() (env []string) {
 	for _, name := range append([]string{"PATH", "HOME", "LANG", "TMPDIR"}, c.Env...) {
 		if strings.Contains(name, "=") {
 			env = append(env, name)
@@ -175,119 +177,67 @@ func (c component) environ() []string {
 	return env
 }
 
-// meet says what the transport is opened with, and takes the answer.
-func (p *process) meet(ctx context.Context, env btl.Env, limit time.Duration) error {
+// startOf returns the parameters of a transport's start.
+func startOf(env btl.Env) wire.Start {
 	id := env.Identity
-	start := wire.Start{
+	return wire.Start{
 		Version: wire.Version, Nonce: env.Self.Nonce, Rank: id.Proc.Rank, Size: uint32(max(id.Most, id.Size)),
 		LocalRank: uint32(id.LocalRank), LocalSize: uint32(id.MostLocal()), Namespace: id.Proc.Namespace, Node: env.Node, Dir: id.Dir,
 	}
-	if _, err := p.ctl.Write(start.Bytes()); err != nil {
-		return p.early()
-	}
-	deadline := time.Now().Add(limit)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	_ = p.ctl.SetReadDeadline(deadline)
-	stop := context.AfterFunc(ctx, func() { _ = p.ctl.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	kind, body, err := p.hear()
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the plugin has not answered within %v (start_timeout)", limit)
-	case err != nil:
-		return p.early()
-	case kind == wire.Failed:
-		return fmt.Errorf("the plugin says: %.500q", body)
-	case kind != wire.Ready:
-		return fmt.Errorf("the plugin begins with control frame %d", kind)
-	}
-	o, err := wire.ParseOffer(body)
-	if err != nil {
-		return fmt.Errorf("what the plugin offers: %w", err)
-	}
+}
+
+// checkOffer checks the plugin's description of its transport.
+func (p *process) checkOffer() error {
+	o := p.offer
 	limits := int(o.Frame) < btl.MinFrameLimit || int(o.Frame) > wire.FrameLimit(p.cells) || o.Eager < 1 || o.Eager > o.Frame
-	if limits || o.Latency == 0 || o.Device == "" {
-		return fmt.Errorf("what the plugin offers makes no sense: %+v", o)
+	if limits || o.Latency == 0 || o.Device == "" || o.Reaches == 0 || o.Reaches > wire.ReachesSelf|wire.ReachesOthers {
+		return fmt.Errorf("the plugin's description of its transport makes no sense: %+v", o)
 	}
-	p.offer = o
-	return p.ctl.SetReadDeadline(time.Time{})
+	return nil
 }
 
-// early is the error of a plugin that has closed its control socket before it answered.
-func (p *process) early() error {
-	p.kill()
-	return fmt.Errorf("the plugin has ended before it answered: %w; a plugin calls plugin.Serve, or speaks what docs/plugin-protocol.md says", p.status())
-}
-
-// hear returns the next control frame.
-func (p *process) hear() (kind uint32, body []byte, err error) {
-	b := make([]byte, wire.ControlLimit)
-	n, err := p.ctl.Read(b)
-	if err != nil {
-		return 0, nil, err
-	}
-	if n < 4 {
-		return 0, nil, fmt.Errorf("a control frame of %d bytes", n)
-	}
-	return binary.LittleEndian.Uint32(b), b[4:n], nil
-}
-
-// listen takes the plugin's answers to pings, and finds out that it has ended.
+// listen handles the replies to pings, and notices the end of the plugin.
 func (p *process) listen() {
-	for {
-		kind, body, err := p.hear()
-		select {
-		case <-p.quit:
-			return
-		default:
+	err := p.control.serve(func(published uint64) {
+		p.unanswered.Store(0)
+		if p.published.Swap(published) != published {
+			p.bell()
 		}
-		switch {
-		case err != nil:
-			p.kill()
-			p.end(fmt.Errorf("the plugin has ended: %w", p.status()))
-		case kind != wire.Pong || len(body) != 16:
-			p.end(fmt.Errorf("the plugin sent control frame %d of %d bytes", kind, len(body)))
-		default:
-			p.asked.Store(0)
-			if n := binary.LittleEndian.Uint64(body[8:]); p.published.Swap(n) != n {
-				p.bell()
-			}
-			continue
-		}
+	})
+	select {
+	case <-p.quit:
 		return
+	default:
 	}
+	if errors.Is(err, errChannelEnded) && p.child.exits(outputGrace) {
+		err = fmt.Errorf("the plugin has ended: %s", p.child.status())
+	}
+	p.end(err)
 }
 
-// pings are how many a plugin may leave without an answer.
+// pings are how many a plugin may leave without a reply.
 const pings = 3
 
-// watch asks for signs of life. It counts its own turns: a rank that was stopped, or gets no
-// processor, blames the plugin for none of that.
+// watch sends pings. It counts them: a rank that was stopped, or gets no processor, does not blame
+// the plugin.
 func (p *process) watch() {
 	tick := time.NewTicker(p.health / pings)
 	defer tick.Stop()
-	ping := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, wire.Ping), 0)
 	for {
 		select {
 		case <-p.quit:
 			return
 		case <-tick.C:
-			if p.asked.Add(1) > pings {
+			if p.unanswered.Add(1) > pings {
 				p.end(fmt.Errorf("the plugin has not answered for %v (health_timeout)", p.health))
 				return
 			}
-			_ = p.ctl.SetWriteDeadline(time.Now().Add(p.health))
-			_, _ = p.ctl.Write(ping) // listen finds out that it is gone
+			p.control.ping()
 		}
 	}
 }
 
-// end ends the plugin, and has Poll find out. The reason is there before the end is: listen
-// has another one for that.
+// end kills the plugin, and wakes the poller. The first reason stays.
 func (p *process) end(why error) {
 	p.mu.Lock()
 	if p.ends == nil {
@@ -295,11 +245,13 @@ func (p *process) end(why error) {
 		p.over.Store(true)
 	}
 	p.mu.Unlock()
-	p.kill()
+	if p.child != nil {
+		p.child.kill()
+	}
 	p.bell()
 }
 
-// ended says how the plugin has ended; nil: it runs.
+// ended returns how the plugin has ended; nil while it runs.
 func (p *process) ended() error {
 	if !p.over.Load() {
 		return nil
@@ -309,95 +261,39 @@ func (p *process) ended() error {
 	return p.ends
 }
 
-func (p *process) kill() {
-	if p.cmd != nil && p.cmd.Process != nil {
-		_ = p.cmd.Process.Kill()
-	}
-}
+// stopGrace is the time that a plugin has for an orderly end.
+const stopGrace = 5 * time.Second
 
-// status waits for the process, and says how it ended.
-func (p *process) status() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return errors.New("it was never started")
-	}
-	if p.cmd.ProcessState == nil {
-		_ = p.cmd.Wait() // the state tells
-	}
-	return errors.New(p.cmd.ProcessState.String())
-}
-
-// goodbye is how long a plugin that was asked to end may take; what it has printed until then
-// is read for as long as printed, since a process of its own may hold its output open.
-const (
-	goodbye = 5 * time.Second
-	printed = 100 * time.Millisecond
-)
-
-// close ends the plugin in good order if it runs, and frees all.
+// close ends the plugin in good order if it runs, and frees everything.
 func (p *process) close() {
 	close(p.quit)
-	if p.ended() == nil && p.ctl != nil {
-		_ = p.ctl.SetWriteDeadline(time.Now().Add(goodbye)) // it may read nothing
-		_, _ = p.ctl.Write(binary.LittleEndian.AppendUint32(nil, wire.End))
+	if p.child != nil {
+		late := time.AfterFunc(stopGrace, func() {
+			p.output.log.Warn("the plugin has not ended as it was asked to, and is killed", "after", stopGrace)
+			p.child.kill()
+		})
+		if p.ended() == nil {
+			p.control.stop()
+		}
+		<-p.child.exited
+		late.Stop()
 	}
-	late := time.AfterFunc(goodbye, func() {
-		p.log.Warn("the plugin has not ended as it was asked to, and is killed", "after", goodbye)
-		p.kill()
-	})
-	_ = p.status()
-	late.Stop()
-	if p.ctl != nil {
-		_ = p.ctl.SetReadDeadline(time.Unix(1, 0))
-	}
-	if p.output != nil {
-		_ = p.output.SetReadDeadline(time.Now().Add(printed))
+	if p.control != nil {
+		p.control.close()
 	}
 	p.done.Wait()
-	p.free()
+	p.output.work.Wait()
+	p.unmap()
 }
 
-func (p *process) free() {
-	if p.ctl != nil {
-		p.ctl.Close()
-	}
+func (p *process) unmap() {
 	if p.mem != nil {
 		_ = unix.Munmap(p.mem)
 	}
-	if p.thread != nil {
-		p.thread.Close()
-	}
 }
 
-// What a plugin prints becomes log lines, so many a second of so many bytes.
-const (
-	linesPerSecond = 100
-	lineLimit      = 1000
-)
-
-func lines(r io.Reader, log *slog.Logger) {
-	b := bufio.NewReaderSize(r, lineLimit)
-	second, n := time.Now(), 0
-	for {
-		line, _, err := b.ReadLine()
-		if err != nil {
-			return
-		}
-		if time.Since(second) > time.Second {
-			if n > linesPerSecond {
-				log.Warn("the plugin prints too much", "lines", n, "shown", linesPerSecond)
-			}
-			second, n = time.Now(), 0
-		}
-		if n++; n <= linesPerSecond {
-			log.Info(string(line))
-		}
-	}
-}
-
-// above returns a copy of a descriptor, with a number that is not below least.
-func above(fd, least int) (*os.File, error) {
+// duplicate returns a copy of a descriptor, with a number that is not below least.
+func duplicate(fd, least int) (*os.File, error) {
 	c, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, least)
 	if err != nil {
 		return nil, err

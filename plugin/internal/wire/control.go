@@ -17,13 +17,19 @@ type Start struct {
 // Offer is the body of Ready: what the transport is.
 type Offer struct {
 	Version      uint32
-	Reaches      uint32 // 1: the process itself; 2: others; 3: both
+	Reaches      uint32 // ReachesSelf, ReachesOthers, or both
 	Eager, Frame uint32 // bytes
 	Exclusivity  int32
 	Latency      uint64 // ns
 	Name, Device string
 	Blob         []byte
 }
+
+// The processes that a transport reaches, as bits.
+const (
+	ReachesSelf   = 1
+	ReachesOthers = 2
+)
 
 // Target is the body of Connect.
 type Target struct {

@@ -22,13 +22,14 @@ const Version = 1
 
 // The plugin's descriptors.
 const (
-	ControlFD = 3 // a SOCK_SEQPACKET socket
+	ControlFD = 3 // a SOCK_SEQPACKET socket; with go-plugin it carries nothing, and ends with the rank
 	MemoryFD  = 4 // the memory with the rings
 	WakeFD    = 5 // an eventfd that wakes the rank
+	ScriptFD  = 6 // the program itself, if it is a script
 )
 
-// Environment names the variable by which a program knows that it is a plugin; its value is
-// Version.
+// Environment names the variable that a rank sets for a plugin with `protocol: ferry`; its value
+// is Version.
 const Environment = "FERRY_PLUGIN"
 
 // Control frames begin with one of these, a u32. Each is a packet of at most ControlLimit.

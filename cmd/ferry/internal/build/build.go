@@ -52,6 +52,7 @@ func Command() *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVar(&o.With, "with", nil, "compile in a component: `PACKAGE[@VERSION]` or a folder; may be repeated")
 	f.StringArrayVar(&o.Plugins, "plugin", nil, "have a plugin: `NAME=FILE[@sha256:HEX]`, the name of the transport and its program; may be repeated")
+	f.StringVar(&o.Protocol, "protocol", "", "the control protocol of the plugins: `go-plugin|ferry`; go-plugin if it is not given")
 	f.StringVar(&o.Program, "program", "", "build the main package `PACKAGE[@VERSION]|DIR` in place of a ferry")
 	f.StringVarP(&o.Output, "output", "o", "", "the `BINARY` to write")
 	f.StringVar(&o.Keep, "keep", "", "leave the module in `DIR`, which is made")
@@ -76,6 +77,8 @@ type Options struct {
 	Output  string
 	Keep    string // the folder for the module; empty: it goes
 	Ferry   string // the folder of ferry's sources; empty: those of this program
+
+	Protocol string // Of all plugins, as in config.Plugin
 }
 
 type builder struct {
@@ -233,11 +236,11 @@ func (b *builder) manifest(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		e := config.Plugin{Kind: framework.BTL, Name: name, Command: []string{file}, SHA256: sum}
+		e := config.Plugin{Kind: framework.BTL, Name: name, Command: []string{file}, SHA256: sum, Protocol: b.Protocol}
 		if err := e.Check(); err != nil {
 			return exit.Usagef("--plugin %s: %w", p, err)
 		}
-		manifest += fmt.Sprintf("  - {kind: btl, name: %q, command: [%q], sha256: %q}\n", e.Name, file, e.SHA256)
+		manifest += fmt.Sprintf("  - {kind: btl, name: %q, command: [%q], sha256: %q, protocol: %q}\n", e.Name, file, e.SHA256, e.Protocol)
 	}
 	if err := b.write("components.yaml", manifest); err != nil {
 		return err

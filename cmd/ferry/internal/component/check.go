@@ -34,7 +34,7 @@ is the file of a plugin, in any language; what follows -- are its arguments.`
 
 func checkCommand() *cobra.Command {
 	var o build.Options
-	var junit, report, cases, name string
+	var junit, report, cases, name, protocol string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:     "check PACKAGE[@VERSION]|DIR|COMMAND [-- ARG...]",
@@ -54,6 +54,7 @@ func checkCommand() *cobra.Command {
 	f.StringVar(&cases, "cases", "^(btltest|pmltest|conform/1)/", "run the cases whose names match `REGEXP`")
 	f.DurationVar(&timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the quick suite's")
 	f.StringVar(&name, "name", "", "what the plugin is called here; `NAME` follows from its file if it is not given")
+	f.StringVar(&protocol, "protocol", "", "the control protocol of the plugin: `go-plugin|ferry`; go-plugin if it is not given")
 	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, err := os.MkdirTemp("", "ferry-check-")
@@ -63,11 +64,11 @@ func checkCommand() *cobra.Command {
 		defer os.RemoveAll(dir)
 		ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()
-		c := checked{dir: dir, name: name}
+		c := checked{dir: dir, name: name, protocol: protocol}
 		if isFile(args[0]) {
 			err = c.plugin(args)
-		} else if len(args) > 1 || name != "" {
-			err = exit.Usagef("%s is not the file of a plugin: it takes neither --name nor arguments", args[0])
+		} else if len(args) > 1 || name != "" || protocol != "" {
+			err = exit.Usagef("%s is not the file of a plugin: it takes neither --name, --protocol nor arguments", args[0])
 		} else {
 			o.With = args
 			err = c.build(ctx, o)
@@ -89,6 +90,7 @@ func checkCommand() *cobra.Command {
 // checked is what the kits run over: a component by its name, and the ferry that has it.
 type checked struct {
 	dir, name string
+	protocol  string // As in config.Plugin
 	ferry     string
 	env       []string
 }
@@ -115,7 +117,7 @@ func isFile(path string) bool {
 // plugin has this ferry start the plugin: a configuration file names it, in place of the
 // user's own.
 func (c *checked) plugin(command []string) (err error) {
-	entry := config.Plugin{Kind: framework.BTL, Name: c.name, Command: slices.Clone(command)}
+	entry := config.Plugin{Kind: framework.BTL, Name: c.name, Command: slices.Clone(command), Protocol: c.protocol}
 	if entry.Name == "" {
 		base := strings.TrimPrefix(filepath.Base(command[0]), "btl-")
 		entry.Name = strings.NewReplacer("-", "_", ".", "_").Replace(base)
@@ -129,7 +131,7 @@ func (c *checked) plugin(command []string) (err error) {
 	if v := host.Component(entry).Probe(context.Background(), nil); v.Status != framework.StatusUsable {
 		return exit.Usagef("%s: %s", command[0], v.Why())
 	}
-	text, err := json.Marshal(map[string]any{"plugins": []any{map[string]any{"kind": entry.Kind, "name": entry.Name, "command": entry.Command}}})
+	text, err := json.Marshal(map[string]any{"plugins": []any{map[string]any{"kind": entry.Kind, "name": entry.Name, "command": entry.Command, "protocol": entry.Protocol}}})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,151 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/plugin/internal/control"
+	"github.com/ferrympi/ferry/plugin/internal/wire"
+)
+
+// serveGoPlugin is Serve through go-plugin, which replaces os.Stdout and os.Stderr by pipes that end
+// with the gRPC server. The caller's last lines on standard error need the file of before.
+func serveGoPlugin(c btl.Component) error {
+	stderr := os.Stderr
+	v := &service{component: c, server: newServer(stderr), served: make(chan struct{})}
+	if Started() {
+		go v.awaitRank()
+	}
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig:  control.Handshake,
+		VersionedPlugins: control.Versions(v),
+		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
+			s := grpc.NewServer(opts...)
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.stop = s.Stop
+			if v.orphaned {
+				s.Stop()
+			}
+			return s
+		},
+		Logger: hclog.NewNullLogger(),
+	})
+	os.Stderr = stderr
+	return v.end()
+}
+
+// service implements the gRPC service Transport.
+type service struct {
+	control.UnimplementedTransportServer
+	component btl.Component
+	server    *server
+
+	mu       sync.Mutex
+	stop     func()        // Stops the gRPC server
+	orphaned bool          // The rank has ended
+	opened   bool          // Open has succeeded
+	served   chan struct{} // Closed when the transport has ended
+	err      error         // Of the transport; to be read after served
+}
+
+// Open implements control.TransportServer.
+func (v *service) Open(_ context.Context, r *control.OpenRequest) (*control.OpenResponse, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.opened {
+		return nil, status.Error(codes.FailedPrecondition, "the transport is open already")
+	}
+	offer, err := v.server.open(v.component, r.Start())
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	v.opened = true
+	go func() {
+		v.err = v.server.serve()
+		close(v.served)
+		if v.err != nil {
+			v.stop()
+		}
+	}()
+	return control.ResponseOf(offer), nil
+}
+
+// running reports whether Open has succeeded.
+func (v *service) running() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.opened {
+		return status.Error(codes.FailedPrecondition, "the transport is not open")
+	}
+	return nil
+}
+
+// Ping implements control.TransportServer.
+func (v *service) Ping(ctx context.Context, _ *control.PingRequest) (*control.PingResponse, error) {
+	if err := v.running(); err != nil {
+		return nil, err
+	}
+	published := make(chan uint64, 1)
+	go v.server.ping(func(n uint64) error { published <- n; return nil })
+	select {
+	case n := <-published:
+		return &control.PingResponse{Published: n}, nil
+	case <-v.served:
+		return nil, status.Error(codes.FailedPrecondition, "the transport is closed")
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// Close implements control.TransportServer.
+func (v *service) Close(ctx context.Context, _ *control.CloseRequest) (*control.CloseResponse, error) {
+	if err := v.running(); err != nil {
+		return nil, err
+	}
+	v.server.end(nil)
+	select {
+	case <-v.served:
+		return &control.CloseResponse{}, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// end ends the transport of a process whose gRPC server has stopped.
+func (v *service) end() error {
+	if v.running() != nil {
+		return nil
+	}
+	v.server.end(nil)
+	<-v.served
+	return v.err
+}
+
+// awaitRank stops the gRPC server when the rank has ended. The kernel kills a child of the rank
+// then, but not the child of a script that the rank has started.
+func (v *service) awaitRank() {
+	_, _, err := socket(wire.ControlFD).receive()
+	if err == nil {
+		err = errors.New("control frame from a rank that speaks go-plugin")
+	}
+	v.mu.Lock()
+	v.orphaned = true
+	opened, stop := v.opened, v.stop
+	v.mu.Unlock()
+	if opened {
+		v.server.end(err)
+	}
+	if stop != nil {
+		stop()
+	}
+}

@@ -1,0 +1,57 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+
+	"github.com/ferrympi/ferry/config"
+	"github.com/ferrympi/ferry/plugin/internal/wire"
+)
+
+// control is the channel between a rank and its plugin for the process as a whole. Paths are
+// opened and closed through the rings, in order with their frames.
+type control interface {
+	// open opens the transport, and returns its description, unchecked. It blocks until the plugin
+	// answers, ctx ends or the child exits.
+	open(ctx context.Context, start wire.Start) (wire.Offer, error)
+
+	// ping requests a reply. It does not wait for one.
+	ping()
+
+	// serve calls pong for each reply until the channel ends: errChannelEnded, or the plugin's
+	// mistake. pong's argument is the number of messages in the ring to the rank since the start.
+	serve(pong func(published uint64)) error
+
+	// stop requests the orderly end of the plugin. It may block until the child exits.
+	stop()
+
+	// close frees the channel of a child that has exited. A call of serve returns.
+	close()
+}
+
+// errChannelEnded is the end of the channel without a reason, as a rule because the child has exited.
+var errChannelEnded = errors.New("the plugin has closed its control channel")
+
+// errNoHandshake is wrapped by the errors of go-plugin's start.
+var errNoHandshake = errors.New("go-plugin")
+
+// launch has the parts of a plugin's start that both protocols need.
+type launch struct {
+	component component
+	params    *params
+	dir       string    // Of the job; "" if there is none
+	cmd       *exec.Cmd // With descriptors and environment, not started
+	socket    *os.File  // The rank's end of the control socket
+	output    *output
+}
+
+// start starts the command, and returns its channel. The channel may be incomplete after an error;
+// it is closed then all the same. The child is nil if no process was started.
+func (l *launch) start(ctx context.Context) (control, *child, error) {
+	if l.component.Protocol == config.ProtocolFerry {
+		return l.startSocket()
+	}
+	return l.startGoPlugin(ctx)
+}

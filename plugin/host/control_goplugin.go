@@ -1,0 +1,254 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+	plugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	service "github.com/ferrympi/ferry/plugin/internal/control"
+	"github.com/ferrympi/ferry/plugin/internal/wire"
+)
+
+// goPluginControl is a client of go-plugin, and the gRPC service Transport over it.
+type goPluginControl struct {
+	client    *plugin.Client
+	transport service.TransportClient
+	command   *command
+	socket    *os.File // Ends with this process, which the plugin notices
+	output    []*io.PipeWriter
+	pings     chan struct{}
+	ctx       context.Context // Of calls after open; ends with close
+	cancel    context.CancelFunc
+}
+
+// socketDirLimit is the longest directory of the job in which go-plugin makes the folder of its
+// socket: an address of a Unix socket has at most 107 bytes.
+const socketDirLimit = 50
+
+func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
+	g := &goPluginControl{command: &command{cmd: l.cmd, output: l.output}, socket: l.socket, pings: make(chan struct{}, 1)}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.command.stdout, g.command.handshake = io.Pipe()
+	dir := l.dir
+	if len(dir) > socketDirLimit {
+		dir = ""
+	}
+	g.client = plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  service.Handshake,
+		VersionedPlugins: service.Versions(nil),
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		RunnerFunc:       g.command.runner,
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		StartTimeout:     l.params.Start,
+		SyncStdout:       g.stream(l.output),
+		SyncStderr:       g.stream(l.output),
+		Logger:           hclogger(l.output.log),
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: dir},
+	})
+	stop := context.AfterFunc(ctx, func() { _ = g.command.Kill(ctx) })
+	defer stop()
+	rpc, err := g.client.Client()
+	if err == nil {
+		var raw any
+		if raw, err = rpc.Dispense(service.Name); err == nil {
+			g.transport = raw.(service.TransportClient)
+		}
+	}
+	if err != nil {
+		err = g.command.startError(err)
+	}
+	return g, g.command.started(), err
+}
+
+// stream returns a writer whose lines are logged.
+func (g *goPluginControl) stream(o *output) io.Writer {
+	r, w := io.Pipe()
+	o.follow(r)
+	g.output = append(g.output, w)
+	return w
+}
+
+func (g *goPluginControl) open(ctx context.Context, start wire.Start) (wire.Offer, error) {
+	r, err := g.transport.Open(ctx, service.RequestOf(start))
+	switch s, _ := status.FromError(err); {
+	case err == nil:
+		return r.Offer(), nil
+	case s.Code() == codes.Unavailable:
+		return wire.Offer{}, errChannelEnded
+	case s.Code() == codes.FailedPrecondition:
+		return wire.Offer{}, fmt.Errorf("the plugin says: %.500q", s.Message())
+	default:
+		return wire.Offer{}, fmt.Errorf("the plugin does not open its transport: %.500s", s.Err())
+	}
+}
+
+func (g *goPluginControl) ping() {
+	select {
+	case g.pings <- struct{}{}:
+	default: // the one before has no reply yet
+	}
+}
+
+// serve makes one call of Ping for each ping. The plugin's own service replies from its loop;
+// go-plugin's Ping would reply as long as its gRPC server does, and takes no context.
+func (g *goPluginControl) serve(pong func(published uint64)) error {
+	for {
+		select {
+		case <-g.ctx.Done():
+			return g.ctx.Err()
+		case <-g.command.child.exited:
+			return errChannelEnded
+		case <-g.pings:
+		}
+		r, err := g.transport.Ping(g.ctx, &service.PingRequest{})
+		switch {
+		case status.Code(err) == codes.Unavailable:
+			return errChannelEnded
+		case err != nil:
+			return fmt.Errorf("the plugin does not reply to a ping: %.500s", err)
+		}
+		pong(r.GetPublished())
+	}
+}
+
+// stop closes the transport and then the process, which go-plugin kills after 2 s.
+func (g *goPluginControl) stop() {
+	_, _ = g.transport.Close(g.ctx, &service.CloseRequest{}) // a plugin that does not answer is killed
+	g.client.Kill()
+}
+
+func (g *goPluginControl) close() {
+	g.cancel()
+	g.client.Kill() // frees the connection, and removes the folder of the socket
+	for _, w := range g.output {
+		w.Close()
+	}
+	g.socket.Close()
+}
+
+// command is the command of a plugin as go-plugin's runner. The runner of go-plugin itself passes
+// standard input on, hangs at the end of a plugin whose output another process holds open, and
+// leaves the socket of a plugin behind that was killed.
+type command struct {
+	cmd       *exec.Cmd
+	output    *output
+	stdout    *io.PipeReader // Carries the first line, the handshake; later ones are logged
+	handshake *io.PipeWriter
+	firstLine atomic.Value // string
+
+	mu     sync.Mutex
+	child  *child // nil before Start
+	killed bool
+}
+
+// runner implements ClientConfig.RunnerFunc: go-plugin's variables come after those of the entry.
+func (c *command) runner(_ hclog.Logger, spec *exec.Cmd, _ string) (runner.Runner, error) {
+	c.cmd.Env = append(c.cmd.Env, spec.Env...)
+	return c, nil
+}
+
+// Start implements runner.Runner.
+func (c *command) Start(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.killed {
+		return context.Canceled
+	}
+	child, err := startChild(c.cmd)
+	if err != nil {
+		return err
+	}
+	c.child = child
+	c.output.follow(child.stderr)
+	c.output.work.Go(func() {
+		defer child.stdout.Close()
+		b := bufio.NewReaderSize(child.stdout, handshakeLimit)
+		if line, _, err := b.ReadLine(); err == nil {
+			c.firstLine.Store(string(line))
+			_, _ = fmt.Fprintf(c.handshake, "%s\n", line)
+		}
+		c.handshake.Close()
+		c.output.read(b)
+	})
+	return nil
+}
+
+// startError returns go-plugin's error of a start in one line, with the line in place of a handshake.
+func (c *command) startError(err error) error {
+	line, _ := c.firstLine.Load().(string)
+	if line != "" && strings.Count(line, "|") < 3 {
+		return fmt.Errorf("%w: the plugin has printed %.100q in place of its handshake; it may print nothing on standard output before plugin.Serve", errNoHandshake, line)
+	}
+	return fmt.Errorf("%w: %.500s", errNoHandshake, strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// handshakeLimit is the longest first line, which has a certificate.
+const handshakeLimit = 32 << 10
+
+// started returns the child, nil if there is none.
+func (c *command) started() *child {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.child
+}
+
+// Wait implements runner.Runner.
+func (c *command) Wait(context.Context) error {
+	_ = c.started().status()
+	return nil // process reports how it ended
+}
+
+// Kill implements runner.Runner. Later calls of Start fail.
+func (c *command) Kill(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.killed = true
+	if c.child != nil {
+		c.child.kill()
+	}
+	return nil
+}
+
+// ID implements runner.Runner.
+func (c *command) ID() string {
+	if child := c.started(); child != nil {
+		return strconv.Itoa(child.cmd.Process.Pid)
+	}
+	return "not started"
+}
+
+// Name implements runner.Runner.
+func (c *command) Name() string { return c.cmd.Args[0] }
+
+// Stdout implements runner.Runner.
+func (c *command) Stdout() io.ReadCloser { return c.stdout }
+
+// Stderr implements runner.Runner. go-plugin does not see the lines, see output.print.
+func (c *command) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
+
+// Diagnose implements runner.Runner.
+func (c *command) Diagnose(context.Context) string { return "" }
+
+// PluginToHost implements runner.Runner.
+func (c *command) PluginToHost(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+// HostToPlugin implements runner.Runner.
+func (c *command) HostToPlugin(network, address string) (string, string, error) {
+	return network, address, nil
+}

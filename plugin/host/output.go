@@ -1,0 +1,119 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Limits of the log records that a plugin's output becomes.
+const (
+	linesPerSecond = 100
+	lineLimit      = 2000 // bytes; a longer line is several
+)
+
+// output turns the lines of a plugin into log records, up to linesPerSecond over all its streams.
+type output struct {
+	log  *slog.Logger
+	work sync.WaitGroup // Streams that have not ended
+
+	mu     sync.Mutex
+	second time.Time // Start of the current second
+	lines  int       // Of the current second
+}
+
+// follow reads a stream, and closes it at its end.
+func (o *output) follow(r io.ReadCloser) {
+	o.work.Go(func() { defer r.Close(); o.read(r) })
+}
+
+// read logs the lines of one stream until its end, and never stops reading before.
+func (o *output) read(r io.Reader) {
+	b := bufio.NewReaderSize(r, lineLimit)
+	for {
+		line, _, err := b.ReadLine()
+		if err != nil {
+			return
+		}
+		if o.admit() {
+			o.print(line)
+		}
+	}
+}
+
+// admit counts a line, and reports whether it is within the limit.
+func (o *output) admit() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Since(o.second) > time.Second {
+		if o.lines > linesPerSecond {
+			o.log.Warn("the plugin prints too much", "lines", o.lines, "shown", linesPerSecond)
+		}
+		o.second, o.lines = time.Now(), 0
+	}
+	o.lines++
+	return o.lines <= linesPerSecond
+}
+
+// print logs one line. A line of hclog's JSON keeps its level and attributes. It is not go-plugin
+// that decodes it, because that panics if a field of such a line has another type.
+func (o *output) print(line []byte) {
+	var fields map[string]any
+	if len(line) > 0 && line[0] == '{' && json.Unmarshal(line, &fields) == nil {
+		level, isLevel := fields["@level"].(string)
+		message, isMessage := fields["@message"].(string)
+		if isLevel && isMessage {
+			o.log.Log(context.Background(), slogLevel(hclog.LevelFromString(level)), message, attributes(fields)...)
+			return
+		}
+	}
+	o.log.Info(string(line))
+}
+
+// attributes returns the fields of a line besides hclog's own, in a fixed order.
+func attributes(fields map[string]any) (args []any) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if key != "" && key[0] != '@' {
+			args = append(args, key, fields[key])
+		}
+	}
+	return args
+}
+
+func slogLevel(l hclog.Level) slog.Level {
+	switch l {
+	case hclog.Trace, hclog.Debug:
+		return slog.LevelDebug
+	case hclog.Warn:
+		return slog.LevelWarn
+	case hclog.Error:
+		return slog.LevelError
+	default:
+		return slog.LevelInfo
+	}
+}
+
+// hclogSink is the adapter of go-plugin's own records, which are details: the errors that matter
+// are those of start and of the end.
+type hclogSink struct{ log *slog.Logger }
+
+// Accept implements hclog.SinkAdapter.
+func (s hclogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
+	if level >= hclog.Debug {
+		s.log.Debug("go-plugin: "+msg, args...)
+	}
+}
+
+func hclogger(log *slog.Logger) hclog.Logger {
+	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard})
+	l.RegisterSink(hclogSink{log})
+	return l
+}

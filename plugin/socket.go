@@ -1,0 +1,95 @@
+package plugin
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/plugin/internal/wire"
+)
+
+// serveSocket is Serve with the control frames of docs/plugin-protocol.md.
+func serveSocket(c btl.Component) error {
+	k := socket(wire.ControlFD)
+	start, err := k.hello() // of any version: closing a socket with unread packets loses the answer
+	if v := os.Getenv(wire.Environment); v != strconv.Itoa(wire.Version) {
+		theirs, _ := strconv.ParseUint(v, 10, 32)
+		err = wire.Differ(false, uint32(theirs))
+		return errors.Join(err, k.send(wire.Failed, []byte(err.Error()))) // a frame of every version
+	}
+	if err != nil {
+		return err
+	}
+	s := newServer(os.Stderr)
+	offer, err := s.open(c, start)
+	if err != nil {
+		return errors.Join(err, k.send(wire.Failed, []byte(err.Error())))
+	}
+	if _, err := unix.Write(int(k), offer.Bytes()); err != nil {
+		return errors.Join(err, s.module.Close())
+	}
+	go k.listen(s)
+	return s.serve()
+}
+
+// socket is the plugin's end of the control socket.
+type socket int
+
+// receive returns the next control frame.
+func (k socket) receive() (kind uint32, body []byte, err error) {
+	b := make([]byte, wire.ControlLimit)
+	n, err := unix.Read(int(k), b)
+	for err == unix.EINTR {
+		n, err = unix.Read(int(k), b)
+	}
+	switch {
+	case err != nil:
+		return 0, nil, fmt.Errorf("control socket: %w", err)
+	case n == 0:
+		return 0, nil, errRankGone
+	case n < 4:
+		return 0, nil, fmt.Errorf("control frame of %d bytes", n)
+	}
+	return binary.LittleEndian.Uint32(b), b[4:n], nil
+}
+
+var errRankGone = errors.New("the rank is gone")
+
+// send sends a control frame.
+func (k socket) send(kind uint32, body []byte) error {
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(body)), kind)
+	_, err := unix.Write(int(k), append(b, body...))
+	return err
+}
+
+// hello waits for the rank's first frame.
+func (k socket) hello() (wire.Start, error) {
+	kind, body, err := k.receive()
+	if err != nil || kind != wire.Hello {
+		return wire.Start{}, errors.Join(err, fmt.Errorf("the rank begins with control frame %d", kind))
+	}
+	return wire.ParseStart(body)
+}
+
+// listen handles control frames until the end of the server.
+func (k socket) listen(s *server) {
+	for {
+		kind, body, err := k.receive()
+		if err == nil && kind == wire.Ping && len(body) == 8 {
+			s.ping(func(published uint64) error {
+				return k.send(wire.Pong, binary.LittleEndian.AppendUint64(body, published))
+			})
+			continue
+		}
+		if err == nil && kind != wire.End {
+			err = fmt.Errorf("control frame %d from the rank", kind)
+		}
+		s.end(err)
+		return
+	}
+}
