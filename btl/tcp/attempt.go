@@ -73,6 +73,19 @@ func (p *pair) call(place int, addr netip.AddrPort) (*attempt, error) {
 	return a, nil
 }
 
+// isTentative reports whether an error may come from an IPv6 address of either end that is new:
+// this host has no source address yet, or the peer's does not answer neighbor discovery, which
+// takes the system some seconds to notice. A router or a firewall answers at once.
+func (a *attempt) isTentative(errno unix.Errno) bool {
+	if !a.addr.Addr().Is6() {
+		return false
+	}
+	return errno == unix.EADDRNOTAVAIL || errno == unix.EHOSTUNREACH && a.p.m.clock >= a.begun+neighborPatience
+}
+
+// neighborPatience is less than neighbor discovery takes to fail, three tries of one second.
+const neighborPatience = time.Second
+
 // called reports whether the peer may know of the attempt.
 func (a *attempt) called() bool { return a.stage > connecting }
 
@@ -94,9 +107,9 @@ func (a *attempt) ready(events uint32) {
 			return
 		}
 		if code, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
-			err = unix.Errno(code)
+			errno := unix.Errno(code)
 			// A network that is cut comes back; what never was there does not.
-			a.fail(err, err == unix.ECONNREFUSED || !a.p.met)
+			a.fail(errno, errno == unix.ECONNREFUSED || !a.p.met && !a.isTentative(errno))
 			return
 		}
 		// The host listens still, whether or not its process says something: one that is

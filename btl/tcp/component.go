@@ -91,8 +91,9 @@ func (p *params) Check() (param string, err error) {
 // to ask the system takes as long as all else.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
-// Open makes the listening socket. It contacts nobody.
-func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
+// Open makes the listening socket, without a message to any peer. It waits only for a new IPv6
+// address without another one.
+func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
 	if name, err := p.Check(); err != nil { // it was not filled by Decode
 		return nil, fmt.Errorf("%w: btl.tcp.%s: %w", framework.ErrConfig, name, err)
@@ -131,7 +132,7 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	if m.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
-	fd, port, err := bind(m.addrs, low, high)
+	fd, port, err := listen(ctx, m.addrs, low, high)
 	if err == nil {
 		m.port, m.listener = port, &listener{m: m, fd: fd}
 		if err = m.watch(fd, m.listener); err != nil {

@@ -201,7 +201,7 @@ func TestAddressThatNobodyAnswersIsNamed(t *testing.T) {
 func TestPortRangeThatIsUsedUpIsAnError(t *testing.T) {
 	j := newJob(t, 1, nil)
 	port := j.procs[0].port
-	if _, _, err := bind(j.procs[0].addrs, port, port); err == nil || !strings.Contains(err.Error(), "btl.tcp.port_range") {
+	if _, _, err := listen(t.Context(), j.procs[0].addrs, port, port); err == nil || !strings.Contains(err.Error(), "btl.tcp.port_range") {
 		t.Error(err)
 	}
 }

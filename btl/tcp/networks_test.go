@@ -88,7 +88,7 @@ func (p *process) listenAt(texts ...string) {
 	p.j.t.Helper()
 	p.shut(p.listener.fd)
 	p.addrs = addrs(texts...)
-	fd, port, err := bind(p.addrs, 0, 0)
+	fd, port, err := listen(p.j.t.Context(), p.addrs, 0, 0)
 	if err == nil {
 		p.port, p.listener = port, &listener{m: p.module, fd: fd}
 		err = p.watch(fd, p.listener)

@@ -341,7 +341,7 @@ func (p *pair) dial(place int, now time.Duration, ups int) {
 		d.begun++
 		d.beside = now + besideAfter
 		if a, err := p.call(place, addr); err != nil {
-			p.failed(d, failure{addr, err, ups == 0 && !p.met})
+			p.failed(d, failure{addr, err, ups == 0 && !p.met && err != unix.EADDRNOTAVAIL})
 		} else {
 			d.attempts = append(d.attempts, a)
 		}

@@ -38,7 +38,7 @@ func (s *stall) reconnected(p *path, now time.Duration) {
 }
 
 // lost records the link that reconnects replace. A link that was up for long with all of its
-// data acknowledged shows a peer that does not read (it is stopped, say), and starts again.
+// data acknowledged shows a peer that does not read, for example because it is stopped, and starts again.
 func (s *stall) lost(l *link, hasUnacked bool, now time.Duration) {
 	if !hasUnacked && now > l.since+silence {
 		s.since, s.unconfirmed = 0, 0

@@ -75,6 +75,21 @@ func TestTwoHostsWithoutACommonNetwork(t *testing.T) {
 	refused(t, h, alike, want)
 }
 
+// The only address of each host is one that the system has not found unique yet.
+func TestTwoHosts_NewIPv6Address_JobWaitsForIt(t *testing.T) {
+	whole(t)
+	build(t)
+	h := nettest.New(t, nettest.Link{IPv6: true})
+	for me := range 2 {
+		h.Run(me, "sysctl -qw net.ipv6.conf.eth0.dad_transmits=3", fmt.Sprintf("ip neigh del %v dev eth0", h.Addr(1-me, 0)),
+			fmt.Sprintf("ip addr del %v/64 dev eth0", h.Addr(me, 0)), fmt.Sprintf("ip addr add %v/64 dev eth0", h.Addr(me, 0)))
+	}
+	out := start(t, h, []string{"--set", "btl=self,tcp"}, rank("greet")...).well()
+	if strings.Count(out, "greeted\n") != 2 || strings.Contains(out, "failed to open") {
+		t.Error(out)
+	}
+}
+
 // TestTwoHostsDifferInSecurity: both ends name the parameter and both values.
 func TestTwoHostsDifferInSecurity(t *testing.T) {
 	whole(t)
