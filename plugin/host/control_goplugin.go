@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -148,7 +149,7 @@ type command struct {
 	output    *output
 	stdout    *io.PipeReader // Carries the first line, the handshake; later ones are logged
 	handshake *io.PipeWriter
-	firstLine atomic.Value // string
+	printed   atomic.Value // A first line that is no handshake, a string
 
 	mu     sync.Mutex
 	child  *child // nil before Start
@@ -178,7 +179,10 @@ func (c *command) Start(context.Context) error {
 		defer child.stdout.Close()
 		b := bufio.NewReaderSize(child.stdout, handshakeLimit)
 		if line, _, err := b.ReadLine(); err == nil {
-			c.firstLine.Store(string(line))
+			if !isHandshake(line) {
+				c.printed.Store(string(line))
+				c.output.line(line)
+			}
 			_, _ = fmt.Fprintf(c.handshake, "%s\n", line)
 		}
 		c.handshake.Close()
@@ -189,12 +193,14 @@ func (c *command) Start(context.Context) error {
 
 // startError returns go-plugin's error of a start in one line, with the line in place of a handshake.
 func (c *command) startError(err error) error {
-	line, _ := c.firstLine.Load().(string)
-	if line != "" && strings.Count(line, "|") < 3 {
+	if line, ok := c.printed.Load().(string); ok {
 		return fmt.Errorf("%w: the plugin has printed %.100q in place of its handshake; it may print nothing on standard output before plugin.Serve", errNoHandshake, line)
 	}
 	return fmt.Errorf("%w: %.500s", errNoHandshake, strings.Join(strings.Fields(err.Error()), " "))
 }
+
+// isHandshake reports whether go-plugin takes a line for its handshake.
+func isHandshake(line []byte) bool { return bytes.Count(line, []byte("|")) >= 3 }
 
 // handshakeLimit is the longest first line, which has a certificate.
 const handshakeLimit = 32 << 10
@@ -212,13 +218,15 @@ func (c *command) Wait(context.Context) error {
 	return nil // process reports how it ended
 }
 
-// Kill implements runner.Runner. Later calls of Start fail.
+// Kill implements runner.Runner. A child that is about to exit keeps its own status. Later calls of
+// Start fail.
 func (c *command) Kill(context.Context) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.killed = true
-	if c.child != nil {
-		c.child.kill()
+	child := c.child
+	c.mu.Unlock()
+	if child != nil && !child.exits(outputGrace) {
+		child.kill()
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type output struct {
 	mu     sync.Mutex
 	second time.Time // Start of the current second
 	lines  int       // Of the current second
+	last   string    // Line
 }
 
 // follow reads a stream, and closes it at its end.
@@ -43,16 +44,21 @@ func (o *output) read(r io.Reader) {
 		if err != nil {
 			return
 		}
-		if o.admit() {
-			o.print(line)
-		}
+		o.line(line)
+	}
+}
+
+func (o *output) line(line []byte) {
+	if o.admit(line) {
+		o.print(line)
 	}
 }
 
 // admit counts a line, and reports whether it is within the limit.
-func (o *output) admit() bool {
+func (o *output) admit(line []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.last = string(line)
 	if time.Since(o.second) > time.Second {
 		if o.lines > linesPerSecond {
 			o.log.Warn("the plugin prints too much", "lines", o.lines, "shown", linesPerSecond)

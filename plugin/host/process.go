@@ -81,8 +81,11 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 		err = p.checkOffer()
 	}
 	if err != nil {
-		err = p.startError(timed, err)
+		err, hasReason := p.startError(timed, err)
 		p.close()
+		if line := p.output.last; line != "" && !hasReason {
+			err = fmt.Errorf("%w; its last line: %.200q", err, line)
+		}
 		return nil, err
 	}
 	p.done.Go(p.listen)
@@ -90,10 +93,11 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 	return p, nil
 }
 
-// startError kills the plugin, and finds the reason behind an error of its start.
-func (p *process) startError(ctx context.Context, err error) error {
+// startError kills the plugin, and finds the cause of an error of its start. hasReason is false if
+// the plugin has given none.
+func (p *process) startError(ctx context.Context, err error) (cause error, hasReason bool) {
 	if p.child == nil {
-		return err
+		return err, true
 	}
 	if ctx.Err() == nil {
 		p.child.exits(outputGrace) // for its status
@@ -104,9 +108,11 @@ func (p *process) startError(ctx context.Context, err error) error {
 		err = context.Cause(ctx)
 	case errors.Is(err, errChannelEnded), errors.Is(err, errNoHandshake) && !p.child.wasKilled():
 		err = fmt.Errorf("the plugin has ended before it answered: %s; a Go plugin calls plugin.Serve, and one that speaks docs/plugin-protocol.md has protocol: ferry in its entry", p.child.status())
+	default:
+		hasReason = true
 	}
 	p.end(err)
-	return err
+	return err, hasReason
 }
 
 // prepare makes the command. It executes the very file that was checked, by its descriptor. free

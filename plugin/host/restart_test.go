@@ -35,7 +35,7 @@ func children(t *testing.T) (pids []int) {
 
 // overPlugins is a job whose ranks reach each other by btl/tcp as a plugin, and by the BTLs
 // that are named besides.
-func overPlugins(t *testing.T, size int, besides string, params map[string]string) mpitest.Job {
+func overPlugins(t *testing.T, e host.Entry, size int, besides string, params map[string]string) mpitest.Job {
 	t.Helper()
 	values := map[string]string{"pml": "ob1", "btl": "self,acme" + besides}
 	for name, v := range params {
@@ -43,7 +43,7 @@ func overPlugins(t *testing.T, size int, besides string, params map[string]strin
 	}
 	return mpitest.Job{Size: size, Params: values, Timeout: 5 * time.Minute, Options: func(int) []mpi.SessionOption {
 		r := components.Standard()
-		if err := host.Register(r, entry("tcp")); err != nil {
+		if err := host.Register(r, e); err != nil {
 			t.Error(err)
 		}
 		return []mpi.SessionOption{mpi.WithRegistry(r)}
@@ -109,59 +109,61 @@ func bounce(ctx context.Context, c *mpi.Comm, during func(n int) (enough bool)) 
 // an error, and a communicator that they make afterwards works, over the plugin that was
 // started again.
 func TestKillAndANewCommunicatorWorks(t *testing.T) {
-	jobs, kills := 1, 4
-	if *full {
-		jobs, kills = 20, 5
-	}
-	var longest time.Duration
-	for range jobs {
-		var mu sync.Mutex
-		var killed time.Time
-		overPlugins(t, 2, "", map[string]string{"btl.acme.restarts": "1000"}).RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
-			for done, attempt := 0, 0; ; attempt++ {
-				c, err := mpi.CommFromGroup(ctx, world, fmt.Sprint("attempt ", attempt))
-				if err != nil {
-					return err
-				}
-				hit := false
-				err = bounce(ctx, c, func(n int) bool {
-					if n == 50 && done < kills {
-						pids := children(t)
-						mu.Lock()
-						killed, hit = time.Now(), true
-						mu.Unlock()
-						_ = syscall.Kill(pids[done%len(pids)], syscall.SIGKILL)
+	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
+		jobs, kills := 1, 4
+		if *full {
+			jobs, kills = 20, 5
+		}
+		var longest time.Duration
+		for range jobs {
+			var mu sync.Mutex
+			var killed time.Time
+			overPlugins(t, entry("tcp"), 2, "", map[string]string{"btl.acme.restarts": "1000"}).RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
+				for done, attempt := 0, 0; ; attempt++ {
+					c, err := mpi.CommFromGroup(ctx, world, fmt.Sprint("attempt ", attempt))
+					if err != nil {
+						return err
 					}
-					return n > 50 && done == kills
-				})
-				_ = c.Close() // its peer may be lost
-				if err == nil {
-					return nil
+					hit := false
+					err = bounce(ctx, c, func(n int) bool {
+						if n == 50 && done < kills {
+							pids := children(t)
+							mu.Lock()
+							killed, hit = time.Now(), true
+							mu.Unlock()
+							_ = syscall.Kill(pids[done%len(pids)], syscall.SIGKILL)
+						}
+						return n > 50 && done == kills
+					})
+					_ = c.Close() // its peer may be lost
+					if err == nil {
+						return nil
+					}
+					mu.Lock()
+					took := time.Since(killed)
+					mu.Unlock()
+					switch {
+					case !errors.Is(err, mpi.ErrTransport):
+						return fmt.Errorf("attempt %d: %w", attempt, err)
+					case hit:
+						done++
+						longest = max(longest, took)
+						t.Logf("kill %d: %v: %v", done, took.Round(time.Millisecond), err)
+					case attempt > 20*kills:
+						return err
+					default:
+						t.Logf("attempt %d of rank %d: %v", attempt, c.Rank(), err)
+					}
 				}
-				mu.Lock()
-				took := time.Since(killed)
-				mu.Unlock()
-				switch {
-				case !errors.Is(err, mpi.ErrTransport):
-					return fmt.Errorf("attempt %d: %w", attempt, err)
-				case hit:
-					done++
-					longest = max(longest, took)
-					t.Logf("kill %d: %v: %v", done, took.Round(time.Millisecond), err)
-				case attempt > 20*kills:
-					return err
-				default:
-					t.Logf("attempt %d of rank %d: %v", attempt, c.Rank(), err)
-				}
-			}
-		}))
-	}
-	t.Logf("%d kills: an error at the latest after %v", jobs*kills, longest)
+			}))
+		}
+		t.Logf("%d kills: an error at the latest after %v", jobs*kills, longest)
+	})
 }
 
 // The plugin is not started again: communicators made afterwards use the next transport.
 func TestNextTransportCarriesWhatAPluginLeft(t *testing.T) {
-	job := overPlugins(t, 2, ",tcp", map[string]string{"btl.acme.restarts": "0"})
+	job := overPlugins(t, entry("tcp"), 2, ",tcp", map[string]string{"btl.acme.restarts": "0"})
 	job.RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
 		for _, want := range []string{"before", "after"} {
 			c, err := mpi.CommFromGroup(ctx, world, want)
@@ -186,7 +188,7 @@ func TestNextTransportCarriesWhatAPluginLeft(t *testing.T) {
 // A plugin that carries nothing dies, and comes back with another address: messages between the
 // ranks go on, on communicators of before and of afterwards.
 func TestOtherTransportsGoOn(t *testing.T) {
-	job := overPlugins(t, 2, ",shm", nil)
+	job := overPlugins(t, entry("tcp"), 2, ",shm", nil)
 	job.RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
 		before, err := mpi.CommFromGroup(ctx, world, "before")
 		if err != nil {
@@ -218,7 +220,7 @@ func TestOtherTransportsGoOn(t *testing.T) {
 // Several communicators are made at the same time after a path has broken: the ranks begin
 // afresh once, and all of them work.
 func TestCommunicatorsMadeAtOnceBeginAfreshOnce(t *testing.T) {
-	job := overPlugins(t, 3, ",tcp", map[string]string{"btl.acme.restarts": "0"})
+	job := overPlugins(t, entry("tcp"), 3, ",tcp", map[string]string{"btl.acme.restarts": "0"})
 	job.RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
 		c, err := mpi.CommFromGroup(ctx, world, "before")
 		if err != nil {

@@ -3,6 +3,7 @@
 package info
 
 import (
+	"context"
 	"io"
 	"strings"
 
@@ -10,8 +11,10 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/plugin/host"
 )
 
 // Param is one parameter.
@@ -51,6 +54,7 @@ func Command() *cobra.Command {
 		Short: "Show components, networks and parameters",
 		Long: `Show the components of this ferry, whether each can be used here, and if not,
 why; the networks that libfabric offers; and the parameters that have been set.
+A plugin is started and ended again.
 
 --params shows the parameters that match a pattern, such as "btl.shm.*"; a word
 without * matches every name that contains it. --all shows everything.`,
@@ -92,6 +96,17 @@ without * matches every name that contains it. --all shows everything.`,
 	return cmd
 }
 
+// try starts a component that is a plugin: its file alone does not show whether it starts.
+func try(ctx context.Context, c *Component, built framework.Component, values *framework.Values) {
+	params := built.Params()
+	if values.Decode(c.Framework+"."+c.Name, params) != nil {
+		return // Survey has reported it
+	}
+	if err := host.Try(ctx, built, params); err != nil {
+		c.Status, c.Reason = framework.StatusFailed.String(), strings.TrimPrefix(err.Error(), c.Framework+" "+c.Name+": ")
+	}
+}
+
 func collect(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
 	reg := settings.Registry()
 	values, err := settings.LoadForUser(reg, set)
@@ -112,6 +127,9 @@ func collect(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
 			}
 			if built, ok := reg.Lookup(v.Kind, v.Name); ok {
 				c.Version, c.Summary = built.Info().Version, built.Info().Summary
+				if _, isPlugin := framework.As[config.Plugged](built); isPlugin && networks && v.Status == framework.StatusUsable {
+					try(cmd.Context(), &c, built, values)
+				}
 				if _, asks := framework.As[mtl.Surveyor](built); asks && networks && v.Status == framework.StatusUsable {
 					info.Networks = append(info.Networks, network(cmd.Context(), v.Name, set))
 				}
