@@ -1,0 +1,38 @@
+package pmi1
+
+import (
+	"bytes"
+	"testing"
+)
+
+// FuzzPorts: the port that a server returns for a name is a part of a value, or an error. What
+// encode publishes comes back.
+func FuzzPorts(f *testing.F) {
+	f.Add("2.00000000.616263", []byte("value"))
+	f.Add("0.x.", []byte{})
+	f.Fuzz(func(t *testing.T, port string, value []byte) {
+		count, check, part, err := decodeHead(port)
+		if err == nil && (count < 1 || count > mostParts || len(part) > len(port) || len(check) > len(port)) {
+			t.Errorf("%q has %d parts", port, count)
+		}
+		_, _ = decodePart(port, check)
+		ports := encode("name", value, 16)
+		if len(ports) > mostParts {
+			return
+		}
+		count, check, got, err := decodeHead(ports[0])
+		if err != nil || count != len(ports) {
+			t.Fatalf("%q: %d parts, %v", ports, count, err)
+		}
+		for _, p := range ports[1:] {
+			more, err := decodePart(p, check)
+			if err != nil {
+				t.Fatalf("%q: %v", p, err)
+			}
+			got = append(got, more...)
+		}
+		if !bytes.Equal(got, value) {
+			t.Errorf("%x became %x", value, got)
+		}
+	})
+}

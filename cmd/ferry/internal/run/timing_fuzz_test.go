@@ -1,0 +1,28 @@
+package run
+
+import (
+	"encoding/json"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+)
+
+// FuzzTiming: any report of a rank has a trace that can be printed, or is an error.
+func FuzzTiming(f *testing.F) {
+	f.Add(opened(1, 20, 50).Body)
+	f.Add([]byte(`{"rank":-1,"marks":[{"step":"x","at_ns":-9223372036854775808}],"parts":[{"step":"x","took_ns":9223372036854775807}]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		x, err := newTrace(1000*time.Second, job(launch.Report{Rank: 1, Name: timingReport, Body: body}))
+		if err != nil {
+			return
+		}
+		if err := x.print(io.Discard); err != nil {
+			t.Error(err)
+		}
+		if _, err := json.Marshal(x); err != nil {
+			t.Error(err)
+		}
+	})
+}

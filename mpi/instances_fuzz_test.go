@@ -1,0 +1,18 @@
+package mpi
+
+import "testing"
+
+// FuzzRecord: the record of another member has a card of at most its size, or is an error.
+func FuzzRecord(f *testing.F) {
+	f.Add(make([]byte, openRecord), make([]byte, termsSize))
+	f.Add(append([]byte{5}, "card"...), []byte{1})
+	f.Fuzz(func(t *testing.T, in, terms []byte) {
+		record, own := make([]byte, openRecord), make([]byte, openRecord)
+		copy(record, in)
+		copy(own[openRecord-termsSize:], terms)
+		card, err := decodeRecord(record, own, 1, "shm")
+		if err == nil && (len(card) > openRecord-termsSize-1 || cap(card) != len(card)) {
+			t.Errorf("a card of %d bytes with room for %d", len(card), cap(card))
+		}
+	})
+}
