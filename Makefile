@@ -54,7 +54,7 @@ check:
 race:
 	scripts/test race
 
-# Each Fuzz function for FUZZTIME.
+# Each Fuzz function for FUZZTIME, as many at a time as there are processors.
 fuzz:
 	scripts/fuzz $(FUZZTIME)
 
