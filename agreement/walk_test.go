@@ -326,7 +326,7 @@ func TestAgreement_Exhaustive_OneOutcome(t *testing.T) {
 		{n: 2, deaths: 1, isCommon: true},
 		{n: 3, deaths: 2}, {n: 3, deaths: 2, isCommon: true}, {n: 3, deaths: 2, isFalse: true},
 		{n: 4, deaths: 1},
-		{n: 4, deaths: 2, isFull: true}, {n: 4, deaths: 2, isFull: true, isCommon: true}, {n: 4, deaths: 2, isFull: true, isFalse: true},
+		{n: 4, deaths: 2, isFull: true}, {n: 4, deaths: 2, isFull: true, isCommon: true}, {n: 4, deaths: 1, isFull: true, isFalse: true},
 	} {
 		name := fmt.Sprintf("%d members, %d deaths", k.n, k.deaths)
 		if k.isCommon {
