@@ -70,7 +70,7 @@ func (pmix) Params() any { return new(Params) }
 // Probe finds pmix usable when the environment names a server, and libpmix is there. It
 // does not connect. Where PMI-1 names a port as well, nothing tells which of the two
 // launchers is the nearer one.
-func (pmix) Probe(_ context.Context, params any) framework.Verdict {
+func (pmix) Probe(ctx context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)
 	if !ok {
 		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
@@ -96,7 +96,7 @@ func (pmix) Probe(_ context.Context, params any) framework.Verdict {
 			Hint: "build with a C compiler and CGO_ENABLED=1 (Debian: gcc, libc6-dev)",
 		}
 	}
-	if _, err := load(p.Library); err != nil {
+	if _, err := load(ctx, p.Library); err != nil {
 		return framework.Unavailable(err.Error(), hintFor(err))
 	}
 	return framework.Usable()

@@ -120,7 +120,7 @@ func TestOtherSonameIsNamed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "libnosuchpmix.so.1"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := load("libnosuchpmix.so.2")
+	_, err := load(t.Context(), "libnosuchpmix.so.2")
 	if err == nil || !strings.Contains(err.Error(), "libnosuchpmix.so.2 can't be loaded") || !strings.Contains(err.Error(), "there is "+dir+"/libnosuchpmix.so.1, with another interface") {
 		t.Error(err)
 	}

@@ -1,12 +1,14 @@
 package pmix
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
@@ -19,9 +21,42 @@ var libraryDirs = []string{
 	"/usr/lib/*-linux-gnu/pmix2/lib", "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/opt/pmix/lib",
 }
 
-// load loads libpmix from the first folder that has it. It refuses a library that is too old, and
+// loadTimeout bounds the search for libpmix and its load.
+const loadTimeout = 10 * time.Second
+
+// loading is held by the call that finds and loads libpmix. It may never return from a file system that does not answer.
+var loading = make(chan struct{}, 1)
+
+// load is findLibrary within loadTimeout and the context. The first load that does not return keeps its thread, and later ones wait for it.
+func load(ctx context.Context, name string) (*pmixc.Library, error) {
+	limited, cancel := limit(ctx, loadTimeout)
+	defer cancel()
+	type result struct {
+		lib *pmixc.Library
+		err error
+	}
+	done := make(chan result, 1)
+	select {
+	case loading <- struct{}{}:
+		go func() {
+			lib, err := findLibrary(name)
+			<-loading
+			done <- result{lib, err}
+		}()
+	case <-limited.Done():
+		return nil, fmt.Errorf("%s: an earlier load has not returned: %w", name, context.Cause(limited))
+	}
+	select {
+	case r := <-done:
+		return r.lib, r.err
+	case <-limited.Done():
+		return nil, fmt.Errorf("%s was not loaded: %w; its file system may not answer", name, context.Cause(limited))
+	}
+}
+
+// findLibrary loads libpmix from the first folder that has it. It refuses a library that is too old, and
 // a file that another user can change.
-func load(name string) (*pmixc.Library, error) {
+func findLibrary(name string) (*pmixc.Library, error) {
 	if err := trustedfile.CheckLibrary(name); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func attach(ctx context.Context, p *Params) (*launcher, error) {
 		return nil, spoiled
 	}
 	if this == nil {
-		lib, err := load(p.Library)
+		lib, err := load(ctx, p.Library)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", component, err)
 		}

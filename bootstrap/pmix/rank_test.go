@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // installed skips where libpmix is missing.
 func installed(t *testing.T) {
 	t.Helper()
-	if _, err := load(pmixc.Soname); err != nil {
+	if _, err := load(t.Context(), pmixc.Soname); err != nil {
 		needs.Missing(t, "%v: install libpmix2, and build with cgo", err)
 	}
 }

@@ -30,7 +30,7 @@ const (
 // ground lists the folders below internal that make up the ground floor: only
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
-	"attacktest", "cma", "cpu", "doorbell", "fork", "hop", "inbox", "kernels", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "nettest", "nowait", "outfile", "pmixc", "ring",
+	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "inbox", "kernels", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "nettest", "nowait", "outfile", "pmixc", "ring",
 	"sameness", "stderr", "trustedfile", "ucp", "usage", "working",
 }
 

@@ -29,8 +29,12 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"sync"
 	"unsafe"
+
+	"github.com/ferrympi/ferry/internal/elfcheck"
 )
 
 type handle = unsafe.Pointer
@@ -73,9 +77,30 @@ func Setenv(name, value string) {
 	C.setenv(n, v, 1)
 }
 
+func loadedFrom(path string) *Library {
+	loaded.Lock()
+	defer loaded.Unlock()
+	return loaded.libs[path]
+}
+
+// modules are the patterns of the providers that are files of their own.
+func modules() (all []string) {
+	for _, dir := range filepath.SplitList(cmp.Or(os.Getenv("FI_PROVIDER_PATH"), "libfabric")) {
+		all = append(all, filepath.Join(dir, "*-fi.so"))
+	}
+	return all
+}
+
 // Load loads the library: path is a file, or a name that the dynamic linker looks
-// for. It stays loaded, and a second Load of the same path returns it again.
+// for. It stays loaded, and a second Load of the same path returns it again. Load blocks as long as a file system
+// does, and then other threads continue (elfcheck).
 func Load(path string) (*Library, error) {
+	if l := loadedFrom(path); l != nil {
+		return l, nil
+	}
+	if err := elfcheck.Check(path, modules()...); err != nil {
+		return nil, err
+	}
 	loaded.Lock()
 	defer loaded.Unlock()
 	if l := loaded.libs[path]; l != nil {

@@ -1,9 +1,11 @@
 package libtest
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 )
 
 // childVariable is set in the children of InChild.
@@ -20,14 +22,19 @@ func InChild(t testing.TB, test string, env ...string) (output string, err error
 	return string(out), err
 }
 
-// Child is the command of InChild. The end of the test kills the process.
+// childLimit is the time after which a child counts as blocked.
+const childLimit = time.Minute
+
+// Child is the command of InChild. The end of the test, and childLimit, kill the process.
 func Child(t testing.TB, test string, env ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+test+"$", "-test.count=1")
+	ctx, cancel := context.WithTimeout(t.Context(), childLimit)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, self, "-test.run=^"+test+"$", "-test.count=1")
 	cmd.Env = append(append(os.Environ(), childVariable+"=1"), env...)
 	return cmd
 }

@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"github.com/ferrympi/ferry/internal/elfcheck"
 )
 
 // The statuses of pmixc.go are those of abi.h: an index other than 0 does not compile.
@@ -55,9 +57,22 @@ var loaded = struct {
 // Built returns nil if this program can load libpmix, or why not.
 func Built() error { return nil }
 
+func loadedFrom(path string) *Library {
+	loaded.Lock()
+	defer loaded.Unlock()
+	return loaded.libs[path]
+}
+
 // Load loads the library: path is a file, or a name that the dynamic linker looks
-// for. It stays loaded, and a second Load of the same path returns it again.
+// for. It stays loaded, and a second Load of the same path returns it again. Load blocks as long as a file system
+// does, and then other threads continue (elfcheck).
 func Load(path string) (*Library, error) {
+	if l := loadedFrom(path); l != nil {
+		return l, nil
+	}
+	if err := elfcheck.Check(path, "pmix/*.so"); err != nil {
+		return nil, err
+	}
 	loaded.Lock()
 	defer loaded.Unlock()
 	if l := loaded.libs[path]; l != nil {

@@ -34,10 +34,13 @@ import "C"
 import (
 	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"unsafe"
 
+	"github.com/ferrympi/ferry/internal/elfcheck"
 	"github.com/ferrympi/ferry/internal/nowait"
 )
 
@@ -76,9 +79,22 @@ func Setenv(name, value string) {
 	C.setenv(n, v, 1)
 }
 
+func loadedFrom(path string) *Library {
+	loaded.Lock()
+	defer loaded.Unlock()
+	return loaded.libs[path]
+}
+
 // Load loads the library: path is a file, or a name that the dynamic linker looks
-// for. It stays loaded, and a second Load of the same path returns it again.
+// for. It stays loaded, and a second Load of the same path returns it again. Load blocks as long as a file system
+// does, and then other threads continue (elfcheck).
 func Load(path string) (*Library, error) {
+	if l := loadedFrom(path); l != nil {
+		return l, nil
+	}
+	if err := elfcheck.Check(path, filepath.Join(cmp.Or(os.Getenv("UCX_MODULE_DIR"), "ucx"), "*.so*")); err != nil {
+		return nil, err
+	}
 	loaded.Lock()
 	defer loaded.Unlock()
 	if l := loaded.libs[path]; l != nil {

@@ -74,8 +74,8 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 		}
 	}
 	o := p.(*params)
-	err := trustedfile.CheckLibrary(o.Library)
-	if err == nil && !trial.OnDisk(o.Library) {
+	isOnDisk, err := trial.OnDisk(ctx, o.Deadline, o.Library)
+	if err == nil && !isOnDisk {
 		_, err = load(ctx, o)
 	}
 	if err != nil {

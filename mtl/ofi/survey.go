@@ -120,10 +120,10 @@ func (o *found) absent(name string, infos []libfabric.Info) string {
 
 // load loads the library. A file that another user can change is refused.
 func load(ctx context.Context, p *params) (*libfabric.Library, error) {
-	if err := trustedfile.CheckLibrary(p.Library); err != nil {
-		return nil, err
-	}
-	lib, err := trial.Within(ctx, p.Deadline, "library "+p.Library, func(context.Context) (*libfabric.Library, error) {
+	lib, err := trial.Within(ctx, p.Deadline, trial.LoadCall(p.Library), func(context.Context) (*libfabric.Library, error) {
+		if err := trustedfile.CheckLibrary(p.Library); err != nil {
+			return nil, err
+		}
 		setEnvironment("")
 		lib, err := libfabric.Load(p.Library)
 		if err != nil {

@@ -70,8 +70,8 @@ func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
 		}
 	}
 	p := given.(*params)
-	err := trustedfile.CheckLibrary(p.Library)
-	if err == nil && !trial.OnDisk(p.Library) {
+	isOnDisk, err := trial.OnDisk(ctx, p.Deadline, p.Library)
+	if err == nil && !isOnDisk {
 		_, err = load(ctx, p)
 	}
 	if err != nil {

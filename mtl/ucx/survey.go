@@ -85,10 +85,10 @@ type found struct {
 
 // load loads the library. A file that another user can change is refused.
 func load(ctx context.Context, p *params) (*ucp.Library, error) {
-	if err := trustedfile.CheckLibrary(p.Library); err != nil {
-		return nil, err
-	}
-	lib, err := trial.Within(ctx, p.Deadline, "library "+p.Library, func(context.Context) (*ucp.Library, error) {
+	lib, err := trial.Within(ctx, p.Deadline, trial.LoadCall(p.Library), func(context.Context) (*ucp.Library, error) {
+		if err := trustedfile.CheckLibrary(p.Library); err != nil {
+			return nil, err
+		}
 		setEnvironment(p)
 		lib, err := ucp.Load(p.Library)
 		if err != nil {

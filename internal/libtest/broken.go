@@ -1,0 +1,61 @@
+package libtest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Silent makes a library on a file system that does not answer, a FIFO without a writer.
+func Silent(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "silent.so")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Answer ends the silence of a library of Silent. It has no effect on other files.
+func Answer(t testing.TB, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().Type() != os.ModeNamedPipe {
+		return
+	}
+	w, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+}
+
+// Truncated copies the first part of a library to a file of its own.
+func Truncated(t testing.TB, library string) (path string) {
+	t.Helper()
+	data, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "truncated.so")
+	if err := os.WriteFile(path, data[:len(data)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// FailsToLoad runs a test in child processes that print the error of loading a library, and checks the error. The path of the
+// library is in LIBRARY of the environment, and the time limit is a second.
+func FailsToLoad(t *testing.T, test, component, whole string) {
+	t.Helper()
+	for path, reason := range map[string]string{Silent(t): " was not loaded within 1s: ", Truncated(t, whole): " is damaged: "} {
+		out, err := InChild(t, test, "LIBRARY="+path)
+		line, rest, _ := strings.Cut(out, "\n")
+		if err != nil || !strings.HasPrefix(line, component+": "+path+reason) || !strings.HasPrefix(rest, "PASS") {
+			t.Errorf("%v, no reason %q:\n%s", err, reason, out)
+		}
+	}
+}
