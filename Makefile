@@ -22,9 +22,11 @@ run: build
 	bin/ferry run -n 4 --explain bin/spmv -cube 64 -iterations 100
 	bin/ferry bench latency -m 1:64KiB
 
+# The commands record no path of this folder (-trimpath): they are installed, and ferry build
+# compiles sources.
 build:
 	@mkdir -p bin
-	CGO_ENABLED=$(CGO_ENABLED) go build $(LDFLAGS) -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
+	CGO_ENABLED=$(CGO_ENABLED) go build -trimpath $(LDFLAGS) -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
 
 # The command, its manual pages and its shell completions below PREFIX; below
 # DESTDIR/PREFIX if that is set, for packages. As root, build first as yourself: install

@@ -1,5 +1,5 @@
-// Package gotool runs the go command for commands that write modules, and knows where
-// ferry's own sources are to be had.
+// Package gotool runs the go command for commands that write modules, and finds ferry's own
+// sources.
 package gotool
 
 import (
@@ -10,25 +10,26 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 )
 
 // GoVersion is the one that ferry's go.mod asks for.
 const GoVersion = "1.26.0"
 
-// A Go runs the go command in a module, whose go.mod and go.sum it may complete.
-type Go struct{ Dir string }
+// A Go runs the go command in a module, and may complete its go.mod and go.sum.
+type Go struct {
+	Dir string
+	Env []string // Added to the environment of this process.
+}
 
-// Run returns what the go command has written to standard output. The error has what it
-// has written to standard error.
+// Run returns the standard output of the go command. The error has its standard error.
 func (g Go) Run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = g.Dir
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
+	cmd.Env = append(cmd.Env, g.Env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -41,38 +42,6 @@ func (g Go) Run(ctx context.Context, args ...string) ([]byte, error) {
 		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
 	}
 	return out.Bytes(), nil
-}
-
-// Sources is where ferry comes from: a version that the go command can fetch, or a folder.
-type Sources struct{ Version, Dir string }
-
-// Find returns the sources in folder, or, if that is empty, those of this very program. A
-// program that was built from a folder remembers it.
-func Find(folder string) (Sources, error) {
-	if folder != "" {
-		dir, err := filepath.Abs(folder)
-		if err != nil {
-			return Sources{}, err
-		}
-		if !holdsFerry(dir) {
-			return Sources{}, exit.Usagef("--ferry %s: no module %s there", folder, version.Module)
-		}
-		return Sources{Dir: dir}, nil
-	}
-	if v := version.Fetched(); v != "" {
-		return Sources{Version: v}, nil
-	}
-	_, file, _, _ := runtime.Caller(0)
-	dir := filepath.Join(filepath.Dir(file), "../../../..")
-	if !filepath.IsAbs(file) || !holdsFerry(dir) {
-		return Sources{}, exit.Usagef("this ferry (%s) is no released version, and the sources that it was built from are not there any more: --ferry names a folder with them", version.String())
-	}
-	return Sources{Dir: dir}, nil
-}
-
-func holdsFerry(dir string) bool {
-	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	return err == nil && bytes.HasPrefix(mod, []byte("module "+version.Module+"\n"))
 }
 
 // Require returns the lines of a go.mod that ask for these sources.

@@ -1,0 +1,49 @@
+package trustedfile_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/needs"
+	"github.com/ferrympi/ferry/internal/trustedfile"
+)
+
+func TestCheckTree_EntriesThatOthersCanChange_AreRefused(t *testing.T) {
+	dir := t.TempDir()
+	tree := func(name string) string {
+		root := folder(t, dir+"/"+name, 0o755)
+		file(t, folder(t, root+"/below", 0o755)+"/file", 0o644)
+		return root
+	}
+	writable, open, sticky, hidden, link := tree("writable"), tree("open"), tree("sticky"), tree("hidden"), dir+"/link"
+	must(t, os.Chmod(writable+"/below/file", 0o646))
+	must(t, os.Chmod(open+"/below", 0o775))
+	must(t, os.Chmod(sticky, 0o777|os.ModeSticky))
+	file(t, hidden+"/.lock", 0o666)
+	folder(t, hidden+"/_state", 0o777)
+	must(t, os.Symlink(writable, link))
+	for path, problem := range map[string]string{
+		tree("fine"): "", hidden: "", writable: "file can be written by others", link: "file can be written by others",
+		open: "below can be written by others", sticky: "others can make files",
+	} {
+		err := trustedfile.CheckTree(path)
+		refusal, isRefusal := errors.AsType[*trustedfile.Error](err)
+		if problem == "" && err != nil || problem != "" && (!isRefusal || !strings.Contains(err.Error(), problem) || refusal.Remedy == "") {
+			t.Errorf("%s: %v, want %q", path, err, problem)
+		}
+	}
+	if err := trustedfile.CheckTree(dir + "/none"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func TestCheckTree_FileOfAnotherUser_IsRefused(t *testing.T) {
+	needs.Root(t, "make a file of another user")
+	root := folder(t, t.TempDir()+"/tree", 0o755)
+	must(t, os.Chown(file(t, root+"/file", 0o644), other, other))
+	if err := trustedfile.CheckTree(root); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+		t.Error(err)
+	}
+}
