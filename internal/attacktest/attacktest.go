@@ -50,8 +50,7 @@ func Link(t testing.TB, path, contents string) (target string) {
 }
 
 // Flip exchanges what is at path, again and again and atomically, for links of the attacker to each
-// of the targets. The target "" removes path instead. It ends with the test, and at stop at the
-// latest.
+// of the targets. The target "" removes path instead. The caller calls stop.
 func Flip(t testing.TB, path string, targets ...string) (stop func()) {
 	t.Helper()
 	needs.Root(t, "make files of another user")

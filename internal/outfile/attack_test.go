@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ferrympi/ferry/internal/attacktest"
 	"github.com/ferrympi/ferry/internal/outfile"
 )
@@ -33,6 +35,21 @@ func TestAttack_LinkAtAnOutput_IsNotFollowed(t *testing.T) {
 		wantText(t, precious, "precious")
 		if _, err := os.Lstat(missing); err == nil {
 			t.Error("the file at the end of a dangling link was created")
+		}
+	})
+}
+
+func TestAttack_PipeAtAnOutput_IsNotOpened(t *testing.T) {
+	eachWay(t, func(t *testing.T, write func(path, s string) error) {
+		dir, _ := shared(t)
+		path := dir + "/out"
+		must(t, unix.Mkfifo(path, 0o666))
+		attacktest.Own(t, path)
+		reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		must(t, err)
+		defer reader.Close()
+		if err := write(path, "text"); err == nil || !strings.Contains(err.Error(), "named pipe of user 65534") {
+			t.Error(err)
 		}
 	})
 }

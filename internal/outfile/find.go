@@ -27,8 +27,8 @@ type target struct {
 	status unix.Stat_t // Of the file, if it exists.
 }
 
-// find follows the links of a path. A link must belong to root or to this user, because the writer
-// of a folder could otherwise choose the file that is written. Folders above are the user's
+// find follows the links of a path. A link or named pipe must belong to root or to this user, because
+// the writer of a folder could otherwise choose the file that is written, or stop the writer. Folders above are the user's
 // choice.
 func find(path string) (*target, error) {
 	next := path
@@ -85,8 +85,18 @@ func (t *target) lookup(path string) (link string, err error) {
 		return "", fmt.Errorf("%s is a directory", t.path)
 	case unix.S_IFLNK:
 		return t.follow(fd)
+	case unix.S_IFIFO: // Its reader could stop the writer for good.
+		return "", t.refuseForeign("named pipe")
 	}
 	return "", nil
+}
+
+// refuseForeign returns an error if the file belongs to another user than root and this one.
+func (t *target) refuseForeign(kind string) error {
+	if uid := t.status.Uid; uid != 0 && int(uid) != os.Geteuid() {
+		return fmt.Errorf("%s is, or leads to, a %s of user %d; remove it, or write to a folder that others can't write to", t.path, kind, uid)
+	}
+	return nil
 }
 
 // follow returns the target of a link, or "" for one in /proc.
@@ -102,8 +112,8 @@ func (t *target) follow(link int) (string, error) {
 		}
 		return "", nil
 	}
-	if uid := t.status.Uid; uid != 0 && int(uid) != os.Geteuid() {
-		return "", fmt.Errorf("%s is, or leads to, a symbolic link of user %d; remove it, or write to a folder that others can't write to", t.path, uid)
+	if err := t.refuseForeign("symbolic link"); err != nil {
+		return "", err
 	}
 	to := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(link, "", to)

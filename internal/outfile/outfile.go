@@ -1,7 +1,7 @@
 // Package outfile opens files for results, in folders that other users may write to. Such a user
 // can place a link, a named pipe or a file of their own at the path, and exchange it at any
 // time. No function of this package truncates, replaces or removes a file that only a link of
-// another user leads to, or waits for the reader of a pipe.
+// another user leads to, writes to a pipe of another user, or waits for the reader of a pipe.
 //
 // Devices, named pipes and the user's own links are opened as such. A report replaces a regular
 // file when it is complete, and takes over its mode and owner.
