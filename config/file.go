@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -42,8 +43,8 @@ func (l location) skips(err error) bool {
 
 // document is the contents of a configuration file. It implements koanf.Provider.
 type document struct {
-	text     []byte
-	distrust error // Reason that another user may have written the text; nil for none.
+	path string
+	text []byte
 }
 
 func (d document) ReadBytes() ([]byte, error)    { return d.text, nil }
@@ -68,43 +69,63 @@ func (l location) layer(skipped func(file string, reason error)) (layer, error) 
 	}
 	var plugins any
 	all, err := newLayer(source, doc, parser{koanfyaml.Parser(), &plugins})
-	all.standing, all.plugins, all.distrust = true, plugins, doc.distrust
+	all.standing, all.plugins, all.file = true, plugins, doc
 	return all, err
 }
 
 // errUnreadable is the error of read for a file that the system refuses.
 var errUnreadable = errors.New("can't be read")
 
-// read returns the contents of a regular file of at most maxFile bytes. The file is opened once:
-// the text and the verdict on its owner are those of one file. An error continues the sentence
-// that the path begins.
-func (l location) read() (doc document, err error) {
+// read returns the contents of a regular file of at most maxFile bytes. An error continues the
+// sentence that the path begins.
+func (l location) read() (document, error) {
 	if l.path == os.DevNull {
 		return document{}, nil
 	}
-	f, distrust := trustedfile.Open(l.path)
-	if distrust != nil {
-		// O_NONBLOCK: an open of a named pipe without writers would block.
-		if f, err = os.OpenFile(l.path, os.O_RDONLY|syscall.O_NONBLOCK, 0); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			return document{}, fmt.Errorf("is missing: %w", fs.ErrNotExist)
-		} else if err != nil {
-			return document{}, unreadable(err)
-		}
+	// O_NONBLOCK, because the open of a named pipe without writers would block.
+	f, err := os.OpenFile(l.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return document{}, fmt.Errorf("is missing: %w", fs.ErrNotExist)
+	} else if err != nil {
+		return document{}, unreadable(err)
 	}
+	text, err := readAll(f)
+	return document{l.path, text}, err
+}
+
+// readAll reads and closes a file.
+func readAll(f *os.File) ([]byte, error) {
 	defer f.Close()
 	switch info, err := f.Stat(); {
 	case err != nil:
-		return document{}, unreadable(err)
+		return nil, unreadable(err)
 	case !info.Mode().IsRegular():
-		return document{}, errors.New("is not a regular file")
+		return nil, errors.New("is not a regular file")
 	case info.Size() > maxFile:
-		return document{}, fmt.Errorf("has %d bytes, where at most %d are expected", info.Size(), maxFile)
+		return nil, fmt.Errorf("has %d bytes, where at most %d are expected", info.Size(), maxFile)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
-		return document{}, unreadable(err)
+		return nil, unreadable(err)
 	}
-	return document{text, distrust}, nil
+	return text, nil
+}
+
+// checkTrust returns ErrConfig, with key, if another user may have written the text. The path is
+// resolved again, through folders that are checked, and must lead to the same text.
+func (d document) checkTrust(key string) error {
+	f, err := trustedfile.Open(d.path)
+	if err == nil {
+		var text []byte
+		if text, err = readAll(f); err == nil && !bytes.Equal(text, d.text) {
+			err = errors.New("it was exchanged while it was read")
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: file %s sets %s, which only a file of root or of this user may: %w; %s",
+		framework.ErrConfig, d.path, key, err, trustedfile.Remedy(err, "move the file to a folder of this user"))
 }
 
 // unreadable returns errUnreadable with the reason, without the path.
@@ -115,22 +136,13 @@ func unreadable(err error) error {
 // checkTrust returns ErrConfig for a layer that decides which code runs or which file is
 // written, and that another user may have written.
 func (l layer) checkTrust(base *framework.Values) error {
-	if l.distrust == nil {
-		return nil
-	}
 	if l.plugins != nil {
-		return distrusted(l.source, pluginsKey, l.distrust)
+		return l.file.checkTrust(pluginsKey)
 	}
 	for _, name := range l.Keys() {
 		if spec, _ := base.Spec(name); spec.Trusted {
-			return distrusted(l.source, name, l.distrust)
+			return l.file.checkTrust(name)
 		}
 	}
 	return nil
-}
-
-// distrusted is the error of a file that sets key although another user may have written it.
-func distrusted(source, key string, reason error) error {
-	return fmt.Errorf("%w: %s sets %s, which only a file of root or of this user may: %w; %s",
-		framework.ErrConfig, source, key, reason, trustedfile.Remedy(reason, "move the file to a folder of this user"))
 }

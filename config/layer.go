@@ -26,8 +26,8 @@ type layer struct {
 	source   string
 	standing bool // it is for all jobs
 
-	plugins  any   // Value of pluginsKey in a file.
-	distrust error // Reason that another user may have written the file; nil for none, and for other sources.
+	plugins any      // Value of pluginsKey in a file.
+	file    document // Of a file.
 
 	flags []string // names whose source is a flag, see FlagsVariable
 }

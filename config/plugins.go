@@ -74,8 +74,10 @@ func Plugins(opt Options) (all []Plugin, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: file %s: %s: %w", framework.ErrConfig, l.path, pluginsKey, err)
 		}
-		if len(list) > 0 && doc.distrust != nil {
-			return nil, distrusted("file "+l.path, pluginsKey, doc.distrust)
+		if len(list) > 0 {
+			if err := doc.checkTrust(pluginsKey); err != nil {
+				return nil, err
+			}
 		}
 		for _, p := range list {
 			p.File = l.path
