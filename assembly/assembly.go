@@ -88,9 +88,9 @@ type Assembly struct {
 	mu       sync.Mutex
 	known    map[framework.Life]acquaintance
 	here     nodeProcs
-	noted    map[framework.Life]Pair   // see note
-	tables   map[int]tableNote         // by number of members; see NoteCollectives
-	dead     map[framework.Life]string // that have failed, and how
+	noted    map[framework.Life]Pair // see note
+	tables   map[int]tableNote       // by number of members; see NoteCollectives
+	dead     deaths
 	past     past
 	leftOut  map[string]leftOut // coll components; see LeftOut
 	isolated error              // why nothing is exchanged with any other process; see isolate
@@ -136,7 +136,7 @@ type card struct {
 func Open(ctx context.Context, o Options) (*Assembly, error) {
 	a := &Assembly{
 		Stack: new(Stack), options: o,
-		known: map[framework.Life]acquaintance{}, noted: map[framework.Life]Pair{}, dead: map[framework.Life]string{},
+		known: map[framework.Life]acquaintance{}, noted: map[framework.Life]Pair{},
 	}
 	a.constructs.waiting = map[uint64]string{}
 	a.upcalls.stop = make(chan struct{})

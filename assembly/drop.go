@@ -168,7 +168,7 @@ func (a *Assembly) drop() {
 			a.past.add(life, route)
 		}
 		delete(a.known, life)
-		delete(a.dead, life)
+		a.dead.remove(life)
 		delete(a.noted, life)
 		a.mu.Unlock()
 		a.wireUps.Lock()

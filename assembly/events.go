@@ -25,7 +25,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		a.env.Logger.Info("process died", "proc", ev.Proc.String(), "reason", ev.Reason)
 		for _, life := range a.lives(ev) {
 			a.mu.Lock()
-			a.dead[life] = ev.Reason // first: a communicator that is made from now on knows
+			a.dead.add(life, ev.Reason) // Before any PML or waiter is notified, so that no error names a death that Dead lacks.
 			a.mu.Unlock()
 			a.passes(news{peer: life, died: ev.Reason})
 		}
@@ -170,14 +170,6 @@ func (a *Assembly) lives(ev bootstrap.Event) []framework.Life {
 		}
 	}
 	return all
-}
-
-// Dead returns the lives that have failed, and how. A watcher hears of every life
-// that is not among them now.
-func (a *Assembly) Dead() map[framework.Life]string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return maps.Clone(a.dead) // nil, or small
 }
 
 // Constructs describes the group constructs that wait for others.

@@ -146,7 +146,7 @@ func TestDeathIsHeardWhileACardWaitsForTheEngine(t *testing.T) {
 	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: other, Reason: "test"}) // of whatever life
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
-	if dead := a.Dead(); dead[life] != "test" {
+	if dead := a.Dead(); len(dead) != 1 || dead[0] != (Death{life, "test"}) {
 		t.Errorf("dead are %v", dead)
 	}
 	a.Constructs()

@@ -52,7 +52,7 @@ func (a *Assembly) isolate(err error) {
 	defer a.mu.Unlock()
 	a.isolated = err
 	for life, known := range a.known {
-		if _, dead := a.dead[life]; !dead && !known.gone {
+		if !a.dead.has(life) && !known.gone {
 			a.passes(news{peer: life, gone: err})
 		}
 	}

@@ -262,7 +262,7 @@ func (e *engine) add(c *Comm) {
 	if broken {
 		c.brokenBy(before.Proc, before.Reason)
 	}
-	for life, reason := range e.Dead() {
-		c.memberDied(life, reason)
+	for _, d := range e.Dead() {
+		c.memberDied(d.Life, d.Reason)
 	}
 }

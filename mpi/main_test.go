@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 		"allocations": asProcess(allocations),
 		"cut":         asProcess(cut),
 		"dead":        dead,
+		"failed":      asProcess(failedInOrder),
 		"killed":      asProcess(killed),
 		"nowhere":     nowhere,
 		"report":      asProcess(report),
