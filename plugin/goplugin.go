@@ -33,7 +33,7 @@ func serveGoPlugin(c btl.Component) error {
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			v.stop = s.Stop
-			if v.orphaned {
+			if v.isOrphan {
 				s.Stop()
 			}
 			return s
@@ -52,7 +52,7 @@ type service struct {
 
 	mu       sync.Mutex
 	stop     func()        // Stops the gRPC server
-	orphaned bool          // The rank has ended
+	isOrphan bool          // The rank has ended
 	opened   bool          // Open has succeeded
 	served   chan struct{} // Closed when the transport has ended
 	err      error         // Of the transport; to be read after served
@@ -121,7 +121,7 @@ func (v *service) Close(ctx context.Context, _ *control.CloseRequest) (*control.
 	}
 }
 
-// end ends the transport of a process whose gRPC server has stopped.
+// end ends the transport after the gRPC server has stopped.
 func (v *service) end() error {
 	if v.running() != nil {
 		return nil
@@ -139,7 +139,7 @@ func (v *service) awaitRank() {
 		err = errors.New("control frame from a rank that speaks go-plugin")
 	}
 	v.mu.Lock()
-	v.orphaned = true
+	v.isOrphan = true
 	opened, stop := v.opened, v.stop
 	v.mu.Unlock()
 	if opened {

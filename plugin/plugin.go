@@ -84,7 +84,7 @@ type server struct {
 	next      uint32                            // the last inbound path's number
 	published uint64                            // messages in the ring to the rank, so far
 	pings     chan func(published uint64) error // Replies to pings, which Poll calls
-	stir      progress.Completion               // of serve, by whatever happens
+	stir      progress.Completion               // Wakes serve
 	over      bool
 	err       error
 }

@@ -26,7 +26,7 @@ type child struct {
 // own may hold its output open without end.
 const outputGrace = 100 * time.Millisecond
 
-// startChild starts a command in a process group of its own.
+// startChild starts a command in a new process group.
 func startChild(cmd *exec.Cmd) (c *child, err error) {
 	c = &child{cmd: cmd, exited: make(chan struct{})}
 	var out, errors *os.File
@@ -93,8 +93,8 @@ func (c *child) wasKilled() bool {
 	return ok && w.Signaled() && w.Signal() == syscall.SIGKILL
 }
 
-// useAllProcessors lets the thread, and what it starts, run on all processors. A rank that is bound
-// to one polls there, and its plugin would wait for the end of the rank's slice (see cpu.ForRanks).
+// useAllProcessors lets the thread and its children run on all processors. A rank that is bound to
+// one polls there, and its plugin would wait for the end of the rank's slice (see cpu.ForRanks).
 func useAllProcessors() {
 	var all unix.CPUSet
 	for i := range len(all) * bits.UintSize {

@@ -20,8 +20,8 @@ type control interface {
 	// ping requests a reply. It does not wait for one.
 	ping()
 
-	// serve calls pong for each reply until the channel ends: errChannelEnded, or the plugin's
-	// mistake. pong's argument is the number of messages in the ring to the rank since the start.
+	// serve calls pong for each reply until the channel ends, and returns errChannelEnded or the
+	// plugin's mistake. pong's argument is the number of messages in the ring to the rank since the start.
 	serve(pong func(published uint64)) error
 
 	// stop requests the orderly end of the plugin. It may block until the child exits.
@@ -31,7 +31,7 @@ type control interface {
 	close()
 }
 
-// errChannelEnded is the end of the channel without a reason, as a rule because the child has exited.
+// errChannelEnded is the end of the channel without a reason, usually because the child has exited.
 var errChannelEnded = errors.New("the plugin has closed its control channel")
 
 // errNoHandshake is wrapped by the errors of go-plugin's start.
@@ -47,8 +47,8 @@ type launch struct {
 	output    *output
 }
 
-// start starts the command, and returns its channel. The channel may be incomplete after an error;
-// it is closed then all the same. The child is nil if no process was started.
+// start starts the command, and returns its channel, which the caller closes also after an error.
+// The child is nil if no process was started.
 func (l *launch) start(ctx context.Context) (control, *child, error) {
 	if l.component.Protocol == config.ProtocolFerry {
 		return l.startSocket()

@@ -35,8 +35,8 @@ type goPluginControl struct {
 	cancel    context.CancelFunc
 }
 
-// socketDirLimit is the longest directory of the job in which go-plugin makes the folder of its
-// socket: an address of a Unix socket has at most 107 bytes.
+// socketDirLimit is the length of the longest directory of the job that gets go-plugin's socket. An
+// address of a Unix socket has at most 107 bytes.
 const socketDirLimit = 50
 
 func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
@@ -75,7 +75,7 @@ func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
 	return g, g.command.started(), err
 }
 
-// stream returns a writer whose lines are logged.
+// stream returns a writer that logs lines.
 func (g *goPluginControl) stream(o *output) io.Writer {
 	r, w := io.Pipe()
 	o.follow(r)
@@ -87,6 +87,7 @@ func (g *goPluginControl) open(ctx context.Context, start wire.Start) (wire.Offe
 	r, err := g.transport.Open(ctx, service.RequestOf(start))
 	switch s, _ := status.FromError(err); {
 	case err == nil:
+		_ = os.RemoveAll(g.command.socketDir) // connected; a rank that is killed could not remove it
 		return r.Offer(), nil
 	case s.Code() == codes.Unavailable:
 		return wire.Offer{}, errChannelEnded
@@ -142,22 +143,24 @@ func (g *goPluginControl) close() {
 }
 
 // command is the command of a plugin as go-plugin's runner. The runner of go-plugin itself passes
-// standard input on, hangs at the end of a plugin whose output another process holds open, and
-// leaves the socket of a plugin behind that was killed.
+// standard input on, hangs at the end of a plugin while another process holds its output open, and
+// leaves the socket of a killed plugin behind.
 type command struct {
 	cmd       *exec.Cmd
 	output    *output
 	stdout    *io.PipeReader // Carries the first line, the handshake; later ones are logged
 	handshake *io.PipeWriter
+	socketDir string       // Of go-plugin's Unix socket
 	printed   atomic.Value // A first line that is no handshake, a string
 
-	mu     sync.Mutex
-	child  *child // nil before Start
-	killed bool
+	mu       sync.Mutex
+	child    *child // nil before Start
+	isKilled bool   // Start must fail
 }
 
-// runner implements ClientConfig.RunnerFunc: go-plugin's variables come after those of the entry.
-func (c *command) runner(_ hclog.Logger, spec *exec.Cmd, _ string) (runner.Runner, error) {
+// runner implements ClientConfig.RunnerFunc. go-plugin's variables come after those of the entry.
+func (c *command) runner(_ hclog.Logger, spec *exec.Cmd, dir string) (runner.Runner, error) {
+	c.socketDir = dir
 	c.cmd.Env = append(c.cmd.Env, spec.Env...)
 	return c, nil
 }
@@ -166,7 +169,7 @@ func (c *command) runner(_ hclog.Logger, spec *exec.Cmd, _ string) (runner.Runne
 func (c *command) Start(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.killed {
+	if c.isKilled {
 		return context.Canceled
 	}
 	child, err := startChild(c.cmd)
@@ -222,7 +225,7 @@ func (c *command) Wait(context.Context) error {
 // Start fail.
 func (c *command) Kill(context.Context) error {
 	c.mu.Lock()
-	c.killed = true
+	c.isKilled = true
 	child := c.child
 	c.mu.Unlock()
 	if child != nil && !child.exits(outputGrace) {

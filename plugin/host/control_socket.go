@@ -13,10 +13,10 @@ import (
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
-// socketControl is the control protocol of docs/plugin-protocol.md: packets over a socket pair.
+// socketControl is the control protocol of docs/plugin-protocol.md, packets over a socket pair.
 type socketControl struct {
 	socket *os.File
-	limit  time.Duration // Of a write; the plugin may read nothing
+	limit  time.Duration // Of a write, since the plugin may not read
 }
 
 func (l *launch) startSocket() (control, *child, error) {

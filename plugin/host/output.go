@@ -107,8 +107,8 @@ func slogLevel(l hclog.Level) slog.Level {
 	}
 }
 
-// hclogSink is the adapter of go-plugin's own records, which are details: the errors that matter
-// are those of start and of the end.
+// hclogSink is the adapter of go-plugin's own records, which are details. The errors of the start and
+// of the end have the reasons.
 type hclogSink struct{ log *slog.Logger }
 
 // Accept implements hclog.SinkAdapter.

@@ -35,9 +35,9 @@ type process struct {
 	published  atomic.Uint64 // Messages in the ring to the rank, by the plugin's count
 	unanswered atomic.Int32  // Pings since the last reply
 
-	mu   sync.Mutex
-	ends error       // How the plugin ended; nil while it runs
-	over atomic.Bool // ends is set
+	mu       sync.Mutex
+	ends     error       // How the plugin ended; nil while it runs
+	hasEnded atomic.Bool // ends is set
 }
 
 // start starts the plugin, and waits for the description of its transport. The plugin writes to
@@ -122,18 +122,37 @@ func (l *launch) prepare(file *os.File, isScript bool, socket, memory *os.File, 
 	if err != nil {
 		return nil, err
 	}
-	checked, err := duplicate(int(file.Fd()), wire.ScriptFD+1) // above the child's numbers
+	last := max(lastInheritable(), wire.ScriptFD)
+	checked, err := duplicate(int(file.Fd()), last+1) // above the child's numbers
 	if err != nil {
 		waker.Close()
 		return nil, err
 	}
-	inherited := []*os.File{socket, memory, waker}
+	inherited := make([]*os.File, last-wire.ControlFD+1) // a child closes the numbers without a file
+	copy(inherited, []*os.File{socket, memory, waker})
 	path := int(checked.Fd())
 	if isScript { // the interpreter opens the path after exec has closed the other descriptor
-		inherited, path = append(inherited, checked), wire.ScriptFD
+		inherited[wire.ScriptFD-wire.ControlFD], path = checked, wire.ScriptFD
 	}
 	l.cmd = &exec.Cmd{Path: "/proc/self/fd/" + strconv.Itoa(path), Args: l.component.Command, Env: l.component.environ(), ExtraFiles: inherited}
 	return func() { waker.Close(); checked.Close() }, nil
+}
+
+// lastInheritable returns the highest descriptor of this process without close-on-exec, which
+// libraries in C and the process that has started this one may leave open. Children must not get
+// them.
+func lastInheritable() (last int) {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= last {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			last = fd
+		}
+	}
+	return last
 }
 
 // share makes the memory.
@@ -224,8 +243,8 @@ func (p *process) listen() {
 // pings are how many a plugin may leave without a reply.
 const pings = 3
 
-// watch sends pings. It counts them: a rank that was stopped, or gets no processor, does not blame
-// the plugin.
+// watch sends pings, and counts those without a reply, so that a rank that was stopped, or gets no
+// processor, does not blame the plugin.
 func (p *process) watch() {
 	tick := time.NewTicker(p.health / pings)
 	defer tick.Stop()
@@ -248,7 +267,7 @@ func (p *process) end(why error) {
 	p.mu.Lock()
 	if p.ends == nil {
 		p.ends = why
-		p.over.Store(true)
+		p.hasEnded.Store(true)
 	}
 	p.mu.Unlock()
 	if p.child != nil {
@@ -259,7 +278,7 @@ func (p *process) end(why error) {
 
 // ended returns how the plugin has ended; nil while it runs.
 func (p *process) ended() error {
-	if !p.over.Load() {
+	if !p.hasEnded.Load() {
 		return nil
 	}
 	p.mu.Lock()

@@ -1,4 +1,4 @@
-// Package control has the parts of go-plugin's protocol that a rank and its plugin share: the
+// Package control is the part of go-plugin's protocol that a rank and its plugin share. It has the
 // handshake, and the gRPC service Transport of transport.proto. Frames and the state of paths
 // travel through the rings of package wire.
 //
@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
-// Handshake is the magic cookie by which a program recognizes that a rank has started it.
+// Handshake has the magic cookie that a rank sets for its plugin.
 var Handshake = plugin.HandshakeConfig{MagicCookieKey: "FERRY_GO_PLUGIN", MagicCookieValue: "5f7a31c24f0b4f0d9d7c0a4e2f6b8f1e"}
 
 // Name is the service's in a plugin set.

@@ -96,7 +96,7 @@ without * matches every name that contains it. --all shows everything.`,
 	return cmd
 }
 
-// try starts a component that is a plugin: its file alone does not show whether it starts.
+// try starts a component that is a plugin, since its file alone does not show whether it starts.
 func try(ctx context.Context, c *Component, built framework.Component, values *framework.Values) {
 	params := built.Params()
 	if values.Decode(c.Framework+"."+c.Name, params) != nil {
