@@ -22,7 +22,7 @@ import (
 // Check reads the library of a name or path, the libraries that it needs, and its modules, which are patterns such as "ucx/*.so".
 // A relative pattern begins at the folder of the library. Check blocks as long as a file system does. The error names the file.
 func Check(name string, modules ...string) error {
-	c := checker{newPaths(), map[string]bool{}, make([]byte, 256<<10)}
+	c := checker{newPaths(), map[string]bool{}}
 	path, err := c.library(name, nil)
 	if err != nil || path == "" {
 		return err
@@ -51,9 +51,8 @@ func target(path string) string {
 
 // checker holds the state of one Check.
 type checker struct {
-	paths  paths
-	seen   map[string]bool // Names and paths that were checked.
-	buffer []byte
+	paths paths
+	seen  map[string]bool // Names and paths that were checked.
 }
 
 // library checks the first file of a name that is for this machine, and the libraries that it needs. It returns the path, empty
@@ -64,7 +63,7 @@ func (c *checker) library(name string, from *needing) (string, error) {
 	}
 	c.seen[name] = true
 	for _, path := range c.paths.of(name, from) {
-		needs, ok, err := c.read(path)
+		needs, ok, err := read(path)
 		if err != nil {
 			return path, err
 		}
@@ -90,24 +89,27 @@ type needing struct {
 // machines has the ELF machine of each architecture that ferry supports.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// readSegment reads a segment of a file to its end.
-func (c *checker) readSegment(p *elf.Prog) error {
-	for r := p.Open(); ; {
-		switch _, err := r.Read(c.buffer); err {
-		case nil:
-		case io.EOF:
-			if at, _ := r.Seek(0, io.SeekCurrent); uint64(at) != p.Filesz { // Seek never fails here.
-				return fmt.Errorf("a segment ends at %d", p.Off+p.Filesz)
-			}
-			return nil
+// endBytes is the length of the parts that are read of a segment, its first and its last. Libraries of GPUs have hundreds of
+// megabytes, which the linker reads only where they are used.
+const endBytes = 4 << 10
+
+// readEnds reads the beginning and the end of a segment.
+func readEnds(p *elf.Prog) error {
+	part := make([]byte, min(p.Filesz, endBytes))
+	for _, at := range []uint64{0, p.Filesz - uint64(len(part))} {
+		switch n, err := p.ReadAt(part, int64(at)); {
+		case n == len(part):
+		case err == io.EOF:
+			return fmt.Errorf("a segment ends at %d", p.Off+p.Filesz)
 		default:
 			return err
 		}
 	}
+	return nil
 }
 
-// read reads all that the linker would map of a file. ok is false if the file does not exist or is no library for this machine.
-func (c *checker) read(path string) (needs *needing, ok bool, err error) {
+// read reads the headers of a file and the ends of its segments. ok is false if the file does not exist or is no library for this machine.
+func read(path string) (needs *needing, ok bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, false, nil
@@ -138,7 +140,7 @@ func (c *checker) read(path string) (needs *needing, ok bool, err error) {
 		if p.Type != elf.PT_LOAD {
 			continue
 		}
-		if err := c.readSegment(p); err != nil {
+		if err := readEnds(p); err != nil {
 			return nil, false, damaged(path, info.Size(), err)
 		}
 	}

@@ -165,7 +165,7 @@ func TestLibrary_SystemLibrary_FoundAsLinkerDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"libc.so.6", "libm.so.6"} {
-		c := checker{newPaths(), map[string]bool{}, make([]byte, 4096)}
+		c := checker{newPaths(), map[string]bool{}}
 		path, err := c.library(name, nil)
 		if err != nil || path == "" || !strings.Contains(string(maps), target(path)) {
 			t.Errorf("%s: %s, %v", name, path, err)

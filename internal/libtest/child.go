@@ -35,6 +35,7 @@ func Child(t testing.TB, test string, env ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(t.Context(), childLimit)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, self, "-test.run=^"+test+"$", "-test.count=1")
-	cmd.Env = append(append(os.Environ(), childVariable+"=1"), env...)
+	// The race detector would sleep for a second at each exit.
+	cmd.Env = append(append(os.Environ(), childVariable+"=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0"), env...)
 	return cmd
 }
