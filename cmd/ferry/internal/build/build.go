@@ -156,6 +156,7 @@ func (b *builder) module(ctx context.Context) error {
 	}
 	mod := "module ferry_build\n\ngo " + gotool.GoVersion + "\n\n" + b.sources.Require()
 	from, taken := []string{b.sources.Dir}, map[string]bool{}
+	own := directives{replaced: map[string]replacement{}}
 	var fetch []string
 	wanted := b.With
 	if b.Program != "" {
@@ -184,8 +185,12 @@ func (b *builder) module(ctx context.Context) error {
 			taken[f.Module.Path] = true
 			mod += "\n" + gotool.Replace(f.Module.Path, f.Module.Dir)
 			from = append(from, f.Module.Dir)
+			if err := own.carry(ctx, f.Module.Path, f.Module.Dir); err != nil {
+				return err
+			}
 		}
 	}
+	mod += own.lines(taken)
 	if last := len(b.packages) - 1; b.Program != "" {
 		b.program, b.packages = b.packages[last], b.packages[:last]
 	}
@@ -258,51 +263,6 @@ func (b *builder) manifest(ctx context.Context) error {
 	}
 	return b.write("components_gen.go", string(code))
 }
-
-// ask asks the components who they are.
-func (b *builder) ask(ctx context.Context) error {
-	if len(b.packages) == 0 {
-		return nil
-	}
-	var imports, calls strings.Builder
-	for i, path := range b.packages {
-		fmt.Fprintf(&imports, "\tc%d %q\n", i, path)
-		fmt.Fprintf(&calls, "c%d.Component().Info(), ", i)
-	}
-	ask := filepath.Join(b.dir, "ask")
-	if err := os.Mkdir(ask, 0o777); err != nil {
-		return err
-	}
-	defer os.RemoveAll(ask)
-	if err := b.write("ask/main.go", fmt.Sprintf(askFile, imports.String(), calls.String())); err != nil {
-		return err
-	}
-	text, err := b.Run(ctx, "run", "-buildvcs=false", "./ask")
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, &b.infos); err != nil {
-		return fmt.Errorf("asking the components for their names: %w", err)
-	}
-	return nil
-}
-
-const askFile = `package main
-
-import (
-	"encoding/json"
-	"os"
-
-%s
-	"github.com/ferrympi/ferry/framework"
-)
-
-func main() {
-	if json.NewEncoder(os.Stdout).Encode([]framework.Info{%s}) != nil {
-		os.Exit(1)
-	}
-}
-`
 
 const mainFile = `// A ferry with the components of components.yaml, made by ferry build.
 package main
