@@ -77,20 +77,45 @@ func createNamed(path string, size int64) (Segment, error) {
 
 // Open implements Space.
 func (Files) Open(path string) (Segment, error) {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err := checkOwnFile(path); err != nil {
+		return nil, err
+	}
+	// O_NONBLOCK: between the checks, another user's file under a lease or a FIFO may take the name.
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open segment", Path: path, Err: err}
 	}
 	f := &file{path: path, fd: fd}
 	st, err := f.look()
-	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != unix.Geteuid()) {
-		err = fmt.Errorf("segment %s belongs to user %d, not to %d", path, st.Uid, unix.Geteuid())
+	if err == nil {
+		err = checkOwner(path, &st)
 	}
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	return f, nil
+}
+
+// checkOwnFile checks type and owner of the entry at path, without following a link. It opens nothing,
+// because to open a file of another user may block: on a lease that its owner holds, or in a file system
+// that its owner serves.
+func checkOwnFile(path string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return &os.PathError{Op: "open segment", Path: path, Err: err}
+	}
+	return checkOwner(path, &st)
+}
+
+func checkOwner(path string, st *unix.Stat_t) error {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("segment %s: not a regular file", path)
+	}
+	if int(st.Uid) != unix.Geteuid() {
+		return fmt.Errorf("segment %s belongs to user %d, not to %d", path, st.Uid, unix.Geteuid())
+	}
+	return nil
 }
 
 // RemoveStale implements Space.

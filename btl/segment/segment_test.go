@@ -29,6 +29,13 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv("SEGMENT_TEST_NO_PROC"); path != "" {
 		os.Exit(createWithoutProc(path))
 	}
+	if path := os.Getenv(leaseVariable); path != "" {
+		if err := holdLease(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

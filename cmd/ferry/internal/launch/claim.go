@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,16 +52,30 @@ func listen(srv *server.Server) (*claim, error) {
 	return c, nil
 }
 
+// lock takes the lock of a directory of this user. It never blocks.
 func lock(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	st, err := f.Stat()
+	if err == nil && !isOwn(st) {
+		err = &fs.PathError{Op: "lock", Path: dir, Err: fs.ErrPermission}
+	}
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// isOwn reports whether a file belongs to this user.
+func isOwn(st fs.FileInfo) bool {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && int(sys.Uid) == os.Geteuid()
 }
 
 // removeStale removes this user's job directories below base whose lock is free.
@@ -75,10 +90,7 @@ func removeStale(base string) {
 		}
 		dir := filepath.Join(base, e.Name())
 		st, err := os.Lstat(filepath.Join(dir, "bootstrap"))
-		if err != nil || st.Mode().Type() != os.ModeSocket || time.Since(st.ModTime()) < staleAge {
-			continue
-		}
-		if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Getuid() {
+		if err != nil || st.Mode().Type() != os.ModeSocket || !isOwn(st) || time.Since(st.ModTime()) < staleAge {
 			continue
 		}
 		f, err := lock(dir)

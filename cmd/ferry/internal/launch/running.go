@@ -2,12 +2,14 @@ package launch
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap/local/control"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
@@ -53,16 +55,12 @@ func controlSockets(list io.Reader) (paths []string) {
 // lock. A job makes its control socket after it has taken the lock, so that this attempt can't take it first.
 func isRunning(dir string) bool {
 	st, err := os.Lstat(filepath.Join(dir, control.Name))
-	if err != nil || st.Mode().Type() != os.ModeSocket {
-		return false
-	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Getuid() {
+	if err != nil || st.Mode().Type() != os.ModeSocket || !isOwn(st) {
 		return false
 	}
 	f, err := lock(dir)
-	if err != nil {
-		return true
+	if err == nil {
+		f.Close()
 	}
-	f.Close()
-	return false
+	return errors.Is(err, unix.EWOULDBLOCK)
 }
