@@ -75,7 +75,8 @@ func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
 
 // Alltoallv is Alltoall of blocks that differ (MPI_Alltoallv). To work in place all
 // members pass nil for send, sendCounts and sendDispls: what comes from a rank replaces
-// what goes there, and has the same length.
+// what goes there, and has the same length. A block for the caller itself that is longer in
+// send than in recv is ErrTruncate.
 func Alltoallv[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
 	var x call
 	return c.collective.run(ctx, &x, alltoallv(&x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
@@ -269,6 +270,9 @@ func alltoallv[T any](x *call, c *Comm, send []T, sendCounts, sendDispls []int, 
 	x.recv = blocks{recvCounts, recvDispls}
 	if _, err := x.recv.check("recv", len(recv), true); err != nil {
 		return err
+	}
+	if !x.args.InPlace && sendCounts[c.rank] > recvCounts[c.rank] {
+		return fmt.Errorf("%w: sendCounts[%d], the caller's, is %d, and recvCounts[%d] is %d", ErrTruncate, c.rank, sendCounts[c.rank], c.rank, recvCounts[c.rank])
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
 	return nil
