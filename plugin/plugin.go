@@ -40,7 +40,7 @@ func Started() bool {
 // standard error become log lines of the rank. Parameters of the component have their defaults.
 // In a process that no rank has started, Serve prints go-plugin's hint and exits with status 1.
 func Serve(c btl.Component) error {
-	for fd := wire.ControlFD; Started() && fd <= wire.WakeFD; fd++ {
+	for fd := wire.ControlFD; Started() && fd <= wire.ProgramFD; fd++ {
 		unix.CloseOnExec(fd) // a child that held the socket would hide this process's end
 	}
 	if os.Getenv(wire.Environment) != "" {

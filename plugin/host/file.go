@@ -48,21 +48,21 @@ func (c component) file() string { return cmp.Or(c.File, "the program that regis
 
 // open opens the program. Only root and this user can have put it there, or can change it. The
 // plugin is executed from this descriptor.
-func (c component) open() (f *os.File, isScript bool, err error) {
-	f, err = trustedfile.Open(c.Command[0])
+func (c component) open() (*os.File, error) {
+	f, err := trustedfile.Open(c.Command[0])
 	if untrusted, ok := errors.AsType[*trustedfile.Error](err); ok {
-		return nil, false, &refusal{untrusted, untrusted.Remedy}
+		return nil, &refusal{untrusted, untrusted.Remedy}
 	} else if err != nil {
-		return nil, false, c.missing(err)
+		return nil, c.missing(err)
 	}
 	if err = c.check(f, f.Name()); err == nil {
-		isScript, err = executable(f, f.Name())
+		err = executable(f, f.Name())
 	}
 	if err != nil {
 		f.Close()
-		return nil, false, err
+		return nil, err
 	}
-	return f, isScript, nil
+	return f, nil
 }
 
 func (c component) check(f *os.File, path string) error {
@@ -100,25 +100,25 @@ func (c component) checkSum(f *os.File, path string) error {
 // scriptHead is the part of a script's first line that Linux reads.
 const scriptHead = 256
 
-// executable reports whether a file is a script, and refuses one that this machine does not execute.
-func executable(f *os.File, path string) (isScript bool, err error) {
+// executable refuses a file that this machine does not execute.
+func executable(f *os.File, path string) error {
 	head := make([]byte, scriptHead)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
+		return err
 	}
 	if line, ok := bytes.CutPrefix(head[:n], []byte("#!")); ok {
 		line, _, _ = bytes.Cut(line, []byte("\n"))
-		return true, interpreter(string(line), path)
+		return interpreter(string(line), path)
 	}
 	program, err := elf.NewFile(f)
 	if err != nil {
-		return false, refuse("build it for this machine; a script begins with #! and its interpreter", "%s is neither a program nor a script", path)
+		return refuse("build it for this machine; a script begins with #! and its interpreter", "%s is neither a program nor a script", path)
 	}
 	if machines[runtime.GOARCH] != program.Machine {
-		return false, refuse("install the one for "+runtime.GOARCH, "%s is a program for %v, and this machine is %s", path, program.Machine, runtime.GOARCH)
+		return refuse("install the one for "+runtime.GOARCH, "%s is a program for %v, and this machine is %s", path, program.Machine, runtime.GOARCH)
 	}
-	return false, nil
+	return nil
 }
 
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}

@@ -113,7 +113,7 @@ func (c component) Probe(context.Context, any) framework.Verdict {
 	if err := c.Check(); err != nil {
 		return framework.Unavailable(err.Error(), "see docs/troubleshooting.md on plugins")
 	}
-	f, _, err := c.open()
+	f, err := c.open()
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return framework.Unavailable(err.Error(), r.remedy)
 	} else if err != nil {

@@ -21,6 +21,13 @@ func TestStart_InheritableDescriptors_StayWithTheRank(t *testing.T) {
 	}
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
+	for _, command := range []int{unix.F_DUPFD, unix.F_DUPFD_CLOEXEC} { // Go's exec moves its own ones above the highest
+		fd, err := unix.FcntlInt(uintptr(pipe[0]), command, 400)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+	}
 	mine, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", pipe[0]))
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ type process struct {
 // wake, an eventfd, to wake this process. An error wraps errRefused if the file is not executed
 // because of its owner, mode or contents.
 func (c component) start(ctx context.Context, env btl.Env, params *params, wake int) (*process, error) {
-	file, isScript, err := c.open()
+	file, err := c.open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
@@ -63,7 +63,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 	}
 	defer theirs.Close()
 	l := &launch{component: c, params: params, dir: env.Identity.Dir, socket: ours, output: p.output}
-	free, err := l.prepare(file, isScript, theirs, memory, wake)
+	free, err := l.prepare(file, theirs, memory, wake)
 	if err != nil {
 		ours.Close()
 		p.unmap()
@@ -115,27 +115,18 @@ func (p *process) startError(ctx context.Context, err error) (cause error, hasRe
 	return err, hasReason
 }
 
-// prepare makes the command. It executes the very file that was checked, by its descriptor. free
-// closes copies after the start.
-func (l *launch) prepare(file *os.File, isScript bool, socket, memory *os.File, wake int) (free func(), err error) {
-	waker, err := duplicate(wake, 0)
+// prepare makes the command. It executes the very file that was checked, by its descriptor, which
+// stays open for the interpreter of a script. free closes copies after the start.
+func (l *launch) prepare(program, socket, memory *os.File, wake int) (free func(), err error) {
+	waker, err := duplicate(wake)
 	if err != nil {
 		return nil, err
 	}
-	last := max(lastInheritable(), wire.ScriptFD)
-	checked, err := duplicate(int(file.Fd()), last+1) // above the child's numbers
-	if err != nil {
-		waker.Close()
-		return nil, err
-	}
-	inherited := make([]*os.File, last-wire.ControlFD+1) // a child closes the numbers without a file
-	copy(inherited, []*os.File{socket, memory, waker})
-	path := int(checked.Fd())
-	if isScript { // the interpreter opens the path after exec has closed the other descriptor
-		inherited[wire.ScriptFD-wire.ControlFD], path = checked, wire.ScriptFD
-	}
-	l.cmd = &exec.Cmd{Path: "/proc/self/fd/" + strconv.Itoa(path), Args: l.component.Command, Env: l.component.environ(), ExtraFiles: inherited}
-	return func() { waker.Close(); checked.Close() }, nil
+	// The child closes the numbers without a file.
+	inherited := make([]*os.File, max(lastInheritable(), wire.ProgramFD)-wire.ControlFD+1)
+	copy(inherited, []*os.File{socket, memory, waker, program})
+	l.cmd = &exec.Cmd{Path: "/proc/self/fd/" + strconv.Itoa(wire.ProgramFD), Args: l.component.Command, Env: l.component.environ(), ExtraFiles: inherited}
+	return func() { waker.Close() }, nil
 }
 
 // lastInheritable returns the highest descriptor of this process without close-on-exec, which
@@ -317,9 +308,9 @@ func (p *process) unmap() {
 	}
 }
 
-// duplicate returns a copy of a descriptor, with a number that is not below least.
-func duplicate(fd, least int) (*os.File, error) {
-	c, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, least)
+// duplicate returns a copy of a descriptor.
+func duplicate(fd int) (*os.File, error) {
+	c, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ const (
 	ControlFD = 3 // a SOCK_SEQPACKET socket; with go-plugin it carries nothing, and ends with the rank
 	MemoryFD  = 4 // the memory with the rings
 	WakeFD    = 5 // an eventfd that wakes the rank
-	ScriptFD  = 6 // the program itself, if it is a script
+	ProgramFD = 6 // the program itself, which the rank has checked
 )
 
 // Environment names the variable that a rank sets for a plugin with `protocol: ferry`; its value
