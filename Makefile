@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 COMMIT := $(shell [ -e .git ] && { git rev-parse HEAD && { git diff --quiet HEAD || echo .dirty; }; } 2>/dev/null | tr -d '\n')
 LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit=$(COMMIT)')
 
-.PHONY: run build install dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate clean
+.PHONY: run build install dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate proto clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -95,6 +95,10 @@ build-vendor: build
 
 generate:
 	go generate ./...
+
+# The Go files of transport.proto, which are checked in. It needs protoc and the network.
+proto:
+	scripts/proto
 
 clean:
 	rm -rf bin

@@ -9,21 +9,25 @@ import (
 	"github.com/ferrympi/ferry/btl/btltest"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/plugin/host"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// asPlugin returns the component in a process of its own.
-func asPlugin(t *testing.T) btl.Component {
+// protocols are those by which ferry controls a plugin.
+var protocols = []string{config.ProtocolGoPlugin, config.ProtocolFerry}
+
+// asPlugin returns the component as a plugin.
+func asPlugin(t *testing.T, protocol string) btl.Component {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "btl-udp")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./btl-udp").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r := framework.NewRegistry()
-	if err := host.Register(r, host.Entry{Kind: framework.BTL, Name: "udp", Command: []string{binary}}); err != nil {
+	if err := host.Register(r, host.Entry{Kind: framework.BTL, Name: "udp", Command: []string{binary}, Protocol: protocol}); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := r.Lookup(framework.BTL, "udp")
@@ -31,13 +35,17 @@ func asPlugin(t *testing.T) btl.Component {
 }
 
 func TestContractAsPlugin(t *testing.T) {
-	btltest.Cases(btltest.Subject{Component: asPlugin(t)}).Run(t)
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) { btltest.Cases(btltest.Subject{Component: asPlugin(t, protocol)}).Run(t) })
+	}
 }
 
 // Compiled in or not, a random program has one outcome.
 func TestRandomProgramsGoAlikeBothWays(t *testing.T) {
 	var all []pmltest.Variant
-	for name, c := range map[string]btl.Component{"compiled in": Component(), "plugin": asPlugin(t)} {
+	for name, c := range map[string]btl.Component{
+		"compiled in": Component(), "plugin": asPlugin(t, config.ProtocolGoPlugin), "plugin over the small protocol": asPlugin(t, config.ProtocolFerry),
+	} {
 		all = append(all, pmltest.Variant{Name: name, Policy: cid.PolicyLazy, Stack: pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), c}}})
 	}
 	for seed := range uint64(3) {
@@ -48,5 +56,5 @@ func TestRandomProgramsGoAlikeBothWays(t *testing.T) {
 }
 
 func TestPluginCarriesOB1(t *testing.T) {
-	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), asPlugin(t)}}, pmltest.Policies...)
+	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), asPlugin(t, config.ProtocolGoPlugin)}}, pmltest.Policies...)
 }

@@ -60,7 +60,7 @@ func echo(ctx context.Context, c *mpi.Comm, stop func(n int) bool) error {
 
 // A plugin that is killed is started again with another port: the next communicator uses it.
 func TestKilledPluginComesBack(t *testing.T) {
-	plugin := asPlugin(t)
+	plugin := asPlugin(t, protocols[0])
 	const kills = 4
 	mpitest.Job{
 		Size: 2, Timeout: 2 * time.Minute, Params: map[string]string{"pml": "ob1", "btl": "self,udp", "btl.udp.restarts": "100"},
