@@ -20,12 +20,13 @@ type outbound struct {
 	id     uint32
 	peer   framework.Life
 	ep     btl.Endpoint
-	opened bool
-	left   bool     // the rank has given it up
-	frames [][]byte // that the transport has not taken
-	took   uint32   // frames for which the rank has no credit yet
-	sent   uint64   // frames that the transport has
-	said   uint64   // of those, how many the rank knows to need nobody
+	isOpen bool
+	isLeft bool     // The rank has closed the path
+	frames [][]byte // Not yet passed to the transport
+
+	creditOwed   uint32 // Frames passed on without credit returned to the rank
+	sent         uint64 // Frames passed to the transport
+	reportedIdle uint64 // Frames of those that the rank knows to be done
 }
 
 // inbound is a path from a peer to the rank.
@@ -33,16 +34,16 @@ type inbound struct {
 	s       *server
 	id      uint32
 	peer    framework.Life
-	refused error // the rank makes no sense of it
+	refused error // The rank has rejected a frame
 }
 
-// messagesPerPoll bounds a Poll: the transport has its turn meanwhile.
+// messagesPerPoll bounds a Poll, so that the transport is polled too.
 const messagesPerPoll = 64
 
-// creditEach is after how many frames the rank gets credit again.
+// creditEach is the number of frames after which the rank gets credit again.
 const creditEach = wire.Credit / 4
 
-// Poll takes what the rank says, and passes on what it has sent.
+// Poll handles the messages of the rank, and passes its frames on.
 func (s *server) Poll() (n int) {
 	select {
 	case reply := <-s.pings:
@@ -72,10 +73,10 @@ func (s *server) Poll() (n int) {
 	for _, p := range s.paths {
 		n += p.pass()
 	}
-	return s.happened(n + s.flush())
+	return s.wakeAfter(n + s.flush())
 }
 
-// message takes one of the rank's.
+// message handles one message of the rank.
 func (s *server) message(b []byte) error {
 	kind, path, body, err := wire.Take(b)
 	if err != nil {
@@ -85,12 +86,12 @@ func (s *server) message(b []byte) error {
 	switch {
 	case kind == wire.Connect && p == nil:
 		return s.connect(path, body)
-	case kind == wire.Frame && p == nil, kind == wire.Leave && p == nil: // it has ended, and the rank will hear
-	case kind == wire.Frame && p.opened && len(p.frames) == 0 && p.send(body):
+	case kind == wire.Frame && p == nil, kind == wire.Leave && p == nil: // the path has ended; the message to the rank is under way
+	case kind == wire.Frame && p.isOpen && len(p.frames) == 0 && p.send(body):
 	case kind == wire.Frame && len(p.frames) < wire.Credit:
 		p.frames = append(p.frames, slices.Clone(body))
 	case kind == wire.Leave:
-		p.left = true
+		p.isLeft = true
 	case kind == wire.Refuse:
 		if in := s.accepted[path]; in != nil {
 			in.refused = errors.New(string(body))
@@ -119,33 +120,33 @@ func (s *server) connect(path uint32, body []byte) error {
 	return nil
 }
 
-// pass gives the transport what it takes, and tells the rank.
+// pass passes frames to the transport, and reports to the rank.
 func (p *outbound) pass() (n int) {
-	if !p.opened && p.ep.Reserve(1) != nil {
-		p.opened = true
-		p.s.tell(wire.Opened, p.id, nil)
+	if !p.isOpen && p.ep.Reserve(1) != nil {
+		p.isOpen = true
+		p.s.publish(wire.Opened, p.id, nil)
 		n++
 	}
-	for p.opened && len(p.frames) > 0 && p.s.paths[p.id] == p {
+	for p.isOpen && len(p.frames) > 0 && p.s.paths[p.id] == p {
 		if !p.send(p.frames[0]) {
 			break
 		}
 		p.frames = p.frames[1:]
 		n++
 	}
-	if len(p.frames) == 0 && p.said < p.sent && p.ep.Idle() {
-		p.said = p.sent
-		p.s.tell(wire.Idle, p.id, binary.LittleEndian.AppendUint64(nil, p.said))
+	if len(p.frames) == 0 && p.reportedIdle < p.sent && p.ep.Idle() {
+		p.reportedIdle = p.sent
+		p.s.publish(wire.Idle, p.id, binary.LittleEndian.AppendUint64(nil, p.reportedIdle))
 		n++
 	}
-	if p.left && len(p.frames) == 0 {
+	if p.isLeft && len(p.frames) == 0 {
 		p.ep.Close()
 		delete(p.s.paths, p.id)
 	}
 	return n
 }
 
-// send gives the transport a frame, if that takes it.
+// send passes a frame to the transport, if it takes one.
 func (p *outbound) send(frame []byte) bool {
 	b := p.ep.Reserve(len(frame))
 	if b == nil {
@@ -153,14 +154,14 @@ func (p *outbound) send(frame []byte) bool {
 	}
 	p.ep.Commit(copy(b, frame))
 	p.sent++
-	if p.took++; p.took >= creditEach {
-		p.s.tell(wire.Credits, p.id, binary.LittleEndian.AppendUint32(nil, p.took))
-		p.took = 0
+	if p.creditOwed++; p.creditOwed >= creditEach {
+		p.s.publish(wire.Credits, p.id, binary.LittleEndian.AppendUint32(nil, p.creditOwed))
+		p.creditOwed = 0
 	}
 	return true
 }
 
-// end tells the rank that a path to a peer is over.
+// end reports the end of a path to the rank.
 func (p *outbound) end(err error) {
 	if p.s.paths[p.id] == p {
 		delete(p.s.paths, p.id)
@@ -177,25 +178,25 @@ func (s *server) ended(path uint32, err error) {
 		how = wire.PeerClosed
 	}
 	why := err.Error()
-	s.tell(wire.Ended, path, append(binary.LittleEndian.AppendUint32(nil, how), why[:min(len(why), 1000)]...))
+	s.publish(wire.Ended, path, append(binary.LittleEndian.AppendUint32(nil, how), why[:min(len(why), 1000)]...))
 }
 
-// transport is the module as the engine polls it: not while the ring to the rank is full. What
-// the module hands up then would be kept in a queue, and a peer can send without end to a rank
-// that reads nothing. Nor is it awaited meanwhile: it may well have something.
+// transport is the module as the engine polls it, but not while the ring to the rank is full. The
+// queue of frames from peers would grow without limit for a rank that does not read. It is not
+// awaited meanwhile either, as it may be ready.
 type transport struct{ s *server }
 
-func (t transport) held() bool { return len(t.s.queue) > 0 && !t.s.over }
+func (t transport) held() bool { return len(t.s.queue) > 0 && !t.s.isOver }
 
 // Poll implements progress.Source.
 func (t transport) Poll() int {
 	if t.held() {
 		return 0
 	}
-	return t.s.happened(t.s.module.Poll())
+	return t.s.wakeAfter(t.s.module.Poll())
 }
 
-// Unwrap has the engine find the module's abilities.
+// Unwrap shows the engine the module's abilities.
 func (t transport) Unwrap() any {
 	if t.held() {
 		return nil
@@ -203,10 +204,10 @@ func (t transport) Unwrap() any {
 	return t.s.module
 }
 
-// tell sends a message, in the order of the calls; room is looked for by Poll. A rank that has
-// ended the plugin hears nothing more.
-func (s *server) tell(kind, path uint32, body []byte) {
-	if s.over {
+// publish sends a message, in the order of the calls. Poll retries those without room in the ring. After
+// the end it does not send.
+func (s *server) publish(kind, path uint32, body []byte) {
+	if s.isOver {
 		return
 	}
 	if len(s.queue) == 0 {
@@ -233,7 +234,7 @@ func (s *server) ring() {
 	}
 }
 
-// flush sends what had no room. The rank rings when there is some.
+// flush sends the queue. The rank rings when there is room.
 func (s *server) flush() (n int) {
 	for len(s.queue) > 0 {
 		b := wire.Reserve(s.out, len(s.queue[0]))
@@ -254,10 +255,10 @@ func (s *server) flush() (n int) {
 
 // Accept implements btl.Receiver.
 func (s *server) Accept(peer framework.Life) btl.Inbound {
-	s.next += 2
-	in := &inbound{s: s, id: s.next - 1, peer: peer}
+	s.latestInbound += 2
+	in := &inbound{s: s, id: s.latestInbound - 1, peer: peer}
 	s.accepted[in.id] = in
-	s.tell(wire.Accept, in.id, wire.CallerOf(peer, s.env.Worlds).Bytes())
+	s.publish(wire.Accept, in.id, wire.CallerOf(peer, s.env.Worlds).Bytes())
 	return in
 }
 
@@ -267,11 +268,11 @@ func (in *inbound) Frame(frame []byte) error {
 		delete(in.s.accepted, in.id)
 		return in.refused
 	}
-	in.s.tell(wire.Frame, in.id, frame)
+	in.s.publish(wire.Frame, in.id, frame)
 	return nil
 }
 
-// Limits implements btl.Receiver: the rank has been told the smaller of both already.
+// Limits implements btl.Receiver. The rank has the smaller of both limits already.
 func (s *server) Limits(framework.Life, int, int) {}
 
 // PathDown implements btl.Receiver.
@@ -280,7 +281,7 @@ func (s *server) PathDown(peer framework.Life, err error) { s.lost(peer, err) }
 // PeerGone implements btl.Receiver.
 func (s *server) PeerGone(peer framework.Life, err error) { s.lost(peer, err) }
 
-// lost ends the paths with a peer, of which the transport does not say which.
+// lost ends all paths with a peer, since the transport does not name one.
 func (s *server) lost(peer framework.Life, err error) {
 	for _, p := range s.paths {
 		if p.peer == peer {

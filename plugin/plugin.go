@@ -56,7 +56,7 @@ func newServer(log io.Writer) *server {
 	}
 }
 
-// share maps the memory.
+// share maps the shared memory.
 func share(fd int) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -71,22 +71,26 @@ func share(fd int) ([]byte, error) {
 
 // server is the plugin's end of the rings, for either control protocol. The engine's lock guards it.
 type server struct {
-	wake      int
-	log       io.Writer
-	env       btl.Env
-	module    btl.Module
-	in        *ring.Consumer
-	out       *ring.Producer
-	rank      doorbell.Bell // says whether the rank sleeps
-	queue     [][]byte      // messages for which the ring had no room
-	paths     map[uint32]*outbound
-	accepted  map[uint32]*inbound
-	next      uint32                            // the last inbound path's number
-	published uint64                            // messages in the ring to the rank, so far
+	wake   int       // The rank's eventfd
+	log    io.Writer // Of the transport's log
+	env    btl.Env
+	module btl.Module
+
+	in    *ring.Consumer
+	out   *ring.Producer
+	queue [][]byte      // Messages without room in the ring
+	rank  doorbell.Bell // Armed while the rank sleeps
+
+	paths         map[uint32]*outbound
+	accepted      map[uint32]*inbound
+	latestInbound uint32 // Number of the path that a peer has opened last
+
+	published uint64                            // Messages in the ring to the rank since the start
 	pings     chan func(published uint64) error // Replies to pings, which Poll calls
-	stir      progress.Completion               // Wakes serve
-	over      bool
-	err       error
+	progress  progress.Completion               // Wakes serve
+
+	isOver bool
+	err    error // Why it is over; nil in good order
 }
 
 // open opens the component over the rings, and returns its description.
@@ -147,8 +151,7 @@ func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err erro
 	return o, nil
 }
 
-// reaches finds out whether the transport is for the process itself only, or for others
-// only.
+// reaches determines whether the transport is for the process itself, for others, or for both.
 func (s *server) reaches() uint32 {
 	s.env.Engine.Lock()
 	defer s.env.Engine.Unlock()
@@ -176,14 +179,14 @@ func (s *server) serve() error {
 	e.Add(s)
 	e.Lock()
 	var err error
-	for err == nil && !s.over {
-		s.stir.Reset()
-		err = e.Wait(context.Background(), &s.stir, nil)
+	for err == nil && !s.isOver {
+		s.progress.Reset()
+		err = e.Wait(context.Background(), &s.progress, nil)
 	}
 	err = errors.Join(err, s.err)
 	e.Unlock()
 	if err == nil {
-		s.last()
+		s.drain()
 	}
 	e.Remove(s)
 	e.Remove(t)
@@ -192,13 +195,13 @@ func (s *server) serve() error {
 	return err
 }
 
-// lastLimit is how long the transport may take for what the rank has said before it ended
-// this plugin, which it kills after 5 s.
-const lastLimit = 2 * time.Second
+// drainLimit is the time for the messages from before the end. The rank kills the plugin after 5 s.
+const drainLimit = 2 * time.Second
 
-// last handles what is in the ring from the rank, and gives the transport what it takes of it.
-func (s *server) last() {
-	e, late := s.env.Engine, time.Now().Add(lastLimit)
+// drain handles the messages in the ring from the rank, and passes their frames to the transport as
+// far as it takes them.
+func (s *server) drain() {
+	e, late := s.env.Engine, time.Now().Add(drainLimit)
 	for left := true; left && time.Now().Before(late); runtime.Gosched() {
 		e.Lock()
 		e.Progress()
@@ -225,22 +228,22 @@ func (s *server) ping(reply func(published uint64) error) {
 
 // fail ends the plugin; nil is in good order. Called with the lock held.
 func (s *server) fail(err error) {
-	if !s.over {
-		s.err, s.over = err, true
-		s.happened(1)
+	if !s.isOver {
+		s.err, s.isOver = err, true
+		s.wakeAfter(1)
 	}
 }
 
-// happened says that n things have, and returns n.
-func (s *server) happened(n int) int {
-	if n > 0 && !s.stir.Done() {
-		s.env.Engine.Complete(&s.stir)
+// wakeAfter ends the wait of serve if a poll has made progress. It returns the progress n.
+func (s *server) wakeAfter(n int) int {
+	if n > 0 && !s.progress.Done() {
+		s.env.Engine.Complete(&s.progress)
 	}
 	return n
 }
 
-// spin is how long to poll before the processor is offered: little where ranks and their plugins
-// outnumber the processors. 0: as usual.
+// spin is the time to poll before yielding, short if ranks and their plugins outnumber the
+// processors, and 0 for the default.
 func spin(ranks int) time.Duration {
 	if 2*ranks > cpu.Available() {
 		return progress.OversubscribedSpin

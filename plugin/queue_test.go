@@ -152,7 +152,7 @@ func TestFramesCommittedBeforeTheEndAreSent(t *testing.T) {
 	env.Engine.Unlock()
 	env.Engine.Add(transport{s})
 	env.Engine.Add(s)
-	s.last()
+	s.drain()
 	env.Engine.Remove(s)
 	env.Engine.Remove(transport{s})
 	if len(m.took) != wire.Credit {

@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// protocols are those by which ferry controls a plugin.
+// protocols are the control protocols of plugins.
 var protocols = []string{config.ProtocolGoPlugin, config.ProtocolFerry}
 
 // asPlugin returns the component as a plugin.
