@@ -44,7 +44,7 @@ func Load(r *framework.Registry, opt config.Options) error {
 
 // params are those of each plugin; NAME in btl.NAME.start_timeout is the entry's.
 type params struct {
-	Start    time.Duration `param:"start_timeout" default:"5s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may take until its transport is open."`
+	Start    time.Duration `param:"start_timeout" default:"20s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may take until its transport is open."`
 	Health   time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may not answer before it counts as hung, and is killed."`
 	Opening  time.Duration `param:"open_timeout" default:"1m" min:"10ms" max:"1h" level:"user" scope:"process" doc:"How long the plugin may take to open a path to a peer, or to say that it can't. Then messages go by the next transport."`
 	Restarts int           `param:"restarts" default:"3" min:"0" max:"1000000" level:"user" scope:"process" doc:"How often a plugin that has ended is started again, after pauses that grow from 50 ms to 10 s. Communicators made afterwards use it."`

@@ -208,9 +208,11 @@ func TestPluginThatFailsLosesItsPaths(t *testing.T) {
 			{"closes its descriptors", "", 0, 5 * time.Second},
 			{"never opens", "open_timeout", 0, 5 * time.Second},
 		} {
-			m, env, u, err := open(t, entry(c.what), io.Discard, set(t, map[string]string{
-				"btl.acme.health_timeout": "500ms", "btl.acme.open_timeout": "800ms", "btl.acme.restarts": "0",
-			}))
+			params := map[string]string{"btl.acme.health_timeout": "500ms", "btl.acme.restarts": "0"}
+			if c.what == "never opens" {
+				params["btl.acme.open_timeout"] = "800ms"
+			}
+			m, env, u, err := open(t, entry(c.what), io.Discard, set(t, params))
 			if err != nil {
 				t.Fatal(err)
 			}

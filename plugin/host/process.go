@@ -96,16 +96,17 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 // startError kills the plugin, and finds the cause of an error of its start. hasReason is false if
 // the plugin has given none.
 func (p *process) startError(ctx context.Context, err error) (cause error, hasReason bool) {
-	if p.child == nil {
-		return err, true
+	if p.child != nil {
+		if ctx.Err() == nil {
+			p.child.exits(outputGrace) // for its status
+		}
+		p.child.kill()
 	}
-	if ctx.Err() == nil {
-		p.child.exits(outputGrace) // for its status
-	}
-	p.child.kill()
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
+	case p.child == nil:
+		hasReason = true
 	case errors.Is(err, errChannelEnded), errors.Is(err, errNoHandshake) && !p.child.wasKilled():
 		err = fmt.Errorf("the plugin has ended before it answered: %s; a Go plugin calls plugin.Serve, and one that speaks docs/plugin-protocol.md has protocol: ferry in its entry", p.child.status())
 	default:
