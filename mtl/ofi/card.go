@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
-	"github.com/ferrympi/ferry/internal/sameness"
 )
 
 // blobVersion is that of blob's encoding and of what modules send one another.
@@ -41,10 +40,6 @@ func parseBlob(in []byte) (blob, error) {
 	}
 	return blob{string(parts[0]), string(parts[1]), parts[2]}, nil
 }
-
-// nodeProof is equal in processes that share memory and see one another: same
-// boot of the same kernel, same /dev/shm, same process ids.
-func nodeProof() (string, error) { return sameness.Proof("/dev/shm", "/proc/self/ns/pid") }
 
 // formatName names a format in offers: who has another one is not reached.
 func formatName(format uint32) string {

@@ -29,7 +29,8 @@ type module struct {
 	format uint32         // of addresses
 	own    []byte         // this process's address
 	spill  libfabric.Kind // Spill, where the provider does not truncate well
-	node   string         // nodeProof, of a provider that never leaves the node
+	node   string         // Proof of a provider without a network; otherwise empty.
+	medium trial.Medium
 
 	peers   []peer // by mtl.Endpoint
 	known   map[framework.Life]mtl.Endpoint
@@ -165,7 +166,11 @@ func (m *module) begin(c *candidate, buffers int) (err error) {
 		return err
 	}
 	if c.local {
-		if m.node, err = nodeProof(); err != nil {
+		m.medium = trial.Memory
+		if _, isIP := ipOf(c.info.AddressFormat, c.info.Address); isIP {
+			m.medium = trial.Loopback
+		}
+		if m.node, err = m.medium.Proof(); err != nil {
 			return err
 		}
 	}
@@ -190,7 +195,7 @@ func (m *module) look(peer framework.Peer) ([]byte, error) {
 	case b.offer != m.offer:
 		return nil, fmt.Errorf("mtl ofi: %v has %q, and this process %q: mtl.ofi.provider_include and mtl.ofi.layout choose", peer.Proc, b.offer, m.offer)
 	case m.node != "" && b.node != m.node:
-		return nil, fmt.Errorf("mtl ofi: %v is on another node, which %s never reaches", peer.Proc, m.about.Provider)
+		return nil, fmt.Errorf("mtl ofi: %v %s, and %s connects only processes of one node here", peer.Proc, m.medium.Difference(m.node, b.node), m.about.Provider)
 	case !m.whole(b.address):
 		return nil, fmt.Errorf("mtl ofi: %v: %w", peer.Proc, errBlob)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/sameness"
 	"github.com/ferrympi/ferry/internal/ucp"
 )
 
@@ -80,10 +79,6 @@ func major(version string) string {
 	m, _, _ := strings.Cut(version, ".")
 	return m
 }
-
-// nodeProof is equal in processes that share memory and see one another: same
-// boot of the same kernel, same /dev/shm, same process ids.
-func nodeProof() (string, error) { return sameness.Proof("/dev/shm", "/proc/self/ns/pid") }
 
 // listed is resources in words, each once.
 func listed(all []ucp.Resource) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // candidate is one class of transports, or what the user's UCX_TLS says, and what was decided
@@ -215,6 +216,14 @@ func (c *candidate) errorMode(p *params, v ucp.Version) (mode, note string) {
 		}
 	}
 	return p.ErrorMode, ""
+}
+
+// medium returns what connects the processes of a local candidate.
+func (c *candidate) medium() trial.Medium {
+	if slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return isMemory(r.Device) && r.Transport != "self" }) {
+		return trial.Memory
+	}
+	return trial.Loopback
 }
 
 // isMemory reports whether a device is none of a network.

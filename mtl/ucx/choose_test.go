@@ -13,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // cluster is what UCX has on a node with InfiniBand, which is not here.
@@ -206,5 +207,17 @@ func TestUCXThatAbortsWhileConnectingConnectsOnce(t *testing.T) {
 	t.Setenv("UCX_MAX_RNDV_RAILS", "2")
 	if got := lanes(ucp.Oldest, "tcp"); got != "UCX's" {
 		t.Errorf("where the user has set them it is %s", got)
+	}
+}
+
+func TestMedium_Resources_MemoryOrLoopback(t *testing.T) {
+	self, lo, posix := ucp.Resource{Transport: "self", Device: "memory"}, ucp.Resource{Transport: "tcp", Device: "lo"}, ucp.Resource{Transport: "posix", Device: "memory"}
+	for _, c := range []struct {
+		resources []ucp.Resource
+		want      trial.Medium
+	}{{[]ucp.Resource{self, lo}, trial.Loopback}, {[]ucp.Resource{self, posix}, trial.Memory}, {[]ucp.Resource{self, lo, posix}, trial.Memory}} {
+		if got := (&candidate{resources: c.resources}).medium(); got != c.want {
+			t.Errorf("%v: %d, not %d", c.resources, got, c.want)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // module is an open worker: an mtl.Module. The engine's lock guards it.
@@ -20,10 +21,11 @@ type module struct {
 	blob       []byte
 	version    string // of the library
 	transports string // this process's, for errors
-	node       string // nodeProof, of what never leaves the node
-	peerMode   bool   // error_mode=peer
-	tcp        bool   // tcp is among its transports
-	registers  bool   // one of them registers memory with a device
+	node       string // Proof of a class without a network; otherwise empty.
+	medium     trial.Medium
+	peerMode   bool // error_mode=peer
+	tcp        bool // tcp is among its transports
+	registers  bool // one of them registers memory with a device
 	lib        *ucp.Library
 	guarded    []ucp.Setting // of the guard's worker; nil: there is no queue to look after
 
@@ -106,13 +108,14 @@ func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *pa
 }
 
 // begin asks the worker for its address and posts the receives of control messages.
-func (m *module) begin(local bool) error {
+func (m *module) begin(c *candidate) error {
 	address, err := m.worker.Address()
 	if err != nil {
 		return err
 	}
-	if local {
-		if m.node, err = nodeProof(); err != nil {
+	if c.local {
+		m.medium = c.medium()
+		if m.node, err = m.medium.Proof(); err != nil {
 			return err
 		}
 	}

@@ -247,7 +247,7 @@ func (m *module) look(peer framework.Peer) (blob, error) {
 	case b.offer != m.offer:
 		return b, fmt.Errorf("%s: %w: %v has %q with %s, and this process %q with %s: mtl.ucx.provider_include and mtl.ucx.error_mode choose", component, framework.ErrUnsupported, peer.Proc, b.offer, b.transports, m.offer, m.transports)
 	case m.node != "" && b.node != m.node:
-		return b, fmt.Errorf("%s: %w: %v is on another node, which %s never reaches", component, framework.ErrUnsupported, peer.Proc, m.about.Provider)
+		return b, fmt.Errorf("%s: %w: %v %s, and %s connects only processes of one node here", component, framework.ErrUnsupported, peer.Proc, m.medium.Difference(m.node, b.node), m.about.Provider)
 	}
 	return b, nil
 }

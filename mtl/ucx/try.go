@@ -58,7 +58,7 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c
 		return nil, err
 	}
 	m := newModule(env, lib, w, c, p)
-	if err = m.begin(c.local); err == nil {
+	if err = m.begin(c); err == nil {
 		left := trial.NewPatience(p.Deadline)
 		err = trial.Test{
 			Module: m, Self: framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.blob},

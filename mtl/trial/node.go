@@ -1,0 +1,57 @@
+package trial
+
+import (
+	"strings"
+
+	"github.com/ferrympi/ferry/internal/sameness"
+)
+
+// Medium is the part of a node that connects processes of a transport without a network.
+type Medium uint8
+
+// The media.
+const (
+	// Memory is shared memory. Processes also read the memory of one another, which the kernel
+	// permits inside one user namespace.
+	Memory Medium = iota
+	// Loopback is the loopback interface of a network namespace.
+	Loopback
+)
+
+// part is a file that two processes have in common if a medium connects them.
+type part struct{ path, difference string }
+
+var parts = [...][]part{
+	Memory: {
+		{"/dev/shm", "has another /dev/shm"},
+		{"/proc/self/ns/pid", "is in another pid namespace"},
+		{"/proc/self/ns/user", "is in another user namespace"},
+	},
+	Loopback: {{"/proc/self/ns/net", "is in another network namespace"}},
+}
+
+// Proof returns a text that is equal in processes that the medium connects.
+func (m Medium) Proof() (string, error) {
+	var paths []string
+	for _, p := range parts[m] {
+		paths = append(paths, p.path)
+	}
+	return sameness.Proof(paths...)
+}
+
+// Difference describes a peer with another proof. An empty proof is that of a process whose
+// transport has a network.
+func (m Medium) Difference(own, peer string) string {
+	if peer == "" {
+		return "uses a network"
+	}
+	a, b := strings.Fields(own), strings.Fields(peer)
+	if len(a) == len(b) && len(a) == 1+len(parts[m]) && a[0] == b[0] {
+		for i, p := range parts[m] {
+			if a[1+i] != b[1+i] {
+				return p.difference
+			}
+		}
+	}
+	return "is on another node"
+}
