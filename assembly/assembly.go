@@ -286,6 +286,9 @@ func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 		return wrongContract(choice)
 	}
 	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.boot.Timeout})
+	if err == nil {
+		c, err = bootstrap.CheckedClient(choice.Verdict.Name, c)
+	}
 	if err != nil {
 		return err // whatever c is
 	}

@@ -23,6 +23,9 @@ func (a *Assembly) Coll(shape coll.Shape) (offers []coll.Offered, err error) {
 			return nil, wrongContract(choice)
 		}
 		if o := component.Query(choice.Params, shape); o != nil {
+			if err := o.Check(choice.Verdict.Name); err != nil {
+				return nil, err
+			}
 			offers = append(offers, coll.Offered{Component: choice.Verdict.Name, Offer: o})
 		}
 	}

@@ -126,6 +126,9 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Modul
 	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
 	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes}
 	m, err := component.Open(ctx, env)
+	if err == nil {
+		m, err = pml.CheckedModule(choice.Verdict.Name, m)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -188,11 +191,19 @@ func (s *Stack) openMover(ctx context.Context, choice framework.Choice, up any) 
 	switch c := choice.Component.(type) {
 	case btl.Component:
 		if up, ok := up.(btl.Receiver); ok {
-			return c.Open(ctx, btl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up})
+			m, err := c.Open(ctx, btl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up})
+			if err != nil {
+				return nil, err
+			}
+			return btl.CheckedModule(choice.Verdict.Name, m)
 		}
 	case mtl.Component:
 		if up, ok := up.(mtl.Receiver); ok {
-			return c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up, Fabric: s.fabric})
+			m, err := c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up, Fabric: s.fabric})
+			if err != nil {
+				return nil, err
+			}
+			return mtl.CheckedModule(choice.Verdict.Name, m)
 		}
 	}
 	return nil, wrongContract(choice)

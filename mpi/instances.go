@@ -82,7 +82,7 @@ func (k *collective) agreeProcesses(ctx context.Context, o coll.Offered) (x coll
 	if sharer, component := c.session.engine.Sharer(); sharer != nil {
 		env.Node = &node{c, sharer, component}
 	}
-	x, failed = o.Open(env)
+	x, failed = o.OpenInstance(env)
 	const size = openRecord
 	all := make([]byte, size*c.size)
 	encodeRecord(all[:size], o, x, failed)

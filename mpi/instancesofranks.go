@@ -82,7 +82,7 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Ins
 	key := openingKey{c.spec.ID, o.Component}
 	open := a.enterOpening(key, c.spec.Members, d)
 	defer a.leaveOpening(key)
-	x, failed = o.Open(coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}, Node: open.node.Seat(c.rank)})
+	x, failed = o.OpenInstance(coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}, Node: open.node.Seat(c.rank)})
 	encodeRecord(open.record(c.rank), o, x, failed)
 	err = open.meet(ctx, k)
 	if err == nil && len(d.ranks) > 1 {

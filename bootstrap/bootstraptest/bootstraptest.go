@@ -71,6 +71,10 @@ func Cases(factory Factory) kittest.Cases {
 		j, err := factory(t.Context(), want)
 		t.Check(err)
 		t.Cleanup(j.Close)
+		for rank, c := range j.Clients {
+			_, err := bootstrap.CheckedClient(fmt.Sprintf("of rank %d", rank), c)
+			t.Check(err)
+		}
 		return &job{t, j}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
 	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -117,6 +118,30 @@ func TestKitCatchesBrokenPromises(t *testing.T) {
 		errs := bootstraptest.Cases(factory(b)).Check(t.Context())
 		if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want+":") {
 			t.Errorf("want one error of case %s, got %v", want, errs)
+		}
+	}
+}
+
+// nameless is a client with an Identity of zeros.
+type nameless struct{ bootstrap.Client }
+
+func (nameless) Identity() bootstrap.Identity { return bootstrap.Identity{} }
+
+func TestKit_ClientMissingOrWithoutIdentity_ReturnsErrConfig(t *testing.T) {
+	for rule, change := range map[string]func(bootstrap.Client) bootstrap.Client{
+		"neither a module": func(bootstrap.Client) bootstrap.Client { return nil },
+		"no namespace":     func(c bootstrap.Client) bootstrap.Client { return nameless{c} },
+	} {
+		one, _ := bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
+			j, err := factory(broken{})(ctx, want)
+			if err == nil {
+				j.Clients[0] = change(j.Clients[0])
+			}
+			return j, err
+		}).Named("PutCopiesAndReplaces")
+		errs := kittest.Cases{one}.Check(t.Context())
+		if len(errs) != 1 || !errors.Is(errs[0], framework.ErrConfig) || !strings.Contains(errs[0].Error(), rule) {
+			t.Errorf("%v, want one ErrConfig with %q", errs, rule)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package btltest
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/btl/btlfault"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -271,3 +273,19 @@ func TestKitNamesTheFault(t *testing.T) {
 }
 
 func TestNullKeepsTheContract(t *testing.T) { Cases(Subject{Component: Null()}).Run(t) }
+
+// opensNothing has an Open that returns neither a module nor an error.
+type opensNothing struct{ btl.Component }
+
+func (opensNothing) Open(context.Context, btl.Env) (btl.Module, error) { return nil, nil }
+
+func TestKit_ModuleMissingOrWithoutCaps_ReturnsErrConfig(t *testing.T) {
+	zero := broken{Component: self.Component(), caps: func(btl.Caps) btl.Caps { return btl.Caps{} }}
+	for rule, c := range map[string]btl.Component{"neither a module": opensNothing{self.Component()}, "Caps.FrameLimit is 0": zero} {
+		one, _ := Cases(Subject{Component: c}).Named("FramesOfEverySizeArriveWholeAndInOrder")
+		errs := kittest.Cases{one}.Check(t.Context())
+		if len(errs) != 1 || !errors.Is(errs[0], framework.ErrConfig) || !strings.Contains(errs[0].Error(), rule) {
+			t.Errorf("%v, want one ErrConfig with %q", errs, rule)
+		}
+	}
+}

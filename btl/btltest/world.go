@@ -83,7 +83,10 @@ func (w *world) open(rank int, opt progress.Options) *node {
 		}
 	})
 	var err error
-	if n.module, err = c.Open(w.Context(), btl.Env{Env: env, Params: params, Upcall: n}); err != nil {
+	if n.module, err = c.Open(w.Context(), btl.Env{Env: env, Params: params, Upcall: n}); err == nil {
+		n.module, err = btl.CheckedModule(c.Info().Name, n.module)
+	}
+	if err != nil {
 		n.engine.Close()
 		w.Fatalf("open of rank %d: %w", rank, err)
 	}

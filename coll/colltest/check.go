@@ -70,9 +70,10 @@ type checker struct {
 func (k *checker) opened(shape coll.Shape) []coll.Instance {
 	all, cards := make([]coll.Instance, shape.Size), make([][]byte, shape.Size)
 	nodes := nodes(shape)
+	offered := coll.Offered{Component: k.component.Info().Name, Offer: &coll.Offer{Open: k.open}}
 	for rank := range all {
 		var err error
-		if all[rank], err = k.open(coll.Env{Member: coll.Member{Rank: rank, Size: shape.Size}, Node: nodes[rank]}); err != nil {
+		if all[rank], err = offered.OpenInstance(coll.Env{Member: coll.Member{Rank: rank, Size: shape.Size}, Node: nodes[rank]}); err != nil {
 			k.Fatalf("opening rank %d of %d: %w", rank, shape.Size, err)
 		}
 		k.Cleanup(func() error { all[rank].Close(); return nil })
@@ -128,6 +129,7 @@ func (k *checker) query(op coll.Operation, shape coll.Shape) (list []*coll.Algor
 	if o == nil {
 		return nil
 	}
+	k.Check(o.Check(k.component.Info().Name))
 	of := fmt.Sprint(shape)
 	if k.open = o.Open; o.Open == nil {
 		k.instances = nil

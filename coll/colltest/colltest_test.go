@@ -2,6 +2,7 @@ package colltest_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/coll/basic"
 	"github.com/ferrympi/ferry/coll/colltest"
+	"github.com/ferrympi/ferry/framework"
 )
 
 // broken is coll/basic with one operation's plan changed afterwards.
@@ -105,6 +107,30 @@ func TestSynchronousWorldWaitsForTheReceiver(t *testing.T) {
 		})
 		if stuck := errs[0] != nil && strings.Contains(errs[0].Error(), "deadline"); stuck != synchronous {
 			t.Errorf("synchronous %v: %v", synchronous, errs)
+		}
+	}
+}
+
+// breaching changes the offers of a component.
+type breaching struct {
+	coll.Component
+	offer func(*coll.Offer) *coll.Offer
+}
+
+func (b breaching) Query(params any, shape coll.Shape) *coll.Offer {
+	return b.offer(b.Component.Query(params, shape))
+}
+
+func TestKit_InstanceMissingOrEmptyOffer_ReturnsErrConfig(t *testing.T) {
+	for rule, offer := range map[string]func(*coll.Offer) *coll.Offer{
+		"without algorithms": func(*coll.Offer) *coll.Offer { return &coll.Offer{} },
+		"neither a module": func(o *coll.Offer) *coll.Offer {
+			return &coll.Offer{Algorithms: o.Algorithms, Open: func(coll.Env) (coll.Instance, error) { return nil, nil }}
+		},
+	} {
+		errs := colltest.Cases(breaching{basic.Component(), offer})[:1].Check(t.Context())
+		if len(errs) == 0 || !errors.Is(errs[0], framework.ErrConfig) || !strings.Contains(errs[0].Error(), rule) {
+			t.Errorf("%v, want ErrConfig with %q", errs, rule)
 		}
 	}
 }

@@ -19,14 +19,14 @@ import (
 type Team struct {
 	process *progress.Engine
 	ranks   []*Rank
-	offer   *coll.Offer
+	offer   coll.Offered
 }
 
 // NewTeam returns a communicator of n ranks that uses what a component offers. Close ends it.
 func NewTeam(c coll.Component, params any, n int, opt progress.Options) (*Team, error) {
 	shape := coll.Shape{Size: n, Procs: make([]int, n)}
-	t := &Team{process: progress.New(opt), offer: c.Query(params, shape)}
-	if t.offer == nil || t.offer.Open == nil {
+	t := &Team{process: progress.New(opt), offer: coll.Offered{Component: c.Info().Name, Offer: c.Query(params, shape)}}
+	if t.offer.Offer == nil || t.offer.Open == nil {
 		t.process.Close()
 		return nil, fmt.Errorf("nothing with instances is offered for %v ranks of a process", n)
 	}
@@ -46,7 +46,7 @@ func NewTeam(c coll.Component, params any, n int, opt progress.Options) (*Team, 
 func (t *Team) open(node *heap.Node) error {
 	cards := make([][]byte, len(t.ranks))
 	for i, r := range t.ranks {
-		x, err := t.offer.Open(coll.Env{Member: r.Member, Node: node.Seat(i)})
+		x, err := t.offer.OpenInstance(coll.Env{Member: r.Member, Node: node.Seat(i)})
 		if err != nil {
 			return err
 		}

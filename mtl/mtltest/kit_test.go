@@ -2,11 +2,14 @@ package mtltest
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/mtl"
 )
@@ -214,5 +217,26 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 	}
 	if errs := Cases(reference(Options{})).Check(t.Context()); len(errs) > 0 {
 		t.Errorf("what keeps its promises: %v", errs)
+	}
+}
+
+// opensNothing has an Open that returns neither a module nor an error.
+type opensNothing struct{ mtl.Component }
+
+func (opensNothing) Open(context.Context, mtl.Env) (mtl.Module, error) { return nil, nil }
+
+// withoutCaps is a module with Caps of zeros.
+type withoutCaps struct{ mtl.Module }
+
+func (withoutCaps) Caps() mtl.Caps { return mtl.Caps{} }
+
+func TestKit_ModuleMissingOrWithoutCaps_ReturnsErrConfig(t *testing.T) {
+	reference := reference(Options{})
+	zero := broken{reference.Component, func(m mtl.Module, _ *mtl.Env) mtl.Module { return withoutCaps{m} }}
+	for rule, c := range map[string]mtl.Component{"neither a module": opensNothing{reference.Component}, "Caps.CIDBits is 0": zero} {
+		errs := Cases(Subject{Component: c})[:1].Check(t.Context())
+		if len(errs) != 1 || !errors.Is(errs[0], framework.ErrConfig) || !strings.Contains(errs[0].Error(), rule) {
+			t.Errorf("%v, want one ErrConfig with %q", errs, rule)
+		}
 	}
 }

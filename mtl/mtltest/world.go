@@ -66,7 +66,10 @@ func (w *world) open(rank int, c mtl.Component, opt progress.Options) *node {
 		}
 	})
 	var err error
-	if n.module, err = c.Open(w.Context(), mtl.Env{Env: env, Params: params, Upcall: n}); err != nil {
+	if n.module, err = c.Open(w.Context(), mtl.Env{Env: env, Params: params, Upcall: n}); err == nil {
+		n.module, err = mtl.CheckedModule(c.Info().Name, n.module)
+	}
+	if err != nil {
 		n.engine.Close()
 		w.Fatalf("open of rank %d: %w", rank, err)
 	}

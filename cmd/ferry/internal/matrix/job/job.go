@@ -61,6 +61,9 @@ func (j *Job) Open(ctx context.Context) error {
 		return fmt.Errorf("%w: bootstrap %s (%T) is not one", framework.ErrConfig, choice.Verdict.Name, choice.Component)
 	}
 	j.client, err = c.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: slog.New(slog.DiscardHandler), Timeout: j.patience()})
+	if err == nil {
+		j.client, err = bootstrap.CheckedClient(choice.Verdict.Name, j.client)
+	}
 	if err != nil {
 		return err
 	}
