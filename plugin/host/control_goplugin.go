@@ -151,7 +151,7 @@ type command struct {
 	stdout    *io.PipeReader // Carries the first line, the handshake; later ones are logged
 	handshake *io.PipeWriter
 	socketDir string       // Of go-plugin's Unix socket
-	printed   atomic.Value // A first line that is no handshake, a string
+	printed   atomic.Value // A first line without a handshake, a string
 
 	mu       sync.Mutex
 	child    *child // nil before Start

@@ -13,7 +13,7 @@ import (
 )
 
 // Try starts the plugin behind a component as the only rank of a job would, and ends it in good
-// order. params are the component's. A component that is no plugin returns nil.
+// order. params are the component's. For other components it returns nil.
 func Try(ctx context.Context, c framework.Component, params any) error {
 	p, ok := framework.As[component](c)
 	if !ok {
