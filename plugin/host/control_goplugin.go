@@ -31,7 +31,7 @@ type goPluginControl struct {
 	socket    *os.File // Ends with this process, which the plugin notices
 	output    []*io.PipeWriter
 	pings     chan struct{}
-	ctx       context.Context // Of calls after open; ends with close
+	ctx       context.Context // Of calls after open; ends with the child
 	cancel    context.CancelFunc
 }
 
@@ -72,7 +72,11 @@ func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
 	if err != nil {
 		err = g.command.startError(err)
 	}
-	return g, g.command.started(), err
+	child := g.command.started()
+	if child != nil {
+		go func() { <-child.exited; g.cancel() }() // no call outlives the child
+	}
+	return g, child, err
 }
 
 // stream returns a writer that logs lines.
@@ -111,14 +115,12 @@ func (g *goPluginControl) serve(pong func(published uint64)) error {
 	for {
 		select {
 		case <-g.ctx.Done():
-			return g.ctx.Err()
-		case <-g.command.child.exited:
 			return errChannelEnded
 		case <-g.pings:
 		}
 		r, err := g.transport.Ping(g.ctx, &service.PingRequest{})
 		switch {
-		case status.Code(err) == codes.Unavailable:
+		case g.ctx.Err() != nil, status.Code(err) == codes.Unavailable:
 			return errChannelEnded
 		case err != nil:
 			return fmt.Errorf("the plugin does not reply to a ping: %.500s", err)
