@@ -19,6 +19,7 @@ type file struct {
 	fd   int
 	own  bool
 	size int64
+	mark markKey // Of this process; zero without one.
 }
 
 // Create implements Space.
@@ -220,6 +221,9 @@ func (f *file) Close() error {
 		return nil
 	}
 	var err error
+	if f.mark != (markKey{}) {
+		ownMarks.Delete(f.mark)
+	}
 	if f.own {
 		err = f.unlink()
 	}

@@ -24,6 +24,8 @@ type heapSegment struct {
 	mu   sync.Mutex
 	size int64
 	of   *heapSegment // the owner's: for the owner itself
+
+	markStart, markLength int64
 }
 
 // Create implements Space.

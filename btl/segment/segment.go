@@ -36,6 +36,15 @@ type Segment interface {
 	// on. A file system that can't do that gives it back with the last mapping.
 	Discard(offset int64) error
 
+	// Mark sets the owner's mark: a lock on length bytes from start, which need not be in the segment. The kernel
+	// keeps the process id of the lock's holder, so that no process can set the mark of another one. The mark is
+	// lost when this process closes another descriptor of the segment.
+	Mark(start, length int64) error
+
+	// Marker returns the id of the process that has set the mark at start, as this process sees it, and the
+	// mark's length.
+	Marker(start int64) (pid int, length int64, err error)
+
 	// Close closes the descriptor. For the owner it removes the name and drops the
 	// lock: the segment is gone as soon as nobody maps it.
 	Close() error

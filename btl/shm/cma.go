@@ -3,12 +3,9 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"math"
-	"os"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/internal/cma"
 	"github.com/ferrympi/ferry/internal/inbox"
 )
 
@@ -16,33 +13,24 @@ import (
 // something that fails.
 type readVM func(pid int, dst []byte, at uint64) (int, error)
 
-// ownProcess tells peers where they find proof, which is memory of Go's heap and
-// nobody else's: the inbox itself would not do, since peers map it too.
-func ownProcess(proof []byte) inbox.Process {
-	return inbox.Process{PID: uint32(os.Getpid()), Probe: cma.Address(proof)}
-}
-
-// probeCMA copies what the peer says is its proof, and compares. nil: its memory
-// can be read.
+// probeCMA reads the proof in the peer's table, and returns nil if that is the peer's.
 func (m *module) probeCMA(s *source) error {
-	if s.process.PID == 0 || s.process.PID > math.MaxInt32 || s.process.Probe == 0 {
-		return errors.New("the peer does not say where its memory is")
+	if err := m.identify(s); err != nil {
+		return err
 	}
 	var got [inbox.ProbeSize]byte
-	n, err := m.readVM(int(s.process.PID), got[:], s.process.Probe)
+	n, err := m.readVM(s.pid, got[:], s.table)
 	if err != nil {
-		return vmError("process_vm_readv", err, s.process.PID)
+		return vmError("process_vm_readv", err, s.pid)
 	}
-	same := n == len(got) && got == inbox.Proof(s.peer.Nonce)
-	clear(got[:]) // so that nobody takes us for the peer
-	if !same {
-		return fmt.Errorf("process %d here is not the peer: its process ids are those of another container", s.process.PID)
+	if n != len(got) || got != inbox.Proof(s.peer.Nonce) {
+		return fmt.Errorf("process %d here is not the peer: its proof is another one", s.pid)
 	}
 	return nil
 }
 
 // vmError says in words why process pid can't be read.
-func vmError(call string, err error, pid uint32) error {
+func vmError(call string, err error, pid int) error {
 	why := ""
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

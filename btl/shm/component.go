@@ -111,8 +111,6 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		bells:   map[framework.Life]*farBell{},
 	}
 	m.ring, _ = m.ringBytes()
-	proof := inbox.Proof(env.Self.Nonce)
-	m.proof = proof[:]
 	m.frameLimit = ring.FrameLimit(m.ring / ring.CellSize)
 	m.eagerLimit = min(int(p.EagerLimit)+btl.MinFrameLimit, m.frameLimit) // with a header
 	slots := p.MaxPeers
@@ -145,7 +143,9 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		return nil, fmt.Errorf("btl shm: %w", err)
 	}
 	m.near, m.mapping = newArea(seg, size), mapping
-	m.box = inbox.Init(mapping.Bytes, slots, env.Self.Nonce, ownProcess(m.proof))
+	m.table = newTable(slots, env.Self.Nonce)
+	m.setMark()
+	m.box = inbox.Init(mapping.Bytes, slots, env.Self.Nonce, ownPID())
 	// Everybody who writes into the inbox can ring there.
 	if m.releaseBell, err = env.Bell().Share(m.box.Bell()); err != nil {
 		return nil, fmt.Errorf("btl shm: %w", errors.Join(err, mapping.Close(), seg.Close()))

@@ -45,7 +45,7 @@ type module struct {
 	spare   []*endpoint // memory for the next such list
 
 	// One copy for large messages: what peers read here, and what is read there.
-	proof   []byte // that this is the process that a peer wants to read
+	table   table // See exposed.go.
 	memory  memory
 	copy    copyPolicy
 	readVM  readVM

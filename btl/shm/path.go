@@ -108,13 +108,15 @@ type endpoint struct {
 	producer *ring.Producer      // nil until the ring is granted, and after Close
 	bell     progress.RemoteBell // the receiver's
 
-	m      *module
-	peer   framework.Life
-	far    *remote // nil after Close
-	slot   inbox.Slot
-	cells  *segment.Mapping
-	how    inbox.How // the ring was made
-	listed bool      // in m.waiting
+	m    *module
+	peer framework.Life
+	far  *remote // nil after Close
+	slot inbox.Slot
+	// Of slot in the peer's inbox.
+	slotIndex int
+	cells     *segment.Mapping
+	how       inbox.How // the ring was made
+	listed    bool      // in m.waiting
 }
 
 // Reserve costs a comparison unless the ring was full when it last looked.

@@ -178,7 +178,7 @@ func TestContainersThatShareMemoryAndNotProcessIDs(t *testing.T) {
 	}
 	t.Run("cma", func(t *testing.T) {
 		c := startChild(t, "cma", dir, attr())
-		if pid := c.reader.far(childLife).box.Process().PID; pid != 1 {
+		if pid := c.reader.far(childLife).box.PID(); pid != 1 {
 			t.Fatalf("the child says that it is process %d, want 1", pid)
 		}
 		err := c.reader.CanRead(childLife, c.heap, childSize)

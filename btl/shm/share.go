@@ -60,10 +60,11 @@ func (m *module) Share(peer framework.Life, buf []byte) btl.Share {
 			place: m.box.Slot(p.index).Share(i), index: uint32(i), number: m.shares,
 			open: true, buf: buf, chunk: chunkOf(len(buf)), from: p,
 		}
-		if known, err := m.source(peer); err == nil {
-			s.pid = int(known.process.PID)
+		if known, err := m.source(peer); err == nil && m.identify(known) == nil {
+			s.pid = known.pid
 		}
 		s.chunks = uint32((len(buf) + s.chunk - 1) / s.chunk)
+		m.table.open(p.index, s, peer.Nonce)
 		s.place.Open(s.number)
 		return s
 	}
@@ -137,6 +138,7 @@ func (s *share) End() (over bool) {
 		}
 		break
 	}
+	s.from.m.table.close(s.from.index, s)
 	s.open, s.buf = false, nil
 	return true
 }
@@ -209,6 +211,7 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 	for {
 		c = place.Claims()
 		if c.Number != number || uint64(c.Front)+uint64(c.Back) >= chunks {
+			s.shared[index] = btl.Remote{}
 			return false, nil // over
 		}
 		next := c
@@ -220,16 +223,23 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 	}
 	begin := (chunks - uint64(c.Back)) * chunk
 	part := src[begin:min(begin+chunk, length)]
-	err = m.usable(s, wayCMA, math.MaxInt64)
+	if err = m.usable(s, wayCMA, math.MaxInt64); err == nil {
+		err = m.checkShared(s, e.slotIndex, index, r)
+	}
 	for at := address + begin; err == nil && len(part) > 0; {
 		var n int
-		n, err = m.writeVM(int(s.process.PID), part, at)
+		if n, err = m.writeVM(s.pid, part, at); err != nil {
+			err = vmError("process_vm_writev", err, s.pid)
+		}
 		part, at = part[n:], at+uint64(n)
 	}
 	if err == nil {
 		place.Written()
 		e.bell.Ring()
-		return uint64(c.Front)+uint64(c.Back) < chunks, nil
+		if more = uint64(c.Front)+uint64(c.Back) < chunks; !more {
+			s.shared[index] = btl.Remote{}
+		}
+		return more, nil
 	}
 	// Nobody but this process changes the number of its own claims.
 	for {
@@ -242,7 +252,7 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 	place.Stop()
 	e.bell.Ring()
 	if s.noWrite == nil {
-		s.noWrite = m.failure(s, "write memory", vmError("process_vm_writev", err, s.process.PID))
+		s.noWrite = m.failure(s, "write memory", err)
 	}
 	return false, s.noWrite
 }

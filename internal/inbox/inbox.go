@@ -25,16 +25,15 @@ import (
 const (
 	magic = uint64(0x316d7379_72726566) // "ferrysm1"
 	// Version is the version of the layout, and of what is asked of an owner: since 5 it looks
-	// again after it has armed its bell.
-	Version = 5
+	// again after it has armed its bell, and since 6 it marks its inbox.
+	Version = 6
 
 	offMagic    = 0   // u64
 	offVersion  = 8   // u32
 	offSlots    = 12  // u32 number of slots
 	offNonce    = 16  // u64 of the owner
 	offState    = 24  // u32 atomic: stateOpen, stateClosed
-	offPID      = 28  // u32 process id of the owner, as it sees it; 0: its memory can't be read
-	offProbe    = 32  // u64 address in the owner's memory of ProbeSize bytes that prove who it is
+	offPID      = 28  // u32 process id of the owner, as the owner sees it
 	offBell     = 64  // doorbell
 	offRequests = 128 // u32 atomic: raised by a sender after it changed a slot
 
@@ -93,19 +92,11 @@ type Inbox struct {
 	slots int
 }
 
-// Process is where a peer finds the owner's own memory (process_vm_readv). Ids of
-// processes mean something else in another container, so that the reader copies
-// ProbeSize bytes from Probe first and compares them with Proof.
-type Process struct {
-	PID   uint32 // as the owner sees it; 0: there is nothing to read
-	Probe uint64 // address
-}
-
-// ProbeSize is the number of bytes at Process.Probe.
+// ProbeSize is the number of bytes of Proof.
 const ProbeSize = 16
 
-// Proof returns what those bytes are: the owner's nonce and its complement. Peers
-// keep the nonce too, but nobody else has both side by side.
+// Proof returns the bytes at the beginning of the owner's table, in its private memory: its nonce and the
+// complement. A peer reads them to find out whether the kernel allows it.
 func Proof(nonce uint64) (p [ProbeSize]byte) {
 	binary.LittleEndian.PutUint64(p[0:], nonce)
 	binary.LittleEndian.PutUint64(p[8:], ^nonce)
@@ -113,13 +104,12 @@ func Proof(nonce uint64) (p [ProbeSize]byte) {
 }
 
 // Init writes the header into zeroed memory of the owner.
-func Init(mem []byte, slots int, nonce uint64, own Process) Inbox {
+func Init(mem []byte, slots int, nonce uint64, pid uint32) Inbox {
 	le := binary.LittleEndian
 	le.PutUint32(mem[offVersion:], Version)
 	le.PutUint32(mem[offSlots:], uint32(slots))
 	le.PutUint64(mem[offNonce:], nonce)
-	le.PutUint32(mem[offPID:], own.PID)
-	le.PutUint64(mem[offProbe:], own.Probe)
+	le.PutUint32(mem[offPID:], pid)
 	b := Inbox{mem, slots}
 	b.u32(offState).Store(stateOpen)
 	b.u64(offMagic).Store(magic)
@@ -152,11 +142,8 @@ func Attach(mem []byte, nonce uint64) (Inbox, error) {
 func (b Inbox) u32(off int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&b.mem[off])) }
 func (b Inbox) u64(off int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b.mem[off])) }
 
-// Process returns where the owner says that its own memory is.
-func (b Inbox) Process() Process {
-	le := binary.LittleEndian
-	return Process{PID: le.Uint32(b.mem[offPID:]), Probe: le.Uint64(b.mem[offProbe:])}
-}
+// PID returns the process id that the header has for the owner.
+func (b Inbox) PID() uint32 { return binary.LittleEndian.Uint32(b.mem[offPID:]) }
 
 // Bell returns the memory of the owner's doorbell.
 func (b Inbox) Bell() []byte { return b.mem[offBell : offBell+doorbell.Size] }

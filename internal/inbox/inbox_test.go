@@ -15,7 +15,7 @@ const nonce = 0x1122334455667788
 // made is a valid inbox of n slots.
 func made(n int) []byte {
 	mem := ring.Aligned(Size(n))
-	Init(mem, n, nonce, Process{PID: 42, Probe: 0x1000})
+	Init(mem, n, nonce, 42)
 	return mem
 }
 
@@ -34,7 +34,7 @@ func TestDamagedHeaderIsAnErrorInWords(t *testing.T) {
 		}
 	}
 	b, err := Attach(made(4), nonce)
-	if err != nil || b.Slots() != 4 || b.Closed() || b.Process() != (Process{42, 0x1000}) {
+	if err != nil || b.Slots() != 4 || b.Closed() || b.PID() != 42 {
 		t.Errorf("%+v %v", b, err)
 	}
 }
@@ -130,7 +130,7 @@ func FuzzAttach(f *testing.F) {
 			t.Fatalf("%d slots in %d bytes", b.Slots(), len(mem))
 		}
 		b.Closed()
-		b.Process()
+		b.PID()
 		for i := range b.Slots() {
 			s := b.Slot(i)
 			copy(s.mem, slot)
