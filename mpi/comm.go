@@ -49,6 +49,7 @@ type Comm struct {
 	spec    pml.CommSpec
 
 	collective collective
+	failures   failures
 
 	mu    sync.Mutex
 	name  string
@@ -134,10 +135,11 @@ func (c *Comm) tellBroken(id cid.Extended, g *Group, why error) {
 }
 
 // memberDied ends the collectives of a communicator that has this process as a
-// member. Messages between others are not concerned.
+// member, and suspends receives from any source. Other messages between others are not concerned.
 func (c *Comm) memberDied(peer framework.Life, reason string) {
 	if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
 		c.collective.abort(&ProcFailedError{Ranks: ranks, Cause: reason})
+		c.suspendReceives()
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// survivors runs a program as processes, of which the last dying ones fail.
+// survivors runs a program as processes. The last ones, a number of dying, fail.
 func survivors(t *testing.T, program string, size, dying int, env ...string) {
 	t.Helper()
 	r := localtest.RunJob(t, localtest.Job{Size: size, Program: program, MayFail: true, Env: env})
@@ -74,4 +74,187 @@ func failedInOrder(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		}
 	}
 	return d.Close()
+}
+
+// In MPICH, the failure of a member consumes receives from any source (pmodels/mpich #2146, #6717).
+func TestAckFailed_ReceivesFromAnySource_WaitUntilAcknowledged(t *testing.T) {
+	t.Parallel()
+	for _, btl := range []string{"self,shm", "self,tcp"} {
+		t.Run(btl, func(t *testing.T) {
+			t.Parallel()
+			survivors(t, "pending", 4, 2, "FERRY_PML=ob1", "FERRY_BTL="+btl)
+		})
+	}
+}
+
+func pendingReceives(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	const later = 7 // Tag of a message that rank 1 sends when rank 0 asks for it.
+	switch c.Rank() {
+	case 0:
+		return suspendedCalls(ctx, c, func(tag int) error { return c.Send(ctx, []byte{byte(tag)}, 1, later) })
+	case 1:
+		for _, rank := range []int{3, 2} {
+			if err := outlive(ctx, c, rank); err != nil {
+				return err
+			}
+			for tag := []byte{1}; tag[0] != 0; {
+				if _, err := c.Recv(ctx, tag, 0, later); err != nil {
+					return err
+				}
+				if err := c.Send(ctx, tag, 0, int(tag[0])); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return dies(ctx, c, 0, 1)
+}
+
+// suspendedCalls is the part of rank 0. send makes rank 1 send it a message of a tag.
+func suspendedCalls(ctx context.Context, c *mpi.Comm, send func(tag int) error) error {
+	if n := c.AckFailed(1); n != 0 {
+		return fmt.Errorf("%d failures are acknowledged, and there is none", n)
+	}
+	any, err := c.Irecv(make([]byte, 1), mpi.AnySource, 1)
+	if err != nil {
+		return err
+	}
+	if err := outlive(ctx, c, 3); err != nil {
+		return err
+	}
+	if err := waitsForSuspended(ctx, c, any, send); err != nil {
+		return err
+	}
+	if err := blockingCalls(ctx, c, 3); err != nil {
+		return err
+	}
+	for _, n := range []int{-1, 0} {
+		if got := c.AckFailed(n); got != 0 {
+			return fmt.Errorf("AckFailed(%d) returns %d", n, got)
+		}
+	}
+	if _, _, err := any.Test(); !errors.Is(err, mpi.ErrProcFailedPending) {
+		return fmt.Errorf("test before the failure is acknowledged: %v", err)
+	}
+	for _, n := range []int{100, 0, 1} {
+		if got := c.AckFailed(n); got != 1 {
+			return fmt.Errorf("AckFailed(%d) returns %d after one failure", n, got)
+		}
+	}
+	if _, done, err := any.Test(); done || err != nil {
+		return fmt.Errorf("test after the failure is acknowledged: %t %v", done, err)
+	}
+	if err := send(2); err != nil {
+		return err
+	}
+	if st, err := c.Recv(ctx, make([]byte, 1), mpi.AnySource, 2); err != nil || st.Source != 1 {
+		return fmt.Errorf("receive from any after the failure is acknowledged: %+v %w", st, err)
+	}
+	if err := wants("barrier", mpi.Barrier(ctx, c), mpi.ErrProcFailed); err != nil {
+		return err
+	}
+	if err := errors.Join(send(0), outlive(ctx, c, 2)); err != nil {
+		return err
+	}
+	if err := blockingCalls(ctx, c, 2); err != nil { // rank 3 is acknowledged
+		return err
+	}
+	if err := send(1); err != nil {
+		return err
+	}
+	for {
+		st, err := any.Wait(ctx)
+		if err == nil {
+			return errors.Join(must(st.Source == 1, "the receive has a message of %d", st.Source), send(0))
+		}
+		if !errors.Is(err, mpi.ErrProcFailedPending) {
+			return err
+		}
+	}
+}
+
+// isPending checks that err is that of a receive from any source after the failure of a rank.
+func isPending(what string, err error, failed int) error {
+	ranks, ok := errors.AsType[*mpi.ProcFailedError](err)
+	return must(errors.Is(err, mpi.ErrProcFailedPending) && ok && slices.Equal(ranks.Ranks, []int{failed}), "%s: %v", what, err)
+}
+
+// blockingCalls checks that calls with any source return, and withdraw their receives.
+func blockingCalls(ctx context.Context, c *mpi.Comm, failed int) error {
+	b := make([]byte, 1)
+	_, recv := c.Recv(ctx, b, mpi.AnySource, 5)
+	_, probe := c.Probe(ctx, mpi.AnySource, 5)
+	_, _, iprobe := c.Iprobe(mpi.AnySource, 5)
+	_, _, mprobe := c.Mprobe(ctx, mpi.AnySource, 5)
+	_, small := c.Sendrecv(ctx, b, 0, 4, b, mpi.AnySource, 5)
+	if _, err := c.Recv(ctx, b, 0, 4); err != nil {
+		return err
+	}
+	itself, err := c.Irecv(make([]byte, 100_000), 0, 4)
+	if err != nil {
+		return err
+	}
+	_, large := c.Sendrecv(ctx, make([]byte, 100_000), 0, 4, b, mpi.AnySource, 5)
+	if _, err := itself.Wait(ctx); err != nil {
+		return err
+	}
+	for what, err := range map[string]error{"Recv": recv, "Probe": probe, "Iprobe": iprobe, "Mprobe": mprobe, "Sendrecv": small, "large Sendrecv": large} {
+		if err := isPending(what, err, failed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitsForSuspended checks that calls which wait for a suspended receive and others return, and consume the others only.
+func waitsForSuspended(ctx context.Context, c *mpi.Comm, any mpi.Request, send func(tag int) error) error {
+	known, err := c.Irecv(make([]byte, 1), 1, 3)
+	if err != nil {
+		return err
+	}
+	null := func() mpi.Request {
+		r, _ := c.Irecv(nil, mpi.ProcNull, 0)
+		return r
+	}
+	_, wait := any.Wait(ctx)
+	_, _, test := any.Test()
+	_, _, status := any.Status()
+	i, _, waitAny := mpi.WaitAny(ctx, []mpi.Request{known, any})
+	j, _, done, testAny := mpi.TestAny([]mpi.Request{any, known})
+	indices, st := make([]int, 3), make([]mpi.Status, 3)
+	m, waitSome := mpi.WaitSome(ctx, []mpi.Request{known, any}, indices, st)
+	n, testSome := mpi.TestSome([]mpi.Request{known, any}, indices, st)
+	all, testAll := mpi.TestAll([]mpi.Request{null(), any}, st)
+	if i != 1 || j != 0 || done || m != 0 || n != 0 || all {
+		return fmt.Errorf("a suspended receive is complete: %d %d %t %d %d %t", i, j, done, m, n, all)
+	}
+	errs := map[string]error{"Wait": wait, "Test": test, "Status": status, "WaitAny": waitAny, "TestAny": testAny, "WaitSome": waitSome, "TestSome": testSome, "TestAll": testAll}
+	if all, err := mpi.TestAll([]mpi.Request{known, any}, nil); all || err != nil {
+		return fmt.Errorf("TestAll with a receive that is pending: %t %v", all, err)
+	}
+
+	reqs := []mpi.Request{any, null()}
+	if i, _, err := mpi.WaitAny(ctx, reqs); i != 1 || err != nil || reqs[1] != (mpi.Request{}) {
+		return fmt.Errorf("WaitAny does not take the complete request: %d %v", i, err)
+	}
+	reqs[1] = null()
+	if n, err := mpi.WaitSome(ctx, reqs, indices, st); n != 1 || indices[0] != 1 || err != nil || reqs[0] != any {
+		return fmt.Errorf("WaitSome does not take the complete request alone: %d %v", n, err)
+	}
+	if err := send(3); err != nil {
+		return err
+	}
+	reqs = []mpi.Request{null(), any, known}
+	errs["WaitAll"] = mpi.WaitAll(ctx, reqs, st)
+	errs["WaitAll, status"] = st[1].Err
+	if reqs[0] != (mpi.Request{}) || reqs[1] != any || reqs[2] != (mpi.Request{}) || st[0].Err != nil || st[2].Err != nil || st[2].Source != 1 {
+		return fmt.Errorf("WaitAll does not take the complete requests alone: %+v", st)
+	}
+	for what, err := range errs {
+		if err := isPending(what, err, 3); err != nil {
+			return err
+		}
+	}
+	return nil
 }

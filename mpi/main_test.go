@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		"failed":      asProcess(failedInOrder),
 		"killed":      asProcess(killed),
 		"nowhere":     nowhere,
+		"pending":     asProcess(pendingReceives),
 		"report":      asProcess(report),
 	})
 }

@@ -265,7 +265,7 @@ func (c *Comm) recvsend(ctx context.Context, send []byte, dst, stag int, recv []
 		return pml.NoMessage(), err
 	}
 	st, err := r.Wait(ctx, gen)
-	if err == nil || ctx == nil || ctx.Err() == nil || r.Stale(gen) {
+	if err == nil || r.Stale(gen) { // otherwise ctx has ended, or the receive is suspended
 		return st, err
 	}
 	late, lateErr := withdraw(r, gen)

@@ -29,7 +29,8 @@ func started(r *pml.Request, err error) (Request, error) {
 
 // Wait blocks until the operation is complete, and returns its outcome
 // (MPI_Wait). If ctx ends first only the wait ends: the operation goes on, and
-// the request can be waited for again.
+// the request can be waited for again. After the failure of a member, the wait for a receive from any source
+// ends with ErrProcFailedPending if no message has matched (AckFailed); that request stays active too.
 func (q Request) Wait(ctx context.Context) (Status, error) {
 	if q.r == nil {
 		return noMessage(), nil
@@ -51,7 +52,7 @@ func requestError(ctx context.Context, err error) error {
 }
 
 // Test is Wait without waiting (MPI_Test): the result is false while the
-// operation is pending. It helps the operation along.
+// operation is pending, with ErrProcFailedPending where Wait returns that. It helps the operation along.
 func (q Request) Test() (Status, bool, error) {
 	if q.r == nil {
 		return noMessage(), true, nil

@@ -18,12 +18,14 @@ import (
 // WaitAll waits until all requests are complete (MPI_Waitall). st may be nil, or
 // as long as reqs: then each Status has its operation's own Err. The error joins
 // those of all that failed. If ctx ends, the requests that are not complete stay
-// as they are, with ErrPending in their Status.
+// as they are, with ErrPending in their Status. Receives from any source for which
+// Request.Wait returns ErrProcFailedPending stay too, with that error. The others are waited for.
 func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 	if err := checkRoom(reqs, st); err != nil {
 		return err
 	}
 	var failed []error
+	var suspended []int
 	var e *progress.Engine // whose lock is held
 	for i := 0; i < len(reqs); i++ {
 		if i += takeDone(e, reqs[i:], tail(st, i)); i == len(reqs) {
@@ -49,6 +51,14 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 			}
 		}
 		s, err := q.r.WaitLocked(ctx, q.gen, nil) // all paths: others of reqs come meanwhile
+		if err != nil && q.r.Suspended(q.gen) != nil {
+			suspended = append(suspended, i)
+			if st != nil { // in case that ctx ends
+				st[i] = noMessage()
+				st[i].Err = err
+			}
+			continue
+		}
 		if err != nil {
 			failed = append(failed, fmt.Errorf("request %d: %w", i, requestError(ctx, err)))
 			if ctx != nil && ctx.Err() != nil && q.r.Live(q.gen) {
@@ -60,7 +70,24 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 		keep(reqs, st, i, i, Status(s), err)
 	}
 	unlock(e)
+	for _, i := range suspended {
+		s, err := reqs[i].Wait(ctx)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("request %d: %w", i, err))
+		}
+		keepOrLeave(reqs, st, i, i, s, err)
+	}
 	return errors.Join(failed...)
+}
+
+// keepOrLeave is keep, unless the request is active because it is suspended, or because its context has ended.
+func keepOrLeave(reqs []Request, st []Status, i, at int, s Status, err error) {
+	if err == nil || reqs[i].r.Stale(reqs[i].gen) {
+		keep(reqs, st, i, at, s, err)
+	} else if st != nil {
+		st[at] = noMessage()
+		st[at].Err = err
+	}
 }
 
 // takeDone takes requests from the front, as long as they are e's, complete, and
@@ -115,6 +142,10 @@ func sweep(reqs []Request, st []Status) error {
 		switch {
 		case err != nil:
 			failed = append(failed, err)
+			if !done {
+				keepOrLeave(reqs, st, i, i, s, err)
+				continue
+			}
 		case !done:
 			if st != nil {
 				st[i] = noMessage()
@@ -144,42 +175,47 @@ func checkRoom(reqs []Request, st []Status) error {
 }
 
 // TestAll is WaitAll without waiting (MPI_Testall): if not all are complete the
-// result is false, and nothing has changed.
+// result is false, and nothing has changed. If all others are complete, the error is that of
+// the requests for which Request.Test returns ErrProcFailedPending.
 func TestAll(reqs []Request, st []Status) (bool, error) {
 	if err := checkRoom(reqs, st); err != nil {
 		return false, err
 	}
 	if e, several := engineOf(reqs); e != nil {
 		lock := lockOf(e)
-		all := allDone(&lock, reqs)
-		if !all {
+		all, why := allDone(&lock, reqs)
+		if !all || why != nil {
 			if several {
 				lock.progress(reqs)
 			} else {
 				e.Progress()
 			}
-			all = allDone(&lock, reqs)
+			all, why = allDone(&lock, reqs)
 		}
 		lock.release()
-		if !all {
-			return false, nil
+		if !all || why != nil {
+			return false, why
 		}
 	}
 	return true, WaitAll(context.Background(), reqs, st)
 }
 
-// allDone reports whether a wait for any of the requests would return at once.
-func allDone(lock *lockCursor, reqs []Request) bool {
-	for _, q := range reqs {
+// allDone reports whether a wait for any of the requests would return at once, and returns an error if some are
+// suspended then.
+func allDone(lock *lockCursor, reqs []Request) (all bool, err error) {
+	for i, q := range reqs {
 		if q.r == nil {
 			continue
 		}
 		lock.moveTo(q.r.Engine())
 		if q.r.Live(q.gen) && !q.r.Done() && !lock.closed {
-			return false
+			return false, nil
+		}
+		if why := q.r.Suspended(q.gen); why != nil && !lock.closed {
+			err = errors.Join(err, fmt.Errorf("request %d: %w", i, why))
 		}
 	}
-	return true
+	return true, err
 }
 
 // engineOf returns the engine of the first active request, nil if none is active, and
@@ -207,16 +243,37 @@ func hasSeveral(reqs []Request) bool {
 	return several
 }
 
-// takeOne is Test of one request without progress. Its engine's lock is held.
+// takeOne is Test of one request without progress. Its engine's lock is held. The result is false for a suspended one.
 func takeOne(q Request) (Status, bool, error) {
 	s, done, err := q.r.Take(q.gen)
-	return Status(s), done || err != nil, err
+	if done || err == nil || q.r.Suspended(q.gen) == nil {
+		return Status(s), done || err != nil, err
+	}
+	return noMessage(), false, nil
+}
+
+// firstSuspended returns the index of the first suspended request, and the reason; Undefined if there is none. lock is nil if
+// all have one engine, whose lock is held.
+func firstSuspended(lock *lockCursor, reqs []Request) (int, error) {
+	for i, q := range reqs {
+		if q.r == nil {
+			continue
+		}
+		if lock != nil {
+			lock.moveTo(q.r.Engine())
+		}
+		if why := q.r.Suspended(q.gen); why != nil {
+			return i, why
+		}
+	}
+	return Undefined, nil
 }
 
 // WaitAny waits until one of the requests is complete (MPI_Waitany), and returns
 // its index, Status and error. Without any active request the index is
 // Undefined, at once. If ctx ends first the index is Undefined, and all requests
-// stay as they are.
+// stay as they are. If none is complete, and one is a receive for which Request.Wait returns
+// ErrProcFailedPending, the results are its index and that error, and the request stays active.
 func WaitAny(ctx context.Context, reqs []Request) (int, Status, error) {
 	for {
 		i, s, done, err := TestAny(reqs)
@@ -255,7 +312,8 @@ func waitAny(ctx context.Context, reqs []Request) error {
 }
 
 // TestAny is WaitAny without waiting (MPI_Testany): the result is false, with the
-// index Undefined, if none is complete; true with Undefined if none is active.
+// index Undefined, if none is complete; true with Undefined if none is active. For
+// ErrProcFailedPending it is false, with the index of the request.
 func TestAny(reqs []Request) (int, Status, bool, error) {
 	e, several := engineOf(reqs)
 	if e == nil {
@@ -282,7 +340,16 @@ func TestAny(reqs []Request) (int, Status, bool, error) {
 			e.Progress()
 		}
 	}
-	return Undefined, noMessage(), false, nil
+	i, why := firstSuspended(nil, reqs)
+	return suspendedAny(i, why)
+}
+
+// suspendedAny returns the results of TestAny without a complete request. i is Undefined, or why the reason for which request
+// i is suspended.
+func suspendedAny(i int, why error) (int, Status, bool, error) {
+	s := noMessage()
+	s.Err = why
+	return i, s, false, why
 }
 
 // WaitSome waits until at least one of the requests is complete (MPI_Waitsome),
@@ -290,7 +357,9 @@ func TestAny(reqs []Request) (int, Status, bool, error) {
 // their statuses, each with its own Err, in the same places of st, which may be
 // nil. Both have room for all of reqs. Without any active request the number is
 // Undefined, at once. The error joins those of all that failed. If ctx ends
-// first the number is 0, and all requests stay as they are.
+// first the number is 0, and all requests stay as they are. If none is complete, and some are
+// receives for which Request.Wait returns ErrProcFailedPending, the number is 0 and the error is that of
+// the first one; they stay active.
 func WaitSome(ctx context.Context, reqs []Request, done []int, st []Status) (int, error) {
 	for {
 		n, err := TestSome(reqs, done, st)
@@ -326,7 +395,19 @@ func TestSome(reqs []Request, done []int, st []Status) (int, error) {
 		return n, err
 	}
 	e.Progress()
-	return takeSome(nil, reqs, done, st)
+	return takeSomeOrWhy(nil, reqs, done, st)
+}
+
+// takeSomeOrWhy is takeSome, with the error of the first suspended request if none is complete.
+func takeSomeOrWhy(lock *lockCursor, reqs []Request, done []int, st []Status) (int, error) {
+	n, err := takeSome(lock, reqs, done, st)
+	if n > 0 || err != nil {
+		return n, err
+	}
+	if i, why := firstSuspended(lock, reqs); why != nil {
+		return 0, fmt.Errorf("request %d: %w", i, why)
+	}
+	return 0, nil
 }
 
 // takeSome takes all requests that are complete, and returns how many; their indices and

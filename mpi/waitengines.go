@@ -56,7 +56,7 @@ func (l *lockCursor) progress(reqs []Request) {
 func takeOneOf(l *lockCursor, q Request) (Status, bool, error) {
 	if l != nil {
 		l.moveTo(q.r.Engine())
-		if l.closed && q.r.Live(q.gen) && !q.r.Done() {
+		if l.closed && q.r.Live(q.gen) && (!q.r.Done() || q.r.Suspended(q.gen) != nil) {
 			return noMessage(), true, errInactive()
 		}
 	}
@@ -83,7 +83,8 @@ func testAnyEngine(reqs []Request) (int, Status, bool, error) {
 			lock.progress(reqs)
 		}
 	}
-	return Undefined, noMessage(), false, nil
+	i, why := firstSuspended(&lock, reqs)
+	return suspendedAny(i, why)
 }
 
 // testSomeEngines is TestSome of requests that have several engines, or a closed one.
@@ -95,7 +96,7 @@ func testSomeEngines(reqs []Request, done []int, st []Status) (int, error) {
 		return n, err
 	}
 	lock.progress(reqs)
-	return takeSome(&lock, reqs, done, st)
+	return takeSomeOrWhy(&lock, reqs, done, st)
 }
 
 // waitEngines blocks until all pending requests are complete, or ctx ends. At least one

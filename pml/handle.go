@@ -21,7 +21,7 @@ func (r *Request) Live(generation uint32) bool {
 // case when many are taken. Of any other it takes nothing and reports false. st, if
 // not nil, gets the status, which is copied once. Engine's lock held.
 func (r *Request) TakeDone(generation uint32, st *Status) bool {
-	if !r.Done() || !r.Live(generation) || r.Status.Err != nil {
+	if !r.Done() || r.generation != generation || r.attention != 0 || r.Status.Err != nil {
 		return false
 	}
 	if st != nil {
@@ -31,13 +31,15 @@ func (r *Request) TakeDone(generation uint32, st *Status) bool {
 	return true
 }
 
-// Take is Test without progress. Engine's lock held.
+// Take is Test without progress. A suspended request stays. Engine's lock held.
 func (r *Request) Take(generation uint32) (st Status, done bool, err error) {
 	switch {
 	case !r.Live(generation):
 		return NoMessage(), false, framework.ErrClosed
 	case !r.Done():
 		return NoMessage(), false, nil
+	case r.attention != 0:
+		return NoMessage(), false, r.why
 	}
 	// Field by field: see mpi.Comm.Recv.
 	err = r.Status.Err

@@ -105,7 +105,7 @@ type Module interface {
 
 	// PeerFailed says that a process is gone: everything pending with that life of it
 	// ends with ErrProcFailed, and so does everything new. It holds for a life whose
-	// card comes only afterwards too.
+	// card comes only afterwards too. Receives from any source end too, unless the Comm is a Suspender.
 	PeerFailed(peer framework.Life, reason string)
 
 	// PeerGone says that nothing more is exchanged with a life of a process that has not

@@ -18,16 +18,19 @@ type Request struct {
 
 	engine     *progress.Engine
 	generation uint32 // changes when the request is released
-	attention  uint8  // what Finish has to do besides
+	attention  uint8  // Exceptions, as bits. Finish clears them.
 	inCall     bool   // it is of a blocking call, see Conclude
 	owner      Owner
 	notifier   Notifier
+	why        error // Reason of a suspension.
 }
 
-// What Finish may have to do, as bits: a request that completes looks once.
+// Exceptions of a pending operation. There are none in the usual case, which costs one comparison.
 const (
-	freed  uint8 = 1 << iota // the user has freed it before it was complete
-	notify                   // somebody wants to know
+	freed     uint8 = 1 << iota // The user has freed the request.
+	notify                      // The notifier waits for the end.
+	suspended                   // The Completion is done, but the operation is not; see suspend.go.
+	canceled                    // Suspend has no effect.
 )
 
 // A Notifier is told that an operation is complete.
@@ -112,8 +115,10 @@ func (r *Request) attend() {
 		return
 	}
 	n := r.notifier
-	r.attention, r.notifier = 0, nil
-	n.Completed(r)
+	r.attention, r.notifier, r.why = 0, nil, nil
+	if n != nil {
+		n.Completed(r)
+	}
 }
 
 // Notify makes the request call n when it completes. The caller has started the operation under the
@@ -135,7 +140,9 @@ func (r *Request) Awaited() Awaited {
 // CancelLocked is Cancel for the caller that started the operation, with the engine's lock held.
 // The request may complete before it returns.
 func (r *Request) CancelLocked() {
+	r.Resume()
 	if !r.Done() {
+		r.attention |= canceled
 		r.owner.Cancel()
 	}
 }
@@ -146,17 +153,21 @@ func (r *Request) recycle() {
 }
 
 // Conclude waits for an operation that only the caller knows, and uses the request up. If
-// ctx ends first it is withdrawn if it has not matched, and waited for otherwise; or it
+// ctx ends first, or the request is suspended, it is withdrawn if it has not matched, and waited for otherwise; or it
 // becomes the caller's, by a PendingError. Engine's lock held, and released meanwhile. The
 // caller releases the lock of a rank's engine by progress.Engine.Release.
 func (r *Request) Conclude(ctx context.Context) (Status, error) {
 	var err error
-	if !r.Done() {
+	for err == nil && (!r.Done() || r.attention != 0) {
+		if r.Done() {
+			err = r.suspension()
+			continue
+		}
 		r.inCall = true
 		err = r.engine.Wait(ctx, &r.Completion, r.owner.First())
 	}
 	if err != nil {
-		r.owner.Cancel()
+		r.CancelLocked()
 		if a, ok := r.owner.(Abandoner); ok && !r.Done() && a.Abandon() {
 			return NoMessage(), &PendingError{Request: r, Cause: err}
 		}
@@ -188,14 +199,18 @@ func (e *PendingError) Unwrap() error { return e.Cause }
 
 // Wait blocks until the operation is complete, returns its status and releases
 // the request: the handle is used up. If ctx ends first the request stays as it
-// is, and the error is ctx's cause. The status's Err is returned too.
+// is, and the error is ctx's cause. A suspended request stays too, and the error is the reason. The status's Err is
+// returned otherwise.
 func (r *Request) Wait(ctx context.Context, generation uint32) (Status, error) {
 	e := r.engine
 	e.Lock()
 	if r.Done() || !r.Live(generation) {
-		st, _, err := r.Take(generation)
-		e.Unlock()
-		return st, err
+		st, done, err := r.Take(generation)
+		if done || !r.isSuspended() {
+			e.Unlock()
+			return st, err
+		}
+		e.Progress() // the message may be here
 	}
 	st, err := r.WaitLocked(ctx, generation, r.owner.First())
 	e.Unlock()
@@ -206,22 +221,26 @@ func (r *Request) Wait(ctx context.Context, generation uint32) (Status, error) {
 // for a caller who takes many requests under one lock. first is what is polled
 // more often than the rest, or nil.
 func (r *Request) WaitLocked(ctx context.Context, generation uint32, first progress.Source) (Status, error) {
-	if r.Live(generation) && !r.Done() {
-		if err := r.engine.Wait(ctx, &r.Completion, first); err != nil {
-			return NoMessage(), err
+	for {
+		if r.Live(generation) && !r.Done() {
+			if err := r.engine.Wait(ctx, &r.Completion, first); err != nil {
+				return NoMessage(), err
+			}
+		}
+		st, done, err := r.Take(generation) // another goroutine may have taken it meanwhile
+		if done || err != nil {             // otherwise a suspension began and ended
+			return st, err
 		}
 	}
-	st, _, err := r.Take(generation) // another goroutine may have taken it meanwhile
-	return st, err
 }
 
-// Test is Wait without waiting: done is false while the operation is pending.
+// Test is Wait without waiting. done is false while the operation is pending, with an error if it is suspended.
 // It progresses once.
 func (r *Request) Test(generation uint32) (st Status, done bool, err error) {
 	e := r.engine
 	e.Lock()
 	defer e.Unlock()
-	if st, done, err = r.Take(generation); done || err != nil {
+	if st, done, err = r.Take(generation); done || err != nil && !r.isSuspended() {
 		return st, done, err
 	}
 	e.Progress()
@@ -236,11 +255,11 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 	if !r.Live(generation) {
 		return NoMessage(), false, framework.ErrClosed
 	}
-	if !r.Done() {
+	if r.isPending() {
 		e.Progress()
 	}
-	if !r.Done() {
-		return NoMessage(), false, nil
+	if r.isPending() {
+		return NoMessage(), false, r.why
 	}
 	return r.Status, true, r.Status.Err
 }
@@ -267,6 +286,7 @@ func (r *Request) Free(generation uint32) error {
 	if !r.Live(generation) {
 		return framework.ErrClosed
 	}
+	r.Resume()
 	if r.Done() {
 		r.recycle()
 	} else {

@@ -24,6 +24,10 @@ func (c *Completion) Set() { c.done = true }
 // Reset makes c pending. Lock held; no wait is pending.
 func (c *Completion) Reset() { c.done, c.waited = false, false }
 
+// Clear makes c pending again, also if it was completed while a goroutine waits for it. A wait may return before c is
+// done then. Lock held.
+func (c *Completion) Clear() { c.done = false }
+
 // Waited reports whether a goroutine waits for c, which is pending. Lock held.
 func (c *Completion) Waited() bool { return c.waited }
 

@@ -23,6 +23,10 @@ type State struct {
 	Pending  int    // operations that are not complete, and claimed messages
 	Rest     cid.Rest
 	Aborted  [pml.Planes]error
+	// Suspends is set by a PML whose Comm is a pml.Suspender. Suspended has the reasons.
+	Suspends  bool
+	Suspended [pml.Planes]error
+	settled   [pml.Planes]int // Failed processes at the last call of SetSuspended.
 }
 
 // Comm returns the beginning of a communicator, or what is wrong with it: the card of
@@ -217,12 +221,37 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 		}
 		return nil
 	}
+	return c.anyEnds(plane)
+}
+
+// anyEnds returns the error that ends receives from any source, or nil. The death of a member suspends them if the
+// PML can do that, and the caller of Suspend may not have been notified yet. A broken path ends them.
+func (c *Comm[P]) anyEnds(plane pml.Plane) error {
+	deaths := 0
 	for _, p := range c.Processes() {
-		if p.Base().Failed() {
+		switch known := p.Base(); {
+		case !known.Failed():
+		case c.Suspends && known.Presence() == Died:
+			deaths++
+		default:
 			return c.pendingOf(p)
 		}
 	}
+	if deaths > 0 && (c.Suspended[plane] != nil || c.settled[plane] != deaths) {
+		return nil
+	}
 	return c.alone()
+}
+
+// SetSuspended stores the reason of a suspension.
+func (c *Comm[P]) SetSuspended(plane pml.Plane, why error) {
+	c.Suspended[plane] = why
+	c.settled[plane] = 0
+	for _, p := range c.Processes() {
+		if p.Base().Presence() == Died {
+			c.settled[plane]++
+		}
+	}
 }
 
 // alone returns why no message of another member comes: all of them are gone. nil: one may.
@@ -246,18 +275,15 @@ func (c *Comm[P]) alone() (err error) {
 
 // Ends returns the error with which an operation with a member (pml.AnySource: a receive
 // from any) ends when nothing comes of process p any more. nil: it goes on.
-func (c *Comm[P]) Ends(rank int, p P) error {
+func (c *Comm[P]) Ends(rank int, plane pml.Plane, p P) error {
 	known := p.Base()
 	switch {
 	case rank != pml.AnySource:
 		if c.Procs[rank] == p {
 			return c.Explain(known.Err, rank)
 		}
-	case !c.Has(p):
-	case known.Failed():
-		return c.pendingOf(p)
-	default:
-		return c.alone()
+	case c.Has(p):
+		return c.anyEnds(plane)
 	}
 	return nil
 }

@@ -174,19 +174,66 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	for what, err := range map[string]error{
 		"receive from rank 3": c.CannotCome(3, pml.PointToPoint),
 		"receive from any":    c.CannotCome(pml.AnySource, pml.PointToPoint),
-		"pending from rank 1": c.Ends(1, dead),
-		"pending from any":    c.Ends(pml.AnySource, dead),
+		"pending from rank 1": c.Ends(1, pml.PointToPoint, dead),
+		"pending from any":    c.Ends(pml.AnySource, pml.PointToPoint, dead),
 	} {
 		failed, ok := errors.AsType[*framework.ProcFailedError](err)
 		if !ok || !slices.Equal(failed.Ranks, []int{1, 3}) || failed.Cause != "killed" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := c.Ends(pml.AnySource, dead); !errors.Is(err, framework.ErrProcFailedPending) {
+	if err := c.Ends(pml.AnySource, pml.PointToPoint, dead); !errors.Is(err, framework.ErrProcFailedPending) {
 		t.Error(err)
 	}
-	if err := c.CannotCome(2, pml.PointToPoint); err != nil || c.Ends(2, dead) != nil {
+	if err := c.CannotCome(2, pml.PointToPoint); err != nil || c.Ends(2, pml.PointToPoint, dead) != nil {
 		t.Errorf("receive from another process: %v", err)
+	}
+}
+
+// TestComm_Suspends_ReceivesFromAnyEndWithTheLastMember checks that a death ends no receive from any source while
+// the reason is set, or has not been settled.
+func TestComm_Suspends_ReceivesFromAnyEndWithTheLastMember(t *testing.T) {
+	procs, why := newProcs(4), errors.New("a reason")
+	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{3, 0}), Rank: 0}, cid.Rest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Suspends = true
+	ends := func(what string, p *stub, want error) {
+		t.Helper()
+		for _, err := range []error{c.Ends(pml.AnySource, pml.PointToPoint, p), c.CannotCome(pml.AnySource, pml.PointToPoint)} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", what, err, want)
+			}
+		}
+	}
+	procs.Died(life(1), "killed")
+	ends("one has died", c.Procs[1], nil)
+	c.SetSuspended(pml.PointToPoint, why)
+	ends("suspended", c.Procs[1], nil)
+	procs.Gone(life(2), framework.ErrPeerClosed)
+	ends("another one has left", c.Procs[2], nil)
+	procs.Died(life(3), "killed")
+	ends("no member is left, suspended", c.Procs[3], nil)
+	c.SetSuspended(pml.PointToPoint, nil)
+	ends("no member is left", c.Procs[3], framework.ErrProcFailed)
+}
+
+// TestComm_PathBreaks_ReceivesFromAnyEnd checks that a broken path is not a death, until the death is reported.
+func TestComm_PathBreaks_ReceivesFromAnyEnd(t *testing.T) {
+	procs := newProcs(3)
+	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}), Rank: 0}, cid.Rest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Suspends = true
+	procs.Gone(life(1), framework.ErrGivenUp)
+	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
+		t.Errorf("after the path has broken: %v", err)
+	}
+	procs.Died(life(1), "killed")
+	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
+		t.Errorf("after the death: %v", err)
 	}
 }
 

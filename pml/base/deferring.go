@@ -37,6 +37,9 @@ func NewDeferring(c pml.Comm, pool *DeferredPool) *Deferring {
 	return &Deferring{Comm: c, pool: pool}
 }
 
+// Unwrap makes framework.As find the abilities of the Comm.
+func (d *Deferring) Unwrap() any { return d.Comm }
+
 // await waits until the Comm has started all deferred operations, so that later ones do not
 // overtake them. Their tasks are run by other goroutines, or here. No lock is held.
 func (d *Deferring) await() {

@@ -114,7 +114,7 @@ func (p *proc) Fail(err error) {
 		if r.c == nil || r.state == complete {
 			continue
 		}
-		if err := r.c.Ends(r.source(), p); err != nil {
+		if err := r.c.Ends(r.source(), r.plane, p); err != nil {
 			r.end(err)
 		}
 	}

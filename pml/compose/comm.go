@@ -17,8 +17,9 @@ type comm struct {
 	node      pml.Comm
 	watchable pml.Watchable // node
 	byPlane   [pml.Planes]*wildcards
-	closing   bool // Close was called
-	closed    bool // and it has closed node
+	suspended [pml.Planes]error // Reasons of suspender.Suspend.
+	closing   bool              // Close was called
+	closed    bool              // and it has closed node
 	onClose   func()
 }
 
@@ -64,11 +65,17 @@ func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Reques
 	}
 	c.j.engine.Lock()
 	defer c.j.engine.Release()
-	return c.StartRecv(buf, src, tag, plane), nil
+	return c.startRecv(buf, src, tag, plane), nil
 }
 
 // StartRecv implements pml.Comm.
 func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
+	r := c.startRecv(buf, src, tag, plane)
+	r.Resume()
+	return r
+}
+
+func (c *comm) startRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
 	switch {
 	case src != pml.AnySource && !c.onNode[src]:
 		return c.network.StartRecv(buf, src, tag, plane)

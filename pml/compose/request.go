@@ -45,6 +45,7 @@ func (r *request) hook() {
 // give has the receive get a message of the node. Lock held.
 func (r *request) give(msg *message) {
 	r.given = true
+	r.Resume()
 	claimed := msg.claimed
 	msg.claimed = nil
 	part, err := claimed.Start(r.buf)

@@ -73,8 +73,10 @@ func (w *wildcards) lookForLost() {
 			continue
 		}
 		if err := w.c.watchable.CannotCome(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
-			w.lost = w.c.watchable.CannotCome(pml.AnySource, w.plane)
-			return
+			// A death is reported to the network's PML too, and ends no receive that can be suspended.
+			if w.lost = w.c.watchable.CannotCome(pml.AnySource, w.plane); w.lost != nil {
+				return
+			}
 		}
 	}
 }
@@ -124,6 +126,7 @@ func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {
 		default:
 			r.end(w.lost)
 		}
+		r.SetSuspended(c.suspended[w.plane])
 		return r
 	}
 	r.hook()
@@ -239,6 +242,7 @@ func (w *wildcards) settle() {
 			w.wakeProbes()
 		case r.part != nil:
 			w.asking = r
+			r.Resume()            // it gets this message or one of the network
 			r.part.CancelLocked() // it may answer at once
 		default:
 			w.arrived = w.arrived[1:]

@@ -41,7 +41,10 @@ func (c *comm) find(src, tag int, plane pml.Plane) (*match.Message[message], err
 	if c.barred[plane] {
 		return nil, c.barredBy()
 	}
-	return nil, c.CannotCome(src, plane)
+	if err := c.CannotCome(src, plane); err != nil || src != pml.AnySource {
+		return nil, err
+	}
+	return nil, c.Suspended[plane]
 }
 
 // Pause implements base.Prober: until something arrives that has no receive.

@@ -53,6 +53,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		return nil, err
 	}
 	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: base.NewPeers[peer](len(known.Procs), known.IsWhole())}
+	c.Suspends = true
 	c.Probes = base.NewProbes(m.engine, c)
 	if err := m.comms.Add(name, &c.State, c); err != nil {
 		m.procs.Drop(&c.Comm)
@@ -148,6 +149,26 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 			r.Cancel() // fails it with err, now or when the peer has answered
 		}
 	}
+	c.changed()
+}
+
+// Suspend implements pml.Suspender.
+func (c *comm) Suspend(plane pml.Plane, why error) {
+	m := c.m
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	c.SetSuspended(plane, why)
+	if why != nil {
+		m.failures++ // receives are rechecked when they are posted
+	}
+	q := &c.queues[plane]
+	if err := c.CannotCome(pml.AnySource, plane); err != nil {
+		for r := q.FirstPosted(nil); r != nil; r = q.FirstPosted(nil) {
+			q.Cancel(r)
+			r.Owner.fail(err)
+		}
+	}
+	q.Posted(nil, func(r *match.Recv[request]) { r.Owner.SetSuspended(why) })
 	c.changed()
 }
 

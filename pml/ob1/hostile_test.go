@@ -228,6 +228,9 @@ func (v *victim) close(t testing.TB) {
 	v.m.PeerFailed(v.comms[0].Spec.Members.Member(1).Life, "test")
 	v.m.PeerFailed(v.comms[0].Spec.Members.Member(2).Life, "test")
 	for _, c := range v.comms {
+		for plane := range pml.Planes {
+			c.Suspend(pml.Plane(plane), nil)
+		}
 		if c.Pending != 0 {
 			t.Errorf("%d requests are pending although all peers have failed", c.Pending)
 		}

@@ -260,7 +260,7 @@ func (p *proc) Fail(err error) {
 		if r.state == idle || r.state == complete || r.p == nil && r.state != posted {
 			continue
 		}
-		if err := r.c.Ends(r.source(), p); err != nil {
+		if err := r.c.Ends(r.source(), r.plane, p); err != nil {
 			if r.state == posted {
 				r.c.queues[r.plane].Cancel(&r.node)
 			}

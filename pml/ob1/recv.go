@@ -71,7 +71,9 @@ func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Reques
 
 // StartRecv implements pml.Comm.
 func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
-	return &c.postRecv(buf, src, tag, plane).Request
+	r := &c.postRecv(buf, src, tag, plane).Request
+	r.Resume()
+	return r
 }
 
 // postRecv makes a request of a receive and matches it with what is here. Lock
@@ -104,12 +106,22 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 		return r
 	}
 	if m.failures != 0 || c.refused {
-		if err := c.CannotCome(src, plane); err != nil {
-			c.queues[plane].Cancel(&r.node)
-			r.fail(err)
-		}
+		r.recheck()
 	}
 	return r
+}
+
+// recheck ends a posted receive whose message can't come, and suspends one from any source after the death of a
+// member. Lock held.
+func (r *request) recheck() {
+	c := r.c
+	src := r.source()
+	if err := c.CannotCome(src, r.plane); err != nil {
+		c.queues[r.plane].Cancel(&r.node)
+		r.fail(err)
+	} else if src == pml.AnySource {
+		r.SetSuspended(c.Suspended[r.plane])
+	}
 }
 
 // take gives a receive the message that it has matched, and frees that. r.p is
@@ -161,6 +173,7 @@ func (r *request) deliver(payload []byte, tag int) {
 // accept answers an RTS that has matched, and takes the part of the message that
 // came with it. r.p is the sender. Lock held.
 func (r *request) accept(o *offer, tag int) {
+	r.Resume()
 	length := o.length
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
 	r.limit = min(length, r.buf.Len())

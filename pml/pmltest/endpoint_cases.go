@@ -185,6 +185,9 @@ func (f *fixture) endpointsFail() {
 	other := f.irecv(e.Comms[0], third, 2, buf)
 	life := f.Group()[1].Life
 	f.Procs[0].Module.PeerFailed(life, "signal: killed")
+	for endpoint := range 2 {
+		suspend(e.Comms[e.Rank(0, endpoint)], dead...)
+	}
 	f.Check(f.Kill(1))
 	all := func(what string, err error) {
 		failed, ok := errors.AsType[*framework.ProcFailedError](err)
@@ -197,7 +200,7 @@ func (f *fixture) endpointsFail() {
 		all("receive from a rank of the dead process", err)
 	}
 	for _, p := range wild {
-		_, err := p.wait(f.Context())
+		err := f.pendingAny(p)
 		f.Is("receive from any", err, framework.ErrProcFailedPending)
 		all("receive from any", err)
 	}

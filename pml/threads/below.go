@@ -102,6 +102,7 @@ func (w *watchedPlane) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 	p := &c.peers.get(st.Source).match[w.plane]
 	node := c.queues[w.plane].Arrive(p, st.Tag)
 	if node != nil {
+		node.Owner.Resume()
 		e.ReleaseUnder()
 		node.Owner.startBelow(k)
 		return nil
@@ -226,6 +227,7 @@ func (x *receive) deliverBelow(src, tag int, payload []byte) {
 // takeBelow begins the transfer of a message of another process that the receive has matched.
 // The rank's lock is held.
 func (x *receive) takeBelow(m *message) {
+	x.Resume()
 	x.matchedBelow = m
 	x.rank.engine.Defer((*startBelow)(x))
 }

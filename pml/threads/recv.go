@@ -96,6 +96,7 @@ func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Reques
 // StartRecv implements pml.Comm.
 func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
 	x := c.postReceive(buf, src, tag, plane)
+	x.Resume()
 	c.rank.expect()
 	return &x.Request
 }
@@ -136,6 +137,9 @@ func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *recei
 		}
 	} else if b := c.below; b != nil && b.changes > 0 && b.has(src) && !x.Done() {
 		b.planes[plane].doubt(src)
+		if src == pml.AnySource {
+			x.SetSuspended(c.Suspended[plane])
+		}
 	}
 	return x
 }
@@ -157,6 +161,9 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 			m = c.find(src, tag, plane) // it may have come meanwhile
 		}
 		if m == nil {
+			if err == nil && src == pml.AnySource {
+				err = c.Suspended[plane]
+			}
 			return base.Found{}, err
 		}
 	}

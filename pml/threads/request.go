@@ -87,6 +87,7 @@ func (x *receive) take(m *message) {
 
 // accept begins the transfer of an offer that has matched. Lock held.
 func (x *receive) accept(o *offer) {
+	x.Resume()
 	length := o.buf.Len()
 	limit := min(length, x.matched(int(o.source), int(o.tag), length))
 	r := x.rank

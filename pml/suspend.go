@@ -1,0 +1,84 @@
+package pml
+
+import "github.com/ferrympi/ferry/framework"
+
+// Suspender is an optional ability of a Comm (ask through framework.As) whose receives from any source
+// outlive the death of a member. In a Comm without it, such receives end with ErrProcFailedPending, those that are
+// posted later too.
+type Suspender interface {
+	// Suspend suspends the receives from any source on a plane, those that are pending and those that are posted later.
+	// They stay matchable. Wait, Test and their variants return why, and leave the request active. Once a
+	// receive has matched, it is not suspended. A blocking Recv returns why, and its receive is withdrawn. A
+	// probe from any source returns why if no message is there. A later reason replaces an earlier one. With a nil reason the
+	// receives wait again, unless all other members are gone; then they end.
+	//
+	// The caller calls Suspend after each PeerFailed of a member, with a reason or nil. Until then receives from any source wait.
+	// Requests of StartRecv are never suspended.
+	Suspend(plane Plane, why error)
+}
+
+// SuspendReceives calls Suspend if c is a Suspender.
+func SuspendReceives(c Comm, plane Plane, why error) {
+	if s, ok := framework.As[Suspender](c); ok {
+		s.Suspend(plane, why)
+	}
+}
+
+// Suspend makes waits and tests of the pending operation return why, and leaves it active, until Resume,
+// Cancel or the end of the operation. A request with a notifier is not suspended. Engine's lock held.
+func (r *Request) Suspend(why error) {
+	if r.attention&^suspended != 0 || !r.isPending() {
+		return
+	}
+	r.attention |= suspended
+	r.why = why
+	r.engine.Complete(&r.Completion) // wakes the goroutine that waits
+}
+
+// Resume ends a suspension. Call it when the operation has matched and its payload is yet to come. Engine's lock
+// held.
+func (r *Request) Resume() {
+	if r.attention&suspended != 0 {
+		r.resume()
+	}
+}
+
+func (r *Request) resume() {
+	r.attention &^= suspended
+	r.why = nil
+	r.Clear()
+}
+
+// SetSuspended is Suspend with a reason, and Resume without one.
+func (r *Request) SetSuspended(why error) {
+	if why == nil {
+		r.Resume()
+	} else {
+		r.Suspend(why)
+	}
+}
+
+// Suspended returns the reason for which waits for a handle of that generation return, and nil if they do not. Engine's
+// lock held.
+func (r *Request) Suspended(generation uint32) error {
+	if r.isSuspended() && r.Live(generation) {
+		return r.why
+	}
+	return nil
+}
+
+func (r *Request) isSuspended() bool { return r.attention&suspended != 0 }
+
+// isPending reports whether the operation is not complete.
+func (r *Request) isPending() bool { return !r.Done() || r.isSuspended() }
+
+// suspension returns the reason of a suspension if no message has matched after all. Engine's lock held.
+func (r *Request) suspension() error {
+	if r.isSuspended() {
+		r.engine.Progress()
+	}
+	if r.isSuspended() {
+		return r.why
+	}
+	return nil
+}
