@@ -3,7 +3,6 @@ package meet
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -145,9 +144,9 @@ func (d *door) handshake(nc net.Conn) {
 		return
 	}
 	nc.Close()
-	level := slog.LevelWarn
 	if c.ctx.Err() != nil || h.among(entries) >= 0 && (errors.Is(err, io.EOF) || cutOff(err)) {
-		level = slog.LevelDebug // one of the job, that had stopped waiting
+		c.log.Debug("bootstrap meet: a member stopped waiting", "from", nc.RemoteAddr().String(), "error", err)
+		return
 	}
-	c.log.Log(c.ctx, level, "bootstrap meet: a connection was refused", "from", nc.RemoteAddr().String(), "error", err)
+	c.refuse(nc, err)
 }

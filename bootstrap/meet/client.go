@@ -40,6 +40,8 @@ type client struct {
 	relays  relays
 	events  events.Queue
 
+	refused refusedConns
+
 	interfaces func() []netaddr.Interface // of this host
 
 	// Guarded by place.mu.

@@ -1,0 +1,38 @@
+package meet
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAttack_FloodOfConnections_LogsOneLine(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j, lines := logged(t, on, 1)
+		c := j.openAll()[0]
+		const connections = 300
+		for range connections {
+			rawDial(t, on, c).Close()
+		}
+		eventually(t, "all connections are refused", func() bool {
+			c.refused.mu.Lock()
+			defer c.refused.mu.Unlock()
+			return c.refused.total == connections
+		})
+		if n := lines.with("refused"); n != 1 {
+			t.Errorf("%d lines in the log for %d connections: %q", n, connections, lines.lines)
+		}
+	})
+}
+
+func TestRefusedConns_AfterTheInterval_LineHasTheirNumber(t *testing.T) {
+	var r refusedConns
+	at := time.Now()
+	for i, want := range []int{1, 0, 0} {
+		if got := r.count(at); got != want {
+			t.Errorf("refusal %d: a line for %d, want %d", i, got, want)
+		}
+	}
+	if got := r.count(at.Add(refusalInterval)); got != 3 {
+		t.Errorf("after the interval: a line for %d, want 3", got)
+	}
+}
