@@ -28,7 +28,7 @@ func CheckPeer(c net.Conn) (pid int, err error) {
 	if err = cmp.Or(err, credErr); err != nil {
 		return 0, fmt.Errorf("peer credentials: %w", err)
 	}
-	if uid := os.Getuid(); int(cred.Uid) != uid {
+	if uid := os.Geteuid(); int(cred.Uid) != uid {
 		return 0, fmt.Errorf("the other end of %s belongs to user %d, not to %d", c.LocalAddr(), cred.Uid, uid)
 	}
 	return int(cred.Pid), nil

@@ -187,7 +187,7 @@ func noJob(pid int) error {
 		}
 	}
 	switch {
-	case owner >= 0 && owner != os.Getuid():
+	case owner >= 0 && owner != os.Geteuid():
 		return fmt.Errorf("process %d belongs to user %d: only that user can change its job", pid, owner)
 	case errors.Is(err, syscall.EPERM):
 		return fmt.Errorf("process %d belongs to another user: only that user can change its job", pid)
