@@ -43,19 +43,28 @@ func (p *pair) hurry(now time.Duration) {
 	}
 }
 
+// mostDeclared bounds the memory for frames that a peer sends out of turn, however large the window that it
+// declares. A process with a larger window itself takes as much as that.
+const mostDeclared = 64 << 20
+
+// stashLimit returns the bytes of frames that may be put aside: the peer's window, within mostDeclared, and one frame.
+func (p *pair) stashLimit() int {
+	return min(p.window(), max(p.m.window, mostDeclared)) + p.m.frame
+}
+
 // keep puts a frame aside.
 func (p *pair) keep(h header, b []byte) {
 	if _, here := p.stash[h.number]; here || p.path.arrive(h.number) == old {
 		return
 	}
-	if p.stashed += h.size + frameRecord; p.stashed > p.window()+p.m.frame {
+	if p.stashed += h.size + frameRecord; p.stashed > p.stashLimit() {
 		// Some numbers are wrong, and nothing tells which. What is not confirmed comes again
 		// by new links.
 		p.path.damages++
 		p.stash, p.stashed = map[uint64]stashed{}, 0
 		for _, l := range p.links[:len(p.path.links)] {
 			if l != nil {
-				l.spoil(fmt.Errorf("%w: more than the window of %d bytes arrived out of turn", errDamaged, p.window()))
+				l.spoil(fmt.Errorf("%w: more than the window of %d bytes arrived out of turn", errDamaged, p.stashLimit()))
 			}
 		}
 		return
