@@ -111,10 +111,22 @@ func (r Rules) Apply(ifs []Interface) (kept []Interface, left []LeftOut) {
 	return kept, left
 }
 
-// Common returns which of the interfaces is in a network between hosts that a is in, by
-// its place; -1: none.
+// Common returns the index of the interface whose network between hosts contains a, or -1 if
+// there is none. Of several such networks the one with the longest prefix is used, as in
+// a routing table; of equals the first.
 func Common(ifs []Interface, a netip.Addr) int {
-	return slices.IndexFunc(ifs, func(i Interface) bool { return reaches(i, a) })
+	index, longest := -1, -1
+	for at, i := range ifs {
+		if !reaches(i, a) {
+			continue
+		}
+		for _, n := range i.Nets {
+			if n.Contains(a) && n.Bits() > longest {
+				index, longest = at, n.Bits()
+			}
+		}
+	}
+	return index
 }
 
 // Own reports whether a is an address of these interfaces.

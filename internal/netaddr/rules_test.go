@@ -2,6 +2,7 @@ package netaddr
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -47,5 +48,16 @@ func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
 	}
 	if err := (Rules{Include: []string{"eth0", "ib*", "::1", "10.0.0.0/8"}}).Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestCommon_NetworksOverlap_LongestPrefixWins(t *testing.T) {
+	wide, narrow := nic("eth0", up, "10.0.0.1/8"), nic("ib0", up, "10.1.0.1/16", "fd00::1/64")
+	for _, ifs := range [][]Interface{{wide, narrow}, {narrow, wide}} {
+		for peer, want := range map[string]string{"10.1.0.2": "ib0", "10.2.0.2": "eth0", "fd00::2": "ib0"} {
+			if at := Common(ifs, netip.MustParseAddr(peer)); at < 0 || ifs[at].Name != want {
+				t.Errorf("%s among %s and %s: index %d, want %s", peer, ifs[0].Name, ifs[1].Name, at, want)
+			}
+		}
 	}
 }
