@@ -3,17 +3,19 @@ package framework
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
-// Nearest returns the candidate with the smallest edit distance from name; of
-// several equals the one that shares the longest prefix with it, then the first.
-// It is "" when there are no candidates. Error messages about unknown names use
-// it.
+// Nearest returns the candidate with the smallest edit distance from name, regardless of
+// case; of several equals the one that shares the longest prefix with it, then the first.
+// It returns "" if there are no candidates. It serves error messages about unknown names.
 func Nearest(name string, candidates []string) string {
 	if len(candidates) == 0 {
 		return ""
 	}
+	name = strings.ToLower(name)
 	return slices.MinFunc(candidates, func(a, b string) int {
+		a, b = strings.ToLower(a), strings.ToLower(b)
 		return cmp.Or(
 			cmp.Compare(editDistance(name, a), editDistance(name, b)),
 			cmp.Compare(commonPrefix(name, b), commonPrefix(name, a)),
