@@ -101,7 +101,8 @@ func (p *pair) touch() {
 func (p *pair) joined(l *link, heard uint64) error {
 	now := p.m.now()
 	if old := p.links[l.place]; old != nil { // its end was not noticed yet
-		p.ends(old, now)
+		old.end()
+		p.stall.lost(old)
 		p.gone = fmt.Sprintf("%v: the peer has connected again", old)
 		p.tell("lost: " + p.gone)
 	}
@@ -312,7 +313,8 @@ func (p *pair) write() {
 // lose ends a link that has broken.
 func (p *pair) lose(l *link) {
 	err, now := l.failed, p.m.now()
-	p.ends(l, now)
+	l.end()
+	p.stall.lost(l)
 	p.revival.down(now, l.alive(now), fmt.Sprintf("%v: %v", l, err), p.path.ups() == 0)
 	p.hasty = true
 	if errors.Is(err, errDamaged) && p.path.damages == 1 {
@@ -326,14 +328,6 @@ func (p *pair) lose(l *link) {
 	} else if err := p.stalled(now); err != nil {
 		p.fail("send", err)
 	}
-}
-
-// ends closes a lost link. The end of a connection clears the system's count of its
-// unacknowledged data, so that the value of the last look counts too.
-func (p *pair) ends(l *link, now time.Duration) {
-	hasUnacked := l.waits > 0
-	l.end()
-	p.stall.lost(l, hasUnacked || l.waits > 0, now)
 }
 
 // mostDamages is how many links of a pair may have carried damaged data. If it

@@ -37,19 +37,15 @@ func (s *stall) reconnected(p *path, now time.Duration) {
 	}
 }
 
-// lost records the link that reconnects replace. A link that was up for long with all of its
-// data acknowledged shows a peer that does not read, for example because it is stopped, and starts again.
-func (s *stall) lost(l *link, hasUnacked bool, now time.Duration) {
-	if !hasUnacked && now > l.since+silence {
-		s.since, s.unconfirmed = 0, 0
-	}
+// lost records the link that reconnects replace.
+func (s *stall) lost(l *link) {
 	s.near, s.far, s.pathMTU = l.near.Addr(), l.far.Addr(), l.pathMTU
 }
 
 // isExpired reports whether no frame was confirmed within a time after the first of several
-// reconnects. An idle path never expires.
+// reconnects. An idle path never expires. A peer that is stopped makes no second handshake.
 func (s *stall) isExpired(p *path, now, patience time.Duration) bool {
-	return s.since > 0 && p.told == s.confirmed && now >= s.since+patience
+	return s.unconfirmed >= fewestStalled && p.told == s.confirmed && now >= s.since+patience
 }
 
 // remedy names the likely cause of a stall.
@@ -84,5 +80,5 @@ func (p *pair) endedByPeer(what string) error {
 	return fmt.Errorf("the peer has ended the path%s; reconnects without a frame before: %d (%v to %v); %s", what, n, p.stall.near, p.stall.far, p.stall.remedy())
 }
 
-// fewestStalled is the number of reconnects without a frame that is unlikely by chance.
+// fewestStalled is the number of reconnects without a frame that make a stall.
 const fewestStalled = 2
