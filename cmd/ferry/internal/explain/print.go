@@ -8,12 +8,22 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// Print writes tables for people. Pairs that are alike stand there once.
+// Print writes tables for people, without control characters of the ranks. Pairs that are alike stand there once.
 func (e Explanation) Print(w io.Writer) error {
+	var tables strings.Builder
+	if err := e.printTables(&tables); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, launch.Printable(tables.String(), "\n"))
+	return err
+}
+
+func (e Explanation) printTables(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "PAIRS\tPML\tTRANSPORT\tDEVICE\tPROVIDER\tNOT USED")
 	e.group(func(p mpi.Pair) []string {

@@ -33,3 +33,30 @@ func TestOutput_PipeWithoutReaderInOutputDir_IsAnError(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAttack_ControlCharactersOfARank_AreEscaped(t *testing.T) {
+	for _, c := range []struct{ text, keep, want string }{
+		{"a\x1b]0;title\x07b", "", `a\x1b]0;title\ab`},
+		{"rank 1\nferry: all is well", "", `rank 1\nferry: all is well`},
+		{"goroutine 1:\n\tmain.go", "\n\t", "goroutine 1:\n\tmain.go"},
+		{"\u009b2J \x9b2J", "", `\u009b2J ` + "\uFFFD2J"},
+		{"größe", "", "größe"},
+	} {
+		if got := Printable(c.text, c.keep); got != c.want {
+			t.Errorf("%q is printed as %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+// TestAttack_ReportsWithoutEnd_TakeBoundedMemory: the limit is that of each rank.
+func TestAttack_ReportsWithoutEnd_TakeBoundedMemory(t *testing.T) {
+	r := reports{bytes: map[int]int{}}
+	body := make([]byte, 1<<20)
+	for range 100 {
+		r.add(Report{0, "junk", body})
+	}
+	r.add(Report{1, "report", body})
+	if n := len(r.all); n > mostReported>>20+1 || r.all[n-1].Rank != 1 {
+		t.Errorf("%d reports are kept", n)
+	}
+}

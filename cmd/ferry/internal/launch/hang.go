@@ -72,11 +72,11 @@ func (s *supervisor) explain() {
 	s.hang = hang{}
 	for _, n := range slices.Sorted(maps.Keys(s.ranks)) {
 		for _, line := range h.lines(n, s.ranks[n]) {
-			s.note(line)
+			s.note(Printable(line, ""))
 		}
 	}
 	for _, cycle := range h.cycles() {
-		s.note(cycle)
+		s.note(Printable(cycle, ""))
 	}
 	for _, text := range []func(blockedCalls) string{func(w blockedCalls) string { return w.Queues }, func(w blockedCalls) string { return w.Stacks }} {
 		for _, n := range slices.Sorted(maps.Keys(h.reports)) {
@@ -99,6 +99,7 @@ func (s *supervisor) show(rank int, text string) {
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
+	text = Printable(text, "\n\t")
 	s.notes.add(func() { s.stderr.write([]byte(text)) })
 }
 

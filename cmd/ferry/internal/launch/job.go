@@ -166,6 +166,26 @@ type Failure struct {
 
 func (f Failure) String() string { return fmt.Sprintf("rank %d (pid %d) %s", f.Rank, f.PID, f.How) }
 
+// mostReported bounds the memory for the reports of one rank; further ones are dropped. reportCost is that of an
+// empty report.
+const (
+	mostReported = 16 << 20
+	reportCost   = 100
+)
+
+// reports collects reports, within mostReported for each rank.
+type reports struct {
+	all   []Report
+	bytes map[int]int // By rank, with those that were dropped.
+}
+
+func (r *reports) add(report Report) {
+	r.bytes[report.Rank] += len(report.Name) + len(report.Body) + reportCost
+	if r.bytes[report.Rank] <= mostReported {
+		r.all = append(r.all, report)
+	}
+}
+
 // Report is what a rank handed in by bootstrap.Reporter.
 type Report struct {
 	Rank int
@@ -266,7 +286,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 
 	var mu sync.Mutex
-	var reports []Report
+	reported := reports{bytes: map[int]int{}}
 	serverLog := make(chan string, maxLogLines)
 	disconnected, orders := server.NewQueue[int](), server.NewQueue[server.Order]()
 	waits := make(chan Report, j.most())
@@ -283,7 +303,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			reports = append(reports, Report{rank, name, body})
+			reported.add(Report{rank, name, body})
 		},
 	})
 	if err != nil {
@@ -312,7 +332,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	res.Reports, res.Bindings = reports, j.bindings
+	res.Reports, res.Bindings = reported.all, j.bindings
 	res.Trace.Done = cpu.Monotonic()
 	return res, runErr
 }

@@ -1,0 +1,21 @@
+package launch
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Printable returns text of a rank for a terminal: with control characters escaped, those in keep aside.
+func Printable(text, keep string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) && !strings.ContainsRune(keep, r) {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
