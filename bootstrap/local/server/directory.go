@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxSocketPath is the room in sockaddr_un, less its final zero (unix(7)).
@@ -135,7 +137,7 @@ func (c candidate) listen() (dir string, l net.Listener, err error) {
 // makePrivate gives a new directory its mode, whatever the umask, and checks its owner: some
 // file systems give new entries to another user.
 func makePrivate(dir string) error {
-	if err := os.Chmod(dir, 0o700); err != nil {
+	if err := setMode(dir, unix.S_IFDIR, 0o700); err != nil {
 		return err
 	}
 	st, err := os.Lstat(dir)
@@ -144,6 +146,34 @@ func makePrivate(dir string) error {
 	}
 	if err := ownAlone(st); err != nil {
 		return fmt.Errorf("a new directory there %w", err)
+	}
+	return nil
+}
+
+// setMode sets the mode of a new entry of this user, of type format. It follows no link: whoever may replace
+// entries of the folder could lead it to another file of the user.
+func setMode(path string, format, mode uint32) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != format {
+		return fmt.Errorf("a new entry there (%s) was replaced", filepath.Base(path))
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("a new entry there belongs to user %d, not to %d", st.Uid, os.Geteuid())
+	}
+	err = unix.Chmod(fmt.Sprint("/proc/self/fd/", fd), mode)
+	if errors.Is(err, unix.ENOENT) { // There is no /proc.
+		err = unix.Fchmodat(unix.AT_FDCWD, path, mode, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "chmod", Path: path, Err: err}
 	}
 	return nil
 }
@@ -178,7 +208,7 @@ func listenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := setMode(path, unix.S_IFSOCK, 0o600); err != nil {
 		l.Close()
 		return nil, err
 	}
