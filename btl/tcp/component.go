@@ -126,7 +126,7 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	kept, left := m.rules.Apply(ifs)
 	m.ifs, m.asked = kept, m.begun
 	if m.addrs, left = p.told(kept, left, env.Identity.LocalSize, env.Identity.Size); len(m.addrs) == 0 {
-		return nil, fmt.Errorf("btl tcp: this host has no address to publish: %s", reasons(left))
+		return nil, noAddress(kept, left)
 	}
 	m.left = append(left, netaddr.Untold(kept, m.addrs)...)
 	if m.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -164,6 +164,12 @@ func (p *params) told(kept []netaddr.Interface, left []netaddr.LeftOut, local, s
 		return nil, append(left, netaddr.LeftOut{What: "loopback", Why: "the job is on more than one node"})
 	}
 	return addrs, left
+}
+
+// noAddress returns the error of a host without an address to publish. It names the addresses
+// that the rules leave out, and the others, such as link-local ones.
+func noAddress(kept []netaddr.Interface, left []netaddr.LeftOut) error {
+	return fmt.Errorf("btl tcp: this host has no address to publish: %s", reasons(append(left, netaddr.Untold(kept, nil)...)))
 }
 
 // reasons says why each address is left out.

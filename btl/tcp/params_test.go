@@ -2,10 +2,13 @@ package tcp
 
 import (
 	"errors"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
 // TestParameterThatMakesNoSenseIsAConfigurationError: whoever gave it is told parameter,
@@ -43,6 +46,16 @@ func TestPortRangesAreRead(t *testing.T) {
 	for text, want := range map[string][2]int{"": {0, 0}, "4000": {4000, 4000}, "4000 - 4010": {4000, 4010}} {
 		if low, high, err := (&params{PortRange: text}).ports(); err != nil || [2]int{low, high} != want {
 			t.Errorf("%q: %d to %d, %v", text, low, high, err)
+		}
+	}
+}
+
+func TestNoAddress_OnlyLinkLocal_IsNamed(t *testing.T) {
+	eth := netaddr.Interface{Name: "eth0", Flags: net.FlagUp, Nets: []netip.Prefix{netip.MustParsePrefix("169.254.1.1/16"), netip.MustParsePrefix("fe80::1/64")}}
+	err := noAddress([]netaddr.Interface{eth}, []netaddr.LeftOut{{What: "loopback", Why: "the job is on more than one node"}})
+	for _, part := range []string{"loopback", "169.254.1.1 (eth0): a link-local address", "fe80::1 (eth0): a link-local address"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v: %q is missing", err, part)
 		}
 	}
 }
