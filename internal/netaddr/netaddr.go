@@ -17,9 +17,15 @@ import (
 type Interface struct {
 	Name  string
 	Flags net.Flags
-	Nets  []netip.Prefix // its addresses, with the network of each
-	Empty bool           // a bridge that no interface is a member of
+	Nets  []netip.Prefix // Its addresses, with the network of each.
+	Empty bool           // It is a bridge without members.
+
+	HasDefault bool // It has a default route.
+	Speed      int  // In Mb/s; 0 if unknown.
 }
+
+func (i Interface) isUp() bool       { return i.Flags&net.FlagUp != 0 }
+func (i Interface) isLoopback() bool { return i.Flags&net.FlagLoopback != 0 }
 
 // Host returns the interfaces of this host, or of this process's network namespace.
 func Host() ([]Interface, error) {
@@ -28,12 +34,13 @@ func Host() ([]Interface, error) {
 		return nil, fmt.Errorf("network interfaces: %w", err)
 	}
 	var out []Interface
+	routes := defaultRoutes()
 	for _, i := range ifs {
 		addrs, err := i.Addrs()
 		if err != nil {
 			continue // it has just gone
 		}
-		one := Interface{Name: i.Name, Flags: i.Flags, Empty: emptyBridge(i.Name)}
+		one := Interface{Name: i.Name, Flags: i.Flags, Empty: emptyBridge(i.Name), HasDefault: slices.Contains(routes, i.Name), Speed: speed(i.Name)}
 		for _, a := range addrs {
 			if p, ok := prefix(a); ok {
 				one.Nets = append(one.Nets, p)

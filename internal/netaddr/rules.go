@@ -82,11 +82,8 @@ func (r Rules) Apply(ifs []Interface) (kept []Interface, left []LeftOut) {
 		switch {
 		case i.Flags&net.FlagUp == 0:
 			why = "the interface is down"
-		case len(r.Include) > 0:
-		case i.Empty:
-			why = "a bridge without members leads nowhere"
-		case slices.ContainsFunc(ends, func(p string) bool { return strings.HasPrefix(i.Name, p) }):
-			why = "such a network ends at its host"
+		case len(r.Include) == 0:
+			why = i.leadsNowhere()
 		}
 		if why != "" {
 			if len(i.Nets) > 0 || i.Flags&net.FlagUp != 0 {

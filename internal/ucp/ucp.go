@@ -36,6 +36,8 @@ const (
 	Truncated   Status = -9 // the message is longer than the buffer
 	NoDevice    Status = -14
 	Canceled    Status = -16
+	// EndpointTimeout is the end of an endpoint whose host did not answer.
+	EndpointTimeout Status = -80
 
 	NoResult Status = 1 // A call reported success without a result.
 )

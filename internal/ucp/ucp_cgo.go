@@ -54,7 +54,7 @@ var (
 var _ = [...]struct{}{
 	[1]struct{}{}[NoMemory-C.FUCS_ERR_NO_MEMORY], [1]struct{}{}[Unreachable-C.FUCS_ERR_UNREACHABLE],
 	[1]struct{}{}[Truncated-C.FUCS_ERR_MESSAGE_TRUNCATED], [1]struct{}{}[NoDevice-C.FUCS_ERR_NO_DEVICE],
-	[1]struct{}{}[Canceled-C.FUCS_ERR_CANCELED], [1]struct{}{}[NoResult-C.FERRY_UCP_NO_RESULT], [1]struct{}{}[NoSlot-C.FERRY_UCP_NO_SLOT], [1]struct{}{}[Short-C.FERRY_UCP_SHORT],
+	[1]struct{}{}[Canceled-C.FUCS_ERR_CANCELED], [1]struct{}{}[EndpointTimeout-C.FUCS_ERR_ENDPOINT_TIMEOUT], [1]struct{}{}[NoResult-C.FERRY_UCP_NO_RESULT], [1]struct{}{}[NoSlot-C.FERRY_UCP_NO_SLOT], [1]struct{}{}[Short-C.FERRY_UCP_SHORT],
 	[1]struct{}{}[MostKept-C.FERRY_UCP_KEPT],
 	[1]struct{}{}[Cut-C.FERRY_UCP_CUT], [1]struct{}{}[Whole-C.FERRY_UCP_WHOLE], [1]struct{}{}[Abandonable-C.FERRY_UCP_ABANDONABLE],
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/netaddr"
 	"github.com/ferrympi/ferry/mtl"
 )
 
@@ -70,6 +71,10 @@ func choose(infos []libfabric.Info, p *params, j job, t topology) []candidate {
 	return rotate(all, j.localRank)
 }
 
+// secondaryDistance is added for an interface that peers may not have in common with this host.
+// It is more than the distance of two NUMA nodes.
+const secondaryDistance = 1 << 10
+
 // carriesSource reports whether a provider has what layout data takes.
 func carriesSource(info *libfabric.Info) bool { return info.CQData >= dataBytes && info.Directed }
 
@@ -108,6 +113,9 @@ func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 	}
 	if c.local {
 		c.far += 2 * usualDistance // it serves no process that comes later from elsewhere
+	}
+	if len(p.DomainInclude) == 0 && netaddr.Secondary(t.interfaces, info.Domain) != "" {
+		c.far += secondaryDistance
 	}
 	included := len(p.ProviderInclude) > 0
 	wanted := !included || indexFold(p.ProviderInclude, info.Provider) >= 0

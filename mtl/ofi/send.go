@@ -252,11 +252,21 @@ func (m *module) hears(p *peer, does bool) {
 	}
 }
 
+// route describes the addresses of both ends of a socket provider, for errors.
+func (m *module) route(to mtl.Endpoint) string {
+	own, isIP := ipOf(m.format, m.own)
+	peer, isPeerIP := ipOf(m.format, m.peers[to].name)
+	if !isIP || !isPeerIP {
+		return ""
+	}
+	return fmt.Sprintf(" from %s (%v) at %v; mtl.ofi.domain_include chooses the interface", m.about.Device, own, peer)
+}
+
 // giveUpOn ends the sends that wait for a peer. Another one is tried again.
 func (m *module) giveUpOn(to mtl.Endpoint) {
 	p := &m.peers[to]
-	err := m.transportError("send", to, fmt.Errorf("%v: nothing took a message there within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not reach it",
-		m.env.Identity.Proc, m.connect, m.about.Provider))
+	err := m.transportError("send", to, fmt.Errorf("%v: nothing took a message there within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not reach it%s",
+		m.env.Identity.Proc, m.connect, m.about.Provider, m.route(to)))
 	for p.queue.head != nil {
 		s := p.queue.head
 		p.queue.pop()

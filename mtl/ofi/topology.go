@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
 // usualDistance is what the system calls the distance of a NUMA node to itself;
@@ -20,10 +22,13 @@ const usualDistance = 10
 type topology struct {
 	sys   string // "/sys"; another root in tests
 	nodes []int  // NUMA nodes on whose processors this process may run
+
+	interfaces []netaddr.Interface
 }
 
 func newTopology(sys string) topology {
 	t := topology{sys: sys}
+	t.interfaces, _ = netaddr.Host() // Without them the order of libfabric decides.
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
 		return t

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/netaddr"
 	"github.com/ferrympi/ferry/internal/ucp"
 )
 
@@ -80,11 +81,26 @@ func major(version string) string {
 	return m
 }
 
-// listed is resources in words, each once.
+// listed returns resources in words.
 func listed(all []ucp.Resource) string {
 	var words []string
 	for _, r := range all {
 		words = append(words, r.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// listedWithAddresses returns resources in words, with the addresses of their interfaces.
+func listedWithAddresses(all []ucp.Resource, interfaces []netaddr.Interface) string {
+	var words []string
+	for _, r := range all {
+		word := r.String()
+		for _, i := range interfaces {
+			if i.Name == r.Device && len(i.Nets) > 0 {
+				word += fmt.Sprintf(" (%v)", i.Nets[0].Addr())
+			}
+		}
+		words = append(words, word)
 	}
 	return strings.Join(words, " ")
 }

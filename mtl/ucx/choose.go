@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/netaddr"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/trial"
@@ -20,6 +21,7 @@ type candidate struct {
 	name        string // of the class; "UCX_TLS=..." where that says what is used
 	tls         string // empty: the environment's
 	resources   []ucp.Resource
+	interfaces  []netaddr.Interface
 	settings    []ucp.Setting
 	packet      int
 	local       bool
@@ -83,7 +85,7 @@ func order(p *params) []string {
 }
 
 func judge(of class, f *found, p *params, j job) candidate {
-	c := candidate{name: of.name, tls: of.tls, packet: of.packet}
+	c := candidate{name: of.name, tls: of.tls, packet: of.packet, interfaces: f.interfaces}
 	own := of.of(f.resources)
 	c.resources = own
 	if !of.local {
@@ -118,7 +120,7 @@ func judge(of class, f *found, p *params, j job) candidate {
 
 // chooseUsers is the one candidate where the user's UCX_TLS says what is used.
 func chooseUsers(f *found, p *params, j job) candidate {
-	c := candidate{name: "UCX_TLS=" + f.tls, packet: 900, resources: f.resources}
+	c := candidate{name: "UCX_TLS=" + f.tls, packet: 900, resources: f.resources, interfaces: f.interfaces}
 	c.local = staysHere(c.resources)
 	c.inOnePacket()
 	c.byOneConnection(f.version)
@@ -238,7 +240,7 @@ func (f *found) permitted(all []ucp.Resource, p *params) (some []ucp.Resource) {
 			if !matchesAny(p.DeviceInclude, r.Device) {
 				continue
 			}
-		case matchesAny(p.DeviceExclude, r.Device):
+		case matchesAny(p.DeviceExclude, r.Device) || netaddr.Secondary(f.interfaces, r.Device) != "":
 			continue
 		}
 		some = append(some, r)
@@ -251,7 +253,7 @@ func (f *found) deviceRule(p *params) string {
 	if len(p.DeviceInclude) > 0 {
 		return fmt.Sprintf("mtl.ucx.device_include=%s", strings.Join(p.DeviceInclude, ","))
 	}
-	return fmt.Sprintf("mtl.ucx.device_exclude=%s", strings.Join(p.DeviceExclude, ","))
+	return fmt.Sprintf("mtl.ucx.device_exclude=%s, or they are secondary interfaces", strings.Join(p.DeviceExclude, ","))
 }
 
 // matchesAny reports whether name matches one of the patterns (path.Match), with or without its

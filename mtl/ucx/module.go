@@ -90,7 +90,7 @@ func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *pa
 	v := lib.Version()
 	mode, note := c.errorMode(p, v)
 	m := &module{
-		env: env, lib: lib, guarded: c.alone(), worker: w, version: v.String(), transports: listed(c.resources), peerMode: mode == "peer", tcp: c.usesTCP(), registers: c.registers(),
+		env: env, lib: lib, guarded: c.alone(), worker: w, version: v.String(), transports: listedWithAddresses(c.resources, c.interfaces), peerMode: mode == "peer", tcp: c.usesTCP(), registers: c.registers(),
 		peers: []peer{{gone: errNobody, forgotten: true}}, // mtl.NoEndpoint
 		known: map[framework.Life]mtl.Endpoint{},
 		caps: mtl.Caps{

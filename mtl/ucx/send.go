@@ -208,7 +208,11 @@ func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 }
 
 func (m *module) codeError(op string, to mtl.Endpoint, code ucp.Status) error {
-	return m.transportError(op, to, errors.New(m.worker.Describe(code)))
+	err := errors.New(m.worker.Describe(code))
+	if code == ucp.EndpointTimeout && to != mtl.NoEndpoint {
+		err = fmt.Errorf("%w: it has %s, and this process %s; mtl.ucx.device_include chooses", err, m.peers[to].transports, m.transports)
+	}
+	return m.transportError(op, to, err)
 }
 
 func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {

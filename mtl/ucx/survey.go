@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/netaddr"
 	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
@@ -81,6 +82,8 @@ type found struct {
 	tls       string // the user's UCX_TLS, where that says what is used
 	devices   string // the user's UCX_NET_DEVICES, likewise
 	notes     []string
+
+	interfaces []netaddr.Interface
 }
 
 // load loads the library. A file that another user can change is refused.
@@ -113,6 +116,7 @@ func find(ctx context.Context, p *params) (*found, error) {
 		return nil, fmt.Errorf("%s: %w", component, err)
 	}
 	f := &found{lib: lib, version: lib.Version()}
+	f.interfaces, _ = netaddr.Host() // Without them the order of UCX decides.
 	if own := setEnvironment(p); len(own) > 0 {
 		f.notes = append(f.notes, "UCX's environment has "+strings.Join(own, ", "))
 	}

@@ -1,0 +1,30 @@
+package ofi
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/netaddr"
+)
+
+// TestChoose_SecondaryInterface_IsUsedLast: libfabric lists first the interface that was made last.
+func TestChoose_SecondaryInterface_IsUsedLast(t *testing.T) {
+	nets := []netip.Prefix{netip.MustParsePrefix("10.1.0.1/24")}
+	eth0 := netaddr.Interface{Name: "eth0", Flags: net.FlagUp, Nets: nets, HasDefault: true}
+	for _, name := range []string{"eth1", "podman0", "cni0"} {
+		other := netaddr.Interface{Name: name, Flags: net.FlagUp, Nets: nets}
+		var infos []libfabric.Info
+		for _, domain := range []string{name, "eth0"} {
+			infos = append(infos, sane(libfabric.Info{Provider: "tcp;ofi_rxm", Domain: domain, AddressFormat: libfabric.IPv4Address}))
+		}
+		host := topology{sys: t.TempDir(), interfaces: []netaddr.Interface{other, eth0}}
+		if got := choose(infos, &params{}, job{version: v2_4}, host); got[0].info.Domain != "eth0" || got[1].refused != "" {
+			t.Errorf("%s: begins with %s (%q)", name, got[0].info, got[1].refused)
+		}
+		if got := choose(infos, &params{DomainInclude: []string{"*"}}, job{version: v2_4}, host); got[0].info.Domain != name {
+			t.Errorf("%s, with domain_include: begins with %s", name, got[0].info)
+		}
+	}
+}
