@@ -132,9 +132,14 @@ func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err erro
 	if v := c.Probe(context.Background(), params); v.Status != framework.StatusUsable {
 		return o, errors.New(v.Why())
 	}
-	if s.module, err = c.Open(context.Background(), s.env); err != nil {
+	m, err := c.Open(context.Background(), s.env)
+	if err == nil {
+		m, err = btl.CheckedModule(c.Info().Name, m)
+	}
+	if err != nil {
 		return o, err
 	}
+	s.module = m
 	if _, err := s.env.Engine.Bell().Share(mem[wire.PluginBell : wire.PluginBell+doorbell.Size]); err != nil {
 		return o, err
 	}

@@ -54,7 +54,7 @@ func be(what string) int {
 			return 1
 		}
 		return be("loopback")
-	case "hangs in connect", "never opens", "hangs in close", "hangs in poll", "closes its descriptors", "noisy":
+	case "hangs in connect", "never opens", "hangs in close", "hangs in poll", "closes its descriptors", "noisy", "opens nothing":
 		return serve(broken{self.Component(), what})
 	case "garbage":
 		go garbage()
@@ -109,6 +109,9 @@ type broken struct {
 }
 
 func (b broken) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	if b.what == "opens nothing" {
+		return nil, nil
+	}
 	m, err := b.Component.Open(ctx, env)
 	if b.what == "noisy" {
 		go func() {

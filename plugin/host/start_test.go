@@ -26,6 +26,8 @@ func TestStart_BadPlugin_ReturnsReasonInTime(t *testing.T) {
 		{"", "exits", "", "ended before it answered: exit status 3"},
 		{"ferry", "exits", "", "ended before it answered: exit status 3"},
 		{"", "prints first", "", "has printed \"hello from a library\" in place of its handshake"},
+		{"", "opens nothing", "", "Open returned neither a module nor an error"},
+		{"ferry", "opens nothing", "", "Open returned neither a module nor an error"},
 		{"", "newer", "", "incompatible API version with plugin. Plugin version: 9, Client versions: [1]"},
 		{"", "old", "", "(start_timeout)"}, // it speaks the other protocol
 		{"ferry", "babbles", "", "control frame"},
