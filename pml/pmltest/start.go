@@ -31,7 +31,7 @@ type notes struct {
 type note struct {
 	pml.Claimed
 	tag      int
-	returned bool
+	returned bool // Guarded by the lock of the receiver's engine.
 }
 
 // Tags of messages that notes takes in Eager, and that it does not return.
@@ -298,7 +298,9 @@ func (f *fixture) watchedReturns() {
 		if p := (*pml.PendingError)(nil); errors.As(err, &p) {
 			f.Fatalf("a send that is withdrawn: %v", err)
 		}
-		if !n.arrived[i].returned {
+		hasReturned := false
+		f.locked(1, func() { hasReturned = n.arrived[i].returned })
+		if !hasReturned {
 			f.Fatalf("message %d was not returned", i)
 		}
 	}
