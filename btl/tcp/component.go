@@ -123,6 +123,9 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
+	if unmatched := m.rules.Unmatched(ifs); len(unmatched) > 0 {
+		env.Logger.Info("btl tcp: address_exclude matches no interface or address of this host", "elements", unmatched)
+	}
 	kept, left := m.rules.Apply(ifs)
 	m.ifs, m.asked = kept, m.begun
 	if m.addrs, left = p.told(kept, left, env.Identity.LocalSize, env.Identity.Size); len(m.addrs) == 0 {

@@ -1,14 +1,18 @@
 package tcp
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/netaddr"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // TestParameterThatMakesNoSenseIsAConfigurationError: whoever gave it is told parameter,
@@ -57,5 +61,22 @@ func TestNoAddress_OnlyLinkLocal_IsNamed(t *testing.T) {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%v: %q is missing", err, part)
 		}
+	}
+}
+
+func TestOpen_ExcludeMatchesNothing_IsLogged(t *testing.T) {
+	var log bytes.Buffer
+	engine := progress.New(progress.Options{})
+	defer engine.Close()
+	m, err := component{}.Open(t.Context(), btl.Env{
+		Env:    progress.Env{Engine: engine, Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		Params: &params{Exclude: []string{"eth77*"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if !strings.Contains(log.String(), "address_exclude matches no interface or address of this host") || !strings.Contains(log.String(), "eth77*") {
+		t.Errorf("the log has %q", log.String())
 	}
 }

@@ -108,6 +108,20 @@ func (r Rules) Apply(ifs []Interface) (kept []Interface, left []LeftOut) {
 	return kept, left
 }
 
+// Unmatched returns the elements of Exclude that match no interface and no address of ifs.
+func (r Rules) Unmatched(ifs []Interface) []string {
+	return slices.DeleteFunc(slices.Clone(r.Exclude), func(element string) bool {
+		return slices.ContainsFunc(ifs, func(i Interface) bool {
+			_, found := first([]string{element}, i, netip.Addr{}) // The name also of an interface without addresses.
+			for _, n := range i.Nets {
+				_, match := first([]string{element}, i, n.Addr())
+				found = found || match
+			}
+			return found
+		})
+	})
+}
+
 // Common returns the index of the interface whose network between hosts contains a, or -1 if
 // there is none. Of several such networks the one with the longest prefix is used, as in
 // a routing table; of equals the first.

@@ -61,3 +61,14 @@ func TestCommon_NetworksOverlap_LongestPrefixWins(t *testing.T) {
 		}
 	}
 }
+
+func TestUnmatched_ExcludeWithoutEffect_IsReturned(t *testing.T) {
+	rules := Rules{Exclude: []string{"eth0", "ib9", "192.168.4.0/24", "10.77.0.0/16", "eth1", "fd00::7", "eth7*"}}
+	ifs := []Interface{eth, ib, nic("eth1", up)}
+	if got, want := rules.Unmatched(ifs), []string{"ib9", "10.77.0.0/16", "eth7*"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := (Rules{}).Unmatched(ifs); len(got) > 0 {
+		t.Errorf("without rules: %q", got)
+	}
+}
