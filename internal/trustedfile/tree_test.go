@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrympi/ferry/internal/needs"
+	"github.com/ferrympi/ferry/internal/attacktest"
 	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
@@ -40,9 +40,8 @@ func TestCheckTree_EntriesThatOthersCanChange_AreRefused(t *testing.T) {
 }
 
 func TestCheckTree_FileOfAnotherUser_IsRefused(t *testing.T) {
-	needs.Root(t, "make a file of another user")
 	root := folder(t, t.TempDir()+"/tree", 0o755)
-	must(t, os.Chown(file(t, root+"/file", 0o644), other, other))
+	attacktest.Own(t, file(t, root+"/file", 0o644))
 	if err := trustedfile.CheckTree(root); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Error(err)
 	}
