@@ -185,16 +185,6 @@ func checkRanks(size int, lists ...[]int) error {
 	return nil
 }
 
-// merge returns the union of two ascending lists. The result may be a.
-func merge(a, b []int) []int {
-	for _, r := range b {
-		if i, found := slices.BinarySearch(a, r); !found {
-			a = slices.Insert(slices.Clone(a), i, r)
-		}
-	}
-	return a
-}
-
 // intersect returns the ranks that are in both ascending lists.
 func intersect(a, b []int) []int {
 	var common []int

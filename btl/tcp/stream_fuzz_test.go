@@ -43,7 +43,7 @@ func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.L
 	return near, p, k
 }
 
-// FuzzStream: a member of the job writes any bytes after the handshake. The receiver hands up frames
+// FuzzStream: a member of the job writes arbitrary bytes after the handshake. The receiver hands up frames
 // within its limit, and stores no more than its window.
 func FuzzStream(f *testing.F) {
 	encode := func(h header, body string) []byte {

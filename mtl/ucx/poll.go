@@ -188,13 +188,13 @@ func (m *module) heard(s *slot, ev *ucp.Event) {
 	switch ev.Err {
 	case 0:
 		m.failedListens = 0
+	case ucp.Canceled, ucp.Truncated:
 	default:
 		if m.failedListens++; m.failedListens > listeners {
 			m.breakDown(m.transportError("receive", mtl.NoEndpoint, fmt.Errorf("control messages: %w", errors.New(m.worker.Describe(ev.Err)))))
 			m.release(s)
 			return
 		}
-	case ucp.Canceled, ucp.Truncated:
 	}
 	if ev.Err == 0 && ev.Length > 0 && ev.Length <= controlLimit {
 		ucp.Wrote(s.buf, int(ev.Length))

@@ -187,10 +187,10 @@ func (f *fixture) suspendedProbe() {
 			f.Errorf("probe for a message that is there: %+v %t %v", st, ok, err)
 		}
 	}
-	k, st, err := c.Mprobe(f.Context(), pml.AnySource, 1, p2p)
+	k, _, err := c.Mprobe(f.Context(), pml.AnySource, 1, p2p)
 	f.Check(err)
 	got := make([]byte, 4)
-	st, err = k.Recv(f.Context(), buffer(got))
+	st, err := k.Recv(f.Context(), buffer(got))
 	f.compare(st, err, got, data(1, 4), 2, 1)
 }
 
