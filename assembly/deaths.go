@@ -30,7 +30,7 @@ func (d *deaths) remove(life framework.Life) {
 	*d = slices.DeleteFunc(*d, func(x Death) bool { return x.Life == life })
 }
 
-// Dead returns the failed incarnations in the order in which the bootstrap has reported them. The Watcher is
+// Dead returns the failed incarnations in the order of the bootstrap's reports. The Watcher is
 // notified later of each incarnation that the result lacks. An incarnation leaves the list when no communicator has it.
 func (a *Assembly) Dead() []Death {
 	a.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -253,6 +255,95 @@ func waitsForSuspended(ctx context.Context, c *mpi.Comm, any mpi.Request, send f
 	}
 	for what, err := range errs {
 		if err := isPending(what, err, 3); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestAckFailed_ProcessOfSeveralRanksDies_CountsRanks(t *testing.T) {
+	t.Parallel()
+	survivors(t, "pendingranks", 3, 1, "FERRY_PML=ob1")
+}
+
+// pendingInRanks has two goroutine ranks in each of three processes. The last process fails.
+func pendingInRanks(ctx context.Context, _ *mpi.Session, world *mpi.Comm) error {
+	tc, err := mpi.NewThreadComm(ctx, world, 2)
+	if err != nil {
+		return err
+	}
+	wild, err := world.Irecv(make([]byte, 1), mpi.AnySource, 1) // of another engine than the requests of the ranks
+	if err != nil {
+		return err
+	}
+	err = tc.Run(ctx, func(ctx context.Context, c *mpi.Comm) error {
+		switch {
+		case c.Rank() == 4:
+			if err := dies(ctx, c, 0, 1, 2, 3); err != errDies {
+				return err
+			}
+			os.Exit(1)
+		case c.Rank() == 5:
+			<-ctx.Done()
+			return nil
+		}
+		if err := outlive(ctx, c, 4); err != nil {
+			return err
+		}
+		if got := c.Failed(); !slices.Equal(got, []int{4, 5}) {
+			return fmt.Errorf("failed are %v", got)
+		}
+		b := make([]byte, 1)
+		any, err := c.Irecv(b, mpi.AnySource, 2)
+		if err != nil {
+			return err
+		}
+		for acked := range 2 {
+			if got := c.AckFailed(acked); got != acked {
+				return fmt.Errorf("AckFailed(%d) returns %d", acked, got)
+			}
+			_, err := any.Wait(ctx)
+			failed, ok := errors.AsType[*mpi.ProcFailedError](err)
+			if !ok || !errors.Is(err, mpi.ErrProcFailedPending) || !slices.Equal(failed.Ranks, []int{4, 5}[acked:]) {
+				return fmt.Errorf("wait after %d acknowledged failures: %v", acked, err)
+			}
+		}
+		if err := severalEngines(ctx, any, wild); err != nil {
+			return err
+		}
+		neighbor := c.Rank() ^ 1
+		if got := c.AckFailed(2); got != 2 {
+			return fmt.Errorf("AckFailed(2) returns %d", got)
+		}
+		// After this, no rank needs a receive without a message.
+		if _, err := c.Sendrecv(ctx, nil, neighbor, 3, nil, neighbor, 3); err != nil {
+			return err
+		}
+		if err := c.Send(ctx, b, neighbor, 2); err != nil {
+			return err
+		}
+		st, err := any.Wait(ctx)
+		return errors.Join(err, must(st.Source == neighbor, "the message is of rank %d", st.Source))
+	})
+	return errors.Join(err, wild.Cancel(), tc.Close())
+}
+
+// severalEngines checks waits for suspended receives of a goroutine rank and of its process.
+func severalEngines(ctx context.Context, rank, process mpi.Request) error {
+	// The communicator of the process may be notified later than that of the rank.
+	for _, _, err := process.Test(); err == nil; _, _, err = process.Test() {
+		runtime.Gosched()
+	}
+	reqs, indices := []mpi.Request{rank, process}, make([]int, 2)
+	i, _, any := mpi.WaitAny(ctx, reqs)
+	n, some := mpi.WaitSome(ctx, reqs, indices, nil)
+	done, all := mpi.TestAll(reqs, nil)
+	waited := mpi.WaitAll(ctx, reqs, nil)
+	if i != 0 || n != 0 || done || reqs[0] != rank || reqs[1] != process {
+		return fmt.Errorf("a suspended receive is complete: %d %d %t", i, n, done)
+	}
+	for what, err := range map[string]error{"WaitAny": any, "WaitSome": some, "TestAll": all, "WaitAll": waited} {
+		if err := wants(what, err, mpi.ErrProcFailedPending); err != nil {
 			return err
 		}
 	}

@@ -19,14 +19,15 @@ func TestMain(m *testing.M) {
 	}
 	// What must be processes: they die, or are counted for.
 	localtest.Main(m, map[string]localtest.Program{
-		"allocations": asProcess(allocations),
-		"cut":         asProcess(cut),
-		"dead":        dead,
-		"failed":      asProcess(failedInOrder),
-		"killed":      asProcess(killed),
-		"nowhere":     nowhere,
-		"pending":     asProcess(pendingReceives),
-		"report":      asProcess(report),
+		"allocations":  asProcess(allocations),
+		"cut":          asProcess(cut),
+		"dead":         dead,
+		"failed":       asProcess(failedInOrder),
+		"killed":       asProcess(killed),
+		"nowhere":      nowhere,
+		"pending":      asProcess(pendingReceives),
+		"pendingranks": asProcess(pendingInRanks),
+		"report":       asProcess(report),
 	})
 }
 

@@ -80,16 +80,6 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 	return errors.Join(failed...)
 }
 
-// keepOrLeave is keep, unless the request is active because it is suspended, or because its context has ended.
-func keepOrLeave(reqs []Request, st []Status, i, at int, s Status, err error) {
-	if err == nil || reqs[i].r.Stale(reqs[i].gen) {
-		keep(reqs, st, i, at, s, err)
-	} else if st != nil {
-		st[at] = noMessage()
-		st[at].Err = err
-	}
-}
-
 // takeDone takes requests from the front, as long as they are e's, complete, and
 // went well, and returns how many. e's lock held.
 func takeDone(e *progress.Engine, reqs []Request, st []Status) int {
@@ -252,23 +242,6 @@ func takeOne(q Request) (Status, bool, error) {
 	return noMessage(), false, nil
 }
 
-// firstSuspended returns the index of the first suspended request, and the reason; Undefined if there is none. lock is nil if
-// all have one engine, whose lock is held.
-func firstSuspended(lock *lockCursor, reqs []Request) (int, error) {
-	for i, q := range reqs {
-		if q.r == nil {
-			continue
-		}
-		if lock != nil {
-			lock.moveTo(q.r.Engine())
-		}
-		if why := q.r.Suspended(q.gen); why != nil {
-			return i, why
-		}
-	}
-	return Undefined, nil
-}
-
 // WaitAny waits until one of the requests is complete (MPI_Waitany), and returns
 // its index, Status and error. Without any active request the index is
 // Undefined, at once. If ctx ends first the index is Undefined, and all requests
@@ -344,14 +317,6 @@ func TestAny(reqs []Request) (int, Status, bool, error) {
 	return suspendedAny(i, why)
 }
 
-// suspendedAny returns the results of TestAny without a complete request. i is Undefined, or why the reason for which request
-// i is suspended.
-func suspendedAny(i int, why error) (int, Status, bool, error) {
-	s := noMessage()
-	s.Err = why
-	return i, s, false, why
-}
-
 // WaitSome waits until at least one of the requests is complete (MPI_Waitsome),
 // and takes all that are. It returns how many; their indices are in done, and
 // their statuses, each with its own Err, in the same places of st, which may be
@@ -396,18 +361,6 @@ func TestSome(reqs []Request, done []int, st []Status) (int, error) {
 	}
 	e.Progress()
 	return takeSomeOrWhy(nil, reqs, done, st)
-}
-
-// takeSomeOrWhy is takeSome, with the error of the first suspended request if none is complete.
-func takeSomeOrWhy(lock *lockCursor, reqs []Request, done []int, st []Status) (int, error) {
-	n, err := takeSome(lock, reqs, done, st)
-	if n > 0 || err != nil {
-		return n, err
-	}
-	if i, why := firstSuspended(lock, reqs); why != nil {
-		return 0, fmt.Errorf("request %d: %w", i, why)
-	}
-	return 0, nil
 }
 
 // takeSome takes all requests that are complete, and returns how many; their indices and

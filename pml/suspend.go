@@ -2,7 +2,7 @@ package pml
 
 import "github.com/ferrympi/ferry/framework"
 
-// Suspender is an optional ability of a Comm (ask through framework.As) whose receives from any source
+// Suspender is an optional ability of a Comm (framework.As finds it). Its receives from any source
 // outlive the death of a member. In a Comm without it, such receives end with ErrProcFailedPending, those that are
 // posted later too.
 type Suspender interface {

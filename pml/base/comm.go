@@ -23,7 +23,7 @@ type State struct {
 	Pending  int    // operations that are not complete, and claimed messages
 	Rest     cid.Rest
 	Aborted  [pml.Planes]error
-	// Suspends is set by a PML whose Comm is a pml.Suspender. Suspended has the reasons.
+	// Suspends is set if the PML's Comm is a pml.Suspender. Suspended has the reasons.
 	Suspends  bool
 	Suspended [pml.Planes]error
 	settled   [pml.Planes]int // Failed processes at the last call of SetSuspended.

@@ -85,7 +85,7 @@ func (w *wildcards) lookInNetwork(tag int, claim bool) (pml.Claimed, pml.Status,
 		return k, st, ok, nil
 	}
 	if err == nil && len(w.arrived) == 0 {
-		err = w.vain()
+		err = w.pendingReason()
 	}
 	return k, st, false, err
 }
@@ -150,7 +150,7 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 		if ok || err != nil {
 			return k, st, err
 		}
-		if src == pml.AnySource && w.vain() != nil {
+		if src == pml.AnySource && w.pendingReason() != nil {
 			if k, st, ok, err = w.lookInNetwork(tag, claim); ok || err != nil {
 				return k, st, err
 			}

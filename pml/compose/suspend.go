@@ -29,8 +29,8 @@ func (s *suspender) Suspend(plane pml.Plane, why error) {
 	}
 }
 
-// vain returns why receives and probes from any source may wait in vain, or nil. Lock held.
-func (w *wildcards) vain() error {
+// pendingReason returns the reason for not waiting for a message of any source, or nil. Lock held.
+func (w *wildcards) pendingReason() error {
 	if w.lost != nil {
 		return w.lost
 	}

@@ -111,7 +111,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 	return r
 }
 
-// recheck ends a posted receive whose message can't come, and suspends one from any source after the death of a
+// recheck ends a posted receive if no message can come, and suspends one from any source after the death of a
 // member. Lock held.
 func (r *request) recheck() {
 	c := r.c

@@ -35,7 +35,7 @@ func (f *fixture) pendingAny(p pending) error {
 	return err
 }
 
-// suspended returns the communicator of rank 0, whose receives from any source are suspended because rank 1 has died.
+// suspended returns the communicator of rank 0 after the death of rank 1. Receives from any source are suspended.
 func (f *fixture) suspended() pml.Comm {
 	f.processes()
 	c := f.comms[0]
