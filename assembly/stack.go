@@ -77,7 +77,7 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 		if choice.Verdict.Name == node.Name && node.Module != nil { // another one has opened it
 			m = node.Module
 		} else {
-			m, err = s.openPML(ctx, choice)
+			m, err = s.openPML(ctx, choice, "")
 		}
 		if err == nil {
 			s.pmls = append(s.pmls, PML{choice.Verdict.Name, m})
@@ -117,14 +117,15 @@ func (s *Stack) idle() {
 	}
 }
 
-func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Module, error) {
+// openPML opens a PML and its requirements. nodeBy is pml.Env's.
+func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy string) (pml.Module, error) {
 	component, ok := choice.Component.(pml.Component)
 	if !ok {
 		return nil, wrongContract(choice)
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
 	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
-	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes}
+	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes, NodeBy: nodeBy}
 	m, err := component.Open(ctx, env)
 	if err == nil {
 		m, err = pml.CheckedModule(choice.Verdict.Name, m)
@@ -137,7 +138,7 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice) (pml.Modul
 		n := newNeed(choice.Verdict, need)
 		if !need.Node {
 			n.SatisfiedBy = below.opened[need.Kind]
-		} else if err := s.openNode(ctx, choice.Verdict.Name); err == nil {
+		} else if err := s.openNode(ctx, choice.Verdict.Name, need.By); err == nil {
 			m = compose.New(env, m, s.node.Module, need.By)
 			n.SatisfiedBy = []string{s.node.Name}
 		} else if n.Reason = err.Error(); !errors.Is(err, framework.ErrUnsupported) { // the network has those processes too
@@ -233,8 +234,8 @@ func (s *Stack) NotOpen(kind framework.Kind) []framework.Rejection {
 
 // openNode opens the PML for processes of this node that components.yaml names for
 // another one: the module that is open already, or will be one of those that selection
-// allows, or one of its own.
-func (s *Stack) openNode(ctx context.Context, of string) error {
+// allows, or one of its own. The parameter `by` asks for it.
+func (s *Stack) openNode(ctx context.Context, of, by string) error {
 	name := s.registry.Node(framework.PML, of)
 	component, ok := s.registry.Lookup(framework.PML, name)
 	switch {
@@ -256,7 +257,7 @@ func (s *Stack) openNode(ctx context.Context, of string) error {
 		}
 	}
 	before := len(s.movers)
-	m, err := s.openPML(ctx, choice)
+	m, err := s.openPML(ctx, choice, by)
 	if err != nil { // the network goes on without: nothing of it stays open
 		return errors.Join(err, s.closeMovers(before))
 	}

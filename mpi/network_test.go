@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml/cm"
@@ -117,6 +118,27 @@ func TestWithoutATransportTheReasonIsTheMissingOnes(t *testing.T) {
 		return must(errors.Is(err, mpi.ErrTransport) && strings.Contains(err.Error(),
 			"no transport reaches the process: shm: unavailable: /nonexistent is not a directory (set btl.shm.dir to a directory in memory)"), "%v", err)
 	}), "btl=^tcp", "btl.shm.dir=/nonexistent")
+}
+
+// TestSend_NodeWithoutTransport_ErrorNamesParameterOfNetwork requires the remedy where a network could carry the
+// messages between processes of the node, and only there.
+func TestSend_NodeWithoutTransport_ErrorNamesParameterOfNetwork(t *testing.T) {
+	const remedy = "pml.cm.shared_memory=off leaves the processes of this node to the network"
+	for selected, want := range map[string]bool{"cm": true, "ob1": false} {
+		t.Run(selected, func(t *testing.T) {
+			t.Parallel()
+			network := mtltest.NewMemory(mtltest.Options{})
+			mpitest.Job{
+				Size: 2, Params: map[string]string{"pml": selected, "btl": "self"},
+				Options: func(int) []mpi.SessionOption {
+					return []mpi.SessionOption{mpi.WithRegistry(withMTL(network.Component()))}
+				},
+			}.RunSessions(t, inWorld(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+				err := c.Send(ctx, nil, 1-c.Rank(), 0)
+				return must(errors.Is(err, mpi.ErrTransport) && strings.Contains(err.Error(), remedy) == want, "%v", err)
+			}))
+		})
+	}
 }
 
 // TestLimitOfANetworksIdsSaysWhoSetsIt: a network that matches few bits has few

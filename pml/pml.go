@@ -60,6 +60,9 @@ type Env struct {
 	// LateRoutes: Route is asked at the end, about peers that have left by then. It says
 	// how their paths were.
 	LateRoutes bool
+	// NodeBy is the parameter through which another PML leaves the processes of this node to this one
+	// (framework.Requirement.By), or empty. Errors name it as a remedy.
+	NodeBy string
 }
 
 // Event tells Hooks, if there are any.

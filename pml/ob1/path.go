@@ -187,8 +187,12 @@ func (p *proc) open() error {
 		}
 		why.add(t, err)
 	}
+	remedy := ""
+	if by := p.m.env.NodeBy; by != "" && p.card.OnNode(p.m.env.Node) {
+		remedy = fmt.Sprintf("; %s=off leaves the processes of this node to the network", by)
+	}
 	return &framework.TransportError{Component: "pml ob1", Peer: p.String(), Op: "connect",
-		Err: fmt.Errorf("no transport reaches the process: %s", append(why, p.m.env.Modules.NotOpen(framework.BTL)...))}
+		Err: fmt.Errorf("no transport reaches the process: %s%s", append(why, p.m.env.Modules.NotOpen(framework.BTL)...), remedy)}
 }
 
 // rejections are the transports that don't carry the messages of a process.
