@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// memberState is a member's state in the view of a machine. It only changes from alive.
+// memberState is a member's state in the view of a machine. No member becomes alive again.
 type memberState uint8
 
 const (

@@ -13,7 +13,7 @@ import (
 //
 //	members N           begin a communicator of N members
 //	agree R FLAGS       rank R calls Agree; "agree R FLAGS value V" with the value of the allreduce
-//	shrink R            rank R calls Shrink
+//	shrink R            rank R calls Shrink; "shrink R broken" with a broken path
 //	complete R          rank R leaves the barrier of the common case
 //	exclude R           the context of rank R ends
 //	deliver #K ...      messages by number; they stay deliverable
@@ -72,7 +72,7 @@ func (s *script) own(words []string, m *Machine, arg func(int) int) ([]string, e
 		}
 		err = m.Start(Call{Operation: Agree, Flags: uint64(arg(2))}, value)
 	case "shrink":
-		err = m.Start(Call{Operation: Shrink, ContextID: uint64(70 + m.self)}, nil)
+		err = m.Start(Call{Operation: Shrink, ContextID: uint64(70 + m.self), WireUp: len(words) > 2}, nil)
 	case "complete":
 		m.Complete()
 	case "exclude":
@@ -129,6 +129,9 @@ func showOutcome(o Outcome) string {
 	}
 	if o.ContextID != 0 {
 		s += fmt.Sprintf(" id %d", o.ContextID)
+	}
+	if o.WireUp {
+		s += " wire up"
 	}
 	if len(o.Mixed) > 0 {
 		s += fmt.Sprintf(" mixed %d", o.Mixed)

@@ -142,7 +142,7 @@ func text(o *Outcome) string {
 	if o == nil {
 		return ""
 	}
-	return fmt.Sprintf("%v %x failed %d acked %d excluded %d id %d mixed %d", o.Operation, o.Flags, o.Failed, o.Acked, o.Excluded, o.ContextID, o.Mixed)
+	return fmt.Sprintf("%v %x failed %d acked %d excluded %d id %d mixed %d wire-up %t", o.Operation, o.Flags, o.Failed, o.Acked, o.Excluded, o.ContextID, o.Mixed, o.WireUp)
 }
 
 // number returns the number of a message.

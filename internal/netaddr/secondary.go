@@ -13,10 +13,10 @@ import (
 //
 //   - if the rules without Include leave it out,
 //   - if its network is inside a host as a rule, and there is another one,
-//   - if it has no default route, and one that is at least as fast has.
+//   - if it has no default route, and one of a known speed that is at least its own has.
 //
-// Interfaces of all hosts are judged alike, so that hosts with different secondary interfaces
-// choose the same network.
+// The rules guess: they do not see the networks of peers. They fail, for instance, if the
+// default route of each host leads into a network of its own.
 func Secondary(ifs []Interface, name string) string {
 	at := slices.IndexFunc(ifs, func(i Interface) bool { return i.Name == name })
 	if at < 0 {
@@ -33,7 +33,7 @@ func Secondary(ifs []Interface, name string) string {
 		switch {
 		case isInside(name) && !isInside(i.Name):
 			return "its network is inside hosts as a rule, and " + i.Name + " is there"
-		case own.isPrimary() && i.HasDefault && !own.HasDefault && own.Speed <= i.Speed && isInside(name) == isInside(i.Name):
+		case own.isPrimary() && i.HasDefault && !own.HasDefault && 0 < own.Speed && own.Speed <= i.Speed && isInside(name) == isInside(i.Name):
 			return i.Name + " has the default route"
 		}
 	}

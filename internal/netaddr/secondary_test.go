@@ -16,12 +16,13 @@ func host(list ...Interface) []Interface {
 }
 
 func TestSecondary_SeveralInterfaces_HostsChooseAlike(t *testing.T) {
-	route := Interface{Name: "eth0", HasDefault: true}
+	route := Interface{Name: "eth0", HasDefault: true, Speed: 1000}
 	for name, c := range map[string]struct {
 		ifs  []Interface
 		want string // The interface that is not secondary.
 	}{
-		"an isolated one":        {host(Interface{Name: "eth1"}, route), "eth0"},
+		"an isolated one":        {host(Interface{Name: "eth1", Speed: 1000}, route), "eth0"},
+		"one of unknown speed":   {host(Interface{Name: "eth1"}, route), "eth1 eth0"},
 		"a network of podman":    {host(Interface{Name: "podman0"}, Interface{Name: "eth0"}), "eth0"},
 		"a network of docker":    {host(Interface{Name: "docker0"}, Interface{Name: "eth0"}), "eth0"},
 		"an empty bridge":        {host(Interface{Name: "br0", Empty: true}, Interface{Name: "eth0"}), "eth0"},

@@ -12,9 +12,9 @@ import (
 // TestChoose_SecondaryInterface_IsUsedLast: libfabric lists first the interface that was made last.
 func TestChoose_SecondaryInterface_IsUsedLast(t *testing.T) {
 	nets := []netip.Prefix{netip.MustParsePrefix("10.1.0.1/24")}
-	eth0 := netaddr.Interface{Name: "eth0", Flags: net.FlagUp, Nets: nets, HasDefault: true}
+	eth0 := netaddr.Interface{Name: "eth0", Flags: net.FlagUp, Nets: nets, HasDefault: true, Speed: 1000}
 	for _, name := range []string{"eth1", "podman0", "cni0"} {
-		other := netaddr.Interface{Name: name, Flags: net.FlagUp, Nets: nets}
+		other := netaddr.Interface{Name: name, Flags: net.FlagUp, Nets: nets, Speed: 1000}
 		var infos []libfabric.Info
 		for _, domain := range []string{name, "eth0"} {
 			infos = append(infos, sane(libfabric.Info{Provider: "tcp;ofi_rxm", Domain: domain, AddressFormat: libfabric.IPv4Address}))

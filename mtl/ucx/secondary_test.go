@@ -12,8 +12,8 @@ import (
 func TestPermitted_SecondaryInterface_IsLeftOut(t *testing.T) {
 	nets := []netip.Prefix{netip.MustParsePrefix("10.1.0.1/24")}
 	f := &found{interfaces: []netaddr.Interface{
-		{Name: "eth1", Flags: net.FlagUp, Nets: nets}, {Name: "podman0", Flags: net.FlagUp, Nets: nets},
-		{Name: "eth0", Flags: net.FlagUp, Nets: nets, HasDefault: true},
+		{Name: "eth1", Flags: net.FlagUp, Nets: nets, Speed: 1000}, {Name: "podman0", Flags: net.FlagUp, Nets: nets},
+		{Name: "eth0", Flags: net.FlagUp, Nets: nets, HasDefault: true, Speed: 1000},
 	}}
 	all := []ucp.Resource{{Transport: "tcp", Device: "eth1"}, {Transport: "tcp", Device: "podman0"}, {Transport: "tcp", Device: "eth0"}, {Transport: "self", Device: "memory"}}
 	if got := listed(f.permitted(all, &params{})); got != "tcp/eth0 self/memory" {
