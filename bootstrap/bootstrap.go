@@ -190,14 +190,16 @@ const (
 	ProcLeft                        // a life of a process is over in good order; see EventSource.End
 	GivenUp                         // a process has given this life of this process up; see EventSource.GiveUp
 	Broken                          // the collectives of a communicator can't go on; see EventSource.Broke
+	Noted                           // A note has arrived; see Noter.
 )
 
 // Event is news from the server.
 type Event struct {
 	Kind   EventKind
-	Proc   framework.Proc // ProcDied, ProcLeft, GivenUp, Broken: who
+	Proc   framework.Proc // ProcDied, ProcLeft, GivenUp, Broken: who; Noted: the sender
 	Nonce  uint64         // likewise: of the last life that it began (EventSource.Begin); 0: none, or not known
 	Comm   cid.Extended   // Broken
+	Body   string         // Bytes of the note (Noted).
 	Reason string         // "signal: killed", "exit status 3"; GivenUp, Broken: as it was given; Dump: how, see package mpi
 }
 
@@ -227,6 +229,18 @@ type EventSource interface {
 	// second OnEvent replaces it, nil removes it; a call of the old one may still
 	// be under way then. After Close has returned there is none.
 	OnEvent(f func(Event))
+}
+
+// A Noter sends notes. It is a capability of clients that are an EventSource too.
+type Noter interface {
+	// Note sends body, up to MaxPayload bytes, to the incarnation nonce of p, which receives the
+	// event Noted with the sender, its incarnation and the body. It returns at once and copies
+	// body. A longer body is ErrUnsupported.
+	//
+	// A note is lost if the receiver has no client open, is in another incarnation or does not
+	// read for long, and if either process is reported dead. A sender that depends on it repeats it. Two
+	// notes that arrive are in the order of their calls.
+	Note(p framework.Proc, nonce uint64, body []byte) error
 }
 
 // A Reporter accepts a named report for the launcher to print when the job

@@ -23,6 +23,7 @@ func faultCases() claims {
 		kittest.New("LifeThatEndsIsAnEvent", Want{Size: 3, Timeout: long}, (*job).lifeEnds),
 		kittest.New("LifeThatIsGivenUpHearsOfIt", Want{Size: 2, Timeout: long}, (*job).givenUp),
 		kittest.New("BrokenCommunicatorIsToldOnceToItsOtherMembers", Want{Size: 4, Timeout: long}, (*job).brokenOnce),
+		kittest.New("NoteReachesTheIncarnationThatItNames", Want{Size: 2, Timeout: long}, (*job).notes),
 		kittest.New("CloseWhileNewsComesIsNoDeath", Want{Size: 2, Timeout: long}, (*job).closeAmongNews),
 		kittest.New("CloseIsNoDeath", Want{Size: 3, Timeout: short, Needs: Names | Subsets}, (*job).closeIsNoDeath),
 		kittest.New("CanceledContextWithdraws", Want{Size: 2, Timeout: long, Needs: Withdrawal}, (*job).cancelWithdraws),

@@ -163,6 +163,12 @@ func (c *client) readAll(r *wire.Reader) error {
 				return fmt.Errorf("malformed event: %w", err)
 			}
 			c.addEvent(ev)
+		case wire.Note:
+			b, err := wire.Decode[wire.NoteBody](m.Body)
+			if err != nil {
+				return fmt.Errorf("malformed note: %w", err)
+			}
+			c.addNote(b)
 		default:
 			return fmt.Errorf("message kind %d from the launcher", m.Kind)
 		}

@@ -39,6 +39,28 @@ func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason strin
 	c.tell(wire.Broke, news)
 }
 
+// Note implements bootstrap.Noter. A note to a process of another job is dropped.
+func (c *client) Note(p framework.Proc, nonce uint64, body []byte) error {
+	if err := wire.CheckSizes("", body, bootstrap.MaxPayload); err != nil {
+		return err
+	}
+	if p.Namespace == c.id.Proc.Namespace {
+		c.tell(wire.Note, wire.NoteBody{Rank: p.Rank, To: nonce, Body: body})
+	}
+	return nil
+}
+
+// addNote queues the event of a note, unless it is for another incarnation.
+func (c *client) addNote(b wire.NoteBody) {
+	c.mu.Lock()
+	isPresent := b.To == c.life
+	c.mu.Unlock()
+	if isPresent {
+		sender := framework.Proc{Namespace: c.id.Proc.Namespace, Rank: b.Rank}
+		c.events.Add(bootstrap.Event{Kind: bootstrap.Noted, Proc: sender, Nonce: b.From, Body: string(b.Body)})
+	}
+}
+
 // tell sends news, unless the launcher does not read.
 func (c *client) tell(k wire.Kind, news any) {
 	c.mu.Lock()

@@ -96,6 +96,7 @@ func FuzzServerReads(f *testing.F) {
 		{wire.Report, 8, wire.ValuedBody{Name: "n"}},
 		{wire.Change, 9, wire.ChangeBody{Op: wire.Operate, Args: wire.EncodeBody(wire.OperateBody{Op: uint8(bootstrap.PsetShrink), Operands: []string{"mpi://WORLD"}, Sub: 1})}},
 		{wire.Change, 10, wire.ChangeBody{Op: wire.Query, Args: wire.EncodeBody(wire.LookupBody{Name: "mpi://SELF", Wait: true})}},
+		{wire.Note, 0, wire.NoteBody{To: 1, Body: []byte("b")}},
 		{wire.Change, 11, wire.ChangeBody{Op: wire.Integrate, Args: wire.EncodeBody(wire.IntegrateBody{Delta: "ferry://delta/1"})}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {

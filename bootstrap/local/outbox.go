@@ -21,9 +21,9 @@ type outgoing struct {
 	sent  chan struct{} // closed when the kernel has the frame
 }
 
-// mostNews is how many bytes may wait for the launcher before news that nobody waits for
-// (bootstrap.EventSource.GiveUp, Broke) is dropped. Whatever else is queued has a caller that waits, or
-// comes once in a session.
+// mostNews is the number of unsent bytes from which EventSource.GiveUp, EventSource.Broke and
+// Noter.Note drop their messages. All other frames have a caller that waits, or are sent once in a
+// session.
 const mostNews = 1 << 20
 
 // errUnread ends a call of which the launcher has heard nothing.

@@ -58,6 +58,7 @@ func FuzzPeer(f *testing.F) {
 		{wire.Life, 0, wire.LifeBody{Nonce: 4}},
 		{wire.Life, 0, wire.LifeBody{}},
 		{wire.GiveUp, 0, wire.GiveUpBody{Reason: "r"}},
+		{wire.Note, 0, wire.NoteBody{Rank: 1, From: 2, To: 3, Body: []byte("b")}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 3, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 3, Nonce: 1}},
 		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: wire.Runs{{Namespace: "job", Count: 3}}}},

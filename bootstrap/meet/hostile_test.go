@@ -276,6 +276,7 @@ func TestNonsenseAfterTheHandshakeEndsTheConnection(t *testing.T) {
 		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"news of a rank of its own":   frame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 4}),
 		"a reason over the limit":     frame(wire.GiveUp, 0, wire.GiveUpBody{Reason: strings.Repeat("x", bootstrap.MaxName+1)}),
+		"a note over the limit":       frame(wire.Note, 0, wire.NoteBody{Body: make([]byte, bootstrap.MaxPayload+1)}),
 		"half a frame, and no more ":  get[:len(get)-1],
 	} {
 		nc, r := impostor(t, unix, cs[0], 3)

@@ -307,7 +307,13 @@ func (c *client) GiveUp(to framework.Proc, nonce uint64, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	frame := frameOf(wire.GiveUp, 0, wire.GiveUpBody{Rank: to.Rank, Nonce: nonce, Reason: wire.CutReason(reason)})
-	switch p := c.peerOf(to.Rank); {
+	c.sendLossy(to.Rank, frame)
+}
+
+// sendLossy sends a frame that may be lost, and connects to the process first if necessary. The
+// caller holds place.mu.
+func (c *client) sendLossy(rank uint32, frame []byte) {
+	switch p := c.peerOf(rank); {
 	case len(p.links) > 0:
 		p.links[0].news(frame)
 	case !p.absent && !p.gone && !c.closed && len(p.parcel) < mostParcel:

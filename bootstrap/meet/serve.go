@@ -42,6 +42,8 @@ func (c *client) serve(l *link, m wire.Message) error {
 		return serve(m, func(b wire.LifeBody) { c.lifeOf(l.rank, b.Nonce) })
 	case wire.GiveUp:
 		return serve(m, func(b wire.GiveUpBody) { c.givenUp(l.rank, b) })
+	case wire.Note:
+		return serve(m, func(b wire.NoteBody) { c.noted(l.rank, b) })
 	case wire.Event:
 		b, err := wire.Decode[wire.EventBody](m.Body)
 		if err != nil {

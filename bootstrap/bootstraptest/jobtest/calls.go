@@ -28,6 +28,7 @@ const (
 	opEnd       = "end"
 	opGiveUp    = "give up"
 	opBroke     = "broke"
+	opNote      = "note"
 	opOnEvent   = "on event"
 	opCancel    = "cancel" // the call with that ID
 	opExit      = "exit"
@@ -222,6 +223,9 @@ func (s *served) doMore(ctx context.Context, q request) (r reply, err error) {
 		events.GiveUp(q.Proc, q.Nonce, q.Name)
 	case opBroke:
 		events.Broke(q.Comm, q.Group, q.Name)
+	case opNote:
+		noter, _ := framework.As[bootstrap.Noter](s.c)
+		err = noter.Note(q.Proc, q.Nonce, q.Value)
 	case opOnEvent:
 		if !q.On {
 			events.OnEvent(nil)

@@ -15,6 +15,7 @@ const (
 	canDirectory = "directory"
 	canPsets     = "psets"
 	canEvents    = "events"
+	canNotes     = "notes"
 )
 
 func abilitiesOf(c bootstrap.Client) (all []string) {
@@ -26,6 +27,9 @@ func abilitiesOf(c bootstrap.Client) (all []string) {
 	}
 	if _, ok := framework.As[bootstrap.EventSource](c); ok {
 		all = append(all, canEvents)
+	}
+	if _, ok := framework.As[bootstrap.Noter](c); ok {
+		all = append(all, canNotes)
 	}
 	return all
 }
@@ -50,6 +54,12 @@ func (r *rank) client() bootstrap.Client {
 			wrapped
 			events
 		}{wrapped{out}, events{r}}
+	}
+	if slices.Contains(r.abilities, canNotes) {
+		out = struct {
+			wrapped
+			notes
+		}{wrapped{out}, notes{r}}
 	}
 	return out
 }
@@ -138,6 +148,14 @@ func (e events) GiveUp(p framework.Proc, nonce uint64, reason string) {
 
 func (e events) Broke(comm cid.Extended, members []framework.Proc, reason string) {
 	e.tell(request{Op: opBroke, Comm: comm, Group: members, Name: reason})
+}
+
+// notes sends notes from the process.
+type notes struct{ r *rank }
+
+func (n notes) Note(p framework.Proc, nonce uint64, body []byte) error {
+	_, err := n.r.call(context.Background(), request{Op: opNote, Proc: p, Nonce: nonce, Value: bytes.Clone(body)})
+	return err
 }
 
 func (e events) OnEvent(f func(bootstrap.Event)) {

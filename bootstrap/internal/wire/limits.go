@@ -18,6 +18,7 @@ func (b GetBody) check() error    { return CheckSizes(b.Key, nil, 0) }
 func (b NameBody) check() error   { return CheckSizes(b.Name, nil, 0) }
 func (b GiveUpBody) check() error { return CheckSizes(b.Reason, nil, 0) }
 func (b BrokeBody) check() error  { return CheckSizes(b.Reason, nil, 0) }
+func (b NoteBody) check() error   { return CheckSizes("", b.Body, bootstrap.MaxPayload) }
 func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
 func (b RelayBody) check() error  { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
 func (b BrokenBody) check() error { return CheckSizes(b.Event.Reason, nil, 0) }

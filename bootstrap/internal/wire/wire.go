@@ -4,7 +4,7 @@
 //
 // A message is the array [kind, id, body]. Requests have ids of the sender's own
 // choice, never 0 and never used again; each is answered once, in any order, by
-// Reply or Failure with that id. Put, Life, GiveUp, Broke, Cancel, Keep, Event and Goodbye
+// Reply or Failure with that id. Put, Life, GiveUp, Broke, Note, Cancel, Keep, Event and Goodbye
 // have no answer, and id 0, but for Cancel.
 //
 // A launcher's client says Hello first and is answered Welcome or Refused; between
@@ -25,7 +25,7 @@ import (
 
 // Version is that of the protocol between client and launcher, which must agree exactly, since
 // `ferry run` and the program may be built from different sources.
-const Version = 5
+const Version = 6
 
 // Kind says what a message is. All are below 24, so that one is one byte.
 type Kind uint8
@@ -54,6 +54,7 @@ const (
 	GiveUp                    // GiveUpBody
 	Broke                     // BrokeBody
 	Change                    // ChangeBody -> as its operation lists
+	Note                      // NoteBody
 )
 
 // What members say to one another (bootstrap/meet) in place of what only a launcher is told.
@@ -192,6 +193,15 @@ type (
 		Ranks  []uint32 // of the members
 		Reason string
 	}
+	// NoteBody is a note. Rank is the receiver on the way to a launcher, and the sender on the way
+	// to a receiver. From and To are the nonces of the two incarnations; a launcher sets From.
+	NoteBody struct {
+		_    struct{} `cbor:",toarray"`
+		Rank uint32
+		From uint64
+		To   uint64
+		Body []byte
+	}
 	// KeepBody is a value that the sender has put, for the receiver to keep for the time
 	// after the sender's. Version counts what the sender has put; with Last, the receiver
 	// has all up to there.
@@ -274,7 +284,7 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 // DecodeMessage reads the content of a frame.
 func DecodeMessage(b []byte) (Message, error) {
 	m, err := Decode[Message](b)
-	if err == nil && (m.Kind < Hello || m.Kind > Change) {
+	if err == nil && (m.Kind < Hello || m.Kind > Note) {
 		return Message{}, errors.New("unknown kind of message")
 	}
 	return m, err

@@ -175,6 +175,7 @@ func FuzzReader(f *testing.F) {
 	for _, b := range []any{Empty{}, ValuedBody{Name: "k", Value: []byte("v")}, FailureBody{Code: CodeGroup, Missing: []uint32{1}},
 		WelcomeBody{Size: 2, Dead: []EventBody{{Kind: 1, Rank: 1, Reason: "r"}}},
 		ChangeBody{Op: Operate, Args: EncodeBody(OperateBody{Op: 7, Operands: []string{"s"}, Name: "n", Sizes: []int64{1}, Add: 2, Sub: -1})},
+		NoteBody{Rank: 1, From: 2, To: 3, Body: []byte("b")},
 		ChangeBody{Op: SetData, Args: EncodeBody(DataBody{Pset: "s", Key: "k", Value: []byte("v")})}} {
 		frame, err := Encode(Put, 1, b)
 		if err != nil {
@@ -194,7 +195,7 @@ func FuzzReader(f *testing.F) {
 			for _, decode := range []func() error{
 				try[HelloBody](m), try[WelcomeBody](m), try[RefusedBody](m), try[GetBody](m), try[ValueBody](m),
 				try[JoinBody](m), try[ConstructedBody](m), try[CancelBody](m), try[NameBody](m), try[ValuedBody](m),
-				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[KeepBody](m), try[KeptBody](m), try[RelayBody](m), try[BrokenBody](m),
+				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[KeepBody](m), try[KeptBody](m), try[RelayBody](m), try[BrokenBody](m), try[NoteBody](m),
 				try[ChangeBody](m), try[OperateBody](m), try[QueriedBody](m), try[IntegrateBody](m), try[IntegratedBody](m), try[DataBody](m), try[KeyBody](m),
 			} {
 				if err := decode(); err != nil {

@@ -23,6 +23,8 @@ func (c *conn) handle(m wire.Message) error {
 		return serve(m, func(b wire.GiveUpBody) { c.s.giveUp(c.proc, b) })
 	case wire.Broke:
 		return serve(m, func(b wire.BrokeBody) { c.s.broke(c.proc, b) })
+	case wire.Note:
+		return serve(m, func(b wire.NoteBody) { c.s.note(c.proc, b) })
 	case wire.Cancel:
 		return serve(m, func(b wire.CancelBody) { c.s.cancel(r, b.Expired) })
 	}

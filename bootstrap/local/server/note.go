@@ -1,0 +1,29 @@
+package server
+
+import "github.com/ferrympi/ferry/bootstrap/internal/wire"
+
+// note passes a note on to its receiver. It drops a note from or to a process that has ended, and
+// one to a receiver that does not read.
+func (s *Server) note(from *proc, b wire.NoteBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := s.procs[b.Rank]
+	if from.ended || to == nil || to.ended || to.conn == nil {
+		return
+	}
+	frame, err := wire.Encode(wire.Note, 0, wire.NoteBody{Rank: from.rank, From: from.nonce, To: b.To, Body: b.Body})
+	if err != nil {
+		s.opt.Logger.Error("note not sent", "error", err)
+		return
+	}
+	if to.conn.unread() < maxQueue/2 {
+		to.conn.send(frame)
+	}
+}
+
+// unread returns the number of bytes in the queue of the client.
+func (c *conn) unread() int {
+	c.qmu.Lock()
+	defer c.qmu.Unlock()
+	return c.queued
+}
