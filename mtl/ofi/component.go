@@ -92,7 +92,10 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	environment := setEnvironment(env.Identity.Proc.Namespace)
 	o, err := find(ctx, p, meant)
 	if err != nil {
-		return nil, err
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w%s", err, userNote())
 	}
 	if err := checkNames(p, o.has); err != nil {
 		o.free()
@@ -138,6 +141,9 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		}
 		m.about.Notes = append(o.notes, m.about.Notes...)
 		m.about.Notes = append(m.about.Notes, "libfabric's environment has "+strings.Join(environment, ", "))
+		if has := userVariables(); len(has) > 0 {
+			m.about.Notes = append(m.about.Notes, "the user has set "+strings.Join(has, ", "))
+		}
 		m.about.Candidates = append(described(all), o.unavailable(p.ProviderInclude)...)
 		for k := range all {
 			switch d := &m.about.Candidates[k]; {
@@ -160,7 +166,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	if what := missed(all, nil, p.ProviderInclude); env.Fabric && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 		warn("", what)
 	}
-	return nil, o.nothing(ctx, all, given)
+	return nil, fmt.Errorf("%w%s", o.nothing(ctx, all, given), userNote())
 }
 
 // warned has the providers of which something was said: a program that opens one session
@@ -170,6 +176,6 @@ var warned sync.Map
 // warn says something on standard error of the provider that is used, once in a process.
 func warn(used, what string) {
 	if _, said := warned.LoadOrStore(used, true); !said {
-		fmt.Fprintf(stderr.Writer{}, "ferry: mtl ofi: %s (mtl.ofi.warn=off turns this message off)\n", what)
+		fmt.Fprintf(stderr.Writer{}, "ferry: mtl ofi: %s%s (mtl.ofi.warn=off turns this message off)\n", what, userNote())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // What stands in the C library's environment when libfabric is loaded, and when its
@@ -84,4 +85,28 @@ func setEnvironment(job string) []string {
 		libfabric.Setenv(name, value)
 	}
 	return all
+}
+
+// userVariables returns the user's variables of libfabric for messages, without those that only log and without the
+// values of keys.
+func userVariables() (all []string) {
+	for _, v := range trial.Variables("FI_", always) {
+		switch name, _, _ := strings.Cut(v, "="); {
+		case strings.HasPrefix(name, "FI_LOG_"):
+		case strings.HasSuffix(name, "_UUID"):
+			all = append(all, name)
+		default:
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// userNote returns the end of a message about a failure that the user's variables may have caused, or "" without any.
+func userNote() string {
+	all := userVariables()
+	if len(all) == 0 {
+		return ""
+	}
+	return "; the user has set " + strings.Join(all, ", ")
 }

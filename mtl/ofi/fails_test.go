@@ -63,3 +63,28 @@ func openFirstOf(t *testing.T, lib string, providers ...string) string {
 	d := m.Describe()
 	return fmt.Sprint(d.Provider, ", not ", d.Candidates[0].Provider, ": ", d.Candidates[0].Reason)
 }
+
+// TestOpen_UserVariableSet_ErrorNamesIt requires the user's variables in the error, without keys, log levels, and
+// variables that ferry overrides.
+func TestOpen_UserVariableSet_ErrorNamesIt(t *testing.T) {
+	lib := profiles(t, "cxi", "fi_domain")
+	for name, value := range map[string]string{"FI_CXI_X": "7", "FI_PSM3_UUID": "secret", "FI_LOG_LEVEL": "warn", "FI_OFI_RXM_USE_SRX": "0"} {
+		t.Setenv(name, value)
+	}
+	_, err := open(t, func(p any) {
+		ofi.Set(p, []string{"cxi"}, "auto", "auto")
+		ofi.SetLibrary(p, lib, time.Second)
+		ofi.SetWarn(p, false)
+	})
+	if err == nil {
+		t.Fatal("the module opens although fi_domain fails")
+	}
+	if !strings.Contains(err.Error(), "the user has set FI_CXI_X=7, FI_PSM3_UUID") {
+		t.Errorf("the variables are missing: %v", err)
+	}
+	for _, other := range []string{"secret", "FI_LOG_LEVEL", "FI_OFI_RXM_USE_SRX"} {
+		if strings.Contains(err.Error(), other) {
+			t.Errorf("%s is in the error: %v", other, err)
+		}
+	}
+}

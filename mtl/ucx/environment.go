@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/internal/ucp"
+	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // What stands in the C library's environment when UCX is loaded, and when its transports
@@ -59,15 +60,7 @@ func setEnvironment(p *params) []string {
 }
 
 // users returns the user's own variables of UCX, in order.
-func users() (all []string) {
-	for _, v := range os.Environ() {
-		if strings.HasPrefix(v, "UCX_") && !strings.HasPrefix(v, "UCX_ERROR_SIGNALS=") {
-			all = append(all, v)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
+func users() []string { return trial.Variables("UCX_", always) }
 
 // userSets reports whether the user has set a variable of UCX whose name is so.
 func userSets(is func(name string) bool) bool {
