@@ -21,9 +21,8 @@ type outgoing struct {
 	sent  chan struct{} // closed when the kernel has the frame
 }
 
-// mostNews is the number of unsent bytes from which EventSource.GiveUp, EventSource.Broke and
-// Noter.Note drop their messages. All other frames have a caller that waits, or are sent once in a
-// session.
+// mostNews limits the unsent bytes. Beyond it, EventSource.GiveUp, EventSource.Broke and Noter.Note
+// drop their messages. All other frames have a caller that waits, or are sent once in a session.
 const mostNews = 1 << 20
 
 // errUnread ends a call of which the launcher has heard nothing.
