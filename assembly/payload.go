@@ -214,3 +214,23 @@ func noneCommon(members []framework.Proc, lists [][]pml.Offer) error {
 	}
 	return fmt.Errorf("%w: the members have no pml in common: %s", framework.ErrUnsupported, strings.Join(sides, "; "))
 }
+
+// failures returns the members' transports that did not open, as the end of an error, or "" without any.
+func failures(members []framework.Proc, payloads []payload) string {
+	const most = 4 // An example of each kind is usually among them.
+	var text strings.Builder
+	n := 0
+	for i, p := range payloads {
+		card, err := decodeCard(p.Card)
+		if err != nil || card.Failure() == "" {
+			continue
+		}
+		if n++; n <= most {
+			fmt.Fprintf(&text, "; %v could not open %s", members[i], card.Failure())
+		}
+	}
+	if n > most {
+		fmt.Fprintf(&text, "; and %d more", n-most)
+	}
+	return text.String()
+}

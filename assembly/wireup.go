@@ -158,7 +158,7 @@ func (a *Assembly) chooseModule(members []framework.Proc, payloads []payload) (m
 	}
 	chosen, err := choose(members, lists)
 	if err != nil {
-		return PML{}, false, err
+		return PML{}, false, fmt.Errorf("%w%s", err, failures(members, payloads))
 	}
 	first = true
 	for _, list := range lists {

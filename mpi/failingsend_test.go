@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -126,6 +127,91 @@ func TestFailingSend_OfOperationThatReceives_EndsIt(t *testing.T) {
 					return err
 				}
 				return c.Close()
+			})
+		})
+	}
+}
+
+// fallback is an MTL of which rank 1 has lost the better candidate when it opened.
+type fallback struct {
+	mtl.Component
+	rank          int
+	hasOtherOffer bool // Rank 1 offers another provider.
+	isUnreachable bool // Rank 0 does not reach rank 1.
+}
+
+func (f fallback) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+	m, err := f.Component.Open(ctx, env)
+	return &fallbackModule{Module: m, fallback: f}, err
+}
+
+type fallbackModule struct {
+	mtl.Module
+	fallback fallback
+}
+
+func (m *fallbackModule) Unwrap() any { return m.Module }
+
+func (m *fallbackModule) Describe() mtl.Description {
+	d := m.Module.Describe()
+	if m.fallback.rank == 1 {
+		d.Candidates = append(d.Candidates, mtl.Candidate{Name: "tcp on eth0", Refused: true, Failed: true, Reason: "no port is free"})
+	}
+	return d
+}
+
+func (m *fallbackModule) Offer() string {
+	if m.fallback.rank == 1 && m.fallback.hasOtherOffer {
+		return "another provider"
+	}
+	return m.Module.Offer()
+}
+
+func (m *fallbackModule) Connect(p framework.Peer) (mtl.Endpoint, error) {
+	if m.fallback.rank == 0 && m.fallback.isUnreachable {
+		return 0, errUnreachable
+	}
+	return m.Module.Connect(p)
+}
+
+// TestFallback_OneRankLostItsProvider_ErrorsOfAllNameTheReason requires the reason of rank 1 in the errors of both.
+func TestFallback_OneRankLostItsProvider_ErrorsOfAllNameTheReason(t *testing.T) {
+	const reason = "could not open tcp on eth0: no port is free"
+	for name, f := range map[string]fallback{"offer": {hasOtherOffer: true}, "connect": {isUnreachable: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			network := mtltest.NewMemory(mtltest.Options{})
+			mpitest.Job{
+				Size: 2, Params: map[string]string{"pml": "cm", "pml.cm.shared_memory": "false"},
+				Options: func(rank int) []mpi.SessionOption {
+					f := f
+					f.Component, f.rank = network.Component(), rank
+					return []mpi.SessionOption{mpi.WithRegistry(withMTL(f))}
+				},
+			}.RunSessions(t, func(ctx context.Context) error {
+				s, err := mpitest.Open(ctx)
+				if err != nil {
+					return err
+				}
+				world, err := s.Group(ctx, "mpi://WORLD")
+				if err != nil {
+					return errors.Join(err, s.Close())
+				}
+				c, err := mpi.CommFromGroup(ctx, world, "fallback")
+				if err == nil && c.Rank() == 0 {
+					err = c.Send(ctx, nil, 1, 0)
+				} else if err == nil {
+					_, err = c.Recv(ctx, nil, 0, 0)
+				}
+				if err == nil || !strings.Contains(err.Error(), reason) {
+					err = fmt.Errorf("%w, without %q", err, reason)
+				} else {
+					err = nil
+				}
+				if c != nil {
+					_ = c.Close()
+				}
+				return errors.Join(err, s.Close())
 			})
 		})
 	}

@@ -192,6 +192,7 @@ type Candidate struct {
 	// defect that is known.
 	Refused bool
 	Defect  bool   // it is Refused because of a defect that is known
+	Failed  bool   // Open has tried it, and it did not open or failed its test.
 	Reason  string // why it was chosen, or not
 	Library string // name and version of the library that offers it; may be empty
 }

@@ -223,7 +223,7 @@ func missed(all []candidate, chosen *candidate, include []string) string {
 func described(all []candidate) []mtl.Candidate {
 	out := make([]mtl.Candidate, len(all))
 	for i, c := range all {
-		out[i] = mtl.Candidate{Name: c.info.String(), Provider: c.info.Provider, Refused: c.refused != "", Defect: c.defect, Reason: c.refused}
+		out[i] = mtl.Candidate{Name: c.info.String(), Provider: c.info.Provider, Refused: c.refused != "", Defect: c.defect, Failed: c.failed, Reason: c.refused}
 		if c.refused == "" {
 			out[i].Reason = c.note
 		}

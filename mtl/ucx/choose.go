@@ -325,7 +325,7 @@ func described(all []candidate, chosen int) []mtl.Candidate {
 		if d := c.devices(); d != "" {
 			name += " on " + d
 		}
-		out[i] = mtl.Candidate{Name: name, Provider: c.name, Chosen: i == chosen, Unavailable: c.unavailable, Refused: c.refused != "" && !c.unavailable, Reason: c.refused}
+		out[i] = mtl.Candidate{Name: name, Provider: c.name, Chosen: i == chosen, Unavailable: c.unavailable, Refused: c.refused != "" && !c.unavailable, Failed: c.failed, Reason: c.refused}
 		if chosen >= 0 && i != chosen && c.refused == "" {
 			out[i].Reason = all[chosen].name + " is preferred"
 		}

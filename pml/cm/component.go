@@ -60,6 +60,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	}
 	m.name, m.mtl, m.caps = open[0].Name, open[0].Module, open[0].Module.Caps()
 	m.source = m.mtl
+	m.failure = failures(m.mtl.Describe())
 	m.looker, _ = framework.As[mtl.Looker](m.mtl)
 	if m.caps.ControlLimit < controlSize {
 		return nil, fmt.Errorf("%w: pml cm: mtl %s takes control messages of %d bytes, and %d are needed",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/ferrympi/ferry/cid"
@@ -57,6 +58,9 @@ type Module struct {
 	leaving  []*leaver                   // processes that have said goodbye, and of which messages may still come
 	doubting doubting
 	known    map[*byte]struct{} // memory that the network knows, by its first byte
+
+	// failure is the text for framework.FailureAddress, or empty.
+	failure string
 }
 
 // Offer implements pml.Module.
@@ -70,7 +74,22 @@ func (m *Module) Offer() pml.Offer {
 
 // Addresses implements pml.Module.
 func (m *Module) Addresses() []framework.Address {
-	return []framework.Address{{Component: framework.ComponentName(framework.MTL, m.name), Blob: m.mtl.Blob()}}
+	all := []framework.Address{{Component: framework.ComponentName(framework.MTL, m.name), Blob: m.mtl.Blob()}}
+	if m.failure != "" {
+		all = append(all, framework.FailureAddress(m.failure))
+	}
+	return all
+}
+
+// failures returns the candidates that an MTL has tried without success, with their reasons.
+func failures(d mtl.Description) string {
+	var all []string
+	for _, c := range d.Candidates {
+		if c.Failed {
+			all = append(all, c.Name+": "+c.Reason)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // CIDs implements pml.Module.

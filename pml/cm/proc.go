@@ -1,6 +1,8 @@
 package cm
 
 import (
+	"fmt"
+
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
@@ -55,6 +57,12 @@ func (p *proc) connect() error {
 		return p.Err
 	}
 	if err := p.introduce(); err != nil {
+		if why := p.card.Failure(); why != "" {
+			err = fmt.Errorf("%w; the peer could not open %s", err, why)
+		}
+		if p.m.failure != "" {
+			err = fmt.Errorf("%w; this process could not open %s", err, p.m.failure)
+		}
 		p.Fail(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "connect", Err: err})
 		return p.Err
 	}
