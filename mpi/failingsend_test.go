@@ -132,7 +132,7 @@ func TestFailingSend_OfOperationThatReceives_EndsIt(t *testing.T) {
 	}
 }
 
-// fallback is an MTL of which rank 1 has lost the better candidate when it opened.
+// fallback is an MTL whose better candidate did not open in rank 1.
 type fallback struct {
 	mtl.Component
 	rank          int
