@@ -38,7 +38,7 @@ func serveGoPlugin(c btl.Component) error {
 			}
 			return s
 		},
-		Logger: hclog.NewNullLogger(),
+		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: stderr, DisableTime: true}),
 	})
 	os.Stderr = stderr
 	return v.end()

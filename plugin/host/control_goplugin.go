@@ -35,18 +35,15 @@ type goPluginControl struct {
 	cancel    context.CancelFunc
 }
 
-// socketDirLimit is the length of the longest directory of the job that gets go-plugin's socket. An
-// address of a Unix socket has at most 107 bytes.
-const socketDirLimit = 50
-
 func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
+	dir, err := socketDir(socketDirs(l.dir))
+	if err != nil {
+		l.socket.Close()
+		return nil, nil, err
+	}
 	g := &goPluginControl{command: &command{cmd: l.cmd, output: l.output}, socket: l.socket, pings: make(chan struct{}, 1)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.command.stdout, g.command.handshake = io.Pipe()
-	dir := l.dir
-	if len(dir) > socketDirLimit {
-		dir = ""
-	}
 	g.client = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  service.Handshake,
 		VersionedPlugins: service.Versions(nil),

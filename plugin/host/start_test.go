@@ -11,9 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	goplugin "github.com/hashicorp/go-plugin"
+
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/plugin/host"
+	"github.com/ferrympi/ferry/plugin/internal/control"
 )
 
 // byHandVariable makes this test binary a plugin that no rank has started.
@@ -62,6 +65,29 @@ func TestStart_PrintsFirstOverFerry_IsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitForLog(t, &log, "hello from a library")
+}
+
+// The job has no directory, so that the socket's folder lies in another one.
+func TestStart_UnusableTMPDIR_FallsBack(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 72))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{long, "/nonexistent"} {
+		t.Setenv("TMPDIR", dir)
+		if _, _, _, err := open(t, entry("loopback"), io.Discard, nil); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+func TestServe_NoSocketDirectory_PrintsReasonOfGoPlugin(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), entry("").Command[0], "loopback")
+	cmd.Env = append(os.Environ(), control.Handshake.MagicCookieKey+"="+control.Handshake.MagicCookieValue, goplugin.EnvUnixSocketDir+"=/nonexistent")
+	out, err := cmd.CombinedOutput()
+	if !strings.Contains(string(out), "no such file or directory") {
+		t.Errorf("%v: %q", err, out)
+	}
 }
 
 func TestServe_StartedByHand_PrintsHintOfGoPlugin(t *testing.T) {
