@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -36,6 +38,15 @@ func be(what string) int {
 		return be("loopback")
 	case "newer":
 		return serveVersion(9)
+	case "accepts nothing": // the handshake is valid
+		path := filepath.Join(os.Getenv(goplugin.EnvUnixSocketDir), "s")
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			return 1
+		}
+		defer l.Close()
+		fmt.Printf("1|1|unix|%s|grpc|\n", path)
+		time.Sleep(time.Hour)
 	case "hangs":
 		time.Sleep(time.Hour)
 	case "exits":

@@ -37,6 +37,9 @@ var errChannelEnded = errors.New("the plugin has closed its control channel")
 // errNoHandshake is wrapped by the errors of go-plugin's start.
 var errNoHandshake = errors.New("go-plugin")
 
+// errNoFirstLine is wrapped, besides errNoHandshake, while the plugin has printed no first line.
+var errNoFirstLine = errors.New("no handshake")
+
 // launch has the parts of a plugin's start that both protocols need.
 type launch struct {
 	component component

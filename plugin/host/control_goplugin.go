@@ -151,6 +151,7 @@ type command struct {
 	handshake *io.PipeWriter
 	socketDir string       // Of go-plugin's Unix socket
 	printed   atomic.Value // A first line without a handshake, a string
+	hasLine   atomic.Bool  // The first line has come
 
 	mu       sync.Mutex
 	child    *child // nil before Start
@@ -181,6 +182,7 @@ func (c *command) Start(context.Context) error {
 		defer child.stdout.Close()
 		b := bufio.NewReaderSize(child.stdout, handshakeLimit)
 		if line, _, err := b.ReadLine(); err == nil {
+			c.hasLine.Store(true)
 			if !isHandshake(line) {
 				c.printed.Store(string(line))
 				c.output.line(line)
@@ -198,7 +200,11 @@ func (c *command) startError(err error) error {
 	if line, ok := c.printed.Load().(string); ok {
 		return fmt.Errorf("%w: the plugin has printed %.100q in place of its handshake; it may print nothing on standard output before plugin.Serve", errNoHandshake, line)
 	}
-	return fmt.Errorf("%w: %.500s", errNoHandshake, strings.Join(strings.Fields(err.Error()), " "))
+	reason := strings.Join(strings.Fields(err.Error()), " ")
+	if !c.hasLine.Load() {
+		return fmt.Errorf("%w: %w: %.500s", errNoHandshake, errNoFirstLine, reason)
+	}
+	return fmt.Errorf("%w: %.500s", errNoHandshake, reason)
 }
 
 // isHandshake reports whether go-plugin takes a line for its handshake.

@@ -93,6 +93,9 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 	return p, nil
 }
 
+// serveHint is the remedy for a plugin that does not answer over go-plugin.
+const serveHint = "a Go plugin calls plugin.Serve, and one that speaks docs/plugin-protocol.md has protocol: ferry in its entry"
+
 // startError kills the plugin, and finds the cause of an error of its start. hasReason is false if
 // the plugin has given none.
 func (p *process) startError(ctx context.Context, err error) (cause error, hasReason bool) {
@@ -103,12 +106,14 @@ func (p *process) startError(ctx context.Context, err error) (cause error, hasRe
 		p.child.kill()
 	}
 	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, errNoFirstLine):
+		err = fmt.Errorf("%w; %s", context.Cause(ctx), serveHint)
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case p.child == nil:
 		hasReason = true
 	case errors.Is(err, errChannelEnded), errors.Is(err, errNoHandshake) && !p.child.wasKilled():
-		err = fmt.Errorf("the plugin has ended before it answered: %s; a Go plugin calls plugin.Serve, and one that speaks docs/plugin-protocol.md has protocol: ferry in its entry", p.child.status())
+		err = fmt.Errorf("the plugin has ended before it answered: %s; %s", p.child.status(), serveHint)
 	default:
 		hasReason = true
 	}

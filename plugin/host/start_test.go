@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ const byHandVariable = "FERRY_TEST_BY_HAND"
 
 func TestStart_BadPlugin_ReturnsReasonInTime(t *testing.T) {
 	for _, c := range []struct{ protocol, behavior, env, reason string }{
-		{"", "hangs", "", "has not answered within 300ms (start_timeout)"},
+		{"", "hangs", "", "has not answered within 300ms (start_timeout); a Go plugin calls plugin.Serve, and one that speaks docs/plugin-protocol.md has protocol: ferry"},
 		{"ferry", "hangs", "", "has not answered within 300ms (start_timeout)"},
 		{"", "exits", "", "ended before it answered: exit status 3"},
 		{"ferry", "exits", "", "ended before it answered: exit status 3"},
@@ -32,7 +33,8 @@ func TestStart_BadPlugin_ReturnsReasonInTime(t *testing.T) {
 		{"", "opens nothing", "", "Open returned neither a module nor an error"},
 		{"ferry", "opens nothing", "", "Open returned neither a module nor an error"},
 		{"", "newer", "", "incompatible API version with plugin. Plugin version: 9, Client versions: [1]"},
-		{"", "old", "", "(start_timeout)"}, // it speaks the other protocol
+		{"", "old", "", "(start_timeout); a Go plugin calls"}, // it speaks the other protocol
+		{"", "accepts nothing", "", "has not answered within 300ms (start_timeout)"},
 		{"ferry", "babbles", "", "control frame"},
 		{"ferry", "old", "", "the rank speaks version 1 of the plugin protocol, and the plugin version 0: the plugin, which is older"},
 		{"ferry", "loopback", "FERRY_PLUGIN=9", "the rank speaks version 9 of the plugin protocol, and the plugin version 1: the plugin, which is older"},
@@ -43,7 +45,7 @@ func TestStart_BadPlugin_ReturnsReasonInTime(t *testing.T) {
 			e.Env = append(e.Env, c.env)
 		}
 		limit := "300ms"
-		if c.behavior != "hangs" && c.behavior != "old" {
+		if !slices.Contains([]string{"hangs", "old", "accepts nothing"}, c.behavior) {
 			limit = "20s"
 		}
 		_, _, _, err := open(t, e, io.Discard, set(t, map[string]string{"btl.acme.start_timeout": limit}))
