@@ -1,6 +1,7 @@
 package trustedfile
 
 import (
+	"errors"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -10,13 +11,15 @@ import (
 
 // CheckTree returns the error of Check for a folder and everything below it. It skips entries
 // with names that begin with . or _, which the go command does not compile. Below the folder,
-// sticky folders must not be writable by others either.
+// sticky folders must not be writable by others either. The remedy for the mode of an entry is one
+// command for the whole tree.
 func CheckTree(dir string) error {
-	if err := Check(dir); err != nil {
-		return err
-	}
+	refused := Check(dir)
 	root, err := filepath.EvalSymlinks(dir) // WalkDir follows no link.
-	if err != nil {
+	switch {
+	case refused != nil:
+		return withRemedyOfTree(refused, root)
+	case err != nil:
 		return err
 	}
 	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -36,8 +39,18 @@ func CheckTree(dir string) error {
 		defer f.Close()
 		mode, err := check(f)
 		if err == nil && e.IsDir() && mode&0o022 != 0 {
-			err = &Error{path, "is a folder in which others can make files", "chmod go-w " + path}
+			err = &Error{Path: path, Problem: "is a folder in which others can make files", isWritable: true}
 		}
-		return err
+		return withRemedyOfTree(err, root)
 	})
+}
+
+// withRemedyOfTree replaces the remedy for the mode of an entry in the tree at root. A umask of 002
+// leaves the whole tree writable for the group. Folders above root keep their own remedy.
+func withRemedyOfTree(err error, root string) error {
+	refusal, ok := errors.AsType[*Error](err)
+	if ok && refusal.isWritable && (refusal.Path == root || strings.HasPrefix(refusal.Path, root+"/")) {
+		refusal.Remedy = "chmod -R go-w " + root
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package trustedfile_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -36,6 +37,35 @@ func TestCheckTree_EntriesThatOthersCanChange_AreRefused(t *testing.T) {
 	}
 	if err := trustedfile.CheckTree(dir + "/none"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestCheckTree_SourcesOfUmask002_NamesOneCommand runs the remedy.
+func TestCheckTree_SourcesOfUmask002_NamesOneCommand(t *testing.T) {
+	above := folder(t, t.TempDir()+"/above", 0o755)
+	root := folder(t, above+"/root", 0o775)
+	file(t, folder(t, root+"/below", 0o775)+"/file", 0o664)
+	remedy := func() string {
+		refusal, ok := errors.AsType[*trustedfile.Error](trustedfile.CheckTree(root))
+		if !ok {
+			return ""
+		}
+		return refusal.Remedy
+	}
+	for _, path := range []string{root, root + "/below", root + "/below/file"} {
+		if got, want := remedy(), "chmod -R go-w "+root; got != want {
+			t.Errorf("remedy %q, want %q", got, want)
+		}
+		st, err := os.Stat(path)
+		must(t, err)
+		must(t, os.Chmod(path, st.Mode()&^0o022))
+	}
+	must(t, os.Chmod(root+"/below", 0o777|os.ModeSticky))
+	must(t, exec.Command("sh", "-c", remedy()).Run())
+	must(t, trustedfile.CheckTree(root))
+	must(t, os.Chmod(above, 0o775))
+	if got, want := remedy(), "chmod go-w "+above; got != want {
+		t.Errorf("remedy %q for a folder above, want %q", got, want)
 	}
 }
 

@@ -23,6 +23,8 @@ type Error struct {
 	Path    string // File, folder or link that failed the check.
 	Problem string // Continues the sentence that Path begins.
 	Remedy  string
+
+	isWritable bool // The mode of Path is the only problem.
 }
 
 // Error returns path and problem, without the remedy.

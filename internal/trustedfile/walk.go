@@ -179,11 +179,11 @@ func check(f *os.File) (mode uint32, err error) {
 	isStickyFolder := st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_ISVTX != 0
 	switch {
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return st.Mode, &Error{f.Name(), fmt.Sprintf("belongs to user %d, not to root or to this one", st.Uid),
-			"install it where only root or this user can write"}
+		return st.Mode, &Error{Path: f.Name(), Problem: fmt.Sprintf("belongs to user %d, not to root or to this one", st.Uid),
+			Remedy: "install it where only root or this user can write"}
 	case !isLink && !isStickyFolder && st.Mode&0o022 != 0:
-		return st.Mode, &Error{f.Name(), fmt.Sprintf("can be written by others (mode %v)", fs.FileMode(st.Mode&0o777)),
-			"chmod go-w " + f.Name()}
+		return st.Mode, &Error{Path: f.Name(), Problem: fmt.Sprintf("can be written by others (mode %v)", fs.FileMode(st.Mode&0o777)),
+			Remedy: "chmod go-w " + f.Name(), isWritable: true}
 	}
 	return st.Mode, nil
 }

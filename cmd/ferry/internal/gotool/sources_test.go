@@ -51,6 +51,7 @@ func TestAttack_WritableSources_AreNotCompiled(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, dir, "can be written by others")
+	refused(t, dir, "chmod -R go-w "+dir)
 	if got, err := Find(dir); err != nil || got.Dir != dir {
 		t.Errorf("--ferry %s: %v, %v", dir, got, err)
 	}
