@@ -44,7 +44,7 @@ func (p *pair) hurry(now time.Duration) {
 }
 
 // mostDeclared bounds the memory for frames that a peer sends out of turn, however large the window that it
-// declares. A process with a larger window itself takes as much as that.
+// declares. A process with a larger window itself takes as much as that. Senders stay within the bound.
 const mostDeclared = 64 << 20
 
 // stashLimit returns the bytes of frames that may be put aside: the peer's window, within mostDeclared, and one frame.

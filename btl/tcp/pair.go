@@ -121,6 +121,7 @@ func (p *pair) joined(l *link, heard uint64) error {
 		return err
 	}
 	p.path.ahead = most(p.window())
+	p.path.window = min(p.m.window, max(p.window(), mostDeclared)) // stashLimit of the peer
 	if p.links[l.place] = l; p.had&(1<<l.place) != 0 {
 		p.reconnected(l, now)
 	}
