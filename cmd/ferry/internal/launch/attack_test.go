@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,9 +49,10 @@ func TestAttack_ControlCharactersOfARank_AreEscaped(t *testing.T) {
 	}
 }
 
-// TestAttack_ReportsWithoutEnd_TakeBoundedMemory: the limit is that of each rank.
+// The limit of TestAttack_ReportsWithoutEnd_TakeBoundedMemory is that of each rank. Its first excess is logged.
 func TestAttack_ReportsWithoutEnd_TakeBoundedMemory(t *testing.T) {
-	r := reports{bytes: map[int]int{}}
+	log := make(chan string, 10)
+	r := reports{bytes: map[int]int{}, logger: slog.New(lines(log))}
 	body := make([]byte, 1<<20)
 	for range 100 {
 		r.add(Report{0, "junk", body})
@@ -58,5 +60,11 @@ func TestAttack_ReportsWithoutEnd_TakeBoundedMemory(t *testing.T) {
 	r.add(Report{1, "report", body})
 	if n := len(r.all); n > mostReported>>20+1 || r.all[n-1].Rank != 1 {
 		t.Errorf("%d reports are kept", n)
+	}
+	if len(log) != 1 {
+		t.Fatalf("%d lines of log for one rank with dropped reports", len(log))
+	}
+	if got, want := <-log, "rank 0 reported more than 16 MiB: further reports are dropped"; got != want {
+		t.Errorf("log %q, want %q", got, want)
 	}
 }

@@ -28,6 +28,7 @@ var acts = map[string]func() error{
 	"stranger": stranger,
 	"parts":    parts,
 	"early":    early,
+	"verbose":  verbose,
 }
 
 // cut connects, cuts the connection, and then waits for the end of its input.
@@ -42,6 +43,33 @@ func cut() error {
 	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
 	c.Close()
 	return err
+}
+
+// verbose reports more than the launcher keeps.
+func verbose() error {
+	c, err := local.Dial(context.Background(), os.Environ(), bootstrap.Env{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	reporter, ok := c.(bootstrap.Reporter)
+	if !ok {
+		return errors.New("no bootstrap.Reporter")
+	}
+	for range mostReported/bootstrap.MaxValue + 2 {
+		if err := reporter.Report(context.Background(), "junk", make([]byte, bootstrap.MaxValue)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestReports_MoreThanTheLimitOfARank_AreNotedOnce(t *testing.T) {
+	j, notes, _ := acting(t, "verbose")
+	const want = "rank 0 reported more than 16 MiB: further reports are dropped"
+	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || (*notes)[0] != want || text(j) != "" {
+		t.Errorf("status %d, notes %q, output %q; want %q", res.Status, *notes, text(j), want)
+	}
 }
 
 // shutDownSockets shuts down the Unix sockets that this process has, and returns how many

@@ -173,16 +173,21 @@ const (
 	reportCost   = 100
 )
 
-// reports collects reports, within mostReported for each rank.
+// reports collects reports, within mostReported for each rank. The first drop of a rank is logged.
 type reports struct {
-	all   []Report
-	bytes map[int]int // By rank, with those that were dropped.
+	all    []Report
+	bytes  map[int]int // By rank, with those that were dropped.
+	logger *slog.Logger
 }
 
 func (r *reports) add(report Report) {
+	before := r.bytes[report.Rank]
 	r.bytes[report.Rank] += len(report.Name) + len(report.Body) + reportCost
-	if r.bytes[report.Rank] <= mostReported {
+	switch {
+	case r.bytes[report.Rank] <= mostReported:
 		r.all = append(r.all, report)
+	case before <= mostReported:
+		r.logger.Warn(fmt.Sprintf("rank %d reported more than %d MiB: further reports are dropped", report.Rank, mostReported>>20))
 	}
 }
 
@@ -286,11 +291,11 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 
 	var mu sync.Mutex
-	reported := reports{bytes: map[int]int{}}
 	serverLog := make(chan string, maxLogLines)
 	disconnected, orders := server.NewQueue[int](), server.NewQueue[server.Order]()
 	waits := make(chan Report, j.most())
 	logger, ending := slog.New(lines(serverLog)), make(chan struct{})
+	reported := reports{bytes: map[int]int{}, logger: logger}
 	srv, err := server.New(server.Options{
 		Size: j.size, Most: j.most(), Psets: j.Psets, Logger: logger, OnLost: disconnected.Add, Order: orders.Add,
 		OnReport: func(rank int, name string, body []byte) {
