@@ -15,11 +15,11 @@ type Files struct{}
 
 // file is an open segment of Files.
 type file struct {
-	path string
-	fd   int
-	own  bool
-	size int64
-	mark markKey // Of this process; zero without one.
+	path    string
+	fd      int
+	isOwner bool
+	size    int64
+	hasMark bool // Set by this file, not by another one of the same inode.
 }
 
 // Create implements Space.
@@ -33,7 +33,7 @@ func (Files) Create(path string, size int64) (Segment, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "create segment in", Path: filepath.Dir(path), Err: err}
 	}
-	f := &file{path: path, fd: fd, own: true}
+	f := &file{path: path, fd: fd, isOwner: true}
 	if err := errors.Join(f.openToUser(), f.Grow(size)); err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -61,7 +61,7 @@ func createNamed(path string, size int64) (Segment, error) {
 		if err != nil {
 			return nil, &os.PathError{Op: "create segment", Path: path, Err: err}
 		}
-		f := &file{path: path, fd: fd, own: true}
+		f := &file{path: path, fd: fd, isOwner: true}
 		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
 			return nil, errors.Join(&os.PathError{Op: "lock segment", Path: path, Err: err}, f.Close())
 		}
@@ -78,11 +78,15 @@ func createNamed(path string, size int64) (Segment, error) {
 
 // Open implements Space.
 func (Files) Open(path string) (Segment, error) {
-	if err := checkOwnFile(path); err != nil {
+	of, err := checkOwnFile(path)
+	if err != nil {
 		return nil, err
 	}
-	// O_NONBLOCK: between the checks, another user's file under a lease or a FIFO may take the name.
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	fd := idleDescriptor(of)
+	if fd < 0 {
+		// O_NONBLOCK, because between the checks another user's file under a lease or a FIFO may take the name.
+		fd, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open segment", Path: path, Err: err}
 	}
@@ -92,8 +96,7 @@ func (Files) Open(path string) (Segment, error) {
 		err = checkOwner(path, &st)
 	}
 	if err != nil {
-		unix.Close(fd)
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
@@ -101,12 +104,12 @@ func (Files) Open(path string) (Segment, error) {
 // checkOwnFile checks type and owner of the entry at path, without following a link. It opens nothing,
 // because to open a file of another user may block: on a lease that its owner holds, or in a file system
 // that its owner serves.
-func checkOwnFile(path string) error {
+func checkOwnFile(path string) (inode, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return &os.PathError{Op: "open segment", Path: path, Err: err}
+		return inode{}, &os.PathError{Op: "open segment", Path: path, Err: err}
 	}
-	return checkOwner(path, &st)
+	return inodeOf(&st), checkOwner(path, &st)
 }
 
 func checkOwner(path string, st *unix.Stat_t) error {
@@ -138,7 +141,7 @@ func (s Files) RemoveStale(dir, prefix string) (removed []string, err error) {
 		if unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB) == nil && unix.Unlink(f.path) == nil {
 			removed = append(removed, f.path)
 		}
-		unix.Close(f.fd)
+		f.Close()
 	}
 	return removed, nil
 }
@@ -221,13 +224,10 @@ func (f *file) Close() error {
 		return nil
 	}
 	var err error
-	if f.mark != (markKey{}) {
-		ownMarks.Delete(f.mark)
-	}
-	if f.own {
+	if f.isOwner {
 		err = f.unlink()
 	}
-	err = errors.Join(err, unix.Close(f.fd))
+	err = errors.Join(err, f.closeDescriptor())
 	f.fd = -1
 	return err
 }

@@ -8,46 +8,87 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markKey identifies a mark of this process.
-type markKey struct {
-	device, inode uint64
-	start         int64
+// inode identifies a file.
+type inode struct{ device, number uint64 }
+
+func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
+
+// ownMark is a mark of this process.
+type ownMark struct {
+	start, length int64
+	idle          []int // Descriptors of closed segments, for the next Open. To close one would drop the mark.
 }
 
-// ownMarks has the marks of this process, with their lengths. The kernel does not report a process's own
-// locks to it.
-var ownMarks sync.Map
+// ownMarks has the marks of this process. The kernel does not report a process's own locks to it, and
+// drops them with the first descriptor of the file that the process closes.
+var ownMarks = struct {
+	sync.Mutex
+	byInode map[inode]*ownMark
+}{byInode: map[inode]*ownMark{}}
 
 var errNoMark = errors.New("no process has locked its mark")
 
-func (f *file) markKey(start int64) (markKey, error) {
-	st, err := f.look()
-	return markKey{uint64(st.Dev), st.Ino, start}, err
-}
-
 // Mark implements Segment, by a lock of fcntl.
 func (f *file) Mark(start, length int64) error {
-	key, err := f.markKey(start)
+	st, err := f.look()
 	if err != nil {
 		return err
 	}
+	ownMarks.Lock()
+	defer ownMarks.Unlock()
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: start, Len: length}
 	if err := unix.FcntlFlock(uintptr(f.fd), unix.F_SETLK, &lock); err != nil {
 		return fmt.Errorf("mark segment %s: %w", f.path, err)
 	}
-	f.mark = key
-	ownMarks.Store(key, length)
+	f.hasMark = true
+	ownMarks.byInode[inodeOf(&st)] = &ownMark{start: start, length: length}
 	return nil
+}
+
+// idleDescriptor returns a descriptor that an earlier segment of a marked file has left, or -1.
+func idleDescriptor(of inode) int {
+	ownMarks.Lock()
+	defer ownMarks.Unlock()
+	own := ownMarks.byInode[of]
+	if own == nil || len(own.idle) == 0 {
+		return -1
+	}
+	last := len(own.idle) - 1
+	fd := own.idle[last]
+	own.idle = own.idle[:last]
+	return fd
+}
+
+// closeDescriptor closes the descriptor, except while another segment of this process has marked the file.
+// The descriptor stays idle then until that segment is closed.
+func (f *file) closeDescriptor() error {
+	ownMarks.Lock()
+	defer ownMarks.Unlock()
+	st, err := f.look()
+	own := ownMarks.byInode[inodeOf(&st)]
+	if err != nil || own == nil {
+		return unix.Close(f.fd)
+	}
+	if !f.hasMark {
+		own.idle = append(own.idle, f.fd)
+		return nil
+	}
+	delete(ownMarks.byInode, inodeOf(&st))
+	err = unix.Close(f.fd)
+	for _, fd := range own.idle {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	return err
 }
 
 // Marker implements Segment.
 func (f *file) Marker(start int64) (pid int, length int64, err error) {
-	key, err := f.markKey(start)
+	st, err := f.look()
 	if err != nil {
 		return 0, 0, err
 	}
-	if own, ok := ownMarks.Load(key); ok {
-		return unix.Getpid(), own.(int64), nil
+	if length, ok := lengthOfOwnMark(inodeOf(&st), start); ok {
+		return unix.Getpid(), length, nil
 	}
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: start, Len: 1}
 	if err := unix.FcntlFlock(uintptr(f.fd), unix.F_GETLK, &lock); err != nil {
@@ -61,6 +102,16 @@ func (f *file) Marker(start int64) (pid int, length int64, err error) {
 		return 0, 0, fmt.Errorf("segment %s: its owner has no process id here (another container)", f.path)
 	}
 	return int(lock.Pid), lock.Len, nil
+}
+
+func lengthOfOwnMark(of inode, start int64) (length int64, ok bool) {
+	ownMarks.Lock()
+	defer ownMarks.Unlock()
+	own := ownMarks.byInode[of]
+	if own == nil || own.start != start {
+		return 0, false
+	}
+	return own.length, true
 }
 
 // Mark implements Segment.

@@ -37,8 +37,8 @@ type Segment interface {
 	Discard(offset int64) error
 
 	// Mark sets the owner's mark: a lock on length bytes from start, which need not be in the segment. The kernel
-	// keeps the process id of the lock's holder, so that no process can set the mark of another one. The mark is
-	// lost when this process closes another descriptor of the segment.
+	// keeps the process id of the lock's holder, so that no process can set the mark of another one. It lasts
+	// until this Segment is closed, also if the process opens and closes the file again by Open or RemoveStale.
 	Mark(start, length int64) error
 
 	// Marker returns the id of the process that has set the mark at start, as this process sees it, and the

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -60,5 +62,39 @@ func TestOpen_ProcessWasAdded_LeavesStaleSegmentsToTheFirst(t *testing.T) {
 		}
 		p.module.Close()
 		p.engine.Close()
+	}
+}
+
+// TestOpen_SecondEngineOfTheProcess_LeavesTheMarkOfTheFirst covers RemoveStale of the second engine, and the end of its
+// path to the first one. Each closes a descriptor of the inbox.
+func TestOpen_SecondEngineOfTheProcess_LeavesTheMarkOfTheFirst(t *testing.T) {
+	dir := t.TempDir()
+	open := func(rank uint32) (*testProc, *module) {
+		id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name(), Rank: rank}, Size: 2, LocalSize: 2}
+		p := openProc(t, Component(), id, func(p *params) { p.Dir = dir })
+		t.Cleanup(func() { p.module.Close(); p.engine.Close() })
+		return p, p.module.(*module)
+	}
+	first, inboxOf := open(0)
+	_, second := open(1)
+	peer := framework.Peer{Life: first.life, Proc: framework.Proc{Namespace: t.Name(), Rank: 0}, Blob: first.module.Blob()}
+	endpoint, err := second.Connect(peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint.Close()
+	second.Forget(first.life)
+
+	f, err := os.Open(inboxOf.near.segment.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: markOf(inboxOf.env.Identity.Proc, first.life.Nonce), Len: 1}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if int(lock.Pid) != os.Getpid() {
+		t.Errorf("process %d holds the mark, want %d", lock.Pid, os.Getpid())
 	}
 }
