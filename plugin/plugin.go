@@ -38,10 +38,16 @@ func Started() bool {
 // Serve is a plugin: it serves the rank that has started this process until that ends the
 // transport, or is gone. The caller exits then, with a status other than 0 for an error; lines on
 // standard error become log lines of the rank. Parameters of the component have their defaults.
+// If a call of the component hangs, Serve exits with status 1 some seconds after the end of the rank.
 // In a process that no rank has started, Serve prints go-plugin's hint and exits with status 1.
 func Serve(c btl.Component) error {
 	for fd := wire.ControlFD; Started() && fd <= wire.ProgramFD; fd++ {
 		unix.CloseOnExec(fd) // a child that held the socket would hide this process's end
+	}
+	if Started() {
+		returned := make(chan struct{})
+		defer close(returned)
+		go exitAfterRank(socket(wire.ControlFD), returned)
 	}
 	if os.Getenv(wire.Environment) != "" {
 		return serveSocket(c)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,6 +60,36 @@ func (k socket) receive() (kind uint32, body []byte, err error) {
 }
 
 var errRankGone = errors.New("the rank is gone")
+
+// awaitHangup blocks until the rank's end of the socket is closed.
+func (k socket) awaitHangup() error {
+	events := []unix.PollFd{{Fd: int32(k)}} // POLLHUP is always reported
+	_, err := unix.Poll(events, -1)
+	for err == unix.EINTR {
+		_, err = unix.Poll(events, -1)
+	}
+	if err == nil && events[0].Revents&unix.POLLHUP == 0 {
+		err = unix.EBADF
+	}
+	return err
+}
+
+// orphanGrace is the time for an orderly end of a plugin after the end of its rank.
+const orphanGrace = 5 * time.Second
+
+// exitAfterRank ends the process if the rank has ended and returned stays open for orphanGrace. A call of the
+// component that hangs holds locks that an orderly end needs. The kernel kills a child of the rank, but
+// not the child of a script that the rank has started.
+func exitAfterRank(k socket, returned <-chan struct{}) {
+	if k.awaitHangup() != nil {
+		return
+	}
+	select {
+	case <-returned:
+	case <-time.After(orphanGrace):
+		os.Exit(1)
+	}
+}
 
 // send sends a control frame.
 func (k socket) send(kind uint32, body []byte) error {

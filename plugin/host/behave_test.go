@@ -65,7 +65,7 @@ func be(what string) int {
 			return 1
 		}
 		return be("loopback")
-	case "hangs in connect", "never opens", "hangs in close", "hangs in poll", "closes its descriptors", "noisy", "opens nothing":
+	case "hangs in connect", "never opens", "hangs in open", "hangs in close", "hangs in poll", "closes its descriptors", "noisy", "opens nothing":
 		return serve(broken{self.Component(), what})
 	case "garbage":
 		go garbage()
@@ -120,8 +120,12 @@ type broken struct {
 }
 
 func (b broken) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
-	if b.what == "opens nothing" {
+	switch b.what {
+	case "opens nothing":
 		return nil, nil
+	case "hangs in open":
+		fmt.Fprintln(os.Stderr, "pid", os.Getpid())
+		time.Sleep(time.Hour)
 	}
 	m, err := b.Component.Open(ctx, env)
 	if b.what == "noisy" {

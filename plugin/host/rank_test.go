@@ -10,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/config"
+	"github.com/ferrympi/ferry/internal/needs"
 )
 
 // asRank starts this test binary as a rank with a plugin, whose process id it returns. The
@@ -43,14 +46,42 @@ func TestPluginEndsWithItsRank(t *testing.T) {
 	rank, _, _, pid := asRank(t, "killed")
 	_ = rank.Process.Kill()
 	_ = rank.Wait()
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	waitForEnd(t, pid)
+}
+
+// The kernel does not kill the child of a script with the rank.
+func TestServe_RankKilledDuringOpen_Exits(t *testing.T) {
+	needs.Time(t)
+	dir, err := os.MkdirTemp("/tmp", "plugin-") // short, for the sockets of ranks that are killed
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	var pids []int
+	for _, protocol := range []string{config.ProtocolGoPlugin, config.ProtocolFerry} {
+		rank, _, _, pid := asRank(t, protocol)
+		_ = rank.Process.Kill()
+		_ = rank.Wait()
+		pids = append(pids, pid)
+	}
+	for _, pid := range pids {
+		waitForEnd(t, pid)
+	}
+}
+
+// waitForEnd waits until a process of any parent has exited.
+func waitForEnd(t *testing.T, pid int) {
+	t.Helper()
+	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
 		}
 		if time.Now().After(limit) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatal("it lives on")
+			t.Errorf("process %d has not ended", pid)
+			return
 		}
 	}
 }
@@ -83,6 +114,10 @@ func TestRankOfItsOwn(t *testing.T) {
 	if what == "" {
 		t.Skip("it is a part of other tests")
 	}
+	if what == config.ProtocolGoPlugin || what == config.ProtocolFerry {
+		hangInOpen(t, what)
+		return
+	}
 	m, env, _, err := open(t, entry("loopback"), io.Discard, set(t, map[string]string{"btl.acme.health_timeout": silence.String()}))
 	if err != nil {
 		t.Fatal(err)
@@ -96,4 +131,20 @@ func TestRankOfItsOwn(t *testing.T) {
 	env.Engine.Add(m)
 	time.Sleep(2 * silence) // the engine's keeper polls, and would find out that it was killed
 	fmt.Println(child(t))
+}
+
+// hangInOpen opens a plugin that is the child of a script and never answers, and prints its process id.
+func hangInOpen(t *testing.T, protocol string) {
+	e := script(t, "#!/bin/sh\n%s \"$@\"\n")
+	e.Protocol, e.Command[1] = protocol, "hangs in open"
+	r, w := io.Pipe()
+	go func() {
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			if _, pid, ok := strings.Cut(lines.Text(), `msg="pid `); ok {
+				fmt.Println(strings.TrimRight(pid, `"`))
+			}
+		}
+	}()
+	_, _, _, err := open(t, e, w, set(t, map[string]string{"btl.acme.start_timeout": "10m"}))
+	t.Error(err)
 }
