@@ -40,6 +40,7 @@ func psetCase(name string, run func(*env)) Case {
 				e.Skipf("%v", err)
 			}
 			e.Check(err)
+			e.barrier() // Otherwise the query may be given the first change of the case.
 		}
 		run(e)
 	})
