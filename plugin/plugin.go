@@ -38,17 +38,28 @@ func Started() bool {
 // Serve is a plugin: it serves the rank that has started this process until that ends the
 // transport, or is gone. The caller exits then, with a status other than 0 for an error; lines on
 // standard error become log lines of the rank. Parameters of the component have their defaults.
-// If a call of the component hangs, Serve exits with status 1 some seconds after the end of the rank.
+// If a call of the component hangs, Serve returns an error some seconds after the end of the rank.
 // In a process that no rank has started, Serve prints go-plugin's hint and exits with status 1.
 func Serve(c btl.Component) error {
 	for fd := wire.ControlFD; Started() && fd <= wire.ProgramFD; fd++ {
 		unix.CloseOnExec(fd) // a child that held the socket would hide this process's end
 	}
-	if Started() {
-		returned := make(chan struct{})
-		defer close(returned)
-		go exitAfterRank(socket(wire.ControlFD), returned)
+	if !Started() {
+		return serve(c)
 	}
+	served, orphaned := make(chan error, 1), make(chan struct{})
+	go func() { served <- serve(c) }()
+	go awaitOrphan(socket(wire.ControlFD), orphaned)
+	select {
+	case err := <-served:
+		return err
+	case <-orphaned:
+		return fmt.Errorf("plugin: %w, and a call of the component has not returned within %v", errRankGone, orphanGrace)
+	}
+}
+
+// serve serves over the control protocol that the environment names.
+func serve(c btl.Component) error {
 	if os.Getenv(wire.Environment) != "" {
 		return serveSocket(c)
 	}

@@ -77,17 +77,13 @@ func (k socket) awaitHangup() error {
 // orphanGrace is the time for an orderly end of a plugin after the end of its rank.
 const orphanGrace = 5 * time.Second
 
-// exitAfterRank ends the process if the rank has ended and returned stays open for orphanGrace. A call of the
-// component that hangs holds locks that an orderly end needs. The kernel kills a child of the rank, but
-// not the child of a script that the rank has started.
-func exitAfterRank(k socket, returned <-chan struct{}) {
-	if k.awaitHangup() != nil {
-		return
-	}
-	select {
-	case <-returned:
-	case <-time.After(orphanGrace):
-		os.Exit(1)
+// awaitOrphan closes orphaned orphanGrace after the end of the rank. A call of the component that
+// hangs holds locks that an orderly end needs. The kernel kills a child of the rank, but not the
+// child of a script that the rank has started.
+func awaitOrphan(k socket, orphaned chan<- struct{}) {
+	if k.awaitHangup() == nil {
+		time.Sleep(orphanGrace)
+		close(orphaned)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestStrictDecoding(t *testing.T) {
 		"indefinite length":     body(0x9f, 5, 0, 0x80, 0xff),
 		"a tag":                 body(0xc1, 0x83, 5, 0, 0x80),
 		"no kind":               body(0x83, 0, 0, 0x80),
-		"unknown kind":          body(0x83, 23, 0, 0x80),
+		"unknown kind":          body(0x83, 0x18, 24, 0, 0x80),
 		"kind over 8 bits":      body(0x83, 0x19, 1, 5, 0, 0x80),
 		"deep nesting":          append(bytes.Repeat([]byte{0x81}, 9), 0x80),
 		"array longer than all": body(0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
