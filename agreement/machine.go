@@ -37,7 +37,7 @@ type Machine struct {
 	instance   uint64
 	call       *Call // nil until this member has called.
 	isExcluded bool  // This member's context has ended in Shrink.
-	ballot     int   // The highest ballot to which this member has contributed or has been asked to.
+	ballot     int   // The highest ballot of a contribution of this member, or of an Ask.
 	held       *Outcome
 	heldBallot int
 	outcome    *Outcome // The outcome of the previous instance, until Result returns it.

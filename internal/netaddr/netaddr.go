@@ -20,8 +20,8 @@ type Interface struct {
 	Nets  []netip.Prefix // Its addresses, with the network of each.
 	Empty bool           // It is a bridge without members.
 
-	HasDefault bool // It has a default route.
-	Speed      int  // In Mb/s; 0 if unknown.
+	HasDefault bool // It has a default route. Set by HostWithRoutes.
+	Speed      int  // In Mb/s, 0 if unknown. Set by HostWithRoutes.
 }
 
 func (i Interface) isUp() bool       { return i.Flags&net.FlagUp != 0 }
@@ -34,13 +34,12 @@ func Host() ([]Interface, error) {
 		return nil, fmt.Errorf("network interfaces: %w", err)
 	}
 	var out []Interface
-	routes := defaultRoutes()
 	for _, i := range ifs {
 		addrs, err := i.Addrs()
 		if err != nil {
 			continue // it has just gone
 		}
-		one := Interface{Name: i.Name, Flags: i.Flags, Empty: emptyBridge(i.Name), HasDefault: slices.Contains(routes, i.Name), Speed: speed(i.Name)}
+		one := Interface{Name: i.Name, Flags: i.Flags, Empty: emptyBridge(i.Name)}
 		for _, a := range addrs {
 			if p, ok := prefix(a); ok {
 				one.Nets = append(one.Nets, p)
@@ -79,14 +78,14 @@ const Most = 16
 func Publish(ifs []Interface) []netip.Addr {
 	var out, loop []found
 	for _, i := range ifs {
-		if i.Flags&net.FlagUp == 0 {
+		if !i.isUp() {
 			continue
 		}
 		for _, n := range i.Nets {
 			a := n.Addr()
 			switch {
 			case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast():
-			case a.IsLoopback() || i.Flags&net.FlagLoopback != 0:
+			case a.IsLoopback() || i.isLoopback():
 				loop = append(loop, found{a, 0})
 			default:
 				out = append(out, found{a, rank(i, a)})
@@ -107,7 +106,7 @@ func Untold(ifs []Interface, told []netip.Addr) (left []LeftOut) {
 			switch {
 			case slices.Contains(told, a):
 				continue
-			case a.IsLoopback() || i.Flags&net.FlagLoopback != 0:
+			case a.IsLoopback() || i.isLoopback():
 				why = "loopback leads to this host only"
 			case a.IsLinkLocalUnicast():
 				why = "a link-local address means nothing on another host"
@@ -192,7 +191,7 @@ func Order(ifs []Interface, peer []netip.Addr) []netip.Addr {
 
 // reaches reports whether a is in a network between hosts that i is in.
 func reaches(i Interface, a netip.Addr) bool {
-	if i.Flags&net.FlagUp == 0 || rank(i, a) >= 4 {
+	if !i.isUp() || rank(i, a) >= 4 {
 		return false
 	}
 	return slices.ContainsFunc(i.Nets, func(n netip.Prefix) bool { return n.Contains(a) })

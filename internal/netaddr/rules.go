@@ -2,7 +2,6 @@ package netaddr
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"path"
 	"slices"
@@ -80,13 +79,13 @@ func (r Rules) Apply(ifs []Interface) (kept []Interface, left []LeftOut) {
 	for _, i := range ifs {
 		why := ""
 		switch {
-		case i.Flags&net.FlagUp == 0:
+		case !i.isUp():
 			why = "the interface is down"
 		case len(r.Include) == 0:
 			why = i.leadsNowhere()
 		}
 		if why != "" {
-			if len(i.Nets) > 0 || i.Flags&net.FlagUp != 0 {
+			if len(i.Nets) > 0 || i.isUp() {
 				left = append(left, LeftOut{i.Name, why})
 			}
 			continue

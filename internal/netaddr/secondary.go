@@ -40,6 +40,18 @@ func Secondary(ifs []Interface, name string) string {
 	return ""
 }
 
+// HostWithRoutes is Host with the default routes and speeds, which Secondary compares. Some
+// drivers take milliseconds to report a speed.
+func HostWithRoutes() ([]Interface, error) {
+	ifs, err := Host()
+	routes := defaultRoutes()
+	for k := range ifs {
+		i := &ifs[k]
+		i.HasDefault, i.Speed = slices.Contains(routes, i.Name), speed(i.Name)
+	}
+	return ifs, err
+}
+
 // isPrimary reports whether peers on other hosts may be in a network of the interface.
 func (i Interface) isPrimary() bool {
 	return i.isUp() && !i.isLoopback() && len(i.Nets) > 0 && i.leadsNowhere() == ""

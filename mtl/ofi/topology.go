@@ -28,7 +28,7 @@ type topology struct {
 
 func newTopology(sys string) topology {
 	t := topology{sys: sys}
-	t.interfaces, _ = netaddr.Host() // Without them the order of libfabric decides.
+	t.interfaces, _ = netaddr.HostWithRoutes() // Without them the order of libfabric decides.
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
 		return t

@@ -220,7 +220,7 @@ func (c *candidate) errorMode(p *params, v ucp.Version) (mode, note string) {
 	return p.ErrorMode, ""
 }
 
-// medium returns what connects the processes of a local candidate.
+// medium returns the medium between processes of a local candidate.
 func (c *candidate) medium() trial.Medium {
 	if slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return isMemory(r.Device) && r.Transport != "self" }) {
 		return trial.Memory

@@ -3,7 +3,6 @@ package ucx
 import (
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/ferrympi/ferry/internal/ucp"
 )
@@ -66,6 +65,6 @@ const loopback = "lo"
 // staysHere reports whether nothing of this leaves the node.
 func staysHere(own []ucp.Resource) bool {
 	return !slices.ContainsFunc(own, func(r ucp.Resource) bool {
-		return r.Device != loopback && r.Device != "memory" && !strings.HasPrefix(r.Device, "memory") && r.Device != "cuda"
+		return r.Device != loopback && !isMemory(r.Device)
 	})
 }

@@ -116,7 +116,7 @@ func find(ctx context.Context, p *params) (*found, error) {
 		return nil, fmt.Errorf("%s: %w", component, err)
 	}
 	f := &found{lib: lib, version: lib.Version()}
-	f.interfaces, _ = netaddr.Host() // Without them the order of UCX decides.
+	f.interfaces, _ = netaddr.HostWithRoutes() // Without them the order of UCX decides.
 	if own := setEnvironment(p); len(own) > 0 {
 		f.notes = append(f.notes, "UCX's environment has "+strings.Join(own, ", "))
 	}
