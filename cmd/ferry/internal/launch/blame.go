@@ -43,47 +43,80 @@ func (s *supervisor) nameFirst() {
 	}
 }
 
-// account reports, at the end of the job, the rank that failed first and those that failed
-// after it. Ranks that were asked to end are only counted.
+// account reports the failures at the end of the job, with those that a change excuses. Ranks
+// that were asked to end are only counted.
 func (s *supervisor) account() {
 	all := s.result.Failures
 	for i := range all {
 		all[i].Last = s.ranks[all[i].Rank].tail.lines()
 	}
-	if len(all) == 0 || s.job.Continue {
-		return
-	}
 	own := slices.DeleteFunc(slices.Clone(all), func(f Failure) bool { return f.Ended })
-	switch first := all[0]; {
+	switch {
+	case len(all) == 0:
 	case len(own) == 0:
 		if s.interruptedBy != 0 {
-			s.note(first.String())
+			s.note(all[0].String())
 		}
+	case s.job.Continue:
+		s.listDeaths(own)
+		s.countEnded(len(all) - len(own))
 	case len(own) == 1 && s.blamed != own[0].Rank:
 		s.note(withLast(own[0]))
 	case len(own) > 1:
-		s.list(own, len(all)-len(own))
+		s.listFailures(own)
+		s.countEnded(len(all) - len(own))
 	}
 }
 
-// list reports the failures, the cause first.
-func (s *supervisor) list(own []Failure, ended int) {
-	note := func(format string, args ...any) { s.note(fmt.Sprintf(format, args...)) }
+// listFailures reports the failures of a job that they ended, the cause first.
+func (s *supervisor) listFailures(own []Failure) {
 	first := own[0]
-	note("rank %d failed first, and %s after it:", first.Rank, plural(len(own)-1, "rank", "ranks"))
-	note("  %s", first)
+	s.note(fmt.Sprintf("rank %d failed first, and %s after it:", first.Rank, plural(len(own)-1, "rank", "ranks")))
+	s.note("  " + first.String())
 	for _, line := range first.Last {
-		note("      %s", line)
+		s.note("      " + line)
 	}
-	for _, f := range own[1:min(len(own), maxListed)] {
-		note("  %s", withLast(f))
+	s.listLines(own, 1, withLast)
+}
+
+// listDeaths reports the failures of a job that continued, in the order of time.
+func (s *supervisor) listDeaths(own []Failure) {
+	limit := ""
+	if s.job.Tolerate > 0 {
+		limit = fmt.Sprintf("; the job tolerates %d", s.job.Tolerate)
+	}
+	s.note(fmt.Sprintf("%d of %s failed%s:", len(own), plural(len(s.result.Trace.Ranks), "rank", "ranks"), limit))
+	s.listLines(own, 0, func(f Failure) string {
+		line := fmt.Sprintf("%v after the start, %s", f.At.Sub(s.startedAt).Round(time.Millisecond), withLast(f))
+		if s.srv.Excused(f.Rank) {
+			line += " (removed by a change of the job)"
+		}
+		return line
+	})
+}
+
+// listLines reports the failures from a first one to the limit of the list, a line each.
+func (s *supervisor) listLines(own []Failure, first int, line func(Failure) string) {
+	for _, f := range own[first:min(len(own), maxListed)] {
+		s.note("  " + line(f))
 	}
 	if more := len(own) - maxListed; more > 0 {
-		note("  and %d more", more)
+		s.note(fmt.Sprintf("  and %d more", more))
 	}
-	if ended > 0 {
-		note("  %s ended because ferry run stopped the job", plural(ended, "rank", "ranks"))
+}
+
+// countEnded reports the number of ranks that failed because they were asked to end.
+func (s *supervisor) countEnded(n int) {
+	if n > 0 {
+		s.note(fmt.Sprintf("  %s ended because ferry run stopped the job", plural(n, "rank", "ranks")))
 	}
+}
+
+// areTolerated reports whether the failures leave the status of the job 0. Ranks that were asked
+// to end have not failed by themselves, so that an interrupted job does not succeed.
+func (s *supervisor) areTolerated() bool {
+	all := s.result.Failures
+	return len(all) <= s.job.Tolerate && !slices.ContainsFunc(all, func(f Failure) bool { return f.Ended })
 }
 
 // withLast describes a failure with the most informative of its rank's last lines.

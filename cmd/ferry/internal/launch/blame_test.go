@@ -4,7 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,5 +103,62 @@ func TestTailKeepsLittle(t *testing.T) {
 	got := all.lines()
 	if len(got) != maxLast || len(got[0]) != maxLine || got[maxLast-1] != "    last ?" {
 		t.Errorf("%d lines: %q", len(got), got)
+	}
+}
+
+// deaths is a shell script. Rank 1 kills itself, rank 2 fails after that, and the others succeed.
+const deaths = `
+case $FERRY_BOOTSTRAP_LOCAL_RANK in
+1) kill -9 $$;;
+2) read x <"$FIFO"; echo out of luck >&2; exit 4;;
+esac`
+
+// deathsJob returns a job of 4 ranks with two failures, and its notes.
+func deathsJob(t *testing.T, tolerate int) (Job, *[]string) {
+	t.Helper()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := shell(t, 4, deaths)
+	j.Env, j.Continue, j.Tolerate = []string{"FIFO=" + fifo}, true, tolerate
+	notes := new([]string)
+	j.Note = func(line string) {
+		if *notes = append(*notes, line); len(*notes) == 1 {
+			go func() { _ = os.WriteFile(fifo, []byte("go\n"), 0) }()
+		}
+	}
+	return j, notes
+}
+
+func TestAccount_JobContinues_ListsDeathsInOrder(t *testing.T) {
+	j, notes := deathsJob(t, 0)
+	res := run(t, j)
+	want := regexp.MustCompile(`(?s)\n2 of 4 ranks failed:` +
+		`\n  \S+s after the start, rank 1 \(pid \d+\) killed by signal 9 \(killed\)` +
+		`\n  \S+s after the start, rank 2 \(pid \d+\) exited with status 4: out of luck$`)
+	if all := strings.Join(*notes, "\n"); res.Status != 137 || !want.MatchString(all) {
+		t.Errorf("status %d, notes\n%s", res.Status, all)
+	}
+}
+
+func TestTolerate_FailuresWithinLimit_StatusIsZero(t *testing.T) {
+	for limit, want := range map[int]int{1: 137, 2: 0, 3: 0} {
+		j, notes := deathsJob(t, limit)
+		res := run(t, j)
+		if heading := fmt.Sprintf("2 of 4 ranks failed; the job tolerates %d:", limit); res.Status != want || len(res.Failures) != 2 || !slices.Contains(*notes, heading) {
+			t.Errorf("tolerate %d: status %d, failures %v, notes %q", limit, res.Status, res.Failures, *notes)
+		}
+	}
+}
+
+func TestTolerate_JobIsInterrupted_StatusIsTheSignal(t *testing.T) {
+	j := shell(t, 2, "echo ready; exec sleep 100")
+	j.Continue, j.Tolerate = true, 2
+	signals := make(chan os.Signal, 1)
+	j.Signals = signals
+	j.Stdout = &watcher{want: "ready", seen: func() { signals <- syscall.SIGINT }}
+	if res := run(t, j); res.Status != 130 {
+		t.Errorf("status %d, failures %v", res.Status, res.Failures)
 	}
 }

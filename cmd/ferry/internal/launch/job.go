@@ -125,6 +125,9 @@ type Job struct {
 	// decide. Without it they have Grace to finish; then they get SIGTERM, and after
 	// another Grace SIGKILL.
 	Continue bool
+	// Tolerate is the number of ranks of a job with Continue that may fail without an effect on its
+	// status. Ranks that a change of the job has removed do not count.
+	Tolerate int
 	// LossGrace is how long a rank may go on that has lost its connection with this
 	// process, before it counts as one that failed: the ranks' bootstrap.timeout, after
 	// which it has given up the others. 0: bootstrap.DefaultTimeout.
@@ -200,7 +203,7 @@ type Report struct {
 
 // Result is how a job ended.
 type Result struct {
-	// Status is the job's exit status: 0 if all ranks' are 0, else that of the
+	// Status is the job's exit status: 0 if all ranks' are 0, or at most Job.Tolerate failed; else that of the
 	// rank that failed first; StatusTimeout if the time was up, 128 + signal
 	// if the job was killed because of a second signal, 128 + SIGPIPE if the reader of
 	// the output has closed it, and StatusOutput if output could not be written and no

@@ -125,12 +125,12 @@ func TestContinueLeavesTheOthersAlone(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Rank 1 fails; rank 0 goes on until the test lets it, which it does when it
-	// has been told of the failure.
+	// Rank 1 fails, and rank 0 waits until the failure is reported.
 	j := shell(t, 2, `test $FERRY_BOOTSTRAP_LOCAL_RANK = 1 && exit 4; read x <`+fifo+`; echo went on`)
 	j.Continue = true
+	var resume sync.Once
 	j.Note = func(string) {
-		go func() { _ = os.WriteFile(fifo, []byte("go\n"), 0) }()
+		resume.Do(func() { go func() { _ = os.WriteFile(fifo, []byte("go\n"), 0) }() })
 	}
 	if res := run(t, j); res.Status != 4 || text(j) != "went on\n" {
 		t.Errorf("status %d, output %q", res.Status, text(j))

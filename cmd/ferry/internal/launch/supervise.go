@@ -63,6 +63,7 @@ type supervisor struct {
 	reapAt     <-chan time.Time // Next time to reap orphans.
 	others     []int            // Children that are not the job's.
 
+	startedAt     time.Time
 	stage         stage
 	stageEnd      *time.Timer
 	limit         limit // Of the job.
@@ -103,7 +104,7 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Re
 	s := &supervisor{
 		job: j, srv: srv, fork: newForker(), ranks: map[int]*rank{}, ends: make(chan end), events: from, done: make(chan struct{}),
 		overdue: make(chan *rank), outputErrors: server.NewQueue[error](), notes: newNotifier(), drained: make(chan struct{}),
-		partOf: map[int]int{}, finished: server.NewQueue[*rank](), stageEnd: time.NewTimer(Grace), blamed: -1,
+		partOf: map[int]int{}, finished: server.NewQueue[*rank](), stageEnd: time.NewTimer(Grace), startedAt: time.Now(), blamed: -1,
 	}
 	defer close(s.done)
 	s.departures.timer = time.NewTimer(Grace)
@@ -202,7 +203,14 @@ func (s *supervisor) isEnding() bool {
 
 // conclude sets the status of the job.
 func (s *supervisor) conclude(ctx context.Context) error {
-	own := slices.IndexFunc(s.result.Failures, func(f Failure) bool { return !f.Ended })
+	if s.job.Continue {
+		s.result.Failures = slices.DeleteFunc(s.result.Failures, func(f Failure) bool { return s.srv.Excused(f.Rank) })
+	}
+	all := s.result.Failures
+	if s.areTolerated() {
+		all = nil
+	}
+	own := slices.IndexFunc(all, func(f Failure) bool { return !f.Ended })
 	switch {
 	case s.startErr != nil:
 		return s.startErr
@@ -215,11 +223,11 @@ func (s *supervisor) conclude(ctx context.Context) error {
 	case s.isUnread:
 		s.result.Status = 128 + int(syscall.SIGPIPE)
 	case own >= 0:
-		s.result.Status = s.result.Failures[own].Status
+		s.result.Status = all[own].Status
 	case s.outputError != nil:
 		s.result.Status = StatusOutput
-	case len(s.result.Failures) > 0:
-		s.result.Status = s.result.Failures[0].Status
+	case len(all) > 0:
+		s.result.Status = all[0].Status
 	case s.result.OutputLost:
 		s.result.Status = 128 + int(s.interruptedBy)
 	}
@@ -262,9 +270,6 @@ func (s *supervisor) sweep() {
 // drain begins the end of the output. All ranks have ended.
 func (s *supervisor) drain() {
 	s.result.Trace.Over = cpu.Monotonic()
-	if s.job.Continue {
-		s.result.Failures = slices.DeleteFunc(s.result.Failures, func(f Failure) bool { return s.srv.Excused(f.Rank) })
-	}
 	s.sweep()
 	s.stage = draining
 	s.stageEnd.Stop()

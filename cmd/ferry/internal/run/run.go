@@ -46,10 +46,12 @@ clock of --timeout; CONT (fg, bg) resumes them. On USR2, and after --timeout, st
 error says in a line for each rank what it waits for. Cycles of ranks that wait for one
 another follow, then the queues, and with --stacks the goroutines.
 
-When a rank fails the others are told, and at the end of the job all failed ranks are
-listed: the one that failed first, then those that failed because of it. With
+When a rank fails the others are notified, and at the end of the job all failed ranks
+are listed: the one that failed first, then those that failed because of it. With
 --on-failure end, the default, the others get 2 s to finish, then SIGTERM, and 2 s
-later SIGKILL; with continue they keep running.
+later SIGKILL; with continue they keep running, and the list has the time of each
+failure. For programs that survive failures, --tolerate N implies continue, and ferry
+run exits with status 0 if at most N ranks fail and all others succeed.
 A rank that runs, but has lost its connection to ferry run, counts as failed: the
 others are told at once. Its own messages fail after bootstrap.timeout, and with
 --on-failure end the job ends then; with continue nothing ends a rank that ignores
@@ -83,8 +85,8 @@ last rank completed each step up to their first message; how long the step took,
 how much of that was processor time; and the share of the total that had passed when
 the last rank completed it. Ranks report this when they close their last session.
 
-Exit status: 0 if every rank's is 0, else that of the rank that failed first (128
-plus the signal's number if it was killed); 124 after --timeout; 1 if output could not be
+Exit status: 0 if every rank's is 0, or at most the ranks of --tolerate failed; else that
+of the rank that failed first (128 plus the signal's number if it was killed); 124 after --timeout; 1 if output could not be
 written; 2 for a wrong command line or configuration; 127 if the program does not exist, and 126 if it
 can't be executed.`
 
@@ -97,6 +99,7 @@ type options struct {
 	bind      string
 	cores     int // Of each rank. With 0, bind applies.
 	onFailure string
+	tolerate  int // Ranks that may fail.
 	tag       bool
 	outputDir string
 	explain   bool
@@ -131,6 +134,7 @@ func Command() *cobra.Command {
 	f.StringVar(&o.bind, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
 	f.IntVar(&o.cores, "cores-per-rank", 0, "give each rank `N` processor cores that no other rank gets, and as many threads for goroutines")
 	f.StringVar(&o.onFailure, "on-failure", "end", "`POLICY` when a rank fails: end the job, or continue")
+	f.IntVar(&o.tolerate, "tolerate", 0, "exit with status 0 if at most `N` ranks fail and the others succeed; implies --on-failure continue")
 	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line (also --label)")
 	f.StringVar(&o.outputDir, "output-dir", "", "write the output of each rank to a file of its own in `DIRECTORY`, rank.0 and so on")
 	f.BoolVar(&o.explain, "explain", false, "at the end, show what carried messages between which ranks, and why nothing else did")
@@ -231,6 +235,10 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		return j, exit.Usagef("--cores-per-rank %d binds ranks to cores: leave out --bind-to none", o.cores)
 	case o.onFailure != "end" && o.onFailure != "continue":
 		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
+	case o.given("tolerate") && o.tolerate < 1:
+		return j, exit.Usagef("--tolerate %d: want at least 1 rank", o.tolerate)
+	case o.tolerate > 0 && o.given("on-failure") && o.onFailure == "end":
+		return j, exit.Usagef("--tolerate %d: the job continues after failures: leave out --on-failure end", o.tolerate)
 	case o.maxRanks < 0:
 		return j, exit.Usagef("--max-ranks %d: want a number above 0", o.maxRanks)
 	case o.grace <= 0:
@@ -239,7 +247,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Bind: o.bind == "core", Cores: o.cores, Continue: o.onFailure == "continue", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Bind: o.bind == "core", Cores: o.cores, Continue: o.onFailure == "continue" || o.tolerate > 0, Tolerate: o.tolerate, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, LeaveGrace: o.grace,
 	}
 	for _, p := range o.psets {
@@ -266,6 +274,9 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	}
 	if n := total(parts); o.maxRanks > 0 && o.maxRanks < n {
 		return j, exit.Usagef("--max-ranks %d: the job starts with %d", o.maxRanks, n)
+	}
+	if most := max(total(parts), o.maxRanks); o.tolerate >= most {
+		return j, exit.Usagef("--tolerate %d: one of at most %d ranks has to succeed: choose a smaller number", o.tolerate, most)
 	}
 	for i, p := range parts {
 		ranks, err := settings.Prepare(ctx, p.Env, set)
