@@ -70,9 +70,11 @@ func (l *launcher) start(number int) {
 	go pprof.Do(ctx, pprof.Labels(labelRank, fmt.Sprint(number)), func(ctx context.Context) {
 		err := errGoexit
 		defer func() {
-			if err != nil {
+			switch {
+			case r.hasDied.Load():
+			case err != nil:
 				l.failed(number, err)
-			} else {
+			default:
 				l.server.ProcExited(number, "")
 			}
 			l.ended.Add(r)

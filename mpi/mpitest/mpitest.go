@@ -24,6 +24,8 @@
 // from it. With this job, rank 0 may start up to three more ranks:
 //
 //	mpitest.Job{Size: 1, MaxRanks: 4}.RunSessions(t, program)
+//
+// A rank dies by Die, so that a test runs the recovery of its program.
 package mpitest
 
 import (
@@ -136,8 +138,12 @@ func rankOf(ctx context.Context) *rank {
 // Open opens a session of the rank whose context it is, with the job's options and
 // then more: mpi.OpenSession for programs of RunSessions.
 func Open(ctx context.Context, more ...mpi.SessionOption) (*mpi.Session, error) {
-	options := rankOf(ctx).options
-	return mpi.OpenSession(ctx, append(options[:len(options):len(options)], more...)...)
+	r := rankOf(ctx)
+	s, err := mpi.OpenSession(ctx, append(r.options[:len(r.options):len(r.options)], more...)...)
+	if err == nil {
+		r.addSession(s)
+	}
+	return s, err
 }
 
 // Client returns the rank's connection with its launcher. It is the job's, which

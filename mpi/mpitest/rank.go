@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -19,6 +21,10 @@ type rank struct {
 	end     context.CancelCauseFunc // Of the context of this rank.
 	client  bootstrap.Client
 	options []mpi.SessionOption
+	hasDied atomic.Bool // By Die.
+
+	mu       sync.Mutex
+	sessions []*mpi.Session // Of Open.
 }
 
 // paramTimeout is the parameter for how long a step of the wire-up may take.
@@ -50,6 +56,10 @@ func (r *rank) do(ctx context.Context, dir string, f func(context.Context) error
 		r.options = append(r.options, r.run.job.Options(r.rank)...)
 	}
 	defer func() {
+		if r.hasDied.Load() {
+			r.closeSessions()
+			return
+		}
 		if e := r.client.Close(); err == nil {
 			err = e
 		}
@@ -67,7 +77,7 @@ func (r *rank) settle(err *error, panicked any, subject string) {
 	if panicked != nil {
 		*err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 	}
-	if *err != nil {
+	if *err != nil && !r.hasDied.Load() {
 		*err = fmt.Errorf("%s%w", subject, *err)
 		r.run.failed(r.rank, *err)
 	}
