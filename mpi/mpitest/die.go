@@ -12,8 +12,8 @@ import (
 // errDied is the error of a rank that has called Die, and the cause of the end of its context.
 var errDied = errors.New("the rank has called mpitest.Die")
 
-// Die ends the rank whose context it is, as SIGKILL ends a process, for tests of programs that
-// survive failures. It does not return. The other members of the rank's communicators get
+// Die ends the rank of ctx, as SIGKILL ends a process, for tests of programs that survive failures.
+// It does not return. The other members of the rank's communicators get
 // mpi.ErrProcFailed. The job continues, with and without Job.Continue, and the death is no failure
 // of the test.
 //

@@ -70,8 +70,8 @@ func allocationsPerRound(t *testing.T, comms []pml.Comm, play func(ctx context.C
 	return n
 }
 
-// NoAllocations requires that messages do not allocate once all pools are filled: short and long
-// ones, blocking and nonblocking, expected and unexpected.
+// NoAllocations requires that messages do not allocate once all pools are filled. It sends short and
+// long messages, blocking and nonblocking, expected and unexpected.
 func NoAllocations(t *testing.T, stack Stack) {
 	const plane = pml.PointToPoint
 	empty := pml.Buffer{}
