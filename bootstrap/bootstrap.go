@@ -191,14 +191,15 @@ const (
 	GivenUp                         // a process has given this life of this process up; see EventSource.GiveUp
 	Broken                          // the collectives of a communicator can't go on; see EventSource.Broke
 	Noted                           // A note has arrived; see Noter.
+	Revoked                         // A member has revoked a communicator; see Revoker.
 )
 
 // Event is news from the server.
 type Event struct {
 	Kind   EventKind
-	Proc   framework.Proc // ProcDied, ProcLeft, GivenUp, Broken: who; Noted: the sender
+	Proc   framework.Proc // ProcDied, ProcLeft, GivenUp, Broken: who; Noted: the sender; Revoked: the member
 	Nonce  uint64         // likewise: of the last life that it began (EventSource.Begin); 0: none, or not known
-	Comm   cid.Extended   // Broken
+	Comm   cid.Extended   // Broken, Revoked
 	Body   string         // Bytes of the note (Noted).
 	Reason string         // "signal: killed", "exit status 3"; GivenUp, Broken: as it was given; Dump: how, see package mpi
 }
@@ -241,6 +242,15 @@ type Noter interface {
 	// read for long, and if either process is reported dead. A sender that depends on it repeats it. Two
 	// notes that arrive are in the order of their calls.
 	Note(p framework.Proc, nonce uint64, body []byte) error
+}
+
+// A Revoker revokes communicators. It is a capability of clients that are an EventSource too.
+type Revoker interface {
+	// Revoke sends the event Revoked to the other processes among members, once for each
+	// communicator. It returns at once and copies members. All live members receive the event as soon
+	// as one of them has received it, although the caller fails or connections break. A member that has
+	// no client open receives it when it opens one.
+	Revoke(comm cid.Extended, members []framework.Proc) error
 }
 
 // A Reporter accepts a named report for the launcher to print when the job
