@@ -63,6 +63,9 @@ type Watcher interface {
 	// Broken says that a process takes part in no further collective of a communicator, and
 	// why, though none has failed. Calls come one at a time, Died's among them.
 	Broken(comm cid.Extended, by framework.Proc, reason string)
+	// Revoked reports that another process has revoked a communicator. Calls come one at a time,
+	// Died's among them.
+	Revoked(comm cid.Extended, by framework.Proc)
 	// Dump says that somebody wants to see what the process waits for. It may come while
 	// another call is under way, whose end it must not wait for.
 	Dump(how string)

@@ -84,9 +84,9 @@ func (w *wireUps) end(life framework.Life) {
 	w.ended[life] = ending{w.last, true}
 }
 
-// ends reports whether n is the end of a process, and adds it to those to drop.
+// ends reports whether n is the end of another process, and adds it to those to drop.
 func (a *Assembly) ends(n news) bool {
-	if n.mayDrop || n.broken != nil || n.gone != nil && !errors.Is(n.gone, framework.ErrPeerClosed) {
+	if n.peer == (framework.Life{}) || n.peer == a.env.Self || n.gone != nil && !errors.Is(n.gone, framework.ErrPeerClosed) {
 		return false
 	}
 	a.wireUps.end(n.peer)

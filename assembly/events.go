@@ -38,6 +38,9 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	case bootstrap.Broken:
 		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.passes(news{broken: &ev})
+	case bootstrap.Revoked:
+		a.env.Logger.Debug("a communicator is revoked", "comm", ev.Comm.String(), "proc", ev.Proc.String())
+		a.passes(news{revoked: &ev})
 	case bootstrap.ServerLost:
 		a.serverLost(ev.Reason)
 	case bootstrap.Dump:
@@ -82,6 +85,8 @@ type news struct {
 	gone   error
 	times  uint32 // of gone: how often the two had begun afresh then
 	broken *bootstrap.Event
+	// revoked is the event Revoked, or Revoke of this process.
+	revoked *bootstrap.Event
 	// mayDrop reports that processes may be due to be dropped. The other fields are zero.
 	mayDrop bool
 }
@@ -121,7 +126,7 @@ func (a *Assembly) tell() {
 func (a *Assembly) pass(n news) {
 	for _, m := range a.pmls {
 		switch {
-		case n.broken != nil:
+		case n.broken != nil, n.revoked != nil: // Members refuse communicators that others have created.
 			m.Inquire()
 		case n.gone != nil:
 			a.tellGone(m, n)
@@ -135,6 +140,10 @@ func (a *Assembly) pass(n news) {
 		w.Gone(n.peer, n.gone)
 	case n.broken != nil:
 		w.Broken(n.broken.Comm, n.broken.Proc, n.broken.Reason)
+	case n.revoked != nil:
+		if n.revoked.Proc != a.env.Identity.Proc {
+			w.Revoked(n.revoked.Comm, n.revoked.Proc)
+		}
 	default:
 		w.Died(n.peer, n.died)
 	}
@@ -146,6 +155,24 @@ func (a *Assembly) Broke(comm cid.Extended, members []framework.Proc, why error)
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok && len(members) > 1 {
 		events.Broke(comm, members, why.Error())
 	}
+}
+
+// Revoke reports to the other members of a communicator that this process has revoked it. It
+// returns at once. ErrUnsupported if the bootstrap cannot do that.
+func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
+	a.upcalls.Lock()
+	if !a.upcalls.closing {
+		a.passes(news{revoked: &bootstrap.Event{Comm: comm, Proc: a.env.Identity.Proc}})
+	}
+	a.upcalls.Unlock()
+	if len(members) < 2 {
+		return nil
+	}
+	r, ok := framework.As[bootstrap.Revoker](a.client)
+	if !ok {
+		return fmt.Errorf("%w: this bootstrap does not report revocations to other processes; start the program by ferry run or mpiexec", framework.ErrUnsupported)
+	}
+	return r.Revoke(comm, members)
 }
 
 // tellGivenUp is pml.Env's GiveUp.

@@ -98,6 +98,7 @@ func (a *activation) end() {
 	e := t.session.engine
 	e.mu.Lock()
 	delete(e.runs, a.failureID)
+	e.revocations.drop(cid.Below(a.id))
 	e.mu.Unlock()
 	t.current = nil
 	close(a.ended)
@@ -325,7 +326,7 @@ func (s *seat) endIdle() error {
 func (s *seat) busy() error {
 	var busy []string
 	for c := range s.comms {
-		if c != s.comm && !c.closed.Load() {
+		if c != s.comm && !c.isClosed() {
 			busy = append(busy, "communicator "+c.label())
 		} else if k := &c.collective; k.idups.Load() > 0 || k.used.Load() && k.started.n.Load() > 0 {
 			busy = append(busy, "collectives of communicator "+c.label())

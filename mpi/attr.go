@@ -78,7 +78,7 @@ func DeleteAttr[T any](c *Comm, k *Key[T]) error { return c.replaceAttr(k) }
 // run without a lock.
 func (c *Comm) replaceAttr(key any, by ...attribute) error {
 	c.mu.Lock()
-	if c.closed.Load() {
+	if c.isClosed() {
 		c.mu.Unlock()
 		return c.errClosed()
 	}

@@ -281,7 +281,7 @@ func alltoallv[T any](x *call, c *Comm, send []T, sendCounts, sendDispls []int, 
 // blockLength returns the length of a block, of a slice that has one for each member:
 // ErrRank if a remainder is left.
 func (c *Comm) blockLength(name string, elements int) (int, error) {
-	if c.closed.Load() {
+	if c.isClosed() {
 		return 0, c.errClosed()
 	}
 	if rest := elements % c.size; rest != 0 {
@@ -298,7 +298,7 @@ type blocks struct{ counts, displs []int }
 
 // checkCounts checks that there is one for each rank.
 func (c *Comm) checkCounts(counts []int) error {
-	if c.closed.Load() {
+	if c.isClosed() {
 		return c.errClosed()
 	}
 	if len(counts) != c.size {

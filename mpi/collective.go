@@ -286,7 +286,7 @@ func bcast[T any](x *call, c *Comm, buf []T, root int) error {
 }
 
 func (c *Comm) checkRoot(root int) error {
-	if c.closed.Load() {
+	if c.isClosed() {
 		return c.errClosed()
 	}
 	if root < 0 || root >= c.size {

@@ -113,8 +113,8 @@ func (k *collective) do(ctx context.Context, op string, bytes int, f func() erro
 // enter begins a collective, unless it fails.
 func (k *collective) enter(ctx context.Context) error {
 	c := k.comm()
-	if c.closed.Load() {
-		return c.errClosed()
+	if c.state.Load() != 0 {
+		return c.callError()
 	}
 	if !k.take() {
 		return fmt.Errorf("%w: another goroutine is in a collective operation of this communicator; use one communicator for each (Dup)", ErrPending)
@@ -138,8 +138,15 @@ func (k *collective) enter(ctx context.Context) error {
 // exit ends what enter has begun.
 func (k *collective) exit() {
 	k.put()
-	if k.machinery != nil && len(k.instances) > 0 && k.comm().closed.Load() {
+	state := k.comm().state.Load()
+	if state == 0 {
+		return
+	}
+	if k.machinery != nil && len(k.instances) > 0 && state&stateClosed != 0 {
 		k.closeInstances()
+	}
+	if err := k.comm().terminalError(); err != nil {
+		k.leaveUnborn(err)
 	}
 }
 
@@ -148,15 +155,19 @@ func (k *collective) exit() {
 func (k *collective) take() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, 1) }
 func (k *collective) put()       { cpu.Store32(&k.busy, 0) }
 
-// works returns ErrBroken if an earlier collective has failed.
+// works returns ErrBroken if an earlier collective has failed, or terminalError.
 func (k *collective) works() error {
-	switch earlier := k.broken.Load(); {
-	case earlier == nil:
+	earlier := k.broken.Load()
+	if earlier == nil {
 		return nil
+	}
+	switch why := k.comm().terminalError(); {
+	case why != nil:
+		return why
 	case errors.Is(*earlier, ErrBroken): // in another member
 		return *earlier
 	default:
-		return fmt.Errorf("%w: an earlier one failed: %w", ErrBroken, *earlier)
+		return fmt.Errorf("%w: an earlier one failed: %w; "+wayOut, ErrBroken, *earlier)
 	}
 }
 
@@ -182,11 +193,8 @@ func (k *collective) leave(unborn cid.Span, err error) {
 // close ends what waits for nothing that the communicator's user could still see. If another
 // member broke the collectives, others may have made by now what this one won't make.
 func (k *collective) close() {
-	if err := k.works(); err != nil && !k.left.Load() && k.take() {
-		if k.idups.Load() == 0 {
-			k.leave(k.children.Unborn(), err)
-		}
-		k.put()
+	if err := k.works(); err != nil {
+		k.leaveUnborn(err)
 	}
 	k.waits.Lock()
 	defer k.waits.Unlock()
@@ -195,10 +203,25 @@ func (k *collective) close() {
 	}
 }
 
-// fail has all further collectives of this member refused, and tells the others, who
-// would wait for it. A death they hear of by themselves, and what they were told they know.
+// leaveUnborn is leave when no collective is in progress, nor an Idup. The end of either does the same.
+func (k *collective) leaveUnborn(err error) {
+	if k.left.Load() || !k.take() {
+		return
+	}
+	if k.idups.Load() == 0 {
+		k.leave(k.children.Unborn(), err)
+	}
+	k.put()
+}
+
+// wayOut is the remedy in errors of collectives that are broken.
+const wayOut = "Shrink returns a communicator whose collectives work"
+
+// fail refuses all further collectives of this member, and notifies the others, which
+// would wait for it. They are notified of a death, and of a revocation, without this member.
 func (k *collective) fail(err error) error {
-	if k.broken.CompareAndSwap(nil, &err) && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrBroken) {
+	isKnown := errors.Is(err, ErrProcFailed) || errors.Is(err, ErrBroken) || errors.Is(err, ErrRevoked)
+	if k.broken.CompareAndSwap(nil, &err) && !isKnown {
 		c := k.comm()
 		c.tellBroken(c.spec.ID, c.group, err)
 	}
@@ -215,7 +238,7 @@ func (c *Comm) brokenBy(p Proc, reason string) {
 	} else if rank := slices.Index(c.group.members, member{Proc: p}); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
 	}
-	err := fmt.Errorf("%w: %s no longer takes part in them: %s", ErrBroken, who, reason)
+	err := fmt.Errorf("%w: %s no longer takes part in them: %s; "+wayOut, ErrBroken, who, reason)
 	c.collective.abort(err)
 	c.collective.fail(err)
 }

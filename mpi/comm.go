@@ -37,7 +37,7 @@ type Comm struct {
 	pml    pml.Comm
 	size   int
 	tagMax int
-	closed atomic.Bool
+	state  atomic.Uint32 // stateClosed and others; 0 while all calls are possible.
 
 	rank    int
 	local   *rankEngine // of this rank
@@ -50,6 +50,7 @@ type Comm struct {
 
 	collective collective
 	failures   failures
+	terminal   atomic.Pointer[error] // Error of calls with stateRevoked or stateIsolated, which are set later.
 
 	mu    sync.Mutex
 	name  string
@@ -272,7 +273,7 @@ func (c *Comm) Close() error {
 	if err := c.local.progress.Check(); err != nil {
 		return err
 	}
-	if c.closed.Swap(true) {
+	if c.state.Or(stateClosed)&stateClosed != 0 {
 		return c.errClosed()
 	}
 	if c.seat != nil {
@@ -300,6 +301,9 @@ func (c *Comm) goes() {
 	e := c.session.engine
 	e.mu.Lock()
 	delete(e.comms, c.key())
+	if c.seat == nil {
+		e.revocations.closed(c.spec.ID)
+	}
 	e.mu.Unlock()
 	c.pml.Close()
 	if c.seat != nil {
@@ -321,7 +325,7 @@ type Transport struct {
 // Transport says how messages to the member travel, or would if none has been
 // sent yet. ErrRank for a rank out of range.
 func (c *Comm) Transport(rank int) (Transport, error) {
-	if c.closed.Load() {
+	if c.isClosed() {
 		return Transport{}, c.errClosed()
 	}
 	if rank < 0 || rank >= c.size {

@@ -3,6 +3,7 @@ package mpi
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 
@@ -54,6 +55,7 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, 
 		err = context.Cause(ctx)
 	}
 	switch {
+	case errors.Is(err, ErrRevoked): // All others are notified of that.
 	case g.Rank() == 0:
 		id, err = c.announce(ctx, g, ranks[1:], tag, err)
 	case err == nil:

@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -108,10 +109,15 @@ type CommRequest struct {
 func (c *Comm) Idup() (*CommRequest, error) {
 	r := &CommRequest{done: make(chan struct{})}
 	err := c.collective.do(nil, "idup", 0, func() error { return c.startIdup(r) })
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return r, nil
 	}
-	return r, nil
+	if why := c.terminalError(); why != nil && errors.Is(err, why) {
+		r.err = why
+		close(r.done)
+		return r, nil
+	}
+	return nil, err
 }
 
 // startIdup begins the creation that is r. Inside do.

@@ -36,15 +36,16 @@ type engine struct {
 	sessions int
 	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
 
-	mu        sync.Mutex
-	comms     map[cid.EndpointID]*Comm // that are open
-	endpoints int                      // Upper bound of the endpoints in comms.
-	early     earlyEvents
-	runs      map[cid.Extended]*activation // By failureID.
-	teams     map[*ThreadComm]struct{}     // That are open.
-	hadTeams  bool
-	ended     receivedStats // Of thread communicators that are closed.
-	shapes    map[shapeKey]*shaped
+	mu          sync.Mutex
+	comms       map[cid.EndpointID]*Comm // that are open
+	endpoints   int                      // Upper bound of the endpoints in comms.
+	early       earlyEvents
+	revocations revocations
+	runs        map[cid.Extended]*activation // By failureID.
+	teams       map[*ThreadComm]struct{}     // That are open.
+	hadTeams    bool
+	ended       receivedStats // Of thread communicators that are closed.
+	shapes      map[shapeKey]*shaped
 }
 
 // engines are those of the sessions that are open in this operating-system process, and
@@ -233,12 +234,7 @@ func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, excep
 		e.mu.Unlock()
 		return false
 	}
-	var here []*Comm
-	for endpoint := range e.endpoints {
-		if c := e.comms[cid.EndpointID{Extended: id, Endpoint: uint16(endpoint)}]; c != nil && c != except {
-			here = append(here, c)
-		}
-	}
+	here := slices.DeleteFunc(e.handles(id), func(c *Comm) bool { return c == except })
 	run := e.runs[id]
 	if run == nil && (len(here) == 0 || here[0].seat != nil) {
 		e.early.add(id, bootstrap.Event{Proc: by, Reason: reason})
@@ -253,12 +249,26 @@ func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, excep
 	return true
 }
 
-// add has a communicator hear of what concerns it, from now on and already.
+// handles returns the open handles of a communicator, by endpoint. e.mu held.
+func (e *engine) handles(id cid.Extended) (here []*Comm) {
+	for endpoint := range e.endpoints {
+		if c := e.comms[cid.EndpointID{Extended: id, Endpoint: uint16(endpoint)}]; c != nil {
+			here = append(here, c)
+		}
+	}
+	return here
+}
+
+// add notifies a new communicator of earlier events, and of all later ones.
 func (e *engine) add(c *Comm) {
 	e.mu.Lock()
 	e.comms[c.key()] = c
 	before, broken := e.early.events[c.spec.ID]
+	revoked, isRevoked := e.revocations.take(c)
 	e.mu.Unlock()
+	if isRevoked {
+		c.revokedBy(revoked.by, revoked.state)
+	}
 	if broken {
 		c.brokenBy(before.Proc, before.Reason)
 	}

@@ -21,7 +21,8 @@ type CollectiveHooks interface {
 }
 
 // CollectiveOp is an operation that CollectiveHooks see: Barrier to Alltoallv, Ibarrier to
-// Ialltoallv, and the creation of a communicator from another (dup, idup, split, create).
+// Ialltoallv, and the creation of a communicator from another (dup, idup, split, create). Revoke is
+// another one, in the member that calls it. Its Seq is 0.
 type CollectiveOp struct {
 	Comm *Comm
 	Name string // as in errors: "allreduce", "iallreduce", "dup"
@@ -33,6 +34,11 @@ type CollectiveOp struct {
 	// traces.
 	Seq         uint32
 	Nonblocking bool
+}
+
+// watchRevoke is watch for Revoke.
+func (c *Comm) watchRevoke() (end func(error)) {
+	return c.collective.watch(nil, "revoke", 0, 0, false)
 }
 
 // watch tells the hooks of an operation that begins. nil: nobody looks. Inside do or start.

@@ -65,7 +65,7 @@ type Inspection = pml.CommInspection
 // nothing, and waits for nothing: ErrTimeout says that a transport keeps the process from
 // answering. ErrClosed after Close.
 func (c *Comm) Inspect() (Inspection, error) {
-	if c.closed.Load() {
+	if c.isClosed() {
 		return Inspection{}, c.errClosed()
 	}
 	if c.seat != nil {

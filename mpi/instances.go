@@ -176,7 +176,7 @@ const closeAgain = 10 * time.Millisecond
 // closeInstances closes them when the communicator is closed and none of its collectives
 // is under way. It is called when either may have come to be.
 func (k *collective) closeInstances() {
-	if !k.used.Load() || !k.comm().closed.Load() || k.started.n.Load() > 0 {
+	if !k.used.Load() || !k.comm().isClosed() || k.started.n.Load() > 0 {
 		return
 	}
 	if !k.take() {

@@ -75,7 +75,7 @@ func (m *Message) Irecv(buf []byte) (Request, error) {
 		if m.used.Swap(true) {
 			return Request{}, errInactive()
 		}
-		return m.comm.local.nulls.request(), nil
+		return m.comm.local.nulls.request(nullStatus()), nil
 	}
 	return started(m.claimed.Irecv(pml.Buffer{Bytes: buf}))
 }

@@ -85,6 +85,9 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 		return Request{}, wrong
 	}
 	if err := k.enter(nil); err != nil {
+		if why := k.comm().terminalError(); why != nil && errors.Is(err, why) {
+			return k.comm().startFailed(why), nil
+		}
 		return Request{}, err
 	}
 	defer k.exit()

@@ -26,11 +26,11 @@ func nullStatus() Status { return Status{Source: ProcNull, Tag: AnyTag} }
 // ordinary. What it is, the slow path determines.
 
 func (c *Comm) plainSend(dst, tag int) bool {
-	return uint(dst) < uint(c.size) && uint(tag) <= uint(c.tagMax) && !c.closed.Load()
+	return uint(dst) < uint(c.size) && uint(tag) <= uint(c.tagMax) && c.state.Load() == 0
 }
 
 func (c *Comm) plainRecv(src, tag int) bool {
-	return uint(src) < uint(c.size) && uint(tag) <= uint(c.tagMax) && !c.closed.Load()
+	return uint(src) < uint(c.size) && uint(tag) <= uint(c.tagMax) && c.state.Load() == 0
 }
 
 // endless is the type of Background, most callers' context, which never ends.
@@ -41,10 +41,19 @@ var endless = mem.ContextType(context.Background())
 // look at the type first, so that Background costs them a comparison.
 func over(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
 
-// sendArgs checks the arguments of a send; null says that it goes nowhere.
+// sendArgs checks a send. null reports that it has no receiver.
 func (c *Comm) sendArgs(ctx context.Context, dst, tag int) (null bool, err error) {
+	null, err = c.initSend(ctx, dst, tag)
+	if err == nil {
+		err = c.terminalError()
+	}
+	return null, err
+}
+
+// initSend checks the arguments of a send.
+func (c *Comm) initSend(ctx context.Context, dst, tag int) (null bool, err error) {
 	switch {
-	case c.closed.Load():
+	case c.isClosed():
 		return false, c.errClosed()
 	case tag < 0 || tag > c.tagMax:
 		return false, c.errTag(tag)
@@ -56,10 +65,19 @@ func (c *Comm) sendArgs(ctx context.Context, dst, tag int) (null bool, err error
 	return dst == ProcNull, nil
 }
 
-// recvArgs checks those of a receive or probe, where wildcards are allowed.
+// recvArgs checks a receive or probe.
 func (c *Comm) recvArgs(ctx context.Context, src, tag int) (null bool, err error) {
+	null, err = c.initRecv(ctx, src, tag)
+	if err == nil {
+		err = c.terminalError()
+	}
+	return null, err
+}
+
+// initRecv checks the arguments of a receive or probe, which may be wildcards.
+func (c *Comm) initRecv(ctx context.Context, src, tag int) (null bool, err error) {
 	switch {
-	case c.closed.Load():
+	case c.isClosed():
 		return false, c.errClosed()
 	case tag != AnyTag && (tag < 0 || tag > c.tagMax):
 		return false, c.errTag(tag)
@@ -298,13 +316,12 @@ func (c *Comm) Issend(buf []byte, dst, tag int) (Request, error) {
 
 func (c *Comm) isend(buf pml.Buffer, dst, tag int, mode pml.Mode) (Request, error) {
 	if !c.plainSend(dst, tag) {
-		if null, err := c.sendArgs(nil, dst, tag); err != nil {
-			return Request{}, err
-		} else if null {
-			return c.local.nulls.request(), nil
+		null, err := c.initSend(nil, dst, tag)
+		if r, ok := c.startNone(null, err); ok || err != nil {
+			return r, err
 		}
 	}
-	return started(c.pml.Isend(buf, dst, tag, pml.PointToPoint, mode))
+	return c.started(c.pml.Isend(buf, dst, tag, pml.PointToPoint, mode))
 }
 
 // Irecv starts a receive (MPI_Irecv). buf is the library's until the request is
@@ -315,13 +332,12 @@ func (c *Comm) Irecv(buf []byte, src, tag int) (Request, error) {
 
 func (c *Comm) irecv(buf pml.Buffer, src, tag int) (Request, error) {
 	if !c.plainRecv(src, tag) {
-		if null, err := c.recvArgs(nil, src, tag); err != nil {
-			return Request{}, err
-		} else if null {
-			return c.local.nulls.request(), nil
+		null, err := c.initRecv(nil, src, tag)
+		if r, ok := c.startNone(null, err); ok || err != nil {
+			return r, err
 		}
 	}
-	return started(c.pml.Irecv(buf, src, tag, pml.PointToPoint))
+	return c.started(c.pml.Irecv(buf, src, tag, pml.PointToPoint))
 }
 
 // Probe blocks until a message that matches is here, and leaves it there

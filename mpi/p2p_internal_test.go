@@ -16,7 +16,7 @@ func TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend(t *testing.T) {
 	var r rankEngine
 	r.init(e)
 	errSend := errors.New("the send failed")
-	for _, recv := range []Request{r.nulls.request(), {}} {
+	for _, recv := range []Request{r.nulls.request(nullStatus()), {}} {
 		if _, err := endReceive(recv, pml.NoMessage(), nil, errSend); !errors.Is(err, errSend) {
 			t.Errorf("got %v", err)
 		}

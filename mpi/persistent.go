@@ -38,7 +38,7 @@ func (c *Comm) SsendInit(buf []byte, dst, tag int) (*Persistent, error) {
 }
 
 func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, error) {
-	if _, err := c.sendArgs(nil, dst, tag); err != nil {
+	if _, err := c.initSend(nil, dst, tag); err != nil {
 		return nil, err
 	}
 	return &Persistent{comm: c, buf: pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, peer: dst, tag: tag, mode: mode}, nil
@@ -46,14 +46,14 @@ func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, e
 
 // RecvInit makes a persistent receive (MPI_Recv_init). Arguments are checked now.
 func (c *Comm) RecvInit(buf []byte, src, tag int) (*Persistent, error) {
-	if _, err := c.recvArgs(nil, src, tag); err != nil {
+	if _, err := c.initRecv(nil, src, tag); err != nil {
 		return nil, err
 	}
 	return &Persistent{comm: c, buf: pml.Buffer{Bytes: buf}, peer: src, tag: tag, recv: true}, nil
 }
 
 // Start starts the operation (MPI_Start). ErrPending if it is active; ErrClosed
-// after Free, and if the communicator is closed.
+// after Free, and if the communicator is closed. If that is revoked, Wait returns ErrRevoked.
 func (p *Persistent) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -93,8 +93,8 @@ func (q Request) Free() error {
 
 func errInactive() error { return fmt.Errorf("%w: the request is inactive", ErrClosed) }
 
-// nullOwner makes requests of operations with ProcNull: complete from the
-// start. They are recycled like a PML's. Guarded by the engine's lock.
+// nullOwner makes requests that are complete from the start, such as those of operations with
+// ProcNull. They are recycled like a PML's. Guarded by the engine's lock.
 type nullOwner struct {
 	engine *progress.Engine
 	free   []*nullRequest
@@ -105,7 +105,7 @@ type nullRequest struct {
 	owner *nullOwner
 }
 
-func (o *nullOwner) request() Request {
+func (o *nullOwner) request(st Status) Request {
 	o.engine.Lock()
 	defer o.engine.Unlock()
 	var r *nullRequest
@@ -116,7 +116,7 @@ func (o *nullOwner) request() Request {
 		r.Init(o.engine, r)
 	}
 	r.Start()
-	r.Request.Status = pml.Status(nullStatus())
+	r.Request.Status = pml.Status(st)
 	r.Finish()
 	return Request{&r.Request, r.Generation()}
 }

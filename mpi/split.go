@@ -64,7 +64,7 @@ func (c *Comm) Create(ctx context.Context, g *Group) (*Comm, error) {
 
 // ranksOf returns the ranks in c of a group's members.
 func (c *Comm) ranksOf(g *Group) ([]int, error) {
-	if c.closed.Load() {
+	if c.isClosed() {
 		return nil, c.errClosed()
 	}
 	in := c.group.index()

@@ -1,0 +1,201 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Bits of Comm.state.
+const (
+	stateClosed   uint32 = 1 << iota // Close was called.
+	stateRevoked                     // A member has revoked the communicator.
+	stateIsolated                    // The bootstrap has reported this process dead.
+	stateReported                    // The other members are notified of the revocation.
+)
+
+// Revoke revokes the communicator in all members (MPIX_Comm_revoke). One member calls it, and it returns at once. All live
+// members are notified, although the caller may fail afterwards. In each of them, pending sends, receives, probes, collectives and
+// creations of communicators end with ErrRevoked, except for operations with a matched message, which complete. All
+// later calls return ErrRevoked, except Agree, Shrink, Close and local calls. A nonblocking call starts, and its Wait returns
+// ErrRevoked. The message of an earlier matched probe can be received. Other communicators, such as duplicates, are not revoked.
+//
+// Revoking again is harmless, in any member. ErrClosed after Close. On another error, such as ErrUnsupported or ErrTransport, the
+// communicator is revoked in this process only.
+func (c *Comm) Revoke() error {
+	e := c.session.engine
+	switch state := c.state.Load(); {
+	case state&stateClosed != 0:
+		return c.errClosed()
+	case state&stateIsolated != 0:
+		return *c.terminal.Load()
+	case state&stateReported != 0:
+		return nil
+	}
+	end := c.watchRevoke()
+	e.Env().Logger.Debug("this process revokes a communicator", "comm", c.spec.ID.String())
+	e.revoke(c.spec.ID, e.identity.Proc, stateRevoked)
+	err := e.Revoke(c.spec.ID, c.group.processes())
+	if err == nil {
+		c.state.Or(stateReported)
+	}
+	if end != nil {
+		end(err)
+	}
+	return err
+}
+
+// Revoked reports whether a member has revoked the communicator, as far as this process is notified
+// (MPIX_Comm_is_revoked). It is local.
+func (c *Comm) Revoked() bool { return c.state.Load()&stateRevoked != 0 }
+
+// Revoked implements assembly.Watcher.
+func (e *engine) Revoked(id cid.Extended, by framework.Proc) {
+	e.revoke(id, by, stateRevoked|stateReported)
+}
+
+// revoke revokes all handles of a communicator in this process, now and later. state has stateRevoked.
+func (e *engine) revoke(id cid.Extended, by Proc, state uint32) {
+	e.mu.Lock()
+	here := e.handles(id)
+	if len(here) == 0 || here[0].seat != nil {
+		e.revocations.add(id, revocation{by, state})
+	}
+	e.mu.Unlock()
+	for _, c := range here {
+		c.revokedBy(by, state)
+	}
+}
+
+// revocation is one of a communicator that not all ranks of this process have yet.
+type revocation struct {
+	by    Proc
+	state uint32 // Bits of Comm.state.
+}
+
+// revocations keeps them without a limit, because a member that misses one would wait forever. Guarded by engine.mu.
+type revocations struct {
+	early map[cid.Extended]revocation
+	past  *cid.Tombstones // Communicators of processes that are closed here.
+}
+
+// mostPast is the number of closed communicators with late revocations to drop.
+const mostPast = 1 << 12
+
+func (l *revocations) add(id cid.Extended, r revocation) {
+	if _, known := l.early[id]; known || l.past != nil && l.past.Has(cid.EndpointID{Extended: id}) {
+		return
+	}
+	if l.early == nil {
+		l.early = map[cid.Extended]revocation{}
+	}
+	l.early[id] = r
+}
+
+// take returns the revocation of a new handle. It stays for the handles of other goroutine ranks.
+func (l *revocations) take(c *Comm) (r revocation, ok bool) {
+	if r, ok = l.early[c.spec.ID]; ok && c.seat == nil {
+		delete(l.early, c.spec.ID)
+	}
+	return r, ok
+}
+
+// closed drops the revocations of a communicator of processes from now on.
+func (l *revocations) closed(id cid.Extended) {
+	if l.past == nil {
+		l.past = cid.NewTombstones(mostPast)
+	}
+	l.past.Add(cid.EndpointID{Extended: id})
+}
+
+// drop drops the revocations of a span of communicators of goroutine ranks, after the end of the ranks.
+func (l *revocations) drop(s cid.Span) {
+	for id := range l.early {
+		if s.Has(id) {
+			delete(l.early, id)
+		}
+	}
+}
+
+// revokedBy revokes this handle. state has stateRevoked.
+func (c *Comm) revokedBy(by Proc, state uint32) {
+	who := "a rank of " + by.String()
+	if rank := slices.Index(c.group.members, member{Proc: by}); rank >= 0 {
+		who = fmt.Sprintf("rank %d", rank)
+	}
+	c.terminate(state, fmt.Errorf("%w by %s: continue on the communicator that Shrink returns", ErrRevoked, who))
+}
+
+// terminate ends all pending and later operations. An operation that has passed the check of the state before fails in
+// the PML, because its planes are aborted later.
+func (c *Comm) terminate(state uint32, err error) {
+	if state&stateIsolated != 0 {
+		c.terminal.Store(&err)
+	} else {
+		c.terminal.CompareAndSwap(nil, &err)
+	}
+	if before := c.state.Or(state); before&state&(stateRevoked|stateIsolated) != 0 {
+		return
+	}
+	k := &c.collective
+	_ = k.fail(err)
+	c.pml.Abort(pml.PointToPoint, err)
+	k.abort(err)
+	k.leaveUnborn(err)
+}
+
+// isClosed reports whether Close was called.
+func (c *Comm) isClosed() bool { return c.state.Load()&stateClosed != 0 }
+
+// terminalError returns the error of calls on a revoked communicator or in an isolated process. Otherwise nil.
+func (c *Comm) terminalError() error {
+	if c.state.Load()&(stateRevoked|stateIsolated) == 0 {
+		return nil
+	}
+	return *c.terminal.Load()
+}
+
+// callError is terminalError, or ErrClosed.
+func (c *Comm) callError() error {
+	if c.isClosed() {
+		return c.errClosed()
+	}
+	return c.terminalError()
+}
+
+// startNone starts a nonblocking operation that has no peer or ends with terminalError. It reports
+// false for any other. null and err are of the check of the arguments.
+func (c *Comm) startNone(null bool, err error) (Request, bool) {
+	if err != nil {
+		return Request{}, false
+	}
+	why := c.terminalError()
+	switch {
+	case why != nil:
+		return c.startFailed(why), true
+	case null:
+		return c.local.nulls.request(nullStatus()), true
+	}
+	return Request{}, false
+}
+
+// startFailed starts a nonblocking operation that ends with err.
+func (c *Comm) startFailed(err error) Request {
+	st := noMessage()
+	st.Err = err
+	return c.local.nulls.request(st)
+}
+
+// started makes the handle of a nonblocking operation. A revocation that came after the check of the state is reported by Wait.
+func (c *Comm) started(r *pml.Request, err error) (Request, error) {
+	if err != nil {
+		if why := c.terminalError(); why != nil && !errors.Is(err, ErrClosed) {
+			return c.startFailed(why), nil
+		}
+	}
+	return started(r, err)
+}
