@@ -53,8 +53,8 @@ type Options struct {
 
 // A Watcher hears what happens to the job. No call comes after Close.
 type Watcher interface {
-	// Died says that a process has failed. All PMLs have been told. Calls come one at a
-	// time.
+	// Died reports that a process has failed. All PMLs have been notified. Calls come one at a
+	// time. The bootstrap may report this process itself. Then Gone follows for all others.
 	Died(peer framework.Life, reason string)
 	// Gone says that nothing more is exchanged with a process, because it has closed its
 	// session, or because this one is cut off. All PMLs have been told. Calls come one at a
@@ -102,7 +102,8 @@ type Assembly struct {
 
 	constructs struct {
 		last    uint64
-		waiting map[uint64]string // in progress, for Constructs
+		waiting map[uint64]string                  // in progress, for Constructs
+		cancel  map[uint64]context.CancelCauseFunc // Of those with other processes.
 	}
 
 	upcalls struct {
@@ -141,7 +142,7 @@ func Open(ctx context.Context, o Options) (*Assembly, error) {
 		Stack: new(Stack), options: o,
 		known: map[framework.Life]acquaintance{}, noted: map[framework.Life]Pair{},
 	}
-	a.constructs.waiting = map[uint64]string{}
+	a.constructs.waiting, a.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
 	a.upcalls.stop = make(chan struct{})
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Close())

@@ -28,6 +28,9 @@ func (a *Assembly) event(ev bootstrap.Event) {
 			a.dead.add(life, ev.Reason) // Before any PML or waiter is notified, so that no error names a death that Dead lacks.
 			a.mu.Unlock()
 			a.passes(news{peer: life, died: ev.Reason})
+			if life == a.env.Self {
+				a.reportedDead(ev.Reason)
+			}
 		}
 	case bootstrap.ProcLeft:
 		a.absent(ev)
@@ -130,7 +133,7 @@ func (a *Assembly) pass(n news) {
 			m.Inquire()
 		case n.gone != nil:
 			a.tellGone(m, n)
-		default:
+		case n.peer != a.env.Self: // The Watcher ends the operations of this process.
 			m.PeerFailed(n.peer, n.died)
 		}
 	}
@@ -191,6 +194,9 @@ func (a *Assembly) lives(ev bootstrap.Event) []framework.Life {
 		return []framework.Life{ended}
 	}
 	var all []framework.Life
+	if ended.ID == a.env.Self.ID {
+		all = append(all, a.env.Self)
+	}
 	for _, life := range a.knownLives() {
 		if life.ID == ended.ID {
 			all = append(all, life)

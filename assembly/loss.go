@@ -40,17 +40,32 @@ func (a *Assembly) serverLost(reason string) {
 	})
 }
 
+// reportedDead isolates this process after a report of its death. Other processes drop its messages. upcalls is locked.
+func (a *Assembly) reportedDead(reason string) {
+	err := fmt.Errorf("%w: %s, which is this process, was reported dead: %s; end it, because the job continues without it",
+		framework.ErrProcFailed, a.env.Identity.Proc, reason)
+	a.env.Logger.Error("this process was reported dead; its communication has ended", "reason", reason)
+	a.isolateLocked(err)
+}
+
 // isolate ends all exchange with other processes, now and later, with err.
 func (a *Assembly) isolate(err error) {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	if u.closing {
-		return
+	if !u.closing {
+		a.isolateLocked(err)
 	}
+}
+
+// isolateLocked is isolate with upcalls locked.
+func (a *Assembly) isolateLocked(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.isolated = err
+	for _, cancel := range a.constructs.cancel {
+		cancel(err)
+	}
 	for life, known := range a.known {
 		if !a.dead.has(life) && !known.gone {
 			a.passes(news{peer: life, gone: err})

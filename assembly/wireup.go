@@ -110,13 +110,23 @@ func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag st
 	turn := a.constructs.last + 1
 	a.constructs.last = turn
 	a.constructs.waiting[turn] = fmt.Sprintf("%q with %d processes", tag, len(group))
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if len(group) > 1 {
+		a.constructs.cancel[turn] = end
+	}
 	a.mu.Unlock()
 	a.timing.mark(stepConstruct)
 	made, err := a.client.Construct(ctx, group, tag, body)
 	a.timing.mark(stepConstructed)
 	a.mu.Lock()
 	delete(a.constructs.waiting, turn)
+	delete(a.constructs.cancel, turn)
+	isolated := a.isolated
 	a.mu.Unlock()
+	if err != nil && isolated != nil && len(group) > 1 {
+		return made, isolated
+	}
 	if err != nil {
 		return made, framework.Ended(ctx, "group construct", err)
 	}

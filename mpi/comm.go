@@ -138,7 +138,9 @@ func (c *Comm) tellBroken(id cid.Extended, g *Group, why error) {
 // memberDied ends the collectives of a communicator that has this process as a
 // member, and suspends receives from any source. Other messages between others are not concerned.
 func (c *Comm) memberDied(peer framework.Life, reason string) {
-	if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
+	if peer == c.session.engine.Env().Self {
+		c.isolate(reason)
+	} else if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
 		c.collective.abort(&ProcFailedError{Ranks: ranks, Cause: reason})
 		c.suspendReceives()
 	}

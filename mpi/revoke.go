@@ -130,6 +130,14 @@ func (c *Comm) revokedBy(by Proc, state uint32) {
 	c.terminate(state, fmt.Errorf("%w by %s: continue on the communicator that Shrink returns", ErrRevoked, who))
 }
 
+// isolate ends all operations of a process that the bootstrap has reported dead. Other processes drop its messages.
+func (c *Comm) isolate(reason string) {
+	self := c.session.engine.Env().Self
+	err := fmt.Errorf("this process was reported dead: %w", &ProcFailedError{Ranks: c.ranksOfProcess(self), Cause: reason})
+	c.terminate(stateIsolated, err)
+	c.pml.Abort(pml.Control, err)
+}
+
 // terminate ends all pending and later operations. An operation that has passed the check of the state before fails in
 // the PML, because its planes are aborted later.
 func (c *Comm) terminate(state uint32, err error) {

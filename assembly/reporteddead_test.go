@@ -1,0 +1,62 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// endless is a client whose group constructs with others last until their context ends.
+type endless struct {
+	bootstrap.Client
+	entered chan struct{}
+}
+
+func (c *endless) Unwrap() any { return c.Client }
+
+func (c *endless) Construct(ctx context.Context, _ []framework.Proc, _ string, _ []byte) (bootstrap.Constructed, error) {
+	close(c.entered)
+	<-ctx.Done()
+	return bootstrap.Constructed{}, ctx.Err()
+}
+
+func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
+	watch := &watcher{make(chan struct{}), make(chan struct{})}
+	a, events := newHanging().open(t, watch)
+	defer a.Close()
+	r := meet(t, a, 1)
+	client := &endless{a.client, make(chan struct{})}
+	a.client = client
+	self, group := events.Identity().Proc, []framework.Proc{events.Identity().Proc, {Namespace: "other", Rank: 1}}
+	constructed := make(chan error)
+	construct := func() {
+		_, err := a.Construct(t.Context(), group, "test", nil)
+		constructed <- err
+	}
+	go construct()
+	<-client.entered
+	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: self, Nonce: a.env.Self.Nonce + 1, Reason: "an earlier incarnation"})
+	<-watch.died
+	if a.isolated != nil {
+		t.Error("the end of an earlier incarnation isolates the process")
+	}
+	watch.died = make(chan struct{})
+	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: self, Nonce: a.env.Self.Nonce, Reason: "test"})
+	<-watch.died
+	errs := map[string]error{"receive": r.wait(t), "construct": <-constructed}
+	go construct()
+	errs["later construct"] = <-constructed
+	errs["receive of a process that comes late"] = meet(t, a, 2).wait(t)
+	for what, err := range errs {
+		if !errors.Is(err, framework.ErrProcFailed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if dead := a.Dead(); !slices.Contains(dead, Death{a.env.Self, "test"}) {
+		t.Errorf("dead are %v", dead)
+	}
+}
