@@ -64,6 +64,8 @@ type Identity struct {
 	LocalRank int      // position of this process in LocalRanks
 	LocalSize int      // processes of the namespace on this node
 	Locals    []uint32 // their ranks, ascending; the members of mpix://SHARED. Empty, and LocalSize 0: the launcher does not say
+	Nodes     NodeMap  // Map of the nodes of mpi://WORLD. It is empty if it is not known, or if a NodeMapper returns it.
+	Divided   bool     // Processes of different nodes of Nodes share no memory, although they are on one machine.
 	Dir       string   // a directory that belongs to the job, on this node; "" when there is none
 	Singleton bool     // there is no launcher
 }
@@ -160,7 +162,7 @@ type PsetInfo struct {
 	Dynamic bool // it was created after the job started
 }
 
-// A PsetSource knows the launcher's process sets. WORLD, SELF and SHARED are not
+// A PsetSource knows the launcher's process sets. WORLD, SELF, SHARED and ROOTS are not
 // among them: they follow from Identity (BuiltinPset).
 type PsetSource interface {
 	// Psets returns their names.

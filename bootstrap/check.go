@@ -22,5 +22,5 @@ func (id Identity) brokenRule() string {
 	case int(id.Proc.Rank) < id.First || int(id.Proc.Rank) >= id.First+id.Size:
 		return fmt.Sprintf("Identity.Proc is rank %d, outside mpi://WORLD (%d to %d)", id.Proc.Rank, id.First, id.First+id.Size-1)
 	}
-	return ""
+	return id.brokenMap()
 }

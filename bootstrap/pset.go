@@ -9,29 +9,33 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// The process sets that every process knows (MPI-4.1 section 11.3.2; SHARED is
-// an extension that Open MPI has too). Names compare without regard to case.
+// The process sets that follow from an Identity (MPI-4.1 section 11.3.2; SHARED is
+// an extension that Open MPI has too, ROOTS one of ferry's). Names compare without regard to case.
 const (
 	PsetWorld  = "mpi://WORLD"
 	PsetSelf   = "mpi://SELF"
-	PsetShared = "mpix://SHARED" // the processes of this node
+	PsetShared = "mpix://SHARED" // Processes of this node.
+	PsetRoots  = "mpix://ROOTS"  // Process of the lowest rank of each node.
 )
 
 // BuiltinPsets returns the names of the sets that follow from an Identity.
-func BuiltinPsets() []string { return []string{PsetWorld, PsetSelf, PsetShared} }
+func BuiltinPsets() []string { return []string{PsetWorld, PsetSelf, PsetShared, PsetRoots} }
 
-// Psets returns the names of the sets that BuiltinPset makes of id: where it is not known
-// who is on the node, SHARED is none.
+// Psets returns the names of the sets that BuiltinPset returns for id. SHARED and ROOTS are none
+// if the launcher does not name the processes of the node, or of all nodes.
 func (id Identity) Psets() []string {
-	if len(id.Locals) == 0 {
-		return []string{PsetWorld, PsetSelf}
+	names := []string{PsetWorld, PsetSelf}
+	if len(id.Locals) > 0 {
+		names = append(names, PsetShared)
 	}
-	return BuiltinPsets()
+	if len(id.Nodes) > 0 {
+		names = append(names, PsetRoots)
+	}
+	return names
 }
 
-// BuiltinPset answers name from id alone, with no message to the server. ok is false for
-// any other name. Where id doesn't know who is on the node, SHARED is ErrPset, which says
-// so and what serves instead.
+// BuiltinPset returns a set that follows from id alone, without a message to the server. ok is false for
+// any other name. SHARED is ErrPset with a remedy if Locals is empty, and so is ROOTS if Nodes is.
 func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 	switch {
 	case strings.EqualFold(name, PsetWorld):
@@ -42,6 +46,12 @@ func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 		return PsetInfo{Name: PsetWorld, Members: id.Procs(ranks), Dynamic: id.First > 0}, true, nil
 	case strings.EqualFold(name, PsetSelf):
 		return PsetInfo{Name: PsetSelf, Members: []framework.Proc{id.Proc}}, true, nil
+	case strings.EqualFold(name, PsetRoots):
+		if len(id.Nodes) == 0 {
+			return PsetInfo{}, true, fmt.Errorf("%w: %s: the launcher has no valid map of the nodes; "+
+				"make a communicator of %s, split it by SplitShared, and take the members of rank 0", framework.ErrPset, PsetRoots, PsetWorld)
+		}
+		return PsetInfo{Name: PsetRoots, Members: id.Procs(id.Nodes.Roots()), Dynamic: id.First > 0}, true, nil
 	case !strings.EqualFold(name, PsetShared):
 		return PsetInfo{}, false, nil
 	case len(id.Locals) == 0:

@@ -10,12 +10,12 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// The three sets follow from the identity alone, in the order of their groups; names
+// The sets follow from the identity alone, in the order of their groups; names
 // compare without regard to case, and no other name is taken for one of them.
 func TestBuiltinPsetsFollowFromTheIdentity(t *testing.T) {
 	for _, id := range []Identity{
-		{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4, LocalRank: 1, LocalSize: 2, Locals: []uint32{0, 2}},
-		{Proc: framework.Proc{Namespace: "alone"}, Size: 1, LocalSize: 1, Locals: []uint32{0}, Singleton: true},
+		{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4, LocalRank: 1, LocalSize: 2, Locals: []uint32{0, 2}, Nodes: NodeMap{{0, 1, 0}, {1, 1, 1}, {2, 1, 0}, {3, 1, 2}}},
+		{Proc: framework.Proc{Namespace: "alone"}, Size: 1, LocalSize: 1, Locals: []uint32{0}, Nodes: NodeMap{{0, 1, 0}}, Singleton: true},
 	} {
 		world := make([]framework.Proc, id.Size)
 		for r := range world {
@@ -30,6 +30,7 @@ func TestBuiltinPsetsFollowFromTheIdentity(t *testing.T) {
 			"MPI://world":   {Name: PsetWorld, Members: world},
 			"mpi://self":    {Name: PsetSelf, Members: []framework.Proc{id.Proc}},
 			"mpix://shared": {Name: PsetShared, Members: shared},
+			"mpix://Roots":  {Name: PsetRoots, Members: id.Procs(id.Nodes.Roots())},
 		} {
 			got, ok, err := BuiltinPset(id, ask)
 			if !ok || err != nil || got.Name != want.Name || !slices.Equal(got.Members, want.Members) || got.Dynamic {
@@ -43,7 +44,7 @@ func TestBuiltinPsetsFollowFromTheIdentity(t *testing.T) {
 			t.Errorf("names are %q", names)
 		}
 	}
-	if names := BuiltinPsets(); !slices.Equal(names, []string{"mpi://WORLD", "mpi://SELF", "mpix://SHARED"}) {
+	if names := BuiltinPsets(); !slices.Equal(names, []string{"mpi://WORLD", "mpi://SELF", "mpix://SHARED", "mpix://ROOTS"}) {
 		t.Errorf("names are %q", names)
 	}
 }

@@ -272,7 +272,7 @@ func psets(ctx context.Context) error {
 		return err
 	}
 	names, err := s.Psets(ctx)
-	if err != nil || !slices.Equal(names, []string{"mpi://WORLD", "mpi://SELF", "mpix://SHARED", "app://Odd"}) {
+	if err != nil || !slices.Equal(names, []string{"mpi://WORLD", "mpi://SELF", "mpix://SHARED", "mpix://ROOTS", "app://Odd"}) {
 		return fmt.Errorf("%v, %w", names, err)
 	}
 	_, err = s.Group(ctx, "app://even")

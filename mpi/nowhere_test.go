@@ -26,7 +26,7 @@ type unplaced struct{ bootstrap.Client }
 
 func (c unplaced) Identity() bootstrap.Identity {
 	id := c.Client.Identity()
-	id.Locals, id.LocalSize, id.LocalRank = nil, 0, 0
+	id.Locals, id.LocalSize, id.LocalRank, id.Nodes = nil, 0, 0, nil
 	return id
 }
 
@@ -42,16 +42,19 @@ func nowhere(ctx context.Context) error {
 		return err
 	}
 	names, err := s.Psets(ctx)
-	if err != nil || slices.Contains(names, "mpix://SHARED") || len(names) < 2 {
+	if err != nil || slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "mpix://") }) || len(names) < 2 {
 		return fmt.Errorf("process sets %q, %w", names, err)
 	}
 	_, err = s.Group(ctx, "mpix://shared")
 	_, infoErr := s.PsetInfo(ctx, "mpix://SHARED")
-	if err = errors.Join(wants("group", err, mpi.ErrPset), wants("info", infoErr, mpi.ErrPset)); err != nil {
+	_, rootsErr := s.Group(ctx, "mpix://ROOTS")
+	if err = errors.Join(wants("group", err, mpi.ErrPset), wants("info", infoErr, mpi.ErrPset), wants("roots", rootsErr, mpi.ErrPset)); err != nil {
 		return err
 	}
-	if !strings.Contains(infoErr.Error(), "SplitShared") {
-		return fmt.Errorf("no way on: %w", infoErr)
+	for _, err := range []error{infoErr, rootsErr} {
+		if !strings.Contains(err.Error(), "SplitShared") {
+			return fmt.Errorf("no remedy: %w", err)
+		}
 	}
 	world, err := s.Group(ctx, "mpi://WORLD")
 	if err != nil {

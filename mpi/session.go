@@ -223,9 +223,9 @@ type PsetInfo struct {
 	Dynamic  bool // the set came to be after the job started
 }
 
-// Psets returns the names of the process sets: mpi://WORLD, mpi://SELF and
-// mpix://SHARED (the processes of this node; it is missing where the launcher doesn't say
-// who they are), then others. Names are compared without regard to case.
+// Psets returns the names of the process sets. The first are mpi://WORLD, mpi://SELF, mpix://SHARED (the processes of this
+// node) and mpix://ROOTS (the process of the lowest rank of each node). SHARED and ROOTS are missing if the launcher
+// does not name the processes of the nodes. Names are compared without regard to case.
 func (s *Session) Psets(ctx context.Context) ([]string, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
@@ -233,18 +233,30 @@ func (s *Session) Psets(ctx context.Context) ([]string, error) {
 	if over(ctx) {
 		return nil, ended(ctx, "process sets", context.Cause(ctx))
 	}
-	builtin := s.engine.identity.Psets()
+	ctx, cancel := s.engine.Bound(background(ctx))
+	defer cancel()
+	id, err := s.withNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	builtin := id.Psets()
 	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
 		return builtin, nil
 	}
-	ctx, cancel := s.engine.Bound(background(ctx))
-	defer cancel()
 	names, err := source.Psets(ctx)
 	if err != nil {
 		return nil, ended(ctx, "process sets", err)
 	}
 	return append(builtin, names...), nil
+}
+
+// withNodes returns the identity with the map of the nodes, if the launcher has one.
+func (s *Session) withNodes(ctx context.Context) (bootstrap.Identity, error) {
+	id := s.engine.identity
+	var err error
+	id.Nodes, err = bootstrap.NodeMapOf(ctx, s.engine.Client())
+	return id, ended(ctx, "map of the nodes", err)
 }
 
 // PsetInfo describes the process set of that name. ErrPset says which exist.
@@ -260,8 +272,8 @@ func (s *Session) PsetInfo(ctx context.Context, name string) (PsetInfo, error) {
 }
 
 // Group returns the group of a process set (MPI_Group_from_session_pset). The
-// caller need not be a member. ErrPset says which sets exist; it is that of
-// mpix://SHARED too, where the launcher doesn't say who is on this node.
+// caller need not be a member. The error of an unknown set is ErrPset and lists the sets. ErrPset is also that of
+// mpix://SHARED and mpix://ROOTS if the launcher does not name the processes of this node, or of all nodes.
 func (s *Session) Group(ctx context.Context, pset string) (*Group, error) {
 	found, err := s.pset(ctx, pset)
 	if err != nil {
@@ -277,17 +289,24 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	if over(ctx) {
 		return bootstrap.PsetInfo{}, ended(ctx, "process set", context.Cause(ctx))
 	}
-	if found, ok, err := bootstrap.BuiltinPset(s.engine.identity, name); ok {
+	ctx, cancel := s.engine.Bound(background(ctx))
+	defer cancel()
+	id := s.engine.identity
+	if strings.EqualFold(name, bootstrap.PsetRoots) {
+		var err error
+		if id, err = s.withNodes(ctx); err != nil {
+			return bootstrap.PsetInfo{}, err
+		}
+	}
+	if found, ok, err := bootstrap.BuiltinPset(id, name); ok {
 		return found, err
 	}
 	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
 	if !ok {
-		names := s.engine.identity.Psets()
+		names := id.Psets()
 		return bootstrap.PsetInfo{}, fmt.Errorf("%w: %q; the nearest is %s; the sets are %s", ErrPset, name,
 			framework.Nearest(name, names), strings.Join(names, ", "))
 	}
-	ctx, cancel := s.engine.Bound(background(ctx))
-	defer cancel()
 	found, err := source.Pset(ctx, name)
 	return found, ended(ctx, "process set", err)
 }

@@ -39,6 +39,28 @@ func (j *job) identity() {
 		case id.LocalRank < 0 || id.LocalRank >= id.LocalSize || id.Locals[id.LocalRank] != uint32(r):
 			j.Fatalf("rank %d: LocalRank %d in Locals %v", r, id.LocalRank, id.Locals)
 		}
+		j.nodes(r, c)
+	}
+}
+
+// nodes checks the map of the nodes, which need not be there.
+func (j *job) nodes(rank int, c bootstrap.Client) {
+	id := c.Identity()
+	m, err := bootstrap.NodeMapOf(j.Context(), c)
+	if err != nil {
+		j.Fatalf("rank %d: map of the nodes: %v", rank, err)
+	}
+	if len(m) == 0 {
+		return
+	}
+	if again, err := bootstrap.MakeNodeMap(id.First, id.Size, m); err != nil || !slices.Equal(again, m) {
+		j.Fatalf("rank %d: map of the nodes %v: %v", rank, m, err)
+	}
+	if on := id.OnNode(m); !slices.Equal(on.Locals, id.Locals) {
+		j.Fatalf("rank %d: map of the nodes %v, Locals %v", rank, m, id.Locals)
+	}
+	if first, err := bootstrap.NodeMapOf(j.Context(), j.Clients[0]); err != nil || !slices.Equal(first, m) {
+		j.Fatalf("rank %d: map of the nodes %v, but rank 0 has %v, %v", rank, m, first, err)
 	}
 }
 

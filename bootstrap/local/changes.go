@@ -57,12 +57,13 @@ func change[A any](ctx context.Context, c *changes, op, name string, k wire.Chan
 	return request[A](ctx, c.endpoint, op, name, wire.Change, body, timeout)
 }
 
-// resolve returns the name of a set for the launcher, which does not know the nodes.
+// resolve returns the name of a set for the launcher's table, which has no sets of nodes. A set of all
+// processes is mpi://WORLD.
 func (c *changes) resolve(name string) (string, error) {
-	switch {
-	case !strings.EqualFold(name, bootstrap.PsetShared):
+	if !strings.EqualFold(name, bootstrap.PsetShared) && !strings.EqualFold(name, bootstrap.PsetRoots) {
 		return name, nil
-	case c.identity.LocalSize == c.identity.Size:
+	}
+	if info, _, err := bootstrap.BuiltinPset(*c.identity, name); err == nil && len(info.Members) == c.identity.Size {
 		return bootstrap.PsetWorld, nil
 	}
 	return "", fmt.Errorf("%w: %s as an operand: use a set that the launcher knows, such as one of ferry run --pset", framework.ErrUnsupported, name)

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -33,7 +32,6 @@ type Params struct {
 	First     int    `param:"first" default:"0" level:"developer" scope:"process" doc:"lowest rank in mpi://WORLD; above 0 in a process that was added to a running job"`
 	Size      int    `param:"size" default:"1" level:"developer" scope:"process" doc:"processes in mpi://WORLD"`
 	Most      int    `param:"most" default:"0" level:"developer" scope:"process" doc:"largest number of processes that the job may have at a time; 0: size"`
-	Locals    string `param:"locals" default:"" level:"developer" scope:"process" doc:"the ranks of mpi://WORLD on this node, such as 0-3,7; empty: all"`
 	Singleton bool   `param:"singleton" default:"false" level:"user" scope:"process" doc:"this process runs by itself, although a launcher's variables are set"`
 
 	Select string `reads:"bootstrap"`
@@ -110,7 +108,7 @@ func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client,
 	return c, nil
 }
 
-// identity reads the parameters that say who the process is.
+// identity reads the parameters that identify the process. The launcher adds the nodes (learnNodes).
 func (p *Params) identity() (bootstrap.Identity, error) {
 	var id bootstrap.Identity
 	path, ok := strings.CutPrefix(p.Address, "unix:")
@@ -128,36 +126,11 @@ func (p *Params) identity() (bootstrap.Identity, error) {
 	case p.Most < 0 || p.Most > wire.MaxElements:
 		return id, fmt.Errorf("%s is %d: want 0 to %d", wire.EnvMost, p.Most, wire.MaxElements)
 	}
-	rank := uint32(p.Rank)
-	locals := make([]uint32, p.Size)
-	for i := range locals {
-		locals[i] = uint32(p.First + i)
-	}
-	if p.Locals != "" {
-		var err error
-		if locals, err = wire.ParseRanks(p.Locals); err != nil {
-			return id, fmt.Errorf("bootstrap.local.locals: %w", err)
-		}
-		slices.Sort(locals)
-		if last := locals[len(locals)-1]; int(last) >= p.First+p.Size {
-			return id, fmt.Errorf("bootstrap.local.locals: rank %d is beyond the job's %d processes", last, p.Size)
-		}
-		if int(locals[0]) < p.First {
-			return id, fmt.Errorf("bootstrap.local.locals: rank %d is below %s=%d", locals[0], wire.EnvFirst, p.First)
-		}
-	}
-	at, ok := slices.BinarySearch(locals, rank)
-	if !ok {
-		return id, fmt.Errorf("bootstrap.local.locals: %q does not hold this process's own rank %d", p.Locals, rank)
-	}
 	return bootstrap.Identity{
-		Proc:      framework.Proc{Namespace: p.Namespace, Rank: rank},
-		First:     p.First,
-		Size:      p.Size,
-		Most:      cmp.Or(p.Most, p.Size),
-		LocalRank: at,
-		LocalSize: len(locals),
-		Locals:    locals,
-		Dir:       filepath.Dir(path),
+		Proc:  framework.Proc{Namespace: p.Namespace, Rank: uint32(p.Rank)},
+		First: p.First,
+		Size:  p.Size,
+		Most:  cmp.Or(p.Most, p.Size),
+		Dir:   filepath.Dir(path),
 	}, nil
 }

@@ -62,29 +62,22 @@ func TestSilentLauncherEndsWithContext(t *testing.T) {
 }
 
 func TestBadEnvironmentIsAConfigError(t *testing.T) {
-	good := Params{Address: "unix:/x/y", Namespace: "job", Rank: 1, Size: 4, Locals: "0-2"}
+	good := Params{Address: "unix:/x/y", Namespace: "job", Rank: 1, Size: 4}
 	id, err := good.identity()
-	if err != nil || id.LocalRank != 1 || id.LocalSize != 3 || id.Dir != "/x" {
+	if err != nil || id.Proc.Rank != 1 || id.Size != 4 || id.Dir != "/x" {
 		t.Fatalf("good environment: %+v, %v", id, err)
 	}
 	for want, change := range map[string]func(*Params){
-		"ADDRESS":                func(p *Params) { p.Address = "tcp:host:1" },
-		"want unix:/path":        func(p *Params) { p.Address = "unix:" },
-		"NAMESPACE":              func(p *Params) { p.Namespace = "" },
-		"SIZE":                   func(p *Params) { p.Size = 0 },
-		"has 4 processes":        func(p *Params) { p.Rank = 4 },
-		"from rank 2 on":         func(p *Params) { p.First = 2 },
-		"FIRST is -1":            func(p *Params) { p.First = -1 },
-		"want 0 to 131068":       func(p *Params) { p.First = wire.MaxElements - 3 },
-		"MOST is -1":             func(p *Params) { p.Most = -1 },
-		"rank 0 is below":        func(p *Params) { p.First = 1 },
-		"RANK is -1":             func(p *Params) { p.Rank = -1 },
-		"own rank 1":             func(p *Params) { p.Locals = "0,2" },
-		"rank 7 is beyond":       func(p *Params) { p.Locals = "0-3,7" },
-		`"a" is not a rank`:      func(p *Params) { p.Locals = "a" },
-		"runs backwards":         func(p *Params) { p.Locals = "3-1" },
-		"over the limit of":      func(p *Params) { p.Locals = "0-4294967295" },
-		"rank 1 is listed twice": func(p *Params) { p.Locals = "1,0-2" },
+		"ADDRESS":          func(p *Params) { p.Address = "tcp:host:1" },
+		"want unix:/path":  func(p *Params) { p.Address = "unix:" },
+		"NAMESPACE":        func(p *Params) { p.Namespace = "" },
+		"SIZE":             func(p *Params) { p.Size = 0 },
+		"has 4 processes":  func(p *Params) { p.Rank = 4 },
+		"from rank 2 on":   func(p *Params) { p.First = 2 },
+		"FIRST is -1":      func(p *Params) { p.First = -1 },
+		"want 0 to 131068": func(p *Params) { p.First = wire.MaxElements - 3 },
+		"MOST is -1":       func(p *Params) { p.Most = -1 },
+		"RANK is -1":       func(p *Params) { p.Rank = -1 },
 	} {
 		p := good
 		change(&p)

@@ -83,6 +83,7 @@ func connect(ctx context.Context, conn net.Conn, id bootstrap.Identity, token st
 		conn.Close()
 		return nil, launcherError("handshake", err)
 	}
+	c.learnNodes(welcome)
 	for _, d := range welcome.Dead {
 		c.addEvent(d)
 	}
@@ -135,6 +136,18 @@ func (c *client) greet(r *wire.Reader, token string) (w wire.WelcomeBody, err er
 		return w, err
 	}
 	return w, fmt.Errorf("message kind %d instead of a welcome", m.Kind)
+}
+
+// learnNodes adds the map of the nodes to the identity. An invalid map is dropped, and then the processes of
+// this node are not known.
+func (c *client) learnNodes(w wire.WelcomeBody) {
+	m, err := w.NodeMap()
+	if err != nil {
+		c.log.Warn("bootstrap local: the launcher's map of the nodes is dropped", "error", err)
+		return
+	}
+	c.id = c.id.OnNode(m)
+	c.id.Divided = w.Divided
 }
 
 // checkWelcome compares the launcher's account of the job with the environment's.

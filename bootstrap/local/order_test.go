@@ -179,14 +179,10 @@ func TestChange_Garbage_EndsOneConnection(t *testing.T) {
 }
 
 func TestChange_SharedOfSomeProcesses_IsUnsupported(t *testing.T) {
-	j := testJob(t, server.Options{Size: 2})
-	env := append(j.srv.Environ(0), "FERRY_BOOTSTRAP_LOCAL_LOCALS=0")
-	opened, err := Dial(t.Context(), env, bootstrap.Env{})
-	if err != nil {
-		t.Fatal(err)
+	c := testJob(t, server.Options{Size: 2, Nodes: 2}).open(t, 0).(*client)
+	if id := c.Identity(); !id.Divided || id.LocalSize != 1 || fmt.Sprint(id.Nodes) != "[{0 1 0} {1 1 1}]" {
+		t.Errorf("got %+v", id)
 	}
-	defer opened.Close()
-	c := opened.(*client)
 	_, err1 := c.Operate(t.Context(), bootstrap.PsetUnion, []string{bootstrap.PsetShared}, bootstrap.PsetArgs{})
 	_, _, err2 := c.Query(t.Context(), bootstrap.PsetShared, false)
 	_, err3 := c.LookupData(t.Context(), bootstrap.PsetShared, "k")
@@ -195,6 +191,12 @@ func TestChange_SharedOfSomeProcesses_IsUnsupported(t *testing.T) {
 		if !errors.Is(err, framework.ErrUnsupported) {
 			t.Errorf("got %v", err)
 		}
+	}
+	if _, err := c.Operate(t.Context(), bootstrap.PsetUnion, []string{bootstrap.PsetRoots}, bootstrap.PsetArgs{}); err != nil { // All processes.
+		t.Error(err)
+	}
+	if _, err := testJob(t, server.Options{Size: 2}).open(t, 1).(*client).Operate(t.Context(), bootstrap.PsetUnion, []string{bootstrap.PsetRoots}, bootstrap.PsetArgs{}); !errors.Is(err, framework.ErrUnsupported) {
+		t.Errorf("one root of two processes: %v", err)
 	}
 }
 

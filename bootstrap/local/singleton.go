@@ -40,6 +40,7 @@ func newSingleton(env bootstrap.Env) *singleton {
 			Most:      1,
 			LocalSize: 1,
 			Locals:    []uint32{0},
+			Nodes:     bootstrap.NodeMap{{Count: 1}},
 			Singleton: true,
 		},
 		done:    make(chan struct{}),

@@ -25,6 +25,9 @@ func withAbilities(c *client) bootstrap.Client {
 	if r, ok := framework.As[bootstrap.Reporter](c.launcher); ok {
 		out = &reporter{wrapped{out}, c, r}
 	}
+	if m, ok := framework.As[bootstrap.NodeMapper](c.launcher); ok {
+		out = &nodes{wrapped{out}, c, m}
+	}
 	if c.exchange != nil && c.exchange.Everyone() {
 		out = &bystander{wrapped{out}, c}
 	}
@@ -129,4 +132,19 @@ type reporter struct {
 
 func (r *reporter) Report(ctx context.Context, name string, body []byte) error {
 	return r.c.within(ctx, "report", name, body, func(ctx context.Context) error { return r.r.Report(ctx, name, body) })
+}
+
+// nodes has the launcher's map of the nodes.
+type nodes struct {
+	wrapped
+	c *client
+	m bootstrap.NodeMapper
+}
+
+func (n *nodes) NodeMap(ctx context.Context) (m bootstrap.NodeMap, err error) {
+	err = n.c.within(ctx, "map of the nodes", "", nil, func(ctx context.Context) (err error) {
+		m, err = n.m.NodeMap(ctx)
+		return err
+	})
+	return m, err
 }

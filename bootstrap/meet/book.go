@@ -17,7 +17,7 @@ import (
 // What else a launcher can do its value, or what that unwraps to (framework.As), may have:
 // bootstrap.Directory (whose Lookup is never asked to wait, and whose Publish is another
 // one than the Launcher's: so it is a value of its own), bootstrap.PsetSource,
-// bootstrap.Reporter, Watcher, and Exchange. The client has it then, with its own deadlines and
+// bootstrap.NodeMapper, bootstrap.Reporter, Watcher, and Exchange. The client has it then, with its own deadlines and
 // limits of size.
 type Launcher interface {
 	// Identity says who this process is. Locals, and what follows from it, may be unknown:

@@ -295,6 +295,9 @@ func TestLocalRanksAreUnknownUnlessAllAgree(t *testing.T) {
 		if !slices.Equal(p.id.Locals, c.want) || p.id.LocalSize != len(c.want) || p.id.LocalSize > 0 && p.id.Locals[p.id.LocalRank] != 2 {
 			t.Errorf("%+v: got %+v", c, p.id)
 		}
+		if (len(p.id.Nodes) > 0) != (c.want != nil) {
+			t.Errorf("%+v: the map is %v", c, p.id.Nodes)
+		}
 		if told := strings.Contains(log.String(), "not known"); told != (c.want == nil && c.mapping != "") {
 			t.Errorf("%+v: log %s", c, log.String())
 		}

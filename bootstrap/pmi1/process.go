@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/mapping"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -118,36 +118,37 @@ func (p *process) greet(ctx context.Context) (err error) {
 		return err
 	}
 	p.id = bootstrap.Identity{Proc: framework.Proc{Namespace: p.wire.KVSName(), Rank: uint32(rank)}, Size: size}
-	mapping, ok, err := p.wire.Get(ctx, mappingKey)
+	text, ok, err := p.wire.Get(ctx, mappingKey)
 	if broken := p.wire.Err(); broken != nil {
 		return broken
 	}
 	if err == nil && !ok {
 		return nil // servers drop a mapping that is too long for them
 	}
-	var locals []uint32
+	var nodes bootstrap.NodeMap
 	if err == nil {
-		locals, err = localRanks(mapping, rank, size)
+		nodes, err = mapping.Parse(text, size)
 	}
+	id := p.id.OnNode(nodes)
 	if err == nil {
-		err = p.place.agrees(locals, uint32(rank))
+		err = p.place.agrees(id)
 	}
-	if err != nil {
-		// No reason to fail: node ids travel in the cards as well.
-		p.log.Info("bootstrap pmi1: it is not known who is on this node", "error", err)
+	if err != nil { // The cards of the processes have their nodes, too.
+		p.log.Info("bootstrap pmi1: the map of the nodes is dropped, and the processes of this node are not known", "error", err)
 		return nil
 	}
-	p.id.Locals, p.id.LocalSize = locals, len(locals)
-	p.id.LocalRank, _ = slices.BinarySearch(locals, uint32(rank))
+	p.id = id
 	return nil
 }
 
-// agrees checks what a mapping says against the variables that some servers set.
-func (p place) agrees(locals []uint32, rank uint32) error {
-	at, _ := slices.BinarySearch(locals, rank)
-	if p.localSize >= 0 && p.localSize != len(locals) || p.localRank >= 0 && p.localRank != at {
+// mappingKey is the key of a server's process mapping.
+const mappingKey = "PMI_process_mapping"
+
+// agrees compares an identity from a mapping with the variables that some servers set.
+func (p place) agrees(id bootstrap.Identity) error {
+	if p.localSize >= 0 && p.localSize != id.LocalSize || p.localRank >= 0 && p.localRank != id.LocalRank {
 		return fmt.Errorf("%s places %d ranks on this node, with this one at %d, but %s is %d and %s is %d",
-			mappingKey, len(locals), at, envLocalSize, p.localSize, envLocalRank, p.localRank)
+			mappingKey, id.LocalSize, id.LocalRank, envLocalSize, p.localSize, envLocalRank, p.localRank)
 	}
 	return nil
 }

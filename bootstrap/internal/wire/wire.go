@@ -89,13 +89,16 @@ type (
 		Rank      uint32
 	}
 	// WelcomeBody accepts a process, whose WORLD is Size ranks from First on. Most is the
-	// limit of the job's processes, and Dead lists the deaths so far.
+	// limit of the job's processes, and Dead lists the deaths so far. Nodes has the nodes of all ranks of
+	// WORLD in order, and Divided is bootstrap.Identity's.
 	WelcomeBody struct {
-		_     struct{} `cbor:",toarray"`
-		First uint32
-		Size  uint32
-		Most  uint32
-		Dead  []EventBody
+		_       struct{} `cbor:",toarray"`
+		First   uint32
+		Size    uint32
+		Most    uint32
+		Dead    []EventBody
+		Nodes   []NodeRun
+		Divided bool
 	}
 	// RefusedBody says why there is no Welcome.
 	RefusedBody struct {

@@ -173,7 +173,8 @@ func TestRunsCheck_RanksAreHigh_AllocatesByMembers(t *testing.T) {
 
 func FuzzReader(f *testing.F) {
 	for _, b := range []any{Empty{}, ValuedBody{Name: "k", Value: []byte("v")}, FailureBody{Code: CodeGroup, Missing: []uint32{1}},
-		WelcomeBody{Size: 2, Dead: []EventBody{{Kind: 1, Rank: 1, Reason: "r"}}},
+		WelcomeBody{Size: 2, Dead: []EventBody{{Kind: 1, Rank: 1, Reason: "r"}}, Nodes: []NodeRun{{Count: 1}, {Count: 1, Node: 1}}},
+		WelcomeBody{First: 1<<32 - 1, Size: 1<<32 - 1, Nodes: []NodeRun{{Count: 1<<32 - 1}, {Count: 2}}, Divided: true},
 		ChangeBody{Op: Operate, Args: EncodeBody(OperateBody{Op: 7, Operands: []string{"s"}, Name: "n", Sizes: []int64{1}, Add: 2, Sub: -1})},
 		NoteBody{Rank: 1, From: 2, To: 3, Body: []byte("b")},
 		ChangeBody{Op: SetData, Args: EncodeBody(DataBody{Pset: "s", Key: "k", Value: []byte("v")})}} {
@@ -210,6 +211,11 @@ func FuzzReader(f *testing.F) {
 					}
 				}
 			}
+			if w, err := Decode[WelcomeBody](m.Body); err == nil {
+				if nodes, err := w.NodeMap(); err == nil && !slices.Equal(nodes, mapOf(nodes)) {
+					t.Errorf("%+v is the map %v", w, nodes)
+				}
+			}
 			if rs, err := Decode[Runs](m.Body); err == nil && rs.Check("job", 1000) == nil {
 				if got := rs.Ranks(); len(got) == 0 || len(got) > 1000 || rs.Index(got[len(got)-1]) != len(got)-1 {
 					t.Errorf("runs %v are ranks %v", rs, got)
@@ -217,6 +223,19 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 	})
+}
+
+// mapOf returns the map of the ranks that a map has.
+func mapOf(m bootstrap.NodeMap) bootstrap.NodeMap {
+	size := 0
+	for _, r := range m {
+		size += int(r.Count)
+	}
+	if size == 0 {
+		return m
+	}
+	again, _ := bootstrap.MakeNodeMap(int(m[0].First), size, m)
+	return again
 }
 
 // try decodes m as a B; what decodes must survive a round trip.

@@ -48,6 +48,7 @@ func (s *Server) definePsets() error {
 
 // addProcs makes the records of n processes, which may connect from now on.
 func (s *Server) addProcs(first, n int) {
+	s.placeLocked(n)
 	for i := range n {
 		rank := uint32(first + i)
 		s.procs[rank] = &proc{rank: rank}

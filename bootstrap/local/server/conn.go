@@ -181,7 +181,10 @@ func (c *conn) take(rank uint32) (before *conn, err error) {
 	if p.conn != nil {
 		return p.conn, nil
 	}
-	welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{First: uint32(first), Size: uint32(size), Most: uint32(s.sets.Most()), Dead: s.dead})
+	welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{
+		First: uint32(first), Size: uint32(size), Most: uint32(s.sets.Most()), Dead: s.dead,
+		Nodes: wire.NodeRuns(s.mapLocked(first, size)), Divided: s.isDivided(),
+	})
 	if err != nil {
 		return nil, err
 	}

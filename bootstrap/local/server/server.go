@@ -34,6 +34,9 @@ type Options struct {
 	Size      int    // Its first processes, at least 1: ranks 0 to Size-1.
 	Psets     []Pset // named on the command line
 	Most      int    // Largest number of processes at a time; 0: Size.
+	// Nodes divides the machine into that many nodes without common memory. They have blocks of the first ranks, at
+	// least one each. An added process gets the node with the fewest processes. 0 and 1 divide nothing.
+	Nodes int
 	// Order receives orders to start and end processes. It is called with locks held, in the order
 	// of the orders, and must not block nor call the server. Nil: this launcher starts no
 	// processes while the job runs.
@@ -92,6 +95,7 @@ type Server struct {
 	ended     []uint32              // Ended processes in procs, the oldest first.
 	left      []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
 	broken    map[[16]byte]struct{} // communicators of which broke has told
+	nodes     []uint32              // Nodes of a divided job by rank, of ended processes too; nil if it is not divided.
 	joins     join.Table[request]
 	published join.Board[request]
 	contexts  uint64 // context ids given out
@@ -122,6 +126,9 @@ func New(opt Options) (*Server, error) {
 	}
 	if opt.Most != 0 && (opt.Most < opt.Size || opt.Most > sets.MaxRanks) {
 		return nil, fmt.Errorf("%w: a limit of %d processes: want %d to %d", framework.ErrConfig, opt.Most, opt.Size, sets.MaxRanks)
+	}
+	if opt.Nodes < 0 || opt.Nodes > opt.Size {
+		return nil, fmt.Errorf("%w: %d nodes for a job of %d processes: want 1 to %d", framework.ErrConfig, opt.Nodes, opt.Size, opt.Size)
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)

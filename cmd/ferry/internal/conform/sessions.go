@@ -13,6 +13,7 @@ func sessionCases() []Case {
 		of("session/several at once, in any order", "11.3", 1, (*env).severalSessions),
 		of("session/thread levels", "11.6", 1, (*env).threadLevels),
 		of("session/process sets", "11.3.2", 1, (*env).processSets),
+		of("session/set of the node roots", "11.3.2", 1, (*env).nodeRoots),
 		of("session/communicators of different sessions are apart", "11.3", 1, (*env).isolation),
 		of("session/opening is local", "11.3.1", 2, (*env).localOpen),
 		of("session/communicator from a group", "11.3.4", 1, (*env).fromGroup),
@@ -59,6 +60,24 @@ func (e *env) threadLevels() {
 		e.must(s.ThreadLevel() == level, "level %d, asked for %d", s.ThreadLevel(), level)
 		e.Check(s.Close())
 	}
+}
+
+// nodeRoots checks the process of the lowest rank of each node, if the launcher has a map of the nodes.
+func (e *env) nodeRoots() {
+	names := need(e.session.Psets(e.ctx))(e)
+	if !slices.Contains(names, "mpix://ROOTS") {
+		_, err := e.session.Group(e.ctx, "mpix://ROOTS")
+		e.Is("no map of the nodes", err, mpi.ErrPset)
+		return
+	}
+	world, node, roots := e.group(e.session, "mpi://WORLD"), e.group(e.session, "mpix://SHARED"), e.group(e.session, "mpix://ROOTS")
+	lead := node.Intersection(roots)
+	e.must(lead.Size() == 1 && lead.Compare(e.incl(node, 0)) == mpi.Identical, "%v of this node are roots, want %v", lead.Members(), node.Members()[0])
+	e.must(world.Intersection(roots).Compare(roots) == mpi.Identical, "the roots %v are not in the order of the ranks", roots.Members())
+	if roots.Rank() != mpi.Undefined {
+		e.works(e.fromTag(roots, "conform.roots"))
+	}
+	e.works(e.fromTag(node, "conform.node"))
 }
 
 func (e *env) processSets() {

@@ -1,41 +1,31 @@
-package pmi1
+// Package mapping decodes the process mapping of PMI-1 and Slurm, which describes the nodes of a job.
+package mapping
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
 )
 
-// mappingKey is where a server says which ranks are on which node.
-const mappingKey = "PMI_process_mapping"
-
-// localRanks returns the ranks on the node of rank, ascending, as a server's process
-// mapping places size of them: (vector,(NODE,NODES,RANKS),...) puts RANKS on each of
-// NODES nodes from NODE on, and the list is gone through until all are placed, so that
+// Parse returns the map of the nodes of a job of size ranks. The text (vector,(NODE,NODES,RANKS),...) places RANKS on each of
+// NODES nodes from NODE on, and starts again at its beginning until all ranks have a node. So
 // (vector,(0,1,1)) is one node for a job of any size.
-func localRanks(mapping string, rank, size int) ([]uint32, error) {
-	blocks, err := parseMapping(mapping)
+func Parse(text string, size int) (bootstrap.NodeMap, error) {
+	blocks, err := parseBlocks(text)
 	if err != nil {
 		return nil, err
 	}
-	mine := -1
-	// Once to find the node of rank, once to see who else is there.
-	var locals []uint32
+	var runs []bootstrap.NodeRun
 	eachRun(blocks, size, func(node, first, end int) {
-		if first <= rank && rank < end {
-			mine = node
-		}
-	})
-	eachRun(blocks, size, func(node, first, end int) {
-		if node != mine {
+		if n := len(runs); n > 0 && runs[n-1].Node == uint32(node) {
+			runs[n-1].Count += uint32(end - first)
 			return
 		}
-		for r := first; r < end; r++ {
-			locals = append(locals, uint32(r))
-		}
+		runs = append(runs, bootstrap.NodeRun{First: uint32(first), Count: uint32(end - first), Node: uint32(node)})
 	})
-	return slices.Clip(locals), nil
+	return bootstrap.MakeNodeMap(0, size, runs)
 }
 
 // block is (NODE,NODES,RANKS).
@@ -57,11 +47,11 @@ func eachRun(blocks []block, size int, f func(node, first, end int)) {
 	}
 }
 
-// mostNodes limits the numbers of a mapping, so that sums of two can't overflow.
+// mostNodes limits the numbers of a mapping, so that the sum of two is less than 1<<32.
 const mostNodes = 1 << 30
 
-// parseMapping reads a mapping. Each block holds one rank at least.
-func parseMapping(text string) ([]block, error) {
+// parseBlocks decodes a mapping. Each block has one rank at least.
+func parseBlocks(text string) ([]block, error) {
 	rest, ok := strings.CutPrefix(text, "(vector,")
 	rest, whole := strings.CutSuffix(rest, ")")
 	if !ok || !whole || rest == "" {
