@@ -44,6 +44,9 @@ type Launcher struct {
 	// Orphans is set where ranks that wait for nothing from their launcher live on when
 	// it is killed.
 	Orphans bool
+	// Survive are flags that keep the other ranks running after SIGKILL to a rank. It is nil if
+	// the launcher has none.
+	Survive []string
 
 	begin   func(t testing.TB) (env []string)
 	command func(n int) []string // what stands before the program
@@ -51,7 +54,7 @@ type Launcher struct {
 
 // The launchers.
 var (
-	FerryRun = Launcher{Name: "ferry", Speaks: Local, Rank: "FERRY_BOOTSTRAP_LOCAL_RANK", begin: ferryRun,
+	FerryRun = Launcher{Name: "ferry", Speaks: Local, Rank: "FERRY_BOOTSTRAP_LOCAL_RANK", Survive: []string{"--tolerate", "1"}, begin: ferryRun,
 		command: func(n int) []string {
 			return []string{os.Args[0], "run", "-n", strconv.Itoa(n), "-x", envFerry + "=0"}
 		}}
@@ -63,6 +66,7 @@ var (
 		begin:   func(t testing.TB) []string { needs.HostName(t); return nil },
 		command: func(n int) []string { return []string{"mpiexec.hydra", "-pmi-port", "-n", strconv.Itoa(n)} }}
 	OpenMPI = Launcher{Name: "mpirun", Speaks: PMIx, Need: []Need{{"mpirun.openmpi", "openmpi-bin"}}, Rank: "PMIX_RANK", Orphans: true,
+		Survive: []string{"--enable-recovery"},
 		begin: func(testing.TB) []string {
 			return []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 		},
@@ -71,6 +75,7 @@ var (
 		}}
 	// PRRTE is in no Debian package: All has it where somebody has installed it.
 	PRRTE = Launcher{Name: "prterun", Speaks: PMIx, Need: []Need{{"prterun", "PRRTE from its sources"}}, Rank: "PMIX_RANK", Orphans: true,
+		Survive: []string{"--runtime-options", "recoverable"},
 		begin: func(testing.TB) []string {
 			return []string{"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 		},
@@ -90,6 +95,9 @@ func srun(mpi string, speaks Speaks) Launcher {
 		command: func(n int) []string {
 			return []string{"srun", "--mpi=" + mpi, "-n", strconv.Itoa(n)}
 		}}
+	if mpi == "pmi2" { // With pmix, slurmstepd ends the step.
+		l.Survive = []string{"--kill-on-bad-exit=0"}
+	}
 	if mpi == "pmix" {
 		l.Need = append(slices.Clip(l.Need), Need{"libpmix.so", "libpmix-dev"})
 	}
@@ -101,6 +109,20 @@ func All() []Launcher {
 	all := []Launcher{FerryRun, Hydra, HydraPort, OpenMPI, SlurmPMI2, SlurmPMIx}
 	if PRRTE.missing() == nil {
 		all = append(all, PRRTE)
+	}
+	return all
+}
+
+// Survivable returns the launchers under which ranks survive the death of another one, with their
+// flags for it.
+func Survivable() []Launcher {
+	var all []Launcher
+	for _, l := range All() {
+		if l.Survive != nil {
+			command := l.command
+			l.command = func(n int) []string { return append(command(n), l.Survive...) }
+			all = append(all, l)
+		}
 	}
 	return all
 }

@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 		"sequence":  runSequence,
 		"sleep":     sleep,
 		"steady":    steady,
+		"survive":   survive,
 		"two":       two,
 		"wire-up":   wireUp,
 	})

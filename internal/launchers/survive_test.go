@@ -1,0 +1,87 @@
+package launchers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// survive is a job whose rank 1 kills itself. It prints the time of its death, and the others print
+// the time of the error. They exchange messages after that, and end in good order.
+func survive(ctx context.Context) error {
+	session, comm, err := openWorld(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	defer comm.Close()
+	if err := mpi.Barrier(ctx, comm); err != nil {
+		return err
+	}
+	if comm.Rank() == 1 {
+		fmt.Println(time.Now().UnixNano())
+		return unix.Kill(unix.Getpid(), syscall.SIGKILL)
+	}
+	if _, err = comm.Recv(ctx, nil, 1, 0); !errors.Is(err, mpi.ErrProcFailed) {
+		return fmt.Errorf("receive from the killed rank: %w", err)
+	}
+	fmt.Println(time.Now().UnixNano())
+	other := 2 - comm.Rank()
+	for range survivalRounds { // A launcher may end ranks some time after the death.
+		if _, err := comm.Sendrecv(ctx, nil, other, 1, nil, other, 1); err != nil {
+			return err
+		}
+		time.Sleep(step)
+	}
+	return nil
+}
+
+// survivalRounds take longer than launchers take to end a job.
+const survivalRounds = 2 * time.Second / step
+
+// openWorld opens a session and a communicator of all ranks.
+func openWorld(ctx context.Context) (*mpi.Session, *mpi.Comm, error) {
+	session, err := mpi.OpenSession(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	world, err := session.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return nil, nil, errors.Join(err, session.Close())
+	}
+	comm, err := mpi.CommFromGroup(ctx, world, "org.example.survive")
+	if err != nil {
+		return nil, nil, errors.Join(err, session.Close())
+	}
+	return session, comm, nil
+}
+
+// TestSurvive_RankIsKilled_OthersContinue logs the time from SIGKILL to the error.
+func TestSurvive_RankIsKilled_OthersContinue(t *testing.T) {
+	Each(t, Survivable(), func(t *testing.T, l *Started) {
+		t.Parallel() // Mostly waits.
+		r := l.Begin(t, Job{Size: 3, Program: "survive"})
+		res := r.Wait()
+		times := make([]int64, len(res.Ranks))
+		for i, rank := range res.Ranks {
+			var err error
+			times[i], err = strconv.ParseInt(strings.TrimSpace(rank.Output), 10, 64)
+			if err != nil || i != 1 && (!rank.Ended || rank.Err != "") {
+				t.Fatalf("rank %d: %v\n%v", i, err, res)
+			}
+		}
+		t.Logf("ErrProcFailed %v and %v after SIGKILL; the launcher ended with %v", time.Duration(times[0]-times[1]), time.Duration(times[2]-times[1]), res.Launcher)
+		if left := r.Gone(prompt); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
