@@ -103,7 +103,7 @@ func (m *Machine) heldByAny() *Outcome {
 
 // newOutcome returns the outcome of the contributions of the live members.
 func (m *Machine) newOutcome() *Outcome {
-	o := &Outcome{Operation: m.call.Operation, Flags: ^uint64(0), Failed: m.failedRanks(), ContextID: m.call.ContextID}
+	o := &Outcome{Operation: m.call.Operation, Flags: ^uint64(0), Failed: m.failedRanks(), ID: m.call.ID}
 	other := -1
 	hasAcked := false
 	for r, c := range m.received {

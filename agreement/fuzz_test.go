@@ -1,11 +1,15 @@
 package agreement
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+)
 
 // FuzzReceive gives a machine two arbitrary messages in each state of an instance. Decode
 // rejects them, or the machine processes them without a panic.
 func FuzzReceive(f *testing.F) {
-	outcome := &Outcome{Operation: Shrink, Failed: []int{1}, Excluded: []int{2}, ContextID: 7}
+	outcome := &Outcome{Operation: Shrink, Failed: []int{1}, Excluded: []int{2}, ID: cid.Extended{Base: 7, Sub: 1}}
 	for _, m := range []Message{
 		{Kind: Ask, Ballot: 2},
 		{Kind: Contribute, Ballot: 1, Contribution: &Contribution{Operation: Agree, Flags: 3, Failed: []int{2}}, Outcome: outcome, HeldBallot: 1},

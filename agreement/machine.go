@@ -2,6 +2,7 @@ package agreement
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/ferrympi/ferry/framework"
@@ -73,6 +74,37 @@ func (m *Machine) Take() []Envelope {
 // Instance returns the number of the current instance, which is the number of decided ones.
 func (m *Machine) Instance() uint64 { return m.instance }
 
+// IsPending reports whether this member has called and the instance is not decided.
+func (m *Machine) IsPending() bool { return m.call != nil }
+
+// Awaited returns the ranks with a message that a pending call waits for, ascending.
+func (m *Machine) Awaited() (ranks []int) {
+	switch {
+	case m.call == nil || m.ballot == 0:
+		return nil
+	case !m.isCoordinator():
+		return []int{m.ballot - 1}
+	}
+	for r, s := range m.members {
+		if r != m.self && s == alive && (m.isProposed && !m.acked[r] || !m.isProposed && m.received[r] == nil) {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+// IsAlive reports whether messages of a member are accepted.
+func (m *Machine) IsAlive(rank int) bool { return m.members[rank] == alive }
+
+// probeInstance is an instance that no member reaches.
+const probeInstance = math.MaxUint64
+
+// Probe queues a message that a member which has closed the communicator answers, and others
+// ignore. It finds such members while this member is in the common case.
+func (m *Machine) Probe(rank int) {
+	m.outgoing = append(m.outgoing, Envelope{rank, Message{Kind: Ask, Instance: probeInstance, Ballot: m.self + 1}})
+}
+
 // Requested reports whether the current instance cannot be decided in the common case: a
 // member is not alive, or a message of the instance has arrived.
 func (m *Machine) Requested() bool {
@@ -102,7 +134,7 @@ func (m *Machine) Start(c Call, value *uint64) error {
 	case m.call != nil:
 		return fmt.Errorf("agreement: %v has not ended: %w", m.call.Operation, framework.ErrPending)
 	}
-	m.call = &c
+	m.call, m.isExcluded = &c, c.Excluded
 	m.outcome = nil
 	if value != nil {
 		m.held, m.heldBallot = &Outcome{Operation: c.Operation, Flags: *value}, 0
@@ -112,11 +144,11 @@ func (m *Machine) Start(c Call, value *uint64) error {
 	return nil
 }
 
-// Exclude leaves this member out of the outcome of its Shrink, unless an outcome has been
-// proposed already.
-func (m *Machine) Exclude() {
+// Exclude leaves this member out of the outcome of its Shrink. It reports false if this member
+// holds a proposed outcome, which may include it. A proposal that is on its way may include it too.
+func (m *Machine) Exclude() bool {
 	if m.call == nil || m.isExcluded {
-		return
+		return m.held == nil
 	}
 	m.isExcluded = true
 	switch {
@@ -125,6 +157,7 @@ func (m *Machine) Exclude() {
 	case m.isAsking && !m.isProposed:
 		m.received[m.self] = m.contribution()
 	}
+	return m.held == nil
 }
 
 // Result returns the outcome of the latest call once it is decided, and once only.
@@ -292,6 +325,9 @@ func (m *Machine) next() {
 	clear(m.received)
 	clear(m.acked)
 	m.isAsking, m.isProposed = false, false
+	if len(m.early) == 0 {
+		return
+	}
 	for r := range m.members {
 		if msg, ok := m.early[r]; ok {
 			delete(m.early, r)

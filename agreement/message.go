@@ -7,6 +7,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/strictcbor"
 )
@@ -37,8 +38,9 @@ type Call struct {
 	Failed    []int // Ranks known to have failed, ascending.
 	Acked     []int // Acknowledged ranks among Failed, ascending.
 	WireUp    bool  // Shrink: a path to a survivor is broken.
+	Excluded  bool  // Shrink: the context of the caller has ended. See Machine.Exclude.
 
-	ContextID uint64 // Shrink: the context id of the new communicator if this member proposes.
+	ID cid.Extended // Shrink: the id of the new communicator if this member proposes.
 }
 
 // Outcome is the result of an instance, the same in all members. Its slices are not to be
@@ -46,12 +48,12 @@ type Call struct {
 type Outcome struct {
 	_         struct{} `cbor:",toarray"`
 	Operation Operation
-	Flags     uint64 // The AND of the flags of the contributing members.
-	Failed    []int  // Failed ranks, ascending.
-	Acked     []int  // Ranks that all contributing members had acknowledged, ascending.
-	Excluded  []int  // Other ranks that did not contribute, ascending.
-	WireUp    bool   // A member has a broken path to a survivor.
-	ContextID uint64 // Shrink: the base of the new communicator's id.
+	Flags     uint64       // The AND of the flags of the contributing members.
+	Failed    []int        // Failed ranks, ascending.
+	Acked     []int        // Ranks that all contributing members had acknowledged, ascending.
+	Excluded  []int        // Other ranks that did not contribute, ascending.
+	WireUp    bool         // A member has a broken path to a survivor.
+	ID        cid.Extended // Shrink: the id of the new communicator.
 	// Mixed holds one rank that called Agree and one that called Shrink, if members called
 	// both. The instance has no other result then.
 	Mixed []int

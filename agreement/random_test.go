@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ferrympi/ferry/cid"
 	"pgregory.net/rapid"
 )
 
@@ -81,7 +82,7 @@ func (w *network) start(r int) {
 	if m.Instance()%2 == 1 {
 		op = Shrink
 	}
-	err := m.Start(Call{Operation: op, Flags: ^uint64(1 << r), ContextID: uint64(100*r) + m.Instance()}, nil)
+	err := m.Start(Call{Operation: op, Flags: ^uint64(1 << r), ID: cid.Extended{Base: uint64(100*r) + m.Instance()}}, nil)
 	if err != nil {
 		w.t.Fatalf("rank %d: %v", r, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/framework/scripttest"
+
+	"github.com/ferrympi/ferry/cid"
 )
 
 // script is the state of a golden script. Its commands are:
@@ -72,7 +74,7 @@ func (s *script) own(words []string, m *Machine, arg func(int) int) ([]string, e
 		}
 		err = m.Start(Call{Operation: Agree, Flags: uint64(arg(2))}, value)
 	case "shrink":
-		err = m.Start(Call{Operation: Shrink, ContextID: uint64(70 + m.self), WireUp: len(words) > 2}, nil)
+		err = m.Start(Call{Operation: Shrink, ID: cid.Extended{Base: uint64(70 + m.self)}, WireUp: len(words) > 2}, nil)
 	case "complete":
 		m.Complete()
 	case "exclude":
@@ -127,8 +129,8 @@ func showOutcome(o Outcome) string {
 	if len(o.Excluded) > 0 {
 		s += fmt.Sprintf(" excluded %d", o.Excluded)
 	}
-	if o.ContextID != 0 {
-		s += fmt.Sprintf(" id %d", o.ContextID)
+	if o.ID.Base != 0 {
+		s += fmt.Sprintf(" id %d", o.ID.Base)
 	}
 	if o.WireUp {
 		s += " wire up"

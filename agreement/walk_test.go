@@ -7,6 +7,8 @@ import (
 	"hash/maphash"
 	"slices"
 	"testing"
+
+	"github.com/ferrympi/ferry/cid"
 )
 
 // memberPhase is a member's position in a walk.
@@ -142,7 +144,7 @@ func text(o *Outcome) string {
 	if o == nil {
 		return ""
 	}
-	return fmt.Sprintf("%v %x failed %d acked %d excluded %d id %d mixed %d wire-up %t", o.Operation, o.Flags, o.Failed, o.Acked, o.Excluded, o.ContextID, o.Mixed, o.WireUp)
+	return fmt.Sprintf("%v %x failed %d acked %d excluded %d id %d mixed %d wire-up %t", o.Operation, o.Flags, o.Failed, o.Acked, o.Excluded, o.ID, o.Mixed, o.WireUp)
 }
 
 // number returns the number of a message.
@@ -175,7 +177,7 @@ func (k *walk) settle(w *world, i int) {
 }
 
 func (k *walk) call(i int) Call {
-	return Call{Operation: Agree, Flags: ^uint64(0) &^ (1 << i), ContextID: uint64(100 + i)}
+	return Call{Operation: Agree, Flags: ^uint64(0) &^ (1 << i), ID: cid.Extended{Base: uint64(100 + i)}}
 }
 
 func (k *walk) andOfAll() uint64 { return ^uint64(0) << k.n }
