@@ -383,7 +383,8 @@ type Module interface {
 	// Cancel withdraws a receive that is in progress, if it has not matched. The
 	// outcome is certain: Done comes, from a Poll, either with Canceled and no
 	// message, or as if nothing had been asked. Canceling twice, or what is in
-	// progress no more, does nothing.
+	// progress no more, does nothing. Receives are withdrawn in the order of the calls:
+	// none before one whose Cancel came earlier.
 	Cancel(op *Op)
 
 	// SendControl sends a control message: it is not matched, and arrives at the

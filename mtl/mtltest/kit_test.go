@@ -128,6 +128,22 @@ func (m hasty) Cancel(op *mtl.Op) {
 	op.Owner.Done(op)
 }
 
+// reorders withdraws one receive in a poll, the last one that was canceled first.
+type reorders struct {
+	mtl.Module
+	canceled *[]*mtl.Op
+}
+
+func (m reorders) Cancel(op *mtl.Op) { *m.canceled = append(*m.canceled, op) }
+
+func (m reorders) Poll() int {
+	if ops := *m.canceled; len(ops) > 0 {
+		*m.canceled = ops[:len(ops)-1]
+		m.Module.Cancel(ops[len(ops)-1])
+	}
+	return m.Module.Poll()
+}
+
 // deafens loses the fifth control message.
 type deafens struct {
 	mtl.Receiver
@@ -196,6 +212,7 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 		{"ProbeTellsAndLeavesTheMessage", plain(func(m mtl.Module) mtl.Module { return peeks{m} })},
 		{"ProbesFindWhatManyReceivesLeave", plain(func(m mtl.Module) mtl.Module { return blocked{m, new(int)} })},
 		{"CanceledReceiveTakesNothing", plain(func(m mtl.Module) mtl.Module { return hasty{m} })},
+		{"ReceivesAreWithdrawnInTheOrderOfTheCancels", plain(func(m mtl.Module) mtl.Module { return reorders{m, new([]*mtl.Op)} })},
 		{"CloseWithEverythingInProgress", plain(func(m mtl.Module) mtl.Module { return late{m, map[*mtl.Op]bool{}} })},
 		{"ForgetEndsTheSendsToThatPeerOnly", plain(func(m mtl.Module) mtl.Module { return loyal{m} })},
 		{"MessagesOfTheForgottenAreReceivedWholeOrNotAtAll", plain(func(m mtl.Module) mtl.Module { return silent{m} })},

@@ -185,6 +185,7 @@ func cancelCases() claims {
 		two("CancelOfWhatIsOverDoesNothing", (*world).cancelOver),
 		two("CancelInARaceIsCertain", (*world).cancelRace),
 		two("CancelReachesWhatWaitsForRoom", (*world).cancelMany),
+		two("ReceivesAreWithdrawnInTheOrderOfTheCancels", (*world).cancelOrder),
 	}
 }
 
@@ -263,4 +264,55 @@ func (w *world) cancelMany(a, b *node) {
 		}
 	}
 	w.exchange(a, b, envelope{cid: 4, tag: 1, mode: mtl.Synchronous}, pattern(1, 8))
+}
+
+// cancelOrder cancels receives that match the same messages, the youngest first, while messages are on the way. Those that match are the
+// oldest ones, and the messages keep their order.
+func (w *world) cancelOrder(a, b *node) {
+	const rounds, count = 60, 8
+	m := envelope{cid: 4, tag: 1}
+	for i := range rounds {
+		n := 20
+		if i%4 == 3 {
+			n = 100000
+		}
+		var receives, sends []*operation
+		for k := range count {
+			receives = append(receives, b.receive([]*node{nil, a}[(i+k)%2], m, make([]byte, n)))
+		}
+		send := func() { sends = append(sends, a.send(b, m, pattern(len(sends), n))) }
+		for range i % 3 {
+			send()
+		}
+		for range i % 5 {
+			w.pollAll()
+		}
+		for _, r := range slices.Backward(receives) {
+			r.cancel()
+		}
+		for range 3 {
+			send()
+			w.pollAll()
+			w.pollAll()
+		}
+		w.all(receives...)
+		matched := slices.IndexFunc(receives, func(r *operation) bool { return r.Canceled })
+		if matched < 0 {
+			matched = count
+		}
+		for k, r := range receives[matched:] {
+			if !r.Canceled {
+				w.Fatalf("receive %d has matched, and receive %d, which is older, was withdrawn", matched+k, matched)
+			}
+		}
+		for k, s := range sends {
+			var r *operation
+			if k < matched {
+				r = receives[k]
+			} else {
+				r = b.receive(a, m, make([]byte, n))
+			}
+			r.gets(a, 1, pattern(k, n), s)
+		}
+	}
 }
