@@ -40,8 +40,6 @@ func (c *Comm) failed() (ranks []int, reasons []string) {
 // ErrProcFailedPending, with the ranks as a ProcFailedError, until all failures are acknowledged. The request stays active and matchable, and a
 // message that matches completes it. A blocking Recv returns the error, and its receive is withdrawn. A probe returns it unless a
 // message is here. If all other members have failed and are acknowledged, the receives end with ErrProcFailed. Collectives fail as before.
-//
-// With pml=cm, a failure ends the receives from any source with ErrProcFailedPending, posted before or later, acknowledged or not.
 func (c *Comm) AckFailed(n int) int {
 	f := &c.failures
 	f.Lock()
@@ -68,5 +66,5 @@ func (c *Comm) suspend(ranks []int, reasons []string) {
 	if acked := c.failures.acked; acked < len(ranks) {
 		why = fmt.Errorf("%w: %w", ErrProcFailedPending, &ProcFailedError{Ranks: ranks[acked:], Cause: reasons[acked]})
 	}
-	pml.SuspendReceives(c.pml, pml.PointToPoint, why)
+	c.pml.Suspend(pml.PointToPoint, why)
 }

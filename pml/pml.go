@@ -108,7 +108,7 @@ type Module interface {
 
 	// PeerFailed says that a process is gone: everything pending with that life of it
 	// ends with ErrProcFailed, and so does everything new. It holds for a life whose
-	// card comes only afterwards too. Receives from any source end too, unless the Comm is a Suspender.
+	// card comes only afterwards too. Receives from any source go on (Comm.Suspend).
 	PeerFailed(peer framework.Life, reason string)
 
 	// PeerGone says that nothing more is exchanged with a life of a process that has not
@@ -306,6 +306,16 @@ type Comm interface {
 	// complete, whatever the reason. It is how members that wait for
 	// one another hear that it is in vain.
 	Abort(plane Plane, err error)
+
+	// Suspend suspends the receives from any source on a plane after the death of a member, those that are pending and those
+	// that are posted later. They stay matchable. Wait, Test and their variants return why, and leave the request active. Once a
+	// receive has matched, it is not suspended. A blocking Recv returns why if no message is here, and its receive is withdrawn. A
+	// probe from any source does the same. A later reason replaces an earlier one. With a nil reason the
+	// receives wait again, unless all other members are gone; then they end.
+	//
+	// The caller calls Suspend after each PeerFailed of a member, with a reason or nil. Until then receives from any source wait.
+	// Requests of StartRecv are never suspended.
+	Suspend(plane Plane, why error)
 
 	// Close ends the communicator. It returns at once: pending operations still
 	// complete, then its resources go. Messages that nobody received are dropped, and

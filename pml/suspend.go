@@ -1,28 +1,6 @@
 package pml
 
-import "github.com/ferrympi/ferry/framework"
-
-// Suspender is an optional ability of a Comm (framework.As finds it). Its receives from any source
-// outlive the death of a member. In a Comm without it, such receives end with ErrProcFailedPending, those that are
-// posted later too.
-type Suspender interface {
-	// Suspend suspends the receives from any source on a plane, those that are pending and those that are posted later.
-	// They stay matchable. Wait, Test and their variants return why, and leave the request active. Once a
-	// receive has matched, it is not suspended. A blocking Recv returns why, and its receive is withdrawn. A
-	// probe from any source returns why if no message is there. A later reason replaces an earlier one. With a nil reason the
-	// receives wait again, unless all other members are gone; then they end.
-	//
-	// The caller calls Suspend after each PeerFailed of a member, with a reason or nil. Until then receives from any source wait.
-	// Requests of StartRecv are never suspended.
-	Suspend(plane Plane, why error)
-}
-
-// SuspendReceives calls Suspend if c is a Suspender.
-func SuspendReceives(c Comm, plane Plane, why error) {
-	if s, ok := framework.As[Suspender](c); ok {
-		s.Suspend(plane, why)
-	}
-}
+// Suspension of receives from any source, see Comm.Suspend.
 
 // Suspend makes waits and tests of the pending operation return why, and leaves it active, until Resume,
 // Cancel or the end of the operation. A request with a notifier is not suspended. Engine's lock held.

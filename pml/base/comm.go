@@ -23,8 +23,7 @@ type State struct {
 	Pending  int    // operations that are not complete, and claimed messages
 	Rest     cid.Rest
 	Aborted  [pml.Planes]error
-	// Suspends is set if the PML's Comm is a pml.Suspender. Suspended has the reasons.
-	Suspends  bool
+	// Suspended has the reasons of pml.Comm's Suspend.
 	Suspended [pml.Planes]error
 	settled   [pml.Planes]int // Failed processes at the last call of SetSuspended.
 }
@@ -224,14 +223,14 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 	return c.anyEnds(plane)
 }
 
-// anyEnds returns the error that ends receives from any source, or nil. The death of a member suspends them if the
-// PML can do that, and the caller of Suspend may not have been notified yet. A broken path ends them.
+// anyEnds returns the error that ends receives from any source, or nil. The death of a member suspends them, and the
+// caller of Suspend may not have been notified yet. A broken path ends them.
 func (c *Comm[P]) anyEnds(plane pml.Plane) error {
 	deaths := 0
 	for _, p := range c.Processes() {
 		switch known := p.Base(); {
 		case !known.Failed():
-		case c.Suspends && known.Presence() == Died:
+		case known.Presence() == Died:
 			deaths++
 		default:
 			return c.pendingOf(p)

@@ -161,8 +161,7 @@ func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 	}
 }
 
-// TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll, those of receives from any source
-// included.
+// TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll also checks that receives from other processes go on.
 func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	procs := newProcs(3)
 	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{1, 1}), Rank: 0}, cid.Rest{})
@@ -173,32 +172,26 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	dead := c.Procs[1]
 	for what, err := range map[string]error{
 		"receive from rank 3": c.CannotCome(3, pml.PointToPoint),
-		"receive from any":    c.CannotCome(pml.AnySource, pml.PointToPoint),
 		"pending from rank 1": c.Ends(1, pml.PointToPoint, dead),
-		"pending from any":    c.Ends(pml.AnySource, pml.PointToPoint, dead),
 	} {
 		failed, ok := errors.AsType[*framework.ProcFailedError](err)
 		if !ok || !slices.Equal(failed.Ranks, []int{1, 3}) || failed.Cause != "killed" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := c.Ends(pml.AnySource, pml.PointToPoint, dead); !errors.Is(err, framework.ErrProcFailedPending) {
-		t.Error(err)
-	}
 	if err := c.CannotCome(2, pml.PointToPoint); err != nil || c.Ends(2, pml.PointToPoint, dead) != nil {
 		t.Errorf("receive from another process: %v", err)
 	}
 }
 
-// TestComm_Suspends_ReceivesFromAnyEndWithTheLastMember checks that a death ends no receive from any source while
+// TestComm_MembersDie_ReceivesFromAnyEndWithTheLastOne checks that a death ends no receive from any source while
 // the reason is set, or has not been settled.
-func TestComm_Suspends_ReceivesFromAnyEndWithTheLastMember(t *testing.T) {
+func TestComm_MembersDie_ReceivesFromAnyEndWithTheLastOne(t *testing.T) {
 	procs, why := newProcs(4), errors.New("a reason")
 	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{3, 0}), Rank: 0}, cid.Rest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Suspends = true
 	ends := func(what string, p *stub, want error) {
 		t.Helper()
 		for _, err := range []error{c.Ends(pml.AnySource, pml.PointToPoint, p), c.CannotCome(pml.AnySource, pml.PointToPoint)} {
@@ -226,7 +219,6 @@ func TestComm_PathBreaks_ReceivesFromAnyEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Suspends = true
 	procs.Gone(life(1), framework.ErrGivenUp)
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
 		t.Errorf("after the path has broken: %v", err)

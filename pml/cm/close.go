@@ -127,6 +127,7 @@ func (p *peer) refuse() {
 			r.fail(err) // the network has its buffer, for a message that nobody asks for
 		}
 	}
+	c.hurrySweeps()
 	c.m.wakeProbes()
 }
 
@@ -346,7 +347,7 @@ func (m *Module) reap() {
 		if rp.plane++; over || int(rp.plane) == pml.Planes {
 			rp.at, rp.plane = rp.at+1, 0
 		}
-		if over || c.pulling[plane].left > 0 || !c.Closed() && c.Aborted[plane] == nil { // receives may wait for the end of the pull
+		if over || c.pulling[plane].left > 0 || c.sweepers[plane] != nil || !c.Closed() && c.Aborted[plane] == nil { // receives may wait for the end of the pull
 			continue
 		}
 		msg := m.newMessage(c, plane)

@@ -30,6 +30,8 @@ type comm struct {
 	queues   [pml.Planes]match.Queues[request, message]
 	pulling  [pml.Planes]pulling
 	deferred [pml.Planes]match.Order[request]
+	sweepers [pml.Planes]*sweeper // nil where the network matches.
+	hasDead  bool                 // The bootstrap has reported the death of a member.
 }
 
 // peer is one rank of one communicator.
@@ -79,6 +81,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	}
 	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: base.NewPeers[peer](len(known.Procs), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
+	c.hasDead = m.deaths > 0 && c.lastDead() != nil
 	if err := m.comms.Add("cm", &c.State, c); err != nil {
 		m.procs.Drop(&c.Comm)
 		return nil, err

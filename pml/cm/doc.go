@@ -23,15 +23,16 @@
 //
 // A message that was given to the network is out of cm's hands: its send can't be
 // withdrawn (pml.PendingError), and until a receive takes it nobody here knows of
-// it. Three things look for messages nevertheless, each by probes that claim:
+// it. Four things look for messages nevertheless, each by probes that claim:
 //
 //   - What a process that has left has sent is taken out (pull.go), into unexpected
 //     queues that receives look through first. What was taken is the first that its
 //     sender has sent and that nobody has received, so that the order stays.
 //   - A receive from a process that has failed looks once for what had been sent
 //     before. A message of which the sender still had some is lost (mtl.Caps.Eager): it
-//     is found like others, and who receives it gets the failure. Nobody posts a receive
-//     that could match such a message, once it is known that a member has failed.
+//     is found like others, and who receives it gets the failure.
+//   - After the death of a member, receives from any source wait in cm, and sweeps find their messages (sweep.go).
+//     The network has no receive that could match a half-sent message of the dead process.
 //   - The reaper finds what was sent to communicators that are closed here, drops
 //     and counts it, so that its senders complete and the id can be used again
 //     (close.go; cid.Rest says when). Synchronous sends of such messages fail

@@ -28,6 +28,8 @@ func (r *request) doubt(err error) {
 	known := r.c.cannotCome(r.source(), r.plane)
 	if p := r.p; p != nil && p.proc.Err != nil {
 		known = r.c.Explain(p.proc.Err, p.rank)
+	} else if p == nil && known == nil && r.c.hasDead {
+		known = r.c.lastDead() // it had matched: afterwards the network has no receives from any source
 	}
 	if known != nil {
 		r.fail(known)

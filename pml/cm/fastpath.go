@@ -142,6 +142,8 @@ func (r *request) late(buf pml.Buffer, tag int, plane pml.Plane, err error) {
 	over := r.Done()
 	r.m.quick = nil
 	r.begin(r.c)
+	r.m.postings++
+	r.posting = r.m.postings
 	r.plane, r.tag, r.buf = plane, tag, buf
 	switch {
 	case err != nil:

@@ -185,7 +185,7 @@ func (l *leaver) seek() bool {
 		if c := m.comms.ByIndex[i]; c != nil && !c.Closed() { // the reaper looks there
 			ranks := c.Ranks(l.proc)
 			if l.rank < len(ranks) && !c.Spec.IsElsewhere(ranks[l.rank]) {
-				if m.pulls == mostPulls || c.pulling[plane].left > 0 {
+				if m.pulls >= mostPulls || c.pulling[plane].left > 0 {
 					return false // until another pull is over
 				}
 				c.pull(plane, c.peer(ranks[l.rank]))

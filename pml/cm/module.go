@@ -54,6 +54,8 @@ type Module struct {
 	quiet    []*comm   // those of them that are quiet, by age
 	reaper   reaping
 	pulls    int                         // that are under way
+	sweepers []*sweeper                  // of all planes
+	postings uint64                      // Receives that were posted.
 	left     map[framework.ProcID]uint64 // the last life of each that has left, by the bootstrap's word
 	leaving  []*leaver                   // processes that have said goodbye, and of which messages may still come
 	doubting doubting
@@ -193,6 +195,9 @@ func (m *Module) Poll() int {
 	if len(m.reaped) > 0 {
 		m.reap()
 	}
+	if len(m.sweepers) > 0 {
+		m.sweep()
+	}
 	if len(m.leaving) > 0 {
 		m.farewell()
 	}
@@ -211,6 +216,7 @@ func (m *Module) Due() time.Duration {
 	}{
 		{len(m.probing) > 0, probeInterval},
 		{len(m.reaped) > 0, max(m.reaper.gap, firstReapGap)},
+		{len(m.sweepers) > 0, m.sweepGap()},
 		{len(m.leaving) > 0, m.farewellGap()},
 		{m.doubting.any, base.DoubtStep},
 	} {

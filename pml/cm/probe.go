@@ -108,6 +108,7 @@ func (msg *message) status() pml.Status {
 // giveTo has a receive get a claimed message. Lock held.
 func (msg *message) giveTo(r *request) {
 	r.state = receiving
+	r.Resume()
 	r.p, msg.r = msg.from, r
 	if msg.isOpen {
 		msg.handOver()
@@ -181,6 +182,9 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 	if err := c.told(src, tag, plane); err != nil {
 		return nil, err
 	}
+	if c.isSwept(src, plane) {
+		return c.findSwept(ctx, src, tag, plane, claim)
+	}
 	for {
 		if c.Closed() {
 			return nil, framework.ErrClosed // its id may be another communicator's soon
@@ -213,11 +217,44 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 	if c.Closed() {
 		return nil, framework.ErrClosed
 	}
+	return nil, c.notFound(src, tag, plane)
+}
+
+// findSwept is find after a sweep.
+func (c *comm) findSwept(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (msg *message, err error) {
+	s := c.sweeper(plane)
+	s.probes++
+	last := s.begun + 1
+	s.hurry()
+	for err == nil {
+		if c.Closed() {
+			err = framework.ErrClosed
+		} else if msg = c.findKept(src, tag, plane, claim); msg != nil || s.done >= last {
+			break
+		} else {
+			err = c.m.pause(ctx, time.Time{})
+		}
+	}
+	s.probes--
+	if !s.wanted() {
+		s.begin() // it ends
+	}
+	if msg == nil && err == nil {
+		err = c.notFound(src, tag, plane)
+	}
+	return msg, err
+}
+
+// notFound returns why no message comes for a probe that has found none, or why a probe from any source does not wait.
+func (c *comm) notFound(src, tag int, plane pml.Plane) error {
 	err := c.cannotCome(src, plane)
-	if err != nil && src != pml.AnySource {
+	switch {
+	case src == pml.AnySource && err == nil:
+		err = c.Suspended[plane]
+	case src != pml.AnySource && err != nil:
 		c.peer(src).miss(plane, tag)
 	}
-	return nil, err
+	return err
 }
 
 // findKept is find in the unexpected queue.

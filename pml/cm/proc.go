@@ -118,12 +118,17 @@ func (p *proc) Fail(err error) {
 	if !m.procs.IsPresent(p) { // it has a newer life
 		m.procs.Forget(p)
 	}
+	for _, c := range m.comms.ByID {
+		c.ended(p)
+	}
 	for _, r := range m.requests {
-		if r.c == nil || r.state == complete {
-			continue
+		if r.c == nil || r.state == complete || r.state == gathered || r.state == deferred && r.c.sweepers[r.plane] != nil {
+			continue // A sweep ends those that wait for it.
 		}
 		if err := r.c.Ends(r.source(), r.plane, p); err != nil {
 			r.end(err)
+		} else if r.state == doubtful && r.p == nil && r.c.isDead(p) {
+			r.fail(r.c.Explain(p.Err, r.c.Ranks(p)[0])) // its message was lost
 		}
 	}
 	for _, c := range m.reaped {

@@ -31,6 +31,11 @@ func (c *comm) pull(plane pml.Plane, from *peer) {
 	if c.pulling[plane].left > 0 || c.Closed() || c.m.closed || from.proc.connect() != nil && !from.proc.connected {
 		return
 	}
+	c.beginPull(plane, from)
+}
+
+// beginPull is pull for a plane on which none is under way. Lock held.
+func (c *comm) beginPull(plane pml.Plane, from *peer) {
 	c.pulling[plane] = pulling{from, mostPulled}
 	c.m.pulls++
 	c.pullOne(plane)
@@ -44,16 +49,28 @@ func (c *comm) pullOne(plane pml.Plane) {
 	msg.purpose = forPuller
 	if err := c.m.mtl.Probe(&msg.op, p.proc.to, e, true); err != nil {
 		c.m.freeMessage(msg)
-		c.endPull(plane)
+		c.failPull(plane, err)
 	}
+}
+
+// failPull ends a pull for which the network returned an error.
+func (c *comm) failPull(plane pml.Plane, err error) {
+	if s := c.sweepers[plane]; s != nil {
+		s.refused(c.pulling[plane].from, err)
+	}
+	c.endPull(plane)
 }
 
 // pulled takes the outcome of a probe of a pull.
 func (msg *message) pulled() {
 	c, plane := msg.c, msg.plane
-	if msg.op.Err != nil || !msg.op.Found {
+	if err := msg.op.Err; err != nil || !msg.op.Found {
 		c.m.freeMessage(msg)
-		c.endPull(plane)
+		if err != nil {
+			c.failPull(plane, err)
+		} else {
+			c.endPull(plane)
+		}
 		return
 	}
 	p, err := c.tookOut(&msg.op.Result)
@@ -73,7 +90,12 @@ func (msg *message) pulled() {
 func (msg *message) place() {
 	c, plane, p := msg.c, msg.plane, msg.from
 	msg.purpose = forCaller
-	if e := c.queues[plane].Arrive(&p.match[plane], int(msg.op.Tag)); e != nil {
+	if s := c.sweepers[plane]; s != nil {
+		s.found = true
+	}
+	if msg.isLost() {
+		msg.discard()
+	} else if e := c.queues[plane].Arrive(&p.match[plane], int(msg.op.Tag)); e != nil {
 		c.deferred[plane].Remove(e)
 		msg.giveTo(e.Owner)
 	} else {
@@ -84,7 +106,14 @@ func (msg *message) place() {
 
 // pullNext goes on with a pull, or ends it.
 func (c *comm) pullNext(plane pml.Plane) {
-	if left := &c.pulling[plane].left; *left == 1 || c.Closed() {
+	left, isOver := &c.pulling[plane].left, c.Closed()
+	if s := c.sweepers[plane]; s != nil && s.isRunning {
+		isOver = !s.wanted()
+	}
+	if *left == 1 && c.sweepers[plane] != nil {
+		c.sweepers[plane].isPartial = c.sweepers[plane].isPartial || c.pulling[plane].from.proc.Gone()
+	}
+	if *left == 1 || isOver {
 		c.endPull(plane)
 	} else {
 		*left--
@@ -108,11 +137,20 @@ func (r *request) unwait() {
 	c.deferred[plane].Remove(&r.node)
 }
 
-// endPull posts the receives that have waited. On a plane that has closed meanwhile
-// they were the last. Lock held.
+// endPull posts the receives that have waited, unless a sweep goes on. Lock held.
 func (c *comm) endPull(plane pml.Plane) {
 	c.pulling[plane] = pulling{}
 	c.m.pulls--
+	if s := c.sweepers[plane]; s != nil {
+		s.pullDone()
+	} else {
+		c.postDeferred(plane)
+	}
+}
+
+// postDeferred gives the network the receives that have waited. On a plane that has closed meanwhile
+// they were the last. Lock held.
+func (c *comm) postDeferred(plane pml.Plane) {
 	for e := c.deferred[plane].First(); e != nil; e = c.deferred[plane].First() {
 		r := e.Owner
 		r.unwait()

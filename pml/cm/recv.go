@@ -90,6 +90,12 @@ func (r *request) post() {
 			return
 		}
 	}
+	m.postings++
+	r.posting = m.postings
+	if m.failures && c.isSwept(r.source(), r.plane) {
+		r.sweep()
+		return
+	}
 	if m.pulls > 0 && c.pulling[r.plane].left > 0 {
 		r.wait()
 		return

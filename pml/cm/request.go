@@ -18,6 +18,8 @@ const (
 	sent                    // send: the MTL has it
 	posted                  // receive: the MTL has it
 	deferred                // receive: waits until queues have been looked through, see pull
+	recalled                // receive: is being withdrawn, to wait here, see sweeper
+	gathered                // receive: waits until others are withdrawn
 	seeking                 // receive: probes once whether its message is here already
 	receiving               // receive: has its message, whose contents come
 	announced               // send: the MTL has the head, or the receiver, see long.go
@@ -29,7 +31,7 @@ const (
 	returned                // done and taken, but the MTL still has op
 )
 
-var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "receiving", "offered", "sending", "receiving", "failed", "offered", "complete", "complete"}
+var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "posted", "posted", "receiving", "offered", "sending", "receiving", "failed", "offered", "complete", "complete"}
 
 // request is a send or a receive. Requests are made once and used again; their
 // memory is bounded by the most that were ever in progress at a time.
@@ -55,10 +57,11 @@ type request struct {
 	steps  int       // of a doubtful one: until it ends
 	began  time.Time // if hooks look
 
-	next  *request              // in the free list
-	order uint64                // Of a synchronous send: its number in syncs.sent; 0: it is not tracked.
-	node  match.Entry[request]  // of what is held or deferred
-	in    *match.Order[request] // of what is held: where
+	next    *request              // in the free list
+	posting uint64                // Of a receive: its number in the order of posting.
+	order   uint64                // Of a synchronous send: its number in syncs.sent; 0: it is not tracked.
+	node    match.Entry[request]  // of what is held or deferred
+	in      *match.Order[request] // of what is held: where
 }
 
 // bounceKept is the largest bounce buffer that a request keeps for its next use.
@@ -163,7 +166,7 @@ type operation request
 // Done implements mtl.Owner.
 func (o *operation) Done(op *mtl.Op) {
 	r := (*request)(o)
-	if op.Bytes == headSize && r.state == posted && !r.kept && r.m.keeper != nil {
+	if op.Bytes == headSize && (r.state == posted || r.state == recalled) && !r.kept && r.m.keeper != nil {
 		r.keepHead()
 	}
 	if r == r.m.quick {
@@ -183,6 +186,8 @@ func (o *operation) Done(op *mtl.Op) {
 		}
 	case posted:
 		r.received(&op.Result)
+	case recalled:
+		r.recallDone(&op.Result)
 	case receiving:
 		r.receivedClaimed(&op.Result)
 	case announced:
@@ -199,11 +204,14 @@ func (o *operation) Done(op *mtl.Op) {
 // Cancel implements pml.Owner. A send that the MTL has goes on.
 func (r *request) Cancel() {
 	switch r.state {
-	case posted:
+	case posted, recalled:
 		r.user = true
 		r.m.mtl.Cancel(&r.op)
 	case deferred:
 		r.unwait()
+		r.canceled()
+	case gathered:
+		r.ungather()
 		r.canceled()
 	case held:
 		r.unhold()
@@ -217,7 +225,7 @@ func (r *request) Cancel() {
 // ends when the MTL has given it up.
 func (r *request) end(err error) {
 	switch r.state {
-	case posted, assembling:
+	case posted, recalled, assembling:
 		if r.why == nil {
 			r.why = err
 		}
@@ -229,6 +237,9 @@ func (r *request) end(err error) {
 		r.fail(err)
 	case deferred:
 		r.unwait()
+		r.fail(err)
+	case gathered:
+		r.ungather()
 		r.fail(err)
 	case held:
 		r.unhold()

@@ -100,7 +100,8 @@ func (c *comm) mayReceive(p *peer) bool {
 		if r.c != c || r.send || r.plane != pml.PointToPoint || r.p != nil && r.p != p {
 			continue
 		}
-		if r.state == posted || r.state == deferred || r.state == seeking {
+		switch r.state {
+		case posted, deferred, recalled, gathered, seeking:
 			return true
 		}
 	}

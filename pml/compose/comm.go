@@ -17,7 +17,7 @@ type comm struct {
 	node      pml.Comm
 	watchable pml.Watchable // node
 	byPlane   [pml.Planes]*wildcards
-	suspended [pml.Planes]error // Reasons of suspender.Suspend.
+	suspended [pml.Planes]error // Reasons of Suspend.
 	closing   bool              // Close was called
 	closed    bool              // and it has closed node
 	onClose   func()
@@ -55,6 +55,11 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 	}
 	c.j.engine.Lock()
 	defer c.j.engine.Release()
+	if src == pml.AnySource && c.suspended[plane] != nil {
+		if st, ok, err := c.recvSuspended(ctx, buf, tag, plane); ok || err != nil {
+			return st, err
+		}
+	}
 	return c.wildcards(plane).post(buf, src, tag).Conclude(ctx)
 }
 

@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -48,12 +47,7 @@ func (s *Sides) isOnNode(rank int) bool {
 // Joiner's engine (for a goroutine rank see base.Deferring). Both are closed with the result, which then
 // calls closed if that is not nil. A known member costs one comparison.
 func (j *Joiner) Join(spec pml.CommSpec, sides *Sides, node, network pml.Comm, watchable pml.Watchable, closed func()) pml.Comm {
-	c := &comm{j: j, spec: spec, sides: sides, onNode: sides.OnNode, network: network, node: node, watchable: watchable, onClose: closed}
-	below, ok := framework.As[pml.Suspender](network)
-	if here, too := framework.As[pml.Suspender](node); ok && too {
-		return &suspender{comm: c, parts: [2]pml.Suspender{here, below}}
-	}
-	return c
+	return &comm{j: j, spec: spec, sides: sides, onNode: sides.OnNode, network: network, node: node, watchable: watchable, onClose: closed}
 }
 
 // event reports an event to the hooks.

@@ -1,32 +1,39 @@
 package compose
 
 import (
+	"context"
+
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 )
 
-// suspender is a comm that joins two pml.Suspenders. It suspends its own receives. Those that the network has for them wait
-// on, so that both sides stay matchable.
-type suspender struct {
-	*comm
-	parts [2]pml.Suspender
-}
-
-// Suspend implements pml.Suspender. Without a reason the parts end receives from any source if no other member is left.
-func (s *suspender) Suspend(plane pml.Plane, why error) {
-	e := s.j.engine
+// Suspend implements pml.Comm. It suspends the receives of this communicator. Those that the network has for them wait
+// on, so that both sides stay matchable. Without a reason the parts end receives from any source if no other member is left.
+func (c *comm) Suspend(plane pml.Plane, why error) {
+	e := c.j.engine
 	e.Lock()
-	s.suspended[plane] = why
-	if w := s.byPlane[plane]; w != nil {
+	c.suspended[plane] = why
+	if w := c.byPlane[plane]; w != nil {
 		w.queues.Posted(nil, func(r *match.Recv[request]) { r.Owner.SetSuspended(why) })
 		w.wakeProbes()
 	}
 	e.Release()
 	if why == nil {
-		for _, part := range s.parts {
-			part.Suspend(plane, nil)
-		}
+		c.node.Suspend(plane, nil)
+		c.network.Suspend(plane, nil)
 	}
+}
+
+// recvSuspended is a blocking Recv from any source while there is a reason to suspend it: it receives a message that is here,
+// also in the network. Without one, and without an error, the caller posts the receive. Lock held, and released meanwhile.
+func (c *comm) recvSuspended(ctx context.Context, buf pml.Buffer, tag int, plane pml.Plane) (st pml.Status, ok bool, err error) {
+	c.j.engine.Release()
+	defer c.j.engine.Lock()
+	k, st, ok, err := c.Improbe(pml.AnySource, tag, plane)
+	if ok {
+		st, err = k.Recv(ctx, buf)
+	}
+	return st, ok, err
 }
 
 // pendingReason returns the reason for not waiting for a message of any source, or nil. Lock held.

@@ -2,55 +2,20 @@ package compose_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"testing"
 
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl/mtltest"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// suspending is a PML whose Comms are pml.Suspenders without effect, for tests without deaths.
-type suspending struct{ pml.Component }
-
-func (s suspending) Requires(params any) []framework.Requirement {
-	return s.Component.(framework.Requirer).Requires(params)
-}
-
-func (s suspending) Open(ctx context.Context, env pml.Env) (pml.Module, error) {
-	m, err := s.Component.Open(ctx, env)
-	if err != nil {
-		return nil, err
-	}
-	return suspendingModule{m}, nil
-}
-
-type suspendingModule struct{ pml.Module }
-
-func (m suspendingModule) Unwrap() any { return m.Module }
-
-func (m suspendingModule) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	c, err := m.Module.AddComm(spec)
-	if err != nil {
-		return nil, err
-	}
-	return suspendingComm{c}, nil
-}
-
-type suspendingComm struct{ pml.Comm }
-
-func (suspendingComm) Suspend(pml.Plane, error) {}
-
 func TestSuspend_ReceivesFromAnySource_MatchMessagesOfBothSides(t *testing.T) {
-	stack := onNodes(2, mtltest.Options{})
-	stack.PML = suspending{stack.PML}
-	w := pmltest.OpenWorld(t, stack, 3) // ranks 0 and 2 share a node
+	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3) // ranks 0 and 2 share a node
 	c := w.Comms(t, cid.PolicyAgree)
 	why := errors.New("a reason")
-	suspend := func(why error) { pml.SuspendReceives(c[0], pml.PointToPoint, why) }
+	suspend := func(why error) { c[0].Suspend(pml.PointToPoint, why) }
 	isSuspended := func(what string, r started) {
 		t.Helper()
 		if _, err := r.Wait(t.Context(), r.gen); err != why || r.Stale(r.gen) {

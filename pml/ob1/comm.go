@@ -53,7 +53,6 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		return nil, err
 	}
 	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: base.NewPeers[peer](len(known.Procs), known.IsWhole())}
-	c.Suspends = true
 	c.Probes = base.NewProbes(m.engine, c)
 	if err := m.comms.Add(name, &c.State, c); err != nil {
 		m.procs.Drop(&c.Comm)
@@ -152,7 +151,7 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	c.changed()
 }
 
-// Suspend implements pml.Suspender.
+// Suspend implements pml.Comm.
 func (c *comm) Suspend(plane pml.Plane, why error) {
 	m := c.m
 	m.engine.Lock()

@@ -242,29 +242,27 @@ func (f *fixture) hostFails() {
 	f.send(comms[other], own[0], 4, data(3, 10))
 	f.arrived(c, other, 4)
 	f.want(c, pml.AnySource, 4, data(3, 10), other, 4)
-	if _, ok := framework.As[pml.Suspender](c); ok {
-		pml.SuspendReceives(c, p2p, nil)
-		for _, n := range []int{10, 100000} {
-			p, buf := f.irecv(c, pml.AnySource, 7, make([]byte, n)), make([]byte, n)
-			if _, done, err := p.r.Test(p.gen); done || err != nil {
-				f.Errorf("test of a receive from any after the failure was settled: %t %v", done, err)
-			}
-			f.Check(p.r.Cancel(p.gen))
-			if st, err := p.wait(f.Context()); err != nil || !st.Canceled {
-				f.Errorf("a canceled receive: %+v %v", st, err)
-			}
-			p = f.irecv(c, pml.AnySource, 7, buf)
-			suspend(c, dead...)
-			f.isSuspended(p)
-			s := f.isend(comms[other], own[0], 7, data(5, n), pml.Standard)
-			f.Until("the match", func() bool {
-				_, done, err := p.r.Peek(p.gen)
-				return done && err == nil
-			})
-			f.got(p, buf, data(5, n), other, 7)
-			f.wait(s)
-			pml.SuspendReceives(c, p2p, nil)
+	c.Suspend(p2p, nil)
+	for _, n := range []int{10, 100000} {
+		p, buf := f.irecv(c, pml.AnySource, 7, make([]byte, n)), make([]byte, n)
+		if _, done, err := p.r.Test(p.gen); done || err != nil {
+			f.Errorf("test of a receive from any after the failure was settled: %t %v", done, err)
 		}
+		f.Check(p.r.Cancel(p.gen))
+		if st, err := p.wait(f.Context()); err != nil || !st.Canceled {
+			f.Errorf("a canceled receive: %+v %v", st, err)
+		}
+		p = f.irecv(c, pml.AnySource, 7, buf)
+		suspend(c, dead...)
+		f.isSuspended(p)
+		s := f.isend(comms[other], own[0], 7, data(5, n), pml.Standard)
+		f.Until("the match", func() bool {
+			_, done, err := p.r.Peek(p.gen)
+			return done && err == nil
+		})
+		f.got(p, buf, data(5, n), other, 7)
+		f.wait(s)
+		c.Suspend(p2p, nil)
 	}
 	if len(own) > 1 {
 		f.send(c, neighbor, 6, data(4, 50))

@@ -12,6 +12,9 @@ func suspensionCases() claims {
 	return claims{
 		kittest.New("SuspendedReceive_EveryWaitAndTest_LeavesItActive", 3, (*fixture).suspendedStays),
 		kittest.New("SuspendedReceives_MessagesCome_MatchInTheirOrder", 3, (*fixture).suspendedMatch),
+		kittest.New("ReceivesPostedBeforeADeath_MessagesCome_MatchInTheirOrder", 3, (*fixture).suspendedOrder),
+		kittest.New("ReceivesFromAny_MessagesAreInFlightAtADeath_MatchInTheirOrder", 3, (*fixture).suspendedInFlight),
+		kittest.New("ReceivesFromAny_TheDeadHadSent_MatchItsMessages", 3, (*fixture).suspendedLast),
 		kittest.New("SuspendedReceive_IsResumed_WaitsAgain", 3, (*fixture).suspendedResumes),
 		kittest.New("SuspendedReceive_CanceledOrFreed_Ends", 3, (*fixture).suspendedCanceled),
 		kittest.New("BlockingReceiveFromAny_Suspended_IsWithdrawn", 3, (*fixture).suspendedRecv),
@@ -23,7 +26,7 @@ func suspensionCases() claims {
 
 // suspend suspends the receives from any source after the failure of ranks, as package mpi does.
 func suspend(c pml.Comm, ranks ...int) {
-	pml.SuspendReceives(c, p2p, fmt.Errorf("%w: %w", framework.ErrProcFailedPending, &framework.ProcFailedError{Ranks: ranks}))
+	c.Suspend(p2p, fmt.Errorf("%w: %w", framework.ErrProcFailedPending, &framework.ProcFailedError{Ranks: ranks}))
 }
 
 // pendingAny returns the error of a receive from any source after the failure of a member, and ends the receive if it is suspended.
@@ -39,9 +42,6 @@ func (f *fixture) pendingAny(p pending) error {
 func (f *fixture) suspended() pml.Comm {
 	f.processes()
 	c := f.comms[0]
-	if _, ok := framework.As[pml.Suspender](c); !ok {
-		f.Skipf("receives from any source end with the first death")
-	}
 	f.met(f.comms)
 	f.died(1)
 	return c
@@ -120,7 +120,7 @@ func (f *fixture) suspendedResumes() {
 	buf := make([]byte, 4)
 	p := f.irecv(c, pml.AnySource, 1, buf)
 	f.isSuspended(p)
-	pml.SuspendReceives(c, p2p, nil)
+	c.Suspend(p2p, nil)
 	if _, done, err := p.r.Test(p.gen); done || err != nil {
 		f.Errorf("test of a resumed receive: %t %v", done, err)
 	}
@@ -212,7 +212,7 @@ func (f *fixture) suspendedAlone() {
 	f.died(2)
 	suspend(c, 1, 2)
 	f.isSuspended(p)
-	pml.SuspendReceives(c, p2p, nil)
+	c.Suspend(p2p, nil)
 	_, err := p.wait(f.Context())
 	f.Is("receive", err, framework.ErrProcFailed)
 	_, err = c.Recv(f.Context(), pml.Buffer{}, pml.AnySource, 1, p2p)

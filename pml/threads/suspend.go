@@ -5,7 +5,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Suspend implements pml.Suspender. Ranks of this process fail together, so that only communicators with members of other
+// Suspend implements pml.Comm. Ranks of this process fail together, so that only communicators with members of other
 // processes are concerned.
 func (c *comm) Suspend(plane pml.Plane, why error) {
 	e := c.rank.engine
@@ -15,6 +15,6 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 	c.wakeProbes()
 	e.Release()
 	if why == nil && c.below != nil { // The PML below ends them if no other member is left.
-		pml.SuspendReceives(c.below.handle, plane, nil)
+		c.below.handle.Suspend(plane, nil)
 	}
 }

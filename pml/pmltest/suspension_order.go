@@ -1,0 +1,136 @@
+package pmltest
+
+import (
+	"errors"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// resumed waits for a receive that may be suspended, and returns its status.
+func (f *fixture) resumed(p pending) (pml.Status, error) {
+	for {
+		st, err := p.wait(f.Context())
+		if !errors.Is(err, framework.ErrProcFailedPending) {
+			return st, err
+		}
+		f.Check(f.Context().Err())
+	}
+}
+
+// suspendedOrder has receives from any source and from rank 2, with and without a tag, alternate. Rank 1 dies before a message
+// comes, or after some.
+func (f *fixture) suspendedOrder() {
+	f.processes()
+	c := f.comms[0]
+	f.met(f.comms)
+	sources, tags := []int{2, pml.AnySource, 2, pml.AnySource, 2, 2, pml.AnySource}, []int{1, 1, 1, pml.AnyTag, pml.AnyTag, 1, 1}
+	isDead := false
+	for _, n := range []int{4, 300_000} {
+		for _, before := range []int{0, 3} {
+			if isDead && before > 0 {
+				continue
+			}
+			var all []pending
+			var bufs [][]byte
+			post := func() {
+				i := len(all) % len(sources)
+				bufs = append(bufs, make([]byte, n))
+				all = append(all, f.irecv(c, sources[i], tags[i], bufs[len(bufs)-1]))
+			}
+			for range sources {
+				post()
+			}
+			var sends []pending
+			send := func() { sends = append(sends, f.isend(f.comms[2], 0, 1, data(len(sends), n), pml.Standard)) }
+			for range before {
+				send()
+			}
+			if !isDead && before > 0 {
+				f.died(1)
+				isDead = true
+			}
+			for range sources {
+				post()
+			}
+			for len(sends) < len(all) {
+				send()
+			}
+			for i, p := range all {
+				st, err := f.resumed(p)
+				f.compare(st, err, bufs[i], data(i, n), 2, 1)
+			}
+			for _, s := range sends {
+				f.wait(s)
+			}
+		}
+	}
+}
+
+// suspendedInFlight has rank 2 send while rank 1 dies.
+func (f *fixture) suspendedInFlight() {
+	f.processes()
+	c := f.comms[0]
+	f.met(f.comms)
+	const messages = 60
+	var all []pending
+	bufs := make([][]byte, messages)
+	size := func(i int) int { return []int{4, 20_000, 200}[i%3] }
+	post := func() {
+		i := len(all)
+		bufs[i] = make([]byte, size(i))
+		all = append(all, f.irecv(c, pml.AnySource, 1, bufs[i]))
+	}
+	for range messages / 2 {
+		post()
+	}
+	sent := f.Go(func() {
+		for i := range messages {
+			f.send(f.comms[2], 0, 1, data(i, size(i)))
+		}
+	})
+	st, err := f.resumed(all[0])
+	f.compare(st, err, bufs[0], data(0, size(0)), 2, 1)
+	f.died(1)
+	for len(all) < messages {
+		post()
+	}
+	for i, p := range all[1:] {
+		st, err := f.resumed(p)
+		f.compare(st, err, bufs[i+1], data(i+1, size(i+1)), 2, 1)
+	}
+	sent()
+}
+
+// suspendedLast: a message that is here when its sender dies is received, before the others of live members that match or after.
+func (f *fixture) suspendedLast() {
+	f.processes()
+	c := f.comms[0]
+	f.met(f.comms)
+	for i := range 2 {
+		f.send(f.comms[1], 0, 1, data(i, 4))
+	}
+	f.send(f.comms[1], 0, 2, nil)
+	f.arrived(c, 1, 2)
+	f.died(1)
+	f.send(f.comms[2], 0, 1, data(2, 4))
+	f.arrived(c, 2, 1)
+	got := map[int]int{}
+	next := []int{1: 0, 2: 2}
+	for range 3 {
+		buf := make([]byte, 4)
+		st, err := f.resumed(f.irecv(c, pml.AnySource, 1, buf))
+		f.Check(err)
+		f.compare(st, err, buf, data(next[st.Source], 4), st.Source, 1)
+		next[st.Source]++
+		got[st.Source]++
+	}
+	if got[1] != 2 || got[2] != 1 {
+		f.Errorf("%d messages of the dead and %d of rank 2", got[1], got[2])
+	}
+	_, ok, err := c.Iprobe(pml.AnySource, 1, p2p)
+	f.Is("probe", err, framework.ErrProcFailedPending)
+	if ok {
+		f.Errorf("a message is left")
+	}
+}
