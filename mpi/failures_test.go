@@ -7,9 +7,12 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -81,12 +84,37 @@ func failedInOrder(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 // In MPICH, the failure of a member consumes receives from any source (pmodels/mpich #2146, #6717).
 func TestAckFailed_ReceivesFromAnySource_WaitUntilAcknowledged(t *testing.T) {
 	t.Parallel()
-	for _, btl := range []string{"self,shm", "self,tcp"} {
-		t.Run(btl, func(t *testing.T) {
+	for name, env := range failureStacks(t) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			survivors(t, "pending", 4, 2, "FERRY_PML=ob1", "FERRY_BTL="+btl)
+			survivors(t, "pending", 4, 2, env...)
 		})
 	}
+}
+
+// failureStacks are the environments of a job over each PML, as far as their libraries are here.
+func failureStacks(t *testing.T) map[string][]string {
+	stacks := map[string][]string{
+		"ob1+shm": {"FERRY_PML=ob1", "FERRY_BTL=self,shm"},
+		"ob1+tcp": {"FERRY_PML=ob1", "FERRY_BTL=self,tcp"},
+	}
+	network := func(name, mtl, provider string, env ...string) {
+		env = append(env, "FERRY_PML=cm", "FERRY_MTL="+mtl, "FERRY_MTL_"+strings.ToUpper(mtl)+"_PROVIDER_INCLUDE="+provider)
+		stacks[name+"+shm"] = env
+		stacks[name] = append(slices.Clone(env), "FERRY_PML_CM_SHARED_MEMORY=false")
+	}
+	if _, err := libfabric.Load("libfabric.so.1"); err == nil {
+		network("ofi", "ofi", "tcp;ofi_rxm")
+	} else {
+		t.Logf("no stack over libfabric: %v", err)
+	}
+	if _, err := ucp.Load("libucp.so.0"); err == nil {
+		network("ucx-tcp", "ucx", "tcp")
+		network("ucx-shm", "ucx", "shm")
+	} else {
+		t.Logf("no stack over UCX: %v", err)
+	}
+	return stacks
 }
 
 func pendingReceives(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
