@@ -289,7 +289,8 @@ func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 	if !ok {
 		return wrongContract(choice)
 	}
-	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.boot.Timeout})
+	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.boot.Timeout,
+		HostTimeout: a.boot.HostTimeout})
 	if err == nil {
 		c, err = bootstrap.CheckedClient(choice.Verdict.Name, c)
 	}

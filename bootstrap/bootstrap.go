@@ -35,11 +35,17 @@ type Env struct {
 	Params  any           // what Component.Params returned, filled
 	Logger  *slog.Logger  // nil discards
 	Timeout time.Duration // how long each waiting call waits at most; 0 means DefaultTimeout
+
+	HostTimeout time.Duration // Time from the last sign of a host to the report of its loss; 0 means DefaultHostTimeout.
 }
 
 // DefaultTimeout is the deadline of a waiting call when Env names none: long
 // enough for a rank that still loads its program from a slow file system.
 const DefaultTimeout = 60 * time.Second
+
+// DefaultHostTimeout is the time without a sign of a host, after which its processes are reported dead,
+// when Env names none. It is that of btl.tcp.retry_timeout.
+const DefaultHostTimeout = 30 * time.Second
 
 // What every implementation carries. More is an error (ErrUnsupported) on the
 // caller's side, before anything is sent.

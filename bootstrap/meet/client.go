@@ -26,6 +26,9 @@ type client struct {
 	launcher Launcher
 	exchange Exchange // nil: constructs are between the members
 	timeout  time.Duration
+
+	hostTimeout time.Duration
+
 	grace    time.Duration // answerGrace; tests have less
 	learning time.Duration // learnTimeout; tests have less
 	log      *slog.Logger
@@ -58,6 +61,12 @@ type client struct {
 	unsaid   []wire.EventBody // lives that are over, of which others have not been told yet
 
 	scoutNext uint32 // First rank of the next scoutRound.
+
+	wakeWatch   chan struct{} // Wakes watchHosts; has room for one.
+	tickedAt    time.Time     // Last tick of watchHosts.
+	isLookingUp bool          // doubtHost looks up processes.
+
+	deadChecked int // Of dead, when checkNodes was last scheduled.
 }
 
 // Open returns the client of the process that l describes. It publishes where the process
@@ -119,7 +128,9 @@ func checkJob(id bootstrap.Identity) error {
 func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 	c := &client{
 		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace, learning: learnTimeout, log: env.Logger,
-		peers: map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
+		hostTimeout: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout),
+		peers:       map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
+		wakeWatch: make(chan struct{}, 1),
 	}
 	c.exchange, _ = framework.As[Exchange](l)
 	c.own = &link{c: c, rank: p.id.Proc.Rank, pending: withdraws{}}
@@ -166,6 +177,7 @@ func (c *client) begun() {
 	if c.tcp != nil {
 		c.wg.Go(func() { c.accept(c.tcp) })
 	}
+	c.wg.Go(c.watchHosts)
 }
 
 // watch has f called for what the launcher hears, if it can.

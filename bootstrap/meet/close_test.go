@@ -78,7 +78,7 @@ func TestConnectionsHaveALimitForWhatIsNotAcknowledged(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = raw.Control(func(fd uintptr) {
-				if ms, err := sys.GetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT); err != nil || ms != 30000 {
+				if ms, err := sys.GetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT); err != nil || ms != int(2*c.hostTimeout.Milliseconds()) {
 					t.Errorf("the limit is %d ms (%v)", ms, err)
 				}
 			})

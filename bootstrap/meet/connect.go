@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	sys "golang.org/x/sys/unix"
-
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/internal/netaddr"
@@ -27,24 +25,6 @@ const (
 	// such as are about to end.
 	maxLinks = 8
 )
-
-// keepAlive and ackTimeout find out within half a minute that the other end's host has gone:
-// the kernel asks an idle connection, and one on which something is under way it tries for a
-// quarter of an hour by default, without asking.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
-
-const ackTimeout = 30 * time.Second
-
-// noticeLoss has the kernel end a TCP connection whose other end has gone. Without, that is found
-// later: errors do no harm.
-func noticeLoss(t *net.TCPConn) {
-	t.SetKeepAliveConfig(keepAlive)
-	if raw, err := t.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) {
-			sys.SetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
-		})
-	}
-}
 
 // connectAny tries the addresses of a process on another host, one after another, the next
 // when the last one has failed or takes long.
@@ -147,7 +127,8 @@ func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at 
 func (c *client) sawLife(rank uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.peerOf(rank).lives = true
+	p := c.peerOf(rank)
+	p.lives, p.signAt = true, time.Now()
 }
 
 // met makes nc, whose other end has proved to be rank, a link. accepted says who had
@@ -156,7 +137,7 @@ func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
 	l := &link{c: c, rank: rank, nc: nc, pending: map[uint64]join.Withdraw{}}
 	r := wire.NewReader(nc, wire.MaxFrame)
 	if t, ok := nc.(*net.TCPConn); ok {
-		noticeLoss(t)
+		noticeLoss(t, c.hostTimeout)
 	}
 	if !accepted {
 		stopped := make(chan struct{})

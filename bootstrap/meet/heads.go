@@ -1,6 +1,7 @@
 package meet
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -124,7 +125,40 @@ func (c *client) meetHeads() (gather bool) {
 		}
 		gather = gather || m.gather
 	}
+	if len(c.dead) > c.deadChecked {
+		c.deadChecked = len(c.dead)
+		c.after(gatherDelay, c.checkNodes)
+	}
 	return gather
+}
+
+// checkNodes connects, as the head of a group, to the members on hosts without a connection after a
+// death. The node leader that had one may have died together with the others there, and no process of
+// another host is connected to those.
+func (c *client) checkNodes() {
+	c.mu.Lock()
+	unknown := c.unknown()
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(c.ctx, c.learning)
+	defer cancel()
+	c.lookUp(ctx, unknown)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hosts := map[uint64]bool{c.self.host: true}
+	for rank, p := range c.peers {
+		hosts[c.entries[rank].host] = hosts[c.entries[rank].host] || len(p.links) > 0
+	}
+	delete(hosts, 0) // Not known.
+	for i := range c.groups {
+		if m := &c.groups[i]; m.by != c || !m.head {
+			continue
+		}
+		for _, rank := range c.groups[i].runs.Ranks() {
+			if e, found := c.entries[rank]; found && !hosts[e.host] && !c.away(rank) {
+				c.useful(rank)
+			}
+		}
+	}
 }
 
 // lastWords waits, for a time, until this process is connected with those who pass on that it

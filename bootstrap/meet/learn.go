@@ -42,7 +42,9 @@ const (
 // learnBook looks up the processes of other nodes that this one has shared no construct with.
 // A client with an Exchange skips it, because its constructs need the launcher itself.
 func (c *client) learnBook() {
+	c.mu.Lock()
 	unknown := c.unknown()
+	c.mu.Unlock()
 	if c.exchange != nil || len(unknown) == 0 {
 		return
 	}
@@ -51,6 +53,15 @@ func (c *client) learnBook() {
 	if slot := c.learnSlot(ctx); slot != nil {
 		defer slot.Close()
 	}
+	c.lookUp(ctx, unknown)
+	if ctx.Err() != nil {
+		c.log.Info("bootstrap meet: the launcher is slow: sessions opened later may not reach every process",
+			"lookups", len(unknown), "limit", c.learning)
+	}
+}
+
+// lookUp looks up the entries of ranks.
+func (c *client) lookUp(ctx context.Context, unknown []uint32) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(learners, len(unknown)) {
@@ -65,10 +76,6 @@ func (c *client) learnBook() {
 		})
 	}
 	wg.Wait()
-	if ctx.Err() != nil {
-		c.log.Info("bootstrap meet: the launcher is slow: sessions opened later may not reach every process",
-			"lookups", len(unknown), "limit", c.learning)
-	}
 }
 
 // learnSlot waits for a slot of the node, to be closed after use. It returns nil if no slot is
@@ -94,10 +101,8 @@ func (c *client) learnSlot(ctx context.Context) io.Closer {
 }
 
 // unknown returns the ranks to look up. They begin behind this process's own, so that processes
-// that close at the same time look up different ones.
+// that close at the same time look up different ones. The caller holds place.mu.
 func (c *client) unknown() (ranks []uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	size := uint32(c.id.Size)
 	for i := range size - 1 {
 		rank := (c.id.Proc.Rank + 1 + i) % size

@@ -144,7 +144,10 @@ func TestClose_AfterAConstructOfAll_SkipsLookups(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range cs {
-		if unknown := c.unknown(); len(unknown) > 0 {
+		c.mu.Lock()
+		unknown := c.unknown()
+		c.mu.Unlock()
+		if len(unknown) > 0 {
 			t.Errorf("rank %d does not know %v", c.id.Proc.Rank, unknown)
 		}
 	}

@@ -308,6 +308,7 @@ func (c *client) GiveUp(to framework.Proc, nonce uint64, reason string) {
 	defer c.mu.Unlock()
 	frame := frameOf(wire.GiveUp, 0, wire.GiveUpBody{Rank: to.Rank, Nonce: nonce, Reason: wire.CutReason(reason)})
 	c.sendLossy(to.Rank, frame)
+	c.doubt(c.peerOf(to.Rank))
 }
 
 // sendLossy sends a frame that may be lost, and connects to the process first if necessary. The

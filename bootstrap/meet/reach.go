@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"syscall"
 	"time"
@@ -48,6 +49,11 @@ type peer struct {
 	scouted    bool      // others wait for it in a join that this process leads
 	until      time.Time // it is of use to be connected with it
 
+	overTCP  bool      // There was a TCP connection.
+	signAt   time.Time // Last known sign of the host (host_signs.go).
+	isSilent bool      // There was no sign for so long that a second connection is tried.
+	ticks    int       // Of watchHosts, while silent.
+
 	dialing bool
 	wake    chan struct{}
 	cancel  context.CancelFunc // of the attempt that is under way
@@ -70,7 +76,7 @@ func (c *client) peerOf(rank uint32) *peer {
 // wanted reports whether there is a reason to connect.
 func (p *peer) wanted() bool {
 	if p.gone || len(p.links) > 0 {
-		return false
+		return !p.gone && p.isSilent && len(p.links) == 1
 	}
 	return len(p.waiting) > 0 || len(p.parcel) > 0 || p.suspect || p.scouted || time.Now().Before(p.until)
 }
@@ -112,7 +118,7 @@ func (c *client) dial(p *peer) {
 			c.missed(p, err)
 		}
 		pause := wait
-		if len(p.waiting) == 0 && !p.suspect {
+		if len(p.waiting) == 0 && !p.suspect && !p.isSilent {
 			pause = idlePause
 		}
 		again := p.wanted()
@@ -152,7 +158,7 @@ func (c *client) missed(p *peer, err error) {
 		c.over(p, fmt.Sprintf("connection lost, and then: %v", err))
 	case errors.Is(err, errFinal):
 		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", err))
-	case refused && (reached || found && c.near(e)):
+	case refused && (reached || found && (c.near(e) || c.hasReachedHost(e))):
 		c.over(p, fmt.Sprintf("connection lost: %v", err))
 	case refused && p.refused >= refusals && time.Since(p.since) > refusedFor:
 		c.failCalls(&p.waiting, c.peerError(p.rank, "connect", fmt.Errorf("nobody answers for its entry, at %s: %w", e.where(), err)))
@@ -197,6 +203,10 @@ func (c *client) begin(p *peer, l *link) {
 	p.links = append(p.links, l)
 	p.met, p.absent, p.left, p.refused, p.why = true, false, false, 0, nil
 	c.links[l], c.reached[p.rank] = struct{}{}, struct{}{}
+	if _, isTCP := l.nc.(*net.TCPConn); isTCP {
+		p.overTCP, p.signAt = true, time.Now()
+		c.recheckHosts()
+	}
 	c.introduce(l)
 	for _, frame := range p.parcel {
 		l.send(frame)
@@ -218,6 +228,7 @@ func (c *client) begin(p *peer, l *link) {
 func (c *client) lose(l *link) {
 	p := c.peerOf(l.rank)
 	l.lost = true
+	p.noteSigns(l, time.Now())
 	delete(c.links, l)
 	p.links = slices.DeleteFunc(p.links, func(x *link) bool { return x == l })
 	for _, leave := range l.pending {
@@ -270,13 +281,17 @@ func (c *client) brokenError(rank uint32) error {
 	return c.peerError(rank, "receive", fmt.Errorf("the connection broke during the call: %w", io.ErrUnexpectedEOF))
 }
 
-// suspect has p connected with once more. If that is refused it is dead, and so if its host
-// can't be reached for a while. One that does not answer, though its socket is there, lives:
-// it has no client any more, or is stopped.
+// suspect connects to p again after its connection broke. A refused connection, or the loss of its host
+// (host_signs.go), is a death. A process that does not answer, although its socket is there, is alive. It
+// has closed its client, or is stopped. The caller holds place.mu.
 func (c *client) suspect(p *peer, doubtful []*call) {
 	p.suspect, p.lives = true, false
 	p.suspicions++
 	p.doubtful = append(p.doubtful, doubtful...)
+	if p.signAt.IsZero() {
+		p.signAt = time.Now()
+	}
+	c.recheckHosts()
 	this := p.suspicions
 	c.after(handshakeTimeout, func() {
 		c.mu.Lock()
@@ -288,7 +303,7 @@ func (c *client) suspect(p *peer, doubtful []*call) {
 			c.failCalls(&p.doubtful, c.brokenError(p.rank))
 			c.tidy()
 			c.review(p)
-		default:
+		case !c.isRemote(p):
 			c.over(p, "connection lost, and the process can't be reached")
 		}
 	})

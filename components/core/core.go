@@ -35,6 +35,8 @@ type Session struct {
 type Bootstrap struct {
 	Timeout time.Duration `param:"timeout" default:"60s" min:"1ms" level:"user" scope:"process" doc:"how long each step of a collective wire-up waits for the other members, and how long a process that has lost its launcher goes on"`
 	OnLoss  string        `param:"on_loss" default:"end" choices:"end,continue" level:"user" scope:"process" doc:"when the launcher is gone, and with it the news of processes that end: end what is pending with others after bootstrap.timeout, or continue without such news"`
+
+	HostTimeout time.Duration `param:"host_timeout" default:"30s" min:"5s" level:"user" scope:"process" doc:"how long the host of another process may give no sign before all processes of that host are reported dead; with bootstraps other than local; equal in all ranks"`
 }
 
 // LossContinue is the value of bootstrap.on_loss with which a process goes on without its

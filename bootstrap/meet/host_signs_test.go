@@ -1,0 +1,191 @@
+package meet
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// farHost is the client of rank 0 of 4, in one group with ranks 1 and 2, which are on one host, and with
+// rank 3 on another one. No address of either answers.
+func farHost(t *testing.T) (c *client, events <-chan bootstrap.Event) {
+	j := newTestJob(t, tcp, 4)
+	c = j.open(0)
+	for rank := uint32(1); rank < 4; rank++ {
+		c.entries[rank] = entry{nonce: uint64(rank), host: 70 + uint64(rank)/3, port: 9, addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rank)})}}
+	}
+	runs := wire.MakeRuns(j.world())
+	c.joined(string(wire.EncodeBody(runs)), runs)
+	return c, listen(c)
+}
+
+// breaks is the end of the only connection with rank, after the last sign.
+func (c *client) breaks(rank uint32, lastSign time.Time) {
+	p := c.peerOf(rank)
+	p.met, p.overTCP, p.signAt = true, true, lastSign
+	c.reached[rank] = struct{}{}
+	c.suspect(p, nil)
+	c.review(p)
+}
+
+// checkAt checks the hosts in steps of a tick between two times after start.
+func (c *client) checkAt(start time.Time, from, to time.Duration) {
+	for at := from; at <= to; at += c.hostTimeout / 2 / silentTicks {
+		c.checkHosts(start.Add(at))
+	}
+}
+
+// deadRanks returns the ranks that are known dead.
+func (c *client) deadRanks() (ranks []uint32) {
+	for rank := range c.dead {
+		ranks = append(ranks, rank)
+	}
+	slices.Sort(ranks)
+	return ranks
+}
+
+// checkDead fails the test unless exactly those ranks are known dead.
+func (c *client) checkDead(t *testing.T, want ...uint32) {
+	t.Helper()
+	if dead := c.deadRanks(); !slices.Equal(dead, want) {
+		t.Errorf("dead: %v, want %v", dead, want)
+	}
+}
+
+// locked is farHost with the lock held until the end of the test, and with the connection to rank 1 broken.
+func locked(t *testing.T) (c *client, start time.Time) {
+	c, _ = farHost(t)
+	c.mu.Lock()
+	t.Cleanup(c.mu.Unlock)
+	start = time.Now()
+	c.breaks(1, start)
+	return c, start
+}
+
+func TestHostTimeout_NoSign_AllProcessesOfTheHostAreDead(t *testing.T) {
+	c, events := farHost(t)
+	start := time.Now()
+	c.mu.Lock()
+	c.breaks(1, start)
+	c.checkAt(start, c.hostTimeout/2, c.hostTimeout-1)
+	before := c.deadRanks()
+	c.checkAt(start, c.hostTimeout, c.hostTimeout)
+	after := c.deadRanks()
+	c.mu.Unlock()
+	if len(before) > 0 || !slices.Equal(after, []uint32{1, 2}) {
+		t.Errorf("dead before the timeout: %v; and at the timeout: %v, want ranks 1 and 2", before, after)
+	}
+	for range 2 {
+		if e := next(t, events); e.Kind != bootstrap.ProcDied || !strings.Contains(e.Reason, "no sign of its host for 30s") {
+			t.Errorf("event %+v", e)
+		}
+	}
+}
+
+// The kernel may have received no sign for a long time because this process did not run, or the host
+// of both was suspended.
+func TestHostTimeout_OwnSuspension_LosesNoHost(t *testing.T) {
+	c, start := locked(t)
+	c.checkHosts(start.Add(10 * c.hostTimeout))
+	c.checkAt(start, 10*c.hostTimeout, 10*c.hostTimeout+c.hostTimeout/2-time.Second)
+	c.checkDead(t)
+	c.peerOf(1).signAt = start.Add(11 * c.hostTimeout)
+	c.checkAt(start, 11*c.hostTimeout, 11*c.hostTimeout+c.hostTimeout-1)
+	c.checkDead(t)
+}
+
+// A wake between two ticks is none.
+func TestHostTimeout_ManyWakes_CountAsOneTick(t *testing.T) {
+	c, start := locked(t)
+	for i := range 100 * silentTicks {
+		c.checkHosts(start.Add(10*c.hostTimeout + time.Duration(i)))
+	}
+	c.checkDead(t)
+}
+
+func TestHostTimeout_SignOverAnotherConnection_OnlyTheProcessIsDead(t *testing.T) {
+	c, start := locked(t)
+	c.breaks(2, start)
+	for at := c.hostTimeout / 2; at <= c.hostTimeout; at += c.hostTimeout / 2 / silentTicks {
+		c.peerOf(2).signAt = start.Add(at)
+		c.checkHosts(start.Add(at))
+	}
+	c.checkDead(t, 1)
+}
+
+func TestGiveUp_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
+	c, _ := farHost(t)
+	isSuspect := func(rank int) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.peerOf(uint32(rank)).suspect
+	}
+	c.GiveUp(framework.Proc{Namespace: c.id.Proc.Namespace, Rank: 2}, 1, "no frame")
+	if isSuspect(2) {
+		t.Error("a process is suspect that nothing of its host was ever reached of")
+	}
+	start := time.Now()
+	c.mu.Lock()
+	c.reached[1] = struct{}{}
+	c.mu.Unlock()
+	c.GiveUp(framework.Proc{Namespace: c.id.Proc.Namespace, Rank: 2}, 1, "no frame")
+	if !isSuspect(2) || isSuspect(3) {
+		t.Error("the process that the transport has disconnected is not checked")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checkAt(start, c.hostTimeout/2, c.hostTimeout+time.Second)
+	c.checkDead(t, 1, 2)
+}
+
+// openOnNodes opens a rank of a job on two nodes. Those of a node reach each other by Unix sockets, and
+// the others by TCP.
+func (j *testJob) openOnNodes(rank int) *client {
+	j.t.Helper()
+	base := 1<<63 + uint64(rank%j.nodes)
+	c, err := open(j.t.Context(), j.env, launcher{j.book, rank}, func(e *entry) error {
+		e.host = base
+		return nil
+	})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	j.clients = append(j.clients, c)
+	return c
+}
+
+// Only the node leader is connected to the head, and all of the node die at once.
+func TestNodeLeader_DiesWithItsNode_OthersAreCheckedByTheHead(t *testing.T) {
+	j := newTestJob(t, tcp, 8)
+	j.nodes = 2
+	var cs []*client
+	for rank := range j.size {
+		cs = append(cs, j.openOnNodes(rank))
+	}
+	if err := inAll(cs, func(c *client) error {
+		_, err := c.Construct(t.Context(), j.world(), "start", nil)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if cs[0].connectedTo(3) || !cs[0].connectedTo(1) {
+		t.Fatal("the head is connected to others than the node leader: this shows nothing")
+	}
+	events := listen(cs[2])
+	if err := errors.Join(cs[1].Crash(), cs[3].Crash(), cs[5].Crash(), cs[7].Crash()); err != nil {
+		t.Fatal(err)
+	}
+	dead := map[framework.Proc]bool{}
+	for len(dead) < 4 {
+		if e := next(t, events); e.Kind == bootstrap.ProcDied {
+			dead[e.Proc] = true
+		}
+	}
+}
