@@ -109,12 +109,14 @@ type Assembly struct {
 	upcalls struct {
 		sync.Mutex
 		closing bool
-		stop    chan struct{} // closed with closing
-		lost    bool          // the launcher is gone
-		news    []news        // of which nobody has been told yet
-		telling bool
-		dumping bool
-		running sync.WaitGroup
+		// isIsolated is set once the isolation of this process is among the news.
+		isIsolated bool
+		stop       chan struct{} // closed with closing
+		lost       bool          // the launcher is gone
+		news       []news        // of which nobody has been told yet
+		telling    bool
+		dumping    bool
+		running    sync.WaitGroup
 	}
 }
 

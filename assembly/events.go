@@ -104,12 +104,13 @@ func (a *Assembly) passes(n news) {
 	}
 }
 
-// tell passes news on, in order.
+// tell passes news on, in order. A closing process passes on only those of its isolation, so that
+// no PML sends anything to its peers.
 func (a *Assembly) tell() {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	for len(u.news) > 0 && !u.closing {
+	for len(u.news) > 0 && (!u.closing || u.isIsolated) {
 		n := u.news[0]
 		u.news = u.news[1:]
 		u.Unlock()

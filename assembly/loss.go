@@ -66,6 +66,7 @@ func (a *Assembly) isolateLocked(err error) {
 	for _, cancel := range a.constructs.cancel {
 		cancel(err)
 	}
+	a.upcalls.isIsolated = true
 	for life, known := range a.known {
 		if !a.dead.has(life) && !known.gone {
 			a.passes(news{peer: life, gone: err})

@@ -60,3 +60,40 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 		t.Errorf("dead are %v", dead)
 	}
 }
+
+// slowWatcher is a Watcher that keeps the news of a death back.
+type slowWatcher struct {
+	watcher
+	resume chan struct{}
+	gone   []framework.Life
+}
+
+func (w *slowWatcher) Died(framework.Life, string) {
+	close(w.died)
+	<-w.resume
+}
+
+func (w *slowWatcher) Gone(peer framework.Life, _ error) { w.gone = append(w.gone, peer) }
+
+// TestClose_ReportedDead_PeersAreGoneBefore because a PML that closes sends its peers a goodbye.
+func TestClose_ReportedDead_PeersAreGoneBefore(t *testing.T) {
+	watch := &slowWatcher{watcher{died: make(chan struct{})}, make(chan struct{}), nil}
+	a, events := newHanging().open(t, watch)
+	meet(t, a, 1)
+	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: events.Identity().Proc, Nonce: a.env.Self.Nonce, Reason: "test"})
+	<-watch.died
+	closed := make(chan error)
+	go func() { closed <- a.Close() }()
+	for isClosing := false; !isClosing; {
+		a.upcalls.Lock()
+		isClosing = a.upcalls.closing
+		a.upcalls.Unlock()
+	}
+	close(watch.resume)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if len(watch.gone) != 1 {
+		t.Errorf("gone peers are %v, want one", watch.gone)
+	}
+}

@@ -187,6 +187,12 @@ func (e *engine) Gone(peer framework.Life, why error) {
 	}
 }
 
+// isReportedDead reports whether the bootstrap has reported this process dead.
+func (e *engine) isReportedDead() bool {
+	self := e.Env().Self
+	return slices.ContainsFunc(e.Dead(), func(d assembly.Death) bool { return d.Life == self })
+}
+
 // open returns the communicators that are open.
 func (e *engine) open() []*Comm {
 	e.mu.Lock()

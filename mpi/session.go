@@ -139,10 +139,14 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 // that some did not. It waits as long for collectives of communicators that are closed.
 // ErrPending means that those are under way yet, or that communicators or Memory are open;
 // the session then stays as it is. A second Close is ErrClosed, and so is Close as a deferred call
-// while a panic from within a call of ferry ends the program.
+// while a panic from within a call of ferry ends the program. In a process that was reported dead, Close also
+// closes the communicators of the session, except those of goroutine ranks.
 func (s *Session) Close() error {
 	if err := s.engine.progress.Check(); err != nil {
 		return err
+	}
+	if s.engine.isReportedDead() {
+		s.closeComms()
 	}
 	s.mu.Lock()
 	if s.ending > 0 {
@@ -168,6 +172,15 @@ func (s *Session) Close() error {
 	s.asyncs.end()
 	s.buffered.abandon()
 	return release(s.engine, s.params.Linger)
+}
+
+// closeComms closes the open communicators of processes.
+func (s *Session) closeComms() {
+	for _, c := range s.engine.open() {
+		if c.session == s && c.seat == nil {
+			_ = c.Close() // ErrClosed: another goroutine has closed it.
+		}
+	}
 }
 
 // ends counts communicators that are closed, and have collectives under way.

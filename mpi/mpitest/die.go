@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -14,27 +17,27 @@ var errDied = errors.New("the rank has called mpitest.Die")
 
 // Die ends the rank of ctx, as SIGKILL ends a process, for tests of programs that survive failures.
 // It does not return. The other members of the rank's communicators get
-// mpi.ErrProcFailed. The job continues, with and without Job.Continue, and the death is no failure
-// of the test.
+// mpi.ErrProcFailed, and the operations of the rank end, too. The job continues, with and without
+// Job.Continue, and the death is no failure of the test.
 //
-// Die cancels the rank's context, and ends the calling goroutine as runtime.Goexit does. Deferred
-// functions close the communicators of the rank. Sessions of Run and Open that are still open are
-// closed after them. Other goroutines of the rank must return when its context ends. With
-// Job.Goroutines, all goroutine ranks of the process die.
+// Die ends the context of the rank, and the calling goroutine as runtime.Goexit does. Deferred
+// functions still run. After them, the sessions of Run and Open are closed with their communicators. The
+// program closes AllocMem's Memory and thread communicators by deferred functions. Other goroutines of the rank
+// must return when the context ends. With Job.Goroutines, all goroutine ranks of the process die.
 func Die(ctx context.Context) {
 	rankOf(ctx).die()
 	runtime.Goexit()
 }
 
-// die reports the death of the rank to the others. Later calls have no effect.
+// die reports the death of the rank. Later calls have no effect.
 func (r *rank) die() {
 	if r.hasDied.Swap(true) {
 		return
 	}
 	r.run.logDeath(r.rank)
-	// The server reports the death to the others before the paths to them close.
 	r.run.server.ProcExited(r.rank, errDied.Error())
 	_ = r.client.Close()
+	r.client.reportDead()
 	r.end(errDied)
 }
 
@@ -58,7 +61,42 @@ func (r *rank) closeSessions() {
 	defer r.mu.Unlock()
 	for _, s := range r.sessions {
 		if err := s.Close(); errors.Is(err, mpi.ErrPending) {
-			r.run.record(r.rank, fmt.Errorf("after mpitest.Die: %w: close them by deferred functions", err))
+			r.run.record(r.rank, fmt.Errorf("after mpitest.Die: %w: close it by deferred functions", err))
 		}
+	}
+}
+
+// client is the bootstrap client of a rank, which can report the rank itself dead.
+type client struct {
+	bootstrap.Client
+	bootstrap.EventSource
+
+	mu      sync.Mutex
+	onEvent func(bootstrap.Event) // Of the open session; nil if there is none.
+}
+
+func newClient(dialed bootstrap.Client) *client {
+	events, _ := framework.As[bootstrap.EventSource](dialed)
+	return &client{Client: dialed, EventSource: events}
+}
+
+// Unwrap returns the client of the launcher, for its other capabilities.
+func (c *client) Unwrap() any { return c.Client }
+
+// OnEvent implements bootstrap.EventSource.
+func (c *client) OnEvent(f func(bootstrap.Event)) {
+	c.mu.Lock()
+	c.onEvent = f
+	c.mu.Unlock()
+	c.EventSource.OnEvent(f)
+}
+
+// reportDead isolates the rank, so that its sessions send nothing when they are closed.
+func (c *client) reportDead() {
+	c.mu.Lock()
+	f := c.onEvent
+	c.mu.Unlock()
+	if f != nil {
+		f(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: c.Identity().Proc, Reason: errDied.Error()})
 	}
 }

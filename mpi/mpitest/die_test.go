@@ -24,7 +24,7 @@ func outliveDeath(ctx context.Context, c *mpi.Comm, dead int) error {
 }
 
 func TestDie_OneRank_OthersGetProcFailedAndContinue(t *testing.T) {
-	for _, x := range stacks()[:3] { // A PML cm still sends its goodbye.
+	for _, x := range stacks() {
 		for _, dead := range []int{0, 2} {
 			t.Run(fmt.Sprint(x.name, dead), func(t *testing.T) {
 				t.Parallel()
@@ -82,22 +82,37 @@ func TestDie_GoroutineRank_ItsProcessDies(t *testing.T) {
 	})
 }
 
-func TestDie_SessionIsOpen_IsClosed(t *testing.T) {
-	mpitest.Job{Size: 2}.RunSessions(t, func(ctx context.Context) error {
+func TestDie_SessionAndCommunicatorsAreOpen_AreClosed(t *testing.T) {
+	onStacks(t, mpitest.Job{Size: 2}, func(ctx context.Context) error {
 		s, err := mpitest.Open(ctx)
 		if err != nil {
 			return err
 		}
-		if mpitest.Client(ctx).Identity().Proc.Rank == 1 {
+		world, err := s.Group(ctx, "mpi://WORLD")
+		if err != nil {
+			return err
+		}
+		c, err := mpi.CommFromGroup(ctx, world, "world")
+		if err != nil {
+			return err
+		}
+		d, err := c.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			if _, err := d.Irecv(make([]byte, 1), mpi.AnySource, 1); err != nil {
+				return err
+			}
 			mpitest.Die(ctx)
 		}
-		return s.Close()
+		return errors.Join(outliveDeath(ctx, d, 1), d.Close(), c.Close(), s.Close())
 	})
 }
 
-func TestDie_CommunicatorIsOpen_IsNamed(t *testing.T) {
+func TestDie_ThreadCommIsOpen_IsNamed(t *testing.T) {
 	r := &recorder{TB: t}
-	var c *mpi.Comm
+	var threads *mpi.ThreadComm
 	var s *mpi.Session
 	r.run(func(t testing.TB) {
 		mpitest.Job{Size: 1}.RunSessions(t, func(ctx context.Context) (err error) {
@@ -108,17 +123,21 @@ func TestDie_CommunicatorIsOpen_IsNamed(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if c, err = mpi.CommFromGroup(ctx, self, t.Name()); err != nil {
+			c, err := mpi.CommFromGroup(ctx, self, t.Name())
+			if err != nil {
+				return err
+			}
+			if threads, err = mpi.NewThreadComm(ctx, c, 2); err != nil {
 				return err
 			}
 			mpitest.Die(ctx)
 			return nil
 		})
 	})
-	if !strings.Contains(r.text(), "close them by deferred functions") {
+	if !strings.Contains(r.text(), "close it by deferred functions") {
 		t.Errorf("the report is: %s", r.text())
 	}
-	if err := errors.Join(c.Close(), s.Close()); err != nil {
+	if err := errors.Join(threads.Close(), s.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -19,7 +19,7 @@ type rank struct {
 	rank    int
 	environ []string
 	end     context.CancelCauseFunc // Of the context of this rank.
-	client  bootstrap.Client
+	client  *client
 	options []mpi.SessionOption
 	hasDied atomic.Bool // By Die.
 
@@ -39,10 +39,11 @@ func (r *rank) do(ctx context.Context, dir string, f func(context.Context) error
 			return fmt.Errorf("parameter %s: %w", paramTimeout, err)
 		}
 	}
-	r.client, err = local.Dial(ctx, r.environ, bootstrap.Env{Timeout: timeout})
+	dialed, err := local.Dial(ctx, r.environ, bootstrap.Env{Timeout: timeout})
 	if err != nil {
 		return err
 	}
+	r.client = newClient(dialed)
 	r.options = []mpi.SessionOption{mpi.WithBootstrap(r.client)}
 	if _, set := params["btl.shm.dir"]; !set {
 		r.options = append(r.options, mpi.WithParam("btl.shm.dir", dir))
