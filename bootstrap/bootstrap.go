@@ -256,8 +256,14 @@ type Noter interface {
 type Revoker interface {
 	// Revoke sends the event Revoked to the other processes among members, once for each
 	// communicator. It returns at once and copies members. All live members receive the event as soon
-	// as one of them has received it, although the caller fails or connections break. A member that has
-	// no client open receives it when it opens one.
+	// as one of them has received it, although the caller fails or closes, or connections break. No
+	// revocation is dropped for lack of room. A member whose client opens later receives it then, or
+	// with its first fence that includes a process with the event, in any incarnation. A
+	// revocation before OnEvent waits for it. A second Revoke of a communicator has no effect unless
+	// 65,536 others have followed the first.
+	//
+	// It returns ErrClosed after Close, ErrTransport if the launcher is lost, and ErrUnsupported for too
+	// many members.
 	Revoke(comm cid.Extended, members []framework.Proc) error
 }
 

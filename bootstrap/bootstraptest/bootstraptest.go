@@ -66,7 +66,7 @@ type job struct {
 
 // Cases returns the claims of the contract, to be made of the jobs of factory.
 func Cases(factory Factory) kittest.Cases {
-	all := slices.Concat(storeCases(), groupCases(), faultCases(), directoryCases(), setCases(), changeCases(), changeEndCases())
+	all := slices.Concat(storeCases(), groupCases(), faultCases(), revocationCases(), directoryCases(), setCases(), changeCases(), changeEndCases())
 	return kittest.Bind(all, func(t *kittest.T, want Want) *job {
 		j, err := factory(t.Context(), want)
 		t.Check(err)

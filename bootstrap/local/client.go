@@ -179,7 +179,7 @@ func (c *client) readAll(r *wire.Reader) error {
 func (c *client) addEvent(ev wire.EventBody) {
 	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
 	switch e.Kind {
-	case bootstrap.ProcDied, bootstrap.ProcLeft, bootstrap.Broken:
+	case bootstrap.ProcDied, bootstrap.ProcLeft, bootstrap.Broken, bootstrap.Revoked:
 		c.events.Add(e)
 	case bootstrap.GivenUp:
 		c.mu.Lock()

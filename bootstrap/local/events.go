@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Begin tells the server of a life. If that is gone nobody hears of a death.
+// Begin implements bootstrap.EventSource. Without a server it has no effect.
 func (c *client) Begin(nonce uint64) { c.begin(nonce) }
 
 // End implements bootstrap.EventSource.
@@ -20,23 +20,34 @@ func (c *client) begin(nonce uint64) {
 	_, _ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce})
 }
 
-// GiveUp implements bootstrap.EventSource. Whoever is not of this job hears nothing; nor
-// does anybody while the launcher does not read.
+// GiveUp implements bootstrap.EventSource. A process of another job receives nothing, and the event is lost
+// while the launcher does not read.
 func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
 	if p.Namespace == c.id.Proc.Namespace {
-		c.tell(wire.GiveUp, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: wire.CutReason(reason)})
+		c.sendLossy(wire.GiveUp, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: wire.CutReason(reason)})
 	}
 }
 
-// Broke implements bootstrap.EventSource. Who is not of this job hears nothing.
+// Broke implements bootstrap.EventSource. Members of other jobs receive nothing.
 func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
-	news := wire.BrokeBody{Comm: comm.Bytes(), Reason: wire.CutReason(reason)}
+	c.sendLossy(wire.Broke, wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: comm.Bytes(), Ranks: c.ranksOf(members), Reason: wire.CutReason(reason)})
+}
+
+// Revoke implements bootstrap.Revoker. Unlike other events, it is sent although the launcher does not read.
+// Members of other jobs receive none.
+func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
+	_, err := c.send(wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
+	return err
+}
+
+// ranksOf returns the ranks of the processes of this job.
+func (c *client) ranksOf(members []framework.Proc) (ranks []uint32) {
 	for _, p := range members {
 		if p.Namespace == c.id.Proc.Namespace {
-			news.Ranks = append(news.Ranks, p.Rank)
+			ranks = append(ranks, p.Rank)
 		}
 	}
-	c.tell(wire.Broke, news)
+	return ranks
 }
 
 // Note implements bootstrap.Noter. A note to a process of another job is dropped.
@@ -45,7 +56,7 @@ func (c *client) Note(p framework.Proc, nonce uint64, body []byte) error {
 		return err
 	}
 	if p.Namespace == c.id.Proc.Namespace {
-		c.tell(wire.Note, wire.NoteBody{Rank: p.Rank, To: nonce, Body: body})
+		c.sendLossy(wire.Note, wire.NoteBody{Rank: p.Rank, To: nonce, Body: body})
 	}
 	return nil
 }
@@ -61,13 +72,13 @@ func (c *client) addNote(b wire.NoteBody) {
 	}
 }
 
-// tell sends news, unless the launcher does not read.
-func (c *client) tell(k wire.Kind, news any) {
+// sendLossy sends a message unless more than mostNews is unsent.
+func (c *client) sendLossy(k wire.Kind, body any) {
 	c.mu.Lock()
 	unread := c.out.bytes
 	c.mu.Unlock()
 	if unread < mostNews {
-		_, _ = c.send(k, 0, news)
+		_, _ = c.send(k, 0, body)
 	}
 }
 

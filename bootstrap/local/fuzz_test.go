@@ -25,6 +25,7 @@ func FuzzClientReads(f *testing.F) {
 		{wire.Failure, 1, wire.FailureBody{Code: wire.CodeMissing, Missing: []uint32{1}}},
 		{wire.Failure, 1, wire.FailureBody{Code: 99}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 1, Reason: "r"}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 1, Comm: [16]byte{1}}},
 		{wire.Refused, 0, wire.RefusedBody{Reason: "no"}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {
@@ -97,6 +98,8 @@ func FuzzServerReads(f *testing.F) {
 		{wire.Change, 9, wire.ChangeBody{Op: wire.Operate, Args: wire.EncodeBody(wire.OperateBody{Op: uint8(bootstrap.PsetShrink), Operands: []string{"mpi://WORLD"}, Sub: 1})}},
 		{wire.Change, 10, wire.ChangeBody{Op: wire.Query, Args: wire.EncodeBody(wire.LookupBody{Name: "mpi://SELF", Wait: true})}},
 		{wire.Note, 0, wire.NoteBody{To: 1, Body: []byte("b")}},
+		{wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{0, 1, 1, 7}}},
+		{wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0}}},
 		{wire.Change, 11, wire.ChangeBody{Op: wire.Integrate, Args: wire.EncodeBody(wire.IntegrateBody{Delta: "ferry://delta/1"})}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {

@@ -22,7 +22,7 @@ type outgoing struct {
 }
 
 // mostNews limits the unsent bytes. Beyond it, EventSource.GiveUp, EventSource.Broke and Noter.Note
-// drop their messages. All other frames have a caller that waits, or are sent once in a session.
+// drop their messages. All other frames have a caller that waits, or are sent once in a session or for a communicator.
 const mostNews = 1 << 20
 
 // errUnread ends a call of which the launcher has heard nothing.

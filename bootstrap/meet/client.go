@@ -66,7 +66,8 @@ type client struct {
 	tickedAt    time.Time     // Last tick of watchHosts.
 	isLookingUp bool          // doubtHost looks up processes.
 
-	deadChecked int // Of dead, when checkNodes was last scheduled.
+	deadChecked   int  // Of dead, when checkNodes was last scheduled.
+	hasRevocation bool // A revocation has arrived, or this client has made one.
 }
 
 // Open returns the client of the process that l describes. It publishes where the process

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -62,6 +63,7 @@ func FuzzPeer(f *testing.F) {
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 3, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 3, Nonce: 1}},
 		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: wire.Runs{{Namespace: "job", Count: 3}}}},
+		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2, Comm: [16]byte{1}}, Members: wire.Runs{{Namespace: "job", Count: 3}}}},
 		{wire.Keep, 0, wire.KeepBody{Version: 1, Last: true, Name: "k"}},
 		{wire.Kept, 3, wire.GetBody{Rank: 2, Key: "k"}},
 		{wire.Get, 1, wire.GetBody{Rank: 0, Key: "k"}},
@@ -97,6 +99,7 @@ func FuzzPeer(f *testing.F) {
 		}
 		good.mu.Lock()
 		clear(good.dead)
+		good.revoked = events.Revocations{}
 		clear(good.told)
 		clear(good.toldBefore)
 		clear(good.copies)

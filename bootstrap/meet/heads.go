@@ -161,11 +161,11 @@ func (c *client) checkNodes() {
 	}
 }
 
-// lastWords waits, for a time, until this process is connected with those who pass on that it
-// leaves: with an Exchange it may not be yet.
+// lastWords waits, up to lastWordsPatience, for connections to the processes that pass on the revocations and,
+// with an Exchange, the end of this process.
 func (c *client) lastWords() {
 	c.mu.Lock()
-	said := c.exchange == nil || c.life == 0 && len(c.recent) == 0
+	said := !c.hasRevocation && (c.exchange == nil || c.life == 0 && len(c.recent) == 0)
 	c.mu.Unlock()
 	for end := time.Now().Add(lastWordsPatience); !said && time.Now().Before(end); {
 		if said = c.allHear(); !said {

@@ -1,7 +1,6 @@
 package meet
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -131,21 +130,16 @@ func (c *client) heard(ev wire.EventBody, from *link) error {
 	return nil
 }
 
-// heardBroken takes in and passes on that a communicator's collectives can't go on.
-func (c *client) heardBroken(b wire.BrokenBody, from *link) error {
-	if int64(b.Event.Rank) >= int64(c.id.Size) || b.Event.Kind != uint8(bootstrap.Broken) {
-		return fmt.Errorf("event of kind %d of rank %d", b.Event.Kind, b.Event.Rank)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || !c.isNew(b.Event) {
-		return nil
+// heardBroken takes in and passes on that a communicator's collectives can't go on. The caller
+// holds place.mu.
+func (c *client) heardBroken(b wire.BrokenBody, from *link) {
+	if !c.isNew(b.Event) {
+		return
 	}
 	if b.Members.Index(c.id.Proc.Rank) >= 0 {
 		c.events.Add(c.event(b.Event))
 	}
 	c.floodBroken(b, from)
-	return nil
 }
 
 // fromLauncher takes in what a Watcher says.
@@ -276,6 +270,7 @@ func (c *client) introduce(l *link) {
 			l.news(n.frame)
 		}
 	}
+	c.introduceRevoked(l)
 }
 
 // Begin implements bootstrap.EventSource.
@@ -334,13 +329,17 @@ func (c *client) givenUp(from uint32, b wire.GiveUpBody) {
 
 // Broke implements bootstrap.EventSource. Who is not of this job hears nothing.
 func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
-	ours := slices.DeleteFunc(slices.Clone(members), func(p framework.Proc) bool { return p.Namespace != c.id.Proc.Namespace })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ev := wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: c.id.Proc.Rank, Nonce: c.life, Comm: comm.Bytes(), Reason: wire.CutReason(reason)}
 	if !c.closed && c.isNew(ev) {
-		c.floodBroken(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(ours)}, nil)
+		c.floodBroken(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(c.ours(members))}, nil)
 	}
+}
+
+// ours returns the processes of this job.
+func (c *client) ours(members []framework.Proc) []framework.Proc {
+	return slices.DeleteFunc(slices.Clone(members), func(p framework.Proc) bool { return p.Namespace != c.id.Proc.Namespace })
 }
 
 // OnEvent implements bootstrap.EventSource.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
@@ -41,6 +42,7 @@ type place struct {
 	told    map[wire.EventBody]struct{} // what has been passed on already
 	// and what was before it
 	toldBefore map[wire.EventBody]struct{}
+	revoked    events.Revocations
 	next       uint64       // the lower bits of the next context id
 	groups     []membership // that the process was in
 	streams    map[string]*stream

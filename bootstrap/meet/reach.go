@@ -261,6 +261,7 @@ func (c *client) lose(l *link) {
 		}
 	case p.gone:
 	case len(p.links) > 0: // of which the other ones may be about to end too
+		c.introduce(p.links[0]) // Events that the lost connection held.
 		p.doubtful = append(p.doubtful, mine...)
 		c.after(breakGrace, func() {
 			c.mu.Lock()

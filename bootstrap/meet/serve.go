@@ -55,7 +55,7 @@ func (c *client) serve(l *link, m wire.Message) error {
 		if err != nil {
 			return err
 		}
-		return c.heardBroken(b, l)
+		return c.commEvent(b, l)
 	case wire.Keep:
 		return serve(m, func(b wire.KeepBody) { c.keep(l.rank, b) })
 	case wire.Cancel:

@@ -29,6 +29,7 @@ const (
 	opGiveUp    = "give up"
 	opBroke     = "broke"
 	opNote      = "note"
+	opRevoke    = "revoke"
 	opOnEvent   = "on event"
 	opCancel    = "cancel" // the call with that ID
 	opExit      = "exit"
@@ -226,6 +227,9 @@ func (s *served) doMore(ctx context.Context, q request) (r reply, err error) {
 	case opNote:
 		noter, _ := framework.As[bootstrap.Noter](s.c)
 		err = noter.Note(q.Proc, q.Nonce, q.Value)
+	case opRevoke:
+		revoker, _ := framework.As[bootstrap.Revoker](s.c)
+		err = revoker.Revoke(q.Comm, q.Group)
 	case opOnEvent:
 		if !q.On {
 			events.OnEvent(nil)

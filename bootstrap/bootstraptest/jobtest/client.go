@@ -16,6 +16,7 @@ const (
 	canPsets     = "psets"
 	canEvents    = "events"
 	canNotes     = "notes"
+	canRevoke    = "revocations"
 )
 
 func abilitiesOf(c bootstrap.Client) (all []string) {
@@ -30,6 +31,9 @@ func abilitiesOf(c bootstrap.Client) (all []string) {
 	}
 	if _, ok := framework.As[bootstrap.Noter](c); ok {
 		all = append(all, canNotes)
+	}
+	if _, ok := framework.As[bootstrap.Revoker](c); ok {
+		all = append(all, canRevoke)
 	}
 	return all
 }
@@ -60,6 +64,12 @@ func (r *rank) client() bootstrap.Client {
 			wrapped
 			notes
 		}{wrapped{out}, notes{r}}
+	}
+	if slices.Contains(r.abilities, canRevoke) {
+		out = struct {
+			wrapped
+			revocations
+		}{wrapped{out}, revocations{r}}
 	}
 	return out
 }
@@ -155,6 +165,14 @@ type notes struct{ r *rank }
 
 func (n notes) Note(p framework.Proc, nonce uint64, body []byte) error {
 	_, err := n.r.call(context.Background(), request{Op: opNote, Proc: p, Nonce: nonce, Value: bytes.Clone(body)})
+	return err
+}
+
+// revocations revokes communicators from the process.
+type revocations struct{ r *rank }
+
+func (v revocations) Revoke(comm cid.Extended, members []framework.Proc) error {
+	_, err := v.r.call(context.Background(), request{Op: opRevoke, Comm: comm, Group: members})
 	return err
 }
 

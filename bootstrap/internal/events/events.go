@@ -9,8 +9,8 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 )
 
-// A Queue keeps what a later OnEvent must still hear, and delivers one event at
-// a time, on a goroutine that lives while there is something to deliver.
+// A Queue keeps deaths and the loss of the server for every later receiver, and revocations until there is
+// a receiver. It delivers one event at a time, on a goroutine that exists while events are queued.
 type Queue struct {
 	// Spawn starts a goroutine that Close of the client waits for. Set it before use.
 	Spawn func(func())
@@ -30,7 +30,7 @@ func (e *Queue) Add(ev bootstrap.Event) {
 	if ev.Kind == bootstrap.ProcDied || ev.Kind == bootstrap.ServerLost {
 		e.history = append(e.history, ev)
 	}
-	if e.f != nil {
+	if e.f != nil || ev.Kind == bootstrap.Revoked {
 		e.queue = append(e.queue, ev)
 	}
 	e.startLocked()
@@ -40,15 +40,16 @@ func (e *Queue) Add(ev bootstrap.Event) {
 func (e *Queue) Set(f func(bootstrap.Event)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.f, e.queue = f, nil
+	undelivered := slices.DeleteFunc(e.queue, func(ev bootstrap.Event) bool { return ev.Kind != bootstrap.Revoked })
+	e.f, e.queue = f, undelivered
 	if f != nil {
-		e.queue = slices.Clone(e.history)
+		e.queue = slices.Concat(e.history, undelivered)
 	}
 	e.startLocked()
 }
 
 func (e *Queue) startLocked() {
-	if e.running || e.stopped || len(e.queue) == 0 {
+	if e.running || e.stopped || e.f == nil || len(e.queue) == 0 {
 		return
 	}
 	e.running = true
@@ -58,7 +59,7 @@ func (e *Queue) startLocked() {
 func (e *Queue) run() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(e.queue) > 0 {
+	for e.f != nil && len(e.queue) > 0 {
 		f, ev := e.f, e.queue[0]
 		e.queue = e.queue[1:]
 		e.mu.Unlock()

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -17,12 +18,32 @@ func (b JoinBody) check() error   { return CheckSizes(b.Tag, b.Payload, MaxJoin)
 func (b GetBody) check() error    { return CheckSizes(b.Key, nil, 0) }
 func (b NameBody) check() error   { return CheckSizes(b.Name, nil, 0) }
 func (b GiveUpBody) check() error { return CheckSizes(b.Reason, nil, 0) }
-func (b BrokeBody) check() error  { return CheckSizes(b.Reason, nil, 0) }
 func (b NoteBody) check() error   { return CheckSizes("", b.Body, bootstrap.MaxPayload) }
 func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
 func (b RelayBody) check() error  { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
-func (b BrokenBody) check() error { return CheckSizes(b.Event.Reason, nil, 0) }
 func (b KeepBody) check() error   { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
+
+func (b BrokeBody) check() error {
+	if len(b.Ranks) > MaxElements {
+		return fmt.Errorf("a group of %d members is over the limit of %d: %w", len(b.Ranks), MaxElements, framework.ErrUnsupported)
+	}
+	return cmp.Or(checkCommEvent(b.Kind), CheckSizes(b.Reason, nil, 0))
+}
+
+func (b BrokenBody) check() error {
+	if len(b.Members) > MaxElements {
+		return fmt.Errorf("a group of %d runs is over the limit of %d: %w", len(b.Members), MaxElements, framework.ErrUnsupported)
+	}
+	return cmp.Or(checkCommEvent(b.Event.Kind), CheckSizes(b.Event.Reason, nil, 0))
+}
+
+// checkCommEvent refuses the kinds of events that are not about a communicator.
+func checkCommEvent(kind uint8) error {
+	if k := bootstrap.EventKind(kind); k != bootstrap.Broken && k != bootstrap.Revoked {
+		return fmt.Errorf("event kind %d of a communicator", kind)
+	}
+	return nil
+}
 
 // MaxJoin limits the payload of a join together with the entry that bootstrap/meet puts before it.
 const MaxJoin = bootstrap.MaxPayload + 4<<10

@@ -188,10 +188,10 @@ type (
 		Nonce  uint64
 		Reason string
 	}
-	// BrokeBody says which communicator's collectives the sender takes no part in any more,
-	// and why.
+	// BrokeBody is an event about a communicator for its other members.
 	BrokeBody struct {
 		_      struct{} `cbor:",toarray"`
+		Kind   uint8    // bootstrap.Broken or bootstrap.Revoked
 		Comm   [16]byte // cid.Extended.Bytes
 		Ranks  []uint32 // of the members
 		Reason string
@@ -231,15 +231,15 @@ type (
 		Group   cbor.RawMessage
 		Payload []byte
 	}
-	// BrokenBody is news for the members of a communicator, which others pass on.
+	// BrokenBody is an event about a communicator for its members, which all processes pass on. The
+	// kind is bootstrap.Broken or bootstrap.Revoked.
 	BrokenBody struct {
 		_       struct{} `cbor:",toarray"`
 		Event   EventBody
 		Members Runs
 	}
 	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
-	// Rank. Life is the receiver's that was given up, Comm a communicator whose collectives
-	// can't go on.
+	// Rank. Life is the receiver's that was given up, Comm a communicator that is broken or revoked.
 	EventBody struct {
 		_      struct{} `cbor:",toarray"`
 		Kind   uint8

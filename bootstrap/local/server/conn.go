@@ -190,6 +190,7 @@ func (c *conn) take(rank uint32) (before *conn, err error) {
 	}
 	c.proc, p.conn, p.pid = p, c, c.pid
 	c.send(welcome) // under s.mu: before any event that is not in it
+	s.sendMissedLocked(p)
 	return nil, nil
 }
 

@@ -81,10 +81,10 @@ func (p *proc) partsLocked() {
 	}
 }
 
-// Parted returns when the process first said, in its present life, that it takes no further
-// part: it has closed its last session, has left a collective to the others, or its
-// connection has broken. ok is false if it has not. The others have been told
-// afterwards: who fails because of it has parted later.
+// Parted returns the time at which the process first left the others in its present incarnation. It has
+// closed its last session, left a collective or revoked a communicator, or its connection broke. ok is
+// false if it has not. The others were notified afterwards, so processes that fail as a consequence have
+// a later time.
 func (s *Server) Parted(rank int) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

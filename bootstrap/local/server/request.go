@@ -22,7 +22,7 @@ func (c *conn) handle(m wire.Message) error {
 	case wire.GiveUp:
 		return serve(m, func(b wire.GiveUpBody) { c.s.giveUp(c.proc, b) })
 	case wire.Broke:
-		return serve(m, func(b wire.BrokeBody) { c.s.broke(c.proc, b) })
+		return serve(m, func(b wire.BrokeBody) { c.s.commEvent(c.proc, b) })
 	case wire.Note:
 		return serve(m, func(b wire.NoteBody) { c.s.note(c.proc, b) })
 	case wire.Cancel:

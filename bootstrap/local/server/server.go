@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/sets"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -96,6 +97,7 @@ type Server struct {
 	left      []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
 	broken    map[[16]byte]struct{} // communicators of which broke has told
 	nodes     []uint32              // Nodes of a divided job by rank, of ended processes too; nil if it is not divided.
+	revoked   events.Revocations
 	joins     join.Table[request]
 	published join.Board[request]
 	contexts  uint64 // context ids given out

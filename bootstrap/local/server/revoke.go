@@ -1,0 +1,58 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/events"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+// commEvent handles an event about a communicator.
+func (s *Server) commEvent(from *proc, b wire.BrokeBody) {
+	if bootstrap.EventKind(b.Kind) == bootstrap.Revoked {
+		s.revoke(from, b)
+		return
+	}
+	s.broke(from, b)
+}
+
+// revoke sends the revocation of a communicator to its other members, once. A member without a connection
+// receives it with its next one.
+func (s *Server) revoke(from *proc, b wire.BrokeBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from.partsLocked()
+	if s.closed || s.revoked.IsKnown(b.Comm) {
+		return
+	}
+	frame, err := wire.Encode(wire.Event, 0, wire.EventBody{
+		Kind: uint8(bootstrap.Revoked), Rank: from.rank, Nonce: from.nonce, Comm: b.Comm, Reason: b.Reason,
+	})
+	if err != nil {
+		s.opt.Logger.Error("revocation not sent", "error", err)
+		return
+	}
+	one := &events.Revocation{Frame: frame}
+	slices.Sort(b.Ranks)
+	for _, rank := range slices.Compact(b.Ranks) {
+		switch p := s.procs[rank]; {
+		case p == nil || p.ended || p == from:
+		case p.conn == nil:
+			one.Absent = append(one.Absent, rank)
+		default:
+			p.conn.send(frame)
+		}
+	}
+	s.revoked.Add(b.Comm, one)
+}
+
+// sendMissedLocked sends a process the revocations that it had no connection for.
+func (s *Server) sendMissedLocked(p *proc) {
+	for _, one := range s.revoked.Kept() {
+		if i, isAbsent := slices.BinarySearch(one.Absent, p.rank); isAbsent {
+			one.Absent = slices.Delete(one.Absent, i, i+1)
+			p.conn.send(one.Frame)
+		}
+	}
+}

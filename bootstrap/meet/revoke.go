@@ -1,0 +1,71 @@
+package meet
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/events"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Revoke implements bootstrap.Revoker. All processes pass the revocation on, also those that are no
+// members, and send it on each connection that begins later.
+func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return closedError("Revoke")
+	}
+	ev := wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: c.id.Proc.Rank, Nonce: c.life, Comm: comm.Bytes()}
+	return c.floodRevoked(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(c.ours(members))}, nil)
+}
+
+// commEvent handles an event about a communicator.
+func (c *client) commEvent(b wire.BrokenBody, from *link) error {
+	if int64(b.Event.Rank) >= int64(c.id.Size) {
+		return fmt.Errorf("event of rank %d: %w", b.Event.Rank, framework.ErrRank)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	if bootstrap.EventKind(b.Event.Kind) == bootstrap.Revoked {
+		return c.floodRevoked(b, from)
+	}
+	c.heardBroken(b, from)
+	return nil
+}
+
+// floodRevoked keeps a revocation that is new, and sends it to all connected processes. The caller holds
+// place.mu.
+func (c *client) floodRevoked(b wire.BrokenBody, from *link) error {
+	if c.revoked.IsKnown(b.Event.Comm) {
+		return nil
+	}
+	frame, err := wire.Encode(wire.Told, 0, b)
+	if err != nil {
+		return fmt.Errorf("%s: revocation of %s: %w", component, cid.FromBytes(b.Event.Comm), errors.Join(err, framework.ErrUnsupported))
+	}
+	c.revoked.Add(b.Event.Comm, &events.Revocation{Frame: frame})
+	c.hasRevocation = true
+	if b.Event.Rank != c.id.Proc.Rank && b.Members.Index(c.id.Proc.Rank) >= 0 {
+		c.events.Add(c.event(b.Event))
+	}
+	for _, p := range c.peers {
+		if len(p.links) > 0 && (from == nil || p.rank != from.rank) {
+			p.links[0].send(frame)
+		}
+	}
+	return nil
+}
+
+// introduceRevoked sends all kept revocations on a connection. The caller holds place.mu.
+func (c *client) introduceRevoked(l *link) {
+	for _, one := range c.revoked.Kept() {
+		l.allow(one.Frame)
+	}
+}
