@@ -103,8 +103,9 @@ type Constructed struct {
 // A Client is one process's connection to its bootstrap server. All methods may
 // be called concurrently.
 //
-// Errors: *framework.MissingError when members did not come in time or died
-// (it says who); ErrTransport when the server is gone; ErrClosed after Close;
+// Errors: *framework.MissingError with the members that did not come in time or died;
+// ErrTransport when the server is gone; ErrClosed after Close; ErrProcFailed if this process was
+// reported dead (see EventSource);
 // the cause of ctx when that ended (it may wrap *framework.MissingError too);
 // ErrGroup for a group that is empty, has a member twice, a process that is not
 // of this job, or not the caller; ErrUnsupported over a limit above.
@@ -192,7 +193,7 @@ type Bystander interface {
 type EventKind uint8
 
 const (
-	ProcDied   EventKind = iota + 1 // a process failed; Client.Close says what counts. Told again with the life, where that was not known at first
+	ProcDied   EventKind = iota + 1 // A process was reported dead; see Client.Close and EventSource. It is repeated with the nonce if that was not known at first.
 	ServerLost                      // the connection to the server broke
 	Dump                            // the server asks for an Inspect dump on standard error
 	ProcLeft                        // a life of a process is over in good order; see EventSource.End
@@ -213,6 +214,10 @@ type Event struct {
 }
 
 // An EventSource delivers events.
+//
+// A live process may be reported dead, by a launcher that is wrong or because it does not answer. Its client
+// receives ProcDied with its own Proc and its present nonce as the last event, at the latest when it reads
+// again. Its later calls return ErrProcFailed, it cannot open another client, and its messages are discarded.
 type EventSource interface {
 	// Begin says that a life of this process begins, with that nonce: if the process
 	// dies, others are told that this life of it did. Who hears of the life by a fence

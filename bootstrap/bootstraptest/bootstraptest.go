@@ -33,6 +33,8 @@ type Job struct {
 	// Kill ends a process as a crash would: without Close. When it returns, the
 	// client is of no use. nil: the kit can't do that with this implementation.
 	Kill func(rank int) error
+	// ReportDead reports a live process dead, as a launcher that is wrong does. Nil skips such cases.
+	ReportDead func(rank int, reason string) error
 	// Added returns the client of a process that a change has started, and waits for it. nil: the
 	// launcher starts no processes while the job runs.
 	Added func(ctx context.Context, rank int) (bootstrap.Client, error)
@@ -66,7 +68,7 @@ type job struct {
 
 // Cases returns the claims of the contract, to be made of the jobs of factory.
 func Cases(factory Factory) kittest.Cases {
-	all := slices.Concat(storeCases(), groupCases(), faultCases(), revocationCases(), directoryCases(), setCases(), changeCases(), changeEndCases())
+	all := slices.Concat(storeCases(), groupCases(), faultCases(), revocationCases(), reportedDeadCases(), directoryCases(), setCases(), changeCases(), changeEndCases())
 	return kittest.Bind(all, func(t *kittest.T, want Want) *job {
 		j, err := factory(t.Context(), want)
 		t.Check(err)

@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -50,7 +51,8 @@ type client struct {
 	life   uint64 // that has begun; 0: none
 	out    outbox
 
-	events events.Queue
+	events  events.Queue
+	dropped atomic.Uint64 // Notes and events that were lost here.
 }
 
 // call is one that waits for its answer.
@@ -102,6 +104,9 @@ func (c *client) Close() error {
 	c.conn.Close()
 	c.events.Stop()
 	c.wg.Wait()
+	if n := c.dropped.Load(); n > 0 {
+		c.log.Debug("bootstrap local: notes dropped", "count", n)
+	}
 	return nil
 }
 
@@ -135,11 +140,15 @@ func (c *client) endLocked(err error) {
 
 // read hands answers to their calls until the connection ends.
 func (c *client) read(r *wire.Reader) {
-	c.fail(launcherError("receive", c.readAll(r)))
+	err := c.readAll(r)
+	if !errors.Is(err, framework.ErrProcFailed) {
+		err = launcherError("receive", err)
+	}
+	c.fail(err)
 	c.mu.Lock()
 	closed, err := c.closed, c.err
 	c.mu.Unlock()
-	if closed {
+	if closed || errors.Is(err, framework.ErrProcFailed) {
 		return
 	}
 	c.log.Info("bootstrap local: connection to the launcher lost", "error", err)
@@ -163,6 +172,9 @@ func (c *client) readAll(r *wire.Reader) error {
 				return fmt.Errorf("malformed event: %w", err)
 			}
 			c.addEvent(ev)
+			if ev.Kind == uint8(bootstrap.ProcDied) && ev.Rank == c.id.Proc.Rank {
+				return fmt.Errorf("bootstrap local: %w", join.ReportedDead(c.id.Proc, ev.Reason))
+			}
 		case wire.Note:
 			b, err := wire.Decode[wire.NoteBody](m.Body)
 			if err != nil {
@@ -178,14 +190,14 @@ func (c *client) readAll(r *wire.Reader) error {
 // addEvent passes on what the server said.
 func (c *client) addEvent(ev wire.EventBody) {
 	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
+	if e.Kind == bootstrap.ProcDied && e.Proc == c.id.Proc {
+		e.Nonce = c.present() // The server may not have received the last Life.
+	}
 	switch e.Kind {
 	case bootstrap.ProcDied, bootstrap.ProcLeft, bootstrap.Broken, bootstrap.Revoked:
 		c.events.Add(e)
 	case bootstrap.GivenUp:
-		c.mu.Lock()
-		present := c.life
-		c.mu.Unlock()
-		if ev.Life == present {
+		if ev.Life == c.present() {
 			c.events.Add(e)
 		}
 	case bootstrap.Dump:

@@ -20,6 +20,13 @@ func (c *client) begin(nonce uint64) {
 	_, _ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce})
 }
 
+// present returns the nonce of the present incarnation, 0 if there is none.
+func (c *client) present() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.life
+}
+
 // GiveUp implements bootstrap.EventSource. A process of another job receives nothing, and the event is lost
 // while the launcher does not read.
 func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
@@ -63,13 +70,12 @@ func (c *client) Note(p framework.Proc, nonce uint64, body []byte) error {
 
 // addNote queues the event of a note, unless it is for another incarnation.
 func (c *client) addNote(b wire.NoteBody) {
-	c.mu.Lock()
-	isPresent := b.To == c.life
-	c.mu.Unlock()
-	if isPresent {
-		sender := framework.Proc{Namespace: c.id.Proc.Namespace, Rank: b.Rank}
-		c.events.Add(bootstrap.Event{Kind: bootstrap.Noted, Proc: sender, Nonce: b.From, Body: string(b.Body)})
+	if b.To != c.present() {
+		c.dropped.Add(1)
+		return
 	}
+	sender := framework.Proc{Namespace: c.id.Proc.Namespace, Rank: b.Rank}
+	c.events.Add(bootstrap.Event{Kind: bootstrap.Noted, Proc: sender, Nonce: b.From, Body: string(b.Body)})
 }
 
 // sendLossy sends a message unless more than mostNews is unsent.
@@ -77,9 +83,11 @@ func (c *client) sendLossy(k wire.Kind, body any) {
 	c.mu.Lock()
 	unread := c.out.bytes
 	c.mu.Unlock()
-	if unread < mostNews {
-		_, _ = c.send(k, 0, body)
+	if unread >= mostNews {
+		c.dropped.Add(1)
+		return
 	}
+	_, _ = c.send(k, 0, body)
 }
 
 func (c *client) OnEvent(f func(bootstrap.Event)) { c.events.Set(f) }

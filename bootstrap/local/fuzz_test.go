@@ -25,6 +25,7 @@ func FuzzClientReads(f *testing.F) {
 		{wire.Failure, 1, wire.FailureBody{Code: wire.CodeMissing, Missing: []uint32{1}}},
 		{wire.Failure, 1, wire.FailureBody{Code: 99}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 1, Reason: "r"}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 1, Comm: [16]byte{1}}},
 		{wire.Refused, 0, wire.RefusedBody{Reason: "no"}},
 		{wire.Goodbye, 0, wire.Empty{}},

@@ -144,5 +144,9 @@ func kitJob(ctx context.Context, base string, want bootstraptest.Want, opened fu
 	if err := j.openAll(ctx, want.Size, want.Timeout); err != nil {
 		return nil, err
 	}
-	return &bootstraptest.Job{Clients: j.clients, Kill: l.kill, Added: l.wait, Close: l.close}, nil
+	report := func(rank int, reason string) error {
+		j.srv.ReportDead(rank, reason)
+		return nil
+	}
+	return &bootstraptest.Job{Clients: j.clients, Kill: l.kill, ReportDead: report, Added: l.wait, Close: l.close}, nil
 }

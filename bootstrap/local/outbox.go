@@ -2,6 +2,7 @@ package local
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"time"
 
@@ -86,8 +87,10 @@ func (c *client) takeBack(o *outgoing, id uint64) bool {
 func (c *client) write() {
 	for o := c.nextOut(); o != nil; o = c.nextOut() {
 		if _, err := c.conn.Write(o.frame); err != nil {
-			c.fail(launcherError("send", err)) // half a frame may be out: there is no going on
-			return
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				c.fail(launcherError("send", err)) // Half a frame may have been written.
+			}
+			return // The reader finds the end of the connection, and an event before it.
 		}
 		close(o.sent)
 	}

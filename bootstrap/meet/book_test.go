@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/needs"
 )
@@ -221,6 +222,13 @@ func inAll(cs []*client, f func(*client) error) error {
 	return errors.Join(errs...)
 }
 
+// report reports a process dead that may be alive.
+func (c *client) report(rank int, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.died(wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: uint32(rank), Nonce: c.peerOf(uint32(rank)).life, Reason: reason}, nil)
+}
+
 // factory makes jobs for the kit.
 func factory(n network, hidden, nodes int) bootstraptest.Factory {
 	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
@@ -232,6 +240,10 @@ func factory(n network, hidden, nodes int) bootstraptest.Factory {
 		var cs []*client
 		job := &bootstraptest.Job{
 			Kill: func(rank int) error { return cs[rank].Crash() },
+			ReportDead: func(rank int, reason string) error {
+				cs[1].report(rank, reason)
+				return nil
+			},
 			Close: func() error {
 				var errs []error
 				for _, c := range cs {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -44,6 +45,7 @@ type client struct {
 	events  events.Queue
 
 	refused refusedConns
+	dropped atomic.Uint64 // Notes and events GivenUp that were lost here.
 
 	interfaces func() []netaddr.Interface // of this host
 
@@ -154,6 +156,9 @@ func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 func (c *client) take() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.isolated(); err != nil {
+		return err
+	}
 	if c.open != nil {
 		return fmt.Errorf("%w: %s: this process has an open client already", framework.ErrConfig, component)
 	}
@@ -204,6 +209,9 @@ func (c *client) Close() error {
 		time.AfterFunc(closeGrace, l.dropFlushed)
 	}
 	c.wg.Wait()
+	if n := c.dropped.Load(); n > 0 {
+		c.log.Debug("bootstrap meet: notes dropped", "count", n)
+	}
 	c.learnBook()
 	c.mu.Lock()
 	c.open = nil
@@ -286,7 +294,7 @@ func (c *client) readAll(l *link, r *wire.Reader) error {
 			c.mu.Unlock()
 			return io.EOF
 		}
-		if c.ctx.Err() != nil {
+		if c.ctx.Err() != nil || l.expelled.Load() {
 			continue // to the peer's end, so that it finds what was sent last
 		}
 		if err := c.serve(l, m); err != nil {

@@ -142,7 +142,7 @@ func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
 	if !accepted {
 		stopped := make(chan struct{})
 		stop := context.AfterFunc(c.ctx, func() { nc.SetDeadline(time.Unix(1, 0)); close(stopped) })
-		err := c.welcomed(r)
+		err := c.welcomed(l, r)
 		if !stop() {
 			<-stopped
 		}
@@ -157,6 +157,7 @@ func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
 	p := c.peerOf(rank)
 	switch {
 	case c.closed || p.gone:
+		c.refuseDead(l)
 		if !accepted { // who lets this process in is not to take it for dead
 			nc.SetDeadline(time.Now().Add(closeGrace))
 			nc.Write(frameOf(wire.Goodbye, 0, wire.Empty{}))
@@ -174,10 +175,13 @@ func (c *client) met(rank uint32, nc net.Conn, accepted bool) error {
 	return nil
 }
 
-func (c *client) welcomed(r *wire.Reader) error {
+func (c *client) welcomed(l *link, r *wire.Reader) error {
 	m, err := r.Next()
 	if err != nil {
 		return err
+	}
+	if m.Kind == wire.Event {
+		return c.refusedBy(l, m)
 	}
 	w, err := wire.Decode[wire.WelcomeBody](m.Body)
 	switch {

@@ -61,6 +61,7 @@ func FuzzPeer(f *testing.F) {
 		{wire.GiveUp, 0, wire.GiveUpBody{Reason: "r"}},
 		{wire.Note, 0, wire.NoteBody{Rank: 1, From: 2, To: 3, Body: []byte("b")}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 3, Reason: "r"}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 0, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 3, Nonce: 1}},
 		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: wire.Runs{{Namespace: "job", Count: 3}}}},
 		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2, Comm: [16]byte{1}}, Members: wire.Runs{{Namespace: "job", Count: 3}}}},
@@ -103,6 +104,9 @@ func FuzzPeer(f *testing.F) {
 		clear(good.told)
 		clear(good.toldBefore)
 		clear(good.copies)
+		good.answers.mu.Lock()
+		good.answers.err = nil // Rank 0 may have been reported dead.
+		good.answers.mu.Unlock()
 		for _, p := range good.peers {
 			p.gone, p.suspect = false, false
 		}

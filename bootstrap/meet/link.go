@@ -3,6 +3,7 @@ package meet
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
@@ -32,6 +33,8 @@ type link struct {
 	c    *client
 	rank uint32
 	nc   net.Conn
+
+	expelled atomic.Bool // One of the two processes was reported dead; messages are discarded.
 
 	// Guarded by place.mu.
 	pending map[uint64]join.Withdraw // requests of the peer that wait here
@@ -87,13 +90,15 @@ func (l *link) allow(frame []byte) {
 	l.sendLocked(frame)
 }
 
-// news sends what may be lost.
-func (l *link) news(frame []byte) {
+// news sends a frame that may be lost. It returns false if it drops the frame, because the peer does not read.
+func (l *link) news(frame []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unread < mostNews {
-		l.sendLocked(frame)
+	if l.unread >= mostNews {
+		return false
 	}
+	l.sendLocked(frame)
+	return true
 }
 
 // end sends a last frame, and then closes the writing end.

@@ -79,7 +79,7 @@ func (c *client) floodBroken(b wire.BrokenBody, from *link) {
 		c.log.Warn("bootstrap meet: the news of a broken communicator is too large", "error", err)
 		return
 	}
-	c.spread(frame, b.Event.Rank, from, (*link).news)
+	c.spread(frame, b.Event.Rank, from, func(l *link, frame []byte) { l.news(frame) })
 }
 
 func (c *client) spread(frame []byte, about uint32, from *link, send func(*link, []byte)) {
@@ -171,7 +171,7 @@ func (c *client) over(p *peer, reason string) {
 func (c *client) died(ev wire.EventBody, from *link) {
 	ev.Reason = wire.CutReason(ev.Reason)
 	if ev.Rank == c.id.Proc.Rank {
-		c.log.Warn("bootstrap meet: this process is presumed dead", "reason", ev.Reason)
+		c.isolate(ev)
 		return
 	}
 	// Who has not met it, and has heard from the launcher, hears which life it was from those who
@@ -194,9 +194,7 @@ func (c *client) died(ev wire.EventBody, from *link) {
 // place.mu.
 func (c *client) ends(p *peer) {
 	p.gone, p.suspect, p.doubtful, p.waiting, p.parcel = true, false, nil, nil, nil
-	for _, l := range p.links {
-		l.drop()
-	}
+	c.expel(p)
 	var calls []*call
 	c.answers.each(func(call *call) {
 		if call.rank == p.rank {
@@ -217,7 +215,10 @@ func (c *client) lifeOf(rank uint32, nonce uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peerOf(rank)
-	if nonce == 0 {
+	switch {
+	case p.gone:
+		return
+	case nonce == 0:
 		c.left(p)
 		return
 	}
@@ -311,10 +312,14 @@ func (c *client) GiveUp(to framework.Proc, nonce uint64, reason string) {
 func (c *client) sendLossy(rank uint32, frame []byte) {
 	switch p := c.peerOf(rank); {
 	case len(p.links) > 0:
-		p.links[0].news(frame)
+		if !p.links[0].news(frame) {
+			c.dropped.Add(1)
+		}
 	case !p.absent && !p.gone && !c.closed && len(p.parcel) < mostParcel:
 		p.parcel = append(p.parcel, frame)
 		c.review(p)
+	default:
+		c.dropped.Add(1)
 	}
 }
 
@@ -322,7 +327,7 @@ func (c *client) sendLossy(rank uint32, frame []byte) {
 func (c *client) givenUp(from uint32, b wire.GiveUpBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b.Nonce == c.life && !c.closed {
+	if b.Nonce == c.life && !c.closed && !c.peerOf(from).gone {
 		c.events.Add(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: c.id.Procs([]uint32{from})[0], Nonce: c.peerOf(from).life, Reason: b.Reason})
 	}
 }

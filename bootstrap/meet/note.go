@@ -28,6 +28,7 @@ func (c *client) noted(from uint32, b wire.NoteBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, isDead := c.dead[from]; isDead || c.closed || b.To != c.life {
+		c.dropped.Add(1)
 		return
 	}
 	c.events.Add(bootstrap.Event{Kind: bootstrap.Noted, Proc: c.id.Procs([]uint32{from})[0], Nonce: b.From, Body: string(b.Body)})

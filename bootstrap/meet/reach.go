@@ -67,7 +67,7 @@ func (c *client) peerOf(rank uint32) *peer {
 	p := c.peers[rank]
 	if p == nil {
 		_, dead := c.dead[rank]
-		p = &peer{rank: rank, gone: dead, wake: make(chan struct{}, 1)}
+		p = &peer{rank: rank, gone: dead || c.isolated() != nil, wake: make(chan struct{}, 1)}
 		c.peers[rank] = p
 	}
 	return p
@@ -250,6 +250,7 @@ func (c *client) lose(l *link) {
 	})
 	slices.SortFunc(mine, func(a, b *call) int { return cmp.Compare(a.id, b.id) })
 	switch {
+	case p.gone:
 	case l.goodbye: // what was not answered will not be, and may be asked again
 		for _, call := range mine {
 			c.sendAgain(p, call)
@@ -259,7 +260,6 @@ func (c *client) lose(l *link) {
 			c.failCalls(&p.doubtful, c.brokenError(p.rank))
 			c.left(p)
 		}
-	case p.gone:
 	case len(p.links) > 0: // of which the other ones may be about to end too
 		c.introduce(p.links[0]) // Events that the lost connection held.
 		p.doubtful = append(p.doubtful, mine...)

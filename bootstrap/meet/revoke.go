@@ -19,6 +19,9 @@ func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 	if c.closed {
 		return closedError("Revoke")
 	}
+	if err := c.isolated(); err != nil {
+		return err
+	}
 	ev := wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: c.id.Proc.Rank, Nonce: c.life, Comm: comm.Bytes()}
 	return c.floodRevoked(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(c.ours(members))}, nil)
 }

@@ -49,6 +49,9 @@ func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	if c.closed {
 		return closedError("put")
 	}
+	if err := c.isolated(); err != nil {
+		return join.OpError("put", key, err)
+	}
 	c.version++
 	c.versions[key] = c.version
 	c.put.Set(key, v)

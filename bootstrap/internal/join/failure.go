@@ -62,6 +62,11 @@ func withdrawn(op, name string, waitErr error, absent []framework.Proc) error {
 	return fmt.Errorf("bootstrap: %s %q: %w; not there yet: %v", op, name, waitErr, absent)
 }
 
+// ReportedDead is the error of a process that was reported dead.
+func ReportedDead(self framework.Proc, reason string) error {
+	return fmt.Errorf("%w: %s, which is this process, was reported dead: %s", framework.ErrProcFailed, self, reason)
+}
+
 // OpError says which call err ended.
 func OpError(op, name string, err error) error {
 	if len(name) > bootstrap.MaxName {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,6 +46,8 @@ type conn struct {
 	writing bool
 	muted   bool // nothing can be written any more
 	dropped bool // nor is anything read
+
+	expelled atomic.Bool // The process was reported dead; its messages are discarded.
 }
 
 // request is one client's call, or a user's, to be answered once: a join.Waiter.
@@ -203,6 +206,9 @@ func (c *conn) read(r *wire.Reader) error {
 		}
 		if err != nil {
 			return err
+		}
+		if c.expelled.Load() {
+			continue // Until the process ends the connection, so that it can read its event.
 		}
 		if m.Kind == wire.Goodbye {
 			c.s.mu.Lock()

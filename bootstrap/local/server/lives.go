@@ -23,6 +23,9 @@ const leftGrace = 250 * time.Millisecond
 func (s *Server) life(p *proc, nonce uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p.ended {
+		return
+	}
 	if nonce == 0 {
 		s.leftLocked(p)
 		return
@@ -99,8 +102,8 @@ func (s *Server) giveUp(from *proc, b wire.GiveUpBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to := s.procs[b.Rank]
-	if to == nil || to.conn == nil {
-		return // it has ended
+	if from.ended || to == nil || to.conn == nil {
+		return
 	}
 	s.sendLocked(wire.EventBody{
 		Kind: uint8(bootstrap.GivenUp), Rank: from.rank, Nonce: from.nonce, Life: b.Nonce,
@@ -117,7 +120,7 @@ func (s *Server) broke(from *proc, b wire.BrokeBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from.partsLocked()
-	if _, told := s.broken[b.Comm]; told {
+	if _, told := s.broken[b.Comm]; told || from.ended {
 		return
 	}
 	if len(s.broken) == mostBroken {

@@ -8,7 +8,8 @@ func (s *Server) note(from *proc, b wire.NoteBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to := s.procs[b.Rank]
-	if from.ended || to == nil || to.ended || to.conn == nil {
+	if from.ended || to == nil || to.ended || to.conn == nil || to.conn.unread() >= maxQueue/2 {
+		s.droppedNotes++
 		return
 	}
 	frame, err := wire.Encode(wire.Note, 0, wire.NoteBody{Rank: from.rank, From: from.nonce, To: b.To, Body: b.Body})
@@ -16,9 +17,7 @@ func (s *Server) note(from *proc, b wire.NoteBody) {
 		s.opt.Logger.Error("note not sent", "error", err)
 		return
 	}
-	if to.conn.unread() < maxQueue/2 {
-		to.conn.send(frame)
-	}
+	to.conn.send(frame)
 }
 
 // unread returns the number of bytes in the queue of the client.

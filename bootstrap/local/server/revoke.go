@@ -23,7 +23,7 @@ func (s *Server) revoke(from *proc, b wire.BrokeBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from.partsLocked()
-	if s.closed || s.revoked.IsKnown(b.Comm) {
+	if s.closed || from.ended || s.revoked.IsKnown(b.Comm) {
 		return
 	}
 	frame, err := wire.Encode(wire.Event, 0, wire.EventBody{

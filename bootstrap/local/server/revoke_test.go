@@ -18,6 +18,8 @@ func TestRevoke_MemberDoesNotReadOrIsNamedTwice_IsSentOnce(t *testing.T) {
 	for range 2 {
 		s.commEvent(s.procs[1], wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{3, 0, 2, 0, 7, 1}})
 	}
+	s.commEvent(s.procs[2], wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{2}, Ranks: []uint32{0}})
+	s.commEvent(s.procs[2], wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{2}, Ranks: []uint32{0}})
 	s.commEvent(s.procs[1], wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0, 1}})
 	if len(queue.queue) != 2 {
 		t.Errorf("%d frames, want a revocation and the event Broken", len(queue.queue))

@@ -83,24 +83,25 @@ type Server struct {
 	wg   sync.WaitGroup // connections, writers, timers
 	done chan struct{}  // closed by Close
 
-	mu        sync.Mutex
-	closed    bool
-	listener  net.Listener // of Listen
-	conns     map[*conn]struct{}
-	dir       string           // made by Listen
-	address   string           // what Environ gives
-	procs     map[uint32]*proc // By rank. A rank below sets.Next without a record has ended; see endLocked.
-	sets      *sets.Table[request]
-	starting  map[int]int           // Number of processes in each order that Started has not answered, by first rank.
-	dead      []wire.EventBody      // Of processes in procs.
-	ended     []uint32              // Ended processes in procs, the oldest first.
-	left      []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
-	broken    map[[16]byte]struct{} // communicators of which broke has told
-	nodes     []uint32              // Nodes of a divided job by rank, of ended processes too; nil if it is not divided.
-	revoked   events.Revocations
-	joins     join.Table[request]
-	published join.Board[request]
-	contexts  uint64 // context ids given out
+	mu           sync.Mutex
+	closed       bool
+	listener     net.Listener // of Listen
+	conns        map[*conn]struct{}
+	dir          string           // made by Listen
+	address      string           // what Environ gives
+	procs        map[uint32]*proc // By rank. A rank below sets.Next without a record has ended; see endLocked.
+	sets         *sets.Table[request]
+	starting     map[int]int           // Number of processes in each order that Started has not answered, by first rank.
+	dead         []wire.EventBody      // Of processes in procs.
+	ended        []uint32              // Ended processes in procs, the oldest first.
+	left         []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
+	broken       map[[16]byte]struct{} // communicators of which broke has told
+	nodes        []uint32              // Nodes of a divided job by rank, of ended processes too; nil if it is not divided.
+	revoked      events.Revocations
+	droppedNotes uint64
+	joins        join.Table[request]
+	published    join.Board[request]
+	contexts     uint64 // context ids given out
 }
 
 // proc is what the server knows of one process.
@@ -227,6 +228,9 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	close(s.done)
+	if s.droppedNotes > 0 {
+		s.opt.Logger.Debug("bootstrap server: notes dropped", "count", s.droppedNotes)
+	}
 	if s.listener != nil {
 		s.listener.Close() // the directory goes below, and the socket with it
 	}
@@ -277,7 +281,7 @@ func (s *Server) lostLocked(c *conn) {
 	}
 }
 
-// diedLocked reports a process as failed to everyone, once.
+// diedLocked reports a process dead to all processes, once. It may be alive and connected.
 func (s *Server) diedLocked(p *proc, reason string) {
 	if p.ended || s.closed {
 		return
@@ -286,9 +290,10 @@ func (s *Server) diedLocked(p *proc, reason string) {
 	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: p.rank, Nonce: p.nonce, Reason: reason}
 	s.opt.Logger.Info("process failed", "rank", p.rank, "reason", reason)
 	p.died = true
-	// The event goes first: who then sees a fence fail knows of it already.
-	s.broadcastLocked(ev, p.conn)
+	// The event precedes the failures of fences.
+	s.broadcastLocked(ev, nil)
 	s.endLocked(p)
+	s.expelLocked(p)
 	if s.procs[p.rank] == p {
 		s.dead = append(s.dead, ev)
 	}

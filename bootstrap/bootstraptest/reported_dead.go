@@ -1,0 +1,71 @@
+package bootstraptest
+
+import (
+	"errors"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
+)
+
+func reportedDeadCases() claims {
+	return claims{
+		kittest.New("ReportedDeadProcessReceivesTheEvent", Want{Size: 4, Timeout: long, Needs: Deaths | Subsets}, (*job).reportedDead),
+	}
+}
+
+// reportedDead checks that a live process that is reported dead receives its own ProcDied, that its calls end,
+// and that the others receive nothing more from it.
+func (j *job) reportedDead() {
+	if j.ReportDead == nil {
+		j.Skipf("the kit can't report a process of this implementation dead")
+	}
+	const victim, life = 3, 77
+	dead, c := j.group(victim)[0], j.Clients[victim]
+	ability[bootstrap.EventSource](j, victim).Begin(life)
+	ability[bootstrap.EventSource](j, 0).Begin(5)
+	j.meet("begun")
+	own, first, last := j.listen(victim), j.listen(0), j.listen(2)
+	waiting := j.Go(func() {
+		err := c.Fence(j.Context(), j.group(victim, 0), "never")
+		j.Is("the waiting fence of the dead process", err, framework.ErrProcFailed)
+	})
+	j.Check(j.ReportDead(victim, "test"))
+	died := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: dead, Nonce: life, Reason: "test"}
+	j.nextOf(own, died)
+	waiting()
+	j.nextOf(first, died)
+	j.nextOf(last, died)
+	j.sendFromDead(victim)
+	for _, w := range waits[:2] {
+		j.Is(w.name+" of the dead process", w.call(j.Context(), c, j, 0), framework.ErrProcFailed)
+		j.missing(w.name, w.call(j.Context(), j.Clients[0], j, victim), nil, j.group(victim))
+	}
+	j.Each(victim, func(r int) { j.fence(r, "live", j.ranks()[:victim]...) })
+	j.noEvent(first)
+	j.noEvent(last)
+	if err := c.Close(); err != nil {
+		j.Errorf("Close of the dead process: %v", err)
+	}
+	j.noEvent(own)
+}
+
+// sendFromDead makes all calls of a dead process that others would observe.
+func (j *job) sendFromDead(rank int) {
+	c, to := j.Clients[rank], j.group(0)
+	source := ability[bootstrap.EventSource](j, rank)
+	if n, ok := framework.As[bootstrap.Noter](c); ok {
+		if err := n.Note(to[0], 5, []byte("dead")); err != nil && !errors.Is(err, framework.ErrProcFailed) {
+			j.Errorf("a note of the dead process: %v", err)
+		}
+	}
+	if r, ok := framework.As[bootstrap.Revoker](c); ok {
+		j.Is("a revocation of the dead process", r.Revoke(cid.Extended{Base: 9}, j.world()), framework.ErrProcFailed)
+	}
+	source.GiveUp(to[0], 5, "dead")
+	source.Broke(cid.Extended{Base: 8}, j.world(), "dead")
+	source.Begin(78)
+	source.End()
+	j.Is("a value of the dead process", c.Put(j.Context(), "dead", nil), framework.ErrProcFailed)
+}

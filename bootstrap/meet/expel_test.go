@@ -1,0 +1,129 @@
+package meet
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+)
+
+func TestReportedDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 3)
+		c := j.open(0)
+		c.Begin(5)
+		nc, r := impostor(t, on, c, 2)
+		if _, err := nc.Write(frameOf(wire.Life, 0, wire.LifeBody{Nonce: 7})); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the incarnation is known", func() bool { return c.knows(2) })
+		events := listen(c)
+		c.report(2, "test")
+		if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Nonce: 7, Reason: "test"}) {
+			t.Errorf("event %+v, want the death", e)
+		}
+		for { // After the Life of the other end.
+			m, err := r.Next()
+			if err != nil {
+				t.Fatalf("the connection ends without the event: %v", err)
+			}
+			if m.Kind == wire.Event {
+				if ev, err := wire.Decode[wire.EventBody](m.Body); err != nil || ev.Rank != 2 || ev.Kind != uint8(bootstrap.ProcDied) {
+					t.Errorf("event %+v, %v", ev, err)
+				}
+				break
+			}
+		}
+		members := wire.Runs{{Namespace: j.namespace, Count: 3}}
+		for _, frame := range [][]byte{
+			frameOf(wire.Note, 0, wire.NoteBody{To: 5}), frameOf(wire.GiveUp, 0, wire.GiveUpBody{Nonce: 5}), frameOf(wire.Life, 0, wire.LifeBody{}),
+			frameOf(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: members}),
+			frameOf(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2}, Members: members}),
+			frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 1, Reason: "false"}),
+			frameOf(wire.Goodbye, 0, wire.Empty{}),
+		} {
+			if _, err := nc.Write(frame); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if nc, ok := nc.(interface{ CloseWrite() error }); ok {
+			if err := nc.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		isClosed(t, "the dead process", nc)
+		noEvent(t, events)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReportedDead_ConnectsAgain_ReceivesTheEventInPlaceOfAWelcome(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 3)
+		cs := j.openAll()
+		cs[2].Begin(9)
+		events := listen(cs[2])
+		cs[0].report(2, "test") // They have no connection.
+		cs[1].report(2, "test")
+		err := cs[2].Fence(t.Context(), []framework.Proc{j.proc(0), j.proc(2)}, "t")
+		if !errors.Is(err, framework.ErrProcFailed) {
+			t.Errorf("fence: %v, want ErrProcFailed", err)
+		}
+		if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Nonce: 9, Reason: "test"}) {
+			t.Errorf("event %+v, want this process's own ProcDied", e)
+		}
+		err = cs[2].Fence(t.Context(), []framework.Proc{j.proc(1), j.proc(2)}, "t")
+		failed(t, "fence", err, j.proc(2))
+		if err := cs[2].Revoke(cid.Extended{}, j.world()); !errors.Is(err, framework.ErrProcFailed) {
+			t.Errorf("revoke: %v, want ErrProcFailed", err)
+		}
+		if err := cs[2].Close(); err != nil {
+			t.Error(err)
+		}
+		if c, err := openOn(t.Context(), on, launcher{j.book, 2}, j.env); !errors.Is(err, framework.ErrProcFailed) {
+			t.Errorf("it opens a client again: %v, %v; want ErrProcFailed", c, err)
+		}
+		j.fence("live", cs[0], cs[1])
+	})
+}
+
+func TestReportedDead_PeerHasNotReceivedTheReport_LearnsOfIt(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 4)
+		cs := j.openAll()
+		for r, c := range cs {
+			c.Begin(uint64(100 + r))
+		}
+		j.fence("start", cs[1], cs[2]) // Connected, and not with rank 0.
+		connected, later := listen(cs[1]), listen(cs[3])
+		cs[2].fromLauncher(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Reason: "wrong"})
+		died := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Nonce: 102, Reason: "wrong"}
+		if e := next(t, connected); e != died {
+			t.Errorf("a connected process: event %+v, want %+v", e, died)
+		}
+		failed(t, "fence", cs[3].Fence(t.Context(), []framework.Proc{j.proc(2), j.proc(3)}, "t"), j.proc(2))
+		if e := next(t, later); e != died {
+			t.Errorf("a process that connects later: event %+v, want %+v", e, died)
+		}
+	})
+}
+
+func TestReportedDead_FenceThroughExchange_Ends(t *testing.T) {
+	_, cs := hallOf(t, false, 2, 0)
+	world := []framework.Proc{cs[0].id.Proc, cs[1].id.Proc}
+	done := make(chan error, 1)
+	go func() { done <- cs[0].Fence(t.Context(), world, "t") }()
+	eventually(t, "the fence waits", func() bool {
+		cs[0].mu.Lock()
+		defer cs[0].mu.Unlock()
+		return len(cs[0].rounds) == 1
+	})
+	cs[0].report(0, "test")
+	failed(t, "the fence", <-done, cs[0].id.Proc)
+	failed(t, "the next fence", cs[0].Fence(t.Context(), world, "t"), cs[0].id.Proc)
+}
