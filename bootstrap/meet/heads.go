@@ -17,10 +17,12 @@ const (
 	// headPatience is how long a member tries.
 	headPatience = 10 * time.Second
 
-	// lastWordsPatience is how long a process that leaves tries to say so, and lastWordsStep
-	// how often it looks.
-	lastWordsPatience = 5 * time.Second
-	lastWordsStep     = time.Millisecond
+	// lastWordsPatience limits the time that Close waits for connections with an Exchange, and
+	// revocationPatience without one, where they are missing only after a death. lastWordsStep is the
+	// interval of polling.
+	lastWordsPatience  = 5 * time.Second
+	revocationPatience = 2 * time.Second
+	lastWordsStep      = time.Millisecond
 
 	// mostGroups is how many groups are remembered.
 	mostGroups = 1 << 12
@@ -161,21 +163,25 @@ func (c *client) checkNodes() {
 	}
 }
 
-// lastWords waits, up to lastWordsPatience, for connections to the processes that pass on the revocations and,
-// with an Exchange, the end of this process.
+// lastWords waits for connections to the processes that pass on the revocations and, with an Exchange, the
+// end of this process.
 func (c *client) lastWords() {
 	c.mu.Lock()
 	said := !c.hasRevocation && (c.exchange == nil || c.life == 0 && len(c.recent) == 0)
 	c.mu.Unlock()
-	for end := time.Now().Add(lastWordsPatience); !said && time.Now().Before(end); {
+	patience := lastWordsPatience
+	if c.exchange == nil {
+		patience = revocationPatience
+	}
+	for end := time.Now().Add(patience); !said && time.Now().Before(end); {
 		if said = c.allHear(); !said {
 			time.Sleep(lastWordsStep)
 		}
 	}
 }
 
-// allHear reports whether this process is connected with the heads, and as one with the
-// members, and connects with those that it is not.
+// allHear reports whether this process is connected with the heads. A process that has just become a head,
+// or has an Exchange, is connected with the members, too. allHear connects with the others.
 func (c *client) allHear() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,6 +199,9 @@ func (c *client) allHear() bool {
 		}
 		if with, any := c.stand(m); any {
 			hears(with)
+		}
+		if c.exchange == nil && !m.gather { // The members have connected.
+			continue
 		}
 		for _, rank := range m.runs.Ranks() {
 			if _, here := slices.BinarySearch(c.id.Locals, rank); m.head || m.lowest && here {

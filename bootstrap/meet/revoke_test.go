@@ -75,6 +75,46 @@ func TestRevoke_FirstMemberHasGone_ReachesAllAlthoughTheCallerCloses(t *testing.
 	})
 }
 
+func TestRevoke_HeadCloses_ConnectsToNodeLeadersOnly(t *testing.T) {
+	j := newTestJob(t, unix, 6)
+	j.nodes = 2
+	cs := j.openAll()
+	j.fence("start", cs...)
+	at := listen(cs[5])
+	j.revoke(cs[0], 7)
+	if err := cs[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	revoked(t, at, 7)
+	for _, rank := range []int{3, 5} { // Node leader is rank 1.
+		cs[rank].mu.Lock()
+		if p := cs[rank].peers[0]; p != nil && p.met {
+			t.Errorf("rank %d has had a connection with the head", rank)
+		}
+		cs[rank].mu.Unlock()
+	}
+}
+
+func TestRevoke_NextHeadCloses_ReachesAll(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 4)
+		cs := j.openAll()
+		j.fence("start", cs...)
+		at := []<-chan bootstrap.Event{listen(cs[2]), listen(cs[3])}
+		if err := cs[0].Crash(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the next head has received the death", func() bool { return cs[1].hasDied(0) })
+		j.revoke(cs[1], 7)
+		if err := cs[1].Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, ch := range at {
+			revoked(t, ch, 7)
+		}
+	})
+}
+
 func TestRevoke_ConnectionsBreak_ReachesAll(t *testing.T) {
 	both(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 4)
