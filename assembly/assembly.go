@@ -66,6 +66,8 @@ type Watcher interface {
 	// Revoked reports that another process has revoked a communicator. Calls come one at a time,
 	// Died's among them.
 	Revoked(comm cid.Extended, by framework.Proc)
+	// Noted passes on a note of a process. Calls come one at a time, Died's among them.
+	Noted(from framework.Life, body string)
 	// Dump says that somebody wants to see what the process waits for. It may come while
 	// another call is under way, whose end it must not wait for.
 	Dump(how string)
@@ -94,6 +96,8 @@ type Assembly struct {
 	noted    map[framework.Life]Pair // see note
 	tables   map[int]tableNote       // by number of members; see NoteCollectives
 	dead     deaths
+	left     map[framework.Life]struct{} // See Left.
+	refused  []cid.Span                  // See HasRefused.
 	past     past
 	leftOut  map[string]leftOut // coll components; see LeftOut
 	isolated error              // why nothing is exchanged with any other process; see isolate
@@ -112,8 +116,9 @@ type Assembly struct {
 		// isIsolated is set once the isolation of this process is among the news.
 		isIsolated bool
 		stop       chan struct{} // closed with closing
-		lost       bool          // the launcher is gone
+		lost       error         // Why no notes are sent, once the launcher is gone.
 		news       []news        // of which nobody has been told yet
+		notes      int           // Number of notes in the queue.
 		telling    bool
 		dumping    bool
 		running    sync.WaitGroup

@@ -86,7 +86,7 @@ func (w *wireUps) end(life framework.Life) {
 
 // ends reports whether n is the end of another process, and adds it to those to drop.
 func (a *Assembly) ends(n news) bool {
-	if n.peer == (framework.Life{}) || n.peer == a.env.Self || n.gone != nil && !errors.Is(n.gone, framework.ErrPeerClosed) {
+	if n.mayDrop || n.note != nil || n.broken != nil || n.revoked != nil || n.peer == a.env.Self || n.gone != nil && !errors.Is(n.gone, framework.ErrPeerClosed) {
 		return false
 	}
 	a.wireUps.end(n.peer)
@@ -169,6 +169,7 @@ func (a *Assembly) drop() {
 		}
 		delete(a.known, life)
 		a.dead.remove(life)
+		delete(a.left, life)
 		delete(a.noted, life)
 		a.mu.Unlock()
 		a.wireUps.Lock()

@@ -34,6 +34,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		}
 	case bootstrap.ProcLeft:
 		a.absent(ev)
+		a.leave(ev)
 		a.goes(ev, framework.ErrPeerClosed)
 	case bootstrap.GivenUp:
 		a.env.Logger.Info("a process has given up on this one", "proc", ev.Proc.String(), "reason", ev.Reason)
@@ -44,6 +45,8 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	case bootstrap.Revoked:
 		a.env.Logger.Debug("a communicator is revoked", "comm", ev.Comm.String(), "proc", ev.Proc.String())
 		a.passes(news{revoked: &ev})
+	case bootstrap.Noted:
+		a.passNote(ev)
 	case bootstrap.ServerLost:
 		a.serverLost(ev.Reason)
 	case bootstrap.Dump:
@@ -90,6 +93,7 @@ type news struct {
 	broken *bootstrap.Event
 	// revoked is the event Revoked, or Revoke of this process.
 	revoked *bootstrap.Event
+	note    *bootstrap.Event // For the watcher alone.
 	// mayDrop reports that processes may be due to be dropped. The other fields are zero.
 	mayDrop bool
 }
@@ -113,6 +117,9 @@ func (a *Assembly) tell() {
 	for len(u.news) > 0 && (!u.closing || u.isIsolated) {
 		n := u.news[0]
 		u.news = u.news[1:]
+		if n.note != nil {
+			u.notes--
+		}
 		u.Unlock()
 		if n.mayDrop {
 			a.drop()
@@ -128,6 +135,10 @@ func (a *Assembly) tell() {
 }
 
 func (a *Assembly) pass(n news) {
+	if n.note != nil {
+		a.options.Watcher.Noted(n.peer, n.note.Body)
+		return
+	}
 	for _, m := range a.pmls {
 		switch {
 		case n.broken != nil, n.revoked != nil: // Members refuse communicators that others have created.

@@ -72,6 +72,7 @@ func (w *watcher) Died(framework.Life, string)                 { close(w.died) }
 func (w *watcher) Gone(framework.Life, error)                  {}
 func (w *watcher) Broken(cid.Extended, framework.Proc, string) {}
 func (w *watcher) Revoked(cid.Extended, framework.Proc)        {}
+func (w *watcher) Noted(framework.Life, string)                {}
 func (w *watcher) Dump(string)                                 { close(w.dumped) }
 
 // open opens an assembly over the hanging BTL, with the given watcher.

@@ -16,10 +16,14 @@ import (
 // serverLost begins that time. upcalls is locked.
 func (a *Assembly) serverLost(reason string) {
 	u := &a.upcalls
-	if u.lost {
+	if u.lost != nil {
 		return
 	}
-	u.lost = true
+	at := time.Now().Format(time.TimeOnly)
+	u.lost = &framework.TransportError{
+		Component: "bootstrap", Op: "send notes to other processes",
+		Err: fmt.Errorf("the launcher has been gone since %s (%s); start the job again", at, reason),
+	}
 	if a.boot.OnLoss == core.LossContinue {
 		a.env.Logger.Warn("the launcher is gone; this process continues, and will not hear when others end (bootstrap.on_loss=continue)", "reason", reason)
 		return
@@ -29,7 +33,7 @@ func (a *Assembly) serverLost(reason string) {
 	err := &framework.TransportError{
 		Component: "bootstrap", Op: "hear of other processes",
 		Err: fmt.Errorf("the launcher has been gone since %s (%s), so nothing reports when a process ends; bootstrap.on_loss=continue continues without it",
-			time.Now().Format(time.TimeOnly), reason),
+			at, reason),
 	}
 	u.running.Go(func() {
 		select {

@@ -92,6 +92,9 @@ func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 	for _, m := range a.pmls {
 		m.Refuse(cid.Below(id), pml.AllEndpoints)
 	}
+	a.mu.Lock()
+	a.refused = append(a.refused, cid.Below(id))
+	a.mu.Unlock()
 	a.Broke(id, group, why)
 }
 

@@ -1,0 +1,107 @@
+package assembly
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// mostNotes is the number of notes that wait for the Watcher. Further ones are lost.
+const mostNotes = 4096
+
+// CanNote returns why this process can send no notes, or nil: ErrUnsupported if the bootstrap has
+// none, ErrTransport if the launcher is lost, and the error of a process that is isolated.
+func (a *Assembly) CanNote() error {
+	_, err := a.noter()
+	return err
+}
+
+// Note sends body to an incarnation, as bootstrap.Noter does. It returns at once. The note may be lost. An
+// error is one of CanNote, or ErrUnsupported for a body that is too long.
+func (a *Assembly) Note(to framework.Life, body []byte) error {
+	noter, err := a.noter()
+	if err != nil {
+		return err
+	}
+	return noter.Note(a.env.Worlds.Proc(to.ID), to.Nonce, body)
+}
+
+func (a *Assembly) noter() (bootstrap.Noter, error) {
+	a.mu.Lock()
+	err := a.isolated
+	a.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	a.upcalls.Lock()
+	err = a.upcalls.lost
+	a.upcalls.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	noter, ok := framework.As[bootstrap.Noter](a.client)
+	if !ok {
+		return nil, fmt.Errorf("bootstrap: %w: the launcher's client (%T) sends no notes", framework.ErrUnsupported, a.client)
+	}
+	return noter, nil
+}
+
+// passNote passes a note to the watcher. upcalls is locked.
+func (a *Assembly) passNote(ev bootstrap.Event) {
+	u := &a.upcalls
+	if a.options.Watcher == nil || u.notes == mostNotes {
+		return
+	}
+	u.notes++
+	a.passes(news{peer: framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}, note: &ev})
+}
+
+// leave records the incarnations that have closed their sessions.
+func (a *Assembly) leave(ev bootstrap.Event) {
+	for _, life := range a.lives(ev) {
+		a.mu.Lock()
+		if a.left == nil {
+			a.left = map[framework.Life]struct{}{}
+		}
+		a.left[life] = struct{}{}
+		a.mu.Unlock()
+	}
+}
+
+// Left returns the incarnations that have closed their sessions. The Watcher is notified later of each
+// incarnation that the result lacks. An incarnation leaves the list when no communicator has it.
+func (a *Assembly) Left() []framework.Life {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.left))
+}
+
+// Fail enters the failure of an incarnation as if the bootstrap had reported it.
+func (a *Assembly) Fail(life framework.Life, reason string) {
+	u := &a.upcalls
+	u.Lock()
+	defer u.Unlock()
+	a.mu.Lock()
+	isKnown := a.dead.has(life)
+	a.dead.add(life, reason)
+	a.mu.Unlock()
+	if !isKnown && !u.closing {
+		a.passes(news{peer: life, died: reason})
+	}
+}
+
+// HasRefused reports whether a wire-up of this process has failed that may have created a
+// communicator in other members, or one that is derived from it.
+func (a *Assembly) HasRefused(id cid.Extended) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.refused, func(s cid.Span) bool { return s.Has(id) })
+}
+
+// IsDisconnected reports whether nothing is exchanged with one of these processes until the next wire-up
+// with it.
+func (a *Assembly) IsDisconnected(group []framework.Proc) bool { return len(a.endedWith(group)) > 0 }
