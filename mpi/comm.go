@@ -50,7 +50,8 @@ type Comm struct {
 
 	collective collective
 	failures   failures
-	terminal   atomic.Pointer[error] // Error of calls with stateRevoked or stateIsolated, which are set later.
+	terminal   atomic.Pointer[error]      // Error of calls with stateRevoked or stateIsolated, which are set later.
+	agreements atomic.Pointer[agreements] // nil until the first Agree, Shrink or note.
 
 	mu    sync.Mutex
 	name  string
@@ -72,8 +73,7 @@ func newComm(s *Session, seat *seat, g *Group, m assembly.PML, spec pml.CommSpec
 		}
 	}
 	if err != nil { // The other members may have it.
-		c.refuseSpan(cid.Below(spec.ID), err)
-		c.tellBroken(spec.ID, g, err)
+		c.refuse(spec.ID, g, err)
 		return nil, err
 	}
 	c.collective.init(c)
@@ -116,6 +116,11 @@ func (c *Comm) key() cid.EndpointID {
 // refuseSpan announces that this rank is not in the communicators of the span, now or later. Members
 // that wait for it there are notified.
 func (c *Comm) refuseSpan(span cid.Span, why error) {
+	endpoint := pml.AllEndpoints
+	if c.seat != nil {
+		endpoint = int(c.seat.endpoint)
+	}
+	c.session.engine.refuseHandles(span, endpoint)
 	if c.seat == nil {
 		c.module.Refuse(span, pml.AllEndpoints)
 	} else {
@@ -143,16 +148,19 @@ func (c *Comm) memberDied(peer framework.Life, reason string) {
 	} else if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
 		c.collective.abort(&ProcFailedError{Ranks: ranks, Cause: reason})
 		c.suspendReceives()
+		c.membersFailed(ranks)
 	}
 }
 
 // memberGone ends waits in shared memory for a process that has closed its session, or from
 // which this one is cut off. Messages from it fail by themselves.
 func (c *Comm) memberGone(peer framework.Life, why error) {
+	ranks := c.ranksOfProcess(peer)
+	c.membersLeft(ranks, why)
 	if c.seat != nil { // Goroutine ranks share memory with those of their process only.
 		return
 	}
-	for _, rank := range c.ranksOfProcess(peer) {
+	for _, rank := range ranks {
 		c.collective.memberGone(rank, why)
 	}
 }
@@ -281,6 +289,7 @@ func (c *Comm) Close() error {
 	if c.seat != nil {
 		c.seat.of.awaitAbandoned()
 	}
+	c.closeAgreements()
 	c.collective.close()
 	if c.collective.closing() {
 		c.session.ends(1)
@@ -306,6 +315,7 @@ func (c *Comm) goes() {
 	if c.seat == nil {
 		e.revocations.closed(c.spec.ID)
 	}
+	e.absence.closed.Add(c.key())
 	e.mu.Unlock()
 	c.pml.Close()
 	if c.seat != nil {

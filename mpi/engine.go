@@ -32,6 +32,8 @@ type engine struct {
 
 	opened atomic.Bool // all above is set: events come before
 
+	notesDropped atomic.Uint64 // Notes that no correct process sends.
+
 	// Guarded by engines.mu.
 	sessions int
 	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
@@ -46,6 +48,9 @@ type engine struct {
 	hadTeams    bool
 	ended       receivedStats // Of thread communicators that are closed.
 	shapes      map[shapeKey]*shaped
+	earlyNotes  earlyNotes
+	absence     absence
+	spareID     cid.Extended // See drawSpare.
 }
 
 // engines are those of the sessions that are open in this operating-system process, and
@@ -101,6 +106,7 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*engine, *framework.Values, error) {
 	e := &engine{client: client, comms: map[cid.EndpointID]*Comm{}, endpoints: 1, runs: map[cid.Extended]*activation{}, teams: map[*ThreadComm]struct{}{}, sessions: 1, busy: make(chan struct{})}
 	e.bases.init()
+	e.absence.closed = cid.NewTombstones(mostClosed)
 	engines.open = append(engines.open, e)
 	o.Client, o.Watcher = client, e
 	if err := e.assemble(ctx, o); err != nil {
@@ -271,6 +277,7 @@ func (e *engine) add(c *Comm) {
 	e.comms[c.key()] = c
 	before, broken := e.early.events[c.spec.ID]
 	revoked, isRevoked := e.revocations.take(c)
+	notes := e.earlyNotes.take(c.key())
 	e.mu.Unlock()
 	if isRevoked {
 		c.revokedBy(revoked.by, revoked.state)
@@ -280,5 +287,8 @@ func (e *engine) add(c *Comm) {
 	}
 	for _, d := range e.Dead() {
 		c.memberDied(d.Life, d.Reason)
+	}
+	for _, n := range notes {
+		e.sendNotes(c.receiveNote(n.from, n.header, n.message))
 	}
 }

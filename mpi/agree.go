@@ -1,0 +1,139 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/agreement"
+	"github.com/ferrympi/ferry/coll"
+)
+
+// Agree returns the bitwise AND of the flags of all live members (MPIX_Comm_agree). It is collective over them, and
+// works although members have failed, the communicator is revoked or its collectives are broken. All members return
+// the same value and the same error.
+//
+// Beside the value, it returns ErrProcFailed with the ranks of the failed members (ProcFailedError) that not all members had
+// acknowledged by AckFailed. Agree returns no failure that Failed lacks. A member that has closed the communicator or its
+// session takes no part, and is no failure.
+//
+// If ctx ends, the wait ends, and the flags count in the value of the other members. The communicator's collectives
+// are broken then. The next Agree or Shrink of this rank waits until that Agree is decided.
+//
+// Further errors: ErrPending if another goroutine of the rank is in Agree or Shrink of the communicator. An error in all members if
+// some call Agree and others Shrink. ErrUnsupported if the launcher's client sends no notes, and ErrTransport if the launcher is lost.
+func (c *Comm) Agree(ctx context.Context, flags uint64) (value uint64, err error) {
+	a := c.agreement()
+	end, err := a.begin(ctx, agreement.Agree)
+	if err != nil {
+		return 0, fmt.Errorf("agree: %w", err)
+	}
+	defer func() { end(err) }()
+	if value, err = a.agree(ctx, flags); err != nil {
+		err = ended(ctx, "agree", err)
+	}
+	return value, err
+}
+
+func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
+	var held *uint64
+	if a.beginCommon() {
+		value, hasValue, err := a.c.collective.agree(ctx, flags)
+		isDecided := a.endCommon(err)
+		_, isMismatch := errors.AsType[*differing](err)
+		switch {
+		case isDecided:
+			return value, nil
+		case isMismatch || errors.Is(err, ErrClosed):
+			return 0, err
+		case hasValue:
+			held = &value
+		}
+	}
+	call := a.call(agreement.Agree)
+	call.Flags = flags
+	o, err := a.run(ctx, call, held)
+	if err != nil {
+		return 0, err
+	}
+	if err := a.check(&o); err != nil {
+		return 0, err
+	}
+	return o.Flags, failuresWithout(&o)
+}
+
+// beginCommon begins the common case of Agree, unless a failure is known or a note has arrived.
+func (a *agreements) beginCommon() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.isClosed || a.c.size == 1 || a.machine.IsPending() || a.machine.Requested() || a.c.collective.broken.Load() != nil || a.c.isRevoked() {
+		return false
+	}
+	a.stage, a.ticks = stageCommon, 0
+	a.startTicking()
+	return true
+}
+
+// endCommon ends the common case, and reports whether the instance is decided.
+func (a *agreements) endCommon(err error) (isDecided bool) {
+	a.input(func(m *agreement.Machine) {
+		a.stage = stageNone
+		if isDecided = err == nil && !a.isClosed; isDecided {
+			m.Complete()
+		}
+	})
+	return isDecided
+}
+
+// agree is the common case of Agree: an allreduce of the flags, and a barrier. A rank that leaves the barrier returns
+// no error, since all members have the value.
+func (k *collective) agree(ctx context.Context, flags uint64) (value uint64, hasValue bool, err error) {
+	if err := k.enter(ctx); err != nil {
+		return 0, false, err
+	}
+	defer k.exit()
+	send, recv := []uint64{flags}, make([]uint64, 1)
+	var x call
+	if err = reduction(&x, coll.Allreduce, send, recv, BitAnd[uint64](), true); err == nil {
+		err = k.inline(ctx, &x)
+	}
+	if err == nil {
+		value, hasValue = recv[0], true
+		err = k.inline(ctx, &call{op: coll.Barrier})
+	}
+	if _, agreed := errors.AsType[*differing](err); err != nil && !agreed {
+		err = k.breaks(ended(ctx, "agree", err))
+	}
+	return value, hasValue, err
+}
+
+// check enters the failures of an outcome, and returns the error of an instance without a result.
+func (a *agreements) check(o *agreement.Outcome) error {
+	c := a.c
+	if len(o.Mixed) > 0 {
+		return fmt.Errorf("members called both Agree (rank %d) and Shrink (rank %d): all members have to make the same calls in the same order", o.Mixed[0], o.Mixed[1])
+	}
+	known, _ := c.failed()
+	for _, rank := range o.Failed {
+		switch {
+		case rank == c.rank:
+			return &ProcFailedError{Ranks: []int{rank}, Cause: "the other members consider this process dead"}
+		case !slices.Contains(known, rank):
+			c.session.engine.Fail(c.spec.Members.Member(rank).Life, "reported to another member")
+		}
+	}
+	return nil
+}
+
+// failuresWithout returns ErrProcFailed with the failures that not all members had acknowledged, or nil.
+func failuresWithout(o *agreement.Outcome) error {
+	ranks := slices.DeleteFunc(slices.Clone(o.Failed), func(rank int) bool { return slices.Contains(o.Acked, rank) })
+	if len(ranks) == 0 {
+		return nil
+	}
+	return &ProcFailedError{Ranks: ranks, Cause: "not acknowledged by all members"}
+}
+
+// isRevoked reports whether a member has revoked the communicator.
+func (c *Comm) isRevoked() bool { return false }

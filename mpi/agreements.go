@@ -1,0 +1,358 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/agreement"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// agreements is a rank's part in the agreements of a communicator (Agree, Shrink). The first call or
+// note makes it. Package agreement has the protocol.
+type agreements struct {
+	c       *Comm
+	changed chan struct{} // Wakes the waiting call.
+
+	mu        sync.Mutex
+	machine   *agreement.Machine
+	operation agreement.Operation // Of the call in progress, or 0.
+	stage     stage
+	err       error // Why the call in progress cannot be decided.
+	isClosed  bool
+	abandoned abandonedShrink
+
+	timer     *time.Timer // Ticks while isTicking.
+	isTicking bool
+	ticks     int // Since the current instance was called.
+}
+
+// stage is the progress of the current instance at this rank.
+type stage uint8
+
+const (
+	stageNone      stage = iota
+	stageCommon          // In the collectives of the common case.
+	stageRequested       // Likewise. They are aborted because of a note.
+	stageAwaited         // In the protocol. A call waits for the outcome.
+	stageAbandoned       // In the protocol. The context of the call has ended.
+)
+
+// tickPeriod is the time after which a message without an answer is repeated.
+const tickPeriod = time.Second
+
+// agreement returns the communicator's part in agreements.
+func (c *Comm) agreement() *agreements {
+	if a := c.agreements.Load(); a != nil {
+		return a
+	}
+	a := &agreements{c: c, changed: make(chan struct{}, 1), machine: agreement.New(c.rank, c.size)}
+	a.mu.Lock() // Until the members' states are known.
+	defer a.mu.Unlock()
+	if !c.agreements.CompareAndSwap(nil, a) {
+		return c.agreements.Load()
+	}
+	failed, _ := c.failed() // Later failures find a.
+	a.machine.Failed(failed...)
+	for _, life := range c.session.engine.Left() {
+		for _, rank := range c.ranksOfProcess(life) {
+			a.machine.Left(rank)
+		}
+	}
+	if c.isClosed() {
+		a.close()
+	}
+	return a
+}
+
+// begin begins a call. It returns the function that ends it.
+func (a *agreements) begin(ctx context.Context, op agreement.Operation) (end func(error), err error) {
+	c := a.c
+	if c.isClosed() {
+		return nil, c.errClosed()
+	}
+	if c.hasOtherProcesses() {
+		if err := c.session.engine.CanNote(); err != nil {
+			return nil, err
+		}
+	}
+	a.mu.Lock()
+	if a.operation != 0 {
+		defer a.mu.Unlock()
+		return nil, fmt.Errorf("%w: another goroutine of rank %d is in %v of this communicator", ErrPending, c.rank, a.operation)
+	}
+	a.operation, a.err = op, nil
+	seq := uint32(a.machine.Instance())
+	a.mu.Unlock()
+	watched := c.collective.watch(ctx, callNames[op], 0, seq, false)
+	return func(err error) {
+		a.mu.Lock()
+		a.operation = 0
+		a.mu.Unlock()
+		if watched != nil {
+			watched(err)
+		}
+	}, nil
+}
+
+// callNames are the operations' names in errors and hooks.
+var callNames = map[agreement.Operation]string{agreement.Agree: "agree", agreement.Shrink: "shrink"}
+
+// hasOtherProcesses reports whether a member is in another process.
+func (c *Comm) hasOtherProcesses() bool {
+	if c.seat == nil {
+		return c.size > 1
+	}
+	return len(c.division().ranks) > 1
+}
+
+// call returns a call of the protocol with the known failures.
+func (a *agreements) call(op agreement.Operation) agreement.Call {
+	f := &a.c.failures
+	f.Lock()
+	defer f.Unlock()
+	failed, _ := a.c.failed()
+	call := agreement.Call{Operation: op, Failed: failed}
+	if len(failed) > 0 {
+		call.Acked = slices.Sorted(slices.Values(failed[:f.acked]))
+		slices.Sort(call.Failed)
+	}
+	return call
+}
+
+// run takes part in an instance by the protocol, and returns its outcome. If ctx ends first, this rank continues in the instance
+// without the call. In Shrink it is excluded then, unless it holds a proposal, which is waited for.
+func (a *agreements) run(ctx context.Context, call agreement.Call, value *uint64) (agreement.Outcome, error) {
+	ctx = background(ctx)
+	done := ctx.Done()
+	if err := a.start(ctx, call, value); err != nil {
+		return agreement.Outcome{}, err
+	}
+	for {
+		if o, isOver, err := a.result(); isOver {
+			return o, err
+		}
+		select {
+		case <-a.changed:
+		case <-done:
+			if done = nil; a.abandon(call.Operation) {
+				return agreement.Outcome{}, context.Cause(ctx)
+			}
+		}
+	}
+}
+
+// start gives the machine a call, after an earlier call whose context has ended is decided.
+func (a *agreements) start(ctx context.Context, call agreement.Call, value *uint64) error {
+	for {
+		var err error
+		a.input(func(m *agreement.Machine) {
+			if err = a.err; err != nil {
+				return
+			}
+			if err = m.Start(call, value); err == nil {
+				a.stage, a.ticks = stageAwaited, 0
+				a.startTicking()
+			}
+		})
+		if !errors.Is(err, ErrPending) {
+			return err
+		}
+		select {
+		case <-a.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// result returns the outcome of the waiting call once it is decided, or the error that ends the wait.
+func (a *agreements) result() (o agreement.Outcome, isOver bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o, isOver = a.machine.Result()
+	switch {
+	case isOver:
+		a.stage = stageNone
+	case a.isClosed:
+		return o, true, a.c.errClosed()
+	case a.err != nil:
+		a.stage = stageAbandoned
+		return o, true, a.err
+	}
+	return o, isOver, nil
+}
+
+// abandon continues the instance without its call. It reports false if the call has to wait for the outcome.
+func (a *agreements) abandon(op agreement.Operation) (mayReturn bool) {
+	a.input(func(m *agreement.Machine) {
+		mayReturn = op != agreement.Shrink || m.Exclude()
+		if mayReturn && m.IsPending() {
+			a.stage = stageAbandoned
+		}
+	})
+	return mayReturn
+}
+
+// input gives the machine an input, and sends its messages.
+func (a *agreements) input(f func(m *agreement.Machine)) { a.c.session.engine.sendNotes(a.process(f)) }
+
+// process gives the machine an input, and returns the notes to send. No lock is held.
+func (a *agreements) process(f func(m *agreement.Machine)) []outgoingNote {
+	a.mu.Lock()
+	f(a.machine)
+	refused := a.followAbandoned()
+	isInterrupted := a.stage == stageCommon && a.machine.Requested()
+	if isInterrupted {
+		a.stage = stageRequested
+	}
+	notes := a.takeNotes()
+	if !a.machine.IsPending() {
+		a.wake()
+	}
+	a.mu.Unlock()
+	if isInterrupted {
+		a.c.collective.abort(errRequested)
+	}
+	if refused != nil {
+		refused()
+	}
+	return notes
+}
+
+// wake lets the waiting call look at the machine again.
+func (a *agreements) wake() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+// errRequested ends the collectives of the common case.
+var errRequested = errors.New("a member of Agree has continued without collectives")
+
+// takeNotes takes the messages of the machine. mu held.
+func (a *agreements) takeNotes() (notes []outgoingNote) {
+	c := a.c
+	for _, m := range a.machine.Take() {
+		to := c.spec.Members.Member(m.To)
+		h := noteHeader{
+			comm: c.spec.ID, to: noteEnd{uint32(m.To), to.Endpoint},
+			from: noteEnd{uint32(c.rank), c.spec.Members.Member(c.rank).Endpoint},
+		}
+		notes = append(notes, outgoingNote{a, to.Life, h.encode(m.Message)})
+	}
+	return notes
+}
+
+// receive processes a message of a member.
+func (a *agreements) receive(from int, msg agreement.Message) []outgoingNote {
+	return a.process(func(m *agreement.Machine) {
+		if !m.IsAlive(from) {
+			a.c.session.engine.notesDropped.Add(1)
+		}
+		m.Receive(from, msg)
+	})
+}
+
+// fail ends the call in progress.
+func (a *agreements) fail(err error) {
+	a.mu.Lock()
+	if a.err == nil {
+		a.err = err
+	}
+	isCommon := a.stage == stageCommon
+	if isCommon {
+		a.stage = stageRequested
+	}
+	a.wake()
+	a.mu.Unlock()
+	if isCommon {
+		a.c.collective.abort(err)
+	}
+}
+
+// membersFailed gives the machine, if there is one, the failures of ranks.
+func (c *Comm) membersFailed(ranks []int) {
+	if a := c.agreements.Load(); a != nil {
+		a.input(func(m *agreement.Machine) { m.Failed(ranks...) })
+	}
+}
+
+// membersLeft gives the machine, if there is one, the ranks of a process that has closed its session, or
+// ends the call in progress if this process is isolated.
+func (c *Comm) membersLeft(ranks []int, why error) {
+	a := c.agreements.Load()
+	if a == nil || len(ranks) == 0 {
+		return
+	}
+	if errors.Is(why, framework.ErrPeerClosed) {
+		a.input(func(m *agreement.Machine) {
+			for _, rank := range ranks {
+				m.Left(rank)
+			}
+		})
+	} else if err := c.session.engine.CanNote(); err != nil {
+		a.fail(err)
+	}
+}
+
+// closeAgreements ends the part of a communicator that is closed. Its members get Closed from now on.
+func (c *Comm) closeAgreements() {
+	a := c.agreements.Load()
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	a.close()
+	a.wake()
+	a.mu.Unlock()
+}
+
+// close is closeAgreements with mu held.
+func (a *agreements) close() {
+	a.isClosed = true
+	a.machine.Close()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// startTicking lets tick run once in tickPeriod while an instance waits for others. mu held.
+func (a *agreements) startTicking() {
+	switch {
+	case a.isTicking || a.isClosed:
+		return
+	case a.timer == nil:
+		a.timer = time.AfterFunc(tickPeriod, a.tick)
+	default:
+		a.timer.Reset(tickPeriod)
+	}
+	a.isTicking = true
+}
+
+// tick repeats messages without an answer. In the common case it probes the members for one that has closed the communicator,
+// one at a time.
+func (a *agreements) tick() {
+	a.input(func(m *agreement.Machine) {
+		isCommon := a.stage == stageCommon
+		if a.isClosed || !isCommon && !m.IsPending() {
+			a.isTicking = false
+			return
+		}
+		a.timer.Reset(tickPeriod)
+		switch a.ticks++; {
+		case a.ticks == 1: // The instance is younger than a period.
+		case !isCommon:
+			m.Tick()
+		default:
+			if rank := (a.c.rank + a.ticks - 1) % a.c.size; rank != a.c.rank {
+				m.Probe(rank)
+			}
+		}
+	})
+}

@@ -1,0 +1,228 @@
+package mpi
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/ferrympi/ferry/agreement"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Notes carry the messages of agreements between processes (bootstrap.Noter). Ranks of one process exchange
+// theirs directly.
+
+// noteEnd is the receiver or sender of a note: a rank of the communicator, and its endpoint in its process.
+type noteEnd struct {
+	rank     uint32
+	endpoint uint16
+}
+
+// noteHeader is the beginning of a note. A message of package agreement follows.
+type noteHeader struct {
+	comm     cid.Extended
+	to, from noteEnd
+}
+
+const noteHeaderSize = 16 + 2*(4+2)
+
+func (h noteHeader) encode(m agreement.Message) []byte {
+	id := h.comm.Bytes()
+	b := append(make([]byte, 0, 2*noteHeaderSize), id[:]...)
+	for _, end := range []noteEnd{h.to, h.from} {
+		b = binary.BigEndian.AppendUint32(b, end.rank)
+		b = binary.BigEndian.AppendUint16(b, end.endpoint)
+	}
+	return append(b, agreement.Encode(m)...)
+}
+
+var errShortNote = errors.New("note is shorter than its header")
+
+func decodeNote(body string) (h noteHeader, message []byte, err error) {
+	if len(body) < noteHeaderSize {
+		return h, nil, errShortNote
+	}
+	b := []byte(body)
+	h.comm = cid.FromBytes([16]byte(b))
+	for i, end := range []*noteEnd{&h.to, &h.from} {
+		at := b[16+6*i:]
+		end.rank, end.endpoint = binary.BigEndian.Uint32(at), binary.BigEndian.Uint16(at[4:])
+	}
+	return h, b[noteHeaderSize:], nil
+}
+
+// outgoingNote is a note to send.
+type outgoingNote struct {
+	of   *agreements // The sender; nil in an answer for a communicator that is not open.
+	to   framework.Life
+	body []byte
+}
+
+// sendNotes sends notes, and processes those to ranks of this process. No lock is held.
+func (e *engine) sendNotes(notes []outgoingNote) {
+	for len(notes) > 0 {
+		n := notes[0]
+		notes = notes[1:]
+		if n.to == e.Env().Self {
+			notes = append(notes, e.receiveNote(n.to, string(n.body))...)
+		} else if err := e.Note(n.to, n.body); err != nil && n.of != nil {
+			n.of.fail(err)
+		}
+	}
+}
+
+// Noted implements assembly.Watcher.
+func (e *engine) Noted(from framework.Life, body string) {
+	if e.opened.Load() { // Before, no communicator exists here.
+		e.sendNotes(e.receiveNote(from, body))
+	}
+}
+
+// receiveNote processes a note, and returns the notes to send because of it. A note that no correct process sends is
+// dropped and counted.
+func (e *engine) receiveNote(from framework.Life, body string) []outgoingNote {
+	h, message, err := decodeNote(body)
+	if err != nil {
+		e.notesDropped.Add(1)
+		return nil
+	}
+	key := cid.EndpointID{Extended: h.comm, Endpoint: h.to.endpoint}
+	e.mu.Lock()
+	c := e.comms[key]
+	isAbsent := c == nil && e.isAbsent(key)
+	if c == nil && !isAbsent {
+		e.earlyNotes.add(earlyNote{from, h, message})
+	}
+	e.mu.Unlock()
+	switch {
+	case isAbsent || c != nil && c.isClosed():
+		return e.answerClosed(from, h, message)
+	case c != nil:
+		return c.receiveNote(from, h, message)
+	}
+	return nil
+}
+
+// receiveNote is the engine's for one communicator.
+func (c *Comm) receiveNote(from framework.Life, h noteHeader, message []byte) []outgoingNote {
+	e := c.session.engine
+	if int64(h.to.rank) != int64(c.rank) || int64(h.from.rank) >= int64(c.size) ||
+		c.spec.Members.Member(int(h.from.rank)) != (pml.Member{Life: from, Endpoint: h.from.endpoint}) {
+		e.notesDropped.Add(1)
+		return nil
+	}
+	msg, err := agreement.Decode(message, c.size)
+	if err != nil {
+		e.notesDropped.Add(1)
+		return nil
+	}
+	return c.agreement().receive(int(h.from.rank), msg)
+}
+
+// answerClosed answers a note for a communicator that this process or rank has closed, or will not create.
+func (e *engine) answerClosed(to framework.Life, h noteHeader, message []byte) []outgoingNote {
+	msg, err := agreement.Decode(message, mostNoteRanks)
+	if err != nil {
+		e.notesDropped.Add(1)
+		return nil
+	}
+	if msg.Kind == agreement.Decided || msg.Kind == agreement.Closed { // Answers are not answered.
+		return nil
+	}
+	h.to, h.from = h.from, h.to
+	answer := agreement.Message{Kind: agreement.Closed, Instance: msg.Instance}
+	return []outgoingNote{{to: to, body: h.encode(answer)}}
+}
+
+// mostNoteRanks limits the ranks in a note for a communicator whose size is unknown.
+const mostNoteRanks = 1 << 20
+
+// earlyNote is a note that has arrived before its communicator exists here.
+type earlyNote struct {
+	from    framework.Life
+	header  noteHeader
+	message []byte
+}
+
+// earlyNotes is the early-arrival queue of notes, the oldest first. If it is full, the oldest one is lost. Its sender
+// repeats it. Guarded by engine.mu.
+type earlyNotes struct {
+	notes []earlyNote
+	bytes int // Of all messages.
+}
+
+// Limits of an early-arrival queue.
+const (
+	mostEarlyNotes     = 4096
+	mostEarlyNoteBytes = 4 << 20
+)
+
+// add appends a note in place of an earlier one from the same rank.
+func (l *earlyNotes) add(n earlyNote) {
+	l.remove(func(x earlyNote) bool { return x.header == n.header && x.from == n.from })
+	l.notes = append(l.notes, n)
+	l.bytes += len(n.message)
+	for len(l.notes) > mostEarlyNotes || l.bytes > mostEarlyNoteBytes && len(l.notes) > 1 {
+		l.bytes -= len(l.notes[0].message)
+		l.notes = l.notes[1:]
+	}
+}
+
+// take removes and returns the notes for a handle.
+func (l *earlyNotes) take(key cid.EndpointID) []earlyNote {
+	if len(l.notes) == 0 {
+		return nil
+	}
+	return l.remove(func(n earlyNote) bool {
+		return n.header.comm == key.Extended && n.header.to.endpoint == key.Endpoint
+	})
+}
+
+func (l *earlyNotes) remove(match func(earlyNote) bool) (removed []earlyNote) {
+	l.notes = slices.DeleteFunc(l.notes, func(n earlyNote) bool {
+		isMatch := match(n)
+		if isMatch {
+			removed = append(removed, n)
+			l.bytes -= len(n.message)
+		}
+		return isMatch
+	})
+	return removed
+}
+
+// absence has the handles of communicators that are closed here, or will not be created. Guarded by engine.mu.
+type absence struct {
+	closed  *cid.Tombstones
+	refused []refusedSpan
+}
+
+// mostClosed is the number of closed handles that are remembered, as in a PML.
+const mostClosed = 1 << 16
+
+// refusedSpan is a call of refuseSpan.
+type refusedSpan struct {
+	span     cid.Span
+	endpoint int
+}
+
+// isAbsent reports whether a handle that is not open is closed, or will not be created. mu held.
+func (e *engine) isAbsent(key cid.EndpointID) bool {
+	return e.absence.closed.Has(key) || e.HasRefused(key.Extended) || slices.ContainsFunc(e.absence.refused, func(r refusedSpan) bool {
+		return r.span.Has(key.Extended) && (r.endpoint == pml.AllEndpoints || r.endpoint == int(key.Endpoint))
+	})
+}
+
+// refuseHandles records that the handles of the span will not be created. Notes for them are answered from now on.
+func (e *engine) refuseHandles(span cid.Span, endpoint int) {
+	if span == (cid.Span{}) {
+		return
+	}
+	e.mu.Lock()
+	r := refusedSpan{span, endpoint}
+	if !slices.Contains(e.absence.refused, r) {
+		e.absence.refused = append(e.absence.refused, r)
+	}
+	e.mu.Unlock()
+}

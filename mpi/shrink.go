@@ -1,0 +1,254 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/agreement"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Shrink creates a communicator of the live members, in the order of their ranks (MPIX_Comm_shrink). It is collective over
+// them, and works although members have failed, the communicator is revoked or its collectives are broken. Each process that
+// was reported dead to a member before the call is left out, and so is a member that has closed the
+// communicator or its session. Attributes are not copied. The communicator itself stays as it is.
+//
+// Shrink returns neither ErrProcFailed nor ErrRevoked. If a member fails during the call, the result may have it as a
+// member. If two live members are disconnected, all members connect again.
+//
+// If ctx ends, this rank gets an error and is left out of the result. If the other members had included it by then, Shrink ends
+// without an error, or operations of the other members that wait for this rank end with an error.
+//
+// Further errors are those of Agree. In addition, an error in all members if a member cannot connect to another one.
+func (c *Comm) Shrink(ctx context.Context) (d *Comm, err error) {
+	a := c.agreement()
+	end, err := a.begin(ctx, agreement.Shrink)
+	if err != nil {
+		return nil, fmt.Errorf("shrink: %w", err)
+	}
+	defer func() { end(err) }()
+	if d, err = a.shrink(ctx); err != nil {
+		return nil, ended(ctx, "shrink", err)
+	}
+	return d, nil
+}
+
+// errConnect is the error of members whose own part in a wire-up has succeeded.
+var errConnect = errors.New("another member could not connect")
+
+func (a *agreements) shrink(ctx context.Context) (*Comm, error) {
+	for {
+		o, err := a.propose(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !o.WireUp {
+			return a.c.createShrunk(&o)
+		}
+		d, failure := a.c.wireUpShrunk(ctx, &o, a.instance())
+		created, err := a.confirm(ctx, failure == nil)
+		if err == nil && created.Flags&1 != 0 {
+			return d, nil
+		}
+		if d != nil {
+			_ = d.Close()
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case !haveChanged(&o, &created):
+			if failure == nil {
+				failure = errConnect
+			}
+			return nil, fmt.Errorf("%w: %w", ErrTransport, failure)
+		}
+	}
+}
+
+// propose agrees on the members and the id of a new communicator.
+func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
+	e := a.c.session.engine
+	call := a.call(agreement.Shrink)
+	call.Flags = 1
+	call.Excluded = over(ctx)
+	call.WireUp = a.c.isDisconnected(call.Failed)
+	var err error
+	if call.ID, err = e.drawSpare(context.WithoutCancel(background(ctx))); err != nil {
+		ended, cancel := context.WithCancelCause(context.Background())
+		cancel(err)
+		ctx, call.Excluded = ended, true // The other members do not wait for this one.
+	}
+	o, err := a.run(ctx, call, nil)
+	if err != nil {
+		return o, err
+	}
+	if o.ID != call.ID {
+		e.keepSpare(call.ID)
+	}
+	if err := a.check(&o); err != nil {
+		return o, err
+	}
+	if o.ID.Base == 0 {
+		return o, fmt.Errorf("%w: the coordinator has no communicator id; its error has the reason", ErrTransport)
+	}
+	return o, nil
+}
+
+// confirm agrees on whether all members have the new communicator.
+func (a *agreements) confirm(ctx context.Context, isCreated bool) (agreement.Outcome, error) {
+	call := a.call(agreement.Shrink)
+	call.Excluded = over(ctx)
+	if isCreated {
+		call.Flags = 1
+	}
+	o, err := a.run(ctx, call, nil)
+	if err == nil {
+		err = a.check(&o)
+	}
+	return o, err
+}
+
+// haveChanged reports whether members have failed or ended their calls since the outcome o.
+func haveChanged(o, later *agreement.Outcome) bool {
+	return len(later.Failed) > len(o.Failed) || len(later.Excluded) > len(o.Excluded)
+}
+
+// instance returns the number of the current instance.
+func (a *agreements) instance() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.machine.Instance()
+}
+
+// isDisconnected reports whether this process is disconnected from a member other than the failed ones. Goroutine ranks
+// do not wire up.
+func (c *Comm) isDisconnected(failed []int) bool {
+	if c.seat != nil {
+		return false
+	}
+	var live []Proc
+	for rank, m := range c.group.members {
+		if _, isFailed := slices.BinarySearch(failed, rank); !isFailed {
+			live = append(live, m.Proc)
+		}
+	}
+	return c.session.engine.IsDisconnected(live)
+}
+
+// survivors returns the ranks of the new communicator.
+func (c *Comm) survivors(o *agreement.Outcome) (ranks []int) {
+	for rank := range c.size {
+		if !slices.Contains(o.Failed, rank) && !slices.Contains(o.Excluded, rank) {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// createShrunk creates the communicator of an outcome, as CreateGroup does.
+func (c *Comm) createShrunk(o *agreement.Outcome) (*Comm, error) {
+	ranks := c.survivors(o)
+	members, group := c.membersOf(o.ID, ranks)
+	spec := pml.CommSpec{ID: o.ID, Rank: slices.Index(ranks, c.rank), Members: members}
+	return c.child(&Group{session: c.session, self: c.group.self, members: group, rank: spec.Rank}, spec)
+}
+
+// wireUpShrunk creates the communicator of an outcome by a group construct, which connects disconnected members again.
+func (c *Comm) wireUpShrunk(ctx context.Context, o *agreement.Outcome, instance uint64) (*Comm, error) {
+	ranks := c.survivors(o)
+	g, err := c.group.Incl(ranks...)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := policyOf(c.values)
+	if err != nil {
+		return nil, err
+	}
+	e := c.session.engine
+	defer e.Keep()()
+	m, spec, err := e.WireUp(background(ctx), g.processes(), g.rank, fmt.Sprintf("\x00shrink %v %d", c.spec.ID, instance), policy)
+	if err != nil {
+		return nil, err
+	}
+	return newComm(c.session, nil, g, m, spec, c.values)
+}
+
+// abandonedShrink is a Shrink whose context has ended. Its rank follows the other members to the end of theirs.
+type abandonedShrink struct {
+	isConfirming bool
+	proposed     agreement.Outcome
+}
+
+// followAbandoned takes the outcome of an instance whose call has ended. It returns a function that
+// the caller calls after it has released mu, or nil. mu held.
+func (a *agreements) followAbandoned() (after func()) {
+	if a.stage != stageAbandoned {
+		return nil
+	}
+	o, isDecided := a.machine.Result()
+	if !isDecided {
+		return nil
+	}
+	a.stage = stageNone
+	x := &a.abandoned
+	isConfirming := x.isConfirming
+	x.isConfirming = false
+	switch {
+	case o.Operation != agreement.Shrink || len(o.Mixed) > 0:
+	case isConfirming:
+		if o.Flags&1 == 0 && haveChanged(&x.proposed, &o) {
+			a.continueAbandoned(1)
+		}
+	case o.WireUp:
+		x.isConfirming, x.proposed = true, o
+		var flags uint64
+		if slices.Contains(o.Excluded, a.c.rank) {
+			flags = 1
+		}
+		a.continueAbandoned(flags)
+	case !slices.Contains(o.Excluded, a.c.rank) && !slices.Contains(o.Failed, a.c.rank):
+		return func() { a.c.refuseShrunk(&o) }
+	}
+	return nil
+}
+
+// continueAbandoned takes part in the next instance, as an excluded member. mu held.
+func (a *agreements) continueAbandoned(flags uint64) {
+	if a.machine.Start(agreement.Call{Operation: agreement.Shrink, Flags: flags, Excluded: true}, nil) == nil {
+		a.stage = stageAbandoned
+		a.startTicking()
+	}
+}
+
+// refuseShrunk announces that this rank is not in the communicator of an outcome.
+func (c *Comm) refuseShrunk(o *agreement.Outcome) {
+	ranks := c.survivors(o)
+	members := make([]member, len(ranks))
+	for i, rank := range ranks {
+		members[i] = c.group.members[rank]
+	}
+	g := &Group{session: c.session, self: c.group.self, members: members, rank: slices.Index(ranks, c.rank)}
+	c.refuse(o.ID, g, fmt.Errorf("the context of Shrink has ended in rank %d", c.rank))
+}
+
+// drawSpare returns an id that keepSpare has kept, or draws one.
+func (e *engine) drawSpare(ctx context.Context) (cid.Extended, error) {
+	e.mu.Lock()
+	id := e.spareID
+	e.spareID = cid.Extended{}
+	e.mu.Unlock()
+	if id.Base != 0 {
+		return id, nil
+	}
+	return e.draw(ctx)
+}
+
+// keepSpare keeps an id that no communicator has.
+func (e *engine) keepSpare(id cid.Extended) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spareID = id
+}

@@ -1,0 +1,175 @@
+package mpi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+)
+
+func containsAll(text string, parts ...string) bool {
+	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(text, p) })
+}
+
+// isWhole checks that all members of a communicator can use it, and that they are these ranks of the job.
+func isWhole(ctx context.Context, c *mpi.Comm, ranks ...int) error {
+	var members []int
+	for _, p := range c.Group().Members() {
+		members = append(members, int(p.Rank))
+	}
+	if !slices.Equal(members, ranks) {
+		return fmt.Errorf("members are %v, want %v", members, ranks)
+	}
+	sum := make([]int, 1)
+	if err := mpi.Allreduce(ctx, c, []int{c.Rank()}, sum, mpi.Sum[int]()); err != nil {
+		return err
+	}
+	n := c.Size()
+	next, before := (c.Rank()+1)%n, (c.Rank()+n-1)%n
+	_, err := c.Sendrecv(ctx, nil, next, 1, nil, before, 1)
+	return errors.Join(err, must(sum[0] == n*(n-1)/2, "the sum is %d", sum[0]))
+}
+
+// In Open MPI, a second Shrink hangs (open-mpi/ompi #11724).
+func TestShrink_IntactCommunicator_AHundredTimes(t *testing.T) {
+	t.Parallel()
+	mpitest.Run(t, 4, func(ctx context.Context, c *mpi.Comm) error {
+		for range 100 {
+			d, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			if d.Compare(c) != mpi.Congruent {
+				return fmt.Errorf("the result is %v to its parent", d.Compare(c))
+			}
+			if err := errors.Join(isWhole(ctx, d, 0, 1, 2, 3), d.Close()); err != nil {
+				return err
+			}
+		}
+		return mpi.Barrier(ctx, c)
+	})
+}
+
+func TestShrink_RanksDie_UntilOneIsLeft(t *testing.T) {
+	t.Parallel()
+	const ranks = 8
+	mpitest.Run(t, ranks, func(ctx context.Context, world *mpi.Comm) error {
+		c := world
+		left := []int{0, 1, 2, 3, 4, 5, 6, 7}
+		for _, victim := range []int{0, 7, 3, 1, 6, 5, 2} {
+			dead := slices.Index(left, victim)
+			left = slices.Delete(left, dead, dead+1)
+			if world.Rank() == victim { // The others are no longer in isWhole.
+				for range left {
+					if _, err := c.Recv(ctx, nil, mpi.AnySource, 99); err != nil {
+						return err
+					}
+				}
+				mpitest.Die(ctx)
+			}
+			if err := c.Send(ctx, nil, dead, 99); err != nil {
+				return err
+			}
+			if _, err := c.Recv(ctx, nil, dead, 3); !errors.Is(err, mpi.ErrProcFailed) {
+				return fmt.Errorf("receive from rank %d: %w", dead, err)
+			}
+			d, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			if err := isWhole(ctx, d, left...); err != nil {
+				return fmt.Errorf("after the death of rank %d: %w", victim, err)
+			}
+			c = d
+		}
+		return nil
+	})
+}
+
+func TestShrink_TwoRanksDieAtOnce_CreatesOneCommunicator(t *testing.T) {
+	for _, victims := range [][]int{{0, 1}, {0, 4}, {2, 3}} {
+		t.Run(fmt.Sprint(victims), func(t *testing.T) {
+			t.Parallel()
+			const ranks = 5
+			var ids [ranks]mpi.CommID
+			mpitest.Run(t, ranks, func(ctx context.Context, c *mpi.Comm) error {
+				if slices.Contains(victims, c.Rank()) {
+					mpitest.Die(ctx)
+				}
+				d, err := shrinkTo(ctx, c, ranks-len(victims))
+				if err != nil {
+					return err
+				}
+				defer d.Close()
+				ids[c.Rank()] = d.ID()
+				left := []int{0, 1, 2, 3, 4}
+				return isWhole(ctx, d, slices.DeleteFunc(left, func(r int) bool { return slices.Contains(victims, r) })...)
+			})
+			left := slices.DeleteFunc(ids[:], func(id mpi.CommID) bool { return id == mpi.CommID{} })
+			if len(slices.Compact(left)) != 1 {
+				t.Errorf("the ids are %v", ids)
+			}
+		})
+	}
+}
+
+// shrinkTo shrinks c until a communicator has size members. Failures may be reported between two calls.
+func shrinkTo(ctx context.Context, c *mpi.Comm, size int) (*mpi.Comm, error) {
+	for {
+		d, err := c.Shrink(ctx)
+		if err != nil || d.Size() == size {
+			return d, err
+		}
+		if err := d.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func TestShrink_ContextEnds_MemberIsExcluded(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for victim := range 3 {
+		t.Run(fmt.Sprint(victim), func(t *testing.T) {
+			t.Parallel()
+			mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
+				if c.Rank() == victim {
+					_, err := c.Shrink(over)
+					return errors.Join(wants("shrink", err, mpi.ErrCanceled), mpi.Barrier(ctx, c))
+				}
+				d, err := c.Shrink(ctx)
+				if err != nil {
+					return err
+				}
+				defer d.Close()
+				left := slices.Delete([]int{0, 1, 2}, victim, victim+1)
+				return errors.Join(isWhole(ctx, d, left...), mpi.Barrier(ctx, c))
+			})
+		})
+	}
+}
+
+func TestShrink_MemberHasClosedItsSession_IsExcluded(t *testing.T) {
+	for victim := range 3 {
+		t.Run(fmt.Sprint(victim), func(t *testing.T) {
+			t.Parallel()
+			mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
+				if c.Rank() == victim {
+					return nil
+				}
+				d, err := c.Shrink(ctx)
+				if err != nil {
+					return err
+				}
+				defer d.Close()
+				return isWhole(ctx, d, slices.Delete([]int{0, 1, 2}, victim, victim+1)...)
+			})
+		})
+	}
+}
