@@ -276,6 +276,13 @@ func (a *agreements) fail(err error) {
 	}
 }
 
+// failAgreements ends the call in progress in a process that is isolated.
+func (c *Comm) failAgreements(err error) {
+	if a := c.agreements.Load(); a != nil {
+		a.fail(err)
+	}
+}
+
 // membersFailed gives the machine, if there is one, the failures of ranks.
 func (c *Comm) membersFailed(ranks []int) {
 	if a := c.agreements.Load(); a != nil {
@@ -297,7 +304,7 @@ func (c *Comm) membersLeft(ranks []int, why error) {
 			}
 		})
 	} else if err := c.session.engine.CanNote(); err != nil {
-		a.fail(err)
+		c.failAgreements(err)
 	}
 }
 

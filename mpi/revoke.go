@@ -143,6 +143,7 @@ func (c *Comm) isolate(reason string) {
 func (c *Comm) terminate(state uint32, err error) {
 	if state&stateIsolated != 0 {
 		c.terminal.Store(&err)
+		c.failAgreements(err)
 	} else {
 		c.terminal.CompareAndSwap(nil, &err)
 	}
