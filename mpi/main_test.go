@@ -19,6 +19,7 @@ func TestMain(m *testing.M) {
 	}
 	// What must be processes: they die, or are counted for.
 	localtest.Main(m, map[string]localtest.Program{
+		"agreekilled":  asProcess(agreeKilled),
 		"allocations":  asProcess(allocations),
 		"cut":          asProcess(cut),
 		"dead":         dead,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -172,4 +173,110 @@ func TestShrink_MemberHasClosedItsSession_IsExcluded(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestShrink_RevokedCommunicator_AHundredTimes(t *testing.T) {
+	t.Parallel()
+	revocable(t, mpitest.Job{Size: 3}, func(ctx context.Context, world *mpi.Comm) error {
+		c, err := world.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if c.Rank() == 1 {
+			err = c.Revoke()
+		} else {
+			err = wants("barrier", mpi.Barrier(ctx, c), mpi.ErrRevoked)
+		}
+		if err != nil {
+			return err
+		}
+		for range 100 {
+			value, err := c.Agree(ctx, 3)
+			if value != 3 || err != nil {
+				return fmt.Errorf("agree: %d %w", value, err)
+			}
+			d, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(isWhole(ctx, d, 0, 1, 2), d.Close()); err != nil {
+				return err
+			}
+		}
+		return mpi.Barrier(ctx, world)
+	})
+}
+
+func TestShrink_ProcessOfSeveralRanksDies_ExcludesAllOfThem(t *testing.T) {
+	t.Parallel()
+	mpitest.Job{Size: 3, Goroutines: 2}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+		switch c.Rank() {
+		case 2:
+			mpitest.Die(ctx)
+		case 3:
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		if _, err := c.Recv(ctx, nil, 3, 1); !errors.Is(err, mpi.ErrProcFailed) {
+			return fmt.Errorf("receive from rank 3: %w", err)
+		}
+		value, err := c.Agree(ctx, ^uint64(1<<c.Rank()))
+		if value != ^uint64(1<<0|1<<1|1<<4|1<<5) || !slices.Equal(failedRanks(err), []int{2, 3}) {
+			return fmt.Errorf("agree: %x %w", value, err)
+		}
+		for range 10 {
+			d, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(isWhole(ctx, d, 0, 0, 2, 2), d.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestShrink_GoroutineRanksOfOneProcess_CreatesACommunicator(t *testing.T) {
+	t.Parallel()
+	mpitest.Job{Size: 1, Goroutines: 5}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+		for i := range 20 {
+			value, err := c.Agree(ctx, ^uint64(1<<c.Rank()))
+			if value != ^uint64(31) || err != nil {
+				return fmt.Errorf("agree %d: %x %w", i, value, err)
+			}
+			d, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(isWhole(ctx, d, 0, 0, 0, 0, 0), d.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// A path that is broken between two live processes would outlive every Shrink.
+func TestShrink_MembersAreDisconnected_ConnectAgain(t *testing.T) {
+	t.Parallel()
+	withEvents(t, mpitest.Job{Size: 3}, func(ctx context.Context, c *mpi.Comm, client *injector) error {
+		if err := isWhole(ctx, c, 0, 1, 2); err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			first := c.Group().Members()[0]
+			client.event(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: first, Reason: "test"})
+			if _, err := c.Recv(ctx, nil, 0, 5); !errors.Is(err, mpi.ErrTransport) {
+				return fmt.Errorf("receive from rank 0: %w", err)
+			}
+		}
+		d, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		return isWhole(ctx, d, 0, 1, 2)
+	})
 }
