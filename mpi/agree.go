@@ -25,11 +25,10 @@ import (
 // some call Agree and others Shrink. ErrUnsupported if the launcher's client sends no notes, and ErrTransport if the launcher is lost.
 func (c *Comm) Agree(ctx context.Context, flags uint64) (value uint64, err error) {
 	a := c.agreement()
-	end, err := a.begin(ctx, agreement.Agree)
-	if err != nil {
+	if err := a.begin(ctx, agreement.Agree, "agree"); err != nil {
 		return 0, fmt.Errorf("agree: %w", err)
 	}
-	defer func() { end(err) }()
+	defer func() { a.end(err) }()
 	if value, err = a.agree(ctx, flags); err != nil {
 		err = ended(ctx, "agree", err)
 	}
@@ -39,16 +38,17 @@ func (c *Comm) Agree(ctx context.Context, flags uint64) (value uint64, err error
 func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 	var held *uint64
 	if a.beginCommon() {
-		value, hasValue, err := a.c.collective.agree(ctx, flags)
+		a.flags[0] = flags
+		hasValue, err := a.c.collective.agree(ctx, a.flags[:1], a.flags[1:])
 		isDecided := a.endCommon(err)
 		_, isMismatch := errors.AsType[*differing](err)
 		switch {
 		case isDecided:
-			return value, nil
+			return a.flags[1], nil
 		case isMismatch || errors.Is(err, ErrClosed):
 			return 0, err
 		case hasValue:
-			held = &value
+			held = &a.flags[1]
 		}
 	}
 	call := a.call(agreement.Agree)
@@ -87,25 +87,23 @@ func (a *agreements) endCommon(err error) (isDecided bool) {
 }
 
 // agree is the common case of Agree: an allreduce of the flags, and a barrier. A rank that leaves the barrier returns
-// no error, since all members have the value.
-func (k *collective) agree(ctx context.Context, flags uint64) (value uint64, hasValue bool, err error) {
+// no error, since all members have the value. hasValue reports whether value is complete.
+func (k *collective) agree(ctx context.Context, flags, value []uint64) (hasValue bool, err error) {
 	if err := k.enter(ctx); err != nil {
-		return 0, false, err
+		return false, err
 	}
 	defer k.exit()
-	send, recv := []uint64{flags}, make([]uint64, 1)
 	var x call
-	if err = reduction(&x, coll.Allreduce, send, recv, BitAnd[uint64](), true); err == nil {
+	if err = reduction(&x, coll.Allreduce, flags, value, BitAnd[uint64](), true); err == nil {
 		err = k.inline(ctx, &x)
 	}
-	if err == nil {
-		value, hasValue = recv[0], true
+	if hasValue = err == nil; hasValue {
 		err = k.inline(ctx, &call{op: coll.Barrier})
 	}
 	if _, agreed := errors.AsType[*differing](err); err != nil && !agreed {
 		err = k.breaks(ended(ctx, "agree", err))
 	}
-	return value, hasValue, err
+	return hasValue, err
 }
 
 // check enters the failures of an outcome, and returns the error of an instance without a result.

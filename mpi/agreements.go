@@ -17,10 +17,12 @@ import (
 type agreements struct {
 	c       *Comm
 	changed chan struct{} // Wakes the waiting call.
+	flags   [2]uint64     // Of the common case: those of this rank, and the AND. Used by the call in progress.
 
 	mu        sync.Mutex
 	machine   *agreement.Machine
 	operation agreement.Operation // Of the call in progress, or 0.
+	watched   func(error)         // The end of the call for hooks, or nil.
 	stage     stage
 	err       error // Why the call in progress cannot be decided.
 	isClosed  bool
@@ -69,38 +71,47 @@ func (c *Comm) agreement() *agreements {
 	return a
 }
 
-// begin begins a call. It returns the function that ends it.
-func (a *agreements) begin(ctx context.Context, op agreement.Operation) (end func(error), err error) {
+// begin begins a call, which has a name in hooks. end follows, unless begin returns an error.
+func (a *agreements) begin(ctx context.Context, op agreement.Operation, name string) error {
 	c := a.c
-	if c.isClosed() {
-		return nil, c.errClosed()
+	switch state := c.state.Load(); {
+	case state&stateClosed != 0:
+		return c.errClosed()
+	case state&stateIsolated != 0:
+		return c.terminalError()
 	}
 	if c.hasOtherProcesses() {
 		if err := c.session.engine.CanNote(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	a.mu.Lock()
 	if a.operation != 0 {
 		defer a.mu.Unlock()
-		return nil, fmt.Errorf("%w: another goroutine of rank %d is in %v of this communicator", ErrPending, c.rank, a.operation)
+		return fmt.Errorf("%w: another goroutine of rank %d is in %v of this communicator", ErrPending, c.rank, a.operation)
 	}
 	a.operation, a.err = op, nil
 	seq := uint32(a.machine.Instance())
 	a.mu.Unlock()
-	watched := c.collective.watch(ctx, callNames[op], 0, seq, false)
-	return func(err error) {
+	if watched := c.collective.watch(ctx, name, 0, seq, false); watched != nil {
 		a.mu.Lock()
-		a.operation = 0
+		a.watched = watched
 		a.mu.Unlock()
-		if watched != nil {
-			watched(err)
-		}
-	}, nil
+	}
+	return nil
 }
 
-// callNames are the operations' names in errors and hooks.
-var callNames = map[agreement.Operation]string{agreement.Agree: "agree", agreement.Shrink: "shrink"}
+// end ends a call with its error.
+func (a *agreements) end(err error) {
+	a.mu.Lock()
+	a.operation = 0
+	watched := a.watched
+	a.watched = nil
+	a.mu.Unlock()
+	if watched != nil {
+		watched(err)
+	}
+}
 
 // hasOtherProcesses reports whether a member is in another process.
 func (c *Comm) hasOtherProcesses() bool {

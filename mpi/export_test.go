@@ -8,3 +8,14 @@ func SkipCollectives(c *Comm, n uint32) { c.collective.begun += n }
 
 // TableOf identifies the table of the members of a communicator's group.
 func TableOf(c *Comm) any { return &c.group.members[0] }
+
+// AgreementWaits returns what a rank in Agree or Shrink waits for.
+func AgreementWaits(c *Comm) (texts []string) {
+	for _, w := range c.agreementWaits() {
+		texts = append(texts, w.What)
+	}
+	return texts
+}
+
+// NotesDropped returns the number of notes that a process has dropped.
+func NotesDropped(c *Comm) uint64 { return c.session.engine.notesDropped.Load() }

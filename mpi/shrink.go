@@ -25,11 +25,10 @@ import (
 // Further errors are those of Agree. In addition, an error in all members if a member cannot connect to another one.
 func (c *Comm) Shrink(ctx context.Context) (d *Comm, err error) {
 	a := c.agreement()
-	end, err := a.begin(ctx, agreement.Shrink)
-	if err != nil {
+	if err := a.begin(ctx, agreement.Shrink, "shrink"); err != nil {
 		return nil, fmt.Errorf("shrink: %w", err)
 	}
-	defer func() { end(err) }()
+	defer func() { a.end(err) }()
 	if d, err = a.shrink(ctx); err != nil {
 		return nil, ended(ctx, "shrink", err)
 	}

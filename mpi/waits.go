@@ -92,6 +92,9 @@ func (e *engine) waiting() waiting {
 		w.Waits = append(w.Waits, wait{What: "waits in CommFromGroup for the others to create " + what})
 		fmt.Fprintf(&b, "  waits for the others to create %s\n", what)
 	}
+	for _, c := range comms {
+		w.Waits = append(w.Waits, c.agreementWaits()...)
+	}
 	for _, m := range e.Upper() {
 		x, err := e.inspect(m)
 		if err != nil {
@@ -110,6 +113,9 @@ func (e *engine) waiting() waiting {
 		b.WriteString("goroutine ranks:\n")
 		writeInspection(&b, x, comms)
 	}
+	if n := e.notesDropped.Load(); n > 0 {
+		fmt.Fprintf(&b, "  notes dropped: %d\n", n)
+	}
 	if w.More = len(w.Waits) - mostWaits; w.More > 0 {
 		w.Waits = w.Waits[:mostWaits]
 	} else {
@@ -118,6 +124,45 @@ func (e *engine) waiting() waiting {
 	w.Queues = b.String()
 	return w
 }
+
+// agreementWaits returns the call of Agree or Shrink that waits for notes of members, if there is one.
+func (c *Comm) agreementWaits() []wait {
+	a := c.agreements.Load()
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	ranks, call, isWaiting := a.machine.Awaited(), a.operation, a.stage == stageAwaited
+	a.mu.Unlock()
+	if !isWaiting || len(ranks) == 0 {
+		return nil
+	}
+	w := wait{What: fmt.Sprintf("waits in %v for %s, communicator %s", call, listRanks(ranks), c.label())}
+	if c.seat != nil {
+		w.What = c.seat.describe() + " " + w.What
+		return []wait{w}
+	}
+	for _, rank := range ranks {
+		w.On = append(w.On, int(c.group.members[rank].Rank))
+	}
+	return []wait{w}
+}
+
+// listRanks is "rank 1", or "ranks 1, 2 and 4", and shorter for many.
+func listRanks(ranks []int) string {
+	last := len(ranks) - 1
+	if last == 0 || last >= mostListed {
+		return ranksText(ranks)
+	}
+	text := make([]string, last)
+	for i, rank := range ranks[:last] {
+		text[i] = fmt.Sprint(rank)
+	}
+	return fmt.Sprintf("ranks %s and %d", strings.Join(text, ", "), ranks[last])
+}
+
+// mostListed is the number of ranks that listRanks lists.
+const mostListed = 8
 
 // waitsOf returns the operations for which a goroutine waits, the receives first.
 func waitsOf(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {

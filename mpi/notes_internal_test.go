@@ -1,0 +1,67 @@
+package mpi
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/ferrympi/ferry/agreement"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+)
+
+func note(comm cid.Extended, from uint32) earlyNote {
+	h := noteHeader{comm: comm, to: noteEnd{1, 2}, from: noteEnd{from, 3}}
+	return earlyNote{framework.Life{Nonce: 7}, h, agreement.Encode(agreement.Message{Kind: agreement.Decided})}
+}
+
+func TestEarlyNotes_CommunicatorIsCreated_TakesItsNotes(t *testing.T) {
+	first, second := cid.Extended{Base: 1}, cid.Extended{Base: 2}
+	var l earlyNotes
+	for _, n := range []earlyNote{note(first, 1), note(second, 1), note(first, 3), note(first, 1)} { // The last one is repeated.
+		l.add(n)
+	}
+	var got []string
+	for _, n := range l.take(cid.EndpointID{Extended: first, Endpoint: 2}) {
+		got = append(got, fmt.Sprint(n.header.from.rank))
+	}
+	if fmt.Sprint(got) != "[3 1]" || len(l.notes) != 1 || l.bytes != len(l.notes[0].message) {
+		t.Errorf("the notes of ranks %v are taken, %d are left with %d bytes", got, len(l.notes), l.bytes)
+	}
+	if other := l.take(cid.EndpointID{Extended: second}); other != nil {
+		t.Errorf("another endpoint takes %d notes", len(other))
+	}
+}
+
+func TestEarlyNotes_QueueIsFull_DropsTheOldest(t *testing.T) {
+	var l earlyNotes
+	for i := range mostEarlyNotes + 5 {
+		l.add(note(cid.Extended{Base: uint64(i + 1)}, 1))
+	}
+	if len(l.notes) != mostEarlyNotes || l.notes[0].header.comm.Base != 6 {
+		t.Errorf("%d notes are left, the oldest of communicator %v", len(l.notes), l.notes[0].header.comm)
+	}
+	large := note(cid.Extended{Base: 1}, 1)
+	large.message = make([]byte, mostEarlyNoteBytes)
+	l.add(large)
+	if len(l.notes) != 1 || l.bytes != mostEarlyNoteBytes {
+		t.Errorf("%d notes are left with %d bytes", len(l.notes), l.bytes)
+	}
+}
+
+// FuzzNote decodes what another process may send. A header is encoded again as it was.
+func FuzzNote(f *testing.F) {
+	n := note(cid.Extended{Base: 1, Sub: 2}, 3)
+	f.Add(string(n.header.encode(agreement.Message{Kind: agreement.Ask, Ballot: 1})))
+	f.Add(string(n.header.encode(agreement.Message{Kind: agreement.Closed, Instance: 4})))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, body string) {
+		h, message, err := decodeNote(body)
+		if err != nil {
+			return
+		}
+		if msg, err := agreement.Decode(message, mostNoteRanks); err == nil && !bytes.HasPrefix(h.encode(msg), []byte(body[:noteHeaderSize])) {
+			t.Errorf("header %+v is encoded in another way", h)
+		}
+	})
+}
