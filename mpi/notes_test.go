@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -64,6 +65,104 @@ func TestNotes_UnknownCommunicator_AreIgnored(t *testing.T) {
 func TestNotes_Repeated_ChangeNothing(t *testing.T) {
 	t.Parallel()
 	overNotes(t, func(body []byte) [][]byte { return [][]byte{body, body} }, func(*mpi.Comm) error { return nil })
+}
+
+func TestNotes_Lost_AreRepeated(t *testing.T) {
+	t.Parallel()
+	const ranks = 3
+	mpitest.Job{Size: ranks}.RunSessions(t, func(ctx context.Context) error {
+		client := &noteLoser{injector: inject(mpitest.Client(ctx))}
+		return worldProgram(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+			var sent int
+			client.lose = func() bool { sent++; return sent%2 == 1 } // The first one of each rank, and others.
+			d, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			return errors.Join(isWhole(ctx, d, 0, 1, 2), d.Close())
+		}).over(client.open)(ctx)
+	})
+}
+
+// In Open MPI, members wait for each other after such a failure (open-mpi/ompi #11261).
+func TestShrink_CoordinatorDiesAfterSomeNotes_OutcomesAreUniform(t *testing.T) {
+	for notes := range 8 {
+		t.Run(fmt.Sprint(notes), func(t *testing.T) {
+			t.Parallel()
+			const ranks = 4
+			var ids [ranks]mpi.CommID
+			mpitest.Job{Size: ranks}.RunSessions(t, func(ctx context.Context) error {
+				client := &noteLoser{injector: inject(mpitest.Client(ctx))}
+				return worldProgram(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+					if c.Rank() == 0 {
+						return sendsAndDies(ctx, c, client, notes)
+					}
+					d, err := c.Shrink(ctx)
+					if err != nil {
+						return err
+					}
+					ids[c.Rank()] = d.ID()
+					if d.Size() == ranks { // Rank 0 has proposed an outcome.
+						err = d.Close()
+						if d, err = c.Shrink(ctx); err != nil {
+							return err
+						}
+					}
+					return errors.Join(err, isWhole(ctx, d, 1, 2, 3), d.Close())
+				}).over(client.open)(ctx)
+			})
+			if ids[1] != ids[2] || ids[1] != ids[3] || ids[1] == (mpi.CommID{}) {
+				t.Errorf("ids are %v", ids)
+			}
+		})
+	}
+}
+
+// sendsAndDies is a rank that dies in Shrink after it has sent a number of notes.
+func sendsAndDies(ctx context.Context, c *mpi.Comm, client *noteLoser, notes int) error {
+	sent, ended := make(chan struct{}), make(chan struct{})
+	client.lose = func() bool {
+		if notes--; notes == -1 {
+			close(sent)
+		}
+		return notes < 0
+	}
+	go func() {
+		defer close(ended)
+		if d, err := c.Shrink(ctx); err == nil {
+			_ = d.Close()
+		}
+	}()
+	select {
+	case <-sent:
+	case <-ended:
+	}
+	_ = c.Close()
+	<-ended
+	mpitest.Die(ctx)
+	return nil
+}
+
+// noteLoser loses notes.
+type noteLoser struct {
+	*injector
+	mu   sync.Mutex
+	lose func() bool // nil: Loses none.
+}
+
+func (l *noteLoser) Note(p framework.Proc, nonce uint64, body []byte) error {
+	l.mu.Lock()
+	isLost := l.lose != nil && l.lose()
+	l.mu.Unlock()
+	if isLost {
+		return nil
+	}
+	inner, _ := framework.As[bootstrap.Noter](l.injector.Client)
+	return inner.Note(p, nonce, body)
+}
+
+func (l *noteLoser) open(ctx context.Context, opts ...mpi.SessionOption) (*mpi.Session, error) {
+	return mpitest.Open(ctx, append(opts, mpi.WithBootstrap(l))...)
 }
 
 // overNotes runs Agree and Shrink over notes while garble adds others.
