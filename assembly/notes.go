@@ -13,8 +13,8 @@ import (
 // mostNotes is the number of notes that wait for the Watcher. Further ones are lost.
 const mostNotes = 4096
 
-// CanNote returns why this process can send no notes, or nil: ErrUnsupported if the bootstrap has
-// none, ErrTransport if the launcher is lost, and the error of a process that is isolated.
+// CanNote returns the reason if this process can send no notes. It is ErrUnsupported if the bootstrap has
+// none, ErrTransport if the launcher is lost, and the error of isolation in an isolated process.
 func (a *Assembly) CanNote() error {
 	_, err := a.noter()
 	return err
@@ -102,6 +102,6 @@ func (a *Assembly) HasRefused(id cid.Extended) bool {
 	return slices.ContainsFunc(a.refused, func(s cid.Span) bool { return s.Has(id) })
 }
 
-// IsDisconnected reports whether nothing is exchanged with one of these processes until the next wire-up
+// IsDisconnected reports whether this process is disconnected from one of these processes until the next wire-up
 // with it.
 func (a *Assembly) IsDisconnected(group []framework.Proc) bool { return len(a.endedWith(group)) > 0 }

@@ -21,8 +21,8 @@ import (
 // If ctx ends, the wait ends, and the flags count in the value of the other members. The communicator's collectives
 // are broken then. The next Agree or Shrink of this rank waits until that Agree is decided.
 //
-// Further errors: ErrPending if another goroutine of the rank is in Agree or Shrink of the communicator. An error in all members if
-// some call Agree and others Shrink. ErrUnsupported if the launcher's client sends no notes, and ErrTransport if the launcher is lost.
+// It returns ErrPending if another goroutine of the rank is in Agree or Shrink of the communicator, and an error in all members if
+// some call Agree and others Shrink. It returns ErrUnsupported if the launcher's client sends no notes, and ErrTransport if the launcher is lost.
 func (c *Comm) Agree(ctx context.Context, flags uint64) (value uint64, err error) {
 	a := c.agreement()
 	if err := a.begin(ctx, agreement.Agree, "agree"); err != nil {
@@ -86,7 +86,7 @@ func (a *agreements) endCommon(err error) (isDecided bool) {
 	return isDecided
 }
 
-// agree is the common case of Agree: an allreduce of the flags, and a barrier. A rank that leaves the barrier returns
+// agree is the common case of Agree, an allreduce of the flags and a barrier. A rank that leaves the barrier returns
 // no error, since all members have the value. hasValue reports whether value is complete.
 func (k *collective) agree(ctx context.Context, flags, value []uint64) (hasValue bool, err error) {
 	if err := k.enter(ctx); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// withEvents runs a program as the ranks of a job. It makes events of its own client.
+// withEvents runs a program in each rank of a job. The program injects events of its own client.
 func withEvents(t *testing.T, job mpitest.Job, program func(ctx context.Context, c *mpi.Comm, client *injector) error) {
 	t.Helper()
 	job.RunSessions(t, func(ctx context.Context) error {
@@ -26,7 +26,7 @@ func withEvents(t *testing.T, job mpitest.Job, program func(ctx context.Context,
 	})
 }
 
-// reports makes the event of the death of a member.
+// reports injects the event of the death of a member.
 func (c *injector) reports(comm *mpi.Comm, rank int) {
 	c.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: comm.Group().Members()[rank], Reason: "test"})
 }
@@ -96,7 +96,7 @@ func TestAgree_LauncherIsLost_ReturnsErrTransport(t *testing.T) {
 	}
 }
 
-// withoutNotes is a client whose launcher sends no notes.
+// withoutNotes is a client without the capability Noter.
 type withoutNotes struct{ bootstrap.Client }
 
 func TestAgree_ClientSendsNoNotes_ReturnsErrUnsupported(t *testing.T) {

@@ -20,7 +20,7 @@ func failedRanks(err error) []int {
 	return nil
 }
 
-// awaitFailures waits until the failures of so many ranks are reported to this rank. The communicator has only members that
+// awaitFailures waits until this rank has the reports of n failures. The communicator has only members that
 // fail or call awaitFailures.
 func awaitFailures(ctx context.Context, c *mpi.Comm, n int) error {
 	for len(c.Failed()) < n {

@@ -42,7 +42,7 @@ func TestWaits_RanksAreLate_AreNamed(t *testing.T) {
 	})
 }
 
-// recorder are hooks that record the ends of collectives.
+// agreementHooks record the ends of collectives.
 type agreementHooks struct {
 	mu   sync.Mutex
 	ends []string

@@ -17,7 +17,7 @@ import (
 type agreements struct {
 	c       *Comm
 	changed chan struct{} // Wakes the waiting call.
-	flags   [2]uint64     // Of the common case: those of this rank, and the AND. Used by the call in progress.
+	flags   [2]uint64     // Flags of this rank, and their AND, in the common case.
 
 	mu        sync.Mutex
 	machine   *agreement.Machine
@@ -157,7 +157,7 @@ func (a *agreements) run(ctx context.Context, call agreement.Call, value *uint64
 	}
 }
 
-// start gives the machine a call, after an earlier call whose context has ended is decided.
+// start gives the machine a call. It waits for the decision about an abandoned call before.
 func (a *agreements) start(ctx context.Context, call agreement.Call, value *uint64) error {
 	for {
 		var err error

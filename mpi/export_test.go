@@ -9,7 +9,7 @@ func SkipCollectives(c *Comm, n uint32) { c.collective.begun += n }
 // TableOf identifies the table of the members of a communicator's group.
 func TableOf(c *Comm) any { return &c.group.members[0] }
 
-// AgreementWaits returns what a rank in Agree or Shrink waits for.
+// AgreementWaits describes the wait of a rank in Agree or Shrink.
 func AgreementWaits(c *Comm) (texts []string) {
 	for _, w := range c.agreementWaits() {
 		texts = append(texts, w.What)

@@ -14,7 +14,7 @@ import (
 // Notes carry the messages of agreements between processes (bootstrap.Noter). Ranks of one process exchange
 // theirs directly.
 
-// noteEnd is the receiver or sender of a note: a rank of the communicator, and its endpoint in its process.
+// noteEnd is the receiver or sender of a note, as a rank of the communicator and the endpoint in its process.
 type noteEnd struct {
 	rank     uint32
 	endpoint uint16
@@ -136,7 +136,7 @@ func (e *engine) answerClosed(to framework.Life, h noteHeader, message []byte) [
 	return []outgoingNote{{to: to, body: h.encode(answer)}}
 }
 
-// mostNoteRanks limits the ranks in a note for a communicator whose size is unknown.
+// mostNoteRanks limits the ranks in a note for a communicator of unknown size.
 const mostNoteRanks = 1 << 20
 
 // earlyNote is a note that has arrived before its communicator exists here.

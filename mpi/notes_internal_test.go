@@ -49,7 +49,7 @@ func TestEarlyNotes_QueueIsFull_DropsTheOldest(t *testing.T) {
 	}
 }
 
-// FuzzNote decodes what another process may send. A header is encoded again as it was.
+// FuzzNote decodes arbitrary notes. The encoding of a decoded header is the same as before.
 func FuzzNote(f *testing.F) {
 	n := note(cid.Extended{Base: 1, Sub: 2}, 3)
 	f.Add(string(n.header.encode(agreement.Message{Kind: agreement.Ask, Ballot: 1})))

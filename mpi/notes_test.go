@@ -147,7 +147,7 @@ func sendsAndDies(ctx context.Context, c *mpi.Comm, client *noteLoser, notes int
 type noteLoser struct {
 	*injector
 	mu   sync.Mutex
-	lose func() bool // nil: Loses none.
+	lose func() bool // May be nil.
 }
 
 func (l *noteLoser) Note(p framework.Proc, nonce uint64, body []byte) error {

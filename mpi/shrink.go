@@ -35,7 +35,7 @@ func (c *Comm) Shrink(ctx context.Context) (d *Comm, err error) {
 	return d, nil
 }
 
-// errConnect is the error of members whose own part in a wire-up has succeeded.
+// errConnect is the error of a failed wire-up in members that were connected.
 var errConnect = errors.New("another member could not connect")
 
 func (a *agreements) shrink(ctx context.Context) (*Comm, error) {
@@ -175,13 +175,13 @@ func (c *Comm) wireUpShrunk(ctx context.Context, o *agreement.Outcome, instance 
 	return newComm(c.session, nil, g, m, spec, c.values)
 }
 
-// abandonedShrink is a Shrink whose context has ended. Its rank follows the other members to the end of theirs.
+// abandonedShrink is a Shrink after the end of its context. Its rank follows the other members to the end of theirs.
 type abandonedShrink struct {
 	isConfirming bool
 	proposed     agreement.Outcome
 }
 
-// followAbandoned takes the outcome of an instance whose call has ended. It returns a function that
+// followAbandoned takes the outcome of an abandoned instance. It returns a function that
 // the caller calls after it has released mu, or nil. mu held.
 func (a *agreements) followAbandoned() (after func()) {
 	if a.stage != stageAbandoned {
