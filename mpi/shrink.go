@@ -48,7 +48,7 @@ func (a *agreements) shrink(ctx context.Context) (*Comm, error) {
 			return a.c.createShrunk(&o)
 		}
 		d, failure := a.c.wireUpShrunk(ctx, &o, a.instance())
-		created, err := a.confirm(ctx, failure == nil)
+		created, err := a.confirm(ctx, &o, failure == nil)
 		if err == nil && created.Flags&1 != 0 {
 			return d, nil
 		}
@@ -80,6 +80,7 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 		cancel(err)
 		ctx, call.Excluded = ended, true // The other members do not wait for this one.
 	}
+	a.setAbandoned(abandonedShrink{})
 	o, err := a.run(ctx, call, nil)
 	if err != nil {
 		return o, err
@@ -90,19 +91,24 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 	if err := a.check(&o); err != nil {
 		return o, err
 	}
+	if slices.Contains(o.Excluded, a.c.rank) {
+		a.input(func(*agreement.Machine) { a.follow(&o) })
+		return o, context.Cause(ctx)
+	}
 	if o.ID.Base == 0 {
 		return o, fmt.Errorf("%w: the coordinator has no communicator id; its error has the reason", ErrTransport)
 	}
 	return o, nil
 }
 
-// confirm agrees on whether all members have the new communicator.
-func (a *agreements) confirm(ctx context.Context, isCreated bool) (agreement.Outcome, error) {
+// confirm agrees on whether all members have the communicator of the outcome proposed.
+func (a *agreements) confirm(ctx context.Context, proposed *agreement.Outcome, isCreated bool) (agreement.Outcome, error) {
 	call := a.call(agreement.Shrink)
 	call.Excluded = over(ctx)
 	if isCreated {
 		call.Flags = 1
 	}
+	a.setAbandoned(abandonedShrink{true, *proposed})
 	o, err := a.run(ctx, call, nil)
 	if err == nil {
 		err = a.check(&o)
@@ -181,6 +187,13 @@ type abandonedShrink struct {
 	proposed     agreement.Outcome
 }
 
+// setAbandoned stores the state that the call in progress leaves if its context ends.
+func (a *agreements) setAbandoned(x abandonedShrink) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.abandoned = x
+}
+
 // followAbandoned takes the outcome of an abandoned instance. It returns a function that
 // the caller calls after it has released mu, or nil. mu held.
 func (a *agreements) followAbandoned() (after func()) {
@@ -192,24 +205,29 @@ func (a *agreements) followAbandoned() (after func()) {
 		return nil
 	}
 	a.stage = stageNone
+	return a.follow(&o)
+}
+
+// follow is followAbandoned for an outcome. mu held.
+func (a *agreements) follow(o *agreement.Outcome) (after func()) {
 	x := &a.abandoned
 	isConfirming := x.isConfirming
 	x.isConfirming = false
 	switch {
 	case o.Operation != agreement.Shrink || len(o.Mixed) > 0:
 	case isConfirming:
-		if o.Flags&1 == 0 && haveChanged(&x.proposed, &o) {
+		if o.Flags&1 == 0 && haveChanged(&x.proposed, o) {
 			a.continueAbandoned(1)
 		}
 	case o.WireUp:
-		x.isConfirming, x.proposed = true, o
+		x.isConfirming, x.proposed = true, *o
 		var flags uint64
 		if slices.Contains(o.Excluded, a.c.rank) {
 			flags = 1
 		}
 		a.continueAbandoned(flags)
 	case !slices.Contains(o.Excluded, a.c.rank) && !slices.Contains(o.Failed, a.c.rank):
-		return func() { a.c.refuseShrunk(&o) }
+		return func() { a.c.refuseShrunk(o) }
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -278,5 +279,74 @@ func TestShrink_MembersAreDisconnected_ConnectAgain(t *testing.T) {
 		}
 		defer d.Close()
 		return isWhole(ctx, d, 0, 1, 2)
+	})
+}
+
+// Each member ends its context at a random moment. Then the results are the same in all members that have one, and a member
+// that is left out has an error.
+func TestShrink_ContextsEndAtRandomMoments_ResultsAreUniform(t *testing.T) {
+	t.Parallel()
+	k := seed(t)
+	for round := range 20 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel()
+			mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
+				ending, end := soon(ctx, k.of(3*round+c.Rank()))
+				defer end()
+				d, err := c.Shrink(ending)
+				if err == nil {
+					defer d.Close()
+					// A member that was included too late has refused the communicator.
+					err = mpi.Barrier(ctx, d)
+					if errors.Is(err, mpi.ErrBroken) || errors.Is(err, framework.ErrNotMember) {
+						err = nil
+					}
+				} else if errors.Is(err, mpi.ErrCanceled) {
+					err = nil
+				}
+				// The next calls are in order.
+				value, agreed := c.Agree(ctx, 3)
+				e, shrunk := c.Shrink(ctx)
+				if err := errors.Join(err, agreed, shrunk, must(value == 3, "the value is %d", value)); err != nil {
+					return err
+				}
+				return errors.Join(isWhole(ctx, e, 0, 1, 2), e.Close())
+			})
+		})
+	}
+}
+
+// A member that has refused a communicator is not waited for.
+func TestShrink_MemberHasRefusedTheCommunicator_IsExcluded(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	mpitest.Run(t, 3, func(ctx context.Context, world *mpi.Comm) error {
+		parent, err := world.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		defer parent.Close()
+		if world.Rank() == 0 {
+			_, err := parent.Dup(over)
+			return errors.Join(wants("dup", err, mpi.ErrCanceled), mpi.Barrier(ctx, world))
+		}
+		c, err := parent.Dup(ctx)
+		if errors.Is(err, mpi.ErrBroken) { // It was notified before.
+			return mpi.Barrier(ctx, world)
+		} else if err != nil {
+			return err
+		}
+		defer c.Close()
+		d, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range d.Group().Members() {
+			if p.Rank == 0 {
+				err = errors.New("rank 0 is a member")
+			}
+		}
+		return errors.Join(err, d.Close(), mpi.Barrier(ctx, world))
 	})
 }
