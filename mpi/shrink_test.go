@@ -350,3 +350,18 @@ func TestShrink_MemberHasRefusedTheCommunicator_IsExcluded(t *testing.T) {
 		return errors.Join(err, d.Close(), mpi.Barrier(ctx, world))
 	})
 }
+
+// The outcome is decided at once, and excludes the caller.
+func TestShrink_ContextOfTheOnlyMemberHasEnded_ReturnsItsError(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	mpitest.Run(t, 1, func(ctx context.Context, c *mpi.Comm) error {
+		_, excluded := c.Shrink(over)
+		d, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(wants("shrink", excluded, mpi.ErrCanceled), isWhole(ctx, d, 0), d.Close())
+	})
+}
