@@ -1,7 +1,7 @@
 package main
 
-// The plate is a square of cells inside a frame: the frame is at temperature 1 above the first row,
-// and at 0 elsewhere. Each step replaces every cell by the mean of its four neighbors.
+// The plate is a square of cells inside a frame. The frame has temperature 1 above the first row,
+// and 0 elsewhere. Each step replaces every cell by the mean of its four neighbors.
 
 // top is the temperature of the frame above the first row.
 const top = 1

@@ -67,7 +67,7 @@ func (m *member) close() {
 // replicas returns the number of copies of each block.
 func (m *member) replicas() int { return min(m.copies, m.comm.Size()-1) }
 
-// before returns the rank k places before this one, whose block this rank copies.
+// before returns the rank k places before this one. This rank copies its block.
 func (m *member) before(k int) int { return (m.comm.Rank() - k + m.comm.Size()) % m.comm.Size() }
 
 // after returns the rank k places after this one, a buddy.
@@ -117,7 +117,8 @@ func isFailure(err error) bool {
 }
 
 // settle agrees with all live members on the end of a phase, and has the same results in all of
-// them. isSaved: each has its new state. isIntact: none has died, and the communicator is in use.
+// them. With isSaved, each has its new state. With isIntact, none has died, and the communicator is in
+// use.
 func (m *member) settle(ctx context.Context, phaseErr error) (isSaved, isIntact bool, err error) {
 	flags := uint64(isDone | isComplete)
 	if phaseErr != nil {

@@ -95,7 +95,7 @@ func (m *member) restore(ctx context.Context) (checkpoint, error) {
 type source struct{ first, rows, rank int }
 
 // findBlocks returns the blocks of the checkpoint, with their owners, or with the first holder of a
-// copy if the owner has died. errLost: some rows are nowhere.
+// copy if the owner has died. It returns errLost if a block is missing.
 func (m *member) findBlocks(ctx context.Context) ([]source, error) {
 	held := m.held()
 	all := make([]int64, len(held)*m.comm.Size())

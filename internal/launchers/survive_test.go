@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -82,6 +84,32 @@ func TestSurvive_RankIsKilled_OthersContinue(t *testing.T) {
 		t.Logf("ErrProcFailed %v and %v after SIGKILL; the launcher ended with %v", time.Duration(times[0]-times[1]), time.Duration(times[2]-times[1]), res.Launcher)
 		if left := r.Gone(prompt); len(left) > 0 {
 			t.Errorf("left: %v", left)
+		}
+	})
+}
+
+// TestSurvive_Example_ResultIsRight runs examples/survive with a rank that kills itself at a random
+// step. The ranks are processes that restore the block of the dead one.
+func TestSurvive_Example_ResultIsRight(t *testing.T) {
+	example := filepath.Join(t.TempDir(), "survive")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", example, "../../examples/survive").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	jobs := 1
+	if *full {
+		jobs = 20
+	}
+	Each(t, Survivable(), func(t *testing.T, l *Started) {
+		t.Parallel() // Mostly starts and ends.
+		for range jobs {
+			r := l.Begin(t, Job{Size: 4, Program: example, Args: []string{"-kill", "2", "-grid", "32"}})
+			res := r.Wait()
+			if !strings.Contains(res.Ranks[0].Output, "\nok: 400 steps on 4 ranks, 3 at the end") {
+				t.Fatal(res)
+			}
+			if left := r.Gone(prompt); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
 		}
 	})
 }
