@@ -141,3 +141,8 @@ func TestDie_ThreadCommIsOpen_IsNamed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestDie_Example_Passes(t *testing.T) {
+	ExampleDie()
+	exampleOfDie(t)
+}
