@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -225,5 +226,38 @@ func TestSocketIsTheUsersOwnAndGoesAway(t *testing.T) {
 	}
 	if err := j.srv.Close(); err != nil {
 		t.Errorf("second close: %v", err)
+	}
+}
+
+// TestParted_ProcessRecovers_IsForgotten because a survivor that dies later has not failed when it left a
+// communicator after another death.
+func TestParted_ProcessRecovers_IsForgotten(t *testing.T) {
+	j := testJob(t, server.Options{Size: 2})
+	watch, c := j.open(t, 0), j.open(t, 1).(*client)
+	events := listen(t, watch)
+	both := []framework.Proc{watch.Identity().Proc, c.Identity().Proc}
+	c.Begin(7)
+	var comm cid.Extended
+	for name, rejoin := range map[string]func() error{
+		"note":  func() error { return c.Note(both[0], 1, nil) },
+		"fence": func() error { return c.Fence(t.Context(), both[1:], "t") },
+	} {
+		comm.Base++
+		c.Broke(comm, both, "a context has ended")
+		if e := next(t, events); e.Kind != bootstrap.Broken {
+			t.Fatalf("event %+v, want Broken", e)
+		}
+		if _, parted := j.srv.Parted(1); !parted {
+			t.Errorf("%s: the departure from a communicator is not recorded", name)
+		}
+		if err := rejoin(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Psets(t.Context()); err != nil { // The server has read all messages before.
+			t.Fatal(err)
+		}
+		if _, parted := j.srv.Parted(1); parted {
+			t.Errorf("%s: the departure is still recorded", name)
+		}
 	}
 }

@@ -84,9 +84,17 @@ func (p *proc) partsLocked() {
 	}
 }
 
+// rejoinsLocked records that the process takes part in something again. It has recovered from the failure of
+// another process. Its departure from a communicator was no sign of its own failure.
+func (p *proc) rejoinsLocked() {
+	if !p.left {
+		p.parted = time.Time{}
+	}
+}
+
 // Parted returns the time at which the process first left the others in its present incarnation. It has
 // closed its last session, left a collective or revoked a communicator, or its connection broke. ok is
-// false if it has not. The others were notified afterwards, so processes that fail as a consequence have
+// false if it has not, or has sent a note or entered a fence or construct afterwards. The others were notified afterwards, so processes that fail as a consequence have
 // a later time.
 func (s *Server) Parted(rank int) (at time.Time, ok bool) {
 	s.mu.Lock()

@@ -7,6 +7,7 @@ import "github.com/ferrympi/ferry/bootstrap/internal/wire"
 func (s *Server) note(from *proc, b wire.NoteBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	from.rejoinsLocked()
 	to := s.procs[b.Rank]
 	if from.ended || to == nil || to.ended || to.conn == nil || to.conn.unread() >= maxQueue/2 {
 		s.droppedNotes++

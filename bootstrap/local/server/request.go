@@ -112,6 +112,7 @@ func (s *Server) get(r request, b wire.GetBody) {
 // join enters r into a fence or construct, and completes that when r is its last.
 func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 	s.mu.Lock()
+	r.c.proc.rejoinsLocked()
 	j, err := s.joins.Enter(r, r.c.proc.rank, kind, b)
 	var context uint64
 	if j != nil && kind == wire.Construct {
