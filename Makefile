@@ -64,7 +64,7 @@ lint:
 	scripts/lint
 
 bench: build
-	for b in hop latency bw bibw mbw_mr barrier bcast reduce allreduce gather scatter allgather alltoall reduce_scatter iallreduce ibcast dup create init hello grow shrink memory idle; do bin/ferry bench $$b || exit 1; done
+	for b in hop latency bw bibw mbw_mr barrier bcast reduce allreduce gather scatter allgather alltoall reduce_scatter iallreduce ibcast dup create init hello grow 'shrink --add 8' shrink agree recover memory idle; do bin/ferry bench $$b || exit 1; done
 
 # Beside Open MPI and MPICH, which it installs as root: this machine's files in
 # bench/results, and its section of docs/performance.md. COMPARE takes the tool's flags,

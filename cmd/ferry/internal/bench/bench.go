@@ -61,7 +61,12 @@ var long = `Measure ferry on this machine.
             until rank 0 gets a message back that it sent round the new communicator
             (total), and the longest time of a rank inside calls (calls), to which
             computation with --async does not count
-  shrink    a change that removes --add processes, so that -n ranks remain: the same times
+  shrink    make a communicator of the live members of one that rank 0 has revoked;
+            with --add or --async, a change that removes --add processes, so that -n ranks
+            remain: the same times as of grow
+  agree     an agreement of all ranks, none of which has failed
+  recover   a whole job of 4 ranks, of which rank 0 kills the last one: the time from then
+            until the last of the others leaves its first barrier on the shrunk communicator
   memory    memory of a rank after a barrier and a message to each neighbour:
             private, its proportional share of everything (pss), and all of the
             node's /dev/shm
@@ -193,6 +198,10 @@ func (o *options) check(args []string) error {
 		o.takes, o.whole = several, (*rank).latencyAmongOthers
 	}
 	switch o.name {
+	case "shrink":
+		if o.given("add") || o.given("async") {
+			o.benchmark = elasticShrink
+		}
 	case "idle":
 		o.test += o.in
 	case "latency_mt":
@@ -330,7 +339,9 @@ func (o *options) loop(size int, small, smallWarmup, large, largeWarmup int) loo
 }
 
 // fromOutside says that the benchmark is about whole jobs.
-func (o *options) fromOutside() bool { return o.name == "init" || o.name == "hello" }
+func (o *options) fromOutside() bool {
+	return slices.Contains([]string{"init", "hello", "recover"}, o.name)
+}
 
 func (o *options) run(cmd *cobra.Command) error {
 	isRank := o.isRank

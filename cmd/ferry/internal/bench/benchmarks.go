@@ -52,7 +52,7 @@ var elasticColumns = fmt.Sprintf("%-8s%12s%18s%18s%18s", "# Time", "Processes", 
 
 const averageColumn = "# Avg Latency(us)"
 
-// benchmarks stand in the order in which messages list them. init and hello run in
+// benchmarks have the order of the lists in messages. init, hello and recover run in
 // jobs of their own (see start.go).
 var benchmarks = slices.Concat([]benchmark{
 	{name: "latency", takes: pairOrAlone, sized: true, each: (*rank).latency,
@@ -83,7 +83,9 @@ var benchmarks = slices.Concat([]benchmark{
 	{name: "init", ofProcesses: true, test: "init test"},
 	{name: "hello", ofProcesses: true, test: "hello test: launch, init and finalize"},
 	{name: "grow", ofProcesses: true, isElastic: true, test: "grow test: add processes to a job", note: "# [ ranks: %d ]", columns: elasticColumns},
-	{name: "shrink", ofProcesses: true, isElastic: true, test: "shrink test: remove processes from a job", note: "# [ remaining ranks: %d ]", columns: elasticColumns},
+	{name: "agree", each: (*rank).agree, test: "communicator agree test", columns: averageColumn},
+	{name: "shrink", each: (*rank).shrink, test: "communicator shrink test", columns: averageColumn}, // Or elasticShrink.
+	{name: "recover", takes: several, ofProcesses: true, test: "recover test: from the death of a rank to a barrier of the others"},
 	{name: "memory", ofProcesses: true, whole: (*rank).memoryOfNeighbours,
 		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
 	{name: "memory_all", ofProcesses: true, whole: (*rank).memoryOfEveryone,

@@ -28,7 +28,10 @@ func (o *options) checkRanks() error {
 		}
 	}
 	if o.processes == 0 && !o.given("n") {
-		if o.processes = 1; o.goroutines == 0 {
+		switch o.processes = 1; {
+		case o.name == "recover":
+			o.processes = recoverRanks
+		case o.goroutines == 0:
 			o.processes = max(2, o.connected+1)
 		}
 	}

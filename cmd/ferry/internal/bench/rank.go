@@ -53,6 +53,8 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 		return err
 	case "hello":
 		return mpi.Barrier(ctx, comm)
+	case "recover":
+		return killAndRecover(ctx, comm, out)
 	}
 	if err := o.adopt(comm.Size()); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 )
 
-// Row is one measurement. Times are in us, of init and hello in ms, of hop and match in
+// Row is one measurement. Times are in us, of init, hello and recover in ms, of hop and match in
 // ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s, memory in
 // KiB, and the use of a processor in %. A benchmark with several figures names
 // them behind its own name: memory/private. The
@@ -72,9 +72,9 @@ func osuRow(w io.Writer, r Row) error {
 	switch r.Bench {
 	case "mbw_mr":
 		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg*float64(r.Size)/1e6, r.Avg)
-	case "barrier", "dup", "create", "idle", "hop":
+	case "barrier", "dup", "create", "agree", "shrink", "idle", "hop":
 		_, err = fmt.Fprintf(w, "%17.2f\n", r.Avg)
-	case "init", "hello":
+	case "init", "hello", "recover":
 		_, err = fmt.Fprintf(w, "nprocs: %d, min: %.2f ms, max: %.2f ms, avg: %.2f ms\n", r.Ranks, r.Min, r.max, r.Avg)
 	default:
 		if queue, ok := strings.CutPrefix(r.Bench, "match/"); ok {
