@@ -66,6 +66,7 @@ func ownFigures() []figure {
 		besideConnections(lat))
 	out = append(out, besideProcesses()...)
 	out = append(out, elasticRows()...)
+	out = append(out, failureRows()...)
 	for _, f := range []figure{lat, window("", "bw", "GB/s", 1<<20, 0, 0, "")} {
 		f = overUCX(f, "shm")
 		none := append(slices.Clone(f.flags), "--set", "mtl.ucx.error_mode=none")

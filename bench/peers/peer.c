@@ -31,6 +31,8 @@ static const struct {
     {"reduce_scatter", "us", collective}, {"ireduce_scatter", "us", overlap},
     {"ibarrier", "us", overlap},    {"grow/total", "ms", grow},
     {"grow/calls", "ms", grow}, /* MPI_Comm_spawn blocks */
+    {"agree", "us", agree},         {"shrink", "us", shrink_comm},
+    {"recover", "ms", recover},
 };
 
 void fail(const char *format, ...)
@@ -58,7 +60,7 @@ static void measure(const struct options *o, benchmark *run, const char *unit, i
         double after = hop_ns(o->rank);
         raw = after > raw ? after : raw;
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(world); /* recover has set it to the survivors */
     if (o->rank == 0)
         row(o, "", o->size, unit, figure, raw);
 }

@@ -31,6 +31,7 @@ typedef double benchmark(const struct options *o);
 
 benchmark latency, multi_latency, bandwidth, bidirectional, rate, match;
 benchmark barrier, collective, overlap, dup_comm, idle, grow;
+benchmark agree, shrink_comm, recover;
 
 /* mean returns the mean over all ranks, at rank 0. */
 double mean(const struct options *o, double mine);
