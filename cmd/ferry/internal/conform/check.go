@@ -16,13 +16,17 @@ type env struct {
 	left, right int    // neighbours in a ring of all ranks; a single one is its own neighbour
 	name        string // Of the case.
 	stage       int    // Of an added process; see role. 0 in the first processes.
+	die         func() // Ends this process at once.
 }
 
 // of makes a case.
 func of(name, section string, ranks int, run func(*env)) Case {
 	return Case{Name: name, Section: section, Ranks: ranks, Run: func(ctx context.Context, e Env) error {
 		return kittest.Run(ctx, func(t *kittest.T) {
-			all := env{T: t, ctx: t.Context(), session: e.Session, name: name, stage: e.stage}
+			all := env{T: t, ctx: t.Context(), session: e.Session, name: name, stage: e.stage, die: e.Die}
+			if all.die == nil {
+				all.die = Kill
+			}
 			if e.Comm != nil {
 				all = all.on(e.Comm)
 			}

@@ -38,6 +38,13 @@ func Command() *cobra.Command {
 		if len(cases) == 0 {
 			return exit.Usagef("--only %s: no case has such a name", only)
 		}
+		if !cmd.Flags().Changed("only") {
+			for i := range cases {
+				if cases[i].Dies {
+					cases[i].Skip = deathSkip
+				}
+			}
+		}
 		if cmd.Flags().Changed("goroutines") && (goroutines < 1 || goroutines > mpi.MaxGoroutines) {
 			return exit.Usagef("--goroutines %d: want 1 to %d goroutine ranks", goroutines, mpi.MaxGoroutines)
 		}
@@ -45,6 +52,9 @@ func Command() *cobra.Command {
 	}
 	return cmd
 }
+
+// deathSkip is the reason for the skip of fatal cases without --only. They end a job without --on-failure continue.
+const deathSkip = "it kills a rank: ferry run -n 8 --on-failure continue --tolerate 4 ferry conform --only '^ft/'"
 
 // run runs the cases, on goroutine ranks if their number is not 0. Rank 0 prints the outcomes, and every rank
 // its errors.

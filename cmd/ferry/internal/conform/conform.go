@@ -23,11 +23,13 @@ import (
 // Case is one thing that the standard says.
 type Case struct {
 	Name    string // family/what is shown
-	Section string // of MPI-4.1, or empty for paper 003
+	Section string // of MPI-4.1; or empty for paper 003, or ulfm
 	Ranks   int    // the fewest it needs; it runs on more, too
-	// Processes is true for a case about sessions and process sets, which goroutine ranks share with their
-	// process.
+	// Processes is true for a case about sessions, process sets and the end of a process, which goroutine ranks
+	// share with their process.
 	Processes bool
+	// Dies is true for a fatal case, which kills the last rank. Later cases run without that rank.
+	Dies bool
 	// Adds is true for a case that adds processes to the job, up to Room at a time.
 	Adds bool
 	Skip string // Reason why all ranks skip the case, if not empty.
@@ -38,8 +40,11 @@ type Case struct {
 
 // Source is the document behind the case, and its section.
 func (c Case) Source() string {
-	if c.Section == "" {
+	switch c.Section {
+	case "":
 		return "paper 003"
+	case ulfm:
+		return ulfm
 	}
 	return "MPI-4.1 " + c.Section
 }
@@ -48,7 +53,9 @@ func (c Case) Source() string {
 type Env struct {
 	Session *mpi.Session
 	// Comm has all ranks, and is used by no other case. The suite closes it.
-	Comm  *mpi.Comm
+	Comm *mpi.Comm
+	// Die ends the process in a fatal case, without a goodbye. It does not return. nil is SIGKILL.
+	Die   func()
 	stage int // See role.
 }
 
@@ -83,19 +90,22 @@ func Within(ctx context.Context, limit time.Duration) (context.Context, context.
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w for %v", ErrHung, limit))
 }
 
-// Cases returns all cases, family by family.
+// Cases returns all cases, family by family. The fatal ones are the last.
 func Cases() []Case {
-	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), psetCases(), collectiveCases(), edgeCases())
+	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), psetCases(), collectiveCases(), edgeCases(),
+		failureCases(), deathCases())
 }
 
 // Run runs the cases, one after the other, over a communicator that nobody else
 // uses; its processes all call it with the same cases. Each case may take limit; a
 // rank whose case has ended waits twice as long for the others. Each result is
 // reported as it comes; cases that fail are no error. After an error the communicator
-// is of no use any more; the case over which it came was reported.
-func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) error {
+// is of no use any more; the case over which it came was reported. After a fatal case, the
+// other ranks keep their numbers, and run the next cases over a Shrink of the communicator.
+func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) (err error) {
+	u := &runner{session: s, world: world, limit: limit}
 	for _, c := range cases {
-		r, err := runCase(ctx, s, world, c, limit)
+		r, err := u.run(ctx, c)
 		if err != nil {
 			err = fmt.Errorf("%s: the ranks lost each other: %w", c.Name, err)
 			r.Err = errors.Join(r.Err, err)
@@ -105,7 +115,19 @@ func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, lim
 			return err
 		}
 	}
+	if u.isShrunk {
+		return u.world.Close()
+	}
 	return nil
+}
+
+// runner runs cases in one rank.
+type runner struct {
+	session *mpi.Session
+	limit   time.Duration
+	world   *mpi.Comm // Of the live ranks.
+	// isShrunk is true if world is a Shrink of the caller's.
+	isShrunk bool
 }
 
 // RunGoroutines is Run on goroutine ranks. Every process of world passes the same number of them, which are
@@ -114,7 +136,7 @@ func RunGoroutines(ctx context.Context, s *mpi.Session, world *mpi.Comm, gorouti
 	cases = slices.Clone(cases)
 	for i := range cases {
 		if cases[i].Processes {
-			cases[i].Skip = "it is about sessions and process sets, which goroutine ranks share"
+			cases[i].Skip = "it is about sessions, process sets or the end of a process, which goroutine ranks share"
 		}
 	}
 	threads, err := mpi.NewThreadComm(ctx, world, goroutines)
@@ -125,35 +147,52 @@ func RunGoroutines(ctx context.Context, s *mpi.Session, world *mpi.Comm, gorouti
 	return errors.Join(err, threads.Close())
 }
 
-// runCase runs one case and has all ranks know who failed. An error says that they
-// can't: what is known is the outcome in this rank.
-func runCase(ctx context.Context, s *mpi.Session, world *mpi.Comm, c Case, limit time.Duration) (Result, error) {
-	r := Result{Case: c, Status: Skip, Rank: world.Rank()}
-	if r.Reason = c.Skip; world.Size() < c.Ranks {
+// run runs one case, and shares the outcomes of all ranks. After an error, the result is the outcome in this rank.
+func (u *runner) run(ctx context.Context, c Case) (Result, error) {
+	r := Result{Case: c, Status: Skip, Rank: u.world.Rank()}
+	if r.Reason = c.Skip; u.world.Size() < c.Ranks {
 		r.Reason = fmt.Sprintf("it needs %d ranks", c.Ranks)
 	}
 	if r.Reason != "" {
 		return r, nil
 	}
-	limited, cancel := Within(ctx, limit)
+	limited, cancel := Within(ctx, u.limit)
 	defer cancel()
 	r.Status, r.Ranks = Fail, []int{r.Rank}
-	comm, err := world.Dup(limited)
+	comm, err := u.world.Dup(limited)
 	if err != nil {
 		return r, err
 	}
-	r.Err = errors.Join(c.Run(limited, Env{Session: s, Comm: comm}), comm.Close())
+	r.Err = errors.Join(c.Run(limited, Env{Session: u.session, Comm: comm}), comm.Close())
 	if errors.Is(r.Err, kittest.ErrSkip) {
 		r.Reason, r.Err = strings.TrimPrefix(r.Err.Error(), kittest.ErrSkip.Error()+": "), nil
 	}
-	outcomes := make([]byte, world.Size())
-	outcomes[world.Rank()] = outcomeOf(r)
-	settle, cancel := Within(ctx, 2*limit)
+	settle, cancel := Within(ctx, 2*u.limit)
 	defer cancel()
-	if err := mpi.Allreduce(settle, world, nil, outcomes, mpi.Max[byte]()); err != nil {
+	if c.Dies {
+		if err := u.shrink(settle); err != nil {
+			return r, err
+		}
+	}
+	outcomes := make([]byte, u.world.Size())
+	outcomes[u.world.Rank()] = outcomeOf(r)
+	if err := mpi.Allreduce(settle, u.world, nil, outcomes, mpi.Max[byte]()); err != nil {
 		return r, err
 	}
 	return r.settled(outcomes), nil
+}
+
+// shrink replaces the world by one of the live ranks. The last ranks die, so that the others keep their numbers.
+func (u *runner) shrink(ctx context.Context) error {
+	next, err := u.world.Shrink(ctx)
+	if err != nil {
+		return err
+	}
+	if u.isShrunk {
+		err = u.world.Close()
+	}
+	u.world, u.isShrunk = next, true
+	return err
 }
 
 // The outcomes of a rank.

@@ -27,6 +27,17 @@ func TestMain(m *testing.M) {
 // envGoroutines makes suite run on that many goroutine ranks of each process.
 const envGoroutines = "CONFORM_GOROUTINES"
 
+// envDeaths makes suite run only the family ft, with its fatal cases.
+const envDeaths = "CONFORM_DEATHS"
+
+// suiteCases returns the cases of suite. A rank that dies would fail the job.
+func suiteCases() []conform.Case {
+	hasDeaths := os.Getenv(envDeaths) != ""
+	return slices.DeleteFunc(conform.Cases(), func(c conform.Case) bool {
+		return hasDeaths && !strings.HasPrefix(c.Name, "ft/") || !hasDeaths && c.Dies
+	})
+}
+
 // suite runs every case; the error has those that failed in this rank.
 func suite(ctx context.Context) error {
 	var mu sync.Mutex
@@ -56,9 +67,9 @@ func suite(ctx context.Context) error {
 		}
 	}
 	if goroutines, _ := strconv.Atoi(os.Getenv(envGoroutines)); goroutines > 0 {
-		err = conform.RunGoroutines(ctx, session, world, goroutines, conform.Cases(), conform.Limit, report)
+		err = conform.RunGoroutines(ctx, session, world, goroutines, suiteCases(), conform.Limit, report)
 	} else {
-		err = conform.Run(ctx, session, world, conform.Cases(), conform.Limit, report)
+		err = conform.Run(ctx, session, world, suiteCases(), conform.Limit, report)
 	}
 	if os.Getenv("CONFORM_COUNT") != "" {
 		fmt.Printf("%d passed, %d skipped\n", passed, skipped)
@@ -91,6 +102,33 @@ func TestSuite_GoroutineRanks_Passes(t *testing.T) {
 	}
 }
 
+// The last ranks die, one in each case, until one is left. The others run the next case.
+func TestSuite_RanksDie_ContinuesWithTheOthers(t *testing.T) {
+	deaths := 0
+	for _, c := range conform.Cases() {
+		if c.Dies {
+			deaths++
+		}
+	}
+	for _, n := range []int{2, 4, 8} {
+		for _, stack := range []string{"FERRY_BTL=self,shm", "FERRY_BTL=self,tcp"} {
+			t.Run(fmt.Sprintf("%d ranks, %s", n, stack), func(t *testing.T) {
+				t.Parallel()
+				r := localtest.RunJob(t, localtest.Job{Size: n, Program: "suite", MayFail: true, Env: []string{envDeaths + "=yes", "CONFORM_COUNT=yes", stack}})
+				survivors := max(1, n-deaths)
+				for rank, err := range r.Exit {
+					if (err == nil) != (rank < survivors) || rank >= survivors && !strings.Contains(err.Error(), "killed") {
+						t.Errorf("rank %d of %d: %v\n%s", rank, n, err, r.Output[rank])
+					}
+				}
+				if want := fmt.Sprintf(" %d skipped", deaths-(n-survivors)); !strings.Contains(r.Output[0], want) {
+					t.Errorf("rank 0: %q, want%s", r.Output[0], want)
+				}
+			})
+		}
+	}
+}
+
 // Without room, and in a job of one process, the cases that add processes are skipped.
 func TestSuite_NoRoom_SkipsCasesThatAdd(t *testing.T) {
 	adding := 0
@@ -107,7 +145,7 @@ func TestSuite_NoRoom_SkipsCasesThatAdd(t *testing.T) {
 
 // needMore is the number of cases that need more ranks.
 func needMore(ranks int) (n int) {
-	for _, c := range conform.Cases() {
+	for _, c := range suiteCases() {
 		if c.Ranks > ranks {
 			n++
 		}
