@@ -79,7 +79,8 @@ func (j *Job) Open(ctx context.Context) error {
 func (j *Job) enter() {
 	id := j.client.Identity()
 	j.rank, j.Ranks, j.Suite.Ranks, j.Suite.Processes = int(id.Proc.Rank), id.Size, []int{id.Size}, id.Size
-	j.Suite.Room = 0 // Added processes do not know the stack.
+	j.Suite.Room = 0          // Added processes do not know the stack.
+	j.Suite.HasDeaths = false // A rank cannot be replaced.
 	for rank := range id.Size {
 		j.group = append(j.group, framework.Proc{Namespace: id.Proc.Namespace, Rank: uint32(rank)})
 	}

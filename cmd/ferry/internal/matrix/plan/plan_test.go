@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
@@ -70,12 +71,42 @@ func TestColumns_SuiteHasRoom_CasesAddProcesses(t *testing.T) {
 					got = append(got, name)
 				}
 			}
-			if hasRoom := column.Room > 0; column.Name == c.column && hasRoom != slices.Contains(c.want, adds) {
+			if hasRoom := column.Room > 0; column.Name == c.column && column.Deaths == 0 && hasRoom != slices.Contains(c.want, adds) {
 				t.Errorf("suite %s over %s: %s has room for %d processes", c.suite.Name, c.via, c.column, column.Room)
 			}
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("suite %s over %s: %s has the cases %q, want %q", c.suite.Name, c.via, c.column, got, c.want)
+		}
+	}
+}
+
+func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
+	dies := map[string]bool{}
+	for _, x := range conform.Cases() {
+		dies[x.Name] = x.Dies
+	}
+	for _, c := range []struct {
+		suite Suite
+		via   string
+		want  int // Columns for each such case.
+	}{{Full(), "btl a", 3}, {Quick(), "btl a", 1}, {Full(), "btl self", 0}, {Suite{Ranks: []int{4}, Processes: 4}, "btl a", 0}} {
+		found := map[string]int{}
+		for _, column := range (&Request{Suite: c.suite}).Over([]report.Stack{{Name: "ob1", Via: c.via}}).Columns[0] {
+			for _, cell := range column.Cells {
+				name := column.Case(cell)
+				if !dies[name] {
+					continue
+				}
+				if found[name]++; len(column.Cells) != 1 || column.Deaths != 1 || column.Goroutines != 0 {
+					t.Errorf("suite %s over %s: %s in a column of %d cases with %d deaths", c.suite.Name, c.via, cell, len(column.Cells), column.Deaths)
+				}
+			}
+		}
+		for name, isDeath := range dies {
+			if isDeath && found[name] != c.want {
+				t.Errorf("suite %s over %s: %s has %d columns, want %d", c.suite.Name, c.via, name, found[name], c.want)
+			}
 		}
 	}
 }

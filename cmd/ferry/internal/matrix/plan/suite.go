@@ -25,8 +25,10 @@ type Suite struct {
 	// Processes of the conformance cases on goroutine ranks, with GoroutineRanks each.
 	Processes int
 	// Room is the number of processes that the conformance cases may add to a job; 0: cases that add some are left out.
-	Room  int
-	Limit time.Duration // of a case
+	Room int
+	// HasDeaths adds the fatal conformance cases, each in a job of its own.
+	HasDeaths bool
+	Limit     time.Duration // of a case
 	// Open is the limit of OpenCase, if that is longer. Transports have limits of their
 	// own for it, and say more than that it did not end.
 	Open time.Duration
@@ -48,7 +50,7 @@ func bench(name, unit string, args ...string) Column {
 // Full is everything.
 func Full() Suite {
 	return Suite{
-		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Room: conform.Room, Limit: time.Minute, Open: time.Minute,
+		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Room: conform.Room, HasDeaths: true, Limit: time.Minute, Open: time.Minute,
 		Benches: []Column{
 			bench("latency", "us", "latency", "-m", "1:4MiB"),
 			bench("rate", "msg/s", "mbw_mr", "-m", "1:4KiB"),
@@ -66,6 +68,7 @@ func Quick() Suite {
 		Policies:  []cid.Policy{cid.PolicyLazy},
 		Ranks:     []int{2},
 		Processes: 2,
+		HasDeaths: true,
 		// The longest take a second on a quiet machine.
 		Limit: 8 * time.Second,
 		// mtl.ofi.selftest_timeout (10 s), half as long again for what does not even come
@@ -88,6 +91,7 @@ type Column struct {
 	// Goroutines is the number of goroutine ranks of each process that run the cases. With 0, processes do.
 	Goroutines int      `json:",omitempty"`
 	Room       int      `json:",omitempty"` // Number of processes that the cases may add.
+	Deaths     int      `json:",omitempty"` // Number of ranks that the cases may kill.
 	Cells      []string // the names of the cases
 	Bench      []string // arguments of `ferry bench`, if that is what it is
 	Unit       string   // of the benchmark's figures
@@ -146,6 +150,9 @@ func (u Suite) columns(s report.Stack) []Column {
 	}
 	for _, n := range ranks {
 		all = append(all, conformance(n, 0, room))
+		if u.HasDeaths && !s.Alone() {
+			all = append(all, deaths(n)...)
+		}
 	}
 	all = append(all, conformance(processes, GoroutineRanks, 0))
 	if !s.Alone() {
@@ -163,11 +170,23 @@ func conformance(processes, goroutines, room int) Column {
 	}
 	var cases []string
 	for _, x := range conform.Cases() {
-		if x.Ranks <= processes*max(1, goroutines) && !(x.Processes && goroutines > 0) && !(x.Adds && room == 0) {
+		if x.Ranks <= processes*max(1, goroutines) && !(x.Processes && goroutines > 0) && !(x.Adds && room == 0) && !x.Dies {
 			cases = append(cases, x.Name)
 		}
 	}
 	c := Of(name, processes, cases...)
 	c.Goroutines, c.Room = goroutines, room
 	return c
+}
+
+// deaths returns a column for each fatal conformance case.
+func deaths(processes int) (list []Column) {
+	for _, x := range conform.Cases() {
+		if x.Dies && x.Ranks <= processes {
+			c := Of(fmt.Sprint("conform/", processes), processes, x.Name)
+			c.Deaths = 1
+			list = append(list, c)
+		}
+	}
+	return list
 }

@@ -28,6 +28,10 @@ func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.
 		run := x.Run
 		x.Run = func(ctx context.Context, env conform.Env) error {
 			t.begin(cell)
+			env.Die = func() { // The pool waits for an outcome of each rank.
+				s.End(Event{Status: report.Pass})
+				conform.Kill()
+			}
 			return run(ctx, env)
 		}
 		cases = append(cases, x)

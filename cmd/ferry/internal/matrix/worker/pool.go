@@ -205,6 +205,7 @@ func (p *Pool) work(ctx context.Context, a assignment) ending {
 		Signals: signals, Cleanup: p.Cleanup,
 	}
 	job.MaxRanks = job.N + a.task.Room
+	job.Continue, job.Tolerate = a.task.Deaths > 0, a.task.Deaths
 	end := ending{ranks: job.N}
 	done := make(chan struct{})
 	go func() {
