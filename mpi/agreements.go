@@ -228,6 +228,7 @@ func (a *agreements) process(f func(m *agreement.Machine)) []outgoingNote {
 	a.mu.Unlock()
 	if isInterrupted {
 		a.c.collective.abort(errRequested)
+		a.c.collective.endWaits(errRequested) // See gathering.meet.
 	}
 	if refused != nil {
 		refused()

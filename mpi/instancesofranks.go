@@ -154,11 +154,17 @@ type arrivedRank struct {
 	all    *progress.Completion
 }
 
-// meet returns when all ranks of this process have called it, or k is broken.
+// meet returns when all ranks of this process have called it, or k is broken or aborted.
 func (g *gathering) meet(ctx context.Context, k *collective) error {
 	ctx, stop := k.untilBroken(ctx)
 	defer stop()
 	e := k.engine()
+	e.Lock()
+	aborted := k.aborted
+	e.Release()
+	if aborted != nil {
+		return aborted
+	}
 	mine := arrivedRank{e, new(progress.Completion)}
 	g.mu.Lock()
 	g.arrived = append(g.arrived, mine)
