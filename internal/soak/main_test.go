@@ -60,6 +60,7 @@ func TestMain(m *testing.M) {
 		"reuse":           reuse,
 		"split":           inWorld(splits),
 		"storm":           stormRank,
+		"survive":         survive,
 		"wake":            inWorld(wake),
 	})
 }

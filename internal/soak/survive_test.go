@@ -1,0 +1,161 @@
+package soak
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	randv2 "math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/internal/needs"
+)
+
+// Ranks die at random moments of messages, collectives, creations, Revoke, Shrink and Agree. The survivors continue, no
+// call hangs, all of them get the same outcomes and values, and no process or file is left.
+//
+//	go test ./internal/soak -v -run Survive                                       a few jobs
+//	go test ./internal/soak -v -full -run Survive -timeout 2h                     as many as are meant to be
+//	go test ./internal/soak -v -run Survive/ob1.shm -survive.seed 17 -survive.jobs 50    one of them, 50 times
+var (
+	surviveSeed = flag.Uint64("survive.seed", 0, "the seed of all jobs in which ranks die; 0: a random one for each")
+	surviveJobs = flag.Int("survive.jobs", 0, "jobs of each stack in which ranks die; 0: some, or up to 1,000 with -full")
+)
+
+func TestSurvive(t *testing.T) {
+	none := func(*testing.T) []string { return nil }
+	for _, x := range []struct {
+		name       string
+		env        func(t *testing.T) []string
+		deaths     int // 0: one or two.
+		full, some int
+	}{
+		{"ob1+shm", none, 0, 1000, 5},
+		{"ob1+tcp", func(*testing.T) []string { return overSockets }, 0, 100, 2},
+		{"cm+ofi", overNetwork, 0, 100, 1},
+		{"cm+ucx", func(t *testing.T) []string { return overUCX(t, "tcp") }, 0, 100, 1},
+		{"until one is left", none, surviveRanks - 1, 100, 1},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			if strings.HasPrefix(x.name, "cm") {
+				needs.Time(t)
+			}
+			env := x.env(t)
+			n := size(x.full, x.some)
+			if *surviveJobs > 0 {
+				n = *surviveJobs
+			}
+			began, failed := time.Now(), 0
+			for range n {
+				seed := *surviveSeed
+				if seed == 0 {
+					seed = randv2.Uint64()>>1 + 1
+				}
+				if !survived(t, newSurvival(seed, x.deaths), x.deaths, env) {
+					failed++
+				}
+			}
+			t.Logf("%d jobs, %d failed, in %v", n, failed, time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// surviveTimeout is the time of a job on a busy machine. After it the launcher reports the calls in which ranks wait.
+const surviveTimeout = 60 * time.Second
+
+// survived runs a job, and reports whether the survivors agree.
+func survived(t *testing.T, p *survival, deaths int, env []string) bool {
+	shm, runtimeDir, mark := segments(t), t.TempDir(), envMark+"="+rand.Text()
+	ctx, cancel := context.WithTimeout(t.Context(), surviveTimeout+time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "run", "-n", fmt.Sprint(surviveRanks), "--on-failure", "continue", "--tolerate", fmt.Sprint(len(p.deaths)),
+		"--timeout", surviveTimeout.String(), "-x", envFerry+"=0", os.Args[0])
+	cmd.Env = append(os.Environ(), mark, envFerry+"=1", "XDG_RUNTIME_DIR="+runtimeDir, "FERRY_BTL_SHM_DIR="+shm, "LOCALTEST_PROGRAM=survive",
+		"LOCALTEST_TIMEOUT="+(2*surviveTimeout).String(), fmt.Sprint(envSurviveSeed, "=", p.seed), fmt.Sprint(envSurviveDeaths, "=", deaths))
+	cmd.Env = append(cmd.Env, env...)
+	var out, notes bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &notes
+	var found []string
+	if err := cmd.Run(); err != nil {
+		found = append(found, err.Error())
+	}
+	found = append(found, differences(p, out.String())...)
+	if left := append(files(t, shm), files(t, runtimeDir)...); len(left) > 0 {
+		found = append(found, fmt.Sprintf("files left: %v", left))
+	}
+	if left := alive(mark); len(left) > 0 {
+		found = append(found, fmt.Sprintf("processes left: %v", left))
+	}
+	if len(found) > 0 {
+		t.Errorf("-survive.seed %d (%v):\n%s\n%s", p.seed, p, strings.Join(found, "\n"), lastLines(notes.String(), 100))
+	}
+	return len(found) == 0
+}
+
+// differences returns the outcomes that differ among ranks, and the survivors that have not come to the end.
+func differences(p *survival, out string) (found []string) {
+	outcomes, ended := map[string]string{}, []string{}
+	for line := range strings.Lines(out) {
+		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if kind == "survived" {
+			ended = append(ended, rest)
+			continue
+		}
+		call, outcome, _ := strings.Cut(rest, " ")
+		if first, ok := outcomes[call]; ok && first != outcome {
+			found = append(found, fmt.Sprintf("call %s: %q in one rank, %q in another", call, first, outcome))
+		}
+		outcomes[call] = outcome
+	}
+	slices.Sort(ended)
+	if want := strings.Fields(strings.Trim(fmt.Sprint(p.survivors()), "[]")); !slices.Equal(ended, want) {
+		found = append(found, fmt.Sprintf("survivors that come to the end: %v, want %v", ended, want))
+	}
+	return found
+}
+
+func TestDifferences_RanksDisagreeOrAreMissing_AreFound(t *testing.T) {
+	p := &survival{deaths: []death{{rank: 0}, {rank: 1}, {rank: 2}, {rank: 3}, {rank: 4}, {rank: 5}}} // 6 and 7 survive.
+	for out, want := range map[string]string{
+		"outcome a/1 agree 0x1\noutcome a/1 agree 0x1\nsurvived 7\nsurvived 6\n":            "",
+		"outcome a/1 agree 0x1\noutcome a/1 agree 0x1 failed [2]\nsurvived 7\nsurvived 6\n": "a/1",
+		"outcome a/1 shrink [6 7] b\noutcome a/1 agree 0x1\nsurvived 7\nsurvived 6\n":       "a/1",
+		"outcome a/1 agree 0x1\noutcome a/2 agree 0x0\noutcome a/1 agree 0x1\nsurvived 7\n": "come to the end: [7], want [6 7]",
+		"survived 5\nsurvived 6\nsurvived 7\n":                                              "want [6 7]",
+	} {
+		found := strings.Join(differences(p, out), "; ")
+		if (found == "") != (want == "") || !strings.Contains(found, want) {
+			t.Errorf("%q: %q, want %q", out, found, want)
+		}
+	}
+}
+
+// The deaths of many jobs are in operations of all kinds, and in recoveries.
+func TestSurvival_ManySeeds_HaveDeathsInAllSteps(t *testing.T) {
+	type moment struct {
+		kind       stepKind
+		inRecovery bool
+	}
+	seen, two := map[moment]int{}, 0
+	for seed := range uint64(500) {
+		p := newSurvival(seed, 0)
+		if len(p.deaths) == 2 {
+			two++
+		}
+		for _, d := range p.deaths {
+			seen[moment{p.steps[d.step], d.inRecovery}]++
+		}
+	}
+	if want := 2 * int(stepKinds); len(seen) != want || two < 200 || two > 300 {
+		t.Errorf("%d jobs of 500 with two deaths, in %d kinds of moments, want %d: %v", two, len(seen), want, seen)
+	}
+	if p := newSurvival(1, surviveRanks-1); len(p.survivors()) != 1 || fmt.Sprint(p) != fmt.Sprint(newSurvival(1, surviveRanks-1)) {
+		t.Errorf("until one is left: %v", p)
+	}
+}
