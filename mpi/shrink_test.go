@@ -178,7 +178,7 @@ func TestShrink_MemberHasClosedItsSession_IsExcluded(t *testing.T) {
 
 func TestShrink_RevokedCommunicator_AHundredTimes(t *testing.T) {
 	t.Parallel()
-	revocable(t, mpitest.Job{Size: 3}, func(ctx context.Context, world *mpi.Comm) error {
+	mpitest.Job{Size: 3}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
 		c, err := world.Dup(ctx)
 		if err != nil {
 			return err
