@@ -25,20 +25,17 @@ var elasticShrink = benchmark{
 	test: "shrink test: remove processes from a job", note: "# [ remaining ranks: %d ]", columns: elasticColumns,
 }
 
-// agree times (*Comm).Agree on a communicator without failures.
+// agree times (*Comm).Agree on a communicator without failures, with the loop of collectives.
 func (r *rank) agree(ctx context.Context, _ int) (Row, error) {
-	return r.together(ctx, 0, 10, 100, func(n int) error {
-		for range n {
+	return r.together(ctx, 0, 1, 100,
+		func(int) error {
 			flags, err := r.comm.Agree(ctx, math.MaxUint64)
 			if err == nil && flags != math.MaxUint64 {
 				err = fmt.Errorf("agree: %#x: want all bits", flags)
 			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}, nil)
+			return err
+		},
+		func() error { return mpi.Barrier(ctx, r.comm) })
 }
 
 // shrink times (*Comm).Shrink of a duplicate that rank 0 has revoked.
