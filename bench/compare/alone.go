@@ -182,8 +182,8 @@ func (c *comparison) own(ctx context.Context, r ownRow) (o own, err error) {
 	if ctx.Err() != nil {
 		return o, context.Cause(ctx)
 	}
-	if err != nil {
-		o.NotMeasured = err.Error()
+	if err != nil { // The value may be one that JSON lacks.
+		o.Value, o.NotMeasured = 0, err.Error()
 	} else {
 		o.Met = o.Wanted.meets(o.Value)
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -149,5 +152,18 @@ func TestCountsOfAllPolicies(t *testing.T) {
 		if each, err := parseCounts(bad); err == nil {
 			t.Errorf("%q: %v", bad, each)
 		}
+	}
+}
+
+func TestOwn_CountFails_ResultsAreJSON(t *testing.T) {
+	c := &comparison{options: &options{}, note: func(string, ...any) {}}
+	o, err := c.own(t.Context(), ownRow{name: "a ratio", take: func(context.Context) (float64, string, error) {
+		return math.NaN(), "", errors.New("no counts")
+	}})
+	if err != nil || o.NotMeasured != "no counts" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if _, err := json.Marshal(o); err != nil {
+		t.Error(err)
 	}
 }
