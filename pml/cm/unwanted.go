@@ -8,7 +8,7 @@ import (
 // How the sender of a synchronous message learns that nobody receives it.
 //
 // A network completes a synchronous send when its message is taken out, by a receive or by
-// the reaper. So a message that the reaper finds on a closed communicator is held, and dropped
+// the reaper. So a message that the reaper finds on a closed or aborted communicator is held, and dropped
 // only when its sender knows what became of each of its messages:
 //
 //  1. The receiver asks the sender to stop (controlStop), once no posted receive may match
@@ -54,7 +54,7 @@ func (msg *message) reject() {
 func (msg *message) mustHold() bool {
 	c := msg.c
 	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isOpen && !msg.isSettled &&
-		c.Closed() && c.Aborted[msg.plane] == nil && !c.m.closed && (msg.from.unwanted.hasAsked || !c.mayReceive(msg.from))
+		(c.Closed() || c.Aborted[msg.plane] != nil) && !c.m.closed && (msg.from.unwanted.hasAsked || !c.mayReceive(msg.from))
 }
 
 // settle goes on with the held messages of a member. Called from Poll or Done, so that the MTL
@@ -222,7 +222,10 @@ func (p *peer) takeReport(f *control) {
 // been dropped. Lock held.
 func (r *request) matched() {
 	s := &r.p.syncs
+	aborted := r.c.Aborted[r.plane]
 	switch {
+	case aborted != nil && r.mode == pml.Synchronous: // An aborted member drops messages at once.
+		r.fail(aborted)
 	case r.order == 0 || !s.hasStopped:
 		r.finish()
 	case !s.isReported:
