@@ -8,7 +8,7 @@ import (
 // How the sender of a synchronous message learns that nobody receives it.
 //
 // A network completes a synchronous send when its message is taken out, by a receive or by
-// the reaper. So a message that the reaper finds on a closed or aborted communicator is held, and dropped
+// the reaper. So a message that the reaper finds on a closed communicator is held, and dropped
 // only when its sender knows what became of each of its messages:
 //
 //  1. The receiver asks the sender to stop (controlStop), once no posted receive may match
@@ -22,7 +22,8 @@ import (
 // A synchronous send that the network completes after the stop waits for the reports.
 //
 // A message that comes while a posted receive may still match others of its sender is dropped
-// at once, and a synchronous send of it succeeds.
+// at once, and a synchronous send of it succeeds. So does the reaper with all messages on an aborted
+// plane. A sender whose plane is aborted, too, reports that.
 
 // unwanted is what a closed communicator has of a member's messages that nobody receives.
 type unwanted struct {
@@ -54,7 +55,7 @@ func (msg *message) reject() {
 func (msg *message) mustHold() bool {
 	c := msg.c
 	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isOpen && !msg.isSettled &&
-		(c.Closed() || c.Aborted[msg.plane] != nil) && !c.m.closed && (msg.from.unwanted.hasAsked || !c.mayReceive(msg.from))
+		c.Closed() && c.Aborted[msg.plane] == nil && !c.m.closed && (msg.from.unwanted.hasAsked || !c.mayReceive(msg.from))
 }
 
 // settle goes on with the held messages of a member. Called from Poll or Done, so that the MTL
