@@ -50,7 +50,7 @@ func (c *comm) beReaped() {
 	m.reaper.gap, m.reaper.next = 0, time.Time{}
 }
 
-// discardKept drops the unexpected messages of a plane that closes. No receive can be
+// discardKept drops the unexpected messages of a plane that closes or is aborted. No receive can be
 // posted there any more: what is here, and what still comes, is for nobody, and its
 // senders must not wait for a receiver. Receives that wait for the end of a pull come
 // first. Lock held.

@@ -156,6 +156,7 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 			r.end(err)
 		}
 	}
+	c.discardKept(plane)
 	c.beReaped()
 	m.wakeProbes()
 }

@@ -148,7 +148,7 @@ func (c *comm) endPull(plane pml.Plane) {
 	}
 }
 
-// postDeferred gives the network the receives that have waited. On a plane that has closed meanwhile
+// postDeferred gives the network the receives that have waited. On a plane that has closed or was aborted meanwhile
 // they were the last. Lock held.
 func (c *comm) postDeferred(plane pml.Plane) {
 	for e := c.deferred[plane].First(); e != nil; e = c.deferred[plane].First() {
@@ -157,7 +157,7 @@ func (c *comm) postDeferred(plane pml.Plane) {
 		r.state = idle
 		r.post()
 	}
-	if c.Closed() {
+	if c.Closed() || c.Aborted[plane] != nil {
 		c.discardKept(plane)
 	}
 	c.m.wakeProbes()

@@ -282,7 +282,7 @@ func (s *sweeper) source(rank int) *peer {
 
 // pullDone goes on after a pull, which may be that of a process that leaves.
 func (s *sweeper) pullDone() {
-	if s.c.Closed() {
+	if s.c.Closed() || s.c.Aborted[s.plane] != nil {
 		s.c.discardKept(s.plane)
 	}
 	if s.isRunning {
