@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,16 +28,26 @@ func dies(w *pmltest.World, c []pml.Comm, why error) {
 	c[0].Suspend(pml.PointToPoint, why)
 }
 
-// slowCancels is a network in memory that withdraws one receive in a poll.
-type slowCancels struct{ mtl.Component }
+// slowCancels is a network in memory that withdraws one receive in a poll, up to a number of them.
+type slowCancels struct {
+	mtl.Component
+	allowed *atomic.Int64
+}
+
+func newSlowCancels(allowed int64) slowCancels {
+	s := slowCancels{mtltest.NewMemory(eager).Component(), new(atomic.Int64)}
+	s.allowed.Store(allowed)
+	return s
+}
 
 func (s slowCancels) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	m, err := s.Component.Open(ctx, env)
-	return &slowCancelsModule{Module: m}, err
+	return &slowCancelsModule{Module: m, allowed: s.allowed}, err
 }
 
 type slowCancelsModule struct {
 	mtl.Module
+	allowed  *atomic.Int64
 	canceled []*mtl.Op
 }
 
@@ -44,11 +56,22 @@ func (m *slowCancelsModule) Interval() time.Duration { return 100 * time.Microse
 func (m *slowCancelsModule) Cancel(op *mtl.Op) { m.canceled = append(m.canceled, op) }
 
 func (m *slowCancelsModule) Poll() int {
-	if len(m.canceled) > 0 {
+	if len(m.canceled) > 0 && m.allowed.Load() > 0 {
+		m.allowed.Add(-1)
 		m.Module.Cancel(m.canceled[0])
 		m.canceled = m.canceled[1:]
 	}
 	return m.Module.Poll()
+}
+
+// completed returns the number of requests that are complete.
+func completed(all []started) (n int) {
+	for _, r := range all {
+		if _, done, err := r.r.Peek(r.gen); done && err == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // suspensionCases returns the kit's cases of receives from any source after a death.
@@ -65,9 +88,34 @@ func suspensionCases(s pmltest.Stack, policy cid.Policy) (some kittest.Cases) {
 }
 
 func TestSweep_NetworkWithdrawsOneReceiveInAPoll_OrderIsKept(t *testing.T) {
-	s := pmltest.Stack{PML: cm.Component(), MTL: slowCancels{mtltest.NewMemory(eager).Component()}}
-	for range 10 {
-		suspensionCases(s, cid.PolicyAgree).Run(t)
+	suspensionCases(pmltest.Stack{PML: cm.Component(), MTL: newSlowCancels(math.MaxInt64)}, cid.PolicyAgree).Run(t)
+}
+
+// TestSweep_MessageComesDuringTheWithdrawal_OldestReceiveMatches has the network withdraw one receive of three before a message comes.
+func TestSweep_MessageComesDuringTheWithdrawal_OldestReceiveMatches(t *testing.T) {
+	net := newSlowCancels(1)
+	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net}, 3)
+	c := w.Comms(t, cid.PolicyAgree)
+	bufs := make([][]byte, 3)
+	var all []started
+	for i := range bufs {
+		bufs[i] = make([]byte, 1)
+		all = append(all, start(t)(c[0].Irecv(pml.Buffer{Bytes: bufs[i]}, pml.AnySource, 1, pml.PointToPoint)))
+	}
+	dies(w, c, nil)
+	until(t, "a withdrawal", func() bool {
+		_, done, err := all[0].r.Test(all[0].gen)
+		return net.allowed.Load() == 0 && !done && err == nil
+	})
+	for i, r := range all {
+		send(t, c[2], 0, 1, string(rune('0'+i)))
+		if i == 0 {
+			until(t, "a match", func() bool { return completed(all) == 1 })
+			net.allowed.Store(math.MaxInt64)
+		}
+		if _, err := r.wait(t); err != nil || bufs[i][0] != byte('0'+i) {
+			t.Errorf("receive %d: message %q, %v", i, bufs[i], err)
+		}
 	}
 }
 

@@ -49,6 +49,9 @@ func (f *fixture) suspendedOrder() {
 			if !isDead && before > 0 {
 				f.died(1)
 				isDead = true
+				// A network may have to give back receives first.
+				_, _, err := c.Iprobe(pml.AnySource, 2, p2p)
+				f.Is("probe", err, framework.ErrProcFailedPending)
 			}
 			for range sources {
 				post()
