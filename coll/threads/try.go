@@ -74,6 +74,9 @@ func (x *Instance) waits() error {
 
 func (x *Instance) act(s *coll.Step, c *coll.Call) (over bool, err error) {
 	t := x.t
+	if x.isLost { // the others would take slices that this rank has not written
+		return false, errLost
+	}
 	switch s.Do & actions {
 	case publish:
 		x.publish(c.Out, uint64(s.Buf.At))

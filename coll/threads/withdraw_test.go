@@ -1,11 +1,13 @@
 package threads
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,10 +79,10 @@ func TestWithdraw_AnotherRankCombines_WaitsForIt(t *testing.T) {
 }
 
 // TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain: a rank that has left writes to its
-// buffers. The race detector sees if others still use them.
+// buffers. The race detector sees if others still use them. A rank without an error has the right result.
 func TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain(t *testing.T) {
 	const size = 40000
-	for _, n := range []int{2, 5, 12} {
+	for _, n := range []int{2, 4, 5, 12} {
 		for seed := range uint64(40) {
 			team := newTestTeam(t, &params{FlatRanks: 4, Chunk: 256}, n, progress.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
@@ -104,13 +106,16 @@ func TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain(t *testing.T) {
 					defer context.AfterFunc(ctx, end)()
 				}
 				for turn := range 3 {
-					in, out := make([]byte, size), make([]byte, size)
+					in, out := slices.Repeat([]byte{1, 0, 0, 0, 0, 0, 0, 0}, size/8), make([]byte, size)
 					op := []coll.Operation{coll.Allreduce, coll.Bcast, coll.Reduce}[turn]
 					b := coll.Buffers{In: in, Out: out}
 					if op == coll.Bcast {
 						b.In = nil
 					}
 					err := carry(all, team, r, op, coll.Args{Size: size, Elem: 8, Quick: true}, b, f)
+					if want := slices.Repeat([]byte{byte(n), 0, 0, 0, 0, 0, 0, 0}, size/8); err == nil && op == coll.Allreduce && !bytes.Equal(out, want) {
+						t.Errorf("rank %d of %d, seed %d: a wrong result without an error", r.Rank, n, seed)
+					}
 					clear(in)
 					clear(out)
 					if err != nil {
