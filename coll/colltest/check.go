@@ -44,7 +44,8 @@ func Cases(c coll.Component) kittest.Cases {
 		}
 		claims = append(claims,
 			kittest.New(op.String()+"/ComesToWhatItShouldInline", struct{}{}, func(k *checker) { k.inline(op) }),
-			kittest.New(op.String()+"/EndsWhenAMemberFails", struct{}{}, func(k *checker) { k.faults(op) }))
+			kittest.New(op.String()+"/EndsWhenAMemberFails", struct{}{}, func(k *checker) { k.faults(op) }),
+			kittest.New(op.String()+"/SeriesEndsAfterADeath", struct{}{}, func(k *checker) { k.deaths(op) }))
 	}
 	return kittest.Bind(claims, func(t *kittest.T, _ struct{}) *checker {
 		k := &checker{T: t, component: c, params: kittest.Params(c, nil)}
