@@ -118,6 +118,9 @@ func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, boo
 type probe struct {
 	again progress.Completion
 	stop  context.CancelCauseFunc // of the network's probe; nil: the message comes from the node
+	// isWoken is set if stop was called to look again. The network may be a composition too, and its probe must not take
+	// that for an arrival of its own.
+	isWoken bool
 }
 
 // errArrived ends the network's part of a probe.
@@ -127,6 +130,7 @@ var errArrived = errors.New("something has arrived on the node")
 func (w *wildcards) wakeProbes() {
 	for _, p := range w.probes {
 		if p.stop != nil {
+			p.isWoken = true
 			p.stop(errArrived)
 		} else if !p.again.Done() {
 			w.c.j.engine.Complete(&p.again)
@@ -165,7 +169,7 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 		}
 		w.probes = slices.DeleteFunc(w.probes, func(x *probe) bool { return x == p })
 		switch {
-		case err == errArrived:
+		case err != nil && p.isWoken:
 		case err != nil:
 			if k, st, ok, _ := w.find(src, tag, claim); ok { // it came meanwhile
 				return k, st, nil
