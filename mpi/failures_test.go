@@ -118,7 +118,7 @@ func failureStacks(t *testing.T) map[string][]string {
 }
 
 func pendingReceives(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	const later = 7 // Tag of a message that rank 1 sends when rank 0 asks for it.
+	const later = 7 // Tag of requests. Rank 1 sends rank 0 a message of the tag in the request; 0 is the end.
 	switch c.Rank() {
 	case 0:
 		return suspendedCalls(ctx, c, func(tag int) error { return c.Send(ctx, []byte{byte(tag)}, 1, later) })
@@ -127,9 +127,12 @@ func pendingReceives(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			if err := outlive(ctx, c, rank); err != nil {
 				return err
 			}
-			for tag := []byte{1}; tag[0] != 0; {
+			for tag := []byte{0}; ; {
 				if _, err := c.Recv(ctx, tag, 0, later); err != nil {
 					return err
+				}
+				if tag[0] == 0 {
+					break
 				}
 				if err := c.Send(ctx, tag, 0, int(tag[0])); err != nil {
 					return err
