@@ -297,7 +297,7 @@ func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 		return wrongContract(choice)
 	}
 	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.boot.Timeout,
-		HostTimeout: a.boot.HostTimeout})
+		HostTimeout: a.boot.HostTimeout, ProcessTimeout: a.boot.ProcessTimeout})
 	if err == nil {
 		c, err = bootstrap.CheckedClient(choice.Verdict.Name, c)
 	}

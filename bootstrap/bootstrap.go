@@ -36,7 +36,8 @@ type Env struct {
 	Logger  *slog.Logger  // nil discards
 	Timeout time.Duration // how long each waiting call waits at most; 0 means DefaultTimeout
 
-	HostTimeout time.Duration // Time from the last sign of a host to the report of its loss; 0 means DefaultHostTimeout.
+	HostTimeout    time.Duration // Time from the last sign of a host to the report of its loss; 0 means DefaultHostTimeout.
+	ProcessTimeout time.Duration // Time for which a process may leave queries unanswered; 0 means that none are sent.
 }
 
 // DefaultTimeout is the deadline of a waiting call when Env names none: long

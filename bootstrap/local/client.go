@@ -181,6 +181,8 @@ func (c *client) readAll(r *wire.Reader) error {
 				return fmt.Errorf("malformed note: %w", err)
 			}
 			c.addNote(b)
+		case wire.AliveQuery:
+			c.sendLossy(wire.AliveAnswer, wire.Empty{})
 		default:
 			return fmt.Errorf("message kind %d from the launcher", m.Kind)
 		}

@@ -98,6 +98,7 @@ func FuzzServerReads(f *testing.F) {
 		{wire.Report, 8, wire.ValuedBody{Name: "n"}},
 		{wire.Change, 9, wire.ChangeBody{Op: wire.Operate, Args: wire.EncodeBody(wire.OperateBody{Op: uint8(bootstrap.PsetShrink), Operands: []string{"mpi://WORLD"}, Sub: 1})}},
 		{wire.Change, 10, wire.ChangeBody{Op: wire.Query, Args: wire.EncodeBody(wire.LookupBody{Name: "mpi://SELF", Wait: true})}},
+		{wire.AliveAnswer, 0, wire.Empty{}},
 		{wire.Note, 0, wire.NoteBody{To: 1, Body: []byte("b")}},
 		{wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{0, 1, 1, 7}}},
 		{wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0}}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/events"
+	"github.com/ferrympi/ferry/bootstrap/internal/queries"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/netaddr"
@@ -28,7 +29,8 @@ type client struct {
 	exchange Exchange // nil: constructs are between the members
 	timeout  time.Duration
 
-	hostTimeout time.Duration
+	hostTimeout    time.Duration
+	processTimeout time.Duration
 
 	grace    time.Duration // answerGrace; tests have less
 	learning time.Duration // learnTimeout; tests have less
@@ -131,8 +133,8 @@ func checkJob(id bootstrap.Identity) error {
 func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 	c := &client{
 		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace, learning: learnTimeout, log: env.Logger,
-		hostTimeout: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout),
-		peers:       map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
+		hostTimeout: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout), processTimeout: env.ProcessTimeout,
+		peers: map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
 		wakeWatch: make(chan struct{}, 1),
 	}
 	c.exchange, _ = framework.As[Exchange](l)
@@ -184,6 +186,9 @@ func (c *client) begun() {
 		c.wg.Go(func() { c.accept(c.tcp) })
 	}
 	c.wg.Go(c.watchHosts)
+	if c.processTimeout > 0 {
+		c.wg.Go(func() { queries.Run(c.processTimeout, c.done, c.query) })
+	}
 }
 
 // watch has f called for what the launcher hears, if it can.
@@ -288,6 +293,7 @@ func (c *client) readAll(l *link, r *wire.Reader) error {
 		if err != nil {
 			return err
 		}
+		l.queries.Received()
 		if m.Kind == wire.Goodbye {
 			c.mu.Lock()
 			l.goodbye = true

@@ -59,6 +59,8 @@ func FuzzPeer(f *testing.F) {
 		{wire.Life, 0, wire.LifeBody{Nonce: 4}},
 		{wire.Life, 0, wire.LifeBody{}},
 		{wire.GiveUp, 0, wire.GiveUpBody{Reason: "r"}},
+		{wire.AliveQuery, 0, wire.Empty{}},
+		{wire.AliveAnswer, 0, wire.Empty{}},
 		{wire.Note, 0, wire.NoteBody{Rank: 1, From: 2, To: 3, Body: []byte("b")}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 3, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 0, Reason: "r"}},

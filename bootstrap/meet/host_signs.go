@@ -205,8 +205,8 @@ func (c *client) onHostOf(p *peer) (ranks []uint32) {
 	return ranks
 }
 
-// hasReachedHost reports whether there was a connection with a process of that entry's host, whose
-// address therefore is right. The caller holds place.mu.
+// hasReachedHost reports whether there was a connection with a process of that entry's host. Then the
+// addresses of the entry lead to that host. The caller holds place.mu.
 func (c *client) hasReachedHost(e entry) bool {
 	for rank := range c.reached {
 		if at, found := c.entries[rank]; found && e.host != 0 && at.host == e.host {

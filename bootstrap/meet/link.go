@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/queries"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
@@ -34,7 +35,8 @@ type link struct {
 	rank uint32
 	nc   net.Conn
 
-	expelled atomic.Bool // One of the two processes was reported dead; messages are discarded.
+	expelled atomic.Bool    // One of the two processes was reported dead; messages are discarded.
+	queries  queries.Record // Tick with place.mu held.
 
 	// Guarded by place.mu.
 	pending map[uint64]join.Withdraw // requests of the peer that wait here

@@ -56,6 +56,10 @@ func (c *client) serve(l *link, m wire.Message) error {
 			return err
 		}
 		return c.commEvent(b, l)
+	case wire.AliveQuery:
+		return serve(m, func(wire.Empty) { l.news(frameOf(wire.AliveAnswer, 0, wire.Empty{})) })
+	case wire.AliveAnswer:
+		return serve(m, func(wire.Empty) {})
 	case wire.Keep:
 		return serve(m, func(b wire.KeepBody) { c.keep(l.rank, b) })
 	case wire.Cancel:

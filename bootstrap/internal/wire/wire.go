@@ -4,8 +4,8 @@
 //
 // A message is the array [kind, id, body]. Requests have ids of the sender's own
 // choice, never 0 and never used again; each is answered once, in any order, by
-// Reply or Failure with that id. Put, Life, GiveUp, Broke, Note, Cancel, Keep, Event and Goodbye
-// have no answer, and id 0, but for Cancel.
+// Reply or Failure with that id. Put, Life, GiveUp, Broke, Note, Cancel, Keep, Event, Goodbye,
+// AliveQuery and AliveAnswer have no Reply, and id 0, but for Cancel.
 //
 // A launcher's client says Hello first and is answered Welcome or Refused; between
 // members a handshake of another form comes before all messages.
@@ -55,6 +55,13 @@ const (
 	Broke                     // BrokeBody
 	Change                    // ChangeBody -> as its operation lists
 	Note                      // NoteBody
+)
+
+// Messages of a process that checks whether another one runs. They have the kinds of messages that
+// only begin a connection.
+const (
+	AliveQuery  = Hello   // Empty -> AliveAnswer, at once
+	AliveAnswer = Refused // Empty
 )
 
 // What members say to one another (bootstrap/meet) in place of what only a launcher is told.

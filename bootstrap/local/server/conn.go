@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/queries"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
@@ -39,6 +40,7 @@ type conn struct {
 	ended   chan struct{} // closed when lostLocked has been called for it
 	goodbye bool
 	pending map[uint64]join.Withdraw // by request id, what a request waits for
+	queries queries.Record
 
 	qmu     sync.Mutex
 	queue   net.Buffers
@@ -207,6 +209,7 @@ func (c *conn) read(r *wire.Reader) error {
 		if err != nil {
 			return err
 		}
+		c.queries.Received()
 		if c.expelled.Load() {
 			continue // Until the process ends the connection, so that it can read its event.
 		}

@@ -32,7 +32,7 @@ func (s *Server) cutOff(p *proc, pid int, ago time.Duration) {
 		s.after(exitGrace, func() { s.cutOff(p, pid, ago+exitGrace) })
 		return
 	case s.opt.OnLost != nil:
-		s.opt.OnLost(int(p.rank))
+		s.opt.OnLost(Lost{Rank: int(p.rank)})
 	}
 	s.diedLocked(p, "connection lost")
 }

@@ -35,7 +35,7 @@ func TestProcessThatStillEndsIsNotCutOff(t *testing.T) {
 			t.Errorf("%s: may end within %v, want %v", c.what, got, c.within)
 		}
 		lost := 0
-		s, err := New(Options{Size: 1, OnLost: func(int) { lost++ }})
+		s, err := New(Options{Size: 1, OnLost: func(Lost) { lost++ }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,8 @@ func (c *conn) handle(m wire.Message) error {
 		return serve(m, func(b wire.BrokeBody) { c.s.commEvent(c.proc, b) })
 	case wire.Note:
 		return serve(m, func(b wire.NoteBody) { c.s.note(c.proc, b) })
+	case wire.AliveAnswer:
+		return serve(m, func(wire.Empty) {})
 	case wire.Cancel:
 		return serve(m, func(b wire.CancelBody) { c.s.cancel(r, b.Expired) })
 	}

@@ -54,10 +54,19 @@ type Options struct {
 	// from several goroutines at once; body is the callee's. nil drops reports.
 	OnReport func(rank int, name string, body []byte)
 
-	// OnLost is told of each process whose connection has broken though it is not known
-	// to have ended: it counts as failed from now on. Calls come one at a time, and must
-	// not wait. nil: nobody is told.
-	OnLost func(rank int)
+	// OnLost receives each process that is not known to have ended and counts as failed from now
+	// on. Calls come one at a time, and must not block. Nil discards.
+	OnLost func(Lost)
+
+	// ProcessTimeout is the time for which a process may leave queries unanswered before it is
+	// reported dead; 0: no queries.
+	ProcessTimeout time.Duration
+}
+
+// Lost is a process that counts as failed although it is not known to have ended.
+type Lost struct {
+	Rank       int
+	Unanswered time.Duration // Time for which it has left queries unanswered; 0: its connection has broken.
 }
 
 const (
@@ -159,6 +168,9 @@ func New(opt Options) (*Server, error) {
 	s.sets = s.newSets()
 	if err := s.definePsets(); err != nil {
 		return nil, err
+	}
+	if opt.ProcessTimeout > 0 {
+		s.wg.Go(s.queryProcs)
 	}
 	return s, nil
 }

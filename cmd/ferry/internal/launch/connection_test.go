@@ -26,6 +26,7 @@ var acts = map[string]func() error{
 	"cut":      cut,
 	"elastic":  elastic,
 	"stranger": stranger,
+	"stopped":  stopped,
 	"parts":    parts,
 	"early":    early,
 	"verbose":  verbose,
@@ -42,6 +43,20 @@ func cut() error {
 	}
 	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
 	c.Close()
+	return err
+}
+
+// stopped connects and stops itself.
+func stopped() error {
+	c, err := local.Dial(context.Background(), os.Environ(), bootstrap.Env{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(os.Stdin).ReadString('\n') // Until the signal has taken effect.
 	return err
 }
 
@@ -140,6 +155,26 @@ func TestRankWithoutAConnectionMayGoOnIfTheUserSaysSo(t *testing.T) {
 	}
 	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || text(j) != "" {
 		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+	}
+}
+
+func TestProcessTimeout_StoppedRank_DoesNotKeepTheJob(t *testing.T) {
+	for name, c := range map[string]struct {
+		isContinued bool
+		last        string
+	}{
+		"end":      {false, "still running and counts as failed: terminating the job"},
+		"continue": {true, "still running and counts as failed: killing it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, notes, _ := acting(t, "stopped")
+			j.ProcessTimeout, j.LossGrace, j.Continue = 100*time.Millisecond, 10*time.Millisecond, c.isContinued
+			res := run(t, j)
+			all := strings.Join(*notes, "\n")
+			if res.Status != 128+int(syscall.SIGKILL) || !strings.Contains(all, "has answered no query for 100ms") || !strings.Contains(all, c.last) {
+				t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+			}
+		})
 	}
 }
 

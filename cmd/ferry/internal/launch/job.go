@@ -132,6 +132,9 @@ type Job struct {
 	// process, before it counts as one that failed: the ranks' bootstrap.timeout, after
 	// which it has given up the others. 0: bootstrap.DefaultTimeout.
 	LossGrace time.Duration
+	// ProcessTimeout is the ranks' bootstrap.process_timeout. A rank that is reported dead and still
+	// runs after LossGrace ends the job, or is killed with Continue. 0: none is.
+	ProcessTimeout time.Duration
 
 	// Sweep leaves no process of the job at its end, wherever ranks have put it: this
 	// process becomes the parent of all that theirs leave behind, for good, and kills them.
@@ -295,12 +298,13 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 
 	var mu sync.Mutex
 	serverLog := make(chan string, maxLogLines)
-	disconnected, orders := server.NewQueue[int](), server.NewQueue[server.Order]()
+	lost, orders := server.NewQueue[server.Lost](), server.NewQueue[server.Order]()
 	waits := make(chan Report, j.most())
 	logger, ending := slog.New(lines(serverLog)), make(chan struct{})
 	reported := reports{bytes: map[int]int{}, logger: logger}
 	srv, err := server.New(server.Options{
-		Size: j.size, Most: j.most(), Psets: j.Psets, Logger: logger, OnLost: disconnected.Add, Order: orders.Add,
+		Size: j.size, Most: j.most(), Psets: j.Psets, Logger: logger, OnLost: lost.Add, Order: orders.Add,
+		ProcessTimeout: j.ProcessTimeout,
 		OnReport: func(rank int, name string, body []byte) {
 			if name == waitsReport {
 				select {
@@ -328,7 +332,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 
 	serving := cpu.Monotonic()
-	res, runErr := supervise(ctx, &j, srv, events{serverLog, disconnected, waits, orders, ending})
+	res, runErr := supervise(ctx, &j, srv, events{serverLog, lost, waits, orders, ending})
 	res.Trace.Begin, res.Trace.Serving = begin, serving
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())

@@ -22,6 +22,7 @@ type rank struct {
 	ownSink   *sink // The rank's file in OutputDir; nil if there is none.
 	tail      tail  // Of its standard error, or of all output where both streams share a pipe.
 	hasEnded  bool  // The supervisor has received the end of the process.
+	isSilent  bool  // It was reported dead because it answered no queries.
 	trace     int   // Index in Trace.Ranks.
 	binding   []int // Processors; none: all.
 	drainOnce sync.Once

@@ -79,11 +79,11 @@ type supervisor struct {
 
 // events come from the server of the job.
 type events struct {
-	serverLog    <-chan string
-	disconnected *server.Queue[int] // Ranks that lost their connection to the server.
-	waits        <-chan Report      // Reports of blocked calls.
-	orders       *server.Queue[server.Order]
-	ending       chan struct{} // Closed when the job begins to end.
+	serverLog <-chan string
+	lost      *server.Queue[server.Lost] // Ranks that count as failed and may be running.
+	waits     <-chan Report              // Reports of blocked calls.
+	orders    *server.Queue[server.Order]
+	ending    chan struct{} // Closed when the job begins to end.
 }
 
 // end is the end of a rank's process.
@@ -161,9 +161,9 @@ func (s *supervisor) loop(ctx context.Context) {
 			s.advance()
 		case line := <-s.serverLog:
 			s.note(line)
-		case <-s.disconnected.Ready():
-			for _, n := range s.disconnected.Take() {
-				s.disconnect(s.ranks[n])
+		case <-s.lost.Ready():
+			for _, l := range s.lost.Take() {
+				s.lose(s.ranks[l.Rank], l)
 			}
 		case <-s.orders.Ready():
 			for _, o := range s.orders.Take() {
@@ -394,14 +394,18 @@ func (s *supervisor) recordEnd(e end) {
 	}
 }
 
-// disconnect records that a rank has lost its connection to the launcher. The server has
-// notified the others of its failure.
-func (s *supervisor) disconnect(r *rank) {
+// lose records that a rank counts as failed without having ended. The server has notified the others
+// of its failure.
+func (s *supervisor) lose(r *rank, l server.Lost) {
 	if r == nil || r.hasEnded || s.stage != running || s.srv.Excused(r.n) {
 		return
 	}
-	s.note(fmt.Sprintf("rank %d (pid %d) has lost its connection to the launcher: it counts as failed", r.n, r.cmd.Process.Pid))
-	if !s.job.Continue {
+	how := "has lost its connection to the launcher"
+	if r.isSilent = l.Unanswered > 0; r.isSilent {
+		how = fmt.Sprintf("has answered no query for %v (bootstrap.process_timeout)", l.Unanswered)
+	}
+	s.note(fmt.Sprintf("rank %d (pid %d) %s: it counts as failed", r.n, r.cmd.Process.Pid, how))
+	if !s.job.Continue || r.isSilent {
 		time.AfterFunc(cmp.Or(s.job.LossGrace, bootstrap.DefaultTimeout), func() {
 			select {
 			case s.overdue <- r:
@@ -411,9 +415,19 @@ func (s *supervisor) disconnect(r *rank) {
 	}
 }
 
-// endOverdue ends the job if a rank is still running without a connection.
+// endOverdue ends the job if a rank is still running that counts as failed. With Continue it kills a
+// silent rank instead, because that would keep the job from ending.
 func (s *supervisor) endOverdue(r *rank) {
-	if !r.hasEnded && s.stage == running {
+	switch {
+	case r.hasEnded || s.stage != running:
+	case s.job.Continue:
+		s.note(fmt.Sprintf("rank %d (pid %d) is still running and counts as failed: killing it", r.n, r.cmd.Process.Pid))
+		r.signal(syscall.SIGKILL)
+	case r.isSilent:
+		s.note(fmt.Sprintf("rank %d (pid %d) is still running and counts as failed: terminating the job", r.n, r.cmd.Process.Pid))
+		s.blamed = r.n
+		s.enter(failing)
+	default:
 		s.note(fmt.Sprintf("rank %d (pid %d) is still running without a launcher connection: terminating the job", r.n, r.cmd.Process.Pid))
 		s.blamed = r.n
 		s.enter(failing)

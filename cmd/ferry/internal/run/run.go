@@ -288,7 +288,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 			continue
 		}
 		j.Program, j.Args, j.N, j.Dir, j.Env = p.Program, p.Args, p.N, p.Dir, p.Env
-		j.Cleanup, j.LossGrace = ranks.Cleanup, ranks.LossGrace()
+		j.Cleanup, j.LossGrace, j.ProcessTimeout = ranks.Cleanup, ranks.LossGrace(), ranks.ProcessTimeout()
 	}
 	return j, nil
 }

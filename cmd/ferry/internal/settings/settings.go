@@ -168,7 +168,8 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 	if err != nil {
 		self = os.Args[0]
 	}
-	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup, LossGrace: r.LossGrace()}
+	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup, LossGrace: r.LossGrace(),
+		ProcessTimeout: r.ProcessTimeout()}
 }
 
 // InJob says whether a launcher, ferry's or another, has started this process as a rank,
@@ -217,10 +218,15 @@ func World(ctx context.Context, session *mpi.Session, tag string) (*mpi.Comm, er
 
 // LossGrace is a launch.Job's. A program that chose another time by WithParam has that
 // much less of it, or more.
-func (r *Ranks) LossGrace() time.Duration {
-	var boot core.Bootstrap
-	_ = r.values.Decode("bootstrap", &boot) // the values have been checked
-	return boot.Timeout
+func (r *Ranks) LossGrace() time.Duration { return r.bootstrap().Timeout }
+
+// ProcessTimeout is a launch.Job's. The value of a program's WithParam has no effect under this
+// launcher.
+func (r *Ranks) ProcessTimeout() time.Duration { return r.bootstrap().ProcessTimeout }
+
+func (r *Ranks) bootstrap() (boot core.Bootstrap) {
+	_ = r.values.Decode("bootstrap", &boot) // The values have been checked.
+	return boot
 }
 
 // Cleanup removes the segments that killed ranks of a job have left: it is a

@@ -1,0 +1,35 @@
+package meet
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+)
+
+// stopReading keeps a client from answering anything over its connections, as a stopped process would.
+func (c *client) stopReading(t *testing.T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for l := range c.links {
+		l.mu.Lock()
+		t.Cleanup(l.mu.Unlock)
+	}
+}
+
+func TestProcessTimeout_StoppedProcess_IsReportedDead(t *testing.T) {
+	both(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 3)
+		j.env.ProcessTimeout = 200 * time.Millisecond
+		cs := j.openAll()
+		j.fence("start", cs...)
+		events := listen(cs[2])
+		cs[1].stopReading(t)
+		e := next(t, events)
+		if e.Kind != bootstrap.ProcDied || e.Proc != j.proc(1) || !strings.Contains(e.Reason, "no query for 200ms") {
+			t.Errorf("event %+v", e)
+		}
+		noEvent(t, events)
+	})
+}
