@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 )
 
-// connectSilent is a rank that connects and says hello, and then sends no message.
+// connectSilent connects as a rank that sends no message after its hello.
 func connectSilent(t *testing.T, j *job, rank int) net.Conn {
 	t.Helper()
 	p, err := paramsFrom(j.srv.Environ(rank))
@@ -26,8 +26,7 @@ func connectSilent(t *testing.T, j *job, rank int) net.Conn {
 	return silent
 }
 
-// A process that has a connection and answers no query is reported dead, and one that does nothing else
-// than to answer is not.
+// A process that answers no query is reported dead, and an idle one that answers is not.
 func TestProcessTimeout_ProcessAnswersNoQuery_IsReportedDead(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	lost := make(chan server.Lost, 8)

@@ -78,7 +78,7 @@ func worst(errs []error) error {
 
 // connect connects with one address, proves who this process is, and begins the link.
 func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at string) error {
-	d := net.Dialer{Timeout: connectTimeout}
+	d := net.Dialer{Timeout: c.connectPatience(rank)}
 	dialing := ctx
 	if network == "unix" { // Connecting does not wait, and the hello below follows even if ctx ends.
 		dialing = context.WithoutCancel(ctx)
@@ -121,6 +121,17 @@ func (c *client) connect(ctx context.Context, rank uint32, e entry, network, at 
 		return err
 	}
 	return c.met(rank, nc, false)
+}
+
+// connectPatience returns the time that the network may take to answer at an address of rank. It is short
+// while the host is silent, so that an attempt begins soon after a cable is back.
+func (c *client) connectPatience(rank uint32) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.peerOf(rank); p.isSilent || p.suspect {
+		return min(connectTimeout, keepAlivePeriod(c.hostTimeout))
+	}
+	return connectTimeout
 }
 
 // sawLife notes that a process's socket is there.

@@ -36,8 +36,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envFerry) == "1" {
 		ferrytest.Ferry()
 	}
+	extendTimeout()
 	localtest.Main(m, map[string]localtest.Program{
 		"big":             inWorld(big),
+		"busy":            inWorld(busy),
 		"collective-kill": inWorld(collectiveVictim),
 		"comms":           inWorld(comms),
 		"cut":             inWorld(cut),
@@ -55,6 +57,7 @@ func TestMain(m *testing.M) {
 		"late-dup":        inWorld(lateDup),
 		"orphans":         orphans,
 		"late-tag":        inWorld(lateTag),
+		"lost-host":       inWorld(lostHost),
 		"orphan":          inWorld(orphan),
 		"quick":           inWorld(quick),
 		"reuse":           reuse,
