@@ -14,11 +14,13 @@ import (
 )
 
 // farHost is the client of rank 0 of 4, in one group with ranks 1 and 2, which are on one host, and with
-// rank 3 on another one. No address of either answers.
+// rank 3 on another one. No attempt to connect to any of them ends.
 func farHost(t *testing.T) (c *client, events <-chan bootstrap.Event) {
 	j := newTestJob(t, tcp, 4)
+	j.nodes = 4
 	c = j.open(0)
 	for rank := uint32(1); rank < 4; rank++ {
+		c.peerOf(rank).dialing = true
 		c.entries[rank] = entry{nonce: uint64(rank), host: 70 + uint64(rank)/3, port: 9, addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rank)})}}
 	}
 	runs := wire.MakeRuns(j.world())
@@ -32,7 +34,6 @@ func (c *client) breaks(rank uint32, lastSign time.Time) {
 	p.met, p.overTCP, p.signAt = true, true, lastSign
 	c.reached[rank] = struct{}{}
 	c.suspect(p, nil)
-	c.review(p)
 }
 
 // checkAt checks the hosts in steps of a tick between two times after start.
@@ -87,6 +88,30 @@ func TestHostTimeout_NoSign_AllProcessesOfTheHostAreDead(t *testing.T) {
 			t.Errorf("event %+v", e)
 		}
 	}
+}
+
+// Members that have met by an Exchange, or in a fence, have not received the entries of the others.
+func TestHostTimeout_EntriesUnknown_AreLookedUp(t *testing.T) {
+	c, _ := farHost(t)
+	start := time.Now()
+	c.mu.Lock()
+	for _, rank := range []uint32{2, 3} {
+		e := c.entries[rank]
+		c.launcher.(launcher).entries[c.id.Procs([]uint32{rank})[0]] = e.encode()
+		delete(c.entries, rank)
+	}
+	c.breaks(1, start)
+	c.checkAt(start, c.hostTimeout/2, c.hostTimeout/2)
+	c.mu.Unlock()
+	eventually(t, "the entries are looked up", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.entries) == 3
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checkAt(start, c.hostTimeout/2, 2*c.hostTimeout) // watchHosts may have reset the ticks.
+	c.checkDead(t, 1, 2)
 }
 
 // The kernel may have received no sign for a long time because this process did not run, or the host
