@@ -57,7 +57,11 @@ func loseHost(t *testing.T, n int, timeout time.Duration) {
 	}
 	h.Join(0)
 	j.complete("joined")
-	time.Sleep(2 * time.Second) // A connection of either side, or a keepalive, would get through.
+	linger := 2 * time.Second
+	if *full {
+		linger = timeout
+	}
+	time.Sleep(linger) // A connection, a keepalive or what was sent during the outage would get through.
 	j.complete("end")
 	j.wait()
 	t.Logf("%d ranks on 2 hosts, host_timeout %v: all ranks of the other host dead at most %v after the cut", n, timeout, worst.Round(time.Millisecond))
