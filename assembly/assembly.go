@@ -222,15 +222,14 @@ func (a *Assembly) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	nodes := identity.LocalSize > 0 && identity.LocalSize < identity.Size
-	if a.fabric, err = a.registry.Spread(ctx, a.values, a.selections, nodes); err != nil {
+	if a.fabric, err = a.registry.Spread(ctx, a.values, a.selections, identity.IsSpread()); err != nil {
 		return err
 	}
-	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), identity.LocalSize
+	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), len(identity.OnMachine())
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
 	a.giveUp, a.droppablePeer = a.tellGivenUp, a.droppable
 	err = a.Stack.open(ctx, progress.Env{
-		Identity: identity, Worlds: worlds, Node: nodeID(a.values), Engine: progress.New(opt), Logger: log,
+		Identity: identity, Worlds: worlds, Node: nodeID(a.values, identity.NodeMark()), Engine: progress.New(opt), Logger: log,
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
 	}, serialize(a.timing.watch(a.options.Hooks)))
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 // nodeID returns what is equal in processes that share memory, and in no others: the
 // kernel's boot, and the directory in which segments are made. Containers on one host are
 // one node if they share that directory. A host's name proves none of this, and what a
-// launcher counts as a node may be several containers. Empty: there is no such directory.
-func nodeID(values *framework.Values) string {
+// launcher counts as a node may be several containers. Empty: there is no such directory. The mark of the node is that of
+// bootstrap.Identity.NodeMark.
+func nodeID(values *framework.Values, mark string) string {
 	dir, ok := values.Get("btl.shm.dir")
 	if !ok {
 		dir.Text = "/dev/shm"
@@ -23,6 +24,9 @@ func nodeID(values *framework.Values) string {
 	proof, err := sameness.Proof(dir.Text)
 	if err != nil {
 		return ""
+	}
+	if mark != "" {
+		proof += " " + mark
 	}
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(proof)))
 }

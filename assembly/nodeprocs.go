@@ -12,7 +12,8 @@ import (
 // engine has their number (progress.Engine.SetNodeProcs). Guarded by Assembly.mu.
 type nodeProcs struct {
 	engine *progress.Engine
-	locals []uint32                    // bootstrap.Identity.Locals
+	locals []uint32                    // bootstrap.Identity.OnMachine
+	isAll  bool                        // Processes of all nodes share this machine (bootstrap.Identity.Divided).
 	nonces map[framework.ProcID]uint64 // Nonces of the present incarnations; 0 until the card has come.
 
 	wireUps int                         // Wire-ups in progress.
@@ -20,7 +21,7 @@ type nodeProcs struct {
 }
 
 func newNodeProcs(env *progress.Env) nodeProcs {
-	n := nodeProcs{engine: env.Engine, locals: env.Identity.Locals, nonces: map[framework.ProcID]uint64{}, ended: map[framework.Life]struct{}{}}
+	n := nodeProcs{engine: env.Engine, locals: env.Identity.OnMachine(), isAll: env.Identity.Divided, nonces: map[framework.ProcID]uint64{}, ended: map[framework.Life]struct{}{}}
 	for _, rank := range n.locals {
 		n.nonces[framework.MakeProcID(0, rank)] = 0
 	}
@@ -35,6 +36,7 @@ func (n *nodeProcs) publish() { n.engine.SetNodeProcs(len(n.nonces)) }
 // this node. A launcher may count several containers as one node. Their processes share the
 // processors.
 func (n *nodeProcs) arrive(life framework.Life, here bool) {
+	here = here || n.isAll
 	if !here && life.ID.World() == 0 {
 		_, here = slices.BinarySearch(n.locals, life.ID.Rank())
 	}

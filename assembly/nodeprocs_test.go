@@ -111,3 +111,16 @@ func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 		t.Errorf("a wire-up of no members: %v, %d in progress", err, a.here.wireUps)
 	}
 }
+
+func TestNodeProcs_MachineIsDivided_CountsProcessesOfAllNodes(t *testing.T) {
+	engine := progress.New(progress.Options{})
+	t.Cleanup(engine.Close)
+	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 4, Most: 8}.OnNode(bootstrap.NodeMap{{Count: 2}, {First: 2, Count: 2, Node: 1}})
+	id.Divided = true
+	n := newNodeProcs(&progress.Env{Identity: id, Worlds: framework.NewWorlds("job"), Self: life(0, 1), Engine: engine})
+	n.expect(t, "open", 4)
+	n.arrive(life(5, 50), false)
+	n.expect(t, "the card of an added process on another node", 5)
+	n.end(life(3, 0))
+	n.expect(t, "an end on another node", 4)
+}

@@ -13,6 +13,7 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -85,6 +86,41 @@ func (id Identity) MostLocal() int {
 		return 0
 	}
 	return id.LocalSize + max(id.Most-id.Size, 0)
+}
+
+// IsSpread reports whether processes of mpi://WORLD are known to be on other machines.
+func (id Identity) IsSpread() bool {
+	return id.LocalSize > 0 && id.LocalSize < id.Size && !id.Divided
+}
+
+// MostOnMachine is MostLocal for the processors, which the nodes of a divided machine share.
+func (id Identity) MostOnMachine() int {
+	if id.Divided {
+		return max(id.Size, id.Most)
+	}
+	return id.MostLocal()
+}
+
+// OnMachine returns the ranks of mpi://WORLD that share the processors of this machine, as far as they are known, ascending.
+func (id Identity) OnMachine() []uint32 {
+	if !id.Divided {
+		return id.Locals
+	}
+	var ranks []uint32
+	for i := range id.Size {
+		ranks = append(ranks, uint32(id.First+i))
+	}
+	return ranks
+}
+
+// NodeMark returns a text that differs in processes of different nodes of a divided machine, and is empty on
+// any other machine.
+func (id Identity) NodeMark() string {
+	node, ok := id.Nodes.Node(id.Proc.Rank)
+	if !id.Divided || !ok {
+		return ""
+	}
+	return fmt.Sprintf("n%d", node)
 }
 
 // Leads reports whether this process performs the tasks that one process of a node performs for

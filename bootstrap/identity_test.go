@@ -1,6 +1,11 @@
 package bootstrap
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+)
 
 func TestIdentity_JobMayGrow_MostLocalIsALimitForTheNode(t *testing.T) {
 	for _, c := range []struct{ local, size, most, want int }{
@@ -22,6 +27,25 @@ func TestIdentity_ProcessWasAdded_DoesNotLead(t *testing.T) {
 	} {
 		if c.id.Leads() != c.want {
 			t.Errorf("%+v leads: %v", c.id, c.id.Leads())
+		}
+	}
+}
+
+func TestIdentity_MachineIsDivided_SharesTheProcessorsOfAllNodes(t *testing.T) {
+	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, First: 4, Size: 4, Most: 6}.OnNode(NodeMap{{4, 2, 3}, {6, 2, 1}})
+	if !id.IsSpread() || id.MostOnMachine() != 4 || !slices.Equal(id.OnMachine(), []uint32{4, 5}) || id.NodeMark() != "" {
+		t.Errorf("two machines: %v, %d, %v, %q", id.IsSpread(), id.MostOnMachine(), id.OnMachine(), id.NodeMark())
+	}
+	id.Divided = true
+	if id.IsSpread() || id.MostOnMachine() != 6 || !slices.Equal(id.OnMachine(), []uint32{4, 5, 6, 7}) || id.NodeMark() != "n3" {
+		t.Errorf("a divided machine: %v, %d, %v, %q", id.IsSpread(), id.MostOnMachine(), id.OnMachine(), id.NodeMark())
+	}
+	for _, c := range []struct {
+		local int
+		want  bool
+	}{{0, false}, {1, true}, {4, false}} {
+		if id := (Identity{LocalSize: c.local, Size: 4}); id.IsSpread() != c.want {
+			t.Errorf("%d of 4 processes on the node: spread is %v", c.local, !c.want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (r *Registry) Spread(ctx context.Context, vals *Values, all map[Kind]*Selec
 		return false, nil // a request has it selected
 	}
 	if !nodes {
-		v.Reason += fmt.Sprintf("; this machine has %s, but all processes of the job are on this node", mtl.Network)
+		v.Reason += fmt.Sprintf("; this machine has %s, but all processes of the job are on this machine", mtl.Network)
 		return false, nil
 	}
 	probed, err := r.probe(ctx, PML, vals, func(n string) bool { return n == name })

@@ -21,7 +21,7 @@ func TestJobOnSeveralNodesUsesTheNetwork(t *testing.T) {
 		says  string // the verdict on cm, or on ob1 where cm is first and One has decided
 	}{
 		"several nodes":        {ofi: net, nodes: true, want: "cm,ob1", says: "mlx5_0"},
-		"one node":             {ofi: net, want: "ob1", says: "on this node"},
+		"one node":             {ofi: net, want: "ob1", says: "on this machine"},
 		"no network":           {ofi: Usable(), nodes: true, want: "ob1"},
 		"not usable":           {ofi: gone, nodes: true, want: "ob1"},
 		"another pml":          {set: []Setting{{"pml", "ob1", "file /etc/ferry/config.yaml", true}}, ofi: net, nodes: true, want: "ob1"},

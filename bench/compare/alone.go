@@ -88,23 +88,14 @@ func ownFigures() []figure {
 	return out
 }
 
-// elsewhere makes rank 2 of 3 one of another node, whose shared memory is none of the
-// other's.
-const elsewhere = `if [ "$FERRY_BOOTSTRAP_LOCAL_RANK" = 2 ]; then
-	export FERRY_BOOTSTRAP_LOCAL_LOCALS=2 FERRY_BTL_SHM_DIR="${TMPDIR:-/tmp}"
-else
-	export FERRY_BOOTSTRAP_LOCAL_LOCALS=0-1
-fi
-exec "$0" "$@"`
-
 // besideConnections is the latency over shared memory of two ranks that both have a
-// connection to a third one, which sleeps; beside that of two without btl/tcp, where
+// connection to a third one on another node, which sleeps; beside that of two without btl/tcp, where
 // the third has left.
 func besideConnections(f figure) figure {
 	ranks := func(connected string, settings ...string) jobOf {
 		return func(program string) []string {
-			args := append([]string{program, "run", "-n", "3", "--bind-to", "core"}, settings...)
-			return append(args, "sh", "-c", elsewhere, program, "bench", f.Bench, "--connected", connected,
+			args := append([]string{program, "run", "-n", "3", "--nodes", "2", "--bind-to", "core"}, settings...)
+			return append(args, program, "bench", f.Bench, "--connected", connected,
 				"-m", fmt.Sprintf("%d:%d", f.Size, f.Size), "-i", fmt.Sprint(f.iterations), "-x", fmt.Sprint(f.warmup), "--format", "json")
 		}
 	}

@@ -121,6 +121,9 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	// The nonce makes the name unique: for a session that is opened again, for
 	// containers that share the directory, for jobs with the same name.
 	name := fmt.Sprintf("%s%d-%x", jobPrefix(env.Identity.Proc.Namespace), env.Identity.Proc.Rank, env.Self.Nonce)
+	if mark := env.Identity.NodeMark(); mark != "" {
+		name += "-" + mark
+	}
 	seg, err := c.space.Create(m.path(name), size)
 	if short(err) && p.Fallback != "" {
 		var second error

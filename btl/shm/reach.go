@@ -1,8 +1,10 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
@@ -69,6 +71,9 @@ func (m *module) attach(name string, nonce uint64) (*remote, error) {
 func (m *module) reach(peer framework.Peer) (*remote, error) {
 	if peer.Proc == m.env.Identity.Proc {
 		return nil, btl.NotMeant("a process needs no shared memory with itself")
+	}
+	if mark := m.env.Identity.NodeMark(); mark != "" && !strings.HasSuffix(string(peer.Blob), "-"+mark) {
+		return nil, errors.New("on another node of this machine (ferry run --nodes)")
 	}
 	far, err := m.attach(string(peer.Blob), peer.Nonce)
 	if err != nil {

@@ -128,7 +128,7 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	}
 	kept, left := m.rules.Apply(ifs)
 	m.ifs, m.asked = kept, m.begun
-	if m.addrs, left = p.told(kept, left, env.Identity.LocalSize, env.Identity.Size); len(m.addrs) == 0 {
+	if m.addrs, left = p.publishable(kept, left, env.Identity.IsSpread()); len(m.addrs) == 0 {
 		return nil, noAddress(kept, left)
 	}
 	m.left = append(left, netaddr.Untold(kept, m.addrs)...)
@@ -155,15 +155,15 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	return m, nil
 }
 
-// told returns the addresses that peers are told, and adds to what is left out. local of the
-// job's processes are on this node; 0: the launcher does not say.
-func (p *params) told(kept []netaddr.Interface, left []netaddr.LeftOut, local, size int) ([]netip.Addr, []netaddr.LeftOut) {
+// publishable returns the addresses for peers, and adds the others to left. Loopback counts only if no other address is there, and
+// isSpread is false (bootstrap.Identity.IsSpread).
+func (p *params) publishable(kept []netaddr.Interface, left []netaddr.LeftOut, isSpread bool) ([]netip.Addr, []netaddr.LeftOut) {
 	addrs := netaddr.Publish(kept)
 	if len(addrs) == 0 || !addrs[0].IsLoopback() || len(p.Include) > 0 {
 		return addrs, left
 	}
-	// It may be all of them, and the handshake finds out who is not.
-	if local > 0 && local < size {
+	// Without a number of local processes, all may be here, and the handshake refuses the others.
+	if isSpread {
 		return nil, append(left, netaddr.LeftOut{What: "loopback", Why: "the job is on more than one node"})
 	}
 	return addrs, left

@@ -354,14 +354,12 @@ func TestLinkThatNeverWasUpIsNotLost(t *testing.T) {
 	}
 }
 
-// TestLoopbackIsToldWhereTheLauncherDoesNotSayWhoIsOnTheNode: silence
-// doesn't mean several nodes.
-func TestLoopbackIsToldWhereTheLauncherDoesNotSayWhoIsOnTheNode(t *testing.T) {
+func TestPublishable_OnlyLoopback_IsLeftOutOfASpreadJob(t *testing.T) {
 	lo := []netaddr.Interface{{Name: "lo", Flags: net.FlagUp | net.FlagLoopback, Nets: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}}
-	for local, want := range map[int]int{0: 1, 1: 0, 2: 1} {
-		addrs, left := new(params).told(lo, nil, local, 2)
+	for isSpread, want := range map[bool]int{false: 1, true: 0} {
+		addrs, left := new(params).publishable(lo, nil, isSpread)
 		if len(addrs) != want || len(left) != 1-want {
-			t.Errorf("%d of 2 processes on the node: %v, left out %v", local, addrs, left)
+			t.Errorf("spread %v: %v, left out %v", isSpread, addrs, left)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 func refused(t *testing.T, h *nettest.Hosts, set [2]string, want [2][]string) {
 	t.Helper()
 	line := func(flags []string, program []string) []string {
-		line := append(flags, "--set", "btl=self,tcp", "--set", "btl.tcp.connect_timeout=1s", "-n", "1", "-x", set[0])
+		line := append(append(flags, nodes(h)...), "--set", "btl=self,tcp", "--set", "btl.tcp.connect_timeout=1s", "-n", "1", "-x", set[0])
 		line = append(line, there(h, program)...)
 		return slices.Concat(line, []string{":", "-n", "1", "-x", set[1]}, there(h, program))
 	}

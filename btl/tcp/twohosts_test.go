@@ -93,7 +93,15 @@ const most = 5 * time.Minute
 // it says is read by until and end, which the test has to call.
 func start(t testing.TB, h *nettest.Hosts, flags []string, program ...string) *job {
 	t.Helper()
-	return startLine(t, slices.Concat([]string{"-n", "2"}, flags, there(h, program)))
+	return startLine(t, slices.Concat([]string{"-n", "2"}, nodes(h), flags, there(h, program)))
+}
+
+// nodes returns the flag of a job on the hosts.
+func nodes(h *nettest.Hosts) []string {
+	if h == nil {
+		return nil
+	}
+	return []string{nettest.Nodes}
 }
 
 // there is the command line of a program on the hosts.

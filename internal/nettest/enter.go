@@ -16,9 +16,12 @@ import (
 // enter is the first argument of a test binary that shall be a wrapper.
 const enter = "nettest-enter"
 
-// Command is what `ferry run` is told to start, for ranks that run a program on the
-// hosts: this test binary, whose TestMain calls Enter, enters the host of its rank
-// and becomes the program there.
+// Nodes is the flag of `ferry run` for ranks on the hosts, so that each host is a node.
+const Nodes = "--nodes=2"
+
+// Command returns the program of `ferry run` and its arguments for ranks that run a program on the
+// hosts. The program of `ferry run` is this test binary. Its TestMain calls Enter, which enters the host of the rank
+// and executes the program there. The job needs the flag Nodes, which gives the first host the ranks of the first node.
 func (h *Hosts) Command(program string, args ...string) []string {
 	self, err := os.Executable()
 	if err != nil {
@@ -26,7 +29,7 @@ func (h *Hosts) Command(program string, args ...string) []string {
 	}
 	line := []string{self, enter}
 	for i := range h.sides {
-		line = append(line, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sides[i].ns.Fd()), h.sides[i].dir)
+		line = append(line, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sides[i].ns.Fd()))
 	}
 	return slices.Concat(line, []string{program}, args)
 }
@@ -41,9 +44,9 @@ func Enter() {
 }
 
 // become enters the host of this rank and executes the program. args are the
-// namespace and the directory of each host, then the program and its arguments.
+// namespaces of both hosts, then the program and its arguments.
 func become(args []string) error {
-	if len(args) < 5 {
+	if len(args) < 3 {
 		return fmt.Errorf("arguments of a wrapper: %q", args)
 	}
 	var n [2]int
@@ -53,24 +56,15 @@ func become(args []string) error {
 			return fmt.Errorf("not a rank of ferry run: %s: %w", framework.EnvName(name), err)
 		}
 	}
-	rank, size := n[0], n[1]
-	half := (size + 1) / 2
-	host, locals := 0, fmt.Sprintf("0-%d", half-1)
-	if rank >= half {
-		host, locals = 1, fmt.Sprintf("%d-%d", half, size-1)
+	host := 0
+	if rank, size := n[0], n[1]; rank >= (size+1)/2 {
+		host = 1
 	}
-	for name, value := range map[string]string{
-		"bootstrap.local.locals": locals, "btl.shm.dir": args[2*host+1], "btl.shm.fallback_dir": args[2*host+1],
-	} {
-		if err := os.Setenv(framework.EnvName(name), value); err != nil {
-			return err
-		}
-	}
-	path, err := exec.LookPath(args[4])
+	path, err := exec.LookPath(args[2])
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(args[2*host])
+	f, err := os.Open(args[host])
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the test that made the hosts has ended: %w", err)
 	}
@@ -81,5 +75,5 @@ func become(args []string) error {
 	if err := (namespace{f}).enter(); err != nil {
 		return err
 	}
-	return &os.PathError{Op: "execute", Path: path, Err: syscall.Exec(path, args[4:], os.Environ())}
+	return &os.PathError{Op: "execute", Path: path, Err: syscall.Exec(path, args[2:], os.Environ())}
 }

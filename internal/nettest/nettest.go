@@ -6,13 +6,11 @@
 //	func TestMain(m *testing.M) { nettest.Enter(); ... }
 //
 //	h := nettest.New(t, nettest.Link{Rate: 1e9}, nettest.Link{Rate: 1e9})
-//	job := exec.Command("ferry", append([]string{"run", "-n", "4"}, h.Command("bin/spmv")...)...)
+//	job := exec.Command("ferry", append([]string{"run", "-n", "4", nettest.Nodes}, h.Command("bin/spmv")...)...)
 //	h.Cut(0)
 //
-// The lower half of a job's ranks is on host 0, the rest on host 1: ferry takes them
-// for two nodes. What hosts consist of belongs to open descriptors of this process and
-// of what runs on them, so that nothing is left when those end, however they do; but
-// for a directory in memory for each, which the next New removes.
+// The lower half of a job's ranks is on host 0, the rest on host 1, and each host is a node (ferry run --nodes).
+// The namespaces end with the open descriptors of this process and of the processes on the hosts.
 package nettest
 
 import (
@@ -36,10 +34,7 @@ type Hosts struct {
 	links []*link
 }
 
-type host struct {
-	ns  namespace
-	dir string // for shared memory
-}
+type host struct{ ns namespace }
 
 // New makes two hosts with these links between them; without any, with one plain
 // link. The test is skipped where the machine can't, and fails if REQUIRE_ALL=1.
@@ -54,11 +49,7 @@ func New(t testing.TB, links ...Link) *Hosts {
 }
 
 func (h *Hosts) open(links []Link) error {
-	root, release, err := directory()
-	if err != nil {
-		return err
-	}
-	h.t.Cleanup(func() { h.check(release()) })
+	var err error
 	if h.home.File, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return err
 	}
@@ -69,10 +60,6 @@ func (h *Hosts) open(links []Link) error {
 			return err
 		}
 		h.t.Cleanup(func() { h.check(s.ns.Close()) })
-		s.dir = fmt.Sprintf("%s/%d", root, i)
-		if err := os.Mkdir(s.dir, 0o700); err != nil {
-			return err
-		}
 	}
 	for _, program := range []string{"ip", "tc"} {
 		if _, err := exec.LookPath(program); err != nil {

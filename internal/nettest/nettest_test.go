@@ -7,9 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +20,7 @@ import (
 // envPart is what this binary is as a process of a test: see parts.
 const envPart = "NETTEST_PART"
 
-var parts = map[string]func(){"hold": hold, "limited": limited}
+var parts = map[string]func(){"hosts": hosts, "limited": limited}
 
 func TestMain(m *testing.M) {
 	Enter()
@@ -237,17 +235,6 @@ func TestInterfaceComesUpAgain(t *testing.T) {
 	}
 }
 
-// hold makes hosts, says where, and lives until it is killed.
-func hold() {
-	t := &inProcess{}
-	h := New(t, Link{}, Link{Weather: &Weather{}})
-	fmt.Println(filepath.Dir(h.sides[0].dir))
-	_, _ = io.Copy(io.Discard, os.Stdin) // which stays open
-	for _, f := range t.cleanups {
-		f()
-	}
-}
-
 // inProcess is the part of testing.TB that New needs, for a process that is not a test.
 type inProcess struct {
 	testing.TB
@@ -272,41 +259,8 @@ func part(name string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// A test that is killed can remove nothing itself.
-func TestHostsOfADeadProcessGo(t *testing.T) {
-	New(t) // or skip
-	cmd := part("hold")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stdin.Close()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 4096)
-	n, err := out.Read(buf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := strings.TrimSpace(string(buf[:n]))
-	New(t)
-	if _, err := os.Stat(filepath.Join(dir, "1")); err != nil || !strings.Contains(dir, fmt.Sprintf("nettest-%d-", cmd.Process.Pid)) {
-		t.Errorf("while the process lives: %q, error %v", dir, err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // killed
-	New(t)
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s after its process was killed: error %v", dir, err)
-	}
-}
+// hosts makes hosts.
+func hosts() { New(&inProcess{}) }
 
 // limited makes hosts without the right to: it drops the capability for what it
 // starts, and is that then.
@@ -337,7 +291,7 @@ func TestWithoutRightsItSaysWhy(t *testing.T) {
 	for _, c := range []struct{ part, env, want string }{
 		{"limited", "REQUIRE_ALL=", "skipped: no two hosts on this machine: " + why},
 		{"limited", "REQUIRE_ALL=1", "failed: REQUIRE_ALL=1: no two hosts on this machine: " + why},
-		{"hold", "PATH=/does/not/exist", "see scripts/setup, or install iproute2"},
+		{"hosts", "PATH=/does/not/exist", "see scripts/setup, or install iproute2"},
 	} {
 		out, err := part(c.part, "REQUIRE_ALL=", c.env).Output()
 		if !strings.Contains(string(out), c.want) || (err != nil) != (c.env == "REQUIRE_ALL=1") {

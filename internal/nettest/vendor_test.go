@@ -49,7 +49,7 @@ func TestVendorsTransportInBadWeather(t *testing.T) {
 	for _, c := range []struct{ how, binary, config string }{{"compiled in", compiled, os.DevNull}, {"as a plugin", ferry, config}} {
 		met := h.Met(0)
 		packets, lost, overtaken := met.Packets.Load(), met.Lost.Load(), met.Overtaken.Load()
-		line := append([]string{c.binary, "run", "-n", "4", "--timeout", (3 * time.Minute).String(), "--set", "pml=ob1", "--set", "btl=self,udp", "--explain"},
+		line := append([]string{c.binary, "run", "-n", "4", Nodes, "--timeout", (3 * time.Minute).String(), "--set", "pml=ob1", "--set", "btl=self,udp", "--explain"},
 			h.Command(c.binary, "conform", "--only", "every size|ordering|^collective")...)
 		out, err := run(c.config, line...)
 		if passed := len(regexp.MustCompile(`(?m)^pass `).FindAllString(out, -1)); err != nil || passed < 3 || !strings.Contains(strings.Join(strings.Fields(out), " "), "ob1 udp") {

@@ -24,8 +24,7 @@ type storm struct {
 	colls   []collective
 	fault   fault
 	env     []string
-	// nodes: the first half of the ranks and the second take themselves for two nodes.
-	nodes bool
+	nodes   bool // The ranks are on two nodes.
 	// noFallback: there is no directory for segments but the small one.
 	noFallback bool
 }

@@ -73,9 +73,6 @@ func stormRank(ctx context.Context) error {
 			p.got[i] = newLedger(len(st.messages))
 		}
 	}
-	if p.storm.nodes {
-		os.Setenv("FERRY_BOOTSTRAP_LOCAL_LOCALS", map[bool]string{true: "0-1", false: fmt.Sprint("2-", p.storm.ranks-1)}[p.me < 2])
-	}
 	p.all, p.stop = context.WithCancelCause(ctx)
 	defer p.stop(nil)
 	p.life, p.end = context.WithCancelCause(p.all)

@@ -126,7 +126,11 @@ func (g *gale) once(s *storm) {
 	if s.kind == "cut" {
 		env = append(env, "FERRY_BOOTSTRAP_TIMEOUT=1s")
 	}
-	r := localtest.RunJob(t, localtest.Job{Size: s.ranks, Program: "storm", Env: env, MayFail: true, Timeout: 10 * *stormWait})
+	nodes := 1
+	if s.nodes {
+		nodes = 2
+	}
+	r := localtest.RunJob(t, localtest.Job{Size: s.ranks, Nodes: nodes, Program: "storm", Env: env, MayFail: true, Timeout: 10 * *stormWait})
 	var ends []ending
 	for rank := range s.ranks {
 		ends = append(ends, ending{r.Exit[rank], r.Output[rank]})

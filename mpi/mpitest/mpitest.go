@@ -50,6 +50,9 @@ type Job struct {
 	// MaxRanks is the largest number of ranks at a time, if changes of the job add some; those that leave do not
 	// count. 0: Size.
 	MaxRanks int
+	// Nodes divides the ranks into that many nodes without common memory, as ferry run --nodes does. The nodes have blocks of
+	// the first ranks. An added rank gets the node with the fewest ranks. 0: they are on one node.
+	Nodes int
 	// Grace is the time that a rank has to return after it left by a change, or after its change was undone, which
 	// ends its context. A longer stay is a failure. 0: 10 s.
 	Grace time.Duration

@@ -29,7 +29,7 @@ func try(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c 
 	if err != nil {
 		return nil, err
 	}
-	waits := waitsFor(p.Wait, env.Identity.MostLocal() > cpu.ForRanks())
+	waits := waitsFor(p.Wait, env.Identity.MostOnMachine() > cpu.ForRanks())
 	var failed error
 	for _, l := range layouts {
 		for _, fd := range waits {

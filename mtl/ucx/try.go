@@ -16,7 +16,7 @@ var errGivenUp = errors.New("nothing came within mtl.ucx.selftest_timeout")
 
 // try opens a candidate and tests it. wait says that it can be awaited.
 func try(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate) (m *module, wait bool, err error) {
-	for _, wait := range waitsFor(p.Wait, env.Identity.MostLocal() > cpu.ForRanks()) {
+	for _, wait := range waitsFor(p.Wait, env.Identity.MostOnMachine() > cpu.ForRanks()) {
 		// The test has the deadline; what does not even come back to it gets half as long again.
 		own := *c // of the call, which may go on when it is given up
 		m, err = trial.Within(ctx, p.Deadline+p.Deadline/2, component+" "+c.name, func(given context.Context) (*module, error) {

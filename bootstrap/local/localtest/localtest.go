@@ -72,6 +72,7 @@ func rank(name string, programs map[string]Program) error {
 type Job struct {
 	Size    int
 	Most    int // Largest number of processes at a time; 0: Size.
+	Nodes   int // As server.Options has it.
 	Program string
 	Env     []string      // further variables, NAME=value
 	Timeout time.Duration // 0: a minute
@@ -134,7 +135,7 @@ const (
 func (job Job) run() (Result, error) {
 	h := &harness{job: job, orders: server.NewQueue[server.Order](), procs: map[int]*process{}, ended: make(chan *process)}
 	var err error
-	h.server, err = server.New(server.Options{Size: job.Size, Most: job.Most, Order: h.orders.Add, OnReport: h.report})
+	h.server, err = server.New(server.Options{Size: job.Size, Most: job.Most, Nodes: job.Nodes, Order: h.orders.Add, OnReport: h.report})
 	if err != nil {
 		return Result{}, err
 	}

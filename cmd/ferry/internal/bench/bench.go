@@ -75,6 +75,9 @@ var long = `Measure ferry on this machine.
             (--in barrier)
   hop       the raw cache-line hop between two processes, without ferry
 
+--nodes K divides the processes into K blocks, as on K nodes. Processes of different blocks
+share no memory, and communicate through TCP on this machine.
+
 With --goroutines M, the ranks are M goroutines of each process, of a thread communicator,
 and -n is the number of processes, 1 by default. Each goroutine has a thread and a core
 of its own, if there are enough cores. Benchmarks of processes (such as init and memory)
@@ -96,6 +99,7 @@ end.`
 type options struct {
 	benchmark
 	processes  int // -n: ranks, or with goroutines processes that have them
+	nodes      int // Blocks of processes that share no memory; 0: not given.
 	goroutines int // Goroutine ranks of each process; 0: processes are the ranks.
 	ranks      int // Follows from both.
 	threads    int // Of each rank of latency_mt.
@@ -145,7 +149,7 @@ func (o *options) command() *cobra.Command {
 				return err
 			}
 			cmd.Flags().Visit(func(f *pflag.Flag) {
-				if f.Name != "set" && f.Name != "n" { // ranks have them already
+				if f.Name != "set" && f.Name != "n" && f.Name != "nodes" { // The launcher has them.
 					o.flags = append(o.flags, "--"+f.Name+"="+f.Value.String())
 				}
 			})
@@ -154,6 +158,8 @@ func (o *options) command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVarP(&o.processes, "n", "n", o.processes, "number of ranks `N`, or of processes with --goroutines")
+	f.IntVar(&o.nodes, "nodes", 0, "divide the processes into `K` blocks that share no memory, as on K nodes")
+	f.Lookup("nodes").DefValue = "1"
 	f.IntVar(&o.goroutines, "goroutines", 0, "ranks are `M` goroutines of each process")
 	f.IntVar(&o.threads, "threads", 2, "for latency_mt: `T` goroutines of each rank")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
@@ -352,6 +358,9 @@ func (o *options) run(cmd *cobra.Command) error {
 		}
 	}
 	if isRank {
+		if o.given("nodes") {
+			return exit.Usagef("--nodes: a launcher has placed the ranks already: use ferry run --nodes, or start ferry bench by itself")
+		}
 		if !o.isRank && o.fromOutside() {
 			return exit.Usagef("%s measures jobs from outside: start it without a launcher", o.name)
 		}

@@ -38,6 +38,9 @@ func (o *options) checkRanks() error {
 	if o.processes < 1 {
 		return exit.Usagef("-n %d: want at least 1 rank", o.processes)
 	}
+	if o.given("nodes") && (o.nodes < 1 || o.nodes > o.processes) {
+		return exit.Usagef("--nodes %d: want 1 to %d nodes, since each needs a process (-n)", o.nodes, o.processes)
+	}
 	o.ranks = o.processes * max(1, o.goroutines)
 	given := fmt.Sprintf("-n %d", o.processes)
 	if o.goroutines > 0 {

@@ -89,6 +89,9 @@ func (s *starter) jobs(ctx context.Context) error {
 func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), bench string, processes int, flags []string) error {
 	j := s.ranks.Self(processes, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(processes)}, flags...)...)
 	j.Bind, j.Cores = s.o.binding(cpu.Available())
+	if bench == s.o.name { // And not the raw hop.
+		j.Nodes = s.o.nodes
+	}
 	if s.o.isElastic {
 		j.MaxRanks = processes + s.o.add
 	}

@@ -84,6 +84,8 @@ type Job struct {
 	// MaxRanks is the largest number of ranks at a time, if changes of the job add some; those
 	// that leave do not count. 0: the number of the first ranks.
 	MaxRanks int
+	// Nodes divides the machine into that many nodes without common memory, as server.Options has it. 0: it is one node.
+	Nodes int
 	// LeaveGrace is the time in which a rank ends that leaves by a change, before it gets
 	// SIGTERM. 0: DefaultLeaveGrace.
 	LeaveGrace time.Duration
@@ -303,7 +305,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	logger, ending := slog.New(lines(serverLog)), make(chan struct{})
 	reported := reports{bytes: map[int]int{}, logger: logger}
 	srv, err := server.New(server.Options{
-		Size: j.size, Most: j.most(), Psets: j.Psets, Logger: logger, OnLost: lost.Add, Order: orders.Add,
+		Size: j.size, Most: j.most(), Nodes: j.Nodes, Psets: j.Psets, Logger: logger, OnLost: lost.Add, Order: orders.Add,
 		ProcessTimeout: j.ProcessTimeout,
 		OnReport: func(rank int, name string, body []byte) {
 			if name == waitsReport {

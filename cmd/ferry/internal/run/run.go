@@ -73,6 +73,11 @@ error if there are too few, and a change that adds more ranks than have cores is
 set GOMAXPROCS of the ranks, unless it is set: to 2 for one core, else to N. --explain shows
 the cores of each rank.
 
+--nodes K divides the ranks into K blocks, as on K nodes. Ranks of different blocks share no
+memory, and communicate through TCP on this machine. The first blocks have one rank more if K
+does not divide the number of ranks. The process sets mpix://SHARED and mpix://ROOTS follow
+the blocks. A rank that a change adds goes to the block with the fewest running ranks.
+
 Changes of the job (process sets) add ranks, which run the program of the last rank of
 the set, up to --max-ranks at a time, and remove ranks. A rank that leaves and is
 still running after --grace gets SIGTERM, and 2 s later SIGKILL. The end of a rank that
@@ -105,6 +110,7 @@ type options struct {
 	explain   bool
 	timing    string // see timingTo; empty: none
 	maxRanks  int
+	nodes     int // 0: not given.
 	grace     time.Duration
 	timeout   time.Duration
 	stacks    bool
@@ -141,6 +147,8 @@ func Command() *cobra.Command {
 	f.StringVar(&o.timing, "timing", "", "at the end, show when each step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
 	f.IntVar(&o.maxRanks, "max-ranks", 0, "let changes of the job add ranks, up to `N` at a time (default the number of the first ranks)")
+	f.IntVar(&o.nodes, "nodes", 0, "divide the ranks into `K` blocks that share no memory, as on K nodes")
+	f.Lookup("nodes").DefValue = "1"
 	f.DurationVar(&o.grace, "grace", launch.DefaultLeaveGrace, "`TIME` in which a rank ends that leaves by a change, before it gets SIGTERM")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
 	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, also show the stacks of the ranks' goroutines")
@@ -241,6 +249,8 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		return j, exit.Usagef("--tolerate %d: the job continues after failures: leave out --on-failure end", o.tolerate)
 	case o.maxRanks < 0:
 		return j, exit.Usagef("--max-ranks %d: want a number above 0", o.maxRanks)
+	case o.given("nodes") && o.nodes < 1:
+		return j, exit.Usagef("--nodes %d: want at least 1 node", o.nodes)
 	case o.grace <= 0:
 		return j, exit.Usagef("--grace %v: want a time above 0", o.grace)
 	case o.timeout < 0:
@@ -248,7 +258,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	}
 	j = launch.Job{
 		Bind: o.bind == "core", Cores: o.cores, Continue: o.onFailure == "continue" || o.tolerate > 0, Tolerate: o.tolerate, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, LeaveGrace: o.grace,
+		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, Nodes: o.nodes, LeaveGrace: o.grace,
 	}
 	for _, p := range o.psets {
 		set, err := server.ParsePset(p)
@@ -277,6 +287,9 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	}
 	if most := max(total(parts), o.maxRanks); o.tolerate >= most {
 		return j, exit.Usagef("--tolerate %d: one of at most %d ranks has to succeed: choose a smaller number", o.tolerate, most)
+	}
+	if n := total(parts); o.nodes > n {
+		return j, exit.Usagef("--nodes %d: the job starts with %d ranks, and each node needs one", o.nodes, n)
 	}
 	for i, p := range parts {
 		ranks, err := settings.Prepare(ctx, p.Env, set)
