@@ -123,6 +123,9 @@ func (pmix) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, erro
 	if err != nil {
 		return nil, err
 	}
+	if env.Logger != nil {
+		l.log = env.Logger
+	}
 	c, err := meeting(ctx, env, l, p.Exchange)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -18,12 +19,14 @@ const key = "ferry.entry"
 type launcher struct {
 	*process
 	closed atomic.Bool
+	log    *slog.Logger
 }
 
 var (
 	_ meet.Launcher        = (*launcher)(nil)
 	_ meet.Watcher         = (*launcher)(nil)
 	_ bootstrap.PsetSource = (*launcher)(nil)
+	_ bootstrap.NodeMapper = (*launcher)(nil)
 )
 
 func (l *launcher) Identity() bootstrap.Identity { return l.id }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type process struct {
 	dead     map[framework.Proc]string // who has failed, and how
 	searches map[framework.Proc]*search
 	psets    psets
+	nodes    nodeMap
 	stop     func() // ends the watch; nil: there is none
 
 	telling sync.Mutex // held while the watcher is told; taken before mu
@@ -72,7 +74,7 @@ func attach(ctx context.Context, p *Params) (*launcher, error) {
 	this.mu.Lock()
 	defer this.mu.Unlock()
 	this.open++
-	return &launcher{process: this}, nil
+	return &launcher{process: this, log: slog.New(slog.DiscardHandler)}, nil
 }
 
 // initialize connects to the server, and asks it who this process is.
@@ -95,6 +97,7 @@ func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 	}
 	p := &process{
 		lib:   lib,
+		nodes: newNodeMap(),
 		known: map[framework.Proc][]byte{}, dead: map[framework.Proc]string{}, searches: map[framework.Proc]*search{},
 	}
 	if p.id, err = identify(limited, lib, me); err == nil {

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 		"open":      openAndClose,
 		"outsiders": outsiders,
 		"pair":      pair,
+		"roots":     roots,
 		"reopen":    reopen,
 		"sequence":  runSequence,
 		"sleep":     sleep,

@@ -100,6 +100,29 @@ func talk(ctx context.Context, c *mpi.Comm, i int) error {
 	return err
 }
 
+// TestRoots_OneMachine_IsRankZero under each launcher, which has a map of the nodes.
+func TestRoots_OneMachine_IsRankZero(t *testing.T) {
+	wired(t, func(t *testing.T, l *Started) { l.ToTheEnd(t, Job{Size: 4, Program: "roots"}) })
+}
+
+func roots(ctx context.Context) error {
+	s, err := mpi.OpenSession(ctx)
+	if err != nil {
+		return err
+	}
+	names, err := s.Psets(ctx)
+	if err == nil && !slices.Contains(names, "mpix://ROOTS") {
+		err = fmt.Errorf("the sets are %q", names)
+	}
+	if err == nil {
+		var g *mpi.Group
+		if g, err = s.Group(ctx, "mpix://ROOTS"); err == nil && (g.Size() != 1 || g.Members()[0].Rank != 0) {
+			err = fmt.Errorf("the roots are %v", g.Members())
+		}
+	}
+	return errors.Join(err, s.Close())
+}
+
 // TestReopen: 1,000 times open, communicate and close, with nothing that grows.
 func TestReopen(t *testing.T) {
 	needs.Time(t)

@@ -149,6 +149,9 @@ typedef struct fpmix_calls {
 	int (*PMIx_Group_construct)(const char group[], const fpmix_proc procs[], size_t nprocs,
 				    const fpmix_info directives[], size_t ndirs, fpmix_info **results, size_t *nresults);
 	int (*PMIx_Query_info)(fpmix_query queries[], size_t nqueries, fpmix_info **results, size_t *nresults);
+	// Optional; NULL if the library has none.
+	int (*PMIx_Resolve_nodes)(const char nspace[], char **nodes);
+	int (*PMIx_Resolve_peers)(const char node[], const char nspace[], fpmix_proc **procs, size_t *n);
 	// From 4.2 on; NULL before, where it is inline in the library's headers.
 	void (*PMIx_Value_destruct)(fpmix_value *val);
 } fpmix_calls;

@@ -291,12 +291,57 @@ func (l *Library) Pset(ctx context.Context, name string) ([]Proc, error) {
 			return nil, err
 		}
 		defer C.free(unsafe.Pointer(list))
-		var members []Proc
-		for i := range unsafe.Slice(list, n) {
-			members = append(members, proc(&unsafe.Slice(list, n)[i]))
-		}
-		return members, nil
+		return procs(list, n), nil
 	})
+}
+
+// Nodes returns the names of the nodes of a namespace, with commas. It asks the server of this node.
+func (l *Library) Nodes(ctx context.Context, namespace string) (string, error) {
+	const call = "PMIx_Resolve_nodes"
+	if err := fits(call, namespace, MaxNamespace); err != nil {
+		return "", err
+	}
+	return within(ctx, l.calls, call, func() (string, error) {
+		ns := C.CString(namespace)
+		defer C.free(unsafe.Pointer(ns))
+		var nodes *C.char
+		err := l.check(call, C.fpmix_nodes(l.c, ns, &nodes))
+		defer C.free(unsafe.Pointer(nodes))
+		if err != nil {
+			return "", err
+		}
+		return C.GoString(nodes), nil
+	})
+}
+
+// Peers returns the processes of a namespace on a node. It asks the server of this node.
+func (l *Library) Peers(ctx context.Context, node, namespace string) ([]Proc, error) {
+	const call = "PMIx_Resolve_peers"
+	if err := cmp.Or(fits(call, namespace, MaxNamespace), fits(call, node, MaxKey)); err != nil {
+		return nil, err
+	}
+	return within(ctx, l.calls, call, func() ([]Proc, error) {
+		ns, name := C.CString(namespace), C.CString(node)
+		defer C.free(unsafe.Pointer(ns))
+		defer C.free(unsafe.Pointer(name))
+		var list *C.fpmix_proc
+		var n C.size_t
+		err := l.check(call, C.fpmix_peers(l.c, name, ns, &list, &n))
+		defer C.free(unsafe.Pointer(list))
+		if err != nil {
+			return nil, err
+		}
+		return procs(list, n), nil
+	})
+}
+
+// procs copies a list.
+func procs(list *C.fpmix_proc, n C.size_t) []Proc {
+	var all []Proc
+	for i := range unsafe.Slice(list, n) {
+		all = append(all, proc(&unsafe.Slice(list, n)[i]))
+	}
+	return all
 }
 
 // Watch has events with that code come to Next. A process watches a code once: a

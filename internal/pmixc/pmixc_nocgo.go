@@ -35,6 +35,9 @@ func (*Library) Watch(context.Context, Status) error          { return Built() }
 func (*Library) Next() (Event, bool)                          { return Event{}, false }
 func (*Library) Dropped() uint64                              { return 0 }
 
+func (*Library) Nodes(context.Context, string) (string, error)         { return "", Built() }
+func (*Library) Peers(context.Context, string, string) ([]Proc, error) { return nil, Built() }
+
 func (*Library) Bell() (*os.File, error) { return nil, Built() }
 
 func (*Library) Get(context.Context, Proc, string, time.Duration) (Value, error) {

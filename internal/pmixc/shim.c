@@ -52,6 +52,8 @@ int fpmix_load(const char *path, fpmix_lib **out, char *why, size_t room)
 			return FPMIX_ERR_NOT_FOUND;
 		}
 	}
+	*(void **)&lib->f.PMIx_Resolve_nodes = dlsym(h, "PMIx_Resolve_nodes");
+	*(void **)&lib->f.PMIx_Resolve_peers = dlsym(h, "PMIx_Resolve_peers");
 	*(void **)&lib->f.PMIx_Value_destruct = dlsym(h, "PMIx_Value_destruct");
 	*out = lib;
 	return 0;
@@ -270,6 +272,33 @@ int fpmix_pset_names(fpmix_lib *lib, fpmix_got *out)
 		return r;
 	r = n > 0 ? read_value(&results[0].value, out) : FPMIX_ERR_NOT_FOUND;
 	free_infos(lib, results, n);
+	return r;
+}
+
+// fpmix_nodes lists the nodes of a namespace, with commas. The caller frees the list.
+int fpmix_nodes(fpmix_lib *lib, const char *nspace, char **nodes)
+{
+	*nodes = NULL;
+	if (!lib->f.PMIx_Resolve_nodes)
+		return FPMIX_ERR_NOT_SUPPORTED;
+	int r = lib->f.PMIx_Resolve_nodes(nspace, nodes);
+	if (r == FPMIX_SUCCESS && !*nodes)
+		return FPMIX_ERR_NOT_FOUND;
+	return r;
+}
+
+// fpmix_peers lists the processes of a namespace on a node. The caller frees the list.
+int fpmix_peers(fpmix_lib *lib, const char *node, const char *nspace, fpmix_proc **procs, size_t *n)
+{
+	*procs = NULL;
+	*n = 0;
+	if (!lib->f.PMIx_Resolve_peers)
+		return FPMIX_ERR_NOT_SUPPORTED;
+	int r = lib->f.PMIx_Resolve_peers(node, nspace, procs, n);
+	if (!*procs)
+		*n = 0;
+	for (size_t i = 0; r == FPMIX_SUCCESS && i < *n; i++)
+		(*procs)[i].nspace[FPMIX_NSPACE_ROOM - 1] = 0;
 	return r;
 }
 

@@ -40,6 +40,8 @@ int fpmix_fence(fpmix_lib *lib, const char *nspace, const uint32_t *ranks, size_
 
 int fpmix_group(fpmix_lib *lib, const char *name, const char *nspace, const uint32_t *ranks, size_t n, int seconds, uint64_t *id);
 int fpmix_pset_names(fpmix_lib *lib, fpmix_got *out);
+int fpmix_nodes(fpmix_lib *lib, const char *nspace, char **nodes);
+int fpmix_peers(fpmix_lib *lib, const char *node, const char *nspace, fpmix_proc **procs, size_t *n);
 int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, size_t *n);
 
 int fpmix_watch(fpmix_lib *lib, int code);

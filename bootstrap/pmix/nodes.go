@@ -1,0 +1,128 @@
+package pmix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/launched"
+	"github.com/ferrympi/ferry/bootstrap/internal/mapping"
+	"github.com/ferrympi/ferry/internal/pmixc"
+)
+
+// slurmMapping has the process mapping of a step of Slurm.
+const slurmMapping = "SLURM_PMIX_MAPPING_SERV"
+
+// nodeMap is the map of the nodes, once it was asked for.
+type nodeMap struct {
+	lock    chan struct{} // Holds one token while no call asks for the map.
+	isKnown bool
+	runs    bootstrap.NodeMap // Empty: the server has no valid one.
+}
+
+func newNodeMap() nodeMap {
+	m := nodeMap{lock: make(chan struct{}, 1)}
+	m.lock <- struct{}{}
+	return m
+}
+
+// NodeMap implements bootstrap.NodeMapper. The first call asks the server of this node, once for each node of the job. A process
+// that has finalized before has no map.
+func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
+	const op = "resolve the nodes"
+	select {
+	case <-l.nodes.lock:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { l.nodes.lock <- struct{}{} }()
+	if l.nodes.isKnown && !l.closed.Load() {
+		return l.nodes.runs, nil
+	}
+	if _, hasFinalized := l.finished(); hasFinalized {
+		return nil, nil
+	}
+	if err := l.usable(op); err != nil {
+		return nil, err
+	}
+	m, err := l.resolve(ctx)
+	var refused *pmixc.Error
+	if err != nil && !errors.Is(err, errNoMap) && !errors.As(err, &refused) {
+		return nil, failed(ctx, op, err)
+	}
+	if err != nil {
+		l.log.Info("bootstrap pmix: the map of the nodes is dropped", "error", err)
+	}
+	l.nodes.isKnown, l.nodes.runs = true, m
+	return m, nil
+}
+
+// errNoMap is the error of a map that makes no sense.
+var errNoMap = errors.New("no map of the nodes")
+
+// resolve returns the map of the environment under Slurm, and otherwise that of the server.
+func (l *launcher) resolve(ctx context.Context) (bootstrap.NodeMap, error) {
+	if text, has := os.LookupEnv(slurmMapping); has && launched.PMIxOfSlurm(os.LookupEnv) {
+		m, err := mapping.Parse(text, l.id.Size)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", errNoMap, slurmMapping, err)
+		}
+		return checkLocals(l.id, m)
+	}
+	return resolveBy(ctx, l.lib, l.id)
+}
+
+// checkLocals returns a map if it has the processes of this node that the server has named.
+func checkLocals(id bootstrap.Identity, m bootstrap.NodeMap) (bootstrap.NodeMap, error) {
+	if here := id.OnNode(m).Locals; id.LocalSize > 0 && !slices.Equal(here, id.Locals) {
+		return nil, fmt.Errorf("%w: it has ranks %v on this node, and the server names %v", errNoMap, here, id.Locals)
+	}
+	return m, nil
+}
+
+// A resolver is the part of libpmix that lists nodes and processes.
+type resolver interface {
+	Nodes(ctx context.Context, namespace string) (string, error)
+	Peers(ctx context.Context, node, namespace string) ([]pmixc.Proc, error)
+}
+
+// resolveBy returns the map of a server.
+func resolveBy(ctx context.Context, r resolver, id bootstrap.Identity) (bootstrap.NodeMap, error) {
+	limited, cancel := limit(ctx, callTimeout)
+	list, err := r.Nodes(limited, id.Proc.Namespace)
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	names := strings.Split(list, ",")
+	if len(names) > id.Size || slices.Contains(names, "") {
+		return nil, fmt.Errorf("%w: nodes %s of %d processes", errNoMap, quote(list), id.Size)
+	}
+	var runs []bootstrap.NodeRun
+	for node, name := range names {
+		limited, cancel := limit(ctx, callTimeout)
+		procs, err := r.Peers(limited, name, id.Proc.Namespace)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range procs {
+			if p.Namespace != id.Proc.Namespace {
+				return nil, fmt.Errorf("%w: node %s has a process of %s", errNoMap, quote(name), quote(p.Namespace))
+			}
+			if len(runs) == id.Size {
+				return nil, fmt.Errorf("%w: the nodes have more than %d processes", errNoMap, id.Size)
+			}
+			runs = append(runs, bootstrap.NodeRun{First: p.Rank, Count: 1, Node: uint32(node)})
+		}
+	}
+	m, err := bootstrap.MakeNodeMap(0, id.Size, runs)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoMap, err)
+	}
+	return checkLocals(id, m)
+}
