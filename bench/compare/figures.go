@@ -20,6 +20,7 @@ type figure struct {
 	flags      []string // of ours, beside those that both sides have
 	job        jobOf    // ours, where it is more than `ferry bench`; nil: it is not
 	over       string   // the network in place of shared memory: a setting's Only
+	only       string   // Name of the only peer with the benchmark, or empty.
 	under      string   // the peer whose launcher starts both sides; empty: each has its own
 	versus     *variant // ferry itself in place of the peers
 	wanted     bound    // of the ratio to it
@@ -230,7 +231,7 @@ func figures() []figure {
 		overTCP(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.5, 1, "-")),
 		besideSockets(latency("8 B", 8, 1.2, 1.2, "1.0")),
 		besideSockets(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.9, 0.9, "1.0")),
-	}, matchRows(), goroutineFigures(), elasticFigures(), failureFigures())
+	}, matchRows(), goroutineFigures(), elasticFigures(), failureFigures(), paperFigures())
 }
 
 // besideBefore are the figures beside the peers, with the ferry of an earlier commit
@@ -260,7 +261,7 @@ func (f figure) bound() bool { return f.duel || f.Ranks+f.added <= runtime.NumCP
 // the loop. A rank alone, jobs that end with their initialisation and jobs that change can't, and where ranks
 // share cores a hop between two of them says nothing.
 func (f figure) hopInside() bool {
-	return f.bound() && f.added == 0 && f.Ranks > 1 && f.Bench != "hello" && f.Bench != "init" && f.Bench != "recover"
+	return f.bound() && f.added == 0 && f.Ranks > 1 && !f.isStartup() && f.Bench != "recover"
 }
 
 // Within is the bound that a ratio is: at most for times, at least for rates.

@@ -53,6 +53,9 @@ func (o *options) series(f figure, peers []peer) []*series {
 	}
 	var out []*series
 	for _, p := range peers {
+		if f.only != "" && p.Name != f.only {
+			continue
+		}
 		if f.under != "" {
 			if p.Name != f.under {
 				continue

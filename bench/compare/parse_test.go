@@ -209,7 +209,7 @@ func TestOverTCPBothSidesAreOverTCP(t *testing.T) {
 		"8 B latency over TCP to C sockets | C sockets":                                "sockets latency",
 		"bandwidth 1 MiB over TCP to C sockets | C sockets":                            "sockets bw",
 		"8 B latency over TCP to cm over tcp;ofi_rxm | ferry":                          "provider_include=tcp;ofi_rxm",
-		"8 B latency over shared memory beside connections over TCP, to alone | ferry": "btl=self,shm sh",
+		"8 B latency over shared memory beside connections over TCP, to alone | ferry": "--nodes 2 --bind-to core --set btl=self,shm ",
 	} {
 		if !strings.Contains(got[name], part) {
 			t.Errorf("%s: %q, want %q in it", name, got[name], part)
@@ -297,10 +297,29 @@ func TestBesideBefore_RowWithItsOwnCommand_HasItOnBothSides(t *testing.T) {
 	}
 }
 
+// TestPaperFigures_PeerWithoutSessions_HasNoRow checks that the other rows have the same benchmark on both sides.
+func TestPaperFigures_PeerWithoutSessions_HasNoRow(t *testing.T) {
+	peers, err := loadPeers("../peers/peers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range paperFigures() {
+		family, _, _ := strings.Cut(f.Bench, "/")
+		for _, s := range (&options{ferry: "ferry", build: "build"}).series(f, peers) {
+			if f.isStartup() && s.peer.Name != sessions {
+				t.Errorf("%s: beside %s", f.Name, s.peer.Title)
+			}
+			if ours, theirs := s.ours.args, s.theirs.args; ours[2] != family || !slices.Contains(theirs, f.Bench) {
+				t.Errorf("%s: %q beside %q", f.Name, ours, theirs)
+			}
+		}
+	}
+}
+
 // The rows are those of the issues on speed, libfabric, UCX, launchers, TCP and collectives; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 85 {
+	if len(figs) != 85+len(paperFigures()) {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")

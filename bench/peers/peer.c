@@ -33,6 +33,7 @@ static const struct {
     {"grow/calls", "ms", grow}, /* MPI_Comm_spawn blocks */
     {"agree", "us", agree},         {"shrink", "us", shrink_comm},
     {"recover", "ms", recover},
+    {"ring/natural", "us", ring},   {"ring/random", "us", ring},
 };
 
 void fail(const char *format, ...)
@@ -69,6 +70,11 @@ int main(int argc, char **argv)
 {
     struct options o = parse(argc, argv);
     int hop = o.hop;
+    if (!strncmp(o.bench, "startup", strlen("startup"))) {
+        o.bench = "startup"; /* all figures */
+        startup(&o);
+        return 0;
+    }
     double start = seconds();
     MPI_Init(&argc, &argv);
     double mine = (seconds() - start) * 1e3;

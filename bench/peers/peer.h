@@ -30,7 +30,7 @@ struct options parse(int argc, char **argv);
 typedef double benchmark(const struct options *o);
 
 benchmark latency, multi_latency, bandwidth, bidirectional, rate, match;
-benchmark barrier, collective, overlap, dup_comm, idle, grow;
+benchmark barrier, collective, overlap, dup_comm, idle, grow, ring;
 benchmark agree, shrink_comm, recover;
 
 /* mean returns the mean over all ranks, at rank 0. */
@@ -38,6 +38,15 @@ double mean(const struct options *o, double mine);
 
 /* memory prints rows of its own. */
 void memory(const struct options *o);
+
+/* startup prints rows of its own. MPI is not initialized before it. */
+void startup(struct options *o);
+
+/* resident reads, in KiB, the private memory of this process, and its share of everything. */
+void resident(double *private, double *share);
+
+/* shared_memory returns the use of /dev/shm, in KiB. */
+double shared_memory(void);
 
 /* row prints a line of JSON for figure o->bench followed by what. */
 void row(const struct options *o, const char *what, size_t size, const char *unit, double figure, double hop);

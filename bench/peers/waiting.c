@@ -21,7 +21,7 @@ static void shift(const struct options *o, int step)
 
 /* resident reads, in KiB, how much memory is this process's alone, and how much
  * is its when what it shares is divided by those who do. */
-static void resident(double *private, double *share)
+void resident(double *private, double *share)
 {
     FILE *f = fopen("/proc/self/smaps_rollup", "r");
     char line[256], name[64];
@@ -41,6 +41,14 @@ static void resident(double *private, double *share)
         fail("no Pss and Private_* in /proc/self/smaps_rollup");
 }
 
+double shared_memory(void)
+{
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0)
+        fail("cannot look at /dev/shm");
+    return (double)(fs.f_blocks - fs.f_bfree) * (double)fs.f_frsize / 1024;
+}
+
 /* memory prints, at rank 0, what ranks keep in memory after a barrier and a
  * message to each neighbour, or to everyone: the mean, in KiB. What is in
  * /dev/shm is counted once, for all who use it. */
@@ -55,18 +63,16 @@ void memory(const struct options *o)
         shift(o, (o->ranks - 1) % o->ranks);
     }
     MPI_Barrier(world);
-    double mine[2], total[2] = {0};
-    struct statvfs fs;
+    double mine[2], total[2] = {0}, shm;
     resident(&mine[0], &mine[1]);
-    if (statvfs("/dev/shm", &fs) != 0)
-        fail("cannot look at /dev/shm");
+    shm = shared_memory();
     MPI_Barrier(world); /* what follows takes memory itself */
     MPI_Reduce(mine, total, 2, MPI_DOUBLE, MPI_SUM, 0, world);
     if (o->rank != 0)
         return;
     row(o, "/private", 0, "KiB", total[0] / o->ranks, 0);
     row(o, "/pss", 0, "KiB", total[1] / o->ranks, 0);
-    row(o, "/shm", 0, "KiB", (double)(fs.f_blocks - fs.f_bfree) * (double)fs.f_frsize / 1024, 0);
+    row(o, "/shm", 0, "KiB", shm, 0);
 }
 
 static double processor_time(void)

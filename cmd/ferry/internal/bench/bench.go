@@ -55,7 +55,12 @@ var long = `Measure ferry on this machine.
             share of the operation that the computation hides
   dup       make a communicator with the same members
   create    make a communicator from the group of all ranks
+  ring      one way of 8 bytes in a ring, where each rank sends to both neighbors: in the order
+            of the ranks (natural), and in 10 random orders (random), as HPCC does
   init      open a session and make the first communicator
+  startup   the time to open a session, and to make a communicator of mpi://SELF and one of
+            mpi://WORLD, separately; after each, the private memory of a rank, its
+            proportional share (pss), and all of the node's /dev/shm
   hello     a whole job: start, session, communicator, end
   grow      a change that adds --add processes to -n ranks: the time from the request
             until rank 0 gets a message back that it sent round the new communicator

@@ -39,6 +39,9 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	if o.isElastic {
 		return o.asElastic(ctx, out, options)
 	}
+	if o.name == "startup" {
+		return o.asStartup(ctx, out, options)
+	}
 	start := time.Now()
 	session, comm, done, err := settings.Join(ctx, "ferry.bench", options...)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 )
 
-// Row is one measurement. Times are in us, of init, hello and recover in ms, of hop and match in
+// Row is one measurement. Times are in us, of init, startup, hello and recover in ms, of hop and match in
 // ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s, memory in
 // KiB, and the use of a processor in %. A benchmark with several figures names
 // them behind its own name: memory/private. The
@@ -83,6 +83,14 @@ func osuRow(w io.Writer, r Row) error {
 		}
 		if change, ok := strings.CutPrefix(r.Bench, "change/"); ok {
 			_, err = fmt.Fprintf(w, "%-12s%10d%18.2f\n", change, r.Size, r.Avg)
+			break
+		}
+		if order, ok := strings.CutPrefix(r.Bench, "ring/"); ok {
+			_, err = fmt.Fprintf(w, "%-10s%18.2f\n", order, r.Avg)
+			break
+		}
+		if step, ok := strings.CutPrefix(r.Bench, "startup/"); ok {
+			_, err = fmt.Fprintf(w, "%-20s%6s%18.2f%18.2f\n", step, r.Unit, r.Avg, r.max)
 			break
 		}
 		if r.Unit == "ms" { // Of grow and shrink.

@@ -32,18 +32,14 @@ func (r *rank) memory(ctx context.Context, steps ...int) error {
 	if err := mpi.Barrier(ctx, r.comm); err != nil {
 		return err
 	}
-	private, share, err := resident()
+	private, share, shm, err := memoryNow()
 	if err != nil {
 		return err
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(shmDir, &fs); err != nil && !errors.Is(err, os.ErrNotExist) { // without it nothing is there
-		return fmt.Errorf("use of %s: %w", shmDir, err)
 	}
 	if err := mpi.Barrier(ctx, r.comm); err != nil { // what follows takes memory itself
 		return err
 	}
-	of := map[string][]float64{"shm": {float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024}}
+	of := map[string][]float64{"shm": {shm}}
 	if of["private"], err = r.gather(ctx, []float64{private}); err != nil {
 		return err
 	}
@@ -56,6 +52,18 @@ func (r *rank) memory(ctx context.Context, steps ...int) error {
 		}
 	}
 	return nil
+}
+
+// memoryNow returns the memory of this process as resident does, and the use of shmDir by all processes, in KiB.
+func memoryNow() (private, share, shm float64, err error) {
+	if private, share, err = resident(); err != nil {
+		return 0, 0, 0, err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(shmDir, &fs); err != nil && !errors.Is(err, os.ErrNotExist) { // Without the directory, its use is 0.
+		return 0, 0, 0, fmt.Errorf("use of %s: %w", shmDir, err)
+	}
+	return private, share, float64(fs.Blocks-fs.Bfree) * float64(fs.Bsize) / 1024, nil
 }
 
 // memoryOfNeighbours is after a message to the rank above and one to the rank below.
