@@ -98,7 +98,7 @@ func (a *activation) end() {
 	e := t.session.engine
 	e.mu.Lock()
 	delete(e.runs, a.failureID)
-	e.revocations.drop(cid.Below(a.id))
+	e.revocations.dropSpan(cid.Below(a.id))
 	e.mu.Unlock()
 	t.current = nil
 	close(a.ended)

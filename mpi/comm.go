@@ -310,12 +310,13 @@ func (c *Comm) Close() error {
 // under way.
 func (c *Comm) goes() {
 	e := c.session.engine
+	local := len(c.ranksOfProcess(e.Env().Self))
 	e.mu.Lock()
 	delete(e.comms, c.key())
-	if c.seat == nil {
-		e.revocations.closed(c.spec.ID)
+	e.absence.close(c.key(), local)
+	if e.absence.allClosed(c.spec.ID) {
+		e.revocations.drop(c.spec.ID)
 	}
-	e.absence.closed.Add(c.key())
 	e.mu.Unlock()
 	c.pml.Close()
 	if c.seat != nil {

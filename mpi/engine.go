@@ -106,7 +106,6 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*engine, *framework.Values, error) {
 	e := &engine{client: client, comms: map[cid.EndpointID]*Comm{}, endpoints: 1, runs: map[cid.Extended]*activation{}, teams: map[*ThreadComm]struct{}{}, sessions: 1, busy: make(chan struct{})}
 	e.bases.init()
-	e.absence.closed = cid.NewTombstones(mostClosed)
 	engines.open = append(engines.open, e)
 	o.Client, o.Watcher = client, e
 	if err := e.assemble(ctx, o); err != nil {

@@ -191,38 +191,3 @@ func (l *earlyNotes) remove(match func(earlyNote) bool) (removed []earlyNote) {
 	})
 	return removed
 }
-
-// absence has the handles of communicators that are closed here, or will not be created. Guarded by engine.mu.
-type absence struct {
-	closed  *cid.Tombstones
-	refused []refusedSpan
-}
-
-// mostClosed is the number of closed handles that are remembered, as in a PML.
-const mostClosed = 1 << 16
-
-// refusedSpan is a call of refuseSpan.
-type refusedSpan struct {
-	span     cid.Span
-	endpoint int
-}
-
-// isAbsent reports whether a handle that is not open is closed, or will not be created. mu held.
-func (e *engine) isAbsent(key cid.EndpointID) bool {
-	return e.absence.closed.Has(key) || e.HasRefused(key.Extended) || slices.ContainsFunc(e.absence.refused, func(r refusedSpan) bool {
-		return r.span.Has(key.Extended) && (r.endpoint == pml.AllEndpoints || r.endpoint == int(key.Endpoint))
-	})
-}
-
-// refuseHandles records that the handles of the span will not be created. Notes for them are answered from now on.
-func (e *engine) refuseHandles(span cid.Span, endpoint int) {
-	if span == (cid.Span{}) {
-		return
-	}
-	e.mu.Lock()
-	r := refusedSpan{span, endpoint}
-	if !slices.Contains(e.absence.refused, r) {
-		e.absence.refused = append(e.absence.refused, r)
-	}
-	e.mu.Unlock()
-}

@@ -3,6 +3,7 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ferrympi/ferry/cid"
@@ -62,7 +63,7 @@ func (e *engine) Revoked(id cid.Extended, by framework.Proc) {
 func (e *engine) revoke(id cid.Extended, by Proc, state uint32) {
 	e.mu.Lock()
 	here := e.handles(id)
-	if len(here) == 0 || here[0].seat != nil {
+	if (len(here) == 0 || here[0].seat != nil) && !e.absence.allClosed(id) {
 		e.revocations.add(id, revocation{by, state})
 	}
 	e.mu.Unlock()
@@ -77,48 +78,34 @@ type revocation struct {
 	state uint32 // Bits of Comm.state.
 }
 
-// revocations keeps them without a limit, because a member that misses one would wait forever. Guarded by engine.mu.
-type revocations struct {
-	early map[cid.Extended]revocation
-	past  *cid.Tombstones // Communicators of processes that are closed here.
-}
+// revocations has them by communicator, without a limit, because a member that misses one would wait forever. Guarded by
+// engine.mu.
+type revocations map[cid.Extended]revocation
 
-// mostPast is the number of closed communicators with late revocations to drop.
-const mostPast = 1 << 12
-
+// add keeps the first revocation of a communicator.
 func (l *revocations) add(id cid.Extended, r revocation) {
-	if _, known := l.early[id]; known || l.past != nil && l.past.Has(cid.EndpointID{Extended: id}) {
-		return
+	if *l == nil {
+		*l = revocations{}
 	}
-	if l.early == nil {
-		l.early = map[cid.Extended]revocation{}
+	if _, isKept := (*l)[id]; !isKept {
+		(*l)[id] = r
 	}
-	l.early[id] = r
 }
 
 // take returns the revocation of a new handle. It stays for the handles of other goroutine ranks.
-func (l *revocations) take(c *Comm) (r revocation, ok bool) {
-	if r, ok = l.early[c.spec.ID]; ok && c.seat == nil {
-		delete(l.early, c.spec.ID)
+func (l revocations) take(c *Comm) (r revocation, ok bool) {
+	if r, ok = l[c.spec.ID]; ok && c.seat == nil {
+		delete(l, c.spec.ID)
 	}
 	return r, ok
 }
 
-// closed drops the revocations of a communicator of processes from now on.
-func (l *revocations) closed(id cid.Extended) {
-	if l.past == nil {
-		l.past = cid.NewTombstones(mostPast)
-	}
-	l.past.Add(cid.EndpointID{Extended: id})
-}
+// drop drops the revocation of a communicator that is closed in this process.
+func (l revocations) drop(id cid.Extended) { delete(l, id) }
 
-// drop drops the revocations of a span of communicators of goroutine ranks, after the end of the ranks.
-func (l *revocations) drop(s cid.Span) {
-	for id := range l.early {
-		if s.Has(id) {
-			delete(l.early, id)
-		}
-	}
+// dropSpan drops the revocations of a span of communicators of goroutine ranks, after the end of the ranks.
+func (l revocations) dropSpan(s cid.Span) {
+	maps.DeleteFunc(l, func(id cid.Extended, _ revocation) bool { return s.Has(id) })
 }
 
 // revokedBy revokes this handle. state has stateRevoked.
