@@ -67,7 +67,7 @@ func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 func (a *agreements) beginCommon() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.isClosed || a.c.size == 1 || a.machine.IsPending() || a.machine.Requested() || a.c.collective.broken.Load() != nil || a.c.isRevoked() {
+	if a.isClosed || a.c.size == 1 || a.machine.IsPending() || a.machine.Requested() || a.c.collective.broken.Load() != nil || a.c.Revoked() {
 		return false
 	}
 	a.stage, a.ticks = stageCommon, 0
@@ -132,6 +132,3 @@ func failuresWithout(o *agreement.Outcome) error {
 	}
 	return &ProcFailedError{Ranks: ranks, Cause: "not acknowledged by all members"}
 }
-
-// isRevoked reports whether a member has revoked the communicator.
-func (c *Comm) isRevoked() bool { return false }
