@@ -103,12 +103,14 @@ func TestShrink_CoordinatorDiesAfterSomeNotes_OutcomesAreUniform(t *testing.T) {
 					}
 					ids[c.Rank()] = d.ID()
 					if d.Size() == ranks { // Rank 0 has proposed an outcome.
-						err = d.Close()
+						if err := d.Close(); err != nil {
+							return err
+						}
 						if d, err = c.Shrink(ctx); err != nil {
 							return err
 						}
 					}
-					return errors.Join(err, isWhole(ctx, d, 1, 2, 3), d.Close())
+					return errors.Join(isWhole(ctx, d, 1, 2, 3), d.Close())
 				}).over(client.open)(ctx)
 			})
 			if ids[1] != ids[2] || ids[1] != ids[3] || ids[1] == (mpi.CommID{}) {

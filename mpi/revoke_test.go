@@ -372,38 +372,40 @@ func TestRevoke_DuplicateInSomeMembersOnly_IsNotWaitedFor(t *testing.T) {
 func TestRevoke_MatchedMessage_IsReceived(t *testing.T) {
 	t.Parallel()
 	overRevoked(t, 2, func(ctx context.Context, world, c *mpi.Comm) error {
-		for _, n := range []int{10, 4 << 20} {
-			d, err := world.Dup(ctx)
-			if err != nil {
-				return err
-			}
-			payload := bytes.Repeat([]byte{7}, n)
-			if d.Rank() == 0 {
-				q, err := d.Issend(payload, 1, 1)
-				if err != nil {
-					return err
-				}
-				if err := revoked(ctx, d); err != nil {
-					return err
-				}
-				if _, err := q.Wait(ctx); err != nil {
-					return fmt.Errorf("send that has matched: %w", err)
-				}
-				return d.Close()
-			}
-			m, _, err := d.Mprobe(ctx, 0, 1)
-			if err != nil {
-				return err
-			}
-			if err := d.Revoke(); err != nil {
-				return err
-			}
-			buf := make([]byte, n)
-			if _, err := m.Recv(ctx, buf); err != nil {
-				return err
-			}
-			return errors.Join(must(bytes.Equal(buf, payload), "the payload differs"), d.Close())
-		}
-		return nil
+		return errors.Join(matchedIsReceived(ctx, world, 10), matchedIsReceived(ctx, world, 4<<20))
 	})
+}
+
+// matchedIsReceived revokes a duplicate of world between the match of a message of n bytes and its receive.
+func matchedIsReceived(ctx context.Context, world *mpi.Comm, n int) error {
+	d, err := world.Dup(ctx)
+	if err != nil {
+		return err
+	}
+	payload := bytes.Repeat([]byte{7}, n)
+	if d.Rank() == 0 {
+		q, err := d.Issend(payload, 1, 1)
+		if err != nil {
+			return err
+		}
+		if err := revoked(ctx, d); err != nil {
+			return err
+		}
+		if _, err := q.Wait(ctx); err != nil {
+			return fmt.Errorf("send that has matched: %w", err)
+		}
+		return d.Close()
+	}
+	m, _, err := d.Mprobe(ctx, 0, 1)
+	if err != nil {
+		return err
+	}
+	if err := d.Revoke(); err != nil {
+		return err
+	}
+	buf := make([]byte, n)
+	if _, err := m.Recv(ctx, buf); err != nil {
+		return err
+	}
+	return errors.Join(must(bytes.Equal(buf, payload), "the payload differs"), d.Close())
 }

@@ -18,7 +18,7 @@ func revocationCases() claims {
 }
 
 // revokeOnce checks that members receive one event for each communicator, although several members revoke it,
-// several times, and one member is in another incarnation. A process that is no member receives none.
+// several times, and one member is in another incarnation. Other processes receive none.
 func (j *job) revokeOnce() {
 	first, second := ability[bootstrap.Revoker](j, 0), ability[bootstrap.Revoker](j, 1)
 	ability[bootstrap.EventSource](j, 0).Begin(5)

@@ -18,7 +18,7 @@ var errDied = errors.New("the rank has called mpitest.Die")
 // Die ends the rank of ctx, as SIGKILL ends a process, for tests of programs that survive failures.
 // It does not return. The other members of the rank's communicators get
 // mpi.ErrProcFailed, and the operations of the rank end, too. The job continues, with and without
-// Job.Continue, and the death is no failure of the test.
+// Job.Continue, and the test does not fail because of the death.
 //
 // Die ends the context of the rank, and the calling goroutine as runtime.Goexit does. Deferred
 // functions still run. After them, the sessions of Run and Open are closed with their communicators. The

@@ -23,7 +23,7 @@ func NodeRuns(m bootstrap.NodeMap) []NodeRun {
 	return runs
 }
 
-// NodeMap returns the map of the nodes of the receiver's WORLD, or an error if Nodes is no map of it.
+// NodeMap returns the map of the nodes of the receiver's WORLD, or an error if Nodes is not a map of all its ranks.
 func (b WelcomeBody) NodeMap() (bootstrap.NodeMap, error) {
 	runs := make([]bootstrap.NodeRun, len(b.Nodes))
 	next := uint64(b.First)
