@@ -20,9 +20,6 @@ const (
 	// dropped.
 	mostNews = 1 << 20
 
-	// writeTimeout is how long one batch may take to be read.
-	writeTimeout = 10 * time.Second
-
 	// closeGrace is how long it may take when the client closes, and the peer then to close
 	// its end.
 	closeGrace = time.Second
@@ -124,17 +121,16 @@ func (l *link) dropLocked() {
 	l.nc.Close()
 }
 
-// write empties the queue and ends: an idle link has no writer.
+// write empties the queue and returns, so that an idle link has no writer. Before the end of the link a write
+// has no time limit, because a stopped process is alive. maxUnread limits the memory.
 func (l *link) write() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.queue) > 0 && !l.over {
 		batch, size := l.takeLocked()
-		patience := writeTimeout
 		if l.ending {
-			patience = closeGrace
+			l.nc.SetWriteDeadline(time.Now().Add(closeGrace)) // An error here shows in WriteTo.
 		}
-		l.nc.SetWriteDeadline(time.Now().Add(patience)) // an error here shows in WriteTo
 		l.mu.Unlock()
 		_, err := batch.WriteTo(l.nc)
 		l.mu.Lock()

@@ -22,9 +22,6 @@ const (
 	// frames of the largest size, besides what the kernel holds.
 	maxQueue = 2 * (wire.MaxFrame + wire.HeaderSize)
 
-	// writeTimeout is how long one batch may take to be read.
-	writeTimeout = 10 * time.Second
-
 	// rejoinWait is how long a hello waits for the same rank's previous
 	// connection to end: a process that reopens at once may be heard first on
 	// the new one.
@@ -139,7 +136,7 @@ func (c *conn) handshake(r *wire.Reader) error {
 	if err := c.admit(h); err != nil {
 		return fmt.Errorf("refused: %w", refusal{err})
 	}
-	return c.nc.SetReadDeadline(time.Time{})
+	return c.nc.SetDeadline(time.Time{})
 }
 
 // admit makes c the connection of the rank that h claims, and welcomes it.
@@ -288,7 +285,8 @@ func (c *conn) send(parts ...[]byte) {
 	}
 }
 
-// write empties the queue and ends: an idle connection has no writer.
+// write empties the queue and returns, so that an idle connection has no writer. A write has no time limit,
+// because a stopped process is alive. maxQueue limits the memory.
 func (c *conn) write() {
 	for {
 		c.qmu.Lock()
@@ -300,7 +298,6 @@ func (c *conn) write() {
 			return
 		}
 		c.qmu.Unlock()
-		c.nc.SetWriteDeadline(time.Now().Add(writeTimeout)) // an error here shows in WriteTo
 		n, err := batch.WriteTo(c.nc)
 		if err != nil {
 			c.mute(err)

@@ -1,0 +1,45 @@
+package meet
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/internal/join"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+)
+
+// limited is a connection that records the deadlines of its writes.
+type limited struct {
+	net.Conn
+	deadline time.Time
+	writes   []time.Time
+}
+
+func (l *limited) SetWriteDeadline(at time.Time) error {
+	l.deadline = at
+	return nil
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.writes = append(l.writes, l.deadline)
+	return len(b), nil
+}
+
+// TestLink_PeerIsStopped_WritesHaveNoTimeLimit because a process in a debugger is alive. The last write before the
+// end has one.
+func TestLink_PeerIsStopped_WritesHaveNoTimeLimit(t *testing.T) {
+	c := newTestJob(t, unix, 2).open(0)
+	near, far := net.Pipe()
+	defer far.Close()
+	conn := &limited{Conn: near}
+	l := &link{c: c, rank: 1, nc: conn, pending: map[uint64]join.Withdraw{}, writing: true}
+	l.send(frameOf(wire.Goodbye, 0, wire.Empty{}))
+	l.write()
+	l.writing = true
+	l.end(frameOf(wire.Goodbye, 0, wire.Empty{}))
+	l.write()
+	if len(conn.writes) != 2 || !conn.writes[0].IsZero() || conn.writes[1].IsZero() {
+		t.Errorf("deadlines %v, want none and one", conn.writes)
+	}
+}
