@@ -13,16 +13,15 @@ const (
 type Revocations struct {
 	known, knownBefore map[[16]byte]struct{} // Two generations; each holds up to mostRevocations.
 	kept               []*Revocation         // The oldest first.
-	bytes              int                   // In kept.
+	bytes              int                   // Sum of the sizes in kept.
 }
 
 // A Revocation is one that was distributed.
 type Revocation struct {
 	Frame  []byte   // The encoded event.
-	Absent []uint32 // Members that had no connection, for a server.
+	Absent []uint32 // Members that had no connection, for a server, which removes them later.
+	size   int      // Bytes of both at first.
 }
-
-func (r *Revocation) size() int { return len(r.Frame) + 4*len(r.Absent) }
 
 // IsKnown reports whether comm has been revoked.
 func (r *Revocations) IsKnown(comm [16]byte) bool {
@@ -41,9 +40,10 @@ func (r *Revocations) Add(comm [16]byte, v *Revocation) {
 	}
 	r.known[comm] = struct{}{}
 	r.kept = append(r.kept, v)
-	r.bytes += v.size()
+	v.size = len(v.Frame) + 4*len(v.Absent)
+	r.bytes += v.size
 	for len(r.kept) > mostRevocations || r.bytes > mostRevokedBytes && len(r.kept) > 1 {
-		r.bytes -= r.kept[0].size()
+		r.bytes -= r.kept[0].size
 		r.kept[0] = nil
 		r.kept = r.kept[1:]
 	}
