@@ -2,8 +2,8 @@ package local
 
 import (
 	"errors"
-	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -87,10 +87,10 @@ func (c *client) takeBack(o *outgoing, id uint64) bool {
 func (c *client) write() {
 	for o := c.nextOut(); o != nil; o = c.nextOut() {
 		if _, err := c.conn.Write(o.frame); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
+			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 				c.fail(launcherError("send", err)) // Half a frame may have been written.
 			}
-			return // The reader finds the end of the connection, and an event before it.
+			return // After the launcher's end, the reader finds the end of the connection, and an event before it.
 		}
 		close(o.sent)
 	}

@@ -101,10 +101,10 @@ func TestReportDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 	}
 }
 
-// stopped is the connection of a process that does not read until it is resumed. Its writes fail as soon as
-// the server has closed.
+// stopped is the connection of a process that does not read until it is resumed. Its writes fail while it is stopped.
 type stopped struct {
 	net.Conn
+	writeErr  error
 	isStopped atomic.Bool
 	resume    chan struct{}
 }
@@ -119,12 +119,14 @@ func (s *stopped) Read(b []byte) (int, error) {
 
 func (s *stopped) Write(b []byte) (int, error) {
 	if s.isStopped.Load() {
-		return 0, syscall.EPIPE
+		return 0, s.writeErr
 	}
 	return s.Conn.Write(b)
 }
 
-func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *testing.T) {
+// connectStopped returns a client whose process is stopped, and the server's end of its connection.
+func connectStopped(t *testing.T, writeErr error) (c *client, conn *stopped, s net.Conn) {
+	t.Helper()
 	a, s := net.Pipe()
 	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, Locals: []uint32{0, 1}}
 	welcome := frames(t, wire.Message{Kind: wire.Welcome, Body: wire.EncodeBody(wire.WelcomeBody{Size: 2})})
@@ -132,13 +134,33 @@ func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *te
 		_, _ = wire.NewReader(s, wire.MaxFrame).Next()
 		_, _ = s.Write(welcome)
 	}()
-	conn := &stopped{Conn: a, resume: make(chan struct{})}
+	conn = &stopped{Conn: a, writeErr: writeErr, resume: make(chan struct{})}
 	c, err := connect(t.Context(), conn, id, "token", bootstrap.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := listen(t, c)
 	conn.isStopped.Store(true)
+	return c, conn, s
+}
+
+// A kernel without memory is no end of the launcher. The reader would wait for one forever.
+func TestWrite_FailsAlthoughTheLauncherLives_EndsTheConnection(t *testing.T) {
+	c, conn, s := connectStopped(t, syscall.ENOBUFS)
+	defer s.Close()
+	close(conn.resume)
+	c.Begin(7)
+	<-c.ended
+	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrTransport) || !errors.Is(err, syscall.ENOBUFS) {
+		t.Errorf("put: %v, want ErrTransport with the reason", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *testing.T) {
+	c, conn, s := connectStopped(t, syscall.EPIPE)
+	events := listen(t, c)
 	event := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Reason: "test"}
 	if _, err := s.Write(frames(t, wire.Message{Kind: wire.Event, Body: wire.EncodeBody(event)})); err != nil {
 		t.Fatal(err)
@@ -147,7 +169,7 @@ func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *te
 	c.Begin(7) // Its write fails.
 	c.writer.Wait()
 	close(conn.resume)
-	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcDied, Proc: id.Proc, Nonce: 7, Reason: "test"}) {
+	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcDied, Proc: c.id.Proc, Nonce: 7, Reason: "test"}) {
 		t.Errorf("event %+v, want this process's own ProcDied", e)
 	}
 	<-c.ended
