@@ -1,6 +1,9 @@
 package local
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/cid"
@@ -44,6 +47,9 @@ func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason strin
 // Members of other jobs receive none.
 func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 	_, err := c.send(wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
+	if errors.Is(err, framework.ErrUnsupported) {
+		return fmt.Errorf("bootstrap local: revocation of %s: %w", comm, err)
+	}
 	return err
 }
 

@@ -51,7 +51,10 @@ func (c *client) floodRevoked(b wire.BrokenBody, from *link) error {
 	}
 	frame, err := wire.Encode(wire.Told, 0, b)
 	if err != nil {
-		return fmt.Errorf("%s: revocation of %s: %w", component, cid.FromBytes(b.Event.Comm), errors.Join(err, framework.ErrUnsupported))
+		if !errors.Is(err, framework.ErrUnsupported) { // The frame is too large.
+			err = fmt.Errorf("%w: %w", framework.ErrUnsupported, err)
+		}
+		return fmt.Errorf("%s: revocation of %s: %w", component, cid.FromBytes(b.Event.Comm), err)
 	}
 	c.revoked.Add(b.Event.Comm, &events.Revocation{Frame: frame})
 	c.hasRevocation = true
