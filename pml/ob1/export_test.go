@@ -1,6 +1,7 @@
 package ob1
 
 import (
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml/ob1/choose"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -26,6 +27,14 @@ type Incoming = incoming
 
 // FirstLap takes in bytes that came by wide.
 func (in *incoming) FirstLap(bytes int64, ring int) bool { return in.firstLap(bytes, ring) }
+
+// StateOf returns whether a module has state for large messages to and from a process.
+func StateOf(m *Module, peer framework.Life) (sends, receives bool) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	p := m.procs.Find(peer)
+	return p.packing != nil, p.incoming.learnt != nil
+}
 
 // FirstWay returns the first choice for large messages of a new process.
 func FirstWay(engine *progress.Engine) choose.Way {

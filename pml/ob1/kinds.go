@@ -47,6 +47,17 @@ type learnt struct {
 	chosen int // of these
 }
 
+// learntKinds has an entry for each kind of message that has come.
+type learntKinds [btl.Memories][depths][classes]*learnt
+
+// kinds returns in.learnt, and allocates it at the first use.
+func (in *incoming) kinds() *learntKinds {
+	if in.learnt == nil {
+		in.learnt = new(learntKinds)
+	}
+	return in.learnt
+}
+
 // leastGroup is how many messages of windows that pass each other are measured together, at least.
 // Each process packs a few, and unpacks a few: what one of them took says little.
 const leastGroup = 8
@@ -118,7 +129,7 @@ func (p *proc) consider(r *request) error {
 
 // learntOf returns what is known of one kind of message; reads says whether those can be read.
 func (p *proc) learntOf(k kind, reads bool) *learnt {
-	at := &p.incoming.learnt[k.memory][k.depth][k.class]
+	at := &p.incoming.kinds()[k.memory][k.depth][k.class]
 	if *at == nil {
 		*at = p.learnKind(k, reads)
 	}
@@ -147,7 +158,7 @@ func (p *proc) learnKind(k kind, reads bool) *learnt {
 			l.Doubt(choose.Of(choose.Frames))
 		}
 	}
-	like := &p.incoming.learnt[k.memory][k.depth]
+	like := &p.incoming.kinds()[k.memory][k.depth]
 	switch {
 	case k.class > 0 && like[k.class-1] != nil:
 		l.Expect(&like[k.class-1].Chooser)

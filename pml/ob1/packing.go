@@ -57,6 +57,9 @@ func (r *request) packPart(dst []byte) time.Duration {
 	}
 	p := r.p.proc
 	p.packed++
+	if p.packing == nil {
+		p.packing = new([linesKinds][classes]packing)
+	}
 	k := &p.packing[r.lines][classOf(r.buf.Len())]
 	if !k.timed(p.packed) {
 		r.pack(dst, 0)

@@ -53,8 +53,8 @@ type proc struct {
 
 	unmatched map[uint64]*message // its RTSs for which there was no receive yet, by handle
 
-	packing  [linesKinds][classes]packing
-	packed   uint64 // first parts of messages that are alone
+	packing  *[linesKinds][classes]packing // nil until the first part that may be timed
+	packed   uint64                        // first parts of messages that are alone
 	incoming incoming
 	writes   bool                                      // it can write into this process's memory, its last RTS says
 	parts    [btl.Memories][depthsSent][classes]advice // of this process's messages to it

@@ -7,6 +7,9 @@ import (
 
 // report returns what has been learnt.
 func (in *incoming) report() (all []pml.Learnt) {
+	if in.learnt == nil {
+		return nil
+	}
 	for memory := range btl.Memories {
 		for class := range classes {
 			for depth := range depths {

@@ -3,7 +3,6 @@ package ob1
 import (
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/pml/ob1/choose"
 )
 
@@ -16,16 +15,16 @@ import (
 
 // incoming are the large messages from one process.
 type incoming struct {
-	learnt   [btl.Memories][depths][classes]*learnt
-	turns    requestList // matched receives whose turn is to come
-	n        int         // under way
-	bytes    int64       // of these
-	way      choose.Way  // of these
-	windowed uint8       // depth of that which began last, but for those that were alone
-	wide     int64       // bytes that have come by choose.Wide, until they have been round
-	unmet    uint8       // messages that have met none of this process's, since the last one that has
-	met      bool        // one of the last window has
-	last     choose.Way  // of the message that ended last
+	learnt   *learntKinds // nil until the first message with a choice
+	turns    requestList  // matched receives whose turn is to come
+	n        int          // under way
+	bytes    int64        // of these
+	way      choose.Way   // of these
+	windowed uint8        // depth of that which began last, but for those that were alone
+	wide     int64        // bytes that have come by choose.Wide, until they have been round
+	unmet    uint8        // messages that have met none of this process's, since the last one that has
+	met      bool         // one of the last window has
+	last     choose.Way   // of the message that ended last
 	end      time.Duration
 	inTurn   bool // nextTurns is going through them
 	held     passed
