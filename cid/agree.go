@@ -56,7 +56,7 @@ func Decide(offers [][]byte) (Decision, error) {
 	}
 	for i, o := range os {
 		if len(o.entries) == 0 {
-			return Decision{}, fmt.Errorf("cid: member %d of %d has no communicator id left: close communicators there: %w", i, len(os), framework.ErrUnsupported)
+			return Decision{}, noIndex(i, len(os))
 		}
 	}
 	if policy == PolicyAgree {
@@ -69,6 +69,11 @@ func Decide(offers [][]byte) (Decision, error) {
 		each[i] = MakeLocal(o.entries[0].Index(), nextGen(o.entries[0].Gen()))
 	}
 	return Decision{Policy: PolicyGather, Each: each}, nil
+}
+
+// noIndex is the error for a member whose table is full.
+func noIndex(rank, members int) error {
+	return fmt.Errorf("cid: member %d of %d has no communicator id left: close communicators there: %w", rank, members, framework.ErrUnsupported)
 }
 
 // agree returns the id that all members of a new communicator take: the lowest

@@ -1,0 +1,108 @@
+package cid
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Summary is what decides about the ids of a communicator, of the offers of some of its members.
+// It has the same size for any number of members, unless their generations differ. Summaries are not changed.
+type Summary struct {
+	// Policy is the one that needs least of the members.
+	Policy Policy
+	// Without is the lowest rank of a member that offers no index, or NoRank.
+	Without uint32
+	// Common are the indices that all the offers have, ascending. It is empty unless Policy is PolicyAgree.
+	Common []CommonIndex
+}
+
+// CommonIndex is an index that all members of a Summary offer.
+type CommonIndex struct {
+	Index uint32
+	Used  []uint32 // Generations that members used last on it, ascending, each once.
+}
+
+// NoRank is the rank of no member.
+const NoRank = ^uint32(0)
+
+// Summarize returns the summary of the offer of one member, and the id that the member gets under
+// PolicyGather, which is NoLocal if it offers no index. A malformed offer is an error that wraps
+// framework.ErrTransport.
+func Summarize(rank uint32, offer []byte) (Summary, Local, error) {
+	o, err := decodeOffer(offer)
+	if err != nil {
+		return Summary{}, NoLocal, fmt.Errorf("cid: offer of member %d: %v: %w", rank, err, framework.ErrTransport)
+	}
+	s := Summary{Policy: max(o.policy, PolicyAgree), Without: NoRank}
+	if len(o.entries) == 0 {
+		s.Without = rank
+		return s, NoLocal, nil
+	}
+	if s.Policy == PolicyAgree {
+		for _, e := range o.entries {
+			c := CommonIndex{Index: e.Index()}
+			if gen := e.Gen(); gen != 0 {
+				c.Used = []uint32{gen}
+			}
+			s.Common = append(s.Common, c)
+		}
+	}
+	first := o.entries[0]
+	return s, MakeLocal(first.Index(), nextGen(first.Gen())), nil
+}
+
+// Merge returns the summary of the members of both. It is associative and commutative.
+func (s Summary) Merge(o Summary) Summary {
+	merged := Summary{Policy: max(s.Policy, o.Policy), Without: min(s.Without, o.Without)}
+	if merged.Policy != PolicyAgree {
+		return merged
+	}
+	for _, c := range s.Common {
+		i, ok := slices.BinarySearchFunc(o.Common, c.Index, func(c CommonIndex, index uint32) int { return cmp.Compare(c.Index, index) })
+		if !ok {
+			continue
+		}
+		used := slices.Concat(c.Used, o.Common[i].Used)
+		slices.Sort(used)
+		merged.Common = append(merged.Common, CommonIndex{c.Index, slices.Compact(used)})
+	}
+	return merged
+}
+
+// Decide returns the decision of Decide for the offers of all members, of which there are so many. Under
+// PolicyGather its field Each is nil; Summarize returns the id of each member.
+func (s Summary) Decide(members int) (Decision, error) {
+	if s.Policy == PolicyLazy {
+		return Decision{Policy: PolicyLazy}, nil
+	}
+	if s.Without != NoRank {
+		return Decision{}, noIndex(int(s.Without), members)
+	}
+	for _, c := range s.Common {
+		if gen, ok := newGen(slices.Clone(c.Used)); ok {
+			return Decision{Policy: PolicyAgree, Common: MakeLocal(c.Index, gen)}, nil
+		}
+	}
+	return Decision{Policy: PolicyGather}, nil
+}
+
+// Check returns an error if a summary that another process sent is none that Merge returns.
+func (s Summary) Check() error {
+	if s.Policy < PolicyAgree || s.Policy > PolicyLazy || s.Policy != PolicyAgree && len(s.Common) > 0 {
+		return fmt.Errorf("cid: summary with policy %v and %d common indices", s.Policy, len(s.Common))
+	}
+	for i, c := range s.Common {
+		if c.Index >= 1<<IndexBits || i > 0 && c.Index <= s.Common[i-1].Index {
+			return fmt.Errorf("cid: summary with index %d at %d", c.Index, i)
+		}
+		for j, gen := range c.Used {
+			if gen == 0 || gen > MaxGen || j > 0 && gen <= c.Used[j-1] {
+				return fmt.Errorf("cid: summary with generation %d of index %d", gen, c.Index)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package cid
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawOffer draws an offer of few indices and generations, so that members often have some in common.
+func drawOffer(t *rapid.T) []byte {
+	o := Offer{policy: rapid.SampledFrom([]Policy{PolicyAgree, PolicyAgree, PolicyAgree, PolicyAgree, PolicyAgree, PolicyGather, PolicyLazy}).Draw(t, "policy")}
+	for index := range uint32(6) {
+		if rapid.IntRange(0, 5).Draw(t, "has") > 0 {
+			o.entries = append(o.entries, MakeLocal(index, rapid.SampledFrom([]uint32{0, 1, 2, 7, MaxGen - 1, MaxGen}).Draw(t, "gen")))
+		}
+	}
+	switch {
+	case o.policy == PolicyLazy || rapid.IntRange(0, 30).Draw(t, "full") == 0:
+		o.entries = nil
+	case o.policy == PolicyGather && len(o.entries) > 1:
+		o.entries = o.entries[:1]
+	}
+	return o.Bytes()
+}
+
+// mergeRandomly merges neighbors in a random order.
+func mergeRandomly(t *rapid.T, all []Summary) Summary {
+	all = slices.Clone(all)
+	for len(all) > 1 {
+		i := rapid.IntRange(0, len(all)-2).Draw(t, "merge")
+		all[i] = all[i].Merge(all[i+1])
+		all = slices.Delete(all, i+1, i+2)
+	}
+	return all[0]
+}
+
+// The merge of all members' summaries, in whatever tree, decides as Decide does for the list of all offers.
+func TestSummaryMerge_AnyTree_DecidesAsTheList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 12).Draw(t, "members")
+		var offers [][]byte
+		var all []Summary
+		var own []Local
+		for i := range n {
+			offers = append(offers, drawOffer(t))
+			s, local, err := Summarize(uint32(i), offers[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, own = append(all, s), append(own, local)
+		}
+		merged := mergeRandomly(t, all)
+		if err := merged.Check(); err != nil {
+			t.Fatal(err)
+		}
+		got, gotErr := merged.Decide(n)
+		want, wantErr := Decide(offers)
+		if got.Policy == PolicyGather {
+			got.Each = own
+		}
+		if !reflect.DeepEqual(got, want) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+			t.Fatalf("merged %+v, %v; list %+v, %v", got, gotErr, want, wantErr)
+		}
+	})
+}
+
+// An index whose generations are all in use is passed over, as Decide does.
+func TestSummaryDecide_GenerationsUsedUp_TakesNextIndex(t *testing.T) {
+	full := CommonIndex{Index: 2}
+	for gen := uint32(1); gen <= MaxGen; gen++ {
+		full.Used = append(full.Used, gen)
+	}
+	s := Summary{Policy: PolicyAgree, Without: NoRank, Common: []CommonIndex{full, {Index: 4, Used: []uint32{9}}}}
+	d, err := s.Decide(MaxGen)
+	if err != nil || d.Common != MakeLocal(4, 10) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if d, err := (Summary{Policy: PolicyAgree, Without: NoRank, Common: []CommonIndex{full}}).Decide(MaxGen); err != nil || d.Policy != PolicyGather {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func TestSummarize_BadOffer_ReturnsError(t *testing.T) {
+	if _, _, err := Summarize(3, []byte{9, 9, 9, 9}); err == nil {
+		t.Error("accepted")
+	}
+}
+
+func TestSummaryCheck_NotFromMerge_ReturnsError(t *testing.T) {
+	for name, s := range map[string]Summary{
+		"auto":               {Without: NoRank},
+		"policy above":       {Policy: PolicyLazy + 1},
+		"lazy with indices":  {Policy: PolicyLazy, Common: []CommonIndex{{Index: 1}}},
+		"index too large":    {Policy: PolicyAgree, Common: []CommonIndex{{Index: 1 << IndexBits}}},
+		"indices descending": {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2}, {Index: 1}}},
+		"generation 0":       {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2, Used: []uint32{0}}}},
+		"generation twice":   {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2, Used: []uint32{3, 3}}}},
+	} {
+		if s.Check() == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
