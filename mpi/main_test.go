@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		"pending":      asProcess(pendingReceives),
 		"pendingranks": asProcess(pendingInRanks),
 		"report":       asProcess(report),
+		"revokeanddie": asProcess(revokeAndDie),
 	})
 }
 

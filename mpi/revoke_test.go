@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 
@@ -26,7 +27,7 @@ func overRevoked(t *testing.T, size int, program func(ctx context.Context, world
 	for name, params := range stacksOfRevoke {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			revocable(t, mpitest.Job{Size: size, Params: params}, func(ctx context.Context, world *mpi.Comm) error {
+			mpitest.Job{Size: size, Params: params}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
 				c, err := world.Dup(ctx)
 				if err != nil {
 					return err
@@ -408,4 +409,34 @@ func matchedIsReceived(ctx context.Context, world *mpi.Comm, n int) error {
 		return err
 	}
 	return errors.Join(must(bytes.Equal(buf, payload), "the payload differs"), d.Close())
+}
+
+// The caller fails when one member is notified.
+func TestRevoke_CallerDies_ReachesAllMembers(t *testing.T) {
+	t.Parallel()
+	survivors(t, "revokeanddie", 5, 1)
+}
+
+func revokeAndDie(ctx context.Context, _ *mpi.Session, world *mpi.Comm) error {
+	c, err := world.Dup(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Rank() == 4 {
+		if err := errors.Join(c.Revoke(), dies(ctx, world, 0)); err != errDies {
+			return err
+		}
+		os.Exit(1)
+	}
+	// The message of a live member does not come.
+	_, err = c.Recv(ctx, nil, (c.Rank()+1)%4, 1)
+	if err := wants("receive from a live member", err, mpi.ErrRevoked); err != nil {
+		return err
+	}
+	if c.Rank() == 0 {
+		if err := world.Send(ctx, nil, 4, 99); err != nil {
+			return err
+		}
+	}
+	return c.Close()
 }
