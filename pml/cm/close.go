@@ -50,9 +50,8 @@ func (c *comm) beReaped() {
 	m.reaper.gap, m.reaper.next = 0, time.Time{}
 }
 
-// discardKept drops the unexpected messages of a plane that closes or is aborted. No receive can be
-// posted there any more: what is here, and what still comes, is for nobody, and its
-// senders must not wait for a receiver. Receives that wait for the end of a pull come
+// discardKept drops the unexpected messages of a plane that is closed or aborted. No receive can be
+// posted there, and their senders must not wait for one. Receives that wait for the end of a pull come
 // first. Lock held.
 func (c *comm) discardKept(plane pml.Plane) {
 	if c.pulling[plane].left > 0 {
@@ -347,7 +346,7 @@ func (m *Module) reap() {
 		if rp.plane++; over || int(rp.plane) == pml.Planes {
 			rp.at, rp.plane = rp.at+1, 0
 		}
-		if over || c.pulling[plane].left > 0 || c.sweepers[plane] != nil || !c.Closed() && c.Aborted[plane] == nil { // receives may wait for the end of the pull
+		if over || c.pulling[plane].left > 0 || c.sweepers[plane] != nil || c.Over(plane) == nil { // receives may wait for the end of the pull
 			continue
 		}
 		msg := m.newMessage(c, plane)

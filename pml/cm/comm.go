@@ -140,8 +140,8 @@ func (c *comm) whyNone(src int, plane pml.Plane) error {
 }
 
 // Abort implements pml.Comm. The network may read the buffer of a send that it has, for a
-// member that hears of the end later: such a send ends when that has received the message,
-// or dropped it, because all members empty a plane that is aborted.
+// member that is notified later. Such a send ends when that member has received the message or
+// dropped it, because all members empty a plane that is aborted. So does a send in parts, whose head may have matched.
 func (c *comm) Abort(plane pml.Plane, err error) {
 	m := c.m
 	m.engine.Lock()
@@ -152,7 +152,7 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	c.Aborted[plane] = err
 	m.failures = true
 	for _, r := range m.requests {
-		if r.c == c && r.plane == plane && r.state != complete {
+		if r.c == c && r.plane == plane && r.state != announced && r.state != assembling && r.state != confirming {
 			r.end(err)
 		}
 	}

@@ -210,7 +210,7 @@ func (m *Module) takeControl(f *control) {
 	case controlTake:
 		q.take(f)
 	case controlStop:
-		q.stop()
+		q.stop(f)
 	case controlStopped:
 		q.unwanted.hasStopped, q.unwanted.lastSent = true, f.sent[pml.PointToPoint]
 		m.reaper.mustSettle = true

@@ -299,6 +299,7 @@ func (r *request) assemble(p *peer, h head, tag int32) {
 	if r.parts == nil {
 		r.parts = new(parts)
 	}
+	r.why = nil // The message had matched before the receive could be withdrawn.
 	for {
 		if l.tag = (l.tag + 1) & (1<<m.caps.TagBits - 1); l.tags[l.tag] == nil {
 			break

@@ -227,8 +227,8 @@ func (c *comm) findSwept(ctx context.Context, src, tag int, plane pml.Plane, cla
 	last := s.begun + 1
 	s.hurry()
 	for err == nil {
-		if c.Closed() {
-			err = framework.ErrClosed
+		if err = c.Over(plane); err != nil {
+			break
 		} else if msg = c.findKept(src, tag, plane, claim); msg != nil || s.done >= last {
 			break
 		} else {

@@ -28,7 +28,7 @@ const (
 // the others go into the unexpected queue, where a receive looks first. Receives that
 // find nothing there wait for the end. Lock held.
 func (c *comm) pull(plane pml.Plane, from *peer) {
-	if c.pulling[plane].left > 0 || c.Closed() || c.m.closed || from.proc.connect() != nil && !from.proc.connected {
+	if c.pulling[plane].left > 0 || c.Over(plane) != nil || c.m.closed || from.proc.connect() != nil && !from.proc.connected {
 		return
 	}
 	c.beginPull(plane, from)
@@ -106,7 +106,7 @@ func (msg *message) place() {
 
 // pullNext goes on with a pull, or ends it.
 func (c *comm) pullNext(plane pml.Plane) {
-	left, isOver := &c.pulling[plane].left, c.Closed()
+	left, isOver := &c.pulling[plane].left, c.Over(plane) != nil
 	if s := c.sweepers[plane]; s != nil && s.isRunning {
 		isOver = !s.wanted()
 	}
@@ -157,7 +157,7 @@ func (c *comm) postDeferred(plane pml.Plane) {
 		r.state = idle
 		r.post()
 	}
-	if c.Closed() || c.Aborted[plane] != nil {
+	if c.Over(plane) != nil {
 		c.discardKept(plane)
 	}
 	c.m.wakeProbes()

@@ -93,7 +93,11 @@ func (r *request) post() {
 	m.postings++
 	r.posting = m.postings
 	if m.failures && c.isSwept(r.source(), r.plane) {
-		r.sweep()
+		if why := c.Aborted[r.plane]; why != nil {
+			r.fail(why)
+		} else {
+			r.sweep()
+		}
 		return
 	}
 	if m.pulls > 0 && c.pulling[r.plane].left > 0 {

@@ -3,6 +3,7 @@ package cm
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -201,11 +202,14 @@ func (r *request) drop() {
 
 // dropped ends a send whose message nobody receives. A synchronous one fails.
 func (r *request) dropped() {
-	if r.mode == pml.Synchronous {
+	switch {
+	case r.mode != pml.Synchronous:
+		r.finish()
+	case r.p.syncs.isRevoked:
+		r.fail(fmt.Errorf("%w by rank %d, which has dropped the message", framework.ErrRevoked, r.p.rank))
+	default:
 		r.fail(r.m.procs.Dropped(r.p.proc.Life))
-		return
 	}
-	r.finish()
 }
 
 // drain sends what was held, in its order, or drops it. The MTL refuses nothing, so

@@ -218,9 +218,9 @@ func (r *request) sweep() {
 	s.hurry()
 }
 
-// wanted reports whether a receive or a probe needs sweeps.
+// wanted reports whether a receive or a probe needs sweeps. On an aborted plane none does.
 func (s *sweeper) wanted() bool {
-	return s.probes > 0 || s.c.queues[s.plane].FirstPosted(nil) != nil
+	return s.c.Aborted[s.plane] == nil && (s.probes > 0 || s.c.queues[s.plane].FirstPosted(nil) != nil)
 }
 
 // hurry begins a sweep now, which includes the processes that have ended, or does so at the end of this one. Lock held.
@@ -282,7 +282,7 @@ func (s *sweeper) source(rank int) *peer {
 
 // pullDone goes on after a pull, which may be that of a process that leaves.
 func (s *sweeper) pullDone() {
-	if s.c.Closed() || s.c.Aborted[s.plane] != nil {
+	if s.c.Over(s.plane) != nil {
 		s.c.discardKept(s.plane)
 	}
 	if s.isRunning {

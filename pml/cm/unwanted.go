@@ -1,15 +1,18 @@
 package cm
 
 import (
+	"errors"
+
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
 
 // How the sender of a synchronous message learns that nobody receives it.
 //
 // A network completes a synchronous send when its message is taken out, by a receive or by
-// the reaper. So a message that the reaper finds on a closed communicator is held, and dropped
-// only when its sender knows what became of each of its messages:
+// the reaper. So a message that the reaper finds on a closed communicator, or after the plane was aborted, is held, and dropped
+// only when its sender is notified of the end of each of its messages:
 //
 //  1. The receiver asks the sender to stop (controlStop), once no posted receive may match
 //     more of its messages. Synchronous sends that are complete before were received.
@@ -22,10 +25,12 @@ import (
 // A synchronous send that the network completes after the stop waits for the reports.
 //
 // A message that comes while a posted receive may still match others of its sender is dropped
-// at once, and a synchronous send of it succeeds. So does the reaper with all messages on an aborted
-// plane. A sender whose plane is aborted, too, reports that.
+// at once, and a synchronous send of it succeeds.
+//
+// An aborted plane is like a closed one. Its receives are withdrawn, and the question waits for their ends. The
+// controlStop of a revoked communicator has a mark, because its sender may be notified of the revocation later.
 
-// unwanted is what a closed communicator has of a member's messages that nobody receives.
+// unwanted has the messages of a member without a receive, of a closed communicator or an aborted plane.
 type unwanted struct {
 	held       []*message // Claimed, point to point.
 	hasAsked   bool       // The member was asked to stop, since no posted receive may match its messages.
@@ -55,7 +60,7 @@ func (msg *message) reject() {
 func (msg *message) mustHold() bool {
 	c := msg.c
 	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isOpen && !msg.isSettled &&
-		c.Closed() && c.Aborted[msg.plane] == nil && !c.m.closed && (msg.from.unwanted.hasAsked || !c.mayReceive(msg.from))
+		!c.m.closed && (c.Aborted[msg.plane] != nil || c.Closed() && (msg.from.unwanted.hasAsked || !c.mayReceive(msg.from)))
 }
 
 // settle goes on with the held messages of a member. Called from Poll or Done, so that the MTL
@@ -69,11 +74,17 @@ func (p *peer) settle() {
 	case p.proc.Err != nil:
 		p.release()
 		return
-	case p.rank == c.Spec.Rank: // a closed communicator sends nothing more
+	case c.Aborted[pml.PointToPoint] != nil && c.mayReceive(p): // Until it is withdrawn.
+		return
+	case p.rank == c.Spec.Rank: // It sends no further messages.
 		u.hasAsked, u.hasStopped, u.lastSent = true, true, p.tally.Sent[pml.PointToPoint]
 	case !u.hasAsked: // a closed communicator has no new receives since mustHold
 		u.hasAsked = true
-		p.tell(controlStop)
+		f := control{typ: controlStop, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), local: c.Spec.Local}
+		if errors.Is(c.Aborted[pml.PointToPoint], framework.ErrRevoked) {
+			f.sent[0] = stopRevoked
+		}
+		p.proc.control(f, nil)
 	}
 	if u.hasStopped && p.tally.Taken[pml.PointToPoint]+uint64(len(u.held)) >= u.lastSent {
 		p.report()
@@ -93,6 +104,9 @@ func (m *Module) settle() {
 		}
 	}
 }
+
+// stopRevoked is in sent[0] of a controlStop of a revoked communicator.
+const stopRevoked = 1
 
 // mayReceive reports whether a posted receive may match messages of a member. On a closed
 // communicator a result of false is final. It walks all requests.
@@ -148,6 +162,7 @@ type syncs struct {
 	open       int              // Number of them.
 	sent       map[int32]uint64 // Messages by tag, since the oldest of them.
 	hasStopped bool             // The member takes no more messages.
+	isRevoked  bool             // It has revoked the communicator.
 	reports    uint64           // Reports that have come.
 	isReported bool             // All have.
 	dropped    map[int32]uint64 // Of the tags in sent, how many were dropped.
@@ -189,9 +204,9 @@ func (r *request) untrack() {
 	}
 }
 
-// stop has nothing more sent to a member that receives no more. Lock held.
-func (p *peer) stop() {
-	p.syncs.hasStopped = true
+// stop ends the messages to a member that receives no more. Lock held.
+func (p *peer) stop(f *control) {
+	p.syncs.hasStopped, p.syncs.isRevoked = true, f.sent[0] == stopRevoked
 	p.learnt()
 	p.tell(controlStopped)
 }
@@ -223,10 +238,7 @@ func (p *peer) takeReport(f *control) {
 // been dropped. Lock held.
 func (r *request) matched() {
 	s := &r.p.syncs
-	aborted := r.c.Aborted[r.plane]
 	switch {
-	case aborted != nil && r.mode == pml.Synchronous: // An aborted member drops messages at once.
-		r.fail(aborted)
 	case r.order == 0 || !s.hasStopped:
 		r.finish()
 	case !s.isReported:
