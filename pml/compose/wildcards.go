@@ -46,6 +46,7 @@ type message struct {
 	claimed  pml.Claimed
 	bytes    int
 	isQueued bool // It is in the unexpected queue.
+	isAsked  bool // Return has refused the withdrawal of it.
 }
 
 func (msg *message) status() pml.Status {
@@ -190,7 +191,7 @@ func (w *wildcards) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 }
 
 // Return implements pml.Unmatched. A message for which a receive is being withdrawn from the
-// network counts as matched.
+// network counts as matched. If that receive ends otherwise, the message is dropped, since its sender waits.
 func (msg *message) Return() bool {
 	w := msg.w
 	if msg.isQueued {
@@ -199,6 +200,7 @@ func (msg *message) Return() bool {
 	}
 	i := slices.Index(w.arrived, msg)
 	if i < 0 || i == 0 && w.asking != nil {
+		msg.isAsked = i == 0
 		return false
 	}
 	w.arrived = slices.Delete(w.arrived, i, i+1)
@@ -233,6 +235,11 @@ func (w *wildcards) Changed() {
 func (w *wildcards) settle() {
 	for len(w.arrived) > 0 && w.asking == nil {
 		msg := w.arrived[0]
+		if msg.isAsked {
+			w.arrived = w.arrived[1:]
+			msg.claimed.Drop()
+			continue
+		}
 		r := w.match(msg)
 		switch {
 		case r == nil:

@@ -316,10 +316,10 @@ func (r *request) dropped() error {
 		return errors.New("the message was dropped after it had matched")
 	case r.p.refused:
 		r.fail(r.m.procs.NotMember(r.p.proc.Life))
-	case r.mode != pml.Synchronous:
-		r.sent()
 	case r.state == withdrawn:
 		r.canceled()
+	case r.mode != pml.Synchronous:
+		r.sent()
 	default:
 		r.fail(r.m.procs.Dropped(r.p.proc.Life))
 	}

@@ -103,10 +103,10 @@ func (r *Rank) take(c *cell, large *message) {
 		s := o.send
 		o.drop()
 		switch {
-		case h.kind() == kindReturned:
+		case h.kind() == kindReturned, h.kind() == kindDropped && s.isReturning:
 			s.Status = s.c.Withdrawn(s.plane)
 		case h.kind() == kindDropped && s.isSynchronous:
-			s.Status.Err = s.droppedError()
+			s.Status.Err = s.c.Reason(s.plane, s.droppedError())
 		}
 		s.sent()
 	}
