@@ -30,7 +30,7 @@ type fixture struct {
 
 // Cases returns the claims of the contract, to be made of a stack.
 func Cases(stack Stack, policy cid.Policy) kittest.Cases {
-	all := slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), unreceivedCases(), failureCases(), suspensionCases(), requestCases(), startCases(), endpointCases(), randomCases())
+	all := slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), unreceivedCases(), failureCases(), suspensionCases(), revocationCases(), requestCases(), startCases(), endpointCases(), randomCases())
 	if stack.Ranks != nil {
 		all = append(all, goroutineCases(stack.Ranks)...)
 	}
