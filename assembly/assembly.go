@@ -91,7 +91,7 @@ type Assembly struct {
 	presenting sync.Mutex // guards card
 
 	mu       sync.Mutex
-	known    map[framework.Life]acquaintance
+	known    acquaintances
 	here     nodeProcs
 	noted    map[framework.Life]Pair // see note
 	tables   map[int]tableNote       // by number of members; see NoteCollectives
@@ -125,15 +125,6 @@ type Assembly struct {
 	}
 }
 
-// acquaintance is what is known of a life whose card the PMLs have learnt, or are learning.
-type acquaintance struct {
-	card    string
-	edition uint32
-	node    string // where it is; see framework.Card
-	gone    bool   // nothing more is exchanged with it, and the PMLs know why
-	renewal
-}
-
 // card is the process's own business card.
 type card struct {
 	bytes   []byte
@@ -147,7 +138,7 @@ type card struct {
 func Open(ctx context.Context, o Options) (*Assembly, error) {
 	a := &Assembly{
 		Stack: new(Stack), options: o,
-		known: map[framework.Life]acquaintance{}, noted: map[framework.Life]Pair{},
+		known: newAcquaintances(), noted: map[framework.Life]Pair{},
 	}
 	a.constructs.waiting, a.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
 	a.upcalls.stop = make(chan struct{})

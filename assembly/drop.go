@@ -154,7 +154,7 @@ func (a *Assembly) drop() {
 	defer a.learning.Unlock()
 	for _, life := range a.wireUps.candidates() {
 		a.mu.Lock()
-		_, known := a.known[life]
+		_, known := a.known.get(life)
 		a.mu.Unlock()
 		var route Pair
 		if known {
@@ -167,7 +167,7 @@ func (a *Assembly) drop() {
 		if known {
 			a.past.add(life, route)
 		}
-		delete(a.known, life)
+		a.known.remove(life)
 		a.dead.remove(life)
 		delete(a.left, life)
 		delete(a.noted, life)

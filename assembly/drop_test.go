@@ -55,7 +55,7 @@ func (a *Assembly) counts() counts {
 	defer a.mu.Unlock()
 	a.wireUps.Lock()
 	defer a.wireUps.Unlock()
-	return counts{len(a.known), len(a.noted), len(a.dead), len(a.wireUps.ended), len(a.past.order)}
+	return counts{a.known.len(), len(a.noted), len(a.dead), len(a.wireUps.ended), len(a.past.order)}
 }
 
 // await yields until no news is left to pass, and returns the entries.

@@ -74,9 +74,9 @@ func (a *Assembly) absent(ev bootstrap.Event) {
 func (a *Assembly) goes(ev bootstrap.Event, how error) {
 	for _, life := range a.lives(ev) {
 		a.mu.Lock()
-		if known, ok := a.known[life]; ok {
+		if known, ok := a.known.get(life); ok {
 			known.gone = true
-			a.known[life] = known
+			a.known.set(life, known)
 		}
 		a.mu.Unlock()
 		a.passes(news{peer: life, gone: how})
@@ -209,10 +209,10 @@ func (a *Assembly) lives(ev bootstrap.Event) []framework.Life {
 	if ended.ID == a.env.Self.ID {
 		all = append(all, a.env.Self)
 	}
-	for _, life := range a.knownLives() {
-		if life.ID == ended.ID {
-			all = append(all, life)
-		}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if life, ok := a.known.present(ended.ID); ok {
+		all = append(all, life)
 	}
 	return all
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -144,21 +143,23 @@ func (a *Assembly) leftOutOf(component string) string {
 	}
 }
 
-// knownLives returns the processes whose cards were learnt, without this one, by
-// their ids.
-func (a *Assembly) knownLives() []framework.Life {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(a.known), func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
+// sortedLives returns the processes whose cards have come, without this one, by their ids. mu is locked.
+func (a *Assembly) sortedLives() []framework.Life {
+	var all []framework.Life
+	for life := range a.known.all() {
+		all = append(all, life)
+	}
+	slices.SortFunc(all, func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
+	return all
 }
 
 // explained returns the processes with an entry in Pairs, by their ids.
 func (a *Assembly) explained() []framework.Life {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := slices.Collect(maps.Keys(a.known))
+	all := a.sortedLives()
 	for _, life := range a.past.order {
-		if _, known := a.known[life]; !known {
+		if _, known := a.known.get(life); !known {
 			all = append(all, life)
 		}
 	}
@@ -182,7 +183,7 @@ func (a *Assembly) note(group []pml.Member) {
 
 func (a *Assembly) pair(life framework.Life) Pair {
 	a.mu.Lock()
-	_, known := a.known[life]
+	_, known := a.known.get(life)
 	was, dropped := a.past.pairs[life]
 	a.mu.Unlock()
 	if dropped && !known {

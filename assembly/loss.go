@@ -71,7 +71,7 @@ func (a *Assembly) isolateLocked(err error) {
 		cancel(err)
 	}
 	a.upcalls.isIsolated = true
-	for life, known := range a.known {
+	for life, known := range a.known.all() {
 		if !a.dead.has(life) && !known.gone {
 			a.passes(news{peer: life, gone: err})
 		}

@@ -42,7 +42,8 @@ func (a *Assembly) Nodes(members pml.Members) []int {
 		m := members.Member(rank)
 		id := a.env.Node
 		if m.Life != a.env.Self {
-			id = a.known[m.Life].node
+			known, _ := a.known.get(m.Life)
+			id = known.node
 		}
 		n, seen := number[id]
 		if !seen || id == "" {
@@ -72,10 +73,10 @@ func (a *Assembly) Sharer() (btl.Sharer, string) {
 // Peer returns what a module of a component needs to reach a member of a communicator.
 func (a *Assembly) Peer(life framework.Life, component string) (framework.Peer, error) {
 	a.mu.Lock()
-	from := a.known[life].card
+	known, _ := a.known.get(life)
 	a.mu.Unlock()
 	proc := a.env.Worlds.Proc(life.ID)
-	card, err := decodeCard([]byte(from))
+	card, err := decodeCard([]byte(known.card))
 	if err != nil {
 		return framework.Peer{}, fmt.Errorf("%v: no card: %w", proc, err)
 	}

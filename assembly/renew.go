@@ -65,7 +65,7 @@ func (a *Assembly) endedWith(group []framework.Proc) (all []endedPair) {
 		for _, life := range r.Over() {
 			rank := slices.Index(group, a.env.Worlds.Proc(life.ID))
 			a.mu.Lock()
-			known, ok := a.known[life]
+			known, ok := a.known.get(life)
 			a.mu.Unlock()
 			if ok && rank >= 0 && len(all) < maxEnded {
 				all = append(all, endedPair{Rank: uint32(rank), Nonce: life.Nonce, Times: known.times})
@@ -79,9 +79,9 @@ func (a *Assembly) endedWith(group []framework.Proc) (all []endedPair) {
 func (a *Assembly) gaveUp(peer framework.Life) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known, ok := a.known[peer]; ok {
+	if known, ok := a.known.get(peer); ok {
 		known.told++
-		a.known[peer] = known
+		a.known.set(peer, known)
 	}
 }
 
@@ -90,16 +90,16 @@ func (a *Assembly) gaveUp(peer framework.Life) {
 func (a *Assembly) givenUp(ev bootstrap.Event, how error) {
 	for _, life := range a.lives(ev) {
 		a.mu.Lock()
-		known, ok := a.known[life]
+		known, ok := a.known.get(life)
 		if past := ok && known.past.open; past {
 			known.past.heard++
-			a.known[life] = known
+			a.known.set(life, known)
 			a.mu.Unlock()
 			continue
 		} else if ok {
 			known.heard++
 			known.gone = true
-			a.known[life] = known
+			a.known.set(life, known)
 		}
 		a.mu.Unlock()
 		a.passes(news{peer: life, gone: how, times: known.times})
@@ -113,9 +113,9 @@ func (a *Assembly) tellGone(m PML, n news) {
 		a.learning.Lock()
 		defer a.learning.Unlock()
 		a.mu.Lock()
-		times := a.known[n.peer].times
+		known, _ := a.known.get(n.peer)
 		a.mu.Unlock()
-		if times != n.times {
+		if known.times != n.times {
 			return
 		}
 	}
@@ -150,7 +150,8 @@ func (a *Assembly) meetAfresh(ctx context.Context, group []framework.Proc, rank 
 		if len(mine) == maxEnded {
 			break
 		}
-		mine = append(mine, endedPair{Rank: uint32(i), Nonce: life.Nonce, Times: uint32(a.known[life].past.told)})
+		known, _ := a.known.get(life)
+		mine = append(mine, endedPair{Rank: uint32(i), Nonce: life.Nonce, Times: uint32(known.past.told)})
 	}
 	a.mu.Unlock()
 	body, err := codec().Marshal(mine)
@@ -200,7 +201,7 @@ func (a *Assembly) beginAfresh(life framework.Life, times uint32) {
 	a.learning.Lock()
 	defer a.learning.Unlock()
 	a.mu.Lock()
-	known := a.known[life] // nothing, if its card has never come here
+	known, _ := a.known.get(life) // Empty if its card has never come.
 	a.mu.Unlock()
 	if known.times > times {
 		return
@@ -213,11 +214,11 @@ func (a *Assembly) beginAfresh(life framework.Life, times uint32) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known = a.known[life]
+	known, _ = a.known.get(life)
 	known.past.told, known.past.heard, known.past.open = known.told, known.heard, true
 	known.times, known.told, known.heard = times+1, 0, 0
 	known.card, known.gone = "", false
-	a.known[life] = known
+	a.known.set(life, known)
 }
 
 // settlePast waits until what the bootstrap has to say of the time before has come, and has been
@@ -231,11 +232,11 @@ func (a *Assembly) settlePast(ctx context.Context, life framework.Life, told int
 		telling := a.upcalls.telling
 		a.upcalls.Unlock()
 		a.mu.Lock()
-		known := a.known[life]
+		known, _ := a.known.get(life)
 		if known.past.heard >= told && !telling || time.Now().After(late) || ctx.Err() != nil {
 			if known.past.open {
 				known.past.open = false
-				a.known[life] = known
+				a.known.set(life, known)
 			}
 			a.mu.Unlock()
 			return

@@ -192,7 +192,8 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	a.learning.Lock()
 	defer a.learning.Unlock()
 	a.mu.Lock()
-	known, err := a.known[life], a.taken(life)
+	known, _ := a.known.get(life)
+	err := a.taken(life)
 	a.mu.Unlock()
 	if known.card == string(from.Card) || known.card != "" && from.Edition < known.edition {
 		return nil
@@ -220,9 +221,9 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 			if err := m.Learn(life, card); err != nil {
 				a.mu.Lock()
 				if known.card = ""; known.renewal == (renewal{}) {
-					delete(a.known, life)
+					a.known.remove(life)
 				} else {
-					a.known[life] = known
+					a.known.set(life, known)
 				}
 				a.mu.Unlock()
 				return BadMember(p, err)
@@ -240,10 +241,8 @@ func (a *Assembly) taken(life framework.Life) error {
 	if life.Nonce == a.env.Self.Nonce {
 		return errors.New("its nonce is this process's own")
 	}
-	for other := range a.known {
-		if other.Nonce == life.Nonce && other.ID != life.ID {
-			return fmt.Errorf("its nonce is that of %v", a.env.Worlds.Proc(other.ID))
-		}
+	if other, ok := a.known.owner(life.Nonce); ok && other != life.ID {
+		return fmt.Errorf("its nonce is that of %v", a.env.Worlds.Proc(other))
 	}
 	return nil
 }
@@ -253,7 +252,8 @@ func (a *Assembly) taken(life framework.Life) error {
 func (a *Assembly) IsHere(member framework.Life) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return member == a.env.Self || a.env.Node != "" && a.known[member].node == a.env.Node
+	known, _ := a.known.get(member)
+	return member == a.env.Self || a.env.Node != "" && known.node == a.env.Node
 }
 
 // know notes the card of a life, which is the process's present one from now on. It
@@ -261,13 +261,9 @@ func (a *Assembly) IsHere(member framework.Life) bool {
 func (a *Assembly) know(life framework.Life, what acquaintance) (isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	what.renewal, what.gone = a.known[life].renewal, a.known[life].gone
-	for old := range a.known { // it is over
-		if old.ID == life.ID {
-			delete(a.known, old)
-		}
-	}
-	a.known[life] = what
+	known, _ := a.known.get(life)
+	what.renewal, what.gone = known.renewal, known.gone
+	a.known.set(life, what)
 	a.here.arrive(life, what.node != "" && what.node == a.env.Node)
 	return a.isolated
 }

@@ -1,0 +1,92 @@
+package assembly
+
+import (
+	"iter"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// acquaintances are the incarnations whose cards have come, one of each process. Lookups take constant time.
+type acquaintances struct {
+	byID    map[framework.ProcID]acquaintance
+	byNonce map[uint64]framework.ProcID
+	nodes   map[string]string // Node ids, each once.
+}
+
+// acquaintance is the record of an incarnation.
+type acquaintance struct {
+	nonce   uint64
+	card    string
+	edition uint32
+	node    string // Node id in the card; equal ids share memory.
+	gone    bool   // PMLs have been notified that nothing more is exchanged with it.
+	renewal
+}
+
+func newAcquaintances() acquaintances {
+	return acquaintances{byID: map[framework.ProcID]acquaintance{}, byNonce: map[uint64]framework.ProcID{}, nodes: map[string]string{}}
+}
+
+// get returns the record of an incarnation.
+func (k *acquaintances) get(life framework.Life) (known acquaintance, ok bool) {
+	if known, ok = k.byID[life.ID]; !ok || known.nonce != life.Nonce {
+		return acquaintance{}, false
+	}
+	return known, true
+}
+
+// present returns the incarnation of a process.
+func (k *acquaintances) present(id framework.ProcID) (life framework.Life, ok bool) {
+	known, ok := k.byID[id]
+	return framework.Life{ID: id, Nonce: known.nonce}, ok
+}
+
+// set stores the record of an incarnation, in place of that of another incarnation of the process.
+func (k *acquaintances) set(life framework.Life, known acquaintance) {
+	if old, ok := k.present(life.ID); ok && old != life {
+		k.remove(old)
+	}
+	known.nonce, known.node = life.Nonce, k.node(known.node)
+	k.byID[life.ID] = known
+	if _, taken := k.byNonce[life.Nonce]; !taken {
+		k.byNonce[life.Nonce] = life.ID
+	}
+}
+
+// remove removes the record of an incarnation.
+func (k *acquaintances) remove(life framework.Life) {
+	if _, ok := k.get(life); ok {
+		delete(k.byID, life.ID)
+		if k.byNonce[life.Nonce] == life.ID {
+			delete(k.byNonce, life.Nonce)
+		}
+	}
+}
+
+// owner returns the process that has a nonce.
+func (k *acquaintances) owner(nonce uint64) (id framework.ProcID, ok bool) {
+	id, ok = k.byNonce[nonce]
+	return id, ok
+}
+
+// node returns the one copy of a node id. All processes of a node have the same one.
+func (k *acquaintances) node(id string) string {
+	if same, ok := k.nodes[id]; ok {
+		return same
+	}
+	k.nodes[id] = id
+	return id
+}
+
+func (k *acquaintances) len() int { return len(k.byID) }
+
+// all returns all incarnations with their records, in no order. Their removal is allowed meanwhile.
+func (k *acquaintances) all() iter.Seq2[framework.Life, acquaintance] {
+	return func(yield func(framework.Life, acquaintance) bool) {
+		for id, known := range k.byID {
+			if !yield(framework.Life{ID: id, Nonce: known.nonce}, known) {
+				return
+			}
+		}
+	}
+}

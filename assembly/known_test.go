@@ -1,0 +1,53 @@
+package assembly
+
+import (
+	"testing"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+func lifeOf(rank uint32, nonce uint64) framework.Life {
+	return framework.Life{ID: framework.MakeProcID(0, rank), Nonce: nonce}
+}
+
+func TestAcquaintances_NewIncarnation_ReplacesTheOld(t *testing.T) {
+	k := newAcquaintances()
+	k.set(lifeOf(1, 5), acquaintance{card: "old"})
+	k.set(lifeOf(1, 6), acquaintance{card: "new"})
+	if _, ok := k.get(lifeOf(1, 5)); ok {
+		t.Error("the old incarnation is still known")
+	}
+	if _, ok := k.owner(5); ok {
+		t.Error("the old incarnation's nonce is still taken")
+	}
+	if known, ok := k.get(lifeOf(1, 6)); !ok || known.card != "new" {
+		t.Errorf("the new incarnation has %q, %t", known.card, ok)
+	}
+	k.remove(lifeOf(1, 5)) // Removes nothing.
+	if id, ok := k.owner(6); !ok || id != framework.MakeProcID(0, 1) || k.len() != 1 {
+		t.Errorf("nonce 6 is of %v, %t, of %d", id, ok, k.len())
+	}
+}
+
+func TestAcquaintances_NonceOfAnother_StaysTheFirstOnes(t *testing.T) {
+	k := newAcquaintances()
+	k.set(lifeOf(1, 5), acquaintance{})
+	k.set(lifeOf(2, 5), acquaintance{})
+	k.remove(lifeOf(2, 5))
+	if id, ok := k.owner(5); !ok || id != framework.MakeProcID(0, 1) {
+		t.Errorf("nonce 5 is of %v, %t", id, ok)
+	}
+}
+
+func BenchmarkTaken(b *testing.B) {
+	a := &Assembly{Stack: new(Stack), known: newAcquaintances()}
+	const n = 1 << 14
+	for rank := range uint32(n) {
+		a.known.set(lifeOf(rank, uint64(rank)+1), acquaintance{})
+	}
+	for i := 0; b.Loop(); i++ {
+		if err := a.taken(lifeOf(uint32(i%n), uint64(i%n)+1)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
