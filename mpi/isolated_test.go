@@ -58,7 +58,7 @@ func overIsolated(t *testing.T, program func(ctx context.Context, s *mpi.Session
 				}
 				return mpitest.Open(ctx, opts...)
 			}
-			mpitest.Job{Size: 2, Params: params}.RunSessions(t, worldProgram(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+			jobOf(2, params).RunSessions(t, worldProgram(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
 				if world.Rank() == 0 {
 					<-done
 					return nil

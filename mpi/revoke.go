@@ -110,7 +110,7 @@ func (l revocations) dropSpan(s cid.Span) {
 
 // revokedBy revokes this handle. state has stateRevoked.
 func (c *Comm) revokedBy(by Proc, state uint32) {
-	who := "a rank of " + by.String()
+	who := fmt.Sprintf("process %d of %s", by.Rank, by.Namespace)
 	if rank := slices.Index(c.group.members, member{Proc: by}); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
 	}

@@ -203,6 +203,8 @@ func (r *request) drop() {
 // dropped ends a send whose message nobody receives. A synchronous one fails.
 func (r *request) dropped() {
 	switch {
+	case r.c.Aborted[r.plane] != nil:
+		r.canceled()
 	case r.mode != pml.Synchronous:
 		r.finish()
 	case r.p.syncs.isRevoked:
