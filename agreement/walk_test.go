@@ -284,7 +284,7 @@ func (k *walk) run() {
 	k.paths = k.visit(first, k.key(first))
 }
 
-// visit visits w, whose key is own, and all states after it. It returns the number of paths from w to an end.
+// visit visits w and all states after it, and returns the number of paths from w to an end. own is the key of w.
 func (k *walk) visit(w *world, own [2]uint64) float64 {
 	if paths, ok := k.visited[own]; ok {
 		return paths
