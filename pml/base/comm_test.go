@@ -88,7 +88,7 @@ func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 	table := cid.NewTable(cid.IndexBits)
 	comms := NewComms[Comm[*stub]](table)
 	handles := make([]Comm[*stub], ranks)
-	peers := make([]Peers[int], ranks)
+	peers := make([]Table[*int], ranks)
 	for i := range handles {
 		local, err := table.Reserve()
 		if err != nil {
@@ -104,12 +104,12 @@ func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 		if &c.Procs[0] != &handles[0].Procs[0] {
 			t.Fatalf("handle %d has a table of its own", i)
 		}
-		peers[i] = NewPeers[int](len(c.Procs), c.IsWhole())
+		peers[i] = NewTable[*int](len(c.Procs), c.IsWhole())
 	}
 	bytes := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for range b.N {
-			p := NewPeers[int](2*ranks, false)
+			p := NewTable[*int](2*ranks, false)
 			p.Set(7, new(int))
 		}
 	}).AllocedBytesPerOp()
@@ -229,11 +229,12 @@ func TestComm_PathBreaks_ReceivesFromAnyEnd(t *testing.T) {
 	}
 }
 
-// TestPeers_SliceAndMap_HoldTheSame checks that both return the same states in the same order.
-func TestPeers_SliceAndMap_HoldTheSame(t *testing.T) {
-	const n = mostSliced + 1
-	for _, whole := range []bool{true, false} {
-		p := NewPeers[int](n, whole)
+func TestTable_SliceAndPages_HoldTheSame(t *testing.T) {
+	for _, of := range []struct {
+		n     int
+		whole bool
+	}{{mostFlat, true}, {mostFlat + 1, true}, {mostFlatHandles, false}, {mostFlatHandles + 1, false}} {
+		n, p := of.n, NewTable[*int](of.n, of.whole)
 		want := map[int]*int{}
 		for _, rank := range []int{n - 1, 0, 77, 3} {
 			if p.Get(rank) != nil {
@@ -251,9 +252,23 @@ func TestPeers_SliceAndMap_HoldTheSame(t *testing.T) {
 				break
 			}
 		}
-		if !slices.Equal(ranks, []int{0, 3, 77}) || p.Get(n) != nil {
-			t.Errorf("ranks %v", ranks)
+		if !slices.Equal(ranks, []int{0, 3, 77}) || p.Get(n) != nil || p.Get(n+1<<20) != nil || p.Get(-1) != nil {
+			t.Errorf("ranks %v of %+v", ranks, of)
 		}
+	}
+}
+
+func TestTable_ManyMembers_TakesMemoryForTheUsed(t *testing.T) {
+	bytes := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			p := NewTable[*int](196608, true)
+			p.Set(7, new(int))
+			p.Set(8, new(int))
+		}
+	}).AllocedBytesPerOp()
+	if bytes > 32<<10 {
+		t.Errorf("two states of 196,608 members take %d bytes", bytes)
 	}
 }
 

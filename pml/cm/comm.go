@@ -16,7 +16,7 @@ type comm struct {
 	base.Probes
 	m        *Module
 	word     uint32 // its id at this process, see ids
-	peers    base.Peers[peer]
+	peers    base.Table[*peer]
 	refused  bool // by a member
 	inquired bool // all members were asked whether they are in it
 	// searched is how many processes had failed, by plane, when the reaper began the last
@@ -79,7 +79,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		m.procs.Drop(&known)
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: base.NewPeers[peer](len(known.Procs), known.IsWhole())}
+	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: base.NewTable[*peer](len(known.Procs), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
 	c.hasDead = m.deaths > 0 && c.lastDead() != nil
 	if err := m.comms.Add("cm", &c.State, c); err != nil {

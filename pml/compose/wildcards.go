@@ -27,7 +27,7 @@ type wildcards struct {
 	c      *comm
 	plane  pml.Plane
 	queues match.Queues[request, message]
-	peers  base.Peers[match.Peer[request, message]] // of members on the node
+	peers  base.Table[*match.Peer[request, message]] // of members on the node
 
 	arrived []*message // that are not in the queues yet
 	asking  *request   // that is being withdrawn from the network for arrived[0]
@@ -54,7 +54,7 @@ func (msg *message) status() pml.Status {
 }
 
 func newWildcards(c *comm, plane pml.Plane) *wildcards {
-	return &wildcards{c: c, plane: plane, peers: base.NewPeers[match.Peer[request, message]](len(c.onNode), c.sides.IsWhole)}
+	return &wildcards{c: c, plane: plane, peers: base.NewTable[*match.Peer[request, message]](len(c.onNode), c.sides.IsWhole)}
 }
 
 // watch begins. Lock held.

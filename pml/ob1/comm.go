@@ -11,7 +11,7 @@ import (
 // comm is one communicator.
 type comm struct {
 	m        *Module
-	peers    base.Peers[peer]
+	peers    base.Table[*peer]
 	slow     bool // no fast path: a plane is barred, or hooks want to see all
 	refused  bool // by a member
 	inquired bool // all members were asked whether they are in it
@@ -52,7 +52,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: base.NewPeers[peer](len(known.Procs), known.IsWhole())}
+	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: base.NewTable[*peer](len(known.Procs), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
 	if err := m.comms.Add(name, &c.State, c); err != nil {
 		m.procs.Drop(&c.Comm)
