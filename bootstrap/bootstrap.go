@@ -202,7 +202,7 @@ type Directory interface {
 // PsetInfo describes a process set.
 type PsetInfo struct {
 	Name    string
-	Members []framework.Proc
+	Members framework.Procs
 	Dynamic bool // it was created after the job started
 }
 

@@ -62,7 +62,7 @@ func TestRoots_Map_IsTheLowestRankOfEachNode(t *testing.T) {
 		t.Errorf("got %+v", id)
 	}
 	got, ok, err := BuiltinPset(id, "MPIX://roots")
-	if !ok || err != nil || got.Name != PsetRoots || !got.Dynamic || !slices.Equal(got.Members, id.Procs([]uint32{4, 6})) {
+	if !ok || err != nil || got.Name != PsetRoots || !got.Dynamic || !got.Members.Equal(framework.ProcsOf(id.Procs([]uint32{4, 6})...)) {
 		t.Errorf("got %+v, %v, %v", got, ok, err)
 	}
 }
@@ -70,7 +70,7 @@ func TestRoots_Map_IsTheLowestRankOfEachNode(t *testing.T) {
 func TestRoots_NoMap_IsErrPsetWithARemedy(t *testing.T) {
 	id := Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, Locals: []uint32{0}}
 	got, ok, err := BuiltinPset(id, PsetRoots)
-	if !ok || !errors.Is(err, framework.ErrPset) || len(got.Members) > 0 || !strings.Contains(err.Error(), "SplitShared") {
+	if !ok || !errors.Is(err, framework.ErrPset) || got.Members.Len() > 0 || !strings.Contains(err.Error(), "SplitShared") {
 		t.Errorf("got %+v, %v, %v", got, ok, err)
 	}
 	if names := id.Psets(); !slices.Equal(names, []string{PsetWorld, PsetSelf, PsetShared}) {

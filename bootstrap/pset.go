@@ -39,26 +39,23 @@ func (id Identity) Psets() []string {
 func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 	switch {
 	case strings.EqualFold(name, PsetWorld):
-		ranks := make([]uint32, id.Size)
-		for i := range ranks {
-			ranks[i] = uint32(id.First + i)
-		}
-		return PsetInfo{Name: PsetWorld, Members: id.Procs(ranks), Dynamic: id.First > 0}, true, nil
+		world := framework.ConsecutiveProcs(id.Proc.Namespace, uint32(id.First), id.Size)
+		return PsetInfo{Name: PsetWorld, Members: world, Dynamic: id.First > 0}, true, nil
 	case strings.EqualFold(name, PsetSelf):
-		return PsetInfo{Name: PsetSelf, Members: []framework.Proc{id.Proc}}, true, nil
+		return PsetInfo{Name: PsetSelf, Members: framework.ProcsOf(id.Proc)}, true, nil
 	case strings.EqualFold(name, PsetRoots):
 		if len(id.Nodes) == 0 {
 			return PsetInfo{}, true, fmt.Errorf("%w: %s: the launcher has no valid map of the nodes; "+
 				"make a communicator of %s, split it by SplitShared, and take the members of rank 0", framework.ErrPset, PsetRoots, PsetWorld)
 		}
-		return PsetInfo{Name: PsetRoots, Members: id.Procs(id.Nodes.Roots()), Dynamic: id.First > 0}, true, nil
+		return PsetInfo{Name: PsetRoots, Members: framework.ProcsOfRanks(id.Proc.Namespace, id.Nodes.Roots()), Dynamic: id.First > 0}, true, nil
 	case !strings.EqualFold(name, PsetShared):
 		return PsetInfo{}, false, nil
 	case len(id.Locals) == 0:
 		return PsetInfo{}, true, fmt.Errorf("%w: %s: the launcher does not say who is on this node; "+
 			"make a communicator of %s and call its SplitShared, which goes by what the processes tell each other", framework.ErrPset, PsetShared, PsetWorld)
 	}
-	return PsetInfo{Name: PsetShared, Members: id.Procs(id.Locals)}, true, nil
+	return PsetInfo{Name: PsetShared, Members: framework.ProcsOfRanks(id.Proc.Namespace, id.Locals)}, true, nil
 }
 
 // Procs returns the processes of this job that have these ranks.

@@ -26,14 +26,14 @@ func TestBuiltinPsetsFollowFromTheIdentity(t *testing.T) {
 			shared = append(shared, world[r])
 		}
 		for ask, want := range map[string]PsetInfo{
-			"mpi://WORLD":   {Name: PsetWorld, Members: world},
-			"MPI://world":   {Name: PsetWorld, Members: world},
-			"mpi://self":    {Name: PsetSelf, Members: []framework.Proc{id.Proc}},
-			"mpix://shared": {Name: PsetShared, Members: shared},
-			"mpix://Roots":  {Name: PsetRoots, Members: id.Procs(id.Nodes.Roots())},
+			"mpi://WORLD":   {Name: PsetWorld, Members: framework.ProcsOf(world...)},
+			"MPI://world":   {Name: PsetWorld, Members: framework.ProcsOf(world...)},
+			"mpi://self":    {Name: PsetSelf, Members: framework.ProcsOf(id.Proc)},
+			"mpix://shared": {Name: PsetShared, Members: framework.ProcsOf(shared...)},
+			"mpix://Roots":  {Name: PsetRoots, Members: framework.ProcsOf(id.Procs(id.Nodes.Roots())...)},
 		} {
 			got, ok, err := BuiltinPset(id, ask)
-			if !ok || err != nil || got.Name != want.Name || !slices.Equal(got.Members, want.Members) || got.Dynamic {
+			if !ok || err != nil || got.Name != want.Name || !got.Members.Equal(want.Members) || got.Dynamic {
 				t.Errorf("%s of %v: %+v, %v, want %+v", ask, id.Proc, got, ok, want)
 			}
 		}
@@ -54,7 +54,7 @@ func TestBuiltinPsetsFollowFromTheIdentity(t *testing.T) {
 func TestNodeThatNobodyNamesHasNoSet(t *testing.T) {
 	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4}
 	got, ok, err := BuiltinPset(id, "MPIX://shared")
-	if !ok || !errors.Is(err, framework.ErrPset) || len(got.Members) > 0 || !strings.Contains(err.Error(), "SplitShared") {
+	if !ok || !errors.Is(err, framework.ErrPset) || got.Members.Len() > 0 || !strings.Contains(err.Error(), "SplitShared") {
 		t.Errorf("%+v, %v, %v", got, ok, err)
 	}
 	if names := id.Psets(); !slices.Equal(names, []string{"mpi://WORLD", "mpi://SELF"}) {
@@ -65,9 +65,9 @@ func TestNodeThatNobodyNamesHasNoSet(t *testing.T) {
 // TestBuiltinPset_AddedProcess_IsItsDelta: WORLD begins at First.
 func TestBuiltinPset_AddedProcess_IsItsDelta(t *testing.T) {
 	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, First: 4, Size: 2, LocalRank: 1, LocalSize: 2, Locals: []uint32{4, 5}}
-	want := id.Procs([]uint32{4, 5})
+	want := framework.ProcsOf(id.Procs([]uint32{4, 5})...)
 	for _, name := range []string{PsetWorld, PsetShared} {
-		if got, ok, err := BuiltinPset(id, name); !ok || err != nil || !slices.Equal(got.Members, want) {
+		if got, ok, err := BuiltinPset(id, name); !ok || err != nil || !got.Members.Equal(want) {
 			t.Errorf("%s is %+v, %v, %v", name, got, ok, err)
 		}
 	}

@@ -18,7 +18,7 @@ type activation struct {
 	threads   *ThreadComm
 	id        cid.Extended  // Of the communicator of all ranks.
 	failureID cid.Extended  // Names no communicator. Its Broken event ends the activation.
-	group     []member      // Of all ranks.
+	group     memberList    // Of all ranks.
 	seats     []seat        // The ranks of this process, by endpoint.
 	ended     chan struct{} // Closed at the end.
 	isRun     bool          // Its ranks are those of a Run. Set before any is used.
@@ -71,11 +71,13 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), abandoned: make(chan struct{}), seats: make([]seat, len(t.locals)),
 		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{}, openings: map[openingKey]*sharedOpening{},
 	}
-	for i, p := range t.parent.members {
+	var group memberBuilder
+	for i, p := range t.parent.members.all() {
 		for endpoint := range t.counts[i] {
-			a.group = append(a.group, member{Proc: p.Proc, endpoint: uint16(endpoint), of: a})
+			group.add(member{Proc: p.Proc, endpoint: uint16(endpoint), of: a})
 		}
 	}
+	a.group = group.list()
 	for i := range a.seats {
 		s := &a.seats[i]
 		s.of, s.local, s.endpoint, s.rank, s.comms = a, &t.locals[i], uint16(i), t.first+i, map[*Comm]struct{}{}
@@ -115,7 +117,7 @@ func (a *activation) setCancel(cancel context.CancelCauseFunc) {
 // open makes a rank's handle of the communicator of all ranks.
 func (a *activation) open(s *seat) (*Comm, error) {
 	t := a.threads
-	g := &Group{session: t.session, self: a.group[s.rank], members: a.group, rank: s.rank}
+	g := &Group{session: t.session, self: a.group.at(s.rank), members: a.group, rank: s.rank}
 	c, err := newComm(t.session, s, g, t.module, pml.CommSpec{ID: a.id, Members: t.members, Rank: s.rank}, t.values)
 	if err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ import (
 // a process has of the communicator, and of its duplicates, share one.
 type table struct {
 	pml.Members
-	group []member // The same members. nil: The activation has them.
-	left  int      // Ranks of this process that have not asked for the table. Guarded by activation.mu.
+	group memberList // The same members. It is empty if the activation has them.
+	left  int        // Ranks of this process that have not asked for the table. Guarded by activation.mu.
 
 	mu       sync.Mutex
 	division *division // nil: Nothing has asked for it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -235,7 +234,7 @@ func (c *Comm) brokenBy(p Proc, reason string) {
 	who := p.String()
 	if c.seat != nil { // The reason names the rank.
 		who = "a member"
-	} else if rank := slices.Index(c.group.members, member{Proc: p}); rank >= 0 {
+	} else if rank := c.group.members.rank(member{Proc: p}); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
 	}
 	err := fmt.Errorf("%w: %s no longer takes part in them: %s; "+wayOut, ErrBroken, who, reason)

@@ -177,13 +177,13 @@ func (c *Comm) ranksOfProcess(peer framework.Life) (ranks []int) {
 }
 
 // membersOf returns the members of a communicator that has these ranks of c, and those of its group.
-func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, []member) {
+func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, memberList) {
 	create := func() *table {
-		members, group := make([]pml.Member, len(ranks)), make([]member, len(ranks))
+		members := make([]pml.Member, len(ranks))
 		for i, r := range ranks {
-			members[i], group[i] = c.spec.Members.Member(r), c.group.members[r]
+			members[i] = c.spec.Members.Member(r)
 		}
-		return &table{Members: pml.NewMembers(members), group: group}
+		return &table{Members: pml.NewMembers(members), group: c.group.members.some(ranks)}
 	}
 	if c.seat == nil {
 		t := create()

@@ -83,7 +83,7 @@ func announcement(id cid.Extended, g *Group) []byte {
 
 func hashGroup(g *Group) uint64 {
 	h := fnv.New64a()
-	for _, m := range g.members {
+	for _, m := range g.members.all() {
 		fmt.Fprintf(h, "%q %d ", m.Namespace, m.Rank)
 		if m.of != nil {
 			fmt.Fprintf(h, "%d ", m.endpoint)
@@ -167,7 +167,7 @@ func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended,
 		}
 		return cid.Extended{}, err
 	}
-	first := g.members[0]
+	first := g.members.at(0)
 	if st.Bytes != announceSize {
 		return cid.Extended{}, assembly.BadMember(first.Proc, fmt.Errorf("create group: %d bytes where %d were expected", st.Bytes, announceSize))
 	}

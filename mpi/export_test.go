@@ -6,8 +6,8 @@ func IsBroken(c *Comm) bool { return c.collective.works() != nil }
 // SkipCollectives counts n collectives of c that nobody has called.
 func SkipCollectives(c *Comm, n uint32) { c.collective.begun += n }
 
-// TableOf identifies the table of the members of a communicator's group.
-func TableOf(c *Comm) any { return &c.group.members[0] }
+// TableOf identifies the table of the members of a communicator of goroutine ranks.
+func TableOf(c *Comm) any { return &c.group.members.mixed[0] }
 
 // AgreementWaits describes the wait of a rank in Agree or Shrink.
 func AgreementWaits(c *Comm) (texts []string) {

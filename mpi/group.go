@@ -2,7 +2,6 @@ package mpi
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -33,34 +32,24 @@ func (c Comparison) String() string {
 }
 
 // Group is an ordered set of processes, or of the goroutine ranks of a thread communicator
-// (MPI-4.1 section 7.2.1). It is local and immutable, and costs nothing to keep. All its methods
-// work without any message and also after its session was closed. A nil *Group is empty.
+// (MPI-4.1 section 7.2.1). It is local and immutable. Its memory does not grow with its size if the ranks of its processes
+// are in a few regular sequences, as those of mpi://WORLD and mpix://ROOTS are, and is 4 bytes for each process otherwise. All its
+// methods work without any message and also after its session was closed. A nil *Group is empty.
 type Group struct {
 	session *Session
-	self    member   // The caller.
-	members []member // By rank. Not modified.
-	rank    int      // Of self, or Undefined.
-}
-
-// member is a process or a goroutine rank.
-type member struct {
-	Proc
-	endpoint uint16
-	of       *activation // nil: The whole process.
+	self    member // The caller.
+	members memberList
+	rank    int // Of self, or Undefined.
 }
 
 // newGroup makes a group of processes.
-func newGroup(s *Session, procs []Proc) *Group {
-	members := make([]member, len(procs))
-	for i, p := range procs {
-		members[i].Proc = p
-	}
-	return groupOf(s, member{Proc: s.engine.identity.Proc}, members)
+func newGroup(s *Session, procs framework.Procs) *Group {
+	return groupOf(s, member{Proc: s.engine.identity.Proc}, memberList{procs: procs})
 }
 
 // groupOf makes a group as self sees it.
-func groupOf(s *Session, self member, members []member) *Group {
-	g := &Group{session: s, self: self, members: members, rank: slices.Index(members, self)}
+func groupOf(s *Session, self member, members memberList) *Group {
+	g := &Group{session: s, self: self, members: members, rank: members.rank(self)}
 	if g.rank < 0 {
 		g.rank = Undefined
 	}
@@ -68,42 +57,28 @@ func groupOf(s *Session, self member, members []member) *Group {
 }
 
 // with makes a group of other members for the same caller.
-func (g *Group) with(members []member) *Group {
+func (g *Group) with(members memberList) *Group {
 	if g == nil || g.session == nil {
 		return &Group{rank: Undefined}
 	}
 	return groupOf(g.session, g.self, members)
 }
 
-func (g *Group) all() []member {
+func (g *Group) list() memberList {
 	if g == nil {
-		return nil
+		return memberList{}
 	}
 	return g.members
 }
 
 // processes returns the processes of the members, each once.
-func (g *Group) processes() []Proc {
-	procs := make([]Proc, 0, g.Size())
-	seen := map[Proc]bool{}
-	for _, m := range g.all() {
-		if m.of == nil {
-			procs = append(procs, m.Proc)
-		} else if !seen[m.Proc] {
-			seen[m.Proc] = true
-			procs = append(procs, m.Proc)
-		}
-	}
-	return procs
-}
+func (g *Group) processes() []Proc { return g.list().processes() }
 
 // hasRanks reports whether goroutine ranks are members.
-func (g *Group) hasRanks() bool {
-	return slices.ContainsFunc(g.all(), func(m member) bool { return m.of != nil })
-}
+func (g *Group) hasRanks() bool { return g.list().mixed != nil }
 
 // Size returns the number of members.
-func (g *Group) Size() int { return len(g.all()) }
+func (g *Group) Size() int { return g.list().size() }
 
 // Rank returns the caller's rank in the group, or Undefined if it is not a member.
 func (g *Group) Rank() int {
@@ -116,30 +91,32 @@ func (g *Group) Rank() int {
 // Members returns the processes of the members in the order of their ranks. A process is there once
 // for each of its goroutine ranks.
 func (g *Group) Members() []Proc {
-	procs := make([]Proc, g.Size())
-	for i, m := range g.all() {
-		procs[i] = m.Proc
+	l := g.list()
+	if l.mixed == nil {
+		return l.procs.List()
+	}
+	procs := make([]Proc, len(l.mixed))
+	for rank, m := range l.mixed {
+		procs[rank] = m.Proc
 	}
 	return procs
 }
 
 // Compare returns Identical, Similar or Unequal.
 func (g *Group) Compare(other *Group) Comparison {
-	if slices.Equal(g.all(), other.all()) {
+	if g.list().equal(other.list()) {
 		return Identical
 	}
-	if g.Size() != other.Size() || g.Difference(other).Size() > 0 {
+	if g.Size() != other.Size() {
 		return Unequal
 	}
-	return Similar
-}
-
-func (g *Group) index() map[member]int {
-	in := make(map[member]int, g.Size())
-	for i, m := range g.all() {
-		in[m] = i
+	in := other.list().lookup()
+	for _, m := range g.list().all() {
+		if in(m) < 0 {
+			return Unequal
+		}
 	}
-	return in
+	return Similar
 }
 
 // Union returns the members of g, then those of other that are not in g.
@@ -148,7 +125,17 @@ func (g *Group) Union(other *Group) *Group {
 	if g == nil || g.session == nil {
 		base = other
 	}
-	return base.with(slices.Concat(g.all(), other.Difference(g).all()))
+	in := g.list().lookup()
+	var union memberBuilder
+	for _, m := range g.list().all() {
+		union.add(m)
+	}
+	for _, m := range other.list().all() {
+		if in(m) < 0 {
+			union.add(m)
+		}
+	}
+	return base.with(union.list())
 }
 
 // Intersection returns the members of g that are also in other, in g's order.
@@ -158,48 +145,53 @@ func (g *Group) Intersection(other *Group) *Group { return g.filter(other, true)
 func (g *Group) Difference(other *Group) *Group { return g.filter(other, false) }
 
 func (g *Group) filter(other *Group, keep bool) *Group {
-	in := other.index()
-	return g.with(slices.DeleteFunc(slices.Clone(g.all()), func(m member) bool {
-		_, ok := in[m]
-		return ok != keep
-	}))
+	in := other.list().lookup()
+	return g.where(func(_ int, m member) bool { return (in(m) >= 0) == keep })
+}
+
+// where returns the group of the members for which keep returns true.
+func (g *Group) where(keep func(rank int, m member) bool) *Group {
+	var kept memberBuilder
+	for rank, m := range g.list().all() {
+		if keep(rank, m) {
+			kept.add(m)
+		}
+	}
+	return g.with(kept.list())
 }
 
 // Incl returns the members with these ranks, in this order. A rank that is out
 // of range or comes twice is ErrRank.
 func (g *Group) Incl(ranks ...int) (*Group, error) {
-	if err := g.check(ranks); err != nil {
+	if _, err := g.check(ranks); err != nil {
 		return nil, err
 	}
-	members := make([]member, len(ranks))
-	for i, r := range ranks {
-		members[i] = g.members[r]
-	}
-	return g.with(members), nil
+	return g.with(g.list().some(ranks)), nil
 }
 
 // Excl returns all members but those with these ranks, in g's order. A rank that
 // is out of range or comes twice is ErrRank.
 func (g *Group) Excl(ranks ...int) (*Group, error) {
-	out, err := g.Incl(ranks...)
+	isListed, err := g.check(ranks)
 	if err != nil {
 		return nil, err
 	}
-	return g.Difference(out), nil
+	return g.where(func(rank int, _ member) bool { return !isListed[rank] }), nil
 }
 
-func (g *Group) check(ranks []int) error {
-	seen := make([]bool, g.Size())
+// check returns, by rank, whether ranks has it.
+func (g *Group) check(ranks []int) (isListed []bool, err error) {
+	isListed = make([]bool, g.Size())
 	for _, r := range ranks {
 		if r < 0 || r >= g.Size() {
-			return fmt.Errorf("%w: %d, in a group of %d", ErrRank, r, g.Size())
+			return nil, fmt.Errorf("%w: %d, in a group of %d", ErrRank, r, g.Size())
 		}
-		if seen[r] {
-			return fmt.Errorf("%w: %d appears twice", ErrRank, r)
+		if isListed[r] {
+			return nil, fmt.Errorf("%w: %d appears twice", ErrRank, r)
 		}
-		seen[r] = true
+		isListed[r] = true
 	}
-	return nil
+	return isListed, nil
 }
 
 // Range stands for the ranks First, First+Stride, ... up to and including Last
@@ -250,7 +242,7 @@ func (g *Group) expand(ranges []Range) ([]int, error) {
 // in to, or Undefined where it is not a member. ProcNull stays ProcNull. A rank out
 // of range is ErrRank.
 func (g *Group) Translate(ranks []int, to *Group) ([]int, error) {
-	in := to.index()
+	in := to.list().lookup()
 	out := make([]int, len(ranks))
 	for i, r := range ranks {
 		if r == ProcNull {
@@ -260,11 +252,9 @@ func (g *Group) Translate(ranks []int, to *Group) ([]int, error) {
 		if r < 0 || r >= g.Size() {
 			return nil, fmt.Errorf("%w: %d, in a group of %d", ErrRank, r, g.Size())
 		}
-		there, ok := in[g.members[r]]
-		if !ok {
-			there = Undefined
+		if out[i] = in(g.members.at(r)); out[i] < 0 {
+			out[i] = Undefined
 		}
-		out[i] = there
 	}
 	return out, nil
 }

@@ -7,16 +7,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
 )
 
 // someGroup is a group of ranks 0 to n-1 of a job in which this process is me.
 func someGroup(n int, me uint32) *Group {
 	s := &Session{engine: &engine{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: me}}}}
-	members := make([]Proc, n)
-	for i := range members {
-		members[i] = Proc{Namespace: "job", Rank: uint32(i)}
-	}
-	return newGroup(s, members)
+	return newGroup(s, framework.ConsecutiveProcs("job", 0, n))
 }
 
 func ranksOf(g *Group) []int {
@@ -71,23 +68,125 @@ func TestGroupOperationsKeepTheStandardsOrder(t *testing.T) {
 	}
 }
 
-func TestGroupAlgebra(t *testing.T) {
-	g := someGroup(12, 0)
-	rapid.Check(t, func(t *rapid.T) {
-		draw := func(name string) *Group {
-			ranks := rapid.SliceOfNDistinct(rapid.IntRange(0, 11), 0, 12, rapid.ID).Draw(t, name)
-			x, err := g.Incl(ranks...)
-			if err != nil {
-				t.Fatal(err)
+// listed is the model of a group.
+type listed []member
+
+func (l listed) where(keep func(m member) bool) listed {
+	var kept listed
+	for _, m := range l {
+		if keep(m) {
+			kept = append(kept, m)
+		}
+	}
+	return kept
+}
+
+func (l listed) has(m member) bool { return slices.Contains(l, m) }
+
+// someMembers draws distinct members. Many have ranks in regular sequences, and some are goroutine ranks.
+func someMembers(t *rapid.T, of *activation) listed {
+	var all listed
+	hasRanks := rapid.IntRange(0, 3).Draw(t, "goroutine ranks") == 0
+	for range rapid.IntRange(0, 5).Draw(t, "parts") {
+		first, stride := rapid.IntRange(0, 99).Draw(t, "first"), rapid.SampledFrom([]int{-2, -1, 1, 2, 7}).Draw(t, "stride")
+		namespace := rapid.SampledFrom([]string{"job", "job", "other"}).Draw(t, "namespace")
+		for i := range rapid.SampledFrom([]int{1, 1, 2, 40}).Draw(t, "count") {
+			m := member{Proc: Proc{Namespace: namespace, Rank: uint32(first+i*stride) % 200}}
+			if hasRanks && i%3 == 1 {
+				m.of, m.endpoint = of, uint16(i%2)
 			}
-			return x
+			if !all.has(m) {
+				all = append(all, m)
+			}
 		}
-		a, b := draw("a"), draw("b")
-		if u := a.Union(b); u.Size() != a.Size()+b.Size()-a.Intersection(b).Size() || a.Intersection(b).Union(a.Difference(b)).Compare(a) > Similar {
-			t.Fatalf("%v and %v: union %v", ranksOf(a), ranksOf(b), ranksOf(u))
+	}
+	return all
+}
+
+func TestGroups_InRuns_EqualLists(t *testing.T) {
+	s := &Session{engine: &engine{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: 3}}}}
+	of := &activation{}
+	made := func(l listed) *Group {
+		var b memberBuilder
+		for _, m := range l {
+			b.add(m)
 		}
-		if a.Union(b).Compare(b.Union(a)) == Unequal {
-			t.Fatal("union has other members when turned round")
+		return groupOf(s, member{Proc: s.engine.identity.Proc}, b.list())
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := someMembers(t, of), someMembers(t, of)
+		if rapid.Bool().Draw(t, "same members") {
+			b = slices.Clone(a)
+			rapid.SampledFrom([]func(){func() {}, func() { slices.Reverse(b) }}).Draw(t, "order")()
 		}
+		same := func(op string, got *Group, err error, want listed) {
+			t.Helper()
+			members := []member{}
+			for rank, m := range got.list().all() {
+				if rank != len(members) || got.members.at(rank) != m || got.members.rank(m) != rank {
+					t.Fatalf("%s: member %v has rank %d, by position %d", op, m, got.members.rank(m), rank)
+				}
+				members = append(members, m)
+			}
+			if err != nil || !slices.Equal(members, want) || !got.members.equal(made(want).members) || got.Size() != len(want) {
+				t.Fatalf("%s of %v and %v: %v, %v, want %v", op, a, b, members, err, want)
+			}
+			rank := slices.Index(want, member{Proc: s.engine.identity.Proc})
+			if rank < 0 {
+				rank = Undefined
+			}
+			if got.Rank() != rank {
+				t.Fatalf("%s of %v and %v: own rank %d, want %d", op, a, b, got.Rank(), rank)
+			}
+		}
+		g, h := made(a), made(b)
+		same("union", g.Union(h), nil, slices.Concat(a, b.where(func(m member) bool { return !a.has(m) })))
+		same("intersection", g.Intersection(h), nil, a.where(b.has))
+		same("difference", g.Difference(h), nil, a.where(func(m member) bool { return !b.has(m) }))
+
+		comparison := Unequal
+		if slices.Equal(a, b) {
+			comparison = Identical
+		} else if len(a) == len(b) && len(a.where(b.has)) == len(a) {
+			comparison = Similar
+		}
+		if got := g.Compare(h); got != comparison {
+			t.Fatalf("%v and %v are %v, want %v", a, b, got, comparison)
+		}
+		var procs []Proc
+		for _, m := range a {
+			procs = append(procs, m.Proc)
+		}
+		if !slices.Equal(g.Members(), procs) {
+			t.Fatalf("%v has members %v", a, g.Members())
+		}
+		if len(a) == 0 {
+			return
+		}
+		ranks := rapid.SliceOfNDistinct(rapid.IntRange(0, len(a)-1), 0, len(a), rapid.ID).Draw(t, "ranks")
+		var some listed
+		there := []int{}
+		for _, r := range ranks {
+			some = append(some, a[r])
+			if there = append(there, slices.Index(b, a[r])); there[len(there)-1] < 0 {
+				there[len(there)-1] = Undefined
+			}
+		}
+		got, err := g.Incl(ranks...)
+		same("incl", got, err, some)
+		got, err = g.Excl(ranks...)
+		same("excl", got, err, a.where(func(m member) bool { return !some.has(m) }))
+		if got, err := g.Translate(ranks, h); err != nil || !slices.Equal(got, there) {
+			t.Fatalf("ranks %v of %v in %v: %v, %v, want %v", ranks, a, b, got, err, there)
+		}
+		x := Range{First: rapid.IntRange(0, len(a)-1).Draw(t, "first"), Last: rapid.IntRange(0, len(a)-1).Draw(t, "last"), Stride: rapid.SampledFrom([]int{-3, -1, 1, 2}).Draw(t, "stride")}
+		var within listed
+		for r := x.First; x.Stride > 0 && r <= x.Last || x.Stride < 0 && r >= x.Last; r += x.Stride {
+			within = append(within, a[r])
+		}
+		got, err = g.RangeIncl([]Range{x})
+		same("range incl", got, err, within)
+		got, err = g.RangeExcl([]Range{x})
+		same("range excl", got, err, a.where(func(m member) bool { return !within.has(m) }))
 	})
 }

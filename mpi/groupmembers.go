@@ -11,7 +11,7 @@ import (
 type member struct {
 	Proc
 	endpoint uint16
-	of       *activation // nil: The whole process.
+	of       *activation // nil for a whole process.
 }
 
 // memberList is the members of a group by rank. It is immutable, and its zero value is empty.

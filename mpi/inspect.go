@@ -183,12 +183,12 @@ func peerName(c *Comm, rank int) string {
 	switch {
 	case rank == AnySource:
 		return "any rank"
-	case c == nil || rank < 0 || rank >= c.size || c.seat == nil && int(c.group.members[rank].Rank) == rank:
+	case c == nil || rank < 0 || rank >= c.size || c.seat == nil && int(c.group.members.at(rank).Rank) == rank:
 		return fmt.Sprint(rank)
 	case c.seat != nil:
-		return fmt.Sprintf("%d (goroutine %d of %s of the job)", rank, c.group.members[rank].endpoint, c.group.members[rank].Proc)
+		return fmt.Sprintf("%d (goroutine %d of %s of the job)", rank, c.group.members.at(rank).endpoint, c.group.members.at(rank).Proc)
 	}
-	return fmt.Sprintf("%d (%s of the job)", rank, c.group.members[rank].Proc)
+	return fmt.Sprintf("%d (%s of the job)", rank, c.group.members.at(rank).Proc)
 }
 
 var planeNames = [pml.Planes]string{pml.PointToPoint: "point to point", pml.Collective: "collective", pml.Control: "control"}

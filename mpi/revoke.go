@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -111,7 +110,7 @@ func (l revocations) dropSpan(s cid.Span) {
 // revokedBy revokes this handle. state has stateRevoked.
 func (c *Comm) revokedBy(by Proc, state uint32) {
 	who := fmt.Sprintf("process %d of %s", by.Rank, by.Namespace)
-	if rank := slices.Index(c.group.members, member{Proc: by}); rank >= 0 {
+	if rank := c.group.members.rank(member{Proc: by}); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
 	}
 	c.terminate(state, fmt.Errorf("%w by %s: continue on the communicator that Shrink returns", ErrRevoked, who))

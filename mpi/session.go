@@ -279,8 +279,8 @@ func (s *Session) PsetInfo(ctx context.Context, name string) (PsetInfo, error) {
 		return PsetInfo{}, err
 	}
 	return PsetInfo{
-		Name: found.Name, Size: len(found.Members), Dynamic: found.Dynamic,
-		Included: newGroup(s, found.Members).rank != Undefined,
+		Name: found.Name, Size: found.Members.Len(), Dynamic: found.Dynamic,
+		Included: found.Members.Index(s.engine.identity.Proc) >= 0,
 	}, nil
 }
 

@@ -135,7 +135,7 @@ func (c *Comm) isDisconnected(failed []int) bool {
 		return false
 	}
 	var live []Proc
-	for rank, m := range c.group.members {
+	for rank, m := range c.group.members.all() {
 		if _, isFailed := slices.BinarySearch(failed, rank); !isFailed {
 			live = append(live, m.Proc)
 		}
@@ -243,11 +243,7 @@ func (a *agreements) continueAbandoned(flags uint64) {
 // refuseShrunk announces that this rank is not in the communicator of an outcome.
 func (c *Comm) refuseShrunk(o *agreement.Outcome) {
 	ranks := c.survivors(o)
-	members := make([]member, len(ranks))
-	for i, rank := range ranks {
-		members[i] = c.group.members[rank]
-	}
-	g := &Group{session: c.session, self: c.group.self, members: members, rank: slices.Index(ranks, c.rank)}
+	g := &Group{session: c.session, self: c.group.self, members: c.group.members.some(ranks), rank: slices.Index(ranks, c.rank)}
 	c.refuse(o.ID, g, fmt.Errorf("the context of Shrink has ended in rank %d", c.rank))
 }
 

@@ -67,14 +67,12 @@ func (c *Comm) ranksOf(g *Group) ([]int, error) {
 	if c.isClosed() {
 		return nil, c.errClosed()
 	}
-	in := c.group.index()
+	in := c.group.members.lookup()
 	ranks := make([]int, g.Size())
-	for i, m := range g.all() {
-		rank, ok := in[m]
-		if !ok {
+	for i, m := range g.list().all() {
+		if ranks[i] = in(m); ranks[i] < 0 {
 			return nil, fmt.Errorf("%w: %s is not a member of the communicator", ErrGroup, m.Proc)
 		}
-		ranks[i] = rank
 	}
 	return ranks, nil
 }
@@ -189,7 +187,7 @@ func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 	}
 	for r, x := range all {
 		if (x.color >= 0 && c.seat == nil) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
-			return nil, assembly.BadMember(c.group.members[r].Proc, fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
+			return nil, assembly.BadMember(c.group.members.at(r).Proc, fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
 		}
 	}
 	return all, nil

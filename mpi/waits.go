@@ -143,7 +143,7 @@ func (c *Comm) agreementWaits() []wait {
 		return []wait{w}
 	}
 	for _, rank := range ranks {
-		w.On = append(w.On, int(c.group.members[rank].Rank))
+		w.On = append(w.On, int(c.group.members.at(rank).Rank))
 	}
 	return []wait{w}
 }
@@ -176,7 +176,7 @@ func waitsOf(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
 			if c != nil && c.seat != nil { // A cycle of processes would prove nothing.
 				one.What = c.seat.describe() + " " + one.What
 			} else if c != nil && p.Peer >= 0 && p.Peer < c.size {
-				one.On = []int{int(c.group.members[p.Peer].Rank)}
+				one.On = []int{int(c.group.members.at(p.Peer).Rank)}
 			}
 			all = append(all, one)
 		}

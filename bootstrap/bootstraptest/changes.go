@@ -237,8 +237,8 @@ func (j *job) deathBeforeIntegration() {
 		j.Fatalf("the change is %+v", got)
 	}
 	info, err := ability[bootstrap.PsetSource](j, 0).Pset(j.Context(), got.Delta)
-	if err != nil || !slices.Equal(info.Members, dead) {
-		j.Fatalf("the failed processes are %v, %v", info.Members, err)
+	if err != nil || !slices.Equal(info.Members.List(), dead) {
+		j.Fatalf("the failed processes are %v, %v", info.Members.List(), err)
 	}
 	_, err = j.changer(0).Operate(j.Context(), bootstrap.PsetGrow, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Add: 1})
 	j.Is("grow of a set with ended members", err, framework.ErrProcFailed)
@@ -275,8 +275,8 @@ func (j *job) deathAfterIntegration() {
 	}
 	j.Check(j.changer(1).FinishChange(j.Context(), names[0]))
 	info, err := ability[bootstrap.PsetSource](j, 1).Pset(j.Context(), names[1])
-	if err != nil || !slices.Equal(info.Members, j.group(0, 1)) {
-		j.Fatalf("the new set is %v, %v: a death removes no member", info.Members, err)
+	if err != nil || !slices.Equal(info.Members.List(), j.group(0, 1)) {
+		j.Fatalf("the new set is %v, %v: a death removes no member", info.Members.List(), err)
 	}
 }
 
@@ -306,8 +306,8 @@ func (j *job) replaces() {
 	})
 	j.Check(members[1].FinishChange(j.Context(), names[1]))
 	info, err := ability[bootstrap.PsetSource](j, 0).Pset(j.Context(), names[2])
-	if err != nil || !slices.Equal(info.Members, j.procs(0, 2, 3)) {
-		j.Fatalf("the new set is %v, %v", info.Members, err)
+	if err != nil || !slices.Equal(info.Members.List(), j.procs(0, 2, 3)) {
+		j.Fatalf("the new set is %v, %v", info.Members.List(), err)
 	}
 }
 

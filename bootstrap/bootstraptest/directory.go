@@ -99,11 +99,11 @@ func (j *job) namedPsets() {
 			j.Fatalf("psets are %q, %v", names, err)
 		}
 		for ask, want := range map[string]bootstrap.PsetInfo{
-			"OCEAN":     {Name: "ocean", Members: j.group(0, 1)},
-			"air model": {Name: "Air Model", Members: j.group(3, 2)},
+			"OCEAN":     {Name: "ocean", Members: framework.ProcsOf(j.group(0, 1)...)},
+			"air model": {Name: "Air Model", Members: framework.ProcsOf(j.group(3, 2)...)},
 		} {
 			got, err := p.Pset(ctx, ask)
-			if err != nil || got.Name != want.Name || !slices.Equal(got.Members, want.Members) || got.Dynamic {
+			if err != nil || got.Name != want.Name || !got.Members.Equal(want.Members) || got.Dynamic {
 				j.Fatalf("pset %q is %+v, %v, want %+v", ask, got, err, want)
 			}
 		}

@@ -39,8 +39,8 @@ func (j *job) operate(rank int, op bootstrap.PsetOp, args bootstrap.PsetArgs, op
 func (j *job) members(name string, want ...int) {
 	for r := range j.Clients {
 		info, err := ability[bootstrap.PsetSource](j, r).Pset(j.Context(), name)
-		if err != nil || !slices.Equal(info.Members, j.procs(want...)) {
-			j.Fatalf("rank %d: %q is %v, %v, want ranks %v", r, name, info.Members, err, want)
+		if err != nil || !slices.Equal(info.Members.List(), j.procs(want...)) {
+			j.Fatalf("rank %d: %q is %v, %v, want ranks %v", r, name, info.Members.List(), err, want)
 		}
 		if !info.Dynamic {
 			j.Fatalf("rank %d: %q was created after the start, and is not dynamic", r, name)

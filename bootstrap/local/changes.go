@@ -63,7 +63,7 @@ func (c *changes) resolve(name string) (string, error) {
 	if !strings.EqualFold(name, bootstrap.PsetShared) && !strings.EqualFold(name, bootstrap.PsetRoots) {
 		return name, nil
 	}
-	if info, _, err := bootstrap.BuiltinPset(*c.identity, name); err == nil && len(info.Members) == c.identity.Size {
+	if info, _, err := bootstrap.BuiltinPset(*c.identity, name); err == nil && info.Members.Len() == c.identity.Size {
 		return bootstrap.PsetWorld, nil
 	}
 	return "", fmt.Errorf("%w: %s as an operand: use a set that the launcher knows, such as one of ferry run --pset", framework.ErrUnsupported, name)
@@ -78,7 +78,7 @@ func (c *changes) Psets(ctx context.Context) ([]string, error) {
 // Pset implements bootstrap.PsetSource.
 func (c *changes) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
 	b, err := request[wire.PsetBody](ctx, c.endpoint, "pset", name, wire.Pset, wire.NameBody{Name: name}, c.timeout)
-	return bootstrap.PsetInfo{Name: b.Name, Members: c.identity.Procs(b.Ranks), Dynamic: b.Dynamic}, err
+	return bootstrap.PsetInfo{Name: b.Name, Members: framework.ProcsOfRanks(c.identity.Proc.Namespace, b.Ranks), Dynamic: b.Dynamic}, err
 }
 
 // Operate implements bootstrap.Changer.

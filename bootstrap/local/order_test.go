@@ -101,7 +101,7 @@ func TestOrder_Partial_StartsFewerAsNewRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, err := added.(*client).Pset(t.Context(), names[1])
-	if err != nil || len(info.Members) != 3 || info.Members[2].Rank != 5 || !info.Dynamic {
+	if err != nil || info.Members.Len() != 3 || info.Members.At(2).Rank != 5 || !info.Dynamic {
 		t.Errorf("the new set is %+v, %v", info, err)
 	}
 }

@@ -162,7 +162,7 @@ func TestChanges_KillsAtRandomMoments_AllMembersAgree(t *testing.T) {
 	main, done := bootstrap.PsetWorld, 0
 	for range changes {
 		op := []bootstrap.PsetOp{bootstrap.PsetGrow, bootstrap.PsetShrink, bootstrap.PsetReplace}[rand.IntN(3)]
-		if info, err := root.Pset(ctx, main); err == nil && len(info.Members) == 1 {
+		if info, err := root.Pset(ctx, main); err == nil && info.Members.Len() == 1 {
 			op = bootstrap.PsetGrow // Rank 0 stays.
 		}
 		next, err := w.lead(root, main, op, bootstrap.PsetArgs{Add: 1 + rand.IntN(3), Sub: rand.IntN(2), Partial: true})
@@ -176,10 +176,10 @@ func TestChanges_KillsAtRandomMoments_AllMembersAgree(t *testing.T) {
 	<-killed
 	for { // Back to rank 0.
 		info, err := root.Pset(ctx, main)
-		if main == bootstrap.PsetWorld || err != nil || len(info.Members) == 1 {
+		if main == bootstrap.PsetWorld || err != nil || info.Members.Len() == 1 {
 			break
 		}
-		if main, err = w.lead(root, main, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: len(info.Members) - 1}); err != nil && ctx.Err() != nil {
+		if main, err = w.lead(root, main, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: info.Members.Len() - 1}); err != nil && ctx.Err() != nil {
 			t.Fatal(err)
 		}
 	}

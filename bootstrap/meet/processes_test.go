@@ -68,7 +68,7 @@ func open(ctx context.Context) (bootstrap.Client, []framework.Proc, error) {
 		return nil, nil, err
 	}
 	world, _, _ := bootstrap.BuiltinPset(c.Identity(), bootstrap.PsetWorld)
-	return c, world.Members, nil
+	return c, world.Members.List(), nil
 }
 
 // A process that is killed is heard of at once by all, and what waits for it ends.
@@ -141,7 +141,7 @@ func firstConstruct(ctx context.Context) error {
 	// All begin at the same time, as after a launcher's start.
 	n := l.(nameService)
 	world, _, _ := bootstrap.BuiltinPset(n.Identity(), bootstrap.PsetWorld)
-	if err := n.Fence(ctx, world.Members, "begin"); err != nil {
+	if err := n.Fence(ctx, world.Members.List(), "begin"); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -150,11 +150,11 @@ func firstConstruct(ctx context.Context) error {
 		return err
 	}
 	opened := time.Since(begin)
-	if _, err := c.Construct(ctx, world.Members, "t", make([]byte, 256)); err != nil {
+	if _, err := c.Construct(ctx, world.Members.List(), "t", make([]byte, 256)); err != nil {
 		return err
 	}
 	first := time.Since(begin)
-	if _, err := c.Construct(ctx, world.Members, "t", make([]byte, 256)); err != nil {
+	if _, err := c.Construct(ctx, world.Members.List(), "t", make([]byte, 256)); err != nil {
 		return err
 	}
 	if n.Identity().Proc.Rank == 0 {

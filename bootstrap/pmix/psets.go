@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 // finalized.
 type psets struct {
 	names   []string
-	members map[string][]framework.Proc
+	members map[string]framework.Procs
 }
 
 // Psets returns the names of the server's process sets. Of the launchers that were tried
@@ -58,7 +59,8 @@ func (l *launcher) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, e
 	info := bootstrap.PsetInfo{Name: names[at]}
 	op := fmt.Sprintf("read process set %q", info.Name)
 	if known, ok := l.finished(); ok {
-		if info.Members = known.members[info.Name]; info.Members == nil {
+		members, isKnown := known.members[info.Name]
+		if info.Members = members; !isKnown {
 			return info, l.usable(op)
 		}
 		return info, nil
@@ -69,15 +71,17 @@ func (l *launcher) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, e
 	if err != nil {
 		return bootstrap.PsetInfo{}, failed(ctx, op, err)
 	}
+	var members framework.ProcsBuilder
 	for _, p := range procs {
-		info.Members = append(info.Members, framework.Proc{Namespace: p.Namespace, Rank: p.Rank})
+		members.Add(framework.Proc{Namespace: p.Namespace, Rank: p.Rank})
 	}
+	info.Members = members.Procs()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.psets.members == nil {
-		l.psets.members = map[string][]framework.Proc{}
+		l.psets.members = map[string]framework.Procs{}
 	}
-	l.psets.members[info.Name] = slices.Clone(info.Members)
+	l.psets.members[info.Name] = info.Members
 	return info, nil
 }
 
@@ -92,9 +96,5 @@ func (l *launcher) finished() (known psets, ok bool) {
 	if !l.done {
 		return psets{}, false
 	}
-	known = psets{names: slices.Clone(l.psets.names), members: map[string][]framework.Proc{}}
-	for name, procs := range l.psets.members {
-		known.members[name] = slices.Clone(procs)
-	}
-	return known, true
+	return psets{names: slices.Clone(l.psets.names), members: maps.Clone(l.psets.members)}, true
 }

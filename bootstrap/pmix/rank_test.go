@@ -306,7 +306,7 @@ func sets(ctx context.Context) error {
 				return err
 			}
 			text += fmt.Sprintf(", %s has", odd.Name)
-			for _, p := range odd.Members {
+			for _, p := range odd.Members.All() {
 				text += fmt.Sprint(" ", p.Rank)
 			}
 		}

@@ -59,8 +59,15 @@ type reply struct {
 	Context uint64
 	Many    [][]byte
 	Names   []string
-	Pset    bootstrap.PsetInfo
+	Pset    psetReply
 	Event   *bootstrap.Event
+}
+
+// psetReply is a bootstrap.PsetInfo.
+type psetReply struct {
+	Name    string
+	Members []framework.Proc
+	Dynamic bool
 }
 
 // sentinels are those that the kit looks for.
@@ -215,7 +222,9 @@ func (s *served) doMore(ctx context.Context, q request) (r reply, err error) {
 	case opPsets:
 		r.Names, err = psets.Psets(ctx)
 	case opPset:
-		r.Pset, err = psets.Pset(ctx, q.Name)
+		var info bootstrap.PsetInfo
+		info, err = psets.Pset(ctx, q.Name)
+		r.Pset = psetReply{Name: info.Name, Members: info.Members.List(), Dynamic: info.Dynamic}
 	case opBegin:
 		events.Begin(q.Nonce)
 	case opEnd:

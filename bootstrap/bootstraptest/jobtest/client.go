@@ -140,7 +140,7 @@ func (p psets) Psets(ctx context.Context) ([]string, error) {
 
 func (p psets) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
 	got, err := p.r.call(ctx, request{Op: opPset, Name: name})
-	return got.Pset, err
+	return bootstrap.PsetInfo{Name: got.Pset.Name, Members: framework.ProcsOf(got.Pset.Members...), Dynamic: got.Pset.Dynamic}, err
 }
 
 // events are those of the process. Calls that return at once do so here when the process has
