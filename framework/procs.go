@@ -137,7 +137,7 @@ func (b *ProcsBuilder) Procs() Procs {
 	return list
 }
 
-// flush moves run to list, as a block of its own if it has the shortest length.
+// flush moves run to list, as a separate block if it has the shortest length.
 func (b *ProcsBuilder) flush(shortest int) {
 	r, l := b.run, &b.list
 	b.run = ProcRun{}

@@ -79,7 +79,7 @@ func FuzzClientReads(f *testing.F) {
 
 // Whatever a member of the job sends, the server goes on serving the others.
 func FuzzServerReads(f *testing.F) {
-	group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Count: 2}})
+	group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Stride: 1, Count: 2}})
 	for _, m := range []struct {
 		k  wire.Kind
 		id uint64

@@ -14,7 +14,7 @@ import (
 
 // version is that of entry, handshake and messages together: processes of one job must
 // agree exactly.
-const version = 3
+const version = 4
 
 // keySize is that of the key, in bytes.
 const keySize = 32

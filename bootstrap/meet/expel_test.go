@@ -37,7 +37,7 @@ func TestReportedDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 				break
 			}
 		}
-		members := wire.Runs{{Namespace: j.namespace, Count: 3}}
+		members := wire.Runs{{Namespace: j.namespace, Stride: 1, Count: 3}}
 		for _, frame := range [][]byte{
 			frameOf(wire.Note, 0, wire.NoteBody{To: 5}), frameOf(wire.GiveUp, 0, wire.GiveUpBody{Nonce: 5}), frameOf(wire.Life, 0, wire.LifeBody{}),
 			frameOf(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: members}),

@@ -50,7 +50,7 @@ type said struct {
 
 // Whatever a process of the job sends, the others go on.
 func FuzzPeer(f *testing.F) {
-	group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Count: 3}})
+	group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Stride: 1, Count: 3}})
 	for _, m := range []struct {
 		k  wire.Kind
 		id uint64
@@ -65,15 +65,15 @@ func FuzzPeer(f *testing.F) {
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 3, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 0, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 3, Nonce: 1}},
-		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: wire.Runs{{Namespace: "job", Count: 3}}}},
-		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2, Comm: [16]byte{1}}, Members: wire.Runs{{Namespace: "job", Count: 3}}}},
+		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: wire.Runs{{Namespace: "job", Stride: 1, Count: 3}}}},
+		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2, Comm: [16]byte{1}}, Members: wire.Runs{{Namespace: "job", Stride: 1, Count: 3}}}},
 		{wire.Keep, 0, wire.KeepBody{Version: 1, Last: true, Name: "k"}},
 		{wire.Kept, 3, wire.GetBody{Rank: 2, Key: "k"}},
 		{wire.Get, 1, wire.GetBody{Rank: 0, Key: "k"}},
 		{wire.Construct, 2, wire.JoinBody{Tag: "t", Group: group, Payload: []byte("p")}},
 		{wire.Fence, 3, wire.JoinBody{Tag: "t", Group: []byte{0x81, 0x83, 0x63, 'j', 'o', 'b', 0, 0x1a, 255, 255, 255, 255}}},
 		{wire.Relay, 4, wire.RelayBody{Rank: 2, Kind: wire.Fence, Tag: "t", Group: group}},
-		{wire.Fence, 5, wire.JoinBody{Tag: "t", Group: wire.EncodeBody(wire.Runs{{Namespace: "job", First: 1, Count: 2}, {Namespace: "job", Count: 1}})}},
+		{wire.Fence, 5, wire.JoinBody{Tag: "t", Group: wire.EncodeBody(wire.Runs{{Namespace: "job", First: 1, Stride: 1, Count: 2}, {Namespace: "job", Count: 1}})}},
 		{wire.Same, 1, wire.Empty{}},
 		{wire.Cancel, 2, wire.CancelBody{Expired: true}},
 		{wire.Reply, 1, wire.ValueBody{Found: true}},

@@ -155,7 +155,7 @@ func (c *client) checkNodes() {
 		if m := &c.groups[i]; m.by != c || !m.head {
 			continue
 		}
-		for _, rank := range c.groups[i].runs.Ranks() {
+		for _, rank := range c.groups[i].runs.All() {
 			if e, found := c.entries[rank]; found && !hosts[e.host] && !c.away(rank) {
 				c.useful(rank)
 			}
@@ -203,7 +203,7 @@ func (c *client) allHear() bool {
 		if c.exchange == nil && !m.gather { // The members have connected.
 			continue
 		}
-		for _, rank := range m.runs.Ranks() {
+		for _, rank := range m.runs.All() {
 			if _, here := slices.BinarySearch(c.id.Locals, rank); m.head || m.lowest && here {
 				hears(rank)
 			}
@@ -224,7 +224,7 @@ func (c *client) gather() {
 			continue
 		}
 		m.gather = false
-		for _, rank := range m.runs.Ranks() {
+		for _, rank := range m.runs.All() {
 			_, here := slices.BinarySearch(c.id.Locals, rank)
 			if rank != c.id.Proc.Rank && !c.away(rank) && (m.head || here) {
 				c.useful(rank)

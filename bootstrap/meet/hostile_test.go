@@ -294,7 +294,7 @@ func TestNonsenseAfterTheHandshakeEndsTheConnection(t *testing.T) {
 	}
 	// A get of another process's values, a join that it has no part in: refused, no more.
 	nc, r := impostor(t, unix, cs[0], 3)
-	group := wire.EncodeBody(wire.Runs{{Namespace: j.namespace, First: 0, Count: 2}})
+	group := wire.EncodeBody(wire.Runs{{Namespace: j.namespace, First: 0, Stride: 1, Count: 2}})
 	for _, b := range [][]byte{
 		frame(wire.Get, 1, wire.GetBody{Rank: 1, Key: "never"}),
 		frame(wire.Fence, 2, wire.JoinBody{Tag: "t", Group: group}),

@@ -299,7 +299,7 @@ func (c *client) endedOf(runs wire.Runs) (failed []uint32) {
 	if len(c.dead) == 0 && len(c.peers) == 0 || c.closed {
 		return nil
 	}
-	for _, rank := range runs.Ranks() {
+	for _, rank := range runs.All() {
 		if c.hasEnded(rank) {
 			failed = append(failed, rank)
 		}

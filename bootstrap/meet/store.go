@@ -240,11 +240,9 @@ func (c *client) entrustSecond(group wire.Runs) {
 
 // first returns the first member of a group that f likes.
 func first(runs wire.Runs, f func(rank uint32) bool) (uint32, bool) {
-	for _, r := range runs {
-		for i := range r.Count {
-			if f(r.First + i) {
-				return r.First + i, true
-			}
+	for _, rank := range runs.All() {
+		if f(rank) {
+			return rank, true
 		}
 	}
 	return 0, false

@@ -4,35 +4,39 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A Run is Count processes of one namespace with consecutive ascending ranks.
-// WORLD is one Run, whatever its size.
+// A Run is a framework.ProcRun in a message.
 type Run struct {
 	_         struct{} `cbor:",toarray"`
 	Namespace string
 	First     uint32
+	Stride    int32
 	Count     uint32
 }
 
-// Runs is a group in its order. Equal groups have equal runs when each is as
-// long as it can be; MakeRuns makes them so.
+func (r Run) procs() framework.ProcRun {
+	return framework.ProcRun{Namespace: r.Namespace, First: r.First, Stride: r.Stride, Count: r.Count}
+}
+
+// ends returns the lowest and the highest rank of a run, which may be no ranks of a process.
+func (r Run) ends() (lowest, highest int64) {
+	first, last := int64(r.First), int64(r.First)+(int64(r.Count)-1)*int64(r.Stride)
+	return min(first, last), max(first, last)
+}
+
+// Runs is a group in its order. Equal groups have equal runs if MakeRuns has made them.
 type Runs []Run
 
 // MakeRuns returns group as runs.
 func MakeRuns(group []framework.Proc) Runs {
 	var rs Runs
-	for _, p := range group {
-		if n := len(rs); n > 0 {
-			if r := &rs[n-1]; r.Namespace == p.Namespace && uint64(r.First)+uint64(r.Count) == uint64(p.Rank) {
-				r.Count++
-				continue
-			}
-		}
-		rs = append(rs, Run{Namespace: p.Namespace, First: p.Rank, Count: 1})
+	for r := range framework.ProcsOf(group...).Runs() {
+		rs = append(rs, Run{Namespace: r.Namespace, First: r.First, Stride: r.Stride, Count: r.Count})
 	}
 	return rs
 }
@@ -42,27 +46,49 @@ func MakeRuns(group []framework.Proc) Runs {
 func (rs Runs) Index(rank uint32) int {
 	at := 0
 	for _, r := range rs {
-		if rank >= r.First && rank-r.First < r.Count {
-			return at + int(rank-r.First)
+		if i := r.procs().Index(rank); i >= 0 {
+			return at + i
 		}
 		at += int(r.Count)
 	}
 	return -1
 }
 
-// Ranks returns the members in order. Check comes first: it bounds the length.
+// Len returns the number of members. Check comes first, because it bounds the number.
+func (rs Runs) Len() (n int) {
+	for _, r := range rs {
+		n += int(r.Count)
+	}
+	return n
+}
+
+// All returns the ranks of the members with their positions. Check comes first.
+func (rs Runs) All() iter.Seq2[int, uint32] {
+	return func(yield func(int, uint32) bool) {
+		at := 0
+		for _, r := range rs {
+			run := r.procs()
+			for i := range int(r.Count) {
+				if !yield(at+i, run.At(i).Rank) {
+					return
+				}
+			}
+			at += int(r.Count)
+		}
+	}
+}
+
+// Ranks returns the ranks of the members in order. Check comes first.
 func (rs Runs) Ranks() []uint32 {
 	var out []uint32
-	for _, r := range rs {
-		for i := range r.Count {
-			out = append(out, r.First+i)
-		}
+	for _, rank := range rs.All() {
+		out = append(out, rank)
 	}
 	return out
 }
 
-// Check reports what is wrong with a group of a job of size processes in
-// namespace: empty, strangers, or a member twice.
+// Check returns an error for a group that is not one of a job of size processes in namespace. It is empty, or has an
+// empty or malformed run, another process, or a member twice.
 func (rs Runs) Check(namespace string, size int) error {
 	if len(rs) == 0 {
 		return errors.New("the group is empty")
@@ -74,16 +100,39 @@ func (rs Runs) Check(namespace string, size int) error {
 		if r.Count == 0 {
 			return errors.New("the group has an empty run")
 		}
-		if last := uint64(r.First) + uint64(r.Count) - 1; last >= uint64(size) {
-			return fmt.Errorf("rank %d is beyond the job's %d processes", last, size)
+		if (r.Stride == 0) != (r.Count == 1) {
+			return fmt.Errorf("the group has a run of %d processes with stride %d", r.Count, r.Stride)
+		}
+		if lowest, highest := r.ends(); lowest < 0 || highest >= int64(size) {
+			return fmt.Errorf("ranks %d to %d are beyond the job's %d processes", lowest, highest, size)
 		}
 	}
-	// By runs, not by ranks: a group of few processes may have high ranks.
-	ascending := slices.SortedFunc(slices.Values(rs), func(a, b Run) int { return cmp.Compare(a.First, b.First) })
-	for i, r := range ascending[1:] {
-		if before := ascending[i]; before.First+before.Count > r.First {
-			return fmt.Errorf("rank %d is in the group twice", r.First)
+	// Runs without a common interval are disjoint. This takes memory for the runs only, because a group of few processes may
+	// have high ranks.
+	ascending := slices.SortedFunc(slices.Values(rs), func(a, b Run) int {
+		lowestOfA, _ := a.ends()
+		lowestOfB, _ := b.ends()
+		return cmp.Compare(lowestOfA, lowestOfB)
+	})
+	end := int64(-1)
+	for _, r := range ascending {
+		lowest, highest := r.ends()
+		if lowest <= end {
+			return rs.checkTwice(size)
 		}
+		end = highest
+	}
+	return nil
+}
+
+// checkTwice returns an error if a rank of a job of size processes is listed twice. It takes a bit for each process of the job.
+func (rs Runs) checkTwice(size int) error {
+	listed := make([]uint64, size/64+1)
+	for _, rank := range rs.All() {
+		if listed[rank/64]&(1<<(rank%64)) != 0 {
+			return fmt.Errorf("rank %d is in the group twice", rank)
+		}
+		listed[rank/64] |= 1 << (rank % 64)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ import (
 
 // Version is that of the protocol between client and launcher, which must agree exactly, since
 // `ferry run` and the program may be built from different sources.
-const Version = 6
+const Version = 7
 
 // Kind says what a message is. All are below 24, so that one is one byte.
 type Kind uint8

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -99,7 +101,9 @@ func TestRunsKeepTheOrder(t *testing.T) {
 		runs  int
 	}{
 		{[]uint32{0, 1, 2, 3}, 1},
-		{[]uint32{3, 2, 1}, 3},
+		{[]uint32{3, 2, 1}, 1},
+		{[]uint32{1, 4, 7}, 1},
+		{[]uint32{0, 3, 1, 4, 2, 5}, 3},
 		{[]uint32{4, 5, 0, 1, 7}, 3},
 		{[]uint32{0}, 1},
 	} {
@@ -125,12 +129,18 @@ func TestRunsKeepTheOrder(t *testing.T) {
 // server expand 4 billion of them.
 func TestHostileRunsAreRefused(t *testing.T) {
 	for want, rs := range map[string]Runs{
-		"empty":             nil,
-		"empty run":         {{Namespace: "job", First: 1}},
-		"not a process of":  {{Namespace: "other", Count: 1}},
-		"twice":             {{Namespace: "job", Count: 3}, {Namespace: "job", First: 2, Count: 1}},
-		"is beyond":         {{Namespace: "job", First: 7, Count: 2}},
-		"rank 8589934589 i": {{Namespace: "job", First: 1<<32 - 1, Count: 1<<32 - 1}},
+		"empty":                        nil,
+		"empty run":                    {{Namespace: "job", First: 1}},
+		"not a process of":             {{Namespace: "other", Count: 1}},
+		"twice":                        {{Namespace: "job", Stride: 1, Count: 3}, {Namespace: "job", First: 2, Count: 1}},
+		"are beyond":                   {{Namespace: "job", First: 7, Stride: 1, Count: 2}},
+		"to 8589934589 are":            {{Namespace: "job", First: 1<<32 - 1, Stride: 1, Count: 1<<32 - 1}},
+		"ranks -1 to 1":                {{Namespace: "job", First: 1, Stride: -1, Count: 3}},
+		"ranks -3 to 7":                {{Namespace: "job", First: 7, Stride: -10, Count: 2}},
+		"3 processes with stride 0":    {{Namespace: "job", First: 1, Count: 3}},
+		"1 processes with stride 1":    {{Namespace: "job", First: 1, Stride: 1, Count: 1}},
+		"rank 6 is in the group twice": {{Namespace: "job", Stride: 3, Count: 3}, {Namespace: "job", First: 4, Stride: 1, Count: 3}},
+		"ranks -6442450944 to 0":       {{Namespace: "job", First: 0, Stride: -1 << 31, Count: 4}},
 	} {
 		if err := rs.Check("job", 8); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v, want %q", rs, err, want)
@@ -140,9 +150,9 @@ func TestHostileRunsAreRefused(t *testing.T) {
 
 func TestRunsCheck_MemberTwice_NamesItInAnyOrder(t *testing.T) {
 	for want, rs := range map[string]Runs{
-		"":       {{Namespace: "job", First: 4, Count: 2}, {Namespace: "job", First: 1, Count: 3}, {Namespace: "job", First: 7, Count: 1}},
-		"rank 2": {{Namespace: "job", First: 2, Count: 1}, {Namespace: "job", Count: 3}},
-		"rank 5": {{Namespace: "job", First: 5, Count: 3}, {Namespace: "job", First: 1, Count: 2}, {Namespace: "job", First: 5, Count: 3}},
+		"":       {{Namespace: "job", First: 4, Stride: 1, Count: 2}, {Namespace: "job", First: 1, Stride: 1, Count: 3}, {Namespace: "job", First: 7, Count: 1}},
+		"rank 2": {{Namespace: "job", First: 2, Count: 1}, {Namespace: "job", Stride: 1, Count: 3}},
+		"rank 5": {{Namespace: "job", First: 5, Stride: 1, Count: 3}, {Namespace: "job", First: 1, Stride: 1, Count: 2}, {Namespace: "job", First: 5, Stride: 1, Count: 3}},
 	} {
 		given := slices.Clone(rs)
 		if err := rs.Check("job", 8); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want+" is in the group twice") {
@@ -152,6 +162,29 @@ func TestRunsCheck_MemberTwice_NamesItInAnyOrder(t *testing.T) {
 			t.Errorf("%v became %v", given, rs)
 		}
 	}
+}
+
+// TestRunsCheck_AnyRuns_AreRefusedIfARankIsListedTwice includes runs that have a common interval but no common rank.
+func TestRunsCheck_AnyRuns_AreRefusedIfARankIsListedTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var rs Runs
+		seen, isTwice := map[uint32]bool{}, false
+		for range rapid.IntRange(1, 4).Draw(t, "runs") {
+			r := Run{Namespace: "job", First: uint32(rapid.IntRange(0, 99).Draw(t, "first")), Count: 1}
+			stride, count := rapid.IntRange(-4, 4).Draw(t, "stride"), rapid.IntRange(1, 20).Draw(t, "count")
+			if last := int(r.First) + stride*(count-1); stride != 0 && count > 1 && last >= 0 && last < 100 {
+				r.Stride, r.Count = int32(stride), uint32(count)
+			}
+			for _, rank := range (Runs{r}).All() {
+				isTwice = isTwice || seen[rank]
+				seen[rank] = true
+			}
+			rs = append(rs, r)
+		}
+		if err := rs.Check("job", 100); (err != nil) != isTwice {
+			t.Fatalf("%v: %v, want twice %t", rs, err, isTwice)
+		}
+	})
 }
 
 // After many changes a job has few processes with high ranks.
@@ -217,7 +250,7 @@ func FuzzReader(f *testing.F) {
 				}
 			}
 			if rs, err := Decode[Runs](m.Body); err == nil && rs.Check("job", 1000) == nil {
-				if got := rs.Ranks(); len(got) == 0 || len(got) > 1000 || rs.Index(got[len(got)-1]) != len(got)-1 {
+				if got := rs.Ranks(); len(got) == 0 || len(got) > 1000 || len(got) != rs.Len() || rs.Index(got[len(got)-1]) != len(got)-1 {
 					t.Errorf("runs %v are ranks %v", rs, got)
 				}
 			}
