@@ -8,6 +8,7 @@
 package join
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -48,20 +49,19 @@ type Table[W Waiter] struct {
 }
 
 // A Join is one instance of a fence or construct, from its first member's call to its
-// last's.
+// last's. Its memory grows with the calls, and not with the group, which a call of a few bytes names.
 type Join[W Waiter] struct {
-	Kind     wire.Kind
-	Group    wire.Runs
-	key      string
-	members  []member[W] // by position in the group
-	payloads [][]byte
-	here     int
-	early    func(W) bool
+	Kind  wire.Kind
+	Group wire.Runs
+	key   string
+	size  int
+	here  map[int]member[W] // Waiting calls, by position in the group.
+	early func(W) bool
 }
 
 type member[W Waiter] struct {
-	w    W
-	here bool
+	w       W
+	payload []byte
 }
 
 // Enter enters w, the call of a process, into an instance. It returns the instance if w
@@ -86,8 +86,7 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 			Fail(w, wire.FailureBody{Code: wire.CodeGroup, Text: "the caller is not a member"})
 			return nil, nil
 		}
-		n := len(group.Ranks())
-		j = &Join[W]{Kind: kind, Group: group, key: key, members: make([]member[W], n), payloads: make([][]byte, n), early: t.Early}
+		j = &Join[W]{Kind: kind, Group: group, key: key, size: group.Len(), here: map[int]member[W]{}, early: t.Early}
 		if failed := t.endedOf(j); len(failed) > 0 {
 			Fail(w, wire.FailureBody{Code: wire.CodeMissing, Failed: failed})
 			return nil, nil
@@ -98,11 +97,11 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 		t.joins[key] = append(t.joins[key], j)
 	}
 	t.put(j, at, w, b.Payload)
-	if j.here < len(j.members) {
+	if len(j.here) < j.size {
 		return nil, nil
 	}
 	t.remove(j)
-	for _, m := range j.members {
+	for _, m := range j.here {
 		m.w.Done()
 	}
 	return j, nil
@@ -110,8 +109,7 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 
 // put has w, a member's call, wait in j.
 func (t *Table[W]) put(j *Join[W], at int, w W, payload []byte) {
-	j.members[at], j.payloads[at] = member[W]{w, true}, payload
-	j.here++
+	j.here[at] = member[W]{w, payload}
 	w.Waits(func(expired bool) wire.FailureBody { return t.leave(j, at, expired) })
 }
 
@@ -120,7 +118,7 @@ func (t *Table[W]) put(j *Join[W], at int, w W, payload []byte) {
 func (t *Table[W]) find(key string, rank uint32) (*Join[W], int) {
 	for _, j := range t.joins[key] {
 		at := j.Group.Index(rank)
-		if at >= 0 && !j.members[at].here {
+		if _, isHere := j.here[at]; at >= 0 && !isHere {
 			return j, at
 		}
 	}
@@ -140,7 +138,11 @@ func (t *Table[W]) remove(j *Join[W]) {
 func (j *Join[W]) Complete(context uint64) {
 	var body any = wire.Empty{}
 	if j.Kind == wire.Construct {
-		body = wire.ConstructedBody{ContextID: context, Payloads: j.payloads}
+		payloads := make([][]byte, j.size)
+		for at, m := range j.here {
+			payloads[at] = m.payload
+		}
+		body = wire.ConstructedBody{ContextID: context, Payloads: payloads}
 	}
 	kind, answer := wire.Reply, wire.EncodeBody(body)
 	if _, err := wire.Header(kind, 0, len(answer)); err != nil {
@@ -154,10 +156,11 @@ func (j *Join[W]) Complete(context uint64) {
 // group's last to its first. Who has its answer may close, and must not have to answer others
 // then.
 func (j *Join[W]) each(f func(W)) {
+	positions := slices.Sorted(maps.Keys(j.here))
 	for _, early := range []bool{true, false} {
-		for _, m := range slices.Backward(j.members) {
-			if m.here && early == (j.early != nil && j.early(m.w)) {
-				f(m.w)
+		for _, at := range slices.Backward(positions) {
+			if w := j.here[at].w; early == (j.early != nil && j.early(w)) {
+				f(w)
 			}
 		}
 	}
@@ -186,34 +189,42 @@ func (t *Table[W]) Absent() []uint32 {
 	return slices.Compact(out)
 }
 
-// fail ends j: f answers all who wait in it.
+// fail ends j, and answers all who wait in it with f, which is encoded once.
 func (t *Table[W]) fail(j *Join[W], f wire.FailureBody) {
 	t.remove(j)
-	j.each(func(w W) { Fail(w, f) })
+	body := wire.EncodeBody(f)
+	j.each(func(w W) {
+		w.Done()
+		w.Answer(wire.Failure, body)
+	})
 }
 
 // absent returns the ranks that j still waits for.
 func (j *Join[W]) absent() []uint32 {
 	var out []uint32
-	for i, r := range j.Group.Ranks() {
-		if !j.members[i].here {
-			out = append(out, r)
+	for at, rank := range j.Group.All() {
+		if _, isHere := j.here[at]; !isHere {
+			out = append(out, rank)
 		}
 	}
 	return out
 }
 
 // endedOf returns the members of j that will never come.
-func (t *Table[W]) endedOf(j *Join[W]) []uint32 {
-	return slices.DeleteFunc(j.Group.Ranks(), func(r uint32) bool { return !t.Ended(r) })
+func (t *Table[W]) endedOf(j *Join[W]) (ended []uint32) {
+	for _, rank := range j.Group.All() {
+		if t.Ended(rank) {
+			ended = append(ended, rank)
+		}
+	}
+	return ended
 }
 
 // leave takes a member out; when its deadline has passed, the instance ends for all, and
 // everyone learns the same names.
 func (t *Table[W]) leave(j *Join[W], at int, expired bool) wire.FailureBody {
 	missing := j.absent()
-	j.members[at], j.payloads[at] = member[W]{}, nil
-	j.here--
+	delete(j.here, at)
 	if expired {
 		f := wire.FailureBody{Code: wire.CodeMissing, Missing: missing}
 		t.fail(j, f)
@@ -229,16 +240,15 @@ func (t *Table[W]) leave(j *Join[W], at int, expired bool) wire.FailureBody {
 func (t *Table[W]) closeUp(j *Join[W], at int) {
 	js := t.joins[j.key]
 	for _, next := range js[slices.Index(js, j)+1:] {
-		m := next.members[at]
-		if !m.here {
+		m, isHere := next.here[at]
+		if !isHere {
 			break
 		}
-		t.put(j, at, m.w, next.payloads[at])
-		next.members[at], next.payloads[at] = member[W]{}, nil
-		next.here--
+		t.put(j, at, m.w, m.payload)
+		delete(next.here, at)
 		j = next
 	}
-	if j.here == 0 {
+	if len(j.here) == 0 {
 		t.remove(j)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -177,6 +178,25 @@ func TestBoardAnswersAllWhoWait(t *testing.T) {
 	answers(t, "code 1 missing [] failed [0]", two)
 	if !b.Delete("k") || b.Delete("k") {
 		t.Error("a value is taken away once")
+	}
+}
+
+// TestEnter_LargeGroups_TakeTheMemoryOfTheCalls covers a member that names large groups, each by a few bytes, in calls that no
+// other process enters.
+func TestEnter_LargeGroups_TakeTheMemoryOfTheCalls(t *testing.T) {
+	tab := &Table[*caller]{Namespace: "job", Size: wire.MaxElements, Ended: func(uint32) bool { return false }}
+	world := wire.EncodeBody(wire.Runs{{Namespace: "job", Stride: 1, Count: wire.MaxElements}})
+	calls := make([]caller, 100)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range calls {
+		if j, err := tab.Enter(&calls[i], 3, wire.Construct, wire.JoinBody{Tag: fmt.Sprint(i), Group: world}); j != nil || err != nil || calls[i].leave == nil {
+			t.Fatalf("%v, %v: the call does not wait", j, err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if bytes := (after.TotalAlloc - before.TotalAlloc) / uint64(len(calls)); bytes > 8<<10 {
+		t.Errorf("%d bytes for each call", bytes)
 	}
 }
 
