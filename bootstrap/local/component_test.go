@@ -68,16 +68,16 @@ func TestBadEnvironmentIsAConfigError(t *testing.T) {
 		t.Fatalf("good environment: %+v, %v", id, err)
 	}
 	for want, change := range map[string]func(*Params){
-		"ADDRESS":          func(p *Params) { p.Address = "tcp:host:1" },
-		"want unix:/path":  func(p *Params) { p.Address = "unix:" },
-		"NAMESPACE":        func(p *Params) { p.Namespace = "" },
-		"SIZE":             func(p *Params) { p.Size = 0 },
-		"has 4 processes":  func(p *Params) { p.Rank = 4 },
-		"from rank 2 on":   func(p *Params) { p.First = 2 },
-		"FIRST is -1":      func(p *Params) { p.First = -1 },
-		"want 0 to 131068": func(p *Params) { p.First = wire.MaxElements - 3 },
-		"MOST is -1":       func(p *Params) { p.Most = -1 },
-		"RANK is -1":       func(p *Params) { p.Rank = -1 },
+		"ADDRESS":           func(p *Params) { p.Address = "tcp:host:1" },
+		"want unix:/path":   func(p *Params) { p.Address = "unix:" },
+		"NAMESPACE":         func(p *Params) { p.Namespace = "" },
+		"SIZE":              func(p *Params) { p.Size = 0 },
+		"has 4 processes":   func(p *Params) { p.Rank = 4 },
+		"from rank 2 on":    func(p *Params) { p.First = 2 },
+		"FIRST is -1":       func(p *Params) { p.First = -1 },
+		"want 0 to 1048572": func(p *Params) { p.First = wire.MaxElements - 3 },
+		"MOST is -1":        func(p *Params) { p.Most = -1 },
+		"RANK is -1":        func(p *Params) { p.Rank = -1 },
 	} {
 		p := good
 		change(&p)

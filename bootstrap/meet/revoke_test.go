@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -199,8 +200,8 @@ func TestRevoke_ClosedClientOrHugeGroup_ReturnsAnError(t *testing.T) {
 	j := newTestJob(t, unix, 1)
 	c := j.open(0)
 	var group []framework.Proc
-	for r := range uint32(1<<17 + 1) {
-		group = append(group, framework.Proc{Namespace: j.namespace, Rank: 2 * r})
+	for r := range uint32(wire.MaxElements + 1) { // Runs of two.
+		group = append(group, framework.Proc{Namespace: j.namespace, Rank: 3 * r}, framework.Proc{Namespace: j.namespace, Rank: 3*r + 1})
 	}
 	if err := c.Revoke(cid.Extended{Base: 1}, group); !errors.Is(err, framework.ErrUnsupported) || strings.ContainsRune(err.Error(), '\n') {
 		t.Errorf("a group over the limit: %q, want ErrUnsupported in one line", err)

@@ -13,8 +13,8 @@ import (
 )
 
 // AddedFirst is a First for jobs of processes that were added after many changes. A job assigns
-// 131,072 ranks at most.
-const AddedFirst = 131_000
+// 1,048,576 ranks at most.
+const AddedFirst = 1_048_000
 
 // Job is the processes of a case, which all live inside this one.
 type Job struct {

@@ -87,16 +87,16 @@ func TestTable_NearestName_IsFoundAmongManySets(t *testing.T) {
 func TestTable_RankOverTheLimit_IsRefused(t *testing.T) {
 	j := newJob(Options{Size: 2, Most: MaxRanks})
 	grow := wire.OperateBody{Op: uint8(bootstrap.PsetGrow), Operands: []string{bootstrap.PsetWorld}, Add: MaxRanks}
-	refused(t, operate(j, 0, grow), wire.CodeLimit, "131070 fit")
+	refused(t, operate(j, 0, grow), wire.CodeLimit, "1048574 fit")
 	grow.Partial = true
 	operate(j, 0, grow)
 	if got := j.orders[0]; got.N != MaxRanks-2 {
 		t.Fatalf("%v", got)
 	}
 	j.table.Started(2, 5, "no memory") // They would need new ranks.
-	refused(t, j.calls[1], wire.CodeLimit, "131070 requested, 0 fit")
+	refused(t, j.calls[1], wire.CodeLimit, "1048574 requested, 0 fit")
 	grow.Partial, grow.Add = false, 1
-	refused(t, operate(j, 0, grow), wire.CodeLimit, "0 fit: the job has assigned 131072 of 131072 ranks")
+	refused(t, operate(j, 0, grow), wire.CodeLimit, "0 fit: the job has assigned 1048576 of 1048576 ranks")
 }
 
 func TestTable_DeletedSets_AreForgottenInOrder(t *testing.T) {

@@ -278,8 +278,8 @@ const (
 // codec is made at first use: importing ferry runs nothing. A tag is any Go string.
 var codec = sync.OnceValue(func() strictcbor.Codec { return strictcbor.New(MaxElements, cbor.UTF8DecodeInvalid) })
 
-// MaxElements limits every list in a message, and so the size of a job.
-const MaxElements = 1 << 17
+// MaxElements limits every list in a message, and so the size of a job. Context ids have as many ranks.
+const MaxElements = 1 << 20
 
 // Decode reads a body. It fails on anything that is not exactly a T within its limits.
 func Decode[T any](body cbor.RawMessage) (T, error) {

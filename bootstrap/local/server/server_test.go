@@ -50,7 +50,7 @@ func TestParsePset(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	for want, opt := range map[string]Options{
 		"a job of 0 processes":   {},
-		"a job of 200000 proc":   {Size: 200_000},
+		"want 1 to 1048576":      {Size: 1<<20 + 1},
 		"rank 4 is beyond":       {Size: 4, Psets: []Pset{{"a", []uint32{0, 4}}}},
 		"rank 1 is listed twice": {Size: 4, Psets: []Pset{{"a", []uint32{1, 1}}}},
 		`"A" is defined twice`:   {Size: 4, Psets: []Pset{{"a", []uint32{1}}, {"A", []uint32{2}}}},
