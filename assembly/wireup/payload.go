@@ -1,0 +1,176 @@
+package wireup
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/strictcbor"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Version is that of all encodings of this package. It changes with any of their types.
+const Version = 5
+
+// Payload is the bytes of a member in a group construct, as a CBOR array. Capabilities and Card are left encoded, because members
+// with equal bytes need no decoding.
+type Payload struct {
+	_            struct{} `cbor:",toarray"`
+	Version      uint8
+	Nonce        uint64          // Incarnation of the member.
+	Capabilities cbor.RawMessage // Of its PMLs, by preference; see EncodeCapabilities.
+	Card         cbor.RawMessage // See EncodeCard.
+	IDs          []byte          // Candidate ids for the communicator of this construct, from the table of the first PML; see package cid.
+	Edition      uint32          // Of Card. A later card has a larger number.
+	Ended        []Ended         // Members of this construct with which the sender exchanges nothing.
+	GroupIDs     []byte          // Likewise, for the communicator that levels create. Empty above level 0 and without levels.
+	GroupEnded   []Ended         // Likewise; ranks are those in the whole group.
+	Faults       Faults          // Faults below the level of this construct.
+}
+
+// Ended is a member with which the sender exchanges nothing, because one of both has disconnected the other.
+type Ended struct {
+	_     struct{} `cbor:",toarray"`
+	Rank  uint32   // In the group.
+	Nonce uint64   // Of the incarnation.
+	Times uint32   // Number of times that the two have reconnected.
+}
+
+// PayloadFrame is more than the CBOR around the parts of a payload needs.
+const PayloadFrame = 80
+
+// EndedSize is more than an Ended needs.
+const EndedSize = 24
+
+// Limits of the claims of a member. They bound memory. A program has a handful of each.
+const (
+	maxModules   = 16
+	maxAddresses = 64
+	maxText      = 1 << 10
+	// MaxEnded is the largest number of Ended in a payload. Others wait for the next communicator.
+	MaxEnded = 1024
+)
+
+// codec is made at first use, because importing ferry runs nothing.
+var codec = sync.OnceValue(func() strictcbor.Codec { return strictcbor.New(1<<13, cbor.UTF8RejectInvalid) })
+
+// Encode returns the bytes of a payload. It sets the version.
+func (p Payload) Encode() ([]byte, error) {
+	p.Version = Version
+	return codec().Marshal(p)
+}
+
+// DecodePayload decodes the payload of another process. Capabilities and card stay encoded.
+func DecodePayload(b []byte) (Payload, error) {
+	var p Payload
+	if len(b) > bootstrap.MaxPayload {
+		return p, fmt.Errorf("%d bytes, more than %d", len(b), bootstrap.MaxPayload)
+	}
+	// The version first, because the array of another version has other elements.
+	var parts []cbor.RawMessage
+	if err := codec().Unmarshal(b, &parts); err != nil {
+		return p, err
+	}
+	if len(parts) > 0 && codec().Unmarshal(parts[0], &p.Version) == nil && p.Version != Version {
+		return p, fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with the same version of ferry", p.Version, Version)
+	}
+	if err := codec().Unmarshal(b, &p); err != nil {
+		return p, err
+	}
+	if p.Nonce == 0 {
+		return p, errors.New("an incarnation without a nonce")
+	}
+	if n := max(len(p.Ended), len(p.GroupEnded)); n > MaxEnded {
+		return p, fmt.Errorf("%d processes with which nothing is exchanged, at most %d", n, MaxEnded)
+	}
+	return p, p.Faults.check()
+}
+
+type capability struct {
+	_        struct{} `cbor:",toarray"`
+	PML      string
+	Version  uint32
+	Priority int32
+	Detail   string
+}
+
+type address struct {
+	_         struct{} `cbor:",toarray"`
+	Component string
+	Blob      []byte
+}
+
+// EncodeCapabilities encodes the capabilities of a process's PMLs, by preference. Bytes that another process
+// refuses are an error.
+func EncodeCapabilities(offers []pml.Offer) ([]byte, error) {
+	var list []capability
+	for _, o := range offers {
+		list = append(list, capability{PML: o.PML, Version: o.Version, Priority: int32(o.Priority), Detail: o.Detail})
+	}
+	b, err := codec().Marshal(list)
+	if err == nil {
+		_, err = DecodeCapabilities(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("capabilities of this process: %w", err)
+	}
+	return b, nil
+}
+
+// DecodeCapabilities is the reverse of EncodeCapabilities.
+func DecodeCapabilities(b []byte) ([]pml.Offer, error) {
+	var list []capability
+	if err := codec().Unmarshal(b, &list); err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || len(list) > maxModules {
+		return nil, fmt.Errorf("%d offers, want 1 to %d", len(list), maxModules)
+	}
+	out := make([]pml.Offer, len(list))
+	for i, c := range list {
+		if len(c.PML) == 0 || len(c.PML) > maxText || len(c.Detail) > maxText {
+			return nil, errors.New("an offer's text is empty or too long")
+		}
+		out[i] = pml.Offer{PML: c.PML, Version: c.Version, Priority: int(c.Priority), Detail: c.Detail}
+	}
+	return out, nil
+}
+
+// EncodeCard encodes a business card. Bytes that another process refuses are an error.
+func EncodeCard(card framework.Card) ([]byte, error) {
+	var list []address
+	for _, a := range card {
+		list = append(list, address{Component: a.Component, Blob: a.Blob})
+	}
+	b, err := codec().Marshal(list)
+	if err == nil {
+		_, err = DecodeCard(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("business card of this process: %w", err)
+	}
+	return b, nil
+}
+
+// DecodeCard is the reverse of EncodeCard.
+func DecodeCard(b []byte) (framework.Card, error) {
+	var list []address
+	if err := codec().Unmarshal(b, &list); err != nil {
+		return nil, err
+	}
+	if len(list) > maxAddresses {
+		return nil, fmt.Errorf("%d addresses, at most %d", len(list), maxAddresses)
+	}
+	card := make(framework.Card, len(list))
+	for i, a := range list {
+		if len(a.Component) == 0 || len(a.Component) > maxText {
+			return nil, errors.New("an address without a component, or with too long a name")
+		}
+		card[i] = framework.Address{Component: a.Component, Blob: a.Blob}
+	}
+	return card, nil
+}

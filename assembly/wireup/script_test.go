@@ -1,0 +1,101 @@
+package wireup_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/assembly/wireup/wireuptest"
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework/scripttest"
+)
+
+// Golden scripts. The commands are:
+//
+//	nodes N ...       begin a job of nodes with so many processes each
+//	late R, absent R, other R
+//	die R STEP, cancel R STEP    at a step of rank R; with "during" while the step waits
+//	unshared, unreachable        nodes without shared memory, or processes that cannot open it
+//	run               create the communicator, and show each step
+//	outcome           create it, and show only the outcome of each rank
+func TestScripts(t *testing.T) {
+	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
+		var job wireuptest.Job
+		return func(line string) ([]string, error) {
+			words := strings.Fields(line)
+			arg := func(i int) int {
+				if i >= len(words) {
+					return 0
+				}
+				n, _ := strconv.Atoi(words[i])
+				return n
+			}
+			add := func(kind wireuptest.FaultKind) {
+				job.Faults = append(job.Faults, wireuptest.Fault{Member: arg(1), Kind: kind, Step: arg(2), During: len(words) > 3})
+			}
+			switch words[0] {
+			case "nodes":
+				job = wireuptest.Job{Machine: wireuptest.Default, Timeout: 8 * time.Second}
+				first := 0
+				for i := range words[1:] {
+					job.Nodes = append(job.Nodes, bootstrap.NodeRun{First: uint32(first), Count: uint32(arg(1 + i)), Node: uint32(i)})
+					first += arg(1 + i)
+				}
+				job.Group = wireuptest.Ranks(0, 1, first)
+			case "late":
+				add(wireuptest.Late)
+			case "absent":
+				add(wireuptest.Absent)
+			case "other":
+				add(wireuptest.Other)
+			case "die":
+				add(wireuptest.Die)
+			case "cancel":
+				add(wireuptest.Cancel)
+			case "unshared":
+				job.Unshared = true
+			case "unreachable":
+				job.Unreachable = true
+			case "run":
+				var out []string
+				traced := job
+				traced.Trace = func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+				return out, traced.Check(run(&out, traced))
+			case "outcome":
+				r := job.Run()
+				return outcomes(r), job.Check(r)
+			default:
+				return nil, fmt.Errorf("unknown command %q", line)
+			}
+			return nil, nil
+		}
+	})
+}
+
+func run(out *[]string, job wireuptest.Job) wireuptest.Result {
+	r := job.Run()
+	*out = append(*out, fmt.Sprintf("%d rounds", r.Rounds))
+	return r
+}
+
+// outcomes shows the outcome of each member, and the time of errors.
+func outcomes(r wireuptest.Result) []string {
+	var out []string
+	for i, o := range r.Outcomes {
+		switch {
+		case !o.Called:
+			out = append(out, fmt.Sprintf("%d: absent", i))
+		case o.Died:
+			out = append(out, fmt.Sprintf("%d: dead", i))
+		case o.Refused > 0:
+			out = append(out, fmt.Sprintf("%d: refuses %d, %v", i, o.Refused, o.Err))
+		case o.Err != nil:
+			out = append(out, fmt.Sprintf("%d: after %v: %v", i, o.Elapsed.Round(10*time.Millisecond), o.Err))
+		default:
+			out = append(out, fmt.Sprintf("%d: created %d", i, o.Table.ID()))
+		}
+	}
+	return out
+}

@@ -1,0 +1,265 @@
+package wireup
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Decision is the decision about a communicator, which is equal in all members.
+type Decision struct {
+	Offer   pml.Offer // Its priority is 0.
+	IsFirst bool      // Offer is the first one of each member.
+	IDs     cid.Decision
+	Pairs   []Pair
+}
+
+// Pair is two members that exchange nothing, and reconnect with this communicator.
+type Pair struct {
+	_     struct{} `cbor:",toarray"`
+	A, B  uint32   // Ranks in the group; A is lower.
+	Times uint32   // Number of times that they have reconnected.
+}
+
+// A table has the records of all members, by rank, as one sequence of bytes. It begins with
+//
+//	0 u32 version   4 u32 number of members   8 u64 context id
+//	16 u64 length of the table   24 u32 length of the decision
+//
+// and the decision as a CBOR array. At the next multiple of 8 follow the offsets of the records from the end of the offsets, as u32 in units of 8 bytes,
+// and then the records, each at a multiple of 8.
+const tableHeader = 32
+
+type tableDecision struct {
+	_            struct{} `cbor:",toarray"`
+	Capabilities [][]byte
+	PML          string
+	Version      uint32
+	Detail       string
+	IsFirst      bool
+	Policy       uint8
+	Common       uint32
+	Pairs        []Pair
+}
+
+// maxDecision bounds the bytes of a decision.
+const maxDecision = 16 << 20
+
+func align(n int) int { return (n + 7) &^ 7 }
+
+// Decide decides for all members of a group, and returns the table. name returns the process of a rank in the group. Errors wrap
+// framework.ErrUnsupported or framework.ErrTransport.
+func (p *Part) Decide(id uint64, size int, name func(rank uint32) framework.Proc) ([]byte, error) {
+	capabilities := slices.Clone(p.Capabilities)
+	slices.SortFunc(capabilities, func(a, b Capability) int { return int(a.Lowest[0]) - int(b.Lowest[0]) })
+	offer, isFirst, err := Choose(capabilities, name)
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, p.failures(name))
+	}
+	ids := cid.Decision{Policy: cid.PolicyLazy} // Ids are from the tables of the first PMLs.
+	if isFirst {
+		if ids, err = p.ids().Decide(size); err != nil {
+			return nil, err
+		}
+	}
+	records, err := p.index(size)
+	if err != nil {
+		return nil, err
+	}
+	d := tableDecision{PML: offer.PML, Version: offer.Version, Detail: offer.Detail, IsFirst: isFirst,
+		Policy: uint8(ids.Policy), Common: uint32(ids.Common), Pairs: pairsOf(p.Pairs, records)}
+	for _, c := range p.Capabilities {
+		d.Capabilities = append(d.Capabilities, c.Bytes)
+	}
+	return encodeTable(id, d, records)
+}
+
+// index returns the records by rank.
+func (p *Part) index(size int) ([][]byte, error) {
+	records := make([][]byte, size)
+	for b := p.records; len(b) > 0; {
+		n := recordLength(b)
+		rank := binary.LittleEndian.Uint32(b)
+		if records[rank] != nil {
+			return nil, fmt.Errorf("%w: assembly: two records of rank %d in one group", framework.ErrTransport, rank)
+		}
+		records[rank], b = b[:n:n], b[n:]
+	}
+	if i := slices.IndexFunc(records, func(r []byte) bool { return r == nil }); i >= 0 {
+		return nil, fmt.Errorf("%w: assembly: no record of rank %d in the group", framework.ErrTransport, i)
+	}
+	return records, nil
+}
+
+// failures returns the transports that did not open, as the end of an error, or "" without any.
+func (p *Part) failures(name func(rank uint32) framework.Proc) string {
+	var text strings.Builder
+	for _, f := range p.Failures {
+		fmt.Fprintf(&text, "; %v could not open %s", name(f.Rank), f.Text)
+	}
+	if more := int(p.FailureCount) - len(p.Failures); more > 0 {
+		fmt.Fprintf(&text, "; and %d more", more)
+	}
+	return text.String()
+}
+
+// pairsOf returns the pairs of which both incarnations are members, each once.
+func pairsOf(ended []endedPair, records [][]byte) []Pair {
+	var pairs []Pair
+	for _, e := range ended {
+		if e.From == e.To || binary.LittleEndian.Uint64(records[e.To][8:]) != e.Nonce {
+			continue
+		}
+		pair := Pair{A: min(e.From, e.To), B: max(e.From, e.To), Times: e.Reconnected}
+		i, found := slices.BinarySearchFunc(pairs, pair, comparePair)
+		if found {
+			pairs[i].Times = max(pairs[i].Times, pair.Times)
+			continue
+		}
+		pairs = slices.Insert(pairs, i, pair)
+	}
+	return pairs
+}
+
+func comparePair(a, b Pair) int {
+	if a.A != b.A {
+		return int(a.A) - int(b.A)
+	}
+	return int(a.B) - int(b.B)
+}
+
+func encodeTable(id uint64, d tableDecision, records [][]byte) ([]byte, error) {
+	decision, err := codec().Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	if len(decision) > maxDecision {
+		return nil, fmt.Errorf("%w: the lists of PMLs of the members have %d bytes, at most %d", framework.ErrUnsupported, len(decision), maxDecision)
+	}
+	begin := align(align(tableHeader+len(decision)) + 4*len(records))
+	total := begin
+	for _, r := range records {
+		total += align(len(r))
+	}
+	b := make([]byte, total)
+	binary.LittleEndian.PutUint32(b, Version)
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(records)))
+	binary.LittleEndian.PutUint64(b[8:], id)
+	binary.LittleEndian.PutUint64(b[16:], uint64(total))
+	binary.LittleEndian.PutUint32(b[24:], uint32(len(decision)))
+	copy(b[tableHeader:], decision)
+	offsets := b[align(tableHeader+len(decision)):]
+	at := 0
+	for i, r := range records {
+		binary.LittleEndian.PutUint32(offsets[4*i:], uint32(at/8))
+		copy(b[begin+at:], r)
+		at += align(len(r))
+	}
+	return b, nil
+}
+
+// Table is a table in memory that another process may write to. Each byte is read once at each use, and checked.
+type Table struct {
+	bytes        []byte
+	id           uint64
+	size         int
+	offsets      int // Offset of the offsets.
+	records      int // Offset of the records.
+	capabilities [][]byte
+	decision     Decision
+}
+
+// Record is a member in a table.
+type Record struct {
+	Nonce        uint64
+	Edition      uint32
+	Capabilities []byte    // Encoded. It must not be changed.
+	Card         []byte    // Encoded.
+	Local        cid.Local // Under cid.PolicyGather, its id for the communicator.
+}
+
+// OpenTable checks the head of a table of a group of that size, and returns it. It keeps b. It reads no record.
+func OpenTable(b []byte, size int) (*Table, error) {
+	if len(b) < tableHeader {
+		return nil, fmt.Errorf("a table of %d bytes", len(b))
+	}
+	head := slices.Clone(b[:tableHeader])
+	if v := binary.LittleEndian.Uint32(head); v != Version {
+		return nil, fmt.Errorf("table of version %d, and this program speaks %d: build all programs of a job with the same version of ferry", v, Version)
+	}
+	if n := binary.LittleEndian.Uint32(head[4:]); uint64(n) != uint64(size) {
+		return nil, fmt.Errorf("a table of %d members in place of %d", n, size)
+	}
+	t := &Table{size: size, id: binary.LittleEndian.Uint64(head[8:])}
+	length, decision := binary.LittleEndian.Uint64(head[16:]), uint64(binary.LittleEndian.Uint32(head[24:]))
+	switch begin := uint64(align(tableHeader+int(decision))) + 4*uint64(size); {
+	case t.id == 0:
+		return nil, errors.New("a table without a context id")
+	case length > uint64(len(b)) || decision > maxDecision || begin > length:
+		return nil, fmt.Errorf("a table of %d bytes in %d, with %d of the decision", length, len(b), decision)
+	case length > begin+8+MaxMember*uint64(size):
+		return nil, fmt.Errorf("a table of %d bytes for %d members, over %d per member", length, size, MaxMember)
+	}
+	t.bytes = b[:length:length]
+	t.offsets = align(tableHeader + int(decision))
+	t.records = align(t.offsets + 4*size)
+	return t, t.decode(slices.Clone(t.bytes[tableHeader : tableHeader+decision]))
+}
+
+func (t *Table) decode(b []byte) error {
+	var d tableDecision
+	if err := codec().Unmarshal(b, &d); err != nil {
+		return err
+	}
+	t.capabilities = d.Capabilities
+	t.decision = Decision{Offer: pml.Offer{PML: d.PML, Version: d.Version, Detail: d.Detail}, IsFirst: d.IsFirst,
+		IDs: cid.Decision{Policy: cid.Policy(d.Policy), Common: cid.Local(d.Common)}, Pairs: d.Pairs}
+	if p := t.decision.IDs.Policy; p < cid.PolicyAgree || p > cid.PolicyLazy || p == cid.PolicyAgree && !t.decision.IDs.Common.Valid() {
+		return fmt.Errorf("a table with policy %v and id %v", p, t.decision.IDs.Common)
+	}
+	for _, p := range d.Pairs {
+		if p.A >= p.B || uint64(p.B) >= uint64(t.size) {
+			return fmt.Errorf("a table with a pair of rank %d and %d", p.A, p.B)
+		}
+	}
+	return nil
+}
+
+// ID returns the context id of the communicator.
+func (t *Table) ID() uint64 { return t.id }
+
+// Decision returns the decision. Its slices must not be changed.
+func (t *Table) Decision() Decision { return t.decision }
+
+// Bytes returns the bytes of the table, which are shared and must not be changed.
+func (t *Table) Bytes() []byte { return t.bytes }
+
+// Record returns the record of a rank, which is in range. Its card is a copy.
+func (t *Table) Record(rank int) (Record, error) {
+	var offset [4]byte
+	copy(offset[:], t.bytes[t.offsets+4*rank:])
+	at := t.records + 8*int(binary.LittleEndian.Uint32(offset[:]))
+	if at+recordSize > len(t.bytes) {
+		return Record{}, fmt.Errorf("record of rank %d at %d in a table of %d bytes", rank, at, len(t.bytes))
+	}
+	var head [recordSize]byte
+	copy(head[:], t.bytes[at:])
+	r := Record{
+		Local:   cid.Local(binary.LittleEndian.Uint32(head[4:])),
+		Nonce:   binary.LittleEndian.Uint64(head[8:]),
+		Edition: binary.LittleEndian.Uint32(head[16:]),
+	}
+	index, length := int(binary.LittleEndian.Uint16(head[20:])), int(binary.LittleEndian.Uint16(head[22:]))
+	if got := binary.LittleEndian.Uint32(head[:]); uint64(got) != uint64(rank) || r.Nonce == 0 || index >= len(t.capabilities) || at+recordSize+length > len(t.bytes) {
+		return Record{}, fmt.Errorf("record of rank %d with rank %d, nonce %#x, capabilities %d and a card of %d bytes", rank, got, r.Nonce, index, length)
+	}
+	r.Capabilities = t.capabilities[index]
+	r.Card = slices.Clone(t.bytes[at+recordSize:][:length])
+	return r, nil
+}

@@ -1,0 +1,147 @@
+package wireuptest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ferrympi/ferry/assembly/wireup"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// constructKey identifies the constructs that match.
+type constructKey struct {
+	level, first int
+	key          uint64
+}
+
+// construct is a group construct. The members send their payloads to the first one, which sends them to all.
+type construct struct {
+	comm     *comm
+	payloads [][]byte
+	arrivals []time.Duration // Of the payloads, at the first member.
+	depth    int
+	here     int
+	result   []time.Duration // By member, arrival of the result; nil while members are missing.
+	err      error
+}
+
+// construct enters a construct, and waits for its end.
+func (p *process) construct(l wireup.Level, levels uint64, payload []byte, deadline time.Duration) (wireup.Comm, [][]byte, error) {
+	w, key := p.world, constructKey{l.Number, l.Members[0], levels}
+	if p.isCanceled {
+		return nil, nil, context.Canceled
+	}
+	if failed := w.reported(l.Members); failed != nil {
+		return nil, nil, failed
+	}
+	c := w.constructs[key]
+	if c == nil {
+		c = &construct{comm: &comm{level: l, boxes: map[[2]int]*box{}}, payloads: make([][]byte, len(l.Members)), arrivals: make([]time.Duration, len(l.Members))}
+		w.constructs[key] = c
+	}
+	n := w.Machine.Launcher
+	p.clock += n.Overhead
+	c.payloads[l.Self], c.arrivals[l.Self] = payload, p.clock
+	if l.Self > 0 {
+		p.counts.LauncherBytes += int64(len(payload))
+		c.arrivals[l.Self] += w.latency(n) + n.bytes(len(payload))
+		c.depth = max(c.depth, p.depth+1)
+	}
+	c.depth = max(c.depth, p.depth)
+	if c.here++; c.here == len(l.Members) {
+		delete(w.constructs, key)
+		w.complete(c)
+	}
+	isExpired := p.wait(deadline, func() bool { return c.result != nil || c.err != nil || p.isCanceled })
+	switch {
+	case c.result != nil:
+		p.clock = max(p.clock, c.result[l.Self])
+		p.depth = max(p.depth, c.depth)
+		if l.Self > 0 {
+			p.depth = max(p.depth, c.depth+1)
+		}
+		return &end{comm: c.comm, process: p, self: l.Self}, c.payloads, nil
+	case c.err != nil:
+		return nil, nil, c.err
+	case p.isCanceled:
+		c.payloads[l.Self] = nil
+		c.here--
+		return nil, nil, context.Canceled
+	}
+	if isExpired {
+		m := &framework.MissingError{Op: "group construct", Tag: "level"}
+		for i, member := range l.Members {
+			if c.payloads[i] == nil {
+				m.Missing = append(m.Missing, w.layout.Proc(member))
+			}
+		}
+		w.fail(key, m, p.clock)
+	}
+	return nil, nil, c.err
+}
+
+// complete sends the result of a construct to its members.
+func (w *world) complete(c *construct) {
+	n, members := w.Machine.Launcher, c.comm.level.Members
+	total := 0
+	for _, b := range c.payloads {
+		total += len(b)
+	}
+	clock := time.Duration(0)
+	for _, at := range slices.Sorted(slices.Values(c.arrivals)) {
+		clock = max(clock, at) + n.Overhead
+	}
+	c.result = make([]time.Duration, len(members))
+	first := w.procs[members[0]]
+	first.counts.LauncherBytes += int64(total) * int64(len(members)-1)
+	for i := len(members) - 1; i > 0; i-- {
+		clock += n.Overhead + n.bytes(total)
+		c.result[i] = clock + w.latency(n)
+	}
+	c.result[0] = clock
+	for _, i := range shuffle(w.Random, len(members)) {
+		p, at := w.procs[members[i]], c.result[i]
+		w.after(at, func() { p.wake(at) })
+	}
+}
+
+// fail ends a construct with an error in all that wait.
+func (w *world) fail(key constructKey, err error, at time.Duration) {
+	c := w.constructs[key]
+	delete(w.constructs, key)
+	c.err = err
+	for i, member := range c.comm.level.Members {
+		if p := w.procs[member]; c.payloads[i] != nil {
+			w.after(at, func() { p.wake(at) })
+		}
+	}
+}
+
+// reported returns the error for members that have been reported dead, or nil.
+func (w *world) reported(members []int) error {
+	var failed []framework.Proc
+	for _, m := range members {
+		if w.procs[m].isReported {
+			failed = append(failed, w.layout.Proc(m))
+		}
+	}
+	if failed == nil {
+		return nil
+	}
+	return &framework.MissingError{Op: "group construct", Tag: "level", Failed: failed}
+}
+
+// failConstructs ends the constructs that wait for a member that has died.
+func (w *world) failConstructs(member int) {
+	var keys []constructKey
+	for key, c := range w.constructs {
+		if slices.Contains(c.comm.level.Members, member) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b constructKey) int { return a.level - b.level })
+	for _, key := range keys {
+		w.fail(key, w.reported(w.constructs[key].comm.level.Members), w.procs[member].clock+w.Machine.Notice)
+	}
+}

@@ -1,0 +1,151 @@
+// Package wireuptest is a model of a job in which the members of a group run wireup.Create, each as a coroutine. Time is simulated.
+// Equal jobs have equal results.
+package wireuptest
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/ferrympi/ferry/assembly/wireup"
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// LogGP are the parameters of a network (Alexandrov et al., 1995), which here sends a message of k bytes in Latency+k*PerByte.
+type LogGP struct {
+	Latency  time.Duration // L, from process to process.
+	Overhead time.Duration // o, of the processor, at each end.
+	Gap      time.Duration // g, between two messages of a process.
+	PerByte  float64       // G, in nanoseconds.
+}
+
+// bytes returns the time for the bytes of a message.
+func (n LogGP) bytes(k int) time.Duration { return time.Duration(float64(k) * n.PerByte) }
+
+// Machine is the networks of a job.
+type Machine struct {
+	Node     LogGP         // Messages within a node.
+	Network  LogGP         // Messages between nodes.
+	Launcher LogGP         // Messages of the bootstrap.
+	Notice   time.Duration // Time from the death of a process to its report.
+}
+
+// Default is a machine with a network of 25 GB/s, and a bootstrap over TCP.
+var Default = Machine{
+	Node:     LogGP{Latency: 300 * time.Nanosecond, Overhead: 150 * time.Nanosecond, Gap: 100 * time.Nanosecond, PerByte: 0.1},
+	Network:  LogGP{Latency: 2 * time.Microsecond, Overhead: 300 * time.Nanosecond, Gap: 200 * time.Nanosecond, PerByte: 0.04},
+	Launcher: LogGP{Latency: 30 * time.Microsecond, Overhead: 5 * time.Microsecond, Gap: 5 * time.Microsecond, PerByte: 1},
+	Notice:   time.Millisecond,
+}
+
+// Namespace is the namespace of all members.
+const Namespace = "model"
+
+// Ranks returns a group of processes with the ranks first, first+stride and so on.
+func Ranks(first, stride, count int) framework.Procs {
+	var b framework.ProcsBuilder
+	for i := range count {
+		b.Add(framework.Proc{Namespace: Namespace, Rank: uint32(first + i*stride)})
+	}
+	return b.Procs()
+}
+
+// Job is one creation. The zero values of optional fields have no effect.
+type Job struct {
+	Machine Machine
+	Nodes   bootstrap.NodeMap
+	Group   framework.Procs
+	Timeout time.Duration
+	// Payload returns the payload of a member at level 0. At other levels its GroupIDs and GroupEnded are removed. Nil: a small one.
+	Payload func(member int) wireup.Payload
+	// Random, if not nil, draws the latencies and the order of the calls.
+	Random *rand.Rand
+	Faults []Fault
+	// Accept, if not nil, is called when a member accepts a table. An error makes the creation fail.
+	Accept func(member int, t *wireup.Table) error
+	// Unshared makes nodes without memory that their processes share, and Unreachable processes that cannot open it.
+	Unshared, Unreachable bool
+	// Alter, if not nil, returns the bytes that a member receives in place of a message.
+	Alter func(from, to int, message []byte) []byte
+	// IsSingle makes a single construct of all members in place of levels. The outcomes have no table.
+	IsSingle bool
+	// Trace, if not nil, receives each step.
+	Trace func(format string, args ...any)
+}
+
+// FaultKind is the kind of an injected fault.
+type FaultKind int
+
+const (
+	Late   FaultKind = iota // The member calls after all deadlines.
+	Absent                  // The member never calls.
+	Other                   // The member calls with another value of bootstrap.roots_from.
+	Die                     // The member dies at a step.
+	Cancel                  // The context of the member ends at a step.
+)
+
+func (k FaultKind) String() string {
+	return [...]string{"late", "absent", "other", "die", "cancel"}[k]
+}
+
+// Fault is an injected fault. The steps of a member are its calls of Port and Comm, from 0.
+type Fault struct {
+	Member int
+	Kind   FaultKind
+	Step   int
+	During bool // It happens while the step waits, and not before the step.
+}
+
+// Outcome is the end of one member.
+type Outcome struct {
+	Table   *wireup.Table // Nil after an error.
+	Err     error
+	Called  bool
+	Died    bool
+	Refused uint64        // Context id that the member has refused, or 0.
+	Elapsed time.Duration // From the start of the job to the member's return.
+	Steps   int           // Number of steps, for faults.
+	Peers   int           // Number of processes with which it exchanged messages, at each level.
+	Counts
+}
+
+// Counts are the messages and bytes of one process or of all.
+type Counts struct {
+	Messages      int
+	MessageBytes  int64
+	LauncherBytes int64 // Payloads and results that were sent through the bootstrap.
+}
+
+func (c *Counts) add(o Counts) {
+	c.Messages += o.Messages
+	c.MessageBytes += o.MessageBytes
+	c.LauncherBytes += o.LauncherBytes
+}
+
+// Result is the end of a job.
+type Result struct {
+	Layout   *wireup.Layout
+	Outcomes []Outcome // By rank in the group.
+	Rounds   int       // Length of the longest chain of messages, those of the bootstrap included.
+	Elapsed  time.Duration
+	Total    Counts
+	// MostLauncherBytes is the largest number of bytes that a process sent through the bootstrap.
+	MostLauncherBytes int64
+}
+
+// Run runs a job to its end.
+func (j Job) Run() Result {
+	w := newWorld(j)
+	w.run()
+	r := Result{Layout: w.layout, Outcomes: make([]Outcome, len(w.procs))}
+	for i, p := range w.procs {
+		p.outcome.Counts = p.counts
+		p.outcome.Steps, p.outcome.Peers = p.steps, len(p.peers)
+		r.Outcomes[i] = p.outcome
+		r.Rounds = max(r.Rounds, p.depth)
+		r.Elapsed = max(r.Elapsed, p.outcome.Elapsed)
+		r.Total.add(p.counts)
+		r.MostLauncherBytes = max(r.MostLauncherBytes, p.counts.LauncherBytes)
+	}
+	return r
+}
