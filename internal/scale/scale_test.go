@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestParse_BadFlags_ReturnsError(t *testing.T) {
+	for _, args := range []string{
+		"-nodes 0", "-nodes 8193", "-ppn 0", "-nodes 8192 -ppn 129", "-faults -1", "-nodes x", "extra",
+		"-network 1us", "-network a,b,c,d", "-network 1us,1us,1us,-1", "-network -1us,1us,1us,1",
+	} {
+		if o, err := parse(strings.Fields(args), io.Discard); err == nil {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+}
+
+func TestParse_Network_SetsLogGP(t *testing.T) {
+	o, err := parse(strings.Fields("-nodes 3 -network 2us,30ns,4ns,0.5"), io.Discard)
+	if err != nil || o.nodes != 3 || (*network)(&o.machine.Network).String() != "2µs,30ns,4ns,0.5" {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// The reference, a world, a sparse world and every second rank are created, and keep the limits.
+func TestRunSizes_SomeNodes_KeepsLimits(t *testing.T) {
+	o, err := parse(strings.Fields("-nodes 130 -ppn 3"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := runSizes(&out, o); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, want := range []string{"for reference", "world of 130 nodes x 3", "sparse world: ROOTS", "every second rank", "rounds, to those of the reference"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}
+
+func TestCheckWorld_LimitExceeded_ReturnsError(t *testing.T) {
+	few := &creation{peers: []int{0}}
+	few.Rounds = 10
+	for name, change := range map[string]func(c *creation){
+		"rounds": func(c *creation) { c.Rounds = 21 },
+		"bytes":  func(c *creation) { c.MostLauncherBytes = mostLauncherBytes + 1 },
+		"table":  func(c *creation) { c.table = mostTableBytes + 1 },
+		"median": func(c *creation) { c.view = mostMedianBytes + 1 },
+		"root":   func(c *creation) { c.peers = []int{0, 0, mostRootBytes / procBytes * 2} },
+	} {
+		c := &creation{peers: []int{0, 0, 1}}
+		c.Rounds = 20
+		if err := checkWorld(io.Discard, c, few); err != nil {
+			t.Fatal(err)
+		}
+		change(c)
+		if checkWorld(io.Discard, c, few) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestRunFaults_AnySeed_EndAlike(t *testing.T) {
+	o, err := parse(strings.Fields("-nodes 5 -ppn 3 -faults 60 -seed 9"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := runFaults(&out, o); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+}
