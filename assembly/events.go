@@ -172,8 +172,8 @@ func (a *Assembly) Broke(comm cid.Extended, members []framework.Proc, why error)
 	}
 }
 
-// Revoke reports to the other members of a communicator that this process has revoked it. It
-// returns at once. ErrUnsupported if the bootstrap cannot do that.
+// Revoke reports to the other members of a communicator that this process has revoked it, as
+// bootstrap.Revoker does. ErrUnsupported if the bootstrap cannot do that.
 func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
 	a.upcalls.Lock()
 	if !a.upcalls.closing {

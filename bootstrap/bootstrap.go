@@ -49,6 +49,9 @@ const DefaultTimeout = 60 * time.Second
 // when Env names none. It is that of btl.tcp.retry_timeout.
 const DefaultHostTimeout = 30 * time.Second
 
+// RevokePatience limits the time of Revoker.Revoke if the other end of a connection does not read.
+const RevokePatience = time.Second
+
 // What every implementation carries. More is an error (ErrUnsupported) on the
 // caller's side, before anything is sent.
 const (
@@ -297,7 +300,8 @@ type Noter interface {
 // A Revoker revokes communicators. It is a capability of clients that are an EventSource too.
 type Revoker interface {
 	// Revoke sends the event Revoked to the other processes among members, once for each
-	// communicator. It returns at once and copies members. All live members receive the event as soon
+	// communicator. It copies members. It returns once the event is written to the connections of this
+	// process, so that the process may exit, or after RevokePatience. All live members receive the event as soon
 	// as one of them has received it, although the caller fails or closes, or connections break. No
 	// revocation is dropped for lack of room. A member whose client opens later receives it then, or
 	// with its first fence that includes a process with the event, in any incarnation. A

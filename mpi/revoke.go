@@ -18,8 +18,9 @@ const (
 	stateReported                    // The other members are notified of the revocation.
 )
 
-// Revoke revokes the communicator in all members (MPIX_Comm_revoke). One member calls it, and it returns at once. As soon as
-// one live member is notified, all are, even if the caller has failed. In each of them, pending sends, receives, probes, collectives and
+// Revoke revokes the communicator in all members (MPIX_Comm_revoke). One member calls it. It returns once the notification
+// is on its way, after a second at the latest, and waits for no member. All live members are notified, although the caller may fail
+// or exit as soon as Revoke has returned. In each of them, pending sends, receives, probes, collectives and
 // creations of communicators end with ErrRevoked, except for operations with a matched message, which complete. All
 // later calls return ErrRevoked, except Agree, Shrink, Close and local calls. A nonblocking call starts, and its Wait returns
 // ErrRevoked. The message of an earlier matched probe can be received. Other communicators, such as duplicates, are not revoked.

@@ -13,6 +13,7 @@ func revocationCases() claims {
 		kittest.New("RevocationReachesEachMemberOnce", Want{Size: 4, Timeout: long}, (*job).revokeOnce),
 		kittest.New("RevocationOfAClosedClientReachesAllMembers", Want{Size: 4, Timeout: long}, (*job).revokeAndClose),
 		kittest.New("RevocationOfADeadProcessReachesAllMembersOrNone", Want{Size: 5, Timeout: long}, (*job).revokeAndDie),
+		kittest.New("RevocationOfAProcessThatDiesAtOnceReachesAllMembers", Want{Size: 5, Timeout: long}, (*job).revokeAndDieAtOnce),
 		kittest.New("ThousandRevocationsReachEachMember", Want{Size: 3, Timeout: long}, (*job).revokeMany),
 	}
 }
@@ -73,6 +74,21 @@ func (j *job) revokeAndDie() {
 	j.Check(j.Kill(0))
 	for _, ch := range at[:3] {
 		j.nextOf(ch, revoked)
+	}
+}
+
+// revokeAndDieAtOnce checks that a process may die as soon as Revoke has returned.
+func (j *job) revokeAndDieAtOnce() {
+	j.mortal()
+	revoker := ability[bootstrap.Revoker](j, 0)
+	ability[bootstrap.EventSource](j, 0).Begin(5)
+	j.meet("begun")
+	id := cid.Extended{Base: 7}
+	at := []<-chan bootstrap.Event{j.listen(1), j.listen(2), j.listen(3), j.listen(4)}
+	j.Check(revoker.Revoke(id, j.world()))
+	j.Check(j.Kill(0))
+	for _, ch := range at {
+		j.nextOf(ch, bootstrap.Event{Kind: bootstrap.Revoked, Proc: j.group(0)[0], Nonce: 5, Comm: id})
 	}
 }
 

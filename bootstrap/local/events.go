@@ -3,6 +3,7 @@ package local
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -46,11 +47,21 @@ func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason strin
 // Revoke implements bootstrap.Revoker. Unlike other events, it is sent although the launcher does not read.
 // Members of other jobs receive none.
 func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
-	_, err := c.send(wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
+	o, err := c.send(wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
 	if errors.Is(err, framework.ErrUnsupported) {
 		return fmt.Errorf("bootstrap local: revocation of %s: %w", comm, err)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	select {
+	case <-o.sent:
+		return nil
+	case <-c.ended:
+		return c.failure()
+	case <-time.After(bootstrap.RevokePatience):
+		return nil
+	}
 }
 
 // ranksOf returns the ranks of the processes of this job.

@@ -86,9 +86,8 @@ func TestRevoke_LauncherDoesNotRead_IsSentNevertheless(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Revoke(cid.Extended{Base: 7}, []framework.Proc{id.Proc, peer}); err != nil {
-		t.Fatal(err)
-	}
+	revoked := make(chan error, 1)
+	go func() { revoked <- c.Revoke(cid.Extended{Base: 7}, []framework.Proc{id.Proc, peer}) }()
 	for n := 0; ; n++ {
 		m, err := r.Next()
 		if err != nil {
@@ -102,6 +101,9 @@ func TestRevoke_LauncherDoesNotRead_IsSentNevertheless(t *testing.T) {
 			t.Errorf("after %d notes: kind %d, %+v, %v; want the revocation, and fewer notes than sent", n, m.Kind, b, err)
 		}
 		break
+	}
+	if err := <-revoked; err != nil {
+		t.Error(err)
 	}
 	s.Close()
 	if err := c.Close(); err != nil {

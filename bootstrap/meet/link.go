@@ -44,12 +44,12 @@ type link struct {
 
 	mu      sync.Mutex // below place.mu
 	queue   net.Buffers
-	unread  int    // bytes in queue, and in the writer's hands
-	allowed int    // bytes of allow, so far
-	last    []byte // the body of the last reply
-	writing bool
-	over    bool // nothing can be written any more, or shall be
-	ending  bool // the connection's writing end closes when the queue is empty
+	unread  int           // bytes in queue, and in the writer's hands
+	allowed int           // bytes of allow, so far
+	last    []byte        // the body of the last reply
+	writing chan struct{} // Closed when the queue is written or dropped; nil while there is no writer.
+	over    bool          // The connection takes no further frames.
+	ending  bool          // The writing end closes when the queue is empty.
 }
 
 // send queues parts, which nobody changes any more. It never blocks. A peer that has left
@@ -75,8 +75,8 @@ func (l *link) sendLocked(parts ...[]byte) {
 		l.dropLocked()
 		return
 	}
-	if !l.writing {
-		l.writing = true
+	if l.writing == nil {
+		l.writing = make(chan struct{})
 		l.c.wg.Go(l.write)
 	}
 }
@@ -98,6 +98,13 @@ func (l *link) news(frame []byte) bool {
 	}
 	l.sendLocked(frame)
 	return true
+}
+
+// written returns a channel that is closed once the queue is written or dropped, or nil if it is empty.
+func (l *link) written() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.writing
 }
 
 // end sends a last frame, and then closes the writing end.
@@ -138,7 +145,8 @@ func (l *link) write() {
 			l.failedLocked(err)
 		}
 	}
-	l.writing = false
+	close(l.writing)
+	l.writing = nil
 	if l.ending && !l.over {
 		closeWrite(l.nc)
 	}
@@ -164,7 +172,7 @@ func (l *link) takeLocked() (batch net.Buffers, size int) {
 func (l *link) dropFlushed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.writing {
+	if l.writing != nil {
 		time.AfterFunc(closeGrace, l.dropFlushed)
 		return
 	}

@@ -3,6 +3,7 @@ package meet
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/events"
@@ -14,6 +15,29 @@ import (
 // Revoke implements bootstrap.Revoker. All processes pass the revocation on, also those that are no
 // members, and send it on each connection that begins later.
 func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
+	if err := c.startRevoke(comm, members); err != nil {
+		return err
+	}
+	patience := time.After(bootstrap.RevokePatience)
+	for !c.hasLinks() && !c.allHear() { // After the death of a head, or with an Exchange.
+		select {
+		case <-time.After(lastWordsStep):
+		case <-patience:
+			return nil
+		}
+	}
+	for _, written := range c.writers() {
+		select {
+		case <-written:
+		case <-patience:
+			return nil
+		}
+	}
+	return nil
+}
+
+// startRevoke keeps a revocation by this process, and queues it for all connected processes.
+func (c *client) startRevoke(comm cid.Extended, members []framework.Proc) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -74,4 +98,23 @@ func (c *client) introduceRevoked(l *link) {
 	for _, one := range c.revoked.Kept() {
 		l.allow(one.Frame)
 	}
+}
+
+// hasLinks reports whether this process is connected with another one.
+func (c *client) hasLinks() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.links) > 0
+}
+
+// writers returns link.written of the connections that have frames in their queues.
+func (c *client) writers() (all []<-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for l := range c.links {
+		if written := l.written(); written != nil {
+			all = append(all, written)
+		}
+	}
+	return all
 }
