@@ -53,7 +53,7 @@ func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 	}
 	call := a.call(agreement.Agree)
 	call.Flags = flags
-	o, err := a.run(ctx, call, held)
+	o, err := a.run(ctx, agreementCall{Call: call, value: held})
 	if err != nil {
 		return 0, err
 	}

@@ -283,3 +283,37 @@ func TestAgree_CommunicatorIsClosed_ReturnsErrClosed(t *testing.T) {
 		return errors.Join(err, mpi.Barrier(ctx, world))
 	})
 }
+
+// The flags of each call count in its own instance, so that the members stay in step.
+func TestAgree_ContextsOfSeveralCallsEnd_AllFlagsCount(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
+		if c.Rank() == 0 {
+			for i := range 3 {
+				if _, err := c.Agree(over, ^uint64(1<<i)); !errors.Is(err, mpi.ErrCanceled) {
+					return fmt.Errorf("agree %d: %w", i, err)
+				}
+			}
+			if _, err := c.Shrink(over); !errors.Is(err, mpi.ErrCanceled) {
+				return fmt.Errorf("shrink: %w", err)
+			}
+		} else {
+			for i := range 3 {
+				if value, err := c.Agree(ctx, ^uint64(0)); value != ^uint64(1<<i) || err != nil {
+					return fmt.Errorf("agree %d: %x %w", i, value, err)
+				}
+			}
+			d, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(isWhole(ctx, d, 1, 2), d.Close()); err != nil {
+				return err
+			}
+		}
+		value, err := c.Agree(ctx, 7)
+		return errors.Join(err, must(value == 7, "the last value is %d", value))
+	})
+}

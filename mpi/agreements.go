@@ -26,7 +26,8 @@ type agreements struct {
 	stage     stage
 	err       error // Why the call in progress cannot be decided.
 	isClosed  bool
-	abandoned abandonedShrink
+	confirmed *agreement.Outcome // See agreementCall. Of the current instance.
+	late      []agreement.Call   // Calls that start after the abandoned one. Their contexts have ended.
 
 	timer     *time.Timer // Ticks while isTicking.
 	isTicking bool
@@ -135,12 +136,19 @@ func (a *agreements) call(op agreement.Operation) agreement.Call {
 	return call
 }
 
+// agreementCall is a call of the protocol.
+type agreementCall struct {
+	agreement.Call
+	value    *uint64            // See agreement.Machine's Start.
+	confirms *agreement.Outcome // The outcome that a second instance of Shrink confirms, or nil.
+}
+
 // run takes part in an instance by the protocol, and returns its outcome. If ctx ends first, this rank continues in the instance
 // without the call. In Shrink it is excluded then, unless it holds a proposal, which is waited for.
-func (a *agreements) run(ctx context.Context, call agreement.Call, value *uint64) (agreement.Outcome, error) {
+func (a *agreements) run(ctx context.Context, call agreementCall) (agreement.Outcome, error) {
 	ctx = background(ctx)
 	done := ctx.Done()
-	if err := a.start(ctx, call, value); err != nil {
+	if err := a.start(ctx, call); err != nil {
 		return agreement.Outcome{}, err
 	}
 	for {
@@ -157,16 +165,17 @@ func (a *agreements) run(ctx context.Context, call agreement.Call, value *uint64
 	}
 }
 
-// start gives the machine a call. It waits for the decision about an abandoned call before.
-func (a *agreements) start(ctx context.Context, call agreement.Call, value *uint64) error {
+// start gives the machine a call. It waits for the end of an abandoned call before. If ctx ends first, the call starts later,
+// without its caller.
+func (a *agreements) start(ctx context.Context, call agreementCall) error {
 	for {
 		var err error
 		a.input(func(m *agreement.Machine) {
 			if err = a.err; err != nil {
 				return
 			}
-			if err = m.Start(call, value); err == nil {
-				a.stage, a.ticks = stageAwaited, 0
+			if err = m.Start(call.Call, call.value); err == nil {
+				a.confirmed, a.stage, a.ticks = call.confirms, stageAwaited, 0
 				a.startTicking()
 			}
 		})
@@ -176,7 +185,9 @@ func (a *agreements) start(ctx context.Context, call agreement.Call, value *uint
 		select {
 		case <-a.changed:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			if a.startLater(call.Call) {
+				return context.Cause(ctx)
+			}
 		}
 	}
 }
@@ -198,17 +209,6 @@ func (a *agreements) result() (o agreement.Outcome, isOver bool, err error) {
 	return o, isOver, nil
 }
 
-// abandon continues the instance without its call. It reports false if the call has to wait for the outcome.
-func (a *agreements) abandon(op agreement.Operation) (mayReturn bool) {
-	a.input(func(m *agreement.Machine) {
-		mayReturn = op != agreement.Shrink || m.Exclude()
-		if mayReturn && m.IsPending() {
-			a.stage = stageAbandoned
-		}
-	})
-	return mayReturn
-}
-
 // input gives the machine an input, and sends its messages.
 func (a *agreements) input(f func(m *agreement.Machine)) { a.c.session.engine.sendNotes(a.process(f)) }
 
@@ -227,13 +227,18 @@ func (a *agreements) process(f func(m *agreement.Machine)) []outgoingNote {
 	}
 	a.mu.Unlock()
 	if isInterrupted {
-		a.c.collective.abort(errRequested)
-		a.c.collective.endWaits(errRequested) // See gathering.meet.
+		a.interrupt(errRequested)
 	}
-	if refused != nil {
-		refused()
+	for _, o := range refused {
+		a.c.refuseShrunk(o)
 	}
 	return notes
+}
+
+// interrupt ends the collectives of the common case. No lock is held.
+func (a *agreements) interrupt(why error) {
+	a.c.collective.abort(why)
+	a.c.collective.endWaits(why) // See gathering.meet.
 }
 
 // wake lets the waiting call look at the machine again.
@@ -284,7 +289,7 @@ func (a *agreements) fail(err error) {
 	a.wake()
 	a.mu.Unlock()
 	if isCommon {
-		a.c.collective.abort(err)
+		a.interrupt(err)
 	}
 }
 
@@ -335,6 +340,7 @@ func (c *Comm) closeAgreements() {
 // close is closeAgreements with mu held.
 func (a *agreements) close() {
 	a.isClosed = true
+	a.late = nil
 	a.machine.Close()
 	if a.timer != nil {
 		a.timer.Stop()

@@ -17,7 +17,8 @@ import (
 type injector struct {
 	bootstrap.Client
 	bootstrap.EventSource
-	event func(bootstrap.Event)
+	event       func(bootstrap.Event)
+	constructed func(tag string) // Called after each group construct, if it is not nil.
 }
 
 func inject(inner bootstrap.Client) *injector {
@@ -26,6 +27,14 @@ func inject(inner bootstrap.Client) *injector {
 }
 
 func (c *injector) Unwrap() any { return c.Client }
+
+func (c *injector) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
+	made, err := c.Client.Construct(ctx, group, tag, payload)
+	if c.constructed != nil {
+		c.constructed(tag)
+	}
+	return made, err
+}
 
 func (c *injector) OnEvent(f func(bootstrap.Event)) {
 	c.event = f

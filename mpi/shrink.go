@@ -49,7 +49,7 @@ func (a *agreements) shrink(ctx context.Context) (*Comm, error) {
 		}
 		d, failure := a.c.wireUpShrunk(ctx, &o, a.instance())
 		created, err := a.confirm(ctx, &o, failure == nil)
-		if err == nil && created.Flags&1 != 0 {
+		if err == nil && a.c.isConfirmed(&o, &created) {
 			return d, nil
 		}
 		if d != nil {
@@ -57,8 +57,11 @@ func (a *agreements) shrink(ctx context.Context) (*Comm, error) {
 		}
 		switch {
 		case err != nil:
+			if d != nil { // Others may have it.
+				a.c.refuse(d.spec.ID, d.group, err)
+			}
 			return nil, err
-		case !haveChanged(&o, &created):
+		case !a.c.haveChanged(&o, &created):
 			if failure == nil {
 				failure = errConnect
 			}
@@ -80,8 +83,7 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 		cancel(err)
 		ctx, call.Excluded = ended, true // The other members do not wait for this one.
 	}
-	a.setAbandoned(abandonedShrink{})
-	o, err := a.run(ctx, call, nil)
+	o, err := a.run(ctx, agreementCall{Call: call})
 	if err != nil {
 		return o, err
 	}
@@ -91,7 +93,7 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 	if err := a.check(&o); err != nil {
 		return o, err
 	}
-	if slices.Contains(o.Excluded, a.c.rank) {
+	if contains(o.Excluded, a.c.rank) {
 		a.input(func(*agreement.Machine) { a.follow(&o) })
 		return o, context.Cause(ctx)
 	}
@@ -108,17 +110,22 @@ func (a *agreements) confirm(ctx context.Context, proposed *agreement.Outcome, i
 	if isCreated {
 		call.Flags = 1
 	}
-	a.setAbandoned(abandonedShrink{true, *proposed})
-	o, err := a.run(ctx, call, nil)
+	o, err := a.run(ctx, agreementCall{Call: call, confirms: proposed})
 	if err == nil {
 		err = a.check(&o)
 	}
 	return o, err
 }
 
-// haveChanged reports whether members have failed or ended their calls since the outcome o.
-func haveChanged(o, later *agreement.Outcome) bool {
-	return len(later.Failed) > len(o.Failed) || len(later.Excluded) > len(o.Excluded)
+// isConfirmed reports whether all members of the outcome proposed have its communicator and wait for it.
+func (c *Comm) isConfirmed(proposed, o *agreement.Outcome) bool {
+	hasLeft := func(rank int) bool { return contains(o.Excluded, rank) }
+	return o.Flags&1 != 0 && !slices.ContainsFunc(c.survivors(proposed), hasLeft)
+}
+
+// haveChanged reports whether members of the outcome o have failed or ended their calls since.
+func (c *Comm) haveChanged(o, later *agreement.Outcome) bool {
+	return !slices.Equal(c.survivors(o), c.survivors(later))
 }
 
 // instance returns the number of the current instance.
@@ -136,7 +143,7 @@ func (c *Comm) isDisconnected(failed []int) bool {
 	}
 	var live []Proc
 	for rank, m := range c.group.members.all() {
-		if _, isFailed := slices.BinarySearch(failed, rank); !isFailed {
+		if !contains(failed, rank) {
 			live = append(live, m.Proc)
 		}
 	}
@@ -146,11 +153,17 @@ func (c *Comm) isDisconnected(failed []int) bool {
 // survivors returns the ranks of the new communicator.
 func (c *Comm) survivors(o *agreement.Outcome) (ranks []int) {
 	for rank := range c.size {
-		if !slices.Contains(o.Failed, rank) && !slices.Contains(o.Excluded, rank) {
+		if !contains(o.Failed, rank) && !contains(o.Excluded, rank) {
 			ranks = append(ranks, rank)
 		}
 	}
 	return ranks
+}
+
+// contains reports whether a rank is in an ascending list.
+func contains(ranks []int, rank int) bool {
+	_, found := slices.BinarySearch(ranks, rank)
+	return found
 }
 
 // createShrunk creates the communicator of an outcome, as CreateGroup does.
@@ -179,72 +192,6 @@ func (c *Comm) wireUpShrunk(ctx context.Context, o *agreement.Outcome, instance 
 		return nil, err
 	}
 	return newComm(c.session, nil, g, m, spec, c.values)
-}
-
-// abandonedShrink is a Shrink after the end of its context. Its rank follows the other members to the end of theirs.
-type abandonedShrink struct {
-	isConfirming bool
-	proposed     agreement.Outcome
-}
-
-// setAbandoned stores the state that the call in progress leaves if its context ends.
-func (a *agreements) setAbandoned(x abandonedShrink) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.abandoned = x
-}
-
-// followAbandoned takes the outcome of an abandoned instance. It returns a function that
-// the caller calls after it has released mu, or nil. mu held.
-func (a *agreements) followAbandoned() (after func()) {
-	if a.stage != stageAbandoned {
-		return nil
-	}
-	o, isDecided := a.machine.Result()
-	if !isDecided {
-		return nil
-	}
-	a.stage = stageNone
-	return a.follow(&o)
-}
-
-// follow is followAbandoned for an outcome. mu held.
-func (a *agreements) follow(o *agreement.Outcome) (after func()) {
-	x := &a.abandoned
-	isConfirming := x.isConfirming
-	x.isConfirming = false
-	switch {
-	case o.Operation != agreement.Shrink || len(o.Mixed) > 0:
-	case isConfirming:
-		if o.Flags&1 == 0 && haveChanged(&x.proposed, o) {
-			a.continueAbandoned(1)
-		}
-	case o.WireUp:
-		x.isConfirming, x.proposed = true, *o
-		var flags uint64
-		if slices.Contains(o.Excluded, a.c.rank) {
-			flags = 1
-		}
-		a.continueAbandoned(flags)
-	case !slices.Contains(o.Excluded, a.c.rank) && !slices.Contains(o.Failed, a.c.rank):
-		return func() { a.c.refuseShrunk(o) }
-	}
-	return nil
-}
-
-// continueAbandoned takes part in the next instance, as an excluded member. mu held.
-func (a *agreements) continueAbandoned(flags uint64) {
-	if a.machine.Start(agreement.Call{Operation: agreement.Shrink, Flags: flags, Excluded: true}, nil) == nil {
-		a.stage = stageAbandoned
-		a.startTicking()
-	}
-}
-
-// refuseShrunk announces that this rank is not in the communicator of an outcome.
-func (c *Comm) refuseShrunk(o *agreement.Outcome) {
-	ranks := c.survivors(o)
-	g := &Group{session: c.session, self: c.group.self, members: c.group.members.some(ranks), rank: slices.Index(ranks, c.rank)}
-	c.refuse(o.ID, g, fmt.Errorf("the context of Shrink has ended in rank %d", c.rank))
 }
 
 // drawSpare returns an id that keepSpare has kept, or draws one.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -280,6 +282,111 @@ func TestShrink_MembersAreDisconnected_ConnectAgain(t *testing.T) {
 		defer d.Close()
 		return isWhole(ctx, d, 0, 1, 2)
 	})
+}
+
+// wiresUp runs a program in ranks of which rank 1 is disconnected from rank 0, so that their Shrink wires up.
+func wiresUp(t *testing.T, program func(ctx context.Context, c *mpi.Comm, client *injector) error) {
+	t.Helper()
+	withEvents(t, mpitest.Job{Size: 4}, func(ctx context.Context, c *mpi.Comm, client *injector) error {
+		if err := isWhole(ctx, c, 0, 1, 2, 3); err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			first := c.Group().Members()[0]
+			client.event(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: first, Reason: "test"})
+			if _, err := c.Recv(ctx, nil, 0, 5); !errors.Is(err, mpi.ErrTransport) {
+				return fmt.Errorf("receive from rank 0: %w", err)
+			}
+		}
+		return program(ctx, c, client)
+	})
+}
+
+// endsLater is a context that ends in the first call of Err after it is armed.
+type endsLater struct {
+	context.Context
+	isArmed atomic.Bool
+	ended   chan struct{}
+	end     sync.Once
+}
+
+func (c *endsLater) Done() <-chan struct{} { return c.ended }
+
+func (c *endsLater) Err() error {
+	if !c.isArmed.Load() {
+		return nil
+	}
+	c.end.Do(func() { close(c.ended) })
+	return context.Canceled
+}
+
+func TestShrink_ContextEndsAfterTheWireUp_MemberIsExcluded(t *testing.T) {
+	for victim := range 4 {
+		t.Run(fmt.Sprint(victim), func(t *testing.T) {
+			t.Parallel()
+			wiresUp(t, func(ctx context.Context, c *mpi.Comm, client *injector) error {
+				if c.Rank() == victim {
+					ending := &endsLater{Context: ctx, ended: make(chan struct{})}
+					client.constructed = func(string) { ending.isArmed.Store(true) }
+					_, err := c.Shrink(ending)
+					client.constructed = nil
+					_, agreed := c.Agree(ctx, 0)
+					return errors.Join(wants("shrink", err, context.Canceled), agreed)
+				}
+				d, err := c.Shrink(ctx)
+				if err != nil {
+					return err
+				}
+				err = isWhole(ctx, d, slices.Delete([]int{0, 1, 2, 3}, victim, victim+1)...)
+				_, agreed := c.Agree(ctx, 0)
+				return errors.Join(err, d.Close(), agreed)
+			})
+		})
+	}
+}
+
+func TestShrink_ContextsEndWhileTheResultIsConfirmed_ResultsAreUniform(t *testing.T) {
+	t.Parallel()
+	k := seed(t)
+	for round := range 20 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel()
+			wiresUp(t, func(ctx context.Context, c *mpi.Comm, client *injector) error {
+				random := k.of(4*round + c.Rank())
+				ending, cancel := context.WithCancel(ctx)
+				defer cancel()
+				if random.IntN(2) == 0 {
+					end := func() {}
+					defer func() { end() }()
+					client.constructed = func(tag string) {
+						if strings.HasPrefix(tag, "afresh") { // The last construct.
+							var soonEnds context.Context
+							soonEnds, end = soon(ctx, random)
+							context.AfterFunc(soonEnds, cancel)
+						}
+					}
+				}
+				d, err := c.Shrink(ending)
+				client.constructed = nil
+				if err == nil {
+					defer d.Close()
+					err = mpi.Barrier(ctx, d)
+					if errors.Is(err, mpi.ErrBroken) || errors.Is(err, framework.ErrNotMember) {
+						err = nil
+					}
+				} else if errors.Is(err, mpi.ErrCanceled) {
+					err = nil
+				}
+				// The next calls are in order.
+				e, shrunk := c.Shrink(ctx)
+				value, agreed := c.Agree(ctx, 3)
+				if err := errors.Join(err, shrunk, agreed, must(value == 3, "the value is %d", value)); err != nil {
+					return err
+				}
+				return errors.Join(isWhole(ctx, e, 0, 1, 2, 3), e.Close())
+			})
+		})
+	}
 }
 
 // Each member ends its context at a random moment. Then the results are the same in all members that have one, and a member

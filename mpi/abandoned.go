@@ -1,0 +1,92 @@
+package mpi
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/agreement"
+)
+
+// A call of Agree or Shrink whose context has ended is abandoned. Its rank follows the other members to the end of theirs.
+
+// abandon continues the instance without its call. It reports false if the call has to wait for the outcome, or has it.
+func (a *agreements) abandon(op agreement.Operation) (mayReturn bool) {
+	a.input(func(m *agreement.Machine) {
+		if mayReturn = m.IsPending() && (op != agreement.Shrink || m.Exclude()); mayReturn {
+			a.stage = stageAbandoned
+		}
+	})
+	return mayReturn
+}
+
+// startLater queues a call whose context has ended, so that its flags count in its own instance. It reports false if no call is
+// pending.
+func (a *agreements) startLater(call agreement.Call) (isQueued bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.machine.IsPending() {
+		return false
+	}
+	call.Excluded = call.Operation == agreement.Shrink
+	a.late = append(a.late, call)
+	return true
+}
+
+// followAbandoned takes the outcomes of abandoned instances, and starts the calls after them. It returns the outcomes of
+// communicators that this rank refuses (refuseShrunk). mu held.
+func (a *agreements) followAbandoned() (refused []*agreement.Outcome) {
+	for a.stage == stageAbandoned {
+		o, isDecided := a.machine.Result()
+		if !isDecided {
+			break
+		}
+		a.stage = stageNone
+		if a.follow(&o) {
+			refused = append(refused, &o)
+		}
+		if len(a.late) > 0 && !a.machine.IsPending() {
+			call := a.late[0]
+			a.late = a.late[1:]
+			a.startAbandoned(call, nil)
+		}
+	}
+	return refused
+}
+
+// follow continues a Shrink after the outcome of an instance in which this rank does not wait. It reports whether the outcome has a
+// communicator that includes this rank. mu held.
+func (a *agreements) follow(o *agreement.Outcome) (isRefused bool) {
+	isExcluded := contains(o.Excluded, a.c.rank)
+	switch proposed := a.confirmed; {
+	case o.Operation != agreement.Shrink || len(o.Mixed) > 0:
+	case proposed != nil:
+		if !a.c.isConfirmed(proposed, o) && a.c.haveChanged(proposed, o) {
+			// After a wire-up, no communicator has the id of the outcome.
+			a.startAbandoned(agreement.Call{Operation: agreement.Shrink, Flags: 1, Excluded: true, ID: proposed.ID}, nil)
+		}
+	case o.WireUp:
+		call := agreement.Call{Operation: agreement.Shrink, Excluded: true}
+		if isExcluded {
+			call.Flags = 1
+		}
+		a.startAbandoned(call, o)
+	default:
+		return !isExcluded && !contains(o.Failed, a.c.rank)
+	}
+	return false
+}
+
+// startAbandoned takes part in the next instance without a caller. mu held.
+func (a *agreements) startAbandoned(call agreement.Call, confirms *agreement.Outcome) {
+	if a.machine.Start(call, nil) == nil {
+		a.confirmed, a.stage = confirms, stageAbandoned
+		a.startTicking()
+	}
+}
+
+// refuseShrunk announces that this rank is not in the communicator of an outcome.
+func (c *Comm) refuseShrunk(o *agreement.Outcome) {
+	ranks := c.survivors(o)
+	g := &Group{session: c.session, self: c.group.self, members: c.group.members.some(ranks), rank: slices.Index(ranks, c.rank)}
+	c.refuse(o.ID, g, fmt.Errorf("the context of Shrink has ended in rank %d", c.rank))
+}
