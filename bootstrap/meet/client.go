@@ -62,7 +62,8 @@ type client struct {
 	life     uint64 // that has begun; 0: none
 	scouting bool
 	tidying  bool
-	unsaid   []wire.EventBody // lives that are over, of which others have not been told yet
+	unsaid   []wire.EventBody  // lives that are over, of which others have not been told yet
+	lastLeft map[uint32]uint64 // Nonce of the last incarnation of each process that has ended in good order.
 
 	scoutNext uint32 // First rank of the next scoutRound.
 
@@ -134,7 +135,7 @@ func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 	c := &client{
 		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace, learning: learnTimeout, log: env.Logger,
 		hostTimeout: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout), processTimeout: env.ProcessTimeout,
-		peers: map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
+		lastLeft: map[uint32]uint64{}, peers: map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
 		wakeWatch: make(chan struct{}, 1),
 	}
 	c.exchange, _ = framework.As[Exchange](l)

@@ -39,7 +39,7 @@ func TestReportedDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 		}
 		members := wire.Runs{{Namespace: j.namespace, Stride: 1, Count: 3}}
 		for _, frame := range [][]byte{
-			frameOf(wire.Note, 0, wire.NoteBody{To: 5}), frameOf(wire.GiveUp, 0, wire.GiveUpBody{Nonce: 5}), frameOf(wire.Life, 0, wire.LifeBody{}),
+			frameOf(wire.Note, 0, wire.NoteBody{To: 5}), frameOf(wire.GiveUp, 0, wire.GiveUpBody{Nonce: 5}), frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 2, Nonce: 7}),
 			frameOf(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: members}),
 			frameOf(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2}, Members: members}),
 			frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 1, Reason: "false"}),

@@ -116,10 +116,14 @@ func (c *client) heard(ev wire.EventBody, from *link) error {
 	case bootstrap.ProcDied:
 		c.died(ev, from)
 	case bootstrap.ProcLeft:
-		if p := c.peerOf(ev.Rank); c.isNew(ev) {
+		p := c.peerOf(ev.Rank)
+		if from.rank == ev.Rank {
+			c.left(p, ev.Nonce)
+		} else if c.isNew(ev) {
 			if p.life == 0 || p.life == ev.Nonce {
 				p.left = true
 			}
+			c.lastLeft[ev.Rank] = ev.Nonce
 			c.events.Add(c.event(ev))
 			c.flood(ev, from)
 			c.tidy()
@@ -210,32 +214,30 @@ func (c *client) ends(p *peer) {
 	c.tidy()
 }
 
-// lifeOf is what a Life message says: a life has begun, or (0) the present one is over.
+// lifeOf records the incarnation of a Life message. A second connection may deliver it late, after the
+// incarnation has ended.
 func (c *client) lifeOf(rank uint32, nonce uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peerOf(rank)
-	switch {
-	case p.gone:
-		return
-	case nonce == 0:
-		c.left(p)
+	if p.gone || nonce == 0 || nonce == c.lastLeft[rank] {
 		return
 	}
 	c.sayLeft() // before it has another one
 	p.life, p.left = nonce, false
 }
 
-// left notes that the present life of p is over in good order. The caller holds place.mu.
-func (c *client) left(p *peer) {
-	ev := wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: p.rank, Nonce: p.life}
-	if p.life == 0 || c.closed {
+// left reports that an incarnation of p has ended in good order. The caller holds place.mu.
+func (c *client) left(p *peer, nonce uint64) {
+	if nonce == 0 || c.closed {
 		return
 	}
-	p.left = true
+	ev := wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: p.rank, Nonce: nonce}
+	p.left = p.left || p.life == nonce
 	if !c.isNew(ev) {
 		return
 	}
+	c.lastLeft[p.rank] = nonce
 	c.events.Add(c.event(ev))
 	c.tidy()
 	if c.unsaid = append(c.unsaid, ev); len(c.unsaid) == 1 {
@@ -274,6 +276,17 @@ func (c *client) introduce(l *link) {
 	c.introduceRevoked(l)
 }
 
+// introduceAgain is introduce on a connection in place of one that broke, which may have held the end of an
+// incarnation, this process's own or one that it passed on. The caller holds place.mu.
+func (c *client) introduceAgain(l *link) {
+	c.introduce(l)
+	for rank, nonce := range c.lastLeft {
+		if rank != l.rank {
+			l.send(frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: rank, Nonce: nonce}))
+		}
+	}
+}
+
 // Begin implements bootstrap.EventSource.
 func (c *client) Begin(nonce uint64) { c.tellLife(nonce) }
 
@@ -286,12 +299,16 @@ func (c *client) tellLife(nonce uint64) {
 	if c.closed || c.life == nonce {
 		return
 	}
+	// The end names its incarnation, because a second connection may deliver it after the next one has begun.
+	frame := frameOf(wire.Life, 0, wire.LifeBody{Nonce: nonce})
 	if nonce == 0 {
-		c.remember(c.id.Proc.Rank, frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: c.id.Proc.Rank, Nonce: c.life}))
+		frame = frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: c.id.Proc.Rank, Nonce: c.life})
+		c.remember(c.id.Proc.Rank, frame)
+		c.lastLeft[c.id.Proc.Rank] = c.life
 	}
 	c.life = nonce
 	for l := range c.links {
-		l.send(frameOf(wire.Life, 0, wire.LifeBody{Nonce: nonce}))
+		l.send(frame)
 	}
 }
 

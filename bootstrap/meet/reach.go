@@ -43,6 +43,7 @@ type peer struct {
 
 	// Why it is to be reached, besides waiting and parcel.
 	suspect    bool      // its connection broke
+	hasBroken  bool      // Its last connection broke, and events with it.
 	suspicions int       // so far
 	lives      bool      // its socket was there since the last one
 	doubtful   []*call   // that were sent before it broke
@@ -207,7 +208,12 @@ func (c *client) begin(p *peer, l *link) {
 		p.overTCP, p.signAt = true, time.Now()
 		c.recheckHosts()
 	}
-	c.introduce(l)
+	if p.hasBroken {
+		p.hasBroken = false
+		c.introduceAgain(l)
+	} else {
+		c.introduce(l)
+	}
 	for _, frame := range p.parcel {
 		l.send(frame)
 	}
@@ -258,10 +264,10 @@ func (c *client) lose(l *link) {
 		if len(p.links) == 0 {
 			p.absent = true
 			c.failCalls(&p.doubtful, c.brokenError(p.rank))
-			c.left(p)
+			c.left(p, p.life)
 		}
 	case len(p.links) > 0: // of which the other ones may be about to end too
-		c.introduce(p.links[0]) // Events that the lost connection held.
+		c.introduceAgain(p.links[0]) // Events that the lost connection held.
 		p.doubtful = append(p.doubtful, mine...)
 		c.after(breakGrace, func() {
 			c.mu.Lock()
@@ -286,7 +292,7 @@ func (c *client) brokenError(rank uint32) error {
 // (host_signs.go), is a death. A process that does not answer, although its socket is there, is alive. It
 // has closed its client, or is stopped. The caller holds place.mu.
 func (c *client) suspect(p *peer, doubtful []*call) {
-	p.suspect, p.lives = true, false
+	p.suspect, p.hasBroken, p.lives = true, true, false
 	p.suspicions++
 	p.doubtful = append(p.doubtful, doubtful...)
 	if p.signAt.IsZero() {

@@ -50,7 +50,7 @@ const (
 	Reply                     // what the request's line says
 	Failure                   // FailureBody
 	Event                     // EventBody
-	Life                      // LifeBody: a life of the client begins, or is over
+	Life                      // LifeBody
 	GiveUp                    // GiveUpBody
 	Broke                     // BrokeBody
 	Change                    // ChangeBody -> as its operation lists
