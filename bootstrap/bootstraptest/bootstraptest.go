@@ -35,6 +35,12 @@ type Job struct {
 	Kill func(rank int) error
 	// ReportDead reports a live process dead, as a launcher that is wrong does. Nil skips such cases.
 	ReportDead func(rank int, reason string) error
+	// LoseHost ends processes as the loss of their host does. Their connections do not end. It returns when all
+	// others are due to have noticed. Nil: the processes are on one host.
+	LoseHost func(ranks []int) error
+	// Break breaks all connections of a process, and returns when both ends have noticed. The
+	// processes may restore them before. Nil: a broken connection is the death of a process.
+	Break func(rank int) error
 	// Added returns the client of a process that a change has started, and waits for it. nil: the
 	// launcher starts no processes while the job runs.
 	Added func(ctx context.Context, rank int) (bootstrap.Client, error)
@@ -68,7 +74,7 @@ type job struct {
 
 // Cases returns the claims of the contract, to be made of the jobs of factory.
 func Cases(factory Factory) kittest.Cases {
-	all := slices.Concat(storeCases(), groupCases(), faultCases(), revocationCases(), reportedDeadCases(), directoryCases(), setCases(), changeCases(), changeEndCases())
+	all := slices.Concat(storeCases(), groupCases(), faultCases(), revocationCases(), reportedDeadCases(), connectionCases(), directoryCases(), setCases(), changeCases(), changeEndCases())
 	return kittest.Bind(all, func(t *kittest.T, want Want) *job {
 		j, err := factory(t.Context(), want)
 		t.Check(err)

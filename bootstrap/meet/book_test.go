@@ -244,6 +244,8 @@ func factory(n network, hidden, nodes int) bootstraptest.Factory {
 				cs[1].report(rank, reason)
 				return nil
 			},
+			LoseHost: func(ranks []int) error { return loseHost(cs, ranks) },
+			Break:    func(rank int) error { return breakConnections(cs, rank) },
 			Close: func() error {
 				var errs []error
 				for _, c := range cs {

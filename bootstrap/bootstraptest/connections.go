@@ -1,0 +1,112 @@
+package bootstraptest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/framework/kittest"
+)
+
+func connectionCases() claims {
+	return claims{
+		kittest.New("LostHostIsTheDeathOfItsProcesses", Want{Size: 5, Timeout: long, Needs: Deaths | Subsets}, (*job).lostHost),
+		kittest.New("BrokenConnectionsAreRestored", Want{Size: 4, Timeout: long}, (*job).brokenConnections),
+	}
+}
+
+// lostHost checks that all processes of a lost host are dead, also those to which a process had no connection, and
+// that the others continue.
+func (j *job) lostHost() {
+	if j.LoseHost == nil {
+		j.Skipf("the processes of this implementation are on one host")
+	}
+	lost, live := []int{3, 4}, []int{0, 1, 2}
+	events := make([]<-chan bootstrap.Event, len(live))
+	want := map[framework.Proc]uint64{}
+	for _, rank := range lost {
+		want[j.group(rank)[0]] = uint64(70 + rank)
+		ability[bootstrap.EventSource](j, rank).Begin(uint64(70 + rank))
+		j.put(rank, "last", "words")
+	}
+	j.meet("begun")
+	for rank := range events {
+		events[rank] = j.listen(rank)
+	}
+	waiting := j.Go(func() {
+		j.Each(len(live), func(rank int) {
+			j.Is("a fence with the lost processes", j.Clients[rank].Fence(j.Context(), j.world(), "never"), framework.ErrProcFailed)
+		})
+	})
+	j.Check(j.LoseHost(lost))
+	waiting()
+	for rank, ch := range events {
+		dead := map[framework.Proc]uint64{}
+		for len(dead) < len(want) {
+			select {
+			case e := <-ch:
+				if _, twice := dead[e.Proc]; twice || e.Kind != bootstrap.ProcDied || want[e.Proc] != e.Nonce || e.Reason == "" {
+					j.Fatalf("rank %d: event %+v, want one death of each of %v", rank, e, want)
+				}
+				dead[e.Proc] = e.Nonce
+			case <-j.Context().Done():
+				j.Fatalf("rank %d: deaths %v, want %v", rank, dead, want)
+			}
+		}
+	}
+	j.Each(len(live), func(rank int) {
+		j.fence(rank, "live", live...)
+		j.get(rank, lost[rank%2], "last", "words")
+	})
+	for _, ch := range events {
+		j.noEvent(ch)
+	}
+}
+
+// brokenConnections checks that connections that break lose no revocation and no end of an incarnation, and that calls
+// succeed afterwards.
+func (j *job) brokenConnections() {
+	if j.Break == nil {
+		j.Skipf("a broken connection is the death of a process of this implementation")
+	}
+	const rounds = 12
+	events := make([]<-chan bootstrap.Event, len(j.Clients))
+	for rank := range j.Clients {
+		ability[bootstrap.EventSource](j, rank).Begin(uint64(5 + rank))
+		events[rank] = j.listen(rank)
+	}
+	j.meet("begun")
+	for round := range rounds {
+		from := round % len(j.Clients)
+		proc, nonce := j.group(from)[0], uint64(5+round)
+		broken := j.Go(func() { j.Check(j.Break(round % 3)) })
+		revoked := bootstrap.Event{Kind: bootstrap.Revoked, Proc: proc, Nonce: nonce, Comm: cid.Extended{Base: uint64(round + 1)}}
+		j.Check(ability[bootstrap.Revoker](j, from).Revoke(revoked.Comm, j.world()))
+		ability[bootstrap.EventSource](j, from).End()
+		for rank, ch := range events {
+			if rank != from {
+				j.nextTwo(rank, ch, revoked, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: proc, Nonce: nonce})
+			}
+		}
+		broken()
+		ability[bootstrap.EventSource](j, from).Begin(nonce + uint64(len(j.Clients)))
+		j.meet(fmt.Sprint("restored ", round))
+	}
+}
+
+// nextTwo fails unless the next events are the given ones, in any order.
+func (j *job) nextTwo(rank int, ch <-chan bootstrap.Event, want ...bootstrap.Event) {
+	var got []bootstrap.Event
+	for len(got) < 2 {
+		select {
+		case e := <-ch:
+			if got = append(got, e); !slices.Contains(want, e) || slices.Contains(got[:len(got)-1], e) {
+				j.Fatalf("rank %d: events %+v, want %+v", rank, got, want)
+			}
+		case <-j.Context().Done():
+			j.Fatalf("rank %d: events %+v, want %+v", rank, got, want)
+		}
+	}
+}
