@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -22,7 +23,7 @@ func joins(t *testing.T, a *Assembly, n int) guest {
 	t.Helper()
 	g := guest{proc: framework.Proc{Namespace: "other", Rank: uint32(n)}}
 	g.life = framework.Life{ID: a.env.Worlds.ID(g.proc), Nonce: uint64(n)}
-	if err := a.learn(g.life, g.proc, payload{Nonce: g.life.Nonce, Offers: a.offers, Card: a.card.bytes}); err != nil {
+	if err := a.learn(g.life, g.proc, wireup.Payload{Nonce: g.life.Nonce, Capabilities: a.offers, Card: a.card.bytes}); err != nil {
 		t.Fatal(err)
 	}
 	m := a.pmls[0]

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/btl"
@@ -141,7 +142,9 @@ func TestDeathIsHeardWhileACardWaitsForTheEngine(t *testing.T) {
 	other := framework.Proc{Namespace: "other", Rank: 1}
 	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: 5}
 	learnt := make(chan error, 1)
-	go func() { learnt <- a.learn(life, other, payload{Nonce: 5, Offers: a.offers, Card: a.card.bytes}) }()
+	go func() {
+		learnt <- a.learn(life, other, wireup.Payload{Nonce: 5, Capabilities: a.offers, Card: a.card.bytes})
+	}()
 	for !hasCards(a) {
 		time.Sleep(time.Millisecond)
 	}

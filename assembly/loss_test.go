@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -20,7 +21,7 @@ func meet(t *testing.T, a *Assembly, nonce uint64) receive {
 	t.Helper()
 	other := framework.Proc{Namespace: "other", Rank: uint32(nonce)}
 	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: nonce}
-	if err := a.learn(life, other, payload{Nonce: nonce, Offers: a.offers, Card: a.card.bytes}); err != nil {
+	if err := a.learn(life, other, wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: a.card.bytes}); err != nil {
 		t.Fatal(err)
 	}
 	m := a.pmls[0]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/sameness"
@@ -76,7 +77,7 @@ func (a *Assembly) Peer(life framework.Life, component string) (framework.Peer, 
 	known, _ := a.known.get(life)
 	a.mu.Unlock()
 	proc := a.env.Worlds.Proc(life.ID)
-	card, err := decodeCard([]byte(known.card))
+	card, err := wireup.DecodeCard([]byte(known.card))
 	if err != nil {
 		return framework.Peer{}, fmt.Errorf("%v: no card: %w", proc, err)
 	}

@@ -3,6 +3,7 @@ package assembly
 import (
 	"testing"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/progress"
@@ -96,7 +97,7 @@ func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
 	a.here.expect(t, "alone", 1)
-	card := payload{Nonce: 5, Offers: a.offers, Card: a.card.bytes}
+	card := wireup.Payload{Nonce: 5, Capabilities: a.offers, Card: a.card.bytes}
 	for rank, kind := range []bootstrap.EventKind{bootstrap.ProcDied, bootstrap.ProcLeft} {
 		other := framework.Proc{Namespace: "other", Rank: uint32(rank)}
 		card.Nonce = uint64(rank) + 5

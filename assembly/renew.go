@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
@@ -33,9 +34,6 @@ type renewal struct {
 	}
 }
 
-// endedSize is more than an endedPair takes in a payload.
-const endedSize = 24
-
 // lateWord is how long to wait for the bootstrap's word that the other end has given this one
 // up, which a busy bootstrap may lose.
 const lateWord = 2 * time.Second
@@ -53,7 +51,7 @@ func (a *Assembly) present() (card, error) {
 
 // endedWith returns those of a group with whom nothing is exchanged any more. Under a
 // bootstrap that needs everyone for each construct they stay so.
-func (a *Assembly) endedWith(group []framework.Proc) (all []endedPair) {
+func (a *Assembly) endedWith(group []framework.Proc) (all []wireup.Ended) {
 	if _, everyone := framework.As[bootstrap.Bystander](a.client); everyone {
 		return nil
 	}
@@ -67,8 +65,8 @@ func (a *Assembly) endedWith(group []framework.Proc) (all []endedPair) {
 			a.mu.Lock()
 			known, ok := a.known.get(life)
 			a.mu.Unlock()
-			if ok && rank >= 0 && len(all) < maxEnded {
-				all = append(all, endedPair{Rank: uint32(rank), Nonce: life.Nonce, Times: known.times})
+			if ok && rank >= 0 && len(all) < wireup.MaxEnded {
+				all = append(all, wireup.Ended{Rank: uint32(rank), Nonce: life.Nonce, Times: known.times})
 			}
 		}
 	}
@@ -124,9 +122,9 @@ func (a *Assembly) tellGone(m PML, n news) {
 
 // renew begins afresh with the members of a new communicator who say that they exchange nothing
 // with this process any more, and with those that it has named itself. All members call it.
-func (a *Assembly) renew(ctx context.Context, group []framework.Proc, rank int, id uint64, payloads []payload) error {
-	lives := func(e endedPair) bool { return int(e.Rank) < len(group) && payloads[e.Rank].Nonce == e.Nonce } // it has no newer life
-	if !slices.ContainsFunc(payloads, func(p payload) bool { return slices.ContainsFunc(p.Ended, lives) }) {
+func (a *Assembly) renew(ctx context.Context, group []framework.Proc, rank int, id uint64, payloads []wireup.Payload) error {
+	lives := func(e wireup.Ended) bool { return int(e.Rank) < len(group) && payloads[e.Rank].Nonce == e.Nonce } // it has no newer life
+	if !slices.ContainsFunc(payloads, func(p wireup.Payload) bool { return slices.ContainsFunc(p.Ended, lives) }) {
 		return nil
 	}
 	pairs := map[int]framework.Life{}
@@ -144,17 +142,17 @@ func (a *Assembly) renew(ctx context.Context, group []framework.Proc, rank int, 
 // meetAfresh is the second meeting. It returns how often those with whom this process begins
 // afresh had given it up.
 func (a *Assembly) meetAfresh(ctx context.Context, group []framework.Proc, rank int, id uint64, pairs map[int]framework.Life) (map[int]int, error) {
-	mine := make([]endedPair, 0, len(pairs))
+	mine := make([]wireup.Ended, 0, len(pairs))
 	a.mu.Lock()
 	for i, life := range pairs {
-		if len(mine) == maxEnded {
+		if len(mine) == wireup.MaxEnded {
 			break
 		}
 		known, _ := a.known.get(life)
-		mine = append(mine, endedPair{Rank: uint32(i), Nonce: life.Nonce, Times: uint32(known.past.told)})
+		mine = append(mine, wireup.Ended{Rank: uint32(i), Nonce: life.Nonce, Times: uint32(known.past.told)})
 	}
 	a.mu.Unlock()
-	body, err := codec().Marshal(mine)
+	body, err := wireup.EncodeEnded(mine)
 	if err != nil {
 		return nil, err
 	}
@@ -164,8 +162,8 @@ func (a *Assembly) meetAfresh(ctx context.Context, group []framework.Proc, rank 
 	}
 	told := map[int]int{}
 	for i := range pairs {
-		var theirs []endedPair
-		if err := codec().Unmarshal(made.Payloads[i], &theirs); err != nil {
+		theirs, err := wireup.DecodeEnded(made.Payloads[i])
+		if err != nil {
 			return told, BadMember(group[i], err)
 		}
 		for _, e := range theirs {
@@ -179,7 +177,7 @@ func (a *Assembly) meetAfresh(ctx context.Context, group []framework.Proc, rank 
 
 // pairs returns the members with whom this one exchanges nothing any more, as one of both
 // says, and how often they have begun afresh before.
-func (a *Assembly) pairs(group []framework.Proc, rank int, payloads []payload) map[int]uint32 {
+func (a *Assembly) pairs(group []framework.Proc, rank int, payloads []wireup.Payload) map[int]uint32 {
 	pairs := map[int]uint32{}
 	for _, e := range payloads[rank].Ended {
 		if i := int(e.Rank); i < len(group) && i != rank && payloads[i].Nonce == e.Nonce {

@@ -3,6 +3,7 @@ package assembly
 import (
 	"testing"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/progress"
@@ -12,10 +13,10 @@ import (
 // says that nothing is exchanged. What is said of another life, or of nobody, is nothing.
 func TestBothEndsAgreeWhoBeginsAfresh(t *testing.T) {
 	group := make([]framework.Proc, 4)
-	payloads := []payload{
-		{Nonce: 10, Ended: []endedPair{{Rank: 1, Nonce: 11, Times: 2}, {Rank: 3, Nonce: 99}, {Rank: 1 << 31, Nonce: 1}}},
-		{Nonce: 11, Ended: []endedPair{{Rank: 0, Nonce: 10, Times: 3}, {Rank: 1, Nonce: 11}}},
-		{Nonce: 12, Ended: []endedPair{{Rank: 3, Nonce: 13}}},
+	payloads := []wireup.Payload{
+		{Nonce: 10, Ended: []wireup.Ended{{Rank: 1, Nonce: 11, Times: 2}, {Rank: 3, Nonce: 99}, {Rank: 1 << 31, Nonce: 1}}},
+		{Nonce: 11, Ended: []wireup.Ended{{Rank: 0, Nonce: 10, Times: 3}, {Rank: 1, Nonce: 11}}},
+		{Nonce: 12, Ended: []wireup.Ended{{Rank: 3, Nonce: 13}}},
 		{Nonce: 13},
 	}
 	for rank, want := range []map[int]uint32{{1: 3}, {0: 3}, {3: 0}, {2: 0}} {
@@ -35,24 +36,24 @@ func TestBothEndsAgreeWhoBeginsAfresh(t *testing.T) {
 // As many as there may be fit into a payload, and come back.
 func TestPayloadHasRoomForAllWithWhomNothingIsExchanged(t *testing.T) {
 	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: 7}}}}
-	good, err := decodePayload(somePayload(t))
+	good, err := wireup.DecodePayload(somePayload(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.offers, a.card.bytes = good.Offers, good.Card
-	ended := make([]endedPair, maxEnded)
+	a.offers, a.card.bytes = good.Capabilities, good.Card
+	ended := make([]wireup.Ended, wireup.MaxEnded)
 	for i := range ended {
-		ended[i] = endedPair{Rank: 1 << 31, Nonce: 1 << 63, Times: 1 << 31}
+		ended[i] = wireup.Ended{Rank: 1 << 31, Nonce: 1 << 63, Times: 1 << 31}
 	}
 	b, err := a.encodePayload(a.card, ended, cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := decodePayload(b)
-	if err != nil || len(p.Ended) != maxEnded || p.Ended[5] != ended[5] {
+	p, err := wireup.DecodePayload(b)
+	if err != nil || len(p.Ended) != wireup.MaxEnded || p.Ended[5] != ended[5] {
 		t.Errorf("%d, %v", len(p.Ended), err)
 	}
-	if less := len(b) - len(somePayload(t)); less > maxEnded*endedSize {
-		t.Errorf("they take %d bytes, more than endedSize", less)
+	if less := len(b) - len(somePayload(t)); less > wireup.MaxEnded*wireup.EndedSize {
+		t.Errorf("they take %d bytes, more than EndedSize", less)
 	}
 }

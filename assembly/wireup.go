@@ -1,12 +1,12 @@
 package assembly
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -27,7 +27,7 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 		return m, spec, err
 	}
 	ended := a.endedWith(group)
-	room := bootstrap.MaxPayload - len(a.offers) - len(own.bytes) - len(ended)*endedSize - payloadFrame
+	room := bootstrap.MaxPayload - len(a.offers) - len(own.bytes) - len(ended)*wireup.EndedSize - wireup.PayloadFrame
 	table := a.pmls[0].CIDs()
 	ids := table.OfferFor(policy, len(group), room)
 	defer table.Release(ids) // does nothing once the offer is settled
@@ -45,9 +45,9 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 			a.refuse(cid.Extended{Base: made.ContextID}, group, err)
 		}
 	}()
-	payloads := make([]payload, len(group))
+	payloads := make([]wireup.Payload, len(group))
 	for i, b := range made.Payloads {
-		if payloads[i], err = decodePayload(b); err != nil {
+		if payloads[i], err = wireup.DecodePayload(b); err != nil {
 			return m, spec, BadMember(group[i], err)
 		}
 	}
@@ -97,9 +97,6 @@ func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 	a.mu.Unlock()
 	a.Broke(id, group, why)
 }
-
-// payloadFrame is more than the CBOR around the parts of a payload takes.
-const payloadFrame = 64
 
 // Construct is the bootstrap's, with the configured deadline.
 func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag string, body []byte) (bootstrap.Constructed, error) {
@@ -159,33 +156,30 @@ func BadMember(p framework.Proc, err error) error {
 
 // chooseModule returns the module of a new communicator, and whether it is the
 // first choice of every member, from whose tables the id offers are.
-func (a *Assembly) chooseModule(members []framework.Proc, payloads []payload) (m PML, first bool, err error) {
-	if !slices.ContainsFunc(payloads, func(p payload) bool { return !bytes.Equal(p.Offers, payloads[0].Offers) }) {
-		return a.pmls[0], true, nil // the usual case: each takes its own first choice
-	}
-	lists := make([][]pml.Offer, len(payloads))
+func (a *Assembly) chooseModule(members []framework.Proc, payloads []wireup.Payload) (m PML, first bool, err error) {
+	var capabilities []wireup.Capability
 	for i, p := range payloads {
-		if lists[i], err = decodeOffers(p.Offers); err != nil {
-			return PML{}, false, BadMember(members[i], err)
-		}
+		capabilities, _ = wireup.AddCapability(capabilities, wireup.Capability{Bytes: p.Capabilities, Count: 1, Lowest: []uint32{uint32(i)}})
 	}
-	chosen, err := choose(members, lists)
-	if err != nil {
+	if len(capabilities) == 1 {
+		return a.pmls[0], true, nil // The usual case. Each takes its own first choice.
+	}
+	chosen, first, err := wireup.Choose(capabilities, func(rank uint32) framework.Proc { return members[rank] })
+	if errors.Is(err, framework.ErrUnsupported) {
 		return PML{}, false, fmt.Errorf("%w%s", err, failures(members, payloads))
 	}
-	first = true
-	for _, list := range lists {
-		first = first && sameOffer(list[0], chosen)
+	if err != nil {
+		return PML{}, false, err
 	}
-	at := slices.IndexFunc(a.pmls, func(m PML) bool { return sameOffer(m.Offer(), chosen) })
-	if at < 0 { // somebody else's card came back as ours
-		return PML{}, false, fmt.Errorf("%w: bootstrap: the payloads do not hold this process's own offers", framework.ErrTransport)
+	at := slices.IndexFunc(a.pmls, func(m PML) bool { return wireup.Same(m.Offer(), chosen) })
+	if at < 0 {
+		return PML{}, false, fmt.Errorf("%w: bootstrap: the payloads do not contain the capabilities of this process", framework.ErrTransport)
 	}
 	return a.pmls[at], first, nil
 }
 
 // learn gives a member's card to the PMLs that are its, once.
-func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) error {
+func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payload) error {
 	if life.ID == a.env.Self.ID {
 		return nil
 	}
@@ -201,11 +195,11 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	if err != nil {
 		return BadMember(p, err)
 	}
-	offers, err := decodeOffers(from.Offers)
+	offers, err := wireup.DecodeCapabilities(from.Capabilities)
 	if err != nil {
 		return BadMember(p, err)
 	}
-	card, err := decodeCard(from.Card)
+	card, err := wireup.DecodeCard(from.Card)
 	if err != nil {
 		return BadMember(p, err)
 	}
@@ -215,7 +209,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from payload) er
 	isolated := a.know(life, acquaintance{card: string(from.Card), edition: from.Edition, node: card.Node()})
 	for _, o := range offers {
 		for _, m := range a.pmls {
-			if !sameOffer(m.Offer(), o) {
+			if !wireup.Same(m.Offer(), o) {
 				continue
 			}
 			if err := m.Learn(life, card); err != nil {
@@ -269,12 +263,12 @@ func (a *Assembly) know(life framework.Life, what acquaintance) (isolated error)
 }
 
 // settle fills in the local ids as the members' offers decide.
-func settle(spec *pml.CommSpec, table *cid.Table, own *cid.Offer, first bool, payloads []payload) error {
+func settle(spec *pml.CommSpec, table *cid.Table, own *cid.Offer, first bool, payloads []wireup.Payload) error {
 	decision := cid.Decision{Policy: cid.PolicyLazy}
 	if first {
 		offers := make([][]byte, len(payloads))
 		for i, p := range payloads {
-			offers[i] = p.CID
+			offers[i] = p.IDs
 		}
 		var err error
 		if decision, err = cid.Decide(offers); err != nil {

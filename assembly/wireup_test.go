@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -21,7 +22,7 @@ func TestCardWithAnothersNonceIsRefused(t *testing.T) {
 	defer a.Close()
 	learn := func(rank uint32, nonce uint64) error {
 		p := framework.Proc{Namespace: "other", Rank: rank}
-		return a.learn(framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}, p, payload{Nonce: nonce, Offers: a.offers, Card: a.card.bytes})
+		return a.learn(framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}, p, wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: a.card.bytes})
 	}
 	if err := errors.Join(learn(1, 5), learn(2, 7), learn(1, 5), learn(1, 9)); err != nil {
 		t.Fatal(err)
@@ -81,13 +82,13 @@ func TestWireUp_FailsAfterTheConstruct_OthersAreNotified(t *testing.T) {
 					end(reason)
 					return nil, context.Cause(ctx)
 				}
-				p, failure := decodePayload(own)
+				p, failure := wireup.DecodePayload(own)
 				if p.Nonce = 77; c.isDisconnected {
-					p.Ended = []endedPair{{Nonce: a.env.Self.Nonce}}
+					p.Ended = []wireup.Ended{{Nonce: a.env.Self.Nonce}}
 				} else if err := c.second(end); errors.Is(err, errGarbage) {
 					return []byte{1}, nil
 				}
-				other, encodeErr := codec().Marshal(p)
+				other, encodeErr := p.Encode()
 				return other, errors.Join(failure, encodeErr)
 			}, func(ctx context.Context, _ []byte) ([]byte, error) {
 				return nil, cmp.Or(c.second(end), context.Cause(ctx))

@@ -25,6 +25,9 @@ const maxCapabilities = 1024
 
 // lowest returns the lowest ranks of both.
 func lowest(a, b []uint32) []uint32 {
+	if len(a) == mostExamples && a[mostExamples-1] < b[0] {
+		return a
+	}
 	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return all[:min(len(all), mostExamples)]

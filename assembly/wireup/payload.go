@@ -90,6 +90,21 @@ func DecodePayload(b []byte) (Payload, error) {
 	return p, p.Faults.check()
 }
 
+// EncodeEnded encodes the payload of a second construct, in which members reconnect.
+func EncodeEnded(list []Ended) ([]byte, error) { return codec().Marshal(list) }
+
+// DecodeEnded is the reverse of EncodeEnded.
+func DecodeEnded(b []byte) ([]Ended, error) {
+	var list []Ended
+	if err := codec().Unmarshal(b, &list); err != nil {
+		return nil, err
+	}
+	if len(list) > MaxEnded {
+		return nil, fmt.Errorf("%d members to reconnect with, at most %d", len(list), MaxEnded)
+	}
+	return list, nil
+}
+
 type capability struct {
 	_        struct{} `cbor:",toarray"`
 	PML      string
