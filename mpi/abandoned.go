@@ -2,7 +2,6 @@ package mpi
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ferrympi/ferry/agreement"
 )
@@ -86,7 +85,7 @@ func (a *agreements) startAbandoned(call agreement.Call, confirms *agreement.Out
 
 // refuseShrunk announces that this rank is not in the communicator of an outcome.
 func (c *Comm) refuseShrunk(o *agreement.Outcome) {
-	ranks := c.survivors(o)
-	g := &Group{session: c.session, self: c.group.self, members: c.group.members.some(ranks), rank: slices.Index(ranks, c.rank)}
-	c.refuse(o.ID, g, fmt.Errorf("the context of Shrink has ended in rank %d", c.rank))
+	if g, err := c.group.Incl(c.survivors(o)...); err == nil {
+		c.refuse(o.ID, g, fmt.Errorf("the context of Shrink has ended in rank %d", c.rank))
+	}
 }

@@ -117,7 +117,7 @@ func (a *agreements) confirm(ctx context.Context, proposed *agreement.Outcome, i
 	return o, err
 }
 
-// isConfirmed reports whether all members of the outcome proposed have its communicator and wait for it.
+// isConfirmed reports whether all members of the outcome proposed have created its communicator, and none has left Shrink.
 func (c *Comm) isConfirmed(proposed, o *agreement.Outcome) bool {
 	hasLeft := func(rank int) bool { return contains(o.Excluded, rank) }
 	return o.Flags&1 != 0 && !slices.ContainsFunc(c.survivors(proposed), hasLeft)
