@@ -165,6 +165,8 @@ func TestHostileConnectionsDisturbNobody(t *testing.T) {
 		"id 0":                        frame(wire.Get, 0, wire.GetBody{}),
 		"a body of another kind":      frame(wire.Get, 1, wire.Empty{}),
 		"a value over the limit":      frame(wire.Put, 0, wire.ValuedBody{Value: make([]byte, bootstrap.MaxValue+1)}),
+		"a note over the limit":       frame(wire.Note, 0, wire.NoteBody{Body: make([]byte, bootstrap.MaxPayload+1)}),
+		"a death of a communicator":   frame(wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.ProcDied)}),
 		"a name over the limit":       frame(wire.Lookup, 1, wire.LookupBody{Name: strings.Repeat("x", bootstrap.MaxName+1)}),
 		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"the same id twice": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),
@@ -407,5 +409,28 @@ func TestWelcome_MapOfTheNodesIsBroken_IsDropped(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestNote_OfTheLauncherIsOverTheLimit_EndsTheConnection because one that sends such a note is no launcher.
+func TestNote_OfTheLauncherIsOverTheLimit_EndsTheConnection(t *testing.T) {
+	c, conn, s := connectStopped(t, nil)
+	defer s.Close()
+	close(conn.resume)
+	events := listen(t, c)
+	for _, size := range []int{bootstrap.MaxPayload, bootstrap.MaxPayload + 1} {
+		if _, err := s.Write(frames(t, wire.Message{Kind: wire.Note, Body: wire.EncodeBody(wire.NoteBody{Rank: 1, Body: make([]byte, size)})})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-c.ended
+	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "malformed note: a value of 65537 bytes is over the limit of 65536") {
+		t.Errorf("put: %v, want the reason", err)
+	}
+	if e := next(t, events); e.Kind != bootstrap.Noted || len(e.Body) != bootstrap.MaxPayload {
+		t.Errorf("event %v of %d bytes, want the note within the limit", e.Kind, len(e.Body))
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 }
