@@ -86,6 +86,9 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 			return err
 		}
 	}
+	if err := c.terminalError(); err != nil { // The members may wait for this rank in a communicator that it does not create.
+		c.collective.leaveUnborn(err)
+	}
 	a.mu.Lock()
 	if a.operation != 0 {
 		defer a.mu.Unlock()

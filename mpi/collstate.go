@@ -202,7 +202,8 @@ func (k *collective) close() {
 	}
 }
 
-// leaveUnborn is leave when no collective is in progress, nor an Idup. The end of either does the same.
+// leaveUnborn is leave when no collective is in progress, nor an Idup. The end of either does the same, unless it has
+// read the state before the caller changed it. Agree, Shrink and Close call leaveUnborn again.
 func (k *collective) leaveUnborn(err error) {
 	if k.left.Load() || !k.take() {
 		return

@@ -19,3 +19,9 @@ func AgreementWaits(c *Comm) (texts []string) {
 
 // NotesDropped returns the number of notes that a process has dropped.
 func NotesDropped(c *Comm) uint64 { return c.session.engine.notesDropped.Load() }
+
+// HoldCollectives makes the collectives of c busy until release.
+func HoldCollectives(c *Comm) (release func()) {
+	c.collective.take()
+	return c.collective.put
+}

@@ -409,6 +409,35 @@ func TestRevoke_DuplicateInSomeMembersOnly_IsNotWaitedFor(t *testing.T) {
 	})
 }
 
+// The end of a collective may not see a revocation that comes at the same time.
+func TestAgree_CollectiveEndsWithTheRevocation_DuplicateIsRefused(t *testing.T) {
+	t.Parallel()
+	overRevoked(t, 2, func(ctx context.Context, world, c *mpi.Comm) error {
+		if c.Rank() == 1 {
+			release := mpi.HoldCollectives(c)
+			if err := errors.Join(world.Send(ctx, nil, 0, 1), revoked(ctx, c)); err != nil {
+				return err
+			}
+			release()
+			_, err := c.Agree(ctx, 0)
+			return err
+		}
+		if _, err := world.Recv(ctx, nil, 1, 1); err != nil {
+			return err
+		}
+		d, err := c.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		if err := c.Revoke(); err != nil {
+			return err
+		}
+		_, err = d.Recv(ctx, nil, 1, 0)
+		_, agreed := c.Agree(ctx, 0)
+		return errors.Join(wants("receive of a member that is not in the duplicate", err, framework.ErrNotMember), agreed, d.Close())
+	})
+}
+
 func TestRevoke_MatchedMessage_IsReceived(t *testing.T) {
 	t.Parallel()
 	overRevoked(t, 2, func(ctx context.Context, world, c *mpi.Comm) error {
