@@ -32,8 +32,10 @@ func (a *absence) close(key cid.EndpointID, local int) {
 	if !isRecorded {
 		a.makeRoom(key.Extended)
 	}
-	if endpoints = append(endpoints, key.Endpoint); len(endpoints) == local {
+	if len(endpoints)+1 == local {
 		endpoints = nil
+	} else {
+		endpoints = append(endpoints, key.Endpoint)
 	}
 	a.closed[key.Extended] = endpoints
 }
@@ -71,6 +73,13 @@ type refusedSpan struct {
 func (e *engine) isAbsent(key cid.EndpointID) bool {
 	return e.absence.hasClosed(key) || e.HasRefused(key.Extended) || slices.ContainsFunc(e.absence.refused, func(r refusedSpan) bool {
 		return r.span.Has(key.Extended) && (r.endpoint == pml.AllEndpoints || r.endpoint == int(key.Endpoint))
+	})
+}
+
+// isOver reports whether all handles of a communicator in this process are closed, or will not be created. mu held.
+func (e *engine) isOver(id cid.Extended) bool {
+	return e.absence.allClosed(id) || e.HasRefused(id) || slices.ContainsFunc(e.absence.refused, func(r refusedSpan) bool {
+		return r.endpoint == pml.AllEndpoints && r.span.Has(id)
 	})
 }
 

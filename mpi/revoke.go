@@ -63,7 +63,7 @@ func (e *engine) Revoked(id cid.Extended, by framework.Proc) {
 func (e *engine) revoke(id cid.Extended, by Proc, state uint32) {
 	e.mu.Lock()
 	here := e.handles(id)
-	if (len(here) == 0 || here[0].seat != nil) && !e.absence.allClosed(id) {
+	if (len(here) == 0 || here[0].seat != nil) && !e.isOver(id) {
 		e.revocations.add(id, revocation{by, state})
 	}
 	e.mu.Unlock()
