@@ -33,10 +33,10 @@ func TestLink_PeerIsStopped_WritesHaveNoTimeLimit(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
 	conn := &limited{Conn: near}
-	l := &link{c: c, rank: 1, nc: conn, pending: map[uint64]join.Withdraw{}, writing: true}
+	l := &link{c: c, rank: 1, nc: conn, pending: map[uint64]join.Withdraw{}, writing: make(chan struct{})}
 	l.send(frameOf(wire.Goodbye, 0, wire.Empty{}))
 	l.write()
-	l.writing = true
+	l.writing = make(chan struct{})
 	l.end(frameOf(wire.Goodbye, 0, wire.Empty{}))
 	l.write()
 	if len(conn.writes) != 2 || !conn.writes[0].IsZero() || conn.writes[1].IsZero() {
