@@ -25,6 +25,7 @@ type Want struct {
 	Psets   map[string][]uint32 // named by the launcher
 	Most    int                 // Largest number of processes at a time; 0: Size.
 	Needs   Guarantees          // of those that a client may lack
+	Reports bool                // Job.ReportDead is called.
 }
 
 // Job is a running job whose processes are all clients of this one.
@@ -33,8 +34,9 @@ type Job struct {
 	// Kill ends a process as a crash would: without Close. When it returns, the
 	// client is of no use. nil: the kit can't do that with this implementation.
 	Kill func(rank int) error
-	// ReportDead reports a live process dead, as a launcher that is wrong does. Nil skips such cases.
-	ReportDead func(rank int, reason string) error
+	// ReportDead reports a live process dead, as a launcher that is wrong does, and returns the reason in the
+	// event. Another process has an OnEvent. Nil skips such cases.
+	ReportDead func(rank int) (reason string, err error)
 	// LoseHost ends processes as the loss of their host does. Their connections do not end. It returns when all
 	// others are due to have noticed. Nil: the processes are on one host.
 	LoseHost func(ranks []int) error

@@ -11,7 +11,7 @@ import (
 
 func reportedDeadCases() claims {
 	return claims{
-		kittest.New("ReportedDeadProcessReceivesTheEvent", Want{Size: 4, Timeout: long, Needs: Deaths | Subsets}, (*job).reportedDead),
+		kittest.New("ReportedDeadProcessReceivesTheEvent", Want{Size: 4, Timeout: long, Needs: Deaths | Subsets, Reports: true}, (*job).reportedDead),
 	}
 }
 
@@ -31,8 +31,9 @@ func (j *job) reportedDead() {
 		err := c.Fence(j.Context(), j.group(victim, 0), "never")
 		j.Is("the waiting fence of the dead process", err, framework.ErrProcFailed)
 	})
-	j.Check(j.ReportDead(victim, "test"))
-	died := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: dead, Nonce: life, Reason: "test"}
+	reason, err := j.ReportDead(victim)
+	j.Check(err)
+	died := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: dead, Nonce: life, Reason: reason}
 	j.nextOf(own, died)
 	waiting()
 	j.nextOf(first, died)

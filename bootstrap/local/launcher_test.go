@@ -144,9 +144,9 @@ func kitJob(ctx context.Context, base string, want bootstraptest.Want, opened fu
 	if err := j.openAll(ctx, want.Size, want.Timeout); err != nil {
 		return nil, err
 	}
-	report := func(rank int, reason string) error {
-		j.srv.ReportDead(rank, reason)
-		return nil
+	report := func(rank int) (reason string, err error) {
+		j.srv.ReportDead(rank, "test")
+		return "test", nil
 	}
 	return &bootstraptest.Job{Clients: j.clients, Kill: l.kill, ReportDead: report, Added: l.wait, Close: l.close}, nil
 }

@@ -240,9 +240,9 @@ func factory(n network, hidden, nodes int) bootstraptest.Factory {
 		var cs []*client
 		job := &bootstraptest.Job{
 			Kill: func(rank int) error { return cs[rank].Crash() },
-			ReportDead: func(rank int, reason string) error {
-				cs[1].report(rank, reason)
-				return nil
+			ReportDead: func(rank int) (reason string, err error) {
+				cs[1].report(rank, "test")
+				return "test", nil
 			},
 			LoseHost: func(ranks []int) error { return loseHost(cs, ranks) },
 			Break:    func(rank int) error { return breakConnections(cs, rank) },

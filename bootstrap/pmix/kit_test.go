@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
@@ -22,8 +21,9 @@ const (
 
 // kit has the kit's cases made with this rank's client.
 func kit(ctx context.Context) error {
-	return jobtest.Serve(ctx, os.Getenv(envKit), func(ctx context.Context, timeout time.Duration) (bootstrap.Client, error) {
-		return Component().Open(ctx, bootstrap.Env{Params: &Params{Library: pmixc.Soname, Exchange: os.Getenv(envExchange)}, Timeout: timeout})
+	return jobtest.Serve(ctx, os.Getenv(envKit), func(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
+		env.Params = &Params{Library: pmixc.Soname, Exchange: os.Getenv(envExchange)}
+		return Component().Open(ctx, env)
 	})
 }
 

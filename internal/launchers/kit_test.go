@@ -30,9 +30,9 @@ const (
 )
 
 // openBootstrap opens this rank's client.
-func openBootstrap(ctx context.Context, timeout time.Duration) (bootstrap.Client, error) {
+func openBootstrap(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
 	if os.Getenv(envSpeaks) == string(Local) { // whose parameters are in the environment
-		return local.Dial(ctx, os.Environ(), bootstrap.Env{Timeout: timeout})
+		return local.Dial(ctx, os.Environ(), env)
 	}
 	one, ok := components.Standard().Lookup("bootstrap", os.Getenv(envSpeaks))
 	if !ok {
@@ -47,7 +47,8 @@ func openBootstrap(ctx context.Context, timeout time.Duration) (bootstrap.Client
 	case *pmix.Params:
 		p.Exchange = os.Getenv(envExchange)
 	}
-	return c.Open(ctx, bootstrap.Env{Params: params, Timeout: timeout})
+	env.Params = params
+	return c.Open(ctx, env)
 }
 
 func kit(ctx context.Context) error { return jobtest.Serve(ctx, os.Getenv(envKit), openBootstrap) }
@@ -116,7 +117,7 @@ func (s *Started) hasGroups(t *testing.T) bool {
 }
 
 func openAndClose(ctx context.Context) error {
-	c, err := openBootstrap(ctx, time.Minute)
+	c, err := openBootstrap(ctx, bootstrap.Env{Timeout: time.Minute})
 	if err != nil {
 		return err
 	}

@@ -27,8 +27,15 @@ import (
 // any case, and once.
 type Start func(ctx context.Context, want bootstraptest.Want, address string) (wait func() error, err error)
 
-// openTimeout is how long processes have to start and open.
-const openTimeout = 30 * time.Second
+const (
+	// openTimeout is how long processes have to start and open.
+	openTimeout = 30 * time.Second
+
+	// processTimeout is the bootstrap.Env.ProcessTimeout of jobs with a process that is reported dead, and
+	// reportTimeout the limit for the report.
+	processTimeout = 2 * time.Second
+	reportTimeout  = 30 * time.Second
+)
 
 // Factory makes jobs of what start starts. mortal says that the launcher lets others live on
 // when one is killed.
@@ -43,13 +50,14 @@ func Factory(start Start, mortal bool) bootstraptest.Factory {
 		if err != nil {
 			return nil, err
 		}
-		j := &job{ranks: make([]*rank, want.Size), wait: wait}
+		j := &job{ranks: make([]*rank, want.Size), deaths: make(chan bootstrap.Event, want.Size), wait: wait}
 		if err := j.accept(ctx, l.(*net.UnixListener), want); err != nil {
 			return nil, errors.Join(err, j.close())
 		}
 		out := &bootstraptest.Job{Close: j.close}
 		if mortal {
 			out.Kill = func(rank int) error { return j.ranks[rank].kill() }
+			out.ReportDead = j.reportDead
 		}
 		for _, r := range j.ranks {
 			out.Clients = append(out.Clients, r.client())
@@ -60,8 +68,9 @@ func Factory(start Start, mortal bool) bootstraptest.Factory {
 
 // job is one that has begun.
 type job struct {
-	ranks []*rank // nil: not there
-	wait  func() error
+	ranks  []*rank              // nil: not there
+	deaths chan bootstrap.Event // Events ProcDied of all processes; further ones are dropped.
+	wait   func() error
 }
 
 func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptest.Want) error {
@@ -84,7 +93,11 @@ func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptes
 			return fmt.Errorf("%d of %d processes have arrived: %w", len(conns), want.Size, err)
 		}
 		conns = append(conns, conn)
-		if err := gob.NewEncoder(conn).Encode(want.Timeout); err != nil { // so they open at the same time
+		env := opening{Timeout: want.Timeout}
+		if want.Reports {
+			env.ProcessTimeout = processTimeout
+		}
+		if err := gob.NewEncoder(conn).Encode(env); err != nil { // so they open at the same time
 			return err
 		}
 	}
@@ -92,7 +105,7 @@ func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptes
 	for len(conns) > 0 {
 		conn := conns[0]
 		conns = conns[1:]
-		r, err := greet(conn, end)
+		r, err := greet(conn, end, j.deaths)
 		if err == nil && j.ranks[r.id.Proc.Rank] != nil {
 			err = fmt.Errorf("two processes are %v", r.id.Proc)
 		}
@@ -127,6 +140,28 @@ func (j *job) close() error {
 	return errors.Join(errs...)
 }
 
+// reportDead stops a process until others have reported it dead because it answers no queries.
+func (j *job) reportDead(rank int) (reason string, err error) {
+	r := j.ranks[rank]
+	if err := syscall.Kill(r.pid, syscall.SIGSTOP); err != nil {
+		return "", err
+	}
+	defer syscall.Kill(r.pid, syscall.SIGCONT)
+	for end := time.After(reportTimeout); ; {
+		select {
+		case e := <-j.deaths:
+			if e.Proc == r.id.Proc {
+				return e.Reason, nil
+			}
+		case <-end:
+			return "", fmt.Errorf("rank %d was not reported dead within %v of SIGSTOP", rank, reportTimeout)
+		}
+	}
+}
+
+// opening has the fields of bootstrap.Env for a process.
+type opening struct{ Timeout, ProcessTimeout time.Duration }
+
 // hello is what a process says when it has opened its client.
 type hello struct {
 	Identity  bootstrap.Identity
@@ -142,6 +177,7 @@ type rank struct {
 	abilities []string
 	conn      net.Conn
 	killed    bool
+	deaths    chan<- bootstrap.Event // As job has it.
 
 	out sync.Mutex
 	enc *gob.Encoder
@@ -153,7 +189,7 @@ type rank struct {
 	ended   chan struct{}
 }
 
-func greet(conn net.Conn, end time.Time) (*rank, error) {
+func greet(conn net.Conn, end time.Time, deaths chan<- bootstrap.Event) (*rank, error) {
 	var h hello
 	dec := gob.NewDecoder(conn)
 	if err := conn.SetReadDeadline(end); err != nil {
@@ -169,7 +205,7 @@ func greet(conn net.Conn, end time.Time) (*rank, error) {
 		return nil, err
 	}
 	r := &rank{
-		id: h.Identity, pid: h.Pid, abilities: h.Abilities, conn: conn, enc: gob.NewEncoder(conn),
+		id: h.Identity, pid: h.Pid, abilities: h.Abilities, conn: conn, enc: gob.NewEncoder(conn), deaths: deaths,
 		waiting: map[uint64]chan reply{}, ended: make(chan struct{}),
 	}
 	go r.read(dec)
@@ -192,6 +228,7 @@ func (r *rank) read(dec *gob.Decoder) {
 			return
 		}
 		if got.Event != nil {
+			r.noteDeath(*got.Event)
 			if r.onEvent != nil {
 				r.onEvent(*got.Event)
 			}
@@ -200,6 +237,17 @@ func (r *rank) read(dec *gob.Decoder) {
 			ch <- got
 		}
 		r.mu.Unlock()
+	}
+}
+
+// noteDeath records an event ProcDied.
+func (r *rank) noteDeath(e bootstrap.Event) {
+	if e.Kind != bootstrap.ProcDied {
+		return
+	}
+	select {
+	case r.deaths <- e:
+	default:
 	}
 }
 
@@ -260,9 +308,9 @@ func (r *rank) leave() error {
 	return err
 }
 
-// Serve makes this process one of a job's: it opens a client, and does with it what the test
-// at that address says, until the test ends it, or ctx ends.
-func Serve(ctx context.Context, address string, open func(ctx context.Context, timeout time.Duration) (bootstrap.Client, error)) error {
+// Serve makes this process one of a job's. It opens a client with the times of an Env, and makes the calls that the
+// test at that address sends, until the test ends it, or ctx ends.
+func Serve(ctx context.Context, address string, open func(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error)) error {
 	conn, err := net.Dial("unix", address)
 	if err != nil {
 		return err
@@ -270,12 +318,12 @@ func Serve(ctx context.Context, address string, open func(ctx context.Context, t
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	var timeout time.Duration
+	var times opening
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	if err := dec.Decode(&timeout); err != nil {
+	if err := dec.Decode(&times); err != nil {
 		return err
 	}
-	c, err := open(ctx, timeout)
+	c, err := open(ctx, bootstrap.Env{Timeout: times.Timeout, ProcessTimeout: times.ProcessTimeout})
 	h := hello{Pid: os.Getpid()}
 	if err != nil {
 		h.Err = err.Error()
