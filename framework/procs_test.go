@@ -59,7 +59,7 @@ func TestProcsRuns_Expanded_AreTheList(t *testing.T) {
 		var last ProcRun
 		for run := range ProcsOf(list...).Runs() {
 			if run.Count == 0 || (run.Count == 1) != (run.Stride == 0) {
-				t.Fatalf("%+v is no run", run)
+				t.Fatalf("malformed run %+v", run)
 			}
 			if next := run.At(0); last.extend(next) {
 				t.Fatalf("%+v continues the run before it", run)
