@@ -51,6 +51,6 @@
 //
 // A failed member is one that the bootstrap has reported failed. The report is final, and no
 // message of that member counts afterwards. A member that has closed the communicator
-// answers Closed. A member of Shrink whose context has ended is excluded from the outcome.
+// answers Closed. When it closes, it sends Closed to the members that wait for it. A member of Shrink whose context has ended is excluded from the outcome.
 // Closed and excluded members are no failures.
 package agreement

@@ -43,7 +43,8 @@ type Machine struct {
 	heldBallot int
 	outcome    *Outcome // The outcome of the previous instance, until Result returns it.
 
-	early map[int]Message // By sender, the latest message of the next instance.
+	early   map[int]Message  // By sender, the latest message of the next instance.
+	probers map[int]struct{} // Senders of probes since the current instance began.
 
 	coordinated
 }
@@ -99,8 +100,8 @@ func (m *Machine) IsAlive(rank int) bool { return m.members[rank] == alive }
 // probeInstance is an instance that no member reaches.
 const probeInstance = math.MaxUint64
 
-// Probe queues a message that a member which has closed the communicator answers, and others
-// ignore. It finds such members while this member is in the common case.
+// Probe queues a message that a member answers once it has closed the communicator. It finds such members
+// while this member is in the common case.
 func (m *Machine) Probe(rank int) {
 	m.outgoing = append(m.outgoing, Envelope{rank, Message{Kind: Ask, Instance: probeInstance, Ballot: m.self + 1}})
 }
@@ -179,12 +180,26 @@ func (m *Machine) Failed(ranks ...int) {
 // Left records that a member has left and sends nothing more.
 func (m *Machine) Left(rank int) { m.markClosed(rank) }
 
-// Close ends the machine. It answers Closed to later messages.
+// Close ends the machine. It queues Closed for the members that wait for this one, and answers it to later
+// messages.
 func (m *Machine) Close() {
 	m.isClosed = true
 	m.call = nil
 	m.outgoing = nil
+	for r := range m.members {
+		if m.IsAwaitedBy(r) {
+			m.send(r, Message{Kind: Closed})
+		}
+	}
 	clear(m.early)
+}
+
+// IsAwaitedBy reports whether another live member has sent a message of the current or the next instance, or a probe
+// since the current one began.
+func (m *Machine) IsAwaitedBy(rank int) bool {
+	_, isEarly := m.early[rank]
+	_, hasProbed := m.probers[rank]
+	return m.members[rank] == alive && rank != m.self && (isEarly || hasProbed || m.received[rank] != nil || rank == m.ballot-1)
 }
 
 // Tick repeats the messages whose answers have not arrived.
@@ -218,7 +233,16 @@ func (m *Machine) Receive(from int, msg Message) {
 		m.receive(from, msg)
 	case msg.Instance == m.instance+1:
 		m.early[from] = msg
+	case msg.Instance == probeInstance:
+		m.addProber(from)
 	}
+}
+
+func (m *Machine) addProber(rank int) {
+	if m.probers == nil {
+		m.probers = map[int]struct{}{}
+	}
+	m.probers[rank] = struct{}{}
 }
 
 // receive processes a message of the current instance.
@@ -325,6 +349,7 @@ func (m *Machine) next() {
 	clear(m.received)
 	clear(m.acked)
 	m.isAsking, m.isProposed = false, false
+	clear(m.probers)
 	if len(m.early) == 0 {
 		return
 	}

@@ -20,6 +20,7 @@ import (
 //	exclude R           the context of rank R ends
 //	deliver #K ...      messages by number; they stay deliverable
 //	failed R at Q ...   the failure of R is reported to Q
+//	probe R Q           rank R probes rank Q
 //	tick R, close R
 type script struct {
 	machines []*Machine
@@ -81,6 +82,8 @@ func (s *script) own(words []string, m *Machine, arg func(int) int) ([]string, e
 		m.Exclude()
 	case "tick":
 		m.Tick()
+	case "probe":
+		m.Probe(arg(2))
 	case "close":
 		m.Close()
 	default:

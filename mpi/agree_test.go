@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -214,26 +215,46 @@ func TestAgree_OthersCallShrink_ReturnsErrorInAll(t *testing.T) {
 	}
 }
 
-func TestAgree_MemberHasClosedTheCommunicator_IsNotWaitedFor(t *testing.T) {
-	for victim := range 3 {
-		t.Run(fmt.Sprint(victim), func(t *testing.T) {
-			t.Parallel()
-			mpitest.Run(t, 3, func(ctx context.Context, world *mpi.Comm) error {
-				c, err := world.Dup(ctx)
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				if c.Rank() == victim {
-					if err := c.Close(); err != nil {
-						return err
-					}
-				} else if value, err := c.Agree(ctx, uint64(8|c.Rank())); err != nil || value&8 == 0 {
-					return fmt.Errorf("agree: %d %w", value, err)
-				}
-				return mpi.Barrier(ctx, world)
-			})
-		})
+// The members do not depend on repeated notes, whether the communicator is closed before or during their calls.
+func TestAgreeAndShrink_MemberHasClosedTheCommunicator_IsNotWaitedFor(t *testing.T) {
+	calls := map[string]func(ctx context.Context, c *mpi.Comm) error{
+		"agree": func(ctx context.Context, c *mpi.Comm) error {
+			value, err := c.Agree(ctx, uint64(8|c.Rank()))
+			return errors.Join(err, must(value&8 != 0, "agree: %d", value))
+		},
+		"shrink": func(ctx context.Context, c *mpi.Comm) error {
+			d, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			return errors.Join(d.Close(), must(d.Size() == c.Size()-1, "shrink: %d members", d.Size()))
+		},
+	}
+	for name, call := range calls {
+		for victim := range 3 {
+			for _, isLate := range []bool{false, true} {
+				t.Run(fmt.Sprint(name, victim, isLate), func(t *testing.T) {
+					t.Parallel()
+					mpitest.Run(t, 3, func(ctx context.Context, world *mpi.Comm) error {
+						c, err := world.Dup(ctx)
+						if err != nil {
+							return err
+						}
+						defer c.Close()
+						mpi.RepeatNoNotes(c)
+						if c.Rank() != victim {
+							err = call(ctx, c)
+						} else {
+							for isLate && ctx.Err() == nil && !mpi.IsAwaited(c) {
+								runtime.Gosched()
+							}
+							err = c.Close()
+						}
+						return errors.Join(err, mpi.Barrier(ctx, world))
+					})
+				})
+			}
+		}
 	}
 }
 

@@ -29,9 +29,10 @@ type agreements struct {
 	confirmed *agreement.Outcome // See agreementCall. Of the current instance.
 	late      []agreement.Call   // Calls that start after the abandoned one. Their contexts have ended.
 
-	timer     *time.Timer // Ticks while isTicking.
-	isTicking bool
-	ticks     int // Since the current instance was called.
+	timer  *time.Timer
+	period time.Duration // Of the timer; 0 while it does not run.
+	repeat time.Duration // repeatPeriod; tests have more.
+	ticks  int           // Since the current instance was called.
 }
 
 // stage is the progress of the current instance at this rank.
@@ -45,15 +46,19 @@ const (
 	stageAbandoned       // In the protocol. The context of the call has ended.
 )
 
-// tickPeriod is the time after which a message without an answer is repeated.
-const tickPeriod = time.Second
+// Periods of ticks. A message without an answer is repeated after repeatPeriod. In the common case, the first period is
+// probePeriod, and each of the next ones is twice the one before, up to repeatPeriod.
+const (
+	repeatPeriod = time.Second
+	probePeriod  = 10 * time.Millisecond
+)
 
 // agreement returns the communicator's part in agreements.
 func (c *Comm) agreement() *agreements {
 	if a := c.agreements.Load(); a != nil {
 		return a
 	}
-	a := &agreements{c: c, changed: make(chan struct{}, 1), machine: agreement.New(c.rank, c.size)}
+	a := &agreements{c: c, changed: make(chan struct{}, 1), repeat: repeatPeriod, machine: agreement.New(c.rank, c.size)}
 	a.mu.Lock() // Until the members' states are known.
 	defer a.mu.Unlock()
 	if !c.agreements.CompareAndSwap(nil, a) {
@@ -328,16 +333,11 @@ func (c *Comm) membersLeft(ranks []int, why error) {
 	}
 }
 
-// closeAgreements ends the part of a communicator that is closed. Its members get Closed from now on.
+// closeAgreements ends the part of a communicator that is closed. Members that wait for this rank get Closed.
 func (c *Comm) closeAgreements() {
-	a := c.agreements.Load()
-	if a == nil {
-		return
+	if a := c.agreements.Load(); a != nil {
+		a.input(func(*agreement.Machine) { a.close() })
 	}
-	a.mu.Lock()
-	a.close()
-	a.wake()
-	a.mu.Unlock()
 }
 
 // close is closeAgreements with mu held.
@@ -350,30 +350,35 @@ func (a *agreements) close() {
 	}
 }
 
-// startTicking lets tick run once in tickPeriod while an instance waits for others. mu held.
+// startTicking lets tick run once in each period while an instance waits for others. mu held.
 func (a *agreements) startTicking() {
+	period := a.repeat
+	if a.stage == stageCommon {
+		period = min(probePeriod<<min(a.ticks, 10), period)
+	}
 	switch {
-	case a.isTicking || a.isClosed:
+	case a.isClosed || a.period != 0 && a.period <= period:
 		return
 	case a.timer == nil:
-		a.timer = time.AfterFunc(tickPeriod, a.tick)
+		a.timer = time.AfterFunc(period, a.tick)
 	default:
-		a.timer.Reset(tickPeriod)
+		a.timer.Reset(period)
 	}
-	a.isTicking = true
+	a.period = period
 }
 
 // tick repeats messages without an answer. In the common case it probes the members for one that has closed the communicator,
 // one at a time.
 func (a *agreements) tick() {
 	a.input(func(m *agreement.Machine) {
+		a.period = 0
 		isCommon := a.stage == stageCommon
 		if a.isClosed || !isCommon && !m.IsPending() {
-			a.isTicking = false
 			return
 		}
-		a.timer.Reset(tickPeriod)
-		switch a.ticks++; {
+		a.ticks++
+		a.startTicking()
+		switch {
 		case a.ticks == 1: // The instance is younger than a period.
 		case !isCommon:
 			m.Tick()

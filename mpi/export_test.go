@@ -1,5 +1,7 @@
 package mpi
 
+import "time"
+
 // IsBroken says whether c's collectives work no more, without being in one.
 func IsBroken(c *Comm) bool { return c.collective.works() != nil }
 
@@ -24,4 +26,25 @@ func NotesDropped(c *Comm) uint64 { return c.session.engine.notesDropped.Load() 
 func HoldCollectives(c *Comm) (release func()) {
 	c.collective.take()
 	return c.collective.put
+}
+
+// RepeatNoNotes lets a rank repeat no message of Agree and Shrink.
+func RepeatNoNotes(c *Comm) {
+	a := c.agreement()
+	a.mu.Lock()
+	a.repeat = 24 * time.Hour
+	a.mu.Unlock()
+}
+
+// IsAwaited reports whether another rank waits for this one in Agree or Shrink.
+func IsAwaited(c *Comm) bool {
+	a := c.agreement()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for rank := range c.size {
+		if a.machine.IsAwaitedBy(rank) {
+			return true
+		}
+	}
+	return false
 }
