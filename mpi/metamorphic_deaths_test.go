@@ -50,7 +50,7 @@ func drawMortal(seed uint64) mortal {
 	return m
 }
 
-// account is the outcome of a rank in each phase: the digests of the steps, then the agreement and the members after it.
+// account has the digests of the steps of a rank, and after each phase the agreement and the members.
 type account []string
 
 // play runs the program as one of its ranks. It returns the outcome in a survivor.

@@ -100,7 +100,7 @@ func Cases() []Case {
 // uses; its processes all call it with the same cases. Each case may take limit; a
 // rank whose case has ended waits twice as long for the others. Each result is
 // reported as it comes; cases that fail are no error. After an error the communicator
-// is of no use any more; the case over which it came was reported. After a fatal case, the
+// cannot be used, and its case has been reported. After a fatal case, the
 // other ranks keep their numbers, and run the next cases over a Shrink of the communicator.
 func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) (err error) {
 	u := &runner{session: s, world: world, limit: limit}
