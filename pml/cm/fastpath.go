@@ -20,7 +20,7 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 		return nil, false
 	}
 	proc := p.proc
-	if !proc.connected || proc.Err != nil || p.refused || m.cuts && p.mustCut(buf.Bytes) {
+	if !proc.connected || proc.Err != nil || p.refused || m.cuts && p.mustCut(buf.Bytes, mode) {
 		return nil, false
 	}
 	proc.Stats.Sent++

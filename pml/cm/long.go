@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // How a message travels that is longer than the network takes.
@@ -113,11 +114,15 @@ type origin struct {
 	number uint64
 }
 
-// mustCut reports whether a message to a member travels in parts, where some do.
-func (p *peer) mustCut(b []byte) bool {
+// mustCut reports whether a message to a member travels in parts, where some do. A synchronous one of the length of a head
+// does, because a probe that fetches it would complete its send.
+func (p *peer) mustCut(b []byte, mode pml.Mode) bool {
 	m := p.proc.m
-	if len(b) != headSize {
+	switch {
+	case len(b) != headSize:
 		return int64(len(b)) > m.caps.MaxMessage
+	case mode == pml.Synchronous:
+		return true
 	}
 	var room [headSize]byte
 	return bytes.HasPrefix(b, mark(room[:0], p.proc.Life.Nonce, m.env.Self.Nonce))

@@ -132,6 +132,19 @@ func TestMessageThatLooksLikeAHeadIsAMessage(t *testing.T) {
 	}
 }
 
+// TestProbe_SynchronousMessageOfAHeadsLength_SendWaitsForAReceive checks that a probe, which fetches such a message, does not end its send.
+func TestProbe_SynchronousMessageOfAHeadsLength_SendWaitsForAReceive(t *testing.T) {
+	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
+	s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(cm.HeadSize)}, 0, 1, pml.PointToPoint, pml.Synchronous))
+	if st, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil || st.Bytes != cm.HeadSize {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	c[0].Close()
+	if _, err := s.wait(t); err == nil {
+		t.Error("a synchronous send succeeds without a receive")
+	}
+}
+
 // TestMessageInPartsThatNobodyReceivesEndsForItsSender, when the receiver closes the
 // communicator.
 func TestMessageInPartsThatNobodyReceivesEndsForItsSender(t *testing.T) {

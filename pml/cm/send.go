@@ -127,7 +127,7 @@ func (r *request) transmit() {
 		return
 	}
 	b := r.contents()
-	if m.cuts && p.mustCut(b) {
+	if m.cuts && p.mustCut(b, r.mode) {
 		r.announce(b)
 		return
 	}
