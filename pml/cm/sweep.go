@@ -218,9 +218,9 @@ func (r *request) sweep() {
 	s.hurry()
 }
 
-// wanted reports whether a receive or a probe needs sweeps. On an aborted plane none does.
+// wanted reports whether a receive or a probe needs sweeps.
 func (s *sweeper) wanted() bool {
-	return s.c.Aborted[s.plane] == nil && (s.probes > 0 || s.c.queues[s.plane].FirstPosted(nil) != nil)
+	return s.probes > 0 || s.c.queues[s.plane].FirstPosted(nil) != nil
 }
 
 // hurry begins a sweep now, which includes the processes that have ended, or does so at the end of this one. Lock held.

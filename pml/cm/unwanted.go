@@ -59,7 +59,7 @@ func (msg *message) reject() {
 // that was held would keep a blocked sender from the send that this receive waits for.
 func (msg *message) mustHold() bool {
 	c := msg.c
-	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isOpen && !msg.isSettled &&
+	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isSettled &&
 		!c.m.closed && (c.Aborted[msg.plane] != nil || c.Closed() && (msg.from.unwanted.hasAsked || !c.mayReceive(msg.from)))
 }
 

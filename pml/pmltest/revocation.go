@@ -19,6 +19,7 @@ func revocationCases() claims {
 		kittest.New("Revoked_ClaimedMessages_AreReceived", 2, (*fixture).revokedClaimed),
 		kittest.New("Revoked_EngineLockHeldByCallers_StartedOperationsEnd", 2, (*fixture).revokedStarted),
 		kittest.New("Revoked_AllRanksAtOnce_EverythingEnds", 3, (*fixture).revokedAtOnce),
+		kittest.New("Revoked_MemberIsDead_OperationsOfTheOthersEnd", 3, (*fixture).revokedAfterDeath),
 	}
 }
 
@@ -35,12 +36,15 @@ func (f *fixture) isRevoked(what string, p pending) {
 	f.Is(what, err, errRevoked)
 }
 
-// areReleased closes communicators and checks that nothing of them stays in use.
+// areReleased closes communicators and checks that their ids are released, except in ranks where free is negative.
 func (f *fixture) areReleased(comms []pml.Comm, free []int) {
 	for _, c := range comms {
 		c.Close()
 	}
 	for rank := range comms {
+		if free[rank] < 0 {
+			continue
+		}
 		if f.team != nil || f.Procs[rank].host != nil { // Goroutine ranks have ids that the kit keeps.
 			continue
 		}
@@ -268,5 +272,66 @@ func (f *fixture) revokedAtOnce() {
 			}
 		})
 		f.areReleased(comms, free)
+	}
+}
+
+// revokedAfterDeath revokes communicators after the death of member 1. The receives of rank 0 from any source are suspended.
+func (f *fixture) revokedAfterDeath() {
+	f.processes()
+	var all [2][]pml.Comm
+	var before [2]pending
+	var free []int
+	for i := range all {
+		comms, ids := f.revocable()
+		if i == 0 {
+			free = ids
+		}
+		all[i] = comms
+		before[i] = f.irecv(all[i][0], pml.AnySource, 1, make([]byte, 4))
+	}
+	f.Procs[0].Module.PeerFailed(f.Group()[1].Life, "signal: killed")
+	for i, comms := range all {
+		suspend(comms[0], 1)
+		f.revokedSuspended(comms, before[i], i == 0)
+	}
+	free[1] = -1 // It is not notified of the end.
+	for _, c := range all[0] {
+		c.Close()
+	}
+	f.areReleased(all[1], free)
+}
+
+// revokedSuspended revokes a communicator before or after messages of rank 2 have arrived in rank 0.
+func (f *fixture) revokedSuspended(comms []pml.Comm, before pending, haveArrived bool) {
+	c := comms[0]
+	all := map[string]pending{
+		"receive from any before the death": before,
+		"receive from any":                  f.irecv(c, pml.AnySource, 1, make([]byte, 4)),
+		"receive from 2":                    f.irecv(c, 2, 1, make([]byte, 4)),
+	}
+	probed := make(chan error, 1)
+	f.Go(func() {
+		_, err := c.Probe(f.Context(), 2, 1, p2p)
+		probed <- err
+	})
+	var sends []pending
+	for _, size := range []int{10, 61, 5000, 1 << 20} {
+		sends = append(sends, f.isend(comms[2], 0, 2, data(size, size), pml.Synchronous))
+	}
+	if haveArrived {
+		f.arrived(c, 2, 2)
+	}
+	revoke(c)
+	f.Is("probe", <-probed, errRevoked)
+	for name, p := range all {
+		f.isRevoked(name, p)
+	}
+	f.isRevoked("later receive from any", f.irecv(c, pml.AnySource, 1, make([]byte, 4)))
+	_, _, err := c.Iprobe(pml.AnySource, 1, p2p)
+	f.Is("later probe for any", err, errRevoked)
+	revoke(comms[2])
+	for i, p := range sends {
+		_, err := p.wait(f.Context())
+		f.Is(fmt.Sprintf("synchronous send %d", i), err, framework.ErrRevoked)
 	}
 }
