@@ -113,7 +113,7 @@ type Assembly struct {
 	upcalls struct {
 		sync.Mutex
 		closing bool
-		// isIsolated is set once the isolation of this process is among the news.
+		// isIsolated reports that the isolation of this process is in the queue, or was delivered.
 		isIsolated bool
 		stop       chan struct{} // closed with closing
 		lost       error         // Why no notes are sent, once the launcher is gone.

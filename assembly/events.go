@@ -108,8 +108,8 @@ func (a *Assembly) passes(n news) {
 	}
 }
 
-// tell passes news on, in order. A closing process passes on only those of its isolation, so that
-// no PML sends anything to its peers.
+// tell delivers the queue in order. A closing process delivers it only if the process is isolated, so that no
+// PML sends anything to its peers.
 func (a *Assembly) tell() {
 	u := &a.upcalls
 	u.Lock()

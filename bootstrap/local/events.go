@@ -39,7 +39,7 @@ func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
 	}
 }
 
-// Broke implements bootstrap.EventSource. Members of other jobs receive nothing.
+// Broke implements bootstrap.EventSource. Members of other jobs receive none.
 func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
 	c.sendLossy(wire.Broke, wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: comm.Bytes(), Ranks: c.ranksOf(members), Reason: wire.CutReason(reason)})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// survive is a job whose rank 1 kills itself. It prints the time of its death, and the others print
+// survive is a rank of a job in which rank 1 kills itself. That rank prints the time of its death, and the others print
 // the time of the error. They exchange messages after that, and end in good order.
 func survive(ctx context.Context) error {
 	session, comm, err := openWorld(ctx)

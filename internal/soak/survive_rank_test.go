@@ -31,7 +31,7 @@ type survivor struct {
 	world *mpi.Comm
 	c     *mpi.Comm
 	me    int            // Rank in world.
-	death *death         // Of this rank; nil: none, or it is scheduled.
+	death *death         // Of this rank. Nil if there is none, or once it is scheduled.
 	calls map[string]int // Number of agreements by communicator.
 	// used are the communicators of a step. They are closed after the agreement on its end, because a member that
 	// has closed one drops the messages of others.

@@ -68,7 +68,7 @@ func Factory(start Start, mortal bool) bootstraptest.Factory {
 
 // job is one that has begun.
 type job struct {
-	ranks  []*rank              // nil: not there
+	ranks  []*rank              // Nil for a rank that is not there.
 	deaths chan bootstrap.Event // Events ProcDied of all processes; further ones are dropped.
 	wait   func() error
 }

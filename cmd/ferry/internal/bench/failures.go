@@ -101,7 +101,7 @@ func killAndRecover(ctx context.Context, c *mpi.Comm, out io.Writer) error {
 		err = mpi.Barrier(ctx, c)
 	}
 	if !isFailure(err) {
-		return fmt.Errorf("barrier after a failure: got %w, want an error of the failure", err)
+		return fmt.Errorf("barrier after a failure: got %v, want an error of the failure", err)
 	}
 	if err := c.Revoke(); err != nil {
 		return err
