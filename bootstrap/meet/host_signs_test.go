@@ -19,10 +19,12 @@ func farHost(t *testing.T) (c *client, events <-chan bootstrap.Event) {
 	j := newTestJob(t, tcp, 4)
 	j.nodes = 4
 	c = j.open(0)
+	c.mu.Lock()
 	for rank := uint32(1); rank < 4; rank++ {
 		c.peerOf(rank).dialing = true
 		c.entries[rank] = entry{nonce: uint64(rank), host: 70 + uint64(rank)/3, port: 9, addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rank)})}}
 	}
+	c.mu.Unlock()
 	runs := wire.MakeRuns(j.world())
 	c.joined(string(wire.EncodeBody(runs)), runs)
 	return c, listen(c)
