@@ -32,7 +32,7 @@ type engine struct {
 
 	opened atomic.Bool // all above is set: events come before
 
-	notesDropped atomic.Uint64 // Notes that no correct process sends.
+	notesDropped atomic.Uint64 // Notes that no correct process sends, and those lost from earlyNotes.
 
 	// Guarded by engines.mu.
 	sessions int

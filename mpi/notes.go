@@ -93,7 +93,8 @@ func (e *engine) receiveNote(from framework.Life, body string) []outgoingNote {
 	c := e.comms[key]
 	isAbsent := c == nil && e.isAbsent(key)
 	if c == nil && !isAbsent {
-		e.earlyNotes.add(earlyNote{from, h, message})
+		lost := e.earlyNotes.add(earlyNote{from, h, message})
+		e.notesDropped.Add(uint64(lost))
 	}
 	e.mu.Unlock()
 	switch {
@@ -159,15 +160,17 @@ const (
 	mostEarlyNoteBytes = 4 << 20
 )
 
-// add appends a note in place of an earlier one from the same rank.
-func (l *earlyNotes) add(n earlyNote) {
+// add appends a note in place of an earlier one from the same rank. It returns the number of notes that are lost.
+func (l *earlyNotes) add(n earlyNote) (lost int) {
 	l.remove(func(x earlyNote) bool { return x.header == n.header && x.from == n.from })
 	l.notes = append(l.notes, n)
 	l.bytes += len(n.message)
 	for len(l.notes) > mostEarlyNotes || l.bytes > mostEarlyNoteBytes && len(l.notes) > 1 {
 		l.bytes -= len(l.notes[0].message)
 		l.notes = l.notes[1:]
+		lost++
 	}
+	return lost
 }
 
 // take removes and returns the notes for a handle.

@@ -35,17 +35,17 @@ func TestEarlyNotes_CommunicatorIsCreated_TakesItsNotes(t *testing.T) {
 
 func TestEarlyNotes_QueueIsFull_DropsTheOldest(t *testing.T) {
 	var l earlyNotes
+	lost := 0
 	for i := range mostEarlyNotes + 5 {
-		l.add(note(cid.Extended{Base: uint64(i + 1)}, 1))
+		lost += l.add(note(cid.Extended{Base: uint64(i + 1)}, 1))
 	}
-	if len(l.notes) != mostEarlyNotes || l.notes[0].header.comm.Base != 6 {
-		t.Errorf("%d notes are left, the oldest of communicator %v", len(l.notes), l.notes[0].header.comm)
+	if len(l.notes) != mostEarlyNotes || l.notes[0].header.comm.Base != 6 || lost != 5 {
+		t.Errorf("%d notes are left, the oldest of communicator %v, and %d are lost", len(l.notes), l.notes[0].header.comm, lost)
 	}
 	large := note(cid.Extended{Base: 1}, 1)
 	large.message = make([]byte, mostEarlyNoteBytes)
-	l.add(large)
-	if len(l.notes) != 1 || l.bytes != mostEarlyNoteBytes {
-		t.Errorf("%d notes are left with %d bytes", len(l.notes), l.bytes)
+	if lost := l.add(large); len(l.notes) != 1 || l.bytes != mostEarlyNoteBytes || lost != mostEarlyNotes {
+		t.Errorf("%d notes are left with %d bytes, %d are lost", len(l.notes), l.bytes, lost)
 	}
 }
 
