@@ -1,7 +1,9 @@
 package pml
 
 import (
+	"cmp"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/ferrympi/ferry/framework"
@@ -15,7 +17,7 @@ type Member struct {
 }
 
 // Members are the members of a communicator, by rank. They are immutable and safe for
-// concurrent use. A PML keeps what it knows of them once for all communicators with equal
+// concurrent use. A PML keeps its state of them once for all communicators with equal
 // Members, so that a Members is comparable, as a pointer is, and all handles that a process
 // has of a communicator, and of its duplicates, share one.
 type Members interface {
@@ -24,18 +26,23 @@ type Members interface {
 	Member(rank int) Member
 	// Rank returns the rank of a member, or -1.
 	Rank(m Member) int
+	// First returns the rank of the lowest endpoint of a process, or -1. All members of a process are of one
+	// incarnation.
+	First(id framework.ProcID) int
 }
 
 // NewMembers returns the members that list has in the order of their ranks. It keeps list.
 func NewMembers(list []Member) Members { return &memberList{list: list} }
 
-// mostScanned is the length up to which a scan of the list takes no longer than a map.
+// mostScanned is the length up to which a scan of the list takes no longer than a search.
 const mostScanned = 16
 
 type memberList struct {
-	list  []Member
-	index sync.Once
-	ranks map[Member]int // built at the first use, for more than mostScanned members
+	list []Member
+	sort sync.Once
+	// Ranks in the order of the processes and their endpoints, sorted at the first search. Nil if the list has that
+	// order, as mpi://WORLD has.
+	order []uint32
 }
 
 func (l *memberList) Len() int { return len(l.list) }
@@ -46,16 +53,60 @@ func (l *memberList) Rank(m Member) int {
 	if len(l.list) <= mostScanned {
 		return slices.Index(l.list, m)
 	}
-	l.index.Do(func() {
-		l.ranks = make(map[Member]int, len(l.list))
-		for rank, m := range l.list {
-			l.ranks[m] = rank
-		}
-	})
-	if rank, ok := l.ranks[m]; ok {
+	if rank := l.search(m.ID, m.Endpoint); rank >= 0 && l.list[rank] == m {
 		return rank
 	}
 	return -1
+}
+
+func (l *memberList) First(id framework.ProcID) int {
+	if len(l.list) > mostScanned {
+		if rank := l.search(id, 0); rank >= 0 && l.list[rank].ID == id {
+			return rank
+		}
+		return -1
+	}
+	first := -1
+	for rank := range l.list {
+		if m := &l.list[rank]; m.ID == id && (first < 0 || m.Endpoint < l.list[first].Endpoint) {
+			first = rank
+		}
+	}
+	return first
+}
+
+// search returns the rank of the first member from that one on, in the order of the processes and their endpoints, or -1.
+func (l *memberList) search(id framework.ProcID, endpoint uint16) int {
+	l.sort.Do(l.sortRanks)
+	from := Member{Life: framework.Life{ID: id}, Endpoint: endpoint}
+	i := sort.Search(len(l.list), func(i int) bool { return compareMembers(&l.list[l.sorted(i)], &from) >= 0 })
+	if i == len(l.list) {
+		return -1
+	}
+	return l.sorted(i)
+}
+
+// sorted returns the rank at an index of that order.
+func (l *memberList) sorted(i int) int {
+	if l.order == nil {
+		return i
+	}
+	return int(l.order[i])
+}
+
+func (l *memberList) sortRanks() {
+	if slices.IsSortedFunc(l.list, func(x, y Member) int { return compareMembers(&x, &y) }) {
+		return
+	}
+	l.order = make([]uint32, len(l.list))
+	for rank := range l.order {
+		l.order[rank] = uint32(rank)
+	}
+	slices.SortFunc(l.order, func(x, y uint32) int { return cmp.Or(compareMembers(&l.list[x], &l.list[y]), cmp.Compare(x, y)) })
+}
+
+func compareMembers(x, y *Member) int {
+	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Endpoint, y.Endpoint))
 }
 
 // RankLimiter is an optional ability of a Module (framework.As) that cannot address any number of

@@ -48,6 +48,8 @@ type Env struct {
 	Hooks  Hooks // nil when nobody looks
 	// Modules opens what the component requires (framework.Requirer).
 	Modules framework.Opener
+	// Cards has the cards of members that Learn has not brought. nil: it brings all of them before AddComm.
+	Cards Cards
 	// GiveUp tells a process that nothing can be exchanged with it any more, though it is
 	// neither known to have failed nor to have left, and why: its operations with this
 	// one end too (PeerGone). Called once for each life, and once again after each Renew
@@ -63,6 +65,18 @@ type Env struct {
 	// NodeBy is the parameter through which another PML leaves the processes of this node to this one
 	// (framework.Requirement.By), or empty. Errors name it as a remedy.
 	NodeBy string
+}
+
+// Cards has the business cards of the members of communicators. A PML takes the card of a process at its first use,
+// so that a process without messages takes no memory. It calls the methods with the engine's lock held.
+type Cards interface {
+	// Card returns the card of an incarnation. If it returns false, the card has not come, or that of a later incarnation
+	// has come. Module.Learn brings the card if it comes later, and later cards of the process.
+	Card(peer framework.Life) (framework.Card, bool)
+	// Find returns the incarnation with a nonce. If it returns false, Module.Learn brings the card if it comes later.
+	Find(nonce uint64) (framework.Life, bool)
+	// Node returns the node of an incarnation as its card names it, empty if it is not known.
+	Node(peer framework.Life) string
 }
 
 // Event tells Hooks, if there are any.
@@ -95,15 +109,15 @@ type Module interface {
 	Caps() Caps
 
 	// Learn gives the business card of a process: from now on messages can go
-	// there. A newer card of the same life is used by paths that open from now on: a
+	// there. Cards that Env.Cards has come only if the PML has asked for one of that process. A newer card of the same life is used by paths that open from now on: a
 	// transport may have been started again. Another life of a process
 	// says that it has closed its last session and opened one again, or was replaced:
 	// it is another peer from now on, and what waits for the earlier one ends. An error
 	// says that the card makes no sense.
 	Learn(peer framework.Life, card framework.Card) error
 
-	// AddComm makes a communicator usable. Every member other than this process
-	// must have been learnt. Messages that had arrived for it are delivered now.
+	// AddComm makes a communicator usable. The card of every member other than this process
+	// has come (Learn, Env.Cards). Messages that had arrived for it are delivered now.
 	AddComm(spec CommSpec) (Comm, error)
 
 	// PeerFailed says that a process is gone: everything pending with that life of it

@@ -2,6 +2,7 @@ package base
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/ferrympi/ferry/cid"
@@ -12,7 +13,6 @@ import (
 // Comm is what every PML knows of a communicator. P is the PML's type for a process.
 type Comm[P Process] struct {
 	State
-	Procs  []P // by rank, as they were when the communicator was made; shared, and read-only
 	roster *roster[P]
 }
 
@@ -28,8 +28,8 @@ type State struct {
 	settled   [pml.Planes]int // Failed processes at the last call of SetSuspended.
 }
 
-// Comm returns the beginning of a communicator, or what is wrong with it: the card of
-// every member must have come. Drop is its end.
+// Comm returns the beginning of a communicator, or what is wrong with it. The card of every member must have come
+// (Learn, or pml.Env's Cards). Drop is its end.
 func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.Rest) (c Comm[P], err error) {
 	if err := check(t.pml, &spec, t.env.Self); err != nil {
 		return c, err
@@ -43,7 +43,7 @@ func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.Rest) (c Comm[P], err error)
 		return c, err
 	}
 	endpoint := spec.Members.Member(spec.Rank).Endpoint
-	return Comm[P]{State: State{Spec: spec, Endpoint: endpoint, Rest: rest}, Procs: r.procs, roster: r}, nil
+	return Comm[P]{State: State{Spec: spec, Endpoint: endpoint, Rest: rest}, roster: r}, nil
 }
 
 // Drop releases a communicator that was removed from Comms, or could not be added.
@@ -95,27 +95,30 @@ func (c *State) Exchange(rank int, style cid.Style) cid.Exchange {
 	return x
 }
 
+// Len returns the number of members.
+func (c *Comm[P]) Len() int { return c.Spec.Members.Len() }
+
+// Proc returns the process of a rank, as it was when the communicator was made. The first call takes its card. A
+// process that cannot be learned is gone.
+func (c *Comm[P]) Proc(rank int) P { return c.roster.proc(rank) }
+
+// IsProc reports whether p is the process of a rank, which is in range. It takes no card.
+func (c *Comm[P]) IsProc(rank int, p P) bool { return c.roster.has(rank, p) }
+
 // Ranks returns the ranks of a process, ascending.
 func (c *Comm[P]) Ranks(p P) []int {
-	if !c.IsWhole() {
-		return c.roster.ranks[p]
+	r := c.roster
+	first := r.firstOf(p.Base().Life)
+	if first < 0 || !r.has(first, p) {
+		return nil
 	}
-	if rank := slices.Index(c.Procs, p); rank >= 0 {
-		return []int{rank}
-	}
-	return nil
+	return r.ranksOf(first)
 }
 
 // RankOf returns the rank of an endpoint of a process, or -1.
 func (c *Comm[P]) RankOf(p P, endpoint uint16) int {
-	if c.IsWhole() {
-		if endpoint != 0 {
-			return -1
-		}
-		return slices.Index(c.Procs, p)
-	}
 	rank := c.Spec.Members.Rank(pml.Member{Life: p.Base().Life, Endpoint: endpoint})
-	if rank >= 0 && c.Procs[rank] != p { // another one has the life's place since
+	if rank >= 0 && !c.roster.has(rank, p) { // another one has the life's place since
 		return -1
 	}
 	return rank
@@ -129,12 +132,17 @@ func (c *Comm[P]) EndpointOf(rank int) uint16 {
 	return c.Spec.Members.Member(rank).Endpoint
 }
 
-// Processes returns the processes of the members, each once.
-func (c *Comm[P]) Processes() []P {
-	if c.IsWhole() {
-		return c.Procs
+// Failed returns the processes that died or whose path is broken.
+func (c *Comm[P]) Failed() iter.Seq[P] {
+	return func(yield func(P) bool) {
+		for _, all := range [...][]int{c.roster.broken, c.roster.dead} {
+			for _, first := range all {
+				if !yield(c.Proc(first)) {
+					return
+				}
+			}
+		}
 	}
-	return c.roster.processes
 }
 
 // Explain turns what has become of a member's process into the error of an operation with
@@ -147,7 +155,7 @@ func (c *Comm[P]) Explain(err error, rank int) error {
 	case c.IsWhole():
 		return &framework.ProcFailedError{Ranks: []int{rank}, Cause: f.Reason}
 	}
-	return &framework.ProcFailedError{Ranks: slices.Clone(c.Ranks(c.Procs[rank])), Cause: f.Reason}
+	return &framework.ProcFailedError{Ranks: slices.Clone(c.roster.ranksOf(c.roster.first(rank))), Cause: f.Reason}
 }
 
 // Closed reports whether the user has closed the communicator.
@@ -215,8 +223,8 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 		return err
 	}
 	if rank != pml.AnySource {
-		if p := c.Procs[rank].Base(); p.Gone() {
-			return c.Explain(p.Err, rank)
+		if err, hasEnded := c.roster.ended[c.roster.first(rank)]; hasEnded {
+			return c.Explain(err, rank)
 		}
 		return nil
 	}
@@ -226,16 +234,10 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 // anyEnds returns the error that ends receives from any source, or nil. The death of a member suspends them, and the
 // caller of Suspend may not have been notified yet. A broken path ends them.
 func (c *Comm[P]) anyEnds(plane pml.Plane) error {
-	deaths := 0
-	for _, p := range c.Processes() {
-		switch known := p.Base(); {
-		case !known.Failed():
-		case known.Presence() == Died:
-			deaths++
-		default:
-			return c.pendingOf(p)
-		}
+	if broken := c.roster.broken; len(broken) > 0 {
+		return fmt.Errorf("%w: %w", framework.ErrProcFailedPending, c.Explain(c.roster.ended[broken[0]], broken[0]))
 	}
+	deaths := len(c.roster.dead)
 	if deaths > 0 && (c.Suspended[plane] != nil || c.settled[plane] != deaths) {
 		return nil
 	}
@@ -245,31 +247,20 @@ func (c *Comm[P]) anyEnds(plane pml.Plane) error {
 // SetSuspended stores the reason of a suspension.
 func (c *Comm[P]) SetSuspended(plane pml.Plane, why error) {
 	c.Suspended[plane] = why
-	c.settled[plane] = 0
-	for _, p := range c.Processes() {
-		if p.Base().Presence() == Died {
-			c.settled[plane]++
-		}
-	}
+	c.settled[plane] = len(c.roster.dead)
 }
 
 // alone returns why no message of another member comes: all of them are gone. nil: one may.
-func (c *Comm[P]) alone() (err error) {
-	own := c.Procs[c.Spec.Rank]
-	for rank, q := range c.Processes() {
-		ranks := 1
-		if !c.IsWhole() {
-			rank, ranks = c.roster.ranks[q][0], len(c.roster.ranks[q])
-		}
-		switch p := q.Base(); {
-		case q == own && ranks == 1:
-		case !p.Gone():
-			return nil
-		default:
-			err = c.Explain(p.Err, rank)
-		}
+func (c *Comm[P]) alone() error {
+	own := c.roster.first(c.Spec.Rank)
+	if !c.IsWhole() && len(c.roster.ranksOf(own)) > 1 {
+		return nil
 	}
-	return err
+	rank, err := c.roster.othersEnd(own)
+	if err == nil {
+		return nil
+	}
+	return c.Explain(err, rank)
 }
 
 // Ends returns the error with which an operation with a member (pml.AnySource: a receive
@@ -278,7 +269,7 @@ func (c *Comm[P]) Ends(rank int, plane pml.Plane, p P) error {
 	known := p.Base()
 	switch {
 	case rank != pml.AnySource:
-		if c.Procs[rank] == p {
+		if c.IsProc(rank, p) {
 			return c.Explain(known.Err, rank)
 		}
 	case c.Has(p):
@@ -289,15 +280,8 @@ func (c *Comm[P]) Ends(rank int, plane pml.Plane, p P) error {
 
 // Has reports whether a process has a rank.
 func (c *Comm[P]) Has(p P) bool {
-	if c.IsWhole() {
-		return slices.Contains(c.Procs, p)
-	}
-	return c.roster.ranks[p] != nil
-}
-
-// pendingOf is the error of a receive from any source when a process has failed.
-func (c *Comm[P]) pendingOf(p P) error {
-	return fmt.Errorf("%w: %w", framework.ErrProcFailedPending, c.Explain(p.Base().Err, c.Ranks(p)[0]))
+	first := c.roster.firstOf(p.Base().Life)
+	return first >= 0 && c.roster.has(first, p)
 }
 
 // Comms are the communicators of a module. C is the PML's type for one.

@@ -25,7 +25,7 @@ func life(n int) framework.Life {
 // is 0.
 func newProcs(n int) *Procs[*stub] {
 	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}}
-	t := NewProcs("test", env, func(p Proc) *stub { return &stub{p} })
+	t := NewProcs("test", env, func(p Proc) *stub { return &stub{p} }, nil)
 	for i := range n {
 		t.Present(t.Get(life(i)))
 	}
@@ -101,10 +101,10 @@ func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 		if err := comms.Add("test", &c.State, c); err != nil {
 			t.Fatal(err)
 		}
-		if &c.Procs[0] != &handles[0].Procs[0] {
+		if c.roster != handles[0].roster {
 			t.Fatalf("handle %d has a table of its own", i)
 		}
-		peers[i] = NewTable[*int](len(c.Procs), c.IsWhole())
+		peers[i] = NewTable[*int](c.Len(), c.IsWhole())
 	}
 	bytes := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
@@ -117,7 +117,7 @@ func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 		t.Errorf("the states of one peer take %d bytes in a handle", bytes)
 	}
 	for i := range handles {
-		if c := &handles[i]; comms.ByID[c.ID()] != c || c.RankOf(c.Procs[1], uint16(i)) != 2*i+1 || c.EndpointOf(2*i+1) != uint16(i) {
+		if c := &handles[i]; comms.ByID[c.ID()] != c || c.RankOf(c.Proc(1), uint16(i)) != 2*i+1 || c.EndpointOf(2*i+1) != uint16(i) {
 			t.Fatalf("handle %d is not found by endpoint", i)
 		}
 	}
@@ -151,7 +151,7 @@ func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if before.Procs[1] != old || after.Procs[1] == old || before.RankOf(old, 0) != 1 || after.RankOf(old, 0) != -1 {
+	if before.Proc(1) != old || after.Proc(1) == old || before.RankOf(old, 0) != 1 || after.RankOf(old, 0) != -1 {
 		t.Error("the handles mix up the processes")
 	}
 	procs.Drop(&before)
@@ -169,7 +169,7 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	procs.Died(life(1), "killed")
-	dead := c.Procs[1]
+	dead := c.Proc(1)
 	for what, err := range map[string]error{
 		"receive from rank 3": c.CannotCome(3, pml.PointToPoint),
 		"pending from rank 1": c.Ends(1, pml.PointToPoint, dead),
@@ -201,15 +201,15 @@ func TestComm_MembersDie_ReceivesFromAnyEndWithTheLastOne(t *testing.T) {
 		}
 	}
 	procs.Died(life(1), "killed")
-	ends("one has died", c.Procs[1], nil)
+	ends("one has died", c.Proc(1), nil)
 	c.SetSuspended(pml.PointToPoint, why)
-	ends("suspended", c.Procs[1], nil)
+	ends("suspended", c.Proc(1), nil)
 	procs.Gone(life(2), framework.ErrPeerClosed)
-	ends("another one has left", c.Procs[2], nil)
+	ends("another one has left", c.Proc(2), nil)
 	procs.Died(life(3), "killed")
-	ends("no member is left, suspended", c.Procs[3], nil)
+	ends("no member is left, suspended", c.Proc(3), nil)
 	c.SetSuspended(pml.PointToPoint, nil)
-	ends("no member is left", c.Procs[3], framework.ErrProcFailed)
+	ends("no member is left", c.Proc(3), framework.ErrProcFailed)
 }
 
 // TestComm_PathBreaks_ReceivesFromAnyEnd checks that a broken path is not a death, until the death is reported.

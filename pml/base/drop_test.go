@@ -11,7 +11,7 @@ import (
 
 // counts are the entries of all tables.
 func (t *Procs[P]) counts() [4]int {
-	return [4]int{len(t.Lives), len(t.present), len(t.ended), len(t.rosters)}
+	return [4]int{len(t.Lives), len(t.present), len(t.ends), len(t.rosters)}
 }
 
 // comm makes a communicator of process 0 and another one.

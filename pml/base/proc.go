@@ -17,15 +17,19 @@ type Proc struct {
 	// Err says why nothing can be sent to the process any more, and, if it is Gone,
 	// that nothing comes of it either. nil: it is present.
 	Err       error
-	name      string
-	rosters   int                         // Number of rosters that have the process.
-	isDropped bool                        // Procs.Remove has removed it.
-	giveUp    func(framework.Life, error) // pml.Env's
-	droppable func(framework.Life)        // pml.Env's
+	isDropped bool  // Procs.Remove has removed it.
+	all       owner // The Procs.
+}
+
+// owner is the set of processes of a process.
+type owner interface {
+	name(framework.Life) string
+	gaveUp(life framework.Life, why error)
+	ended(p *Proc)
 }
 
 // String names the process in its job.
-func (p *Proc) String() string { return p.name }
+func (p *Proc) String() string { return p.all.name(p.Life) }
 
 // Process is a PML's own type for a process: it embeds a Proc.
 type Process interface {
@@ -53,10 +57,10 @@ func (p *Proc) End(err error) bool {
 		return false
 	}
 	p.Err = err
-	if why == Broken && p.giveUp != nil && !errors.Is(err, framework.ErrGivenUp) {
-		p.giveUp(p.Life, err)
+	if why == Broken && !errors.Is(err, framework.ErrGivenUp) {
+		p.all.gaveUp(p.Life, err)
 	}
-	p.offerDrop()
+	p.all.ended(p)
 	return true
 }
 
@@ -73,13 +77,17 @@ type Procs[P Process] struct {
 	// Lives are those of whom something may still come, by nonce.
 	Lives   map[uint64]P
 	present map[framework.ProcID]P     // whose card came last
-	ended   map[framework.ProcID]ended // the last life of which the bootstrap has said so
-	rosters map[pml.Members]*roster[P] // those in use
+	ends    map[framework.ProcID]ended // The last incarnations that the bootstrap has reported gone.
+	rosters map[pml.Members]*roster[P] // The newest of each Members that is in use.
+	inUse   map[*roster[P]]struct{}    // All rosters.
 	dropped dropped
-	changes uint64 // of what Member returns, so far
+	changes uint64 // Ends and replacements of processes, so far.
 	pml     string
 	env     *pml.Env
 	make    func(Proc) P
+	take    func(framework.Life, framework.Card) error
+	// learning is the incarnation whose card is taken at its first use.
+	learning framework.Life
 }
 
 // ended is a life that is over, of which the card may come later.
@@ -91,13 +99,33 @@ type ended struct {
 func (e ended) is(life framework.Life) bool { return e.how != nil && e.nonce == life.Nonce }
 
 // NewProcs returns an empty set for the PML called name, which was opened in env, and
-// whose processes are made by make.
-func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P) Procs[P] {
-	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, ended: map[framework.ProcID]ended{}, rosters: map[pml.Members]*roster[P]{}, pml: name, env: env, make: make}
+// whose processes are made by make. take takes a card, and calls Present.
+func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P, take func(framework.Life, framework.Card) error) Procs[P] {
+	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, ends: map[framework.ProcID]ended{}, rosters: map[pml.Members]*roster[P]{}, inUse: map[*roster[P]]struct{}{}, pml: name, env: env, make: make, take: take}
 }
 
 func (t *Procs[P]) new(life framework.Life) P {
-	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, name: t.env.Worlds.Proc(life.ID).String(), giveUp: t.env.GiveUp, droppable: t.env.Droppable})
+	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, all: t})
+}
+
+// name implements owner.
+func (t *Procs[P]) name(life framework.Life) string { return t.env.Worlds.Proc(life.ID).String() }
+
+// gaveUp implements owner.
+func (t *Procs[P]) gaveUp(life framework.Life, why error) {
+	if t.env.GiveUp != nil {
+		t.env.GiveUp(life, why)
+	}
+}
+
+// ended implements owner.
+func (t *Procs[P]) ended(p *Proc) {
+	for r := range t.inUse {
+		r.end(p)
+	}
+	if !p.isDropped {
+		t.offerDrop(p.Life)
+	}
 }
 
 // Find returns a process, or the zero P.
@@ -116,12 +144,11 @@ func (t *Procs[P]) Get(life framework.Life) P {
 	p := t.Find(life)
 	if p == none {
 		p = t.new(life)
-		if t.dropped.has(life) { // It stays outside Lives.
+		if t.dropped.contains(life) { // It stays outside Lives.
 			p.Base().isDropped = true
 			p.Fail(t.Ended(life))
 			return p
 		}
-		t.changes++
 		if q := t.Lives[life.Nonce]; q == none || !q.Base().Known {
 			t.Lives[life.Nonce] = p
 		}
@@ -129,21 +156,92 @@ func (t *Procs[P]) Get(life framework.Life) P {
 	return p
 }
 
-// Member returns the process of a new communicator's member, or the zero P if its card
-// has not come. A life of which only the end is known is one that can't be reached.
-func (t *Procs[P]) Member(life framework.Life) (p P) {
-	if q := t.Find(life); q != p && q.Base().Known {
+// Member returns the process of a communicator's member, and learns its card if that has not come. A member that cannot be
+// learnt is gone.
+func (t *Procs[P]) Member(life framework.Life) P {
+	if t.isKnown(life) {
+		return t.Find(life)
+	}
+	if how := t.endOf(life); how != nil {
+		return t.endedMember(life, how)
+	}
+	if err := t.learn(life); err != nil {
+		return t.endedMember(life, t.transportError(life, err))
+	}
+	return t.Find(life)
+}
+
+// learn takes the card of an incarnation at its first use.
+func (t *Procs[P]) learn(life framework.Life) error {
+	var card framework.Card
+	ok := false
+	if t.env.Cards != nil {
+		card, ok = t.env.Cards.Card(life)
+	}
+	if !ok {
+		return fmt.Errorf("%w: its business card has not come", framework.ErrTransport)
+	}
+	t.learning = life
+	err := t.take(life, card)
+	t.learning = framework.Life{}
+	if err == nil && !t.isKnown(life) {
+		err = fmt.Errorf("%w: another process has its nonce", framework.ErrTransport)
+	}
+	return err
+}
+
+// Meet takes the card of a process that has sent something before its first use, if the card has come.
+func (t *Procs[P]) Meet(p P) {
+	if known := p.Base(); !known.Known && known.Err == nil && t.Find(known.Life) == p {
+		_ = t.learn(known.Life) // Otherwise the process stays unknown.
+	}
+}
+
+// ByNonce returns the process with a nonce, or the zero P if no card has come. It takes the card of a process at its
+// first use.
+func (t *Procs[P]) ByNonce(nonce uint64) (p P) {
+	if q, ok := t.Lives[nonce]; ok || t.env.Cards == nil {
 		return q
 	}
-	if t.present[life.ID] != p || t.dropped.has(life) {
-		how := t.Ended(life)
-		if e := t.ended[life.ID]; e.is(life) {
-			how = e.how
-		}
-		p = t.new(life)
-		p.Fail(how)
+	if life, ok := t.env.Cards.Find(nonce); ok && t.endOf(life) == nil && t.learn(life) == nil {
+		p = t.Find(life)
 	}
 	return p
+}
+
+// Unlearned returns a process whose card has come and that has no state, for a question that needs none.
+func (t *Procs[P]) Unlearned(life framework.Life) (p P, card framework.Card, ok bool) {
+	if t.env.Cards != nil {
+		card, ok = t.env.Cards.Card(life)
+	}
+	if ok {
+		p = t.new(life)
+	}
+	return p, card, ok
+}
+
+// endEarlier ends the earlier incarnations of a process that communicators have and have not used.
+func (t *Procs[P]) endEarlier(life framework.Life) {
+	earlier := map[framework.Life]struct{}{}
+	for r := range t.inUse {
+		if rank := r.members.First(life.ID); rank >= 0 && r.members.Member(rank).Life != life {
+			earlier[r.members.Member(rank).Life] = struct{}{}
+		}
+	}
+	var none P
+	for old := range earlier {
+		t.changes++
+		if t.Find(old) == none {
+			t.new(old).Fail(t.Ended(old))
+		}
+	}
+}
+
+// isKnown reports whether the card of a process has come.
+func (t *Procs[P]) isKnown(life framework.Life) bool {
+	var none P
+	p := t.Find(life)
+	return p != none && p.Base().Known
 }
 
 // Present says that the card of p has come. It returns the process's life of before, if
@@ -155,13 +253,15 @@ func (t *Procs[P]) Present(p P) (before P) {
 	if known.isDropped {
 		return before
 	}
-	t.changes++
-	old, e := t.present[known.Life.ID], t.ended[known.Life.ID]
+	old, e := t.present[known.Life.ID], t.ends[known.Life.ID]
 	late := e.is(known.Life)
 	if !late || old == before {
 		t.present[known.Life.ID] = p
 		if old != p {
 			before = old
+		}
+		if known.Life != t.learning {
+			t.endEarlier(known.Life)
 		}
 	}
 	if late {
@@ -201,13 +301,19 @@ func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 		return false
 	}
 	t.changes++
-	if e := t.ended[life.ID]; e.is(life) && errors.Is(e.how, framework.ErrGivenUp) {
-		delete(t.ended, life.ID)
+	if e := t.ends[life.ID]; e.is(life) && errors.Is(e.how, framework.ErrGivenUp) {
+		delete(t.ends, life.ID)
 	}
-	if p == none {
+	if p == none && !t.InUse(life) {
 		return true
 	}
+	if p == none { // Communicators have the incarnation, and have not used it.
+		p = t.new(life)
+	}
 	p.Fail(t.transportError(life, fmt.Errorf("%w: a communicator made since begins afresh", framework.ErrGivenUp)))
+	for r := range t.inUse {
+		r.keep(life, p)
+	}
 	t.Forget(p)
 	if t.present[life.ID] == p {
 		delete(t.present, life.ID)
@@ -224,10 +330,17 @@ func (t *Procs[P]) Gone(life framework.Life, how error) { t.over(life, t.transpo
 
 func (t *Procs[P]) over(life framework.Life, how error) {
 	var none P
+	p, before := t.Find(life), t.ends[life.ID]
 	t.changes++
-	t.ended[life.ID] = ended{life.Nonce, how}
-	if p := t.Find(life); p != none {
+	t.ends[life.ID] = ended{life.Nonce, how}
+	switch {
+	case p != none:
 		p.Fail(how)
+	case !t.InUse(life), before.is(life) && isLeft(before.how):
+	case isLeft(how): // Waiters are notified. The process has no state, and gets none.
+		t.new(life).Fail(how)
+	default:
+		t.endedMember(life, how)
 	}
 }
 

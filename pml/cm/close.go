@@ -175,7 +175,7 @@ func (c *comm) inquire(src int) {
 		c.peer(src).inquire()
 		return
 	}
-	for rank := range c.Procs {
+	for rank := range c.Len() {
 		if c.inquired || c.Spec.IsElsewhere(rank) {
 			continue
 		}
@@ -253,7 +253,7 @@ func (c *comm) over() bool {
 // lastDeath returns the number of the last failure of a member.
 func (c *comm) lastDeath() (last uint32) {
 	if c.m.deaths > 0 {
-		for _, p := range c.Processes() {
+		for p := range c.Failed() {
 			if last < p.death && !c.Spec.IsElsewhere(c.Ranks(p)[0]) {
 				last = p.death
 			}

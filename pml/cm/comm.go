@@ -79,7 +79,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		m.procs.Drop(&known)
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: base.NewTable[*peer](len(known.Procs), known.IsWhole())}
+	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: base.NewTable[*peer](known.Len(), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
 	c.hasDead = m.deaths > 0 && c.lastDead() != nil
 	if err := m.comms.Add("cm", &c.State, c); err != nil {
@@ -98,7 +98,11 @@ func (c *comm) peer(rank int) *peer {
 	if p := c.peers.Get(rank); p != nil {
 		return p
 	}
-	p := &peer{c: c, proc: c.Procs[rank], rank: rank, endpoint: c.EndpointOf(rank), exchange: c.Exchange(rank, cid.Held)}
+	proc := c.Proc(rank)
+	if p := c.peers.Get(rank); p != nil { // The end of a process may have made it.
+		return p
+	}
+	p := &peer{c: c, proc: proc, rank: rank, endpoint: c.EndpointOf(rank), exchange: c.Exchange(rank, cid.Held)}
 	p.learnt()
 	c.peers.Set(rank, p)
 	return p

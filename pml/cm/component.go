@@ -52,8 +52,8 @@ func (component) Probe(context.Context, any) framework.Verdict { return framewor
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m := &Module{env: env, engine: env.Engine, handles: map[cid.Extended]int{}, left: map[framework.ProcID]uint64{}, known: map[*byte]struct{}{}}
-	m.procs = base.NewProcs("cm", &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} })
-	m.unknownPeers.early = map[uint64]*early{}
+	m.procs = base.NewProcs("cm", &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} }, m.learn)
+	m.unknownPeers.early, m.earlySenders = map[uint64]*early{}, map[*proc]struct{}{}
 	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })
 	if err != nil {
 		return nil, fmt.Errorf("pml cm: %w", err)
@@ -88,7 +88,9 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 		m.comms.Table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
 			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.ids.indexBits, m.name))
 	}
-	m.learn(m.env.Self, m.Addresses())
+	if err := m.learn(m.env.Self, m.Addresses()); err != nil {
+		return nil, err
+	}
 	m.engine.Add(m)
 	return m, nil
 }

@@ -173,7 +173,7 @@ func (m *Module) Control(data []byte) {
 // takeControl takes a control message of a member of the job, which may name a
 // communicator that is not here yet. Lock held.
 func (m *Module) takeControl(f *control) {
-	p := m.procs.Lives[f.from]
+	p := m.procs.ByNonce(f.from)
 	if p != nil {
 		p.talked = true
 	}
@@ -189,7 +189,7 @@ func (m *Module) takeControl(f *control) {
 	if (f.typ == controlAnswer || f.typ == controlRefused || f.typ == controlStopped) && f.rank == anyRank && p != nil {
 		f.rank = uint32(c.RankOf(p, f.endpoint))
 	}
-	if p == nil || p.Gone() || int64(f.rank) >= int64(len(c.Procs)) || c.Procs[f.rank] != p || c.EndpointOf(int(f.rank)) != f.endpoint {
+	if p == nil || p.Gone() || int64(f.rank) >= int64(c.Len()) || !c.IsProc(int(f.rank), p) || c.EndpointOf(int(f.rank)) != f.endpoint {
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.Spec.ID.String(), "rank", f.rank)
 		return
 	}

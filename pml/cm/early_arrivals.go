@@ -31,13 +31,14 @@ type unknownPeers struct {
 // keepEarly keeps a control message that came too early, once. One of a process that has
 // left or failed is of no use. Lock held.
 func (m *Module) keepEarly(f *control) {
-	p := m.procs.Lives[f.from]
+	p := m.procs.ByNonce(f.from)
 	var e *early
 	if p != nil {
 		if p.Err != nil {
 			return
 		}
 		e = &p.early
+		m.earlySenders[p] = struct{}{}
 	} else if e = m.unknownPeers.early[f.from]; e == nil {
 		e = new(early)
 	}
@@ -80,26 +81,36 @@ func (m *Module) meet(p *proc) {
 	if p.early.lost = s.lost; p.Err != nil {
 		p.early = early{}
 	}
+	if len(p.early.kept) > 0 || p.early.lost {
+		m.earlySenders[p] = struct{}{}
+	}
 	if f, ok := p.early.kept[earlyKey{typ: controlGoodbye}]; ok {
 		m.goodbye(p, &f)
 	}
+}
+
+// dropEarly drops the messages that are kept of a process.
+func (p *proc) dropEarly() {
+	p.early = early{}
+	delete(p.m.earlySenders, p)
 }
 
 // takeEarly takes what the members have said of a new communicator. Its id is told to those
 // whose request for it may have been dropped; who has closed there already answers. Lock
 // held.
 func (c *comm) takeEarly() {
-	if c.IsWhole() {
-		for rank, p := range c.Procs {
+	m := c.m
+	if m.unknownPeers.lost { // Requests of any member may have been dropped.
+		for rank := range c.Len() {
+			c.Proc(rank)
+		}
+	}
+	for p := range m.earlySenders {
+		for _, rank := range c.Ranks(p) {
 			c.takeEarlyOf(p, rank)
 		}
-		return
-	}
-	for _, p := range c.Processes() {
-		if len(p.early.kept) > 0 || p.early.lost {
-			for _, rank := range c.Ranks(p) {
-				c.takeEarlyOf(p, rank)
-			}
+		if len(p.early.kept) == 0 && !p.early.lost {
+			delete(m.earlySenders, p)
 		}
 	}
 }

@@ -14,7 +14,7 @@ func (m *Module) fits(c *base.Comm[*proc]) error {
 	if c.IsWhole() {
 		return nil
 	}
-	if err := m.fitsFormat(len(c.Procs), c.MostRanks(), c.HighestEndpoint()); err != nil {
+	if err := m.fitsFormat(c.Len(), c.MostRanks(), c.HighestEndpoint()); err != nil {
 		return err
 	}
 	ids := 1 << m.ids.indexBits
@@ -23,7 +23,7 @@ func (m *Module) fits(c *base.Comm[*proc]) error {
 	}
 	_, live, resting := m.comms.Table.Counts()
 	free := m.comms.Table.Free() + live + resting - len(m.comms.ByID) // reserved ids count as free
-	if own := len(c.Ranks(c.Procs[c.Spec.Rank])); own > free {
+	if own := len(c.Ranks(c.Proc(c.Spec.Rank))); own > free {
 		return fmt.Errorf("%w: pml cm: this process has %d ranks: %d of %d communicator ids of mtl %s are free, room for %d ranks: close communicators",
 			framework.ErrUnsupported, own, free, ids, m.name, free)
 	}

@@ -36,11 +36,12 @@ type Module struct {
 	handles      map[cid.Extended]int // handles of each communicator that has several ranks per process
 	procs        base.Procs[*proc]
 	unknownPeers unknownPeers
-	deaths       uint32 // processes that have failed
-	failures     bool   // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
-	kept         int    // messages in unexpected queues
-	sends        int    // that are not complete
-	closed       bool   // Close was called
+	earlySenders map[*proc]struct{} // Processes with messages in proc.early, or that have lost some.
+	deaths       uint32             // processes that have failed
+	failures     bool               // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
+	kept         int                // messages in unexpected queues
+	sends        int                // that are not complete
+	closed       bool               // Close was called
 
 	requests     []*request // all there are
 	free         *request
@@ -114,8 +115,7 @@ const mostStep = 1 << 20
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.learn(peer, card)
-	return nil
+	return m.learn(peer, card)
 }
 
 // PeerFailed implements pml.Module.
@@ -147,6 +147,8 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 	m.left[peer.ID] = peer.Nonce
 	if p := m.procs.Find(peer); p != nil && p.Known {
 		p.left()
+	} else if m.procs.InUse(peer) {
+		m.procs.Member(peer) // It leaves at once.
 	}
 }
 
@@ -178,10 +180,10 @@ func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
 		return 0, false
 	}
 	c := m.comms.ByIndex[index]
-	if c == nil || word&^(1<<planeBits-1) != c.word || source < 0 || source >= len(c.Procs) {
+	if c == nil || word&^(1<<planeBits-1) != c.word || source < 0 || source >= c.Len() {
 		return 0, false
 	}
-	p := c.Procs[source]
+	p := c.Proc(source)
 	err := p.connect()
 	return p.to, err == nil
 }
@@ -234,7 +236,11 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	route := pml.Route{PML: "cm"}
 	p := m.procs.Find(peer)
 	if p == nil {
-		return route
+		q, card, ok := m.procs.Unlearned(peer)
+		if !ok {
+			return route
+		}
+		p, q.card = q, card
 	}
 	far, err := p.peer()
 	if err == nil && !p.connected {

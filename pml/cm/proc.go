@@ -25,10 +25,10 @@ type proc struct {
 }
 
 // learn takes the card of a process, which names its present life. Lock held.
-func (m *Module) learn(life framework.Life, card framework.Card) {
+func (m *Module) learn(life framework.Life, card framework.Card) error {
 	p := m.procs.Get(life)
 	if p.Known {
-		return
+		return nil
 	}
 	p.card = card
 	p.Stats.Transport = m.name
@@ -43,6 +43,7 @@ func (m *Module) learn(life framework.Life, card framework.Card) {
 	if m.left[life.ID] == life.Nonce {
 		p.left()
 	}
+	return nil
 }
 
 // peer returns what the MTL needs to connect.
@@ -83,7 +84,8 @@ func (p *proc) introduce() error {
 
 // shut ends what is to be sent to this process, and is not on its way yet. Lock held.
 func (p *proc) shut(err error) {
-	p.Err, p.early = err, early{}
+	p.Err = err
+	p.dropEarly()
 	for _, r := range p.m.requests {
 		if r.c != nil && r.send && r.p.proc == p {
 			r.end(r.c.Explain(err, r.p.rank))
@@ -106,7 +108,7 @@ func (p *proc) Fail(err error) {
 		return
 	}
 	m := p.m
-	p.early = early{}
+	p.dropEarly()
 	if p.Failed() {
 		m.deaths++
 		p.death = m.deaths

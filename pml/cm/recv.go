@@ -57,13 +57,14 @@ func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Req
 // postRecv makes a request of a receive. Lock held.
 func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
 	m := c.m
-	r := m.newRequest(c)
-	r.send, r.plane, r.tag, r.buf = false, plane, tag, buf
+	var p *peer
 	if src != pml.AnySource {
-		if r.p = c.peers.Get(src); r.p == nil {
-			r.p = c.peer(src)
+		if p = c.peers.Get(src); p == nil {
+			p = c.peer(src) // Before the request, because a process that is gone ends all requests for it.
 		}
 	}
+	r := m.newRequest(c)
+	r.send, r.p, r.plane, r.tag, r.buf = false, p, plane, tag, buf
 	if m.env.Hooks != nil {
 		m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
@@ -241,9 +242,9 @@ func (r *request) unreceived(res *mtl.Result) bool {
 
 // sender returns the member that a message says it is from.
 func (c *comm) sender(res *mtl.Result) (*peer, error) {
-	if res.Source < 0 || int(res.Source) >= len(c.Procs) {
+	if res.Source < 0 || int(res.Source) >= c.Len() {
 		return nil, &framework.TransportError{Component: "pml cm", Op: "receive",
-			Err: fmt.Errorf("message of rank %d on communicator %v of %d", res.Source, c.Spec.ID, len(c.Procs))}
+			Err: fmt.Errorf("message of rank %d on communicator %v of %d", res.Source, c.Spec.ID, c.Len())}
 	}
 	return c.peer(int(res.Source)), nil
 }

@@ -80,7 +80,7 @@ func (c *comm) isDead(p *proc) bool {
 // lastDead returns the error of a receive that has matched a message of the member that died last. nil: none has died.
 func (c *comm) lastDead() error {
 	var last *proc
-	for _, p := range c.Processes() {
+	for p := range c.Failed() {
 		if c.isDead(p) && (last == nil || last.death < p.death) {
 			last = p
 		}
@@ -243,7 +243,7 @@ func (s *sweeper) begin() {
 		s.stop()
 		return
 	}
-	s.isRunning, s.found, s.left, s.latest = true, false, len(c.Procs), c.m.postings
+	s.isRunning, s.found, s.left, s.latest = true, false, c.Len(), c.m.postings
 	s.hasEnded, s.seesEnded = s.seesEnded, false
 	s.pulls, s.failed, s.err, s.isPartial = 0, 0, nil, false
 	s.begun++
@@ -254,7 +254,7 @@ func (s *sweeper) begin() {
 func (s *sweeper) next() {
 	for s.left > 0 && s.wanted() {
 		rank := s.cursor
-		s.cursor = (rank + 1) % len(s.c.Procs)
+		s.cursor = (rank + 1) % s.c.Len()
 		s.left--
 		if p := s.source(rank); p != nil {
 			s.pulls++
@@ -271,7 +271,7 @@ func (s *sweeper) source(rank int) *peer {
 	if c.Spec.IsElsewhere(rank) {
 		return nil
 	}
-	switch p := c.Procs[rank]; {
+	switch p := c.Proc(rank); {
 	case p.Gone() && !(s.hasEnded && p.connected):
 		return nil
 	case !p.connected && p.introduce() != nil:

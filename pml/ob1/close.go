@@ -144,7 +144,7 @@ func (c *comm) inquire(src int) {
 		c.peer(src).inquire()
 		return
 	}
-	for rank := range c.Procs {
+	for rank := range c.Len() {
 		if c.inquired || c.Spec.IsElsewhere(rank) {
 			continue
 		}

@@ -52,7 +52,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: base.NewTable[*peer](len(known.Procs), known.IsWhole())}
+	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: base.NewTable[*peer](known.Len(), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
 	if err := m.comms.Add(name, &c.State, c); err != nil {
 		m.procs.Drop(&c.Comm)
@@ -67,7 +67,11 @@ func (c *comm) peer(rank int) *peer {
 	if p := c.peers.Get(rank); p != nil {
 		return p
 	}
-	p := &peer{c: c, proc: c.Procs[rank], rank: rank, exchange: c.Exchange(rank, cid.Inline), inWord: firstWord(c.Spec.Local)}
+	proc := c.Proc(rank)
+	if p := c.peers.Get(rank); p != nil { // The end of a process may have made it.
+		return p
+	}
+	p := &peer{c: c, proc: proc, rank: rank, exchange: c.Exchange(rank, cid.Inline), inWord: firstWord(c.Spec.Local)}
 	p.learnt()
 	c.peers.Set(rank, p)
 	return p

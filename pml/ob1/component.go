@@ -88,7 +88,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 			}
 		}
 		return made
-	})
+	}, m.learn)
 	if err := m.openTransports(); err != nil {
 		return nil, err
 	}

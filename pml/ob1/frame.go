@@ -195,10 +195,10 @@ func (p *proc) message(in *inMessage, f []byte) error {
 
 // from returns the peer that claims to be rank, which must be process p.
 func (c *comm) from(p *proc, rank uint32) (*peer, error) {
-	if int64(rank) >= int64(len(c.Procs)) {
-		return nil, fmt.Errorf("rank %d of %d in communicator %v", rank, len(c.Procs), c.Spec.ID)
+	if int64(rank) >= int64(c.Len()) {
+		return nil, fmt.Errorf("rank %d of %d in communicator %v", rank, c.Len(), c.Spec.ID)
 	}
-	if c.Procs[rank] != p {
+	if !c.IsProc(int(rank), p) || c.Proc(int(rank)) != p {
 		return nil, fmt.Errorf("claims to be rank %d of communicator %v, and is not", rank, c.Spec.ID)
 	}
 	return c.peer(int(rank)), nil

@@ -123,9 +123,9 @@ func (m *Module) Poll() (n int) {
 func (m *Module) Route(peer framework.Life) pml.Route {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	p := m.procs.Find(peer)
+	p := m.known(peer)
 	route := pml.Route{PML: name}
-	if p == nil || !p.Known {
+	if p == nil {
 		return route
 	}
 	cut := p.cut

@@ -119,12 +119,25 @@ func (t *transport) Link(peer framework.Life, note string) {
 
 // Card implements btl.CardHolder.
 func (t *transport) Card(peer framework.Life) (card framework.Peer, ok bool) {
-	if p := t.m.procs.Find(peer); p != nil && p.Known {
-		var err error
-		card, err = p.peer(t)
-		ok = err == nil
+	p := t.m.known(peer)
+	if p == nil {
+		return card, false
 	}
-	return card, ok
+	card, err := p.peer(t)
+	return card, err == nil
+}
+
+// known returns a process whose card has come, or nil. It leaves a process without state so. Lock held.
+func (m *Module) known(peer framework.Life) *proc {
+	if p := m.procs.Find(peer); p != nil && p.Known {
+		return p
+	}
+	p, card, ok := m.procs.Unlearned(peer)
+	if !ok {
+		return nil
+	}
+	p.card = card
+	return p
 }
 
 // describe returns what a transport says of the way to the process.

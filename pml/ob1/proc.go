@@ -160,7 +160,7 @@ func (p *proc) pay() {
 // control sends a control frame, now or when the path allows, and reports
 // whether there is a path. Lock held.
 func (p *proc) control(c control) bool {
-	if !p.Known && p.Err == nil {
+	if p.m.procs.Meet(p); !p.Known && p.Err == nil {
 		// Its frames came before its card: it has made a communicator with this
 		// process that is not complete here. The answer goes when the card comes.
 		p.controls = append(p.controls, c)

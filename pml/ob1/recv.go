@@ -80,18 +80,18 @@ func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Req
 // held.
 func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
 	m := c.m
-	r := m.newRequest(c)
-	r.send, r.state, r.plane, r.tag = false, posted, plane, tag
-	r.buf = buf
-	r.node.Source, r.node.Tag = src, tag
+	var p *peer
 	var mp *match.Peer[request, message]
 	if src != pml.AnySource {
-		r.p = c.peers.Get(src)
-		if r.p == nil {
-			r.p = c.peer(src)
+		if p = c.peers.Get(src); p == nil {
+			p = c.peer(src) // Before the request, because a process that is gone ends all requests for it.
 		}
-		mp = &r.p.match[plane]
+		mp = &p.match[plane]
 	}
+	r := m.newRequest(c)
+	r.send, r.state, r.plane, r.tag = false, posted, plane, tag
+	r.p, r.buf = p, buf
+	r.node.Source, r.node.Tag = src, tag
 	if m.env.Hooks != nil {
 		m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}

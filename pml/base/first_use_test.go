@@ -1,0 +1,258 @@
+package base
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// cards are cards of processes, with the number of those that were taken.
+type cards struct {
+	lives map[framework.Life]bool
+	taken int
+}
+
+func (c *cards) Card(peer framework.Life) (framework.Card, bool) {
+	if c.lives[peer] {
+		c.taken++
+	}
+	return nil, c.lives[peer]
+}
+
+func (c *cards) Find(nonce uint64) (framework.Life, bool) {
+	for l := range c.lives {
+		if l.Nonce == nonce {
+			return l, true
+		}
+	}
+	return framework.Life{}, false
+}
+
+func (c *cards) Node(framework.Life) string { return "" }
+
+// failing is a PML's process that reports its end.
+type failing struct {
+	Proc
+	ends *[]framework.Life
+}
+
+func (f *failing) Fail(err error) {
+	if f.End(err) {
+		*f.ends = append(*f.ends, f.Life)
+	}
+}
+
+// lazy returns processes whose cards have come and were not taken, except that of process 0, which is this one.
+func lazy(n int) (*Procs[*failing], *cards, *[]framework.Life) {
+	known, ends := &cards{lives: map[framework.Life]bool{}}, new([]framework.Life)
+	for i := range n {
+		known.lives[life(i)] = true
+	}
+	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}, Cards: known}
+	t := new(Procs[*failing])
+	*t = NewProcs("test", env, func(p Proc) *failing { return &failing{p, ends} }, func(peer framework.Life, _ framework.Card) error {
+		if old := t.Present(t.Get(peer)); old != nil {
+			t.Forget(old)
+			old.Fail(t.Ended(old.Life))
+		}
+		return nil
+	})
+	t.Present(t.Get(life(0)))
+	return t, known, ends
+}
+
+// world makes a communicator of the first n processes.
+func world(t *testing.T, procs *Procs[*failing], n int) *Comm[*failing] {
+	t.Helper()
+	var pairs [][2]int
+	for i := range n {
+		pairs = append(pairs, [2]int{i, 0})
+	}
+	c, err := procs.Comm(pml.CommSpec{Members: members(pairs...)}, cid.Rest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+func TestProc_FirstUse_TakesOneCard(t *testing.T) {
+	procs, known, _ := lazy(1000)
+	c := world(t, procs, 1000)
+	if len(procs.Lives) != 1 || known.taken != 0 {
+		t.Fatalf("%d processes have state, and %d cards were taken before the first use", len(procs.Lives), known.taken)
+	}
+	p := c.Proc(7)
+	if !p.Known || p.Life != life(7) || c.Proc(7) != p || !c.IsProc(7, p) || c.RankOf(p, 0) != 7 || !c.Has(p) {
+		t.Errorf("rank 7 is %+v", p.Proc)
+	}
+	if len(procs.Lives) != 2 || known.taken != 1 {
+		t.Errorf("%d processes have state, and %d cards were taken after the first use", len(procs.Lives), known.taken)
+	}
+}
+
+func TestProc_CardHasNotCome_IsGone(t *testing.T) {
+	procs, known, _ := lazy(3)
+	c := world(t, procs, 3)
+	delete(known.lives, life(2))
+	if p := c.Proc(2); !errors.Is(p.Err, framework.ErrTransport) || p.Known {
+		t.Errorf("a process without a card: %v", p.Err)
+	}
+}
+
+func TestMember_UnusedDies_AllLearnOfIt(t *testing.T) {
+	procs, _, ends := lazy(3)
+	c := world(t, procs, 3)
+	procs.Died(life(1), "killed")
+	if len(*ends) != 1 {
+		t.Errorf("%v ended: waiters are not notified", *ends)
+	}
+	for _, err := range []error{c.CannotCome(1, pml.PointToPoint), c.Explain(c.Proc(1).Err, 1)} {
+		if !errors.Is(err, framework.ErrProcFailed) {
+			t.Errorf("a receive from the dead: %v", err)
+		}
+	}
+	procs.Died(life(1), "killed")
+	n := 0
+	for range c.Failed() {
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d processes have failed", n)
+	}
+	later := world(t, procs, 3)
+	if err := later.CannotCome(1, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("a receive in a later communicator: %v", err)
+	}
+}
+
+func TestMembers_UnusedLeave_ReceivesFromAnyEndWithoutState(t *testing.T) {
+	procs, _, ends := lazy(4)
+	c := world(t, procs, 4)
+	for i := 1; i < 4; i++ {
+		if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
+			t.Fatalf("after %d of 3 have left: %v", i-1, err)
+		}
+		procs.Gone(life(i), framework.ErrPeerClosed)
+	}
+	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
+		t.Errorf("after all have left: %v", err)
+	}
+	if len(*ends) != 3 || len(procs.Lives) != 1 {
+		t.Errorf("waiters were notified of %d, and %d processes have state", len(*ends), len(procs.Lives))
+	}
+	if p := c.Proc(2); !errors.Is(p.Err, framework.ErrPeerClosed) {
+		t.Errorf("a send to one of them: %v", p.Err)
+	}
+}
+
+func TestMember_UnusedHasNewIncarnation_IsGone(t *testing.T) {
+	procs, known, ends := lazy(2)
+	c := world(t, procs, 2)
+	next := framework.Life{ID: life(1).ID, Nonce: 77}
+	delete(known.lives, life(1))
+	known.lives[next] = true
+	if err := procs.take(next, nil); err != nil { // Module.Learn
+		t.Fatal(err)
+	}
+	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) || len(*ends) != 1 {
+		t.Errorf("a receive from any source: %v; ended are %v", err, *ends)
+	}
+	if p := c.Proc(1); p.Life != life(1) || !errors.Is(p.Err, framework.ErrPeerClosed) {
+		t.Errorf("rank 1 is %v: %v", p.Life, p.Err)
+	}
+	if p := procs.Member(next); !p.Known || p.Err != nil {
+		t.Errorf("the new incarnation: %v", p.Err)
+	}
+}
+
+func TestMember_UsedHasNewIncarnation_IsGone(t *testing.T) {
+	procs, known, _ := lazy(2)
+	c := world(t, procs, 2)
+	old := c.Proc(1)
+	next := framework.Life{ID: life(1).ID, Nonce: 77}
+	known.lives[next] = true
+	if err := procs.take(next, nil); err != nil {
+		t.Fatal(err)
+	}
+	if c.Proc(1) != old || !errors.Is(old.Err, framework.ErrPeerClosed) {
+		t.Errorf("rank 1: %v", old.Err)
+	}
+}
+
+func TestRenew_UnusedMember_StaysGoneInOldCommunicators(t *testing.T) {
+	procs, _, _ := lazy(2)
+	before := world(t, procs, 2)
+	if !procs.Renew(life(1), nil) {
+		t.Fatal("not renewed")
+	}
+	after := world(t, procs, 2)
+	p := after.Proc(1)
+	if p.Err != nil || !p.Known {
+		t.Errorf("the process after Renew: %v", p.Err)
+	}
+	if q := before.Proc(1); q == p || !errors.Is(q.Err, framework.ErrGivenUp) || before.Has(p) || before.RankOf(p, 0) != -1 {
+		t.Errorf("the old communicator has %v: %v", q, q.Err)
+	}
+}
+
+func TestMeet_UnknownProcess_LearnsItsCardOnceItHasCome(t *testing.T) {
+	procs, known, _ := lazy(1)
+	p := procs.Get(life(1)) // of its first frame
+	procs.Meet(p)
+	if p.Known || p.Err != nil {
+		t.Fatalf("known %t, %v before the card has come", p.Known, p.Err)
+	}
+	known.lives[life(1)] = true
+	if procs.Meet(p); !p.Known || procs.ByNonce(life(1).Nonce) != p {
+		t.Errorf("known %t after the card has come", p.Known)
+	}
+	if q := procs.ByNonce(99); q != nil {
+		t.Errorf("nonce 99 is %v", q)
+	}
+}
+
+func TestRemove_UnusedMember_WaitsForTheCommunicator(t *testing.T) {
+	procs, _, _ := lazy(2)
+	var reported []framework.Life
+	procs.env.Droppable = func(l framework.Life) { reported = append(reported, l) }
+	c := world(t, procs, 2)
+	procs.Gone(life(1), framework.ErrPeerClosed)
+	if _, ok := procs.Remove(life(1)); ok || len(reported) > 0 {
+		t.Fatalf("removed %t, reported %v", ok, reported)
+	}
+	procs.Drop(c)
+	if _, ok := procs.Remove(life(1)); !ok || len(reported) != 1 || len(procs.ends) != 0 {
+		t.Errorf("removed %t, reported %v", ok, reported)
+	}
+}
+
+func TestComm_EndpointsOfUnusedProcess_AreLearnedTogether(t *testing.T) {
+	procs, known, _ := lazy(3)
+	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 1}, [2]int{2, 0}, [2]int{1, 0})}, cid.Rest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.IsWhole() || known.taken != 0 {
+		t.Fatalf("%d cards were taken", known.taken)
+	}
+	p := c.Proc(3)
+	if c.Proc(1) != p || known.taken != 1 || c.RankOf(p, 1) != 1 || len(c.Ranks(p)) != 2 || c.MostRanks() != 2 {
+		t.Errorf("ranks %v, %d cards were taken", c.Ranks(p), known.taken)
+	}
+	procs.Died(life(2), "killed")
+	procs.Died(life(1), "killed")
+	if err := c.CannotCome(3, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("a receive from an endpoint of the dead: %v", err)
+	}
+	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
+		t.Errorf("a receive from any source, before the deaths are settled: %v", err)
+	}
+	c.SetSuspended(pml.PointToPoint, nil)
+	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("a receive from any source: %v", err)
+	}
+}
