@@ -17,6 +17,7 @@ import (
 func faultCases() claims {
 	return claims{
 		kittest.New("DeadlineNamesTheMissing", Want{Size: 5, Timeout: short, Needs: Names | Subsets}, (*job).deadlineNames),
+		kittest.New("DeadlineOfACallNamesTheMissing", Want{Size: 5, Timeout: long, Needs: Names | Subsets}, (*job).callDeadlineNames),
 		kittest.New("LateMemberDoesNotJoinWhatFailed", Want{Size: 2, Timeout: short, Needs: Names | Withdrawal}, (*job).lateMember),
 		kittest.New("DeathEndsWaits", Want{Size: 4, Timeout: long, Needs: Deaths | Subsets}, (*job).deathEndsWaits),
 		kittest.New("DeathIsAnEvent", Want{Size: 3, Timeout: long}, (*job).deathIsAnEvent),
@@ -72,6 +73,19 @@ func (j *job) deadlineNames() {
 		})
 	}
 	// Those who are there can still meet.
+	j.Each(len(here), func(i int) { j.fence(here[i], "t", here...) })
+}
+
+// Calls have the deadline of their context's WithTimeout, and name the members that are missing.
+func (j *job) callDeadlineNames() {
+	here, gone := []int{0, 2, 4}, j.group(1, 3)
+	j.Each(len(here), func(i int) {
+		for _, w := range waits[:2] {
+			err := w.call(bootstrap.WithTimeout(j.Context(), short), j.Clients[here[i]], j, 0)
+			j.Is(w.name, err, framework.ErrTimeout)
+			j.missing(w.name, err, gone, nil)
+		}
+	})
 	j.Each(len(here), func(i int) { j.fence(here[i], "t", here...) })
 }
 

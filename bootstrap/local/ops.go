@@ -70,7 +70,7 @@ func (c *client) Construct(ctx context.Context, group []framework.Proc, tag stri
 // enter enters a fence or construct.
 func enter[A any](ctx context.Context, c *client, op string, k wire.Kind, group []framework.Proc, tag string, payload []byte) (A, error) {
 	runs := wire.EncodeBody(wire.MakeRuns(group))
-	return request[A](ctx, c, op, tag, k, wire.JoinBody{Tag: tag, Group: runs, Payload: payload}, c.timeout)
+	return request[A](ctx, c, op, tag, k, wire.JoinBody{Tag: tag, Group: runs, Payload: payload}, bootstrap.Timeout(ctx, c.timeout))
 }
 
 func (c *client) Publish(ctx context.Context, name string, value []byte) error {

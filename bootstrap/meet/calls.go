@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
@@ -140,7 +141,8 @@ func (c *client) callVia(ctx context.Context, op, name string, via, rank uint32,
 	if err != nil {
 		return wire.Message{}, join.OpError(op, name, err)
 	}
-	timeout := time.NewTimer(c.timeout)
+	limit := bootstrap.Timeout(ctx, c.timeout)
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	var a answer
 	var waitErr, unreached error
@@ -150,7 +152,7 @@ func (c *client) callVia(ctx context.Context, op, name string, via, rank uint32,
 		waitErr = context.Cause(ctx)
 		a, unreached = c.withdraw(mine, false)
 	case <-timeout.C:
-		waitErr = fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
+		waitErr = fmt.Errorf("%w (after %v)", framework.ErrTimeout, limit)
 		a, unreached = c.withdraw(mine, true)
 	}
 	if a.err != nil {

@@ -91,8 +91,8 @@ func (c *client) partOf(r *round) part {
 // barrier stores the part and goes through the barrier, when it is this call's turn. It
 // returns when that is over, or ctx has ended; the barrier has an end of its own.
 func (c *client) barrier(ctx context.Context, r *round, s *stream, mine part) error {
-	began := time.Now()
-	late := time.AfterFunc(c.timeout, func() { r.end(errLate(c.timeout)) })
+	began, timeout := time.Now(), bootstrap.Timeout(ctx, c.timeout)
+	late := time.AfterFunc(timeout, func() { r.end(errLate(timeout)) })
 	defer late.Stop()
 	select {
 	case s.turn <- struct{}{}:
@@ -108,7 +108,7 @@ func (c *client) barrier(ctx context.Context, r *round, s *stream, mine part) er
 		return err
 	}
 	// From here on the deadline is the launcher's to keep; if it does not, this call ends.
-	limit := max(time.Until(began.Add(c.timeout)), time.Millisecond)
+	limit := max(time.Until(began.Add(timeout)), time.Millisecond)
 	late.Reset(limit + c.grace)
 	at, theirs := ctx.Deadline()
 	if theirs = theirs && time.Until(at) < limit; theirs {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
@@ -48,6 +49,15 @@ type request struct {
 	Comm  cid.Extended
 	Wait  bool
 	On    bool
+	// Timeout is that of bootstrap.WithTimeout, or 0.
+	Timeout time.Duration
+}
+
+func (q request) withTimeout(ctx context.Context) context.Context {
+	if q.Timeout == 0 {
+		return ctx
+	}
+	return bootstrap.WithTimeout(ctx, q.Timeout)
 }
 
 // reply is what comes of it, or an event.
@@ -195,8 +205,10 @@ func (s *served) do(ctx context.Context, q request) (r reply, err error) {
 	case opGet:
 		r.Value, err = c.Get(ctx, q.Proc, q.Name)
 	case opFence:
+		ctx = q.withTimeout(ctx)
 		err = c.Fence(ctx, q.Group, q.Name)
 	case opConstruct:
+		ctx = q.withTimeout(ctx)
 		made, failed := c.Construct(ctx, q.Group, q.Name, q.Value)
 		r.Context, r.Many, err = made.ContextID, made.Payloads, failed
 	case opClose:

@@ -100,12 +100,12 @@ func (c remote) Get(ctx context.Context, p framework.Proc, key string) ([]byte, 
 }
 
 func (c remote) Fence(ctx context.Context, group []framework.Proc, tag string) error {
-	_, err := c.r.call(ctx, request{Op: opFence, Group: group, Name: tag})
+	_, err := c.r.call(ctx, request{Op: opFence, Group: group, Name: tag, Timeout: bootstrap.Timeout(ctx, 0)})
 	return err
 }
 
 func (c remote) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
-	got, err := c.r.call(ctx, request{Op: opConstruct, Group: group, Name: tag, Value: payload})
+	got, err := c.r.call(ctx, request{Op: opConstruct, Group: group, Name: tag, Value: payload, Timeout: bootstrap.Timeout(ctx, 0)})
 	return bootstrap.Constructed{ContextID: got.Context, Payloads: got.Many}, err
 }
 
