@@ -2,6 +2,7 @@ package wireup
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
@@ -265,4 +266,66 @@ func somePart(t testing.TB, members int) *Part {
 		}
 	}
 	return &part
+}
+
+// Of too many pairs the lowest ones are kept, in whatever order the parts are merged.
+func TestPartMerge_TooManyPairs_KeepsTheLowest(t *testing.T) {
+	const size = 8
+	part := func(rank int) Part {
+		p := somePayload(t)
+		for i := range MaxEnded {
+			p.GroupEnded = append(p.GroupEnded, Ended{Rank: uint32(i % size), Nonce: uint64(i)})
+		}
+		one, err := NewPart(rank, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return one
+	}
+	var up, down Part
+	for rank := range size {
+		if err := errors.Join(up.Merge(part(rank)), down.Merge(part(size-1-rank))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(up.Pairs) != maxPairs || !slices.Equal(up.Pairs, down.Pairs) || up.Pairs[maxPairs-1].From != 3 {
+		t.Errorf("%d and %d pairs, the last %+v", len(up.Pairs), len(down.Pairs), up.Pairs[len(up.Pairs)-1])
+	}
+}
+
+func TestOpenTable_OverLimit_ReturnsError(t *testing.T) {
+	good, err := somePart(t, 2).Decide(5, 2, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := append(slices.Clone(good), make([]byte, 3*MaxMember)...)
+	binary.LittleEndian.PutUint64(long[16:], uint64(len(long)))
+	for text, b := range map[string][]byte{
+		"over 4096 per member": long,
+		"version 6":            append([]byte{6}, good[1:]...),
+		"in place of 2":        append([]byte{Version, 0, 0, 0, 3}, good[5:]...),
+		"a table of 5 bytes":   good[:5],
+	} {
+		if _, err := OpenTable(b, 2); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// A rank that has failed is not reported late, whichever fault comes first, and faults are merged in any order.
+func TestFaultsMerge_AnyOrder_KeepsTheHighestKind(t *testing.T) {
+	a, b, c := fault(7, Missing, ""), fault(7, Failed, ""), fault(2, Garbage, "text")
+	want := Faults{c[0], b[0]}
+	for _, got := range []Faults{a.merge(b).merge(c), c.merge(b.merge(a)), b.merge(c.merge(a))} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v", got)
+		}
+	}
+	var many Faults
+	for rank := range uint32(3 * maxFaults) {
+		many = many.merge(fault(rank, Missing, ""))
+	}
+	if len(many) != maxFaults || many.check() != nil {
+		t.Errorf("%d faults, %v", len(many), many.check())
+	}
 }
