@@ -47,6 +47,9 @@ func (m *Machine) receiveContribution(from int, msg Message) {
 		m.received[from] = &msg
 	}
 	m.markFailed(msg.Contribution.Failed)
+	if msg.Outcome != nil {
+		m.markFailed(msg.Outcome.Failed)
+	}
 	m.advance()
 }
 

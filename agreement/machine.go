@@ -302,15 +302,16 @@ func (m *Machine) contribution() *Message {
 		Acked: m.call.Acked, WireUp: m.call.WireUp, Excluded: m.isExcluded,
 	}
 	msg := &Message{Kind: Contribute, Instance: m.instance, Ballot: m.ballot, Contribution: c, Outcome: m.held}
-	if m.held != nil {
+	if m.held != nil { // A coordinator proposes a held outcome in place of a new one.
 		msg.HeldBallot = m.heldBallot
+		c.Failed, c.Acked = c.Failed.without(m.held.Failed), nil
 	}
 	return msg
 }
 
-// failedRanks returns the failed ranks in ascending order.
-func (m *Machine) failedRanks() []int {
-	var ranks []int
+// failedRanks returns the failed ranks.
+func (m *Machine) failedRanks() Ranks {
+	var ranks Ranks
 	for r, s := range m.members {
 		if s == failed {
 			ranks = append(ranks, r)

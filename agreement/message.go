@@ -49,9 +49,9 @@ type Outcome struct {
 	_         struct{} `cbor:",toarray"`
 	Operation Operation
 	Flags     uint64       // The AND of the flags of the contributing members.
-	Failed    []int        // Failed ranks, ascending.
-	Acked     []int        // Ranks that all contributing members had acknowledged, ascending.
-	Excluded  []int        // Other ranks that did not contribute, ascending.
+	Failed    Ranks        // Failed ranks.
+	Acked     Ranks        // Ranks that all contributing members had acknowledged.
+	Excluded  Ranks        // Other ranks that did not contribute.
 	WireUp    bool         // A member has a broken path to a survivor.
 	ID        cid.Extended // Shrink: the id of the new communicator.
 	// Mixed holds one rank that called Agree and one that called Shrink, if members called
@@ -81,13 +81,14 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// Contribution is a member's part of a new outcome.
+// Contribution is a member's part of a new outcome. If the member holds an outcome, Failed has the other failed ranks, and
+// Acked is empty.
 type Contribution struct {
 	_         struct{} `cbor:",toarray"`
 	Operation Operation
 	Flags     uint64
-	Failed    []int
-	Acked     []int
+	Failed    Ranks
+	Acked     Ranks
 	WireUp    bool
 	Excluded  bool // The member's context has ended.
 }
@@ -176,7 +177,7 @@ func (o *Outcome) check(size int) error {
 }
 
 // checkRanks requires ascending ranks of a communicator in each list.
-func checkRanks(size int, lists ...[]int) error {
+func checkRanks(size int, lists ...Ranks) error {
 	for _, ranks := range lists {
 		for i, r := range ranks {
 			if r < 0 || r >= size || i > 0 && r <= ranks[i-1] {
@@ -188,8 +189,8 @@ func checkRanks(size int, lists ...[]int) error {
 }
 
 // intersect returns the ranks that are in both ascending lists.
-func intersect(a, b []int) []int {
-	var common []int
+func intersect(a, b Ranks) Ranks {
+	var common Ranks
 	for _, r := range a {
 		if _, found := slices.BinarySearch(b, r); found {
 			common = append(common, r)

@@ -55,7 +55,7 @@ func (a *agreements) followAbandoned() (refused []*agreement.Outcome) {
 // follow continues a Shrink after the outcome of an instance in which this rank does not wait. It reports whether the outcome has a
 // communicator that includes this rank. mu held.
 func (a *agreements) follow(o *agreement.Outcome) (isRefused bool) {
-	isExcluded := contains(o.Excluded, a.c.rank)
+	isExcluded := hasRank(o.Excluded, a.c.rank)
 	switch proposed := a.confirmed; {
 	case o.Operation != agreement.Shrink || len(o.Mixed) > 0:
 	case proposed != nil:
@@ -70,7 +70,7 @@ func (a *agreements) follow(o *agreement.Outcome) (isRefused bool) {
 		}
 		a.startAbandoned(call, o)
 	default:
-		return !isExcluded && !contains(o.Failed, a.c.rank)
+		return !isExcluded && !hasRank(o.Failed, a.c.rank)
 	}
 	return false
 }

@@ -113,11 +113,12 @@ func (a *agreements) check(o *agreement.Outcome) error {
 		return fmt.Errorf("members called both Agree (rank %d) and Shrink (rank %d): all members have to make the same calls in the same order", o.Mixed[0], o.Mixed[1])
 	}
 	known, _ := c.failed()
+	slices.Sort(known)
 	for _, rank := range o.Failed {
 		switch {
 		case rank == c.rank:
 			return &ProcFailedError{Ranks: []int{rank}, Cause: "the other members consider this process dead"}
-		case !slices.Contains(known, rank):
+		case !hasRank(known, rank):
 			c.session.engine.Fail(c.spec.Members.Member(rank).Life, "reported to another member")
 		}
 	}
@@ -126,9 +127,15 @@ func (a *agreements) check(o *agreement.Outcome) error {
 
 // failuresWithout returns ErrProcFailed with the failures that not all members had acknowledged, or nil.
 func failuresWithout(o *agreement.Outcome) error {
-	ranks := slices.DeleteFunc(slices.Clone(o.Failed), func(rank int) bool { return slices.Contains(o.Acked, rank) })
+	ranks := slices.DeleteFunc(slices.Clone(o.Failed), func(rank int) bool { return hasRank(o.Acked, rank) })
 	if len(ranks) == 0 {
 		return nil
 	}
 	return &ProcFailedError{Ranks: ranks, Cause: "not acknowledged by all members"}
+}
+
+// hasRank reports whether an ascending list has a rank.
+func hasRank(ranks []int, rank int) bool {
+	_, isFound := slices.BinarySearch(ranks, rank)
+	return isFound
 }

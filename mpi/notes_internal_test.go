@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/agreement"
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -64,4 +65,41 @@ func FuzzNote(f *testing.F) {
 			t.Errorf("header %+v is encoded in another way", h)
 		}
 	})
+}
+
+// A note has room for the failed ranks of a large job, whichever they are.
+func TestNote_EverySecondOfManyRanksHasFailed_FitsIntoANote(t *testing.T) {
+	const size, self = 200_000, 4
+	var failed []int
+	for rank := 1; rank < size; rank += 2 {
+		failed = append(failed, rank)
+	}
+	m := agreement.New(self, size)
+	m.Failed(failed...)
+	if err := m.Start(agreement.Call{Operation: agreement.Shrink, Failed: failed, Acked: failed}, nil); err != nil {
+		t.Fatal(err)
+	}
+	proposal := agreement.Message{Kind: agreement.Propose, Ballot: 1, Outcome: &agreement.Outcome{Operation: agreement.Shrink, Failed: failed, Acked: failed, ID: cid.Extended{Base: 7}}}
+	m.Receive(0, proposal)
+	m.Failed(0) // The next coordinator gets the contribution with the outcome.
+	messages := []agreement.Message{proposal}
+	for _, e := range m.Take() {
+		messages = append(messages, e.Message)
+	}
+	for _, want := range messages {
+		b := noteHeader{}.encode(want)
+		if len(b) > bootstrap.MaxPayload {
+			t.Errorf("%v of %d bytes", want.Kind, len(b))
+		}
+		_, body, err := decodeNote(string(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := agreement.Decode(body, size); err != nil || !bytes.Equal(agreement.Encode(got), body) {
+			t.Errorf("%v is decoded as %v, %v", want.Kind, got.Kind, err)
+		}
+	}
+	if last := messages[len(messages)-1]; last.Kind != agreement.Contribute || last.Outcome == nil || len(last.Outcome.Failed) != size/2 || len(messages) != 4 {
+		t.Errorf("%d messages, the last one of %v", len(messages), last.Kind)
+	}
 }

@@ -93,7 +93,7 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 	if err := a.check(&o); err != nil {
 		return o, err
 	}
-	if contains(o.Excluded, a.c.rank) {
+	if hasRank(o.Excluded, a.c.rank) {
 		a.input(func(*agreement.Machine) { a.follow(&o) })
 		return o, context.Cause(ctx)
 	}
@@ -119,7 +119,7 @@ func (a *agreements) confirm(ctx context.Context, proposed *agreement.Outcome, i
 
 // isConfirmed reports whether all members of the outcome proposed have created its communicator, and none has left Shrink.
 func (c *Comm) isConfirmed(proposed, o *agreement.Outcome) bool {
-	hasLeft := func(rank int) bool { return contains(o.Excluded, rank) }
+	hasLeft := func(rank int) bool { return hasRank(o.Excluded, rank) }
 	return o.Flags&1 != 0 && !slices.ContainsFunc(c.survivors(proposed), hasLeft)
 }
 
@@ -143,7 +143,7 @@ func (c *Comm) isDisconnected(failed []int) bool {
 	}
 	var live []Proc
 	for rank, m := range c.group.members.all() {
-		if !contains(failed, rank) {
+		if !hasRank(failed, rank) {
 			live = append(live, m.Proc)
 		}
 	}
@@ -153,17 +153,11 @@ func (c *Comm) isDisconnected(failed []int) bool {
 // survivors returns the ranks of the new communicator.
 func (c *Comm) survivors(o *agreement.Outcome) (ranks []int) {
 	for rank := range c.size {
-		if !contains(o.Failed, rank) && !contains(o.Excluded, rank) {
+		if !hasRank(o.Failed, rank) && !hasRank(o.Excluded, rank) {
 			ranks = append(ranks, rank)
 		}
 	}
 	return ranks
-}
-
-// contains reports whether a rank is in an ascending list.
-func contains(ranks []int, rank int) bool {
-	_, found := slices.BinarySearch(ranks, rank)
-	return found
 }
 
 // createShrunk creates the communicator of an outcome, as CreateGroup does.
