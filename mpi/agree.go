@@ -44,6 +44,7 @@ func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 		_, isMismatch := errors.AsType[*differing](err)
 		switch {
 		case isDecided:
+			a.logOutcome(&agreement.Outcome{Operation: agreement.Agree, Flags: a.flags[1]})
 			return a.flags[1], nil
 		case isMismatch || errors.Is(err, ErrClosed):
 			return 0, err

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -58,7 +60,7 @@ func (h *agreementHooks) Collective(_ context.Context, op mpi.CollectiveOp) func
 	}
 }
 
-func TestHooks_AgreeAndShrink_AreSeen(t *testing.T) {
+func TestHooks_AgreeShrinkAndRevoke_AreSeen(t *testing.T) {
 	t.Parallel()
 	var hooks [2]agreementHooks
 	job := mpitest.Job{Size: 2, Options: func(rank int) []mpi.SessionOption {
@@ -67,11 +69,69 @@ func TestHooks_AgreeAndShrink_AreSeen(t *testing.T) {
 	job.Run(t, func(ctx context.Context, c *mpi.Comm) error {
 		_, err := c.Agree(ctx, 1)
 		d, shrunk := c.Shrink(ctx)
-		return errors.Join(err, shrunk, d.Close())
+		if err := errors.Join(err, shrunk); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			err = d.Revoke()
+		}
+		return errors.Join(err, d.Close())
 	})
-	for rank := range hooks {
-		if got, want := hooks[rank].ends, []string{"agree 0 <nil>", "shrink 1 <nil>"}; !slices.Equal(got, want) {
+	for rank, want := range [][]string{{"agree 0 <nil>", "shrink 1 <nil>", "revoke 0 <nil>"}, {"agree 0 <nil>", "shrink 1 <nil>"}} {
+		if got := hooks[rank].ends; !slices.Equal(got, want) {
 			t.Errorf("rank %d: %q, want %q", rank, got, want)
+		}
+	}
+}
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func TestLog_AgreeShrinkAndRevoke_OutcomesAreLogged(t *testing.T) {
+	t.Parallel()
+	var logs [3]lockedBuffer
+	job := mpitest.Job{Size: 3, Options: func(rank int) []mpi.SessionOption {
+		return []mpi.SessionOption{mpi.WithLogger(slog.New(slog.NewTextHandler(&logs[rank], &slog.HandlerOptions{Level: slog.LevelDebug})))}
+	}}
+	job.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+		if _, err := c.Agree(ctx, 6); err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			mpitest.Die(ctx)
+		}
+		if err := awaitFailures(ctx, c, 1); err != nil {
+			return err
+		}
+		if _, err := c.Agree(ctx, 5); !errors.Is(err, mpi.ErrProcFailed) {
+			return fmt.Errorf("agree: %w", err)
+		}
+		d, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(d.Revoke(), d.Close()) // The other rank may have revoked it before.
+	})
+	for _, rank := range []int{0, 2} {
+		if log := logs[rank].String(); !containsAll(log,
+			`msg="Agree is decided"`, "instance=0 value=0x6\n", "instance=1 value=0x5 failed=\"rank 1\"",
+			`msg="Agree returns an error"`, `msg="Shrink is decided"`, "instance=2 new=", "revoke") {
+			t.Errorf("rank %d logs:\n%s", rank, log)
 		}
 	}
 }

@@ -113,10 +113,10 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 // end ends a call with its error.
 func (a *agreements) end(err error) {
 	a.mu.Lock()
-	a.operation = 0
-	watched := a.watched
-	a.watched = nil
+	op, watched := a.operation, a.watched
+	a.operation, a.watched = 0, nil
 	a.mu.Unlock()
+	a.logError(op, err)
 	if watched != nil {
 		watched(err)
 	}
@@ -161,6 +161,9 @@ func (a *agreements) run(ctx context.Context, call agreementCall) (agreement.Out
 	}
 	for {
 		if o, isOver, err := a.result(); isOver {
+			if err == nil {
+				a.logOutcome(&o)
+			}
 			return o, err
 		}
 		select {
