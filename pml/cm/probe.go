@@ -182,6 +182,9 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 	if err := c.told(src, tag, plane); err != nil {
 		return nil, err
 	}
+	if err := c.Aborted[plane]; err != nil && plane == pml.PointToPoint {
+		return nil, err // Earlier messages may be held.
+	}
 	if c.isSwept(src, plane) {
 		return c.findSwept(ctx, src, tag, plane, claim)
 	}

@@ -93,12 +93,13 @@ func (r *request) post() {
 	}
 	m.postings++
 	r.posting = m.postings
-	if m.failures && c.isSwept(r.source(), r.plane) {
-		if why := c.Aborted[r.plane]; why != nil {
-			r.fail(why)
-		} else {
-			r.sweep()
-		}
+	isSwept := m.failures && c.isSwept(r.source(), r.plane)
+	if why := c.Aborted[r.plane]; why != nil && (isSwept || r.plane == pml.PointToPoint) {
+		r.fail(why) // Earlier messages may be held.
+		return
+	}
+	if isSwept {
+		r.sweep()
 		return
 	}
 	if m.pulls > 0 && c.pulling[r.plane].left > 0 {

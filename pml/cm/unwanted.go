@@ -27,8 +27,8 @@ import (
 // A message that comes while a posted receive may still match others of its sender is dropped
 // at once, and a synchronous send of it succeeds.
 //
-// An aborted plane is like a closed one. Its receives are withdrawn, and the question waits for their ends. The
-// controlStop of a revoked communicator has a mark, because its sender may be notified of the revocation later.
+// An aborted plane is like a closed one, but its messages are held at once, because its receives are being withdrawn. Later ones
+// fail. The controlStop of a revoked communicator has a mark, because its sender may be notified of the revocation later.
 
 // unwanted has the messages of a member without a receive, of a closed communicator or an aborted plane.
 type unwanted struct {
@@ -73,8 +73,6 @@ func (p *peer) settle() {
 	switch {
 	case p.proc.Err != nil:
 		p.release()
-		return
-	case c.Aborted[pml.PointToPoint] != nil && c.mayReceive(p): // Until it is withdrawn.
 		return
 	case p.rank == c.Spec.Rank: // It sends no further messages.
 		u.hasAsked, u.hasStopped, u.lastSent = true, true, p.tally.Sent[pml.PointToPoint]

@@ -1,0 +1,35 @@
+package cm_test
+
+import (
+	"testing"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/mtl/mtltest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/pmltest"
+)
+
+// TestAbort_MessagesAreInTheNetwork_LaterReceivesAndProbesFail guards the order of messages. The first one may be held to be dropped, and the
+// second one would match in its place.
+func TestAbort_MessagesAreInTheNetwork_LaterReceivesAndProbesFail(t *testing.T) {
+	for _, later := range []string{"receive", "probe"} {
+		t.Run(later, func(t *testing.T) {
+			c := pmltest.OpenWorld(t, stack(mtltest.Options{Inject: 1 << 10}), 2).Comms(t, cid.PolicyAgree)
+			meet(t, c, 1)
+			for range 2 {
+				send(t, c[1], 0, 1, "message")
+			}
+			if _, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil {
+				t.Fatal(err)
+			}
+			c[0].Abort(pml.PointToPoint, errPending)
+			var err error
+			if later == "receive" {
+				_, err = start(t)(recvInto(c[0], 1, 1)).wait(t)
+			} else {
+				_, _, _, err = c[0].Improbe(1, 1, pml.PointToPoint)
+			}
+			wantErr(t, later, err, errPending)
+		})
+	}
+}
