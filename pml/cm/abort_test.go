@@ -33,3 +33,17 @@ func TestAbort_MessagesAreInTheNetwork_LaterReceivesAndProbesFail(t *testing.T) 
 		})
 	}
 }
+
+// TestAbort_ProbeHasFetchedTheMessage_SendEnds aborts the plane in both members.
+func TestAbort_ProbeHasFetchedTheMessage_SendEnds(t *testing.T) {
+	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
+	s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(5000)}, 0, 1, pml.PointToPoint, pml.Synchronous))
+	if _, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range c {
+		c.Abort(pml.PointToPoint, errPending)
+	}
+	_, err := s.wait(t)
+	wantErr(t, "the send", err, errPending)
+}
