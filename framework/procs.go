@@ -274,9 +274,12 @@ func (l Procs) Runs() iter.Seq[ProcRun] {
 
 // List returns the processes as a slice, which is the caller's.
 func (l Procs) List() []Proc {
-	list := make([]Proc, l.size)
-	for i, p := range l.All() {
-		list[i] = p
+	list := make([]Proc, 0, l.size)
+	for n := range l.blocks {
+		b := &l.blocks[n]
+		for i := range int(b.Count) {
+			list = append(list, b.at(i))
+		}
 	}
 	return list
 }
