@@ -96,13 +96,13 @@ func (n *network) Set(text string) error {
 	for i, field := range []*time.Duration{&n.Latency, &n.Overhead, &n.Gap} {
 		d, err := time.ParseDuration(fields[i])
 		if err != nil || d < 0 {
-			return fmt.Errorf("%q is no time of 0 or more", fields[i])
+			return fmt.Errorf("%q: want a time of 0 or more, such as 2us", fields[i])
 		}
 		*field = d
 	}
 	perByte, err := strconv.ParseFloat(fields[3], 64)
 	if err != nil || perByte < 0 || perByte > 1e6 {
-		return fmt.Errorf("%q is no number of nanoseconds", fields[3])
+		return fmt.Errorf("%q: want a number of nanoseconds, such as 0.04", fields[3])
 	}
 	n.PerByte = perByte
 	return nil
