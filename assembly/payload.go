@@ -22,8 +22,10 @@ func encodeCard(pmls []PML, card framework.Card) (capabilities, addresses []byte
 	return capabilities, addresses, err
 }
 
-func (a *Assembly) encodePayload(card card, ended []wireup.Ended, ids []byte) ([]byte, error) {
-	return wireup.Payload{Nonce: a.env.Self.Nonce, Capabilities: a.offers, Card: card.bytes, IDs: ids, Edition: card.edition, Ended: ended}.Encode()
+// encodePayload encodes a payload with the incarnation, the capabilities and the card of this process.
+func (a *Assembly) encodePayload(card card, p wireup.Payload) ([]byte, error) {
+	p.Nonce, p.Capabilities, p.Card, p.Edition = a.env.Self.Nonce, a.offers, card.bytes, card.edition
+	return p.Encode()
 }
 
 // failures returns the members' transports that did not open, as the end of an error, or "" without any.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
@@ -27,7 +28,7 @@ func somePayload(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := a.encodePayload(a.card, nil, cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes())
+	b, err := a.encodePayload(a.card, wireup.Payload{IDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestPayloadHasRoomForAllWithWhomNothingIsExchanged(t *testing.T) {
 	for i := range ended {
 		ended[i] = wireup.Ended{Rank: 1 << 31, Nonce: 1 << 63, Times: 1 << 31}
 	}
-	b, err := a.encodePayload(a.card, ended, cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes())
+	b, err := a.encodePayload(a.card, wireup.Payload{Ended: ended, IDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,7 @@ const (
 	stepSession       = "session is open"
 	stepConstruct     = "group construct is called"
 	stepConstructed   = "group construct is answered"
+	stepTable         = "table of the members is read"
 	stepComm          = "first communicator is made"
 	stepPath          = "first path to a peer is open"
 	stepMessage       = "first message is sent or received"

@@ -19,26 +19,51 @@ import (
 // description, whose Local is taken from the PML's table. It is collective over
 // group, and returns when all have called it with the same tag, or ctx or the
 // configured time has ended. The caller keeps the members (Keep) until it has made the communicator.
+// A large group on several nodes is wired up in levels (package wireup).
 func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int, tag string, policy cid.Policy) (m PML, spec pml.CommSpec, err error) {
 	defer a.enterWireUp()()
-	// What the cards leave free in the payload is the id offer's.
+	layout, err := a.layout(ctx, group)
+	if err != nil {
+		return m, spec, err
+	}
+	if layout != nil {
+		return a.wireUpLevels(ctx, layout, group, rank, tag, policy)
+	}
+	m, spec, _, err = a.wireUp(ctx, group, rank, tag, func(room int) *cid.Offer {
+		return a.pmls[0].CIDs().OfferFor(policy, len(group), room)
+	}, wireup.Payload{})
+	if err == nil {
+		a.timing.mark(stepComm)
+	}
+	return m, spec, err
+}
+
+// wireUp makes a group construct. The candidate ids are those of offer, which is called with the room for them. The payload of this process has the
+// elements of extra for levels. It returns the payloads of all members, too.
+func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int, tag string, offer func(room int) *cid.Offer, extra wireup.Payload) (m PML, spec pml.CommSpec, all [][]byte, err error) {
 	own, err := a.present()
 	if err != nil {
-		return m, spec, err
+		return m, spec, nil, err
 	}
-	ended := a.endedWith(group)
-	room := bootstrap.MaxPayload - len(a.offers) - len(own.bytes) - len(ended)*wireup.EndedSize - wireup.PayloadFrame
+	body := extra
+	body.Ended = a.endedWith(group)
+	used, err := a.encodePayload(own, body)
+	if err != nil {
+		return m, spec, nil, err
+	}
+	// The candidate ids get the rest of the payload.
+	ids := offer(bootstrap.MaxPayload - len(used) - wireup.PayloadFrame)
 	table := a.pmls[0].CIDs()
-	ids := table.OfferFor(policy, len(group), room)
 	defer table.Release(ids) // does nothing once the offer is settled
 
-	body, err := a.encodePayload(own, ended, ids.Bytes())
+	body.IDs = ids.Bytes()
+	encoded, err := a.encodePayload(own, body)
 	if err != nil {
-		return m, spec, err
+		return m, spec, nil, err
 	}
-	made, err := a.Construct(ctx, group, tag, body)
+	made, err := a.Construct(ctx, group, tag, encoded)
 	if err != nil {
-		return m, spec, err
+		return m, spec, nil, err
 	}
 	defer func() {
 		if err != nil { // the others may have the communicator
@@ -48,30 +73,35 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 	payloads := make([]wireup.Payload, len(group))
 	for i, b := range made.Payloads {
 		if payloads[i], err = wireup.DecodePayload(b); err != nil {
-			return m, spec, BadMember(group[i], err)
+			return m, spec, nil, BadMember(group[i], err)
 		}
 	}
 	m, first, err := a.chooseModule(group, payloads)
 	if err != nil {
-		return m, spec, err
+		return m, spec, nil, err
 	}
 	if err := a.renew(ctx, group, rank, made.ContextID, payloads); err != nil {
-		return m, spec, err
+		return m, spec, nil, err
 	}
 	members := make([]pml.Member, len(group))
 	spec = pml.CommSpec{ID: cid.Extended{Base: made.ContextID}, Members: pml.NewMembers(members), Rank: rank}
 	for i, p := range group {
 		members[i].Life = framework.Life{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
 		if err := a.learn(members[i].Life, p, payloads[i]); err != nil {
-			return m, spec, err
+			return m, spec, nil, err
 		}
 	}
-	if err := settle(&spec, m.CIDs(), ids, first, payloads); err != nil {
-		return m, spec, err
+	decision := cid.Decision{Policy: cid.PolicyLazy}
+	if first {
+		if decision, err = decideIDs(payloads); err != nil {
+			return m, spec, nil, err
+		}
 	}
-	a.timing.mark(stepComm)
+	if err := settle(&spec, m.CIDs(), ids, decision); err != nil {
+		return m, spec, nil, err
+	}
 	a.note(members)
-	return m, spec, nil
+	return m, spec, made.Payloads, nil
 }
 
 // enterWireUp begins a wire-up, and returns the function that ends it.
@@ -262,19 +292,17 @@ func (a *Assembly) know(life framework.Life, what acquaintance) (isolated error)
 	return a.isolated
 }
 
-// settle fills in the local ids as the members' offers decide.
-func settle(spec *pml.CommSpec, table *cid.Table, own *cid.Offer, first bool, payloads []wireup.Payload) error {
-	decision := cid.Decision{Policy: cid.PolicyLazy}
-	if first {
-		offers := make([][]byte, len(payloads))
-		for i, p := range payloads {
-			offers[i] = p.IDs
-		}
-		var err error
-		if decision, err = cid.Decide(offers); err != nil {
-			return err
-		}
+// decideIDs decides by the candidate ids of all members.
+func decideIDs(payloads []wireup.Payload) (cid.Decision, error) {
+	offers := make([][]byte, len(payloads))
+	for i, p := range payloads {
+		offers[i] = p.IDs
 	}
+	return cid.Decide(offers)
+}
+
+// settle fills in the local ids of a decision.
+func settle(spec *pml.CommSpec, table *cid.Table, own *cid.Offer, decision cid.Decision) error {
 	if decision.Policy == cid.PolicyLazy {
 		local, err := table.Reserve()
 		spec.Local = local

@@ -35,6 +35,8 @@ type Session struct {
 type Bootstrap struct {
 	Timeout time.Duration `param:"timeout" default:"60s" min:"1ms" level:"user" scope:"process" doc:"how long each step of a collective wire-up waits for the other members, and how long a process that has lost its launcher goes on"`
 	OnLoss  string        `param:"on_loss" default:"end" choices:"end,continue" level:"user" scope:"process" doc:"when the launcher is gone, and with it the news of processes that end: end what is pending with others after bootstrap.timeout, or continue without such news"`
+	// RootsFrom is compared with the number of members.
+	RootsFrom int `param:"roots_from" default:"1024" min:"0" level:"tuner" scope:"process" doc:"number of members from which a communicator of processes on two nodes or more is created in levels: first those of each node, then one process of each node, and the rest by messages. 0: always. Equal in all ranks."`
 
 	HostTimeout    time.Duration `param:"host_timeout" default:"30s" min:"5s" level:"user" scope:"process" doc:"how long the host of another process may give no sign before all processes of that host are reported dead; with bootstraps other than local; equal in all ranks"`
 	ProcessTimeout time.Duration `param:"process_timeout" default:"0s" min:"0s" level:"user" scope:"process" doc:"how long a process may leave queries unanswered, although its host answers, before it is reported dead; 0: forever, so that a process may be stopped or debugged; equal in all ranks and in ferry run"`
