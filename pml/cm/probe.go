@@ -185,10 +185,10 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 	if err := c.Aborted[plane]; err != nil && plane == pml.PointToPoint {
 		return nil, err // Earlier messages may be held.
 	}
-	if c.isSwept(src, plane) {
-		return c.findSwept(ctx, src, tag, plane, claim)
-	}
 	for {
+		if c.isSwept(src, plane) {
+			return c.findSwept(ctx, src, tag, plane, claim)
+		}
 		if c.Closed() {
 			return nil, framework.ErrClosed // its id may be another communicator's soon
 		}
@@ -210,7 +210,7 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 		}
 		from := c.peer(int(msg.op.Source)) // it may be longer than it looks
 		c.m.freeMessage(msg)
-		if c.pull(plane, from); c.pulling[plane].left == 0 {
+		if c.pull(plane, from); c.pulling[plane].left == 0 && !c.isSwept(src, plane) {
 			break
 		}
 	}

@@ -28,7 +28,7 @@ const (
 // the others go into the unexpected queue, where a receive looks first. Receives that
 // find nothing there wait for the end. Lock held.
 func (c *comm) pull(plane pml.Plane, from *peer) {
-	if c.pulling[plane].left > 0 || c.Over(plane) != nil || c.m.closed || from.proc.connect() != nil && !from.proc.connected {
+	if c.pulling[plane].left > 0 || c.isRecalling(plane) || c.Over(plane) != nil || c.m.closed || from.proc.connect() != nil && !from.proc.connected {
 		return
 	}
 	c.beginPull(plane, from)

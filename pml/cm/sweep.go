@@ -72,6 +72,12 @@ func (c *comm) isSwept(src int, plane pml.Plane) bool {
 	return c.sweepers[plane] != nil || c.hasDead && src == pml.AnySource
 }
 
+// isRecalling reports whether receives are being withdrawn from the network. A message that is pulled meanwhile would miss them.
+func (c *comm) isRecalling(plane pml.Plane) bool {
+	s := c.sweepers[plane]
+	return s != nil && s.withdrawing > 0
+}
+
 // isDead reports whether the bootstrap has reported the death of a process whose messages on this communicator are cm's.
 func (c *comm) isDead(p *proc) bool {
 	return p.Presence() == base.Died && c.Has(p) && !c.Spec.IsElsewhere(c.Ranks(p)[0])

@@ -119,6 +119,37 @@ func TestSweep_MessageComesDuringTheWithdrawal_OldestReceiveMatches(t *testing.T
 	}
 }
 
+// TestSweep_SearchDuringTheWithdrawal_MessageMatches has the network withdraw the younger receive of two before a search for the messages of
+// rank 2, as at its end.
+func TestSweep_SearchDuringTheWithdrawal_MessageMatches(t *testing.T) {
+	net := newSlowCancels(1)
+	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net}, 3)
+	c := w.Comms(t, cid.PolicyAgree)
+	meet(t, c, 2)
+	older, wild := start(t)(recvInto(c[0], pml.AnySource, 7)), start(t)(recvInto(c[0], pml.AnySource, 1))
+	dies(w, c, nil)
+	until(t, "a withdrawal", func() bool {
+		_, done, err := wild.r.Test(wild.gen)
+		return net.allowed.Load() == 0 && !done && err == nil
+	})
+	send(t, c[2], 0, 1, "message")
+	if err := c[2].Send(t.Context(), pml.Buffer{}, 0, 1, pml.Collective, pml.Standard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c[0].Recv(t.Context(), pml.Buffer{}, 2, 1, pml.Collective); err != nil { // Both messages are here.
+		t.Fatal(err)
+	}
+	cm.Pull(w.Procs[0].Module, 2)
+	net.allowed.Store(math.MaxInt64)
+	if st, err := wild.wait(t); err != nil || st.Source != 2 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	send(t, c[2], 0, 7, "message")
+	if _, err := older.wait(t); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSweep_CancelsAndMessagesAreLate_OrderIsKept(t *testing.T) {
 	suspensionCases(stack(mtltest.Options{Inject: 4 << 20, Faults: mtltest.Faults{Polls: 5}}), cid.PolicyLazy).Run(t)
 }
