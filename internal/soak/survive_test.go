@@ -93,9 +93,17 @@ func survived(t *testing.T, p *survival, deaths int, env []string) bool {
 		found = append(found, fmt.Sprintf("processes left: %v", left))
 	}
 	if len(found) > 0 {
-		t.Errorf("-survive.seed %d (%v):\n%s\n%s", p.seed, p, strings.Join(found, "\n"), lastLines(notes.String(), 100))
+		t.Errorf("-survive.seed %d (%v):\n%s\n%s", p.seed, p, strings.Join(found, "\n"), excerpt(notes.String(), 60))
 	}
 	return len(found) == 0
+}
+
+// excerpt returns the first and the last n lines of text. The cause of a crash precedes the stacks of all goroutines.
+func excerpt(text string, n int) string {
+	if lines := strings.Split(strings.TrimSpace(text), "\n"); len(lines) > 2*n {
+		return fmt.Sprintf("%s\n[%d lines]\n%s", strings.Join(lines[:n], "\n"), len(lines)-2*n, strings.Join(lines[len(lines)-n:], "\n"))
+	}
+	return text
 }
 
 // differences returns the outcomes that differ among ranks, and the survivors that have not come to the end.
@@ -118,6 +126,15 @@ func differences(p *survival, out string) (found []string) {
 		found = append(found, fmt.Sprintf("survivors that come to the end: %v, want %v", ended, want))
 	}
 	return found
+}
+
+func TestExcerpt_LongText_HasBeginningAndEnd(t *testing.T) {
+	if got, want := excerpt("a\nb\nc\nd\ne\n", 2), "a\nb\n[1 lines]\nd\ne"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := excerpt("a\nb\nc\nd", 2); got != "a\nb\nc\nd" {
+		t.Errorf("%q is not complete", got)
+	}
 }
 
 func TestDifferences_RanksDisagreeOrAreMissing_AreFound(t *testing.T) {
