@@ -109,14 +109,16 @@ func TestRoots_ContextsEnd_RestWorks(t *testing.T) {
 func TestRoots_MemberNeverCalls_AllNameIt(t *testing.T) {
 	for _, absent := range [][]int{{1}, {0}, {2}, {5}, {1, 4}, {2, 3}} {
 		t.Run(fmt.Sprint(absent), func(t *testing.T) {
-			var failed sync.WaitGroup // Calls of CommFromGroup, until which the other ranks keep their sessions open.
+			// All ranks are ready before the first one calls, and keep their sessions open until the last call has failed.
+			var ready, failed sync.WaitGroup
+			ready.Add(6)
 			failed.Add(6 - len(absent))
-			inLevels(t, 6, 3, func(ctx context.Context) error { return lateInLevels(ctx, absent, &failed) }, map[string]string{"bootstrap.timeout": "2s"})
+			inLevels(t, 6, 3, func(ctx context.Context) error { return lateInLevels(ctx, absent, &ready, &failed) }, map[string]string{"bootstrap.timeout": "4s"})
 		})
 	}
 }
 
-func lateInLevels(ctx context.Context, absent []int, failed *sync.WaitGroup) error {
+func lateInLevels(ctx context.Context, absent []int, ready, failed *sync.WaitGroup) error {
 	s, err := mpitest.Open(ctx)
 	if err != nil {
 		return err
@@ -125,6 +127,8 @@ func lateInLevels(ctx context.Context, absent []int, failed *sync.WaitGroup) err
 	if err != nil {
 		return err
 	}
+	ready.Done()
+	ready.Wait()
 	if !slices.Contains(absent, world.Rank()) {
 		_, err = mpi.CommFromGroup(ctx, world, "late")
 		failed.Done()

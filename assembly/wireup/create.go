@@ -129,7 +129,13 @@ func (c *creation) error(fs Faults) error {
 func (c *creation) construct(level int, fs Faults) ([][]byte, Faults) {
 	comm, payloads, err := c.port.Construct(c.levels[level], fs, c.schedule.Construct(level))
 	if err != nil {
-		return nil, c.failed(err, c.self())
+		fs := c.failed(err, c.self())
+		for i := range fs {
+			if level > 0 && fs[i].Kind == Missing {
+				fs[i].Text = "its node may wait for another one of its processes"
+			}
+		}
+		return nil, fs
 	}
 	c.comms[level] = comm
 	return payloads, nil

@@ -28,7 +28,7 @@ type Fault struct {
 	_    struct{} `cbor:",toarray"`
 	Rank uint32   // In the job.
 	Kind FaultKind
-	Text string // Reason, for Unsupported and Garbage.
+	Text string // Reason, for Unsupported and Garbage, and a note for Missing.
 }
 
 // Faults are at most maxFaults, of the lowest ranks, ascending, one for each rank.
@@ -77,6 +77,9 @@ func (fs Faults) err(namespace, tag string) error {
 		switch f.Kind {
 		case Missing:
 			m.Missing = append(m.Missing, p)
+			if f.Text != "" {
+				notes = append(notes, fmt.Sprintf("%v has not connected with other nodes, and %s", p, f.Text))
+			}
 		case Canceled:
 			m.Missing = append(m.Missing, p)
 			notes = append(notes, fmt.Sprintf("%v has canceled its call", p))
