@@ -25,6 +25,8 @@ type variant struct {
 	set  map[string]string
 	node func(rank, ranks int) int // nil: all on one
 	reg  func() *framework.Registry
+	// nodes is mpitest.Job.Nodes of a job whose communicators are created in levels; 0: there are no levels.
+	nodes int
 	// goroutines has the number of goroutine ranks of each process; nil: each rank is a process.
 	goroutines []int
 }
@@ -67,6 +69,7 @@ func variants(t *testing.T) []variant {
 		{name: "ob1+shm+tcp, one rank apart, hier, ids lazy", set: map[string]string{"coll.force": leaders, "coll.hier.area_size": "4KiB", "cid.policy": "lazy"}, node: oneApart},
 		{name: "ob1+shm+tcp, nodes in turns", node: inTurns},
 		{name: "ob1+tcp, all apart", set: map[string]string{"coll": "^hier"}, node: allApart},
+		{name: "ob1+shm+tcp, in levels", set: map[string]string{"bootstrap.roots_from": "0"}, nodes: 2},
 	}
 	memory := func(name, force string, options mtltest.Options, node func(int, int) int, more map[string]string) {
 		network := mtltest.NewMemory(options).Component()
@@ -85,7 +88,8 @@ func variants(t *testing.T) []variant {
 		forced := maps.Clone(ofi)
 		forced["coll.force"] = trees
 		all = append(all, variant{name: "cm+ofi, two nodes", set: ofi, node: inBlocks, reg: components.Standard},
-			variant{name: "cm+ofi, all apart, trees", set: forced, node: allApart, reg: components.Standard})
+			variant{name: "cm+ofi, all apart, trees", set: forced, node: allApart, reg: components.Standard},
+			variant{name: "cm+ofi, in levels", set: with(ofi, "bootstrap.roots_from", "0"), nodes: 2, reg: components.Standard})
 	}
 	if underRace { // it can't see memory in files
 		for i := range all {
@@ -93,6 +97,13 @@ func variants(t *testing.T) []variant {
 		}
 	}
 	return all
+}
+
+// with returns a copy of parameters with one more.
+func with(params map[string]string, name, value string) map[string]string {
+	params = maps.Clone(params)
+	params[name] = value
+	return params
 }
 
 // onHeap returns registries in which segments lie in Go memory.
@@ -124,7 +135,7 @@ func (v variant) job(ranks int) (job mpitest.Job, done func(), err error) {
 			dirs[i], err = os.MkdirTemp("", "metamorphic-")
 		}
 	}
-	return mpitest.Job{Size: ranks, Params: v.set, Options: func(rank int) (opts []mpi.SessionOption) {
+	return mpitest.Job{Size: ranks, Nodes: min(v.nodes, ranks), Params: v.set, Options: func(rank int) (opts []mpi.SessionOption) {
 		if v.node != nil {
 			opts = append(opts, mpi.WithParam("btl.shm.dir", dirs[v.node(rank, ranks)]), mpi.WithParam("btl.shm.fallback_dir", ""))
 		}
