@@ -48,7 +48,7 @@ func TestMembers_AnyOrder_RanksAreFound(t *testing.T) {
 				}
 			}
 			if got := members.First(framework.MakeProcID(0, 500)); got != -1 {
-				t.Errorf("a process that is no member has rank %d", got)
+				t.Errorf("another process has rank %d", got)
 			}
 			if got := members.First(framework.MakeProcID(1, 0)); got != -1 {
 				t.Errorf("a process of another job has rank %d", got)
