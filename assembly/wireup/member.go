@@ -1,6 +1,6 @@
 package wireup
 
-// follow is the part of a member that is no root, after level 0.
+// follow is the part of a member below a root, after level 0.
 func (c *creation) follow() (*Table, error) {
 	t, fs := c.result()
 	if len(fs) > 0 {

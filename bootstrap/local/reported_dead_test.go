@@ -143,7 +143,7 @@ func connectStopped(t *testing.T, writeErr error) (c *client, conn *stopped, s n
 	return c, conn, s
 }
 
-// A kernel without memory is no end of the launcher. The reader would wait for one forever.
+// The launcher lives while the kernel has no memory, and the reader would wait for its end forever.
 func TestWrite_FailsAlthoughTheLauncherLives_EndsTheConnection(t *testing.T) {
 	c, conn, s := connectStopped(t, syscall.ENOBUFS)
 	defer s.Close()

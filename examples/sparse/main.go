@@ -120,8 +120,8 @@ func overNodes(ctx context.Context, s *mpi.Session) (add adder, free func() erro
 	return func(ctx context.Context, x int64) (int64, error) { return addOverNodes(ctx, node, among, x) }, free, nil
 }
 
-// addOverNodes adds up over the node, then over the roots, and broadcasts the sum over the node. among is nil in a process
-// that is no root. The root has rank 0 on its node, because both sets are in the order of the ranks.
+// addOverNodes adds up over the node, then over the roots, and broadcasts the sum over the node. among has the roots, and is
+// nil in other processes. The root has rank 0 on its node, because both sets are in the order of the ranks.
 func addOverNodes(ctx context.Context, node, among *mpi.Comm, x int64) (int64, error) {
 	sum := []int64{x}
 	if err := mpi.Allreduce(ctx, node, nil, sum, mpi.Sum[int64]()); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 )
 
-// sample is the number of processes of which one has its real structures.
+// sample is the number of modeled processes for each process with real structures.
 const sample = 256
 
 // procBytes is more than a PML keeps for each process with which it has exchanged messages (ob1, as allocated, with the decoded card).

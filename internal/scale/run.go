@@ -126,7 +126,7 @@ func create(o options, group framework.Procs) (*creation, error) {
 	return newCreation(r)
 }
 
-// sparse creates SHARED on each node, of which one is enough in the model, and ROOTS.
+// sparse creates SHARED on one node, which stands for all, and ROOTS.
 func sparse(out io.Writer, o options, world *creation) error {
 	roots, err := create(o, o.roots())
 	if err != nil {

@@ -2,7 +2,7 @@ package base
 
 import "iter"
 
-// Table has a value for some of the ranks of a communicator. The zero V is no value. With few
+// Table has a value for some of the ranks of a communicator. The zero V stands for none. With few
 // members, Get costs one load. Otherwise the values are in pages, so that a handle takes memory for
 // the members that exchange messages.
 type Table[V comparable] struct {
