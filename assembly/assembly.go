@@ -347,13 +347,14 @@ func Same(a, b any) bool {
 	return a == nil && b == nil || a != nil && b != nil && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// Bound limits a step of the wire-up. A client that this assembly opened knows
-// the limit already, and names who is missing when it passes.
+// Bound limits a step of the wire-up. A client that this assembly opened has the limit already, and names the missing members
+// when it passes. Another one gets it with the context, which ends a little later.
 func (a *Assembly) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if a.options.Client == nil {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, a.boot.Timeout)
+	timeout := bootstrap.Timeout(ctx, a.boot.Timeout)
+	return context.WithTimeout(bootstrap.WithTimeout(ctx, timeout), timeout+timeout/4)
 }
 
 // Drain waits for at most linger until all that was accepted is on its way, tells

@@ -97,9 +97,13 @@ type levelPort struct {
 	members []pml.Member
 }
 
-// remaining returns the time until a deadline of the creation.
+// remaining returns the time until a deadline of the creation. A process that is late itself gets a little, so that it has an answer.
 func (p *levelPort) remaining(deadline time.Duration) time.Duration {
-	return max(deadline-time.Since(p.began), time.Millisecond)
+	return max(deadline-time.Since(p.began), p.boot.Timeout/64)
+}
+
+func (p *levelPort) Ended() error {
+	return framework.Ended(p.ctx, "group construct", context.Cause(p.ctx))
 }
 
 func (p *levelPort) Construct(l wireup.Level, faults wireup.Faults, deadline time.Duration) (wireup.Comm, [][]byte, error) {

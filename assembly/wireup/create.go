@@ -1,6 +1,8 @@
 package wireup
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,8 +12,11 @@ import (
 
 // Port is the access of one member to the others during a creation. Create calls it from one goroutine.
 // Deadlines are times since the call of Create. Errors are those of bootstrap.Client and pml.Comm. A call
-// that is cancelable also ends with the context of the caller, and then returns its cause.
+// that is cancelable also ends with the context of the caller.
 type Port interface {
+	// Ended returns the error of a call whose context has ended, and nil before.
+	Ended() error
+
 	// Construct makes the communicator of a level by a group construct of the bootstrap. It returns the
 	// payloads of the members. The payload of this one contains faults. At level 0 it contains the candidate ids and
 	// ended members for the whole group, too. It is cancelable. A level of one member needs no construct, and the Comm may be nil.
@@ -90,6 +95,8 @@ type creation struct {
 	comms    []Comm // By level; nil without one.
 	schedule Schedule
 	own      error // Error of this process for which its faults are no substitute.
+	// hasConfirmed is set once the verdict counts, and no longer the context of the caller.
+	hasConfirmed bool
 }
 
 // rank returns the rank in the job of a member of a level.
@@ -106,6 +113,13 @@ func (c *creation) name(rank uint32) framework.Proc { return c.Layout.Proc(int(r
 // failed returns the faults of an error of a local call, or of the exchange with the member peer.
 func (c *creation) failed(err error, peer uint32) Faults {
 	self := c.self()
+	if ended := c.port.Ended(); ended != nil && !c.hasConfirmed {
+		if m, ok := errors.AsType[*framework.MissingError](err); ok && errors.Is(ended, framework.ErrTimeout) {
+			ended = fmt.Errorf("%w: %w", ended, &framework.MissingError{Op: m.Op, Tag: c.Tag, Missing: m.Missing, Failed: m.Failed})
+		}
+		c.own = cmp.Or(c.own, ended)
+		return fault(self, Canceled, "")
+	}
 	fs := faultsOf(err, peer, self)
 	if c.own == nil && slices.ContainsFunc(fs, func(f Fault) bool { return f.Rank == self }) {
 		c.own = err
@@ -162,7 +176,7 @@ func (c *creation) partOf(payloads [][]byte) (Part, Faults) {
 
 // receive returns a message of one of some kinds from a member of a level, or faults. The message is nil, Abort or Lost if there are faults.
 func (c *creation) receive(level, from, child int, p phase, want ...Kind) (message, Faults) {
-	b, err := c.comms[level].Receive(from, c.schedule.message(p, level, child), p != committing)
+	b, err := c.comms[level].Receive(from, c.schedule.message(p, level, child), !c.hasConfirmed)
 	if err != nil {
 		return nil, c.failed(err, c.rank(level, from))
 	}

@@ -116,7 +116,7 @@ func faultsOf(err error, peer, self uint32) Faults {
 		}
 	}
 	switch {
-	case errors.Is(err, framework.ErrCanceled) || errors.Is(err, context.Canceled) || errors.Is(err, framework.ErrClosed):
+	case errors.Is(err, framework.ErrClosed):
 		return fault(self, Canceled, "")
 	case errors.Is(err, framework.ErrProcFailed) || errors.Is(err, framework.ErrPeerClosed):
 		return fault(peer, Failed, "")

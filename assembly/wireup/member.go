@@ -8,6 +8,7 @@ func (c *creation) follow() (*Table, error) {
 		return nil, c.error(fs)
 	}
 	c.comms[0].Send(0, newMessage(Confirm, nil))
+	c.hasConfirmed = true
 	m, fs := c.receive(0, 0, 0, committing, Commit)
 	if len(fs) == 0 {
 		return t, nil

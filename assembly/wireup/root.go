@@ -184,6 +184,7 @@ func (c *creation) verdict(t *Table) (*Table, error) {
 	if c.levels[top].Self > 0 {
 		up, child := c.parent()
 		c.comms[top].Send(up, newMessage(Confirm, nil))
+		c.hasConfirmed = true
 		m, fs = c.receive(top, up, child, committing, Commit)
 	}
 	if m == nil {

@@ -51,8 +51,6 @@ func (r *rank) do(ctx context.Context, dir string, f func(context.Context) error
 	for name, value := range params {
 		r.options = append(r.options, mpi.WithParam(name, value))
 	}
-	// The client's own limit passes first, since its error names the missing ranks.
-	r.options = append(r.options, mpi.WithParam(paramTimeout, (2*timeout).String()))
 	if r.run.job.Options != nil {
 		r.options = append(r.options, r.run.job.Options(r.rank)...)
 	}

@@ -122,6 +122,9 @@ func (w *world) fail(key constructKey, err error, at time.Duration) {
 func (w *world) reported(members []int) error {
 	var failed []framework.Proc
 	for _, m := range members {
+		if len(w.faults) == 0 {
+			break
+		}
 		if w.procs[m].isReported {
 			failed = append(failed, w.layout.Proc(m))
 		}

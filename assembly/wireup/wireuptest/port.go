@@ -16,6 +16,13 @@ type port struct {
 	level0 uint64 // Key of the levels.
 }
 
+func (p *port) Ended() error {
+	if p.isCanceled {
+		return context.Canceled
+	}
+	return nil
+}
+
 func (p *port) Construct(l wireup.Level, faults wireup.Faults, deadline time.Duration) (wireup.Comm, [][]byte, error) {
 	p.step()
 	payload := p.world.Payload(p.member)

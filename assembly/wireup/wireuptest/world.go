@@ -16,6 +16,7 @@ type world struct {
 	Job
 	layout     *wireup.Layout
 	procs      []*process
+	all        []int // All ranks in the group.
 	faults     map[int]Fault
 	events     events
 	sequence   uint64
@@ -59,7 +60,7 @@ func newWorld(j Job) *world {
 		w.faults[f.Member] = f
 	}
 	for i := range w.layout.Size() {
-		w.procs = append(w.procs, &process{world: w, member: i})
+		w.procs, w.all = append(w.procs, &process{world: w, member: i}), append(w.all, i)
 	}
 	return w
 }
@@ -182,10 +183,7 @@ func (p *process) body(yield func(struct{}) bool) {
 
 // single joins a construct of all members.
 func (p *process) single() {
-	l := wireup.Level{Self: p.member}
-	for i := range p.world.procs {
-		l.Members = append(l.Members, i)
-	}
+	l := wireup.Level{Self: p.member, Members: p.world.all}
 	_, _, err := (&port{process: p, level0: p.key()}).Construct(l, nil, p.world.Timeout)
 	p.outcome.Err, p.outcome.Elapsed = err, p.clock
 }
