@@ -22,6 +22,9 @@ import (
 // and their indices used again: no message comes to a communicator to which it
 // was not sent. Frames are late.
 func TestReuse(t *testing.T) {
+	if *levels {
+		t.Skip("its ranks have no transport between nodes")
+	}
 	for _, policy := range []string{"agree", "lazy"} {
 		t.Run(policy, func(t *testing.T) { run(t, 2, "reuse", size(10_000, 3000), "FERRY_CID_POLICY="+policy) })
 	}
