@@ -29,6 +29,7 @@ type options struct {
 	nodes, ppn int
 	faults     int
 	seed       uint64
+	docs       string
 	machine    wireuptest.Machine
 }
 
@@ -41,9 +42,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(2)
 	}
-	if o.faults > 0 {
+	switch {
+	case o.docs != "":
+		err = runDocs(os.Stdout, o)
+	case o.faults > 0:
 		err = runFaults(os.Stdout, o)
-	} else {
+	default:
 		err = runSizes(os.Stdout, o)
 	}
 	if err != nil {
@@ -62,6 +66,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	flags.IntVar(&o.ppn, "ppn", 8, "processes per node")
 	flags.IntVar(&o.faults, "faults", 0, "number of creations of a world with a fault, in place of the sizes")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of faults and orders")
+	flags.StringVar(&o.docs, "docs", "", "write the table of scale.md in this folder, and plots/scale.svg, in place of the sizes")
 	flags.Var((*network)(&o.machine.Node), "node", "LogGP of a node: latency,overhead,gap,ns per byte")
 	flags.Var((*network)(&o.machine.Network), "network", "LogGP of the network")
 	flags.Var((*network)(&o.machine.Launcher), "launcher", "LogGP of the bootstrap")

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,6 +66,27 @@ func TestCheckWorld_LimitExceeded_ReturnsError(t *testing.T) {
 		change(c)
 		if checkWorld(io.Discard, c, few) == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// The rows of small jobs in docs/scale.md are those of the model.
+func TestDocs_SmallRows_AreThoseOfTheModel(t *testing.T) {
+	page, err := os.ReadFile("../../docs/scale.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := parse([]string{"-ppn", strconv.Itoa(docsPPN)}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, nodes := range []int{1, 2, 64, 128} {
+		r, err := measureRow(o, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), r.String()) {
+			t.Errorf("docs/scale.md has another row than %s go run ./internal/scale -docs docs writes it", r)
 		}
 	}
 }
