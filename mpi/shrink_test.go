@@ -370,13 +370,8 @@ func TestShrink_ContextsEndWhileTheResultIsConfirmed_ResultsAreUniform(t *testin
 				client.constructed = nil
 				if err == nil {
 					defer d.Close()
-					err = mpi.Barrier(ctx, d)
-					if errors.Is(err, mpi.ErrBroken) || errors.Is(err, framework.ErrNotMember) {
-						err = nil
-					}
-				} else if errors.Is(err, mpi.ErrCanceled) {
-					err = nil
 				}
+				err = usesResult(ctx, d, err)
 				// The next calls are in order.
 				e, shrunk := c.Shrink(ctx)
 				value, agreed := c.Agree(ctx, 3)
@@ -387,6 +382,21 @@ func TestShrink_ContextsEndWhileTheResultIsConfirmed_ResultsAreUniform(t *testin
 			})
 		})
 	}
+}
+
+// usesResult checks the result of a Shrink whose context may have ended: a barrier of the new communicator, or ErrCanceled.
+func usesResult(ctx context.Context, d *mpi.Comm, err error) error {
+	if errors.Is(err, mpi.ErrCanceled) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// A member that was included too late has refused the communicator.
+	if err = mpi.Barrier(ctx, d); errors.Is(err, mpi.ErrBroken) || errors.Is(err, framework.ErrNotMember) {
+		return nil
+	}
+	return err
 }
 
 // Each member ends its context at a random moment. Then the results are the same in all members that have one, and a member
@@ -403,14 +413,8 @@ func TestShrink_ContextsEndAtRandomMoments_ResultsAreUniform(t *testing.T) {
 				d, err := c.Shrink(ending)
 				if err == nil {
 					defer d.Close()
-					// A member that was included too late has refused the communicator.
-					err = mpi.Barrier(ctx, d)
-					if errors.Is(err, mpi.ErrBroken) || errors.Is(err, framework.ErrNotMember) {
-						err = nil
-					}
-				} else if errors.Is(err, mpi.ErrCanceled) {
-					err = nil
 				}
+				err = usesResult(ctx, d, err)
 				// The next calls are in order.
 				value, agreed := c.Agree(ctx, 3)
 				e, shrunk := c.Shrink(ctx)
