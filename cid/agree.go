@@ -71,7 +71,7 @@ func Decide(offers [][]byte) (Decision, error) {
 	return Decision{Policy: PolicyGather, Each: each}, nil
 }
 
-// noIndex is the error for a member whose table is full.
+// noIndex returns the error for a member with a full table.
 func noIndex(rank, members int) error {
 	return fmt.Errorf("cid: member %d of %d has no communicator id left: close communicators there: %w", rank, members, framework.ErrUnsupported)
 }

@@ -179,7 +179,7 @@ func TestRoots_ContextHasDeadline_OthersNameTheMember(t *testing.T) {
 	}
 }
 
-// endingKey is the key of a rank whose context ends early, in a context.
+// endingKey is the context key of a rank that ends its context early.
 type endingKey struct{}
 
 // A member that dies before or while others create a communicator is named by all of them.

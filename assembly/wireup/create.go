@@ -26,7 +26,7 @@ type Port interface {
 	Draw() (uint64, error)
 
 	// Share puts a table into memory that the processes of the node can read, and returns that memory and the argument of their Open.
-	// It belongs to the port. An error says that the node has no such memory, or no room in it.
+	// It belongs to the port. It returns an error if the node has no such memory, or no room in it.
 	Share(table []byte) (shared, place []byte, err error)
 	// Open returns the memory that the member root of level 0 has shared. It belongs to the port.
 	Open(root Level, place []byte) ([]byte, error)

@@ -72,7 +72,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// kept returns the private bytes of a process with so many peers.
+// kept returns the private bytes of a process with the given number of peers.
 func (c *creation) kept(peers int) int64 { return c.view + int64(peers)*procBytes }
 
 // median and root return the private bytes of the median process and of the process with the most peers.

@@ -28,7 +28,7 @@ type State struct {
 	settled   [pml.Planes]int // Failed processes at the last call of SetSuspended.
 }
 
-// Comm returns the beginning of a communicator, or what is wrong with it. The card of every member must have come
+// Comm returns the beginning of a communicator, or an error if the spec is invalid. The card of every member must have come
 // (Learn, or pml.Env's Cards). Drop is its end.
 func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.Rest) (c Comm[P], err error) {
 	if err := check(t.pml, &spec, t.env.Self); err != nil {

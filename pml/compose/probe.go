@@ -118,8 +118,8 @@ func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, boo
 type probe struct {
 	again progress.Completion
 	stop  context.CancelCauseFunc // of the network's probe; nil: the message comes from the node
-	// isWoken is set if stop was called to look again. The network may be a composition too, and its probe must not take
-	// that for an arrival of its own.
+	// isWoken is set if stop was called to look again. The network may be a composition too, and in its probe that call is
+	// not an arrival.
 	isWoken bool
 }
 

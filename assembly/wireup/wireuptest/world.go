@@ -139,7 +139,7 @@ type process struct {
 	hasEnded   bool
 
 	waits   func() bool // Reports whether the wait of the process has ended; nil if it runs.
-	turn    uint64      // Number of waits, by which a deadline knows its own.
+	turn    uint64      // Number of waits. A deadline applies to one of them.
 	expired uint64      // Turn that has expired.
 	next    func() (struct{}, bool)
 	stop    func()
