@@ -240,3 +240,21 @@ func TestEveryCommandIsFound(t *testing.T) {
 		t.Error("output is not compared as it should be")
 	}
 }
+
+func TestMissing_OutputDiffersInMeasuredValues_Found(t *testing.T) {
+	for _, pair := range [][2]string{
+		{"rank 2 (pid 28328) exited 214ms after the start", "rank 2 (pid 7) exited 1.27s after the start"},
+		{"after 3m12s", "after 1h2m3.5s"},
+		{"mean 1.2 us, longest 3 ms", "mean 900 ns, longest 2.5 s"},
+		{"2026/11/27 10:31:39 rank 3 continues", "2027/1/1 0:00:00 rank 12 continues"},
+	} {
+		if piece := missing([]string{pair[0]}, pair[1]); piece != "" {
+			t.Errorf("the output %q does not have %q of the page", pair[1], piece)
+		}
+	}
+	for _, pair := range [][2]string{{"3 messages", "3 sessions"}, {"4 members", "4 bytes"}} {
+		if missing([]string{pair[0]}, pair[1]) == "" {
+			t.Errorf("the output %q counts as that of the page, %q", pair[1], pair[0])
+		}
+	}
+}

@@ -141,7 +141,7 @@ func pages() (names []string, err error) {
 }
 
 var (
-	numbers = regexp.MustCompile(`[0-9]+([.:][0-9]+)*`)
+	numbers = regexp.MustCompile(`([0-9]+([.:][0-9]+)*( ?(ns|µs|us|ms|s|m|h)\b|m\B)?)+`) // 3, 1.2, 20:31, 214ms, 1m3.5s, 2 us
 	spaces  = regexp.MustCompile(`\s+`)
 )
 
