@@ -219,7 +219,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), len(identity.OnMachine())
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
-	a.giveUp, a.droppablePeer = a.tellGivenUp, a.droppable
+	a.cards, a.giveUp, a.droppablePeer = cards{a}, a.tellGivenUp, a.droppable
 	err = a.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: nodeID(a.values, identity.NodeMark()), Engine: progress.New(opt), Logger: log,
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},

@@ -141,6 +141,7 @@ func TestDeathIsHeardWhileACardWaitsForTheEngine(t *testing.T) {
 	hang.hang(a)
 	other := framework.Proc{Namespace: "other", Rank: 1}
 	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: 5}
+	cards{a}.Find(life.Nonce) // PMLs get the card at once then.
 	learnt := make(chan error, 1)
 	go func() {
 		learnt <- a.learn(life, other, wireup.Payload{Nonce: 5, Capabilities: a.offers, Card: a.card.bytes})

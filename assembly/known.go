@@ -11,6 +11,10 @@ type acquaintances struct {
 	byID    map[framework.ProcID]acquaintance
 	byNonce map[uint64]framework.ProcID
 	nodes   map[string]string // Node ids, each once.
+	// sought are nonces without a card that PMLs have asked for.
+	sought map[uint64]struct{}
+	// seeksAll is set when sought was full.
+	seeksAll bool
 }
 
 // acquaintance is the record of an incarnation.
@@ -20,11 +24,12 @@ type acquaintance struct {
 	edition uint32
 	node    string // Node id in the card; equal ids share memory.
 	gone    bool   // PMLs have been notified that nothing more is exchanged with it.
+	isTaken bool   // PMLs have a card of the process, or have asked for one.
 	renewal
 }
 
 func newAcquaintances() acquaintances {
-	return acquaintances{byID: map[framework.ProcID]acquaintance{}, byNonce: map[uint64]framework.ProcID{}, nodes: map[string]string{}}
+	return acquaintances{byID: map[framework.ProcID]acquaintance{}, byNonce: map[uint64]framework.ProcID{}, nodes: map[string]string{}, sought: map[uint64]struct{}{}}
 }
 
 // get returns the record of an incarnation.
@@ -39,6 +44,24 @@ func (k *acquaintances) get(life framework.Life) (known acquaintance, ok bool) {
 func (k *acquaintances) present(id framework.ProcID) (life framework.Life, ok bool) {
 	known, ok := k.byID[id]
 	return framework.Life{ID: id, Nonce: known.nonce}, ok
+}
+
+// seek records that a PML has asked for the card of a nonce that none has.
+func (k *acquaintances) seek(nonce uint64) {
+	if len(k.sought) == mostSought {
+		k.seeksAll = true
+		return
+	}
+	k.sought[nonce] = struct{}{}
+}
+
+// isSought reports whether PMLs need the card of an incarnation at once: they have a card of the process, or have asked
+// for one, or communicators may have an earlier incarnation. The incarnation is sought no more.
+func (k *acquaintances) isSought(life framework.Life) bool {
+	known, ok := k.byID[life.ID]
+	_, sought := k.sought[life.Nonce]
+	delete(k.sought, life.Nonce)
+	return sought || k.seeksAll || ok && (known.isTaken || known.nonce != life.Nonce)
 }
 
 // set stores the record of an incarnation, in place of that of another incarnation of the process.

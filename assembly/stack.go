@@ -30,6 +30,7 @@ type Stack struct {
 	timing     *timing // or nil
 	env        progress.Env
 	hooks      pml.Hooks
+	cards      pml.Cards                   // pml.Env's
 	giveUp     func(framework.Life, error) // pml.Env's
 	// droppablePeer is pml.Env's Droppable.
 	droppablePeer func(framework.Life)
@@ -50,10 +51,10 @@ type transport interface {
 }
 
 // OpenStack opens the PMLs that the registry's components make up, under the given
-// values, and what those require. The engine becomes the stack's, which closes it.
-func OpenStack(ctx context.Context, reg *framework.Registry, values *framework.Values, env progress.Env, hooks pml.Hooks) (*Stack, error) {
+// values, and what those require. The engine becomes the stack's, which closes it. cards, which may be nil, are pml.Env's.
+func OpenStack(ctx context.Context, reg *framework.Registry, values *framework.Values, env progress.Env, hooks pml.Hooks, cards pml.Cards) (*Stack, error) {
 	selections, err := reg.SelectAll(ctx, values)
-	s := &Stack{registry: reg, values: values, selections: selections}
+	s := &Stack{registry: reg, values: values, selections: selections, cards: cards}
 	if err == nil {
 		err = s.open(ctx, env, hooks)
 	} else {
@@ -125,7 +126,7 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy str
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
 	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
-	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, GiveUp: s.giveUp, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes, NodeBy: nodeBy}
+	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, Cards: s.cards, GiveUp: s.giveUp, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes, NodeBy: nodeBy}
 	m, err := component.Open(ctx, env)
 	if err == nil {
 		m, err = pml.CheckedModule(choice.Verdict.Name, m)

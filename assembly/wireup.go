@@ -208,7 +208,8 @@ func (a *Assembly) chooseModule(members []framework.Proc, payloads []wireup.Payl
 	return a.pmls[at], first, nil
 }
 
-// learn gives a member's card to the PMLs that are its, once.
+// learn stores a member's card, from which PMLs take it at the first use of the process. They get it at once if they have
+// another card of the process or have asked for this one.
 func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payload) error {
 	if life.ID == a.env.Self.ID {
 		return nil
@@ -236,21 +237,20 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
 	// without mu while they do: they wait for the engine, in which a transport may hang.
 	defer a.dropAgain(life)
-	isolated := a.know(life, acquaintance{card: string(from.Card), edition: from.Edition, node: card.Node()})
+	isSought, isolated := a.know(life, acquaintance{card: string(from.Card), edition: from.Edition, node: card.Node()})
+	if !isSought && isolated == nil {
+		return nil
+	}
 	for _, o := range offers {
 		for _, m := range a.pmls {
 			if !wireup.Same(m.Offer(), o) {
 				continue
 			}
-			if err := m.Learn(life, card); err != nil {
-				a.mu.Lock()
-				if known.card = ""; known.renewal == (renewal{}) {
-					a.known.remove(life)
-				} else {
-					a.known.set(life, known)
+			if isSought {
+				if err := m.Learn(life, card); err != nil {
+					a.unlearn(life, known)
+					return BadMember(p, err)
 				}
-				a.mu.Unlock()
-				return BadMember(p, err)
 			}
 			if isolated != nil {
 				m.PeerGone(life, isolated)
@@ -258,6 +258,17 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 		}
 	}
 	return nil
+}
+
+// unlearn restores the record of an incarnation as it was before a card that PMLs refuse.
+func (a *Assembly) unlearn(life framework.Life, known acquaintance) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if known.card = ""; known.renewal == (renewal{}) {
+		a.known.remove(life)
+	} else {
+		a.known.set(life, known)
+	}
 }
 
 // taken says whose nonce a life has that belongs to another process, or nil. a.mu held.
@@ -280,16 +291,17 @@ func (a *Assembly) IsHere(member framework.Life) bool {
 	return member == a.env.Self || a.env.Node != "" && known.node == a.env.Node
 }
 
-// know notes the card of a life, which is the process's present one from now on. It
-// returns why nothing is exchanged with it all the same, if that is so.
-func (a *Assembly) know(life framework.Life, what acquaintance) (isolated error) {
+// know stores the record of a life, which is the process's present one from now on. It reports whether PMLs need the card
+// at once, and returns why nothing is exchanged with the life all the same, if that is so.
+func (a *Assembly) know(life framework.Life, what acquaintance) (isSought bool, isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, _ := a.known.get(life)
 	what.renewal, what.gone = known.renewal, known.gone
+	what.isTaken = a.known.isSought(life)
 	a.known.set(life, what)
 	a.here.arrive(life, what.node != "" && what.node == a.env.Node)
-	return a.isolated
+	return what.isTaken, a.isolated
 }
 
 // decideIDs decides by the candidate ids of all members.

@@ -68,7 +68,7 @@ type Env struct {
 }
 
 // Cards has the business cards of the members of communicators. A PML takes the card of a process at its first use,
-// so that a process without messages takes no memory. It calls the methods with the engine's lock held.
+// so that a process without messages takes no memory. It may call the methods with the engine's lock held.
 type Cards interface {
 	// Card returns the card of an incarnation. If it returns false, the card has not come, or that of a later incarnation
 	// has come. Module.Learn brings the card if it comes later, and later cards of the process.

@@ -44,6 +44,8 @@ func (t *Procs[P]) Remove(life framework.Life) (p P, ok bool) {
 		}
 		known.isDropped = true
 		delete(t.Lives, life.Nonce)
+	}
+	if p != none || t.ends[life.ID].is(life) {
 		t.dropped.add(life)
 		t.changes++
 	}

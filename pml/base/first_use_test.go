@@ -228,6 +228,9 @@ func TestRemove_UnusedMember_WaitsForTheCommunicator(t *testing.T) {
 	if _, ok := procs.Remove(life(1)); !ok || len(reported) != 1 || len(procs.ends) != 0 {
 		t.Errorf("removed %t, reported %v", ok, reported)
 	}
+	if late := world(t, procs, 2); !errors.Is(late.Proc(1).Err, framework.ErrPeerClosed) {
+		t.Errorf("in a later communicator it is %v", late.Proc(1).Err)
+	}
 }
 
 func TestComm_EndpointsOfUnusedProcess_AreLearnedTogether(t *testing.T) {

@@ -39,7 +39,7 @@ type Module struct {
 	joiner *Joiner
 
 	mu      sync.Mutex
-	here    map[framework.ProcID]framework.Life // others on this node, as their cards say
+	here    map[framework.ProcID]framework.Life // Others on this node whose cards Learn has brought.
 	changes uint64                              // Changes of here, so far.
 	splits  map[splitKey]*split                 // those in use
 	owners  map[*byte]owner                     // of memory, by its first byte
@@ -162,7 +162,12 @@ func (m *Module) Inquire() {
 func (m *Module) isLocal(peer framework.Life) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.here[peer.ID] == peer
+	return m.isOnNode(peer)
+}
+
+// isOnNode is isLocal with mu held.
+func (m *Module) isOnNode(peer framework.Life) bool {
+	return m.here[peer.ID] == peer || m.env.Cards != nil && m.env.Node != "" && m.env.Cards.Node(peer) == m.env.Node
 }
 
 // Route implements pml.Module.

@@ -54,7 +54,7 @@ func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 		member, other := spec.Members.Member(rank), spec.IsElsewhere(rank)
 		self := member.Life == m.env.Self
 		s.IsWhole = s.IsWhole && member.Endpoint == 0
-		s.OnNode[rank] = self || m.here[member.ID] == member.Life
+		s.OnNode[rank] = self || m.isOnNode(member.Life)
 		s.NotOnNode[rank], s.notInNetwork[rank] = other || !s.OnNode[rank], other || s.OnNode[rank]
 		switch {
 		case self:

@@ -57,6 +57,7 @@ type Process struct {
 
 	stack *assembly.Stack
 	host  *host // Process of a goroutine rank; nil: see World.team.
+	cards *cards
 }
 
 // Card is the process's business card.
@@ -107,27 +108,22 @@ func NewWorld(stack Stack, n int) (*World, error) {
 		w.Procs = append(w.Procs, p)
 		w.lives = append(w.lives, p.Life)
 	}
-	if err := learnAll(w.Procs); err != nil {
-		return nil, errors.Join(err, w.Close())
-	}
+	learnAll(w.Procs)
 	return w, nil
 }
 
-// learnAll makes all processes learn the cards of all.
-func learnAll(procs []*Process) error {
+// learnAll gives all processes the cards of all. PMLs take them at the first use.
+func learnAll(procs []*Process) {
 	for _, p := range procs {
 		for _, q := range procs {
-			if err := p.Module.Learn(q.Life, q.Card()); err != nil {
-				return err
-			}
+			p.cards.add(q.Life, q.Card())
 		}
 	}
-	return nil
 }
 
 // open assembles a process.
 func (s Stack) open(rank int, env progress.Env) (*Process, error) {
-	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine}
+	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine, cards: &cards{lives: map[framework.Life]framework.Card{}}}
 	reg := framework.NewRegistry()
 	name := s.PML.Info().Name
 	reg.Register(s.PML)
@@ -152,7 +148,7 @@ func (s Stack) open(rank int, env progress.Env) (*Process, error) {
 		env.Engine.Close()
 		return nil, err
 	}
-	if p.stack, err = assembly.OpenStack(context.Background(), reg, values, env, s.Hooks); err != nil {
+	if p.stack, err = assembly.OpenStack(context.Background(), reg, values, env, s.Hooks, p.cards); err != nil {
 		return nil, err
 	}
 	p.Module = p.stack.PMLs()[0].Module

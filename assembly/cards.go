@@ -1,0 +1,50 @@
+package assembly
+
+import (
+	"github.com/ferrympi/ferry/assembly/wireup"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// cards are pml.Cards: PMLs take the card of a process at its first use. Later cards of the process are theirs from the
+// wire-up on (see know).
+type cards struct{ *Assembly }
+
+// mostSought is the number of nonces that PMLs have asked for and that no card has. Above, PMLs get each new card.
+const mostSought = 1 << 12
+
+// Card implements pml.Cards.
+func (c cards) Card(peer framework.Life) (framework.Card, bool) {
+	c.mu.Lock()
+	known, ok := c.known.get(peer)
+	if !ok || known.card == "" {
+		c.known.seek(peer.Nonce)
+		c.mu.Unlock()
+		return nil, false
+	}
+	if !known.isTaken {
+		known.isTaken = true
+		c.known.set(peer, known)
+	}
+	c.mu.Unlock()
+	card, err := wireup.DecodeCard([]byte(known.card))
+	return card, err == nil
+}
+
+// Find implements pml.Cards.
+func (c cards) Find(nonce uint64) (framework.Life, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id, ok := c.known.owner(nonce); ok {
+		return framework.Life{ID: id, Nonce: nonce}, true
+	}
+	c.known.seek(nonce)
+	return framework.Life{}, false
+}
+
+// Node implements pml.Cards.
+func (c cards) Node(peer framework.Life) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, _ := c.known.get(peer)
+	return known.node
+}
