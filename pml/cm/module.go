@@ -235,12 +235,15 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	defer m.engine.Unlock()
 	route := pml.Route{PML: "cm"}
 	p := m.procs.Find(peer)
-	if p == nil {
-		q, card, ok := m.procs.Unlearned(peer)
+	if p == nil || !p.Known {
+		stateless, card, ok := m.procs.Unlearned(peer)
 		if !ok {
 			return route
 		}
-		p, q.card = q, card
+		if p == nil {
+			p = stateless
+		}
+		p.card = card
 	}
 	far, err := p.peer()
 	if err == nil && !p.connected {

@@ -129,12 +129,16 @@ func (t *transport) Card(peer framework.Life) (card framework.Peer, ok bool) {
 
 // known returns a process whose card has come, or nil. It leaves a process without state so. Lock held.
 func (m *Module) known(peer framework.Life) *proc {
-	if p := m.procs.Find(peer); p != nil && p.Known {
+	p := m.procs.Find(peer)
+	if p != nil && p.Known {
 		return p
 	}
-	p, card, ok := m.procs.Unlearned(peer)
+	stateless, card, ok := m.procs.Unlearned(peer)
 	if !ok {
 		return nil
+	}
+	if p == nil {
+		p = stateless
 	}
 	p.card = card
 	return p
