@@ -190,15 +190,15 @@ type CommSpec struct {
 	Indices []cid.Local
 	Members Members
 	Rank    int // of this member, which is an endpoint of this process
-	// Elsewhere, when not nil, says by rank with which members another PML exchanges all
-	// messages of this communicator. All other members of this process are among them, and
-	// this one may be. The slice is shared by the handles of a process, and read-only.
-	Elsewhere []bool
+	// Elsewhere has the members with which another PML exchanges all messages of this
+	// communicator. All other members of this process are among them, and this one may be.
+	// The handles of a process share one set.
+	Elsewhere *RankSet
 	Name      string // for Inspect
 }
 
 // IsElsewhere reports whether another PML has a member's messages.
-func (s *CommSpec) IsElsewhere(rank int) bool { return s.Elsewhere != nil && s.Elsewhere[rank] }
+func (s *CommSpec) IsElsewhere(rank int) bool { return s.Elsewhere.Has(rank) }
 
 // Plane separates traffic that must never match: a user's messages never meet
 // a collective's, whatever their tags.

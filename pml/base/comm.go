@@ -59,8 +59,8 @@ func check(name string, spec *pml.CommSpec, self framework.Life) error {
 	}
 	if n := spec.Members.Len(); spec.Indices != nil && len(spec.Indices) != n {
 		return refuse("%d indices for %d members", len(spec.Indices), n)
-	} else if spec.Elsewhere != nil && len(spec.Elsewhere) != n {
-		return refuse("%d members of %d are elsewhere or not", len(spec.Elsewhere), n)
+	} else if spec.Elsewhere != nil && spec.Elsewhere.Len() != n {
+		return refuse("%d members of %d are elsewhere or not", spec.Elsewhere.Len(), n)
 	}
 	return nil
 }

@@ -41,6 +41,14 @@ func members(pairs ...[2]int) pml.Members {
 	return pml.NewMembers(list)
 }
 
+func rankSet(n int, ranks ...int) *pml.RankSet {
+	s := pml.NewRankSet(n)
+	for _, rank := range ranks {
+		s.Add(rank)
+	}
+	return s
+}
+
 func TestComm_MembersOfOwnProcess_AreElsewhere(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -50,13 +58,13 @@ func TestComm_MembersOfOwnProcess_AreElsewhere(t *testing.T) {
 		{"two processes", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0})}, nil},
 		{"endpoints of another one", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 1}, [2]int{1, 0})}, nil},
 		{"endpoints of this one", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 1})}, framework.ErrUnsupported},
-		{"endpoints of this one, elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 1}), Elsewhere: []bool{false, true}}, nil},
-		{"all of this one elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 1}), Elsewhere: []bool{true, true}}, nil},
+		{"endpoints of this one, elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 1}), Elsewhere: rankSet(2, 1)}, nil},
+		{"all of this one elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 1}), Elsewhere: rankSet(2, 0, 1)}, nil},
 		{"one endpoint twice", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 7}, [2]int{1, 7})}, framework.ErrGroup},
 		{"this process twice", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 0})}, framework.ErrGroup},
 		{"another process's rank", pml.CommSpec{Members: members([2]int{1, 0}, [2]int{0, 0})}, framework.ErrGroup},
 		{"a process that was not learnt", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{5, 0})}, framework.ErrGroup},
-		{"a member too few elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}), Elsewhere: []bool{false}}, framework.ErrGroup},
+		{"a member too few elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}), Elsewhere: rankSet(1)}, framework.ErrGroup},
 		{"no member", pml.CommSpec{Members: members()}, framework.ErrGroup},
 		{"nothing", pml.CommSpec{}, framework.ErrGroup},
 	} {
@@ -79,10 +87,10 @@ func TestComm_MembersOfOwnProcess_AreElsewhere(t *testing.T) {
 func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 	const ranks = 1000
 	var pairs [][2]int
-	elsewhere := make([]bool, 2*ranks)
+	elsewhere := pml.NewRankSet(2 * ranks)
 	for i := range ranks {
 		pairs = append(pairs, [2]int{0, i}, [2]int{1, i})
-		elsewhere[2*i] = true
+		elsewhere.Add(2 * i)
 	}
 	procs, all := newProcs(2), members(pairs...)
 	table := cid.NewTable(cid.IndexBits)

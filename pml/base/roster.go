@@ -27,9 +27,9 @@ type roster[P Process] struct {
 	broken []int // First ranks of those with a broken path, ascending.
 	dead   []int // First ranks of those that died.
 
-	changes   uint64 // Procs.changes at its creation.
-	handles   int    // Communicators of this process that use it.
-	elsewhere *bool  // First element of a CommSpec.Elsewhere that has passed checkElsewhere.
+	changes   uint64       // Procs.changes at its creation.
+	handles   int          // Communicators of this process that use it.
+	elsewhere *pml.RankSet // A CommSpec.Elsewhere that has passed checkElsewhere.
 }
 
 // roster returns that of members, with one handle more.
@@ -220,7 +220,7 @@ func (r *roster[P]) othersEnd(own int) (rank int, err error) {
 // checkElsewhere returns an error if another member of this process is not in Elsewhere. A PML
 // that moves messages between processes has no path between endpoints of one process.
 func (r *roster[P]) checkElsewhere(name string, spec *pml.CommSpec) error {
-	if spec.Elsewhere != nil && r.elsewhere == &spec.Elsewhere[0] {
+	if spec.Elsewhere != nil && r.elsewhere == spec.Elsewhere {
 		return nil
 	}
 	for _, rank := range r.ranks[r.members.Member(spec.Rank).ID] {
@@ -230,7 +230,7 @@ func (r *roster[P]) checkElsewhere(name string, spec *pml.CommSpec) error {
 		}
 	}
 	if spec.IsElsewhere(spec.Rank) { // otherwise it holds for this handle only
-		r.elsewhere = &spec.Elsewhere[0]
+		r.elsewhere = spec.Elsewhere
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ type comm struct {
 	j         *Joiner
 	spec      pml.CommSpec
 	sides     *Sides
-	onNode    []bool // sides's
+	onNode    *pml.RankSet // sides's
 	network   pml.Comm
 	node      pml.Comm
 	watchable pml.Watchable // node
@@ -25,7 +25,7 @@ type comm struct {
 
 // part returns the PML's communicator that has the messages of a member.
 func (c *comm) part(rank int) pml.Comm {
-	if c.onNode[rank] {
+	if c.onNode.Has(rank) {
 		return c.node
 	}
 	return c.network
@@ -65,7 +65,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 
 // Irecv implements pml.Comm.
 func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
-	if src != pml.AnySource && !c.onNode[src] {
+	if src != pml.AnySource && !c.onNode.Has(src) {
 		return c.network.Irecv(buf, src, tag, plane)
 	}
 	c.j.engine.Lock()
@@ -82,7 +82,7 @@ func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Req
 
 func (c *comm) startRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
 	switch {
-	case src != pml.AnySource && !c.onNode[src]:
+	case src != pml.AnySource && !c.onNode.Has(src):
 		return c.network.StartRecv(buf, src, tag, plane)
 	case src != pml.AnySource && c.byPlane[plane] == nil:
 		return c.node.StartRecv(buf, src, tag, plane)

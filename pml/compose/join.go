@@ -28,19 +28,19 @@ func NewJoiner(e *progress.Engine, hooks pml.Hooks) *Joiner {
 // Sides reports which of two Comms has the messages of each member, by rank. It is read-only, and
 // may be shared.
 type Sides struct {
-	OnNode []bool // Members of the node's Comm.
+	OnNode *pml.RankSet // Members of the node's Comm.
 	// NotOnNode is CommSpec.Elsewhere of that Comm, if neither has the messages of some members.
 	// If it is nil, the complement of OnNode.
-	NotOnNode []bool
+	NotOnNode *pml.RankSet
 	IsWhole   bool // Each process has one rank.
 }
 
 // isOnNode reports whether the node's Comm has the messages of a member.
 func (s *Sides) isOnNode(rank int) bool {
 	if s.NotOnNode == nil {
-		return s.OnNode[rank]
+		return s.OnNode.Has(rank)
 	}
-	return !s.NotOnNode[rank]
+	return !s.NotOnNode.Has(rank)
 }
 
 // Join returns the Comm of two. The node's is Watchable. The network's is called under the lock of the

@@ -261,7 +261,7 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 }
 
 // nodeComm makes a communicator's part on the node.
-func (m *Module) nodeComm(spec pml.CommSpec, elsewhere []bool) (pml.Comm, error) {
+func (m *Module) nodeComm(spec pml.CommSpec, elsewhere *pml.RankSet) (pml.Comm, error) {
 	table := m.node.CIDs()
 	local, err := table.Reserve()
 	if err != nil {

@@ -13,7 +13,7 @@ type split struct {
 	onNode    int // Number of members of other processes on the node.
 	inNetwork int // Number of members on other nodes.
 	// notInNetwork is CommSpec.Elsewhere of the network's Comm.
-	notInNetwork []bool
+	notInNetwork *pml.RankSet
 
 	changes uint64 // Module.changes at its creation.
 	handles int    // Communicators of this process that use it.
@@ -22,15 +22,12 @@ type split struct {
 // splitKey identifies communicators that share a split.
 type splitKey struct {
 	members   pml.Members
-	elsewhere *bool // First element of CommSpec.Elsewhere.
+	elsewhere *pml.RankSet // CommSpec.Elsewhere.
 }
 
 // split returns that of a communicator, with one handle more.
 func (m *Module) split(spec *pml.CommSpec) *split {
-	key := splitKey{members: spec.Members}
-	if len(spec.Elsewhere) > 0 {
-		key.elsewhere = &spec.Elsewhere[0]
-	}
+	key := splitKey{spec.Members, spec.Elsewhere}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.splits[key]
@@ -49,16 +46,27 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 // PML's if that has other members too. mu held.
 func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 	n := spec.Members.Len()
-	s := &split{key: key, changes: m.changes, Sides: Sides{OnNode: make([]bool, n), NotOnNode: make([]bool, n), IsWhole: true}, notInNetwork: make([]bool, n)}
+	s := &split{key: key, changes: m.changes, Sides: Sides{OnNode: pml.NewRankSet(n), IsWhole: true}}
+	if spec.Elsewhere == nil {
+		s.NotOnNode, s.notInNetwork = s.OnNode.Complement(), s.OnNode
+	} else {
+		s.NotOnNode, s.notInNetwork = pml.NewRankSet(n), pml.NewRankSet(n)
+	}
 	for rank := range n {
 		member, other := spec.Members.Member(rank), spec.IsElsewhere(rank)
 		self := member.Life == m.env.Self
 		s.IsWhole = s.IsWhole && member.Endpoint == 0
-		s.OnNode[rank] = self || m.isOnNode(member.Life)
-		s.NotOnNode[rank], s.notInNetwork[rank] = other || !s.OnNode[rank], other || s.OnNode[rank]
+		isOnNode := self || m.isOnNode(member.Life)
+		if isOnNode {
+			s.OnNode.Add(rank)
+		}
+		if spec.Elsewhere != nil {
+			addIf(s.NotOnNode, rank, other || !isOnNode)
+			addIf(s.notInNetwork, rank, other || isOnNode)
+		}
 		switch {
 		case self:
-		case s.OnNode[rank]:
+		case isOnNode:
 			s.onNode++
 		default:
 			s.inNetwork++
@@ -68,6 +76,12 @@ func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 		s.onNode = 1
 	}
 	return s
+}
+
+func addIf(s *pml.RankSet, rank int, condition bool) {
+	if condition {
+		s.Add(rank)
+	}
 }
 
 // drop takes a handle off a split. A communicator that one of the two PMLs has alone drops its

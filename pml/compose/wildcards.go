@@ -54,7 +54,7 @@ func (msg *message) status() pml.Status {
 }
 
 func newWildcards(c *comm, plane pml.Plane) *wildcards {
-	return &wildcards{c: c, plane: plane, peers: base.NewTable[*match.Peer[request, message]](len(c.onNode), c.sides.IsWhole)}
+	return &wildcards{c: c, plane: plane, peers: base.NewTable[*match.Peer[request, message]](c.onNode.Len(), c.sides.IsWhole)}
 }
 
 // watch begins. Lock held.
@@ -69,7 +69,7 @@ func (w *wildcards) watch() {
 // the receives from any source too, hears of it only if the bootstrap reports a death, and
 // not if a path on the node breaks. Lock held.
 func (w *wildcards) lookForLost() {
-	for src := range w.c.onNode {
+	for src := range w.c.onNode.Len() {
 		if !w.c.sides.isOnNode(src) {
 			continue
 		}

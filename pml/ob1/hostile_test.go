@@ -104,7 +104,10 @@ func newVictim(t testing.TB) *victim {
 	}
 	members = pml.NewMembers(endpoints)
 	for rank := range 2 {
-		v.join(t, pml.CommSpec{ID: withEndpoints, Members: members, Rank: rank, Elsewhere: []bool{true, true, false, false}})
+		elsewhere := pml.NewRankSet(4)
+		elsewhere.Add(0)
+		elsewhere.Add(1)
+		v.join(t, pml.CommSpec{ID: withEndpoints, Members: members, Rank: rank, Elsewhere: elsewhere})
 	}
 	v.peer = v.m.transports[0].Accept(group[1].Life).(*proc)
 	c := v.comms[0]

@@ -20,8 +20,8 @@ type Endpoints struct {
 	Comms   []pml.Comm   // by rank, nil where Join was not called
 
 	w         *World
-	members   []pml.Members // by process
-	elsewhere [][]bool      // by process: its own ranks
+	members   []pml.Members  // by process
+	elsewhere []*pml.RankSet // by process: its own ranks
 }
 
 // Endpoints describes a communicator in which process i has counts[i] ranks.
@@ -39,9 +39,11 @@ func (w *World) Endpoints(counts ...int) *Endpoints {
 	}
 	e.Comms = make([]pml.Comm, len(e.Members))
 	for proc := range counts {
-		own := make([]bool, len(e.Members))
+		own := pml.NewRankSet(len(e.Members))
 		for rank, p := range e.Procs {
-			own[rank] = p == proc
+			if p == proc {
+				own.Add(rank)
+			}
 		}
 		e.members, e.elsewhere = append(e.members, pml.NewMembers(e.Members)), append(e.elsewhere, own)
 	}

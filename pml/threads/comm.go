@@ -20,7 +20,7 @@ type shared struct {
 	// members are those of CommSpec, and here reports which of them are of this process. All
 	// handles below share both.
 	members  pml.Members
-	here     []bool
+	here     *pml.RankSet
 	hasBelow bool // The PML below has members.
 
 	// Guarded by Team.mu.
@@ -165,14 +165,15 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 	s := t.comms[spec.ID]
 	if s == nil {
 		s = &shared{key: spec.ID, ranks: make([]*Rank, spec.Members.Len()), members: spec.Members}
-		here := make([]bool, len(s.ranks))
+		here := pml.NewRankSet(len(s.ranks))
 		for rank := range s.ranks {
 			m := spec.Members.Member(rank)
-			here[rank] = m.Life == t.self
+			isHere := m.Life == t.self
 			switch {
-			case here[rank] && int(m.Endpoint) >= len(t.ranks):
+			case isHere && int(m.Endpoint) >= len(t.ranks):
 				return nil, refuse(framework.ErrGroup, "rank %d is endpoint %d of %d", rank, m.Endpoint, len(t.ranks))
-			case here[rank]:
+			case isHere:
+				here.Add(rank)
 				s.ranks[rank] = t.ranks[m.Endpoint]
 				s.handles++
 			case spec.IsElsewhere(rank):
