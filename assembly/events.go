@@ -141,8 +141,10 @@ func (a *Assembly) pass(n news) {
 	}
 	for _, m := range a.pmls {
 		switch {
-		case n.broken != nil, n.revoked != nil: // Members refuse communicators that others have created.
-			m.Inquire()
+		case n.broken != nil: // Members refuse communicators that others have created.
+			m.Inquire(a.env.Worlds.ID(n.broken.Proc))
+		case n.revoked != nil:
+			m.Inquire(a.env.Worlds.ID(n.revoked.Proc))
 		case n.gone != nil:
 			a.tellGone(m, n)
 		case n.peer != a.env.Self: // The Watcher ends the operations of this process.

@@ -139,8 +139,10 @@ type Module interface {
 
 	// Inquire says that others may have refused, though none has failed: whoever waits for a
 	// member from which nothing has come on a communicator, now or later, asks whether it is
-	// in it. After PeerFailed that is so without being told. What has arrived is taken first.
-	Inquire()
+	// in it. After PeerFailed that is so without being told. What has arrived is taken first. by
+	// is the process that may have refused. In a large communicator, a wait for any source asks
+	// that one and the members that were used.
+	Inquire(by framework.ProcID)
 
 	// Route says how messages to a process travel, or would.
 	Route(peer framework.Life) Route

@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // How an id comes to be used again.
@@ -145,11 +147,12 @@ func (c *comm) refusedBy(src int) error {
 }
 
 // Inquire implements pml.Module.
-func (m *Module) Inquire() {
+func (m *Module) Inquire(by framework.ProcID) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.failures = true // receives and probes that come later ask
 	m.lastPolls()
+	m.inquiries.Name(by)
 	m.inquire()
 }
 
@@ -157,6 +160,7 @@ func (m *Module) Inquire() {
 // whether they are in it at all: their part in its creation may have failed, as it does in
 // some when a process fails. Lock held.
 func (m *Module) inquire() {
+	m.inquiries.Begin()
 	for _, r := range m.requests {
 		switch {
 		case r.c == nil:
@@ -169,19 +173,20 @@ func (m *Module) inquire() {
 	m.wakeProbes()
 }
 
-// inquire asks the member that is src, or all. Lock held.
+// inquire asks the member that is src, or those of base.ToAsk. Lock held.
 func (c *comm) inquire(src int) {
 	if src != pml.AnySource {
 		c.peer(src).inquire()
 		return
 	}
-	for rank := range c.Len() {
-		if c.inquired || c.Spec.IsElsewhere(rank) {
-			continue
-		}
-		c.peer(rank).inquire()
+	if !c.asked.Once(&c.m.inquiries) {
+		return
 	}
-	c.inquired = true
+	for rank := range base.ToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
+		if !c.Spec.IsElsewhere(rank) {
+			c.peer(rank).inquire()
+		}
+	}
 }
 
 func (p *peer) inquire() {

@@ -14,11 +14,11 @@ import (
 type comm struct {
 	base.Comm[*proc]
 	base.Probes
-	m        *Module
-	word     uint32 // its id at this process, see ids
-	peers    base.Table[*peer]
-	refused  bool // by a member
-	inquired bool // all members were asked whether they are in it
+	m       *Module
+	word    uint32 // its id at this process, see ids
+	peers   base.Table[*peer]
+	refused bool       // by a member
+	asked   base.Asked // whether they are in it
 	// searched is how many processes had failed, by plane, when the reaper began the last
 	// probe that has found nothing.
 	searched [pml.Planes]uint32

@@ -38,10 +38,11 @@ type Module struct {
 	unknownPeers unknownPeers
 	earlySenders map[*proc]struct{} // Processes with messages in proc.early, or that have lost some.
 	deaths       uint32             // processes that have failed
-	failures     bool               // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
-	kept         int                // messages in unexpected queues
-	sends        int                // that are not complete
-	closed       bool               // Close was called
+	inquiries    base.Inquiries
+	failures     bool // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
+	kept         int  // messages in unexpected queues
+	sends        int  // that are not complete
+	closed       bool // Close was called
 
 	requests     []*request // all there are
 	free         *request

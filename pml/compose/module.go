@@ -152,9 +152,9 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 }
 
 // Inquire implements pml.Module.
-func (m *Module) Inquire() {
-	m.node.Inquire()
-	m.network.Inquire()
+func (m *Module) Inquire(by framework.ProcID) {
+	m.node.Inquire(by)
+	m.network.Inquire(by)
 }
 
 // isLocal reports whether another process is on this node. Both ends of a pair come to the

@@ -2,7 +2,9 @@ package ob1
 
 import (
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/base"
 )
 
 // part takes a closed communicator out, on which nothing is pending any more, and tells
@@ -116,10 +118,11 @@ func (c *comm) refusedBy(src int) error {
 }
 
 // Inquire implements pml.Module.
-func (m *Module) Inquire() {
+func (m *Module) Inquire(by framework.ProcID) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.lastPolls()
+	m.inquiries.Name(by)
 	m.inquire()
 }
 
@@ -127,6 +130,7 @@ func (m *Module) Inquire() {
 // on a communicator whether they are in it at all: their part in its creation may have
 // failed, as it does in some when a process fails. Lock held.
 func (m *Module) inquire() {
+	m.inquiries.Begin()
 	m.failures++ // watchers, and receives and probes that come later, ask
 	for _, r := range m.requests {
 		if r.state == posted || r.state == rtsSent {
@@ -138,19 +142,20 @@ func (m *Module) inquire() {
 	}
 }
 
-// inquire asks the member that is src, or all. Lock held.
+// inquire asks the member that is src, or those of base.ToAsk. Lock held.
 func (c *comm) inquire(src int) {
 	if src != pml.AnySource {
 		c.peer(src).inquire()
 		return
 	}
-	for rank := range c.Len() {
-		if c.inquired || c.Spec.IsElsewhere(rank) {
-			continue
-		}
-		c.peer(rank).inquire()
+	if !c.asked.Once(&c.m.inquiries) {
+		return
 	}
-	c.inquired = true
+	for rank := range base.ToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
+		if !c.Spec.IsElsewhere(rank) {
+			c.peer(rank).inquire()
+		}
+	}
 }
 
 func (p *peer) inquire() {

@@ -10,11 +10,11 @@ import (
 
 // comm is one communicator.
 type comm struct {
-	m        *Module
-	peers    base.Table[*peer]
-	slow     bool // no fast path: a plane is barred, or hooks want to see all
-	refused  bool // by a member
-	inquired bool // all members were asked whether they are in it
+	m       *Module
+	peers   base.Table[*peer]
+	slow    bool       // no fast path: a plane is barred, or hooks want to see all
+	refused bool       // by a member
+	asked   base.Asked // whether they are in it
 	base.Comm[*proc]
 	base.Probes
 	queues [pml.Planes]match.Queues[request, message]

@@ -29,6 +29,7 @@ type Module struct {
 	quarantined map[cid.EndpointID]*comm // closed here, and not by all who may still send
 	procs       base.Procs[*proc]
 	early       earlyArrivals
+	inquiries   base.Inquiries
 	failures    int // processes with an error, and aborted planes
 
 	requests     []*request // all there are, by slot

@@ -239,7 +239,7 @@ func (f *fixture) refusedEndpoint() {
 			lost := f.isend(c, without, 1, data(endpoint, 4), pml.Standard)
 			f.Check(lost.r.Free(lost.gen)) // it is dropped, or fails
 		}
-		f.Procs[0].Module.Inquire()
+		f.Procs[0].Module.Inquire(f.Group()[1].ID)
 		if asked {
 			f.met(f.comms) // the questions are there, unless a network has them overtaken
 			refuse()

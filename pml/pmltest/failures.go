@@ -336,7 +336,7 @@ func (f *fixture) refused() {
 	f.processes()
 	stranger := framework.Life{ID: framework.MakeProcID(1, 77), Nonce: 77}
 	f.refuses(func() { f.Procs[0].Module.PeerFailed(stranger, "test") })
-	f.refuses(f.Procs[0].Module.Inquire)
+	f.refuses(func() { f.Procs[0].Module.Inquire(f.Group()[1].ID) })
 }
 
 func (f *fixture) refuses(news func()) {

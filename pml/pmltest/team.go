@@ -42,7 +42,7 @@ func (m goroutineRank) Learn(framework.Life, framework.Card) error { return nil 
 func (m goroutineRank) PeerFailed(framework.Life, string)          {}
 func (m goroutineRank) PeerGone(framework.Life, error)             {}
 func (m goroutineRank) Refuse(cid.Span, int)                       {}
-func (m goroutineRank) Inquire()                                   {}
+func (m goroutineRank) Inquire(framework.ProcID)                   {}
 func (m goroutineRank) Route(framework.Life) pml.Route             { return m.team.Route() }
 func (m goroutineRank) Stats() []pml.PeerStats                     { return []pml.PeerStats{m.Rank.Stats()} }
 func (m goroutineRank) Flush(context.Context) error                { return nil }
@@ -131,7 +131,7 @@ func (m hostedRank) PeerFailed(peer framework.Life, reason string) {
 
 func (m hostedRank) PeerGone(peer framework.Life, how error) { m.host.Module.PeerGone(peer, how) }
 func (m hostedRank) Refuse(s cid.Span, _ int)                { m.host.Module.Refuse(s, pml.AllEndpoints) }
-func (m hostedRank) Inquire()                                { m.host.Module.Inquire() }
+func (m hostedRank) Inquire(by framework.ProcID)             { m.host.Module.Inquire(by) }
 func (m hostedRank) Route(peer framework.Life) pml.Route     { return m.host.team.Route(peer) }
 func (m hostedRank) Flush(ctx context.Context) error         { return m.host.Module.Flush(ctx) }
 

@@ -1,0 +1,70 @@
+package base
+
+import (
+	"iter"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// mostAsked is the number of members up to which a wait for any source asks all of them whether they are in the
+// communicator. In larger ones it asks those that were used, and those that events name: each member that has refused
+// causes an event.
+const mostAsked = 1024
+
+// Inquiries are the events after which waits ask members (pml.Module's Inquire).
+type Inquiries struct {
+	count uint64
+	named map[framework.ProcID]struct{}
+}
+
+// Begin records an event.
+func (q *Inquiries) Begin() { q.count++ }
+
+// Name records the process that an event names. Begin follows.
+func (q *Inquiries) Name(by framework.ProcID) {
+	if q.named == nil {
+		q.named = map[framework.ProcID]struct{}{}
+	}
+	q.named[by] = struct{}{}
+}
+
+// Asked is the number of the last event after which a communicator has asked, plus one.
+type Asked uint64
+
+// Once reports whether there was an event since the last call, or there was no call.
+func (a *Asked) Once(q *Inquiries) bool {
+	now := Asked(q.count + 1)
+	isDue := *a != now
+	*a = now
+	return isDue
+}
+
+// ToAsk returns the ranks that a wait for any source asks. used are the states of those that were used.
+func ToAsk[P Process, V comparable](c *Comm[P], used *Table[V], q *Inquiries) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if c.Len() <= mostAsked {
+			for rank := range c.Len() {
+				if !yield(rank) {
+					return
+				}
+			}
+			return
+		}
+		for rank := range used.All() {
+			if !yield(rank) {
+				return
+			}
+		}
+		for id := range q.named {
+			first := c.Spec.Members.First(id)
+			if first < 0 {
+				continue
+			}
+			for _, rank := range c.roster.ranksOf(c.roster.first(first)) {
+				if !yield(rank) {
+					return
+				}
+			}
+		}
+	}
+}

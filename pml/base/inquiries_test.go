@@ -1,0 +1,60 @@
+package base
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/ferrympi/ferry/pml"
+)
+
+func TestToAsk_LargeCommunicator_HasTheUsedAndTheNamed(t *testing.T) {
+	for n, want := range map[int][]int{mostAsked: nil, mostAsked + 1: {7, 900, 1000}} {
+		procs, _, _ := lazy(n)
+		c := world(t, procs, n)
+		used := NewTable[*int](n, true)
+		used.Set(7, new(int))
+		used.Set(900, new(int))
+		var q Inquiries
+		q.Name(life(1000).ID)
+		q.Name(life(5000).ID) // no member
+		got := slices.Sorted(ToAsk(c, &used, &q))
+		if want == nil {
+			for rank := range n {
+				want = append(want, rank)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("of %d members, %d are asked: %v", n, len(got), got)
+		}
+	}
+}
+
+func TestToAsk_ProcessWithSeveralRanks_HasAllOfThem(t *testing.T) {
+	procs, _, _ := lazy(3)
+	var pairs [][2]int
+	for i := range mostAsked {
+		pairs = append(pairs, [2]int{2, i})
+	}
+	c := &Comm[*failing]{State: State{Spec: pml.CommSpec{Members: members(append([][2]int{{0, 0}, {1, 1}, {1, 0}}, pairs...)...)}}}
+	var err error
+	if c.roster, err = procs.roster(c.Spec.Members); err != nil {
+		t.Fatal(err)
+	}
+	used := NewTable[*int](c.Len(), false)
+	var q Inquiries
+	q.Name(life(1).ID)
+	if got := slices.Sorted(ToAsk(c, &used, &q)); !slices.Equal(got, []int{1, 2}) {
+		t.Errorf("asked are %v", got)
+	}
+}
+
+func TestAsked_EachEvent_IsDueOnce(t *testing.T) {
+	var q Inquiries
+	var asked Asked
+	for event := range 3 {
+		if first, again := asked.Once(&q), asked.Once(&q); !first || again {
+			t.Errorf("after %d events: %t, then %t", event, first, again)
+		}
+		q.Begin()
+	}
+}
