@@ -2,6 +2,8 @@ package assembly
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/ferrympi/ferry/assembly/wireup"
@@ -52,6 +54,38 @@ func TestLearn_NewIncarnation_EndsTheOldOneInPMLs(t *testing.T) {
 			}
 			if _, err := any.Wait(t.Context(), any.Generation()); !errors.Is(err, framework.ErrPeerClosed) {
 				t.Errorf("a receive from any source: %v", err)
+			}
+		})
+	}
+}
+
+func TestLearn_LaterCardOfAProcess_IsThatOfItsPaths(t *testing.T) {
+	for name, isUsed := range map[string]bool{"used": true, "not used": false} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := newHanging().open(t, nil)
+			defer a.Close()
+			g := joins(t, a, 1)
+			defer g.comm.Close()
+			if isUsed {
+				r, err := g.comm.Irecv(pml.Buffer{}, 1, 0, pml.PointToPoint)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Cancel(r.Generation()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := fmt.Sprint(a.pmls[0].Route(g.life).Rejected)
+			without := slices.DeleteFunc(a.Card(), func(e framework.Address) bool { return e.Component == "btl.hanging" })
+			card, err := wireup.EncodeCard(without)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.learn(g.life, g.proc, wireup.Payload{Nonce: g.life.Nonce, Capabilities: a.offers, Card: card, Edition: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if after := fmt.Sprint(a.pmls[0].Route(g.life).Rejected); after == before {
+				t.Errorf("the route is that of the earlier card: %s", after)
 			}
 		})
 	}
