@@ -83,7 +83,9 @@ type Assembly struct {
 	threads threads.Params
 	client  bootstrap.Client
 	offers  []byte // of all PMLs, as they travel
-	card    card   // likewise; see present
+	// decodedOffers are the same, decoded.
+	decodedOffers []pml.Offer
+	card          card // likewise; see present
 
 	closing    sync.Once
 	closed     error      // of Close
@@ -229,6 +231,9 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	if a.offers, a.card.bytes, err = encodeCard(a.pmls, a.Card()); err != nil {
 		return err
+	}
+	for _, m := range a.pmls {
+		a.decodedOffers = append(a.decodedOffers, m.Offer())
 	}
 	a.timing.mark(stepModules)
 	a.here = newNodeProcs(&a.env)

@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -226,7 +227,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	if err != nil {
 		return BadMember(p, err)
 	}
-	offers, err := wireup.DecodeCapabilities(from.Capabilities)
+	offers, err := a.decodeCapabilities(from.Capabilities)
 	if err != nil {
 		return BadMember(p, err)
 	}
@@ -258,6 +259,14 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 		}
 	}
 	return nil
+}
+
+// decodeCapabilities decodes the capabilities of a process. Most processes have those of this one.
+func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Offer, error) {
+	if bytes.Equal(b, a.offers) {
+		return a.decodedOffers, nil
+	}
+	return wireup.DecodeCapabilities(b)
 }
 
 // unlearn restores the record of an incarnation as it was before a card that PMLs refuse.
