@@ -1,6 +1,7 @@
 package wireup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -70,16 +71,11 @@ func DecodePayload(b []byte) (Payload, error) {
 	if len(b) > bootstrap.MaxPayload {
 		return p, fmt.Errorf("%d bytes, more than %d", len(b), bootstrap.MaxPayload)
 	}
-	// The version first, because the array of another version has other elements.
-	var parts []cbor.RawMessage
-	if err := codec().Unmarshal(b, &parts); err != nil {
-		return p, err
-	}
-	if len(parts) > 0 && codec().Unmarshal(parts[0], &p.Version) == nil && p.Version != Version {
-		return p, fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with the same version of ferry", p.Version, Version)
-	}
 	if err := codec().Unmarshal(b, &p); err != nil {
-		return p, err
+		return p, cmp.Or(checkVersion(b), err) // The array of another version has other elements.
+	}
+	if p.Version != Version {
+		return p, checkVersion(b)
 	}
 	if p.Nonce == 0 {
 		return p, errors.New("an incarnation without a nonce")
@@ -88,6 +84,16 @@ func DecodePayload(b []byte) (Payload, error) {
 		return p, fmt.Errorf("%d processes with which nothing is exchanged, at most %d", n, MaxEnded)
 	}
 	return p, p.Faults.check()
+}
+
+// checkVersion returns an error that names the version of a payload, if that is another one.
+func checkVersion(b []byte) error {
+	var parts []cbor.RawMessage
+	var version uint8
+	if codec().Unmarshal(b, &parts) != nil || len(parts) == 0 || codec().Unmarshal(parts[0], &version) != nil || version == Version {
+		return nil
+	}
+	return fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with the same version of ferry", version, Version)
 }
 
 // EncodeEnded encodes the payload of a second construct, in which members reconnect.
