@@ -5,7 +5,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// cards are pml.Cards: PMLs take the card of a process at its first use. Later cards of the process are theirs from the
+// cards implements pml.Cards. PMLs take the card of a process at its first use. Later cards of the process are theirs from the
 // wire-up on (see know).
 type cards struct{ *Assembly }
 

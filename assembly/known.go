@@ -55,8 +55,8 @@ func (k *acquaintances) seek(nonce uint64) {
 	k.sought[nonce] = struct{}{}
 }
 
-// isSought reports whether PMLs need the card of an incarnation at once: they have a card of the process, or have asked
-// for one, or communicators may have an earlier incarnation. The incarnation is sought no more.
+// isSought reports whether PMLs need the card of an incarnation at once. They do if they have a card of the process or have
+// asked for one, and if communicators may have an earlier incarnation. The incarnation is sought no more.
 func (k *acquaintances) isSought(life framework.Life) bool {
 	known, ok := k.byID[life.ID]
 	_, sought := k.sought[life.Nonce]
