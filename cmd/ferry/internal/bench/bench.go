@@ -34,6 +34,9 @@ var long = `Measure ferry on this machine.
             a rank to itself
   bibw      bandwidth of windows of 64 messages each way at the same time
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
+            with --threads, pairs of goroutines, --threads of each rank, each pair on a
+            dup of the communicator; the rate counts the time from the first goroutine's
+            start to the last one's end
   multi_lat one way of a message, several pairs of ranks at once
   latency_mt
             one way of a message between 2 ranks with --threads goroutines each, which
@@ -103,11 +106,12 @@ end.`
 // options of one run; all ranks have the same.
 type options struct {
 	benchmark
-	processes  int // -n: ranks, or with goroutines processes that have them
-	nodes      int // Blocks of processes that share no memory; 0: not given.
-	goroutines int // Goroutine ranks of each process; 0: processes are the ranks.
-	ranks      int // Follows from both.
-	threads    int // Of each rank of latency_mt.
+	processes  int  // -n: ranks, or with goroutines processes that have them
+	nodes      int  // Blocks of processes that share no memory; 0: not given.
+	goroutines int  // Goroutine ranks of each process; 0: processes are the ranks.
+	ranks      int  // Follows from both.
+	threads    int  // Goroutines of each rank of latency_mt, or of mbw_mr if isPaired.
+	isPaired   bool // Goroutines are paired, in mbw_mr with --threads.
 	sizes      string
 	min, max   int    // of sizes
 	memory     string // limit of a rank's buffers
@@ -166,7 +170,7 @@ func (o *options) command() *cobra.Command {
 	f.IntVar(&o.nodes, "nodes", 0, "divide the processes into `K` blocks that share no memory, as on K nodes")
 	f.Lookup("nodes").DefValue = "1"
 	f.IntVar(&o.goroutines, "goroutines", 0, "ranks are `M` goroutines of each process")
-	f.IntVar(&o.threads, "threads", 2, "for latency_mt: `T` goroutines of each rank")
+	f.IntVar(&o.threads, "threads", 2, "for latency_mt and mbw_mr: `T` goroutines of each rank")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
 	f.StringVarP(&o.memory, "mem-limit", "M", "512MiB", "refuse sizes for which the buffers of a rank would take more than `SIZE`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
@@ -217,6 +221,8 @@ func (o *options) check(args []string) error {
 		o.test += o.in
 	case "latency_mt":
 		o.test += fmt.Sprintf(", %d goroutines of each rank", o.threads)
+	case "mbw_mr":
+		o.pairGoroutines()
 	}
 	if err := o.checkRanks(); err != nil {
 		return err
@@ -245,6 +251,9 @@ func (o *options) check(args []string) error {
 	if err := o.checkElastic(); err != nil {
 		return err
 	}
+	if err := o.checkThreads(); err != nil {
+		return err
+	}
 	_, level := threadLevels[o.level]
 	switch {
 	case o.given("i") && o.iterations < 1:
@@ -267,12 +276,6 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("--queue %s: did you mean %s? The queues are %s", o.queue, framework.Nearest(o.queue, queues()), strings.Join(queues(), ", "))
 	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
 		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
-	case o.given("threads") && o.name != "latency_mt":
-		return exit.Usagef("--threads: %s has one goroutine of each rank; latency_mt has several", o.name)
-	case o.threads < 1 || o.threads > mostThreads:
-		return exit.Usagef("--threads %d: want 1 to %d", o.threads, mostThreads)
-	case o.name == "latency_mt" && o.level != "multiple":
-		return exit.Usagef("--thread-level %s: latency_mt has several goroutines of a rank in calls at once: leave it out", o.level)
 	case o.given("type") && !reduces:
 		return exit.Usagef("--type: %s combines no elements; reduce does", o.name)
 	case !slices.Contains(elementTypes, o.elements):

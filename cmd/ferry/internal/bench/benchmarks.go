@@ -107,7 +107,8 @@ func names() []string {
 	return list
 }
 
-// osuHead is the head of a table in the OSU suite's format.
+// osuHead is the head of a table in the OSU suite's format. ranks is the number of communicating goroutines where
+// they are paired.
 func (b benchmark) osuHead(ranks int) (head string) {
 	if b.test != "" {
 		head = fmt.Sprintf("# ferry %s %s\n", version.String(), b.test)

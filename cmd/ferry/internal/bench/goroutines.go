@@ -61,7 +61,7 @@ func (o *options) checkRanks() error {
 // the cores are not bound, because a goroutine with a thread of its own is switched by the kernel.
 func (o *options) binding(available int) (bind bool, cores int) {
 	each := o.goroutines
-	if o.name == "latency_mt" {
+	if o.name == "latency_mt" || o.isPaired {
 		each = o.threads
 	}
 	switch {

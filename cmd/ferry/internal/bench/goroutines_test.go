@@ -45,20 +45,27 @@ func checkedLine(t *testing.T, line string) (o options, err error) {
 
 func TestCheckRanks_Goroutines_MultiplyProcesses(t *testing.T) {
 	for line, want := range map[string]string{
-		"latency":                              "2 processes, 2 ranks",
-		"latency --goroutines 2":               "1 processes, 2 ranks",
-		"latency -n 2 --goroutines 1":          "2 processes, 2 ranks",
-		"latency --goroutines 1":               "1 processes, 1 ranks",
-		"barrier -n 3 --goroutines 4":          "3 processes, 12 ranks",
-		"latency -n 2 --goroutines 2":          "-n 2 --goroutines 2: latency is between 2 ranks",
-		"mbw_mr -n 3 --goroutines 1":           "-n 3 --goroutines 1: mbw_mr needs pairs of ranks",
-		"init --goroutines 2":                  "init measures processes",
-		"latency_mt --goroutines 2":            "latency_mt measures processes",
-		"latency --goroutines 0":               "want 1 to 65535 goroutine ranks",
-		"latency --live 1MiB --goroutines 2":   "are about processes",
-		"latency --threads 2":                  "--threads: latency has one goroutine of each rank",
-		"latency_mt --threads 0":               "--threads 0: want 1 to",
-		"latency_mt --thread-level serialized": "--thread-level serialized: latency_mt has several",
+		"latency":                                  "2 processes, 2 ranks",
+		"latency --goroutines 2":                   "1 processes, 2 ranks",
+		"latency -n 2 --goroutines 1":              "2 processes, 2 ranks",
+		"latency --goroutines 1":                   "1 processes, 1 ranks",
+		"barrier -n 3 --goroutines 4":              "3 processes, 12 ranks",
+		"latency -n 2 --goroutines 2":              "-n 2 --goroutines 2: latency is between 2 ranks",
+		"mbw_mr -n 3 --goroutines 1":               "-n 3 --goroutines 1: mbw_mr needs pairs of ranks",
+		"init --goroutines 2":                      "init measures processes",
+		"latency_mt --goroutines 2":                "latency_mt measures processes",
+		"latency --goroutines 0":                   "want 1 to 65535 goroutine ranks",
+		"latency --live 1MiB --goroutines 2":       "are about processes",
+		"latency --threads 2":                      "--threads: latency has one goroutine of each rank",
+		"mbw_mr --threads 4":                       "2 processes, 2 ranks",
+		"mbw_mr -n 4 --threads 3":                  "4 processes, 4 ranks",
+		"mbw_mr --threads 0":                       "--threads 0: want 1 to",
+		"mbw_mr --threads 1025":                    "--threads 1025: want 1 to",
+		"mbw_mr -n 3 --threads 2":                  "-n 3: mbw_mr needs pairs of ranks",
+		"mbw_mr --threads 2 --goroutines 2":        "--threads: a goroutine rank is one goroutine",
+		"mbw_mr --threads 2 --thread-level single": "--thread-level single: mbw_mr has several",
+		"latency_mt --threads 0":                   "--threads 0: want 1 to",
+		"latency_mt --thread-level serialized":     "--thread-level serialized: latency_mt has several",
 	} {
 		o, err := checkedLine(t, line)
 		switch {
@@ -68,6 +75,24 @@ func TestCheckRanks_Goroutines_MultiplyProcesses(t *testing.T) {
 			}
 		case err == nil || !strings.Contains(err.Error(), want):
 			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}
+
+func TestRateOf_Pairs_CountTogether(t *testing.T) {
+	if got := rateOf(4, 10, 1e6); got != 2.56e6 { // 2,560 messages in 1 ms.
+		t.Errorf("%g messages/s", got)
+	}
+}
+
+func TestBinding_PairedGoroutines_AreUnboundIfEachHasACore(t *testing.T) {
+	o, err := checkedLine(t, "mbw_mr --threads 2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for available, want := range map[int]int{2: 0, 4: 2} {
+		if bind, cores := o.binding(available); bind != (want == 0) || cores != want {
+			t.Errorf("%d processors: bind %t, %d cores, want %d", available, bind, cores, want)
 		}
 	}
 }

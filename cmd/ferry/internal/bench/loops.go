@@ -196,9 +196,16 @@ func (r *rank) rate(ctx context.Context, size int) (Row, error) {
 // windows sends windows of messages from the first half of the ranks to the
 // second. The sample counts windows, at the senders.
 func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
+	transfer, err := r.windowsOn(r.comm, size)
+	if err != nil {
+		return nil, err
+	}
+	return transfer(ctx, r.o.windows(size))
+}
+
+// windowsOn returns windows on a communicator with the ranks of r.comm. Its buffers exist when it returns.
+func (r *rank) windowsOn(c *mpi.Comm, size int) (func(ctx context.Context, l loop) (*sample, error), error) {
 	const data, ack = 100, 101
-	l := r.o.windows(size)
-	c := r.comm
 	half := c.Size() / 2
 	buf, err := r.buffer(size)
 	if err != nil {
@@ -208,46 +215,52 @@ func (r *rank) windows(ctx context.Context, size int) (*sample, error) {
 	reqs := make([]mpi.Request, window)
 	if half == 0 { // alone
 		other, sends := make([]byte, size), make([]mpi.Request, window)
-		return l.time(func(int) error {
-			err := irecvs(c, reqs, other, 0, data)
-			if err == nil {
-				err = isends(c, sends, buf, 0, data)
-			}
-			if err == nil {
-				err = mpi.WaitAll(ctx, sends, nil)
-			}
-			if err == nil {
-				err = mpi.WaitAll(ctx, reqs, nil)
-			}
-			return err
-		}, nil)
+		return func(ctx context.Context, l loop) (*sample, error) {
+			return l.time(func(int) error {
+				err := irecvs(c, reqs, other, 0, data)
+				if err == nil {
+					err = isends(c, sends, buf, 0, data)
+				}
+				if err == nil {
+					err = mpi.WaitAll(ctx, sends, nil)
+				}
+				if err == nil {
+					err = mpi.WaitAll(ctx, reqs, nil)
+				}
+				return err
+			}, nil)
+		}, nil
 	}
 	if c.Rank() < half {
 		peer := c.Rank() + half
-		return l.time(func(int) error {
-			if err := isends(c, reqs, buf, peer, data); err != nil {
+		return func(ctx context.Context, l loop) (*sample, error) {
+			return l.time(func(int) error {
+				if err := isends(c, reqs, buf, peer, data); err != nil {
+					return err
+				}
+				if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
+					return err
+				}
+				_, err := c.Recv(ctx, reply, peer, ack)
 				return err
-			}
-			if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
-				return err
-			}
-			_, err := c.Recv(ctx, reply, peer, ack)
-			return err
-		}, nil)
+			}, nil)
+		}, nil
 	}
 	peer := c.Rank() - half
-	for range l.warmup + l.iterations {
-		if err := irecvs(c, reqs, buf, peer, data); err != nil {
-			return nil, err
+	return func(ctx context.Context, l loop) (*sample, error) {
+		for range l.warmup + l.iterations {
+			if err := irecvs(c, reqs, buf, peer, data); err != nil {
+				return nil, err
+			}
+			if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
+				return nil, err
+			}
+			if err := c.Send(ctx, reply, peer, ack); err != nil {
+				return nil, err
+			}
 		}
-		if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
-			return nil, err
-		}
-		if err := c.Send(ctx, reply, peer, ack); err != nil {
-			return nil, err
-		}
-	}
-	return newSample(), nil
+		return newSample(), nil
+	}, nil
 }
 
 // windows is the loop of what sends windows of messages.

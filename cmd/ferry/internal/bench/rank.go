@@ -27,6 +27,7 @@ type rank struct {
 	line     *hop.Line        // between ranks 0 and 1; nil elsewhere
 	shared   *segment.Mapping // where it is
 	memories []*mpi.Memory    // of the row that is measured
+	lanes    []*mpi.Comm      // Communicators of paired goroutines, one for each pair.
 	emit     func(Row) error
 }
 
@@ -243,6 +244,9 @@ func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	}
 	row.Bench, row.Size, row.Ranks = cmp.Or(row.Bench, r.o.name), size, r.comm.Size()
 	row.Goroutines = r.o.goroutines
+	if r.o.isPaired {
+		row.Threads = r.o.threads
+	}
 	row.RawHop = max(before, after)
 	return r.emit(row)
 }

@@ -25,6 +25,7 @@ type Row struct {
 	Ranks int    `json:"ranks"`
 	// Goroutines is the number of goroutine ranks of each process. It is 0 if processes are the ranks.
 	Goroutines int     `json:"goroutines,omitempty"`
+	Threads    int     `json:"threads,omitempty"` // Paired goroutines of each rank, of mbw_mr with --threads.
 	Unit       string  `json:"unit"`
 	Avg        float64 `json:"avg"`
 	Min        float64 `json:"min"`
@@ -60,7 +61,7 @@ type format struct {
 }
 
 var formats = map[string]format{
-	"osu":  {func(o *options) string { return o.benchmark.osuHead(o.ranks) }, osuRow},
+	"osu":  {func(o *options) string { return o.benchmark.osuHead(o.ranks * o.pairsEach()) }, osuRow},
 	"json": {func(*options) string { return "" }, func(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }},
 	"csv":  {func(*options) string { return "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns\n" }, csvRow},
 	// What benchstat compares: the format of `go test -bench` (golang.org/x/perf).
