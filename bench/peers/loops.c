@@ -61,32 +61,36 @@ double multi_latency(const struct options *o)
     return mean(o, t * 1e6 / o->iterations / 2);
 }
 
-/* windows sends windows of messages from the first half of the ranks to the
- * second, and returns the time of one in seconds. */
-static double windows(const struct options *o)
+void windows_on(MPI_Comm comm, const struct options *o, char *buf, int count)
 {
-    char *buf = buffer(o->size), ack[4] = {0};
+    char ack[4] = {0};
     int n = (int)o->size, half = o->ranks / 2;
     MPI_Request reqs[WINDOW];
     MPI_Status statuses[WINDOW];
-    double start = 0;
-    for (int i = -o->warmup; i < o->iterations; i++) {
-        if (i == 0)
-            start = MPI_Wtime();
+    for (int i = 0; i < count; i++) {
         if (o->rank < half) {
             int peer = o->rank + half;
             for (int w = 0; w < WINDOW; w++)
-                MPI_Isend(buf, n, MPI_CHAR, peer, 100, world, &reqs[w]);
+                MPI_Isend(buf, n, MPI_CHAR, peer, 100, comm, &reqs[w]);
             MPI_Waitall(WINDOW, reqs, statuses);
-            MPI_Recv(ack, sizeof ack, MPI_CHAR, peer, 101, world, MPI_STATUS_IGNORE);
+            MPI_Recv(ack, sizeof ack, MPI_CHAR, peer, 101, comm, MPI_STATUS_IGNORE);
         } else {
             int peer = o->rank - half;
             for (int w = 0; w < WINDOW; w++)
-                MPI_Irecv(buf, n, MPI_CHAR, peer, 100, world, &reqs[w]);
+                MPI_Irecv(buf, n, MPI_CHAR, peer, 100, comm, &reqs[w]);
             MPI_Waitall(WINDOW, reqs, statuses);
-            MPI_Send(ack, sizeof ack, MPI_CHAR, peer, 101, world);
+            MPI_Send(ack, sizeof ack, MPI_CHAR, peer, 101, comm);
         }
     }
+}
+
+/* windows returns the time of a window in seconds. */
+static double windows(const struct options *o)
+{
+    char *buf = buffer(o->size);
+    windows_on(world, o, buf, o->warmup);
+    double start = MPI_Wtime();
+    windows_on(world, o, buf, o->iterations);
     double t = MPI_Wtime() - start;
     free(buf);
     return t / o->iterations;

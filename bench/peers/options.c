@@ -64,12 +64,16 @@ struct options parse(int argc, char **argv)
 {
     struct options o = {.size = 8, .min = 8, .max = 8, .iterations = 1000, .warmup = 100};
     if (argc < 2)
-        fail("usage: %s BENCH [-m SIZE | -m MIN:MAX] [-i ITERATIONS] [-x WARMUP] [--hop]", argv[0]);
+        fail("usage: %s BENCH [-m SIZE | -m MIN:MAX] [-i ITERATIONS] [-x WARMUP] [--hop] [--threads T [--streams]]", argv[0]);
     o.program = argv[0];
     o.bench = argv[1];
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--hop"))
             o.hop = 1;
+        else if (!strcmp(argv[i], "--streams"))
+            o.streams = 1;
+        else if (!strcmp(argv[i], "--threads"))
+            o.threads = (int)number("--threads", argv[++i], 1024);
         else if (!strcmp(argv[i], "-m"))
             sizes(argv[++i], &o.min, &o.max);
         else if (!strcmp(argv[i], "-i"))

@@ -1,4 +1,4 @@
-/* peer BENCH [-m SIZE | -m MIN:MAX] [-i ITERATIONS] [-x WARMUP] [--hop]
+/* peer BENCH [-m SIZE | -m MIN:MAX] [-i ITERATIONS] [-x WARMUP] [--hop] [--threads T [--streams]]
  *
  * A program of MPI's. init is the time of MPI_Init, the largest of all ranks; hello
  * is a job that does nothing, whose time is taken outside; memory prints three
@@ -76,7 +76,10 @@ int main(int argc, char **argv)
         return 0;
     }
     double start = seconds();
-    MPI_Init(&argc, &argv);
+    int level = MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, o.threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
+    if (o.threads && level != MPI_THREAD_MULTIPLE)
+        fail("this MPI has no MPI_THREAD_MULTIPLE");
     double mine = (seconds() - start) * 1e3;
     MPI_Comm_rank(MPI_COMM_WORLD, &o.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &o.ranks);
@@ -104,6 +107,10 @@ int main(int argc, char **argv)
             }
         if (!run)
             fail("unknown benchmark %s", o.bench);
+        if (o.threads ? run != rate : o.streams)
+            fail("--threads, --streams: %s has no pairs of threads; mbw_mr --threads has", o.bench);
+        if (o.threads)
+            run = paired_rate;
         if (o.ranks < 2 || o.ranks % 2)
             fail("%s needs pairs of ranks", o.bench);
         if (o.ranks != 2 && (run == latency || run == bandwidth || run == bidirectional || run == match))

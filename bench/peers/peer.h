@@ -17,6 +17,8 @@ struct options {
     int warmup;     /* before, not timed */
     int rank, ranks;
     int hop; /* take the raw hop */
+    int threads; /* of each rank, in pairs; 0: ranks are paired */
+    int streams; /* a stream for each pair of threads, in place of a dup */
 };
 
 /* parse reads a program's arguments; rank and ranks are not among them. Rank 0 prints
@@ -30,6 +32,7 @@ struct options parse(int argc, char **argv);
 typedef double benchmark(const struct options *o);
 
 benchmark latency, multi_latency, bandwidth, bidirectional, rate, match;
+benchmark paired_rate; /* rate with threads */
 benchmark barrier, collective, overlap, dup_comm, idle, grow, ring;
 benchmark agree, shrink_comm, recover;
 
