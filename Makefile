@@ -26,7 +26,8 @@ run: build
 # compiles sources.
 build:
 	@mkdir -p bin
-	CGO_ENABLED=$(CGO_ENABLED) go build -trimpath $(LDFLAGS) -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
+	@echo go build -o bin/ ./cmd/ferry ./examples/...
+	@CGO_ENABLED=$(CGO_ENABLED) go build -trimpath $(LDFLAGS) -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
 
 # The command, its manual pages and its shell completions below PREFIX; below
 # DESTDIR/PREFIX if that is set, for packages. As root, build first as yourself: install

@@ -122,7 +122,7 @@ func startLine(t testing.TB, line []string) *job {
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &job{t: t, stop: cancel, lines: make(chan string, 1000)}
 	j.cmd = exec.CommandContext(ctx, build(t), append([]string{"run", "--timeout", most.String()}, line...)...)
-	j.cmd.Env = append(os.Environ(), "FERRY_CONFIG="+os.DevNull, "XDG_RUNTIME_DIR="+dir)
+	j.cmd.Env = append(os.Environ(), "FERRY_CONFIG="+os.DevNull, "XDG_RUNTIME_DIR="+dir, "COLUMNS=10000")
 	out, err := j.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func ferry(t *testing.T, h *Hosts, n int, flags []string, args ...string) (strin
 	t.Helper()
 	line := append([]string{"run", "-n", fmt.Sprint(n), Nodes, "--timeout", soon.String()}, flags...)
 	cmd := exec.Command(os.Args[0], append(line, h.Command(os.Args[0], args...)...)...)
-	cmd.Env = append(os.Environ(), envFerry+"=1", "FERRY_CONFIG="+os.DevNull, "XDG_RUNTIME_DIR="+t.TempDir())
+	cmd.Env = append(os.Environ(), envFerry+"=1", "FERRY_CONFIG="+os.DevNull, "XDG_RUNTIME_DIR="+t.TempDir(), "COLUMNS=1000")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -112,7 +112,7 @@ func TestContainerWithSmallSharedMemory(t *testing.T) {
 			[]string{`no space for a segment: need \d+ KiB, free \d+ KiB; enlarge the file system \(docker: --shm-size\) or set btl.shm.dir`}, nil},
 		{"none", "run -n 4 everyone", 0, nil, nil},
 		{"none", "bench memory_all -n 4", 0, nil, nil},
-		{"none", "info", 0, []string{`btl shm +unavailable +/dev/shm is not a directory \(set btl.shm.dir to a\s+directory in memory\)`}, nil},
+		{"none", "info", 0, []string{`btl shm +unavailable +/dev/shm is not a directory \(set btl.shm.dir to a directory in memory\)`}, nil},
 		{"none", "explain", 0, []string{tcp, missing}, nil},
 		{"none", "run -n 2 --set btl=^tcp everyone", 1, []string{missing}, []string{"self"}},
 	} {
@@ -124,7 +124,7 @@ func TestContainerWithSmallSharedMemory(t *testing.T) {
 				}
 				defer os.RemoveAll(runtimeDir)
 				cmd := exec.Command(ferry, strings.Fields(c.command)...)
-				cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtimeDir)
+				cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtimeDir, "COLUMNS=1000")
 				out, _ := cmd.CombinedOutput() // the status tells
 				missing := slices.IndexFunc(c.want, func(want string) bool { return !regexp.MustCompile(want).Match(out) })
 				there := slices.IndexFunc(c.wantNot, func(not string) bool { return regexp.MustCompile(not).Match(out) })

@@ -64,7 +64,7 @@ func TestExplainOfPeersThatHaveLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(ferry, "run", "-n", "4", "--timeout", "2m", "--explain", "chain")
-	cmd.Env = append(os.Environ(), "CHAIN_DIR="+t.TempDir(), "XDG_RUNTIME_DIR="+t.TempDir())
+	cmd.Env = append(os.Environ(), "CHAIN_DIR="+t.TempDir(), "XDG_RUNTIME_DIR="+t.TempDir(), "COLUMNS=1000")
 	out, err := cmd.CombinedOutput()
 	text := string(out)
 	if err != nil || !strings.Contains(text, "\n0-3 x 0-3     ob1  shm ") {

@@ -10,7 +10,7 @@ import (
 func TestAttack_ControlCharactersOfARank_AreEscaped(t *testing.T) {
 	var out strings.Builder
 	e := Explanation{Pairs: []mpi.Pair{{From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "\x1b[2Jeth0", Notes: []string{"\x07bell"}}}}
-	if err := e.Print(&out); err != nil {
+	if err := e.Print(&out, All, 1000); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); strings.ContainsAny(got, "\x1b\x07") || !strings.Contains(got, `\x1b[2Jeth0`) || !strings.Contains(got, `\abell`) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -22,8 +23,8 @@ import (
 const limit = time.Minute
 
 const long = `Start ranks on this machine, exchange a message between each pair, and show which
-protocol, transport and device carried it, and why the others did not. The last
-table shows the algorithm of each collective operation, by block size.
+protocol, transport and device carried it, and why the others did not. With --all,
+the last table shows the algorithm of each collective operation, by block size.
 
 A pair without a transport is shown as "no transport" (in JSON an empty string),
 with each transport's reason beside it; the exit status is still 0. It is 2 if
@@ -32,7 +33,7 @@ ferry can't do what --set asks for.`
 // Command returns the command.
 func Command() *cobra.Command {
 	var ranks int
-	var asJSON, isRank bool
+	var all, asJSON, isRank bool
 	var learn time.Duration
 	cmd := &cobra.Command{
 		Use:   "explain",
@@ -43,6 +44,7 @@ func Command() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVarP(&ranks, "n", "n", 2, "number of ranks `N`")
 	f.DurationVar(&learn, "learn", 0, "exchange large messages for this `TIME`, and show by which ways they travel best")
+	f.BoolVar(&all, "all", false, "show the algorithms of collective operations too")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.BoolVar(&isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -61,10 +63,14 @@ func Command() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !asJSON {
-			return e.Print(cmd.OutOrStdout())
+		out := cmd.OutOrStdout()
+		switch {
+		case asJSON:
+			return settings.PrintJSON(out, e)
+		case all:
+			return e.Print(out, All, text.Width(out))
 		}
-		return settings.PrintJSON(cmd.OutOrStdout(), e)
+		return e.Print(out, Components, text.Width(out))
 	}
 	return cmd
 }

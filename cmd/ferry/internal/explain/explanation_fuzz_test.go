@@ -20,7 +20,7 @@ func FuzzMerge(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := e.Print(io.Discard); err != nil {
+		if err := e.Print(io.Discard, All, 1000); err != nil {
 			t.Error(err)
 		}
 	})

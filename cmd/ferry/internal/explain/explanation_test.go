@@ -20,7 +20,7 @@ func TestUnusedAddressStandsOnceWithItsPairs(t *testing.T) {
 	}
 	e.Pairs[1].Unused = append(e.Pairs[1].Unused, framework.Rejection{Name: "10.9.0.6", Reason: "connection refused"})
 	var out strings.Builder
-	if err := e.Print(&out); err != nil {
+	if err := e.Print(&out, All, 1000); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{

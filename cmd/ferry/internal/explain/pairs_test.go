@@ -94,7 +94,7 @@ func TestPortsMakeNoDifference(t *testing.T) {
 		Pairs:      []mpi.Pair{{From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:1 to 10.1.0.6:2"}, {From: 1, To: 0, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:3 to 10.1.0.6:4"}},
 		Components: []Component{{ComponentVerdict: mpi.ComponentVerdict{Framework: "btl", Name: "shm", Verdict: "selected"}, Used: &used}},
 	}
-	if err := e.Print(&out); err != nil || !strings.Contains(out.String(), "0-1 x 0-1  ob1  tcp") || !strings.Contains(out.String(), "not used") {
+	if err := e.Print(&out, All, 1000); err != nil || !strings.Contains(out.String(), "0-1 x 0-1  ob1  tcp") || !strings.Contains(out.String(), "not used") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }

@@ -6,27 +6,64 @@ import (
 	"io"
 	"net/netip"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// Print writes tables for people, without control characters of the ranks. Pairs that are alike stand there once.
-func (e Explanation) Print(w io.Writer) error {
-	var tables strings.Builder
-	if err := e.printTables(&tables); err != nil {
-		return err
+// Detail is how much Print writes. Each adds to those before.
+type Detail int
+
+const (
+	Pairs      Detail = iota // Pairs, with notes and unused addresses.
+	Components               // Verdicts about components, and the learned protocols.
+	All                      // Algorithms of collectives.
+)
+
+// Print writes tables for readers in lines of at most width columns, with control characters of the ranks escaped.
+// Equal pairs share a row.
+func (e Explanation) Print(w io.Writer, detail Detail, width int) error {
+	p := printer{Explanation: e, width: width}
+	p.pairs()
+	p.notes()
+	p.addresses()
+	if detail >= Components {
+		p.learned()
+		p.components()
 	}
-	_, err := io.WriteString(w, launch.Printable(tables.String(), "\n"))
+	if detail >= All {
+		p.collectives()
+	}
+	_, err := io.WriteString(w, launch.Printable(p.b.String(), "\n"))
 	return err
 }
 
-func (e Explanation) printTables(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "PAIRS\tPML\tTRANSPORT\tDEVICE\tPROVIDER\tNOT USED")
-	e.group(func(p mpi.Pair) []string {
+// printer collects the lines of an explanation.
+type printer struct {
+	Explanation
+	width int
+	b     strings.Builder
+}
+
+// table writes a table below a blank line. A table without rows below the heads is left out.
+func (p *printer) table(rows [][]string) {
+	if len(rows) < 2 {
+		return
+	}
+	if p.b.Len() > 0 {
+		p.b.WriteByte('\n')
+	}
+	text.Table(&p.b, p.width, rows)
+}
+
+// legend describes the columns of the table of pairs.
+const legend = "0-3 x 0-3 is each of these ranks with each other. NOT USED lists the other transports, each with the reason."
+
+func (p *printer) pairs() {
+	rows := [][]string{{"PAIRS", "PML", "TRANSPORT", "DEVICE", "PROVIDER", "NOT USED"}}
+	p.group(func(p mpi.Pair) []string {
 		var not []string
 		for _, r := range p.Rejected {
 			not = append(not, r.Name+": "+r.Reason)
@@ -34,39 +71,50 @@ func (e Explanation) printTables(w io.Writer) error {
 		return []string{strings.Join([]string{p.PML, cmp.Or(p.Transport, "no transport"), cmp.Or(withoutPorts(p.Device), "-"),
 			cmp.Or(p.Provider, "-"), cmp.Or(strings.Join(not, "; "), "-")}, "\t")}
 	}, func(what string, pairs pairs) {
-		for _, p := range pairs.blocks() {
-			fmt.Fprintf(t, "%s\t%s\n", p, what)
+		for _, block := range pairs.blocks() {
+			rows = append(rows, append([]string{block}, strings.Split(what, "\t")...))
 		}
 	})
+	p.table(rows)
+	text.Wrap(&p.b, p.width, "", legend)
+}
+
+// notes writes the notes about pairs.
+func (p *printer) notes() {
 	first := true
-	e.group(func(p mpi.Pair) (notes []string) {
+	p.group(func(p mpi.Pair) (notes []string) {
 		for _, n := range p.Notes {
 			notes = append(notes, withoutPorts(n))
 		}
 		return notes
 	}, func(note string, pairs pairs) {
 		if first {
-			fmt.Fprintln(t)
+			p.b.WriteByte('\n')
 			first = false
 		}
-		fmt.Fprintf(t, "%s [%s]\n", note, pairs)
+		text.Wrap(&p.b, p.width, "", fmt.Sprintf("%s [%s]", note, pairs))
 	})
-	e.printLearnt(t)
-	first = true
-	e.group(func(p mpi.Pair) (unused []string) {
+}
+
+// addresses writes the unused addresses.
+func (p *printer) addresses() {
+	rows := [][]string{{"ADDRESS", "NOT USED BECAUSE", "PAIRS"}}
+	p.group(func(p mpi.Pair) (unused []string) {
 		for _, u := range p.Unused {
 			unused = append(unused, u.Name+"\t"+u.Reason)
 		}
 		return unused
 	}, func(address string, pairs pairs) {
-		if first {
-			fmt.Fprintln(t, "\nADDRESS\tNOT USED BECAUSE\tPAIRS")
-			first = false
-		}
-		fmt.Fprintf(t, "%s\t%s\n", address, pairs)
+		name, reason, _ := strings.Cut(address, "\t")
+		rows = append(rows, []string{name, reason, pairs.String()})
 	})
-	fmt.Fprintln(t, "\nFRAMEWORK\tCOMPONENT\tVERDICT\tREASON")
-	for _, c := range e.Components {
+	p.table(rows)
+}
+
+// components writes the verdicts about components, and their requirements.
+func (p *printer) components() {
+	rows := [][]string{{"FRAMEWORK", "COMPONENT", "VERDICT", "REASON"}}
+	for _, c := range p.Components {
 		verdict, reason := c.Verdict, c.Reason
 		if c.Hint != "" {
 			reason += " (" + c.Hint + ")"
@@ -77,27 +125,22 @@ func (e Explanation) printTables(w io.Writer) error {
 		if c.Ranks != nil {
 			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, Numbers(c.Ranks)))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.Framework, c.Name, verdict, cmp.Or(reason, "-"))
+		rows = append(rows, []string{c.Framework, c.Name, verdict, cmp.Or(reason, "-")})
 	}
-	if len(e.Requirements) > 0 {
-		fmt.Fprintln(t)
+	p.table(rows)
+	if len(p.Requirements) > 0 {
+		p.b.WriteByte('\n')
 	}
-	for _, n := range e.Requirements {
-		fmt.Fprintln(t, n)
+	for _, n := range p.Requirements {
+		text.Wrap(&p.b, p.width, "", n.String())
 	}
-	e.printCollectives(t)
-	return t.Flush()
 }
 
-// printLearnt writes what ranks have learnt of large messages.
-func (e Explanation) printLearnt(w io.Writer) {
-	first := true
-	for _, p := range e.Pairs {
-		for _, l := range p.Learnt {
-			if first {
-				fmt.Fprintln(w, "\nFROM\tTO\tMESSAGES\tUSED\tGB/S\tOTHERS (GB/S, MESSAGES)\tTRIES")
-				first = false
-			}
+// learned writes the measurements of large messages.
+func (p *printer) learned() {
+	rows := [][]string{{"FROM", "TO", "MESSAGES", "USED", "GB/S", "OTHERS (GB/S, MESSAGES)", "TRIES"}}
+	for _, pair := range p.Pairs {
+		for _, l := range pair.Learnt {
 			used, speed := "-", "-"
 			var others []string
 			for _, way := range l.Ways {
@@ -107,24 +150,27 @@ func (e Explanation) printLearnt(w io.Writer) {
 					others = append(others, fmt.Sprintf("%s %.1f, %d", way.Way, way.GBs, way.Messages))
 				}
 			}
-			from := fmt.Sprint(p.To)
-			if p.Namespace != "" {
-				from = p.Namespace + ":" + from
+			from := fmt.Sprint(pair.To)
+			if pair.Namespace != "" {
+				from = pair.Namespace + ":" + from
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\n", from, p.From, l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), l.Tries)
+			rows = append(rows, []string{from, fmt.Sprint(pair.From), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Tries)})
 		}
 	}
+	p.table(rows)
 }
 
-// printCollectives writes a table for each number of members.
-func (e Explanation) printCollectives(w io.Writer) {
-	members := 0
-	for _, c := range e.Collectives {
-		if c.Members != members {
-			members = c.Members
-			fmt.Fprintf(w, "\nCollectives of %d ranks\nOPERATION\tFROM SIZE\tCOMPONENT\tALGORITHM\n", members)
+// collectives writes a table for each number of members.
+func (p *printer) collectives() {
+	heads := []string{"OPERATION", "FROM SIZE", "COMPONENT", "ALGORITHM"}
+	for i := 0; i < len(p.Collectives); {
+		members, rows := p.Collectives[i].Members, [][]string{heads}
+		for ; i < len(p.Collectives) && p.Collectives[i].Members == members; i++ {
+			c := p.Collectives[i]
+			rows = append(rows, []string{c.Operation, fmt.Sprint(framework.Size(c.From)), c.Component, c.Algorithm})
 		}
-		fmt.Fprintf(w, "%s\t%v\t%s\t%s\n", c.Operation, framework.Size(c.From), c.Component, c.Algorithm)
+		fmt.Fprintf(&p.b, "\nCollectives of %d ranks\n", members)
+		text.Table(&p.b, p.width, rows)
 	}
 }
 

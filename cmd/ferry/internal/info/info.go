@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
@@ -84,13 +85,14 @@ without * matches every name that contains it. --all shows everything.`,
 		if asJSON {
 			return settings.PrintJSON(cmd.OutOrStdout(), info)
 		}
-		text := info.text(all)
+		width := text.Width(cmd.OutOrStdout())
+		out := info.text(all, width)
 		if pattern != "" {
-			if text, err = info.matching(pattern); err != nil {
+			if out, err = info.matching(pattern, width); err != nil {
 				return err
 			}
 		}
-		_, err = io.WriteString(cmd.OutOrStdout(), text) // at once: several ranks may print it
+		_, err = io.WriteString(cmd.OutOrStdout(), out) // at once: several ranks may print it
 		return err
 	}
 	return cmd

@@ -8,14 +8,12 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 	"github.com/ferrympi/ferry/framework"
 )
 
-// width is that of a terminal as it comes up.
-const width = 80
-
-// text is the information for people. all adds what few ask for.
-func (info *Info) text(all bool) string {
+// text returns the information for readers, in lines of at most width columns. all adds parameters, devices and versions.
+func (info *Info) text(all bool, width int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry %s\n\n", info.Version)
 	rows := [][]string{{"COMPONENT", "STATE", "REASON"}}
@@ -29,10 +27,10 @@ func (info *Info) text(all bool) string {
 		}
 		rows = append(rows, row)
 	}
-	table(&b, rows)
+	text.Table(&b, width, rows)
 	for _, n := range info.Networks {
 		b.WriteByte('\n')
-		n.text(&b, all)
+		n.text(&b, all, width)
 	}
 	params := info.params(func(p Param) bool {
 		return all || p.Source != framework.SourceDefault && p.Source != framework.SourceManifest
@@ -41,7 +39,7 @@ func (info *Info) text(all bool) string {
 		b.WriteString("\nPARAMETERS\n")
 	}
 	for _, p := range params {
-		p.text(&b, all)
+		p.text(&b, all, width)
 	}
 	if !all {
 		b.WriteString("\nferry info --params PATTERN shows parameters, --all shows everything.\n")
@@ -52,16 +50,16 @@ func (info *Info) text(all bool) string {
 	for _, l := range info.Libraries {
 		rows = append(rows, []string{l.Name, l.Version})
 	}
-	table(&b, rows)
+	text.Table(&b, width, rows)
 	return b.String()
 }
 
 // text lists devices. Unless all is set, a provider that is refused stands there once for each
 // reason, and those that have no device here are only counted.
-func (n Network) text(b *strings.Builder, all bool) {
+func (n Network) text(b *strings.Builder, all bool, width int) {
 	name := cmp.Or(n.Library, n.Component)
 	if n.Reason != "" {
-		wrap(b, "", name+": "+n.Reason)
+		text.Wrap(b, width, "", name+": "+n.Reason)
 		return
 	}
 	rows := [][]string{{name, "STATE", "REASON"}}
@@ -78,7 +76,7 @@ func (n Network) text(b *strings.Builder, all bool) {
 			rows = append(rows, row)
 		}
 	}
-	table(b, rows)
+	text.Table(b, width, rows)
 	if absent > 0 {
 		fmt.Fprintf(b, "%d more providers offer nothing on this machine.\n", absent)
 	}
@@ -96,7 +94,7 @@ func (info *Info) params(wanted func(Param) bool) []Param {
 }
 
 // matching describes the parameters that a pattern matches.
-func (info *Info) matching(pattern string) (string, error) {
+func (info *Info) matching(pattern string, width int) (string, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return "", exit.Usagef("--params %s: %w", pattern, err)
 	}
@@ -114,7 +112,7 @@ func (info *Info) matching(pattern string) (string, error) {
 	}
 	var b strings.Builder
 	for _, p := range params {
-		p.text(&b, true)
+		p.text(&b, true, width)
 	}
 	return b.String(), nil
 }
@@ -129,7 +127,7 @@ func didYouMean(word string, names []string) string {
 	return "; ferry info --all has all of them"
 }
 
-func (p Param) text(b *strings.Builder, all bool) {
+func (p Param) text(b *strings.Builder, all bool, width int) {
 	fmt.Fprintf(b, "%s = %s\n", p.Name, cmp.Or(p.Value, `""`))
 	from := p.Source
 	if p.Source != framework.SourceDefault {
@@ -138,46 +136,8 @@ func (p Param) text(b *strings.Builder, all bool) {
 	if all {
 		from += fmt.Sprintf("; level %s", p.Level)
 	}
-	wrap(b, "    ", from)
+	text.Wrap(b, width, "    ", from)
 	if all {
-		wrap(b, "    ", p.Doc)
+		text.Wrap(b, width, "    ", p.Doc)
 	}
-}
-
-// table writes rows in columns of which the last one is wrapped.
-func table(b *strings.Builder, rows [][]string) {
-	last := len(rows[0]) - 1
-	widths := make([]int, last)
-	for _, row := range rows {
-		for i := range widths {
-			widths[i] = max(widths[i], len(row[i])+2)
-		}
-	}
-	for _, row := range rows {
-		head := ""
-		for i, w := range widths {
-			head += fmt.Sprintf("%-*s", w, row[i])
-		}
-		var text strings.Builder
-		wrap(&text, strings.Repeat(" ", len(head)), row[last])
-		line := head + strings.TrimLeft(text.String(), " ")
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-}
-
-// wrap writes text in lines of at most width, each of them indented. What has no spaces stays
-// in one piece.
-func wrap(b *strings.Builder, indent, text string) {
-	line := indent
-	for _, word := range strings.Fields(text) {
-		if line != indent && len(line)+1+len(word) > width {
-			b.WriteString(line + "\n")
-			line = indent
-		}
-		if line != indent {
-			line += " "
-		}
-		line += word
-	}
-	b.WriteString(line + "\n")
 }

@@ -10,6 +10,7 @@ import (
 
 // TestEverythingFitsATerminal of 80 columns, whatever reasons say.
 func TestEverythingFitsATerminal(t *testing.T) {
+	const width = 80
 	long := strings.Repeat("why it can't be used ", 20)
 	info := &Info{
 		Version: "1.2.3",
@@ -28,8 +29,8 @@ func TestEverythingFitsATerminal(t *testing.T) {
 			{Component: "mtl other", Reason: long},
 		},
 	}
-	short, all := info.text(false), info.text(true)
-	params, err := info.matching("somebodys")
+	short, all := info.text(false, width), info.text(true, width)
+	params, err := info.matching("somebodys", width)
 	if err != nil {
 		t.Fatal(err)
 	}

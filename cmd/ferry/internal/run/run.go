@@ -22,6 +22,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -107,7 +108,7 @@ type options struct {
 	tolerate  int // Ranks that may fail.
 	tag       bool
 	outputDir string
-	explain   bool
+	explain   string // "", explainPairs or explainAll.
 	timing    string // see timingTo; empty: none
 	maxRanks  int
 	nodes     int // 0: not given.
@@ -143,7 +144,8 @@ func Command() *cobra.Command {
 	f.IntVar(&o.tolerate, "tolerate", 0, "exit with status 0 if at most `N` ranks fail and the others succeed; implies --on-failure continue")
 	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line (also --label)")
 	f.StringVar(&o.outputDir, "output-dir", "", "write the output of each rank to a file of its own in `DIRECTORY`, rank.0 and so on")
-	f.BoolVar(&o.explain, "explain", false, "at the end, show what carried messages between which ranks, and why nothing else did")
+	f.StringVar(&o.explain, "explain", "", "at the end, show what carried messages between which ranks, and why nothing else did; with `all`, also the components, the learned protocols of large messages and the algorithms of collectives")
+	f.Lookup("explain").NoOptDefVal = explainPairs
 	f.StringVar(&o.timing, "timing", "", "at the end, show when each step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
 	f.IntVar(&o.maxRanks, "max-ranks", 0, "let changes of the job add ranks, up to `N` at a time (default the number of the first ranks)")
@@ -193,11 +195,8 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.explain {
-		var e explain.Explanation
-		if e, err = explain.Merge(res.Reports); err == nil {
-			err = errors.Join(e.Print(stderr), printBindings(stderr, res.Bindings))
-		}
+	if o.explain != "" {
+		err = o.explained(stderr, res)
 	}
 	if showTiming != nil {
 		t, timingErr := newTrace(began, res)
@@ -212,6 +211,29 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 		job.Note(err.Error())
 	}
 	return exit.Status(res.Status)
+}
+
+// Values of --explain.
+const (
+	explainPairs = "pairs"
+	explainAll   = "all"
+)
+
+// explained prints the output of --explain.
+func (o *options) explained(w io.Writer, res launch.Result) error {
+	e, err := explain.Merge(res.Reports)
+	if err != nil {
+		return err
+	}
+	detail := explain.Pairs
+	if o.explain == explainAll {
+		detail = explain.All
+	}
+	err = errors.Join(e.Print(w, detail, text.Width(w)), printBindings(w, res.Bindings))
+	if err == nil && detail == explain.Pairs {
+		_, err = io.WriteString(w, "\n--explain=all shows components, learned protocols and collectives.\n")
+	}
+	return err
 }
 
 // printBindings shows the cores of each rank, if ranks were bound.
@@ -241,6 +263,8 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		return j, exit.Usagef("--cores-per-rank %d: want at least 1 core", o.cores)
 	case o.cores > 0 && o.given("bind-to") && o.bind == "none":
 		return j, exit.Usagef("--cores-per-rank %d binds ranks to cores: leave out --bind-to none", o.cores)
+	case !slices.Contains([]string{"", explainPairs, explainAll}, o.explain):
+		return j, exit.Usagef("--explain=%s: want %s or %s", o.explain, explainPairs, explainAll)
 	case o.onFailure != "end" && o.onFailure != "continue":
 		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
 	case o.given("tolerate") && o.tolerate < 1:
@@ -269,7 +293,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 	}
 	set := *o.set
 	var asked []string
-	if o.explain {
+	if o.explain != "" {
 		asked = append(asked, explain.ReportName)
 	}
 	if o.timing != "" {
@@ -396,7 +420,7 @@ func BadFlag(flags *pflag.FlagSet, err error) error {
 // completeFlags says to shells which values flags take. It fails only for a flag that isn't
 // there.
 func completeFlags(cmd *cobra.Command) {
-	for name, values := range map[string][]string{"bind-to": {"core", "none"}, "on-failure": {"end", "continue"}, "timing": {timingTable, "json"}} {
+	for name, values := range map[string][]string{"bind-to": {"core", "none"}, "on-failure": {"end", "continue"}, "timing": {timingTable, "json"}, "explain": {explainPairs, explainAll}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	_ = cmd.RegisterFlagCompletionFunc("set", settings.CompleteSet)
