@@ -16,7 +16,7 @@ const mostSought = 1 << 12
 func (c cards) Card(peer framework.Life) (framework.Card, bool) {
 	c.mu.Lock()
 	known, ok := c.known.get(peer)
-	if !ok || known.card == "" {
+	if !ok || len(known.card) == 0 {
 		c.known.seek(peer.Nonce)
 		c.mu.Unlock()
 		return nil, false
@@ -26,7 +26,7 @@ func (c cards) Card(peer framework.Life) (framework.Card, bool) {
 		c.known.set(peer, known)
 	}
 	c.mu.Unlock()
-	card, err := wireup.DecodeCard([]byte(known.card))
+	card, err := wireup.DecodeCard(known.card)
 	return card, err == nil
 }
 

@@ -75,7 +75,7 @@ func (a *Assembly) goes(ev bootstrap.Event, how error) {
 	for _, life := range a.lives(ev) {
 		a.mu.Lock()
 		if known, ok := a.known.get(life); ok {
-			known.gone = true
+			known.hasEnded = true
 			a.known.set(life, known)
 		}
 		a.mu.Unlock()

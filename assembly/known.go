@@ -8,35 +8,50 @@ import (
 
 // acquaintances are the incarnations whose cards have come, one of each process. Lookups take constant time.
 type acquaintances struct {
-	byID    map[framework.ProcID]acquaintance
-	byNonce map[uint64]framework.ProcID
-	nodes   map[string]string // Node ids, each once.
+	byID     map[framework.ProcID]record
+	byNonce  map[uint64]framework.ProcID
+	renewals map[framework.ProcID]renewal // Those that are not zero.
+	nodes    map[string]string            // Node ids, each once.
 	// sought are nonces without a card that PMLs have asked for.
 	sought map[uint64]struct{}
 	// seeksAll is set when sought was full.
 	seeksAll bool
 }
 
-// acquaintance is the record of an incarnation.
+// acquaintance is the state of an incarnation.
 type acquaintance struct {
-	nonce   uint64
-	card    string
-	edition uint32
-	node    string // Node id in the card; equal ids share memory.
-	gone    bool   // PMLs have been notified that nothing more is exchanged with it.
-	isTaken bool   // PMLs have a card of the process, or have asked for one.
+	record
 	renewal
 }
 
+// record is the part of an acquaintance that each incarnation has.
+type record struct {
+	nonce    uint64
+	card     []byte // Encoded. Empty if none has come.
+	node     string // Node id in the card; equal ids share memory.
+	edition  uint32
+	hasEnded bool // PMLs were notified of the end of all exchanges with it.
+	isTaken  bool // PMLs have a card of the process, or have asked for one.
+}
+
 func newAcquaintances() acquaintances {
-	return acquaintances{byID: map[framework.ProcID]acquaintance{}, byNonce: map[uint64]framework.ProcID{}, nodes: map[string]string{}, sought: map[uint64]struct{}{}}
+	return acquaintances{byID: map[framework.ProcID]record{}, byNonce: map[uint64]framework.ProcID{}, renewals: map[framework.ProcID]renewal{},
+		nodes: map[string]string{}, sought: map[uint64]struct{}{}}
+}
+
+// expect makes room for the members of a group, if there is no record yet.
+func (k *acquaintances) expect(members int) {
+	if len(k.byID) == 0 {
+		k.byID, k.byNonce = make(map[framework.ProcID]record, members), make(map[uint64]framework.ProcID, members)
+	}
 }
 
 // get returns the record of an incarnation.
 func (k *acquaintances) get(life framework.Life) (known acquaintance, ok bool) {
-	if known, ok = k.byID[life.ID]; !ok || known.nonce != life.Nonce {
+	if known.record, ok = k.byID[life.ID]; !ok || known.nonce != life.Nonce {
 		return acquaintance{}, false
 	}
+	known.renewal = k.renewals[life.ID]
 	return known, true
 }
 
@@ -69,8 +84,13 @@ func (k *acquaintances) set(life framework.Life, known acquaintance) {
 	if old, ok := k.present(life.ID); ok && old != life {
 		k.remove(old)
 	}
-	known.nonce, known.node = life.Nonce, k.node(known.node)
-	k.byID[life.ID] = known
+	known.nonce = life.Nonce
+	k.byID[life.ID] = known.record
+	if known.renewal != (renewal{}) {
+		k.renewals[life.ID] = known.renewal
+	} else {
+		delete(k.renewals, life.ID)
+	}
 	if _, taken := k.byNonce[life.Nonce]; !taken {
 		k.byNonce[life.Nonce] = life.ID
 	}
@@ -80,6 +100,7 @@ func (k *acquaintances) set(life framework.Life, known acquaintance) {
 func (k *acquaintances) remove(life framework.Life) {
 	if _, ok := k.get(life); ok {
 		delete(k.byID, life.ID)
+		delete(k.renewals, life.ID)
 		if k.byNonce[life.Nonce] == life.ID {
 			delete(k.byNonce, life.Nonce)
 		}
@@ -93,12 +114,12 @@ func (k *acquaintances) owner(nonce uint64) (id framework.ProcID, ok bool) {
 }
 
 // node returns the one copy of a node id. All processes of a node have the same one.
-func (k *acquaintances) node(id string) string {
-	if same, ok := k.nodes[id]; ok {
+func (k *acquaintances) node(id []byte) string {
+	if same, ok := k.nodes[string(id)]; ok {
 		return same
 	}
-	k.nodes[id] = id
-	return id
+	k.nodes[string(id)] = string(id)
+	return k.nodes[string(id)]
 }
 
 func (k *acquaintances) len() int { return len(k.byID) }
@@ -107,7 +128,7 @@ func (k *acquaintances) len() int { return len(k.byID) }
 func (k *acquaintances) all() iter.Seq2[framework.Life, acquaintance] {
 	return func(yield func(framework.Life, acquaintance) bool) {
 		for id, known := range k.byID {
-			if !yield(framework.Life{ID: id, Nonce: known.nonce}, known) {
+			if !yield(framework.Life{ID: id, Nonce: known.nonce}, acquaintance{known, k.renewals[id]}) {
 				return
 			}
 		}

@@ -12,15 +12,15 @@ func lifeOf(rank uint32, nonce uint64) framework.Life {
 
 func TestAcquaintances_NewIncarnation_ReplacesTheOld(t *testing.T) {
 	k := newAcquaintances()
-	k.set(lifeOf(1, 5), acquaintance{card: "old"})
-	k.set(lifeOf(1, 6), acquaintance{card: "new"})
+	k.set(lifeOf(1, 5), acquaintance{record: record{card: []byte("old")}})
+	k.set(lifeOf(1, 6), acquaintance{record: record{card: []byte("new")}})
 	if _, ok := k.get(lifeOf(1, 5)); ok {
 		t.Error("the old incarnation is still known")
 	}
 	if _, ok := k.owner(5); ok {
 		t.Error("the old incarnation's nonce is still taken")
 	}
-	if known, ok := k.get(lifeOf(1, 6)); !ok || known.card != "new" {
+	if known, ok := k.get(lifeOf(1, 6)); !ok || string(known.card) != "new" {
 		t.Errorf("the new incarnation has %q, %t", known.card, ok)
 	}
 	k.remove(lifeOf(1, 5)) // Removes nothing.
@@ -36,6 +36,19 @@ func TestAcquaintances_NonceOfAnother_StaysTheFirstOnes(t *testing.T) {
 	k.remove(lifeOf(2, 5))
 	if id, ok := k.owner(5); !ok || id != framework.MakeProcID(0, 1) {
 		t.Errorf("nonce 5 is of %v, %t", id, ok)
+	}
+}
+
+func TestAcquaintances_Renewal_EndsWithTheRecord(t *testing.T) {
+	k := newAcquaintances()
+	k.set(lifeOf(1, 5), acquaintance{renewal: renewal{times: 2}})
+	if known, _ := k.get(lifeOf(1, 5)); known.times != 2 {
+		t.Errorf("reconnects: %d", known.times)
+	}
+	k.remove(lifeOf(1, 5))
+	k.set(lifeOf(1, 5), acquaintance{})
+	if known, _ := k.get(lifeOf(1, 5)); known.renewal != (renewal{}) || len(k.renewals) != 0 {
+		t.Errorf("after its removal: %+v", known.renewal)
 	}
 }
 

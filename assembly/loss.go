@@ -72,7 +72,7 @@ func (a *Assembly) isolateLocked(err error) {
 	}
 	a.upcalls.isIsolated = true
 	for life, known := range a.known.all() {
-		if !a.dead.has(life) && !known.gone {
+		if !a.dead.has(life) && !known.hasEnded {
 			a.passes(news{peer: life, gone: err})
 		}
 	}

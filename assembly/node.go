@@ -3,7 +3,7 @@ package assembly
 import (
 	"crypto/sha256"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/btl"
@@ -77,14 +77,12 @@ func (a *Assembly) Peer(life framework.Life, component string) (framework.Peer, 
 	known, _ := a.known.get(life)
 	a.mu.Unlock()
 	proc := a.env.Worlds.Proc(life.ID)
-	card, err := wireup.DecodeCard([]byte(known.card))
-	if err != nil {
+	blob, found, err := wireup.FindAddress(known.card, component)
+	switch {
+	case err != nil:
 		return framework.Peer{}, fmt.Errorf("%v: no card: %w", proc, err)
+	case !found:
+		return framework.Peer{}, fmt.Errorf("%v: the peer has no address for %s: it is not open there", proc, component)
 	}
-	kind, name, _ := strings.Cut(component, ".")
-	p, err := card.Peer(life, proc, framework.Kind(kind), name)
-	if err != nil {
-		return p, fmt.Errorf("%v: %w", proc, err)
-	}
-	return p, nil
+	return framework.Peer{Life: life, Proc: proc, Blob: slices.Clone(blob)}, nil
 }

@@ -96,7 +96,7 @@ func (a *Assembly) givenUp(ev bootstrap.Event, how error) {
 			continue
 		} else if ok {
 			known.heard++
-			known.gone = true
+			known.hasEnded = true
 			a.known.set(life, known)
 		}
 		a.mu.Unlock()
@@ -215,7 +215,7 @@ func (a *Assembly) beginAfresh(life framework.Life, times uint32) {
 	known, _ = a.known.get(life)
 	known.past.told, known.past.heard, known.past.open = known.told, known.heard, true
 	known.times, known.told, known.heard = times+1, 0, 0
-	known.card, known.gone = "", false
+	known.card, known.hasEnded = nil, false
 	a.known.set(life, known)
 }
 

@@ -86,6 +86,7 @@ func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int,
 	}
 	members := make([]pml.Member, len(group))
 	spec = pml.CommSpec{ID: cid.Extended{Base: made.ContextID}, Members: pml.NewMembers(members), Rank: rank}
+	a.expect(len(group))
 	for i, p := range group {
 		members[i].Life = framework.Life{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
 		if err := a.learn(members[i].Life, p, payloads[i]); err != nil {
@@ -103,6 +104,13 @@ func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int,
 	}
 	a.note(members)
 	return m, spec, made.Payloads, nil
+}
+
+// expect makes room for the cards of a group.
+func (a *Assembly) expect(members int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known.expect(members)
 }
 
 // enterWireUp begins a wire-up, and returns the function that ends it.
@@ -221,7 +229,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	known, _ := a.known.get(life)
 	err := a.taken(life)
 	a.mu.Unlock()
-	if known.card == string(from.Card) || known.card != "" && from.Edition < known.edition {
+	if hasCard := len(known.card) > 0; bytes.Equal(known.card, from.Card) || hasCard && from.Edition < known.edition {
 		return nil
 	}
 	if err != nil {
@@ -231,16 +239,21 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	if err != nil {
 		return BadMember(p, err)
 	}
-	card, err := wireup.DecodeCard(from.Card)
+	node, _, err := wireup.FindAddress(from.Card, framework.NodeEntry)
 	if err != nil {
 		return BadMember(p, err)
 	}
 	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
 	// without mu while they do: they wait for the engine, in which a transport may hang.
 	defer a.dropAgain(life)
-	isSought, isolated := a.know(life, acquaintance{card: string(from.Card), edition: from.Edition, node: card.Node()})
+	isSought, isolated := a.know(life, record{card: from.Card, edition: from.Edition}, node)
 	if !isSought && isolated == nil {
 		return nil
+	}
+	card, err := wireup.DecodeCard(from.Card)
+	if err != nil {
+		a.unlearn(life, known)
+		return BadMember(p, err)
 	}
 	for _, o := range offers {
 		for _, m := range a.pmls {
@@ -273,7 +286,7 @@ func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Offer, error) {
 func (a *Assembly) unlearn(life framework.Life, known acquaintance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known.card = ""; known.renewal == (renewal{}) {
+	if known.card = nil; known.renewal == (renewal{}) {
 		a.known.remove(life)
 	} else {
 		a.known.set(life, known)
@@ -302,15 +315,14 @@ func (a *Assembly) IsHere(member framework.Life) bool {
 
 // know stores the record of a life, which is the process's present one from now on. It reports whether PMLs need the card
 // at once, and returns why nothing is exchanged with the life all the same, if that is so.
-func (a *Assembly) know(life framework.Life, what acquaintance) (isSought bool, isolated error) {
+func (a *Assembly) know(life framework.Life, with record, node []byte) (isSought bool, isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, _ := a.known.get(life)
-	what.renewal, what.gone = known.renewal, known.gone
-	what.isTaken = a.known.isSought(life)
-	a.known.set(life, what)
-	a.here.arrive(life, what.node != "" && what.node == a.env.Node)
-	return what.isTaken, a.isolated
+	with.node, with.hasEnded, with.isTaken = a.known.node(node), known.hasEnded, a.known.isSought(life)
+	a.known.set(life, acquaintance{with, known.renewal})
+	a.here.arrive(life, with.node != "" && with.node == a.env.Node)
+	return with.isTaken, a.isolated
 }
 
 // decideIDs decides by the candidate ids of all members.

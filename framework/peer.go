@@ -66,17 +66,17 @@ func ComponentName(kind Kind, name string) string { return string(kind) + "." + 
 // belongs to one life.
 type Card []Address
 
-// nodeEntry is the entry of a card that says on which node the process is.
-const nodeEntry = "node"
+// NodeEntry is the entry of a card with the id of the node.
+const NodeEntry = "node"
 
 // WithNode returns the card of a process that is on the node with that id (progress.Env).
 func (c Card) WithNode(id string) Card {
-	return append(Card{{Component: nodeEntry, Blob: []byte(id)}}, c...)
+	return append(Card{{Component: NodeEntry, Blob: []byte(id)}}, c...)
 }
 
 // Node returns the id of the node on which the process is; empty: not known.
 func (c Card) Node() string {
-	i := slices.IndexFunc(c, func(a Address) bool { return a.Component == nodeEntry })
+	i := slices.IndexFunc(c, func(a Address) bool { return a.Component == NodeEntry })
 	if i < 0 {
 		return ""
 	}

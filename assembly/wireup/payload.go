@@ -9,7 +9,6 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/strictcbor"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -119,12 +118,6 @@ type capability struct {
 	Detail   string
 }
 
-type address struct {
-	_         struct{} `cbor:",toarray"`
-	Component string
-	Blob      []byte
-}
-
 // EncodeCapabilities encodes the capabilities of a process's PMLs, by preference. Bytes that another process
 // refuses are an error.
 func EncodeCapabilities(offers []pml.Offer) ([]byte, error) {
@@ -159,39 +152,4 @@ func DecodeCapabilities(b []byte) ([]pml.Offer, error) {
 		out[i] = pml.Offer{PML: c.PML, Version: c.Version, Priority: int(c.Priority), Detail: c.Detail}
 	}
 	return out, nil
-}
-
-// EncodeCard encodes a business card. Bytes that another process refuses are an error.
-func EncodeCard(card framework.Card) ([]byte, error) {
-	var list []address
-	for _, a := range card {
-		list = append(list, address{Component: a.Component, Blob: a.Blob})
-	}
-	b, err := codec().Marshal(list)
-	if err == nil {
-		_, err = DecodeCard(b)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("business card of this process: %w", err)
-	}
-	return b, nil
-}
-
-// DecodeCard is the reverse of EncodeCard.
-func DecodeCard(b []byte) (framework.Card, error) {
-	var list []address
-	if err := codec().Unmarshal(b, &list); err != nil {
-		return nil, err
-	}
-	if len(list) > maxAddresses {
-		return nil, fmt.Errorf("%d addresses, at most %d", len(list), maxAddresses)
-	}
-	card := make(framework.Card, len(list))
-	for i, a := range list {
-		if len(a.Component) == 0 || len(a.Component) > maxText {
-			return nil, errors.New("an address without a component, or with too long a name")
-		}
-		card[i] = framework.Address{Component: a.Component, Blob: a.Blob}
-	}
-	return card, nil
 }

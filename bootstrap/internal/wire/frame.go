@@ -89,10 +89,9 @@ func (r *Reader) Next() (Message, error) {
 	return m, nil
 }
 
-// readN reads n bytes. Memory grows with what has come, not with what the
-// length says, so that a mere header costs nothing.
+// readN reads n bytes. Above 1 MiB, memory grows with the bytes that have come, so that a header alone takes little.
 func readN(r io.Reader, n int64) ([]byte, error) {
-	const step = 64 << 10
+	const step = 1 << 20
 	var b bytes.Buffer
 	b.Grow(int(min(n, step)) + bytes.MinRead)
 	_, err := io.CopyN(&b, r, n)
