@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/sameness"
 	"github.com/ferrympi/ferry/pml"
@@ -32,29 +33,33 @@ func nodeID(values *framework.Values, mark string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(proof)))
 }
 
-// Nodes returns the nodes of a communicator's members, as coll.Shape has them: their cards
-// say, so that all members come to the same.
-func (a *Assembly) Nodes(members pml.Members) []int {
+// Nodes returns the nodes of a communicator's members as coll.Shape has them. The cards name the node of each, so that the result is
+// equal in all members.
+func (a *Assembly) Nodes(members pml.Members) coll.Placement {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	nodes, number := make([]int, members.Len()), map[string]int{}
-	next := 0
-	for rank := range nodes {
-		m := members.Member(rank)
-		id := a.env.Node
-		if m.Life != a.env.Self {
-			known, _ := a.known.get(m.Life)
-			id = known.node
-		}
-		n, seen := number[id]
-		if !seen || id == "" {
-			n = next
-			number[id] = n
-			next++
-		}
-		nodes[rank] = n
+	type node struct {
+		id    string
+		alone int // One more than the rank if the node of the process is not known.
 	}
-	if next == 1 {
+	nodes := coll.MakePlacement(func(yield func(node) bool) {
+		for rank := range members.Len() {
+			m := members.Member(rank)
+			id := a.env.Node
+			if m.Life != a.env.Self {
+				known, _ := a.known.get(m.Life)
+				id = known.node
+			}
+			n := node{id: id}
+			if id == "" {
+				n.alone = rank + 1
+			}
+			if !yield(n) {
+				return
+			}
+		}
+	})
+	if nodes.Count() == 1 {
 		return nil
 	}
 	return nodes

@@ -29,9 +29,11 @@ func choices(t *testing.T, line string) (lines []string, err error) {
 	shape := coll.Shape{Size: ranks}
 	for _, word := range words[1:] {
 		if word == "hosts" {
-			for rank := range ranks {
-				shape.Nodes = append(shape.Nodes, rank)
+			nodes := make([]int, ranks)
+			for rank := range nodes {
+				nodes[rank] = rank
 			}
+			shape.Nodes = coll.PlacementOf(nodes...)
 			continue
 		}
 		name, value, _ := strings.Cut(word, "=")

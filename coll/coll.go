@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
-	"slices"
 
 	"github.com/ferrympi/ferry/framework"
 )
@@ -29,16 +28,13 @@ type Component interface {
 	Query(params any, shape Shape) *Offer
 }
 
-// Shape is what all members of a communicator know of it alike.
+// Shape describes a communicator, equally in all members. It has no entry for each rank, so that it is small for large communicators, too.
 type Shape struct {
 	Size int
-	// Nodes has the node of each rank. Nodes are counted from 0, in the order of their lowest
-	// ranks; a process of which nobody knows on which node it is has one for itself. nil: all
-	// are on one. It stays as it is.
-	Nodes []int
-	// Procs has the process of each rank. Processes are counted from 0, in the order of their
-	// lowest ranks. nil: each rank is a process of its own. It stays as it is.
-	Procs []int
+	// Nodes has the node of each rank, and is nil if all are on one. A process with an unknown node has a separate one.
+	Nodes Placement
+	// Procs has the process of each rank in place of the node, and is nil if each rank is a separate process.
+	Procs Placement
 }
 
 // Proc returns the process of a rank.
@@ -46,28 +42,28 @@ func (s Shape) Proc(rank int) int {
 	if s.Procs == nil {
 		return rank
 	}
-	return s.Procs[rank]
+	return s.Procs.Node(rank)
 }
 
 // ProcMates returns the ranks of a process, ascending.
-func (s Shape) ProcMates(proc int) []int { return s.ranks(s.Proc, proc) }
+func (s Shape) ProcMates(proc int) []int {
+	if s.Procs == nil {
+		return []int{proc}
+	}
+	return s.Procs.Ranks(proc)
+}
 
 // SharesProcs reports whether a process has several ranks.
 func (s Shape) SharesProcs() bool {
-	return s.Procs != nil && slices.Max(s.Procs)+1 < s.Size
+	return s.Procs != nil && s.Procs.Count() < s.Size
 }
 
 // MostPerProc returns the largest number of ranks of a process.
-func (s Shape) MostPerProc() (most int) {
+func (s Shape) MostPerProc() int {
 	if s.Procs == nil {
 		return 1
 	}
-	ranks := make([]int, s.Size)
-	for _, proc := range s.Procs {
-		ranks[proc]++
-		most = max(most, ranks[proc])
-	}
-	return most
+	return s.Procs.Largest()
 }
 
 // ProcsAsNodes returns the shape for components whose members share memory on a node: each
@@ -76,10 +72,18 @@ func (s Shape) ProcsAsNodes() Shape {
 	if !s.SharesProcs() {
 		return s
 	}
-	if s.Nodes = s.Procs; slices.Max(s.Procs) == 0 {
+	if s.Nodes = s.Procs; s.Nodes.Count() == 1 {
 		s.Nodes = nil
 	}
 	return s
+}
+
+// ByNode returns the nodes of the ranks, also if all are on one.
+func (s Shape) ByNode() Placement {
+	if s.Nodes == nil {
+		return OnOneNode(s.Size)
+	}
+	return s.Nodes
 }
 
 // Node returns the node of a rank.
@@ -87,20 +91,11 @@ func (s Shape) Node(rank int) int {
 	if s.Nodes == nil {
 		return 0
 	}
-	return s.Nodes[rank]
+	return s.Nodes.Node(rank)
 }
 
 // Mates returns the ranks on a node, ascending.
-func (s Shape) Mates(node int) []int { return s.ranks(s.Node, node) }
-
-func (s Shape) ranks(of func(rank int) int, where int) (ranks []int) {
-	for rank := range s.Size {
-		if of(rank) == where {
-			ranks = append(ranks, rank)
-		}
-	}
-	return ranks
-}
+func (s Shape) Mates(node int) []int { return s.ByNode().Ranks(node) }
 
 // Offer is what a component would do on communicators of one shape. It is immutable.
 type Offer struct {

@@ -17,7 +17,7 @@ type Forced struct{ Component, Algorithm string }
 
 // trials are shapes in each of which components are asked what they know: an algorithm
 // may be for certain numbers of ranks, or of nodes, only.
-var trials = []Shape{{Size: 2}, {Size: 3}, {Size: 8}, {Size: 4, Nodes: []int{0, 0, 1, 1}}}
+var trials = []Shape{{Size: 2}, {Size: 3}, {Size: 8}, {Size: 4, Nodes: PlacementOf(0, 0, 1, 1)}}
 
 // ParseForce reads entries such as allreduce=tuned:ring and bcast=shm, and checks them
 // against the components that were selected. A name that is unknown, or of a component

@@ -39,9 +39,10 @@ type Heap interface {
 // members share, as a rule. Members agree on whether they have it: if Open or Join fails
 // in one of them, all do without the offer.
 type Instance interface {
-	// Card is what the other members are to know before they join: CardSize bytes at most.
+	// Card returns the bytes that the other members on this one's node need before they join, at most CardSize.
 	Card() []byte
-	// Join gives all members' cards, by rank. What they hold is the peers' word.
+	// Join receives the cards of the members on this one's node (see Node), its own included, in the order of their ranks
+	// (Shape.ProcsAsNodes, ByNode, Ranks). Their bytes are input of peers.
 	Join(cards [][]byte) error
 	// Agreed says that all members have joined, and that operations follow.
 	Agreed()

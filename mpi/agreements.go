@@ -127,7 +127,7 @@ func (c *Comm) hasOtherProcesses() bool {
 	if c.seat == nil {
 		return c.size > 1
 	}
-	return len(c.division().ranks) > 1
+	return c.division().Count() > 1
 }
 
 // call returns a call of the protocol with the known failures.

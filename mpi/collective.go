@@ -144,7 +144,7 @@ func (k *collective) prepare() error {
 	if err != nil {
 		return err
 	}
-	k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, offers: known.offers, unopened: known.opens && c.sharesMemory()}
+	k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, nodes: known.nodes, offers: known.offers, unopened: known.opens && c.sharesMemory()}
 	k.used.Store(true)
 	k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
 	return nil
@@ -195,7 +195,7 @@ func (c *Comm) shaped() (*shaped, error) {
 	find := func() (*shaped, error) {
 		shape := coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}
 		if c.seat != nil {
-			shape.Procs = c.division().procs
+			shape.Procs = c.division().Placement
 		}
 		return e.collectives(shape, c.values)
 	}
@@ -208,11 +208,12 @@ func (c *Comm) shaped() (*shaped, error) {
 // sharesMemory reports whether members share memory in which instances may be. Goroutine ranks share that of
 // their process.
 func (c *Comm) sharesMemory() bool {
-	return c.seat == nil || len(c.division().ranks) < c.size
+	return c.seat == nil || c.division().Count() < c.size
 }
 
 // shaped is what is known of communicators of one shape, with the same parameters.
 type shaped struct {
+	nodes  coll.Placement
 	force  *coll.Force
 	check  bool
 	offers []coll.Offered
@@ -241,7 +242,7 @@ func (e *engine) collectives(shape coll.Shape, values *framework.Values) (*shape
 	if err := values.Decode("coll", &p); err != nil {
 		return nil, err
 	}
-	s := &shaped{check: p.Check}
+	s := &shaped{nodes: shape.ByNode(), check: p.Check}
 	var err error
 	if s.force, err = e.Forced(values); err == nil {
 		s.offers, err = e.Coll(shape)

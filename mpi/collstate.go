@@ -51,7 +51,8 @@ type machinery struct {
 	table     *coll.Table // what components do here
 	force     *coll.Force
 	plain     *coll.Table // of those that need no instance
-	check     bool        // members tell each other what they call; see collcheck.go
+	nodes     coll.Placement
+	check     bool // members tell each other what they call; see collcheck.go
 	offers    []coll.Offered
 	unopened  bool // some of those need an instance
 	instances []opened

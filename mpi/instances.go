@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/leaders"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
@@ -49,8 +48,6 @@ func (k *collective) open(ctx context.Context) error {
 	return nil
 }
 
-var errElsewhere = errors.New("another member could not open it")
-
 // openOne opens one instance; nil: the members do without.
 func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance, error) {
 	c := k.comm()
@@ -74,54 +71,38 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 	return nil, err
 }
 
-// agreeProcesses opens this member's instance, and lets all members join theirs. failed is why the members do
-// without, and the same as nil in all of them. err is the error of an exchange.
+// agreeProcesses opens this member's instance, and lets the members of the node join each other's. failed is the reason for which all members
+// do without, and nil in all or in none of them. err is the error of an exchange.
 func (k *collective) agreeProcesses(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
 	c := k.comm()
 	env := coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}}
 	if sharer, component := c.session.engine.Sharer(); sharer != nil {
 		env.Node = &node{c, sharer, component}
 	}
-	x, failed = o.OpenInstance(env)
-	const size = openRecord
-	all := make([]byte, size*c.size)
-	encodeRecord(all[:size], o, x, failed)
-	if err := k.exchange(ctx, all); err != nil {
+	own := usable(o)
+	if x, failed = o.OpenInstance(env); failed != nil {
+		own.fail(cannotOpen, c.rank)
+	}
+	near := k.near()
+	records := make([]byte, near.Size*openRecord)
+	encodeRecord(records[:openRecord], o, x, failed)
+	var cards, verdicts coll.Schedule
+	exchangeCards(&cards, near)
+	if err := k.carry(ctx, &cards, records); err != nil {
 		return x, failed, err
 	}
 	if failed == nil {
-		failed = join(x, env.Member, all, o.Component)
+		failed = join(x, near, records, o.Component)
+		own.failJoin(c.rank, failed)
 	}
-	fine := make([]byte, c.size)
-	if failed == nil {
-		fine[0] = 1
-	}
-	err = k.exchange(ctx, fine)
-	if failed == nil && slices.Contains(fine, 0) {
-		failed = errElsewhere
-	}
-	return x, failed, err
+	exchangeAllVerdicts(&verdicts, near, first(k.nodes, c.rank))
+	all, err := k.mergeVerdict(ctx, &verdicts, own)
+	return x, all.outcome(o.Component, failed), err
 }
 
 // openRecord is the size of a member's record in bytes: the length of the card plus one, or 0 if the
 // member has failed; the card; the terms.
 const openRecord = 1 + coll.CardSize + termsSize
-
-// exchange gives what each member has at the beginning of all to the others: blocks that
-// count down from this member's. It goes between the pairs of a barrier, which talk to each other
-// already: a pair has memory.
-func (k *collective) exchange(ctx context.Context, all []byte) error {
-	c := k.comm()
-	m := coll.Member{Rank: c.rank, Size: c.size}
-	var s coll.Schedule
-	for have := 1; have < m.Size; have *= 2 {
-		n := min(have, m.Size-have) * len(all) / m.Size
-		s.Exchange(coll.Ref{Slot: coll.Out}, n, m.Plus(have), coll.Ref{Slot: coll.Out, At: have * len(all) / m.Size}, n, m.Plus(-have))
-	}
-	p := &k.peers
-	p.begin(k.nextTag())
-	return s.Inline(background(ctx), p, &coll.Buffers{Out: all}, nil)
-}
 
 // termsSize is the size of what stands behind a card: coll.Offer.Terms.
 const termsSize = 4
@@ -134,26 +115,40 @@ func encodeRecord(record []byte, o coll.Offered, x coll.Instance, failed error) 
 	}
 }
 
+// recordError is the error of a record of another member.
+type recordError struct {
+	rank      int
+	kind      failureKind
+	component string
+}
+
+func (e *recordError) Error() string {
+	if e.kind == differentTerms {
+		return fmt.Sprintf("rank %d has other values of coll.%s's parameters: all ranks need the same", e.rank, e.component)
+	}
+	return fmt.Sprintf("rank %d could not open its part", e.rank)
+}
+
 // decodeRecord returns the card in a rank's record. Its terms must be those of this member's own record:
 // members that would choose at different sizes would wait for each other.
 func decodeRecord(record, own []byte, rank int, component string) (card []byte, err error) {
+	if !bytes.Equal(record[openRecord-termsSize:], own[openRecord-termsSize:]) {
+		return nil, &recordError{rank, differentTerms, component}
+	}
 	n := int(record[0])
 	if n == 0 || n > openRecord-termsSize {
-		return nil, fmt.Errorf("rank %d: %w", rank, errElsewhere)
-	}
-	if !bytes.Equal(record[openRecord-termsSize:], own[openRecord-termsSize:]) {
-		return nil, fmt.Errorf("rank %d has other values of coll.%s's parameters: all ranks need the same", rank, component)
+		return nil, &recordError{rank, cannotOpen, component}
 	}
 	return record[1:n:n], nil
 }
 
-// join gives an instance the cards of all.
-func join(x coll.Instance, m coll.Member, all []byte, component string) error {
-	cards, size := make([][]byte, m.Size), len(all)/m.Size
+// join gives an instance the cards of the members on its node.
+func join(x coll.Instance, near leaders.Group, records []byte, component string) error {
+	cards := make([][]byte, near.Size)
 	for i := range cards {
-		rank := m.Plus(-i)
+		from := (near.Self - i + near.Size) % near.Size
 		var err error
-		if cards[rank], err = decodeRecord(all[i*size:][:size], all[:size], rank, component); err != nil {
+		if cards[from], err = decodeRecord(records[i*openRecord:][:openRecord], records[:openRecord], near.Rank(from), component); err != nil {
 			return err
 		}
 	}

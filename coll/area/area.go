@@ -70,47 +70,23 @@ func ShapeFor(shape coll.Shape) (_ coll.Shape, ok bool) {
 
 // Layout is the plan of an area. All members of a communicator come to the same.
 type Layout struct {
-	shape coll.Shape
-	seats [][]int // ranks by node
-	seat  []int   // by rank, among those of its node
+	coll.Placement // Of the ranks on nodes. Members of an area are named by their index on the node, their seat.
+
 	chunk int
 }
 
 // New returns the layout on communicators of that shape, for areas of about size bytes.
 func New(shape coll.Shape, size int) *Layout {
-	l := &Layout{shape: shape, seat: make([]int, shape.Size)}
-	most := 1
-	for rank := range shape.Size {
-		node := shape.Node(rank)
-		if node == len(l.seats) {
-			l.seats = append(l.seats, nil)
-		}
-		l.seat[rank] = len(l.seats[node])
-		l.seats[node] = append(l.seats[node], rank)
-		most = max(most, len(l.seats[node]))
-	}
-	l.chunk = min(max(size/(most*slots), smallestChunk), largestChunk) &^ (lineSize - 1)
+	l := &Layout{Placement: shape.ByNode()}
+	l.chunk = min(max(size/(l.Largest()*slots), smallestChunk), largestChunk) &^ (lineSize - 1)
 	return l
 }
-
-// Nodes returns the number of nodes.
-func (l *Layout) Nodes() int { return len(l.seats) }
 
 // Chunk returns how much a member can post in a round, in bytes.
 func (l *Layout) Chunk() int { return l.chunk }
 
-// Seats returns the ranks on a node, ascending: members of an area are named by their
-// places there.
-func (l *Layout) Seats(node int) []int { return l.seats[node] }
-
-// Node returns the node of a rank.
-func (l *Layout) Node(rank int) int { return l.shape.Node(rank) }
-
-// Seat returns the place of a rank on its node.
-func (l *Layout) Seat(rank int) int { return l.seat[rank] }
-
-// size is how many bytes an area for n members has.
-func (l *Layout) size(n int) int { return n * slots * (lineSize + l.chunk) }
+// areaSize is how many bytes an area for n members has.
+func (l *Layout) areaSize(n int) int { return n * slots * (lineSize + l.chunk) }
 
 // Instance is one member's part of an area. It implements coll.Instance.
 type Instance struct {
@@ -148,8 +124,8 @@ var errNoMemory = errors.New("no open transport shares memory: btl shm does")
 
 // Open opens a member's part.
 func (l *Layout) Open(env coll.Env) (coll.Instance, error) {
-	x := &Instance{l: l, ranks: l.seats[l.shape.Node(env.Rank)], seat: l.seat[env.Rank], node: env.Node}
-	size := l.size(len(x.ranks))
+	x := &Instance{l: l, ranks: l.Ranks(l.Node(env.Rank)), seat: l.Index(env.Rank), node: env.Node}
+	size := l.areaSize(len(x.ranks))
 	switch {
 	case len(x.ranks) == 1: // it is alone
 		x.place(ring.Aligned(size))
@@ -180,10 +156,10 @@ func (x *Instance) Join(cards [][]byte) error {
 		return nil
 	}
 	if first := x.ranks[0]; x.area == nil {
-		if len(cards[first]) != 4 {
-			return fmt.Errorf("rank %d: a card of %d bytes", first, len(cards[first]))
+		if len(cards[0]) != 4 {
+			return fmt.Errorf("rank %d: a card of %d bytes", first, len(cards[0]))
 		}
-		a, err := x.node.OpenArea(first, binary.LittleEndian.Uint32(cards[first]), x.l.size(len(x.ranks)))
+		a, err := x.node.OpenArea(first, binary.LittleEndian.Uint32(cards[0]), x.l.areaSize(len(x.ranks)))
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ var nowhere coll.Ref
 // schedule does, so that operations begin in one order in all members. total is equal in
 // all members, and those of others that differ are an error.
 func (l *Layout) In(s *coll.Schedule, m coll.Member, op coll.Operation, root, total int) Steps {
-	w := Steps{s, l.seat[m.Rank], len(l.seats[l.shape.Node(m.Rank)])}
+	w := Steps{s, l.Index(m.Rank), l.Size(l.Node(m.Rank))}
 	w.own(enter, int(code(op, root)), total, nowhere, nowhere)
 	return w
 }

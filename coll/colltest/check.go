@@ -82,8 +82,13 @@ func (k *checker) opened(shape coll.Shape) []coll.Instance {
 			k.Fatalf("a card of %d bytes", len(cards[rank]))
 		}
 	}
-	for _, x := range all {
-		k.Check(x.Join(cards))
+	byNode := shape.ProcsAsNodes().ByNode()
+	for rank, x := range all {
+		var near [][]byte
+		for _, mate := range byNode.Ranks(byNode.Node(rank)) {
+			near = append(near, cards[mate])
+		}
+		k.Check(x.Join(near))
 	}
 	for _, x := range all {
 		x.Agreed()
@@ -110,10 +115,11 @@ func shapes(size int) []coll.Shape {
 		room--
 		half[rank], unequal[rank], round[rank], pairs[rank] = 2*rank/size, proc, rank%3, rank%3/2
 	}
+	of := func(numbers []int) coll.Placement { return coll.PlacementOf(numbers...) }
 	return append(all,
-		coll.Shape{Size: size, Nodes: unequal}, coll.Shape{Size: size, Nodes: round},
-		coll.Shape{Size: size, Procs: one}, coll.Shape{Size: size, Procs: half, Nodes: half},
-		coll.Shape{Size: size, Procs: unequal}, coll.Shape{Size: size, Procs: round, Nodes: pairs})
+		coll.Shape{Size: size, Nodes: of(unequal)}, coll.Shape{Size: size, Nodes: of(round)},
+		coll.Shape{Size: size, Procs: of(one)}, coll.Shape{Size: size, Procs: of(half), Nodes: of(half)},
+		coll.Shape{Size: size, Procs: of(unequal)}, coll.Shape{Size: size, Procs: of(round), Nodes: of(pairs)})
 }
 
 // ignoresProcs reports whether an offer for a shape is that for the shape without processes,

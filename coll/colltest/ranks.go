@@ -24,7 +24,7 @@ type Team struct {
 
 // NewTeam returns a communicator of n ranks that uses what a component offers. Close ends it.
 func NewTeam(c coll.Component, params any, n int, opt progress.Options) (*Team, error) {
-	shape := coll.Shape{Size: n, Procs: make([]int, n)}
+	shape := coll.Shape{Size: n, Procs: coll.OnOneNode(n)}
 	t := &Team{process: progress.New(opt), offer: coll.Offered{Component: c.Info().Name, Offer: c.Query(params, shape)}}
 	if t.offer.Offer == nil || t.offer.Open == nil {
 		t.process.Close()

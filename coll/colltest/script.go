@@ -46,9 +46,9 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 				case (nodes || procs) && len(numbers) != size:
 					return nil, fmt.Errorf("%s: nodes or processes of %d members", line, len(numbers))
 				case nodes:
-					shape.Nodes = numbers
+					shape.Nodes = coll.PlacementOf(numbers...)
 				case procs:
-					shape.Procs = numbers
+					shape.Procs = coll.PlacementOf(numbers...)
 				default:
 					sizes = numbers
 				}

@@ -10,7 +10,6 @@ package hier
 
 import (
 	"context"
-	"slices"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/coll/area"
@@ -47,8 +46,8 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 		return nil
 	}
 	par := p.(*params)
-	n := nodes{area.New(shape, int(par.AreaSize)), shape}
-	if n.Nodes() == 1 || n.Nodes() == shape.Size {
+	n := nodes{area.New(shape, int(par.AreaSize))}
+	if n.Count() == 1 || n.Count() == shape.Size {
 		return nil
 	}
 	o := &coll.Offer{Priority: priority, Open: n.Open, Algorithms: []coll.Algorithm{
@@ -56,7 +55,7 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 		{Op: coll.Bcast, Name: "leaders", Plan: n.bcast},
 	}}
 	// Elsewhere the order of ranks would be lost.
-	if most := int(par.Most); slices.IsSorted(shape.Nodes) && most > 0 {
+	if most := int(par.Most); n.IsSorted() && most > 0 {
 		o.Algorithms = append(o.Algorithms,
 			coll.Algorithm{Op: coll.Reduce, Name: "leaders", Below: most + 1, Plan: n.reduce},
 			coll.Algorithm{Op: coll.Allreduce, Name: "leaders", Below: most + 1, Plan: n.allreduce})

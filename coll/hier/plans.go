@@ -7,10 +7,7 @@ import (
 )
 
 // nodes writes schedules.
-type nodes struct {
-	*area.Layout
-	shape coll.Shape
-}
+type nodes struct{ *area.Layout }
 
 // roots are the ranks that exchange messages, one of each node: the lowest, or on the
 // root's node the root.
@@ -23,12 +20,12 @@ func (l roots) of(node int) int {
 	if l.Node(l.root) == node {
 		return l.root
 	}
-	return l.Seats(node)[0]
+	return l.First(node)
 }
 
 // group returns the leaders as that of a rank's node sees them.
 func (l roots) group(rank int) leaders.Group {
-	return leaders.Group{Size: l.Nodes(), Self: l.Node(rank), Rank: l.of}
+	return leaders.Group{Size: l.Count(), Self: l.Node(rank), Rank: l.of}
 }
 
 var (
@@ -49,7 +46,7 @@ func (p nodes) barrier(s *coll.Schedule, m coll.Member, _ *coll.Args) {
 		w.Post(nothing, 0)
 	} else {
 		w.Pass()
-		w.Fetch(p.Seat(l.of(me)), 0, nothing, 0)
+		w.Fetch(p.Index(l.of(me)), 0, nothing, 0)
 	}
 	w.Leave()
 }
@@ -60,7 +57,7 @@ func (p nodes) bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	l := roots{p, a.Root}
 	w := p.In(s, m, coll.Bcast, a.Root, a.Size)
 	if leader := l.of(p.Node(m.Rank)); leader != m.Rank {
-		p.Bcast(w, p.Seat(leader), a.Size, out)
+		p.Bcast(w, p.Index(leader), a.Size, out)
 	} else {
 		area.Pieces(a.Size, p.Chunk(), func(from, bytes int) {
 			l.group(m.Rank).Bcast(s, p.Node(a.Root), out.Plus(from), bytes)
@@ -91,7 +88,7 @@ func (p nodes) allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		l.group(m.Rank).Allreduce(sum)
 		s.Wait()
 	}
-	p.Bcast(w, p.Seat(l.of(p.Node(m.Rank))), a.Size, out)
+	p.Bcast(w, p.Index(l.of(p.Node(m.Rank))), a.Size, out)
 	w.Leave()
 }
 

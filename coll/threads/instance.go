@@ -42,8 +42,8 @@ var (
 
 // open opens a rank's part. The lowest rank of a process makes the team.
 func (l *layout) open(env coll.Env) (coll.Instance, error) {
-	x := &Instance{l: l, seat: l.seat[env.Rank], env: env}
-	ranks := l.procs[l.shape.Proc(env.Rank)]
+	x := &Instance{l: l, seat: l.Index(env.Rank), env: env}
+	ranks := l.Ranks(l.Node(env.Rank))
 	if x.seat > 0 {
 		return x, nil
 	}
@@ -65,7 +65,7 @@ func (x *Instance) Card() []byte { return x.card }
 
 // Join implements coll.Instance.
 func (x *Instance) Join(cards [][]byte) error {
-	ranks := x.l.procs[x.l.shape.Proc(x.env.Rank)]
+	ranks := x.l.Ranks(x.l.Node(x.env.Rank))
 	if len(ranks) == 1 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (x *Instance) Join(cards [][]byte) error {
 		if !ok {
 			return errNoHeap
 		}
-		card := cards[ranks[0]]
+		card := cards[0]
 		if len(card) != 4 {
 			return fmt.Errorf("rank %d: a card of %d bytes", ranks[0], len(card))
 		}

@@ -50,7 +50,7 @@ func (p *part) advance() error {
 
 // openAll opens the instances of n ranks of a process.
 func openAll(t *testing.T, n int) (*coll.Offer, []coll.Instance) {
-	o := Component().Query(&standard, coll.Shape{Size: n, Procs: make([]int, n)})
+	o := Component().Query(&standard, coll.Shape{Size: n, Procs: coll.OnOneNode(n)})
 	ranks, cards, all := make([]int, n), make([][]byte, n), make([]coll.Instance, n)
 	for rank := range ranks {
 		ranks[rank] = rank

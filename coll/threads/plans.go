@@ -20,7 +20,7 @@ type steps struct {
 }
 
 func (l *layout) begin(s *coll.Schedule, m coll.Member, op coll.Operation, root, total int) steps {
-	return steps{s, l, codeOf(op, root), total, l.seat[m.Rank]}
+	return steps{s, l, codeOf(op, root), total, l.Index(m.Rank)}
 }
 
 // own adds a step that begins when all before are complete.
@@ -52,17 +52,17 @@ func (w steps) isInline() bool { return w.total <= inlineMost }
 
 // group returns the leaders of all processes as that of a rank's process sees them.
 func (l *layout) group(rank, root int) leaders.Group {
-	return leaders.Group{Size: len(l.procs), Self: l.shape.Proc(rank), Rank: func(proc int) int { return l.leader(proc, root) }}
+	return leaders.Group{Size: l.Count(), Self: l.Node(rank), Rank: func(proc int) int { return l.leader(proc, root) }}
 }
 
 // barrier completes when all ranks of a process have arrived and the leaders have exchanged messages.
 func (l *layout) barrier(s *coll.Schedule, m coll.Member, _ *coll.Args) {
 	w := l.begin(s, m, coll.Barrier, 0, 0)
-	switch several := len(l.procs) > 1; {
+	switch several := l.Count() > 1; {
 	case l.flat:
 		w.own(arrive|thenComplete, nothing, nothing)
 		w.own(awaitAll, nothing, nothing)
-	case several && l.leader(l.shape.Proc(m.Rank), 0) == m.Rank:
+	case several && l.leader(l.Node(m.Rank), 0) == m.Rank:
 		w.own(arrive|thenGather, nothing, nothing)
 		w.own(awaitGathered, nothing, nothing)
 		l.group(m.Rank, 0).Barrier(s)
@@ -81,16 +81,16 @@ func (l *layout) barrier(s *coll.Schedule, m coll.Member, _ *coll.Args) {
 // of its process copy from there.
 func (l *layout) bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	w := l.begin(s, m, coll.Bcast, a.Root, a.Size)
-	proc := l.shape.Proc(m.Rank)
+	proc := l.Node(m.Rank)
 	leader := l.leader(proc, a.Root)
 	switch {
 	case leader != m.Rank:
-		w.take(l.seat[leader])
-	case len(l.procs) == 1:
+		w.take(l.Index(leader))
+	case l.Count() == 1:
 		w.give(thenComplete)
 	default:
 		w.own(enter, nothing, nothing)
-		group, top := l.group(m.Rank, a.Root), l.shape.Proc(a.Root)
+		group, top := l.group(m.Rank, a.Root), l.Node(a.Root)
 		for at := 0; at == 0 || at < a.Size; at += segment {
 			n := min(segment, a.Size-at)
 			group.Bcast(s, top, out.Plus(at), n)
@@ -123,7 +123,7 @@ func (w steps) give(mode uint8) {
 // take copies what a seat publishes to Out. It does not wait for the others.
 func (w steps) take(seat int) {
 	step := segment
-	if len(w.l.procs) == 1 {
+	if w.l.Count() == 1 {
 		step = max(1, w.total)
 	}
 	for at := 0; at == 0 || at < w.total; at += step {
@@ -138,10 +138,10 @@ func (w steps) take(seat int) {
 // reduce combines the operands of each process, and then those of the leaders up a binomial tree.
 func (l *layout) reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	w := l.begin(s, m, coll.Reduce, a.Root, a.Size)
-	proc := l.shape.Proc(m.Rank)
+	proc := l.Node(m.Rank)
 	leads := l.leader(proc, a.Root) == m.Rank
 	switch {
-	case len(l.procs) == 1 && leads:
+	case l.Count() == 1 && leads:
 		w.combine(a, out, true)
 		w.leave()
 	case !leads:
@@ -151,7 +151,7 @@ func (l *layout) reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		sum := leaders.NewSum(s, a.Size)
 		w.combine(a, sum.At, true)
 		w.leave()
-		l.group(m.Rank, a.Root).Reduce(sum, m, a, l.shape.Proc(a.Root))
+		l.group(m.Rank, a.Root).Reduce(sum, m, a, l.Node(a.Root))
 	}
 }
 
@@ -159,9 +159,9 @@ func (l *layout) reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 // it to their processes.
 func (l *layout) allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	w := l.begin(s, m, coll.Allreduce, 0, a.Size)
-	leader := l.leader(l.shape.Proc(m.Rank), 0)
+	leader := l.leader(l.Node(m.Rank), 0)
 	switch {
-	case len(l.procs) == 1:
+	case l.Count() == 1:
 		w.combine(a, out, true)
 	case leader == m.Rank:
 		sum := leaders.NewSum(s, a.Size)
@@ -171,7 +171,7 @@ func (l *layout) allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		w.give(thenComplete)
 	default:
 		w.combine(a, nothing, false)
-		w.take(l.seat[leader])
+		w.take(l.Index(leader))
 	}
 	w.leave()
 }
@@ -187,7 +187,7 @@ func (w steps) combine(a *coll.Args, to coll.Ref, wants bool) {
 		operand = coll.In // the result is not accumulated in an operand
 	}
 	fold := func(what uint8) {
-		w.Work(what, a.Elem, a.Size*w.l.shape.Size, temp, coll.Ref{Slot: operand, At: a.Size})
+		w.Work(what, a.Elem, a.Size*w.l.Len(), temp, coll.Ref{Slot: operand, At: a.Size})
 		w.Wait()
 	}
 	switch {

@@ -11,7 +11,6 @@ package threads
 
 import (
 	"context"
-	"slices"
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
@@ -54,15 +53,15 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 	}
 	par := p.(*params)
 	l := newLayout(shape, par)
-	bcastFrom, reduceFrom, allreduceFrom := par.thresholds(shape.Size, len(l.procs))
+	bcastFrom, reduceFrom, allreduceFrom := par.thresholds(shape.Size, l.Count())
 	o := &coll.Offer{Priority: priority, Open: l.open, Algorithms: []coll.Algorithm{
 		{Op: coll.Barrier, Name: l.name(), Plan: l.barrier},
 		{Op: coll.Bcast, Name: "slices", From: bcastFrom, Plan: l.bcast},
 	}}
 	below := 0
-	if len(l.procs) > 1 {
+	if l.Count() > 1 {
 		// The order of ranks would be lost between processes whose ranks are not consecutive.
-		if below = int(par.Most) + 1; below == 1 || !slices.IsSorted(shape.Procs) {
+		if below = int(par.Most) + 1; below == 1 || !l.IsSorted() {
 			return o
 		}
 	}
@@ -88,25 +87,14 @@ func (p *params) thresholds(ranks, procs int) (bcast, reduce, allreduce int) {
 // layout contains the seats of a communicator's ranks in their processes. All members come to
 // the same.
 type layout struct {
-	shape coll.Shape
-	procs [][]int // Ranks by process, ascending.
-	seat  []int   // By rank.
-	flat  bool    // Whether each rank polls all others.
+	coll.Placement // Of the ranks in processes. A rank's index in its process is its seat.
+
+	flat  bool // Each rank polls all others.
 	chunk int
 }
 
 func newLayout(shape coll.Shape, par *params) *layout {
-	l := &layout{shape: shape, seat: make([]int, shape.Size), chunk: int(par.Chunk)}
-	for rank := range shape.Size {
-		proc := shape.Proc(rank)
-		if proc == len(l.procs) {
-			l.procs = append(l.procs, nil)
-		}
-		l.seat[rank] = len(l.procs[proc])
-		l.procs[proc] = append(l.procs[proc], rank)
-	}
-	l.flat = len(l.procs) == 1 && shape.Size <= par.FlatRanks
-	return l
+	return &layout{Placement: shape.Procs, flat: shape.Procs.Count() == 1 && shape.Size <= par.FlatRanks, chunk: int(par.Chunk)}
 }
 
 func (l *layout) name() string {
@@ -119,8 +107,8 @@ func (l *layout) name() string {
 // leader returns the rank of a process that exchanges messages: the root in its own process, and
 // elsewhere the lowest.
 func (l *layout) leader(proc, root int) int {
-	if l.shape.Proc(root) == proc {
+	if l.Node(root) == proc {
 		return root
 	}
-	return l.procs[proc][0]
+	return l.First(proc)
 }

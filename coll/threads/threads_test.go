@@ -52,10 +52,10 @@ func TestOffer_FewRanksOfOneProcess_LeavesSmallOperandsToAreas(t *testing.T) {
 		shape                    coll.Shape
 		reduce, allreduce, bcast int
 	}{
-		{coll.Shape{Size: 2, Procs: make([]int, 2)}, 16<<10 + 1, 4 << 10, 32 << 10},
-		{coll.Shape{Size: 8, Procs: make([]int, 8)}, 8<<10 + 1, 4 << 10, 32 << 10},
-		{coll.Shape{Size: 9, Procs: make([]int, 9)}, 0, 0, 0},
-		{coll.Shape{Size: 3, Procs: []int{0, 0, 1}}, 0, 0, 0},
+		{coll.Shape{Size: 2, Procs: coll.OnOneNode(2)}, 16<<10 + 1, 4 << 10, 32 << 10},
+		{coll.Shape{Size: 8, Procs: coll.OnOneNode(8)}, 8<<10 + 1, 4 << 10, 32 << 10},
+		{coll.Shape{Size: 9, Procs: coll.OnOneNode(9)}, 0, 0, 0},
+		{coll.Shape{Size: 3, Procs: coll.PlacementOf(0, 0, 1)}, 0, 0, 0},
 	} {
 		from := map[coll.Operation]int{}
 		for _, a := range Component().Query(par, x.shape).Algorithms {
@@ -69,10 +69,10 @@ func TestOffer_FewRanksOfOneProcess_LeavesSmallOperandsToAreas(t *testing.T) {
 
 func TestOffer_OneRankPerProcessOrScatteredProcesses_IsLimited(t *testing.T) {
 	par := kittest.Params(Component(), nil)
-	if Component().Query(par, coll.Shape{Size: 3}) != nil || Component().Query(par, coll.Shape{Size: 2, Procs: []int{0, 1}}) != nil {
+	if Component().Query(par, coll.Shape{Size: 3}) != nil || Component().Query(par, coll.Shape{Size: 2, Procs: coll.PlacementOf(0, 1)}) != nil {
 		t.Error("something is offered for processes of one rank")
 	}
-	for _, a := range Component().Query(par, coll.Shape{Size: 3, Procs: []int{0, 1, 0}}).Algorithms {
+	for _, a := range Component().Query(par, coll.Shape{Size: 3, Procs: coll.PlacementOf(0, 1, 0)}).Algorithms {
 		if a.Op == coll.Reduce || a.Op == coll.Allreduce {
 			t.Errorf("%v is offered where ranks of processes are not consecutive", a.Op)
 		}

@@ -1,0 +1,169 @@
+package mpi
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/leaders"
+)
+
+// An instance opens in two steps. Its cards go to the members on a node, which join each other's parts. Then the verdicts of all members
+// are merged: on each node, among the first members of the nodes, and from these to their nodes. Messages of both steps have the pairs of a
+// dissemination barrier, or some of them, because each pair has memory.
+
+// verdict is the verdict of some members about an instance. Merging is commutative, associative and idempotent.
+type verdict struct {
+	failure       uint64 // 0: none. Otherwise its kind, and below it the complement of the rank, so that the lowest rank counts.
+	lowest, above uint32 // The lowest terms, and the highest.
+}
+
+// failureKind is the kind of a failure. If there are several, the highest is reported: others may follow from it.
+type failureKind uint32
+
+const (
+	cannotJoin failureKind = iota + 1
+	cannotOpen
+	differentTerms
+)
+
+// verdictSize is the size of an encoded verdict in bytes.
+const verdictSize = 16
+
+// usable is the verdict of a member whose instance is ready, as far as this member has found out.
+func usable(o coll.Offered) verdict {
+	terms := o.Terms()
+	return verdict{lowest: terms, above: terms}
+}
+
+// fail adds a failure of this member.
+func (v *verdict) fail(kind failureKind, rank int) {
+	v.failure = max(v.failure, uint64(kind)<<32|uint64(^uint32(rank)))
+}
+
+// failJoin adds the failure of this member to join, unless another member reports its own.
+func (v *verdict) failJoin(rank int, err error) {
+	of, isRecord := errors.AsType[*recordError](err)
+	switch {
+	case isRecord && of.kind == differentTerms:
+		v.fail(differentTerms, rank)
+	case err != nil && !isRecord:
+		v.fail(cannotJoin, rank)
+	}
+}
+
+func (v *verdict) merge(other verdict) {
+	v.failure = max(v.failure, other.failure)
+	v.lowest, v.above = min(v.lowest, other.lowest), max(v.above, other.above)
+}
+
+func (v verdict) encode() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, v.failure)
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, v.lowest), v.above)
+}
+
+func decodeVerdict(b []byte) verdict {
+	return verdict{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])}
+}
+
+// mergeVerdicts is the reduction of encoded verdicts.
+var mergeVerdicts = coll.Reducer{Quick: true, Apply: func(inout, in []byte) {
+	v := decodeVerdict(inout)
+	v.merge(decodeVerdict(in))
+	copy(inout, v.encode())
+}}
+
+// err returns the reason for which all members do without the instance of a component, or nil.
+func (v verdict) err(component string) error {
+	rank := ^uint32(v.failure)
+	switch kind := failureKind(v.failure >> 32); {
+	case kind == differentTerms:
+		return fmt.Errorf("ranks on the node of rank %d have different values of coll.%s's parameters: all ranks need the same", rank, component)
+	case kind == cannotOpen:
+		return &recordError{int(rank), kind, component}
+	case kind == cannotJoin:
+		return fmt.Errorf("rank %d could not join the parts of its node", rank)
+	case kind != 0:
+		return fmt.Errorf("rank %d has failed for reason %d", rank, kind)
+	case v.lowest != v.above:
+		return fmt.Errorf("nodes have different values of coll.%s's parameters: all ranks need the same", component)
+	}
+	return nil
+}
+
+// outcome returns the reason for which all members do without the instance, or nil. A failure of this member has the details.
+func (v verdict) outcome(component string, own error) error {
+	why := v.err(component)
+	if _, isRecord := errors.AsType[*recordError](own); own != nil && !isRecord {
+		return own
+	}
+	if why == nil {
+		return own
+	}
+	return why
+}
+
+// near returns the members on the node of this one.
+func (k *collective) near() leaders.Group {
+	rank := k.comm().rank
+	ranks := k.nodes.Ranks(k.nodes.Node(rank))
+	return leaders.Group{Size: len(ranks), Self: k.nodes.Index(rank), Rank: func(i int) int { return ranks[i] }}
+}
+
+// first returns the first members of the nodes of a placement, as the one on the node of a rank sees them.
+func first(p coll.Placement, rank int) leaders.Group {
+	return leaders.Group{Size: p.Count(), Self: p.Node(rank), Rank: p.First}
+}
+
+// around returns the rank of the member that is distance further in a group.
+func around(g leaders.Group, distance int) int { return g.Rank((g.Self + distance + g.Size) % g.Size) }
+
+// exchangeCards gives the records of all members of a group to all of them. records has that of this member first, and then those of the
+// members before it, in descending order.
+func exchangeCards(s *coll.Schedule, g leaders.Group) {
+	out := coll.Ref{Slot: coll.Out}
+	for have := 1; have < g.Size; have *= 2 {
+		n := min(have, g.Size-have) * openRecord
+		s.Exchange(out, n, around(g, have), out.Plus(have*openRecord), n, around(g, -have))
+	}
+}
+
+// exchangeVerdicts merges the verdicts of a group. That of this member is at Out, and the result comes there.
+func exchangeVerdicts(s *coll.Schedule, g leaders.Group) {
+	out, other := coll.Ref{Slot: coll.Out}, s.NewTemp(verdictSize)
+	for have := 1; have < g.Size; have *= 2 {
+		s.Exchange(out, verdictSize, around(g, have), other, verdictSize, around(g, -have))
+		s.Combine(out, other, verdictSize)
+		s.Wait()
+	}
+}
+
+// exchangeAllVerdicts merges the verdicts of all members, of which near are on the node of this one.
+func exchangeAllVerdicts(s *coll.Schedule, near, first leaders.Group) {
+	exchangeVerdicts(s, near)
+	if first.Size == 1 {
+		return
+	}
+	if near.Self == 0 {
+		exchangeVerdicts(s, first)
+	}
+	near.Bcast(s, 0, coll.Ref{Slot: coll.Out}, verdictSize)
+}
+
+// carry carries out a schedule of an opening. All members call it. s may have no steps in some of them.
+func (k *collective) carry(ctx context.Context, s *coll.Schedule, out []byte) error {
+	p := &k.peers
+	p.begin(k.nextTag())
+	return s.Inline(background(ctx), p, &coll.Buffers{Out: out, Temp: make([]byte, s.Temp)}, &mergeVerdicts)
+}
+
+// mergeVerdict merges the verdicts of some members by a schedule.
+func (k *collective) mergeVerdict(ctx context.Context, s *coll.Schedule, v verdict) (verdict, error) {
+	b := v.encode()
+	if err := k.carry(ctx, s, b); err != nil {
+		return v, err
+	}
+	return decodeVerdict(b), nil
+}
