@@ -8,6 +8,7 @@
 package join
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -147,7 +148,7 @@ func (j *Join[W]) Complete(context uint64) {
 	kind, answer := wire.Reply, wire.EncodeBody(body)
 	if _, err := wire.Header(kind, 0, len(answer)); err != nil {
 		kind, answer = wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeLimit,
-			Text: "the payloads of all members together do not fit into one frame: " + err.Error()})
+			Text: fmt.Sprintf("the payloads of %d members do not fit into one frame: %v; set bootstrap.roots_from below %d, which needs a launcher with a map of the nodes", j.size, err, j.size)})
 	}
 	j.each(func(w W) { w.Answer(kind, answer) })
 }

@@ -222,3 +222,40 @@ func TestErrorsOfWithdrawnCalls(t *testing.T) {
 		t.Errorf("%v, %t", err, ok)
 	}
 }
+
+// A world of more members than a frame has room for has levels as its remedy.
+func TestComplete_FrameIsTooLong_ErrorNamesRootsFrom(t *testing.T) {
+	const size = 257 // Payloads of 64 KiB.
+	payload := make([]byte, 64<<10)
+	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: size}
+	tab := &Table[*limited]{Namespace: "job", Size: size, Ended: func(uint32) bool { return false }}
+	var calls []*limited
+	for rank := range uint32(size) {
+		calls = append(calls, &limited{})
+		group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Stride: 1, Count: size}})
+		j, err := tab.Enter(calls[rank], rank, wire.Construct, wire.JoinBody{Tag: "world", Group: group, Payload: payload})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j != nil {
+			j.Complete(1)
+		}
+	}
+	for rank, c := range calls {
+		err, ok := Error(id, "group construct", "world", c.failure, nil)
+		if !ok || !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "257 members") || !strings.Contains(err.Error(), "set bootstrap.roots_from below 257") {
+			t.Fatalf("rank %d: error %v", rank, err)
+		}
+	}
+}
+
+// limited is a call that keeps its failure.
+type limited struct{ failure wire.FailureBody }
+
+func (c *limited) Waits(Withdraw) {}
+func (c *limited) Done()          {}
+func (c *limited) Answer(k wire.Kind, body []byte) {
+	if k == wire.Failure {
+		c.failure, _ = wire.Decode[wire.FailureBody](body)
+	}
+}
