@@ -40,7 +40,7 @@ func killsBut(t *testing.T, n int, excused func(outputs []string) bool, env ...s
 	told := 0
 	for i := range n {
 		dir := segments(t)
-		r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "kill", MayFail: true, Timeout: time.Minute, Env: append(slices.Clone(env),
+		r := localtest.RunJob(t, localtest.Job{Size: 3, Nodes: nodesOf(env), Program: "kill", MayFail: true, Timeout: time.Minute, Env: append(slices.Clone(env),
 			"FERRY_BTL_SHM_DIR="+dir, fmt.Sprint(envRounds, "=", i), "SOAK_DEATH="+filepath.Join(dir, "death"))})
 		excuse := excused != nil && excused(r.Output[:2])
 		if excuse {

@@ -23,10 +23,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-var (
-	full   = flag.Bool("full", false, "run the programs at their full size")
-	levels = flag.Bool("levels", false, "run the ranks on two nodes, with communicators that are created in levels")
-)
+var full = flag.Bool("full", false, "run the programs at their full size")
 
 // The environment of ranks: the number of rounds, and whether this process is
 // the command ferry.
@@ -90,14 +87,8 @@ func run(t *testing.T, n int, program string, rounds int, env ...string) {
 	t.Helper()
 	dir := segments(t)
 	env = append(env, "FERRY_BTL_SHM_DIR="+dir, fmt.Sprint(envRounds, "=", rounds))
-	job := localtest.Job{Size: n, Program: program, Timeout: 30 * time.Minute}
-	if *levels {
-		job.Nodes = min(2, n)
-		env = append(env, "FERRY_BOOTSTRAP_ROOTS_FROM=0")
-	}
-	job.Env = env
 	start := time.Now()
-	r := localtest.RunJob(t, job)
+	r := localtest.RunJob(t, localtest.Job{Size: n, Nodes: nodesOf(env), Program: program, Timeout: 30 * time.Minute, Env: env})
 	for rank, out := range r.Output {
 		if out != "" {
 			t.Logf("rank %d: %s", rank, strings.TrimSpace(out))

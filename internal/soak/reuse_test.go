@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/btl/btlfault"
 	"github.com/ferrympi/ferry/btl/self"
 	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/coll/basic"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
@@ -22,16 +25,17 @@ import (
 // and their indices used again: no message comes to a communicator to which it
 // was not sent. Frames are late.
 func TestReuse(t *testing.T) {
-	if *levels {
-		t.Skip("its ranks have no transport between nodes")
-	}
 	for _, policy := range []string{"agree", "lazy"} {
 		t.Run(policy, func(t *testing.T) { run(t, 2, "reuse", size(10_000, 3000), "FERRY_CID_POLICY="+policy) })
 	}
 }
 
 func reuse(ctx context.Context) error {
-	faults := btlfault.Wrap(shm.Component(), btlfault.Plan{Seed: rand.Uint64(), Delay: 3, MaxDelay: 200, WouldBlock: 10})
+	mover := shm.Component()
+	if slices.Contains(os.Environ(), envRootsFrom) { // The ranks are on two nodes.
+		mover = tcp.Component()
+	}
+	faults := btlfault.Wrap(mover, btlfault.Plan{Seed: rand.Uint64(), Delay: 3, MaxDelay: 200, WouldBlock: 10})
 	reg := framework.NewRegistry()
 	for _, c := range []framework.Component{ob1.Component(), self.Component(), faults, local.Component(), basic.Component()} {
 		reg.Register(c)

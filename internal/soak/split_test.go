@@ -24,21 +24,27 @@ func TestKillDuringSplit(t *testing.T) {
 		stacks = append(stacks, overNetwork(t))
 	}
 	for _, stack := range stacks {
-		apart := 0
-		for range size(40, 4) {
-			r := localtest.RunJob(t, localtest.Job{Size: 4, Program: "split", MayFail: true, Timeout: time.Minute,
-				Env: append(slices.Clone(stack), "FERRY_BTL_SHM_DIR="+segments(t))})
-			for rank, err := range r.Exit {
-				if rank < 3 && err != nil {
-					t.Errorf("%v: rank %d: %v\n%s", stack, rank, err, r.Output[rank])
-				}
-			}
-			if strings.Contains(strings.Join(r.Output, ""), "not in the communicator") {
-				apart++
+		killDuringSplit(t, size(40, 4), stack)
+	}
+}
+
+// killDuringSplit runs a number of jobs over a stack.
+func killDuringSplit(t *testing.T, jobs int, stack []string) {
+	t.Helper()
+	apart := 0
+	for range jobs {
+		r := localtest.RunJob(t, localtest.Job{Size: 4, Nodes: nodesOf(stack), Program: "split", MayFail: true, Timeout: time.Minute,
+			Env: append(slices.Clone(stack), "FERRY_BTL_SHM_DIR="+segments(t))})
+		for rank, err := range r.Exit {
+			if rank < 3 && err != nil {
+				t.Errorf("%v: rank %d: %v\n%s", stack, rank, err, r.Output[rank])
 			}
 		}
-		t.Logf("%v: in %d jobs a Split succeeded in one member and failed in another", stack, apart)
+		if strings.Contains(strings.Join(r.Output, ""), "not in the communicator") {
+			apart++
+		}
 	}
+	t.Logf("%v: in %d jobs a Split succeeded in one member and failed in another", stack, apart)
 }
 
 // splits divides its communicator into 0 and 2, which survive, and 1 and 3, until rank 3
