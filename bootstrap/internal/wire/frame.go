@@ -33,9 +33,7 @@ func Header(k Kind, id uint64, bodyLen int) ([]byte, error) {
 	}
 	h := make([]byte, HeaderSize, HeaderSize+bodyLen)
 	binary.BigEndian.PutUint32(h, uint32(n))
-	h[4] = 0x83 // CBOR: array of 3
-	h[5] = byte(k)
-	h[6] = 0x1b // CBOR: 64-bit unsigned, the same length for every id
+	h[4], h[5], h[6] = arrayOf3, byte(k), uint64Follows
 	binary.BigEndian.PutUint64(h[7:], id)
 	return h, nil
 }

@@ -15,6 +15,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"errors"
 	"sync"
 
@@ -291,14 +292,26 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 	return v, err
 }
 
-// DecodeMessage reads the content of a frame.
+// DecodeMessage decodes the content of a frame. Body may be part of b.
 func DecodeMessage(b []byte) (Message, error) {
-	m, err := Decode[Message](b)
+	m, err := Message{}, error(nil)
+	if head := HeaderSize - 4; len(b) > head && b[0] == arrayOf3 && b[1] <= maxTiny && b[2] == uint64Follows && codec().Wellformed(b[head:]) == nil {
+		m.Kind, m.ID, m.Body = Kind(b[1]), binary.BigEndian.Uint64(b[3:]), b[head:] // As Header writes it, without a copy of the body.
+	} else {
+		m, err = Decode[Message](b)
+	}
 	if err == nil && (m.Kind < Hello || m.Kind > Note) {
 		return Message{}, errors.New("unknown kind of message")
 	}
 	return m, err
 }
+
+// CBOR of the header of a message.
+const (
+	arrayOf3      = 0x83
+	maxTiny       = 23   // The largest number of one byte.
+	uint64Follows = 0x1b // The same length for every id.
+)
 
 // EncodeBody encodes a body, which may then go into several frames.
 func EncodeBody(body any) []byte {

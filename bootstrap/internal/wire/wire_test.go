@@ -339,3 +339,30 @@ func TestChange_OverTheLimits_IsNeitherSentNorRead(t *testing.T) {
 		}
 	}
 }
+
+func TestDecodeMessage_OwnHeader_CopiesNoBody(t *testing.T) {
+	frame, err := Encode(Reply, 1<<40, ValueBody{Found: true, Value: make([]byte, 1<<10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := frame[4:]
+	m, err := DecodeMessage(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Decode[Message](content)
+	if err != nil || m.Kind != want.Kind || m.ID != want.ID || !bytes.Equal(m.Body, want.Body) {
+		t.Errorf("message %v in place of %v, %v", m, want, err)
+	}
+	if &m.Body[0] != &content[len(content)-len(m.Body)] {
+		t.Error("the body is a copy")
+	}
+	for end := range content {
+		if m, err := DecodeMessage(content[:end]); err == nil {
+			t.Errorf("%d bytes of %d: %v", end, len(content), m)
+		}
+	}
+	if m, err := DecodeMessage(append(content, 0)); err == nil {
+		t.Errorf("a byte too many: %v", m)
+	}
+}
