@@ -101,7 +101,6 @@ type Assembly struct {
 	left     map[framework.Life]struct{} // See Left.
 	refused  []cid.Span                  // See HasRefused.
 	past     past
-	noMap    sync.Once          // Guards a line of the log.
 	leftOut  map[string]leftOut // coll components; see LeftOut
 	isolated error              // why nothing is exchanged with any other process; see isolate
 

@@ -32,9 +32,9 @@ func (a *Assembly) layout(ctx context.Context, group []framework.Proc) (*wireup.
 	identity := a.client.Identity()
 	layout := wireup.NewLayout(framework.ProcsOf(group...), identity.Proc.Namespace, nodes)
 	if layout == nil {
-		a.noMap.Do(func() {
+		if bootstrap.FirstReport(identity.Proc, "communicator without levels") {
 			a.env.Logger.Info("a large communicator is created without levels, because the launcher has no map of the nodes of its members", "members", len(group))
-		})
+		}
 		return nil, nil
 	}
 	if layout.Nodes() < 2 {

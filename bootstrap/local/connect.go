@@ -139,11 +139,13 @@ func (c *client) greet(r *wire.Reader, token string) (w wire.WelcomeBody, err er
 }
 
 // learnNodes adds the map of the nodes to the identity. An invalid map is dropped, and then the processes of
-// this node are not known.
+// this node are not known. The log has that once for all sessions of this process.
 func (c *client) learnNodes(w wire.WelcomeBody) {
 	m, err := w.NodeMap()
 	if err != nil {
-		c.log.Warn("bootstrap local: the launcher's map of the nodes is dropped", "error", err)
+		if bootstrap.FirstReport(c.id.Proc, "map of the nodes") {
+			c.log.Warn("bootstrap local: the launcher's map of the nodes is dropped", "error", err)
+		}
 		return
 	}
 	c.id = c.id.OnNode(m)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -376,40 +378,47 @@ func dialAsNobody(t *testing.T, addr string) net.Conn {
 	return conn
 }
 
-// TestWelcome_MapOfTheNodesIsBroken_IsDropped and logged; the client works on without it.
+// TestWelcome_MapOfTheNodesIsBroken_IsDropped and logged once in two sessions. The client works on without it.
 func TestWelcome_MapOfTheNodesIsBroken_IsDropped(t *testing.T) {
 	for what, nodes := range map[string][]wire.NodeRun{
 		"none": nil, "truncated": {{Count: 1}}, "too long": {{Count: 2}, {Count: 1, Node: 1}}, "empty run": {{Count: 2}, {}}, "huge": {{Count: 1<<32 - 1}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			near, far := net.Pipe()
 			log := &logLines{}
-			go func() {
-				if _, err := wire.NewReader(far, wire.MaxHello).Next(); err != nil {
-					far.Close()
-					return
+			id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name() + strconv.Itoa(rand.Int())}, Size: 2, Most: 2}
+			for range 2 {
+				c, err := connect(t.Context(), welcomedWith(nodes), id, "token", bootstrap.Env{Logger: slog.New(log)})
+				if err != nil {
+					t.Fatal(err)
 				}
-				welcome, _ := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{Size: 2, Most: 2, Nodes: nodes, Divided: true})
-				far.Write(welcome)
-				io.Copy(io.Discard, far)
-			}()
-			id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, Most: 2}
-			c, err := connect(t.Context(), near, id, "token", bootstrap.Env{Logger: slog.New(log)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := c.Identity()
-			if len(got.Nodes) > 0 || len(got.Locals) > 0 || got.LocalSize != 0 || got.Divided || log.with("map of the nodes is dropped") != 1 {
-				t.Errorf("got %+v, log %q", got, log.lines)
-			}
-			if _, _, err := bootstrap.BuiltinPset(got, bootstrap.PsetRoots); !errors.Is(err, framework.ErrPset) {
-				t.Errorf("ROOTS: %v", err)
-			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
+				got := c.Identity()
+				if len(got.Nodes) > 0 || len(got.Locals) > 0 || got.LocalSize != 0 || got.Divided || log.with("map of the nodes is dropped") != 1 {
+					t.Errorf("got %+v, log %q", got, log.lines)
+				}
+				if _, _, err := bootstrap.BuiltinPset(got, bootstrap.PsetRoots); !errors.Is(err, framework.ErrPset) {
+					t.Errorf("ROOTS: %v", err)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
+}
+
+// welcomedWith returns the connection to a launcher that sends a map of the nodes, and ignores the rest.
+func welcomedWith(nodes []wire.NodeRun) net.Conn {
+	near, far := net.Pipe()
+	go func() {
+		if _, err := wire.NewReader(far, wire.MaxHello).Next(); err != nil {
+			far.Close()
+			return
+		}
+		welcome, _ := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{Size: 2, Most: 2, Nodes: nodes, Divided: true})
+		far.Write(welcome)
+		io.Copy(io.Discard, far)
+	}()
+	return near
 }
 
 // TestNote_OfTheLauncherIsOverTheLimit_EndsTheConnection because one that sends such a note is no launcher.
