@@ -42,6 +42,30 @@ func BenchmarkSendRecv(b *testing.B) {
 	}
 }
 
+// BenchmarkExchange is a send and a receive of 8 bytes by Isend, Irecv and WaitAll, and by
+// Isendrecv and Wait.
+func BenchmarkExchange(b *testing.B) {
+	c, ctx, in, out := self(b), context.Background(), make([]byte, 8), make([]byte, 8)
+	both := make([]mpi.Request, 2)
+	b.Run("Isend and Irecv", func(b *testing.B) {
+		for b.Loop() {
+			both[0], _ = c.Irecv(in, 0, 1)
+			both[1], _ = c.Isend(out, 0, 1)
+			if err := mpi.WaitAll(ctx, both, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("Isendrecv", func(b *testing.B) {
+		for b.Loop() {
+			q, _ := c.Isendrecv(out, 0, 1, in, 0, 1)
+			if _, err := q.Wait(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
 // BenchmarkWindow is a window of 64 messages of 8 bytes, by Irecv, Isend and
 // WaitAll, as in OSU's mbw_mr: divide by 64.
 func BenchmarkWindow(b *testing.B) {

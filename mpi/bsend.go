@@ -2,109 +2,187 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
 )
 
-// Bsend is Send that never waits (MPI_Bsend): the library copies buf, which is
-// the caller's again at the return, and sends the copy as the receiver takes it.
-// The session's copies that have not left yet are bounded by the parameter
-// session.bsend_limit; a message beyond it is ErrPending, or ErrConfig if it
-// would never fit. What goes wrong after the return is logged. Session.Close
-// waits for these sends like for others. Other errors: ErrRank, ErrTag,
-// ErrClosed, ErrProcFailed, ErrTransport.
+// Bsend is Send that never waits (MPI_Bsend). The library copies buf, which is the caller's
+// again at the return, and sends the copy when the receiver accepts it. The copies of a session
+// that have not left yet are bounded by the parameter session.bsend_limit. A message beyond it
+// is ErrPending, or ErrConfig if it can never fit. Failures after the return are logged, and
+// FlushBuffer returns those that it waits for. Session.Close waits for these sends as for
+// others. Other errors: ErrRank, ErrTag, ErrClosed, ErrProcFailed, ErrTransport.
 func (c *Comm) Bsend(ctx context.Context, buf []byte, dst, tag int) error {
 	if null, err := c.sendArgs(ctx, dst, tag); null || err != nil {
 		return ended(ctx, "bsend", err)
 	}
-	s := c.session
-	size := int64(len(buf)) + bsendOverhead
-	if err := s.buffered.reserve(s, size); err != nil {
-		return err
-	}
-	q, err := c.isend(pml.Buffer{Bytes: slices.Clone(buf)}, dst, tag, pml.Standard)
-	if err == nil {
-		var done bool
-		if _, done, err = q.Test(); done {
-			q = Request{}
-		}
-	}
-	s.buffered.add(bufferedSend{q, size})
-	return ended(ctx, "bsend", err)
+	return ended(ctx, "bsend", c.bufferSend(buf, dst, tag))
 }
 
-// bsendOverhead is what a buffered send takes besides its payload, so that empty
-// ones are bounded too: request, records, the allocation's rounding
-// (MPI_BSEND_OVERHEAD).
+// Ibsend is Bsend with a request (MPI_Ibsend), which is complete from the start. The errors of
+// a full buffer are those of the call.
+func (c *Comm) Ibsend(buf []byte, dst, tag int) (Request, error) {
+	null, err := c.initSend(nil, dst, tag)
+	if r, ok := c.startNone(null, err); ok || err != nil {
+		return r, err
+	}
+	switch err := c.bufferSend(buf, dst, tag); {
+	case err == nil:
+		return c.local.nulls.request(noMessage()), nil
+	case isBufferFull(err) || errors.Is(err, ErrClosed):
+		return Request{}, err
+	default:
+		return c.startFailed(err), nil
+	}
+}
+
+// bsendOverhead is the cost of a buffered send besides its payload, so that empty ones are
+// bounded too: request, records, the allocation's rounding (MPI_BSEND_OVERHEAD).
 const bsendOverhead = 256
 
-// buffered keeps account of a session's buffered sends.
+// buffered has the pending buffered sends of a session. Its mutex is acquired after an engine's
+// lock.
 type buffered struct {
 	mu       sync.Mutex
-	reserved int64 // bytes of copies, those about to be made included
-	sends    []bufferedSend
+	reserved int64 // Bytes of pending sends and of those about to start.
+	sends    map[*bufferedSend]struct{}
+	isClosed bool // The session is closed. Failures are no longer logged.
 }
 
+// bufferedSend is one pending send. Fields are guarded by the mutex of buffered.
 type bufferedSend struct {
-	request Request
-	bytes   int64
+	c          *Comm
+	bytes      int64
+	hasStarted bool
+	err        error
+	flushes    []*flush
 }
 
-// reserve makes room for a message.
-func (b *buffered) reserve(s *Session, bytes int64) error {
-	limit := int64(s.params.BsendLimit)
-	if bytes > limit {
-		return fmt.Errorf("%w: bsend of %d bytes is more than session.bsend_limit=%v: raise it, or use Isend", ErrConfig, bytes-bsendOverhead, s.params.BsendLimit)
+// bufferSend copies buf and sends the copy. It returns the error of a send that fails at once.
+func (c *Comm) bufferSend(buf []byte, dst, tag int) error {
+	b := &c.session.buffered
+	x := &bufferedSend{c: c, bytes: int64(len(buf)) + bsendOverhead}
+	if err := b.reserve(c.session, x); err != nil {
+		return err
 	}
+	e := c.local.progress
+	e.Lock()
+	r, err := c.pml.StartSend(pml.Buffer{Bytes: slices.Clone(buf)}, dst, tag, pml.PointToPoint, pml.Standard)
+	switch {
+	case err != nil:
+		b.complete(x, err)
+	case r.Done():
+		x.Completed(r)
+	default:
+		r.Notify(x)
+		e.Progress()
+	}
+	e.Release()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.reserved+bytes > limit {
-		b.reap(s)
-	}
-	if b.reserved+bytes > limit {
-		return fmt.Errorf("%w: bsend of %d bytes: %d earlier ones have not left, and session.bsend_limit=%v is reached: raise it, or have the receivers receive",
-			ErrPending, bytes-bsendOverhead, len(b.sends), s.params.BsendLimit)
-	}
-	b.reserved += bytes
-	return nil
+	x.hasStarted = true
+	return x.err
 }
 
-// add takes a send for which there was room; the zero Request has left already, or
-// never will.
-func (b *buffered) add(s bufferedSend) {
+// Completed implements pml.Notifier.
+func (x *bufferedSend) Completed(r *pml.Request) {
+	_, _, err := r.Take(r.Generation())
+	x.c.session.buffered.complete(x, err)
+}
+
+// complete ends a send. The lock of its engine is held.
+func (b *buffered) complete(x *bufferedSend, err error) {
+	b.mu.Lock()
+	x.err = err
+	b.reserved -= x.bytes
+	delete(b.sends, x)
+	flushes, isUnreported := x.flushes, err != nil && x.hasStarted && !b.isClosed
+	b.mu.Unlock()
+	if isUnreported {
+		x.c.session.engine.Env().Logger.Warn("a buffered send failed", "err", err)
+	}
+	for _, f := range flushes {
+		f.sendCompleted(err)
+	}
+}
+
+// bufferFull is the error of a send for which the buffer has no room.
+type bufferFull struct{ error }
+
+func (e bufferFull) Unwrap() error { return e.error }
+
+func isBufferFull(err error) bool {
+	_, isFull := err.(bufferFull)
+	return isFull
+}
+
+// reserve makes room for a send.
+func (b *buffered) reserve(s *Session, x *bufferedSend) error {
+	limit, payload := int64(s.params.BsendLimit), x.bytes-bsendOverhead
+	if x.bytes > limit {
+		return bufferFull{fmt.Errorf("%w: bsend of %d bytes is more than session.bsend_limit=%v; raise it, or use Isend", ErrConfig, payload, s.params.BsendLimit)}
+	}
+	if b.add(x, limit) {
+		return nil
+	}
+	b.progress()
+	if b.add(x, limit) {
+		return nil
+	}
+	return bufferFull{fmt.Errorf("%w: bsend of %d bytes: the earlier ones that have not left reach session.bsend_limit=%v; raise it, call FlushBuffer, or let the receivers receive",
+		ErrPending, payload, s.params.BsendLimit)}
+}
+
+// add adds a send if there is room.
+func (b *buffered) add(x *bufferedSend, limit int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s.request == (Request{}) {
-		b.reserved -= s.bytes
-		return
+	if b.reserved+x.bytes > limit {
+		return false
 	}
-	b.sends = append(b.sends, s)
+	b.reserved += x.bytes
+	if b.sends == nil {
+		b.sends = map[*bufferedSend]struct{}{}
+	}
+	b.sends[x] = struct{}{}
+	return true
 }
 
-// reap forgets the sends that have left. b.mu held.
-func (b *buffered) reap(s *Session) {
-	b.sends = slices.DeleteFunc(b.sends, func(x bufferedSend) bool {
-		_, done, err := x.request.Test()
-		if !done && err == nil {
-			return false
-		}
-		if err != nil {
-			s.engine.Env().Logger.Warn("a buffered send failed", "err", err)
-		}
-		b.reserved -= x.bytes
-		return true
-	})
+// progress makes progress once in each engine that has pending sends.
+func (b *buffered) progress() {
+	engines := map[*progress.Engine]struct{}{}
+	b.mu.Lock()
+	for x := range b.sends {
+		engines[x.c.local.progress] = struct{}{}
+	}
+	b.mu.Unlock()
+	for e := range engines {
+		e.Lock()
+		e.Progress()
+		e.Release()
+	}
 }
 
-// abandon gives the requests back; the sends go on.
-func (b *buffered) abandon() {
+// close ends the logging of failures. The pending sends go on.
+func (b *buffered) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, x := range b.sends {
-		_ = x.request.Free() // nobody else has it
+	b.isClosed = true
+}
+
+// comms returns the communicators with pending sends.
+func (b *buffered) comms() []*Comm {
+	comms := map[*Comm]struct{}{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for x := range b.sends {
+		comms[x.c] = struct{}{}
 	}
-	b.sends = nil
+	return slices.Collect(maps.Keys(comms))
 }

@@ -50,6 +50,7 @@ type Comm struct {
 
 	collective collective
 	failures   failures
+	wildcards  wildcards
 	terminal   atomic.Pointer[error]      // Error of calls with stateRevoked or stateIsolated, which are set later.
 	agreements atomic.Pointer[agreements] // nil until the first Agree, Shrink or note.
 

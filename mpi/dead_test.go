@@ -65,9 +65,14 @@ func dead(ctx context.Context) error {
 func startWithTheDead(ctx context.Context, c *mpi.Comm, dead int) error {
 	b := make([]byte, 1)
 	for what, start := range map[string]func() (mpi.Request, error){
-		"Isend":  func() (mpi.Request, error) { return c.Isend(b, dead, 0) },
-		"Issend": func() (mpi.Request, error) { return c.Issend(b, dead, 0) },
-		"Irecv":  func() (mpi.Request, error) { return c.Irecv(b, dead, 0) },
+		"Isend":                   func() (mpi.Request, error) { return c.Isend(b, dead, 0) },
+		"Issend":                  func() (mpi.Request, error) { return c.Issend(b, dead, 0) },
+		"Irecv":                   func() (mpi.Request, error) { return c.Irecv(b, dead, 0) },
+		"Irsend":                  func() (mpi.Request, error) { return c.Irsend(b, dead, 0) },
+		"Ibsend":                  func() (mpi.Request, error) { return c.Ibsend(b, dead, 0) },
+		"Isendrecv of the dead":   func() (mpi.Request, error) { return c.Isendrecv(b, dead, 0, b, dead, 0) },
+		"Isendrecv to the dead":   func() (mpi.Request, error) { return c.Isendrecv(b, dead, 0, b, c.Rank(), 77) },
+		"Isendrecv from the dead": func() (mpi.Request, error) { return c.IsendrecvReplace(make([]byte, 1), mpi.ProcNull, 0, dead, 0) },
 	} {
 		r, err := start()
 		if err != nil {
@@ -79,7 +84,7 @@ func startWithTheDead(ctx context.Context, c *mpi.Comm, dead int) error {
 		}
 	}
 	for what, init := range map[string]func([]byte, int, int) (*mpi.Persistent, error){
-		"SendInit": c.SendInit, "SsendInit": c.SsendInit, "RecvInit": c.RecvInit,
+		"SendInit": c.SendInit, "SsendInit": c.SsendInit, "RecvInit": c.RecvInit, "BsendInit": c.BsendInit, "RsendInit": c.RsendInit,
 	} {
 		p, err := init(b, dead, 0)
 		if err != nil {

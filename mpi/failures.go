@@ -67,4 +67,5 @@ func (c *Comm) suspend(ranks []int, reasons []string) {
 		why = fmt.Errorf("%w: %w", ErrProcFailedPending, &ProcFailedError{Ranks: ranks[acked:], Cause: reasons[acked]})
 	}
 	c.pml.Suspend(pml.PointToPoint, why)
+	c.wildcards.suspend(c.local.progress, why)
 }

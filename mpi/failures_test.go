@@ -153,8 +153,48 @@ func suspendedCalls(ctx context.Context, c *mpi.Comm, send func(tag int) error) 
 	if err != nil {
 		return err
 	}
+	exchange, err := c.Isendrecv(nil, mpi.ProcNull, 6, make([]byte, 1), mpi.AnySource, 6)
+	if err != nil {
+		return err
+	}
+	both, err := c.Isendrecv(nil, 0, 8, make([]byte, 1), mpi.AnySource, 6)
+	if err != nil {
+		return err
+	}
 	if err := outlive(ctx, c, 3); err != nil {
 		return err
+	}
+	_, null := exchange.Wait(ctx)
+	_, waits := both.Wait(ctx)
+	_, _, tests := both.Test()
+	later, err := c.IsendrecvReplace(make([]byte, 1), 0, 8, mpi.AnySource, 6)
+	if err != nil {
+		return err
+	}
+	_, _, starts := later.Test()
+	for what, err := range map[string]error{"receive": null, "exchange": waits, "test of it": tests, "exchange after the failure": starts} {
+		if err := isPending(what, err, 3); err != nil {
+			return err
+		}
+	}
+	for i, q := range []mpi.Request{exchange, both, later} {
+		if err := send(6); err != nil {
+			return err
+		}
+		for {
+			st, err := q.Wait(ctx)
+			if err == nil && st.Source == 1 {
+				break
+			}
+			if !errors.Is(err, mpi.ErrProcFailedPending) {
+				return fmt.Errorf("exchange %d: %+v, %w", i, st, err)
+			}
+		}
+	}
+	for range 2 {
+		if _, err := c.Recv(ctx, make([]byte, 1), 0, 8); err != nil {
+			return err
+		}
 	}
 	if err := waitsForSuspended(ctx, c, any, send); err != nil {
 		return err

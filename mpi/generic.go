@@ -68,6 +68,30 @@ func Sendrecv[T any](ctx context.Context, c *Comm, send []T, dst, stag int, recv
 	return c.Sendrecv(ctx, mem.Bytes(send), dst, stag, mem.Bytes(recv), src, rtag)
 }
 
+// SendrecvReplace is (*Comm).SendrecvReplace of elements.
+func SendrecvReplace[T any](ctx context.Context, c *Comm, buf []T, dst, stag, src, rtag int) (Status, error) {
+	if err := sendable[T](); err != nil {
+		return noMessage(), err
+	}
+	return c.SendrecvReplace(ctx, mem.Bytes(buf), dst, stag, src, rtag)
+}
+
+// Isendrecv is (*Comm).Isendrecv of elements.
+func Isendrecv[T any](c *Comm, send []T, dst, stag int, recv []T, src, rtag int) (Request, error) {
+	if err := sendable[T](); err != nil {
+		return Request{}, err
+	}
+	return c.Isendrecv(mem.Bytes(send), dst, stag, mem.Bytes(recv), src, rtag)
+}
+
+// IsendrecvReplace is (*Comm).IsendrecvReplace of elements.
+func IsendrecvReplace[T any](c *Comm, buf []T, dst, stag, src, rtag int) (Request, error) {
+	if err := sendable[T](); err != nil {
+		return Request{}, err
+	}
+	return c.IsendrecvReplace(mem.Bytes(buf), dst, stag, src, rtag)
+}
+
 // Isend is (*Comm).Isend of elements.
 func Isend[T any](c *Comm, buf []T, dst, tag int) (Request, error) {
 	if err := sendable[T](); err != nil {
@@ -82,6 +106,22 @@ func Issend[T any](c *Comm, buf []T, dst, tag int) (Request, error) {
 		return Request{}, err
 	}
 	return c.Issend(mem.Bytes(buf), dst, tag)
+}
+
+// Ibsend is (*Comm).Ibsend of elements.
+func Ibsend[T any](c *Comm, buf []T, dst, tag int) (Request, error) {
+	if err := sendable[T](); err != nil {
+		return Request{}, err
+	}
+	return c.Ibsend(mem.Bytes(buf), dst, tag)
+}
+
+// Irsend is (*Comm).Irsend of elements.
+func Irsend[T any](c *Comm, buf []T, dst, tag int) (Request, error) {
+	if err := sendable[T](); err != nil {
+		return Request{}, err
+	}
+	return c.Irsend(mem.Bytes(buf), dst, tag)
 }
 
 // Irecv is (*Comm).Irecv of elements.

@@ -11,9 +11,10 @@ import (
 
 // form is a call in its two forms, and the memory that belongs to its outcome.
 type form struct {
-	block func(context.Context) error
-	start func() (mpi.Request, error)
-	see   [][]byte
+	block    func(context.Context) error
+	exchange func(context.Context) (mpi.Status, error) // Blocking, in place of block.
+	start    func() (mpi.Request, error)
+	see      [][]byte
 }
 
 // formOf returns the call of a collective step for a member.

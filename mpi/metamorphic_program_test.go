@@ -87,8 +87,10 @@ func draw(seed uint64) program {
 			s.Kind = "wait"
 		case k < 6:
 			s.Kind = "pause"
-		case k < 10:
+		case k < 9:
 			s.Kind = "message"
+		case k < 10:
+			s.Kind = "exchange"
 		default:
 			s.Kind = collectiveKinds[rng.IntN(len(collectiveKinds))]
 		}
@@ -121,6 +123,9 @@ func (s step) String() string {
 		return fmt.Sprintf("%s, way %d", head, s.Vary%waits)
 	case "message":
 		return fmt.Sprintf("%s of %d bytes, %d to %d, send blocks: %t, receive blocks: %t, vary %d", head, s.Bytes, s.From, s.To, s.Blocking, s.RecvBlocks, s.Vary)
+	}
+	if s.Kind == "exchange" {
+		return fmt.Sprintf("%s of %d bytes, by %d ranks, blocking: %t, one buffer: %t, vary %d", head, s.Bytes, s.Root, s.Blocking, s.InPlace, s.Vary)
 	}
 	return fmt.Sprintf("%s of %d bytes, %s, root %d, blocking: %t, in place: %t, vary %d", head, s.Bytes, s.Elem, s.Root, s.Blocking, s.InPlace, s.Vary)
 }

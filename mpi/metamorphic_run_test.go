@@ -107,8 +107,15 @@ func (r *player) step(s step) error {
 	case "message":
 		return r.message(c, s)
 	}
-	f, err := formOf(r.Seed, r.me, c, s)
+	f, err := r.formOf(c, s)
 	if err != nil {
+		return err
+	}
+	if s.Kind == "exchange" {
+		st, err := f.exchange(r.ctx)
+		if err == nil {
+			r.note(s.ID, f.see, &st)
+		}
 		return err
 	}
 	if err := f.block(r.ctx); err != nil {
@@ -137,13 +144,47 @@ func (r *player) start(s step) error {
 	if s.Kind == "message" {
 		return r.message(c, s)
 	}
-	f, err := formOf(r.Seed, r.me, c, s)
+	f, err := r.formOf(c, s)
 	if err != nil {
 		return err
 	}
 	q, err := f.start()
 	r.under = append(r.under, underWay{s.ID, q, f.see})
 	return err
+}
+
+// formOf returns the call of a step of all members.
+func (r *player) formOf(c *mpi.Comm, s step) (form, error) {
+	if s.Kind == "exchange" {
+		return r.exchange(c, s), nil
+	}
+	return formOf(r.Seed, r.me, c, s)
+}
+
+// exchange is a send to the member s.Root ranks above, and a receive from the one as many below.
+func (r *player) exchange(c *mpi.Comm, s step) form {
+	n := c.Size()
+	to, from := (c.Rank()+s.Root)%n, (c.Rank()+n-s.Root%n)%n
+	src := from
+	if s.Vary%3 == 0 { // the tag is used once only
+		src = mpi.AnySource
+	}
+	out := make([]byte, s.Bytes)
+	fill(out, r.Seed, s.ID, r.me)
+	if s.InPlace {
+		return form{
+			exchange: func(ctx context.Context) (mpi.Status, error) { return c.SendrecvReplace(ctx, out, to, s.ID, src, s.ID) },
+			start:    func() (mpi.Request, error) { return c.IsendrecvReplace(out, to, s.ID, src, s.ID) },
+			see:      [][]byte{out},
+		}
+	}
+	in := make([]byte, s.Bytes+1)
+	fill(in, 0, 0, -1)
+	return form{
+		exchange: func(ctx context.Context) (mpi.Status, error) { return c.Sendrecv(ctx, out, to, s.ID, in, src, s.ID) },
+		start:    func() (mpi.Request, error) { return c.Isendrecv(out, to, s.ID, in, src, s.ID) },
+		see:      [][]byte{in},
+	}
 }
 
 // message does both sides of a message that this rank has.
@@ -175,17 +216,11 @@ func (r *player) message(c *mpi.Comm, s step) error {
 	}
 	b := make([]byte, s.Bytes)
 	fill(b, r.Seed, s.ID, r.me)
-	sync := s.Vary%2 == 0
-	switch {
-	case s.Blocking && from != to && sync:
-		return c.Ssend(r.ctx, b, to, s.ID)
-	case s.Blocking && from != to:
-		return c.Send(r.ctx, b, to, s.ID)
+	if s.Blocking && from != to {
+		send := []func(context.Context, []byte, int, int) error{c.Ssend, c.Send, c.Bsend, c.Rsend}[s.Vary%4]
+		return send(r.ctx, b, to, s.ID)
 	}
-	isend := c.Isend
-	if sync {
-		isend = c.Issend
-	}
+	isend := []func([]byte, int, int) (mpi.Request, error){c.Issend, c.Isend, c.Ibsend, c.Irsend}[s.Vary%4]
 	q, err := isend(b, to, s.ID)
 	r.under = append(r.under, underWay{-1, q, nil})
 	return err

@@ -43,13 +43,19 @@ func over(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		"Recv":         func() error { _, err := c.Recv(gone, buf, 1, 1); return err },
 		"RecvLayout":   func() error { _, err := c.RecvLayout(gone, buf, vector, 1, 1); return err },
 		"Sendrecv":     func() error { _, err := c.Sendrecv(gone, nil, 1, 2, buf, 1, 1); return err },
-		"Probe":        func() error { _, err := c.Probe(gone, 1, 1); return err },
-		"Mprobe":       func() error { _, _, err := c.Mprobe(gone, 1, 1); return err },
-		"Group":        func() error { _, err := s.Group(gone, "mpi://WORLD"); return err },
-		"PsetInfo":     func() error { _, err := s.PsetInfo(gone, "mpi://WORLD"); return err },
-		"Psets":        func() error { _, err := s.Psets(gone); return err },
-		"OpenSession":  func() error { _, err := mpi.OpenSession(gone); return err },
-		"Explain":      func() error { _, err := s.Explain(gone); return err },
+		"SendrecvReplace": func() error {
+			_, err := c.SendrecvReplace(gone, buf, 1, 2, 1, 1)
+			return err
+		},
+		"FlushBuffer":            func() error { return c.FlushBuffer(gone) },
+		"FlushBuffer of session": func() error { return s.FlushBuffer(gone) },
+		"Probe":                  func() error { _, err := c.Probe(gone, 1, 1); return err },
+		"Mprobe":                 func() error { _, _, err := c.Mprobe(gone, 1, 1); return err },
+		"Group":                  func() error { _, err := s.Group(gone, "mpi://WORLD"); return err },
+		"PsetInfo":               func() error { _, err := s.PsetInfo(gone, "mpi://WORLD"); return err },
+		"Psets":                  func() error { _, err := s.Psets(gone); return err },
+		"OpenSession":            func() error { _, err := mpi.OpenSession(gone); return err },
+		"Explain":                func() error { _, err := s.Explain(gone); return err },
 		"CommFromGroup": func() error {
 			self, err := s.Group(ctx, "mpi://SELF")
 			if err == nil {

@@ -314,6 +314,12 @@ func (c *Comm) Issend(buf []byte, dst, tag int) (Request, error) {
 	return c.isend(pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Synchronous)
 }
 
+// Irsend starts a send by a caller for which the receive is already posted (MPI_Irsend). buf is
+// the library's until the request is complete.
+func (c *Comm) Irsend(buf []byte, dst, tag int) (Request, error) {
+	return c.isend(pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Ready)
+}
+
 func (c *Comm) isend(buf pml.Buffer, dst, tag int, mode pml.Mode) (Request, error) {
 	if !c.plainSend(dst, tag) {
 		null, err := c.initSend(nil, dst, tag)

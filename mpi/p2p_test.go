@@ -295,6 +295,13 @@ func allocations(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			_, err = r.Wait(ctx)
 			return err
 		}},
+		{"Isendrecv", func() error {
+			q, err := c.Isendrecv(send, peer, 3, recv, peer, 3)
+			if err == nil {
+				_, err = q.Wait(ctx)
+			}
+			return err
+		}},
 		{"persistent requests", func() error {
 			if err := errors.Join(precv.Start(), psend.Start()); err != nil {
 				return err

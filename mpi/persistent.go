@@ -12,14 +12,10 @@ import (
 // Persistent is an operation with its arguments, which may be started again and
 // again (MPI-4.1 section 3.9). It is inactive at first, and again after the Wait
 // or Test that saw it complete. The buffer is the library's while it is active;
-// what a send sends is what the buffer holds when it is started. Use it by the
+// a send sends the contents of the buffer at the start. Use it by the
 // pointer.
 type Persistent struct {
-	comm      *Comm
-	buf       pml.Buffer
-	peer, tag int
-	recv      bool
-	mode      pml.Mode
+	start func() (Request, error)
 
 	mu     sync.Mutex
 	active Request // of the operation that was started last
@@ -37,11 +33,27 @@ func (c *Comm) SsendInit(buf []byte, dst, tag int) (*Persistent, error) {
 	return c.sendInit(buf, dst, tag, pml.Synchronous)
 }
 
+// RsendInit makes a persistent ready send (MPI_Rsend_init). Arguments are checked now. The
+// receive is posted before each Start.
+func (c *Comm) RsendInit(buf []byte, dst, tag int) (*Persistent, error) {
+	return c.sendInit(buf, dst, tag, pml.Ready)
+}
+
+// BsendInit makes a persistent buffered send (MPI_Bsend_init). Arguments are checked now. Start
+// copies the buffer, and returns the errors of a full one (Ibsend).
+func (c *Comm) BsendInit(buf []byte, dst, tag int) (*Persistent, error) {
+	if _, err := c.initSend(nil, dst, tag); err != nil {
+		return nil, err
+	}
+	return &Persistent{start: func() (Request, error) { return c.Ibsend(buf, dst, tag) }}, nil
+}
+
 func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, error) {
 	if _, err := c.initSend(nil, dst, tag); err != nil {
 		return nil, err
 	}
-	return &Persistent{comm: c, buf: pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, peer: dst, tag: tag, mode: mode}, nil
+	b := pml.Buffer{Bytes: buf, Form: c.formOf(buf)}
+	return &Persistent{start: func() (Request, error) { return c.isend(b, dst, tag, mode) }}, nil
 }
 
 // RecvInit makes a persistent receive (MPI_Recv_init). Arguments are checked now.
@@ -49,7 +61,7 @@ func (c *Comm) RecvInit(buf []byte, src, tag int) (*Persistent, error) {
 	if _, err := c.initRecv(nil, src, tag); err != nil {
 		return nil, err
 	}
-	return &Persistent{comm: c, buf: pml.Buffer{Bytes: buf}, peer: src, tag: tag, recv: true}, nil
+	return &Persistent{start: func() (Request, error) { return c.Irecv(buf, src, tag) }}, nil
 }
 
 // Start starts the operation (MPI_Start). ErrPending if it is active; ErrClosed
@@ -58,25 +70,32 @@ func (p *Persistent) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.freed || p.comm == nil:
+	case p.freed || p.start == nil:
 		return errInactive()
 	case p.current() != Request{}:
 		return fmt.Errorf("%w: the persistent request is active; wait for it first", ErrPending)
 	}
 	var err error
-	if p.recv {
-		p.active, err = p.comm.irecv(p.buf, p.peer, p.tag)
-	} else {
-		p.active, err = p.comm.isend(p.buf, p.peer, p.tag, p.mode)
-	}
+	p.active, err = p.start()
 	return err
+}
+
+// StartAll starts the operations in their order (MPI_Startall). After an error, which names the
+// index, the earlier ones are active and the later ones are not.
+func StartAll(ps []*Persistent) error {
+	for i, p := range ps {
+		if err := p.Start(); err != nil {
+			return fmt.Errorf("start of operation %d: %w", i, err)
+		}
+	}
+	return nil
 }
 
 // current is the request of the operation in progress, the zero one if there is
 // none. p.mu held.
 func (p *Persistent) current() Request {
 	if p.active.r != nil && p.active.r.Stale(p.active.gen) {
-		p.active = Request{} // used up
+		p.active = Request{} // consumed
 	}
 	return p.active
 }
@@ -113,7 +132,7 @@ func (p *Persistent) Test() (Status, bool, error) {
 func (p *Persistent) handle() (Request, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.freed || p.comm == nil {
+	if p.freed || p.start == nil {
 		return Request{}, errInactive()
 	}
 	return p.current(), nil
@@ -125,7 +144,7 @@ func (p *Persistent) handle() (Request, error) {
 func (p *Persistent) Free() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.freed || p.comm == nil {
+	if p.freed || p.start == nil {
 		return errInactive()
 	}
 	p.freed = true
@@ -150,6 +169,22 @@ func SsendInit[T any](c *Comm, buf []T, dst, tag int) (*Persistent, error) {
 		return nil, err
 	}
 	return c.SsendInit(mem.Bytes(buf), dst, tag)
+}
+
+// RsendInit is (*Comm).RsendInit of elements.
+func RsendInit[T any](c *Comm, buf []T, dst, tag int) (*Persistent, error) {
+	if err := sendable[T](); err != nil {
+		return nil, err
+	}
+	return c.RsendInit(mem.Bytes(buf), dst, tag)
+}
+
+// BsendInit is (*Comm).BsendInit of elements.
+func BsendInit[T any](c *Comm, buf []T, dst, tag int) (*Persistent, error) {
+	if err := sendable[T](); err != nil {
+		return nil, err
+	}
+	return c.BsendInit(mem.Bytes(buf), dst, tag)
 }
 
 // RecvInit is (*Comm).RecvInit of elements.

@@ -8,6 +8,7 @@ type rankEngine struct {
 	progress   *progress.Engine
 	nulls      nullOwner
 	operations []*operation // Free list; guarded by progress's lock.
+	exchanges  []*exchange  // Free list; guarded by progress's lock.
 	tries      tries
 }
 

@@ -70,6 +70,15 @@ var pendingCalls = map[string]func(ctx context.Context, c *mpi.Comm) error{
 		_, err := c.Sendrecv(ctx, make([]byte, 4<<20), 0, 1, nil, 0, 1)
 		return err
 	},
+	"Isendrecv": func(ctx context.Context, c *mpi.Comm) error {
+		return waitFor(ctx)(c.Isendrecv(nil, 0, 1, nil, 0, 1))
+	},
+	"large Isendrecv": func(ctx context.Context, c *mpi.Comm) error {
+		return waitFor(ctx)(c.Isendrecv(make([]byte, 4<<20), 0, 1, nil, mpi.AnySource, 1))
+	},
+	"large IsendrecvReplace": func(ctx context.Context, c *mpi.Comm) error {
+		return waitFor(ctx)(c.IsendrecvReplace(make([]byte, 4<<20), 0, 1, 0, 1))
+	},
 	"Barrier": func(ctx context.Context, c *mpi.Comm) error { return mpi.Barrier(ctx, c) },
 	"Allreduce": func(ctx context.Context, c *mpi.Comm) error {
 		return mpi.Allreduce(ctx, c, make([]int, 1<<16), make([]int, 1<<16), mpi.Sum[int]())
@@ -79,6 +88,16 @@ var pendingCalls = map[string]func(ctx context.Context, c *mpi.Comm) error{
 	"Create":         func(ctx context.Context, c *mpi.Comm) error { _, err := c.Create(ctx, c.Group()); return err },
 	"CreateGroup":    func(ctx context.Context, c *mpi.Comm) error { _, err := c.CreateGroup(ctx, c.Group(), 1); return err },
 	"NewThreadComm":  func(ctx context.Context, c *mpi.Comm) error { _, err := mpi.NewThreadComm(ctx, c, 2); return err },
+}
+
+// waitFor returns the error of a nonblocking operation.
+func waitFor(ctx context.Context) func(mpi.Request, error) error {
+	return func(q mpi.Request, err error) error {
+		if err == nil {
+			_, err = q.Wait(ctx)
+		}
+		return err
+	}
 }
 
 func TestRevoke_BlockedCalls_ReturnErrRevoked(t *testing.T) {
@@ -236,6 +255,8 @@ func TestRevoke_LaterCalls_ReturnErrRevokedUnlessTheyAreLocal(t *testing.T) {
 		errs["Improbe"] = wants("Improbe", err, mpi.ErrRevoked)
 		errs["null Send"] = wants("null Send", c.Send(ctx, nil, mpi.ProcNull, 7), mpi.ErrRevoked)
 		errs["Bsend"] = wants("Bsend", c.Bsend(ctx, nil, 1-c.Rank(), 7), mpi.ErrRevoked)
+		errs["Ibsend"] = wants("Ibsend", waitFor(ctx)(c.Ibsend(nil, 1-c.Rank(), 7)), mpi.ErrRevoked)
+		errs["FlushBuffer"] = c.FlushBuffer(ctx)
 		_, err = c.Dup(ctx)
 		errs["Dup"] = wants("Dup", err, mpi.ErrRevoked)
 		idup, err := c.Idup()

@@ -36,7 +36,7 @@ type Session struct {
 	level  ThreadLevel
 	params core.Session
 
-	buffered buffered // sends of Bsend
+	buffered buffered
 	asyncs   asyncs
 
 	mu       sync.Mutex
@@ -170,7 +170,7 @@ func (s *Session) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.asyncs.end()
-	s.buffered.abandon()
+	s.buffered.close()
 	return release(s.engine, s.params.Linger)
 }
 

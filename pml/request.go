@@ -126,8 +126,17 @@ func (r *Request) attend() {
 // handle away. If it frees the request before the end, n is not called.
 func (r *Request) Notify(n Notifier) { r.attention, r.notifier = notify, n }
 
-// Awaited says whether somebody waits for the operation. Engine's lock held.
+// Source returns the source that a wait polls first, or nil. Engine's lock held.
+func (r *Request) Source() progress.Source { return r.owner.First() }
+
+// Awaited reports how the operation is waited for. An operation that is a part of another one
+// is waited for like the latter, if its notifier has the method Awaited. Engine's lock held.
 func (r *Request) Awaited() Awaited {
+	if r.attention&notify != 0 {
+		if whole, ok := r.notifier.(interface{ Awaited() Awaited }); ok {
+			return whole.Awaited()
+		}
+	}
 	switch {
 	case r.inCall:
 		return AwaitedInCall

@@ -13,8 +13,13 @@ func messageCases() []Case {
 	return []Case{
 		of("message/every size arrives whole", "3.2, 3.11", 1, (*env).everySize),
 		of("message/modes of sends", "3.4", 1, (*env).modes),
+		of("message/modes of nonblocking sends", "3.7.2", 1, (*env).nonblockingModes),
 		of("message/a synchronous send waits for its receive", "3.4", 2, (*env).synchronous),
 		of("message/a buffered send does not wait", "3.6", 1, (*env).bufferedSend),
+		of("message/flush of the buffer", "3.6", 1, (*env).flushBuffer),
+		of("message/exchanges of every size", "3.10", 1, (*env).exchanges),
+		of("message/exchange with ProcNull", "3.10", 1, (*env).exchangeWithNone),
+		of("message/exchange that is too long", "3.10", 1, (*env).exchangeTruncated),
 		of("message/ProcNull", "3.10", 1, (*env).procNull),
 		of("message/truncation", "3.2.5", 1, (*env).truncation),
 		of("message/tags up to the highest", "9.1.2", 1, (*env).highestTag),
@@ -82,6 +87,102 @@ func (e *env) bufferedSend() {
 	}
 	for i, n := range sizes {
 		e.recv(e.c, e.left, i, i, pattern(n, e.left, i))
+	}
+}
+
+// nonblockingModes sends in each mode. A ready send finds its receive posted.
+func (e *env) nonblockingModes() {
+	for mode, start := range []func([]byte, int, int) (mpi.Request, error){e.c.Isend, e.c.Issend, e.c.Ibsend, e.c.Irsend} {
+		for _, n := range []int{0, 100, 100_000} {
+			in := make([]byte, n)
+			r := e.irecv(in, e.left, mode)
+			e.barrier() // every receive is posted
+			s := need(start(pattern(n, e.c.Rank(), mode), e.right, mode))(e)
+			e.got(r, mode, in, pattern(n, e.left, mode))
+			e.wait(s)
+		}
+	}
+}
+
+// flushBuffer checks that a flush completes when the messages have left.
+func (e *env) flushBuffer() {
+	const n = 100_000
+	e.Check(e.c.FlushBuffer(e.ctx))
+	out := pattern(n, e.c.Rank(), 0)
+	s := need(e.c.Ibsend(out, e.right, 0))(e)
+	st, done, err := s.Test()
+	e.none("buffered send")(st, err)
+	e.must(done, "a buffered send is pending")
+	clear(out)
+	flush := need(e.c.IflushBuffer())(e)
+	e.recv(e.c, e.left, 0, 0, pattern(n, e.left, 0))
+	e.none("flush")(flush.Wait(e.ctx))
+	e.Check(mpi.Bsend(e.ctx, e.c, []int32{1}, e.right, 1), e.c.FlushBuffer(e.ctx), e.session.FlushBuffer(e.ctx))
+	e.must(need(mpi.Recv(e.ctx, e.c, make([]int32, 1), e.left, 1))(e).Bytes == 4, "length of a buffered message")
+}
+
+// exchanges sends around a ring, with one buffer for both messages and with two.
+func (e *env) exchanges() {
+	for i, n := range []int{0, 1, 8, 65, 4096, 4097, 20_000, 100_001, 2 << 20} {
+		what, src := fmt.Sprintf("%d bytes", n), e.left
+		if i%2 == 1 {
+			src = mpi.AnySource
+		}
+		out, want := pattern(n, e.c.Rank(), i), pattern(n, e.left, i)
+		in := make([]byte, n)
+		r := need(e.c.Isendrecv(out, e.right, i, in, src, i))(e)
+		e.status(what, e.left, i, n)(r.Wait(e.ctx))
+		e.Same(what, in, want)
+		buf := slices.Clone(out)
+		e.status("one buffer, "+what, e.left, i, n)(e.c.SendrecvReplace(e.ctx, buf, e.right, i, src, i))
+		e.Same("one buffer, "+what, buf, want)
+		r = need(e.c.IsendrecvReplace(out, e.right, i, src, i))(e)
+		e.status("nonblocking with one buffer, "+what, e.left, i, n)(r.Wait(e.ctx))
+		e.Same("nonblocking with one buffer, "+what, out, want)
+		e.barrier() // before the next receive from any source
+	}
+}
+
+// exchangeWithNone is a line in place of a ring.
+func (e *env) exchangeWithNone() {
+	dst, src := e.right, e.left
+	if e.c.Rank() == e.c.Size()-1 {
+		dst = mpi.ProcNull
+	}
+	if e.c.Rank() == 0 {
+		src = mpi.ProcNull
+	}
+	check := func(what string, in []byte, got func(mpi.Status, error), mine byte) {
+		got(need(e.c.IsendrecvReplace(in, dst, 1, src, 1))(e).Wait(e.ctx))
+		want := mine
+		if src != mpi.ProcNull {
+			want = byte(e.left)
+		}
+		e.must(in[0] == want, "%s: %d, want %d", what, in[0], want)
+	}
+	mine := byte(e.c.Rank())
+	if src == mpi.ProcNull {
+		check("first of a line", []byte{mine}, e.null("first of a line"), mine)
+	} else {
+		check("line", []byte{mine}, e.status("line", src, 1, 1), mine)
+	}
+	r := need(e.c.Isendrecv([]byte{1}, mpi.ProcNull, 1, []byte{2}, mpi.ProcNull, 1))(e)
+	e.null("both")(r.Wait(e.ctx))
+	_, err := e.c.Isendrecv(nil, e.c.Size(), 1, nil, 0, 1)
+	e.Is("wrong receiver", err, mpi.ErrRank)
+	_, err = e.c.Isendrecv(nil, 0, 1, nil, 0, -5)
+	e.Is("wrong tag", err, mpi.ErrTag)
+}
+
+// exchangeTruncated checks that a message that is too long fails the exchange, and that the other one arrives.
+func (e *env) exchangeTruncated() {
+	for i, n := range []int{10, 5000, 300_000} {
+		in := make([]byte, n-1)
+		r := need(e.c.Isendrecv(pattern(n, e.c.Rank(), i), e.right, i, in, e.left, i))(e)
+		st, err := r.Wait(e.ctx)
+		e.Is("exchange that is too long", err, mpi.ErrTruncate)
+		e.status("truncated", e.left, i, n)(st, nil)
+		e.Same("the part that fits", in, pattern(n, e.left, i)[:n-1])
 	}
 }
 

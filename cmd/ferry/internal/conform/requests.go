@@ -19,6 +19,7 @@ func requestCases() []Case {
 		of("request/cancel after the match does nothing", "3.8.4", 1, (*env).cancelTooLate),
 		of("request/free of an active request", "3.7.3", 1, (*env).free),
 		of("request/many at once", "3.7", 1, (*env).manyAtOnce),
+		of("request/persistent operations", "3.9", 1, (*env).persistentOperations),
 	}
 }
 
@@ -241,4 +242,37 @@ func (e *env) manyAtOnce() {
 	for i, x := range in {
 		e.must(x == int64(i), "receive %d got message %d", i, x)
 	}
+}
+
+// persistentOperations starts sends of all modes and their receives again and again.
+func (e *env) persistentOperations() {
+	const n = 1000
+	inits := []func([]byte, int, int) (*mpi.Persistent, error){e.c.SendInit, e.c.SsendInit, e.c.BsendInit, e.c.RsendInit}
+	var sends, recvs []*mpi.Persistent
+	outs, ins := make([][]byte, len(inits)), make([][]byte, len(inits))
+	for mode, init := range inits {
+		outs[mode], ins[mode] = make([]byte, n), make([]byte, n)
+		sends = append(sends, need(init(outs[mode], e.right, mode))(e))
+		recvs = append(recvs, need(e.c.RecvInit(ins[mode], e.left, mode))(e))
+	}
+	for round := range 3 {
+		for mode := range inits {
+			copy(outs[mode], pattern(n, e.c.Rank(), 10*round+mode))
+			clear(ins[mode])
+		}
+		e.Check(mpi.StartAll(recvs))
+		e.barrier() // every receive is posted
+		e.Check(mpi.StartAll(sends))
+		e.Is("start of an active operation", mpi.StartAll(recvs[:1]), mpi.ErrPending)
+		for mode := range inits {
+			e.status("persistent receive", e.left, mode, n)(recvs[mode].Wait(e.ctx))
+			e.Same("persistent receive", ins[mode], pattern(n, e.left, 10*round+mode))
+			need(sends[mode].Wait(e.ctx))(e)
+		}
+	}
+	for _, p := range append(sends, recvs...) {
+		e.none("inactive")(p.Wait(e.ctx))
+		e.Check(p.Free())
+	}
+	e.Is("start after Free", mpi.StartAll(sends), mpi.ErrClosed)
 }

@@ -1,0 +1,112 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// FlushBuffer waits until the messages of earlier buffered sends on the communicator have left
+// the buffer (MPI_Comm_flush_buffer), and returns the errors of those that fail meanwhile. If ctx
+// ends first, only the wait ends.
+func (c *Comm) FlushBuffer(ctx context.Context) error {
+	if err := flushArgs(ctx, c.isClosed(), c.errClosed); err != nil {
+		return err
+	}
+	_, err := c.startFlush().Wait(ctx)
+	return err
+}
+
+// IflushBuffer starts a FlushBuffer (MPI_Comm_iflush_buffer). Cancel has no effect.
+func (c *Comm) IflushBuffer() (Request, error) {
+	if c.isClosed() {
+		return Request{}, c.errClosed()
+	}
+	return c.startFlush(), nil
+}
+
+// FlushBuffer is (*Comm).FlushBuffer of all communicators of the session, closed ones included
+// (MPI_Session_flush_buffer).
+func (s *Session) FlushBuffer(ctx context.Context) error {
+	s.mu.Lock()
+	isClosed := s.closed
+	s.mu.Unlock()
+	if err := flushArgs(ctx, isClosed, closedSession); err != nil {
+		return err
+	}
+	var flushes []Request
+	for _, c := range s.buffered.comms() {
+		flushes = append(flushes, c.startFlush())
+	}
+	err := WaitAll(ctx, flushes, nil)
+	for _, q := range flushes {
+		_ = q.Free() // Pending only if ctx has ended.
+	}
+	return err
+}
+
+func flushArgs(ctx context.Context, isClosed bool, errClosed func() error) error {
+	if isClosed {
+		return errClosed()
+	}
+	if over(ctx) {
+		return ended(ctx, "flush buffer", context.Cause(ctx))
+	}
+	return nil
+}
+
+// flush is the request of IflushBuffer. Guarded by the lock of the rank's engine, which is the
+// engine of the sends too.
+type flush struct {
+	pml.Request
+	unfinished int // Sends, and startFlush.
+	errs       []error
+}
+
+// startFlush starts a flush, also of a closed communicator.
+func (c *Comm) startFlush() Request {
+	f := &flush{unfinished: 1}
+	e, b := c.local.progress, &c.session.buffered
+	e.Lock()
+	defer e.Release()
+	f.Init(e, f)
+	f.Start()
+	b.mu.Lock()
+	for x := range b.sends {
+		if x.c == c {
+			x.flushes = append(x.flushes, f)
+			f.unfinished++
+		}
+	}
+	b.mu.Unlock()
+	q := Request{&f.Request, f.Generation()}
+	f.sendCompleted(nil)
+	return q
+}
+
+// sendCompleted counts a send that is complete. Lock held.
+func (f *flush) sendCompleted(err error) {
+	if err != nil {
+		f.errs = append(f.errs, err)
+	}
+	if f.unfinished--; f.unfinished > 0 {
+		return
+	}
+	f.Request.Status = pml.NoMessage()
+	if len(f.errs) > 0 {
+		f.Request.Status.Err = fmt.Errorf("buffered send: %w", errors.Join(f.errs...))
+	}
+	f.Finish()
+}
+
+// Cancel implements pml.Owner.
+func (f *flush) Cancel() {}
+
+// Release implements pml.Owner.
+func (f *flush) Release() {}
+
+// First implements pml.Owner.
+func (f *flush) First() progress.Source { return nil }
