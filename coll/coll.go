@@ -166,11 +166,21 @@ const (
 	operations
 )
 
-// Operations is the number of operations.
+// Operations is the number of operations that components offer.
 const Operations = int(operations)
 
-var names = [Operations]string{"barrier", "bcast", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter",
-	"gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv"}
+// The operations among neighbors. A Neighborhood has their algorithms, and blocks are in the order of its Destinations and
+// Sources. Members need not pass equal sizes.
+const (
+	NeighborAllgather  = operations + iota // In has Own bytes, for each destination. Out has Size bytes of each source.
+	NeighborAllgatherv                     // In has Own bytes, and Out follows Vectors. Size is 0.
+	NeighborAlltoall                       // In has Size bytes for each destination, and Out as many of each source.
+	NeighborAlltoallv                      // In and Out follow Vectors. Size is 0.
+)
+
+var names = [...]string{"barrier", "bcast", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter",
+	"gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv",
+	"neighbor_allgather", "neighbor_allgatherv", "neighbor_alltoall", "neighbor_alltoallv"}
 
 // String is the name as MPI writes it.
 func (o Operation) String() string { return names[o] }
@@ -198,7 +208,7 @@ type Args struct {
 	Vectors *Vectors
 }
 
-// Vectors are the sizes and places of blocks by rank, in bytes. A side that the
+// Vectors are the sizes and places of blocks by rank, or by neighbor, in bytes. A side that the
 // operation does not have at this member is nil.
 type Vectors struct{ SendCounts, SendAt, RecvCounts, RecvAt []int }
 

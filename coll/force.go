@@ -42,9 +42,9 @@ func (f *Force) add(entry string, s *framework.Selection) error {
 	}
 	left = strings.TrimSpace(left)
 	component, algorithm, named := strings.Cut(strings.TrimSpace(right), ":")
-	op := slices.Index(names[:], left)
+	op := slices.Index(names[:Operations], left)
 	if op < 0 {
-		return unknown("there is no operation", left, names[:])
+		return unknown("there is no operation", left, names[:Operations])
 	}
 	if f[op] != (Forced{}) {
 		return fmt.Errorf("%s appears twice in the list", left)

@@ -29,6 +29,7 @@ var (
 	ErrProcFailed        = errors.New("process failed")                // MPI_ERR_PROC_FAILED
 	ErrProcFailedPending = errors.New("a potential sender has failed") // MPI_ERR_PROC_FAILED_PENDING
 	ErrRevoked           = errors.New("communicator revoked")          // MPI_ERR_REVOKED
+	ErrTopology          = errors.New("invalid topology")              // MPI_ERR_TOPOLOGY, MPI_ERR_DIMS
 )
 
 // ProcFailedError says which processes failed. errors.Is finds ErrProcFailed.

@@ -17,13 +17,14 @@ import (
 const recordSize = 128
 
 // record says what a member does in a call: all that members have to pass alike. The
-// lengths of the others' blocks in Scatter, Gatherv, Scatterv and Alltoallv are not known
+// lengths of the others' blocks in Scatter, Gatherv, Scatterv, Alltoallv and among neighbors are not known
 // to all; they are compared when blocks come, as ever.
 func record(x *call, choice *coll.Choice) []byte {
 	var b strings.Builder
 	b.WriteString(x.op.String())
 	switch x.op {
-	case coll.Barrier, coll.Gatherv, coll.Scatter, coll.Scatterv, coll.Alltoallv:
+	case coll.Barrier, coll.Gatherv, coll.Scatter, coll.Scatterv, coll.Alltoallv,
+		coll.NeighborAllgather, coll.NeighborAllgatherv, coll.NeighborAlltoall, coll.NeighborAlltoallv:
 	case coll.Allgatherv, coll.ReduceScatter:
 		counts := x.recv.counts
 		if x.op == coll.ReduceScatter {

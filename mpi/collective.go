@@ -33,6 +33,7 @@ type call struct {
 	reducer coll.Reducer
 	// What each rank gets of in, and gives of out, in elements, where that differs.
 	send, recv blocks
+	choice     *coll.Choice // Algorithm of an operation among neighbors; nil for others.
 }
 
 // run makes one blocking call, unless its arguments are wrong.
@@ -119,7 +120,7 @@ func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) 
 			return nil, err
 		}
 	}
-	if k.machinery != nil && k.unopened && (k.begun > 0 || k.comm().seat != nil) {
+	if k.machinery != nil && k.unopened && (k.begun > 0 || k.comm().seat != nil) && x.choice == nil {
 		if err := k.open(ctx); err != nil {
 			return nil, err
 		}
@@ -156,6 +157,9 @@ func (k *collective) prepare() error {
 func (k *collective) withoutInstance(x *call) (*coll.Choice, error) { return lookUp(k.plain, x) }
 
 func lookUp(table *coll.Table, x *call) (*coll.Choice, error) {
+	if x.choice != nil {
+		return x.choice, nil
+	}
 	size := x.args.Size
 	if x.op == coll.Scatter {
 		size = 0

@@ -48,6 +48,7 @@ type Comm struct {
 	values  *framework.Values
 	spec    pml.CommSpec
 
+	topology   *topology // nil if there is none. Set before the communicator is used.
 	collective collective
 	failures   failures
 	wildcards  wildcards

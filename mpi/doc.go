@@ -29,8 +29,8 @@
 // collective operations of one communicator, its creation of others included,
 // are made by one goroutine at a time (MPI-4.1 section 6.13).
 //
-// All members of a communicator call its collectives (Barrier to Alltoallv) in one order,
-// blocking and nonblocking ones (Ibarrier to Ialltoallv) alike. A nonblocking one goes on
+// All members of a communicator call its collectives (Barrier to Alltoallv, and those among the
+// neighbors of a Cart or Graph) in one order. This includes nonblocking ones (Ibarrier to Ialltoallv). A nonblocking one continues
 // while the program computes; its buffers are the library's until its Request is complete,
 // and others, blocking ones too, may be called meanwhile. A wrong argument is an error of
 // that member alone, found before anything is sent, and the communicator works on. One

@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Dup makes a communicator with the same members and another context
+// Dup makes a communicator with the same members, topology and another context
 // (MPI_Comm_dup), and with copies of the attributes whose keys say so. It is
 // collective, but sends nothing and waits for nobody: a member may send on the
 // new one before others have called Dup. (Once in 65535 creations from one
@@ -51,9 +51,13 @@ func (c *Comm) dup(ctx context.Context, before *CommRequest) (*Comm, error) {
 	return c.same(ids[0])
 }
 
-// same is a child with c's members.
+// same is a child with c's members and topology.
 func (c *Comm) same(id cid.Extended) (*Comm, error) {
-	return c.child(c.group, pml.CommSpec{ID: id, Members: c.spec.Members, Rank: c.rank})
+	d, err := c.child(c.group, pml.CommSpec{ID: id, Members: c.spec.Members, Rank: c.rank})
+	if err == nil {
+		d.topology = c.topology
+	}
+	return d, err
 }
 
 // child is newComm below c.

@@ -29,6 +29,7 @@ var (
 	ErrProcFailed        = framework.ErrProcFailed        // a process failed: MPI_ERR_PROC_FAILED
 	ErrProcFailedPending = framework.ErrProcFailedPending // MPI_ERR_PROC_FAILED_PENDING
 	ErrRevoked           = framework.ErrRevoked           // MPI_ERR_REVOKED
+	ErrTopology          = framework.ErrTopology          // MPI_ERR_TOPOLOGY, MPI_ERR_DIMS
 )
 
 // ProcFailedError says which ranks failed; errors.Is finds ErrProcFailed.

@@ -21,7 +21,7 @@ type CollectiveHooks interface {
 }
 
 // CollectiveOp is an operation that CollectiveHooks see: Barrier to Alltoallv, Ibarrier to
-// Ialltoallv, and the creation of a communicator from another (dup, idup, split, create). Agree and Shrink are others, with
+// Ialltoallv, those among neighbors, and the creation of a communicator from another (dup, idup, split, create, cart, graph). Agree and Shrink are others, with
 // a Seq of their own. Revoke is another one, in the member that calls it. Its Seq is 0.
 type CollectiveOp struct {
 	Comm *Comm

@@ -1,0 +1,157 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/mem"
+)
+
+// Collectives among neighbors (MPI-4.1 section 8.6), on communicators with a topology: those of a Cart or Graph, and their
+// duplicates. ErrTopology on others. All members call them, in one order with all other collectives, and each exchanges
+// blocks with its neighbors only. Blocks are in the order of the neighbors.
+//
+// In a Cart, each dimension has two neighbors, the one before and then the one behind. What goes to the neighbor before
+// arrives there as the block of the neighbor behind, also if both are one process. At the end of a dimension that is not
+// periodic, one of them is missing. Its blocks are in the buffers all the same, and are neither sent nor written.
+//
+// In a Graph, the blocks of send are those of Neighbors.Destinations, and the blocks of recv those of Neighbors.Sources.
+// Several blocks between the same members arrive in the order in which they are sent.
+//
+// Buffers are distinct.
+
+// NeighborAllgather sends send to all destinations, and receives a block of len(send) elements from each source
+// (MPI_Neighbor_allgather).
+func NeighborAllgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
+	var x call
+	return c.collective.run(ctx, &x, neighborAllgather(&x, c, send, recv))
+}
+
+// NeighborAllgatherv is NeighborAllgather of blocks that differ (MPI_Neighbor_allgatherv). counts has the length of the
+// block of each source, and displs its first element, as in Allgatherv.
+func NeighborAllgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int) error {
+	var x call
+	return c.collective.run(ctx, &x, neighborAllgatherv(&x, c, send, recv, counts, displs))
+}
+
+// NeighborAlltoall sends a block of send to each destination, and receives a block of the same length from each source
+// (MPI_Neighbor_alltoall). send has as many equal blocks as there are destinations, and a remainder is ErrRank. At a member
+// without destinations, recv has as many equal blocks as there are sources.
+func NeighborAlltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
+	var x call
+	return c.collective.run(ctx, &x, neighborAlltoall(&x, c, send, recv))
+}
+
+// NeighborAlltoallv is NeighborAlltoall of blocks that differ (MPI_Neighbor_alltoallv). Counts and displacements are those of
+// each destination and each source, as in Alltoallv.
+func NeighborAlltoallv[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
+	var x call
+	return c.collective.run(ctx, &x, neighborAlltoallv(&x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
+}
+
+// IneighborAllgather starts a NeighborAllgather (MPI_Ineighbor_allgather).
+func IneighborAllgather[T any](c *Comm, send, recv []T) (Request, error) {
+	var x call
+	return c.collective.start(&x, neighborAllgather(&x, c, send, recv))
+}
+
+// IneighborAllgatherv starts a NeighborAllgatherv (MPI_Ineighbor_allgatherv).
+func IneighborAllgatherv[T any](c *Comm, send, recv []T, counts, displs []int) (Request, error) {
+	var x call
+	return c.collective.start(&x, neighborAllgatherv(&x, c, send, recv, counts, displs))
+}
+
+// IneighborAlltoall starts a NeighborAlltoall (MPI_Ineighbor_alltoall).
+func IneighborAlltoall[T any](c *Comm, send, recv []T) (Request, error) {
+	var x call
+	return c.collective.start(&x, neighborAlltoall(&x, c, send, recv))
+}
+
+// IneighborAlltoallv starts a NeighborAlltoallv (MPI_Ineighbor_alltoallv).
+func IneighborAlltoallv[T any](c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) (Request, error) {
+	var x call
+	return c.collective.start(&x, neighborAlltoallv(&x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
+}
+
+func neighborAllgather[T any](x *call, c *Comm, send, recv []T) error {
+	n, err := among[T](x, c, coll.NeighborAllgather)
+	if err != nil {
+		return err
+	}
+	if needs := times(max(1, len(n.Sources)), len(send)); len(n.Sources) > 0 && len(recv) < needs {
+		return errShort("the result", len(recv), needs)
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	x.sized(len(x.in))
+	return nil
+}
+
+func neighborAllgatherv[T any](x *call, c *Comm, send, recv []T, counts, displs []int) error {
+	n, err := among[T](x, c, coll.NeighborAllgatherv)
+	if err != nil {
+		return err
+	}
+	x.recv = blocks{counts, displs}
+	if err := x.recv.checkNeighbors("recv", len(recv), n.Sources, true); err != nil {
+		return err
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	x.args.Own = len(x.in)
+	return nil
+}
+
+func neighborAlltoall[T any](x *call, c *Comm, send, recv []T) error {
+	n, err := among[T](x, c, coll.NeighborAlltoall)
+	if err != nil {
+		return err
+	}
+	what, all, parts := "send", len(send), len(n.Destinations)
+	if parts == 0 {
+		what, all, parts = "recv", len(recv), len(n.Sources)
+	}
+	if parts > 0 && all%parts != 0 {
+		return fmt.Errorf("%w: %s has %d elements for %d neighbors: a remainder is left; pass blocks of equal length, or use the form with counts", ErrRank, what, all, parts)
+	}
+	size := all / max(1, parts)
+	if needs := times(max(1, len(n.Sources)), size); len(n.Sources) > 0 && len(recv) < needs {
+		return errShort("the result", len(recv), needs)
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	x.sized(size * x.args.Elem)
+	return nil
+}
+
+func neighborAlltoallv[T any](x *call, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
+	n, err := among[T](x, c, coll.NeighborAlltoallv)
+	if err != nil {
+		return err
+	}
+	x.send, x.recv = blocks{sendCounts, sendDispls}, blocks{recvCounts, recvDispls}
+	if err := x.send.checkNeighbors("send", len(send), n.Destinations, false); err != nil {
+		return err
+	}
+	if err := x.recv.checkNeighbors("recv", len(recv), n.Sources, true); err != nil {
+		return err
+	}
+	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	return nil
+}
+
+// among begins a call of an operation among neighbors, and returns the neighbors.
+func among[T any](x *call, c *Comm, op coll.Operation) (*coll.Neighborhood, error) {
+	if err := sendable[T](); err != nil {
+		return nil, err
+	}
+	x.args.Elem = mem.Size[T]()
+	return x.choose(c, op)
+}
+
+// checkNeighbors is check of blocks with one for each neighbor.
+func (b blocks) checkNeighbors(what string, room int, neighbors []int, apart bool) error {
+	if len(b.counts) != len(neighbors) {
+		return fmt.Errorf("%w: %d counts of %s, for %d neighbors", ErrRank, len(b.counts), what, len(neighbors))
+	}
+	_, err := b.check(what, room, apart)
+	return err
+}
