@@ -30,6 +30,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	columns "github.com/ferrympi/ferry/cmd/ferry/internal/text"
 	"github.com/ferrympi/ferry/internal/working"
 )
 
@@ -283,6 +284,8 @@ func (o *options) run(cmd *cobra.Command) error {
 	if f, ok := text.(*os.File); ok {
 		look = report.LookAt(f)
 	}
+	wrapped := look
+	wrapped.Width = columns.Width(text)
 	// Nobody may be left to read it. The run goes on: the files are still to be written.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
@@ -302,7 +305,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		compared = report.Compare(r.Components.Part(base), found, o.slower)
 	}
 	err = outs.save(found, compared, true)
-	if textErr := report.WriteText(text, found, compared, look); !errors.Is(textErr, syscall.EPIPE) {
+	if textErr := report.WriteText(text, found, compared, wrapped); !errors.Is(textErr, syscall.EPIPE) {
 		err = errors.Join(err, textErr)
 	}
 	switch {

@@ -44,11 +44,21 @@ const gap = 2
 // Table writes rows of equal length, aligned in columns, in lines of at most width columns. The widest columns are
 // wrapped. Lines exceed width only if the longest words of the columns do.
 func Table(b *strings.Builder, width int, rows [][]string) {
+	for _, row := range TableLines(width, rows) {
+		for _, line := range row {
+			b.WriteString(line + "\n")
+		}
+	}
+}
+
+// TableLines returns the lines of each row of a table.
+func TableLines(width int, rows [][]string) (all [][]string) {
 	if len(rows) == 0 {
-		return
+		return nil
 	}
 	widths := columnWidths(rows, width)
 	for _, row := range rows {
+		var out []string
 		cells, height := make([][]string, len(row)), 1
 		for i, cell := range row {
 			cells[i] = lines(cell, widths[i])
@@ -63,9 +73,11 @@ func Table(b *strings.Builder, width int, rows [][]string) {
 				}
 				line += fmt.Sprintf("%-*s", widths[i]+gap, cell)
 			}
-			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			out = append(out, strings.TrimRight(line, " "))
 		}
+		all = append(all, out)
 	}
+	return all
 }
 
 // columnWidths returns the widths of the columns of a table: the natural ones, with the widest of them narrowed

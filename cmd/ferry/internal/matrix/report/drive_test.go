@@ -99,7 +99,7 @@ func TestPageInBrowser(t *testing.T) {
 			t.Error("Enter does not close what has the focus")
 		}
 		b.open(fail)
-		b.click(`.glance tbody tr:nth-child(1) td:nth-last-child(1) a`)
+		b.click(`.glance tbody tr:nth-child(2) td:nth-last-child(1) a`)
 		b.until(`document.querySelector(".case[data-status=pass][open]")`)
 		if shown(b, `.case[data-status=pass] .figures`) != 1 {
 			t.Error("the link of a figure does not lead into its case")
@@ -129,8 +129,8 @@ func TestPageInBrowser(t *testing.T) {
 				t.Errorf("%s has %d curves", plot, curves)
 			}
 			if out := eval[[]string](b, `(() => {
-				const box = document.querySelector("`+plot+` svg").getBoundingClientRect();
-				return [...document.querySelectorAll("`+plot+` svg :is(text, .line, .mark)")].filter(e => {
+				const box = document.querySelector("`+plot+` .with-names").getBoundingClientRect();
+				return [...document.querySelectorAll("`+plot+` .with-names :is(text, .line, .mark)")].filter(e => {
 					const r = e.getBoundingClientRect();
 					return !(r.left >= box.left - 1 && r.right <= box.right + 1 && r.top >= box.top - 1 && r.bottom <= box.bottom + 1);
 				}).map(e => e.outerHTML);
@@ -181,15 +181,53 @@ func TestPageInBrowser(t *testing.T) {
 
 	run("FitsAPhone", func(t *testing.T) {
 		b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true})
-		for _, page := range []string{fail, filepath.Join("testdata", "unavailable.html")} {
+		many := written(t, everyStatus(), nil)
+		for _, page := range []string{fail, filepath.Join("testdata", "unavailable.html"), many} {
 			b.open(page)
 			b.click("button.all")
+			if wide := eval[[]string](b, `[...document.querySelectorAll(".wide, pre, svg, table")].filter(e => e.checkVisibility() &&
+				(e.scrollWidth > e.clientWidth || e.getBoundingClientRect().right > 360)).map(e => e.outerHTML.slice(0, 200))`); len(wide) > 0 {
+				t.Errorf("%s: wider than the screen: %q", page, wide)
+			}
 			if wide := eval[int](b, `document.scrollingElement.scrollWidth`); wide > 360 {
 				t.Errorf("%s is %d wide", page, wide)
 			}
 			if right := eval[float64](b, `Math.max(0, ...Array.from(document.querySelectorAll(".missing > div"), e => e.getBoundingClientRect().right))`); right > 360 {
 				t.Errorf("%s: why a stack is missing ends at %.0f", page, right)
 			}
+		}
+	})
+
+	run("NamesCurvesBelowPlotsOnAPhone", func(t *testing.T) {
+		b.open(fail)
+		if wide := shown(b, ".names li") + shown(b, ".without-names"); wide > 0 {
+			t.Errorf("%d names below plots at 1200 px", wide)
+		}
+		b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 740, "deviceScaleFactor": 1, "mobile": true})
+		if names, plots, others := shown(b, "#plot-latency .names li"), shown(b, ".without-names"), shown(b, ".with-names"); names != 2 || plots != 3 || others != 0 {
+			t.Errorf("at 400 px: %d names, %d plots without names, %d with names", names, plots, others)
+		}
+		b.click(`input[name=stack]`)
+		b.do("Input.insertText", map[string]any{"text": "OB1"})
+		if names := shown(b, "#plot-latency .names li"); names != 1 {
+			t.Errorf("one stack: %d names", names)
+		}
+	})
+
+	run("ShowsFailuresFirst", func(t *testing.T) {
+		b.open(written(t, everyStatus(), nil))
+		heads := eval[[]string](b, `[...document.querySelectorAll("h2")].map(e => e.textContent)`)
+		if want := []string{"What did not pass", "At a glance", "Notes", "Speed", "What was skipped", "Stacks"}; !slices.Equal(heads, want) {
+			t.Errorf("sections %q, want %q", heads, want)
+		}
+		if first := eval[[]string](b, `[...document.querySelectorAll("#s0-0 .case")].map(e => e.dataset.status)`); !slices.IsSortedFunc(first, func(a, b string) int {
+			return Row{Status: Status(a)}.order() - Row{Status: Status(b)}.order()
+		}) || first[0] == "pass" {
+			t.Errorf("cases of a part: %q", first)
+		}
+		b.open(fail)
+		if first := eval[string](b, `document.querySelector(".glance tbody th").textContent`); first != "cm+ofi tcp;ofi_rxm" {
+			t.Errorf("first of the table is %q", first)
 		}
 	})
 

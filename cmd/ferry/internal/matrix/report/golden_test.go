@@ -77,8 +77,13 @@ func TestEveryOutcomeReadsAsItAlwaysDid(t *testing.T) {
 				term.Done(row)
 			}
 			term.Close()
-			if err := WriteText(&text, r, Compare(base, r, 1.5), Look{}); err != nil {
+			if err := WriteText(&text, r, Compare(base, r, 1.5), Look{Width: 80}); err != nil {
 				t.Fatal(err)
+			}
+			for line := range strings.Lines(text.String()) {
+				if len([]rune(line)) > 81 && !strings.HasPrefix(line, "        ferry ") {
+					t.Errorf("more than 80 columns: %s", line)
+				}
 			}
 			golden(t, name+".txt", append(append(lines.Bytes(), '\n'), text.Bytes()...))
 			if strings.ContainsAny(text.String()+lines.String(), "\x1b\u202e") {

@@ -29,11 +29,11 @@ type view struct {
 	Report     *Report
 	Comparison *Comparison
 	Verdict    string
-	State      Status // of the whole
-	Table      *Table // without the stacks that are absent
-	Absent     []Line // those
-	Groups     []Group
-	Reasons    string // the title of the groups
+	State      Status  // of the whole
+	Table      *Table  // without the stacks that are absent
+	Absent     []Line  // those
+	Failures   []Group // Failed, timed out, or given up.
+	Skips      []Group // All others, except of absent stacks.
 	Charts     []chart
 
 	CSS    template.CSS
@@ -59,9 +59,12 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 	default:
 		v.State = Pass
 	}
-	slices.SortStableFunc(v.Table.Lines, func(a, b Line) int { // stacks that were opened come first
-		return cmp.Compare(min(1, len(a.Missing())), min(1, len(b.Missing())))
-	})
+	slices.SortStableFunc(v.Table.Lines, func(a, b Line) int { return cmp.Compare(a.order(), b.order()) })
+	for _, l := range v.Table.Lines {
+		for _, c := range l.Cells {
+			slices.SortStableFunc(c, func(a, b Row) int { return cmp.Compare(a.order(), b.order()) })
+		}
+	}
 	absent := func(l Line) bool { return l.Open.Status.Absent() && l.Counts.Total() == 1 }
 	for _, l := range v.Table.Lines {
 		if absent(l) {
@@ -70,12 +73,13 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 	}
 	v.Table.Lines = slices.DeleteFunc(v.Table.Lines, absent)
 	// Stacks that are absent have a table, with their reasons.
-	v.Groups = slices.DeleteFunc(r.Groups(), func(g Group) bool {
-		return g.Status.Absent() && !slices.ContainsFunc(g.Rows, func(x Row) bool { return x.Case != OpenCase })
-	})
-	v.Reasons = "What was skipped"
-	if slices.ContainsFunc(v.Groups, func(g Group) bool { return g.Status != Skip || g.Rows[0].GivenUp }) {
-		v.Reasons = "What did not pass"
+	for _, g := range r.Groups() {
+		switch {
+		case g.Rows[0].order() == 0:
+			v.Failures = append(v.Failures, g)
+		case !g.Status.Absent() || slices.ContainsFunc(g.Rows, func(x Row) bool { return x.Case != OpenCase }):
+			v.Skips = append(v.Skips, g)
+		}
 	}
 	places := map[[2]string]int{}
 	for i, row := range r.Rows {
@@ -92,6 +96,25 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 		return err
 	}
 	return page.Execute(w, v)
+}
+
+// order is the place of a row: failures first.
+func (r Row) order() int {
+	if r.Status.Bad() || r.GivenUp {
+		return 0
+	}
+	return 1
+}
+
+// order is the place of a line: failures first, stacks that were not opened last.
+func (l Line) order() int {
+	switch {
+	case l.Counts.Bad()+l.Counts[givenUp] > 0:
+		return 0
+	case l.Missing() == "":
+		return 1
+	}
+	return 2
 }
 
 // Facts are the lines about the machine and the run.

@@ -17,6 +17,7 @@ const (
 	top, bottom           = 14, 44
 	lineHeight            = 15
 	longestName           = 21 // characters beside a curve
+	narrowMargin          = 26 // Right of the axes without the names: half of a size.
 )
 
 // chart is a benchmark over the size of messages, a curve for each stack, with
@@ -45,6 +46,9 @@ type curve struct {
 	points []Point
 }
 
+// Symbol is the curve's mark by itself.
+func (k curve) Symbol() mark { return mark{Look: k.Look} }
+
 // mark is one figure.
 type mark struct {
 	X, Y float64
@@ -69,6 +73,11 @@ func (c chart) Bottom() float64 { return c.Height - bottom }
 func (chart) Middle() float64   { return (left + plotWidth - right) / 2 }
 func (chart) LabelX() float64   { return plotWidth - right + 24 }
 func (c chart) Box() string     { return fmt.Sprintf("0 0 %d %v", plotWidth, c.Height) }
+
+// NarrowBox is the part of Box without the names of the curves.
+func (c chart) NarrowBox() string {
+	return fmt.Sprintf("0 0 %d %v", plotWidth-right+narrowMargin, c.Height)
+}
 
 // charts draws what was measured at two sizes or more.
 func charts(r *Report) []chart {

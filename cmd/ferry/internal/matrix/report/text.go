@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 )
 
 // Printable returns text that does nothing to a terminal, a page or its reader:
@@ -49,23 +51,25 @@ func WriteText(w io.Writer, r *Report, c *Comparison, look Look) error {
 	t.table(r.Table())
 	t.groups(r.Groups())
 	for _, row := range r.Obsolete() {
-		t.linef("excluded, but passes: remove the exclusion of %s  %s (%s)", oneLine(row.Stack), oneLine(row.Case), oneLine(row.Excluded))
+		t.wrap("", fmt.Sprintf("excluded, but passes: remove the exclusion of %s  %s (%s)", oneLine(row.Stack), oneLine(row.Case), oneLine(row.Excluded)))
 	}
 	for _, n := range r.Notes {
-		t.linef("note: %s", oneLine(n))
+		t.wrap("", "note: "+oneLine(n))
 	}
 	t.gap()
 	if c != nil {
-		t.linef("since the baseline (%s):", oneLine(c.Base))
+		t.wrap("", fmt.Sprintf("since the baseline (%s):", oneLine(c.Base)))
 		if c.Differs != "" {
-			t.linef("    hard to compare: %s", oneLine(c.Differs))
+			t.wrap("    ", "hard to compare: "+oneLine(c.Differs))
 		}
 		for _, line := range c.Lines() {
-			t.linef("    %s", oneLine(line))
+			t.wrap("    ", oneLine(line))
 		}
 		t.gap()
 	}
-	t.linef("%s", t.bold(r.Verdict()+c.Verdict()))
+	verdict := textWriter{Look: t.Look}
+	verdict.wrap("", r.Verdict()+c.Verdict())
+	t.linef("%s", t.bold(strings.TrimSuffix(verdict.b.String(), "\n")))
 	_, err := io.WriteString(w, t.b.String())
 	return err
 }
@@ -78,12 +82,24 @@ type textWriter struct {
 
 func (t *textWriter) linef(format string, args ...any) { fmt.Fprintf(&t.b, format+"\n", args...) }
 
+// wrap adds a paragraph.
+func (t *textWriter) wrap(indent, paragraph string) {
+	if t.Width == 0 {
+		t.linef("%s%s", indent, paragraph)
+		return
+	}
+	text.Wrap(&t.b, t.Width, indent, paragraph)
+}
+
 // gap ends a part, if there was one.
 func (t *textWriter) gap() {
 	if text := t.b.String(); text != "" && !strings.HasSuffix(text, "\n\n") {
 		t.linef("")
 	}
 }
+
+// legend describes the columns of the table.
+const legend = "Columns: passed cases of each kit, 35/37! if 2 of 37 failed or were not run after the stack was given up; latency and rate of the shortest message; best bandwidth."
 
 // table writes a line for each stack that was opened. Those that were not are
 // listed with their reasons below.
@@ -101,46 +117,80 @@ func (t *textWriter) table(table *Table) {
 	if len(g) == 1 {
 		return
 	}
-	for _, line := range g.lines(t.Look, 0) {
+	for _, line := range g.wrapped(t.Look) {
 		t.linef("%s", line)
 	}
-	t.linef("Numbers are cases that passed; 35/37! means that 2 of 37 failed, or were not run because the stack was given up. Figures are those of the shortest message, or the best bandwidth.")
+	t.wrap("", legend)
 	if len(waiting) > 0 {
-		t.linef("Not run: %s", strings.Join(waiting, ", "))
+		t.wrap("", "Not run: "+strings.Join(waiting, ", "))
 	}
 	t.gap()
 }
 
-// groups writes what did not pass. Failures come with their commands; what was
-// skipped for the same reason stands together.
+// mostListed bounds the cases that a line lists; all are in the JSON report and on the page.
+const mostListed = 3
+
+// groups writes the rows that did not pass by reason. Failures come with their commands. Of others, stacks with the
+// same cases share an entry.
 func (t *textWriter) groups(groups []Group) {
 	for _, g := range groups {
-		// The further lines of a reason stand below the first.
-		t.linef("%s: %s", t.paint(g.Status, string(g.Status)), strings.ReplaceAll(strings.TrimSpace(Printable(g.Reason)), "\n", "\n  "))
-		var stacks []string
-		cases := map[string][]string{}
-		for _, row := range g.Rows {
-			if g.Status.Bad() {
-				t.linef("    %s  %s", oneLine(row.Stack), oneLine(row.Case))
-				if row.Command != "" {
-					t.linef("        %s", oneLine(row.Command))
-				}
-				continue
-			}
-			if cases[row.Stack] == nil {
-				stacks = append(stacks, row.Stack)
-			}
-			cases[row.Stack] = append(cases[row.Stack], oneLine(row.Case))
+		lines := strings.Split(strings.TrimSpace(Printable(g.Reason)), "\n")
+		t.wrap("", t.paint(g.Status, string(g.Status))+": "+lines[0])
+		for _, line := range lines[1:] {
+			t.wrap("  ", line)
 		}
-		for _, s := range stacks {
-			if slices.Equal(cases[s], []string{OpenCase}) {
-				t.linef("    %s", oneLine(s))
-				continue
-			}
-			t.linef("    %s  %s", oneLine(s), strings.Join(cases[s], ", "))
+		if g.Status.Bad() {
+			t.failures(g.Rows)
+		} else {
+			t.skips(g.Rows)
 		}
 	}
 	t.gap()
+}
+
+func (t *textWriter) failures(rows []Row) {
+	for _, row := range rows {
+		t.wrap("    ", oneLine(row.Stack)+"  "+oneLine(row.Case))
+		if row.Command != "" {
+			t.linef("        %s", oneLine(row.Command)) // In one line, for copying.
+		}
+	}
+}
+
+func (t *textWriter) skips(rows []Row) {
+	var stacks []string
+	cases := map[string][]string{}
+	for _, row := range rows {
+		stack := oneLine(row.Stack)
+		if cases[stack] == nil {
+			stacks = append(stacks, stack)
+		}
+		cases[stack] = append(cases[stack], oneLine(row.Case))
+	}
+	var lists []string
+	with := map[string][]string{} // Stacks by their list of cases.
+	for _, s := range stacks {
+		list := listed(cases[s])
+		if with[list] == nil {
+			lists = append(lists, list)
+		}
+		with[list] = append(with[list], s)
+	}
+	for _, list := range lists {
+		t.wrap("    ", strings.Join(with[list], ", ")+list)
+	}
+}
+
+// listed is a list of cases behind names of stacks. OpenCase alone needs no list.
+func listed(cases []string) string {
+	if slices.Equal(cases, []string{OpenCase}) {
+		return ""
+	}
+	more := ""
+	if n := len(cases) - mostListed; n > 1 {
+		cases, more = cases[:mostListed], fmt.Sprintf(" and %s", Plural(n, "more case"))
+	}
+	return ": " + strings.Join(cases, ", ") + more
 }
 
 // A grid is a table in lines of fields, its heads first.
@@ -150,6 +200,34 @@ type grid []entry
 type entry struct {
 	fields []string
 	state  Status
+}
+
+// wrapped returns the grid's lines, with columns below one another, of at most the width of the look.
+func (g grid) wrapped(look Look) (all []string) {
+	if look.Width == 0 {
+		return g.lines(look, 0)
+	}
+	var rows [][]string
+	for _, e := range g {
+		rows = append(rows, e.fields)
+	}
+	for i, lines := range text.TableLines(look.Width, rows) {
+		for _, line := range lines {
+			all = append(all, look.row(i == 0, g[i].state, line))
+		}
+	}
+	return all
+}
+
+// row is a line of a grid in the look of its state.
+func (l Look) row(isHead bool, state Status, line string) string {
+	switch {
+	case isHead:
+		return l.bold(line)
+	case state.Bad():
+		return l.paint(state, line)
+	}
+	return line
 }
 
 // heads are those of the table's columns behind some others.
@@ -178,14 +256,7 @@ func (g grid) lines(look Look, width int) []string {
 	_ = w.Flush() // a Builder takes all
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	for i, line := range lines {
-		line = cut(strings.TrimRight(line, " "), width)
-		switch {
-		case i == 0:
-			line = look.bold(line)
-		case g[i].state.Bad():
-			line = look.paint(g[i].state, line)
-		}
-		lines[i] = line
+		lines[i] = look.row(i == 0, g[i].state, cut(strings.TrimRight(line, " "), width))
 	}
 	return lines
 }
