@@ -76,13 +76,14 @@ type Watcher interface {
 // Assembly is one process of a job. Its methods may be called concurrently.
 type Assembly struct {
 	*Stack
-	options Options
-	log     *sink // nil where the program brings a logger
-	boot    core.Bootstrap
-	reports []string
-	threads threads.Params
-	client  bootstrap.Client
-	offers  []byte // of all PMLs, as they travel
+	streamOf // Zero in the assembly of a process.
+	options  Options
+	log      *sink // nil where the program brings a logger
+	boot     core.Bootstrap
+	reports  []string
+	threads  threads.Params
+	client   bootstrap.Client
+	offers   []byte // of all PMLs, as they travel
 	// decodedOffers are the same, decoded.
 	decodedOffers []pml.Offer
 	card          card // likewise; see present
@@ -99,7 +100,8 @@ type Assembly struct {
 	tables   map[int]tableNote       // by number of members; see NoteCollectives
 	dead     deaths
 	left     map[framework.Life]struct{} // See Left.
-	refused  []cid.Span                  // See HasRefused.
+	streams  streams
+	refused  []cid.Span // See HasRefused.
 	past     past
 	leftOut  map[string]leftOut // coll components; see LeftOut
 	isolated error              // why nothing is exchanged with any other process; see isolate
@@ -228,11 +230,8 @@ func (a *Assembly) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.offers, a.card.bytes, err = encodeCard(a.pmls, a.Card()); err != nil {
+	if err := a.encodeOffers(); err != nil {
 		return err
-	}
-	for _, m := range a.pmls {
-		a.decodedOffers = append(a.decodedOffers, m.Offer())
 	}
 	a.timing.mark(stepModules)
 	a.here = newNodeProcs(&a.env)
@@ -242,6 +241,17 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	a.timing.mark(stepSession)
 	log.Info("open", "process", identity.Proc.String(), "of", identity.Size, "pml", a.pmls[0].Name, "transports", strings.Join(a.carry, ","))
+	return nil
+}
+
+// encodeOffers encodes the capabilities of the PMLs and the card.
+func (a *Assembly) encodeOffers() (err error) {
+	if a.offers, a.card.bytes, err = encodeCard(a.pmls, a.Card()); err != nil {
+		return err
+	}
+	for _, m := range a.pmls {
+		a.decodedOffers = append(a.decodedOffers, m.Offer())
+	}
 	return nil
 }
 
@@ -354,6 +364,9 @@ func Same(a, b any) bool {
 // Bound limits a step of the wire-up. A client that this assembly opened has the limit already, and names the missing members
 // when it passes. Another one gets it with the context, which ends a little later.
 func (a *Assembly) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if a.process != nil {
+		return a.process.Bound(ctx)
+	}
 	if a.options.Client == nil {
 		return ctx, func() {}
 	}
@@ -392,6 +405,10 @@ func (a *Assembly) close() error {
 		return nil
 	}
 	events, ok := framework.As[bootstrap.EventSource](a.client)
+	if a.process != nil {
+		ok = false // The events are those of the process.
+		a.process.removeStream(a)
+	}
 	if ok {
 		events.OnEvent(nil)
 	}
@@ -404,7 +421,7 @@ func (a *Assembly) close() error {
 	if ok {
 		events.End()
 	}
-	if a.options.Client == nil {
+	if a.process == nil && a.options.Client == nil {
 		err = errors.Join(err, a.client.Close())
 	}
 	return err

@@ -115,7 +115,13 @@ func (a *Assembly) droppable(peer framework.Life) {
 	w := &a.wireUps
 	w.Lock()
 	e, ended := w.ended[peer]
+	if !ended && a.isStream(peer) { // The bootstrap reports no end of a stream.
+		e.last, ended = w.last, true
+	}
 	if ended {
+		if w.ended == nil {
+			w.ended = map[framework.Life]ending{}
+		}
 		w.ended[peer] = ending{e.last, true}
 	}
 	w.Unlock()
@@ -168,6 +174,7 @@ func (a *Assembly) drop() {
 			a.past.add(life, route)
 		}
 		a.known.remove(life)
+		a.streams.forget(life)
 		a.dead.remove(life)
 		delete(a.left, life)
 		delete(a.noted, life)

@@ -13,6 +13,11 @@ import (
 // event is the client's upcall: it must not block. A PML that is told of a death waits
 // for the engine, in which a transport may hang; then a dump says so all the same.
 func (a *Assembly) event(ev bootstrap.Event) {
+	if to, from, ok := streamDisconnect(ev); ok {
+		a.streamDisconnected(ev, to, from)
+		return
+	}
+	defer a.passToStreams(ev)
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
@@ -24,13 +29,10 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		a.absent(ev)
 		a.env.Logger.Info("process died", "proc", ev.Proc.String(), "reason", ev.Reason)
 		for _, life := range a.lives(ev) {
-			a.mu.Lock()
-			a.dead.add(life, ev.Reason) // Before any PML or waiter is notified, so that no error names a death that Dead lacks.
-			a.mu.Unlock()
-			a.passes(news{peer: life, died: ev.Reason})
-			if life == a.env.Self {
-				a.reportedDead(ev.Reason)
-			}
+			a.died(life, ev.Reason)
+		}
+		for _, life := range a.streamsOf(ev) { // Later than the process, see meetStream.
+			a.died(life, ev.Reason)
 		}
 	case bootstrap.ProcLeft:
 		a.absent(ev)
@@ -62,6 +64,17 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	}
 }
 
+// died passes on the death of an incarnation. upcalls is locked.
+func (a *Assembly) died(life framework.Life, reason string) {
+	a.mu.Lock()
+	a.dead.add(life, reason) // Before any PML or waiter is notified, so that no error names a death that Dead lacks.
+	a.mu.Unlock()
+	a.passes(news{peer: life, died: reason})
+	if life == a.env.Self {
+		a.reportedDead(reason)
+	}
+}
+
 // absent counts a process that has ended no longer among those of the node.
 func (a *Assembly) absent(ev bootstrap.Event) {
 	a.mu.Lock()
@@ -72,15 +85,21 @@ func (a *Assembly) absent(ev bootstrap.Event) {
 // goes has PMLs told that nothing more is exchanged with the lives that ev is about.
 // upcalls is locked.
 func (a *Assembly) goes(ev bootstrap.Event, how error) {
-	for _, life := range a.lives(ev) {
-		a.mu.Lock()
-		if known, ok := a.known.get(life); ok {
-			known.hasEnded = true
-			a.known.set(life, known)
-		}
-		a.mu.Unlock()
-		a.passes(news{peer: life, gone: how})
+	for _, life := range append(a.lives(ev), a.streamsOf(ev)...) {
+		a.endExchange(life, how)
 	}
+}
+
+// endExchange passes on the end of all exchange with an incarnation. upcalls is locked.
+func (a *Assembly) endExchange(life framework.Life, how error) {
+	a.mu.Lock()
+	known, ok := a.known.get(life)
+	if ok {
+		known.hasEnded = true
+		a.known.set(life, known)
+	}
+	a.mu.Unlock()
+	a.passes(news{peer: life, gone: how, times: known.times})
 }
 
 // news is for PMLs and watcher: that a life is over, because it died or otherwise, or that
@@ -142,9 +161,9 @@ func (a *Assembly) pass(n news) {
 	for _, m := range a.pmls {
 		switch {
 		case n.broken != nil: // Members refuse communicators that others have created.
-			m.Inquire(a.env.Worlds.ID(n.broken.Proc))
+			a.inquire(m, n.broken.Proc)
 		case n.revoked != nil:
-			m.Inquire(a.env.Worlds.ID(n.revoked.Proc))
+			a.inquire(m, n.revoked.Proc)
 		case n.gone != nil:
 			a.tellGone(m, n)
 		case n.peer != a.env.Self: // The Watcher ends the operations of this process.
@@ -155,6 +174,7 @@ func (a *Assembly) pass(n news) {
 	case w == nil:
 	case n.gone != nil:
 		w.Gone(n.peer, n.gone)
+	case a.process != nil && (n.broken != nil || n.revoked != nil): // The process's Watcher is notified.
 	case n.broken != nil:
 		w.Broken(n.broken.Comm, n.broken.Proc, n.broken.Reason)
 	case n.revoked != nil:
@@ -194,6 +214,9 @@ func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
 
 // tellGivenUp is pml.Env's GiveUp.
 func (a *Assembly) tellGivenUp(peer framework.Life, why error) {
+	if a.disconnectStream(peer, why) {
+		return
+	}
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
 		a.gaveUp(peer)
 		events.GiveUp(a.env.Worlds.Proc(peer.ID), peer.Nonce, why.Error())

@@ -48,12 +48,19 @@ func (a *Assembly) serverLost(reason string) {
 func (a *Assembly) reportedDead(reason string) {
 	err := fmt.Errorf("%w: %s, which is this process, was reported dead: %s; end it, because the job continues without it",
 		framework.ErrProcFailed, a.env.Identity.Proc, reason)
-	a.env.Logger.Error("this process was reported dead; its communication has ended", "reason", reason)
+	if a.process == nil {
+		a.env.Logger.Error("this process was reported dead; its communication has ended", "reason", reason)
+	}
 	a.isolateLocked(err)
 }
 
 // isolate ends all exchange with other processes, now and later, with err.
 func (a *Assembly) isolate(err error) {
+	defer func() {
+		for _, s := range a.Streams() {
+			s.isolate(err)
+		}
+	}()
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()

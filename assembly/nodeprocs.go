@@ -11,10 +11,11 @@ import (
 // on the node until an incarnation of theirs ends, and others once their cards have come. The
 // engine has their number (progress.Engine.SetNodeProcs). Guarded by Assembly.mu.
 type nodeProcs struct {
-	engine *progress.Engine
-	locals []uint32                    // bootstrap.Identity.OnMachine
-	isAll  bool                        // Processes of all nodes share this machine (bootstrap.Identity.Divided).
-	nonces map[framework.ProcID]uint64 // Nonces of the present incarnations; 0 until the card has come.
+	engine  *progress.Engine
+	streams []*progress.Engine          // Of the streams of this process. They follow the number, too.
+	locals  []uint32                    // bootstrap.Identity.OnMachine
+	isAll   bool                        // Processes of all nodes share this machine (bootstrap.Identity.Divided).
+	nonces  map[framework.ProcID]uint64 // Nonces of the present incarnations; 0 until the card has come.
 
 	wireUps int                         // Wire-ups in progress.
 	ended   map[framework.Life]struct{} // Incarnations that have ended during these.
@@ -30,7 +31,21 @@ func newNodeProcs(env *progress.Env) nodeProcs {
 	return n
 }
 
-func (n *nodeProcs) publish() { n.engine.SetNodeProcs(len(n.nonces)) }
+func (n *nodeProcs) publish() {
+	n.engine.SetNodeProcs(len(n.nonces))
+	for _, e := range n.streams {
+		e.SetNodeProcs(len(n.nonces))
+	}
+}
+
+// setStreams replaces the engines of streams. All engines of the process follow their number.
+func (n *nodeProcs) setStreams(streams []*progress.Engine) {
+	n.streams = streams
+	for _, e := range append(slices.Clone(streams), n.engine) {
+		e.SetStreams(len(streams))
+	}
+	n.publish()
+}
 
 // arrive adds the process of a card, which has come by a wire-up. here is whether the card is of
 // this node. A launcher may count several containers as one node. Their processes share the

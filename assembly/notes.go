@@ -27,10 +27,17 @@ func (a *Assembly) Note(to framework.Life, body []byte) error {
 	if err != nil {
 		return err
 	}
-	return noter.Note(a.env.Worlds.Proc(to.ID), to.Nonce, body)
+	proc, nonce, ok := a.processOf(to)
+	if !ok {
+		return nil // The stream has ended. Notes may be lost.
+	}
+	return noter.Note(proc, nonce, body)
 }
 
 func (a *Assembly) noter() (bootstrap.Noter, error) {
+	if a.process != nil {
+		return a.process.noter()
+	}
 	a.mu.Lock()
 	err := a.isolated
 	a.mu.Unlock()
@@ -62,7 +69,7 @@ func (a *Assembly) passNote(ev bootstrap.Event) {
 
 // leave records the incarnations that have closed their sessions.
 func (a *Assembly) leave(ev bootstrap.Event) {
-	for _, life := range a.lives(ev) {
+	for _, life := range append(a.lives(ev), a.streamsOf(ev)...) {
 		a.mu.Lock()
 		if a.left == nil {
 			a.left = map[framework.Life]struct{}{}
@@ -97,6 +104,9 @@ func (a *Assembly) Fail(life framework.Life, reason string) {
 // HasRefused reports whether a wire-up of this process has failed that may have created a
 // communicator in other members, or one that is derived from it.
 func (a *Assembly) HasRefused(id cid.Extended) bool {
+	if a.process != nil {
+		return a.process.HasRefused(id)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.ContainsFunc(a.refused, func(s cid.Span) bool { return s.Has(id) })

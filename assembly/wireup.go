@@ -71,39 +71,64 @@ func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int,
 			a.refuse(cid.Extended{Base: made.ContextID}, group, err)
 		}
 	}()
+	x := meeting{group: group, rank: rank, id: cid.Extended{Base: made.ContextID}, ids: ids}
+	if m, spec, err = a.conclude(ctx, &x, made.Payloads); err != nil {
+		return m, spec, nil, err
+	}
+	return m, spec, made.Payloads, nil
+}
+
+// meeting is a group construct, or the creation of a communicator over another one.
+type meeting struct {
+	group []framework.Proc
+	rank  int // Of this process.
+	id    cid.Extended
+	ids   *cid.Offer // Candidate ids of this process.
+	// processes are the nonces of the members' processes, for members that may be streams. It is nil in a group construct.
+	processes []uint64
+}
+
+// conclude decides by the payloads of all members.
+func (a *Assembly) conclude(ctx context.Context, x *meeting, encoded [][]byte) (m PML, spec pml.CommSpec, err error) {
+	group := x.group
 	payloads := make([]wireup.Payload, len(group))
-	for i, b := range made.Payloads {
+	for i, b := range encoded {
 		if payloads[i], err = wireup.DecodePayload(b); err != nil {
-			return m, spec, nil, BadMember(group[i], err)
+			return m, spec, BadMember(group[i], err)
 		}
 	}
 	m, first, err := a.chooseModule(group, payloads)
 	if err != nil {
-		return m, spec, nil, err
+		return m, spec, err
 	}
-	if err := a.renew(ctx, group, rank, made.ContextID, payloads); err != nil {
-		return m, spec, nil, err
+	if x.processes == nil {
+		if err := a.renew(ctx, group, x.rank, x.id.Base, payloads); err != nil {
+			return m, spec, err
+		}
 	}
 	members := make([]pml.Member, len(group))
-	spec = pml.CommSpec{ID: cid.Extended{Base: made.ContextID}, Members: pml.NewMembers(members), Rank: rank}
+	spec = pml.CommSpec{ID: x.id, Members: pml.NewMembers(members), Rank: x.rank}
 	a.expect(len(group))
 	for i, p := range group {
 		members[i].Life = framework.Life{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
+		if x.processes != nil {
+			a.meetStream(members[i].Life, p, x.processes[i])
+		}
 		if err := a.learn(members[i].Life, p, payloads[i]); err != nil {
-			return m, spec, nil, err
+			return m, spec, err
 		}
 	}
 	decision := cid.Decision{Policy: cid.PolicyLazy}
 	if first {
 		if decision, err = decideIDs(payloads); err != nil {
-			return m, spec, nil, err
+			return m, spec, err
 		}
 	}
-	if err := settle(&spec, m.CIDs(), ids, decision); err != nil {
-		return m, spec, nil, err
+	if err := settle(&spec, m.CIDs(), x.ids, decision); err != nil {
+		return m, spec, err
 	}
 	a.note(members)
-	return m, spec, made.Payloads, nil
+	return m, spec, nil
 }
 
 // expect makes room for the cards of a group.
@@ -130,6 +155,9 @@ func (a *Assembly) enterWireUp() (leave func()) {
 func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 	for _, m := range a.pmls {
 		m.Refuse(cid.Below(id), pml.AllEndpoints)
+	}
+	if a.process != nil {
+		a = a.process
 	}
 	a.mu.Lock()
 	a.refused = append(a.refused, cid.Below(id))
@@ -321,7 +349,9 @@ func (a *Assembly) know(life framework.Life, with record, node []byte) (isSought
 	known, _ := a.known.get(life)
 	with.node, with.hasEnded, with.isTaken = a.known.node(node), known.hasEnded, a.known.isSought(life)
 	a.known.set(life, acquaintance{with, known.renewal})
-	a.here.arrive(life, with.node != "" && with.node == a.env.Node)
+	if a.process == nil && !a.IsStream(life) { // Streams share the processors of their processes.
+		a.here.arrive(life, with.node != "" && with.node == a.env.Node)
+	}
 	return with.isTaken, a.isolated
 }
 

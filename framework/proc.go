@@ -3,6 +3,8 @@ package framework
 import (
 	"fmt"
 	"hash/fnv"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -13,8 +15,35 @@ type Proc struct {
 	Rank      uint32
 }
 
-// String names the process to people, who have one job before them as a rule: "rank 1".
-func (p Proc) String() string { return fmt.Sprintf("rank %d", p.Rank) }
+// String returns the name in messages, for example "rank 1". It omits the job, because a reader sees one job as a rule.
+func (p Proc) String() string {
+	if process, stream := p.Process(); stream > 0 {
+		return fmt.Sprintf("rank %d (stream %d)", process.Rank, stream)
+	}
+	return fmt.Sprintf("rank %d", p.Rank)
+}
+
+// streamMark separates the namespace of a process from the number of a stream. Launchers use no such name.
+const streamMark = "\x00stream "
+
+// Stream returns the name of a stream of a process. The stacks of other processes address the stream by it, as a process of
+// another job. 0 is the process itself.
+func (p Proc) Stream(number int) Proc {
+	if number > 0 {
+		p.Namespace += streamMark + strconv.Itoa(number)
+	}
+	return p
+}
+
+// Process returns the process of a name, and the number of its stream. 0 is the process itself.
+func (p Proc) Process() (process Proc, stream int) {
+	namespace, number, ok := strings.Cut(p.Namespace, streamMark)
+	if !ok {
+		return p, 0
+	}
+	stream, _ = strconv.Atoi(number) // Stream has written it.
+	return Proc{Namespace: namespace, Rank: p.Rank}, stream
+}
 
 // ProcID names a process inside this one: world index << 32 | world rank. The
 // index is local to the process (paper 000, section 3.2), so a ProcID never

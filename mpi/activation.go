@@ -117,7 +117,7 @@ func (a *activation) setCancel(cancel context.CancelCauseFunc) {
 // open makes a rank's handle of the communicator of all ranks.
 func (a *activation) open(s *seat) (*Comm, error) {
 	t := a.threads
-	g := &Group{session: t.session, self: a.group.at(s.rank), members: a.group, rank: s.rank}
+	g := &Group{session: t.session.user(), self: a.group.at(s.rank), members: a.group, rank: s.rank}
 	c, err := newComm(t.session, s, g, t.module, pml.CommSpec{ID: a.id, Members: t.members, Rank: s.rank}, t.values)
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, 
 	}
 	members, group := c.membersOf(id, ranks)
 	spec := pml.CommSpec{ID: id, Rank: g.Rank(), Members: members}
-	return c.child(&Group{session: c.session, self: c.group.self, members: group, rank: g.Rank()}, spec)
+	return c.child(&Group{session: c.session.user(), self: c.group.self, members: group, rank: g.Rank()}, spec)
 }
 
 // An announcement is the new id, all zero if there is none, and a hash of the

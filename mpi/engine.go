@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,18 +24,23 @@ type engine struct {
 	rankEngine                  // of the process
 	identity   bootstrap.Identity
 	pieces     largePieces
-	bases      bases
 	registered registered
 	// collectiveHooks are the program's, if they see collectives, or nil.
 	collectiveHooks CollectiveHooks
 
 	opened atomic.Bool // all above is set: events come before
 
-	notesDropped atomic.Uint64 // Notes that no correct process sends, and those lost from earlyNotes.
-
 	// Guarded by engines.mu.
 	sessions int
 	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
+
+	*registry // The streams of a process share that of the process.
+}
+
+// registry has the communicators of a process. Messages don't use it.
+type registry struct {
+	notesDropped atomic.Uint64 // Notes that no correct process sends, and those lost from earlyNotes.
+	bases        bases
 
 	mu          sync.Mutex
 	comms       map[cid.EndpointID]*Comm // that are open
@@ -104,14 +108,19 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 // given up meanwhile: ranks that are goroutines open at the same time, and a bootstrap
 // may make one wait for the other.
 func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*engine, *framework.Values, error) {
-	e := &engine{client: client, comms: map[cid.EndpointID]*Comm{}, endpoints: 1, runs: map[cid.Extended]*activation{}, teams: map[*ThreadComm]struct{}{}, sessions: 1, busy: make(chan struct{})}
-	e.bases.init()
+	e := &engine{client: client, registry: newRegistry(), sessions: 1, busy: make(chan struct{})}
 	engines.open = append(engines.open, e)
 	o.Client, o.Watcher = client, e
 	if err := e.assemble(ctx, o); err != nil {
 		return nil, nil, err
 	}
 	return e, e.Values(), nil
+}
+
+func newRegistry() *registry {
+	r := &registry{comms: map[cid.EndpointID]*Comm{}, endpoints: 1, runs: map[cid.Extended]*activation{}, teams: map[*ThreadComm]struct{}{}}
+	r.bases.init()
+	return r
 }
 
 func (e *engine) assemble(ctx context.Context, o assembly.Options) error {
@@ -125,15 +134,20 @@ func (e *engine) assemble(ctx context.Context, o assembly.Options) error {
 			engines.remove(e)
 			return
 		}
-		env := a.Env()
-		e.Assembly, e.identity = a, env.Identity
-		e.rankEngine.init(env.Engine)
+		e.identity = a.Env().Identity
 		e.collectiveHooks, _ = framework.As[CollectiveHooks](o.Hooks)
-		e.opened.Store(true)
+		e.use(a)
 	}()
 	var err error
 	a, err = assembly.Open(ctx, o)
 	return err
+}
+
+// use completes an engine with its assembly.
+func (e *engine) use(a *assembly.Assembly) {
+	e.Assembly = a
+	e.rankEngine.init(a.Env().Engine)
+	e.opened.Store(true)
 }
 
 // sharedEngine returns the open engine that a session with the client, or without one of
@@ -165,14 +179,19 @@ func release(e *engine, linger time.Duration) error {
 	}
 	e.busy = make(chan struct{})
 	engines.mu.Unlock() // other engines come and go meanwhile
-	err := e.Drain(linger)
-	e.tries.leave()
-	err = errors.Join(err, e.Close())
+	err := e.end(linger)
 	engines.mu.Lock()
 	close(e.busy)
 	engines.remove(e)
 	engines.mu.Unlock()
 	return err
+}
+
+// end frees the engine, after it has waited for accepted sends for at most linger.
+func (e *engine) end(linger time.Duration) error {
+	err := e.Drain(linger)
+	e.tries.leave()
+	return errors.Join(err, e.Close())
 }
 
 // Died implements assembly.Watcher. A collective waits for a process that has gone
@@ -198,11 +217,16 @@ func (e *engine) isReportedDead() bool {
 	return slices.ContainsFunc(e.Dead(), func(d assembly.Death) bool { return d.Life == self })
 }
 
-// open returns the communicators that are open.
-func (e *engine) open() []*Comm {
+// open returns the open communicators over this engine.
+func (e *engine) open() (all []*Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Collect(maps.Values(e.comms))
+	for _, c := range e.comms {
+		if c.session.engine == e {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // earlyEvents are the Broken events of communicators that not all ranks of this process have yet. Guarded by

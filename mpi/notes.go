@@ -65,6 +65,10 @@ func (e *engine) sendNotes(notes []outgoingNote) {
 	for len(notes) > 0 {
 		n := notes[0]
 		notes = notes[1:]
+		e := e
+		if n.of != nil {
+			e = n.of.c.session.engine
+		}
 		if n.to == e.Env().Self {
 			notes = append(notes, e.receiveNote(n.to, string(n.body))...)
 		} else if err := e.Note(n.to, n.body); err != nil && n.of != nil {
@@ -110,7 +114,7 @@ func (e *engine) receiveNote(from framework.Life, body string) []outgoingNote {
 func (c *Comm) receiveNote(from framework.Life, h noteHeader, message []byte) []outgoingNote {
 	e := c.session.engine
 	if int64(h.to.rank) != int64(c.rank) || int64(h.from.rank) >= int64(c.size) ||
-		c.spec.Members.Member(int(h.from.rank)) != (pml.Member{Life: from, Endpoint: h.from.endpoint}) {
+		!c.isMember(int(h.from.rank), pml.Member{Life: from, Endpoint: h.from.endpoint}) {
 		e.notesDropped.Add(1)
 		return nil
 	}
@@ -120,6 +124,12 @@ func (c *Comm) receiveNote(from framework.Life, h noteHeader, message []byte) []
 		return nil
 	}
 	return c.agreement().receive(int(h.from.rank), msg)
+}
+
+// isMember reports whether m has that rank. If that is a stream, m has its process.
+func (c *Comm) isMember(rank int, m pml.Member) bool {
+	e, is := c.session.engine, c.spec.Members.Member(rank)
+	return is == m || is.Endpoint == m.Endpoint && e.IsStream(is.Life) && e.ProcessOf(is.Life).Nonce == m.Life.Nonce
 }
 
 // answerClosed answers a note for a communicator that this process or rank has closed, or will not create.

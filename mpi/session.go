@@ -2,8 +2,10 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,8 +40,11 @@ type Session struct {
 
 	buffered buffered
 	asyncs   asyncs
+	number   int64   // Of the sessions of this operating-system process.
+	stream   *Stream // Of which it is the own session; nil: a program has opened it.
 
 	mu       sync.Mutex
+	streams  []*Stream
 	comms    int           // open, or being made
 	memories int           // open
 	ending   int           // communicators that are closed, and have collectives under way
@@ -125,7 +130,7 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	if err != nil {
 		return nil, ended(ctx, "open session", err)
 	}
-	s := &Session{engine: e, values: values, level: o.level}
+	s := &Session{engine: e, values: values, level: o.level, number: sessionNumbers.Add(1)}
 	if err := values.Decode("session", &s.params); err != nil {
 		release(e, 0)
 		return nil, err
@@ -148,30 +153,64 @@ func (s *Session) Close() error {
 	if s.engine.isReportedDead() {
 		s.closeComms()
 	}
-	s.mu.Lock()
-	if s.ending > 0 {
-		ended := s.ended
-		s.mu.Unlock()
-		select {
-		case <-ended:
-		case <-time.After(s.params.Linger):
-		}
-		s.mu.Lock()
+	s.awaitEnding()
+	open := ""
+	for _, st := range s.openStreams() {
+		st.own.awaitEnding()
+		open += st.pendingComms()
 	}
-	if s.closed {
-		s.mu.Unlock()
-		return closedSession()
+	streams, err := s.beginClose(open)
+	if err != nil {
+		return err
 	}
-	if s.comms+s.memories+s.ending > 0 {
-		defer s.mu.Unlock()
-		return fmt.Errorf("%w: first close what the session has open: %d communicators, %d pieces of Memory; and complete the collectives of %d closed communicators",
-			ErrPending, s.comms, s.memories, s.ending)
+	var errs []error
+	for _, st := range streams {
+		<-st.ended
+		errs = append(errs, st.err)
 	}
-	s.closed = true
-	s.mu.Unlock()
 	s.asyncs.end()
 	s.buffered.close()
-	return release(s.engine, s.params.Linger)
+	return errors.Join(append(errs, release(s.engine, s.params.Linger))...)
+}
+
+// awaitEnding waits for at most session.linger for the collectives of closed communicators.
+func (s *Session) awaitEnding() {
+	s.mu.Lock()
+	ended, any := s.ended, s.ending > 0
+	s.mu.Unlock()
+	if !any {
+		return
+	}
+	select {
+	case <-ended:
+	case <-time.After(s.params.Linger):
+	}
+}
+
+// beginClose closes the session for further use, and starts the ends of its streams, which it returns. open has the names of the
+// streams' open communicators.
+func (s *Session) beginClose(open string) ([]*Stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, closedSession()
+	}
+	for _, st := range s.streams {
+		st.own.mu.Lock()
+		defer st.own.mu.Unlock()
+		if own := st.own.pending(); own != "" && open == "" {
+			open = fmt.Sprintf("; %v has %s", st, own)
+		}
+	}
+	if own := s.pending(); own != "" || open != "" {
+		return nil, fmt.Errorf("%w: first close what the session has open: %s", ErrPending, strings.TrimPrefix(own+open, "; "))
+	}
+	s.closed = true
+	for _, st := range s.streams {
+		st.startEnd()
+		close(st.hurry)
+	}
+	return slices.Clone(s.streams), nil
 }
 
 // closeComms closes the open communicators of processes.
@@ -180,6 +219,9 @@ func (s *Session) closeComms() {
 		if c.session == s && c.seat == nil {
 			_ = c.Close() // ErrClosed: another goroutine has closed it.
 		}
+	}
+	for _, st := range s.openStreams() {
+		st.own.closeComms()
 	}
 }
 
@@ -192,6 +234,9 @@ func (s *Session) ends(n int) {
 	}
 	if s.ending += n; s.ending == 0 {
 		close(s.ended)
+		if s.stream != nil {
+			s.stream.endUnused()
+		}
 	}
 }
 
@@ -212,6 +257,9 @@ func (s *Session) hold(count *int) error {
 func (s *Session) drop(count *int) {
 	s.mu.Lock()
 	*count--
+	if s.stream != nil {
+		s.stream.endUnused()
+	}
 	s.mu.Unlock()
 }
 

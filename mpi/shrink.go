@@ -143,6 +143,9 @@ func (c *Comm) isDisconnected(failed []int) bool {
 	}
 	var live []Proc
 	for rank, m := range c.group.members.all() {
+		if c.session.engine.IsStream(c.spec.Members.Member(rank).Life) { // Its stack stays disconnected.
+			return false
+		}
 		if !hasRank(failed, rank) {
 			live = append(live, m.Proc)
 		}
@@ -165,7 +168,7 @@ func (c *Comm) createShrunk(o *agreement.Outcome) (*Comm, error) {
 	ranks := c.survivors(o)
 	members, group := c.membersOf(o.ID, ranks)
 	spec := pml.CommSpec{ID: o.ID, Rank: slices.Index(ranks, c.rank), Members: members}
-	return c.child(&Group{session: c.session, self: c.group.self, members: group, rank: spec.Rank}, spec)
+	return c.child(&Group{session: c.session.user(), self: c.group.self, members: group, rank: spec.Rank}, spec)
 }
 
 // wireUpShrunk creates the communicator of an outcome by a group construct, which connects disconnected members again.

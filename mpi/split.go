@@ -151,7 +151,7 @@ func part(all []choice, color int64) []int {
 func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	members, group := c.membersOf(id, ranks)
 	spec := pml.CommSpec{ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank), Members: members}
-	g := &Group{session: c.session, self: c.group.self, members: group, rank: spec.Rank}
+	g := &Group{session: c.session.user(), self: c.group.self, members: group, rank: spec.Rank}
 	policy, err := policyOf(c.values)
 	if err != nil {
 		return nil, err

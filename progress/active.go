@@ -77,8 +77,8 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		clock = perClock
 		now := time.Now()
 		if yieldAt.IsZero() {
-			if n := e.nodeProcs.Load(); n != e.followed {
-				e.followNodeProcs(n)
+			if n := e.pollers.Load(); n != e.followed {
+				e.followPollers(n)
 			}
 			yieldAt = now.Add(e.spin)
 			if ctx != nil {

@@ -86,6 +86,9 @@ type Options struct {
 	// Processors is the number of processors that these processes share; 0 selects
 	// cpu.ForRanks.
 	Processors int
+	// IsStream is set for the engine of a stream, a further engine of a process. Its progress goroutine sleeps in a thread of
+	// its own. Waits yield no Go processor because of it, since no other goroutine of the process is their peer.
+	IsStream bool
 	// Labels contains the labels of the engine's goroutines in profiles (runtime/pprof);
 	// nil selects the labels of New's caller.
 	Labels context.Context
@@ -111,19 +114,23 @@ type Engine struct {
 	yields  uint32 // Number of yieldProcessor calls.
 	gosched bool   // Whether each yield calls runtime.Gosched: see sharesP.
 
+	isStream bool // Options.IsStream; constant.
+
 	labels context.Context // May be nil; constant.
 
 	spin, yield    time.Duration
 	pollBudget     int   // Result of PollBudget while the poll token is free.
 	oversubscribed bool  // Whether waits yield from the first polls on.
-	followed       int32 // Number of processes from which the above follow.
+	followed       int32 // Number of pollers from which the above follow.
 	background     progressGoroutine
 
-	// Of a process's engine, and accessed without the lock; see SetNodeProcs.
+	// Of a process's engine, and accessed without the lock; see SetNodeProcs and SetStreams.
 	nodeProcs  atomic.Int32
+	streams    atomic.Int32
+	pollers    atomic.Int32
 	longSpin   time.Duration // Value of spin while waits don't yield at once; constant.
 	processors int32         // Processors that the processes of the node share; constant.
-	yieldAbove int32         // Waits yield at once while nodeProcs is larger; constant.
+	yieldAbove int32         // Waits yield at once while pollers is larger; constant.
 
 	parkedRanks atomic.Int64 // Parked waits of the process's ranks; changed without the lock.
 	rings       rings        // Of a process's engine.
@@ -153,9 +160,10 @@ func New(opt Options) *Engine {
 	e := &Engine{longSpin: opt.Spin, yield: opt.Yield, labels: opt.Labels, processors: int32(opt.Processors), yieldAbove: int32(yieldAbove)}
 	e.process = e
 	e.SetNodeProcs(opt.NodeProcs)
-	e.followNodeProcs(e.nodeProcs.Load())
+	e.followPollers(e.pollers.Load())
 	e.bell.e, e.bell.now = e, doorbell.New()
-	engines.Add(1)
+	e.isStream = opt.IsStream
+	e.count(1)
 	e.gosched = sharesP()
 	e.background.wakeups, e.background.quit, e.background.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	e.background.woken.L = &e.background.mu
@@ -179,16 +187,28 @@ func (e *Engine) label() {
 	}
 }
 
-// engines is the number of open engines in this operating-system process.
-var engines atomic.Int32
+// The numbers of open engines in this operating-system process, without those of streams, and of streams.
+var engines, streamEngines atomic.Int32
+
+// count adds n to the number of open engines.
+func (e *Engine) count(n int32) {
+	if e.isStream {
+		streamEngines.Add(n)
+	} else {
+		engines.Add(n)
+	}
+}
 
 // SeveralEngines reports whether several engines are open in this operating-system process.
-func SeveralEngines() bool { return engines.Load()+openRanks.Load() > 1 }
+func SeveralEngines() bool { return engines.Load()+openRanks.Load()+streamEngines.Load() > 1 }
 
 // sharesP reports whether the peer of a wait may need the processor of the waiting
 // goroutine: with GOMAXPROCS=1, or if goroutines of this process are ranks with engines of
-// their own.
-func sharesP() bool { return runtime.GOMAXPROCS(0) == 1 || engines.Load() > 1 }
+// their own. A stream does not count, unless more streams wait than there are processors.
+func sharesP() bool {
+	procs := int32(runtime.GOMAXPROCS(0))
+	return procs == 1 || engines.Load() > 1 || streamEngines.Load() > procs
+}
 
 // DefaultSpin exceeds a scheduler's wake-up (some 5 us), so that a peer that computes
 // briefly costs no sleep, and is short enough to go unnoticed.
@@ -255,7 +275,7 @@ func (e *Engine) Close() {
 		return
 	}
 	e.background.stop(e)
-	engines.Add(-1)
+	e.count(-1)
 	e.Lock()
 	e.closed = true
 	fds := e.fds

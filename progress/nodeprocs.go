@@ -7,7 +7,21 @@ package progress
 
 // SetNodeProcs sets the number of processes that share the node, this one included. Waits follow
 // it after the next one that reads the clock. It never blocks, and needs no lock.
-func (e *Engine) SetNodeProcs(n int) { e.process.nodeProcs.Store(int32(n)) }
+func (e *Engine) SetNodeProcs(n int) {
+	e.process.nodeProcs.Store(int32(n))
+	e.process.setPollers()
+}
+
+// SetStreams sets the number of open streams of the process, each of which has an engine. Waits of several streams poll at a
+// time. It never blocks, and needs no lock.
+func (e *Engine) SetStreams(n int) {
+	e.process.streams.Store(int32(n))
+	e.process.setPollers()
+}
+
+// setPollers updates the number of waits that may poll at a time on the node. Each process is taken to have the streams of this
+// one.
+func (e *Engine) setPollers() { e.pollers.Store(e.nodeProcs.Load() * max(1, e.streams.Load())) }
 
 // NodeProcs returns the number of processes that share the node; 0 if it is unknown. No lock is
 // needed.
@@ -19,13 +33,14 @@ func (e *Engine) IsOversubscribed() bool { return e.process.nodeProcs.Load() > e
 
 // yieldsAtOnce reports whether waits yield from the first polls on. e is a process's engine. No
 // lock is needed.
-func (e *Engine) yieldsAtOnce() bool { return e.nodeProcs.Load() > e.yieldAbove }
+func (e *Engine) yieldsAtOnce() bool { return e.pollers.Load() > e.yieldAbove }
 
-// followNodeProcs updates the fields of a process's engine on which its waits depend. Short waits
+// followPollers updates the fields of a process's engine on which its waits depend. Short waits
 // don't load the number. Lock held.
 //
 //go:noinline
-func (e *Engine) followNodeProcs(n int32) {
+func (e *Engine) followPollers(n int32) {
+	e.gosched = sharesP()
 	e.followed, e.oversubscribed = n, n > e.yieldAbove
 	e.pollBudget, e.spin = pollBudgetOf(e.oversubscribed), e.longSpin
 	if e.oversubscribed {

@@ -120,7 +120,8 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	size := pages(int64(inbox.Size(slots)))
 	// The nonce makes the name unique: for a session that is opened again, for
 	// containers that share the directory, for jobs with the same name.
-	name := fmt.Sprintf("%s%d-%x", jobPrefix(env.Identity.Proc.Namespace), env.Identity.Proc.Rank, env.Self.Nonce)
+	process, _ := env.Identity.Proc.Process() // The launcher removes segments by the namespace of the job.
+	name := fmt.Sprintf("%s%d-%x", jobPrefix(process.Namespace), process.Rank, env.Self.Nonce)
 	if mark := env.Identity.NodeMark(); mark != "" {
 		name += "-" + mark
 	}

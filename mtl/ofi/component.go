@@ -89,7 +89,8 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 
 func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	p := env.Params.(*params)
-	environment := setEnvironment(env.Identity.Proc.Namespace)
+	process, _ := env.Identity.Proc.Process() // Keys are those of the job.
+	environment := setEnvironment(process.Namespace)
 	o, err := find(ctx, p, meant)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -1,0 +1,68 @@
+package assembly
+
+import (
+	"context"
+
+	"github.com/ferrympi/ferry/assembly/wireup"
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// StreamMember is a member of a communicator of streams.
+type StreamMember struct {
+	Process framework.Proc
+	Nonce   uint64 // Of the process.
+	Stream  int    // 0: the process itself.
+}
+
+// StreamGroup is the creation of a communicator with streams among its members. All members pass equal values, except for Rank.
+type StreamGroup struct {
+	Members []StreamMember
+	Rank    int
+	ID      cid.Extended
+	Policy  cid.Policy
+	// Exchange returns the bytes of all members. It is collective.
+	Exchange func(ctx context.Context, own []byte) ([][]byte, error)
+}
+
+// WireUpStreams decides on the PML and the ids of a communicator as WireUp does. The cards and the capabilities are exchanged by g.
+// The assembly is that of the stream, or of the process, which this member passes. The caller keeps the members (Keep) until it has
+// made the communicator.
+func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, spec pml.CommSpec, err error) {
+	defer a.enterWireUp()()
+	own, err := a.present()
+	if err != nil {
+		return m, spec, err
+	}
+	var body wireup.Payload
+	used, err := a.encodePayload(own, body)
+	if err != nil {
+		return m, spec, err
+	}
+	table := a.pmls[0].CIDs()
+	ids := table.OfferFor(g.Policy, len(g.Members), bootstrap.MaxPayload-len(used)-wireup.PayloadFrame)
+	defer table.Release(ids) // no effect once the candidates are settled
+	body.IDs = ids.Bytes()
+	encoded, err := a.encodePayload(own, body)
+	if err != nil {
+		return m, spec, err
+	}
+	x := meeting{rank: g.Rank, id: g.ID, ids: ids}
+	processes := make([]framework.Proc, len(g.Members))
+	for i, m := range g.Members {
+		processes[i] = m.Process
+		x.group, x.processes = append(x.group, m.Process.Stream(m.Stream)), append(x.processes, m.Nonce)
+		// A member that has the cards of all may connect before this process has them. Transports refuse unknown worlds.
+		a.env.Worlds.ID(x.group[i])
+	}
+	all, err := g.Exchange(ctx, encoded)
+	if err != nil {
+		return m, spec, err
+	}
+	if m, spec, err = a.conclude(ctx, &x, all); err != nil { // The others may have the communicator.
+		a.refuse(g.ID, processes, err)
+	}
+	return m, spec, err
+}

@@ -1,0 +1,366 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/components/core"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/limits"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// A stream is a further stack of a process. It has its own engine, transports, card and nonce. Its assembly shares the
+// configuration and the bootstrap client with that of the process. The stacks of other processes address it as a separate peer,
+// by the name framework.Proc.Stream. The bootstrap has no name for it. An event about a process applies to its streams, too.
+
+// streamOf is the part of an Assembly that only streams have.
+type streamOf struct {
+	process *Assembly // nil in the assembly of a process.
+	number  int       // The smallest one that no other open stream of the process has. 0: the assembly is that of a process.
+	isOpen  bool      // Guarded by the mutex of the process.
+}
+
+// streams are the streams of this process, and those of others that the PMLs have as peers. Guarded by Assembly.mu.
+type streams struct {
+	open []*Assembly // Of this process, in the order of NewStream. They include those being opened or closed, for their numbers.
+	// peers are the streams of others. There is one for each number of a process.
+	peers map[framework.ProcID]streamPeer
+}
+
+// streamPeer is a stream of another process.
+type streamPeer struct {
+	nonce   uint64 // Of the stream.
+	process uint64 // Nonce of the process.
+}
+
+func (s *streams) forget(life framework.Life) {
+	if s.peers[life.ID].nonce == life.Nonce {
+		delete(s.peers, life.ID)
+	}
+}
+
+// MostStreams is the largest number of open streams of a process.
+const MostStreams = 1 << 10
+
+// streamNeed is the minimum for a stream: a thread for its progress goroutine, and a segment.
+var streamNeed = limits.Need{Files: 3, Threads: 1, Space: 16 << 20}
+
+// OpenStream opens a stream of this process. It sends no message. w gets the events about peers of the stream. The caller closes
+// the stream before the assembly.
+//
+// A stream has the transports of its process. If one of them does not open, the error has the reason and wraps ErrUnsupported.
+// After an error no resource is left open.
+func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error) {
+	if err := streamNeed.Check(); err != nil {
+		return nil, fmt.Errorf("%w: this process has no room for another stream: %w", framework.ErrUnsupported, err)
+	}
+	s := &Assembly{
+		Stack: &Stack{registry: a.registry, values: a.values}, options: Options{Client: a.client, Watcher: w},
+		client: a.client, boot: a.boot, threads: a.threads, known: newAcquaintances(), noted: map[framework.Life]Pair{},
+	}
+	s.process = a
+	s.constructs.waiting, s.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
+	s.upcalls.stop = make(chan struct{})
+	if err := a.addStream(s); err != nil {
+		return nil, err
+	}
+	if err := s.openStack(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.follow()
+	return s, nil
+}
+
+// addStream reserves the number of a stream.
+func (a *Assembly) addStream(s *Assembly) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.isolated != nil {
+		return a.isolated
+	}
+	if len(a.streams.open) == MostStreams {
+		return fmt.Errorf("%w: this process has %d streams, the largest number; close communicators of streams", framework.ErrUnsupported, MostStreams)
+	}
+	for s.number = 1; slices.ContainsFunc(a.streams.open, func(x *Assembly) bool { return x.number == s.number }); {
+		s.number++
+	}
+	a.streams.open = append(a.streams.open, s)
+	return nil
+}
+
+// openStack opens the modules of a stream.
+func (s *Assembly) openStack(ctx context.Context) (err error) {
+	a := s.process
+	if s.selections, err = s.registry.SelectAll(ctx, s.values); err != nil {
+		return err
+	}
+	if s.fabric, err = s.registry.Spread(ctx, s.values, s.selections, a.env.Identity.IsSpread()); err != nil {
+		return err
+	}
+	var waiting core.Progress
+	if err := s.values.Decode("progress", &waiting); err != nil {
+		return err
+	}
+	opt, err := waiting.Options()
+	if err != nil {
+		return err
+	}
+	opt.Labels, opt.NodeProcs, opt.IsStream = labels(ctx, a.env.Identity.Proc), a.env.Engine.NodeProcs(), true
+	identity := a.env.Identity
+	identity.Proc = identity.Proc.Stream(s.number)
+	worlds := framework.NewWorlds(identity.Proc.Namespace)
+	s.lateRoutes = false
+	s.cards, s.giveUp, s.droppablePeer = cards{s}, s.tellGivenUp, s.droppable
+	err = s.Stack.open(ctx, progress.Env{
+		Identity: identity, Worlds: worlds, Node: a.env.Node, Engine: progress.New(opt), Logger: a.env.Logger.With("stream", s.number),
+		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
+	}, a.hooks)
+	if err != nil {
+		return err
+	}
+	if err := s.checkTransports(); err != nil {
+		return err
+	}
+	s.here = newNodeProcs(&s.env)
+	return s.encodeOffers()
+}
+
+// checkTransports returns ErrUnsupported if the stream lacks a transport of its process.
+func (s *Assembly) checkTransports() error {
+	for _, name := range s.process.carry {
+		if slices.Contains(s.carry, name) {
+			continue
+		}
+		kind, component, _ := strings.Cut(name, ".")
+		reason := "the limit of the transport is reached"
+		if selection := s.selections[framework.Kind(kind)]; selection != nil {
+			for _, v := range selection.Verdicts {
+				if v.Name == component && v.Reason != "" {
+					reason = v.Reason
+				}
+			}
+		}
+		return fmt.Errorf("%w: %s did not open for a stream: %s; close communicators of other streams", framework.ErrUnsupported, name, reason)
+	}
+	return nil
+}
+
+// follow lets the stream follow the events and the number of processes of its process from now on.
+func (s *Assembly) follow() {
+	a := s.process
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead, s.left, s.isolated = slices.Clone(a.dead), maps.Clone(a.left), a.isolated
+	s.isOpen = true
+	a.publishStreams()
+}
+
+// removeStream ends the part of the process in a stream.
+func (a *Assembly) removeStream(s *Assembly) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.streams.open = slices.DeleteFunc(slices.Clone(a.streams.open), func(x *Assembly) bool { return x == s })
+	a.publishStreams()
+}
+
+// publishStreams gives the engines the number of open streams. a.mu held.
+func (a *Assembly) publishStreams() {
+	var engines []*progress.Engine
+	for _, s := range a.streams.open {
+		if s.isOpen {
+			engines = append(engines, s.env.Engine)
+		}
+	}
+	a.here.setStreams(engines)
+}
+
+// Streams returns the open streams, in the order of their numbers.
+func (a *Assembly) Streams() (all []*Assembly) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.streams.open {
+		if s.isOpen {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(x, y *Assembly) int { return x.number - y.number })
+	return all
+}
+
+// Stream returns the number of a stream, 0 for a process.
+func (a *Assembly) Stream() int { return a.number }
+
+// Nonce returns the nonce of the process.
+func (a *Assembly) Nonce() uint64 {
+	if a.process != nil {
+		return a.process.env.Self.Nonce
+	}
+	return a.env.Self.Nonce
+}
+
+// passToStreams passes an event of the bootstrap on to the streams.
+func (a *Assembly) passToStreams(ev bootstrap.Event) {
+	switch ev.Kind {
+	case bootstrap.Dump, bootstrap.Noted: // The process's Watcher is notified.
+		return
+	case bootstrap.ServerLost: // See noter and isolate.
+		return
+	}
+	for _, s := range a.Streams() {
+		s.event(ev)
+	}
+}
+
+// meetStream records a member of a communicator that may be a stream, before its card is learnt. process is the nonce of its
+// process, which may have ended since.
+func (a *Assembly) meetStream(life framework.Life, p framework.Proc, process uint64) {
+	of, number := p.Process()
+	if number == 0 || life == a.env.Self {
+		return
+	}
+	a.upcalls.Lock()
+	defer a.upcalls.Unlock()
+	a.mu.Lock()
+	if a.streams.peers == nil {
+		a.streams.peers = map[framework.ProcID]streamPeer{}
+	}
+	a.streams.peers[life.ID] = streamPeer{life.Nonce, process}
+	owner := framework.Life{ID: a.env.Worlds.ID(of), Nonce: process}
+	i := slices.IndexFunc(a.dead, func(d Death) bool { return d.Life == owner })
+	var reason string
+	if i >= 0 {
+		reason = a.dead[i].Reason
+	}
+	_, hasLeft := a.left[owner]
+	a.mu.Unlock()
+	switch {
+	case a.upcalls.closing:
+	case i >= 0:
+		a.died(life, reason)
+	case hasLeft:
+		a.endExchange(life, framework.ErrPeerClosed)
+	}
+}
+
+// isStream reports whether an incarnation is a stream of another process.
+func (a *Assembly) isStream(life framework.Life) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.streams.peers[life.ID].nonce == life.Nonce && life.Nonce != 0
+}
+
+// streamsOf returns the incarnations of streams that an event about a process concerns, this stream among them.
+func (a *Assembly) streamsOf(ev bootstrap.Event) (all []framework.Life) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, s := range a.streams.peers {
+		of, _ := a.env.Worlds.Proc(id).Process()
+		if of == ev.Proc && (ev.Nonce == 0 || ev.Nonce == s.process) {
+			all = append(all, framework.Life{ID: id, Nonce: s.nonce})
+		}
+	}
+	if a.process != nil && ev.Proc == a.process.env.Identity.Proc && (ev.Nonce == 0 || ev.Nonce == a.Nonce()) {
+		all = append(all, a.env.Self)
+	}
+	return all
+}
+
+// inquire is pml.Module.Inquire for a process and its streams.
+func (a *Assembly) inquire(m PML, by framework.Proc) {
+	m.Inquire(a.env.Worlds.ID(by))
+	for _, life := range a.streamsOf(bootstrap.Event{Proc: by}) {
+		m.Inquire(life.ID)
+	}
+}
+
+// processOf returns the process of an incarnation and its nonce. A stream that has ended has none.
+func (a *Assembly) processOf(life framework.Life) (p framework.Proc, nonce uint64, ok bool) {
+	p, number := a.env.Worlds.Proc(life.ID).Process()
+	switch {
+	case life == a.env.Self:
+		return p, a.Nonce(), true
+	case number == 0:
+		return p, life.Nonce, true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	peer := a.streams.peers[life.ID]
+	return p, peer.process, peer.nonce == life.Nonce
+}
+
+// ProcessOf returns the incarnation of the process of a member, which may be a stream. The ID is that of this assembly.
+func (a *Assembly) ProcessOf(life framework.Life) framework.Life {
+	p, nonce, ok := a.processOf(life)
+	if !ok {
+		return life
+	}
+	return framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}
+}
+
+// IsStream reports whether a member of a communicator is a stream.
+func (a *Assembly) IsStream(life framework.Life) bool {
+	if a.process == nil && life.ID.World() == 0 { // The usual case.
+		return false
+	}
+	_, number := a.env.Worlds.Proc(life.ID).Process()
+	return number > 0
+}
+
+// A disconnected stream is a disconnect of its process with this beginning of the reason. The nonces are those of the receiver's
+// and of the sender's stack.
+const streamReason = "stream %x to %x: "
+
+// disconnectStream notifies a peer that this stack has ended all exchange with it, if one of both is a stream.
+func (a *Assembly) disconnectStream(peer framework.Life, why error) bool {
+	if a.process == nil && !a.IsStream(peer) {
+		return false
+	}
+	proc, nonce, ok := a.processOf(peer)
+	if events, has := framework.As[bootstrap.EventSource](a.client); ok && has {
+		events.GiveUp(proc, nonce, fmt.Sprintf(streamReason, a.env.Self.Nonce, peer.Nonce)+why.Error())
+	}
+	return true
+}
+
+// streamDisconnect returns the nonces of the receiver's and of the sender's stack, if ev is a disconnect of a stream.
+func streamDisconnect(ev bootstrap.Event) (to, from uint64, ok bool) {
+	if ev.Kind != bootstrap.GivenUp {
+		return 0, 0, false
+	}
+	n, err := fmt.Sscanf(ev.Reason, streamReason, &from, &to)
+	return to, from, n == 2 && err == nil
+}
+
+// streamDisconnected ends all exchange between a stack of this process and one of another.
+func (a *Assembly) streamDisconnected(ev bootstrap.Event, to, from uint64) {
+	for _, s := range append(a.Streams(), a) {
+		if s.env.Self.Nonce == to {
+			s.peerDisconnected(ev, from)
+		}
+	}
+}
+
+func (a *Assembly) peerDisconnected(ev bootstrap.Event, nonce uint64) {
+	a.upcalls.Lock()
+	defer a.upcalls.Unlock()
+	a.mu.Lock()
+	id, ok := a.known.owner(nonce)
+	a.mu.Unlock()
+	life := framework.Life{ID: id, Nonce: nonce}
+	if !ok || a.upcalls.closing {
+		return
+	}
+	if of, _, known := a.processOf(life); !known || of != ev.Proc { // It is a stream of another process.
+		return
+	}
+	a.env.Logger.Info("a process has disconnected a stream", "proc", a.env.Worlds.Proc(id).String(), "reason", ev.Reason)
+	a.endExchange(life, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
+}

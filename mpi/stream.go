@@ -1,0 +1,279 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrympi/ferry/assembly"
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// Stream is a communication context of its own (MPIX_Stream): a second engine of the process, with transports, queues and a lock of
+// its own. Two goroutines that communicate on two streams share no lock. Several goroutines on one stream are safe. Communicators get a
+// stream by Comm.WithStream, and pass it on to those that are made from them.
+//
+// A stream ends with its last communicator, and without any with its session.
+type Stream struct {
+	session *Session // That of NewStream.
+	own     *Session // That of the stream's communicators, over the stream's engine.
+
+	isUsed  bool          // Whether a communicator was made. Guarded by own.mu.
+	isEnded bool          // Whether end is called. Guarded by own.mu.
+	hurry   chan struct{} // Closed when the session closes: end waits for no pending receives.
+	ended   chan struct{} // Closed at the end of end.
+	err     error         // Of end. Set before ended is closed.
+}
+
+// NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in a thread of its own. Its
+// transports take the memory and the descriptors of those of a process; docs/threads.md has the numbers.
+//
+// Errors: ErrClosed after Close of the session; ErrUnsupported if the process has no room for another stream, or if a transport of
+// the process does not open again, with the limit. After an error no resource is left open.
+func (s *Session) NewStream() (*Stream, error) {
+	if err := s.engine.progress.Check(); err != nil {
+		return nil, err
+	}
+	if err := s.hold(&s.comms); err != nil { // while it is opened
+		return nil, err
+	}
+	defer s.drop(&s.comms)
+	e := &engine{registry: s.engine.registry, client: s.engine.client, identity: s.engine.identity, collectiveHooks: s.engine.collectiveHooks}
+	a, err := s.engine.OpenStream(context.Background(), e)
+	if err != nil {
+		return nil, fmt.Errorf("new stream: %w", err)
+	}
+	e.use(a)
+	st := &Stream{session: s, hurry: make(chan struct{}), ended: make(chan struct{})}
+	st.own = &Session{engine: e, values: s.values, level: s.level, params: s.params, number: s.number, stream: st}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams = append(s.streams, st)
+	return st, nil
+}
+
+// String returns a name of the stream for people: "stream 1". No other open stream of the process has it.
+func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.own.engine.Stream()) }
+
+// WithStream makes a communicator with the same members and another context, over a stream (MPIX_Stream_comm_create). It is
+// collective over c. Members may pass different streams, or nil for the engine of the process. Attributes are not copied. The
+// communicators that are made from the new one use the same stream. So do its thread communicators.
+//
+// The members exchange the cards of their streams over c, which works on afterwards.
+//
+// Errors: ErrConfig for a stream of another session than c's, ErrClosed for a stream that has ended, both in this member alone and
+// before anything is sent. ErrUnsupported for the communicator of a goroutine rank, and in all members if their stacks have no PML in
+// common. Others are those of Dup. A member that is disconnected from a stream stays so; use a new stream.
+func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
+	if c.seat != nil {
+		return nil, fmt.Errorf("%w: stream of a goroutine rank's communicator: pass a communicator of processes", ErrUnsupported)
+	}
+	s, err := c.session.withStream(stream)
+	if err != nil {
+		return nil, fmt.Errorf("with stream: %w", err)
+	}
+	if err := s.hold(&s.comms); err != nil { // while it is made
+		return nil, fmt.Errorf("with stream: %w", s.errEnded(err))
+	}
+	defer s.drop(&s.comms)
+	defer s.engine.Keep()()
+	var m assembly.PML
+	var spec pml.CommSpec
+	var refused error // After the exchange. c works on.
+	err = c.collective.do(ctx, "with stream", 0, func() (err error) {
+		m, spec, refused, err = c.wireUpStreams(background(ctx), s)
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return nil, fmt.Errorf("with stream: %w", err)
+	}
+	d, err := newComm(s, nil, c.group, m, spec, c.values)
+	if err == nil && stream != nil {
+		stream.use()
+	}
+	return d, err
+}
+
+// withStream returns the session of a stream's communicators.
+func (s *Session) withStream(stream *Stream) (*Session, error) {
+	s = s.user()
+	if stream == nil {
+		return s, nil
+	}
+	if err := stream.session.enter(); err != nil {
+		return nil, fmt.Errorf("%v: %w", stream, err)
+	}
+	if stream.session != s {
+		return nil, fmt.Errorf("%w: %v is of session %d, and the communicator of session %d; use a stream of the communicator's session", ErrConfig, stream, stream.session.number, s.number)
+	}
+	return stream.own, nil
+}
+
+// wireUpStreams exchanges the cards of the members' stacks, of which this member's is that of s, and decides on the PML and the ids.
+// Inside do.
+func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, spec pml.CommSpec, refused, err error) {
+	policy, err := policyOf(c.values)
+	if err != nil {
+		return m, spec, nil, err
+	}
+	e := s.engine
+	numbers, err := c.gatherNumbers(ctx, int64(e.Stream()))
+	if err != nil {
+		return m, spec, nil, err
+	}
+	nonces, err := c.gatherNumbers(ctx, int64(e.Nonce()))
+	if err != nil {
+		return m, spec, nil, err
+	}
+	ids, err := c.derive(ctx, c.collective.lastIdup(), 1)
+	if err != nil {
+		return m, spec, nil, err
+	}
+	g := assembly.StreamGroup{Rank: c.rank, ID: ids[0], Policy: policy}
+	for rank, p := range c.group.members.all() {
+		g.Members = append(g.Members, assembly.StreamMember{Process: p.Proc, Nonce: uint64(nonces[rank]), Stream: int(numbers[rank])})
+	}
+	exchanged := false
+	g.Exchange = func(ctx context.Context, own []byte) (all [][]byte, err error) {
+		all, err = c.gatherBytes(ctx, own)
+		exchanged = err == nil
+		return all, err
+	}
+	if m, spec, err = e.WireUpStreams(ctx, &g); exchanged {
+		refused, err = err, nil
+	}
+	return m, spec, refused, err
+}
+
+// gatherBytes returns every member's bytes. Inside do.
+func (c *Comm) gatherBytes(ctx context.Context, mine []byte) ([][]byte, error) {
+	lengths, err := c.gatherNumbers(ctx, int64(len(mine)))
+	if err != nil {
+		return nil, err
+	}
+	most := int(slices.Max(lengths))
+	x := call{op: coll.Allgather, in: append(slices.Clone(mine), make([]byte, most-len(mine))...), out: make([]byte, most*c.size)}
+	x.sized(len(x.in))
+	if err := c.collective.inline(ctx, &x); err != nil {
+		return nil, err
+	}
+	all := make([][]byte, c.size)
+	for rank := range all {
+		all[rank] = x.out[rank*most:][:lengths[rank]]
+	}
+	return all, nil
+}
+
+// user returns the session that OpenSession has returned.
+func (s *Session) user() *Session {
+	if s.stream != nil {
+		return s.stream.session
+	}
+	return s
+}
+
+// errEnded is the error of a call that needs a stream's session, which is closed.
+func (s *Session) errEnded(err error) error {
+	if s.stream != nil && s.user().enter() == nil {
+		return fmt.Errorf("%w: %v has ended with its last communicator; open another one (NewStream)", ErrClosed, s.stream)
+	}
+	return err
+}
+
+// use records that the stream has had a communicator.
+func (st *Stream) use() {
+	st.own.mu.Lock()
+	st.isUsed = true
+	st.own.mu.Unlock()
+}
+
+// endUnused ends the stream after its last communicator. own.mu held.
+func (st *Stream) endUnused() {
+	if own := st.own; st.isUsed && own.comms+own.ending == 0 {
+		st.startEnd()
+	}
+}
+
+// startEnd ends the stream in a goroutine, once. own.mu held.
+func (st *Stream) startEnd() {
+	st.own.closed = true
+	if !st.isEnded {
+		st.isEnded = true
+		go st.end()
+	}
+}
+
+// end frees the stream when no operation is pending, and accepted sends have left.
+func (st *Stream) end() {
+	defer close(st.ended)
+	st.awaitPending()
+	st.own.buffered.abandon()
+	if st.err = st.own.engine.end(st.own.params.Linger); st.err != nil {
+		st.err = fmt.Errorf("%v: %w", st, st.err)
+	}
+	s := st.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams = slices.DeleteFunc(s.streams, func(x *Stream) bool { return x == st })
+}
+
+// pendingPeriod is the longest time between two checks for pending operations of an ended stream.
+const pendingPeriod = 50 * time.Millisecond
+
+// awaitPending returns when no operation of a closed communicator is pending, or when the session closes.
+func (st *Stream) awaitPending() {
+	for period := time.Millisecond; st.own.engine.hasPending(); period = min(2*period, pendingPeriod) {
+		select {
+		case <-st.hurry:
+			return
+		case <-time.After(period):
+		}
+	}
+}
+
+// hasPending reports whether operations are pending in a PML.
+func (e *engine) hasPending() bool {
+	for _, m := range e.Upper() {
+		x, err := m.Inspect(context.Background())
+		if err != nil || slices.ContainsFunc(x.Comms, func(c pml.CommInspection) bool { return len(c.Posted)+len(c.Sends) > 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
+// sessionNumbers is the number of the last session of this operating-system process.
+var sessionNumbers atomic.Int64
+
+// openStreams returns the streams that have not ended.
+func (s *Session) openStreams() []*Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.streams)
+}
+
+// pending returns what a session has open, for people, or "".
+func (s *Session) pending() string {
+	if s.comms+s.memories+s.ending == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d communicators, %d pieces of Memory; and complete the collectives of %d closed communicators", s.comms, s.memories, s.ending)
+}
+
+// pendingComms names the open communicators of a stream, or is "". own.mu is not held.
+func (st *Stream) pendingComms() (text string) {
+	for _, c := range st.own.engine.open() {
+		name := c.Name()
+		if name == "" {
+			name = c.ID().String()
+		}
+		text += fmt.Sprintf("; communicator %s of %v", name, st)
+	}
+	return text
+}
