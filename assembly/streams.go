@@ -97,11 +97,11 @@ func (a *Assembly) addStream(s *Assembly) error {
 // openStack opens the modules of a stream.
 func (s *Assembly) openStack(ctx context.Context) (err error) {
 	a := s.process
-	if s.selections, err = s.registry.SelectAll(ctx, s.values); err != nil {
-		return err
-	}
-	if s.fabric, err = s.registry.Spread(ctx, s.values, s.selections, a.env.Identity.IsSpread()); err != nil {
-		return err
+	s.selections, s.fabric = map[framework.Kind]*framework.Selection{}, a.fabric
+	for kind, selection := range a.selections {
+		if s.selections[kind], err = selection.Again(s.values); err != nil {
+			return err
+		}
 	}
 	var waiting core.Progress
 	if err := s.values.Decode("progress", &waiting); err != nil {

@@ -234,6 +234,22 @@ func (s *Selection) Fail(name string, cause error) error {
 	return nil
 }
 
+// Again returns a copy for opening the chosen components once more, with parameters of their own. Components are not probed again.
+func (s *Selection) Again(vals *Values) (*Selection, error) {
+	again := *s
+	again.Chosen, again.Verdicts = slices.Clone(s.Chosen), slices.Clone(s.Verdicts)
+	for i := range again.Chosen {
+		c := &again.Chosen[i]
+		if c.Params = c.Component.Params(); c.Params == nil {
+			continue
+		}
+		if err := vals.Decode(ComponentName(s.Kind, c.Verdict.Name), c.Params); err != nil {
+			return nil, err
+		}
+	}
+	return &again, nil
+}
+
 // Leave takes those components out of Chosen that are not used after all, and records
 // why in their verdicts.
 func (s *Selection) Leave(unused func(name string) bool, why string) {

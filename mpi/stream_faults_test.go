@@ -1,0 +1,266 @@
+package mpi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/btl/shm"
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+)
+
+func TestWithStream_GoroutineRank_IsUnsupported(t *testing.T) {
+	t.Parallel()
+	mpitest.Job{Size: 1, Goroutines: 2}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
+		if _, err := c.WithStream(ctx, nil); !errors.Is(err, mpi.ErrUnsupported) {
+			return fmt.Errorf("stream of a goroutine rank: %v", err)
+		}
+		return nil
+	})
+}
+
+func TestWithStream_StreamOfAnotherSession_NamesBothSessions(t *testing.T) {
+	ranks(t, 1, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		other, err := mpitest.Open(ctx)
+		if err != nil {
+			return err
+		}
+		stream, err := other.NewStream()
+		if err != nil {
+			return err
+		}
+		_, err = world.WithStream(ctx, stream)
+		if !errors.Is(err, mpi.ErrConfig) || strings.Count(err.Error(), "session ") < 2 {
+			return fmt.Errorf("stream of another session: %v", err)
+		}
+		if err := other.Close(); err != nil {
+			return fmt.Errorf("session with an unused stream: %w", err)
+		}
+		if _, err := world.WithStream(ctx, stream); !errors.Is(err, mpi.ErrClosed) {
+			return fmt.Errorf("stream of a closed session: %v", err)
+		}
+		if _, err := other.NewStream(); !errors.Is(err, mpi.ErrClosed) {
+			return fmt.Errorf("new stream of a closed session: %v", err)
+		}
+		return sumOfRanks(ctx, world)
+	}))
+}
+
+// limited is a transport that opens a number of times, and whose probe succeeds once.
+type limited struct {
+	btl.Component
+	opens, probes atomic.Int32
+}
+
+func (l *limited) Probe(ctx context.Context, params any) framework.Verdict {
+	if l.probes.Add(1) > 1 {
+		return framework.Unavailable("it was probed before", "")
+	}
+	return l.Component.Probe(ctx, params)
+}
+
+func (l *limited) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	if l.opens.Add(-1) < 0 {
+		return nil, errors.New("all 3 contexts of the device are in use")
+	}
+	return l.Component.Open(ctx, env)
+}
+
+func TestNewStream_TransportIsFull_ReturnsItsLimitAndLeavesNothing(t *testing.T) {
+	transport := &limited{Component: shm.OnHeap()}
+	transport.opens.Store(3) // the process and two streams
+	reg := without(components.Standard(), func(kind framework.Kind, name string) bool { return kind == framework.BTL && name == "shm" })
+	reg.Register(transport)
+	s, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(reg), mpi.WithParam("pml", "ob1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := s.NewStream(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		_, err = s.NewStream()
+		if !errors.Is(err, mpi.ErrUnsupported) || !strings.Contains(err.Error(), "all 3 contexts") {
+			t.Errorf("new stream: %v", err)
+		}
+	}
+	if err := s.Close(); err != nil { // goleak finds the rest
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestSession_CloseWithOpenStreamCommunicator_NamesIt(t *testing.T) {
+	ranks(t, 1, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		other, err := mpitest.Open(ctx)
+		if err != nil {
+			return err
+		}
+		self, err := other.Group(ctx, "mpi://SELF")
+		if err != nil {
+			return err
+		}
+		parent, err := mpi.CommFromGroup(ctx, self, "parent")
+		if err != nil {
+			return err
+		}
+		c, err := withNewStream(ctx, other, parent)
+		if err != nil {
+			return err
+		}
+		c.SetName("pressure")
+		if err := parent.Close(); err != nil {
+			return err
+		}
+		if err := other.Close(); !errors.Is(err, mpi.ErrPending) || !strings.Contains(err.Error(), "pressure of stream 1") {
+			return fmt.Errorf("close with a stream's communicator: %v", err)
+		}
+		return errors.Join(sumOfRanks(ctx, c), c.Close(), other.Close())
+	}))
+}
+
+func TestWithStream_ContextEnds_BreaksTheParentInAllMembers(t *testing.T) {
+	ranks(t, 2, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		parent, err := world.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		stream, err := s.NewStream()
+		if err != nil {
+			return err
+		}
+		calling := ctx
+		if world.Rank() == 0 {
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			calling = ended
+		}
+		c, err := parent.WithStream(calling, stream)
+		if err == nil {
+			return errors.Join(errors.New("WithStream succeeded with a context that had ended"), c.Close())
+		}
+		if world.Rank() == 1 && !errors.Is(err, mpi.ErrBroken) {
+			return fmt.Errorf("other member: %w", err)
+		}
+		if _, err := parent.Dup(ctx); !errors.Is(err, mpi.ErrBroken) {
+			return fmt.Errorf("dup afterwards: %v", err)
+		}
+		c, err = world.WithStream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		return errors.Join(ring(ctx, c, 1), c.Close(), parent.Close())
+	}))
+}
+
+// onDyingJobs runs f in two of three ranks over each stack, while rank 2 calls until and dies.
+func onDyingJobs(t *testing.T, until, f func(ctx context.Context, world, streams *mpi.Comm) error) {
+	t.Parallel()
+	for name, job := range streamJobs() {
+		job.Size, job.Continue = 3, true
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			job.RunSessions(t, func(ctx context.Context) (err error) {
+				s, err := mpitest.Open(ctx)
+				if err != nil {
+					return err
+				}
+				group, err := s.Group(ctx, "mpi://WORLD")
+				if err != nil {
+					return err
+				}
+				world, err := mpi.CommFromGroup(ctx, group, "test")
+				if err != nil {
+					return err
+				}
+				streams, err := withNewStream(ctx, s, world)
+				if err != nil {
+					return err
+				}
+				if err := sumOfRanks(ctx, streams); err != nil {
+					return err
+				}
+				if world.Rank() == 2 {
+					if err := until(ctx, world, streams); err != nil {
+						return err
+					}
+					mpitest.Die(ctx)
+				}
+				return errors.Join(f(ctx, world, streams), streams.Close(), world.Close(), s.Close())
+			})
+		})
+	}
+}
+
+// atOnce returns without waiting.
+func atOnce(context.Context, *mpi.Comm, *mpi.Comm) error { return nil }
+
+func TestStream_MemberDies_AllCommunicatorsReportIt(t *testing.T) {
+	onDyingJobs(t, atOnce, func(ctx context.Context, world, streams *mpi.Comm) error {
+		for _, c := range []*mpi.Comm{streams, world} {
+			if _, err := c.Recv(ctx, nil, 2, 9); !errors.Is(err, mpi.ErrProcFailed) {
+				return fmt.Errorf("receive from a process that has died: %w", err)
+			}
+			if failed := c.Failed(); !slices.Equal(failed, []int{2}) {
+				return fmt.Errorf("failed ranks: %v", failed)
+			}
+			if err := mpi.Barrier(ctx, c); !errors.Is(err, mpi.ErrProcFailed) && !errors.Is(err, mpi.ErrBroken) {
+				return fmt.Errorf("barrier with a process that has died: %w", err)
+			}
+		}
+		rest, err := streams.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		if rest.Size() != 2 {
+			return fmt.Errorf("shrunk to %d members", rest.Size())
+		}
+		return errors.Join(ring(ctx, rest, 5), sumOfRanks(ctx, rest), sumOfRanks(ctx, rest), rest.Close())
+	})
+}
+
+func TestWithStream_MemberDiesMeanwhile_OthersGetProcFailed(t *testing.T) {
+	onDyingJobs(t, atOnce, func(ctx context.Context, world, streams *mpi.Comm) error {
+		for _, parent := range []*mpi.Comm{world, streams} {
+			c, err := parent.WithStream(ctx, nil)
+			if err == nil {
+				return errors.Join(errors.New("WithStream succeeded without a member"), c.Close())
+			}
+			if !errors.Is(err, mpi.ErrProcFailed) && !errors.Is(err, mpi.ErrBroken) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestStream_Revoke_EndsReceivesOfOtherMembers(t *testing.T) {
+	onStreamJobs(t, 2, func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		c, err := withNewStream(ctx, s, world)
+		if err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			err = c.Revoke()
+		} else if _, err = c.Recv(ctx, nil, 0, 1); errors.Is(err, mpi.ErrRevoked) {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+		flags, err := c.Agree(ctx, 3)
+		if err != nil || flags != 3 {
+			return fmt.Errorf("agreement on a revoked communicator: %d, %w", flags, err)
+		}
+		return errors.Join(c.Close(), ring(ctx, world, 1))
+	})
+}
