@@ -213,7 +213,7 @@ func (st *Stream) startEnd() {
 func (st *Stream) end() {
 	defer close(st.ended)
 	st.awaitPending()
-	st.own.buffered.abandon()
+	st.own.buffered.close()
 	if st.err = st.own.engine.end(st.own.params.Linger); st.err != nil {
 		st.err = fmt.Errorf("%v: %w", st, st.err)
 	}
