@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/ferrympi/ferry/coll"
 )
 
 // drawGrid draws a grid of at most 4 dimensions.
@@ -151,7 +153,7 @@ func TestGrid_Arrange_MovesNeighborsToTheirNode(t *testing.T) {
 				t.Fatalf("%d neighbors are in other blocks of %v, and the surface is %d", g.cut(blocks), block, g.surface(block))
 			}
 		}
-		cells := g.arrange(nodes)
+		cells := g.arrange(coll.PlacementOf(nodes...))
 		if cells == nil {
 			return
 		}
@@ -180,7 +182,7 @@ func TestGrid_ArrangeNodesInTurns_GivesEachNodeABlock(t *testing.T) {
 	for rank := range nodes {
 		nodes[rank] = rank % 4
 	}
-	cells := g.arrange(nodes)
+	cells := g.arrange(coll.PlacementOf(nodes...))
 	if len(cells) != 16 {
 		t.Fatalf("the cells are %v", cells)
 	}
@@ -191,7 +193,7 @@ func TestGrid_ArrangeNodesInTurns_GivesEachNodeABlock(t *testing.T) {
 		}
 	}
 	for what, nodes := range map[string][]int{"one node": nil, "nodes of different sizes": append([]int{0, 1}, make([]int, 14)...), "another size": {0, 1}} {
-		if cells := g.arrange(nodes); cells != nil {
+		if cells := g.arrange(coll.PlacementOf(nodes...)); cells != nil {
 			t.Errorf("%s: cells %v", what, cells)
 		}
 	}

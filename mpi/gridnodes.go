@@ -1,22 +1,26 @@
 package mpi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ferrympi/ferry/coll"
+)
 
 // arrange assigns the cells of a grid to ranks on nodes, so that fewer neighbors are on different nodes. Each node gets
 // a block of cells. The result has the cell of each rank; nil leaves rank r at cell r, which is best unless all nodes have
 // the same number of ranks, and blocks of that many cells fill the grid.
-func (g *grid) arrange(nodes []int) []int {
-	if nodes == nil || len(nodes) != g.size {
+func (g *grid) arrange(nodes coll.Placement) []int {
+	if nodes.Len() != g.size {
 		return nil
 	}
-	perNode := g.size / (slices.Max(nodes) + 1)
-	ranks := make([][]int, slices.Max(nodes)+1)
-	for rank, node := range nodes {
-		ranks[node] = append(ranks[node], rank)
-	}
-	for _, r := range ranks {
-		if len(r) != perNode {
+	perNode := g.size / nodes.Count()
+	ranks, before := make([][]int, nodes.Count()), make([]int, g.size)
+	for node := range ranks {
+		if ranks[node] = nodes.Ranks(node); len(ranks[node]) != perNode {
 			return nil
+		}
+		for _, rank := range ranks[node] {
+			before[rank] = node
 		}
 	}
 	block := g.bestBlock(perNode)
@@ -31,7 +35,7 @@ func (g *grid) arrange(nodes []int) []int {
 		used[node]++
 		cells[rank], arranged[cell] = cell, node
 	}
-	if g.cut(arranged) >= g.cut(nodes) {
+	if g.cut(arranged) >= g.cut(before) {
 		return nil
 	}
 	return cells
