@@ -20,7 +20,7 @@ import (
 // envPart is what this binary is as a process of a test: see parts.
 const envPart = "NETTEST_PART"
 
-var parts = map[string]func(){"hosts": hosts, "limited": limited}
+var parts = map[string]func(){"hosts": hosts, "levels": levels, "limited": limited}
 
 func TestMain(m *testing.M) {
 	Enter()
