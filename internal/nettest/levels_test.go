@@ -37,11 +37,11 @@ func TestLevels_LinkIsCut_AllMembersFail(t *testing.T) {
 		ranks, nodes int
 		holding      int // Number of ranks that wait for the cut.
 		timeout      string
-		near, far    []int // Names in the errors of the ranks on the first and on the second host.
+		names        func(rank int) []int // Ranks that the error of a rank may name.
 	}{
-		{"level 2", "\x00level 2 ", 66, 66, 2, "20s", []int{64}, []int{0, 32}}, // Ranks 33 and above are on the second host.
-		{"level 1", "\x00level 1 ", 4, 2, 2, "8s", []int{2}, []int{0}},
-		{"table on its way down", "\x00base", 4, 2, 1, "8s", []int{2}, []int{0}},
+		{"level 2", "\x00level 2 ", 66, 66, 2, "20s", namesOfBlocks},
+		{"level 1", "\x00level 1 ", 4, 2, 2, "8s", otherRoot},
+		{"table on its way down", "\x00base", 4, 2, 1, "8s", otherRoot},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +72,7 @@ func TestLevels_LinkIsCut_AllMembersFail(t *testing.T) {
 			h.Cut(0)
 			complete(t, steps, "cut")
 			for _, file := range await("failed", c.ranks) {
-				checkFailure(t, file, c.ranks, c.near, c.far)
+				checkFailure(t, file, c.names)
 			}
 			h.Join(0)
 			complete(t, steps, "joined")
@@ -81,6 +81,26 @@ func TestLevels_LinkIsCut_AllMembersFail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// otherRoot returns the root of the other one of two nodes with two ranks each.
+func otherRoot(rank int) []int {
+	if rank < 2 {
+		return []int{2}
+	}
+	return []int{0}
+}
+
+// namesOfBlocks is for 66 nodes of one rank, of which rank 33 and those above are on the second host. Rank 64 is the first member of the second block.
+// A rank there names the next one on the way to the coordinator from which no error has come.
+func namesOfBlocks(rank int) (names []int) {
+	if rank < 33 {
+		return []int{64}
+	}
+	for ; rank > 0; rank &= rank - 1 { // The binomial tree.
+		names = append(names, rank&(rank-1))
+	}
+	return names
 }
 
 // complete writes the file of a step.
@@ -99,8 +119,8 @@ type failure struct {
 	Elapsed time.Duration
 }
 
-// checkFailure checks that an error names members behind the link.
-func checkFailure(t *testing.T, file string, ranks int, near, far []int) {
+// checkFailure checks the names in the error of a rank.
+func checkFailure(t *testing.T, file string, names func(rank int) []int) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	var f failure
@@ -111,14 +131,11 @@ func checkFailure(t *testing.T, file string, ranks int, near, far []int) {
 		t.Error(err)
 		return
 	}
-	want := near
-	if f.Rank >= (ranks+1)/2 {
-		want = far
-	}
+	want := names(f.Rank)
 	if len(f.Named) == 0 || slices.ContainsFunc(f.Named, func(rank int) bool { return !slices.Contains(want, rank) }) {
 		t.Errorf("rank %d: error %q, want ErrTimeout or ErrTransport that names ranks of %v", f.Rank, f.Text, want)
 	}
-	if f.Rank == 0 || f.Rank == ranks-1 {
+	if f.Rank == 0 || slices.Contains(want, 0) && len(want) == 1 {
 		t.Logf("rank %d after %v: %s", f.Rank, f.Elapsed.Round(time.Millisecond), f.Text)
 	}
 }
