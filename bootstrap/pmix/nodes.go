@@ -30,8 +30,7 @@ func newNodeMap() nodeMap {
 	return m
 }
 
-// NodeMap implements bootstrap.NodeMapper. The first call asks the server of this node, once for each node of the job. A process
-// that has finalized before has no map.
+// NodeMap implements bootstrap.NodeMapper. The first call asks the server of this node, once for each node of the job.
 func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 	const op = "resolve the nodes"
 	select {
@@ -50,8 +49,7 @@ func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 		return nil, err
 	}
 	m, err := l.resolve(ctx)
-	var refused *pmixc.Error
-	if err != nil && !errors.Is(err, errNoMap) && !errors.As(err, &refused) {
+	if !isAnswer(err) {
 		return nil, failed(ctx, op, err)
 	}
 	if err != nil {
@@ -61,19 +59,40 @@ func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 	return m, nil
 }
 
+// keepNodeMap resolves the map, if no call has. After PMIx_Finalize a process cannot ask, and processes with and without a map would
+// create different communicators.
+func (p *process) keepNodeMap() {
+	<-p.nodes.lock
+	defer func() { p.nodes.lock <- struct{}{} }()
+	if p.nodes.isKnown {
+		return
+	}
+	ctx, cancel := limit(context.Background(), finalizeTimeout)
+	defer cancel()
+	if m, err := p.resolve(ctx); isAnswer(err) {
+		p.nodes.isKnown, p.nodes.runs = true, m
+	}
+}
+
+// isAnswer reports whether the server has answered, by a map, a broken one or a refusal.
+func isAnswer(err error) bool {
+	var refused *pmixc.Error
+	return err == nil || errors.Is(err, errNoMap) || errors.As(err, &refused)
+}
+
 // errNoMap is the error of a map that makes no sense.
 var errNoMap = errors.New("no map of the nodes")
 
 // resolve returns the map of the environment under Slurm, and otherwise that of the server.
-func (l *launcher) resolve(ctx context.Context) (bootstrap.NodeMap, error) {
+func (p *process) resolve(ctx context.Context) (bootstrap.NodeMap, error) {
 	if text, has := os.LookupEnv(slurmMapping); has && launched.PMIxOfSlurm(os.LookupEnv) {
-		m, err := mapping.Parse(text, l.id.Size)
+		m, err := mapping.Parse(text, p.id.Size)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", errNoMap, slurmMapping, err)
 		}
-		return checkLocals(l.id, m)
+		return checkLocals(p.id, m)
 	}
-	return resolveBy(ctx, l.lib, l.id)
+	return resolveBy(ctx, p.lib, p.id)
 }
 
 // checkLocals returns a map if it has the processes of this node that the server has named.

@@ -114,6 +114,33 @@ func mapped(ctx context.Context) error {
 	return errors.Join(pmixtest.Set(fmt.Sprint("done", l.id.Proc.Rank), ""), pmixtest.Await(ctx, "done0", "done1", "done2", "done3"), l.Close())
 }
 
+// mappedLater has all ranks finalize before they read the map of the nodes.
+func mappedLater(ctx context.Context) error {
+	l, err := attach(ctx, defaults)
+	if err == nil {
+		err = l.Close()
+	}
+	if err != nil {
+		return err
+	}
+	if l, err = attach(ctx, defaults); err != nil {
+		return err
+	}
+	m, err := l.NodeMap(ctx)
+	fmt.Printf("rank %d: map %v %v\n", l.id.Proc.Rank, m, err)
+	return errors.Join(pmixtest.Set(fmt.Sprint("done", l.id.Proc.Rank), ""), pmixtest.Await(ctx, "done0", "done1", "done2", "done3"), l.Close())
+}
+
+// A process that has the map and one that has not would create different communicators.
+func TestNodeMap_ProcessHasFinalized_HasIt(t *testing.T) {
+	installed(t)
+	for want, launcher := range map[string][]string{"map [{0 2 0} {2 2 1}] <nil>": pmixtest.Server(t, "-n", "4", "-nodes", "2"), "map [{0 4 0}] <nil>": pmixtest.Mpirun(t, 4)} {
+		if out := pmixtest.Run(t, launcher, "mappedLater"); strings.Count(out, want) != 4 {
+			t.Errorf("want %q of each rank in\n%s", want, out)
+		}
+	}
+}
+
 func TestNodeMap_ServerOfTwoNodes_ListsBoth(t *testing.T) {
 	installed(t)
 	for args, want := range map[string]string{"-nodes 2": "map [{0 2 0} {2 2 1}] <nil>", "-nodes 1": "map [{0 4 0}] <nil>", "-nodes 2 -no-peers": "map [{0 2 0} {2 2 1}] <nil>"} {

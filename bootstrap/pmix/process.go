@@ -134,6 +134,7 @@ func (p *process) detach() error {
 	if gone { // there is nobody to tell
 		return nil
 	}
+	p.keepNodeMap()
 	return p.finalize()
 }
 

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	pmixtest.Main(m, map[string]pmixtest.Program{
-		"pairs": pairs, "nodes": nodes, "mapped": mapped, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable, "watch": watch, "sets": sets, "kit": kit,
+		"pairs": pairs, "nodes": nodes, "mapped": mapped, "mappedLater": mappedLater, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable, "watch": watch, "sets": sets, "kit": kit,
 	}, func() error { return goleak.Find() })
 }
 
