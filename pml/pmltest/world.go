@@ -58,6 +58,8 @@ type Process struct {
 	stack *assembly.Stack
 	host  *host // Process of a goroutine rank; nil: see World.team.
 	cards *cards
+	// worlds are those of stack.
+	worlds *framework.Worlds
 }
 
 // Card is the process's business card.
@@ -123,7 +125,7 @@ func learnAll(procs []*Process) {
 
 // open assembles a process.
 func (s Stack) open(rank int, env progress.Env) (*Process, error) {
-	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine, cards: &cards{lives: map[framework.Life]framework.Card{}}}
+	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine, worlds: env.Worlds, cards: &cards{lives: map[framework.Life]framework.Card{}}}
 	reg := framework.NewRegistry()
 	name := s.PML.Info().Name
 	reg.Register(s.PML)
