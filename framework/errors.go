@@ -32,18 +32,31 @@ var (
 	ErrTopology          = errors.New("invalid topology")              // MPI_ERR_TOPOLOGY, MPI_ERR_DIMS
 )
 
-// ProcFailedError says which processes failed. errors.Is finds ErrProcFailed.
+// ProcFailedError names failed processes. errors.Is finds ErrProcFailed.
 type ProcFailedError struct {
-	Ranks []int // in the communicator of the failed call
-	Cause string
+	Ranks []int // In the communicator of the failed call.
+	// JobRanks are the ranks of these processes in their job, as ferry run and launchers number them. Nil if unknown.
+	JobRanks []int
+	Cause    string
 }
 
 func (e *ProcFailedError) Error() string {
-	s := make([]string, len(e.Ranks))
-	for i, r := range e.Ranks {
-		s[i] = fmt.Sprint(r)
+	var names []string
+	for i := 0; i < len(e.Ranks); {
+		end := i + 1 // Of the ranks that share the process of rank i.
+		name := fmt.Sprint(e.Ranks[i])
+		if i < len(e.JobRanks) {
+			for ; end < min(len(e.Ranks), len(e.JobRanks)) && e.JobRanks[end] == e.JobRanks[i]; end++ {
+				name += fmt.Sprintf(", %d", e.Ranks[end])
+			}
+			if end > i+1 || e.JobRanks[i] != e.Ranks[i] {
+				name += fmt.Sprintf(" (rank %d of the job)", e.JobRanks[i])
+			}
+		}
+		names = append(names, name)
+		i = end
 	}
-	msg := "process failed: rank " + strings.Join(s, ", ")
+	msg := "process failed: rank " + strings.Join(names, ", ")
 	if e.Cause != "" {
 		msg += " (" + e.Cause + ")"
 	}

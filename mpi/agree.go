@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrympi/ferry/agreement"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/pml"
 )
 
 // Agree returns the bitwise AND of the flags of all live members (MPIX_Comm_agree). It is collective over them, and
@@ -61,7 +62,7 @@ func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 	if err := a.check(&o); err != nil {
 		return 0, err
 	}
-	return o.Flags, failuresWithout(&o)
+	return o.Flags, a.c.failuresWithout(&o)
 }
 
 // beginCommon begins the common case of Agree, unless a failure is known or a note has arrived.
@@ -118,7 +119,7 @@ func (a *agreements) check(o *agreement.Outcome) error {
 	for _, rank := range o.Failed {
 		switch {
 		case rank == c.rank:
-			return &ProcFailedError{Ranks: []int{rank}, Cause: "the other members consider this process dead"}
+			return pml.ProcFailed(c.spec.Members, []int{rank}, "the other members consider this process dead")
 		case !hasRank(known, rank):
 			c.session.engine.Fail(c.spec.Members.Member(rank).Life, "reported to another member")
 		}
@@ -127,12 +128,12 @@ func (a *agreements) check(o *agreement.Outcome) error {
 }
 
 // failuresWithout returns ErrProcFailed with the failures that not all members had acknowledged, or nil.
-func failuresWithout(o *agreement.Outcome) error {
+func (c *Comm) failuresWithout(o *agreement.Outcome) error {
 	ranks := slices.DeleteFunc(slices.Clone(o.Failed), func(rank int) bool { return hasRank(o.Acked, rank) })
 	if len(ranks) == 0 {
 		return nil
 	}
-	return &ProcFailedError{Ranks: ranks, Cause: "not acknowledged by all members"}
+	return pml.ProcFailed(c.spec.Members, ranks, "not acknowledged by all members")
 }
 
 // hasRank reports whether an ascending list has a rank.

@@ -148,7 +148,7 @@ func (c *Comm) memberDied(peer framework.Life, reason string) {
 	if peer == c.session.engine.Env().Self {
 		c.isolate(reason)
 	} else if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
-		c.collective.abort(&ProcFailedError{Ranks: ranks, Cause: reason})
+		c.collective.abort(pml.ProcFailed(c.spec.Members, ranks, reason))
 		c.suspendReceives()
 		c.membersFailed(ranks)
 	}

@@ -64,7 +64,7 @@ func (c *Comm) suspend(ranks []int, reasons []string) {
 	}
 	var why error
 	if acked := c.failures.acked; acked < len(ranks) {
-		why = fmt.Errorf("%w: %w", ErrProcFailedPending, &ProcFailedError{Ranks: ranks[acked:], Cause: reasons[acked]})
+		why = fmt.Errorf("%w: %w", ErrProcFailedPending, pml.ProcFailed(c.spec.Members, ranks[acked:], reasons[acked]))
 	}
 	c.pml.Suspend(pml.PointToPoint, why)
 	c.wildcards.suspend(c.local.progress, why)

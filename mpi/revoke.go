@@ -120,7 +120,7 @@ func (c *Comm) revokedBy(by Proc, state uint32) {
 // isolate ends all operations of a process that the bootstrap has reported dead. Other processes drop its messages.
 func (c *Comm) isolate(reason string) {
 	self := c.session.engine.Env().Self
-	err := fmt.Errorf("this process was reported dead: %w", &ProcFailedError{Ranks: c.ranksOfProcess(self), Cause: reason})
+	err := fmt.Errorf("this process was reported dead: %w", pml.ProcFailed(c.spec.Members, c.ranksOfProcess(self), reason))
 	c.terminate(stateIsolated, err)
 	c.pml.Abort(pml.Control, err)
 }

@@ -34,6 +34,15 @@ type Members interface {
 // NewMembers returns the members that list has in the order of their ranks. It keeps list.
 func NewMembers(list []Member) Members { return &memberList{list: list} }
 
+// ProcFailed returns the error for failed members with these ranks.
+func ProcFailed(members Members, ranks []int, cause string) *framework.ProcFailedError {
+	e := &framework.ProcFailedError{Ranks: ranks, Cause: cause}
+	for _, rank := range ranks {
+		e.JobRanks = append(e.JobRanks, int(members.Member(rank).ID.Rank()))
+	}
+	return e
+}
+
 // mostScanned is the length up to which a scan of the list takes no longer than a search.
 const mostScanned = 16
 

@@ -153,9 +153,9 @@ func (c *Comm[P]) Explain(err error, rank int) error {
 	case !failed:
 		return err
 	case c.IsWhole():
-		return &framework.ProcFailedError{Ranks: []int{rank}, Cause: f.Reason}
+		return pml.ProcFailed(c.Spec.Members, []int{rank}, f.Reason)
 	}
-	return &framework.ProcFailedError{Ranks: slices.Clone(c.roster.ranksOf(c.roster.first(rank))), Cause: f.Reason}
+	return pml.ProcFailed(c.Spec.Members, slices.Clone(c.roster.ranksOf(c.roster.first(rank))), f.Reason)
 }
 
 // Closed reports whether the user has closed the communicator.
