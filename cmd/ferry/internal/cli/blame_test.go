@@ -73,7 +73,7 @@ func TestBlame(t *testing.T) {
 	}
 	hows := []string{"panic", "error", "exit", "signal"}
 	named := regexp.MustCompile(`(?m)^ferry run: rank (\d+) (failed first, and|\(pid \d+\))`)
-	listed := regexp.MustCompile(`(?m)^ferry run:   rank (\d+) \(pid \d+\) (exited|killed)`)
+	listed := regexp.MustCompile(`(?m)^ferry run:   ranks? ([\d,-]+) (\(pid \d+\) )?(exited|killed)`)
 	ended := regexp.MustCompile(`(?m)^ferry run:   (one|\d+) ranks? ended because ferry run stopped the job`)
 	for _, ranks := range []int{2, 4, 16} {
 		if ranks > 4 && !*full {
@@ -89,7 +89,10 @@ func TestBlame(t *testing.T) {
 			_ = cmd.Run()
 			text := errs.String()
 			first := named.FindStringSubmatch(text)
-			told := len(listed.FindAllString(text, -1))
+			told := 0
+			for _, m := range listed.FindAllStringSubmatch(text, -1) {
+				told += countRanks(t, m[1])
+			}
 			if m := ended.FindStringSubmatch(text); m != nil {
 				n, _ := strconv.Atoi(m[1])
 				told += max(n, 1)
@@ -114,6 +117,23 @@ func TestBlame(t *testing.T) {
 		}
 		t.Logf("%d ranks: %d of %d in %v; the others' errors name it %.1f times a job", ranks, right, jobs, time.Since(began).Round(time.Second/10), float64(failures)/float64(jobs))
 	}
+}
+
+// countRanks returns the number of ranks in a list such as 0-3,7.
+func countRanks(t *testing.T, list string) (n int) {
+	t.Helper()
+	for _, part := range strings.Split(list, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		first, err := strconv.Atoi(low)
+		check(err)
+		last, err := strconv.Atoi(high)
+		check(err)
+		n += last - first + 1
+	}
+	return n
 }
 
 // TestBlameOnATerminal: standard error stays a terminal for the ranks, and what the rank

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 )
 
 // pairs is a set of ordered pairs: the ends by the rank from which messages go there.
@@ -39,11 +41,11 @@ func (p pairs) blocks() (out []string) {
 			job = " of " + namespace
 		}
 		for _, b := range split(others[namespace], namespace == "") {
-			out = append(out, Numbers(b.from)+" x "+Numbers(b.to)+job)
+			out = append(out, text.Numbers(b.from)+" x "+text.Numbers(b.to)+job)
 		}
 	}
 	if len(itself) > 0 {
-		out = append(out, Numbers(itself)+" x itself")
+		out = append(out, text.Numbers(itself)+" x itself")
 	}
 	return out
 }
@@ -100,23 +102,4 @@ func (b *block) take(from int, to []int, oneJob bool) bool {
 	}
 	b.from, b.to = append(b.from, from), all
 	return true
-}
-
-// Numbers lists ranks or processors in ascending order: "0-3,7".
-func Numbers(list []int) string {
-	list = slices.Sorted(slices.Values(list))
-	var out []string
-	for i := 0; i < len(list); {
-		k := i
-		for k+1 < len(list) && list[k+1] == list[k]+1 {
-			k++
-		}
-		if k > i {
-			out = append(out, fmt.Sprintf("%d-%d", list[i], list[k]))
-		} else {
-			out = append(out, fmt.Sprint(list[i]))
-		}
-		i = k + 1
-	}
-	return strings.Join(out, ",")
 }

@@ -123,7 +123,7 @@ func (p *printer) components() {
 			verdict, reason = "not used", "it is open, and carries no messages between these ranks"
 		}
 		if c.Ranks != nil {
-			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, Numbers(c.Ranks)))
+			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, text.Numbers(c.Ranks)))
 		}
 		rows = append(rows, []string{c.Framework, c.Name, verdict, cmp.Or(reason, "-")})
 	}

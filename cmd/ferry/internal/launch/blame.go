@@ -13,7 +13,7 @@ import (
 // prints the stacks of its goroutines, or writes a core.
 const partWindow = 10 * time.Second
 
-// maxListed is the number of ranks that a list of failures names.
+// maxListed is the number of lines of a list of failures.
 const maxListed = 16
 
 // blame records a failure. The server has notified the other ranks.
@@ -61,11 +61,21 @@ func (s *supervisor) account() {
 		s.listDeaths(own)
 		s.countEnded(len(all) - len(own))
 	case len(own) == 1 && s.blamed != own[0].Rank:
-		s.note(withLast(own[0]))
+		if s.isJustPrinted(own[0]) {
+			s.note(own[0].String())
+		} else {
+			s.note(withLast(own[0]))
+		}
 	case len(own) > 1:
 		s.listFailures(own)
 		s.countEnded(len(all) - len(own))
 	}
+}
+
+// isJustPrinted reports whether the last line of a failed rank is the last output of the job on standard error. Stacks
+// may follow the first line of a panic.
+func (s *supervisor) isJustPrinted(f Failure) bool {
+	return s.job.OutputDir == "" && s.stderr.lastWriter.Load() == &s.ranks[f.Rank].tail && len(f.Last) > 0 && !isPanic(f.Last[0])
 }
 
 // listFailures reports the failures of a job that they ended, the cause first.
@@ -73,10 +83,16 @@ func (s *supervisor) listFailures(own []Failure) {
 	first := own[0]
 	s.note(fmt.Sprintf("rank %d failed first, and %s after it:", first.Rank, plural(len(own)-1, "rank", "ranks")))
 	s.note("  " + first.String())
-	for _, line := range first.Last {
-		s.note("      " + line)
+	if s.blamed != first.Rank { // Else they are above already.
+		for _, line := range first.Last {
+			s.note("      " + line)
+		}
 	}
-	s.listLines(own, 1, withLast)
+	var lines []string
+	for _, g := range fold(own[1:], withoutTime) {
+		lines = append(lines, g.String())
+	}
+	s.listLines(lines)
 }
 
 // listDeaths reports the failures of a job that continued, in the order of time.
@@ -86,21 +102,35 @@ func (s *supervisor) listDeaths(own []Failure) {
 		limit = fmt.Sprintf("; the job tolerates %d", s.job.Tolerate)
 	}
 	s.note(fmt.Sprintf("%d of %s failed%s:", len(own), plural(len(s.result.Trace.Ranks), "rank", "ranks"), limit))
-	s.listLines(own, 0, func(f Failure) string {
-		line := fmt.Sprintf("%v after the start, %s", f.At.Sub(s.startedAt).Round(time.Millisecond), withLast(f))
+	var lines []string
+	for _, g := range fold(own, func(f Failure) string {
+		text := withoutTime(f)
 		if s.srv.Excused(f.Rank) {
-			line += " (removed by a change of the job)"
+			text += " (removed by a change of the job)"
 		}
-		return line
-	})
+		return text
+	}) {
+		first, last := s.sinceStart(g.failures[0]), s.sinceStart(g.failures[len(g.failures)-1])
+		when := first.String()
+		if last > first {
+			when += fmt.Sprintf(" to %v", last)
+		}
+		lines = append(lines, fmt.Sprintf("%s after the start, %s", when, g))
+	}
+	s.listLines(lines)
 }
 
-// listLines reports the failures from a first one to the limit of the list, a line each.
-func (s *supervisor) listLines(own []Failure, first int, line func(Failure) string) {
-	for _, f := range own[first:min(len(own), maxListed)] {
-		s.note("  " + line(f))
+// sinceStart returns the time of a failure.
+func (s *supervisor) sinceStart(f Failure) time.Duration {
+	return f.At.Sub(s.startedAt).Round(time.Millisecond)
+}
+
+// listLines reports lines up to the limit of the list.
+func (s *supervisor) listLines(lines []string) {
+	for _, line := range lines[:min(len(lines), maxListed)] {
+		s.note("  " + line)
 	}
-	if more := len(own) - maxListed; more > 0 {
+	if more := len(lines) - maxListed; more > 0 {
 		s.note(fmt.Sprintf("  and %d more", more))
 	}
 }
@@ -121,14 +151,21 @@ func (s *supervisor) areTolerated() bool {
 
 // withLast describes a failure with the most informative of its rank's last lines.
 func withLast(f Failure) string {
-	if len(f.Last) == 0 {
-		return f.String()
+	if line := lastLine(f); line != "" {
+		return fmt.Sprintf("%s: %s", f, line)
 	}
-	line := f.Last[len(f.Last)-1]
-	if isPanic(f.Last[0]) {
-		line = f.Last[0]
+	return f.String()
+}
+
+// lastLine returns the most informative of the last lines, or "".
+func lastLine(f Failure) string {
+	switch {
+	case len(f.Last) == 0:
+		return ""
+	case isPanic(f.Last[0]):
+		return f.Last[0]
 	}
-	return fmt.Sprintf("%s: %s", f, line)
+	return f.Last[len(f.Last)-1]
 }
 
 // plural returns, for example, "one rank" or "3 ranks".

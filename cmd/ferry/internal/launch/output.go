@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +32,8 @@ const MaxLine = 64 << 10
 type sink struct {
 	w    io.Writer
 	file *os.File // w if the launcher opened it, and closes it; else nil
+
+	lastWriter atomic.Pointer[tail] // Of the last stream with output; nil if that has no tail.
 
 	mu  sync.Mutex // Held during writes.
 	err error      // The first failure. Later output is discarded.
@@ -117,6 +120,9 @@ type stream struct {
 
 // add takes output of the rank. It never fails: a rank may continue when its output is lost.
 func (s *stream) add(b []byte) {
+	if len(b) > 0 {
+		s.sink.lastWriter.Store(s.tail)
+	}
 	if s.tail != nil {
 		s.tail.add(b)
 	}

@@ -247,7 +247,7 @@ func printBindings(w io.Writer, bindings [][]int) error {
 		if cores == nil { // Not started.
 			continue
 		}
-		fmt.Fprintf(&b, "%-4d  %s\n", rank, explain.Numbers(cores))
+		fmt.Fprintf(&b, "%-4d  %s\n", rank, text.Numbers(cores))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
