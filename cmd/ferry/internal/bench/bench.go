@@ -35,8 +35,8 @@ var long = `Measure ferry on this machine.
   bibw      bandwidth of windows of 64 messages each way at the same time
   mbw_mr    message rate: pairs of ranks, windows of 64 messages
             with --threads, pairs of goroutines, --threads of each rank, each pair on a
-            dup of the communicator; the rate counts the time from the first goroutine's
-            start to the last one's end
+            dup of the communicator or, with --streams, on a stream of its own; the rate
+            counts the time from the first goroutine's start to the last one's end
   multi_lat one way of a message, several pairs of ranks at once
   latency_mt
             one way of a message between 2 ranks with --threads goroutines each, which
@@ -112,6 +112,7 @@ type options struct {
 	ranks      int  // Follows from both.
 	threads    int  // Goroutines of each rank of latency_mt, or of mbw_mr if isPaired.
 	isPaired   bool // Goroutines are paired, in mbw_mr with --threads.
+	onStreams  bool // Each pair of goroutines has a stream.
 	sizes      string
 	min, max   int    // of sizes
 	memory     string // limit of a rank's buffers
@@ -171,6 +172,7 @@ func (o *options) command() *cobra.Command {
 	f.Lookup("nodes").DefValue = "1"
 	f.IntVar(&o.goroutines, "goroutines", 0, "ranks are `M` goroutines of each process")
 	f.IntVar(&o.threads, "threads", 2, "for latency_mt and mbw_mr: `T` goroutines of each rank")
+	f.BoolVar(&o.onStreams, "streams", false, "for mbw_mr --threads: a stream for each pair of goroutines, in place of a dup")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
 	f.StringVarP(&o.memory, "mem-limit", "M", "512MiB", "refuse sizes for which the buffers of a rank would take more than `SIZE`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")

@@ -18,7 +18,11 @@ func (o *options) pairGoroutines() {
 		return
 	}
 	o.whole, o.each = (*rank).rateOnLanes, (*rank).pairedRate
-	o.test += fmt.Sprintf(", %d goroutines of each rank, a dup for each pair", o.threads)
+	lane := "dup"
+	if o.onStreams {
+		lane = "stream"
+	}
+	o.test += fmt.Sprintf(", %d goroutines of each rank, a %s for each pair", o.threads, lane)
 }
 
 // pairsEach is the number of goroutines of a rank that are paired, 1 if ranks are.
@@ -29,7 +33,7 @@ func (o *options) pairsEach() int {
 	return 1
 }
 
-// checkThreads checks --threads.
+// checkThreads checks --threads and --streams.
 func (o *options) checkThreads() error {
 	isThreaded := o.name == "latency_mt" || o.isPaired
 	switch {
@@ -41,6 +45,8 @@ func (o *options) checkThreads() error {
 		return exit.Usagef("--threads: a goroutine rank is one goroutine: leave out --goroutines or --threads")
 	case isThreaded && o.level != "multiple":
 		return exit.Usagef("--thread-level %s: %s has several goroutines of a rank in calls at once: leave it out", o.level, o.name)
+	case o.onStreams && !o.isPaired:
+		return exit.Usagef("--streams: %s has no pairs of goroutines; mbw_mr --threads has", o.name)
 	}
 	return nil
 }
@@ -64,7 +70,14 @@ func (r *rank) rateOnLanes(ctx context.Context) (err error) {
 
 // newLane creates the communicator of a pair of goroutines.
 func (r *rank) newLane(ctx context.Context) (*mpi.Comm, error) {
-	return r.comm.Dup(ctx)
+	if !r.o.onStreams {
+		return r.comm.Dup(ctx)
+	}
+	stream, err := r.session.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	return r.comm.WithStream(ctx, stream)
 }
 
 // pairedRate is the loop of mbw_mr in each lane at once. Goroutines that share processors do not start at once, so that

@@ -245,7 +245,7 @@ func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	row.Bench, row.Size, row.Ranks = cmp.Or(row.Bench, r.o.name), size, r.comm.Size()
 	row.Goroutines = r.o.goroutines
 	if r.o.isPaired {
-		row.Threads = r.o.threads
+		row.Threads, row.Streams = r.o.threads, r.o.onStreams
 	}
 	row.RawHop = max(before, after)
 	return r.emit(row)

@@ -26,6 +26,7 @@ type Row struct {
 	// Goroutines is the number of goroutine ranks of each process. It is 0 if processes are the ranks.
 	Goroutines int     `json:"goroutines,omitempty"`
 	Threads    int     `json:"threads,omitempty"` // Paired goroutines of each rank, of mbw_mr with --threads.
+	Streams    bool    `json:"streams,omitempty"` // Each pair has a stream.
 	Unit       string  `json:"unit"`
 	Avg        float64 `json:"avg"`
 	Min        float64 `json:"min"`
