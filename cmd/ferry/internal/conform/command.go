@@ -20,6 +20,7 @@ import (
 func Command() *cobra.Command {
 	var only string
 	var goroutines int
+	var onStreams bool
 	cmd := &cobra.Command{
 		Use:     "conform",
 		Short:   "Run the conformance suite as a rank",
@@ -29,6 +30,7 @@ func Command() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&only, "only", "", "run the cases whose names match `REGEXP`")
 	cmd.Flags().IntVar(&goroutines, "goroutines", 0, "run the cases on `M` goroutine ranks of each process")
+	cmd.Flags().BoolVar(&onStreams, "streams", false, "run the cases on a stream of each process")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		match, err := regexp.Compile(only)
 		if err != nil {
@@ -48,7 +50,10 @@ func Command() *cobra.Command {
 		if cmd.Flags().Changed("goroutines") && (goroutines < 1 || goroutines > mpi.MaxGoroutines) {
 			return exit.Usagef("--goroutines %d: want 1 to %d goroutine ranks", goroutines, mpi.MaxGoroutines)
 		}
-		return run(cmd, cases, goroutines)
+		if onStreams && goroutines > 0 {
+			return exit.Usagef("--streams: goroutine ranks have no streams: leave out --goroutines or --streams")
+		}
+		return run(cmd, cases, goroutines, onStreams)
 	}
 	return cmd
 }
@@ -56,9 +61,9 @@ func Command() *cobra.Command {
 // deathSkip is the reason for the skip of fatal cases without --only. They end a job without --on-failure continue.
 const deathSkip = "it kills a rank: ferry run -n 8 --on-failure continue --tolerate 4 ferry conform --only '^ft/'"
 
-// run runs the cases, on goroutine ranks if their number is not 0. Rank 0 prints the outcomes, and every rank
-// its errors.
-func run(cmd *cobra.Command, cases []Case, goroutines int) error {
+// run runs the cases, on goroutine ranks if their number is not 0, or on a stream. Rank 0 prints the outcomes, and
+// every rank its errors.
+func run(cmd *cobra.Command, cases []Case, goroutines int, onStreams bool) error {
 	session, err := mpi.OpenSession(cmd.Context(), settings.Session()...)
 	if err != nil {
 		return err
@@ -73,10 +78,13 @@ func run(cmd *cobra.Command, cases []Case, goroutines int) error {
 		return errors.Join(err, session.Close())
 	}
 	p := printer{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()}
-	if goroutines == 0 {
-		err = Run(cmd.Context(), session, world, cases, Limit, p.print)
-	} else {
+	switch {
+	case onStreams:
+		err = RunStream(cmd.Context(), session, world, cases, Limit, p.print)
+	case goroutines > 0:
 		err = RunGoroutines(cmd.Context(), session, world, goroutines, cases, Limit, p.print)
+	default:
+		err = Run(cmd.Context(), session, world, cases, Limit, p.print)
 	}
 	if err == nil { // else to close may take as long as what has failed
 		err = errors.Join(world.Close(), session.Close())

@@ -147,6 +147,23 @@ func RunGoroutines(ctx context.Context, s *mpi.Session, world *mpi.Comm, gorouti
 	return errors.Join(err, threads.Close())
 }
 
+// RunStream is Run on a stream of each process. Communicators that a case derives from its own are on the stream, and
+// those that it creates from a group are not.
+func RunStream(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) error {
+	stream, err := s.NewStream()
+	if err != nil {
+		return err
+	}
+	c, err := world.WithStream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if err := Run(ctx, s, c, cases, limit, report); err != nil {
+		return err // Closing may take as long as the case that failed.
+	}
+	return c.Close()
+}
+
 // run runs one case, and shares the outcomes of all ranks. After an error, the result is the outcome in this rank.
 func (u *runner) run(ctx context.Context, c Case) (Result, error) {
 	r := Result{Case: c, Status: Skip, Rank: u.world.Rank()}

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 // envGoroutines makes suite run on that many goroutine ranks of each process.
 const envGoroutines = "CONFORM_GOROUTINES"
 
+// envStream makes suite run on a stream of each process.
+const envStream = "CONFORM_STREAM"
+
 // envDeaths makes suite run only the family ft, with its fatal cases.
 const envDeaths = "CONFORM_DEATHS"
 
@@ -66,7 +69,9 @@ func suite(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%s (%s) failed in ranks %v: %w", r.Case.Name, r.Case.Source(), r.Ranks, r.Err))
 		}
 	}
-	if goroutines, _ := strconv.Atoi(os.Getenv(envGoroutines)); goroutines > 0 {
+	if os.Getenv(envStream) != "" {
+		err = conform.RunStream(ctx, session, world, suiteCases(), conform.Limit, report)
+	} else if goroutines, _ := strconv.Atoi(os.Getenv(envGoroutines)); goroutines > 0 {
 		err = conform.RunGoroutines(ctx, session, world, goroutines, suiteCases(), conform.Limit, report)
 	} else {
 		err = conform.Run(ctx, session, world, suiteCases(), conform.Limit, report)
@@ -99,6 +104,19 @@ func TestSuite_GoroutineRanks_Passes(t *testing.T) {
 		t.Run(fmt.Sprintf("%d in each of %d processes", n[1], n[0]), func(t *testing.T) {
 			localtest.Run(t, n[0], "suite", fmt.Sprintf("%s=%d", envGoroutines, n[1]))
 		})
+	}
+}
+
+func TestSuite_Stream_Passes(t *testing.T) {
+	for _, n := range []int{1, 2, 4} {
+		for _, stack := range []string{"FERRY_BTL=self,shm", "FERRY_BTL=self,tcp"} {
+			t.Run(fmt.Sprintf("%d ranks, %s", n, stack), func(t *testing.T) {
+				r := localtest.RunJob(t, localtest.Job{Size: n, Most: n + conform.Room, Program: "suite", Env: []string{envStream + "=yes", "CONFORM_COUNT=yes", stack}})
+				if want := fmt.Sprintf(" %d skipped", needMore(n)); !strings.Contains(r.Output[0], want) {
+					t.Errorf("rank 0: %q, want%s", r.Output[0], want)
+				}
+			})
+		}
 	}
 }
 
