@@ -67,6 +67,7 @@ func ownFigures() []figure {
 	out = append(out, besideProcesses()...)
 	out = append(out, elasticRows()...)
 	out = append(out, failureRows()...)
+	out = append(out, besideLanes()...)
 	for _, f := range []figure{lat, window("", "bw", "GB/s", 1<<20, 0, 0, "")} {
 		f = overUCX(f, "shm")
 		none := append(slices.Clone(f.flags), "--set", "mtl.ucx.error_mode=none")

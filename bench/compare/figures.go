@@ -18,6 +18,8 @@ type figure struct {
 	iterations int
 	warmup     int
 	flags      []string // of ours, beside those that both sides have
+	threads    int      // Paired threads of each rank on both sides; 0: ranks are paired.
+	peerFlags  []string // Of the peers, beside those that both sides have.
 	job        jobOf    // ours, where it is more than `ferry bench`; nil: it is not
 	over       string   // the network in place of shared memory: a setting's Only
 	only       string   // Name of the only peer with the benchmark, or empty.
@@ -231,7 +233,7 @@ func figures() []figure {
 		overTCP(window("bandwidth 1 MiB", "bw", "GB/s", mib, 1.5, 1, "-")),
 		besideSockets(latency("8 B", 8, 1.2, 1.2, "1.0")),
 		besideSockets(window("bandwidth 1 MiB", "bw", "GB/s", mib, 0.9, 0.9, "1.0")),
-	}, matchRows(), goroutineFigures(), elasticFigures(), failureFigures(), paperFigures())
+	}, matchRows(), goroutineFigures(), elasticFigures(), failureFigures(), paperFigures(), streamFigures())
 }
 
 // besideBefore are the figures beside the peers, with the ferry of an earlier commit
@@ -255,7 +257,7 @@ func (f figure) largest() int { return max(f.Size, f.upTo) }
 func (f figure) fromOutside() bool { return f.Bench == "hello" && f.job == nil }
 
 // bound says that each rank that does something can have a core of its own.
-func (f figure) bound() bool { return f.duel || f.Ranks+f.added <= runtime.NumCPU() }
+func (f figure) bound() bool { return f.duel || f.threads == 0 && f.Ranks+f.added <= runtime.NumCPU() }
 
 // hopInside says that ranks 0 and 1 take the raw hop themselves, right beside
 // the loop. A rank alone, jobs that end with their initialisation and jobs that change can't, and where ranks

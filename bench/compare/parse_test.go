@@ -280,6 +280,43 @@ func TestGoroutineRows_EachSide_HasItsKindOfRanks(t *testing.T) {
 	}
 }
 
+// TestStreamRows_BothSides_HaveTheSameThreads checks the lanes of each side, and that no process is bound.
+func TestStreamRows_BothSides_HaveTheSameThreads(t *testing.T) {
+	peers, err := loadPeers("../peers/peers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := func(args []string, flag string) string {
+		at := slices.Index(args, flag)
+		if at < 0 {
+			return ""
+		}
+		return args[at+1]
+	}
+	beside := map[string]int{}
+	for _, f := range matching(append(figures(), ownFigures()...), regexp.MustCompile("stream"), func(f figure) string { return f.Name }) {
+		for _, s := range (&options{ferry: "ferry", build: "build"}).series(f, peers) {
+			beside[s.peer.Title+", "+s.setting.Title]++
+			ours, theirs := s.ours.args, s.theirs.args
+			want, others := "2", slices.Contains(theirs, "--streams")
+			if s.setting.Title == "1 stream" {
+				want = "1"
+			}
+			if after(ours, "--threads") != "2" || after(theirs, "--threads") != want || slices.Contains(ours, "core") || slices.Contains(theirs, "core") {
+				t.Errorf("%s: %q beside %q", f.Name, ours, theirs)
+			}
+			if hasStreams := strings.Contains(f.Name, "on streams") || strings.Contains(f.Name, "2 streams"); slices.Contains(ours, "--streams") != hasStreams ||
+				others != (hasStreams && s.setting.Title != "dups") {
+				t.Errorf("%s: %q beside %q", f.Name, ours, theirs)
+			}
+		}
+	}
+	want := map[string]int{"ferry, dups": 1, "ferry, 1 stream": 1, "Open MPI, as it comes": 1, "MPICH, as it comes": 1, "MPICH, MPIX_Stream": 1}
+	if !maps.Equal(beside, want) {
+		t.Errorf("series %v, want %v", beside, want)
+	}
+}
+
 func TestBesideBefore_RowWithItsOwnCommand_HasItOnBothSides(t *testing.T) {
 	o := &options{ferry: "ferry", build: "build"}
 	n := 0
@@ -319,7 +356,7 @@ func TestPaperFigures_PeerWithoutSessions_HasNoRow(t *testing.T) {
 // The rows are those of the issues on speed, libfabric, UCX, launchers, TCP and collectives; each side's command line has its loops.
 func TestBothSidesRunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 85+len(paperFigures()) {
+	if len(figs) != 87+len(paperFigures()) {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")

@@ -157,7 +157,7 @@ func (o *options) theirs(p peer, s setting, f figure) []string {
 	if f.hopInside() {
 		args = append(args, "--hop")
 	}
-	return args
+	return append(args, f.peerFlags...)
 }
 
 // oursUnder is the command line of a sample of ours whose ranks a peer's launcher
