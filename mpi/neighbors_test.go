@@ -297,7 +297,7 @@ func TestNeighbors_LoopOfEqualCalls_AllocatesNothing(t *testing.T) {
 			round()
 		}
 		const rounds = 2000 // Far more than the allocations of queues that still grow.
-		if c.Rank() == 0 { // The allocations of the other ranks count, too.
+		if c.Rank() == 0 {  // The allocations of the other ranks count, too.
 			if n := testing.AllocsPerRun(rounds, round); n >= 1 {
 				t.Errorf("%v allocations in a round", n)
 			}
