@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
+	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
 
 // Program is what one rank does. Its context ends before the job's time does. What it
@@ -55,6 +56,7 @@ func Main(m *testing.M, all map[string]Program) {
 		os.Exit(beRank(dir, os.Args[1], os.Args[1:]))
 	}
 	status := m.Run()
+	pmixtest.Clean()
 	err := closeShared()
 	if err == nil && status == 0 {
 		err = goleak.Find()

@@ -1,17 +1,26 @@
 package launchers
 
 import (
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
 
-// Hydra's map of the nodes has two nodes that are one machine. Communicators are created by that map, and shared memory follows the cards.
+// A map of the nodes has two nodes that are one machine. Communicators are created by that map, and shared memory follows the cards.
 func TestConform_MapIsWrong_Passes(t *testing.T) {
-	Each(t, []Launcher{hydraNodes}, func(t *testing.T, l *Started) {
+	Each(t, []Launcher{hydraNodes, pmixNodes(t)}, func(t *testing.T, l *Started) {
 		for name, env := range map[string][]string{"single constructs": nil, "levels": {"FERRY_BOOTSTRAP_ROOTS_FROM=0"}} {
 			t.Run(name, func(t *testing.T) {
 				l.ToTheEnd(t, Job{Size: 4, Program: Ferry, Args: []string{"conform"}, Env: env, Timeout: 3 * time.Minute})
 			})
 		}
 	})
+}
+
+// pmixNodes returns the launcher of pmixtest with two servers, each of which has half of the processes.
+func pmixNodes(t *testing.T) Launcher {
+	return Launcher{Name: "pmix-nodes", Speaks: PMIx, Need: []Need{{"gcc", "gcc"}, {"libpmix.so", "libpmix-dev"}}, Rank: "PMIX_RANK",
+		command: func(n int) []string { return pmixtest.Server(t, "-n", strconv.Itoa(n), "-nodes", "2") }}
 }

@@ -43,9 +43,7 @@ func Main(m *testing.M, programs map[string]Program, after func() error) {
 	name, ok := os.LookupEnv(envProgram)
 	if !ok {
 		status := m.Run()
-		if scratch.dir != "" {
-			os.RemoveAll(scratch.dir)
-		}
+		Clean()
 		if err := after(); err != nil && status == 0 {
 			fmt.Fprintln(os.Stderr, err)
 			status = 1
@@ -108,6 +106,16 @@ var source []byte
 var scratch struct {
 	sync.Mutex
 	dir, server string
+}
+
+// Clean removes the files of all tests of this binary. Main calls it.
+func Clean() {
+	scratch.Lock()
+	defer scratch.Unlock()
+	if scratch.dir != "" {
+		os.RemoveAll(scratch.dir)
+	}
+	scratch.dir, scratch.server = "", ""
 }
 
 // scratchDir makes the folder. Launchers have their files in it too, some of which are
