@@ -34,6 +34,8 @@ type Pair struct {
 	From      int                   `json:"from"` // ranks in mpi://WORLD
 	To        int                   `json:"to"`
 	Namespace string                `json:"namespace,omitempty"` // of the other process, if it is of another job
+	Stream    int                   `json:"stream,omitempty"`    // of From; 0: the process's own stack
+	ToStream  int                   `json:"to_stream,omitempty"` // of To, likewise
 	PML       string                `json:"pml"`
 	Transport string                `json:"transport"` // empty: none reaches it
 	Device    string                `json:"device"`
@@ -85,10 +87,7 @@ func (n Need) String() string {
 // Explain says which components were selected and why not the others, and how
 // messages to each known process travel, or would. It sends nothing.
 func (a *Assembly) Explain() *Explanation {
-	x := &Explanation{Pairs: []Pair{a.pair(a.env.Self)}}
-	for _, life := range a.explained() {
-		x.Pairs = append(x.Pairs, a.pair(life))
-	}
+	x := &Explanation{Pairs: append(a.routes(), a.streamPairs()...)}
 	for _, kind := range a.registry.Kinds() {
 		for _, v := range a.selections[kind].Verdicts {
 			if kind == framework.Bootstrap && a.options.Client != nil && v.Status == framework.StatusSelected {
@@ -204,9 +203,11 @@ func (a *Assembly) pair(life framework.Life) Pair {
 // they do, or that none do because a path was tried and never opened.
 func (a *Assembly) route(life framework.Life) (Pair, pml.Route) {
 	var found pml.Route
-	p := Pair{From: int(a.env.Identity.Proc.Rank), To: int(life.ID.Rank())}
-	if life.ID.World() != 0 {
-		p.Namespace = a.env.Worlds.Proc(life.ID).Namespace
+	own, _ := a.env.Identity.Proc.Process()
+	to, stream := a.env.Worlds.Proc(life.ID).Process()
+	p := Pair{From: int(own.Rank), Stream: a.number, To: int(to.Rank), ToStream: stream}
+	if to.Namespace != own.Namespace {
+		p.Namespace = to.Namespace
 	}
 	for i, m := range a.pmls {
 		r := m.Route(life)
@@ -231,10 +232,11 @@ func (x *Explanation) String() string {
 		if p.Namespace != "" {
 			to = p.Namespace + ":" + to
 		}
+		to += streamClause(p.ToStream)
 		if p.Transport == "" {
-			fmt.Fprintf(&b, "%d -> %s: no transport (pml %s)\n", p.From, to, p.PML)
+			fmt.Fprintf(&b, "%d%s -> %s: no transport (pml %s)\n", p.From, streamClause(p.Stream), to, p.PML)
 		} else {
-			fmt.Fprintf(&b, "%d -> %s: %s over %s%s%s\n", p.From, to, p.PML, p.Transport, clause(" (%s)", p.Device), clause(", provider %s", p.Provider))
+			fmt.Fprintf(&b, "%d%s -> %s: %s over %s%s%s\n", p.From, streamClause(p.Stream), to, p.PML, p.Transport, clause(" (%s)", p.Device), clause(", provider %s", p.Provider))
 		}
 		for _, r := range p.Rejected {
 			fmt.Fprintf(&b, "    not %s: %s\n", r.Name, r.Reason)
@@ -259,6 +261,14 @@ func (x *Explanation) String() string {
 		fmt.Fprintf(&b, "%s of %d from %d bytes: %s %s\n", c.Operation, c.Members, c.From, c.Component, c.Algorithm)
 	}
 	return b.String()
+}
+
+// streamClause names a stream after the number of its process.
+func streamClause(number int) string {
+	if number == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" stream %d", number)
 }
 
 // clause is a part of a sentence that is left out where there is nothing to say.

@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type streams struct {
 	open []*Assembly // Of this process, in the order of NewStream. They include those being opened or closed, for their numbers.
 	// peers are the streams of others. There is one for each number of a process.
 	peers map[framework.ProcID]streamPeer
+	// ended are the routes of streams of this process that have ended, for a report. There is one for each name of both ends.
+	ended map[[3]int]Pair
 }
 
 // streamPeer is a stream of another process.
@@ -115,7 +118,7 @@ func (s *Assembly) openStack(ctx context.Context) (err error) {
 	identity := a.env.Identity
 	identity.Proc = identity.Proc.Stream(s.number)
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
-	s.lateRoutes = false
+	s.lateRoutes = a.lateRoutes
 	s.cards, s.giveUp, s.droppablePeer = cards{s}, s.tellGivenUp, s.droppable
 	err = s.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: a.env.Node, Engine: progress.New(opt), Logger: a.env.Logger.With("stream", s.number),
@@ -165,8 +168,18 @@ func (s *Assembly) follow() {
 
 // removeStream ends the part of the process in a stream.
 func (a *Assembly) removeStream(s *Assembly) {
+	var pairs []Pair
+	if s.isOpen && a.lateRoutes {
+		pairs = s.routes()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for _, p := range pairs {
+		if a.streams.ended == nil {
+			a.streams.ended = map[[3]int]Pair{}
+		}
+		a.streams.ended[[3]int{p.Stream, p.To, p.ToStream}] = p
+	}
 	a.streams.open = slices.DeleteFunc(slices.Clone(a.streams.open), func(x *Assembly) bool { return x == s })
 	a.publishStreams()
 }
@@ -192,6 +205,37 @@ func (a *Assembly) Streams() (all []*Assembly) {
 		}
 	}
 	slices.SortFunc(all, func(x, y *Assembly) int { return x.number - y.number })
+	return all
+}
+
+// routes returns the routes of a stack, that to itself first.
+func (a *Assembly) routes() []Pair {
+	all := []Pair{a.pair(a.env.Self)}
+	for _, life := range a.explained() {
+		all = append(all, a.pair(life))
+	}
+	return all
+}
+
+// streamPairs returns the routes of the streams of this process, those that have ended included if a report needs them.
+func (a *Assembly) streamPairs() (all []Pair) {
+	open := map[[3]int]bool{}
+	for _, s := range a.Streams() {
+		for _, p := range s.routes() {
+			open[[3]int{p.Stream, p.To, p.ToStream}] = true
+			all = append(all, p)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, p := range a.streams.ended {
+		if !open[key] {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(x, y Pair) int {
+		return cmp.Or(cmp.Compare(x.Stream, y.Stream), cmp.Compare(x.To, y.To), cmp.Compare(x.ToStream, y.ToStream))
+	})
 	return all
 }
 

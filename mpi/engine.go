@@ -55,6 +55,7 @@ type registry struct {
 	earlyNotes  earlyNotes
 	absence     absence
 	spareID     cid.Extended // See drawSpare.
+	openStreams []*Stream
 }
 
 // engines are those of the sessions that are open in this operating-system process, and

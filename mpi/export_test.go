@@ -48,3 +48,6 @@ func IsAwaited(c *Comm) bool {
 	}
 	return false
 }
+
+// Queues returns the state of the communicators as a dump has it.
+func Queues(s *Session) string { return s.engine.waiting().Queues }

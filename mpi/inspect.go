@@ -24,6 +24,8 @@ type Stats struct {
 // included, since the first of the open sessions was opened.
 type PeerStats struct {
 	Proc                     Proc
+	Stream                   int            // Of this process; 0: its own stack.
+	PeerStream               int            // Of Proc; 0: its own stack.
 	Life                     framework.Life // as events of WithHooks name it; a process that replaces another has a new one
 	Transport                string         // in use; empty if none yet
 	Sent, Received           uint64         // messages
@@ -34,26 +36,36 @@ type PeerStats struct {
 	Resent                   uint64         // frames of the transport that went again
 }
 
-// Stats returns counts per peer; none once the session is closed. An ended peer has none after its last communicator.
+// Stats returns counts per peer, for each open stream apart; none once the session is closed. An ended peer has none after its last communicator.
 func (s *Session) Stats() Stats {
 	var out Stats
 	if s.enter() != nil {
 		return out
 	}
 	e := s.engine
-	for _, m := range e.Upper() {
-		for _, p := range m.Stats() {
-			out.Peers = append(out.Peers, PeerStats{
-				Proc: e.Env().Worlds.Proc(p.Peer.ID), Life: p.Peer, Transport: p.Transport,
-				Sent: p.Sent, Received: p.Received, SentBytes: p.SentBytes, ReceivedBytes: p.RecvBytes,
-				Unexpected: p.Unexpected, Dropped: p.Dropped, Reconnects: p.Reconnects, Resent: p.Resent,
-			})
-		}
+	out.Peers = peerStats(e.Assembly)
+	for _, stream := range e.Streams() {
+		out.Peers = append(out.Peers, peerStats(stream)...)
 	}
 	if own, any := e.rankStats(); any {
 		out.Peers = append(out.Peers, own)
 	}
 	return out
+}
+
+// peerStats returns the counts of a process's own stack, or of a stream.
+func peerStats(a *assembly.Assembly) (all []PeerStats) {
+	for _, m := range a.Upper() {
+		for _, p := range m.Stats() {
+			proc, stream := a.Env().Worlds.Proc(p.Peer.ID).Process()
+			all = append(all, PeerStats{
+				Proc: proc, Stream: a.Stream(), PeerStream: stream, Life: p.Peer, Transport: p.Transport,
+				Sent: p.Sent, Received: p.Received, SentBytes: p.SentBytes, ReceivedBytes: p.RecvBytes,
+				Unexpected: p.Unexpected, Dropped: p.Dropped, Reconnects: p.Reconnects, Resent: p.Resent,
+			})
+		}
+	}
+	return all
 }
 
 // Inspection is a snapshot of a communicator's queues, for people who debug a
@@ -119,6 +131,9 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Endpoin
 			fmt.Fprintf(b, ": rank %d of %d", c.rank, c.size)
 			if c.seat != nil {
 				fmt.Fprintf(b, " (goroutine %d)", c.seat.endpoint)
+			}
+			if c.session.stream != nil {
+				fmt.Fprintf(b, " (%v)", c.session.stream)
 			}
 		} else {
 			b.WriteString(": closed")

@@ -52,6 +52,9 @@ func (s *Session) NewStream() (*Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = append(s.streams, st)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.openStreams = append(e.openStreams, st)
 	return st, nil
 }
 
@@ -217,10 +220,14 @@ func (st *Stream) end() {
 	if st.err = st.own.engine.end(st.own.params.Linger); st.err != nil {
 		st.err = fmt.Errorf("%v: %w", st, st.err)
 	}
-	s := st.session
+	isThis := func(x *Stream) bool { return x == st }
+	s, e := st.session, st.own.engine
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streams = slices.DeleteFunc(s.streams, func(x *Stream) bool { return x == st })
+	s.streams = slices.DeleteFunc(s.streams, isThis)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.openStreams = slices.DeleteFunc(e.openStreams, isThis)
 }
 
 // pendingPeriod is the longest time between two checks for pending operations of an ended stream.
@@ -250,6 +257,13 @@ func (e *engine) hasPending() bool {
 
 // sessionNumbers is the number of the last session of this operating-system process.
 var sessionNumbers atomic.Int64
+
+// streams returns the open streams of all sessions of the process.
+func (e *engine) streams() []*Stream {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.openStreams)
+}
 
 // openStreams returns the streams that have not ended.
 func (s *Session) openStreams() []*Stream {

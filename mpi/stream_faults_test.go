@@ -54,7 +54,7 @@ func TestWithStream_StreamOfAnotherSession_NamesBothSessions(t *testing.T) {
 	}))
 }
 
-// limited is a transport that opens a number of times, and whose probe succeeds once.
+// limited is a transport that opens a number of times. Its first probe succeeds.
 type limited struct {
 	btl.Component
 	opens, probes atomic.Int32
@@ -162,8 +162,8 @@ func TestWithStream_ContextEnds_BreaksTheParentInAllMembers(t *testing.T) {
 	}))
 }
 
-// onDyingJobs runs f in two of three ranks over each stack, while rank 2 calls until and dies.
-func onDyingJobs(t *testing.T, until, f func(ctx context.Context, world, streams *mpi.Comm) error) {
+// onDyingJobs runs f in two of three ranks over each stack, while rank 2 dies.
+func onDyingJobs(t *testing.T, f func(ctx context.Context, world, streams *mpi.Comm) error) {
 	t.Parallel()
 	for name, job := range streamJobs() {
 		job.Size, job.Continue = 3, true
@@ -189,11 +189,16 @@ func onDyingJobs(t *testing.T, until, f func(ctx context.Context, world, streams
 				if err := sumOfRanks(ctx, streams); err != nil {
 					return err
 				}
-				if world.Rank() == 2 {
-					if err := until(ctx, world, streams); err != nil {
-						return err
+				if world.Rank() == 2 { // The others have left the sum.
+					for range 2 {
+						if _, err := world.Recv(ctx, nil, mpi.AnySource, 99); err != nil {
+							return err
+						}
 					}
 					mpitest.Die(ctx)
+				}
+				if err := world.Send(ctx, nil, 2, 99); err != nil {
+					return err
 				}
 				return errors.Join(f(ctx, world, streams), streams.Close(), world.Close(), s.Close())
 			})
@@ -201,11 +206,8 @@ func onDyingJobs(t *testing.T, until, f func(ctx context.Context, world, streams
 	}
 }
 
-// atOnce returns without waiting.
-func atOnce(context.Context, *mpi.Comm, *mpi.Comm) error { return nil }
-
 func TestStream_MemberDies_AllCommunicatorsReportIt(t *testing.T) {
-	onDyingJobs(t, atOnce, func(ctx context.Context, world, streams *mpi.Comm) error {
+	onDyingJobs(t, func(ctx context.Context, world, streams *mpi.Comm) error {
 		for _, c := range []*mpi.Comm{streams, world} {
 			if _, err := c.Recv(ctx, nil, 2, 9); !errors.Is(err, mpi.ErrProcFailed) {
 				return fmt.Errorf("receive from a process that has died: %w", err)
@@ -229,7 +231,7 @@ func TestStream_MemberDies_AllCommunicatorsReportIt(t *testing.T) {
 }
 
 func TestWithStream_MemberDiesMeanwhile_OthersGetProcFailed(t *testing.T) {
-	onDyingJobs(t, atOnce, func(ctx context.Context, world, streams *mpi.Comm) error {
+	onDyingJobs(t, func(ctx context.Context, world, streams *mpi.Comm) error {
 		for _, parent := range []*mpi.Comm{world, streams} {
 			c, err := parent.WithStream(ctx, nil)
 			if err == nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -287,5 +288,48 @@ func TestStream_PendingOperationsOfClosedCommunicator_Complete(t *testing.T) {
 			return err
 		}
 		return errors.Join(c.Send(ctx, make([]byte, 8), 0, 1), c.Close())
+	})
+}
+
+func TestStream_Reports_NameTheStream(t *testing.T) {
+	onStreamJobs(t, 2, func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		c, err := withNewStream(ctx, s, world)
+		if err != nil {
+			return err
+		}
+		peer := 1 - world.Rank()
+		q, err := c.Irecv(make([]byte, 8), peer, 77)
+		if err != nil {
+			return err
+		}
+		if err := ring(ctx, c, 1); err != nil {
+			return err
+		}
+		if text := mpi.Queues(s); !strings.Contains(text, "(stream 1)") || !strings.Contains(text, "tag 77") {
+			return fmt.Errorf("no receive of the stream in the queues: %s", text)
+		}
+		if x, err := c.Inspect(); err != nil || len(x.Posted) != 1 {
+			return fmt.Errorf("inspection: %+v, %w", x, err)
+		}
+		x, err := s.Explain(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(x.Pairs, func(p mpi.Pair) bool { return p.Stream == 1 && p.ToStream == 1 && p.To == peer && p.Transport != "" }) {
+			return fmt.Errorf("no route of the stream: %v", x)
+		}
+		if !slices.ContainsFunc(s.Stats().Peers, func(p mpi.PeerStats) bool {
+			return p.Stream == 1 && p.PeerStream == 1 && p.Sent > 0 && p.Proc == world.Group().Members()[peer]
+		}) {
+			return fmt.Errorf("no counts of the stream: %+v", s.Stats())
+		}
+		if err := mpi.Barrier(ctx, world); err != nil {
+			return err
+		}
+		if err := c.Send(ctx, make([]byte, 8), peer, 77); err != nil {
+			return err
+		}
+		_, err = q.Wait(ctx)
+		return errors.Join(err, c.Close())
 	})
 }

@@ -80,6 +80,22 @@ func (e *engine) Dump(how string) {
 	go io.WriteString(stderr.Writer{}, b.String())
 }
 
+// addQueues adds the queues of a process's own stack, or of a stream.
+func (e *engine) addQueues(w *waiting, b *strings.Builder, comms map[cid.EndpointID]*Comm) {
+	for _, m := range e.Upper() {
+		x, err := e.inspect(m)
+		if err != nil {
+			w.Waits = append(w.Waits, wait{What: fmt.Sprintf("hangs in a transport: the queues of pml %s are unknown", m.Name)})
+			fmt.Fprintf(b, "the queues of pml %s are unknown: %v\n", m.Name, err)
+			continue
+		}
+		w.Waits = append(w.Waits, waitsOf(x, comms)...)
+		writeInspection(b, x, comms)
+		withheld, live, resting := m.CIDs().Counts()
+		fmt.Fprintf(b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.Name, live, resting, withheld)
+	}
+}
+
 // waiting returns what this process waits for.
 func (e *engine) waiting() waiting {
 	var w waiting
@@ -95,17 +111,10 @@ func (e *engine) waiting() waiting {
 	for _, c := range comms {
 		w.Waits = append(w.Waits, c.agreementWaits()...)
 	}
-	for _, m := range e.Upper() {
-		x, err := e.inspect(m)
-		if err != nil {
-			w.Waits = append(w.Waits, wait{What: fmt.Sprintf("hangs in a transport: the queues of pml %s are unknown", m.Name)})
-			fmt.Fprintf(&b, "the queues of pml %s are unknown: %v\n", m.Name, err)
-			continue
-		}
-		w.Waits = append(w.Waits, waitsOf(x, comms)...)
-		writeInspection(&b, x, comms)
-		withheld, live, resting := m.CIDs().Counts()
-		fmt.Fprintf(&b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.Name, live, resting, withheld)
+	e.addQueues(&w, &b, comms)
+	for _, st := range e.streams() {
+		fmt.Fprintf(&b, "%v:\n", st)
+		st.own.engine.addQueues(&w, &b, comms)
 	}
 	if len(e.openTeams()) > 0 {
 		x := e.inspectRanks()
