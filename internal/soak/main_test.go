@@ -63,6 +63,7 @@ func TestMain(m *testing.M) {
 		"reuse":           reuse,
 		"split":           inWorld(splits),
 		"storm":           stormRank,
+		"streams":         inWorld(streams),
 		"survive":         survive,
 		"wake":            inWorld(wake),
 	})
