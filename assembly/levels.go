@@ -14,6 +14,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
 )
 
 // layout returns the layout of a group that is wired up in levels, or nil for a single construct. Equal maps, groups and values of
@@ -319,7 +320,8 @@ func (c *levelComm) Receive(from int, deadline time.Duration, isCancelable bool)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.port.remaining(deadline))
 	defer cancel()
-	claimed, st, err := c.pml.Mprobe(ctx, from, levelTag, pml.Control)
+	// The other processes of the node are at work when this one waits, and need its processor.
+	claimed, st, err := c.pml.Mprobe(progress.LongWait(ctx), from, levelTag, pml.Control)
 	if err != nil {
 		return nil, framework.Ended(ctx, "wire-up", err)
 	}

@@ -65,6 +65,9 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		if n == 0 && !yielding {
 			cpu.Pause()
 		} else if n == 0 && i > pollsBeforeYield {
+			if i == pollsBeforeYield+1 && isLong(ctx) {
+				break
+			}
 			e.yieldProcessor()
 			if *done {
 				break
@@ -83,6 +86,9 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 			yieldAt = now.Add(e.spin)
 			if ctx != nil {
 				cancel = ctx.Done()
+			}
+			if isLong(ctx) {
+				break
 			}
 		}
 		if moved > 0 { // busy: the time until it parks restarts
