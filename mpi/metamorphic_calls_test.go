@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/mpi"
@@ -129,6 +130,9 @@ func (x shape[T]) form() (form, error) {
 	n, me, root := c.Size(), c.Rank(), x.s.Root%c.Size()
 	block := x.s.Bytes / max(1, len(mem.Bytes([]T{none})))
 	atRoot, inPlace := me == root, x.s.InPlace
+	if kind, isAmong := strings.CutPrefix(x.s.Kind, "neighbor_"); isAmong {
+		return x.neighbors(kind, block)
+	}
 	counts := make([]int, n)
 	for rank := range counts {
 		counts[rank] = x.count(rank, root, block)

@@ -46,6 +46,9 @@ var collectiveKinds = []string{
 	"gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv",
 }
 
+// neighborKinds take the place of some collectives.
+var neighborKinds = []string{"neighbor_allgather", "neighbor_allgatherv", "neighbor_alltoall", "neighbor_alltoallv"}
+
 // elems are the types of elements; each names the reduction too. The last ones, whose
 // reductions don't commute, are drawn most.
 var elems = []string{"byte sum", "uint64 sum", "int32 max", "byte triangle", "uint32 affine"}
@@ -93,6 +96,9 @@ func draw(seed uint64) program {
 			s.Kind = "exchange"
 		default:
 			s.Kind = collectiveKinds[rng.IntN(len(collectiveKinds))]
+		}
+		if s.Vary%6 == 1 && slices.Contains(collectiveKinds, s.Kind) { // Drawn without another number, for the programs of known seeds.
+			s.Kind = neighborKinds[s.Vary/6%len(neighborKinds)]
 		}
 		if (strings.HasSuffix(s.Kind, "v") || s.Kind == "alltoall") && s.Bytes > 70000 {
 			s.Bytes /= 3
