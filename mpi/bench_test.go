@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
 // self returns a communicator of this process alone: the software of a message
@@ -89,5 +90,54 @@ func BenchmarkWindow(b *testing.B) {
 		if err := mpi.WaitAll(ctx, recvs, nil); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkAllreduce is one of 8 bytes among two ranks in its three forms.
+func BenchmarkAllreduce(b *testing.B) {
+	op := mpi.Sum[int64]()
+	for _, x := range []struct {
+		name string
+		form func(ctx context.Context, c *mpi.Comm, in, out []int64) (func() error, error)
+	}{
+		{"blocking", func(ctx context.Context, c *mpi.Comm, in, out []int64) (func() error, error) {
+			return func() error { return mpi.Allreduce(ctx, c, in, out, op) }, nil
+		}},
+		{"nonblocking", func(ctx context.Context, c *mpi.Comm, in, out []int64) (func() error, error) {
+			return func() error { return waitFor(ctx)(mpi.Iallreduce(c, in, out, op)) }, nil
+		}},
+		{"persistent", func(ctx context.Context, c *mpi.Comm, in, out []int64) (func() error, error) {
+			p, err := mpi.AllreduceInit(ctx, c, in, out, op)
+			return func() error {
+				if err := p.Start(); err != nil {
+					return err
+				}
+				_, err := p.Wait(ctx)
+				return err
+			}, err
+		}},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			mpitest.Job{Size: 2}.Run(b, func(ctx context.Context, c *mpi.Comm) error {
+				call, err := x.form(ctx, c, []int64{1}, make([]int64, 1))
+				if err != nil {
+					return err
+				}
+				for range 3 { // Instances are open then.
+					if err := mpi.Barrier(ctx, c); err != nil {
+						return err
+					}
+				}
+				if c.Rank() == 0 {
+					b.ResetTimer()
+				}
+				for range b.N {
+					if err := call(); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
 	}
 }

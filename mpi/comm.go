@@ -55,9 +55,10 @@ type Comm struct {
 	terminal   atomic.Pointer[error]      // Error of calls with stateRevoked or stateIsolated, which are set later.
 	agreements atomic.Pointer[agreements] // nil until the first Agree, Shrink or note.
 
-	mu    sync.Mutex
-	name  string
-	attrs []attribute // in the order in which they were set
+	mu       sync.Mutex
+	name     string
+	attrs    []attribute        // in the order in which they were set
+	contexts map[*Comm]struct{} // Of persistent collectives, see persistentContext. Nil after Close.
 }
 
 // newComm makes the handle of a communicator for a rank: that of the process if seat is nil. The
@@ -301,9 +302,12 @@ func (c *Comm) Close() error {
 		c.session.drop(&c.session.comms)
 	}
 	c.mu.Lock()
-	attrs := c.attrs
-	c.attrs = nil
+	attrs, contexts := c.attrs, c.contexts
+	c.attrs, c.contexts = nil, nil
 	c.mu.Unlock()
+	for d := range contexts {
+		_ = d.Close() // ErrClosed after the Free of its operation.
+	}
 	deleteAttrs(attrs)
 	return nil
 }

@@ -36,6 +36,9 @@
 // that member alone, found before anything is sent, and the communicator works on. One
 // that fails in its middle breaks the communicator's collectives in all members: ErrBroken.
 //
+// The persistent forms (BarrierInit to AlltoallvInit) are initialized in one order too, and
+// then started in any order.
+//
 // A message's bytes travel as they lie in memory; all processes of a job run on
 // machines of the same byte order.
 //

@@ -15,6 +15,7 @@ type form struct {
 	block    func(context.Context) error
 	exchange func(context.Context) (mpi.Status, error) // Blocking, in place of block.
 	start    func() (mpi.Request, error)
+	init     func(context.Context) (*mpi.Persistent, error) // Persistent form, or nil.
 	see      [][]byte
 }
 
@@ -142,9 +143,11 @@ func (x shape[T]) form() (form, error) {
 	switch x.s.Kind {
 	case "barrier":
 		f.block, f.start = func(ctx context.Context) error { return mpi.Barrier(ctx, c) }, func() (mpi.Request, error) { return mpi.Ibarrier(c) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.BarrierInit(ctx, c) }
 	case "bcast":
 		recv = x.buffer(block, atRoot, true)
 		f.block, f.start = func(ctx context.Context) error { return mpi.Bcast(ctx, c, recv, root) }, func() (mpi.Request, error) { return mpi.Ibcast(c, recv, root) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.BcastInit(ctx, c, recv, root) }
 	case "reduce":
 		if inPlace && atRoot {
 			recv = x.given(block)
@@ -152,6 +155,9 @@ func (x shape[T]) form() (form, error) {
 			send, recv = x.given(block), x.blank(block)
 		}
 		f.block, f.start = func(ctx context.Context) error { return mpi.Reduce(ctx, c, send, recv, op, root) }, func() (mpi.Request, error) { return mpi.Ireduce(c, send, recv, op, root) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) {
+			return mpi.ReduceInit(ctx, c, send, recv, op, root)
+		}
 	case "allreduce", "scan", "exscan":
 		if inPlace {
 			recv = x.given(block)
@@ -161,14 +167,20 @@ func (x shape[T]) form() (form, error) {
 		switch x.s.Kind {
 		case "allreduce":
 			f.block, f.start = func(ctx context.Context) error { return mpi.Allreduce(ctx, c, send, recv, op) }, func() (mpi.Request, error) { return mpi.Iallreduce(c, send, recv, op) }
+			f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.AllreduceInit(ctx, c, send, recv, op) }
 		case "scan":
 			f.block, f.start = func(ctx context.Context) error { return mpi.Scan(ctx, c, send, recv, op) }, func() (mpi.Request, error) { return mpi.Iscan(c, send, recv, op) }
+			f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.ScanInit(ctx, c, send, recv, op) }
 		case "exscan":
 			f.block, f.start = func(ctx context.Context) error { return mpi.Exscan(ctx, c, send, recv, op) }, func() (mpi.Request, error) { return mpi.Iexscan(c, send, recv, op) }
+			f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.ExscanInit(ctx, c, send, recv, op) }
 		}
 	case "reduce_scatter_block":
 		send, recv = x.parts(n*block, block)
 		f.block, f.start = func(ctx context.Context) error { return mpi.ReduceScatterBlock(ctx, c, send, recv, op) }, func() (mpi.Request, error) { return mpi.IreduceScatterBlock(c, send, recv, op) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) {
+			return mpi.ReduceScatterBlockInit(ctx, c, send, recv, op)
+		}
 	case "reduce_scatter":
 		total := 0
 		for _, k := range counts {
@@ -176,6 +188,9 @@ func (x shape[T]) form() (form, error) {
 		}
 		send, recv = x.parts(total, counts[me])
 		f.block, f.start = func(ctx context.Context) error { return mpi.ReduceScatter(ctx, c, send, recv, counts, op) }, func() (mpi.Request, error) { return mpi.IreduceScatter(c, send, recv, counts, op) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) {
+			return mpi.ReduceScatterInit(ctx, c, send, recv, counts, op)
+		}
 	case "gather":
 		if atRoot && inPlace {
 			recv = x.given(n * block)
@@ -186,6 +201,7 @@ func (x shape[T]) form() (form, error) {
 			}
 		}
 		f.block, f.start = func(ctx context.Context) error { return mpi.Gather(ctx, c, send, recv, root) }, func() (mpi.Request, error) { return mpi.Igather(c, send, recv, root) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.GatherInit(ctx, c, send, recv, root) }
 	case "scatter":
 		if atRoot {
 			send = x.given(n * block)
@@ -194,6 +210,7 @@ func (x shape[T]) form() (form, error) {
 			recv = x.blank(block)
 		}
 		f.block, f.start = func(ctx context.Context) error { return mpi.Scatter(ctx, c, send, recv, root) }, func() (mpi.Request, error) { return mpi.Iscatter(c, send, recv, root) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.ScatterInit(ctx, c, send, recv, root) }
 	case "allgather":
 		if inPlace {
 			recv = x.given(n * block)
@@ -201,6 +218,7 @@ func (x shape[T]) form() (form, error) {
 			send, recv = x.given(block), x.blank(n*block)
 		}
 		f.block, f.start = func(ctx context.Context) error { return mpi.Allgather(ctx, c, send, recv) }, func() (mpi.Request, error) { return mpi.Iallgather(c, send, recv) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.AllgatherInit(ctx, c, send, recv) }
 	case "alltoall":
 		if inPlace {
 			recv = x.given(n * block)
@@ -208,6 +226,7 @@ func (x shape[T]) form() (form, error) {
 			send, recv = x.given(n*block), x.blank(n*block)
 		}
 		f.block, f.start = func(ctx context.Context) error { return mpi.Alltoall(ctx, c, send, recv) }, func() (mpi.Request, error) { return mpi.Ialltoall(c, send, recv) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.AlltoallInit(ctx, c, send, recv) }
 	default:
 		return x.vector(counts, block)
 	}

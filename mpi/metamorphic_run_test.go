@@ -118,11 +118,29 @@ func (r *player) step(s step) error {
 		}
 		return err
 	}
-	if err := f.block(r.ctx); err != nil {
+	if s.Vary%4 == 1 && f.init != nil {
+		err = r.persistent(f)
+	} else {
+		err = f.block(r.ctx)
+	}
+	if err != nil {
 		return err
 	}
 	r.note(s.ID, f.see, nil)
 	return nil
+}
+
+// persistent makes a call in its persistent form.
+func (r *player) persistent(f form) error {
+	p, err := f.init(r.ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.Start(); err != nil {
+		return err
+	}
+	_, err = p.Wait(r.ctx)
+	return errors.Join(err, p.Free())
 }
 
 // catchUp starts what was put off: communicators are mixed anew, the order of each stays.

@@ -23,6 +23,9 @@ func (x shape[T]) vector(counts []int, block int) (f form, err error) {
 			recv = x.buffer(room, inPlace, true)
 		}
 		f.block, f.start = func(ctx context.Context) error { return mpi.Gatherv(ctx, c, send, recv, counts, displs, root) }, func() (mpi.Request, error) { return mpi.Igatherv(c, send, recv, counts, displs, root) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) {
+			return mpi.GathervInit(ctx, c, send, recv, counts, displs, root)
+		}
 	case "scatterv":
 		if atRoot {
 			send = x.given(room)
@@ -31,12 +34,18 @@ func (x shape[T]) vector(counts []int, block int) (f form, err error) {
 			recv = x.blank(counts[me])
 		}
 		f.block, f.start = func(ctx context.Context) error { return mpi.Scatterv(ctx, c, send, counts, displs, recv, root) }, func() (mpi.Request, error) { return mpi.Iscatterv(c, send, counts, displs, recv, root) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) {
+			return mpi.ScattervInit(ctx, c, send, counts, displs, recv, root)
+		}
 	case "allgatherv":
 		if !inPlace {
 			send = x.given(counts[me])
 		}
 		recv = x.buffer(room, inPlace, true)
 		f.block, f.start = func(ctx context.Context) error { return mpi.Allgatherv(ctx, c, send, recv, counts, displs) }, func() (mpi.Request, error) { return mpi.Iallgatherv(c, send, recv, counts, displs) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) {
+			return mpi.AllgathervInit(ctx, c, send, recv, counts, displs)
+		}
 	case "alltoallv":
 		out, in := make([]int, n), make([]int, n)
 		for rank := range n {

@@ -65,6 +65,9 @@ type operation struct {
 
 	then *later // nil: what the program called is under way, and not a comparison before
 
+	isKept bool        // It is of a persistent operation, and not in the free list.
+	inUse  atomic.Bool // Between Start and Release, if it is kept.
+
 	busy   int   // steps under way
 	moving bool  // by a caller further out
 	err    error // the first
@@ -84,6 +87,12 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	if wrong != nil {
 		return Request{}, wrong
 	}
+	return k.startIn(nil, x)
+}
+
+// startIn is start in a kept operation, which is used unless it is nil or in use. Its schedule stays as long as the
+// algorithm does, since its arguments do.
+func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 	if err := k.enter(nil); err != nil {
 		if why := k.comm().terminalError(); why != nil && errors.Is(err, why) {
 			return k.comm().startFailed(why), nil
@@ -99,11 +108,14 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 		return Request{}, err
 	}
 	alg := choice.Algorithm
-	o := k.newOperation()
-	if o.k != k || o.algorithm != alg || o.args != x.args {
+	o := kept.takeKept()
+	if o == nil {
+		o = k.newOperation()
+	}
+	if o.k != k || o.algorithm != alg || !o.isKept && o.args != x.args {
 		o.k, o.algorithm = k, nil
 		k.plan(&o.schedule, &o.args, alg, x)
-		if x.args.Vectors == nil {
+		if x.args.Vectors == nil || o.isKept {
 			o.algorithm = alg
 		}
 	}
@@ -412,6 +424,10 @@ func (o *operation) Release() {
 	if cap(o.call.Temp) > scratchLimit {
 		c.session.engine.pieces.give(o.call.Temp)
 		o.call.Temp = nil
+	}
+	if o.isKept {
+		o.inUse.Store(false)
+		return
 	}
 	c.local.operations = append(c.local.operations, o)
 }

@@ -1,21 +1,24 @@
 package mpi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
 )
 
 // Persistent is an operation with its arguments, which may be started again and
-// again (MPI-4.1 section 3.9). It is inactive at first, and again after the Wait
+// again (MPI-4.1 sections 3.9 and 6.13). It is inactive at first, and again after the Wait
 // or Test that saw it complete. The buffer is the library's while it is active;
 // a send sends the contents of the buffer at the start. Use it by the
 // pointer.
 type Persistent struct {
 	start func() (Request, error)
+	free  func() error // Of resources besides the request, or nil.
 
 	mu     sync.Mutex
 	active Request // of the operation that was started last
@@ -112,11 +115,19 @@ func (p *Persistent) Request() Request {
 // An inactive one returns at once, with the Status {AnySource, AnyTag, 0}. If ctx
 // ends first only the wait ends. ErrClosed after Free.
 func (p *Persistent) Wait(ctx context.Context) (Status, error) {
-	q, err := p.handle()
-	if err != nil {
+	q, err := p.latest()
+	if err != nil || q.r == nil {
 		return noMessage(), err
 	}
-	return q.Wait(ctx)
+	st, err := q.r.Wait(ctx, q.gen)
+	switch {
+	case err == nil:
+		p.consumed(q)
+		return Status(st), nil
+	case err == framework.ErrClosed && st.Err == nil: // Another wait has consumed the request.
+		return noMessage(), nil
+	}
+	return Status(st), requestError(ctx, err)
 }
 
 // Test is Wait without waiting (MPI_Test): the result is false while the
@@ -127,6 +138,25 @@ func (p *Persistent) Test() (Status, bool, error) {
 		return noMessage(), false, err
 	}
 	return q.Test()
+}
+
+// latest returns the request of the last start, which may be stale.
+func (p *Persistent) latest() (Request, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.freed || p.start == nil {
+		return Request{}, errInactive()
+	}
+	return p.active, nil
+}
+
+// consumed makes the operation of a request inactive, unless it has been started again.
+func (p *Persistent) consumed(q Request) {
+	p.mu.Lock()
+	if p.active == q {
+		p.active = Request{}
+	}
+	p.mu.Unlock()
 }
 
 func (p *Persistent) handle() (Request, error) {
@@ -148,11 +178,14 @@ func (p *Persistent) Free() error {
 		return errInactive()
 	}
 	p.freed = true
-	q := p.current()
-	if q == (Request{}) {
-		return nil
+	var err error
+	if q := p.current(); q != (Request{}) {
+		err = q.Free()
 	}
-	return q.Free()
+	if p.free != nil {
+		err = cmp.Or(err, p.free())
+	}
+	return err
 }
 
 // SendInit is (*Comm).SendInit of elements.

@@ -137,6 +137,12 @@ func (c *Comm) terminate(state uint32, err error) {
 	if before := c.state.Or(state); before&state&(stateRevoked|stateIsolated) != 0 {
 		return
 	}
+	c.mu.Lock()
+	contexts := maps.Clone(c.contexts)
+	c.mu.Unlock()
+	for d := range contexts {
+		d.terminate(state, err)
+	}
 	k := &c.collective
 	_ = k.fail(err)
 	c.pml.Abort(pml.PointToPoint, err)

@@ -83,6 +83,16 @@ var pendingCalls = map[string]func(ctx context.Context, c *mpi.Comm) error{
 	"Allreduce": func(ctx context.Context, c *mpi.Comm) error {
 		return mpi.Allreduce(ctx, c, make([]int, 1<<16), make([]int, 1<<16), mpi.Sum[int]())
 	},
+	"persistent Barrier": func(ctx context.Context, c *mpi.Comm) error {
+		p, err := mpi.BarrierInit(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := p.Start(); err != nil {
+			return err
+		}
+		return second(p.Wait(ctx))
+	},
 	"second Barrier": func(ctx context.Context, c *mpi.Comm) error { return mpi.Barrier(ctx, c) },
 	"Split":          func(ctx context.Context, c *mpi.Comm) error { _, err := c.Split(ctx, 0, 0); return err },
 	"Create":         func(ctx context.Context, c *mpi.Comm) error { _, err := c.Create(ctx, c.Group()); return err },

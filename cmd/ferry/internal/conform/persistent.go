@@ -1,0 +1,145 @@
+package conform
+
+import (
+	"slices"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+func persistentCases() []Case {
+	return []Case{
+		of("collective/persistent ones repeat", "6.13", 1, (*env).persistentRepeats),
+		of("collective/persistent ones start in any order", "6.13", 2, (*env).persistentOrder),
+	}
+}
+
+// persistentRepeats starts each operation three times, with other contents each time.
+func (e *env) persistentRepeats() {
+	me, n := e.ranks()
+	counts, total := make([]int, n), 0
+	for i := range counts {
+		counts[i] = i + 1
+		total += i + 1
+	}
+	own, to, sum := make([]int, 1), make([]int, n), mpi.Sum[int]()
+	one, all, vec, mine := make([]int, 1), make([]int, n), make([]int, total), make([]int, me+1)
+	root := n - 1
+	ones := slices.Repeat([]int{1}, n)
+	for _, x := range []struct {
+		what string
+		init func() (*mpi.Persistent, error)
+		got  []int
+		want func(round int) []int
+	}{
+		{"barrier", func() (*mpi.Persistent, error) { return mpi.BarrierInit(e.ctx, e.c) }, nil, func(int) []int { return nil }},
+		{"allreduce", func() (*mpi.Persistent, error) { return mpi.AllreduceInit(e.ctx, e.c, own, one, sum) }, one, func(round int) []int { return []int{n*(n-1)/2 + n*round} }},
+		{"scan", func() (*mpi.Persistent, error) { return mpi.ScanInit(e.ctx, e.c, own, one, sum) }, one, func(round int) []int { return []int{me*(me+1)/2 + (me+1)*round} }},
+		{"allgather", func() (*mpi.Persistent, error) { return mpi.AllgatherInit(e.ctx, e.c, own, all) }, all, func(round int) []int { return upFrom(round, n) }},
+		{"alltoall", func() (*mpi.Persistent, error) { return mpi.AlltoallInit(e.ctx, e.c, to, all) }, all, func(round int) []int { return upFrom(round, n) }},
+		{"alltoallv", func() (*mpi.Persistent, error) { return mpi.AlltoallvInit(e.ctx, e.c, to, ones, nil, all, ones, nil) }, all, func(round int) []int { return upFrom(round, n) }},
+		{"reduce_scatter_block", func() (*mpi.Persistent, error) { return mpi.ReduceScatterBlockInit(e.ctx, e.c, to, one, sum) }, one, func(round int) []int { return []int{n*(n-1)/2 + n*round} }},
+		{"reduce_scatter", func() (*mpi.Persistent, error) { return mpi.ReduceScatterInit(e.ctx, e.c, to, one, ones, sum) }, one, func(round int) []int { return []int{n*(n-1)/2 + n*round} }},
+		{"scatter", func() (*mpi.Persistent, error) { return mpi.ScatterInit(e.ctx, e.c, to, one, root) }, one, func(round int) []int { return []int{root + round} }},
+		{"scatterv", func() (*mpi.Persistent, error) { return mpi.ScattervInit(e.ctx, e.c, to, ones, nil, one, root) }, one, func(round int) []int { return []int{root + round} }},
+		{"allgatherv", func() (*mpi.Persistent, error) { return mpi.AllgathervInit(e.ctx, e.c, mine, vec, counts, nil) }, vec, func(round int) []int {
+			var want []int
+			for rank := range n {
+				want = append(want, slices.Repeat([]int{rank + round}, rank+1)...)
+			}
+			return want
+		}},
+		{"exscan", func() (*mpi.Persistent, error) { return mpi.ExscanInit(e.ctx, e.c, own, one, sum) }, one, func(round int) []int {
+			if me == 0 {
+				return []int{-1}
+			}
+			return []int{me*(me-1)/2 + me*round}
+		}},
+		{"reduce", func() (*mpi.Persistent, error) { return mpi.ReduceInit(e.ctx, e.c, own, one, sum, root) }, one, func(round int) []int {
+			if me != root {
+				return []int{-1}
+			}
+			return []int{n*(n-1)/2 + n*round}
+		}},
+		{"gather", func() (*mpi.Persistent, error) { return mpi.GatherInit(e.ctx, e.c, own, all, root) }, all, func(round int) []int {
+			if me != root {
+				return unset(n)
+			}
+			return upFrom(round, n)
+		}},
+		{"gatherv", func() (*mpi.Persistent, error) { return mpi.GathervInit(e.ctx, e.c, own, all, ones, nil, root) }, all, func(round int) []int {
+			if me != root {
+				return unset(n)
+			}
+			return upFrom(round, n)
+		}},
+	} {
+		p := need(x.init())(e)
+		for round := range 3 {
+			own[0] = me + round
+			for i := range to {
+				to[i] = me + round
+			}
+			for i := range mine {
+				mine[i] = me + round
+			}
+			copy(x.got, unset(len(x.got)))
+			e.Check(p.Start())
+			e.none("persistent " + x.what)(p.Wait(e.ctx))
+			want := x.want(round)
+			e.must(slices.Equal(x.got, want), "persistent %s, start %d: %v, want %v", x.what, round, x.got, want)
+		}
+		e.Check(p.Free())
+	}
+	buf := make([]int, 3)
+	p := need(mpi.BcastInit(e.ctx, e.c, buf, root))(e)
+	for round := range 3 {
+		if me == root {
+			copy(buf, upFrom(round, 3))
+		}
+		e.Check(p.Start())
+		e.none("persistent bcast")(p.Wait(e.ctx))
+		e.must(slices.Equal(buf, upFrom(round, 3)), "persistent bcast, start %d: %v", round, buf)
+	}
+	e.Check(p.Free())
+}
+
+// persistentOrder starts several operations in another order in each rank, beside a nonblocking one.
+func (e *env) persistentOrder() {
+	me, n := e.ranks()
+	const many = 4
+	ps, sums, in := make([]*mpi.Persistent, many), make([][]int, many), []int{me}
+	for i := range ps {
+		sums[i] = make([]int, 1)
+		ps[i] = need(mpi.AllreduceInit(e.ctx, e.c, []int{me * (i + 1)}, sums[i], mpi.Sum[int]()))(e)
+	}
+	for round := range 3 {
+		out := make([]int, 1)
+		r := need(mpi.Iallreduce(e.c, in, out, mpi.Sum[int]()))(e)
+		reqs := []mpi.Request{r}
+		for i := range ps {
+			p := ps[(i+me+round)%many]
+			e.Check(p.Start())
+			reqs = append(reqs, p.Request())
+		}
+		e.Is("start of an active operation", ps[0].Start(), mpi.ErrPending)
+		e.Check(mpi.WaitAll(e.ctx, reqs, nil))
+		for i := range ps {
+			want := (i + 1) * n * (n - 1) / 2
+			e.must(sums[i][0] == want, "operation %d: %d, want %d", i, sums[i][0], want)
+			sums[i][0] = 0
+		}
+		e.must(out[0] == n*(n-1)/2, "nonblocking operation: %d", out[0])
+	}
+	for _, p := range ps {
+		e.Check(p.Free())
+	}
+}
+
+// upFrom is n numbers from first on.
+func upFrom(first, n int) []int {
+	s := upTo(n)
+	for i := range s {
+		s[i] += first
+	}
+	return s
+}

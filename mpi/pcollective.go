@@ -1,0 +1,205 @@
+package mpi
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/ferrympi/ferry/coll"
+)
+
+// The persistent forms of the collectives (MPI-4.1 section 6.13). Arguments are those of the
+// blocking ones. They are checked at the initialization, which is collective. All members initialize
+// in the same order, with each other and with the other collectives of the communicator. After that
+// each member starts its operations in any order, several at a time, and the n-th starts of an
+// operation belong together. The buffers are the library's while the operation is active, counts
+// and displacements the caller's again at once. The operation has a communication context of its
+// own, like a duplicate: a failure breaks no other collective. Free returns it, and so
+// does Close of the communicator. Revoke of the communicator revokes it too.
+
+// BarrierInit makes a persistent Barrier (MPI_Barrier_init).
+func BarrierInit(ctx context.Context, c *Comm) (*Persistent, error) {
+	return c.persistent(ctx, &call{op: coll.Barrier}, nil)
+}
+
+// BcastInit makes a persistent Bcast (MPI_Bcast_init).
+func BcastInit[T any](ctx context.Context, c *Comm, buf []T, root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, bcast(x, c, buf, root))
+}
+
+// ReduceInit makes a persistent Reduce (MPI_Reduce_init).
+func ReduceInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, reduce(x, c, send, recv, op, root))
+}
+
+// AllreduceInit makes a persistent Allreduce (MPI_Allreduce_init).
+func AllreduceInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, reduction(x, coll.Allreduce, send, recv, op, true))
+}
+
+// ScanInit makes a persistent Scan (MPI_Scan_init).
+func ScanInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, reduction(x, coll.Scan, send, recv, op, true))
+}
+
+// ExscanInit makes a persistent Exscan (MPI_Exscan_init).
+func ExscanInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, reduction(x, coll.Exscan, send, recv, op, true))
+}
+
+// ReduceScatterBlockInit makes a persistent ReduceScatterBlock (MPI_Reduce_scatter_block_init).
+func ReduceScatterBlockInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, reduceScatter(x, c, coll.ReduceScatterBlock, send, recv, nil, op))
+}
+
+// ReduceScatterInit makes a persistent ReduceScatter (MPI_Reduce_scatter_init).
+func ReduceScatterInit[T any](ctx context.Context, c *Comm, send, recv []T, counts []int, op Op[T]) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, reduceScatter(x, c, coll.ReduceScatter, send, recv, counts, op))
+}
+
+// GatherInit makes a persistent Gather (MPI_Gather_init).
+func GatherInit[T any](ctx context.Context, c *Comm, send, recv []T, root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, gather(x, c, send, recv, root))
+}
+
+// GathervInit makes a persistent Gatherv (MPI_Gatherv_init).
+func GathervInit[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int, root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, gatherv(x, c, send, recv, counts, displs, root))
+}
+
+// ScatterInit makes a persistent Scatter (MPI_Scatter_init).
+func ScatterInit[T any](ctx context.Context, c *Comm, send, recv []T, root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, scatter(x, c, send, recv, root))
+}
+
+// ScattervInit makes a persistent Scatterv (MPI_Scatterv_init).
+func ScattervInit[T any](ctx context.Context, c *Comm, send []T, counts, displs []int, recv []T, root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, scatterv(x, c, send, counts, displs, recv, root))
+}
+
+// AllgatherInit makes a persistent Allgather (MPI_Allgather_init).
+func AllgatherInit[T any](ctx context.Context, c *Comm, send, recv []T) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, allgather(x, c, send, recv))
+}
+
+// AllgathervInit makes a persistent Allgatherv (MPI_Allgatherv_init).
+func AllgathervInit[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, allgatherv(x, c, send, recv, counts, displs))
+}
+
+// AlltoallInit makes a persistent Alltoall (MPI_Alltoall_init).
+func AlltoallInit[T any](ctx context.Context, c *Comm, send, recv []T) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, alltoall(x, c, send, recv))
+}
+
+// AlltoallvInit makes a persistent Alltoallv (MPI_Alltoallv_init).
+func AlltoallvInit[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, alltoallv(x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
+}
+
+// persistent makes a persistent operation of a call, unless its arguments are wrong.
+func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persistent, error) {
+	if wrong != nil {
+		return nil, wrong
+	}
+	d, err := c.persistentContext(ctx, x.op)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.collective.do(ctx, x.op.String()+"_init", 0, func() error { return d.collective.openEarly(ctx) }); err != nil {
+		_ = c.freeContext(d)
+		return nil, cmp.Or(c.terminalError(), err)
+	}
+	x.send, x.recv = x.send.clone(), x.recv.clone()
+	kept := d.local.newKept()
+	return &Persistent{
+		start: func() (Request, error) { return d.collective.startIn(kept, x) },
+		free:  func() error { return c.freeContext(d) },
+	}, nil
+}
+
+// persistentContext makes the communicator of a persistent operation. Its id is derived like that of a duplicate, so that
+// operations match by the order of their initializations. All members have called it before a message goes to the
+// communicator, since a member that never does is waited for where Revoke of c ends the wait.
+func (c *Comm) persistentContext(ctx context.Context, op coll.Operation) (*Comm, error) {
+	var d *Comm
+	err := c.collective.do(ctx, op.String()+"_init", 0, func() (err error) {
+		if err := c.collective.inline(ctx, &call{op: coll.Barrier}); err != nil {
+			return err
+		}
+		d, err = c.dup(ctx, c.collective.lastIdup())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.name = c.Name()
+	c.mu.Lock()
+	if c.contexts == nil {
+		c.contexts = map[*Comm]struct{}{}
+	}
+	c.contexts[d] = struct{}{}
+	c.mu.Unlock()
+	if state := c.state.Load(); state&stateClosed != 0 { // meanwhile
+		_ = d.Close()
+	} else if state != 0 {
+		d.terminate(state&^stateReported, c.terminalError())
+	}
+	return d, nil
+}
+
+// openEarly opens the instances of a communicator before its first operation, since nonblocking ones open none. Inside do.
+func (k *collective) openEarly(ctx context.Context) error {
+	if err := k.prepare(); err != nil {
+		return err
+	}
+	if k.unopened && !k.check {
+		return k.open(ctx)
+	}
+	return nil
+}
+
+// freeContext closes the communicator of a persistent operation. An operation in progress completes.
+func (c *Comm) freeContext(d *Comm) error {
+	c.mu.Lock()
+	_, isOpen := c.contexts[d]
+	delete(c.contexts, d)
+	c.mu.Unlock()
+	if !isOpen { // Close of c has closed it.
+		return nil
+	}
+	return d.Close()
+}
+
+// newKept makes the operation that a persistent one reuses.
+func (r *rankEngine) newKept() *operation {
+	o := &operation{isKept: true}
+	o.Init(r.progress, o)
+	return o
+}
+
+// takeKept returns o for its next use, or nil if it is in use, or nil itself.
+func (o *operation) takeKept() *operation {
+	if o == nil || !o.inUse.CompareAndSwap(false, true) {
+		return nil
+	}
+	return o
+}
+
+// clone returns blocks of memory of their own.
+func (b blocks) clone() blocks { return blocks{slices.Clone(b.counts), slices.Clone(b.displs)} }
