@@ -8,8 +8,33 @@ import (
 
 func persistentCases() []Case {
 	return []Case{
+		of("collective/alltoallw", "6.8", 1, (*env).alltoallw),
 		of("collective/persistent ones repeat", "6.13", 1, (*env).persistentRepeats),
 		of("collective/persistent ones start in any order", "6.13", 2, (*env).persistentOrder),
+	}
+}
+
+// alltoallw sends every n-th byte of a buffer to each rank, which stores the bytes one behind the other.
+func (e *env) alltoallw() {
+	const k = 5
+	me, n := e.ranks()
+	out, got := pattern(k*n, me, 1), make([]byte, k*n)
+	every, blocks := make([]mpi.Layout, n), make([]mpi.Layout, n)
+	var want []byte
+	for i := range n {
+		every[i], blocks[i] = mpi.Vector(k, 1, n).At(i), mpi.Vector(1, k, 0).At(i*k)
+		for j := range k {
+			want = append(want, pattern(k*n, i, 1)[j*n+me])
+		}
+	}
+	e.Check(mpi.Alltoallw(e.ctx, e.c, out, every, got, blocks))
+	e.Same("alltoallw", got, want)
+	// In place, each byte is replaced by the byte that comes from there.
+	e.Check(mpi.Alltoallw(e.ctx, e.c, nil, nil, out, every))
+	for i := range n {
+		for j := range k {
+			e.must(out[j*n+i] == want[i*k+j], "in place, byte %d from rank %d: %d, want %d", j, i, out[j*n+i], want[i*k+j])
+		}
 	}
 }
 
