@@ -78,8 +78,8 @@ func (h halo) blockOf(rank, direction, n int) []int {
 // directions returns the number of neighbors.
 func (h halo) directions() int { return 2 * len(h.cart.Dims()) }
 
-// inBothForms makes a call in its blocking and its nonblocking form, and compares the results.
-func inBothForms(ctx context.Context, what string, want []int, block func([]int) error, start func([]int) (mpi.Request, error)) error {
+// inAllForms makes a call in its blocking, its nonblocking and its persistent form, and compares the results.
+func inAllForms(ctx context.Context, what string, want []int, block func([]int) error, start func([]int) (mpi.Request, error), init func([]int) (*mpi.Persistent, error)) error {
 	got := slices.Repeat([]int{-1}, len(want))
 	if err := block(got); err != nil {
 		return err
@@ -95,7 +95,29 @@ func inBothForms(ctx context.Context, what string, want []int, block func([]int)
 	if err != nil {
 		return err
 	}
-	return must(slices.Equal(got, want), "nonblocking %s: %v, want %v", what, got, want)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("nonblocking %s: %v, want %v", what, got, want)
+	}
+	p, err := init(got)
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		for i := range got {
+			got[i] = -1
+		}
+		err := p.Start()
+		if err == nil {
+			_, err = p.Wait(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("persistent %s: %v, want %v", what, got, want)
+		}
+	}
+	return p.Free()
 }
 
 func (h halo) gather(ctx context.Context) error {
@@ -111,10 +133,14 @@ func (h halo) gather(ctx context.Context) error {
 		equal = append(equal, h.blockOf(h.from(d), -1, h.block)...)
 	}
 	return errors.Join(
-		inBothForms(ctx, "neighbor allgather", equal, func(b []int) error { return mpi.NeighborAllgather(ctx, c, send, b) },
-			func(b []int) (mpi.Request, error) { return mpi.IneighborAllgather(c, send, b) }),
-		inBothForms(ctx, "neighbor allgatherv", reversed, func(b []int) error { return mpi.NeighborAllgatherv(ctx, c, send, b, counts, displs) },
-			func(b []int) (mpi.Request, error) { return mpi.IneighborAllgatherv(c, send, b, counts, displs) }))
+		inAllForms(ctx, "neighbor allgather", equal, func(b []int) error { return mpi.NeighborAllgather(ctx, c, send, b) },
+			func(b []int) (mpi.Request, error) { return mpi.IneighborAllgather(c, send, b) },
+			func(b []int) (*mpi.Persistent, error) { return mpi.NeighborAllgatherInit(ctx, c, send, b) }),
+		inAllForms(ctx, "neighbor allgatherv", reversed, func(b []int) error { return mpi.NeighborAllgatherv(ctx, c, send, b, counts, displs) },
+			func(b []int) (mpi.Request, error) { return mpi.IneighborAllgatherv(c, send, b, counts, displs) },
+			func(b []int) (*mpi.Persistent, error) {
+				return mpi.NeighborAllgathervInit(ctx, c, send, b, counts, displs)
+			}))
 }
 
 func (h halo) exchange(ctx context.Context) error {
@@ -124,8 +150,9 @@ func (h halo) exchange(ctx context.Context) error {
 		send = append(send, h.blockOf(me, d, h.block)...)
 		want = append(want, h.blockOf(h.from(d), d^1, h.block)...) // It is in the opposite direction for the sender.
 	}
-	return inBothForms(ctx, "neighbor alltoall", want, func(b []int) error { return mpi.NeighborAlltoall(ctx, c, send, b) },
-		func(b []int) (mpi.Request, error) { return mpi.IneighborAlltoall(c, send, b) })
+	return inAllForms(ctx, "neighbor alltoall", want, func(b []int) error { return mpi.NeighborAlltoall(ctx, c, send, b) },
+		func(b []int) (mpi.Request, error) { return mpi.IneighborAlltoall(c, send, b) },
+		func(b []int) (*mpi.Persistent, error) { return mpi.NeighborAlltoallInit(ctx, c, send, b) })
 }
 
 // exchangeVectors sends blocks whose lengths depend on the direction, with gaps between.
@@ -139,11 +166,13 @@ func (h halo) exchangeVectors(ctx context.Context) error {
 		recvCounts[d], recvDispls[d] = (d^1)*h.block, len(want)
 		want = append(append(want, h.blockOf(h.from(d), d^1, (d^1)*h.block)...), -1)
 	}
-	return inBothForms(ctx, "neighbor alltoallv", want,
+	return inAllForms(ctx, "neighbor alltoallv", want,
 		func(b []int) error {
 			return mpi.NeighborAlltoallv(ctx, c, send, sendCounts, sendDispls, b, recvCounts, recvDispls)
 		}, func(b []int) (mpi.Request, error) {
 			return mpi.IneighborAlltoallv(c, send, sendCounts, sendDispls, b, recvCounts, recvDispls)
+		}, func(b []int) (*mpi.Persistent, error) {
+			return mpi.NeighborAlltoallvInit(ctx, c, send, sendCounts, sendDispls, b, recvCounts, recvDispls)
 		})
 }
 

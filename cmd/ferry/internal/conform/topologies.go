@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -172,5 +173,22 @@ func (e *env) neighbors(c *mpi.Comm, sources, blocks []int, destinations int) {
 		}, func(b []int) (mpi.Request, error) {
 			return mpi.IneighborAlltoallv(c, sent, sendCounts, nil, b, counts, displs)
 		})
+		got := fresh()
+		gather, exchange := need(mpi.NeighborAllgatherInit(e.ctx, c, own, got))(e), need(mpi.NeighborAlltoallInit(e.ctx, c, sent, got))(e)
+		for range 2 {
+			e.repeated(exchange, got, exchanged)
+			e.repeated(gather, got, gathered)
+		}
+		e.Check(errors.Join(gather.Free(), exchange.Free()))
 	}
+}
+
+// repeated starts a persistent collective, and checks its result.
+func (e *env) repeated(p *mpi.Persistent, got, want []int) {
+	for i := range got {
+		got[i] = -1
+	}
+	e.Check(p.Start())
+	e.none("persistent")(p.Wait(e.ctx))
+	e.must(slices.Equal(got, want), "persistent collective among neighbors: %v, want %v", got, want)
 }
