@@ -64,8 +64,10 @@ func (v verdict) encode() []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, v.lowest), v.above)
 }
 
+// decodeVerdict decodes the bytes of a peer. Terms in the wrong order differ all the same.
 func decodeVerdict(b []byte) verdict {
-	return verdict{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])}
+	first, second := binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
+	return verdict{binary.LittleEndian.Uint64(b), min(first, second), max(first, second)}
 }
 
 // mergeVerdicts is the reduction of encoded verdicts.

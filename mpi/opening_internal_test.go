@@ -117,6 +117,7 @@ func TestVerdict_SeveralFailures_ReportsTheCause(t *testing.T) {
 // FuzzVerdict: the verdict of another process never panics, and a failure in it is never lost.
 func FuzzVerdict(f *testing.F) {
 	f.Add(make([]byte, verdictSize), make([]byte, verdictSize))
+	f.Add([]byte{}, []byte{8: 1})
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		inout, in := make([]byte, verdictSize), make([]byte, verdictSize)
 		copy(inout, a)

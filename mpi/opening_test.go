@@ -193,3 +193,30 @@ func TestOpening_MemberFails_AllDoWithoutAndNameIt(t *testing.T) {
 		})
 	}
 }
+
+// TestOpening_MemberLeaves_AllOthersFail: the first ranks of the nodes and others, in place of the collective that opens instances.
+func TestOpening_MemberLeaves_AllOthersFail(t *testing.T) {
+	mpitest.Job{Size: 6, Nodes: 2}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		for _, leaver := range []int{0, 1, 3, 5} {
+			c, err := world.Dup(ctx)
+			if err != nil {
+				return err
+			}
+			// The leaver breaks c after all have left its first collective.
+			if err := errors.Join(mpi.Barrier(ctx, c), mpi.Barrier(ctx, world)); err != nil {
+				return err
+			}
+			if c.Rank() == leaver {
+				err = wants("the barrier of the leaver", mpi.Barrier(ended, c), mpi.ErrCanceled)
+			} else {
+				err = wants("a barrier", mpi.Barrier(ctx, c), mpi.ErrBroken)
+			}
+			if err := errors.Join(err, mpi.Barrier(ctx, world), c.Close()); err != nil {
+				return fmt.Errorf("rank %d leaves: %w", leaver, err)
+			}
+		}
+		return nil
+	})
+}
