@@ -3,6 +3,7 @@ package framework
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -173,6 +174,10 @@ func (r *Registry) checkNames(list *selectionList) error {
 		if len(known) == 0 {
 			return fmt.Errorf("%w: %s: unknown %s component %q; this program has none", ErrConfig, list, list.kind, name)
 		}
+		if all := r.suggestions(name); len(all) > 0 {
+			return fmt.Errorf("%w: %s: unknown %s component %q; did you mean %s? this program has %s (ferry build --with adds those of other modules)",
+				ErrConfig, list, list.kind, name, strings.Join(all, ", or "), strings.Join(known, ", "))
+		}
 		return fmt.Errorf("%w: %s: unknown %s component %q; the nearest known name is %s; this program has %s (ferry build --with adds those of other modules)",
 			ErrConfig, list, list.kind, name, Nearest(name, known), strings.Join(known, ", "))
 	}
@@ -227,11 +232,34 @@ func (s *Selection) Fail(name string, cause error) error {
 	}
 	s.Chosen = slices.Delete(s.Chosen, i, i+1)
 	v := s.verdict(name)
-	v.Status, v.Reason, v.Hint = StatusFailed, cause.Error(), ""
-	if s.list.binds() {
-		return fmt.Errorf("%w: %s: %s failed: %w", ErrConfig, s.list, name, cause)
+	v.Status, v.Reason, v.Hint = StatusFailed, withoutOwner(s.Kind, name, cause), ""
+	if !s.list.binds() {
+		return nil
 	}
-	return nil
+	if inner, ok := errors.AsType[*requestError](cause); ok {
+		return inner // The component failed because of one that was asked for.
+	}
+	return &requestError{list: s.list.String(), name: name, reason: v.Reason, cause: cause}
+}
+
+// requestError is the failure of a component that was asked for by name. It is an ErrConfig.
+type requestError struct {
+	list, name string
+	reason     string // Of the cause.
+	cause      error
+}
+
+func (e *requestError) Error() string {
+	return fmt.Sprintf("%v: %s: %s failed: %s", ErrConfig, e.list, e.name, e.reason)
+}
+
+// Unwrap returns ErrConfig and the cause.
+func (e *requestError) Unwrap() []error { return []error{ErrConfig, e.cause} }
+
+// withoutOwner returns the text of a component's error without the names that precede it in messages.
+func withoutOwner(kind Kind, name string, cause error) string {
+	text := strings.TrimPrefix(cause.Error(), string(kind)+" "+name+": ")
+	return strings.TrimPrefix(text, ErrConfig.Error()+": ")
 }
 
 // Again returns a copy for opening the chosen components once more, with parameters of their own. Components are not probed again.

@@ -66,6 +66,15 @@ func (component) Info() framework.Info {
 	}
 }
 
+// Suggest implements framework.Suggester. The words are names of such transports in other libraries.
+func (component) Suggest(word string) string {
+	switch word {
+	case "vader", "sm", "sysv", "posix":
+		return "btl=self,shm"
+	}
+	return ""
+}
+
 func (component) Params() any { return new(params) }
 
 func (c component) Probe(_ context.Context, p any) framework.Verdict {

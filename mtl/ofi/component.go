@@ -62,6 +62,24 @@ func (ofi) Info() framework.Info {
 	}
 }
 
+// Suggest implements framework.Suggester.
+func (ofi) Suggest(word string) string {
+	const component = "mtl=ofi"
+	switch word {
+	case "libfabric", "fabric":
+		return component
+	case "infiniband", "ib", "openib", "rdma", "roce", "verbs":
+		return component + " with mtl.ofi.provider_include=verbs"
+	case "slingshot":
+		return component + " with mtl.ofi.provider_include=cxi"
+	case "cxi", "efa", "opx", "psm2", "psm3", "usnic":
+		return component + " with mtl.ofi.provider_include=" + word
+	case "omnipath", "omni-path":
+		return component + " with mtl.ofi.provider_include=opx"
+	}
+	return ""
+}
+
 func (ofi) Params() any { return new(params) }
 
 // Probe says whether libfabric is there. It does not load it if it sees the file:

@@ -59,6 +59,15 @@ func (ucx) Info() framework.Info {
 	}
 }
 
+// Suggest implements framework.Suggester.
+func (ucx) Suggest(word string) string {
+	switch word {
+	case "infiniband", "ib", "openib", "rdma", "roce", "verbs", "ucp", "uct":
+		return "mtl=ucx"
+	}
+	return ""
+}
+
 func (ucx) Params() any { return new(params) }
 
 // Probe says whether UCX is there. It does not load it if it sees the file.

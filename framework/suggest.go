@@ -1,0 +1,33 @@
+package framework
+
+import (
+	"slices"
+	"strings"
+)
+
+// A Suggester is a component that users look for by other names, such as those of networks.
+type Suggester interface {
+	// Suggest returns the settings that select the component for a word in lower case, such as
+	// "mtl=ofi with mtl.ofi.provider_include=verbs" for infiniband, or "".
+	Suggest(word string) string
+}
+
+// suggestions returns the settings that select components known by a name, in the order of the frameworks.
+func (r *Registry) suggestions(name string) (all []string) {
+	word := strings.ToLower(name)
+	for _, kind := range r.kinds {
+		for _, e := range r.byPriority(kind) {
+			suggestion := ""
+			if s, ok := As[Suggester](e.component); ok {
+				suggestion = s.Suggest(word)
+			}
+			if e.info.Name == word && e.component != nil {
+				suggestion = string(kind) + "=" + e.info.Name
+			}
+			if suggestion != "" && !slices.Contains(all, suggestion) {
+				all = append(all, suggestion)
+			}
+		}
+	}
+	return all
+}
