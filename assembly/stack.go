@@ -97,7 +97,25 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 		return err
 	}
 	s.idle()
+	s.warnOfSelf()
 	return nil
+}
+
+// warnOfSelf logs in rank 0 that no transport carries messages of a process to itself, as with btl=tcp. They fail at
+// their first use only.
+func (s *Stack) warnOfSelf() {
+	if s.env.Self.ID.Rank() != 0 {
+		return
+	}
+	route := s.pmls[0].Route(s.env.Self)
+	if route.Transport != "" || len(route.Rejected) == 0 {
+		return
+	}
+	var reasons []string
+	for _, r := range route.Rejected {
+		reasons = append(reasons, r.Name+": "+r.Reason)
+	}
+	s.env.Logger.Warn("no transport carries messages of a process to itself, so that they fail; add self to the list of btl", "reasons", strings.Join(reasons, "; "))
 }
 
 // idle marks the transports that selection took and no PML has opened: nothing needs
