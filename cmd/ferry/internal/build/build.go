@@ -58,8 +58,13 @@ func Command() *cobra.Command {
 	f.StringVar(&o.Keep, "keep", "", "leave the module in `DIR`, which is made")
 	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(o.With)+len(o.Plugins) == 0 || o.Output == "" {
-			return exit.Usagef("want --with or --plugin, and -o")
+		switch isEmpty := len(o.With)+len(o.Plugins) == 0; {
+		case isEmpty && o.Output == "":
+			return exit.Usagef("no component and no output: give --with MODULE or --plugin NAME=FILE, and -o FILE")
+		case isEmpty:
+			return exit.Usagef("no component: give --with MODULE or --plugin NAME=FILE")
+		case o.Output == "":
+			return exit.Usagef("no output: give -o FILE")
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()

@@ -66,6 +66,17 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	})
 	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(run.Command(), jobs.PsCommand(), jobs.ResizeCommand(), info.Command(), explain.Command(), bench.Command(), conform.Command(), matrix.Command(), build.Command(), component.Command(), versionCommand(), manCommand(root))
+	root.InitDefaultCompletionCmd(args...)
+	for _, group := range root.Commands() {
+		if group.HasSubCommands() && !group.Runnable() {
+			group.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return cmd.Help()
+				}
+				return unknownCommand(cmd, args[0])
+			}
+		}
+	}
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 

@@ -409,6 +409,9 @@ func BadFlag(flags *pflag.FlagSet, err error) error {
 	if slices.Contains(hostFlags, name) {
 		return exit.Usagef("%s: ferry run starts ranks on this machine only; for other machines start the program itself with mpiexec or srun", dashed)
 	}
+	if slices.Contains([]string{"mca", "gmca", "pmca", "prtemca"}, name) {
+		return exit.Usagef("unknown flag %s; ferry's parameters are set by --set NAME=VALUE, such as --set btl=self,tcp", dashed)
+	}
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 	if near := framework.Nearest(name, known); len(name) > 1 && framework.Near(name, near) { // one letter is near to any other
