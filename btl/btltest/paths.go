@@ -27,6 +27,9 @@ func (w *world) words(what string, err error) {
 	if err == nil || len(err.Error()) < 10 {
 		w.Fatalf("the error of %s says only %v", what, err)
 	}
+	if text := err.Error(); strings.Contains(text, "<nil>") || strings.Contains(text, "%!") {
+		w.Fatalf("the error of %s formats a value that is not there: %s", what, text)
+	}
 }
 
 // unreachable connects to addresses that are none, or another process's.
@@ -44,6 +47,9 @@ func (w *world) unreachable() {
 	stranger.Blob, stranger.Nonce = b.peer.Blob, b.peer.Nonce+1
 	peers = append(peers, stranger)
 	w.growsNothing(20*len(peers), 0, func(k int) { a.refused(peers[k/20]) })
+	if err := a.reach(a); err != nil {
+		w.words("Reach of the process itself", err)
+	}
 	a.connect(b).carry(pattern(1, 100)) // it still serves who is there
 }
 

@@ -9,6 +9,7 @@ package dgram
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -87,8 +88,10 @@ func (m *module) Due() time.Duration { return time.Duration(min(len(m.waiting), 
 // Reach sends what is too short to be anything.
 func (m *module) Reach(peer framework.Peer) error {
 	err := unix.Sendto(m.fd, []byte{data}, 0, &unix.SockaddrUnix{Name: string(peer.Blob)})
-	if peer.Proc == m.env.Identity.Proc || err != nil && err != unix.EAGAIN {
-		return fmt.Errorf("%v is not another process of this node, at %.40q: %v", peer.Proc, peer.Blob, err)
+	if peer.Proc == m.env.Identity.Proc {
+		return errors.New("it carries no messages of a process to itself")
+	} else if err != nil && err != unix.EAGAIN {
+		return fmt.Errorf("%v is not another process of this node, at %.40q: %w", peer.Proc, peer.Blob, err)
 	}
 	return nil
 }
