@@ -81,6 +81,10 @@ func (s *supervisor) isJustPrinted(f Failure) bool {
 // listFailures reports the failures of a job that they ended, the cause first.
 func (s *supervisor) listFailures(own []Failure) {
 	first := own[0]
+	if all := fold(own, withoutTime); len(all) == 1 && s.blamed != first.Rank {
+		s.note(fmt.Sprintf("%s; rank %d was the first", all[0], first.Rank))
+		return
+	}
 	s.note(fmt.Sprintf("rank %d failed first, and %s after it:", first.Rank, plural(len(own)-1, "rank", "ranks")))
 	s.note("  " + first.String())
 	if s.blamed != first.Rank { // Else they are above already.

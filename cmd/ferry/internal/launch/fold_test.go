@@ -91,3 +91,16 @@ echo more >&2`
 		}
 	}
 }
+
+func TestAccount_AllFailEqually_IsOneLine(t *testing.T) {
+	// Each rank fails after the other one has written its file.
+	j := shell(t, 2, `touch $FERRY_BOOTSTRAP_LOCAL_RANK; until [ -e 0 -a -e 1 ]; do sleep 0.01; done; echo no such device >&2; exit 1`)
+	j.Dir = t.TempDir()
+	var notes []string
+	j.Note = func(line string) { notes = append(notes, line) }
+	run(t, j)
+	want := regexp.MustCompile(`^ranks 0-1 exited with status 1: no such device; rank [01] was the first$`)
+	if len(notes) != 1 || !want.MatchString(notes[0]) {
+		t.Errorf("notes %q", notes)
+	}
+}
