@@ -11,7 +11,6 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"os/signal"
 	"slices"
 	"strings"
 
@@ -380,7 +379,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
+	ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
 	defer exit.HearPipe()() // the job ends before this process does
 	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,7 +65,7 @@ func Command() *cobra.Command {
 		case o.Output == "":
 			return exit.Usagef("no output: give -o FILE")
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
+		ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()
 		_, err := Build(ctx, o)
 		return err

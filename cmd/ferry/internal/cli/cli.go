@@ -80,6 +80,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	root.SetErr(stderr)
 	root.SetArgs(run.Normalize(args))
 
+	ctx, interruption := exit.WithInterruption(ctx)
 	cmd, err := root.ExecuteContextC(ctx)
 	status, message := exit.Of(err)
 	if err != nil && !started {
@@ -92,7 +93,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	if message != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message)
 	}
-	return status
+	return interruption.Status(status)
 }
 
 // helpCommand is `ferry help`, which fails for what is no command.

@@ -297,7 +297,7 @@ func TestSignalsLeaveNoFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signals := []os.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTERM}
+	signals := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
 	// Whoever runs the tests may ignore one (nohup, a shell's background), and so would the
 	// commands. A handler of this process is none of theirs.
 	heard := make(chan os.Signal, 1)
@@ -322,6 +322,10 @@ func TestSignalsLeaveNoFiles(t *testing.T) {
 				t.Errorf("%s has ended before %v: %s", command, sig, out.String())
 			}
 			<-ended
+			// A Go program exits with status 2 on SIGQUIT, and ferry run with that of its ranks.
+			if want := 128 + int(sig.(syscall.Signal)); cmd.ProcessState.ExitCode() != want && command != "explain" && (sig != syscall.SIGQUIT || !strings.HasPrefix(command, "run")) {
+				t.Errorf("%s, %v: status %d, want %d\n%s", command, sig, cmd.ProcessState.ExitCode(), want, out.String())
+			}
 			if n := entries(t, runtimeDir) + entries(t, segments); n > 0 || cmd.ProcessState.ExitCode() < 0 {
 				t.Errorf("%s, %v: %v, %d files are left\n%s", command, sig, cmd.ProcessState, n, out.String())
 			}

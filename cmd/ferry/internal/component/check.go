@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,7 +61,7 @@ func checkCommand() *cobra.Command {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
+		ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()
 		c := checked{dir: dir, name: name, protocol: protocol}
 		if isFile(args[0]) {

@@ -4,7 +4,6 @@ import (
 	"embed"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 
@@ -56,7 +55,7 @@ func newCommand() *cobra.Command {
 		if err := write(name, module, from); err != nil {
 			return err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
+		ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()
 		// The go command completes go.mod and go.sum.
 		if _, err := (gotool.Go{Dir: name}).Run(ctx, "vet", "./..."); err != nil {

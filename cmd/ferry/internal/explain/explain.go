@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,7 +82,7 @@ func collect(cmd *cobra.Command, ranks int, learn time.Duration, set []string) (
 	}
 	job := prepared.Self(ranks, "explain", "--rank", "--learn", learn.String())
 	job.Stdout, job.Stderr, job.Timeout = cmd.ErrOrStderr(), cmd.ErrOrStderr(), limit+learn
-	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
+	ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
 	res, err := job.Run(ctx)
 	if err == nil {

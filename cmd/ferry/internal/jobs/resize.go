@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
@@ -108,7 +107,7 @@ func (o *resizeOptions) request(cmd *cobra.Command, args []string) (pid int, r c
 
 // resize requests a change of the job of a process, and prints the result.
 func resize(cmd *cobra.Command, pid int, r control.Resize) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), exit.Signals()...)
+	ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
 	done, err := change(ctx, pid, r)
 	hasReplied := !errors.Is(err, control.ErrNoAnswer) && !errors.Is(err, control.ErrGone)

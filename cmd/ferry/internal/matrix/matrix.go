@@ -67,7 +67,7 @@ reason: they run, and count as skipped. --exclude FILE replaces ferry's own list
 
 Exit status: 0 if nothing failed that is not excluded; 1 if something failed, was not
 run because its stack was given up, was named and is not there, or is worse than in
---baseline; 2 for a wrong command line; 130 after an interrupt: the report has what was
+--baseline; 2 for a wrong command line; 130 after an interrupt and 143 after SIGTERM: the report has what was
 found by then, and says that it is not complete. A second interrupt ends it at once.`
 
 // statusInterrupted is that of a program that SIGINT has ended.
@@ -349,7 +349,7 @@ func list(w io.Writer, p *plan.Plan) error {
 // interruptible ends with the first of some signals; the second does what it does to
 // any program.
 func interruptible(ctx context.Context, signals ...os.Signal) (context.Context, func()) {
-	ctx, stop := signal.NotifyContext(ctx, signals...)
+	ctx, stop := exit.NotifyContext(ctx, signals...)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }
