@@ -16,7 +16,7 @@ const mostSought = 1 << 12
 func (c cards) Card(peer framework.Life) (framework.Card, bool) {
 	c.mu.Lock()
 	known, ok := c.known.get(peer)
-	if !ok || len(known.card) == 0 {
+	if !ok || !known.hasCard() {
 		c.known.seek(peer.Nonce)
 		c.mu.Unlock()
 		return nil, false
@@ -25,9 +25,13 @@ func (c cards) Card(peer framework.Life) (framework.Card, bool) {
 		known.isTaken = true
 		c.known.set(peer, known)
 	}
+	encoded := known.copyCard()
 	c.mu.Unlock()
-	card, err := wireup.DecodeCard(known.card)
-	return card, err == nil
+	card, err := wireup.DecodeCard(encoded)
+	if err != nil {
+		return framework.Card{}, true // Its table was changed, and no transport reaches it.
+	}
+	return card, true
 }
 
 // Find implements pml.Cards.

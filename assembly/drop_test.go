@@ -78,7 +78,7 @@ func TestAssembly_ProcessesComeAndGo_TheLastThousandRoutesStay(t *testing.T) {
 	a.lateRoutes = true
 	for n := 1; n <= mostPast+500; n++ {
 		g := joins(t, a, n)
-		a.note([]pml.Member{{Life: g.life}})
+		a.note(pml.NewMembers([]pml.Member{{Life: g.life}}))
 		if n%2 == 0 {
 			events.event(g.died())
 			g.comm.Close()

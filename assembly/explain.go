@@ -20,7 +20,12 @@ import (
 type Explanation struct {
 	// Pairs holds one entry for each process whose business card this one has,
 	// itself first. Of processes that have ended, with their communicators, there are the last 1,000.
+	// Processes on other nodes that are in communicators created in levels have an entry from their first use on.
 	Pairs []Pair `json:"pairs"`
+	// Unused counts the processes that have no entry yet, by node.
+	Unused []UnusedProcs `json:"unused,omitempty"`
+	// Tables holds the tables of communicators that were created in levels.
+	Tables []CommTable `json:"tables,omitempty"`
 	// Components holds the verdict on each component, as selection decided.
 	Components []ComponentVerdict `json:"components"`
 	// Requirements holds what the open components need of others.
@@ -88,6 +93,7 @@ func (n Need) String() string {
 // messages to each known process travel, or would. It sends nothing.
 func (a *Assembly) Explain() *Explanation {
 	x := &Explanation{Pairs: append(a.routes(), a.streamPairs()...)}
+	x.Unused, x.Tables = a.explainTables()
 	for _, kind := range a.registry.Kinds() {
 		for _, v := range a.selections[kind].Verdicts {
 			if kind == framework.Bootstrap && a.options.Client != nil && v.Status == framework.StatusSelected {
@@ -145,7 +151,7 @@ func (a *Assembly) leftOutOf(component string) string {
 // sortedLives returns the processes whose cards have come, without this one, by their ids. mu is locked.
 func (a *Assembly) sortedLives() []framework.Life {
 	var all []framework.Life
-	for life := range a.known.all() {
+	for life := range a.known.records() {
 		all = append(all, life)
 	}
 	slices.SortFunc(all, func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
@@ -168,14 +174,21 @@ func (a *Assembly) explained() []framework.Life {
 
 // note keeps how the members of a new communicator are reached, for a report at
 // the end: a peer may be gone by then to which no message ever went.
-func (a *Assembly) note(group []pml.Member) {
+func (a *Assembly) note(group pml.Members) {
 	if !a.lateRoutes {
 		return
 	}
-	for _, m := range group {
-		p := a.pair(m.Life)
+	for rank := range group.Len() {
+		life := group.Member(rank).Life
 		a.mu.Lock()
-		a.noted[m.Life] = p
+		_, hasRecord := a.known.byID[life.ID]
+		a.mu.Unlock()
+		if !hasRecord && life != a.env.Self { // In a table.
+			continue
+		}
+		p := a.pair(life)
+		a.mu.Lock()
+		a.noted[life] = p
 		a.mu.Unlock()
 	}
 }
@@ -250,6 +263,12 @@ func (x *Explanation) String() string {
 		for _, u := range p.Unused {
 			fmt.Fprintf(&b, "    address %s is not used: %s\n", u.Name, u.Reason)
 		}
+	}
+	for _, u := range x.Unused {
+		fmt.Fprintln(&b, u)
+	}
+	for _, t := range x.Tables {
+		fmt.Fprintln(&b, t)
 	}
 	for _, c := range x.Components {
 		fmt.Fprintf(&b, "%s %s: %s%s%s\n", c.Framework, c.Name, c.Verdict, clause(": %s", c.Reason), clause(" (%s)", c.Hint))

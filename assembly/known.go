@@ -3,15 +3,19 @@ package assembly
 import (
 	"iter"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/framework"
 )
 
-// acquaintances are the incarnations whose cards have come, one of each process. Lookups take constant time.
+// acquaintances are the incarnations whose cards have come, one of each process. Lookups take constant time. A process
+// without a record is in the tables, or unknown.
 type acquaintances struct {
 	byID     map[framework.ProcID]record
 	byNonce  map[uint64]framework.ProcID
 	renewals map[framework.ProcID]renewal // Those that are not zero.
 	nodes    map[string]string            // Node ids, each once.
+	tables   nodeTables
+	scratch  []byte // Room for a card.
 	// sought are nonces without a card that PMLs have asked for.
 	sought map[uint64]struct{}
 	// seeksAll is set when sought was full.
@@ -27,12 +31,25 @@ type acquaintance struct {
 // record is the part of an acquaintance that each incarnation has.
 type record struct {
 	nonce    uint64
-	card     []byte // Encoded. Empty if none has come.
+	card     []byte // Encoded. Empty if none has come, or if table has it.
 	node     string // Node id in the card; equal ids share memory.
 	edition  uint32
 	hasEnded bool // PMLs were notified of the end of all exchanges with it.
 	isTaken  bool // PMLs have a card of the process, or have asked for one.
+
+	table *nodeTable // Has the card, at rank, or nil.
+	rank  int32
 }
+
+// copyCard returns the card, or nil if none has come. The bytes may be those of the record.
+func (r *record) copyCard() []byte {
+	if r.table == nil {
+		return r.card
+	}
+	return r.table.record(int(r.rank), nil).Card
+}
+
+func (r *record) hasCard() bool { return len(r.card) > 0 || r.table != nil }
 
 func newAcquaintances() acquaintances {
 	return acquaintances{byID: map[framework.ProcID]record{}, byNonce: map[uint64]framework.ProcID{}, renewals: map[framework.ProcID]renewal{},
@@ -46,19 +63,45 @@ func (k *acquaintances) expect(members int) {
 	}
 }
 
-// get returns the record of an incarnation.
+// get returns the state of an incarnation.
 func (k *acquaintances) get(life framework.Life) (known acquaintance, ok bool) {
-	if known.record, ok = k.byID[life.ID]; !ok || known.nonce != life.Nonce {
+	known.record, ok = k.byID[life.ID]
+	switch {
+	case ok:
+		known.renewal = k.renewals[life.ID]
+	default:
+		known.record, ok = k.listed(life.ID)
+	}
+	if !ok || known.nonce != life.Nonce {
 		return acquaintance{}, false
 	}
-	known.renewal = k.renewals[life.ID]
 	return known, true
+}
+
+// listed returns the record of a process in the tables.
+func (k *acquaintances) listed(id framework.ProcID) (r record, ok bool) {
+	n, rank := k.tables.of(id)
+	if n == nil {
+		return record{}, false
+	}
+	in := n.record(rank, k.scratch[:0])
+	k.scratch = in.Card
+	r = record{nonce: in.Nonce, edition: in.Edition, table: n, rank: int32(rank)}
+	if node, _, err := wireup.FindAddress(in.Card, framework.NodeEntry); err == nil {
+		r.node = k.node(node)
+	}
+	return r, true
 }
 
 // present returns the incarnation of a process.
 func (k *acquaintances) present(id framework.ProcID) (life framework.Life, ok bool) {
-	known, ok := k.byID[id]
-	return framework.Life{ID: id, Nonce: known.nonce}, ok
+	if known, ok := k.byID[id]; ok {
+		return framework.Life{ID: id, Nonce: known.nonce}, true
+	}
+	if n, rank := k.tables.of(id); n != nil {
+		return n.Member(rank).Life, true
+	}
+	return framework.Life{}, false
 }
 
 // seek records that a PML has asked for the card of a nonce that none has.
@@ -73,18 +116,28 @@ func (k *acquaintances) seek(nonce uint64) {
 // isSought reports whether PMLs need the card of an incarnation at once. They do if they have a card of the process or have
 // asked for one, and if communicators may have an earlier incarnation. The incarnation is sought no more.
 func (k *acquaintances) isSought(life framework.Life) bool {
-	known, ok := k.byID[life.ID]
-	_, sought := k.sought[life.Nonce]
+	before, ok := k.present(life.ID)
+	sought := k.seeks(life.Nonce)
 	delete(k.sought, life.Nonce)
-	return sought || k.seeksAll || ok && (known.isTaken || known.nonce != life.Nonce)
+	return sought || ok && (k.byID[life.ID].isTaken || before.Nonce != life.Nonce)
 }
 
-// set stores the record of an incarnation, in place of that of another incarnation of the process.
+// seeks reports whether a PML has asked for the card of a nonce.
+func (k *acquaintances) seeks(nonce uint64) bool {
+	_, sought := k.sought[nonce]
+	return sought || k.seeksAll
+}
+
+// set stores the state of an incarnation, in place of that of another incarnation of the process. It copies a card from a table, unless
+// the incarnation has ended.
 func (k *acquaintances) set(life framework.Life, known acquaintance) {
-	if old, ok := k.present(life.ID); ok && old != life {
-		k.remove(old)
+	if old, ok := k.byID[life.ID]; ok && old.nonce != life.Nonce {
+		k.remove(framework.Life{ID: life.ID, Nonce: old.nonce})
 	}
 	known.nonce = life.Nonce
+	if known.table != nil && !known.hasEnded {
+		known.card, known.table = known.copyCard(), nil
+	}
 	k.byID[life.ID] = known.record
 	if known.renewal != (renewal{}) {
 		k.renewals[life.ID] = known.renewal
@@ -98,7 +151,7 @@ func (k *acquaintances) set(life framework.Life, known acquaintance) {
 
 // remove removes the record of an incarnation.
 func (k *acquaintances) remove(life framework.Life) {
-	if _, ok := k.get(life); ok {
+	if known, ok := k.byID[life.ID]; ok && known.nonce == life.Nonce {
 		delete(k.byID, life.ID)
 		delete(k.renewals, life.ID)
 		if k.byNonce[life.Nonce] == life.ID {
@@ -109,8 +162,17 @@ func (k *acquaintances) remove(life framework.Life) {
 
 // owner returns the process that has a nonce.
 func (k *acquaintances) owner(nonce uint64) (id framework.ProcID, ok bool) {
-	id, ok = k.byNonce[nonce]
-	return id, ok
+	if id, ok = k.byNonce[nonce]; ok {
+		return id, true
+	}
+	for n := range k.tables.all() {
+		if life, ok := n.find(nonce); ok {
+			if now, _ := k.present(life.ID); now == life {
+				return life.ID, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // node returns the one copy of a node id. All processes of a node have the same one.
@@ -122,14 +184,32 @@ func (k *acquaintances) node(id []byte) string {
 	return k.nodes[string(id)]
 }
 
+// len returns the number of records.
 func (k *acquaintances) len() int { return len(k.byID) }
 
-// all returns all incarnations with their records, in no order. Their removal is allowed meanwhile.
-func (k *acquaintances) all() iter.Seq2[framework.Life, acquaintance] {
+// records returns the incarnations with a record, in no order. Their removal is allowed meanwhile.
+func (k *acquaintances) records() iter.Seq2[framework.Life, acquaintance] {
 	return func(yield func(framework.Life, acquaintance) bool) {
 		for id, known := range k.byID {
 			if !yield(framework.Life{ID: id, Nonce: known.nonce}, acquaintance{known, k.renewals[id]}) {
 				return
+			}
+		}
+	}
+}
+
+// lists returns the incarnations of the tables without a record, in no order.
+func (k *acquaintances) lists() iter.Seq[framework.Life] {
+	return func(yield func(framework.Life) bool) {
+		for n := range k.tables.all() {
+			for rank := range n.Len() {
+				life := n.Member(rank).Life
+				if _, hasRecord := k.byID[life.ID]; hasRecord {
+					continue
+				}
+				if newest, _ := k.tables.of(life.ID); newest == n && !yield(life) {
+					return
+				}
 			}
 		}
 	}

@@ -95,7 +95,7 @@ type levelPort struct {
 
 	module  PML // The result; see Accept.
 	spec    pml.CommSpec
-	members []pml.Member
+	members *nodeTable
 }
 
 // remaining returns the time until a deadline of the creation. A process that is late itself gets a little, so that it has an answer.
@@ -200,51 +200,11 @@ func (p *levelPort) Hide() {
 	}
 }
 
-// close frees the memory of the table. All that is kept has been copied.
+// close frees the memory of a table that no communicator has.
 func (p *levelPort) close() {
 	for _, area := range p.areas {
 		area.Close()
 	}
-}
-
-// Accept learns the members of the table, and settles the id.
-func (p *levelPort) Accept(t *wireup.Table) error {
-	d := t.Decision()
-	at := slices.IndexFunc(p.pmls, func(m PML) bool { return wireup.Same(m.Offer(), d.Offer) })
-	if at < 0 {
-		return fmt.Errorf("%w: assembly: the table of a communicator has a pml that this process does not have", framework.ErrTransport)
-	}
-	p.module = p.pmls[at]
-	p.members = make([]pml.Member, len(p.group))
-	p.spec = pml.CommSpec{ID: cid.Extended{Base: t.ID()}, Members: pml.NewMembers(p.members), Rank: p.rank}
-	ids := d.IDs
-	for i := range p.group {
-		r, err := t.Record(i)
-		if err != nil {
-			return err
-		}
-		if i == p.rank && r.Nonce != p.env.Self.Nonce {
-			return fmt.Errorf("%w: assembly: the table of a communicator has another incarnation of this process", framework.ErrTransport)
-		}
-		p.members[i].Life = framework.Life{ID: p.env.Worlds.ID(p.group[i]), Nonce: r.Nonce}
-		if ids.Policy == cid.PolicyGather {
-			ids.Each = append(ids.Each, r.Local)
-		}
-		if err := p.learnRecord(i, r); err != nil {
-			return err
-		}
-	}
-	p.timing.mark(stepTable)
-	if err := settle(&p.spec, p.module.CIDs(), p.ids, ids); err != nil {
-		p.spec.Local = cid.NoLocal
-		return err
-	}
-	return nil
-}
-
-// learnRecord learns the card of a member.
-func (p *levelPort) learnRecord(rank int, r wireup.Record) error {
-	return p.learn(p.members[rank].Life, p.group[rank], wireup.Payload{Nonce: r.Nonce, Capabilities: r.Capabilities, Card: r.Card, Edition: r.Edition})
 }
 
 func (p *levelPort) Refuse(id uint64, why error) { p.refuse(cid.Extended{Base: id}, p.group, why) }
@@ -271,8 +231,8 @@ func (p *levelPort) reconnect(t *wireup.Table) error {
 		} else if int(pair.B) != p.rank {
 			continue
 		}
-		with[index(other)] = p.members[other].Life
-		p.beginAfresh(p.members[other].Life, pair.Times)
+		with[index(other)] = p.members.Member(int(other)).Life
+		p.beginAfresh(p.members.Member(int(other)).Life, pair.Times)
 	}
 	var group []framework.Proc
 	for _, rank := range ranks {
@@ -287,7 +247,7 @@ func (p *levelPort) reconnect(t *wireup.Table) error {
 			break
 		}
 		var r wireup.Record
-		if r, err = t.Record(ranks[i]); err == nil {
+		if r, err = t.Record(ranks[i], nil); err == nil {
 			err = p.learnRecord(ranks[i], r)
 		}
 	}

@@ -78,8 +78,13 @@ func (a *Assembly) isolateLocked(err error) {
 		cancel(err)
 	}
 	a.upcalls.isIsolated = true
-	for life, known := range a.known.all() {
+	for life, known := range a.known.records() {
 		if !a.dead.has(life) && !known.hasEnded {
+			a.passes(news{peer: life, gone: err})
+		}
+	}
+	for life := range a.known.lists() {
+		if life != a.env.Self && !a.dead.has(life) {
 			a.passes(news{peer: life, gone: err})
 		}
 	}

@@ -80,9 +80,10 @@ func (a *Assembly) Sharer() (btl.Sharer, string) {
 func (a *Assembly) Peer(life framework.Life, component string) (framework.Peer, error) {
 	a.mu.Lock()
 	known, _ := a.known.get(life)
+	card := known.copyCard()
 	a.mu.Unlock()
 	proc := a.env.Worlds.Proc(life.ID)
-	blob, found, err := wireup.FindAddress(known.card, component)
+	blob, found, err := wireup.FindAddress(card, component)
 	switch {
 	case err != nil:
 		return framework.Peer{}, fmt.Errorf("%v: no card: %w", proc, err)

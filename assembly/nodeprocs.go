@@ -51,15 +51,20 @@ func (n *nodeProcs) setStreams(streams []*progress.Engine) {
 // this node. A launcher may count several containers as one node. Their processes share the
 // processors.
 func (n *nodeProcs) arrive(life framework.Life, here bool) {
-	here = here || n.isAll
-	if !here && life.ID.World() == 0 {
-		_, here = slices.BinarySearch(n.locals, life.ID.Rank())
-	}
 	_, hasEnded := n.ended[life]
-	if here && !hasEnded {
+	if (here || n.isOnMachine(life)) && !hasEnded {
 		n.nonces[life.ID] = life.Nonce
 		n.publish()
 	}
+}
+
+// isOnMachine reports whether a process shares the processors, as the launcher reports.
+func (n *nodeProcs) isOnMachine(life framework.Life) bool {
+	if n.isAll || life.ID.World() != 0 {
+		return n.isAll
+	}
+	_, found := slices.BinarySearch(n.locals, life.ID.Rank())
+	return found
 }
 
 // end removes the process of an incarnation that has ended, unless the card of another one has

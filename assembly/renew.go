@@ -215,7 +215,7 @@ func (a *Assembly) beginAfresh(life framework.Life, times uint32) {
 	known, _ = a.known.get(life)
 	known.past.told, known.past.heard, known.past.open = known.told, known.heard, true
 	known.times, known.told, known.heard = times+1, 0, 0
-	known.card, known.hasEnded = nil, false
+	known.card, known.table, known.hasEnded = nil, nil, false
 	a.known.set(life, known)
 }
 

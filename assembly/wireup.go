@@ -127,7 +127,7 @@ func (a *Assembly) conclude(ctx context.Context, x *meeting, encoded [][]byte) (
 	if err := settle(&spec, m.CIDs(), x.ids, decision); err != nil {
 		return m, spec, err
 	}
-	a.note(members)
+	a.note(spec.Members)
 	return m, spec, nil
 }
 
@@ -257,7 +257,8 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	known, _ := a.known.get(life)
 	err := a.taken(life)
 	a.mu.Unlock()
-	if hasCard := len(known.card) > 0; bytes.Equal(known.card, from.Card) || hasCard && from.Edition < known.edition {
+	if bytes.Equal(known.card, from.Card) || known.hasCard() && from.Edition < known.edition {
+		a.keepRecord(life, known)
 		return nil
 	}
 	if err != nil {
@@ -302,6 +303,16 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	return nil
 }
 
+// keepRecord makes a record of an incarnation that is only in a table, because communicators without the table have it.
+func (a *Assembly) keepRecord(life framework.Life, known acquaintance) {
+	if known.table == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known.set(life, known)
+}
+
 // decodeCapabilities decodes the capabilities of a process. Most processes have those of this one.
 func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Offer, error) {
 	if bytes.Equal(b, a.offers) {
@@ -314,7 +325,7 @@ func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Offer, error) {
 func (a *Assembly) unlearn(life framework.Life, known acquaintance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known.card = nil; known.renewal == (renewal{}) {
+	if known.card, known.table = nil, nil; known.renewal == (renewal{}) {
 		a.known.remove(life)
 	} else {
 		a.known.set(life, known)

@@ -186,7 +186,7 @@ func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, memberList)
 		for i, r := range ranks {
 			members[i] = c.spec.Members.Member(r)
 		}
-		return &table{Members: pml.NewMembers(members), group: c.group.members.some(ranks)}
+		return &table{Members: pml.NewMembersFrom(c.spec.Members, members), group: c.group.members.some(ranks)}
 	}
 	if c.seat == nil {
 		t := create()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -100,6 +101,52 @@ func useCreated(ctx context.Context, g *mpi.Group, tag string) error {
 		}
 	}
 	return errors.Join(dup.Close(), c.Close())
+}
+
+// A child uses members for the first time after the communicator with the table has been closed.
+func TestRoots_ParentClosed_ChildReachesMembers(t *testing.T) {
+	for name, params := range map[string]map[string]string{"shared": nil, "no shared memory": {"btl": "^shm"}} {
+		t.Run(name, func(t *testing.T) {
+			inLevels(t, 6, 3, childOfClosed, params)
+		})
+	}
+}
+
+func childOfClosed(ctx context.Context) error {
+	s, err := mpitest.Open(ctx)
+	if err != nil {
+		return err
+	}
+	world, err := s.Group(ctx, "mpi://WORLD")
+	if err != nil {
+		return err
+	}
+	c, err := mpi.CommFromGroup(ctx, world, "parent")
+	if err != nil {
+		return err
+	}
+	size := c.Size()
+	reverse, err := c.Split(ctx, 0, size-c.Rank())
+	if err != nil {
+		return err
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	c = nil
+	for range 3 {
+		runtime.GC()
+	}
+	for step := range size {
+		buf := make([]byte, 8)
+		if _, err := reverse.Sendrecv(ctx, []byte{byte(reverse.Rank())}, (reverse.Rank()+step)%size, 1, buf, (reverse.Rank()+size-step)%size, 1); err != nil {
+			return err
+		}
+		if int(buf[0]) != (reverse.Rank()+size-step)%size {
+			return fmt.Errorf("message of rank %d in step %d", buf[0], step)
+		}
+	}
+	return errors.Join(reverse.Close(), s.Close())
 }
 
 // Creations whose contexts end at random leave the session and the other communicators working.

@@ -144,7 +144,7 @@ func (t *ThreadComm) listMembers(c *Comm) {
 			members = append(members, pml.Member{Life: c.spec.Members.Member(rank).Life, Endpoint: uint16(endpoint)})
 		}
 	}
-	t.members = &table{Members: pml.NewMembers(members)}
+	t.members = &table{Members: pml.NewMembersFrom(c.spec.Members, members)}
 }
 
 // refill makes sure that there are ids for an activation. Once in 32,767 activations all processes meet

@@ -43,12 +43,23 @@ func ProcFailed(members Members, ranks []int, cause string) *framework.ProcFaile
 	return e
 }
 
+// NewMembersFrom returns the members that list has in the order of their ranks. They are members of others, which are in use until the
+// garbage collector frees the new ones. It keeps list.
+func NewMembersFrom(others Members, list []Member) Members {
+	l := &memberList{list: list, source: others}
+	if from, ok := others.(*memberList); ok {
+		l.source = from.source
+	}
+	return l
+}
+
 // mostScanned is the length up to which a scan of the list takes no longer than a search.
 const mostScanned = 16
 
 type memberList struct {
-	list []Member
-	sort sync.Once
+	list   []Member
+	source Members // Members with resources that these need, or nil.
+	sort   sync.Once
 	// Ranks in the order of the processes and their endpoints, sorted at the first search. Nil if the list has that
 	// order, as mpi://WORLD has.
 	order []uint32

@@ -26,14 +26,14 @@ type Port interface {
 	Draw() (uint64, error)
 
 	// Share puts a table into memory that the processes of the node can read, and returns that memory and the argument of their Open.
-	// It belongs to the port. It returns an error if the node has no such memory, or no room in it.
+	// It belongs to the port, which may keep it with the communicator. It returns an error if the node has no such memory, or no room in it.
 	Share(table []byte) (shared, place []byte, err error)
 	// Open returns the memory that the member root of level 0 has shared. It belongs to the port.
 	Open(root Level, place []byte) ([]byte, error)
 	// Hide removes the name of the shared memory, if there is one. It stays open where it is open.
 	Hide()
 
-	// Accept prepares this process for the communicator of a table. The ids of the table are taken.
+	// Accept prepares this process for the communicator of a table. The ids of the table are taken. Errors of the bytes are those of BadTable.
 	Accept(t *Table) error
 	// Refuse reports that this process is in no communicator with the context id, although others may be.
 	Refuse(id uint64, why error)
@@ -194,7 +194,16 @@ func (c *creation) open(b []byte, root uint32) (*Table, Faults) {
 		return nil, fault(root, Garbage, err.Error())
 	}
 	if err := c.port.Accept(t); err != nil {
+		if _, isBad := errors.AsType[badTable](err); isBad {
+			return nil, fault(root, Garbage, err.Error())
+		}
 		return nil, c.failed(err, c.self())
 	}
 	return t, nil
 }
+
+// BadTable returns the error of Accept for bytes of the table that make no sense. The creation fails with ErrTransport, which names the root
+// that has shared or sent the table.
+func BadTable(err error) error { return badTable{err} }
+
+type badTable struct{ error }

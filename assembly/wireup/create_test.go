@@ -162,6 +162,24 @@ func TestCreate_MemberDoesNotAccept_AllFail(t *testing.T) {
 	}
 }
 
+// A table that makes no sense is ErrTransport in all members, and names the root of the node.
+func TestCreate_TableMakesNoSense_NamesRoot(t *testing.T) {
+	for member := range 6 {
+		job := even(3, 2)
+		job.Accept = func(m int, _ *wireup.Table) error {
+			if m == member {
+				return wireup.BadTable(errors.New("record of rank 4"))
+			}
+			return nil
+		}
+		for i, o := range job.Run().Outcomes {
+			if !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), fmt.Sprint("rank ", member-member%2)) {
+				t.Errorf("of member %d, member %d: %v", member, i, o.Err)
+			}
+		}
+	}
+}
+
 // The payload of a member that makes no sense is ErrTransport in all members, and names the member.
 func TestCreate_BadCard_NamesMember(t *testing.T) {
 	job := even(3, 2)

@@ -27,8 +27,13 @@ func FuzzTable(f *testing.F) {
 			return
 		}
 		for rank := range fuzzMembers {
-			if r, err := table.Record(rank); err == nil && r.Nonce == 0 {
+			if r, err := table.Record(rank, nil); err == nil && r.Nonce == 0 {
 				t.Errorf("record %+v", r)
+			} else if err == nil && table.Nonce(rank) != r.Nonce {
+				t.Errorf("nonce %#x of record %+v", table.Nonce(rank), r)
+			}
+			if found := table.Find(uint64(rank) + 7); found >= 0 && table.Nonce(found) != uint64(rank)+7 {
+				t.Errorf("found %d", found)
 			}
 		}
 		for _, p := range table.Decision().Pairs {

@@ -155,7 +155,7 @@ func checkTable(t *rapid.T, b []byte, payloads []Payload, want Decision) {
 	got := table.Decision()
 	if got.IDs.Policy == cid.PolicyGather {
 		for i := range payloads {
-			r, err := table.Record(i)
+			r, err := table.Record(i, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,10 +169,30 @@ func checkTable(t *rapid.T, b []byte, payloads []Payload, want Decision) {
 		t.Fatalf("decision %+v, want %+v", got, want)
 	}
 	for i, p := range payloads {
-		r, err := table.Record(i)
+		r, err := table.Record(i, nil)
 		if err != nil || r.Nonce != p.Nonce || r.Edition != p.Edition || !bytes.Equal(r.Card, p.Card) || !bytes.Equal(r.Capabilities, p.Capabilities) {
 			t.Fatalf("record %d is %+v, %v", i, r, err)
 		}
+		if rank := table.Find(p.Nonce); rank != i || table.Nonce(i) != p.Nonce {
+			t.Fatalf("nonce %#x of rank %d is at rank %d, and that of the rank is %#x", p.Nonce, i, rank, table.Nonce(i))
+		}
+	}
+	if rank := table.Find(0); rank >= 0 {
+		t.Fatalf("no nonce is at rank %d", rank)
+	}
+}
+
+func TestPartDecide_TwoMembersWithOneNonce_Fails(t *testing.T) {
+	part := *somePart(t, 3)
+	same, err := NewPart(3, somePayload(t)) // That of rank 0.
+	if err == nil {
+		err = part.Merge(same)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := part.Decide(5, 4, name); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "rank 0 and rank 3") {
+		t.Error(err)
 	}
 }
 
@@ -256,6 +276,7 @@ func somePart(t testing.TB, members int) *Part {
 	var part Part
 	for rank := range members {
 		p := somePayload(t)
+		p.Nonce += uint64(rank)
 		p.GroupEnded = []Ended{{Rank: 0, Nonce: 7}}
 		one, err := NewPart(rank, p)
 		if err == nil {

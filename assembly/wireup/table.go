@@ -1,10 +1,12 @@
 package wireup
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ferrympi/ferry/cid"
@@ -32,8 +34,8 @@ type Pair struct {
 //	0 u32 version   4 u32 number of members   8 u64 context id
 //	16 u64 length of the table   24 u32 length of the decision
 //
-// and the decision as a CBOR array. At the next multiple of 8 follow the offsets of the records from the end of the offsets, as u32 in units of 8 bytes,
-// and then the records, each at a multiple of 8.
+// and the decision as a CBOR array. At the next multiple of 8 follow the offsets of the records, as u32 in units of 8 bytes, from the first
+// record on, then the ranks in the order of their nonces, as u32, and then the records, each at a multiple of 8.
 const tableHeader = 32
 
 type tableDecision struct {
@@ -72,6 +74,9 @@ func (p *Part) Decide(id uint64, size int, name func(rank uint32) framework.Proc
 	if err != nil {
 		return nil, err
 	}
+	if err := differ(records); err != nil {
+		return nil, err
+	}
 	d := tableDecision{PML: offer.PML, Version: offer.Version, Detail: offer.Detail, IsFirst: isFirst,
 		Policy: uint8(ids.Policy), Common: uint32(ids.Common), Pairs: pairsOf(p.Pairs, records)}
 	for _, c := range p.Capabilities {
@@ -95,6 +100,29 @@ func (p *Part) index(size int) ([][]byte, error) {
 		return nil, fmt.Errorf("%w: assembly: no record of rank %d in the group", framework.ErrTransport, i)
 	}
 	return records, nil
+}
+
+// byNonce returns the ranks in the order of their nonces.
+func byNonce(records [][]byte) []uint32 {
+	ranks := make([]uint32, len(records))
+	for i := range ranks {
+		ranks[i] = uint32(i)
+	}
+	slices.SortFunc(ranks, func(a, b uint32) int { return cmp.Compare(nonceOf(records[a]), nonceOf(records[b])) })
+	return ranks
+}
+
+func nonceOf(record []byte) uint64 { return binary.LittleEndian.Uint64(record[8:]) }
+
+// differ returns an error if two members have one nonce.
+func differ(records [][]byte) error {
+	ranks := byNonce(records)
+	for i := 1; i < len(ranks); i++ {
+		if a, b := ranks[i-1], ranks[i]; nonceOf(records[a]) == nonceOf(records[b]) {
+			return fmt.Errorf("%w: assembly: rank %d and rank %d in one group have the same nonce", framework.ErrTransport, min(a, b), max(a, b))
+		}
+	}
+	return nil
 }
 
 // failures returns the transports that did not open, as the end of an error, or "" without any.
@@ -142,7 +170,7 @@ func encodeTable(id uint64, d tableDecision, records [][]byte) ([]byte, error) {
 	if len(decision) > maxDecision {
 		return nil, fmt.Errorf("%w: the lists of PMLs of the members have %d bytes, at most %d", framework.ErrUnsupported, len(decision), maxDecision)
 	}
-	begin := align(align(tableHeader+len(decision)) + 4*len(records))
+	begin := align(tableHeader+len(decision)) + 8*len(records)
 	total := begin
 	for _, r := range records {
 		total += align(len(r))
@@ -155,6 +183,9 @@ func encodeTable(id uint64, d tableDecision, records [][]byte) ([]byte, error) {
 	binary.LittleEndian.PutUint32(b[24:], uint32(len(decision)))
 	copy(b[tableHeader:], decision)
 	offsets := b[align(tableHeader+len(decision)):]
+	for i, rank := range byNonce(records) {
+		binary.LittleEndian.PutUint32(offsets[4*len(records)+4*i:], rank)
+	}
 	at := 0
 	for i, r := range records {
 		binary.LittleEndian.PutUint32(offsets[4*i:], uint32(at/8))
@@ -170,6 +201,7 @@ type Table struct {
 	id           uint64
 	size         int
 	offsets      int // Offset of the offsets.
+	ranks        int // Offset of the ranks in the order of their nonces.
 	records      int // Offset of the records.
 	capabilities [][]byte
 	decision     Decision
@@ -198,7 +230,7 @@ func OpenTable(b []byte, size int) (*Table, error) {
 	}
 	t := &Table{size: size, id: binary.LittleEndian.Uint64(head[8:])}
 	length, decision := binary.LittleEndian.Uint64(head[16:]), uint64(binary.LittleEndian.Uint32(head[24:]))
-	switch begin := uint64(align(tableHeader+int(decision))) + 4*uint64(size); {
+	switch begin := uint64(align(tableHeader+int(decision))) + 8*uint64(size); {
 	case t.id == 0:
 		return nil, errors.New("a table without a context id")
 	case length > uint64(len(b)) || decision > maxDecision || begin > length:
@@ -208,7 +240,8 @@ func OpenTable(b []byte, size int) (*Table, error) {
 	}
 	t.bytes = b[:length:length]
 	t.offsets = align(tableHeader + int(decision))
-	t.records = align(t.offsets + 4*size)
+	t.ranks = t.offsets + 4*size
+	t.records = t.ranks + 4*size
 	return t, t.decode(slices.Clone(t.bytes[tableHeader : tableHeader+decision]))
 }
 
@@ -240,11 +273,16 @@ func (t *Table) Decision() Decision { return t.decision }
 // Bytes returns the bytes of the table, which are shared and must not be changed.
 func (t *Table) Bytes() []byte { return t.bytes }
 
-// Record returns the record of a rank, which is in range. Its card is a copy.
-func (t *Table) Record(rank int) (Record, error) {
-	var offset [4]byte
-	copy(offset[:], t.bytes[t.offsets+4*rank:])
-	at := t.records + 8*int(binary.LittleEndian.Uint32(offset[:]))
+// word returns the u32 at an offset that is in the table.
+func (t *Table) word(at int) uint32 {
+	var b [4]byte
+	copy(b[:], t.bytes[at:])
+	return binary.LittleEndian.Uint32(b[:])
+}
+
+// Record returns the record of a rank, which is in range. Its card is a copy, appended to card.
+func (t *Table) Record(rank int, card []byte) (Record, error) {
+	at := t.records + 8*int(t.word(t.offsets+4*rank))
 	if at+recordSize > len(t.bytes) {
 		return Record{}, fmt.Errorf("record of rank %d at %d in a table of %d bytes", rank, at, len(t.bytes))
 	}
@@ -252,7 +290,7 @@ func (t *Table) Record(rank int) (Record, error) {
 	copy(head[:], t.bytes[at:])
 	r := Record{
 		Local:   cid.Local(binary.LittleEndian.Uint32(head[4:])),
-		Nonce:   binary.LittleEndian.Uint64(head[8:]),
+		Nonce:   nonceOf(head[:]),
 		Edition: binary.LittleEndian.Uint32(head[16:]),
 	}
 	index, length := int(binary.LittleEndian.Uint16(head[20:])), int(binary.LittleEndian.Uint16(head[22:]))
@@ -260,6 +298,33 @@ func (t *Table) Record(rank int) (Record, error) {
 		return Record{}, fmt.Errorf("record of rank %d with rank %d, nonce %#x, capabilities %d and a card of %d bytes", rank, got, r.Nonce, index, length)
 	}
 	r.Capabilities = t.capabilities[index]
-	r.Card = slices.Clone(t.bytes[at+recordSize:][:length])
+	r.Card = append(card, t.bytes[at+recordSize:][:length]...)
 	return r, nil
 }
+
+// Nonce returns the nonce of a rank, which is in range, or 0 if the table has no proper record of it.
+func (t *Table) Nonce(rank int) uint64 {
+	at := t.records + 8*int(t.word(t.offsets+4*rank))
+	if at+recordSize > len(t.bytes) {
+		return 0
+	}
+	var head [16]byte
+	copy(head[:], t.bytes[at:])
+	return nonceOf(head[:])
+}
+
+// Find returns the rank with a nonce, or -1.
+func (t *Table) Find(nonce uint64) int {
+	rankAt := func(i int) int { return int(min(uint64(t.word(t.ranks+4*i)), uint64(t.size-1))) }
+	i := sort.Search(t.size, func(i int) bool { return t.Nonce(rankAt(i)) >= nonce })
+	if i == t.size {
+		return -1
+	}
+	if rank := rankAt(i); nonce != 0 && t.Nonce(rank) == nonce {
+		return rank
+	}
+	return -1
+}
+
+// Capabilities returns the different capabilities of the members, encoded. They must not be changed.
+func (t *Table) Capabilities() [][]byte { return t.capabilities }

@@ -84,7 +84,7 @@ func (j Job) checkTable(r Result, member int) error {
 		payload = SmallPayload
 	}
 	for i := range r.Outcomes {
-		record, err := r.Outcomes[member].Table.Record(i)
+		record, err := r.Outcomes[member].Table.Record(i, nil)
 		if err != nil {
 			return err
 		}

@@ -30,8 +30,12 @@ type Component struct {
 
 // Explanation is what selection did, seen by all ranks.
 type Explanation struct {
-	Pairs      []mpi.Pair  `json:"pairs"`
-	Components []Component `json:"components"`
+	Pairs []mpi.Pair `json:"pairs"`
+	// Unused counts the processes that a rank has not used and that have no pair.
+	Unused []assembly.UnusedProcs `json:"unused,omitempty"`
+	// Tables holds the tables of communicators that were created in levels, each kind once.
+	Tables     []assembly.CommTable `json:"tables,omitempty"`
+	Components []Component          `json:"components"`
 	// Requirements holds what components need of others, in some rank.
 	Requirements []assembly.Need `json:"requirements"`
 	// Collectives holds what collective operations do, in some rank: the same in all.
@@ -58,6 +62,12 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		}
 		handedIn++
 		all.Pairs = append(all.Pairs, e.Pairs...)
+		all.Unused = append(all.Unused, e.Unused...)
+		for _, t := range e.Tables {
+			if !slices.Contains(all.Tables, t) {
+				all.Tables = append(all.Tables, t)
+			}
+		}
 		for _, n := range e.Requirements {
 			if !slices.ContainsFunc(all.Requirements, func(have assembly.Need) bool { return have.String() == n.String() }) {
 				all.Requirements = append(all.Requirements, n)

@@ -27,6 +27,7 @@ const (
 func (e Explanation) Print(w io.Writer, detail Detail, width int) error {
 	p := printer{Explanation: e, width: width}
 	p.pairs()
+	p.tables()
 	p.notes()
 	p.addresses()
 	if detail >= Components {
@@ -133,6 +134,23 @@ func (p *printer) components() {
 	}
 	for _, n := range p.Requirements {
 		text.Wrap(&p.b, p.width, "", n.String())
+	}
+}
+
+// tables writes the tables of communicators, and the number of pairs that were not used.
+func (p *printer) tables() {
+	pairs := 0
+	for _, u := range p.Unused {
+		pairs += u.Processes
+	}
+	if pairs > 0 || len(p.Tables) > 0 {
+		p.b.WriteByte('\n')
+	}
+	if pairs > 0 {
+		text.Wrap(&p.b, p.width, "", fmt.Sprintf("%d other pairs on different nodes: not used", pairs))
+	}
+	for _, t := range p.Tables {
+		text.Wrap(&p.b, p.width, "", t.String())
 	}
 }
 

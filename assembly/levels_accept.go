@@ -1,0 +1,113 @@
+package assembly
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/assembly/wireup"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// adopt returns the area of a table, or nil if it is in a message. The port does not close it.
+func (p *levelPort) adopt(t *wireup.Table) *btl.Area {
+	i := slices.IndexFunc(p.areas, func(a *btl.Area) bool { return &a.Bytes[0] == &t.Bytes()[0] })
+	if i < 0 {
+		return nil
+	}
+	area := p.areas[i]
+	p.areas[i] = &btl.Area{Hide: area.Hide, Close: area.Hide}
+	return area
+}
+
+// Accept checks the records of the table, and settles the id. It learns the members on this node, and those of which this process
+// has another record. The others stay in the table.
+func (p *levelPort) Accept(t *wireup.Table) error {
+	d := t.Decision()
+	at := slices.IndexFunc(p.pmls, func(m PML) bool { return wireup.Same(m.Offer(), d.Offer) })
+	if at < 0 {
+		return fmt.Errorf("%w: assembly: the table of a communicator has a pml that this process does not have", framework.ErrTransport)
+	}
+	for _, b := range t.Capabilities() {
+		if _, err := p.decodeCapabilities(b); err != nil {
+			return wireup.BadTable(fmt.Errorf("capabilities in the table of a communicator: %w", err))
+		}
+	}
+	p.module = p.pmls[at]
+	p.members = newNodeTable(t, p.env.Worlds.Index(p.group[0].Namespace), framework.ProcsOf(p.group...), p.adopt(t))
+	p.spec = pml.CommSpec{ID: cid.Extended{Base: t.ID()}, Members: p.members, Rank: p.rank}
+	ids := d.IDs
+	var room [wireup.MaxMember]byte
+	for i := range p.group {
+		r, err := t.Record(i, room[:0])
+		if err != nil {
+			return wireup.BadTable(err)
+		}
+		if ids.Policy == cid.PolicyGather {
+			ids.Each = append(ids.Each, r.Local)
+		}
+		if err := p.admit(i, r); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	p.known.tables.add(p.members)
+	p.mu.Unlock()
+	p.timing.mark(stepTable)
+	if err := settle(&p.spec, p.module.CIDs(), p.ids, ids); err != nil {
+		p.spec.Local = cid.NoLocal
+		return err
+	}
+	return nil
+}
+
+// admit checks the record of a member, and learns the member if the table is not enough. The record is not kept.
+func (p *levelPort) admit(rank int, r wireup.Record) error {
+	life := framework.Life{ID: framework.MakeProcID(p.members.world, p.group[rank].Rank), Nonce: r.Nonce}
+	if rank == p.rank {
+		if life != p.env.Self {
+			return wireup.BadTable(errors.New("the table of a communicator has another incarnation of this process"))
+		}
+		return nil
+	}
+	node, _, err := wireup.FindAddress(r.Card, framework.NodeEntry)
+	if err != nil {
+		return wireup.BadTable(fmt.Errorf("business card of %v: %w", p.group[rank], err))
+	}
+	if !p.needsRecord(life, r.Edition, node) {
+		return nil
+	}
+	r.Card = slices.Clone(r.Card)
+	return p.learnRecord(rank, r)
+}
+
+// needsRecord reports whether a member of a table needs a record. It does if it is on this node, if another incarnation or a card of it has
+// come before, if a PML seeks it, if its nonce is that of another process, or if this process is isolated.
+func (p *levelPort) needsRecord(life framework.Life, edition uint32, node []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if owner, hasOwner := p.known.byNonce[life.Nonce]; hasOwner && owner != life.ID || life.Nonce == p.env.Self.Nonce {
+		return true
+	}
+	if before, ok := p.known.listed(life.ID); ok && (before.nonce != life.Nonce || before.edition > edition) {
+		if _, hasRecord := p.known.byID[life.ID]; !hasRecord { // The newest table counts from now on.
+			p.known.set(framework.Life{ID: life.ID, Nonce: before.nonce}, acquaintance{record: before})
+		}
+	}
+	_, hasRecord := p.known.byID[life.ID]
+	isHere := len(node) > 0 && string(node) == p.env.Node
+	if hasRecord || isHere || p.known.seeks(life.Nonce) || p.isolated != nil {
+		return true
+	}
+	p.here.arrive(life, false)
+	return false
+}
+
+// learnRecord learns the card of a member.
+func (p *levelPort) learnRecord(rank int, r wireup.Record) error {
+	life := framework.Life{ID: framework.MakeProcID(p.members.world, p.group[rank].Rank), Nonce: r.Nonce}
+	return p.learn(life, p.group[rank], wireup.Payload{Nonce: r.Nonce, Capabilities: r.Capabilities, Card: r.Card, Edition: r.Edition})
+}

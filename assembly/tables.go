@@ -1,0 +1,112 @@
+package assembly
+
+import (
+	"iter"
+	"runtime"
+	"weak"
+
+	"github.com/ferrympi/ferry/assembly/wireup"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// nodeTable is the members of a communicator that was created in levels. Its memory, which the processes of the node share, has the nonces
+// and the cards. It is freed after the last reference, so that all communicators with members from it keep it. It implements pml.Members.
+type nodeTable struct {
+	table  *wireup.Table // In memory that is not the garbage collector's. So a method keeps the nodeTable alive until it has read.
+	world  uint32
+	group  framework.Procs
+	lookup func(framework.Proc) int
+	shared bool // The memory is the node's.
+}
+
+// newNodeTable returns the members of a table of a group in a namespace of that number. It takes area over, which is nil if the bytes of the
+// table are the garbage collector's.
+func newNodeTable(t *wireup.Table, world uint32, group framework.Procs, area *btl.Area) *nodeTable {
+	n := &nodeTable{table: t, world: world, group: group, lookup: group.Lookup(), shared: area != nil}
+	if area != nil {
+		runtime.AddCleanup(n, func(unmap func()) { unmap() }, area.Close)
+	}
+	return n
+}
+
+// Len implements pml.Members.
+func (n *nodeTable) Len() int { return n.group.Len() }
+
+// Member implements pml.Members.
+func (n *nodeTable) Member(rank int) pml.Member {
+	defer runtime.KeepAlive(n)
+	return pml.Member{Life: framework.Life{ID: framework.MakeProcID(n.world, n.group.At(rank).Rank), Nonce: n.table.Nonce(rank)}}
+}
+
+// Rank implements pml.Members.
+func (n *nodeTable) Rank(m pml.Member) int {
+	if rank := n.First(m.ID); rank >= 0 && n.Member(rank) == m {
+		return rank
+	}
+	return -1
+}
+
+// First implements pml.Members.
+func (n *nodeTable) First(id framework.ProcID) int {
+	if id.World() != n.world {
+		return -1
+	}
+	return n.lookup(framework.Proc{Namespace: n.group.At(0).Namespace, Rank: id.Rank()})
+}
+
+// find returns the incarnation with a nonce.
+func (n *nodeTable) find(nonce uint64) (life framework.Life, ok bool) {
+	defer runtime.KeepAlive(n)
+	rank := n.table.Find(nonce)
+	if rank < 0 {
+		return framework.Life{}, false
+	}
+	return n.Member(rank).Life, true
+}
+
+// record returns the record of a rank, with the card appended to card. A record that has become invalid has no card.
+func (n *nodeTable) record(rank int, card []byte) wireup.Record {
+	defer runtime.KeepAlive(n)
+	r, err := n.table.Record(rank, card)
+	if err != nil {
+		return wireup.Record{Nonce: n.table.Nonce(rank)}
+	}
+	return r
+}
+
+// nodeTables are the tables in use, the newest one last.
+type nodeTables []weak.Pointer[nodeTable]
+
+// add adds a table, and removes those that are no longer in use.
+func (s *nodeTables) add(n *nodeTable) {
+	kept := (*s)[:0]
+	for _, p := range *s {
+		if p.Value() != nil {
+			kept = append(kept, p)
+		}
+	}
+	*s = append(kept, weak.Make(n))
+}
+
+// all returns the tables in use, the newest one first.
+func (s nodeTables) all() iter.Seq[*nodeTable] {
+	return func(yield func(*nodeTable) bool) {
+		for i := len(s) - 1; i >= 0; i-- {
+			if n := s[i].Value(); n != nil && !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// of returns the newest table with a process, and its rank there, or nil.
+func (s nodeTables) of(id framework.ProcID) (n *nodeTable, rank int) {
+	for n := range s.all() {
+		if rank := n.First(id); rank >= 0 {
+			return n, rank
+		}
+	}
+	return nil, -1
+}

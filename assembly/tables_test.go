@@ -1,0 +1,333 @@
+package assembly
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/ferrympi/ferry/assembly/wireup"
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// someTable returns a table of the first ranks of a namespace, in reverse order. A rank has the nonce that nonce returns, and a card that
+// names both.
+func someTable(t testing.TB, members int, nonce func(rank uint32) uint64) (*wireup.Table, framework.Procs) {
+	t.Helper()
+	capabilities, err := wireup.EncodeCapabilities([]pml.Offer{{PML: "ob1", Version: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var part wireup.Part
+	var group framework.ProcsBuilder
+	for i := range members {
+		rank := uint32(members - 1 - i)
+		group.Add(framework.Proc{Namespace: "job", Rank: rank})
+		one, err := wireup.NewPart(i, wireup.Payload{Nonce: nonce(rank), Capabilities: capabilities, Card: cardOf(t, rank, nonce(rank)),
+			GroupIDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 100).Bytes()})
+		if err == nil {
+			err = part.Merge(one)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	procs := group.Procs()
+	b, err := part.Decide(1, members, func(rank uint32) framework.Proc { return procs.At(int(rank)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := wireup.OpenTable(b, members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table, procs
+}
+
+func cardOf(t testing.TB, rank uint32, nonce uint64) []byte {
+	t.Helper()
+	card, err := wireup.EncodeCard(framework.Card{{Component: "btl.x", Blob: fmt.Append(nil, rank, nonce)}}.WithNode(fmt.Sprint("node", rank/4)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return card
+}
+
+// scattered is a nonce whose order is not that of the ranks.
+func scattered(rank uint32) uint64 { return uint64(rank)*0x9e3779b97f4a7c15 + 1 }
+
+// listing returns acquaintances that have a table of ranks 0 to members-1.
+func listing(t testing.TB, members int) (*acquaintances, *nodeTable) {
+	k := newAcquaintances()
+	table, group := someTable(t, members, scattered)
+	n := newNodeTable(table, 0, group, nil)
+	k.tables.add(n)
+	t.Cleanup(func() { runtime.KeepAlive(n) })
+	return &k, n
+}
+
+func TestNodeTable_Members_AreThoseOfTheGroup(t *testing.T) {
+	_, n := listing(t, 100)
+	for rank := range n.Len() {
+		m := n.Member(rank)
+		if want := lifeOf(uint32(99-rank), scattered(uint32(99-rank))); m.Life != want || n.Rank(m) != rank || n.First(m.ID) != rank {
+			t.Fatalf("rank %d is %v at %d and %d", rank, m, n.Rank(m), n.First(m.ID))
+		}
+	}
+	other := n.Member(3)
+	other.Nonce++
+	if n.Rank(other) != -1 || n.First(framework.MakeProcID(1, 3)) != -1 || n.First(framework.MakeProcID(0, 100)) != -1 {
+		t.Error("an incarnation, a namespace and a rank of another group are members")
+	}
+}
+
+func TestAcquaintances_MemberOfTable_NeedsNoRecord(t *testing.T) {
+	k, _ := listing(t, 100)
+	for rank := range uint32(100) {
+		life := lifeOf(rank, scattered(rank))
+		known, ok := k.get(life)
+		if !ok || string(known.copyCard()) != string(cardOf(t, rank, life.Nonce)) || known.node != fmt.Sprint("node", rank/4) {
+			t.Fatalf("rank %d: %t, %+v", rank, ok, known)
+		}
+		if id, ok := k.owner(life.Nonce); !ok || id != life.ID {
+			t.Fatalf("nonce of rank %d is that of %v, %t", rank, id, ok)
+		}
+		if now, ok := k.present(life.ID); !ok || now != life {
+			t.Fatalf("rank %d is %v, %t", rank, now, ok)
+		}
+	}
+	if _, ok := k.get(lifeOf(3, 5)); ok || k.len() != 0 {
+		t.Errorf("an unknown incarnation is known: %t; %d records", ok, k.len())
+	}
+}
+
+func TestAcquaintances_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
+	k, _ := listing(t, 8)
+	old, now := lifeOf(3, scattered(3)), lifeOf(3, 77)
+	k.set(now, acquaintance{record: record{card: cardOf(t, 3, 77)}})
+	if _, ok := k.get(old); ok {
+		t.Error("the earlier incarnation is known")
+	}
+	if _, ok := k.owner(old.Nonce); ok {
+		t.Error("the earlier incarnation has its nonce")
+	}
+	if life, _ := k.present(now.ID); life != now {
+		t.Errorf("present is %v", life)
+	}
+	others := 0
+	for life := range k.lists() {
+		others++
+		if life.ID == now.ID {
+			t.Error("the process is listed")
+		}
+	}
+	if others != 7 {
+		t.Errorf("%d listed", others)
+	}
+}
+
+func TestAcquaintances_NewerTable_ReplacesIncarnations(t *testing.T) {
+	k, _ := listing(t, 8)
+	table, group := someTable(t, 4, func(rank uint32) uint64 { return uint64(rank) + 100 })
+	second := newNodeTable(table, 0, group, nil)
+	k.tables.add(second)
+	if _, ok := k.get(lifeOf(3, scattered(3))); ok {
+		t.Error("the earlier incarnation is known")
+	}
+	for rank, nonce := range map[uint32]uint64{3: 103, 5: scattered(5)} {
+		if id, ok := k.owner(nonce); !ok || id.Rank() != rank {
+			t.Errorf("nonce of rank %d is that of %v, %t", rank, id, ok)
+		}
+	}
+	listed := map[framework.ProcID]int{}
+	for life := range k.lists() {
+		listed[life.ID]++
+	}
+	if len(listed) != 8 {
+		t.Errorf("listed are %v", listed)
+	}
+	runtime.KeepAlive(second)
+}
+
+func TestAcquaintances_StateOfMember_CopiesCardUntilTheEnd(t *testing.T) {
+	k, _ := listing(t, 8)
+	for rank, hasEnded := range map[uint32]bool{1: false, 2: true} {
+		life := lifeOf(rank, scattered(rank))
+		known, _ := k.get(life)
+		known.hasEnded, known.told = hasEnded, 1
+		k.set(life, known)
+		known, _ = k.get(life)
+		if (known.table != nil) != hasEnded || known.told != 1 || string(known.copyCard()) != string(cardOf(t, rank, life.Nonce)) {
+			t.Errorf("rank %d: %+v", rank, known)
+		}
+	}
+}
+
+// accept accepts a table of 6 processes of this namespace. Those up to rank 3 are on this node. alter changes the table.
+func accept(t *testing.T, a *Assembly, alter func(table []byte)) (*levelPort, error) {
+	t.Helper()
+	const members = 6
+	p := &levelPort{Assembly: a, ctx: t.Context(), rank: int(a.env.Identity.Proc.Rank)}
+	p.ids = a.pmls[0].CIDs().OfferFor(cid.PolicyAgree, members, levelsRoom)
+	t.Cleanup(func() { a.pmls[0].CIDs().Release(p.ids) })
+	var part wireup.Part
+	for rank := range uint32(members) {
+		nonce, node := scattered(rank), a.env.Node
+		if int(rank) == p.rank {
+			nonce = a.env.Self.Nonce
+		}
+		if rank > 3 {
+			node = "another"
+		}
+		p.group = append(p.group, framework.Proc{Namespace: a.env.Identity.Proc.Namespace, Rank: rank})
+		own := slices.DeleteFunc(a.Card(), func(e framework.Address) bool { return e.Component == framework.NodeEntry })
+		card, err := wireup.EncodeCard(own.WithNode(node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := wireup.NewPart(int(rank), wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: card, GroupIDs: p.ids.Bytes()})
+		if err == nil {
+			err = part.Merge(one)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := part.Decide(1, members, func(rank uint32) framework.Proc { return p.group[rank] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	alter(b)
+	table, err := wireup.OpenTable(b, members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, p.Accept(table)
+}
+
+func TestAccept_MembersOfOtherNodes_HaveNoRecord(t *testing.T) {
+	a, _ := newHanging().open(t, nil)
+	defer a.Close()
+	p, err := accept(t, a, func([]byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank := range p.members.Len() {
+		life := p.members.Member(rank).Life
+		known, ok := a.known.get(life)
+		if isOther := rank > 3; rank != p.rank && (!ok || (known.table != nil) != isOther || a.IsHere(life) == isOther) {
+			t.Errorf("rank %d: %t, %+v, here %t", rank, ok, known, a.IsHere(life))
+		}
+	}
+	if unused, tables := a.explainTables(); len(unused) != 1 || unused[0].Lowest != 4 || unused[0].Processes != 2 || len(tables) != 1 || tables[0].Shared || tables[0].Members != 6 {
+		t.Errorf("%v, %v", unused, tables)
+	}
+	life := p.members.Member(5).Life
+	if card, ok := a.cards.Card(life); !ok || card.Node() != "another" {
+		t.Errorf("card %v, %t", card, ok)
+	}
+	if unused, _ := a.explainTables(); len(unused) != 1 || unused[0].Processes != 1 {
+		t.Errorf("after the first use: %v", unused)
+	}
+	runtime.KeepAlive(p)
+}
+
+func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
+	a, _ := newHanging().open(t, nil)
+	defer a.Close()
+	for rank, nonce := range map[uint32]uint64{4: 5 /* Another incarnation. */, 5: scattered(5)} {
+		proc := framework.Proc{Namespace: a.env.Identity.Proc.Namespace, Rank: rank}
+		life := framework.Life{ID: a.env.Worlds.ID(proc), Nonce: nonce}
+		if err := a.learn(life, proc, wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: a.card.bytes}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := accept(t, a, func([]byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank := 4; rank < 6; rank++ {
+		life := p.members.Member(rank).Life
+		if now, _ := a.known.present(life.ID); now != life {
+			t.Errorf("rank %d is %v in place of %v", rank, now, life)
+		}
+		if known, _ := a.known.get(life); known.node != "another" || known.table != nil {
+			t.Errorf("rank %d is on node %q, in a table: %t", rank, known.node, known.table != nil)
+		}
+	}
+	runtime.KeepAlive(p)
+}
+
+func TestAccept_Garbage_IsErrorOfTheTable(t *testing.T) {
+	for name, at := range map[string]int{"rank of a record": -8, "capabilities": 12, "length of a card": 14, "card": 16} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := newHanging().open(t, nil)
+			defer a.Close()
+			_, err := accept(t, a, func(table []byte) {
+				record := binary.LittleEndian.AppendUint64(nil, scattered(5))
+				i := bytes.LastIndex(table, record)
+				copy(table[i+at:], []byte{0, 0xff, 0, 0, 0, 0, 0, 0}[:2])
+			})
+			if err == nil || reflect.TypeOf(err) != reflect.TypeOf(wireup.BadTable(nil)) {
+				t.Errorf("%T: %v", err, err)
+			}
+		})
+	}
+}
+
+// collected runs the garbage collector until ended has ended.
+func collected(ctx context.Context, ended <-chan struct{}) bool {
+	for ctx.Err() == nil {
+		runtime.GC()
+		select {
+		case <-ended:
+			return true
+		default:
+			runtime.Gosched()
+		}
+	}
+	return false
+}
+
+func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
+	k := newAcquaintances()
+	freed := make(chan struct{})
+	split := func() pml.Members {
+		table, group := someTable(t, 4, scattered)
+		n := newNodeTable(table, 0, group, &btl.Area{Close: func() { close(freed) }})
+		k.tables.add(n)
+		of := func(m pml.Members, ranks ...int) pml.Members {
+			var list []pml.Member
+			for _, rank := range ranks {
+				list = append(list, m.Member(rank))
+			}
+			return pml.NewMembersFrom(m, list)
+		}
+		return of(of(n, 0, 1, 2), 2, 1)
+	}()
+	for range 3 {
+		runtime.GC()
+	}
+	if _, ok := k.get(split.Member(0).Life); !ok {
+		t.Fatal("a member of a communicator in use is unknown")
+	}
+	life := split.Member(0).Life
+	runtime.KeepAlive(split)
+	if !collected(t.Context(), freed) {
+		t.Fatal("the memory is not freed")
+	}
+	if _, ok := k.get(life); ok {
+		t.Error("a member of no communicator is known")
+	}
+	k.tables.add(newNodeTable(nil, 0, framework.Procs{}, nil))
+	if len(k.tables) != 1 {
+		t.Errorf("%d tables", len(k.tables))
+	}
+}
