@@ -19,7 +19,7 @@ func (s *RankSet) Has(rank int) bool {
 	return s != nil && (s.bits[rank>>6]>>(rank&63)&1 != 0) != s.isComplement
 }
 
-// Add adds a rank, which is in range, to a set that is no Complement and has none.
+// Add adds a rank, which is in range, to a set that is not a complement and has none.
 func (s *RankSet) Add(rank int) { s.bits[rank>>6] |= 1 << (rank & 63) }
 
 // Complement returns the set of all other ranks. The two share their memory.
