@@ -92,8 +92,8 @@ func (p *levelPort) needsRecord(life framework.Life, edition uint32, node []byte
 	if owner, hasOwner := p.known.byNonce[life.Nonce]; hasOwner && owner != life.ID || life.Nonce == p.env.Self.Nonce {
 		return true
 	}
-	if before, ok := p.known.listed(life.ID); ok && (before.nonce != life.Nonce || before.edition > edition) {
-		if _, hasRecord := p.known.byID[life.ID]; !hasRecord { // The newest table counts from now on.
+	if before, ok := p.known.listed(life.ID); ok && (before.nonce != life.Nonce || before.edition != edition) {
+		if _, hasRecord := p.known.byID[life.ID]; !hasRecord { // The newest table counts from now on, and the garbage collector may free it first.
 			p.known.set(framework.Life{ID: life.ID, Nonce: before.nonce}, acquaintance{record: before})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"weak"
 
 	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/btl"
@@ -263,6 +264,30 @@ func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(p)
+}
+
+// A later card of a member counts for communicators with an earlier table, too, after the table that has brought it.
+func TestAccept_LaterCardInTable_StaysAfterTheTable(t *testing.T) {
+	a, _ := newHanging().open(t, nil)
+	defer a.Close()
+	first, err := accept(t, a, func([]byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := accept(t, a, func(table []byte) {
+		record := bytes.LastIndex(table, binary.LittleEndian.AppendUint64(nil, scattered(5)))
+		binary.LittleEndian.PutUint32(table[record+8:], 1) // The edition.
+		copy(table[record+bytes.Index(table[record:], []byte("another")):], "further")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := second.members.Member(5).Life
+	a.known.tables = slices.DeleteFunc(a.known.tables, func(p weak.Pointer[nodeTable]) bool { return p.Value() == second.members })
+	if known, ok := a.known.get(life); !ok || known.node != "further" {
+		t.Errorf("the card is that of node %q, %t", known.node, ok)
+	}
+	runtime.KeepAlive(first)
 }
 
 func TestAccept_Garbage_IsErrorOfTheTable(t *testing.T) {
