@@ -53,6 +53,9 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 			return err
 		}
 	}
+	if err := t.CheckOrder(); err != nil {
+		return wireup.BadTable(err)
+	}
 	p.mu.Lock()
 	p.known.tables.add(p.members)
 	p.mu.Unlock()

@@ -307,6 +307,29 @@ func TestAccept_Garbage_IsErrorOfTheTable(t *testing.T) {
 	}
 }
 
+func TestAccept_OrderOfNoncesIsWrong_IsErrorOfTheTable(t *testing.T) {
+	for name, indices := range map[string][2]int{"exchanged": {1, 4}, "twice": {2, 3}} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := newHanging().open(t, nil)
+			defer a.Close()
+			_, err := accept(t, a, func(table []byte) {
+				const members = 6
+				record := bytes.LastIndex(table, binary.LittleEndian.AppendUint64(nil, a.env.Self.Nonce)) - 8 // Of rank 0, which is the first one.
+				order := table[record-4*members : record]
+				first, second := order[4*indices[0]:][:4], order[4*indices[1]:][:4]
+				before := slices.Clone(first)
+				copy(first, second)
+				if name == "exchanged" {
+					copy(second, before)
+				}
+			})
+			if reflect.TypeOf(err) != reflect.TypeOf(wireup.BadTable(nil)) {
+				t.Errorf("%T: %v", err, err)
+			}
+		})
+	}
+}
+
 // collected runs the garbage collector until ended has ended.
 func collected(ctx context.Context, ended <-chan struct{}) bool {
 	for ctx.Err() == nil {

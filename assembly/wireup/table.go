@@ -313,14 +313,30 @@ func (t *Table) Nonce(rank int) uint64 {
 	return nonceOf(head[:])
 }
 
+// rankAt returns the rank at an index of the order of the nonces.
+func (t *Table) rankAt(i int) int { return int(min(uint64(t.word(t.ranks+4*i)), uint64(t.size-1))) }
+
+// CheckOrder returns an error if Find does not find all members, or if two have one nonce.
+func (t *Table) CheckOrder() error {
+	last := uint64(0)
+	for i := range t.size {
+		rank := t.rankAt(i)
+		nonce := t.Nonce(rank)
+		if nonce <= last {
+			return fmt.Errorf("rank %d at index %d of the order of the nonces, with nonce %#x after %#x", rank, i, nonce, last)
+		}
+		last = nonce
+	}
+	return nil
+}
+
 // Find returns the rank with a nonce, or -1.
 func (t *Table) Find(nonce uint64) int {
-	rankAt := func(i int) int { return int(min(uint64(t.word(t.ranks+4*i)), uint64(t.size-1))) }
-	i := sort.Search(t.size, func(i int) bool { return t.Nonce(rankAt(i)) >= nonce })
+	i := sort.Search(t.size, func(i int) bool { return t.Nonce(t.rankAt(i)) >= nonce })
 	if i == t.size {
 		return -1
 	}
-	if rank := rankAt(i); nonce != 0 && t.Nonce(rank) == nonce {
+	if rank := t.rankAt(i); nonce != 0 && t.Nonce(rank) == nonce {
 		return rank
 	}
 	return -1
