@@ -58,7 +58,11 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 	}
 	p.mu.Lock()
 	p.known.tables.add(p.members)
+	isolated := p.isolated
 	p.mu.Unlock()
+	if isolated != nil { // No PML was notified for the members without a record.
+		return isolated
+	}
 	p.timing.mark(stepTable)
 	if err := settle(&p.spec, p.module.CIDs(), p.ids, ids); err != nil {
 		p.spec.Local = cid.NoLocal
@@ -88,7 +92,7 @@ func (p *levelPort) admit(rank int, r wireup.Record) error {
 }
 
 // needsRecord reports whether a member of a table needs a record. It does if it is on this node, if another incarnation or a card of it has
-// come before, if a PML seeks it, if its nonce is that of another process, or if this process is isolated.
+// come before, if a PML seeks it, or if its nonce is that of another process.
 func (p *levelPort) needsRecord(life framework.Life, edition uint32, node []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +106,7 @@ func (p *levelPort) needsRecord(life framework.Life, edition uint32, node []byte
 	}
 	_, hasRecord := p.known.byID[life.ID]
 	isHere := len(node) > 0 && string(node) == p.env.Node
-	if hasRecord || isHere || p.known.seeks(life.Nonce) || p.isolated != nil {
+	if hasRecord || isHere || p.known.seeks(life.Nonce) {
 		return true
 	}
 	p.here.arrive(life, false)

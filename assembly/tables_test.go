@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -327,6 +328,16 @@ func TestAccept_OrderOfNoncesIsWrong_IsErrorOfTheTable(t *testing.T) {
 				t.Errorf("%T: %v", err, err)
 			}
 		})
+	}
+}
+
+func TestAccept_IsolatedProcess_HasNoCommunicator(t *testing.T) {
+	a, _ := newHanging().open(t, nil)
+	defer a.Close()
+	isolated := errors.New("isolated")
+	_, err := accept(t, a, func([]byte) { a.isolate(isolated) })
+	if !errors.Is(err, isolated) {
+		t.Error(err)
 	}
 }
 
