@@ -230,16 +230,15 @@ func (a *Assembly) lives(ev bootstrap.Event) []framework.Life {
 	if ended.Nonce != 0 {
 		return []framework.Life{ended}
 	}
-	var all []framework.Life
-	if ended.ID == a.env.Self.ID {
-		all = append(all, a.env.Self)
+	if ended.ID == a.env.Self.ID { // Tables have it, too.
+		return []framework.Life{a.env.Self}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if life, ok := a.known.present(ended.ID); ok {
-		all = append(all, life)
+		return []framework.Life{life}
 	}
-	return all
+	return nil
 }
 
 // Constructs describes the group constructs that wait for others.

@@ -13,6 +13,7 @@ import (
 	"weak"
 
 	"github.com/ferrympi/ferry/assembly/wireup"
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -237,6 +238,20 @@ func TestAccept_MembersOfOtherNodes_HaveNoRecord(t *testing.T) {
 	}
 	if unused, _ := a.explainTables(); len(unused) != 1 || unused[0].Processes != 1 {
 		t.Errorf("after the first use: %v", unused)
+	}
+	runtime.KeepAlive(p)
+}
+
+// The bootstrap may not name the incarnation in an event about this process.
+func TestAccept_EventOfThisProcess_IsPassedOnce(t *testing.T) {
+	a, _ := newHanging().open(t, nil)
+	defer a.Close()
+	p, err := accept(t, a, func([]byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.lives(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: a.env.Identity.Proc}); len(got) != 1 || got[0] != a.env.Self {
+		t.Errorf("the event is about %v", got)
 	}
 	runtime.KeepAlive(p)
 }
