@@ -43,13 +43,15 @@ func (v *verdict) fail(kind failureKind, rank int) {
 	v.failure = max(v.failure, uint64(kind)<<32|uint64(^uint32(rank)))
 }
 
-// failJoin adds the failure of this member to join, unless another member reports its own.
+// failJoin adds the failure of this member to join. That of another member to open its part is in its name.
 func (v *verdict) failJoin(rank int, err error) {
 	of, isRecord := errors.AsType[*recordError](err)
 	switch {
-	case isRecord && of.kind == differentTerms:
-		v.fail(differentTerms, rank)
-	case err != nil && !isRecord:
+	case isRecord && of.kind == cannotOpen:
+		v.fail(cannotOpen, of.rank)
+	case isRecord:
+		v.fail(of.kind, rank)
+	case err != nil:
 		v.fail(cannotJoin, rank)
 	}
 }

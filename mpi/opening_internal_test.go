@@ -114,6 +114,28 @@ func TestVerdict_SeveralFailures_ReportsTheCause(t *testing.T) {
 	}
 }
 
+// TestVerdict_RecordIsRefused_FailsInAllMembers: a record that makes no sense may come from a member that reports no failure.
+func TestVerdict_RecordIsRefused_FailsInAllMembers(t *testing.T) {
+	own := make([]byte, openRecord)
+	for name, c := range map[string]struct {
+		record []byte
+		want   string
+	}{
+		"no card":          {make([]byte, openRecord), "rank 5 could not open its part"},
+		"length of a card": {append([]byte{0xff}, make([]byte, openRecord-1)...), "rank 5 could not open its part"},
+		"different terms":  {append(make([]byte, openRecord-1), 1), "ranks on the node of rank 2 have different values of coll.shm's parameters: all ranks need the same"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := decodeRecord(c.record, own, 5, "shm")
+			v := verdict{lowest: 1, above: 1}
+			v.failJoin(2, err)
+			if got := v.err("shm"); got == nil || got.Error() != c.want {
+				t.Errorf("%v, want %s", got, c.want)
+			}
+		})
+	}
+}
+
 // FuzzVerdict: the verdict of another process never panics, and a failure in it is never lost.
 func FuzzVerdict(f *testing.F) {
 	f.Add(make([]byte, verdictSize), make([]byte, verdictSize))
