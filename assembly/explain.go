@@ -164,7 +164,7 @@ func (a *Assembly) explained() []framework.Life {
 	defer a.mu.Unlock()
 	all := a.sortedLives()
 	for _, life := range a.past.order {
-		if _, known := a.known.get(life); !known {
+		if !a.known.hasRecord(life) {
 			all = append(all, life)
 		}
 	}
@@ -195,10 +195,10 @@ func (a *Assembly) note(group pml.Members) {
 
 func (a *Assembly) pair(life framework.Life) Pair {
 	a.mu.Lock()
-	_, known := a.known.get(life)
+	hasRecord := a.known.hasRecord(life)
 	was, dropped := a.past.pairs[life]
 	a.mu.Unlock()
-	if dropped && !known {
+	if dropped && !hasRecord {
 		return was
 	}
 	p, r := a.route(life)

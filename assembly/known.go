@@ -149,9 +149,15 @@ func (k *acquaintances) set(life framework.Life, known acquaintance) {
 	}
 }
 
+// hasRecord reports whether an incarnation has a record. A table may have one without.
+func (k *acquaintances) hasRecord(life framework.Life) bool {
+	known, ok := k.byID[life.ID]
+	return ok && known.nonce == life.Nonce
+}
+
 // remove removes the record of an incarnation.
 func (k *acquaintances) remove(life framework.Life) {
-	if known, ok := k.byID[life.ID]; ok && known.nonce == life.Nonce {
+	if k.hasRecord(life) {
 		delete(k.byID, life.ID)
 		delete(k.renewals, life.ID)
 		if k.byNonce[life.Nonce] == life.ID {

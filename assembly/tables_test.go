@@ -256,6 +256,34 @@ func TestAccept_EventOfThisProcess_IsPassedOnce(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
+// The table lasts longer than the communicator, because the garbage collector frees it, or a child without the process has it.
+func TestAccept_MemberHasEnded_RouteStays(t *testing.T) {
+	a, events := newHanging().open(t, nil)
+	defer a.Close()
+	p, err := accept(t, a, func([]byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := p.members.Member(5).Life
+	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: a.env.Worlds.Proc(life.ID), Nonce: life.Nonce, Reason: "test"})
+	if got := a.await(); got.past != 1 {
+		t.Fatalf("%+v", got)
+	}
+	a.mu.Lock()
+	was := a.past.pairs[life]
+	was.Device = "as it was"
+	a.past.pairs[life] = was
+	a.mu.Unlock()
+	x := a.Explain()
+	if !slices.ContainsFunc(x.Pairs, func(p Pair) bool { return p.To == 5 && p.Device == was.Device }) {
+		t.Errorf("no entry of rank 5, as it was, in %+v", x.Pairs)
+	}
+	if len(x.Unused) != 1 || x.Unused[0].Processes != 1 || x.Unused[0].Lowest != 4 {
+		t.Errorf("not used are %v", x.Unused)
+	}
+	runtime.KeepAlive(p)
+}
+
 func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
 	a, _ := newHanging().open(t, nil)
 	defer a.Close()

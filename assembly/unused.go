@@ -42,7 +42,7 @@ func (a *Assembly) explainTables() (unused []UnusedProcs, tables []CommTable) {
 	defer a.mu.Unlock()
 	byNode := map[string]*UnusedProcs{}
 	for life := range a.known.lists() {
-		if life == a.env.Self {
+		if _, hasEnded := a.past.pairs[life]; hasEnded || life == a.env.Self {
 			continue
 		}
 		known, _ := a.known.get(life)
