@@ -182,11 +182,15 @@ func (c *Comm) ranksOfProcess(peer framework.Life) (ranks []int) {
 // membersOf returns the members of a communicator that has these ranks of c, and those of its group.
 func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, memberList) {
 	create := func() *table {
+		of := c.spec.Members
+		if t, isTable := of.(*table); isTable {
+			of = t.Members // So that a child does not keep the tables of its ancestors.
+		}
 		members := make([]pml.Member, len(ranks))
 		for i, r := range ranks {
-			members[i] = c.spec.Members.Member(r)
+			members[i] = of.Member(r)
 		}
-		return &table{Members: pml.NewMembersFrom(c.spec.Members, members), group: c.group.members.some(ranks)}
+		return &table{Members: pml.NewMembersFrom(of, members), group: c.group.members.some(ranks)}
 	}
 	if c.seat == nil {
 		t := create()

@@ -114,7 +114,7 @@ func TestVerdict_SeveralFailures_ReportsTheCause(t *testing.T) {
 	}
 }
 
-// TestVerdict_RecordIsRefused_FailsInAllMembers: a record that makes no sense may come from a member that reports no failure.
+// A record that makes no sense may come from a member that reports no failure.
 func TestVerdict_RecordIsRefused_FailsInAllMembers(t *testing.T) {
 	own := make([]byte, openRecord)
 	for name, c := range map[string]struct {
