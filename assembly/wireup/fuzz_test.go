@@ -36,6 +36,11 @@ func FuzzTable(f *testing.F) {
 				t.Errorf("found %d", found)
 			}
 		}
+		for rank := range fuzzMembers {
+			if found := table.Find(table.Nonce(rank)); found != rank && table.CheckOrder() == nil {
+				t.Errorf("the nonce of rank %d is that of rank %d", rank, found)
+			}
+		}
 		for _, p := range table.Decision().Pairs {
 			if p.A >= p.B || p.B >= fuzzMembers {
 				t.Errorf("pair %+v", p)
