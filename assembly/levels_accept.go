@@ -3,6 +3,7 @@ package assembly
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/ferrympi/ferry/assembly/wireup"
@@ -57,9 +58,12 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 		return wireup.BadTable(err)
 	}
 	p.mu.Lock()
-	p.known.tables.add(p.members)
+	isDue := p.known.tables.add(p.members)
 	isolated := p.isolated
 	p.mu.Unlock()
+	if isDue {
+		go runtime.GC()
+	}
 	if isolated != nil { // No PML was notified for the members without a record.
 		return isolated
 	}

@@ -76,25 +76,39 @@ func (n *nodeTable) record(rank int, card []byte) wireup.Record {
 	return r
 }
 
-// nodeTables are the tables in use, the newest one last.
-type nodeTables []weak.Pointer[nodeTable]
+// mostSince is the number of bytes of shared tables after which the garbage collector is due. It does not count this memory itself, and
+// does not run at intervals with GOGC=off.
+const mostSince = 64 << 20
 
-// add adds a table, and removes those that are no longer in use.
-func (s *nodeTables) add(n *nodeTable) {
-	kept := (*s)[:0]
-	for _, p := range *s {
+// nodeTables are the tables in use.
+type nodeTables struct {
+	list  []weak.Pointer[nodeTable] // The newest one last.
+	since int                       // Bytes of shared tables since the garbage collector was due.
+}
+
+// add adds a table, and removes those that are no longer in use. It reports whether the garbage collector is due.
+func (s *nodeTables) add(n *nodeTable) (isDue bool) {
+	kept := s.list[:0]
+	for _, p := range s.list {
 		if p.Value() != nil {
 			kept = append(kept, p)
 		}
 	}
-	*s = append(kept, weak.Make(n))
+	s.list = append(kept, weak.Make(n))
+	if n.shared {
+		s.since += len(n.table.Bytes())
+	}
+	if isDue = s.since > mostSince; isDue {
+		s.since = 0
+	}
+	return isDue
 }
 
 // all returns the tables in use, the newest one first.
 func (s nodeTables) all() iter.Seq[*nodeTable] {
 	return func(yield func(*nodeTable) bool) {
-		for i := len(s) - 1; i >= 0; i-- {
-			if n := s[i].Value(); n != nil && !yield(n) {
+		for i := len(s.list) - 1; i >= 0; i-- {
+			if n := s.list[i].Value(); n != nil && !yield(n) {
 				return
 			}
 		}

@@ -327,7 +327,7 @@ func TestAccept_LaterCardInTable_StaysAfterTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	life := second.members.Member(5).Life
-	a.known.tables = slices.DeleteFunc(a.known.tables, func(p weak.Pointer[nodeTable]) bool { return p.Value() == second.members })
+	a.known.tables.list = slices.DeleteFunc(a.known.tables.list, func(p weak.Pointer[nodeTable]) bool { return p.Value() == second.members })
 	if known, ok := a.known.get(life); !ok || known.node != "further" {
 		t.Errorf("the card is that of node %q, %t", known.node, ok)
 	}
@@ -429,7 +429,28 @@ func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
 		t.Error("a member of no communicator is known")
 	}
 	k.tables.add(newNodeTable(nil, 0, framework.Procs{}, nil))
-	if len(k.tables) != 1 {
-		t.Errorf("%d tables", len(k.tables))
+	if len(k.tables.list) != 1 {
+		t.Errorf("%d tables", len(k.tables.list))
+	}
+}
+
+func TestNodeTables_ManyBytes_MakeTheCollectorDue(t *testing.T) {
+	table, group := someTable(t, 1000, scattered)
+	for name, area := range map[string]*btl.Area{"shared": {Close: func() {}}, "not shared": nil} {
+		var tables nodeTables
+		due := 0
+		const n = 1000
+		for range n {
+			if tables.add(newNodeTable(table, 0, group, area)) {
+				due++
+			}
+		}
+		want := 0
+		if area != nil {
+			want = n / (mostSince/len(table.Bytes()) + 1)
+		}
+		if due != want {
+			t.Errorf("%s: due %d times after %d tables of %d bytes, want %d", name, due, n, len(table.Bytes()), want)
+		}
 	}
 }
