@@ -14,8 +14,8 @@ import (
 
 // Bsend is Send that never waits (MPI_Bsend). The library copies buf, which is the caller's
 // again at the return, and sends the copy when the receiver accepts it. The copies of a session
-// that have not left yet are bounded by the parameter session.bsend_limit. A message beyond it
-// is ErrPending, or ErrConfig if it can never fit. Failures after the return are logged, and
+// that have not left yet are bounded by the parameter session.bsend_limit, and those of each of its
+// streams by the same number. A message beyond it is ErrPending, or ErrConfig if it can never fit. Failures after the return are logged, and
 // FlushBuffer returns those that it waits for. Session.Close waits for these sends as for
 // others. Other errors: ErrRank, ErrTag, ErrClosed, ErrProcFailed, ErrTransport.
 func (c *Comm) Bsend(ctx context.Context, buf []byte, dst, tag int) error {

@@ -28,7 +28,7 @@ func (c *Comm) IflushBuffer() (Request, error) {
 	return c.startFlush(), nil
 }
 
-// FlushBuffer is (*Comm).FlushBuffer of all communicators of the session, closed ones included
+// FlushBuffer is (*Comm).FlushBuffer of all communicators of the session, closed ones and those of streams included
 // (MPI_Session_flush_buffer).
 func (s *Session) FlushBuffer(ctx context.Context) error {
 	s.mu.Lock()
@@ -38,7 +38,11 @@ func (s *Session) FlushBuffer(ctx context.Context) error {
 		return err
 	}
 	var flushes []Request
-	for _, c := range s.buffered.comms() {
+	comms := s.buffered.comms()
+	for _, st := range s.openStreams() {
+		comms = append(comms, st.own.buffered.comms()...)
+	}
+	for _, c := range comms {
 		flushes = append(flushes, c.startFlush())
 	}
 	err := WaitAll(ctx, flushes, nil)

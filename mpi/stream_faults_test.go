@@ -266,3 +266,68 @@ func TestStream_Revoke_EndsReceivesOfOtherMembers(t *testing.T) {
 		return errors.Join(c.Close(), ring(ctx, world, 1))
 	})
 }
+
+// endsOnceChecked is a context that ends after the first call of Err.
+type endsOnceChecked struct {
+	context.Context
+	checks atomic.Int32
+}
+
+func (c *endsOnceChecked) Err() error {
+	if c.checks.Add(1) == 1 {
+		return nil
+	}
+	return context.Canceled
+}
+
+func (c *endsOnceChecked) Done() <-chan struct{} {
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+func TestSessionFlushBuffer_StreamHasMessagesWithoutReceive_WaitsForThem(t *testing.T) {
+	onStreamJobs(t, 2, func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		const size = 1 << 20
+		c, err := withNewStream(ctx, s, world)
+		if err != nil {
+			return err
+		}
+		if world.Rank() == 1 {
+			in := make([]byte, size)
+			for i := range 2 {
+				if _, err := world.Recv(ctx, nil, 0, 2); err != nil { // Rank 0 has seen a pending flush.
+					return err
+				}
+				if _, err := c.Recv(ctx, in, 0, 1); err != nil || string(in) != string(pattern(size, i)) {
+					return fmt.Errorf("message %d: %w", i, err)
+				}
+			}
+			return c.Close()
+		}
+		for i := range 2 {
+			if err := c.Bsend(ctx, pattern(size, i), 1, 1); err != nil {
+				return err
+			}
+			q, err := c.IflushBuffer()
+			if err != nil {
+				return err
+			}
+			if i == 1 { // The stream ends after the message has left.
+				if err := c.Close(); err != nil {
+					return err
+				}
+			}
+			if err := wants("FlushBuffer without a receive", s.FlushBuffer(&endsOnceChecked{Context: ctx}), mpi.ErrCanceled); err != nil {
+				return err
+			}
+			if err := errors.Join(world.Send(ctx, nil, 1, 2), s.FlushBuffer(ctx)); err != nil {
+				return err
+			}
+			if _, done, err := q.Test(); err != nil || !done {
+				return fmt.Errorf("flush of the communicator after that of the session: %t, %w", done, err)
+			}
+		}
+		return nil
+	})
+}
