@@ -84,9 +84,9 @@ func (a *Assembly) gaveUp(peer framework.Life) {
 }
 
 // givenUp has PMLs told that a process has given up this one, unless that is past.
-// upcalls is locked.
+// Streams exchange messages all the same. upcalls is locked.
 func (a *Assembly) givenUp(ev bootstrap.Event, how error) {
-	for _, life := range append(a.lives(ev), a.streamsOf(ev)...) {
+	for _, life := range a.lives(ev) {
 		a.mu.Lock()
 		known, ok := a.known.get(life)
 		if past := ok && known.past.open; past {

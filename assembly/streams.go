@@ -257,6 +257,8 @@ func (a *Assembly) passToStreams(ev bootstrap.Event) {
 		return
 	case bootstrap.ServerLost: // See noter and isolate.
 		return
+	case bootstrap.GivenUp: // It is about the stacks of two processes. See disconnectStream for those of streams.
+		return
 	}
 	for _, s := range a.Streams() {
 		s.event(ev)
@@ -358,8 +360,8 @@ func (a *Assembly) IsStream(life framework.Life) bool {
 	return number > 0
 }
 
-// A disconnected stream is a disconnect of its process with this beginning of the reason. The nonces are those of the receiver's
-// and of the sender's stack.
+// A disconnected stream is a disconnect of its process with this beginning of the reason. The nonces are those of the sender's
+// and of the receiver's stack.
 const streamReason = "stream %x to %x: "
 
 // disconnectStream notifies a peer that this stack has ended all exchange with it, if one of both is a stream.

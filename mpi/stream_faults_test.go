@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/components"
@@ -330,4 +331,38 @@ func TestSessionFlushBuffer_StreamHasMessagesWithoutReceive_WaitsForThem(t *test
 		}
 		return nil
 	})
+}
+
+func TestStream_ProcessesAreDisconnected_StreamsWorkOn(t *testing.T) {
+	t.Parallel()
+	for name, job := range streamJobs() {
+		job.Size = 2
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			job.RunSessions(t, func(ctx context.Context) error {
+				client := inject(mpitest.Client(ctx))
+				open := func(ctx context.Context, opts ...mpi.SessionOption) (*mpi.Session, error) {
+					return mpitest.Open(ctx, append(opts, mpi.WithBootstrap(client))...)
+				}
+				return worldProgram(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+					c, err := withNewStream(ctx, s, world)
+					if err != nil {
+						return err
+					}
+					if world.Rank() == 1 {
+						client.event(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: world.Group().Members()[0], Reason: "test"})
+						if _, err := world.Recv(ctx, nil, 0, 5); !errors.Is(err, mpi.ErrTransport) {
+							return fmt.Errorf("receive of the process: %w", err)
+						}
+					}
+					for i := range 3 {
+						if err := ring(ctx, c, i); err != nil {
+							return fmt.Errorf("exchange of the streams: %w", err)
+						}
+					}
+					return errors.Join(sumOfRanks(ctx, c), c.Close())
+				}).over(open)(ctx)
+			})
+		})
+	}
 }
