@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/assembly"
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -62,7 +63,7 @@ func (s *Session) NewStream() (*Stream, error) {
 func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.own.engine.Stream()) }
 
 // WithStream makes a communicator with the same members and another context, over a stream (MPIX_Stream_comm_create). It is
-// collective over c. Members may pass different streams, or nil for the engine of the process. Attributes are not copied. The
+// collective over c. Members may pass different streams, or nil for the engine of the process. Attributes and the topology are not copied. The
 // communicators that are made from the new one use the same stream. So do its thread communicators.
 //
 // The members exchange the cards of their streams over c, which works on afterwards.
@@ -126,7 +127,7 @@ func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, s
 		return m, spec, nil, err
 	}
 	e := s.engine
-	numbers, err := c.gatherNumbers(ctx, int64(e.Stream()))
+	numbers, err := c.gatherBounded(ctx, "stream number", e.Stream(), assembly.MostStreams)
 	if err != nil {
 		return m, spec, nil, err
 	}
@@ -154,9 +155,20 @@ func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, s
 	return m, spec, refused, err
 }
 
+// gatherBounded returns every member's number. A number that is not 0 to most is ErrTransport. Inside do.
+func (c *Comm) gatherBounded(ctx context.Context, what string, mine, most int) ([]int64, error) {
+	all, err := c.gatherNumbers(ctx, int64(mine))
+	for rank, n := range all {
+		if err == nil && (n < 0 || n > int64(most)) {
+			err = fmt.Errorf("%w: rank %d has sent %s %d; want 0 to %d", ErrTransport, rank, what, n, most)
+		}
+	}
+	return all, err
+}
+
 // gatherBytes returns every member's bytes. Inside do.
 func (c *Comm) gatherBytes(ctx context.Context, mine []byte) ([][]byte, error) {
-	lengths, err := c.gatherNumbers(ctx, int64(len(mine)))
+	lengths, err := c.gatherBounded(ctx, "payload length", len(mine), bootstrap.MaxPayload)
 	if err != nil {
 		return nil, err
 	}

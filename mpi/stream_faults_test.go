@@ -366,3 +366,25 @@ func TestStream_ProcessesAreDisconnected_StreamsWorkOn(t *testing.T) {
 		})
 	}
 }
+
+// Rank 1 performs the collectives of WithStream with numbers that it does not send.
+func TestWithStream_MemberSendsWrongNumbers_IsTransportError(t *testing.T) {
+	for name, numbers := range map[string][]int64{
+		"negative stream": {-1}, "large stream": {1 << 40}, "negative length": {1, 2, -1}, "large length": {1, 2, 1 << 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ranks(t, 2, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+				if world.Rank() == 0 {
+					_, err := world.WithStream(ctx, nil)
+					return must(errors.Is(err, mpi.ErrTransport) && strings.Contains(err.Error(), "rank 1 has sent"), "with stream: %v", err)
+				}
+				for _, n := range numbers {
+					if err := mpi.Allgather(ctx, world, []int64{n}, make([]int64, 2)); err != nil && !errors.Is(err, mpi.ErrBroken) {
+						return err
+					}
+				}
+				return nil
+			}))
+		})
+	}
+}
