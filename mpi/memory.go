@@ -100,6 +100,9 @@ func (m *Memory) Close() error {
 		r.remove(m.bytes)
 		err := m.session.engine.ranksUse(m.bytes)
 		if err == nil {
+			err = m.session.engine.streamsUse(m.bytes)
+		}
+		if err == nil {
 			err = m.from.Free(m.bytes)
 		}
 		if err != nil {
@@ -110,6 +113,18 @@ func (m *Memory) Close() error {
 	m.closed = true
 	m.bytes = nil
 	m.session.drop(&m.session.memories)
+	return nil
+}
+
+// streamsUse returns ErrPending if an operation of a stream uses the memory.
+func (e *engine) streamsUse(memory []byte) error {
+	for _, st := range e.streams() {
+		for _, m := range st.own.engine.Upper() {
+			if u, ok := framework.As[pml.MemoryUser](m.Module); ok && u.Uses(memory) {
+				return fmt.Errorf("%w: an operation of %v uses the memory", ErrPending, st)
+			}
+		}
+	}
 	return nil
 }
 

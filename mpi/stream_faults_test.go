@@ -388,3 +388,39 @@ func TestWithStream_MemberSendsWrongNumbers_IsTransportError(t *testing.T) {
 		})
 	}
 }
+
+func TestMemory_CloseWithOperationOfStream_IsPending(t *testing.T) {
+	job := streamJobs()["ob1 shm"]
+	job.Size = 2
+	job.RunSessions(t, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		const size = 1 << 20
+		c, err := withNewStream(ctx, s, world)
+		if err != nil {
+			return err
+		}
+		if world.Rank() == 1 {
+			_, err := world.Recv(ctx, nil, 0, 1)
+			return errors.Join(err, c.Send(ctx, pattern(size, 1), 0, 2), c.Close())
+		}
+		memory, err := mpi.AllocMem(s, size)
+		if err != nil {
+			return err
+		}
+		in := mpi.View[byte](memory)
+		q, err := c.Irecv(in, 1, 2)
+		if err != nil {
+			return err
+		}
+		if err := wants("close of memory that a stream receives into", memory.Close(), mpi.ErrPending); err != nil {
+			return err
+		}
+		if err := world.Send(ctx, nil, 1, 1); err != nil {
+			return err
+		}
+		_, err = q.Wait(ctx)
+		if string(in) != string(pattern(size, 1)) {
+			err = errors.Join(err, errors.New("the message differs"))
+		}
+		return errors.Join(err, memory.Close(), c.Close())
+	}))
+}

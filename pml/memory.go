@@ -13,6 +13,12 @@ type Allocator interface {
 	Free([]byte) error
 }
 
+// MemoryUser is an optional ability of a Module.
+type MemoryUser interface {
+	// Uses reports whether an operation that is not complete uses a part of the memory.
+	Uses(memory []byte) bool
+}
+
 // Registrar is an optional ability of a Module (ask through framework.As): its network
 // reads and writes memory by itself, and has less to do where it knows that memory.
 type Registrar interface {

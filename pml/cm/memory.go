@@ -3,6 +3,7 @@ package cm
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -62,10 +63,8 @@ func (m *Module) Register(memory []byte) error {
 func (m *Module) Deregister(memory []byte) (held bool, err error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	for _, r := range m.requests {
-		if r.c != nil && r.state != complete && mem.Overlap(r.buf.Bytes, memory) {
-			return false, fmt.Errorf("%w: an operation uses the memory", framework.ErrPending)
-		}
+	if m.uses(memory) {
+		return false, fmt.Errorf("%w: an operation uses the memory", framework.ErrPending)
 	}
 	if _, ok := m.known[&memory[0]]; !ok {
 		return false, nil
@@ -118,4 +117,18 @@ func (m *Module) Free(memory []byte) error {
 		return err
 	}
 	return unix.Munmap(memory)
+}
+
+// Uses implements pml.MemoryUser.
+func (m *Module) Uses(memory []byte) bool {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	return m.uses(memory)
+}
+
+// uses is Uses with the lock held.
+func (m *Module) uses(memory []byte) bool {
+	return slices.ContainsFunc(m.requests, func(r *request) bool {
+		return r.c != nil && r.state != complete && mem.Overlap(r.buf.Bytes, memory)
+	})
 }

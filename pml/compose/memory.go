@@ -85,3 +85,13 @@ func (o owner) free(memory []byte) error {
 	}
 	return err
 }
+
+// Uses implements pml.MemoryUser.
+func (m *Module) Uses(memory []byte) bool {
+	for _, below := range []pml.Module{m.node, m.network} {
+		if u, ok := framework.As[pml.MemoryUser](below); ok && u.Uses(memory) {
+			return true
+		}
+	}
+	return false
+}

@@ -148,18 +148,22 @@ func (m *Module) Allocate(bytes int) ([]byte, error) {
 
 // Free implements pml.Allocator.
 func (m *Module) Free(memory []byte) error {
-	m.engine.Lock()
-	for _, r := range m.requests {
-		if r.state != idle && r.state != complete && mem.Overlap(r.buf.Bytes, memory) {
-			m.engine.Unlock()
-			return fmt.Errorf("%w: an operation uses the memory", framework.ErrPending)
-		}
+	if m.Uses(memory) {
+		return fmt.Errorf("%w: an operation uses the memory", framework.ErrPending)
 	}
-	m.engine.Unlock()
 	for _, t := range m.transports {
 		if t.reader != nil {
 			return t.reader.Free(memory)
 		}
 	}
 	return framework.ErrUnsupported
+}
+
+// Uses implements pml.MemoryUser.
+func (m *Module) Uses(memory []byte) bool {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	return slices.ContainsFunc(m.requests, func(r *request) bool {
+		return r.state != idle && r.state != complete && mem.Overlap(r.buf.Bytes, memory)
+	})
 }
