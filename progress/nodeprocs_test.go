@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"runtime"
 	"testing"
 	"time"
 )
@@ -71,6 +72,38 @@ func TestSetNodeProcs_RisesAndFalls_LaterWaitsFollow(t *testing.T) {
 		}
 		if budget := m.e.currentPollBudget(); (budget == 1) != oversubscribed {
 			t.Errorf("%d processes: a rank's poll budget is %d", procs, budget)
+		}
+	}
+}
+
+// One stream is no further wait, because its process mostly waits for nothing beside it.
+func TestSetStreams_OpenAndEnd_LaterWaitsFollow(t *testing.T) {
+	for _, isStream := range []bool{false, true} {
+		e := newEngine(t, Options{Yield: time.Hour, NodeProcs: 2, Processors: 4, IsStream: isStream})
+		for _, c := range []struct {
+			streams, procs int
+			yields         bool
+		}{{1, 4, false}, {2, 2, false}, {3, 2, true}, {2, 3, true}, {0, 4, false}} {
+			e.SetNodeProcs(c.procs)
+			e.SetStreams(c.streams)
+			if yields := yieldsOfWait(t, e); (yields > 0) != c.yields || e.NodeProcs() != c.procs || e.IsOversubscribed() {
+				t.Errorf("stream %t, %d streams, %d processes: %d yields", isStream, c.streams, c.procs, yields)
+			}
+		}
+	}
+}
+
+// A stream does not share the Go processor of a wait, unless more of them are open than there are.
+func TestSharesP_MoreStreamsThanProcessors_IsTrue(t *testing.T) {
+	procs := runtime.GOMAXPROCS(0)
+	if procs == 1 || engines.Load() > 0 {
+		t.Skip("all engines share the Go processor")
+	}
+	newEngine(t, Options{})
+	for n := 1; n <= procs+1; n++ {
+		newEngine(t, Options{IsStream: true})
+		if got := sharesP(); got != (n > procs) {
+			t.Errorf("%d streams, %d processors: %t", n, procs, got)
 		}
 	}
 }
