@@ -59,6 +59,8 @@ type Comm struct {
 	name     string
 	attrs    []attribute        // in the order in which they were set
 	contexts map[*Comm]struct{} // Of persistent collectives, see persistentContext. Nil after Close.
+
+	contextOf cid.Extended // Communicator that this one is a context of, or zero. Guarded by the engine's mu.
 }
 
 // newComm makes the handle of a communicator for a rank: that of the process if seat is nil. The

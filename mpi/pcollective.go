@@ -149,6 +149,10 @@ func (c *Comm) persistentContext(ctx context.Context, op coll.Operation) (*Comm,
 		return nil, err
 	}
 	d.name = c.Name()
+	e := c.session.engine
+	e.mu.Lock()
+	d.contextOf = c.spec.ID
+	e.mu.Unlock()
 	c.mu.Lock()
 	if c.contexts == nil {
 		c.contexts = map[*Comm]struct{}{}

@@ -137,3 +137,45 @@ func TestPersistentCollective_WrongArguments_AreErrorsOfTheMember(t *testing.T) 
 			wants("ended context", canceled, mpi.ErrCanceled), wants("after it", broken, mpi.ErrBroken), d.Close(), mpi.Barrier(ctx, c))
 	}))
 }
+
+// A context outlives the communicator while an operation is pending, and receives its revocation.
+func TestPersistentCollective_RevokedAfterClose_ReturnsErrRevoked(t *testing.T) {
+	for name, params := range stacksOfRevoke {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			jobOf(2, params).Run(t, revokedAfterClose)
+		})
+	}
+	t.Run("goroutine ranks", func(t *testing.T) {
+		_, parent := singleton(t)
+		tc, err := mpi.NewThreadComm(t.Context(), parent, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(tc.Run(t.Context(), revokedAfterClose), tc.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func revokedAfterClose(ctx context.Context, world *mpi.Comm) error {
+	c, err := world.Dup(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := mpi.BarrierInit(ctx, c)
+	if err != nil {
+		return err
+	}
+	if c.Rank() == 0 {
+		if _, err := world.Recv(ctx, nil, 1, 0); err != nil {
+			return err
+		}
+		return errors.Join(c.Revoke(), mpi.Barrier(ctx, world), c.Close())
+	}
+	if err := errors.Join(p.Start(), c.Close(), world.Send(ctx, nil, 0, 0)); err != nil {
+		return err
+	}
+	_, err = p.Wait(ctx)
+	return errors.Join(wants("wait", err, mpi.ErrRevoked), mpi.Barrier(ctx, world))
+}

@@ -66,10 +66,22 @@ func (e *engine) revoke(id cid.Extended, by Proc, state uint32) {
 	if (len(here) == 0 || here[0].seat != nil) && !e.isOver(id) {
 		e.revocations.add(id, revocation{by, state})
 	}
+	here = append(here, e.contexts(id)...)
 	e.mu.Unlock()
 	for _, c := range here {
 		c.revokedBy(by, state)
 	}
+}
+
+// contexts returns the contexts of persistent collectives of a communicator, which outlive its Close while an operation is
+// pending. e.mu held.
+func (e *engine) contexts(id cid.Extended) (all []*Comm) {
+	for _, c := range e.comms {
+		if c.contextOf == id {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // revocation is one of a communicator that not all ranks of this process have yet.
