@@ -68,8 +68,11 @@ func (c *Comm) RecvInit(buf []byte, src, tag int) (*Persistent, error) {
 }
 
 // Start starts the operation (MPI_Start). ErrPending if it is active; ErrClosed
-// after Free, and if the communicator is closed. If that is revoked, Wait returns ErrRevoked.
+// after Free, for nil, and if the communicator is closed. If that is revoked, Wait returns ErrRevoked.
 func (p *Persistent) Start() error {
+	if p == nil {
+		return errInactive()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -142,6 +145,9 @@ func (p *Persistent) Test() (Status, bool, error) {
 
 // latest returns the request of the last start, which may be stale.
 func (p *Persistent) latest() (Request, error) {
+	if p == nil {
+		return Request{}, errInactive()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.freed || p.start == nil {
@@ -160,6 +166,9 @@ func (p *Persistent) consumed(q Request) {
 }
 
 func (p *Persistent) handle() (Request, error) {
+	if p == nil {
+		return Request{}, errInactive()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.freed || p.start == nil {
@@ -172,6 +181,9 @@ func (p *Persistent) handle() (Request, error) {
 // completes unseen, and its buffer stays the library's until then. A second Free,
 // and any other use after it, is ErrClosed.
 func (p *Persistent) Free() error {
+	if p == nil {
+		return errInactive()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.freed || p.start == nil {

@@ -63,3 +63,17 @@ func TestPersistentBesideOthersRequests(t *testing.T) {
 		}
 	}
 }
+
+func TestPersistent_Nil_IsErrClosed(t *testing.T) {
+	var p *mpi.Persistent
+	_, waits := p.Wait(t.Context())
+	_, done, tests := p.Test()
+	for what, err := range map[string]error{"Start": p.Start(), "StartAll": mpi.StartAll([]*mpi.Persistent{p}), "Wait": waits, "Test": tests, "Free": p.Free()} {
+		if err := wants(what, err, mpi.ErrClosed); err != nil {
+			t.Error(err)
+		}
+	}
+	if done || p.Request() != (mpi.Request{}) {
+		t.Error("an operation that is nil is complete, or has a request")
+	}
+}
