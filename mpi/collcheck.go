@@ -115,15 +115,34 @@ func exchangeOf(mine []byte, members int) *call {
 	return x
 }
 
-// compare is the check of a blocking call. Inside do.
-func (k *collective) compare(ctx context.Context, x *call, choice *coll.Choice) error {
+// compare is the check of a blocking call with this record. Inside do.
+func (k *collective) compare(ctx context.Context, mine []byte) error {
 	k.check = false
 	defer func() { k.check = true }()
-	records := exchangeOf(record(x, choice), k.comm().size)
+	records := exchangeOf(mine, k.comm().size)
 	if err := k.inline(ctx, records); err != nil {
 		return fmt.Errorf("coll.check: %w", err)
 	}
 	return compared(records.out)
+}
+
+// compareInit is the check of the initialization of a persistent operation. Inside do.
+func (k *collective) compareInit(ctx context.Context, x *call) error {
+	if k.machinery == nil {
+		if err := k.prepare(); err != nil {
+			return err
+		}
+	}
+	if !k.check {
+		return nil
+	}
+	choice, err := k.chosen(x)
+	if err != nil {
+		return err
+	}
+	text := make([]byte, recordSize)
+	copy(text[copy(text, "persistent "):], record(x, choice))
+	return k.compare(ctx, text)
 }
 
 // later is what a nonblocking operation does when its records have been compared.

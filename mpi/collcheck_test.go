@@ -59,6 +59,16 @@ func TestMembersThatCallOtherThingsAllHearSo(t *testing.T) {
 			}
 			return mpi.Allgatherv(ctx, c, mine, make([]int, 7), counts, nil)
 		}, []string{`rank 2: "allgatherv of 56 bytes in blocks `}},
+		"initialization": {func(ctx context.Context, c *mpi.Comm, odd bool) error {
+			if odd {
+				return mpi.Barrier(ctx, c)
+			}
+			p, err := mpi.BcastInit(ctx, c, one, 0)
+			if err == nil {
+				err = p.Free()
+			}
+			return err
+		}, []string{`rank 2: "barrier, by`, `"persistent bcast of 8 bytes, root 0`}},
 	}
 	job := mpitest.Job{Size: 5, Params: map[string]string{"coll.check": "true"}}
 	for name, x := range cases {

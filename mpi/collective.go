@@ -53,7 +53,7 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	}
 	choice, err := k.choose(ctx, x)
 	if err == nil && k.check {
-		err = k.compare(ctx, x, choice)
+		err = k.compare(ctx, record(x, choice))
 	}
 	if err != nil {
 		return err

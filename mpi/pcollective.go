@@ -117,7 +117,7 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 	if wrong != nil {
 		return nil, wrong
 	}
-	d, err := c.persistentContext(ctx, x.op)
+	d, err := c.persistentContext(ctx, x)
 	if err != nil {
 		return nil, err
 	}
@@ -136,9 +136,12 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 // persistentContext makes the communicator of a persistent operation. Its id is derived like that of a duplicate, so that
 // operations match by the order of their initializations. All members have called it before a message goes to the
 // communicator, since a member that never does is waited for where Revoke of c ends the wait.
-func (c *Comm) persistentContext(ctx context.Context, op coll.Operation) (*Comm, error) {
+func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
 	var d *Comm
-	err := c.collective.do(ctx, op.String()+"_init", 0, func() (err error) {
+	err := c.collective.do(ctx, x.op.String()+"_init", 0, func() (err error) {
+		if err := c.collective.compareInit(ctx, x); err != nil {
+			return err
+		}
 		if err := c.collective.inline(ctx, &call{op: coll.Barrier}); err != nil {
 			return err
 		}
