@@ -64,6 +64,9 @@ func (x shape[T]) vector(counts []int, block int) (f form, err error) {
 			return mpi.Alltoallv(ctx, c, send, out, sendDispls, recv, in, recvDispls)
 		}
 		f.start = func() (mpi.Request, error) { return mpi.Ialltoallv(c, send, out, sendDispls, recv, in, recvDispls) }
+		f.init = func(ctx context.Context) (*mpi.Persistent, error) {
+			return mpi.AlltoallvInit(ctx, c, send, out, sendDispls, recv, in, recvDispls)
+		}
 	default:
 		return f, fmt.Errorf("no step %q", x.s.Kind)
 	}
