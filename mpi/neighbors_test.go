@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -230,17 +231,19 @@ func TestNeighbors_Checked_NamesMembersThatCallOthers(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		d, mine := g.Comm(), make([]int, c.Rank()+1)
-		if err := mpi.NeighborAlltoall(ctx, d, mine, mine); err != nil {
+		d, mine, got := g.Comm(), make([]int, c.Rank()+1), make([]int, c.Rank()+1)
+		if err := mpi.NeighborAlltoall(ctx, d, mine, got); err != nil {
 			return err
 		}
 		if c.Rank() == 0 {
-			err = mpi.NeighborAllgather(ctx, d, mine, mine)
+			err = mpi.NeighborAllgather(ctx, d, mine, got)
 		} else {
-			err = mpi.NeighborAlltoall(ctx, d, mine, mine)
+			err = mpi.NeighborAlltoall(ctx, d, mine, got)
 		}
-		if err == nil {
-			return errors.New("different calls have no error")
+		for _, want := range []string{`rank 0: "neighbor_allgather, `, `ranks 1, 2: "neighbor_alltoall, `} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("different calls: %w; want %s", err, want)
+			}
 		}
 		return errors.Join(mpi.Barrier(ctx, d), d.Close())
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
 func TestPersistentCollectives_StartedInAnyOrder_Complete(t *testing.T) {
@@ -178,4 +179,58 @@ func revokedAfterClose(ctx context.Context, world *mpi.Comm) error {
 	}
 	_, err = p.Wait(ctx)
 	return errors.Join(wants("wait", err, mpi.ErrRevoked), mpi.Barrier(ctx, world))
+}
+
+// The operations of the survivors end. Those of the communicator that Shrink returns work.
+func TestPersistentCollective_MemberDies_ReturnsErrProcFailed(t *testing.T) {
+	for name, params := range stacksOfRevoke {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			jobOf(4, params).Run(t, persistentDeath)
+		})
+	}
+}
+
+func persistentDeath(ctx context.Context, world *mpi.Comm) error {
+	c, err := world.Dup(ctx)
+	if err != nil {
+		return err
+	}
+	in, sum := []int{1}, []int{0}
+	p, err := mpi.AllreduceInit(ctx, c, in, sum, mpi.Sum[int]())
+	if err != nil {
+		return err
+	}
+	if c.Rank() == 3 {
+		for rank := range 3 {
+			if _, err := world.Recv(ctx, nil, rank, 0); err != nil {
+				return err
+			}
+		}
+		mpitest.Die(ctx)
+	}
+	if err := errors.Join(p.Start(), world.Send(ctx, nil, 3, 0)); err != nil {
+		return err
+	}
+	_, waits := p.Wait(ctx)
+	starts := p.Start()
+	_, inits := mpi.BarrierInit(ctx, c)
+	for what, err := range map[string]error{"wait": waits, "start": starts, "initialization": inits} {
+		if !errors.Is(err, mpi.ErrProcFailed) && !errors.Is(err, mpi.ErrBroken) {
+			return fmt.Errorf("%s after the death: %w", what, err)
+		}
+	}
+	s, err := c.Shrink(ctx)
+	if err != nil {
+		return err
+	}
+	q, err := mpi.AllreduceInit(ctx, s, in, sum, mpi.Sum[int]())
+	if err != nil {
+		return err
+	}
+	if err := q.Start(); err != nil {
+		return err
+	}
+	_, err = q.Wait(ctx)
+	return errors.Join(err, must(sum[0] == 3, "the sum of the survivors is %d", sum[0]), p.Free(), s.Close(), c.Close())
 }
