@@ -8,8 +8,11 @@ import (
 	"github.com/ferrympi/ferry/internal/mem"
 )
 
-// Collectives among neighbors (MPI-4.1 section 8.6), on communicators with a topology: those of a Cart or Graph, and their
-// duplicates. ErrTopology on others. All members call them, in one order with all other collectives, and each exchanges
+// NeighborAllgather sends send to all destinations, and receives a block of len(send) elements from each source
+// (MPI_Neighbor_allgather).
+//
+// Collectives among neighbors (MPI-4.1 section 8.6) are for communicators with a topology, which are those of a Cart or Graph and
+// their duplicates. They return ErrTopology on others. All members call them, in one order with all other collectives, and each exchanges
 // blocks with its neighbors only. Blocks are in the order of the neighbors.
 //
 // In a Cart, each dimension has two neighbors, the one before and then the one behind. What goes to the neighbor before
@@ -20,9 +23,6 @@ import (
 // Several blocks between the same members arrive in the order in which they are sent.
 //
 // Buffers are distinct.
-
-// NeighborAllgather sends send to all destinations, and receives a block of len(send) elements from each source
-// (MPI_Neighbor_allgather).
 func NeighborAllgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
 	var x call
 	return c.collective.run(ctx, &x, neighborAllgather(&x, c, send, recv))
@@ -36,7 +36,7 @@ func NeighborAllgatherv[T any](ctx context.Context, c *Comm, send, recv []T, cou
 }
 
 // NeighborAlltoall sends a block of send to each destination, and receives a block of the same length from each source
-// (MPI_Neighbor_alltoall). send has as many equal blocks as there are destinations, and a remainder is ErrRank. At a member
+// (MPI_Neighbor_alltoall), in the order of NeighborAllgather. send has as many equal blocks as there are destinations, and a remainder is ErrRank. At a member
 // without destinations, recv has as many equal blocks as there are sources.
 func NeighborAlltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
 	var x call

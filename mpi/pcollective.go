@@ -8,16 +8,15 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// The persistent forms of the collectives (MPI-4.1 section 6.13). Arguments are those of the
-// blocking ones. They are checked at the initialization, which is collective. All members initialize
-// in the same order, with each other and with the other collectives of the communicator. After that
-// each member starts its operations in any order, several at a time, and the n-th starts of an
-// operation belong together. The buffers are the library's while the operation is active, counts
-// and displacements the caller's again at once. The operation has a communication context of its
-// own, like a duplicate: a failure breaks no other collective. Free returns it, and so
-// does Close of the communicator. Revoke of the communicator revokes it too.
-
 // BarrierInit makes a persistent Barrier (MPI_Barrier_init).
+//
+// The persistent forms of the collectives (MPI-4.1 section 6.13) have the arguments of the blocking ones. They are checked at
+// the initialization, which is collective. All members initialize in the same order, with each other and with the other
+// collectives of the communicator, and a context that ends in an initialization breaks the communicator's collectives like one
+// that ends in a blocking one. After that each member starts its operations in any order, several at a time, and the n-th starts
+// of an operation belong together. The buffers are the library's while the operation is active, counts and displacements the
+// caller's again at once. The operation has a communication context of its own, like a duplicate: a failure breaks no other
+// collective. Free returns it, and so does Close of the communicator. Revoke of the communicator revokes it too.
 func BarrierInit(ctx context.Context, c *Comm) (*Persistent, error) {
 	return c.persistent(ctx, &call{op: coll.Barrier}, nil)
 }
