@@ -161,3 +161,27 @@ func TestMembersWithOtherThresholdsDoWithout(t *testing.T) {
 		return must(buf[0] == 1, "%d came", buf[0])
 	})
 }
+
+func TestPersistentCollective_AmongNeighbors_OpensNoInstance(t *testing.T) {
+	t.Parallel()
+	h := new(colltest.Heap)
+	withHeap(t, h, 2, func(ctx context.Context, c *mpi.Comm) error {
+		cart, err := mpi.NewCart(ctx, c, []int{2}, []bool{true}, false)
+		if err != nil {
+			return err
+		}
+		d, got := cart.Comm(), make([]int, 2)
+		p, err := mpi.NeighborAllgatherInit(ctx, d, []int{c.Rank() + 1}, got)
+		if err != nil {
+			return err
+		}
+		if opened, _ := h.Left(); opened != 0 {
+			return fmt.Errorf("%d instances were opened", opened)
+		}
+		if err := p.Start(); err != nil {
+			return err
+		}
+		_, err = p.Wait(ctx)
+		return errors.Join(err, must(got[0] == 2-c.Rank() && got[1] == got[0], "received %v", got), p.Free(), d.Close())
+	})
+}

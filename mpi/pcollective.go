@@ -120,7 +120,10 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 	if err != nil {
 		return nil, err
 	}
-	if err := d.collective.do(ctx, x.op.String()+"_init", 0, func() error { return d.collective.openEarly(ctx) }); err != nil {
+	if x.choice == nil { // Operations among neighbors have no instance.
+		err = d.collective.do(ctx, x.op.String()+"_init", 0, func() error { return d.collective.openEarly(ctx) })
+	}
+	if err != nil {
 		_ = c.freeContext(d)
 		return nil, cmp.Or(c.terminalError(), err)
 	}
