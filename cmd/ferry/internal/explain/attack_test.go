@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -14,6 +15,20 @@ func TestAttack_ControlCharactersOfARank_AreEscaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := out.String(); strings.ContainsAny(got, "\x1b\x07") || !strings.Contains(got, `\x1b[2Jeth0`) || !strings.Contains(got, `\abell`) {
+		t.Errorf("printed %q", got)
+	}
+}
+
+func TestAttack_TabsOfARank_MakeNoColumns(t *testing.T) {
+	var out strings.Builder
+	e := Explanation{Pairs: []mpi.Pair{{
+		From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "a\tb",
+		Unused: []framework.Rejection{{Name: "10.9.0.6\t", Reason: "\trefused"}},
+	}}}
+	if err := e.Print(&out, All, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, `a\tb`) || !strings.Contains(got, `10.9.0.6\t  \trefused`) {
 		t.Errorf("printed %q", got)
 	}
 }

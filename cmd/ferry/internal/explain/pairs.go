@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,43 +10,103 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 )
 
-// pairs is a set of ordered pairs: the ends by the rank from which messages go there.
+// pairs is a set of ordered pairs, by the rank of the sender.
 type pairs map[int][]end
 
-// end is where messages go: a rank, and its job if that is another one.
+// end is a receiver of messages, and the streams of a sender and of the receiver. 0 is the process itself.
 type end struct {
-	namespace string
+	namespace string // Empty in the sender's job.
 	rank      int
+	streams   [2]int
+}
+
+// lane is the common part of the ends of a block.
+type lane struct {
+	namespace string
+	streams   [2]int
+}
+
+func (l lane) compare(other lane) int {
+	return cmp.Or(cmp.Compare(l.namespace, other.namespace), slices.Compare(l.streams[:], other.streams[:]))
 }
 
 // blocks describes the set: "0-3 x 0-3" is each of them to each other one, "0-3 x itself" each
-// of them to itself.
-func (p pairs) blocks() (out []string) {
-	var itself []int
-	others := map[string]map[int][]int{} // by namespace, and rank from which
+// of them to itself, and "0-3 x 0-3 on streams 1-2" the same between the streams of these numbers.
+func (p pairs) blocks() []string {
+	itself := map[int][]int{}          // By stream.
+	others := map[lane]map[int][]int{} // By lane, and rank of the sender.
 	for from, ends := range p {
 		for _, e := range ends {
-			if e == (end{rank: from}) {
-				itself = append(itself, from)
+			if own := e.streams[0]; e == (end{rank: from, streams: [2]int{own, own}}) {
+				itself[own] = append(itself[own], from)
 				continue
 			}
-			if others[e.namespace] == nil {
-				others[e.namespace] = map[int][]int{}
+			l := lane{e.namespace, e.streams}
+			if others[l] == nil {
+				others[l] = map[int][]int{}
 			}
-			others[e.namespace][from] = append(others[e.namespace][from], e.rank)
+			others[l][from] = append(others[l][from], e.rank)
 		}
 	}
-	for _, namespace := range slices.Sorted(maps.Keys(others)) {
+	var all described
+	for _, l := range slices.SortedFunc(maps.Keys(others), lane.compare) {
 		job := ""
-		if namespace != "" {
-			job = " of " + namespace
+		if l.namespace != "" {
+			job = " of " + l.namespace
 		}
-		for _, b := range split(others[namespace], namespace == "") {
-			out = append(out, text.Numbers(b.from)+" x "+text.Numbers(b.to)+job)
+		own, other := l.streams[0], l.streams[1]
+		for _, b := range split(others[l], l.namespace == "" && own == other) {
+			if own != other {
+				all.add(text.Numbers(b.from)+streamOf(own)+" x "+text.Numbers(b.to)+streamOf(other)+job, 0)
+				continue
+			}
+			all.add(text.Numbers(b.from)+" x "+text.Numbers(b.to)+job, own)
 		}
 	}
-	if len(itself) > 0 {
-		out = append(out, text.Numbers(itself)+" x itself")
+	for _, stream := range slices.Sorted(maps.Keys(itself)) {
+		all.add(text.Numbers(itself[stream])+" x itself", stream)
+	}
+	return all.strings()
+}
+
+// streamOf names a stream after the ranks of its processes.
+func streamOf(number int) string {
+	if number == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" stream %d", number)
+}
+
+// described holds descriptions of blocks in order, each with the streams that have such a block.
+type described struct {
+	texts   []string
+	streams map[string][]int
+}
+
+func (d *described) add(text string, stream int) {
+	if d.streams == nil {
+		d.streams = map[string][]int{}
+	}
+	if d.streams[text] == nil {
+		d.texts = append(d.texts, text)
+	}
+	d.streams[text] = append(d.streams[text], stream)
+}
+
+func (d *described) strings() (out []string) {
+	for _, block := range d.texts {
+		streams := d.streams[block]
+		if streams[0] == 0 {
+			out = append(out, block)
+			streams = streams[1:]
+		}
+		switch len(streams) {
+		case 0:
+		case 1:
+			out = append(out, fmt.Sprintf("%s on stream %d", block, streams[0]))
+		default:
+			out = append(out, fmt.Sprintf("%s on streams %s", block, text.Numbers(streams)))
+		}
 	}
 	return out
 }

@@ -30,8 +30,26 @@ func TestEqualPairsStandThereOnce(t *testing.T) {
 		"1 x 0":                        all(2, func(from, to int) bool { return from > to }),
 		"0-1 x 0-1":                    all(2, func(from, to int) bool { return from != to }),
 		"0,2,4 x 0,2,4":                all(5, func(from, to int) bool { return from != to && from%2+to%2 == 0 }),
-		"0-1 x 1-2 of job7":            {0: {{"job7", 1}, {"job7", 2}}, 1: {{"job7", 1}, {"job7", 2}}},
-		"0 x 1 of job7, 1 x 0 of job7": {0: {{"job7", 1}}, 1: {{"job7", 0}}},
+		"0-1 x 1-2 of job7":            {0: {{namespace: "job7", rank: 1}, {namespace: "job7", rank: 2}}, 1: {{namespace: "job7", rank: 1}, {namespace: "job7", rank: 2}}},
+		"0 x 1 of job7, 1 x 0 of job7": {0: {{namespace: "job7", rank: 1}}, 1: {{namespace: "job7", rank: 0}}},
+	} {
+		if got := strings.Join(p.blocks(), ", "); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestBlocks_Streams_AreNamed(t *testing.T) {
+	on := func(own, other int) [2]int { return [2]int{own, other} }
+	for want, p := range map[string]pairs{
+		"0-1 x 0-1, 0-1 x 0-1 on streams 1-2, 0-1 x itself, 0-1 x itself on streams 1-2": {
+			0: {{rank: 1}, {}, {rank: 1, streams: on(1, 1)}, {streams: on(1, 1)}, {rank: 1, streams: on(2, 2)}, {streams: on(2, 2)}},
+			1: {{}, {rank: 1}, {streams: on(1, 1)}, {rank: 1, streams: on(1, 1)}, {streams: on(2, 2)}, {rank: 1, streams: on(2, 2)}},
+		},
+		"0 x 1 stream 2, 0 stream 1 x 0, 1 x 0 on stream 1": {
+			0: {{streams: on(1, 0)}, {rank: 1, streams: on(0, 2)}},
+			1: {{streams: on(1, 1)}},
+		},
 	} {
 		if got := strings.Join(p.blocks(), ", "); got != want {
 			t.Errorf("got %s, want %s", got, want)

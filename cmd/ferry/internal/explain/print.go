@@ -69,8 +69,8 @@ func (p *printer) pairs() {
 		for _, r := range p.Rejected {
 			not = append(not, r.Name+": "+r.Reason)
 		}
-		return []string{strings.Join([]string{p.PML, cmp.Or(p.Transport, "no transport"), cmp.Or(withoutPorts(p.Device), "-"),
-			cmp.Or(p.Provider, "-"), cmp.Or(strings.Join(not, "; "), "-")}, "\t")}
+		return []string{columns(p.PML, cmp.Or(p.Transport, "no transport"), cmp.Or(withoutPorts(p.Device), "-"),
+			cmp.Or(p.Provider, "-"), cmp.Or(strings.Join(not, "; "), "-"))}
 	}, func(what string, pairs pairs) {
 		for _, block := range pairs.blocks() {
 			rows = append(rows, append([]string{block}, strings.Split(what, "\t")...))
@@ -102,12 +102,11 @@ func (p *printer) addresses() {
 	rows := [][]string{{"ADDRESS", "NOT USED BECAUSE", "PAIRS"}}
 	p.group(func(p mpi.Pair) (unused []string) {
 		for _, u := range p.Unused {
-			unused = append(unused, u.Name+"\t"+u.Reason)
+			unused = append(unused, columns(u.Name, u.Reason))
 		}
 		return unused
 	}, func(address string, pairs pairs) {
-		name, reason, _ := strings.Cut(address, "\t")
-		rows = append(rows, []string{name, reason, pairs.String()})
+		rows = append(rows, append(strings.Split(address, "\t"), pairs.String()))
 	})
 	p.table(rows)
 }
@@ -168,11 +167,11 @@ func (p *printer) learned() {
 					others = append(others, fmt.Sprintf("%s %.1f, %d", way.Way, way.GBs, way.Messages))
 				}
 			}
-			from := fmt.Sprint(pair.To)
+			from := fmt.Sprint(pair.To) + streamOf(pair.ToStream)
 			if pair.Namespace != "" {
 				from = pair.Namespace + ":" + from
 			}
-			rows = append(rows, []string{from, fmt.Sprint(pair.From), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Tries)})
+			rows = append(rows, []string{from, fmt.Sprint(pair.From) + streamOf(pair.Stream), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Tries)})
 		}
 	}
 	p.table(rows)
@@ -192,6 +191,14 @@ func (p *printer) collectives() {
 	}
 }
 
+// columns joins the cells of a row, which come from ranks, by tabs.
+func columns(cells ...string) string {
+	for i, cell := range cells {
+		cells[i] = launch.Printable(cell, "")
+	}
+	return strings.Join(cells, "\t")
+}
+
 // group calls f for each text that is said of pairs, in the order in which they come.
 func (e Explanation) group(say func(mpi.Pair) []string, f func(string, pairs)) {
 	var texts []string
@@ -202,7 +209,7 @@ func (e Explanation) group(say func(mpi.Pair) []string, f func(string, pairs)) {
 				texts = append(texts, text)
 				said[text] = pairs{}
 			}
-			to := end{p.Namespace, p.To}
+			to := end{namespace: p.Namespace, rank: p.To, streams: [2]int{p.Stream, p.ToStream}}
 			said[text][p.From] = append(said[text][p.From], to)
 		}
 	}
