@@ -59,7 +59,7 @@ func TestResize_ProgramNeverQueries_IsWithdrawn(t *testing.T) {
 	if err := first.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	j.want(1, "interrupt signal received: the request is withdrawn, and nothing has changed")(wait())
+	j.want(130, "interrupt signal received: the request is withdrawn, and nothing has changed")(wait())
 	if r := j.list(); len(r.Changes) > 0 || r.Ranks != 2 {
 		t.Errorf("listed as %+v", r)
 	}
@@ -178,7 +178,7 @@ func TestChange_StopsMeanwhile_AddedRanksStopToo(t *testing.T) {
 	if err := resize.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	j.want(1, "interrupt")(wait())
+	j.want(130, "interrupt")(wait())
 	awaitEnd(t, added)
 	j.signal(syscall.SIGUSR1)
 	if status := j.wait(); status != 0 {

@@ -38,8 +38,8 @@ example, is awaited. While a user's change of the same ranks is in progress, ano
 refused, with the name of the first. A job that is ending, and the job of another user are
 refused as well.
 
-Exit status: 0 if the change is finished, 1 if nothing has changed, and 2 for a wrong command
-line.`
+Exit status: 0 if the change is finished, 1 if nothing has changed, 2 for a wrong command
+line, and 128 plus the signal's number if a signal withdraws it.`
 
 type resizeOptions struct {
 	add, sub, replace int
