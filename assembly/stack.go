@@ -102,9 +102,9 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 }
 
 // warnOfSelf logs in rank 0 that no transport carries messages of a process to itself, as with btl=tcp. They fail at
-// their first use only.
+// their first use only. The transports of a stream are those of its process.
 func (s *Stack) warnOfSelf() {
-	if s.env.Self.ID.Rank() != 0 {
+	if _, stream := s.env.Identity.Proc.Process(); stream > 0 || s.env.Self.ID.Rank() != 0 {
 		return
 	}
 	route := s.pmls[0].Route(s.env.Self)
