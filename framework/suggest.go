@@ -8,7 +8,8 @@ import (
 // A Suggester is a component that users look for by other names, such as those of networks.
 type Suggester interface {
 	// Suggest returns the settings that select the component for a word in lower case, such as
-	// "mtl=ofi with mtl.ofi.provider_include=verbs" for infiniband, or "".
+	// "mtl=ofi with mtl.ofi.provider_include=verbs" for infiniband, or "". For the component's own name, "" stands for
+	// the list of that name alone.
 	Suggest(word string) string
 }
 
@@ -21,7 +22,7 @@ func (r *Registry) suggestions(name string) (all []string) {
 			if s, ok := As[Suggester](e.component); ok {
 				suggestion = s.Suggest(word)
 			}
-			if e.info.Name == word && e.component != nil {
+			if suggestion == "" && e.info.Name == word && e.component != nil {
 				suggestion = string(kind) + "=" + e.info.Name
 			}
 			if suggestion != "" && !slices.Contains(all, suggestion) {

@@ -66,10 +66,10 @@ func (component) Info() framework.Info {
 	}
 }
 
-// Suggest implements framework.Suggester. The words are names of such transports in other libraries.
+// Suggest implements framework.Suggester. The other words are names of such transports in other libraries.
 func (component) Suggest(word string) string {
 	switch word {
-	case "vader", "sm", "sysv", "posix":
+	case "shm", "vader", "sm", "sysv", "posix":
 		return "btl=self,shm"
 	}
 	return ""

@@ -45,6 +45,14 @@ func (component) Info() framework.Info {
 	}
 }
 
+// Suggest implements framework.Suggester.
+func (component) Suggest(word string) string {
+	if word == "tcp" || word == "ethernet" {
+		return "btl=self,tcp"
+	}
+	return ""
+}
+
 func (component) Params() any { return new(params) }
 
 // rules returns which addresses may be told.
