@@ -69,6 +69,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	root.InitDefaultCompletionCmd(args...)
 	for _, group := range root.Commands() {
 		if group.HasSubCommands() && !group.Runnable() {
+			group.DisableFlagsInUseLine = true // It has only subcommands.
 			group.RunE = func(cmd *cobra.Command, args []string) error {
 				if len(args) == 0 {
 					return cmd.Help()
