@@ -205,10 +205,10 @@ func SeveralEngines() bool { return engines.Load()+openRanks.Load()+streamEngine
 // sharesP reports whether the peer of a wait may need the processor of the waiting
 // goroutine: with GOMAXPROCS=1, or if goroutines of this process are ranks with engines of
 // their own. A stream does not count, unless more streams wait than there are processors.
-func sharesP() bool {
-	procs := int32(runtime.GOMAXPROCS(0))
-	return procs == 1 || engines.Load() > 1 || streamEngines.Load() > procs
-}
+func sharesP() bool { return share(int32(runtime.GOMAXPROCS(0)), engines.Load(), streamEngines.Load()) }
+
+// share reports whether that many engines and streams share Go processors.
+func share(procs, engines, streams int32) bool { return procs == 1 || engines > 1 || streams > procs }
 
 // DefaultSpin exceeds a scheduler's wake-up (some 5 us), so that a peer that computes
 // briefly costs no sleep, and is short enough to go unnoticed.

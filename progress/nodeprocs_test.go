@@ -1,7 +1,6 @@
 package progress
 
 import (
-	"runtime"
 	"testing"
 	"time"
 )
@@ -93,17 +92,12 @@ func TestSetStreams_OpenAndEnd_LaterWaitsFollow(t *testing.T) {
 	}
 }
 
-// A stream does not share the Go processor of a wait, unless more of them are open than there are.
-func TestSharesP_MoreStreamsThanProcessors_IsTrue(t *testing.T) {
-	procs := runtime.GOMAXPROCS(0)
-	if procs == 1 || engines.Load() > 0 {
-		t.Skip("all engines share the Go processor")
-	}
-	newEngine(t, Options{})
-	for n := 1; n <= procs+1; n++ {
-		newEngine(t, Options{IsStream: true})
-		if got := sharesP(); got != (n > procs) {
-			t.Errorf("%d streams, %d processors: %t", n, procs, got)
+func TestShare_MoreStreamsThanProcessors_IsTrue(t *testing.T) {
+	for x, want := range map[struct{ procs, engines, streams int32 }]bool{
+		{1, 1, 0}: true, {2, 1, 0}: false, {2, 2, 0}: true, {2, 1, 1}: false, {2, 1, 2}: false, {2, 1, 3}: true, {4, 1, 4}: false,
+	} {
+		if got := share(x.procs, x.engines, x.streams); got != want {
+			t.Errorf("%+v: %t", x, got)
 		}
 	}
 }
