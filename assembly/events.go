@@ -13,7 +13,7 @@ import (
 // event is the client's upcall: it must not block. A PML that is told of a death waits
 // for the engine, in which a transport may hang; then a dump says so all the same.
 func (a *Assembly) event(ev bootstrap.Event) {
-	if to, from, ok := streamDisconnect(ev); ok {
+	if to, from, ok := streamDisconnect(&ev); ok {
 		a.streamDisconnected(ev, to, from)
 		return
 	}

@@ -376,13 +376,17 @@ func (a *Assembly) disconnectStream(peer framework.Life, why error) bool {
 	return true
 }
 
-// streamDisconnect returns the nonces of the receiver's and of the sender's stack, if ev is a disconnect of a stream.
-func streamDisconnect(ev bootstrap.Event) (to, from uint64, ok bool) {
+// streamDisconnect returns the nonces of the receiver's and of the sender's stack, if ev is a disconnect of a stream. It removes them
+// from the reason.
+func streamDisconnect(ev *bootstrap.Event) (to, from uint64, ok bool) {
 	if ev.Kind != bootstrap.GivenUp {
 		return 0, 0, false
 	}
-	n, err := fmt.Sscanf(ev.Reason, streamReason, &from, &to)
-	return to, from, n == 2 && err == nil
+	if n, err := fmt.Sscanf(ev.Reason, streamReason, &from, &to); n < 2 || err != nil {
+		return 0, 0, false
+	}
+	ev.Reason = strings.TrimPrefix(ev.Reason, fmt.Sprintf(streamReason, from, to))
+	return to, from, true
 }
 
 // streamDisconnected ends all exchange between a stack of this process and one of another.

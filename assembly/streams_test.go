@@ -50,9 +50,9 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 	if len(recorder.sent) != 1 || recorder.sent[0].Proc != guests[0].proc || recorder.sent[0].Nonce != 7 {
 		t.Fatalf("disconnects: %+v", recorder.sent)
 	}
-	to, from, ok := streamDisconnect(recorder.sent[0])
-	if !ok || to != 7 || from != streams[0].env.Self.Nonce {
-		t.Fatalf("disconnect of %x to %x, %t", from, to, ok)
+	to, from, ok := streamDisconnect(&recorder.sent[0])
+	if !ok || to != 7 || from != streams[0].env.Self.Nonce || recorder.sent[0].Reason != "no path" {
+		t.Fatalf("disconnect of %x to %x, %t, %q", from, to, ok, recorder.sent[0].Reason)
 	}
 	end := func(reason string) {
 		t.Helper()

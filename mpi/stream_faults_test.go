@@ -424,3 +424,32 @@ func TestMemory_CloseWithOperationOfStream_IsPending(t *testing.T) {
 		return errors.Join(err, memory.Close(), c.Close())
 	}))
 }
+
+// The inbox of a process has room for two senders, which are two streams of the other one, or a stream and the process.
+func TestStream_InboxOfPeerIsFull_BothGetTheLimit(t *testing.T) {
+	params := map[string]string{"pml": "ob1", "btl": "self,shm", "btl.shm.max_peers": "2"}
+	mpitest.Job{Size: 2, Params: params}.RunSessions(t, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		errs := []error{ring(ctx, world, 1)}
+		for i := range 3 {
+			var stream *mpi.Stream
+			var err error
+			if world.Rank() == 1 {
+				if stream, err = s.NewStream(); err != nil {
+					return err
+				}
+			}
+			c, err := world.WithStream(ctx, stream)
+			if err != nil {
+				return err
+			}
+			err = ring(ctx, c, 2)
+			if i == 0 {
+				errs = append(errs, err)
+			} else if !errors.Is(err, mpi.ErrTransport) || !strings.Contains(err.Error(), "raise btl.shm.max_peers") || strings.Contains(err.Error(), "up: stream") {
+				return fmt.Errorf("stream %d: %w", i+1, err)
+			}
+			defer c.Close()
+		}
+		return errors.Join(append(errs, ring(ctx, world, 3))...)
+	}))
+}
