@@ -303,3 +303,36 @@ func TestRoots_ValuesDiffer_ErrorNamesParameter(t *testing.T) {
 		return s.Close()
 	})
 }
+
+// The tables of a communicator that was created in levels have no records of streams, and are freed with it.
+func TestRoots_StreamsOfSomeMembers_Work(t *testing.T) {
+	inLevels(t, 6, 3, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		parent, err := mpi.CommFromGroup(ctx, world.Group(), "parent")
+		if err != nil {
+			return err
+		}
+		var comms []*mpi.Comm
+		for i := range 3 { // No member, every second one, and all.
+			var stream *mpi.Stream
+			if i == 2 || i == 1 && parent.Rank()%2 == 1 {
+				if stream, err = s.NewStream(); err != nil {
+					return err
+				}
+			}
+			c, err := parent.WithStream(ctx, stream)
+			if err != nil {
+				return err
+			}
+			comms = append(comms, c)
+		}
+		if err := errors.Join(parent.Close(), mpi.Barrier(ctx, world)); err != nil {
+			return err
+		}
+		runtime.GC()
+		var errs []error
+		for _, c := range comms {
+			errs = append(errs, ring(ctx, c, 1), sumOfRanks(ctx, c), sumOfRanks(ctx, c), c.Close())
+		}
+		return errors.Join(errs...)
+	}), nil)
+}
