@@ -22,13 +22,13 @@ func TestAttack_ControlCharactersOfARank_AreEscaped(t *testing.T) {
 func TestAttack_TabsOfARank_MakeNoColumns(t *testing.T) {
 	var out strings.Builder
 	e := Explanation{Pairs: []mpi.Pair{{
-		From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "a\tb",
+		From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "a\tb\n",
 		Unused: []framework.Rejection{{Name: "10.9.0.6\t", Reason: "\trefused"}},
 	}}}
 	if err := e.Print(&out, All, 1000); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); !strings.Contains(got, `a\tb`) || !strings.Contains(got, `10.9.0.6\t  \trefused`) {
+	if got := out.String(); !strings.Contains(got, "  a b  ") || !strings.Contains(got, "10.9.0.6  refused") {
 		t.Errorf("printed %q", got)
 	}
 }

@@ -191,10 +191,10 @@ func (p *printer) collectives() {
 	}
 }
 
-// columns joins the cells of a row, which come from ranks, by tabs.
+// columns joins the cells of a row, which come from ranks, by tabs. Line ends and tabs in a cell are spaces.
 func columns(cells ...string) string {
 	for i, cell := range cells {
-		cells[i] = launch.Printable(cell, "")
+		cells[i] = strings.Join(strings.Fields(cell), " ")
 	}
 	return strings.Join(cells, "\t")
 }

@@ -1,4 +1,4 @@
-// Package text lays out the output of ferry's commands: tables and paragraphs that fit a terminal.
+// Package text lays out the output of ferry's commands in tables and paragraphs that fit a terminal.
 package text
 
 import (
@@ -17,8 +17,8 @@ const (
 	minWidth     = 40 // Narrower tables are unreadable.
 )
 
-// Width returns the number of columns of text that is written to w: that of COLUMNS, else that of the terminal,
-// else 80. It is at least 40.
+// Width returns the number of columns for text that is written to w. It is that of COLUMNS, else that of the terminal,
+// else 80, and at least 40.
 func Width(w io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return max(n, minWidth)
@@ -80,8 +80,8 @@ func TableLines(width int, rows [][]string) (all [][]string) {
 	return all
 }
 
-// columnWidths returns the widths of the columns of a table: the natural ones, with the widest of them narrowed
-// until the table fits or each column is as narrow as its longest word.
+// columnWidths returns the widths of the columns of a table. From the widths of the cells, it narrows the widest
+// column until the table fits or each column is as narrow as its longest word.
 func columnWidths(rows [][]string, width int) []int {
 	columns := len(rows[0])
 	natural, narrowest := make([]int, columns), make([]int, columns)
@@ -131,9 +131,9 @@ func tighten(rows [][]string, width int, widths []int) []int {
 	return widths
 }
 
-// lines breaks text at spaces into lines of at most width columns, at least one.
+// lines breaks text at spaces into lines of at most width columns, at least one. Line ends and tabs are spaces.
 func lines(text string, width int) []string {
-	if utf8.RuneCountInString(text) <= width {
+	if utf8.RuneCountInString(text) <= width && !strings.ContainsAny(text, "\n\t") {
 		return []string{text}
 	}
 	var out []string

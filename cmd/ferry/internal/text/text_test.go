@@ -84,3 +84,11 @@ func TestWrap_LongWord_IsNotBroken(t *testing.T) {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}
 }
+
+func TestTable_LineEndsAndTabs_AreSpaces(t *testing.T) {
+	var b strings.Builder
+	Table(&b, 80, [][]string{{"PLUGIN", "REASON", "X"}, {"udp", "exit status 1\n\tno socket", "-"}})
+	if got, want := b.String(), "PLUGIN  REASON                   X\nudp     exit status 1 no socket  -\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
