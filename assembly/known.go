@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// acquaintances are the incarnations whose cards have come, one of each process. Lookups take constant time. A process
+// acquaintances has the records of incarnations with a card, one of each process. Lookups take constant time. A process
 // without a record is in the tables, or unknown.
 type acquaintances struct {
 	byID     map[framework.ProcID]record

@@ -24,8 +24,8 @@ func (p *levelPort) adopt(t *wireup.Table) *btl.Area {
 	return area
 }
 
-// Accept checks the records of the table, and settles the id. It learns the members on this node, and those of which this process
-// has another record. The others stay in the table.
+// Accept checks the records of the table, and settles the id. It stores records of the members on this node, and of those with
+// another record in this process. The others stay in the table.
 func (p *levelPort) Accept(t *wireup.Table) error {
 	d := t.Decision()
 	at := slices.IndexFunc(p.pmls, func(m PML) bool { return wireup.Same(m.Offer(), d.Offer) })

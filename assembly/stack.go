@@ -51,7 +51,7 @@ type transport interface {
 }
 
 // OpenStack opens the PMLs that the registry's components make up, under the given
-// values, and what those require. The engine becomes the stack's, which closes it. cards, which may be nil, are pml.Env's.
+// values, and the components that they require. The engine becomes the stack's, which closes it. cards are pml.Env's, and may be nil.
 func OpenStack(ctx context.Context, reg *framework.Registry, values *framework.Values, env progress.Env, hooks pml.Hooks, cards pml.Cards) (*Stack, error) {
 	selections, err := reg.SelectAll(ctx, values)
 	s := &Stack{registry: reg, values: values, selections: selections, cards: cards}

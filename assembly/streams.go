@@ -51,7 +51,7 @@ func (s *streams) forget(life framework.Life) {
 // MostStreams is the largest number of open streams of a process.
 const MostStreams = 1 << 10
 
-// streamNeed is the minimum for a stream: a thread for its progress goroutine, and a segment.
+// streamNeed is the minimum for a stream, which has a thread for its progress goroutine and a segment.
 var streamNeed = limits.Need{Files: 3, Threads: 1, Space: 16 << 20}
 
 // OpenStream opens a stream of this process. It sends no message. w gets the events about peers of the stream. The caller closes

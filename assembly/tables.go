@@ -14,17 +14,17 @@ import (
 // nodeTable is the members of a communicator that was created in levels. Its memory, which the processes of the node share, has the nonces
 // and the cards. It is freed after the last reference, so that all communicators with members from it keep it. It implements pml.Members.
 type nodeTable struct {
-	table  *wireup.Table // In memory that is not the garbage collector's. So a method keeps the nodeTable alive until it has read.
-	world  uint32
-	group  framework.Procs
-	lookup func(framework.Proc) int
-	shared bool // The memory is the node's.
+	table    *wireup.Table // In memory that is not the garbage collector's. So a method keeps the nodeTable alive until it has read.
+	world    uint32
+	group    framework.Procs
+	lookup   func(framework.Proc) int
+	isShared bool // The memory is the node's.
 }
 
 // newNodeTable returns the members of a table of a group in a namespace of that number. It takes area over, which is nil if the bytes of the
 // table are the garbage collector's.
 func newNodeTable(t *wireup.Table, world uint32, group framework.Procs, area *btl.Area) *nodeTable {
-	n := &nodeTable{table: t, world: world, group: group, lookup: group.Lookup(), shared: area != nil}
+	n := &nodeTable{table: t, world: world, group: group, lookup: group.Lookup(), isShared: area != nil}
 	if area != nil {
 		runtime.AddCleanup(n, func(unmap func()) { unmap() }, area.Close)
 	}

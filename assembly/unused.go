@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// UnusedProcs counts processes of a node with which a process has done nothing.
+// UnusedProcs counts the processes of a node that a process has not used.
 type UnusedProcs struct {
 	From      int `json:"from"`   // Rank of the process that has not used them.
 	Lowest    int `json:"lowest"` // Lowest rank of them.
@@ -58,7 +58,7 @@ func (a *Assembly) explainTables() (unused []UnusedProcs, tables []CommTable) {
 	}
 	slices.SortFunc(unused, func(x, y UnusedProcs) int { return cmp.Compare(x.Lowest, y.Lowest) })
 	for n := range a.known.tables.all() {
-		tables = append(tables, CommTable{Members: n.Len(), Bytes: len(n.table.Bytes()), Shared: n.shared})
+		tables = append(tables, CommTable{Members: n.Len(), Bytes: len(n.table.Bytes()), Shared: n.isShared})
 	}
 	slices.Reverse(tables)
 	return unused, tables

@@ -245,7 +245,7 @@ func (a *Assembly) chooseModule(members []framework.Proc, payloads []wireup.Payl
 	return a.pmls[at], first, nil
 }
 
-// learn stores a member's card, from which PMLs take it at the first use of the process. They get it at once if they have
+// learn stores a member's card. PMLs take it at the first use of the process, or get it at once if they have
 // another card of the process or have asked for this one.
 func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payload) error {
 	if life.ID == a.env.Self.ID {
@@ -353,7 +353,7 @@ func (a *Assembly) IsHere(member framework.Life) bool {
 }
 
 // know stores the record of a life, which is the process's present one from now on. It reports whether PMLs need the card
-// at once, and returns why nothing is exchanged with the life all the same, if that is so.
+// at once, and returns the reason if the life is isolated.
 func (a *Assembly) know(life framework.Life, with record, node []byte) (isSought bool, isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

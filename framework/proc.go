@@ -15,7 +15,7 @@ type Proc struct {
 	Rank      uint32
 }
 
-// String returns the name in messages, for example "rank 1". It omits the job, because a reader sees one job as a rule.
+// String returns the name in messages, for example "rank 1". It omits the job, because most readers see one job.
 func (p Proc) String() string {
 	if process, stream := p.Process(); stream > 0 {
 		return fmt.Sprintf("rank %d (stream %d)", process.Rank, stream)

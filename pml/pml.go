@@ -192,7 +192,7 @@ type CommSpec struct {
 	Indices []cid.Local
 	Members Members
 	Rank    int // of this member, which is an endpoint of this process
-	// Elsewhere has the members with which another PML exchanges all messages of this
+	// Elsewhere has the members that another PML serves for all messages of this
 	// communicator. All other members of this process are among them, and this one may be.
 	// The handles of a process share one set.
 	Elsewhere *RankSet

@@ -121,7 +121,7 @@ type Engine struct {
 	spin, yield    time.Duration
 	pollBudget     int   // Result of PollBudget while the poll token is free.
 	oversubscribed bool  // Whether waits yield from the first polls on.
-	followed       int32 // Number of pollers from which the above follow.
+	followed       int32 // Number of pollers that determines the fields above.
 	background     progressGoroutine
 
 	// Of a process's engine, and accessed without the lock; see SetNodeProcs and SetStreams.

@@ -12,7 +12,7 @@ func (e *Engine) SetNodeProcs(n int) {
 	e.process.setPollers()
 }
 
-// SetStreams sets the number of open streams of the process, each of which has an engine. Waits of several streams poll at a
+// SetStreams sets the number of open streams of the process. Each stream has an engine. Waits of several streams poll at a
 // time. It never blocks, and needs no lock.
 func (e *Engine) SetStreams(n int) {
 	e.process.streams.Store(int32(n))
@@ -35,7 +35,7 @@ func (e *Engine) IsOversubscribed() bool { return e.process.nodeProcs.Load() > e
 // lock is needed.
 func (e *Engine) yieldsAtOnce() bool { return e.pollers.Load() > e.yieldAbove }
 
-// followPollers updates the fields of a process's engine on which its waits depend. Short waits
+// followPollers updates the fields of a process's engine that its waits use. Short waits
 // don't load the number. Lock held.
 //
 //go:noinline

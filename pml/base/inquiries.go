@@ -6,9 +6,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// mostAsked is the number of members up to which a wait for any source asks all of them whether they are in the
-// communicator. In larger ones it asks those that were used, and those that events name, because each member that has
-// refused causes an event.
+// mostAsked bounds the communicators in which a wait for any source asks all members whether they are in the
+// communicator. In larger ones it asks the used members and those in events, because each refusal causes an event.
 const mostAsked = 1024
 
 // Inquiries are the events after which waits ask members (pml.Module's Inquire).

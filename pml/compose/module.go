@@ -39,7 +39,7 @@ type Module struct {
 	joiner *Joiner
 
 	mu      sync.Mutex
-	here    map[framework.ProcID]framework.Life // Others on this node whose cards Learn has brought.
+	here    map[framework.ProcID]framework.Life // Others on this node, from Learn.
 	changes uint64                              // Changes of here, so far.
 	splits  map[splitKey]*split                 // those in use
 	owners  map[*byte]owner                     // of memory, by its first byte

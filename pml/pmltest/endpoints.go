@@ -21,7 +21,7 @@ type Endpoints struct {
 
 	w         *World
 	members   []pml.Members  // by process
-	elsewhere []*pml.RankSet // by process: its own ranks
+	elsewhere []*pml.RankSet // By process. Its own ranks.
 }
 
 // Endpoints describes a communicator in which process i has counts[i] ranks.
