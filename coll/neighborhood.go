@@ -1,14 +1,14 @@
 package coll
 
 // Neighborhood is the neighbors of a member in a topology, for operations among neighbors (MPI-4.1 section 8.6). A negative
-// rank is none: its block is neither sent nor written. Of several blocks from one member to another, the first
+// rank is none, and its block is neither sent nor written. Of several blocks from one member to another, the first
 // of Destinations goes to the first of Sources in the order of Receives, and so on. It is immutable.
 type Neighborhood struct {
 	Sources, Destinations []int
 	Receives              []int // Indices of Sources; nil is their order.
 }
 
-// Algorithm returns an algorithm for an operation among neighbors: a message for each.
+// Algorithm returns the algorithm of an operation among neighbors, a message for each.
 func (n *Neighborhood) Algorithm(op Operation) Algorithm {
 	gathers := op == NeighborAllgather || op == NeighborAllgatherv
 	return Algorithm{Op: op, Name: "linear", Plan: func(s *Schedule, _ Member, a *Args) { n.plan(s, a, gathers) }}
@@ -58,8 +58,8 @@ func (n *Neighborhood) receive(s *Schedule, a *Args) {
 	}
 }
 
-// SwapPairs returns the order of receives in a Cartesian topology, where neighbors stand in pairs: the block that
-// goes to the neighbor before is received as that of the neighbor behind. It matters where both are
+// SwapPairs returns the order of receives in a Cartesian topology, where neighbors stand in pairs. The block for
+// the neighbor before is received as that of the neighbor behind. It matters where both are
 // one process, in periodic dimensions of size 1 and 2.
 func SwapPairs(sources int) []int {
 	order := make([]int, sources)

@@ -7,7 +7,7 @@ import (
 )
 
 // A Placement divides the ranks of a communicator among nodes, or among processes. Nodes are numbered from 0 in the order of their
-// lowest ranks. Its memory grows with the irregularities: nodes with equal numbers of consecutive ranks are one run, and so is each
+// lowest ranks. Its memory grows with the irregularities. Nodes with equal numbers of consecutive ranks are one run, and so is each
 // round of ranks that are placed node by node. Equal placements have equal runs. It is not changed, and nil is empty.
 type Placement []PlacementRun
 
@@ -35,7 +35,7 @@ func (r PlacementRun) on(node uint32) (first, end uint32) {
 // nodes returns the number of nodes of the runs up to this one.
 func (r PlacementRun) nodes() uint32 { return max(r.Known, r.node(r.Count-1)+1) }
 
-// MakePlacement returns the placement of ranks, of which those with equal keys are on one node.
+// MakePlacement returns the placement of ranks. Those with equal keys are on one node.
 func MakePlacement[K comparable](keys iter.Seq[K]) Placement {
 	var b placementBuilder
 	numbers := map[K]uint32{}
