@@ -95,7 +95,7 @@ func (s *nodeTables) add(n *nodeTable) (isDue bool) {
 		}
 	}
 	s.list = append(kept, weak.Make(n))
-	if n.shared {
+	if n.isShared {
 		s.since += len(n.table.Bytes())
 	}
 	if isDue = s.since > mostSince; isDue {

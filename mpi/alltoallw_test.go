@@ -20,7 +20,7 @@ func TestAlltoallw_ColumnsToRows_TransposesAMatrix(t *testing.T) {
 	}
 }
 
-// transpose sends column i of a matrix to rank i, which makes it row me of its own.
+// transpose sends column i of a matrix to rank i, which stores it as row me.
 func transpose(ctx context.Context, c *mpi.Comm) error {
 	const elem = 4
 	n, me := c.Size(), c.Rank()

@@ -43,7 +43,7 @@ func (c *Comm) Ibsend(buf []byte, dst, tag int) (Request, error) {
 }
 
 // bsendOverhead is the cost of a buffered send besides its payload, so that empty ones are
-// bounded too: request, records, the allocation's rounding (MPI_BSEND_OVERHEAD).
+// bounded too. It covers request, records and the allocation's rounding (MPI_BSEND_OVERHEAD).
 const bsendOverhead = 256
 
 // buffered has the pending buffered sends of a session. Its mutex is acquired after an engine's

@@ -162,7 +162,7 @@ func TestNewCart_SmallerThanTheCommunicator_OthersGetErrNoComm(t *testing.T) {
 	})
 }
 
-// TestNewCart_Reorder_NeighborsShareTheirNode: of 8 ranks that are on two nodes in turns, each node gets half of the grid.
+// Eight ranks are on two nodes in turns. Each node gets half of the grid.
 func TestNewCart_Reorder_NeighborsShareTheirNode(t *testing.T) {
 	job, done, err := variant{node: inTurns}.job(8)
 	if err != nil {
@@ -195,7 +195,7 @@ func TestNewCart_Reorder_NeighborsShareTheirNode(t *testing.T) {
 	})
 }
 
-// TestCart_WrongArguments_AreErrorsOfTheCallerAlone: the communicator works afterwards.
+// The communicator works afterwards.
 func TestCart_WrongArguments_AreErrorsOfTheCallerAlone(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		cart, err := mpi.NewCart(ctx, c, []int{2, 1}, nil, false)

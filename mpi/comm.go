@@ -57,7 +57,7 @@ type Comm struct {
 
 	mu       sync.Mutex
 	name     string
-	attrs    []attribute        // in the order in which they were set
+	attrs    []attribute        // In the order of SetAttr.
 	contexts map[*Comm]struct{} // Of persistent collectives, see persistentContext. Nil after Close.
 
 	contextOf cid.Extended // Communicator that this one is a context of, or zero. Guarded by the engine's mu.

@@ -38,7 +38,7 @@ func Dims(procs int, dims ...int) ([]int, error) {
 	return dims, nil
 }
 
-// balance returns n as a product of k factors in descending order: the lexicographically least one.
+// balance returns n as the lexicographically least product of k factors in descending order.
 func balance(n, k int) []int {
 	factors := make([]int, k)
 	if k > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// leastFactors returns n as k factors in descending order, none above limit: the lexicographically least of all. nil: there
-// are none.
+// leastFactors returns n as the lexicographically least product of k factors in descending order, none above limit, or nil if there
+// is none.
 func leastFactors(n, k, limit int) []int {
 	if k == 0 {
 		if n == 1 {

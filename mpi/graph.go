@@ -13,18 +13,18 @@ import (
 // Neighbors are the neighbors of one member in a graph. A rank may occur several times, and may be that of the member
 // itself. Weights have a value for each neighbor, 0 or more; nil is a graph without weights (MPI_UNWEIGHTED).
 type Neighbors struct {
-	Sources, Destinations             []int // Ranks that send to the member, and ranks to which it sends.
+	Sources, Destinations             []int // Ranks that send to the member, and ranks that receive from it.
 	SourceWeights, DestinationWeights []int
 }
 
-// Edge is an edge of a graph: rank From sends to rank To.
+// Edge is an edge of a graph, in which rank From sends to rank To.
 type Edge struct{ From, To, Weight int }
 
-// Graph is a communicator whose members are the nodes of a directed graph (MPI-4.1 section 8.5.4).
+// Graph is a communicator with the nodes of a directed graph as members (MPI-4.1 section 8.5.4).
 type Graph struct{ comm *Comm }
 
-// NewAdjacentGraph makes a communicator with the members of c and a graph, of which each member passes its own
-// neighbors (MPI_Dist_graph_create_adjacent). It is collective over c, and sends nothing. All members keep
+// NewAdjacentGraph makes a communicator with the members of c and a graph. Each member passes its own
+// neighbors (MPI_Dist_graph_create_adjacent). It is collective over c, and sends no message. All members keep
 // their ranks. A member that has another one as a destination is a source of that one, as many times. Otherwise, collectives
 // among neighbors wait for messages that never come. ErrRank for a rank out of range, and ErrTopology for
 // weights that do not fit, at once and for that caller alone.
@@ -45,7 +45,7 @@ func NewAdjacentGraph(ctx context.Context, c *Comm, n Neighbors) (*Graph, error)
 	return d.asGraph(&n), nil
 }
 
-// NewGraph makes a communicator with the members of c and a graph, of which each member passes any edges
+// NewGraph makes a communicator with the members of c and a graph. Each member passes any edges
 // (MPI_Dist_graph_create). Each edge counts once, and several edges may have the same ends. It is collective over c,
 // exchanges the edges, and costs a few bytes for each member besides. All members keep their ranks. ErrRank for a rank out of
 // range, and ErrTopology for a negative weight, at once and for that caller alone.
@@ -136,7 +136,7 @@ func (c *Comm) checkNeighbor(rank, weight int) error {
 }
 
 // mostEdges is the largest number of edges that a member passes, and that it has. It bounds the memory for
-// what other members announce.
+// the numbers that other members announce.
 const mostEdges = 1 << 24
 
 // edge is an Edge in a message.

@@ -98,7 +98,7 @@ func asAdjacent(ctx context.Context, c *mpi.Comm, g *mpi.Graph) error {
 	return errors.Join(alongEdges(ctx, copied), d.Close(), a.Comm().Close())
 }
 
-// TestGraph_WrongArguments_AreErrorsOfTheCallerAlone: the communicator works afterwards.
+// The communicator works afterwards.
 func TestGraph_WrongArguments_AreErrorsOfTheCallerAlone(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		var wrong []error

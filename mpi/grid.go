@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// grid is the geometry of a Cartesian topology. Ranks are in row-major order: the last coordinate changes fastest
+// grid is the geometry of a Cartesian topology. Ranks are in row-major order, in which the last coordinate changes fastest
 // (MPI-4.1 section 8.2). It is immutable.
 type grid struct {
 	dims    []int
@@ -86,7 +86,7 @@ func (g *grid) shift(rank, dim, displacement int) (source, destination int) {
 	return at(coords[dim] - displacement), at(coords[dim] + displacement)
 }
 
-// neighbors returns the neighbors of a rank, two for each dimension: the one before, then the one behind (MPI-4.1
+// neighbors returns the neighbors of a rank. Each dimension has the one before, then the one behind (MPI-4.1
 // section 8.6). ProcNull stands for one outside the grid.
 func (g *grid) neighbors(rank int) []int {
 	ranks := make([]int, 0, 2*len(g.dims))

@@ -75,7 +75,7 @@ func TestGrid_CoordsOutside_WrapInPeriodicDimensionsOnly(t *testing.T) {
 	})
 }
 
-// TestGrid_Shift_IsSymmetric: the destination's source is the rank itself, and the other direction is the opposite displacement.
+// The destination's source is the rank itself, and the other direction is the opposite displacement.
 func TestGrid_Shift_IsSymmetric(t *testing.T) {
 	far := rapid.SampledFrom([]int{math.MinInt, math.MinInt + 1, math.MaxInt, math.MaxInt - 1})
 	rapid.Check(t, func(t *rapid.T) {
@@ -108,7 +108,7 @@ func TestGrid_Shift_IsSymmetric(t *testing.T) {
 	})
 }
 
-// TestGrid_Sub_PartsAreDisjointAndComplete: every rank is in one part, at a rank of its own.
+// Every rank is in one part, and no two have one rank there.
 func TestGrid_Sub_PartsAreDisjointAndComplete(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGrid(t)
@@ -130,7 +130,7 @@ func TestGrid_Sub_PartsAreDisjointAndComplete(t *testing.T) {
 	})
 }
 
-// TestGrid_Arrange_MovesNeighborsToTheirNode: each rank gets a cell, and fewer neighbors are on different nodes.
+// Each rank gets a cell, and fewer neighbors are on different nodes.
 func TestGrid_Arrange_MovesNeighborsToTheirNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGrid(t)

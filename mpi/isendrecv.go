@@ -175,7 +175,7 @@ func (x *exchange) takeRecv() {
 	if x.isWildcard {
 		x.c.wildcards.remove(x)
 	}
-	from, to := &r.Status, &x.Request.Status // Field by field: see Comm.Recv.
+	from, to := &r.Status, &x.Request.Status // Field by field, see Comm.Recv.
 	to.Source, to.Tag, to.Bytes, to.Canceled, to.Err = from.Source, from.Tag, from.Bytes, from.Canceled, from.Err
 	_, _, _ = r.Take(r.Generation())
 	if x.send != nil && to.Err != nil && !errors.Is(to.Err, ErrTruncate) {

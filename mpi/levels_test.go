@@ -161,10 +161,10 @@ func TestRoots_MemberNeverCalls_AllNameIt(t *testing.T) {
 	}
 }
 
-// lateCreation is a creation of six ranks on three nodes in which some never call.
+// lateCreation is a creation of six ranks on three nodes. Some of them never call.
 type lateCreation struct {
 	absent []int
-	ending int // Rank whose context ends early, or -1.
+	ending int // Rank with a context that ends early, or -1.
 
 	ready, failed sync.WaitGroup // All ranks are ready before the first one calls, and keep their sessions open until the last call has failed.
 	hasNotes      atomic.Bool    // An error names the root of a node that waits for another member.

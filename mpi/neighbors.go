@@ -15,12 +15,12 @@ import (
 // their duplicates. They return ErrTopology on others. All members call them, in one order with all other collectives, and each exchanges
 // blocks with its neighbors only. Blocks are in the order of the neighbors.
 //
-// In a Cart, each dimension has two neighbors, the one before and then the one behind. What goes to the neighbor before
+// In a Cart, each dimension has two neighbors, the one before and then the one behind. The block for the neighbor before
 // arrives there as the block of the neighbor behind, also if both are one process. At the end of a dimension that is not
-// periodic, one of them is missing. Its blocks are in the buffers all the same, and are neither sent nor written.
+// periodic, one of them is missing. Its blocks have room in the buffers, and are neither sent nor written.
 //
 // In a Graph, the blocks of send are those of Neighbors.Destinations, and the blocks of recv those of Neighbors.Sources.
-// Several blocks between the same members arrive in the order in which they are sent.
+// Several blocks between the same members arrive in the order of their sends.
 //
 // Buffers are distinct.
 func NeighborAllgather[T any](ctx context.Context, c *Comm, send, recv []T) error {

@@ -19,7 +19,7 @@ func TestNeighbors_Grids_ExchangeBlocks(t *testing.T) {
 	}
 }
 
-// neighbors exchanges blocks over grids in which both neighbors of a dimension may be one process, or the member itself.
+// neighbors exchanges blocks over grids. Both neighbors of a dimension may be one process, or the member itself.
 func neighbors(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	for _, x := range []struct {
 		free    []int
@@ -52,8 +52,8 @@ type halo struct {
 	block int
 }
 
-// elementOf is an element of what a rank sends to its neighbor in a direction: 0 is the one before in the first dimension, 1 the
-// one behind. Direction -1 is what it sends to all.
+// elementOf is an element of the block from a rank to its neighbor in a direction. Direction 0 is the neighbor before in the first dimension, 1 the
+// one behind, and -1 stands for all.
 func elementOf(rank, direction, i int) int { return (rank*100+direction+1)*10000 + i }
 
 // from returns the rank of the neighbor in a direction, or ProcNull.
@@ -156,7 +156,7 @@ func (h halo) exchange(ctx context.Context) error {
 		func(b []int) (*mpi.Persistent, error) { return mpi.NeighborAlltoallInit(ctx, c, send, b) })
 }
 
-// exchangeVectors sends blocks whose lengths depend on the direction, with gaps between.
+// exchangeVectors sends blocks of lengths that depend on the direction, with gaps between.
 func (h halo) exchangeVectors(ctx context.Context) error {
 	c, me, n := h.cart.Comm(), h.cart.Comm().Rank(), h.directions()
 	var send, want []int
@@ -177,7 +177,7 @@ func (h halo) exchangeVectors(ctx context.Context) error {
 		})
 }
 
-// TestNeighbors_WrongArguments_AreErrorsOfTheCallerAlone: the communicator works afterwards.
+// The communicator works afterwards.
 func TestNeighbors_WrongArguments_AreErrorsOfTheCallerAlone(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		cart, err := mpi.NewCart(ctx, c, []int{2}, []bool{true}, false)
@@ -207,7 +207,7 @@ func TestNeighbors_WrongArguments_AreErrorsOfTheCallerAlone(t *testing.T) {
 	})
 }
 
-// TestNeighbors_OtherLength_BreaksTheCollectives: a source sends a longer block than the member receives.
+// A source sends a longer block than the member receives.
 func TestNeighbors_OtherLength_BreaksTheCollectives(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		cart, err := mpi.NewCart(ctx, c, []int{2}, []bool{true}, false)
@@ -223,7 +223,7 @@ func TestNeighbors_OtherLength_BreaksTheCollectives(t *testing.T) {
 	})
 }
 
-// TestNeighbors_Checked_NamesMembersThatCallOthers: with coll.check. Lengths may differ.
+// Lengths may differ with coll.check.
 func TestNeighbors_Checked_NamesMembersThatCallOthers(t *testing.T) {
 	job := mpitest.Job{Size: 3, Params: map[string]string{"coll.check": "true"}}
 	job.Run(t, func(ctx context.Context, c *mpi.Comm) error {
@@ -249,7 +249,7 @@ func TestNeighbors_Checked_NamesMembersThatCallOthers(t *testing.T) {
 	})
 }
 
-// TestNeighbors_MemberDies_ReturnsErrProcFailed: the collective ends in all survivors, with the neighbors of the rank and without.
+// The collective ends in all survivors, neighbors of the rank or not.
 func TestNeighbors_MemberDies_ReturnsErrProcFailed(t *testing.T) {
 	mpitest.Run(t, 4, func(ctx context.Context, c *mpi.Comm) error {
 		cart, err := mpi.NewCart(ctx, c, []int{4}, nil, false)

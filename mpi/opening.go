@@ -11,7 +11,7 @@ import (
 )
 
 // An instance opens in two steps. Its cards go to the members on a node, which join each other's parts. Then the verdicts of all members
-// are merged: on each node, among the first members of the nodes, and from these to their nodes. Messages of both steps have the pairs of a
+// are merged on each node, among the first members of the nodes, and from these to their nodes. Messages of both steps have the pairs of a
 // dissemination barrier, or some of them, because each pair has memory.
 
 // verdict is the verdict of some members about an instance. Merging is commutative, associative and idempotent.
@@ -20,7 +20,7 @@ type verdict struct {
 	lowest, above uint32 // The lowest terms, and the highest.
 }
 
-// failureKind is the kind of a failure. If there are several, the highest is reported: others may follow from it.
+// failureKind is the kind of a failure. If there are several, the highest is reported, because others may follow from it.
 type failureKind uint32
 
 const (
@@ -32,7 +32,7 @@ const (
 // verdictSize is the size of an encoded verdict in bytes.
 const verdictSize = 16
 
-// usable is the verdict of a member whose instance is ready, as far as this member has found out.
+// usable is the verdict of a member with an instance that is ready, so far.
 func usable(o coll.Offered) verdict {
 	terms := o.Terms()
 	return verdict{lowest: terms, above: terms}
@@ -66,7 +66,7 @@ func (v verdict) encode() []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, v.lowest), v.above)
 }
 
-// decodeVerdict decodes the bytes of a peer. Terms in the wrong order differ all the same.
+// decodeVerdict decodes the bytes of a peer. Terms in the wrong order differ as well.
 func decodeVerdict(b []byte) verdict {
 	first, second := binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
 	return verdict{binary.LittleEndian.Uint64(b), min(first, second), max(first, second)}
@@ -144,7 +144,7 @@ func exchangeVerdicts(s *coll.Schedule, g leaders.Group) {
 	}
 }
 
-// exchangeAllVerdicts merges the verdicts of all members, of which near are on the node of this one.
+// exchangeAllVerdicts merges the verdicts of all members. near has those on the node of this one.
 func exchangeAllVerdicts(s *coll.Schedule, near, first leaders.Group) {
 	exchangeVerdicts(s, near)
 	if first.Size == 1 {

@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/coll/leaders"
 )
 
-// openingOn returns the two groups of a rank in which verdicts are merged.
+// openingOn returns the two groups of a rank that merge verdicts.
 func openingOn(p coll.Placement, rank int) (near, top leaders.Group) {
 	k := collective{c: &Comm{rank: rank}, machinery: &machinery{nodes: p}}
 	return k.near(), first(p, rank)
@@ -52,7 +52,7 @@ func TestVerdicts_AnyNodesAndFailures_AreEqualInAllMembers(t *testing.T) {
 	})
 }
 
-// TestExchangeCards_AnyNodes_StayOnTheNode: members receive the records of their node, and no message leaves it.
+// Members receive the records of their node, and no message leaves it.
 func TestExchangeCards_AnyNodes_StayOnTheNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SliceOfN(rapid.IntRange(0, 3), 1, 10).Draw(t, "nodes")
@@ -88,7 +88,7 @@ func TestExchangeCards_AnyNodes_StayOnTheNode(t *testing.T) {
 	})
 }
 
-// TestVerdict_SeveralFailures_ReportsTheCause: a member that cannot open its part makes others unable to join, and the lowest rank is named.
+// A member that cannot open its part makes others unable to join, and the lowest rank is named.
 func TestVerdict_SeveralFailures_ReportsTheCause(t *testing.T) {
 	v := verdict{lowest: 1, above: 1}
 	if err := v.err("shm"); err != nil {
@@ -136,7 +136,7 @@ func TestVerdict_RecordIsRefused_FailsInAllMembers(t *testing.T) {
 	}
 }
 
-// FuzzVerdict: the verdict of another process never panics, and a failure in it is never lost.
+// FuzzVerdict merges verdicts of other processes. No verdict panics, and no failure is lost.
 func FuzzVerdict(f *testing.F) {
 	f.Add(make([]byte, verdictSize), make([]byte, verdictSize))
 	f.Add([]byte{}, []byte{8: 1})

@@ -43,7 +43,7 @@ func (x *traffic) take() []int64 {
 	return sizes
 }
 
-// opening returns the messages that open instances on c: those of the second barrier, but for those of the third.
+// opening returns the messages that open instances on c, those of the second barrier without those of the third.
 func (x *traffic) opening(ctx context.Context, c *mpi.Comm) (sizes []int64, err error) {
 	if err := mpi.Barrier(ctx, c); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (x *traffic) opening(ctx context.Context, c *mpi.Comm) (sizes []int64, err 
 	return second[:len(second)-len(third)], nil
 }
 
-// TestOpening_Processes_SendsCardsOnTheNodeOnly has the sizes of all messages by which a rank opens an instance. A record has 68 bytes, and a
+// Compares the sizes of all messages of a rank that opens an instance. A record has 68 bytes, and a
 // verdict 16. The first rank of a node exchanges verdicts with the other nodes.
 func TestOpening_Processes_SendsCardsOnTheNodeOnly(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -106,7 +106,7 @@ func TestOpening_Processes_SendsCardsOnTheNodeOnly(t *testing.T) {
 	}
 }
 
-// TestOpening_GoroutineRanks_OneVerdictForEachProcess: cards stay in the process. Two components open instances here, each with two messages
+// Cards stay in the process. Two components open instances here, each with two messages
 // among three processes.
 func TestOpening_GoroutineRanks_OneVerdictForEachProcess(t *testing.T) {
 	counts := make([]traffic, 3)
@@ -128,7 +128,7 @@ func TestOpening_GoroutineRanks_OneVerdictForEachProcess(t *testing.T) {
 	})
 }
 
-// unable is a component of which a rank cannot open its part, or has other terms.
+// unable is a component that a rank cannot open, or with other terms in a rank.
 type unable struct {
 	coll.Component
 	opens   func(rank int) bool
@@ -161,7 +161,7 @@ func (u unable) Query(params any, shape coll.Shape) *coll.Offer {
 	return o
 }
 
-// TestOpening_MemberFails_AllDoWithoutAndNameIt: on all nodes.
+// Members of all nodes name it.
 func TestOpening_MemberFails_AllDoWithoutAndNameIt(t *testing.T) {
 	always := func(int) bool { return true }
 	for name, x := range map[string]struct {
@@ -194,7 +194,7 @@ func TestOpening_MemberFails_AllDoWithoutAndNameIt(t *testing.T) {
 	}
 }
 
-// TestOpening_MemberLeaves_AllOthersFail: the first ranks of the nodes and others, in place of the collective that opens instances.
+// First ranks of nodes and others leave in place of the collective that opens instances.
 func TestOpening_MemberLeaves_AllOthersFail(t *testing.T) {
 	mpitest.Job{Size: 6, Nodes: 2}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
 		ended, cancel := context.WithCancel(ctx)

@@ -94,7 +94,7 @@ func persistentCollectives(ctx context.Context, world *mpi.Comm) error {
 	return errors.Join(wants("Start after Close", gather.Start(), mpi.ErrClosed), gather.Free(), mpi.Barrier(ctx, world))
 }
 
-// A request that the program frees leaves the operation under way, while the next start needs memory of its own.
+// A request that the program frees leaves the operation under way, and the next start has other memory.
 func TestPersistentCollective_StartedAgainAfterFreeOfItsRequest_KeepsBothApart(t *testing.T) {
 	ranks(t, 2, inWorld(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		in, out := []int{1}, []int{0}

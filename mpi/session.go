@@ -41,7 +41,7 @@ type Session struct {
 	buffered buffered
 	asyncs   asyncs
 	number   int64   // Of the sessions of this operating-system process.
-	stream   *Stream // Of which it is the own session; nil: a program has opened it.
+	stream   *Stream // Stream of an internal session; nil if a program has opened it.
 
 	mu       sync.Mutex
 	streams  []*Stream

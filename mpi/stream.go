@@ -13,8 +13,8 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Stream is a communication context of its own (MPIX_Stream): a second engine of the process, with transports, queues and a lock of
-// its own. Two goroutines that communicate on two streams share no lock. Several goroutines on one stream are safe. Communicators get a
+// Stream is a separate communication context (MPIX_Stream). It is a second engine of the process, with its own transports, queues
+// and lock. Two goroutines that communicate on two streams share no lock. Several goroutines on one stream are safe. Communicators get a
 // stream by Comm.WithStream, and pass it on to those that are made from them.
 //
 // A stream ends with its last communicator, and without any with its session.
@@ -24,12 +24,12 @@ type Stream struct {
 
 	isUsed  bool          // Whether a communicator was made. Guarded by own.mu.
 	isEnded bool          // Whether end is called. Guarded by own.mu.
-	hurry   chan struct{} // Closed when the session closes: end waits for no pending receives.
+	hurry   chan struct{} // Closed when the session closes, so that end waits for no pending receives.
 	ended   chan struct{} // Closed at the end of end.
 	err     error         // Of end. Set before ended is closed.
 }
 
-// NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in a thread of its own. Its
+// NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in its own thread. Its
 // transports take the memory and the descriptors of those of a process; docs/threads.md has the numbers.
 //
 // Errors: ErrClosed after Close of the session; ErrUnsupported if the process has no room for another stream, or if a transport of
@@ -119,7 +119,7 @@ func (s *Session) withStream(stream *Stream) (*Session, error) {
 	return stream.own, nil
 }
 
-// wireUpStreams exchanges the cards of the members' stacks, of which this member's is that of s, and decides on the PML and the ids.
+// wireUpStreams exchanges the cards of the members' stacks, and decides on the PML and the ids. This member's stack is that of s.
 // Inside do.
 func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, spec pml.CommSpec, refused, err error) {
 	policy, err := policyOf(c.values)
@@ -284,7 +284,7 @@ func (s *Session) openStreams() []*Stream {
 	return slices.Clone(s.streams)
 }
 
-// pending returns what a session has open, for people, or "".
+// pending returns a description of the open communicators and memory of a session, or "".
 func (s *Session) pending() string {
 	if s.comms+s.memories+s.ending == 0 {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// topology is the neighbors of the members of a communicator: a grid or a graph (MPI-4.1 chapter 8). It is immutable, and
+// topology is a grid or a graph of the members of a communicator (MPI-4.1 chapter 8). It is immutable, and
 // duplicates share it.
 type topology struct {
 	grid         *grid      // nil for a graph.

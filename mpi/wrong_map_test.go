@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// apartClient is a client whose map has each rank on a node of its own.
+// apartClient is a client with a map of one rank for each node.
 type apartClient struct{ bootstrap.Client }
 
 func (c apartClient) Identity() bootstrap.Identity {
