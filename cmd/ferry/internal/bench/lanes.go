@@ -80,9 +80,9 @@ func (r *rank) newLane(ctx context.Context) (*mpi.Comm, error) {
 	return r.comm.WithStream(ctx, stream)
 }
 
-// pairedRate is the loop of mbw_mr in each lane at once. Goroutines that share processors do not start at once, so that
-// a rate over the mean of their own times would be too high. The average is over the time of a rank from
-// the first start to the last end. The rest is of the windows of rank 0, times the pairs.
+// pairedRate is the loop of mbw_mr in each lane at once. Goroutines that share processors do not start at once, and
+// a rate over the mean of their times would be too high. The average is over the time of a rank from
+// the first start to the last end. The other figures are those of the windows of rank 0, times the pairs.
 func (r *rank) pairedRate(ctx context.Context, size int) (Row, error) {
 	var transfers []func(ctx context.Context, l loop) (*sample, error)
 	for _, c := range r.lanes { // Buffers are allocated before any message.

@@ -14,7 +14,7 @@ type Interruption struct{ number atomic.Int32 }
 
 type interruptionKey struct{}
 
-// WithInterruption returns a context whose descendants by NotifyContext record their signal.
+// WithInterruption returns a context, and the record of the signals of all contexts that NotifyContext derives from it.
 func WithInterruption(ctx context.Context) (context.Context, *Interruption) {
 	i := new(Interruption)
 	return context.WithValue(ctx, interruptionKey{}, i), i

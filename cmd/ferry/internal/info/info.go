@@ -92,7 +92,7 @@ without * matches every name that contains it. --all shows everything.`,
 				return err
 			}
 		}
-		_, err = io.WriteString(cmd.OutOrStdout(), out) // at once: several ranks may print it
+		_, err = io.WriteString(cmd.OutOrStdout(), out) // In one write, because several ranks may print it.
 		return err
 	}
 	return cmd

@@ -43,10 +43,10 @@ func (g *folded) String() string {
 	return fmt.Sprintf("ranks %s %s", columns.Numbers(ranks), g.description)
 }
 
-// stamp is the time with which packages log and slog begin a line.
+// stamp is the time at the start of a line of package log or slog.
 var stamp = regexp.MustCompile(`^(\d{4}[/-]\d\d[/-]\d\d[ T]\d\d:\d\d:\d\d\S*|time=\S+) `)
 
-// withoutTime describes a failure with the most informative of its rank's last lines, without the time at the begin of
+// withoutTime describes a failure with the most informative of its rank's last lines, without the time at the start of
 // the line, and without the name of the rank.
 func withoutTime(f Failure) string {
 	line := lastLine(f)

@@ -98,7 +98,7 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 	return page.Execute(w, v)
 }
 
-// order is the place of a row: failures first.
+// order is the sort key of a row. Failures come first.
 func (r Row) order() int {
 	if r.Status.Bad() || r.GivenUp {
 		return 0
@@ -106,7 +106,7 @@ func (r Row) order() int {
 	return 1
 }
 
-// order is the place of a line: failures first, stacks that were not opened last.
+// order is the sort key of a line. Failures come first, stacks that were not opened last.
 func (l Line) order() int {
 	switch {
 	case l.Counts.Bad()+l.Counts[givenUp] > 0:

@@ -17,7 +17,7 @@ const (
 	top, bottom           = 14, 44
 	lineHeight            = 15
 	longestName           = 21 // characters beside a curve
-	narrowMargin          = 26 // Right of the axes without the names: half of a size.
+	narrowMargin          = 26 // Right of the axes without the names, for half of a size.
 )
 
 // chart is a benchmark over the size of messages, a curve for each stack, with
@@ -46,7 +46,7 @@ type curve struct {
 	points []Point
 }
 
-// Symbol is the curve's mark by itself.
+// Symbol is the curve's mark outside the axes.
 func (k curve) Symbol() mark { return mark{Look: k.Look} }
 
 // mark is one figure.
