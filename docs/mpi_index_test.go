@@ -60,7 +60,7 @@ func TestMPIIndex_EveryFunction_HasOneRow(t *testing.T) {
 	}
 }
 
-// TestMPIIndex_List_EqualsTheABI: a name that ends in _c is in the list without that.
+// The list has names that end in _c without the suffix.
 func TestMPIIndex_List_EqualsTheABI(t *testing.T) {
 	b, err := os.ReadFile(mpiABI)
 	if os.IsNotExist(err) {

@@ -29,7 +29,7 @@ func (b *block) each(f func(x, y, z int)) {
 	}
 }
 
-// step returns the block after a step: the sum of a cell and its 26 neighbors.
+// step returns the block after a step. Each cell becomes the sum of itself and its 26 neighbors.
 func (b *block) step() *block {
 	next := &block{b.size, make([]uint32, len(b.cells))}
 	b.each(func(x, y, z int) {

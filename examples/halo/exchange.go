@@ -81,7 +81,7 @@ func (h *halo) exchange(ctx context.Context, b *block) error {
 	return nil
 }
 
-// region calls f with the cells on the side of the block in a direction, or opposite to it: outside by 1 are those around the block.
+// region calls f with the cells on a side of the block, with sign 1 in a direction, and with -1 opposite to it. With outside 1 the cells are those around the block.
 func (b *block) region(d [3]int, sign, outside int, f func(*uint32)) {
 	var from, to [3]int
 	for i, n := range b.size {

@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestStencil_AnyNumberOfRanks_EqualsSerialRun: with few ranks, several neighbors are one process or the rank itself.
+// With few ranks, several neighbors are one process or the rank itself.
 func TestStencil_AnyNumberOfRanks_EqualsSerialRun(t *testing.T) {
 	*edge, *steps = 3, 4
 	for _, n := range []int{1, 2, 4, 6} {
@@ -15,7 +15,7 @@ func TestStencil_AnyNumberOfRanks_EqualsSerialRun(t *testing.T) {
 	}
 }
 
-// TestCompare_StepWithoutExchange_FindsTheDifference: the cells around the block are zero.
+// The cells around the block are zero.
 func TestCompare_StepWithoutExchange_FindsTheDifference(t *testing.T) {
 	*edge, *steps = 3, 1
 	b := newBlock(*edge)

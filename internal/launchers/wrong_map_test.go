@@ -19,7 +19,7 @@ func TestConform_MapIsWrong_Passes(t *testing.T) {
 	})
 }
 
-// pmixNodes returns the launcher of pmixtest with two servers, each of which has half of the processes.
+// pmixNodes returns the launcher of pmixtest with two servers. Each server has half of the processes.
 func pmixNodes(t *testing.T) Launcher {
 	return Launcher{Name: "pmix-nodes", Speaks: PMIx, Need: []Need{{"gcc", "gcc"}, {"libpmix.so", "libpmix-dev"}}, Rank: "PMIX_RANK",
 		command: func(n int) []string { return pmixtest.Server(t, "-n", strconv.Itoa(n), "-nodes", "2") }}

@@ -91,8 +91,8 @@ func otherRoot(rank int) []int {
 	return []int{0}
 }
 
-// namesOfBlocks is for 66 nodes of one rank, of which rank 33 and those above are on the second host. Rank 64 is the first member of the second block.
-// A rank there names the next one on the way to the coordinator from which no error has come.
+// namesOfBlocks is for 66 nodes of one rank. Ranks from 33 on are on the second host. Rank 64 is the first member of the second block.
+// A rank there names the next one on the way to the coordinator that has sent no error.
 func namesOfBlocks(rank int) (names []int) {
 	if rank < 33 {
 		return []int{64}
@@ -140,7 +140,7 @@ func checkFailure(t *testing.T, file string, names func(rank int) []int) {
 	}
 }
 
-// levels is a rank whose first creation fails, and whose second or third one succeeds.
+// levels is a rank. Its first creation fails, and the second or third one succeeds.
 func levels() {
 	if err := createTwice(context.Background(), os.Getenv(envSteps)); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -115,7 +115,7 @@ func exchange(ctx context.Context, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-// streamUsage is what a process takes, and the number of segments of all processes.
+// streamUsage is the usage of a process, and the number of segments of all processes.
 type streamUsage struct {
 	usage.Usage
 	Threads, Segments int
