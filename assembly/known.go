@@ -13,9 +13,10 @@ type acquaintances struct {
 	byID     map[framework.ProcID]record
 	byNonce  map[uint64]framework.ProcID
 	renewals map[framework.ProcID]renewal // Those that are not zero.
-	nodes    map[string]string            // Node ids, each once.
+	nodes    map[string]string            // Node ids of records, each once.
 	tables   nodeTables
 	scratch  []byte // Room for a card.
+	lastNode string // Of node.
 	// sought are nonces without a card that PMLs have asked for.
 	sought map[uint64]struct{}
 	// seeksAll is set when sought was full.
@@ -134,7 +135,7 @@ func (k *acquaintances) set(life framework.Life, known acquaintance) {
 	if old, ok := k.byID[life.ID]; ok && old.nonce != life.Nonce {
 		k.remove(framework.Life{ID: life.ID, Nonce: old.nonce})
 	}
-	known.nonce = life.Nonce
+	known.nonce, known.node = life.Nonce, k.keptNode(known.node)
 	if known.table != nil && !known.hasEnded {
 		known.card, known.table = known.copyCard(), nil
 	}
@@ -181,13 +182,25 @@ func (k *acquaintances) owner(nonce uint64) (id framework.ProcID, ok bool) {
 	return 0, false
 }
 
-// node returns the one copy of a node id. All processes of a node have the same one.
+// keptNode returns the one copy of a node id that the records of all processes of the node have.
+func (k *acquaintances) keptNode(id string) string {
+	if same, ok := k.nodes[id]; ok {
+		return same
+	}
+	k.nodes[id] = id
+	return id
+}
+
+// node returns a node id, and keeps the last one only, because a table may have thousands. Tables mostly have the processes of a node in
+// sequence.
 func (k *acquaintances) node(id []byte) string {
 	if same, ok := k.nodes[string(id)]; ok {
 		return same
 	}
-	k.nodes[string(id)] = string(id)
-	return k.nodes[string(id)]
+	if k.lastNode != string(id) {
+		k.lastNode = string(id)
+	}
+	return k.lastNode
 }
 
 // len returns the number of records.

@@ -111,6 +111,27 @@ func TestAcquaintances_MemberOfTable_NeedsNoRecord(t *testing.T) {
 	}
 }
 
+// A process has the node ids of thousands of nodes in a table.
+func TestAcquaintances_NodesOfTable_AreNotKept(t *testing.T) {
+	k, _ := listing(t, 100)
+	for rank := range uint32(100) {
+		if known, _ := k.get(lifeOf(rank, scattered(rank))); known.node != fmt.Sprint("node", rank/4) {
+			t.Fatalf("rank %d is on node %q", rank, known.node)
+		}
+	}
+	if len(k.nodes) > 0 {
+		t.Errorf("node ids %v without a record", k.nodes)
+	}
+	for rank := range uint32(8) {
+		life := lifeOf(rank, scattered(rank))
+		known, _ := k.get(life)
+		k.set(life, known)
+	}
+	if len(k.nodes) != 2 {
+		t.Errorf("node ids %v of records on 2 nodes", k.nodes)
+	}
+}
+
 func TestAcquaintances_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
 	k, _ := listing(t, 8)
 	old, now := lifeOf(3, scattered(3)), lifeOf(3, 77)
