@@ -51,3 +51,6 @@ func IsAwaited(c *Comm) bool {
 
 // Queues returns the state of the communicators as a dump has it.
 func Queues(s *Session) string { return s.engine.waiting().Queues }
+
+// HasPending reports whether operations of closed communicators keep a stream.
+func HasPending(st *Stream) bool { return st.own.engine.hasPending() }

@@ -256,11 +256,11 @@ func (st *Stream) awaitPending() {
 	}
 }
 
-// hasPending reports whether operations are pending in a PML.
+// hasPending reports whether operations of closed communicators are pending in a PML, or messages that were matched by a probe. A PML
+// has a closed communicator until then.
 func (e *engine) hasPending() bool {
 	for _, m := range e.Upper() {
-		x, err := m.Inspect(context.Background())
-		if err != nil || slices.ContainsFunc(x.Comms, func(c pml.CommInspection) bool { return len(c.Posted)+len(c.Sends) > 0 }) {
+		if x, err := m.Inspect(context.Background()); err != nil || len(x.Comms) > 0 {
 			return true
 		}
 	}

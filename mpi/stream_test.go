@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
@@ -253,6 +254,9 @@ func TestStream_ManyInTurn_ReuseTheirNames(t *testing.T) {
 				if stream, err = s.NewStream(); err != nil {
 					return err
 				}
+				if name := stream.String(); i%7 == 0 && name != "stream 1" {
+					return fmt.Errorf("the only stream is %s", name)
+				}
 			}
 			c, err := world.WithStream(ctx, stream)
 			if err != nil {
@@ -261,9 +265,26 @@ func TestStream_ManyInTurn_ReuseTheirNames(t *testing.T) {
 			if err := errors.Join(ring(ctx, c, i), sumOfRanks(ctx, c), sumOfRanks(ctx, c), c.Close()); err != nil {
 				return fmt.Errorf("stream %d: %w", i, err)
 			}
+			if i%7 == 6 {
+				if err := awaitStreams(ctx, s); err != nil {
+					return err
+				}
+			}
 		}
 		return nil
 	})
+}
+
+// awaitStreams returns when the streams of the process have ended.
+func awaitStreams(ctx context.Context, s *mpi.Session) error {
+	for strings.Contains(mpi.Queues(s), "stream ") {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("streams have not ended: %s", mpi.Queues(s))
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
 }
 
 func TestStream_PendingOperationsOfClosedCommunicator_Complete(t *testing.T) {
@@ -288,6 +309,49 @@ func TestStream_PendingOperationsOfClosedCommunicator_Complete(t *testing.T) {
 			return err
 		}
 		return errors.Join(c.Send(ctx, make([]byte, 8), 0, 1), c.Close())
+	})
+}
+
+func TestStream_MatchedMessageOfClosedCommunicator_KeepsTheStream(t *testing.T) {
+	onStreamJobs(t, 2, func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		stream, err := s.NewStream()
+		if err != nil {
+			return err
+		}
+		c, err := world.WithStream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		sizes := []int{8, 300_000}
+		if world.Rank() == 0 {
+			for i, n := range sizes {
+				if _, err := c.Isend(pattern(n, i), 1, 1); err != nil {
+					return err
+				}
+			}
+			return errors.Join(c.Close(), mpi.Barrier(ctx, world))
+		}
+		var messages []*mpi.Message
+		for range sizes {
+			m, _, err := c.Mprobe(ctx, 0, 1)
+			if err != nil {
+				return err
+			}
+			messages = append(messages, m)
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+		if !mpi.HasPending(stream) {
+			return errors.New("the stream ends before its messages are received")
+		}
+		for i, m := range messages {
+			in := make([]byte, sizes[i])
+			if _, err := m.Recv(ctx, in); err != nil || string(in) != string(pattern(len(in), i)) {
+				return fmt.Errorf("message %d: %w", i, err)
+			}
+		}
+		return errors.Join(awaitStreams(ctx, s), mpi.Barrier(ctx, world))
 	})
 }
 
