@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -329,7 +330,7 @@ func (s *seat) busy() error {
 	var busy []string
 	for c := range s.comms {
 		if c != s.comm && !c.isClosed() {
-			busy = append(busy, "communicator "+c.label())
+			busy = append(busy, c.describe())
 		} else if k := &c.collective; k.idups.Load() > 0 || k.used.Load() && k.started.n.Load() > 0 {
 			busy = append(busy, "collectives of communicator "+c.label())
 		}
@@ -342,7 +343,15 @@ func (s *seat) busy() error {
 	if more := len(busy) - most; more > 0 {
 		busy = append(busy[:most], fmt.Sprintf("%d others", more))
 	}
-	return fmt.Errorf("%w: rank %d: first close or complete: %s", ErrPending, s.rank, strings.Join(busy, ", "))
+	return fmt.Errorf("%w: rank %d: first close, free or complete: %s", ErrPending, s.rank, strings.Join(busy, ", "))
+}
+
+// describe returns what a user closes or frees.
+func (c *Comm) describe() string {
+	c.mu.Lock()
+	usedBy := c.usedBy
+	c.mu.Unlock()
+	return cmp.Or(usedBy, "communicator "+c.label())
 }
 
 // label names a communicator: its name, or its id if it has none.

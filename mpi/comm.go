@@ -59,6 +59,7 @@ type Comm struct {
 	name     string
 	attrs    []attribute        // In the order of SetAttr.
 	contexts map[*Comm]struct{} // Of persistent collectives, see persistentContext. Nil after Close.
+	usedBy   string             // Persistent collective that this is the context of, for people, or "".
 
 	contextOf cid.Extended // Communicator that this one is a context of, or zero. Guarded by the engine's mu.
 }

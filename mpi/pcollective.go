@@ -3,6 +3,7 @@ package mpi
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/ferrympi/ferry/coll"
@@ -153,7 +154,10 @@ func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.name = c.Name()
+	name := c.Name()
+	d.mu.Lock()
+	d.name, d.usedBy = name, fmt.Sprintf("persistent %v of communicator %s", x.op, c.label())
+	d.mu.Unlock()
 	e := c.session.engine
 	e.mu.Lock()
 	d.contextOf = c.spec.ID

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -233,4 +234,23 @@ func persistentDeath(ctx context.Context, world *mpi.Comm) error {
 	}
 	_, err = q.Wait(ctx)
 	return errors.Join(err, must(sum[0] == 3, "the sum of the survivors is %d", sum[0]), p.Free(), s.Close(), c.Close())
+}
+
+func TestPersistentCollective_LeftByGoroutineRank_IsNamed(t *testing.T) {
+	_, parent := singleton(t)
+	tc, err := mpi.NewThreadComm(t.Context(), parent, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = tc.Run(t.Context(), func(ctx context.Context, c *mpi.Comm) error {
+		c.SetName("solver")
+		_, err := mpi.BarrierInit(ctx, c)
+		return err
+	})
+	if want := `persistent barrier of communicator "solver"`; !errors.Is(err, mpi.ErrPending) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %s", err, want)
+	}
+	if err := tc.Close(); err != nil {
+		t.Error(err)
+	}
 }
