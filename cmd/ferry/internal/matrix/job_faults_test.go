@@ -123,6 +123,19 @@ func TestRankThatDiesIsNamedByTheCaseThatRan(t *testing.T) {
 	}
 }
 
+// A rank exits with 128 plus the number of its signal. None of these statuses is a loss for the others.
+func TestJob_RankIsTerminated_FailsNothing(t *testing.T) {
+	t.Parallel()
+	c := job(t, "3", "--components", "ob1+shm", "--suite", "full")
+	c.until("running      ob1+shm  bench/latency")
+	c.signalRank(1, syscall.SIGTERM)
+	r := c.wait(128 + int(syscall.SIGTERM))
+	passes(t, r, "ob1+shm", 0)
+	if r != nil && !strings.Contains(r.Partial, "interrupt") {
+		t.Errorf("partial: %q", r.Partial)
+	}
+}
+
 // TestInterruptedJobFailsNothing: that the other ranks end, too, is nobody's fault. The
 // signal of the launcher reaches some ranks first, and that of a user one alone.
 func TestInterruptedJobFailsNothing(t *testing.T) {

@@ -50,9 +50,12 @@ type ending struct {
 // answers is how long the launcher may take to answer a question.
 const answers = 10 * time.Second
 
-// endsOfInterrupt are the reasons of the ends of ranks that could not say so: before the run,
-// or by a second signal.
-var endsOfInterrupt = []string{"exit status 130", "signal: interrupt", "signal: terminated", "signal: hangup"}
+// endsOfInterrupt are the reasons of the ends of interrupted ranks that have announced no ending. The signal came before the
+// run, or was a second one. The exit statuses are those of exit.Signals.
+var endsOfInterrupt = []string{
+	"exit status 129", "exit status 130", "exit status 131", "exit status 143",
+	"signal: interrupt", "signal: terminated", "signal: hangup",
+}
 
 // attend returns a context that ends when a rank does: there is nothing to wait for
 // any more, and the case that runs is the one to name. It ends, too, when ctx does. In

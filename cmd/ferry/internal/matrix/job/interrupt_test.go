@@ -196,7 +196,8 @@ func TestWhatFailsBecauseAnotherLeavesHasItsReason(t *testing.T) {
 // one.
 func TestEndByAnInterruptIsNoLoss(t *testing.T) {
 	for reason, want := range map[string]bool{
-		"exit status 130": true, "signal: interrupt": true, "signal: terminated": true, "signal: hangup": true,
+		"exit status 129": true, "exit status 130": true, "exit status 131": true, "exit status 143": true,
+		"signal: interrupt": true, "signal: terminated": true, "signal: hangup": true,
 		"exit status 1": false, "signal: killed": false, "connection lost": false,
 	} {
 		err := jobOf("a").ended(2, reason)
