@@ -24,7 +24,7 @@ type nodeTable struct {
 // newNodeTable returns the members of a table of a group in a namespace of that number. It takes area over, which is nil if the bytes of the
 // table are the garbage collector's.
 func newNodeTable(t *wireup.Table, world uint32, group framework.Procs, area *btl.Area) *nodeTable {
-	n := &nodeTable{table: t, world: world, group: group, lookup: group.Lookup(), isShared: area != nil}
+	n := &nodeTable{table: t, world: world, group: group, lookup: group.Finder(), isShared: area != nil}
 	if area != nil {
 		runtime.AddCleanup(n, func(unmap func()) { unmap() }, area.Close)
 	}

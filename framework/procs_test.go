@@ -31,18 +31,18 @@ func TestProcs_AnyList_EqualsTheSlice(t *testing.T) {
 		if l.Len() != len(list) || !slices.Equal(l.List(), list) {
 			t.Fatalf("%v became %v", list, l.List())
 		}
-		find := l.Lookup()
+		find, kept := l.Lookup(), l.Finder()
 		for i, p := range list {
 			if l.At(i) != p {
 				t.Fatalf("%v is at %d, want %v", l.At(i), i, p)
 			}
-			if want := slices.Index(list, p); l.Index(p) != want || find(p) != want {
-				t.Fatalf("%v has index %d, by Lookup %d, want %d", p, l.Index(p), find(p), want)
+			if want := slices.Index(list, p); l.Index(p) != want || find(p) != want || kept(p) != want {
+				t.Fatalf("%v has index %d, by Lookup %d, by Finder %d, want %d", p, l.Index(p), find(p), kept(p), want)
 			}
 		}
 		for _, p := range other {
-			if want := slices.Index(list, p); l.Index(p) != want || find(p) != want {
-				t.Fatalf("%v has index %d, by Lookup %d, want %d", p, l.Index(p), find(p), want)
+			if want := slices.Index(list, p); l.Index(p) != want || find(p) != want || kept(p) != want {
+				t.Fatalf("%v has index %d, by Lookup %d, by Finder %d, want %d", p, l.Index(p), find(p), kept(p), want)
 			}
 		}
 		if l.Equal(o) != slices.Equal(list, other) || !l.Equal(ProcsOf(list...)) {
