@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,7 +68,7 @@ func TestCollectivesAmongNodes(t *testing.T) {
 // TestMembersThatPassDifferentLengthsHearOfIt in shared memory, too.
 func TestMembersThatPassDifferentLengthsHearOfIt(t *testing.T) {
 	mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
-		for name, f := range map[string]func(d *mpi.Comm) error{
+		calls := map[string]func(d *mpi.Comm) error{
 			"bcast":     func(d *mpi.Comm) error { return mpi.Bcast(ctx, d, make([]byte, 5+d.Rank()), 0) },
 			"allreduce": func(d *mpi.Comm) error { return mpi.Allreduce(ctx, d, nil, make([]int, 5+d.Rank()), mpi.Sum[int]()) },
 			"roots":     func(d *mpi.Comm) error { return mpi.Bcast(ctx, d, make([]byte, 5), d.Rank()/2) },
@@ -76,7 +78,8 @@ func TestMembersThatPassDifferentLengthsHearOfIt(t *testing.T) {
 				}
 				return mpi.Allreduce(ctx, d, nil, make([]int, 1), mpi.Sum[int]())
 			},
-		} {
+		}
+		for _, name := range slices.Sorted(maps.Keys(calls)) { // One order in all ranks.
 			d, err := c.Dup(ctx)
 			if err != nil {
 				return err
@@ -86,7 +89,11 @@ func TestMembersThatPassDifferentLengthsHearOfIt(t *testing.T) {
 					return err
 				}
 			}
-			err = f(d) // of who sees it; where the root does not, it has sent, and comes back
+			// No member is in a barrier of d when another one finds the difference.
+			if err := mpi.Barrier(ctx, c); err != nil {
+				return err
+			}
+			err = calls[name](d) // of who sees it; where the root does not, it has sent, and comes back
 			for i := 0; err == nil && i < 10; i++ {
 				err = mpi.Barrier(ctx, d)
 			}
