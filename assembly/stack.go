@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,8 @@ func OpenStack(ctx context.Context, reg *framework.Registry, values *framework.V
 func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) error {
 	s.env, s.hooks = env, hooks
 	selection := s.selections[framework.PML]
+	var request error     // The first failed request for a component that a PML uses.
+	var warnings []func() // Of PMLs that another one replaces. The error has their reasons otherwise.
 	for _, choice := range slices.Clone(selection.Chosen) {
 		before, node := len(s.movers), s.node
 		var m pml.Module
@@ -91,10 +94,14 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 		if bound := selection.Fail(choice.Verdict.Name, err); bound != nil {
 			return bound
 		}
-		env.Logger.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err)
+		request = cmp.Or(request, framework.FailedRequest(err))
+		warnings = append(warnings, func() { env.Logger.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err) })
 	}
 	if _, err := selection.One(); err != nil {
-		return err
+		return cmp.Or(request, err)
+	}
+	for _, warn := range warnings {
+		warn()
 	}
 	s.idle()
 	s.warnOfSelf()

@@ -256,6 +256,14 @@ func (e *requestError) Error() string {
 // Unwrap returns ErrConfig and the cause.
 func (e *requestError) Unwrap() []error { return []error{ErrConfig, e.cause} }
 
+// FailedRequest returns the failure of a component that was asked for by name, if it has caused err, else nil.
+func FailedRequest(err error) error {
+	if request, ok := errors.AsType[*requestError](err); ok {
+		return request
+	}
+	return nil
+}
+
 // withoutOwner returns the text of a component's error without the names that precede it in messages.
 func withoutOwner(kind Kind, name string, cause error) string {
 	text := strings.TrimPrefix(cause.Error(), string(kind)+" "+name+": ")
