@@ -129,11 +129,14 @@ func (r *Request) Notify(n Notifier) { r.attention, r.notifier = notify, n }
 // Source returns the source that a wait polls first, or nil. Engine's lock held.
 func (r *Request) Source() progress.Source { return r.owner.First() }
 
-// Awaited reports how the operation is waited for. An operation that is a part of another one
-// is waited for like the latter, if its notifier has the method Awaited. Engine's lock held.
+// Awaited reports how the operation is waited for. A part of another operation is waited for like the latter, if the notifier
+// embeds that operation's Request and both are of one engine. Engine's lock held.
 func (r *Request) Awaited() Awaited {
 	if r.attention&notify != 0 {
-		if whole, ok := r.notifier.(interface{ Awaited() Awaited }); ok {
+		if whole, ok := r.notifier.(interface {
+			engineOf() *progress.Engine
+			Awaited() Awaited
+		}); ok && whole.engineOf() == r.engine {
 			return whole.Awaited()
 		}
 	}
@@ -145,6 +148,9 @@ func (r *Request) Awaited() Awaited {
 	}
 	return NotAwaited
 }
+
+// engineOf returns the engine whose lock guards the request.
+func (r *Request) engineOf() *progress.Engine { return r.engine }
 
 // CancelLocked is Cancel for the caller that started the operation, with the engine's lock held.
 // The request may complete before it returns.
