@@ -87,9 +87,9 @@ func (r *Reader) Next() (Message, error) {
 	return m, nil
 }
 
-// readN reads n bytes. Above 1 MiB, memory grows with the bytes that have come, so that a header alone takes little.
+// readN reads n bytes. Above 256 KiB, memory grows with the bytes that have come, so that a header alone takes little.
 func readN(r io.Reader, n int64) ([]byte, error) {
-	const step = 1 << 20
+	const step = 256 << 10
 	var b bytes.Buffer
 	b.Grow(int(min(n, step)) + bytes.MinRead)
 	_, err := io.CopyN(&b, r, n)
