@@ -8,8 +8,8 @@
 package dgram
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -88,10 +88,8 @@ func (m *module) Due() time.Duration { return time.Duration(min(len(m.waiting), 
 // Reach sends what is too short to be anything.
 func (m *module) Reach(peer framework.Peer) error {
 	err := unix.Sendto(m.fd, []byte{data}, 0, &unix.SockaddrUnix{Name: string(peer.Blob)})
-	if peer.Proc == m.env.Identity.Proc {
-		return errors.New("it carries no messages of a process to itself")
-	} else if err != nil && err != unix.EAGAIN {
-		return fmt.Errorf("%v is not another process of this node, at %.40q: %w", peer.Proc, peer.Blob, err)
+	if peer.Proc == m.env.Identity.Proc || err != nil && err != unix.EAGAIN {
+		return fmt.Errorf("%v is not another process of this node, at %.40q: %w", peer.Proc, peer.Blob, cmp.Or[error](err, unix.EOPNOTSUPP))
 	}
 	return nil
 }
