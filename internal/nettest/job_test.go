@@ -33,7 +33,7 @@ func TestRanksOfTwoHostsAreOfTwoNodes(t *testing.T) {
 		needs.Missing(t, "%v: install libfabric1, and build with cgo", err)
 	}
 	out, err := ferry(t, h, 4, []string{"--set", "pml=cm", "--set", "mtl.ofi.provider_include=tcp;ofi_rxm", "--explain"},
-		"conform", "--only", "split by node|every size|concurrent creations")
+		"conform", "--only", "split by node|every size arrives|concurrent creations")
 	if err != nil || strings.Count(out, "\npass ")+strings.Count(out[:5], "pass ") != 3 {
 		t.Fatalf("%v\n%s", err, out)
 	}

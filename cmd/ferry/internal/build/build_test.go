@@ -156,7 +156,7 @@ func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
 		says  string
 		usage bool
 	}{
-		{[]string{"-o", output}, "want --with or --plugin, and -o", true},
+		{[]string{"-o", output}, "no component: give --with MODULE or --plugin NAME=FILE", true},
 		{[]string{"--plugin", "udp", "-o", output}, "want NAME=FILE", true},
 		{[]string{"--plugin", "udp=/x@sha256:5f0c", "-o", output}, "want 64 hexadecimal digits", true},
 		{[]string{"--plugin", "udp=/x@sha256:", "-o", output}, "nothing stands behind @sha256:", true},
