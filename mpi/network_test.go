@@ -105,7 +105,7 @@ func TestCMWithoutAnMTLIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := x.String(); !strings.Contains(got, "pml cm: failed: pml cm:") {
+	if got := x.String(); !strings.Contains(got, "pml cm: failed: not supported: no mtl component is usable") {
 		t.Errorf("%s", got)
 	}
 }
