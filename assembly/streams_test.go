@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// goneWatcher records the processes with which nothing more is exchanged.
+// goneWatcher records the processes with which all exchange has ended.
 type goneWatcher struct {
 	watcher
 	gone []framework.Life

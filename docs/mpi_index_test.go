@@ -134,7 +134,7 @@ func TestMPIIndex_PlannedFunctions_AreNotThere(t *testing.T) {
 	}
 }
 
-// TestMPIIndex_NamesOfFerry_Exist: a row names functions, types and methods of package mpi.
+// Rows name functions, types and methods of package mpi.
 func TestMPIIndex_NamesOfFerry_Exist(t *testing.T) {
 	exported := exportedNames(t)
 	named := 0

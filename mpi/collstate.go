@@ -52,7 +52,7 @@ type machinery struct {
 	force     *coll.Force
 	plain     *coll.Table // of those that need no instance
 	nodes     coll.Placement
-	check     bool // members tell each other what they call; see collcheck.go
+	check     bool // Members compare their calls; see collcheck.go.
 	offers    []coll.Offered
 	unopened  bool // some of those need an instance
 	instances []opened

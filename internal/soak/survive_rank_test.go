@@ -23,7 +23,7 @@ const (
 	envSurviveDeaths = "SOAK_SURVIVE_DEATHS"
 )
 
-// survivor is a rank of a job in which ranks die. All ranks do the same steps, and each step ends with an agreement
+// survivor is a rank of a job with deaths of other ranks. All ranks do the same steps, and each step ends with an agreement
 // about its success. After a failure, the survivors continue over a Shrink of the communicator.
 type survivor struct {
 	ctx   context.Context
