@@ -19,6 +19,13 @@ const (
 	// peer that runs on another processor may answer meanwhile. With 8, each of all sources, 8 ranks on 2
 	// processors took 8.6 us for a barrier; with 2, the second of all sources, 6.2.
 	pollsBeforeYield = 2
+	// pollsBeforeIdleYield replaces pollsBeforeYield while yields return at once, since the other ranks of this processor sleep.
+	// A yield then costs as much as ten polls (0.4 us).
+	pollsBeforeIdleYield = 64
+	// timedIdleYields is the number of consecutive timed yields without a switch after which the processor counts as idle.
+	timedIdleYields = 8
+	// yieldsPerTiming is the number of yields per timed one. Reading the clock costs a tenth of a yield.
+	yieldsPerTiming = 8
 	// yieldsPerClock replaces pollsPerClock while each poll is followed by a yield.
 	yieldsPerClock = 8
 )
@@ -38,9 +45,11 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 	yielding, perClock := e.oversubscribed, pollsPerClock
 	clock := perClock // polls until the clock is read
 	perOther, phase := pollsPerOther, 0
+	beforeYield := pollsBeforeYield
 	if yielding {
 		perClock = yieldsPerClock
-		clock, phase = pollsBeforeYield+perClock, pollsBeforeYield
+		beforeYield, phase = e.pollsBeforeYielding()
+		clock = beforeYield + perClock
 	}
 	moved := 0  // events since the clock was read
 	others := 0 // events of the last poll of all sources; more may follow at once
@@ -64,8 +73,8 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		}
 		if n == 0 && !yielding {
 			cpu.Pause()
-		} else if n == 0 && i > pollsBeforeYield {
-			if i == pollsBeforeYield+1 && isLong(ctx) {
+		} else if n == 0 && i > beforeYield {
+			if i == beforeYield+1 && isLong(ctx) {
 				break
 			}
 			e.yieldProcessor()
@@ -169,6 +178,10 @@ func (e *Engine) admitLockWaiters() {
 // processors: 65 us for a barrier instead of 25).
 const yieldsPerGosched = 1024
 
+// yieldWithoutSwitch exceeds the time of a yield after which the same thread continues (0.4 us). A switch to another thread
+// and back takes 2 us and more.
+const yieldWithoutSwitch = time.Microsecond
+
 // yieldProcessor yields to other processes, and at intervals to goroutines of this one.
 // Lock held, released meanwhile.
 func (e *Engine) yieldProcessor() {
@@ -181,6 +194,32 @@ func (e *Engine) yieldProcessor() {
 	if goroutines {
 		runtime.Gosched()
 	}
+	if e.idleYields < timedIdleYields && e.yields%yieldsPerTiming != 0 {
+		cpu.Yield()
+		e.Lock()
+		return
+	}
+	start := time.Now()
 	cpu.Yield()
+	elapsed := time.Since(start)
 	e.Lock()
+	e.countYield(elapsed)
+}
+
+// countYield counts a timed yield for the decision whether the processor is idle but for this wait. Lock held.
+func (e *Engine) countYield(elapsed time.Duration) {
+	if elapsed > yieldWithoutSwitch {
+		e.idleYields = 0
+	} else if e.idleYields < timedIdleYields {
+		e.idleYields++
+	}
+}
+
+// pollsBeforeYielding returns the number of polls before the first yield of a wait where ranks are oversubscribed, and the phase of
+// its polls of all sources. Lock held.
+func (e *Engine) pollsBeforeYielding() (polls, phase int) {
+	if e.idleYields == timedIdleYields {
+		return pollsBeforeIdleYield, 0
+	}
+	return pollsBeforeYield, pollsBeforeYield
 }

@@ -114,6 +114,8 @@ type Engine struct {
 	yields  uint32 // Number of yieldProcessor calls.
 	gosched bool   // Whether each yield calls runtime.Gosched: see sharesP.
 
+	idleYields int // Consecutive timed yields without a switch to another thread, at most timedIdleYields.
+
 	isStream bool // Options.IsStream; constant.
 
 	labels context.Context // May be nil; constant.

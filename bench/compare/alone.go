@@ -89,20 +89,19 @@ func ownFigures() []figure {
 	return out
 }
 
-// besideConnections is the latency over shared memory of two ranks that both have a
-// connection to a third one on another node, which sleeps; beside that of two without btl/tcp, where
-// the third has left.
+// besideConnections is the latency over shared memory of two ranks that both have a TCP connection to a third one on another
+// node, which sleeps. It is compared with three ranks on one node, without btl/tcp, of which the third one sleeps.
 func besideConnections(f figure) figure {
-	ranks := func(connected string, settings ...string) jobOf {
+	ranks := func(options ...string) jobOf {
 		return func(program string) []string {
-			args := append([]string{program, "run", "-n", "3", "--nodes", "2", "--bind-to", "core"}, settings...)
-			return append(args, program, "bench", f.Bench, "--connected", connected,
+			args := append([]string{program, "run", "-n", "3", "--bind-to", "core"}, options...)
+			return append(args, program, "bench", f.Bench, "--connected", "2",
 				"-m", fmt.Sprintf("%d:%d", f.Size, f.Size), "-i", fmt.Sprint(f.iterations), "-x", fmt.Sprint(f.warmup), "--format", "json")
 		}
 	}
 	f.Name, f.Ranks, f.duel, f.wanted = "8 B latency over shared memory beside connections over TCP, to alone", 3, true, bound{Most: 1.03}
-	f.job = ranks("2", "--set", "btl=self,shm,tcp", "--set", "btl.tcp.address_include=127.0.0.0/8")
-	f.versus = &variant{Title: "alone", job: ranks("1", "--set", "btl=self,shm")}
+	f.job = ranks("--nodes", "2", "--set", "btl=self,shm,tcp", "--set", "btl.tcp.address_include=127.0.0.0/8")
+	f.versus = &variant{Title: "alone", job: ranks("--set", "btl=self,shm")}
 	return f
 }
 
