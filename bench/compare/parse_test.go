@@ -209,7 +209,7 @@ func TestOverTCPBothSidesAreOverTCP(t *testing.T) {
 		"8 B latency over TCP to C sockets | C sockets":                                "sockets latency",
 		"bandwidth 1 MiB over TCP to C sockets | C sockets":                            "sockets bw",
 		"8 B latency over TCP to cm over tcp;ofi_rxm | ferry":                          "provider_include=tcp;ofi_rxm",
-		"8 B latency over shared memory beside connections over TCP, to alone | ferry": "--nodes 2 --bind-to core --set btl=self,shm ",
+		"8 B latency over shared memory beside connections over TCP, to alone | ferry": "-n 3 --bind-to core --set btl=self,shm ",
 	} {
 		if !strings.Contains(got[name], part) {
 			t.Errorf("%s: %q, want %q in it", name, got[name], part)
