@@ -7,77 +7,73 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/assembly/wireup/wireuptest"
-	"github.com/ferrympi/ferry/cid"
 )
-
-// sample is the number of modeled processes for each process with real structures.
-const sample = 256
-
-// procBytes is more than a PML keeps for each process with which it has exchanged messages (ob1, as allocated, with the decoded card).
-const procBytes = 5440 + 432 + 880
 
 // creation is a communicator that the model has created.
 type creation struct {
 	wireuptest.Result
-	table int   // Bytes of the table, once on each node.
-	view  int64 // Private bytes of a process for the table and the id, measured.
-	peers []int // Processes with which a process exchanged messages, ascending.
+	table int // Bytes of the table, once on each node.
+	// Private bytes of a process for the communicator before its first message, with the processes of the creation. They are
+	// measured with real structures, which are not those of transports.
+	ordinary, most int64
+	ordinaryPeers, mostPeers int // Number of peers of these two in the creation.
+	samples                  int
 }
 
-// kept are the real structures of a process for a communicator, before its first message.
-type kept struct {
-	table *wireup.Table
-	ids   *cid.Table
-}
-
-// newCreation measures the bytes that processes keep.
-func newCreation(r wireuptest.Result) (*creation, error) {
+// newCreation measures the bytes that processes keep. Ordinary processes are the samples that have as many peers as their median. The process
+// with the most peers may have no sample. Then that with the most peers of all samples gets the others, too.
+func newCreation(r wireuptest.Result, s *samples) (*creation, error) {
 	c := &creation{Result: r, table: len(r.Outcomes[0].Table.Bytes())}
+	if s == nil {
+		return c, nil
+	}
+	var peers []int
 	for i := range r.Outcomes {
-		c.peers = append(c.peers, r.Outcomes[i].Peers)
+		peers = append(peers, r.Outcomes[i].Peers)
 	}
-	slices.Sort(c.peers)
-	all := make([]kept, 0, (len(r.Outcomes)+sample-1)/sample)
-	before := heap()
-	for i := 0; i < len(r.Outcomes); i += sample {
-		k, err := keep(r.Outcomes[i].Table, len(r.Outcomes))
-		if err != nil {
-			return nil, fmt.Errorf("member %d: %w", i, err)
-		}
-		all = append(all, k)
+	slices.Sort(peers)
+	c.samples, c.ordinaryPeers, c.mostPeers = len(s.list), peers[len(peers)/2], peers[len(peers)-1]
+	for _, x := range s.list {
+		x.peers = r.Outcomes[x.member].Peers
 	}
-	c.view = (heap() - before) / int64(len(all))
-	runtime.KeepAlive(all)
-	runtime.KeepAlive(r)
-	return c, nil
+	slices.SortStableFunc(s.list, func(a, b *sample) int { return a.peers - b.peers })
+	last := len(s.list) - 1
+	most, rest, median := s.list[last], s.list[:last], s.list[last/2].peers
+	isOrdinary := func(x *sample) bool { return x.peers == median }
+	first := slices.IndexFunc(rest, isOrdinary)
+	end := first
+	for end < len(rest) && isOrdinary(rest[end]) {
+		rest[end].peers = c.ordinaryPeers
+		end++
+	}
+	most.peers = c.mostPeers
+	var err error
+	if c.ordinary, err = s.measure(r, rest[first:end]); err == nil {
+		c.most, err = s.measure(r, s.list[last:])
+	}
+	if err == nil {
+		err = s.accept(r, slices.Concat(rest[:first], rest[end:]))
+	}
+	return c, err
 }
 
-// keep makes the structures of a process.
-func keep(shared *wireup.Table, members int) (kept, error) {
-	t, err := wireup.OpenTable(shared.Bytes(), members)
-	if err != nil {
-		return kept{}, err
-	}
-	k := kept{table: t, ids: cid.NewTable(cid.IndexBits)}
-	offer := k.ids.OfferFor(cid.PolicyAgree, 2, 1<<10)
-	return k, k.ids.Accept(offer, t.Decision().IDs.Common)
+// measure creates the communicator in some samples. It returns the mean of the bytes that they keep for it.
+func (s *samples) measure(r wireuptest.Result, some []*sample) (int64, error) {
+	before := heap()
+	err := s.accept(r, some)
+	kept := (heap() - before) / int64(len(some))
+	runtime.KeepAlive(r)
+	return kept, err
 }
 
 func heap() int64 {
 	runtime.GC()
+	runtime.GC() // Frees memory of cleanups and pools.
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
-
-// kept returns the private bytes of a process with the given number of peers.
-func (c *creation) kept(peers int) int64 { return c.view + int64(peers)*procBytes }
-
-// median and root return the private bytes of the median process and of the process with the most peers.
-func (c *creation) median() int64 { return c.kept(c.peers[len(c.peers)/2]) }
-func (c *creation) root() int64   { return c.kept(c.peers[len(c.peers)-1]) }
 
 // report prints a creation.
 func report(out io.Writer, title string, c *creation) {
@@ -85,8 +81,8 @@ func report(out io.Writer, title string, c *creation) {
 	fmt.Fprintf(out, "  %d rounds, %d messages, %v\n", c.Rounds, c.Total.Messages, round(c.Elapsed))
 	fmt.Fprintf(out, "  bootstrap %s, at most %s by a process; messages %s\n",
 		size(c.Total.LauncherBytes), size(c.MostLauncherBytes), size(c.Total.MessageBytes))
-	fmt.Fprintf(out, "  kept before the first message: table %s on each node; in a process %s for the table, %d bytes for each of its peers in the creation (median %d, most %d)\n",
-		size(int64(c.table)), size(c.view), procBytes, c.peers[len(c.peers)/2], c.peers[len(c.peers)-1])
+	fmt.Fprintf(out, "  kept before the first message: table %s on each node; in a process %s with %d peers in the creation, %s with %d (%d processes measured)\n",
+		size(int64(c.table)), size(c.ordinary), c.ordinaryPeers, size(c.most), c.mostPeers, c.samples)
 }
 
 // checkWorld compares a world with the limits, and with a world of few nodes.
@@ -100,8 +96,8 @@ func checkWorld(out io.Writer, c, few *creation) error {
 		{"rounds, to those of the reference", ratio, mostRoundsRatio, fmt.Sprintf("%.2f", ratio)},
 		{"bytes of a process through the bootstrap", float64(c.MostLauncherBytes), mostLauncherBytes, size(c.MostLauncherBytes)},
 		{"table of a node", float64(c.table), mostTableBytes, size(int64(c.table))},
-		{"kept in the median process", float64(c.median()), mostMedianBytes, size(c.median())},
-		{"kept in the root with the most peers", float64(c.root()), mostRootBytes, size(c.root())},
+		{"kept in the median process", float64(c.ordinary), mostMedianBytes, size(c.ordinary)},
+		{"kept in the root with the most peers", float64(c.most), mostRootBytes, size(c.most)},
 	} {
 		fmt.Fprintf(out, "  %s: %s\n", limit.name, limit.text)
 		if limit.value > limit.most {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -41,6 +42,8 @@ type members struct {
 	capabilities []byte
 	ids, one     []byte // Candidate ids of a communicator, and of that of a level.
 	ppn          int
+	nonces       map[int]uint64 // Of samples, by rank.
+	nodes        map[int]string // Node ids of samples, by node.
 }
 
 func newMembers(ppn int) (*members, error) {
@@ -48,13 +51,22 @@ func newMembers(ppn int) (*members, error) {
 	table := cid.NewTable(cid.IndexBits)
 	one := table.OfferFor(cid.PolicyAgree, 2, 8)
 	defer table.Release(one)
-	return &members{capabilities: capabilities, one: one.Bytes(), ids: cid.NewTable(cid.IndexBits).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes(), ppn: ppn}, err
+	return &members{capabilities: capabilities, one: one.Bytes(), ids: cid.NewTable(cid.IndexBits).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes(), ppn: ppn,
+		nonces: map[int]uint64{}, nodes: map[int]string{}}, err
 }
 
 // payload returns the payload of a rank of the world. The entries of the card have the lengths of those of a host with two addresses.
 func (m *members) payload(rank int) wireup.Payload {
+	nonce, isSample := m.nonces[rank]
+	if !isSample {
+		nonce = uint64(rank)<<32 | 1
+	}
+	node, isSampled := m.nodes[rank/m.ppn]
+	if !isSampled {
+		node = fmt.Sprintf("%064x", rank/m.ppn)
+	}
 	card, err := wireup.EncodeCard(framework.Card{
-		{Component: "node", Blob: fmt.Appendf(nil, "%064x", rank/m.ppn)},
+		{Component: "node", Blob: []byte(node)},
 		{Component: "pml.ob1", Blob: make([]byte, 8)},
 		{Component: "btl.self"},
 		{Component: "btl.shm", Blob: fmt.Appendf(nil, "ferry-0-%016x", rank)},
@@ -63,7 +75,7 @@ func (m *members) payload(rank int) wireup.Payload {
 	if err != nil {
 		panic(err) // The card is constant but for the rank.
 	}
-	return wireup.Payload{Nonce: uint64(rank)<<32 | 1, Capabilities: m.capabilities, Card: card, IDs: m.one, GroupIDs: m.ids}
+	return wireup.Payload{Nonce: nonce, Capabilities: m.capabilities, Card: card, IDs: m.one, GroupIDs: m.ids}
 }
 
 // job returns the creation of a communicator of a group.
@@ -88,7 +100,7 @@ func runSizes(out io.Writer, o options) error {
 	}
 	fmt.Fprintf(out, "world of %d nodes x %d, for reference: %d rounds, %v\n", few.nodes, o.ppn, reference.Rounds, round(reference.Elapsed))
 
-	world, err := create(o, o.world())
+	world, err := createMeasured(o, o.world())
 	if err != nil {
 		return err
 	}
@@ -99,7 +111,7 @@ func runSizes(out io.Writer, o options) error {
 	if err := sparse(out, o, world); err != nil {
 		return err
 	}
-	second, err := create(o, wireuptest.Ranks(0, 2, (o.nodes*o.ppn+1)/2))
+	second, err := createMeasured(o, wireuptest.Ranks(0, 2, (o.nodes*o.ppn+1)/2))
 	if err != nil {
 		return err
 	}
@@ -113,6 +125,24 @@ func create(o options, group framework.Procs) (*creation, error) {
 	if err != nil {
 		return nil, err
 	}
+	return m.create(o, group, nil)
+}
+
+// createMeasured is create with samples.
+func createMeasured(o options, group framework.Procs) (c *creation, err error) {
+	m, err := newMembers(o.ppn)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openSamples(o, m, group)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	return m.create(o, group, s)
+}
+
+func (m *members) create(o options, group framework.Procs, s *samples) (*creation, error) {
 	j := o.job(m, group)
 	r := j.Run()
 	for i, outcome := range r.Outcomes {
@@ -123,12 +153,12 @@ func create(o options, group framework.Procs) (*creation, error) {
 	if err := j.Check(r); err != nil {
 		return nil, err
 	}
-	return newCreation(r)
+	return newCreation(r, s)
 }
 
 // sparse creates SHARED on one node, which stands for all, and ROOTS.
 func sparse(out io.Writer, o options, world *creation) error {
-	roots, err := create(o, o.roots())
+	roots, err := createMeasured(o, o.roots())
 	if err != nil {
 		return err
 	}

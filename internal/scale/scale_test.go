@@ -49,16 +49,16 @@ func TestRunSizes_SomeNodes_KeepsLimits(t *testing.T) {
 }
 
 func TestCheckWorld_LimitExceeded_ReturnsError(t *testing.T) {
-	few := &creation{peers: []int{0}}
+	few := new(creation)
 	few.Rounds = 10
 	for name, change := range map[string]func(c *creation){
 		"rounds": func(c *creation) { c.Rounds = 21 },
 		"bytes":  func(c *creation) { c.MostLauncherBytes = mostLauncherBytes + 1 },
 		"table":  func(c *creation) { c.table = mostTableBytes + 1 },
-		"median": func(c *creation) { c.view = mostMedianBytes + 1 },
-		"root":   func(c *creation) { c.peers = []int{0, 0, mostRootBytes / procBytes * 2} },
+		"median": func(c *creation) { c.ordinary = mostMedianBytes + 1 },
+		"root":   func(c *creation) { c.most = mostRootBytes + 1 },
 	} {
-		c := &creation{peers: []int{0, 0, 1}}
+		c := new(creation)
 		c.Rounds = 20
 		if err := checkWorld(io.Discard, c, few); err != nil {
 			t.Fatal(err)
@@ -99,5 +99,25 @@ func TestRunFaults_AnySeed_EndAlike(t *testing.T) {
 	var out bytes.Buffer
 	if err := runFaults(&out, o); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
+	}
+}
+
+// A process has records of the processes of its node, and state in the PML for its peers in the creation.
+func TestCreateMeasured_LargerNodes_KeepMore(t *testing.T) {
+	kept := func(nodes, ppn string) *creation {
+		o, err := parse([]string{"-nodes", nodes, "-ppn", ppn}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := createMeasured(o, o.world())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	const least = 100 // Bytes of a card.
+	small, large := kept("96", "2"), kept("3", "64")
+	if large.ordinary < small.ordinary+60*least || large.most < large.ordinary+int64(large.mostPeers-1)*least {
+		t.Errorf("kept with 2 processes of a node: %d and %d; with 64: %d and %d", small.ordinary, small.most, large.ordinary, large.most)
 	}
 }
