@@ -108,7 +108,7 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 	return nil
 }
 
-// warnOfSelf logs in rank 0 that no transport carries messages of a process to itself, as with btl=tcp. They fail at
+// warnOfSelf logs in rank 0 that no transport carries messages of a process to itself, as with btl=tcp or btl=^self. They fail at
 // their first use only. The transports of a stream are those of its process.
 func (s *Stack) warnOfSelf() {
 	if _, stream := s.env.Identity.Proc.Process(); stream > 0 || s.env.Self.ID.Rank() != 0 {
@@ -122,7 +122,11 @@ func (s *Stack) warnOfSelf() {
 	for _, r := range route.Rejected {
 		reasons = append(reasons, r.Name+": "+r.Reason)
 	}
-	s.env.Logger.Warn("no transport carries messages of a process to itself, so that they fail; add self to the list of btl", "reasons", strings.Join(reasons, "; "))
+	remedy := "add self to the list of btl"
+	if list, _ := s.values.Get(string(framework.BTL)); strings.HasPrefix(strings.TrimSpace(list.Text), "^") {
+		remedy = "remove self from the list of btl"
+	}
+	s.env.Logger.Warn("no transport carries messages of a process to itself, so that they fail; "+remedy, "reasons", strings.Join(reasons, "; "))
 }
 
 // idle marks the transports that selection took and no PML has opened: nothing needs

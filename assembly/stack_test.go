@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -76,6 +77,27 @@ func TestFailureThatEndsTheSessionIsToldOnce(t *testing.T) {
 		}
 		if err := client.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+func TestOpen_NoTransportToItself_RemedyFitsTheList(t *testing.T) {
+	for list, remedy := range map[string]string{"tcp": "add self to the list of btl", "^self": "remove self from the list of btl"} {
+		client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		a, err := Open(t.Context(), Options{Registry: components.Standard(), Client: client, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Settings: []framework.Setting{{Name: "pml", Value: "ob1"}, {Name: "btl", Value: list}}})
+		if err == nil {
+			err = a.Close()
+		}
+		if err := errors.Join(err, client.Close()); err != nil {
+			t.Errorf("btl=%s: %v", list, err)
+		}
+		if !strings.Contains(log.String(), remedy) {
+			t.Errorf("btl=%s: want %q in %s", list, remedy, &log)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (r *Registry) checkNames(list *selectionList) error {
 		if len(known) == 0 {
 			return fmt.Errorf("%w: %s: unknown %s component %q; this program has none", ErrConfig, list, list.kind, name)
 		}
-		if all := r.suggestions(name); len(all) > 0 {
+		if all := r.suggestions(list.kind, name); len(all) > 0 {
 			return fmt.Errorf("%w: %s: unknown %s component %q; did you mean %s? this program has %s (ferry build --with adds those of other modules)",
 				ErrConfig, list, list.kind, name, strings.Join(all, ", or "), strings.Join(known, ", "))
 		}

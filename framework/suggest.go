@@ -13,10 +13,14 @@ type Suggester interface {
 	Suggest(word string) string
 }
 
-// suggestions returns the settings that select components known by a name, in the order of the frameworks.
-func (r *Registry) suggestions(name string) (all []string) {
+// suggestions returns the settings that select components known by a name, in the order of the frameworks. For a framework
+// that carries messages, others count only if no component of those has the name.
+func (r *Registry) suggestions(asked Kind, name string) (all []string) {
 	word := strings.ToLower(name)
 	for _, kind := range r.kinds {
+		if asked.carriesMessages() && !kind.carriesMessages() && len(all) > 0 {
+			continue
+		}
 		for _, e := range r.byPriority(kind) {
 			suggestion := ""
 			if s, ok := As[Suggester](e.component); ok {
@@ -32,3 +36,6 @@ func (r *Registry) suggestions(name string) (all []string) {
 	}
 	return all
 }
+
+// carriesMessages reports whether components of the framework move messages between processes.
+func (k Kind) carriesMessages() bool { return k == PML || k == MTL || k == BTL }

@@ -30,6 +30,18 @@ func TestSelect_NameOfAnotherFrameworkOrNetwork_IsSuggested(t *testing.T) {
 	}
 }
 
+func TestSelect_NameOfATransportAndACollective_SuggestsTheTransport(t *testing.T) {
+	r := example()
+	r.Register(comp(Coll, "shm", 5))
+	r.Register(comp(Coll, "tuned", 5))
+	for name, want := range map[string]string{"shm": "did you mean btl=shm? ", "tuned": "did you mean coll=tuned? "} {
+		_, err := r.Select(t.Context(), PML, set(t, defaults(t, r), "pml", name))
+		wantError(t, err, ErrConfig, fmt.Sprintf("unknown pml component %q; %s", name, want))
+	}
+	_, err := r.Select(t.Context(), Coll, set(t, defaults(t, r), "coll", "ob1"))
+	wantError(t, err, ErrConfig, "did you mean pml=ob1?")
+}
+
 func TestFail_CauseIsARequestOfAnotherFramework_IsReportedOnce(t *testing.T) {
 	r := example()
 	cause := errors.New("no device")
