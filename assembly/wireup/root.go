@@ -110,17 +110,28 @@ func (c *creation) parent() (index, child int) {
 	return parent(self), bits.TrailingZeros(uint(self))
 }
 
-// distribute sends the message with the table to the children, shares the table on the node, and accepts it.
+// distribute sends the message with the table to the children, shares the table on the node, and accepts it. Faults of its records are those
+// of the process that it came from.
 func (c *creation) distribute(result message) (*Table, Faults) {
 	c.below(1, result)
-	table := result.body()
+	table, from := result.body(), c.source()
 	shared, place, err := c.port.Share(table)
 	if err != nil {
 		c.node(result)
-		return c.open(table, c.self())
+		return c.open(table, from)
 	}
 	c.node(newMessage(Shared, place))
-	return c.open(shared, c.self())
+	return c.open(shared, from)
+}
+
+// source returns the rank in the job of the process with the table before this root, which is the root itself if it decides.
+func (c *creation) source() uint32 {
+	top := len(c.levels) - 1
+	if c.levels[top].Self == 0 {
+		return c.self()
+	}
+	up, _ := c.parent()
+	return c.rank(top, up)
 }
 
 // node sends a message to the members of the node.
