@@ -133,7 +133,7 @@ func (c *creation) error(fs Faults) error {
 		return c.own
 	}
 	err := fs.err(c.Layout.namespace, c.Tag)
-	if slices.ContainsFunc(fs, func(f Fault) bool { return f.Kind == Missing }) {
+	if slices.ContainsFunc(fs, Fault.mayDiffer) {
 		return fmt.Errorf("%w; members with another map of the nodes or another value of bootstrap.roots_from do not meet", err)
 	}
 	return err
@@ -178,7 +178,13 @@ func (c *creation) partOf(payloads [][]byte) (Part, Faults) {
 func (c *creation) receive(level, from, child int, p phase, want ...Kind) (message, Faults) {
 	b, err := c.comms[level].Receive(from, c.schedule.message(p, level, child), !c.hasConfirmed)
 	if err != nil {
-		return nil, c.failed(err, c.rank(level, from))
+		fs := c.failed(err, c.rank(level, from))
+		for i := range fs {
+			if fs[i].Kind == Missing {
+				fs[i].Text = silentText
+			}
+		}
+		return nil, fs
 	}
 	m, fs, err := decodeMessage(b, want...)
 	if err != nil {

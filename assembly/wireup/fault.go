@@ -31,6 +31,13 @@ type Fault struct {
 	Text string // Reason, for Unsupported and Garbage, and a note for Missing.
 }
 
+// silentText is the text of Missing for a member that has joined a level, and whose message has not come in time.
+const silentText = "joined, and is silent"
+
+// mayDiffer reports whether another map or another value of bootstrap.roots_from can be the reason of a fault. Such members never join the
+// same level.
+func (f Fault) mayDiffer() bool { return f.Kind == Missing && f.Text != silentText }
+
 // Faults are at most maxFaults, of the lowest ranks, ascending, one for each rank.
 type Faults []Fault
 
@@ -77,7 +84,11 @@ func (fs Faults) err(namespace, tag string) error {
 		switch f.Kind {
 		case Missing:
 			m.Missing = append(m.Missing, p)
-			if f.Text != "" {
+			switch f.Text {
+			case "":
+			case silentText:
+				notes = append(notes, fmt.Sprintf("%v has joined, and its next message has not come", p))
+			default:
 				notes = append(notes, fmt.Sprintf("%v has not connected with other nodes, and %s", p, f.Text))
 			}
 		case Canceled:

@@ -16,7 +16,7 @@ import (
 //
 //	nodes N ...       begin a job of nodes with so many processes each
 //	late R, absent R, other R
-//	die R STEP, cancel R STEP    at a step of rank R; with "during" while the step waits
+//	die R STEP, cancel R STEP, hang R STEP    at a step of rank R; with "during" while the step waits
 //	unshared, unreachable        nodes without shared memory, or processes that cannot open it
 //	run               create the communicator, and show each step
 //	outcome           create it, and show only the outcome of each rank
@@ -54,6 +54,8 @@ func TestScripts(t *testing.T) {
 				add(wireuptest.Die)
 			case "cancel":
 				add(wireuptest.Cancel)
+			case "hang":
+				add(wireuptest.Hang)
 			case "unshared":
 				job.Unshared = true
 			case "unreachable":

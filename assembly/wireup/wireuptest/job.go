@@ -82,10 +82,11 @@ const (
 	Other                   // The member calls with another value of bootstrap.roots_from.
 	Die                     // The member dies at a step.
 	Cancel                  // The context of the member ends at a step.
+	Hang                    // The member stops at a step, and no process learns of it.
 )
 
 func (k FaultKind) String() string {
-	return [...]string{"late", "absent", "other", "die", "cancel"}[k]
+	return [...]string{"late", "absent", "other", "die", "cancel", "hang"}[k]
 }
 
 // Fault is an injected fault. The steps of a member are its calls of Port and Comm, from 0.

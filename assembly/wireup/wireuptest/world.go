@@ -220,7 +220,7 @@ func (p *process) step() {
 // during injects the fault of the present step shortly after its wait has begun.
 func (p *process) during() {
 	f, ok := p.world.faults[p.member]
-	if !ok || !f.During || f.Step != p.steps-1 || f.Kind != Die && f.Kind != Cancel {
+	if !ok || !f.During || f.Step != p.steps-1 || f.Kind < Die {
 		return
 	}
 	delay := time.Microsecond
@@ -251,6 +251,9 @@ func (p *process) inject(f Fault) {
 			p.isReported = true
 			p.world.report(p)
 		})
+	case Hang:
+		p.world.trace("%d: hangs", p.member)
+		p.isDead, p.outcome.Died = true, true
 	case Cancel:
 		p.world.trace("%d: is canceled", p.member)
 		p.isCanceled = true
