@@ -50,6 +50,13 @@ func (r *record) copyCard() []byte {
 	return r.table.record(int(r.rank), nil).Card
 }
 
+// leaveTable copies the card of a table, which may be freed then.
+func (r *record) leaveTable() {
+	if r.table != nil {
+		r.card, r.table = r.copyCard(), nil
+	}
+}
+
 func (r *record) hasCard() bool { return len(r.card) > 0 || r.table != nil }
 
 func newAcquaintances() acquaintances {
@@ -130,14 +137,14 @@ func (k *acquaintances) seeks(nonce uint64) bool {
 }
 
 // set stores the state of an incarnation, in place of that of another incarnation of the process. It copies a card from a table, unless
-// the incarnation has ended.
+// the incarnation has ended, since its record goes with its last communicator.
 func (k *acquaintances) set(life framework.Life, known acquaintance) {
 	if old, ok := k.byID[life.ID]; ok && old.nonce != life.Nonce {
 		k.remove(framework.Life{ID: life.ID, Nonce: old.nonce})
 	}
 	known.nonce, known.node = life.Nonce, k.keptNode(known.node)
-	if known.table != nil && !known.hasEnded {
-		known.card, known.table = known.copyCard(), nil
+	if !known.hasEnded {
+		known.leaveTable()
 	}
 	k.byID[life.ID] = known.record
 	if known.renewal != (renewal{}) {

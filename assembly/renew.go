@@ -97,6 +97,7 @@ func (a *Assembly) givenUp(ev bootstrap.Event, how error) {
 		} else if ok {
 			known.heard++
 			known.hasEnded = true
+			known.leaveTable() // The record stays, because the process goes on.
 			a.known.set(life, known)
 		}
 		a.mu.Unlock()

@@ -2,7 +2,6 @@ package assembly
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -200,7 +199,8 @@ func accept(t *testing.T, a *Assembly, alter func(table []byte)) (*levelPort, er
 	const members = 6
 	p := &levelPort{Assembly: a, ctx: t.Context(), rank: int(a.env.Identity.Proc.Rank)}
 	p.ids = a.pmls[0].CIDs().OfferFor(cid.PolicyAgree, members, levelsRoom)
-	t.Cleanup(func() { a.pmls[0].CIDs().Release(p.ids) })
+	ids := p.ids // The cleanup does not keep p.
+	t.Cleanup(func() { a.pmls[0].CIDs().Release(ids) })
 	var part wireup.Part
 	for rank := range uint32(members) {
 		nonce, node := scattered(rank), a.env.Node
@@ -405,9 +405,10 @@ func TestAccept_IsolatedProcess_HasNoCommunicator(t *testing.T) {
 	}
 }
 
-// collected runs the garbage collector until ended has ended.
-func collected(ctx context.Context, ended <-chan struct{}) bool {
-	for ctx.Err() == nil {
+// collected runs the garbage collector until ended is closed. It returns false after many runs, because the memory is in use then.
+func collected(ended <-chan struct{}) bool {
+	const mostRuns = 1000
+	for range mostRuns {
 		runtime.GC()
 		select {
 		case <-ended:
@@ -443,7 +444,7 @@ func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
 	}
 	life := split.Member(0).Life
 	runtime.KeepAlive(split)
-	if !collected(t.Context(), freed) {
+	if !collected(freed) {
 		t.Fatal("the memory is not freed")
 	}
 	if _, ok := k.get(life); ok {
@@ -452,6 +453,31 @@ func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
 	k.tables.add(newNodeTable(nil, 0, framework.Procs{}, nil))
 	if len(k.tables.list) != 1 {
 		t.Errorf("%d tables", len(k.tables.list))
+	}
+}
+
+// A process that disconnects from this one has a record from then on, also after its last communicator.
+func TestGivenUp_MemberOfTable_FreesTheMemory(t *testing.T) {
+	a, events := newHanging().open(t, nil)
+	defer a.Close()
+	freed := make(chan struct{})
+	life := func() framework.Life {
+		p, err := accept(t, a, func([]byte) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.AddCleanup(p.members, func(freed chan struct{}) { close(freed) }, freed)
+		return p.members.Member(5).Life
+	}()
+	events.event(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: a.env.Worlds.Proc(life.ID), Nonce: life.Nonce, Reason: "test"})
+	a.await()
+	if !collected(freed) {
+		t.Fatal("the table is in use")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if known, ok := a.known.get(life); !ok || !known.hasEnded || !known.hasCard() {
+		t.Errorf("after the table: %+v, %t", known, ok)
 	}
 }
 
