@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -294,4 +295,38 @@ func TestHandles_ThousandsInAProcess_ShareTables(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		pmltest.Handles(t, onNodes(nodes, mtltest.Options{}))
 	}
+}
+
+// ownMembers are members that a test has alone.
+type ownMembers struct{ pml.Members }
+
+// The members of a large communicator may keep a table in shared memory in use.
+func TestSplit_CommunicatorHasClosed_MembersAreFreed(t *testing.T) {
+	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 1)
+	m := w.Procs[0].Module
+	freed := make(chan struct{})
+	func() {
+		members := &ownMembers{pml.NewMembers([]pml.Member{{Life: w.Procs[0].Life}})}
+		runtime.AddCleanup(members, func(freed chan struct{}) { close(freed) }, freed)
+		local, err := m.CIDs().Reserve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := m.AddComm(pml.CommSpec{ID: cid.Extended{Base: 77}, Local: local, Members: members})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}()
+	const mostRuns = 1000
+	for range mostRuns {
+		runtime.GC()
+		select {
+		case <-freed:
+			return
+		default:
+			runtime.Gosched()
+		}
+	}
+	t.Error("the members of a closed communicator are in use")
 }

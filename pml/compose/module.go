@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"weak"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
@@ -44,7 +45,8 @@ type Module struct {
 	splits  map[splitKey]*split                 // those in use
 	owners  map[*byte]owner                     // of memory, by its first byte
 
-	lastSplit *split // the one that was used last
+	// lastSplit is the one that was used last. It does not keep the members of closed communicators in memory.
+	lastSplit weak.Pointer[split]
 }
 
 // New composes two open modules. by is the parameter that asks for the one on the node,

@@ -1,6 +1,8 @@
 package compose
 
 import (
+	"weak"
+
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -31,13 +33,13 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.splits[key]
-	if s == nil && m.lastSplit != nil && m.lastSplit.key == key {
-		s = m.lastSplit
+	if last := m.lastSplit.Value(); s == nil && last != nil && last.key == key {
+		s = last
 	}
 	if s == nil || s.changes != m.changes {
 		s = m.newSplit(key, spec)
 	}
-	m.splits[key], m.lastSplit = s, s
+	m.splits[key], m.lastSplit = s, weak.Make(s)
 	s.handles++
 	return s
 }
@@ -85,7 +87,7 @@ func addIf(s *pml.RankSet, rank int, condition bool) {
 }
 
 // drop takes a handle off a split. A communicator that one of the two PMLs has alone drops its
-// split at once. The last split stays, for further handles of that communicator.
+// split at once. Further handles of that communicator find the last split until the garbage collector frees it.
 func (m *Module) drop(s *split) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
