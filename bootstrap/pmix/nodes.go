@@ -59,16 +59,18 @@ func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 	return m, nil
 }
 
-// keepNodeMap resolves the map, if no call has. After PMIx_Finalize a process cannot ask, and processes with and without a map would
-// create different communicators.
-func (p *process) keepNodeMap() {
-	<-p.nodes.lock
+// keepNodeMap resolves the map, if no call has, until ctx ends. After PMIx_Finalize a process cannot ask, and processes with and without a
+// map would create different communicators.
+func (p *process) keepNodeMap(ctx context.Context) {
+	select {
+	case <-p.nodes.lock:
+	case <-ctx.Done(): // A call waits for the server.
+		return
+	}
 	defer func() { p.nodes.lock <- struct{}{} }()
 	if p.nodes.isKnown {
 		return
 	}
-	ctx, cancel := limit(context.Background(), finalizeTimeout)
-	defer cancel()
 	if m, err := p.resolve(ctx); isAnswer(err) {
 		p.nodes.isKnown, p.nodes.runs = true, m
 	}

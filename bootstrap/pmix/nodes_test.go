@@ -174,3 +174,15 @@ func TestNodeMap_OfSlurm_AgreesWithTheServer(t *testing.T) {
 		}
 	}
 }
+
+// A call that asks for the map may wait for a server that does not answer.
+func TestKeepNodeMap_CallInProgress_EndsWithTheContext(t *testing.T) {
+	p := &process{nodes: newNodeMap()}
+	<-p.nodes.lock
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.keepNodeMap(ctx)
+	if p.nodes.isKnown || len(p.nodes.lock) > 0 {
+		t.Errorf("known %t, %d tokens", p.nodes.isKnown, len(p.nodes.lock))
+	}
+}

@@ -134,7 +134,9 @@ func (p *process) detach() error {
 	if gone { // there is nobody to tell
 		return nil
 	}
-	p.keepNodeMap()
+	ctx, cancel := limit(context.Background(), finalizeTimeout)
+	defer cancel()
+	p.keepNodeMap(ctx)
 	return p.finalize()
 }
 
