@@ -21,11 +21,12 @@ func (c cards) Card(peer framework.Life) (framework.Card, bool) {
 		c.mu.Unlock()
 		return nil, false
 	}
+	known.leaveTable() // One read of memory that others may write to.
 	if !known.isTaken {
 		known.isTaken = true
 		c.known.set(peer, known)
 	}
-	encoded := known.copyCard()
+	encoded := known.card
 	c.mu.Unlock()
 	card, err := wireup.DecodeCard(encoded)
 	if err != nil {
