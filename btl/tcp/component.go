@@ -81,7 +81,16 @@ func (p *params) security() security {
 			return s
 		}
 	}
-	return auth
+	return securityAuth
+}
+
+func (p *params) config() config {
+	frameLimit := min(int(p.FrameLimit), int(p.Window)/4)
+	return config{
+		security: p.security(), addressRules: p.rules(), linkCount: p.Links,
+		connectTimeout: p.Connect, retryTimeout: p.Retry, window: int(p.Window),
+		frameLimit: frameLimit, eagerLimit: min(int(p.EagerLimit), frameLimit),
+	}
 }
 
 // Check implements framework.Checker.
@@ -108,58 +117,58 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	}
 	low, high, _ := p.ports()
 	m := &module{
-		env: env, security: p.security(), rules: p.rules(), wanted: p.Links,
-		connectTimeout: p.Connect, retryTimeout: p.Retry, window: int(p.Window),
-		frame: min(int(p.FrameLimit), int(p.Window)/4),
-		pairs: map[framework.Life]*pair{}, closers: map[framework.Life]btl.Description{}, begun: time.Now(), next: time.Hour, pace: 1,
+		env:    env,
+		config: p.config(),
+		peers:  peerTable{byIncarnation: map[framework.Life]*peerConn{}, closed: map[framework.Life]btl.Description{}},
+		timers: timers{startedAt: time.Now(), nextAt: time.Hour},
+		pacer:  pacer{interval: 1},
 	}
-	m.watcher, _ = framework.As[btl.LinkWatcher](env.Upcall)
-	m.eager = min(int(p.EagerLimit), m.frame)
-	m.cards, _ = framework.As[btl.CardHolder](env.Upcall)
-	if m.security != none {
-		rand.Read(m.key[:])
+	m.linkWatcher, _ = framework.As[btl.LinkWatcher](env.Upcall)
+	m.inbound.cardHolder, _ = framework.As[btl.CardHolder](env.Upcall)
+	if m.config.security != securityNone {
+		rand.Read(m.cardKey[:])
 	}
 	var pin []byte
-	if m.security == encrypted {
+	if m.config.security == securityTLS {
 		var err error
 		if m.identity, err = newIdentity(); err != nil {
 			return nil, fmt.Errorf("btl tcp: btl.tcp.security=tls: %w", err)
 		}
-		pin = m.identity.pin()
+		pin = m.identity.publicKey()
 	}
 	ifs, err := netaddr.Host()
 	if err != nil {
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
-	if unmatched := m.rules.Unmatched(ifs); len(unmatched) > 0 {
+	if unmatched := m.config.addressRules.Unmatched(ifs); len(unmatched) > 0 {
 		env.Logger.Info("btl tcp: address_exclude matches no interface or address of this host", "elements", unmatched)
 	}
-	kept, left := m.rules.Apply(ifs)
-	m.ifs, m.asked = kept, m.begun
-	if m.addrs, left = p.publishable(kept, left, env.Identity.IsSpread()); len(m.addrs) == 0 {
+	kept, left := m.config.addressRules.Apply(ifs)
+	m.host.interfaces, m.host.listedAt = kept, m.timers.startedAt
+	if m.host.published, left = p.publishable(kept, left, env.Identity.IsSpread()); len(m.host.published) == 0 {
 		return nil, noAddress(kept, left)
 	}
-	m.left = append(left, netaddr.Untold(kept, m.addrs)...)
-	if m.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	m.host.unpublished = append(left, netaddr.Untold(kept, m.host.published)...)
+	if m.poller.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
-	fd, port, err := listen(ctx, m.addrs, low, high)
+	fd, port, err := listen(ctx, m.host.published, low, high)
 	if err == nil {
-		m.port, m.listener = port, &listener{m: m, fd: fd}
-		if err = m.watch(fd, m.listener); err != nil {
+		m.host.port, m.inbound.listener = port, &listener{module: m, fd: fd}
+		if err = m.watchSocket(fd, m.inbound.listener); err != nil {
 			unix.Close(fd)
 		}
 	}
-	if err == nil && m.security == encrypted {
-		if m.shaken, err = newShaken(m); err != nil {
+	if err == nil && m.config.security == securityTLS {
+		if m.tlsHandshakes.completed, err = newCompletedHandshakes(m); err != nil {
 			unix.Close(fd)
 		}
 	}
 	if err != nil {
-		unix.Close(m.epoll)
+		unix.Close(m.poller.epollFD)
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
-	m.card = (&blob{security: m.security, port: uint16(m.port), key: m.key, addrs: m.addrs, pin: pin}).encode()
+	m.card = (&businessCard{security: m.config.security, port: uint16(m.host.port), key: m.cardKey, addrs: m.host.published, tlsKey: pin}).encode()
 	return m, nil
 }
 

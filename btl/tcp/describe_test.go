@@ -9,11 +9,11 @@ func TestPeerThatHasClosedIsExplainedByItsLinks(t *testing.T) {
 	b.connect(a)
 	b.cut()
 	j.until("the link is there again", func() bool {
-		return b.pairs[a.life].reconnects == 1 && a.pairs[b.life].reconnects == 1 && a.pairs[b.life].path.idle()
+		return b.peers.byIncarnation[a.life].reconnects == 1 && a.peers.byIncarnation[b.life].reconnects == 1 && a.peers.byIncarnation[b.life].path.isIdle()
 	})
 	was := b.Describe(a.card())
 	a.end()
-	j.until("the bye", func() bool { return len(b.pairs) == 0 })
+	j.until("the bye", func() bool { return len(b.peers.byIncarnation) == 0 })
 	d := b.Describe(a.card())
 	if d.Device != was.Device || d.Reconnects != 1 || len(d.Notes) == 0 || len(d.Unused) != len(was.Unused) {
 		t.Errorf("%+v, and before the bye %+v", d, was)

@@ -12,36 +12,36 @@ import (
 
 // endpoint is the path to a peer.
 type endpoint struct {
-	p     *pair // nil: closed
-	used  bool  // a Reserve has succeeded
-	mem   *chunk
-	frame []byte // the last reservation, with its header
+	peer     *peerConn // nil: closed
+	wasUsed  bool      // a Reserve has succeeded
+	chunk    *chunk
+	reserved []byte // the last reservation, with its header
 }
 
 // Reach implements btl.Module. It looks at the card only: nothing is sent.
 func (m *module) Reach(peer framework.Peer) error {
-	_, err := m.reach(peer)
+	_, err := m.decodeReachable(peer)
 	return err
 }
 
-func (m *module) reach(peer framework.Peer) (*blob, error) {
+func (m *module) decodeReachable(peer framework.Peer) (*businessCard, error) {
 	if peer.Proc == m.env.Identity.Proc {
 		return nil, btl.NotMeant("serves only other processes")
 	}
-	card, err := decodeBlob(peer.Blob)
+	card, err := decodeCard(peer.Blob)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.security.differs(card.security); err != nil {
+	if err := m.config.security.mismatch(card.security); err != nil {
 		return nil, err
 	}
 	if len(card.addrs) == 0 {
 		return nil, fmt.Errorf("the peer has published no address: see btl.tcp.address_include there")
 	}
-	if p := m.pairs[peer.Life]; p != nil && p.met {
+	if p := m.peers.byIncarnation[peer.Life]; p != nil && p.wasConnected {
 		return &card, nil
 	}
-	ifs := m.interfaces()
+	ifs := m.hostInterfaces()
 	if len(netaddr.Order(ifs, card.addrs)) == 0 {
 		return nil, fmt.Errorf("none of the peer's addresses is usable from here: %v", card.addrs)
 	}
@@ -50,140 +50,140 @@ func (m *module) reach(peer framework.Peer) (*blob, error) {
 
 // Connect implements btl.Module.
 func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
-	card, err := m.reach(peer)
+	card, err := m.decodeReachable(peer)
 	if err != nil {
 		return nil, err
 	}
-	p := m.pairs[peer.Life]
+	p := m.peers.byIncarnation[peer.Life]
 	if p == nil {
-		p = m.newPair(peer.Life, card)
+		p = m.newPeerConn(peer.Life, card)
 	}
-	p.knows(card)
-	if p.endpoint != nil {
-		p.endpoint.Close()
+	p.setCard(card)
+	if p.outbound.endpoint != nil {
+		p.outbound.endpoint.Close()
 	}
-	p.endpoint = &endpoint{p: p}
-	p.limited = false // the protocol hears of them in a Poll, when it knows of the endpoint
-	p.opened++
-	p.control(kindOpen, binary.LittleEndian.AppendUint64(nil, p.opened))
-	m.at(0)
-	m.polls = 0
-	return p.endpoint, nil
+	p.outbound.endpoint = &endpoint{peer: p}
+	p.outbound.limitsReported = false // the protocol hears of them in a Poll, when it knows of the endpoint
+	p.outbound.pathsOpened++
+	p.sendControl(kindOpen, binary.LittleEndian.AppendUint64(nil, p.outbound.pathsOpened))
+	m.scheduleAt(0)
+	m.pacer.countdown = 0
+	return p.outbound.endpoint, nil
 }
 
-// ready reports whether a frame of n bytes can be sent now.
-func (e *endpoint) ready(n int) bool {
-	p := e.p
-	if p == nil || !p.limited {
+// canSend reports whether a frame of n bytes can be sent now.
+func (e *endpoint) canSend(n int) bool {
+	p := e.peer
+	if p == nil || !p.outbound.limitsReported {
 		return false
 	}
-	if !p.path.room(headerSize + n) {
-		p.m.polls = 0             // somebody waits for what its sockets say
-		if p.asked < p.path.end { // the peer may owe a confirmation
-			p.ask()
+	if !p.path.hasRoom(headerSize + n) {
+		p.module.pacer.countdown = 0                  // somebody waits for what its sockets say
+		if p.acks.requestedUpTo < p.path.nextNumber { // the peer may owe a confirmation
+			p.requestAck()
 		}
 		return false
 	}
-	e.used = true
+	e.wasUsed = true
 	return true
 }
 
-// ask has the peer confirm what it has received.
-func (p *pair) ask() {
-	if p.asked = p.path.end; !p.path.say(true) {
-		p.asked = 0
+// requestAck has the peer confirm what it has received.
+func (p *peerConn) requestAck() {
+	if p.acks.requestedUpTo = p.path.nextNumber; !p.path.queueAck(true) {
+		p.acks.requestedUpTo = 0
 	}
-	p.touch()
+	p.markPending()
 }
 
 // Reserve implements btl.Endpoint. The memory is the module's, and lies with the frames
 // that wait for their confirmation.
 func (e *endpoint) Reserve(n int) []byte {
-	if !e.ready(n) {
+	if !e.canSend(n) {
 		return nil
 	}
-	e.mem, e.frame = e.p.out.reserve(headerSize + n)
-	return e.frame[headerSize:]
+	e.chunk, e.reserved = e.peer.sendBuffer.reserve(headerSize + n)
+	return e.reserved[headerSize:]
 }
 
 // Commit implements btl.Endpoint.
 func (e *endpoint) Commit(n int) {
-	if e.p == nil || e.frame == nil {
+	if e.peer == nil || e.reserved == nil {
 		return
 	}
-	h := header{size: n, kind: kindFrame}
-	e.send(h, e.frame[:headerSize+n], nil, nil)
+	h := header{bodySize: n, kind: kindFrame}
+	e.commitFrame(h, e.reserved[:headerSize+n], nil, nil)
 }
 
 // SendShort implements btl.ShortSender.
 func (e *endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 	n := btl.ShortHeaderSize + len(payload)
-	if !e.ready(n) {
+	if !e.canSend(n) {
 		return false
 	}
 	var b []byte
-	e.mem, b = e.p.out.reserve(headerSize + n)
+	e.chunk, b = e.peer.sendBuffer.reserve(headerSize + n)
 	h.Put(b[headerSize:])
 	copy(b[headerSize+btl.ShortHeaderSize:], payload)
-	e.send(header{size: n, kind: kindFrame}, b, nil, nil)
+	e.commitFrame(header{bodySize: n, kind: kindFrame}, b, nil, nil)
 	return true
 }
 
 // Gather implements btl.Gatherer.
 func (e *endpoint) Gather(head, payload []byte, c btl.LocalCompletion) bool {
 	n := len(head) + len(payload)
-	if len(head) > btl.GatherHeader || !e.ready(n) {
+	if len(head) > btl.GatherHeader || !e.canSend(n) {
 		return false
 	}
 	var b []byte
-	e.mem, b = e.p.out.reserve(headerSize + len(head))
+	e.chunk, b = e.peer.sendBuffer.reserve(headerSize + len(head))
 	copy(b[headerSize:], head)
-	e.send(header{size: n, kind: kindFrame, gathered: len(head)}, b, payload, c)
+	e.commitFrame(header{bodySize: n, kind: kindFrame, gatherSize: len(head)}, b, payload, c)
 	return true
 }
 
-// send gives a frame to the path, and writes it if nothing goes before it.
-func (e *endpoint) send(h header, head, payload []byte, c btl.LocalCompletion) {
-	p := e.p
-	h.put(head)
-	at := e.mem.used
-	number := p.path.push(frame{head: head, payload: payload, done: c, mem: e.mem, at: at})
-	p.out.use(len(head), number)
-	e.frame = nil
-	p.flush()
+// commitFrame gives a frame to the path, and writes it if nothing goes before it.
+func (e *endpoint) commitFrame(h header, head, payload []byte, c btl.LocalCompletion) {
+	p := e.peer
+	h.encode(head)
+	at := e.chunk.used
+	number := p.path.push(frame{bytes: head, payload: payload, completion: c, chunk: e.chunk, offset: at})
+	p.sendBuffer.commit(len(head), number)
+	e.reserved = nil
+	p.flushFrames()
 }
 
 // Small frames leave at once if none has since the protocol polled last. Those behind wait
 // for its next poll, and go together, or until they are worth a system call.
 const (
-	burst      = 1
-	worthACall = 16 << 10
+	maxImmediateWrites = 1
+	flushThreshold     = 16 << 10
 )
 
-// flush writes what waits, now or with the next Poll.
-func (p *pair) flush() {
-	if p.visit != p.m.visits {
-		p.visit, p.bursts = p.m.visits, 0
+// flushFrames writes what waits, now or with the next Poll.
+func (p *peerConn) flushFrames() {
+	if p.batching.pollCount != p.module.pacer.pollCount {
+		p.batching.pollCount, p.batching.immediateWrites = p.module.pacer.pollCount, 0
 	}
-	if p.bursts < burst || p.path.unsent >= worthACall {
-		p.bursts++
-		p.write()
-		if !p.path.waiting() {
+	if p.batching.immediateWrites < maxImmediateWrites || p.path.bytesUnsent >= flushThreshold {
+		p.batching.immediateWrites++
+		p.writeLinks()
+		if !p.path.hasUnsent() {
 			return
 		}
 	}
-	p.touch()
+	p.markPending()
 }
 
 // Idle implements btl.Endpoint: all is confirmed. Whoever asks waits for it, so the peer is
 // asked to say so.
 func (e *endpoint) Idle() bool {
-	p := e.p
-	if p == nil || p.path.idle() {
+	p := e.peer
+	if p == nil || p.path.isIdle() {
 		return true
 	}
-	if p.asked < p.path.end && p.path.ups() > 0 && !p.path.waiting() {
-		p.ask()
+	if p.acks.requestedUpTo < p.path.nextNumber && p.path.countUp() > 0 && !p.path.hasUnsent() {
+		p.requestAck()
 	}
 	return false
 }
@@ -191,21 +191,21 @@ func (e *endpoint) Idle() bool {
 // Close implements btl.Endpoint. What was committed stays here until it is confirmed;
 // payloads that are their owners' are copied.
 func (e *endpoint) Close() {
-	p := e.p
+	p := e.peer
 	if p == nil {
 		return
 	}
-	e.p, p.endpoint = nil, nil
-	for n := p.path.first; n < p.path.end; n++ {
-		if f := p.path.at(n); f.done != nil {
-			done := f.done
-			f.payload, f.done = slices.Clone(f.payload), nil
+	e.peer, p.outbound.endpoint = nil, nil
+	for n := p.path.firstUnacked; n < p.path.nextNumber; n++ {
+		if f := p.path.frameAt(n); f.completion != nil {
+			done := f.completion
+			f.payload, f.completion = slices.Clone(f.payload), nil
 			done.LocallyComplete()
 		}
 	}
-	if !p.met { // nobody knows of it yet
-		p.drop()
+	if !p.wasConnected { // nobody knows of it yet
+		p.close()
 		return
 	}
-	p.control(kindLeave, nil)
+	p.sendControl(kindLeave, nil)
 }

@@ -65,7 +65,7 @@ func (m *breaking) Poll() int {
 	if n == 0 || m.rnd.IntN(m.b.One) != 0 {
 		return n
 	}
-	for _, p := range m.pairs {
+	for _, p := range m.peers.byIncarnation {
 		for _, l := range p.links {
 			if l != nil && m.rnd.IntN(2) == 0 {
 				how := unix.SHUT_RDWR
@@ -110,7 +110,7 @@ func (m *placed) Unwrap() any { return m.module }
 
 // Poll implements progress.Source.
 func (m *placed) Poll() (n int) {
-	if m.polls > 1 && !m.env.Bell().Armed() { // it does not look at its sockets
+	if m.pacer.countdown > 1 && !m.env.Bell().Armed() { // it does not look at its sockets
 		return m.module.Poll()
 	}
 	m.on(func() { n = m.module.Poll() })

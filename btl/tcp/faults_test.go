@@ -21,7 +21,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // cut ends all links of a process as the network does.
 func (p *process) cut() {
-	for _, q := range p.pairs {
+	for _, q := range p.peers.byIncarnation {
 		for _, l := range q.links {
 			if l != nil {
 				unix.Shutdown(l.fd, unix.SHUT_RDWR)
@@ -44,7 +44,7 @@ func TestLostLinkComesBackAndLosesNothing(t *testing.T) {
 			case round%2 == 0:
 				a.cut()
 			default: // with what it has not read
-				b.pairs[a.life].links[0].end()
+				b.peers.byIncarnation[a.life].links[0].close()
 			}
 		}
 		j.until("all frames", func() bool { return len(b.got) == from+50 })
@@ -73,11 +73,11 @@ func TestBothConnectAtOnceAndHaveOneLink(t *testing.T) {
 			j.send(x, []byte("x"))
 			j.send(y, []byte("y"))
 			j.until("both frames", func() bool { return len(a.got) == 1 && len(b.got) == 1 })
-			j.until("the end of the other connection", func() bool { return len(a.guests)+len(b.guests) == 0 })
+			j.until("the end of the other connection", func() bool { return len(a.inbound.conns)+len(b.inbound.conns) == 0 })
 			for _, p := range j.procs {
-				for _, q := range p.pairs {
-					if q.path.ups() != 1 || q.reconnects != 0 || p.strangers != 0 {
-						t.Fatalf("rank %d: %d links, %d made again, %d strangers: %s", p.rank, q.path.ups(), q.reconnects, p.strangers, p.log.String())
+				for _, q := range p.peers.byIncarnation {
+					if q.path.countUp() != 1 || q.reconnects != 0 || p.inbound.refusedCount != 0 {
+						t.Fatalf("rank %d: %d links, %d made again, %d strangers: %s", p.rank, q.path.countUp(), q.reconnects, p.inbound.refusedCount, p.log.String())
 					}
 				}
 			}
@@ -105,14 +105,14 @@ func TestReopenedProcessGetsNoOldFrame(t *testing.T) {
 	j := newJob(t, 2, fixed)
 	a, b, e := j.met()
 	// b dies without a word.
-	for _, p := range b.pairs {
+	for _, p := range b.peers.byIncarnation {
 		for _, l := range p.links {
 			if l != nil {
-				l.end()
+				l.close()
 			}
 		}
 	}
-	b.pairs = map[framework.Life]*pair{}
+	b.peers.byIncarnation = map[framework.Life]*peerConn{}
 	b.end()
 	if f := e.Reserve(3); f != nil {
 		e.Commit(copy(f, "old"))
@@ -147,8 +147,8 @@ func TestPeerThatDoesNotReadTakesAWindowAndNoMore(t *testing.T) {
 		e.Commit(copy(dst, frame))
 		a.Poll()
 	}
-	if p := a.pairs[b.life]; sent > 64 || p.path.used > 64<<10 {
-		t.Errorf("%d frames of 1000 bytes are taken, %d bytes of the window", sent, p.path.used)
+	if p := a.peers.byIncarnation[b.life]; sent > 64 || p.path.bytesUsed > 64<<10 {
+		t.Errorf("%d frames of 1000 bytes are taken, %d bytes of the window", sent, p.path.bytesUsed)
 	}
 	before := len(c.got)
 	for range 1000 {
@@ -163,14 +163,14 @@ func TestPeerThatDoesNotReadTakesAWindowAndNoMore(t *testing.T) {
 func TestKilledPeerIsLostSoonWithWhatWasTried(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	b.shut(b.listener.fd)
-	b.listener = nil
+	b.closeSocket(b.inbound.listener.fd)
+	b.inbound.listener = nil
 	start := time.Now()
 	b.cut()
 	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
 	err := a.lost[0]
 	if !errors.Is(err, framework.ErrTransport) || errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), "connection refused") ||
-		!strings.Contains(err.Error(), net.JoinHostPort("127.0.0.1", itoa(b.port))) || !strings.Contains(err.Error(), b.env.Identity.Proc.String()) {
+		!strings.Contains(err.Error(), net.JoinHostPort("127.0.0.1", itoa(b.host.port))) || !strings.Contains(err.Error(), b.env.Identity.Proc.String()) {
 		t.Error(err)
 	}
 	if d := time.Since(start); d > 20*time.Second { // long before retry_timeout
@@ -182,7 +182,7 @@ func TestKilledPeerIsLostSoonWithWhatWasTried(t *testing.T) {
 func TestAddressThatNobodyAnswersIsNamed(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Connect = 300 * time.Millisecond })
 	a, b := j.procs[0], j.procs[1]
-	card, _ := decodeBlob(b.Blob())
+	card, _ := decodeCard(b.Blob())
 	card.port = 1 // nobody listens there
 	peer := b.card()
 	peer.Blob = card.encode()
@@ -200,8 +200,8 @@ func TestAddressThatNobodyAnswersIsNamed(t *testing.T) {
 // TestPortRangeThatIsUsedUpIsAnError.
 func TestPortRangeThatIsUsedUpIsAnError(t *testing.T) {
 	j := newJob(t, 1, nil)
-	port := j.procs[0].port
-	if _, _, err := listen(t.Context(), j.procs[0].addrs, port, port); err == nil || !strings.Contains(err.Error(), "btl.tcp.port_range") {
+	port := j.procs[0].host.port
+	if _, _, err := listen(t.Context(), j.procs[0].host.published, port, port); err == nil || !strings.Contains(err.Error(), "btl.tcp.port_range") {
 		t.Error(err)
 	}
 }
@@ -211,14 +211,14 @@ func TestPortRangeThatIsUsedUpIsAnError(t *testing.T) {
 func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 500 * time.Millisecond })
 	a, b, _ := j.met()
-	p := a.pairs[b.life]
-	p.ways = nil // as when no network leads there any more
-	heard := p.links[0].alive(a.now())
-	b.shut(b.listener.fd)
-	b.listener = nil
+	p := a.peers.byIncarnation[b.life]
+	p.addrs = nil // as when no network leads there any more
+	heard := p.links[0].updateLiveness(a.readClock())
+	b.closeSocket(b.inbound.listener.fd)
+	b.inbound.listener = nil
 	b.cut()
 	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
-	if d := a.now() - heard; d < 400*time.Millisecond {
+	if d := a.readClock() - heard; d < 400*time.Millisecond {
 		t.Errorf("after %v", d)
 	}
 	if err := a.lost[0]; !strings.Contains(err.Error(), "nothing was heard from the peer for") {
@@ -235,8 +235,8 @@ func TestSocketsAreAskedForSeldomWhileNothingComes(t *testing.T) {
 		for range 10_000 { // until it is as seldom as it gets
 			a.Poll()
 		}
-		for range 100 * lonelyPace {
-			if a.polls <= 1 {
+		for range 100 * maxIntervalIdle {
+			if a.pacer.countdown <= 1 {
 				n++
 			}
 			a.Poll()
@@ -244,12 +244,12 @@ func TestSocketsAreAskedForSeldomWhileNothingComes(t *testing.T) {
 		return n
 	}
 	if n := asked(); n > 101 {
-		t.Errorf("without a link %d times in %d polls", n, 100*lonelyPace)
+		t.Errorf("without a link %d times in %d polls", n, 100*maxIntervalIdle)
 	}
 	j.send(a.connect(b), []byte("x"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if n := asked(); n > 100*lonelyPace/patientPace+16 {
-		t.Errorf("with a link %d times in %d polls", n, 100*lonelyPace)
+	if n := asked(); n > 100*maxIntervalIdle/maxIntervalConnected+16 {
+		t.Errorf("with a link %d times in %d polls", n, 100*maxIntervalIdle)
 	}
 }
 
@@ -257,44 +257,44 @@ func TestSocketsAreAskedForSeldomWhileNothingComes(t *testing.T) {
 func TestConfirmationThatFindsNoLinkIsSaidLater(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := b.pairs[a.life]
-	now := b.now()
-	p.path.owed, p.owedSince, p.path.links[0].blocked = 100, 1, true
-	if p.tick(now); p.owedSince == 0 {
+	p := b.peers.byIncarnation[a.life]
+	now := b.readClock()
+	p.path.ackOwedBytes, p.acks.owedSince, p.path.queues[0].isBlocked = 100, 1, true
+	if p.runTimers(now); p.acks.owedSince == 0 {
 		t.Fatal("it is forgotten")
 	}
-	p.path.links[0].blocked = false
-	if p.tick(now + time.Second); p.path.owed != 0 {
+	p.path.queues[0].isBlocked = false
+	if p.runTimers(now + time.Second); p.path.ackOwedBytes != 0 {
 		t.Error("it is not said")
 	}
 }
 
 // connected returns a connection with p, as of a handshake that is over.
-func (p *process) connected(q *pair) *link {
+func (p *process) connected(q *peerConn) *link {
 	p.j.t.Helper()
 	fd, err := newSocket(false)
 	if err != nil {
 		p.j.t.Fatal(err)
 	}
-	if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(p.addrs[0], uint16(p.port)))); err != nil && err != unix.EINPROGRESS {
+	if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(p.host.published[0], uint16(p.host.port)))); err != nil && err != unix.EINPROGRESS {
 		p.j.t.Fatal(err)
 	}
-	return &link{m: p.module, p: q, fd: fd}
+	return &link{module: p.module, peer: q, fd: fd}
 }
 
 // TestLinkThatIsReplacedIsToldAsLost: and a connection that becomes no link is closed, once.
 func TestLinkThatIsReplacedIsToldAsLost(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := b.pairs[a.life]
+	p := b.peers.byIncarnation[a.life]
 	l, told := b.connected(p), len(b.links)
-	if err := p.joined(l, 1<<40); err == nil {
+	if err := p.addLink(l, 1<<40); err == nil {
 		t.Fatal("a peer that has received what was not sent")
 	}
 	if _, err := unix.FcntlInt(uintptr(l.fd), unix.F_GETFD, 0); err != unix.EBADF {
 		t.Errorf("the connection is not closed: %v", err)
 	}
-	if err := p.joined(b.connected(p), p.path.told); err != nil {
+	if err := p.addLink(b.connected(p), p.path.ackedUpTo); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.links[told:]; len(got) != 2 || !strings.HasPrefix(got[0], "lost: link 0") || !strings.HasPrefix(got[1], "up: link 0") {

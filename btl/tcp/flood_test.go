@@ -100,7 +100,7 @@ func (f *flood) pour(ports []string, said []byte, n int, over time.Duration) {
 	for i := range n {
 		time.Sleep(time.Until(start.Add(over * time.Duration(i) / time.Duration(n))))
 		wg.Go(func() {
-			err := stranger(ports[i%len(ports)], i/len(ports)%len(kinds), said)
+			err := outcomeUnknownPeer(ports[i%len(ports)], i/len(ports)%len(kinds), said)
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			if err != nil {
@@ -117,8 +117,8 @@ func (f *flood) pour(ports []string, said []byte, n int, over time.Duration) {
 	f.all = &wg
 }
 
-// stranger calls, says something, and waits until it is turned away.
-func stranger(port string, kind int, said []byte) error {
+// outcomeUnknownPeer calls, says something, and waits until it is turned away.
+func outcomeUnknownPeer(port string, kind int, said []byte) error {
 	c, err := net.DialTimeout("tcp", port, time.Minute)
 	if err != nil {
 		return err

@@ -37,15 +37,15 @@ var magic = [8]byte{'f', 'e', 'r', 'r', 'y', 't', 'c', version}
 // nonce of the caller, u64 the caller's path, u64 the acceptor's path as far as the caller
 // knows it, u64 window, u32 frame limit, u32 reserved, 8 bytes reserved, challenge.
 type hello struct {
-	security  security
-	link      uint8
-	rank      uint32
-	to        uint64 // nonce
-	world     uint64 // hash of the namespace
-	from      uint64 // nonce
-	path, far uint64 // which states of a path the two ends mean to go on with; far 0: a new one
-	limits    limits
-	challenge [challengeSize]byte
+	security                   security
+	linkSlot                   uint8
+	rank                       uint32
+	acceptorNonce              uint64 // nonce
+	namespaceHash              uint64 // hash of the namespace
+	callerNonce                uint64 // nonce
+	callerState, acceptorState uint64 // which states of a path the two ends mean to go on with; far 0: a new one
+	limits                     limits
+	challenge                  [challengeSize]byte
 }
 
 // limits are what each end tells the other of its parameters.
@@ -57,13 +57,13 @@ type limits struct {
 func (h *hello) encode() []byte {
 	b := make([]byte, helloSize)
 	copy(b, magic[:])
-	b[8], b[9] = byte(h.security), h.link
+	b[8], b[9] = byte(h.security), h.linkSlot
 	le.PutUint32(b[12:], h.rank)
-	le.PutUint64(b[16:], h.to)
-	le.PutUint64(b[24:], h.world)
-	le.PutUint64(b[32:], h.from)
-	le.PutUint64(b[40:], h.path)
-	le.PutUint64(b[48:], h.far)
+	le.PutUint64(b[16:], h.acceptorNonce)
+	le.PutUint64(b[24:], h.namespaceHash)
+	le.PutUint64(b[32:], h.callerNonce)
+	le.PutUint64(b[40:], h.callerState)
+	le.PutUint64(b[48:], h.acceptorState)
 	le.PutUint64(b[56:], h.limits.window)
 	le.PutUint32(b[64:], h.limits.frame)
 	copy(b[80:], h.challenge[:])
@@ -75,20 +75,20 @@ func decodeHello(b []byte) (h hello, err error) {
 		return h, err
 	}
 	h = hello{
-		security: security(b[8]), link: b[9], rank: le.Uint32(b[12:]),
-		to: le.Uint64(b[16:]), world: le.Uint64(b[24:]), from: le.Uint64(b[32:]),
-		path: le.Uint64(b[40:]), far: le.Uint64(b[48:]),
+		security: security(b[8]), linkSlot: b[9], rank: le.Uint32(b[12:]),
+		acceptorNonce: le.Uint64(b[16:]), namespaceHash: le.Uint64(b[24:]), callerNonce: le.Uint64(b[32:]),
+		callerState: le.Uint64(b[40:]), acceptorState: le.Uint64(b[48:]),
 		limits:    limits{window: le.Uint64(b[56:]), frame: le.Uint32(b[64:])},
 		challenge: [challengeSize]byte(b[80:]),
 	}
-	if h.link >= mostLinks || h.from == 0 || h.path == 0 || !h.limits.plausible() {
+	if h.linkSlot >= maxLinks || h.callerNonce == 0 || h.callerState == 0 || !h.limits.isPlausible() {
 		return h, fmt.Errorf("a malformed hello")
 	}
 	return h, nil
 }
 
-// plausible reports whether somebody may have such parameters.
-func (l limits) plausible() bool {
+// isPlausible reports whether somebody may have such parameters.
+func (l limits) isPlausible() bool {
 	return l.frame >= 256 && l.frame <= 16<<20 && l.window >= 4<<10 && l.window <= 1<<30
 }
 
@@ -106,38 +106,38 @@ func checkMagic(b []byte) error {
 type outcome uint8
 
 const (
-	accepted  outcome = iota + 1
-	crossed           // this end calls, too, and its link is the one that stays
-	gone              // the path that the caller means has ended here
-	stranger          // another process than the caller looks for, or one that does not know the caller's job
-	otherwise         // another security than the caller's
-	unknown           // the caller's card has not come, which TLS needs
+	outcomeAccepted      outcome = iota + 1
+	outcomeCrossed               // this end calls, too, and its link is the one that stays
+	outcomeEnded                 // the path that the caller means has ended here
+	outcomeUnknownPeer           // another process than the caller looks for, or one that does not know the caller's job
+	outcomeOtherSecurity         // another security than the caller's
+	outcomeNoCard                // the caller's card has not come, which TLS needs
 )
 
-var outcomes = map[outcome]string{
-	accepted: "accepted", crossed: "both ends have called", gone: "the path has ended there",
-	stranger:  "a different process answers there, or one that does not know this job",
-	otherwise: "another btl.tcp.security",
-	unknown:   "this process's card has not arrived there",
+var outcomeNames = map[outcome]string{
+	outcomeAccepted: "accepted", outcomeCrossed: "both ends have called", outcomeEnded: "the path has ended there",
+	outcomeUnknownPeer:   "a different process answers there, or one that does not know this job",
+	outcomeOtherSecurity: "another btl.tcp.security",
+	outcomeNoCard:        "this process's card has not arrived there",
 }
 
 // answer is what an acceptor says. Little-endian: magic, u8 security, u8 outcome, u16 and u32
 // reserved, u64 its path, u64 window, u32 frame limit, u32 reserved, 24 bytes of challenge,
 // and the proof over hello and all before it.
 type answer struct {
-	security  security
-	outcome   outcome
-	path      uint64
-	limits    limits
-	challenge [24]byte
-	proof     [sha256.Size]byte
+	security      security
+	outcome       outcome
+	acceptorState uint64
+	limits        limits
+	challenge     [24]byte
+	proof         [sha256.Size]byte
 }
 
 func (a *answer) encode() []byte {
 	b := make([]byte, answerSize)
 	copy(b, magic[:])
 	b[8], b[9] = byte(a.security), byte(a.outcome)
-	le.PutUint64(b[16:], a.path)
+	le.PutUint64(b[16:], a.acceptorState)
 	le.PutUint64(b[24:], a.limits.window)
 	le.PutUint32(b[32:], a.limits.frame)
 	copy(b[40:], a.challenge[:])
@@ -150,11 +150,11 @@ func decodeAnswer(b []byte) (a answer, err error) {
 		return a, err
 	}
 	a = answer{
-		security: security(b[8]), outcome: outcome(b[9]), path: le.Uint64(b[16:]),
+		security: security(b[8]), outcome: outcome(b[9]), acceptorState: le.Uint64(b[16:]),
 		limits:    limits{window: le.Uint64(b[24:]), frame: le.Uint32(b[32:])},
 		challenge: [24]byte(b[40:]), proof: [sha256.Size]byte(b[64:]),
 	}
-	if outcomes[a.outcome] == "" || a.outcome == accepted && (a.path == 0 || !a.limits.plausible()) {
+	if outcomeNames[a.outcome] == "" || a.outcome == outcomeAccepted && (a.acceptorState == 0 || !a.limits.isPlausible()) {
 		return a, fmt.Errorf("a malformed answer")
 	}
 	return a, nil
@@ -188,84 +188,84 @@ func (p *parties) proof(role byte, count uint64, parts ...[]byte) (sum [sha256.S
 	return sum
 }
 
-// call is the caller's part: its hello, and then read the answer.
-type call struct {
+// callerHandshake is the caller's part: its hello, and then read the answer.
+type callerHandshake struct {
 	parties
-	hello  hello
-	answer answer
-	sent   []byte
+	hello     hello
+	answer    answer
+	sentHello []byte
 }
 
-// begin returns the hello for sending.
-func (c *call) begin() []byte {
+// startHello returns the hello for sending.
+func (c *callerHandshake) startHello() []byte {
 	rand.Read(c.hello.challenge[:])
-	c.sent = c.hello.encode()
-	return c.sent
+	c.sentHello = c.hello.encode()
+	return c.sentHello
 }
 
-// answered reads the answer, which comes of the process of the card if there is no error.
-func (c *call) answered(b []byte) (err error) {
+// checkAnswer reads the answer, which comes of the process of the card if there is no error.
+func (c *callerHandshake) checkAnswer(b []byte) (err error) {
 	if c.answer, err = decodeAnswer(b); err != nil {
 		return err
 	}
-	want := c.proof(roleAcceptor, 0, c.sent, b[:64])
+	want := c.proof(roleAcceptor, 0, c.sentHello, b[:64])
 	if hmac.Equal(want[:], c.answer.proof[:]) {
 		return nil
 	}
-	if err := c.hello.security.differs(c.answer.security); err != nil && c.answer.outcome == otherwise {
+	if err := c.hello.security.mismatch(c.answer.security); err != nil && c.answer.outcome == outcomeOtherSecurity {
 		return err
 	}
-	if c.answer.outcome == stranger {
-		return fmt.Errorf("%s", outcomes[stranger])
+	if c.answer.outcome == outcomeUnknownPeer {
+		return fmt.Errorf("%s", outcomeNames[outcomeUnknownPeer])
 	}
 	return fmt.Errorf("the process that answers does not have the key in the peer's card")
 }
 
-// prove returns the proof for sending; count is up to where frames have come.
-func (c *call) prove(count uint64) []byte {
+// makeProof returns the proof for sending; count is up to where frames have come.
+func (c *callerHandshake) makeProof(count uint64) []byte {
 	answered := c.answer.encode()
-	sum := c.proof(roleCaller, count, c.sent, answered)
+	sum := c.proof(roleCaller, count, c.sentHello, answered)
 	return append(le.AppendUint64(nil, count), sum[:]...)
 }
 
-// welcomed reads the welcome, and returns up to where the peer has received frames.
-func (c *call) welcomed(b []byte) (count uint64, err error) {
+// checkWelcome reads the welcome, and returns up to where the peer has received frames.
+func (c *callerHandshake) checkWelcome(b []byte) (count uint64, err error) {
 	count = le.Uint64(b)
-	sum := c.proof(roleWelcome, count, c.sent)
+	sum := c.proof(roleWelcome, count, c.sentHello)
 	if !hmac.Equal(b[8:welcomeSize], sum[:welcomeSize-8]) {
 		return 0, fmt.Errorf("a welcome without a valid proof")
 	}
 	return count, nil
 }
 
-// visit is the acceptor's part.
-type visit struct {
+// acceptorHandshake is the acceptor's part.
+type acceptorHandshake struct {
 	parties
-	hello    hello
-	sent     []byte // the answer
-	received []byte // the hello
+	hello         hello
+	sentAnswer    []byte // the answer
+	receivedHello []byte // the hello
 }
 
-// reply returns the answer for sending.
-func (v *visit) reply(a answer) []byte {
+// makeAnswer returns the answer for sending.
+func (v *acceptorHandshake) makeAnswer(a answer) []byte {
 	rand.Read(a.challenge[:])
-	a.proof = v.proof(roleAcceptor, 0, v.received, a.encode()[:64])
-	v.sent = a.encode()
-	return v.sent
+	a.proof = v.proof(roleAcceptor, 0, v.receivedHello, a.encode()[:64])
+	v.sentAnswer = a.encode()
+	return v.sentAnswer
 }
 
-// proven reads the proof, and returns up to where the caller has received frames.
-func (v *visit) proven(b []byte) (count uint64, err error) {
+// checkProof reads the proof, and returns up to where the caller has received frames.
+func (v *acceptorHandshake) checkProof(b []byte) (count uint64, err error) {
 	count = le.Uint64(b)
-	sum := v.proof(roleCaller, count, v.received, v.sent)
+	sum := v.proof(roleCaller, count, v.receivedHello, v.sentAnswer)
 	if !hmac.Equal(b[8:proofSize], sum[:]) {
 		return 0, fmt.Errorf("the caller does not have the key in this process's card")
 	}
 	return count, nil
 }
 
-// welcome returns the welcome for sending.
-func (v *visit) welcome(count uint64) []byte {
-	sum := v.proof(roleWelcome, count, v.received)
+// makeWelcome returns the welcome for sending.
+func (v *acceptorHandshake) makeWelcome(count uint64) []byte {
+	sum := v.proof(roleWelcome, count, v.receivedHello)
 	return append(le.AppendUint64(nil, count), sum[:welcomeSize-8]...)
 }

@@ -37,13 +37,13 @@ func errTimeout(err error) error {
 func TestStrangersAreTurnedAwayAndLoggedOnce(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
-	good := hello{security: auth, rank: 0, to: b.life.Nonce, world: framework.NamespaceHash(j.namespace), from: 77, path: 5, limits: a.limits()}
+	good := hello{security: securityAuth, rank: 0, acceptorNonce: b.life.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: 77, callerState: 5, limits: a.localLimits()}
 	garbage := make([]byte, 4096)
 	rand.Read(garbage)
 	other := good
-	other.to++
+	other.acceptorNonce++
 	foreign := good
-	foreign.world++
+	foreign.namespaceHash++
 	newer := good.encode()
 	newer[7]++
 	wrongKey := append(good.encode(), make([]byte, proofSize)...)
@@ -52,19 +52,19 @@ func TestStrangersAreTurnedAwayAndLoggedOnce(t *testing.T) {
 	} {
 		c := b.dial()
 		c.Write(bytes)
-		before := b.strangers
-		j.until(what+" is turned away", func() bool { return b.strangers > before })
+		before := b.inbound.refusedCount
+		j.until(what+" is turned away", func() bool { return b.inbound.refusedCount > before })
 		j.closedBy(b, c)
 	}
 	c := b.dial() // cut
 	c.Write(good.encode()[:50])
 	c.Close()
-	j.until("a cut greeting is turned away", func() bool { return b.strangers == 6 })
+	j.until("a cut greeting is turned away", func() bool { return b.inbound.refusedCount == 6 })
 	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
 	}
-	if len(b.guests) != 0 || len(b.pairs) != 1 {
-		t.Errorf("%d guests and %d pairs are left", len(b.guests), len(b.pairs))
+	if len(b.inbound.conns) != 0 || len(b.peers.byIncarnation) != 1 {
+		t.Errorf("%d guests and %d pairs are left", len(b.inbound.conns), len(b.peers.byIncarnation))
 	}
 	j.send(e, []byte("still here"))
 	j.until("a frame", func() bool { return len(b.got) == 2 })
@@ -77,9 +77,9 @@ func TestCallerThatLeavesWithoutAWordIsNoStranger(t *testing.T) {
 	_, b, _ := j.met()
 	b.dial().Close()
 	b.dial().Write(make([]byte, helloSize)) // it is accepted behind that
-	j.until("a stranger is turned away", func() bool { return b.strangers > 0 })
-	if b.strangers != 1 || len(b.guests) != 0 {
-		t.Errorf("%d strangers, %d guests", b.strangers, len(b.guests))
+	j.until("a stranger is turned away", func() bool { return b.inbound.refusedCount > 0 })
+	if b.inbound.refusedCount != 1 || len(b.inbound.conns) != 0 {
+		t.Errorf("%d strangers, %d guests", b.inbound.refusedCount, len(b.inbound.conns))
 	}
 	if said := b.log.String(); strings.Contains(said, errEnd.Error()) {
 		t.Error(said)
@@ -96,7 +96,7 @@ func TestReplayedHandshakeIsTurnedAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	card, _ := decodeBlob(b.Blob())
+	card, _ := decodeCard(b.Blob())
 	card.port = uint16(l.Addr().(*net.TCPAddr).Port)
 	said := make(chan []byte, 1)
 	go func() {
@@ -104,7 +104,7 @@ func TestReplayedHandshakeIsTurnedAway(t *testing.T) {
 		if err != nil {
 			return
 		}
-		to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(b.port)))
+		to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(b.host.port)))
 		if err != nil {
 			return
 		}
@@ -128,7 +128,7 @@ func TestReplayedHandshakeIsTurnedAway(t *testing.T) {
 	j.until("the frame", func() bool { return len(b.got) == 1 })
 	c := b.dial()
 	c.Write(<-said)
-	j.until("the replay is turned away", func() bool { return b.strangers == 1 })
+	j.until("the replay is turned away", func() bool { return b.inbound.refusedCount == 1 })
 	j.closedBy(b, c)
 	j.send(e, []byte("more"))
 	j.until("the frame", func() bool { return len(b.got) == 2 })
@@ -139,27 +139,27 @@ func TestManyStrangersTakeFewDescriptorsAndTheJobGoesOn(t *testing.T) {
 	j := newJob(t, 2, nil)
 	_, b, e := j.met()
 	var open []net.Conn
-	for k := range 3 * mostGuests {
+	for k := range 3 * maxInboundConns {
 		c := b.dial()
-		if open = append(open, c); len(open) > mostGuests {
+		if open = append(open, c); len(open) > maxInboundConns {
 			open[0].Close()
 			open = open[1:]
 		}
 		for range 3 {
-			b.polls = 0
+			b.pacer.countdown = 0
 			b.Poll()
 		}
-		if len(b.guests) > mostGuests {
-			t.Fatalf("%d strangers are in a handshake", len(b.guests))
+		if len(b.inbound.conns) > maxInboundConns {
+			t.Fatalf("%d strangers are in a handshake", len(b.inbound.conns))
 		}
 		if k%100 == 0 {
 			j.send(e, []byte("x"))
 		}
 	}
-	j.until("all frames", func() bool { return len(b.got) == 1+(3*mostGuests+99)/100 })
+	j.until("all frames", func() bool { return len(b.got) == 1+(3*maxInboundConns+99)/100 })
 	// Who says nothing is not waited for.
-	b.begun = b.begun.Add(-guestTimeout)
-	j.until("silent strangers are turned away", func() bool { return len(b.guests) == 0 })
+	b.timers.startedAt = b.timers.startedAt.Add(-inboundTimeout)
+	j.until("silent strangers are turned away", func() bool { return len(b.inbound.conns) == 0 })
 	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -170,16 +170,16 @@ func TestDamagedFramesEndTheLinkAndNothingIsLost(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	damage := func() {
-		p := a.pairs[b.life]
+		p := a.peers.byIncarnation[b.life]
 		j.until("a link", func() bool {
-			return len(a.lost)+len(b.lost) > 0 || p.links[0] != nil && b.pairs[a.life] != nil && b.pairs[a.life].links[0] != nil
+			return len(a.lost)+len(b.lost) > 0 || p.links[0] != nil && b.peers.byIncarnation[a.life] != nil && b.peers.byIncarnation[a.life].links[0] != nil
 		})
 		if p.links[0] != nil {
-			p.path.links[0].note = []byte(strings.Repeat("garbage ", 3))
-			p.touch()
+			p.path.queues[0].pendingAck = []byte(strings.Repeat("garbage ", 3))
+			p.markPending()
 		}
 	}
-	for k := range mostDamages {
+	for k := range maxDamagedLinks {
 		links := len(b.links)
 		damage()
 		j.send(e, []byte{byte(k)})
@@ -212,8 +212,8 @@ func TestBothSecuritiesAreNamedWhereTheyDiffer(t *testing.T) {
 		}
 	}
 	// A caller that does not look at the card hears it of the peer.
-	card, _ := decodeBlob(b.Blob())
-	card.security = auth
+	card, _ := decodeCard(b.Blob())
+	card.security = securityAuth
 	peer := b.card()
 	peer.Blob = card.encode()
 	if _, err := a.Connect(peer); err != nil {
@@ -233,8 +233,8 @@ func TestWithoutSecurityEverybodyOfTheJobIsLetIn(t *testing.T) {
 
 // FuzzHandshake: bytes that a stranger sends in place of each part.
 func FuzzHandshake(f *testing.F) {
-	h := hello{security: auth, link: 3, rank: 7, to: 1, world: 2, from: 3, path: 4, far: 5, limits: limits{window: 4 << 20, frame: 1 << 17}}
-	a := answer{security: auth, outcome: accepted, path: 9, limits: h.limits}
+	h := hello{security: securityAuth, linkSlot: 3, rank: 7, acceptorNonce: 1, namespaceHash: 2, callerNonce: 3, callerState: 4, acceptorState: 5, limits: limits{window: 4 << 20, frame: 1 << 17}}
+	a := answer{security: securityAuth, outcome: outcomeAccepted, acceptorState: 9, limits: h.limits}
 	f.Add(h.encode())
 	f.Add(a.encode())
 	f.Add(make([]byte, proofSize))
@@ -253,19 +253,19 @@ func FuzzHandshake(f *testing.F) {
 				t.Fatalf("%+v became %+v, %v", a, again, err)
 			}
 		}
-		c := &call{hello: h}
+		c := &callerHandshake{hello: h}
 		c.key[0] = 1
-		c.begin()
-		if c.answered(b[:answerSize]) == nil {
+		c.startHello()
+		if c.checkAnswer(b[:answerSize]) == nil {
 			t.Fatal("an answer without the key is a proof")
 		}
-		if _, err := c.welcomed(b[:welcomeSize]); err == nil {
+		if _, err := c.checkWelcome(b[:welcomeSize]); err == nil {
 			t.Fatal("a welcome without the key is taken")
 		}
-		v := &visit{received: h.encode()}
+		v := &acceptorHandshake{receivedHello: h.encode()}
 		v.key[0] = 1
-		v.reply(a)
-		if _, err := v.proven(b[:proofSize]); err == nil {
+		v.makeAnswer(a)
+		if _, err := v.checkProof(b[:proofSize]); err == nil {
 			t.Fatal("a caller without the key is let in")
 		}
 	})
@@ -276,7 +276,7 @@ func FuzzHandshake(f *testing.F) {
 func TestDamagedNumberEndsTheLinkAndNotThePath(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 64 << 10 })
 	a, b, e := j.met()
-	from, to := a.pairs[b.life], b.pairs[a.life]
+	from, to := a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]
 	goesOn := func(what string) {
 		t.Helper()
 		links, got := len(b.links), len(b.got)
@@ -288,21 +288,21 @@ func TestDamagedNumberEndsTheLinkAndNotThePath(t *testing.T) {
 		}
 	}
 	note := make([]byte, headerSize)
-	h := header{kind: kindNote, flags: flagAsk, number: 1 << 60}
-	h.put(note)
-	from.path.links[0].note = note
-	from.touch()
+	h := header{kind: kindAck, flags: flagAckRequest, number: 1 << 60}
+	h.encode(note)
+	from.path.queues[0].pendingAck = note
+	from.markPending()
 	goesOn("a number far ahead")
-	if to.path.asked > to.path.due || to.path.damages != 1 {
-		t.Errorf("a confirmation is owed at %d, %d are here; %d damages", to.path.asked, to.path.due, to.path.damages)
+	if to.path.ackRequestedUpTo > to.path.nextExpected || to.path.damagedLinks != 1 {
+		t.Errorf("a confirmation is owed at %d, %d are here; %d damages", to.path.ackRequestedUpTo, to.path.nextExpected, to.path.damagedLinks)
 	}
 	for k := range 6 {
-		to.keep(header{size: 16 << 10, kind: kindFrame, number: to.path.due + 2 + uint64(k)}, make([]byte, 16<<10))
+		to.bufferFrame(header{bodySize: 16 << 10, kind: kindFrame, number: to.path.nextExpected + 2 + uint64(k)}, make([]byte, 16<<10))
 	}
-	if len(to.stash) > 2 {
-		t.Errorf("%d frames are left aside", len(to.stash))
+	if len(to.reorder.frames) > 2 {
+		t.Errorf("%d frames are left aside", len(to.reorder.frames))
 	}
-	to.stash, to.stashed = map[uint64]stashed{}, 0 // those are no frames of the peer's
+	to.reorder.frames, to.reorder.bytes = map[uint64]bufferedFrame{}, 0 // those are no frames of the peer's
 	goesOn("frames whose turn never comes")
 }
 
@@ -311,10 +311,10 @@ func TestDamagedNumberEndsTheLinkAndNotThePath(t *testing.T) {
 func TestPathsThatComeAndGoWithAPeerThatConfirmsNothingTakeBoundedMemory(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 4 << 10 })
 	a, b, _ := j.met()
-	p := a.pairs[b.life]
-	for k := 0; !p.over; k++ {
-		if p.control(kindRefuse, make([]byte, 100)); k > 1000 {
-			t.Fatalf("%d answers take %d bytes", k, p.path.used)
+	p := a.peers.byIncarnation[b.life]
+	for k := 0; !p.isClosed; k++ {
+		if p.sendControl(kindRefuse, make([]byte, 100)); k > 1000 {
+			t.Fatalf("%d answers take %d bytes", k, p.path.bytesUsed)
 		}
 		a.Look()
 	}
@@ -331,13 +331,13 @@ func TestCallerOfAProcessThatHasComputedForLongIsLetIn(t *testing.T) {
 	b.Look()
 	e := a.connect(b)
 	j.until("the call", func() bool {
-		d := a.pairs[b.life].dials[0]
-		return d != nil && len(d.attempts) == 1 && d.attempts[0].called()
+		d := a.peers.byIncarnation[b.life].dialers[0]
+		return d != nil && len(d.attempts) == 1 && d.attempts[0].hasSentHello()
 	}, b)
-	b.begun = b.begun.Add(-2 * guestTimeout)
+	b.timers.startedAt = b.timers.startedAt.Add(-2 * inboundTimeout)
 	j.send(e, []byte("waited"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if b.strangers > 0 || a.pairs[b.life].dials[0] != nil || b.log.Len() > 0 {
-		t.Errorf("%d were turned away: %s", b.strangers, b.log.String())
+	if b.inbound.refusedCount > 0 || a.peers.byIncarnation[b.life].dialers[0] != nil || b.log.Len() > 0 {
+		t.Errorf("%d were turned away: %s", b.inbound.refusedCount, b.log.String())
 	}
 }

@@ -11,159 +11,163 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// link is a connection with a peer after the handshake, and what is read from it.
+// link is one TCP connection with a peer, after the handshake.
 type link struct {
-	m          *module
-	p          *pair
-	place      int
-	fd         int
-	near, far  netip.AddrPort
-	called     bool          // from here
-	since      time.Duration // it is up
-	heard      time.Duration // the last bytes came
-	lastAlive  time.Duration // the other end's host was heard of
-	broken     error         // it fails when the system has nothing more of it
-	failed     error         // it ends when what has come is taken
-	damaged    bool          // nothing more of it is taken
-	waits      time.Duration // since then it waits for the other host to acknowledge something; 0: it does not
-	trip       time.Duration // how long that may take
-	pathMTU    int           // Path MTU in bytes, as the system assumes it; 0: not known.
-	encrypted  bool          // by TLS
-	over       bool          // it has ended, and the descriptor is closed
-	listed     bool          // in module.hot
-	drained    bool          // the socket had nothing more
-	ending     bool          // the socket has said that it ends: read until it does
-	busy       bool          // a frame is being handed up
-	early      bool          // the frame that comes next is not due yet
-	earlySince time.Duration
-	large      bool // the last frame was: read little ahead
+	module      *module
+	peer        *peerConn
+	slot        int
+	fd          int
+	localAddr   netip.AddrPort
+	remoteAddr  netip.AddrPort
+	isCaller    bool
+	isEncrypted bool
 
-	buf  []byte // bytes r to w have come; nil: none
-	r, w int
+	broken  error // it fails when the system has nothing more of it
+	failed  error // it ends when what has come is taken
+	damaged bool  // nothing more of it is taken
+	over    bool  // it has ended, and the descriptor is closed
+	early   bool  // the frame that comes next is not due yet
 
-	// The frame that is being read: its header has been.
-	has    bool
-	h      header
-	way    way
-	got    int // bytes of it
-	head   [btl.GatherHeader]byte
-	body   []byte // what is put together of it
-	placed bool   // the protocol has said where it goes
+	liveness     liveness
+	isQueued     bool // In module.readyLinks.
+	isDrained    bool // The socket is empty.
+	hasHangup    bool // The socket has reported its end.
+	isDelivering bool // A frame is in an upcall.
+	readState
 }
 
-// ready implements user.
-func (l *link) ready(events uint32) {
+// readState is the incoming byte stream of a link.
+type readState struct {
+	buf      []byte // Bytes readPos to writePos are unread; nil if empty.
+	readPos  int
+	writePos int
+
+	expectsLarge bool // The last frame was large, so that little is read ahead.
+
+	// The current frame.
+	has             bool
+	header          header
+	mode            readMode
+	received        int // Bytes of the frame so far.
+	gatherHeader    [btl.GatherHeader]byte
+	body            []byte // Memory of an assembled frame.
+	isPlaced        bool   // The protocol has given memory for the payload.
+	outOfOrderSince time.Duration
+}
+
+// handleEvents implements user.
+func (l *link) handleEvents(events uint32) {
 	if l.over {
 		return
 	}
-	in, out := readiness(events)
+	in, out := splitEvents(events)
 	if in {
-		l.drained = false
-		l.ending = l.ending || events&^(unix.EPOLLIN|unix.EPOLLOUT) != 0
-		if l.readable() {
-			l.list()
+		l.isDrained = false
+		l.hasHangup = l.hasHangup || events&^(unix.EPOLLIN|unix.EPOLLOUT) != 0
+		if l.canRead() {
+			l.enqueue()
 		}
 	}
-	if c := &l.p.path.links[l.place]; out && c.blocked {
-		c.blocked = false
-		l.p.touch()
+	if c := &l.peer.path.queues[l.slot]; out && c.isBlocked {
+		c.isBlocked = false
+		l.peer.markPending()
 	}
 }
 
-// readable reports whether read may bring something.
-func (l *link) readable() bool {
-	return !l.over && !l.early && (!l.drained && l.failed == nil || l.pending())
+// canRead reports whether read may bring something.
+func (l *link) canRead() bool {
+	return !l.over && !l.early && (!l.isDrained && l.failed == nil || l.hasBufferedFrame())
 }
 
-// pending reports whether something in buf can be taken without more from the socket.
-func (l *link) pending() bool {
-	switch have := l.w - l.r; {
+// hasBufferedFrame reports whether something in buf can be taken without more from the socket.
+func (l *link) hasBufferedFrame() bool {
+	switch have := l.writePos - l.readPos; {
 	case l.damaged || l.early:
 		return false
 	case !l.has:
 		return have >= headerSize
-	case l.way == undecided:
-		return have >= l.h.gathered
-	case l.way == together:
-		return have >= l.h.size
+	case l.mode == modeUndecided:
+		return have >= l.header.gatherSize
+	case l.mode == modeBuffered:
+		return have >= l.header.bodySize
 	default:
 		return have > 0
 	}
 }
 
-// again reports whether a direct read has left something that no event will announce:
+// needsPoll reports whether a direct read has left something that no event will announce:
 // in buf, or possibly in TLS.
-func (l *link) again() bool { return l.readable() && (l.pending() || l.encrypted) }
+func (l *link) needsPoll() bool { return l.canRead() && (l.hasBufferedFrame() || l.isEncrypted) }
 
-func (l *link) list() {
-	if !l.listed {
-		l.listed = true
-		l.m.hot = append(l.m.hot, l)
+func (l *link) enqueue() {
+	if !l.isQueued {
+		l.isQueued = true
+		l.module.readyLinks = append(l.module.readyLinks, l)
 	}
 }
 
-// fill reads what has come into buf, and reports whether that was anything.
-func (l *link) fill() bool {
-	if l.drained || l.failed != nil {
+// fillBuffer reads what has come into buf, and reports whether that was anything.
+func (l *link) fillBuffer() bool {
+	if l.isDrained || l.failed != nil {
 		return false
 	}
 	if l.buf == nil {
-		l.buf = l.m.pool.get(bufferSize)
-		l.r, l.w = 0, 0
-	} else if l.r == l.w {
-		l.r, l.w = 0, 0
-	} else if l.r > 0 && len(l.buf)-l.w < bufferSize/2 {
-		l.w = copy(l.buf, l.buf[l.r:l.w])
-		l.r = 0
+		l.buf = l.module.buffers.get(readBufferSize)
+		l.readPos, l.writePos = 0, 0
+	} else if l.readPos == l.writePos {
+		l.readPos, l.writePos = 0, 0
+	} else if l.readPos > 0 && len(l.buf)-l.writePos < readBufferSize/2 {
+		l.writePos = copy(l.buf, l.buf[l.readPos:l.writePos])
+		l.readPos = 0
 	}
 	most := len(l.buf)
-	if l.large {
-		most = min(most, l.w+ahead)
+	if l.expectsLarge {
+		most = min(most, l.writePos+readAheadSize)
 	}
-	n := l.take(l.buf[l.w:most])
-	l.w += n
+	n := l.readInto(l.buf[l.writePos:most])
+	l.writePos += n
 	return n > 0
 }
 
-// take reads from the socket.
-func (l *link) take(b []byte) int {
-	n, err := l.m.input(l.fd, b)
-	return l.took(n, len(b), err)
+// readInto reads from the socket.
+func (l *link) readInto(b []byte) int {
+	n, err := l.module.readSocket(l.fd, b)
+	return l.handleRead(n, len(b), err)
 }
 
-// takeFrame reads the rest of a large frame, and with the same system call the header of
+// readBodyAndHeader reads the rest of a large frame, and with the same system call the header of
 // the next one, into buf, which is empty.
-func (l *link) takeFrame(rest []byte) int {
-	if l.encrypted { // what has come is in memory already
-		return l.take(rest)
+func (l *link) readBodyAndHeader(rest []byte) int {
+	if l.isEncrypted { // what has come is in memory already
+		return l.readInto(rest)
 	}
 	if l.buf == nil {
-		l.buf = l.m.pool.get(bufferSize)
+		l.buf = l.module.buffers.get(readBufferSize)
 	}
-	l.m.pair[0], l.m.pair[1] = rest, l.buf[:ahead]
-	n, err := unix.Readv(l.fd, l.m.pair[:])
-	clear(l.m.pair[:])
-	n = l.took(n, len(rest)+ahead, err)
-	l.r, l.w = 0, max(0, n-len(rest))
-	return n - l.w
+	l.module.scratch.readVec[0], l.module.scratch.readVec[1] = rest, l.buf[:readAheadSize]
+	n, err := unix.Readv(l.fd, l.module.scratch.readVec[:])
+	clear(l.module.scratch.readVec[:])
+	n = l.handleRead(n, len(rest)+readAheadSize, err)
+	l.readPos, l.writePos = 0, max(0, n-len(rest))
+	return n - l.writePos
 }
 
-// took says what a read of so many bytes, of at most so many, means.
-func (l *link) took(n, most int, err error) int {
+// handleRead says what a read of so many bytes, of at most so many, means.
+func (l *link) handleRead(n, most int, err error) int {
 	switch {
 	case n > 0:
-		l.heard = l.m.clock
+		l.liveness.lastReadAt = l.module.timers.now
 		// What is less than there was room for is all there is: a later arrival is
 		// told of. TLS gives no more than a record at a time.
-		if n < most && !l.ending && !l.encrypted {
-			l.drained = true
+		if n < most && !l.hasHangup && !l.isEncrypted {
+			l.isDrained = true
 		}
 		return n
 	case err == unix.EINTR:
 	case l.broken != nil:
 		l.fail(l.broken)
 	case err == unix.EAGAIN:
-		l.drained = true
+		l.isDrained = true
 	case n == 0 && err == nil:
 		l.fail(io.EOF)
 	default:
@@ -172,61 +176,61 @@ func (l *link) took(n, most int, err error) int {
 	return 0
 }
 
-// breaks has the link fail when all that the system has of it is read: the peer may have
+// failAfterDrain has the link fail when all that the system has of it is read: the peer may have
 // closed, or died, and what it said before is whole.
-func (l *link) breaks(err error) {
+func (l *link) failAfterDrain(err error) {
 	if l.broken == nil {
 		l.broken = err
 	}
-	l.ending, l.drained = true, false
-	l.list()
-	l.p.touch()
+	l.hasHangup, l.isDrained = true, false
+	l.enqueue()
+	l.peer.markPending()
 }
 
 // fail has the link end at the next Poll.
 func (l *link) fail(err error) {
 	if l.failed == nil {
 		l.failed = err
-		l.p.touch()
+		l.peer.markPending()
 	}
 }
 
-// spoil has the link end because what it carries makes no sense: nothing more of it is taken.
-func (l *link) spoil(err error) {
+// failDamaged has the link end because what it carries makes no sense: nothing more of it is taken.
+func (l *link) failDamaged(err error) {
 	l.damaged = true
 	l.fail(err)
 }
 
-// end closes the link. What it carried goes by others.
-func (l *link) end() {
+// close closes the link. What it carried goes by others.
+func (l *link) close() {
 	if l.over {
 		return
 	}
-	l.alive(l.m.clock)
+	l.updateLiveness(l.module.timers.now)
 	l.over = true
-	l.m.shut(l.fd)
-	if l.buf != nil && !l.busy {
-		l.m.pool.put(l.buf)
+	l.module.closeSocket(l.fd)
+	if l.buf != nil && !l.isDelivering {
+		l.module.buffers.put(l.buf)
 	}
-	l.buf, l.r, l.w, l.body = nil, 0, 0, nil
-	if l.p.links[l.place] == l {
-		l.p.links[l.place] = nil
-		l.p.path.down(l.place)
+	l.buf, l.readPos, l.writePos, l.body = nil, 0, 0, nil
+	if l.peer.links[l.slot] == l {
+		l.peer.links[l.slot] = nil
+		l.peer.path.linkDown(l.slot)
 	}
 }
 
 func (l *link) String() string {
 	way := "accepted"
-	if l.called {
+	if l.isCaller {
 		way = "called"
 	}
-	if l.encrypted {
+	if l.isEncrypted {
 		way += ", TLS"
 	}
-	return fmt.Sprintf("link %d: %v to %v, %s", l.place, l.near, l.far, way)
+	return fmt.Sprintf("link %d: %v to %v, %s", l.slot, l.localAddr, l.remoteAddr, way)
 }
 
-// readiness splits the events of a socket. Its end is both.
-func readiness(events uint32) (in, out bool) {
+// splitEvents splits the events of a socket. Its end is both.
+func splitEvents(events uint32) (in, out bool) {
 	return events&^unix.EPOLLOUT != 0, events&^(unix.EPOLLIN|unix.EPOLLRDHUP) != 0
 }

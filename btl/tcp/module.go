@@ -3,7 +3,6 @@ package tcp
 import (
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,246 +13,275 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// module is this process's socket and its pairs. All is guarded by the engine's lock.
+// module is the transport of one process. The engine's lock guards all of it.
 type module struct {
 	env      btl.Env
-	security security
-	key      [keySize]byte
-	identity *identity // nil: no TLS
-	rules    netaddr.Rules
-	ifs      []netaddr.Interface
-	asked    time.Time         // for ifs
-	addrs    []netip.Addr      // that peers are told
-	left     []netaddr.LeftOut // the others
-	port     int
+	config   config
+	host     hostAddrs
 	card     []byte
+	cardKey  [keySize]byte
+	identity *tlsIdentity // nil without TLS.
 
-	connectTimeout, retryTimeout time.Duration
-	window, eager, frame         int
-	wanted                       int // links; 0: as many as there are networks
+	poller        poller
+	timers        timers
+	pacer         pacer
+	buffers       bufferPool
+	scratch       scratch
+	inbound       inbound
+	tlsHandshakes tlsHandshakes
 
-	epoll    int
-	listener *listener
-	sockets  []*socket // by descriptor
-	turn     int32     // counts sockets
-	events   [64]unix.EpollEvent
-	pieces   [][]byte  // of the write that is under way
-	pair     [2][]byte // of the read that is under way
-	pool     pool
+	peers        peerTable
+	readyLinks   []*link     // Links that may have something to read.
+	pendingPeers []*peerConn // Peers with something to write or to complete.
 
-	pairs   map[framework.Life]*pair
-	all     []*pair                            // of list
-	closers map[framework.Life]btl.Description // what there was with peers that have closed
-	guests  []*guest                           // in a handshake, the oldest first
-	hot     []*link                            // that may have something to read
-	dirty   []*pair                            // that may have something to write, or to settle
+	linkWatcher btl.LinkWatcher // nil if the protocol takes no link events.
+	isClosed    bool
+}
 
-	polls   int           // until the sockets are looked at
-	pace    int           // what polls begins with
-	visits  uint64        // of the protocol that polls, so far
-	polling bool          // in Poll: upcalls are allowed
-	begun   time.Time     // from which clock counts
-	clock   time.Duration // as read last
-	next    time.Duration // when tick is due
-	census  time.Duration // when the links are looked at next
-	looked  time.Duration // last
-	woke    time.Duration // nobody had looked for a while before: the process was stopped, or computed
+// config has the parameters in the units of this package.
+type config struct {
+	security       security
+	addressRules   netaddr.Rules
+	connectTimeout time.Duration
+	retryTimeout   time.Duration
+	window         int
+	eagerLimit     int
+	frameLimit     int
+	linkCount      int // 0: one for each common network.
+}
 
-	shaken        *shaken // nil: no TLS
-	handshakes    sync.WaitGroup
-	plain, sealed []byte // of the write that is under way
+// hostAddrs has the addresses of this host.
+type hostAddrs struct {
+	interfaces  []netaddr.Interface
+	listedAt    time.Time // Time of the last query of interfaces.
+	published   []netip.Addr
+	unpublished []netaddr.LeftOut
+	port        int
+}
 
-	watcher   btl.LinkWatcher // nil: nobody wants to know
-	cards     btl.CardHolder  // nil: cards come by Connect only
-	strangers int             // that were refused
-	closed    bool
+// peerTable has the peers by incarnation.
+type peerTable struct {
+	byIncarnation map[framework.Life]*peerConn
+	sorted        []*peerConn                        // Memory for sortedPeers.
+	closed        map[framework.Life]btl.Description // Last state of peers that have closed.
+}
+
+// inbound is the listener with the connections whose handshake is not complete.
+type inbound struct {
+	listener     *listener
+	conns        []*inboundConn // Oldest first.
+	refusedCount int
+	cardHolder   btl.CardHolder // nil: cards arrive by Connect only.
+}
+
+// scratch is memory for one system call or one TLS record.
+type scratch struct {
+	writeVec   [][]byte
+	readVec    [2][]byte
+	plaintext  []byte
+	ciphertext []byte
+}
+
+// timers are the times of the module, since startedAt.
+type timers struct {
+	startedAt  time.Time
+	now        time.Duration // Clock at its last reading.
+	nextAt     time.Duration // When runTimers is due.
+	livenessAt time.Duration // When the liveness of all links is checked.
+	lastPollAt time.Duration // Last poll of the sockets.
+	resumedAt  time.Duration // The process had not polled for a while before: stopped, or computing.
+}
+
+// pacer spreads the polls of the sockets.
+type pacer struct {
+	countdown int    // Polls until the sockets are polled.
+	interval  int    // Start value of countdown.
+	pollCount uint64 // Polls by the protocol.
 }
 
 // A poll of sockets is a system call, and one of rings is not. So sockets are looked at
 // every so many polls: at each while something comes, then less and less. Before the
 // process sleeps they are looked at in any case.
 const (
-	patientPace = 16  // with links
-	lonelyPace  = 256 // with none: somebody may connect
+	maxIntervalConnected = 16  // with links
+	maxIntervalIdle      = 256 // with none: somebody may connect
 )
 
 // Poll costs nothing but a countdown while nothing is to be done.
 func (m *module) Poll() int {
-	if m.polls--; m.polls > 0 && len(m.hot)+len(m.dirty) == 0 && !m.env.Bell().Armed() {
+	if m.pacer.countdown--; m.pacer.countdown > 0 && len(m.readyLinks)+len(m.pendingPeers) == 0 && !m.env.Bell().Armed() {
 		return 0
 	}
-	m.polling = true
-	m.visits++
+	m.pacer.pollCount++
 	n := 0
-	if m.polls <= 0 || m.env.Bell().Armed() {
-		n = m.look()
+	if m.pacer.countdown <= 0 || m.env.Bell().Armed() {
+		n = m.pollSockets()
 	}
-	n += m.read()
-	m.settle()
-	m.polling = false
+	n += m.readLinks()
+	m.processPending()
 	return n
 }
 
 // Look implements btl.Looker.
 func (m *module) Look() int {
-	m.polls = 0
+	m.pacer.countdown = 0
 	return m.Poll()
 }
 
-// look asks which sockets are ready, and whether anything is due. The clock is read first:
+// pollSockets asks which sockets are ready, and whether anything is due. The clock is read first:
 // what begins now is to have all of its time, however long ago the last look was.
-func (m *module) look() int {
-	now := m.now()
-	n := m.harvest()
-	if now > m.looked+2*censusPeriod {
-		m.woke = now
+func (m *module) pollSockets() int {
+	now := m.readClock()
+	n := m.dispatchEvents()
+	if now > m.timers.lastPollAt+2*livenessPeriod {
+		m.timers.resumedAt = now
 	}
-	if m.looked = now; now >= m.next {
-		m.tick(now)
+	if m.timers.lastPollAt = now; now >= m.timers.nextAt {
+		m.runTimers(now)
 	}
 	switch {
 	case n > 0:
-		m.pace = 1
-	case len(m.pairs)+len(m.guests) == 0:
-		m.pace = min(2*m.pace, lonelyPace)
+		m.pacer.interval = 1
+	case len(m.peers.byIncarnation)+len(m.inbound.conns) == 0:
+		m.pacer.interval = min(2*m.pacer.interval, maxIntervalIdle)
 	default:
-		m.pace = min(2*m.pace, patientPace)
+		m.pacer.interval = min(2*m.pacer.interval, maxIntervalConnected)
 	}
-	m.polls = m.pace
+	m.pacer.countdown = m.pacer.interval
 	return n
 }
 
-// harvest takes the events of the sockets. One is told of each change only once (EPOLLET):
+// dispatchEvents takes the events of the sockets. One is told of each change only once (EPOLLET):
 // who is told remembers it.
-func (m *module) harvest() (n int) {
+func (m *module) dispatchEvents() (n int) {
 	for {
-		k, err := unix.EpollWait(m.epoll, m.events[:], 0)
+		k, err := unix.EpollWait(m.poller.epollFD, m.poller.events[:], 0)
 		if err == unix.EINTR {
 			continue
 		}
-		for _, ev := range m.events[:max(k, 0)] {
+		for _, ev := range m.poller.events[:max(k, 0)] {
 			// The descriptor may have been closed by what an event before this one led
 			// to, and be another socket's now.
-			if s := m.socketAt(int(ev.Fd)); s != nil && s.turn == ev.Pad {
-				if s.tunnel != nil && s.tunnel.ready.Load() {
-					s.tunnel.flush()
+			if s := m.socketAt(int(ev.Fd)); s != nil && s.generation == ev.Pad {
+				if s.tunnel != nil && s.tunnel.isReady.Load() {
+					s.tunnel.flushCiphertext()
 				}
-				s.user.ready(ev.Events)
+				s.handler.handleEvents(ev.Events)
 				n++
 			}
 		}
-		if k < len(m.events) {
+		if k < len(m.poller.events) {
 			return n
 		}
 	}
 }
 
-// read reads the links that may have something.
-func (m *module) read() (n int) {
-	hot := m.hot
-	m.hot = nil
+// readLinks reads the links that may have something.
+func (m *module) readLinks() (n int) {
+	hot := m.readyLinks
+	m.readyLinks = nil
 	for _, l := range hot {
-		l.listed = false
-		n += l.read(framesPerPoll)
-		if l.readable() {
-			l.list()
+		l.isQueued = false
+		n += l.readFrames(framesPerPoll)
+		if l.canRead() {
+			l.enqueue()
 		}
 	}
-	if m.hot == nil {
-		m.hot = hot[:0]
+	if m.readyLinks == nil {
+		m.readyLinks = hot[:0]
 	}
 	return n
 }
 
-// settle writes what waits, and ends what has broken.
-func (m *module) settle() {
-	for i := 0; i < len(m.dirty); i++ { // more may come meanwhile
-		p := m.dirty[i]
-		p.dirty = false
-		p.settle()
+// processPending writes what waits, and ends what has broken.
+func (m *module) processPending() {
+	for i := 0; i < len(m.pendingPeers); i++ { // more may come meanwhile
+		p := m.pendingPeers[i]
+		p.isPending = false
+		p.processPending()
 	}
-	clear(m.dirty)
-	m.dirty = m.dirty[:0]
+	clear(m.pendingPeers)
+	m.pendingPeers = m.pendingPeers[:0]
 }
 
-// now reads the clock.
-func (m *module) now() time.Duration {
-	m.clock = time.Since(m.begun)
-	return m.clock
+// readClock reads the clock.
+func (m *module) readClock() time.Duration {
+	m.timers.now = time.Since(m.timers.startedAt)
+	return m.timers.now
 }
 
-// at has tick called then, or before.
-func (m *module) at(when time.Duration) { m.next = min(m.next, when) }
+// scheduleAt has tick called then, or before.
+func (m *module) scheduleAt(when time.Duration) { m.timers.nextAt = min(m.timers.nextAt, when) }
 
-// censusPeriod is how often links are asked whether the other end's host is still heard.
-const censusPeriod = time.Second
+// livenessPeriod is how often links are asked whether the other end's host is still heard.
+const livenessPeriod = time.Second
 
-// tick does what is due, and finds out when the next thing is.
-func (m *module) tick(now time.Duration) {
-	m.next = now + time.Minute
-	for len(m.guests) > 0 && m.guests[0].until <= now {
-		m.guests[0].turnAway("its handshake took too long")
+// runTimers does what is due, and finds out when the next thing is.
+func (m *module) runTimers(now time.Duration) {
+	m.timers.nextAt = now + time.Minute
+	for len(m.inbound.conns) > 0 && m.inbound.conns[0].deadline <= now {
+		m.inbound.conns[0].refuse("its handshake took too long")
 	}
-	for _, g := range slices.Clone(m.guests) {
-		m.at(g.until)
-		g.resume()
+	for _, g := range slices.Clone(m.inbound.conns) {
+		m.scheduleAt(g.deadline)
+		g.retryHello()
 	}
-	if m.listener != nil && m.listener.again {
-		m.listener.ready(unix.EPOLLIN)
+	if m.inbound.listener != nil && m.inbound.listener.needsRetry {
+		m.inbound.listener.handleEvents(unix.EPOLLIN)
 	}
-	census := now >= m.census
+	census := now >= m.timers.livenessAt
 	if census {
-		m.census = now + censusPeriod
-		m.pool.trim()
+		m.timers.livenessAt = now + livenessPeriod
+		m.buffers.trim()
 	}
-	for _, p := range m.list() {
-		if census && !p.over {
-			p.count(now)
+	for _, p := range m.sortedPeers() {
+		if census && !p.isClosed {
+			p.checkLiveness(now)
 		}
-		if !p.over {
-			p.tick(now)
+		if !p.isClosed {
+			p.runTimers(now)
 		}
 	}
-	if len(m.pairs) > 0 {
-		m.at(m.census)
+	if len(m.peers.byIncarnation) > 0 {
+		m.scheduleAt(m.timers.livenessAt)
 	}
 }
 
-// list returns the pairs, which may end while somebody goes through it. The next call uses
+// sortedPeers returns the pairs, which may end while somebody goes through it. The next call uses
 // the same memory.
-func (m *module) list() []*pair {
-	all := m.all[:0]
-	for _, p := range m.pairs {
+func (m *module) sortedPeers() []*peerConn {
+	all := m.peers.sorted[:0]
+	for _, p := range m.peers.byIncarnation {
 		all = append(all, p)
 	}
-	slices.SortFunc(all, func(a, b *pair) int {
-		if a.peer.ID < b.peer.ID {
+	slices.SortFunc(all, func(a, b *peerConn) int {
+		if a.incarnation.ID < b.incarnation.ID {
 			return -1
 		}
 		return 1
 	})
-	m.all = all
+	m.peers.sorted = all
 	return all
 }
 
 // FD implements progress.Descriptor: one epoll descriptor stands for all sockets.
-func (m *module) FD() int { return m.epoll }
+func (m *module) FD() int { return m.poller.epollFD }
 
 // Arm implements progress.Descriptor. What the sockets have to say makes the descriptor
 // readable, and the Poll that follows looks.
-func (m *module) Arm() bool { return len(m.hot)+len(m.dirty) == 0 }
+func (m *module) Arm() bool { return len(m.readyLinks)+len(m.pendingPeers) == 0 }
 
 // Due implements progress.Timed.
 func (m *module) Due() time.Duration {
-	if len(m.pairs)+len(m.guests) == 0 && (m.listener == nil || !m.listener.again) {
+	if len(m.peers.byIncarnation)+len(m.inbound.conns) == 0 && (m.inbound.listener == nil || !m.inbound.listener.needsRetry) {
 		return 0
 	}
-	return max(m.next-m.now(), time.Millisecond)
+	return max(m.timers.nextAt-m.readClock(), time.Millisecond)
 }
 
 // Caps implements btl.Module.
 func (m *module) Caps() btl.Caps {
-	return btl.Caps{EagerLimit: m.eager, FrameLimit: m.frame, Exclusivity: 1 << 10, LatencyNS: 10_000, Device: m.device()}
+	return btl.Caps{EagerLimit: m.config.eagerLimit, FrameLimit: m.config.frameLimit, Exclusivity: 1 << 10, LatencyNS: 10_000, Device: m.deviceName()}
 }
 
 // Blob implements btl.Module.
@@ -261,10 +289,10 @@ func (m *module) Blob() []byte { return m.card }
 
 // Forget implements btl.Forgetter.
 func (m *module) Forget(peer framework.Life) {
-	if p := m.pairs[peer]; p != nil {
-		p.drop()
+	if p := m.peers.byIncarnation[peer]; p != nil {
+		p.close()
 	}
-	delete(m.closers, peer)
+	delete(m.peers.closed, peer)
 }
 
 // Renew implements btl.Renewer.
@@ -272,54 +300,62 @@ func (m *module) Renew(peer framework.Life) { m.Forget(peer) }
 
 // PeerSource implements btl.PeerPoller.
 func (m *module) PeerSource(peer framework.Life) progress.Source {
-	if p := m.pairs[peer]; p != nil && p.met {
-		return &p.source
+	if p := m.peers.byIncarnation[peer]; p != nil && p.wasConnected {
+		return &p.inbound.source
 	}
 	return nil
 }
 
-// socket is a descriptor that the module watches, and who uses it.
-type socket struct {
-	fd     int
-	turn   int32
-	user   user
-	tunnel *tunnel // nil: nothing is encrypted
+// poller is the epoll set of all sockets.
+type poller struct {
+	epollFD    int
+	sockets    []*socket // By descriptor.
+	generation int32     // Generation of the newest socket.
+	events     [64]unix.EpollEvent
 }
 
-// user is told of what has happened with a socket.
-type user interface{ ready(events uint32) }
+// socket is a descriptor in the epoll set, with the handler of its events.
+type socket struct {
+	fd         int
+	generation int32
+	handler    socketHandler
+	tunnel     *tlsTunnel // nil without TLS.
+}
+
+// socketHandler is told of what has happened with a socket.
+type socketHandler interface{ handleEvents(events uint32) }
 
 func (m *module) socketAt(fd int) *socket {
-	if fd < len(m.sockets) {
-		return m.sockets[fd]
+	if fd < len(m.poller.sockets) {
+		return m.poller.sockets[fd]
 	}
 	return nil
 }
 
-// watch has u told of what comes by fd.
-func (m *module) watch(fd int, u user) error {
+// watchSocket has u told of what comes by fd.
+func (m *module) watchSocket(fd int, u socketHandler) error {
 	if s := m.socketAt(fd); s != nil { // it changes hands
-		s.user = u
+		s.handler = u
 		return nil
 	}
-	for fd >= len(m.sockets) {
-		m.sockets = append(m.sockets, nil)
+	for fd >= len(m.poller.sockets) {
+		m.poller.sockets = append(m.poller.sockets, nil)
 	}
-	m.turn++
+	m.poller.generation++
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | 1<<31, // EPOLLET
-		Fd: int32(fd), Pad: m.turn}
-	if err := unix.EpollCtl(m.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		Fd: int32(fd), Pad: m.poller.generation}
+	if err := unix.EpollCtl(m.poller.epollFD, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return err
 	}
-	m.sockets[fd] = &socket{fd: fd, turn: m.turn, user: u}
+	m.poller.sockets[fd] = &socket{fd: fd, generation: m.poller.generation, handler: u}
 	return nil
 }
 
-// shut closes a descriptor.
-func (m *module) shut(fd int) {
+// closeSocket closes a descriptor.
+func (m *module) closeSocket(fd int) {
 	if s := m.socketAt(fd); s != nil {
-		if m.sockets[fd] = nil; s.tunnel != nil {
-			s.tunnel.leave()
+		if m.poller.sockets[fd] = nil; s.tunnel != nil {
+			s.tunnel.abortHandshake()
 		}
 	}
 	unix.Close(fd)

@@ -50,11 +50,11 @@ func TestLinksAreCountedAndPlacedByNetwork(t *testing.T) {
 	} {
 		n := findNetworks(ifs, c.peer)
 		var list []string
-		for _, w := range n.list {
-			list = append(list, fmt.Sprint(w.far))
+		for _, w := range n.shared {
+			list = append(list, fmt.Sprint(w.remoteAddrs))
 		}
-		if got := strings.Join(list, " "); got != c.list || n.own != c.own {
-			t.Errorf("%s: %s, %d links; want %s, %d", c.what, got, n.own, c.list, c.own)
+		if got := strings.Join(list, " "); got != c.list || n.defaultLinks != c.own {
+			t.Errorf("%s: %s, %d links; want %s, %d", c.what, got, n.defaultLinks, c.list, c.own)
 		}
 	}
 
@@ -62,23 +62,23 @@ func TestLinksAreCountedAndPlacedByNetwork(t *testing.T) {
 	for _, c := range []struct {
 		links           []int
 		preferred, want int
-	}{{nil, 0, 0}, {nil, 1, 1}, {nil, everywhere, 0}, {[]int{0}, 0, 1}, {[]int{1}, 1, 0}, {[]int{0, 1, 0}, 0, 1}, {[]int{everywhere}, everywhere, 0}} {
-		if got := n.fewest(c.links, c.preferred); got != c.want {
+	}{{nil, 0, 0}, {nil, 1, 1}, {nil, anyNetwork, 0}, {[]int{0}, 0, 1}, {[]int{1}, 1, 0}, {[]int{0, 1, 0}, 0, 1}, {[]int{anyNetwork}, anyNetwork, 0}} {
+		if got := n.leastUsed(c.links, c.preferred); got != c.want {
 			t.Errorf("beside links by %v, %d preferred: %d, want %d", c.links, c.preferred, got, c.want)
 		}
 	}
-	if got := (&networks{}).fewest(nil, 0); got != everywhere {
+	if got := (&networks{}).leastUsed(nil, 0); got != anyNetwork {
 		t.Errorf("of no networks %d has the fewest", got)
 	}
 	for _, c := range []struct {
 		near, far string
 		want      int
-	}{{"10.1.0.1", "10.7.0.2", 0}, {"10.2.0.1", "10.2.0.2", 1}, {"10.2.0.1", "192.0.2.1", 1}, {"192.0.2.2", "192.0.2.1", everywhere}} {
-		if got := n.of(netip.MustParseAddr(c.near), netip.MustParseAddr(c.far)); got != c.want {
+	}{{"10.1.0.1", "10.7.0.2", 0}, {"10.2.0.1", "10.2.0.2", 1}, {"10.2.0.1", "192.0.2.1", 1}, {"192.0.2.2", "192.0.2.1", anyNetwork}} {
+		if got := n.networkOf(netip.MustParseAddr(c.near), netip.MustParseAddr(c.far)); got != c.want {
 			t.Errorf("%s to %s is network %d, want %d", c.near, c.far, got, c.want)
 		}
 	}
-	if got := n.order(everywhere, addrs("10.7.0.2")[0]); !slices.Equal(got, addrs("10.7.0.2", "10.1.0.2", "10.2.0.2")) {
+	if got := n.addrOrder(anyNetwork, addrs("10.7.0.2")[0]); !slices.Equal(got, addrs("10.7.0.2", "10.1.0.2", "10.2.0.2")) {
 		t.Errorf("tried in the order %v", got)
 	}
 }
@@ -86,17 +86,17 @@ func TestLinksAreCountedAndPlacedByNetwork(t *testing.T) {
 // listenAt has a process listen at these addresses of loopback.
 func (p *process) listenAt(texts ...string) {
 	p.j.t.Helper()
-	p.shut(p.listener.fd)
-	p.addrs = addrs(texts...)
-	fd, port, err := listen(p.j.t.Context(), p.addrs, 0, 0)
+	p.closeSocket(p.inbound.listener.fd)
+	p.host.published = addrs(texts...)
+	fd, port, err := listen(p.j.t.Context(), p.host.published, 0, 0)
 	if err == nil {
-		p.port, p.listener = port, &listener{m: p.module, fd: fd}
-		err = p.watch(fd, p.listener)
+		p.host.port, p.inbound.listener = port, &listener{module: p.module, fd: fd}
+		err = p.watchSocket(fd, p.inbound.listener)
 	}
 	if err != nil {
 		p.j.t.Fatal(err)
 	}
-	p.module.card = (&blob{security: p.security, port: uint16(port), key: p.key, addrs: p.addrs}).encode()
+	p.module.card = (&businessCard{security: p.config.security, port: uint16(port), key: p.cardKey, addrs: p.host.published}).encode()
 }
 
 // twoNetworks is two processes with two networks between them. What b does not publish any
@@ -104,7 +104,7 @@ func (p *process) listenAt(texts ...string) {
 func twoNetworks(t *testing.T, change func(rank int, p *params)) (j *job, a, b *process) {
 	j = newJob(t, 2, change)
 	a, b = j.procs[0], j.procs[1]
-	a.ifs, a.asked = []netaddr.Interface{nic("x0", "127.0.1.1/24"), nic("x1", "127.0.2.1/24")}, time.Now().Add(time.Hour)
+	a.host.interfaces, a.host.listedAt = []netaddr.Interface{nic("x0", "127.0.1.1/24"), nic("x1", "127.0.2.1/24")}, time.Now().Add(time.Hour)
 	b.listenAt("127.0.1.2", "127.0.2.2")
 	return j, a, b
 }
@@ -112,7 +112,7 @@ func twoNetworks(t *testing.T, change func(rank int, p *params)) (j *job, a, b *
 // busy keeps so much under way that several links are of use.
 func (j *job) busy(a, b *process, done func() bool) {
 	j.t.Helper()
-	e, frame := a.pairs[b.life].endpoint, make([]byte, 16<<10)
+	e, frame := a.peers.byIncarnation[b.life].outbound.endpoint, make([]byte, 16<<10)
 	j.until("links while much is under way", func() bool {
 		for !done() {
 			dst := e.Reserve(len(frame))
@@ -126,10 +126,10 @@ func (j *job) busy(a, b *process, done func() bool) {
 }
 
 // networksOf returns the network of each link that is up.
-func (p *pair) networksOf() (all []int) {
+func (p *peerConn) networksOf() (all []int) {
 	for _, l := range p.links {
 		if l != nil {
-			all = append(all, p.networks.of(l.near.Addr(), l.far.Addr()))
+			all = append(all, p.networks.networkOf(l.localAddr.Addr(), l.remoteAddr.Addr()))
 		}
 	}
 	return all
@@ -140,19 +140,19 @@ func (p *pair) networksOf() (all []int) {
 func TestLinkThatCameBackByTheOtherNetworkLeavesNoneUnused(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
-	p := a.pairs[b.life]
-	j.busy(a, b, func() bool { return p.path.ups() == 2 })
+	p := a.peers.byIncarnation[b.life]
+	j.busy(a, b, func() bool { return p.path.countUp() == 2 })
 	if got := p.networksOf(); !slices.Equal(got, []int{0, 1}) {
 		t.Fatalf("links by the networks %v", got)
 	}
-	all := b.addrs
-	b.addrs = all[1:] // the first one leads nowhere
+	all := b.host.published
+	b.host.published = all[1:] // the first one leads nowhere
 	a.cut()
-	j.until("a link by the second network", func() bool { return p.links[0] != nil && p.links[0].far.Addr() == all[1] })
-	strangers := b.strangers
-	j.busy(a, b, func() bool { return b.strangers > strangers }) // the second link is tried by the first one
-	b.addrs = all
-	j.busy(a, b, func() bool { return p.path.ups() == 2 })
+	j.until("a link by the second network", func() bool { return p.links[0] != nil && p.links[0].remoteAddr.Addr() == all[1] })
+	strangers := b.inbound.refusedCount
+	j.busy(a, b, func() bool { return b.inbound.refusedCount > strangers }) // the second link is tried by the first one
+	b.host.published = all
+	j.busy(a, b, func() bool { return p.path.countUp() == 2 })
 	if got := p.networksOf(); !slices.Equal(got, []int{1, 0}) {
 		t.Errorf("links by the networks %v", got)
 	}
@@ -161,16 +161,16 @@ func TestLinkThatCameBackByTheOtherNetworkLeavesNoneUnused(t *testing.T) {
 // TestAddressThatWorkedIsTriedFirst: the next time, too.
 func TestAddressThatWorkedIsTriedFirst(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
-	b.addrs = b.addrs[1:] // of what the card says
+	b.host.published = b.host.published[1:] // of what the card says
 	j.met()
-	p := a.pairs[b.life]
-	strangers := b.strangers
+	p := a.peers.byIncarnation[b.life]
+	strangers := b.inbound.refusedCount
 	for n := range 3 {
 		a.cut()
 		j.until("the link is there again", func() bool { return p.reconnects > n })
 	}
-	if b.strangers != strangers {
-		t.Errorf("an address that had failed was tried %d times before the one that worked", b.strangers-strangers)
+	if b.inbound.refusedCount != strangers {
+		t.Errorf("an address that had failed was tried %d times before the one that worked", b.inbound.refusedCount-strangers)
 	}
 }
 
@@ -178,17 +178,17 @@ func TestAddressThatWorkedIsTriedFirst(t *testing.T) {
 func TestAttemptBesideLinksEndsWithThem(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
-	p := a.pairs[b.life]
-	p.dial(1, a.now(), 1)
-	if d := p.dials[1]; d == nil || len(d.attempts) != 1 || d.attempts[0].addr.Addr() != b.addrs[1] {
-		t.Fatalf("%+v", p.dials[1])
+	p := a.peers.byIncarnation[b.life]
+	p.dialLink(1, a.readClock(), 1)
+	if d := p.dialers[1]; d == nil || len(d.attempts) != 1 || d.attempts[0].addr.Addr() != b.host.published[1] {
+		t.Fatalf("%+v", p.dialers[1])
 	}
-	fd := p.dials[1].attempts[0].fd
+	fd := p.dialers[1].attempts[0].fd
 	b.listenAt("127.0.0.1") // nothing answers
 	a.cut()
-	j.until("the link is lost", func() bool { return p.path.ups() == 0 }, b)
-	j.until("the attempt has ended", func() bool { return p.dials[1] == nil && a.socketAt(fd) == nil || p.over }, b)
-	if p.over {
+	j.until("the link is lost", func() bool { return p.path.countUp() == 0 }, b)
+	j.until("the attempt has ended", func() bool { return p.dialers[1] == nil && a.socketAt(fd) == nil || p.isClosed }, b)
+	if p.isClosed {
 		t.Error(a.lost)
 	}
 }
@@ -198,7 +198,7 @@ func TestStoppedProcessTriesAgainBeforeItGivesUp(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	a.cut()
-	a.begun = a.begun.Add(-time.Hour)
+	a.timers.startedAt = a.timers.startedAt.Add(-time.Hour)
 	j.send(e, []byte("awake"))
 	j.until("the frame", func() bool { return len(b.got) == 2 || len(a.lost) > 0 })
 	if len(a.lost) > 0 {
@@ -208,7 +208,7 @@ func TestStoppedProcessTriesAgainBeforeItGivesUp(t *testing.T) {
 	c := j.open(1, nil)
 	j.procs = append(j.procs, c)
 	e = a.connect(c)
-	a.begun = a.begun.Add(-time.Hour)
+	a.timers.startedAt = a.timers.startedAt.Add(-time.Hour)
 	j.until("room", func() bool { return len(a.lost) > 0 || e.Reserve(1) != nil })
 	if len(a.lost) > 0 {
 		t.Error(a.lost)
@@ -219,18 +219,18 @@ func TestStoppedProcessTriesAgainBeforeItGivesUp(t *testing.T) {
 func TestProcessThatLooksSeldomGivesUpInTheEnd(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := a.pairs[b.life]
-	b.shut(b.listener.fd)
-	b.listener = nil
+	p := a.peers.byIncarnation[b.life]
+	b.closeSocket(b.inbound.listener.fd)
+	b.inbound.listener = nil
 	a.cut()
-	p.ways = nil // nothing can be tried
-	for range 2 * mostWakes {
-		a.begun = a.begun.Add(-time.Minute)
+	p.addrs = nil // nothing can be tried
+	for range 2 * maxResumes {
+		a.timers.startedAt = a.timers.startedAt.Add(-time.Minute)
 		a.Look()
 		a.Look()
 	}
 	if len(a.lost) != 1 {
-		t.Errorf("after %d minutes: lost %v", 2*mostWakes, a.lost)
+		t.Errorf("after %d minutes: lost %v", 2*maxResumes, a.lost)
 	}
 }
 
@@ -240,10 +240,10 @@ func TestStoppedPeerWhoseLinksBreakIsNotLost(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 10 * time.Second })
 	a, b, e := j.met()
 	a.cut()
-	p := a.pairs[b.life]
-	j.until("the link is lost", func() bool { return p.path.ups() == 0 }, b)
+	p := a.peers.byIncarnation[b.life]
+	j.until("the link is lost", func() bool { return p.path.countUp() == 0 }, b)
 	for range 25 { // seconds
-		a.begun = a.begun.Add(-time.Second)
+		a.timers.startedAt = a.timers.startedAt.Add(-time.Second)
 		for range 20 { // polls
 			a.Look()
 		}
@@ -251,7 +251,7 @@ func TestStoppedPeerWhoseLinksBreakIsNotLost(t *testing.T) {
 			t.Fatal(a.lost)
 		}
 	}
-	if got := p.unreachable(a.now()).Error(); !strings.Contains(got, "is it stopped?") {
+	if got := p.unreachableError(a.readClock()).Error(); !strings.Contains(got, "is it stopped?") {
 		t.Error(got)
 	}
 	j.send(e, []byte("goes on"))
@@ -263,10 +263,10 @@ func TestStoppedPeerWhoseLinksBreakIsNotLost(t *testing.T) {
 func TestDeadProcessIsNotAwaitedAtOtherAddresses(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := a.pairs[b.life]
-	p.ways = append(p.ways, addrs("192.0.2.77")...) // reserved for documentation: no answer, or no route
-	b.shut(b.listener.fd)
-	b.listener = nil
+	p := a.peers.byIncarnation[b.life]
+	p.addrs = append(p.addrs, addrs("192.0.2.77")...) // reserved for documentation: no answer, or no route
+	b.closeSocket(b.inbound.listener.fd)
+	b.inbound.listener = nil
 	start := time.Now()
 	b.cut()
 	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
@@ -280,32 +280,32 @@ func TestDeadProcessIsNotAwaitedAtOtherAddresses(t *testing.T) {
 func TestErrorHasWhatBecameOfEachAddressInTheEnd(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := a.pairs[b.life]
-	d := &dial{}
+	p := a.peers.byIncarnation[b.life]
+	d := &slotDialer{}
 	fails := func(addr string, err error) {
-		p.failed(d, failure{addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 7), err: err})
+		p.recordFailure(d, failure{addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 7), err: err})
 	}
 	fails("192.0.2.1", unix.ECONNREFUSED)
 	fails("192.0.2.2", unix.EHOSTUNREACH)
 	d.failures = nil
 	fails("192.0.2.2", errNoAnswer)
-	p.dials[0] = d
-	got := p.unreachable(a.now()).Error()
+	p.dialers[0] = d
+	got := p.unreachableError(a.readClock()).Error()
 	if !strings.HasSuffix(got, ": tried 192.0.2.1:7: connection refused; 192.0.2.2:7: no answer") {
 		t.Error(got)
 	}
-	p.tried, p.card = nil, nil
-	if got := p.unreachable(a.now()).Error(); !strings.Contains(got, "this process does not have its card") {
+	p.failures, p.card = nil, nil
+	if got := p.unreachableError(a.readClock()).Error(); !strings.Contains(got, "this process does not have its card") {
 		t.Error(got)
 	}
-	p.drop()
+	p.close()
 }
 
 // TestUnusedAddressesAreNamedWithReason: of the peer, and of this host.
 func TestUnusedAddressesAreNamedWithReason(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	b.listenAt("127.0.1.2", "127.0.1.3", "127.0.2.2")
-	a.left = []netaddr.LeftOut{{What: "docker0", Why: "such a network ends at its host"}}
+	a.host.unpublished = []netaddr.LeftOut{{What: "docker0", Why: "such a network ends at its host"}}
 	want := func(when string, addrs ...string) {
 		t.Helper()
 		d := a.Describe(b.card())
@@ -321,19 +321,19 @@ func TestUnusedAddressesAreNamedWithReason(t *testing.T) {
 	}
 	want("before", "127.0.2.2", "tried if 127.0.1.2 does not answer", "127.0.1.2", "", "docker0", "not published: such a network ends")
 	j.met()
-	p := a.pairs[b.life]
-	p.ways = append(p.ways, addrs("192.0.2.9")...)
-	b.module.card = (&blob{security: b.security, port: uint16(b.port), key: b.key, addrs: p.ways}).encode()
+	p := a.peers.byIncarnation[b.life]
+	p.addrs = append(p.addrs, addrs("192.0.2.9")...)
+	b.module.card = (&businessCard{security: b.config.security, port: uint16(b.host.port), key: b.cardKey, addrs: p.addrs}).encode()
 	want("with one link", "127.0.1.2", "", "127.0.1.3", "another address in its network", "127.0.2.2", "much is under way", "192.0.2.9", "no network that both hosts share")
-	a.wanted = 1
+	a.config.linkCount = 1
 	want("with one link wanted", "127.0.2.2", "one link is enough")
-	a.wanted = 0
-	j.busy(a, b, func() bool { return p.path.ups() == 2 })
+	a.config.linkCount = 0
+	j.busy(a, b, func() bool { return p.path.countUp() == 2 })
 	want("with two links", "127.0.1.2", "", "127.0.2.2", "")
-	p.failed(&dial{}, failure{addr: netip.MustParseAddrPort("192.0.2.9:7"), err: unix.ECONNREFUSED})
+	p.recordFailure(&slotDialer{}, failure{addr: netip.MustParseAddrPort("192.0.2.9:7"), err: unix.ECONNREFUSED})
 	want("after a failure", "192.0.2.9", "connection refused")
 	// b has no card of a: it only was called.
-	if d := b.Describe(a.card()); len(d.Notes) != 2 || len(d.Unused) > 0 && d.Unused[0].Name == a.addrs[0].String() {
+	if d := b.Describe(a.card()); len(d.Notes) != 2 || len(d.Unused) > 0 && d.Unused[0].Name == a.host.published[0].String() {
 		t.Errorf("%+v", d)
 	}
 }
@@ -342,13 +342,13 @@ func TestUnusedAddressesAreNamedWithReason(t *testing.T) {
 func TestLinkThatNeverWasUpIsNotLost(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
-	p := a.pairs[b.life]
-	p.dials[1] = &dial{redial: redial{rounds: 1}}
+	p := a.peers.byIncarnation[b.life]
+	p.dialers[1] = &slotDialer{backoff: backoff{failedRounds: 1}}
 	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: not up yet, 1 failed attempt") {
 		t.Errorf("%q", d.Notes)
 	}
-	p.had |= 1 << 1
-	p.dials[1].rounds++
+	p.linkedSlots |= 1 << 1
+	p.dialers[1].failedRounds++
 	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: lost, 2 failed attempts") {
 		t.Errorf("%q", d.Notes)
 	}
@@ -370,15 +370,15 @@ func TestBothConnectAtOnceByTheBestNetwork(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	e := a.connect(b)
 	j.until("the hello", func() bool {
-		d := a.pairs[b.life].dials[0]
-		return d != nil && len(d.attempts) == 1 && d.attempts[0].called()
+		d := a.peers.byIncarnation[b.life].dialers[0]
+		return d != nil && len(d.attempts) == 1 && d.attempts[0].hasSentHello()
 	}, b)
-	j.until("the answer", func() bool { return len(b.guests) == 1 && b.guests[0].visit != nil }, a)
+	j.until("the answer", func() bool { return len(b.inbound.conns) == 1 && b.inbound.conns[0].handshake != nil }, a)
 	b.connect(a)
-	b.pairs[a.life].ways = nil // it does not come through
+	b.peers.byIncarnation[a.life].addrs = nil // it does not come through
 	j.send(e, []byte("first"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if p := a.pairs[b.life]; p.links[0].far.Addr() != p.ways[0] {
-		t.Errorf("%v, and not to %v: %v", p.links[0], p.ways[0], p.tried)
+	if p := a.peers.byIncarnation[b.life]; p.links[0].remoteAddr.Addr() != p.addrs[0] {
+		t.Errorf("%v, and not to %v: %v", p.links[0], p.addrs[0], p.failures)
 	}
 }

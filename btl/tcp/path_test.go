@@ -25,7 +25,7 @@ import (
 //	resent                how many frames went again
 func TestScripts(t *testing.T) {
 	scripttest.Run(t, "testdata/path_*.txt", func() func(string) ([]string, error) {
-		p := &path{window: 4 << 10, ahead: most(4 << 10)}
+		p := &path{sendWindow: sendWindow{limit: 4 << 10}, recvWindow: recvWindow{maxAhead: maxFramesInFlight(4 << 10)}}
 		return func(line string) ([]string, error) { return play(p, line) }
 	})
 }
@@ -38,74 +38,74 @@ func play(p *path, line string) ([]string, error) {
 	freed := func() {
 		var all []uint64
 		for {
-			n := p.first
-			if _, ok := p.release(); !ok {
+			n := p.firstUnacked
+			if _, ok := p.popAcked(); !ok {
 				break
 			}
 			all = append(all, n)
 		}
 		if all != nil {
-			say("free %v, %d of the window used", all, p.used)
+			say("free %v, %d of the window used", all, p.bytesUsed)
 		}
 	}
 	switch words[0] {
 	case "commit":
 		for i := range words[1:] {
 			n := number(i + 1)
-			if !p.room(headerSize + n) {
+			if !p.hasRoom(headerSize + n) {
 				say("no room")
 				continue
 			}
-			say("frame %d", p.push(frame{head: make([]byte, headerSize+n)}))
+			say("frame %d", p.push(frame{bytes: make([]byte, headerSize+n)}))
 		}
 	case "up":
-		if err := p.up(number(1), uint64(number(2))); err != nil {
+		if err := p.linkUp(number(1), uint64(number(2))); err != nil {
 			say("%v", err)
 		}
 		freed()
 	case "down":
-		p.down(number(1))
-		say("again %v", p.again)
+		p.linkDown(number(1))
+		say("again %v", p.retransmitQueue)
 	case "confirm":
-		if err := p.heard(uint64(number(1))); err != nil {
+		if err := p.recordAck(uint64(number(1))); err != nil {
 			say("%v", err)
 		}
 		freed()
 	case "arrive":
-		v := p.arrive(uint64(number(1)))
+		v := p.classify(uint64(number(1)))
 		say("%s", [...]string{"hand up", "early", "old"}[v])
-		if v == handUp {
-			p.received(headerSize)
+		if v == arrivalInOrder {
+			p.recordReceived(headerSize)
 		}
 	case "ask":
-		p.ask(uint64(number(1)))
+		p.recordAckRequest(uint64(number(1)))
 	case "number":
-		if err := p.check(uint64(number(1))); err != nil {
+		if err := p.checkNumber(uint64(number(1))); err != nil {
 			say("%v", err)
 		}
 	case "owes":
-		say("%t", p.owes(p.window))
+		say("%t", p.mustAck(p.limit))
 	case "resent":
-		say("%d frames", p.resent)
+		say("%d frames", p.retransmitted)
 		return out, nil
 	case "say":
-		if !p.say(false) {
+		if !p.queueAck(false) {
 			say("not now")
 		}
 	case "write":
 		// falls through to what is assigned
 		link, bytes := number(1), 0
-		c := &p.links[link]
+		c := &p.queues[link]
 		for {
 			total := 0
-			for _, b := range p.pieces(link, nil) {
+			for _, b := range p.appendPieces(link, nil) {
 				total += len(b)
 			}
 			if bytes = total; words[2] != "all" {
 				bytes = min(total, number(2))
 			}
-			p.wrote(link, bytes)
-			if c.blocked = bytes < total; c.blocked || words[2] != "all" || len(c.out) == 0 {
+			p.recordWritten(link, bytes)
+			if c.isBlocked = bytes < total; c.isBlocked || words[2] != "all" || len(c.frames) == 0 {
 				break
 			}
 		}
@@ -113,9 +113,9 @@ func play(p *path, line string) ([]string, error) {
 	default:
 		return nil, fmt.Errorf("no such command: %s", line)
 	}
-	for i := p.assign(); i >= 0 && words[0] != "arrive"; {
-		c := &p.links[i]
-		say("link %d writes %v%s", i, c.out, map[bool]string{true: " and a note"}[len(c.note) > 0])
+	for i := p.assignFrames(); i >= 0 && words[0] != "arrive"; {
+		c := &p.queues[i]
+		say("link %d writes %v%s", i, c.frames, map[bool]string{true: " and a note"}[len(c.pendingAck) > 0])
 		break
 	}
 	return out, nil
@@ -126,20 +126,20 @@ func play(p *path, line string) ([]string, error) {
 func TestEveryFrameArrivesOnceInOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		from, to := &path{window: 3000}, &path{}
+		from, to := &path{sendWindow: sendWindow{limit: 3000}}, &path{}
 		const links, frames = 3, 200
 		var wires [links][]uint64 // what is in the sockets
 		var aside []uint64        // frames that came before their turn
 		var got []uint64
 		deliver := func() {
 			for {
-				i := slices.Index(aside, to.due)
+				i := slices.Index(aside, to.nextExpected)
 				if i < 0 {
 					return
 				}
 				aside = slices.Delete(aside, i, i+1)
-				got = append(got, to.due)
-				to.received(1)
+				got = append(got, to.nextExpected)
+				to.recordReceived(1)
 			}
 		}
 		steps := 0
@@ -150,28 +150,28 @@ func TestEveryFrameArrivesOnceInOrder(t *testing.T) {
 			link := rnd.IntN(links)
 			switch rnd.IntN(12) {
 			case 0, 1, 2:
-				if from.end < frames && from.room(100) {
-					from.push(frame{head: make([]byte, headerSize+rnd.IntN(70))})
+				if from.nextNumber < frames && from.hasRoom(100) {
+					from.push(frame{bytes: make([]byte, headerSize+rnd.IntN(70))})
 				}
 			case 3, 4, 5:
-				if i := from.assign(); i >= 0 {
+				if i := from.assignFrames(); i >= 0 {
 					size := 0
-					for _, b := range from.pieces(i, nil) {
+					for _, b := range from.appendPieces(i, nil) {
 						size += len(b)
 					}
-					before := slices.Clone(from.links[i].out)
+					before := slices.Clone(from.queues[i].frames)
 					if n := rnd.IntN(size + 1); n > 0 {
-						from.wrote(i, n)
+						from.recordWritten(i, n)
 					}
-					wires[i] = append(wires[i], before[:len(before)-len(from.links[i].out)]...)
+					wires[i] = append(wires[i], before[:len(before)-len(from.queues[i].frames)]...)
 				}
 			case 6, 7, 8:
 				if len(wires[link]) > 0 {
-					switch n := wires[link][0]; to.arrive(n) {
-					case handUp:
+					switch n := wires[link][0]; to.classify(n) {
+					case arrivalInOrder:
 						got = append(got, n)
-						to.received(1)
-					case early:
+						to.recordReceived(1)
+					case arrivalOutOfOrder:
 						if !slices.Contains(aside, n) {
 							aside = append(aside, n)
 						}
@@ -180,22 +180,22 @@ func TestEveryFrameArrivesOnceInOrder(t *testing.T) {
 					deliver()
 				}
 			case 9:
-				if err := from.heard(to.due); err != nil {
+				if err := from.recordAck(to.nextExpected); err != nil {
 					t.Fatal(err)
 				}
 				for {
-					if _, ok := from.release(); !ok {
+					if _, ok := from.popAcked(); !ok {
 						break
 					}
 				}
 			case 10:
 				if from.isUp(link) && rnd.IntN(4) == 0 {
-					from.down(link)
+					from.linkDown(link)
 					wires[link] = nil
 				}
 			case 11:
 				if !from.isUp(link) {
-					if err := from.up(link, to.due); err != nil {
+					if err := from.linkUp(link, to.nextExpected); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -212,7 +212,7 @@ func TestEveryFrameArrivesOnceInOrder(t *testing.T) {
 // FuzzHeader: what a peer writes is refused, or is what its own encoding says.
 func FuzzHeader(f *testing.F) {
 	var b [headerSize]byte
-	(&header{size: 100, kind: kindFrame, gathered: 20, number: 7, confirmed: 3}).put(b[:])
+	(&header{bodySize: 100, kind: kindFrame, gatherSize: 20, number: 7, ackedUpTo: 3}).encode(b[:])
 	f.Add(b[:])
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) < headerSize {
@@ -222,11 +222,11 @@ func FuzzHeader(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if h.size < 0 || h.size > 1<<17 || h.gathered > h.size {
+		if h.bodySize < 0 || h.bodySize > 1<<17 || h.gatherSize > h.bodySize {
 			t.Fatalf("%+v", h)
 		}
 		var again [headerSize]byte
-		h.put(again[:])
+		h.encode(again[:])
 		if string(again[:]) != string(in[:headerSize]) {
 			t.Fatalf("%x became %x", in[:headerSize], again)
 		}

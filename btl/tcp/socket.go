@@ -68,7 +68,7 @@ func listen(ctx context.Context, addrs []netip.Addr, low, high int) (fd, port in
 	if !at.Is6() || !errors.Is(err, unix.EADDRNOTAVAIL) {
 		return fd, port, err
 	}
-	tick, end := time.NewTicker(tentativePoll), time.NewTimer(tentativePatience)
+	tick, end := time.NewTicker(tentativePollPeriod), time.NewTimer(tentativeTimeout)
 	defer tick.Stop()
 	defer end.Stop()
 	for errors.Is(err, unix.EADDRNOTAVAIL) {
@@ -86,8 +86,8 @@ func listen(ctx context.Context, addrs []netip.Addr, low, high int) (fd, port in
 
 // A system with its defaults needs one to two seconds to find an address unique.
 const (
-	tentativePatience = time.Second
-	tentativePoll     = 20 * time.Millisecond
+	tentativeTimeout    = time.Second
+	tentativePollPeriod = 20 * time.Millisecond
 )
 
 // bind returns a listening socket at an address, and its port. That is the first free one of low

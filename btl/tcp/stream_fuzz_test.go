@@ -11,7 +11,7 @@ import (
 )
 
 // connectedPair returns both ends of a connection, the second as a link of a new pair.
-func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.Life) (*net.TCPConn, *pair, *link) {
+func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.Life) (*net.TCPConn, *peerConn, *link) {
 	t.Helper()
 	near, err := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
 	if err != nil {
@@ -34,10 +34,10 @@ func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.L
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := m.newPair(peer, nil)
-	p.limits, p.far = m.limits(), 1
-	k := &link{m: m, p: p, fd: fd, near: l.Addr().(*net.TCPAddr).AddrPort(), far: near.LocalAddr().(*net.TCPAddr).AddrPort()}
-	if err := p.joined(k, 0); err != nil {
+	p := m.newPeerConn(peer, nil)
+	p.peerLimits, p.state.remote = m.localLimits(), 1
+	k := &link{module: m, peer: p, fd: fd, localAddr: l.Addr().(*net.TCPAddr).AddrPort(), remoteAddr: near.LocalAddr().(*net.TCPAddr).AddrPort()}
+	if err := p.addLink(k, 0); err != nil {
 		t.Fatal(err)
 	}
 	return near, p, k
@@ -47,16 +47,16 @@ func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.L
 // within its limit, and stores no more than its window.
 func FuzzStream(f *testing.F) {
 	encode := func(h header, body string) []byte {
-		h.size = len(body)
+		h.bodySize = len(body)
 		b := make([]byte, headerSize)
-		h.put(b)
+		h.encode(b)
 		return append(b, body...)
 	}
 	start := append(encode(header{kind: kindOpen, number: 0}, "12345678"), encode(header{kind: kindFrame, number: 1}, "frame")...)
 	for _, b := range [][]byte{
-		encode(header{kind: kindFrame, number: 2, gathered: 3}, "gathered"), encode(header{kind: kindFrame, number: 4}, "early"), encode(header{kind: kindFrame, number: 2, flags: flagAsk}, "ask"),
+		encode(header{kind: kindFrame, number: 2, gatherSize: 3}, "gathered"), encode(header{kind: kindFrame, number: 4}, "early"), encode(header{kind: kindFrame, number: 2, flags: flagAckRequest}, "ask"),
 		encode(header{kind: kindLeave, number: 2}, ""), encode(header{kind: kindBye, number: 2}, ""), encode(header{kind: kindRefuse, number: 2}, "12345678reason"),
-		encode(header{kind: kindNote, confirmed: 2}, ""), encode(header{kind: kindNote, flags: flagAsk, number: 9}, ""), encode(header{kind: kindOpen, number: 2}, "87654321"),
+		encode(header{kind: kindAck, ackedUpTo: 2}, ""), encode(header{kind: kindAck, flags: flagAckRequest, number: 9}, ""), encode(header{kind: kindOpen, number: 2}, "87654321"),
 	} {
 		f.Add(b)
 		f.Add(append(bytes.Clone(start), b...))
@@ -85,15 +85,15 @@ func FuzzStream(f *testing.F) {
 			t.Fatal(err)
 		}
 		for i := 0; i < 20 && !k.over; i++ {
-			b.polls = 0
+			b.pacer.countdown = 0
 			b.Poll()
 		}
-		if p.stashed > 2*window {
-			t.Errorf("%d bytes are stored, with a window of %d", p.stashed, window)
+		if p.reorder.bytes > 2*window {
+			t.Errorf("%d bytes are stored, with a window of %d", p.reorder.bytes, window)
 		}
 		for _, frame := range b.got {
-			if len(frame) == 0 || len(frame) > b.frame {
-				t.Errorf("a frame of %d bytes, with a limit of %d", len(frame), b.frame)
+			if len(frame) == 0 || len(frame) > b.config.frameLimit {
+				t.Errorf("a frame of %d bytes, with a limit of %d", len(frame), b.config.frameLimit)
 			}
 		}
 		b.Forget(peer)

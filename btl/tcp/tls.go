@@ -22,14 +22,14 @@ import (
 // it, and nothing but its key is looked at. The caller has the acceptor's card when it
 // calls. The acceptor hears in the hello who calls, and has the guest wait for the card.
 
-// pinSize is the size of an Ed25519 public key.
-const pinSize = ed25519.PublicKeySize
+// tlsKeySize is the size of an Ed25519 public key.
+const tlsKeySize = ed25519.PublicKeySize
 
-// identity is a module's key and the certificate of it.
-type identity struct{ certificate tls.Certificate }
+// tlsIdentity is a module's key and the certificate of it.
+type tlsIdentity struct{ certificate tls.Certificate }
 
 // newIdentity makes a key that lives as long as the module.
-func newIdentity() (*identity, error) {
+func newIdentity() (*tlsIdentity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
@@ -39,17 +39,17 @@ func newIdentity() (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &identity{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}}, nil
+	return &tlsIdentity{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}}, nil
 }
 
-// pin is what peers are told.
-func (id *identity) pin() []byte {
+// publicKey is what peers are told.
+func (id *tlsIdentity) publicKey() []byte {
 	return id.certificate.PrivateKey.(ed25519.PrivateKey).Public().(ed25519.PublicKey)
 }
 
 // config returns what both ends have in common; verify is given the key that the other end
 // has proved to have.
-func (id *identity) config(verify func(key []byte) error) *tls.Config {
+func (id *tlsIdentity) config(verify func(key []byte) error) *tls.Config {
 	return &tls.Config{
 		Certificates:                []tls.Certificate{id.certificate},
 		MinVersion:                  tls.VersionTLS13,
@@ -72,10 +72,10 @@ func (id *identity) config(verify func(key []byte) error) *tls.Config {
 
 var errOtherKey = errors.New("its key for TLS is not the one in its card")
 
-// encrypt has TLS begin on a connection that was just made.
-func (a *attempt) encrypt() error {
-	m, pin := a.p.m, a.p.card.pin
-	if m.security != encrypted {
+// startTLS has TLS begin on a connection that was just made.
+func (a *dialAttempt) startTLS() error {
+	m, pin := a.peer.module, a.peer.card.tlsKey
+	if m.config.security != securityTLS {
 		return nil
 	}
 	config := m.identity.config(func(key []byte) error {
@@ -84,17 +84,17 @@ func (a *attempt) encrypt() error {
 		}
 		return nil
 	})
-	return m.tunnel(a.fd, &tunnel{}, func(c net.Conn) *tls.Conn { return tls.Client(c, config) }, attemptTimeout)
+	return m.startTLS(a.fd, &tlsTunnel{}, func(c net.Conn) *tls.Conn { return tls.Client(c, config) }, attemptTimeout)
 }
 
 // recordHandshake is the first byte of a connection that begins with TLS.
 const recordHandshake = 22
 
-// begins finds out whether a guest speaks TLS, where it is to. One that does not gets to
+// detectTLS finds out whether a guest speaks TLS, where it is to. One that does not gets to
 // say hello, and hears what is wanted. It reports false if nothing has come yet.
-func (g *guest) begins() bool {
-	m := g.m
-	if m.security != encrypted || g.begun {
+func (g *inboundConn) detectTLS() bool {
+	m := g.module
+	if m.config.security != securityTLS || g.isProtocolKnown {
 		return true
 	}
 	var first [1]byte
@@ -102,68 +102,68 @@ func (g *guest) begins() bool {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return false
 	case n == 1 && first[0] == recordHandshake:
-		t := &tunnel{}
-		config := m.identity.config(func(key []byte) error { t.peer = key; return nil })
-		if err := m.tunnel(g.fd, t, func(c net.Conn) *tls.Conn { return tls.Server(c, config) }, guestTimeout); err != nil {
-			g.turnAway(err.Error())
+		t := &tlsTunnel{}
+		config := m.identity.config(func(key []byte) error { t.peerKey = key; return nil })
+		if err := m.startTLS(g.fd, t, func(c net.Conn) *tls.Conn { return tls.Server(c, config) }, inboundTimeout); err != nil {
+			g.refuse(err.Error())
 			return false
 		}
 	}
-	g.begun = true
+	g.isProtocolKnown = true
 	return true
 }
 
 // How long a guest waits for the card of its process, before the caller is told and tries
 // again, and how often it is looked for.
 const (
-	cardPatience = 2 * time.Second
-	cardEvery    = 10 * time.Millisecond
+	cardTimeout    = 2 * time.Second
+	cardPollPeriod = 10 * time.Millisecond
 )
 
-// pinned reports whether the key of a guest is that of the process which it says it is. If
+// checkTLSKey reports whether the key of a guest is that of the process which it says it is. If
 // that process's card is not here yet, the guest is held; if it never comes, turned away.
-func (g *guest) pinned(life framework.Life) bool {
-	m := g.m
-	v := g.visit
+func (g *inboundConn) checkTLSKey(life framework.Life) bool {
+	m := g.module
+	v := g.handshake
 	card, err := m.cardOf(life)
 	switch {
-	case card != nil && len(card.pin) > 0 && bytes.Equal(card.pin, m.tunnelAt(g.fd).key()):
+	case card != nil && len(card.tlsKey) > 0 && bytes.Equal(card.tlsKey, m.tunnelOf(g.fd).verifiedKey()):
 		return true
 	case card != nil:
-		g.turnAway(errOtherKey.Error())
+		g.refuse(errOtherKey.Error())
 	case err != nil:
-		g.turnAway(err.Error())
-	case m.clock < g.until-guestTimeout+cardPatience:
-		g.held, g.visit = v.received, nil
-		m.at(m.clock + cardEvery)
-	case g.send(v.reply(answer{security: m.security, outcome: unknown})):
-		g.turnAway(fmt.Sprintf("the card of %v has not arrived", v.caller))
+		g.refuse(err.Error())
+	case m.timers.now < g.deadline-inboundTimeout+cardTimeout:
+		g.heldHello, g.handshake = v.receivedHello, nil
+		m.scheduleAt(m.timers.now + cardPollPeriod)
+	case g.send(v.makeAnswer(answer{security: m.config.security, outcome: outcomeNoCard})):
+		g.refuse(fmt.Sprintf("the card of %v has not arrived", v.caller))
 	}
 	return false
 }
 
-// resume looks again for the card for which a guest waits.
-func (g *guest) resume() {
-	if hello := g.held; hello != nil {
-		g.held = nil
-		g.greeted(hello)
-		g.ready(unix.EPOLLIN)
+// retryHello looks again for the card for which a guest waits.
+func (g *inboundConn) retryHello() {
+	if hello := g.heldHello; hello != nil {
+		g.heldHello = nil
+		g.handleHello(hello)
+		g.handleEvents(unix.EPOLLIN)
 	}
 }
 
 // cardOf returns the card of a process, or nil if it has not come.
-func (m *module) cardOf(life framework.Life) (*blob, error) {
-	if p := m.pairs[life]; p != nil && p.card != nil {
+func (m *module) cardOf(life framework.Life) (*businessCard, error) {
+	if p := m.peers.byIncarnation[life]; p != nil && p.card != nil {
 		return p.card, nil
 	}
-	if m.cards == nil {
+	if m.inbound.cardHolder == nil {
 		return nil, nil
 	}
-	peer, ok := m.cards.Card(life)
+	peer, ok := m.inbound.cardHolder.Card(life)
 	if !ok {
 		return nil, nil
 	}
-	card, err := decodeBlob(peer.Blob)
+	card, err := decodeCard(peer.Blob)
 	if err != nil {
 		return nil, err
 	}

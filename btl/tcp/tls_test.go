@@ -34,7 +34,7 @@ func (p *process) between(handle func(from, to net.Conn)) (peer framework.Peer) 
 			if err != nil {
 				return
 			}
-			to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(p.port)))
+			to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(p.host.port)))
 			if err != nil {
 				from.Close()
 				continue
@@ -48,7 +48,7 @@ func (p *process) between(handle func(from, to net.Conn)) (peer framework.Peer) 
 		}
 	})
 	t.Cleanup(func() { cancel(); l.Close(); all.Wait() })
-	card, err := decodeBlob(p.Blob())
+	card, err := decodeCard(p.Blob())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestSomebodyInBetweenWithAnotherKeyIsRefusedAtBothEnds(t *testing.T) {
 	}
 	config := id.config(func([]byte) error { return nil })
 	c := tls.Client(b.dial(), config)
-	h := hello{security: encrypted, rank: 0, to: b.life.Nonce, world: framework.NamespaceHash(j.namespace), from: a.life.Nonce, path: 5, limits: a.limits()}
+	h := hello{security: securityTLS, rank: 0, acceptorNonce: b.life.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: a.life.Nonce, callerState: 5, limits: a.localLimits()}
 	said := make(chan error, 1)
 	go func() {
 		_, err := c.Write(h.encode())
@@ -137,7 +137,7 @@ func TestSomebodyInBetweenWithAnotherKeyIsRefusedAtBothEnds(t *testing.T) {
 		}
 		said <- err
 	}()
-	j.until("the acceptor refuses", func() bool { return b.strangers == 1 })
+	j.until("the acceptor refuses", func() bool { return b.inbound.refusedCount == 1 })
 	if err := <-said; err == nil || b.lines(errOtherKey.Error()) != 1 {
 		t.Errorf("it hears %v: %s", err, b.log.String())
 	}
@@ -150,9 +150,9 @@ func TestSomebodyInBetweenWithAnotherKeyIsRefusedAtBothEnds(t *testing.T) {
 		t.Error(err)
 	}
 	e.Close()
-	j.until("nobody is left in the handshake", func() bool { return len(b.guests) == 0 })
-	if len(b.got) > 0 || len(b.pairs) > 0 {
-		t.Errorf("%d frames, %d pairs", len(b.got), len(b.pairs))
+	j.until("nobody is left in the handshake", func() bool { return len(b.inbound.conns) == 0 })
+	if len(b.got) > 0 || len(b.peers.byIncarnation) > 0 {
+		t.Errorf("%d frames, %d pairs", len(b.got), len(b.peers.byIncarnation))
 	}
 	j.met()
 }
@@ -163,23 +163,23 @@ func TestCallerWaitsForItsCardAndIsRefusedWithoutOne(t *testing.T) {
 	a, b := j.procs[0], j.procs[1]
 	b.alone = true
 	e := a.connect(b)
-	j.until("the caller waits", func() bool { return len(b.guests) == 1 && b.guests[0].held != nil })
+	j.until("the caller waits", func() bool { return len(b.inbound.conns) == 1 && b.inbound.conns[0].heldHello != nil })
 	b.alone = false
 	j.send(e, []byte("it has come"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if b.strangers != 0 || a.pairs[b.life].reconnects != 0 {
-		t.Errorf("%d were turned away", b.strangers)
+	if b.inbound.refusedCount != 0 || a.peers.byIncarnation[b.life].reconnects != 0 {
+		t.Errorf("%d were turned away", b.inbound.refusedCount)
 	}
 
 	c := j.open(0, func(rank int, p *params) { overTLS(rank, p); p.Connect = time.Second })
 	j.procs = append(j.procs, c)
 	b.alone = true
 	c.connect(b)
-	j.until("the caller waits", func() bool { return len(b.guests) == 1 && b.guests[0].held != nil })
-	b.begun = b.begun.Add(-cardPatience)
-	j.until("it is told", func() bool { return b.strangers == 1 })
+	j.until("the caller waits", func() bool { return len(b.inbound.conns) == 1 && b.inbound.conns[0].heldHello != nil })
+	b.timers.startedAt = b.timers.startedAt.Add(-cardTimeout)
+	j.until("it is told", func() bool { return b.inbound.refusedCount == 1 })
 	j.until("the path is lost", func() bool { return len(c.lost) == 1 })
-	if err := c.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), outcomes[unknown]) {
+	if err := c.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), outcomeNames[outcomeNoCard]) {
 		t.Error(err)
 	}
 	if b.lines("has not arrived") != 1 {
@@ -193,9 +193,9 @@ func TestMemberCanNotBeAnother(t *testing.T) {
 	a, b, c := j.procs[0], j.procs[1], j.procs[2]
 	a.env.Self, a.env.Identity = c.life, c.env.Identity
 	a.connect(b)
-	j.until("it is turned away", func() bool { return b.strangers > 0 })
-	if b.lines(errOtherKey.Error()) != 1 || len(b.pairs) > 0 {
-		t.Errorf("%d pairs: %s", len(b.pairs), b.log.String())
+	j.until("it is turned away", func() bool { return b.inbound.refusedCount > 0 })
+	if b.lines(errOtherKey.Error()) != 1 || len(b.peers.byIncarnation) > 0 {
+		t.Errorf("%d pairs: %s", len(b.peers.byIncarnation), b.log.String())
 	}
 }
 
@@ -210,7 +210,7 @@ func TestCutLinkUnderTLSLosesNothing(t *testing.T) {
 			if k != 25 {
 				continue
 			}
-			for _, l := range a.pairs[b.life].links {
+			for _, l := range a.peers.byIncarnation[b.life].links {
 				if l != nil {
 					unix.Shutdown(l.fd, []int{unix.SHUT_RDWR, unix.SHUT_WR, unix.SHUT_RD}[round%3])
 				}
@@ -236,9 +236,9 @@ func TestCutLinkUnderTLSLosesNothing(t *testing.T) {
 func TestHostileBytesInPlaceOfTLSAreTurnedAway(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b, e := j.met()
-	plain := hello{security: auth, rank: 0, to: b.life.Nonce, world: framework.NamespaceHash(j.namespace), from: 77, path: 5, limits: a.limits()}
+	plain := hello{security: securityAuth, rank: 0, acceptorNonce: b.life.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: 77, callerState: 5, limits: a.localLimits()}
 	lies := plain
-	lies.security = encrypted
+	lies.security = securityTLS
 	garbage := make([]byte, 4096)
 	rand.Read(garbage)
 	garbage[0] = 'x'
@@ -248,15 +248,15 @@ func TestHostileBytesInPlaceOfTLSAreTurnedAway(t *testing.T) {
 	} {
 		c := b.dial()
 		c.Write(bytes)
-		before := b.strangers
-		j.until(what+" is turned away", func() bool { return b.strangers > before })
+		before := b.inbound.refusedCount
+		j.until(what+" is turned away", func() bool { return b.inbound.refusedCount > before })
 		j.closedBy(b, c)
 	}
 	c := b.dial() // it stops within
 	c.Write(record[:100])
-	j.until("it is let begin", func() bool { return len(b.guests) == 1 && b.guests[0].begun })
-	b.begun = b.begun.Add(-guestTimeout)
-	j.until("it is turned away", func() bool { return len(b.guests) == 0 })
+	j.until("it is let begin", func() bool { return len(b.inbound.conns) == 1 && b.inbound.conns[0].isProtocolKnown })
+	b.timers.startedAt = b.timers.startedAt.Add(-inboundTimeout)
+	j.until("it is turned away", func() bool { return len(b.inbound.conns) == 0 })
 	j.closedBy(b, c)
 	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
@@ -279,9 +279,9 @@ func TestTLSAndNoneOfItAreNamedAtBothEnds(t *testing.T) {
 			if err := from.Reach(to.card()); err == nil || !strings.Contains(err.Error(), says) {
 				t.Error(err)
 			}
-			card, _ := decodeBlob(to.Blob())
-			if card.security = from.security; from.security == encrypted {
-				card.pin = make([]byte, pinSize)
+			card, _ := decodeCard(to.Blob())
+			if card.security = from.config.security; from.config.security == securityTLS {
+				card.tlsKey = make([]byte, tlsKeySize)
 			}
 			peer := to.card()
 			peer.Blob = card.encode()
@@ -309,9 +309,9 @@ func TestFramesThatTLSHoldsAreHandedUpByAPollThatHearsNothingNew(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b, e := j.met()
 	source := b.PeerSource(a.life)
-	for b.Look() > 0 || len(b.hot) > 0 {
+	for b.Look() > 0 || len(b.readyLinks) > 0 {
 	}
-	l := b.pairs[a.life].links[0]
+	l := b.peers.byIncarnation[a.life].links[0]
 	waiting := func() int {
 		n, _ := unix.IoctlGetInt(l.fd, unix.SIOCINQ)
 		return n
@@ -345,7 +345,7 @@ func TestCallerWhoseCardIsDamagedIsTurnedAwayWithTheReason(t *testing.T) {
 	a, b := j.procs[0], j.procs[1]
 	a.module.card = a.module.card[:5]
 	a.connect(b)
-	j.until("it is turned away", func() bool { return b.strangers > 0 })
+	j.until("it is turned away", func() bool { return b.inbound.refusedCount > 0 })
 	if b.lines("card is too short") != 1 {
 		t.Error(b.log.String())
 	}

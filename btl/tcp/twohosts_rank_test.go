@@ -110,8 +110,8 @@ func wrong(b []byte, from, i int) int {
 // Sizes of messages around the limits: eager, of several frames, of half a window.
 var talkSizes = []int{8, 100, 5000, 33_000, 64, 300_000, 128 << 10, 17, 2 << 20}
 
-// ahead is how many messages are under way each way.
-const ahead = 4
+// readAheadSize is how many messages are under way each way.
+const readAheadSize = 4
 
 // Tags of messages: the last one is so called.
 const (
@@ -144,13 +144,13 @@ func talk(r *player, _ []string) error {
 }
 
 func (r *player) sends(seen <-chan struct{}) error {
-	var bufs [ahead][]byte
-	var reqs [ahead]mpi.Request
+	var bufs [readAheadSize][]byte
+	var reqs [readAheadSize]mpi.Request
 	for i, tag := 0, oneOfMany; tag != lastOne; i++ {
-		k := i % ahead
-		if i >= ahead {
+		k := i % readAheadSize
+		if i >= readAheadSize {
 			if _, err := reqs[k].Wait(r.ctx); err != nil {
-				return fmt.Errorf("send of message %d: %w", i-ahead, err)
+				return fmt.Errorf("send of message %d: %w", i-readAheadSize, err)
 			}
 		}
 		select {
@@ -202,20 +202,20 @@ func transfer(r *player, args []string) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	var bufs [ahead][]byte
-	var reqs [ahead]mpi.Request
+	var bufs [readAheadSize][]byte
+	var reqs [readAheadSize]mpi.Request
 	if err := mpi.Barrier(r.ctx, r.comm); err != nil {
 		return err
 	}
 	began, part := now(), 1
-	for i := range mib + ahead {
-		k := i % ahead
+	for i := range mib + readAheadSize {
+		k := i % readAheadSize
 		if bufs[k] == nil {
 			bufs[k] = make([]byte, 1<<20)
 		} else if _, err := reqs[k].Wait(r.ctx); err != nil {
-			return fmt.Errorf("message %d: %w", i-ahead, err)
-		} else if at := wrong(bufs[k], 0, i-ahead); r.me == 1 && at >= 0 {
-			return fmt.Errorf("byte %d of message %d is wrong", at, i-ahead)
+			return fmt.Errorf("message %d: %w", i-readAheadSize, err)
+		} else if at := wrong(bufs[k], 0, i-readAheadSize); r.me == 1 && at >= 0 {
+			return fmt.Errorf("byte %d of message %d is wrong", at, i-readAheadSize)
 		}
 		if r.me == 1 && part < parts && i >= part*mib/parts {
 			r.say("part %d", part)

@@ -86,8 +86,8 @@ type job struct {
 	over  bool
 }
 
-// most is how long a job may take; one that hangs then says where.
-const most = 5 * time.Minute
+// maxFramesInFlight is how long a job may take; one that hangs then says where.
+const maxFramesInFlight = 5 * time.Minute
 
 // start runs a program as two ranks, one on each host, or, if there are none, both here. What
 // it says is read by until and end, which the test has to call.
@@ -121,7 +121,7 @@ func startLine(t testing.TB, line []string) *job {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &job{t: t, stop: cancel, lines: make(chan string, 1000)}
-	j.cmd = exec.CommandContext(ctx, build(t), append([]string{"run", "--timeout", most.String()}, line...)...)
+	j.cmd = exec.CommandContext(ctx, build(t), append([]string{"run", "--timeout", maxFramesInFlight.String()}, line...)...)
 	j.cmd.Env = append(os.Environ(), "FERRY_CONFIG="+os.DevNull, "XDG_RUNTIME_DIR="+dir, "COLUMNS=10000")
 	out, err := j.cmd.StdoutPipe()
 	if err != nil {

@@ -48,13 +48,13 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 		e := ends[i]
 		switch rnd.IntN(10) {
 		case 0, 1, 2:
-			n := 1 + rnd.IntN(min(e.frame-64, 1<<rnd.IntN(18)))
+			n := 1 + rnd.IntN(min(e.config.frameLimit-64, 1<<rnd.IntN(18)))
 			if b := e.Reserve(n); b != nil {
 				e.Commit(n)
 				e.sent++
 			}
 		case 3:
-			n := 1 + rnd.IntN(min(e.frame-64, 1<<rnd.IntN(18)))
+			n := 1 + rnd.IntN(min(e.config.frameLimit-64, 1<<rnd.IntN(18)))
 			if e.Endpoint.(btl.Gatherer).Gather(make([]byte, 16), make([]byte, n), &lent{}) {
 				e.sent++
 			}
@@ -87,14 +87,14 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 	}
 	over := func() bool {
 		return len(ends[0].got)+ends[0].dropped == ends[1].sent && len(ends[1].got)+ends[1].dropped == ends[0].sent &&
-			j.procs[0].pairs[j.procs[1].life].path.idle() && j.procs[1].pairs[j.procs[0].life].path.idle()
+			j.procs[0].peers.byIncarnation[j.procs[1].life].path.isIdle() && j.procs[1].peers.byIncarnation[j.procs[0].life].path.isIdle()
 	}
 	for start := time.Now(); !over(); {
 		if time.Since(start) > 20*time.Second {
 			for i, e := range ends {
 				asleep, why := e.asleep()
-				p := e.pairs[j.procs[1-i].life]
-				t.Errorf("rank %d: %d frames sent, %d not confirmed, %d handed up and %d dropped, asleep %v %s", i, e.sent, p.path.end-p.path.first, len(e.got), e.dropped, asleep, why)
+				p := e.peers.byIncarnation[j.procs[1-i].life]
+				t.Errorf("rank %d: %d frames sent, %d not confirmed, %d handed up and %d dropped, asleep %v %s", i, e.sent, p.path.nextNumber-p.path.firstUnacked, len(e.got), e.dropped, asleep, why)
 			}
 			return
 		}
@@ -104,7 +104,7 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 			if asleep && why != "" {
 				t.Fatalf("rank %d sleeps, and %s", i, why)
 			}
-			if !asleep || e.next <= e.now() {
+			if !asleep || e.timers.nextAt <= e.readClock() {
 				e.Look()
 				woken = true
 			}
@@ -121,28 +121,28 @@ func (m *module) asleep() (asleep bool, why string) {
 	if !m.Arm() || m.Due() <= time.Millisecond {
 		return false, ""
 	}
-	for _, p := range m.pairs {
-		for i, l := range p.links[:len(p.path.links)] {
+	for _, p := range m.peers.byIncarnation {
+		for i, l := range p.links[:len(p.path.queues)] {
 			if l == nil {
 				continue
 			}
 			n, err := unix.IoctlGetInt(l.fd, unix.SIOCINQ)
 			switch {
-			case l.pending():
+			case l.hasBufferedFrame():
 				why = fmt.Sprintf("%v has a frame", l)
 			case err == nil && n > 0 && !l.early:
 				why = fmt.Sprintf("the socket of %v has %d bytes", l, n)
-			case !p.path.links[i].blocked && (len(p.path.links[i].out) > 0 || p.path.waiting()):
+			case !p.path.queues[i].isBlocked && (len(p.path.queues[i].frames) > 0 || p.path.hasUnsent()):
 				why = fmt.Sprintf("%v could write", l)
-			case !p.path.links[i].blocked && p.path.owes(p.window()):
+			case !p.path.queues[i].isBlocked && p.path.mustAck(p.peerWindow()):
 				why = "the peer waits for a confirmation"
 			}
 		}
-		if p.path.owed > 0 && m.Due() > 2*confirmAfter {
-			why = fmt.Sprintf("%d bytes are not confirmed", p.path.owed)
+		if p.path.ackOwedBytes > 0 && m.Due() > 2*ackDelay {
+			why = fmt.Sprintf("%d bytes are not confirmed", p.path.ackOwedBytes)
 		}
 	}
-	fds := []unix.PollFd{{Fd: int32(m.epoll), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(m.poller.epollFD), Events: unix.POLLIN}}
 	for range 20 { // the system is still about to say so
 		if n, _ := unix.Poll(fds, 0); n > 0 {
 			return false, ""

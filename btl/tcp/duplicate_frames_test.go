@@ -9,7 +9,7 @@ import (
 )
 
 // by makes another link to b at a place, which the test writes to as the peer would.
-func (j *job) by(b *process, p *pair, place int) net.Conn {
+func (j *job) by(b *process, p *peerConn, place int) net.Conn {
 	j.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,7 @@ func (j *job) by(b *process, p *pair, place int) net.Conn {
 		err = unix.SetNonblock(fd, true)
 	}
 	if err == nil {
-		err = p.joined(&link{m: b.module, p: p, place: place, fd: fd}, p.path.told)
+		err = p.addLink(&link{module: b.module, peer: p, slot: place, fd: fd}, p.path.ackedUpTo)
 	}
 	if err != nil {
 		j.t.Fatal(err)
@@ -61,7 +61,7 @@ func TestFrameThatWasOvertakenOnItsWayCountsOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			j := newJob(t, 2, nil)
 			a, b, _ := j.met()
-			p := b.pairs[a.life]
+			p := b.peers.byIncarnation[a.life]
 			slow, fast := j.by(b, p, 1), j.by(b, p, 2)
 			placed := make([]byte, c.size-c.gathered)
 			if c.place {
@@ -72,19 +72,19 @@ func TestFrameThatWasOvertakenOnItsWayCountsOnce(t *testing.T) {
 					return nil
 				}
 			}
-			due := p.path.due
+			due := p.path.nextExpected
 			frame := func(k uint64) []byte {
-				h := header{size: c.size + int(k), kind: kindFrame, gathered: c.gathered, number: due + k}
-				body := bytes.Repeat([]byte{byte('a' + k)}, headerSize+h.size)
-				h.put(body)
+				h := header{bodySize: c.size + int(k), kind: kindFrame, gatherSize: c.gathered, number: due + k}
+				body := bytes.Repeat([]byte{byte('a' + k)}, headerSize+h.bodySize)
+				h.encode(body)
 				return body
 			}
 			slow.Write(frame(0)[:c.size/2])
-			j.until("half of the frame", func() bool { l := p.links[1]; return l.has && l.got+l.w-l.r >= c.size/2-headerSize })
+			j.until("half of the frame", func() bool { l := p.links[1]; return l.has && l.received+l.writePos-l.readPos >= c.size/2-headerSize })
 			fast.Write(append(frame(0), frame(1)...))
-			j.until("two frames", func() bool { return p.path.due == due+2 })
+			j.until("two frames", func() bool { return p.path.nextExpected == due+2 })
 			slow.Write(append(append(frame(0)[c.size/2:], frame(1)...), frame(2)...))
-			j.until("a third one", func() bool { return p.path.due >= due+3 })
+			j.until("a third one", func() bool { return p.path.nextExpected >= due+3 })
 			got, want := b.got[1:], [][]byte{frame(0), frame(1), frame(2)}
 			if c.place {
 				if want = want[1:]; b.placed != 1 || !bytes.Equal(placed, frame(0)[headerSize+c.gathered:]) {
@@ -109,30 +109,30 @@ func TestDroppedFrameIsTheOneThatWasPeeked(t *testing.T) {
 	for _, size := range []int{5000, 20_000} {
 		j := newJob(t, 2, nil)
 		a, b, _ := j.met()
-		p := b.pairs[a.life]
+		p := b.peers.byIncarnation[a.life]
 		slow, fast := j.by(b, p, 1), j.by(b, p, 2)
-		due := p.path.due
+		due := p.path.nextExpected
 		frame := func(k uint64) []byte {
-			h := header{size: size + int(k), kind: kindFrame, number: due + k}
-			body := bytes.Repeat([]byte{byte('a' + k)}, headerSize+h.size)
-			h.put(body)
+			h := header{bodySize: size + int(k), kind: kindFrame, number: due + k}
+			body := bytes.Repeat([]byte{byte('a' + k)}, headerSize+h.bodySize)
+			h.encode(body)
 			return body
 		}
 		peeked := func(k uint64) func() bool {
 			return func() bool {
-				got := p.source.Peek(1)
+				got := p.inbound.source.Peek(1)
 				if got == nil {
 					return false
 				}
 				if !bytes.Equal(got, frame(k)[headerSize:]) {
 					t.Fatalf("peeked at %d bytes %q, want frame %d", len(got), got[0], k)
 				}
-				p.source.Drop()
+				p.inbound.source.Drop()
 				return true
 			}
 		}
 		slow.Write(frame(0)[:size/2])
-		j.until("half of the frame", func() bool { l := p.links[1]; return l.has && l.got+l.w-l.r >= size/2-headerSize })
+		j.until("half of the frame", func() bool { l := p.links[1]; return l.has && l.received+l.writePos-l.readPos >= size/2-headerSize })
 		fast.Write(frame(0))
 		j.until("frame 0", peeked(0), b)
 		slow.Write(frame(0)[size/2:])
@@ -141,8 +141,8 @@ func TestDroppedFrameIsTheOneThatWasPeeked(t *testing.T) {
 		j.until("frame 1", peeked(1), b)
 		fast.Write(frame(2))
 		j.until("frame 2", peeked(2), b)
-		if p.path.due != due+3 || p.path.damages != 0 || p.path.ups() != 3 {
-			t.Errorf("%d frames, %d damages, %d links", p.path.due-due, p.path.damages, p.path.ups())
+		if p.path.nextExpected != due+3 || p.path.damagedLinks != 0 || p.path.countUp() != 3 {
+			t.Errorf("%d frames, %d damages, %d links", p.path.nextExpected-due, p.path.damagedLinks, p.path.countUp())
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 )
 
 // idle is what a pair keeps of memory, in bytes.
-func (p *pair) idle() (n int) {
-	n = int(reflect.TypeFor[pair]().Size()) + len(p.path.ring)*int(reflect.TypeFor[frame]().Size()) +
-		cap(p.path.links)*int(reflect.TypeFor[carrier]().Size())
-	for _, c := range p.out.chunks {
+func (p *peerConn) idle() (n int) {
+	n = int(reflect.TypeFor[peerConn]().Size()) + len(p.path.ring)*int(reflect.TypeFor[frame]().Size()) +
+		cap(p.path.queues)*int(reflect.TypeFor[linkQueue]().Size())
+	for _, c := range p.sendBuffer.chunks {
 		n += len(c.bytes)
 	}
 	for _, l := range p.links {
@@ -32,7 +32,7 @@ func TestIdlePeersTakeLittle(t *testing.T) {
 	most := func(what string, bytes int) {
 		t.Helper()
 		j.until(what, confirmed)
-		for i, p := range []*pair{a.pairs[b.life], b.pairs[a.life]} {
+		for i, p := range []*peerConn{a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]} {
 			if n := p.idle(); n > bytes {
 				t.Errorf("%s: rank %d keeps %d bytes, more than %d", what, i, n, bytes)
 			}

@@ -113,7 +113,7 @@ func (j *job) open(rank int, change func(rank int, p *params)) *process {
 
 // end closes the module, once.
 func (p *process) end() {
-	if p.closed {
+	if p.isClosed {
 		return
 	}
 	if err := p.Close(); err != nil {
@@ -150,8 +150,8 @@ func (j *job) until(what string, cond func() bool, held ...*process) {
 			j.t.Fatalf("%s never happens: %s", what, strings.Join(state, "; "))
 		}
 		for _, p := range j.procs {
-			if !p.closed && (len(held) == 0 || held[0] != p) {
-				p.polls = 0
+			if !p.isClosed && (len(held) == 0 || held[0] != p) {
+				p.pacer.countdown = 0
 				p.Poll()
 			}
 		}
@@ -183,7 +183,7 @@ func (j *job) met() (a, b *process, e btl.Endpoint) {
 // dial connects as anybody can.
 func (p *process) dial() net.Conn {
 	p.j.t.Helper()
-	c, err := net.Dial("tcp", net.JoinHostPort(p.addrs[0].String(), fmt.Sprint(p.port)))
+	c, err := net.Dial("tcp", net.JoinHostPort(p.host.published[0].String(), fmt.Sprint(p.host.port)))
 	if err != nil {
 		p.j.t.Fatal(err)
 	}

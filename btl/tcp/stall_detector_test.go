@@ -12,23 +12,23 @@ import (
 // sentPath returns a path with one frame, sent and unconfirmed.
 func sentPath(t *testing.T) *path {
 	t.Helper()
-	p := &path{window: 1 << 20}
-	if err := p.up(0, 0); err != nil {
+	p := &path{sendWindow: sendWindow{limit: 1 << 20}}
+	if err := p.linkUp(0, 0); err != nil {
 		t.Fatal(err)
 	}
-	p.push(frame{head: make([]byte, headerSize)})
-	p.assign()
-	p.wrote(0, headerSize)
+	p.push(frame{bytes: make([]byte, headerSize)})
+	p.assignFrames()
+	p.recordWritten(0, headerSize)
 	return p
 }
 
 func TestStall_NoConfirmedFrame_ExpiresAfterPatience(t *testing.T) {
-	p, s := sentPath(t), stall{}
+	p, s := sentPath(t), stallDetector{}
 	if s.isExpired(p, time.Hour, time.Second) {
 		t.Error("expired without a reconnect")
 	}
-	s.reconnected(p, 10*time.Second)
-	s.reconnected(p, 14*time.Second)
+	s.recordReconnect(p, 10*time.Second)
+	s.recordReconnect(p, 14*time.Second)
 	if s.isExpired(p, 15*time.Second-1, 5*time.Second) {
 		t.Error("expired before the patience has elapsed")
 	}
@@ -38,25 +38,25 @@ func TestStall_NoConfirmedFrame_ExpiresAfterPatience(t *testing.T) {
 }
 
 func TestStall_ConfirmedFrame_StartsAgain(t *testing.T) {
-	p, s := sentPath(t), stall{}
-	s.reconnected(p, time.Second)
-	p.push(frame{head: make([]byte, headerSize)})
-	if err := p.heard(1); err != nil {
+	p, s := sentPath(t), stallDetector{}
+	s.recordReconnect(p, time.Second)
+	p.push(frame{bytes: make([]byte, headerSize)})
+	if err := p.recordAck(1); err != nil {
 		t.Fatal(err)
 	}
 	if s.isExpired(p, time.Hour, time.Second) {
 		t.Error("expired although a frame was confirmed")
 	}
-	s.reconnected(p, time.Minute)
-	if s.isExpired(p, time.Minute+time.Second/2, time.Second) || s.unconfirmed != 1 {
+	s.recordReconnect(p, time.Minute)
+	if s.isExpired(p, time.Minute+time.Second/2, time.Second) || s.reconnectsUnacked != 1 {
 		t.Errorf("%+v, want a count that starts at the last reconnect", s)
 	}
 }
 
 func TestStall_IdlePath_NeverExpires(t *testing.T) {
-	p, s := &path{window: 1 << 20}, stall{}
+	p, s := &path{sendWindow: sendWindow{limit: 1 << 20}}, stallDetector{}
 	for i := range 100 {
-		s.reconnected(p, time.Duration(i)*time.Minute)
+		s.recordReconnect(p, time.Duration(i)*time.Minute)
 	}
 	if s.isExpired(p, 1000*time.Hour, time.Second) {
 		t.Errorf("expired: %+v", s)
@@ -66,12 +66,12 @@ func TestStall_IdlePath_NeverExpires(t *testing.T) {
 // A stopped peer may lose the first link that replaces another one. It is running when the
 // second one comes up.
 func TestStall_OneReconnect_DoesNotExpire(t *testing.T) {
-	p, s := sentPath(t), stall{}
-	s.reconnected(p, time.Second)
+	p, s := sentPath(t), stallDetector{}
+	s.recordReconnect(p, time.Second)
 	if s.isExpired(p, time.Hour, time.Second) {
 		t.Error("expired after one reconnect")
 	}
-	s.reconnected(p, time.Hour)
+	s.recordReconnect(p, time.Hour)
 	if !s.isExpired(p, time.Hour, time.Second) {
 		t.Errorf("not expired: %+v", s)
 	}
@@ -79,18 +79,18 @@ func TestStall_OneReconnect_DoesNotExpire(t *testing.T) {
 
 // stallPair leaves a pair as after some reconnects without a confirmed frame.
 func stallPair(a, b *process) {
-	p := a.pairs[b.life]
-	p.stall.reconnected(&p.path, 1)
-	p.stall.reconnected(&p.path, 2)
+	p := a.peers.byIncarnation[b.life]
+	p.stall.recordReconnect(&p.path, 1)
+	p.stall.recordReconnect(&p.path, 2)
 }
 
 func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 	const retry = 100 * time.Millisecond
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = retry })
 	a, b, e := j.met()
-	j.until("confirmation", func() bool { return a.pairs[b.life].path.idle() })
+	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.life].path.isIdle() })
 	b.connect(a)
-	j.until("the peer's path", func() bool { return b.pairs[a.life].path.idle() })
+	j.until("the peer's path", func() bool { return b.peers.byIncarnation[a.life].path.isIdle() })
 	dst := e.Reserve(100)
 	if dst == nil {
 		t.Fatal("no room")
@@ -98,7 +98,7 @@ func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 	e.Commit(len(dst)) // It is not read before the link is cut.
 	stallPair(a, b)
 	stallPair(b, a)
-	j.until("the retry timeout", func() bool { return a.now() > 2*retry }, b)
+	j.until("the retry timeout", func() bool { return a.readClock() > 2*retry }, b)
 	a.cut()
 	j.until("failure of the sender", func() bool { return len(a.lost) > 0 }, b)
 	j.until("failure of the receiver", func() bool { return len(b.lost) > 0 })
@@ -115,12 +115,14 @@ func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 func TestPair_IdleLinkBreaksOften_Reconnects(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 100 * time.Millisecond })
 	a, b, e := j.met()
-	j.until("confirmation", func() bool { return a.pairs[b.life].path.idle() })
-	j.until("the retry timeout", func() bool { return a.now() > 200*time.Millisecond })
+	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.life].path.isIdle() })
+	j.until("the retry timeout", func() bool { return a.readClock() > 200*time.Millisecond })
 	for n := range 5 {
 		stallPair(a, b)
 		a.cut()
-		j.until("reconnect", func() bool { return a.pairs[b.life].reconnects > n && b.pairs[a.life].reconnects > n })
+		j.until("reconnect", func() bool {
+			return a.peers.byIncarnation[b.life].reconnects > n && b.peers.byIncarnation[a.life].reconnects > n
+		})
 	}
 	j.send(e, []byte("second"))
 	j.until("the frame", func() bool { return len(b.got) == 2 })

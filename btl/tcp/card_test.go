@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-var someBlob = blob{security: auth, port: 40001, key: [keySize]byte{1, 2, 3}, addrs: []netip.Addr{netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("fd00::7")}}
+var someBlob = businessCard{security: securityAuth, port: 40001, key: [keySize]byte{1, 2, 3}, addrs: []netip.Addr{netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("fd00::7")}}
 
-func encryptedBlob() *blob {
+func encryptedBlob() *businessCard {
 	b := someBlob
-	b.security, b.pin = encrypted, bytes.Repeat([]byte{7}, pinSize)
+	b.security, b.tlsKey = securityTLS, bytes.Repeat([]byte{7}, tlsKeySize)
 	return &b
 }
 
@@ -19,10 +19,10 @@ func encryptedBlob() *blob {
 func TestFieldOfALaterProgramIsLeftOut(t *testing.T) {
 	b := encryptedBlob()
 	plain := *b
-	plain.pin = nil
+	plain.tlsKey = nil
 	in := append(plain.encode(), 200, 3, 1, 2, 3)
-	in = append(append(in, fieldPin, pinSize), b.pin...)
-	if got, err := decodeBlob(in); err != nil || !bytes.Equal(got.encode(), b.encode()) {
+	in = append(append(in, fieldTLSKey, tlsKeySize), b.tlsKey...)
+	if got, err := decodeCard(in); err != nil || !bytes.Equal(got.encode(), b.encode()) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -31,11 +31,11 @@ func TestFieldOfALaterProgramIsLeftOut(t *testing.T) {
 func TestKeyForTLSIsOneAndWhole(t *testing.T) {
 	b := encryptedBlob()
 	none := *b
-	none.pin = nil
-	short := append(none.encode(), fieldPin, 2, 1, 2)
-	two := append(append(b.encode(), fieldPin, pinSize), b.pin...)
+	none.tlsKey = nil
+	short := append(none.encode(), fieldTLSKey, 2, 1, 2)
+	two := append(append(b.encode(), fieldTLSKey, tlsKeySize), b.tlsKey...)
 	for what, in := range map[string][]byte{"none": none.encode(), "short": short, "two": two} {
-		if _, err := decodeBlob(in); err == nil || !strings.Contains(err.Error(), "TLS") {
+		if _, err := decodeCard(in); err == nil || !strings.Contains(err.Error(), "TLS") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestKeyForTLSIsOneAndWhole(t *testing.T) {
 func TestCardOfAnotherVersionNamesBoth(t *testing.T) {
 	b := someBlob.encode()
 	b[0] = 9
-	if _, err := decodeBlob(b); err == nil || !strings.Contains(err.Error(), "9") || !strings.Contains(err.Error(), "version 1") {
+	if _, err := decodeCard(b); err == nil || !strings.Contains(err.Error(), "9") || !strings.Contains(err.Error(), "version 1") {
 		t.Error(err)
 	}
 }
@@ -52,28 +52,28 @@ func TestCardOfAnotherVersionNamesBoth(t *testing.T) {
 func TestCutCardIsAnError(t *testing.T) {
 	for _, whole := range [][]byte{someBlob.encode(), encryptedBlob().encode()} {
 		for n := range whole {
-			if _, err := decodeBlob(whole[:n]); err == nil {
+			if _, err := decodeCard(whole[:n]); err == nil {
 				t.Errorf("%d of %d bytes are taken", n, len(whole))
 			}
 		}
-		if _, err := decodeBlob(append(whole, 0)); err == nil {
+		if _, err := decodeCard(append(whole, 0)); err == nil {
 			t.Error("a byte too many is taken")
 		}
 	}
 }
 
-// FuzzBlob: what is taken is what its own encoding says.
-func FuzzBlob(f *testing.F) {
+// FuzzCard: what is taken is what its own encoding says.
+func FuzzCard(f *testing.F) {
 	f.Add(someBlob.encode())
 	f.Add([]byte{version})
 	f.Add(encryptedBlob().encode())
 	f.Add(append(someBlob.encode(), 200, 1, 0))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		b, err := decodeBlob(in)
+		b, err := decodeCard(in)
 		if err != nil {
 			return
 		}
-		again, err := decodeBlob(b.encode())
+		again, err := decodeCard(b.encode())
 		if err != nil || !bytes.Equal(again.encode(), b.encode()) {
 			t.Fatalf("%x: %+v, then %+v, %v", in, b, again, err)
 		}

@@ -17,12 +17,12 @@ const version = 1
 type security uint8
 
 const (
-	auth security = iota + 1 // each proves that it knows the key in the acceptor's card
-	none
-	encrypted // TLS, with the keys in both cards; within, as auth
+	securityAuth security = iota + 1 // each proves that it knows the key in the acceptor's card
+	securityNone
+	securityTLS // TLS, with the keys in both cards; within, as auth
 )
 
-var securityNames = map[security]string{auth: "auth", none: "none", encrypted: "tls"}
+var securityNames = map[security]string{securityAuth: "auth", securityNone: "none", securityTLS: "tls"}
 
 func (s security) String() string {
 	if name, ok := securityNames[s]; ok {
@@ -31,61 +31,61 @@ func (s security) String() string {
 	return fmt.Sprintf("number %d", uint8(s))
 }
 
-// differs is the error of two ends that have different security.
-func (s security) differs(peer security) error {
+// mismatch is the error of two ends that have different security.
+func (s security) mismatch(peer security) error {
 	if s == peer {
 		return nil
 	}
-	return fmt.Errorf("%w %v here and %v at the peer: give all processes of the job the same value", errDiffers, s, peer)
+	return fmt.Errorf("%w %v here and %v at the peer: give all processes of the job the same value", errSecurityDiffers, s, peer)
 }
 
-var errDiffers = errors.New("btl.tcp.security is")
+var errSecurityDiffers = errors.New("btl.tcp.security is")
 
 const keySize = 32
 
-// blob is what a module puts into the business card. The key is the secret with which
+// businessCard is what a module puts into the business card. The key is the secret with which
 // others prove that they have the card, and this process that it is the one of the card.
-type blob struct {
+type businessCard struct {
 	security security
 	port     uint16
 	key      [keySize]byte // zero without security
 	addrs    []netip.Addr  // the most useful first
-	pin      []byte        // of the key for TLS; nil: none
+	tlsKey   []byte        // of the key for TLS; nil: none
 }
 
 // Of the card, little-endian: u8 version, u8 security, u16 port, 32 bytes key, u8 number
 // of addresses, and each as u8 length and its 4 or 16 bytes; then fields, each as u8 what it
 // is, u8 length and its bytes. A field that the reader does not know is left out.
-const blobHeader = 1 + 1 + 2 + keySize + 1
+const cardHeaderSize = 1 + 1 + 2 + keySize + 1
 
-const fieldPin = 1
+const fieldTLSKey = 1
 
-func (b *blob) encode() []byte {
+func (b *businessCard) encode() []byte {
 	out := binary.LittleEndian.AppendUint16([]byte{version, byte(b.security)}, b.port)
 	out = append(append(out, b.key[:]...), byte(len(b.addrs)))
 	for _, a := range b.addrs {
 		out = append(append(out, byte(a.BitLen()/8)), a.AsSlice()...)
 	}
-	if b.pin != nil {
-		out = append(append(out, fieldPin, byte(len(b.pin))), b.pin...)
+	if b.tlsKey != nil {
+		out = append(append(out, fieldTLSKey, byte(len(b.tlsKey))), b.tlsKey...)
 	}
 	return out
 }
 
-// decodeBlob reads what another process has written.
-func decodeBlob(in []byte) (b blob, err error) {
+// decodeCard reads what another process has written.
+func decodeCard(in []byte) (b businessCard, err error) {
 	if len(in) == 0 {
 		return b, fmt.Errorf("the peer's card is empty")
 	}
 	if in[0] != version {
 		return b, fmt.Errorf("the peer's card has version %d, and this program speaks version %d", in[0], version)
 	}
-	if len(in) < blobHeader {
+	if len(in) < cardHeaderSize {
 		return b, fmt.Errorf("the peer's card is too short: %d bytes", len(in))
 	}
 	b.security, b.port = security(in[1]), binary.LittleEndian.Uint16(in[2:])
 	copy(b.key[:], in[4:])
-	n, rest := int(in[blobHeader-1]), in[blobHeader:]
+	n, rest := int(in[cardHeaderSize-1]), in[cardHeaderSize:]
 	if n > netaddr.Most {
 		return b, fmt.Errorf("the peer's card lists %d addresses, more than %d", n, netaddr.Most)
 	}
@@ -105,15 +105,15 @@ func decodeBlob(in []byte) (b blob, err error) {
 			return b, fmt.Errorf("the peer's card ends within a field")
 		}
 		what, size := rest[0], int(rest[1])
-		if what == fieldPin {
-			if size != pinSize || b.pin != nil {
-				return b, fmt.Errorf("the peer's card has more than one key for TLS, or one of %d bytes instead of %d", size, pinSize)
+		if what == fieldTLSKey {
+			if size != tlsKeySize || b.tlsKey != nil {
+				return b, fmt.Errorf("the peer's card has more than one key for TLS, or one of %d bytes instead of %d", size, tlsKeySize)
 			}
-			b.pin = bytes.Clone(rest[2 : 2+size])
+			b.tlsKey = bytes.Clone(rest[2 : 2+size])
 		}
 		rest = rest[2+size:]
 	}
-	if b.security == encrypted && b.pin == nil {
+	if b.security == securityTLS && b.tlsKey == nil {
 		return b, fmt.Errorf("the peer's card has no key for TLS")
 	}
 	return b, nil

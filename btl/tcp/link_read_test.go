@@ -17,22 +17,22 @@ import (
 func TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := b.pairs[a.life]
-	h := header{size: 4, kind: kindFrame, number: p.path.due}
-	p.keep(h, []byte("late"))
+	p := b.peers.byIncarnation[a.life]
+	h := header{bodySize: 4, kind: kindFrame, number: p.path.nextExpected}
+	p.bufferFrame(h, []byte("late"))
 	if len(b.got) != 2 || string(b.got[1]) != "late" {
 		t.Fatalf("%q", b.got)
 	}
-	p.keep(h, []byte("late"))
+	p.bufferFrame(h, []byte("late"))
 	if h.number += 2; len(b.got) != 2 {
 		t.Fatalf("it is handed up twice: %q", b.got)
 	}
-	p.keep(h, []byte("then"))
-	p.keep(h, []byte("then"))
+	p.bufferFrame(h, []byte("then"))
+	p.bufferFrame(h, []byte("then"))
 	h.number--
-	p.keep(h, []byte("next"))
-	if len(b.got) != 4 || string(b.got[2]) != "next" || string(b.got[3]) != "then" || len(p.stash)+p.stashed != 0 {
-		t.Fatalf("%q, %d bytes are left aside", b.got, p.stashed)
+	p.bufferFrame(h, []byte("next"))
+	if len(b.got) != 4 || string(b.got[2]) != "next" || string(b.got[3]) != "then" || len(p.reorder.frames)+p.reorder.bytes != 0 {
+		t.Fatalf("%q, %d bytes are left aside", b.got, p.reorder.bytes)
 	}
 }
 
@@ -41,12 +41,12 @@ func TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile(t *testing.T) {
 func TestNothingIsLostWhereNoFrameIsLeftInItsSocket(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Links, p.Window = 4, 1<<20 })
 	a, b, e := j.met()
-	from, to := a.pairs[b.life], b.pairs[a.life]
-	frame := make([]byte, a.frame)
+	from, to := a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]
+	frame := make([]byte, a.config.frameLimit)
 	sent := 0
 	j.until("all frames", func() bool {
-		to.hasty = true
-		for from.path.ups() < 4 || sent < 400 {
+		to.reorder.isBuffering = true
+		for from.path.countUp() < 4 || sent < 400 {
 			dst := e.Reserve(len(frame))
 			if dst == nil {
 				break
@@ -62,8 +62,8 @@ func TestNothingIsLostWhereNoFrameIsLeftInItsSocket(t *testing.T) {
 			t.Fatalf("frame %d is number %d, of %d bytes", k, n, len(got))
 		}
 	}
-	if to.stashed != 0 || len(to.stash) != 0 {
-		t.Errorf("%d bytes are left aside", to.stashed)
+	if to.reorder.bytes != 0 || len(to.reorder.frames) != 0 {
+		t.Errorf("%d bytes are left aside", to.reorder.bytes)
 	}
 }
 
@@ -123,10 +123,10 @@ func TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	source := b.PeerSource(a.life).(btl.Peeker)
-	for b.Look() > 0 || len(b.hot) > 0 {
+	for b.Look() > 0 || len(b.readyLinks) > 0 {
 	}
 	j.send(e, []byte("peeked"))
-	l := b.pairs[a.life].links[0]
+	l := b.peers.byIncarnation[a.life].links[0]
 	for n := 0; n == 0; {
 		n, _ = unix.IoctlGetInt(l.fd, unix.SIOCINQ)
 	}
@@ -154,12 +154,12 @@ func TestWhatHasComeIsTakenWhereAWriteFindsTheLinkBroken(t *testing.T) {
 			e.Commit(copy(e.Reserve(len(s)), s))
 		}
 		a.end()
-		l := b.pairs[a.life].links[0]
+		l := b.peers.byIncarnation[a.life].links[0]
 		for range 1000 { // until the system has heard of it
 			if l.failed != nil {
 				break
 			}
-			b.visits++
+			b.pacer.pollCount++
 			back.Commit(copy(back.Reserve(2), "no"))
 			time.Sleep(time.Millisecond)
 		}
