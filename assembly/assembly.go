@@ -76,14 +76,15 @@ type Watcher interface {
 // Assembly is one process of a job. Its methods may be called concurrently.
 type Assembly struct {
 	*Stack
-	streamOf // Zero in the assembly of a process.
-	options  Options
-	log      *sink // nil where the program brings a logger
-	boot     core.Bootstrap
-	reports  []string
-	threads  threads.Params
-	client   bootstrap.Client
-	offers   []byte // of all PMLs, as they travel
+	streamOf     // Zero in the assembly of a process.
+	options      Options
+	log          *sink // nil where the program brings a logger
+	boot         core.Bootstrap
+	reports      []string
+	isExplaining bool // Parameter explain.
+	threads      threads.Params
+	client       bootstrap.Client
+	offers       []byte // of all PMLs, as they travel
 	// decodedOffers are the same, decoded.
 	decodedOffers []pml.Offer
 	card          card // likewise; see present
@@ -186,6 +187,9 @@ func (a *Assembly) open(ctx context.Context) error {
 		return err
 	}
 	a.reports = session.Report
+	if a.isExplaining = session.Explain; a.isExplaining && !slices.Contains(a.reports, reportExplain) {
+		a.reports = append(slices.Clone(a.reports), reportExplain)
+	}
 	a.lateRoutes = slices.Contains(a.reports, reportExplain)
 	if slices.Contains(a.reports, reportTiming) {
 		a.timing = newTiming(began)

@@ -308,8 +308,17 @@ const (
 // to take a report: it does so at once, or is gone.
 const reportTimeout = 5 * time.Second
 
-// report gives the launcher what it asked for by session.report. Without a
-// launcher there is nobody to ask.
+// ExplainsItself reports whether this process prints its routes when its last session closes. It does if the parameter
+// explain is set, the launcher takes no reports, and its rank is 0.
+func (a *Assembly) ExplainsItself() bool {
+	if !a.isExplaining || a.client.Identity().Proc.Rank != 0 {
+		return false
+	}
+	_, hasReporter := framework.As[bootstrap.Reporter](a.client)
+	return !hasReporter
+}
+
+// report sends the reports of session.report, and that of the parameter explain, to a launcher that takes reports.
 func (a *Assembly) report() error {
 	to, ok := framework.As[bootstrap.Reporter](a.client)
 	if !ok {

@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/assembly"
+	"github.com/ferrympi/ferry/assembly/pairtable"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/stderr"
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 // engine is what the sessions over one bootstrap client share: an assembly, and
@@ -191,8 +196,18 @@ func release(e *engine, linger time.Duration) error {
 // end frees the engine, after it has waited for accepted sends for at most linger.
 func (e *engine) end(linger time.Duration) error {
 	err := e.Drain(linger)
+	if e.ExplainsItself() {
+		printPairs(e.Explain())
+	}
 	e.tries.leave()
 	return errors.Join(err, e.Close())
+}
+
+// printPairs writes routes to standard error, at once so that no output of other goroutines divides it.
+func printPairs(x *assembly.Explanation) {
+	var b strings.Builder
+	pairtable.Write(&b, text.Width(os.Stderr), x)
+	_, _ = stderr.Writer{}.Write([]byte("ferry: routes of the messages of rank 0\n" + text.Printable(b.String(), "\n"))) // The program does not fail with its standard error.
 }
 
 // Died implements assembly.Watcher. A collective waits for a process that has gone

@@ -28,7 +28,8 @@ type Coll struct {
 type Session struct {
 	Linger     time.Duration  `param:"linger" default:"5s" min:"0s" level:"user" scope:"session" doc:"how long closing the last session waits for accepted sends to leave this process"`
 	BsendLimit framework.Size `param:"bsend_limit" default:"64MiB" min:"0B" unit:"bytes" level:"user" scope:"session" doc:"memory for the copies of buffered sends that have not left yet; a Bsend that needs more is an error"`
-	Report     []string       `param:"report" default:"" choices:"explain,timing" level:"developer" scope:"process" doc:"what the launcher is told when the last session closes; ferry run --explain and --timing set it"`
+	Report     []string       `param:"report" default:"" choices:"explain,timing" level:"developer" scope:"process" doc:"reports to the launcher when the last session closes; ferry run --explain and --timing set it"`
+	Explain    bool           `reads:"explain"`
 }
 
 // Bootstrap is the group bootstrap.
@@ -53,6 +54,12 @@ type Progress struct {
 	Slice time.Duration `param:"slice" default:"100us" min:"0s" level:"tuner" scope:"process" doc:"how long a turn the process asks the scheduler for (Linux 6.12 and newer); 0s leaves that to the system"`
 }
 
+// explainParams has the parameter explain, which belongs to no group.
+var explainParams = []framework.ParamSpec{
+	{Name: "explain", Type: framework.TypeBool, Default: "false", Level: framework.LevelUser, Scope: framework.ScopeProcess,
+		Doc: "whether the routes of messages are printed to standard error when the last session closes: under ferry run those of all ranks, under other launchers those of rank 0"},
+}
+
 // Register adds the groups to r, except those that r has already.
 func Register(r *framework.Registry) {
 	for prefix, params := range map[string]any{
@@ -64,8 +71,10 @@ func Register(r *framework.Registry) {
 			r.RegisterParams(specs...)
 		}
 	}
-	if _, ok := r.EnvParam(framework.EnvName(logParams[0].Name)); !ok {
-		r.RegisterParams(logParams...)
+	for _, specs := range [][]framework.ParamSpec{logParams, explainParams} {
+		if _, ok := r.EnvParam(framework.EnvName(specs[0].Name)); !ok {
+			r.RegisterParams(specs...)
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ var rows = []struct {
 	dir   string
 	floor Floor
 }{
-	{"framework", Vocabulary}, {"internal/strictcbor", Vocabulary},
+	{"framework", Vocabulary}, {"internal/strictcbor", Vocabulary}, {"internal/text", Vocabulary},
 
 	{"pml", Contracts}, {"mtl", Contracts}, {"btl", Contracts}, {"bootstrap", Contracts}, {"coll", Contracts},
 	{"btl/ring", Contracts}, {"btl/segment", Contracts}, // what transports of other modules are made of

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
+	"github.com/ferrympi/ferry/internal/text"
 	"github.com/ferrympi/ferry/mpi"
 )
 

@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
+	"github.com/ferrympi/ferry/assembly"
+	"github.com/ferrympi/ferry/assembly/pairtable"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 // Detail is how much Print writes. Each adds to those before.
@@ -26,10 +25,7 @@ const (
 // Equal pairs share a row.
 func (e Explanation) Print(w io.Writer, detail Detail, width int) error {
 	p := printer{Explanation: e, width: width}
-	p.pairs()
-	p.tables()
-	p.notes()
-	p.addresses()
+	pairtable.Write(&p.b, width, &assembly.Explanation{Pairs: e.Pairs, Unused: e.Unused, Tables: e.Tables})
 	if detail >= Components {
 		p.learned()
 		p.components()
@@ -37,7 +33,7 @@ func (e Explanation) Print(w io.Writer, detail Detail, width int) error {
 	if detail >= All {
 		p.collectives()
 	}
-	_, err := io.WriteString(w, launch.Printable(p.b.String(), "\n"))
+	_, err := io.WriteString(w, text.Printable(p.b.String(), "\n"))
 	return err
 }
 
@@ -46,69 +42,6 @@ type printer struct {
 	Explanation
 	width int
 	b     strings.Builder
-}
-
-// table writes a table below a blank line. A table without rows below the heads is left out.
-func (p *printer) table(rows [][]string) {
-	if len(rows) < 2 {
-		return
-	}
-	if p.b.Len() > 0 {
-		p.b.WriteByte('\n')
-	}
-	text.Table(&p.b, p.width, rows)
-}
-
-// legend describes the columns of the table of pairs.
-const legend = "0-3 x 0-3 is each of these ranks with each other. NOT USED lists the other transports, each with the reason."
-
-func (p *printer) pairs() {
-	rows := [][]string{{"PAIRS", "PML", "TRANSPORT", "DEVICE", "PROVIDER", "NOT USED"}}
-	p.group(func(p mpi.Pair) []string {
-		var not []string
-		for _, r := range p.Rejected {
-			not = append(not, r.Name+": "+r.Reason)
-		}
-		return []string{columns(p.PML, cmp.Or(p.Transport, "no transport"), cmp.Or(withoutPorts(p.Device), "-"),
-			cmp.Or(p.Provider, "-"), cmp.Or(strings.Join(not, "; "), "-"))}
-	}, func(what string, pairs pairs) {
-		for _, block := range pairs.blocks() {
-			rows = append(rows, append([]string{block}, strings.Split(what, "\t")...))
-		}
-	})
-	p.table(rows)
-	text.Wrap(&p.b, p.width, "", legend)
-}
-
-// notes writes the notes about pairs.
-func (p *printer) notes() {
-	first := true
-	p.group(func(p mpi.Pair) (notes []string) {
-		for _, n := range p.Notes {
-			notes = append(notes, withoutPorts(n))
-		}
-		return notes
-	}, func(note string, pairs pairs) {
-		if first {
-			p.b.WriteByte('\n')
-			first = false
-		}
-		text.Wrap(&p.b, p.width, "", fmt.Sprintf("%s [%s]", note, pairs))
-	})
-}
-
-// addresses writes the unused addresses.
-func (p *printer) addresses() {
-	rows := [][]string{{"ADDRESS", "NOT USED BECAUSE", "PAIRS"}}
-	p.group(func(p mpi.Pair) (unused []string) {
-		for _, u := range p.Unused {
-			unused = append(unused, columns(u.Name, u.Reason))
-		}
-		return unused
-	}, func(address string, pairs pairs) {
-		rows = append(rows, append(strings.Split(address, "\t"), pairs.String()))
-	})
-	p.table(rows)
 }
 
 // components writes the verdicts about components, and their requirements.
@@ -127,29 +60,12 @@ func (p *printer) components() {
 		}
 		rows = append(rows, []string{c.Framework, c.Name, verdict, cmp.Or(reason, "-")})
 	}
-	p.table(rows)
+	text.Section(&p.b, p.width, rows)
 	if len(p.Requirements) > 0 {
 		p.b.WriteByte('\n')
 	}
 	for _, n := range p.Requirements {
 		text.Wrap(&p.b, p.width, "", n.String())
-	}
-}
-
-// tables writes the tables of communicators, and the number of pairs that were not used.
-func (p *printer) tables() {
-	pairs := 0
-	for _, u := range p.Unused {
-		pairs += u.Processes
-	}
-	if pairs > 0 || len(p.Tables) > 0 {
-		p.b.WriteByte('\n')
-	}
-	if pairs > 0 {
-		text.Wrap(&p.b, p.width, "", fmt.Sprintf("%d other pairs on different nodes: not used", pairs))
-	}
-	for _, t := range p.Tables {
-		text.Wrap(&p.b, p.width, "", t.String())
 	}
 }
 
@@ -167,14 +83,14 @@ func (p *printer) learned() {
 					others = append(others, fmt.Sprintf("%s %.1f, %d", way.Way, way.GBs, way.Messages))
 				}
 			}
-			from := fmt.Sprint(pair.To) + streamOf(pair.ToStream)
+			from := fmt.Sprint(pair.To) + pairtable.StreamOf(pair.ToStream)
 			if pair.Namespace != "" {
 				from = pair.Namespace + ":" + from
 			}
-			rows = append(rows, []string{from, fmt.Sprint(pair.From) + streamOf(pair.Stream), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Tries)})
+			rows = append(rows, []string{from, fmt.Sprint(pair.From) + pairtable.StreamOf(pair.Stream), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Tries)})
 		}
 	}
-	p.table(rows)
+	text.Section(&p.b, p.width, rows)
 }
 
 // collectives writes a table for each number of members.
@@ -189,44 +105,4 @@ func (p *printer) collectives() {
 		fmt.Fprintf(&p.b, "\nCollectives of %d ranks\n", members)
 		text.Table(&p.b, p.width, rows)
 	}
-}
-
-// columns joins the cells of a row, which come from ranks, by tabs. Line ends and tabs in a cell are spaces.
-func columns(cells ...string) string {
-	for i, cell := range cells {
-		cells[i] = strings.Join(strings.Fields(cell), " ")
-	}
-	return strings.Join(cells, "\t")
-}
-
-// group calls f for each text that is said of pairs, in the order in which they come.
-func (e Explanation) group(say func(mpi.Pair) []string, f func(string, pairs)) {
-	var texts []string
-	said := map[string]pairs{}
-	for _, p := range e.Pairs {
-		for _, text := range say(p) {
-			if said[text] == nil {
-				texts = append(texts, text)
-				said[text] = pairs{}
-			}
-			to := end{namespace: p.Namespace, rank: p.To, streams: [2]int{p.Stream, p.ToStream}}
-			said[text][p.From] = append(said[text][p.From], to)
-		}
-	}
-	for _, text := range texts {
-		f(text, said[text])
-	}
-}
-
-// withoutPorts leaves out the ports of addresses: they differ from pair to pair, and --json has
-// them.
-func withoutPorts(text string) string {
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		bare := strings.TrimRight(w, ",;")
-		if a, err := netip.ParseAddrPort(bare); err == nil {
-			words[i] = a.Addr().String() + w[len(bare):]
-		}
-	}
-	return strings.Join(words, " ")
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 // text returns the information for readers, in lines of at most width columns. all adds parameters, devices and versions.

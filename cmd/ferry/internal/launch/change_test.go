@@ -141,7 +141,7 @@ func elasticJob(t *testing.T, n int, changes, conduct string) (j Job, notes *[]s
 // changes.
 func succeeded(t *testing.T, j Job, res Result, notes []string) {
 	t.Helper()
-	if out := text(j); res.Status != 0 || len(res.Failures) > 0 || !strings.Contains(out, "[0] done") || strings.Contains(out, "failed") {
+	if out := stdoutOf(j); res.Status != 0 || len(res.Failures) > 0 || !strings.Contains(out, "[0] done") || strings.Contains(out, "failed") {
 		t.Errorf("status %d, failures %v, notes %q, output:\n%s", res.Status, res.Failures, notes, out)
 	}
 }
@@ -152,8 +152,8 @@ func TestChange_AddedRanks_HaveEverythingOfTheFirst(t *testing.T) {
 	res := run(t, j)
 	succeeded(t, j, res, *notes)
 	for rank := 1; rank < 5; rank++ {
-		if !strings.Contains(text(j), fmt.Sprintf("[%d] joined\n", rank)) {
-			t.Errorf("no line of rank %d in %q", rank, text(j))
+		if !strings.Contains(stdoutOf(j), fmt.Sprintf("[%d] joined\n", rank)) {
+			t.Errorf("no line of rank %d in %q", rank, stdoutOf(j))
 		}
 	}
 	if len(res.Trace.Ranks) != 5 || res.Trace.Ranks[4].Rank != 4 || res.Trace.Ranks[4].Ended == 0 {
@@ -178,12 +178,12 @@ func TestChange_AddedRanks_HaveOutputFiles(t *testing.T) {
 
 func TestChange_MoreThanTheLimit_GivesTheNumberThatFits(t *testing.T) {
 	j, _ := elasticJob(t, 1, "grow:4", "")
-	if res := run(t, j); res.Status != 0 || !strings.Contains(text(j), "3 fit") {
-		t.Errorf("status %d: %s", res.Status, text(j))
+	if res := run(t, j); res.Status != 0 || !strings.Contains(stdoutOf(j), "3 fit") {
+		t.Errorf("status %d: %s", res.Status, stdoutOf(j))
 	}
 	j.MaxRanks = 0
-	if run(t, j); !strings.Contains(text(j), "0 fit") {
-		t.Errorf("without a limit: %s", text(j))
+	if run(t, j); !strings.Contains(stdoutOf(j), "0 fit") {
+		t.Errorf("without a limit: %s", stdoutOf(j))
 	}
 	j.N, j.MaxRanks = 3, 2
 	if _, err := j.Run(t.Context()); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "at most 2 ranks") {
@@ -203,7 +203,7 @@ func TestChange_CoresPerRank_AddedRanksHaveTheirOwn(t *testing.T) {
 	}
 	j.MaxRanks, j.Cores = 2*len(all), 1
 	res := run(t, j)
-	out := text(j)
+	out := stdoutOf(j)
 	want := fmt.Sprintf("new processes: %d requested, %d fit: %d of %d cores are free", len(all), len(all)-1, len(all)-1, len(all))
 	if res.Status != 0 || strings.Count(out, "[0] failed") != 1 || !strings.Contains(out, want) {
 		t.Errorf("status %d, notes %q, want %q in output:\n%s", res.Status, *notes, want, out)
@@ -249,7 +249,7 @@ func TestChange_ProgramIsGone_IsRefused(t *testing.T) {
 	}
 	j.Program = executable(t, t.TempDir(), "program", string(program))
 	res := run(t, j)
-	if out := text(j); res.Status != 0 || !strings.Contains(out, "0 fit: start rank 1") || !strings.Contains(out, "done") {
+	if out := stdoutOf(j); res.Status != 0 || !strings.Contains(out, "0 fit: start rank 1") || !strings.Contains(out, "done") {
 		t.Errorf("status %d, notes %q, output:\n%s", res.Status, *notes, out)
 	}
 }
@@ -277,7 +277,7 @@ func TestChange_LeaverStaysOrFails_IsNoFailure(t *testing.T) {
 func TestChange_AddedRankFails_IsUndone(t *testing.T) {
 	j, notes := elasticJob(t, 1, "grow:2", "crash")
 	res := run(t, j)
-	out := text(j)
+	out := stdoutOf(j)
 	if res.Status != 0 || len(res.Failures) > 0 || !strings.Contains(out, "failed: ") || !strings.Contains(out, "the change is undone") || !strings.Contains(out, "[0] done") {
 		t.Errorf("status %d, failures %v, output:\n%s", res.Status, res.Failures, out)
 	}

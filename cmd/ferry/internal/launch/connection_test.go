@@ -82,8 +82,8 @@ func verbose() error {
 func TestReports_MoreThanTheLimitOfARank_AreNotedOnce(t *testing.T) {
 	j, notes, _ := acting(t, "verbose")
 	const want = "rank 0 reported more than 16 MiB: further reports are dropped"
-	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || (*notes)[0] != want || text(j) != "" {
-		t.Errorf("status %d, notes %q, output %q; want %q", res.Status, *notes, text(j), want)
+	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || (*notes)[0] != want || stdoutOf(j) != "" {
+		t.Errorf("status %d, notes %q, output %q; want %q", res.Status, *notes, stdoutOf(j), want)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestRankWithoutAConnectionEndsTheJob(t *testing.T) {
 	j.LossGrace = 10 * time.Millisecond
 	res := run(t, j)
 	if res.Status != 128+int(syscall.SIGTERM) || len(*notes) != 2 || !strings.Contains((*notes)[0], "has lost its connection") || !strings.Contains((*notes)[1], "still running") {
-		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, stdoutOf(j))
 	}
 }
 
@@ -153,8 +153,8 @@ func TestRankWithoutAConnectionMayGoOnIfTheUserSaysSo(t *testing.T) {
 		note(line)
 		fmt.Fprintln(input)
 	}
-	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || text(j) != "" {
-		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || stdoutOf(j) != "" {
+		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, stdoutOf(j))
 	}
 }
 
@@ -172,7 +172,7 @@ func TestProcessTimeout_StoppedRank_DoesNotKeepTheJob(t *testing.T) {
 			res := run(t, j)
 			all := strings.Join(*notes, "\n")
 			if res.Status != 128+int(syscall.SIGKILL) || !strings.Contains(all, "has answered no query for 100ms") || !strings.Contains(all, c.last) {
-				t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+				t.Errorf("status %d, notes %q, output %q", res.Status, *notes, stdoutOf(j))
 			}
 		})
 	}
@@ -180,7 +180,7 @@ func TestProcessTimeout_StoppedRank_DoesNotKeepTheJob(t *testing.T) {
 
 func TestStrangersAreNoted(t *testing.T) {
 	j, notes, _ := acting(t, "stranger")
-	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || !strings.Contains((*notes)[0], "wrong token") || text(j) != "" {
-		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, text(j))
+	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || !strings.Contains((*notes)[0], "wrong token") || stdoutOf(j) != "" {
+		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, stdoutOf(j))
 	}
 }

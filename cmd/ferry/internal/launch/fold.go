@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	columns "github.com/ferrympi/ferry/cmd/ferry/internal/text"
+	columns "github.com/ferrympi/ferry/internal/text"
 )
 
 // folded are failures with equal descriptions, in the order of time.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 // The account of a hang is made from reports of all ranks, since only the launcher sees
@@ -72,15 +74,15 @@ func (s *supervisor) explain() {
 	s.hang = hang{}
 	for _, n := range slices.Sorted(maps.Keys(s.ranks)) {
 		for _, line := range h.lines(n, s.ranks[n]) {
-			s.note(Printable(line, ""))
+			s.note(text.Printable(line, ""))
 		}
 	}
 	for _, cycle := range h.cycles() {
-		s.note(Printable(cycle, ""))
+		s.note(text.Printable(cycle, ""))
 	}
-	for _, text := range []func(blockedCalls) string{func(w blockedCalls) string { return w.Queues }, func(w blockedCalls) string { return w.Stacks }} {
+	for _, part := range []func(blockedCalls) string{func(w blockedCalls) string { return w.Queues }, func(w blockedCalls) string { return w.Stacks }} {
 		for _, n := range slices.Sorted(maps.Keys(h.reports)) {
-			s.show(n, text(h.reports[n]))
+			s.show(n, part(h.reports[n]))
 		}
 	}
 	if s.isTimedOut {
@@ -88,19 +90,19 @@ func (s *supervisor) explain() {
 	}
 }
 
-// show writes a rank's account of itself to standard error.
-func (s *supervisor) show(rank int, text string) {
-	if text == "" || s.job.Stderr == nil {
+// show writes a part of a rank's report to standard error.
+func (s *supervisor) show(rank int, report string) {
+	if report == "" || s.job.Stderr == nil {
 		return
 	}
-	if strings.HasPrefix(text, "goroutine ") {
-		text = fmt.Sprintf("ferry: rank %d: goroutines\n%s", rank, text)
+	if strings.HasPrefix(report, "goroutine ") {
+		report = fmt.Sprintf("ferry: rank %d: goroutines\n%s", rank, report)
 	}
-	if !strings.HasSuffix(text, "\n") {
-		text += "\n"
+	if !strings.HasSuffix(report, "\n") {
+		report += "\n"
 	}
-	text = Printable(text, "\n\t")
-	s.notes.add(func() { s.stderr.write([]byte(text)) })
+	report = text.Printable(report, "\n\t")
+	s.notes.add(func() { s.stderr.write([]byte(report)) })
 }
 
 // lines describes the blocked calls of a rank.

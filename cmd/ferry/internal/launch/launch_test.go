@@ -88,7 +88,7 @@ func run(t *testing.T, j Job) Result {
 	return res
 }
 
-func text(j Job) string { return j.Stdout.(*buffer).String() }
+func stdoutOf(j Job) string { return j.Stdout.(*buffer).String() }
 
 func TestStatusIsThatOfTheFirstFailure(t *testing.T) {
 	for script, want := range map[string]int{
@@ -132,8 +132,8 @@ func TestContinueLeavesTheOthersAlone(t *testing.T) {
 	j.Note = func(string) {
 		resume.Do(func() { go func() { _ = os.WriteFile(fifo, []byte("go\n"), 0) }() })
 	}
-	if res := run(t, j); res.Status != 4 || text(j) != "went on\n" {
-		t.Errorf("status %d, output %q", res.Status, text(j))
+	if res := run(t, j); res.Status != 4 || stdoutOf(j) != "went on\n" {
+		t.Errorf("status %d, output %q", res.Status, stdoutOf(j))
 	}
 }
 
@@ -148,9 +148,9 @@ func TestTimeoutIs124(t *testing.T) {
 func TestGrandchildrenGoWithTheirRank(t *testing.T) {
 	j := shell(t, 2, "sleep 1000 & echo $!")
 	run(t, j)
-	pids := strings.Fields(text(j))
+	pids := strings.Fields(stdoutOf(j))
 	if len(pids) != 2 {
-		t.Fatalf("output %q", text(j))
+		t.Fatalf("output %q", stdoutOf(j))
 	}
 	for _, p := range pids {
 		pid, err := strconv.Atoi(p)
@@ -177,7 +177,7 @@ func TestTaggedLinesNeverMix(t *testing.T) {
 	j.Tag = true
 	run(t, j)
 	count := map[string]int{}
-	for line := range strings.Lines(text(j)) {
+	for line := range strings.Lines(stdoutOf(j)) {
 		count[line]++
 	}
 	if len(count) != 8 {
@@ -195,7 +195,7 @@ func TestEndlessLineDoesNotGrowTheLauncher(t *testing.T) {
 	j := shell(t, 1, script)
 	j.Tag = true
 	run(t, j)
-	lines := strings.Split(strings.TrimSuffix(text(j), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(stdoutOf(j), "\n"), "\n")
 	if len(lines) != 4 || len(lines[0]) != len("[0] ")+MaxLine || len(lines[3]) != len("[0] x") {
 		t.Errorf("%d lines", len(lines))
 	}
@@ -246,8 +246,8 @@ func TestLinesAreWholeWhereOutputIsNoTerminal(t *testing.T) {
 func TestNoByteOfTheOutputChanges(t *testing.T) {
 	j := shell(t, 1, `printf 'a\n\000\377\r\n\nno end'`)
 	run(t, j)
-	if want := "a\n\x00\xff\r\n\nno end"; text(j) != want {
-		t.Errorf("%q, want %q", text(j), want)
+	if want := "a\n\x00\xff\r\n\nno end"; stdoutOf(j) != want {
+		t.Errorf("%q, want %q", stdoutOf(j), want)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestOutputDirHasOneFilePerRank(t *testing.T) {
 			t.Errorf("rank %d: %q", r, s)
 		}
 	}
-	if text(j) != "" || j.Stderr.(*buffer).String() != "" {
+	if stdoutOf(j) != "" || j.Stderr.(*buffer).String() != "" {
 		t.Error("there is output beside the files")
 	}
 }
@@ -356,8 +356,8 @@ func TestOnlyRankZeroReadsInput(t *testing.T) {
 	j.Stdin = r
 	run(t, j)
 	for _, want := range []string{"0:hello\n", "1:\n", "2:\n"} {
-		if !strings.Contains(text(j), want) {
-			t.Errorf("output %q lacks %q", text(j), want)
+		if !strings.Contains(stdoutOf(j), want) {
+			t.Errorf("output %q lacks %q", stdoutOf(j), want)
 		}
 	}
 }
@@ -370,7 +370,7 @@ func TestBindGivesEachRankOneCore(t *testing.T) {
 	j.Note = func(s string) { notes = append(notes, s) }
 	run(t, j)
 	used := map[string]int{}
-	for line := range strings.Lines(text(j)) {
+	for line := range strings.Lines(stdoutOf(j)) {
 		used[line]++
 	}
 	if len(used) != cpu.Available() {
@@ -389,11 +389,11 @@ func TestCores_SeveralPerRank_BelongToOneRank(t *testing.T) {
 	j := shell(t, 1, `grep Cpus_allowed: /proc/self/status; echo $GOMAXPROCS`)
 	j.Cores = n
 	res := run(t, j)
-	if got := strings.Count(text(j), "\n"); len(res.Bindings) != 1 || len(res.Bindings[0]) != n || got != 2 {
-		t.Errorf("bindings %v, output %q", res.Bindings, text(j))
+	if got := strings.Count(stdoutOf(j), "\n"); len(res.Bindings) != 1 || len(res.Bindings[0]) != n || got != 2 {
+		t.Errorf("bindings %v, output %q", res.Bindings, stdoutOf(j))
 	}
-	if want := fmt.Sprintf("\n%d\n", max(2, n)); !strings.HasSuffix(text(j), want) {
-		t.Errorf("output %q: want GOMAXPROCS %q", text(j), want)
+	if want := fmt.Sprintf("\n%d\n", max(2, n)); !strings.HasSuffix(stdoutOf(j), want) {
+		t.Errorf("output %q: want GOMAXPROCS %q", stdoutOf(j), want)
 	}
 	j = shell(t, 1, "exit")
 	j.Cores, j.N = n, 2
@@ -425,7 +425,7 @@ func TestMonitorThreadOfARankMayBeLate(t *testing.T) {
 	j := shell(t, 2, "cat /proc/self/timerslack_ns")
 	run(t, j)
 	want := fmt.Sprintf("%d\n", timerSlack.Nanoseconds())
-	if got := text(j); got != want+want {
+	if got := stdoutOf(j); got != want+want {
 		t.Errorf("the ranks' timer slack is %q, not %q", got, want)
 	}
 }
@@ -475,8 +475,8 @@ func TestWorkingDirectoryAndEnvironment(t *testing.T) {
 	j.Dir = dir
 	j.Env = []string{"GREETING=hi"}
 	run(t, j)
-	if want := dir + "\nhi\n"; text(j) != want {
-		t.Errorf("output %q, want %q", text(j), want)
+	if want := dir + "\nhi\n"; stdoutOf(j) != want {
+		t.Errorf("output %q, want %q", stdoutOf(j), want)
 	}
 }
 

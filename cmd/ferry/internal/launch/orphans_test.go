@@ -19,10 +19,10 @@ import (
 // pids are the process ids in a job's output.
 func pids(t *testing.T, j Job) (all []int) {
 	t.Helper()
-	for _, word := range strings.Fields(text(j)) {
+	for _, word := range strings.Fields(stdoutOf(j)) {
 		pid, err := strconv.Atoi(word)
 		if err != nil {
-			t.Fatalf("output %q", text(j))
+			t.Fatalf("output %q", stdoutOf(j))
 		}
 		all = append(all, pid)
 	}
@@ -81,7 +81,7 @@ func TestOrphansThatEndAreReapedWhileTheJobRuns(t *testing.T) {
 	}
 	go func() {
 		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			if strings.Count(text(j), "\n") == n && len(mine()) == 1 {
+			if strings.Count(stdoutOf(j), "\n") == n && len(mine()) == 1 {
 				break
 			}
 		}
@@ -93,7 +93,7 @@ func TestOrphansThatEndAreReapedWhileTheJobRuns(t *testing.T) {
 		}
 	}()
 	if res := run(t, j); res.Status != 0 || len(pids(t, j)) != n {
-		t.Errorf("status %d, output %q", res.Status, text(j))
+		t.Errorf("status %d, output %q", res.Status, stdoutOf(j))
 	}
 }
 

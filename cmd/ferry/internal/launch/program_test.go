@@ -112,8 +112,8 @@ func TestWorkingDirectory_OfRanks_IsTheirPWD(t *testing.T) {
 		j.Program, j.Args = "/usr/bin/env", nil
 		j.Dir = path
 		run(t, j)
-		if !strings.Contains(text(j), "PWD="+want+"\n") {
-			t.Errorf("in %q: PWD is not %s in %s", path, want, text(j))
+		if !strings.Contains(stdoutOf(j), "PWD="+want+"\n") {
+			t.Errorf("in %q: PWD is not %s in %s", path, want, stdoutOf(j))
 		}
 	}
 }

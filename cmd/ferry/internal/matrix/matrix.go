@@ -30,7 +30,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
-	columns "github.com/ferrympi/ferry/cmd/ferry/internal/text"
+	columns "github.com/ferrympi/ferry/internal/text"
 	"github.com/ferrympi/ferry/internal/working"
 )
 

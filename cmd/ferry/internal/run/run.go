@@ -22,8 +22,8 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 const long = `Start a program as N ranks on this machine.
@@ -144,7 +144,7 @@ func Command() *cobra.Command {
 	f.IntVar(&o.tolerate, "tolerate", 0, "exit with status 0 if at most `N` ranks fail and the others succeed; implies --on-failure continue")
 	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line (also --label)")
 	f.StringVar(&o.outputDir, "output-dir", "", "write the output of each rank to a file of its own in `DIRECTORY`, rank.0 and so on")
-	f.StringVar(&o.explain, "explain", "", "at the end, show what carried messages between which ranks, and why nothing else did; with `all`, also the components, the learned protocols of large messages and the algorithms of collectives")
+	f.StringVar(&o.explain, "explain", "", "at the end, show the transport of each pair of ranks, and the reasons against the others, as with FERRY_EXPLAIN=1; with `all`, also the components, the learned protocols of large messages and the algorithms of collectives")
 	f.Lookup("explain").NoOptDefVal = explainPairs
 	f.StringVar(&o.timing, "timing", "", "at the end, show when each step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
@@ -195,7 +195,7 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.explain != "" {
+	if o.explain != "" || slices.ContainsFunc(res.Reports, isExplanation) {
 		err = o.explained(stderr, res)
 	}
 	if showTiming != nil {
@@ -218,6 +218,9 @@ const (
 	explainPairs = "pairs"
 	explainAll   = "all"
 )
+
+// isExplanation reports whether a report has the routes of a rank. Ranks send it for --explain, and with the parameter explain.
+func isExplanation(r launch.Report) bool { return r.Name == explain.ReportName }
 
 // explained prints the output of --explain.
 func (o *options) explained(w io.Writer, res launch.Result) error {

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 // Printable returns text that does nothing to a terminal, a page or its reader:

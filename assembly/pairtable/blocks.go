@@ -1,4 +1,4 @@
-package explain
+package pairtable
 
 import (
 	"cmp"
@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/text"
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 // pairs is a set of ordered pairs, by the rank of the sender.
@@ -57,7 +57,7 @@ func (p pairs) blocks() []string {
 		own, other := l.streams[0], l.streams[1]
 		for _, b := range split(others[l], l.namespace == "" && own == other) {
 			if own != other {
-				all.add(text.Numbers(b.from)+streamOf(own)+" x "+text.Numbers(b.to)+streamOf(other)+job, 0)
+				all.add(text.Numbers(b.from)+StreamOf(own)+" x "+text.Numbers(b.to)+StreamOf(other)+job, 0)
 				continue
 			}
 			all.add(text.Numbers(b.from)+" x "+text.Numbers(b.to)+job, own)
@@ -69,8 +69,8 @@ func (p pairs) blocks() []string {
 	return all.strings()
 }
 
-// streamOf names a stream after the ranks of its processes.
-func streamOf(number int) string {
+// StreamOf names a stream after the ranks of its processes.
+func StreamOf(number int) string {
 	if number == 0 {
 		return ""
 	}
@@ -111,8 +111,7 @@ func (d *described) strings() (out []string) {
 	return out
 }
 
-// String describes the set as far as somebody wants to read it: a full list of thousands hides
-// what it is about.
+// String describes the first blocks of the set and the number of the others.
 func (p pairs) String() string {
 	const most = 8
 	list := p.blocks()
@@ -125,8 +124,7 @@ func (p pairs) String() string {
 // block is a set of pairs: from each of some ranks to each of some ranks.
 type block struct{ from, to []int }
 
-// split makes blocks of pairs. If both ends are of one job, a block says nothing of a rank and
-// itself.
+// split makes blocks of pairs. If both ends are of one job, no block includes the pair of a rank and itself.
 func split(pairs map[int][]int, oneJob bool) (blocks []block) {
 	for _, from := range slices.Sorted(maps.Keys(pairs)) {
 		slices.Sort(pairs[from])
@@ -141,13 +139,13 @@ func split(pairs map[int][]int, oneJob bool) (blocks []block) {
 	return blocks
 }
 
-// take adds a rank from which messages go to those ranks, if the block stays one.
+// take adds the pairs of one sender, if the result is a block.
 func (b *block) take(from int, to []int, oneJob bool) bool {
 	all := b.to
 	if oneJob {
 		all = slices.Compact(slices.Sorted(slices.Values(slices.Concat(b.to, to))))
 		added := len(all) - len(b.to)
-		// What the others don't reach yet can only be the one that there is itself.
+		// The only rank that the other senders may lack is the sender that it is itself.
 		if added > 1 || added == 1 && (len(b.from) > 1 || !slices.Contains(all, b.from[0]) || slices.Contains(b.to, b.from[0])) {
 			return false
 		}

@@ -1,4 +1,4 @@
-package launch
+package text
 
 import (
 	"strconv"
@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// Printable returns text of a rank for a terminal: with control characters escaped, those in keep aside.
+// Printable returns text of another process for a terminal. Control characters are escaped, except those in keep.
 func Printable(text, keep string) string {
 	var b strings.Builder
 	for _, r := range text {

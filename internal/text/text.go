@@ -1,4 +1,6 @@
-// Package text lays out the output of ferry's commands in tables and paragraphs that fit a terminal.
+// Package text lays out text for readers in tables and paragraphs that fit a terminal.
+//
+// It stands on golang.org/x/sys.
 package text
 
 import (
@@ -49,6 +51,17 @@ func Table(b *strings.Builder, width int, rows [][]string) {
 			b.WriteString(line + "\n")
 		}
 	}
+}
+
+// Section writes a table below a blank line if b has text. A table without rows below its heads is left out.
+func Section(b *strings.Builder, width int, rows [][]string) {
+	if len(rows) < 2 {
+		return
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	Table(b, width, rows)
 }
 
 // TableLines returns the lines of each row of a table.

@@ -1,11 +1,11 @@
-package explain
+package pairtable
 
 import (
 	"math/rand/v2"
 	"strings"
 	"testing"
 
-	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/assembly"
 )
 
 func TestEqualPairsStandThereOnce(t *testing.T) {
@@ -107,12 +107,11 @@ func TestPortsMakeNoDifference(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	used := false
-	e := Explanation{
-		Pairs:      []mpi.Pair{{From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:1 to 10.1.0.6:2"}, {From: 1, To: 0, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:3 to 10.1.0.6:4"}},
-		Components: []Component{{ComponentVerdict: mpi.ComponentVerdict{Framework: "btl", Name: "shm", Verdict: "selected"}, Used: &used}},
-	}
-	if err := e.Print(&out, All, 1000); err != nil || !strings.Contains(out.String(), "0-1 x 0-1  ob1  tcp") || !strings.Contains(out.String(), "not used") {
-		t.Errorf("%v\n%s", err, &out)
+	Write(&out, 1000, &assembly.Explanation{Pairs: []assembly.Pair{
+		{From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:1 to 10.1.0.6:2"},
+		{From: 1, To: 0, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:3 to 10.1.0.6:4"},
+	}})
+	if !strings.Contains(out.String(), "0-1 x 0-1  ob1  tcp") {
+		t.Error(&out)
 	}
 }

@@ -1,0 +1,28 @@
+package launchers
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestExplain_AnyLauncher_PrintsPairsOnce is the parameter explain. A launcher without reports leaves it to rank 0, and
+// ferry run prints the routes of all ranks.
+func TestExplain_AnyLauncher_PrintsPairsOnce(t *testing.T) {
+	wired(t, func(t *testing.T, l *Started) {
+		res := l.ToTheEnd(t, Job{Size: 2, Program: "two", Env: []string{"FERRY_EXPLAIN=1"}})
+		all := res.Output
+		for _, rank := range res.Ranks {
+			all += rank.Output
+		}
+		pair := "\n0 x 1 "
+		if l.Speaks == Local {
+			pair = "\n0-1 x 0-1 "
+		}
+		if strings.Count(all, "PAIRS  ") != 1 || strings.Count(all, pair) != 1 {
+			t.Errorf("want the table of pairs with %q once:\n%s", pair, all)
+		}
+		if strings.Contains(res.Ranks[1].Output, "PAIRS") {
+			t.Errorf("rank 1 prints %s", res.Ranks[1].Output)
+		}
+	})
+}
