@@ -47,7 +47,7 @@ dist:
 test:
 	scripts/test
 
-# Everything: launchers, soak, matrix and documents at their usual size, then the concurrent
+# Everything: launchers, soak, matrix and documents at their usual size, then the quick tests of the concurrent
 # packages again under the race detector. REQUIRE_ALL=1 makes a missing part of the machine a
 # failure instead of a skip.
 check:

@@ -29,7 +29,7 @@ func Missing(t testing.TB, format string, args ...any) {
 func Time(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("too long for make test: make check runs it")
+		t.Skip("a long test: make check runs it, and make race under the race detector")
 	}
 }
 

@@ -96,7 +96,7 @@ func TestRoot_AnyUser_AgreesWithTheUserID(t *testing.T) {
 func TestTime_QuickSuiteOnly_Skips(t *testing.T) {
 	old := flag.Lookup("test.short").Value.String()
 	t.Cleanup(func() { flag.Set("test.short", old) })
-	for short, want := range map[string]string{"false": "pass", "true": "skip: too long for make test: make check runs it"} {
+	for short, want := range map[string]string{"false": "pass", "true": "skip: a long test: make check runs it, and make race under the race detector"} {
 		if err := flag.Set("test.short", short); err != nil {
 			t.Fatal(err)
 		}
