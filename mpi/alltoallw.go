@@ -3,37 +3,9 @@ package mpi
 import (
 	"context"
 	"fmt"
-	"math"
+
+	"github.com/ferrympi/ferry/coll"
 )
-
-// At returns the layout moved by offset bytes. A negative offset is an error of the operation that
-// uses the layout.
-func (l Layout) At(offset int) Layout {
-	switch {
-	case l.err != nil || l.shape == nil || offset == 0:
-		return l
-	case offset < 0 || l.shape.Extent() > int64(math.MaxInt-offset):
-		return Layout{err: fmt.Errorf("%w: a layout of %d bytes moved by %d", ErrUnsupported, l.shape.Extent(), offset)}
-	}
-	return newLayout(moved{l.shape, int64(offset)}, l.overlaps)
-}
-
-// moved is a shape behind by bytes.
-type moved struct {
-	shape
-	by int64
-}
-
-func (m moved) Extent() int64 { return m.by + m.shape.Extent() }
-
-func (m moved) Pack(dst, buf []byte, offset int64) { m.shape.Pack(dst, buf[m.by:], offset) }
-
-func (m moved) Unpack(buf, src []byte, offset int64) { m.shape.Unpack(buf[m.by:], src, offset) }
-
-func (m moved) contiguous() (from, to int64, ok bool) {
-	from, to, ok = m.shape.contiguous()
-	return m.by + from, m.by + to, ok
-}
 
 // Alltoallw is Alltoallv with a layout for each rank (MPI_Alltoallw). The bytes of send that
 // sendLayouts[i] names go to rank i, and the bytes from there go to the places in recv that
@@ -41,63 +13,93 @@ func (m moved) contiguous() (from, to int64, ok bool) {
 // have one size. To work in place all members pass nil for send and sendLayouts. ErrTruncate
 // for a layout that its buffer does not hold, ErrUnsupported if blocks of a receive layout overlap.
 func Alltoallw(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
-	isInPlace := send == nil && sendLayouts == nil
-	if isInPlace {
-		send, sendLayouts = recv, recvLayouts
+	var x call
+	return c.collective.run(ctx, &x, alltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
+}
+
+// Ialltoallw starts an Alltoallw (MPI_Ialltoallw). The bytes of send are copied at once, and recv is written as the operation
+// completes. The slices of layouts may be reused at once.
+func Ialltoallw(c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (Request, error) {
+	var x call
+	return c.collective.start(&x, alltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
+}
+
+// AlltoallwInit makes a persistent Alltoallw (MPI_Alltoallw_init).
+func AlltoallwInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, alltoallw(x, c, send, sendLayouts, recv, recvLayouts))
+}
+
+// NeighborAlltoallw is NeighborAlltoallv with a layout for each neighbor (MPI_Neighbor_alltoallw). sendLayouts are those of the
+// destinations in send, and recvLayouts those of the sources in recv, as in Alltoallw. The layouts of missing neighbors are not
+// used.
+func NeighborAlltoallw(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
+	var x call
+	return c.collective.run(ctx, &x, neighborAlltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
+}
+
+// IneighborAlltoallw starts a NeighborAlltoallw (MPI_Ineighbor_alltoallw).
+func IneighborAlltoallw(c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (Request, error) {
+	var x call
+	return c.collective.start(&x, neighborAlltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
+}
+
+// NeighborAlltoallwInit makes a persistent NeighborAlltoallw (MPI_Neighbor_alltoallw_init).
+func NeighborAlltoallwInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, neighborAlltoallw(x, c, send, sendLayouts, recv, recvLayouts))
+}
+
+// packs begins a call on bytes that are packed.
+func (x *call) packs(op coll.Operation) *packing {
+	x.op, x.args.Elem, x.packing = op, 1, new(packing)
+	return x.packing
+}
+
+func alltoallw(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
+	if c.isClosed() {
+		return c.errClosed()
 	}
-	out, sendCounts, err := c.layoutBlocks("sendLayouts", send, sendLayouts, false)
-	if err != nil {
-		return err
-	}
-	in, recvCounts, err := c.layoutBlocks("recvLayouts", recv, recvLayouts, true)
-	if err != nil {
-		return err
-	}
-	at := 0
-	for i, l := range sendLayouts {
-		if l.shape != nil {
-			l.shape.Pack(out[at:at+sendCounts[i]], send, 0)
+	p := x.packs(coll.Alltoallv)
+	x.args.InPlace = send == nil && sendLayouts == nil
+	if !x.args.InPlace {
+		if err := p.send.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
+			return err
 		}
-		at += sendCounts[i]
 	}
-	if isInPlace {
-		in = out
-		err = Alltoallv(ctx, c, nil, nil, nil, in, recvCounts, nil)
-	} else {
-		err = Alltoallv(ctx, c, out, sendCounts, nil, in, recvCounts, nil)
-	}
-	if err != nil {
+	if err := p.recv.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
 		return err
 	}
-	at = 0
-	for i, l := range recvLayouts {
-		if l.shape != nil {
-			l.shape.Unpack(recv, in[at:at+recvCounts[i]], 0)
-		}
-		at += recvCounts[i]
+	p.recv.isPacked = x.args.InPlace
+	x.send.counts, x.recv.counts = p.send.counts, p.recv.counts
+	if !x.args.InPlace && p.send.counts[c.rank] != p.recv.counts[c.rank] {
+		return fmt.Errorf("%w: sendLayouts[%d], the caller's, has %d bytes, and recvLayouts[%d] has %d", ErrTruncate, c.rank, p.send.counts[c.rank], c.rank, p.recv.counts[c.rank])
 	}
 	return nil
 }
 
-// layoutBlocks checks the layouts of a buffer, one for each rank. It returns memory for their
-// bytes, block after block, and the sizes of the blocks.
-func (c *Comm) layoutBlocks(name string, buf []byte, layouts []Layout, receive bool) (packed []byte, counts []int, err error) {
-	if c.isClosed() {
-		return nil, nil, c.errClosed()
+func neighborAlltoallw(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
+	p := x.packs(coll.NeighborAlltoallv)
+	n, err := x.choose(c, coll.NeighborAlltoallv)
+	if err != nil {
+		return err
 	}
-	if len(layouts) != c.size {
-		return nil, nil, fmt.Errorf("%w: %d %s, in a communicator of %d", ErrRank, len(layouts), name, c.size)
+	if err := p.send.set("sendLayouts", len(n.Destinations), send, sendLayouts, false); err != nil {
+		return err
 	}
-	total := 0
-	for i, l := range layouts {
-		if _, err := l.buffer(buf, receive); err != nil {
-			return nil, nil, fmt.Errorf("%s[%d]: %w", name, i, err)
+	if err := p.recv.set("recvLayouts", len(n.Sources), recv, recvLayouts, true); err != nil {
+		return err
+	}
+	for i, rank := range n.Destinations {
+		if rank < 0 {
+			p.send.drop(i)
 		}
-		if total > math.MaxInt-l.Size() {
-			return nil, nil, fmt.Errorf("%w: the sizes of %s are too large to add up", ErrTruncate, name)
-		}
-		counts = append(counts, l.Size())
-		total += l.Size()
 	}
-	return make([]byte, total), counts, nil
+	for i, rank := range n.Sources {
+		if rank < 0 {
+			p.recv.drop(i)
+		}
+	}
+	x.send.counts, x.recv.counts = p.send.counts, p.recv.counts
+	return nil
 }

@@ -31,7 +31,9 @@ func record(x *call, choice *coll.Choice) []byte {
 			counts = x.send.counts
 		}
 		h := fnv.New32a()
-		fmt.Fprint(h, counts)
+		for _, n := range counts {
+			fmt.Fprint(h, n*x.args.Elem, " ")
+		}
 		fmt.Fprintf(&b, " of %d bytes in blocks %08x", x.args.Size, h.Sum32())
 	default:
 		fmt.Fprintf(&b, " of %d bytes", x.args.Size)

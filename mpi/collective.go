@@ -34,6 +34,7 @@ type call struct {
 	// What each rank gets of in, and gives of out, in elements, where that differs.
 	send, recv blocks
 	choice     *coll.Choice // Algorithm of an operation among neighbors; nil for others.
+	packing    *packing     // Of a form with layouts, in place of in and out as far as it has a side.
 }
 
 // run makes one blocking call, unless its arguments are wrong.
@@ -69,15 +70,22 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 			p.call.Shared = p.instance.Memory()
 		}
 	}
-	if s.Temp > 0 {
-		p.call.Temp = p.Scratch(s.Temp)
+	temp := s.Temp + x.packing.room()
+	if temp > 0 {
+		p.call.Temp = p.Scratch(temp)
+	}
+	if x.packing != nil {
+		x.packing.pack(&p.call.Buffers, p.call.Temp[s.Temp:])
 	}
 	p.begin(k.nextTag())
 	err = s.Inline(background(ctx), p, &p.call.Buffers, &p.call.Reducer)
-	if s.Temp > 0 {
+	if err == nil && x.packing.resultSize() > 0 {
+		x.packing.unpack(&p.call.Buffers)
+	}
+	if temp > 0 {
 		p.Release(p.call.Temp)
 	}
-	if len(x.in)+len(x.out) > scratchLimit { // less may stay in memory until the next call
+	if len(x.in)+len(x.out) > scratchLimit || x.packing != nil { // less may stay in memory until the next call
 		p.call = coll.Call{}
 	}
 	return err

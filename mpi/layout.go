@@ -98,6 +98,35 @@ func (l Layout) Extent() int {
 	return int(l.shape.Extent())
 }
 
+// At returns the layout moved by offset bytes. A negative offset is an error of the operation that
+// uses the layout.
+func (l Layout) At(offset int) Layout {
+	switch {
+	case l.err != nil || l.shape == nil || offset == 0:
+		return l
+	case offset < 0 || l.shape.Extent() > int64(math.MaxInt-offset):
+		return Layout{err: fmt.Errorf("%w: a layout of %d bytes moved by %d", ErrUnsupported, l.shape.Extent(), offset)}
+	}
+	return newLayout(moved{l.shape, int64(offset)}, l.overlaps)
+}
+
+// moved is a shape at an offset of by bytes.
+type moved struct {
+	shape
+	by int64
+}
+
+func (m moved) Extent() int64 { return m.by + m.shape.Extent() }
+
+func (m moved) Pack(dst, buf []byte, offset int64) { m.shape.Pack(dst, buf[m.by:], offset) }
+
+func (m moved) Unpack(buf, src []byte, offset int64) { m.shape.Unpack(buf[m.by:], src, offset) }
+
+func (m moved) contiguous() (from, to int64, ok bool) {
+	from, to, ok = m.shape.contiguous()
+	return m.by + from, m.by + to, ok
+}
+
 // buffer puts a layout and its memory together.
 func (l Layout) buffer(buf []byte, receive bool) (pml.Buffer, error) {
 	switch {

@@ -146,6 +146,9 @@ func (x shape[T]) form() (form, error) {
 		f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.BarrierInit(ctx, c) }
 	case "bcast":
 		recv = x.buffer(block, atRoot, true)
+		if x.usesLayouts() {
+			return x.layoutBcast(recv, root)
+		}
 		f.block, f.start = func(ctx context.Context) error { return mpi.Bcast(ctx, c, recv, root) }, func() (mpi.Request, error) { return mpi.Ibcast(c, recv, root) }
 		f.init = func(ctx context.Context) (*mpi.Persistent, error) { return mpi.BcastInit(ctx, c, recv, root) }
 	case "reduce":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -49,6 +50,16 @@ func (x shape[T]) neighbors(kind string, block int) (f form, err error) {
 		recv := x.blank(room)
 		sendDispls, sendRoom := x.places(sendCounts)
 		send := x.given(sendRoom)
+		if x.usesLayouts() {
+			out, in := layoutsOf[T](sendCounts, sendDispls), layoutsOf[T](counts, displs)
+			call = func(ctx context.Context, c *mpi.Comm) error {
+				return mpi.NeighborAlltoallw(ctx, c, mem.Bytes(send), out, mem.Bytes(recv), in)
+			}
+			start = func(c *mpi.Comm) (mpi.Request, error) {
+				return mpi.IneighborAlltoallw(c, mem.Bytes(send), out, mem.Bytes(recv), in)
+			}
+			break
+		}
 		call = func(ctx context.Context, c *mpi.Comm) error {
 			return mpi.NeighborAlltoallv(ctx, c, send, sendCounts, sendDispls, recv, counts, displs)
 		}

@@ -12,6 +12,9 @@ func (x shape[T]) vector(counts []int, block int) (f form, err error) {
 	c := x.c
 	n, me, root := c.Size(), c.Rank(), x.s.Root%c.Size()
 	atRoot, inPlace := me == root, x.s.InPlace
+	if x.usesLayouts() {
+		return x.layoutVector(counts, block)
+	}
 	displs, room := x.places(counts)
 	var send, recv []T
 	switch x.s.Kind {

@@ -63,6 +63,8 @@ type operation struct {
 	instance  coll.Instance // of the algorithm, if it has any
 	steps     []step        // by number
 
+	packing *packing // Of a form with layouts. Nil once its result is unpacked, and for others.
+
 	then *later // nil: what the program called is under way, and not a comparison before
 
 	isKept bool        // It is of a persistent operation, and not in the free list.
@@ -87,6 +89,7 @@ func (k *collective) start(x *call, wrong error) (Request, error) {
 	if wrong != nil {
 		return Request{}, wrong
 	}
+	x.packing.keep()
 	return k.startIn(nil, x)
 }
 
@@ -125,13 +128,16 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 	if o.instance = k.instance(choice.Component); o.instance != nil {
 		o.call.Shared = o.instance.Memory()
 	}
-	switch n := o.schedule.Temp; {
+	switch n := o.schedule.Temp + x.packing.room(); {
 	case n > scratchLimit:
 		o.call.Temp = k.comm().session.engine.pieces.take(n)
 	case cap(o.call.Temp) < n:
 		o.call.Temp = make([]byte, n, max(64, n)) // aligned for every element type
 	default:
 		o.call.Temp = o.call.Temp[:n]
+	}
+	if o.packing = x.packing; o.packing != nil {
+		o.packing.pack(&o.call.Buffers, o.call.Temp[o.schedule.Temp:])
 	}
 	needs := len(o.schedule.Steps)
 	if k.check {
@@ -256,7 +262,11 @@ func (o *operation) move() {
 			o.begin(i)
 			continue
 		}
-		if o.then == nil || !o.run.Over() {
+		if !o.run.Over() {
+			break
+		}
+		if o.then == nil {
+			o.startUnpack()
 			break
 		}
 		o.goOn()
@@ -272,6 +282,23 @@ func (o *operation) move() {
 // quickBytes is how much the library's own operations may combine, and a step may copy,
 // with the engine's lock held: some microseconds, as much as a message's fragment takes.
 const quickBytes = 16 << 10
+
+// unpackStep is the number of the step that unpacks the result, which no schedule has.
+const unpackStep = -1
+
+// startUnpack unpacks the result of a complete schedule, a large one on the communicator's goroutine. Lock held.
+func (o *operation) startUnpack() {
+	if o.packing == nil || o.busy > 0 {
+		return
+	}
+	if n := o.packing.resultSize(); n > quickBytes {
+		o.busy++
+		o.k.started.do(o.k.engine(), step{o, unpackStep})
+	} else if n > 0 {
+		o.local(unpackStep)
+		o.packing = nil
+	}
+}
 
 // begin starts a step. Lock held.
 func (o *operation) begin(i int) {
@@ -312,6 +339,10 @@ func (o *operation) begin(i int) {
 
 // local does a step that combines or copies, or that the instance does without waiting.
 func (o *operation) local(i int) {
+	if i == unpackStep {
+		o.packing.unpack(&o.call.Buffers)
+		return
+	}
 	s := &o.schedule.Steps[i]
 	switch s.Kind {
 	case coll.Copy:
@@ -339,11 +370,14 @@ func (o *operation) take(r *pml.Request, i int) {
 
 // done says that a step has ended. Lock held.
 func (o *operation) done(i int, err error) {
-	if err != nil {
+	switch {
+	case err != nil:
 		o.fails(err)
-		return
+	case i == unpackStep:
+		o.packing = nil
+	default:
+		o.run.Done(i)
 	}
-	o.run.Done(i)
 }
 
 // fails has the operation start nothing more. The members are told, and what it has
@@ -389,7 +423,7 @@ func (o *operation) ends() {
 		o.call, o.then = o.then.call, nil
 	}
 	o.call = coll.Call{Buffers: coll.Buffers{Temp: o.call.Temp}}
-	o.instance = nil
+	o.instance, o.packing = nil, nil
 	o.Request.Status = pml.NoMessage()
 	o.Request.Status.Err = o.err
 	if left == 0 && n.closing {

@@ -129,6 +129,7 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 		return nil, cmp.Or(c.terminalError(), err)
 	}
 	x.send, x.recv = x.send.clone(), x.recv.clone()
+	x.packing.keep()
 	kept := d.local.newKept()
 	return &Persistent{
 		start: func() (Request, error) { return d.collective.startIn(kept, x) },

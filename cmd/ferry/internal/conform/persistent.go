@@ -9,6 +9,8 @@ import (
 func persistentCases() []Case {
 	return []Case{
 		of("collective/alltoallw", "6.8", 1, (*env).alltoallw),
+		of("collective/nonblocking and persistent alltoallw", "6.12", 1, (*env).alltoallwForms),
+		of("collective/layouts", "6.5", 1, (*env).layoutCollectives),
 		of("collective/persistent ones repeat", "6.13", 1, (*env).persistentRepeats),
 		of("collective/persistent ones start in any order", "6.13", 2, (*env).persistentOrder),
 	}
@@ -35,6 +37,78 @@ func (e *env) alltoallw() {
 		for j := range k {
 			e.must(out[j*n+i] == want[i*k+j], "in place, byte %d from rank %d: %d, want %d", j, i, out[j*n+i], want[i*k+j])
 		}
+	}
+}
+
+// columns returns a layout for each rank, its column of a matrix of k rows and n columns.
+func columns(k, n int) []mpi.Layout {
+	layouts := make([]mpi.Layout, n)
+	for i := range layouts {
+		layouts[i] = mpi.Vector(k, 1, n).At(i)
+	}
+	return layouts
+}
+
+// alltoallwForms exchanges columns, which arrive as the columns of their senders.
+func (e *env) alltoallwForms() {
+	const k = 5
+	me, n := e.ranks()
+	out, got, want, cols := make([]byte, k*n), make([]byte, k*n), make([]byte, k*n), columns(k, n)
+	fill := func(round int) {
+		copy(out, pattern(k*n, me, round))
+		for i := range n {
+			for j := range k {
+				want[j*n+i] = pattern(k*n, i, round)[j*n+me]
+			}
+		}
+	}
+	fill(0)
+	e.none("ialltoallw")(need(mpi.Ialltoallw(e.c, out, cols, got, cols))(e).Wait(e.ctx))
+	e.Same("ialltoallw", got, want)
+	p := need(mpi.AlltoallwInit(e.ctx, e.c, out, cols, got, cols))(e)
+	for round := range 3 {
+		fill(round)
+		e.Check(p.Start())
+		e.none("persistent alltoallw")(p.Wait(e.ctx))
+		e.Same("persistent alltoallw", got, want)
+	}
+	e.Check(p.Free())
+}
+
+// layoutCollectives gathers, broadcasts and scatters columns. Members without layouts take part in the same operations.
+func (e *env) layoutCollectives() {
+	const k = 5
+	me, n := e.ranks()
+	root := n - 1
+	mine, matrix, cols, counts := pattern(k, me, 1), make([]byte, k*n), columns(k, n), slices.Repeat([]int{k}, n)
+	e.Check(mpi.AllgatherLayout(e.ctx, e.c, mine, mpi.Vector(1, k, 0), matrix, cols))
+	for i := range n {
+		for j, b := range pattern(k, i, 1) {
+			e.must(matrix[j*n+i] == b, "row %d, column %d: %d, want %d", j, i, matrix[j*n+i], b)
+		}
+	}
+	column := make([]byte, k)
+	if me == root {
+		e.Check(mpi.BcastLayout(e.ctx, e.c, matrix, cols[0], root))
+	} else {
+		e.Check(mpi.Bcast(e.ctx, e.c, column, root))
+		e.Same("bcast of a column", column, pattern(k, 0, 1))
+	}
+	if me == root {
+		e.Check(mpi.ScatterLayout(e.ctx, e.c, matrix, cols, column, mpi.Vector(1, k, 0), root))
+	} else {
+		e.Check(mpi.Scatterv(e.ctx, e.c, nil, counts, nil, column, root))
+	}
+	e.Same("scatter of columns", column, mine)
+	clear(matrix)
+	if me == root {
+		e.Check(mpi.GatherLayout(e.ctx, e.c, column, mpi.Vector(1, k, 0), matrix, cols, root))
+		for i := range n {
+			_ = need(cols[i].Pack(column, matrix))(e)
+			e.Same("gather of columns", column, pattern(k, i, 1))
+		}
+	} else {
+		e.Check(mpi.Gatherv(e.ctx, e.c, column, nil, counts, nil, root))
 	}
 }
 

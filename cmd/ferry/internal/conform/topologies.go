@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -173,14 +174,32 @@ func (e *env) neighbors(c *mpi.Comm, sources, blocks []int, destinations int) {
 		}, func(b []int) (mpi.Request, error) {
 			return mpi.IneighborAlltoallv(c, sent, sendCounts, nil, b, counts, displs)
 		})
+		out, in := pieces(destinations, k), pieces(len(sources), k)
+		both(e, "neighbor_alltoallw", fresh, exchanged, func(b []int) error {
+			return mpi.NeighborAlltoallw(e.ctx, c, mem.Bytes(sent), out, mem.Bytes(b), in)
+		}, func(b []int) (mpi.Request, error) {
+			return mpi.IneighborAlltoallw(c, mem.Bytes(sent), out, mem.Bytes(b), in)
+		})
 		got := fresh()
+		packed := need(mpi.NeighborAlltoallwInit(e.ctx, c, mem.Bytes(sent), out, mem.Bytes(got), in))(e)
 		gather, exchange := need(mpi.NeighborAllgatherInit(e.ctx, c, own, got))(e), need(mpi.NeighborAlltoallInit(e.ctx, c, sent, got))(e)
 		for range 2 {
 			e.repeated(exchange, got, exchanged)
+			e.repeated(packed, got, exchanged)
 			e.repeated(gather, got, gathered)
 		}
-		e.Check(errors.Join(gather.Free(), exchange.Free()))
+		e.Check(errors.Join(gather.Free(), exchange.Free(), packed.Free()))
 	}
+}
+
+// pieces returns layouts of n blocks of k elements, each in two pieces.
+func pieces(n, k int) []mpi.Layout {
+	elem := mem.Size[int]()
+	layouts := make([]mpi.Layout, n)
+	for i := range layouts {
+		layouts[i] = mpi.Indexed(mpi.Block{Bytes: 1}, mpi.Block{Offset: 1, Bytes: k*elem - 1}).At(i * k * elem)
+	}
+	return layouts
 }
 
 // repeated starts a persistent collective, and checks its result.

@@ -1,0 +1,188 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ferrympi/ferry/coll"
+)
+
+// Collectives with layouts. The bytes of a layout are packed before the operation, and the bytes of the result unpacked behind
+// it. The nonblocking and persistent forms pack as they start, and unpack as they complete. The
+// slices of layouts may be reused at once. Each block has a layout of its own in its buffer, so that these
+// forms stand for the ones with counts and displacements, too. Alltoallw is the form of Alltoall.
+// ErrTruncate for a layout that its buffer does not hold, ErrUnsupported if blocks of a receive layout overlap.
+
+// BcastLayout is Bcast of the bytes that l names in buf. The layouts of the members have one size.
+func BcastLayout(ctx context.Context, c *Comm, buf []byte, l Layout, root int) error {
+	var x call
+	return c.collective.run(ctx, &x, bcastLayout(&x, c, buf, l, root))
+}
+
+// IbcastLayout starts a BcastLayout.
+func IbcastLayout(c *Comm, buf []byte, l Layout, root int) (Request, error) {
+	var x call
+	return c.collective.start(&x, bcastLayout(&x, c, buf, l, root))
+}
+
+// BcastLayoutInit makes a persistent BcastLayout.
+func BcastLayoutInit(ctx context.Context, c *Comm, buf []byte, l Layout, root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, bcastLayout(x, c, buf, l, root))
+}
+
+// GatherLayout is Gatherv of layouts. The bytes that sendLayout names in send go to the places that recvLayouts[rank] names in
+// root's recv. The two layouts have one size. recv and recvLayouts are used at the root only. nil for send works in
+// place at the root.
+func GatherLayout(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) error {
+	var x call
+	return c.collective.run(ctx, &x, gatherLayout(&x, c, send, sendLayout, recv, recvLayouts, root))
+}
+
+// IgatherLayout starts a GatherLayout.
+func IgatherLayout(c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) (Request, error) {
+	var x call
+	return c.collective.start(&x, gatherLayout(&x, c, send, sendLayout, recv, recvLayouts, root))
+}
+
+// GatherLayoutInit makes a persistent GatherLayout.
+func GatherLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, gatherLayout(x, c, send, sendLayout, recv, recvLayouts, root))
+}
+
+// ScatterLayout is Scatterv of layouts. The bytes that sendLayouts[rank] names in root's send go to the places that the
+// recvLayout of that rank names in its recv. The two layouts have one size. send and sendLayouts are used at the root only. nil
+// for recv works in place at the root.
+func ScatterLayout(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) error {
+	var x call
+	return c.collective.run(ctx, &x, scatterLayout(&x, c, send, sendLayouts, recv, recvLayout, root))
+}
+
+// IscatterLayout starts a ScatterLayout.
+func IscatterLayout(c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) (Request, error) {
+	var x call
+	return c.collective.start(&x, scatterLayout(&x, c, send, sendLayouts, recv, recvLayout, root))
+}
+
+// ScatterLayoutInit makes a persistent ScatterLayout.
+func ScatterLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, scatterLayout(x, c, send, sendLayouts, recv, recvLayout, root))
+}
+
+// AllgatherLayout is GatherLayout with the result in every member's recv. The sizes of recvLayouts are the same in all members.
+// nil for send works in place.
+func AllgatherLayout(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
+	var x call
+	return c.collective.run(ctx, &x, allgatherLayout(&x, c, send, sendLayout, recv, recvLayouts))
+}
+
+// IallgatherLayout starts an AllgatherLayout.
+func IallgatherLayout(c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) (Request, error) {
+	var x call
+	return c.collective.start(&x, allgatherLayout(&x, c, send, sendLayout, recv, recvLayouts))
+}
+
+// AllgatherLayoutInit makes a persistent AllgatherLayout.
+func AllgatherLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
+	x := new(call)
+	return c.persistent(ctx, x, allgatherLayout(x, c, send, sendLayout, recv, recvLayouts))
+}
+
+func bcastLayout(x *call, c *Comm, buf []byte, l Layout, root int) error {
+	if err := c.checkRoot(root); err != nil {
+		return err
+	}
+	p := x.packs(coll.Bcast)
+	var err error
+	x.out, err = p.recv.setOne("layout", buf, l, c.rank != root)
+	x.args.Root, x.args.Size = root, l.Size()
+	return err
+}
+
+func gatherLayout(x *call, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) error {
+	if err := c.checkRoot(root); err != nil {
+		return err
+	}
+	x.packs(coll.Gatherv)
+	x.args.Root = root
+	if c.rank == root {
+		return x.gathersLayouts(c, send, sendLayout, recv, recvLayouts)
+	}
+	return x.sends(send, sendLayout)
+}
+
+func allgatherLayout(x *call, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
+	if c.isClosed() {
+		return c.errClosed()
+	}
+	p := x.packs(coll.Allgatherv)
+	if err := x.gathersLayouts(c, send, sendLayout, recv, recvLayouts); err != nil {
+		return err
+	}
+	x.args.Size = p.recv.size
+	return nil
+}
+
+// sends fills in the block that a member sends.
+func (x *call) sends(send []byte, l Layout) error {
+	var err error
+	x.in, err = x.packing.send.setOne("sendLayout", send, l, false)
+	x.args.Own = l.Size()
+	return err
+}
+
+// gathersLayouts fills in the blocks of a member that receives those of all. In place its own block is read from recv.
+func (x *call) gathersLayouts(c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
+	p := x.packing
+	if x.args.InPlace = send == nil; !x.args.InPlace {
+		if err := x.sends(send, sendLayout); err != nil {
+			return err
+		}
+	}
+	if err := p.recv.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
+		return err
+	}
+	p.recv.isPacked = x.args.InPlace
+	x.recv.counts = p.recv.counts
+	if own := p.recv.counts[c.rank]; !x.args.InPlace && x.args.Own != own {
+		return fmt.Errorf("%w: sendLayout has %d bytes, and recvLayouts[%d], the caller's, has %d", ErrTruncate, x.args.Own, c.rank, own)
+	}
+	x.args.Own = p.recv.counts[c.rank]
+	return nil
+}
+
+func scatterLayout(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) error {
+	if err := c.checkRoot(root); err != nil {
+		return err
+	}
+	p := x.packs(coll.Scatterv)
+	x.args.Root = root
+	x.args.InPlace = c.rank == root && recv == nil
+	if !x.args.InPlace {
+		var err error
+		if x.out, err = p.recv.setOne("recvLayout", recv, recvLayout, true); err != nil {
+			return err
+		}
+		x.args.Own = recvLayout.Size()
+	}
+	if c.rank != root {
+		return nil
+	}
+	from := &p.send
+	if x.args.InPlace { // In place the root's Out is the input.
+		from = &p.recv
+	}
+	if err := from.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
+		return err
+	}
+	x.send.counts = from.counts
+	switch own := from.counts[root]; {
+	case x.args.InPlace:
+		x.args.Own = own
+	case x.args.Own != own:
+		return fmt.Errorf("%w: recvLayout has %d bytes, and sendLayouts[%d], the caller's, has %d", ErrTruncate, x.args.Own, root, own)
+	}
+	return nil
+}
