@@ -3,6 +3,7 @@ package bench
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -93,5 +94,32 @@ func TestQuantilesOverRanks(t *testing.T) {
 	}
 	if r := ofValues(Row{}, []float64{7}); r.Avg != 7 || r.Min != 7 || r.P50 != 7 || r.P99 != 7 || r.max != 7 {
 		t.Errorf("one value: %+v", r)
+	}
+}
+
+func TestRow_FewSlowBatches_HasCommentWithP50(t *testing.T) {
+	slow := newSample() // 99 batches of 100 ns and one of 1 ms.
+	for range 99 {
+		slow.add(100*time.Nanosecond, 1)
+	}
+	even := newSample()
+	even.merge(slow)
+	slow.add(time.Millisecond, 1)
+	latency, rate := Row{Bench: "latency", Size: 8}, Row{Bench: "bw", Size: 8}
+	latency.Unit, rate.Unit = "us", "MB/s"
+	for want, r := range map[string]Row{
+		"8                      10.10\n# Row above: p50 0.10 us, mean 101 times p50\n":        slow.times(latency, 1e-3),
+		"8                       0.79\n# Row above: p50 79.98 MB/s, mean 0.00991 times p50\n": slow.rates(rate, 8, 1e3),
+		"8                       0.10\n": even.times(latency, 1e-3),
+		"8                      80.00\n": even.rates(rate, 8, 1e3),
+	} {
+		var out strings.Builder
+		if err := osuRow(&out, r); err != nil || out.String() != want {
+			t.Errorf("%v, got\n%swant\n%s", err, &out, want)
+		}
+	}
+	var out strings.Builder
+	if err := goRow(&out, slow.times(latency, 1e-3)); err != nil || !strings.Contains(out.String(), " ns/op\t100") || !strings.Contains(out.String(), " p50-ns/op\t") {
+		t.Errorf("%v, %q", err, &out)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +70,33 @@ var formats = map[string]format{
 	"gobench": {func(*options) string { return "ferry: " + version.String() + "\n" }, goRow},
 }
 
+// osuRow writes a row, and below it a comment with p50 if a few slow batches dominate the mean.
 func osuRow(w io.Writer, r Row) error {
+	err := osuFigures(w, r)
+	if err == nil && r.isSkewed() {
+		_, err = fmt.Fprintf(w, "# Row above: p50 %.2f %s, mean %.3g times p50\n", r.P50, r.Unit, r.Avg/r.P50)
+	}
+	return err
+}
+
+// mostSkew is the largest ratio of mean and p50 without a comment.
+const mostSkew = 3
+
+// isSkewed reports whether the mean of a time is far above p50, or that of a rate far below it. A row with a tail has p50
+// as a column.
+func (r Row) isSkewed() bool {
+	switch {
+	case r.P50 <= 0 || r.Avg <= 0 || r.Tail != nil:
+		return false
+	case slices.Contains([]string{"us", "ms", "ns"}, r.Unit):
+		return r.Avg > mostSkew*r.P50
+	case slices.Contains([]string{"MB/s", "messages/s"}, r.Unit):
+		return r.P50 > mostSkew*r.Avg
+	}
+	return false
+}
+
+func osuFigures(w io.Writer, r Row) error {
 	var err error
 	switch r.Bench {
 	case "mbw_mr":
@@ -123,12 +150,12 @@ func csvRow(w io.Writer, r Row) error {
 }
 
 func goRow(w io.Writer, r Row) error {
-	value, unit := r.Avg, r.Unit
+	scale, unit := 1.0, r.Unit
 	switch r.Unit {
 	case "us":
-		value, unit = r.Avg*1e3, "ns/op"
+		scale, unit = 1e3, "ns/op"
 	case "ms":
-		value, unit = r.Avg*1e6, "ns/op"
+		scale, unit = 1e6, "ns/op"
 	case "ns":
 		unit = "ns/op"
 	}
@@ -136,7 +163,7 @@ func goRow(w io.Writer, r Row) error {
 	if r.Goroutines > 0 {
 		name += fmt.Sprintf("/goroutines=%d", r.Goroutines)
 	}
-	_, err := fmt.Fprintf(w, "%s\t%d\t%g %s\t%g raw-hop-ns\n", name, r.iterations, value, unit, r.RawHop)
+	_, err := fmt.Fprintf(w, "%s\t%d\t%g %s\t%g p50-%s\t%g raw-hop-ns\n", name, r.iterations, r.Avg*scale, unit, r.P50*scale, unit, r.RawHop)
 	return err
 }
 

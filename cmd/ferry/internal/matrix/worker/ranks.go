@@ -130,13 +130,13 @@ func messages(s *mpi.Session) (n uint64) {
 	return n
 }
 
-// Measure runs the benchmark of a column with all ranks of a communicator, of which
-// rank 0 hears the figures.
+// Measure runs the benchmark of a column with all ranks of a communicator. Rank 0 receives the figures. They are
+// medians, because a pause of the machine changes the mean of a short loop.
 func Measure(ctx context.Context, session *mpi.Session, comm *mpi.Comm, c plan.Column, each func(report.Point)) error {
 	n := 0
 	err := bench.Within(ctx, session, comm, c.Bench, func(row bench.Row) {
 		n++
-		each(report.Point{Size: row.Size, Value: row.Avg, Unit: c.Unit})
+		each(report.Point{Size: row.Size, Value: row.P50, Unit: c.Unit})
 	})
 	if err == nil && n == 0 && comm.Rank() == 0 {
 		err = errors.New("it gave no figures")
