@@ -120,6 +120,7 @@ type options struct {
 	iterations int    // 0: OSU's
 	warmup     int    // -1: OSU's
 	format     string
+	json       settings.JSON
 	allocMem   bool
 	halfSteps  bool
 	level      string // of threads
@@ -152,7 +153,7 @@ func (o *options) command() *cobra.Command {
 		Use:       "bench NAME",
 		Short:     "Measure messages, collectives, communicators and start",
 		Long:      long,
-		Example:   "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --format json",
+		Example:   "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --json",
 		ValidArgs: names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.given = cmd.Flags().Changed
@@ -179,7 +180,8 @@ func (o *options) command() *cobra.Command {
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
 	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
 	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // help says no more of 0
-	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (a row per line), csv or gobench")
+	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (as --json), csv or gobench")
+	o.json.Flag(f, "write each row as a line of JSON")
 	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
 	f.BoolVar(&o.halfSteps, "half-steps", false, "also the sizes between, each half as large again as the size below it")
 	f.StringVar(&o.level, "thread-level", "multiple", "`LEVEL` of threads that ranks promise: single, funneled, serialized or multiple")
@@ -255,6 +257,9 @@ func (o *options) check(args []string) error {
 		return err
 	}
 	if err := o.checkThreads(); err != nil {
+		return err
+	}
+	if err := o.checkJSON(); err != nil {
 		return err
 	}
 	_, level := threadLevels[o.level]
@@ -376,6 +381,11 @@ func (o *options) run(cmd *cobra.Command) error {
 			return exit.Usagef("%s measures jobs from outside: start it without a launcher", o.name)
 		}
 		return o.asRank(cmd.Context(), cmd.OutOrStdout())
+	}
+	if output, err := o.json.Open(nil); err != nil { // Rank 0 opens it again.
+		return err
+	} else {
+		output.Close()
 	}
 	ranks, err := settings.Prepare(cmd.Context(), nil, *o.set)
 	if err != nil {

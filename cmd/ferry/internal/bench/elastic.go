@@ -89,7 +89,7 @@ func (e *elastic) close() (err error) {
 }
 
 // measure grows and shrinks the job again and again, and prints the rows at rank 0.
-func (e *elastic) measure(ctx context.Context, out io.Writer) error {
+func (e *elastic) measure(ctx context.Context, out io.Writer) (err error) {
 	l := e.o.loop(0, 10, 1, 0, 0)
 	total, calls := newSample(), make([]float64, l.iterations)
 	for i := range l.warmup + l.iterations {
@@ -112,16 +112,18 @@ func (e *elastic) measure(ctx context.Context, out io.Writer) error {
 	if err := mpi.Allreduce(ctx, e.comm, nil, calls, mpi.Max[float64]()); err != nil || e.comm.Rank() != 0 {
 		return err
 	}
-	f, row := formats[e.o.format], Row{Size: e.o.add, Ranks: e.comm.Size(), Unit: "ms"}
-	if _, err := io.WriteString(out, f.head(e.o)); err != nil {
+	row := Row{Size: e.o.add, Ranks: e.comm.Size(), Unit: "ms"}
+	table, err := e.o.begin(out)
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, table.close()) }()
 	row.Bench = e.o.name + "/total"
-	if err := f.row(out, total.times(row, 1e-6)); err != nil {
+	if err := table.row(total.times(row, 1e-6)); err != nil {
 		return err
 	}
 	row.Bench = e.o.name + "/calls"
-	return f.row(out, ofValues(row, calls))
+	return table.row(ofValues(row, calls))
 }
 
 // grow adds the processes.

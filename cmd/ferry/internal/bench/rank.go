@@ -80,7 +80,7 @@ func (o *options) adopt(processes int) error {
 
 // perform measures as one of the ranks of comm, and prints if it is the first.
 func (o *options) perform(ctx context.Context, session *mpi.Session, comm *mpi.Comm, out io.Writer) (err error) {
-	r := &rank{o: o, session: session, comm: comm, emit: func(row Row) error { return formats[o.format].row(out, row) }}
+	r := &rank{o: o, session: session, comm: comm}
 	if err := r.openLine(ctx); err != nil {
 		return err
 	}
@@ -88,9 +88,12 @@ func (o *options) perform(ctx context.Context, session *mpi.Session, comm *mpi.C
 		defer func() { err = errors.Join(err, r.shared.Close()) }()
 	}
 	if comm.Rank() == 0 {
-		if _, err := io.WriteString(out, formats[o.format].head(o)); err != nil {
+		table, err := o.begin(out)
+		if err != nil {
 			return err
 		}
+		defer func() { err = errors.Join(err, table.close()) }()
+		r.emit = table.row
 	}
 	return r.measure(ctx)
 }

@@ -63,9 +63,9 @@ type format struct {
 }
 
 var formats = map[string]format{
-	"osu":  {func(o *options) string { return o.benchmark.osuHead(o.ranks * o.pairsEach()) }, osuRow},
-	"json": {func(*options) string { return "" }, func(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }},
-	"csv":  {func(*options) string { return "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns\n" }, csvRow},
+	"osu":      {func(o *options) string { return o.benchmark.osuHead(o.ranks * o.pairsEach()) }, osuRow},
+	jsonFormat: {func(*options) string { return "" }, func(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }},
+	"csv":      {func(*options) string { return "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns\n" }, csvRow},
 	// What benchstat compares: the format of `go test -bench` (golang.org/x/perf).
 	"gobench": {func(*options) string { return "ferry: " + version.String() + "\n" }, goRow},
 }

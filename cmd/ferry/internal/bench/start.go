@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -49,11 +50,13 @@ func (s *starter) record(whole time.Duration, output string, sample *sample) err
 
 // jobs runs the benchmark's job again and again, and makes one row of all. Jobs have
 // no OSU numbers: 10 after 1 for warm-up.
-func (s *starter) jobs(ctx context.Context) error {
+func (s *starter) jobs(ctx context.Context) (err error) {
 	l := s.o.loop(0, 10, 1, 0, 0)
-	if _, err := io.WriteString(s.stdout, formats[s.o.format].head(s.o)); err != nil {
+	table, err := s.o.begin(s.stdout)
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, table.close()) }()
 	line := working.Start(s.stderr, "ferry bench "+s.o.name, "measuring the processors")
 	defer line.Close()
 	before, err := s.rawHop(ctx)
@@ -82,7 +85,7 @@ func (s *starter) jobs(ctx context.Context) error {
 	}
 	line.Close() // the row may go to the same terminal
 	row := sample.times(Row{Bench: s.o.name, Ranks: s.o.ranks, Unit: "ms", RawHop: max(before, after)}, 1e-6)
-	return formats[s.o.format].row(s.stdout, row)
+	return table.row(row)
 }
 
 // run runs a job of processes of this program itself.

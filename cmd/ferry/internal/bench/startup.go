@@ -19,7 +19,7 @@ var startupFigures = []struct{ name, unit string }{{"time", "ms"}, {"private", "
 // asStartup opens a session, and makes a communicator of mpi://SELF and one of mpi://WORLD. It measures the time of each, and
 // the memory after it. The time of the last one includes the wait for late ranks.
 func (o *options) asStartup(ctx context.Context, out io.Writer, options []mpi.SessionOption) (err error) {
-	r := &rank{o: o, emit: func(row Row) error { return formats[o.format].row(out, row) }}
+	r := &rank{o: o}
 	var figures []float64
 	var began time.Time
 	var closers []func() error
@@ -59,9 +59,12 @@ func (o *options) asStartup(ctx context.Context, out io.Writer, options []mpi.Se
 		return err
 	}
 	if r.comm.Rank() == 0 {
-		if _, err := io.WriteString(out, formats[o.format].head(o)); err != nil {
+		table, err := o.begin(out)
+		if err != nil {
 			return err
 		}
+		closers = append(closers, table.close)
+		r.emit = table.row
 	}
 	return r.startupRows(ctx, figures)
 }

@@ -79,7 +79,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 	}
 	root.SetErr(stderr)
-	root.SetArgs(run.Normalize(args))
+	root.SetArgs(settings.JoinJSON(run.Normalize(args)))
 
 	ctx, interruption := exit.WithInterruption(ctx)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -133,13 +133,26 @@ func commandNames(root *cobra.Command) (all []string) {
 }
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON settings.JSON
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of ferry",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "ferry version %s\n", version.String())
-			return err
+			output, err := asJSON.Open(cmd.OutOrStdout())
+			if err != nil {
+				return err
+			}
+			defer output.Close()
+			return output.Write(struct {
+				Version   string            `json:"version"`
+				Libraries []version.Library `json:"libraries"`
+			}{version.String(), version.Libraries()}, func() error {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "ferry version %s\n", version.String())
+				return err
+			})
 		},
 	}
+	asJSON.Flag(cmd.Flags(), "write the version and those of the libraries as JSON")
+	return cmd
 }

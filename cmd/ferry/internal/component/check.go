@@ -33,7 +33,7 @@ is the file of a plugin, in any language; what follows -- are its arguments.`
 
 func checkCommand() *cobra.Command {
 	var o build.Options
-	var junit, report, cases, name, protocol string
+	var junit, cases, name, protocol string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:     "check PACKAGE[@VERSION]|DIR|COMMAND [-- ARG...]",
@@ -49,7 +49,8 @@ func checkCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&junit, "junit", "", "write the report as JUnit's XML to `FILE`, too")
-	f.StringVar(&report, "json", "", "write the report as JSON to `FILE`, too")
+	var report settings.JSON
+	report.Flag(f, "write the report as JSON")
 	f.StringVar(&cases, "cases", "^(btltest|pmltest|conform/1)/", "run the cases whose names match `REGEXP`")
 	f.DurationVar(&timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the quick suite's")
 	f.StringVar(&name, "name", "", "what the plugin is called here; `NAME` follows from its file if it is not given")
@@ -76,7 +77,7 @@ func checkCommand() *cobra.Command {
 			return err
 		}
 		matrix := []string{"matrix", "--components", "ob1+" + c.name, "--cases", cases, "--timeout", timeout.String()}
-		for flag, file := range map[string]string{"--junit": junit, "--json": report} {
+		for flag, file := range map[string]string{"--junit": junit, "--json": report.String()} {
 			if file != "" {
 				matrix = append(matrix, flag, file)
 			}

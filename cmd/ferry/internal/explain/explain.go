@@ -32,7 +32,7 @@ ferry can't do what --set asks for.`
 // Command returns the command.
 func Command() *cobra.Command {
 	var ranks int
-	var all, asJSON, isRank bool
+	var all, isRank bool
 	var learn time.Duration
 	cmd := &cobra.Command{
 		Use:   "explain",
@@ -44,7 +44,8 @@ func Command() *cobra.Command {
 	f.IntVarP(&ranks, "n", "n", 2, "number of ranks `N`")
 	f.DurationVar(&learn, "learn", 0, "exchange large messages for this `TIME`, and show by which ways they travel best")
 	f.BoolVar(&all, "all", false, "show the algorithms of collective operations too")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	var asJSON settings.JSON
+	asJSON.Flag(f, "write everything as JSON")
 	f.BoolVar(&isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
 	set := settings.Flag(f)
@@ -58,18 +59,23 @@ func Command() *cobra.Command {
 		if learn < 0 || learn > mostLearn {
 			return exit.Usagef("--learn %v: want at most %v", learn, mostLearn)
 		}
+		out := cmd.OutOrStdout()
+		output, err := asJSON.Open(out)
+		if err != nil {
+			return err
+		}
+		defer output.Close()
 		e, err := collect(cmd, ranks, learn, *set)
 		if err != nil {
 			return err
 		}
-		out := cmd.OutOrStdout()
-		switch {
-		case asJSON:
-			return settings.PrintJSON(out, e)
-		case all:
-			return e.Print(out, All, text.Width(out))
-		}
-		return e.Print(out, Components, text.Width(out))
+		return output.Write(e, func() error {
+			detail := Components
+			if all {
+				detail = All
+			}
+			return e.Print(out, detail, text.Width(out))
+		})
 	}
 	return cmd
 }

@@ -48,7 +48,7 @@ type Info struct {
 
 // Command returns the command.
 func Command() *cobra.Command {
-	var all, asJSON bool
+	var all bool
 	var pattern, asked string
 	cmd := &cobra.Command{
 		Use:   "info",
@@ -65,7 +65,8 @@ without * matches every name that contains it. --all shows everything.`,
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "show all parameters, devices and library versions too")
 	f.StringVar(&pattern, "params", "", "show only the parameters whose names match `PATTERN`")
-	f.BoolVar(&asJSON, "json", false, "print everything as JSON")
+	var asJSON settings.JSON
+	asJSON.Flag(f, "write everything as JSON")
 	f.StringVar(&asked, "survey", "", "print what the library of an MTL offers")
 	_ = f.MarkHidden("survey") // fails only for a flag that isn't there
 	cmd.MarkFlagsMutuallyExclusive("all", "params", "json", "survey")
@@ -78,22 +79,27 @@ without * matches every name that contains it. --all shows everything.`,
 			}
 			return settings.PrintJSON(cmd.OutOrStdout(), candidates)
 		}
+		output, err := asJSON.Open(cmd.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		defer output.Close()
 		info, err := collect(cmd, *set, pattern == "")
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			return settings.PrintJSON(cmd.OutOrStdout(), info)
-		}
-		width := text.Width(cmd.OutOrStdout())
-		out := info.text(all, width)
-		if pattern != "" {
-			if out, err = info.matching(pattern, width); err != nil {
-				return err
+		return output.Write(info, func() error {
+			width := text.Width(cmd.OutOrStdout())
+			out := info.text(all, width)
+			if pattern != "" {
+				var err error
+				if out, err = info.matching(pattern, width); err != nil {
+					return err
+				}
 			}
-		}
-		_, err = io.WriteString(cmd.OutOrStdout(), out) // In one write, because several ranks may print it.
-		return err
+			_, err := io.WriteString(cmd.OutOrStdout(), out) // In one write, because several ranks may print it.
+			return err
+		})
 	}
 	return cmd
 }

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrympi/ferry/bootstrap/local/control"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
 // PsCommand returns the command ps.
 func PsCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON settings.JSON
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List your running jobs",
@@ -32,18 +32,18 @@ add and sub (numbers of ranks), state (starting or integrating), members and int
 		Example: "  ferry ps\n  ferry ps --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			jobs := list(cmd.Context())
-			if asJSON {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(struct {
-					Jobs []Job `json:"jobs"`
-				}{jobs})
+			output, err := asJSON.Open(cmd.OutOrStdout())
+			if err != nil {
+				return err
 			}
-			return printTable(cmd.OutOrStdout(), jobs)
+			defer output.Close()
+			jobs := list(cmd.Context())
+			return output.Write(struct {
+				Jobs []Job `json:"jobs"`
+			}{jobs}, func() error { return printTable(cmd.OutOrStdout(), jobs) })
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	asJSON.Flag(cmd.Flags(), "write JSON")
 	return cmd
 }
 

@@ -65,6 +65,9 @@ Rank 0 writes the report.
 Cases that are known to fail because of a defect elsewhere are excluded, with the
 reason: they run, and count as skipped. --exclude FILE replaces ferry's own list.
 
+A report on standard output (--json, --junit - or --html -) moves the text to standard
+error. --json FILE and --json - are earlier spellings of --json=FILE and --json.
+
 Exit status: 0 if nothing failed that is not excluded; 1 if something failed, was not
 run because its stack was given up, was named and is not there, or is worse than in
 --baseline; 2 for a wrong command line; 130 after an interrupt and 143 after SIGTERM: the report has what was
@@ -74,14 +77,15 @@ found by then, and says that it is not complete. A second interrupt ends it at o
 const statusInterrupted = 130
 
 type options struct {
-	suite, components, require  string
-	cases, exclude              string
-	ranks                       []int
-	json, junit, html, baseline string
-	slower                      float64
-	timeout                     time.Duration
-	list, job                   bool
-	set                         *[]string
+	suite, components, require string
+	cases, exclude             string
+	ranks                      []int
+	json                       settings.JSON
+	junit, html, baseline      string
+	slower                     float64
+	timeout                    time.Duration
+	list, job                  bool
+	set                        *[]string
 }
 
 // Command returns the command.
@@ -95,7 +99,7 @@ func Command() *cobra.Command {
 			"  ferry matrix --suite quick --html matrix.html\n" +
 			"  ferry matrix --components 'ob1+shm,cm+ofi*' --cases '^(mtltest|conform)/'\n" +
 			"  ferry run -n 4 ferry matrix --job --html matrix.html\n" +
-			"  ferry matrix --suite full --json now.json --baseline before.json --slower 1.5",
+			"  ferry matrix --suite full --json=now.json --baseline before.json --slower 1.5",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -105,7 +109,7 @@ func Command() *cobra.Command {
 	f.StringVar(&o.require, "require", "", "stacks that must be there: a `LIST` of names and patterns")
 	f.StringVar(&o.cases, "cases", "", "run the cases whose names match `REGEXP`, besides open")
 	f.IntSliceVar(&o.ranks, "ranks", nil, "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
-	f.StringVar(&o.json, "json", "", "write the report as JSON to `FILE`; - is standard output")
+	o.json.Flag(f, "write the report as JSON")
 	f.StringVar(&o.junit, "junit", "", "write the report as JUnit's XML to `FILE`, or -")
 	f.StringVar(&o.html, "html", "", "write the report as a page to `FILE`, or -")
 	f.StringVar(&o.baseline, "baseline", "", "compare with the JSON report in `FILE`")

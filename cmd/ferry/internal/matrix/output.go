@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/internal/outfile"
 )
 
@@ -34,7 +35,7 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 		flag, path string
 		write      writer
 	}{
-		{"json", o.json, func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJSON(w, r) }},
+		{"json", string(o.json), func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJSON(w, r) }},
 		{"junit", o.junit, func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJUnit(w, r) }},
 		{"html", o.html, report.WriteHTML},
 	} {
@@ -43,7 +44,7 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 		}
 		out := &output{flag: x.flag, path: x.path, write: x.write, stdout: stdout}
 		var err error
-		if x.path != "-" {
+		if x.path != string(settings.Stdout) {
 			out.file, err = outfile.NewReport(x.path)
 		}
 		if i := slices.IndexFunc(all, out.isSame); err == nil && i >= 0 {

@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
 // TestReportThatCantBeWrittenLeavesTheOneBefore, and nothing beside it, whether it is
 // saved on the way or written at the end.
 func TestReportThatCantBeWrittenLeavesTheOneBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
-	outs, err := (&options{json: path}).open(io.Discard)
+	outs, err := (&options{json: settings.JSON(path)}).open(io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,8 @@ package settings
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -41,13 +39,6 @@ func CompleteSet(*cobra.Command, []string, string) (names []string, _ cobra.Shel
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
-}
-
-// PrintJSON writes what --json asks for.
-func PrintJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }
 
 // Registry returns what this program knows: components and core parameters.
