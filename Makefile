@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 COMMIT := $(shell [ -e .git ] && { git rev-parse HEAD && { git diff --quiet HEAD || echo .dirty; }; } 2>/dev/null | tr -d '\n')
 LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit=$(COMMIT)')
 
-.PHONY: run build install dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate proto clean
+.PHONY: run build install uninstall dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate proto clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -29,12 +29,16 @@ build:
 	@echo go build -o bin/ ./cmd/ferry ./examples/...
 	@CGO_ENABLED=$(CGO_ENABLED) go build -trimpath $(LDFLAGS) -o bin/ ./cmd/ferry $(addprefix ./examples/,$(EXAMPLES))
 
-# The command, its manual pages and its shell completions below PREFIX; below
-# DESTDIR/PREFIX if that is set, for packages. As root, build first as yourself: install
-# builds only if bin/ferry is missing.
+# The command, its manual pages, completions, documentation, the sources of the examples
+# and a module file for Lmod below PREFIX, or below DESTDIR/PREFIX. As root, build first as
+# yourself, because install builds only if bin/ferry is missing.
 install:
 	@[ -x bin/ferry ] || $(MAKE) --no-print-directory build
 	scripts/install "$(DESTDIR)$(PREFIX)"
+
+# Removes the files and folders that install created, and no others.
+uninstall:
+	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 # bin/ferry-VERSION.tar.gz has the sources of the commit that is checked out, and knows
 # its version.

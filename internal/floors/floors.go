@@ -59,7 +59,7 @@ var rows = []struct {
 	{"cmd", Tools}, {"examples", Tools}, {"bench", Tools},
 	{"otel", Tools}, // a module of its own
 	// Tests of the whole.
-	{"docs", Tools}, {"internal/advisories", Tools}, {"internal/testreport", Tools}, {"internal/soak", Tools}, {"internal/scale", Tools}, {"internal/launchers", Tools}, {"internal/floors", Tools},
+	{"docs", Tools}, {"packaging", Tools}, {"internal/advisories", Tools}, {"internal/testreport", Tools}, {"internal/soak", Tools}, {"internal/scale", Tools}, {"internal/launchers", Tools}, {"internal/floors", Tools},
 }
 
 // componentFloor is the floor of what lies below the folder of a contract.

@@ -142,57 +142,6 @@ func TestFerrySaysOneVersionHoweverItWasBuilt(t *testing.T) {
 	}
 }
 
-func TestInstallPutsEverythingBelowItsPrefix(t *testing.T) {
-	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip(err)
-	}
-	dir, dest := t.TempDir(), t.TempDir()
-	for _, name := range []string{"Makefile", "scripts/install"} {
-		b, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		to := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, b, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run(t, root, nil, "go", "build", "-o", filepath.Join(dir, "bin", "ferry"), "./cmd/ferry")
-	run(t, dir, nil, "make", "-s", "install", "DESTDIR="+dest, "PREFIX=/usr")
-	var found []string
-	err := filepath.WalkDir(dest, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(dest, path)
-		found = append(found, rel)
-		if info, e := d.Info(); e == nil && info.Size() == 0 {
-			t.Errorf("%s is empty", rel)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"usr/bin/ferry", "usr/share/man/man1/ferry.1", "usr/share/man/man1/ferry-run.1", "usr/share/bash-completion/completions/ferry",
-		"usr/share/zsh/site-functions/_ferry", "usr/share/fish/vendor_completions.d/ferry.fish",
-	} {
-		if !strings.Contains("\n"+strings.Join(found, "\n")+"\n", "\n"+want+"\n") {
-			t.Errorf("no %s among %q", want, found)
-		}
-	}
-	run(t, dest, nil, filepath.Join(dest, "usr/bin/ferry"), "version")
-	cmd := exec.Command("make", "-s", "install", "PREFIX=here")
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "MAKEFLAGS=")
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "must be an absolute path: here") {
-		t.Errorf("a relative prefix: %v\n%s", err, out)
-	}
-}
-
 var section = regexp.MustCompile(`(?m)^## \[?([^\]\n]*?)\]?(?: - ([0-9-]*))?$`)
 
 // changelog returns the releases of CHANGELOG.md.
