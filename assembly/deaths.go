@@ -15,11 +15,13 @@ type Death struct {
 // deaths is a list in the order of the reports.
 type deaths []Death
 
-// add appends an incarnation, unless it is in the list.
-func (d *deaths) add(life framework.Life, reason string) {
-	if !d.has(life) {
-		*d = append(*d, Death{life, reason})
+// add appends an incarnation. It returns false if it is in the list already.
+func (d *deaths) add(life framework.Life, reason string) bool {
+	if d.has(life) {
+		return false
 	}
+	*d = append(*d, Death{life, reason})
+	return true
 }
 
 func (d *deaths) has(life framework.Life) bool {

@@ -31,13 +31,12 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		for _, life := range a.lives(ev) {
 			a.died(life, ev.Reason)
 		}
-		for _, life := range a.streamsOf(ev) { // Later than the process, see meetStream.
+		for _, life := range a.streamsOf(ev) { // Later than the process, see catchUp.
 			a.died(life, ev.Reason)
 		}
 	case bootstrap.ProcLeft:
 		a.absent(ev)
 		a.leave(ev)
-		a.goes(ev, framework.ErrPeerClosed)
 	case bootstrap.GivenUp:
 		a.env.Logger.Info("a process has given up on this one", "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.givenUp(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
@@ -64,11 +63,14 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	}
 }
 
-// died passes on the death of an incarnation. upcalls is locked.
+// died passes on the death of an incarnation, once. upcalls is locked.
 func (a *Assembly) died(life framework.Life, reason string) {
 	a.mu.Lock()
-	a.dead.add(life, reason) // Before any PML or waiter is notified, so that no error names a death that Dead lacks.
+	isNew := a.dead.add(life, reason) // Before any PML or waiter is notified, so that no error names a death that Dead lacks.
 	a.mu.Unlock()
+	if !isNew {
+		return
+	}
 	a.passes(news{peer: life, died: reason})
 	if life == a.env.Self {
 		a.reportedDead(reason)
@@ -80,14 +82,6 @@ func (a *Assembly) absent(ev bootstrap.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.here.end(framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce})
-}
-
-// goes has PMLs told that nothing more is exchanged with the lives that ev is about.
-// upcalls is locked.
-func (a *Assembly) goes(ev bootstrap.Event, how error) {
-	for _, life := range append(a.lives(ev), a.streamsOf(ev)...) {
-		a.endExchange(life, how)
-	}
 }
 
 // endExchange passes on the end of all exchange with an incarnation. upcalls is locked.

@@ -67,15 +67,24 @@ func (a *Assembly) passNote(ev bootstrap.Event) {
 	a.passes(news{peer: framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}, note: &ev})
 }
 
-// leave records the incarnations that have closed their sessions.
+// leave records the incarnations that have closed their sessions, and passes them on. upcalls is locked.
 func (a *Assembly) leave(ev bootstrap.Event) {
 	for _, life := range append(a.lives(ev), a.streamsOf(ev)...) {
-		a.mu.Lock()
-		if a.left == nil {
-			a.left = map[framework.Life]struct{}{}
-		}
-		a.left[life] = struct{}{}
-		a.mu.Unlock()
+		a.leaveOnce(life)
+	}
+}
+
+// leaveOnce records an incarnation that has closed its session, and passes it on, unless it was recorded before. upcalls is locked.
+func (a *Assembly) leaveOnce(life framework.Life) {
+	a.mu.Lock()
+	_, isKnown := a.left[life]
+	if a.left == nil {
+		a.left = map[framework.Life]struct{}{}
+	}
+	a.left[life] = struct{}{}
+	a.mu.Unlock()
+	if !isKnown {
+		a.endExchange(life, framework.ErrPeerClosed)
 	}
 }
 
@@ -93,10 +102,9 @@ func (a *Assembly) Fail(life framework.Life, reason string) {
 	u.Lock()
 	defer u.Unlock()
 	a.mu.Lock()
-	isKnown := a.dead.has(life)
-	a.dead.add(life, reason)
+	isNew := a.dead.add(life, reason)
 	a.mu.Unlock()
-	if !isKnown && !u.closing {
+	if isNew && !u.closing {
 		a.passes(news{peer: life, died: reason})
 	}
 }

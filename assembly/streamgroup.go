@@ -66,3 +66,55 @@ func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, sp
 	}
 	return m, spec, err
 }
+
+// meetStream records a member of a communicator that may be a stream, before its card is learnt. process is the nonce of its process.
+func (a *Assembly) meetStream(life framework.Life, p framework.Proc, process uint64) {
+	if _, number := p.Process(); number == 0 || life == a.env.Self {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.streams.peers == nil {
+		a.streams.peers = map[framework.ProcID]streamPeer{}
+	}
+	a.streams.peers[life.ID] = streamPeer{life.Nonce, process}
+}
+
+// catchUp applies the end of a member's process to the member, after its card was learnt. The process may have ended before this assembly
+// had its name or its nonce, or before the stream was open. The process of this stream knew it then, because the parent communicator has it.
+func (a *Assembly) catchUp(life framework.Life, p framework.Proc, process uint64) {
+	if life == a.env.Self {
+		return
+	}
+	of, _ := p.Process()
+	a.upcalls.Lock()
+	defer a.upcalls.Unlock()
+	if a.upcalls.closing {
+		return
+	}
+	known := a
+	if a.process != nil {
+		known = a.process
+	}
+	reason, isDead, hasLeft := known.endOfProcess(of, process)
+	switch {
+	case isDead:
+		a.died(life, reason)
+	case hasLeft:
+		a.leaveOnce(life)
+	}
+}
+
+// endOfProcess returns the end of an incarnation of a process that the bootstrap has reported.
+func (a *Assembly) endOfProcess(p framework.Proc, nonce uint64) (reason string, isDead, hasLeft bool) {
+	life := framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, hasLeft = a.left[life]
+	for _, d := range a.dead {
+		if d.Life == life {
+			return d.Reason, true, hasLeft
+		}
+	}
+	return "", false, hasLeft
+}

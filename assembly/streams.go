@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -154,14 +153,15 @@ func (s *Assembly) checkTransports() error {
 	return nil
 }
 
-// follow lets the stream follow the events and the number of processes of its process from now on.
+// follow lets the stream follow the events and the number of processes of its process from now on. Earlier ends of processes apply to
+// members of its communicators (see catchUp).
 func (s *Assembly) follow() {
 	a := s.process
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dead, s.left, s.isolated = slices.Clone(a.dead), maps.Clone(a.left), a.isolated
+	s.isolated = a.isolated
 	s.isOpen = true
 	a.publishStreams()
 }
@@ -262,37 +262,6 @@ func (a *Assembly) passToStreams(ev bootstrap.Event) {
 	}
 	for _, s := range a.Streams() {
 		s.event(ev)
-	}
-}
-
-// meetStream records a member of a communicator that may be a stream, before its card is learnt. process is the nonce of its
-// process, which may have ended since.
-func (a *Assembly) meetStream(life framework.Life, p framework.Proc, process uint64) {
-	of, number := p.Process()
-	if number == 0 || life == a.env.Self {
-		return
-	}
-	a.upcalls.Lock()
-	defer a.upcalls.Unlock()
-	a.mu.Lock()
-	if a.streams.peers == nil {
-		a.streams.peers = map[framework.ProcID]streamPeer{}
-	}
-	a.streams.peers[life.ID] = streamPeer{life.Nonce, process}
-	owner := framework.Life{ID: a.env.Worlds.ID(of), Nonce: process}
-	i := slices.IndexFunc(a.dead, func(d Death) bool { return d.Life == owner })
-	var reason string
-	if i >= 0 {
-		reason = a.dead[i].Reason
-	}
-	_, hasLeft := a.left[owner]
-	a.mu.Unlock()
-	switch {
-	case a.upcalls.closing:
-	case i >= 0:
-		a.died(life, reason)
-	case hasLeft:
-		a.endExchange(life, framework.ErrPeerClosed)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ferrympi/ferry/assembly/wireup"
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -68,5 +70,87 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 	end("no path")
 	if !slices.Equal(ofProcess.gone, []framework.Life{inProcess.life}) || len(watchers[0].gone) > 1 || len(watchers[1].gone) > 0 {
 		t.Errorf("disconnected are %v, in the streams %v and %v", ofProcess.gone, watchers[0].gone, watchers[1].gone)
+	}
+}
+
+// endWatcher records the failed processes, and those with which all exchange has ended.
+type endWatcher struct {
+	goneWatcher
+	died []framework.Life
+}
+
+func (w *endWatcher) Died(peer framework.Life, _ string) { w.died = append(w.died, peer) }
+
+// A process of the parent communicator ends before a stream of this process knows it. The event may lack the nonce. The member of the new
+// communicator is the process or a stream of it.
+func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind     bootstrap.EventKind
+		stream   int  // Number of the member.
+		isBefore bool // The process ends before the stream is open.
+		hasNonce bool
+	}{
+		"process has died":                   {bootstrap.ProcDied, 0, false, true},
+		"process has died, without a nonce":  {bootstrap.ProcDied, 0, false, false},
+		"stream has died, without a nonce":   {bootstrap.ProcDied, 3, false, false},
+		"stream has died before":             {bootstrap.ProcDied, 3, true, true},
+		"process has left, without a nonce":  {bootstrap.ProcLeft, 0, false, false},
+		"stream has left, without a nonce":   {bootstrap.ProcLeft, 3, false, false},
+		"process has left before the stream": {bootstrap.ProcLeft, 0, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, events := newHanging().open(t, new(endWatcher))
+			defer a.Close()
+			member := joins(t, a, 7)
+			defer member.comm.Close()
+			ev := bootstrap.Event{Kind: c.kind, Proc: member.proc, Reason: "test"}
+			if c.hasNonce {
+				ev.Nonce = member.life.Nonce
+			}
+			if c.isBefore {
+				events.event(ev)
+			}
+			w := new(endWatcher)
+			s, err := a.OpenStream(t.Context(), w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if !c.isBefore {
+				events.event(ev)
+			}
+			group := []framework.Proc{s.env.Identity.Proc, member.proc.Stream(c.stream)}
+			nonces := []uint64{s.env.Self.Nonce, member.life.Nonce} // A process has the nonce of its stack.
+			if c.stream > 0 {
+				nonces[1] = 99
+			}
+			ids := s.pmls[0].CIDs().OfferFor(cid.PolicyAgree, 2, 100)
+			var payloads [][]byte
+			for _, nonce := range nonces {
+				b, err := wireup.Payload{Nonce: nonce, Capabilities: s.offers, Card: s.card.bytes, IDs: ids.Bytes()}.Encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				payloads = append(payloads, b)
+			}
+			x := meeting{group: group, id: cid.Extended{Base: 5}, ids: ids, processes: []uint64{a.env.Self.Nonce, member.life.Nonce}}
+			defer s.Keep()()
+			_, spec, err := s.conclude(t.Context(), &x, payloads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.await()
+			want := []framework.Life{spec.Members.Member(1).Life}
+			if got := map[bootstrap.EventKind][]framework.Life{bootstrap.ProcDied: w.died, bootstrap.ProcLeft: w.gone}[c.kind]; !slices.Equal(got, want) {
+				t.Errorf("reported are %v, want %v", got, want)
+			}
+			events.event(ev) // The one of the process may come later in the stream.
+			s.await()
+			for i, life := range slices.Concat(w.died, w.gone) {
+				if i > 0 && life == want[0] {
+					t.Errorf("reported again: %v, %v", w.died, w.gone)
+				}
+			}
+		})
 	}
 }

@@ -117,6 +117,9 @@ func (a *Assembly) conclude(ctx context.Context, x *meeting, encoded [][]byte) (
 		if err := a.learn(members[i].Life, p, payloads[i]); err != nil {
 			return m, spec, err
 		}
+		if x.processes != nil {
+			a.catchUp(members[i].Life, p, x.processes[i])
+		}
 	}
 	decision := cid.Decision{Policy: cid.PolicyLazy}
 	if first {
