@@ -95,6 +95,13 @@ func (b *below) Join(spec pml.CommSpec, queue, handle pml.Comm) (pml.Comm, error
 	return joiner.Join(spec, &compose.Sides{OnNode: spec.Elsewhere}, queue, handle, watchable, nil), nil
 }
 
+// Uses reports whether an operation of a rank that is not complete uses a part of the memory. Its operations with other processes in the
+// process's PMLs are theirs.
+func (t *Team) Uses(endpoint int, memory []byte) bool {
+	joiner := t.joiners[endpoint].Load()
+	return t.Rank(endpoint).Uses(memory) || joiner != nil && joiner.Uses(memory)
+}
+
 // Inspect describes the queues of a rank. It returns within 100 ms, as pml.Module.Inspect does.
 func (t *Team) Inspect(ctx context.Context, endpoint int) (pml.Inspection, error) {
 	all, err := t.Rank(endpoint).Inspect(ctx)

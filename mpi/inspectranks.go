@@ -163,7 +163,7 @@ func (t *ThreadComm) stats() (sum receivedStats) {
 func (e *engine) ranksUse(memory []byte) error {
 	for _, t := range e.openTeams() {
 		for endpoint := range t.locals {
-			if t.team.Rank(endpoint).Uses(memory) {
+			if t.team.Uses(endpoint, memory) {
 				return fmt.Errorf("%w: an operation of a goroutine rank uses the memory", ErrPending)
 			}
 		}

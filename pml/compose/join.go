@@ -1,6 +1,9 @@
 package compose
 
 import (
+	"slices"
+
+	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -55,6 +58,13 @@ func (j *Joiner) event(ev pml.Event) {
 	if j.hooks != nil {
 		j.hooks.Event(ev)
 	}
+}
+
+// Uses reports whether a receive that is not complete, and that only the joins may have, uses a part of the memory.
+func (j *Joiner) Uses(memory []byte) bool {
+	j.engine.Lock()
+	defer j.engine.Release()
+	return slices.ContainsFunc(j.requests, func(r *request) bool { return mem.Overlap(r.buf.Bytes, memory) })
 }
 
 // Inspect describes the messages and receives that only the joins have. The engine's lock is held.

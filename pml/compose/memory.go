@@ -55,6 +55,9 @@ func (m *Module) Free(memory []byte) error {
 	if len(memory) == 0 {
 		return framework.ErrUnsupported
 	}
+	if m.joiner.Uses(memory) { // The two PMLs check the operations that they have.
+		return fmt.Errorf("%w: a receive uses the memory", framework.ErrPending)
+	}
 	// Once it is free another goroutine may allocate memory at its address.
 	m.mu.Lock()
 	o, ok := m.owners[&memory[0]]
@@ -88,6 +91,9 @@ func (o owner) free(memory []byte) error {
 
 // Uses implements pml.MemoryUser.
 func (m *Module) Uses(memory []byte) bool {
+	if m.joiner.Uses(memory) {
+		return true
+	}
 	for _, below := range []pml.Module{m.node, m.network} {
 		if u, ok := framework.As[pml.MemoryUser](below); ok && u.Uses(memory) {
 			return true

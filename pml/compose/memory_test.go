@@ -102,3 +102,34 @@ func TestMemoryAtAnAddressThatWasJustFreed(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// A receive from a member on the node waits in neither PML, once a receive from any source was posted.
+func TestFree_ReceiveBesideWildcards_IsPending(t *testing.T) {
+	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3) // Ranks 0 and 2 are on one node.
+	c := w.Comms(t, cid.PolicyAgree)
+	from, ok := framework.As[pml.Allocator](w.Procs[0].Module)
+	if !ok {
+		t.Fatal("there is no memory")
+	}
+	user := w.Procs[0].Module.(pml.MemoryUser)
+	memory, err := from.Allocate(1 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []int{pml.AnySource, 2} {
+		r := irecv(t, c[0], memory[8:16], source, 1)
+		if err := from.Free(memory); !errors.Is(err, framework.ErrPending) || !user.Uses(memory) || user.Uses(memory[16:]) {
+			t.Fatalf("free with a receive from %d: %v", source, err)
+		}
+		send(t, c[2], 0, 1, "12345678")
+		if st, err := r.Wait(t.Context(), r.gen); err != nil || st.Source != 2 || string(memory[8:16]) != "12345678" {
+			t.Errorf("receive from %d: %+v, %v", source, st, err)
+		}
+	}
+	if user.Uses(memory) {
+		t.Error("the memory is in use after the receives")
+	}
+	if err := from.Free(memory); err != nil {
+		t.Error(err)
+	}
+}
