@@ -73,6 +73,9 @@ func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error)
 		return nil, err
 	}
 	if err := s.openStack(ctx); err != nil {
+		if framework.FailedRequest(err) != nil { // The configuration was right for the process.
+			err = cmp.Or(s.checkTransports(), err)
+		}
 		return nil, errors.Join(err, s.Close())
 	}
 	s.follow()
@@ -133,24 +136,28 @@ func (s *Assembly) openStack(ctx context.Context) (err error) {
 	return s.encodeOffers()
 }
 
-// checkTransports returns ErrUnsupported if the stream lacks a transport of its process.
-func (s *Assembly) checkTransports() error {
+// checkTransports returns ErrUnsupported if the stream lacks a transport of its process. It names one that failed, if there is one.
+func (s *Assembly) checkTransports() (err error) {
 	for _, name := range s.process.carry {
 		if slices.Contains(s.carry, name) {
 			continue
 		}
 		kind, component, _ := strings.Cut(name, ".")
-		reason := "the limit of the transport is reached"
+		reason, hasFailed := "the limit of the transport is reached", false
 		if selection := s.selections[framework.Kind(kind)]; selection != nil {
 			for _, v := range selection.Verdicts {
 				if v.Name == component && v.Reason != "" {
-					reason = v.Reason
+					reason, hasFailed = v.Reason, v.Status == framework.StatusFailed
 				}
 			}
 		}
-		return fmt.Errorf("%w: %s did not open for a stream: %s; close communicators of other streams", framework.ErrUnsupported, name, reason)
+		missing := fmt.Errorf("%w: %s did not open for a stream: %s; close communicators of other streams", framework.ErrUnsupported, name, reason)
+		if hasFailed {
+			return missing
+		}
+		err = cmp.Or(err, missing)
 	}
-	return nil
+	return err
 }
 
 // follow lets the stream follow the events and the number of processes of its process from now on. Earlier ends of processes apply to

@@ -1,6 +1,9 @@
 package mpi
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // IsBroken says whether c's collectives work no more, without being in one.
 func IsBroken(c *Comm) bool { return c.collective.works() != nil }
@@ -51,6 +54,12 @@ func IsAwaited(c *Comm) bool {
 
 // Queues returns the state of the communicators as a dump has it.
 func Queues(s *Session) string { return s.engine.waiting().Queues }
+
+// ConstructOf makes a group construct of two processes over the assembly of a communicator.
+func ConstructOf(ctx context.Context, c *Comm, tag string) error {
+	_, err := c.session.engine.Construct(ctx, c.group.processes(), tag, nil)
+	return err
+}
 
 // HasPending reports whether operations of closed communicators keep a stream.
 func HasPending(st *Stream) bool { return st.own.engine.hasPending() }

@@ -43,13 +43,15 @@ type Session struct {
 	number   int64   // Of the sessions of this operating-system process.
 	stream   *Stream // Stream of an internal session; nil if a program has opened it.
 
-	mu       sync.Mutex
-	streams  []*Stream
-	comms    int           // open, or being made
-	memories int           // open
-	ending   int           // communicators that are closed, and have collectives under way
-	ended    chan struct{} // closed when there is none
-	closed   bool
+	mu      sync.Mutex
+	streams []*Stream
+	// streamErrs are errors of streams that have ended.
+	streamErrs []error
+	comms      int           // open, or being made
+	memories   int           // open
+	ending     int           // communicators that are closed, and have collectives under way
+	ended      chan struct{} // closed when there is none
+	closed     bool
 }
 
 // A SessionOption changes what OpenSession does.
@@ -163,14 +165,15 @@ func (s *Session) Close() error {
 	if err != nil {
 		return err
 	}
-	var errs []error
 	for _, st := range streams {
 		<-st.ended
-		errs = append(errs, st.err)
 	}
+	s.mu.Lock()
+	err = errors.Join(s.streamErrs...)
+	s.mu.Unlock()
 	s.asyncs.end()
 	s.buffered.close()
-	return errors.Join(append(errs, release(s.engine, s.params.Linger))...)
+	return errors.Join(err, release(s.engine, s.params.Linger))
 }
 
 // awaitEnding waits for at most session.linger for the collectives of closed communicators.

@@ -17,7 +17,7 @@ import (
 // and lock. Two goroutines that communicate on two streams share no lock. Several goroutines on one stream are safe. Communicators get a
 // stream by Comm.WithStream, and pass it on to those that are made from them.
 //
-// A stream ends with its last communicator, and without any with its session.
+// A stream ends with its last communicator, and without any with its session. If that fails, Session.Close returns the error.
 type Stream struct {
 	session *Session // That of NewStream.
 	own     *Session // That of the stream's communicators, over the stream's engine.
@@ -26,7 +26,6 @@ type Stream struct {
 	isEnded bool          // Whether end is called. Guarded by own.mu.
 	hurry   chan struct{} // Closed when the session closes, so that end waits for no pending receives.
 	ended   chan struct{} // Closed at the end of end.
-	err     error         // Of end. Set before ended is closed.
 }
 
 // NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in its own thread. Its
@@ -229,18 +228,25 @@ func (st *Stream) end() {
 	defer close(st.ended)
 	st.awaitPending()
 	st.own.buffered.close()
-	if st.err = st.own.engine.end(st.own.params.Linger); st.err != nil {
-		st.err = fmt.Errorf("%v: %w", st, st.err)
+	err := st.own.engine.end(st.own.params.Linger)
+	if err != nil {
+		err = fmt.Errorf("%v: %w", st, err)
 	}
 	isThis := func(x *Stream) bool { return x == st }
 	s, e := st.session, st.own.engine
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = slices.DeleteFunc(s.streams, isThis)
+	if err != nil && len(s.streamErrs) < mostStreamErrs {
+		s.streamErrs = append(s.streamErrs, err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.openStreams = slices.DeleteFunc(e.openStreams, isThis)
 }
+
+// mostStreamErrs is the largest number of errors of ended streams that a session keeps for its Close.
+const mostStreamErrs = 8
 
 // pendingPeriod is the longest time between two checks for pending operations of an ended stream.
 const pendingPeriod = 50 * time.Millisecond
@@ -292,14 +298,10 @@ func (s *Session) pending() string {
 	return fmt.Sprintf("%d communicators, %d pieces of Memory; and complete the collectives of %d closed communicators", s.comms, s.memories, s.ending)
 }
 
-// pendingComms names the open communicators of a stream, or is "". own.mu is not held.
+// pendingComms describes the open communicators of a stream, or is "". own.mu is not held.
 func (st *Stream) pendingComms() (text string) {
 	for _, c := range st.own.engine.open() {
-		name := c.Name()
-		if name == "" {
-			name = c.ID().String()
-		}
-		text += fmt.Sprintf("; communicator %s of %v", name, st)
+		text += fmt.Sprintf("; %s of %v", c.describe(), st)
 	}
 	return text
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/ferrympi/ferry/btl/shm"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -70,33 +72,123 @@ func (l *limited) Probe(ctx context.Context, params any) framework.Verdict {
 
 func (l *limited) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	if l.opens.Add(-1) < 0 {
-		return nil, errors.New("all 3 contexts of the device are in use")
+		return nil, errors.New("all 65 contexts of the device are in use")
 	}
 	return l.Component.Open(ctx, env)
 }
 
-func TestNewStream_TransportIsFull_ReturnsItsLimitAndLeavesNothing(t *testing.T) {
-	transport := &limited{Component: shm.OnHeap()}
-	transport.opens.Store(3) // the process and two streams
+// onlyShm is a registry with another BTL in place of shm.
+func onlyShm(shm btl.Component) *framework.Registry {
 	reg := without(components.Standard(), func(kind framework.Kind, name string) bool { return kind == framework.BTL && name == "shm" })
-	reg.Register(transport)
-	s, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(reg), mpi.WithParam("pml", "ob1"))
+	reg.Register(shm)
+	return reg
+}
+
+func TestNewStream_TransportIsFull_ReturnsItsLimitAndLeavesNothing(t *testing.T) {
+	const streams = 64
+	transport := &limited{Component: shm.OnHeap()}
+	transport.opens.Store(1 + streams)
+	s, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(onlyShm(transport)), mpi.WithParam("pml", "ob1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for range streams {
 		if _, err := s.NewStream(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 {
 		_, err = s.NewStream()
-		if !errors.Is(err, mpi.ErrUnsupported) || !strings.Contains(err.Error(), "all 3 contexts") {
+		if !errors.Is(err, mpi.ErrUnsupported) || !strings.Contains(err.Error(), "all 65 contexts") {
 			t.Errorf("new stream: %v", err)
 		}
 	}
 	if err := s.Close(); err != nil { // goleak finds the rest
 		t.Errorf("close: %v", err)
+	}
+}
+
+// The file system for segments has room for that of the process, and for some streams.
+func TestNewStream_NoRoomForSegment_LeavesNothing(t *testing.T) {
+	dir := needs.SmallTmpfs(t, 512<<10)
+	segments := func() int {
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	s, err := mpi.OpenSession(t.Context(), mpi.WithParam("pml", "ob1"), mpi.WithParam("btl", "self,shm"), mpi.WithParam("btl.shm.dir", dir), mpi.WithParam("btl.shm.fallback_dir", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := 0
+	for err == nil {
+		if _, err = s.NewStream(); err == nil {
+			open++
+		}
+	}
+	before := segments()
+	for range 2 {
+		if _, err := s.NewStream(); !errors.Is(err, mpi.ErrUnsupported) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "no space") && !strings.Contains(err.Error(), "no room") {
+			t.Errorf("stream %d: %v", open+1, err)
+		}
+	}
+	if after := segments(); open == 0 || before != 1+open || after != before {
+		t.Errorf("%d streams; %d segments after the first failure, and %d after others", open, before, after)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := segments(); n > 0 {
+		t.Errorf("%d segments after Close", n)
+	}
+}
+
+// brokenEnd is a transport that fails to close, except in the process.
+type brokenEnd struct {
+	btl.Component
+	opens atomic.Int32
+}
+
+type brokenModule struct{ btl.Module }
+
+func (m brokenModule) Unwrap() any { return m.Module }
+
+func (m brokenModule) Close() error {
+	return errors.Join(m.Module.Close(), errors.New("the device does not answer"))
+}
+
+func (b *brokenEnd) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+	m, err := b.Component.Open(ctx, env)
+	if b.opens.Add(1) > 1 && err == nil {
+		m = brokenModule{m}
+	}
+	return m, err
+}
+
+func TestSessionClose_StreamHasEndedWithError_ReturnsIt(t *testing.T) {
+	s, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(onlyShm(&brokenEnd{Component: shm.OnHeap()})), mpi.WithParam("pml", "ob1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := s.Group(t.Context(), "mpi://SELF")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, err := mpi.CommFromGroup(t.Context(), self, "parent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := withNewStream(t.Context(), s, parent)
+	if err == nil {
+		err = errors.Join(c.Close(), awaitStreams(t.Context(), s), parent.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "stream 1: ") || !strings.Contains(err.Error(), "the device does not answer") {
+		t.Errorf("close of the session: %v", err)
 	}
 }
 
@@ -122,7 +214,7 @@ func TestSession_CloseWithOpenStreamCommunicator_NamesIt(t *testing.T) {
 		if err := parent.Close(); err != nil {
 			return err
 		}
-		if err := other.Close(); !errors.Is(err, mpi.ErrPending) || !strings.Contains(err.Error(), "pressure of stream 1") {
+		if err := other.Close(); !errors.Is(err, mpi.ErrPending) || !strings.Contains(err.Error(), `communicator "pressure" of stream 1`) {
 			return fmt.Errorf("close with a stream's communicator: %v", err)
 		}
 		return errors.Join(sumOfRanks(ctx, c), c.Close(), other.Close())

@@ -397,3 +397,67 @@ func TestStream_Reports_NameTheStream(t *testing.T) {
 		return errors.Join(err, c.Close())
 	})
 }
+
+// Constructs on a stream make ids for further communicators.
+func TestStream_ConstructWaits_IsInTheDump(t *testing.T) {
+	job := streamJobs()["ob1 shm"]
+	job.Size = 2
+	job.RunSessions(t, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		c, err := withNewStream(ctx, s, world)
+		if err != nil {
+			return err
+		}
+		if world.Rank() == 1 {
+			_, err := world.Recv(ctx, nil, 0, 1)
+			return errors.Join(err, mpi.ConstructOf(ctx, c, "more ids"), c.Close())
+		}
+		done := make(chan error, 1)
+		go func() { done <- mpi.ConstructOf(ctx, c, "more ids") }()
+		for !strings.Contains(mpi.Queues(s), `stream 1:
+  waits for the others to create "more ids" with 2 processes`) {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("the dump has no construct: %s", mpi.Queues(s))
+			case <-time.After(time.Millisecond):
+			}
+		}
+		return errors.Join(world.Send(ctx, nil, 1, 1), <-done, c.Close())
+	}))
+}
+
+// Goroutine ranks over a stream exchange messages within a process and between processes, and the stream ends after them.
+func TestStream_ThreadCommunicator_WorksAndEndsWithIt(t *testing.T) {
+	const goroutines = 2
+	onStreamJobs(t, 2, func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		c, err := withNewStream(ctx, s, world)
+		if err != nil {
+			return err
+		}
+		tc, err := mpi.NewThreadComm(ctx, c, goroutines)
+		if err != nil {
+			return err
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+		for round := range 2 {
+			err := tc.Run(ctx, func(ctx context.Context, rank *mpi.Comm) error {
+				if rank.Size() != goroutines*world.Size() {
+					return fmt.Errorf("%d ranks", rank.Size())
+				}
+				d, err := rank.Dup(ctx)
+				if err != nil {
+					return err
+				}
+				return errors.Join(ring(ctx, d, round), sumOfRanks(ctx, d), sumOfRanks(ctx, d), d.Close())
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if !strings.Contains(mpi.Queues(s), "\nstream 1:") {
+			return errors.New("the stream has ended before its thread communicator")
+		}
+		return errors.Join(ring(ctx, world, 3), tc.Close(), awaitStreams(ctx, s))
+	})
+}

@@ -80,8 +80,12 @@ func (e *engine) Dump(how string) {
 	go io.WriteString(stderr.Writer{}, b.String())
 }
 
-// addQueues adds the queues of a process's own stack, or of a stream.
+// addQueues adds the group constructs and the queues of a process's own stack, or of a stream.
 func (e *engine) addQueues(w *waiting, b *strings.Builder, comms map[cid.EndpointID]*Comm) {
+	for _, what := range e.Constructs() {
+		w.Waits = append(w.Waits, wait{What: "waits in CommFromGroup for the others to create " + what})
+		fmt.Fprintf(b, "  waits for the others to create %s\n", what)
+	}
 	for _, m := range e.Upper() {
 		x, err := e.inspect(m)
 		if err != nil {
@@ -104,10 +108,6 @@ func (e *engine) waiting() waiting {
 	e.mu.Lock()
 	comms := maps.Clone(e.comms)
 	e.mu.Unlock()
-	for _, what := range e.Constructs() {
-		w.Waits = append(w.Waits, wait{What: "waits in CommFromGroup for the others to create " + what})
-		fmt.Fprintf(&b, "  waits for the others to create %s\n", what)
-	}
 	for _, c := range comms {
 		w.Waits = append(w.Waits, c.agreementWaits()...)
 	}
