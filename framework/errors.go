@@ -30,6 +30,7 @@ var (
 	ErrProcFailedPending = errors.New("a potential sender has failed") // MPI_ERR_PROC_FAILED_PENDING
 	ErrRevoked           = errors.New("communicator revoked")          // MPI_ERR_REVOKED
 	ErrTopology          = errors.New("invalid topology")              // MPI_ERR_TOPOLOGY, MPI_ERR_DIMS
+	ErrPartition         = errors.New("invalid partition")             // MPI_ERR_ARG
 )
 
 // ProcFailedError names failed processes. errors.Is finds ErrProcFailed.

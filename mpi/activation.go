@@ -333,6 +333,8 @@ func (s *seat) busy() error {
 			busy = append(busy, c.describe())
 		} else if k := &c.collective; k.idups.Load() > 0 || k.used.Load() && k.started.n.Load() > 0 {
 			busy = append(busy, "collectives of communicator "+c.label())
+		} else if c.partitions.isBusy(c) {
+			busy = append(busy, "partitioned operations of communicator "+c.label())
 		}
 	}
 	if busy == nil {

@@ -52,6 +52,8 @@ type Comm struct {
 	collective collective
 	failures   failures
 	wildcards  wildcards
+	partitions partitions
+	endings    atomic.Int32               // Parts of the communicator that are not over, once it is closed. See Close.
 	terminal   atomic.Pointer[error]      // Error of calls with stateRevoked or stateIsolated, which are set later.
 	agreements atomic.Pointer[agreements] // nil until the first Agree, Shrink or note.
 
@@ -285,7 +287,7 @@ func (c *Comm) Compare(other *Comm) Comparison {
 
 // Close gives the communicator up (MPI_Comm_free). Each member calls it, in its
 // own time. It returns at once: operations that are pending still complete, nonblocking
-// collectives included, and messages that nobody received are dropped. Synchronous sends of those
+// collectives and partitioned operations included, and messages that nobody received are dropped. Synchronous sends of those
 // fail with ErrTransport. Its attributes are deleted, the
 // last set one first. A second Close, and any other use after it, is ErrClosed. So is Close
 // as a deferred call while a panic from within a call of ferry ends the program.
@@ -301,13 +303,19 @@ func (c *Comm) Close() error {
 	}
 	c.closeAgreements()
 	c.collective.close()
-	if c.collective.closing() {
+	c.endings.Store(3) // Collectives, partitioned operations, and the next lines.
+	if !c.collective.closing() {
+		c.endings.Add(-1)
+	}
+	if !c.partitions.closing(c) {
+		c.endings.Add(-1)
+	}
+	if c.endings.Add(-1) > 0 {
 		c.session.ends(1)
-		c.session.drop(&c.session.comms)
 	} else {
 		c.goes()
-		c.session.drop(&c.session.comms)
 	}
+	c.session.drop(&c.session.comms)
 	c.mu.Lock()
 	attrs, contexts := c.attrs, c.contexts
 	c.attrs, c.contexts = nil, nil
@@ -319,8 +327,16 @@ func (c *Comm) Close() error {
 	return nil
 }
 
-// goes gives back what a communicator has that is closed, when none of its collectives is
-// under way.
+// endPart ends one of the parts for which the end of a closed communicator waits, which ends with the last one.
+func (c *Comm) endPart() {
+	if c.endings.Add(-1) == 0 {
+		c.goes()
+		c.session.ends(-1)
+	}
+}
+
+// goes returns the resources of a closed communicator, when none of its collectives or partitioned operations is
+// active.
 func (c *Comm) goes() {
 	e := c.session.engine
 	local := len(c.ranksOfProcess(e.Env().Self))

@@ -29,6 +29,9 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 	if tag < 0 || tag > c.tagMax {
 		return nil, c.errTag(tag)
 	}
+	if tag == c.tagMax { // On the control plane it is that of partitioned communication.
+		return nil, fmt.Errorf("%w: %d is not for CreateGroup; use a smaller one", ErrTag, tag)
+	}
 	if g.Rank() == Undefined {
 		return nil, fmt.Errorf("%w: the caller is not in the group", ErrNoComm)
 	}

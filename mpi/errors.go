@@ -30,6 +30,7 @@ var (
 	ErrProcFailedPending = framework.ErrProcFailedPending // MPI_ERR_PROC_FAILED_PENDING
 	ErrRevoked           = framework.ErrRevoked           // MPI_ERR_REVOKED
 	ErrTopology          = framework.ErrTopology          // MPI_ERR_TOPOLOGY, MPI_ERR_DIMS
+	ErrPartition         = framework.ErrPartition         // invalid partition or number of partitions: MPI_ERR_ARG
 )
 
 // ProcFailedError says which ranks failed; errors.Is finds ErrProcFailed.

@@ -102,8 +102,10 @@ func (e *engine) inspect(m assembly.PML) (pml.Inspection, error) {
 	if err != nil {
 		return x, err
 	}
-	err = e.addTries(context.Background(), &x, func(c *Comm) bool { return c.module.Module == m.Module })
-	return x, err
+	if err := e.addTries(context.Background(), &x, func(c *Comm) bool { return c.module.Module == m.Module }); err != nil {
+		return x, err
+	}
+	return x, e.addPartitions(context.Background(), &x, func(c *Comm) bool { return c.seat == nil && c.module.Module == m.Module })
 }
 
 // writeInspection writes the communicators where something waits. comms has those

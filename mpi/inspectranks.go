@@ -48,8 +48,11 @@ func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection,
 	if err != nil {
 		return x, err
 	}
-	err = t.locals[endpoint].addTries(ctx, &x, func(*Comm) bool { return true })
-	return x, err
+	local := &t.locals[endpoint]
+	if err := local.addTries(ctx, &x, func(*Comm) bool { return true }); err != nil {
+		return x, err
+	}
+	return x, t.session.engine.addPartitions(ctx, &x, func(c *Comm) bool { return c.local == local })
 }
 
 // addTries adds the tries of communicators that match to an inspection.
@@ -120,6 +123,7 @@ func (c *Comm) inspectSeat() (Inspection, error) {
 			}
 		}
 	}
+	c.partitions.hideMessages(c, &x)
 	return x, nil
 }
 

@@ -103,6 +103,9 @@ func (m *Memory) Close() error {
 			err = m.session.engine.streamsUse(m.bytes)
 		}
 		if err == nil {
+			err = m.session.engine.partitionsUse(m.bytes)
+		}
+		if err == nil {
 			err = m.from.Free(m.bytes)
 		}
 		if err != nil {

@@ -19,6 +19,8 @@ type program struct {
 	Seed  uint64
 	Ranks int
 	Steps []step
+	// HasPartitioned makes partitioned operations of some messages, with the same outcome.
+	HasPartitioned bool
 }
 
 // step is one of a program. A communicator that a smaller program no longer makes is one

@@ -208,6 +208,9 @@ func (r *player) exchange(c *mpi.Comm, s step) form {
 // message does both sides of a message that this rank has.
 func (r *player) message(c *mpi.Comm, s step) error {
 	from, to := s.From%c.Size(), s.To%c.Size()
+	if r.HasPartitioned && s.Vary%5 == 3 && from != to {
+		return r.partitioned(c, s, from, to)
+	}
 	if c.Rank() == to {
 		b := make([]byte, s.Bytes+1)
 		fill(b, 0, 0, -1)
@@ -242,6 +245,57 @@ func (r *player) message(c *mpi.Comm, s step) error {
 	q, err := isend(b, to, s.ID)
 	r.under = append(r.under, underWay{-1, q, nil})
 	return err
+}
+
+// partitioned is message with a partitioned send and receive.
+func (r *player) partitioned(c *mpi.Comm, s step, from, to int) error {
+	partitions := func(vary int) int {
+		for n := []int{1, 2, 3, 4, 5, 7, 16, 64, 100}[vary%9]; n > 1; n-- {
+			if s.Bytes%n == 0 {
+				return n
+			}
+		}
+		return 1
+	}
+	b, isSender, n := make([]byte, s.Bytes+1), c.Rank() == from, partitions(s.Vary/5)
+	var p *mpi.Persistent
+	var err error
+	switch c.Rank() {
+	case from:
+		fill(b[:s.Bytes], r.Seed, s.ID, r.me)
+		p, err = c.PsendInit(b[:s.Bytes], n, to, s.ID)
+	case to:
+		fill(b, 0, 0, -1)
+		p, err = c.PrecvInit(b[:s.Bytes], partitions(s.Vary/50), from, s.ID)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.Start(); err != nil {
+		return err
+	}
+	if isSender {
+		for _, i := range r.rng.Perm(n) {
+			if err := p.Pready(i); err != nil {
+				return err
+			}
+		}
+	}
+	if isSender && !s.Blocking || !isSender && !s.RecvBlocks {
+		u := underWay{-1, p.Request(), nil}
+		if !isSender {
+			u.step, u.see = s.ID, [][]byte{b}
+		}
+		r.under = append(r.under, u)
+		return nil
+	}
+	st, err := p.Wait(r.ctx)
+	if err == nil && !isSender {
+		r.note(s.ID, [][]byte{b}, &st)
+	}
+	return errors.Join(err, p.Free())
 }
 
 // waits is the number of ways to wait.

@@ -48,6 +48,7 @@ func (a *attempt) Fatal(args ...any)                 { a.say(args...); runtime.G
 // run runs a program over a variant, and returns the digests of each rank.
 func (v variant) run(t *testing.T, p program, limit time.Duration) ([]digests, error) {
 	processes := p.Ranks
+	p.HasPartitioned = v.hasPartitioned
 	if v.goroutines != nil {
 		processes = len(v.goroutines)
 	}

@@ -29,6 +29,8 @@ type variant struct {
 	nodes int
 	// goroutines has the number of goroutine ranks of each process; nil: each rank is a process.
 	goroutines []int
+	// hasPartitioned is program.HasPartitioned.
+	hasPartitioned bool
 }
 
 // forced has every operation done by a component, where it has it.
@@ -90,6 +92,9 @@ func variants(t *testing.T) []variant {
 		all = append(all, variant{name: "cm+ofi, two nodes", set: ofi, node: inBlocks, reg: components.Standard},
 			variant{name: "cm+ofi, all apart, trees", set: forced, node: allApart, reg: components.Standard},
 			variant{name: "cm+ofi, in levels", set: with(ofi, "bootstrap.roots_from", "0"), nodes: 2, reg: components.Standard})
+	}
+	for i := range all[1:] {
+		all[1+i].hasPartitioned = true
 	}
 	if underRace { // it can't see memory in files
 		for i := range all {

@@ -428,10 +428,7 @@ func (o *operation) ends() {
 	o.Request.Status.Err = o.err
 	if left == 0 && n.closing {
 		n.closing = false
-		go func() { // Close takes the lock
-			k.comm().goes()
-			k.comm().session.ends(-1)
-		}()
+		go k.comm().endPart() // It takes the lock.
 	}
 	if o.watched != nil {
 		o.watched(o.err)

@@ -19,6 +19,7 @@ import (
 type Persistent struct {
 	start func() (Request, error)
 	free  func() error // Of resources besides the request, or nil.
+	parts *partitioned // nil if the operation is not partitioned.
 
 	mu     sync.Mutex
 	active Request // of the operation that was started last
@@ -179,7 +180,8 @@ func (p *Persistent) handle() (Request, error) {
 
 // Free gives the request up (MPI_Request_free). An operation in progress
 // completes unseen, and its buffer stays the library's until then. A second Free,
-// and any other use after it, is ErrClosed.
+// and any other use after it, is ErrClosed. Free of an active partitioned operation is ErrPending,
+// and has no effect.
 func (p *Persistent) Free() error {
 	if p == nil {
 		return errInactive()
@@ -189,8 +191,13 @@ func (p *Persistent) Free() error {
 	if p.freed || p.start == nil {
 		return errInactive()
 	}
-	p.freed = true
 	var err error
+	if p.parts != nil {
+		if err = p.parts.leave(); err != nil {
+			return err
+		}
+	}
+	p.freed = true
 	if q := p.current(); q != (Request{}) {
 		err = q.Free()
 	}

@@ -158,6 +158,7 @@ func (c *Comm) terminate(state uint32, err error) {
 	k := &c.collective
 	_ = k.fail(err)
 	c.pml.Abort(pml.PointToPoint, err)
+	c.partitions.fail(c, err)
 	k.abort(err)
 	k.leaveUnborn(err)
 }

@@ -295,7 +295,7 @@ func (s *Session) pending() string {
 	if s.comms+s.memories+s.ending == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d communicators, %d pieces of Memory; and complete the collectives of %d closed communicators", s.comms, s.memories, s.ending)
+	return fmt.Sprintf("%d communicators, %d pieces of Memory; and complete the operations of %d closed communicators", s.comms, s.memories, s.ending)
 }
 
 // pendingComms describes the open communicators of a stream, or is "". own.mu is not held.

@@ -184,7 +184,7 @@ func waitsOf(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
 			one := wait{What: waitText(c, i, p, n >= len(i.Posted) && p.State != "receiving")}
 			if c != nil && c.seat != nil { // A cycle of processes would prove nothing.
 				one.What = c.seat.describe() + " " + one.What
-			} else if c != nil && p.Peer >= 0 && p.Peer < c.size {
+			} else if c != nil && p.Peer >= 0 && p.Peer < c.size && !strings.HasSuffix(p.State, partitionsUnready) {
 				one.On = []int{int(c.group.members.at(p.Peer).Rank)}
 			}
 			all = append(all, one)
@@ -215,6 +215,9 @@ func waitText(c *Comm, i pml.CommInspection, p pml.Pending, send bool) string {
 		text += "Wait for its send to " + peer + ", " + tag
 	default:
 		text += "Wait for its receive from " + peer + ", " + tag
+	}
+	if strings.HasPrefix(p.State, partitionedState) {
+		text += " (" + p.State + ")"
 	}
 	name := i.Name
 	if c != nil {

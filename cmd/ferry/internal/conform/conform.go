@@ -92,7 +92,7 @@ func Within(ctx context.Context, limit time.Duration) (context.Context, context.
 
 // Cases returns all cases, family by family. The fatal ones are the last.
 func Cases() []Case {
-	return slices.Concat(messageCases(), matchingCases(), requestCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), psetCases(), collectiveCases(), topologyCases(), persistentCases(), edgeCases(),
+	return slices.Concat(messageCases(), matchingCases(), requestCases(), partitionedCases(), bufferCases(), communicatorCases(), groupCases(), sessionCases(), psetCases(), collectiveCases(), topologyCases(), persistentCases(), edgeCases(),
 		failureCases(), deathCases())
 }
 

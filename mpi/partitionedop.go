@@ -1,0 +1,367 @@
+package mpi
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// partitioned is one side of a partitioned operation. Fields below channel are guarded by the engine's lock.
+type partitioned struct {
+	pml.Request
+	c          *Comm
+	isSend     bool
+	buf        []byte
+	form       *pml.Form // Of buf, for sends.
+	partitions int
+	size       int // Of a partition in bytes.
+	peer, tag  int
+	order      uint64            // See partitionHeader.
+	channel    *partitionChannel // nil if the peer is ProcNull.
+
+	round    uint64 // Number of starts.
+	isInUse  bool   // From Start until the request is consumed.
+	isActive bool   // From Start until the request is complete.
+	isFreed  bool
+	isQueued bool  // In channel.queue.
+	err      error // First error of the round.
+	messages []*partitionMessage
+	holds    int // Callers that complete the request later, see settle.
+
+	send partitionedSend
+	recv partitionedRecv
+}
+
+// partitionedSend is the state of a send.
+type partitionedSend struct {
+	states     []byte // Unready, ready or sent, by partition.
+	ready      int    // Number of partitions that are ready.
+	unsent     int    // Number of partitions that are not sent.
+	next       int    // Start of the search for ready partitions.
+	clear      clearance
+	hasClear   bool // clear has arrived, and is not consumed.
+	isClear    bool // clear of this round is consumed.
+	refusal    partitionHeader
+	hasRefusal bool // refusal is to be sent.
+}
+
+// clearance is the content of clearToSend.
+type clearance struct{ round, bytes, partitions uint64 }
+
+// partitionedRecv is the state of a receive.
+type partitionedRecv struct {
+	missing    []int // Bytes that have not arrived, by partition.
+	unclaimed  int   // Bytes that no header has announced.
+	left       int   // Bytes that have not arrived.
+	isEnded    bool  // All has arrived. An empty buffer has one message, too.
+	needsClear bool  // clearToSend is to be sent.
+}
+
+// States of a partition of a send.
+const (
+	unready byte = iota
+	ready
+	sent
+)
+
+// mostPartitionMessages bounds the messages of one send that are under way. Partitions that become ready meanwhile are
+// combined with their neighbors.
+const mostPartitionMessages = 16
+
+// start implements Persistent.start.
+func (o *partitioned) start() (Request, error) {
+	c := o.c
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	switch {
+	case c.isClosed():
+		return Request{}, c.errClosed()
+	case o.isInUse:
+		return Request{}, fmt.Errorf("%w: the partitioned operation is active; wait for it first", ErrPending)
+	}
+	o.round++
+	o.isInUse, o.isActive, o.err = true, true, nil
+	o.Request.Start()
+	q := Request{&o.Request, o.Generation()}
+	c.partitions.active++
+	o.reset()
+	why := c.terminalError()
+	switch {
+	case why != nil || o.channel == nil:
+		o.err = why
+		o.finish()
+	default:
+		o.holds++
+		o.channel.start(o)
+		o.holds--
+		o.settle()
+	}
+	return q, nil
+}
+
+// reset prepares the state for a round.
+func (o *partitioned) reset() {
+	if o.isSend {
+		clear(o.send.states)
+		o.send.ready, o.send.unsent, o.send.next, o.send.isClear = 0, o.partitions, 0, false
+		return
+	}
+	for i := range o.recv.missing {
+		o.recv.missing[i] = o.size
+	}
+	o.recv.unclaimed, o.recv.left, o.recv.isEnded, o.recv.needsClear = len(o.buf), len(o.buf), false, true
+}
+
+// markReady marks the partitions of spans, each first to last, as ready. On an error, no state changes.
+func (o *partitioned) markReady(spans ...[2]int) error {
+	e := o.c.local.progress
+	e.Lock()
+	defer e.Release()
+	for _, s := range spans {
+		if s[0] < 0 || s[1] >= o.partitions || s[0] > s[1] {
+			return o.errRange(s[0], s[1])
+		}
+	}
+	switch {
+	case !o.isInUse:
+		return fmt.Errorf("%w; start it before its partitions are ready", errInactive())
+	case o.err != nil:
+		return o.err
+	}
+	marked := make([]int, 0, 1)
+	for _, s := range spans {
+		for i := s[0]; i <= s[1]; i++ {
+			if o.send.states[i] != unready {
+				for _, j := range marked {
+					o.send.states[j] = unready
+				}
+				return fmt.Errorf("%w: partition %d is ready already in this round", ErrPartition, i)
+			}
+			o.send.states[i] = ready
+			marked = append(marked, i)
+		}
+		o.send.next = s[0]
+	}
+	o.send.ready += len(marked)
+	if o.isActive && o.send.isClear {
+		o.channel.push(o)
+	}
+	return nil
+}
+
+func (o *partitioned) errRange(first, last int) error {
+	text := fmt.Sprintf("partition %d", first)
+	if first != last {
+		text = fmt.Sprintf("partitions %d to %d", first, last)
+	}
+	return fmt.Errorf("%w: %s of an operation with %d", ErrPartition, text, o.partitions)
+}
+
+// hasArrived reports whether a partition of a receive is complete.
+func (o *partitioned) hasArrived(partition int) (bool, error) {
+	e := o.c.local.progress
+	e.Lock()
+	defer e.Release()
+	switch {
+	case partition < 0 || partition >= o.partitions:
+		return false, o.errRange(partition, partition)
+	case o.isFreed:
+		return false, errInactive()
+	}
+	has := func() bool {
+		return !o.isInUse || o.channel == nil || o.recv.isEnded || o.size > 0 && o.recv.missing[partition] == 0
+	}
+	if !has() {
+		e.Progress()
+	}
+	if has() {
+		return true, nil
+	}
+	return false, o.err
+}
+
+// settle completes the request at the end of the round, once all its messages are complete.
+func (o *partitioned) settle() {
+	if !o.isActive || o.holds > 0 || len(o.messages) > 0 {
+		return
+	}
+	if o.err != nil || o.isSend && o.send.unsent == 0 || !o.isSend && o.recv.isEnded {
+		o.finish()
+	}
+}
+
+// finish completes the request.
+func (o *partitioned) finish() {
+	st := &o.Request.Status
+	switch {
+	case o.channel == nil && o.err == nil:
+		*st = pml.Status(nullStatus())
+	case o.isSend || o.err != nil:
+		*st = pml.NoMessage()
+	default:
+		*st = pml.Status{Source: o.peer, Tag: o.tag, Bytes: len(o.buf)}
+	}
+	st.Err = o.err
+	o.isActive = false
+	o.Finish()
+	if o.channel != nil {
+		o.channel.active--
+	}
+	o.c.partitions.finished(o.c, o.channel)
+}
+
+// fail ends the round. Messages that have matched complete first.
+func (o *partitioned) fail(err error) {
+	if !o.isActive || o.err != nil {
+		return
+	}
+	o.err = err
+	o.holds++
+	for _, m := range slices.Clone(o.messages) {
+		if m.r != nil {
+			m.r.CancelLocked()
+		}
+	}
+	o.holds--
+	o.settle()
+}
+
+// proceed starts the messages that can be sent.
+func (o *partitioned) proceed() {
+	o.holds++
+	switch {
+	case o.send.hasRefusal:
+		o.send.hasRefusal = false
+		o.channel.sendHeader(nil, &o.send.refusal)
+	case o.recv.needsClear && o.isActive && o.err == nil:
+		o.recv.needsClear = false
+		o.channel.sendHeader(o, &partitionHeader{clearToSend, o.tag, o.order, o.round, uint64(len(o.buf)), uint64(o.partitions)})
+	}
+	for o.isActive && o.err == nil && o.send.isClear && len(o.messages) < mostPartitionMessages {
+		first, end := o.nextRun()
+		if first == end {
+			break
+		}
+		for i := first; i < end; i++ {
+			o.send.states[i] = sent
+		}
+		o.send.unsent -= end - first
+		o.channel.sendData(o, first*o.size, end*o.size)
+	}
+	o.holds--
+	o.settle()
+}
+
+// nextRun returns ready partitions that are adjacent. If partitions are empty, the run is all of them, or none.
+func (o *partitioned) nextRun() (first, end int) {
+	x := &o.send
+	if x.ready-(o.partitions-x.unsent) == 0 || o.size == 0 && x.ready < o.partitions {
+		return 0, 0
+	}
+	i := bytes.IndexByte(x.states[x.next:], ready)
+	if i >= 0 {
+		i += x.next
+	} else {
+		i = bytes.IndexByte(x.states, ready)
+	}
+	most := o.partitions
+	if o.size > 0 {
+		most = int(max(1, o.c.partitions.maxMessage/int64(o.size)))
+	}
+	first, end = i, i+1
+	for first > 0 && end-first < most && x.states[first-1] == ready {
+		first--
+	}
+	for end < o.partitions && end-first < most && x.states[end] == ready {
+		end++
+	}
+	x.next = end % o.partitions
+	return first, end
+}
+
+// needsHeader reports whether the round needs a further header of the peer.
+func (o *partitioned) needsHeader() bool {
+	if o.isSend {
+		return o.send.unsent > 0
+	}
+	return o.recv.unclaimed > 0 || len(o.buf) == 0
+}
+
+// takeClearance starts the transfer if both sides are in the round. It returns an error about the peer.
+func (o *partitioned) takeClearance() error {
+	x := &o.send
+	if !o.isActive || o.err != nil || !x.hasClear || x.isClear {
+		return nil
+	}
+	x.hasClear, x.isClear = false, true
+	if x.clear.round != o.round {
+		return fmt.Errorf("clear to send of round %d in round %d", x.clear.round, o.round)
+	}
+	if x.clear.bytes != uint64(len(o.buf)) {
+		x.refusal, x.hasRefusal = partitionHeader{partitionRefuse, o.tag, o.order, o.round, uint64(len(o.buf)), uint64(o.partitions)}, true
+		o.channel.push(o)
+		o.fail(o.errLengths(len(o.buf), o.partitions, x.clear.bytes, x.clear.partitions))
+		return nil
+	}
+	o.channel.push(o)
+	return nil
+}
+
+// errLengths is the error of both sides if their lengths differ.
+func (o *partitioned) errLengths(own, ownPartitions int, other, otherPartitions uint64) error {
+	mine, theirs := "send", "receive"
+	if !o.isSend {
+		mine, theirs = theirs, mine
+	}
+	return fmt.Errorf("%w: partitioned %s with rank %d, tag %d, of %d bytes in %d partitions: the %s has %d bytes in %d partitions; use equal lengths",
+		ErrTruncate, mine, o.peer, o.tag, own, ownPartitions, theirs, other, otherPartitions)
+}
+
+// claim checks the extent of a payload that is here or about to arrive.
+func (o *partitioned) claim(h *partitionHeader) error {
+	total := uint64(len(o.buf))
+	if h.offset > total || h.length > total-h.offset || h.length > uint64(o.recv.unclaimed) || (h.length == 0) != (total == 0) {
+		return fmt.Errorf("payload of %d bytes at %d for a buffer of %d bytes, %d of which are left", h.length, h.offset, total, o.recv.unclaimed)
+	}
+	o.recv.unclaimed -= int(h.length)
+	return nil
+}
+
+// arrived counts bytes that are in the buffer.
+func (o *partitioned) arrived(offset, length int) error {
+	for at := offset; at < offset+length; {
+		i := at / o.size
+		n := min((i+1)*o.size, offset+length) - at
+		if o.recv.missing[i] < n {
+			return fmt.Errorf("bytes of partition %d arrive twice", i)
+		}
+		o.recv.missing[i] -= n
+		at += n
+	}
+	o.recv.left -= length
+	o.recv.isEnded = o.recv.left == 0
+	return nil
+}
+
+// Cancel implements pml.Owner. See Lasting.
+func (o *partitioned) Cancel() {}
+
+// Lasting implements pml.Lasting.
+func (o *partitioned) Lasting() error {
+	return fmt.Errorf("%w: a partitioned operation can't be canceled", ErrUnsupported)
+}
+
+// Release implements pml.Owner.
+func (o *partitioned) Release() { o.isInUse = false }
+
+// First implements pml.Owner.
+func (o *partitioned) First() progress.Source {
+	if o.channel != nil && o.channel.listener != nil {
+		return o.channel.listener.Source()
+	}
+	return nil
+}

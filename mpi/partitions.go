@@ -1,0 +1,467 @@
+package mpi
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/assembly"
+	"github.com/ferrympi/ferry/internal/mem"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// partitions is the partitioned communication of a communicator. Its messages are on the control plane with the tag
+// Comm.tagMax, which CreateGroup does not use. Fields below isUsed are guarded by the engine's lock.
+type partitions struct {
+	isUsed     atomic.Bool
+	channels   map[int]*partitionChannel // By peer.
+	active     int                       // Number of active operations.
+	isClosing  bool                      // The communicator is closed.
+	maxMessage int64                     // Longest message that all transports carry.
+}
+
+// partitionChannel has the messages with one rank in both directions. In each direction they are one sequence.
+type partitionChannel struct {
+	c           *Comm
+	peer        int
+	inits       map[partitionKey]uint64 // Number of initializations, by tag and direction. order is 0.
+	operations  map[partitionKey]*partitioned
+	early       map[partitionKey]clearance // For sends without an initialization.
+	active      int
+	listener    *pml.Request // Pending receive of the next header, or nil.
+	isListening bool         // listen is active in a caller.
+	isStopped   bool         // The peer can't be reached. Start tries again.
+	invalid     error        // The peer has sent an invalid message. No operation starts.
+	in          []byte       // Of listener.
+	queue       []*partitioned
+	isPushing   bool // push is active in a caller.
+	free        []*partitionMessage
+}
+
+// partitionKey identifies an operation within a channel.
+type partitionKey struct {
+	tag    int
+	isSend bool
+	order  uint64
+}
+
+// mostEarlyClearances bounds partitionChannel.early. A receiver has one for each operation that it has started.
+const mostEarlyClearances = 1 << 16
+
+// partitionMessage is a message that is under way. of is nil if no operation waits for it.
+type partitionMessage struct {
+	channel        *partitionChannel
+	of             *partitioned
+	r              *pml.Request
+	buf            []byte // Reused.
+	isRecv         bool
+	offset, length int // Of a received payload.
+}
+
+// join adds an operation at its initialization.
+func (p *partitions) join(o *partitioned) error {
+	c := o.c
+	p.isUsed.Store(true) // Before the check, see closing.
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	if c.isClosed() {
+		return c.errClosed()
+	}
+	if p.channels == nil {
+		p.channels = map[int]*partitionChannel{}
+		p.maxMessage = c.module.Caps().MaxMessage
+	}
+	ch := p.channels[o.peer]
+	if ch == nil {
+		ch = &partitionChannel{
+			c: c, peer: o.peer, inits: map[partitionKey]uint64{}, operations: map[partitionKey]*partitioned{}, early: map[partitionKey]clearance{},
+			in: make([]byte, partitionMessageSize),
+		}
+		p.channels[o.peer] = ch
+	}
+	o.channel = ch
+	key := partitionKey{tag: o.tag, isSend: o.isSend}
+	o.order = ch.inits[key]
+	ch.inits[key]++
+	key = o.key()
+	ch.operations[key] = o
+	o.send.clear, o.send.hasClear = ch.early[key]
+	delete(ch.early, key)
+	return nil
+}
+
+func (o *partitioned) key() partitionKey { return partitionKey{o.tag, o.isSend, o.order} }
+
+// leave removes an operation that is freed. ErrPending while it is active.
+func (o *partitioned) leave() error {
+	e := o.c.local.progress
+	e.Lock()
+	defer e.Release()
+	if o.isActive {
+		return fmt.Errorf("%w: the partitioned operation is active; wait for it first", ErrPending)
+	}
+	o.isFreed = true
+	if ch := o.channel; ch != nil {
+		delete(ch.operations, o.key())
+		if len(ch.operations) == 0 {
+			ch.unlisten()
+		}
+	}
+	return nil
+}
+
+// finished counts the end of an operation, and ends the communicator with the last one if that is closed.
+func (p *partitions) finished(c *Comm, ch *partitionChannel) {
+	p.active--
+	if !p.isClosing {
+		return
+	}
+	if ch != nil && ch.active == 0 {
+		ch.unlisten()
+	}
+	if p.active == 0 {
+		go c.endPart() // It takes the lock.
+	}
+}
+
+// closing reports whether operations of a closed communicator are active. endPart is called after the last one.
+func (p *partitions) closing(c *Comm) bool {
+	if !p.isUsed.Load() {
+		return false
+	}
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	p.isClosing = true
+	for _, ch := range p.channels {
+		if ch.active == 0 {
+			ch.unlisten()
+		}
+	}
+	return p.active > 0
+}
+
+// fail ends the active operations.
+func (p *partitions) fail(c *Comm, err error) {
+	if !p.isUsed.Load() {
+		return
+	}
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	for _, ch := range p.channels {
+		ch.fail(err)
+	}
+}
+
+// isBusy reports whether operations are active.
+func (p *partitions) isBusy(c *Comm) bool {
+	if !p.isUsed.Load() {
+		return false
+	}
+	e := c.local.progress
+	e.Lock()
+	defer e.Unlock()
+	return p.active > 0
+}
+
+// start starts a round of an operation.
+func (ch *partitionChannel) start(o *partitioned) {
+	ch.active++
+	if ch.invalid != nil {
+		o.fail(ch.invalid)
+		return
+	}
+	ch.isStopped = false
+	ch.listen()
+	if err := o.takeClearance(); err != nil {
+		ch.reject(err)
+	}
+	ch.push(o)
+}
+
+// listen posts the receive of the next header, unless that is posted or no operation needs it.
+func (ch *partitionChannel) listen() {
+	if ch.isListening {
+		return
+	}
+	ch.isListening = true
+	defer func() { ch.isListening = false }()
+	for ch.listener == nil && len(ch.operations) > 0 && !ch.isStopped && (!ch.c.partitions.isClosing || ch.active > 0) {
+		r := ch.c.pml.StartRecv(pml.Buffer{Bytes: ch.in}, ch.peer, ch.c.tagMax, pml.Control)
+		ch.listener = r
+		if !r.Done() {
+			r.Notify(ch)
+			return
+		}
+		ch.takeHeader()
+	}
+}
+
+// unlisten withdraws the receive of the next header. A message that has matched is processed.
+func (ch *partitionChannel) unlisten() {
+	if ch.listener != nil {
+		ch.listener.CancelLocked()
+	}
+}
+
+// Completed implements pml.Notifier for the listener.
+func (ch *partitionChannel) Completed(*pml.Request) {
+	ch.takeHeader()
+	ch.listen()
+}
+
+// takeHeader consumes the listener, which is complete.
+func (ch *partitionChannel) takeHeader() {
+	r := ch.listener
+	ch.listener = nil
+	st, _, err := r.Take(r.Generation())
+	switch {
+	case st.Canceled:
+	case err != nil && st.Bytes > len(ch.in):
+		ch.reject(fmt.Errorf("message of %d bytes with a header", st.Bytes))
+	case err != nil:
+		ch.lose(err)
+	default:
+		if err := ch.take(ch.in[:st.Bytes]); err != nil {
+			ch.reject(err)
+		}
+	}
+}
+
+// take processes a message. It returns an error about the peer.
+func (ch *partitionChannel) take(message []byte) error {
+	h, payload, err := parsePartitionHeader(message)
+	if err != nil {
+		return err
+	}
+	if ch.isStopped {
+		return nil
+	}
+	key := partitionKey{h.tag, h.kind == clearToSend, h.order}
+	o := ch.operations[key]
+	if h.kind == clearToSend {
+		return ch.takeClearance(o, key, &h)
+	}
+	if o == nil || !o.isActive || h.round != o.round {
+		return fmt.Errorf("%d bytes for no started receive with tag %d", h.length, h.tag)
+	}
+	if o.err != nil {
+		return nil
+	}
+	switch h.kind {
+	case partitionRefuse:
+		o.fail(o.errLengths(len(o.buf), o.partitions, h.offset, h.length))
+		return nil
+	case partitionNext:
+		if err := o.claim(&h); err != nil {
+			return err
+		}
+		ch.recvPayload(o, int(h.offset), int(h.length))
+		return nil
+	}
+	err = o.claim(&h)
+	if err == nil {
+		copy(o.buf[h.offset:], payload)
+		err = o.arrived(int(h.offset), int(h.length))
+	}
+	if err == nil {
+		o.settle()
+	}
+	return err
+}
+
+// takeClearance stores a message of the receiver for a send, which may not be started or initialized.
+func (ch *partitionChannel) takeClearance(o *partitioned, key partitionKey, h *partitionHeader) error {
+	c := clearance{h.round, h.offset, h.length}
+	if o != nil {
+		if o.send.hasClear {
+			return fmt.Errorf("clear to send of round %d before the end of round %d", h.round, o.send.clear.round)
+		}
+		o.send.clear, o.send.hasClear = c, true
+		return o.takeClearance()
+	}
+	if h.order < ch.inits[partitionKey{tag: h.tag, isSend: true}] { // It is freed.
+		return nil
+	}
+	if _, isKept := ch.early[key]; isKept || len(ch.early) == mostEarlyClearances {
+		return fmt.Errorf("clear to send of %d operations without a send", len(ch.early)+1)
+	}
+	ch.early[key] = c
+	return nil
+}
+
+// reject ends all operations with the peer for an invalid message, now and later.
+func (ch *partitionChannel) reject(err error) {
+	ch.invalid = assembly.BadMember(ch.c.group.members.at(ch.peer).Proc, fmt.Errorf("partitioned communication: rank %d: %w", ch.peer, err))
+	ch.fail(ch.invalid)
+}
+
+// lose ends the operations that need a further header, because none can come. The messages of the others end by themselves.
+func (ch *partitionChannel) lose(err error) {
+	ch.isStopped = true
+	for _, o := range ch.operations {
+		if o.isActive && o.needsHeader() {
+			o.fail(cmp.Or(ch.c.terminalError(), err))
+		}
+	}
+}
+
+// fail ends the active operations with the peer.
+func (ch *partitionChannel) fail(err error) {
+	err = cmp.Or(ch.c.terminalError(), err)
+	ch.isStopped = true
+	ch.unlisten()
+	for _, o := range ch.operations {
+		o.fail(err)
+	}
+}
+
+// push starts the messages of an operation, after those of the queue. Nested calls only queue, so that a header and
+// its payload are adjacent.
+func (ch *partitionChannel) push(o *partitioned) {
+	if !o.isQueued {
+		o.isQueued = true
+		ch.queue = append(ch.queue, o)
+	}
+	if ch.isPushing {
+		return
+	}
+	ch.isPushing = true
+	for len(ch.queue) > 0 {
+		o := ch.queue[0]
+		ch.queue = slices.Delete(ch.queue, 0, 1)
+		o.isQueued = false
+		o.proceed()
+	}
+	ch.isPushing = false
+}
+
+// newMessage takes a message from the free list, or makes one.
+func (ch *partitionChannel) newMessage(o *partitioned) *partitionMessage {
+	m := &partitionMessage{channel: ch}
+	if last := len(ch.free) - 1; last >= 0 {
+		m, ch.free = ch.free[last], ch.free[:last]
+	}
+	m.of = o
+	if o != nil {
+		o.messages = append(o.messages, m)
+	}
+	return m
+}
+
+// freeMessage ends a message.
+func (ch *partitionChannel) freeMessage(m *partitionMessage) {
+	if o := m.of; o != nil {
+		i := slices.Index(o.messages, m)
+		o.messages = slices.Delete(o.messages, i, i+1)
+	}
+	*m = partitionMessage{channel: ch, buf: m.buf}
+	ch.free = append(ch.free, m)
+}
+
+// sendHeader sends a message without payload. o is nil if no operation waits for it.
+func (ch *partitionChannel) sendHeader(o *partitioned, h *partitionHeader) bool {
+	m := ch.newMessage(o)
+	m.buf = h.appendTo(m.buf[:0])
+	return ch.send(m, pml.Buffer{Bytes: m.buf})
+}
+
+// sendData sends the bytes from first to end of a buffer.
+func (ch *partitionChannel) sendData(o *partitioned, first, end int) {
+	h := partitionHeader{partitionData, o.tag, o.order, o.round, uint64(first), uint64(end - first)}
+	data := o.buf[first:end]
+	if len(data) > partitionMessageSize-partitionHeaderSize {
+		h.kind = partitionNext
+		if ch.sendHeader(o, &h) {
+			ch.send(ch.newMessage(o), pml.Buffer{Bytes: data, Form: o.form})
+		}
+		return
+	}
+	m := ch.newMessage(o)
+	m.buf = append(h.appendTo(m.buf[:0]), data...)
+	ch.send(m, pml.Buffer{Bytes: m.buf})
+}
+
+// send starts a message. If it can't be started, the operations with the peer have failed.
+func (ch *partitionChannel) send(m *partitionMessage, b pml.Buffer) bool {
+	r, err := ch.c.pml.StartSend(b, ch.peer, ch.c.tagMax, pml.Control, pml.Standard)
+	if err != nil {
+		ch.freeMessage(m)
+		ch.fail(err)
+		return false
+	}
+	m.follow(r)
+	return true
+}
+
+// recvPayload receives the next message into a buffer.
+func (ch *partitionChannel) recvPayload(o *partitioned, offset, length int) {
+	m := ch.newMessage(o)
+	m.isRecv, m.offset, m.length = true, offset, length
+	m.follow(ch.c.pml.StartRecv(pml.Buffer{Bytes: o.buf[offset : offset+length]}, ch.peer, ch.c.tagMax, pml.Control))
+}
+
+// follow waits for the end of a message that has just started.
+func (m *partitionMessage) follow(r *pml.Request) {
+	m.r = r
+	if r.Done() {
+		m.Completed(r)
+		return
+	}
+	r.Notify(m)
+	if o := m.of; o != nil && o.err != nil { // Meanwhile.
+		r.CancelLocked()
+	}
+}
+
+// Completed implements pml.Notifier.
+func (m *partitionMessage) Completed(r *pml.Request) {
+	ch, o, isRecv, offset, length := m.channel, m.of, m.isRecv, m.offset, m.length
+	st, _, err := r.Take(r.Generation())
+	ch.freeMessage(m)
+	switch {
+	case st.Canceled:
+	case isRecv && (err == nil || st.Bytes > length) && st.Bytes != length:
+		ch.reject(fmt.Errorf("payload of %d bytes in place of %d", st.Bytes, length))
+	case err != nil:
+		ch.fail(err)
+	case isRecv:
+		if err := o.arrived(offset, length); err != nil {
+			ch.reject(err)
+		}
+	}
+	if o == nil {
+		return
+	}
+	if o.isActive && o.send.isClear {
+		ch.push(o)
+	}
+	o.settle()
+}
+
+// partitionsUse returns ErrPending if an active partitioned operation uses the memory.
+func (e *engine) partitionsUse(memory []byte) error {
+	for _, c := range e.partitioning() {
+		if c.partitions.uses(c, memory) {
+			return fmt.Errorf("%w: a partitioned operation of communicator %s uses the memory", ErrPending, c.label())
+		}
+	}
+	return nil
+}
+
+func (p *partitions) uses(c *Comm, memory []byte) bool {
+	e := c.local.progress
+	e.Lock()
+	defer e.Unlock()
+	for _, ch := range p.channels {
+		for _, o := range ch.operations {
+			if o.isActive && len(o.buf) > 0 && mem.Within(memory, o.buf) {
+				return true
+			}
+		}
+	}
+	return false
+}

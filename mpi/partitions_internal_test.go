@@ -1,0 +1,154 @@
+package mpi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ferrympi/ferry/pml"
+)
+
+// hostileChannel returns a communicator with an active partitioned send and receive, which the channel of peer 0 has.
+func hostileChannel(t testing.TB) (c *Comm, s, r *Persistent) {
+	t.Helper()
+	ctx := context.Background()
+	session, err := OpenSession(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := session.Group(ctx, "mpi://SELF")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = CommFromGroup(ctx, g, "hostile"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = c.PsendInit(make([]byte, 24), 3, 0, 9); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = c.PrecvInit(make([]byte, 24), 4, 0, 8); err != nil { // The test is its sender.
+		t.Fatal(err)
+	}
+	if err := StartAll([]*Persistent{s, r}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(c.Close(), session.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, s, r
+}
+
+// endPartitions ends the active operations.
+func (c *Comm) endPartitions() { c.partitions.fail(c, errors.New("end of the test")) }
+
+func TestPartitionChannel_InvalidMessage_OperationsEndWithErrTransport(t *testing.T) {
+	h := func(kind partitionKind, tag int, order, round, offset, length uint64, payload int) []byte {
+		x := partitionHeader{kind, tag, order, round, offset, length}
+		return append(x.appendTo(nil), make([]byte, payload)...)
+	}
+	clearances := bytes.Repeat([]byte{0}, 0)
+	for name, messages := range map[string][][]byte{
+		"empty":                           {clearances},
+		"short header":                    {make([]byte, partitionHeaderSize-1)},
+		"longer than a header may be":     {make([]byte, partitionMessageSize+1)},
+		"kind 0":                          {h(0, 8, 0, 1, 0, 0, 0)},
+		"kind 5":                          {h(5, 8, 0, 1, 0, 0, 0)},
+		"negative tag":                    {h(clearToSend, -1, 0, 1, 24, 1, 0)},
+		"payload shorter than its length": {h(partitionData, 8, 0, 1, 0, 24, 23)},
+		"payload behind clear to send":    {h(clearToSend, 9, 0, 1, 24, 1, 1)},
+		"receive without initialization":  {h(partitionData, 8, 1, 1, 0, 24, 24)},
+		"data of another tag":             {h(partitionData, 7, 0, 1, 0, 24, 24)},
+		"data of another round":           {h(partitionData, 8, 0, 2, 0, 24, 24)},
+		"refusal of another round":        {h(partitionRefuse, 8, 0, 2, 0, 0, 0)},
+		"beyond the buffer":               {h(partitionData, 8, 0, 1, 20, 8, 8)},
+		"offset that overflows":           {h(partitionNext, 8, 0, 1, 1<<64-1, 8, 0)},
+		"length that overflows":           {h(partitionNext, 8, 0, 1, 8, 1<<64-1, 0)},
+		"empty payload":                   {h(partitionData, 8, 0, 1, 0, 0, 0)},
+		"bytes that arrive twice":         {h(partitionData, 8, 0, 1, 0, 8, 8), h(partitionData, 8, 0, 1, 6, 8, 8)},
+		"more bytes than the buffer has":  {h(partitionNext, 8, 0, 1, 0, 20, 0), make([]byte, 20), h(partitionData, 8, 0, 1, 0, 8, 8)},
+		"next message is shorter":         {h(partitionNext, 8, 0, 1, 0, 20, 0), make([]byte, 19)},
+		"next message is longer":          {h(partitionNext, 8, 0, 1, 0, 20, 0), make([]byte, 21)},
+		"clear to send of another round":  {h(clearToSend, 9, 0, 2, 24, 1, 0)},
+		"clear to send twice":             {h(clearToSend, 9, 0, 1, 24, 1, 0), h(clearToSend, 9, 0, 2, 24, 1, 0), h(clearToSend, 9, 0, 3, 24, 1, 0)},
+		"early clear to send twice":       {h(clearToSend, 9, 1, 1, 24, 1, 0), h(clearToSend, 9, 1, 1, 24, 1, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _, r := hostileChannel(t)
+			for _, m := range messages {
+				q, err := c.pml.Isend(pml.Buffer{Bytes: m}, 0, c.tagMax, pml.Control, pml.Standard)
+				if err == nil {
+					err = q.Free(q.Generation())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := r.Wait(t.Context()); !errors.Is(err, ErrTransport) {
+				t.Errorf("receive: %v", err)
+			}
+			if err := r.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Wait(t.Context()); !errors.Is(err, ErrTransport) {
+				t.Errorf("later receive: %v", err)
+			}
+			c.endPartitions() // The send may have been clear, and waits for its partitions.
+		})
+	}
+}
+
+func TestPartitionChannel_EarlyClearances_AreBounded(t *testing.T) {
+	c, _, _ := hostileChannel(t)
+	defer c.endPartitions()
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	ch := c.partitions.channels[0]
+	for i := range uint64(mostEarlyClearances + 1) {
+		h := partitionHeader{kind: clearToSend, tag: 9, order: 1 + i, round: 1}
+		if err := ch.take(h.appendTo(nil)); (err != nil) != (i == mostEarlyClearances) {
+			t.Fatalf("clear to send %d: %v", i, err)
+		}
+	}
+}
+
+func FuzzPartitionChannel_Take(f *testing.F) {
+	for _, h := range []partitionHeader{
+		{clearToSend, 9, 0, 1, 24, 4}, {partitionData, 8, 0, 1, 0, 8}, {partitionNext, 8, 0, 1, 0, 8}, {partitionRefuse, 8, 0, 1, 8, 1}, {clearToSend, 9, 1, 1, 24, 4},
+	} {
+		b := h.appendTo(nil)
+		if h.kind == partitionData {
+			b = append(b, make([]byte, 8)...)
+		}
+		f.Add(b, []byte{})
+	}
+	c, s, r := hostileChannel(f)
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		e := c.local.progress
+		e.Lock()
+		ch := c.partitions.channels[0]
+		for _, b := range [][]byte{first, second} {
+			if err := ch.take(b); err != nil {
+				ch.reject(err)
+			}
+		}
+		if len(s.parts.messages)+len(r.parts.messages) > mostPartitionMessages+int(r.parts.partitions)*24 {
+			t.Errorf("%d and %d messages", len(s.parts.messages), len(r.parts.messages))
+		}
+		ch.fail(errors.New("end of the round"))
+		ch.invalid = nil
+		clear(ch.early)
+		e.Release()
+		for _, p := range []*Persistent{s, r} {
+			_, _ = p.Wait(t.Context())
+			p.parts.round, p.parts.send.hasClear = 0, false
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	c.endPartitions()
+}
