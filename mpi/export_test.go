@@ -63,3 +63,11 @@ func ConstructOf(ctx context.Context, c *Comm, tag string) error {
 
 // HasPending reports whether operations of closed communicators keep a stream.
 func HasPending(st *Stream) bool { return st.own.engine.hasPending() }
+
+// Waits describes the calls of a process that wait.
+func Waits(s *Session) (texts []string) {
+	for _, w := range s.engine.waiting().Waits {
+		texts = append(texts, w.What)
+	}
+	return texts
+}

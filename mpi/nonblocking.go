@@ -78,9 +78,10 @@ type operation struct {
 	watched func(error) // hooks that hear of the end, or nil
 }
 
-// step is a step of an operation. It hears when its message is complete.
+// step is a step of an operation, and the notifier of its message. It embeds the operation, so that the message is
+// awaited as the operation is (pml.Request.Awaited).
 type step struct {
-	o *operation
+	*operation
 	i int
 }
 
@@ -356,7 +357,7 @@ func (o *operation) local(i int) {
 
 // Completed implements pml.Notifier.
 func (s *step) Completed(r *pml.Request) {
-	o := s.o
+	o := s.operation
 	o.busy--
 	o.take(r, s.i)
 	o.move()
@@ -471,7 +472,7 @@ func (o *operation) First() progress.Source { return nil }
 func (n *nonblocking) do(e *progress.Engine, s step) {
 	if n.work = append(n.work, s); !n.working {
 		n.working = true
-		c := s.o.k.comm()
+		c := s.k.comm()
 		e.Go(func() { n.label(e, c); n.goOn(e) })
 	}
 }
@@ -492,16 +493,16 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 	var s step
 	e.Lock()
 	defer func() {
-		if s.o != nil { // the lock is not held
-			c := s.o.k.comm()
+		if s.operation != nil { // the lock is not held
+			c := s.k.comm()
 			why := any(errNoReturn)
 			if v := recover(); v != nil {
 				why = v
 			}
 			e.Lock()
-			s.o.busy--
-			s.o.fails(fmt.Errorf("%w: %v", errPanicked, why))
-			s.o.move()
+			s.busy--
+			s.fails(fmt.Errorf("%w: %v", errPanicked, why))
+			s.move()
 			if n.working = len(n.work) > 0; n.working {
 				e.Go(func() { n.label(e, c); n.goOn(e) })
 			}
@@ -511,10 +512,10 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 	for len(n.work) > 0 {
 		s, n.work = n.work[0], n.work[1:]
 		e.Release()
-		s.o.local(s.i)
+		s.local(s.i)
 		e.Lock()
-		o, i := s.o, s.i
-		s.o = nil
+		o, i := s.operation, s.i
+		s.operation = nil
 		o.busy--
 		o.done(i, nil)
 		o.move()

@@ -203,6 +203,8 @@ func waitText(c *Comm, i pml.CommInspection, p pml.Pending, send bool) string {
 		tag = "any tag"
 	}
 	switch {
+	case p.Plane == pml.Collective && p.Wait == pml.AwaitedLater:
+		text += "Wait of a collective for " + peer
 	case p.Plane == pml.Collective:
 		text += "a collective for " + peer
 	case p.Plane == pml.Control:
