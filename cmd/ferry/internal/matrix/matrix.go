@@ -54,7 +54,8 @@ A stack that --components names without a pattern, or that --require lists, must
 there: if it can't be tried, that is a failure.
 
 Cases run in processes of their own. One that crashes or hangs fails, with its output;
-the others continue. Suite quick takes a minute or two; full has all policies of
+the others continue. A case that did not end is tried once more, and marked, if the
+load of the machine is above 2 per processor. Suite quick takes a minute or two; full has all policies of
 communicator ids, more ranks, ranks that are added, and as many iterations as OSU's benchmarks.
 
 With --job, ferry run, mpiexec, mpirun or srun has already started the processes, on
@@ -153,7 +154,7 @@ func (o *options) request() (*plan.Request, error) {
 	case o.timeout < 0:
 		return nil, exit.Usagef("--timeout %v: want a time", o.timeout)
 	case o.timeout > 0:
-		r.Limit, r.Suite.Open = o.timeout, 0
+		r.Limit, r.Suite.Open, r.Suite.Start = o.timeout, 0, 0
 		r.Flags = append(r.Flags, "--timeout", o.timeout.String())
 	}
 	if o.components != "" {
@@ -301,6 +302,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	found.Notes = append(found.Notes, found.Retries()...)
 	if !o.job && r.Components == nil && r.Cases == nil {
 		found.Notes = append(found.Notes, r.Exclude.Notes(found)...)
 	}

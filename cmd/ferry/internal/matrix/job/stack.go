@@ -87,7 +87,7 @@ func (j *Job) stack(ctx context.Context, i int) error {
 func (j *Job) session(ctx context.Context, i int) (*mpi.Session, error) {
 	opts := append(settings.Session(), mpi.WithBootstrap(j.client))
 	opts = append(opts, settings.Options(slices.Concat(j.Set, j.plan.Stacks[i].Set))...)
-	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Columns[i][0]))
+	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
 	defer cancel()
 	return mpi.OpenSession(ctx, opts...)
 }
@@ -113,7 +113,7 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 			v.End(worker.Event{Status: report.Fail, Reason: fmt.Sprintf("close: %v", err)})
 		}
 	}()
-	if world, err = j.open(ctx, j.plan.Columns[i][0], session, v); err != nil {
+	if world, err = j.open(ctx, i, session, v); err != nil {
 		return err
 	}
 	for _, c := range j.plan.Columns[i][1:] {
@@ -133,8 +133,8 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 
 // open is report.OpenCase: a communicator of all, and a message to the next rank. It may
 // return a communicator with an error.
-func (j *Job) open(ctx context.Context, c plan.Column, session *mpi.Session, v *visit) (*mpi.Comm, error) {
-	ctx, cancel := conform.Within(ctx, j.LimitOf(c))
+func (j *Job) open(ctx context.Context, i int, session *mpi.Session, v *visit) (*mpi.Comm, error) {
+	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
 	defer cancel()
 	world, err := settings.World(ctx, session, "ferry.matrix")
 	if err != nil {

@@ -112,12 +112,34 @@ func (r *Request) Over(stacks []report.Stack) *Plan {
 // Idle says that a stack reaches no other process, and a launcher has started some.
 func (r *Request) Idle(s report.Stack) bool { return s.Alone() && r.Ranks > 1 }
 
-// LimitOf is how long a case of a column may take.
-func (r *Request) LimitOf(c Column) time.Duration {
+// LimitOf returns the time that a case of a column may take. It exceeds that of the library of the stack's transport.
+func (r *Request) LimitOf(s report.Stack, c Column) time.Duration {
+	limit := max(r.Limit, r.libraryLimit(s))
 	if c.Name == report.OpenCase {
-		return max(r.Limit, r.Suite.Open)
+		limit = max(limit, r.Suite.Open)
 	}
-	return r.Limit
+	return limit
+}
+
+// libraryLimit returns the time in which a stack is open or has failed: that of its library, half of it more for a library
+// that does not return, and the start of the processes.
+func (r *Request) libraryLimit(s report.Stack) time.Duration {
+	kind, name := s.Transport()
+	if r.Suite.Start == 0 || r.Values == nil {
+		return 0
+	}
+	value, _ := r.Values.Get(kind + "." + name + ".selftest_timeout")
+	limit, err := time.ParseDuration(value.Text)
+	if err != nil { // The transport has no library.
+		return 0
+	}
+	return limit + limit/2 + r.Suite.Start
+}
+
+// IsBad reports whether a row counts as a failure, in view of the exclusions.
+func (r *Request) IsBad(s report.Stack, row report.Row) bool {
+	r.Exclude.Apply(s, &row)
+	return row.Status.Bad()
 }
 
 // Row is the row of a case.

@@ -5,9 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/components"
+	"github.com/ferrympi/ferry/framework"
 )
 
 // TestChoiceOfCasesForOneStackLeavesTheNextItsOwn: stacks share the suite's benchmarks.
@@ -153,5 +156,39 @@ func TestNamedStackMustBeThere(t *testing.T) {
 	r.Require, _ = ParseComponents("b nat")
 	if err := r.require(stacks()); err == nil || !strings.Contains(err.Error(), `--require: `) || !strings.Contains(err.Error(), `"b net"`) {
 		t.Errorf("a name of nothing: %v", err)
+	}
+}
+
+func TestLimitOf_StackWithLibrary_ExceedsThatOfItsLoad(t *testing.T) {
+	reg := components.Standard()
+	defaults, err := reg.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, err := defaults.With("test", map[string]string{"mtl.ofi.selftest_timeout": "30s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofi, shm := report.Stack{Name: "cm+ofi tcp", Via: "mtl ofi"}, report.Stack{Name: "ob1+shm", Via: "btl shm"}
+	cases, first := Of("conform/2", 2, "a"), openColumn(ofi, 0, nil)
+	r := &Request{Values: defaults, Suite: Quick()}
+	r.Limit = r.Suite.Limit
+	for _, c := range []struct {
+		values *framework.Values
+		stack  report.Stack
+		column Column
+		want   time.Duration
+	}{
+		{defaults, ofi, cases, 20 * time.Second}, {slow, ofi, cases, 50 * time.Second}, {slow, ofi, first, 50 * time.Second},
+		{slow, shm, cases, r.Limit}, {defaults, shm, first, r.Suite.Open},
+	} {
+		r.Values = c.values
+		if got := r.LimitOf(c.stack, c.column); got != c.want {
+			t.Errorf("%s, %s: %v, want %v", c.stack.Name, c.column.Name, got, c.want)
+		}
+	}
+	r.Suite.Start = 0 // --timeout
+	if got := r.LimitOf(ofi, cases); got != r.Limit {
+		t.Errorf("with --timeout: %v, want %v", got, r.Limit)
 	}
 }

@@ -5,6 +5,7 @@
 package report
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -114,6 +115,8 @@ type Row struct {
 	// Excluded is the reason of the exclusion that applies: a row that would fail is
 	// a Skip, whose Reason says both; one that passes is reported.
 	Excluded string `json:"excluded,omitempty"`
+	// Retried is the reason of the second try that the row is about.
+	Retried string `json:"retried,omitempty"`
 	// Command runs this case again, by itself.
 	Command string `json:"command,omitempty"`
 	// Output is the end of what the processes of a case that did not pass have
@@ -155,6 +158,16 @@ type Report struct {
 	Machine Machine  `json:"machine"`
 	Stacks  []Stack  `json:"stacks"`
 	Rows    []Row    `json:"rows"`
+}
+
+// Retries returns a remark for each row of a second try.
+func (r *Report) Retries() (notes []string) {
+	for _, row := range r.Rows {
+		if row.Retried != "" {
+			notes = append(notes, fmt.Sprintf("%s %s: %s in the second try, because %s", row.Stack, row.Case, row.Status, row.Retried))
+		}
+	}
+	return notes
 }
 
 // An Observer hears how a run goes. Calls come one at a time.

@@ -22,9 +22,11 @@ type attempt struct {
 	column plan.Column // with the cells that are to run
 	states []state     // by cell
 	sent   int         // rows that are out
-	last   report.Row  // of them, as it is in the report
+	last   report.Row  // The newest of them, as it is in the report; before the first one, zero.
 	limit  time.Duration
 	out    *excerpt
+	// isRepeated reports that the case in which the worker ended has no row, because it runs again.
+	isRepeated bool
 }
 
 // A state is what ranks have said of one case.
@@ -50,7 +52,7 @@ func (a *attempt) over(p *state) bool {
 
 // newAttempt is one at some cases of a column.
 func (l *lane) newAttempt(c plan.Column) *attempt {
-	return &attempt{lane: l, column: c, states: make([]state, len(c.Cells)), limit: l.record.LimitOf(c), out: &excerpt{}}
+	return &attempt{lane: l, column: c, states: make([]state, len(c.Cells)), limit: l.record.LimitOf(*l.stack, c), out: &excerpt{}}
 }
 
 // impatient says why no further case of the stack is run; empty: there is no reason.
@@ -86,7 +88,11 @@ func (l *lane) cases(ctx context.Context, c plan.Column) (last report.Row) {
 			return last
 		}
 		a.finish(end)
-		c.Cells, last = a.left(), a.last
+		c.Cells = a.left()
+		if a.isRepeated {
+			continue
+		}
+		last = a.last
 		if !end.lost() || a.sent > 1 {
 			lost = 0
 		}
@@ -161,6 +167,7 @@ func (a *attempt) send(i int, row report.Row) {
 	if row.Status != report.Pass && row.Output == "" {
 		row.Output = a.out.String()
 	}
+	row.Retried = a.retried[row.Case]
 	a.states[i].sent = true
 	a.sent++
 	a.last = a.record.Done(*a.stack, row)
@@ -214,6 +221,9 @@ func (a *attempt) finish(end ending) {
 	}
 	if row.Status != report.Pass {
 		row.Output = end.output
+	}
+	if end.hung && a.repeats(row) {
+		return
 	}
 	a.send(i, row)
 }

@@ -42,7 +42,7 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 	} {
 		var rows []string
 		w := &watcher{}
-		l := &lane{record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", Via: "btl x"}}
+		l := &lane{Pool: &Pool{Load: func() float64 { return 0 }}, record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", Via: "btl x"}}
 		a := l.newAttempt(plan.Of(column, 2, "a", "b", "c"))
 		for _, e := range c.Events {
 			if err := a.hear(e); err != nil {

@@ -33,6 +33,8 @@ type Pool struct {
 	// Cleanup removes what the processes of a job have left that were killed; see
 	// launch.Job.
 	Cleanup func(namespace string)
+	// Load returns the load of the machine per processor. Nil is that of the system.
+	Load func() float64
 }
 
 // Ask has a worker survey a stack: it is a plan.Ask.
@@ -83,7 +85,7 @@ func (p *Pool) Run(ctx context.Context, r *plan.Record) *report.Report {
 // stack runs what one stack has, without the benchmarks. It returns nil if the
 // stack could not be opened.
 func (p *Pool) stack(ctx context.Context, r *plan.Record, i int) *lane {
-	l := &lane{Pool: p, record: r, stack: &r.Report.Stacks[i]}
+	l := &lane{Pool: p, record: r, stack: &r.Report.Stacks[i], retried: map[string]string{}}
 	for n, c := range r.Columns[i] {
 		switch {
 		case l.stack.Reason != "":
@@ -103,6 +105,8 @@ type lane struct {
 	record *plan.Record
 	stack  *report.Stack
 	waited time.Duration // for cases that did not end, and are not excluded
+	// retried has the reason of the second try, by case.
+	retried map[string]string
 }
 
 const (

@@ -86,6 +86,17 @@ func badWorker(text string) error {
 		case "deaf":
 			signal.Ignore(syscall.SIGTERM)
 			time.Sleep(time.Hour)
+		case "first": // It hangs in the first process only.
+			if _, err := os.ReadFile(filepath.Join(os.Getenv(envTries), cell[len(w.task.Name)+1:])); err == nil {
+				w.End(Event{Status: report.Pass})
+				continue
+			}
+			fallthrough
+		case "always":
+			if err := count(filepath.Join(os.Getenv(envTries), cell[len(w.task.Name)+1:])); err != nil {
+				return err
+			}
+			time.Sleep(time.Hour)
 		case "obeys":
 			c := make(chan os.Signal, 1)
 			signal.Notify(c, syscall.SIGTERM)
@@ -125,6 +136,19 @@ func badWorker(text string) error {
 	return nil
 }
 
+// envTries is the directory in which the cases of badWorker count their tries.
+const envTries = "MATRIX_TEST_TRIES"
+
+// count appends a byte to a file.
+func count(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte("."))
+	return errors.Join(err, f.Close())
+}
+
 // bad is a pool of such workers, with a plan of stacks that have the given cases.
 type bad struct {
 	*plan.Plan
@@ -150,7 +174,7 @@ func newBad(t *testing.T, ranks int, stacks ...[]string) *bad {
 	}
 	b := &bad{
 		Plan: &plan.Plan{Request: &plan.Request{Suite: plan.Suite{Name: "test"}, Limit: 20 * tick}},
-		Pool: &Pool{Program: self, Args: []string{"worker"}, Lanes: len(stacks)},
+		Pool: &Pool{Program: self, Args: []string{"worker"}, Lanes: len(stacks), Load: func() float64 { return 0 }},
 	}
 	for i, cases := range stacks {
 		b.Stacks = append(b.Stacks, report.Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
@@ -360,12 +384,12 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 		t.Fatal("mtl.ofi.selftest_timeout has no default")
 	}
 	for _, suite := range []plan.Suite{plan.Quick(), plan.Full()} {
-		r := &plan.Request{Suite: suite, Limit: suite.Limit}
-		if got := r.LimitOf(plan.Column{Name: report.OpenCase}); got < p.Deadline*3/2+time.Second {
+		r, stack := &plan.Request{Suite: suite, Limit: suite.Limit}, report.Stack{Name: "cm+ofi tcp", Via: "mtl ofi"}
+		if got := r.LimitOf(stack, plan.Column{Name: report.OpenCase}); got < p.Deadline*3/2+time.Second {
 			t.Errorf("%s: open has %v, and a provider %v, and half as long again", suite.Name, got, p.Deadline)
 		}
-		if got := r.LimitOf(plan.Column{Name: "mtltest"}); got != suite.Limit {
-			t.Errorf("%s: other cases have %v", suite.Name, got)
+		if got := r.LimitOf(stack, plan.Column{Name: "mtltest"}); got != suite.Limit {
+			t.Errorf("%s: other cases have %v without parameters", suite.Name, got)
 		}
 	}
 }

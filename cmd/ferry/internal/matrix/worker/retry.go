@@ -1,0 +1,43 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+)
+
+// busyLoad is the load per processor above which a case that did not end is tried once more.
+const busyLoad = 2
+
+// repeats reports whether the case of a row, which did not end in time, runs again. Only a busy machine is a reason, and
+// only once.
+func (a *attempt) repeats(row report.Row) bool {
+	if _, isSecond := a.retried[row.Case]; isSecond || row.Status != report.Timeout || !a.record.IsBad(*a.stack, row) {
+		return false
+	}
+	load := a.load()
+	if load <= busyLoad {
+		return false
+	}
+	a.retried[row.Case] = fmt.Sprintf("the first one did not end within %v at a load of %.1f per processor", a.limit, load)
+	a.isRepeated = true
+	return true
+}
+
+// load returns the load per processor, or 0 if it is unknown.
+func (p *Pool) load() float64 {
+	if p.Load != nil {
+		return p.Load()
+	}
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	var load float64
+	if _, err := fmt.Sscan(string(text), &load); err != nil {
+		return 0
+	}
+	return load / float64(runtime.NumCPU())
+}
