@@ -2,6 +2,7 @@
 package docs
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -9,8 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -56,6 +60,8 @@ func run(t *testing.T, name string, all []block, environ []string) {
 		case b.notRun != "":
 			t.Logf("%s:%d: not run: %s", name, b.line, b.notRun)
 			continue
+		case b.isOfClone:
+			continue
 		case b.full != "" && !*full:
 			t.Logf("%s:%d: run with -full only: %s", name, b.line, b.full)
 			continue
@@ -76,35 +82,84 @@ func run(t *testing.T, name string, all []block, environ []string) {
 			t.Errorf("%s:%d: there is no program %s", name, b.line, b.program)
 			continue
 		}
-		for _, c := range commands {
-			line := strings.ReplaceAll(c.line, "PROGRAM", "bin/program")
-			if b.short != "" && !*full {
-				line += " " + b.short
+		b.check(t, name, func(line string) (string, int) {
+			line = strings.ReplaceAll(line, "PROGRAM", "bin/program")
+			return shell(t, dir, line, b.kill, append(environ, "DOCS_PROGRAM="+b.program))
+		})
+	}
+}
+
+// check runs the commands of a block, and compares their status and output with those of the page.
+func (b block) check(t *testing.T, name string, run func(line string) (output string, status int)) {
+	t.Helper()
+	for _, c := range b.commands() {
+		line := c.line
+		if b.short != "" && !*full {
+			line += " " + b.short
+		}
+		began := time.Now()
+		output, status := run(line)
+		t.Logf("%s:%d: %s (%.1f s)", name, b.line, line, time.Since(began).Seconds())
+		if status != b.status {
+			t.Errorf("%s:%d: %s: status %d, want %d\n%s", name, b.line, line, status, b.status, output)
+			if requirements.err != nil {
+				t.Log(requirements.err)
 			}
-			began := time.Now()
-			output, status := shell(t, dir, line, append(environ, "DOCS_PROGRAM="+b.program))
-			t.Logf("%s:%d: %s (%.1f s)", name, b.line, line, time.Since(began).Seconds())
-			if status != b.status {
-				t.Errorf("%s:%d: %s: status %d, want %d\n%s", name, b.line, line, status, b.status, output)
-				if requirements.err != nil {
-					t.Log(requirements.err)
-				}
-			} else if piece := missing(c.says, output); piece != "" && !b.varies {
-				t.Errorf("%s:%d: %s does not print %q\n%s", name, b.line, line, piece, output)
-			}
+		} else if piece := missing(c.says, output); piece != "" && !b.varies {
+			t.Errorf("%s:%d: %s does not print %q\n%s", name, b.line, line, piece, output)
 		}
 	}
 }
 
-// shell runs a line, and returns what it prints.
-func shell(t *testing.T, dir, line string, environ []string) (output string, status int) {
+// shell runs a line in a directory, and returns its output and status. With kill, the process whose number follows that
+// text at the end of a line of the output is killed.
+func shell(t *testing.T, dir, line, kill string, environ []string) (output string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, environ, 5*time.Second
-	out, _ := cmd.CombinedOutput() // the status tells
-	return string(out), cmd.ProcessState.ExitCode()
+	cmd.Dir, cmd.Env = dir, environ
+	return outcome(t, cmd, kill)
+}
+
+// outcome runs a command as shell does.
+func outcome(t *testing.T, cmd *exec.Cmd, kill string) (output string, status int) {
+	t.Helper()
+	out := &killer{}
+	if kill != "" {
+		out.victim = regexp.MustCompile(regexp.QuoteMeta(kill) + ` (\d+)\n`)
+	}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, 5*time.Second
+	err := cmd.Run() // The status has the result.
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	if kill != "" && (out.victim != nil || out.err != nil) {
+		t.Errorf("%s: no process was killed: the output has no %q and a number, or kill failed: %v", cmd, kill, out.err)
+	}
+	return out.output.String(), cmd.ProcessState.ExitCode()
+}
+
+// killer is an output. When victim first matches, the process of that number is killed.
+type killer struct {
+	output bytes.Buffer   // Not embedded: io.Copy would call its ReadFrom in place of Write.
+	victim *regexp.Regexp // Nil afterwards.
+	err    error
+}
+
+func (k *killer) Write(p []byte) (int, error) {
+	n, err := k.output.Write(p)
+	if k.victim == nil {
+		return n, err
+	}
+	if found := k.victim.FindSubmatch(k.output.Bytes()); found != nil {
+		k.victim = nil
+		var pid int
+		if pid, k.err = strconv.Atoi(string(found[1])); k.err == nil {
+			k.err = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return n, err
 }
 
 // environment has ferry in its PATH, and nothing of the user's configuration.

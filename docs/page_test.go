@@ -19,6 +19,8 @@ type block struct {
 //
 //	<!-- docs: not run, REASON -->      the commands are left alone
 //	<!-- docs: full, REASON -->         they run with -full only
+//	<!-- docs: clone -->                they run in the tests of a clone only
+//	<!-- docs: kill TEXT -->            the test kills process N when a line ends with TEXT N
 //	<!-- docs: file PATH -->            the block is that file
 //	<!-- docs: program NAME -->         bin/program is that one of programs
 //	<!-- docs: status N -->             with which each command ends; otherwise 0
@@ -27,9 +29,9 @@ type block struct {
 //
 // Several of them are separated by semicolons.
 type orders struct {
-	notRun, full, file, program, short string
-	status                             int
-	varies                             bool
+	notRun, full, file, program, short, kill string
+	status                                   int
+	varies, isOfClone                        bool
 }
 
 var comment = regexp.MustCompile(`^<!-- docs: (.*) -->$`)
@@ -82,6 +84,10 @@ func parse(text string) (o orders, err error) {
 			o.full = strings.TrimPrefix(part, "full, ")
 		case part == "output varies":
 			o.varies = true
+		case part == "clone":
+			o.isOfClone = true
+		case word == "kill" && rest != "":
+			o.kill = rest
 		case word == "file" && rest != "":
 			o.file = rest
 		case word == "program" && rest != "":
