@@ -15,7 +15,7 @@ import (
 // published is the repository's address in the pages.
 const published = "https://github.com/ferrympi/ferry"
 
-// cloneLimit bounds a command that builds or downloads: a new machine has no build cache and no modules.
+// cloneLimit bounds a command. A new machine has no build cache and no modules.
 const cloneLimit = 15 * time.Minute
 
 // TestClone_NewHome_PagesRunAsTheyStand runs the pages that begin with a clone, command by command, in a home directory
@@ -58,7 +58,7 @@ type machine struct {
 	environ []string
 }
 
-// read runs a page whose clone comes from source.
+// read runs a page, with source in place of the published repository.
 func (m machine) read(t *testing.T, page, source string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -98,7 +98,7 @@ status=$?; { export -p; echo "cd '$PWD'"; } >"$HOME/.session"; exit $status`)
 			b.check(t, page, func(line string) (string, int) { return run(line, b.kill) })
 		}
 		if t.Failed() {
-			return // What follows depends on it.
+			return // The other commands depend on it.
 		}
 	}
 	if !cloned {
@@ -130,7 +130,7 @@ func goEnv(t *testing.T, name string) string {
 	return mustRun(t, "go", "env", name)
 }
 
-// debian makes a machine in a folder of its own. It sees this one's Go, processes and devices.
+// debian makes a machine in a new folder, with the Go, the processes and the devices of this one.
 func debian(t *testing.T) machine {
 	t.Helper()
 	root := t.TempDir()

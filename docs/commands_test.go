@@ -111,8 +111,8 @@ func (b block) check(t *testing.T, name string, run func(line string) (output st
 	}
 }
 
-// shell runs a line in a directory, and returns its output and status. With kill, the process whose number follows that
-// text at the end of a line of the output is killed.
+// shell runs a line in a directory, and returns its output and status. If kill is not empty, shell kills process N at the
+// first line of output that ends with that text and N.
 func shell(t *testing.T, dir, line, kill string, environ []string) (output string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -142,7 +142,7 @@ func outcome(t *testing.T, cmd *exec.Cmd, kill string) (output string, status in
 
 // killer is an output. When victim first matches, the process of that number is killed.
 type killer struct {
-	output bytes.Buffer   // Not embedded: io.Copy would call its ReadFrom in place of Write.
+	output bytes.Buffer   // Not embedded, because io.Copy would call its ReadFrom in place of Write.
 	victim *regexp.Regexp // Nil afterwards.
 	err    error
 }
