@@ -81,7 +81,7 @@ const (
 )
 
 // abortsConnecting is an assertion of UCX before 1.14, which ends a process that replies to a dead one
-// (docs/providers.md, Peers that die).
+// (docs/provider-defects.md, UCX).
 var abortsConnecting = regexp.MustCompile(`ucp_request\.c:\d+ +Assertion .*UCP_WIREUP_MSG_EP_REMOVED`)
 
 // survived runs a job, and reports whether the survivors agree.

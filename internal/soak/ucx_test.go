@@ -48,7 +48,7 @@ func TestKillOverUCX(t *testing.T) {
 			switch {
 			case *full || class == "shm":
 			case v.Before(ucp.Version{Major: 1, Minor: 18}) || !v.Before(ucp.Version{Major: 1, Minor: 22}):
-				t.Skipf("UCX %v: survivors may end in UCX; with 1.13.1 two did in 1,400 kills, with 1.18.1 none in 200: docs/providers.md, Peers that die", v)
+				t.Skipf("UCX %v: survivors may end in UCX; with 1.13.1 two did in 1,400 kills, with 1.18.1 none in 200: docs/provider-defects.md, UCX", v)
 			}
 			killsBut(t, size(100, 4), blocked, environment...)
 		})

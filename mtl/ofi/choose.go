@@ -122,7 +122,7 @@ func judge(info *libfabric.Info, p *params, j job, t topology) candidate {
 	// It does harm that the self-test does not always find, or only by waiting.
 	if what, ok := needs(info.Provider, Refuse, j.version); ok && wanted {
 		c.defect = true
-		c.refused = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/providers.md)", j.version, what)
+		c.refused = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/provider-defects.md)", j.version, what)
 		return c
 	}
 	switch {

@@ -4,7 +4,7 @@
 //
 // Providers are chosen by what they are, then tested: a module whose provider does
 // not deliver, match, probe and cancel as it should within a deadline is left, with
-// the reason, for the next best. docs/providers.md says what each gives and lacks.
+// the reason, for the next best. docs/libfabric.md describes them.
 //
 // It stands on internal/libfabric, and holds no unsafe code itself.
 package ofi

@@ -304,7 +304,7 @@ func TestSegmentsThatAreMixedUpAreFound(t *testing.T) {
 	}
 }
 
-// TestProvidersAreAtFault: what docs/providers.md says of providers is so without
+// TestProvidersAreAtFault shows the defects of docs/provider-defects.md without
 // ferry.
 func TestProvidersAreAtFault(t *testing.T) {
 	claim := compile(t, "claim.c", "-lfabric")

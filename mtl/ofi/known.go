@@ -11,7 +11,7 @@ import (
 )
 
 // A Provider is what is known of a provider beyond what it says of itself. This file
-// has all of it, and docs/providers.md shows it.
+// has all of it, and docs/provider-defects.md shows it.
 type Provider struct {
 	Name string // as libfabric has it, in lower case; or a pattern for several (path.Match)
 	// Devices is where /sys/class shows the devices of a network's provider: a folder with
@@ -69,7 +69,7 @@ func (f Fact) Versions() string {
 	return strings.Join(bounds, ", ")
 }
 
-// A Remedy is what ferry does about a fact, in the words of docs/providers.md.
+// A Remedy is ferry's remedy for a fact, as a text of docs/provider-defects.md.
 type Remedy string
 
 const (

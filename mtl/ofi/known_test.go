@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/internal/libfabric"
 )
 
-// rows are the table's, as docs/providers.md has them.
+// rows are the table's, as docs/provider-defects.md has them.
 func rows() (all []string) {
 	for _, p := range known {
 		if p.Untried {
@@ -29,14 +29,14 @@ func rows() (all []string) {
 
 // TestPageShowsWhatIsKnownOfProviders, each row, and none that the table has not.
 func TestPageShowsWhatIsKnownOfProviders(t *testing.T) {
-	text, err := os.ReadFile("../../docs/providers.md")
+	text, err := os.ReadFile("../../docs/provider-defects.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(text), "| provider | libfabric | what is known | ferry | found | shown by |\n| --- | --- | --- | --- | --- | --- |\n")
 	section, _, _ = strings.Cut(section, "\n\n")
 	if want := strings.Join(rows(), "\n"); section != want {
-		t.Errorf("docs/providers.md has\n%s\nand known.go\n%s", section, want)
+		t.Errorf("docs/provider-defects.md has\n%s\nand known.go\n%s", section, want)
 	}
 }
 

@@ -186,7 +186,7 @@ func (c *candidate) usesTCP() bool {
 	return slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "tcp" })
 }
 
-// hazards says what a death may do to others, in so far as it has been seen (docs/providers.md, Peers that die).
+// hazards describes the observed effects of a death on survivors (docs/provider-defects.md, UCX).
 func (c *candidate) hazards(v ucp.Version) (notes []string) {
 	if c.usesTCP() {
 		notes = append(notes, fmt.Sprintf("over tcp a peer that dies while it connects may end this process, rarely: UCX %v", v))

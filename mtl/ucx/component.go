@@ -3,7 +3,7 @@
 //
 // Classes of transports are chosen by what the machine has, then tested: a module whose class
 // does not deliver, match, probe and cancel as it should within a deadline is left, with
-// the reason, for the next best. docs/providers.md says what each gives and lacks.
+// the reason, for the next best. docs/ucx.md describes them.
 //
 // It stands on internal/ucp, and holds no unsafe code itself.
 package ucx

@@ -60,7 +60,7 @@ func TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt(t *testing.T) {
 					case "shm":
 						t.Skip("the dead of this test are of one process with the others: UCX reads their memory until somebody tells of the death")
 					case "tcp":
-						t.Skip("UCX 1.13 in mode none uses an endpoint that it has freed: docs/providers.md, Peers that die")
+						t.Skip("UCX 1.13 in mode none uses an endpoint that it has freed: docs/provider-defects.md, UCX")
 					}
 				}
 				w := pmltest.OpenWorld(t, s, 3)
