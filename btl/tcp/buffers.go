@@ -2,27 +2,24 @@ package tcp
 
 import "math/bits"
 
-// Memory for frames that are built here, and for those that come in pieces. It is taken
-// when it is needed and given back when it is not: what a connection that is idle keeps is
-// the first chunk, if that is all it has needed, and a ring of a few KiB.
-
-// chunk is memory for frames that are committed one after another.
+// chunk is memory for consecutive frames.
 type chunk struct {
-	bytes     []byte
-	used      int
-	lastFrame uint64 // the number of the last frame in it
+	bytes []byte
+	used  int
+	// Number of its last frame.
+	lastFrame uint64
 }
 
-// bufferPool keeps memory that is free, by the power of two that is its size.
+// bufferPool has free buffers by power of two.
 type bufferPool struct {
 	free      [32][][]byte
-	bytesFree int // bytes
+	bytesFree int
 }
 
-// maxPooledBytes is what a process keeps of it for the next use, in bytes: two windows.
+// maxPooledBytes is the limit of free memory in a process, two windows.
 const maxPooledBytes = 8 << 20
 
-// get returns memory of at least n bytes.
+// get returns a buffer of at least n bytes.
 func (p *bufferPool) get(n int) []byte {
 	class := bits.Len(uint(n - 1))
 	if free := p.free[class]; len(free) > 0 {
@@ -34,7 +31,7 @@ func (p *bufferPool) get(n int) []byte {
 	return make([]byte, 1<<class)
 }
 
-// put takes back what get returned.
+// put returns a buffer to the pool.
 func (p *bufferPool) put(b []byte) {
 	if p.bytesFree+len(b) > maxPooledBytes {
 		return
@@ -44,7 +41,7 @@ func (p *bufferPool) put(b []byte) {
 	p.bytesFree += len(b)
 }
 
-// trim gives half of it back.
+// trim frees half of the pool.
 func (p *bufferPool) trim() {
 	for class, free := range p.free {
 		n := len(free) / 2
@@ -56,16 +53,16 @@ func (p *bufferPool) trim() {
 	}
 }
 
-// sendBuffer is the memory of the frames to one peer: the chunk that is being filled is the
-// last one.
+// sendBuffer is the memory of the unacked frames to one peer. The last chunk is being filled.
 type sendBuffer struct {
-	pool       *bufferPool
-	chunks     []*chunk
-	isReserved bool // a reservation lies behind what is used of the last one
+	pool   *bufferPool
+	chunks []*chunk
+	// The free part of the last chunk has a reservation.
+	isReserved bool
 }
 
-// The first chunk is for a peer that says little. Those of a burst grow. What an idle
-// connection keeps is enough for a frame of some KiB.
+// The first chunk suits a peer with little traffic. Chunks grow in a burst. An idle peer keeps at most
+// keptChunkSize.
 const (
 	minChunkSize  = 1 << 10
 	chunkGrowth   = 4
@@ -73,7 +70,7 @@ const (
 	keptChunkSize = 4 << 10
 )
 
-// reserve returns n bytes, and where they lie. They stay free until they are used.
+// reserve returns n bytes with their chunk. They stay free until commit.
 func (o *sendBuffer) reserve(n int) (*chunk, []byte) {
 	o.isReserved = true
 	if k := len(o.chunks); k > 0 {
@@ -81,7 +78,8 @@ func (o *sendBuffer) reserve(n int) (*chunk, []byte) {
 		if n <= len(c.bytes)-c.used {
 			return c, c.bytes[c.used : c.used+n : c.used+n]
 		}
-		if c.used == 0 { // too small for this one
+		// The chunk is too small.
+		if c.used == 0 {
 			o.pool.put(c.bytes)
 			o.chunks = o.chunks[:k-1]
 		}
@@ -95,7 +93,7 @@ func (o *sendBuffer) reserve(n int) (*chunk, []byte) {
 	return c, c.bytes[:n:n]
 }
 
-// commit says that n bytes of the last reservation are frame number.
+// commit makes n bytes of the last reservation the frame number.
 func (o *sendBuffer) commit(n int, number uint64) {
 	c := o.chunks[len(o.chunks)-1]
 	c.used += n
@@ -103,7 +101,7 @@ func (o *sendBuffer) commit(n int, number uint64) {
 	o.isReserved = false
 }
 
-// freeBefore says that no frame before first is kept any more.
+// freeBefore frees all frames before first.
 func (o *sendBuffer) freeBefore(first uint64) {
 	for len(o.chunks) > 0 && o.chunks[0].lastFrame < first {
 		c := o.chunks[0]
@@ -118,7 +116,7 @@ func (o *sendBuffer) freeBefore(first uint64) {
 	}
 }
 
-// release gives everything back.
+// release frees all memory.
 func (o *sendBuffer) release() {
 	for _, c := range o.chunks {
 		o.pool.put(c.bytes)

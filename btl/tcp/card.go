@@ -10,16 +10,18 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// version is that of everything here: card, handshake and frames.
+// version is the version of card, handshake and frames.
 const version = 1
 
-// security says what two ends do to know each other. Both must do the same.
+// security is the protection of a connection. Both ends must have the same.
 type security uint8
 
 const (
-	securityAuth security = iota + 1 // each proves that it knows the key in the acceptor's card
+	// Both ends prove that they have the key of the acceptor's card.
+	securityAuth security = iota + 1
 	securityNone
-	securityTLS // TLS, with the keys in both cards; within, as auth
+	// As securityAuth, within TLS with the keys of both cards.
+	securityTLS
 )
 
 var securityNames = map[security]string{securityAuth: "auth", securityNone: "none", securityTLS: "tls"}
@@ -31,7 +33,7 @@ func (s security) String() string {
 	return fmt.Sprintf("number %d", uint8(s))
 }
 
-// mismatch is the error of two ends that have different security.
+// mismatch returns an error unless the peer has the same security.
 func (s security) mismatch(peer security) error {
 	if s == peer {
 		return nil
@@ -43,19 +45,22 @@ var errSecurityDiffers = errors.New("btl.tcp.security is")
 
 const keySize = 32
 
-// businessCard is what a module puts into the business card. The key is the secret with which
-// others prove that they have the card, and this process that it is the one of the card.
+// businessCard is the entry of this transport in the business card. The key proves that a caller has the
+// card, and that the acceptor is its process.
 type businessCard struct {
 	security security
 	port     uint16
-	key      [keySize]byte // zero without security
-	addrs    []netip.Addr  // the most useful first
-	tlsKey   []byte        // of the key for TLS; nil: none
+	// Zero without security.
+	key [keySize]byte
+	// Order of preference.
+	addrs []netip.Addr
+	// nil without TLS.
+	tlsKey []byte
 }
 
-// Of the card, little-endian: u8 version, u8 security, u16 port, 32 bytes key, u8 number
-// of addresses, and each as u8 length and its 4 or 16 bytes; then fields, each as u8 what it
-// is, u8 length and its bytes. A field that the reader does not know is left out.
+// The card is little-endian: u8 version, u8 security, u16 port, 32 bytes key, u8 number of addresses, and
+// each as u8 length and its 4 or 16 bytes. Fields follow, each as u8 type, u8 length and its bytes. A
+// reader skips unknown fields.
 const cardHeaderSize = 1 + 1 + 2 + keySize + 1
 
 const fieldTLSKey = 1
@@ -72,7 +77,7 @@ func (b *businessCard) encode() []byte {
 	return out
 }
 
-// decodeCard reads what another process has written.
+// decodeCard decodes the card of another process.
 func decodeCard(in []byte) (b businessCard, err error) {
 	if len(in) == 0 {
 		return b, fmt.Errorf("the peer's card is empty")
@@ -104,8 +109,8 @@ func decodeCard(in []byte) (b businessCard, err error) {
 		if len(rest) < 2 || int(rest[1]) > len(rest)-2 {
 			return b, fmt.Errorf("the peer's card ends within a field")
 		}
-		what, size := rest[0], int(rest[1])
-		if what == fieldTLSKey {
+		fieldType, size := rest[0], int(rest[1])
+		if fieldType == fieldTLSKey {
 			if size != tlsKeySize || b.tlsKey != nil {
 				return b, fmt.Errorf("the peer's card has more than one key for TLS, or one of %d bytes instead of %d", size, tlsKeySize)
 			}

@@ -6,12 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closeTimeout is how long a session that closes waits for a socket to take what was
-// committed and is not out yet; a peer that reads lets it go on.
+// closeTimeout is the longest wait for a full socket.
 const closeTimeout = 50 * time.Millisecond
 
-// Close implements btl.Module. Each peer is told, behind all that was committed; the
-// system brings what the sockets have taken on its way.
+// Close implements btl.Module. Peers get a bye behind all committed frames. The system sends the bytes
+// that the sockets have taken.
 func (m *module) Close() error {
 	m.env.Engine.Lock()
 	defer m.env.Engine.Unlock()
@@ -23,15 +22,15 @@ func (m *module) Close() error {
 	for len(m.inbound.conns) > 0 {
 		m.inbound.conns[0].close()
 	}
-	pairs := m.sortedPeers()
-	for _, p := range pairs {
+	peers := m.sortedPeers()
+	for _, p := range peers {
 		if p.path.countUp() > 0 {
 			p.sendControl(kindBye, nil)
 			p.writeLinks()
 		}
 	}
-	m.drainSockets(pairs)
-	for _, p := range pairs {
+	m.drainSockets(peers)
+	for _, p := range peers {
 		for _, l := range p.links {
 			if l != nil {
 				l.shutdownWrite()
@@ -40,17 +39,17 @@ func (m *module) Close() error {
 		p.close()
 	}
 	if m.tlsHandshakes.completed != nil {
-		m.tlsHandshakes.running.Wait() // nobody waits for them: they have ended
+		m.tlsHandshakes.running.Wait()
 		m.closeSocket(m.tlsHandshakes.completed.eventFD)
 	}
 	return unix.Close(m.poller.epollFD)
 }
 
-// drainSockets writes what the sockets have not taken, as long as they take something.
-func (m *module) drainSockets(pairs []*peerConn) {
+// drainSockets writes until all queues are empty, or no socket makes progress for closeTimeout.
+func (m *module) drainSockets(peers []*peerConn) {
 	for last := time.Now(); time.Since(last) < closeTimeout; {
 		waits := false
-		for _, p := range pairs {
+		for _, p := range peers {
 			before := p.path.bytesQueued() + p.bytesEncrypted()
 			p.writeLinks()
 			if left := p.path.bytesQueued() + p.bytesEncrypted(); left > 0 && p.path.countUp() > 0 {
@@ -64,16 +63,16 @@ func (m *module) drainSockets(pairs []*peerConn) {
 			return
 		}
 		unix.EpollWait(m.poller.epollFD, m.poller.events[:], 1)
-		for _, p := range pairs {
+		for _, p := range peers {
 			for i, l := range p.links[:len(p.path.queues)] {
-				p.path.queues[i].isBlocked = l != nil && (l.failed != nil || l.broken != nil)
+				p.path.queues[i].isBlocked = l != nil && l.state > connOpen
 			}
 		}
 	}
 }
 
-// shutdownWrite says that nothing more comes. What the peer has sent is read first: to
-// close a socket with something unread resets the connection, and may lose what was sent.
+// shutdownWrite ends the outgoing stream. It reads the incoming one first, because a close with unread
+// data resets the connection, and may lose frames on their way to the peer.
 func (l *link) shutdownWrite() {
 	unix.Shutdown(l.fd, unix.SHUT_WR)
 	b := l.module.buffers.get(readBufferSize)

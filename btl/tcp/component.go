@@ -21,7 +21,7 @@ func Component() btl.Component { return component{} }
 
 type component struct{}
 
-// params are the component's parameters; each is btl.tcp.NAME.
+// params are the parameters btl.tcp.NAME.
 type params struct {
 	Include    []string       `param:"address_include" default:"" level:"user" scope:"process" doc:"Addresses of this host that peers are told: networks (10.1.0.0/16), addresses, or patterns of interface names (eth0, ib*). Empty: all but loopback, bridges without members, and networks of docker and libvirt."`
 	Exclude    []string       `param:"address_exclude" default:"" level:"user" scope:"process" doc:"Addresses that peers are not told, in the same form."`
@@ -55,10 +55,9 @@ func (component) Suggest(word string) string {
 
 func (component) Params() any { return new(params) }
 
-// rules returns which addresses may be told.
 func (p *params) rules() netaddr.Rules { return netaddr.Rules{Include: p.Include, Exclude: p.Exclude} }
 
-// ports returns the lowest and the highest port on which to listen; 0, 0: any.
+// ports returns the range of listening ports, or 0, 0 for any.
 func (p *params) ports() (low, high int, err error) {
 	if p.PortRange == "" {
 		return 0, 0, nil
@@ -104,15 +103,15 @@ func (p *params) Check() (param string, err error) {
 	return "address_exclude", netaddr.Rules{Exclude: p.Exclude}.Check()
 }
 
-// Probe has nothing to say: what addresses there are shows when the module opens, because
-// to ask the system takes as long as all else.
+// Probe always succeeds. Open lists the addresses, which is the expensive part.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
-// Open makes the listening socket, without a message to any peer. It waits only for a new IPv6
-// address without another one.
+// Open opens the listening socket, without a message to any peer. It waits only for a tentative IPv6 address without
+// an alternative.
 func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
-	if name, err := p.Check(); err != nil { // it was not filled by Decode
+	// The parameters may not come from Decode.
+	if name, err := p.Check(); err != nil {
 		return nil, fmt.Errorf("%w: btl.tcp.%s: %w", framework.ErrConfig, name, err)
 	}
 	low, high, _ := p.ports()
@@ -172,27 +171,26 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	return m, nil
 }
 
-// publishable returns the addresses for peers, and adds the others to left. Loopback counts only if no other address is there, and
-// isSpread is false (bootstrap.Identity.IsSpread).
+// publishable returns the addresses to publish, and adds the others to left. It publishes loopback only
+// without another address, and unless isSpread (bootstrap.Identity.IsSpread).
 func (p *params) publishable(kept []netaddr.Interface, left []netaddr.LeftOut, isSpread bool) ([]netip.Addr, []netaddr.LeftOut) {
 	addrs := netaddr.Publish(kept)
 	if len(addrs) == 0 || !addrs[0].IsLoopback() || len(p.Include) > 0 {
 		return addrs, left
 	}
-	// Without a number of local processes, all may be here, and the handshake refuses the others.
+	// Without a number of local processes all may be local. The handshake refuses others.
 	if isSpread {
 		return nil, append(left, netaddr.LeftOut{What: "loopback", Why: "the job is on more than one node"})
 	}
 	return addrs, left
 }
 
-// noAddress returns the error of a host without an address to publish. It names the addresses
-// that the rules leave out, and the others, such as link-local ones.
+// noAddress returns the error of a host without an address to publish, with the reason for each address.
 func noAddress(kept []netaddr.Interface, left []netaddr.LeftOut) error {
 	return fmt.Errorf("btl tcp: this host has no address to publish: %s", reasons(append(left, netaddr.Untold(kept, nil)...)))
 }
 
-// reasons says why each address is left out.
+// reasons joins the reasons.
 func reasons(left []netaddr.LeftOut) string {
 	if len(left) == 0 {
 		return "no interface has one"

@@ -11,20 +11,20 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// Describe implements btl.Describer. Before there is a link, Device says where the first one
-// would be tried; of a peer that has closed, it is what there was.
+// Describe implements btl.Describer. Without a link, Device names the first address to dial.
+// For a closed peer the last description stays.
 func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 	p := m.peers.byIncarnation[peer.Life]
-	was, closed := m.peers.closed[peer.Life]
+	lastDescription, closed := m.peers.closed[peer.Life]
 	card, err := m.decodeReachable(peer)
 	switch {
 	case p != nil && p.wasConnected:
 		d = p.describe()
 	case closed:
-		return was
+		return lastDescription
 	case err == nil:
-		if ways := netaddr.Order(m.hostInterfaces(), card.addrs); len(ways) > 0 {
-			d.Device = fmt.Sprintf("%s to %v", m.deviceName(), netip.AddrPortFrom(ways[0], card.port))
+		if addrs := netaddr.Order(m.hostInterfaces(), card.addrs); len(addrs) > 0 {
+			d.Device = fmt.Sprintf("%s to %v", m.deviceName(), netip.AddrPortFrom(addrs[0], card.port))
 		}
 	}
 	if err == nil {
@@ -33,7 +33,7 @@ func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 	return d
 }
 
-// describe says which links a pair has.
+// describe describes the links of a peer.
 func (p *peerConn) describe() (d btl.Description) {
 	d.Reconnects, d.Resent = uint64(p.reconnects), p.path.retransmitted
 	var ends []string
@@ -57,10 +57,10 @@ func (p *peerConn) describe() (d btl.Description) {
 	return d
 }
 
-// recordClosed keeps what there was with a peer that has closed its session: who closes last is to
-// explain what carried its messages, too.
+// recordClosed keeps the description of a peer that has closed its session, for an explanation at the end
+// of the job.
 func (p *peerConn) recordClosed() {
-	p.releaseAcked() // the peer has said, too, what it has received
+	p.releaseAcked()
 	d := p.describe()
 	if card, err := p.module.cardOf(p.incarnation); err == nil && card != nil {
 		d.Unused = p.module.unusedAddresses(p, card)
@@ -68,18 +68,19 @@ func (p *peerConn) recordClosed() {
 	p.module.peers.closed[p.incarnation] = d
 }
 
-// times is a number of something.
-func times(n int, what string) string {
+// times returns a count with its noun.
+func times(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// unusedAddresses returns the addresses of a peer with this card by which no link goes, and those of
-// this host that it is not told.
+// unusedAddresses returns the peer's addresses without a link, and the unpublished addresses of this host,
+// with reasons.
 func (m *module) unusedAddresses(p *peerConn, card *businessCard) (all []framework.Rejection) {
-	if p == nil || p.card == nil { // only the peer has called, if anybody
+	// Only the peer may have dialed.
+	if p == nil || p.card == nil {
 		var links [maxLinks]*link
 		if p != nil {
 			links = p.links
@@ -88,8 +89,8 @@ func (m *module) unusedAddresses(p *peerConn, card *businessCard) (all []framewo
 		p.setCard(card)
 	}
 	for _, a := range card.addrs {
-		if why := p.unusedReason(a); why != "" {
-			all = append(all, framework.Rejection{Name: a.String(), Reason: why})
+		if reason := p.unusedReason(a); reason != "" {
+			all = append(all, framework.Rejection{Name: a.String(), Reason: reason})
 		}
 	}
 	for _, l := range m.host.unpublished {
@@ -98,11 +99,11 @@ func (m *module) unusedAddresses(p *peerConn, card *businessCard) (all []framewo
 	return all
 }
 
-// unusedReason says why no link goes to an address of the peer; empty: one does, or the first one
-// is tried there.
+// unusedReason returns the reason for an address of the peer without a link. It is empty if a link uses
+// the address, or would be dialed there first.
 func (p *peerConn) unusedReason(a netip.Addr) string {
-	mine := p.networks.networkOf(netip.Addr{}, a)
-	ups, beside := 0, false
+	network := p.networks.networkOf(netip.Addr{}, a)
+	linksUp, sharesNetwork := 0, false
 	for _, l := range p.links {
 		if l == nil {
 			continue
@@ -110,8 +111,8 @@ func (p *peerConn) unusedReason(a netip.Addr) string {
 		if l.remoteAddr.Addr() == a {
 			return ""
 		}
-		ups++
-		beside = beside || mine >= 0 && p.networks.networkOf(l.localAddr.Addr(), l.remoteAddr.Addr()) == mine
+		linksUp++
+		sharesNetwork = sharesNetwork || network >= 0 && p.networks.networkOf(l.localAddr.Addr(), l.remoteAddr.Addr()) == network
 	}
 	if i := slices.IndexFunc(p.failures, func(f failure) bool { return f.addr.Addr() == a }); i >= 0 {
 		return p.failures[i].err.Error()
@@ -119,23 +120,23 @@ func (p *peerConn) unusedReason(a netip.Addr) string {
 	switch {
 	case !slices.Contains(p.addrs, a):
 		return "such an address means nothing on another host"
-	case ups == 0 && a == p.addrs[0]:
+	case linksUp == 0 && a == p.addrs[0]:
 		return ""
-	case ups == 0:
+	case linksUp == 0:
 		return fmt.Sprintf("tried if %v does not answer", p.addrs[0])
-	case beside:
+	case sharesNetwork:
 		return "another address in its network has a link"
-	case mine < 0:
+	case network < 0:
 		return "in no network that both hosts share: tried only when no link is up"
-	case ups >= p.targetLinks():
-		return fmt.Sprintf("%s enough (btl.tcp.links)", map[bool]string{true: "one link is", false: fmt.Sprintf("%d links are", ups)}[ups == 1])
+	case linksUp >= p.targetLinks():
+		return fmt.Sprintf("%s enough (btl.tcp.links)", map[bool]string{true: "one link is", false: fmt.Sprintf("%d links are", linksUp)}[linksUp == 1])
 	}
 	return "its network gets a link when much is under way"
 }
 
-// notifyWatcher has the protocol hear of a link.
-func (p *peerConn) notifyWatcher(note string) {
+// notifyWatcher reports a link event to the protocol.
+func (p *peerConn) notifyWatcher(event string) {
 	if w := p.module.linkWatcher; w != nil {
-		w.Link(p.incarnation, note)
+		w.Link(p.incarnation, event)
 	}
 }

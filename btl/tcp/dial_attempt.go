@@ -12,56 +12,57 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// dialAttempt is a connection that this process makes, until its handshake is over.
+// dialAttempt is an outgoing connection until the end of its handshake.
 type dialAttempt struct {
-	peer        *peerConn
-	slot        int
-	addr        netip.AddrPort
-	fd          int
-	stage       stage
-	handshake   callerHandshake
-	startedAt   time.Duration
-	deadline    time.Duration // it may last
-	buf         []byte        // what has come of the part that is expected
-	hasAnswered bool          // the peer itself has answered
+	peer      *peerConn
+	slot      int
+	addr      netip.AddrPort
+	fd        int
+	stage     stage
+	handshake callerHandshake
+	startedAt time.Duration
+	deadline  time.Duration
+	// Received bytes of the current handshake part.
+	buf []byte
+	// The peer's process has answered.
+	hasAnswered bool
 }
 
-// attemptTimeout is how long a peer may take to answer at one address: two of the first
-// packets may be lost. Where a link was up before, a new attempt begins sooner than the
-// system sends the first packet again for the second time: so a network that is back is
-// found. If that was in vain a few times the way may be so long.
+// attemptTimeout is the timeout of one address. It allows for the loss of two packets. A reconnect uses a
+// shorter one until the host accepts, so that a network that recovers is found before the system's third
+// SYN. After shortTimeoutRounds the round trip may be too long for that.
 const (
 	attemptTimeout          = 3500 * time.Millisecond
-	reconnectAttemptTimeout = 900 * time.Millisecond // without a connection
+	reconnectAttemptTimeout = 900 * time.Millisecond
 	shortTimeoutRounds      = 16
 )
 
 type stage uint8
 
 const (
-	stageConnecting      stage = iota
-	stageAwaitingAnswer        // the hello is out
-	stageAwaitingWelcome       // the proof is out
+	stageConnecting stage = iota
+	stageAwaitingAnswer
+	stageAwaitingWelcome
 )
 
-// startAttempt begins an attempt.
-func (p *peerConn) startAttempt(place int, addr netip.AddrPort) (*dialAttempt, error) {
+// startAttempt starts a connection to an address.
+func (p *peerConn) startAttempt(slot int, addr netip.AddrPort) (*dialAttempt, error) {
 	fd, err := newSocket(addr.Addr().Is6())
 	if err != nil {
 		return nil, err
 	}
 	m := p.module
-	a := &dialAttempt{peer: p, slot: place, addr: addr, fd: fd, startedAt: m.timers.now, deadline: m.timers.now + attemptTimeout}
-	if p.wasConnected && p.dialers[place].failedRounds < shortTimeoutRounds {
+	a := &dialAttempt{peer: p, slot: slot, addr: addr, fd: fd, startedAt: m.timers.now, deadline: m.timers.now + attemptTimeout}
+	if p.wasConnected && p.dialers[slot].failedRounds < shortTimeoutRounds {
 		a.deadline = m.timers.now + reconnectAttemptTimeout
 	}
 	a.handshake.parties = parties{key: p.card.key, caller: m.env.Identity.Proc, acceptor: p.proc}
 	a.handshake.hello = hello{
-		security: m.config.security, linkSlot: uint8(place), rank: m.env.Identity.Proc.Rank,
+		security: m.config.security, linkSlot: uint8(slot), rank: m.env.Identity.Proc.Rank,
 		acceptorNonce: p.incarnation.Nonce, namespaceHash: framework.NamespaceHash(m.env.Identity.Proc.Namespace), callerNonce: m.env.Self.Nonce,
 		callerState: p.state.local, acceptorState: p.state.remote, limits: m.localLimits(),
 	}
-	if err := unix.Connect(fd, sockaddr(addr)); err != nil && err != unix.EINPROGRESS && err != unix.EINTR { // a signal does not stop it
+	if err := unix.Connect(fd, sockaddr(addr)); err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -73,9 +74,9 @@ func (p *peerConn) startAttempt(place int, addr netip.AddrPort) (*dialAttempt, e
 	return a, nil
 }
 
-// isTentative reports whether an error may come from an IPv6 address of either end that is new:
-// this host has no source address yet, or the peer's does not answer neighbor discovery, which
-// takes the system some seconds to notice. A router or a firewall answers at once.
+// isTentative reports whether an error may come from a new IPv6 address at either end. This host has no
+// source address yet, or neighbor discovery of the peer's has failed, which takes some seconds. A router
+// or firewall answers at once.
 func (a *dialAttempt) isTentative(errno unix.Errno) bool {
 	if !a.addr.Addr().Is6() {
 		return false
@@ -83,10 +84,10 @@ func (a *dialAttempt) isTentative(errno unix.Errno) bool {
 	return errno == unix.EADDRNOTAVAIL || errno == unix.EHOSTUNREACH && a.peer.module.timers.now >= a.startedAt+neighborTimeout
 }
 
-// neighborTimeout is less than neighbor discovery takes to fail, three tries of one second.
+// neighborTimeout is below the duration of failed neighbor discovery, three tries of one second.
 const neighborTimeout = time.Second
 
-// hasSentHello reports whether the peer may know of the attempt.
+// hasSentHello reports whether the peer may have received the hello.
 func (a *dialAttempt) hasSentHello() bool { return a.stage > stageConnecting }
 
 func (a *dialAttempt) close() {
@@ -96,7 +97,7 @@ func (a *dialAttempt) close() {
 	}
 }
 
-// handleEvents implements user.
+// handleEvents implements socketHandler.
 func (a *dialAttempt) handleEvents(events uint32) {
 	in, out := splitEvents(events)
 	if a.fd < 0 {
@@ -108,12 +109,11 @@ func (a *dialAttempt) handleEvents(events uint32) {
 		}
 		if code, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
 			errno := unix.Errno(code)
-			// A network that is cut comes back; what never was there does not.
+			// A network that is down may recover. An address that never worked does not.
 			a.fail(errno, errno == unix.ECONNREFUSED || !a.peer.wasConnected && !a.isTentative(errno))
 			return
 		}
-		// The host listens still, whether or not its process says something: one that is
-		// stopped is not lost.
+		// The host accepts connections, so that a stopped process counts as alive.
 		p, now := a.peer, a.peer.module.timers.now
 		p.peerAliveAt = max(p.peerAliveAt, now)
 		if err := a.startTLS(); err != nil {
@@ -130,11 +130,11 @@ func (a *dialAttempt) handleEvents(events uint32) {
 		}
 	}
 	for in && a.fd >= 0 {
-		want := answerSize
+		size := answerSize
 		if a.stage == stageAwaitingWelcome {
-			want = welcomeSize
+			size = welcomeSize
 		}
-		b, err := a.peer.module.readHandshake(a.fd, &a.buf, want)
+		b, err := a.peer.module.readHandshake(a.fd, &a.buf, size)
 		switch {
 		case isPermanent(err):
 			a.fail(err, true)
@@ -151,7 +151,7 @@ func (a *dialAttempt) handleEvents(events uint32) {
 	}
 }
 
-// handleAnswer takes the answer.
+// handleAnswer handles the acceptor's answer.
 func (a *dialAttempt) handleAnswer(b []byte) {
 	err := a.handshake.checkAnswer(b)
 	p, answer := a.peer, &a.handshake.answer
@@ -168,15 +168,16 @@ func (a *dialAttempt) handleAnswer(b []byte) {
 	case p.state.remote != 0 && answer.acceptorState != p.state.remote:
 		p.fail("connect", p.endedByPeerError(" and opened another one"))
 	default:
-		p.dialers[a.slot].cancelExcept(a) // the first one that gets so far is it
+		// The first answer wins.
+		p.dialers[a.slot].cancelExcept(a)
 		a.stage = stageAwaitingWelcome
 		a.send(a.handshake.makeProof(p.path.nextExpected))
 	}
 }
 
-// handleWelcome takes the welcome: the connection is a link.
+// handleWelcome turns the connection into a link.
 func (a *dialAttempt) handleWelcome(b []byte) {
-	heard, err := a.handshake.checkWelcome(b)
+	ackedUpTo, err := a.handshake.checkWelcome(b)
 	if err != nil {
 		a.fail(err, true)
 		return
@@ -185,12 +186,12 @@ func (a *dialAttempt) handleWelcome(b []byte) {
 	p.state.remote, p.peerLimits = a.handshake.answer.acceptorState, a.handshake.answer.limits
 	l := &link{module: p.module, peer: p, slot: a.slot, fd: a.fd, remoteAddr: a.addr, localAddr: localAddr(a.fd), isCaller: true}
 	a.fd = -1
-	if err := p.addLink(l, heard); err != nil {
+	if err := p.addLink(l, ackedUpTo); err != nil {
 		p.fail("connect", err)
 	}
 }
 
-// send sends a part of the handshake, for which a new connection has room.
+// send writes a handshake part, for which a new socket has room.
 func (a *dialAttempt) send(b []byte) bool {
 	n, err := a.peer.module.writeSocket(a.fd, b)
 	if n == len(b) {
@@ -200,8 +201,8 @@ func (a *dialAttempt) send(b []byte) bool {
 	return false
 }
 
-// fail ends the attempt.
-func (a *dialAttempt) fail(err error, final bool) {
+// fail closes the attempt, and records the failure.
+func (a *dialAttempt) fail(err error, isFinal bool) {
 	p := a.peer
 	a.close()
 	d := p.dialers[a.slot]
@@ -209,24 +210,26 @@ func (a *dialAttempt) fail(err error, final bool) {
 		return
 	}
 	d.attempts = slices.DeleteFunc(d.attempts, func(x *dialAttempt) bool { return x == a })
-	p.recordFailure(d, failure{a.addr, err, final})
-	if d.nextAddrAt = 0; a.hasAnswered { // what was in the way is over soon: another address would be second best
+	p.recordFailure(d, failure{a.addr, err, isFinal})
+	// The cause is temporary, and another address would be second best.
+	if d.nextAddrAt = 0; a.hasAnswered {
 		d.addrsTried = len(d.addrs)
 	}
-	p.module.scheduleAt(0) // the next address, or the next round
+	// Next address or next round.
+	p.module.scheduleAt(0)
 }
 
 var errEnd = errors.New("end of file")
 
-// readHandshake reads one part of a handshake: want bytes, or nil if they are not all here.
-func (m *module) readHandshake(fd int, buf *[]byte, want int) ([]byte, error) {
-	if cap(*buf) < want {
-		b := make([]byte, len(*buf), want)
+// readHandshake reads a handshake part of want bytes. It returns nil until all have arrived.
+func (m *module) readHandshake(fd int, buf *[]byte, size int) ([]byte, error) {
+	if cap(*buf) < size {
+		b := make([]byte, len(*buf), size)
 		copy(b, *buf)
 		*buf = b
 	}
-	for len(*buf) < want {
-		n, err := m.readSocket(fd, (*buf)[len(*buf):want])
+	for len(*buf) < size {
+		n, err := m.readSocket(fd, (*buf)[len(*buf):size])
 		switch {
 		case n > 0:
 			*buf = (*buf)[:len(*buf)+n]

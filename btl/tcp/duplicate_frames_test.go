@@ -9,7 +9,7 @@ import (
 )
 
 // by makes another link to b at a place, which the test writes to as the peer would.
-func (j *job) by(b *process, p *peerConn, place int) net.Conn {
+func (j *job) by(b *process, p *peerConn, slot int) net.Conn {
 	j.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,7 @@ func (j *job) by(b *process, p *peerConn, place int) net.Conn {
 		err = unix.SetNonblock(fd, true)
 	}
 	if err == nil {
-		err = p.addLink(&link{module: b.module, peer: p, slot: place, fd: fd}, p.path.ackedUpTo)
+		err = p.addLink(&link{module: b.module, peer: p, slot: slot, fd: fd}, p.path.ackedUpTo)
 	}
 	if err != nil {
 		j.t.Fatal(err)
@@ -80,7 +80,10 @@ func TestFrameThatWasOvertakenOnItsWayCountsOnce(t *testing.T) {
 				return body
 			}
 			slow.Write(frame(0)[:c.size/2])
-			j.until("half of the frame", func() bool { l := p.links[1]; return l.has && l.received+l.writePos-l.readPos >= c.size/2-headerSize })
+			j.until("half of the frame", func() bool {
+				l := p.links[1]
+				return l.mode != modeHeader && l.received+l.writePos-l.readPos >= c.size/2-headerSize
+			})
 			fast.Write(append(frame(0), frame(1)...))
 			j.until("two frames", func() bool { return p.path.nextExpected == due+2 })
 			slow.Write(append(append(frame(0)[c.size/2:], frame(1)...), frame(2)...))
@@ -132,11 +135,14 @@ func TestDroppedFrameIsTheOneThatWasPeeked(t *testing.T) {
 			}
 		}
 		slow.Write(frame(0)[:size/2])
-		j.until("half of the frame", func() bool { l := p.links[1]; return l.has && l.received+l.writePos-l.readPos >= size/2-headerSize })
+		j.until("half of the frame", func() bool {
+			l := p.links[1]
+			return l.mode != modeHeader && l.received+l.writePos-l.readPos >= size/2-headerSize
+		})
 		fast.Write(frame(0))
 		j.until("frame 0", peeked(0), b)
 		slow.Write(frame(0)[size/2:])
-		j.until("the rest is skipped", func() bool { return !p.links[1].has })
+		j.until("the rest is skipped", func() bool { return p.links[1].mode == modeHeader })
 		slow.Write(frame(1))
 		j.until("frame 1", peeked(1), b)
 		fast.Write(frame(2))

@@ -10,15 +10,18 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// endpoint is the path to a peer.
+// endpoint is the sending end of the path to a peer.
 type endpoint struct {
-	peer     *peerConn // nil: closed
-	wasUsed  bool      // a Reserve has succeeded
-	chunk    *chunk
-	reserved []byte // the last reservation, with its header
+	// nil if closed.
+	peer *peerConn
+	// A reservation has succeeded.
+	wasUsed bool
+	chunk   *chunk
+	// The last reservation, header included.
+	reserved []byte
 }
 
-// Reach implements btl.Module. It looks at the card only: nothing is sent.
+// Reach implements btl.Module. It checks only the card.
 func (m *module) Reach(peer framework.Peer) error {
 	_, err := m.decodeReachable(peer)
 	return err
@@ -63,7 +66,8 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		p.outbound.endpoint.Close()
 	}
 	p.outbound.endpoint = &endpoint{peer: p}
-	p.outbound.limitsReported = false // the protocol hears of them in a Poll, when it knows of the endpoint
+	// A poll reports the limits, when the protocol has the endpoint.
+	p.outbound.limitsReported = false
 	p.outbound.pathsOpened++
 	p.sendControl(kindOpen, binary.LittleEndian.AppendUint64(nil, p.outbound.pathsOpened))
 	m.scheduleAt(0)
@@ -71,15 +75,15 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	return p.outbound.endpoint, nil
 }
 
-// canSend reports whether a frame of n bytes can be sent now.
+// canSend reports whether a frame of n bytes can be sent now. Without room it requests an ack.
 func (e *endpoint) canSend(n int) bool {
 	p := e.peer
 	if p == nil || !p.outbound.limitsReported {
 		return false
 	}
 	if !p.path.hasRoom(headerSize + n) {
-		p.module.pacer.countdown = 0                  // somebody waits for what its sockets say
-		if p.acks.requestedUpTo < p.path.nextNumber { // the peer may owe a confirmation
+		p.module.pacer.countdown = 0
+		if p.acks.requestedUpTo < p.path.nextNumber {
 			p.requestAck()
 		}
 		return false
@@ -88,7 +92,7 @@ func (e *endpoint) canSend(n int) bool {
 	return true
 }
 
-// requestAck has the peer confirm what it has received.
+// requestAck requests the ack of all frames from the peer.
 func (p *peerConn) requestAck() {
 	if p.acks.requestedUpTo = p.path.nextNumber; !p.path.queueAck(true) {
 		p.acks.requestedUpTo = 0
@@ -96,8 +100,7 @@ func (p *peerConn) requestAck() {
 	p.markPending()
 }
 
-// Reserve implements btl.Endpoint. The memory is the module's, and lies with the frames
-// that wait for their confirmation.
+// Reserve implements btl.Endpoint. The memory belongs to the send buffer.
 func (e *endpoint) Reserve(n int) []byte {
 	if !e.canSend(n) {
 		return nil
@@ -142,7 +145,7 @@ func (e *endpoint) Gather(head, payload []byte, c btl.LocalCompletion) bool {
 	return true
 }
 
-// commitFrame gives a frame to the path, and writes it if nothing goes before it.
+// commitFrame adds a frame to the path, and writes it if possible.
 func (e *endpoint) commitFrame(h header, head, payload []byte, c btl.LocalCompletion) {
 	p := e.peer
 	h.encode(head)
@@ -153,14 +156,14 @@ func (e *endpoint) commitFrame(h header, head, payload []byte, c btl.LocalComple
 	p.flushFrames()
 }
 
-// Small frames leave at once if none has since the protocol polled last. Those behind wait
-// for its next poll, and go together, or until they are worth a system call.
+// maxImmediateWrites is the number of small frames that leave at once after a poll. Later ones wait for
+// the next poll, or until flushThreshold bytes justify a system call.
 const (
 	maxImmediateWrites = 1
 	flushThreshold     = 16 << 10
 )
 
-// flushFrames writes what waits, now or with the next Poll.
+// flushFrames writes waiting frames now, or schedules them for the next poll.
 func (p *peerConn) flushFrames() {
 	if p.batching.pollCount != p.module.pacer.pollCount {
 		p.batching.pollCount, p.batching.immediateWrites = p.module.pacer.pollCount, 0
@@ -175,8 +178,7 @@ func (p *peerConn) flushFrames() {
 	p.markPending()
 }
 
-// Idle implements btl.Endpoint: all is confirmed. Whoever asks waits for it, so the peer is
-// asked to say so.
+// Idle implements btl.Endpoint. It reports whether all frames are acked, and otherwise requests the ack.
 func (e *endpoint) Idle() bool {
 	p := e.peer
 	if p == nil || p.path.isIdle() {
@@ -188,8 +190,7 @@ func (e *endpoint) Idle() bool {
 	return false
 }
 
-// Close implements btl.Endpoint. What was committed stays here until it is confirmed;
-// payloads that are their owners' are copied.
+// Close implements btl.Endpoint. Committed frames stay until they are acked. It copies borrowed payloads.
 func (e *endpoint) Close() {
 	p := e.peer
 	if p == nil {
@@ -203,7 +204,8 @@ func (e *endpoint) Close() {
 			done.LocallyComplete()
 		}
 	}
-	if !p.wasConnected { // nobody knows of it yet
+	// The peer has no state of it.
+	if !p.wasConnected {
 		p.close()
 		return
 	}

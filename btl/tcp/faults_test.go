@@ -213,12 +213,12 @@ func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
 	a, b, _ := j.met()
 	p := a.peers.byIncarnation[b.life]
 	p.addrs = nil // as when no network leads there any more
-	heard := p.links[0].updateLiveness(a.readClock())
+	ackedUpTo := p.links[0].updateLiveness(a.readClock())
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
 	b.cut()
 	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
-	if d := a.readClock() - heard; d < 400*time.Millisecond {
+	if d := a.readClock() - ackedUpTo; d < 400*time.Millisecond {
 		t.Errorf("after %v", d)
 	}
 	if err := a.lost[0]; !strings.Contains(err.Error(), "nothing was heard from the peer for") {

@@ -35,12 +35,12 @@ func TestFloodOfStrangersHarmsNoJob(t *testing.T) {
 		j.signal()
 		return steadinessOf(t, j.well())
 	}
-	heard, err := overhear()
+	ackedUpTo, err := overhear()
 	if err != nil {
 		t.Logf("no handshake is replayed: %v", err)
 	}
 	alone := run(nil, 0)
-	said := heard()
+	said := ackedUpTo()
 	if err == nil && said == nil {
 		t.Error("no handshake was overheard")
 	}
@@ -158,7 +158,7 @@ func outcomeUnknownPeer(port string, kind int, said []byte) error {
 
 // overhear listens on loopback for what a process says when it connects: hello and proof.
 // The function returns it, and ends the listening.
-func overhear() (heard func() []byte, err error) {
+func overhear() (ackedUpTo func() []byte, err error) {
 	none := func() []byte { return nil }
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -10,17 +10,16 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// The handshake of a link, before any frame. All parts have one length, so that there is
-// nothing to parse, and each proof covers the random bytes of both ends, so that none is of
-// use a second time. It is pure: bytes in, bytes out.
+// The handshake of a link has four parts of fixed size, before any frame. Each proof covers random
+// bytes of both ends, so that a replay fails. It is pure.
 //
-//	hello    who wants which link to whom                   caller
-//	answer   random bytes, and the proof of the key         acceptor
-//	proof    of the key, and what has come so far           caller
-//	welcome  what has come so far                           acceptor
+//	hello    caller    request for a link between two processes
+//	answer   acceptor  random bytes, and proof of the key
+//	proof    caller    proof of the key, and number of received frames
+//	welcome  acceptor  number of received frames
 //
-// The key is that of the acceptor's card: whoever has the card is of the job, and who has
-// the key is the process of the card.
+// The key is in the acceptor's card. It proves that the caller is of the job, and that the acceptor is
+// the process of the card.
 const (
 	helloSize   = 112
 	answerSize  = 96
@@ -32,23 +31,23 @@ const (
 
 var magic = [8]byte{'f', 'e', 'r', 'r', 'y', 't', 'c', version}
 
-// hello is what a caller says first. Little-endian: magic, u8 security, u8 link, u16
-// reserved, u32 rank, u64 nonce of the acceptor, u64 hash of the caller's namespace, u64
-// nonce of the caller, u64 the caller's path, u64 the acceptor's path as far as the caller
-// knows it, u64 window, u32 frame limit, u32 reserved, 8 bytes reserved, challenge.
+// hello is the first part, in little-endian: magic, u8 security, u8 link, u16 reserved, u32 rank, u64 nonce
+// of the acceptor, u64 hash of the caller's namespace, u64 nonce of the caller, u64 state of the caller,
+// u64 state of the acceptor or 0, u64 window, u32 frame limit, u32 reserved, 8 bytes reserved, challenge.
 type hello struct {
-	security                   security
-	linkSlot                   uint8
-	rank                       uint32
-	acceptorNonce              uint64 // nonce
-	namespaceHash              uint64 // hash of the namespace
-	callerNonce                uint64 // nonce
-	callerState, acceptorState uint64 // which states of a path the two ends mean to go on with; far 0: a new one
+	security      security
+	linkSlot      uint8
+	rank          uint32
+	acceptorNonce uint64
+	namespaceHash uint64
+	callerNonce   uint64
+	// Path states at both ends. acceptorState is 0 for a new one.
+	callerState, acceptorState uint64
 	limits                     limits
 	challenge                  [challengeSize]byte
 }
 
-// limits are what each end tells the other of its parameters.
+// limits are the parameters that both ends exchange.
 type limits struct {
 	window uint64
 	frame  uint32
@@ -87,7 +86,7 @@ func decodeHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// isPlausible reports whether somebody may have such parameters.
+// isPlausible reports whether the parameters allow the limits.
 func (l limits) isPlausible() bool {
 	return l.frame >= 256 && l.frame <= 16<<20 && l.window >= 4<<10 && l.window <= 1<<30
 }
@@ -102,16 +101,20 @@ func checkMagic(b []byte) error {
 	return nil
 }
 
-// outcome is what an acceptor answers.
+// outcome is the decision of an acceptor.
 type outcome uint8
 
 const (
-	outcomeAccepted      outcome = iota + 1
-	outcomeCrossed               // this end calls, too, and its link is the one that stays
-	outcomeEnded                 // the path that the caller means has ended here
-	outcomeUnknownPeer           // another process than the caller looks for, or one that does not know the caller's job
-	outcomeOtherSecurity         // another security than the caller's
-	outcomeNoCard                // the caller's card has not come, which TLS needs
+	outcomeAccepted outcome = iota + 1
+	// The acceptor dials too, and its link stays.
+	outcomeCrossed
+	// The acceptor has closed the path of the hello.
+	outcomeEnded
+	// The nonce or the namespace is not the acceptor's.
+	outcomeUnknownPeer
+	outcomeOtherSecurity
+	// TLS needs the caller's card, which has not arrived.
+	outcomeNoCard
 )
 
 var outcomeNames = map[outcome]string{
@@ -121,9 +124,9 @@ var outcomeNames = map[outcome]string{
 	outcomeNoCard:        "this process's card has not arrived there",
 }
 
-// answer is what an acceptor says. Little-endian: magic, u8 security, u8 outcome, u16 and u32
-// reserved, u64 its path, u64 window, u32 frame limit, u32 reserved, 24 bytes of challenge,
-// and the proof over hello and all before it.
+// answer is the second part, in little-endian: magic, u8 security, u8 outcome, u16 and u32 reserved, u64
+// state of the acceptor, u64 window, u32 frame limit, u32 reserved, 24 bytes of challenge, and the proof
+// over hello and all before it.
 type answer struct {
 	security      security
 	outcome       outcome
@@ -160,14 +163,14 @@ func decodeAnswer(b []byte) (a answer, err error) {
 	return a, nil
 }
 
-// The proofs differ in their first byte: neither serves as another.
+// Each proof begins with its role, so that none serves as another.
 const (
 	roleAcceptor = 'a'
 	roleCaller   = 'c'
 	roleWelcome  = 'w'
 )
 
-// parties are between whom a handshake goes, and the secret of the one that is called.
+// parties are the two ends of a handshake, and the key of the acceptor's card.
 type parties struct {
 	key              [keySize]byte
 	caller, acceptor framework.Proc
@@ -188,7 +191,7 @@ func (p *parties) proof(role byte, count uint64, parts ...[]byte) (sum [sha256.S
 	return sum
 }
 
-// callerHandshake is the caller's part: its hello, and then read the answer.
+// callerHandshake is the caller's side.
 type callerHandshake struct {
 	parties
 	hello     hello
@@ -196,14 +199,14 @@ type callerHandshake struct {
 	sentHello []byte
 }
 
-// startHello returns the hello for sending.
+// startHello returns the encoded hello with a fresh challenge.
 func (c *callerHandshake) startHello() []byte {
 	rand.Read(c.hello.challenge[:])
 	c.sentHello = c.hello.encode()
 	return c.sentHello
 }
 
-// checkAnswer reads the answer, which comes of the process of the card if there is no error.
+// checkAnswer decodes and verifies the answer.
 func (c *callerHandshake) checkAnswer(b []byte) (err error) {
 	if c.answer, err = decodeAnswer(b); err != nil {
 		return err
@@ -221,14 +224,14 @@ func (c *callerHandshake) checkAnswer(b []byte) (err error) {
 	return fmt.Errorf("the process that answers does not have the key in the peer's card")
 }
 
-// makeProof returns the proof for sending; count is up to where frames have come.
+// makeProof returns the encoded proof. count is the number of received frames.
 func (c *callerHandshake) makeProof(count uint64) []byte {
 	answered := c.answer.encode()
 	sum := c.proof(roleCaller, count, c.sentHello, answered)
 	return append(le.AppendUint64(nil, count), sum[:]...)
 }
 
-// checkWelcome reads the welcome, and returns up to where the peer has received frames.
+// checkWelcome verifies the welcome, and returns the peer's number of received frames.
 func (c *callerHandshake) checkWelcome(b []byte) (count uint64, err error) {
 	count = le.Uint64(b)
 	sum := c.proof(roleWelcome, count, c.sentHello)
@@ -238,15 +241,15 @@ func (c *callerHandshake) checkWelcome(b []byte) (count uint64, err error) {
 	return count, nil
 }
 
-// acceptorHandshake is the acceptor's part.
+// acceptorHandshake is the acceptor's side.
 type acceptorHandshake struct {
 	parties
 	hello         hello
-	sentAnswer    []byte // the answer
-	receivedHello []byte // the hello
+	sentAnswer    []byte
+	receivedHello []byte
 }
 
-// makeAnswer returns the answer for sending.
+// makeAnswer returns the encoded answer with a fresh challenge.
 func (v *acceptorHandshake) makeAnswer(a answer) []byte {
 	rand.Read(a.challenge[:])
 	a.proof = v.proof(roleAcceptor, 0, v.receivedHello, a.encode()[:64])
@@ -254,7 +257,7 @@ func (v *acceptorHandshake) makeAnswer(a answer) []byte {
 	return v.sentAnswer
 }
 
-// checkProof reads the proof, and returns up to where the caller has received frames.
+// checkProof verifies the proof, and returns the caller's number of received frames.
 func (v *acceptorHandshake) checkProof(b []byte) (count uint64, err error) {
 	count = le.Uint64(b)
 	sum := v.proof(roleCaller, count, v.receivedHello, v.sentAnswer)
@@ -264,7 +267,7 @@ func (v *acceptorHandshake) checkProof(b []byte) (count uint64, err error) {
 	return count, nil
 }
 
-// makeWelcome returns the welcome for sending.
+// makeWelcome returns the encoded welcome. count is the number of received frames.
 func (v *acceptorHandshake) makeWelcome(count uint64) []byte {
 	sum := v.proof(roleWelcome, count, v.receivedHello)
 	return append(le.AppendUint64(nil, count), sum[:welcomeSize-8]...)

@@ -13,18 +13,20 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// listener accepts connections, which are guests until they have proved who they are.
+// listener accepts connections.
 type listener struct {
-	module          *module
-	fd              int
-	needsRetry      bool // there may be more, or accepting has failed and is tried again
-	isFailureLogged bool // of a failure in a row
+	module *module
+	fd     int
+	// More connections may wait, or accepting has failed.
+	needsRetry bool
+	// The current series of failures is logged.
+	isFailureLogged bool
 }
 
-// acceptsPerPoll bounds the time that strangers take of a Poll.
+// acceptsPerPoll bounds the time of one poll.
 const acceptsPerPoll = 16
 
-// handleEvents implements user.
+// handleEvents implements socketHandler.
 func (l *listener) handleEvents(uint32) {
 	m := l.module
 	l.needsRetry = false
@@ -49,164 +51,172 @@ func (l *listener) handleEvents(uint32) {
 	m.scheduleAt(m.timers.now)
 }
 
-// inboundConn is a connection that was accepted, until its handshake is over.
+// inboundConn is an accepted connection until the end of its handshake.
 type inboundConn struct {
-	module          *module
-	fd              int
-	remoteAddr      netip.AddrPort
-	deadline        time.Duration
-	buf             []byte             // what has come of the part that is expected
-	isProtocolKnown bool               // it is known whether it speaks TLS
-	heldHello       []byte             // its hello, while the card of its process has not come
-	handshake       *acceptorHandshake // nil: the hello has not come
-	target          linkTarget
+	module     *module
+	fd         int
+	remoteAddr netip.AddrPort
+	deadline   time.Duration
+	// Received bytes of the current handshake part.
+	buf []byte
+	// TLS or plain is detected.
+	isProtocolKnown bool
+	// The hello, while the caller's card is missing.
+	heldHello []byte
+	// nil before the hello.
+	handshake *acceptorHandshake
+	target    linkTarget
 }
 
-// linkTarget is what a guest wants to become.
+// linkTarget is the path that an inbound connection becomes a link of.
 type linkTarget struct {
-	peer        *peerConn // nil: there is none yet
-	localState  uint64    // of the path here
-	remoteState uint64    // of the path there
+	// nil for a new peer.
+	peer        *peerConn
+	localState  uint64
+	remoteState uint64
 }
 
-// A guest takes less than 1 KiB here. Of so many the oldest goes first: the job's own need
-// milliseconds.
+// An inbound connection takes less than 1 KiB. Those of the job need milliseconds, so the oldest
+// connection closes first.
 const (
 	maxInboundConns = 256
 	inboundTimeout  = 5 * time.Second
 )
 
-// acceptConn begins the handshake of a connection.
+// acceptConn starts the handshake of an accepted connection.
 func (m *module) acceptConn(fd int, from netip.AddrPort) {
-	g := &inboundConn{module: m, fd: fd, remoteAddr: from, deadline: m.timers.now + inboundTimeout}
-	m.inbound.conns = append(m.inbound.conns, g)
+	c := &inboundConn{module: m, fd: fd, remoteAddr: from, deadline: m.timers.now + inboundTimeout}
+	m.inbound.conns = append(m.inbound.conns, c)
 	switch local := localAddr(fd).Addr(); {
 	case !slices.Contains(m.host.published, local):
-		g.refuse(fmt.Sprintf("it came to %v, which is not published", local))
+		c.refuse(fmt.Sprintf("it came to %v, which is not published", local))
 		return
 	case len(m.inbound.conns) > maxInboundConns:
 		m.inbound.conns[0].refuse("too many connections are in the handshake")
 	}
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-		g.refuse(err.Error())
+		c.refuse(err.Error())
 		return
 	}
-	if err := m.watchSocket(fd, g); err != nil {
-		g.refuse(err.Error())
+	if err := m.watchSocket(fd, c); err != nil {
+		c.refuse(err.Error())
 		return
 	}
-	m.scheduleAt(g.deadline)
-	g.handleEvents(unix.EPOLLIN) // what it says first is here, mostly
+	m.scheduleAt(c.deadline)
+	// The hello is often here already.
+	c.handleEvents(unix.EPOLLIN)
 }
 
-// remove takes the guest off the list.
-func (g *inboundConn) remove() {
-	g.module.inbound.conns = slices.DeleteFunc(g.module.inbound.conns, func(x *inboundConn) bool { return x == g })
+// remove removes the connection from the list of the module.
+func (c *inboundConn) remove() {
+	c.module.inbound.conns = slices.DeleteFunc(c.module.inbound.conns, func(x *inboundConn) bool { return x == c })
 }
 
-// refuse ends a guest. It is logged once: who wants to may come ten thousand times.
-func (g *inboundConn) refuse(why string) {
-	g.close()
-	m := g.module
+// refuse closes the connection. Only the first refusal is logged, so that a flood does not fill the log.
+func (c *inboundConn) refuse(reason string) {
+	c.close()
+	m := c.module
 	if m.inbound.refusedCount++; m.inbound.refusedCount == 1 {
-		m.env.Logger.Warn("btl tcp: a connection was refused; further ones are only counted", "from", g.remoteAddr.String(), "reason", why)
+		m.env.Logger.Warn("btl tcp: a connection was refused; further ones are only counted", "from", c.remoteAddr.String(), "reason", reason)
 	}
 }
 
-func (g *inboundConn) close() {
-	if g.fd < 0 {
+func (c *inboundConn) close() {
+	if c.fd < 0 {
 		return
 	}
-	g.remove()
-	g.module.closeSocket(g.fd)
-	g.fd = -1
+	c.remove()
+	c.module.closeSocket(c.fd)
+	c.fd = -1
 }
 
-// handleEvents implements user.
-func (g *inboundConn) handleEvents(events uint32) {
-	if in, _ := splitEvents(events); !in || !g.detectTLS() {
+// handleEvents implements socketHandler.
+func (c *inboundConn) handleEvents(events uint32) {
+	if in, _ := splitEvents(events); !in || !c.detectTLS() {
 		return
 	}
-	for g.fd >= 0 && g.heldHello == nil {
-		want := helloSize
-		if g.handshake != nil {
-			want = proofSize
+	for c.fd >= 0 && c.heldHello == nil {
+		size := helloSize
+		if c.handshake != nil {
+			size = proofSize
 		}
-		b, err := g.module.readHandshake(g.fd, &g.buf, want)
+		b, err := c.module.readHandshake(c.fd, &c.buf, size)
 		switch {
-		case err != nil && (g.handshake != nil || isHangup(err) && len(g.buf) == 0): // of the job, mostly: it has made another connection
-			g.close()
+		// A caller of the job closes if another connection was faster.
+		case err != nil && (c.handshake != nil || isHangup(err) && len(c.buf) == 0):
+			c.close()
 		case err != nil:
-			g.refuse(err.Error())
+			c.refuse(err.Error())
 		case b == nil:
 			return
-		case g.handshake == nil:
-			g.handleHello(b)
+		case c.handshake == nil:
+			c.handleHello(b)
 		default:
-			g.handleProof(b)
+			c.handleProof(b)
 			return
 		}
 	}
 }
 
-// isHangup reports whether a caller is gone without a word, also while TLS began: not within a
-// record, which is io.ErrUnexpectedEOF, and without an alert.
+// isHangup reports whether the caller closed between two records, without an alert.
 func isHangup(err error) bool {
 	return err == errEnd || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
-// handleHello takes the hello.
-func (g *inboundConn) handleHello(b []byte) {
-	m := g.module
+// handleHello answers the hello.
+func (c *inboundConn) handleHello(b []byte) {
+	m := c.module
 	h, err := decodeHello(b)
-	out := outcomeUnknownPeer
+	rejected := outcomeUnknownPeer
 	switch {
 	case m.config.security != securityTLS && b[0] == recordHandshake:
-		out, err = outcomeOtherSecurity, m.config.security.mismatch(securityTLS)
-	case err == nil && h.security == securityTLS && m.config.security == securityTLS && m.tunnelOf(g.fd) == nil:
+		rejected, err = outcomeOtherSecurity, m.config.security.mismatch(securityTLS)
+	case err == nil && h.security == securityTLS && m.config.security == securityTLS && m.tunnelOf(c.fd) == nil:
 		err = errors.New("it says that it encrypts, but does not")
 	}
 	if err != nil {
-		if g.send((&answer{security: m.config.security, outcome: out}).encode()) { // it says which version speaks here
-			g.refuse(err.Error())
+		// The answer has the version of this process.
+		if c.send((&answer{security: m.config.security, outcome: rejected}).encode()) {
+			c.refuse(err.Error())
 		}
 		return
 	}
 	world, known := m.env.Worlds.ByHash(h.namespaceHash)
 	life := framework.Life{ID: framework.MakeProcID(world, h.rank), Nonce: h.callerNonce}
 	a := answer{security: m.config.security, outcome: outcomeAccepted, limits: m.localLimits()}
-	g.handshake = &acceptorHandshake{hello: h, receivedHello: b, parties: parties{key: m.cardKey, acceptor: m.env.Identity.Proc}}
+	c.handshake = &acceptorHandshake{hello: h, receivedHello: b, parties: parties{key: m.cardKey, acceptor: m.env.Identity.Proc}}
 	switch {
 	case h.security != m.config.security:
 		a.outcome = outcomeOtherSecurity
 	case h.acceptorNonce != m.env.Self.Nonce || !known || life == m.env.Self:
 		a.outcome = outcomeUnknownPeer
 	default:
-		g.handshake.caller = m.env.Worlds.Proc(life.ID)
-		if m.config.security == securityTLS && !g.checkTLSKey(life) {
+		c.handshake.caller = m.env.Worlds.Proc(life.ID)
+		if m.config.security == securityTLS && !c.checkTLSKey(life) {
 			return
 		}
-		a.outcome = g.findPeer(life)
-		a.acceptorState = g.target.localState
+		a.outcome = c.findPeer(life)
+		a.acceptorState = c.target.localState
 	}
-	if !g.send(g.handshake.makeAnswer(a)) || a.outcome == outcomeAccepted {
+	if !c.send(c.handshake.makeAnswer(a)) || a.outcome == outcomeAccepted {
 		return
 	}
 	switch a.outcome {
 	case outcomeOtherSecurity:
-		g.refuse(m.config.security.mismatch(h.security).Error())
+		c.refuse(m.config.security.mismatch(h.security).Error())
 	case outcomeUnknownPeer:
-		g.refuse("it looks for another process, or belongs to another job")
+		c.refuse("it looks for another process, or belongs to another job")
 	default:
-		g.close()
+		c.close()
 	}
 }
 
-// findPeer decides which pair a caller's link belongs to.
-func (g *inboundConn) findPeer(life framework.Life) outcome {
-	m, h := g.module, &g.handshake.hello
+// findPeer finds the path of a caller's link, and decides the outcome.
+func (c *inboundConn) findPeer(life framework.Life) outcome {
+	m, h := c.module, &c.handshake.hello
 	p := m.peers.byIncarnation[life]
-	if p != nil && p.state.remote != 0 && p.state.remote != h.callerState { // the caller has begun anew
+	// The caller has a new state.
+	if p != nil && p.state.remote != 0 && p.state.remote != h.callerState {
 		p = nil
 		if h.acceptorState != 0 {
 			return outcomeEnded
@@ -214,51 +224,53 @@ func (g *inboundConn) findPeer(life framework.Life) outcome {
 	} else if h.acceptorState != 0 && (p == nil || p.state.local != h.acceptorState) {
 		return outcomeEnded
 	}
-	g.target = linkTarget{peer: p, remoteState: h.callerState}
+	c.target = linkTarget{peer: p, remoteState: h.callerState}
 	if p == nil {
-		g.target.localState = randomState()
+		c.target.localState = randomState()
 		return outcomeAccepted
 	}
-	g.target.localState = p.state.local
-	// Both call: the link of the one with the lower nonce stays.
+	c.target.localState = p.state.local
+	// If both ends dial, the link of the lower nonce stays.
 	if d := p.dialers[h.linkSlot]; d != nil && m.env.Self.Nonce < life.Nonce && slices.ContainsFunc(d.attempts, (*dialAttempt).hasSentHello) {
 		return outcomeCrossed
 	}
 	return outcomeAccepted
 }
 
-// handleProof takes the proof: the connection is a link.
-func (g *inboundConn) handleProof(b []byte) {
-	m, v := g.module, g.handshake
-	heard, err := v.checkProof(b)
+// handleProof turns the connection into a link.
+func (c *inboundConn) handleProof(b []byte) {
+	m, v := c.module, c.handshake
+	ackedUpTo, err := v.checkProof(b)
 	if err != nil {
-		g.refuse(err.Error())
+		c.refuse(err.Error())
 		return
 	}
 	world, _ := m.env.Worlds.ByHash(v.hello.namespaceHash)
 	life := framework.Life{ID: framework.MakeProcID(world, v.hello.rank), Nonce: v.hello.callerNonce}
-	place := g.target
-	switch now := g.findPeer(life); {
-	case now != outcomeAccepted || g.target.peer != place.peer:
-		g.close() // things have changed meanwhile, and it calls again
+	target := c.target
+	switch now := c.findPeer(life); {
+	case now != outcomeAccepted || c.target.peer != target.peer:
+		// The state has changed meanwhile, and the caller dials again.
+		c.close()
 		return
-	case place.peer == nil:
+	case target.peer == nil:
 		if old := m.peers.byIncarnation[life]; old != nil {
 			old.fail("receive", old.endedByPeerError(" and opened another one"))
 		}
-		if place.peer = m.peers.byIncarnation[life]; place.peer != nil { // the protocol has
-			g.close()
+		// The upcall has made one.
+		if target.peer = m.peers.byIncarnation[life]; target.peer != nil {
+			c.close()
 			return
 		}
-		place.peer = m.newPeerConn(life, nil)
-		place.peer.state.local = place.localState
+		target.peer = m.newPeerConn(life, nil)
+		target.peer.state.local = target.localState
 	}
-	p := place.peer
-	p.state.remote, p.peerLimits = place.remoteState, v.hello.limits
-	fd := g.fd
-	g.remove()
-	g.fd = -1
-	l := &link{module: m, peer: p, slot: int(v.hello.linkSlot), fd: fd, remoteAddr: g.remoteAddr, localAddr: localAddr(fd)}
+	p := target.peer
+	p.state.remote, p.peerLimits = target.remoteState, v.hello.limits
+	fd := c.fd
+	c.remove()
+	c.fd = -1
+	l := &link{module: m, peer: p, slot: int(v.hello.linkSlot), fd: fd, remoteAddr: c.remoteAddr, localAddr: localAddr(fd)}
 	if n, err := m.writeSocket(fd, v.makeWelcome(p.path.nextExpected)); err != nil || n != welcomeSize {
 		m.closeSocket(fd)
 		if !p.wasConnected {
@@ -266,17 +278,17 @@ func (g *inboundConn) handleProof(b []byte) {
 		}
 		return
 	}
-	if err := p.addLink(l, heard); err != nil {
+	if err := p.addLink(l, ackedUpTo); err != nil {
 		p.fail("receive", err)
 	}
 }
 
-// send sends a part of the handshake, for which a new connection has room.
-func (g *inboundConn) send(b []byte) bool {
-	n, err := g.module.writeSocket(g.fd, b)
+// send writes a handshake part, for which a new socket has room.
+func (c *inboundConn) send(b []byte) bool {
+	n, err := c.module.writeSocket(c.fd, b)
 	if n == len(b) {
 		return true
 	}
-	g.refuse(fmt.Sprintf("handshake: the socket took %d of %d bytes: %v", max(n, 0), len(b), err))
+	c.refuse(fmt.Sprintf("handshake: the socket took %d of %d bytes: %v", max(n, 0), len(b), err))
 	return false
 }

@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ferrympi/ferry/btl"
 )
 
 // link is one TCP connection with a peer, after the handshake.
@@ -22,42 +19,36 @@ type link struct {
 	isCaller    bool
 	isEncrypted bool
 
-	broken  error // it fails when the system has nothing more of it
-	failed  error // it ends when what has come is taken
-	damaged bool  // nothing more of it is taken
-	over    bool  // it has ended, and the descriptor is closed
-	early   bool  // the frame that comes next is not due yet
+	state connState
+	// Reason of the state, from connDraining on.
+	err      error
+	liveness liveness
 
-	liveness     liveness
-	isQueued     bool // In module.readyLinks.
-	isDrained    bool // The socket is empty.
-	hasHangup    bool // The socket has reported its end.
-	isDelivering bool // A frame is in an upcall.
+	// In module.readyLinks.
+	isQueued bool
+	// The socket is empty.
+	isDrained bool
+	// The socket has reported its end.
+	hasHangup bool
+	// A frame is in an upcall.
+	isDelivering bool
 	readState
 }
 
-// readState is the incoming byte stream of a link.
-type readState struct {
-	buf      []byte // Bytes readPos to writePos are unread; nil if empty.
-	readPos  int
-	writePos int
+// connState is the state of a link. It only increases.
+type connState uint8
 
-	expectsLarge bool // The last frame was large, so that little is read ahead.
+const (
+	connOpen     connState = iota
+	connDraining           // A write has failed. The link fails at the end of the incoming stream.
+	connFailed             // The link closes when the buffered frames are delivered.
+	connDamaged            // The link closes without them.
+	connClosed
+)
 
-	// The current frame.
-	has             bool
-	header          header
-	mode            readMode
-	received        int // Bytes of the frame so far.
-	gatherHeader    [btl.GatherHeader]byte
-	body            []byte // Memory of an assembled frame.
-	isPlaced        bool   // The protocol has given memory for the payload.
-	outOfOrderSince time.Duration
-}
-
-// handleEvents implements user.
+// handleEvents implements socketHandler.
 func (l *link) handleEvents(events uint32) {
-	if l.over {
+	if l.state == connClosed {
 		return
 	}
 	in, out := splitEvents(events)
@@ -68,37 +59,40 @@ func (l *link) handleEvents(events uint32) {
 			l.enqueue()
 		}
 	}
-	if c := &l.peer.path.queues[l.slot]; out && c.isBlocked {
-		c.isBlocked = false
+	if q := &l.peer.path.queues[l.slot]; out && q.isBlocked {
+		q.isBlocked = false
 		l.peer.markPending()
 	}
 }
 
-// canRead reports whether read may bring something.
+// canRead reports whether readFrames may make progress.
 func (l *link) canRead() bool {
-	return !l.over && !l.early && (!l.isDrained && l.failed == nil || l.hasBufferedFrame())
+	return l.state < connClosed && l.mode != modeOutOfOrder && (!l.isDrained && l.state < connFailed || l.hasBufferedFrame())
 }
 
-// hasBufferedFrame reports whether something in buf can be taken without more from the socket.
+// hasBufferedFrame reports whether buf allows progress without a read of the socket.
 func (l *link) hasBufferedFrame() bool {
-	switch have := l.writePos - l.readPos; {
-	case l.damaged || l.early:
+	if l.state >= connDamaged {
 		return false
-	case !l.has:
-		return have >= headerSize
-	case l.mode == modeUndecided:
-		return have >= l.header.gatherSize
-	case l.mode == modeBuffered:
-		return have >= l.header.bodySize
+	}
+	switch unread := l.writePos - l.readPos; l.mode {
+	case modeOutOfOrder:
+		return false
+	case modeHeader:
+		return unread >= headerSize
+	case modeUndecided:
+		return unread >= l.header.gatherSize
+	case modeBuffered:
+		return unread >= l.header.bodySize
 	default:
-		return have > 0
+		return unread > 0
 	}
 }
 
-// needsPoll reports whether a direct read has left something that no event will announce:
-// in buf, or possibly in TLS.
+// needsPoll reports whether a direct read has left data that no event announces, in buf or in TLS.
 func (l *link) needsPoll() bool { return l.canRead() && (l.hasBufferedFrame() || l.isEncrypted) }
 
+// enqueue adds the link to module.readyLinks.
 func (l *link) enqueue() {
 	if !l.isQueued {
 		l.isQueued = true
@@ -106,108 +100,38 @@ func (l *link) enqueue() {
 	}
 }
 
-// fillBuffer reads what has come into buf, and reports whether that was anything.
-func (l *link) fillBuffer() bool {
-	if l.isDrained || l.failed != nil {
-		return false
-	}
-	if l.buf == nil {
-		l.buf = l.module.buffers.get(readBufferSize)
-		l.readPos, l.writePos = 0, 0
-	} else if l.readPos == l.writePos {
-		l.readPos, l.writePos = 0, 0
-	} else if l.readPos > 0 && len(l.buf)-l.writePos < readBufferSize/2 {
-		l.writePos = copy(l.buf, l.buf[l.readPos:l.writePos])
-		l.readPos = 0
-	}
-	most := len(l.buf)
-	if l.expectsLarge {
-		most = min(most, l.writePos+readAheadSize)
-	}
-	n := l.readInto(l.buf[l.writePos:most])
-	l.writePos += n
-	return n > 0
-}
-
-// readInto reads from the socket.
-func (l *link) readInto(b []byte) int {
-	n, err := l.module.readSocket(l.fd, b)
-	return l.handleRead(n, len(b), err)
-}
-
-// readBodyAndHeader reads the rest of a large frame, and with the same system call the header of
-// the next one, into buf, which is empty.
-func (l *link) readBodyAndHeader(rest []byte) int {
-	if l.isEncrypted { // what has come is in memory already
-		return l.readInto(rest)
-	}
-	if l.buf == nil {
-		l.buf = l.module.buffers.get(readBufferSize)
-	}
-	l.module.scratch.readVec[0], l.module.scratch.readVec[1] = rest, l.buf[:readAheadSize]
-	n, err := unix.Readv(l.fd, l.module.scratch.readVec[:])
-	clear(l.module.scratch.readVec[:])
-	n = l.handleRead(n, len(rest)+readAheadSize, err)
-	l.readPos, l.writePos = 0, max(0, n-len(rest))
-	return n - l.writePos
-}
-
-// handleRead says what a read of so many bytes, of at most so many, means.
-func (l *link) handleRead(n, most int, err error) int {
-	switch {
-	case n > 0:
-		l.liveness.lastReadAt = l.module.timers.now
-		// What is less than there was room for is all there is: a later arrival is
-		// told of. TLS gives no more than a record at a time.
-		if n < most && !l.hasHangup && !l.isEncrypted {
-			l.isDrained = true
-		}
-		return n
-	case err == unix.EINTR:
-	case l.broken != nil:
-		l.fail(l.broken)
-	case err == unix.EAGAIN:
-		l.isDrained = true
-	case n == 0 && err == nil:
-		l.fail(io.EOF)
-	default:
-		l.fail(err)
-	}
-	return 0
-}
-
-// failAfterDrain has the link fail when all that the system has of it is read: the peer may have
-// closed, or died, and what it said before is whole.
+// failAfterDrain fails the link at the end of the incoming stream, because the last frames of a
+// peer that has closed or died may be in the socket.
 func (l *link) failAfterDrain(err error) {
-	if l.broken == nil {
-		l.broken = err
+	if l.state == connOpen {
+		l.state, l.err = connDraining, err
 	}
 	l.hasHangup, l.isDrained = true, false
 	l.enqueue()
 	l.peer.markPending()
 }
 
-// fail has the link end at the next Poll.
+// fail closes the link at the next poll. The first error stays.
 func (l *link) fail(err error) {
-	if l.failed == nil {
-		l.failed = err
+	if l.state < connFailed {
+		l.state, l.err = connFailed, err
 		l.peer.markPending()
 	}
 }
 
-// failDamaged has the link end because what it carries makes no sense: nothing more of it is taken.
+// failDamaged fails the link and drops its buffered bytes.
 func (l *link) failDamaged(err error) {
-	l.damaged = true
 	l.fail(err)
+	l.state = max(l.state, connDamaged)
 }
 
-// close closes the link. What it carried goes by others.
+// close closes the link. Its unacked frames are retransmitted on others.
 func (l *link) close() {
-	if l.over {
+	if l.state == connClosed {
 		return
 	}
 	l.updateLiveness(l.module.timers.now)
-	l.over = true
+	l.state = connClosed
 	l.module.closeSocket(l.fd)
 	if l.buf != nil && !l.isDelivering {
 		l.module.buffers.put(l.buf)
@@ -220,17 +144,88 @@ func (l *link) close() {
 }
 
 func (l *link) String() string {
-	way := "accepted"
+	origin := "accepted"
 	if l.isCaller {
-		way = "called"
+		origin = "called"
 	}
 	if l.isEncrypted {
-		way += ", TLS"
+		origin += ", TLS"
 	}
-	return fmt.Sprintf("link %d: %v to %v, %s", l.slot, l.localAddr, l.remoteAddr, way)
+	return fmt.Sprintf("link %d: %v to %v, %s", l.slot, l.localAddr, l.remoteAddr, origin)
 }
 
-// splitEvents splits the events of a socket. Its end is both.
+// splitEvents splits the events of a socket. The end of the stream is both.
 func splitEvents(events uint32) (in, out bool) {
 	return events&^unix.EPOLLOUT != 0, events&^(unix.EPOLLIN|unix.EPOLLRDHUP) != 0
+}
+
+// fillBuffer reads from the socket into buf, and reports whether any bytes arrived.
+func (l *link) fillBuffer() bool {
+	if l.isDrained || l.state >= connFailed {
+		return false
+	}
+	if l.buf == nil {
+		l.buf = l.module.buffers.get(readBufferSize)
+		l.readPos, l.writePos = 0, 0
+	} else if l.readPos == l.writePos {
+		l.readPos, l.writePos = 0, 0
+	} else if l.readPos > 0 && len(l.buf)-l.writePos < readBufferSize/2 {
+		l.writePos = copy(l.buf, l.buf[l.readPos:l.writePos])
+		l.readPos = 0
+	}
+	end := len(l.buf)
+	if l.expectsLarge {
+		end = min(end, l.writePos+readAheadSize)
+	}
+	n := l.readInto(l.buf[l.writePos:end])
+	l.writePos += n
+	return n > 0
+}
+
+// readInto reads from the socket into b, and returns the number of bytes.
+func (l *link) readInto(b []byte) int {
+	n, err := l.module.readSocket(l.fd, b)
+	return l.handleRead(n, len(b), err)
+}
+
+// readBodyAndHeader reads the rest of a large frame, and in the same system call the header of
+// the next one into buf, which must be empty. It returns the bytes of rest.
+func (l *link) readBodyAndHeader(rest []byte) int {
+	if l.isEncrypted {
+		return l.readInto(rest)
+	}
+	if l.buf == nil {
+		l.buf = l.module.buffers.get(readBufferSize)
+	}
+	vec := &l.module.scratch.readVec
+	vec[0], vec[1] = rest, l.buf[:readAheadSize]
+	n, err := unix.Readv(l.fd, vec[:])
+	clear(vec[:])
+	n = l.handleRead(n, len(rest)+readAheadSize, err)
+	l.readPos, l.writePos = 0, max(0, n-len(rest))
+	return n - l.writePos
+}
+
+// handleRead updates the state after a read of n bytes into a buffer of size bytes. It returns the bytes.
+func (l *link) handleRead(n, size int, err error) int {
+	switch {
+	case n > 0:
+		l.liveness.lastReadAt = l.module.timers.now
+		// A short read has emptied the socket, and an event announces later bytes. TLS returns at
+		// most one record.
+		if n < size && !l.hasHangup && !l.isEncrypted {
+			l.isDrained = true
+		}
+		return n
+	case err == unix.EINTR:
+	case l.state == connDraining:
+		l.fail(l.err)
+	case err == unix.EAGAIN:
+		l.isDrained = true
+	case n == 0 && err == nil:
+		l.fail(io.EOF)
+	default:
+		l.fail(err)
+	}
+	return 0
 }

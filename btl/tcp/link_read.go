@@ -1,78 +1,101 @@
 package tcp
 
-// What is read from a link: headers and small frames by way of a buffer, which the module
-// lends it while something is there; larger ones in memory of their own, or, where the
-// protocol knows the place, straight from the socket into it.
+import (
+	"time"
 
-// readMode is what happens to the bytes of a frame.
+	"github.com/ferrympi/ferry/btl"
+)
+
+// readState is the incoming byte stream of a link. Headers and small frames pass through buf.
+// Large frames are read into memory of their own, or into that of the receive.
+type readState struct {
+	// Bytes readPos to writePos are unread. nil if empty.
+	buf      []byte
+	readPos  int
+	writePos int
+	// The last frame was large, so that little is read ahead.
+	expectsLarge bool
+
+	// The current frame.
+	mode   readMode
+	header header
+	// Bytes of the body.
+	received     int
+	gatherHeader [btl.GatherHeader]byte
+	// Memory of an assembled frame.
+	body []byte
+	// The protocol has given memory for the payload.
+	isPlaced        bool
+	outOfOrderSince time.Duration
+}
+
+// readMode is the handling of the bytes that come next.
 type readMode uint8
 
 const (
-	modeUndecided readMode = iota
-	modeBuffered           // they are in buf, or will be
-	modePlaced             // they go where the protocol says
-	modeAssembled          // they are put together in body
-	modeReordered          // as apart: others come before the frame
-	modeSkipped
+	modeHeader     readMode = iota
+	modeUndecided           // The header is read.
+	modeOutOfOrder          // The frame stays in the socket until its turn.
+	modeBuffered            // The body is read into buf.
+	modePlaced              // The payload is read into memory of the protocol.
+	modeAssembled           // The body is read into body.
+	modeReordered           // As assembled, for the reorder buffer.
+	modeSkipped             // The body is dropped.
 )
 
 const (
-	// readBufferSize is what is read at once of small frames, in bytes.
 	readBufferSize = 32 << 10
-	// largeFrameSize is from which size on frames are not read by way of buf.
-	largeFrameSize = 8 << 10
-	// readAheadSize is what is read with the header of a frame that may be large.
-	readAheadSize = 1 << 10
+	largeFrameSize = 8 << 10 // Larger frames are not read into buf.
+	readAheadSize  = 1 << 10 // Bytes read with the header of a frame that may be large.
 
 	framesPerPoll = 64
 	bytesPerPoll  = 1 << 20
 )
 
-// readFrames hands up frames that have come, at most so many. It returns how much happened.
-func (l *link) readFrames(most int) (n int) {
-	if l.isDelivering || l.over {
+// readFrames delivers at most limit frames, and returns their number.
+func (l *link) readFrames(limit int) (n int) {
+	if l.isDelivering || l.state == connClosed {
 		return 0
 	}
-	room := bytesPerPoll
-	for n < most && room > 0 && !l.over && !l.damaged {
-		at := l.received
-		ok, whole := l.readStep(true)
+	budget := bytesPerPoll
+	for n < limit && budget > 0 && l.state < connDamaged {
+		before := l.received
+		ok, isWhole := l.readStep(true)
 		if !ok {
 			break
 		}
-		if k := l.received - at; k > 0 {
-			room -= k
+		if k := l.received - before; k > 0 {
+			budget -= k
 		}
-		if whole {
+		if isWhole {
 			l.isDelivering = true
 			l.deliverFrame()
 			l.isDelivering = false
 			n++
 		}
 	}
-	if l.releaseBuffer(); l.failed != nil {
+	if l.releaseBuffer(); l.state >= connFailed {
 		l.peer.markPending()
 	}
 	return n
 }
 
-// releaseBuffer gives buf back if nothing is in it.
+// releaseBuffer returns an empty buf to the pool.
 func (l *link) releaseBuffer() {
-	if l.buf != nil && l.readPos == l.writePos && !l.isDelivering && !(l.has && l.mode == modeBuffered) {
+	if l.buf != nil && l.readPos == l.writePos && !l.isDelivering && l.mode != modeBuffered {
 		l.module.buffers.put(l.buf)
 		l.buf, l.readPos, l.writePos = nil, 0, 0
 	}
 }
 
-// readStep brings the next frame a step on its way, and reports whether there was one to be
-// done, and whether the frame is whole then: finish takes it. Payload is placed only if
-// placing is allowed now.
-func (l *link) readStep(placing bool) (ok, whole bool) {
-	if !l.has {
+// readStep makes progress with the current frame. It reports whether there was any, and whether
+// the frame is whole; then deliverFrame takes it. Without canPlace it makes no upcall.
+func (l *link) readStep(canPlace bool) (ok, isWhole bool) {
+	if l.mode == modeHeader {
 		return l.parseHeader(), false
 	}
-	if l.mode == modeUndecided {
-		if ok := l.chooseMode(placing); !ok {
+	if l.mode <= modeOutOfOrder {
+		if ok := l.chooseMode(canPlace); !ok {
 			return false, false
 		}
 	}
@@ -86,7 +109,7 @@ func (l *link) readStep(placing bool) (ok, whole bool) {
 		}
 		return l.fillBuffer(), false
 	case modePlaced:
-		if !placing {
+		if !canPlace {
 			return false, false
 		}
 		return l.readPlaced()
@@ -102,7 +125,7 @@ func (l *link) readStep(placing bool) (ok, whole bool) {
 	return l.copyInto(l.body[:l.header.bodySize])
 }
 
-// parseHeader reads a header, and takes what it says of frames that went the other way.
+// parseHeader reads a header, and applies its ack and its ack request.
 func (l *link) parseHeader() bool {
 	if l.writePos-l.readPos < headerSize {
 		return l.fillBuffer()
@@ -131,37 +154,37 @@ func (l *link) parseHeader() bool {
 		p.markPending()
 	}
 	if h.kind != kindAck {
-		l.header, l.has, l.mode, l.received = h, true, modeUndecided, 0
+		l.header, l.mode, l.received = h, modeUndecided, 0
 	}
 	return true
 }
 
-// chooseMode chooses the way of a frame whose header is here.
-func (l *link) chooseMode(placing bool) bool {
+// chooseMode chooses the mode of a frame after its header. It reports false if the frame must wait.
+func (l *link) chooseMode(canPlace bool) bool {
 	p, h := l.peer, &l.header
 	switch p.path.classify(h.number) {
 	case arrivalDuplicate:
 		l.mode = modeSkipped
 		return true
 	case arrivalOutOfOrder:
-		if _, here := p.reorder.frames[h.number]; here {
+		if _, ok := p.reorder.frames[h.number]; ok {
 			l.mode = modeSkipped
 			return true
 		}
 		if !p.reorder.isBuffering {
-			l.early, l.outOfOrderSince = true, l.module.timers.now
+			l.mode, l.outOfOrderSince = modeOutOfOrder, l.module.timers.now
 			p.module.scheduleAt(l.module.timers.now + reorderTimeout)
 			return false
 		}
 		l.mode, l.body = modeReordered, make([]byte, h.bodySize)
 		return true
 	}
-	l.early = false
+	l.mode = modeUndecided
 	switch {
 	case h.kind == kindFrame && p.inbound.handler == nil:
-		l.mode = modeSkipped // nobody reads the path any more
+		l.mode = modeSkipped
 	case h.gatherSize > 0 && h.bodySize >= readAheadSize && p.inbound.placer != nil:
-		if !placing {
+		if !canPlace {
 			return false
 		}
 		for l.writePos-l.readPos < h.gatherSize {
@@ -176,7 +199,7 @@ func (l *link) chooseMode(placing bool) bool {
 		l.mode, l.body = modeAssembled, l.module.buffers.get(h.bodySize)
 	default:
 		l.mode = modeBuffered
-		if len(l.buf)-l.readPos < h.bodySize { // the rest would find no room
+		if len(l.buf)-l.readPos < h.bodySize {
 			l.writePos = copy(l.buf, l.buf[l.readPos:l.writePos])
 			l.readPos = 0
 		}
@@ -184,29 +207,29 @@ func (l *link) chooseMode(placing bool) bool {
 	return true
 }
 
-// skipDuplicate skips the rest of a frame that came whole by another link meanwhile: the sender
-// had given this link up, but what it had left to the system still arrives.
+// skipDuplicate drops the rest of a frame that another link has delivered meanwhile. The sender
+// has closed this link, and its system still sends the accepted bytes.
 func (l *link) skipDuplicate() {
 	if l.mode == modeAssembled {
 		l.module.buffers.put(l.body)
 		l.body = nil
 	}
-	if l.mode != modeReordered { // which keep drops
+	if l.mode != modeReordered { // bufferFrame drops a duplicate.
 		l.mode = modeSkipped
 	}
 }
 
-// readPlaced reads payload to where the protocol says that it goes.
-func (l *link) readPlaced() (ok, whole bool) {
+// readPlaced reads payload into memory of the protocol, which may end the receive between two calls.
+func (l *link) readPlaced() (ok, isWhole bool) {
 	p, h := l.peer, &l.header
 	head := l.gatherHeader[:h.gatherSize]
 	l.isDelivering = true
 	dst := p.inbound.placer.Place(head, h.bodySize-h.gatherSize)
 	l.isDelivering = false
 	switch {
-	case l.over:
+	case l.state == connClosed:
 		return false, false
-	case dst == nil && l.isPlaced: // its receive has ended
+	case dst == nil && l.isPlaced:
 		l.mode = modeSkipped
 		return true, false
 	case dst == nil:
@@ -216,18 +239,18 @@ func (l *link) readPlaced() (ok, whole bool) {
 	}
 	l.isPlaced = true
 	l.received -= h.gatherSize
-	ok, whole = l.copyInto(dst)
+	ok, isWhole = l.copyInto(dst)
 	l.received += h.gatherSize
-	return ok, whole
+	return ok, isWhole
 }
 
-// copyInto moves bytes of the frame to dst, which takes all that are counted by got.
-func (l *link) copyInto(dst []byte) (ok, whole bool) {
+// copyInto moves bytes to dst from index l.received on.
+func (l *link) copyInto(dst []byte) (ok, isWhole bool) {
 	if k := copy(dst[l.received:], l.buf[l.readPos:l.writePos]); k > 0 {
 		l.readPos, l.received = l.readPos+k, l.received+k
 		ok = true
 	}
-	if l.received < len(dst) && !l.isDrained && l.failed == nil {
+	if l.received < len(dst) && !l.isDrained && l.state < connFailed {
 		k := l.readBodyAndHeader(dst[l.received:])
 		l.received += k
 		ok = ok || k > 0
@@ -238,12 +261,12 @@ func (l *link) copyInto(dst []byte) (ok, whole bool) {
 	return ok, false
 }
 
-// deliverFrame takes a frame that is whole.
+// deliverFrame delivers the whole frame to the protocol or to the reorder buffer.
 func (l *link) deliverFrame() {
-	p, h, way := l.peer, l.header, l.mode
-	l.has = false
+	p, h, mode := l.peer, l.header, l.mode
+	l.mode = modeHeader
 	var bytes []byte
-	switch way {
+	switch mode {
 	case modeBuffered:
 		bytes = l.buf[l.readPos : l.readPos+h.bodySize : l.readPos+h.bodySize]
 		l.readPos += h.bodySize
@@ -252,20 +275,20 @@ func (l *link) deliverFrame() {
 		bytes, l.body = l.body[:h.bodySize], nil
 	}
 	switch {
-	case way == modeReordered:
+	case mode == modeReordered:
 		p.bufferFrame(h, bytes)
 		return
-	case way == modeSkipped && p.path.classify(h.number) != arrivalInOrder:
+	case mode == modeSkipped && p.path.classify(h.number) != arrivalInOrder:
 		return
 	}
 	p.recordInOrder(headerSize + h.bodySize)
-	switch way {
+	switch mode {
 	case modePlaced:
 		p.handleDeliveryError(p.inbound.placer.Placed(l.gatherHeader[:h.gatherSize], h.bodySize-h.gatherSize))
 	case modeBuffered, modeAssembled:
 		p.deliver(h, bytes)
 	}
-	if way == modeAssembled && !l.over {
+	if mode == modeAssembled && l.state < connClosed {
 		l.module.buffers.put(bytes[:cap(bytes)])
 	}
 	p.deliverBuffered()

@@ -156,7 +156,7 @@ func TestWhatHasComeIsTakenWhereAWriteFindsTheLinkBroken(t *testing.T) {
 		a.end()
 		l := b.peers.byIncarnation[a.life].links[0]
 		for range 1000 { // until the system has heard of it
-			if l.failed != nil {
+			if l.state > connOpen {
 				break
 			}
 			b.pacer.pollCount++

@@ -9,17 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whether the other end's host is still there is asked of the system, which hears it by
-// itself: a peer that is stopped, or does not read, is no reason to give a link up.
-
-// keepalive has the system ask the other end's host on an idle link, in seconds.
+// Keepalives of the system on an idle link, in seconds.
 const (
 	keepaliveIdle     = 2
 	keepaliveInterval = 1
 	keepaliveCount    = 30
 )
 
-// setKeepalive sets what a link's socket needs.
+// setKeepalive enables keepalives.
 func setKeepalive(fd int) error {
 	for _, o := range []struct{ level, name, value int }{
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -34,44 +31,49 @@ func setKeepalive(fd int) error {
 	return nil
 }
 
-// How long a link's host may not be heard of before the link counts as lost: two keepalives
-// may get lost, and so may some packets in a row. If another link is heard of, one that
-// waits for an acknowledgement holds up what goes by the others, as soon as the window is
-// full: it is given up when what the system has sent again for the second time is not
-// acknowledged either. Wrongly given up it costs a connection.
+// Silence of the other host after which a link fails. silenceTimeout allows for two lost keepalives, or
+// several lost packets. While another link is alive, an unacked one fails after oneLinkSilenceTimeout or
+// ackTimeoutFactor ack timeouts, which is after the system's second retransmission, because it blocks the
+// whole path once the window is full. A wrong decision costs a reconnect.
 const (
 	silenceTimeout        = 4 * time.Second
 	oneLinkSilenceTimeout = 700 * time.Millisecond
-	ackTimeoutFactor      = 3 // times as long as an acknowledgement may take
+	ackTimeoutFactor      = 3
 	aliveRecently         = 300 * time.Millisecond
 )
 
-// busyLivenessPeriod is how often links are looked at while several carry something.
+// busyLivenessPeriod is the time between two liveness checks of a busy peer with several links.
 const busyLivenessPeriod = 100 * time.Millisecond
 
-// liveness is the state of a link according to the system.
+// liveness is the state of a link according to the system. A peer that is stopped or does not read is
+// alive, since its host acks and answers keepalives.
 type liveness struct {
-	connectedAt  time.Duration
-	lastReadAt   time.Duration
-	hostAliveAt  time.Duration // Last sign of life of the other host.
-	unackedSince time.Duration // Since then the other host owes an acknowledgment; 0 if it owes none.
-	ackTimeout   time.Duration // Time within which an acknowledgment is normal.
-	pathMTU      int           // Bytes, as the system assumes it; 0 if unknown.
+	connectedAt time.Duration
+	lastReadAt  time.Duration
+	// Last sign of life of the other host.
+	hostAliveAt time.Duration
+	// The other host owes an ack since then. 0 if it owes none.
+	unackedSince time.Duration
+	// Normal time for an ack.
+	ackTimeout time.Duration
+	// Bytes, as the system assumes it. 0 if unknown.
+	pathMTU int
 }
 
-// updateLiveness returns when the other end's host was heard of last.
+// updateLiveness updates liveness from TCP_INFO, and returns hostAliveAt.
 func (l *link) updateLiveness(now time.Duration) time.Duration {
-	if l.over {
+	if l.state == connClosed {
 		return l.liveness.hostAliveAt
 	}
 	info, err := unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return max(l.liveness.lastReadAt, l.liveness.hostAliveAt)
 	}
-	// Data that comes without acknowledging anything new does not count as an ACK.
-	ago := time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
+	// Data without a new ack does not update Last_ack_recv.
+	silentFor := time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
 	if info.Unacked == 0 && info.Notsent_bytes > 0 && info.Probes < 2 {
-		ago = 0 // it does not read; the system asks it less and less often, and it answers
+		// The peer does not read, and its host answers window probes less and less often.
+		silentFor = 0
 	}
 	if info.Unacked == 0 {
 		l.liveness.unackedSince = 0
@@ -80,45 +82,46 @@ func (l *link) updateLiveness(now time.Duration) time.Duration {
 	}
 	l.liveness.pathMTU = int(info.Pmtu)
 	l.liveness.ackTimeout = time.Duration(info.Rtt+4*info.Rttvar) * time.Microsecond
-	l.liveness.hostAliveAt = max(l.liveness.hostAliveAt, now-ago, l.liveness.lastReadAt, l.liveness.connectedAt)
+	l.liveness.hostAliveAt = max(l.liveness.hostAliveAt, now-silentFor, l.liveness.lastReadAt, l.liveness.connectedAt)
 	return l.liveness.hostAliveAt
 }
 
-// checkLiveness looks at the links of a pair: one whose host is not heard of any more is lost.
+// checkLiveness fails the links to a silent host.
 func (p *peerConn) checkLiveness(now time.Duration) {
 	p.lastLivenessCheckAt = now
-	fine := 0 // links that wait for nothing, or are heard of
+	// Links that are alive, or have no ack outstanding.
+	healthy := 0
 	for _, l := range p.links[:len(p.path.queues)] {
 		if l != nil && (now-l.updateLiveness(now) < aliveRecently || l.liveness.unackedSince == 0) {
-			fine++
+			healthy++
 		}
 	}
 	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || l.failed != nil {
+		if l == nil || l.state >= connFailed {
 			continue
 		}
-		// What idle links have to say comes seldom; an acknowledgement is due at once.
-		since, patience := l.liveness.hostAliveAt, silenceTimeout
+		// An idle link has keepalives only. An ack is due at once.
+		since, timeout := l.liveness.hostAliveAt, silenceTimeout
 		if l.liveness.unackedSince > 0 {
-			since, patience = max(since, l.liveness.unackedSince), min(silenceTimeout, p.module.config.retryTimeout)
-			if fine > 0 {
-				patience = min(patience, max(oneLinkSilenceTimeout, ackTimeoutFactor*l.liveness.ackTimeout))
+			since, timeout = max(since, l.liveness.unackedSince), min(silenceTimeout, p.module.config.retryTimeout)
+			if healthy > 0 {
+				timeout = min(timeout, max(oneLinkSilenceTimeout, ackTimeoutFactor*l.liveness.ackTimeout))
 			}
 		}
-		if now < since+patience {
-			p.module.scheduleAt(since + patience)
+		if now < since+timeout {
+			p.module.scheduleAt(since + timeout)
 			continue
 		}
 		l.failAfterDrain(fmt.Errorf("nothing was heard from the peer's host for %v", (now - l.liveness.hostAliveAt).Round(time.Millisecond)))
 	}
 }
 
-// localLimits are what peers are told of this module's parameters.
+// localLimits returns the limits for the handshake.
 func (m *module) localLimits() limits {
 	return limits{window: uint64(m.config.window), frame: uint32(m.config.frameLimit)}
 }
 
-// deviceName names the addresses that peers are told.
+// deviceName returns the published addresses.
 func (m *module) deviceName() string {
 	all := make([]string, len(m.host.published))
 	for i, a := range m.host.published {

@@ -15,12 +15,13 @@ import (
 
 // module is the transport of one process. The engine's lock guards all of it.
 type module struct {
-	env      btl.Env
-	config   config
-	host     hostAddrs
-	card     []byte
-	cardKey  [keySize]byte
-	identity *tlsIdentity // nil without TLS.
+	env     btl.Env
+	config  config
+	host    hostAddrs
+	card    []byte
+	cardKey [keySize]byte
+	// nil without TLS.
+	identity *tlsIdentity
 
 	poller        poller
 	timers        timers
@@ -30,11 +31,14 @@ type module struct {
 	inbound       inbound
 	tlsHandshakes tlsHandshakes
 
-	peers        peerTable
-	readyLinks   []*link     // Links that may have something to read.
-	pendingPeers []*peerConn // Peers with something to write or to complete.
+	peers peerTable
+	// Links that may have something to read.
+	readyLinks []*link
+	// Peers with something to write or to complete.
+	pendingPeers []*peerConn
 
-	linkWatcher btl.LinkWatcher // nil if the protocol takes no link events.
+	// nil if the protocol takes no link events.
+	linkWatcher btl.LinkWatcher
 	isClosed    bool
 }
 
@@ -47,13 +51,15 @@ type config struct {
 	window         int
 	eagerLimit     int
 	frameLimit     int
-	linkCount      int // 0: one for each common network.
+	// 0: one for each common network.
+	linkCount int
 }
 
 // hostAddrs has the addresses of this host.
 type hostAddrs struct {
-	interfaces  []netaddr.Interface
-	listedAt    time.Time // Time of the last query of interfaces.
+	interfaces []netaddr.Interface
+	// Time of the last query of interfaces.
+	listedAt    time.Time
 	published   []netip.Addr
 	unpublished []netaddr.LeftOut
 	port        int
@@ -62,19 +68,23 @@ type hostAddrs struct {
 // peerTable has the peers by incarnation.
 type peerTable struct {
 	byIncarnation map[framework.Life]*peerConn
-	sorted        []*peerConn                        // Memory for sortedPeers.
-	closed        map[framework.Life]btl.Description // Last state of peers that have closed.
+	// Memory for sortedPeers.
+	sorted []*peerConn
+	// Last state of peers that have closed.
+	closed map[framework.Life]btl.Description
 }
 
-// inbound is the listener with the connections whose handshake is not complete.
+// inbound is the listener with the connections in their handshake.
 type inbound struct {
-	listener     *listener
-	conns        []*inboundConn // Oldest first.
+	listener *listener
+	// Oldest first.
+	conns        []*inboundConn
 	refusedCount int
-	cardHolder   btl.CardHolder // nil: cards arrive by Connect only.
+	// nil if cards arrive by Connect only.
+	cardHolder btl.CardHolder
 }
 
-// scratch is memory for one system call or one TLS record.
+// scratch is reused memory for one system call or one TLS record.
 type scratch struct {
 	writeVec   [][]byte
 	readVec    [2][]byte
@@ -84,30 +94,37 @@ type scratch struct {
 
 // timers are the times of the module, since startedAt.
 type timers struct {
-	startedAt  time.Time
-	now        time.Duration // Clock at its last reading.
-	nextAt     time.Duration // When runTimers is due.
-	livenessAt time.Duration // When the liveness of all links is checked.
-	lastPollAt time.Duration // Last poll of the sockets.
-	resumedAt  time.Duration // The process had not polled for a while before: stopped, or computing.
+	startedAt time.Time
+	// Clock at its last reading.
+	now time.Duration
+	// When runTimers is due.
+	nextAt time.Duration
+	// When the liveness of all links is checked.
+	livenessAt time.Duration
+	// Last poll of the sockets.
+	lastPollAt time.Duration
+	// First poll after a long pause of the process.
+	resumedAt time.Duration
 }
 
 // pacer spreads the polls of the sockets.
 type pacer struct {
-	countdown int    // Polls until the sockets are polled.
-	interval  int    // Start value of countdown.
-	pollCount uint64 // Polls by the protocol.
+	// Polls until the sockets are polled.
+	countdown int
+	// Start value of countdown.
+	interval int
+	// Polls by the protocol.
+	pollCount uint64
 }
 
-// A poll of sockets is a system call, and one of rings is not. So sockets are looked at
-// every so many polls: at each while something comes, then less and less. Before the
-// process sleeps they are looked at in any case.
+// A poll of the sockets is a system call, and a poll of rings is not. The interval between polls of the
+// sockets is 1 while events arrive, and then doubles up to these. A process always polls before it sleeps.
 const (
-	maxIntervalConnected = 16  // with links
-	maxIntervalIdle      = 256 // with none: somebody may connect
+	maxIntervalConnected = 16
+	maxIntervalIdle      = 256
 )
 
-// Poll costs nothing but a countdown while nothing is to be done.
+// Poll implements progress.Source. Without work it costs a countdown.
 func (m *module) Poll() int {
 	if m.pacer.countdown--; m.pacer.countdown > 0 && len(m.readyLinks)+len(m.pendingPeers) == 0 && !m.env.Bell().Armed() {
 		return 0
@@ -128,8 +145,8 @@ func (m *module) Look() int {
 	return m.Poll()
 }
 
-// pollSockets asks which sockets are ready, and whether anything is due. The clock is read first:
-// what begins now is to have all of its time, however long ago the last look was.
+// pollSockets dispatches the events of the sockets, and runs timers that are due. It reads the clock
+// first, so that new deadlines count from this poll.
 func (m *module) pollSockets() int {
 	now := m.readClock()
 	n := m.dispatchEvents()
@@ -151,8 +168,7 @@ func (m *module) pollSockets() int {
 	return n
 }
 
-// dispatchEvents takes the events of the sockets. One is told of each change only once (EPOLLET):
-// who is told remembers it.
+// dispatchEvents passes edge-triggered events to the handlers.
 func (m *module) dispatchEvents() (n int) {
 	for {
 		k, err := unix.EpollWait(m.poller.epollFD, m.poller.events[:], 0)
@@ -160,8 +176,7 @@ func (m *module) dispatchEvents() (n int) {
 			continue
 		}
 		for _, ev := range m.poller.events[:max(k, 0)] {
-			// The descriptor may have been closed by what an event before this one led
-			// to, and be another socket's now.
+			// An earlier event may have closed this descriptor, and another socket may use it now.
 			if s := m.socketAt(int(ev.Fd)); s != nil && s.generation == ev.Pad {
 				if s.tunnel != nil && s.tunnel.isReady.Load() {
 					s.tunnel.flushCiphertext()
@@ -176,7 +191,7 @@ func (m *module) dispatchEvents() (n int) {
 	}
 }
 
-// readLinks reads the links that may have something.
+// readLinks reads the ready links.
 func (m *module) readLinks() (n int) {
 	hot := m.readyLinks
 	m.readyLinks = nil
@@ -193,9 +208,9 @@ func (m *module) readLinks() (n int) {
 	return n
 }
 
-// processPending writes what waits, and ends what has broken.
+// processPending completes the pending peers. Peers that become pending meanwhile are included.
 func (m *module) processPending() {
-	for i := 0; i < len(m.pendingPeers); i++ { // more may come meanwhile
+	for i := 0; i < len(m.pendingPeers); i++ {
 		p := m.pendingPeers[i]
 		p.isPending = false
 		p.processPending()
@@ -204,27 +219,27 @@ func (m *module) processPending() {
 	m.pendingPeers = m.pendingPeers[:0]
 }
 
-// readClock reads the clock.
+// readClock reads the clock into timers.now.
 func (m *module) readClock() time.Duration {
 	m.timers.now = time.Since(m.timers.startedAt)
 	return m.timers.now
 }
 
-// scheduleAt has tick called then, or before.
+// scheduleAt makes runTimers due at a time or earlier.
 func (m *module) scheduleAt(when time.Duration) { m.timers.nextAt = min(m.timers.nextAt, when) }
 
-// livenessPeriod is how often links are asked whether the other end's host is still heard.
+// livenessPeriod is the time between two liveness checks of all links.
 const livenessPeriod = time.Second
 
-// runTimers does what is due, and finds out when the next thing is.
+// runTimers runs everything that is due at now.
 func (m *module) runTimers(now time.Duration) {
 	m.timers.nextAt = now + time.Minute
 	for len(m.inbound.conns) > 0 && m.inbound.conns[0].deadline <= now {
 		m.inbound.conns[0].refuse("its handshake took too long")
 	}
-	for _, g := range slices.Clone(m.inbound.conns) {
-		m.scheduleAt(g.deadline)
-		g.retryHello()
+	for _, c := range slices.Clone(m.inbound.conns) {
+		m.scheduleAt(c.deadline)
+		c.retryHello()
 	}
 	if m.inbound.listener != nil && m.inbound.listener.needsRetry {
 		m.inbound.listener.handleEvents(unix.EPOLLIN)
@@ -247,8 +262,8 @@ func (m *module) runTimers(now time.Duration) {
 	}
 }
 
-// sortedPeers returns the pairs, which may end while somebody goes through it. The next call uses
-// the same memory.
+// sortedPeers returns the peers by rank. Peers may close during an iteration. The slice is valid until the
+// next call.
 func (m *module) sortedPeers() []*peerConn {
 	all := m.peers.sorted[:0]
 	for _, p := range m.peers.byIncarnation {
@@ -264,11 +279,10 @@ func (m *module) sortedPeers() []*peerConn {
 	return all
 }
 
-// FD implements progress.Descriptor: one epoll descriptor stands for all sockets.
+// FD implements progress.Descriptor.
 func (m *module) FD() int { return m.poller.epollFD }
 
-// Arm implements progress.Descriptor. What the sockets have to say makes the descriptor
-// readable, and the Poll that follows looks.
+// Arm implements progress.Descriptor. Every event of a socket makes the descriptor readable.
 func (m *module) Arm() bool { return len(m.readyLinks)+len(m.pendingPeers) == 0 }
 
 // Due implements progress.Timed.
@@ -308,9 +322,11 @@ func (m *module) PeerSource(peer framework.Life) progress.Source {
 
 // poller is the epoll set of all sockets.
 type poller struct {
-	epollFD    int
-	sockets    []*socket // By descriptor.
-	generation int32     // Generation of the newest socket.
+	epollFD int
+	// By descriptor.
+	sockets []*socket
+	// Generation of the newest socket.
+	generation int32
 	events     [64]unix.EpollEvent
 }
 
@@ -319,10 +335,11 @@ type socket struct {
 	fd         int
 	generation int32
 	handler    socketHandler
-	tunnel     *tlsTunnel // nil without TLS.
+	// nil without TLS.
+	tunnel *tlsTunnel
 }
 
-// socketHandler is told of what has happened with a socket.
+// socketHandler handles the epoll events of a socket.
 type socketHandler interface{ handleEvents(events uint32) }
 
 func (m *module) socketAt(fd int) *socket {
@@ -332,9 +349,9 @@ func (m *module) socketAt(fd int) *socket {
 	return nil
 }
 
-// watchSocket has u told of what comes by fd.
+// watchSocket adds a descriptor to the epoll set, or replaces its handler.
 func (m *module) watchSocket(fd int, u socketHandler) error {
-	if s := m.socketAt(fd); s != nil { // it changes hands
+	if s := m.socketAt(fd); s != nil {
 		s.handler = u
 		return nil
 	}
@@ -342,7 +359,7 @@ func (m *module) watchSocket(fd int, u socketHandler) error {
 		m.poller.sockets = append(m.poller.sockets, nil)
 	}
 	m.poller.generation++
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | 1<<31, // EPOLLET
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | 1<<31,
 		Fd: int32(fd), Pad: m.poller.generation}
 	if err := unix.EpollCtl(m.poller.epollFD, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return err
@@ -351,7 +368,7 @@ func (m *module) watchSocket(fd int, u socketHandler) error {
 	return nil
 }
 
-// closeSocket closes a descriptor.
+// closeSocket closes a descriptor, and aborts its TLS handshake.
 func (m *module) closeSocket(fd int) {
 	if s := m.socketAt(fd); s != nil {
 		if m.poller.sockets[fd] = nil; s.tunnel != nil {

@@ -7,28 +7,28 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// Two links by one network are no gain. So a link that is missing is dialled in the network
-// that has the fewest of the pair's links; without any link all networks are tried, and the
-// first that answers is it. Nothing here knows a socket or a clock.
-
-// network is one that this host and a peer are both in.
+// network is a network of both this host and a peer.
 type network struct {
-	remoteAddrs []netip.Addr // the peer's addresses, in the order in which they are tried
-	localAddrs  []netip.Addr // this host's
+	// In the order of attempts.
+	remoteAddrs []netip.Addr
+	localAddrs  []netip.Addr
 }
 
-// networks are the ways to a peer. They are found once: a network that is cut, and whose
-// interface is down for a while, stays one of them.
+// networks are the networks between this host and a peer. A second link in a network has no benefit, so a
+// missing link is dialed in the network with the fewest links. Without any link all networks are tried.
+// The networks of a peer never change, also while an interface is down. Sockets and clocks are not used.
 type networks struct {
-	addrs        []netip.Addr // all addresses of the peer, in the order in which they are tried
-	shared       []network    // if there is no common one: one for each address, which others route
-	defaultLinks int          // links that a pair has if nobody says how many
+	// All addresses of the peer in the order of attempts.
+	addrs []netip.Addr
+	// One for each address if the hosts share none.
+	shared       []network
+	defaultLinks int
 }
 
-// maxDefaultLinks is how many links a pair gets by itself.
+// maxDefaultLinks is the largest default of btl.tcp.links.
 const maxDefaultLinks = 4
 
-// findNetworks says how a host with these interfaces reaches a peer with these addresses.
+// findNetworks computes the networks for a peer with these addresses.
 func findNetworks(ifs []netaddr.Interface, addrs []netip.Addr) (n networks) {
 	n.addrs = netaddr.Order(ifs, addrs)
 	at := map[int]int{}
@@ -48,8 +48,8 @@ func findNetworks(ifs []netaddr.Interface, addrs []netip.Addr) (n networks) {
 		}
 		n.shared[k].remoteAddrs = append(n.shared[k].remoteAddrs, a)
 	}
-	// To a peer on this host no network leads. What else has the same address is one of
-	// containers, which are alike in many hosts, and come last.
+	// A peer on this host needs no network. Networks of containers repeat on many hosts, so they come
+	// last.
 	n.defaultLinks = max(1, min(maxDefaultLinks, len(n.shared)))
 	if len(n.addrs) > 0 && netaddr.Own(ifs, n.addrs[0]) {
 		n.defaultLinks = 1
@@ -65,16 +65,16 @@ func findNetworks(ifs []netaddr.Interface, addrs []netip.Addr) (n networks) {
 // anyNetwork stands for all networks.
 const anyNetwork = -1
 
-// networkOf returns the network of a link between two addresses; everywhere, if it is none of them.
-func (n *networks) networkOf(near, far netip.Addr) int {
-	if i := slices.IndexFunc(n.shared, func(w network) bool { return slices.Contains(w.remoteAddrs, far) }); i >= 0 {
+// networkOf returns the network of a link between two addresses, or anyNetwork.
+func (n *networks) networkOf(localAddr, remoteAddr netip.Addr) int {
+	if i := slices.IndexFunc(n.shared, func(w network) bool { return slices.Contains(w.remoteAddrs, remoteAddr) }); i >= 0 {
 		return i
 	}
-	return slices.IndexFunc(n.shared, func(w network) bool { return slices.Contains(w.localAddrs, near) })
+	return slices.IndexFunc(n.shared, func(w network) bool { return slices.Contains(w.localAddrs, localAddr) })
 }
 
-// leastUsed returns the network that has the fewest links, and among several the one that is
-// preferred, or else the first. links are the networks of those that there are.
+// leastUsed returns the network with the fewest links, which are given by their networks. Among equals the
+// preferred one wins, and then the first.
 func (n *networks) leastUsed(links []int, preferred int) int {
 	count := make([]int, len(n.shared))
 	for _, i := range links {
@@ -91,15 +91,16 @@ func (n *networks) leastUsed(links []int, preferred int) int {
 	return best
 }
 
-// addrOrder returns the addresses that are tried in a network, the one that worked before first.
-func (n *networks) addrOrder(network int, worked netip.Addr) []netip.Addr {
+// addrOrder returns the addresses of a network in the order of attempts, which starts with the last good
+// one.
+func (n *networks) addrOrder(network int, lastGood netip.Addr) []netip.Addr {
 	all := n.addrs
 	if network != anyNetwork {
 		all = n.shared[network].remoteAddrs
 	}
 	all = slices.Clone(all)
-	if i := slices.Index(all, worked); i > 0 {
-		all = slices.Insert(slices.Delete(all, i, i+1), 0, worked)
+	if i := slices.Index(all, lastGood); i > 0 {
+		all = slices.Insert(slices.Delete(all, i, i+1), 0, lastGood)
 	}
 	return all
 }

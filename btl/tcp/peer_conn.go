@@ -12,17 +12,19 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// peerConn is the connection with one incarnation of a peer: the state of the path, and its links.
+// peerConn is the connection with one incarnation of a peer.
 type peerConn struct {
 	module      *module
 	incarnation framework.Life
 	proc        framework.Proc
-	card        *businessCard // nil if unknown: only the peer can connect.
+	// nil if unknown, so that only the peer can connect.
+	card *businessCard
 
-	state        stateIDs
-	path         path
-	sendBuffer   sendBuffer
-	links        [maxLinks]*link // By slot.
+	state      stateIDs
+	path       path
+	sendBuffer sendBuffer
+	// By slot.
+	links        [maxLinks]*link
 	peerLimits   limits
 	wasConnected bool
 	isClosed     bool
@@ -33,8 +35,10 @@ type peerConn struct {
 	batching batching
 	acks     ackTimes
 
-	isPending      bool  // It is in module.pendingPeers.
-	pendingFailure error // Ends the connection at the next poll.
+	// It is in module.pendingPeers.
+	isPending bool
+	// Ends the connection at the next poll.
+	pendingFailure error
 	stall          stallDetector
 	reconnector
 }
@@ -44,33 +48,42 @@ type stateIDs struct{ local, remote uint64 }
 
 // outboundPath is the path to the peer.
 type outboundPath struct {
-	endpoint       *endpoint // nil if closed.
-	pathsOpened    uint64    // Number of the newest path.
-	limitsReported bool      // The protocol has the peer's limits, so that frames may leave.
-	refusal        error     // Reason of the peer for ending the path.
+	// nil if closed.
+	endpoint *endpoint
+	// Number of the newest path.
+	pathsOpened uint64
+	// The protocol has the peer's limits, so that frames may leave.
+	limitsReported bool
+	// Reason of the peer for ending the path.
+	refusal error
 }
 
 // inboundPath is the path from the peer.
 type inboundPath struct {
-	handler    btl.Inbound // nil if closed.
-	placer     btl.Placer  // nil if handler has no placement.
+	// nil if closed.
+	handler btl.Inbound
+	// nil if handler has no placement.
+	placer     btl.Placer
 	pathNumber uint64
 	source     peerSource
 }
 
 // batching counts the writes that did not wait for a poll.
 type batching struct {
-	pollCount       uint64 // Poll to which immediateWrites belongs.
+	// Poll that immediateWrites counts from.
+	pollCount       uint64
 	immediateWrites int
 }
 
 // ackTimes are the acks that are outstanding in both directions.
 type ackTimes struct {
-	requestedUpTo uint64        // Frames before it have been requested from the peer.
-	owedSince     time.Duration // 0 if none is owed.
+	// Frames before it have been requested from the peer.
+	requestedUpTo uint64
+	// 0 if none is owed.
+	owedSince time.Duration
 }
 
-// newPeerConn makes one, with or without card.
+// newPeerConn adds a peer to the module. card may be nil.
 func (m *module) newPeerConn(peer framework.Life, card *businessCard) *peerConn {
 	p := &peerConn{module: m, incarnation: peer, proc: m.env.Worlds.Proc(peer.ID), reorder: reorderBuffer{frames: map[uint64]bufferedFrame{}}}
 	for p.state.local == 0 {
@@ -94,7 +107,7 @@ func randomState() uint64 {
 	return le.Uint64(b[:])
 }
 
-// markPending has the next Poll look after the pair.
+// markPending schedules processPending for the next poll.
 func (p *peerConn) markPending() {
 	if !p.isPending && !p.isClosed {
 		p.isPending = true
@@ -103,11 +116,11 @@ func (p *peerConn) markPending() {
 	}
 }
 
-// addLink makes a connection whose handshake is over a link, or closes it. The peer has
-// received all before heard.
-func (p *peerConn) addLink(l *link, heard uint64) error {
+// addLink adds a link after its handshake, or closes it. The peer has received all frames before
+// ackedUpTo.
+func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 	now := p.module.readClock()
-	if old := p.links[l.slot]; old != nil { // its end was not noticed yet
+	if old := p.links[l.slot]; old != nil {
 		old.close()
 		p.stall.recordLoss(old)
 		p.lastLoss = fmt.Sprintf("%v: the peer has connected again", old)
@@ -118,7 +131,7 @@ func (p *peerConn) addLink(l *link, heard uint64) error {
 		err = p.module.watchSocket(l.fd, l)
 	}
 	if err == nil {
-		err = p.path.linkUp(l.slot, heard)
+		err = p.path.linkUp(l.slot, ackedUpTo)
 	}
 	if err == nil {
 		err = p.stallError(now)
@@ -128,7 +141,8 @@ func (p *peerConn) addLink(l *link, heard uint64) error {
 		return err
 	}
 	p.path.maxAhead = maxFramesInFlight(p.peerWindow())
-	p.path.limit = min(p.module.config.window, max(p.peerWindow(), maxDeclaredWindow)) // stashLimit of the peer
+	// The peer buffers at most this (reorderLimit).
+	p.path.limit = min(p.module.config.window, max(p.peerWindow(), maxDeclaredWindow))
 	if p.links[l.slot] = l; p.linkedSlots&(1<<l.slot) != 0 {
 		p.recordReconnect(l, now)
 	}
@@ -145,7 +159,7 @@ func (p *peerConn) addLink(l *link, heard uint64) error {
 	return nil
 }
 
-// recordReconnect counts a link in place of a lost one. The first one is logged, unless the loss was.
+// recordReconnect counts a link that replaces a lost one. It logs the first one.
 func (p *peerConn) recordReconnect(l *link, now time.Duration) {
 	p.stall.recordReconnect(&p.path, now)
 	if p.reconnects++; p.reconnects == 1 && p.path.damagedLinks == 0 {
@@ -153,8 +167,7 @@ func (p *peerConn) recordReconnect(l *link, now time.Duration) {
 	}
 }
 
-// reportLimits tells the protocol the peer's limits, once for each path to it: before that no
-// frame goes.
+// reportLimits passes the peer's limits to the protocol, once for each path. Frames leave only after that.
 func (p *peerConn) reportLimits() {
 	if p.outbound.limitsReported || !p.wasConnected || p.outbound.endpoint == nil {
 		return
@@ -165,7 +178,7 @@ func (p *peerConn) reportLimits() {
 	}
 }
 
-// recordInOrder counts a frame that was due.
+// recordInOrder records an in-order frame of size bytes, header included, and schedules the ack.
 func (p *peerConn) recordInOrder(size int) {
 	p.path.recordReceived(size)
 	p.reorder.lastInOrderAt = p.module.timers.now
@@ -177,13 +190,13 @@ func (p *peerConn) recordInOrder(size int) {
 	}
 }
 
-// ackDelay is how long what has come may stay unconfirmed while nothing goes back.
+// ackDelay is the longest delay of an ack without outgoing frames.
 const ackDelay = 10 * time.Millisecond
 
-// peerWindow is the peer's.
+// peerWindow returns the window of the peer in bytes.
 func (p *peerConn) peerWindow() int { return int(min(p.peerLimits.window, 1<<30)) }
 
-// deliver hands up a frame, or does what it says.
+// deliver passes a frame to the protocol, or handles a control frame.
 func (p *peerConn) deliver(h header, b []byte) {
 	switch h.kind {
 	case kindOpen:
@@ -207,19 +220,19 @@ func (p *peerConn) deliver(h header, b []byte) {
 	}
 }
 
-// handleDeliveryError ends the path from the peer if the protocol makes no sense of a frame.
+// handleDeliveryError ends the path from the peer if the protocol rejects a frame.
 func (p *peerConn) handleDeliveryError(err error) {
 	if err == nil || p.isClosed {
 		return
 	}
 	p.inbound.handler, p.inbound.placer = nil, nil
-	why := err.Error()
-	p.sendControl(kindRefuse, append(le.AppendUint64(nil, p.inbound.pathNumber), why[:min(len(why), maxReasonSize)]...))
+	reason := err.Error()
+	p.sendControl(kindRefuse, append(le.AppendUint64(nil, p.inbound.pathNumber), reason[:min(len(reason), maxReasonSize)]...))
 	p.module.env.Ended("btl tcp", p.incarnation, "receive", err)
 }
 
-// sendControl sends something besides frames. The window has room for it always; a peer that has
-// more and more of it sent, and confirms nothing, is lost with the next Poll.
+// sendControl sends a control frame, for which the window always has room. A peer that acks none of many
+// control frames fails at the next poll.
 func (p *peerConn) sendControl(k kind, body []byte) {
 	b := make([]byte, headerSize, headerSize+len(body))
 	h := header{bodySize: len(body), kind: k}
@@ -231,11 +244,10 @@ func (p *peerConn) sendControl(k kind, body []byte) {
 	p.markPending()
 }
 
-// processPending does what waits for the end of what has been read: writes, tells owners that
-// their payload is free, ends links.
+// processPending closes failed links, completes acked frames, and writes. It makes upcalls.
 func (p *peerConn) processPending() {
 	for _, l := range p.links[:len(p.path.queues)] {
-		if l != nil && l.failed != nil && !l.hasBufferedFrame() {
+		if l != nil && l.state >= connFailed && !l.hasBufferedFrame() {
 			p.loseLink(l)
 		}
 	}
@@ -256,7 +268,8 @@ func (p *peerConn) processPending() {
 	}
 	p.writeLinks()
 	if p.path.mustAck(p.peerWindow()) && !p.path.queueAck(false) {
-		p.acks.owedSince = 1 // when a link is free
+		// Retry at the next timer.
+		p.acks.owedSince = 1
 	} else {
 		if p.path.ackOwedBytes == 0 {
 			p.acks.owedSince = 0
@@ -264,11 +277,11 @@ func (p *peerConn) processPending() {
 		p.writeLinks()
 	}
 	if p.needsMoreLinks() {
-		p.module.scheduleAt(p.module.timers.now) // more links are of use
+		p.module.scheduleAt(p.module.timers.now)
 	}
 }
 
-// releaseAcked frees what is confirmed.
+// releaseAcked frees acked frames, and completes their payloads.
 func (p *peerConn) releaseAcked() {
 	freed := false
 	for {
@@ -287,7 +300,7 @@ func (p *peerConn) releaseAcked() {
 	}
 }
 
-// writeLinks writes what the sockets take. It calls nobody.
+// writeLinks writes until the sockets are full. It makes no upcalls.
 func (p *peerConn) writeLinks() {
 	for {
 		i := p.path.assignFrames()
@@ -318,9 +331,9 @@ func (p *peerConn) writeLinks() {
 	}
 }
 
-// loseLink ends a link that has broken.
+// loseLink closes a failed link.
 func (p *peerConn) loseLink(l *link) {
-	err, now := l.failed, p.module.readClock()
+	err, now := l.err, p.module.readClock()
 	l.close()
 	p.stall.recordLoss(l)
 	p.reconnector.linkDown(now, l.updateLiveness(now), fmt.Sprintf("%v: %v", l, err), p.path.countUp() == 0)
@@ -338,26 +351,26 @@ func (p *peerConn) loseLink(l *link) {
 	}
 }
 
-// maxDamagedLinks is how many links of a pair may have carried damaged data. If it
-// happens again and again, it isn't the network.
+// maxDamagedLinks is the number of links that may end because of damaged data. The next one fails the
+// peer.
 const maxDamagedLinks = 8
 
-// fail ends the pair and tells the protocol, once.
+// fail closes the connection, and reports the error to the protocol once.
 func (p *peerConn) fail(op string, err error) {
-	told, never := p.outbound.endpoint != nil || p.inbound.handler != nil, p.outbound.endpoint != nil && !p.outbound.endpoint.wasUsed && p.inbound.handler == nil
-	if errors.Is(err, framework.ErrPeerClosed) { // nothing of what it has sent is lost
-		told, never = p.outbound.endpoint != nil, false
+	mustReport, neverOpened := p.outbound.endpoint != nil || p.inbound.handler != nil, p.outbound.endpoint != nil && !p.outbound.endpoint.wasUsed && p.inbound.handler == nil
+	if errors.Is(err, framework.ErrPeerClosed) {
+		mustReport, neverOpened = p.outbound.endpoint != nil, false
 	}
 	p.close()
-	if never {
+	if neverOpened {
 		op, err = "connect", fmt.Errorf("%w: %w", btl.ErrNeverOpened, err)
 	}
-	if told {
+	if mustReport {
 		p.module.env.Ended("btl tcp", p.incarnation, op, err)
 	}
 }
 
-// close ends the pair.
+// close closes the connection and completes all payloads, without a report to the protocol.
 func (p *peerConn) close() {
 	if p.isClosed {
 		return

@@ -6,14 +6,14 @@ import (
 	"github.com/ferrympi/ferry/internal/nowait"
 )
 
-// peerSource polls the path from one peer: its sockets are read, and no other is looked at.
+// peerSource polls the path from one peer. It reads the sockets of this peer only.
 type peerSource struct {
-	peer       *peerConn
-	peekedLink *link // has the frame that Peek returned last
+	peer *peerConn
+	// Link of the frame that Peek returned last.
+	peekedLink *link
 }
 
-// Poll implements progress.Source. It hands up one frame, as whoever asks for it waits for
-// one as a rule.
+// Poll implements progress.Source. It delivers at most one frame, since a caller usually waits for one.
 func (s *peerSource) Poll() (n int) {
 	p := s.peer
 	m := p.module
@@ -22,10 +22,10 @@ func (s *peerSource) Poll() (n int) {
 	}
 	m.pacer.pollCount++
 	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || l.early || n > 0 {
+		if l == nil || l.mode == modeOutOfOrder || n > 0 {
 			continue
 		}
-		if l.failed == nil {
+		if l.state < connFailed {
 			l.isDrained = false
 		}
 		n += l.readFrames(1)
@@ -34,12 +34,12 @@ func (s *peerSource) Poll() (n int) {
 		}
 	}
 	if p.isPending && !p.isClosed {
-		p.processPending() // it stays listed, which does no harm
+		p.processPending()
 	}
 	return n
 }
 
-// Peek implements btl.Peeker.
+// Peek implements btl.Peeker. It reads the sockets about as long as looks polls of memory take.
 func (s *peerSource) Peek(looks int) []byte {
 	p := s.peer
 	if p.isClosed {
@@ -57,27 +57,28 @@ func (s *peerSource) Peek(looks int) []byte {
 	return nil
 }
 
-// pollsPerRead is how many looks into memory take as long as a read that finds nothing.
+// pollsPerRead is the number of polls of memory in the time of an empty read.
 const pollsPerRead = 10
 
-// peekOnce reads each of the path's sockets once.
+// peekOnce reads each socket of the peer once.
 func (s *peerSource) peekOnce() []byte {
 	p := s.peer
 	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || l.early || l.over || l.isDelivering {
+		if l == nil || l.mode == modeOutOfOrder || l.state == connClosed || l.isDelivering {
 			continue
 		}
-		if l.failed == nil {
+		if l.state < connFailed {
 			l.isDrained = false
-			if !l.has && l.readPos == l.writePos && !l.isEncrypted && !l.tryRead() {
+			if l.mode == modeHeader && l.readPos == l.writePos && !l.isEncrypted && !l.tryRead() {
 				continue
 			}
 		}
-		for !l.damaged {
+		for l.state < connDamaged {
 			ok, whole := l.readStep(false)
 			if whole && l.header.kind == kindFrame && (l.mode == modeBuffered || l.mode == modeAssembled) && l.header.gatherSize == 0 {
 				s.peekedLink = l
-				l.enqueue() // if nobody drops it
+				// Without a Drop the next poll delivers it.
+				l.enqueue()
 				if l.mode == modeAssembled {
 					return l.body[:l.header.bodySize]
 				}
@@ -87,13 +88,12 @@ func (s *peerSource) peekOnce() []byte {
 				break
 			}
 		}
-		l.enqueue() // a Poll takes what is here
+		l.enqueue()
 	}
 	return nil
 }
 
-// tryRead is fill where nothing is in buf, with few calls in between: who waits for a message
-// is here again and again. Where it finds nothing, a Poll looks once more.
+// tryRead is fillBuffer for an empty buf, with few calls, because a waiting rank runs it in a loop.
 func (l *link) tryRead() bool {
 	if l.buf == nil {
 		l.buf = l.module.buffers.get(readBufferSize)
@@ -113,16 +113,17 @@ func (l *link) tryRead() bool {
 	return true
 }
 
-// Drop implements btl.Peeker. Another link may be in the midst of the same frame, which has
-// gone out again: only the one that was peeked at has all of it.
+// Drop implements btl.Peeker. Another link may have a part of the same frame, so only the peeked link
+// drops it.
 func (s *peerSource) Drop() {
 	p, l := s.peer, s.peekedLink
-	if s.peekedLink = nil; l == nil || l.over || !l.has || p.path.classify(l.header.number) != arrivalInOrder {
+	if s.peekedLink = nil; l == nil || l.state == connClosed || l.mode == modeHeader || p.path.classify(l.header.number) != arrivalInOrder {
 		return
 	}
 	h := l.header
-	l.has = false
-	if l.mode == modeBuffered {
+	mode := l.mode
+	l.mode = modeHeader
+	if mode == modeBuffered {
 		l.readPos += h.bodySize
 		l.expectsLarge = false
 	} else {

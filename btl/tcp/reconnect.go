@@ -15,28 +15,36 @@ import (
 
 // reconnector dials the missing links of a peer, one address after another in each slot, with pauses that grow.
 type reconnector struct {
-	startedAt      time.Duration
-	peerAliveAt    time.Duration // Last sign of life of the peer's host.
-	disconnectedAt time.Duration // Loss of the last link.
-	resumedAt      time.Duration // module.timers.resumedAt when it was last counted.
-	resumeCount    int
+	startedAt time.Duration
+	// Last sign of life of the peer's host.
+	peerAliveAt time.Duration
+	// Loss of the last link.
+	disconnectedAt time.Duration
+	// module.timers.resumedAt when it was last counted.
+	resumedAt   time.Duration
+	resumeCount int
 
-	dialers     [maxLinks]*slotDialer
-	linkedSlots uint16 // Bit set of slots that had a link.
+	dialers [maxLinks]*slotDialer
+	// Bit set of slots that had a link.
+	linkedSlots uint16
 	reconnects  int
-	lastLoss    string // The last lost link, with the reason.
+	// The last lost link, with the reason.
+	lastLoss string
 
 	networks
-	lastGoodAddrs       []netip.Addr // The peer's address of the last link, by slot.
-	failures            []failure    // The last one of each address since the path lost all links.
+	// The peer's address of the last link, by slot.
+	lastGoodAddrs []netip.Addr
+	// The last one of each address since the path lost all links.
+	failures            []failure
 	lastLivenessCheckAt time.Duration
 }
 
 // slotDialer is the dialing of the link in one slot. A round tries each address once.
 type slotDialer struct {
 	backoff
-	network        int
-	addrs          []netip.Addr // Addresses of this round; nil between rounds.
+	network int
+	// Addresses of this round; nil between rounds.
+	addrs          []netip.Addr
 	roundStartedAt time.Duration
 	addrsTried     int
 	nextAddrAt     time.Duration
@@ -49,104 +57,103 @@ var (
 	errSilent   = errors.New("it accepts connections but does not answer (is it stopped?)")
 )
 
-// failure is what became of an attempt.
+// failure is the result of a failed attempt.
 type failure struct {
-	addr    netip.AddrPort
-	err     error
-	isFinal bool // to try again soon would bring the same
+	addr netip.AddrPort
+	err  error
+	// A retry soon has the same result.
+	isFinal bool
 }
 
 func (f failure) String() string { return fmt.Sprintf("%v: %v", f.addr, f.err) }
 
-// recordFailure notes what became of an attempt at a place.
+// recordFailure records the failure of an attempt, and replaces an earlier one of the address.
 func (r *reconnector) recordFailure(d *slotDialer, f failure) {
 	d.failures = append(d.failures, f)
-	if i := slices.IndexFunc(r.failures, func(g failure) bool { return g.addr == f.addr }); i >= 0 {
+	if i := slices.IndexFunc(r.failures, func(c failure) bool { return c.addr == f.addr }); i >= 0 {
 		r.failures = slices.Delete(r.failures, i, i+1)
 	}
 	r.failures = append(r.failures, f)
 }
 
-// hasNoListener reports whether an address by which a link was up has refused: nobody listens
-// there any more, whatever becomes of the peer's other addresses.
+// hasNoListener reports whether an address that once had a link refuses connections. The peer's process
+// has ended then, whatever its other addresses do.
 func (r *reconnector) hasNoListener(d *slotDialer) bool {
 	return slices.ContainsFunc(d.failures, func(f failure) bool {
 		return errors.Is(f.err, unix.ECONNREFUSED) && slices.Contains(r.lastGoodAddrs, f.addr.Addr())
 	})
 }
 
-// backoff is when the next round begins. It is pure.
+// backoff schedules the rounds of a dialer. It is pure.
 type backoff struct {
-	nextRoundAt  time.Duration
-	pause        time.Duration
-	failedRounds int // that failed, in a row
-	finalRounds  int // of them, and whose every attempt had an answer that would be the same again
+	nextRoundAt time.Duration
+	pause       time.Duration
+	// Consecutive failed rounds.
+	failedRounds int
+	// Consecutive failed rounds with final failures only.
+	finalRounds int
 }
 
 const (
 	minRedialPause = 10 * time.Millisecond
 	maxRedialPause = time.Second
 
-	// beside is how long one address has before the next is tried, too.
 	parallelDialDelay = 250 * time.Millisecond
 
-	// maxFinalRounds is how many rounds of refusals end a pair that was connected: nobody listens
-	// there any more. They take a third of a second.
+	// maxFinalRounds is the number of refused rounds that end an established connection. They take a third
+	// of a second.
 	maxFinalRounds = 6
 )
 
-// recordFailedRound says that a round has that went on since then. One that has waited for an answer
-// has paused.
-func (r *backoff) recordFailedRound(since, now time.Duration, final bool) {
+// recordFailedRound schedules the next round. The time of the failed round counts as pause.
+func (r *backoff) recordFailedRound(since, now time.Duration, isFinal bool) {
 	r.pause = min(max(2*r.pause, minRedialPause), maxRedialPause)
 	r.nextRoundAt = max(since+r.pause, now+minRedialPause)
 	r.failedRounds++
-	if r.finalRounds++; !final {
+	if r.finalRounds++; !isFinal {
 		r.finalRounds = 0
 	}
 }
 
-// isExhausted reports whether more rounds would bring the same. A peer that was never met listens
-// since before its card was there.
-func (r *backoff) isExhausted(met bool) bool {
-	return r.finalRounds >= maxFinalRounds || !met && r.finalRounds > 0
+// isExhausted reports whether further rounds are useless. A peer listens before it publishes its card.
+func (r *backoff) isExhausted(wasConnected bool) bool {
+	return r.finalRounds >= maxFinalRounds || !wasConnected && r.finalRounds > 0
 }
 
 func (r *reconnector) start(now time.Duration) { r.startedAt, r.peerAliveAt = now, now }
 
-// linkUp says that a link is there, with an address of the peer.
-func (r *reconnector) linkUp(place int, now time.Duration, far netip.Addr) {
+// linkUp records a new link to an address of the peer.
+func (r *reconnector) linkUp(slot int, now time.Duration, addr netip.Addr) {
 	r.peerAliveAt, r.resumeCount = now, 0
-	for place >= len(r.lastGoodAddrs) {
+	for slot >= len(r.lastGoodAddrs) {
 		r.lastGoodAddrs = append(r.lastGoodAddrs, netip.Addr{})
 	}
-	r.lastGoodAddrs[place] = far
-	r.failures = slices.DeleteFunc(r.failures, func(f failure) bool { return f.addr.Addr() == far })
-	if d := r.dialers[place]; d != nil {
+	r.lastGoodAddrs[slot] = addr
+	r.failures = slices.DeleteFunc(r.failures, func(f failure) bool { return f.addr.Addr() == addr })
+	if d := r.dialers[slot]; d != nil {
 		d.cancelExcept(nil)
-		r.dialers[place] = nil
+		r.dialers[slot] = nil
 	}
 }
 
-// lastGoodAddr returns the peer's address of the last link at a place; the zero one: there was none.
-func (r *reconnector) lastGoodAddr(place int) (a netip.Addr) {
-	if place < len(r.lastGoodAddrs) {
-		a = r.lastGoodAddrs[place]
+// lastGoodAddr returns the peer's address of the last link in a slot, or the zero value.
+func (r *reconnector) lastGoodAddr(slot int) (a netip.Addr) {
+	if slot < len(r.lastGoodAddrs) {
+		a = r.lastGoodAddrs[slot]
 	}
 	return a
 }
 
-// linkDown says that a link is lost, and when the peer's host was heard of by it; none: it was
-// the only one.
-func (r *reconnector) linkDown(now, heard time.Duration, why string, none bool) {
-	r.peerAliveAt = max(r.peerAliveAt, heard)
-	r.lastLoss = why
-	if none {
+// linkDown records the loss of a link, and the last sign of life on it. isLast is set for the only link.
+func (r *reconnector) linkDown(now, aliveAt time.Duration, reason string, isLast bool) {
+	r.peerAliveAt = max(r.peerAliveAt, aliveAt)
+	r.lastLoss = reason
+	if isLast {
 		r.failures, r.disconnectedAt = nil, now
 	}
 }
 
-// cancelAll ends all attempts.
+// cancelAll closes all attempts.
 func (r *reconnector) cancelAll() {
 	for i, d := range r.dialers {
 		if d != nil {
@@ -156,17 +163,17 @@ func (r *reconnector) cancelAll() {
 	}
 }
 
-// cancelExcept ends the attempts but one.
-func (d *slotDialer) cancelExcept(but *dialAttempt) {
+// cancelExcept closes the attempts except one.
+func (d *slotDialer) cancelExcept(kept *dialAttempt) {
 	for _, a := range d.attempts {
-		if a != but {
+		if a != kept {
 			a.close()
 		}
 	}
-	d.attempts = slices.DeleteFunc(d.attempts, func(a *dialAttempt) bool { return a != but })
+	d.attempts = slices.DeleteFunc(d.attempts, func(a *dialAttempt) bool { return a != kept })
 }
 
-// runTimers does what is due for a pair.
+// runTimers runs everything that is due for a peer.
 func (p *peerConn) runTimers(now time.Duration) {
 	p.checkReorderTimeout(now)
 	if !p.path.isIdle() {
@@ -183,76 +190,77 @@ func (p *peerConn) runTimers(now time.Duration) {
 		} else if p.acks.owedSince = 0; p.path.ackOwedBytes > 0 && p.path.countUp() > 0 {
 			if p.path.queueAck(false) {
 				p.writeLinks()
-			} else { // no link is between two frames
+				// No link is between two frames.
+			} else {
 				p.acks.owedSince = now
 				p.module.scheduleAt(now + ackDelay)
 			}
 		}
 	}
-	ups := p.path.countUp()
-	for place := range p.links {
-		if p.links[place] == nil && p.needsLink(place, ups) {
-			p.dialLink(place, now, ups)
-		} else if d := p.dialers[place]; d != nil {
+	linksUp := p.path.countUp()
+	for slot := range p.links {
+		if p.links[slot] == nil && p.needsLink(slot, linksUp) {
+			p.dialLink(slot, now, linksUp)
+		} else if d := p.dialers[slot]; d != nil {
 			d.cancelExcept(nil)
-			p.dialers[place] = nil
+			p.dialers[slot] = nil
 		}
 		if p.isClosed {
 			return
 		}
 	}
-	if ups > 0 {
+	if linksUp > 0 {
 		return
 	}
-	patience, end, tries := p.module.config.retryTimeout, p.peerAliveAt, p.disconnectedAt+minReconnectTime
+	timeout, deadline, earliest := p.module.config.retryTimeout, p.peerAliveAt, p.disconnectedAt+minReconnectTime
 	if !p.wasConnected {
-		patience, end, tries = p.module.config.connectTimeout, p.startedAt, 0
+		timeout, deadline, earliest = p.module.config.connectTimeout, p.startedAt, 0
 	}
-	// A process that was stopped, or computed, has tried nothing meanwhile.
+	// A process that was stopped or computing has had no time to reconnect.
 	if p.module.timers.resumedAt > p.resumedAt && p.resumeCount < maxResumes {
 		p.resumedAt = p.module.timers.resumedAt
 		p.resumeCount++
 	}
-	end = max(end+patience, tries, p.resumedAt+min(patience, resumeGrace))
-	if now < end {
-		p.module.scheduleAt(end)
+	deadline = max(deadline+timeout, earliest, p.resumedAt+min(timeout, resumeGrace))
+	if now < deadline {
+		p.module.scheduleAt(deadline)
 		return
 	}
 	p.fail("connect", p.unreachableError(now))
 }
 
-// afterPause is how long a peer is tried at least by a process that has not looked after its
-// links for a while, whatever the time; so often, because some look now and then only.
+// resumeGrace is the least time for attempts after the process resumes polling. maxResumes bounds its use
+// by a process that polls rarely.
 const (
 	resumeGrace = 5 * time.Second
 	maxResumes  = 4
 )
 
-// minReconnectTime is the time for attempts to reconnect even if the host was silent for the whole
-// patience already when the link was lost. A network that is fine answers sooner.
+// minReconnectTime is the least time for attempts to reconnect, even if the host was silent for the whole
+// timeout when the link was lost.
 const minReconnectTime = 300 * time.Millisecond
 
-// needsLink reports whether a link is to be at a place.
-func (p *peerConn) needsLink(place, ups int) bool {
+// needsLink reports whether a slot is to have a link.
+func (p *peerConn) needsLink(slot, linksUp int) bool {
 	switch {
 	case p.card == nil:
 		return false
-	case place == 0:
+	case slot == 0:
 		return true
 	}
-	return ups > 0 && place < p.targetLinks() && (p.needsMoreLinks() || p.dialers[place] != nil)
+	return linksUp > 0 && slot < p.targetLinks() && (p.needsMoreLinks() || p.dialers[slot] != nil)
 }
 
-// needsMoreLinks reports whether more than one link is of use: much is under way.
+// needsMoreLinks reports whether enough is in flight for more than one link.
 func (p *peerConn) needsMoreLinks() bool {
 	bytes := p.path.bytesUsed - frameOverhead*int(p.path.nextNumber-p.path.firstUnacked)
 	return bytes > min(multiLinkThreshold, p.module.config.window/4) && p.targetLinks() > 1
 }
 
-// multiLinkThreshold is how much is on its way, in bytes, when further links are made.
+// multiLinkThreshold is the number of bytes in flight that opens further links.
 const multiLinkThreshold = 256 << 10
 
-// targetLinks is how many links the pair is to have.
+// targetLinks returns the number of links of a busy peer.
 func (p *peerConn) targetLinks() int {
 	switch {
 	case p.card == nil:
@@ -263,15 +271,15 @@ func (p *peerConn) targetLinks() int {
 	return p.defaultLinks
 }
 
-// setCard says where the peer is reached.
+// setCard sets the addresses of the peer, once.
 func (p *peerConn) setCard(card *businessCard) {
 	if p.card == nil {
 		p.card, p.networks = card, findNetworks(p.module.hostInterfaces(), card.addrs)
 	}
 }
 
-// hostInterfaces returns this host's, as far as the user lets them be used. To ask the system
-// takes some time, and many peers may be reached at once.
+// hostInterfaces returns the interfaces that the parameters allow. The result is cached for
+// interfacesMaxAge, because many peers may connect at once.
 func (m *module) hostInterfaces() []netaddr.Interface {
 	if now := time.Now(); now.Sub(m.host.listedAt) > interfacesMaxAge {
 		m.host.listedAt = now
@@ -284,38 +292,39 @@ func (m *module) hostInterfaces() []netaddr.Interface {
 
 const interfacesMaxAge = time.Second
 
-// chooseNetwork returns the network in which the link at a place is to be.
-func (p *peerConn) chooseNetwork(place, ups, preferred int) int {
-	if ups == 0 {
+// chooseNetwork returns the network for the link in a slot.
+func (p *peerConn) chooseNetwork(slot, linksUp, preferred int) int {
+	if linksUp == 0 {
 		return anyNetwork
 	}
 	var others []int
 	for i, l := range p.links {
 		if l != nil {
 			others = append(others, p.networks.networkOf(l.localAddr.Addr(), l.remoteAddr.Addr()))
-		} else if d := p.dialers[i]; d != nil && i != place && d.addrs != nil {
+		} else if d := p.dialers[i]; d != nil && i != slot && d.addrs != nil {
 			others = append(others, d.network)
 		}
 	}
 	return p.leastUsed(others, preferred)
 }
 
-// dialLink begins attempts at a place, or more of them.
-func (p *peerConn) dialLink(place int, now time.Duration, ups int) {
-	d := p.dialers[place]
+// dialLink starts or continues attempts in a slot.
+func (p *peerConn) dialLink(slot int, now time.Duration, linksUp int) {
+	d := p.dialers[slot]
 	if d == nil {
 		d = &slotDialer{}
 		if p.wasConnected && p.module.env.Self.Nonce > p.incarnation.Nonce {
-			d.nextRoundAt = now + 5*minRedialPause // the other end calls first
+			// The other end dials first.
+			d.nextRoundAt = now + 5*minRedialPause
 		}
-		p.dialers[place] = d
+		p.dialers[slot] = d
 	}
-	switch to := p.chooseNetwork(place, ups, d.network); {
+	switch to := p.chooseNetwork(slot, linksUp, d.network); {
 	case d.addrs == nil:
-	case to == anyNetwork && d.network != anyNetwork: // the other links are lost meanwhile
+	case to == anyNetwork && d.network != anyNetwork:
 		d.network = to
-		d.addrs = append(d.addrs, slices.DeleteFunc(p.addrOrder(to, p.lastGoodAddr(place)), func(a netip.Addr) bool { return slices.Contains(d.addrs, a) })...)
-	case to != d.network: // a link has come up that leaves this one another network
+		d.addrs = append(d.addrs, slices.DeleteFunc(p.addrOrder(to, p.lastGoodAddr(slot)), func(a netip.Addr) bool { return slices.Contains(d.addrs, a) })...)
+	case to != d.network:
 		d.cancelExcept(nil)
 		d.addrs, d.nextRoundAt = nil, now
 	}
@@ -324,8 +333,8 @@ func (p *peerConn) dialLink(place int, now time.Duration, ups int) {
 		return
 	}
 	if d.addrs == nil {
-		d.network = p.chooseNetwork(place, ups, d.network)
-		d.addrs, d.roundStartedAt, d.addrsTried, d.failures = p.addrOrder(d.network, p.lastGoodAddr(place)), now, 0, nil
+		d.network = p.chooseNetwork(slot, linksUp, d.network)
+		d.addrs, d.roundStartedAt, d.addrsTried, d.failures = p.addrOrder(d.network, p.lastGoodAddr(slot)), now, 0, nil
 	}
 	for _, a := range slices.Clone(d.attempts) {
 		switch {
@@ -341,8 +350,8 @@ func (p *peerConn) dialLink(place int, now time.Duration, ups int) {
 		addr := netip.AddrPortFrom(d.addrs[d.addrsTried], p.card.port)
 		d.addrsTried++
 		d.nextAddrAt = now + parallelDialDelay
-		if a, err := p.startAttempt(place, addr); err != nil {
-			p.recordFailure(d, failure{addr, err, ups == 0 && !p.wasConnected && err != unix.EADDRNOTAVAIL})
+		if a, err := p.startAttempt(slot, addr); err != nil {
+			p.recordFailure(d, failure{addr, err, linksUp == 0 && !p.wasConnected && err != unix.EADDRNOTAVAIL})
 		} else {
 			d.attempts = append(d.attempts, a)
 		}
@@ -350,28 +359,28 @@ func (p *peerConn) dialLink(place int, now time.Duration, ups int) {
 	switch {
 	case len(d.attempts) == 0 || p.hasNoListener(d):
 		d.cancelExcept(nil)
-		p.endRound(d, place, now)
+		p.endRound(d, slot, now)
 	case d.addrsTried < len(d.addrs):
 		p.module.scheduleAt(d.nextAddrAt)
 	}
 }
 
-// endRound ends a round whose attempts have all failed.
-func (p *peerConn) endRound(d *slotDialer, place int, now time.Duration) {
-	final := (!p.wasConnected || len(d.failures) > 0) && !slices.ContainsFunc(d.failures, func(f failure) bool { return !f.isFinal }) || p.hasNoListener(d)
+// endRound ends a round without success.
+func (p *peerConn) endRound(d *slotDialer, slot int, now time.Duration) {
+	isFinal := (!p.wasConnected || len(d.failures) > 0) && !slices.ContainsFunc(d.failures, func(f failure) bool { return !f.isFinal }) || p.hasNoListener(d)
 	d.addrs = nil
-	d.backoff.recordFailedRound(d.roundStartedAt, now, final)
+	d.backoff.recordFailedRound(d.roundStartedAt, now, isFinal)
 	p.module.scheduleAt(d.nextRoundAt)
-	if place == 0 && p.path.countUp() == 0 && d.isExhausted(p.wasConnected) {
+	if slot == 0 && p.path.countUp() == 0 && d.isExhausted(p.wasConnected) {
 		p.fail("connect", p.unreachableError(now))
 	}
 }
 
-// unreachableError says why the peer can't be reached, and what was tried.
+// unreachableError returns the error of a failed reconnect or connect, with the failure of each address.
 func (p *peerConn) unreachableError(now time.Duration) error {
-	var tried []string
+	var results []string
 	for _, f := range p.failures {
-		tried = append(tried, f.String())
+		results = append(results, f.String())
 	}
 	for _, d := range p.dialers {
 		if d == nil {
@@ -379,21 +388,21 @@ func (p *peerConn) unreachableError(now time.Duration) error {
 		}
 		for _, a := range d.attempts {
 			if !slices.ContainsFunc(p.failures, func(f failure) bool { return f.addr == a.addr }) {
-				tried = append(tried, failure{addr: a.addr, err: errNoAnswer}.String())
+				results = append(results, failure{addr: a.addr, err: errNoAnswer}.String())
 			}
 		}
 	}
 	from := fmt.Sprintf("from %v", p.module.env.Identity.Proc)
-	what := "tried " + strings.Join(tried, "; ")
+	attempts := "tried " + strings.Join(results, "; ")
 	switch {
-	case len(tried) > 0:
+	case len(results) > 0:
 	case p.card == nil:
-		what = "only the peer could connect again, because this process does not have its card"
+		attempts = "only the peer could connect again, because this process does not have its card"
 	default:
-		what = "none of the peer's addresses could be tried"
+		attempts = "none of the peer's addresses could be tried"
 	}
 	if !p.wasConnected {
-		return fmt.Errorf("%s: no connection after %v: %s", from, (now - p.startedAt).Round(time.Millisecond), what)
+		return fmt.Errorf("%s: no connection after %v: %s", from, (now - p.startedAt).Round(time.Millisecond), attempts)
 	}
-	return fmt.Errorf("%s: the connection was lost (%s) and nothing was heard from the peer for %v: %s", from, p.lastLoss, (now - p.peerAliveAt).Round(time.Millisecond), what)
+	return fmt.Errorf("%s: the connection was lost (%s) and nothing was heard from the peer for %v: %s", from, p.lastLoss, (now - p.peerAliveAt).Round(time.Millisecond), attempts)
 }

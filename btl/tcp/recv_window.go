@@ -1,17 +1,16 @@
 package tcp
 
-// What a path keeps of the frames from the peer (path.go).
-
-// arrival says what becomes of a frame that a link brings.
+// arrival is the position of an arriving frame relative to the next expected one.
 type arrival uint8
 
 const (
-	arrivalInOrder    arrival = iota // it is the next one
-	arrivalOutOfOrder                // others come before it, by other links
-	arrivalDuplicate                 // it is here already
+	arrivalInOrder arrival = iota
+	// Frames before it arrive on other links.
+	arrivalOutOfOrder
+	arrivalDuplicate
 )
 
-// classify says what becomes of a frame of that number.
+// classify returns the arrival of a frame number.
 func (p *path) classify(number uint64) arrival {
 	switch {
 	case number == p.nextExpected:
@@ -22,11 +21,10 @@ func (p *path) classify(number uint64) arrival {
 	return arrivalDuplicate
 }
 
-// recordAckRequest says that the peer waits for the confirmation of all before upTo.
+// recordAckRequest records that the peer waits for the ack of all frames before upTo.
 func (p *path) recordAckRequest(upTo uint64) { p.ackRequestedUpTo = max(p.ackRequestedUpTo, upTo) }
 
-// checkNumber looks at the number of a frame or a note: one that is far ahead is damaged, and would
-// be waited for in vain.
+// checkNumber rejects a number beyond the peer's window, for which the path would wait forever.
 func (p *path) checkNumber(number uint64) error {
 	if number > p.nextExpected+p.maxAhead {
 		return errNumberAhead
@@ -34,14 +32,14 @@ func (p *path) checkNumber(number uint64) error {
 	return nil
 }
 
-// recordReceived says that the frame which was due is here: size bytes, with its header.
+// recordReceived records the expected frame of size bytes, header included.
 func (p *path) recordReceived(size int) {
 	p.nextExpected++
 	p.ackOwedBytes += size
 }
 
-// mustAck reports whether the peer is to hear at once what has come: it waits for that, or
-// a good part of its window is used up.
+// mustAck reports whether an ack is due now. The peer has requested one, or a good part of its window is
+// used.
 func (p *path) mustAck(window int) bool {
 	return p.ackOwedBytes > window/8 || p.ackRequestedUpTo > p.lastAckSent && p.nextExpected >= p.ackRequestedUpTo
 }

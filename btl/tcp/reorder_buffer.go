@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// Frames that come before their turn: others that come by another link belong before
-// them. They wait in their socket, so that nothing is copied for order. If the one that
-// is due does not come, as when the link that carried it was lost and it goes again
-// behind them, they are put aside in memory: at most the peer's window.
-
-// reorderTimeout is how long nothing that is due may come before that.
+// reorderTimeout is the time without an in-order frame after which out-of-order frames are read into
+// memory.
 const reorderTimeout = 20 * time.Millisecond
 
-// reorderBuffer has the frames that arrived before their turn.
+// reorderBuffer has the frames that arrived out of order. Normally such frames stay in their sockets, so
+// that order costs no copy. After the loss of a link its frames are retransmitted behind others, and only
+// reading those makes progress.
 type reorderBuffer struct {
-	frames        map[uint64]bufferedFrame
-	bytes         int
-	isBuffering   bool // Frames out of order are read instead of left in their sockets.
+	frames map[uint64]bufferedFrame
+	bytes  int
+	// Frames out of order are read instead of left in their sockets.
+	isBuffering   bool
 	lastInOrderAt time.Duration
 }
 
@@ -27,23 +26,23 @@ type bufferedFrame struct {
 	bytes  []byte
 }
 
-// resumeLinks looks again at the links whose next frame was not due.
+// resumeLinks resumes links that waited for an earlier frame.
 func (p *peerConn) resumeLinks() {
 	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || !l.early {
+		if l == nil || l.mode != modeOutOfOrder {
 			continue
 		}
 		if p.reorder.isBuffering || p.path.classify(l.header.number) != arrivalOutOfOrder {
-			l.early = false
+			l.mode = modeUndecided
 			l.enqueue()
 		}
 	}
 }
 
-// checkReorderTimeout puts frames aside if those that are due have not come for a while.
+// checkReorderTimeout starts buffering if no in-order frame has arrived within reorderTimeout.
 func (p *peerConn) checkReorderTimeout(now time.Duration) {
 	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || !l.early {
+		if l == nil || l.mode != modeOutOfOrder {
 			continue
 		}
 		if since := max(l.outOfOrderSince, p.reorder.lastInOrderAt); now < since+reorderTimeout {
@@ -57,23 +56,22 @@ func (p *peerConn) checkReorderTimeout(now time.Duration) {
 	}
 }
 
-// maxDeclaredWindow bounds the memory for frames that a peer sends out of turn, however large the window that it
-// declares. A process with a larger window itself takes as much as that. Senders stay within the bound.
+// maxDeclaredWindow bounds the memory for out-of-order frames, whatever window the peer declares. A larger
+// window of this process raises it. Senders respect the bound.
 const maxDeclaredWindow = 64 << 20
 
-// reorderLimit returns the bytes of frames that may be put aside: the peer's window, within mostDeclared, and one frame.
+// reorderLimit returns the limit of the reorder buffer in bytes.
 func (p *peerConn) reorderLimit() int {
 	return min(p.peerWindow(), max(p.module.config.window, maxDeclaredWindow)) + p.module.config.frameLimit
 }
 
-// bufferFrame puts a frame aside.
+// bufferFrame adds a frame to the reorder buffer. More than reorderLimit is damage.
 func (p *peerConn) bufferFrame(h header, b []byte) {
 	if _, here := p.reorder.frames[h.number]; here || p.path.classify(h.number) == arrivalDuplicate {
 		return
 	}
 	if p.reorder.bytes += h.bodySize + frameOverhead; p.reorder.bytes > p.reorderLimit() {
-		// Some numbers are wrong, and nothing tells which. What is not confirmed comes again
-		// by new links.
+		// Some numbers are wrong, and their links are unknown. All links close, and the peer retransmits.
 		p.path.damagedLinks++
 		p.reorder.frames, p.reorder.bytes = map[uint64]bufferedFrame{}, 0
 		for _, l := range p.links[:len(p.path.queues)] {
@@ -84,10 +82,10 @@ func (p *peerConn) bufferFrame(h header, b []byte) {
 		return
 	}
 	p.reorder.frames[h.number] = bufferedFrame{h, b}
-	p.deliverBuffered() // its turn may have come meanwhile
+	p.deliverBuffered()
 }
 
-// deliverBuffered hands up what is due now of what was put aside.
+// deliverBuffered delivers buffered frames that are in order now.
 func (p *peerConn) deliverBuffered() {
 	for len(p.reorder.frames) > 0 && !p.isClosed {
 		s, ok := p.reorder.frames[p.path.nextExpected]
@@ -108,7 +106,7 @@ func (p *peerConn) deliverBuffered() {
 	p.resumeLinks()
 }
 
-// deliverFrame hands up a whole frame: to where its payload belongs, if somebody knows.
+// deliverFrame delivers a buffered frame, its payload into memory of the protocol if there is any.
 func (p *peerConn) deliverFrame(s bufferedFrame) {
 	if k := s.header.gatherSize; k > 0 && p.inbound.placer != nil {
 		if dst := p.inbound.placer.Place(s.bytes[:k], s.header.bodySize-k); dst != nil {

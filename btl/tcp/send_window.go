@@ -20,60 +20,81 @@ type path struct {
 
 // sendWindow has the frames to the peer, firstUnacked to nextNumber-1.
 type sendWindow struct {
-	limit           int // Bytes.
-	ring            []frame
-	firstUnacked    uint64
-	firstUnsent     uint64
-	nextNumber      uint64
-	ackedUpTo       uint64      // Frames before it are acked. At most firstUnsent.
-	retransmitQueue []uint64    // Ascending.
-	queues          []linkQueue // By slot.
-	bytesUsed       int
-	bytesUnsent     int
-	retransmitted   uint64 // Frames, since the start.
+	// Bytes.
+	limit        int
+	ring         []frame
+	firstUnacked uint64
+	firstUnsent  uint64
+	nextNumber   uint64
+	// Frames before it are acked. At most firstUnsent.
+	ackedUpTo uint64
+	// Ascending.
+	retransmitQueue []uint64
+	// By slot.
+	queues      []linkQueue
+	bytesUsed   int
+	bytesUnsent int
+	// Frames, since the start.
+	retransmitted uint64
 }
 
 // recvWindow has the numbers of the frames from the peer.
 type recvWindow struct {
-	nextExpected     uint64
-	maxAhead         uint64 // Frames that the peer may have in flight.
-	lastAckSent      uint64
-	ackOwedBytes     int    // Bytes received since then.
-	ackRequestedUpTo uint64 // The peer waits for the ack of all frames before it.
-	damagedLinks     int    // Links that ended because of damaged data.
+	nextExpected uint64
+	// Frames that the peer may have in flight.
+	maxAhead    uint64
+	lastAckSent uint64
+	// Bytes received since then.
+	ackOwedBytes int
+	// The peer waits for the ack of all frames before it.
+	ackRequestedUpTo uint64
+	// Links that ended because of damaged data.
+	damagedLinks int
 }
 
-// maxLinks is how many links a pair may have.
+// maxLinks is the largest number of links with a peer.
 const maxLinks = 16
 
 // frame is a frame that the peer has not acked.
 type frame struct {
-	bytes      []byte              // Header and copied bytes.
-	payload    []byte              // Of a gathered frame; its owner's until completion.
-	completion btl.LocalCompletion // nil if none is owed.
-	chunk      *chunk              // Memory of bytes.
-	offset     int                 // Of bytes in chunk.
-	slot       int8                // Link that carries it, or -1.
-	wasSent    bool                // A socket has taken a part of it.
+	// Header and copied bytes.
+	bytes []byte
+	// Of a gathered frame; its owner's until completion.
+	payload []byte
+	// nil if none is owed.
+	completion btl.LocalCompletion
+	// Memory of bytes.
+	chunk *chunk
+	// Of bytes in chunk.
+	offset int
+	// Link that carries it, or -1.
+	slot int8
+	// A socket has taken a part of it.
+	wasSent bool
 }
 
 func (f *frame) size() int { return len(f.bytes) + len(f.payload) }
 
-// cost is what a frame takes of the window: its bytes, and its record here.
+// cost returns the bytes that the frame takes of the window.
 func (f *frame) cost() int { return f.size() + frameOverhead }
 
-// frameOverhead is about what a frame takes in the ring, in bytes.
+// frameOverhead is the bookkeeping of a frame in bytes.
 const frameOverhead = 112
 
 // linkQueue is a link as the path sees it.
 type linkQueue struct {
-	isUp         bool
-	isBlocked    bool     // The socket is full.
-	bytesUnacked int      // Of the frames that the link carries.
-	frames       []uint64 // Frames that the socket has not taken, in order.
-	bytesWritten int      // Of the first of them.
+	isUp bool
+	// The socket is full.
+	isBlocked bool
+	// Of the frames that the link carries.
+	bytesUnacked int
+	// Frames that the socket has not taken, in order.
+	frames []uint64
+	// Of the first of them.
+	bytesWritten int
 	bytesQueued  int
-	pendingAck   []byte // Goes between two frames.
+	// Goes between two frames.
+	pendingAck []byte
 }
 
 var (
@@ -84,17 +105,16 @@ var (
 
 func (p *path) frameAt(number uint64) *frame { return &p.ring[number&uint64(len(p.ring)-1)] }
 
-// hasRoom reports whether the window has room for a frame of n bytes, with its header.
+// hasRoom reports whether the window has room for n bytes, header included.
 func (p *path) hasRoom(n int) bool { return p.bytesUsed+n+frameOverhead <= p.limit }
 
-// isOverfull reports whether what is sent besides frames, for which there is room always, takes
-// as much again.
+// isOverfull reports whether control frames, which ignore the window, exceed it by its own size.
 func (p *path) isOverfull() bool { return p.bytesUsed > 2*p.limit }
 
-// maxFramesInFlight is how many frames a peer with such a window may have under way.
+// maxFramesInFlight returns the number of frames that fit into a window, with a margin for control frames.
 func maxFramesInFlight(window int) uint64 { return uint64(2*window/(headerSize+frameOverhead)) + 16 }
 
-// push gives a frame its number. Its header gets that, and what is confirmed.
+// push assigns the next number to a frame, and fills number and ack into its header.
 func (p *path) push(f frame) uint64 {
 	if n := p.nextNumber - p.firstUnacked; n == uint64(len(p.ring)) {
 		p.growRing(max(4, 2*int(n)))
@@ -118,22 +138,22 @@ func (p *path) growRing(n int) {
 	}
 }
 
-// shrinkRing gives memory back that a burst has left.
+// shrinkRing frees the ring after a burst.
 func (p *path) shrinkRing() {
 	if p.firstUnacked == p.nextNumber && len(p.ring) > 64 {
 		p.ring = nil
 	}
 }
 
-// hasUnsent reports whether there are frames that no link carries.
+// hasUnsent reports whether a frame waits for a link.
 func (p *path) hasUnsent() bool { return p.firstUnsent != p.nextNumber || len(p.retransmitQueue) > 0 }
 
-// isIdle reports whether all is confirmed.
+// isIdle reports whether all frames are acked.
 func (p *path) isIdle() bool { return p.firstUnacked == p.nextNumber }
 
-// linkUp says that a link is there. The peer has received all frames before heard.
-func (p *path) linkUp(link int, heard uint64) error {
-	if err := p.recordAck(heard); err != nil {
+// linkUp adds a link. The peer has received all frames before ackedUpTo.
+func (p *path) linkUp(link int, ackedUpTo uint64) error {
+	if err := p.recordAck(ackedUpTo); err != nil {
 		return err
 	}
 	for link >= len(p.queues) {
@@ -145,7 +165,7 @@ func (p *path) linkUp(link int, heard uint64) error {
 
 func (p *path) isUp(link int) bool { return link < len(p.queues) && p.queues[link].isUp }
 
-// linkDown says that a link is gone. What it carried goes again.
+// linkDown removes a link, and queues its frames for retransmission.
 func (p *path) linkDown(link int) {
 	if !p.isUp(link) {
 		return
@@ -158,10 +178,11 @@ func (p *path) linkDown(link int) {
 		}
 	}
 	slices.Sort(p.retransmitQueue)
-	p.lastAckSent, p.ackRequestedUpTo = 0, max(p.ackRequestedUpTo, p.nextExpected) // it may have carried that, too
+	// The link may have carried acks too.
+	p.lastAckSent, p.ackRequestedUpTo = 0, max(p.ackRequestedUpTo, p.nextExpected)
 }
 
-// countUp counts the links.
+// countUp returns the number of links.
 func (p *path) countUp() (n int) {
 	for i := range p.queues {
 		if p.queues[i].isUp {
@@ -171,8 +192,8 @@ func (p *path) countUp() (n int) {
 	return n
 }
 
-// recordAck says that the peer has received all frames before upTo. What a link is writing
-// stays nevertheless, until release.
+// recordAck records that the peer has received all frames before upTo. Frames that a link is writing stay
+// until popAcked.
 func (p *path) recordAck(upTo uint64) error {
 	if upTo > p.firstUnsent {
 		return errUnsentAcked
@@ -181,8 +202,8 @@ func (p *path) recordAck(upTo uint64) error {
 	return nil
 }
 
-// popAcked takes the first frame off that is confirmed and that nobody writes, for its
-// memory to be freed and its owner to be told.
+// popAcked removes the first frame if it is acked and no link is writing it. The caller frees its memory
+// and completes its payload.
 func (p *path) popAcked() (f frame, ok bool) {
 	if p.firstUnacked >= p.ackedUpTo {
 		return f, false
@@ -204,17 +225,16 @@ func (p *path) popAcked() (f frame, ok bool) {
 	return f, true
 }
 
-// batch is what a link gets to write at a time, in bytes: enough that a system call is
-// worth it, and not more than the next link could take as well.
+// batchBytes makes a system call worthwhile, and leaves frames for the other links.
 const (
 	batchBytes  = 256 << 10
 	batchFrames = 256
 )
 
-// assignFrames gives waiting frames to the link with the most room and returns its place, or
-// that of a link that has something to write; -1: there is none.
+// assignFrames assigns waiting frames to the link with the fewest unacked bytes. It returns a slot with
+// something to write, or -1.
 func (p *path) assignFrames() int {
-	best, several := -1, false
+	chosen, hasChoice := -1, false
 	for i := range p.queues {
 		c := &p.queues[i]
 		if !c.isUp || c.isBlocked {
@@ -223,19 +243,20 @@ func (p *path) assignFrames() int {
 		if len(c.frames) > 0 || len(c.pendingAck) > 0 {
 			return i
 		}
-		several = several || best >= 0
-		if best < 0 || c.bytesUnacked < p.queues[best].bytesUnacked {
-			best = i
+		hasChoice = hasChoice || chosen >= 0
+		if chosen < 0 || c.bytesUnacked < p.queues[chosen].bytesUnacked {
+			chosen = i
 		}
 	}
-	if best < 0 || !p.hasUnsent() {
+	if chosen < 0 || !p.hasUnsent() {
 		return -1
 	}
-	c, most := &p.queues[best], batchBytes
-	if several {
-		most = 1 // the link for the next one is chosen then
+	c, limit := &p.queues[chosen], batchBytes
+	if hasChoice {
+		// The next frame may go to another link.
+		limit = 1
 	}
-	for p.hasUnsent() && c.bytesQueued < most && len(c.frames) < batchFrames {
+	for p.hasUnsent() && c.bytesQueued < limit && len(c.frames) < batchFrames {
 		number := p.firstUnsent
 		if len(p.retransmitQueue) > 0 {
 			number = p.retransmitQueue[0]
@@ -248,22 +269,23 @@ func (p *path) assignFrames() int {
 		if f.wasSent {
 			p.retransmitted++
 		}
-		f.slot, f.wasSent = int8(best), false
+		f.slot, f.wasSent = int8(chosen), false
 		c.frames = append(c.frames, number)
 		c.bytesUnacked += f.cost()
 		c.bytesQueued += f.size()
 	}
-	return best
+	return chosen
 }
 
-// appendPieces returns what a link is to write: memory that lies together is one piece. What is
-// confirmed now goes with the last frame, and whoever waits for the payload's end says so.
+// appendPieces appends the memory that a link must write. Adjacent frames are one piece. The last frame
+// gets the current ack, and requests one if its payload is borrowed.
 func (p *path) appendPieces(link int, into [][]byte) [][]byte {
 	c := &p.queues[link]
 	if len(c.pendingAck) > 0 {
 		into = append(into, c.pendingAck)
 	}
-	var mem *chunk // of the last piece
+	// Chunk of the last piece, which ends at end.
+	var mem *chunk
 	var from, end int
 	skip := c.bytesWritten
 	for i, number := range c.frames {
@@ -295,10 +317,10 @@ func (p *path) appendPieces(link int, into [][]byte) [][]byte {
 	return into
 }
 
-// maxPieces is what one system call takes.
+// maxPieces is the number of pieces of one system call.
 const maxPieces = 64
 
-// addAck has a frame that goes out tell what has come.
+// addAck writes the current ack into the header of a frame.
 func (p *path) addAck(f *frame) {
 	setAck(f.bytes, p.nextExpected)
 	p.lastAckSent, p.ackOwedBytes = p.nextExpected, 0
@@ -307,7 +329,7 @@ func (p *path) addAck(f *frame) {
 	}
 }
 
-// recordWritten says that a link's socket has taken n bytes of its pieces.
+// recordWritten records that the socket of a link has taken n bytes of its pieces.
 func (p *path) recordWritten(link, n int) {
 	c := &p.queues[link]
 	k := min(n, len(c.pendingAck))
@@ -334,9 +356,8 @@ func (p *path) recordWritten(link, n int) {
 	}
 }
 
-// queueAck has a note go out by itself, on a link that is between two frames. It reports false
-// if there is none now.
-func (p *path) queueAck(ask bool) bool {
+// queueAck queues an ack on a link that is between two frames. It reports false if there is none.
+func (p *path) queueAck(requestAck bool) bool {
 	best := -1
 	for i := range p.queues {
 		c := &p.queues[i]
@@ -348,7 +369,7 @@ func (p *path) queueAck(ask bool) bool {
 		return false
 	}
 	h := header{kind: kindAck, number: p.nextNumber, ackedUpTo: p.nextExpected}
-	if ask {
+	if requestAck {
 		h.flags = flagAckRequest
 	}
 	note := make([]byte, headerSize)
@@ -358,7 +379,7 @@ func (p *path) queueAck(ask bool) bool {
 	return true
 }
 
-// bytesQueued returns how many bytes the sockets have not taken, about.
+// bytesQueued returns roughly the bytes that the sockets have not taken.
 func (p *path) bytesQueued() int {
 	n := p.bytesUnsent + len(p.retransmitQueue)
 	for i := range p.queues {

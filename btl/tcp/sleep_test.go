@@ -77,8 +77,8 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 		case 9:
 			e.Look()
 			e.peeked = false
-			if asleep, why := e.asleep(); asleep && why != "" {
-				t.Fatalf("rank %d sleeps, and %s", i, why)
+			if asleep, reason := e.asleep(); asleep && reason != "" {
+				t.Fatalf("rank %d sleeps, and %s", i, reason)
 			}
 		}
 	}
@@ -92,17 +92,17 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 	for start := time.Now(); !over(); {
 		if time.Since(start) > 20*time.Second {
 			for i, e := range ends {
-				asleep, why := e.asleep()
+				asleep, reason := e.asleep()
 				p := e.peers.byIncarnation[j.procs[1-i].life]
-				t.Errorf("rank %d: %d frames sent, %d not confirmed, %d handed up and %d dropped, asleep %v %s", i, e.sent, p.path.nextNumber-p.path.firstUnacked, len(e.got), e.dropped, asleep, why)
+				t.Errorf("rank %d: %d frames sent, %d not confirmed, %d handed up and %d dropped, asleep %v %s", i, e.sent, p.path.nextNumber-p.path.firstUnacked, len(e.got), e.dropped, asleep, reason)
 			}
 			return
 		}
 		woken := false
 		for i, e := range ends {
-			asleep, why := e.asleep()
-			if asleep && why != "" {
-				t.Fatalf("rank %d sleeps, and %s", i, why)
+			asleep, reason := e.asleep()
+			if asleep && reason != "" {
+				t.Fatalf("rank %d sleeps, and %s", i, reason)
 			}
 			if !asleep || e.timers.nextAt <= e.readClock() {
 				e.Look()
@@ -117,7 +117,7 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 
 // asleep reports whether the engine may sleep on the module now, without being woken, and why
 // it must not.
-func (m *module) asleep() (asleep bool, why string) {
+func (m *module) asleep() (asleep bool, reason string) {
 	if !m.Arm() || m.Due() <= time.Millisecond {
 		return false, ""
 	}
@@ -129,17 +129,17 @@ func (m *module) asleep() (asleep bool, why string) {
 			n, err := unix.IoctlGetInt(l.fd, unix.SIOCINQ)
 			switch {
 			case l.hasBufferedFrame():
-				why = fmt.Sprintf("%v has a frame", l)
-			case err == nil && n > 0 && !l.early:
-				why = fmt.Sprintf("the socket of %v has %d bytes", l, n)
+				reason = fmt.Sprintf("%v has a frame", l)
+			case err == nil && n > 0 && l.mode != modeOutOfOrder:
+				reason = fmt.Sprintf("the socket of %v has %d bytes", l, n)
 			case !p.path.queues[i].isBlocked && (len(p.path.queues[i].frames) > 0 || p.path.hasUnsent()):
-				why = fmt.Sprintf("%v could write", l)
+				reason = fmt.Sprintf("%v could write", l)
 			case !p.path.queues[i].isBlocked && p.path.mustAck(p.peerWindow()):
-				why = "the peer waits for a confirmation"
+				reason = "the peer waits for a confirmation"
 			}
 		}
 		if p.path.ackOwedBytes > 0 && m.Due() > 2*ackDelay {
-			why = fmt.Sprintf("%d bytes are not confirmed", p.path.ackOwedBytes)
+			reason = fmt.Sprintf("%d bytes are not confirmed", p.path.ackOwedBytes)
 		}
 	}
 	fds := []unix.PollFd{{Fd: int32(m.poller.epollFD), Events: unix.POLLIN}}
@@ -147,10 +147,10 @@ func (m *module) asleep() (asleep bool, why string) {
 		if n, _ := unix.Poll(fds, 0); n > 0 {
 			return false, ""
 		}
-		if why == "" {
+		if reason == "" {
 			break
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return true, why
+	return true, reason
 }

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backlog is the number of connections that may wait to be accepted. All processes of a large
-// job may connect at once.
+// backlog is the number of connections that may wait to be accepted. All processes of a large job may
+// connect at once.
 const backlog = 1024
 
-// newSocket returns a nonblocking TCP socket that sends small writes at once.
-func newSocket(six bool) (int, error) {
+// newSocket returns a nonblocking TCP socket without Nagle's algorithm.
+func newSocket(isIPv6 bool) (int, error) {
 	family := unix.AF_INET
-	if six {
+	if isIPv6 {
 		family = unix.AF_INET6
 	}
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -53,9 +53,9 @@ func localAddr(fd int) netip.AddrPort {
 	return addrOf(sa)
 }
 
-// listen returns a listening socket for published addresses, and its port. A new IPv6 address
-// can't be bound until the system has found it unique (RFC 4862, "tentative"). If it is the
-// only address, listen waits for it for tentativePatience, and then listens at [::].
+// listen returns a listening socket for published addresses, and its port. A new IPv6 address cannot be
+// bound while it is tentative (RFC 4862). If it is the only address, listen waits for tentativeTimeout,
+// and then listens at [::].
 func listen(ctx context.Context, addrs []netip.Addr, low, high int) (fd, port int, err error) {
 	at, ipv6Only := netip.IPv4Unspecified(), 1
 	switch hasIPv6 := slices.ContainsFunc(addrs, netip.Addr.Is6); {
@@ -84,14 +84,14 @@ func listen(ctx context.Context, addrs []netip.Addr, low, high int) (fd, port in
 	return fd, port, err
 }
 
-// A system with its defaults needs one to two seconds to find an address unique.
+// With the defaults of Linux an address is tentative for one to two seconds.
 const (
 	tentativeTimeout    = time.Second
 	tentativePollPeriod = 20 * time.Millisecond
 )
 
-// bind returns a listening socket at an address, and its port. That is the first free one of low
-// to high. If both are 0, the system chooses it.
+// bind returns a listening socket at the first free port of low to high, and the port. If both are 0, the
+// system chooses it.
 func bind(at netip.Addr, ipv6Only, low, high int) (fd, port int, err error) {
 	for port := low; port <= high; port++ {
 		fd, err := newSocket(at.Is6())
@@ -101,7 +101,8 @@ func bind(at netip.Addr, ipv6Only, low, high int) (fd, port int, err error) {
 		if at.Is6() {
 			err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, ipv6Only)
 		}
-		if err == nil && low > 0 { // a port that a job before has just left is free
+		// A port of an earlier job is free again.
+		if err == nil && low > 0 {
 			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 		}
 		if err == nil {

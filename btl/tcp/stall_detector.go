@@ -6,20 +6,26 @@ import (
 	"time"
 )
 
-// stallDetector counts connections that come up and deliver no frame. A handshake fits into small
-// packets. A network that drops large packets without notice (an MTU black hole) therefore
-// allows any number of reconnects. It is pure.
+// stallDetector counts reconnects that deliver no frame. Handshakes fit into small packets. A network that
+// drops large packets without notice (an MTU black hole) therefore allows any number of reconnects. It is
+// pure.
 type stallDetector struct {
-	ackedUpTo             uint64        // path.told at the last reconnect.
-	nextExpected          uint64        // path.due then.
-	startedAt             time.Duration // First reconnect after which no pending frame was confirmed; 0: none.
-	reconnectsUnacked     int           // Reconnects since then.
-	reconnectsUndelivered int           // Reconnects since the last frame from the peer.
-	localAddr, remoteAddr netip.Addr    // Ends of the last lost link.
-	pathMTU               int           // Path MTU of that link in bytes, as the system assumed it; 0: not known.
+	// State of the path at the last reconnect.
+	ackedUpTo    uint64
+	nextExpected uint64
+	// First reconnect after which no pending frame was acked. 0 if none.
+	startedAt time.Duration
+	// Since startedAt.
+	reconnectsUnacked int
+	// Since the last frame from the peer.
+	reconnectsUndelivered int
+	// The last lost link.
+	localAddr, remoteAddr netip.Addr
+	// Bytes, as the system assumed it. 0 if unknown.
+	pathMTU int
 }
 
-// recordReconnect counts a link that came up in place of a lost one.
+// recordReconnect records a link that replaces a lost one.
 func (s *stallDetector) recordReconnect(p *path, now time.Duration) {
 	if p.ackedUpTo != s.ackedUpTo || p.isIdle() {
 		s.startedAt, s.reconnectsUnacked = 0, 0
@@ -37,15 +43,15 @@ func (s *stallDetector) recordReconnect(p *path, now time.Duration) {
 	}
 }
 
-// recordLoss records the link that reconnects replace.
+// recordLoss records a lost link.
 func (s *stallDetector) recordLoss(l *link) {
 	s.localAddr, s.remoteAddr, s.pathMTU = l.localAddr.Addr(), l.remoteAddr.Addr(), l.liveness.pathMTU
 }
 
-// isExpired reports whether no frame was confirmed within a time after the first of several
-// reconnects. An idle path never expires. A peer that is stopped makes no second handshake.
-func (s *stallDetector) isExpired(p *path, now, patience time.Duration) bool {
-	return s.reconnectsUnacked >= minStalledReconnects && p.ackedUpTo == s.ackedUpTo && now >= s.startedAt+patience
+// isExpired reports whether no frame was acked within a timeout from the first of several reconnects. An
+// idle path never expires. A stopped peer makes no second handshake.
+func (s *stallDetector) isExpired(p *path, now, timeout time.Duration) bool {
+	return s.reconnectsUnacked >= minStalledReconnects && p.ackedUpTo == s.ackedUpTo && now >= s.startedAt+timeout
 }
 
 // remedy names the likely cause of a stall.
@@ -53,7 +59,8 @@ func (s *stallDetector) remedy() string {
 	if s.pathMTU == 0 {
 		return "check the path MTU: large packets may be lost on the way"
 	}
-	headers := 28 // IPv4 and ICMP
+	// IPv4 and ICMP.
+	headers := 28
 	if s.remoteAddr.Is6() {
 		headers = 48
 	}
@@ -70,14 +77,14 @@ func (p *peerConn) stallError(now time.Duration) error {
 		p.module.env.Identity.Proc, (now - s.startedAt).Round(time.Millisecond), s.reconnectsUnacked, s.localAddr, s.remoteAddr, s.remedy())
 }
 
-// endedByPeerError returns the error of a path that the peer has ended, with the remedy of a stall
-// that only the peer could notice.
-func (p *peerConn) endedByPeerError(what string) error {
+// endedByPeerError returns the error of a path that the peer has ended. It includes the remedy of a stall,
+// which only the peer may detect.
+func (p *peerConn) endedByPeerError(detail string) error {
 	n := max(p.stall.reconnectsUnacked, p.stall.reconnectsUndelivered)
 	if n < minStalledReconnects {
-		return fmt.Errorf("the peer has ended the path%s", what)
+		return fmt.Errorf("the peer has ended the path%s", detail)
 	}
-	return fmt.Errorf("the peer has ended the path%s; reconnects without a frame before: %d (%v to %v); %s", what, n, p.stall.localAddr, p.stall.remoteAddr, p.stall.remedy())
+	return fmt.Errorf("the peer has ended the path%s; reconnects without a frame before: %d (%v to %v); %s", detail, n, p.stall.localAddr, p.stall.remoteAddr, p.stall.remedy())
 }
 
 // minStalledReconnects is the number of reconnects without a frame that make a stall.

@@ -84,7 +84,7 @@ func FuzzStream(f *testing.F) {
 		if err := near.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		for i := 0; i < 20 && !k.over; i++ {
+		for i := 0; i < 20 && k.state < connClosed; i++ {
 			b.pacer.countdown = 0
 			b.Poll()
 		}

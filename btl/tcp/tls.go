@@ -17,18 +17,15 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// btl.tcp.security=tls: a connection is TLS 1.3 before anything of the handshake travels.
-// Each end's certificate is of the key in its card, and of no other use: nobody has signed
-// it, and nothing but its key is looked at. The caller has the acceptor's card when it
-// calls. The acceptor hears in the hello who calls, and has the guest wait for the card.
-
 // tlsKeySize is the size of an Ed25519 public key.
 const tlsKeySize = ed25519.PublicKeySize
 
-// tlsIdentity is a module's key and the certificate of it.
+// tlsIdentity is the Ed25519 key of a module, with a self-signed certificate. Only the key counts. The
+// caller has the acceptor's card when it dials. The acceptor compares the caller's key with its card after
+// the hello, which may have to wait for the card.
 type tlsIdentity struct{ certificate tls.Certificate }
 
-// newIdentity makes a key that lives as long as the module.
+// newIdentity generates a key.
 func newIdentity() (*tlsIdentity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -42,13 +39,12 @@ func newIdentity() (*tlsIdentity, error) {
 	return &tlsIdentity{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}}, nil
 }
 
-// publicKey is what peers are told.
+// publicKey returns the key for the card.
 func (id *tlsIdentity) publicKey() []byte {
 	return id.certificate.PrivateKey.(ed25519.PrivateKey).Public().(ed25519.PublicKey)
 }
 
-// config returns what both ends have in common; verify is given the key that the other end
-// has proved to have.
+// config returns the TLS configuration of both ends. verify checks the proven key of the other end.
 func (id *tlsIdentity) config(verify func(key []byte) error) *tls.Config {
 	return &tls.Config{
 		Certificates:                []tls.Certificate{id.certificate},
@@ -56,7 +52,8 @@ func (id *tlsIdentity) config(verify func(key []byte) error) *tls.Config {
 		SessionTicketsDisabled:      true,
 		DynamicRecordSizingDisabled: true,
 		ClientAuth:                  tls.RequireAnyClientCert,
-		InsecureSkipVerify:          true, // chain and name: there is none
+		// The card replaces chain and name.
+		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {
 				return errOtherKey
@@ -72,7 +69,7 @@ func (id *tlsIdentity) config(verify func(key []byte) error) *tls.Config {
 
 var errOtherKey = errors.New("its key for TLS is not the one in its card")
 
-// startTLS has TLS begin on a connection that was just made.
+// startTLS starts TLS on the connection if the security requires it.
 func (a *dialAttempt) startTLS() error {
 	m, pin := a.peer.module, a.peer.card.tlsKey
 	if m.config.security != securityTLS {
@@ -87,71 +84,70 @@ func (a *dialAttempt) startTLS() error {
 	return m.startTLS(a.fd, &tlsTunnel{}, func(c net.Conn) *tls.Conn { return tls.Client(c, config) }, attemptTimeout)
 }
 
-// recordHandshake is the first byte of a connection that begins with TLS.
+// recordHandshake is the first byte of a TLS connection.
 const recordHandshake = 22
 
-// detectTLS finds out whether a guest speaks TLS, where it is to. One that does not gets to
-// say hello, and hears what is wanted. It reports false if nothing has come yet.
-func (g *inboundConn) detectTLS() bool {
-	m := g.module
-	if m.config.security != securityTLS || g.isProtocolKnown {
+// detectTLS starts TLS if the caller speaks it. A plain caller may send its hello, and gets the required
+// security as answer. It reports false until the first byte arrives.
+func (c *inboundConn) detectTLS() bool {
+	m := c.module
+	if m.config.security != securityTLS || c.isProtocolKnown {
 		return true
 	}
 	var first [1]byte
-	switch n, _, err := unix.Recvfrom(g.fd, first[:], unix.MSG_PEEK); {
+	switch n, _, err := unix.Recvfrom(c.fd, first[:], unix.MSG_PEEK); {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return false
 	case n == 1 && first[0] == recordHandshake:
 		t := &tlsTunnel{}
 		config := m.identity.config(func(key []byte) error { t.peerKey = key; return nil })
-		if err := m.startTLS(g.fd, t, func(c net.Conn) *tls.Conn { return tls.Server(c, config) }, inboundTimeout); err != nil {
-			g.refuse(err.Error())
+		if err := m.startTLS(c.fd, t, func(c net.Conn) *tls.Conn { return tls.Server(c, config) }, inboundTimeout); err != nil {
+			c.refuse(err.Error())
 			return false
 		}
 	}
-	g.isProtocolKnown = true
+	c.isProtocolKnown = true
 	return true
 }
 
-// How long a guest waits for the card of its process, before the caller is told and tries
-// again, and how often it is looked for.
+// cardTimeout is the longest wait for the caller's card. Then the caller is answered, and dials again.
 const (
 	cardTimeout    = 2 * time.Second
 	cardPollPeriod = 10 * time.Millisecond
 )
 
-// checkTLSKey reports whether the key of a guest is that of the process which it says it is. If
-// that process's card is not here yet, the guest is held; if it never comes, turned away.
-func (g *inboundConn) checkTLSKey(life framework.Life) bool {
-	m := g.module
-	v := g.handshake
+// checkTLSKey reports whether the caller's key is that of its card. Without a card it holds the hello, and
+// refuses the caller after cardTimeout.
+func (c *inboundConn) checkTLSKey(life framework.Life) bool {
+	m := c.module
+	v := c.handshake
 	card, err := m.cardOf(life)
 	switch {
-	case card != nil && len(card.tlsKey) > 0 && bytes.Equal(card.tlsKey, m.tunnelOf(g.fd).verifiedKey()):
+	case card != nil && len(card.tlsKey) > 0 && bytes.Equal(card.tlsKey, m.tunnelOf(c.fd).verifiedKey()):
 		return true
 	case card != nil:
-		g.refuse(errOtherKey.Error())
+		c.refuse(errOtherKey.Error())
 	case err != nil:
-		g.refuse(err.Error())
-	case m.timers.now < g.deadline-inboundTimeout+cardTimeout:
-		g.heldHello, g.handshake = v.receivedHello, nil
+		c.refuse(err.Error())
+	case m.timers.now < c.deadline-inboundTimeout+cardTimeout:
+		c.heldHello, c.handshake = v.receivedHello, nil
 		m.scheduleAt(m.timers.now + cardPollPeriod)
-	case g.send(v.makeAnswer(answer{security: m.config.security, outcome: outcomeNoCard})):
-		g.refuse(fmt.Sprintf("the card of %v has not arrived", v.caller))
+	case c.send(v.makeAnswer(answer{security: m.config.security, outcome: outcomeNoCard})):
+		c.refuse(fmt.Sprintf("the card of %v has not arrived", v.caller))
 	}
 	return false
 }
 
-// retryHello looks again for the card for which a guest waits.
-func (g *inboundConn) retryHello() {
-	if hello := g.heldHello; hello != nil {
-		g.heldHello = nil
-		g.handleHello(hello)
-		g.handleEvents(unix.EPOLLIN)
+// retryHello checks again for the card of a held hello.
+func (c *inboundConn) retryHello() {
+	if hello := c.heldHello; hello != nil {
+		c.heldHello = nil
+		c.handleHello(hello)
+		c.handleEvents(unix.EPOLLIN)
 	}
 }
 
-// cardOf returns the card of a process, or nil if it has not come.
+// cardOf returns the card of a process, or nil if it has not arrived.
 func (m *module) cardOf(life framework.Life) (*businessCard, error) {
 	if p := m.peers.byIncarnation[life]; p != nil && p.card != nil {
 		return p.card, nil

@@ -86,12 +86,12 @@ func TestNothingIsReadableOnTheWay(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b := j.procs[0], j.procs[1]
 	var mu sync.Mutex
-	var heard []byte
+	var ackedUpTo []byte
 	e, err := a.Connect(b.between(func(from, to net.Conn) {
 		relay(from, tap{to, func(p []byte) {
 			mu.Lock()
 			defer mu.Unlock()
-			heard = append(heard, p...)
+			ackedUpTo = append(ackedUpTo, p...)
 		}})
 	}))
 	if err != nil {
@@ -102,8 +102,8 @@ func TestNothingIsReadableOnTheWay(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, clear := range []string{"nobody else", "ferrytc"} {
-		if len(heard) < 500 || strings.Contains(string(heard), clear) {
-			t.Errorf("of %d bytes on the way some are %q", len(heard), clear)
+		if len(ackedUpTo) < 500 || strings.Contains(string(ackedUpTo), clear) {
+			t.Errorf("of %d bytes on the way some are %q", len(ackedUpTo), clear)
 		}
 	}
 	for _, p := range j.procs {

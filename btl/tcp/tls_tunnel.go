@@ -17,53 +17,55 @@ import (
 	"github.com/ferrympi/ferry/internal/nowait"
 )
 
-// tlsTunnel is TLS on a connection. While the two ends shake hands, which crypto/tls does in
-// one piece, a goroutine has the connection. From then on it is read and written like any
-// other, when the module polls: crypto/tls goes on after a read that would have blocked
-// (a net.Error that is Temporary, as EAGAIN is), and what it writes is kept here until the
-// socket takes it.
+// tlsTunnel is TLS on a connection. crypto/tls shakes hands in one blocking call, so a goroutine owns the
+// connection until then. Afterwards polls read and write it. A Read of crypto/tls can be repeated after
+// EAGAIN, which is a Temporary net.Error, and pendingCiphertext takes its writes until the socket does.
 type tlsTunnel struct {
-	module        *module
-	fd            int
-	handshakeFile *os.File // the same connection, for the goroutine
+	module *module
+	fd     int
+	// The same connection, for the goroutine.
+	handshakeFile *os.File
 	conn          *tls.Conn
 
-	// ready: the goroutine has ended, and all below is the module's.
-	isReady           atomic.Bool
-	handshakeErr      error  // TLS has not come about
-	peerKey           []byte // the key that the other process has proved to have
-	firstBytes        []byte // what was read first
-	pendingPlaintext  []byte // what was written before
-	pendingCiphertext []byte // what the socket has not taken
+	// isReady hands all fields below to the module when the goroutine ends.
+	isReady      atomic.Bool
+	handshakeErr error
+	// Proven key of the other process.
+	peerKey []byte
+	// First received bytes, for explainError.
+	firstBytes []byte
+	// Written before TLS was ready.
+	pendingPlaintext []byte
+	// Not taken by the socket yet.
+	pendingCiphertext []byte
 }
 
 const (
-	// sealBatchSize is how much is encrypted before the socket is written to, in bytes: four
-	// records.
+	// sealBatchSize is the number of bytes to encrypt before each write, four records.
 	sealBatchSize = 64 << 10
-	// maxTLSReplies is what TLS may want to say by itself while the peer does not read.
+	// maxTLSReplies bounds the replies of TLS to a peer that does not read.
 	maxTLSReplies = 256 << 10
 )
 
-// startTLS begins TLS on a connection that is watched: with make, which makes a tls.Client or
-// a tls.Server. It has patience to come about; then the user of the descriptor is told.
-func (m *module) startTLS(fd int, t *tlsTunnel, make func(net.Conn) *tls.Conn, patience time.Duration) error {
+// startTLS starts TLS on a connection in the epoll set, with a tls.Client or tls.Server from newConn.
+// After the handshake or its timeout the socket gets an event.
+func (m *module) startTLS(fd int, t *tlsTunnel, newConn func(net.Conn) *tls.Conn, timeout time.Duration) error {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	t.module, t.fd, t.handshakeFile = m, fd, os.NewFile(uintptr(own), "tcp")
-	if err := t.handshakeFile.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := t.handshakeFile.SetDeadline(time.Now().Add(timeout)); err != nil {
 		t.handshakeFile.Close()
 		return err
 	}
-	t.conn = make(tlsConn{t})
+	t.conn = newConn(tlsConn{t})
 	m.socketAt(fd).tunnel = t
 	m.tlsHandshakes.running.Go(t.runHandshake)
 	return nil
 }
 
-// runHandshake is the goroutine.
+// runHandshake is the goroutine of the handshake.
 func (t *tlsTunnel) runHandshake() {
 	err := t.conn.Handshake()
 	t.handshakeFile.Close()
@@ -75,7 +77,7 @@ func (t *tlsTunnel) runHandshake() {
 	t.module.tlsHandshakes.completed.add(t)
 }
 
-// explainError says what is wrong with the other end: an acceptor of another security says it.
+// explainError replaces the TLS error if the acceptor's plain answer names another security.
 func (t *tlsTunnel) explainError(err error) error {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok && len(t.firstBytes) == answerSize {
 		if a, wrong := decodeAnswer(t.firstBytes); wrong == nil && a.outcome == outcomeOtherSecurity && a.security != securityTLS {
@@ -88,15 +90,15 @@ func (t *tlsTunnel) explainError(err error) error {
 	return err
 }
 
-// isPermanent reports whether what has ended a connection in the handshake would come again.
+// isPermanent reports whether a handshake error repeats on every attempt.
 func isPermanent(err error) bool {
 	return errors.Is(err, errOtherKey) || errors.Is(err, errSecurityDiffers)
 }
 
-// abortHandshake ends a handshake: nobody uses the connection any more.
+// abortHandshake ends a running handshake.
 func (t *tlsTunnel) abortHandshake() { t.handshakeFile.SetDeadline(time.Now()) }
 
-// verifiedKey returns what the other end has proved to have; nil: there is no tunnel.
+// verifiedKey returns the proven key of the other end, or nil.
 func (t *tlsTunnel) verifiedKey() []byte {
 	if t == nil || !t.isReady.Load() {
 		return nil
@@ -104,7 +106,7 @@ func (t *tlsTunnel) verifiedKey() []byte {
 	return t.peerKey
 }
 
-// read is read(2), of what was encrypted.
+// read is read(2) of the plaintext.
 func (t *tlsTunnel) read(b []byte) (int, error) {
 	switch {
 	case !t.isReady.Load():
@@ -113,12 +115,14 @@ func (t *tlsTunnel) read(b []byte) (int, error) {
 		return -1, t.handshakeErr
 	}
 	n, err := t.conn.Read(b)
-	if len(t.pendingCiphertext) > 0 { // TLS has answered
+	// A reply of TLS.
+	if len(t.pendingCiphertext) > 0 {
 		t.flushCiphertext()
 	}
 	switch {
 	case n > 0:
-		return n, nil // the error comes again
+		// The error repeats.
+		return n, nil
 	case err == io.EOF:
 		return 0, nil
 	case err != nil:
@@ -127,7 +131,7 @@ func (t *tlsTunnel) read(b []byte) (int, error) {
 	return -1, unix.EINTR
 }
 
-// write is writev(2), of what is encrypted. It keeps what the socket does not take.
+// write is writev(2) of plaintext. It keeps the ciphertext that the socket does not take.
 func (t *tlsTunnel) write(pieces ...[]byte) (n int, err error) {
 	if !t.isReady.Load() {
 		for _, b := range pieces {
@@ -172,12 +176,13 @@ func (t *tlsTunnel) write(pieces ...[]byte) (n int, err error) {
 	}
 	t.module.scratch.plaintext = plain
 	if n > 0 {
-		return n, nil // the error comes again
+		// The error repeats.
+		return n, nil
 	}
 	return -1, err
 }
 
-// flushCiphertext writes what is encrypted. EAGAIN: the socket has not taken all.
+// flushCiphertext writes pending ciphertext. EAGAIN means that some remains.
 func (t *tlsTunnel) flushCiphertext() error {
 	for rest := t.pendingCiphertext; len(rest) > 0; {
 		n, err := unix.Write(t.fd, rest)
@@ -185,7 +190,8 @@ func (t *tlsTunnel) flushCiphertext() error {
 		case n > 0:
 			rest = rest[n:]
 		case err == unix.EAGAIN:
-			t.pendingCiphertext = append([]byte(nil), rest...) // t.out may be the module's
+			// It may be scratch memory of the module.
+			t.pendingCiphertext = append([]byte(nil), rest...)
 			return err
 		case err != unix.EINTR:
 			t.pendingCiphertext = nil
@@ -196,7 +202,7 @@ func (t *tlsTunnel) flushCiphertext() error {
 	return nil
 }
 
-// writePending writes what has waited for TLS.
+// writePending writes the plaintext from before the handshake.
 func (t *tlsTunnel) writePending() {
 	if before := t.pendingPlaintext; t.handshakeErr == nil && len(before) > 0 {
 		t.pendingPlaintext = nil
@@ -204,7 +210,7 @@ func (t *tlsTunnel) writePending() {
 	}
 }
 
-// tlsConn is the connection as crypto/tls sees it.
+// tlsConn is the net.Conn for crypto/tls.
 type tlsConn struct{ tunnel *tlsTunnel }
 
 // Read implements net.Conn.
@@ -242,7 +248,7 @@ func (w tlsConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The rest of net.Conn, which nobody asks for.
+// The rest of net.Conn is unused.
 func (w tlsConn) Close() error                     { return nil }
 func (w tlsConn) LocalAddr() net.Addr              { return nil }
 func (w tlsConn) RemoteAddr() net.Addr             { return nil }
@@ -250,13 +256,14 @@ func (w tlsConn) SetDeadline(time.Time) error      { return nil }
 func (w tlsConn) SetReadDeadline(time.Time) error  { return nil }
 func (w tlsConn) SetWriteDeadline(time.Time) error { return nil }
 
-// tlsHandshakes are the goroutines that begin TLS.
+// tlsHandshakes are the goroutines of running TLS handshakes.
 type tlsHandshakes struct {
-	running   sync.WaitGroup
-	completed *completedHandshakes // nil without TLS.
+	running sync.WaitGroup
+	// nil without TLS.
+	completed *completedHandshakes
 }
 
-// completedHandshakes are the tunnels whose goroutine has ended. Its descriptor wakes the module.
+// completedHandshakes are the tunnels after their handshake. An event of eventFD wakes the module.
 type completedHandshakes struct {
 	module  *module
 	eventFD int
@@ -284,7 +291,7 @@ func (s *completedHandshakes) add(t *tlsTunnel) {
 	unix.Write(s.eventFD, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// handleEvents implements user.
+// handleEvents implements socketHandler.
 func (s *completedHandshakes) handleEvents(uint32) {
 	var count [8]byte
 	unix.Read(s.eventFD, count[:])
@@ -300,7 +307,7 @@ func (s *completedHandshakes) handleEvents(uint32) {
 	}
 }
 
-// tunnelOf returns the tunnel of a descriptor; nil: nothing is encrypted.
+// tunnelOf returns the tunnel of a descriptor, or nil without TLS.
 func (m *module) tunnelOf(fd int) *tlsTunnel {
 	if s := m.socketAt(fd); s != nil {
 		return s.tunnel
@@ -308,7 +315,7 @@ func (m *module) tunnelOf(fd int) *tlsTunnel {
 	return nil
 }
 
-// readSocket is read(2) of a connection.
+// readSocket is read(2) of a connection. Small reads do not block the scheduler.
 func (m *module) readSocket(fd int, b []byte) (int, error) {
 	if t := m.tunnelOf(fd); t != nil {
 		return t.read(b)
@@ -330,7 +337,7 @@ func (m *module) writeSocket(fd int, pieces ...[]byte) (int, error) {
 	return unix.Writev(fd, pieces)
 }
 
-// readResult is what a call of package nowait returns, with an error.
+// readResult adds an error to the result of package nowait.
 func readResult(n int, e unix.Errno) (int, error) {
 	if e != 0 {
 		return n, e
@@ -338,7 +345,7 @@ func readResult(n int, e unix.Errno) (int, error) {
 	return n, nil
 }
 
-// bytesEncrypted returns how many bytes the tunnels of a pair keep that their sockets have not taken.
+// bytesEncrypted returns the bytes of ciphertext that the sockets of a peer have not taken.
 func (p *peerConn) bytesEncrypted() (n int) {
 	for _, l := range p.links[:len(p.path.queues)] {
 		if l == nil {

@@ -56,8 +56,8 @@ func TestTwoHostsFirewall(t *testing.T) {
 	for me := range want {
 		// What says that it lets nothing pass.
 		h.Run(me, fmt.Sprintf("ip route add unreachable %v/32", h.Addr(1-me, 1)), fmt.Sprintf("ip route add prohibit %v/32", h.Addr(1-me, 2)))
-		for link, why := range []string{"no answer", "no route to host", "permission denied"} {
-			want[me] = append(want[me], fmt.Sprint(h.Addr(1-me, link), ":"), ": "+why)
+		for link, reason := range []string{"no answer", "no route to host", "permission denied"} {
+			want[me] = append(want[me], fmt.Sprint(h.Addr(1-me, link), ":"), ": "+reason)
 		}
 	}
 	refused(t, h, alike, want)

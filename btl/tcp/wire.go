@@ -9,31 +9,37 @@ import (
 
 var le = binary.LittleEndian
 
-// kind says what a link carries behind a header.
+// kind is the type of a frame.
 type kind uint8
 
 const (
-	kindOpen   kind = iota + 1 // a path to the reader begins; u64 its number
-	kindFrame                  // a frame of that path
-	kindLeave                  // the path ends: its sender has closed it
-	kindRefuse                 // the reader of a path from here to there reads no more; u64 its number, and why
-	kindBye                    // the writer closes in good order; nothing follows
-	kindAck                    // nothing but what is confirmed; it has no number of its own
+	// A path to the reader begins. u64 number of the path.
+	kindOpen kind = iota + 1
+	// A frame of that path.
+	kindFrame
+	// The writer has closed the path.
+	kindLeave
+	// The writer reads a path no more. u64 number of the path, and the reason.
+	kindRefuse
+	// The writer closes its session. This is the last frame.
+	kindBye
+	// Only an ack. It has no number.
+	kindAck
 )
 
-// Flags of a header.
-const flagAckRequest = 1 // the writer waits for the confirmation of all before header.number
+// flagAckRequest requests an ack of all frames before header.number.
+const flagAckRequest = 1
 
-// headerSize is what stands before each frame, little-endian: u32 size of what follows,
-// u8 kind, u8 flags, u16 how much of it Gather was given as a header, u64 number, u64 up to
-// which number the writer has received all.
+// headerSize is the size of a header, in little-endian: u32 body size, u8 kind, u8 flags, u16 size of the
+// gather header, u64 number, u64 ack.
 const headerSize = 24
 
 type header struct {
-	bodySize   int
-	kind       kind
-	flags      uint8
-	gatherSize int // bytes; 0: the frame was built in place
+	bodySize int
+	kind     kind
+	flags    uint8
+	// 0 if the frame was built in place.
+	gatherSize int
 	number     uint64
 	ackedUpTo  uint64
 }
@@ -46,15 +52,14 @@ func (h *header) encode(b []byte) {
 	le.PutUint64(b[16:], h.ackedUpTo)
 }
 
-// setFlags and putConfirmed change a header that is there.
+// setFlags and setAck change an encoded header.
 func setFlags(b []byte, flags uint8) { b[5] = flags }
 func setAck(b []byte, upTo uint64)   { le.PutUint64(b[16:], upTo) }
 
-// maxReasonSize is the most that is said of why a path is not read any more, in bytes.
+// maxReasonSize is the longest reason of kindRefuse in bytes.
 const maxReasonSize = 200
 
-// readHeader reads what a peer has written: headerSize bytes. limit is what its frames may
-// have.
+// readHeader decodes and checks a header. limit is the frame limit.
 func readHeader(b []byte, limit int) (h header, err error) {
 	size := le.Uint32(b)
 	h = header{kind: kind(b[4]), flags: b[5], gatherSize: int(le.Uint16(b[6:])), number: le.Uint64(b[8:]), ackedUpTo: le.Uint64(b[16:])}
