@@ -33,12 +33,11 @@ func (p *bufferPool) get(n int) []byte {
 
 // put returns a buffer to the pool.
 func (p *bufferPool) put(b []byte) {
-	if p.bytesFree+len(b) > maxPooledBytes {
-		return
+	if p.bytesFree+len(b) <= maxPooledBytes {
+		free := &p.free[bits.Len(uint(len(b)-1))]
+		*free = append(*free, b)
+		p.bytesFree += len(b)
 	}
-	class := bits.Len(uint(len(b) - 1))
-	p.free[class] = append(p.free[class], b)
-	p.bytesFree += len(b)
 }
 
 // trim frees half of the pool.

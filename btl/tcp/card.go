@@ -38,7 +38,7 @@ func (s security) mismatch(peer security) error {
 	if s == peer {
 		return nil
 	}
-	return fmt.Errorf("%w %v here and %v at the peer: give all processes of the job the same value", errSecurityDiffers, s, peer)
+	return fmt.Errorf("%w %v here and %v at the peer: set the same value in all processes of the job", errSecurityDiffers, s, peer)
 }
 
 var errSecurityDiffers = errors.New("btl.tcp.security is")
@@ -96,7 +96,7 @@ func decodeCard(in []byte) (b businessCard, err error) {
 	}
 	for range n {
 		if len(rest) == 0 || int(rest[0]) > len(rest)-1 {
-			return b, fmt.Errorf("the peer's card breaks off within an address")
+			return b, fmt.Errorf("the peer's card ends within an address")
 		}
 		size := int(rest[0])
 		a, ok := netip.AddrFromSlice(rest[1 : 1+size])

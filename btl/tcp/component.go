@@ -23,16 +23,16 @@ type component struct{}
 
 // params are the parameters btl.tcp.NAME.
 type params struct {
-	Include    []string       `param:"address_include" default:"" level:"user" scope:"process" doc:"Addresses of this host that peers are told: networks (10.1.0.0/16), addresses, or patterns of interface names (eth0, ib*). Empty: all but loopback, bridges without members, and networks of docker and libvirt."`
-	Exclude    []string       `param:"address_exclude" default:"" level:"user" scope:"process" doc:"Addresses that peers are not told, in the same form."`
-	PortRange  string         `param:"port_range" default:"" level:"user" scope:"process" doc:"Ports on which to listen, as in 40000-40999: the first free one. Empty: one of the system's choice."`
-	Links      int            `param:"links" default:"0" min:"0" max:"16" level:"tuner" scope:"process" doc:"Connections with a peer; frames are spread over them. 0: one for each network between hosts that both are in, at most 4."`
-	Connect    time.Duration  `param:"connect_timeout" default:"10s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long a peer may take to answer at all of its addresses, before another transport is tried."`
-	Retry      time.Duration  `param:"retry_timeout" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"How long a peer that was connected may be silent, while new connections are tried, before it counts as lost; and how long new connections may come up without a frame that is confirmed."`
-	Window     framework.Size `param:"window" default:"4MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Limit of what is on its way to a peer: it is kept until the peer has confirmed it, and sent again if a connection breaks."`
-	Security   string         `param:"security" default:"auto" choices:"auto,auth,tls,none" level:"user" scope:"process" doc:"auto, auth: both ends of a connection prove that they belong to the job, by a key in the business card. Nothing is encrypted. tls: all is encrypted besides (TLS 1.3, with the keys in both cards), and a process proves which one it is. none: whoever connects is believed."`
-	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"1MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size, with its header, travels at once and is buffered if nobody waits for it."`
-	FrameLimit framework.Size `param:"frame_limit" default:"256KiB" min:"256" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest piece in which a message travels; at most a quarter of the window."`
+	Include    []string       `param:"address_include" default:"" level:"user" scope:"process" doc:"Addresses of this host to publish: networks (10.1.0.0/16), addresses, or patterns of interface names (eth0, ib*). Empty: all but loopback, bridges without members, and networks of docker and libvirt."`
+	Exclude    []string       `param:"address_exclude" default:"" level:"user" scope:"process" doc:"Addresses not to publish, in the same form."`
+	PortRange  string         `param:"port_range" default:"" level:"user" scope:"process" doc:"Range of listening ports, as in 40000-40999. The first free one is used. Empty: the system chooses."`
+	Links      int            `param:"links" default:"0" min:"0" max:"16" level:"tuner" scope:"process" doc:"Connections with a peer, which share its frames. 0: one for each common network of the hosts, at most 4."`
+	Connect    time.Duration  `param:"connect_timeout" default:"10s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"Time limit for the first connection with a peer over all of its addresses. Then another transport is tried."`
+	Retry      time.Duration  `param:"retry_timeout" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"Time limit of reconnects. A peer is lost after this time of silence, or of reconnects without an acked frame."`
+	Window     framework.Size `param:"window" default:"4MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Limit of unacked data to a peer. It is kept for retransmission after the loss of a connection."`
+	Security   string         `param:"security" default:"auto" choices:"auto,auth,tls,none" level:"user" scope:"process" doc:"auto, auth: both ends of a connection prove that they belong to the job, by a key in the business card. Nothing is encrypted. tls: as auth, within TLS 1.3 with the keys of both cards, which also prove the identity of each process. none: no proof."`
+	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"1MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest message, header included, that is sent eagerly, and buffered until it is received."`
+	FrameLimit framework.Size `param:"frame_limit" default:"256KiB" min:"256" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest fragment of a message. At most a quarter of the window."`
 }
 
 func (component) Info() framework.Info {
@@ -40,7 +40,7 @@ func (component) Info() framework.Info {
 		Kind:     framework.BTL,
 		Name:     "tcp",
 		Version:  "1.0.0",
-		Summary:  "processes of any host, through TCP",
+		Summary:  "processes on any hosts, over TCP",
 		Priority: 30,
 	}
 }

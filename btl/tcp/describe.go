@@ -41,7 +41,7 @@ func (p *peerConn) describe() (d btl.Description) {
 		switch {
 		case l != nil:
 			ends = append(ends, fmt.Sprintf("%v to %v", l.localAddr, l.remoteAddr))
-			d.Notes = append(d.Notes, fmt.Sprintf("%v, %d bytes not confirmed", l, p.path.queues[i].bytesUnacked))
+			d.Notes = append(d.Notes, fmt.Sprintf("%v, %d bytes unacked", l, p.path.queues[i].bytesUnacked))
 		case p.dialers[i] != nil && p.linkedSlots&(1<<i) != 0:
 			d.Notes = append(d.Notes, fmt.Sprintf("link %d: lost, %s", i, times(p.dialers[i].failedRounds, "failed attempt")))
 		case p.dialers[i] != nil:
@@ -52,7 +52,7 @@ func (p *peerConn) describe() (d btl.Description) {
 		d.Device = p.module.deviceName() + ", no link at the moment"
 	}
 	if d.Reconnects > 0 || d.Resent > 0 {
-		d.Notes = append(d.Notes, fmt.Sprintf("links made again: %d; frames sent again: %d", d.Reconnects, d.Resent))
+		d.Notes = append(d.Notes, fmt.Sprintf("reconnects: %d; frames retransmitted: %d", d.Reconnects, d.Resent))
 	}
 	return d
 }
@@ -119,7 +119,7 @@ func (p *peerConn) unusedReason(a netip.Addr) string {
 	}
 	switch {
 	case !slices.Contains(p.addrs, a):
-		return "such an address means nothing on another host"
+		return "such an address is valid on its own host only"
 	case linksUp == 0 && a == p.addrs[0]:
 		return ""
 	case linksUp == 0:
@@ -131,7 +131,7 @@ func (p *peerConn) unusedReason(a netip.Addr) string {
 	case linksUp >= p.targetLinks():
 		return fmt.Sprintf("%s enough (btl.tcp.links)", map[bool]string{true: "one link is", false: fmt.Sprintf("%d links are", linksUp)}[linksUp == 1])
 	}
-	return "its network gets a link when much is under way"
+	return "its network gets a link when more data is in flight"
 }
 
 // notifyWatcher reports a link event to the protocol.

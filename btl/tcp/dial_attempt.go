@@ -139,7 +139,7 @@ func (a *dialAttempt) handleEvents(events uint32) {
 		case isPermanent(err):
 			a.fail(err, true)
 		case err != nil:
-			a.fail(fmt.Errorf("it closed the connection in the handshake: %w", err), false)
+			a.fail(fmt.Errorf("connection closed in the handshake: %w", err), false)
 		case b == nil:
 			return
 		case a.stage == stageAwaitingAnswer:

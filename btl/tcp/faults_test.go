@@ -221,7 +221,7 @@ func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
 	if d := a.readClock() - ackedUpTo; d < 400*time.Millisecond {
 		t.Errorf("after %v", d)
 	}
-	if err := a.lost[0]; !strings.Contains(err.Error(), "nothing was heard from the peer for") {
+	if err := a.lost[0]; !strings.Contains(err.Error(), "the peer was silent for") {
 		t.Error(err)
 	}
 }

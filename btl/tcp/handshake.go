@@ -118,8 +118,8 @@ const (
 )
 
 var outcomeNames = map[outcome]string{
-	outcomeAccepted: "accepted", outcomeCrossed: "both ends have called", outcomeEnded: "the path has ended there",
-	outcomeUnknownPeer:   "a different process answers there, or one that does not know this job",
+	outcomeAccepted: "accepted", outcomeCrossed: "both ends dialed", outcomeEnded: "the path has ended there",
+	outcomeUnknownPeer:   "a different process answers there, or one of another job",
 	outcomeOtherSecurity: "another btl.tcp.security",
 	outcomeNoCard:        "this process's card has not arrived there",
 }
@@ -221,7 +221,7 @@ func (c *callerHandshake) checkAnswer(b []byte) (err error) {
 	if c.answer.outcome == outcomeUnknownPeer {
 		return fmt.Errorf("%s", outcomeNames[outcomeUnknownPeer])
 	}
-	return fmt.Errorf("the process that answers does not have the key in the peer's card")
+	return fmt.Errorf("the process that answers does not have the key of the peer's card")
 }
 
 // makeProof returns the encoded proof. count is the number of received frames.
@@ -262,7 +262,7 @@ func (v *acceptorHandshake) checkProof(b []byte) (count uint64, err error) {
 	count = le.Uint64(b)
 	sum := v.proof(roleCaller, count, v.receivedHello, v.sentAnswer)
 	if !hmac.Equal(b[8:proofSize], sum[:]) {
-		return 0, fmt.Errorf("the caller does not have the key in this process's card")
+		return 0, fmt.Errorf("the caller does not have the key of this process's card")
 	}
 	return count, nil
 }

@@ -40,7 +40,7 @@ func (l *listener) handleEvents(uint32) {
 			return
 		case err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOBUFS || err == unix.ENOMEM:
 			if !l.isFailureLogged {
-				m.env.Logger.Warn("btl tcp: can't accept connections, trying again", "error", err)
+				m.env.Logger.Warn("btl tcp: cannot accept connections, retrying", "error", err)
 			}
 			l.isFailureLogged, l.needsRetry = true, true
 			m.scheduleAt(m.timers.now + 50*time.Millisecond)
@@ -89,10 +89,10 @@ func (m *module) acceptConn(fd int, from netip.AddrPort) {
 	m.inbound.conns = append(m.inbound.conns, c)
 	switch local := localAddr(fd).Addr(); {
 	case !slices.Contains(m.host.published, local):
-		c.refuse(fmt.Sprintf("it came to %v, which is not published", local))
+		c.refuse(fmt.Sprintf("it arrived at %v, which is not published", local))
 		return
 	case len(m.inbound.conns) > maxInboundConns:
-		m.inbound.conns[0].refuse("too many connections are in the handshake")
+		m.inbound.conns[0].refuse("too many connections in the handshake")
 	}
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 		c.refuse(err.Error())
@@ -172,7 +172,7 @@ func (c *inboundConn) handleHello(b []byte) {
 	case m.config.security != securityTLS && b[0] == recordHandshake:
 		rejected, err = outcomeOtherSecurity, m.config.security.mismatch(securityTLS)
 	case err == nil && h.security == securityTLS && m.config.security == securityTLS && m.tunnelOf(c.fd) == nil:
-		err = errors.New("it says that it encrypts, but does not")
+		err = errors.New("its hello names TLS, but it is not encrypted")
 	}
 	if err != nil {
 		// The answer has the version of this process.
@@ -205,7 +205,7 @@ func (c *inboundConn) handleHello(b []byte) {
 	case outcomeOtherSecurity:
 		c.refuse(m.config.security.mismatch(h.security).Error())
 	case outcomeUnknownPeer:
-		c.refuse("it looks for another process, or belongs to another job")
+		c.refuse("it dials another process, or belongs to another job")
 	default:
 		c.close()
 	}

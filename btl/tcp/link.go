@@ -146,7 +146,7 @@ func (l *link) close() {
 func (l *link) String() string {
 	origin := "accepted"
 	if l.isCaller {
-		origin = "called"
+		origin = "dialed"
 	}
 	if l.isEncrypted {
 		origin += ", TLS"
@@ -159,7 +159,7 @@ func splitEvents(events uint32) (in, out bool) {
 	return events&^unix.EPOLLOUT != 0, events&^(unix.EPOLLIN|unix.EPOLLRDHUP) != 0
 }
 
-// fillBuffer reads from the socket into buf, and reports whether any bytes arrived.
+// fillBuffer reads from the socket into buf, and reports whether it got data.
 func (l *link) fillBuffer() bool {
 	if l.isDrained || l.state >= connFailed {
 		return false

@@ -82,7 +82,7 @@ func (l *link) readFrames(limit int) (n int) {
 
 // releaseBuffer returns an empty buf to the pool.
 func (l *link) releaseBuffer() {
-	if l.buf != nil && l.readPos == l.writePos && !l.isDelivering && l.mode != modeBuffered {
+	if l.buf != nil && l.readPos == l.writePos && l.mode != modeBuffered && !l.isDelivering {
 		l.module.buffers.put(l.buf)
 		l.buf, l.readPos, l.writePos = nil, 0, 0
 	}

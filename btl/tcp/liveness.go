@@ -2,8 +2,6 @@ package tcp
 
 import (
 	"fmt"
-	"net"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -112,23 +110,6 @@ func (p *peerConn) checkLiveness(now time.Duration) {
 			p.module.scheduleAt(since + timeout)
 			continue
 		}
-		l.failAfterDrain(fmt.Errorf("nothing was heard from the peer's host for %v", (now - l.liveness.hostAliveAt).Round(time.Millisecond)))
+		l.failAfterDrain(fmt.Errorf("the peer's host was silent for %v", (now - l.liveness.hostAliveAt).Round(time.Millisecond)))
 	}
-}
-
-// localLimits returns the limits for the handshake.
-func (m *module) localLimits() limits {
-	return limits{window: uint64(m.config.window), frame: uint32(m.config.frameLimit)}
-}
-
-// deviceName returns the published addresses.
-func (m *module) deviceName() string {
-	all := make([]string, len(m.host.published))
-	for i, a := range m.host.published {
-		all[i] = a.String()
-		if i == 0 {
-			all[i] = net.JoinHostPort(all[i], fmt.Sprint(m.host.port))
-		}
-	}
-	return strings.Join(all, " ")
 }

@@ -1,11 +1,12 @@
 package tcp
 
 import (
+	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
@@ -92,176 +93,6 @@ type scratch struct {
 	ciphertext []byte
 }
 
-// timers are the times of the module, since startedAt.
-type timers struct {
-	startedAt time.Time
-	// Clock at its last reading.
-	now time.Duration
-	// When runTimers is due.
-	nextAt time.Duration
-	// When the liveness of all links is checked.
-	livenessAt time.Duration
-	// Last poll of the sockets.
-	lastPollAt time.Duration
-	// First poll after a long pause of the process.
-	resumedAt time.Duration
-}
-
-// pacer spreads the polls of the sockets.
-type pacer struct {
-	// Polls until the sockets are polled.
-	countdown int
-	// Start value of countdown.
-	interval int
-	// Polls by the protocol.
-	pollCount uint64
-}
-
-// A poll of the sockets is a system call, and a poll of rings is not. The interval between polls of the
-// sockets is 1 while events arrive, and then doubles up to these. A process always polls before it sleeps.
-const (
-	maxIntervalConnected = 16
-	maxIntervalIdle      = 256
-)
-
-// Poll implements progress.Source. Without work it costs a countdown.
-func (m *module) Poll() int {
-	if m.pacer.countdown--; m.pacer.countdown > 0 && len(m.readyLinks)+len(m.pendingPeers) == 0 && !m.env.Bell().Armed() {
-		return 0
-	}
-	m.pacer.pollCount++
-	n := 0
-	if m.pacer.countdown <= 0 || m.env.Bell().Armed() {
-		n = m.pollSockets()
-	}
-	n += m.readLinks()
-	m.processPending()
-	return n
-}
-
-// Look implements btl.Looker.
-func (m *module) Look() int {
-	m.pacer.countdown = 0
-	return m.Poll()
-}
-
-// pollSockets dispatches the events of the sockets, and runs timers that are due. It reads the clock
-// first, so that new deadlines count from this poll.
-func (m *module) pollSockets() int {
-	now := m.readClock()
-	n := m.dispatchEvents()
-	if now > m.timers.lastPollAt+2*livenessPeriod {
-		m.timers.resumedAt = now
-	}
-	if m.timers.lastPollAt = now; now >= m.timers.nextAt {
-		m.runTimers(now)
-	}
-	switch {
-	case n > 0:
-		m.pacer.interval = 1
-	case len(m.peers.byIncarnation)+len(m.inbound.conns) == 0:
-		m.pacer.interval = min(2*m.pacer.interval, maxIntervalIdle)
-	default:
-		m.pacer.interval = min(2*m.pacer.interval, maxIntervalConnected)
-	}
-	m.pacer.countdown = m.pacer.interval
-	return n
-}
-
-// dispatchEvents passes edge-triggered events to the handlers.
-func (m *module) dispatchEvents() (n int) {
-	for {
-		k, err := unix.EpollWait(m.poller.epollFD, m.poller.events[:], 0)
-		if err == unix.EINTR {
-			continue
-		}
-		for _, ev := range m.poller.events[:max(k, 0)] {
-			// An earlier event may have closed this descriptor, and another socket may use it now.
-			if s := m.socketAt(int(ev.Fd)); s != nil && s.generation == ev.Pad {
-				if s.tunnel != nil && s.tunnel.isReady.Load() {
-					s.tunnel.flushCiphertext()
-				}
-				s.handler.handleEvents(ev.Events)
-				n++
-			}
-		}
-		if k < len(m.poller.events) {
-			return n
-		}
-	}
-}
-
-// readLinks reads the ready links.
-func (m *module) readLinks() (n int) {
-	hot := m.readyLinks
-	m.readyLinks = nil
-	for _, l := range hot {
-		l.isQueued = false
-		n += l.readFrames(framesPerPoll)
-		if l.canRead() {
-			l.enqueue()
-		}
-	}
-	if m.readyLinks == nil {
-		m.readyLinks = hot[:0]
-	}
-	return n
-}
-
-// processPending completes the pending peers. Peers that become pending meanwhile are included.
-func (m *module) processPending() {
-	for i := 0; i < len(m.pendingPeers); i++ {
-		p := m.pendingPeers[i]
-		p.isPending = false
-		p.processPending()
-	}
-	clear(m.pendingPeers)
-	m.pendingPeers = m.pendingPeers[:0]
-}
-
-// readClock reads the clock into timers.now.
-func (m *module) readClock() time.Duration {
-	m.timers.now = time.Since(m.timers.startedAt)
-	return m.timers.now
-}
-
-// scheduleAt makes runTimers due at a time or earlier.
-func (m *module) scheduleAt(when time.Duration) { m.timers.nextAt = min(m.timers.nextAt, when) }
-
-// livenessPeriod is the time between two liveness checks of all links.
-const livenessPeriod = time.Second
-
-// runTimers runs everything that is due at now.
-func (m *module) runTimers(now time.Duration) {
-	m.timers.nextAt = now + time.Minute
-	for len(m.inbound.conns) > 0 && m.inbound.conns[0].deadline <= now {
-		m.inbound.conns[0].refuse("its handshake took too long")
-	}
-	for _, c := range slices.Clone(m.inbound.conns) {
-		m.scheduleAt(c.deadline)
-		c.retryHello()
-	}
-	if m.inbound.listener != nil && m.inbound.listener.needsRetry {
-		m.inbound.listener.handleEvents(unix.EPOLLIN)
-	}
-	census := now >= m.timers.livenessAt
-	if census {
-		m.timers.livenessAt = now + livenessPeriod
-		m.buffers.trim()
-	}
-	for _, p := range m.sortedPeers() {
-		if census && !p.isClosed {
-			p.checkLiveness(now)
-		}
-		if !p.isClosed {
-			p.runTimers(now)
-		}
-	}
-	if len(m.peers.byIncarnation) > 0 {
-		m.scheduleAt(m.timers.livenessAt)
-	}
-}
-
 // sortedPeers returns the peers by rank. Peers may close during an iteration. The slice is valid until the
 // next call.
 func (m *module) sortedPeers() []*peerConn {
@@ -277,20 +108,6 @@ func (m *module) sortedPeers() []*peerConn {
 	})
 	m.peers.sorted = all
 	return all
-}
-
-// FD implements progress.Descriptor.
-func (m *module) FD() int { return m.poller.epollFD }
-
-// Arm implements progress.Descriptor. Every event of a socket makes the descriptor readable.
-func (m *module) Arm() bool { return len(m.readyLinks)+len(m.pendingPeers) == 0 }
-
-// Due implements progress.Timed.
-func (m *module) Due() time.Duration {
-	if len(m.peers.byIncarnation)+len(m.inbound.conns) == 0 && (m.inbound.listener == nil || !m.inbound.listener.needsRetry) {
-		return 0
-	}
-	return max(m.timers.nextAt-m.readClock(), time.Millisecond)
 }
 
 // Caps implements btl.Module.
@@ -320,60 +137,33 @@ func (m *module) PeerSource(peer framework.Life) progress.Source {
 	return nil
 }
 
-// poller is the epoll set of all sockets.
-type poller struct {
-	epollFD int
-	// By descriptor.
-	sockets []*socket
-	// Generation of the newest socket.
-	generation int32
-	events     [64]unix.EpollEvent
-}
-
-// socket is a descriptor in the epoll set, with the handler of its events.
-type socket struct {
-	fd         int
-	generation int32
-	handler    socketHandler
-	// nil without TLS.
-	tunnel *tlsTunnel
-}
-
-// socketHandler handles the epoll events of a socket.
-type socketHandler interface{ handleEvents(events uint32) }
-
-func (m *module) socketAt(fd int) *socket {
-	if fd < len(m.poller.sockets) {
-		return m.poller.sockets[fd]
-	}
-	return nil
-}
-
-// watchSocket adds a descriptor to the epoll set, or replaces its handler.
-func (m *module) watchSocket(fd int, u socketHandler) error {
-	if s := m.socketAt(fd); s != nil {
-		s.handler = u
-		return nil
-	}
-	for fd >= len(m.poller.sockets) {
-		m.poller.sockets = append(m.poller.sockets, nil)
-	}
-	m.poller.generation++
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | 1<<31,
-		Fd: int32(fd), Pad: m.poller.generation}
-	if err := unix.EpollCtl(m.poller.epollFD, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return err
-	}
-	m.poller.sockets[fd] = &socket{fd: fd, generation: m.poller.generation, handler: u}
-	return nil
-}
-
-// closeSocket closes a descriptor, and aborts its TLS handshake.
-func (m *module) closeSocket(fd int) {
-	if s := m.socketAt(fd); s != nil {
-		if m.poller.sockets[fd] = nil; s.tunnel != nil {
-			s.tunnel.abortHandshake()
+// hostInterfaces returns the interfaces that the parameters allow. The result is cached for
+// interfacesMaxAge, because many peers may connect at once.
+func (m *module) hostInterfaces() []netaddr.Interface {
+	if now := time.Now(); now.Sub(m.host.listedAt) > interfacesMaxAge {
+		m.host.listedAt = now
+		if ifs, err := netaddr.Host(); err == nil {
+			m.host.interfaces, _ = m.config.addressRules.Apply(ifs)
 		}
 	}
-	unix.Close(fd)
+	return m.host.interfaces
+}
+
+const interfacesMaxAge = time.Second
+
+// localLimits returns the limits for the handshake.
+func (m *module) localLimits() limits {
+	return limits{window: uint64(m.config.window), frame: uint32(m.config.frameLimit)}
+}
+
+// deviceName returns the published addresses.
+func (m *module) deviceName() string {
+	all := make([]string, len(m.host.published))
+	for i, a := range m.host.published {
+		all[i] = a.String()
+		if i == 0 {
+			all[i] = net.JoinHostPort(all[i], fmt.Sprint(m.host.port))
+		}
+	}
+	return strings.Join(all, " ")
 }

@@ -295,7 +295,7 @@ func TestErrorHasWhatBecameOfEachAddressInTheEnd(t *testing.T) {
 		t.Error(got)
 	}
 	p.failures, p.card = nil, nil
-	if got := p.unreachableError(a.readClock()).Error(); !strings.Contains(got, "this process does not have its card") {
+	if got := p.unreachableError(a.readClock()).Error(); !strings.Contains(got, "only the peer can reconnect") {
 		t.Error(got)
 	}
 	p.close()
@@ -324,7 +324,7 @@ func TestUnusedAddressesAreNamedWithReason(t *testing.T) {
 	p := a.peers.byIncarnation[b.life]
 	p.addrs = append(p.addrs, addrs("192.0.2.9")...)
 	b.module.card = (&businessCard{security: b.config.security, port: uint16(b.host.port), key: b.cardKey, addrs: p.addrs}).encode()
-	want("with one link", "127.0.1.2", "", "127.0.1.3", "another address in its network", "127.0.2.2", "much is under way", "192.0.2.9", "no network that both hosts share")
+	want("with one link", "127.0.1.2", "", "127.0.1.3", "another address in its network", "127.0.2.2", "more data is in flight", "192.0.2.9", "no network that both hosts share")
 	a.config.linkCount = 1
 	want("with one link wanted", "127.0.2.2", "one link is enough")
 	a.config.linkCount = 0

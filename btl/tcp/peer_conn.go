@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -123,7 +121,7 @@ func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 	if old := p.links[l.slot]; old != nil {
 		old.close()
 		p.stall.recordLoss(old)
-		p.lastLoss = fmt.Sprintf("%v: the peer has connected again", old)
+		p.lastLoss = fmt.Sprintf("%v: the peer has reconnected", old)
 		p.notifyWatcher("lost: " + p.lastLoss)
 	}
 	err := setKeepalive(l.fd)
@@ -178,158 +176,8 @@ func (p *peerConn) reportLimits() {
 	}
 }
 
-// recordInOrder records an in-order frame of size bytes, header included, and schedules the ack.
-func (p *peerConn) recordInOrder(size int) {
-	p.path.recordReceived(size)
-	p.reorder.lastInOrderAt = p.module.timers.now
-	if p.path.mustAck(p.peerWindow()) {
-		p.markPending()
-	} else if p.acks.owedSince == 0 {
-		p.acks.owedSince = p.module.timers.now + 1
-		p.module.scheduleAt(p.module.timers.now + ackDelay)
-	}
-}
-
-// ackDelay is the longest delay of an ack without outgoing frames.
-const ackDelay = 10 * time.Millisecond
-
 // peerWindow returns the window of the peer in bytes.
 func (p *peerConn) peerWindow() int { return int(min(p.peerLimits.window, 1<<30)) }
-
-// deliver passes a frame to the protocol, or handles a control frame.
-func (p *peerConn) deliver(h header, b []byte) {
-	switch h.kind {
-	case kindOpen:
-		p.inbound.pathNumber = le.Uint64(b)
-		p.inbound.handler = p.module.env.Upcall.Accept(p.incarnation)
-		p.inbound.placer, _ = framework.As[btl.Placer](p.inbound.handler)
-	case kindFrame:
-		if p.inbound.handler != nil {
-			p.handleDeliveryError(p.inbound.handler.Frame(b))
-		}
-	case kindLeave:
-		p.inbound.handler, p.inbound.placer = nil, nil
-	case kindRefuse:
-		if p.outbound.endpoint != nil && le.Uint64(b) == p.outbound.pathsOpened {
-			p.outbound.refusal = fmt.Errorf("the peer has ended the path: %.*q", maxReasonSize, b[8:])
-			p.markPending()
-		}
-	case kindBye:
-		p.recordClosed()
-		p.fail("receive", framework.ErrPeerClosed)
-	}
-}
-
-// handleDeliveryError ends the path from the peer if the protocol rejects a frame.
-func (p *peerConn) handleDeliveryError(err error) {
-	if err == nil || p.isClosed {
-		return
-	}
-	p.inbound.handler, p.inbound.placer = nil, nil
-	reason := err.Error()
-	p.sendControl(kindRefuse, append(le.AppendUint64(nil, p.inbound.pathNumber), reason[:min(len(reason), maxReasonSize)]...))
-	p.module.env.Ended("btl tcp", p.incarnation, "receive", err)
-}
-
-// sendControl sends a control frame, for which the window always has room. A peer that acks none of many
-// control frames fails at the next poll.
-func (p *peerConn) sendControl(k kind, body []byte) {
-	b := make([]byte, headerSize, headerSize+len(body))
-	h := header{bodySize: len(body), kind: k}
-	h.encode(b)
-	p.path.push(frame{bytes: append(b, body...)})
-	if p.path.isOverfull() {
-		p.pendingFailure = fmt.Errorf("too many unconfirmed messages about paths that were opened and closed")
-	}
-	p.markPending()
-}
-
-// processPending closes failed links, completes acked frames, and writes. It makes upcalls.
-func (p *peerConn) processPending() {
-	for _, l := range p.links[:len(p.path.queues)] {
-		if l != nil && l.state >= connFailed && !l.hasBufferedFrame() {
-			p.loseLink(l)
-		}
-	}
-	if p.pendingFailure != nil && !p.isClosed {
-		p.fail("send", p.pendingFailure)
-	}
-	p.releaseAcked()
-	p.reportLimits()
-	if refused := p.outbound.refusal; refused != nil {
-		p.outbound.refusal = nil
-		if p.outbound.endpoint != nil {
-			p.outbound.endpoint.Close()
-			p.module.env.Ended("btl tcp", p.incarnation, "send", refused)
-		}
-	}
-	if p.isClosed {
-		return
-	}
-	p.writeLinks()
-	if p.path.mustAck(p.peerWindow()) && !p.path.queueAck(false) {
-		// Retry at the next timer.
-		p.acks.owedSince = 1
-	} else {
-		if p.path.ackOwedBytes == 0 {
-			p.acks.owedSince = 0
-		}
-		p.writeLinks()
-	}
-	if p.needsMoreLinks() {
-		p.module.scheduleAt(p.module.timers.now)
-	}
-}
-
-// releaseAcked frees acked frames, and completes their payloads.
-func (p *peerConn) releaseAcked() {
-	freed := false
-	for {
-		f, ok := p.path.popAcked()
-		if !ok {
-			break
-		}
-		freed = true
-		if f.completion != nil {
-			f.completion.LocallyComplete()
-		}
-	}
-	if freed {
-		p.sendBuffer.freeBefore(p.path.firstUnacked)
-		p.path.shrinkRing()
-	}
-}
-
-// writeLinks writes until the sockets are full. It makes no upcalls.
-func (p *peerConn) writeLinks() {
-	for {
-		i := p.path.assignFrames()
-		if i < 0 {
-			return
-		}
-		l, c := p.links[i], &p.path.queues[i]
-		pieces := p.path.appendPieces(i, p.module.scratch.writeVec[:0])
-		var n, size int
-		var err error
-		for _, b := range pieces {
-			size += len(b)
-		}
-		n, err = p.module.writeSocket(l.fd, pieces...)
-		clear(pieces)
-		p.module.scratch.writeVec = pieces[:0]
-		switch {
-		case n > 0:
-			p.path.recordWritten(i, n)
-			c.isBlocked = n < size
-		case err == unix.EINTR:
-		case err == unix.EAGAIN:
-			c.isBlocked = true
-		default:
-			c.isBlocked = true
-			l.failAfterDrain(err)
-		}
-	}
-}
 
 // loseLink closes a failed link.
 func (p *peerConn) loseLink(l *link) {
@@ -339,7 +187,7 @@ func (p *peerConn) loseLink(l *link) {
 	p.reconnector.linkDown(now, l.updateLiveness(now), fmt.Sprintf("%v: %v", l, err), p.path.countUp() == 0)
 	p.reorder.isBuffering = true
 	if errors.Is(err, errDamaged) && p.path.damagedLinks == 1 {
-		p.module.env.Logger.Warn("btl tcp: a connection carried damaged data and is made again; further ones are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
+		p.module.env.Logger.Warn("btl tcp: closed a connection with damaged data and reconnects; further ones are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
 	}
 	p.module.scheduleAt(now)
 	p.notifyWatcher(fmt.Sprintf("lost: %v: %v", l, err))

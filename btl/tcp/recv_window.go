@@ -1,5 +1,19 @@
 package tcp
 
+// recvWindow has the numbers of the frames from the peer.
+type recvWindow struct {
+	nextExpected uint64
+	// Frames that the peer may have in flight.
+	maxAhead    uint64
+	lastAckSent uint64
+	// Bytes received since then.
+	ackOwedBytes int
+	// The peer waits for the ack of all frames before it.
+	ackRequestedUpTo uint64
+	// Links that ended because of damaged data.
+	damagedLinks int
+}
+
 // arrival is the position of an arriving frame relative to the next expected one.
 type arrival uint8
 
@@ -11,7 +25,7 @@ const (
 )
 
 // classify returns the arrival of a frame number.
-func (p *path) classify(number uint64) arrival {
+func (p *recvWindow) classify(number uint64) arrival {
 	switch {
 	case number == p.nextExpected:
 		return arrivalInOrder
@@ -22,10 +36,12 @@ func (p *path) classify(number uint64) arrival {
 }
 
 // recordAckRequest records that the peer waits for the ack of all frames before upTo.
-func (p *path) recordAckRequest(upTo uint64) { p.ackRequestedUpTo = max(p.ackRequestedUpTo, upTo) }
+func (p *recvWindow) recordAckRequest(upTo uint64) {
+	p.ackRequestedUpTo = max(p.ackRequestedUpTo, upTo)
+}
 
 // checkNumber rejects a number beyond the peer's window, for which the path would wait forever.
-func (p *path) checkNumber(number uint64) error {
+func (p *recvWindow) checkNumber(number uint64) error {
 	if number > p.nextExpected+p.maxAhead {
 		return errNumberAhead
 	}
@@ -33,13 +49,13 @@ func (p *path) checkNumber(number uint64) error {
 }
 
 // recordReceived records the expected frame of size bytes, header included.
-func (p *path) recordReceived(size int) {
+func (p *recvWindow) recordReceived(size int) {
 	p.nextExpected++
 	p.ackOwedBytes += size
 }
 
 // mustAck reports whether an ack is due now. The peer has requested one, or a good part of its window is
 // used.
-func (p *path) mustAck(window int) bool {
+func (p *recvWindow) mustAck(window int) bool {
 	return p.ackOwedBytes > window/8 || p.ackRequestedUpTo > p.lastAckSent && p.nextExpected >= p.ackRequestedUpTo
 }

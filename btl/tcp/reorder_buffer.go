@@ -29,10 +29,7 @@ type bufferedFrame struct {
 // resumeLinks resumes links that waited for an earlier frame.
 func (p *peerConn) resumeLinks() {
 	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || l.mode != modeOutOfOrder {
-			continue
-		}
-		if p.reorder.isBuffering || p.path.classify(l.header.number) != arrivalOutOfOrder {
+		if l != nil && l.mode == modeOutOfOrder && (p.reorder.isBuffering || l.header.number <= p.path.nextExpected) {
 			l.mode = modeUndecided
 			l.enqueue()
 		}
@@ -76,7 +73,7 @@ func (p *peerConn) bufferFrame(h header, b []byte) {
 		p.reorder.frames, p.reorder.bytes = map[uint64]bufferedFrame{}, 0
 		for _, l := range p.links[:len(p.path.queues)] {
 			if l != nil {
-				l.failDamaged(fmt.Errorf("%w: more than the window of %d bytes arrived out of turn", errDamaged, p.reorderLimit()))
+				l.failDamaged(fmt.Errorf("%w: more than the window of %d bytes arrived out of order", errDamaged, p.reorderLimit()))
 			}
 		}
 		return

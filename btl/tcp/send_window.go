@@ -8,16 +8,6 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// path is the state of the frames between two processes while links come and go. It has no
-// socket and no clock, so that scripts test it. Links are named by their slots.
-//
-// A frame gets its number when it is committed, and stays until the peer has acked it. It leaves
-// on the link with the fewest unacked bytes. Frames of a lost link are retransmitted first.
-type path struct {
-	sendWindow
-	recvWindow
-}
-
 // sendWindow has the frames to the peer, firstUnacked to nextNumber-1.
 type sendWindow struct {
 	// Bytes.
@@ -37,23 +27,6 @@ type sendWindow struct {
 	// Frames, since the start.
 	retransmitted uint64
 }
-
-// recvWindow has the numbers of the frames from the peer.
-type recvWindow struct {
-	nextExpected uint64
-	// Frames that the peer may have in flight.
-	maxAhead    uint64
-	lastAckSent uint64
-	// Bytes received since then.
-	ackOwedBytes int
-	// The peer waits for the ack of all frames before it.
-	ackRequestedUpTo uint64
-	// Links that ended because of damaged data.
-	damagedLinks int
-}
-
-// maxLinks is the largest number of links with a peer.
-const maxLinks = 16
 
 // frame is a frame that the peer has not acked.
 type frame struct {
@@ -99,38 +72,22 @@ type linkQueue struct {
 
 var (
 	errDamaged     = errors.New("damaged data")
-	errUnsentAcked = fmt.Errorf("%w: it confirms a frame that was not sent", errDamaged)
-	errNumberAhead = fmt.Errorf("%w: a frame number far ahead", errDamaged)
+	errUnsentAcked = fmt.Errorf("%w: ack of a frame that was not sent", errDamaged)
+	errNumberAhead = fmt.Errorf("%w: frame number beyond the window", errDamaged)
 )
 
-func (p *path) frameAt(number uint64) *frame { return &p.ring[number&uint64(len(p.ring)-1)] }
+func (p *sendWindow) frameAt(number uint64) *frame { return &p.ring[number&uint64(len(p.ring)-1)] }
 
 // hasRoom reports whether the window has room for n bytes, header included.
-func (p *path) hasRoom(n int) bool { return p.bytesUsed+n+frameOverhead <= p.limit }
+func (p *sendWindow) hasRoom(n int) bool { return p.bytesUsed+n+frameOverhead <= p.limit }
 
 // isOverfull reports whether control frames, which ignore the window, exceed it by its own size.
-func (p *path) isOverfull() bool { return p.bytesUsed > 2*p.limit }
+func (p *sendWindow) isOverfull() bool { return p.bytesUsed > 2*p.limit }
 
 // maxFramesInFlight returns the number of frames that fit into a window, with a margin for control frames.
 func maxFramesInFlight(window int) uint64 { return uint64(2*window/(headerSize+frameOverhead)) + 16 }
 
-// push assigns the next number to a frame, and fills number and ack into its header.
-func (p *path) push(f frame) uint64 {
-	if n := p.nextNumber - p.firstUnacked; n == uint64(len(p.ring)) {
-		p.growRing(max(4, 2*int(n)))
-	}
-	number := p.nextNumber
-	p.nextNumber++
-	le.PutUint64(f.bytes[8:], number)
-	setAck(f.bytes, p.nextExpected)
-	f.slot = -1
-	p.bytesUsed += f.cost()
-	p.bytesUnsent += f.size()
-	*p.frameAt(number) = f
-	return number
-}
-
-func (p *path) growRing(n int) {
+func (p *sendWindow) growRing(n int) {
 	old, size := p.ring, uint64(len(p.ring))
 	p.ring = make([]frame, n)
 	for i := p.firstUnacked; i < p.nextNumber; i++ {
@@ -139,51 +96,24 @@ func (p *path) growRing(n int) {
 }
 
 // shrinkRing frees the ring after a burst.
-func (p *path) shrinkRing() {
+func (p *sendWindow) shrinkRing() {
 	if p.firstUnacked == p.nextNumber && len(p.ring) > 64 {
 		p.ring = nil
 	}
 }
 
 // hasUnsent reports whether a frame waits for a link.
-func (p *path) hasUnsent() bool { return p.firstUnsent != p.nextNumber || len(p.retransmitQueue) > 0 }
+func (p *sendWindow) hasUnsent() bool {
+	return p.firstUnsent != p.nextNumber || len(p.retransmitQueue) > 0
+}
 
 // isIdle reports whether all frames are acked.
-func (p *path) isIdle() bool { return p.firstUnacked == p.nextNumber }
+func (p *sendWindow) isIdle() bool { return p.firstUnacked == p.nextNumber }
 
-// linkUp adds a link. The peer has received all frames before ackedUpTo.
-func (p *path) linkUp(link int, ackedUpTo uint64) error {
-	if err := p.recordAck(ackedUpTo); err != nil {
-		return err
-	}
-	for link >= len(p.queues) {
-		p.queues = append(p.queues, linkQueue{})
-	}
-	p.queues[link] = linkQueue{isUp: true}
-	return nil
-}
-
-func (p *path) isUp(link int) bool { return link < len(p.queues) && p.queues[link].isUp }
-
-// linkDown removes a link, and queues its frames for retransmission.
-func (p *path) linkDown(link int) {
-	if !p.isUp(link) {
-		return
-	}
-	p.queues[link] = linkQueue{}
-	for n := p.firstUnacked; n < p.firstUnsent; n++ {
-		if f := p.frameAt(n); int(f.slot) == link {
-			f.slot = -1
-			p.retransmitQueue = append(p.retransmitQueue, n)
-		}
-	}
-	slices.Sort(p.retransmitQueue)
-	// The link may have carried acks too.
-	p.lastAckSent, p.ackRequestedUpTo = 0, max(p.ackRequestedUpTo, p.nextExpected)
-}
+func (p *sendWindow) isUp(link int) bool { return link < len(p.queues) && p.queues[link].isUp }
 
 // countUp returns the number of links.
-func (p *path) countUp() (n int) {
+func (p *sendWindow) countUp() (n int) {
 	for i := range p.queues {
 		if p.queues[i].isUp {
 			n++
@@ -194,7 +124,7 @@ func (p *path) countUp() (n int) {
 
 // recordAck records that the peer has received all frames before upTo. Frames that a link is writing stay
 // until popAcked.
-func (p *path) recordAck(upTo uint64) error {
+func (p *sendWindow) recordAck(upTo uint64) error {
 	if upTo > p.firstUnsent {
 		return errUnsentAcked
 	}
@@ -204,7 +134,7 @@ func (p *path) recordAck(upTo uint64) error {
 
 // popAcked removes the first frame if it is acked and no link is writing it. The caller frees its memory
 // and completes its payload.
-func (p *path) popAcked() (f frame, ok bool) {
+func (p *sendWindow) popAcked() (f frame, ok bool) {
 	if p.firstUnacked >= p.ackedUpTo {
 		return f, false
 	}
@@ -233,7 +163,7 @@ const (
 
 // assignFrames assigns waiting frames to the link with the fewest unacked bytes. It returns a slot with
 // something to write, or -1.
-func (p *path) assignFrames() int {
+func (p *sendWindow) assignFrames() int {
 	chosen, hasChoice := -1, false
 	for i := range p.queues {
 		c := &p.queues[i]
@@ -277,60 +207,8 @@ func (p *path) assignFrames() int {
 	return chosen
 }
 
-// appendPieces appends the memory that a link must write. Adjacent frames are one piece. The last frame
-// gets the current ack, and requests one if its payload is borrowed.
-func (p *path) appendPieces(link int, into [][]byte) [][]byte {
-	c := &p.queues[link]
-	if len(c.pendingAck) > 0 {
-		into = append(into, c.pendingAck)
-	}
-	// Chunk of the last piece, which ends at end.
-	var mem *chunk
-	var from, end int
-	skip := c.bytesWritten
-	for i, number := range c.frames {
-		f := p.frameAt(number)
-		if i == len(c.frames)-1 && skip == 0 {
-			p.addAck(f)
-		}
-		if len(f.payload) == 0 && skip == 0 && mem != nil && f.chunk == mem && f.offset == end {
-			end += len(f.bytes)
-			into[len(into)-1] = mem.bytes[from:end]
-			continue
-		}
-		mem = nil
-		head := f.bytes[min(skip, len(f.bytes)):]
-		if len(head) > 0 {
-			into = append(into, head)
-		}
-		if f.payload != nil {
-			into = append(into, f.payload[max(0, skip-len(f.bytes)):])
-		} else if len(head) > 0 {
-			mem, end = f.chunk, f.offset+len(f.bytes)
-			from = end - len(head)
-		}
-		skip = 0
-		if len(into) >= maxPieces {
-			break
-		}
-	}
-	return into
-}
-
-// maxPieces is the number of pieces of one system call.
-const maxPieces = 64
-
-// addAck writes the current ack into the header of a frame.
-func (p *path) addAck(f *frame) {
-	setAck(f.bytes, p.nextExpected)
-	p.lastAckSent, p.ackOwedBytes = p.nextExpected, 0
-	if f.completion != nil && !p.hasUnsent() {
-		setFlags(f.bytes, flagAckRequest)
-	}
-}
-
 // recordWritten records that the socket of a link has taken n bytes of its pieces.
-func (p *path) recordWritten(link, n int) {
+func (p *sendWindow) recordWritten(link, n int) {
 	c := &p.queues[link]
 	k := min(n, len(c.pendingAck))
 	if c.pendingAck = c.pendingAck[k:]; len(c.pendingAck) == 0 {
@@ -356,31 +234,8 @@ func (p *path) recordWritten(link, n int) {
 	}
 }
 
-// queueAck queues an ack on a link that is between two frames. It reports false if there is none.
-func (p *path) queueAck(requestAck bool) bool {
-	best := -1
-	for i := range p.queues {
-		c := &p.queues[i]
-		if c.isUp && !c.isBlocked && c.bytesWritten == 0 && len(c.pendingAck) == 0 && (best < 0 || c.bytesUnacked < p.queues[best].bytesUnacked) {
-			best = i
-		}
-	}
-	if best < 0 {
-		return false
-	}
-	h := header{kind: kindAck, number: p.nextNumber, ackedUpTo: p.nextExpected}
-	if requestAck {
-		h.flags = flagAckRequest
-	}
-	note := make([]byte, headerSize)
-	h.encode(note)
-	p.queues[best].pendingAck = note
-	p.lastAckSent, p.ackOwedBytes = p.nextExpected, 0
-	return true
-}
-
 // bytesQueued returns roughly the bytes that the sockets have not taken.
-func (p *path) bytesQueued() int {
+func (p *sendWindow) bytesQueued() int {
 	n := p.bytesUnsent + len(p.retransmitQueue)
 	for i := range p.queues {
 		n += p.queues[i].bytesQueued + len(p.queues[i].pendingAck) - p.queues[i].bytesWritten

@@ -73,7 +73,7 @@ func (p *peerConn) stallError(now time.Duration) error {
 	if !s.isExpired(&p.path, now, p.module.config.retryTimeout) {
 		return nil
 	}
-	return fmt.Errorf("from %v: no frame was confirmed for %v, reconnects meanwhile: %d (%v to %v); %s",
+	return fmt.Errorf("from %v: no frame was acked for %v, reconnects meanwhile: %d (%v to %v); %s",
 		p.module.env.Identity.Proc, (now - s.startedAt).Round(time.Millisecond), s.reconnectsUnacked, s.localAddr, s.remoteAddr, s.remedy())
 }
 

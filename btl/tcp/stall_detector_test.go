@@ -107,7 +107,7 @@ func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 			t.Errorf("rank %d: %v", p.rank, err)
 		}
 	}
-	if err := a.lost[0]; !strings.Contains(err.Error(), "no frame was confirmed for") {
+	if err := a.lost[0]; !strings.Contains(err.Error(), "no frame was acked for") {
 		t.Error(err)
 	}
 }

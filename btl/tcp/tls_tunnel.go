@@ -242,7 +242,7 @@ func (w tlsConn) Write(b []byte) (int, error) {
 		return t.handshakeFile.Write(b)
 	}
 	if len(t.pendingCiphertext) > maxTLSReplies {
-		return 0, fmt.Errorf("%w: the peer makes TLS answer, and reads no answers", errDamaged)
+		return 0, fmt.Errorf("%w: the peer does not read the replies of TLS", errDamaged)
 	}
 	t.pendingCiphertext = append(t.pendingCiphertext, b...)
 	return len(b), nil

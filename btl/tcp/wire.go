@@ -77,7 +77,7 @@ func readHeader(b []byte, limit int) (h header, err error) {
 		ok = false
 	}
 	if !ok || h.flags&^flagAckRequest != 0 {
-		return h, fmt.Errorf("%w: kind %d with %d bytes, %d of them gathered, flags %#x", errDamaged, h.kind, size, h.gatherSize, h.flags)
+		return h, fmt.Errorf("%w: frame kind %d, %d bytes, gather header %d bytes, flags %#x", errDamaged, h.kind, size, h.gatherSize, h.flags)
 	}
 	h.bodySize = int(size)
 	return h, nil

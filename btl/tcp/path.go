@@ -1,0 +1,136 @@
+package tcp
+
+import "slices"
+
+// path is the state of the frames between two processes while links come and go. It has no
+// socket and no clock, so that scripts test it. Links are named by their slots.
+//
+// A frame gets its number when it is committed, and stays until the peer has acked it. It leaves
+// on the link with the fewest unacked bytes. Frames of a lost link are retransmitted first.
+type path struct {
+	sendWindow
+	recvWindow
+}
+
+// maxLinks is the largest number of links with a peer.
+const maxLinks = 16
+
+// push assigns the next number to a frame, and fills number and ack into its header.
+func (p *path) push(f frame) uint64 {
+	if n := p.nextNumber - p.firstUnacked; n == uint64(len(p.ring)) {
+		p.growRing(max(4, 2*int(n)))
+	}
+	number := p.nextNumber
+	p.nextNumber++
+	le.PutUint64(f.bytes[8:], number)
+	setAck(f.bytes, p.nextExpected)
+	f.slot = -1
+	p.bytesUsed += f.cost()
+	p.bytesUnsent += f.size()
+	*p.frameAt(number) = f
+	return number
+}
+
+// linkUp adds a link. The peer has received all frames before ackedUpTo.
+func (p *path) linkUp(link int, ackedUpTo uint64) error {
+	if err := p.recordAck(ackedUpTo); err != nil {
+		return err
+	}
+	for link >= len(p.queues) {
+		p.queues = append(p.queues, linkQueue{})
+	}
+	p.queues[link] = linkQueue{isUp: true}
+	return nil
+}
+
+// linkDown removes a link, and queues its frames for retransmission.
+func (p *path) linkDown(link int) {
+	if !p.isUp(link) {
+		return
+	}
+	p.queues[link] = linkQueue{}
+	for n := p.firstUnacked; n < p.firstUnsent; n++ {
+		if f := p.frameAt(n); int(f.slot) == link {
+			f.slot = -1
+			p.retransmitQueue = append(p.retransmitQueue, n)
+		}
+	}
+	slices.Sort(p.retransmitQueue)
+	// The link may have carried acks too.
+	p.lastAckSent, p.ackRequestedUpTo = 0, max(p.ackRequestedUpTo, p.nextExpected)
+}
+
+// maxPieces is the number of pieces of one system call.
+const maxPieces = 64
+
+// appendPieces appends the memory that a link must write. Adjacent frames are one piece. The last frame
+// gets the current ack, and requests one if its payload is borrowed.
+func (p *path) appendPieces(link int, into [][]byte) [][]byte {
+	c := &p.queues[link]
+	if len(c.pendingAck) > 0 {
+		into = append(into, c.pendingAck)
+	}
+	// Chunk of the last piece, which ends at end.
+	var mem *chunk
+	var from, end int
+	skip := c.bytesWritten
+	for i, number := range c.frames {
+		f := p.frameAt(number)
+		if i == len(c.frames)-1 && skip == 0 {
+			p.addAck(f)
+		}
+		if len(f.payload) == 0 && skip == 0 && mem != nil && f.chunk == mem && f.offset == end {
+			end += len(f.bytes)
+			into[len(into)-1] = mem.bytes[from:end]
+			continue
+		}
+		mem = nil
+		head := f.bytes[min(skip, len(f.bytes)):]
+		if len(head) > 0 {
+			into = append(into, head)
+		}
+		if f.payload != nil {
+			into = append(into, f.payload[max(0, skip-len(f.bytes)):])
+		} else if len(head) > 0 {
+			mem, end = f.chunk, f.offset+len(f.bytes)
+			from = end - len(head)
+		}
+		skip = 0
+		if len(into) >= maxPieces {
+			break
+		}
+	}
+	return into
+}
+
+// addAck writes the current ack into the header of a frame.
+func (p *path) addAck(f *frame) {
+	setAck(f.bytes, p.nextExpected)
+	p.lastAckSent, p.ackOwedBytes = p.nextExpected, 0
+	if f.completion != nil && !p.hasUnsent() {
+		setFlags(f.bytes, flagAckRequest)
+	}
+}
+
+// queueAck queues an ack on a link that is between two frames. It reports false if there is none.
+func (p *path) queueAck(requestAck bool) bool {
+	best := -1
+	for i := range p.queues {
+		c := &p.queues[i]
+		if c.isUp && !c.isBlocked && c.bytesWritten == 0 && len(c.pendingAck) == 0 && (best < 0 || c.bytesUnacked < p.queues[best].bytesUnacked) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	h := header{kind: kindAck, number: p.nextNumber, ackedUpTo: p.nextExpected}
+	if requestAck {
+		h.flags = flagAckRequest
+	}
+	note := make([]byte, headerSize)
+	h.encode(note)
+	p.queues[best].pendingAck = note
+	p.lastAckSent, p.ackOwedBytes = p.nextExpected, 0
+	return true
+}
