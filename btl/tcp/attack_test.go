@@ -23,8 +23,7 @@ func TestAttack_DeclaredWindow_BoundsFramesOutOfTurn(t *testing.T) {
 	}
 }
 
-// TestWindow_LargerThanThePeers_FramesBehindALostOneAreStored: the first frame waits for its retransmission, and the
-// others arrive by another link.
+// The first frame waits for its retransmission, and the others arrive by another link.
 func TestWindow_LargerThanThePeers_FramesBehindALostOneAreStored(t *testing.T) {
 	for _, windows := range [][2]framework.Size{{80 << 20, 4 << 20}, {96 << 20, 72 << 20}, {4 << 20, 80 << 20}} {
 		j := newJob(t, 2, func(rank int, p *params) { p.Window = windows[rank] })

@@ -8,8 +8,8 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// BenchmarkPingPong is a frame of 8 bytes and an answer, in one thread: what it costs beyond
-// BenchmarkSockets is this package's.
+// BenchmarkPingPong sends a frame of 8 bytes and an answer, in one thread. The difference to
+// BenchmarkSockets is the cost of this package.
 func BenchmarkPingPong(b *testing.B) {
 	var ends [2]btl.ShortSender
 	var from [2]btl.Peeker

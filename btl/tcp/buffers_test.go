@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// idle is what a pair keeps of memory, in bytes.
+// idle returns the memory of an idle peer in bytes.
 func (p *peerConn) idle() (n int) {
 	n = int(reflect.TypeFor[peerConn]().Size()) + len(p.path.ring)*int(reflect.TypeFor[frame]().Size()) +
 		cap(p.path.queues)*int(reflect.TypeFor[linkQueue]().Size())
@@ -22,9 +22,8 @@ func (p *peerConn) idle() (n int) {
 	return n
 }
 
-// TestIdlePeersTakeLittle: a process may have thousands of peers to which it says something
-// now and then.
-func TestIdlePeersTakeLittle(t *testing.T) {
+// A process may have thousands of peers with little traffic.
+func TestIdlePeer_AfterSmallFramesAndBurst_KeepsLittleMemory(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	ends := []btl.Endpoint{e, b.connect(a)}

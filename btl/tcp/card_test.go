@@ -15,8 +15,8 @@ func encryptedBlob() *businessCard {
 	return &b
 }
 
-// TestFieldOfALaterProgramIsLeftOut: and what is known behind it is read.
-func TestFieldOfALaterProgramIsLeftOut(t *testing.T) {
+// Known fields behind it are decoded.
+func TestDecodeCard_UnknownField_IsSkipped(t *testing.T) {
 	b := encryptedBlob()
 	plain := *b
 	plain.tlsKey = nil
@@ -27,8 +27,7 @@ func TestFieldOfALaterProgramIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestKeyForTLSIsOneAndWhole.
-func TestKeyForTLSIsOneAndWhole(t *testing.T) {
+func TestDecodeCard_TLSKeyTwiceOrCut_IsError(t *testing.T) {
 	b := encryptedBlob()
 	none := *b
 	none.tlsKey = nil
@@ -41,7 +40,7 @@ func TestKeyForTLSIsOneAndWhole(t *testing.T) {
 	}
 }
 
-func TestCardOfAnotherVersionNamesBoth(t *testing.T) {
+func TestDecodeCard_OtherVersion_NamesBoth(t *testing.T) {
 	b := someBlob.encode()
 	b[0] = 9
 	if _, err := decodeCard(b); err == nil || !strings.Contains(err.Error(), "9") || !strings.Contains(err.Error(), "version 1") {
@@ -49,7 +48,7 @@ func TestCardOfAnotherVersionNamesBoth(t *testing.T) {
 	}
 }
 
-func TestCutCardIsAnError(t *testing.T) {
+func TestDecodeCard_Truncated_IsError(t *testing.T) {
 	for _, whole := range [][]byte{someBlob.encode(), encryptedBlob().encode()} {
 		for n := range whole {
 			if _, err := decodeCard(whole[:n]); err == nil {
@@ -62,7 +61,7 @@ func TestCutCardIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzCard: what is taken is what its own encoding says.
+// An accepted card equals its own encoding.
 func FuzzCard(f *testing.F) {
 	f.Add(someBlob.encode())
 	f.Add([]byte{version})

@@ -2,8 +2,8 @@ package tcp
 
 import "testing"
 
-// TestPeerThatHasClosedIsExplainedByItsLinks: whoever closes last has links to nobody.
-func TestPeerThatHasClosedIsExplainedByItsLinks(t *testing.T) {
+// The last process to close has no links left.
+func TestDescribe_PeerHasClosed_HasItsLastLinks(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
 	b.connect(a)

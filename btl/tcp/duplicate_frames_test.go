@@ -44,10 +44,9 @@ func (j *job) by(b *process, p *peerConn, slot int) net.Conn {
 	return c
 }
 
-// TestFrameThatWasOvertakenOnItsWayCountsOnce: a link stalls in the midst of a frame, the
-// sender gives it up, and the frame comes by another one; then the wire is joined again, and
-// the rest of the first one arrives.
-func TestFrameThatWasOvertakenOnItsWayCountsOnce(t *testing.T) {
+// A link stalls within a frame, and its sender retransmits the frame on another one. Then the rest of
+// the first copy arrives.
+func TestLink_FrameArrivesByTwoLinks_IsDeliveredOnce(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		size, gathered int
@@ -106,9 +105,8 @@ func TestFrameThatWasOvertakenOnItsWayCountsOnce(t *testing.T) {
 	}
 }
 
-// TestDroppedFrameIsTheOneThatWasPeeked: a link stalls in the midst of a frame that came
-// whole by another one, where who waits peeked at it.
-func TestDroppedFrameIsTheOneThatWasPeeked(t *testing.T) {
+// A link stalls within a frame, and a waiting rank peeks at the copy of another link.
+func TestPeek_FrameArrivesByTwoLinks_DropsThePeekedOne(t *testing.T) {
 	for _, size := range []int{5000, 20_000} {
 		j := newJob(t, 2, nil)
 		a, b, _ := j.met()

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Smallest sets the least limits that the parameters allow.
+// Smallest sets the smallest limits that the parameters allow.
 func Smallest(_ int, p any) {
 	q := p.(*params)
 	q.Window, q.EagerLimit, q.FrameLimit = 4<<10, 64, 256
@@ -29,8 +29,7 @@ func SmallestTLS(rank int, p any) {
 // Links sets how many links there are.
 func Links(n int) func(int, any) { return func(_ int, p any) { p.(*params).Links = n } }
 
-// Breaking is the component with connections that break: about one in so many polls that
-// find something.
+// Breaking is the component with connections that break in about one of One polls with events.
 type Breaking struct {
 	btl.Component
 	Seed uint64
@@ -80,8 +79,8 @@ func (m *breaking) Poll() int {
 	return n
 }
 
-// Placed is the component with modules on hosts of their own: On runs there what makes
-// sockets, and what asks for addresses.
+// Placed is the component with modules on separate hosts. On runs the calls there that make sockets or
+// list addresses.
 type Placed struct {
 	btl.Component
 	On func(rank uint32, f func())

@@ -30,9 +30,8 @@ func (p *process) cut() {
 	}
 }
 
-// TestLostLinkComesBackAndLosesNothing: frames that were in its sockets go again, in order,
-// and payloads that are lent stay their owner's until they have arrived.
-func TestLostLinkComesBackAndLosesNothing(t *testing.T) {
+// Borrowed payloads stay with their owner until they have arrived.
+func TestLink_Lost_ReconnectsAndRetransmitsInOrder(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	for round := range 20 {
@@ -43,7 +42,7 @@ func TestLostLinkComesBackAndLosesNothing(t *testing.T) {
 			case k != 25:
 			case round%2 == 0:
 				a.cut()
-			default: // with what it has not read
+			default: // With unread data.
 				b.peers.byIncarnation[a.life].links[0].close()
 			}
 		}
@@ -63,8 +62,8 @@ func TestLostLinkComesBackAndLosesNothing(t *testing.T) {
 	}
 }
 
-// TestBothConnectAtOnceAndHaveOneLink, and neither takes the other for a stranger.
-func TestBothConnectAtOnceAndHaveOneLink(t *testing.T) {
+// Neither end refuses the other.
+func TestConnect_BothDialAtOnce_OneLinkStays(t *testing.T) {
 	for _, change := range []func(int, *params){nil, overTLS} {
 		for range 50 {
 			j := newJob(t, 2, change)
@@ -87,9 +86,8 @@ func TestBothConnectAtOnceAndHaveOneLink(t *testing.T) {
 	}
 }
 
-// TestReopenedProcessGetsNoOldFrame: frames for a life that is over are not given to the
-// next one at the same address.
-func TestReopenedProcessGetsNoOldFrame(t *testing.T) {
+// The next incarnation listens at the same address.
+func TestReconnect_NewIncarnation_GetsNoOldFrame(t *testing.T) {
 	var port int
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -131,8 +129,8 @@ func TestReopenedProcessGetsNoOldFrame(t *testing.T) {
 	}
 }
 
-// TestPeerThatDoesNotReadTakesAWindowAndNoMore: and nobody else waits for it.
-func TestPeerThatDoesNotReadTakesAWindowAndNoMore(t *testing.T) {
+// The peer takes one window.
+func TestWindow_PeerDoesNotRead_OthersProceed(t *testing.T) {
 	j := newJob(t, 3, func(_ int, p *params) { p.Window = 64 << 10 })
 	a, b, e := j.met()
 	c := j.procs[2]
@@ -159,8 +157,7 @@ func TestPeerThatDoesNotReadTakesAWindowAndNoMore(t *testing.T) {
 	j.until("all", func() bool { return len(b.got) == 1+sent })
 }
 
-// TestKilledPeerIsLostSoonWithWhatWasTried: its host refuses.
-func TestKilledPeerIsLostSoonWithWhatWasTried(t *testing.T) {
+func TestReconnect_HostRefuses_FailsSoonWithAttempts(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
 	b.closeSocket(b.inbound.listener.fd)
@@ -178,12 +175,11 @@ func TestKilledPeerIsLostSoonWithWhatWasTried(t *testing.T) {
 	}
 }
 
-// TestAddressThatNobodyAnswersIsNamed: all are tried, each with what became of it.
-func TestAddressThatNobodyAnswersIsNamed(t *testing.T) {
+func TestConnect_NoAnswer_ErrorHasEachAddress(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Connect = 300 * time.Millisecond })
 	a, b := j.procs[0], j.procs[1]
 	card, _ := decodeCard(b.Blob())
-	card.port = 1 // nobody listens there
+	card.port = 1 // Closed.
 	peer := b.card()
 	peer.Blob = card.encode()
 	if _, err := a.Connect(peer); err != nil {
@@ -197,8 +193,7 @@ func TestAddressThatNobodyAnswersIsNamed(t *testing.T) {
 	}
 }
 
-// TestPortRangeThatIsUsedUpIsAnError.
-func TestPortRangeThatIsUsedUpIsAnError(t *testing.T) {
+func TestListen_PortRangeInUse_IsError(t *testing.T) {
 	j := newJob(t, 1, nil)
 	port := j.procs[0].host.port
 	if _, _, err := listen(t.Context(), j.procs[0].host.published, port, port); err == nil || !strings.Contains(err.Error(), "btl.tcp.port_range") {
@@ -206,19 +201,18 @@ func TestPortRangeThatIsUsedUpIsAnError(t *testing.T) {
 	}
 }
 
-// TestSilentHostIsLostAfterRetryTimeout: a link of which nothing is heard counts as lost, and
-// the peer with it when the time is over, not before.
-func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
+// It does not fail earlier.
+func TestReconnect_HostSilent_FailsAfterRetryTimeout(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 500 * time.Millisecond })
 	a, b, _ := j.met()
 	p := a.peers.byIncarnation[b.life]
-	p.addrs = nil // as when no network leads there any more
-	ackedUpTo := p.links[0].updateLiveness(a.readClock())
+	p.addrs = nil // As without a common network.
+	aliveAt := p.links[0].updateLiveness(a.readClock())
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
 	b.cut()
 	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
-	if d := a.readClock() - ackedUpTo; d < 400*time.Millisecond {
+	if d := a.readClock() - aliveAt; d < 400*time.Millisecond {
 		t.Errorf("after %v", d)
 	}
 	if err := a.lost[0]; !strings.Contains(err.Error(), "the peer was silent for") {
@@ -226,9 +220,8 @@ func TestSilentHostIsLostAfterRetryTimeout(t *testing.T) {
 	}
 }
 
-// TestSocketsAreAskedForSeldomWhileNothingComes: each time is a system call, that slows down
-// whoever waits for something else.
-func TestSocketsAreAskedForSeldomWhileNothingComes(t *testing.T) {
+// A poll of the sockets is a system call, which delays other waits.
+func TestPoll_Idle_PollsSocketsRarely(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b := j.procs[0], j.procs[1]
 	asked := func() (n int) {
@@ -253,8 +246,7 @@ func TestSocketsAreAskedForSeldomWhileNothingComes(t *testing.T) {
 	}
 }
 
-// TestConfirmationThatFindsNoLinkIsSaidLater: all sockets may be in the middle of a frame.
-func TestConfirmationThatFindsNoLinkIsSaidLater(t *testing.T) {
+func TestAck_AllLinksWithinAFrame_IsSentLater(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
 	p := b.peers.byIncarnation[a.life]
@@ -269,7 +261,7 @@ func TestConfirmationThatFindsNoLinkIsSaidLater(t *testing.T) {
 	}
 }
 
-// connected returns a connection with p, as of a handshake that is over.
+// connected returns a connection with p after its handshake.
 func (p *process) connected(q *peerConn) *link {
 	p.j.t.Helper()
 	fd, err := newSocket(false)
@@ -282,8 +274,8 @@ func (p *process) connected(q *peerConn) *link {
 	return &link{module: p.module, peer: q, fd: fd}
 }
 
-// TestLinkThatIsReplacedIsToldAsLost: and a connection that becomes no link is closed, once.
-func TestLinkThatIsReplacedIsToldAsLost(t *testing.T) {
+// A connection that becomes no link closes once.
+func TestLink_Replaced_IsReportedLost(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
 	p := b.peers.byIncarnation[a.life]

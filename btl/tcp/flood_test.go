@@ -18,12 +18,12 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestFloodOfStrangersHarmsNoJob: strangers with garbage, cut and replayed handshakes, and
-// without a word, come to each rank of a job. Two ranks talk meanwhile, and a third one is
-// connected with in the midst of it. Replays take root: without, more handshakes are cut.
+// Unknown callers connect to each rank of a job, with garbage, with cut and replayed handshakes, and
+// silently. Two ranks exchange messages meanwhile, and a third one joins. Replays need root. Without it,
+// more handshakes are cut.
 //
 //	go test ./btl/tcp -v -run Flood -full
-func TestFloodOfStrangersHarmsNoJob(t *testing.T) {
+func TestFlood_UnknownCallers_JobCompletes(t *testing.T) {
 	whole(t)
 	strangers, rounds := size(10_000, 500), size(100_000, 4000)
 	run := func(flood func(ports []string, over time.Duration), over time.Duration) steadiness {
@@ -35,12 +35,12 @@ func TestFloodOfStrangersHarmsNoJob(t *testing.T) {
 		j.signal()
 		return steadinessOf(t, j.well())
 	}
-	ackedUpTo, err := overhear()
+	recorded, err := overhear()
 	if err != nil {
 		t.Logf("no handshake is replayed: %v", err)
 	}
 	alone := run(nil, 0)
-	said := ackedUpTo()
+	said := recorded()
 	if err == nil && said == nil {
 		t.Error("no handshake was overheard")
 	}
@@ -92,15 +92,15 @@ func (f *flood) String() string {
 	return strings.Join(all, ", ")
 }
 
-// pour sends n strangers to the ports in turns, spread over a time. said is what a process of
-// another job has said, or nil.
+// pour connects n unknown callers to the ports in turns, spread over a time. said is the recorded
+// handshake of another job, or nil.
 func (f *flood) pour(ports []string, said []byte, n int, over time.Duration) {
 	start := time.Now()
 	var wg sync.WaitGroup
 	for i := range n {
 		time.Sleep(time.Until(start.Add(over * time.Duration(i) / time.Duration(n))))
 		wg.Go(func() {
-			err := outcomeUnknownPeer(ports[i%len(ports)], i/len(ports)%len(kinds), said)
+			err := connectUnknown(ports[i%len(ports)], i/len(ports)%len(kinds), said)
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			if err != nil {
@@ -117,8 +117,8 @@ func (f *flood) pour(ports []string, said []byte, n int, over time.Duration) {
 	f.all = &wg
 }
 
-// outcomeUnknownPeer calls, says something, and waits until it is turned away.
-func outcomeUnknownPeer(port string, kind int, said []byte) error {
+// connectUnknown dials, sends bytes of a kind, and waits until it is refused.
+func connectUnknown(port string, kind int, said []byte) error {
 	c, err := net.DialTimeout("tcp", port, time.Minute)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func outcomeUnknownPeer(port string, kind int, said []byte) error {
 	case "replayed":
 		b = said
 	}
-	// It may be turned away before it has said all.
+	// It may be refused earlier.
 	if _, err := c.Write(b); err == nil && kinds[kind] == "cut" {
 		_ = c.(*net.TCPConn).CloseWrite()
 	}
@@ -156,9 +156,9 @@ func outcomeUnknownPeer(port string, kind int, said []byte) error {
 	}
 }
 
-// overhear listens on loopback for what a process says when it connects: hello and proof.
-// The function returns it, and ends the listening.
-func overhear() (ackedUpTo func() []byte, err error) {
+// overhear records the hello and the proof of a caller on loopback. The function ends the recording, and
+// returns them.
+func overhear() (recorded func() []byte, err error) {
 	none := func() []byte { return nil }
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -205,13 +205,13 @@ func overhear() (ackedUpTo func() []byte, err error) {
 	}, nil
 }
 
-// The parts of a handshake that a caller says, in bytes.
+// Sizes of the parts of a handshake that a caller sends.
 const (
 	helloSize = 112
 	proofSize = 40
 )
 
-// payload returns what an IPv4 packet carries for TCP, and the port that it is from.
+// payload returns the TCP payload of an IPv4 packet, and its source port.
 func payload(b []byte) (port uint16, said []byte) {
 	if len(b) < 40 || b[0]>>4 != 4 || b[9] != unix.IPPROTO_TCP {
 		return 0, nil
@@ -225,7 +225,7 @@ func payload(b []byte) (port uint16, said []byte) {
 	return binary.BigEndian.Uint16(b), b[min(4*int(b[12]>>4), len(b)):]
 }
 
-// steadiness is what became of a job among strangers.
+// steadiness is the result of a job among unknown callers.
 type steadiness struct {
 	took         time.Duration
 	most, logged int
@@ -254,8 +254,8 @@ func steadinessOf(t *testing.T, out string) (s steadiness) {
 	return s
 }
 
-// steady has ranks 0 and 1 exchange messages and sums; in the midst rank 0 begins to talk
-// with rank 2. It says how long it took, and how many descriptors there were at most.
+// steady exchanges messages and sums between ranks 0 and 1. Meanwhile rank 0 connects to rank 2. It prints
+// the elapsed time and the largest number of descriptors.
 func steady(r *player, args []string) error {
 	rounds, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -324,7 +324,7 @@ func steady(r *player, args []string) error {
 			r.say("steady %d", now()-began)
 		}
 	}
-	// Whatever strangers are left are turned away.
+	// The remaining callers are refused.
 	for seen := false; r.me == 0 && !seen; {
 		select {
 		case <-r.stop:

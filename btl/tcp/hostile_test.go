@@ -32,9 +32,8 @@ func errTimeout(err error) error {
 	return io.ErrNoProgress
 }
 
-// TestStrangersAreTurnedAwayAndLoggedOnce: garbage, greetings that are cut, of another
-// version, for somebody else, or without the key.
-func TestStrangersAreTurnedAwayAndLoggedOnce(t *testing.T) {
+// The hellos are garbage, cut, of another version, for another process, or without the key.
+func TestAttack_InvalidHello_IsRefusedAndLoggedOnce(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	good := hello{security: securityAuth, rank: 0, acceptorNonce: b.life.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: 77, callerState: 5, limits: a.localLimits()}
@@ -70,9 +69,8 @@ func TestStrangersAreTurnedAwayAndLoggedOnce(t *testing.T) {
 	j.until("a frame", func() bool { return len(b.got) == 2 })
 }
 
-// TestCallerThatLeavesWithoutAWordIsNoStranger: a process of the job does so whose other
-// connection was faster. The line in the log is for strangers.
-func TestCallerThatLeavesWithoutAWordIsNoStranger(t *testing.T) {
+// A process of the job hangs up if another connection was faster.
+func TestInbound_CallerHangsUp_IsNotLogged(t *testing.T) {
 	j := newJob(t, 2, nil)
 	_, b, _ := j.met()
 	b.dial().Close()
@@ -86,11 +84,10 @@ func TestCallerThatLeavesWithoutAWordIsNoStranger(t *testing.T) {
 	}
 }
 
-// TestReplayedHandshakeIsTurnedAway: what a process of the job has said once.
-func TestReplayedHandshakeIsTurnedAway(t *testing.T) {
+func TestAttack_ReplayedHandshake_IsRefused(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b := j.procs[0], j.procs[1]
-	// A relay keeps what a says to b.
+	// A relay records the bytes from a to b.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -134,8 +131,7 @@ func TestReplayedHandshakeIsTurnedAway(t *testing.T) {
 	j.until("the frame", func() bool { return len(b.got) == 2 })
 }
 
-// TestManyStrangersTakeFewDescriptorsAndTheJobGoesOn.
-func TestManyStrangersTakeFewDescriptorsAndTheJobGoesOn(t *testing.T) {
+func TestAttack_ManyConnections_DescriptorsAreBounded(t *testing.T) {
 	j := newJob(t, 2, nil)
 	_, b, e := j.met()
 	var open []net.Conn
@@ -157,7 +153,7 @@ func TestManyStrangersTakeFewDescriptorsAndTheJobGoesOn(t *testing.T) {
 		}
 	}
 	j.until("all frames", func() bool { return len(b.got) == 1+(3*maxInboundConns+99)/100 })
-	// Who says nothing is not waited for.
+	// A silent caller delays no other.
 	b.timers.startedAt = b.timers.startedAt.Add(-inboundTimeout)
 	j.until("silent strangers are turned away", func() bool { return len(b.inbound.conns) == 0 })
 	if n := b.lines("connection was refused"); n != 1 {
@@ -165,8 +161,8 @@ func TestManyStrangersTakeFewDescriptorsAndTheJobGoesOn(t *testing.T) {
 	}
 }
 
-// TestDamagedFramesEndTheLinkAndNothingIsLost: and a peer that goes on with it ends the path.
-func TestDamagedFramesEndTheLinkAndNothingIsLost(t *testing.T) {
+// Repeated damage ends the path.
+func TestLink_DamagedFrames_ReconnectsWithoutLoss(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	damage := func() {
@@ -197,8 +193,7 @@ func TestDamagedFramesEndTheLinkAndNothingIsLost(t *testing.T) {
 	j.until("the sender hears of it", func() bool { return len(a.lost) > 0 })
 }
 
-// TestBothSecuritiesAreNamedWhereTheyDiffer.
-func TestBothSecuritiesAreNamedWhereTheyDiffer(t *testing.T) {
+func TestSecurity_Differs_ErrorNamesBoth(t *testing.T) {
 	j := newJob(t, 2, func(rank int, p *params) {
 		if rank == 1 {
 			p.Security = "none"
@@ -211,7 +206,7 @@ func TestBothSecuritiesAreNamedWhereTheyDiffer(t *testing.T) {
 			t.Error(e)
 		}
 	}
-	// A caller that does not look at the card hears it of the peer.
+	// A caller that ignores the card gets it from the peer.
 	card, _ := decodeCard(b.Blob())
 	card.security = securityAuth
 	peer := b.card()
@@ -225,13 +220,12 @@ func TestBothSecuritiesAreNamedWhereTheyDiffer(t *testing.T) {
 	}
 }
 
-// TestWithoutSecurityEverybodyOfTheJobIsLetIn.
-func TestWithoutSecurityEverybodyOfTheJobIsLetIn(t *testing.T) {
+func TestSecurity_None_AcceptsTheJob(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Security = "none" })
 	j.met()
 }
 
-// FuzzHandshake: bytes that a stranger sends in place of each part.
+// The caller or the acceptor sends arbitrary bytes in place of each part.
 func FuzzHandshake(f *testing.F) {
 	h := hello{security: securityAuth, linkSlot: 3, rank: 7, acceptorNonce: 1, namespaceHash: 2, callerNonce: 3, callerState: 4, acceptorState: 5, limits: limits{window: 4 << 20, frame: 1 << 17}}
 	a := answer{security: securityAuth, outcome: outcomeAccepted, acceptorState: 9, limits: h.limits}
@@ -271,9 +265,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// TestDamagedNumberEndsTheLinkAndNotThePath: a number far ahead can't be answered, and
-// frames whose turn never comes don't end a path whose frames can be sent again.
-func TestDamagedNumberEndsTheLinkAndNotThePath(t *testing.T) {
+// The frames of the link are retransmitted.
+func TestLink_NumberBeyondWindow_EndsOnlyTheLink(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 64 << 10 })
 	a, b, e := j.met()
 	from, to := a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]
@@ -306,9 +299,8 @@ func TestDamagedNumberEndsTheLinkAndNotThePath(t *testing.T) {
 	goesOn("frames whose turn never comes")
 }
 
-// TestPathsThatComeAndGoWithAPeerThatConfirmsNothingTakeBoundedMemory: a peer may send one
-// refused path after another, and not read the answers.
-func TestPathsThatComeAndGoWithAPeerThatConfirmsNothingTakeBoundedMemory(t *testing.T) {
+// A peer may open one refused path after another, and never read the answers.
+func TestAttack_PathsOpenedWithoutAcks_MemoryIsBounded(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 4 << 10 })
 	a, b, _ := j.met()
 	p := a.peers.byIncarnation[b.life]
@@ -323,9 +315,8 @@ func TestPathsThatComeAndGoWithAPeerThatConfirmsNothingTakeBoundedMemory(t *test
 	}
 }
 
-// TestCallerOfAProcessThatHasComputedForLongIsLetIn: it waits since before the process looked
-// at its sockets again.
-func TestCallerOfAProcessThatHasComputedForLongIsLetIn(t *testing.T) {
+// The caller has waited since before the last poll.
+func TestInbound_AcceptorWasComputing_AcceptsTheCaller(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b := j.procs[0], j.procs[1]
 	b.Look()

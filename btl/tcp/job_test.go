@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// job is processes whose modules a test polls and looks into.
+// job is a job in one test, whose modules the test polls and inspects.
 type job struct {
 	t         testing.TB
 	namespace string
@@ -24,7 +24,7 @@ type job struct {
 	lives     uint64
 }
 
-// process is one of a job, and the protocol above its module, which keeps what comes.
+// process is a process of a job. It is the protocol above its module, and records all upcalls.
 type process struct {
 	*module
 	j      *job
@@ -38,7 +38,7 @@ type process struct {
 	placed int
 	links  []string
 	told   [][2]int // by Limits
-	alone  bool     // it has nobody's card
+	alone  bool     // It has no cards.
 }
 
 func (p *process) Accept(framework.Life) btl.Inbound    { return p }
@@ -122,7 +122,7 @@ func (p *process) end() {
 	p.env.Engine.Close()
 }
 
-// card is what others need to connect.
+// card returns the card for Connect.
 func (p *process) card() framework.Peer {
 	return framework.Peer{Life: p.life, Proc: p.env.Identity.Proc, Blob: p.Blob()}
 }
@@ -170,7 +170,7 @@ func (j *job) send(e btl.Endpoint, b []byte) {
 	})
 }
 
-// met returns two processes of which the first has sent a frame to the second.
+// met returns two processes after a first frame from a to b.
 func (j *job) met() (a, b *process, e btl.Endpoint) {
 	j.t.Helper()
 	a, b = j.procs[0], j.procs[1]
@@ -180,7 +180,7 @@ func (j *job) met() (a, b *process, e btl.Endpoint) {
 	return a, b, e
 }
 
-// dial connects as anybody can.
+// dial connects without a card.
 func (p *process) dial() net.Conn {
 	p.j.t.Helper()
 	c, err := net.Dial("tcp", net.JoinHostPort(p.host.published[0].String(), fmt.Sprint(p.host.port)))
@@ -191,5 +191,5 @@ func (p *process) dial() net.Conn {
 	return c
 }
 
-// lines counts those of the log that say something.
+// lines counts the lines of the log with a text.
 func (p *process) lines(what string) int { return strings.Count(p.log.String(), what) }

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestSmallerPeerIsHeardOfWhoeverCalls: a process whose frames are smaller may have called
-// first, and a path may be opened again over links that are there.
-func TestSmallerPeerIsHeardOfWhoeverCalls(t *testing.T) {
+// The smaller peer may dial first, and a path may open again over existing links.
+func TestLimits_SmallerPeer_AreReportedForEachPath(t *testing.T) {
 	small := func(rank int, p *params) {
 		if rank == 1 {
 			p.FrameLimit, p.EagerLimit = 1<<10, 512

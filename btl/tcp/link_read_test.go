@@ -12,9 +12,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile: what belongs before it has come by
-// another link while it was being read.
-func TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile(t *testing.T) {
+// The earlier frames arrive by another link during the read.
+func TestReorderBuffer_GapFillsMeanwhile_DeliversAtOnce(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
 	p := b.peers.byIncarnation[a.life]
@@ -36,9 +35,7 @@ func TestFramePutAsideIsHandedUpWhenItsTurnCameMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostWhereNoFrameIsLeftInItsSocket: several links, and all that comes early
-// is put aside.
-func TestNothingIsLostWhereNoFrameIsLeftInItsSocket(t *testing.T) {
+func TestReorderBuffer_AllFramesBuffered_DeliversInOrder(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Links, p.Window = 4, 1<<20 })
 	a, b, e := j.met()
 	from, to := a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]
@@ -67,14 +64,13 @@ func TestNothingIsLostWhereNoFrameIsLeftInItsSocket(t *testing.T) {
 	}
 }
 
-// lent is told that a payload is free.
+// lent counts completions.
 type lent struct{ calls int }
 
 func (l *lent) LocallyComplete() { l.calls++ }
 
-// TestPayloadThatTakesManyPollsIsPlacedOrDropped: it goes on where it stopped; if its receive
-// has ended meanwhile nothing more is written there, and the next frame comes.
-func TestPayloadThatTakesManyPollsIsPlacedOrDropped(t *testing.T) {
+// If its receive ends meanwhile, the rest of the payload is dropped, and the next frame arrives.
+func TestPlacedPayload_ManyPolls_CompletesOrIsDropped(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.FrameLimit, p.Window = 16<<20, 64<<20 })
 	a, b, e := j.met()
 	payload := make([]byte, 12<<20)
@@ -117,9 +113,8 @@ func TestPayloadThatTakesManyPollsIsPlacedOrDropped(t *testing.T) {
 	}
 }
 
-// TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew: the system does not say again that
-// what was read has come.
-func TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew(t *testing.T) {
+// No further event announces the frame.
+func TestPeek_NotDropped_NextPollDelivers(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	source := b.PeerSource(a.life).(btl.Peeker)
@@ -141,9 +136,8 @@ func TestPeekedFrameIsHandedUpByAPollThatHearsNothingNew(t *testing.T) {
 	}
 }
 
-// TestWhatHasComeIsTakenWhereAWriteFindsTheLinkBroken: a peer that has closed, or died, has
-// said its last before.
-func TestWhatHasComeIsTakenWhereAWriteFindsTheLinkBroken(t *testing.T) {
+// The last frames of a peer that has closed or died are in the socket.
+func TestLink_WriteFails_ReadsToTheEndFirst(t *testing.T) {
 	for _, change := range []func(int, *params){nil, overTLS} {
 		j := newJob(t, 2, change)
 		a, b, e := j.met()
@@ -155,7 +149,7 @@ func TestWhatHasComeIsTakenWhereAWriteFindsTheLinkBroken(t *testing.T) {
 		}
 		a.end()
 		l := b.peers.byIncarnation[a.life].links[0]
-		for range 1000 { // until the system has heard of it
+		for range 1000 { // The system needs some time.
 			if l.state > connOpen {
 				break
 			}

@@ -30,8 +30,8 @@ func nic(name string, nets ...string) netaddr.Interface {
 	return i
 }
 
-// TestLinksAreCountedAndPlacedByNetwork: not by address, of which a network may have several.
-func TestLinksAreCountedAndPlacedByNetwork(t *testing.T) {
+// A network may have several addresses.
+func TestNetworks_SeveralAddresses_OneLinkEach(t *testing.T) {
 	ifs := []netaddr.Interface{
 		nic("eth0", "10.1.0.1/16", "10.7.0.1/16", "fd01::1/64"), nic("eth1", "10.2.0.1/16"), nic("br-0123456789ab", "172.18.0.1/16"),
 	}
@@ -99,8 +99,8 @@ func (p *process) listenAt(texts ...string) {
 	p.module.card = (&businessCard{security: p.config.security, port: uint16(port), key: p.cardKey, addrs: p.host.published}).encode()
 }
 
-// twoNetworks is two processes with two networks between them. What b does not publish any
-// more is a network that leads nowhere.
+// twoNetworks returns two processes with two common networks. An address that b withdraws stands for a
+// network that is down.
 func twoNetworks(t *testing.T, change func(rank int, p *params)) (j *job, a, b *process) {
 	j = newJob(t, 2, change)
 	a, b = j.procs[0], j.procs[1]
@@ -135,9 +135,8 @@ func (p *peerConn) networksOf() (all []int) {
 	return all
 }
 
-// TestLinkThatCameBackByTheOtherNetworkLeavesNoneUnused: after all links were lost the first
-// comes back by the network that leads there, and the second goes by the other one.
-func TestLinkThatCameBackByTheOtherNetworkLeavesNoneUnused(t *testing.T) {
+// The first link comes back by the only working network, and the second one by the other.
+func TestNetworks_LinkMovesToOther_NoneStaysUnused(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
 	p := a.peers.byIncarnation[b.life]
@@ -158,10 +157,9 @@ func TestLinkThatCameBackByTheOtherNetworkLeavesNoneUnused(t *testing.T) {
 	}
 }
 
-// TestAddressThatWorkedIsTriedFirst: the next time, too.
-func TestAddressThatWorkedIsTriedFirst(t *testing.T) {
+func TestReconnect_LastGoodAddress_IsTriedFirst(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
-	b.host.published = b.host.published[1:] // of what the card says
+	b.host.published = b.host.published[1:] // Other than in the card.
 	j.met()
 	p := a.peers.byIncarnation[b.life]
 	strangers := b.inbound.refusedCount
@@ -174,8 +172,7 @@ func TestAddressThatWorkedIsTriedFirst(t *testing.T) {
 	}
 }
 
-// TestAttemptBesideLinksEndsWithThem: nobody looks after it any more.
-func TestAttemptBesideLinksEndsWithThem(t *testing.T) {
+func TestAttempt_LinkNotNeeded_IsCanceled(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
 	p := a.peers.byIncarnation[b.life]
@@ -184,7 +181,7 @@ func TestAttemptBesideLinksEndsWithThem(t *testing.T) {
 		t.Fatalf("%+v", p.dialers[1])
 	}
 	fd := p.dialers[1].attempts[0].fd
-	b.listenAt("127.0.0.1") // nothing answers
+	b.listenAt("127.0.0.1") // The other address is silent.
 	a.cut()
 	j.until("the link is lost", func() bool { return p.path.countUp() == 0 }, b)
 	j.until("the attempt has ended", func() bool { return p.dialers[1] == nil && a.socketAt(fd) == nil || p.isClosed }, b)
@@ -193,8 +190,8 @@ func TestAttemptBesideLinksEndsWithThem(t *testing.T) {
 	}
 }
 
-// TestStoppedProcessTriesAgainBeforeItGivesUp: also one that has computed for a while.
-func TestStoppedProcessTriesAgainBeforeItGivesUp(t *testing.T) {
+// The process was stopped, or computing.
+func TestReconnect_ProcessResumes_TriesBeforeItFails(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	a.cut()
@@ -215,15 +212,14 @@ func TestStoppedProcessTriesAgainBeforeItGivesUp(t *testing.T) {
 	}
 }
 
-// TestProcessThatLooksSeldomGivesUpInTheEnd: the pauses are no reason to try for ever.
-func TestProcessThatLooksSeldomGivesUpInTheEnd(t *testing.T) {
+func TestReconnect_RarePolls_FailsEventually(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
 	p := a.peers.byIncarnation[b.life]
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
 	a.cut()
-	p.addrs = nil // nothing can be tried
+	p.addrs = nil // No attempt is possible.
 	for range 2 * maxResumes {
 		a.timers.startedAt = a.timers.startedAt.Add(-time.Minute)
 		a.Look()
@@ -234,9 +230,8 @@ func TestProcessThatLooksSeldomGivesUpInTheEnd(t *testing.T) {
 	}
 }
 
-// TestStoppedPeerWhoseLinksBreakIsNotLost: its host takes connections, and nothing is said
-// over them.
-func TestStoppedPeerWhoseLinksBreakIsNotLost(t *testing.T) {
+// Its host accepts connections, and its process does not answer.
+func TestReconnect_PeerStopped_IsNotLost(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 10 * time.Second })
 	a, b, e := j.met()
 	a.cut()
@@ -258,13 +253,12 @@ func TestStoppedPeerWhoseLinksBreakIsNotLost(t *testing.T) {
 	j.until("the frame", func() bool { return len(b.got) == 2 })
 }
 
-// TestDeadProcessIsNotAwaitedAtOtherAddresses: where a link was up nobody listens any more,
-// whether or not something answers elsewhere.
-func TestDeadProcessIsNotAwaitedAtOtherAddresses(t *testing.T) {
+// The process has ended, even if its other addresses are silent.
+func TestReconnect_GoodAddressRefuses_IgnoresOthers(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
 	p := a.peers.byIncarnation[b.life]
-	p.addrs = append(p.addrs, addrs("192.0.2.77")...) // reserved for documentation: no answer, or no route
+	p.addrs = append(p.addrs, addrs("192.0.2.77")...) // Reserved for documentation.
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
 	start := time.Now()
@@ -275,9 +269,8 @@ func TestDeadProcessIsNotAwaitedAtOtherAddresses(t *testing.T) {
 	}
 }
 
-// TestErrorHasWhatBecameOfEachAddressInTheEnd: not only of those that the last round has
-// come to.
-func TestErrorHasWhatBecameOfEachAddressInTheEnd(t *testing.T) {
+// The last round may not have reached all of them.
+func TestUnreachableError_SeveralRounds_HasEachAddress(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
 	p := a.peers.byIncarnation[b.life]
@@ -301,8 +294,8 @@ func TestErrorHasWhatBecameOfEachAddressInTheEnd(t *testing.T) {
 	p.close()
 }
 
-// TestUnusedAddressesAreNamedWithReason: of the peer, and of this host.
-func TestUnusedAddressesAreNamedWithReason(t *testing.T) {
+// They are those of the peer and of this host.
+func TestDescribe_UnusedAddresses_HaveReasons(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	b.listenAt("127.0.1.2", "127.0.1.3", "127.0.2.2")
 	a.host.unpublished = []netaddr.LeftOut{{What: "docker0", Why: "such a network ends at its host"}}
@@ -332,14 +325,13 @@ func TestUnusedAddressesAreNamedWithReason(t *testing.T) {
 	want("with two links", "127.0.1.2", "", "127.0.2.2", "")
 	p.recordFailure(&slotDialer{}, failure{addr: netip.MustParseAddrPort("192.0.2.9:7"), err: unix.ECONNREFUSED})
 	want("after a failure", "192.0.2.9", "connection refused")
-	// b has no card of a: it only was called.
+	// b has no card of a, because it only accepted.
 	if d := b.Describe(a.card()); len(d.Notes) != 2 || len(d.Unused) > 0 && d.Unused[0].Name == a.host.published[0].String() {
 		t.Errorf("%+v", d)
 	}
 }
 
-// TestLinkThatNeverWasUpIsNotLost.
-func TestLinkThatNeverWasUpIsNotLost(t *testing.T) {
+func TestDescribe_LinkNeverUp_IsNotLost(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
 	p := a.peers.byIncarnation[b.life]
@@ -364,9 +356,8 @@ func TestPublishable_OnlyLoopback_IsLeftOutOfASpreadJob(t *testing.T) {
 	}
 }
 
-// TestBothConnectAtOnceByTheBestNetwork: that the peer has begun to call in the midst of a
-// handshake is no reason to take another one.
-func TestBothConnectAtOnceByTheBestNetwork(t *testing.T) {
+// A crossed handshake does not make the caller try another address.
+func TestConnect_BothDialAtOnce_UsesTheBestNetwork(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	e := a.connect(b)
 	j.until("the hello", func() bool {

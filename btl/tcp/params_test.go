@@ -15,9 +15,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// TestParameterThatMakesNoSenseIsAConfigurationError: whoever gave it is told parameter,
-// value and source, and is not left to wonder why the job goes another way, or nowhere.
-func TestParameterThatMakesNoSenseIsAConfigurationError(t *testing.T) {
+// The error names parameter, value and source.
+func TestParams_Invalid_IsErrConfig(t *testing.T) {
 	r := framework.NewRegistry()
 	r.Register(Component())
 	defaults, err := r.Defaults()
@@ -46,7 +45,7 @@ func TestParameterThatMakesNoSenseIsAConfigurationError(t *testing.T) {
 	}
 }
 
-func TestPortRangesAreRead(t *testing.T) {
+func TestParams_PortRange_IsParsed(t *testing.T) {
 	for text, want := range map[string][2]int{"": {0, 0}, "4000": {4000, 4000}, "4000 - 4010": {4000, 4010}} {
 		if low, high, err := (&params{PortRange: text}).ports(); err != nil || [2]int{low, high} != want {
 			t.Errorf("%q: %d to %d, %v", text, low, high, err)

@@ -10,20 +10,20 @@ import (
 	"github.com/ferrympi/ferry/framework/scripttest"
 )
 
-// TestScripts replays what happens to frames while links come and go.
+// The scripts are sequences of frames and links with these commands.
 //
-//	commit SIZE...        frames are committed
-//	up LINK HEARD         a link is there; the peer has received all before HEARD
-//	down LINK             a link is lost
-//	write LINK BYTES      its socket takes so many bytes (all: everything)
-//	confirm NUMBER        the peer has received all before it
-//	arrive NUMBER         a frame of that number comes, and is received if it is due
-//	say                   a note is to go out
-//	ask NUMBER            the peer waits for the confirmation of all before it
-//	number NUMBER         a header has it
-//	owes                  is the peer to hear at once what has come?
-//	resent                how many frames went again
-func TestScripts(t *testing.T) {
+//	commit SIZE...        commit frames
+//	up LINK NUMBER        add a link; the peer has received all frames before NUMBER
+//	down LINK             lose a link
+//	write LINK BYTES      the socket takes some bytes, or all
+//	acked NUMBER          the peer has received all frames before NUMBER
+//	arrive NUMBER         a frame arrives, and is received if it is in order
+//	send-ack              queue an ack
+//	request-ack NUMBER    the peer waits for the ack of all frames before NUMBER
+//	number NUMBER         check the number of a header
+//	must-ack              reports whether an ack is due
+//	retransmitted         prints the number of retransmitted frames
+func TestPath_Scripts(t *testing.T) {
 	scripttest.Run(t, "testdata/path_*.txt", func() func(string) ([]string, error) {
 		p := &path{sendWindow: sendWindow{limit: 4 << 10}, recvWindow: recvWindow{maxAhead: maxFramesInFlight(4 << 10)}}
 		return func(line string) ([]string, error) { return play(p, line) }
@@ -65,35 +65,35 @@ func play(p *path, line string) ([]string, error) {
 		freed()
 	case "down":
 		p.linkDown(number(1))
-		say("again %v", p.retransmitQueue)
-	case "confirm":
+		say("retransmit %v", p.retransmitQueue)
+	case "acked":
 		if err := p.recordAck(uint64(number(1))); err != nil {
 			say("%v", err)
 		}
 		freed()
 	case "arrive":
 		v := p.classify(uint64(number(1)))
-		say("%s", [...]string{"hand up", "early", "old"}[v])
+		say("%s", [...]string{"in order", "out of order", "duplicate"}[v])
 		if v == arrivalInOrder {
 			p.recordReceived(headerSize)
 		}
-	case "ask":
+	case "request-ack":
 		p.recordAckRequest(uint64(number(1)))
 	case "number":
 		if err := p.checkNumber(uint64(number(1))); err != nil {
 			say("%v", err)
 		}
-	case "owes":
+	case "must-ack":
 		say("%t", p.mustAck(p.limit))
-	case "resent":
+	case "retransmitted":
 		say("%d frames", p.retransmitted)
 		return out, nil
-	case "say":
+	case "send-ack":
 		if !p.queueAck(false) {
 			say("not now")
 		}
 	case "write":
-		// falls through to what is assigned
+		// The assigned frames follow.
 		link, bytes := number(1), 0
 		c := &p.queues[link]
 		for {
@@ -115,21 +115,20 @@ func play(p *path, line string) ([]string, error) {
 	}
 	for i := p.assignFrames(); i >= 0 && words[0] != "arrive"; {
 		c := &p.queues[i]
-		say("link %d writes %v%s", i, c.frames, map[bool]string{true: " and a note"}[len(c.pendingAck) > 0])
+		say("link %d writes %v%s", i, c.frames, map[bool]string{true: " and an ack"}[len(c.pendingAck) > 0])
 		break
 	}
 	return out, nil
 }
 
-// TestEveryFrameArrivesOnceInOrder: whatever links do, over a model of sockets that keep
-// what was written until they are lost.
-func TestEveryFrameArrivesOnceInOrder(t *testing.T) {
+// A model of sockets keeps written frames until the link is lost.
+func TestPath_LinksComeAndGo_DeliversOnceInOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		from, to := &path{sendWindow: sendWindow{limit: 3000}}, &path{}
 		const links, frames = 3, 200
-		var wires [links][]uint64 // what is in the sockets
-		var aside []uint64        // frames that came before their turn
+		var wires [links][]uint64 // Written frames that have not arrived.
+		var aside []uint64        // Frames that arrived out of order.
 		var got []uint64
 		deliver := func() {
 			for {
@@ -209,7 +208,7 @@ func TestEveryFrameArrivesOnceInOrder(t *testing.T) {
 	}
 }
 
-// FuzzHeader: what a peer writes is refused, or is what its own encoding says.
+// An accepted header equals its own encoding.
 func FuzzHeader(f *testing.F) {
 	var b [headerSize]byte
 	(&header{bodySize: 100, kind: kindFrame, gatherSize: 20, number: 7, ackedUpTo: 3}).encode(b[:])

@@ -2,6 +2,6 @@
 
 package tcp_test
 
-// underRace says that the race detector is on. Tests of whole jobs take several times as
+// underRace reports whether the race detector is on. Tests of whole jobs take several times as
 // long with it, and have little that it does not see elsewhere.
 const underRace = true

@@ -12,11 +12,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestWhoSleepsIsWokenOrOwesNothing: two processes do at random what protocol and engine may
-// do. Whenever one may sleep, what its sockets have makes its descriptor readable, what it
-// has not written finds no room, and what it has not confirmed is due soon. In the end they do
-// only what wakes them, and everything is confirmed.
-func TestWhoSleepsIsWokenOrOwesNothing(t *testing.T) {
+// Two processes do random operations of protocol and engine. Whenever one may sleep, unread data
+// makes its descriptor readable, unwritten frames have no room, and owed acks are due soon. In the
+// end the processes only poll when they are woken, and all frames are acked.
+func TestSleep_RandomOperations_NoWorkIsLeftBehind(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { sleepy(t, rand.New(rand.NewPCG(seed, 0))) })
 	}
@@ -143,7 +142,7 @@ func (m *module) asleep() (asleep bool, reason string) {
 		}
 	}
 	fds := []unix.PollFd{{Fd: int32(m.poller.epollFD), Events: unix.POLLIN}}
-	for range 20 { // the system is still about to say so
+	for range 20 { // The event may be delayed.
 		if n, _ := unix.Poll(fds, 0); n > 0 {
 			return false, ""
 		}

@@ -43,8 +43,8 @@ func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.L
 	return near, p, k
 }
 
-// FuzzStream: a member of the job writes arbitrary bytes after the handshake. The receiver hands up frames
-// within its limit, and stores no more than its window.
+// A member of the job writes arbitrary bytes after the handshake. The receiver delivers frames within
+// its limit, and buffers at most its window.
 func FuzzStream(f *testing.F) {
 	encode := func(h header, body string) []byte {
 		h.bodySize = len(body)
@@ -101,7 +101,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// FuzzPortRange: a range is in order, or an error.
+// An accepted range is in order.
 func FuzzPortRange(f *testing.F) {
 	for _, text := range []string{"", "40000-40999", "1-1", "2-1", "65536", "-"} {
 		f.Add(text)

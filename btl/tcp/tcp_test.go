@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-func TestContract(t *testing.T) {
+func TestModule_Kit_Passes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		params func(int, any)
@@ -59,13 +59,12 @@ func stack(tcp btl.Component) pmltest.Stack {
 	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), tcp}}
 }
 
-func TestCarriesOB1(t *testing.T) {
+func TestOB1_OverTCP_Passes(t *testing.T) {
 	needs.Time(t)
 	pmltest.Run(t, stack(tcp.Component()), pmltest.Policies...)
 }
 
-// TestFramesAreNotKept runs with frames that turn to garbage when they have been handed up.
-func TestFramesAreNotKept(t *testing.T) {
+func TestOB1_FramesPoisonedAfterDelivery_Passes(t *testing.T) {
 	needs.Time(t)
 	pmltest.Run(t, stack(pmltest.Poisoned(tcp.Component())), cid.PolicyLazy)
 }
@@ -75,9 +74,8 @@ var (
 	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
 )
 
-// TestMetamorphicWhileConnectionsBreak: a random program has the outcome that MPI says it
-// has, however often its connections break.
-func TestMetamorphicWhileConnectionsBreak(t *testing.T) {
+// Random programs over several parameters, with links that break often.
+func TestMetamorphic_ConnectionsBreak_OutcomesAreEqual(t *testing.T) {
 	for s := *seed; s < *seed+*seeds; s++ {
 		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) {
 			var all []pmltest.Variant

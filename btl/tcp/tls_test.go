@@ -19,7 +19,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// between is somebody on the way to a process: what connects to it is given to handle.
+// between accepts connections on the way to a process, and passes them to handle.
 func (p *process) between(handle func(from, to net.Conn)) (peer framework.Peer) {
 	t := p.j.t
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +70,7 @@ func relay(a, b net.Conn) {
 	<-done
 }
 
-// tap is a connection of which hear is told what is written.
+// tap is a connection that passes written bytes to hear.
 type tap struct {
 	net.Conn
 	hear func([]byte)
@@ -81,8 +81,8 @@ func (t tap) Write(b []byte) (int, error) {
 	return t.Conn.Write(b)
 }
 
-// TestNothingIsReadableOnTheWay: and the link says that it is TLS.
-func TestNothingIsReadableOnTheWay(t *testing.T) {
+// The description of the link names TLS.
+func TestTLS_PacketsOnTheWire_AreEncrypted(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b := j.procs[0], j.procs[1]
 	var mu sync.Mutex
@@ -117,9 +117,8 @@ func TestNothingIsReadableOnTheWay(t *testing.T) {
 	}
 }
 
-// TestSomebodyInBetweenWithAnotherKeyIsRefusedAtBothEnds: it terminates TLS on both sides,
-// and passes on all that is said within.
-func TestSomebodyInBetweenWithAnotherKeyIsRefusedAtBothEnds(t *testing.T) {
+// It terminates TLS on both sides, and forwards the plaintext.
+func TestAttack_TLSManInTheMiddle_IsRefusedAtBothEnds(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b := j.procs[0], j.procs[1]
 	id, err := newIdentity()
@@ -157,8 +156,7 @@ func TestSomebodyInBetweenWithAnotherKeyIsRefusedAtBothEnds(t *testing.T) {
 	j.met()
 }
 
-// TestCallerWaitsForItsCardAndIsRefusedWithoutOne.
-func TestCallerWaitsForItsCardAndIsRefusedWithoutOne(t *testing.T) {
+func TestTLS_CallerWithoutCard_WaitsAndIsRefused(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b := j.procs[0], j.procs[1]
 	b.alone = true
@@ -187,8 +185,8 @@ func TestCallerWaitsForItsCardAndIsRefusedWithoutOne(t *testing.T) {
 	}
 }
 
-// TestMemberCanNotBeAnother: the job's secret alone does not do.
-func TestMemberCanNotBeAnother(t *testing.T) {
+// The key of the acceptor's card alone is not enough.
+func TestAttack_MemberPosesAsAnother_IsRefused(t *testing.T) {
 	j := newJob(t, 3, overTLS)
 	a, b, c := j.procs[0], j.procs[1], j.procs[2]
 	a.env.Self, a.env.Identity = c.life, c.env.Identity
@@ -199,8 +197,8 @@ func TestMemberCanNotBeAnother(t *testing.T) {
 	}
 }
 
-// TestCutLinkUnderTLSLosesNothing: by either end, for one direction or both.
-func TestCutLinkUnderTLSLosesNothing(t *testing.T) {
+// Either end cuts one direction or both.
+func TestTLS_LinkIsCut_LosesNothing(t *testing.T) {
 	j := newJob(t, 2, func(rank int, p *params) { overTLS(rank, p); p.Window = 64 << 10 })
 	a, b, e := j.met()
 	for round := range 10 {
@@ -231,9 +229,8 @@ func TestCutLinkUnderTLSLosesNothing(t *testing.T) {
 	}
 }
 
-// TestHostileBytesInPlaceOfTLSAreTurnedAway: a record of nonsense, one that never ends, a
-// plain greeting, and one that lies.
-func TestHostileBytesInPlaceOfTLSAreTurnedAway(t *testing.T) {
+// The bytes are a malformed record, an endless one, a plain hello, and a hello with a false security.
+func TestAttack_InvalidTLS_IsRefused(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b, e := j.met()
 	plain := hello{security: securityAuth, rank: 0, acceptorNonce: b.life.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: 77, callerState: 5, limits: a.localLimits()}
@@ -265,8 +262,8 @@ func TestHostileBytesInPlaceOfTLSAreTurnedAway(t *testing.T) {
 	j.until("a frame", func() bool { return len(b.got) == 2 })
 }
 
-// TestTLSAndNoneOfItAreNamedAtBothEnds: by the cards; and by who is called, where a card says otherwise.
-func TestTLSAndNoneOfItAreNamedAtBothEnds(t *testing.T) {
+// The cards name it, or the acceptor if a card is wrong.
+func TestTLS_SecurityDiffers_BothEndsNameIt(t *testing.T) {
 	for _, other := range []string{"auth", "none"} {
 		j := newJob(t, 2, func(rank int, p *params) {
 			if p.Security = other; rank == 1 {
@@ -303,9 +300,8 @@ func TestTLSAndNoneOfItAreNamedAtBothEnds(t *testing.T) {
 
 func overTLS(rank int, p *params) { TLS(rank, p) }
 
-// TestFramesThatTLSHoldsAreHandedUpByAPollThatHearsNothingNew: they have left the socket,
-// so that the system does not tell of them.
-func TestFramesThatTLSHoldsAreHandedUpByAPollThatHearsNothingNew(t *testing.T) {
+// They have left the socket, so that no event announces them.
+func TestTLS_DecryptedFrames_NextPollDelivers(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b, e := j.met()
 	source := b.PeerSource(a.life)
@@ -339,8 +335,7 @@ func TestFramesThatTLSHoldsAreHandedUpByAPollThatHearsNothingNew(t *testing.T) {
 	}
 }
 
-// TestCallerWhoseCardIsDamagedIsTurnedAwayWithTheReason, not for another key.
-func TestCallerWhoseCardIsDamagedIsTurnedAwayWithTheReason(t *testing.T) {
+func TestTLS_CallersCardDamaged_IsRefusedWithReason(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b := j.procs[0], j.procs[1]
 	a.module.card = a.module.card[:5]

@@ -11,9 +11,8 @@ import (
 	"github.com/ferrympi/ferry/internal/nettest"
 )
 
-// TestTwoHostsNothingIsLostWhileBothLinksAreDown: what is under way waits, and arrives once
-// and whole when the links are back.
-func TestTwoHostsNothingIsLostWhileBothLinksAreDown(t *testing.T) {
+// Pending data arrives once and in order when the links are back.
+func TestTwoHosts_BothLinksDown_LosesNothing(t *testing.T) {
 	for _, c := range []struct {
 		how      string
 		down, up func(h *nettest.Hosts, link int)
@@ -21,9 +20,9 @@ func TestTwoHostsNothingIsLostWhileBothLinksAreDown(t *testing.T) {
 		long     bool
 	}{
 		{"cut", (*nettest.Hosts).Cut, (*nettest.Hosts).Join, size(3*time.Second, time.Second), false},
-		// So long that the connections are given up, and made again.
+		// Long enough for a reconnect.
 		{"cut for long", (*nettest.Hosts).Cut, (*nettest.Hosts).Join, 8 * time.Second, true},
-		// The hosts know: one of the interfaces of each link is down.
+		// One of the interfaces of each link is down, so that the hosts notice.
 		{"interfaces down", func(h *nettest.Hosts, link int) { h.Down(link, link) }, (*nettest.Hosts).Up, 3 * time.Second, true},
 	} {
 		t.Run(c.how, func(t *testing.T) {
@@ -48,7 +47,7 @@ func TestTwoHostsNothingIsLostWhileBothLinksAreDown(t *testing.T) {
 	}
 }
 
-// rights looks for the word of both ranks that all has arrived, and is right.
+// rights checks that both ranks have received all data intact.
 func rights(t *testing.T, out string) {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -61,13 +60,13 @@ func rights(t *testing.T, out string) {
 	}
 }
 
-// failure is an error that a rank has said.
+// failure is an error that a rank has printed.
 type failure struct {
 	at          time.Duration
 	class, text string
 }
 
-// failures waits until both ranks have said their error.
+// failures waits until both ranks have printed their error.
 func (j *job) failures() (all []failure) {
 	j.t.Helper()
 	for _, line := range j.until(2, "error ") {
@@ -81,9 +80,8 @@ func (j *job) failures() (all []failure) {
 	return all
 }
 
-// TestTwoHostsOneIsGoneWithoutAWord: after btl.tcp.retry_timeout, and not before, both ends
-// have an error with both names.
-func TestTwoHostsOneIsGoneWithoutAWord(t *testing.T) {
+// The errors have both names.
+func TestTwoHosts_OneIsSilent_BothFailAfterRetryTimeout(t *testing.T) {
 	for _, links := range size([]int{1, 2}, []int{1}) {
 		for _, retry := range size([]time.Duration{5 * time.Second, 30 * time.Second}, []time.Duration{5 * time.Second}) {
 			t.Run(fmt.Sprintf("links=%d,retry_timeout=%v", links, retry), func(t *testing.T) {
@@ -104,7 +102,7 @@ func TestTwoHostsOneIsGoneWithoutAWord(t *testing.T) {
 					if f.at-before < retry {
 						t.Errorf("%v too early", retry-(f.at-before))
 					}
-					// 0.8 s of it the bootstrap has to say that the process died.
+					// The bootstrap has 0.8 s of it to report the death of the process.
 					if late := f.at - after - retry; late > size(time.Second, 20*time.Second) {
 						t.Errorf("%v late", late)
 					}
@@ -139,15 +137,15 @@ func TestTwoHosts_MTUBlackHole_BothFailAfterRetryTimeout(t *testing.T) {
 	}
 }
 
-// TestTwoHostsLinksComeAndGo: at random three links are cut, joined, and taken down and up, at
-// times all at once, for shorter and longer than connections bear. Nothing is lost.
-func TestTwoHostsLinksComeAndGo(t *testing.T) {
+// Three links are cut, joined, and taken down and up at random, at times all at once, for shorter and
+// longer than a TCP connection survives.
+func TestTwoHosts_RandomCuts_LosesNothing(t *testing.T) {
 	whole(t)
 	rng := rand.New(rand.NewPCG(*seed, 14))
 	h := nettest.New(t, nettest.Link{Rate: 3e8}, nettest.Link{Rate: 3e8}, nettest.Link{IPv6: true})
 	j := start(t, h, nil, rank("talk")...)
 	j.until(2, "talking")
-	var off [3]func(*nettest.Hosts, int) // how to undo what was done to a link
+	var off [3]func(*nettest.Hosts, int) // Undo functions by link.
 	for end := time.Now().Add(size(3*time.Minute, time.Second)); time.Now().Before(end); {
 		link := rng.IntN(3)
 		switch {

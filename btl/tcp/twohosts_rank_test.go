@@ -18,7 +18,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// What ranks do. Each says by lines how far it is, as the tests expect it.
+// Programs of the ranks. Each prints its progress in lines that the tests wait for.
 var programs = map[string]func(r *player, args []string) error{
 	"talk": talk, "transfer": transfer, "greet": greet, "steady": steady,
 }
@@ -32,7 +32,7 @@ type player struct {
 	stop    chan os.Signal // the test has seen enough
 }
 
-// say says a line; those of different ranks don't mix.
+// say prints a line in one write.
 func (r *player) say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 // beRank is this process's part as a rank.
@@ -57,7 +57,7 @@ func beRank(name string, args []string) error {
 	return errors.Join(r.comm.Close(), r.session.Close())
 }
 
-// class says of which kind an error is.
+// class names the kind of an error.
 func class(err error) string {
 	switch {
 	case errors.Is(err, mpi.ErrProcFailed):
@@ -68,7 +68,7 @@ func class(err error) string {
 	return "neither"
 }
 
-// mended says what breaks have cost.
+// mended describes reconnects and retransmissions.
 func (r *player) mended() string {
 	var again, resent uint64
 	for _, p := range r.session.Stats().Peers {
@@ -77,7 +77,7 @@ func (r *player) mended() string {
 	return fmt.Sprintf("%d connections made again, %d frames sent again", again, resent)
 }
 
-// fill fills b with what message i from a rank has.
+// fill fills b with the data of message i from a rank.
 func fill(b []byte, from, i int) {
 	word := uint64(from)<<56 + uint64(i)*0x9E3779B97F4A7C15 + 0xA5
 	for ; len(b) >= 8; b = b[8:] {
@@ -89,7 +89,7 @@ func fill(b []byte, from, i int) {
 	}
 }
 
-// wrong returns the first byte of b that is not what fill writes; -1: none.
+// wrong returns the index of the first byte that differs from fill, or -1.
 func wrong(b []byte, from, i int) int {
 	word := uint64(from)<<56 + uint64(i)*0x9E3779B97F4A7C15 + 0xA5
 	at := 0
@@ -107,20 +107,20 @@ func wrong(b []byte, from, i int) int {
 	return -1
 }
 
-// Sizes of messages around the limits: eager, of several frames, of half a window.
+// Sizes of messages that are eager, of several frames, and of half a window.
 var talkSizes = []int{8, 100, 5000, 33_000, 64, 300_000, 128 << 10, 17, 2 << 20}
 
-// readAheadSize is how many messages are under way each way.
-const readAheadSize = 4
+// messagesInFlight is the number of messages in flight in each direction.
+const messagesInFlight = 4
 
-// Tags of messages: the last one is so called.
+// Tags of messages, with one for the last message.
 const (
 	oneOfMany = 1
 	lastOne   = 2
 )
 
-// talk exchanges messages until the test says so, or one of them fails. Neither waits for
-// the other's, so that much is under way all the time, both ways.
+// talk exchanges messages until a signal or a failure. Neither rank waits for the other, so that data is
+// always in flight in both directions.
 func talk(r *player, _ []string) error {
 	seen := make(chan struct{})
 	go func() { <-r.stop; close(seen) }()
@@ -144,13 +144,13 @@ func talk(r *player, _ []string) error {
 }
 
 func (r *player) sends(seen <-chan struct{}) error {
-	var bufs [readAheadSize][]byte
-	var reqs [readAheadSize]mpi.Request
+	var bufs [messagesInFlight][]byte
+	var reqs [messagesInFlight]mpi.Request
 	for i, tag := 0, oneOfMany; tag != lastOne; i++ {
-		k := i % readAheadSize
-		if i >= readAheadSize {
+		k := i % messagesInFlight
+		if i >= messagesInFlight {
 			if _, err := reqs[k].Wait(r.ctx); err != nil {
-				return fmt.Errorf("send of message %d: %w", i-readAheadSize, err)
+				return fmt.Errorf("send of message %d: %w", i-messagesInFlight, err)
 			}
 		}
 		select {
@@ -194,28 +194,27 @@ func (r *player) receives() error {
 	}
 }
 
-// transfer sends so many MiB from rank 0 to rank 1, which looks at each byte, and says how
-// far it is at each of so many parts.
+// transfer sends data from rank 0 to rank 1, which checks each byte, and prints its progress.
 func transfer(r *player, args []string) error {
 	mib, err1 := strconv.Atoi(args[0])
 	parts, err2 := strconv.Atoi(args[1])
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	var bufs [readAheadSize][]byte
-	var reqs [readAheadSize]mpi.Request
+	var bufs [messagesInFlight][]byte
+	var reqs [messagesInFlight]mpi.Request
 	if err := mpi.Barrier(r.ctx, r.comm); err != nil {
 		return err
 	}
 	began, part := now(), 1
-	for i := range mib + readAheadSize {
-		k := i % readAheadSize
+	for i := range mib + messagesInFlight {
+		k := i % messagesInFlight
 		if bufs[k] == nil {
 			bufs[k] = make([]byte, 1<<20)
 		} else if _, err := reqs[k].Wait(r.ctx); err != nil {
-			return fmt.Errorf("message %d: %w", i-readAheadSize, err)
-		} else if at := wrong(bufs[k], 0, i-readAheadSize); r.me == 1 && at >= 0 {
-			return fmt.Errorf("byte %d of message %d is wrong", at, i-readAheadSize)
+			return fmt.Errorf("message %d: %w", i-messagesInFlight, err)
+		} else if at := wrong(bufs[k], 0, i-messagesInFlight); r.me == 1 && at >= 0 {
+			return fmt.Errorf("byte %d of message %d is wrong", at, i-messagesInFlight)
 		}
 		if r.me == 1 && part < parts && i >= part*mib/parts {
 			r.say("part %d", part)
@@ -243,7 +242,7 @@ func transfer(r *player, args []string) error {
 	return nil
 }
 
-// greet sends a message each way, and says what the error is, if there is one.
+// greet sends a message each way, and prints the error, if any.
 func greet(r *player, _ []string) error {
 	_, err := r.comm.Sendrecv(r.ctx, []byte{1}, 1-r.me, oneOfMany, make([]byte, 1), 1-r.me, oneOfMany)
 	if err == nil {

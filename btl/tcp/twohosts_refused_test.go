@@ -9,8 +9,8 @@ import (
 	"github.com/ferrympi/ferry/internal/nettest"
 )
 
-// refused runs two ranks that can't reach one another. What each is told, and what `ferry
-// explain` says of the way there, has all that is wanted of one of them.
+// refused runs two ranks that cannot reach each other. The error of each rank, and the output of `ferry
+// explain`, must contain all texts of one alternative.
 func refused(t *testing.T, h *nettest.Hosts, set [2]string, want [2][]string) {
 	t.Helper()
 	line := func(flags []string, program []string) []string {
@@ -44,17 +44,16 @@ func refused(t *testing.T, h *nettest.Hosts, set [2]string, want [2][]string) {
 	}
 }
 
-// alike is for ranks whose parameters are the same.
+// alike gives both ranks the same parameters.
 var alike = [2]string{"FERRY_BTL_TCP_SECURITY=auth", "FERRY_BTL_TCP_SECURITY=auth"}
 
-// TestTwoHostsFirewall: the error has every address that was tried, and why it was in vain.
-func TestTwoHostsFirewall(t *testing.T) {
+func TestTwoHosts_Firewall_ErrorHasEachAddress(t *testing.T) {
 	whole(t)
 	h := nettest.New(t, nettest.Link{}, nettest.Link{}, nettest.Link{})
-	h.Cut(0) // what drops packets says nothing
+	h.Cut(0) // Packets are dropped silently.
 	var want [2][]string
 	for me := range want {
-		// What says that it lets nothing pass.
+		// Packets are rejected.
 		h.Run(me, fmt.Sprintf("ip route add unreachable %v/32", h.Addr(1-me, 1)), fmt.Sprintf("ip route add prohibit %v/32", h.Addr(1-me, 2)))
 		for link, reason := range []string{"no answer", "no route to host", "permission denied"} {
 			want[me] = append(want[me], fmt.Sprint(h.Addr(1-me, link), ":"), ": "+reason)
@@ -63,8 +62,7 @@ func TestTwoHostsFirewall(t *testing.T) {
 	refused(t, h, alike, want)
 }
 
-// TestTwoHostsWithoutACommonNetwork: the address that leads nowhere is named.
-func TestTwoHostsWithoutACommonNetwork(t *testing.T) {
+func TestTwoHosts_NoCommonNetwork_ErrorNamesTheAddress(t *testing.T) {
 	whole(t)
 	h := nettest.New(t, nettest.Link{}, nettest.Link{})
 	var want [2][]string
@@ -90,8 +88,8 @@ func TestTwoHosts_NewIPv6Address_JobWaitsForIt(t *testing.T) {
 	}
 }
 
-// TestTwoHostsDifferInSecurity: both ends name the parameter and both values.
-func TestTwoHostsDifferInSecurity(t *testing.T) {
+// The errors have the parameter and both values.
+func TestTwoHosts_SecurityDiffers_BothNameIt(t *testing.T) {
 	whole(t)
 	refused(t, nettest.New(t), [2]string{"FERRY_BTL_TCP_SECURITY=auth", "FERRY_BTL_TCP_SECURITY=none"},
 		[2][]string{{"btl.tcp.security is none here and auth at the peer"}, {"btl.tcp.security is auth here and none at the peer"}})

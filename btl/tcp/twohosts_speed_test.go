@@ -10,8 +10,8 @@ import (
 	"github.com/ferrympi/ferry/internal/nettest"
 )
 
-// TestTwoHostsTwoLinksAreNearlyTwiceAsFast: `ferry bench bw` by one link and by two.
-func TestTwoHostsTwoLinksAreNearlyTwiceAsFast(t *testing.T) {
+// It compares `ferry bench bw` over one link and over two.
+func TestTwoHosts_TwoLinks_AreNearlyTwiceAsFast(t *testing.T) {
 	whole(t)
 	rate := size(1_000_000_000, 200_000_000) // bits per second
 	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
@@ -44,8 +44,8 @@ func TestTwoHostsTwoLinksAreNearlyTwiceAsFast(t *testing.T) {
 	}
 }
 
-// TestTwoHostsTransferWhileOneLinkIsCut: every byte is right, and each cut costs little.
-func TestTwoHostsTransferWhileOneLinkIsCut(t *testing.T) {
+// Every byte is right, and each cut costs little.
+func TestTwoHosts_OneLinkIsCut_TransferContinues(t *testing.T) {
 	whole(t)
 	rate, mib, cuts, dark := size(2_000_000_000, 200_000_000), size(10<<10, 64), size(5, 1), size(3*time.Second, time.Second)
 	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
@@ -60,7 +60,7 @@ func TestTwoHostsTransferWhileOneLinkIsCut(t *testing.T) {
 		out := j.well()
 		return took(t, out)
 	}
-	// What the bytes need, by what two links carry, or by what the machine can, if that is less.
+	// Time for the bytes at the rate of two links, or of the machine if that is lower.
 	sample := mib / 10
 	shaped := time.Duration(float64(mib) * (1 << 20) * 8 / float64(2*rate) * float64(time.Second))
 	need := max(shaped, run(sample, 0)*time.Duration(mib)/time.Duration(sample))

@@ -28,8 +28,8 @@ import (
 // rankArg is the first argument of this binary as a rank.
 const rankArg = "tcp-rank"
 
-// command is ferry, which the first test that needs it builds: to import it would put what
-// commands stand on into the go.sum of everybody's module.
+// command is the path of ferry, which the first test builds. An import would add the requirements of the
+// commands to every dependent module.
 var command struct {
 	once sync.Once
 	path string
@@ -56,7 +56,7 @@ func build(t testing.TB) string {
 	return command.path
 }
 
-// size returns what a test uses in this run.
+// size returns the full or the quick value of a test.
 func size[T any](fullSize, small T) T {
 	if *full {
 		return fullSize
@@ -64,8 +64,7 @@ func size[T any](fullSize, small T) T {
 	return small
 }
 
-// whole is for tests of whole jobs. Where nothing is measured they run beside others: they
-// wait most of the time.
+// whole prepares a test of a whole job. Tests without a measurement run in parallel, since they mostly wait.
 func whole(t *testing.T) {
 	t.Helper()
 	if underRace && !*full {
@@ -81,16 +80,16 @@ type job struct {
 	t     testing.TB
 	cmd   *exec.Cmd
 	stop  context.CancelFunc
-	lines chan string // what it says, until it has ended
+	lines chan string // Output, until the job ends.
 	said  strings.Builder
 	over  bool
 }
 
-// maxFramesInFlight is how long a job may take; one that hangs then says where.
-const maxFramesInFlight = 5 * time.Minute
+// jobTimeout bounds a job. A job that hangs prints its state then.
+const jobTimeout = 5 * time.Minute
 
-// start runs a program as two ranks, one on each host, or, if there are none, both here. What
-// it says is read by until and end, which the test has to call.
+// start runs a program as two ranks, one on each host, or both here without hosts. The test must read the
+// output by until and end.
 func start(t testing.TB, h *nettest.Hosts, flags []string, program ...string) *job {
 	t.Helper()
 	return startLine(t, slices.Concat([]string{"-n", "2"}, nodes(h), flags, there(h, program)))
@@ -121,7 +120,7 @@ func startLine(t testing.TB, line []string) *job {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &job{t: t, stop: cancel, lines: make(chan string, 1000)}
-	j.cmd = exec.CommandContext(ctx, build(t), append([]string{"run", "--timeout", maxFramesInFlight.String()}, line...)...)
+	j.cmd = exec.CommandContext(ctx, build(t), append([]string{"run", "--timeout", jobTimeout.String()}, line...)...)
 	j.cmd.Env = append(os.Environ(), "FERRY_CONFIG="+os.DevNull, "XDG_RUNTIME_DIR="+dir, "COLUMNS=10000")
 	out, err := j.cmd.StdoutPipe()
 	if err != nil {
@@ -159,8 +158,7 @@ func rank(name string, args ...string) []string {
 	return append([]string{os.Args[0], rankArg, name}, args...)
 }
 
-// until waits until the job has said so many lines that begin so, and returns what follows
-// in each.
+// until waits for n lines of output with a prefix, and returns the rest of each.
 func (j *job) until(n int, prefix string) (rests []string) {
 	j.t.Helper()
 	for len(rests) < n {
@@ -183,7 +181,7 @@ func (j *job) next() (line string, ok bool) {
 	return line, ok
 }
 
-// signal tells the ranks that their test has seen enough.
+// signal ends the programs of the ranks.
 func (j *job) signal() {
 	j.t.Helper()
 	if err := j.cmd.Process.Signal(unix.SIGUSR1); err != nil {
@@ -191,7 +189,7 @@ func (j *job) signal() {
 	}
 }
 
-// end waits for the end of the job, and returns all that it has said.
+// end waits for the end of the job, and returns its output.
 func (j *job) end() (string, error) {
 	for ok := true; ok; {
 		_, ok = j.next()

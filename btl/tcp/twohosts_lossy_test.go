@@ -13,10 +13,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestTwoHostsMetamorphicInBadWeather: a random program has the outcome that MPI says it has
-// on links that lose a tenth of the packets each way, and swap others. Ranks with odd numbers
-// are on one host, the others on the other. Seeds wait most of the time: -parallel helps.
-func TestTwoHostsMetamorphicInBadWeather(t *testing.T) {
+// Random programs run over links that drop a tenth of the packets each way, and reorder others. Odd ranks
+// are on one host, and even ranks on the other. Seeds mostly wait, so that -parallel helps.
+func TestTwoHosts_LossyLinks_OutcomesAreEqual(t *testing.T) {
 	needs.Time(t)
 	whole(t)
 	n, first := size[uint64](50, 1), *seed
@@ -40,7 +39,7 @@ func TestTwoHostsMetamorphicInBadWeather(t *testing.T) {
 	}
 }
 
-// sums are what all seeds have met.
+// sums are the totals of all seeds.
 type sums struct {
 	sync.Mutex
 	packets, lost, overtaken int64
