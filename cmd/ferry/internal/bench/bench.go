@@ -150,11 +150,16 @@ func Command() *cobra.Command { return new(options).command() }
 // command returns the command whose flags set o.
 func (o *options) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:       "bench NAME",
-		Short:     "Measure messages, collectives, communicators and start",
-		Long:      long,
-		Example:   "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --json",
-		ValidArgs: names(),
+		Use:     "bench NAME",
+		Short:   "Measure messages, collectives, communicators and start",
+		Long:    long,
+		Example: "  ferry bench latency -m 8:1MiB\n  ferry bench barrier -n 8 --json",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return names(), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.given = cmd.Flags().Changed
 			if err := o.check(args); err != nil {
@@ -199,6 +204,12 @@ func (o *options) command() *cobra.Command {
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
+	settings.Complete(cmd, map[string]cobra.CompletionFunc{
+		"set": settings.Set, "format": settings.OneOf("osu", jsonFormat, "csv", "gobench"),
+		"thread-level": settings.OneOf("single", "funneled", "serialized", "multiple"),
+		"queue":        settings.OneOf(queues()...), "type": settings.OneOf(elementTypes...), "in": settings.OneOf(blockedIn...), "to": settings.OneOf(changesTo...),
+		"m": settings.None, "mem-limit": settings.None, "depth": settings.None, "live": settings.None, "alloc": settings.None,
+	})
 	return cmd
 }
 

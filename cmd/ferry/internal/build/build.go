@@ -16,6 +16,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/gotool"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/components/generate"
@@ -56,6 +57,7 @@ func Command() *cobra.Command {
 	f.StringVarP(&o.Output, "output", "o", "", "the `BINARY` to write")
 	f.StringVar(&o.Keep, "keep", "", "leave the module in `DIR`, which is made")
 	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
+	settings.Complete(cmd, map[string]cobra.CompletionFunc{"protocol": settings.OneOf("go-plugin", "ferry"), "keep": settings.Folder, "ferry": settings.Folder})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch isEmpty := len(o.With)+len(o.Plugins) == 0; {
 		case isEmpty && o.Output == "":

@@ -67,6 +67,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(run.Command(), jobs.PsCommand(), jobs.ResizeCommand(), info.Command(), explain.Command(), bench.Command(), conform.Command(), matrix.Command(), build.Command(), component.Command(), versionCommand(), manCommand(root))
 	root.InitDefaultCompletionCmd(args...)
+	completeListsInBash(root)
 	for _, group := range root.Commands() {
 		if group.HasSubCommands() && !group.Runnable() {
 			group.DisableFlagsInUseLine = true // It has only subcommands.

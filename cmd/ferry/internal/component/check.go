@@ -56,6 +56,9 @@ func checkCommand() *cobra.Command {
 	f.StringVar(&name, "name", "", "what the plugin is called here; `NAME` follows from its file if it is not given")
 	f.StringVar(&protocol, "protocol", "", "the control protocol of the plugin: `go-plugin|ferry`; go-plugin if it is not given")
 	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
+	settings.Complete(cmd, map[string]cobra.CompletionFunc{
+		"protocol": settings.OneOf("go-plugin", "ferry"), "ferry": settings.Folder, "cases": settings.None, "name": settings.None,
+	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, err := os.MkdirTemp("", "ferry-check-")
 		if err != nil {

@@ -49,6 +49,7 @@ func Command() *cobra.Command {
 	f.BoolVar(&isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
 	set := settings.Flag(f)
+	settings.Complete(cmd, map[string]cobra.CompletionFunc{"set": settings.Set})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if isRank {
 			return meet(cmd.Context(), cmd.ErrOrStderr(), learn)

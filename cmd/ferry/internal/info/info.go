@@ -71,6 +71,7 @@ without * matches every name that contains it. --all shows everything.`,
 	_ = f.MarkHidden("survey") // fails only for a flag that isn't there
 	cmd.MarkFlagsMutuallyExclusive("all", "params", "json", "survey")
 	set := settings.Flag(f)
+	settings.Complete(cmd, map[string]cobra.CompletionFunc{"set": settings.Set, "params": settings.Parameter})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if asked != "" {
 			candidates, err := survey(cmd.Context(), asked)

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/control"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
 const resizeHelp = `Change the number of ranks of a running job. PID is the process id of ferry run
@@ -64,6 +65,16 @@ func ResizeCommand() *cobra.Command {
 			return resize(cmd, pid, req)
 		},
 	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) (pids []string, _ cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			for _, j := range list(cmd.Context()) {
+				if j.PID != 0 {
+					pids = append(pids, cobra.CompletionWithDesc(strconv.Itoa(j.PID), printable(j.Program)))
+				}
+			}
+		}
+		return pids, cobra.ShellCompDirectiveNoFileComp
+	}
 	f := cmd.Flags()
 	f.IntVar(&o.add, "add", 0, "`N` ranks join")
 	f.IntVar(&o.sub, "sub", 0, "`N` ranks leave; 0: those that have failed")
@@ -71,6 +82,7 @@ func ResizeCommand() *cobra.Command {
 	f.StringVar(&o.pset, "pset", bootstrap.PsetWorld, "`NAME` of the process set")
 	f.BoolVar(&o.isPartial, "partial", false, "add fewer ranks if not all fit")
 	f.DurationVar(&o.wait, "wait", time.Minute, "withdraw the change if the program has not integrated it after this `TIME`")
+	settings.Complete(cmd, map[string]cobra.CompletionFunc{"pset": settings.OneOf(bootstrap.PsetWorld)})
 	return cmd
 }
 

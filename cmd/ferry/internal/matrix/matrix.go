@@ -30,6 +30,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/framework"
 	columns "github.com/ferrympi/ferry/internal/text"
 	"github.com/ferrympi/ferry/internal/working"
 )
@@ -122,7 +123,23 @@ func Command() *cobra.Command {
 	f.Lookup("slower").DefValue, f.Lookup("ranks").DefValue = "0", ""
 	o.set = settings.Flag(f)
 	cmd.AddCommand(workerCommand())
+	settings.Complete(cmd, map[string]cobra.CompletionFunc{
+		"set": settings.Set, "suite": settings.OneOf("quick", "full"), "cases": settings.None,
+		"components": settings.ListOf(stackNames), "require": settings.ListOf(stackNames),
+	})
 	return cmd
+}
+
+// stackNames returns the names of stacks that are known without a question to a library, and patterns for the others.
+func stackNames() (names []string) {
+	reg := settings.Registry()
+	for _, c := range reg.Components(framework.BTL) {
+		names = append(names, "ob1+"+c.Info().Name)
+	}
+	for _, c := range reg.Components(framework.MTL) {
+		names = append(names, "cm+"+c.Info().Name+"*")
+	}
+	return names
 }
 
 // suites by name.

@@ -154,7 +154,7 @@ func Command() *cobra.Command {
 	f.DurationVar(&o.grace, "grace", launch.DefaultLeaveGrace, "`TIME` in which a rank ends that leaves by a change, before it gets SIGTERM")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
 	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, also show the stacks of the ranks' goroutines")
-	completeFlags(cmd)
+	settings.Complete(cmd, completions)
 	return cmd
 }
 
@@ -423,16 +423,20 @@ func BadFlag(flags *pflag.FlagSet, err error) error {
 	return exit.Usagef("unknown flag %s", dashed)
 }
 
-// completeFlags says to shells which values flags take. It fails only for a flag that isn't
-// there.
-func completeFlags(cmd *cobra.Command) {
-	for name, values := range map[string][]string{"bind-to": {"core", "none"}, "on-failure": {"end", "continue"}, "timing": {timingTable, "json"}, "explain": {explainPairs, explainAll}} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+// completions has the values of flags for shells.
+var completions = map[string]cobra.CompletionFunc{
+	"bind-to": settings.OneOf("core", "none"), "on-failure": settings.OneOf("end", "continue"), "timing": settings.OneOf(timingTable, timingJSON),
+	"explain": settings.OneOf(explainPairs, explainAll), "set": settings.Set, "x": variables, "pset": settings.None,
+	"wdir": settings.Folder, "output-dir": settings.Folder,
+}
+
+// variables completes the name of a variable of the environment.
+func variables(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		names = append(names, name)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("set", settings.CompleteSet)
-	for _, name := range []string{"wdir", "output-dir"} {
-		_ = cmd.MarkFlagDirname(name)
-	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // Dashes returns a flag as it is given on the command line.

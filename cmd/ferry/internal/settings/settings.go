@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/ferrympi/ferry/bootstrap/local"
@@ -29,16 +28,6 @@ import (
 // Flag adds --set to flags and returns what it collects.
 func Flag(flags *pflag.FlagSet) *[]string {
 	return flags.StringArray("set", nil, "set a parameter: `NAME=VALUE`, as in `ferry info`; may be repeated")
-}
-
-// CompleteSet gives shells the values of --set: the names of all parameters.
-func CompleteSet(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
-	if values, err := Registry().Defaults(); err == nil {
-		for _, name := range values.Names() {
-			names = append(names, name+"=")
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
 // Registry returns what this program knows: components and core parameters.
