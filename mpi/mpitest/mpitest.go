@@ -68,7 +68,8 @@ type Job struct {
 	Params map[string]string
 	// Options, if not nil, returns further options for the sessions of a rank. The rank's goroutine calls it once.
 	Options func(rank int) []mpi.SessionOption
-	// Timeout is when a rank counts as hung; 0: 30 s.
+	// Timeout is when a rank counts as hung; 0: 30 s. It is shorter if go test -timeout comes first, so that the report of
+	// the hang takes the place of go test's panic.
 	Timeout time.Duration
 	// Psets are process sets that the launcher would have named.
 	Psets []server.Pset

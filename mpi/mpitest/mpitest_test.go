@@ -107,6 +107,30 @@ func TestRankThatHangsIsNamedAndLeaksNothing(t *testing.T) {
 	}
 }
 
+// limited is a test that go test ends after a time.
+type limited struct {
+	*recorder
+	deadline time.Time
+}
+
+func (l limited) Deadline() (time.Time, bool) { return l.deadline, true }
+
+func TestJob_GoTestTimeoutComesFirst_HangIsReported(t *testing.T) {
+	r := &recorder{TB: t}
+	r.run(func(testing.TB) {
+		mpitest.Job{Size: 2}.Run(limited{r, time.Now().Add(6 * time.Second)}, func(ctx context.Context, c *mpi.Comm) error {
+			if c.Rank() == 0 {
+				return nil
+			}
+			_, err := c.Recv(ctx, make([]byte, 1), 1, 7)
+			return err
+		})
+	})
+	if text := r.text(); !strings.Contains(text, "rank 1 did not end within") || !strings.Contains(text, "which go test -timeout leaves") || !strings.Contains(text, "mpi.(*Comm).Recv") {
+		t.Errorf("the report is: %s", text)
+	}
+}
+
 func TestRankThatIgnoresItsContextIsNamedAsALeak(t *testing.T) {
 	release := make(chan struct{})
 	r := &recorder{TB: t}

@@ -39,10 +39,14 @@ func (j Job) RunSessions(t testing.TB, f func(ctx context.Context) error) {
 	if j.Timeout == 0 {
 		j.Timeout = defaultTimeout
 	}
+	limit := ""
+	if most, ok := untilDeadline(t); ok && most < j.Timeout {
+		j.Timeout, limit = most, ", which go test -timeout leaves"
+	}
 	if j.Grace == 0 {
 		j.Grace = defaultGrace
 	}
-	run := &run{job: j, name: fmt.Sprintf("%s %d", t.Name(), runs.Add(1)), ranks: map[int]*rank{}}
+	run := &run{job: j, limit: limit, name: fmt.Sprintf("%s %d", t.Name(), runs.Add(1)), ranks: map[int]*rank{}}
 	dir, err := segments()
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +70,21 @@ func (j Job) RunSessions(t testing.TB, f func(ctx context.Context) error) {
 	}
 }
 
+// untilDeadline returns the time that a job may take before go test ends the process. The rest is for ranks that do not
+// return, and for the report.
+func untilDeadline(t testing.TB) (time.Duration, bool) {
+	test, ok := t.(interface{ Deadline() (time.Time, bool) })
+	if !ok {
+		return 0, false
+	}
+	deadline, ok := test.Deadline()
+	if !ok {
+		return 0, false
+	}
+	left := time.Until(deadline)
+	return max(left-2*endGrace, left/3, time.Millisecond).Round(time.Millisecond), true
+}
+
 // segments makes a directory for the job's shared memory, in memory if possible.
 func segments() (string, error) {
 	if dir, err := os.MkdirTemp("/dev/shm", "mpitest-"); err == nil {
@@ -78,6 +97,7 @@ func segments() (string, error) {
 type run struct {
 	job    Job
 	name   string // of labels, unique in the process
+	limit  string // The reason of the timeout, for the report.
 	server *server.Server
 
 	end     context.CancelCauseFunc // of the ranks' context
@@ -113,7 +133,7 @@ func (r *run) record(rank int, err error) {
 	switch line := fmt.Sprintf("rank %d: %v", rank, err); {
 	case slices.Contains(r.errs, line) || errors.Is(err, errOther):
 	case errors.Is(err, errTime):
-		r.errs = append(r.errs, fmt.Sprintf("rank %d did not end within %v: %v", rank, r.job.Timeout, err))
+		r.errs = append(r.errs, fmt.Sprintf("rank %d did not end within %v%s: %v", rank, r.job.Timeout, r.limit, err))
 	case len(r.errs) == 0:
 		r.errs = append(r.errs, line)
 	case !slices.Contains(r.log, "afterwards "+line):
