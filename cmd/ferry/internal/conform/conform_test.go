@@ -16,6 +16,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework/kittest"
+	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
@@ -108,10 +109,21 @@ func TestSuite_GoroutineRanks_Passes(t *testing.T) {
 }
 
 func TestSuite_Stream_Passes(t *testing.T) {
+	const provider, cm = "tcp;ofi_rxm", "cm"
+	stacks := map[string][]string{
+		"ob1 shm": {"FERRY_BTL=self,shm"}, "ob1 tcp": {"FERRY_BTL=self,tcp"},
+		cm: {"FERRY_PML=cm", "FERRY_MTL=ofi", "FERRY_MTL_OFI_PROVIDER_INCLUDE=" + provider, "FERRY_PML_CM_SHARED_MEMORY=false"},
+	}
 	for _, n := range []int{1, 2, 4} {
-		for _, stack := range []string{"FERRY_BTL=self,shm", "FERRY_BTL=self,tcp"} {
-			t.Run(fmt.Sprintf("%d ranks, %s", n, stack), func(t *testing.T) {
-				r := localtest.RunJob(t, localtest.Job{Size: n, Most: n + conform.Room, Program: "suite", Env: []string{envStream + "=yes", "CONFORM_COUNT=yes", stack}})
+		for name, env := range stacks {
+			if name == cm && n != 2 { // It takes ten times as long.
+				continue
+			}
+			t.Run(fmt.Sprintf("%d ranks, %s", n, name), func(t *testing.T) {
+				if name == cm {
+					testprov.Need(t, provider)
+				}
+				r := localtest.RunJob(t, localtest.Job{Size: n, Most: n + conform.Room, Program: "suite", Env: append([]string{envStream + "=yes", "CONFORM_COUNT=yes"}, env...)})
 				if want := fmt.Sprintf(" %d skipped", needMore(n)); !strings.Contains(r.Output[0], want) {
 					t.Errorf("rank 0: %q, want%s", r.Output[0], want)
 				}
