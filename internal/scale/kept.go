@@ -16,7 +16,7 @@ type creation struct {
 	table int // Bytes of the table, once on each node.
 	// Private bytes of a process for the communicator before its first message, with the processes of the creation. They are
 	// measured with real structures, which are not those of transports.
-	ordinary, most int64
+	ordinary, most           int64
 	ordinaryPeers, mostPeers int // Number of peers of these two in the creation.
 	samples                  int
 }
@@ -39,6 +39,12 @@ func newCreation(r wireuptest.Result, s *samples) (*creation, error) {
 	}
 	slices.SortStableFunc(s.list, func(a, b *sample) int { return a.peers - b.peers })
 	last := len(s.list) - 1
+	if last == 0 { // A group of one.
+		var err error
+		c.most, err = s.measure(r, s.list)
+		c.ordinary = c.most
+		return c, err
+	}
 	most, rest, median := s.list[last], s.list[:last], s.list[last/2].peers
 	isOrdinary := func(x *sample) bool { return x.peers == median }
 	first := slices.IndexFunc(rest, isOrdinary)

@@ -102,6 +102,18 @@ func TestRunFaults_AnySeed_EndAlike(t *testing.T) {
 	}
 }
 
+func TestRunSizes_FewProcesses_KeepsLimits(t *testing.T) {
+	for _, flags := range []string{"-nodes 1 -ppn 1", "-nodes 1 -ppn 8", "-nodes 2 -ppn 1", "-nodes 3 -ppn 1"} {
+		o, err := parse(strings.Fields(flags), io.Discard)
+		if err == nil {
+			err = runSizes(io.Discard, o)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", flags, err)
+		}
+	}
+}
+
 // A process has records of the processes of its node, and state in the PML for its peers in the creation.
 func TestCreateMeasured_LargerNodes_KeepMore(t *testing.T) {
 	kept := func(nodes, ppn string) *creation {
