@@ -23,7 +23,7 @@ func (s *laterSource) Poll() int {
 // TestWait_Oversubscribed_YieldsUnlessTheProcessorIsIdle: where the other ranks of a processor sleep, each yield costs as much
 // as ten polls and helps none of them.
 func TestWait_Oversubscribed_YieldsUnlessTheProcessorIsIdle(t *testing.T) {
-	e := New(Options{NodeProcs: 3, Processors: 2})
+	e := New(Options{Yield: time.Hour, NodeProcs: 3, Processors: 2})
 	defer e.Close()
 	e.Lock()
 	defer e.Unlock()
