@@ -51,8 +51,9 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		beforeYield, phase = e.pollsBeforeYielding()
 		clock = beforeYield + perClock
 	}
-	moved := 0  // events since the clock was read
-	others := 0 // events of the last poll of all sources; more may follow at once
+	isExtended := !yielding // whether the polls before the first yield are final
+	moved := 0              // events since the clock was read
+	others := 0             // events of the last poll of all sources; more may follow at once
 	for i := 1; ; i++ {
 		n := 0
 		if first != nil {
@@ -74,13 +75,22 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		if n == 0 && !yielding {
 			cpu.Pause()
 		} else if n == 0 && i > beforeYield {
-			if i == beforeYield+1 && isLong(ctx) {
-				break
+			if !isExtended {
+				if isLong(ctx) {
+					break
+				}
+				isExtended = true
+				more := e.extendSpin()
+				beforeYield, clock = i-1+more, clock+more
 			}
-			e.yieldProcessor()
-			if *done {
-				break
+			if i > beforeYield {
+				e.yieldProcessor()
+				if *done {
+					break
+				}
 			}
+		} else if n == 0 && isExtended {
+			cpu.Pause()
 		}
 		moved += n
 		if clock--; clock > 0 {

@@ -115,6 +115,7 @@ type Engine struct {
 	gosched bool   // Whether each yield calls runtime.Gosched: see sharesP.
 
 	idleYields int // Consecutive timed yields without a switch to another thread, at most timedIdleYields.
+	extended   extendedSpin
 
 	isStream bool // Options.IsStream; constant.
 

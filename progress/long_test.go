@@ -29,20 +29,22 @@ func (s *awaitsSleeper) Poll() int {
 
 // TestWait_LongWait_ParksEarly although the engine polls and yields for an hour in other waits.
 func TestWait_LongWait_ParksEarly(t *testing.T) {
-	for name, procs := range map[string]int{"alone": 1, "oversubscribed": 1 << 10} {
+	for name, x := range map[string]struct{ procs, streams int }{"alone": {1, 0}, "oversubscribed": {1 << 10, 0}, "oversubscribed by streams": {1, 1 << 10}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t, Options{Yield: time.Hour})
-			b.e.SetNodeProcs(procs)
+			b.e.SetNodeProcs(x.procs)
+			b.e.SetStreams(x.streams)
 			s := &awaitsSleeper{e: b.e}
 			b.e.Add(s)
 			defer b.e.Remove(s)
 			b.e.Lock()
 			defer b.e.Unlock()
+			b.e.followPollers(b.e.pollers.Load())
 			if err := b.e.Wait(LongWait(context.Background()), &s.wait, nil); err != nil {
 				t.Fatal(err)
 			}
-			if !s.parked {
-				t.Errorf("not parked after %d polls", s.polls)
+			if !s.parked || s.polls > 2*pollsPerClock {
+				t.Errorf("parked %t after %d polls", s.parked, s.polls)
 			}
 		})
 	}

@@ -25,6 +25,7 @@ func yieldsOfWait(t *testing.T, e *Engine) uint32 {
 	e.Lock()
 	defer e.Unlock()
 	wait(pollsPerClock + 1)
+	e.extended = extendedSpin{yields: e.yields - 1} // Extended spinning has failed.
 	return wait(pollsBeforeYield + 2)
 }
 

@@ -1,0 +1,43 @@
+package progress
+
+// If waits are oversubscribed only because processes have several streams, the peer of a wait often runs on another processor, and
+// answers in less time than a switch to another thread and back takes. A wait that spins for that time keeps both threads
+// running until their time slices end. If the peer needs the processor of the wait, spinning delays it. Therefore waits spin
+// longer until that has failed several times in succession, and then once in a while.
+
+const (
+	// extendedPolls is the number of further polls before the first yield. They take 4 us, and a switch to another thread and
+	// back takes 2 us.
+	extendedPolls = 128
+	// failuresToStop is the number of consecutive failures that end extended spinning.
+	failuresToStop = 8
+	// trialPeriod is the number of waits per trial after that.
+	trialPeriod = 16
+)
+
+// extendedSpin is the history of an engine's waits that were about to yield. Guarded by the engine's lock.
+type extendedSpin struct {
+	remaining int    // Failures until extended spinning ends.
+	skipped   int    // Waits since the last extension.
+	yields    uint32 // Engine.yields at the last extension. A wait that ends without a yield is a success.
+}
+
+// extendSpin returns the number of further polls of a wait that is about to yield for the first time. Lock held.
+//
+//go:noinline
+func (e *Engine) extendSpin() int {
+	if e.nodeProcs.Load() > e.yieldAbove { // The waits of the node yield even without streams.
+		return 0
+	}
+	s := &e.extended
+	if e.yields == s.yields {
+		s.remaining = failuresToStop
+	} else if s.remaining > 0 {
+		s.remaining--
+	}
+	if s.skipped++; s.remaining == 0 && s.skipped < trialPeriod {
+		return 0
+	}
+	s.skipped, s.yields = 0, e.yields
+	return extendedPolls
+}

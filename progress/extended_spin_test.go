@@ -1,0 +1,118 @@
+package progress
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// Numbers of the polls that complete a wait: the last one before the first yield without and with extended spinning, and one
+// after it.
+const (
+	withoutExtension = pollsBeforeYield
+	withExtension    = pollsBeforeYield + extendedPolls
+	afterExtension   = withExtension + 2
+)
+
+// yieldsUntil waits for a completion by a poll of number at, and returns the number of yields. Lock held.
+func yieldsUntil(t *testing.T, e *Engine, at int) uint32 {
+	t.Helper()
+	var c Completion
+	before := e.yields
+	if err := e.Wait(t.Context(), &c, &laterSource{e: e, c: &c, at: at}); err != nil {
+		t.Fatal(err)
+	}
+	e.idleYields = 0 // Each yield counts as one with a switch to another thread.
+	return e.yields - before
+}
+
+// newStreams returns the locked engine of a process with two streams.
+func newStreams(t *testing.T, opt Options) *Engine {
+	t.Helper()
+	opt.Yield, opt.IsStream = time.Hour, true
+	e := New(opt)
+	e.SetStreams(2)
+	e.Lock()
+	e.followPollers(e.pollers.Load())
+	t.Cleanup(func() {
+		e.Unlock()
+		e.Close()
+	})
+	return e
+}
+
+// failExtensions ends extended spinning. Lock held.
+func failExtensions(t *testing.T, e *Engine) {
+	t.Helper()
+	for n := range failuresToStop {
+		if yields := yieldsUntil(t, e, afterExtension); yields == 0 || yields > afterExtension-withExtension {
+			t.Fatalf("%d yields of the wait after %d failures; want 1 or 2, after %d polls", yields, n, withExtension)
+		}
+		if yieldsUntil(t, e, withoutExtension) > 0 { // No success of extended spinning.
+			t.Fatalf("a wait of %d polls has yielded", withoutExtension)
+		}
+	}
+}
+
+func TestWait_OversubscribedByStreams_SpinsLongerWhileThatSuffices(t *testing.T) {
+	e := newStreams(t, Options{NodeProcs: 2, Processors: 2})
+	for range 2 {
+		for n := range 2 * trialPeriod {
+			if yieldsUntil(t, e, withExtension) > 0 {
+				t.Fatalf("wait %d has yielded, although spinning sufficed before", n)
+			}
+		}
+		failExtensions(t, e)
+		for n := range trialPeriod - 1 {
+			if yieldsUntil(t, e, withExtension) == 0 {
+				t.Fatalf("wait %d after the failures has not yielded", n)
+			}
+		}
+	}
+}
+
+// The other ranks of an oversubscribed node need the processor. A program may also have set progress.spin to 0.
+func TestWait_OversubscribedWithoutStreams_YieldsEarly(t *testing.T) {
+	for name, opt := range map[string]Options{
+		"more processes than processors": {NodeProcs: 3, Processors: 2},
+		"no spin":                        {NodeProcs: 2, Processors: 2, Spin: time.Nanosecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newStreams(t, opt)
+			for n := range 2 * trialPeriod {
+				if yieldsUntil(t, e, withExtension) == 0 {
+					t.Fatalf("wait %d has not yielded", n)
+				}
+			}
+		})
+	}
+}
+
+func TestWait_SpinOfSeveralClocks_IsNotExtended(t *testing.T) {
+	e := newEngine(t, Options{Spin: 2 * OversubscribedSpin, Yield: time.Hour, NodeProcs: 1, Processors: 2})
+	e.Lock()
+	defer e.Unlock()
+	e.yields = 1
+	if yieldsUntil(t, e, 1<<12) == 0 || e.extended != (extendedSpin{}) {
+		t.Errorf("%d yields, %+v; want yields and no extension", e.yields-1, e.extended)
+	}
+}
+
+func TestWait_ContextEndsWhileSpinningLonger_ReturnsItsCause(t *testing.T) {
+	e := newStreams(t, Options{NodeProcs: 2, Processors: 2})
+	cause := errors.New("cause")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var c Completion
+	err := e.Wait(ctx, &c, &teller{then: func(n int) {
+		if n == withExtension/2 {
+			cancel(cause)
+		}
+	}})
+	if !errors.Is(err, cause) || c.Done() || c.Waited() {
+		t.Errorf("%v, done %t, waited %t; want %v and a pending completion", err, c.Done(), c.Waited(), cause)
+	}
+	if e.yields > yieldsPerClock {
+		t.Errorf("%d yields after the end of the context, want at most %d", e.yields, yieldsPerClock)
+	}
+}
