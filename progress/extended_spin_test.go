@@ -116,3 +116,96 @@ func TestWait_ContextEndsWhileSpinningLonger_ReturnsItsCause(t *testing.T) {
 		t.Errorf("%d yields after the end of the context, want at most %d", e.yields, yieldsPerClock)
 	}
 }
+
+// waitedSource completes a completion at the poll of number at of a wait.
+type waitedSource struct{ laterSource }
+
+func (s *waitedSource) Poll() int {
+	if !s.e.polling.isSet() { // The progress goroutine polls.
+		return 0
+	}
+	return s.laterSource.Poll()
+}
+
+func TestMultiWait_OversubscribedByStreams_SpinsLongerWhileThatSuffices(t *testing.T) {
+	var engines []*Engine
+	for range 2 {
+		e := newEngine(t, Options{Yield: time.Hour, NodeProcs: 2, Processors: 2, IsStream: true})
+		e.SetStreams(2)
+		engines = append(engines, e)
+	}
+	first := engines[0]
+	yields := func(at int) bool {
+		var c, pending Completion
+		s := &waitedSource{laterSource{e: first, c: &c, at: at}}
+		first.Add(s)
+		defer first.Remove(s)
+		m := NewMultiWait()
+		for i, c := range []*Completion{&c, &pending} {
+			e := engines[i]
+			e.Lock()
+			err := m.Add(e, c)
+			e.Unlock()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer m.Remove()
+		first.Lock()
+		before := first.yields
+		first.Unlock()
+		if err := m.WaitAny(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first.Lock()
+		defer first.Unlock()
+		return first.yields > before
+	}
+	const suffices, fails = extendedPolls / 2, extendedPolls
+	for n := range 2 * trialPeriod {
+		if yields(suffices) {
+			t.Fatalf("wait %d has yielded, although spinning sufficed before", n)
+		}
+	}
+	for range failuresToStop {
+		if !yields(fails) {
+			t.Fatalf("a wait of %d polls has not yielded", fails)
+		}
+	}
+	if !yields(suffices) {
+		t.Error("a wait after failures has not yielded")
+	}
+}
+
+func TestMultiWait_NotOversubscribedByStreams_DoesNotSpinLonger(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt    Options
+		ranked bool
+	}{
+		"spin of several clocks": {Options{Spin: 2 * OversubscribedSpin, NodeProcs: 1, Processors: 2}, false},
+		"rank":                   {Options{Spin: time.Nanosecond, NodeProcs: 1, Processors: 2}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.opt.Yield = time.Hour
+			process := newEngine(t, c.opt)
+			p := &place{e: process}
+			first := &place{e: newEngine(t, c.opt)}
+			if c.ranked {
+				first.e = newMailbox(t, process).e
+			}
+			s := &waitedSource{laterSource{e: process, c: &p.c, at: 1 << 12}}
+			process.Add(s)
+			defer process.Remove(s)
+			if err := multiWait(t.Context(), []*place{first, p}, false); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range []*Engine{first.e, process} {
+				e.Lock()
+				if e.extended != (extendedSpin{}) {
+					t.Errorf("%+v, want no extension", e.extended)
+				}
+				e.Unlock()
+			}
+		})
+	}
+}

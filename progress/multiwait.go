@@ -19,6 +19,14 @@ type MultiWait struct {
 	entries []multiEntry
 	engines []multiEngine
 	permit  pollPermit
+
+	extension multiExtension
+}
+
+// multiExtension is the extended spinning of a wait (extendSpin). The first process's engine has the history.
+type multiExtension struct {
+	isDecided, hasYielded bool
+	polls                 int // Remaining polls before the first yield.
 }
 
 type multiEntry struct {
@@ -128,6 +136,9 @@ func (m *MultiWait) active(ctx context.Context) (err error) {
 	}
 	defer m.returnTokens()
 	pace := newPace(ctx, m.pacemaker())
+	if ranked || !pace.yielding {
+		m.extension = multiExtension{isDecided: true, hasYielded: true}
+	}
 	for stop := false; !stop; {
 		if pace.clock == pace.perClock {
 			m.takeTokens()
@@ -136,14 +147,41 @@ func (m *MultiWait) active(ctx context.Context) (err error) {
 		if m.isDone() {
 			return nil
 		}
-		if n == 0 && pace.yielding {
-			pace.yieldProcessor()
+		if n == 0 && pace.yielding && !m.extendSpin() {
+			m.yieldProcessor(&pace)
 		} else if n == 0 {
 			cpu.Pause()
 		}
 		stop, err = pace.next(n, permit)
 	}
 	return err
+}
+
+// extendSpin reports whether a wait that is about to yield polls once more instead. No lock is held.
+func (m *MultiWait) extendSpin() bool {
+	x, e := &m.extension, m.engines[0].Engine
+	if !x.isDecided {
+		x.isDecided = true
+		e.Lock()
+		x.polls = e.extendSpin() / len(m.engines)
+		e.Unlock()
+	}
+	if x.polls == 0 {
+		return false
+	}
+	x.polls--
+	return true
+}
+
+// yieldProcessor counts the first yield for the history, and yields. No lock is held.
+func (m *MultiWait) yieldProcessor(p *pace) {
+	if x, e := &m.extension, m.engines[0].Engine; !x.hasYielded {
+		x.hasYielded = true
+		e.Lock()
+		e.yields++
+		e.Unlock()
+	}
+	p.yieldProcessor()
 }
 
 // pacemaker returns the engine that decides on the pace: a rank's if there is one.
