@@ -98,9 +98,9 @@ messages up to 8 KiB and 10 above for latency, a window for bw, bibw and mbw_mr,
 the average of all ranks, and the percentiles of rank 0.
 
 min, p50 and p99 are those of the printed figure: half of the batches are at or
-below p50, 99 of 100 at or below p99. A comment below a row shows p50 if a few slow
-batches dominate the mean: if that of a time is above 3 times p50, or p50 of a rate
-above 3 times the mean. For a time, p99 is thus among the slowest
+below p50, 99 of 100 at or below p99. A comment below the table shows p50 of the rows in
+which a few slow batches dominate the mean: that of a time is above 3 times p50, or p50
+of a rate above 3 times the mean. For a time, p99 is thus among the slowest
 batches; for a bandwidth or a rate it is among the fastest, and min is the slow
 end.`
 

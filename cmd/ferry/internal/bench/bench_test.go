@@ -97,7 +97,7 @@ func TestQuantilesOverRanks(t *testing.T) {
 	}
 }
 
-func TestRow_FewSlowBatches_HasCommentWithP50(t *testing.T) {
+func TestTable_FewSlowBatches_HasCommentWithP50(t *testing.T) {
 	slow := newSample() // 99 batches of 100 ns and one of 1 ms.
 	for range 99 {
 		slow.add(100*time.Nanosecond, 1)
@@ -105,20 +105,33 @@ func TestRow_FewSlowBatches_HasCommentWithP50(t *testing.T) {
 	even := newSample()
 	even.merge(slow)
 	slow.add(time.Millisecond, 1)
-	latency, rate := Row{Bench: "latency", Size: 8}, Row{Bench: "bw", Size: 8}
-	latency.Unit, rate.Unit = "us", "MB/s"
-	for want, r := range map[string]Row{
-		"8                      10.10\n# Row above: p50 0.10 us, mean 101 times p50\n":        slow.times(latency, 1e-3),
-		"8                       0.79\n# Row above: p50 79.98 MB/s, mean 0.00991 times p50\n": slow.rates(rate, 8, 1e3),
-		"8                       0.10\n": even.times(latency, 1e-3),
-		"8                      80.00\n": even.rates(rate, 8, 1e3),
-	} {
-		var out strings.Builder
-		if err := osuRow(&out, r); err != nil || out.String() != want {
-			t.Errorf("%v, got\n%swant\n%s", err, &out, want)
+	latency, rate, depth := Row{Bench: "latency", Size: 8, Unit: "us"}, Row{Bench: "bw", Size: 64, Unit: "MB/s"}, Row{Bench: "match/posted", Size: 10, Unit: "ns"}
+	var out strings.Builder
+	table, err := (&options{format: osuFormat}).begin(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Row{slow.times(latency, 1e-3), even.times(latency, 1e-3), slow.rates(rate, 8, 1e3), even.rates(rate, 8, 1e3), slow.times(depth, 1)} {
+		if err := table.row(r); err != nil {
+			t.Fatal(err)
 		}
 	}
-	var out strings.Builder
+	if err := table.close(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `8                      10.10
+8                       0.10
+64                      0.79
+64                     80.00
+posted                              10           10099.0
+# p50 in us where slow batches dominate the mean: 8=0.10
+# p50 in MB/s where slow batches dominate the mean: 64=79.98
+# p50 in ns where slow batches dominate the mean: posted:10=100.03
+`
+	if _, rows, _ := strings.Cut("\n"+out.String(), "\n8"); "8"+rows != want {
+		t.Errorf("got\n%swant\n%s", "8"+rows, want)
+	}
+	out.Reset()
 	if err := goRow(&out, slow.times(latency, 1e-3)); err != nil || !strings.Contains(out.String(), " ns/op\t100") || !strings.Contains(out.String(), " p50-ns/op\t") {
 		t.Errorf("%v, %q", err, &out)
 	}

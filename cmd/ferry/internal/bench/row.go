@@ -63,23 +63,14 @@ type format struct {
 }
 
 var formats = map[string]format{
-	"osu":      {func(o *options) string { return o.benchmark.osuHead(o.ranks * o.pairsEach()) }, osuRow},
+	osuFormat:  {func(o *options) string { return o.benchmark.osuHead(o.ranks * o.pairsEach()) }, osuRow},
 	jsonFormat: {func(*options) string { return "" }, func(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }},
 	"csv":      {func(*options) string { return "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns\n" }, csvRow},
 	// What benchstat compares: the format of `go test -bench` (golang.org/x/perf).
 	"gobench": {func(*options) string { return "ferry: " + version.String() + "\n" }, goRow},
 }
 
-// osuRow writes a row, and below it a comment with p50 if a few slow batches dominate the mean.
-func osuRow(w io.Writer, r Row) error {
-	err := osuFigures(w, r)
-	if err == nil && r.isSkewed() {
-		_, err = fmt.Fprintf(w, "# Row above: p50 %.2f %s, mean %.3g times p50\n", r.P50, r.Unit, r.Avg/r.P50)
-	}
-	return err
-}
-
-// mostSkew is the largest ratio of mean and p50 without a comment.
+// mostSkew is the largest ratio of mean and p50 that needs no remark.
 const mostSkew = 3
 
 // isSkewed reports whether the mean of a time is far above p50, or that of a rate far below it. A row with a tail has p50
@@ -96,7 +87,7 @@ func (r Row) isSkewed() bool {
 	return false
 }
 
-func osuFigures(w io.Writer, r Row) error {
+func osuRow(w io.Writer, r Row) error {
 	var err error
 	switch r.Bench {
 	case "mbw_mr":

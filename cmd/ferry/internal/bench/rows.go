@@ -2,12 +2,15 @@ package bench
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/internal/outfile"
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 // table writes the rows of a benchmark to standard output in the format of --format, and with --json=FILE to that file
@@ -16,10 +19,18 @@ type table struct {
 	o    *options
 	out  io.Writer
 	file *os.File // Nil without FILE.
+	// skewed has the rows for skewRemarks.
+	skewed []Row
 }
 
 // jsonFormat is the format of --json.
 const jsonFormat = "json"
+
+// osuFormat is the format of tables for readers. Its remarks have osuWidth columns.
+const (
+	osuFormat = "osu"
+	osuWidth  = 80
+)
 
 // checkJSON makes --json the same as --format json.
 func (o *options) checkJSON() error {
@@ -54,13 +65,47 @@ func (t *table) row(r Row) error {
 	if err == nil && t.file != nil {
 		err = formats[jsonFormat].row(t.file, r)
 	}
+	if r.isSkewed() {
+		t.skewed = append(t.skewed, r)
+	}
 	return err
 }
 
-// close closes the file. A nil table has none.
+// close writes the end of the table, and closes the file.
 func (t *table) close() error {
-	if t == nil || t.file == nil {
-		return nil
+	var err error
+	if remarks := skewRemarks(t.skewed); t.o.format == osuFormat && remarks != "" {
+		_, err = io.WriteString(t.out, remarks)
 	}
-	return t.file.Close()
+	if t.file != nil {
+		err = errors.Join(err, t.file.Close())
+	}
+	return err
+}
+
+// skewRemarks returns comments with p50 of the rows, by unit.
+func skewRemarks(rows []Row) string {
+	values := map[string]string{}
+	var units []string
+	for _, r := range rows {
+		if values[r.Unit] == "" {
+			units = append(units, r.Unit)
+		}
+		name := r.Bench
+		if _, figure, ok := strings.Cut(r.Bench, "/"); ok {
+			name = figure
+		}
+		switch {
+		case r.Size > 0 && name == r.Bench:
+			name = fmt.Sprint(r.Size)
+		case r.Size > 0:
+			name += fmt.Sprint(":", r.Size)
+		}
+		values[r.Unit] += fmt.Sprintf(" %s=%.2f", name, r.P50)
+	}
+	var b strings.Builder
+	for _, unit := range units {
+		text.Wrap(&b, osuWidth, "# ", fmt.Sprintf("p50 in %s where slow batches dominate the mean:%s", unit, values[unit]))
+	}
+	return b.String()
 }
