@@ -20,7 +20,7 @@ LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/inter
 # The main job, on 4 ranks of this machine.
 run: build
 	bin/ferry run -n 4 --explain bin/spmv -cube 64 -iterations 100
-	bin/ferry bench latency -m 1:64KiB
+	bin/ferry bench latency -m 8:16KiB
 
 # The commands record no path of this folder (-trimpath): they are installed, and ferry build
 # compiles sources.
