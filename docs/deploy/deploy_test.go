@@ -89,7 +89,7 @@ func image(t *testing.T) (entrypoint, cmd []string) {
 }
 
 func TestDockerfileBuildsWhatIsThereAndStartsWhatItBuilds(t *testing.T) {
-	known := []string{"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENTRYPOINT", "CMD"}
+	known := []string{"FROM", "WORKDIR", "ARG", "COPY", "RUN", "USER", "ENTRYPOINT", "CMD"}
 	stages, built := []string{}, map[string]bool{}
 	for _, in := range instructions(read(t, "Dockerfile")) {
 		words := strings.Fields(in[1])
@@ -128,6 +128,25 @@ func TestDockerfileBuildsWhatIsThereAndStartsWhatItBuilds(t *testing.T) {
 		t.Fatalf("Dockerfile: it builds %v, and starts %q %q", built, entrypoint, cmd)
 	}
 	accepted(t, "Dockerfile", append(entrypoint, cmd...)...)
+}
+
+// TestDockerignore_TrackedFiles_AreNotIgnored checks that the image is built from all sources, and from no program.
+func TestDockerignore_TrackedFiles_AreNotIgnored(t *testing.T) {
+	patterns := strings.Fields(read(t, "../../.dockerignore"))
+	if !slices.Contains(patterns, "bin") || !slices.Contains(patterns, ".git") {
+		t.Errorf(".dockerignore: %q", patterns)
+	}
+	for _, p := range patterns {
+		cmd := exec.CommandContext(t.Context(), "git", "ls-files", "--", ":(glob)"+p, ":(glob)"+p+"/**")
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Skipf("no git checkout: %v", err)
+		}
+		if len(out) > 0 {
+			t.Errorf(".dockerignore: %s leaves out %s", p, out)
+		}
+	}
 }
 
 // job is as much of a Kubernetes Job as kubernetes.yaml uses. Another field, or a field at
@@ -305,7 +324,7 @@ func TestCommandsOfPagesAreAccepted(t *testing.T) {
 			words := strings.Fields(line)
 			var run []string
 			if words[0] == "docker" && words[1] == "run" {
-				at := slices.Index(words, "ferry-job")
+				at := max(slices.Index(words, "ferry-job"), slices.Index(words, "ferry-fabrics"))
 				if at < 0 {
 					t.Errorf("%s: another image: %s", page, line)
 					continue
