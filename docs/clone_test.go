@@ -37,7 +37,7 @@ func TestClone_NewHome_PagesRunAsTheyStand(t *testing.T) {
 	}
 }
 
-// TestClone_NewDebian_TutorialRunsAsItStands does the same in a Debian that has no more than git, make, Go and the
+// TestClone_NewDebian_TutorialRunsAsItStands runs the tutorial likewise in a Debian that has no more than git, make, Go and the
 // machine's settings for packages and modules. It needs the network, and some minutes.
 func TestClone_NewDebian_TutorialRunsAsItStands(t *testing.T) {
 	if !*full {
