@@ -4,12 +4,10 @@ import "time"
 
 // backoff schedules the rounds of a dialer. It is pure.
 type backoff struct {
-	nextRoundAt time.Duration
-	pause       time.Duration
-	// Consecutive failed rounds.
-	failedRounds int
-	// Consecutive failed rounds with final failures only.
-	finalRounds int
+	nextRoundAt         time.Duration
+	pause               time.Duration
+	consecutiveFailures int
+	consecutiveFinals   int
 }
 
 const (
@@ -25,13 +23,13 @@ const (
 func (r *backoff) recordFailedRound(since, now time.Duration, isFinal bool) {
 	r.pause = min(max(2*r.pause, minRedialPause), maxRedialPause)
 	r.nextRoundAt = max(since+r.pause, now+minRedialPause)
-	r.failedRounds++
-	if r.finalRounds++; !isFinal {
-		r.finalRounds = 0
+	r.consecutiveFailures++
+	if r.consecutiveFinals++; !isFinal {
+		r.consecutiveFinals = 0
 	}
 }
 
 // isExhausted reports whether further rounds are useless. A peer listens before it publishes its card.
 func (r *backoff) isExhausted(wasConnected bool) bool {
-	return r.finalRounds >= maxFinalRounds || !wasConnected && r.finalRounds > 0
+	return r.consecutiveFinals >= maxFinalRounds || !wasConnected && r.consecutiveFinals > 0
 }

@@ -4,10 +4,9 @@ import "math/bits"
 
 // chunk is memory for consecutive frames.
 type chunk struct {
-	bytes []byte
-	used  int
-	// Number of its last frame.
-	lastFrame uint64
+	bytes      []byte
+	used       int
+	lastNumber uint64
 }
 
 // bufferPool has free buffers by power of two.
@@ -54,10 +53,9 @@ func (p *bufferPool) trim() {
 
 // sendBuffer is the memory of the unacked frames to one peer. The last chunk is being filled.
 type sendBuffer struct {
-	pool   *bufferPool
-	chunks []*chunk
-	// The free part of the last chunk has a reservation.
-	isReserved bool
+	pool           *bufferPool
+	chunks         []*chunk
+	hasReservation bool
 }
 
 // The first chunk suits a peer with little traffic. Chunks grow in a burst. An idle peer keeps at most
@@ -71,7 +69,7 @@ const (
 
 // reserve returns n bytes with their chunk. They stay free until commit.
 func (o *sendBuffer) reserve(n int) (*chunk, []byte) {
-	o.isReserved = true
+	o.hasReservation = true
 	if k := len(o.chunks); k > 0 {
 		c := o.chunks[k-1]
 		if n <= len(c.bytes)-c.used {
@@ -96,15 +94,15 @@ func (o *sendBuffer) reserve(n int) (*chunk, []byte) {
 func (o *sendBuffer) commit(n int, number uint64) {
 	c := o.chunks[len(o.chunks)-1]
 	c.used += n
-	c.lastFrame = number
-	o.isReserved = false
+	c.lastNumber = number
+	o.hasReservation = false
 }
 
 // freeBefore frees all frames before first.
 func (o *sendBuffer) freeBefore(first uint64) {
-	for len(o.chunks) > 0 && o.chunks[0].lastFrame < first {
+	for len(o.chunks) > 0 && o.chunks[0].lastNumber < first {
 		c := o.chunks[0]
-		if last := len(o.chunks) == 1; last && o.isReserved {
+		if last := len(o.chunks) == 1; last && o.hasReservation {
 			return
 		} else if last && len(c.bytes) <= keptChunkSize {
 			c.used = 0

@@ -53,8 +53,7 @@ type businessCard struct {
 	// Zero without security.
 	key [keySize]byte
 	// Order of preference.
-	addrs []netip.Addr
-	// nil without TLS.
+	addrs  []netip.Addr
 	tlsKey []byte
 }
 

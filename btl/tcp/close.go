@@ -65,7 +65,7 @@ func (m *module) drainSockets(peers []*peerConn) {
 		unix.EpollWait(m.poller.epollFD, m.poller.events[:], 1)
 		for _, p := range peers {
 			for i, l := range p.links[:len(p.path.queues)] {
-				p.path.queues[i].isBlocked = l != nil && l.state > connOpen
+				p.path.queues[i].isSocketFull = l != nil && l.state > connOpen
 			}
 		}
 	}

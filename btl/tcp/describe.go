@@ -15,7 +15,7 @@ import (
 // For a closed peer the last description stays.
 func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 	p := m.peers.byIncarnation[peer.Life]
-	lastDescription, closed := m.peers.closed[peer.Life]
+	lastDescription, closed := m.peers.lastDescriptions[peer.Life]
 	card, err := m.decodeReachable(peer)
 	switch {
 	case p != nil && p.wasConnected:
@@ -35,7 +35,7 @@ func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 
 // describe describes the links of a peer.
 func (p *peerConn) describe() (d btl.Description) {
-	d.Reconnects, d.Resent = uint64(p.reconnects), p.path.retransmitted
+	d.Reconnects, d.Resent = uint64(p.reconnects), p.path.framesRetransmitted
 	var ends []string
 	for i, l := range p.links {
 		switch {
@@ -43,9 +43,9 @@ func (p *peerConn) describe() (d btl.Description) {
 			ends = append(ends, fmt.Sprintf("%v to %v", l.localAddr, l.remoteAddr))
 			d.Notes = append(d.Notes, fmt.Sprintf("%v, %d bytes unacked", l, p.path.queues[i].bytesUnacked))
 		case p.dialers[i] != nil && p.linkedSlots&(1<<i) != 0:
-			d.Notes = append(d.Notes, fmt.Sprintf("link %d: lost, %s", i, times(p.dialers[i].failedRounds, "failed attempt")))
+			d.Notes = append(d.Notes, fmt.Sprintf("link %d: lost, %s", i, times(p.dialers[i].consecutiveFailures, "failed attempt")))
 		case p.dialers[i] != nil:
-			d.Notes = append(d.Notes, fmt.Sprintf("link %d: not up yet, %s", i, times(p.dialers[i].failedRounds, "failed attempt")))
+			d.Notes = append(d.Notes, fmt.Sprintf("link %d: not up yet, %s", i, times(p.dialers[i].consecutiveFailures, "failed attempt")))
 		}
 	}
 	if d.Device = strings.Join(ends, ", "); d.Device == "" {
@@ -65,7 +65,7 @@ func (p *peerConn) recordClosed() {
 	if card, err := p.module.cardOf(p.incarnation); err == nil && card != nil {
 		d.Unused = p.module.unusedAddresses(p, card)
 	}
-	p.module.peers.closed[p.incarnation] = d
+	p.module.peers.lastDescriptions[p.incarnation] = d
 }
 
 // times returns a count with its noun.

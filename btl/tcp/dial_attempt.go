@@ -14,18 +14,16 @@ import (
 
 // dialAttempt is an outgoing connection until the end of its handshake.
 type dialAttempt struct {
-	peer      *peerConn
-	slot      int
-	addr      netip.AddrPort
-	fd        int
-	stage     stage
-	handshake callerHandshake
-	startedAt time.Duration
-	deadline  time.Duration
-	// Received bytes of the current handshake part.
-	buf []byte
-	// The peer's process has answered.
-	hasAnswered bool
+	peer         *peerConn
+	slot         int
+	addr         netip.AddrPort
+	fd           int
+	stage        stage
+	handshake    callerHandshake
+	startedAt    time.Duration
+	deadline     time.Duration
+	handshakeBuf []byte
+	hasAnswered  bool
 }
 
 // attemptTimeout is the timeout of one address. It allows for the loss of two packets. A reconnect uses a
@@ -53,7 +51,7 @@ func (p *peerConn) startAttempt(slot int, addr netip.AddrPort) (*dialAttempt, er
 	}
 	m := p.module
 	a := &dialAttempt{peer: p, slot: slot, addr: addr, fd: fd, startedAt: m.timers.now, deadline: m.timers.now + attemptTimeout}
-	if p.wasConnected && p.dialers[slot].failedRounds < shortTimeoutRounds {
+	if p.wasConnected && p.dialers[slot].consecutiveFailures < shortTimeoutRounds {
 		a.deadline = m.timers.now + reconnectAttemptTimeout
 	}
 	a.handshake.parties = parties{key: p.card.key, caller: m.env.Identity.Proc, acceptor: p.proc}
@@ -134,7 +132,7 @@ func (a *dialAttempt) handleEvents(events uint32) {
 		if a.stage == stageAwaitingWelcome {
 			size = welcomeSize
 		}
-		b, err := a.peer.module.readHandshake(a.fd, &a.buf, size)
+		b, err := a.peer.module.readHandshake(a.fd, &a.handshakeBuf, size)
 		switch {
 		case isPermanent(err):
 			a.fail(err, true)

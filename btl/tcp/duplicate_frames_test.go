@@ -81,7 +81,7 @@ func TestLink_FrameArrivesByTwoLinks_IsDeliveredOnce(t *testing.T) {
 			slow.Write(frame(0)[:c.size/2])
 			j.until("half of the frame", func() bool {
 				l := p.links[1]
-				return l.mode != modeHeader && l.received+l.writePos-l.readPos >= c.size/2-headerSize
+				return l.mode != modeHeader && l.bodyReceived+l.writePos-l.readPos >= c.size/2-headerSize
 			})
 			fast.Write(append(frame(0), frame(1)...))
 			j.until("two frames", func() bool { return p.path.nextExpected == due+2 })
@@ -135,7 +135,7 @@ func TestPeek_FrameArrivesByTwoLinks_DropsThePeekedOne(t *testing.T) {
 		slow.Write(frame(0)[:size/2])
 		j.until("half of the frame", func() bool {
 			l := p.links[1]
-			return l.mode != modeHeader && l.received+l.writePos-l.readPos >= size/2-headerSize
+			return l.mode != modeHeader && l.bodyReceived+l.writePos-l.readPos >= size/2-headerSize
 		})
 		fast.Write(frame(0))
 		j.until("frame 0", peeked(0), b)

@@ -13,12 +13,11 @@ import (
 // endpoint is the sending end of the path to a peer.
 type endpoint struct {
 	// nil if closed.
-	peer *peerConn
-	// A reservation has succeeded.
+	peer    *peerConn
 	wasUsed bool
 	chunk   *chunk
 	// The last reservation, header included.
-	reserved []byte
+	reservation []byte
 }
 
 // Reach implements btl.Module. It checks only the card.
@@ -67,7 +66,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	}
 	p.outbound.endpoint = &endpoint{peer: p}
 	// A poll reports the limits, when the protocol has the endpoint.
-	p.outbound.limitsReported = false
+	p.outbound.hasReportedLimits = false
 	p.outbound.pathsOpened++
 	p.sendControl(kindOpen, binary.LittleEndian.AppendUint64(nil, p.outbound.pathsOpened))
 	m.scheduleAt(0)
@@ -78,7 +77,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 // canSend reports whether a frame of n bytes can be sent now. Without room it requests an ack.
 func (e *endpoint) canSend(n int) bool {
 	p := e.peer
-	if p == nil || !p.outbound.limitsReported {
+	if p == nil || !p.outbound.hasReportedLimits {
 		return false
 	}
 	if !p.path.hasRoom(headerSize + n) {
@@ -105,17 +104,17 @@ func (e *endpoint) Reserve(n int) []byte {
 	if !e.canSend(n) {
 		return nil
 	}
-	e.chunk, e.reserved = e.peer.sendBuffer.reserve(headerSize + n)
-	return e.reserved[headerSize:]
+	e.chunk, e.reservation = e.peer.sendBuffer.reserve(headerSize + n)
+	return e.reservation[headerSize:]
 }
 
 // Commit implements btl.Endpoint.
 func (e *endpoint) Commit(n int) {
-	if e.peer == nil || e.reserved == nil {
+	if e.peer == nil || e.reservation == nil {
 		return
 	}
 	h := header{bodySize: n, kind: kindFrame}
-	e.commitFrame(h, e.reserved[:headerSize+n], nil, nil)
+	e.commitFrame(h, e.reservation[:headerSize+n], nil, nil)
 }
 
 // SendShort implements btl.ShortSender.
@@ -150,9 +149,9 @@ func (e *endpoint) commitFrame(h header, head, payload []byte, c btl.LocalComple
 	p := e.peer
 	h.encode(head)
 	at := e.chunk.used
-	number := p.path.push(frame{bytes: head, payload: payload, completion: c, chunk: e.chunk, offset: at})
+	number := p.path.push(frame{bytes: head, payload: payload, completion: c, chunk: e.chunk, chunkOffset: at})
 	p.sendBuffer.commit(len(head), number)
-	e.reserved = nil
+	e.reservation = nil
 	p.flushFrames()
 }
 

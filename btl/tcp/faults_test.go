@@ -251,12 +251,12 @@ func TestAck_AllLinksWithinAFrame_IsSentLater(t *testing.T) {
 	a, b, _ := j.met()
 	p := b.peers.byIncarnation[a.life]
 	now := b.readClock()
-	p.path.ackOwedBytes, p.acks.owedSince, p.path.queues[0].isBlocked = 100, 1, true
+	p.path.bytesSinceAck, p.acks.owedSince, p.path.queues[0].isSocketFull = 100, 1, true
 	if p.runTimers(now); p.acks.owedSince == 0 {
 		t.Fatal("it is forgotten")
 	}
-	p.path.queues[0].isBlocked = false
-	if p.runTimers(now + time.Second); p.path.ackOwedBytes != 0 {
+	p.path.queues[0].isSocketFull = false
+	if p.runTimers(now + time.Second); p.path.bytesSinceAck != 0 {
 		t.Error("it is not said")
 	}
 }

@@ -15,11 +15,9 @@ import (
 
 // listener accepts connections.
 type listener struct {
-	module *module
-	fd     int
-	// More connections may wait, or accepting has failed.
-	needsRetry bool
-	// The current series of failures is logged.
+	module          *module
+	fd              int
+	needsRetry      bool
 	isFailureLogged bool
 }
 
@@ -53,16 +51,13 @@ func (l *listener) handleEvents(uint32) {
 
 // inboundConn is an accepted connection until the end of its handshake.
 type inboundConn struct {
-	module     *module
-	fd         int
-	remoteAddr netip.AddrPort
-	deadline   time.Duration
-	// Received bytes of the current handshake part.
-	buf []byte
-	// TLS or plain is detected.
+	module          *module
+	fd              int
+	remoteAddr      netip.AddrPort
+	deadline        time.Duration
+	handshakeBuf    []byte
 	isProtocolKnown bool
-	// The hello, while the caller's card is missing.
-	heldHello []byte
+	heldHello       []byte
 	// nil before the hello.
 	handshake *acceptorHandshake
 	target    linkTarget
@@ -140,10 +135,10 @@ func (c *inboundConn) handleEvents(events uint32) {
 		if c.handshake != nil {
 			size = proofSize
 		}
-		b, err := c.module.readHandshake(c.fd, &c.buf, size)
+		b, err := c.module.readHandshake(c.fd, &c.handshakeBuf, size)
 		switch {
 		// A caller of the job closes if another connection was faster.
-		case err != nil && (c.handshake != nil || isHangup(err) && len(c.buf) == 0):
+		case err != nil && (c.handshake != nil || isHangup(err) && len(c.handshakeBuf) == 0):
 			c.close()
 		case err != nil:
 			c.refuse(err.Error())

@@ -24,14 +24,10 @@ type link struct {
 	err      error
 	liveness liveness
 
-	// In module.readyLinks.
-	isQueued bool
-	// The socket is empty.
-	isDrained bool
-	// The socket has reported its end.
-	hasHangup bool
-	// A frame is in an upcall.
-	isDelivering bool
+	isQueued       bool
+	isSocketEmpty  bool
+	hasSocketEnded bool
+	isInUpcall     bool
 	readState
 }
 
@@ -53,21 +49,21 @@ func (l *link) handleEvents(events uint32) {
 	}
 	in, out := splitEvents(events)
 	if in {
-		l.isDrained = false
-		l.hasHangup = l.hasHangup || events&^(unix.EPOLLIN|unix.EPOLLOUT) != 0
+		l.isSocketEmpty = false
+		l.hasSocketEnded = l.hasSocketEnded || events&^(unix.EPOLLIN|unix.EPOLLOUT) != 0
 		if l.canRead() {
 			l.enqueue()
 		}
 	}
-	if q := &l.peer.path.queues[l.slot]; out && q.isBlocked {
-		q.isBlocked = false
+	if q := &l.peer.path.queues[l.slot]; out && q.isSocketFull {
+		q.isSocketFull = false
 		l.peer.markPending()
 	}
 }
 
 // canRead reports whether readFrames may make progress.
 func (l *link) canRead() bool {
-	return l.state < connClosed && l.mode != modeOutOfOrder && (!l.isDrained && l.state < connFailed || l.hasBufferedFrame())
+	return l.state < connClosed && l.mode != modeOutOfOrder && (!l.isSocketEmpty && l.state < connFailed || l.hasBufferedFrame())
 }
 
 // hasBufferedFrame reports whether buf allows progress without a read of the socket.
@@ -106,7 +102,7 @@ func (l *link) failAfterDrain(err error) {
 	if l.state == connOpen {
 		l.state, l.err = connDraining, err
 	}
-	l.hasHangup, l.isDrained = true, false
+	l.hasSocketEnded, l.isSocketEmpty = true, false
 	l.enqueue()
 	l.peer.markPending()
 }
@@ -133,7 +129,7 @@ func (l *link) close() {
 	l.updateLiveness(l.module.timers.now)
 	l.state = connClosed
 	l.module.closeSocket(l.fd)
-	if l.buf != nil && !l.isDelivering {
+	if l.buf != nil && !l.isInUpcall {
 		l.module.buffers.put(l.buf)
 	}
 	l.buf, l.readPos, l.writePos, l.body = nil, 0, 0, nil
@@ -161,7 +157,7 @@ func splitEvents(events uint32) (in, out bool) {
 
 // fillBuffer reads from the socket into buf, and reports whether it got data.
 func (l *link) fillBuffer() bool {
-	if l.isDrained || l.state >= connFailed {
+	if l.isSocketEmpty || l.state >= connFailed {
 		return false
 	}
 	if l.buf == nil {
@@ -213,15 +209,15 @@ func (l *link) handleRead(n, size int, err error) int {
 		l.liveness.lastReadAt = l.module.timers.now
 		// A short read has emptied the socket, and an event announces later bytes. TLS returns at
 		// most one record.
-		if n < size && !l.hasHangup && !l.isEncrypted {
-			l.isDrained = true
+		if n < size && !l.hasSocketEnded && !l.isEncrypted {
+			l.isSocketEmpty = true
 		}
 		return n
 	case err == unix.EINTR:
 	case l.state == connDraining:
 		l.fail(l.err)
 	case err == unix.EAGAIN:
-		l.isDrained = true
+		l.isSocketEmpty = true
 	case n == 0 && err == nil:
 		l.fail(io.EOF)
 	default:

@@ -17,14 +17,12 @@ type readState struct {
 	expectsLarge bool
 
 	// The current frame.
-	mode   readMode
-	header header
-	// Bytes of the body.
-	received     int
+	mode         readMode
+	header       header
+	bodyReceived int
 	gatherHeader [btl.GatherHeader]byte
 	// Memory of an assembled frame.
-	body []byte
-	// The protocol has given memory for the payload.
+	body            []byte
 	isPlaced        bool
 	outOfOrderSince time.Duration
 }
@@ -54,23 +52,23 @@ const (
 
 // readFrames delivers at most limit frames, and returns their number.
 func (l *link) readFrames(limit int) (n int) {
-	if l.isDelivering || l.state == connClosed {
+	if l.isInUpcall || l.state == connClosed {
 		return 0
 	}
 	budget := bytesPerPoll
 	for n < limit && budget > 0 && l.state < connDamaged {
-		before := l.received
+		before := l.bodyReceived
 		ok, isWhole := l.readStep(true)
 		if !ok {
 			break
 		}
-		if k := l.received - before; k > 0 {
+		if k := l.bodyReceived - before; k > 0 {
 			budget -= k
 		}
 		if isWhole {
-			l.isDelivering = true
+			l.isInUpcall = true
 			l.deliverFrame()
-			l.isDelivering = false
+			l.isInUpcall = false
 			n++
 		}
 	}
@@ -82,7 +80,7 @@ func (l *link) readFrames(limit int) (n int) {
 
 // releaseBuffer returns an empty buf to the pool.
 func (l *link) releaseBuffer() {
-	if l.buf != nil && l.readPos == l.writePos && l.mode != modeBuffered && !l.isDelivering {
+	if l.buf != nil && l.readPos == l.writePos && l.mode != modeBuffered && !l.isInUpcall {
 		l.module.buffers.put(l.buf)
 		l.buf, l.readPos, l.writePos = nil, 0, 0
 	}
@@ -114,9 +112,9 @@ func (l *link) readStep(canPlace bool) (ok, isWhole bool) {
 		}
 		return l.readPlaced()
 	case modeSkipped:
-		k := min(l.header.bodySize-l.received, l.writePos-l.readPos)
-		l.received, l.readPos = l.received+k, l.readPos+k
-		if l.received == l.header.bodySize {
+		k := min(l.header.bodySize-l.bodyReceived, l.writePos-l.readPos)
+		l.bodyReceived, l.readPos = l.bodyReceived+k, l.readPos+k
+		if l.bodyReceived == l.header.bodySize {
 			return true, true
 		}
 		l.expectsLarge = false
@@ -154,7 +152,7 @@ func (l *link) parseHeader() bool {
 		p.markPending()
 	}
 	if h.kind != kindAck {
-		l.header, l.mode, l.received = h, modeUndecided, 0
+		l.header, l.mode, l.bodyReceived = h, modeUndecided, 0
 	}
 	return true
 }
@@ -194,7 +192,7 @@ func (l *link) chooseMode(canPlace bool) bool {
 		}
 		copy(l.gatherHeader[:], l.buf[l.readPos:l.readPos+h.gatherSize])
 		l.readPos += h.gatherSize
-		l.received, l.mode, l.isPlaced = h.gatherSize, modePlaced, false
+		l.bodyReceived, l.mode, l.isPlaced = h.gatherSize, modePlaced, false
 	case h.bodySize > largeFrameSize:
 		l.mode, l.body = modeAssembled, l.module.buffers.get(h.bodySize)
 	default:
@@ -223,9 +221,9 @@ func (l *link) skipDuplicate() {
 func (l *link) readPlaced() (ok, isWhole bool) {
 	p, h := l.peer, &l.header
 	head := l.gatherHeader[:h.gatherSize]
-	l.isDelivering = true
+	l.isInUpcall = true
 	dst := p.inbound.placer.Place(head, h.bodySize-h.gatherSize)
-	l.isDelivering = false
+	l.isInUpcall = false
 	switch {
 	case l.state == connClosed:
 		return false, false
@@ -238,24 +236,24 @@ func (l *link) readPlaced() (ok, isWhole bool) {
 		return true, false
 	}
 	l.isPlaced = true
-	l.received -= h.gatherSize
+	l.bodyReceived -= h.gatherSize
 	ok, isWhole = l.copyInto(dst)
-	l.received += h.gatherSize
+	l.bodyReceived += h.gatherSize
 	return ok, isWhole
 }
 
 // copyInto moves bytes to dst from index l.received on.
 func (l *link) copyInto(dst []byte) (ok, isWhole bool) {
-	if k := copy(dst[l.received:], l.buf[l.readPos:l.writePos]); k > 0 {
-		l.readPos, l.received = l.readPos+k, l.received+k
+	if k := copy(dst[l.bodyReceived:], l.buf[l.readPos:l.writePos]); k > 0 {
+		l.readPos, l.bodyReceived = l.readPos+k, l.bodyReceived+k
 		ok = true
 	}
-	if l.received < len(dst) && !l.isDrained && l.state < connFailed {
-		k := l.readBodyAndHeader(dst[l.received:])
-		l.received += k
+	if l.bodyReceived < len(dst) && !l.isSocketEmpty && l.state < connFailed {
+		k := l.readBodyAndHeader(dst[l.bodyReceived:])
+		l.bodyReceived += k
 		ok = ok || k > 0
 	}
-	if l.expectsLarge = len(dst) >= largeFrameSize; l.received == len(dst) {
+	if l.expectsLarge = len(dst) >= largeFrameSize; l.bodyReceived == len(dst) {
 		return true, true
 	}
 	return ok, false

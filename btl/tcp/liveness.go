@@ -48,12 +48,10 @@ const busyLivenessPeriod = 100 * time.Millisecond
 type liveness struct {
 	connectedAt time.Duration
 	lastReadAt  time.Duration
-	// Last sign of life of the other host.
 	hostAliveAt time.Duration
 	// The other host owes an ack since then. 0 if it owes none.
 	unackedSince time.Duration
-	// Normal time for an ack.
-	ackTimeout time.Duration
+	ackTimeout   time.Duration
 	// Bytes, as the system assumes it. 0 if unknown.
 	pathMTU int
 }

@@ -16,12 +16,11 @@ import (
 
 // module is the transport of one process. The engine's lock guards all of it.
 type module struct {
-	env     btl.Env
-	config  config
-	host    hostAddrs
-	card    []byte
-	cardKey [keySize]byte
-	// nil without TLS.
+	env      btl.Env
+	config   config
+	host     hostAddrs
+	card     []byte
+	cardKey  [keySize]byte
 	identity *tlsIdentity
 
 	poller        poller
@@ -32,10 +31,8 @@ type module struct {
 	inbound       inbound
 	tlsHandshakes tlsHandshakes
 
-	peers peerTable
-	// Links that may have something to read.
-	readyLinks []*link
-	// Peers with something to write or to complete.
+	peers        peerTable
+	readyLinks   []*link
 	pendingPeers []*peerConn
 
 	// nil if the protocol takes no link events.
@@ -58,8 +55,7 @@ type config struct {
 
 // hostAddrs has the addresses of this host.
 type hostAddrs struct {
-	interfaces []netaddr.Interface
-	// Time of the last query of interfaces.
+	interfaces  []netaddr.Interface
 	listedAt    time.Time
 	published   []netip.Addr
 	unpublished []netaddr.LeftOut
@@ -68,11 +64,9 @@ type hostAddrs struct {
 
 // peerTable has the peers by incarnation.
 type peerTable struct {
-	byIncarnation map[framework.Life]*peerConn
-	// Memory for sortedPeers.
-	sorted []*peerConn
-	// Last state of peers that have closed.
-	closed map[framework.Life]btl.Description
+	byIncarnation    map[framework.Life]*peerConn
+	sorted           []*peerConn
+	lastDescriptions map[framework.Life]btl.Description
 }
 
 // inbound is the listener with the connections in their handshake.
@@ -123,7 +117,7 @@ func (m *module) Forget(peer framework.Life) {
 	if p := m.peers.byIncarnation[peer]; p != nil {
 		p.close()
 	}
-	delete(m.peers.closed, peer)
+	delete(m.peers.lastDescriptions, peer)
 }
 
 // Renew implements btl.Renewer.

@@ -335,12 +335,12 @@ func TestDescribe_LinkNeverUp_IsNotLost(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
 	p := a.peers.byIncarnation[b.life]
-	p.dialers[1] = &slotDialer{backoff: backoff{failedRounds: 1}}
+	p.dialers[1] = &slotDialer{backoff: backoff{consecutiveFailures: 1}}
 	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: not up yet, 1 failed attempt") {
 		t.Errorf("%q", d.Notes)
 	}
 	p.linkedSlots |= 1 << 1
-	p.dialers[1].failedRounds++
+	p.dialers[1].consecutiveFailures++
 	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: lost, 2 failed attempts") {
 		t.Errorf("%q", d.Notes)
 	}

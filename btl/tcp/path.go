@@ -73,13 +73,13 @@ func (p *path) appendPieces(link int, into [][]byte) [][]byte {
 	// Chunk of the last piece, which ends at end.
 	var mem *chunk
 	var from, end int
-	skip := c.bytesWritten
-	for i, number := range c.frames {
+	skip := c.firstFrameWritten
+	for i, number := range c.queuedFrames {
 		f := p.frameAt(number)
-		if i == len(c.frames)-1 && skip == 0 {
+		if i == len(c.queuedFrames)-1 && skip == 0 {
 			p.addAck(f)
 		}
-		if len(f.payload) == 0 && skip == 0 && mem != nil && f.chunk == mem && f.offset == end {
+		if len(f.payload) == 0 && skip == 0 && mem != nil && f.chunk == mem && f.chunkOffset == end {
 			end += len(f.bytes)
 			into[len(into)-1] = mem.bytes[from:end]
 			continue
@@ -92,7 +92,7 @@ func (p *path) appendPieces(link int, into [][]byte) [][]byte {
 		if f.payload != nil {
 			into = append(into, f.payload[max(0, skip-len(f.bytes)):])
 		} else if len(head) > 0 {
-			mem, end = f.chunk, f.offset+len(f.bytes)
+			mem, end = f.chunk, f.chunkOffset+len(f.bytes)
 			from = end - len(head)
 		}
 		skip = 0
@@ -106,7 +106,7 @@ func (p *path) appendPieces(link int, into [][]byte) [][]byte {
 // addAck writes the current ack into the header of a frame.
 func (p *path) addAck(f *frame) {
 	setAck(f.bytes, p.nextExpected)
-	p.lastAckSent, p.ackOwedBytes = p.nextExpected, 0
+	p.lastAckSent, p.bytesSinceAck = p.nextExpected, 0
 	if f.completion != nil && !p.hasUnsent() {
 		setFlags(f.bytes, flagAckRequest)
 	}
@@ -117,7 +117,7 @@ func (p *path) queueAck(requestAck bool) bool {
 	best := -1
 	for i := range p.queues {
 		c := &p.queues[i]
-		if c.isUp && !c.isBlocked && c.bytesWritten == 0 && len(c.pendingAck) == 0 && (best < 0 || c.bytesUnacked < p.queues[best].bytesUnacked) {
+		if c.isUp && !c.isSocketFull && c.firstFrameWritten == 0 && len(c.pendingAck) == 0 && (best < 0 || c.bytesUnacked < p.queues[best].bytesUnacked) {
 			best = i
 		}
 	}
@@ -131,6 +131,6 @@ func (p *path) queueAck(requestAck bool) bool {
 	note := make([]byte, headerSize)
 	h.encode(note)
 	p.queues[best].pendingAck = note
-	p.lastAckSent, p.ackOwedBytes = p.nextExpected, 0
+	p.lastAckSent, p.bytesSinceAck = p.nextExpected, 0
 	return true
 }

@@ -25,7 +25,7 @@ import (
 //	retransmitted         prints the number of retransmitted frames
 func TestPath_Scripts(t *testing.T) {
 	scripttest.Run(t, "testdata/path_*.txt", func() func(string) ([]string, error) {
-		p := &path{sendWindow: sendWindow{limit: 4 << 10}, recvWindow: recvWindow{maxAhead: maxFramesInFlight(4 << 10)}}
+		p := &path{sendWindow: sendWindow{byteLimit: 4 << 10}, recvWindow: recvWindow{maxFramesAhead: maxFramesInFlight(4 << 10)}}
 		return func(line string) ([]string, error) { return play(p, line) }
 	})
 }
@@ -84,9 +84,9 @@ func play(p *path, line string) ([]string, error) {
 			say("%v", err)
 		}
 	case "must-ack":
-		say("%t", p.mustAck(p.limit))
+		say("%t", p.mustAck(p.byteLimit))
 	case "retransmitted":
-		say("%d frames", p.retransmitted)
+		say("%d frames", p.framesRetransmitted)
 		return out, nil
 	case "send-ack":
 		if !p.queueAck(false) {
@@ -105,7 +105,7 @@ func play(p *path, line string) ([]string, error) {
 				bytes = min(total, number(2))
 			}
 			p.recordWritten(link, bytes)
-			if c.isBlocked = bytes < total; c.isBlocked || words[2] != "all" || len(c.frames) == 0 {
+			if c.isSocketFull = bytes < total; c.isSocketFull || words[2] != "all" || len(c.queuedFrames) == 0 {
 				break
 			}
 		}
@@ -115,7 +115,7 @@ func play(p *path, line string) ([]string, error) {
 	}
 	for i := p.assignFrames(); i >= 0 && words[0] != "arrive"; {
 		c := &p.queues[i]
-		say("link %d writes %v%s", i, c.frames, map[bool]string{true: " and an ack"}[len(c.pendingAck) > 0])
+		say("link %d writes %v%s", i, c.queuedFrames, map[bool]string{true: " and an ack"}[len(c.pendingAck) > 0])
 		break
 	}
 	return out, nil
@@ -125,7 +125,7 @@ func play(p *path, line string) ([]string, error) {
 func TestPath_LinksComeAndGo_DeliversOnceInOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		from, to := &path{sendWindow: sendWindow{limit: 3000}}, &path{}
+		from, to := &path{sendWindow: sendWindow{byteLimit: 3000}}, &path{}
 		const links, frames = 3, 200
 		var wires [links][]uint64 // Written frames that have not arrived.
 		var aside []uint64        // Frames that arrived out of order.
@@ -158,11 +158,11 @@ func TestPath_LinksComeAndGo_DeliversOnceInOrder(t *testing.T) {
 					for _, b := range from.appendPieces(i, nil) {
 						size += len(b)
 					}
-					before := slices.Clone(from.queues[i].frames)
+					before := slices.Clone(from.queues[i].queuedFrames)
 					if n := rnd.IntN(size + 1); n > 0 {
 						from.recordWritten(i, n)
 					}
-					wires[i] = append(wires[i], before[:len(before)-len(from.queues[i].frames)]...)
+					wires[i] = append(wires[i], before[:len(before)-len(from.queues[i].queuedFrames)]...)
 				}
 			case 6, 7, 8:
 				if len(wires[link]) > 0 {

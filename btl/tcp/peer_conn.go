@@ -33,9 +33,7 @@ type peerConn struct {
 	batching batching
 	acks     ackTimes
 
-	// It is in module.pendingPeers.
-	isPending bool
-	// Ends the connection at the next poll.
+	isPending      bool
 	pendingFailure error
 	stall          stallDetector
 	reconnector
@@ -46,19 +44,14 @@ type stateIDs struct{ local, remote uint64 }
 
 // outboundPath is the path to the peer.
 type outboundPath struct {
-	// nil if closed.
-	endpoint *endpoint
-	// Number of the newest path.
-	pathsOpened uint64
-	// The protocol has the peer's limits, so that frames may leave.
-	limitsReported bool
-	// Reason of the peer for ending the path.
-	refusal error
+	endpoint          *endpoint
+	pathsOpened       uint64
+	hasReportedLimits bool
+	refusal           error
 }
 
 // inboundPath is the path from the peer.
 type inboundPath struct {
-	// nil if closed.
 	handler btl.Inbound
 	// nil if handler has no placement.
 	placer     btl.Placer
@@ -75,7 +68,6 @@ type batching struct {
 
 // ackTimes are the acks that are outstanding in both directions.
 type ackTimes struct {
-	// Frames before it have been requested from the peer.
 	requestedUpTo uint64
 	// 0 if none is owed.
 	owedSince time.Duration
@@ -90,7 +82,7 @@ func (m *module) newPeerConn(peer framework.Life, card *businessCard) *peerConn 
 	if card != nil {
 		p.setCard(card)
 	}
-	p.path.limit = m.config.window
+	p.path.byteLimit = m.config.window
 	p.sendBuffer.pool = &m.buffers
 	p.inbound.source.peer = p
 	p.reconnector.start(m.readClock())
@@ -121,8 +113,8 @@ func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 	if old := p.links[l.slot]; old != nil {
 		old.close()
 		p.stall.recordLoss(old)
-		p.lastLoss = fmt.Sprintf("%v: the peer has reconnected", old)
-		p.notifyWatcher("lost: " + p.lastLoss)
+		p.lastLossReason = fmt.Sprintf("%v: the peer has reconnected", old)
+		p.notifyWatcher("lost: " + p.lastLossReason)
 	}
 	err := setKeepalive(l.fd)
 	if err == nil {
@@ -138,9 +130,9 @@ func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 		p.module.closeSocket(l.fd)
 		return err
 	}
-	p.path.maxAhead = maxFramesInFlight(p.peerWindow())
+	p.path.maxFramesAhead = maxFramesInFlight(p.peerWindow())
 	// The peer buffers at most this (reorderLimit).
-	p.path.limit = min(p.module.config.window, max(p.peerWindow(), maxDeclaredWindow))
+	p.path.byteLimit = min(p.module.config.window, max(p.peerWindow(), maxDeclaredWindow))
 	if p.links[l.slot] = l; p.linkedSlots&(1<<l.slot) != 0 {
 		p.recordReconnect(l, now)
 	}
@@ -161,16 +153,16 @@ func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 func (p *peerConn) recordReconnect(l *link, now time.Duration) {
 	p.stall.recordReconnect(&p.path, now)
 	if p.reconnects++; p.reconnects == 1 && p.path.damagedLinks == 0 {
-		p.module.env.Logger.Warn("btl tcp: lost a connection and reconnected; further reconnects are only counted", "peer", p.proc.String(), "link", l.String(), "lost", p.lastLoss)
+		p.module.env.Logger.Warn("btl tcp: lost a connection and reconnected; further reconnects are only counted", "peer", p.proc.String(), "link", l.String(), "lost", p.lastLossReason)
 	}
 }
 
 // reportLimits passes the peer's limits to the protocol, once for each path. Frames leave only after that.
 func (p *peerConn) reportLimits() {
-	if p.outbound.limitsReported || !p.wasConnected || p.outbound.endpoint == nil {
+	if p.outbound.hasReportedLimits || !p.wasConnected || p.outbound.endpoint == nil {
 		return
 	}
-	p.outbound.limitsReported = true
+	p.outbound.hasReportedLimits = true
 	if frame := int(p.peerLimits.frame); frame < p.module.config.frameLimit {
 		p.module.env.Upcall.Limits(p.incarnation, min(p.module.config.eagerLimit, frame), frame)
 	}

@@ -8,8 +8,7 @@ import (
 
 // peerSource polls the path from one peer. It reads the sockets of this peer only.
 type peerSource struct {
-	peer *peerConn
-	// Link of the frame that Peek returned last.
+	peer       *peerConn
 	peekedLink *link
 }
 
@@ -26,7 +25,7 @@ func (s *peerSource) Poll() (n int) {
 			continue
 		}
 		if l.state < connFailed {
-			l.isDrained = false
+			l.isSocketEmpty = false
 		}
 		n += l.readFrames(1)
 		if l.needsPoll() {
@@ -64,11 +63,11 @@ const pollsPerRead = 10
 func (s *peerSource) peekOnce() []byte {
 	p := s.peer
 	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || l.mode == modeOutOfOrder || l.state == connClosed || l.isDelivering {
+		if l == nil || l.mode == modeOutOfOrder || l.state == connClosed || l.isInUpcall {
 			continue
 		}
 		if l.state < connFailed {
-			l.isDrained = false
+			l.isSocketEmpty = false
 			if l.mode == modeHeader && l.readPos == l.writePos && !l.isEncrypted && !l.tryRead() {
 				continue
 			}
@@ -104,7 +103,7 @@ func (l *link) tryRead() bool {
 	}
 	n, e := nowait.Read(l.fd, l.buf[:most])
 	if e == unix.EAGAIN {
-		l.isDrained = true
+		l.isSocketEmpty = true
 		l.enqueue()
 		return false
 	}

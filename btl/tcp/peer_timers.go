@@ -34,7 +34,7 @@ func (p *peerConn) sendDelayedAck(now time.Duration) {
 		return
 	}
 	p.acks.owedSince = 0
-	if p.path.ackOwedBytes == 0 || p.path.countUp() == 0 {
+	if p.path.bytesSinceAck == 0 || p.path.countUp() == 0 {
 		return
 	}
 	if p.path.queueAck(false) {

@@ -46,7 +46,7 @@ func (p *peerConn) processPending() {
 		// Retry at the next timer.
 		p.acks.owedSince = 1
 	} else {
-		if p.path.ackOwedBytes == 0 {
+		if p.path.bytesSinceAck == 0 {
 			p.acks.owedSince = 0
 		}
 		p.writeLinks()
@@ -95,12 +95,12 @@ func (p *peerConn) writeLinks() {
 		switch {
 		case n > 0:
 			p.path.recordWritten(i, n)
-			c.isBlocked = n < size
+			c.isSocketFull = n < size
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
-			c.isBlocked = true
+			c.isSocketFull = true
 		default:
-			c.isBlocked = true
+			c.isSocketFull = true
 			l.failAfterDrain(err)
 		}
 	}

@@ -9,15 +9,11 @@ import (
 
 // timers are the times of the module, since startedAt.
 type timers struct {
-	startedAt time.Time
-	// Clock at its last reading.
-	now time.Duration
-	// When runTimers is due.
-	nextAt time.Duration
-	// When the liveness of all links is checked.
-	livenessAt time.Duration
-	// Last poll of the sockets.
-	lastPollAt time.Duration
+	startedAt       time.Time
+	now             time.Duration
+	nextAt          time.Duration
+	livenessCheckAt time.Duration
+	lastPollAt      time.Duration
 	// First poll after a long pause of the process.
 	resumedAt time.Duration
 }
@@ -27,8 +23,7 @@ type pacer struct {
 	// Polls until the sockets are polled.
 	countdown int
 	// Start value of countdown.
-	interval int
-	// Polls by the protocol.
+	interval  int
 	pollCount uint64
 }
 
@@ -159,9 +154,9 @@ func (m *module) runTimers(now time.Duration) {
 	if m.inbound.listener != nil && m.inbound.listener.needsRetry {
 		m.inbound.listener.handleEvents(unix.EPOLLIN)
 	}
-	census := now >= m.timers.livenessAt
+	census := now >= m.timers.livenessCheckAt
 	if census {
-		m.timers.livenessAt = now + livenessPeriod
+		m.timers.livenessCheckAt = now + livenessPeriod
 		m.buffers.trim()
 	}
 	for _, p := range m.sortedPeers() {
@@ -173,7 +168,7 @@ func (m *module) runTimers(now time.Duration) {
 		}
 	}
 	if len(m.peers.byIncarnation) > 0 {
-		m.scheduleAt(m.timers.livenessAt)
+		m.scheduleAt(m.timers.livenessCheckAt)
 	}
 }
 
@@ -193,12 +188,10 @@ func (m *module) Due() time.Duration {
 
 // poller is the epoll set of all sockets.
 type poller struct {
-	epollFD int
-	// By descriptor.
-	sockets []*socket
-	// Generation of the newest socket.
-	generation int32
-	events     [64]unix.EpollEvent
+	epollFD        int
+	socketsByFD    []*socket
+	lastGeneration int32
+	events         [64]unix.EpollEvent
 }
 
 // socket is a descriptor in the epoll set, with the handler of its events.
@@ -206,16 +199,15 @@ type socket struct {
 	fd         int
 	generation int32
 	handler    socketHandler
-	// nil without TLS.
-	tunnel *tlsTunnel
+	tunnel     *tlsTunnel
 }
 
 // socketHandler handles the epoll events of a socket.
 type socketHandler interface{ handleEvents(events uint32) }
 
 func (m *module) socketAt(fd int) *socket {
-	if fd < len(m.poller.sockets) {
-		return m.poller.sockets[fd]
+	if fd < len(m.poller.socketsByFD) {
+		return m.poller.socketsByFD[fd]
 	}
 	return nil
 }
@@ -226,23 +218,23 @@ func (m *module) watchSocket(fd int, u socketHandler) error {
 		s.handler = u
 		return nil
 	}
-	for fd >= len(m.poller.sockets) {
-		m.poller.sockets = append(m.poller.sockets, nil)
+	for fd >= len(m.poller.socketsByFD) {
+		m.poller.socketsByFD = append(m.poller.socketsByFD, nil)
 	}
-	m.poller.generation++
+	m.poller.lastGeneration++
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | 1<<31,
-		Fd: int32(fd), Pad: m.poller.generation}
+		Fd: int32(fd), Pad: m.poller.lastGeneration}
 	if err := unix.EpollCtl(m.poller.epollFD, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return err
 	}
-	m.poller.sockets[fd] = &socket{fd: fd, generation: m.poller.generation, handler: u}
+	m.poller.socketsByFD[fd] = &socket{fd: fd, generation: m.poller.lastGeneration, handler: u}
 	return nil
 }
 
 // closeSocket closes a descriptor, and aborts its TLS handshake.
 func (m *module) closeSocket(fd int) {
 	if s := m.socketAt(fd); s != nil {
-		if m.poller.sockets[fd] = nil; s.tunnel != nil {
+		if m.poller.socketsByFD[fd] = nil; s.tunnel != nil {
 			s.tunnel.abortHandshake()
 		}
 	}

@@ -13,10 +13,8 @@ import (
 
 // reconnector dials the missing links of a peer, one address after another in each slot, with pauses that grow.
 type reconnector struct {
-	startedAt time.Duration
-	// Last sign of life of the peer's host.
-	peerAliveAt time.Duration
-	// Loss of the last link.
+	startedAt      time.Duration
+	peerAliveAt    time.Duration
 	disconnectedAt time.Duration
 	// module.timers.resumedAt when it was last counted.
 	resumedAt   time.Duration
@@ -24,10 +22,9 @@ type reconnector struct {
 
 	dialers [maxLinks]*slotDialer
 	// Bit set of slots that had a link.
-	linkedSlots uint16
-	reconnects  int
-	// The last lost link, with the reason.
-	lastLoss string
+	linkedSlots    uint16
+	reconnects     int
+	lastLossReason string
 
 	networks
 	// The peer's address of the last link, by slot.
@@ -96,7 +93,7 @@ func (r *reconnector) lastGoodAddr(slot int) (a netip.Addr) {
 // linkDown records the loss of a link, and the last sign of life on it. isLast is set for the only link.
 func (r *reconnector) linkDown(now, aliveAt time.Duration, reason string, isLast bool) {
 	r.peerAliveAt = max(r.peerAliveAt, aliveAt)
-	r.lastLoss = reason
+	r.lastLossReason = reason
 	if isLast {
 		r.failures, r.disconnectedAt = nil, now
 	}
@@ -178,5 +175,5 @@ func (p *peerConn) unreachableError(now time.Duration) error {
 	if !p.wasConnected {
 		return fmt.Errorf("%s: no connection after %v: %s", from, (now - p.startedAt).Round(time.Millisecond), attempts)
 	}
-	return fmt.Errorf("%s: the connection was lost (%s) and the peer was silent for %v: %s", from, p.lastLoss, (now - p.peerAliveAt).Round(time.Millisecond), attempts)
+	return fmt.Errorf("%s: the connection was lost (%s) and the peer was silent for %v: %s", from, p.lastLossReason, (now - p.peerAliveAt).Round(time.Millisecond), attempts)
 }

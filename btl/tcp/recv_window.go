@@ -2,16 +2,12 @@ package tcp
 
 // recvWindow has the numbers of the frames from the peer.
 type recvWindow struct {
-	nextExpected uint64
-	// Frames that the peer may have in flight.
-	maxAhead    uint64
-	lastAckSent uint64
-	// Bytes received since then.
-	ackOwedBytes int
-	// The peer waits for the ack of all frames before it.
+	nextExpected     uint64
+	maxFramesAhead   uint64
+	lastAckSent      uint64
+	bytesSinceAck    int
 	ackRequestedUpTo uint64
-	// Links that ended because of damaged data.
-	damagedLinks int
+	damagedLinks     int
 }
 
 // arrival is the position of an arriving frame relative to the next expected one.
@@ -42,7 +38,7 @@ func (p *recvWindow) recordAckRequest(upTo uint64) {
 
 // checkNumber rejects a number beyond the peer's window, for which the path would wait forever.
 func (p *recvWindow) checkNumber(number uint64) error {
-	if number > p.nextExpected+p.maxAhead {
+	if number > p.nextExpected+p.maxFramesAhead {
 		return errNumberAhead
 	}
 	return nil
@@ -51,11 +47,11 @@ func (p *recvWindow) checkNumber(number uint64) error {
 // recordReceived records the expected frame of size bytes, header included.
 func (p *recvWindow) recordReceived(size int) {
 	p.nextExpected++
-	p.ackOwedBytes += size
+	p.bytesSinceAck += size
 }
 
 // mustAck reports whether an ack is due now. The peer has requested one, or a good part of its window is
 // used.
 func (p *recvWindow) mustAck(window int) bool {
-	return p.ackOwedBytes > window/8 || p.ackRequestedUpTo > p.lastAckSent && p.nextExpected >= p.ackRequestedUpTo
+	return p.bytesSinceAck > window/8 || p.ackRequestedUpTo > p.lastAckSent && p.nextExpected >= p.ackRequestedUpTo
 }

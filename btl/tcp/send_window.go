@@ -10,8 +10,7 @@ import (
 
 // sendWindow has the frames to the peer, firstUnacked to nextNumber-1.
 type sendWindow struct {
-	// Bytes.
-	limit        int
+	byteLimit    int
 	ring         []frame
 	firstUnacked uint64
 	firstUnsent  uint64
@@ -21,28 +20,23 @@ type sendWindow struct {
 	// Ascending.
 	retransmitQueue []uint64
 	// By slot.
-	queues      []linkQueue
-	bytesUsed   int
-	bytesUnsent int
-	// Frames, since the start.
-	retransmitted uint64
+	queues              []linkQueue
+	bytesUsed           int
+	bytesUnsent         int
+	framesRetransmitted uint64
 }
 
 // frame is a frame that the peer has not acked.
 type frame struct {
 	// Header and copied bytes.
 	bytes []byte
-	// Of a gathered frame; its owner's until completion.
-	payload []byte
-	// nil if none is owed.
-	completion btl.LocalCompletion
-	// Memory of bytes.
-	chunk *chunk
-	// Of bytes in chunk.
-	offset int
+	// Borrowed from its owner until completion.
+	payload     []byte
+	completion  btl.LocalCompletion
+	chunk       *chunk
+	chunkOffset int
 	// Link that carries it, or -1.
-	slot int8
-	// A socket has taken a part of it.
+	slot    int8
 	wasSent bool
 }
 
@@ -56,16 +50,12 @@ const frameOverhead = 112
 
 // linkQueue is a link as the path sees it.
 type linkQueue struct {
-	isUp bool
-	// The socket is full.
-	isBlocked bool
-	// Of the frames that the link carries.
-	bytesUnacked int
-	// Frames that the socket has not taken, in order.
-	frames []uint64
-	// Of the first of them.
-	bytesWritten int
-	bytesQueued  int
+	isUp              bool
+	isSocketFull      bool
+	bytesUnacked      int
+	queuedFrames      []uint64
+	firstFrameWritten int
+	bytesQueued       int
 	// Goes between two frames.
 	pendingAck []byte
 }
@@ -79,10 +69,10 @@ var (
 func (p *sendWindow) frameAt(number uint64) *frame { return &p.ring[number&uint64(len(p.ring)-1)] }
 
 // hasRoom reports whether the window has room for n bytes, header included.
-func (p *sendWindow) hasRoom(n int) bool { return p.bytesUsed+n+frameOverhead <= p.limit }
+func (p *sendWindow) hasRoom(n int) bool { return p.bytesUsed+n+frameOverhead <= p.byteLimit }
 
 // isOverfull reports whether control frames, which ignore the window, exceed it by its own size.
-func (p *sendWindow) isOverfull() bool { return p.bytesUsed > 2*p.limit }
+func (p *sendWindow) isOverfull() bool { return p.bytesUsed > 2*p.byteLimit }
 
 // maxFramesInFlight returns the number of frames that fit into a window, with a margin for control frames.
 func maxFramesInFlight(window int) uint64 { return uint64(2*window/(headerSize+frameOverhead)) + 16 }
@@ -141,7 +131,7 @@ func (p *sendWindow) popAcked() (f frame, ok bool) {
 	at := p.frameAt(p.firstUnacked)
 	if at.slot >= 0 {
 		c := &p.queues[at.slot]
-		if len(c.frames) > 0 && slices.Contains(c.frames, p.firstUnacked) {
+		if len(c.queuedFrames) > 0 && slices.Contains(c.queuedFrames, p.firstUnacked) {
 			return f, false
 		}
 		c.bytesUnacked -= at.cost()
@@ -167,10 +157,10 @@ func (p *sendWindow) assignFrames() int {
 	chosen, hasChoice := -1, false
 	for i := range p.queues {
 		c := &p.queues[i]
-		if !c.isUp || c.isBlocked {
+		if !c.isUp || c.isSocketFull {
 			continue
 		}
-		if len(c.frames) > 0 || len(c.pendingAck) > 0 {
+		if len(c.queuedFrames) > 0 || len(c.pendingAck) > 0 {
 			return i
 		}
 		hasChoice = hasChoice || chosen >= 0
@@ -186,7 +176,7 @@ func (p *sendWindow) assignFrames() int {
 		// The next frame may go to another link.
 		limit = 1
 	}
-	for p.hasUnsent() && c.bytesQueued < limit && len(c.frames) < batchFrames {
+	for p.hasUnsent() && c.bytesQueued < limit && len(c.queuedFrames) < batchFrames {
 		number := p.firstUnsent
 		if len(p.retransmitQueue) > 0 {
 			number = p.retransmitQueue[0]
@@ -197,10 +187,10 @@ func (p *sendWindow) assignFrames() int {
 		}
 		f := p.frameAt(number)
 		if f.wasSent {
-			p.retransmitted++
+			p.framesRetransmitted++
 		}
 		f.slot, f.wasSent = int8(chosen), false
-		c.frames = append(c.frames, number)
+		c.queuedFrames = append(c.queuedFrames, number)
 		c.bytesUnacked += f.cost()
 		c.bytesQueued += f.size()
 	}
@@ -217,20 +207,20 @@ func (p *sendWindow) recordWritten(link, n int) {
 	n -= k
 	done := 0
 	for n > 0 {
-		f := p.frameAt(c.frames[done])
+		f := p.frameAt(c.queuedFrames[done])
 		f.wasSent = true
-		rest := f.size() - c.bytesWritten
+		rest := f.size() - c.firstFrameWritten
 		if n < rest {
-			c.bytesWritten += n
+			c.firstFrameWritten += n
 			break
 		}
 		n -= rest
-		c.bytesQueued -= rest + c.bytesWritten
-		c.bytesWritten = 0
+		c.bytesQueued -= rest + c.firstFrameWritten
+		c.firstFrameWritten = 0
 		done++
 	}
-	if c.frames = slices.Delete(c.frames, 0, done); len(c.frames) == 0 {
-		c.frames = c.frames[:0]
+	if c.queuedFrames = slices.Delete(c.queuedFrames, 0, done); len(c.queuedFrames) == 0 {
+		c.queuedFrames = c.queuedFrames[:0]
 	}
 }
 
@@ -238,7 +228,7 @@ func (p *sendWindow) recordWritten(link, n int) {
 func (p *sendWindow) bytesQueued() int {
 	n := p.bytesUnsent + len(p.retransmitQueue)
 	for i := range p.queues {
-		n += p.queues[i].bytesQueued + len(p.queues[i].pendingAck) - p.queues[i].bytesWritten
+		n += p.queues[i].bytesQueued + len(p.queues[i].pendingAck) - p.queues[i].firstFrameWritten
 	}
 	return n
 }

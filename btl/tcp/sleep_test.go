@@ -131,14 +131,14 @@ func (m *module) asleep() (asleep bool, reason string) {
 				reason = fmt.Sprintf("%v has a frame", l)
 			case err == nil && n > 0 && l.mode != modeOutOfOrder:
 				reason = fmt.Sprintf("the socket of %v has %d bytes", l, n)
-			case !p.path.queues[i].isBlocked && (len(p.path.queues[i].frames) > 0 || p.path.hasUnsent()):
+			case !p.path.queues[i].isSocketFull && (len(p.path.queues[i].queuedFrames) > 0 || p.path.hasUnsent()):
 				reason = fmt.Sprintf("%v could write", l)
-			case !p.path.queues[i].isBlocked && p.path.mustAck(p.peerWindow()):
+			case !p.path.queues[i].isSocketFull && p.path.mustAck(p.peerWindow()):
 				reason = "the peer waits for a confirmation"
 			}
 		}
-		if p.path.ackOwedBytes > 0 && m.Due() > 2*ackDelay {
-			reason = fmt.Sprintf("%d bytes are not confirmed", p.path.ackOwedBytes)
+		if p.path.bytesSinceAck > 0 && m.Due() > 2*ackDelay {
+			reason = fmt.Sprintf("%d bytes are not confirmed", p.path.bytesSinceAck)
 		}
 	}
 	fds := []unix.PollFd{{Fd: int32(m.poller.epollFD), Events: unix.POLLIN}}

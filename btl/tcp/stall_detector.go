@@ -14,21 +14,18 @@ type stallDetector struct {
 	ackedUpTo    uint64
 	nextExpected uint64
 	// First reconnect after which no pending frame was acked. 0 if none.
-	startedAt time.Duration
-	// Since startedAt.
-	reconnectsUnacked int
-	// Since the last frame from the peer.
-	reconnectsUndelivered int
-	// The last lost link.
-	localAddr, remoteAddr netip.Addr
-	// Bytes, as the system assumed it. 0 if unknown.
-	pathMTU int
+	stalledSince                  time.Duration
+	reconnectsUnacked             int
+	reconnectsUndelivered         int
+	lostLocalAddr, lostRemoteAddr netip.Addr
+	// In bytes. 0 if unknown.
+	lostPathMTU int
 }
 
 // recordReconnect records a link that replaces a lost one.
 func (s *stallDetector) recordReconnect(p *path, now time.Duration) {
 	if p.ackedUpTo != s.ackedUpTo || p.isIdle() {
-		s.startedAt, s.reconnectsUnacked = 0, 0
+		s.stalledSince, s.reconnectsUnacked = 0, 0
 	}
 	if p.nextExpected != s.nextExpected {
 		s.reconnectsUndelivered = 0
@@ -38,33 +35,33 @@ func (s *stallDetector) recordReconnect(p *path, now time.Duration) {
 	if p.isIdle() {
 		return
 	}
-	if s.reconnectsUnacked++; s.startedAt == 0 {
-		s.startedAt = now
+	if s.reconnectsUnacked++; s.stalledSince == 0 {
+		s.stalledSince = now
 	}
 }
 
 // recordLoss records a lost link.
 func (s *stallDetector) recordLoss(l *link) {
-	s.localAddr, s.remoteAddr, s.pathMTU = l.localAddr.Addr(), l.remoteAddr.Addr(), l.liveness.pathMTU
+	s.lostLocalAddr, s.lostRemoteAddr, s.lostPathMTU = l.localAddr.Addr(), l.remoteAddr.Addr(), l.liveness.pathMTU
 }
 
 // isExpired reports whether no frame was acked within a timeout from the first of several reconnects. An
 // idle path never expires. A stopped peer makes no second handshake.
 func (s *stallDetector) isExpired(p *path, now, timeout time.Duration) bool {
-	return s.reconnectsUnacked >= minStalledReconnects && p.ackedUpTo == s.ackedUpTo && now >= s.startedAt+timeout
+	return s.reconnectsUnacked >= minStalledReconnects && p.ackedUpTo == s.ackedUpTo && now >= s.stalledSince+timeout
 }
 
 // remedy names the likely cause of a stall.
 func (s *stallDetector) remedy() string {
-	if s.pathMTU == 0 {
+	if s.lostPathMTU == 0 {
 		return "check the path MTU: large packets may be lost on the way"
 	}
 	// IPv4 and ICMP.
 	headers := 28
-	if s.remoteAddr.Is6() {
+	if s.lostRemoteAddr.Is6() {
 		headers = 48
 	}
-	return fmt.Sprintf("check the path MTU: packets of %d bytes may be lost on the way (try ping -M do -s %d %s)", s.pathMTU, s.pathMTU-headers, s.remoteAddr)
+	return fmt.Sprintf("check the path MTU: packets of %d bytes may be lost on the way (try ping -M do -s %d %s)", s.lostPathMTU, s.lostPathMTU-headers, s.lostRemoteAddr)
 }
 
 // stallError returns the error of a path without progress, or nil.
@@ -74,7 +71,7 @@ func (p *peerConn) stallError(now time.Duration) error {
 		return nil
 	}
 	return fmt.Errorf("from %v: no frame was acked for %v, reconnects meanwhile: %d (%v to %v); %s",
-		p.module.env.Identity.Proc, (now - s.startedAt).Round(time.Millisecond), s.reconnectsUnacked, s.localAddr, s.remoteAddr, s.remedy())
+		p.module.env.Identity.Proc, (now - s.stalledSince).Round(time.Millisecond), s.reconnectsUnacked, s.lostLocalAddr, s.lostRemoteAddr, s.remedy())
 }
 
 // endedByPeerError returns the error of a path that the peer has ended. It includes the remedy of a stall,
@@ -84,7 +81,7 @@ func (p *peerConn) endedByPeerError(detail string) error {
 	if n < minStalledReconnects {
 		return fmt.Errorf("the peer has ended the path%s", detail)
 	}
-	return fmt.Errorf("the peer has ended the path%s; reconnects without a frame before: %d (%v to %v); %s", detail, n, p.stall.localAddr, p.stall.remoteAddr, p.stall.remedy())
+	return fmt.Errorf("the peer has ended the path%s; reconnects without a frame before: %d (%v to %v); %s", detail, n, p.stall.lostLocalAddr, p.stall.lostRemoteAddr, p.stall.remedy())
 }
 
 // minStalledReconnects is the number of reconnects without a frame that make a stall.

@@ -12,7 +12,7 @@ import (
 // sentPath returns a path with one frame, sent and unconfirmed.
 func sentPath(t *testing.T) *path {
 	t.Helper()
-	p := &path{sendWindow: sendWindow{limit: 1 << 20}}
+	p := &path{sendWindow: sendWindow{byteLimit: 1 << 20}}
 	if err := p.linkUp(0, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestStall_ConfirmedFrame_StartsAgain(t *testing.T) {
 }
 
 func TestStall_IdlePath_NeverExpires(t *testing.T) {
-	p, s := &path{sendWindow: sendWindow{limit: 1 << 20}}, stallDetector{}
+	p, s := &path{sendWindow: sendWindow{byteLimit: 1 << 20}}, stallDetector{}
 	for i := range 100 {
 		s.recordReconnect(p, time.Duration(i)*time.Minute)
 	}

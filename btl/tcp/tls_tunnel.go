@@ -30,13 +30,10 @@ type tlsTunnel struct {
 	// isReady hands all fields below to the module when the goroutine ends.
 	isReady      atomic.Bool
 	handshakeErr error
-	// Proven key of the other process.
-	peerKey []byte
+	peerKey      []byte
 	// First received bytes, for explainError.
-	firstBytes []byte
-	// Written before TLS was ready.
-	pendingPlaintext []byte
-	// Not taken by the socket yet.
+	firstBytes        []byte
+	pendingPlaintext  []byte
 	pendingCiphertext []byte
 }
 
@@ -258,8 +255,7 @@ func (w tlsConn) SetWriteDeadline(time.Time) error { return nil }
 
 // tlsHandshakes are the goroutines of running TLS handshakes.
 type tlsHandshakes struct {
-	running sync.WaitGroup
-	// nil without TLS.
+	running   sync.WaitGroup
 	completed *completedHandshakes
 }
 
