@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -159,6 +160,24 @@ func TestPartitionedSend_ReceiverClosesSessionAfterRound_Succeeds(t *testing.T) 
 				})
 			}
 		})
+	}
+}
+
+func TestThreadComm_RunLeavesActivePartitionedOperation_IsErrPendingAndSessionCloses(t *testing.T) {
+	_, parent := singleton(t)
+	tc, err := mpi.NewThreadComm(t.Context(), parent, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = tc.Run(t.Context(), func(_ context.Context, c *mpi.Comm) error {
+		_, _, err := activeWith(c, 1-c.Rank())
+		return err
+	})
+	if !errors.Is(err, mpi.ErrPending) || !strings.Contains(err.Error(), "partitioned operations of communicator") {
+		t.Errorf("run: %v", err)
+	}
+	if err := tc.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

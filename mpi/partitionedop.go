@@ -132,25 +132,33 @@ func (o *partitioned) markReady(spans ...[2]int) error {
 	case o.err != nil:
 		return o.err
 	}
-	marked := make([]int, 0, 1)
-	for _, s := range spans {
+	for n, s := range spans {
 		for i := s[0]; i <= s[1]; i++ {
 			if o.send.states[i] != unready {
-				for _, j := range marked {
-					o.send.states[j] = unready
-				}
+				o.unmark(append(spans[:n:n], [2]int{s[0], i - 1}))
 				return fmt.Errorf("%w: partition %d is ready already in this round", ErrPartition, i)
 			}
 			o.send.states[i] = ready
-			marked = append(marked, i)
 		}
+		o.send.ready += s[1] - s[0] + 1
 		o.send.next = s[0]
 	}
-	o.send.ready += len(marked)
 	if o.isActive && o.send.isClear {
 		o.channel.push(o)
 	}
 	return nil
+}
+
+// unmark undoes a part of markReady. The last span is not counted.
+func (o *partitioned) unmark(spans [][2]int) {
+	for n, s := range spans {
+		for i := s[0]; i <= s[1]; i++ {
+			o.send.states[i] = unready
+		}
+		if n < len(spans)-1 {
+			o.send.ready -= s[1] - s[0] + 1
+		}
+	}
 }
 
 func (o *partitioned) errRange(first, last int) error {

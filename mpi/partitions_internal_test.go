@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/ferrympi/ferry/pml"
@@ -98,6 +99,70 @@ func TestPartitionChannel_InvalidMessage_OperationsEndWithErrTransport(t *testin
 			c.endPartitions() // The send may have been clear, and waits for its partitions.
 		})
 	}
+}
+
+func TestWaits_PartitionIsNotReady_NamesPartitionsAndNoOtherProcess(t *testing.T) {
+	c, s, r := hostileChannel(t)
+	for what, x := range map[string]struct {
+		p    *Persistent
+		want string
+		on   int
+	}{
+		"send":    {s, `waits in Wait for its send to rank 0, tag 9 (partitioned: partitions 0 to 2 not ready), communicator "hostile"`, 0},
+		"receive": {r, `waits in Wait for its receive from rank 0, tag 8 (partitioned: partitions 0 to 3 not arrived), communicator "hostile"`, 1},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = x.p.Wait(ctx)
+		}()
+		for {
+			runtime.Gosched()
+			if waits := c.session.engine.waiting().Waits; len(waits) > 0 {
+				if len(waits) != 1 || waits[0].What != x.want || len(waits[0].On) != x.on {
+					t.Errorf("%s: %+v, want %s", what, waits, x.want)
+				}
+				break
+			}
+		}
+		cancel()
+		<-ended
+	}
+	c.endPartitions()
+}
+
+// The headers of two payloads arrive before the first payload.
+func TestPartitionChannel_PayloadsAnnouncedBeyondBuffer_IsAnError(t *testing.T) {
+	c, _, _ := hostileChannel(t)
+	defer c.endPartitions()
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	h := partitionHeader{partitionNext, 8, 0, 1, 0, 20}
+	for i, want := range []bool{true, false} {
+		if err := c.partitions.channels[0].take(h.appendTo(nil)); (err == nil) != want {
+			t.Errorf("header %d: %v", i, err)
+		}
+	}
+}
+
+// The receiver may close its session as soon as it has all partitions.
+func TestPartitionChannel_LostAfterLastPartition_SendIsNotFailed(t *testing.T) {
+	c, s, r := hostileChannel(t)
+	defer c.endPartitions()
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	send, recv := s.parts, r.parts
+	send.holds++ // As a message under way would.
+	send.send.unsent = 0
+	c.partitions.channels[0].lose(ErrTransport)
+	if send.err != nil || recv.err == nil {
+		t.Errorf("send: %v, receive: %v", send.err, recv.err)
+	}
+	send.send.unsent = send.partitions
+	send.holds--
 }
 
 func TestPartitionChannel_EarlyClearances_AreBounded(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 )
 
 // Persistent is an operation with its arguments, which may be started again and
-// again (MPI-4.1 sections 3.9 and 6.13). It is inactive at first, and again after the Wait
+// again (MPI-4.1 sections 3.9, 4.2 and 6.13). It is inactive at first, and again after the Wait
 // or Test that saw it complete. The buffer is the library's while it is active;
-// a send sends the contents of the buffer at the start. Use it by the
+// a send sends the contents of the buffer at the start, except for a partitioned one (PsendInit). Use it by the
 // pointer.
 type Persistent struct {
 	start func() (Request, error)
