@@ -1,7 +1,7 @@
 // Package pairtable lays out the routes of messages between pairs of processes as text. `ferry run --explain` prints it
 // for all ranks, and rank 0 of a job of another launcher prints its own routes with the parameter explain.
 //
-// It stands on the assembly's explanations and on internal/text. It writes to no file and sends nothing.
+// It stands on the assembly's explanations and on internal/text. It writes to no file and sends no message.
 package pairtable
 
 import (

@@ -9,7 +9,7 @@ import (
 )
 
 // listsInBash removes the backslash before a comma or a ^. Cobra's script escapes all special characters, and readline
-// does not recognize the begin of the word in the result.
+// does not find the typed word in the result.
 const listsInBash = `
 __ferry_start_lists() {
     __start_ferry "$@"

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Complete registers the values of a command's flags. Flags of numbers and times complete nothing, and the others files.
+// Complete registers the values of a command's flags. Other flags of numbers and times have no completions, and the rest completes files.
 func Complete(cmd *cobra.Command, values map[string]cobra.CompletionFunc) {
 	for name, f := range values {
 		if err := cmd.RegisterFlagCompletionFunc(name, f); err != nil {

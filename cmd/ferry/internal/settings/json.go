@@ -46,7 +46,7 @@ func (j *JSON) Set(path string) error {
 	return nil
 }
 
-// Open checks that the output can be written, before the work whose result it has. The caller closes the output.
+// Open checks before the work that the output can be written. The caller closes the output.
 func (j JSON) Open(stdout io.Writer) (*Output, error) {
 	o := &Output{stdout: stdout, json: j}
 	if j == "" || j == Stdout {

@@ -121,7 +121,7 @@ func (r *Request) LimitOf(s report.Stack, c Column) time.Duration {
 	return limit
 }
 
-// libraryLimit returns the time in which a stack is open or has failed: that of its library, half of it more for a library
+// libraryLimit returns the limit for a stack with a library. It is that of the library, half as long again for a library
 // that does not return, and the start of the processes.
 func (r *Request) libraryLimit(s report.Stack) time.Duration {
 	kind, name := s.Transport()

@@ -32,8 +32,8 @@ type Suite struct {
 	// Open is the limit of OpenCase, if that is longer. Transports have limits of their
 	// own for it, and say more than that it did not end.
 	Open time.Duration
-	// Start is the time in which the processes of a case start. With it, the limit of a case exceeds that of its transport's
-	// library (selftest_timeout), whose error has the reason. 0: the limit of the library does not count.
+	// Start is the time to start the processes of a case. If it is not 0, the limit of a case exceeds that of its transport's
+	// library (selftest_timeout), so that the library's own error is the reason of a failure.
 	Start time.Duration
 	// Patience is how long the cases of one stack that don't end may take together,
 	// before the rest of the stack is given up; 0: for ever.

@@ -25,7 +25,7 @@ type attempt struct {
 	last   report.Row  // The newest of them, as it is in the report; before the first one, zero.
 	limit  time.Duration
 	out    *excerpt
-	// isRepeated reports that the case in which the worker ended has no row, because it runs again.
+	// isRepeated reports that the last case of the worker has no row, because it runs again.
 	isRepeated bool
 }
 
