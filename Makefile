@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 COMMIT := $(shell [ -e .git ] && { git rev-parse HEAD && { git diff --quiet HEAD || echo .dirty; }; } 2>/dev/null | tr -d '\n')
 LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit=$(COMMIT)')
 
-.PHONY: run build install uninstall dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate proto clean
+.PHONY: run build install uninstall deb rpm dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate proto clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -39,6 +39,10 @@ install:
 # Removes the files and folders that install created, and no others.
 uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
+
+# A Debian or RPM package in bin/, and its name.
+deb rpm: build
+	@scripts/package $@ bin
 
 # bin/ferry-VERSION.tar.gz has the sources of the commit that is checked out, and knows
 # its version.

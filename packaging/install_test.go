@@ -71,7 +71,7 @@ func compiled(t *testing.T, cgo bool) string {
 	}
 	dir := filepath.Join(programs.dir, "cgo-"+value)
 	if _, err := os.Stat(filepath.Join(dir, "hello")); err != nil {
-		run(t, "..", "env", "CGO_ENABLED="+value, "go", "build", "-ldflags", "-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit="+commit, "-o", dir+"/", "./cmd/ferry", "./examples/hello")
+		run(t, "..", "env", "CGO_ENABLED="+value, "go", "build", "-ldflags", "-s -w -X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit="+commit, "-o", dir+"/", "./cmd/ferry", "./examples/hello")
 	}
 	return dir
 }
