@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 COMMIT := $(shell [ -e .git ] && { git rev-parse HEAD && { git diff --quiet HEAD || echo .dirty; }; } 2>/dev/null | tr -d '\n')
 LDFLAGS := $(if $(COMMIT),-ldflags '-X github.com/ferrympi/ferry/cmd/ferry/internal/version.commit=$(COMMIT)')
 
-.PHONY: run build install uninstall deb rpm dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate proto clean
+.PHONY: run build install uninstall deb rpm image dist test check race fuzz lint bench build-instructions build-vendor instructions compare compare-debian13 generate proto clean
 
 # The main job, on 4 ranks of this machine.
 run: build
@@ -43,6 +43,17 @@ uninstall:
 # A Debian or RPM package in bin/, and its name.
 deb rpm: build
 	@scripts/package $@ bin
+
+# An image of the command and of PROGRAMS, without other files, in bin/ferry-image.tar for
+# `docker load` and `podman load`. LIBRARIES=1, which needs root, puts them into a Debian with
+# libfabric and UCX.
+PROGRAMS ?= ./examples/hello
+image:
+	@rm -rf bin/image && mkdir -p bin/image
+	@CGO_ENABLED=$(if $(LIBRARIES),1,0) go build -trimpath $(LDFLAGS) -o bin/image/ ./cmd/ferry $(PROGRAMS)
+	@$(if $(LIBRARIES),scripts/debian bin/image-root.tar libfabric1 libucx0 ibverbs-providers)
+	@scripts/image bin/image bin/ferry-image.tar $(if $(LIBRARIES),bin/image-root.tar)
+	@rm -rf bin/image bin/image-root.tar
 
 # bin/ferry-VERSION.tar.gz has the sources of the commit that is checked out, and knows
 # its version.
