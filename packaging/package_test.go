@@ -70,6 +70,7 @@ func debianRoot(t *testing.T) string {
 func TestDeb_NewDebian_InstallsRunsAndRemoves(t *testing.T) {
 	needs.Time(t)
 	needs.Root(t, "make another Debian")
+	needs.Program(t, "gcc", "gcc")
 	dir, root := sources(t), t.TempDir()
 	deb := makePackage(t, dir, "deb")
 	if got := run(t, dir, "dpkg-deb", "-f", deb, "Version"); got != debian {
@@ -118,6 +119,7 @@ echo "${COMPREPLY[@]}"`, "version"},
 func TestRPM_Query_NamesFilesAndRequirements(t *testing.T) {
 	needs.Time(t)
 	needs.Program(t, "rpm", "rpm")
+	needs.Program(t, "gcc", "gcc")
 	dir := sources(t)
 	path := makePackage(t, dir, "rpm")
 	if got := run(t, dir, "rpm", "-qp", "--queryformat", "%{NAME} %{VERSION} %{LICENSE}", path); got != "ferry "+debian+" BSD-3-Clause" {
@@ -145,6 +147,7 @@ func TestRPM_Query_NamesFilesAndRequirements(t *testing.T) {
 
 func TestPackage_WithoutCgo_DependsOnNothing(t *testing.T) {
 	needs.Time(t)
+	needs.Program(t, "dpkg-deb", "dpkg")
 	dir := sources(t)
 	run(t, dir, "cp", filepath.Join(compiled(t, false), "ferry"), "bin")
 	deb := run(t, dir, "scripts/package", "deb", dir)
