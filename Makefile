@@ -51,7 +51,7 @@ PROGRAMS ?= ./examples/hello
 image:
 	@rm -rf bin/image && mkdir -p bin/image
 	@CGO_ENABLED=$(if $(LIBRARIES),1,0) go build -trimpath $(LDFLAGS) -o bin/image/ ./cmd/ferry $(PROGRAMS)
-	@$(if $(LIBRARIES),scripts/debian bin/image-root.tar libfabric1 libucx0 ibverbs-providers)
+	@$(if $(LIBRARIES),scripts/rootfs bin/image-root.tar libfabric1 libucx0 ibverbs-providers)
 	@scripts/image bin/image bin/ferry-image.tar $(if $(LIBRARIES),bin/image-root.tar)
 	@rm -rf bin/image bin/image-root.tar
 
