@@ -48,6 +48,9 @@ var long = `Measure ferry on this machine.
             reverse, in random order, and with receives from any source
   isend     a receive whose sender computes for 20 ms between Isend and Wait; Overlap says
             how much of that time the receiver did not have to wait for
+  partitioned
+            a buffer that 4 goroutines fill, from the start until an empty message of the
+            receiver: as a partitioned send, and as a Send after the last goroutine
   change    one way of a message, from 200 messages after the machine has changed: both
             ranks have moved to the other's processor (--to swapped), or another process
             works on the processor of rank 1 (--to neighbour)

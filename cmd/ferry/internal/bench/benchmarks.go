@@ -74,6 +74,8 @@ var benchmarks = slices.Concat([]benchmark{
 		test: "matching test: a message behind a queue", columns: fmt.Sprintf("%-28s%10s%18s", "# Queue", "Depth", "Per message (ns)")},
 	{name: "isend", takes: pair, sized: true, each: (*rank).isend,
 		test: "isend test: a receive whose sender computes", columns: columns(10, "# Size", "Receive(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")},
+	{name: "partitioned", takes: pair, sized: true, each: (*rank).partitioned,
+		test: fmt.Sprintf("partitioned send test: a buffer that %d goroutines fill", mostFilling), columns: columns(10, "# Size", "Partitioned(us)", "Send(us)")},
 	{name: "change", takes: pair, sized: true, ofProcesses: true, whole: (*rank).changing,
 		test: "latency test, after a change of the machine", columns: fmt.Sprintf("%-12s%10s%18s", "# Change", "Size", "Latency (us)")},
 	{name: "ring", takes: several, ofProcesses: true, whole: (*rank).ring,

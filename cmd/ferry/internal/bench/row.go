@@ -38,7 +38,7 @@ type Row struct {
 	// Of isend and of a nonblocking collective, whose time Avg is with computation: how long that was, how
 	// long the collective takes without, and how much of it went on meanwhile, in %.
 	Compute float64 `json:"compute_us,omitempty"`
-	Pure    float64 `json:"pure_us,omitempty"`
+	Pure    float64 `json:"pure_us,omitempty"` // Of partitioned, the time of a Send of the whole buffer.
 	Overlap float64 `json:"overlap_percent,omitempty"`
 
 	Tail *Tail `json:"tail,omitempty"` // of latency with --live or --alloc
@@ -92,6 +92,8 @@ func osuRow(w io.Writer, r Row) error {
 	switch r.Bench {
 	case "mbw_mr":
 		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg*float64(r.Size)/1e6, r.Avg)
+	case "partitioned":
+		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg, r.Pure)
 	case "barrier", "dup", "create", "agree", "shrink", "idle", "hop":
 		_, err = fmt.Fprintf(w, "%17.2f\n", r.Avg)
 	case "init", "hello", "recover":
