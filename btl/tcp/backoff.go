@@ -20,16 +20,16 @@ const (
 )
 
 // recordFailedRound schedules the next round. The time of the failed round counts as pause.
-func (r *backoff) recordFailedRound(since, now time.Duration, isFinal bool) {
-	r.pause = min(max(2*r.pause, minRedialPause), maxRedialPause)
-	r.nextRoundAt = max(since+r.pause, now+minRedialPause)
-	r.consecutiveFailures++
-	if r.consecutiveFinals++; !isFinal {
-		r.consecutiveFinals = 0
+func (b *backoff) recordFailedRound(since, now time.Duration, isFinal bool) {
+	b.pause = min(max(2*b.pause, minRedialPause), maxRedialPause)
+	b.nextRoundAt = max(since+b.pause, now+minRedialPause)
+	b.consecutiveFailures++
+	if b.consecutiveFinals++; !isFinal {
+		b.consecutiveFinals = 0
 	}
 }
 
 // isExhausted reports whether further rounds are useless. A peer listens before it publishes its card.
-func (r *backoff) isExhausted(wasConnected bool) bool {
-	return r.consecutiveFinals >= maxFinalRounds || !wasConnected && r.consecutiveFinals > 0
+func (b *backoff) isExhausted(wasConnected bool) bool {
+	return b.consecutiveFinals >= maxFinalRounds || !wasConnected && b.consecutiveFinals > 0
 }

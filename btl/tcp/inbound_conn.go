@@ -177,20 +177,20 @@ func (c *inboundConn) handleHello(b []byte) {
 		return
 	}
 	world, known := m.env.Worlds.ByHash(h.namespaceHash)
-	life := framework.Life{ID: framework.MakeProcID(world, h.rank), Nonce: h.callerNonce}
+	incarnation := framework.Life{ID: framework.MakeProcID(world, h.rank), Nonce: h.callerNonce}
 	a := answer{security: m.config.security, outcome: outcomeAccepted, limits: m.localLimits()}
 	c.handshake = &acceptorHandshake{hello: h, receivedHello: b, parties: parties{key: m.cardKey, acceptor: m.env.Identity.Proc}}
 	switch {
 	case h.security != m.config.security:
 		a.outcome = outcomeOtherSecurity
-	case h.acceptorNonce != m.env.Self.Nonce || !known || life == m.env.Self:
+	case h.acceptorNonce != m.env.Self.Nonce || !known || incarnation == m.env.Self:
 		a.outcome = outcomeUnknownPeer
 	default:
-		c.handshake.caller = m.env.Worlds.Proc(life.ID)
-		if m.config.security == securityTLS && !c.checkTLSKey(life) {
+		c.handshake.caller = m.env.Worlds.Proc(incarnation.ID)
+		if m.config.security == securityTLS && !c.checkTLSKey(incarnation) {
 			return
 		}
-		a.outcome = c.findPeer(life)
+		a.outcome = c.findPeer(incarnation)
 		a.acceptorState = c.target.localState
 	}
 	if !c.send(c.handshake.makeAnswer(a)) || a.outcome == outcomeAccepted {
@@ -207,9 +207,9 @@ func (c *inboundConn) handleHello(b []byte) {
 }
 
 // findPeer finds the path of a caller's link, and decides the outcome.
-func (c *inboundConn) findPeer(life framework.Life) outcome {
+func (c *inboundConn) findPeer(incarnation framework.Life) outcome {
 	m, h := c.module, &c.handshake.hello
-	p := m.peers.byIncarnation[life]
+	p := m.peers.byIncarnation[incarnation]
 	// The caller has a new state.
 	if p != nil && p.state.remote != 0 && p.state.remote != h.callerState {
 		p = nil
@@ -226,7 +226,7 @@ func (c *inboundConn) findPeer(life framework.Life) outcome {
 	}
 	c.target.localState = p.state.local
 	// If both ends dial, the link of the lower nonce stays.
-	if d := p.dialers[h.linkSlot]; d != nil && m.env.Self.Nonce < life.Nonce && slices.ContainsFunc(d.attempts, (*dialAttempt).hasSentHello) {
+	if d := p.dialers[h.linkSlot]; d != nil && m.env.Self.Nonce < incarnation.Nonce && slices.ContainsFunc(d.attempts, (*dialAttempt).hasSentHello) {
 		return outcomeCrossed
 	}
 	return outcomeAccepted
@@ -241,23 +241,23 @@ func (c *inboundConn) handleProof(b []byte) {
 		return
 	}
 	world, _ := m.env.Worlds.ByHash(v.hello.namespaceHash)
-	life := framework.Life{ID: framework.MakeProcID(world, v.hello.rank), Nonce: v.hello.callerNonce}
+	incarnation := framework.Life{ID: framework.MakeProcID(world, v.hello.rank), Nonce: v.hello.callerNonce}
 	target := c.target
-	switch now := c.findPeer(life); {
+	switch now := c.findPeer(incarnation); {
 	case now != outcomeAccepted || c.target.peer != target.peer:
 		// The state has changed meanwhile, and the caller dials again.
 		c.close()
 		return
 	case target.peer == nil:
-		if old := m.peers.byIncarnation[life]; old != nil {
+		if old := m.peers.byIncarnation[incarnation]; old != nil {
 			old.fail("receive", old.endedByPeerError(" and opened another one"))
 		}
 		// The upcall has made one.
-		if target.peer = m.peers.byIncarnation[life]; target.peer != nil {
+		if target.peer = m.peers.byIncarnation[incarnation]; target.peer != nil {
 			c.close()
 			return
 		}
-		target.peer = m.newPeerConn(life, nil)
+		target.peer = m.newPeerConn(incarnation, nil)
 		target.peer.state.local = target.localState
 	}
 	p := target.peer

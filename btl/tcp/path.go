@@ -66,17 +66,17 @@ const maxPieces = 64
 // appendPieces appends the memory that a link must write. Adjacent frames are one piece. The last frame
 // gets the current ack, and requests one if its payload is borrowed.
 func (p *path) appendPieces(link int, into [][]byte) [][]byte {
-	c := &p.queues[link]
-	if len(c.pendingAck) > 0 {
-		into = append(into, c.pendingAck)
+	q := &p.queues[link]
+	if len(q.pendingAck) > 0 {
+		into = append(into, q.pendingAck)
 	}
 	// Chunk of the last piece, which ends at end.
 	var mem *chunk
 	var from, end int
-	skip := c.firstFrameWritten
-	for i, number := range c.queuedFrames {
+	skip := q.firstFrameWritten
+	for i, number := range q.queuedFrames {
 		f := p.frameAt(number)
-		if i == len(c.queuedFrames)-1 && skip == 0 {
+		if i == len(q.queuedFrames)-1 && skip == 0 {
 			p.addAck(f)
 		}
 		if len(f.payload) == 0 && skip == 0 && mem != nil && f.chunk == mem && f.chunkOffset == end {
@@ -116,8 +116,8 @@ func (p *path) addAck(f *frame) {
 func (p *path) queueAck(requestAck bool) bool {
 	best := -1
 	for i := range p.queues {
-		c := &p.queues[i]
-		if c.isUp && !c.isSocketFull && c.firstFrameWritten == 0 && len(c.pendingAck) == 0 && (best < 0 || c.bytesUnacked < p.queues[best].bytesUnacked) {
+		q := &p.queues[i]
+		if q.isUp && !q.isSocketFull && q.firstFrameWritten == 0 && len(q.pendingAck) == 0 && (best < 0 || q.bytesUnacked < p.queues[best].bytesUnacked) {
 			best = i
 		}
 	}

@@ -82,7 +82,7 @@ func (p *peerConn) writeLinks() {
 		if i < 0 {
 			return
 		}
-		l, c := p.links[i], &p.path.queues[i]
+		l, q := p.links[i], &p.path.queues[i]
 		pieces := p.path.appendPieces(i, p.module.scratch.writeVec[:0])
 		var n, size int
 		var err error
@@ -95,12 +95,12 @@ func (p *peerConn) writeLinks() {
 		switch {
 		case n > 0:
 			p.path.recordWritten(i, n)
-			c.isSocketFull = n < size
+			q.isSocketFull = n < size
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
-			c.isSocketFull = true
+			q.isSocketFull = true
 		default:
-			c.isSocketFull = true
+			q.isSocketFull = true
 			l.failAfterDrain(err)
 		}
 	}

@@ -21,37 +21,37 @@ const (
 )
 
 // classify returns the arrival of a frame number.
-func (p *recvWindow) classify(number uint64) arrival {
+func (w *recvWindow) classify(number uint64) arrival {
 	switch {
-	case number == p.nextExpected:
+	case number == w.nextExpected:
 		return arrivalInOrder
-	case number > p.nextExpected:
+	case number > w.nextExpected:
 		return arrivalOutOfOrder
 	}
 	return arrivalDuplicate
 }
 
 // recordAckRequest records that the peer waits for the ack of all frames before upTo.
-func (p *recvWindow) recordAckRequest(upTo uint64) {
-	p.ackRequestedUpTo = max(p.ackRequestedUpTo, upTo)
+func (w *recvWindow) recordAckRequest(upTo uint64) {
+	w.ackRequestedUpTo = max(w.ackRequestedUpTo, upTo)
 }
 
 // checkNumber rejects a number beyond the peer's window, for which the path would wait forever.
-func (p *recvWindow) checkNumber(number uint64) error {
-	if number > p.nextExpected+p.maxFramesAhead {
+func (w *recvWindow) checkNumber(number uint64) error {
+	if number > w.nextExpected+w.maxFramesAhead {
 		return errNumberAhead
 	}
 	return nil
 }
 
 // recordReceived records the expected frame of size bytes, header included.
-func (p *recvWindow) recordReceived(size int) {
-	p.nextExpected++
-	p.bytesSinceAck += size
+func (w *recvWindow) recordReceived(size int) {
+	w.nextExpected++
+	w.bytesSinceAck += size
 }
 
 // mustAck reports whether an ack is due now. The peer has requested one, or a good part of its window is
 // used.
-func (p *recvWindow) mustAck(window int) bool {
-	return p.bytesSinceAck > window/8 || p.ackRequestedUpTo > p.lastAckSent && p.nextExpected >= p.ackRequestedUpTo
+func (w *recvWindow) mustAck(window int) bool {
+	return w.bytesSinceAck > window/8 || w.ackRequestedUpTo > w.lastAckSent && w.nextExpected >= w.ackRequestedUpTo
 }

@@ -66,46 +66,46 @@ var (
 	errNumberAhead = fmt.Errorf("%w: frame number beyond the window", errDamaged)
 )
 
-func (p *sendWindow) frameAt(number uint64) *frame { return &p.ring[number&uint64(len(p.ring)-1)] }
+func (w *sendWindow) frameAt(number uint64) *frame { return &w.ring[number&uint64(len(w.ring)-1)] }
 
 // hasRoom reports whether the window has room for n bytes, header included.
-func (p *sendWindow) hasRoom(n int) bool { return p.bytesUsed+n+frameOverhead <= p.byteLimit }
+func (w *sendWindow) hasRoom(n int) bool { return w.bytesUsed+n+frameOverhead <= w.byteLimit }
 
 // isOverfull reports whether control frames, which ignore the window, exceed it by its own size.
-func (p *sendWindow) isOverfull() bool { return p.bytesUsed > 2*p.byteLimit }
+func (w *sendWindow) isOverfull() bool { return w.bytesUsed > 2*w.byteLimit }
 
 // maxFramesInFlight returns the number of frames that fit into a window, with a margin for control frames.
 func maxFramesInFlight(window int) uint64 { return uint64(2*window/(headerSize+frameOverhead)) + 16 }
 
-func (p *sendWindow) growRing(n int) {
-	old, size := p.ring, uint64(len(p.ring))
-	p.ring = make([]frame, n)
-	for i := p.firstUnacked; i < p.nextNumber; i++ {
-		*p.frameAt(i) = old[i&(size-1)]
+func (w *sendWindow) growRing(n int) {
+	old, size := w.ring, uint64(len(w.ring))
+	w.ring = make([]frame, n)
+	for i := w.firstUnacked; i < w.nextNumber; i++ {
+		*w.frameAt(i) = old[i&(size-1)]
 	}
 }
 
 // shrinkRing frees the ring after a burst.
-func (p *sendWindow) shrinkRing() {
-	if p.firstUnacked == p.nextNumber && len(p.ring) > 64 {
-		p.ring = nil
+func (w *sendWindow) shrinkRing() {
+	if w.firstUnacked == w.nextNumber && len(w.ring) > 64 {
+		w.ring = nil
 	}
 }
 
 // hasUnsent reports whether a frame waits for a link.
-func (p *sendWindow) hasUnsent() bool {
-	return p.firstUnsent != p.nextNumber || len(p.retransmitQueue) > 0
+func (w *sendWindow) hasUnsent() bool {
+	return w.firstUnsent != w.nextNumber || len(w.retransmitQueue) > 0
 }
 
 // isIdle reports whether all frames are acked.
-func (p *sendWindow) isIdle() bool { return p.firstUnacked == p.nextNumber }
+func (w *sendWindow) isIdle() bool { return w.firstUnacked == w.nextNumber }
 
-func (p *sendWindow) isUp(link int) bool { return link < len(p.queues) && p.queues[link].isUp }
+func (w *sendWindow) isUp(link int) bool { return link < len(w.queues) && w.queues[link].isUp }
 
 // countUp returns the number of links.
-func (p *sendWindow) countUp() (n int) {
-	for i := range p.queues {
-		if p.queues[i].isUp {
+func (w *sendWindow) countUp() (n int) {
+	for i := range w.queues {
+		if w.queues[i].isUp {
 			n++
 		}
 	}
@@ -114,34 +114,34 @@ func (p *sendWindow) countUp() (n int) {
 
 // recordAck records that the peer has received all frames before upTo. Frames that a link is writing stay
 // until popAcked.
-func (p *sendWindow) recordAck(upTo uint64) error {
-	if upTo > p.firstUnsent {
+func (w *sendWindow) recordAck(upTo uint64) error {
+	if upTo > w.firstUnsent {
 		return errUnsentAcked
 	}
-	p.ackedUpTo = max(p.ackedUpTo, upTo)
+	w.ackedUpTo = max(w.ackedUpTo, upTo)
 	return nil
 }
 
 // popAcked removes the first frame if it is acked and no link is writing it. The caller frees its memory
 // and completes its payload.
-func (p *sendWindow) popAcked() (f frame, ok bool) {
-	if p.firstUnacked >= p.ackedUpTo {
+func (w *sendWindow) popAcked() (f frame, ok bool) {
+	if w.firstUnacked >= w.ackedUpTo {
 		return f, false
 	}
-	at := p.frameAt(p.firstUnacked)
-	if at.slot >= 0 {
-		c := &p.queues[at.slot]
-		if len(c.queuedFrames) > 0 && slices.Contains(c.queuedFrames, p.firstUnacked) {
+	first := w.frameAt(w.firstUnacked)
+	if first.slot >= 0 {
+		q := &w.queues[first.slot]
+		if len(q.queuedFrames) > 0 && slices.Contains(q.queuedFrames, w.firstUnacked) {
 			return f, false
 		}
-		c.bytesUnacked -= at.cost()
-	} else if len(p.retransmitQueue) > 0 && p.retransmitQueue[0] == p.firstUnacked {
-		p.retransmitQueue = slices.Delete(p.retransmitQueue, 0, 1)
+		q.bytesUnacked -= first.cost()
+	} else if len(w.retransmitQueue) > 0 && w.retransmitQueue[0] == w.firstUnacked {
+		w.retransmitQueue = slices.Delete(w.retransmitQueue, 0, 1)
 	}
-	f = *at
-	*at = frame{}
-	p.firstUnacked++
-	p.bytesUsed -= f.cost()
+	f = *first
+	*first = frame{}
+	w.firstUnacked++
+	w.bytesUsed -= f.cost()
 	return f, true
 }
 
@@ -153,82 +153,82 @@ const (
 
 // assignFrames assigns waiting frames to the link with the fewest unacked bytes. It returns a slot with
 // something to write, or -1.
-func (p *sendWindow) assignFrames() int {
+func (w *sendWindow) assignFrames() int {
 	chosen, hasChoice := -1, false
-	for i := range p.queues {
-		c := &p.queues[i]
-		if !c.isUp || c.isSocketFull {
+	for i := range w.queues {
+		q := &w.queues[i]
+		if !q.isUp || q.isSocketFull {
 			continue
 		}
-		if len(c.queuedFrames) > 0 || len(c.pendingAck) > 0 {
+		if len(q.queuedFrames) > 0 || len(q.pendingAck) > 0 {
 			return i
 		}
 		hasChoice = hasChoice || chosen >= 0
-		if chosen < 0 || c.bytesUnacked < p.queues[chosen].bytesUnacked {
+		if chosen < 0 || q.bytesUnacked < w.queues[chosen].bytesUnacked {
 			chosen = i
 		}
 	}
-	if chosen < 0 || !p.hasUnsent() {
+	if chosen < 0 || !w.hasUnsent() {
 		return -1
 	}
-	c, limit := &p.queues[chosen], batchBytes
+	q, limit := &w.queues[chosen], batchBytes
 	if hasChoice {
 		// The next frame may go to another link.
 		limit = 1
 	}
-	for p.hasUnsent() && c.bytesQueued < limit && len(c.queuedFrames) < batchFrames {
-		number := p.firstUnsent
-		if len(p.retransmitQueue) > 0 {
-			number = p.retransmitQueue[0]
-			p.retransmitQueue = slices.Delete(p.retransmitQueue, 0, 1)
+	for w.hasUnsent() && q.bytesQueued < limit && len(q.queuedFrames) < batchFrames {
+		number := w.firstUnsent
+		if len(w.retransmitQueue) > 0 {
+			number = w.retransmitQueue[0]
+			w.retransmitQueue = slices.Delete(w.retransmitQueue, 0, 1)
 		} else {
-			p.firstUnsent++
-			p.bytesUnsent -= p.frameAt(number).size()
+			w.firstUnsent++
+			w.bytesUnsent -= w.frameAt(number).size()
 		}
-		f := p.frameAt(number)
+		f := w.frameAt(number)
 		if f.wasSent {
-			p.framesRetransmitted++
+			w.framesRetransmitted++
 		}
 		f.slot, f.wasSent = int8(chosen), false
-		c.queuedFrames = append(c.queuedFrames, number)
-		c.bytesUnacked += f.cost()
-		c.bytesQueued += f.size()
+		q.queuedFrames = append(q.queuedFrames, number)
+		q.bytesUnacked += f.cost()
+		q.bytesQueued += f.size()
 	}
 	return chosen
 }
 
 // recordWritten records that the socket of a link has taken n bytes of its pieces.
-func (p *sendWindow) recordWritten(link, n int) {
-	c := &p.queues[link]
-	k := min(n, len(c.pendingAck))
-	if c.pendingAck = c.pendingAck[k:]; len(c.pendingAck) == 0 {
-		c.pendingAck = nil
+func (w *sendWindow) recordWritten(link, n int) {
+	q := &w.queues[link]
+	k := min(n, len(q.pendingAck))
+	if q.pendingAck = q.pendingAck[k:]; len(q.pendingAck) == 0 {
+		q.pendingAck = nil
 	}
 	n -= k
-	done := 0
+	finished := 0
 	for n > 0 {
-		f := p.frameAt(c.queuedFrames[done])
+		f := w.frameAt(q.queuedFrames[finished])
 		f.wasSent = true
-		rest := f.size() - c.firstFrameWritten
+		rest := f.size() - q.firstFrameWritten
 		if n < rest {
-			c.firstFrameWritten += n
+			q.firstFrameWritten += n
 			break
 		}
 		n -= rest
-		c.bytesQueued -= rest + c.firstFrameWritten
-		c.firstFrameWritten = 0
-		done++
+		q.bytesQueued -= rest + q.firstFrameWritten
+		q.firstFrameWritten = 0
+		finished++
 	}
-	if c.queuedFrames = slices.Delete(c.queuedFrames, 0, done); len(c.queuedFrames) == 0 {
-		c.queuedFrames = c.queuedFrames[:0]
+	if q.queuedFrames = slices.Delete(q.queuedFrames, 0, finished); len(q.queuedFrames) == 0 {
+		q.queuedFrames = q.queuedFrames[:0]
 	}
 }
 
 // bytesQueued returns roughly the bytes that the sockets have not taken.
-func (p *sendWindow) bytesQueued() int {
-	n := p.bytesUnsent + len(p.retransmitQueue)
-	for i := range p.queues {
-		n += p.queues[i].bytesQueued + len(p.queues[i].pendingAck) - p.queues[i].firstFrameWritten
+func (w *sendWindow) bytesQueued() int {
+	n := w.bytesUnsent + len(w.retransmitQueue)
+	for i := range w.queues {
+		n += w.queues[i].bytesQueued + len(w.queues[i].pendingAck) - w.queues[i].firstFrameWritten
 	}
 	return n
 }

@@ -118,10 +118,10 @@ const (
 
 // checkTLSKey reports whether the caller's key is that of its card. Without a card it holds the hello, and
 // refuses the caller after cardTimeout.
-func (c *inboundConn) checkTLSKey(life framework.Life) bool {
+func (c *inboundConn) checkTLSKey(incarnation framework.Life) bool {
 	m := c.module
 	v := c.handshake
-	card, err := m.cardOf(life)
+	card, err := m.cardOf(incarnation)
 	switch {
 	case card != nil && len(card.tlsKey) > 0 && bytes.Equal(card.tlsKey, m.tunnelOf(c.fd).verifiedKey()):
 		return true
@@ -148,14 +148,14 @@ func (c *inboundConn) retryHello() {
 }
 
 // cardOf returns the card of a process, or nil if it has not arrived.
-func (m *module) cardOf(life framework.Life) (*businessCard, error) {
-	if p := m.peers.byIncarnation[life]; p != nil && p.card != nil {
+func (m *module) cardOf(incarnation framework.Life) (*businessCard, error) {
+	if p := m.peers.byIncarnation[incarnation]; p != nil && p.card != nil {
 		return p.card, nil
 	}
 	if m.inbound.cardHolder == nil {
 		return nil, nil
 	}
-	peer, ok := m.inbound.cardHolder.Card(life)
+	peer, ok := m.inbound.cardHolder.Card(incarnation)
 	if !ok {
 		return nil, nil
 	}
