@@ -19,7 +19,8 @@ const published = "https://github.com/ferrympi/ferry"
 const cloneLimit = 15 * time.Minute
 
 // TestClone_NewHome_PagesRunAsTheyStand runs the pages that begin with a clone, command by command, in a home directory
-// without settings. The clone has the last commit of this checkout. Caches of Go are the machine's.
+// without settings. The clone has the last commit of this checkout. Caches of Go are the machine's, and with -trimpath
+// their objects do not depend on the folder of the clone.
 func TestClone_NewHome_PagesRunAsTheyStand(t *testing.T) {
 	needs.Time(t)
 	for _, page := range []string{"tutorial.md", "../README.md"} {
@@ -28,7 +29,7 @@ func TestClone_NewHome_PagesRunAsTheyStand(t *testing.T) {
 		}
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			home := t.TempDir()
-			environ := append(environment(t), "HOME="+home, "GOPROXY="+goEnv(t, "GOPROXY"), "GOSUMDB=off", "GOFLAGS=")
+			environ := append(environment(t), "HOME="+home, "GOPROXY="+goEnv(t, "GOPROXY"), "GOSUMDB=off", "GOFLAGS=-trimpath")
 			m := machine{home: home, enter: func(ctx context.Context, script string) *exec.Cmd {
 				return exec.CommandContext(ctx, "sh", "-c", script)
 			}, environ: environ}
