@@ -153,11 +153,13 @@ func TestPartitionChannel_LostAfterLastPartition_SendIsNotFailed(t *testing.T) {
 	defer c.endPartitions()
 	e := c.local.progress
 	e.Lock()
-	defer e.Release()
 	send, recv := s.parts, r.parts
 	send.holds++ // As a message under way would.
 	send.send.unsent = 0
-	c.partitions.channels[0].lose(ErrTransport)
+	e.Release()
+	c.pml.Abort(pml.Control, ErrTransport) // Ends the receive of the next header.
+	e.Lock()
+	defer e.Release()
 	if send.err != nil || recv.err == nil {
 		t.Errorf("send: %v, receive: %v", send.err, recv.err)
 	}
