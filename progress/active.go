@@ -200,11 +200,12 @@ func (e *Engine) yieldProcessor() {
 	if e.yields%yieldsPerGosched == 0 { // GOMAXPROCS may have changed
 		e.gosched = sharesP()
 	}
+	isTimed := e.idleYields == timedIdleYields || e.yields%yieldsPerTiming == 0
 	e.Unlock()
 	if goroutines {
 		runtime.Gosched()
 	}
-	if e.idleYields < timedIdleYields && e.yields%yieldsPerTiming != 0 {
+	if !isTimed {
 		cpu.Yield()
 		e.Lock()
 		return
