@@ -88,6 +88,14 @@ type Withdrawer interface {
 	Withdraw(c *Call) bool
 }
 
+// Giver is an optional ability of an Instance. Its steps of kind Own, with the copies and combinations between them, may be tried in
+// the calls Start and Wait of a persistent operation alone.
+type Giver interface {
+	// Gives reports whether other members may wait for a step of kind Own. The steps behind the last one that gives may stay
+	// undone until the next operation.
+	Gives(s *Step) bool
+}
+
 // Awaiter is an optional ability of an Instance.
 type Awaiter interface {
 	// Awaits returns the rank for which a step waits that was not over when it was tried

@@ -19,6 +19,14 @@ func (r *Run) Begin(s *Schedule) {
 	clear(r.done)
 }
 
+// Skip marks the first n steps as complete. It comes after Begin.
+func (r *Run) Skip(n int) {
+	r.next, r.low = n, n
+	for i := range n {
+		r.done[i] = true
+	}
+}
+
 // Next returns a step to start now. false: none may start before others complete.
 func (r *Run) Next() (i int, ok bool) {
 	if r.next == len(r.steps) || int(r.steps[r.next].After) > r.low {

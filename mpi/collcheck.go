@@ -164,7 +164,8 @@ func (o *operation) compareFirst(x *call, choice *coll.Choice) error {
 		return err
 	}
 	o.then = &later{o.schedule, o.call, 0}
-	o.then.call.Turn, o.then.tag = k.begun, k.nextTag()
+	o.then.call.Turn = k.begun // Not in one statement with nextTag, which changes it.
+	o.then.tag = k.nextTag()
 	o.algorithm, o.schedule = nil, coll.Schedule{}
 	k.plan(&o.schedule, new(coll.Args), how.Algorithm, records)
 	o.call = coll.Call{Turn: o.call.Turn, Buffers: coll.Buffers{In: records.in, Out: records.out, Temp: make([]byte, o.schedule.Temp, max(64, o.schedule.Temp))}}

@@ -17,7 +17,8 @@ import (
 // progress at a time; Idup, which may overlap with others, keeps to its own part
 // of it.
 type collective struct {
-	busy   uint32                // 1: a goroutine is in an operation; see take
+	busy   uint32                // Not 0 while a goroutine is in an operation, see take, or an earlyRun is active.
+	early  func()                // Promotes the earlyRun, or nil.
 	broken atomic.Pointer[error] // why no further one can work
 	idups  atomic.Int32          // in progress
 	waits  struct {
@@ -152,7 +153,7 @@ func (k *collective) exit() {
 
 // take begins what one goroutine at a time does with the communicator's collectives, unless
 // another one is at it. It ends with put, which does not wait until others see it.
-func (k *collective) take() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, 1) }
+func (k *collective) take() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, busyInCall) }
 func (k *collective) put()       { cpu.Store32(&k.busy, 0) }
 
 // works returns ErrBroken if an earlier collective has failed, or terminalError.

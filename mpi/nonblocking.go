@@ -111,6 +111,45 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 	if err != nil {
 		return Request{}, err
 	}
+	o := k.operationOf(kept, x, choice)
+	o.call.Turn = k.begun
+	o.tag = k.nextTag()
+	needs := len(o.schedule.Steps)
+	if k.check {
+		if err := o.compareFirst(x, choice); err != nil {
+			return Request{}, err
+		}
+		needs = max(needs, len(o.schedule.Steps))
+	}
+	for i := len(o.steps); i < needs; i++ {
+		o.steps = append(o.steps, step{o, i})
+	}
+	if k.comm().session.engine.collectiveHooks != nil {
+		o.watched = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
+	}
+	e := k.engine()
+	e.Lock()
+	defer e.Release()
+	o.prepare(k.begun)
+	n := &k.started
+	n.n.Add(1)
+	if len(n.waiting) == 0 && n.mayRun(o.end) {
+		n.run(o)
+	} else {
+		n.waiting = append(n.waiting, o)
+	}
+	return Request{&o.Request, o.Generation()}, nil
+}
+
+// prepare makes the request pending. end is the turn of the next collective. Lock held.
+func (o *operation) prepare(end uint32) {
+	o.Start()
+	o.err, o.told, o.busy, o.end = nil, false, 0, end
+}
+
+// operationOf returns an operation for a call, which is kept unless that is nil or in use. The caller sets its turn and its tag.
+// Inside start.
+func (k *collective) operationOf(kept *operation, x *call, choice *coll.Choice) *operation {
 	alg := choice.Algorithm
 	o := kept.takeKept()
 	if o == nil {
@@ -123,8 +162,7 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 			o.algorithm = alg
 		}
 	}
-	o.op, o.call.Turn, o.call.Reducer = x.op, k.begun, x.reducer
-	o.tag = k.nextTag()
+	o.op, o.call.Reducer = x.op, x.reducer
 	o.call.In, o.call.Out = x.in, x.out
 	if o.instance = k.instance(choice.Component); o.instance != nil {
 		o.call.Shared = o.instance.Memory()
@@ -140,30 +178,7 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 	if o.packing = x.packing; o.packing != nil {
 		o.packing.pack(&o.call.Buffers, o.call.Temp[o.schedule.Temp:])
 	}
-	needs := len(o.schedule.Steps)
-	if k.check {
-		if err := o.compareFirst(x, choice); err != nil {
-			return Request{}, err
-		}
-		needs = max(needs, len(o.schedule.Steps))
-	}
-	for i := len(o.steps); i < needs; i++ {
-		o.steps = append(o.steps, step{o, i})
-	}
-	o.watched = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
-	e := k.engine()
-	e.Lock()
-	defer e.Release()
-	o.Start()
-	o.err, o.told, o.busy, o.end = nil, false, 0, k.begun
-	n := &k.started
-	n.n.Add(1)
-	if len(n.waiting) == 0 && n.mayRun(o.end) {
-		n.run(o)
-	} else {
-		n.waiting = append(n.waiting, o)
-	}
-	return Request{&o.Request, o.Generation()}, nil
+	return o
 }
 
 func (k *collective) engine() *progress.Engine { return k.comm().local.progress }
@@ -229,6 +244,9 @@ func (k *collective) awaitTurn(ctx context.Context) error {
 func (k *collective) closing() bool {
 	if !k.used.Load() {
 		return false
+	}
+	if k.early != nil && atomic.LoadUint32(&k.busy) == busyEarly {
+		k.early()
 	}
 	e := k.engine()
 	e.Lock()

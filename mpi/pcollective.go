@@ -121,20 +121,28 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 	if err != nil {
 		return nil, err
 	}
+	p := &Persistent{free: func() error { return c.freeContext(d) }}
+	kept := d.local.newKept()
+	x.send, x.recv = x.send.clone(), x.recv.clone()
+	x.packing.keep()
 	if x.choice == nil { // Operations among neighbors have no instance.
-		err = d.collective.do(ctx, x.op.String()+"_init", 0, func() error { return d.collective.openEarly(ctx) })
+		err = d.collective.do(ctx, x.op.String()+"_init", 0, func() error {
+			err := d.collective.openEarly(ctx)
+			if err == nil {
+				p.early = d.collective.newEarly(kept, x)
+			}
+			return err
+		})
 	}
 	if err != nil {
 		_ = c.freeContext(d)
 		return nil, cmp.Or(c.terminalError(), err)
 	}
-	x.send, x.recv = x.send.clone(), x.recv.clone()
-	x.packing.keep()
-	kept := d.local.newKept()
-	return &Persistent{
-		start: func() (Request, error) { return d.collective.startIn(kept, x) },
-		free:  func() error { return c.freeContext(d) },
-	}, nil
+	p.start = func() (Request, error) { return d.collective.startIn(kept, x) }
+	if p.early != nil {
+		d.collective.early = p.promote
+	}
+	return p, nil
 }
 
 // persistentContext makes the communicator of a persistent operation. Its id is derived like that of a duplicate, so that

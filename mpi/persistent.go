@@ -20,6 +20,7 @@ type Persistent struct {
 	start func() (Request, error)
 	free  func() error // Of resources besides the request, or nil.
 	parts *partitioned // nil if the operation is not partitioned.
+	early *earlyRun    // Of a collective in shared memory, or nil.
 
 	mu     sync.Mutex
 	active Request // of the operation that was started last
@@ -79,8 +80,14 @@ func (p *Persistent) Start() error {
 	switch {
 	case p.freed || p.start == nil:
 		return errInactive()
-	case p.current() != Request{}:
+	case p.early.isActive() || p.active.r != nil && p.current() != Request{}:
 		return fmt.Errorf("%w: the persistent request is active; wait for it first", ErrPending)
+	}
+	if p.early != nil {
+		if q, isStarted := p.early.begin(); isStarted {
+			p.active = q
+			return nil
+		}
 	}
 	var err error
 	p.active, err = p.start()
@@ -101,10 +108,20 @@ func StartAll(ps []*Persistent) error {
 // current is the request of the operation in progress, the zero one if there is
 // none. p.mu held.
 func (p *Persistent) current() Request {
+	if p.early.claim() {
+		p.active = p.early.promote(nil)
+	}
 	if p.active.r != nil && p.active.r.Stale(p.active.gen) {
 		p.active = Request{} // consumed
 	}
 	return p.active
+}
+
+// promote hands an operation that is between Start and Wait to the engine.
+func (p *Persistent) promote() {
+	p.mu.Lock()
+	p.current()
+	p.mu.Unlock()
 }
 
 // Request returns the operation in progress, for WaitAll, Cancel and others; the
@@ -119,7 +136,7 @@ func (p *Persistent) Request() Request {
 // An inactive one returns at once, with the Status {AnySource, AnyTag, 0}. If ctx
 // ends first only the wait ends. ErrClosed after Free.
 func (p *Persistent) Wait(ctx context.Context) (Status, error) {
-	q, err := p.latest()
+	q, err := p.latest() // It completes an earlyRun, if that takes no longer than a poll.
 	if err != nil || q.r == nil {
 		return noMessage(), err
 	}
@@ -144,7 +161,7 @@ func (p *Persistent) Test() (Status, bool, error) {
 	return q.Test()
 }
 
-// latest returns the request of the last start, which may be stale.
+// latest returns the request of the last start, which may be stale, or none if the operation is complete.
 func (p *Persistent) latest() (Request, error) {
 	if p == nil {
 		return Request{}, errInactive()
@@ -153,6 +170,9 @@ func (p *Persistent) latest() (Request, error) {
 	defer p.mu.Unlock()
 	if p.freed || p.start == nil {
 		return Request{}, errInactive()
+	}
+	if p.early.claim() {
+		p.active, _ = p.early.finish()
 	}
 	return p.active, nil
 }

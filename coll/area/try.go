@@ -86,6 +86,15 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
 	return true, nil
 }
 
+// Gives implements coll.Giver. Other members wait for posts, and for rounds without data.
+func (x *Instance) Gives(s *coll.Step) bool {
+	switch s.Do &^ leave {
+	case await, fetch, fold:
+		return false
+	}
+	return true
+}
+
 // Awaits implements coll.Awaiter.
 func (x *Instance) Awaits(s *coll.Step) int {
 	switch s.Do &^ leave {
