@@ -268,14 +268,14 @@ func (o *options) run(cmd *cobra.Command) error {
 			return err
 		}
 		defer j.Close()
-		interrupted = func() bool { return ctx.Err() != nil || j.Interrupted() }
+		interrupted = func() bool { return ctx.Err() != nil || j.WasInterrupted() }
 		if j.Rank() > 0 {
 			if _, err = j.Run(ctx, nil, nil); interrupted() {
 				err = exit.Status(statusInterrupted)
 			}
 			return err
 		}
-		j.Save = func(found *report.Report) {
+		j.SavePartial = func(found *report.Report) {
 			if err := outs.save(found, nil, false); err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "ferry matrix: %v\n", err)
 			}

@@ -30,17 +30,17 @@ type Job struct {
 	*plan.Request
 	// Save takes the report as it is before each stack, marked as partial: it is all
 	// that there will be if rank 0 dies with that stack. nil: nobody takes it.
-	Save func(*report.Report)
+	SavePartial func(*report.Report)
 
-	client      bootstrap.Client
-	group       []framework.Proc // the world
-	rank        int
-	player      int // rank 0's partner in benchmarks; 0: none
-	plan        *plan.Plan
-	record      *plan.Record
-	stop        context.CancelCauseFunc // ends the run before its time
-	leaving     atomic.Bool             // it is about to be called
-	interrupted bool
+	client         bootstrap.Client
+	group          []framework.Proc // the world
+	rank           int
+	benchPartner   int // rank 0's partner in benchmarks; 0: none
+	plan           *plan.Plan
+	record         *plan.Record
+	cancelRun      context.CancelCauseFunc // ends the run before its time
+	isLeaving      atomic.Bool             // it is about to be called
+	wasInterrupted bool
 
 	mu    sync.Mutex
 	hosts []string // by rank; guarded by mu
@@ -60,7 +60,7 @@ func (j *Job) Open(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("%w: bootstrap %s (%T) is not one", framework.ErrConfig, choice.Verdict.Name, choice.Component)
 	}
-	j.client, err = c.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: slog.New(slog.DiscardHandler), Timeout: j.patience()})
+	j.client, err = c.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: slog.New(slog.DiscardHandler), Timeout: j.exchangeTimeout()})
 	if err == nil {
 		j.client, err = bootstrap.CheckedClient(choice.Verdict.Name, j.client)
 	}
@@ -71,12 +71,12 @@ func (j *Job) Open(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%w: no launcher started this process, so it has no job: `ferry run -n 4 ferry matrix --job`, or leave --job out",
 			framework.ErrConfig), j.client.Close())
 	}
-	j.enter()
+	j.setIdentity()
 	return nil
 }
 
 // enter takes from the client who is who.
-func (j *Job) enter() {
+func (j *Job) setIdentity() {
 	id := j.client.Identity()
 	j.rank, j.Ranks, j.Suite.Ranks, j.Suite.Processes = int(id.Proc.Rank), id.Size, []int{id.Size}, id.Size
 	j.Suite.Room = 0          // Added processes do not know the stack.
@@ -95,12 +95,12 @@ func (j *Job) Rank() int { return j.rank }
 // hangs is when a rank of which nothing is heard counts as lost: a case obeys after
 // its limit, and then waits twice as long for the other ranks' (conform.Run); to open
 // a stack is a session and a communicator.
-func (j *Job) hangs() time.Duration { return 3*max(j.Limit, j.Suite.Open) + 5*time.Second }
+func (j *Job) silenceLimit() time.Duration { return 3*max(j.Limit, j.Suite.Open) + 5*time.Second }
 
 // patience is how long ranks wait for one another at a meeting: for rank 0, which
 // finds out what there is, for the two that play benchmarks, and for one that hangs.
-func (j *Job) patience() time.Duration {
-	return time.Minute + j.hangs() + time.Duration(len(j.Suite.Benches)+1)*j.Limit
+func (j *Job) exchangeTimeout() time.Duration {
+	return time.Minute + j.silenceLimit() + time.Duration(len(j.Suite.Benches)+1)*j.Limit
 }
 
 // Run runs the plan, which rank 0 has made and others leave nil. Rank 0 tells the
@@ -112,14 +112,14 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 	if j.plan = p; p != nil {
 		j.record = p.Begin(o)
 	}
-	alive, stop := j.attend(ctx)
+	alive, stop := j.watchForEnd(ctx)
 	defer stop()
-	err := j.begin(alive)
+	err := j.agreeOnPlan(alive)
 	if j.rank == 0 && errors.Is(err, framework.ErrConfig) {
 		return nil, err
 	}
 	for i := 0; err == nil && i < len(j.plan.Stacks); i++ {
-		err = j.stack(alive, i)
+		err = j.runStack(alive, i)
 	}
 	if err != nil && ctx.Err() != nil {
 		<-alive.Done() // it follows
@@ -127,9 +127,9 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 	if err != nil && alive.Err() != nil { // what came first is the reason of the rest
 		err = context.Cause(alive)
 	}
-	j.interrupted = isInterrupted(err)
+	j.wasInterrupted = isInterrupt(err)
 	switch {
-	case j.rank > 0 && isTold(err):
+	case j.rank > 0 && isReported(err):
 		return nil, nil
 	case j.rank > 0:
 		return nil, err
@@ -141,4 +141,4 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 
 // Interrupted says, after Run, that an interrupt has ended it: of this rank, or of
 // another one.
-func (j *Job) Interrupted() bool { return j.interrupted }
+func (j *Job) WasInterrupted() bool { return j.wasInterrupted }

@@ -14,10 +14,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestBenchmarksOfAJobCrossNodes where there are some.
-func TestBenchmarksOfAJobCrossNodes(t *testing.T) {
+// TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode where there are some.
+func TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode(t *testing.T) {
 	for hosts, want := range map[string]int{"a": 0, "a a": 1, "a b": 1, "a b a": 1, "a a b b": 3, "a b c a": 2, "a a a": 2} {
-		if got := partner(strings.Fields(hosts)); got != want {
+		if got := chooseBenchPartner(strings.Fields(hosts)); got != want {
 			t.Errorf("%s: rank %d, want %d", hosts, got, want)
 		}
 	}
@@ -25,7 +25,7 @@ func TestBenchmarksOfAJobCrossNodes(t *testing.T) {
 
 // jobOf is rank 0 of a job of three, which has met over one stack.
 func jobOf(cases string) *Job {
-	j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile(cases), Ranks: 3}, hosts: []string{"a", "a", "b"}, player: 2, group: make([]framework.Proc, 3)}
+	j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile(cases), Ranks: 3}, hosts: []string{"a", "a", "b"}, benchPartner: 2, group: make([]framework.Proc, 3)}
 	j.Suite.Ranks = []int{3}
 	j.plan = j.Over([]report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
 	j.record = j.plan.Begin(nil)
@@ -37,15 +37,15 @@ const (
 	second = "conform/3/message/modes of sends"
 )
 
-// TestAccountsOfRanksMakeOneRow: the worst counts, each reason stands once, with who
+// TestRecordLogs_RanksDiffer_WorstStatusAndAllReasons: the worst counts, each reason stands once, with who
 // gives it, and what nobody ran is not forgotten.
-func TestAccountsOfRanksMakeOneRow(t *testing.T) {
+func TestRecordLogs_RanksDiffer_WorstStatusAndAllReasons(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
 	open := worker.Event{Case: report.OpenCase, Status: report.Pass, Device: "eth0"}
-	j.merge(0, []account{
-		{Said: []worker.Event{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 2}}, Ended: first},
-		{Said: []worker.Event{open, {Case: first, Status: report.Fail, Reason: "lost", Seconds: 1}}, Ended: first},
-		{Said: []worker.Event{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 3}}, Ended: first},
+	j.recordLogs(0, []stackLog{
+		{Events: []worker.Event{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 2}}, LastCase: first},
+		{Events: []worker.Event{open, {Case: first, Status: report.Fail, Reason: "lost", Seconds: 1}}, LastCase: first},
+		{Events: []worker.Event{open, {Case: first, Status: report.Timeout, Reason: "hung", Seconds: 3}}, LastCase: first},
 	})
 	r := j.record.Complete("")
 	if len(r.Rows) != 3 || r.Stacks[0].Device != "eth0" {
@@ -62,11 +62,11 @@ func TestAccountsOfRanksMakeOneRow(t *testing.T) {
 	}
 }
 
-// TestEveryFlagThatDiffersIsNamed, and another version of ferry, whatever it calls
+// TestDescribeDifferences_FlagDiffers_IsNamed, and another version of ferry, whatever it calls
 // its flags.
-func TestEveryFlagThatDiffersIsNamed(t *testing.T) {
-	first := jobOf("a").terms()
-	if got := differ(jobOf("a").terms(), first); got != "" {
+func TestDescribeDifferences_FlagDiffers_IsNamed(t *testing.T) {
+	first := jobOf("a").sharedSettings()
+	if got := describeDifferences(jobOf("a").sharedSettings(), first); got != "" {
 		t.Errorf("the same flags: %s", got)
 	}
 	for want, change := range map[string]func(*Job){
@@ -77,41 +77,41 @@ func TestEveryFlagThatDiffersIsNamed(t *testing.T) {
 	} {
 		j := jobOf("a")
 		change(j)
-		if got := differ(j.terms(), first); got != want {
+		if got := describeDifferences(j.sharedSettings(), first); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	for _, other := range [][]term{nil, {{"--breadth", "quick"}}} {
-		if got := differ(first, other); !strings.Contains(got, "different version") {
+	for _, other := range [][]sharedSetting{nil, {{"--breadth", "quick"}}} {
+		if got := describeDifferences(first, other); !strings.Contains(got, "different version") {
 			t.Errorf("%v: %s", other, got)
 		}
 	}
 }
 
-// TestEndOfAJobIsTheReasonOfWhatWasNotRun, also where one rank's account is all
+// TestComplete_JobEnds_ReasonOfCasesNotRun, also where one rank's account is all
 // there is.
-func TestEndOfAJobIsTheReasonOfWhatWasNotRun(t *testing.T) {
+func TestComplete_JobEnds_ReasonOfCasesNotRun(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
-	j.merge(0, []account{{Said: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}}, Ended: second}})
+	j.recordLogs(0, []stackLog{{Events: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}}, LastCase: second}})
 	if rows := j.record.Complete("rank 1 (a) has ended").Rows; len(rows) != 3 || rows[1].Status != report.Pass || rows[2].Status != report.Skip || rows[2].Reason != "not run: rank 1 (a) has ended" {
 		t.Errorf("%+v", rows)
 	}
 }
 
-// TestCaseThatAnotherRankFailedIsNoPass, though nobody is left to say why.
-func TestCaseThatAnotherRankFailedIsNoPass(t *testing.T) {
+// TestRecordOwnLog_AnotherRankFailed_CaseFails, though nobody is left to say why.
+func TestRecordOwnLog_AnotherRankFailed_CaseFails(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
-	v := &visit{account: account{Said: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass, Others: []int{2}}, {Case: second, Status: report.Pass}}}}
-	j.alone(0, v, told{errors.New("rank 2 (b) has ended")})
+	v := &stackRun{stackLog: stackLog{Events: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass, Others: []int{2}}, {Case: second, Status: report.Pass}}}}
+	j.recordOwnLog(0, v, reportedError{errors.New("rank 2 (b) has ended")})
 	rows := j.record.Complete("rank 2 (b) has ended").Rows
 	if len(rows) != 3 || rows[1].Status != report.Fail || !strings.HasPrefix(rows[1].Reason, "rank 2 (b): ") || rows[2].Status != report.Pass {
 		t.Errorf("%+v", rows)
 	}
 }
 
-// TestRankThatIsLostBetweenCasesIsTheStacksFailure: no case did it, and a stack of
+// TestRecordOwnLog_RankIsLostBetweenCases_OpenFails: no case did it, and a stack of
 // which all cases pass is fit for use.
-func TestRankThatIsLostBetweenCasesIsTheStacksFailure(t *testing.T) {
+func TestRecordOwnLog_RankIsLostBetweenCases_OpenFails(t *testing.T) {
 	for name, passed := range map[string][]worker.Event{
 		"before any":   nil,
 		"after a case": {{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}},
@@ -120,9 +120,9 @@ func TestRankThatIsLostBetweenCasesIsTheStacksFailure(t *testing.T) {
 			j := jobOf("^" + first)
 			err := context.Canceled
 			if lost {
-				err = told{errors.New("rank 2 (b) has ended")}
+				err = reportedError{errors.New("rank 2 (b) has ended")}
 			}
-			j.alone(0, &visit{account: account{Said: passed}}, err)
+			j.recordOwnLog(0, &stackRun{stackLog: stackLog{Events: passed}}, err)
 			want := report.Row{Status: report.Fail, Reason: "rank 0 (a): rank 2 (b) has ended"}
 			switch {
 			case !lost && passed == nil:

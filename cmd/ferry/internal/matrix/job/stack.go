@@ -17,74 +17,74 @@ import (
 )
 
 // stack has all ranks go through one stack. An error ends the run.
-func (j *Job) stack(ctx context.Context, i int) error {
+func (j *Job) runStack(ctx context.Context, i int) error {
 	s := j.plan.Stacks[i]
 	switch {
 	case s.Reason != "":
-		j.only(i, s.Absent(), s.Reason)
+		j.recordUnrun(i, s.Absent(), s.Reason)
 		return nil
 	case j.Idle(s):
-		j.only(i, report.Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
+		j.recordUnrun(i, report.Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
 		return nil
 	}
-	j.before(i)
+	j.prepareStack(i)
 	// Whether all have the stack is known before anybody waits for a peer.
-	v := j.visit(ctx, s, func(*visit) error {
-		session, err := j.session(ctx, i)
+	v := j.supervise(ctx, s, func(*stackRun) error {
+		session, err := j.openSession(ctx, i)
 		if err != nil {
 			return err
 		}
 		return session.Close()
 	})
-	words, err := j.meet(ctx, fmt.Sprint("open ", i), word{Err: v.failed(), Lost: v.lost})
+	statuses, err := j.exchangeStatus(ctx, fmt.Sprint("open ", i), rankStatus{FailureReason: v.failureReason(), LostReason: v.lostReason})
 	if err != nil {
-		j.alone(i, v, err)
+		j.recordOwnLog(i, v, err)
 		return err
 	}
-	if bad := j.collect(words, func(w word) string { return w.Err }); bad != "" {
+	if reasons := j.joinReasons(statuses, func(w rankStatus) string { return w.FailureReason }); reasons != "" {
 		status := report.Fail // others have it
 		switch {
-		case slices.ContainsFunc(words, func(w word) bool { return w.Lost != "" }):
+		case slices.ContainsFunc(statuses, func(w rankStatus) bool { return w.LostReason != "" }):
 			status = report.Timeout
-		case !slices.ContainsFunc(words, func(w word) bool { return w.Err == "" }):
+		case !slices.ContainsFunc(statuses, func(w rankStatus) bool { return w.FailureReason == "" }):
 			status = report.Unavailable
 		}
-		j.only(i, status, bad)
-		return j.bereft(words)
+		j.recordUnrun(i, status, reasons)
+		return j.lossError(statuses)
 	}
 
-	v = j.visit(ctx, s, func(v *visit) error { return j.perform(ctx, i, v) })
+	v = j.supervise(ctx, s, func(v *stackRun) error { return j.runCases(ctx, i, v) })
 	key := fmt.Sprint("ferry.matrix.stack ", i)
 	if err = context.Cause(ctx); err == nil {
-		text, marshalErr := json.Marshal(v.account)
+		text, marshalErr := json.Marshal(v.stackLog)
 		if err := errors.Join(marshalErr, j.client.Put(ctx, key, text)); err != nil {
 			return err
 		}
-		words, err = j.meet(ctx, fmt.Sprint("close ", i), word{Lost: v.lost})
+		statuses, err = j.exchangeStatus(ctx, fmt.Sprint("close ", i), rankStatus{LostReason: v.lostReason})
 	}
 	if err != nil {
-		j.alone(i, v, err)
+		j.recordOwnLog(i, v, err)
 		return err
 	}
 	if j.rank > 0 {
-		return j.bereft(words)
+		return j.lossError(statuses)
 	}
-	accounts := make([]account, len(j.group))
+	logs := make([]stackLog, len(j.group))
 	for rank, p := range j.group {
 		text, err := j.client.Get(ctx, p, key)
 		if err == nil {
-			err = json.Unmarshal(text, &accounts[rank])
+			err = json.Unmarshal(text, &logs[rank])
 		}
 		if err != nil {
 			return err
 		}
 	}
-	j.merge(i, accounts)
-	return j.bereft(words)
+	j.recordLogs(i, logs)
+	return j.lossError(statuses)
 }
 
 // session opens a session over a stack.
-func (j *Job) session(ctx context.Context, i int) (*mpi.Session, error) {
+func (j *Job) openSession(ctx context.Context, i int) (*mpi.Session, error) {
 	opts := append(settings.Session(), mpi.WithBootstrap(j.client))
 	opts = append(opts, settings.Options(slices.Concat(j.Set, j.plan.Stacks[i].Set))...)
 	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
@@ -94,26 +94,26 @@ func (j *Job) session(ctx context.Context, i int) (*mpi.Session, error) {
 
 // perform is one rank's part of a stack that all have. An error ends it early, and
 // has been written down.
-func (j *Job) perform(ctx context.Context, i int, v *visit) error {
-	session, err := j.session(ctx, i)
+func (j *Job) runCases(ctx context.Context, i int, v *stackRun) error {
+	session, err := j.openSession(ctx, i)
 	if err != nil {
 		return err
 	}
 	var world *mpi.Comm
 	defer func() {
-		j.over(ctx) // before others see that this rank leaves
+		j.hasEnded(ctx) // before others see that this rank leaves
 		if world != nil {
 			_ = world.Close() // the session says if that does not end it
 		}
 		err := session.Close()
 		if errors.Is(err, mpi.ErrPending) { // a case that failed has left communicators
-			v.give(fmt.Sprintf("can't leave %s: %v", j.plan.Stacks[i].Name, err))
+			v.markLost(fmt.Sprintf("can't leave %s: %v", j.plan.Stacks[i].Name, err))
 		} else if err != nil {
 			v.Begin(report.OpenCase)
 			v.End(worker.Event{Status: report.Fail, Reason: fmt.Sprintf("close: %v", err)})
 		}
 	}()
-	if world, err = j.open(ctx, i, session, v); err != nil {
+	if world, err = j.checkOpen(ctx, i, session, v); err != nil {
 		return err
 	}
 	for _, c := range j.plan.Columns[i][1:] {
@@ -121,8 +121,8 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 		case c.Kit():
 		case c.Bench == nil:
 			err = worker.Conform(ctx, session, world, c, j.Limit, v)
-		case j.rank == 0 || j.rank == j.player:
-			err = j.play(ctx, session, world, c, v)
+		case j.rank == 0 || j.rank == j.benchPartner:
+			err = j.runBench(ctx, session, world, c, v)
 		}
 		if err != nil {
 			return err
@@ -133,7 +133,7 @@ func (j *Job) perform(ctx context.Context, i int, v *visit) error {
 
 // open is report.OpenCase: a communicator of all, and a message to the next rank. It may
 // return a communicator with an error.
-func (j *Job) open(ctx context.Context, i int, session *mpi.Session, v *visit) (*mpi.Comm, error) {
+func (j *Job) checkOpen(ctx context.Context, i int, session *mpi.Session, v *stackRun) (*mpi.Comm, error) {
 	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
 	defer cancel()
 	world, err := settings.World(ctx, session, "ferry.matrix")
@@ -149,21 +149,21 @@ func (j *Job) open(ctx context.Context, i int, session *mpi.Session, v *visit) (
 
 // play runs a benchmark between rank 0 and its partner. The error says that there is
 // no sense in another one.
-func (j *Job) play(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *visit) error {
-	inTime, cancel := conform.Within(ctx, j.Limit)
+func (j *Job) runBench(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *stackRun) error {
+	limited, cancel := conform.Within(ctx, j.Limit)
 	defer cancel()
 	v.Begin(c.Name)
 	var points []report.Point
 	err := func() error {
-		two, err := world.Group().Incl(0, j.player)
+		two, err := world.Group().Incl(0, j.benchPartner)
 		if err != nil {
 			return err
 		}
-		comm, err := mpi.CommFromGroup(inTime, two, "ferry.matrix."+c.Name)
+		comm, err := mpi.CommFromGroup(limited, two, "ferry.matrix."+c.Name)
 		if err != nil {
 			return err
 		}
-		err = worker.Measure(inTime, session, comm, c, func(p report.Point) { points = append(points, p) })
+		err = worker.Measure(limited, session, comm, c, func(p report.Point) { points = append(points, p) })
 		return errors.Join(err, comm.Close())
 	}()
 	e := worker.Ended(err)

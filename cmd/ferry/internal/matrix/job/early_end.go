@@ -18,41 +18,41 @@ import (
 // whoever sees something fail asks there first.
 
 // told is an error that ended the run, and that rank 0 knows of, or the launcher.
-type told struct{ error }
+type reportedError struct{ error }
 
-func (t told) Unwrap() error { return t.error }
+func (t reportedError) Unwrap() error { return t.error }
 
-func isTold(err error) bool {
-	_, ok := errors.AsType[told](err)
+func isReported(err error) bool {
+	_, ok := errors.AsType[reportedError](err)
 	return ok
 }
 
 // interrupted is an error that says which interrupt has ended the run: this rank's, or
 // another one's. What fails from then on is nobody's fault.
-type interrupted struct{ error }
+type interruptError struct{ error }
 
-func (i interrupted) Unwrap() error { return i.error }
+func (i interruptError) Unwrap() error { return i.error }
 
-func isInterrupted(err error) bool {
-	_, ok := errors.AsType[interrupted](err)
+func isInterrupt(err error) bool {
+	_, ok := errors.AsType[interruptError](err)
 	return ok
 }
 
 // overKey is the name under which the first rank that leaves before the end says why.
-const overKey = "ferry.matrix.over"
+const endReasonKey = "ferry.matrix.over"
 
 // An ending is what it says.
-type ending struct {
-	Why         string `json:"why"`
-	Interrupted bool   `json:"interrupted"`
+type endReason struct {
+	Text        string `json:"why"`
+	IsInterrupt bool   `json:"interrupted"`
 }
 
 // answers is how long the launcher may take to answer a question.
-const answers = 10 * time.Second
+const lookupTimeout = 10 * time.Second
 
 // endsOfInterrupt are the reasons of the ends of interrupted ranks that have announced no ending. The signal came before the
 // run, or was a second one. The exit statuses are those of exit.Signals.
-var endsOfInterrupt = []string{
+var interruptStatuses = []string{
 	"exit status 129", "exit status 130", "exit status 131", "exit status 143",
 	"signal: interrupt", "signal: terminated", "signal: hangup",
 }
@@ -60,21 +60,21 @@ var endsOfInterrupt = []string{
 // attend returns a context that ends when a rank does: there is nothing to wait for
 // any more, and the case that runs is the one to name. It ends, too, when ctx does. In
 // both cases others can know of it before. The caller calls stop.
-func (j *Job) attend(ctx context.Context) (_ context.Context, stop func()) {
+func (j *Job) watchForEnd(ctx context.Context) (_ context.Context, stop func()) {
 	alive, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	j.stop = cancel
+	j.cancelRun = cancel
 	end := func(why, others error) {
-		if j.leaving.CompareAndSwap(false, true) { // what comes first is the reason of the rest
+		if j.isLeaving.CompareAndSwap(false, true) { // what comes first is the reason of the rest
 			go func() {
-				j.announce(alive, others)
+				j.publishEndReason(alive, others)
 				cancel(why)
 			}()
 		}
 	}
 	if events, ok := framework.As[bootstrap.EventSource](j.client); ok {
-		w := &watched{j.client, events, func(e bootstrap.Event) {
+		w := &watchedClient{j.client, events, func(e bootstrap.Event) {
 			if rank := slices.Index(j.group, e.Proc); e.Kind == bootstrap.ProcDied && rank >= 0 {
-				why := j.ended(rank, e.Reason)
+				why := j.rankEndError(rank, e.Reason)
 				end(why, why)
 			}
 		}}
@@ -83,56 +83,56 @@ func (j *Job) attend(ctx context.Context) (_ context.Context, stop func()) {
 	}
 	silence := context.AfterFunc(ctx, func() {
 		why := context.Cause(ctx)
-		end(interrupted{why}, interrupted{fmt.Errorf("interrupted: %s: %w", j.name(j.rank), why)})
+		end(interruptError{why}, interruptError{fmt.Errorf("interrupted: %s: %w", j.describeRank(j.rank), why)})
 	})
 	return alive, func() { silence(); cancel(nil) }
 }
 
 // ended is why the run is over when a rank has ended.
-func (j *Job) ended(rank int, reason string) error {
-	err := fmt.Errorf("%s has ended (%s)", j.name(rank), reason)
-	if slices.Contains(endsOfInterrupt, reason) {
-		return interrupted{fmt.Errorf("interrupted: %w", err)}
+func (j *Job) rankEndError(rank int, reason string) error {
+	err := fmt.Errorf("%s has ended (%s)", j.describeRank(rank), reason)
+	if slices.Contains(interruptStatuses, reason) {
+		return interruptError{fmt.Errorf("interrupted: %w", err)}
 	}
-	return told{err}
+	return reportedError{err}
 }
 
 // announce tells others why this rank leaves, if the launcher has a directory and listens.
-func (j *Job) announce(ctx context.Context, why error) {
+func (j *Job) publishEndReason(ctx context.Context, why error) {
 	d, ok := framework.As[bootstrap.Directory](j.client)
-	text, err := json.Marshal(ending{shorten(why.Error()), isInterrupted(why)})
+	text, err := json.Marshal(endReason{truncateReason(why.Error()), isInterrupt(why)})
 	if ok && err == nil {
-		ctx, cancel := context.WithTimeout(ctx, obeys)
+		ctx, cancel := context.WithTimeout(ctx, cancelGrace)
 		defer cancel()
-		_ = d.Publish(ctx, overKey, text) // another one may have been the first
+		_ = d.Publish(ctx, endReasonKey, text) // another one may have been the first
 	}
 }
 
 // over reports whether the run has ended before its time, also where that is not yet
 // known here, but to another rank. Its context has ended then, and others can know.
-func (j *Job) over(alive context.Context) bool {
-	if j.leaving.Load() {
+func (j *Job) hasEnded(alive context.Context) bool {
+	if j.isLeaving.Load() {
 		<-alive.Done()
 	}
 	d, ok := framework.As[bootstrap.Directory](j.client)
 	if ok && alive.Err() == nil {
-		ctx, cancel := context.WithTimeout(alive, answers)
+		ctx, cancel := context.WithTimeout(alive, lookupTimeout)
 		defer cancel()
-		var e ending
-		text, found, err := d.Lookup(ctx, overKey, false)
+		var e endReason
+		text, found, err := d.Lookup(ctx, endReasonKey, false)
 		switch {
 		case err != nil || !found || json.Unmarshal(text, &e) != nil: // nobody has left
-		case e.Interrupted:
-			j.stop(interrupted{errors.New(e.Why)})
+		case e.IsInterrupt:
+			j.cancelRun(interruptError{errors.New(e.Text)})
 		default:
-			j.stop(told{errors.New(e.Why)})
+			j.cancelRun(reportedError{errors.New(e.Text)})
 		}
 	}
 	return alive.Err() != nil
 }
 
 // await waits for the end of a context, for some time.
-func await(ctx context.Context, d time.Duration) {
+func waitAtMost(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
@@ -140,19 +140,19 @@ func await(ctx context.Context, d time.Duration) {
 }
 
 // A watched client has its job hear what the sessions over it hear.
-type watched struct {
+type watchedClient struct {
 	bootstrap.Client
 	bootstrap.EventSource
-	hear func(bootstrap.Event)
+	notify func(bootstrap.Event)
 }
 
 // Unwrap returns the client.
-func (w *watched) Unwrap() any { return w.Client }
+func (w *watchedClient) Unwrap() any { return w.Client }
 
 // OnEvent implements bootstrap.EventSource.
-func (w *watched) OnEvent(f func(bootstrap.Event)) {
+func (w *watchedClient) OnEvent(f func(bootstrap.Event)) {
 	w.EventSource.OnEvent(func(e bootstrap.Event) {
-		w.hear(e)
+		w.notify(e)
 		if f != nil {
 			f(e)
 		}

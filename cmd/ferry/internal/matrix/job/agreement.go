@@ -13,35 +13,35 @@ import (
 )
 
 // agendaKey is under what rank 0 puts the stacks.
-const agendaKey = "ferry.matrix.agenda"
+const stacksKey = "ferry.matrix.agenda"
 
 // A term is something that all ranks must have been started with alike: each goes
 // through the agenda by itself.
-type term struct {
+type sharedSetting struct {
 	Name  string `json:"name"` // a flag of `ferry matrix`
 	Value string `json:"value"`
 }
 
-func (j *Job) terms() []term {
+func (j *Job) sharedSettings() []sharedSetting {
 	cases := ""
 	if j.Cases != nil {
 		cases = j.Cases.String()
 	}
-	return []term{
+	return []sharedSetting{
 		{"--suite", j.Suite.Name}, {"--cases", cases}, {"--timeout", j.Limit.String()},
 		{"--set", strings.Join(j.Set, " ")}, {"version", report.ThisMachine().Ferry},
 	}
 }
 
 // differ says what a rank has that rank 0 has otherwise; empty: nothing.
-func differ(its, first []term) string {
+func describeDifferences(own, first []sharedSetting) string {
 	var all []string
-	for i, t := range its {
+	for i, t := range own {
 		if i < len(first) && first[i].Name == t.Name && first[i] != t {
 			all = append(all, fmt.Sprintf("%s is %q, and in rank 0 %q", t.Name, t.Value, first[i].Value))
 		}
 	}
-	if !slices.EqualFunc(its, first, func(a, b term) bool { return a.Name == b.Name }) {
+	if !slices.EqualFunc(own, first, func(a, b sharedSetting) bool { return a.Name == b.Name }) {
 		return "it is a different version of ferry than rank 0" // what it says may mean something else
 	}
 	return strings.Join(all, ", ")
@@ -49,36 +49,36 @@ func differ(its, first []term) string {
 
 // begin has all ranks know what there is to do, and where they are. ErrConfig says
 // that they were not started alike.
-func (j *Job) begin(ctx context.Context) error {
+func (j *Job) agreeOnPlan(ctx context.Context) error {
 	if j.rank == 0 {
 		text, err := json.Marshal(j.plan.Stacks)
 		if err == nil {
-			err = j.client.Put(ctx, agendaKey, text)
+			err = j.client.Put(ctx, stacksKey, text)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	host, _ := os.Hostname() // "" is a name like any other
-	words, err := j.meet(ctx, "begin", word{Host: host, Terms: j.terms()})
+	statuses, err := j.exchangeStatus(ctx, "begin", rankStatus{Host: host, Settings: j.sharedSettings()})
 	if err != nil {
 		return err
 	}
 	j.mu.Lock()
-	for _, w := range words {
+	for _, w := range statuses {
 		j.hosts = append(j.hosts, w.Host)
 	}
 	j.mu.Unlock()
-	j.player = partner(j.hosts)
-	if bad := j.collect(words, func(w word) string { return differ(w.Terms, words[0].Terms) }); bad != "" {
-		return told{fmt.Errorf("%w: all ranks need the same flags: %s", framework.ErrConfig, bad)}
+	j.benchPartner = chooseBenchPartner(j.hosts)
+	if differences := j.joinReasons(statuses, func(w rankStatus) string { return describeDifferences(w.Settings, statuses[0].Settings) }); differences != "" {
+		return reportedError{fmt.Errorf("%w: all ranks need the same flags: %s", framework.ErrConfig, differences)}
 	}
 	if j.rank == 0 {
-		j.remark()
+		j.addPlacementNotes()
 		return nil
 	}
 	var stacks []report.Stack
-	text, err := j.client.Get(ctx, j.group[0], agendaKey)
+	text, err := j.client.Get(ctx, j.group[0], stacksKey)
 	if err == nil {
 		err = json.Unmarshal(text, &stacks)
 	}
@@ -88,7 +88,7 @@ func (j *Job) begin(ctx context.Context) error {
 }
 
 // partner is the last rank of another node than rank 0's, or the last of all.
-func partner(hosts []string) int {
+func chooseBenchPartner(hosts []string) int {
 	for rank, host := range slices.Backward(hosts) {
 		if host != hosts[0] {
 			return rank
@@ -98,11 +98,11 @@ func partner(hosts []string) int {
 }
 
 // remark writes down where the ranks are.
-func (j *Job) remark() {
+func (j *Job) addPlacementNotes() {
 	hosts := slices.Compact(slices.Sorted(slices.Values(j.hosts)))
 	notes := &j.record.Report.Notes
 	*notes = append(*notes, fmt.Sprintf("one job of %s on %s: %s", report.Plural(j.Ranks, "rank"), report.Plural(len(hosts), "node"), strings.Join(hosts, ", ")))
-	if j.player > 0 {
-		*notes = append(*notes, fmt.Sprintf("benchmarks are between %s and %s", j.name(0), j.name(j.player)))
+	if j.benchPartner > 0 {
+		*notes = append(*notes, fmt.Sprintf("benchmarks are between %s and %s", j.describeRank(0), j.describeRank(j.benchPartner)))
 	}
 }

@@ -20,42 +20,42 @@ import (
 )
 
 // A stepper is a client that calls hear before each of its steps.
-type stepper struct {
+type stepClient struct {
 	bootstrap.Client
-	hear func()
+	onStep func()
 }
 
-func (s stepper) Unwrap() any { return s.Client }
+func (s stepClient) Unwrap() any { return s.Client }
 
-func (s stepper) Put(ctx context.Context, key string, value []byte) error {
-	s.hear()
+func (s stepClient) Put(ctx context.Context, key string, value []byte) error {
+	s.onStep()
 	return s.Client.Put(ctx, key, value)
 }
 
-func (s stepper) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
-	s.hear()
+func (s stepClient) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+	s.onStep()
 	return s.Client.Get(ctx, p, key)
 }
 
-func (s stepper) Fence(ctx context.Context, group []framework.Proc, tag string) error {
-	s.hear()
+func (s stepClient) Fence(ctx context.Context, group []framework.Proc, tag string) error {
+	s.onStep()
 	return s.Client.Fence(ctx, group, tag)
 }
 
-func (s stepper) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
-	s.hear()
+func (s stepClient) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
+	s.onStep()
 	return s.Client.Construct(ctx, group, tag, payload)
 }
 
 // running is an observer that calls itself when a case begins.
-type running func()
+type beginObserver func()
 
-func (f running) Begin([]report.Stack, map[string]int) {}
-func (f running) Running(string, string)               { f() }
-func (f running) Done(report.Row)                      {}
+func (f beginObserver) Begin([]report.Stack, map[string]int) {}
+func (f beginObserver) Running(string, string)               { f() }
+func (f beginObserver) Done(report.Row)                      {}
 
 // launch returns the ranks of a job, and their launcher.
-func launch(t *testing.T, size int) (jobs []*Job, s *server.Server) {
+func launchJobs(t *testing.T, size int) (jobs []*Job, s *server.Server) {
 	t.Helper()
 	s, err := server.New(server.Options{Size: size})
 	if err == nil {
@@ -67,22 +67,22 @@ func launch(t *testing.T, size int) (jobs []*Job, s *server.Server) {
 	t.Cleanup(func() { s.Close() })
 	for n := range size {
 		j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile("^conform/3/message/modes"), Limit: time.Minute}}
-		if j.client, err = local.Dial(t.Context(), s.Environ(n), bootstrap.Env{Timeout: j.patience()}); err != nil {
+		if j.client, err = local.Dial(t.Context(), s.Environ(n), bootstrap.Env{Timeout: j.exchangeTimeout()}); err != nil {
 			t.Fatal(err)
 		}
-		j.enter()
+		j.setIdentity()
 		jobs = append(jobs, j)
 	}
 	return jobs, s
 }
 
-var stacks = []report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm", Set: []string{"pml=ob1", "btl=shm,self"}}}
+var testStacks = []report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm", Set: []string{"pml=ob1", "btl=shm,self"}}}
 
 // run has three ranks run a job, one of which is interrupted before its step of that
 // number, and none else. ended says that it had fewer.
-func run(t *testing.T, rank, step int) (r *report.Report, ended bool) {
+func runInterrupted(t *testing.T, rank, step int) (r *report.Report, ended bool) {
 	t.Helper()
-	jobs, s := launch(t, 3)
+	jobs, s := launchJobs(t, 3)
 	var ranks sync.WaitGroup
 	var steps atomic.Int32
 	for n, j := range jobs {
@@ -93,19 +93,19 @@ func run(t *testing.T, rank, step int) (r *report.Report, ended bool) {
 				interrupt(errors.New("interrupt signal received"))
 			}
 		}
-		j.client = stepper{j.client, hear}
+		j.client = stepClient{j.client, hear}
 		ranks.Go(func() {
 			var p *plan.Plan
 			if n == 0 {
-				p = j.Over(stacks)
+				p = j.Over(testStacks)
 			}
-			found, err := j.Run(ctx, p, running(hear))
+			found, err := j.Run(ctx, p, beginObserver(hear))
 			if n == 0 {
 				r = found
 			}
 			how := "" // one that was behind its last case has ended in good order
 			switch {
-			case j.Interrupted():
+			case j.WasInterrupted():
 				how = "exit status 130"
 			case err != nil:
 				t.Errorf("rank %d, step %d: rank %d: %v", rank, step, n, err)
@@ -120,13 +120,13 @@ func run(t *testing.T, rank, step int) (r *report.Report, ended bool) {
 	return r, int(steps.Load()) < step
 }
 
-// TestInterruptOfOneRankIsNobodysFault, whatever step it meets: others see what they wait
+// TestRun_OneRankIsInterrupted_NoCaseFails, whatever step it meets: others see what they wait
 // for fail, or hear that the rank has ended, before their own signal, or without one.
-func TestInterruptOfOneRankIsNobodysFault(t *testing.T) {
+func TestRun_OneRankIsInterrupted_NoCaseFails(t *testing.T) {
 	t.Setenv("FERRY_BTL_SHM_DIR", t.TempDir())
 	for rank := range 3 {
 		for step := 1; ; step++ {
-			r, ended := run(t, rank, step)
+			r, ended := runInterrupted(t, rank, step)
 			for _, row := range r.Rows {
 				if row.Status.Bad() || row.Status == report.Skip && !strings.HasPrefix(row.Reason, "not run: interrupt") {
 					t.Errorf("rank %d, step %d: %s: %s: %s", rank, step, row.Case, row.Status, row.Reason)
@@ -145,9 +145,9 @@ func TestInterruptOfOneRankIsNobodysFault(t *testing.T) {
 	}
 }
 
-// TestWhatFailsBecauseAnotherLeavesHasItsReason: a rank that obeys, or hears of a death,
+// TestSupervise_AnotherRankLeaves_ReasonIsItsEnd: a rank that obeys, or hears of a death,
 // closes its session before it ends, and others see that first.
-func TestWhatFailsBecauseAnotherLeavesHasItsReason(t *testing.T) {
+func TestSupervise_AnotherRankLeaves_ReasonIsItsEnd(t *testing.T) {
 	const seen = "the peer has closed its session"
 	for name, c := range map[string]struct {
 		leave func(interrupt func(), its *Job) // what the other rank does
@@ -156,31 +156,31 @@ func TestWhatFailsBecauseAnotherLeavesHasItsReason(t *testing.T) {
 		"it does not":       {func(func(), *Job) {}, seen},
 		"it is interrupted": {func(interrupt func(), _ *Job) { interrupt() }, ""},
 		"it hears of a death": {func(_ func(), its *Job) {
-			its.client.(*watched).hear(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: its.group[2], Reason: "signal: killed"})
+			its.client.(*watchedClient).notify(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: its.group[2], Reason: "signal: killed"})
 		}, "rank 2 has ended (signal: killed): " + seen},
 		"it hears of another's interrupt": {func(_ func(), its *Job) {
-			its.client.(*watched).hear(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: its.group[2], Reason: "exit status 130"})
+			its.client.(*watchedClient).notify(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: its.group[2], Reason: "exit status 130"})
 		}, ""},
 	} {
-		jobs, _ := launch(t, 3)
+		jobs, _ := launchJobs(t, 3)
 		first, other := jobs[0], jobs[1]
-		first.plan = first.Over(stacks)
+		first.plan = first.Over(testStacks)
 		first.record = first.plan.Begin(nil)
-		alive, stop := first.attend(t.Context())
+		alive, stop := first.watchForEnd(t.Context())
 		defer stop()
 		ctx, interrupt := context.WithCancel(t.Context())
-		its, stop := other.attend(ctx)
+		its, stop := other.watchForEnd(ctx)
 		defer stop()
-		v := first.visit(alive, stacks[0], func(*visit) error {
+		v := first.supervise(alive, testStacks[0], func(*stackRun) error {
 			if c.leave(interrupt, other); c.want != seen {
 				<-its.Done() // it would close its session now
 			}
 			return errors.New(seen)
 		})
-		if got := v.failed(); got != c.want {
+		if got := v.failureReason(); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		if why := context.Cause(alive); isInterrupted(why) != (c.want == "") || isTold(why) != strings.Contains(c.want, "ended") {
+		if why := context.Cause(alive); isInterrupt(why) != (c.want == "") || isReported(why) != strings.Contains(c.want, "ended") {
 			t.Errorf("%s: the run ends with %v", name, why)
 		}
 		for _, j := range jobs {
@@ -192,16 +192,16 @@ func TestWhatFailsBecauseAnotherLeavesHasItsReason(t *testing.T) {
 	}
 }
 
-// TestEndByAnInterruptIsNoLoss: a rank may have had no time to say so. Any other end is
+// TestRankEndError_StatusOfInterrupt_IsNoLoss: a rank may have had no time to say so. Any other end is
 // one.
-func TestEndByAnInterruptIsNoLoss(t *testing.T) {
+func TestRankEndError_StatusOfInterrupt_IsNoLoss(t *testing.T) {
 	for reason, want := range map[string]bool{
 		"exit status 129": true, "exit status 130": true, "exit status 131": true, "exit status 143": true,
 		"signal: interrupt": true, "signal: terminated": true, "signal: hangup": true,
 		"exit status 1": false, "signal: killed": false, "connection lost": false,
 	} {
-		err := jobOf("a").ended(2, reason)
-		if isInterrupted(err) != want || isTold(err) == want || !strings.Contains(err.Error(), fmt.Sprintf("rank 2 (b) has ended (%s)", reason)) {
+		err := jobOf("a").rankEndError(2, reason)
+		if isInterrupt(err) != want || isReported(err) == want || !strings.Contains(err.Error(), fmt.Sprintf("rank 2 (b) has ended (%s)", reason)) {
 			t.Errorf("%s: %v", reason, err)
 		}
 	}

@@ -1,0 +1,118 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
+)
+
+// All ranks keep a record; rank 0's has what others have said, too, and is the report.
+
+// before hands on what there is before a stack, and says why its kits are not run.
+func (j *Job) prepareStack(stack int) {
+	s := j.plan.Stacks[stack]
+	if j.SavePartial != nil {
+		j.SavePartial(j.record.Complete(fmt.Sprintf("nothing was written after stack %s (%d of %d) had begun", s.Name, stack+1, len(j.plan.Stacks))))
+	}
+	for _, c := range j.plan.Columns[stack] {
+		if c.Kit() {
+			j.record.Done(s, j.Row(s, c, c.Name, report.Skip, "kits make processes of one node: run `ferry matrix` without --job there"))
+		}
+	}
+}
+
+// only is the outcome of a stack that is not run.
+func (j *Job) recordUnrun(stack int, status report.Status, reason string) {
+	s := j.plan.Stacks[stack]
+	j.record.Done(s, j.Row(s, j.plan.Columns[stack][0], report.OpenCase, status, reason))
+}
+
+// alone makes rows of what rank 0 has seen itself, where others can't tell because
+// of err. A rank that was lost is the fault of the case that ran, or of the stack.
+func (j *Job) recordOwnLog(stack int, v *stackRun, err error) {
+	a := v.stackLog
+	if isReported(err) && !slices.ContainsFunc(a.Events, func(e worker.Event) bool { return e.Status.Bad() }) {
+		a.Events = append(a.Events, worker.Event{Case: report.OpenCase, Status: report.Fail, Reason: err.Error()})
+	}
+	if len(a.Events) > 0 {
+		j.recordLogs(stack, []stackLog{a})
+	}
+}
+
+// merge makes rows of what the ranks say. Cases of which none says anything were not
+// run, if the accounts are those of all ranks.
+func (j *Job) recordLogs(stack int, logs []stackLog) {
+	s := &j.record.Report.Stacks[stack]
+	var lastCases []string
+	isOpen := false
+	for _, a := range logs {
+		if a.LastCase != "" && !slices.Contains(lastCases, a.LastCase) {
+			lastCases = append(lastCases, a.LastCase)
+		}
+		for _, e := range a.Events {
+			if e.Case == report.OpenCase && e.Status == report.Pass {
+				isOpen, s.Device, s.Mode = true, e.Device, e.Mode
+			}
+		}
+	}
+	for n, c := range j.plan.Columns[stack] {
+		if c.Kit() || n > 0 && !isOpen {
+			continue
+		}
+		for _, cell := range c.Cells {
+			row := j.mergeRow(*s, c, cell, logs)
+			if row.Status == "" {
+				if len(logs) < len(j.group) {
+					continue
+				}
+				row.Status, row.GivenUp, row.Reason = report.Skip, true, "not run: the stack was given up after "+strings.Join(lastCases, ", ")
+			}
+			j.record.Done(*s, row)
+		}
+	}
+}
+
+// row is what the ranks say of a case, those whose accounts are missing through
+// others. Its Status is empty if nobody says anything.
+func (j *Job) mergeRow(s report.Stack, c plan.Column, cell string, logs []stackLog) report.Row {
+	var events []worker.Event
+	for rank, a := range logs {
+		for _, e := range a.Events {
+			if e.Case != cell {
+				continue
+			}
+			e.Rank = rank
+			events = append(events, e)
+			for _, other := range e.Others {
+				if other >= len(logs) {
+					events = append(events, worker.Event{Rank: other, Status: report.Fail, Reason: "it failed, and can no longer say why"})
+				}
+			}
+		}
+	}
+	row := j.Row(s, c, cell, "", "")
+	worker.Tell(&row, events, j.describeRank)
+	return row
+}
+
+// bereft is the error of a run that has lost ranks.
+func (j *Job) lossError(statuses []rankStatus) error {
+	if lost := j.joinReasons(statuses, func(w rankStatus) string { return w.LostReason }); lost != "" {
+		return reportedError{errors.New(lost)}
+	}
+	return nil
+}
+
+// collect puts together what ranks say, each thing once, and who says it.
+func (j *Job) joinReasons(statuses []rankStatus, reasonOf func(rankStatus) string) string {
+	events := make([]worker.Event, len(statuses))
+	for rank, w := range statuses {
+		events[rank] = worker.Event{Rank: rank, Reason: reasonOf(w)}
+	}
+	return worker.Together(events, j.describeRank)
+}
