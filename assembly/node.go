@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/sameness"
+	"github.com/ferrympi/ferry/internal/hostid"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -23,7 +23,7 @@ func nodeID(values *framework.Values, mark string) string {
 	if !ok {
 		dir.Text = "/dev/shm"
 	}
-	proof, err := sameness.Proof(dir.Text)
+	proof, err := hostid.Proof(dir.Text)
 	if err != nil {
 		return ""
 	}

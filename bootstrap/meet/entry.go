@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/ferrympi/ferry/internal/hostid"
 	"github.com/ferrympi/ferry/internal/netaddr"
-	"github.com/ferrympi/ferry/internal/sameness"
 )
 
 // version is that of entry, handshake and messages together: processes of one job must
@@ -99,7 +99,7 @@ func (e *entry) where() string {
 // sameHost names what shares abstract sockets: this boot of this machine, and the network
 // namespace. 0: not known.
 func sameHost() uint64 {
-	proof, err := sameness.Proof("/proc/self/ns/net")
+	proof, err := hostid.Proof("/proc/self/ns/net")
 	if err != nil {
 		return 0
 	}

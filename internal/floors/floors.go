@@ -30,8 +30,8 @@ const (
 // ground lists the folders below internal that make up the ground floor: only
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
-	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "inbox", "kernels", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "nettest", "nowait", "outfile", "pmixc", "ring",
-	"sameness", "stderr", "trustedfile", "ucp", "usage", "working",
+	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "hostid", "inbox", "kernels", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "nettest",
+	"nowait", "outfile", "pmixc", "ring", "stderr", "trustedfile", "ucp", "usage", "working",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.

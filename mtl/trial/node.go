@@ -3,7 +3,7 @@ package trial
 import (
 	"strings"
 
-	"github.com/ferrympi/ferry/internal/sameness"
+	"github.com/ferrympi/ferry/internal/hostid"
 )
 
 // Medium is the part of a node that connects processes of a transport without a network.
@@ -36,7 +36,7 @@ func (m Medium) Proof() (string, error) {
 	for _, p := range parts[m] {
 		paths = append(paths, p.path)
 	}
-	return sameness.Proof(paths...)
+	return hostid.Proof(paths...)
 }
 
 // Difference describes a peer with another proof. An empty proof is that of a process whose

@@ -1,6 +1,6 @@
-// Package sameness tells whether processes see the same things of one host: it has no
+// Package hostid tells whether processes see the same things of one host: it has no
 // policy about what follows from that.
-package sameness
+package hostid
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package sameness
+package hostid
 
 import (
 	"errors"
