@@ -356,7 +356,7 @@ func TestForbiddenEdgesAreRefused(t *testing.T) {
 		{"examples/vendor-btl", "internal/ring", Code, false},
 		{"otel", "mpi", Code, true},
 		{"otel/examples/prometheus", "otel", Code, true},
-		{"otel", "internal/usage", Code, false},
+		{"otel", "internal/procstat", Code, false},
 		{"mpi", "otel", Code, false},
 		{"cmd/ferry", "otel", Code, false},
 		{"somewhere", "mpi", Code, false},

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/usage"
+	"github.com/ferrympi/ferry/internal/procstat"
 )
 
 // What a process may take more after many rounds than after half of them.
@@ -23,7 +23,7 @@ const (
 func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) error) error {
 	settled, every := n/2, max(n/100, 1)
 	var x, resident []float64
-	var first, last usage.Usage
+	var first, last procstat.Usage
 	for i := range n {
 		if err := round(ctx, i); err != nil {
 			return fmt.Errorf("round %d: %w", i, err)
@@ -34,13 +34,13 @@ func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) e
 		if len(x) == 0 || i == n-1 {
 			time.Sleep(lull)
 		}
-		last = usage.Measure()
+		last = procstat.Measure()
 		if len(x) == 0 {
 			first = last
 		}
 		x, resident = append(x, float64(i)), append(resident, float64(last.Resident))
 	}
-	rise := usage.Slope(x, resident)
+	rise := procstat.Slope(x, resident)
 	fmt.Printf("after %d rounds %+v, after %d %+v; resident memory per round: %+.0f B\n", settled+1, first, n, last, rise)
 	switch {
 	case last.Descriptors > first.Descriptors:

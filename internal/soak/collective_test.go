@@ -16,7 +16,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
 	"github.com/ferrympi/ferry/internal/needs"
-	"github.com/ferrympi/ferry/internal/usage"
+	"github.com/ferrympi/ferry/internal/procstat"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -35,10 +35,10 @@ func dupsBarrier(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	var barriers int
 	fmt.Sscan(os.Getenv("SOAK_BARRIERS"), &barriers)
 	n := rounds()
-	var before usage.Usage
+	var before procstat.Usage
 	for i := range n {
 		if i == n/2 {
-			before = usage.Measure()
+			before = procstat.Measure()
 		}
 		d, err := c.Dup(ctx)
 		if err != nil {
@@ -61,7 +61,7 @@ func dupsBarrier(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if err := mpi.Barrier(ctx, c); err != nil {
 		return err
 	}
-	after := usage.Measure()
+	after := procstat.Measure()
 	fmt.Printf("half way %+v, at the end %+v\n", before, after)
 	switch {
 	case after.Heap-before.Heap > 8<<20:

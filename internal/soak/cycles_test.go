@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/ferrympi/ferry/internal/usage"
+	"github.com/ferrympi/ferry/internal/procstat"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -17,7 +17,7 @@ func TestCycles(t *testing.T) { run(t, 2, "cycles", size(1000, 200)) }
 func cycles(ctx context.Context) error {
 	n, settled := rounds(), 100
 	var x, heap, resident []float64
-	var first, last usage.Usage
+	var first, last procstat.Usage
 	for i := range n {
 		if err := cycle(ctx, i); err != nil {
 			return fmt.Errorf("cycle %d: %w", i, err)
@@ -25,14 +25,14 @@ func cycles(ctx context.Context) error {
 		if i < settled || i%10 != 0 && i != n-1 {
 			continue
 		}
-		last = usage.Measure()
+		last = procstat.Measure()
 		if first.Heap == 0 {
 			first = last
 		}
 		x, heap, resident = append(x, float64(i)), append(heap, float64(last.Heap)), append(resident, float64(last.Resident))
 	}
 	fmt.Printf("after %d cycles %+v, at the end %+v; per cycle: heap %+.0f B, resident %+.0f B\n",
-		settled, first, last, usage.Slope(x, heap), usage.Slope(x, resident))
+		settled, first, last, procstat.Slope(x, heap), procstat.Slope(x, resident))
 	switch {
 	case last.Descriptors > first.Descriptors || last.Goroutines > first.Goroutines:
 		return errors.New("descriptors or goroutines grow")
@@ -40,7 +40,7 @@ func cycles(ctx context.Context) error {
 		return errors.New("mappings grow")
 	case last.Heap-first.Heap > 64<<10: // what the runtime and pools take at times
 		return errors.New("the heap grows")
-	case n >= 1000 && usage.Slope(x, resident) > 1024: // too short a line shows noise
+	case n >= 1000 && procstat.Slope(x, resident) > 1024: // too short a line shows noise
 		return errors.New("resident memory grows")
 	}
 	return nil
@@ -86,11 +86,11 @@ func TestDups(t *testing.T) { run(t, 2, "dups", size(100_000, 3000)) }
 
 func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	n := rounds()
-	var before usage.Usage
+	var before procstat.Usage
 	buf := make([]byte, 1)
 	for i := range n {
 		if i == n/2 {
-			before = usage.Measure()
+			before = procstat.Measure()
 		}
 		d, err := c.Dup(ctx)
 		if err != nil {
@@ -108,7 +108,7 @@ func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if err := mpi.Barrier(ctx, c); err != nil { // markers of closes are on their way
 		return err
 	}
-	after := usage.Measure()
+	after := procstat.Measure()
 	fmt.Printf("half way %+v, at the end %+v\n", before, after)
 	// Tombstones are bounded; beyond them a closed communicator may keep nothing.
 	if grown := after.Heap - before.Heap; grown > 8<<20 {
@@ -121,7 +121,7 @@ func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 func TestComms(t *testing.T) { run(t, 2, "comms", size(40_000, 2000)) }
 
 func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	before := usage.Measure()
+	before := procstat.Measure()
 	all := make([]*mpi.Comm, rounds())
 	for i := range all {
 		var err error
@@ -138,7 +138,7 @@ func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			return fmt.Errorf("communicator %d has a message of another: %+v, %v", i+1, st, err)
 		}
 	}
-	held := usage.Measure()
+	held := procstat.Measure()
 	for _, d := range all {
 		if err := d.Close(); err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/usage"
+	"github.com/ferrympi/ferry/internal/procstat"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -204,7 +204,7 @@ func (e *elasticRank) finish(ctx context.Context, c mpi.Change, from string, ran
 	}
 	fmt.Printf("change %s\n", text)
 	if e.rank == 0 {
-		fmt.Printf("resident %d\n", usage.Measure().Resident)
+		fmt.Printf("resident %d\n", procstat.Measure().Resident)
 	}
 	_ = e.s.DeletePset(ctx, from)
 	return nil

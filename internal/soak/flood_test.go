@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/internal/needs"
-	"github.com/ferrympi/ferry/internal/usage"
+	"github.com/ferrympi/ferry/internal/procstat"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -32,11 +32,11 @@ func lateTag(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		}
 		return mpi.WaitAll(ctx, reqs, nil)
 	}
-	before := usage.Measure()
+	before := procstat.Measure()
 	if _, err := c.Recv(ctx, make([]byte, 4000), 0, 2); err != nil {
 		return err
 	}
-	grown := usage.Measure().Heap - before.Heap
+	grown := procstat.Measure().Heap - before.Heap
 	fmt.Printf("%d messages of %d B take %d B at their receiver\n", n, len(message), grown)
 	// The budget is 1 MiB, with rounding; the others are offers of some 150 B.
 	if limit := int64(3<<20 + n*300); grown > limit {
@@ -72,12 +72,12 @@ func flood(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		fmt.Printf("%d messages given to the library in %v\n", n, time.Since(start))
 		return mpi.WaitAll(ctx, reqs, nil)
 	}
-	before := usage.Measure()
+	before := procstat.Measure()
 	if err := mpi.Barrier(ctx, c); err != nil {
 		return err
 	}
 	compute(time.Second, func() bool { return false })
-	grown := usage.Measure().Heap - before.Heap
+	grown := procstat.Measure().Heap - before.Heap
 	fmt.Printf("they take %d B while their receiver computes\n", grown)
 	if limit := int64(3<<20 + n*300); grown > limit {
 		return fmt.Errorf("that is more than %d", limit)

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/internal/usage"
+	"github.com/ferrympi/ferry/internal/procstat"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -193,10 +193,10 @@ func splitRanks(ctx context.Context, world *mpi.Comm, n int) error {
 // createThreadComms creates and closes n thread communicators.
 func createThreadComms(ctx context.Context, world *mpi.Comm, n int) error {
 	settled := n / 2
-	var before usage.Usage
+	var before procstat.Usage
 	for i := range n {
 		if i == settled {
-			before = usage.Measure()
+			before = procstat.Measure()
 		}
 		err := inRanks(ctx, world, 4, func(ctx context.Context, c *mpi.Comm) error {
 			d, err := c.Dup(ctx)
@@ -209,7 +209,7 @@ func createThreadComms(ctx context.Context, world *mpi.Comm, n int) error {
 			return fmt.Errorf("thread communicator %d: %w", i, err)
 		}
 	}
-	after := usage.Measure()
+	after := procstat.Measure()
 	fmt.Printf("after %d thread communicators %+v, after %d %+v\n", settled, before, n, after)
 	switch {
 	case after.Descriptors > before.Descriptors || after.Goroutines > before.Goroutines:

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/usage"
+	"github.com/ferrympi/ferry/internal/procstat"
 	"github.com/ferrympi/ferry/mpi"
 )
 
@@ -65,7 +65,7 @@ func streams(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		}
 		x, resident = append(x, float64(done)), append(resident, float64(last.Resident))
 	}
-	growth := usage.Slope(x, resident)
+	growth := procstat.Slope(x, resident)
 	fmt.Printf("without streams %+v, after %d %+v, after %d %+v; resident memory per stream %+.0f B\n", without, n/2, first, n, last, growth)
 	switch {
 	case last.Threads > first.Threads+moreThreads:
@@ -117,12 +117,12 @@ func exchange(ctx context.Context, c *mpi.Comm) error {
 
 // streamUsage is the usage of a process, and the number of segments of all processes.
 type streamUsage struct {
-	usage.Usage
+	procstat.Usage
 	Threads, Segments int
 }
 
 func measureStreams() streamUsage {
-	u := streamUsage{Usage: usage.Measure(), Threads: threads()}
+	u := streamUsage{Usage: procstat.Measure(), Threads: threads()}
 	entries, _ := os.ReadDir(os.Getenv("FERRY_BTL_SHM_DIR")) // run has created it.
 	u.Segments = len(entries)
 	return u

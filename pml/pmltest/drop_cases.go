@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
-	"github.com/ferrympi/ferry/internal/usage"
+	"github.com/ferrympi/ferry/internal/procstat"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -118,15 +118,15 @@ func (v *visit) die() {
 // and ends. It fails the test if memory, descriptors or mappings grow with their number.
 func Visits(t *testing.T, stack Stack, n int) {
 	t.Helper()
-	var half, end usage.Usage
+	var half, end procstat.Usage
 	run := func(f *fixture) {
 		for i := range n {
 			if i == n/2 {
-				half = usage.Measure()
+				half = procstat.Measure()
 			}
 			f.visit(i%2 == 0)
 		}
-		end = usage.Measure()
+		end = procstat.Measure()
 	}
 	bind(claims{kittest.New("Visits", 2, run)}, stack, cid.PolicyLazy).Run(t)
 	t.Logf("after %d visits %+v, after %d %+v", n/2, half, n, end)

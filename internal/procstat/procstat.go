@@ -1,5 +1,5 @@
-// Package usage measures what this process takes, for tests of what grows.
-package usage
+// Package procstat measures what this process takes, for tests of what grows.
+package procstat
 
 import (
 	"fmt"
