@@ -3,7 +3,7 @@ package tcp
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/internal/nowait"
+	"github.com/ferrympi/ferry/internal/rawsys"
 )
 
 // peerSource polls the path from one peer. It reads the sockets of this peer only.
@@ -101,7 +101,7 @@ func (l *link) tryRead() bool {
 	if l.expectsLarge {
 		most = readAheadSize
 	}
-	n, e := nowait.Read(l.fd, l.buf[:most])
+	n, e := rawsys.Read(l.fd, l.buf[:most])
 	if e == unix.EAGAIN {
 		l.isSocketEmpty = true
 		l.enqueue()

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/internal/nowait"
+	"github.com/ferrympi/ferry/internal/rawsys"
 )
 
 // tlsTunnel is TLS on a connection. crypto/tls shakes hands in one blocking call, so a goroutine owns the
@@ -316,10 +316,10 @@ func (m *module) readSocket(fd int, b []byte) (int, error) {
 	if t := m.tunnelOf(fd); t != nil {
 		return t.read(b)
 	}
-	if len(b) > nowait.Most {
+	if len(b) > rawsys.Most {
 		return unix.Read(fd, b)
 	}
-	return readResult(nowait.Read(fd, b))
+	return readResult(rawsys.Read(fd, b))
 }
 
 // writeSocket is writev(2) of a connection.
@@ -327,8 +327,8 @@ func (m *module) writeSocket(fd int, pieces ...[]byte) (int, error) {
 	switch t := m.tunnelOf(fd); {
 	case t != nil:
 		return t.write(pieces...)
-	case len(pieces) == 1 && len(pieces[0]) <= nowait.Most:
-		return readResult(nowait.Write(fd, pieces[0]))
+	case len(pieces) == 1 && len(pieces[0]) <= rawsys.Most:
+		return readResult(rawsys.Write(fd, pieces[0]))
 	}
 	return unix.Writev(fd, pieces)
 }

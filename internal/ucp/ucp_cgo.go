@@ -41,7 +41,7 @@ import (
 	"unsafe"
 
 	"github.com/ferrympi/ferry/internal/elfcheck"
-	"github.com/ferrympi/ferry/internal/nowait"
+	"github.com/ferrympi/ferry/internal/rawsys"
 )
 
 // An Event is a ferry_ucp_event: neither is larger than the other.
@@ -134,7 +134,7 @@ type Worker struct {
 	c     *C.ferry_ucp_worker
 	lib   *Library
 	call  *C.ferry_ucp_call // of the call that is made, in memory of C's
-	stack *nowait.Stack     // of calls that move little; nil: cgo makes those, too
+	stack *rawsys.Stack     // of calls that move little; nil: cgo makes those, too
 }
 
 // Open makes a context of UCX's with the settings, which opens devices. With waitFD its
@@ -289,7 +289,7 @@ func first(buf []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceDat
 // is for a library that has shown that it does not hang: nothing of the process would go on with it.
 func (w *Worker) Direct() {
 	if w.stack == nil {
-		w.stack, _ = nowait.NewStack() // cgo goes on making all calls where there is none
+		w.stack, _ = rawsys.NewStack() // cgo goes on making all calls where there is none
 	}
 }
 

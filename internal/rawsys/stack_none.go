@@ -1,6 +1,6 @@
 //go:build !linux || !amd64 || !cgo || race || msan || asan
 
-package nowait
+package rawsys
 
 import (
 	"errors"
@@ -17,4 +17,4 @@ func NewStack() (*Stack, error) { return nil, errors.ErrUnsupported }
 
 func (*Stack) Free() {}
 
-func (*Stack) Call(f, a, b, c unsafe.Pointer) int { panic("nowait: no stack") }
+func (*Stack) Call(f, a, b, c unsafe.Pointer) int { panic("rawsys: no stack") }

@@ -1,6 +1,6 @@
 //go:build linux && amd64 && cgo && !race && !msan && !asan
 
-package nowait_test
+package rawsys_test
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/internal/nowait"
+	"github.com/ferrympi/ferry/internal/rawsys"
 )
 
 // Functions as a compiler of C makes them.
@@ -44,9 +44,9 @@ func machine(t testing.TB, code []byte) unsafe.Pointer {
 	return unsafe.Pointer(&b[0])
 }
 
-func stack(t testing.TB) *nowait.Stack {
+func stack(t testing.TB) *rawsys.Stack {
 	t.Helper()
-	s, err := nowait.NewStack()
+	s, err := rawsys.NewStack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestCallsWhileEverythingElseHappens(t *testing.T) {
 }
 
 //go:noinline
-func onAStackThatGrows(s *nowait.Stack, add unsafe.Pointer, depth int) bool {
+func onAStackThatGrows(s *rawsys.Stack, add unsafe.Pointer, depth int) bool {
 	var frame [64]int64 // on the goroutine's stack, and handed to C
 	frame[0], frame[63] = int64(depth), 7
 	one := int64(1)

@@ -1,6 +1,6 @@
 //go:build !race
 
-package nowait
+package rawsys
 
 import (
 	"unsafe"

@@ -1,6 +1,6 @@
 //go:build linux && amd64 && cgo && !race && !msan && !asan
 
-package nowait
+package rawsys
 
 import (
 	"fmt"
@@ -54,7 +54,7 @@ func (s *Stack) Free() {
 // ends, as it would in a call of cgo's.
 func (s *Stack) Call(f, a, b, c unsafe.Pointer) int {
 	if s.top == 0 {
-		panic("nowait: Call on a Stack that was freed")
+		panic("rawsys: Call on a Stack that was freed")
 	}
 	return int(call(f, s.top, a, b, c))
 }
