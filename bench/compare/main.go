@@ -32,7 +32,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/ferrympi/ferry/internal/working"
+	"github.com/ferrympi/ferry/internal/progressline"
 )
 
 // options of a run.
@@ -175,7 +175,7 @@ func install(program, path, target string) (string, error) {
 
 // measure takes all that is asked for.
 func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error) {
-	line := working.Start(stderr, "compare", "compiling the peers' programs")
+	line := progressline.Start(stderr, "compare", "compiling the peers' programs")
 	defer line.Close()
 	c := &comparison{options: o, note: func(format string, a ...any) { fmt.Fprintf(line, "compare: "+format+"\n", a...) }}
 	figs, sweeps, contests, alone, memory := append(figures(), ownFigures()...), sweeps(), contests(), c.alone(), o.rows.MatchString(memoryName)

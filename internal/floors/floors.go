@@ -31,7 +31,7 @@ const (
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
 	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "hostid", "inbox", "kernels", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "nettest",
-	"outfile", "pmixc", "procstat", "rawsys", "ring", "stderr", "trustedfile", "ucp", "working",
+	"outfile", "pmixc", "procstat", "progressline", "rawsys", "ring", "stderr", "trustedfile", "ucp",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.

@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/internal/cpu"
-	"github.com/ferrympi/ferry/internal/working"
+	"github.com/ferrympi/ferry/internal/progressline"
 )
 
 // starter runs benchmarks from outside: as jobs.
@@ -57,7 +57,7 @@ func (s *starter) jobs(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, table.close()) }()
-	line := working.Start(s.stderr, "ferry bench "+s.o.name, "measuring the processors")
+	line := progressline.Start(s.stderr, "ferry bench "+s.o.name, "measuring the processors")
 	defer line.Close()
 	before, err := s.rawHop(ctx)
 	if err != nil {

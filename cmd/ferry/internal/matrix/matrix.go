@@ -31,8 +31,8 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/progressline"
 	columns "github.com/ferrympi/ferry/internal/text"
-	"github.com/ferrympi/ferry/internal/working"
 )
 
 const long = `Qualify the transports of this machine: try every stack with every case, and say
@@ -286,7 +286,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer outs.close()
-	line := working.Start(cmd.ErrOrStderr(), "ferry matrix", "asking transports and providers what they offer")
+	line := progressline.Start(cmd.ErrOrStderr(), "ferry matrix", "asking transports and providers what they offer")
 	p, err := r.Plan(ctx, pool.Ask)
 	line.Close()
 	switch {

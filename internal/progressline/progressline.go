@@ -1,9 +1,9 @@
-// Package working shows that long work lives: one line on standard error that says what is
+// Package progressline shows that long work lives: one line on standard error that says what is
 // done, how long it has taken and what is left. On a terminal the line is kept up to date;
 // elsewhere there is a line now and then. Work that takes less than half a second says nothing.
 //
 // It stands on the standard library and golang.org/x/sys. Tools use it.
-package working
+package progressline
 
 import (
 	"fmt"
