@@ -4,8 +4,8 @@ import (
 	"bytes"
 
 	"github.com/ferrympi/ferry/coll"
-	"github.com/ferrympi/ferry/internal/kernels"
 	"github.com/ferrympi/ferry/internal/mem"
+	"github.com/ferrympi/ferry/internal/simd"
 )
 
 // Op is a reduction operation on elements of type T, which holds no pointers
@@ -56,8 +56,8 @@ type Number interface {
 // builtin is NewOp for operations of this package, which all commute. Where k has a
 // kernel for T, f does the last few elements only. It makes one function, since programs
 // write Sum and the like into their calls.
-func builtin[T any](name string, k kernels.Op, f func(inout, in []T)) Op[T] {
-	kernel := kernels.Of[T](k)
+func builtin[T any](name string, k simd.Op, f func(inout, in []T)) Op[T] {
+	kernel := simd.Of[T](k)
 	return Op[T]{name: name, commutative: true, apply: func(inout, in []byte) {
 		if kernel != nil {
 			n := kernel.Run(inout, in)
@@ -69,7 +69,7 @@ func builtin[T any](name string, k kernels.Op, f func(inout, in []T)) Op[T] {
 
 // Sum adds (MPI_SUM). Integers wrap.
 func Sum[T Number]() Op[T] {
-	return builtin("sum", kernels.Sum, func(inout, in []T) {
+	return builtin("sum", simd.Sum, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = x + inout[i]
@@ -79,7 +79,7 @@ func Sum[T Number]() Op[T] {
 
 // Prod multiplies (MPI_PROD). Integers wrap.
 func Prod[T Number]() Op[T] {
-	return builtin("prod", kernels.Prod, func(inout, in []T) {
+	return builtin("prod", simd.Prod, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = x * inout[i]
@@ -89,7 +89,7 @@ func Prod[T Number]() Op[T] {
 
 // Max takes the larger (MPI_MAX). NaN wins, as with Go's max.
 func Max[T Real]() Op[T] {
-	return builtin("max", kernels.Max, func(inout, in []T) {
+	return builtin("max", simd.Max, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = max(x, inout[i])
@@ -99,7 +99,7 @@ func Max[T Real]() Op[T] {
 
 // Min takes the smaller (MPI_MIN). NaN wins, as with Go's min.
 func Min[T Real]() Op[T] {
-	return builtin("min", kernels.Min, func(inout, in []T) {
+	return builtin("min", simd.Min, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] = min(x, inout[i])
@@ -123,7 +123,7 @@ func LogicalXor[T Integer]() Op[T] {
 }
 
 func logical[T Integer](name string, f func(a, b bool) bool) Op[T] {
-	return builtin(name, kernels.None, func(inout, in []T) {
+	return builtin(name, simd.None, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			if f(x != 0, inout[i] != 0) {
@@ -137,7 +137,7 @@ func logical[T Integer](name string, f func(a, b bool) bool) Op[T] {
 
 // BitAnd is the bitwise and (MPI_BAND).
 func BitAnd[T Integer]() Op[T] {
-	return builtin("band", kernels.And, func(inout, in []T) {
+	return builtin("band", simd.And, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] &= x
@@ -147,7 +147,7 @@ func BitAnd[T Integer]() Op[T] {
 
 // BitOr is the bitwise or (MPI_BOR).
 func BitOr[T Integer]() Op[T] {
-	return builtin("bor", kernels.Or, func(inout, in []T) {
+	return builtin("bor", simd.Or, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] |= x
@@ -157,7 +157,7 @@ func BitOr[T Integer]() Op[T] {
 
 // BitXor is the bitwise exclusive or (MPI_BXOR).
 func BitXor[T Integer]() Op[T] {
-	return builtin("bxor", kernels.Xor, func(inout, in []T) {
+	return builtin("bxor", simd.Xor, func(inout, in []T) {
 		inout = inout[:len(in)]
 		for i, x := range in {
 			inout[i] ^= x
@@ -187,7 +187,7 @@ func MinLoc[T Real]() Op[Located[T]] {
 // the order of ranks nor on the algorithm: NaN, then the better value, then the lower index,
 // and last the bits, which differ for zeros of both signs and for NaNs.
 func located[T Real](name string, better func(a, b T) bool) Op[Located[T]] {
-	return builtin(name, kernels.None, func(inout, in []Located[T]) {
+	return builtin(name, simd.None, func(inout, in []Located[T]) {
 		inout = inout[:len(in)]
 		for i := range in {
 			x, y := &in[i], &inout[i]

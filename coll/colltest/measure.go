@@ -6,14 +6,14 @@ import (
 
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework/kittest"
-	"github.com/ferrympi/ferry/internal/kernels"
+	"github.com/ferrympi/ferry/internal/simd"
 	"github.com/ferrympi/ferry/progress"
 )
 
 // Sum64 is the sum of int64, with vector instructions as in package mpi.
 var Sum64 = coll.Reducer{Quick: true, Name: "sum", Apply: sum64}
 
-var kernel = kernels.Of[int64](kernels.Sum)
+var kernel = simd.Of[int64](simd.Sum)
 
 func sum64(inout, in []byte) {
 	n := 0

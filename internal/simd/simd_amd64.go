@@ -1,6 +1,6 @@
 //go:build !race
 
-package kernels
+package simd
 
 import xcpu "golang.org/x/sys/cpu"
 

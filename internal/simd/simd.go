@@ -1,9 +1,9 @@
-// Package kernels has the built-in reductions on numbers in vector instructions, for
+// Package simd has the built-in reductions on numbers in vector instructions, for
 // processors and types on which they are at least 1.2 times as fast as Go's loop
 // (BenchmarkKernel; for arm64 by the number of instructions, since it was tested in an
 // emulator only). They leave the same bits as that loop, also for NaN, -0 and overflow.
 // Race builds have none: the detector does not see what assembly touches.
-package kernels
+package simd
 
 import "reflect"
 

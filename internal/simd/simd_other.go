@@ -1,5 +1,5 @@
 //go:build race || !(amd64 || arm64)
 
-package kernels
+package simd
 
 func choose() table { return table{} }

@@ -1,6 +1,6 @@
 //go:build !race && (amd64 || arm64)
 
-package kernels
+package simd
 
 import "reflect"
 

@@ -1,6 +1,6 @@
 //go:build !race
 
-package kernels
+package simd
 
 // choose has the instructions that every processor of this kind has.
 func choose() table { return all() }
