@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -26,8 +26,8 @@ func (m *module) NewArea(size int) (*btl.Area, error) {
 
 // newRegion makes a region, reserved in full, so that a shortfall is an error here and not
 // a fault at the first touch.
-func (m *module) newRegion(bytes int) (seg segment.Segment, mapping *segment.Mapping, view inbox.Region, number uint32, err error) {
-	if bytes < 1 || bytes > math.MaxInt64-inbox.RegionHeader-osPage {
+func (m *module) newRegion(bytes int) (seg segment.Segment, mapping *segment.Mapping, view shmlayout.Region, number uint32, err error) {
+	if bytes < 1 || bytes > math.MaxInt64-shmlayout.RegionHeader-osPage {
 		return nil, nil, view, 0, fmt.Errorf("%d bytes: want at least 1", bytes)
 	}
 	m.memory.mu.Lock()
@@ -39,14 +39,14 @@ func (m *module) newRegion(bytes int) (seg segment.Segment, mapping *segment.Map
 	number = m.memory.last
 	m.memory.mu.Unlock()
 
-	size := (int64(bytes) + inbox.RegionHeader + osPage - 1) / osPage * osPage
+	size := (int64(bytes) + shmlayout.RegionHeader + osPage - 1) / osPage * osPage
 	if seg, err = m.space.Create(m.path(regionName(m.name(), number)), size); err != nil {
 		return nil, nil, view, 0, err
 	}
 	if mapping, err = seg.Map(0, int(size)); err != nil {
 		return nil, nil, view, 0, errors.Join(err, seg.Close())
 	}
-	return seg, mapping, inbox.InitRegion(mapping.Bytes, m.env.Self.Nonce, number, bytes), number, nil
+	return seg, mapping, shmlayout.InitRegion(mapping.Bytes, m.env.Self.Nonce, number, bytes), number, nil
 }
 
 // OpenArea implements btl.Sharer.
@@ -56,15 +56,15 @@ func (m *module) OpenArea(peer framework.Peer, number uint32, size int) (*btl.Ar
 		return nil, err
 	}
 	defer seg.Close() // the mapping stays
-	if want := int64(inbox.RegionHeader) + int64(size); seg.Size() < want {
+	if want := int64(shmlayout.RegionHeader) + int64(size); seg.Size() < want {
 		return nil, fmt.Errorf("btl shm: %s has %d bytes, less than an area of %d", seg.Path(), seg.Size(), size)
 	}
 	mapping, err := seg.Map(0, int(seg.Size()))
 	if err != nil {
 		return nil, err
 	}
-	var view inbox.Region
-	err = guarded(func() (err error) { view, err = inbox.AttachRegion(mapping.Bytes, peer.Nonce, number); return err })
+	var view shmlayout.Region
+	err = guarded(func() (err error) { view, err = shmlayout.AttachRegion(mapping.Bytes, peer.Nonce, number); return err })
 	if err == nil && len(view.Bytes()) != size {
 		err = fmt.Errorf("an area of %d bytes, not %d", len(view.Bytes()), size)
 	}

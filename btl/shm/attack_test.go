@@ -13,8 +13,8 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
-	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/needs"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // TestAttack_PeerNamesAnotherProcess_IsNeitherReadNorWritten: the attacker's inbox has the victim's process id, and
@@ -37,7 +37,7 @@ func TestAttack_PeerNamesAnotherProcess_IsNeitherReadNorWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inbox.Init(mapping.Bytes, 8, attacker.Nonce, uint32(victim.cmd.Process.Pid))
+		shmlayout.Init(mapping.Bytes, 8, attacker.Nonce, uint32(victim.cmd.Process.Pid))
 		t.Cleanup(func() { mapping.Close(); seg.Close() })
 		return seg
 	}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // readVM copies from the memory of another process: cma.Read, or in tests
@@ -18,12 +18,12 @@ func (m *module) probeCMA(s *source) error {
 	if err := m.identify(s); err != nil {
 		return err
 	}
-	var got [inbox.ProbeSize]byte
+	var got [shmlayout.ProbeSize]byte
 	n, err := m.readVM(s.pid, got[:], s.table)
 	if err != nil {
 		return vmError("process_vm_readv", err, s.pid)
 	}
-	if n != len(got) || got != inbox.Proof(s.peer.Nonce) {
+	if n != len(got) || got != shmlayout.Proof(s.peer.Nonce) {
 		return fmt.Errorf("process %d here is not the peer: its proof is another one", s.pid)
 	}
 	return nil

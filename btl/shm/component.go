@@ -3,7 +3,7 @@
 // carries frames from that sender to the owner (docs/wire.md). Nothing is made
 // for pairs that don't talk.
 //
-// It stands on internal/inbox for the layout, internal/ring for the ring and
+// It stands on internal/shmlayout for the layout, internal/ring for the ring and
 // btl/segment for the files, and holds no unsafe code itself.
 package shm
 
@@ -19,8 +19,8 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
-	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // Component returns the component for the registry.
@@ -126,7 +126,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	if slots == 0 {
 		slots = max(64, 2*env.Identity.MostLocal())
 	}
-	size := pages(int64(inbox.Size(slots)))
+	size := pages(int64(shmlayout.Size(slots)))
 	// The nonce makes the name unique: for a session that is opened again, for
 	// containers that share the directory, for jobs with the same name.
 	process, _ := env.Identity.Proc.Process() // The launcher removes segments by the namespace of the job.
@@ -158,7 +158,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	m.near, m.mapping = newArea(seg, size), mapping
 	m.table = newTable(slots, env.Self.Nonce)
 	m.setMark()
-	m.box = inbox.Init(mapping.Bytes, slots, env.Self.Nonce, ownPID())
+	m.box = shmlayout.Init(mapping.Bytes, slots, env.Self.Nonce, ownPID())
 	// Everybody who writes into the inbox can ring there.
 	if m.releaseBell, err = env.Bell().Share(m.box.Bell()); err != nil {
 		return nil, fmt.Errorf("btl shm: %w", errors.Join(err, mapping.Close(), seg.Close()))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // highestRank is the highest rank that a job assigns.
@@ -113,7 +113,7 @@ func TestInbox_ThousandSuccessiveSenders_SlotsAndMemoryAreUsedAgain(t *testing.T
 			t.Fatalf("sender %d, which %s: the owner keeps %d paths", i, how.name, len(owner.paths))
 		}
 		for k := range owner.box.Slots() {
-			if state := owner.box.Slot(k).State(); state != inbox.Free {
+			if state := owner.box.Slot(k).State(); state != shmlayout.Free {
 				t.Fatalf("sender %d, which %s: slot %d has state %d", i, how.name, k, state)
 			}
 		}

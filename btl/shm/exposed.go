@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // Every process of the user can write to inboxes and rings, and so forge their contents. Copies by the kernel between
@@ -30,15 +30,15 @@ const entrySize = len(btl.Remote{}) + 8
 type table []byte
 
 func newTable(slots int, nonce uint64) table {
-	t := make(table, inbox.ProbeSize+slots*inbox.Shares*entrySize)
-	proof := inbox.Proof(nonce)
+	t := make(table, shmlayout.ProbeSize+slots*shmlayout.Shares*entrySize)
+	proof := shmlayout.Proof(nonce)
 	copy(t, proof[:])
 	return t
 }
 
 // entryOffset returns the offset of the entry of a share in a table.
 func entryOffset(slot int, share uint32) uint64 {
-	return inbox.ProbeSize + uint64(slot*inbox.Shares+int(share))*uint64(entrySize)
+	return shmlayout.ProbeSize + uint64(slot*shmlayout.Shares+int(share))*uint64(entrySize)
 }
 
 func newEntry(r btl.Remote, writer uint64) (e [entrySize]byte) {

@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // maxMapped bounds the peers' regions that are mapped here at a time. A process
@@ -18,7 +18,7 @@ const maxMapped = 256
 // mapped is a peer's region, mapped here. Nothing refers to its memory between
 // calls of Read, so that it can be unmapped at any time under the engine's lock.
 type mapped struct {
-	view    inbox.Region
+	view    shmlayout.Region
 	mapping *segment.Mapping
 	used    uint64 // when, by m.clock
 }
@@ -73,7 +73,7 @@ func (m *module) attachRegion(s *source, key mappedKey) ([]byte, error) {
 		return nil, err
 	}
 	defer seg.Close()
-	if seg.Size() < inbox.RegionHeader {
+	if seg.Size() < shmlayout.RegionHeader {
 		return nil, fmt.Errorf("%s is shorter than a region's header", seg.Path())
 	}
 	mapping, err := seg.Map(0, int(seg.Size()))
@@ -83,7 +83,7 @@ func (m *module) attachRegion(s *source, key mappedKey) ([]byte, error) {
 	// Entered first: if the file is cut short at this moment, the guard finds it.
 	r := &mapped{mapping: mapping, used: m.clock}
 	m.mapped[key] = r
-	r.view, err = inbox.AttachRegion(mapping.Bytes, s.peer.Nonce, key.number)
+	r.view, err = shmlayout.AttachRegion(mapping.Bytes, s.peer.Nonce, key.number)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", seg.Path(), err)
 	}

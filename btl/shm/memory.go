@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/internal/cma"
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // description is what a btl.Remote holds: where the bytes are in a region, or in
@@ -67,7 +67,7 @@ type memory struct {
 type region struct {
 	number  uint32
 	base    uint64 // address of the memory
-	view    inbox.Region
+	view    shmlayout.Region
 	mapping *segment.Mapping
 	segment segment.Segment
 }
@@ -128,7 +128,7 @@ func (m *module) Free(mem []byte) error {
 
 func (r *region) free() error {
 	r.view.Free()
-	return errors.Join(r.mapping.Close(), r.segment.Discard(inbox.RegionHeader), r.segment.Close())
+	return errors.Join(r.mapping.Close(), r.segment.Discard(shmlayout.RegionHeader), r.segment.Close())
 }
 
 // freeAll frees what is left.

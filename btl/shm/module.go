@@ -11,8 +11,8 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -30,7 +30,7 @@ type module struct {
 	near     *area // the inbox's file
 	overflow *area // the file in the fallback directory; nil until near has no room
 	mapping  *segment.Mapping
-	box      inbox.Inbox
+	box      shmlayout.Inbox
 	requests uint32 // of the inbox, as handled
 
 	releaseBell func() // takes the engine's bell back out of the inbox
@@ -154,13 +154,13 @@ func (m *module) serve() (n int) {
 	for i := range m.box.Slots() {
 		slot := m.box.Slot(i)
 		switch slot.State() {
-		case inbox.Requested:
+		case shmlayout.Requested:
 			if err := m.grant(i); err != nil {
 				m.env.Logger.Info("btl shm: refused a connection", "error", err)
 				slot.Refuse(m.refusal(err))
 			}
 			n++
-		case inbox.Left:
+		case shmlayout.Left:
 			m.forget(i)
 			n++
 		}
@@ -223,7 +223,7 @@ func (m *module) Forget(peer framework.Life) {
 	}
 	for i := range m.box.Slots() {
 		slot := m.box.Slot(i)
-		isUsed := slot.State() >= inbox.Requested // before Nonce
+		isUsed := slot.State() >= shmlayout.Requested // before Nonce
 		if isUsed && slot.Nonce() == peer.Nonce {
 			m.forget(i)
 		}
@@ -265,7 +265,7 @@ func (m *module) forget(i int) {
 		}
 	}
 	m.giveBackBroken(i)
-	m.box.Slot(i).SetState(inbox.Free)
+	m.box.Slot(i).SetState(shmlayout.Free)
 }
 
 // giveBackBroken makes the ring of slot i free that fail has left to its sender. The sender has

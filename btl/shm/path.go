@@ -7,8 +7,8 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -27,7 +27,7 @@ type inbound struct {
 	far    *remote
 	memory ringMemory // of the ring
 	cells  *segment.Mapping
-	shares [inbox.Shares]share
+	shares [shmlayout.Shares]share
 }
 
 // Poll hands up the frames that have come. Cost when there is none: one load of
@@ -91,12 +91,12 @@ func (p *inbound) poll() bool {
 }
 
 // stands reports whether the sender has not ended the path.
-func (p *inbound) stands() bool { return p.m.box.Slot(p.index).State() == inbox.Granted }
+func (p *inbound) stands() bool { return p.m.box.Slot(p.index).State() == shmlayout.Granted }
 
 // fail ends the path because of what came.
 func (p *inbound) fail(err error) {
 	// The sender must not wait for a reader that is gone.
-	p.m.box.Slot(p.index).Move(inbox.Granted, inbox.Refused)
+	p.m.box.Slot(p.index).Move(shmlayout.Granted, shmlayout.Refused)
 	p.ring()
 	p.m.drop(p)
 	p.m.broken[p.index] = p.memory
@@ -111,12 +111,12 @@ type endpoint struct {
 	m    *module
 	peer framework.Life
 	far  *remote // nil after Close
-	slot inbox.Slot
+	slot shmlayout.Slot
 	// Of slot in the peer's inbox.
 	slotIndex int
 	cells     *segment.Mapping
-	how       inbox.How // the ring was made
-	listed    bool      // in m.waiting
+	how       shmlayout.How // the ring was made
+	listed    bool          // in m.waiting
 }
 
 // Reserve costs a comparison unless the ring was full when it last looked.
@@ -185,7 +185,7 @@ func (e *endpoint) check() bool {
 	switch {
 	case e.far.box.Closed():
 		e.peerGone("send")
-	case e.slot.State() == inbox.Refused:
+	case e.slot.State() == shmlayout.Refused:
 		e.down("send", errors.New("the peer closed the path: it could not make sense of what it received"))
 	default: // it is listed again if it still finds no room
 		return false
@@ -198,11 +198,11 @@ func (e *endpoint) checkRequest() bool {
 	answered := true
 	err := guarded(func() error {
 		switch state := e.slot.State(); {
-		case state == inbox.Granted:
+		case state == shmlayout.Granted:
 			return e.attachRing()
 		case e.far.box.Closed():
 			return framework.ErrPeerClosed
-		case state == inbox.Refused:
+		case state == shmlayout.Refused:
 			return fmt.Errorf("the peer refused: %s", e.slot.Reason())
 		}
 		answered = false
@@ -227,7 +227,7 @@ func (e *endpoint) attachRing() error {
 		return fmt.Errorf("the peer granted a ring of %d cells", cells)
 	}
 	from := e.far.segment
-	if how&inbox.Overflow != 0 {
+	if how&shmlayout.Overflow != 0 {
 		beside, err := e.m.space.Open(e.m.overflowPath(e.far.name))
 		if err != nil {
 			return err
@@ -273,10 +273,10 @@ func (e *endpoint) Close() {
 	_ = guarded(func() error {
 		// The receiver may answer the request at this moment: then the second or the
 		// third change succeeds.
-		if e.slot.Move(inbox.Requested, inbox.Left) || e.slot.Move(inbox.Granted, inbox.Left) {
+		if e.slot.Move(shmlayout.Requested, shmlayout.Left) || e.slot.Move(shmlayout.Granted, shmlayout.Left) {
 			e.far.box.Request()
 		} else {
-			e.slot.Move(inbox.Refused, inbox.Free)
+			e.slot.Move(shmlayout.Refused, shmlayout.Free)
 		}
 		return nil
 	})

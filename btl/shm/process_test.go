@@ -20,8 +20,8 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/needs"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -122,7 +122,7 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 	}
 	// The child connects to nobody. Messages come by a path, without which nothing is read.
 	c.reader.in[childLife] = &inbound{m: c.reader, far: c.reader.out[childLife].far}
-	c.reader.box.Slot(0).SetState(inbox.Granted)
+	c.reader.box.Slot(0).SetState(shmlayout.Granted)
 	return c
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -18,7 +18,7 @@ type remote struct {
 	name    string
 	segment segment.Segment
 	mapping *segment.Mapping
-	box     inbox.Inbox
+	box     shmlayout.Inbox
 }
 
 func (r *remote) Close() {
@@ -54,13 +54,13 @@ func (m *module) attach(name string, nonce uint64) (*remote, error) {
 	}
 	// The mapping covers what there is of the first pages; the header says how
 	// many slots are meant to be there.
-	mapped, err := seg.Map(0, int(min(seg.Size(), pages(int64(inbox.Size(1<<16))))))
+	mapped, err := seg.Map(0, int(min(seg.Size(), pages(int64(shmlayout.Size(1<<16))))))
 	if err != nil {
 		seg.Close()
 		return nil, err
 	}
 	far := &remote{name: name, segment: seg, mapping: mapped}
-	if err := guarded(func() (err error) { far.box, err = inbox.Attach(mapped.Bytes, nonce); return err }); err != nil {
+	if err := guarded(func() (err error) { far.box, err = shmlayout.Attach(mapped.Bytes, nonce); return err }); err != nil {
 		far.Close()
 		return nil, fmt.Errorf("%s: %w", seg.Path(), err)
 	}
@@ -119,10 +119,10 @@ func (m *module) ask(far *remote) (index int, err error) {
 		// Neighbours in rank get neighbouring slots; nobody else contends then.
 		index := (int(m.env.Identity.Proc.Rank) + i) % slots
 		slot := far.box.Slot(index)
-		if !slot.Move(inbox.Free, inbox.Claimed) {
+		if !slot.Move(shmlayout.Free, shmlayout.Claimed) {
 			continue
 		}
-		slot.Ask(inbox.Sender{
+		slot.Ask(shmlayout.Sender{
 			Rank:  m.env.Identity.Proc.Rank,
 			World: framework.NamespaceHash(m.env.Identity.Proc.Namespace),
 			Nonce: m.env.Self.Nonce,

@@ -6,7 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // The ways in which a receiver copies a message out of the sender's memory.
@@ -79,7 +79,7 @@ type source struct {
 	pid           int    // Process id of the peer that the kernel vouches for, 0 until identify succeeds.
 	table         uint64 // Address of the table in that process.
 	notIdentified error
-	shared        [inbox.Shares]btl.Remote // Shares that have been compared with the table.
+	shared        [shmlayout.Shares]btl.Remote // Shares that have been compared with the table.
 }
 
 // far returns the peer's inbox while there is a path from or to it.

@@ -17,8 +17,8 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
-	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/needs"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 func TestForget_PeerWithMemory_LeavesNoState(t *testing.T) {
@@ -259,7 +259,7 @@ func TestFreeGivesMemoryBackWhileAReaderMapsIt(t *testing.T) {
 // TestRegionCutShortIsAnErrorNotACrash: a peer truncates its file while it is
 // mapped here, where touching the memory is a fault.
 func TestRegionCutShortIsAnErrorNotACrash(t *testing.T) {
-	for _, left := range []int64{0, inbox.RegionHeader, inbox.RegionHeader + 1<<19} {
+	for _, left := range []int64{0, shmlayout.RegionHeader, shmlayout.RegionHeader + 1<<19} {
 		w, owner, reader := connected(t, Component(), "memory")
 		mem, err := owner.Allocate(1 << 20)
 		if err != nil {
@@ -281,7 +281,7 @@ func TestRegionCutShortIsAnErrorNotACrash(t *testing.T) {
 			t.Errorf("%d bytes are left: forgotten: %v", left, err)
 		}
 		// The owner, in this same process, touches it when it closes.
-		if err := os.Truncate(path, 1<<20+inbox.RegionHeader); err != nil {
+		if err := os.Truncate(path, 1<<20+shmlayout.RegionHeader); err != nil {
 			t.Fatal(err)
 		}
 		w.close(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cpu"
-	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // The memory of rings. A ring has the size that was configured. Where the file system is too
@@ -41,7 +41,7 @@ type ringMemory struct {
 	offset int64
 	size   int // bytes of cells
 	cells  *segment.Mapping
-	how    inbox.How
+	how    shmlayout.How
 }
 
 // giveBack makes the memory free for another ring. Nobody maps it any more.
@@ -82,7 +82,7 @@ func (a *area) takeRing(bytes int) (ringMemory, error) {
 	r, err := a.take(bytes)
 	if short(err) && bytes > smallestRing {
 		if r, err = a.take(smallestRing); err == nil {
-			r.how = inbox.Shrunk
+			r.how = shmlayout.Shrunk
 		}
 	}
 	return r, err
@@ -119,7 +119,7 @@ func (m *module) ringMemory() (ringMemory, error) {
 	bytes, isCut := m.ringBytes()
 	r, full := m.near.takeRing(bytes)
 	if isCut {
-		r.how |= inbox.Shrunk
+		r.how |= shmlayout.Shrunk
 	}
 	if !short(full) || m.fallback == "" || strings.HasPrefix(m.name(), fallbackName) {
 		return r, full
@@ -131,7 +131,7 @@ func (m *module) ringMemory() (ringMemory, error) {
 	if err != nil {
 		return r, fmt.Errorf("%w; btl.shm.fallback_dir has no room either: %w", full, err)
 	}
-	r.how |= inbox.Overflow
+	r.how |= shmlayout.Overflow
 	return r, nil
 }
 
@@ -177,14 +177,14 @@ func (m *module) overflowPath(inboxName string) string {
 func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 	where := m.path(string(peer.Blob))
 	e := m.out[peer.Life]
-	if e != nil && e.how&inbox.Overflow != 0 {
+	if e != nil && e.how&shmlayout.Overflow != 0 {
 		where = m.overflowPath(e.far.name)
 	}
 	d.Device = filepath.Dir(where)
 	if d.Device == m.fallback && m.fallback != m.dir {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s has no room: a file in %s takes its place (btl.shm.fallback_dir)", m.dir, m.fallback))
 	}
-	if e != nil && e.cells != nil && e.how&inbox.Shrunk != 0 {
+	if e != nil && e.cells != nil && e.how&shmlayout.Shrunk != 0 {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s is short of room: a ring of %v", m.dir, framework.Size(len(e.cells.Bytes))))
 	}
 	return d

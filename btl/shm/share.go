@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
-	"github.com/ferrympi/ferry/internal/inbox"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // Copies by both sides (btl.Copier). The words that both change lie in the sender's slot of
@@ -20,7 +20,7 @@ import (
 // share is a buffer of this process into which one peer may write. Its place is used again
 // and again.
 type share struct {
-	place  inbox.Share
+	place  shmlayout.Share
 	index  uint32
 	number uint32 // of this use
 	open   bool
@@ -41,7 +41,7 @@ const (
 
 func chunkOf(size int) int {
 	chunk := min(max((size/8+osPage-1)&^(osPage-1), leastChunk), mostChunk)
-	return max(chunk, (size+inbox.MostChunks-1)/inbox.MostChunks)
+	return max(chunk, (size+shmlayout.MostChunks-1)/shmlayout.MostChunks)
 }
 
 // Share implements btl.Copier.
@@ -84,7 +84,7 @@ func (s *share) Remote() (r btl.Remote) {
 
 // claims returns what is claimed. ok is false if the word makes no sense: then the peer
 // does as it likes anyway.
-func (s *share) claims() (c inbox.Claims, ok bool) {
+func (s *share) claims() (c shmlayout.Claims, ok bool) {
 	c = s.place.Claims()
 	return c, c.Number == s.number && c.Front == s.front && c.Front <= s.chunks && c.Back <= s.chunks-c.Front
 }
@@ -115,7 +115,7 @@ func (s *share) State() (left, writing, stopped bool) {
 	if !ok {
 		return false, false, true
 	}
-	return c.Front+c.Back < s.chunks, c.Back != done&^inbox.Stopped, done&inbox.Stopped != 0
+	return c.Front+c.Back < s.chunks, c.Back != done&^shmlayout.Stopped, done&shmlayout.Stopped != 0
 }
 
 // End implements btl.Share.
@@ -202,12 +202,12 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 	if chunk > 0 {
 		chunks = (length + chunk - 1) / chunk
 	}
-	if index >= inbox.Shares || number == 0 || address == 0 || length != uint64(len(src)) || length > math.MaxInt64 ||
-		chunk > length && chunk > mostChunk || chunks == 0 || chunks > inbox.MostChunks || address > math.MaxUint64-length {
+	if index >= shmlayout.Shares || number == 0 || address == 0 || length != uint64(len(src)) || length > math.MaxInt64 ||
+		chunk > length && chunk > mostChunk || chunks == 0 || chunks > shmlayout.MostChunks || address > math.MaxUint64-length {
 		return false, fmt.Errorf("the peer shares %d bytes in pieces of %d for a message of %d", length, chunk, len(src))
 	}
 	place := e.slot.Share(int(index))
-	var c inbox.Claims
+	var c shmlayout.Claims
 	for {
 		c = place.Claims()
 		if c.Number != number || uint64(c.Front)+uint64(c.Back) >= chunks {

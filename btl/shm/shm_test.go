@@ -20,9 +20,9 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/kittest"
-	"github.com/ferrympi/ferry/internal/inbox"
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/ring"
+	"github.com/ferrympi/ferry/internal/shmlayout"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -225,7 +225,7 @@ func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
 	for _, grant := range []struct {
 		offset int64
 		cells  int
-		how    inbox.How
+		how    shmlayout.How
 	}{
 		{offset: -segment.PageSize, cells: 2048},
 		{offset: math.MaxInt64 &^ (segment.PageSize - 1), cells: 2048},
@@ -235,13 +235,13 @@ func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
 		{offset: segment.PageSize, cells: 0},
 		{offset: segment.PageSize, cells: 1<<32 - 1},
 		{offset: 8, cells: 2048},
-		{offset: 0, cells: 64, how: inbox.Overflow}, // there is no such file
+		{offset: 0, cells: 64, how: shmlayout.Overflow}, // there is no such file
 	} {
 		w := newPair(t, nil)
 		w.connect(t, 0, 1)
 		box := w.procs[1].module.(*module).box
 		for i := range box.Slots() {
-			if slot := box.Slot(i); slot.State() == inbox.Requested {
+			if slot := box.Slot(i); slot.State() == shmlayout.Requested {
 				slot.Grant(grant.offset, grant.cells, grant.how)
 			}
 		}
@@ -254,7 +254,7 @@ func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
 
 // TestDamagedRequestIsRefused: what a sender writes into a slot is input.
 func TestDamagedRequestIsRefused(t *testing.T) {
-	for _, from := range []inbox.Sender{
+	for _, from := range []shmlayout.Sender{
 		{Name: ""},
 		{Name: "nobody"},
 		{Name: "."},
@@ -266,7 +266,7 @@ func TestDamagedRequestIsRefused(t *testing.T) {
 		p := w.procs[1]
 		for i := range p.module.(*module).box.Slots() {
 			slot := p.module.(*module).box.Slot(i)
-			if slot.State() != inbox.Requested {
+			if slot.State() != shmlayout.Requested {
 				continue
 			}
 			if from.World == 0 {
@@ -274,8 +274,8 @@ func TestDamagedRequestIsRefused(t *testing.T) {
 			}
 			slot.Ask(from)
 			p.module.Poll()
-			if slot.State() != inbox.Refused {
-				t.Errorf("%+v: state %d, want %d", from, slot.State(), inbox.Refused)
+			if slot.State() != shmlayout.Refused {
+				t.Errorf("%+v: state %d, want %d", from, slot.State(), shmlayout.Refused)
 			}
 		}
 		w.poll(t, func() bool { return len(w.procs[0].lost) == 1 })

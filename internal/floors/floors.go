@@ -30,8 +30,8 @@ const (
 // ground lists the folders below internal that make up the ground floor: only
 // there is unsafe, cgo or assembly allowed.
 var ground = []string{
-	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "hostid", "inbox", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "nettest", "outfile",
-	"pmixc", "procstat", "progressline", "rawsys", "ring", "simd", "stderr", "trustedfile", "ucp",
+	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "hostid", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "nettest", "outfile", "pmixc",
+	"procstat", "progressline", "rawsys", "ring", "shmlayout", "simd", "stderr", "trustedfile", "ucp",
 }
 
 // rows maps folders to floors. The longest prefix that matches wins.

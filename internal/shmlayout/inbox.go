@@ -1,4 +1,4 @@
-// Package inbox is the layout of the segment that each process owns and into
+// Package shmlayout is the layout of the segment that each process owns and into
 // which its peers on the node write: a header with the process's doorbell, and a
 // table of slots, one per sender, through which a sender asks for a ring. It is
 // also the layout of regions, segments with memory that peers read.
@@ -7,7 +7,7 @@
 //
 // All numbers are little-endian and naturally aligned. Fields that two processes
 // write are accessed atomically; what a peer wrote is checked by the reader.
-package inbox
+package shmlayout
 
 import (
 	"bytes"
