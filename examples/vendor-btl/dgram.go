@@ -1,10 +1,9 @@
-// Package dgram is a transport for ferry by somebody else: a BTL between processes of
-// one node, over Unix datagram sockets. It is complete, it stands on ferry's public
-// packages only, and docs/writing-a-component.md walks through it.
+// Package dgram is a third-party transport for ferry, a BTL between processes of one node over
+// Unix datagram sockets. It imports public packages only. docs/writing-a-component.md walks
+// through it.
 //
-// Each process has one socket. The system keeps datagrams whole and in order, and says
-// when the receiver has no room. A path is known by the greeting with which each of its
-// datagrams begins.
+// Each process has one socket. The kernel preserves datagram boundaries and order, and returns
+// EAGAIN while the receiver's buffer is full. A datagram starts with the greeting of its path.
 package dgram
 
 import (
@@ -28,7 +27,7 @@ func Component() btl.Component {
 
 type component struct{ framework.Basic }
 
-// Open makes the socket, under a name of the system's choice that goes with it.
+// Open creates a socket with a name assigned by the kernel.
 func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -41,32 +40,33 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	return &module{env: env, fd: fd, paths: map[string]*path{}}, nil
 }
 
-// A datagram is its kind, a greeting, and a body: a frame to the receiver, and without
-// one the path is to be opened; or, back to the sender, why the path is not read any
-// more, and without a reason the process closes.
-const data, ended = 0, 1
+// A datagram consists of a kind, a greeting and a body. A data datagram carries a frame, or opens
+// the path if its body is empty. An end datagram goes back to the sender of the path with the
+// reason, or with an empty body if the process closes.
+const kindData, kindEnd = 0, 1
 
-// A socket buffers 208 KiB, so that some frames can be on their way.
-const prefix, frameLimit = 1 + progress.GreetingSize, 32 << 10
+// A socket buffers 208 KiB, which is several frames.
+const headerSize, frameLimit = 1 + progress.GreetingSize, 32 << 10
 
-// module is this process's socket. All is guarded by the engine's lock.
+// module owns the socket of this process. The engine's lock guards all fields.
 type module struct {
 	env     btl.Env
 	fd      int
 	closed  bool
-	paths   map[string]*path // to and from peers, by greeting
-	waiting []*path          // for room at the receiver
-	buf     [prefix + frameLimit + 1]byte
+	paths   map[string]*path // By greeting.
+	blocked []*path
+	buf     [headerSize + frameLimit + 1]byte
 }
 
-// path is one from a peer, or the endpoint of one to a peer.
+// path is one direction between this process and a peer. inbound is set on a path from the
+// peer, dest and out on a path to it. The path to a peer is the endpoint.
 type path struct {
-	m             *module
-	peer          framework.Life
-	up            btl.Inbound   // from a peer
-	to            unix.Sockaddr // to a peer
-	out           []byte        // the datagram that is built, or waits
-	waits, closed bool
+	m                 *module
+	peer              framework.Life
+	inbound           btl.Inbound
+	dest              unix.Sockaddr
+	out               []byte
+	isBlocked, closed bool
 }
 
 func (m *module) Caps() btl.Caps {
@@ -78,76 +78,75 @@ func (m *module) Blob() []byte {
 	return []byte(name.(*unix.SockaddrUnix).Name)
 }
 
-// FD and Arm implement progress.Descriptor: what comes wakes a process that sleeps.
+// FD and Arm implement progress.Descriptor. An arriving datagram wakes a sleeping process.
 func (m *module) FD() int   { return m.fd }
 func (m *module) Arm() bool { return true }
 
-// Due implements progress.Timed: nobody says when a receiver has room again.
-func (m *module) Due() time.Duration { return time.Duration(min(len(m.waiting), 1)) * time.Millisecond }
+// Due implements progress.Timed. The kernel sends no event when a receiver has room again.
+func (m *module) Due() time.Duration { return time.Duration(min(len(m.blocked), 1)) * time.Millisecond }
 
-// Reach sends what is too short to be anything.
+// Reach sends a datagram of one byte, which receivers drop.
 func (m *module) Reach(peer framework.Peer) error {
-	err := unix.Sendto(m.fd, []byte{data}, 0, &unix.SockaddrUnix{Name: string(peer.Blob)})
+	err := unix.Sendto(m.fd, []byte{kindData}, 0, &unix.SockaddrUnix{Name: string(peer.Blob)})
 	if peer.Proc == m.env.Identity.Proc || err != nil && err != unix.EAGAIN {
 		return fmt.Errorf("%v is not another process of this node, at %.40q: %w", peer.Proc, peer.Blob, cmp.Or[error](err, unix.EOPNOTSUPP))
 	}
 	return nil
 }
 
-// Connect opens the path by a datagram without a frame.
+// Connect sends a data datagram with an empty body, which opens the path.
 func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
 	}
 	greeting := m.env.Greet(peer.Life)
-	e := &path{m: m, peer: peer.Life, to: &unix.SockaddrUnix{Name: string(peer.Blob)}, out: make([]byte, prefix+frameLimit)}
+	e := &path{m: m, peer: peer.Life, dest: &unix.SockaddrUnix{Name: string(peer.Blob)}, out: make([]byte, headerSize+frameLimit)}
 	copy(e.out[1:], greeting)
 	m.paths[string(greeting)] = e
 	e.Commit(0)
 	return e, nil
 }
 
-// Reserve is nil while a datagram waits: one at a time keeps the order.
+// Reserve returns nil while a datagram is blocked. One datagram at a time preserves order.
 func (e *path) Reserve(n int) []byte {
-	if e.waits || e.closed {
+	if e.isBlocked || e.closed {
 		return nil
 	}
-	return e.out[prefix : prefix+n]
+	return e.out[headerSize : headerSize+n]
 }
 
-// Commit leaves what finds no room, and any error, to Poll.
+// Commit sends the datagram. After any error, Poll retries and reports.
 func (e *path) Commit(n int) {
-	e.out = e.out[:prefix+n]
-	if e.waits = unix.Sendto(e.m.fd, e.out, 0, e.to) != nil; e.waits {
-		e.m.waiting = append(e.m.waiting, e)
-		e.m.env.Engine.Nudge() // who sleeps already asks for Due again
+	e.out = e.out[:headerSize+n]
+	if e.isBlocked = unix.Sendto(e.m.fd, e.out, 0, e.dest) != nil; e.isBlocked {
+		e.m.blocked = append(e.m.blocked, e)
+		e.m.env.Engine.Nudge() // A sleeping wait calls Due again.
 	}
 }
 
-func (e *path) Idle() bool { return !e.waits }
+func (e *path) Idle() bool { return !e.isBlocked }
 
-// Close leaves a datagram that waits to Poll.
+// Close stops new frames. Poll still sends a blocked datagram.
 func (e *path) Close() { e.closed = true }
 
-// end tells the protocol, once, and not if it has closed the path itself.
-func (e *path) end(op string, err error) {
+// fail reports the end of the path once, unless the protocol has closed the path.
+func (e *path) fail(op string, err error) {
 	if !e.closed && !e.m.closed {
 		e.closed = true
 		e.m.env.Ended("btl dgram", e.peer, op, err)
 	}
 }
 
-// Poll sends what waits and hands up what has come, at most so much that others wait
-// not too long.
+// Poll retries blocked datagrams and delivers at most 32 received ones.
 func (m *module) Poll() (n int) {
-	waiting := m.waiting
-	m.waiting = nil
-	for _, e := range waiting {
-		err := unix.Sendto(m.fd, e.out, 0, e.to)
-		if e.waits = err == unix.EAGAIN; e.waits {
-			m.waiting = append(m.waiting, e)
+	retries := m.blocked
+	m.blocked = nil
+	for _, e := range retries {
+		err := unix.Sendto(m.fd, e.out, 0, e.dest)
+		if e.isBlocked = err == unix.EAGAIN; e.isBlocked {
+			m.blocked = append(m.blocked, e)
 		} else if n++; err != nil {
-			e.end("send", err)
+			e.fail("send", err)
 		}
 	}
 	for range 32 {
@@ -155,48 +154,48 @@ func (m *module) Poll() (n int) {
 		if err != nil {
 			break
 		}
-		if n++; k >= prefix && k < len(m.buf) && from != nil {
-			m.datagram(m.buf[:k], from)
+		if n++; k >= headerSize && k < len(m.buf) && from != nil {
+			m.handleDatagram(m.buf[:k], from)
 		}
 	}
 	return n
 }
 
-// datagram takes what a stranger may have sent. Whoever knows a greeting has the card
-// of this process.
-func (m *module) datagram(b []byte, from unix.Sockaddr) {
-	greeting, body := b[1:prefix], b[prefix:]
+// handleDatagram processes untrusted input. A valid greeting proves that the sender has the card of
+// this process.
+func (m *module) handleDatagram(b []byte, from unix.Sockaddr) {
+	greeting, body := b[1:headerSize], b[headerSize:]
 	switch p := m.paths[string(greeting)]; {
-	case b[0] == data && m.closed:
-		m.tell(from, greeting, "")
-	case b[0] == data && len(body) == 0:
+	case b[0] == kindData && m.closed:
+		m.sendEnd(from, greeting, "")
+	case b[0] == kindData && len(body) == 0:
 		if peer, err := m.env.Greeted(greeting); err != nil {
-			m.tell(from, greeting, err.Error())
+			m.sendEnd(from, greeting, err.Error())
 		} else {
-			m.paths[string(greeting)] = &path{m: m, peer: peer, up: m.env.Upcall.Accept(peer)}
+			m.paths[string(greeting)] = &path{m: m, peer: peer, inbound: m.env.Upcall.Accept(peer)}
 		}
-	case p == nil || p.closed: // it has ended, or is nobody's
-	case b[0] == data && p.up != nil:
-		if err := p.up.Frame(body); err != nil {
-			m.tell(from, greeting, "this makes no sense")
-			p.end("receive", err)
+	case p == nil || p.closed: // Late or unknown datagrams are dropped.
+	case b[0] == kindData && p.inbound != nil:
+		if err := p.inbound.Frame(body); err != nil {
+			m.sendEnd(from, greeting, "invalid frame")
+			p.fail("receive", err)
 		}
-	case b[0] == ended && len(body) > 0:
-		p.end("send", fmt.Errorf("the peer says: %q", body))
-	case b[0] == ended:
-		p.end("send", framework.ErrPeerClosed)
+	case b[0] == kindEnd && len(body) > 0:
+		p.fail("send", fmt.Errorf("path refused by the peer: %q", body))
+	case b[0] == kindEnd:
+		p.fail("send", framework.ErrPeerClosed)
 	}
 }
 
-// tell says that a path is not read any more, as a path of its own does: it may wait.
-func (m *module) tell(to unix.Sockaddr, greeting []byte, why string) {
-	e := &path{m: m, to: to, out: slices.Concat([]byte{ended}, greeting, []byte(why)), closed: true}
-	e.Commit(len(why))
+// sendEnd sends an end datagram over a temporary path, which may be blocked.
+func (m *module) sendEnd(dest unix.Sockaddr, greeting []byte, reason string) {
+	e := &path{m: m, dest: dest, out: slices.Concat([]byte{kindEnd}, greeting, []byte(reason)), closed: true}
+	e.Commit(len(reason))
 }
 
-// Close tells those whose datagrams it finds; who sends later gets an error.
+// Close answers the datagrams in the socket with an end datagram. Later sends of peers fail.
 func (m *module) Close() error {
-	m.closed, m.waiting = true, nil
+	m.closed, m.blocked = true, nil
 	unix.Shutdown(m.fd, unix.SHUT_RD)
 	for m.Poll() > 0 {
 	}

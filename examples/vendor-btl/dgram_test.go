@@ -14,10 +14,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestContract(t *testing.T) {
+func TestComponent_ContractKit_Passes(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: Component()}).Run(t)
 }
 
-func TestCarriesOB1(t *testing.T) {
+func TestComponent_UnderOB1_Passes(t *testing.T) {
 	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), Component()}}, pmltest.Policies...)
 }

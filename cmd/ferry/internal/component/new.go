@@ -21,7 +21,7 @@ docs/writing-a-component.md walks through its code.`
 
 // sources are what is written: examples/vendor-btl, with NAME for the component.
 //
-//go:generate sh -c "for f in '' _test; do sed s/dgram/NAME/g ../../../../examples/vendor-btl/dgram$f.go >btl/btl$f.go.txt; done"
+//go:generate sh -c "for f in '' _test; do sed s/dgram/NAME/g ../../../../examples/vendor-btl/dgram${DOLLAR}f.go >btl/btl${DOLLAR}f.go.txt; done"
 //go:embed btl
 var sources embed.FS
 

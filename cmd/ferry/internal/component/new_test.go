@@ -56,7 +56,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := strings.Replace(string(text), "p.up.Frame(body)", "p.up.Frame(body[:1])", 1)
+	broken := strings.Replace(string(text), "p.inbound.Frame(body)", "p.inbound.Frame(body[:1])", 1)
 	if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
 		t.Fatal(err)
 	}
