@@ -3,6 +3,7 @@ package progress
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -207,5 +208,47 @@ func TestMultiWait_NotOversubscribedByStreams_DoesNotSpinLonger(t *testing.T) {
 				e.Unlock()
 			}
 		})
+	}
+}
+
+// A wait over several engines counts a yield, while another wait has the poll token of the first engine and yields.
+func TestMultiWait_FirstEngineYields_CountsYieldsWithoutRace(t *testing.T) {
+	opt := Options{Yield: time.Hour, NodeProcs: 3, Processors: 2}
+	first, second := newEngine(t, opt), newEngine(t, opt)
+	ctx, cancel := context.WithCancel(t.Context())
+	var pending Completion
+	ended := make(chan error)
+	go func() {
+		first.Lock()
+		defer first.Unlock()
+		ended <- first.Wait(ctx, &pending, nil)
+	}()
+	for isPolling := false; !isPolling; runtime.Gosched() {
+		first.Lock()
+		isPolling = first.polling.isSet()
+		first.Unlock()
+	}
+	for range 100 {
+		var completions [2]Completion
+		m := NewMultiWait()
+		for i, e := range []*Engine{first, second} {
+			e.Lock()
+			e.idleYields = 0 // As after a switch to another thread.
+			err := m.Add(e, &completions[i])
+			e.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		short, end := context.WithTimeout(t.Context(), 100*time.Microsecond)
+		if err := m.WaitAny(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		end()
+		m.Remove()
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
