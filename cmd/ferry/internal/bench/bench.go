@@ -98,7 +98,7 @@ The average is over the whole loop. The minimum and the percentiles are over
 batches, since reading the clock for each message would change the result: 100
 messages up to 8 KiB and 10 above for latency, a window for bw, bibw and mbw_mr,
 10 barriers, a second for idle; the others are timed one by one. Collectives show
-the average of all ranks, and the percentiles of rank 0.
+the mean of each figure over all ranks.
 
 min, p50 and p99 are those of the printed figure: half of the batches are at or
 below p50, 99 of 100 at or below p99. A comment below the table shows p50 of the rows in

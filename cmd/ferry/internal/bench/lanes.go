@@ -121,7 +121,8 @@ func (r *rank) pairedRow(ctx context.Context, samples []*sample, elapsed time.Du
 	if r.comm.Rank() >= pairsOfRanks { // A receiver.
 		elapsed = 0
 	}
-	total, err := r.total(ctx, &sample{sum: elapsed})
+	total := make([]float64, 1)
+	err := mpi.Reduce(ctx, r.comm, []float64{float64(elapsed)}, total, mpi.Sum[float64](), 0)
 	if err != nil || r.comm.Rank() != 0 {
 		return Row{}, err
 	}
@@ -131,7 +132,7 @@ func (r *rank) pairedRow(ctx context.Context, samples []*sample, elapsed time.Du
 	}
 	pairs := pairsOfRanks * len(samples)
 	row := all.rates(Row{Unit: "messages/s"}, float64(pairs)*window, 1e9)
-	row.Avg = rateOf(pairs, windows, total/float64(pairsOfRanks))
+	row.Avg = rateOf(pairs, windows, total[0]/float64(pairsOfRanks))
 	return row, nil
 }
 

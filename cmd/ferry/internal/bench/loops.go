@@ -176,21 +176,19 @@ func (r *rank) bandwidth(ctx context.Context, size int) (Row, error) {
 	return s.rates(Row{Unit: "MB/s"}, float64(size)*window, 1e3), nil // bytes/ns are 1000 MB/s
 }
 
-// rate is osu_mbw_mr's loop: several pairs at once. The average is over the mean
-// of the senders' times, as there; the rest is rank 0's, times the pairs.
+// rate is osu_mbw_mr's loop: several pairs at once. Each figure is of the mean over the
+// senders' times, as the average there.
 func (r *rank) rate(ctx context.Context, size int) (Row, error) {
 	s, err := r.windows(ctx, size)
 	if err != nil {
 		return Row{}, err
 	}
-	total, err := r.total(ctx, s)
+	pairs := r.comm.Size() / 2
+	f, err := r.averages(ctx, s, pairs)
 	if err != nil || r.comm.Rank() != 0 {
 		return Row{}, err
 	}
-	pairs := r.comm.Size() / 2
-	row := s.rates(Row{Unit: "messages/s"}, float64(pairs)*window, 1e9)
-	row.Avg = float64(pairs) * window * float64(s.ops) / (total / float64(pairs)) * 1e9
-	return row, nil
+	return f.rates(Row{Unit: "messages/s"}, float64(pairs)*window, 1e9), nil
 }
 
 // windows sends windows of messages from the first half of the ranks to the
@@ -313,27 +311,30 @@ func (r *rank) bidirectional(ctx context.Context, size int) (Row, error) {
 	return s.rates(Row{Unit: "MB/s"}, 2*float64(size)*window, 1e3), nil
 }
 
-// overAllRanks makes a row in us of what all ranks have timed: the average is
-// that of all, the rest is the caller's. A barrier comes first, as in OSU's loops: who goes
+// overAllRanks makes a row in us of the samples of all ranks, at rank 0. Each figure is
+// the mean over the ranks. A barrier comes first, as in OSU's loops: who goes
 // on has a processor that others need, who have yet to leave the last operation.
 func (r *rank) overAllRanks(ctx context.Context, s *sample) (Row, error) {
 	if err := mpi.Barrier(ctx, r.comm); err != nil {
 		return Row{}, err
 	}
-	total, err := r.total(ctx, s)
+	f, err := r.averages(ctx, s, r.comm.Size())
 	if err != nil {
 		return Row{}, err
 	}
-	row := s.times(Row{Unit: "us"}, 1e-3)
-	row.Avg = total / float64(r.comm.Size()) / float64(s.ops) * 1e-3
-	return row, nil
+	return f.times(Row{Unit: "us"}, 1e-3), nil
 }
 
-// total is the time of all ranks together, in ns, at rank 0.
-func (r *rank) total(ctx context.Context, s *sample) (float64, error) {
-	sum := make([]int64, 1)
-	err := mpi.Reduce(ctx, r.comm, []int64{int64(s.sum)}, sum, mpi.Sum[int64](), 0)
-	return float64(sum[0]), err
+// averages returns the mean of each figure over the samples of the ranks, at rank 0. Samples is the number of those that
+// are not empty.
+func (r *rank) averages(ctx context.Context, s *sample, samples int) (summary, error) {
+	own := s.summary()
+	all := summary{ops: own.ops}
+	err := mpi.Reduce(ctx, r.comm, own.ns[:], all.ns[:], mpi.Sum[float64](), 0)
+	for i := range all.ns {
+		all.ns[i] /= float64(samples)
+	}
+	return all, err
 }
 
 // settle is how long the players wait until those that only wait have gone to sleep:
@@ -394,7 +395,7 @@ func (r *rank) amongOthers(ctx context.Context, source, players, last int) error
 }
 
 // together times what all ranks do together: f, and between each two of it what is
-// not timed. The average is that of all ranks.
+// not timed. Each figure is the mean over the ranks.
 func (r *rank) together(ctx context.Context, size, batch, warmup int, f func(n int) error, between func() error) (Row, error) {
 	l := r.o.loop(size, 1000, warmup, 100, 10)
 	l.batch = batch

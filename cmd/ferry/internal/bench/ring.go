@@ -31,7 +31,7 @@ func (r *rank) ring(ctx context.Context) error {
 	return r.row(ctx, ringBytes, func() (Row, error) { return r.rings(ctx, "random", orders...) })
 }
 
-// rings times a message of each rank to both neighbors in the orders. The time is half of that for both, and its average that of
+// rings times a message of each rank to both neighbors in the orders. The time is half of that for both, and each figure the mean over
 // all ranks.
 func (r *rank) rings(ctx context.Context, name string, orders ...[]int) (Row, error) {
 	l := r.o.loop(ringBytes, 1000, 100, 100, 10)

@@ -210,24 +210,56 @@ func (s *sample) flush() {
 
 // times makes a row of times. scale turns nanoseconds per operation into the
 // row's unit.
-func (s *sample) times(r Row, scale float64) Row {
-	return s.row(r, func(ns float64) float64 { return ns * scale })
-}
+func (s *sample) times(r Row, scale float64) Row { return s.summary().times(r, scale) }
 
 // rates makes a row of rates: work per nanosecond of an operation, times scale.
-func (s *sample) rates(r Row, work, scale float64) Row {
-	return s.row(r, func(ns float64) float64 { return work / max(ns, 1e-3) * scale })
+func (s *sample) rates(r Row, work, scale float64) Row { return s.summary().rates(r, work, scale) }
+
+// summary returns the figures of the batches, zeros if there are none.
+func (s *sample) summary() (f summary) {
+	if s.ops == 0 {
+		return f
+	}
+	s.flush()
+	of := func(quantile float64) float64 { return float64(s.hist.ValueAtQuantile(quantile)) / picosPerNano }
+	f.ops, f.ns[mean] = s.ops, float64(s.sum.Nanoseconds())/float64(s.ops)
+	f.ns[fastest], f.ns[slowest] = float64(s.hist.Min())/picosPerNano, float64(s.hist.Max())/picosPerNano
+	f.ns[percentile1], f.ns[median], f.ns[percentile99] = of(1), of(50), of(99)
+	return f
 }
 
-// row makes a row of what convert makes of nanoseconds per operation.
-func (s *sample) row(r Row, convert func(ns float64) float64) Row {
-	of := func(picos int64) float64 { return convert(float64(picos) / picosPerNano) }
-	s.flush()
-	r.iterations = s.ops
-	r.Avg = convert(float64(s.sum.Nanoseconds()) / float64(s.ops))
-	r.Min, r.P50, r.P99, r.max = of(s.hist.Min()), of(s.hist.ValueAtQuantile(50)), of(s.hist.ValueAtQuantile(99)), of(s.hist.Max())
+// summary has figures of batches, in nanoseconds per operation.
+type summary struct {
+	ops int
+	ns  [figures]float64
+}
+
+// Figures of a summary.
+const (
+	mean = iota
+	fastest
+	percentile1
+	median
+	percentile99
+	slowest
+	figures
+)
+
+func (f summary) times(r Row, scale float64) Row {
+	return f.row(r, func(ns float64) float64 { return ns * scale })
+}
+
+func (f summary) rates(r Row, work, scale float64) Row {
+	return f.row(r, func(ns float64) float64 { return work / max(ns, 1e-3) * scale })
+}
+
+// row makes a row of the values that convert returns for nanoseconds per operation.
+func (f summary) row(r Row, convert func(ns float64) float64) Row {
+	of := func(figure int) float64 { return convert(f.ns[figure]) }
+	r.iterations = f.ops
+	r.Avg, r.Min, r.P50, r.P99, r.max = of(mean), of(fastest), of(median), of(percentile99), of(slowest)
 	if r.max < r.Min { // the longest time is the lowest rate, so that quantiles change sides
-		r.Min, r.P99, r.max = r.max, of(s.hist.ValueAtQuantile(1)), r.Min
+		r.Min, r.P99, r.max = r.max, of(percentile1), r.Min
 	}
 	return r
 }
