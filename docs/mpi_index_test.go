@@ -111,12 +111,16 @@ func exportedNames(t *testing.T) map[string]bool {
 	return exported
 }
 
-// TestMPIIndex_PlannedFunctions_AreNotThere: MPI_Alltoall_init would be AlltoallInit.
-func TestMPIIndex_PlannedFunctions_AreNotThere(t *testing.T) {
-	exported, planned := exportedNames(t), 0
+// TestMPIIndex_MissingFunctions_AreNotThere: MPI_Alltoall_init would be AlltoallInit.
+func TestMPIIndex_MissingFunctions_AreNotThere(t *testing.T) {
+	exported, missing := exportedNames(t), 0
 	for line := range strings.Lines(mpiIndex(t)) {
 		cells := strings.Split(line, "|")
-		if len(cells) != 4 || !strings.HasPrefix(strings.TrimSpace(cells[2]), "planned") {
+		if len(cells) != 4 {
+			continue
+		}
+		here := strings.TrimSpace(cells[2])
+		if !strings.HasPrefix(here, "planned") && !strings.HasPrefix(here, "not there") {
 			continue
 		}
 		for _, m := range regexp.MustCompile("`MPI_([A-Za-z0-9_]+)`").FindAllStringSubmatch(cells[1], -1) {
@@ -124,13 +128,13 @@ func TestMPIIndex_PlannedFunctions_AreNotThere(t *testing.T) {
 			for part := range strings.SplitSeq(m[1], "_") {
 				name += strings.ToUpper(part[:1]) + part[1:]
 			}
-			if planned++; exported[name] {
-				t.Errorf("docs/mpi.md: MPI_%s is planned in the index, and package mpi has %s", m[1], name)
+			if missing++; exported[name] {
+				t.Errorf("docs/mpi.md: MPI_%s is missing according to the index, and package mpi has %s", m[1], name)
 			}
 		}
 	}
-	if planned == 0 {
-		t.Error("the index has no planned functions")
+	if missing == 0 {
+		t.Error("the index has no missing functions")
 	}
 }
 
