@@ -174,7 +174,7 @@ func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
 	if got := row(t, r, "ob1+corrupt", "conform/2/message/every size arrives whole"); !got.Status.Bad() {
 		t.Errorf("what was found before is lost: %+v", got)
 	}
-	expect(t, r, "ob1+hang", report.OpenCase, report.Skip, "not run: nothing was written after stack ob1.hang")
+	expect(t, r, "ob1+hang", report.OpenCase, report.Skip, "not run: no results after the start of stack ob1.hang")
 	if r.Partial == "" {
 		t.Error("the report is not marked")
 	}

@@ -12,13 +12,12 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// agendaKey is under what rank 0 puts the stacks.
+// stacksKey is the key under which rank 0 publishes the stacks.
 const stacksKey = "ferry.matrix.agenda"
 
-// A term is something that all ranks must have been started with alike: each goes
-// through the agenda by itself.
+// A sharedSetting must be equal in all ranks, because each rank executes the plan independently.
 type sharedSetting struct {
-	Name  string `json:"name"` // a flag of `ferry matrix`
+	Name  string `json:"name"` // Flag of `ferry matrix`, or "version".
 	Value string `json:"value"`
 }
 
@@ -33,7 +32,7 @@ func (j *Job) sharedSettings() []sharedSetting {
 	}
 }
 
-// differ says what a rank has that rank 0 has otherwise; empty: nothing.
+// describeDifferences lists the settings that differ from those of rank 0. It returns "" if all are equal.
 func describeDifferences(own, first []sharedSetting) string {
 	var all []string
 	for i, t := range own {
@@ -42,13 +41,12 @@ func describeDifferences(own, first []sharedSetting) string {
 		}
 	}
 	if !slices.EqualFunc(own, first, func(a, b sharedSetting) bool { return a.Name == b.Name }) {
-		return "it is a different version of ferry than rank 0" // what it says may mean something else
+		return "it is a different version of ferry than rank 0"
 	}
 	return strings.Join(all, ", ")
 }
 
-// begin has all ranks know what there is to do, and where they are. ErrConfig says
-// that they were not started alike.
+// agreeOnPlan distributes the plan and the host names. It returns an ErrConfig if the settings of the ranks differ.
 func (j *Job) agreeOnPlan(ctx context.Context) error {
 	if j.rank == 0 {
 		text, err := json.Marshal(j.plan.Stacks)
@@ -59,7 +57,7 @@ func (j *Job) agreeOnPlan(ctx context.Context) error {
 			return err
 		}
 	}
-	host, _ := os.Hostname() // "" is a name like any other
+	host, _ := os.Hostname()
 	statuses, err := j.exchangeStatus(ctx, "begin", rankStatus{Host: host, Settings: j.sharedSettings()})
 	if err != nil {
 		return err
@@ -87,7 +85,7 @@ func (j *Job) agreeOnPlan(ctx context.Context) error {
 	return err
 }
 
-// partner is the last rank of another node than rank 0's, or the last of all.
+// chooseBenchPartner returns the last rank on another node than rank 0, or the last rank.
 func chooseBenchPartner(hosts []string) int {
 	for rank, host := range slices.Backward(hosts) {
 		if host != hosts[0] {
@@ -97,7 +95,7 @@ func chooseBenchPartner(hosts []string) int {
 	return len(hosts) - 1
 }
 
-// remark writes down where the ranks are.
+// addPlacementNotes adds the placement of the ranks to the report.
 func (j *Job) addPlacementNotes() {
 	hosts := slices.Compact(slices.Sorted(slices.Values(j.hosts)))
 	notes := &j.record.Report.Notes

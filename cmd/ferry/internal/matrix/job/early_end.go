@@ -12,12 +12,11 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A run that ends before its time ends in each rank at another moment: a launcher's
-// signal, or the news of a death, reaches some first. They leave, and others see their
-// operations with these fail. So nobody leaves before it has said why, under overKey, and
-// whoever sees something fail asks there first.
+// Signals of a launcher and failure events reach the ranks at different times. A rank that leaves early breaks the
+// operations of its peers. It therefore publishes its reason under endReasonKey first, and a rank whose operation fails
+// looks the reason up before it blames a case.
 
-// told is an error that ended the run, and that rank 0 knows of, or the launcher.
+// A reportedError has ended the run. The report of rank 0 or the launcher's output contains it.
 type reportedError struct{ error }
 
 func (t reportedError) Unwrap() error { return t.error }
@@ -27,8 +26,8 @@ func isReported(err error) bool {
 	return ok
 }
 
-// interrupted is an error that says which interrupt has ended the run: this rank's, or
-// another one's. What fails from then on is nobody's fault.
+// An interruptError names the interrupt that has ended the run, in this rank or in another one. Failures after it are
+// not recorded.
 type interruptError struct{ error }
 
 func (i interruptError) Unwrap() error { return i.error }
@@ -38,33 +37,32 @@ func isInterrupt(err error) bool {
 	return ok
 }
 
-// overKey is the name under which the first rank that leaves before the end says why.
+// endReasonKey is the key under which the first rank that leaves early publishes its reason.
 const endReasonKey = "ferry.matrix.over"
 
-// An ending is what it says.
+// An endReason is the value of endReasonKey.
 type endReason struct {
 	Text        string `json:"why"`
 	IsInterrupt bool   `json:"interrupted"`
 }
 
-// answers is how long the launcher may take to answer a question.
+// lookupTimeout limits a lookup in the launcher's directory.
 const lookupTimeout = 10 * time.Second
 
-// endsOfInterrupt are the reasons of the ends of interrupted ranks that have announced no ending. The signal came before the
-// run, or was a second one. The exit statuses are those of exit.Signals.
+// interruptStatuses are the exit reasons of interrupted ranks that have published no endReason, because of an
+// interrupt before the run or a second one. The exit statuses are those of exit.Signals.
 var interruptStatuses = []string{
 	"exit status 129", "exit status 130", "exit status 131", "exit status 143",
 	"signal: interrupt", "signal: terminated", "signal: hangup",
 }
 
-// attend returns a context that ends when a rank does: there is nothing to wait for
-// any more, and the case that runs is the one to name. It ends, too, when ctx does. In
-// both cases others can know of it before. The caller calls stop.
+// watchForEnd returns a context that is canceled when another rank ends or ctx is canceled, after the reason has been
+// published. The caller calls stop.
 func (j *Job) watchForEnd(ctx context.Context) (_ context.Context, stop func()) {
 	alive, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	j.cancelRun = cancel
 	end := func(why, others error) {
-		if j.isLeaving.CompareAndSwap(false, true) { // what comes first is the reason of the rest
+		if j.isLeaving.CompareAndSwap(false, true) {
 			go func() {
 				j.publishEndReason(alive, others)
 				cancel(why)
@@ -88,7 +86,7 @@ func (j *Job) watchForEnd(ctx context.Context) (_ context.Context, stop func()) 
 	return alive, func() { silence(); cancel(nil) }
 }
 
-// ended is why the run is over when a rank has ended.
+// rankEndError returns the error of a run in which a rank has ended.
 func (j *Job) rankEndError(rank int, reason string) error {
 	err := fmt.Errorf("%s has ended (%s)", j.describeRank(rank), reason)
 	if slices.Contains(interruptStatuses, reason) {
@@ -97,19 +95,19 @@ func (j *Job) rankEndError(rank int, reason string) error {
 	return reportedError{err}
 }
 
-// announce tells others why this rank leaves, if the launcher has a directory and listens.
+// publishEndReason publishes the reason of an early end, if the launcher has a directory.
 func (j *Job) publishEndReason(ctx context.Context, why error) {
 	d, ok := framework.As[bootstrap.Directory](j.client)
 	text, err := json.Marshal(endReason{truncateReason(why.Error()), isInterrupt(why)})
 	if ok && err == nil {
 		ctx, cancel := context.WithTimeout(ctx, cancelGrace)
 		defer cancel()
-		_ = d.Publish(ctx, endReasonKey, text) // another one may have been the first
+		_ = d.Publish(ctx, endReasonKey, text) // Fails if another rank was first.
 	}
 }
 
-// over reports whether the run has ended before its time, also where that is not yet
-// known here, but to another rank. Its context has ended then, and others can know.
+// hasEnded reports whether the run has ended early, here or in another rank. It blocks for at most lookupTimeout. If
+// it returns true, alive is canceled and the reason is published.
 func (j *Job) hasEnded(alive context.Context) bool {
 	if j.isLeaving.Load() {
 		<-alive.Done()
@@ -121,7 +119,7 @@ func (j *Job) hasEnded(alive context.Context) bool {
 		var e endReason
 		text, found, err := d.Lookup(ctx, endReasonKey, false)
 		switch {
-		case err != nil || !found || json.Unmarshal(text, &e) != nil: // nobody has left
+		case err != nil || !found || json.Unmarshal(text, &e) != nil:
 		case e.IsInterrupt:
 			j.cancelRun(interruptError{errors.New(e.Text)})
 		default:
@@ -131,7 +129,7 @@ func (j *Job) hasEnded(alive context.Context) bool {
 	return alive.Err() != nil
 }
 
-// await waits for the end of a context, for some time.
+// waitAtMost waits until ctx is canceled or d has passed.
 func waitAtMost(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -139,7 +137,7 @@ func waitAtMost(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A watched client has its job hear what the sessions over it hear.
+// A watchedClient forwards the events of its sessions to the job, too.
 type watchedClient struct {
 	bootstrap.Client
 	bootstrap.EventSource

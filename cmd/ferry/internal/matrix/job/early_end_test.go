@@ -19,7 +19,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A stepper is a client that calls hear before each of its steps.
+// A stepClient is a client that calls onStep before each of its operations.
 type stepClient struct {
 	bootstrap.Client
 	onStep func()
@@ -47,14 +47,14 @@ func (s stepClient) Construct(ctx context.Context, group []framework.Proc, tag s
 	return s.Client.Construct(ctx, group, tag, payload)
 }
 
-// running is an observer that calls itself when a case begins.
+// A beginObserver is an observer that calls itself when a case begins.
 type beginObserver func()
 
 func (f beginObserver) Begin([]report.Stack, map[string]int) {}
 func (f beginObserver) Running(string, string)               { f() }
 func (f beginObserver) Done(report.Row)                      {}
 
-// launch returns the ranks of a job, and their launcher.
+// launchJobs returns the ranks of a job, and their launcher.
 func launchJobs(t *testing.T, size int) (jobs []*Job, s *server.Server) {
 	t.Helper()
 	s, err := server.New(server.Options{Size: size})
@@ -78,8 +78,8 @@ func launchJobs(t *testing.T, size int) (jobs []*Job, s *server.Server) {
 
 var testStacks = []report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm", Set: []string{"pml=ob1", "btl=shm,self"}}}
 
-// run has three ranks run a job, one of which is interrupted before its step of that
-// number, and none else. ended says that it had fewer.
+// runInterrupted runs a job of three ranks, in which one rank is interrupted before its step of that number. ended
+// reports that the rank had fewer steps.
 func runInterrupted(t *testing.T, rank, step int) (r *report.Report, ended bool) {
 	t.Helper()
 	jobs, s := launchJobs(t, 3)
@@ -103,7 +103,7 @@ func runInterrupted(t *testing.T, rank, step int) (r *report.Report, ended bool)
 			if n == 0 {
 				r = found
 			}
-			how := "" // one that was behind its last case has ended in good order
+			how := "" // A rank after its last case exits with success.
 			switch {
 			case j.WasInterrupted():
 				how = "exit status 130"
@@ -120,8 +120,7 @@ func runInterrupted(t *testing.T, rank, step int) (r *report.Report, ended bool)
 	return r, int(steps.Load()) < step
 }
 
-// TestRun_OneRankIsInterrupted_NoCaseFails, whatever step it meets: others see what they wait
-// for fail, or hear that the rank has ended, before their own signal, or without one.
+// The other ranks see failing operations or the exit of the rank before their own signal, or without one.
 func TestRun_OneRankIsInterrupted_NoCaseFails(t *testing.T) {
 	t.Setenv("FERRY_BTL_SHM_DIR", t.TempDir())
 	for rank := range 3 {
@@ -145,20 +144,19 @@ func TestRun_OneRankIsInterrupted_NoCaseFails(t *testing.T) {
 	}
 }
 
-// TestSupervise_AnotherRankLeaves_ReasonIsItsEnd: a rank that obeys, or hears of a death,
-// closes its session before it ends, and others see that first.
+// A rank that leaves closes its session before it exits, and the other ranks see that first.
 func TestSupervise_AnotherRankLeaves_ReasonIsItsEnd(t *testing.T) {
 	const seen = "the peer has closed its session"
 	for name, c := range map[string]struct {
-		leave func(interrupt func(), its *Job) // what the other rank does
+		leave func(interrupt func(), its *Job) // Action of the other rank.
 		want  string
 	}{
-		"it does not":       {func(func(), *Job) {}, seen},
+		"it stays":          {func(func(), *Job) {}, seen},
 		"it is interrupted": {func(interrupt func(), _ *Job) { interrupt() }, ""},
-		"it hears of a death": {func(_ func(), its *Job) {
+		"it sees a failure": {func(_ func(), its *Job) {
 			its.client.(*watchedClient).notify(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: its.group[2], Reason: "signal: killed"})
 		}, "rank 2 has ended (signal: killed): " + seen},
-		"it hears of another's interrupt": {func(_ func(), its *Job) {
+		"it sees an interrupt of another rank": {func(_ func(), its *Job) {
 			its.client.(*watchedClient).notify(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: its.group[2], Reason: "exit status 130"})
 		}, ""},
 	} {
@@ -173,7 +171,7 @@ func TestSupervise_AnotherRankLeaves_ReasonIsItsEnd(t *testing.T) {
 		defer stop()
 		v := first.supervise(alive, testStacks[0], func(*stackRun) error {
 			if c.leave(interrupt, other); c.want != seen {
-				<-its.Done() // it would close its session now
+				<-its.Done() // It closes its session now.
 			}
 			return errors.New(seen)
 		})
@@ -192,8 +190,6 @@ func TestSupervise_AnotherRankLeaves_ReasonIsItsEnd(t *testing.T) {
 	}
 }
 
-// TestRankEndError_StatusOfInterrupt_IsNoLoss: a rank may have had no time to say so. Any other end is
-// one.
 func TestRankEndError_StatusOfInterrupt_IsNoLoss(t *testing.T) {
 	for reason, want := range map[string]bool{
 		"exit status 129": true, "exit status 130": true, "exit status 131": true, "exit status 143": true,

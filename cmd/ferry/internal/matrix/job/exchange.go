@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// name is a rank, with where it is if that is known.
+// describeRank returns a rank's number, and its host once that is known.
 func (j *Job) describeRank(rank int) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -20,19 +20,19 @@ func (j *Job) describeRank(rank int) string {
 	return fmt.Sprintf("rank %d (%s)", rank, j.hosts[rank])
 }
 
-// word is what each rank tells all others at a meeting.
+// A rankStatus is one rank's contribution to an exchange.
 type rankStatus struct {
 	Host          string          `json:"host,omitempty"`
 	Settings      []sharedSetting `json:"terms,omitempty"`
-	FailureReason string          `json:"err,omitempty"`  // what did not work
-	LostReason    string          `json:"lost,omitempty"` // why this rank takes part in nothing more
+	FailureReason string          `json:"err,omitempty"`
+	LostReason    string          `json:"lost,omitempty"` // Reason why the rank cannot continue, or "".
 }
 
-// wordLimit is how many bytes of a reason travel: a word stays below
-// bootstrap.MaxPayload, and an account below bootstrap.MaxValue, escapes included.
+// reasonLimit is the maximum length of a reason in bytes. With it, an escaped rankStatus fits in bootstrap.MaxPayload
+// and a stackLog in bootstrap.MaxValue.
 const reasonLimit = 2 << 10
 
-// meet returns when all ranks have come, with the words of all.
+// exchangeStatus blocks until all ranks have called it with the same tag, and returns the status of each.
 func (j *Job) exchangeStatus(ctx context.Context, tag string, own rankStatus) ([]rankStatus, error) {
 	own.FailureReason, own.LostReason = truncateReason(own.FailureReason), truncateReason(own.LostReason)
 	text, err := json.Marshal(own)
@@ -42,10 +42,10 @@ func (j *Job) exchangeStatus(ctx context.Context, tag string, own rankStatus) ([
 	c, err := j.client.Construct(ctx, j.group, "ferry.matrix."+tag, text)
 	missing, absent := errors.AsType[*framework.MissingError](err)
 	if absent && len(missing.Failed) > 0 {
-		waitAtMost(ctx, cancelGrace) // the news of why is on the way
+		waitAtMost(ctx, cancelGrace) // The end reason may still be on its way.
 	}
 	if err != nil && j.hasEnded(ctx) {
-		return nil, context.Cause(ctx) // why others are missing, too
+		return nil, context.Cause(ctx)
 	}
 	if absent {
 		return nil, reportedError{errors.New(j.describeMissing(missing))}
@@ -62,7 +62,7 @@ func (j *Job) exchangeStatus(ctx context.Context, tag string, own rankStatus) ([
 	return statuses, nil
 }
 
-// absent says who has not come to a meeting.
+// describeMissing lists the ranks that did not take part in an exchange.
 func (j *Job) describeMissing(m *framework.MissingError) string {
 	var all []string
 	add := func(procs []framework.Proc, reason string) {

@@ -1,13 +1,10 @@
-// Package job is `ferry matrix --job`: a run whose ranks are there already, on one
-// node or on many, as a launcher has started them. For each stack all of them open a
-// session with its parameters, go through the conformance cases together, and two of
-// them, of different nodes where there are, through the benchmarks; then they close
-// it, and go on with the next.
+// Package job implements `ferry matrix --job`, a run over the ranks of an existing launcher job on one node or many. For
+// each stack, all ranks open a session with its parameters and run the conformance cases together. Two ranks, on
+// different nodes if possible, run the benchmarks.
 //
-// Between stacks they meet through the bootstrap, so that a transport that is broken
-// keeps nobody from saying so. A rank can't be replaced: when one is lost, the run is
-// over, and the report says so. The kits are left out: they make processes of their
-// own, of one node.
+// Between stacks the ranks exchange their status through the bootstrap, which works over a broken transport, too. A lost
+// rank cannot be replaced and ends the run with a partial report. Kits start processes of their own on one node and are
+// left out.
 package job
 
 import (
@@ -25,28 +22,27 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A Job is one rank's part of the run. Fields are set before Open.
+// A Job is one rank of the run. Set its fields before Open.
 type Job struct {
 	*plan.Request
-	// Save takes the report as it is before each stack, marked as partial: it is all
-	// that there will be if rank 0 dies with that stack. nil: nobody takes it.
+	// SavePartial receives the partial report before each stack, for the case that rank 0 is lost. It may be nil.
 	SavePartial func(*report.Report)
 
 	client         bootstrap.Client
-	group          []framework.Proc // the world
+	group          []framework.Proc
 	rank           int
-	benchPartner   int // rank 0's partner in benchmarks; 0: none
+	benchPartner   int // Partner of rank 0 in benchmarks; 0 without one.
 	plan           *plan.Plan
 	record         *plan.Record
-	cancelRun      context.CancelCauseFunc // ends the run before its time
-	isLeaving      atomic.Bool             // it is about to be called
+	cancelRun      context.CancelCauseFunc
+	isLeaving      atomic.Bool // cancelRun is about to be called.
 	wasInterrupted bool
 
 	mu    sync.Mutex
-	hosts []string // by rank; guarded by mu
+	hosts []string // By rank. Guarded by mu.
 }
 
-// Open joins the launcher's job. The caller closes it, after Run.
+// Open joins the launcher's job. The caller closes it after Run.
 func (j *Job) Open(ctx context.Context) error {
 	selection, err := j.Registry.Select(ctx, framework.Bootstrap, j.Values)
 	if err != nil {
@@ -75,11 +71,11 @@ func (j *Job) Open(ctx context.Context) error {
 	return nil
 }
 
-// enter takes from the client who is who.
+// setIdentity sets the ranks and the limits of the suite from the client's identity.
 func (j *Job) setIdentity() {
 	id := j.client.Identity()
 	j.rank, j.Ranks, j.Suite.Ranks, j.Suite.Processes = int(id.Proc.Rank), id.Size, []int{id.Size}, id.Size
-	j.Suite.Room = 0          // Added processes do not know the stack.
+	j.Suite.Room = 0          // Added processes do not have the stack's parameters.
 	j.Suite.HasDeaths = false // A rank cannot be replaced.
 	for rank := range id.Size {
 		j.group = append(j.group, framework.Proc{Namespace: id.Proc.Namespace, Rank: uint32(rank)})
@@ -89,25 +85,22 @@ func (j *Job) setIdentity() {
 // Close leaves the job.
 func (j *Job) Close() error { return j.client.Close() }
 
-// Rank is this process's number; 0 has the report.
+// Rank returns the rank of this process. Rank 0 has the report.
 func (j *Job) Rank() int { return j.rank }
 
-// hangs is when a rank of which nothing is heard counts as lost: a case obeys after
-// its limit, and then waits twice as long for the other ranks' (conform.Run); to open
-// a stack is a session and a communicator.
+// silenceLimit is the time without an event after which a rank is lost. It covers the limit of a case and the two
+// further limits that conform.Run waits for the other ranks.
 func (j *Job) silenceLimit() time.Duration { return 3*max(j.Limit, j.Suite.Open) + 5*time.Second }
 
-// patience is how long ranks wait for one another at a meeting: for rank 0, which
-// finds out what there is, for the two that play benchmarks, and for one that hangs.
+// exchangeTimeout limits the wait for other ranks in an exchange. Rank 0 may be surveying transports, two ranks may
+// run benchmarks, and a rank may hang until its silenceLimit.
 func (j *Job) exchangeTimeout() time.Duration {
 	return time.Minute + j.silenceLimit() + time.Duration(len(j.Suite.Benches)+1)*j.Limit
 }
 
-// Run runs the plan, which rank 0 has made and others leave nil. Rank 0 tells the
-// observer, and gets the report; when ctx ends, or a rank is lost, it has what there
-// is by then, and says so. Other ranks get nil, and an error that no report can tell.
-// When ranks were not started alike nothing runs, and rank 0's error (ErrConfig) says
-// what differs.
+// Run executes the plan. Rank 0 passes the plan and the observer, and gets the report, which is partial if ctx is
+// canceled or a rank is lost. Other ranks pass nil, and get nil and the error that the report cannot contain. If the
+// settings of the ranks differ, no case runs and rank 0 returns an ErrConfig.
 func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report.Report, error) {
 	if j.plan = p; p != nil {
 		j.record = p.Begin(o)
@@ -122,9 +115,9 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 		err = j.runStack(alive, i)
 	}
 	if err != nil && ctx.Err() != nil {
-		<-alive.Done() // it follows
+		<-alive.Done()
 	}
-	if err != nil && alive.Err() != nil { // what came first is the reason of the rest
+	if err != nil && alive.Err() != nil { // The first end is the reason of later errors.
 		err = context.Cause(alive)
 	}
 	j.wasInterrupted = isInterrupt(err)
@@ -139,6 +132,5 @@ func (j *Job) Run(ctx context.Context, p *plan.Plan, o report.Observer) (*report
 	return j.record.Complete(err.Error()), nil
 }
 
-// Interrupted says, after Run, that an interrupt has ended it: of this rank, or of
-// another one.
+// WasInterrupted reports whether an interrupt of any rank has ended Run.
 func (j *Job) WasInterrupted() bool { return j.wasInterrupted }

@@ -14,7 +14,6 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode where there are some.
 func TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode(t *testing.T) {
 	for hosts, want := range map[string]int{"a": 0, "a a": 1, "a b": 1, "a b a": 1, "a a b b": 3, "a b c a": 2, "a a a": 2} {
 		if got := chooseBenchPartner(strings.Fields(hosts)); got != want {
@@ -23,7 +22,7 @@ func TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode(t *testing.T) {
 	}
 }
 
-// jobOf is rank 0 of a job of three, which has met over one stack.
+// jobOf is rank 0 of a job of three ranks over one stack.
 func jobOf(cases string) *Job {
 	j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile(cases), Ranks: 3}, hosts: []string{"a", "a", "b"}, benchPartner: 2, group: make([]framework.Proc, 3)}
 	j.Suite.Ranks = []int{3}
@@ -37,8 +36,6 @@ const (
 	second = "conform/3/message/modes of sends"
 )
 
-// TestRecordLogs_RanksDiffer_WorstStatusAndAllReasons: the worst counts, each reason stands once, with who
-// gives it, and what nobody ran is not forgotten.
 func TestRecordLogs_RanksDiffer_WorstStatusAndAllReasons(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
 	open := worker.Event{Case: report.OpenCase, Status: report.Pass, Device: "eth0"}
@@ -62,8 +59,7 @@ func TestRecordLogs_RanksDiffer_WorstStatusAndAllReasons(t *testing.T) {
 	}
 }
 
-// TestDescribeDifferences_FlagDiffers_IsNamed, and another version of ferry, whatever it calls
-// its flags.
+// Another version of ferry is named, whatever its flags.
 func TestDescribeDifferences_FlagDiffers_IsNamed(t *testing.T) {
 	first := jobOf("a").sharedSettings()
 	if got := describeDifferences(jobOf("a").sharedSettings(), first); got != "" {
@@ -88,8 +84,7 @@ func TestDescribeDifferences_FlagDiffers_IsNamed(t *testing.T) {
 	}
 }
 
-// TestComplete_JobEnds_ReasonOfCasesNotRun, also where one rank's account is all
-// there is.
+// The reason is the same if the log of one rank is all there is.
 func TestComplete_JobEnds_ReasonOfCasesNotRun(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
 	j.recordLogs(0, []stackLog{{Events: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass}}, LastCase: second}})
@@ -98,7 +93,6 @@ func TestComplete_JobEnds_ReasonOfCasesNotRun(t *testing.T) {
 	}
 }
 
-// TestRecordOwnLog_AnotherRankFailed_CaseFails, though nobody is left to say why.
 func TestRecordOwnLog_AnotherRankFailed_CaseFails(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
 	v := &stackRun{stackLog: stackLog{Events: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass, Others: []int{2}}, {Case: second, Status: report.Pass}}}}
@@ -109,8 +103,7 @@ func TestRecordOwnLog_AnotherRankFailed_CaseFails(t *testing.T) {
 	}
 }
 
-// TestRecordOwnLog_RankIsLostBetweenCases_OpenFails: no case did it, and a stack of
-// which all cases pass is fit for use.
+// No case is to blame, and a stack whose cases all pass would count as usable.
 func TestRecordOwnLog_RankIsLostBetweenCases_OpenFails(t *testing.T) {
 	for name, passed := range map[string][]worker.Event{
 		"before any":   nil,

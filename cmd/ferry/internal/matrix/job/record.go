@@ -11,13 +11,11 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 )
 
-// All ranks keep a record; rank 0's has what others have said, too, and is the report.
-
-// before hands on what there is before a stack, and says why its kits are not run.
+// prepareStack saves the partial report and records the kits of a stack as skipped.
 func (j *Job) prepareStack(stack int) {
 	s := j.plan.Stacks[stack]
 	if j.SavePartial != nil {
-		j.SavePartial(j.record.Complete(fmt.Sprintf("nothing was written after stack %s (%d of %d) had begun", s.Name, stack+1, len(j.plan.Stacks))))
+		j.SavePartial(j.record.Complete(fmt.Sprintf("no results after the start of stack %s (%d of %d)", s.Name, stack+1, len(j.plan.Stacks))))
 	}
 	for _, c := range j.plan.Columns[stack] {
 		if c.Kit() {
@@ -26,14 +24,14 @@ func (j *Job) prepareStack(stack int) {
 	}
 }
 
-// only is the outcome of a stack that is not run.
+// recordUnrun records the outcome of a stack without cases.
 func (j *Job) recordUnrun(stack int, status report.Status, reason string) {
 	s := j.plan.Stacks[stack]
 	j.record.Done(s, j.Row(s, j.plan.Columns[stack][0], report.OpenCase, status, reason))
 }
 
-// alone makes rows of what rank 0 has seen itself, where others can't tell because
-// of err. A rank that was lost is the fault of the case that ran, or of the stack.
+// recordOwnLog records the log of rank 0 alone, if err keeps the others from sending theirs. A lost rank is a failure
+// of the running case, or of report.OpenCase.
 func (j *Job) recordOwnLog(stack int, v *stackRun, err error) {
 	a := v.stackLog
 	if isReported(err) && !slices.ContainsFunc(a.Events, func(e worker.Event) bool { return e.Status.Bad() }) {
@@ -44,8 +42,8 @@ func (j *Job) recordOwnLog(stack int, v *stackRun, err error) {
 	}
 }
 
-// merge makes rows of what the ranks say. Cases of which none says anything were not
-// run, if the accounts are those of all ranks.
+// recordLogs records the combined rows of the logs, by rank. Cases without an event are recorded as not run if the
+// logs are complete.
 func (j *Job) recordLogs(stack int, logs []stackLog) {
 	s := &j.record.Report.Stacks[stack]
 	var lastCases []string
@@ -77,8 +75,8 @@ func (j *Job) recordLogs(stack int, logs []stackLog) {
 	}
 }
 
-// row is what the ranks say of a case, those whose accounts are missing through
-// others. Its Status is empty if nobody says anything.
+// mergeRow combines the events of a case. A rank without a log counts as failed if another rank reports so. The
+// Status is empty if there is no event.
 func (j *Job) mergeRow(s report.Stack, c plan.Column, cell string, logs []stackLog) report.Row {
 	var events []worker.Event
 	for rank, a := range logs {
@@ -90,7 +88,7 @@ func (j *Job) mergeRow(s report.Stack, c plan.Column, cell string, logs []stackL
 			events = append(events, e)
 			for _, other := range e.Others {
 				if other >= len(logs) {
-					events = append(events, worker.Event{Rank: other, Status: report.Fail, Reason: "it failed, and can no longer say why"})
+					events = append(events, worker.Event{Rank: other, Status: report.Fail, Reason: "it failed and its log is lost"})
 				}
 			}
 		}
@@ -100,7 +98,7 @@ func (j *Job) mergeRow(s report.Stack, c plan.Column, cell string, logs []stackL
 	return row
 }
 
-// bereft is the error of a run that has lost ranks.
+// lossError returns the error of a run with lost ranks, or nil.
 func (j *Job) lossError(statuses []rankStatus) error {
 	if lost := j.joinReasons(statuses, func(w rankStatus) string { return w.LostReason }); lost != "" {
 		return reportedError{errors.New(lost)}
@@ -108,7 +106,7 @@ func (j *Job) lossError(statuses []rankStatus) error {
 	return nil
 }
 
-// collect puts together what ranks say, each thing once, and who says it.
+// joinReasons lists each reason once, with its ranks.
 func (j *Job) joinReasons(statuses []rankStatus, reasonOf func(rankStatus) string) string {
 	events := make([]worker.Event, len(statuses))
 	for rank, w := range statuses {

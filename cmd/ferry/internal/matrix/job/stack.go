@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// stack has all ranks go through one stack. An error ends the run.
+// runStack qualifies one stack in all ranks. An error ends the run.
 func (j *Job) runStack(ctx context.Context, i int) error {
 	s := j.plan.Stacks[i]
 	switch {
@@ -28,7 +28,7 @@ func (j *Job) runStack(ctx context.Context, i int) error {
 		return nil
 	}
 	j.prepareStack(i)
-	// Whether all have the stack is known before anybody waits for a peer.
+	// All ranks open the stack once before one waits for a peer.
 	v := j.supervise(ctx, s, func(*stackRun) error {
 		session, err := j.openSession(ctx, i)
 		if err != nil {
@@ -42,7 +42,7 @@ func (j *Job) runStack(ctx context.Context, i int) error {
 		return err
 	}
 	if reasons := j.joinReasons(statuses, func(w rankStatus) string { return w.FailureReason }); reasons != "" {
-		status := report.Fail // others have it
+		status := report.Fail
 		switch {
 		case slices.ContainsFunc(statuses, func(w rankStatus) bool { return w.LostReason != "" }):
 			status = report.Timeout
@@ -83,7 +83,7 @@ func (j *Job) runStack(ctx context.Context, i int) error {
 	return j.lossError(statuses)
 }
 
-// session opens a session over a stack.
+// openSession opens a session over a stack.
 func (j *Job) openSession(ctx context.Context, i int) (*mpi.Session, error) {
 	opts := append(settings.Session(), mpi.WithBootstrap(j.client))
 	opts = append(opts, settings.Options(slices.Concat(j.Set, j.plan.Stacks[i].Set))...)
@@ -92,8 +92,7 @@ func (j *Job) openSession(ctx context.Context, i int) (*mpi.Session, error) {
 	return mpi.OpenSession(ctx, opts...)
 }
 
-// perform is one rank's part of a stack that all have. An error ends it early, and
-// has been written down.
+// runCases runs this rank's part of a stack. The cause of an error has been recorded.
 func (j *Job) runCases(ctx context.Context, i int, v *stackRun) error {
 	session, err := j.openSession(ctx, i)
 	if err != nil {
@@ -101,12 +100,12 @@ func (j *Job) runCases(ctx context.Context, i int, v *stackRun) error {
 	}
 	var world *mpi.Comm
 	defer func() {
-		j.hasEnded(ctx) // before others see that this rank leaves
+		j.hasEnded(ctx) // Publishes an early end before the other ranks see this one leave.
 		if world != nil {
-			_ = world.Close() // the session says if that does not end it
+			_ = world.Close() // The session reports the error.
 		}
 		err := session.Close()
-		if errors.Is(err, mpi.ErrPending) { // a case that failed has left communicators
+		if errors.Is(err, mpi.ErrPending) { // A failed case has left communicators.
 			v.markLost(fmt.Sprintf("can't leave %s: %v", j.plan.Stacks[i].Name, err))
 		} else if err != nil {
 			v.Begin(report.OpenCase)
@@ -131,8 +130,8 @@ func (j *Job) runCases(ctx context.Context, i int, v *stackRun) error {
 	return nil
 }
 
-// open is report.OpenCase: a communicator of all, and a message to the next rank. It may
-// return a communicator with an error.
+// checkOpen runs report.OpenCase: it creates a communicator of all ranks and exchanges messages with the neighbors.
+// It may return a communicator together with an error.
 func (j *Job) checkOpen(ctx context.Context, i int, session *mpi.Session, v *stackRun) (*mpi.Comm, error) {
 	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
 	defer cancel()
@@ -147,8 +146,7 @@ func (j *Job) checkOpen(ctx context.Context, i int, session *mpi.Session, v *sta
 	return world, err
 }
 
-// play runs a benchmark between rank 0 and its partner. The error says that there is
-// no sense in another one.
+// runBench runs a benchmark between rank 0 and its partner. After an error, further benchmarks cannot run.
 func (j *Job) runBench(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *stackRun) error {
 	limited, cancel := conform.Within(ctx, j.Limit)
 	defer cancel()

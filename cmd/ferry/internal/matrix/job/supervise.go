@@ -11,34 +11,33 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 )
 
-// obeys is how long a case may take to end when the run is over.
+// cancelGrace is the time that a case has to end after the run was canceled.
 const cancelGrace = time.Second
 
-// An account is all that one rank says of a stack.
+// A stackLog is the report of one rank about one stack.
 type stackLog struct {
 	Events []worker.Event `json:"said"`
-	// Ended is the case after which the rank left others out; "" if it did not.
+	// LastCase is the case after which the rank skipped the others, or "".
 	LastCase string `json:"ended,omitempty"`
 }
 
-// A visit is one rank's time with a stack. It is a worker.Scribe, whose methods may be
-// called after its end: they do nothing then.
+// A stackRun is one rank's run over one stack. It is a worker.Scribe whose methods have no effect after its end.
 type stackRun struct {
 	stackLog
-	lostReason string // why the rank can do nothing more
+	lostReason string // Reason why the rank cannot continue, or "".
 
 	ctx         context.Context
-	hasEnded    func() bool       // the run is over before its time
-	onBegin     func(cell string) // is told of what begins
+	hasEnded    func() bool
+	onBegin     func(cell string)
 	runningCase string
-	lastCase    string // that began
+	lastCase    string
 	beganAt     time.Time
-	updates     chan func() // what begins and ends, for the goroutine of Job.visit
+	updates     chan func() // Executed by the goroutine of supervise.
 	finished    chan struct{}
 }
 
-// visit calls f, which begins with report.OpenCase. When nothing is heard of it for
-// too long the rank is lost: f still runs, and holds the transport.
+// supervise calls f, whose first case is report.OpenCase, until it returns. A rank without events for silenceLimit is
+// lost, while f still runs and holds the transport.
 func (j *Job) supervise(ctx context.Context, s report.Stack, f func(*stackRun) error) *stackRun {
 	v := &stackRun{ctx: ctx, hasEnded: func() bool { return j.hasEnded(ctx) }, onBegin: func(cell string) { j.record.Running(s, cell) }, updates: make(chan func()), finished: make(chan struct{})}
 	defer close(v.finished)
@@ -56,7 +55,7 @@ func (j *Job) supervise(ctx context.Context, s report.Stack, f func(*stackRun) e
 				timer.Reset(j.silenceLimit())
 			}
 			continue
-		case <-end: // it obeys soon, or never
+		case <-end:
 			end = nil
 			timer.Reset(cancelGrace)
 			continue
@@ -67,7 +66,7 @@ func (j *Job) supervise(ctx context.Context, s report.Stack, f func(*stackRun) e
 			}
 		case err = <-done:
 		}
-		// What ended it before its time is the outcome of the case that runs.
+		// The running case fails with the error.
 		if err != nil {
 			v.LastCase = v.lastCase
 			if v.runningCase != "" {
@@ -78,7 +77,7 @@ func (j *Job) supervise(ctx context.Context, s report.Stack, f func(*stackRun) e
 	}
 }
 
-// step has the goroutine of Job.visit do something.
+// update executes f in the goroutine of supervise.
 func (v *stackRun) update(f func()) {
 	select {
 	case v.updates <- f:
@@ -92,7 +91,7 @@ func (v *stackRun) Begin(cell string) { v.update(func() { v.beginCase(cell) }) }
 // End implements worker.Scribe.
 func (v *stackRun) End(e worker.Event) { v.update(func() { v.endCase(e) }) }
 
-// give says why the rank can do nothing more.
+// markLost sets the reason why the rank cannot continue.
 func (v *stackRun) markLost(lost string) { v.update(func() { v.lostReason = lost }) }
 
 func (v *stackRun) beginCase(cell string) {
@@ -103,8 +102,8 @@ func (v *stackRun) beginCase(cell string) {
 	v.onBegin(cell)
 }
 
-// end writes down what became of a case. One that did not pass because the run was
-// interrupted has no outcome; one in which a rank was lost has failed, for that reason.
+// endCase logs the outcome of the running case. After an interrupt only passed cases have one. After the loss of a
+// rank the reason names that.
 func (v *stackRun) endCase(e worker.Event) {
 	if e.Status != report.Pass && v.hasEnded() {
 		why := context.Cause(v.ctx)
@@ -120,7 +119,7 @@ func (v *stackRun) endCase(e worker.Event) {
 	v.runningCase = ""
 }
 
-// failed is what did not work, in words.
+// failureReason returns the reason of the first case that did not pass, or "".
 func (v *stackRun) failureReason() string {
 	for _, e := range v.Events {
 		if e.Status != report.Pass {
