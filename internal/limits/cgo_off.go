@@ -2,5 +2,5 @@
 
 package limits
 
-// cgo says that C is linked, which makes the threads.
+// cgo reports whether C is linked. The C library then creates the threads.
 const cgo = false

@@ -1,7 +1,7 @@
-// Package limits says in one line what the Go runtime would say by ending the process with
-// a trace: that the limits of this process (getrlimit(2)) leave no room. The runtime
-// can't do without a thread, a descriptor of its own or address space once it has asked.
-// What a limit does before a program's first line nobody can say.
+// Package limits checks the resource limits of this process (getrlimit(2)) before they are
+// reached. The Go runtime aborts with a trace if it cannot create a thread, a descriptor or
+// a mapping; Check returns a one-line error instead. Limits that prevent the start of a
+// program are out of reach.
 package limits
 
 import (
@@ -16,47 +16,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Need is what is about to be used.
+// Need holds the resources required in addition to those in use.
 type Need struct {
-	Files   int // descriptors, those included by which the runtime polls
-	Threads int // of this process, besides those that it has, and of others that it will start
-	// Space is address space in bytes where C is linked, which reserves it for each of its
-	// threads: a stack (8 MiB, as a rule), and an arena of malloc's (64 MiB) if that is to
-	// be had. Go's own threads take next to nothing.
+	Files int // Descriptors, including the descriptors of the runtime's poller.
+
+	// Threads counts new threads of this process and of the processes that it starts.
+	Threads int
+
+	// Space is address space in bytes. It is checked only if C is linked, which reserves a
+	// stack (8 MiB by default) and a malloc arena (up to 64 MiB) per thread. Threads of a
+	// pure Go program need almost none.
 	Space uint64
 }
 
 const (
-	// largeLimit is a number of processes and threads that is not counted up to: a user
-	// with so many has other troubles.
-	largeLimit = 1024
+	// unlimitedTasks is the limit of processes and threads from which the exact count is skipped.
+	unlimitedTasks = 1024
 
-	// manyFiles is a number of descriptors that nobody lacks who has just begun.
-	manyFiles = 256
+	// unlimitedFiles is the limit of descriptors from which the exact count is skipped.
+	unlimitedFiles = 256
 )
 
-// Check returns an error if a limit does not leave what n needs.
+// Check returns an error if a limit is too low for n.
 func (n Need) Check() error {
-	if err := n.files(); err != nil { // first: the others open files
+	// Files come first, since the other checks open files.
+	if err := n.checkFiles(); err != nil {
 		return err
 	}
-	if err := n.space(); err != nil {
+	if err := n.checkSpace(); err != nil {
 		return err
 	}
-	return n.tasks()
+	return n.checkTasks()
 }
 
-func limit(resource int) uint64 {
-	var l unix.Rlimit
-	if err := unix.Getrlimit(resource, &l); err != nil {
+func softLimit(resource int) uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(resource, &limit); err != nil {
 		return math.MaxUint64
 	}
-	return l.Cur
+	return limit.Cur
 }
 
-func (n Need) files() error {
-	most := limit(unix.RLIMIT_NOFILE)
-	if most >= manyFiles {
+func (n Need) checkFiles() error {
+	limit := softLimit(unix.RLIMIT_NOFILE)
+	if limit >= unlimitedFiles {
 		return nil
 	}
 	fds := make([]int, 0, n.Files)
@@ -68,26 +71,26 @@ func (n Need) files() error {
 	for len(fds) < n.Files {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 		if err != nil {
-			return fmt.Errorf("%d more open files are allowed and %d needed: raise the limit of %d (ulimit -n)", len(fds), n.Files, most)
+			return fmt.Errorf("%d more open files are allowed and %d needed: raise the limit of %d (ulimit -n)", len(fds), n.Files, limit)
 		}
 		fds = append(fds, fd)
 	}
 	return nil
 }
 
-func (n Need) space() error {
-	most := limit(unix.RLIMIT_AS)
-	if most == math.MaxUint64 || !cgo {
+func (n Need) checkSpace() error {
+	limit := softLimit(unix.RLIMIT_AS)
+	if limit == math.MaxUint64 || !cgo {
 		return nil
 	}
-	if used := addressSpace(); used+n.Space > most {
-		return fmt.Errorf("%d MiB more of address space are allowed and %d needed, most of it never to be touched: raise the limit of %d MiB (ulimit -v), "+
-			"and limit the memory by a control group", (max(used, most)-used)>>20, n.Space>>20, most>>20)
+	if used := addressSpace(); used+n.Space > limit {
+		return fmt.Errorf("%d MiB more of address space are allowed and %d needed, most of it only reserved: raise the limit of %d MiB (ulimit -v), "+
+			"and limit the memory by a control group", (max(used, limit)-used)>>20, n.Space>>20, limit>>20)
 	}
 	return nil
 }
 
-// addressSpace is how much this process has, in bytes; 0 if that is not to be known.
+// addressSpace returns the address space of this process in bytes, or 0 if it is unknown.
 func addressSpace() uint64 {
 	b, _ := os.ReadFile("/proc/self/statm")
 	pages, _, _ := strings.Cut(string(b), " ")
@@ -95,30 +98,30 @@ func addressSpace() uint64 {
 	return n * uint64(os.Getpagesize())
 }
 
-func (n Need) tasks() error {
-	most := limit(unix.RLIMIT_NPROC)
-	if most >= largeLimit || exempt() {
+func (n Need) checkTasks() error {
+	limit := softLimit(unix.RLIMIT_NPROC)
+	if limit >= unlimitedTasks || isExempt() {
 		return nil
 	}
-	used, need := uint64(tasksOfUser()), uint64(n.Threads)
-	if used+need > most {
+	used, need := uint64(countTasks()), uint64(n.Threads)
+	if used+need > limit {
 		return fmt.Errorf("%d more processes and threads are allowed to this user and about %d needed: raise the limit of %d (ulimit -u)",
-			max(used, most)-used, need, most)
+			max(used, limit)-used, need, limit)
 	}
 	return nil
 }
 
-// exempt reports whether the number of processes is not limited for this process: it is
-// root's, or may raise its limits.
-func exempt() bool {
+// isExempt reports whether RLIMIT_NPROC does not bind this process, which is the case for
+// root and for processes that may raise their limits.
+func isExempt() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
-	const may = 1<<unix.CAP_SYS_RESOURCE | 1<<unix.CAP_SYS_ADMIN
-	return os.Getuid() == 0 || unix.Capget(&header, &data[0]) == nil && data[0].Effective&may != 0
+	const exempting = 1<<unix.CAP_SYS_RESOURCE | 1<<unix.CAP_SYS_ADMIN
+	return os.Getuid() == 0 || unix.Capget(&header, &data[0]) == nil && data[0].Effective&exempting != 0
 }
 
-// tasksOfUser counts the threads of all processes of this user.
-func tasksOfUser() (n int) {
+// countTasks returns the number of threads of all processes of this user.
+func countTasks() (n int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*/task")
 	for _, dir := range dirs {
 		st, err := os.Stat(dir)
@@ -126,7 +129,7 @@ func tasksOfUser() (n int) {
 			continue
 		}
 		if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) == os.Getuid() {
-			n += int(sys.Nlink) - 2 // a directory for each
+			n += int(sys.Nlink) - 2 // Each thread is a subdirectory.
 		}
 	}
 	return n

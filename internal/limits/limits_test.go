@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The environment of a process that sets a limit, and then checks: it prints the error.
+// envLimit holds the resource and the limit for the child process, which sets the limit, calls Check and prints its error.
 const envLimit = "LIMITS_TEST"
 
 var small = Need{Files: 4, Threads: 5, Space: 64 << 20}
@@ -23,21 +23,21 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	var resource int
-	var most uint64
-	if _, err := fmt.Sscan(spec, &resource, &most); err != nil {
+	var limit uint64
+	if _, err := fmt.Sscan(spec, &resource, &limit); err != nil {
 		panic(err)
 	}
 	if resource == unix.RLIMIT_AS {
-		most += addressSpace()
+		limit += addressSpace()
 	}
-	if resource == unix.RLIMIT_NPROC && os.Getuid() == 0 { // whom it does not bind
-		const nobodyElse = 65531
-		if err := syscall.Setuid(nobodyElse); err != nil {
+	if resource == unix.RLIMIT_NPROC && os.Getuid() == 0 { // The limit does not bind root.
+		const unusedUID = 65531
+		if err := syscall.Setuid(unusedUID); err != nil {
 			panic(err)
 		}
-		most += uint64(tasksOfUser())
+		limit += uint64(countTasks())
 	}
-	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 		panic(err)
 	}
 	if err := small.Check(); err != nil {
@@ -46,12 +46,12 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// under returns what Check says in a process with a limit, which counts from what it uses
-// already where it is not one of files.
-func under(t *testing.T, resource int, most uint64) string {
+// checkUnder returns the error text of Check in a process with the limit. Limits of address
+// space and of threads are added to the current use.
+func checkUnder(t *testing.T, resource int, limit uint64) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprint(envLimit, "=", resource, " ", most))
+	cmd.Env = append(os.Environ(), fmt.Sprint(envLimit, "=", resource, " ", limit))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -59,35 +59,34 @@ func under(t *testing.T, resource int, most uint64) string {
 	return string(out)
 }
 
-// TestShortLimitIsSaidInOneLine: and one that is just large enough is no error.
-func TestShortLimitIsSaidInOneLine(t *testing.T) {
+func TestCheck_LimitTooLow_ReturnsOneLine(t *testing.T) {
 	if err := small.Check(); err != nil {
 		t.Skip("the limits of this test are short: ", err)
 	}
-	const much = 1 << 30
+	const ample = 1 << 30
 	for _, c := range []struct {
 		resource int
-		short    uint64
+		tooLow   uint64
 		enough   uint64
 		want     string
 	}{
 		{unix.RLIMIT_NOFILE, 5, 64, "ulimit -n"},
-		{unix.RLIMIT_AS, 60 << 20, much, "ulimit -v"},
+		{unix.RLIMIT_AS, 60 << 20, ample, "ulimit -v"},
 		{unix.RLIMIT_NPROC, 4, 64, "ulimit -u"},
 	} {
 		if c.resource == unix.RLIMIT_NPROC && os.Getuid() != 0 || c.resource == unix.RLIMIT_AS && !cgo {
-			continue // what this user has changes meanwhile; Go's threads need no space
+			continue // Other tasks of this user come and go; threads of Go need no space.
 		}
-		if said := under(t, c.resource, c.short); !strings.Contains(said, c.want) || strings.Contains(said, "\n") {
-			t.Errorf("%s short: %q", c.want, said)
+		if got := checkUnder(t, c.resource, c.tooLow); !strings.Contains(got, c.want) || strings.Contains(got, "\n") {
+			t.Errorf("%s too low: %q", c.want, got)
 		}
-		if said := under(t, c.resource, c.enough); said != "" {
-			t.Errorf("%s long enough: %q", c.want, said)
+		if got := checkUnder(t, c.resource, c.enough); got != "" {
+			t.Errorf("%s high enough: %q", c.want, got)
 		}
 	}
 }
 
-func TestAddressSpaceAndTasksAreKnown(t *testing.T) {
+func TestCurrentUse_ThisProcess_IsCounted(t *testing.T) {
 	if n := addressSpace(); n < 1<<20 {
 		t.Errorf("%d bytes of address space", n)
 	}
@@ -95,7 +94,7 @@ func TestAddressSpaceAndTasksAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := tasksOfUser(); n < len(threads) {
+	if n := countTasks(); n < len(threads) {
 		t.Errorf("%s tasks, and this process alone has %d", strconv.Itoa(n), len(threads))
 	}
 }
