@@ -1,6 +1,6 @@
-// Package cma reads and writes the memory of another process of this node with one
-// copy (cross memory attach, process_vm_readv(2) and process_vm_writev(2)). It has no
-// policy: who copies from whom, and whether the process is the right one, btl/shm decides.
+// Package cma copies between this process and another process of the node with a single
+// copy: cross memory attach, process_vm_readv(2) and process_vm_writev(2). It has no policy.
+// btl/shm selects the process and verifies its identity.
 package cma
 
 import (
@@ -9,26 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxRead is the most bytes that Read and Write copy in one call. The kernel stops at
-// 2 GiB less a page (MAX_RW_COUNT); a round number below it keeps later parts
-// aligned.
+// MaxRead limits a single Read or Write, in bytes. The limit of the kernel is 2 GiB less a
+// page (MAX_RW_COUNT); a power of two below it keeps later chunks aligned.
 const MaxRead = 1 << 30
 
-// Read copies from address at of process pid into dst, at most MaxRead bytes,
-// and returns how many; fewer than asked for when the memory there ends early.
-// It blocks while pages are brought in. Errors are those of the system call:
-// EPERM, ESRCH, EFAULT when not even the first byte can be read, ENOSYS.
+// Read copies at most MaxRead bytes from address at of process pid into dst and returns their
+// number, which is less than len(dst) if the remote memory ends early. It blocks during page
+// faults. Errors are those of the system call, such as EPERM, ESRCH and ENOSYS; EFAULT if the
+// first byte is unreadable.
 func Read(pid int, dst []byte, at uint64) (int, error) {
 	return transfer(false, pid, dst, at)
 }
 
-// Write copies src to address at of process pid; all else is as for Read. When it
-// returns, nothing more is written.
+// Write copies src to address at of process pid, with the limits and errors of Read. The
+// copy has ended when it returns.
 func Write(pid int, src []byte, at uint64) (int, error) {
 	return transfer(true, pid, src, at)
 }
 
-func transfer(write bool, pid int, b []byte, at uint64) (got int, err error) {
+func transfer(isWrite bool, pid int, b []byte, at uint64) (copied int, err error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
@@ -37,10 +36,10 @@ func transfer(write bool, pid int, b []byte, at uint64) (got int, err error) {
 	local[0].SetLen(n)
 	remote := [1]unix.RemoteIovec{{Base: uintptr(at), Len: n}}
 	for {
-		if write {
-			got, err = unix.ProcessVMWritev(pid, local[:], remote[:], 0)
+		if isWrite {
+			copied, err = unix.ProcessVMWritev(pid, local[:], remote[:], 0)
 		} else {
-			got, err = unix.ProcessVMReadv(pid, local[:], remote[:], 0)
+			copied, err = unix.ProcessVMReadv(pid, local[:], remote[:], 0)
 		}
 		if err == unix.EINTR {
 			continue
@@ -48,20 +47,20 @@ func transfer(write bool, pid int, b []byte, at uint64) (got int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if got == 0 {
+		if copied == 0 {
 			return 0, unix.EFAULT
 		}
-		return got, nil
+		return copied, nil
 	}
 }
 
-// Address returns the address of b's first byte, for a peer's Read; 0 if b is
+// Address returns the address of b's first byte for Read and Write of a peer, or 0 if b is
 // empty.
 //
-// The number keeps nothing alive and does not follow memory that moves: the
-// caller holds b as long as anybody uses it, and b is not on a goroutine's stack.
-// Whatever is stored in a request or passed through an interface is not: the
-// compiler puts it on the heap, which never moves, nor does mapped memory.
+// The address does not keep b alive and does not follow a move. The caller holds b until the
+// last use, and b must not be on a goroutine's stack. Memory that is stored in a request or
+// passed through an interface escapes to the heap, which does not move; mapped memory does
+// not move either.
 func Address(b []byte) uint64 {
 	if len(b) == 0 {
 		return 0

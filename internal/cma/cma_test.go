@@ -18,7 +18,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// pattern is what the other process's memory holds.
+// pattern returns the contents of the other process's memory.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -29,8 +29,8 @@ func pattern(n int) []byte {
 
 const size = 1 << 20
 
-// TestMain is also the other process: one whose memory is read, or one that
-// reads as somebody else.
+// TestMain runs the tests, or one of the roles of the other process: the owner of the memory,
+// or a reader of another user.
 func TestMain(m *testing.M) {
 	switch os.Getenv("CMA_TEST_ROLE") {
 	case "owner":
@@ -39,9 +39,9 @@ func TestMain(m *testing.M) {
 		}
 		mem := pattern(size)
 		fmt.Println(os.Getpid(), Address(mem))
-		bufio.NewReader(os.Stdin).ReadByte() // until the test is done
+		bufio.NewReader(os.Stdin).ReadByte() // Until the test ends.
 		runtime.KeepAlive(mem)
-	case "stranger":
+	case "otherUser":
 		check(syscall.Setuid(65534))
 		pid, _ := strconv.Atoi(os.Getenv("CMA_TEST_PID"))
 		at, _ := strconv.ParseUint(os.Getenv("CMA_TEST_AT"), 10, 64)
@@ -60,8 +60,8 @@ func check(err error) {
 	}
 }
 
-// owner starts a process with a pattern in its memory, and says where.
-func owner(t *testing.T, env ...string) (pid int, at uint64) {
+// startOwner starts a process with a pattern in its memory and returns its id and the address.
+func startOwner(t *testing.T, env ...string) (pid int, at uint64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(append(os.Environ(), "CMA_TEST_ROLE=owner"), env...)
@@ -87,20 +87,20 @@ func owner(t *testing.T, env ...string) (pid int, at uint64) {
 	return pid, at
 }
 
-// allowed skips where the system forbids reading other processes.
-func allowed(t *testing.T, err error) {
+// requireAllowed skips the test if the system forbids reads of other processes.
+func requireAllowed(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 		needs.Missing(t, "process_vm_readv does not work here: %v", err)
 	}
 }
 
-func TestAnotherProcessesMemoryArrivesWhole(t *testing.T) {
-	pid, at := owner(t)
+func TestRead_OtherProcess_CopiesExactBytes(t *testing.T) {
+	pid, at := startOwner(t)
 	want := pattern(size)
 	got := make([]byte, size)
 	n, err := Read(pid, got, at)
-	allowed(t, err)
+	requireAllowed(t, err)
 	if n != size || err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("read %d bytes (%v)", n, err)
 	}
@@ -119,34 +119,34 @@ func TestAnotherProcessesMemoryArrivesWhole(t *testing.T) {
 	}
 }
 
-func TestWrongProcessOrAddressIsAnError(t *testing.T) {
-	gone := exec.Command("true")
-	if err := gone.Run(); err != nil {
+func TestRead_WrongProcessOrAddress_ReturnsError(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
 		t.Skip("cannot start true: ", err)
 	}
 	for _, c := range []struct {
-		what string
+		name string
 		pid  int
 		at   uint64
 		want error
 	}{
-		{"a process that has ended", gone.Process.Pid, 4096, unix.ESRCH},
+		{"a process that has ended", ended.Process.Pid, 4096, unix.ESRCH},
 		{"the zero page", os.Getpid(), 0, unix.EFAULT},
 		{"kernel memory", os.Getpid(), 1 << 63, unix.EFAULT},
 		{"the last byte", os.Getpid(), 1<<64 - 1, unix.EFAULT},
 	} {
 		n, err := Read(c.pid, make([]byte, 100), c.at)
-		allowed(t, err)
+		requireAllowed(t, err)
 		if n != 0 || !errors.Is(err, c.want) {
-			t.Errorf("%s: %d, %v, want %v", c.what, n, err, c.want)
+			t.Errorf("%s: %d, %v, want %v", c.name, n, err, c.want)
 		}
 	}
 }
 
-// TestForbiddenReadIsAnErrorNotGarbage: the owner hides its memory, or, for root
-// who may read all the same, the reader is another user.
-func TestForbiddenReadIsAnErrorNotGarbage(t *testing.T) {
-	pid, at := owner(t, "CMA_TEST_HIDE=1")
+// The owner hides its memory. Root may read it nevertheless, so that the reader is then
+// another user.
+func TestRead_NoPermission_ReturnsError(t *testing.T) {
+	pid, at := startOwner(t, "CMA_TEST_HIDE=1")
 	if os.Geteuid() != 0 {
 		if _, err := Read(pid, make([]byte, 100), at); !errors.Is(err, unix.EPERM) {
 			t.Errorf("the read of a process that hides its memory returned %v", err)
@@ -154,14 +154,13 @@ func TestForbiddenReadIsAnErrorNotGarbage(t *testing.T) {
 		return
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "CMA_TEST_ROLE=stranger", fmt.Sprint("CMA_TEST_PID=", pid), fmt.Sprint("CMA_TEST_AT=", at))
+	cmd.Env = append(os.Environ(), "CMA_TEST_ROLE=otherUser", fmt.Sprint("CMA_TEST_PID=", pid), fmt.Sprint("CMA_TEST_AT=", at))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// TestMemoryThatEndsEarlyIsAShortRead: the second page can't be read.
-func TestMemoryThatEndsEarlyIsAShortRead(t *testing.T) {
+func TestRead_SecondPageUnreadable_ReturnsFirstPage(t *testing.T) {
 	page := os.Getpagesize()
 	mem, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -174,21 +173,20 @@ func TestMemoryThatEndsEarlyIsAShortRead(t *testing.T) {
 	}
 	got := make([]byte, 2*page)
 	n, err := Read(os.Getpid(), got, Address(mem))
-	allowed(t, err)
+	requireAllowed(t, err)
 	if n != page || err != nil || !bytes.Equal(got[:page], pattern(page)) {
 		t.Errorf("read %d bytes (%v), want %d", n, err, page)
 	}
 	if n, err := Read(os.Getpid(), got, Address(mem)+uint64(page)); n != 0 || !errors.Is(err, unix.EFAULT) {
-		t.Errorf("behind: read %d bytes (%v)", n, err)
+		t.Errorf("second page: read %d bytes (%v)", n, err)
 	}
 }
 
-// TestMoreThanTheKernelCopiesAtOnceComesInParts asks for 3 GiB. The source is
-// sparse: only what is read into takes memory.
-func TestMoreThanTheKernelCopiesAtOnceComesInParts(t *testing.T) {
+// The source of 3 GiB is sparse, so that only the destination occupies memory.
+func TestRead_BeyondKernelLimit_CopiesInChunks(t *testing.T) {
 	const length = 3 << 30
-	if free := available(); free < 4<<30 {
-		t.Skipf("3 GiB need memory: %d MiB are available, 4096 wanted", free>>20)
+	if free := availableMemory(); free < 4<<30 {
+		t.Skipf("3 GiB need memory: %d MiB of 4096 are available", free>>20)
 	}
 	sparse := func() []byte {
 		mem, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
@@ -206,7 +204,7 @@ func TestMoreThanTheKernelCopiesAtOnceComesInParts(t *testing.T) {
 	reads := 0
 	for done := 0; done < length; reads++ {
 		n, err := Read(os.Getpid(), dst[done:], Address(src[done:]))
-		allowed(t, err)
+		requireAllowed(t, err)
 		if err != nil || n < 1 {
 			t.Fatalf("at %d: read %d (%v)", done, n, err)
 		}
@@ -215,7 +213,7 @@ func TestMoreThanTheKernelCopiesAtOnceComesInParts(t *testing.T) {
 				t.Fatalf("byte %d is %d, want %d", at, dst[at], k+1)
 			}
 		}
-		// What has been compared takes no memory any more.
+		// Frees the compared chunk.
 		if err := unix.Madvise(dst[done:done+n], unix.MADV_DONTNEED); err != nil {
 			t.Fatal(err)
 		}
@@ -226,8 +224,8 @@ func TestMoreThanTheKernelCopiesAtOnceComesInParts(t *testing.T) {
 	}
 }
 
-// available returns the bytes of memory that can be had, 0 if unknown.
-func available() (bytes int64) {
+// availableMemory returns MemAvailable in bytes, or 0 if it is unknown.
+func availableMemory() (bytes int64) {
 	f, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
