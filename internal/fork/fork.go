@@ -1,7 +1,6 @@
-// Package fork starts processes that die with this one. The kernel sends a child
-// its parent-death signal when the thread that forked it ends, and the Go runtime
-// ends threads when it likes: so one thread forks, and lives as long as its
-// children.
+// Package fork starts processes that end with this one. The kernel sends a child its
+// parent-death signal when the thread that forked it exits, and the Go runtime may end
+// threads at any time. Therefore a dedicated thread forks, and outlives its children.
 package fork
 
 import (
@@ -12,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Thread forks. Its methods may be called concurrently.
-type Thread struct{ do chan func() }
+// Thread is a dedicated thread that forks. Its methods are safe for concurrent use.
+type Thread struct{ calls chan func() }
 
 // New starts a thread.
 func New() *Thread {
-	t := &Thread{do: make(chan func())}
+	t := &Thread{calls: make(chan func())}
 	go t.run(func() {})
 	return t
 }
 
-// run forks on a thread of its own, and says when it has one.
+// run executes the calls on a locked thread other than the main one. It calls locked first.
 func (t *Thread) run(locked func()) {
-	// Never unlocked: the thread ends with this goroutine, with whatever Do has
-	// changed of it.
+	// The thread is not unlocked, so that it ends with this goroutine and its changed state
+	// is not reused.
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		// But for the main thread, which the runtime keeps. It is held until another
-		// goroutine has a thread, which then is another one.
+		// The runtime does not end the main thread. Holding it forces a second goroutine
+		// onto another one.
 		moved := make(chan struct{})
 		go t.run(func() { close(moved) })
 		<-moved
@@ -37,25 +36,24 @@ func (t *Thread) run(locked func()) {
 		return
 	}
 	locked()
-	for f := range t.do {
+	for f := range t.calls {
 		f()
 	}
 }
 
-// Do calls f on the thread, and returns when that has.
+// Do calls f on the thread and blocks until f returns.
 func (t *Thread) Do(f func()) {
 	done := make(chan struct{})
-	t.do <- func() { defer close(done); f() }
+	t.calls <- func() { defer close(done); f() }
 	<-done
 }
 
-// Start starts cmd in a process group of its own, to be killed when this process
-// ends, in whatever way.
+// Start starts cmd in a new process group. The kernel kills the process when this one ends.
 func (t *Thread) Start(cmd *exec.Cmd) (err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	t.Do(func() { err = cmd.Start() })
 	return err
 }
 
-// Close ends the thread. What it has started is killed, if it has not ended.
-func (t *Thread) Close() { close(t.do) }
+// Close ends the thread, and the kernel kills its children that are still running.
+func (t *Thread) Close() { close(t.calls) }

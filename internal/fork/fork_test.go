@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestForkingThreadIsNeverTheMainOne: that one does not end with its goroutine, and Close would
-// leave the children of it alive.
-func TestForkingThreadIsNeverTheMainOne(t *testing.T) {
-	var busy sync.WaitGroup // so that the main thread has its turn
+// The main thread does not end with its goroutine, so that its children would survive Close.
+func TestThread_ManyStarts_NeverRunsOnMainThread(t *testing.T) {
+	var busy sync.WaitGroup // Load, so that goroutines run on the main thread too.
 	for range 4 {
 		busy.Go(func() {
 			for range 500 {
 				f := New()
 				f.Do(func() {
 					if unix.Gettid() == unix.Getpid() {
-						t.Error("children are forked by the main thread")
+						t.Error("the main thread forks")
 					}
 				})
 				f.Close()
@@ -31,12 +30,11 @@ func TestForkingThreadIsNeverTheMainOne(t *testing.T) {
 	busy.Wait()
 }
 
-// TestChildOutlivesTheThreadThatAskedForIt: with Pdeathsig alone it is killed as soon as
-// that thread ends.
-func TestChildOutlivesTheThreadThatAskedForIt(t *testing.T) {
+// With Pdeathsig alone, the end of the calling thread kills the child.
+func TestStart_CallingThreadEnds_ChildSurvives(t *testing.T) {
 	f := New()
 	cmds := make([]*exec.Cmd, 10)
-	var asked sync.WaitGroup
+	var callers sync.WaitGroup
 	for i := range cmds {
 		cmds[i] = exec.Command("cat")
 		in, err := cmds[i].StdinPipe()
@@ -44,27 +42,27 @@ func TestChildOutlivesTheThreadThatAskedForIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer in.Close()
-		asked.Go(func() {
-			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		callers.Go(func() {
+			runtime.LockOSThread() // Not unlocked, so that the thread ends with the goroutine.
 			if err := f.Start(cmds[i]); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	asked.Wait()
+	callers.Wait()
 	ended := make(chan *exec.Cmd, len(cmds))
 	for _, cmd := range cmds {
 		go func() { _ = cmd.Wait(); ended <- cmd }()
 	}
 	select {
 	case cmd := <-ended:
-		t.Errorf("a child ends with the thread that asked for it: %v", cmd.ProcessState)
+		t.Errorf("a child ended with its calling thread: %v", cmd.ProcessState)
 	case <-time.After(100 * time.Millisecond):
 	}
-	f.Close() // and this is the thread that forked
+	f.Close()
 	for range cmds {
 		if st := (<-ended).ProcessState.Sys().(syscall.WaitStatus); st.Signal() != syscall.SIGKILL {
-			t.Errorf("a child ends with %v", st)
+			t.Errorf("wait status %v, want SIGKILL", st)
 		}
 	}
 }
