@@ -1,5 +1,5 @@
-// Package hostid tells whether processes see the same things of one host: it has no
-// policy about what follows from that.
+// Package hostid identifies the boot of a host and the files that a process sees on it.
+// Callers compare the values of two processes; the package has no policy.
 package hostid
 
 import (
@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Proof returns a text that is equal in two processes if they run on the same boot of the
-// same kernel, and each of paths is the same file to both; otherwise it differs. A
-// directory of shared memory is such a path, and so is a name space (/proc/self/ns/net).
-// A host's name proves none of this.
+// Proof returns a text that is equal in two processes if and only if they run on the same boot
+// of one kernel and each of paths is the same file in both. A path may be a directory of shared
+// memory or a namespace (/proc/self/ns/net). Host names are no substitute.
 func Proof(paths ...string) (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

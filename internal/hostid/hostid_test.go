@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// TestMain prints a proof where the test runs itself in another name space.
+// TestMain prints a proof in the child process, which runs in another namespace.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "prove" {
 		proof, err := Proof(os.Args[2])
@@ -26,9 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestProcessesThatShareNothingAreNotTheSame: another directory, another name space; and
-// a way to the same directory by another name is the same.
-func TestProcessesThatShareNothingAreNotTheSame(t *testing.T) {
+func TestProof_OtherDirectoryOrNamespace_Differs(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	link := other + "/link"
 	if err := os.Symlink(dir, link); err != nil {
@@ -42,30 +40,30 @@ func TestProcessesThatShareNothingAreNotTheSame(t *testing.T) {
 		return p
 	}
 	if proof(dir) != proof(link) {
-		t.Error("a directory is not itself by another name")
+		t.Error("a directory and a link to it differ")
 	}
 	if proof(dir) == proof(other) || proof(dir, other) == proof(dir) {
-		t.Error("two directories are one")
+		t.Error("two directories have equal proofs")
 	}
 	if p, err := Proof(dir, dir+"/none"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what is not there: %q, %v", p, err)
+		t.Errorf("missing path: %q, %v", p, err)
 	}
 
 	const net = "/proc/self/ns/net"
-	elsewhere := func(flags uintptr) (string, error) {
+	proofOfChild := func(flags uintptr) (string, error) {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "prove", net)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 		out, err := cmd.Output()
 		return string(out), err
 	}
-	if p, err := elsewhere(0); err != nil || p != proof(net) {
-		t.Errorf("another process here: %q, %v, and this one %q", p, err, proof(net))
+	if p, err := proofOfChild(0); err != nil || p != proof(net) {
+		t.Errorf("child in this namespace: %q, %v; this process: %q", p, err, proof(net))
 	}
-	p, err := elsewhere(syscall.CLONE_NEWNET)
+	p, err := proofOfChild(syscall.CLONE_NEWNET)
 	if errors.Is(err, syscall.EPERM) {
-		needs.Missing(t, "a namespace of its own needs root: %v", err)
+		needs.Missing(t, "a new namespace needs root: %v", err)
 	}
 	if err != nil || p == proof(net) {
-		t.Errorf("in another name space: %q, %v", p, err)
+		t.Errorf("child in another namespace: %q, %v", p, err)
 	}
 }
