@@ -1,4 +1,4 @@
-// Package procstat measures what this process takes, for tests of what grows.
+// Package procstat measures the resources of this process, for tests of growth.
 package procstat
 
 import (
@@ -9,38 +9,38 @@ import (
 	"strings"
 )
 
-// Usage is what this process takes.
+// Usage holds sizes in bytes and counts.
 type Usage struct {
-	Heap, Resident                    int64 // bytes
+	Heap, Resident                    int64
 	Descriptors, Mappings, Goroutines int
 }
 
-// Measure measures this process, after a collection.
+// Measure returns the usage of this process after a garbage collection.
 func Measure() Usage {
 	runtime.GC()
-	debug.FreeOSMemory() // collects too
+	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	u := Usage{Heap: int64(m.HeapAlloc), Goroutines: runtime.NumGoroutine(), Resident: Resident()}
+	usage := Usage{Heap: int64(m.HeapAlloc), Goroutines: runtime.NumGoroutine(), Resident: Resident()}
 	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
-		u.Descriptors = len(fds)
+		usage.Descriptors = len(fds)
 	}
 	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
-		u.Mappings = strings.Count(string(maps), "\n")
+		usage.Mappings = strings.Count(string(maps), "\n")
 	}
-	return u
+	return usage
 }
 
-// Resident is the resident memory in bytes.
+// Resident returns the resident memory in bytes.
 func Resident() int64 {
-	var all, resident int64
+	var total, resident int64
 	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
-		fmt.Sscan(string(b), &all, &resident)
+		fmt.Sscan(string(b), &total, &resident)
 	}
 	return resident * int64(os.Getpagesize())
 }
 
-// Slope is the least-squares rise of y per unit of x.
+// Slope returns the least-squares slope of y over x.
 func Slope(x, y []float64) float64 {
 	n := float64(len(x))
 	var sx, sy, sxx, sxy float64
