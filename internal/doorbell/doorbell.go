@@ -1,19 +1,16 @@
-// Package doorbell is the one word per process on which it sleeps and which
-// every transport rings. It may lie in shared memory: then other processes ring
-// it.
+// Package doorbell implements the futex on which a process sleeps and which every transport
+// rings. In shared memory other processes ring it too.
 //
 // Layout, little-endian, 8 bytes, 4-byte aligned:
 //
-//	0  u32 sequence  changes at every ring that woke; the futex word
-//	4  u32 armed     1 while the owner sleeps or is about to
+//	0  u32 sequence  futex word, incremented by each ring that wakes the owner
+//	4  u32 armed     1 while the owner sleeps or is about to sleep
 //
-// A ringer first publishes what it has (an atomic store), then loads armed.
-// The owner first stores armed, then looks at all its sources once more, then
-// sleeps. Both orders are sequentially consistent: one of the two sees the
-// other's store, so no ring is lost, and a ringer pays a system call only if
-// the owner sleeps. A ringer may also publish by a release store, without a barrier. It
-// may miss an owner who is arming then; so that owner looks once more, some time later
-// (progress.Lagging).
+// A ringer publishes its work with an atomic store, then loads armed. The owner stores armed,
+// polls all its sources once more, then sleeps. Both orders are sequentially consistent, so
+// that one of the two sees the store of the other and no ring is lost. A ringer makes a system
+// call only if the owner is armed. A ringer that publishes with a release store and no barrier
+// can miss an owner that is arming; the owner then polls again after a delay (progress.Lagging).
 package doorbell
 
 import (
@@ -25,23 +22,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Size is the number of bytes that a bell takes in a segment.
+// Size is the size of a bell in bytes.
 const Size = 8
 
-// Bell is a view of a bell in some memory. It is a small value; the zero Bell
-// has no memory and must not be used.
+// Bell is a view of a bell in memory, passed by value. The zero Bell is not usable.
 type Bell struct {
 	sequence, armed *atomic.Uint32
 }
 
-// New makes a bell in Go memory, for a process that shares none.
+// New returns a bell in private memory.
 func New() Bell {
 	mem := new([2]atomic.Uint32)
 	return Bell{&mem[0], &mem[1]}
 }
 
-// At returns the bell whose memory is mem, which must have Size bytes, be
-// 4-byte aligned and stay mapped as long as the Bell is used.
+// At returns the bell in mem, which has at least Size bytes, is 4-byte aligned and outlives
+// the Bell. It panics on short or unaligned memory.
 func At(mem []byte) Bell {
 	if len(mem) < Size {
 		panic("doorbell: short memory")
@@ -53,12 +49,11 @@ func At(mem []byte) Bell {
 	return Bell{(*atomic.Uint32)(p), (*atomic.Uint32)(unsafe.Add(p, 4))}
 }
 
-// Watch returns a bell whose only method is Armed, which reports whether the word is not 0.
+// Watch returns a bell on a word outside of a bell. Only Armed may be called.
 func Watch(armed *atomic.Uint32) Bell { return Bell{armed: armed} }
 
-// Ring wakes the owner if it is armed. What it is to see must have been stored
-// before, by an atomic operation, or the owner looks again. Cost when nobody sleeps: one load of a cache
-// line that is seldom written.
+// Ring wakes the owner if it is armed. Publish the work before calling Ring. Without an armed
+// owner the cost is one load of a rarely written cache line.
 func (b Bell) Ring() {
 	if b.armed.Load() != 0 {
 		b.wake()
@@ -67,47 +62,45 @@ func (b Bell) Ring() {
 
 func (b Bell) wake() {
 	if !b.armed.CompareAndSwap(1, 0) {
-		return // another ringer does it
+		return // Another ringer wakes the owner.
 	}
 	b.sequence.Add(1)
-	// No PRIVATE flag: the word may be shared with other processes.
+	// Without FUTEX_PRIVATE_FLAG, since other processes may share the memory.
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.sequence)), futexWake, 1, 0, 0, 0)
 }
 
-// Arm says that the owner is about to sleep, and returns the ticket for Sleep.
-// Only the owner calls it.
+// Arm marks the owner as about to sleep and returns the ticket for Sleep. Only the owner calls
+// it.
 func (b Bell) Arm() (ticket uint32) {
 	ticket = b.sequence.Load()
 	b.armed.Store(1)
 	return ticket
 }
 
-// Armed reports whether the owner sleeps or is about to. It is cheap for the
-// owner, who changes it mostly.
+// Armed reports whether the owner sleeps or is about to sleep.
 func (b Bell) Armed() bool { return b.armed.Load() != 0 }
 
-// Disarm takes Arm back: ringers pay nothing again.
+// Disarm reverts Arm.
 func (b Bell) Disarm() { b.armed.Store(0) }
 
-// Sleep waits until somebody rings, after Arm, or until timeout passed; 0 means
-// no limit. It returns at once if the bell was rung since Arm. It may also
-// return for no reason (a signal).
+// Sleep blocks until the next ring or the timeout, where 0 is no timeout. It returns at once if
+// the bell was rung since Arm returned the ticket, and may return early after a signal.
 func (b Bell) Sleep(ticket uint32, timeout time.Duration) {
-	var ts *unix.Timespec
+	var limit *unix.Timespec
 	if timeout > 0 {
 		t := unix.NsecToTimespec(int64(timeout))
-		ts = &t
+		limit = &t
 	}
 	for {
 		if b.sequence.Load() != ticket {
 			return
 		}
 		_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.sequence)), futexWait,
-			uintptr(ticket), uintptr(unsafe.Pointer(ts)), 0, 0)
-		if errors.Is(errno, unix.EINTR) && ts == nil {
+			uintptr(ticket), uintptr(unsafe.Pointer(limit)), 0, 0)
+		if errors.Is(errno, unix.EINTR) && limit == nil {
 			continue
 		}
-		return // woken, changed already, or timed out
+		return
 	}
 }
 
