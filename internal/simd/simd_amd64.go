@@ -4,14 +4,14 @@ package simd
 
 import xcpu "golang.org/x/sys/cpu"
 
-func choose() table {
+func detectKernels() kernelTable {
 	if !xcpu.X86.HasAVX2 {
-		return table{}
+		return kernelTable{}
 	}
-	return all()
+	return allKernels()
 }
 
-// AVX2 has no product of 8 bits.
+// prod8 is nil because AVX2 has no 8-bit product.
 var prod8 Kernel
 
 //go:noescape

@@ -2,10 +2,10 @@
 
 package simd
 
-// choose has the instructions that every processor of this kind has.
-func choose() table { return all() }
+// detectKernels returns all kernels, since NEON is part of arm64.
+func detectKernels() kernelTable { return allKernels() }
 
-// NEON has no products, maxima and minima of 64 bits.
+// NEON has no 64-bit products, maxima and minima.
 var prod64, maxInt64, maxUint64, minInt64, minUint64 Kernel
 
 //go:noescape

@@ -4,27 +4,27 @@ package simd
 
 import "reflect"
 
-// all has the kernels that this kind of processor has instructions for; the others are nil.
-// Complex numbers are added by parts; their products are missing.
-func all() (t table) {
-	t[Sum] = integers(sum8, sum16, sum32, sum64)
+// allKernels returns the kernels of this architecture; the others are nil. Sums of complex
+// numbers use the kernels of their parts. Products of complex numbers have no kernel.
+func allKernels() (t kernelTable) {
+	t[Sum] = integerKernels(sum8, sum16, sum32, sum64)
 	t[Sum][reflect.Float32], t[Sum][reflect.Float64] = sumF32, sumF64
 	t[Sum][reflect.Complex64], t[Sum][reflect.Complex128] = sumF32, sumF64
 
-	t[Prod] = integers(prod8, prod16, prod32, prod64)
+	t[Prod] = integerKernels(prod8, prod16, prod32, prod64)
 	t[Prod][reflect.Float32], t[Prod][reflect.Float64] = prodF32, prodF64
 
-	t[Max] = integers(maxInt8, maxInt16, maxInt32, maxInt64)
-	t[Max].unsigned(maxUint8, maxUint16, maxUint32, maxUint64)
+	t[Max] = integerKernels(maxInt8, maxInt16, maxInt32, maxInt64)
+	t[Max].setUnsigned(maxUint8, maxUint16, maxUint32, maxUint64)
 	t[Max][reflect.Float32], t[Max][reflect.Float64] = maxF32, maxF64
 
-	t[Min] = integers(minInt8, minInt16, minInt32, minInt64)
-	t[Min].unsigned(minUint8, minUint16, minUint32, minUint64)
+	t[Min] = integerKernels(minInt8, minInt16, minInt32, minInt64)
+	t[Min].setUnsigned(minUint8, minUint16, minUint32, minUint64)
 	t[Min][reflect.Float32], t[Min][reflect.Float64] = minF32, minF64
 
-	t[And] = integers(andBits, andBits, andBits, andBits)
-	t[Or] = integers(orBits, orBits, orBits, orBits)
-	t[Xor] = integers(xorBits, xorBits, xorBits, xorBits)
+	t[And] = integerKernels(andBits, andBits, andBits, andBits)
+	t[Or] = integerKernels(orBits, orBits, orBits, orBits)
+	t[Xor] = integerKernels(xorBits, xorBits, xorBits, xorBits)
 	return t
 }
 

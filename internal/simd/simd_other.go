@@ -2,4 +2,4 @@
 
 package simd
 
-func choose() table { return table{} }
+func detectKernels() kernelTable { return kernelTable{} }

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/mem"
 )
 
-// subject is a reduction of one type of elements, as Go does it.
+// subject is a reduction of one type of elements, with its loop in Go.
 type subject struct {
 	name   string
 	kernel Kernel
@@ -21,7 +21,7 @@ type subject struct {
 	fill   func(b []byte, r *rand.Rand)
 }
 
-// of makes a subject from Go's loop; special has the values that are likely to go wrong.
+// of returns a subject; special holds edge cases.
 func of[T any](name string, op Op, loop func(inout, in []T), special ...T) subject {
 	var t T
 	return subject{
@@ -103,7 +103,7 @@ func bits[T integer]() []subject {
 		}))
 }
 
-// celsius has an underlying type, as programs' types have.
+// celsius is a defined type, as in user programs.
 type celsius float64
 
 func subjects() (all []subject) {
@@ -137,8 +137,7 @@ func subjects() (all []subject) {
 	return all
 }
 
-// compare fails unless the kernel does to inout, at any address, what Go's loop does, and
-// nothing around it.
+// compare requires that the kernel changes inout as Go's loop does, and no byte around it.
 func (s subject) compare(t interface{ Fatalf(string, ...any) }, inout, in []byte, at, from int) {
 	const guard = 0xee
 	want := bytes.Clone(inout)
@@ -149,7 +148,7 @@ func (s subject) compare(t interface{ Fatalf(string, ...any) }, inout, in []byte
 	moved := append(make([]byte, from, from+len(in)), in...)[from:]
 	n := s.kernel.Run(mine, moved)
 	if n != len(in)/Stride*Stride {
-		t.Fatalf("%s: %d bytes of %d are done", s.name, n, len(in))
+		t.Fatalf("%s: processed %d bytes of %d", s.name, n, len(in))
 	}
 	for i := 0; i < n; i += s.size {
 		if x, y := mine[i:i+s.size], want[i:i+s.size]; !bytes.Equal(x, y) {
@@ -159,7 +158,7 @@ func (s subject) compare(t interface{ Fatalf(string, ...any) }, inout, in []byte
 	}
 	if !bytes.Equal(mine[n:], inout[n:]) || !bytes.Equal(moved, in) ||
 		bytes.Count(room[:at], []byte{guard}) != at || bytes.Count(room[at+len(inout):], []byte{guard}) != 64 {
-		t.Fatalf("%s of %d bytes at %d and %d: something else was written", s.name, len(in), at, from)
+		t.Fatalf("%s of %d bytes at %d and %d: memory outside the result changed", s.name, len(in), at, from)
 	}
 }
 
@@ -175,15 +174,14 @@ func withKernels(t testing.TB) (some []subject) {
 	return some
 }
 
-// TestKernelsLeaveTheBitsOfGosLoop for each length up to 100 elements and some that take
-// several pieces, at each address within a vector.
-func TestKernelsLeaveTheBitsOfGosLoop(t *testing.T) {
+// Covers all lengths up to 100 elements, some of several chunks, and all addresses within a vector.
+func TestRun_LengthsAndAlignments_EqualsGoLoop(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, s := range withKernels(t) {
 		for n := 0; n <= 107; n++ {
 			length := n
 			if n > 100 {
-				length = piece/s.size*(1+n%2) + n - 104
+				length = maxChunk/s.size*(1+n%2) + n - 104
 			}
 			in, inout := make([]byte, length*s.size), make([]byte, length*s.size)
 			s.fill(in, r)
@@ -193,7 +191,7 @@ func TestKernelsLeaveTheBitsOfGosLoop(t *testing.T) {
 	}
 }
 
-func TestKernelsLeaveTheBitsOfGosLoopForAnything(t *testing.T) {
+func TestRun_RandomOperands_EqualsGoLoop(t *testing.T) {
 	some := withKernels(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := some[rapid.IntRange(0, len(some)-1).Draw(t, "subject")]
@@ -206,7 +204,7 @@ func TestKernelsLeaveTheBitsOfGosLoopForAnything(t *testing.T) {
 	})
 }
 
-func FuzzKernelsLeaveTheBitsOfGosLoop(f *testing.F) {
+func FuzzRun_EqualsGoLoop(f *testing.F) {
 	some := withKernels(f)
 	for i := range some {
 		f.Add(bytes.Repeat([]byte{0, 0, 0xf8, 0x7f}, 40), uint8(3), uint16(i))
@@ -217,38 +215,36 @@ func FuzzKernelsLeaveTheBitsOfGosLoop(f *testing.F) {
 	})
 }
 
-// A slice that ends early must not be written beyond.
-func TestAShortResultIsAPanicOfTheCaller(t *testing.T) {
+func TestRun_ShortResult_PanicsBeforeWriting(t *testing.T) {
 	k := withKernels(t)[0].kernel
 	room := make([]byte, 4*Stride)
 	defer func() {
 		if recover() == nil || !bytes.Equal(room, make([]byte, len(room))) {
-			t.Error("it went on")
+			t.Error("no panic, or memory changed")
 		}
 	}()
 	k.Run(room[:Stride:Stride], bytes.Repeat([]byte{1}, 2*Stride))
 }
 
-func TestTypesWithoutKernelsHaveNone(t *testing.T) {
+func TestOf_UnsupportedType_ReturnsNil(t *testing.T) {
 	if Of[string](Sum) != nil || Of[struct{ x int }](Max) != nil || Of[complex128](Prod) != nil || Of[int](None) != nil {
-		t.Error("a kernel for what has none")
+		t.Error("kernel for an unsupported type")
 	}
 }
 
-// BenchmarkKernel is each kernel beside Go's loop, for what fits the first cache and what
-// fits the second one.
+// BenchmarkKernel compares each kernel with Go's loop, in the first and in the second cache.
 func BenchmarkKernel(b *testing.B) {
 	for _, s := range withKernels(b) {
 		for _, size := range []int{256, 16 << 10, 256 << 10} {
-			in, inout := make([]byte, size), make([]byte, size) // zeros: Go's branches are predicted well
-			for _, way := range []struct {
+			in, inout := make([]byte, size), make([]byte, size) // Zeros, which favor branch prediction in Go's loop.
+			for _, variant := range []struct {
 				name string
 				run  func()
 			}{{"go", func() { s.loop(inout, in) }}, {"kernel", func() { s.kernel.Run(inout, in) }}} {
-				b.Run(fmt.Sprintf("%s/%d/%s", s.name, size, way.name), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%d/%s", s.name, size, variant.name), func(b *testing.B) {
 					b.SetBytes(int64(size))
 					for b.Loop() {
-						way.run()
+						variant.run()
 					}
 				})
 			}
