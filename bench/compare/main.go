@@ -196,7 +196,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		total++
 	}
 	c.began = func(what string) {
-		line.Say(done, total, what)
+		line.Update(done, total, what)
 		done++
 	}
 	var err error
@@ -225,7 +225,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	if c.gauge, err = newGauge(); err != nil {
 		return nil, err
 	}
-	line.Say(0, total, "looking at the processors")
+	line.Update(0, total, "looking at the processors")
 	if err := c.best.of(outside).Calibrate(ctx, c.now); err != nil {
 		return nil, err
 	}

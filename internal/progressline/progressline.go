@@ -1,8 +1,6 @@
-// Package progressline shows that long work lives: one line on standard error that says what is
-// done, how long it has taken and what is left. On a terminal the line is kept up to date;
-// elsewhere there is a line now and then. Work that takes less than half a second says nothing.
-//
-// It stands on the standard library and golang.org/x/sys. Tools use it.
+// Package progressline prints the progress of long work: completed steps, elapsed time and an
+// estimate of the remaining time. A terminal shows one line that is updated in place; other
+// writers receive a new line every ten seconds. Work of less than half a second prints no line.
 package progressline
 
 import (
@@ -16,37 +14,37 @@ import (
 )
 
 const (
-	first = 500 * time.Millisecond // until the first line
-	often = 500 * time.Millisecond // between lines on a terminal
-	rare  = 10 * time.Second       // between lines elsewhere
+	firstDelay       = 500 * time.Millisecond
+	terminalInterval = 500 * time.Millisecond
+	plainInterval    = 10 * time.Second
 )
 
-// Line is that line. As a Writer it passes on what is to stay, and writes itself again below.
-// Its methods may be called concurrently.
+// Line is a progress line. Output written to it stays, and the line moves below the output.
+// All methods are safe for concurrent use.
 type Line struct {
-	w     io.Writer
-	name  string
-	width int // of the terminal; 0: it is none
-	begun time.Time
+	w             io.Writer
+	name          string
+	terminalWidth int // 0 if w is no terminal.
+	startedAt     time.Time
 
 	mu          sync.Mutex
-	what        string
+	step        string
 	done, total int
-	drawn       bool
+	isDrawn     bool
 	stop        chan struct{}
 	stopped     sync.WaitGroup
 }
 
-// Start begins the line of the work that is called name ("ferry matrix"), which does what first.
-// w is where it is written; Close it before anything else is written there.
-func Start(w io.Writer, name, what string) *Line {
-	l := &Line{w: w, name: name, what: what, width: widthOf(w), begun: time.Now(), stop: make(chan struct{})}
+// Start starts the progress line of the named work ("ferry matrix") with its first step. The
+// line owns w until Close.
+func Start(w io.Writer, name, step string) *Line {
+	l := &Line{w: w, name: name, step: step, terminalWidth: terminalWidth(w), startedAt: time.Now(), stop: make(chan struct{})}
 	l.stopped.Go(l.run)
 	return l
 }
 
-// widthOf is the width of the terminal, or 0.
-func widthOf(w io.Writer) int {
+// terminalWidth returns the columns of a terminal, or 0 if w is none.
+func terminalWidth(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
 		return 0
@@ -59,50 +57,49 @@ func widthOf(w io.Writer) int {
 }
 
 func (l *Line) run() {
-	wait := time.NewTimer(first)
-	defer wait.Stop()
+	timer := time.NewTimer(firstDelay)
+	defer timer.Stop()
 	for {
 		select {
 		case <-l.stop:
 			return
-		case <-wait.C:
+		case <-timer.C:
 		}
 		l.mu.Lock()
 		l.draw()
 		l.mu.Unlock()
-		if l.width > 0 {
-			wait.Reset(often)
+		if l.terminalWidth > 0 {
+			timer.Reset(terminalInterval)
 		} else {
-			wait.Reset(rare)
+			timer.Reset(plainInterval)
 		}
 	}
 }
 
-// Say says what is under way now, and how many steps of all are done. Where it isn't known how
-// many there are, total is 0.
-func (l *Line) Say(done, total int, what string) {
+// Update sets the current step and the number of completed steps. An unknown total is 0.
+func (l *Line) Update(done, total int, step string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.done, l.total, l.what = done, total, what
-	if l.drawn {
+	l.done, l.total, l.step = done, total, step
+	if l.isDrawn {
 		l.draw()
 	}
 }
 
-// Write implements io.Writer for what is to stay: whole lines.
+// Write implements io.Writer for whole lines that stay.
 func (l *Line) Write(text []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	again := l.drawn
+	wasDrawn := l.isDrawn
 	l.erase()
 	n, err := l.w.Write(text)
-	if again {
+	if wasDrawn {
 		l.draw()
 	}
 	return n, err
 }
 
-// Close takes the line away from a terminal. A second Close does nothing.
+// Close erases the line from a terminal and stops its goroutine. A second Close is a no-op.
 func (l *Line) Close() {
 	l.mu.Lock()
 	select {
@@ -117,42 +114,41 @@ func (l *Line) Close() {
 	l.erase()
 }
 
-// draw writes the line. What can't be written is lost: it is only for who waits.
+// draw writes the line and ignores write errors. The caller holds mu.
 func (l *Line) draw() {
-	text := l.text(time.Since(l.begun))
-	if l.width == 0 {
+	text := l.format(time.Since(l.startedAt))
+	if l.terminalWidth == 0 {
 		fmt.Fprintln(l.w, text)
 		return
 	}
-	if len(text) >= l.width {
-		text = text[:l.width-1]
+	if len(text) >= l.terminalWidth {
+		text = text[:l.terminalWidth-1]
 	}
 	fmt.Fprint(l.w, "\r\x1b[K"+text)
-	l.drawn = true
+	l.isDrawn = true
 }
 
 func (l *Line) erase() {
-	if l.drawn {
+	if l.isDrawn {
 		fmt.Fprint(l.w, "\r\x1b[K")
-		l.drawn = false
+		l.isDrawn = false
 	}
 }
 
-// text is the line after so long.
-func (l *Line) text(took time.Duration) string {
+func (l *Line) format(elapsed time.Duration) string {
 	text := l.name + ": "
 	if l.total > 0 {
 		text += fmt.Sprintf("%d of %d done, ", l.done, l.total)
 	}
-	text += fmt.Sprintf("%s since the start", short(took))
+	text += fmt.Sprintf("%s since the start", formatSeconds(elapsed))
 	if l.done > 0 && l.total > l.done {
-		text += fmt.Sprintf(", about %s left", short(took*time.Duration(l.total-l.done)/time.Duration(l.done)))
+		text += fmt.Sprintf(", about %s left", formatSeconds(elapsed*time.Duration(l.total-l.done)/time.Duration(l.done)))
 	}
-	return text + ": " + l.what
+	return text + ": " + l.step
 }
 
-// short is a time in seconds, or minutes and seconds.
-func short(d time.Duration) string {
+// formatSeconds rounds to seconds: "42 s", "3 min 20 s".
+func formatSeconds(d time.Duration) string {
 	if s := int(d.Round(time.Second) / time.Second); s < 100 {
 		return fmt.Sprintf("%d s", s)
 	} else {

@@ -18,59 +18,59 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seen is a buffer that may be read while somebody writes.
-type seen struct {
+// syncBuffer is a buffer for concurrent reads and writes.
+type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (s *seen) Write(p []byte) (int, error) {
+func (s *syncBuffer) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.Write(p)
 }
 
-func (s *seen) String() string {
+func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
 }
 
-// wait waits until there is that text.
-func (s *seen) wait(t *testing.T, text string) {
+// waitFor blocks until the buffer contains text.
+func (s *syncBuffer) waitFor(t *testing.T, text string) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !strings.Contains(s.String(), text); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%q does not come: %q", text, s.String())
+			t.Fatalf("%q is missing: %q", text, s.String())
 		}
 	}
 }
 
-func TestShortWorkSaysNothing(t *testing.T) {
-	var out seen
+func TestLine_ShortWork_PrintsNoLine(t *testing.T) {
+	var out syncBuffer
 	l := Start(&out, "ferry matrix", "looking")
-	l.Say(1, 3, "more")
+	l.Update(1, 3, "more")
 	fmt.Fprintln(l, "a result")
 	l.Close()
 	l.Close()
-	if got := out.String(); got != "a result\n" && time.Since(l.begun) < first {
-		t.Errorf("it says %q", got)
+	if got := out.String(); got != "a result\n" && time.Since(l.startedAt) < firstDelay {
+		t.Errorf("output %q", got)
 	}
 }
 
-func TestLongWorkSpeaksFromItsFirstSecond(t *testing.T) {
-	var out seen
+func TestLine_LongWork_PrintsProgress(t *testing.T) {
+	var out syncBuffer
 	l := Start(&out, "ferry matrix", "looking")
 	defer l.Close()
-	l.Say(2, 8, "ob1+shm")
-	out.wait(t, "ferry matrix: 2 of 8 done, ")
-	out.wait(t, " left: ob1+shm\n")
+	l.Update(2, 8, "ob1+shm")
+	out.waitFor(t, "ferry matrix: 2 of 8 done, ")
+	out.waitFor(t, " left: ob1+shm\n")
 }
 
-func TestWhatIsLeft(t *testing.T) {
+func TestLine_StepsLeft_EstimatesRemainingTime(t *testing.T) {
 	for _, c := range []struct {
 		done, total int
-		took        time.Duration
+		elapsed     time.Duration
 		want        string
 	}{
 		{0, 0, 3 * time.Second, "x: 3 s since the start: y"},
@@ -78,15 +78,14 @@ func TestWhatIsLeft(t *testing.T) {
 		{3, 9, 3 * time.Second, "x: 3 of 9 done, 3 s since the start, about 6 s left: y"},
 		{9, 9, 200 * time.Second, "x: 9 of 9 done, 3 min 20 s since the start: y"},
 	} {
-		l := &Line{name: "x", what: "y", done: c.done, total: c.total}
-		if got := l.text(c.took); got != c.want {
+		l := &Line{name: "x", step: "y", done: c.done, total: c.total}
+		if got := l.format(c.elapsed); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
 }
 
-// TestTerminalKeepsResultsAndNotTheLine draws on a pseudo-terminal.
-func TestTerminalKeepsResultsAndNotTheLine(t *testing.T) {
+func TestLine_Terminal_KeepsResultsAndErasesItself(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -107,16 +106,16 @@ func TestTerminalKeepsResultsAndNotTheLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out seen
+	var out syncBuffer
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(&out, master) // ends with EIO when the other end is closed
+		_, _ = io.Copy(&out, master) // EIO after the other end is closed
 	}()
 	l := Start(slave, "ferry matrix", strings.Repeat("long ", 20))
-	out.wait(t, "\r\x1b[Kferry matrix: ")
+	out.waitFor(t, "\r\x1b[Kferry matrix: ")
 	fmt.Fprintln(l, "a result")
-	out.wait(t, "\r\x1b[Ka result\r\n\r\x1b[Kferry matrix: ")
+	out.waitFor(t, "\r\x1b[Ka result\r\n\r\x1b[Kferry matrix: ")
 	l.Close()
 	slave.Close()
 	<-copied
@@ -125,7 +124,7 @@ func TestTerminalKeepsResultsAndNotTheLine(t *testing.T) {
 	}
 	for _, line := range strings.Split(strings.ReplaceAll(out.String(), "\n", ""), "\r") {
 		if len(strings.TrimPrefix(line, "\x1b[K")) >= 40 {
-			t.Errorf("longer than the terminal is wide: %q", line)
+			t.Errorf("line is wider than the terminal: %q", line)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (s *starter) jobs(ctx context.Context) (err error) {
 	}
 	sample := newSample()
 	for i := range l.warmup + l.iterations {
-		line.Say(i, l.warmup+l.iterations, fmt.Sprintf("a job of %d ranks", s.o.ranks))
+		line.Update(i, l.warmup+l.iterations, fmt.Sprintf("a job of %d ranks", s.o.ranks))
 		start := time.Now()
 		output, err := s.output(ctx, s.o.name, s.o.ranks, s.o.flags)
 		whole := time.Since(start)
