@@ -316,7 +316,7 @@ func (m *module) readSocket(fd int, b []byte) (int, error) {
 	if t := m.tunnelOf(fd); t != nil {
 		return t.read(b)
 	}
-	if len(b) > rawsys.Most {
+	if len(b) > rawsys.MaxBytes {
 		return unix.Read(fd, b)
 	}
 	return readResult(rawsys.Read(fd, b))
@@ -327,13 +327,13 @@ func (m *module) writeSocket(fd int, pieces ...[]byte) (int, error) {
 	switch t := m.tunnelOf(fd); {
 	case t != nil:
 		return t.write(pieces...)
-	case len(pieces) == 1 && len(pieces[0]) <= rawsys.Most:
+	case len(pieces) == 1 && len(pieces[0]) <= rawsys.MaxBytes:
 		return readResult(rawsys.Write(fd, pieces[0]))
 	}
 	return unix.Writev(fd, pieces)
 }
 
-// readResult adds an error to the result of package nowait.
+// readResult adds an error to the result of package rawsys.
 func readResult(n int, e unix.Errno) (int, error) {
 	if e != 0 {
 		return n, e

@@ -1,11 +1,10 @@
-// Package rawsys makes the calls of a transport that never waits, without telling Go's
-// scheduler, which takes 50 to 100 cycles a system call, and more for a function of C: those of a
-// connection (Read, Write), and those of a C library (Stack.Call).
+// Package rawsys bypasses Go's scheduler in nonblocking calls of a transport: Read and Write of
+// a connection, and Stack.Call of a C library. The scheduler adds 50 to 100 cycles to a system
+// call, and more to a C function.
 //
-// The scheduler can't take the processor from a goroutine in such a call, nor can garbage
-// collection begin meanwhile. So a call is to move Most bytes at most, which takes a few
-// microseconds, and to wait for nothing.
+// During such a call the goroutine is not preemptible and a garbage collection cannot start.
+// A call must not block and must transfer at most MaxBytes, which takes a few microseconds.
 package rawsys
 
-// Most is what a call moves, in bytes. More goes by the ordinary calls.
-const Most = 32 << 10
+// MaxBytes is the largest transfer of one call. Larger transfers use the ordinary calls.
+const MaxBytes = 32 << 10

@@ -4,8 +4,7 @@
 
 // func call(f unsafe.Pointer, stack uintptr, a, b, c unsafe.Pointer) int32
 //
-// The registers that C leaves as they are include BX and BP. Go's assembly functions may change
-// all but SP and BP.
+// C preserves BX and BP, among others. Assembly functions of Go preserve only SP and BP.
 TEXT ·call(SB), NOSPLIT, $0-44
 	MOVQ f+0(FP), AX
 	MOVQ stack+8(FP), CX

@@ -7,14 +7,14 @@ import (
 	"unsafe"
 )
 
-// A Stack is memory on which functions of C run; here there is none.
+// Stack is not supported in this build.
 type Stack struct{}
 
-// NewStack returns why there is none: callers use cgo.
+// NewStack returns errors.ErrUnsupported. Callers fall back to cgo.
 func NewStack() (*Stack, error) { return nil, errors.ErrUnsupported }
 
-// What follows is never reached: there is no Stack.
-
+// Free is a no-op.
 func (*Stack) Free() {}
 
-func (*Stack) Call(f, a, b, c unsafe.Pointer) int { panic("rawsys: no stack") }
+// Call panics.
+func (*Stack) Call(f, a, b, c unsafe.Pointer) int { panic("rawsys: Call without a Stack") }

@@ -19,7 +19,7 @@ import (
 	"github.com/ferrympi/ferry/internal/rawsys"
 )
 
-// Functions as a compiler of C makes them.
+// Machine code of C functions.
 var (
 	sum   = []byte{0x48, 0x8b, 0x07, 0x48, 0x03, 0x06, 0x48, 0x03, 0x02, 0xc3}                                     // return *a + *b + *c
 	align = []byte{0x48, 0x89, 0xe0, 0x83, 0xe0, 0x0f, 0xc3}                                                       // return rsp & 15
@@ -29,8 +29,8 @@ var (
 	trap  = []byte{0x0f, 0x0b}                                                                                     // __builtin_trap()
 )
 
-// machine puts a function where it can be called.
-func machine(t testing.TB, code []byte) unsafe.Pointer {
+// mapCode copies a function into executable memory.
+func mapCode(t testing.TB, code []byte) unsafe.Pointer {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -44,7 +44,7 @@ func machine(t testing.TB, code []byte) unsafe.Pointer {
 	return unsafe.Pointer(&b[0])
 }
 
-func stack(t testing.TB) *rawsys.Stack {
+func newStack(t testing.TB) *rawsys.Stack {
 	t.Helper()
 	s, err := rawsys.NewStack()
 	if err != nil {
@@ -54,49 +54,47 @@ func stack(t testing.TB) *rawsys.Stack {
 	return s
 }
 
-// TestFunctionsOfC get their arguments, a stack as their rules have it, and most of its memory.
-func TestFunctionsOfC(t *testing.T) {
-	s := stack(t)
+func TestCall_CFunction_HasArgumentsAlignmentAndStackMemory(t *testing.T) {
+	s := newStack(t)
 	one, two, three, words := int64(-1), int64(2), int64(3), int64(100_000)
-	if got := s.Call(machine(t, sum), unsafe.Pointer(&one), unsafe.Pointer(&two), unsafe.Pointer(&three)); got != 4 {
-		t.Errorf("-1 + 2 + 3 are %d", got)
+	if got := s.Call(mapCode(t, sum), unsafe.Pointer(&one), unsafe.Pointer(&two), unsafe.Pointer(&three)); got != 4 {
+		t.Errorf("-1 + 2 + 3 = %d", got)
 	}
-	if got := s.Call(machine(t, align), nil, nil, nil); got != 8 {
-		t.Errorf("behind the return address the stack lies at %d of 16", got)
+	if got := s.Call(mapCode(t, align), nil, nil, nil); got != 8 {
+		t.Errorf("stack pointer modulo 16 is %d, want 8", got)
 	}
-	s.Call(machine(t, deep), unsafe.Pointer(&words), nil, nil)
+	s.Call(mapCode(t, deep), unsafe.Pointer(&words), nil, nil)
 	s.Free()
 	s.Free()
 }
 
-// TestCallsWhileEverythingElseHappens: the world is stopped, profiled and preempted, and the stacks of
-// the goroutines that call move.
-func TestCallsWhileEverythingElseHappens(t *testing.T) {
+// Garbage collections, profile signals and moves of the callers' stacks happen during the calls.
+func TestCall_ConcurrentRuntimeEvents_KeepsMemoryIntact(t *testing.T) {
 	if err := pprof.StartCPUProfile(io.Discard); err != nil {
 		t.Log(err)
 	} else {
 		defer pprof.StopCPUProfile()
 	}
-	add, count := machine(t, sum), machine(t, spin)
-	var over atomic.Bool
+	add, count := mapCode(t, sum), mapCode(t, spin)
+	var isDone atomic.Bool
 	ended := make(chan bool)
 	go func() {
 		defer close(ended)
 		buf := make([]byte, 1<<16)
-		for !over.Load() {
+		for !isDone.Load() {
 			runtime.GC()
 			runtime.Stack(buf, true)
 		}
 	}()
 	callers := make(chan string)
 	for range 2 {
-		s := stack(t)
+		s := newStack(t)
 		go func() {
 			for i := range 3000 {
-				turns := int64(100_000 + i*100)
-				s.Call(count, unsafe.Pointer(&turns), nil, nil)
-				if !onAStackThatGrows(s, add, i%50) {
-					callers <- "a call got other arguments, or Go's memory changed"
+				iterations := int64(100_000 + i*100)
+				s.Call(count, unsafe.Pointer(&iterations), nil, nil)
+				if !callOnGrowingStack(s, add, i%50) {
+					callers <- "wrong arguments, or memory of Go changed"
 					return
 				}
 			}
@@ -108,52 +106,51 @@ func TestCallsWhileEverythingElseHappens(t *testing.T) {
 			t.Error(bad)
 		}
 	}
-	over.Store(true)
+	isDone.Store(true)
 	<-ended
 }
 
 //go:noinline
-func onAStackThatGrows(s *rawsys.Stack, add unsafe.Pointer, depth int) bool {
-	var frame [64]int64 // on the goroutine's stack, and handed to C
+func callOnGrowingStack(s *rawsys.Stack, add unsafe.Pointer, depth int) bool {
+	var frame [64]int64 // On the goroutine's stack, passed to C.
 	frame[0], frame[63] = int64(depth), 7
 	one := int64(1)
-	right := s.Call(add, unsafe.Pointer(&frame[0]), unsafe.Pointer(&frame[63]), unsafe.Pointer(&one)) == depth+8
+	isCorrect := s.Call(add, unsafe.Pointer(&frame[0]), unsafe.Pointer(&frame[63]), unsafe.Pointer(&one)) == depth+8
 	if depth > 0 {
-		right = onAStackThatGrows(s, add, depth-1) && right
+		isCorrect = callOnGrowingStack(s, add, depth-1) && isCorrect
 	}
-	return right && frame[0] == int64(depth) && frame[63] == 7
+	return isCorrect && frame[0] == int64(depth) && frame[63] == 7
 }
 
-// TestFaultsOfCEndTheProgram: nothing recovers from them, and at the stack's end no other memory is
-// overwritten.
-func TestFaultsOfCEndTheProgram(t *testing.T) {
+// A fault is not recoverable, and a stack overflow hits the guard page.
+func TestCall_FaultInC_EndsProgram(t *testing.T) {
 	const child = "FERRY_TEST_FAULT"
 	words := int64(1 << 20)
 	switch os.Getenv(child) {
 	case "null":
 		defer func() { recover() }()
-		stack(t).Call(machine(t, fault), nil, nil, nil)
+		newStack(t).Call(mapCode(t, fault), nil, nil, nil)
 		return
 	case "trap":
-		stack(t).Call(machine(t, trap), nil, nil, nil)
+		newStack(t).Call(mapCode(t, trap), nil, nil, nil)
 		return
 	case "deep":
-		stack(t).Call(machine(t, deep), unsafe.Pointer(&words), nil, nil)
+		newStack(t).Call(mapCode(t, deep), unsafe.Pointer(&words), nil, nil)
 		return
 	}
-	for _, what := range []string{"null", "trap", "deep"} {
-		c := exec.Command(os.Args[0], "-test.run=^TestFaultsOfCEndTheProgram$")
-		c.Env = append(os.Environ(), child+"="+what)
+	for _, kind := range []string{"null", "trap", "deep"} {
+		c := exec.Command(os.Args[0], "-test.run=^TestCall_FaultInC_EndsProgram$")
+		c.Env = append(os.Environ(), child+"="+kind)
 		c.WaitDelay = time.Minute
 		out, err := c.CombinedOutput()
-		if said := bytes.Contains(out, []byte("goroutine ")); err == nil || len(out) > 1<<20 || !said && what != "deep" {
-			t.Errorf("%s: %v, %d bytes:\n%.1000s", what, err, len(out), out)
+		if hasTrace := bytes.Contains(out, []byte("goroutine ")); err == nil || len(out) > 1<<20 || !hasTrace && kind != "deep" {
+			t.Errorf("%s: %v, %d bytes:\n%.1000s", kind, err, len(out), out)
 		}
 	}
 }
 
 func BenchmarkCall(b *testing.B) {
-	s, f, n := stack(b), machine(b, sum), int64(1)
+	s, f, n := newStack(b), mapCode(b, sum), int64(1)
 	for b.Loop() {
 		s.Call(f, unsafe.Pointer(&n), unsafe.Pointer(&n), unsafe.Pointer(&n))
 	}
