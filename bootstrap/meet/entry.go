@@ -64,7 +64,7 @@ func decodeEntry(b []byte) (entry, error) {
 	e.host = binary.BigEndian.Uint64(b[at+8:])
 	e.port = binary.BigEndian.Uint16(b[at+16:])
 	count, rest := int(b[at+18]), b[entryHead:]
-	if e.nonce == 0 || count > netaddr.Most || (e.port == 0) != (count == 0) {
+	if e.nonce == 0 || count > netaddr.MaxPublished || (e.port == 0) != (count == 0) {
 		return e, fmt.Errorf("the entry makes no sense: nonce %d, port %d with %d addresses", e.nonce, e.port, count)
 	}
 	for range count {

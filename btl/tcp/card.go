@@ -90,8 +90,8 @@ func decodeCard(in []byte) (b businessCard, err error) {
 	b.security, b.port = security(in[1]), binary.LittleEndian.Uint16(in[2:])
 	copy(b.key[:], in[4:])
 	n, rest := int(in[cardHeaderSize-1]), in[cardHeaderSize:]
-	if n > netaddr.Most {
-		return b, fmt.Errorf("the peer's card lists %d addresses, more than %d", n, netaddr.Most)
+	if n > netaddr.MaxPublished {
+		return b, fmt.Errorf("the peer's card lists %d addresses, more than %d", n, netaddr.MaxPublished)
 	}
 	for range n {
 		if len(rest) == 0 || int(rest[0]) > len(rest)-1 {

@@ -147,7 +147,7 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	if m.host.published, left = p.publishable(kept, left, env.Identity.IsSpread()); len(m.host.published) == 0 {
 		return nil, noAddress(kept, left)
 	}
-	m.host.unpublished = append(left, netaddr.Untold(kept, m.host.published)...)
+	m.host.unpublished = append(left, netaddr.Unpublished(kept, m.host.published)...)
 	if m.poller.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
@@ -187,7 +187,7 @@ func (p *params) publishable(kept []netaddr.Interface, left []netaddr.LeftOut, i
 
 // noAddress returns the error of a host without an address to publish, with the reason for each address.
 func noAddress(kept []netaddr.Interface, left []netaddr.LeftOut) error {
-	return fmt.Errorf("btl tcp: this host has no address to publish: %s", reasons(append(left, netaddr.Untold(kept, nil)...)))
+	return fmt.Errorf("btl tcp: this host has no address to publish: %s", reasons(append(left, netaddr.Unpublished(kept, nil)...)))
 }
 
 // reasons joins the reasons.

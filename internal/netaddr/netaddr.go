@@ -1,6 +1,6 @@
-// Package netaddr decides which addresses of a host its peers are told, and in which
-// order a peer's addresses are tried. It is logic over a list of interfaces, so that
-// every transport of a process answers alike.
+// Package netaddr selects the addresses that a host publishes and orders the addresses of a
+// peer for dialing. It works on a list of interfaces, so that all transports of a process
+// make the same choice.
 package netaddr
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Interface is a network interface, as far as it matters here.
+// Interface is a network interface.
 type Interface struct {
 	Name  string
 	Flags net.Flags
@@ -37,7 +37,7 @@ func Host() ([]Interface, error) {
 	for _, i := range ifs {
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // it has just gone
+			continue // The interface was removed after the listing.
 		}
 		one := Interface{Name: i.Name, Flags: i.Flags, Empty: emptyBridge(i.Name)}
 		for _, a := range addrs {
@@ -50,7 +50,7 @@ func Host() ([]Interface, error) {
 	return out, nil
 }
 
-// emptyBridge reports whether the interface is a bridge without members: it leads nowhere.
+// emptyBridge reports whether the interface is a bridge without members.
 func emptyBridge(name string) bool {
 	members, err := os.ReadDir(filepath.Join("/sys/class/net", name, "brif"))
 	return err == nil && len(members) == 0
@@ -67,16 +67,15 @@ func prefix(a net.Addr) (netip.Prefix, bool) {
 	return netip.PrefixFrom(ip, min(bits, ip.BitLen())), ok
 }
 
-// Most is how many addresses of a host are worth telling.
-const Most = 16
+// MaxPublished is the largest number of published addresses of a host.
+const MaxPublished = 16
 
-// Publish returns the addresses that peers are to be told, the most useful first, at most
-// Most: of networks between hosts first, then of networks that are inside hosts as a rule,
-// and may have the same addresses in each. Link-local ones are left out, because they say
-// nothing without an interface of the reader's. Loopback is told only if there is nothing
-// else: then all peers are on this host.
+// Publish returns at most MaxPublished addresses for peers, the most useful first. Networks
+// between hosts precede networks that are usually internal to a host, whose addresses repeat
+// on other hosts. Link-local addresses are omitted, since they need an interface of the reader.
+// Loopback is published only without any alternative; all peers are then on this host.
 func Publish(ifs []Interface) []netip.Addr {
-	var out, loop []found
+	var out, loop []candidate
 	for _, i := range ifs {
 		if !i.isUp() {
 			continue
@@ -86,25 +85,25 @@ func Publish(ifs []Interface) []netip.Addr {
 			switch {
 			case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast():
 			case a.IsLoopback() || i.isLoopback():
-				loop = append(loop, found{a, 0})
+				loop = append(loop, candidate{a, 0})
 			default:
-				out = append(out, found{a, rank(i, a)})
+				out = append(out, candidate{a, rank(i, a)})
 			}
 		}
 	}
 	if len(out) == 0 {
 		out = loop
 	}
-	return sorted(out)
+	return sortByRank(out)
 }
 
-// Untold returns the addresses of interfaces that Publish has left out, and why.
-func Untold(ifs []Interface, told []netip.Addr) (left []LeftOut) {
+// Unpublished returns the addresses that are not in published, with the reasons.
+func Unpublished(ifs []Interface, published []netip.Addr) (left []LeftOut) {
 	for _, i := range ifs {
 		for _, n := range i.Nets {
 			a, why := n.Addr(), ""
 			switch {
-			case slices.Contains(told, a):
+			case slices.Contains(published, a):
 				continue
 			case a.IsLoopback() || i.isLoopback():
 				why = "loopback leads to this host only"
@@ -113,7 +112,7 @@ func Untold(ifs []Interface, told []netip.Addr) (left []LeftOut) {
 			case !a.IsValid() || a.IsUnspecified() || a.IsMulticast():
 				why = "no address of one host"
 			default:
-				why = fmt.Sprintf("%d others come before it", Most)
+				why = fmt.Sprintf("%d others come before it", MaxPublished)
 			}
 			left = append(left, LeftOut{fmt.Sprintf("%s (%s)", a, i.Name), why})
 		}
@@ -121,44 +120,44 @@ func Untold(ifs []Interface, told []netip.Addr) (left []LeftOut) {
 	return left
 }
 
-// found is an address, and how late it comes.
-type found struct {
+// candidate is an address with its rank; lower ranks come first.
+type candidate struct {
 	netip.Addr
 	rank int
 }
 
-func sorted(list []found) []netip.Addr {
-	slices.SortStableFunc(list, func(a, b found) int { return a.rank - b.rank })
+func sortByRank(list []candidate) []netip.Addr {
+	slices.SortStableFunc(list, func(a, b candidate) int { return a.rank - b.rank })
 	var out []netip.Addr
 	for _, f := range list {
-		if !slices.Contains(out, f.Addr) && len(out) < Most {
+		if !slices.Contains(out, f.Addr) && len(out) < MaxPublished {
 			out = append(out, f.Addr)
 		}
 	}
 	return out
 }
 
-// inside are how interfaces begin whose networks end at the host, or are laid over the others:
-// of containers and virtual machines.
-var inside = []string{"docker", "virbr", "vboxnet", "vmnet", "veth", "cni", "flannel", "cali", "vxlan.calico", "tunl", "cilium", "weave",
+// insidePrefixes are name prefixes of interfaces of containers and virtual machines, whose
+// networks end at the host or are overlays.
+var insidePrefixes = []string{"docker", "virbr", "vboxnet", "vmnet", "veth", "cni", "flannel", "cali", "vxlan.calico", "tunl", "cilium", "weave",
 	"kube-", "podman", "lxc", "lxd"}
 
-// isInside reports whether an interface has such a name. Docker's own bridges are br- and 12
-// hexadecimal digits; others (br-ex, br-lan) are as good as what they bridge.
+// isInside reports whether the name is that of a network inside a host. Bridges of Docker are
+// named br- and 12 hexadecimal digits. Other bridges (br-ex, br-lan) connect to real networks.
 func isInside(name string) bool {
 	if id, ok := strings.CutPrefix(name, "br-"); ok {
 		return len(id) == 12 && strings.Trim(id, "0123456789abcdef") == ""
 	}
-	return slices.ContainsFunc(inside, func(p string) bool { return strings.HasPrefix(name, p) })
+	return slices.ContainsFunc(insidePrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// rank is less for what is more likely to reach this host.
+// rank returns a lower number for an address that is more likely to be reachable.
 func rank(i Interface, a netip.Addr) int {
 	r := 0
 	if isInside(i.Name) {
 		r += 4
 	}
-	if i.Flags&net.FlagPointToPoint != 0 { // a VPN, mostly
+	if i.Flags&net.FlagPointToPoint != 0 { // Usually a VPN.
 		r += 2
 	}
 	if a.Is6() {
@@ -167,12 +166,11 @@ func rank(i Interface, a netip.Addr) int {
 	return r
 }
 
-// Order returns a peer's addresses in the order in which a host with these interfaces
-// best tries them: those of a network that both are in, then the others as they stand, and
-// loopback last, for which the peer must be on this host. What can't be a peer's address
-// is left out.
+// Order returns a peer's addresses in dialing order: addresses in a network of ifs first, then
+// the others in their given order, loopback last. Unspecified, multicast and link-local
+// addresses are dropped.
 func Order(ifs []Interface, peer []netip.Addr) []netip.Addr {
-	var list []found
+	var list []candidate
 	for _, a := range peer {
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() {
 			continue
@@ -184,12 +182,12 @@ func Order(ifs []Interface, peer []netip.Addr) []netip.Addr {
 		case slices.ContainsFunc(ifs, func(i Interface) bool { return reaches(i, a) }):
 			r = 0
 		}
-		list = append(list, found{a, r})
+		list = append(list, candidate{a, r})
 	}
-	return sorted(list)
+	return sortByRank(list)
 }
 
-// reaches reports whether a is in a network between hosts that i is in.
+// reaches reports whether i is in a network between hosts that contains a.
 func reaches(i Interface, a netip.Addr) bool {
 	if !i.isUp() || rank(i, a) >= 4 {
 		return false

@@ -27,36 +27,36 @@ var (
 	down   = nic("eth1", 0, "10.2.0.7/16")
 )
 
-func TestAddressesThatPeersAreTold(t *testing.T) {
+func TestPublish_KindsOfInterfaces_OrdersByReachability(t *testing.T) {
 	for _, c := range []struct {
-		what string
+		name string
 		ifs  []Interface
 		want []string
 	}{
-		{"nothing but loopback", []Interface{lo, down}, []string{"127.0.0.1", "::1"}},
-		{"loopback is not for others", []Interface{lo, eth}, []string{"10.1.0.7", "fd00::7"}},
+		{"only loopback", []Interface{lo, down}, []string{"127.0.0.1", "::1"}},
+		{"loopback and another interface", []Interface{lo, eth}, []string{"10.1.0.7", "fd00::7"}},
 		{"networks of containers come last", []Interface{docker, vpn, lo, eth, ib}, []string{"10.1.0.7", "192.168.4.7", "fd00::7", "10.8.0.2", "172.17.0.1"}},
 		{"one address on two interfaces", []Interface{ib, ib}, []string{"192.168.4.7"}},
 		{"only link-local", []Interface{nic("eth0", up, "fe80::1/64", "169.254.3.3/16"), lo}, []string{"127.0.0.1", "::1"}},
-		{"nothing at all", nil, nil},
+		{"no interface", nil, nil},
 	} {
 		if got := Publish(c.ifs); !slices.Equal(texts(got), c.want) {
-			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-func TestHostWithManyAddressesTellsSome(t *testing.T) {
+func TestPublish_ManyAddresses_ReturnsMaxPublished(t *testing.T) {
 	i := nic("eth0", up)
 	for n := range 100 {
 		i.Nets = append(i.Nets, netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", n)))
 	}
-	if got := Publish([]Interface{i}); len(got) != Most || got[0].String() != "10.0.0.1" {
+	if got := Publish([]Interface{i}); len(got) != MaxPublished || got[0].String() != "10.0.0.1" {
 		t.Errorf("%d addresses, from %v", len(got), got[0])
 	}
 }
 
-func TestAddressOfACommonNetworkIsTriedFirst(t *testing.T) {
+func TestOrder_CommonNetwork_ComesFirst(t *testing.T) {
 	var peer []netip.Addr
 	for _, a := range []string{"127.0.0.1", "10.9.0.1", "172.17.0.1", "192.168.4.9", "fe80::2", "224.0.0.1", "0.0.0.0"} {
 		peer = append(peer, netip.MustParseAddr(a))
@@ -67,7 +67,7 @@ func TestAddressOfACommonNetworkIsTriedFirst(t *testing.T) {
 	}
 }
 
-func TestThisHostHasAnAddress(t *testing.T) {
+func TestHost_ThisMachine_HasAddress(t *testing.T) {
 	ifs, err := Host()
 	if err != nil {
 		t.Fatal(err)
@@ -85,9 +85,9 @@ func texts(addrs []netip.Addr) []string {
 	return out
 }
 
-func TestAddressesThatPeersAreNotToldHaveReasons(t *testing.T) {
+func TestUnpublished_OmittedAddresses_HaveReasons(t *testing.T) {
 	many := nic("eth9", up)
-	for n := range Most + 1 {
+	for n := range MaxPublished + 1 {
 		many.Nets = append(many.Nets, netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", n)))
 	}
 	for _, c := range []struct {
@@ -99,7 +99,7 @@ func TestAddressesThatPeersAreNotToldHaveReasons(t *testing.T) {
 		{[]Interface{many}, []string{"10.0.16.1 (eth9): 16 others come before it"}},
 	} {
 		var got []string
-		for _, l := range Untold(c.ifs, Publish(c.ifs)) {
+		for _, l := range Unpublished(c.ifs, Publish(c.ifs)) {
 			got = append(got, l.String())
 		}
 		if !slices.Equal(got, c.want) {
@@ -108,8 +108,7 @@ func TestAddressesThatPeersAreNotToldHaveReasons(t *testing.T) {
 	}
 }
 
-// TestNetworksInsideHostsAreKnownByName: they come last, and are common to no two hosts.
-func TestNetworksInsideHostsAreKnownByName(t *testing.T) {
+func TestCommon_NetworkInsideHost_IsSkipped(t *testing.T) {
 	for name, inside := range map[string]bool{
 		"docker0": true, "br-0123456789ab": true, "tunl0": true, "cilium_host": true, "weave": true, "kube-bridge": true, "kube-ipvs0": true, "cni0": true, "vxlan.calico": true,
 		"br-ex": false, "br-lan": false, "br-int": false, "br0": false, "br-deadbeef": false, "eth0": false, "ib0": false, "bond0": false, "tun0": false,

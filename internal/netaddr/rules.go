@@ -8,19 +8,21 @@ import (
 	"strings"
 )
 
-// Rules say which addresses of a host a transport uses. An element is a network
-// (10.1.0.0/16), an address, or a pattern of interface names (eth0, ib*).
+// Rules select the addresses of a host for a transport. An element is a network
+// (10.1.0.0/16), an address, or a pattern of interface names (eth0, ib*). An address is used
+// if it matches an element of Include and no element of Exclude. An empty Include matches all
+// but the interfaces that lead nowhere.
 type Rules struct {
-	Include []string // only what one of these names; empty: what is likely to lead to others
-	Exclude []string // and not what one of these names
+	Include []string
+	Exclude []string
 }
 
-// LeftOut is an address, or an interface, that is not used, and why.
+// LeftOut is an unused address or interface, with the reason.
 type LeftOut struct{ What, Why string }
 
 func (l LeftOut) String() string { return l.What + ": " + l.Why }
 
-// Check says which element can't be read.
+// Check returns an error that names the first invalid element.
 func (r Rules) Check() error {
 	for _, one := range slices.Concat(r.Include, r.Exclude) {
 		if _, err := parse(one); err != nil {
@@ -30,7 +32,7 @@ func (r Rules) Check() error {
 	return nil
 }
 
-// rule is an element: a network, or a pattern of names.
+// rule is a parsed element. Either network is valid or names is not empty.
 type rule struct {
 	network netip.Prefix
 	names   string
@@ -53,8 +55,8 @@ func parse(text string) (rule, error) {
 	return rule{names: text}, nil
 }
 
-// first returns the first of some elements that names the address on i.
-func first(list []string, i Interface, a netip.Addr) (text string, found bool) {
+// firstMatch returns the first element of list that matches address a on interface i.
+func firstMatch(list []string, i Interface, a netip.Addr) (text string, found bool) {
 	for _, text := range list {
 		r, err := parse(text)
 		if err != nil {
@@ -68,13 +70,13 @@ func first(list []string, i Interface, a netip.Addr) (text string, found bool) {
 	return "", false
 }
 
-// ends are how interfaces begin whose networks are of this host and nobody else, though
-// other hosts have some of the same name and addresses.
-var ends = []string{"docker", "virbr"}
+// localPrefixes are name prefixes of interfaces whose networks end at this host, although
+// other hosts have equal names and addresses.
+var localPrefixes = []string{"docker", "virbr"}
 
-// Apply returns the interfaces with those of their addresses that the rules leave, and
-// what they leave out. Without Include that is also what leads nowhere: bridges without
-// members, and those of docker and libvirt.
+// Apply returns the interfaces with their selected addresses, and the interfaces and addresses
+// left out. Without Include, bridges without members and those of docker and libvirt are left
+// out too.
 func (r Rules) Apply(ifs []Interface) (kept []Interface, left []LeftOut) {
 	for _, i := range ifs {
 		why := ""
@@ -94,9 +96,9 @@ func (r Rules) Apply(ifs []Interface) (kept []Interface, left []LeftOut) {
 		one.Nets = nil
 		for _, n := range i.Nets {
 			what := fmt.Sprintf("%s (%s)", n.Addr(), i.Name)
-			if by, out := first(r.Exclude, i, n.Addr()); out {
+			if by, out := firstMatch(r.Exclude, i, n.Addr()); out {
 				left = append(left, LeftOut{what, "excluded by " + by})
-			} else if _, in := first(r.Include, i, n.Addr()); !in && len(r.Include) > 0 {
+			} else if _, in := firstMatch(r.Include, i, n.Addr()); !in && len(r.Include) > 0 {
 				left = append(left, LeftOut{what, "not included"})
 			} else {
 				one.Nets = append(one.Nets, n)
@@ -111,9 +113,9 @@ func (r Rules) Apply(ifs []Interface) (kept []Interface, left []LeftOut) {
 func (r Rules) Unmatched(ifs []Interface) []string {
 	return slices.DeleteFunc(slices.Clone(r.Exclude), func(element string) bool {
 		return slices.ContainsFunc(ifs, func(i Interface) bool {
-			_, found := first([]string{element}, i, netip.Addr{}) // The name also of an interface without addresses.
+			_, found := firstMatch([]string{element}, i, netip.Addr{}) // Matches the name of an interface without addresses.
 			for _, n := range i.Nets {
-				_, match := first([]string{element}, i, n.Addr())
+				_, match := firstMatch([]string{element}, i, n.Addr())
 				found = found || match
 			}
 			return found

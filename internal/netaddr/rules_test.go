@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-func TestRulesLeaveOutWhatLeadsNowhereAndSayWhy(t *testing.T) {
+func TestApply_Rules_SelectAddressesWithReasons(t *testing.T) {
 	empty := nic("br0", up, "10.7.0.1/16")
 	empty.Empty = true
 	ifs := []Interface{lo, eth, ib, docker, nic("virbr0", up, "192.168.122.1/24"), empty, down}
 	for _, c := range []struct {
-		what  string
+		name  string
 		rules Rules
 		want  []string
 		why   []string
@@ -29,21 +29,21 @@ func TestRulesLeaveOutWhatLeadsNowhereAndSayWhy(t *testing.T) {
 	} {
 		kept, left := c.rules.Apply(ifs)
 		if got := texts(Publish(kept)); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		all := fmt.Sprint(left)
 		for _, why := range c.why {
 			if !strings.Contains(all, why) {
-				t.Errorf("%s: %s does not say %q", c.what, all, why)
+				t.Errorf("%s: %s lacks %q", c.name, all, why)
 			}
 		}
 	}
 }
 
-func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
+func TestCheck_InvalidElement_ReturnsError(t *testing.T) {
 	for _, bad := range []string{"", "10.1.0.0/40", "eth[", "a/b"} {
 		if err := (Rules{Exclude: []string{bad}}).Check(); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 	if err := (Rules{Include: []string{"eth0", "ib*", "::1", "10.0.0.0/8"}}).Check(); err != nil {

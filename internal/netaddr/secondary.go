@@ -12,11 +12,11 @@ import (
 // name, or the empty string. An interface is secondary
 //
 //   - if the rules without Include leave it out,
-//   - if its network is inside a host as a rule, and there is another one,
+//   - if its network is usually inside a host, and there is another one,
 //   - if it has no default route, and one of a known speed that is at least its own has.
 //
-// The rules guess: they do not see the networks of peers. They fail, for instance, if the
-// default route of each host leads into a network of its own.
+// The rules are a heuristic without knowledge of the networks of peers. They fail, for
+// instance, if the default routes of the hosts lead into separate networks.
 func Secondary(ifs []Interface, name string) string {
 	at := slices.IndexFunc(ifs, func(i Interface) bool { return i.Name == name })
 	if at < 0 {
@@ -32,7 +32,7 @@ func Secondary(ifs []Interface, name string) string {
 		}
 		switch {
 		case isInside(name) && !isInside(i.Name):
-			return "its network is inside hosts as a rule, and " + i.Name + " is there"
+			return "its network is usually inside a host, and " + i.Name + " is there"
 		case own.isPrimary() && i.HasDefault && !own.HasDefault && 0 < own.Speed && own.Speed <= i.Speed && isInside(name) == isInside(i.Name):
 			return i.Name + " has the default route"
 		}
@@ -62,7 +62,7 @@ func (i Interface) leadsNowhere() string {
 	switch {
 	case i.Empty:
 		return "a bridge without members leads nowhere"
-	case slices.ContainsFunc(ends, func(p string) bool { return strings.HasPrefix(i.Name, p) }):
+	case slices.ContainsFunc(localPrefixes, func(p string) bool { return strings.HasPrefix(i.Name, p) }):
 		return "such a network ends at its host"
 	}
 	return ""
