@@ -78,8 +78,8 @@ func TestCliffsOfBandwidthAndRate(t *testing.T) {
 
 func TestSamplesOfACurveCountInTheirState(t *testing.T) {
 	b := bests{}
-	b.of(outside).See(25)
-	b.of(ferryRanks).See(25)
+	b.of(outside).Add(25)
+	b.of(ferryRanks).Add(25)
 	at := func(value, hop float64) sample {
 		return sample{Value: value, Hop: hop, Outside: 26, instrument: ferryRanks}
 	}

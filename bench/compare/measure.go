@@ -194,10 +194,10 @@ func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample
 	}
 	after, err := c.now(ctx)
 	around := max(before, after)
-	c.best.of(outside).See(around)
+	c.best.of(outside).Add(around)
 	for i := range list {
 		list[i].Outside = around
-		c.best.of(from.instrument).See(list[i].Hop)
+		c.best.of(from.instrument).Add(list[i].Hop)
 	}
 	return list, err
 }

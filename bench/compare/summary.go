@@ -76,7 +76,7 @@ func (s *series) result(want int) (r result, ok bool) {
 	}
 	r = result{Peer: s.peer.Title, Setting: s.setting.Title, Default: s.setting.Default, Failed: s.failed, Pairs: s.pairs}
 	near, far := s.in(nearOnes), s.in(farOnes)
-	r.State = hop.Judge(min(near.OursTaken, near.PeersTaken), want)
+	r.State = hop.Classify(min(near.OursTaken, near.PeersTaken), want)
 	r.medians = near
 	if r.State == hop.Far {
 		r.medians = s.in(allOfThem)

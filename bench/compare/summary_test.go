@@ -28,10 +28,10 @@ func drifting(t *testing.T) (*series, bests) {
 		[4]float64{0.15, 60, 1.30, 470}, [4]float64{0.16, 74, 0.17, 60},
 	)
 	b := bests{}
-	b.of(outside).See(50)
+	b.of(outside).Add(50)
 	for _, p := range s.pairs {
-		b.of(ferryRanks).See(p.Ours.Hop)
-		b.of("openmpi").See(p.Peer.Hop)
+		b.of(ferryRanks).Add(p.Ours.Hop)
+		b.of("openmpi").Add(p.Peer.Hop)
 	}
 	return s, b
 }
@@ -100,12 +100,12 @@ func TestTooFewNearPairsAreSaid(t *testing.T) {
 // A better state that comes late makes earlier samples far ones; one hop doesn't.
 func TestLaterHopsJudgeEarlierSamples(t *testing.T) {
 	s, b := drifting(t)
-	b.of("openmpi").See(20)
+	b.of("openmpi").Add(20)
 	if n := s.judge(b); n != 4 {
 		t.Errorf("one lucky hop: %d pairs are near", n)
 	}
-	b.of("openmpi").See(21)
-	b.of("openmpi").See(20)
+	b.of("openmpi").Add(21)
+	b.of("openmpi").Add(20)
 	if n := s.judge(b); n != 0 {
 		t.Errorf("%d pairs are near", n)
 	}
@@ -114,16 +114,16 @@ func TestLaterHopsJudgeEarlierSamples(t *testing.T) {
 // Go's loop and C's take different times for the same hop.
 func TestInstrumentsHaveLimitsOfTheirOwn(t *testing.T) {
 	b := bests{}
-	b.of("openmpi").See(20)
-	b.of(ferryRanks).See(27)
-	b.of("mpich").See(0) // not taken
+	b.of("openmpi").Add(20)
+	b.of(ferryRanks).Add(27)
+	b.of("mpich").Add(0) // not taken
 	if !b.of(ferryRanks).Near(40) || b.of("openmpi").Near(31) || !b.of("mpich").Near(0) {
 		t.Errorf("%v", b)
 	}
 	if ns := b.ns(); len(ns) != 2 || ns["openmpi"] != 20 || ns[ferryRanks] != 27 {
 		t.Errorf("%v", ns)
 	}
-	b.of(outside).See(25)
+	b.of(outside).Add(25)
 	if b.sample(sample{Hop: 27, Outside: 100, instrument: ferryRanks}) {
 		t.Error("the hop around the job does not count")
 	}

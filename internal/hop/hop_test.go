@@ -9,12 +9,12 @@ import (
 	"unsafe"
 )
 
-func TestBothSidesSeeTheSameCounter(t *testing.T) {
+func TestMeasure_TwoSides_AgreeOnCounter(t *testing.T) {
 	mem := make([]byte, 4096)
 	a, b := At(mem), At(mem)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for range 2 { // a second measurement goes on where the first ended
+	for range 2 { // The second measurement continues the counter.
 		other := make(chan error, 1)
 		go func() {
 			_, err := b.Measure(ctx, false, nil)
@@ -33,9 +33,8 @@ func TestBothSidesSeeTheSameCounter(t *testing.T) {
 	}
 }
 
-// TestPartnerThatWaitsForItsProcessorIsNotGone: on a busy machine each of its answers
-// takes a time slice, and two thousand of them would take longer than the limit.
-func TestPartnerThatWaitsForItsProcessorIsNotGone(t *testing.T) {
+// On a busy machine each reply costs a time slice, and two thousand of them exceed the timeout.
+func TestMeasure_SlowPartner_EndsEarly(t *testing.T) {
 	mem := make([]byte, 64)
 	word, ends := At(mem).word, uint64(2*trips*batches)
 	answers := make(chan int)
@@ -61,7 +60,7 @@ func TestPartnerThatWaitsForItsProcessorIsNotGone(t *testing.T) {
 	}
 }
 
-func TestSilentPartnerIsNoHang(t *testing.T) {
+func TestMeasure_SilentPartner_ReturnsError(t *testing.T) {
 	l := At(make([]byte, 64))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -74,11 +73,11 @@ func TestSilentPartnerIsNoHang(t *testing.T) {
 	}
 }
 
-// Each hop writes to the Line of either side: in a common cache line a hop between goroutines takes twice as long.
+// Each hop writes to both Lines. A common cache line doubles the time of a hop.
 func TestLine_TwoInOneProcess_ShareNoCacheLine(t *testing.T) {
 	const cacheLine = 64
 	var both [2]Line
-	written := unsafe.Offsetof(both[0].slow) + unsafe.Sizeof(both[0].slow)
+	written := unsafe.Offsetof(both[0].hasYielded) + unsafe.Sizeof(both[0].hasYield)
 	if gap := unsafe.Sizeof(both[0]) - written; gap < cacheLine {
 		t.Errorf("%d bytes between the fields of two lines", gap)
 	}

@@ -6,64 +6,65 @@ import (
 	"time"
 )
 
-// NearFactor: a sample was taken in the near state if its raw hop is at most
-// this many times the best of the run. States lie a factor of 2 to 10 apart,
-// and within one the hop varies by 20 %.
+// NearFactor is the largest ratio of a near hop to the best hop of the run. The hops of two
+// states differ by a factor of 2 to 10, and by 20 % within a state.
 const NearFactor = 1.5
 
 const (
-	// A state that is rarer than one hop in share is no measure for the others: in the
-	// time that there is, it does not give enough samples.
-	share = 10
+	// minFraction is the smallest fraction of hops, as a divisor, that makes a state the
+	// reference. Rarer states yield too few samples.
+	minFraction = 10
 
-	// lucky is how many of the lowest hops don't count, though a tenth be fewer.
-	lucky = 2
+	// outliers is the number of lowest hops that never are the reference.
+	outliers = 2
 )
 
-// Best estimates the raw hop of a run's best state: the one that a tenth of all
-// hops don't exceed. The least hop says less: one that is too good to be true
-// would make all others far. A machine that moves between near and far gets that of
-// near, if it is near in one sample of ten; one that is always far gets that of far.
+// Best estimates the hop of a run's best state as the tenth percentile of all hops. The minimum
+// is unsuitable, since a single outlier would make all other hops far. A machine that alternates
+// between near and far has the estimate of near if a tenth of its samples are near; a machine
+// that is always far has that of far.
 //
-// It is told one hop for each sample, and some before. Those of a wait for the near
-// state are not among them: there are many, and all but the last are far. The zero
-// value has seen nothing.
-type Best struct{ hops []float64 } // sorted
+// Add one hop per sample and the hops of the calibration. Hops of a wait for the near state are
+// excluded, since all but the last are far. The zero value is empty.
+type Best struct {
+	hops []float64 // Sorted.
+}
 
-// See takes note of a hop, in ns. 0 is one that was not taken.
-func (b *Best) See(ns float64) {
+// Add adds a hop in ns. 0 is a missing hop.
+func (b *Best) Add(ns float64) {
 	if ns > 0 {
 		i, _ := slices.BinarySearch(b.hops, ns)
 		b.hops = slices.Insert(b.hops, i, ns)
 	}
 }
 
-// NS is the estimate, in ns; 0: no hop was seen.
+// NS returns the estimate in ns, or 0 without hops.
 func (b *Best) NS() float64 {
 	n := len(b.hops)
 	if n == 0 {
 		return 0
 	}
-	// Of four hops or fewer it is the lower one in the middle.
-	return b.hops[max((n-1)/share, min(lucky, (n-1)/2))]
+	// Of at most four hops it is the lower median.
+	return b.hops[max((n-1)/minFraction, min(outliers, (n-1)/2))]
 }
 
-// Near judges a sample's hop by what was seen so far. One that was not taken (0) says
-// nothing against the sample.
+// Near reports whether a hop is near by the current estimate. A missing hop (0) is near.
 func (b *Best) Near(ns float64) bool { return ns <= NearFactor*b.NS() }
 
-// A State says how far a figure can be trusted.
+// State is the reliability of a figure.
 type State string
 
-// The states. Few and Far are those of a machine that was seldom or never near.
 const (
-	Near State = "near" // as many samples as wanted were near; they alone count
-	Few  State = "few"  // at least half as many were; they alone count
-	Far  State = "far"  // fewer: all samples count, and the figure is a rough one
+	// Near has all wanted samples in the near state. Only near samples count.
+	Near State = "near"
+	// Few has at least half of the wanted samples in the near state. Only near samples count.
+	Few State = "few"
+	// Far has fewer near samples. All samples count, and the figure is rough.
+	Far State = "far"
 )
 
-// Judge is the state of a figure of which so many samples were near.
-func Judge(near, want int) State {
+// Classify returns the state of a figure with a number of near samples.
+func Classify(near, want int) State {
 	switch {
 	case near >= want:
 		return Near
@@ -74,43 +75,44 @@ func Judge(near, want int) State {
 }
 
 const (
-	calibration = time.Second
-	interval    = 20 * time.Millisecond // between its hops: one second must not outweigh the run
-	step        = 5 * time.Millisecond  // between the hops of Await
+	calibrationTime = time.Second
+	// calibrationInterval keeps the calibration from outweighing the samples of the run.
+	calibrationInterval = 20 * time.Millisecond
+	awaitInterval       = 5 * time.Millisecond
 
-	// Patience is how long to wait for the near state to come back.
+	// Patience is the recommended timeout of Await.
 	Patience = 400 * time.Millisecond
 )
 
-// Calibrate sees hops that take takes, so that the first samples can be judged.
-func (b *Best) Calibrate(ctx context.Context, take func(context.Context) (float64, error)) error {
-	for end := time.Now().Add(calibration); time.Now().Before(end); {
-		ns, err := take(ctx)
+// Calibrate adds the hops of measure for one second.
+func (b *Best) Calibrate(ctx context.Context, measure func(context.Context) (float64, error)) error {
+	for end := time.Now().Add(calibrationTime); time.Now().Before(end); {
+		ns, err := measure(ctx)
 		if err != nil {
 			return err
 		}
-		b.See(ns)
-		if err := pause(ctx, interval); err != nil {
+		b.Add(ns)
+		if err := sleep(ctx, calibrationInterval); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Await returns when a hop is near, or when that lasts too long, with the hop.
-func (b *Best) Await(ctx context.Context, patience time.Duration, take func(context.Context) (float64, error)) (float64, error) {
-	for end := time.Now().Add(patience); ; {
-		ns, err := take(ctx)
+// Await measures until a hop is near or the timeout passes, and returns the last hop.
+func (b *Best) Await(ctx context.Context, timeout time.Duration, measure func(context.Context) (float64, error)) (float64, error) {
+	for end := time.Now().Add(timeout); ; {
+		ns, err := measure(ctx)
 		if err != nil || b.Near(ns) || time.Now().After(end) {
 			return ns, err
 		}
-		if err := pause(ctx, step); err != nil {
+		if err := sleep(ctx, awaitInterval); err != nil {
 			return 0, err
 		}
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// series has n hops around each level in turn, which vary by 20 %; share says of how
-// many in a hundred each level is, at random places.
-func series(n int, share map[float64]int) (hops []float64) {
+// series returns n hops in random order that vary by 20 % around the levels of percents.
+func series(n int, percents map[float64]int) (hops []float64) {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	var deck []float64
-	for level, percent := range share {
+	for level, percent := range percents {
 		for range percent {
 			deck = append(deck, level)
 		}
@@ -30,12 +29,12 @@ func series(n int, share map[float64]int) (hops []float64) {
 func best(hops ...float64) *Best {
 	var b Best
 	for _, ns := range hops {
-		b.See(ns)
+		b.Add(ns)
 	}
 	return &b
 }
 
-func (b *Best) near(hops []float64) (n int) {
+func (b *Best) countNear(hops []float64) (n int) {
 	for _, ns := range hops {
 		if b.Near(ns) {
 			n++
@@ -44,21 +43,20 @@ func (b *Best) near(hops []float64) (n int) {
 	return n
 }
 
-// TestLuckyHopChangesNothing: whenever it comes, and were there two of them. It made
-// 1641 of 1728 samples far.
-func TestLuckyHopChangesNothing(t *testing.T) {
+// Two low outliers once made 1641 of 1728 samples far.
+func TestBest_TwoLowOutliers_AreIgnored(t *testing.T) {
 	hops := series(1700, map[float64]int{42: 100})
 	for _, n := range []int{5, 50, 1700} {
 		for _, after := range []int{0, n / 2, n} {
 			var b Best
 			for i, ns := range hops[:n] {
 				if i == after {
-					b.See(19)
-					b.See(21)
+					b.Add(19)
+					b.Add(21)
 				}
-				b.See(ns)
+				b.Add(ns)
 			}
-			if got := b.near(hops[:n]); got != n {
+			if got := b.countNear(hops[:n]); got != n {
 				t.Errorf("%d hops, the lucky ones after %d: %d are near, best %.0f ns", n, after, got, b.NS())
 			}
 		}
@@ -68,68 +66,64 @@ func TestLuckyHopChangesNothing(t *testing.T) {
 	}
 }
 
-// TestProcessorsThatMoveHaveANearState, as long as it is there in more than one
-// sample of ten: the far ones don't count.
-func TestProcessorsThatMoveHaveANearState(t *testing.T) {
+func TestBest_NearInOverATenth_IsNear(t *testing.T) {
 	for _, percent := range []int{90, 50, 30, 15} {
 		hops := series(1000, map[float64]int{25: percent, 250: 100 - percent})
 		b := best(hops...)
-		if got := b.near(hops); got != 10*percent || b.NS() > 28 {
+		if got := b.countNear(hops); got != 10*percent || b.NS() > 28 {
 			t.Errorf("near in %d %%: %d of 1000, best %.0f ns", percent, got, b.NS())
 		}
 	}
-	// Far while it was calibrated, and for the first samples: they are judged again.
+	// Hops that were near by the first estimate become far.
 	far, later := series(80, map[float64]int{250: 100}), series(60, map[float64]int{25: 70, 250: 30})
 	b := best(far...)
-	if b.near(far) != len(far) {
-		t.Errorf("nothing but far: best %.0f ns", b.NS())
+	if b.countNear(far) != len(far) {
+		t.Errorf("only far hops: best %.0f ns", b.NS())
 	}
 	for _, ns := range later {
-		b.See(ns)
+		b.Add(ns)
 	}
-	if got := b.near(far); got != 0 {
+	if got := b.countNear(far); got != 0 {
 		t.Errorf("%d of the far ones count, best %.0f ns", got, b.NS())
 	}
 }
 
-// TestMachineThatIsNeverNearCounts: its far state is the only one, or all but.
-func TestMachineThatIsNeverNearCounts(t *testing.T) {
+func TestBest_RarelyNear_IsFar(t *testing.T) {
 	for _, percent := range []int{0, 5} {
 		hops := series(1000, map[float64]int{25: percent, 250: 100 - percent})
-		if b := best(hops...); b.near(hops) != len(hops) || b.NS() < 225 {
-			t.Errorf("near in %d %%: %d of %d, best %.0f ns", percent, b.near(hops), len(hops), b.NS())
+		if b := best(hops...); b.countNear(hops) != len(hops) || b.NS() < 225 {
+			t.Errorf("near in %d %%: %d of %d, best %.0f ns", percent, b.countNear(hops), len(hops), b.NS())
 		}
 	}
-	// Whatever the hops are, more than one in ten is near.
+	// More than one hop in ten is near for any distribution.
 	wide := series(1000, map[float64]int{20: 5, 30: 10, 45: 20, 70: 25, 100: 20, 200: 20})
-	if b := best(wide...); b.near(wide) < 100 {
-		t.Errorf("%d are near, best %.0f ns", b.near(wide), b.NS())
+	if b := best(wide...); b.countNear(wide) < 100 {
+		t.Errorf("%d are near, best %.0f ns", b.countNear(wide), b.NS())
 	}
 }
 
-func TestHopThatWasNotTakenSaysNothing(t *testing.T) {
+func TestBest_MissingHop_IsIgnored(t *testing.T) {
 	b := best(0, 30, 0)
 	if b.NS() != 30 || !b.Near(0) || !b.Near(44) || b.Near(46) {
 		t.Errorf("best %.0f ns", b.NS())
 	}
 	if b = best(); b.NS() != 0 || b.Near(30) || !b.Near(0) {
-		t.Errorf("nothing seen: best %.0f ns", b.NS())
+		t.Errorf("no hops: best %.0f ns", b.NS())
 	}
 }
 
-func TestStateSaysHowManySamplesWereNear(t *testing.T) {
+func TestClassify_NearSamples_DetermineState(t *testing.T) {
 	for near, want := range map[int]State{0: Far, 3: Far, 4: Few, 6: Few, 7: Near, 8: Near} {
-		if got := Judge(near, 7); got != want {
+		if got := Classify(near, 7); got != want {
 			t.Errorf("%d of 7: %s, want %s", near, got, want)
 		}
 	}
-	if got := Judge(0, 0); got != Near {
+	if got := Classify(0, 0); got != Near {
 		t.Errorf("none wanted: %s", got)
 	}
 }
 
-// TestWaitForTheNearStateIsNoEvidence: it has many far hops for one sample.
-func TestWaitForTheNearStateIsNoEvidence(t *testing.T) {
+func TestAwait_FarHops_AreNotAdded(t *testing.T) {
 	b := best(25, 25, 25, 26, 27)
 	left := 3
 	take := func(context.Context) (float64, error) {
@@ -143,7 +137,7 @@ func TestWaitForTheNearStateIsNoEvidence(t *testing.T) {
 	}
 	far := func(context.Context) (float64, error) { return 250, nil }
 	if ns, err := b.Await(t.Context(), 0, far); err != nil || ns != 250 {
-		t.Errorf("without patience: %g ns, %v", ns, err)
+		t.Errorf("without a timeout: %g ns, %v", ns, err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("stop")
