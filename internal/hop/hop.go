@@ -18,8 +18,8 @@ import (
 
 // Line is one process's view of the shared cache line.
 type Line struct {
-	word     *atomic.Uint64
-	hops     uint64 // Last counter seen.
+	word       *atomic.Uint64
+	hops       uint64 // Last counter seen.
 	hasYielded bool   // The last hop waited for a processor.
 
 	_ [128]byte // Keeps Lines of different goroutines in separate cache lines.
