@@ -77,7 +77,7 @@ func TestMeasure_SilentPartner_ReturnsError(t *testing.T) {
 func TestLine_TwoInOneProcess_ShareNoCacheLine(t *testing.T) {
 	const cacheLine = 64
 	var both [2]Line
-	written := unsafe.Offsetof(both[0].hasYielded) + unsafe.Sizeof(both[0].hasYield)
+	written := unsafe.Offsetof(both[0].hasYielded) + unsafe.Sizeof(both[0].hasYielded)
 	if gap := unsafe.Sizeof(both[0]) - written; gap < cacheLine {
 		t.Errorf("%d bytes between the fields of two lines", gap)
 	}
