@@ -18,7 +18,7 @@ func (m *module) probeCMA(s *source) error {
 	if err := m.identify(s); err != nil {
 		return err
 	}
-	var got [shmlayout.ProbeSize]byte
+	var got [shmlayout.ProofSize]byte
 	n, err := m.readVM(s.pid, got[:], s.table)
 	if err != nil {
 		return vmError("process_vm_readv", err, s.pid)

@@ -30,7 +30,7 @@ const entrySize = len(btl.Remote{}) + 8
 type table []byte
 
 func newTable(slots int, nonce uint64) table {
-	t := make(table, shmlayout.ProbeSize+slots*shmlayout.Shares*entrySize)
+	t := make(table, shmlayout.ProofSize+slots*shmlayout.Shares*entrySize)
 	proof := shmlayout.Proof(nonce)
 	copy(t, proof[:])
 	return t
@@ -38,7 +38,7 @@ func newTable(slots int, nonce uint64) table {
 
 // entryOffset returns the offset of the entry of a share in a table.
 func entryOffset(slot int, share uint32) uint64 {
-	return shmlayout.ProbeSize + uint64(slot*shmlayout.Shares+int(share))*uint64(entrySize)
+	return shmlayout.ProofSize + uint64(slot*shmlayout.Shares+int(share))*uint64(entrySize)
 }
 
 func newEntry(r btl.Remote, writer uint64) (e [entrySize]byte) {

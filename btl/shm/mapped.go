@@ -61,7 +61,7 @@ func (m *module) region(s *source, d description) ([]byte, error) {
 func (m *module) attachRegion(s *source, key mappedKey) ([]byte, error) {
 	m.clock++
 	if r := m.mapped[key]; r != nil {
-		if !r.view.Live() {
+		if !r.view.IsLive() {
 			return nil, errors.New("the peer has freed the memory that it describes")
 		}
 		r.used = m.clock
@@ -97,7 +97,7 @@ func (m *module) makeRoom() {
 	first := true
 	for key, r := range m.mapped {
 		live := false
-		if err := guarded(func() error { live = r.view.Live(); return nil }); err != nil || !live {
+		if err := guarded(func() error { live = r.view.IsLive(); return nil }); err != nil || !live {
 			m.unmap(key)
 			continue
 		}

@@ -331,7 +331,7 @@ func (m *module) Close() error {
 	for _, e := range m.out {
 		e.Close()
 	}
-	m.box.Shut()
+	m.box.Close()
 	for len(m.paths) > 0 {
 		m.paths[0].ring() // it may sleep until there are cells
 		m.drop(m.paths[0])

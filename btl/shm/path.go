@@ -96,7 +96,7 @@ func (p *inbound) stands() bool { return p.m.box.Slot(p.index).State() == shmlay
 // fail ends the path because of what came.
 func (p *inbound) fail(err error) {
 	// The sender must not wait for a reader that is gone.
-	p.m.box.Slot(p.index).Move(shmlayout.Granted, shmlayout.Refused)
+	p.m.box.Slot(p.index).Transition(shmlayout.Granted, shmlayout.Refused)
 	p.ring()
 	p.m.drop(p)
 	p.m.broken[p.index] = p.memory
@@ -115,8 +115,8 @@ type endpoint struct {
 	// Of slot in the peer's inbox.
 	slotIndex int
 	cells     *segment.Mapping
-	how       shmlayout.How // the ring was made
-	listed    bool          // in m.waiting
+	how       shmlayout.RingFlags // the ring was made
+	listed    bool                // in m.waiting
 }
 
 // Reserve costs a comparison unless the ring was full when it last looked.
@@ -273,10 +273,10 @@ func (e *endpoint) Close() {
 	_ = guarded(func() error {
 		// The receiver may answer the request at this moment: then the second or the
 		// third change succeeds.
-		if e.slot.Move(shmlayout.Requested, shmlayout.Left) || e.slot.Move(shmlayout.Granted, shmlayout.Left) {
+		if e.slot.Transition(shmlayout.Requested, shmlayout.Left) || e.slot.Transition(shmlayout.Granted, shmlayout.Left) {
 			e.far.box.Request()
 		} else {
-			e.slot.Move(shmlayout.Refused, shmlayout.Free)
+			e.slot.Transition(shmlayout.Refused, shmlayout.Free)
 		}
 		return nil
 	})

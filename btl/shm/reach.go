@@ -119,10 +119,10 @@ func (m *module) ask(far *remote) (index int, err error) {
 		// Neighbours in rank get neighbouring slots; nobody else contends then.
 		index := (int(m.env.Identity.Proc.Rank) + i) % slots
 		slot := far.box.Slot(index)
-		if !slot.Move(shmlayout.Free, shmlayout.Claimed) {
+		if !slot.Transition(shmlayout.Free, shmlayout.Claimed) {
 			continue
 		}
-		slot.Ask(shmlayout.Sender{
+		slot.RequestRing(shmlayout.Sender{
 			Rank:  m.env.Identity.Proc.Rank,
 			World: framework.NamespaceHash(m.env.Identity.Proc.Namespace),
 			Nonce: m.env.Self.Nonce,

@@ -41,7 +41,7 @@ type ringMemory struct {
 	offset int64
 	size   int // bytes of cells
 	cells  *segment.Mapping
-	how    shmlayout.How
+	how    shmlayout.RingFlags
 }
 
 // giveBack makes the memory free for another ring. Nobody maps it any more.

@@ -41,7 +41,7 @@ const (
 
 func chunkOf(size int) int {
 	chunk := min(max((size/8+osPage-1)&^(osPage-1), leastChunk), mostChunk)
-	return max(chunk, (size+shmlayout.MostChunks-1)/shmlayout.MostChunks)
+	return max(chunk, (size+shmlayout.MaxChunks-1)/shmlayout.MaxChunks)
 }
 
 // Share implements btl.Copier.
@@ -203,7 +203,7 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 		chunks = (length + chunk - 1) / chunk
 	}
 	if index >= shmlayout.Shares || number == 0 || address == 0 || length != uint64(len(src)) || length > math.MaxInt64 ||
-		chunk > length && chunk > mostChunk || chunks == 0 || chunks > shmlayout.MostChunks || address > math.MaxUint64-length {
+		chunk > length && chunk > mostChunk || chunks == 0 || chunks > shmlayout.MaxChunks || address > math.MaxUint64-length {
 		return false, fmt.Errorf("the peer shares %d bytes in pieces of %d for a message of %d", length, chunk, len(src))
 	}
 	place := e.slot.Share(int(index))
@@ -234,7 +234,7 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 		part, at = part[n:], at+uint64(n)
 	}
 	if err == nil {
-		place.Written()
+		place.AddWritten()
 		e.bell.Ring()
 		if more = uint64(c.Front)+uint64(c.Back) < chunks; !more {
 			s.shared[index] = btl.Remote{}

@@ -225,7 +225,7 @@ func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
 	for _, grant := range []struct {
 		offset int64
 		cells  int
-		how    shmlayout.How
+		how    shmlayout.RingFlags
 	}{
 		{offset: -segment.PageSize, cells: 2048},
 		{offset: math.MaxInt64 &^ (segment.PageSize - 1), cells: 2048},
@@ -272,7 +272,7 @@ func TestDamagedRequestIsRefused(t *testing.T) {
 			if from.World == 0 {
 				from.World = framework.NamespaceHash(w.namespace)
 			}
-			slot.Ask(from)
+			slot.RequestRing(from)
 			p.module.Poll()
 			if slot.State() != shmlayout.Refused {
 				t.Errorf("%+v: state %d, want %d", from, slot.State(), shmlayout.Refused)

@@ -1,12 +1,11 @@
-// Package shmlayout is the layout of the segment that each process owns and into
-// which its peers on the node write: a header with the process's doorbell, and a
-// table of slots, one per sender, through which a sender asks for a ring. It is
-// also the layout of regions, segments with memory that peers read.
-// docs/wire.md describes it byte by byte. This package has no policy: btl/shm
-// decides who maps what, and when.
+// Package shmlayout defines the layout of shared memory between the processes of a node. An
+// inbox is the segment of a process into which its peers write. It has a header with the
+// doorbell of the owner and a table of slots, one per sender, for the requests of rings. A
+// region is a segment with memory that peers read. docs/wire.md describes both byte by byte.
+// This package has no policy; btl/shm maps the segments.
 //
-// All numbers are little-endian and naturally aligned. Fields that two processes
-// write are accessed atomically; what a peer wrote is checked by the reader.
+// All numbers are little-endian and naturally aligned. Fields with two writers are accessed
+// atomically. The reader validates the fields of a peer.
 package shmlayout
 
 import (
@@ -24,66 +23,76 @@ import (
 
 const (
 	magic = uint64(0x316d7379_72726566) // "ferrysm1"
-	// Version is the version of the layout, and of what is asked of an owner: since 5 it looks
-	// again after it has armed its bell, and since 6 it marks its inbox.
+	// Version is the version of the layout and of the duties of an owner. Since 5 the owner
+	// polls again after it armed its bell; since 6 it marks its inbox.
 	Version = 6
 
+	// Offsets in the header. The state and the requests are atomic; the process id is the
+	// owner's own view, and senders increment the requests after they changed a slot.
 	offMagic    = 0   // u64
 	offVersion  = 8   // u32
-	offSlots    = 12  // u32 number of slots
-	offNonce    = 16  // u64 of the owner
-	offState    = 24  // u32 atomic: stateOpen, stateClosed
-	offPID      = 28  // u32 process id of the owner, as the owner sees it
-	offBell     = 64  // doorbell
-	offRequests = 128 // u32 atomic: raised by a sender after it changed a slot
+	offSlots    = 12  // u32
+	offNonce    = 16  // u64
+	offState    = 24  // u32
+	offPID      = 28  // u32
+	offBell     = 64  // doorbell.Size bytes
+	offRequests = 128 // u32
 
-	// HeaderSize is where the slots begin.
+	// HeaderSize is the offset of the first slot.
 	HeaderSize = 256
-	// SlotSize is the size of a slot.
+	// SlotSize is the size of a slot in bytes.
 	SlotSize = 256
 	// NameMax is the longest file name of a sender's segment, in bytes.
 	NameMax = 63
 	// ReasonMax is the longest reason of a refusal, in bytes.
 	ReasonMax = SlotSize - slotReason - 1
 
-	slotState  = 0   // u32 atomic
-	slotRank   = 4   // u32 sender's world rank
-	slotWorld  = 8   // u64 hash of the sender's namespace
-	slotNonce  = 16  // u64 of the sender
-	slotOffset = 24  // u64 offset of the ring's cells in the segment
-	slotCells  = 32  // u32 number of cells
-	slotHow    = 36  // u32 of How
-	slotShares = 40  // u64 atomic for each share: see Claims
-	slotDone   = 56  // u32 atomic for each share
-	slotRing   = 64  // ring header
-	slotName   = 192 // file name of the sender's segment, NUL at the end
-	slotReason = 64  // why a request was refused, over ring and name, NUL at the end
+	// Offsets in a slot. State, shares and done are atomic. Name and reason end with NUL, and
+	// the reason overlays the ring header and the name.
+	slotState  = 0  // u32
+	slotRank   = 4  // u32 world rank of the sender
+	slotWorld  = 8  // u64 hash of the sender's namespace
+	slotNonce  = 16 // u64
+	slotOffset = 24 // u64 offset of the ring's cells in the segment
+	slotCells  = 32 // u32
+	slotFlags  = 36 // u32 RingFlags
+	slotShares = 40 // u64 Claims per share
+	slotDone   = 56 // u32 per share
+	slotRing   = 64
+	slotName   = 192
+	slotReason = 64
 
 	stateOpen   = 1
 	stateClosed = 2
 )
 
-// How says how the owner of an inbox found memory for a ring.
-type How uint32
+// RingFlags describe the memory of a granted ring.
+type RingFlags uint32
 
 const (
-	// Overflow: the ring is not in the inbox's file, but in the one beside it.
-	Overflow How = 1 << iota
-	// Shrunk: the ring is smaller than it should be, for lack of room.
+	// Overflow marks a ring in the overflow file beside the file of the inbox.
+	Overflow RingFlags = 1 << iota
+	// Shrunk marks a ring that is smaller than configured, for lack of memory.
 	Shrunk
 )
 
-// The states of a slot.
+// States of a slot.
 const (
-	Free      = 0 // anybody may claim it
-	Claimed   = 1 // a sender fills it in
-	Requested = 2 // the sender asks for a ring; the owner's turn
-	Granted   = 3 // offset and cells are set; the ring is in use
-	Refused   = 4 // the owner will not, or no longer; the sender's turn to free it
-	Left      = 5 // the sender has gone; the owner drains the ring, then frees the slot
+	// Free is available to all senders.
+	Free = 0
+	// Claimed belongs to a sender that writes its request.
+	Claimed = 1
+	// Requested waits for the owner to grant or to refuse.
+	Requested = 2
+	// Granted has a ring in use.
+	Granted = 3
+	// Refused has no ring, or no longer. The sender frees the slot.
+	Refused = 4
+	// Left has no sender any longer. The owner drains the ring, then frees the slot.
+	Left = 5
 )
 
-// Size returns the number of bytes of header and slots.
+// Size returns the size of header and slots in bytes.
 func Size(slots int) int { return HeaderSize + slots*SlotSize }
 
 // Inbox is a view of a mapped inbox.
@@ -92,18 +101,18 @@ type Inbox struct {
 	slots int
 }
 
-// ProbeSize is the number of bytes of Proof.
-const ProbeSize = 16
+// ProofSize is the size of a proof in bytes.
+const ProofSize = 16
 
-// Proof returns the bytes at the beginning of the owner's table, in its private memory: its nonce and the
-// complement. A peer reads them to find out whether the kernel allows it.
-func Proof(nonce uint64) (p [ProbeSize]byte) {
+// Proof returns the nonce and its complement. The owner stores them in private memory, and a
+// peer reads them to verify that the kernel permits reads of the process.
+func Proof(nonce uint64) (p [ProofSize]byte) {
 	binary.LittleEndian.PutUint64(p[0:], nonce)
 	binary.LittleEndian.PutUint64(p[8:], ^nonce)
 	return p
 }
 
-// Init writes the header into zeroed memory of the owner.
+// Init writes the header into zeroed memory.
 func Init(mem []byte, slots int, nonce uint64, pid uint32) Inbox {
 	le := binary.LittleEndian
 	le.PutUint32(mem[offVersion:], Version)
@@ -116,7 +125,7 @@ func Init(mem []byte, slots int, nonce uint64, pid uint32) Inbox {
 	return b
 }
 
-// Attach checks the header of a peer's inbox. mem is at least HeaderSize bytes.
+// Attach validates the header of a peer's inbox.
 func Attach(mem []byte, nonce uint64) (Inbox, error) {
 	if len(mem) < HeaderSize {
 		return Inbox{}, errors.New("segment is shorter than an inbox header")
@@ -142,7 +151,7 @@ func Attach(mem []byte, nonce uint64) (Inbox, error) {
 func (b Inbox) u32(off int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&b.mem[off])) }
 func (b Inbox) u64(off int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b.mem[off])) }
 
-// PID returns the process id that the header has for the owner.
+// PID returns the process id of the owner.
 func (b Inbox) PID() uint32 { return binary.LittleEndian.Uint32(b.mem[offPID:]) }
 
 // Bell returns the memory of the owner's doorbell.
@@ -151,21 +160,20 @@ func (b Inbox) Bell() []byte { return b.mem[offBell : offBell+doorbell.Size] }
 // Slots returns the number of slots.
 func (b Inbox) Slots() int { return b.slots }
 
-// Requests returns a number that changes whenever a sender wants the owner to
-// look at the slots.
+// Requests returns a counter that changes with each request of a sender.
 func (b Inbox) Requests() uint32 { return b.u32(offRequests).Load() }
 
-// Request has the owner look at the slots.
+// Request notifies the owner of a changed slot.
 func (b Inbox) Request() {
 	b.u32(offRequests).Add(1)
 	doorbell.At(b.Bell()).Ring()
 }
 
-// Closed reports whether the owner has closed its inbox: nothing more is read.
+// Closed reports whether the owner has stopped reading the inbox.
 func (b Inbox) Closed() bool { return b.u32(offState).Load() == stateClosed }
 
-// Shut says that the owner reads nothing more.
-func (b Inbox) Shut() { b.u32(offState).Store(stateClosed) }
+// Close marks the end of reading. Only the owner calls it.
+func (b Inbox) Close() { b.u32(offState).Store(stateClosed) }
 
 // Slot returns slot i.
 func (b Inbox) Slot(i int) Slot {
@@ -173,7 +181,7 @@ func (b Inbox) Slot(i int) Slot {
 	return Slot{b.mem[at : at+SlotSize : at+SlotSize]}
 }
 
-// Slot is one sender's place in an inbox.
+// Slot is the part of an inbox for one sender.
 type Slot struct{ mem []byte }
 
 func (s Slot) state() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&s.mem[slotState])) }
@@ -181,24 +189,23 @@ func (s Slot) state() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&s
 // State returns the slot's state.
 func (s Slot) State() uint32 { return s.state().Load() }
 
-// SetState sets the state: whose turn it is, follows from it.
+// SetState stores the state. Only the side that the present state names calls it.
 func (s Slot) SetState(state uint32) { s.state().Store(state) }
 
-// Move changes the state if it is still what the caller thinks: sender and owner
-// may both want to change it at the same time.
-func (s Slot) Move(from, to uint32) bool { return s.state().CompareAndSwap(from, to) }
+// Transition changes the state and reports false if it is not from. Sender and owner may
+// change it concurrently.
+func (s Slot) Transition(from, to uint32) bool { return s.state().CompareAndSwap(from, to) }
 
-// Sender is what a slot says of who asks.
+// Sender identifies the process that requests a ring.
 type Sender struct {
 	Rank  uint32
-	World uint64 // hash of the namespace
+	World uint64 // Hash of the namespace.
 	Nonce uint64
-	Name  string // file name of its segment
+	Name  string // File name of its segment.
 }
 
-// Ask fills in a claimed slot and requests a ring. The caller then calls
-// Inbox.Request.
-func (s Slot) Ask(from Sender) {
+// RequestRing writes the request into a claimed slot. The caller then calls Inbox.Request.
+func (s Slot) RequestRing(from Sender) {
 	le := binary.LittleEndian
 	le.PutUint32(s.mem[slotRank:], from.Rank)
 	le.PutUint64(s.mem[slotWorld:], from.World)
@@ -210,14 +217,14 @@ func (s Slot) Ask(from Sender) {
 
 func (s Slot) nonce() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&s.mem[slotNonce])) }
 
-// Nonce returns the nonce of the sender that asked last. It is that of the slot's user if the
-// state was Requested, Granted, Refused or Left before.
+// Nonce returns the nonce of the last request. It belongs to the current user of the slot if
+// the state loaded before was Requested, Granted, Refused or Left.
 func (s Slot) Nonce() uint64 { return s.nonce().Load() }
 
-// Sender reads who asks. The name is one path element, or an error.
+// Sender returns the sender of the request. It fails unless the name is one path element.
 func (s Slot) Sender() (Sender, error) {
 	le := binary.LittleEndian
-	name := bytes.Clone(s.mem[slotName : slotName+NameMax+1]) // read once
+	name := bytes.Clone(s.mem[slotName : slotName+NameMax+1]) // Read once.
 	end := bytes.IndexByte(name, 0)
 	if end <= 0 || bytes.IndexByte(name[:end], '/') >= 0 || name[0] == '.' {
 		return Sender{}, errors.New("slot holds no valid segment name")
@@ -230,20 +237,20 @@ func (s Slot) Sender() (Sender, error) {
 	}, nil
 }
 
-// Refuse answers a request with a reason, which ReasonMax cuts. It takes the place of
-// the ring's header, which is in use in Granted only, and of the name.
+// Refuse refuses a request with a reason, truncated to ReasonMax bytes. The reason overwrites
+// the ring header, which is used only in Granted, and the name.
 func (s Slot) Refuse(reason string) {
 	if s.State() != Requested {
 		return
 	}
 	n := copy(s.mem[slotReason:slotReason+ReasonMax], reason)
 	s.mem[slotReason+n] = 0
-	s.Move(Requested, Refused)
+	s.Transition(Requested, Refused)
 }
 
-// Reason reads why a request was refused. It is a peer's text.
+// Reason returns the quoted reason of a refusal. The text is a peer's.
 func (s Slot) Reason() string {
-	text := bytes.Clone(s.mem[slotReason : slotReason+ReasonMax+1]) // read once
+	text := bytes.Clone(s.mem[slotReason : slotReason+ReasonMax+1]) // Read once.
 	text, _, _ = bytes.Cut(text, []byte{0})
 	return strconv.Quote(string(text))
 }
@@ -251,18 +258,18 @@ func (s Slot) Reason() string {
 // Ring returns the memory of the slot's ring header.
 func (s Slot) Ring() []byte { return s.mem[slotRing : slotRing+ring.HeaderSize] }
 
-// Grant tells the sender where its ring is, and how it was made. The ring's header and
-// cells are zero. It reports false if the sender has left meanwhile.
-func (s Slot) Grant(offset int64, cells int, how How) bool {
+// Grant publishes the location of a ring with zeroed header and cells. It reports false if the
+// sender has left.
+func (s Slot) Grant(offset int64, cells int, flags RingFlags) bool {
 	le := binary.LittleEndian
 	le.PutUint64(s.mem[slotOffset:], uint64(offset))
 	le.PutUint32(s.mem[slotCells:], uint32(cells))
-	le.PutUint32(s.mem[slotHow:], uint32(how))
-	return s.Move(Requested, Granted)
+	le.PutUint32(s.mem[slotFlags:], uint32(flags))
+	return s.Transition(Requested, Granted)
 }
 
-// Granted returns where the ring is; the sender checks it by mapping.
-func (s Slot) Granted() (offset int64, cells int, how How) {
+// Granted returns the location of the ring, unvalidated. The sender validates it by mapping.
+func (s Slot) Granted() (offset int64, cells int, flags RingFlags) {
 	le := binary.LittleEndian
-	return int64(le.Uint64(s.mem[slotOffset:])), int(le.Uint32(s.mem[slotCells:])), How(le.Uint32(s.mem[slotHow:]))
+	return int64(le.Uint64(s.mem[slotOffset:])), int(le.Uint32(s.mem[slotCells:])), RingFlags(le.Uint32(s.mem[slotFlags:]))
 }

@@ -12,14 +12,14 @@ import (
 
 const nonce = 0x1122334455667788
 
-// made is a valid inbox of n slots.
-func made(n int) []byte {
+// newInbox returns the memory of a valid inbox with n slots.
+func newInbox(n int) []byte {
 	mem := ring.Aligned(Size(n))
 	Init(mem, n, nonce, 42)
 	return mem
 }
 
-func TestDamagedHeaderIsAnErrorInWords(t *testing.T) {
+func TestAttach_DamagedHeader_ReturnsError(t *testing.T) {
 	for name, damage := range map[string]func(mem []byte) []byte{
 		"shorter":        func(mem []byte) []byte { return mem[:HeaderSize-1] },
 		"no magic":       func(mem []byte) []byte { mem[offMagic]++; return mem },
@@ -29,30 +29,30 @@ func TestDamagedHeaderIsAnErrorInWords(t *testing.T) {
 		"too many slots": func(mem []byte) []byte { mem[offSlots]++; return mem },
 		"4 billion":      func(mem []byte) []byte { copy(mem[offSlots:], "\xff\xff\xff\xff"); return mem },
 	} {
-		if _, err := Attach(damage(made(4)), nonce); err == nil || len(err.Error()) < 20 {
+		if _, err := Attach(damage(newInbox(4)), nonce); err == nil || len(err.Error()) < 20 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	b, err := Attach(made(4), nonce)
+	b, err := Attach(newInbox(4), nonce)
 	if err != nil || b.Slots() != 4 || b.Closed() || b.PID() != 42 {
 		t.Errorf("%+v %v", b, err)
 	}
 }
 
-func TestSlotChangesHandsOnlyAsTheTableSays(t *testing.T) {
-	b, err := Attach(made(1), nonce)
+func TestSlot_Transitions_FollowStates(t *testing.T) {
+	b, err := Attach(newInbox(1), nonce)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := b.Slot(0)
-	if !s.Move(Free, Claimed) || s.Move(Free, Claimed) {
+	if !s.Transition(Free, Claimed) || s.Transition(Free, Claimed) {
 		t.Fatal("a slot was claimed twice, or not at all")
 	}
 	before := b.Requests()
-	s.Ask(Sender{Rank: 3, World: 4, Nonce: 5, Name: "ferry-1-2"})
+	s.RequestRing(Sender{Rank: 3, World: 4, Nonce: 5, Name: "ferry-1-2"})
 	b.Request()
 	if b.Requests() == before {
-		t.Error("the owner does not see the request")
+		t.Error("the request counter is unchanged")
 	}
 	if from, err := s.Sender(); err != nil || from != (Sender{3, 4, 5, "ferry-1-2"}) {
 		t.Errorf("%+v %v", from, err)
@@ -60,8 +60,8 @@ func TestSlotChangesHandsOnlyAsTheTableSays(t *testing.T) {
 	if !s.Grant(1<<16, 2048, Overflow|Shrunk) || s.State() != Granted {
 		t.Error("not granted")
 	}
-	if offset, cells, how := s.Granted(); offset != 1<<16 || cells != 2048 || how != Overflow|Shrunk {
-		t.Errorf("granted %d cells at %d, %b", cells, offset, how)
+	if offset, cells, flags := s.Granted(); offset != 1<<16 || cells != 2048 || flags != Overflow|Shrunk {
+		t.Errorf("granted %d cells at %d, %b", cells, offset, flags)
 	}
 	s.SetState(Left)
 	if s.Grant(1<<17, 64, 0) || s.State() != Left {
@@ -69,48 +69,48 @@ func TestSlotChangesHandsOnlyAsTheTableSays(t *testing.T) {
 	}
 }
 
-func TestReasonIsWholeAndHidesNoLaterRequest(t *testing.T) {
+func TestRefuse_LongReason_IsTruncated(t *testing.T) {
 	for _, n := range []int{0, NameMax + 1, ReasonMax, ReasonMax + 1} {
 		s := Slot{ring.Aligned(SlotSize)}
-		s.Ask(Sender{Name: "x"})
+		s.RequestRing(Sender{Name: "x"})
 		reason := strings.Repeat("r", n)
 		s.Refuse(reason)
 		if got, want := s.Reason(), strconv.Quote(reason[:min(n, ReasonMax)]); got != want || s.State() != Refused {
 			t.Errorf("%d bytes: %s in state %d, want %s", n, got, s.State(), want)
 		}
-		s.Ask(Sender{Rank: 1, Name: "y"})
+		s.RequestRing(Sender{Rank: 1, Name: "y"})
 		if from, err := s.Sender(); err != nil || from != (Sender{Rank: 1, Name: "y"}) {
 			t.Errorf("the next request: %+v, %v", from, err)
 		}
 	}
-	s := Slot{bytes.Repeat([]byte{'a'}, SlotSize)} // no end
+	s := Slot{bytes.Repeat([]byte{'a'}, SlotSize)} // Without NUL.
 	if got := s.Reason(); len(got) != ReasonMax+1+2 {
 		t.Errorf("a reason without end: %s", got)
 	}
 }
 
-func TestNameIsOnePathElement(t *testing.T) {
+func TestSender_Name_IsOnePathElement(t *testing.T) {
 	long := strings.Repeat("n", NameMax)
-	for name, ok := range map[string]bool{"x": true, "ferry-0-1f-2-3": true, long: true, long + "n": true, // cut to NameMax
+	for name, ok := range map[string]bool{"x": true, "ferry-0-1f-2-3": true, long: true, long + "n": true, // Truncated to NameMax.
 		"": false, ".": false, "..": false, ".hidden": false, "a/b": false, "/": false} {
 		s := Slot{ring.Aligned(SlotSize)}
-		s.Ask(Sender{Name: name})
+		s.RequestRing(Sender{Name: name})
 		from, err := s.Sender()
 		if (err == nil) != ok || ok && from.Name != name[:min(len(name), NameMax)] {
 			t.Errorf("%q: %q %v", name, from.Name, err)
 		}
 	}
-	s := Slot{bytes.Repeat([]byte{'a'}, SlotSize)} // no end
+	s := Slot{bytes.Repeat([]byte{'a'}, SlotSize)} // Without NUL.
 	if from, err := s.Sender(); err == nil {
 		t.Errorf("a name without end is %q", from.Name)
 	}
 }
 
-// FuzzAttach reads everything that an inbox of arbitrary bytes claims.
+// FuzzAttach reads all fields of an inbox of arbitrary bytes.
 func FuzzAttach(f *testing.F) {
-	whole := made(2)
+	whole := newInbox(2)
 	b, _ := Attach(whole, nonce)
-	b.Slot(0).Ask(Sender{Rank: 1, World: 2, Nonce: 3, Name: "ferry-x"})
+	b.Slot(0).RequestRing(Sender{Rank: 1, World: 2, Nonce: 3, Name: "ferry-x"})
 	b.Slot(1).Grant(1<<40, -1, 1<<31)
 	f.Add(bytes.Clone(whole), []byte{0xff})
 	f.Add(whole[:HeaderSize], []byte{})
@@ -118,7 +118,7 @@ func FuzzAttach(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header, slot []byte) {
 		mem := ring.Aligned(max(len(header), HeaderSize))
 		copy(mem, header)
-		// What would fail at once teaches nothing.
+		// A valid prefix reaches the later checks.
 		binary.LittleEndian.PutUint64(mem[offMagic:], magic)
 		binary.LittleEndian.PutUint32(mem[offVersion:], Version)
 		binary.LittleEndian.PutUint64(mem[offNonce:], nonce)
@@ -146,7 +146,7 @@ func FuzzAttach(f *testing.F) {
 	})
 }
 
-// FuzzAttachRegion is the same for memory that peers read.
+// FuzzAttachRegion attaches to regions of arbitrary bytes.
 func FuzzAttachRegion(f *testing.F) {
 	mem := ring.Aligned(RegionHeader + 100)
 	InitRegion(mem, nonce, 7, 100)

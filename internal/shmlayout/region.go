@@ -8,22 +8,23 @@ import (
 	"unsafe"
 )
 
-// A region is a segment that holds memory of its owner which peers read: a page
-// of header, then the bytes. Only the owner writes.
+// A region is a segment with memory that peers read: a page of header, then the bytes. Only
+// the owner writes.
 const (
 	regionMagic = uint64(0x316d6d79_72726566) // "ferrymm1"
 	// RegionVersion is the version of a region's layout.
 	RegionVersion = 1
 
+	// Offsets in the header. The state is atomic, and the owner does not reuse a number.
 	regMagic   = 0  // u64
 	regVersion = 8  // u32
-	regState   = 12 // u32 atomic: stateOpen, stateClosed
-	regNonce   = 16 // u64 of the owner
-	regNumber  = 24 // u64 of this region among the owner's, never used twice
-	regBytes   = 32 // u64 length of the memory
+	regState   = 12 // u32
+	regNonce   = 16 // u64
+	regNumber  = 24 // u64
+	regBytes   = 32 // u64
 
-	// RegionHeader is where the memory begins: a page, so that the memory can be
-	// given back while a reader still looks at the state.
+	// RegionHeader is the size of the header, a page of its own. The owner can free the memory
+	// while readers still load the state.
 	RegionHeader = 4096
 )
 
@@ -33,8 +34,8 @@ type Region struct {
 	bytes int
 }
 
-// InitRegion writes the header of a region of len(mem)-RegionHeader bytes at
-// least; mem is zeroed memory of the owner.
+// InitRegion writes the header of a region into zeroed memory of at least RegionHeader+bytes
+// bytes.
 func InitRegion(mem []byte, nonce uint64, number uint32, bytes int) Region {
 	le := binary.LittleEndian
 	le.PutUint32(mem[regVersion:], RegionVersion)
@@ -47,7 +48,7 @@ func InitRegion(mem []byte, nonce uint64, number uint32, bytes int) Region {
 	return r
 }
 
-// AttachRegion checks the header of a peer's region. What it says is read once.
+// AttachRegion validates the header of a peer's region.
 func AttachRegion(mem []byte, nonce uint64, number uint32) (Region, error) {
 	if len(mem) < RegionHeader {
 		return Region{}, errors.New("segment is shorter than a region's header")
@@ -67,7 +68,7 @@ func AttachRegion(mem []byte, nonce uint64, number uint32) (Region, error) {
 		return Region{}, fmt.Errorf("region claims %d bytes in a segment of %d", bytes, len(mem))
 	}
 	r := Region{mem, int(bytes)}
-	if !r.Live() {
+	if !r.IsLive() {
 		return Region{}, errors.New("region was freed")
 	}
 	return r, nil
@@ -75,10 +76,10 @@ func AttachRegion(mem []byte, nonce uint64, number uint32) (Region, error) {
 
 func (r Region) state() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&r.mem[regState])) }
 
-// Live reports whether the owner has not freed the region. One load.
-func (r Region) Live() bool { return r.state().Load() == stateOpen }
+// IsLive reports whether the owner has not freed the region. It costs one load.
+func (r Region) IsLive() bool { return r.state().Load() == stateOpen }
 
-// Free tells readers that the region is gone.
+// Free marks the region as freed.
 func (r Region) Free() { r.state().Store(stateClosed) }
 
 // Bytes returns the memory.

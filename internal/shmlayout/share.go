@@ -5,40 +5,38 @@ import (
 	"unsafe"
 )
 
-// A share is the right that the owner of an inbox gives a sender to write into the owner's
-// own memory: the buffer of one receive, in chunks. Both claim chunks of it, the owner from
-// the front and the sender from the end, and each copies what it has claimed. The word that
-// says how many are claimed is all that both write, so that there is one order of claims.
-// The owner ends a share by claiming what is left.
+// A share permits a sender to write into one receive buffer of the owner of an inbox, in
+// chunks. The owner claims chunks from the front and the sender from the end, and each copies
+// its claimed chunks. A single word holds both counts, which orders all claims. The owner ends
+// a share by claiming the remaining chunks.
 
-// Shares is the number of shares that a slot has room for.
+// Shares is the number of shares in a slot.
 const Shares = 2
 
-// MostChunks is the largest number of chunks of a share.
-const MostChunks = 1<<20 - 1
+// MaxChunks is the largest number of chunks of a share.
+const MaxChunks = 1<<20 - 1
 
-// Claims is the word of a share: its number, which changes with each, and how many chunks are
-// claimed.
+// Claims is the decoded word of a share.
 type Claims struct {
-	Number      uint32 // of 24 bits
-	Front, Back uint32 // of 20 bits
+	Number      uint32 // Generation of the share, 24 bits.
+	Front, Back uint32 // Claimed chunks, 20 bits each.
 }
 
 func (c Claims) word() uint64 {
-	return uint64(c.Number)<<40 | uint64(c.Front&MostChunks)<<20 | uint64(c.Back&MostChunks)
+	return uint64(c.Number)<<40 | uint64(c.Front&MaxChunks)<<20 | uint64(c.Back&MaxChunks)
 }
 
 func claimsOf(w uint64) Claims {
-	return Claims{uint32(w >> 40), uint32(w>>20) & MostChunks, uint32(w) & MostChunks}
+	return Claims{uint32(w >> 40), uint32(w>>20) & MaxChunks, uint32(w) & MaxChunks}
 }
 
-// Share is a place for a share in a slot. What the other side wrote is input.
+// Share is one of the shares of a slot. Values of the other side are unvalidated.
 type Share struct {
 	claims *atomic.Uint64
 	done   *atomic.Uint32
 }
 
-// Share returns the place i of a slot.
+// Share returns share i of the slot.
 func (s Slot) Share(i int) Share {
 	return Share{
 		(*atomic.Uint64)(unsafe.Pointer(&s.mem[slotShares+8*i])),
@@ -46,28 +44,28 @@ func (s Slot) Share(i int) Share {
 	}
 }
 
-// Open begins a share. The last one in this place is over.
+// Open starts a share after the end of the previous one.
 func (s Share) Open(number uint32) {
 	s.done.Store(0)
 	s.claims.Store(Claims{Number: number}.word())
 }
 
-// Claims returns what is claimed.
+// Claims returns the present claims.
 func (s Share) Claims() Claims { return claimsOf(s.claims.Load()) }
 
-// Claim changes what is claimed, if it is still what the caller thinks.
+// Claim changes the claims and reports false if they are not old.
 func (s Share) Claim(old, claims Claims) bool {
 	return s.claims.CompareAndSwap(old.word(), claims.word())
 }
 
-// Stopped is set in what Done returns when the sender writes nothing more of its own accord.
+// Stopped is a flag in the result of Done. The sender makes no further claims.
 const Stopped = 1 << 31
 
-// Done returns how many of the chunks that the sender has claimed are written.
+// Done returns the number of chunks that the sender has written, and Stopped.
 func (s Share) Done() uint32 { return s.done.Load() }
 
-// Written counts one more.
-func (s Share) Written() { s.done.Add(1) }
+// AddWritten adds one written chunk.
+func (s Share) AddWritten() { s.done.Add(1) }
 
-// Stop says that the sender claims nothing more, as it can't write.
+// Stop sets Stopped, for a sender that cannot write.
 func (s Share) Stop() { s.done.Or(Stopped) }
