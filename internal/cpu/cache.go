@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// CoreCache returns the size of the largest cache that a core has for itself, or with its
-// second thread, in bytes: the second level. 0: the system does not say.
+// CoreCache returns the size of the second-level cache of a core in bytes, or 0 if it is
+// unknown.
 func CoreCache() int { return coreCache() }
 
 var coreCache = sync.OnceValue(func() int {
@@ -19,7 +19,7 @@ var coreCache = sync.OnceValue(func() int {
 	return parseCacheSize(string(b))
 })
 
-// parseCacheSize reads a size as Linux shows it: "1024K". 0: it is none.
+// parseCacheSize parses a size in the format of Linux ("1024K"). It returns 0 for other text.
 func parseCacheSize(s string) int {
 	number, ok := strings.CutSuffix(strings.TrimSpace(s), "K")
 	n, err := strconv.Atoi(number)

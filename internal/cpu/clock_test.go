@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestMonotonicIsTheClockOfTheNode(t *testing.T) {
+func TestMonotonic_AgreesWithUptime(t *testing.T) {
 	before := Monotonic()
 	b, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -19,18 +19,18 @@ func TestMonotonicIsTheClockOfTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := Monotonic()
-	// /proc/uptime counts the time in which the machine was suspended too, and has two digits.
+	// /proc/uptime includes suspended time and has two decimals.
 	if up := time.Duration(seconds * 1e9); before <= 0 || after < before || before > up+20*time.Millisecond {
 		t.Errorf("%v, then %v; the machine is up for %v", before, after, up)
 	}
 }
 
-func TestUsedGrowsWithWork(t *testing.T) {
+func TestUsed_Work_Increases(t *testing.T) {
 	before := Used()
 	for sum, i := 0, 0; Used() == before; i++ {
 		sum += i
 	}
 	if before <= 0 {
-		t.Errorf("a process that runs has used %v", before)
+		t.Errorf("used time %v", before)
 	}
 }

@@ -8,19 +8,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCopySharedWritesExactlyTheSource at all alignments and around the size from
-// which it copies in another way.
-func TestCopySharedWritesExactlyTheSource(t *testing.T) { writesExactlyTheSource(t, CopyShared) }
+func TestCopyShared_SizesAndAlignments_WritesExactBytes(t *testing.T) { checkCopies(t, CopyShared) }
 
-// TestCopyPastWritesExactlyTheSource: the lines at both ends are not whole.
-func TestCopyPastWritesExactlyTheSource(t *testing.T) { writesExactlyTheSource(t, CopyPast) }
+func TestCopyPast_PartialLines_WritesExactBytes(t *testing.T) { checkCopies(t, CopyPast) }
 
-// TestCopyOutWritesExactlyTheSource: blocks of vectors leave a rest.
-func TestCopyOutWritesExactlyTheSource(t *testing.T) { writesExactlyTheSource(t, out) }
+func TestCopyOut_PartialBlocks_WritesExactBytes(t *testing.T) { checkCopies(t, copyOut) }
 
-func out(dst, src []byte) { CopyOut(dst, src) }
+func copyOut(dst, src []byte) { CopyOut(dst, src) }
 
-func writesExactlyTheSource(t *testing.T, copies func(dst, src []byte)) {
+func checkCopies(t *testing.T, copies func(dst, src []byte)) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.OneOf(rapid.IntRange(0, 70), rapid.IntRange(1000, 1100), rapid.IntRange(4000, 4300), rapid.IntRange(0, 40000)).Draw(t, "n")
 		at, from := rapid.IntRange(0, 63).Draw(t, "at"), rapid.IntRange(0, 63).Draw(t, "from")
@@ -39,9 +35,8 @@ func writesExactlyTheSource(t *testing.T, copies func(dst, src []byte)) {
 	})
 }
 
-// TestCopySharedIntoLessRoomCopiesWhatFits, as copy does.
-func TestCopySharedIntoLessRoomCopiesWhatFits(t *testing.T) {
-	for _, copies := range []func(dst, src []byte){CopyShared, CopyPast, out} {
+func TestCopies_ShortDestination_CopyItsLength(t *testing.T) {
+	for _, copies := range []func(dst, src []byte){CopyShared, CopyPast, copyOut} {
 		src := bytes.Repeat([]byte{1}, 25000)
 		dst := make([]byte, 24000)
 		copies(dst[:23000], src)
@@ -51,10 +46,10 @@ func TestCopySharedIntoLessRoomCopiesWhatFits(t *testing.T) {
 	}
 }
 
-// TestCopySharedIsAsFastWherePagesAlias: where dst is a few bytes further in its page than src,
-// the string copy of some processors is 28 times slower.
-func TestCopySharedIsAsFastWherePagesAlias(t *testing.T) {
-	const n, most = 16 << 10, 8
+// If dst is a few bytes further in its page than src, the string copy of some processors is 28
+// times slower.
+func TestCopyShared_AliasedPages_KeepsSpeed(t *testing.T) {
+	const n, maxRatio = 16 << 10, 8
 	src, dst := make([]byte, 3*n), make([]byte, 3*n)
 	least := func(to, from int) time.Duration {
 		best := time.Hour
@@ -67,8 +62,8 @@ func TestCopySharedIsAsFastWherePagesAlias(t *testing.T) {
 	}
 	usual := least(2048, 0)
 	for _, at := range [][2]int{{0, 0}, {1, 0}, {8, 0}, {15, 0}, {16, 0}, {31, 0}, {32, 0}, {0, 1}, {0, 8}, {4104, 8}, {4112, 8}, {12, 4104}} {
-		if took := least(at[0], at[1]); took > most*usual {
-			t.Errorf("from byte %d to byte %d: %v, and %v half a page apart", at[1], at[0], took, usual)
+		if elapsed := least(at[0], at[1]); elapsed > maxRatio*usual {
+			t.Errorf("from byte %d to byte %d: %v, and %v half a page apart", at[1], at[0], elapsed, usual)
 		}
 	}
 }

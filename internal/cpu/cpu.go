@@ -1,20 +1,19 @@
-// Package cpu has the few processor and scheduler facts that waiting needs.
+// Package cpu provides processor and scheduler primitives for waiting and for shared memory.
 package cpu
 
 import (
 	"golang.org/x/sys/unix"
 )
 
-// Pause tells the processor that this is a spin loop: a sibling thread of the
-// same core gets its units. It takes some 10 to 40 ns. It also belongs between two looks at a line that
-// another core is about to write: more frequent looks take the line away from the writer.
+// Pause yields execution units to the sibling thread of the core, for 10 to 40 ns. Spin loops
+// call it between polls of a line that another core writes, since frequent polls take the line
+// away from the writer.
 func Pause()
 
-// Available returns the number of processors that this process may run on, from
-// its affinity mask; at least 1.
+// Available returns the number of processors in the affinity mask of this process, at least 1.
 func Available() int { return availableTo(0) }
 
-// availableTo is Available of another process. It is 1 if that process is not visible here.
+// availableTo is Available of another process, or 1 if that process is not visible here.
 func availableTo(pid int) int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(pid, &set); err != nil {
@@ -23,8 +22,8 @@ func availableTo(pid int) int {
 	return max(1, set.Count())
 }
 
-// Yield offers the processor to other processes (sched_yield).
+// Yield is sched_yield(2).
 func Yield() {
-	// Without entersyscall: the call never sleeps, and the P stays ours.
+	// A raw call keeps the P, since sched_yield does not sleep.
 	unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// modelHead is how much of /proc/cpuinfo Model reads: the first processor. The
-// kernel makes up the file as it is read, and all of it takes milliseconds on a
-// large machine.
+// modelHead is the number of bytes that Model reads of /proc/cpuinfo, enough for the first
+// processor. The kernel generates the file on read, which costs milliseconds for all of a large
+// machine.
 const modelHead = 4096
 
-// Model names the machine's processor: "AMD EPYC, family 26, model 2", or the
-// numbers that an ARM processor has in place of a name; "unknown" where the
-// system doesn't say. Machines with equal processors have the same.
+// Model returns the name of the machine's processor ("AMD EPYC, family 26, model 2"), the
+// numbers of an ARM processor without a name, or "unknown". Equal processors have equal names.
 func Model() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -21,24 +20,24 @@ func Model() string {
 	}
 	defer f.Close()
 	head := make([]byte, modelHead)
-	n, _ := io.ReadFull(f, head) // what came is what there is to see
+	n, _ := io.ReadFull(f, head)
 	return parseModel(string(head[:n]))
 }
 
-// modelFields are what distinguishes processors, with the words for each.
+// modelFields maps the distinguishing keys of /proc/cpuinfo to printed prefixes.
 var modelFields = map[string]string{
 	"model name": "", "cpu family": "family ", "model": "model ",
 	"CPU implementer": "implementer ", "CPU variant": "variant ", "CPU part": "part ",
 }
 
-// parseModel reads the entry of the first processor.
+// parseModel parses the entry of the first processor.
 func parseModel(cpuinfo string) string {
 	var name string
 	var numbers []string
 	for line := range strings.Lines(cpuinfo) {
 		key, value, ok := strings.Cut(line, ":")
 		if !ok {
-			break // the blank line before the next processor
+			break // Blank line before the next processor.
 		}
 		key, value = strings.TrimSpace(key), strings.Join(strings.Fields(value), " ")
 		word, known := modelFields[key]

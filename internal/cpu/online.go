@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ForRanks returns how many processors the ranks of this node share. If a launcher has bound this rank to
-// fewer processors than it may use itself, those are most likely for this rank alone, so that the launcher's
-// number counts. The machine's number counts for a rank with a single one.
+// ForRanks returns the number of processors shared by the ranks of this node. A rank with fewer
+// processors than its launcher is probably bound to them alone, so that the number of the
+// launcher counts. For a rank with a single processor the number of the machine counts.
 func ForRanks() int { return forRanks(Available(), availableTo(os.Getppid()), online) }
 
 func forRanks(own, parents int, online func() int) int {
@@ -21,8 +21,7 @@ func forRanks(own, parents int, online func() int) int {
 	return online()
 }
 
-// online returns the number of processors of the machine that are in use,
-// whatever this process's affinity; at least 1.
+// online returns the number of online processors of the machine, at least 1.
 func online() int {
 	b, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
@@ -31,8 +30,7 @@ func online() int {
 	return max(1, countList(strings.TrimSpace(string(b))))
 }
 
-// countList counts the elements of a list such as "0-3,7". What can't be read
-// counts as nothing.
+// countList counts the elements of a list such as "0-3,7" and skips invalid elements.
 func countList(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {

@@ -4,16 +4,15 @@ package cpu
 
 import "unsafe"
 
-// Streams says that CopyPast is another way to copy than CopyShared.
+// Streams reports whether CopyPast differs from CopyShared.
 const Streams = true
 
-// pastMin is the size from which CopyPast goes past the caches, in bytes.
+// pastMin is the smallest size in bytes for non-temporal stores.
 const pastMin = 4 << 10
 
-// CopyPast is copy for memory that one core writes and another reads, past the caches: the
-// lines go to memory, and need not be taken from the core whose cache has them. Where that
-// core is far away it is 5 to 7 times as fast (2 to 14 GB/s, EPYC of family 25); where both
-// share a cache it is slower as a rule.
+// CopyPast is copy with non-temporal stores, for memory that one core writes and another reads.
+// The stores bypass the cache of the other core. For a cross-cache pair it is 5 to 7 times as fast
+// as CopyShared (2 to 14 GB/s, EPYC of family 25), and usually slower for a shared-cache pair.
 func CopyPast(dst, src []byte) {
 	if len(src) < pastMin || len(dst) < len(src) {
 		CopyShared(dst, src)
@@ -27,8 +26,8 @@ func CopyPast(dst, src []byte) {
 	copy(dst[head+n:], src[head+n:])
 }
 
-// copyPast copies n bytes, a multiple of 64 and not 0, to whole lines. What is stored behind it
-// is seen later by others.
+// copyPast copies n bytes, a positive multiple of 64, to whole lines. Later stores become visible
+// after the copy.
 //
 //go:noescape
 func copyPast(dst, src *byte, n int)

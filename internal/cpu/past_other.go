@@ -2,7 +2,7 @@
 
 package cpu
 
-// Streams says that CopyPast is another way to copy than CopyShared.
+// Streams reports whether CopyPast differs from CopyShared.
 const Streams = false
 
 // CopyPast is CopyShared.

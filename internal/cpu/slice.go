@@ -8,18 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slice asks the scheduler for turns of at most that long, for all threads of this process and
-// those that they make. The process gets as much time as before, in smaller pieces: it is let in
-// sooner when it has something to do. And it is what Yield costs: since Linux 6.18 a thread that offers its
-// processor to one that computes comes back when that one has had a whole slice of the first one's.
+// Slice limits the time slice of all threads of this process and of their later threads. The
+// share of processor time stays, with shorter slices and a shorter delay before the process runs.
+// The slice also bounds the cost of Yield: since Linux 6.18 a yielding thread runs again after
+// the other thread has consumed a slice of the same length.
 //
-// A thread keeps what is shorter already, and what is not scheduled as usual (SCHED_OTHER). Linux
-// takes 0.1 ms to 100 ms, and before 6.12 it knows nothing of it: then nothing changes.
+// Threads with a shorter slice or another policy than SCHED_OTHER are unchanged. Linux accepts
+// 0.1 ms to 100 ms. Before 6.12 Slice has no effect.
 func Slice(d time.Duration) error {
 	seen := map[string]bool{}
-	// A thread that was made meanwhile may have been made by one whose turn was still to come.
-	for again := true; again; {
-		again = false
+	// A thread not yet limited may have started new ones, so that the list is read until it is
+	// complete.
+	for hasNew := true; hasNew; {
+		hasNew = false
 		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return err
@@ -28,12 +29,12 @@ func Slice(d time.Duration) error {
 			if seen[task.Name()] {
 				continue
 			}
-			seen[task.Name()], again = true, true
+			seen[task.Name()], hasNew = true, true
 			tid, err := strconv.Atoi(task.Name())
 			if err != nil {
 				return err
 			}
-			if err := slice(tid, d); err != nil && err != unix.ESRCH { // it has ended
+			if err := limitSlice(tid, d); err != nil && err != unix.ESRCH {
 				return err
 			}
 		}
@@ -41,7 +42,8 @@ func Slice(d time.Duration) error {
 	return nil
 }
 
-func slice(tid int, d time.Duration) error {
+// limitSlice limits the slice of one thread.
+func limitSlice(tid int, d time.Duration) error {
 	a, err := unix.SchedGetAttr(tid, 0)
 	if err != nil || a.Policy != unix.SCHED_NORMAL || a.Runtime <= uint64(d) {
 		return err

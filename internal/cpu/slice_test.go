@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestSliceIsOfThreadsThatAreAndThatCome(t *testing.T) {
+func TestSlice_PresentAndNewThreads_AreLimited(t *testing.T) {
 	if a, err := unix.SchedGetAttr(0, 0); err != nil || a.Runtime == 0 || a.Policy != unix.SCHED_NORMAL {
-		t.Skipf("the system gives no slices: %+v, %v", a, err)
+		t.Skipf("no time slices on this system: %+v, %v", a, err)
 	}
 	const want = time.Millisecond / 5
 	if err := Slice(want); err != nil {
 		t.Fatal(err)
 	}
-	if err := Slice(time.Second); err != nil { // longer: no change
+	if err := Slice(time.Second); err != nil { // Longer, thus no change.
 		t.Fatal(err)
 	}
-	// Threads of their own, some of them new.
+	// Locked threads, some of them new.
 	stay, locked := make(chan struct{}), make(chan struct{})
 	defer close(stay)
 	for range 8 {
@@ -44,13 +44,13 @@ func TestSliceIsOfThreadsThatAreAndThatCome(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, err := unix.SchedGetAttr(tid, 0); err == nil && a.Runtime != uint64(want) {
-			t.Errorf("thread %d has turns of %v", tid, time.Duration(a.Runtime))
+			t.Errorf("thread %d has a slice of %v", tid, time.Duration(a.Runtime))
 		}
 	}
 }
 
-func TestSliceLeavesThreadsAloneThatAreScheduledOtherwise(t *testing.T) {
-	runtime.LockOSThread() // and the thread ends with the test
+func TestSlice_OtherPolicy_IsUnchanged(t *testing.T) {
+	runtime.LockOSThread() // Not unlocked, so that the thread ends with the test.
 	before, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
 		t.Skip(err)
@@ -67,6 +67,6 @@ func TestSliceLeavesThreadsAloneThatAreScheduledOtherwise(t *testing.T) {
 	}
 	after, err := unix.SchedGetAttr(0, 0)
 	if err != nil || *after != *before {
-		t.Errorf("%+v has become %+v, %v", before, after, err)
+		t.Errorf("attributes %+v changed to %+v, %v", before, after, err)
 	}
 }

@@ -2,9 +2,8 @@
 
 package cpu
 
-// Barrier comes between a store by Store32 or Store64 and an atomic load: the load is not older
-// than the store.
+// Barrier orders a preceding Store32 or Store64 before a following atomic load.
 func Barrier()
 
-// PrefetchWrite asks for the cache line at p, to be written soon.
+// PrefetchWrite prefetches the cache line at p for writing.
 func PrefetchWrite(p *uint64)

@@ -2,14 +2,13 @@
 
 package cpu
 
-// Store32 stores v so that everybody who sees it sees all that this
-// goroutine stored before (store-release). sync/atomic has only the sequentially
-// consistent store, an XCHG on amd64: it waits until the cache line is ours, which
-// is the time of a hop, and nothing behind it can begin. This one doesn't wait. What
-// it costs: a load behind it may be older than the store.
+// Store32 is a store-release: a reader of v sees all earlier stores of this goroutine. The store
+// of sync/atomic is sequentially consistent, an XCHG on amd64 that blocks later instructions
+// until the core owns the cache line, for one core-to-core latency. Store32 does not block, but
+// later loads may be reordered before it.
 //
-// The processor makes stores visible in their order, and the compiler keeps that order, and
-// loads before a store before it. So an ordinary store does, without a call.
+// The processor and the compiler keep the order of stores, and of loads before a store, so that
+// an ordinary store suffices.
 func Store32(p *uint32, v uint32) { *p = v }
 
 // Store64 is Store32 of a longer word.

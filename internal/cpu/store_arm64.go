@@ -2,8 +2,7 @@
 
 package cpu
 
-// Store32 stores v so that everybody who sees it sees all that this
-// goroutine stored before (STLR).
+// Store32 is a store-release (STLR): a reader of v sees all earlier stores of this goroutine.
 func Store32(p *uint32, v uint32)
 
 // Store64 is Store32 of a longer word.

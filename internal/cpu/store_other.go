@@ -4,14 +4,14 @@ package cpu
 
 import "sync/atomic"
 
-// Store32 is a store that the race detector knows.
+// Store32 is the store of sync/atomic, visible to the race detector.
 func Store32(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
 
-// Store64 is a store that the race detector knows.
+// Store64 is the store of sync/atomic, visible to the race detector.
 func Store64(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
 
-// Barrier does nothing here: the stores are no weaker than those of sync/atomic.
+// Barrier is a no-op, since the stores are sequentially consistent.
 func Barrier() {}
 
-// PrefetchWrite does nothing here.
+// PrefetchWrite is a no-op.
 func PrefetchWrite(*uint64) {}
