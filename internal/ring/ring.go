@@ -1,43 +1,40 @@
-// Package ring is the single-producer, single-consumer ring of 64-byte cells
-// that carries frames from one process to another. It works on any memory: a
-// mapped segment, or the Go heap (where the race detector can see it).
+// Package ring implements a single-producer, single-consumer ring of 64-byte cells for frames
+// between two processes. Its memory is a mapped segment, or the Go heap, where the race
+// detector observes it.
 //
 // # Layout
 //
-// All numbers little-endian. docs/wire.md has the same, with the segment around
-// it. A ring is a header of two cache lines,
+// All numbers are little-endian. docs/wire.md describes the same layout with the segment around
+// it. A ring has a header of two cache lines,
 //
-//	 0  u64 consumed   cells given back, written by the consumer
+//	 0  u64 consumed   cells returned, written by the consumer
 //	64  u32 waiting    1 while the producer sleeps for cells, written by the producer
 //
-// and, elsewhere, its cells: a power of two of them, 64 bytes each.
+// and a separate array of cells, a power of two of 64 bytes each.
 //
-// A frame begins at a cell with a word of 8 bytes, and its bytes follow, into
-// the next cells if need be:
+// A frame starts at a cell with a word of 8 bytes. Its bytes follow, contiguous over the next
+// cells:
 //
-//	0  u32 lap     number of the lap, starting at 1, in which the cell was written
-//	4  u32 length  of the frame in bytes; lengthPad: skip to the first cell
+//	0  u32 lap     lap in which the cell was written, starting at 1
+//	4  u32 length  length of the frame in bytes, or lengthPad before a wrap
 //	8  frame
 //
-// The word is stored last, at once, atomically: that publishes the frame. It is
-// the only atomic operation per frame, and a small frame needs one cache line, which
-// goes to the consumer once: word and bytes leave together (cpu.Store64). The producer does not
-// wait for that. When it looks next whether the consumer sleeps, what it sees may be older than
-// the frame; so the consumer looks once more when it has slept for a moment (progress.Lagging).
-// The consumer knows the position where the next word will be, and that it is
-// there when its lap is right.
+// The store of the word publishes the frame. It is the last store and the only atomic operation
+// per frame. A small frame occupies one cache line, which moves to the consumer once with word
+// and bytes (cpu.Store64). The producer does not wait for the store, so that its next check
+// for a sleeping consumer may precede the frame. Therefore the consumer polls again after a
+// short sleep (progress.Lagging). The consumer polls the position of the next word for the
+// expected lap.
 //
-// A frame is contiguous: one that doesn't fit before the end of the ring is
-// preceded by a padding word and begins at the first cell. The producer may go to
-// the first cell earlier (see turn).
+// A frame that does not fit before the end of the ring starts at the first cell, after a padding
+// word. The producer may wrap earlier (see shouldWrap).
 //
-// A cell in the middle of a frame holds payload where a word may be looked for
-// in a later lap, and payload can look like anything. So before the producer
-// publishes a frame it clears the word behind it, if payload may lie there.
+// Payload in the middle of a frame may occupy the position of a word in a later lap, with
+// arbitrary bytes. Therefore the producer clears the word after a frame before it publishes the
+// frame, if payload may be there.
 //
-// Who owns what: cells from consumed to the producer's position are the
-// consumer's if published; all others are the producer's. The producer always
-// leaves one cell free, for the cleared word.
+// The consumer owns the published cells from consumed to the producer's position. The producer
+// owns all others and leaves one cell free for the cleared word.
 package ring
 
 import (
@@ -51,13 +48,13 @@ import (
 )
 
 const (
-	// CellSize is a cache line.
+	// CellSize is the size of a cell and of a cache line.
 	CellSize = 64
-	// HeaderSize is the number of bytes of a ring's header.
+	// HeaderSize is the size of a ring header in bytes.
 	HeaderSize = 2 * CellSize
-	// WordSize is the number of bytes before a frame.
+	// WordSize is the size of the word before a frame.
 	WordSize = 8
-	// MinCells is the smallest ring.
+	// MinCells is the smallest number of cells.
 	MinCells = 64
 
 	offConsumed = 0
@@ -66,21 +63,21 @@ const (
 	lengthPad = 0xFFFFFFFF
 )
 
-// FrameLimit returns the largest frame that a ring of n cells carries: with a
-// quarter that the consumer has not given back yet, and as much padding before the
-// end of the ring, a frame always fits when everything has been read.
+// FrameLimit returns the largest frame of a ring of n cells in bytes. After all frames are
+// consumed, such a frame fits despite a quarter of the ring not yet returned and a quarter of
+// padding.
 func FrameLimit(n int) int { return n/4*CellSize - WordSize }
 
 type memory struct {
-	base     unsafe.Pointer // first cell
-	size     uint64         // bytes of cells
-	limit    uint64         // largest frame
+	base     unsafe.Pointer // First cell.
+	size     uint64         // Cells in bytes.
+	maxFrame uint64
 	consumed *atomic.Uint64
 	waiting  *atomic.Uint32
 }
 
-// Check says what keeps memory from being a ring: header and cells are aligned to a
-// cache line; the number of cells is a power of two, and at least MinCells.
+// Check validates the memory of a ring. Header and cells must be aligned to a cache line, and
+// the number of cells must be a power of two of at least MinCells.
 func Check(header, cells []byte) error {
 	n := len(cells) / CellSize
 	if len(cells)%CellSize != 0 || n < MinCells || n&(n-1) != 0 {
@@ -96,7 +93,7 @@ func Check(header, cells []byte) error {
 	return nil
 }
 
-// attach panics if Check finds something. The memory must stay mapped.
+// attach panics on memory that Check rejects. The memory must stay mapped.
 func attach(header, cells []byte) memory {
 	if err := Check(header, cells); err != nil {
 		panic(err)
@@ -106,153 +103,148 @@ func attach(header, cells []byte) memory {
 	return memory{
 		base:     p,
 		size:     uint64(len(cells)),
-		limit:    uint64(FrameLimit(n)),
+		maxFrame: uint64(FrameLimit(n)),
 		consumed: (*atomic.Uint64)(unsafe.Add(h, offConsumed)),
 		waiting:  (*atomic.Uint32)(unsafe.Add(h, offWaiting)),
 	}
 }
 
-// word returns the word of the cell that begins at a byte of the ring.
+// word returns the word of the cell at a byte offset.
 func (m *memory) word(at uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(m.base, at)) }
 
-// at64 returns the word of the cell that begins at a byte of the ring, for plain stores.
-func (m *memory) at64(at uint64) *uint64 { return (*uint64)(unsafe.Add(m.base, at)) }
+// plainWord returns the word of the cell at a byte offset for non-atomic stores.
+func (m *memory) plainWord(at uint64) *uint64 { return (*uint64)(unsafe.Add(m.base, at)) }
 
-// frame returns the n bytes behind the word at a byte of the ring. The caller
-// knows that they end before the ring does.
+// frame returns the n bytes after the word at a byte offset. The caller checks that they end
+// within the ring.
 func (m *memory) frame(at, n uint64) []byte {
 	return (*[1 << 30]byte)(unsafe.Add(m.base, at+WordSize))[:n:n]
 }
 
-// nextLap returns the number of the lap behind lap. 0 is no lap: it is what a
-// cleared word says.
+// nextLap returns the lap after lap. It skips 0, the lap of a cleared word.
 func nextLap(lap uint32) uint32 { return max(lap+1, 1) }
 
-// span returns the bytes of the cells that a frame of n bytes takes.
+// span returns the size of the cells of a frame of n bytes, in bytes.
 func span(n uint64) uint64 { return (n + WordSize + CellSize - 1) &^ (CellSize - 1) }
 
-// Producer is the sending end. One goroutine at a time uses it. Positions count
-// the bytes of all cells since the beginning; at is where in the ring that is.
+// Producer is the sending end. It is not safe for concurrent use. Positions count the bytes of
+// all laps; offsets are relative to the first cell.
 type Producer struct {
 	memory
-	head uint64 // position of the next frame's word
-	at   uint64
-	lap  uint32
-	room uint32 // bytes reserved; 0: nothing
-	pad  uint64 // bytes before the reservation that are skipped
-	end  uint64 // position that may not be written yet, as far as we know
-	edge uint64 // place in the ring behind which large frames think of its beginning
+	head        uint64 // Position of the next word.
+	offset      uint64 // Offset of the next word.
+	lap         uint32
+	reserved    uint32 // Reserved bytes, 0 without a reservation.
+	padding     uint64 // Bytes skipped before the reservation.
+	writableEnd uint64 // First position that the consumer is not known to have returned.
+	softEnd     uint64 // Offset from which small and large frames prefer to wrap.
 
-	quick uint64 // larger frames that are Put go by putSlowly
-	stores
+	fastPutLimit uint64 // Largest frame of the fast path of Put.
+	storeSelector
 
-	// From where to where in the ring there may be cells that hold payload in place of a
-	// word: those behind the first one of a frame, until a frame begins there.
+	// Cells between these offsets may hold payload in place of a word.
 	dirtyFrom, dirtyTo uint64
 }
 
-// NewProducer attaches the sending end to an empty ring (zeroed memory).
-// It must stay mapped as long as the Producer is used.
+// NewProducer attaches the sending end to zeroed memory, which must stay mapped during the use
+// of the Producer.
 func NewProducer(header, cells []byte) *Producer {
 	m := attach(header, cells)
-	return &Producer{memory: m, lap: 1, end: m.size, edge: m.hot(), quick: min(m.limit, choiceFrom)}
+	return &Producer{memory: m, lap: 1, writableEnd: m.size, softEnd: m.hotSize(), fastPutLimit: min(m.maxFrame, selectFrom)}
 }
 
-// Reserve returns n bytes for the next frame, or nil if the consumer has not
-// given back enough cells yet. 1 <= n <= FrameLimit.
+// Reserve returns n bytes for the next frame, or nil if the consumer has not returned enough
+// cells. 1 <= n <= FrameLimit.
 func (p *Producer) Reserve(n int) []byte {
 	need := span(uint64(n))
-	end := p.at + need
-	return p.reserve(n, need, end > p.size || end > p.edge && (need <= smallFrame || need >= largeFrame) && p.turn(need))
+	end := p.offset + need
+	return p.reserve(n, need, end > p.size || end > p.softEnd && (need <= smallFrame || need >= largeFrame) && p.shouldWrap(need))
 }
 
-// ReserveWide is Reserve that goes to the end of the ring, whatever the frame's size. Small
-// frames between such do not turn, either.
+// ReserveWide is Reserve through the whole ring for any size of frame. Small frames in the same
+// lap do not wrap early either.
 func (p *Producer) ReserveWide(n int) []byte {
 	need := span(uint64(n))
-	if p.at+need > p.edge {
-		p.edge = p.size // until the next lap
+	if p.offset+need > p.softEnd {
+		p.softEnd = p.size // Until the next lap.
 	}
-	return p.reserve(n, need, p.at+need > p.size)
+	return p.reserve(n, need, p.offset+need > p.size)
 }
 
-// reserve is Reserve of need bytes of cells, at the beginning of the ring if the frame turns.
-func (p *Producer) reserve(n int, need uint64, turns bool) []byte {
-	at, pad := p.at, uint64(0)
-	if turns {
+// reserve reserves need bytes of cells, from the first cell if the frame wraps.
+func (p *Producer) reserve(n int, need uint64, wraps bool) []byte {
+	at, pad := p.offset, uint64(0)
+	if wraps {
 		pad, at = p.size-at, 0
 	}
-	// One cell more, for the word behind.
-	if p.head+pad+need >= p.end && !p.refresh(p.head+pad+need) {
+	// One more cell holds the next word.
+	if p.head+pad+need >= p.writableEnd && !p.pollConsumed(p.head+pad+need) {
 		return nil
 	}
-	if uint64(n)-1 >= p.limit {
+	if uint64(n)-1 >= p.maxFrame {
 		panic("ring: frame too large")
 	}
-	p.pad, p.room = pad, uint32(n)
+	p.padding, p.reserved = pad, uint32(n)
 	return p.frame(at, uint64(n))
 }
 
-// Large frames come in streams, and go faster through memory that the caches of
-// both cores hold on some processors: 64 KiB messages at 55 GB/s instead of 40 (EPYC of
-// family 26). On others taking a line out of another core's cache costs more than to get it
-// from where it goes when it has left that: 8 GB/s instead of 40 (family 25). So a large frame
-// that is reserved (one that is Put is eager, and alone as a rule), and would end
-// behind the edge, goes to the beginning of the ring if the consumer has given back
-// enough there, and the ring is as short as the consumer is quick. So do the
-// smallest, for the sake of short runs: the first lap through a long ring is the
-// slow one. Those in between use all of it: they are faster in lines that nobody
-// has looked at for long. ReserveWide is for a large frame that had better do so, too.
+// Reserved large frames wrap at softEnd if the consumer has returned enough cells, so that the
+// working set follows the speed of the consumer. Streams are faster through memory in the caches
+// of both cores on some processors, with 55 instead of 40 GB/s for messages of 64 KiB (EPYC of
+// family 26). On others a line in another core's cache costs more than a line from memory, with
+// 8 instead of 40 GB/s (family 25); ReserveWide is for those. Small frames wrap too, since the
+// first lap through a long ring is slow. Frames of other sizes, and large ones of Put, use the
+// whole ring. They are faster in lines that were not accessed recently. Sizes are in bytes.
 const (
-	smallFrame = 1 << 10 // bytes
+	smallFrame = 1 << 10
 	largeFrame = 12 << 10
-	hotBytes   = 256 << 10 // where the edge is at first
+	hotBytes   = 256 << 10
 )
 
-// hot returns where the edge is at the beginning of a lap.
-func (m *memory) hot() uint64 { return min(m.size, hotBytes) }
+// hotSize returns softEnd at the start of a lap.
+func (m *memory) hotSize() uint64 { return min(m.size, hotBytes) }
 
-// turn reports whether the next frame, a large one that would end behind the edge,
-// goes to the beginning. If not, the edge moves on.
-func (p *Producer) turn(need uint64) bool {
-	p.end = p.consumed.Load()*CellSize + p.size
-	// From the beginning of the next lap to the end: more than the frame, so that it
-	// need not wait there for a consumer who has nothing left to give back.
-	if room := int64(p.end - p.size + p.at - p.head); room > int64(need) && room >= int64(p.hot()/2) {
+// shouldWrap reports whether a frame that ends after softEnd starts at the first cell.
+// Otherwise it advances softEnd.
+func (p *Producer) shouldWrap(need uint64) bool {
+	p.writableEnd = p.consumed.Load()*CellSize + p.size
+	// The room at the start of the next lap exceeds the frame. Otherwise the producer could
+	// wait there for a consumer without cells to return.
+	if room := int64(p.writableEnd - p.size + p.offset - p.head); room > int64(need) && room >= int64(p.hotSize()/2) {
 		return true
 	}
-	for p.edge < p.at+need {
-		p.edge = min(p.edge+p.hot()/4, p.size)
+	for p.softEnd < p.offset+need {
+		p.softEnd = min(p.softEnd+p.hotSize()/4, p.size)
 	}
 	return false
 }
 
-// Put is Reserve and Commit of a frame of three words, little-endian, and a
-// payload. It reports false if there is no room.
+// Put sends a frame of three little-endian words and a payload. It reports false if there is no
+// room.
 func (p *Producer) Put(first, second, third uint64, payload []byte) bool {
 	n := uint64(len(payload)) + 3*WordSize
 	need := span(n)
-	if p.at+need > p.size || p.at+need > p.edge && need <= smallFrame || p.head+need >= p.end || n > p.quick {
-		return p.putSlowly(first, second, third, payload)
+	if p.offset+need > p.size || p.offset+need > p.softEnd && need <= smallFrame || p.head+need >= p.writableEnd || n > p.fastPutLimit {
+		return p.putSlow(first, second, third, payload)
 	}
-	b := p.frame(p.at, n)
+	b := p.frame(p.offset, n)
 	h := (*[3 * WordSize]byte)(b)
 	binary.LittleEndian.PutUint64(h[0:], first)
 	binary.LittleEndian.PutUint64(h[WordSize:], second)
 	binary.LittleEndian.PutUint64(h[2*WordSize:], third)
 	cpu.CopyShared(b[3*WordSize:], payload)
-	p.room = 0
-	p.soil(p.at, need)
+	p.reserved = 0
+	p.markDirty(p.offset, need)
 	p.publish(n)
 	return true
 }
 
-// putSlowly is Put where the ring ends, the consumer has to be asked for room, or there is a
-// choice of how to store the payload: that lies in all of the ring by turns.
-func (p *Producer) putSlowly(first, second, third uint64, payload []byte) bool {
+// putSlow is Put at the end of the ring, without known room, or with a selectable kind of
+// stores, which uses the whole ring.
+func (p *Producer) putSlow(first, second, third uint64, payload []byte) bool {
 	n := len(payload) + 3*WordSize
 	var b []byte
-	if n > choiceFrom {
+	if n > selectFrom {
 		b = p.ReserveWide(n)
 	} else {
 		b = p.Reserve(n)
@@ -263,59 +255,58 @@ func (p *Producer) putSlowly(first, second, third uint64, payload []byte) bool {
 	binary.LittleEndian.PutUint64(b[0:], first)
 	binary.LittleEndian.PutUint64(b[WordSize:], second)
 	binary.LittleEndian.PutUint64(b[2*WordSize:], third)
-	p.store(b[3*WordSize:], payload)
+	p.copyPayload(b[3*WordSize:], payload)
 	p.Commit(n)
 	return true
 }
 
-// refresh looks how much the consumer has given back, and reports whether
-// positions up to end can be written.
-func (p *Producer) refresh(end uint64) bool {
-	p.end = p.consumed.Load()*CellSize + p.size
-	return end < p.end
+// pollConsumed loads the returned cells and reports whether positions up to end are writable.
+func (p *Producer) pollConsumed(end uint64) bool {
+	p.writableEnd = p.consumed.Load()*CellSize + p.size
+	return end < p.writableEnd
 }
 
-// Commit publishes the first n bytes of the reservation. One store, and no barrier.
+// Commit publishes the first n bytes of the reservation, with one store and no barrier.
 func (p *Producer) Commit(n int) {
-	if uint(n)-1 >= uint(p.room) {
+	if uint(n)-1 >= uint(p.reserved) {
 		panic("ring: commit without reservation")
 	}
-	written := span(uint64(p.room)) // perhaps more than is committed
-	p.room = 0
-	if p.pad != 0 {
+	written := span(uint64(p.reserved)) // The caller may commit less than it wrote.
+	p.reserved = 0
+	if p.padding != 0 {
 		p.commitPadded(uint64(n), written)
 		return
 	}
-	p.soil(p.at, written)
+	p.markDirty(p.offset, written)
 	p.publish(uint64(n))
 }
 
-// publish stores the word of a frame at the head, and moves the head behind it.
+// publish stores the word of a frame at head and advances head.
 func (p *Producer) publish(n uint64) {
-	at, lap := p.at, p.lap
+	at, lap := p.offset, p.lap
 	k := span(n)
 	p.head += k
-	if p.at += k; p.at == p.size {
-		p.at, p.edge = 0, p.hot()
+	if p.offset += k; p.offset == p.size {
+		p.offset, p.softEnd = 0, p.hotSize()
 		p.lap = nextLap(p.lap)
 	}
-	// Payload may lie where the consumer will look for the next word.
-	if p.at-p.dirtyFrom < p.dirtyTo-p.dirtyFrom {
-		cpu.Store64(p.at64(p.at), 0)
+	// Clear payload at the position of the next word.
+	if p.offset-p.dirtyFrom < p.dirtyTo-p.dirtyFrom {
+		cpu.Store64(p.plainWord(p.offset), 0)
 	}
 	if at == p.dirtyFrom {
 		p.dirtyFrom = min(at+CellSize, p.dirtyTo)
 	}
-	cpu.Store64(p.at64(at), n<<32|uint64(lap))
+	cpu.Store64(p.plainWord(at), n<<32|uint64(lap))
 	if k > CellSize {
-		// The word that the next frame of this size clears: a store that waits for its line
-		// keeps those behind it waiting. Frames of one cell clear nothing.
-		cpu.PrefetchWrite(p.at64((p.at + k) & (p.size - 1)))
+		// Prefetch the word that the next frame of this size clears. A store that waits for its
+		// line delays later stores. Frames of one cell clear no word.
+		cpu.PrefetchWrite(p.plainWord((p.offset + k) & (p.size - 1)))
 	}
 }
 
-// soil says that a frame's bytes lie in the k bytes of cells at a place.
-func (p *Producer) soil(at, k uint64) {
+// markDirty records payload in the k bytes of cells at an offset.
+func (p *Producer) markDirty(at, k uint64) {
 	if k <= CellSize {
 		return
 	}
@@ -326,19 +317,18 @@ func (p *Producer) soil(at, k uint64) {
 	p.dirtyFrom, p.dirtyTo = from, to
 }
 
-// commitPadded publishes a frame at the first cell, and then the padding that
-// leads to it.
+// commitPadded publishes a frame at the first cell, then the padding before it.
 func (p *Producer) commitPadded(n, written uint64) {
-	word, lap := p.word(p.at), p.lap
-	p.head += p.pad
-	p.at, p.lap, p.edge = 0, nextLap(p.lap), p.hot()
-	p.soil(0, written)
+	word, lap := p.word(p.offset), p.lap
+	p.head += p.padding
+	p.offset, p.lap, p.softEnd = 0, nextLap(p.lap), p.hotSize()
+	p.markDirty(0, written)
 	p.publish(n)
 	word.Store(lengthPad<<32 | uint64(lap))
 }
 
-// Wait tells the consumer to ring when it gives cells back. It reports false if
-// n bytes can be reserved already.
+// Wait requests a ring of the doorbell when the consumer returns cells. It reports false if n
+// bytes are available.
 func (p *Producer) Wait(n int) bool {
 	p.waiting.Store(1)
 	if p.Reserve(n) != nil {
@@ -348,63 +338,60 @@ func (p *Producer) Wait(n int) bool {
 	return true
 }
 
-// Consumer is the receiving end. One goroutine at a time uses it.
+// Consumer is the receiving end. It is not safe for concurrent use.
 type Consumer struct {
 	memory
-	current  *atomic.Uint64 // the next word
-	want     uint32         // its lap, when it is there
-	at       uint64         // its place in the ring
-	tail     uint64         // its position, in bytes since the beginning
-	returned uint64         // the position that was given back
-	taken    uint64         // bytes of cells of the frame that Next returned
+	nextWord  *atomic.Uint64
+	lap       uint32 // Lap of the next word once it is published.
+	offset    uint64 // Offset of the next word.
+	tail      uint64 // Position of the next word.
+	returned  uint64 // Position up to which cells are returned.
+	frameSpan uint64 // Cells of the frame that Next returned, in bytes.
 }
 
-// NewConsumer attaches the receiving end. It may come before or after the
-// producer; the memory was zero when the ring was made.
+// NewConsumer attaches the receiving end, before or after the producer.
 func NewConsumer(header, cells []byte) *Consumer {
-	c := &Consumer{memory: attach(header, cells), want: 1}
-	c.current = c.word(0)
+	c := &Consumer{memory: attach(header, cells), lap: 1}
+	c.nextWord = c.word(0)
 	return c
 }
 
-// Ready reports whether there is a frame, or something damaged. One load of a
-// cache line that nobody writes while there is nothing.
-func (c *Consumer) Ready() bool { return uint32(c.current.Load()) == c.want }
+// Ready reports whether the next word is published. It costs one load of a cache line that is
+// not written in between.
+func (c *Consumer) Ready() bool { return uint32(c.nextWord.Load()) == c.lap }
 
-// Next returns the next frame, or nil if there is none. The frame is valid until
-// Release. An error means that the producer wrote nonsense: the ring can't be
-// used any more.
+// Next returns the next frame, or nil if there is none. The frame is valid until Release. After
+// an error, the result of an invalid word of the producer, the ring is unusable.
 func (c *Consumer) Next() ([]byte, error) {
-	w := c.current.Load()
-	if uint32(w) != c.want {
+	w := c.nextWord.Load()
+	if uint32(w) != c.lap {
 		return nil, nil
 	}
-	if f := c.take(w >> 32); f != nil {
+	if f := c.takeFrame(w >> 32); f != nil {
 		return f, nil
 	}
-	return c.skip(w >> 32)
+	return c.skipPadding(w >> 32)
 }
 
-// take returns the next frame, which has n bytes, or nil if none has so many.
-func (c *Consumer) take(n uint64) []byte {
-	// One comparison for both: lengths begin at 1, and padding is beyond limit.
+// takeFrame returns the next frame of n bytes, or nil if n is invalid.
+func (c *Consumer) takeFrame(n uint64) []byte {
+	// One comparison rejects 0 and lengthPad.
 	k := span(n)
-	if n-1 >= c.limit || c.at+k > c.size {
+	if n-1 >= c.maxFrame || c.offset+k > c.size {
 		return nil
 	}
-	c.taken = k
-	return c.frame(c.at, n)
+	c.frameSpan = k
+	return c.frame(c.offset, n)
 }
 
-// Peek is Next that looks up to that many times, a Pause apart, and leaves it to Next to tell
-// of damage.
-func (c *Consumer) Peek(looks int) []byte {
-	for range looks {
-		if w := c.current.Load(); uint32(w) == c.want {
-			if f := c.take(w >> 32); f != nil {
+// Peek is Next with a number of polls, a cpu.Pause apart. It leaves errors to Next.
+func (c *Consumer) Peek(polls int) []byte {
+	for range polls {
+		if w := c.nextWord.Load(); uint32(w) == c.lap {
+			if f := c.takeFrame(w >> 32); f != nil {
 				return f
 			}
-			frame, _ := c.skip(w >> 32)
+			frame, _ := c.skipPadding(w >> 32)
 			return frame
 		}
 		cpu.Pause()
@@ -412,37 +399,37 @@ func (c *Consumer) Peek(looks int) []byte {
 	return nil
 }
 
-// skip is Next for a word that is padding, or damaged.
-func (c *Consumer) skip(n uint64) ([]byte, error) {
-	if n != lengthPad || c.at == 0 {
-		return nil, fmt.Errorf("ring: cell %d claims a frame of %d bytes", c.at/CellSize, n)
+// skipPadding is Next for a word with padding or an invalid length.
+func (c *Consumer) skipPadding(n uint64) ([]byte, error) {
+	if n != lengthPad || c.offset == 0 {
+		return nil, fmt.Errorf("ring: cell %d claims a frame of %d bytes", c.offset/CellSize, n)
 	}
-	if uint32(c.word(0).Load()) != nextLap(c.want) {
-		return nil, fmt.Errorf("ring: padding at cell %d leads to no frame", c.at/CellSize)
+	if uint32(c.word(0).Load()) != nextLap(c.lap) {
+		return nil, fmt.Errorf("ring: padding at cell %d leads to no frame", c.offset/CellSize)
 	}
-	c.taken = c.size - c.at
+	c.frameSpan = c.size - c.offset
 	c.advance()
 	return c.Next()
 }
 
-// advance moves behind the frame.
+// advance moves to the next word.
 func (c *Consumer) advance() {
-	c.tail += c.taken
-	if c.at += c.taken; c.at == c.size {
-		c.at, c.want = 0, nextLap(c.want)
+	c.tail += c.frameSpan
+	if c.offset += c.frameSpan; c.offset == c.size {
+		c.offset, c.lap = 0, nextLap(c.lap)
 	}
-	c.current = c.word(c.at)
+	c.nextWord = c.word(c.offset)
 }
 
-// Release gives the frame that Next returned back. It reports whether the
-// producer sleeps and must be rung now. Cells are given back a quarter of the
-// ring at a time, or of what is hot: one atomic store per that many.
-func (c *Consumer) Release() (ring bool) {
+// Release ends the use of the frame that Next returned. It reports whether the producer sleeps
+// and must be woken. Cells are returned in batches of a quarter of the hot part of the ring,
+// with one atomic store per batch.
+func (c *Consumer) Release() (mustRing bool) {
 	c.advance()
-	return c.tail-c.returned >= c.hot()/4 && c.giveBack()
+	return c.tail-c.returned >= c.hotSize()/4 && c.returnCells()
 }
 
-func (c *Consumer) giveBack() (ring bool) {
+func (c *Consumer) returnCells() (mustRing bool) {
 	c.returned = c.tail
 	c.consumed.Store(c.tail / CellSize)
 	if c.waiting.Load() == 0 {

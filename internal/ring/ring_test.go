@@ -10,17 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// reserve is Reserve or ReserveWide.
-func reserve(p *Producer, n int, wide bool) []byte {
-	if wide {
+func reserve(p *Producer, n int, isWide bool) []byte {
+	if isWide {
 		return p.ReserveWide(n)
 	}
 	return p.Reserve(n)
 }
 
-// TestPayloadThatLooksLikeAWordIsNeverTakenForOne fills frames with bytes that
-// are valid words of the coming laps, at every offset.
-func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
+// The payload consists of valid words of later laps, at all offsets.
+func TestNext_PayloadEqualsWord_IsNoFrame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int{MinCells, MinCells, MinCells, 16384}).Draw(t, "cells")
 		header, cells := OnHeap(n)
@@ -34,9 +32,9 @@ func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
 				if b == nil {
 					continue
 				}
-				lie := uint64(p.lap) + uint64(rapid.IntRange(0, 2).Draw(t, "lap")) | 8<<32
+				word := uint64(p.lap) + uint64(rapid.IntRange(0, 2).Draw(t, "lap")) | 8<<32
 				for i := range b {
-					b[i] = byte(lie >> (8 * ((i + WordSize) % 8)))
+					b[i] = byte(word >> (8 * ((i + WordSize) % 8)))
 				}
 				k = rapid.IntRange(max(1, k-70), k).Draw(t, "commit")
 				queue = append(queue, bytes.Clone(b[:k]))
@@ -62,16 +60,15 @@ func TestPayloadThatLooksLikeAWordIsNeverTakenForOne(t *testing.T) {
 	})
 }
 
-// TestProducerNeverStarvesWhenTheConsumerIsDone: credits come back in batches, and
-// large frames go to the beginning early; what is not given back must never be
-// what a frame of any size waits for.
-func TestProducerNeverStarvesWhenTheConsumerIsDone(t *testing.T) {
+// Credits return in batches, and large frames wrap early. A frame of any size must fit into an
+// empty ring nevertheless.
+func TestReserve_AllFramesConsumed_NeverBlocks(t *testing.T) {
 	for _, n := range []int{MinCells, 1024, 4096, 16384} {
 		rng := rand.New(rand.NewPCG(1, uint64(n)))
 		header, cells := OnHeap(n)
 		p, c := NewProducer(header, cells), NewConsumer(header, cells)
 		limit := FrameLimit(n)
-		same := 1 // streams of frames of one size, and mixtures
+		same := 1 // Streams of equal frames alternate with mixtures.
 		var waiting []int
 		for i := range 60000 {
 			if i%200 == 0 {
@@ -102,33 +99,30 @@ func TestProducerNeverStarvesWhenTheConsumerIsDone(t *testing.T) {
 	}
 }
 
-// TestStreamOfLargeFramesStaysWhereTheCachesAre: while the consumer keeps up, large
-// frames use the beginning of the ring only.
-func TestStreamOfLargeFramesStaysWhereTheCachesAre(t *testing.T) {
-	if furthest := furthest(t, false); furthest > 2*hotBytes {
-		t.Errorf("frames went up to byte %d of the ring", furthest)
+func TestReserve_StreamOfLargeFrames_UsesStartOfRing(t *testing.T) {
+	if last := maxOffset(t, false); last > 2*hotBytes {
+		t.Errorf("frames went up to byte %d of the ring", last)
 	}
 }
 
-// TestWideFramesUseAllOfTheRing: their lines have left the caches when they come round. Small
-// frames between them do not lead back.
-func TestWideFramesUseAllOfTheRing(t *testing.T) {
-	if furthest := furthest(t, true); furthest < 16384*CellSize*9/10 {
-		t.Errorf("frames went up to byte %d of the ring", furthest)
+// Small frames in between do not wrap early either.
+func TestReserveWide_StreamOfLargeFrames_UsesWholeRing(t *testing.T) {
+	if last := maxOffset(t, true); last < 16384*CellSize*9/10 {
+		t.Errorf("frames went up to byte %d of the ring", last)
 	}
 }
 
-// furthest returns how far into a ring of 1 MiB 1,000 large frames get that are received at
-// once, with a small one behind each.
-func furthest(t *testing.T, wide bool) (at uint64) {
+// maxOffset returns the largest offset of 1,000 large and small frames in turn, each consumed
+// at once, in a ring of 1 MiB.
+func maxOffset(t *testing.T, isWide bool) (offset uint64) {
 	header, cells := OnHeap(16384)
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	for range 1000 {
 		for _, n := range []int{64 << 10, 30} {
-			if reserve(p, n, wide && n > smallFrame) == nil {
+			if reserve(p, n, isWide && n > smallFrame) == nil {
 				t.Fatal("no room")
 			}
-			at = max(at, p.at)
+			offset = max(offset, p.offset)
 			p.Commit(n)
 			if f, err := c.Next(); err != nil || f == nil {
 				t.Fatal(err)
@@ -136,10 +130,10 @@ func furthest(t *testing.T, wide bool) (at uint64) {
 			c.Release()
 		}
 	}
-	return at
+	return offset
 }
 
-func TestFramesArriveWholeAndInOrderAcrossThreads(t *testing.T) {
+func TestRing_TwoGoroutines_KeepsFramesAndOrder(t *testing.T) {
 	const n, frames = 256, 200000
 	header, cells := OnHeap(n)
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
@@ -184,7 +178,7 @@ func TestFramesArriveWholeAndInOrderAcrossThreads(t *testing.T) {
 	}
 }
 
-func TestSleepingProducerIsRungOnce(t *testing.T) {
+func TestRelease_SleepingProducer_RingsOnce(t *testing.T) {
 	const n = MinCells
 	header, cells := OnHeap(n)
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
@@ -194,7 +188,7 @@ func TestSleepingProducerIsRungOnce(t *testing.T) {
 		sent++
 	}
 	if !p.Wait(1) {
-		t.Fatal("a full ring has room")
+		t.Fatal("Wait returned false for a full ring")
 	}
 	rings := 0
 	for range sent {
@@ -209,12 +203,12 @@ func TestSleepingProducerIsRungOnce(t *testing.T) {
 		t.Fatalf("%d rings, want 1", rings)
 	}
 	if p.Wait(1) {
-		t.Fatal("the producer would sleep although there is room")
+		t.Fatal("Wait returned true although there is room")
 	}
 }
 
-// FuzzDamagedRing lets a producer write anything: the consumer may give errors
-// or frames, and stays inside the ring.
+// FuzzDamagedRing reads arbitrary cells. The consumer may return errors or frames, within the
+// ring.
 func FuzzDamagedRing(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 8, 0, 0, 0}, uint16(0))
 	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, uint16(0))
@@ -237,19 +231,18 @@ func FuzzDamagedRing(f *testing.F) {
 	})
 }
 
-// TestLapsGoRoundWithoutTheOneOfClearedWords crosses the lap that 32 bits number
-// last: 0 is what an empty cell says.
-func TestLapsGoRoundWithoutTheOneOfClearedWords(t *testing.T) {
+// The lap counter overflows from the last 32-bit value to 1, since 0 marks cleared words.
+func TestRing_LapOverflow_SkipsZero(t *testing.T) {
 	header, cells := OnHeap(MinCells)
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	const lap = 1<<32 - 2
 	start := uint64(lap) * p.size
-	p.head, p.end, p.lap = start, start+p.size, lap+1
-	c.tail, c.returned, c.want = start, start, lap+1
+	p.head, p.writableEnd, p.lap = start, start+p.size, lap+1
+	c.tail, c.returned, c.lap = start, start, lap+1
 	p.consumed.Store(start / CellSize)
 	for i := range 200 {
 		if f, err := c.Next(); f != nil || err != nil {
-			t.Fatalf("frame %d is there before it was sent: %d bytes, %v", i, len(f), err)
+			t.Fatalf("frame %d arrived before its send: %d bytes, %v", i, len(f), err)
 		}
 		if p.Reserve(200) == nil {
 			t.Fatalf("frame %d would block", i)
@@ -262,10 +255,9 @@ func TestLapsGoRoundWithoutTheOneOfClearedWords(t *testing.T) {
 	}
 }
 
-// TestSkippedCellsAreNotTakenForFrames: a frame that was committed shorter than
-// reserved went round the end of the ring, and the cells that it skipped hold
-// payload of an earlier lap that looks like words.
-func TestSkippedCellsAreNotTakenForFrames(t *testing.T) {
+// A shortened frame wraps, and the cells that it skips hold words in the payload of an earlier
+// lap.
+func TestNext_SkippedCells_AreNoFrames(t *testing.T) {
 	header, cells := OnHeap(MinCells)
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	send := func(reserve, commit int, fill func([]byte)) {
@@ -284,7 +276,7 @@ func TestSkippedCellsAreNotTakenForFrames(t *testing.T) {
 	}
 	send(12*CellSize-WordSize, 12*CellSize-WordSize, func(b []byte) {
 		for i := 0; i+8 <= len(b); i += 8 {
-			copy(b[i:], []byte{3, 0, 0, 0, 8, 0, 0, 0}) // a word of lap 3
+			copy(b[i:], []byte{3, 0, 0, 0, 8, 0, 0, 0}) // A word of lap 3.
 		}
 	})
 	for range MinCells - 6 {
@@ -293,15 +285,14 @@ func TestSkippedCellsAreNotTakenForFrames(t *testing.T) {
 	send(10*CellSize, 8, nil)
 	for i := range MinCells - 2 {
 		if f, err := c.Next(); f != nil || err != nil {
-			t.Fatalf("after %d more: a frame of %d bytes that nobody sent, %v", i, len(f), err)
+			t.Fatalf("after %d more: unsent frame of %d bytes, %v", i, len(f), err)
 		}
 		send(8, 8, nil)
 	}
 }
 
-// TestBytesThatWereReservedAndNotCommittedAreNotTakenForFrames: they lie where the next
-// word will be looked for, in laps in which all frames took one cell.
-func TestBytesThatWereReservedAndNotCommittedAreNotTakenForFrames(t *testing.T) {
+// The bytes are at the position of the next word, in laps of frames of one cell.
+func TestNext_UncommittedBytes_AreNoFrame(t *testing.T) {
 	header, cells := OnHeap(MinCells)
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	for lap := range 5 {
@@ -315,7 +306,7 @@ func TestBytesThatWereReservedAndNotCommittedAreNotTakenForFrames(t *testing.T) 
 		}
 		b := p.Reserve(3*CellSize - WordSize)
 		for i := 0; i+8 <= len(b); i += 8 {
-			copy(b[i:], []byte{byte(p.lap), 0, 0, 0, 8, 0, 0, 0}) // a word of this lap
+			copy(b[i:], []byte{byte(p.lap), 0, 0, 0, 8, 0, 0, 0}) // A word of this lap.
 		}
 		p.Commit(8)
 		if f, err := c.Next(); err != nil || len(f) != 8 {
@@ -323,9 +314,9 @@ func TestBytesThatWereReservedAndNotCommittedAreNotTakenForFrames(t *testing.T) 
 		}
 		c.Release()
 		if f, err := c.Next(); f != nil || err != nil {
-			t.Fatalf("lap %d: a frame of %d bytes that nobody sent, %v", lap, len(f), err)
+			t.Fatalf("lap %d: unsent frame of %d bytes, %v", lap, len(f), err)
 		}
-		for p.at != 0 {
+		for p.offset != 0 {
 			p.Reserve(8)
 			p.Commit(8)
 			c.Next()
@@ -334,9 +325,8 @@ func TestBytesThatWereReservedAndNotCommittedAreNotTakenForFrames(t *testing.T) 
 	}
 }
 
-// TestSmallFramesClearNothing once frames have begun in all cells that they reach: a cleared
-// word is one more line that goes from one processor to the other.
-func TestSmallFramesClearNothing(t *testing.T) {
+// Each cleared word moves one more cache line between the processors.
+func TestCommit_SmallFramesOverOldFrames_ClearNoWord(t *testing.T) {
 	header, cells := OnHeap(16384)
 	p, c := NewProducer(header, cells), NewConsumer(header, cells)
 	send := func(n int) {
@@ -357,8 +347,8 @@ func TestSmallFramesClearNothing(t *testing.T) {
 	}
 	for i := range 16384 {
 		send(8)
-		if p.at-p.dirtyFrom < p.dirtyTo-p.dirtyFrom {
-			t.Fatalf("after %d frames of 8 bytes the cell at %d is cleared; dirty from %d to %d", i, p.at, p.dirtyFrom, p.dirtyTo)
+		if p.offset-p.dirtyFrom < p.dirtyTo-p.dirtyFrom {
+			t.Fatalf("after %d frames of 8 bytes the cell at %d is cleared; dirty from %d to %d", i, p.offset, p.dirtyFrom, p.dirtyTo)
 		}
 	}
 }

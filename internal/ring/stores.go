@@ -6,40 +6,41 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// Where the consumer's core is far away, stores to lines that its cache has are slower than
-// memory is. So the payload of a larger frame that is Put is stored past the caches then. What
-// stores take is measured now and then, as that changes when processors move.
+// For a cross-cache pair, stores to lines in the consumer's cache are slower than memory. The
+// payload of a larger frame of Put is then stored with non-temporal stores. A probe measures
+// ordinary stores from time to time, since processes move between processors.
 
 const (
-	// choiceFrom is the size of frames from which there is a choice, in bytes. The way through
-	// memory is some 0.3 us longer.
-	choiceFrom = 4 << 10
-	// slow is what stores take that are slower than memory, in ps per byte: 3 GB/s. Memory of
-	// any machine is faster than that, written and read.
-	slow = 333
-	// usually and seldom are how many frames there are for each that is measured: of those
-	// that go by the caches, and of those that go past them, where a measurement costs more.
-	usually, seldom = 16, 128
-	// sure is how many measurements in a row decide. One may have been interrupted.
-	sure = 3
+	// selectFrom is the smallest frame for non-temporal stores, in bytes. Their latency is some
+	// 0.3 us longer.
+	selectFrom = 4 << 10
+	// slowStores is the cost of stores that are slower than memory, in ps per byte. It is
+	// 3 GB/s, below the memory bandwidth of any machine.
+	slowStores = 333
+	// cachedInterval and pastInterval are the numbers of frames between probes, with ordinary
+	// and with non-temporal stores. A probe of ordinary stores costs more in the second case.
+	cachedInterval, pastInterval = 16, 128
+	// requiredProbes is the number of consecutive contrary probes that change the selection.
+	// A single probe may have been interrupted.
+	requiredProbes = 3
 )
 
-// stores is what is known of stores to a ring.
-type stores struct {
-	past bool  // go past the caches
-	left uint8 // frames until the next measurement
-	odds uint8 // measurements in a row that spoke against past
+// storeSelector selects between ordinary and non-temporal stores.
+type storeSelector struct {
+	usePast        bool
+	untilProbe     uint8
+	contraryProbes uint8 // Consecutive probes against usePast.
 }
 
-// store copies the payload of a frame.
-func (s *stores) store(dst, payload []byte) {
-	if !cpu.Streams || len(payload) < choiceFrom {
+// copyPayload copies the payload of a frame.
+func (s *storeSelector) copyPayload(dst, payload []byte) {
+	if !cpu.Streams || len(payload) < selectFrom {
 		cpu.CopyShared(dst, payload)
 		return
 	}
-	if s.left > 0 {
-		s.left--
-		if s.past {
+	if s.untilProbe > 0 {
+		s.untilProbe--
+		if s.usePast {
 			cpu.CopyPast(dst, payload)
 		} else {
 			cpu.CopyShared(dst, payload)
@@ -48,22 +49,22 @@ func (s *stores) store(dst, payload []byte) {
 	}
 	start := time.Now()
 	cpu.CopyShared(dst, payload)
-	s.took(time.Since(start), len(payload))
+	s.addProbe(time.Since(start), len(payload))
 }
 
-// took takes in what ordinary stores of n bytes took.
-func (s *stores) took(d time.Duration, n int) {
-	if (int(d)*1000 > slow*n) == s.past {
-		s.odds = 0
-	} else if s.odds++; s.odds == sure {
-		s.past, s.odds = !s.past, 0
+// addProbe adds the elapsed time of ordinary stores of n bytes.
+func (s *storeSelector) addProbe(elapsed time.Duration, n int) {
+	if (int(elapsed)*1000 > slowStores*n) == s.usePast {
+		s.contraryProbes = 0
+	} else if s.contraryProbes++; s.contraryProbes == requiredProbes {
+		s.usePast, s.contraryProbes = !s.usePast, 0
 	}
 	switch {
-	case s.odds > 0: // at once, to be sure
-		s.left = 0
-	case s.past:
-		s.left = seldom
+	case s.contraryProbes > 0:
+		s.untilProbe = 0
+	case s.usePast:
+		s.untilProbe = pastInterval
 	default:
-		s.left = usually
+		s.untilProbe = cachedInterval
 	}
 }

@@ -10,43 +10,42 @@ const (
 	far  = 16 << 10 * time.Nanosecond / 2 // 2 GB/s
 )
 
-// TestStoresGoPastTheCachesWhereTheseAreSlow, and come back when the processors have moved.
-func TestStoresGoPastTheCachesWhereTheseAreSlow(t *testing.T) {
-	var s stores
+func TestStoreSelector_SlowStores_UsesNonTemporal(t *testing.T) {
+	var s storeSelector
 	for _, d := range []time.Duration{near, far, near, far, far, near} {
-		s.took(d, 16<<10)
+		s.addProbe(d, 16<<10)
 	}
-	if s.past {
-		t.Error("a few slow stores, which may have been interrupted, decided")
+	if s.usePast {
+		t.Error("isolated slow stores changed the selection")
 	}
-	for range sure {
-		s.took(far, 16<<10)
+	for range requiredProbes {
+		s.addProbe(far, 16<<10)
 	}
-	if !s.past {
-		t.Error("stores at 2 GB/s stay in the caches")
+	if !s.usePast {
+		t.Error("ordinary stores at 2 GB/s")
 	}
-	for range sure {
-		s.took(near, 16<<10)
+	for range requiredProbes {
+		s.addProbe(near, 16<<10)
 	}
-	if s.past {
-		t.Error("stores at 9 GB/s go past the caches")
+	if s.usePast {
+		t.Error("non-temporal stores although ordinary ones reach 9 GB/s")
 	}
 }
 
-// TestStoresAreMeasuredSeldom: each measurement where they are slow costs a slow message.
-func TestStoresAreMeasuredSeldom(t *testing.T) {
+// Each probe of slow stores delays a message.
+func TestStoreSelector_ManyFrames_ProbesRarely(t *testing.T) {
 	for _, d := range []time.Duration{near, far} {
-		var s stores
+		var s storeSelector
 		measured := 0
 		for range 10_000 {
-			if s.left > 0 {
-				s.left--
+			if s.untilProbe > 0 {
+				s.untilProbe--
 				continue
 			}
-			s.took(d, 16<<10)
+			s.addProbe(d, 16<<10)
 			measured++
 		}
-		if most := 10_000/usually + sure; measured > most {
+		if limit := 10_000/cachedInterval + requiredProbes; measured > limit {
 			t.Errorf("stores of %v: %d of 10,000 were measured", d, measured)
 		}
 	}
