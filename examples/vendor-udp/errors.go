@@ -5,28 +5,28 @@ import (
 	"syscall"
 )
 
-// hear has the system keep what hosts answer to datagrams that they can't deliver.
-func hear(fd, family int) error {
+// enableErrorQueue makes the kernel keep ICMP errors with the datagrams that caused them.
+func enableErrorQueue(fd, family int) error {
 	if family == syscall.AF_INET6 {
 		return syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_RECVERR, 1)
 	}
 	return syscall.SetsockoptInt(fd, syscall.IPPROTO_IP, syscall.IP_RECVERR, 1)
 }
 
-// sendto sends a datagram. The system reports the error of an earlier one, to anybody, in
-// place of sending.
+// sendto sends a datagram. The kernel reports a pending ICMP error of any earlier datagram instead
+// of sending, so sendto retries once.
 func (m *module) sendto(b []byte, to syscall.Sockaddr) error {
 	err := syscall.Sendto(m.fd, b, 0, to)
 	if err == syscall.ECONNREFUSED {
-		m.answers = true
+		m.hasHostErrors = true
 		err = syscall.Sendto(m.fd, b, 0, to)
 	}
 	return err
 }
 
-// undelivered takes one answer of a host, and reports whether there was one. It has the
-// datagram, and so the number of a path, which only its two ends know.
-func (m *module) undelivered() bool {
+// handleHostError handles one entry of the error queue. It returns false if the queue is empty. An entry has
+// the original datagram, and with it a path number that only the two ends know.
+func (m *module) handleHostError() bool {
 	var control [512]byte
 	n, size, _, to, err := syscall.Recvmsg(m.fd, m.buf, control[:], syscall.MSG_ERRQUEUE|syscall.MSG_DONTWAIT)
 	if err != nil {
@@ -37,15 +37,15 @@ func (m *module) undelivered() bool {
 		return true
 	}
 	for _, c := range messages {
-		// struct sock_extended_err begins with the error's number.
+		// struct sock_extended_err starts with the errno.
 		if len(c.Data) < 4 || syscall.Errno(binary.NativeEndian.Uint32(c.Data)) != syscall.ECONNREFUSED {
 			continue
 		}
 		path := binary.LittleEndian.Uint64(m.buf[8:])
-		if e := m.out[path]; e != nil && m.buf[0] <= left {
-			e.refused([]byte("no process is there any more"), to)
-		} else if m.buf[0] > left {
-			delete(m.in, path)
+		if e := m.sendPaths[path]; e != nil && m.buf[0] <= kindLeave {
+			e.handleRefused([]byte("port unreachable"), to)
+		} else if m.buf[0] > kindLeave {
+			delete(m.recvPaths, path)
 		}
 	}
 	return true

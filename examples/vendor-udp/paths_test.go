@@ -12,25 +12,24 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// side is a process that sends numbered frames, takes those of its peer, and answers some of
-// them at once, as protocols do.
-type side struct {
-	deaf
-	t          testing.TB
-	m          *module
-	to         *outbound
-	random     *rand.Rand
-	sent, came uint64
-	most       uint64
+// node sends numbered frames, receives those of its peer, and answers one of four immediately.
+type node struct {
+	discardProtocol
+	t              testing.TB
+	m              *module
+	to             *sendPath
+	random         *rand.Rand
+	sent, received uint64
+	limit          uint64
 }
 
-func (s *side) Accept(framework.Life) btl.Inbound { return s }
+func (s *node) Accept(framework.Life) btl.Inbound { return s }
 
-// size is that of frame n.
+// size returns the size of frame n.
 func size(n uint64) int { return 8 + int(n%100) }
 
-func (s *side) send() {
-	if s.sent == s.most {
+func (s *node) send() {
+	if s.sent == s.limit {
 		return
 	}
 	if b := s.to.Reserve(size(s.sent)); b != nil {
@@ -40,18 +39,18 @@ func (s *side) send() {
 	}
 }
 
-func (s *side) Frame(b []byte) error {
-	if n := binary.LittleEndian.Uint64(b); n != s.came || len(b) != size(n) {
-		s.t.Errorf("frame %d came, of %d bytes, where %d was to", n, len(b), s.came)
+func (s *node) Frame(b []byte) error {
+	if n := binary.LittleEndian.Uint64(b); n != s.received || len(b) != size(n) {
+		s.t.Errorf("received frame %d of %d bytes, want frame %d", n, len(b), s.received)
 	}
-	if s.came++; s.random.IntN(4) == 0 {
+	if s.received++; s.random.IntN(4) == 0 {
 		s.send()
 	}
 	return nil
 }
 
-// step does one of the things that a protocol does.
-func (s *side) step(peer framework.Life) {
+// step runs one random operation of a protocol.
+func (s *node) step(peer framework.Life) {
 	switch s.random.IntN(8) {
 	case 0, 1:
 		s.send()
@@ -69,55 +68,53 @@ func (s *side) step(peer framework.Life) {
 	}
 }
 
-// TestFramesArriveOnceHoweverTheyAreTaken: in bad weather some are handed up, some are peeked
-// at and taken, some are peeked at and left, and some are answered before the next one.
-func TestFramesArriveOnceHoweverTheyAreTaken(t *testing.T) {
+func TestFrames_PolledAndPeekedOverLossyNetwork_ArriveOnceInOrder(t *testing.T) {
 	for seed := range uint64(5) {
-		var sides [2]*side
+		var sides [2]*node
 		job := kittest.NewJob(2, 1)
 		for rank := range sides {
 			env := job.Begin(rank, progress.Options{})
-			s := &side{t: t, random: rand.New(rand.NewPCG(seed, uint64(rank)))}
-			opened, err := weather{}.Open(t.Context(), btl.Env{Env: env, Params: kittest.Params(component{}, nil), Upcall: s})
+			s := &node{t: t, random: rand.New(rand.NewPCG(seed, uint64(rank)))}
+			mod, err := lossyComponent{}.Open(t.Context(), btl.Env{Env: env, Params: kittest.Params(component{}, nil), Upcall: s})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.m = opened.(*module)
+			s.m = mod.(*module)
 			sides[rank] = s
-			defer func() { env.Engine.Close(); opened.Close() }()
+			defer func() { env.Engine.Close(); mod.Close() }()
 		}
 		a, b := sides[0], sides[1]
 		a.to, b.to = connect(t, a.m, b.m), connect(t, b.m, a.m)
 		for range 100 {
-			a.most, b.most = a.most+10, b.most+10
-			soon(t, "all frames arrive, and both hear of it", func() bool {
+			a.limit, b.limit = a.limit+10, b.limit+10
+			waitFor(t, "all frames arrive and are acknowledged", func() bool {
 				for range a.random.IntN(40) {
 					a.step(b.m.env.Self)
 				}
 				for range b.random.IntN(40) {
 					b.step(a.m.env.Self)
 				}
-				return t.Failed() || a.came == b.most && b.came == a.most && a.to.Idle() && b.to.Idle()
+				return t.Failed() || a.received == b.limit && b.received == a.limit && a.to.Idle() && b.to.Idle()
 			})
 			if t.Failed() {
-				t.Fatalf("seed %d: %d of %d and %d of %d frames have arrived", seed, a.came, b.sent, b.came, a.sent)
+				t.Fatalf("seed %d: %d of %d and %d of %d frames have arrived", seed, a.received, b.sent, b.received, a.sent)
 			}
 		}
 	}
 }
 
-// TestStoppedProcessGivesNobodyUp: what it has missed counts as its own silence.
-func TestStoppedProcessGivesNobodyUp(t *testing.T) {
+// A pause of the process itself does not count as silence of the peer.
+func TestPath_ProcessWasStopped_StaysOpen(t *testing.T) {
 	a, b := pair(t)
 	e := connect(t, a, b)
-	stop := func() { a.begin = a.begin.Add(-time.Hour) }
+	stop := func() { a.openedAt = a.openedAt.Add(-time.Hour) }
 	stop()
-	soon(t, "the path opens", func() bool { a.Poll(); b.Poll(); return e.to != nil || e.closed })
+	waitFor(t, "the path opens", func() bool { a.Poll(); b.Poll(); return e.dest != nil || e.closed })
 	e.Reserve(9)
 	e.Commit(9)
 	stop()
-	soon(t, "the frame is confirmed", func() bool { a.Poll(); b.Poll(); return e.Idle() })
+	waitFor(t, "the frame is acknowledged", func() bool { a.Poll(); b.Poll(); return e.Idle() })
 	if e.closed {
-		t.Error("the peer was given up")
+		t.Error("peer reported unreachable")
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// protocols are the control protocols of plugins.
+// protocols lists the control protocols of plugins.
 var protocols = []string{config.ProtocolGoPlugin, config.ProtocolFerry}
 
-// asPlugin returns the component as a plugin.
+// asPlugin builds and registers the component as a plugin.
 func asPlugin(t *testing.T, protocol string) btl.Component {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "btl-udp")
@@ -34,17 +34,16 @@ func asPlugin(t *testing.T, protocol string) btl.Component {
 	return c.(btl.Component)
 }
 
-func TestContractAsPlugin(t *testing.T) {
+func TestPlugin_ContractKit_Passes(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) { btltest.Cases(btltest.Subject{Component: asPlugin(t, protocol)}).Run(t) })
 	}
 }
 
-// Compiled in or not, a random program has one outcome.
-func TestRandomProgramsGoAlikeBothWays(t *testing.T) {
+func TestPlugin_RandomPrograms_MatchCompiledIn(t *testing.T) {
 	var all []pmltest.Variant
 	for name, c := range map[string]btl.Component{
-		"compiled in": Component(), "plugin": asPlugin(t, config.ProtocolGoPlugin), "plugin over the small protocol": asPlugin(t, config.ProtocolFerry),
+		"compiled in": Component(), "plugin": asPlugin(t, config.ProtocolGoPlugin), "plugin over the ferry protocol": asPlugin(t, config.ProtocolFerry),
 	} {
 		all = append(all, pmltest.Variant{Name: name, Policy: cid.PolicyLazy, Stack: pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), c}}})
 	}
@@ -55,6 +54,6 @@ func TestRandomProgramsGoAlikeBothWays(t *testing.T) {
 	}
 }
 
-func TestPluginCarriesOB1(t *testing.T) {
+func TestPlugin_UnderOB1_Passes(t *testing.T) {
 	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), asPlugin(t, config.ProtocolGoPlugin)}}, pmltest.Policies...)
 }

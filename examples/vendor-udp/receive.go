@@ -11,138 +11,135 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// inbound is a path from a peer.
-type inbound struct {
-	m        *module
-	id       uint64
-	peer     framework.Life
-	greeting []byte
-	from     syscall.Sockaddr
-	up       btl.Inbound
-	next     uint32        // the first frame that has not come
-	early    [ahead][]byte // those that came before it, by number
-	waits    int           // how many those are
-	owes     time.Duration // when a confirmation is due; 0: none is
-	listed   bool          // it is in m.owed
-	news     int           // frames since the last one
+// recvPath is a path from a peer.
+type recvPath struct {
+	m          *module
+	id         uint64
+	peer       framework.Life
+	greeting   []byte
+	dest       syscall.Sockaddr // Destination of acks.
+	upcall     btl.Inbound
+	nextSeq    uint32            // First missing frame.
+	reordered  int               // Frames in reorderBuf.
+	reorderBuf [maxWindow][]byte // By sequence number modulo maxWindow.
+
+	unackedFrames int
+	ackDueAt      time.Duration // Zero if no ack is owed.
+	hasTimer      bool          // Listed in module.ackPaths.
 }
 
-// A confirmation waits for a frame that goes to the peer and takes it along, or for more frames,
-// for so long or for so many: by itself it costs a datagram. A small window is never left
-// without one.
+// An ack of its own costs a datagram, so it is delayed until a frame to the peer carries it, ackEvery frames
+// have arrived or ackDelay has passed. Small windows are acked earlier.
 const (
-	confirmAfter = time.Millisecond
-	confirmEach  = 8
+	ackDelay = time.Millisecond
+	ackEvery = 8
 )
 
-// opens answers who wants to send, once for each path, however often he asks.
-func (m *module) opens(id uint64, greeting []byte, from syscall.Sockaddr) {
-	p := m.in[id]
+// acceptPath creates the path if it is new, and replies to every request to open it.
+func (m *module) acceptPath(id uint64, greeting []byte, from syscall.Sockaddr) {
+	p := m.recvPaths[id]
 	switch {
 	case m.closed:
-		m.tell(refused, id, 0, nil, from)
+		m.sendControl(kindRefused, id, 0, nil, from)
 		return
-	case p != nil && !bytes.Equal(p.greeting, greeting): // somebody else's number
+	case p != nil && !bytes.Equal(p.greeting, greeting): // The id belongs to another path.
 		return
 	case p == nil:
 		peer, err := m.env.Greeted(greeting)
 		if err != nil {
-			m.tell(refused, id, 0, cut(err.Error()), from)
+			m.sendControl(kindRefused, id, 0, truncateReason(err.Error()), from)
 			return
 		}
-		p = &inbound{m: m, id: id, peer: peer, greeting: slices.Clone(greeting), from: from, up: m.env.Upcall.Accept(peer)}
-		m.in[id] = p
-		for _, e := range m.out {
+		p = &recvPath{m: m, id: id, peer: peer, greeting: slices.Clone(greeting), dest: from, upcall: m.env.Upcall.Accept(peer)}
+		m.recvPaths[id] = p
+		for _, e := range m.sendPaths {
 			if e.peer == peer {
-				e.back = p
+				e.reverse = p
 			}
 		}
 	}
-	m.tell(opened, id, 0, nil, from)
+	m.sendControl(kindOpened, id, 0, nil, from)
 }
 
-// data takes a frame, in whatever order it comes.
-func (p *inbound) data(number uint32, frame []byte) {
-	early := number - p.next
-	if len(frame) == 0 || early >= ahead {
-		p.owe(p.m.at) // it came before: the confirmation was lost
+// handleData delivers a frame, and those behind it in the reorder buffer. Frames out of order are buffered.
+func (p *recvPath) handleData(number uint32, frame []byte) {
+	distance := number - p.nextSeq
+	if len(frame) == 0 || distance >= maxWindow {
+		p.scheduleAck(p.m.lastClock) // A duplicate. Its ack may be lost.
 		return
 	}
-	if early > 0 {
-		if slot := &p.early[number%ahead]; *slot == nil {
+	if distance > 0 {
+		if slot := &p.reorderBuf[number%maxWindow]; *slot == nil {
 			*slot = slices.Clone(frame)
-			p.waits++
+			p.reordered++
 		}
-		p.owe(p.m.at) // who hears of a gap early fills it early
+		p.scheduleAck(p.m.lastClock) // The gap is reported at once.
 		return
 	}
 	for frame != nil {
-		p.next++
-		p.news++
-		if err := p.up.Frame(frame); err != nil {
-			delete(p.m.in, p.id)
-			p.m.tell(refused, p.id, 0, cut("this makes no sense: "+err.Error()), p.from)
-			p.owes = 0
+		p.nextSeq++
+		p.unackedFrames++
+		if err := p.upcall.Frame(frame); err != nil {
+			delete(p.m.recvPaths, p.id)
+			p.m.sendControl(kindRefused, p.id, 0, truncateReason("invalid frame: "+err.Error()), p.dest)
+			p.ackDueAt = 0
 			p.m.env.Ended("btl udp", p.peer, "receive", err)
 			return
 		}
-		slot := &p.early[p.next%ahead]
+		slot := &p.reorderBuf[p.nextSeq%maxWindow]
 		if frame, *slot = *slot, nil; frame != nil {
-			p.waits--
+			p.reordered--
 		}
 	}
-	if p.many() {
-		p.owe(p.m.at)
-	} else if p.owes == 0 {
-		p.owe(p.m.at + confirmAfter)
+	if p.isAckDue() {
+		p.scheduleAck(p.m.lastClock)
+	} else if p.ackDueAt == 0 {
+		p.scheduleAck(p.m.lastClock + ackDelay)
 	}
 }
 
-// many reports whether so many have come that the sender is to hear of it.
-func (p *inbound) many() bool { return p.news >= min(confirmEach, (p.m.p.Window+3)/4) }
+func (p *recvPath) isAckDue() bool { return p.unackedFrames >= min(ackEvery, (p.m.params.Window+3)/4) }
 
-// owe has a confirmation sent at that time.
-func (p *inbound) owe(at time.Duration) {
-	if !p.listed {
-		p.listed = true
-		p.m.owed = append(p.m.owed, p)
+// scheduleAck sends an ack at that time, or earlier with a frame to the peer.
+func (p *recvPath) scheduleAck(at time.Duration) {
+	if !p.hasTimer {
+		p.hasTimer = true
+		p.m.ackPaths = append(p.m.ackPaths, p)
 	}
-	p.owes = at
-	p.m.wake(at)
+	p.ackDueAt = at
+	p.m.scheduleTimers(at)
 }
 
-// confirm says what has come.
-func (p *inbound) confirm() {
-	p.owes, p.news = 0, 0
+func (p *recvPath) sendAck() {
+	p.ackDueAt, p.unackedFrames = 0, 0
 	var body [8]byte
-	binary.LittleEndian.PutUint64(body[:], p.more())
-	p.m.tell(confirm, p.id, p.next, body[:], p.from)
+	binary.LittleEndian.PutUint64(body[:], p.selectiveAcks())
+	p.m.sendControl(kindAck, p.id, p.nextSeq, body[:], p.dest)
 }
 
-// with has a datagram take the confirmation along that is owed, and returns its size.
-func (p *inbound) with(b []byte) int {
-	if p == nil || p.owes == 0 {
+// appendOwedAck writes an owed ack to b and returns its size, or 0. p may be nil.
+func (p *recvPath) appendOwedAck(b []byte) int {
+	if p == nil || p.ackDueAt == 0 {
 		return 0
 	}
-	p.owes, p.news = 0, 0
+	p.ackDueAt, p.unackedFrames = 0, 0
 	binary.LittleEndian.PutUint64(b, p.id)
-	binary.LittleEndian.PutUint32(b[8:], p.next)
-	binary.LittleEndian.PutUint64(b[12:], p.more())
-	return confirmSize
+	binary.LittleEndian.PutUint32(b[8:], p.nextSeq)
+	binary.LittleEndian.PutUint64(b[12:], p.selectiveAcks())
+	return ackSize
 }
 
-// more has a bit for each frame that came before the first one that is missing.
-func (p *inbound) more() (more uint64) {
-	if p.waits == 0 {
+// selectiveAcks returns a bit for each frame in the reorder buffer. Bit i stands for nextSeq+1+i.
+func (p *recvPath) selectiveAcks() (more uint64) {
+	if p.reordered == 0 {
 		return 0
 	}
-	for i := range uint32(ahead - 1) {
-		if p.early[(p.next+1+i)%ahead] != nil {
+	for i := range uint32(maxWindow - 1) {
+		if p.reorderBuf[(p.nextSeq+1+i)%maxWindow] != nil {
 			more |= 1 << i
 		}
 	}
 	return more
 }
 
-// cut is a reason, not too long.
-func cut(reason string) []byte { return []byte(reason[:min(len(reason), longest)]) }
+func truncateReason(reason string) []byte { return []byte(reason[:min(len(reason), maxReason)]) }

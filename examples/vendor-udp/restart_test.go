@@ -14,8 +14,8 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// killOne kills a plugin of this process.
-func killOne(turn int) {
+// killPlugin kills a child process.
+func killPlugin(n int) {
 	var pids []int
 	tasks, _ := os.ReadDir("/proc/self/task")
 	for _, task := range tasks {
@@ -28,12 +28,12 @@ func killOne(turn int) {
 		}
 	}
 	if len(pids) > 0 {
-		_ = syscall.Kill(pids[turn%len(pids)], syscall.SIGKILL)
+		_ = syscall.Kill(pids[n%len(pids)], syscall.SIGKILL)
 	}
 }
 
-// echo sends a message to and fro until stop says so, or it fails.
-func echo(ctx context.Context, c *mpi.Comm, stop func(n int) bool) error {
+// pingPong exchanges a message until stop returns true or an operation fails.
+func pingPong(ctx context.Context, c *mpi.Comm, stop func(n int) bool) error {
 	buf := make([]byte, 100)
 	for n := 0; ; n++ {
 		if c.Rank() == 1 {
@@ -58,8 +58,8 @@ func echo(ctx context.Context, c *mpi.Comm, stop func(n int) bool) error {
 	}
 }
 
-// A plugin that is killed is started again with another port: the next communicator uses it.
-func TestKilledPluginComesBack(t *testing.T) {
+// The next communicator uses the new port of the restarted plugin.
+func TestPlugin_Killed_Restarts(t *testing.T) {
 	plugin := asPlugin(t, protocols[0])
 	const kills = 4
 	mpitest.Job{
@@ -74,7 +74,7 @@ func TestKilledPluginComesBack(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer s.Close() // its peer may be lost
+		defer s.Close() // The peer may be unreachable.
 		world, err := s.Group(ctx, "mpi://WORLD")
 		if err != nil {
 			return err
@@ -84,15 +84,15 @@ func TestKilledPluginComesBack(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			err = echo(ctx, c, func(n int) bool {
+			err = pingPong(ctx, c, func(n int) bool {
 				if n == 50 && killed < kills {
-					killOne(killed)
+					killPlugin(killed)
 					killed++
 					return false
 				}
 				return n > 50 && killed == kills
 			})
-			_ = c.Close() // likewise
+			_ = c.Close()
 			if err == nil {
 				return nil
 			}

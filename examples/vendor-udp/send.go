@@ -14,338 +14,329 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// outbound is an endpoint: a path to a peer.
-//
-// Its pace follows TCP's rules (RFC 5681, RFC 6298, in frames instead of bytes): a window
-// that grows with what is confirmed and halves with what is lost, and a timer that follows
-// the time a confirmation takes.
-type outbound struct {
-	m        *module
-	id       uint64
-	peer     framework.Life
-	greeting []byte
-	asked    []netip.AddrPort // where the peer may be, until it has answered
-	why      error            // what the last of the others has said
-	to       syscall.Sockaddr // nil: not open
-	closed   bool             // given up, or ended
-	timed    bool             // it is in m.waiting
+// sendPath is an endpoint, a path to a peer. Congestion control follows TCP in frames instead of bytes (RFC
+// 5681, RFC 6298).
+type sendPath struct {
+	m           *module
+	id          uint64
+	peer        framework.Life
+	greeting    []byte
+	candidates  []netip.AddrPort // Addresses without a reply.
+	lastRefusal error
+	dest        syscall.Sockaddr // Nil until the path is open.
+	closed      bool
+	hasTimer    bool      // Listed in module.timedPaths.
+	reverse     *recvPath // Newest path from the peer.
 
-	first, next uint32 // the first that is not confirmed, and the next to send
-	slots       [ahead]slot
-	back        *inbound // the peer's last path to this process
+	firstUnacked, nextSeq uint32
+	slots                 [maxWindow]slot
 
-	silence  time.Duration // for so long the peer was waited for, and nothing came
-	counted  time.Duration // up to when that is
-	began    time.Duration // of the answer that is waited for: opened, or gone
-	tries    int           // how often that was asked for
-	window   float64       // frames
-	slow     float64       // below it the window grows fast
-	halved   uint32        // what is lost below it has been paid for
-	rtt, dev time.Duration // 0: not measured yet
-	backoff  int
+	silence        time.Duration // Time spent waiting for the peer since its last reply.
+	silenceSince   time.Duration // End of the time counted in silence.
+	openedAt       time.Duration // Start of the exchange that awaits opened or left.
+	attempts       int           // Datagrams sent in that exchange.
+	window         float64       // Frames.
+	slowStartLimit float64
+	recoverySeq    uint32 // Losses below it have halved the window.
+	rtt, rttVar    time.Duration
+	backoff        int
 }
 
-// slot is a frame that was sent.
+// slot holds a frame in flight.
 type slot struct {
-	memory   []byte // of the largest datagram; its frame begins behind the room for a confirmation
-	datagram []byte
-	sent     time.Duration
-	again    bool // it was sent more than once
-	came     bool // it has come, before others
+	buf          []byte // The frame follows the room for header and ack.
+	datagram     []byte
+	sentAt       time.Duration
+	isRetransmit bool
+	isAcked      bool // Selectively, behind a gap.
 }
 
 const (
-	startWindow = 16
-	leastWindow = 4
-	firstWait   = 20 * time.Millisecond // for an answer, before anything is measured
-	leastWait   = 20 * time.Millisecond // more than confirmAfter, and than a peer waits for a processor
-	longestWait = time.Second
-	// overtaken is how many later frames have come when one counts as lost.
-	overtaken = 3
-	// againAtOnce is how many go again when a timer has run out.
-	againAtOnce = 8
-	// goodbyes is how often a peer is told that nothing more comes.
-	goodbyes = 5
+	initialWindow  = 16
+	minWindow      = 4
+	initialTimeout = 20 * time.Millisecond // Before the first RTT sample.
+	minTimeout     = 20 * time.Millisecond // Above ackDelay and the scheduling latency of a peer.
+	maxTimeout     = time.Second
+	// reorderThreshold is the number of later acked frames after which a frame is lost.
+	reorderThreshold = 3
+	// retransmitBatch limits the frames of one timeout.
+	retransmitBatch = 8
+	// maxLeaveAttempts limits the repetitions of leave.
+	maxLeaveAttempts = 5
 )
 
-// Connect asks at all addresses at once: the peer answers at one that leads to it.
+// Connect sends open to all addresses of the peer. The path uses the first one that replies.
 func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
-	asked, err := m.reach(peer)
+	candidates, err := m.peerAddrs(peer)
 	if err != nil {
 		return nil, err
 	}
 	var id [8]byte
 	rand.Read(id[:])
-	e := &outbound{
-		m: m, id: binary.LittleEndian.Uint64(id[:]), peer: peer.Life, greeting: m.env.Greet(peer.Life), asked: asked,
-		window: min(startWindow, float64(m.p.Window)), slow: float64(m.p.Window), began: m.now(),
+	e := &sendPath{
+		m: m, id: binary.LittleEndian.Uint64(id[:]), peer: peer.Life, greeting: m.env.Greet(peer.Life), candidates: candidates,
+		window: min(initialWindow, float64(m.params.Window)), slowStartLimit: float64(m.params.Window), openedAt: m.now(),
 	}
-	e.counted = e.began
-	m.out[e.id] = e
-	for _, p := range m.in {
+	e.silenceSince = e.openedAt
+	m.sendPaths[e.id] = e
+	for _, p := range m.recvPaths {
 		if p.peer == e.peer {
-			e.back = p
+			e.reverse = p
 		}
 	}
-	e.ask()
+	e.sendOpen()
 	return e, nil
 }
 
-func (e *outbound) ask() {
-	for _, a := range e.asked {
-		e.m.tell(open, e.id, 0, e.greeting, sockaddr(a))
+func (e *sendPath) sendOpen() {
+	for _, a := range e.candidates {
+		e.m.sendControl(kindOpen, e.id, 0, e.greeting, toSockaddr(a))
 	}
-	e.tries++
-	e.await(e.m.now() + e.patience())
+	e.attempts++
+	e.scheduleTimer(e.m.now() + e.ackTimeout())
 }
 
-// await has timer called at that time.
-func (e *outbound) await(at time.Duration) {
-	if !e.timed {
-		e.timed = true
-		e.m.waiting = append(e.m.waiting, e)
+// scheduleTimer calls runTimer at that time.
+func (e *sendPath) scheduleTimer(due time.Duration) {
+	if !e.hasTimer {
+		e.hasTimer = true
+		e.m.timedPaths = append(e.m.timedPaths, e)
 	}
-	e.m.wake(at)
+	e.m.scheduleTimers(due)
 }
 
-// heard begins to count the peer's silence.
-func (e *outbound) heard(now time.Duration) { e.silence, e.counted, e.backoff = 0, now, 0 }
+// resetSilence restarts the silence of the peer.
+func (e *sendPath) resetSilence(now time.Duration) { e.silence, e.silenceSince, e.backoff = 0, now, 0 }
 
-// silent counts the peer's silence, and reports whether it counts as lost. A process that was
-// stopped, or its whole machine, finds what has come meanwhile only after that: such a time
-// counts as one wait for an answer.
-func (e *outbound) silent(now, wait time.Duration) bool {
-	e.silence += min(now-e.counted, wait)
-	e.counted = now
-	return e.silence > e.m.p.GiveUp
+// isPeerSilent adds the time since the last call to the silence, at most one timeout. A pause of this process
+// therefore does not make the peer unreachable.
+func (e *sendPath) isPeerSilent(now, wait time.Duration) bool {
+	e.silence += min(now-e.silenceSince, wait)
+	e.silenceSince = now
+	return e.silence > e.m.params.GiveUp
 }
 
-// patience is how long an answer may take before it counts as lost.
-func (e *outbound) patience() time.Duration {
-	wait := firstWait
+func (e *sendPath) ackTimeout() time.Duration {
+	wait := initialTimeout
 	if e.rtt > 0 {
-		wait = max(e.rtt+4*e.dev, leastWait)
+		wait = max(e.rtt+4*e.rttVar, minTimeout)
 	}
-	return min(wait<<min(e.backoff, 10), longestWait)
+	return min(wait<<min(e.backoff, 10), maxTimeout)
 }
 
-// opened takes the answer of one address.
-func (e *outbound) opened(from syscall.Sockaddr) {
-	if e.to == nil && slices.Contains(e.asked, addrPort(from)) {
-		e.to = from
-		e.heard(e.m.at)
+func (e *sendPath) handleOpened(from syscall.Sockaddr) {
+	if e.dest == nil && slices.Contains(e.candidates, addrPort(from)) {
+		e.dest = from
+		e.resetSilence(e.m.lastClock)
 		if e.closed {
-			e.leave()
+			e.sendLeave()
 		}
 	}
 }
 
-// refused takes a reason. While several addresses are asked, others may be the peer's.
-func (e *outbound) refused(reason []byte, from syscall.Sockaddr) {
+// handleRefused ends the path, unless other candidates have not replied.
+func (e *sendPath) handleRefused(reason []byte, from syscall.Sockaddr) {
 	at := addrPort(from)
 	err := error(framework.ErrPeerClosed)
 	if len(reason) > 0 {
-		err = fmt.Errorf("the process at %v says: %q", at, cut(string(reason)))
+		err = fmt.Errorf("refused by %v: %q", at, truncateReason(string(reason)))
 	}
-	if e.to == nil {
-		i := slices.Index(e.asked, at)
+	if e.dest == nil {
+		i := slices.Index(e.candidates, at)
 		if i < 0 {
 			return
 		}
-		if e.asked = slices.Delete(e.asked, i, i+1); len(e.asked) > 0 {
-			e.why = err
+		if e.candidates = slices.Delete(e.candidates, i, i+1); len(e.candidates) > 0 {
+			e.lastRefusal = err
 			return
 		}
 	}
-	e.end(err)
+	e.fail(err)
 }
 
-// end tells the protocol, once, and not if it has closed the path itself.
-func (e *outbound) end(err error) {
-	silent := e.closed || e.m.closed
-	if e.to == nil && !errors.Is(err, framework.ErrPeerClosed) {
+// fail removes the path and reports err, unless the protocol or the module has closed it.
+func (e *sendPath) fail(err error) {
+	isSilent := e.closed || e.m.closed
+	if e.dest == nil && !errors.Is(err, framework.ErrPeerClosed) {
 		err = fmt.Errorf("%w: %w", btl.ErrNeverOpened, err)
 	}
-	e.drop()
-	if !silent {
+	e.remove()
+	if !isSilent {
 		e.m.env.Ended("btl udp", e.peer, "send", err)
 	}
 }
 
-// drop forgets the path.
-func (e *outbound) drop() {
+func (e *sendPath) remove() {
 	e.closed = true
-	e.first = e.next
-	delete(e.m.out, e.id)
+	e.firstUnacked = e.nextSeq
+	delete(e.m.sendPaths, e.id)
 }
 
 // Reserve implements btl.Endpoint.
-func (e *outbound) Reserve(n int) []byte {
-	if e.to == nil || e.closed || float64(e.next-e.first) >= e.window {
+func (e *sendPath) Reserve(n int) []byte {
+	if e.dest == nil || e.closed || float64(e.nextSeq-e.firstUnacked) >= e.window {
 		return nil
 	}
-	s := &e.slots[e.next%ahead]
-	if s.memory == nil {
-		s.memory = make([]byte, e.m.p.Datagram)
+	s := &e.slots[e.nextSeq%maxWindow]
+	if s.buf == nil {
+		s.buf = make([]byte, e.m.params.Datagram)
 	}
-	return s.memory[headerSize+confirmSize:][:n]
+	return s.buf[headerSize+ackSize:][:n]
 }
 
-// Commit sends the datagram, and keeps it until it is confirmed.
-func (e *outbound) Commit(n int) {
-	s := &e.slots[e.next%ahead]
-	s.again, s.came, s.sent = false, false, e.m.now()
-	size := e.back.with(s.memory[headerSize:])
-	s.datagram = s.memory[confirmSize-size : headerSize+confirmSize+n]
-	header(s.datagram, data, e.next, e.id)
+// Commit sends the datagram and keeps it until it is acked.
+func (e *sendPath) Commit(n int) {
+	s := &e.slots[e.nextSeq%maxWindow]
+	s.isRetransmit, s.isAcked, s.sentAt = false, false, e.m.now()
+	size := e.reverse.appendOwedAck(s.buf[headerSize:])
+	s.datagram = s.buf[ackSize-size : headerSize+ackSize+n]
+	putHeader(s.datagram, kindData, e.nextSeq, e.id)
 	s.datagram[2] = byte(size)
-	if e.next == e.first {
-		e.heard(s.sent)
+	if e.nextSeq == e.firstUnacked {
+		e.resetSilence(s.sentAt)
 	}
-	e.next++
-	_ = e.m.send(s.datagram, e.to) // what can't be sent now is lost, and goes again
-	e.await(s.sent + e.patience())
+	e.nextSeq++
+	_ = e.m.send(s.datagram, e.dest) // A failed send counts as a loss.
+	e.scheduleTimer(s.sentAt + e.ackTimeout())
 }
 
 // Idle implements btl.Endpoint.
-func (e *outbound) Idle() bool { return e.first == e.next }
+func (e *sendPath) Idle() bool { return e.firstUnacked == e.nextSeq }
 
-// Close leaves what is not confirmed to the timer.
-func (e *outbound) Close() {
+// Close sends leave after all frames are acked.
+func (e *sendPath) Close() {
 	if e.closed {
 		return
 	}
 	e.closed = true
-	e.began, e.tries = e.m.now(), 0
-	e.leave()
-	e.await(e.began + firstWait)
+	e.openedAt, e.attempts = e.m.now(), 0
+	e.sendLeave()
+	e.scheduleTimer(e.openedAt + initialTimeout)
 }
 
-// leave says that nothing more comes, if all has come.
-func (e *outbound) leave() {
-	if e.first == e.next && e.to != nil {
-		e.m.tell(left, e.id, e.next, nil, e.to)
-		e.tries++
+// sendLeave does nothing while frames are in flight.
+func (e *sendPath) sendLeave() {
+	if e.firstUnacked == e.nextSeq && e.dest != nil {
+		e.m.sendControl(kindLeave, e.id, e.nextSeq, nil, e.dest)
+		e.attempts++
 	}
 }
 
-// confirmed takes what the peer says has come.
-func (e *outbound) confirmed(number uint32, more uint64) {
-	n := number - e.first
-	if n > e.next-e.first {
-		return // older than another one, or nonsense
+// handleAck processes the cumulative ack of frames below number and the bits of selective acks.
+func (e *sendPath) handleAck(number uint32, selective uint64) {
+	n := number - e.firstUnacked
+	if n > e.nextSeq-e.firstUnacked {
+		return // Out of order or invalid.
 	}
-	now := e.m.at
+	now := e.m.lastClock
 	if n > 0 {
-		if s := &e.slots[(number-1)%ahead]; !s.again && !s.came {
-			e.measured(now - s.sent)
+		if s := &e.slots[(number-1)%maxWindow]; !s.isRetransmit && !s.isAcked {
+			e.updateRTT(now - s.sentAt)
 		}
-		e.heard(now)
-		if e.window < e.slow {
+		e.resetSilence(now)
+		if e.window < e.slowStartLimit {
 			e.window += float64(n)
 		} else {
 			e.window += float64(n) / e.window
 		}
-		e.window = min(e.window, float64(e.m.p.Window))
-		if e.first = number; e.first == e.next && e.closed {
-			e.leave()
+		e.window = min(e.window, float64(e.m.params.Window))
+		if e.firstUnacked = number; e.firstUnacked == e.nextSeq && e.closed {
+			e.sendLeave()
 		}
 	}
 	later := 0
-	for i := min(ahead-1, int(e.next-e.first)-1); i >= 0; i-- { // from the last one back
-		s := &e.slots[(e.first+uint32(i))%ahead]
+	for i := min(maxWindow-1, int(e.nextSeq-e.firstUnacked)-1); i >= 0; i-- {
+		s := &e.slots[(e.firstUnacked+uint32(i))%maxWindow]
 		switch {
-		case i > 0 && more>>(i-1)&1 != 0:
-			s.came = true
+		case i > 0 && selective>>(i-1)&1 != 0:
+			s.isAcked = true
 			later++
-		case later >= overtaken && !s.came && now-s.sent > e.rtt:
-			e.again(e.first+uint32(i), now)
+		case later >= reorderThreshold && !s.isAcked && now-s.sentAt > e.rtt:
+			e.retransmit(e.firstUnacked+uint32(i), now)
 		}
 	}
 }
 
-// measured follows RFC 6298.
-func (e *outbound) measured(rtt time.Duration) {
+// updateRTT follows RFC 6298.
+func (e *sendPath) updateRTT(rtt time.Duration) {
 	if e.rtt == 0 {
-		e.rtt, e.dev = rtt, rtt/2
+		e.rtt, e.rttVar = rtt, rtt/2
 		return
 	}
-	e.dev += ((e.rtt - rtt).Abs() - e.dev) / 4
+	e.rttVar += ((e.rtt - rtt).Abs() - e.rttVar) / 4
 	e.rtt += (rtt - e.rtt) / 8
 }
 
-// again sends a frame that was lost, and halves the window, once for all that were on
-// their way at that time.
-func (e *outbound) again(number uint32, now time.Duration) {
-	if int32(number-e.halved) >= 0 {
-		e.slow = max(e.window/2, leastWindow)
-		e.window, e.halved = min(e.slow, float64(e.m.p.Window)), e.next
+// retransmit halves the window once for all frames in flight.
+func (e *sendPath) retransmit(number uint32, now time.Duration) {
+	if int32(number-e.recoverySeq) >= 0 {
+		e.slowStartLimit = max(e.window/2, minWindow)
+		e.window, e.recoverySeq = min(e.slowStartLimit, float64(e.m.params.Window)), e.nextSeq
 	}
-	s := &e.slots[number%ahead]
-	s.sent, s.again = now, true
-	_ = e.m.send(s.datagram, e.to)
+	s := &e.slots[number%maxWindow]
+	s.sentAt, s.isRetransmit = now, true
+	_ = e.m.send(s.datagram, e.dest)
 }
 
-// timer does what is due, and returns when it wants to be called again; 0: it doesn't.
-func (e *outbound) timer(now time.Duration) time.Duration {
+// runTimer runs the due action and returns the next due time, 0 for none.
+func (e *sendPath) runTimer(now time.Duration) time.Duration {
 	switch {
-	case e.m.out[e.id] != e:
+	case e.m.sendPaths[e.id] != e:
 		return 0
-	case e.to == nil && e.closed: // nobody has answered, and nobody waits for it any more
-		if now-e.began < goodbyes*firstWait {
-			return now + firstWait
+	case e.dest == nil && e.closed: // Closed while opening.
+		if now-e.openedAt < maxLeaveAttempts*initialTimeout {
+			return now + initialTimeout
 		}
-		e.drop()
+		e.remove()
 		return 0
-	case e.to == nil:
-		return e.asking(now)
-	case e.first != e.next:
-		return e.sending(now)
+	case e.dest == nil:
+		return e.retryOpen(now)
+	case e.firstUnacked != e.nextSeq:
+		return e.retransmitExpired(now)
 	case !e.closed:
 		return 0
-	case e.tries > goodbyes:
-		e.drop()
+	case e.attempts > maxLeaveAttempts:
+		e.remove()
 		return 0
 	}
-	e.leave()
-	return now + firstWait
+	e.sendLeave()
+	return now + initialTimeout
 }
 
-// asking asks again. The time comes with each Poll that found something, too.
-func (e *outbound) asking(now time.Duration) time.Duration {
-	wait := firstWait << min(e.tries, 5)
-	if e.silent(now, wait) {
-		if e.why == nil {
-			e.why = errors.New("nobody answers")
+// retryOpen runs after each Poll with events, too.
+func (e *sendPath) retryOpen(now time.Duration) time.Duration {
+	wait := initialTimeout << min(e.attempts, 5)
+	if e.isPeerSilent(now, wait) {
+		if e.lastRefusal == nil {
+			e.lastRefusal = errors.New("no reply")
 		}
-		e.end(fmt.Errorf("%v within %v: %w", e.asked, e.m.p.GiveUp, e.why))
+		e.fail(fmt.Errorf("%v within %v: %w", e.candidates, e.m.params.GiveUp, e.lastRefusal))
 		return 0
 	}
-	due := e.began + firstWait*time.Duration(1<<min(e.tries, 6)-1)
+	due := e.openedAt + initialTimeout*time.Duration(1<<min(e.attempts, 6)-1)
 	if now >= due {
-		e.ask()
+		e.sendOpen()
 		due = now + wait
 	}
 	return due
 }
 
-// sending sends again what was not confirmed in time.
-func (e *outbound) sending(now time.Duration) time.Duration {
-	wait, sent, due := e.patience(), 0, now+longestWait
-	if e.silent(now, wait) {
-		e.end(fmt.Errorf("%v has confirmed nothing for %v", addrPort(e.to), e.m.p.GiveUp))
+func (e *sendPath) retransmitExpired(now time.Duration) time.Duration {
+	wait, sent, due := e.ackTimeout(), 0, now+maxTimeout
+	if e.isPeerSilent(now, wait) {
+		e.fail(fmt.Errorf("no ack from %v for %v", addrPort(e.dest), e.m.params.GiveUp))
 		return 0
 	}
-	for number := e.first; number != e.next && sent < againAtOnce; number++ {
-		s := &e.slots[number%ahead]
-		if s.came && number != e.first { // the first one: what confirmed it was lost
+	for number := e.firstUnacked; number != e.nextSeq && sent < retransmitBatch; number++ {
+		s := &e.slots[number%maxWindow]
+		if s.isAcked && number != e.firstUnacked { // The cumulative ack of the first one may be lost.
 			continue
 		}
-		if now-s.sent >= wait {
-			e.again(number, now)
+		if now-s.sentAt >= wait {
+			e.retransmit(number, now)
 			sent++
 		}
-		due = min(due, s.sent+wait)
+		due = min(due, s.sentAt+wait)
 	}
 	if sent > 0 {
 		e.backoff++

@@ -8,20 +8,18 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// source is the path from one peer, for who waits for a frame of it. All paths share the
-// socket: what Peek finds there and may not take is left to Poll.
+// source polls one peer. All paths share the socket, and Peek leaves datagrams of other peers to Poll.
 type source struct {
 	m      *module
 	peer   framework.Life
-	peeked *inbound // has the frame that Peek has just returned
+	peeked *recvPath // Path of the frame that Peek returned.
 }
 
-// A source saves the way of a frame through the engine and the protocol's queues.
 var _ btl.Peeker = (*source)(nil)
 
 // PeerSource implements btl.PeerPoller.
 func (m *module) PeerSource(peer framework.Life) progress.Source {
-	for _, p := range m.in {
+	for _, p := range m.recvPaths {
 		if p.peer == peer {
 			return &source{m: m, peer: peer}
 		}
@@ -37,44 +35,42 @@ func (s *source) Poll() int {
 	return s.m.Poll()
 }
 
-// looksPerRead is how many looks into memory take as long as a read that finds nothing.
-const looksPerRead = 10
+// pollsPerRead is the cost of a read of an empty socket, in polls of memory.
+const pollsPerRead = 10
 
-// Peek implements btl.Peeker. Confirmations, and frames that came before or too early, concern
-// no protocol, and are taken here.
-func (s *source) Peek(looks int) []byte {
+// Peek implements btl.Peeker. It also processes acks, duplicates and frames out of order.
+func (s *source) Peek(polls int) []byte {
 	m := s.m
 	if m.closed {
 		return nil
 	}
-	for ; looks > 0; looks -= looksPerRead {
-		fresh := m.kept == 0
-		if fresh && m.read() != nil {
+	for ; polls > 0; polls -= pollsPerRead {
+		isNew := m.bufferedBytes == 0
+		if isNew && m.readDatagram() != nil {
 			continue
 		}
-		b := m.buf[:m.kept]
-		if len(b) < headerSize || b[1] != version || b[0] != data && b[0] != confirm {
-			return s.leave(fresh)
+		b := m.buf[:m.bufferedBytes]
+		if len(b) < headerSize || b[1] != version || b[0] != kindData && b[0] != kindAck {
+			return s.deferToPoll(isNew)
 		}
-		p := m.in[binary.LittleEndian.Uint64(b[8:])]
-		if b[0] == confirm || p != nil && binary.LittleEndian.Uint32(b[4:]) != p.next {
-			m.kept = 0
-			m.datagram(b, m.from)
+		p := m.recvPaths[binary.LittleEndian.Uint64(b[8:])]
+		if b[0] == kindAck || p != nil && binary.LittleEndian.Uint32(b[4:]) != p.nextSeq {
+			m.bufferedBytes = 0
+			m.handleDatagram(b, m.bufferedFrom)
 			continue
 		}
-		if frame := b[headerSize+confirmationIn(b):]; p != nil && p.peer == s.peer && p.waits == 0 && len(frame) > 0 {
+		if frame := b[headerSize+piggybackAckSize(b):]; p != nil && p.peer == s.peer && p.reordered == 0 && len(frame) > 0 {
 			s.peeked = p
 			return frame
 		}
-		return s.leave(fresh)
+		return s.deferToPoll(isNew)
 	}
 	return nil
 }
 
-// leave leaves the datagram that is kept to Poll. Who sleeps would not hear of it: the socket has
-// it no more.
-func (s *source) leave(fresh bool) []byte {
-	if fresh {
+// deferToPoll keeps the buffered datagram for Poll. The socket no longer wakes a sleeping process for it.
+func (s *source) deferToPoll(isNew bool) []byte {
+	if isNew {
 		s.m.env.Engine.Nudge()
 	}
 	return nil
@@ -83,12 +79,12 @@ func (s *source) leave(fresh bool) []byte {
 // Drop implements btl.Peeker.
 func (s *source) Drop() {
 	m, p := s.m, s.peeked
-	m.confirmation(m.buf[:m.kept])
-	m.kept = 0
-	p.next++
-	if p.news++; p.many() {
-		p.confirm()
-	} else if p.owes == 0 {
-		p.owe(m.at + confirmAfter)
+	m.handlePiggybackAck(m.buf[:m.bufferedBytes])
+	m.bufferedBytes = 0
+	p.nextSeq++
+	if p.unackedFrames++; p.isAckDue() {
+		p.sendAck()
+	} else if p.ackDueAt == 0 {
+		p.scheduleAck(m.lastClock + ackDelay)
 	}
 }

@@ -12,44 +12,43 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// pair returns two modules.
+// pair opens two modules.
 func pair(t testing.TB) (a, b *module) {
 	job := kittest.NewJob(2, 1)
-	var nodes [2]*module
-	for rank := range nodes {
+	var modules [2]*module
+	for rank := range modules {
 		env := job.Begin(rank, progress.Options{})
-		opened, err := component{}.Open(t.Context(), btl.Env{Env: env, Params: kittest.Params(component{}, nil), Upcall: deaf{}})
+		mod, err := component{}.Open(t.Context(), btl.Env{Env: env, Params: kittest.Params(component{}, nil), Upcall: discardProtocol{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes[rank] = opened.(*module)
-		t.Cleanup(func() { env.Engine.Close(); opened.Close() })
+		modules[rank] = mod.(*module)
+		t.Cleanup(func() { env.Engine.Close(); mod.Close() })
 	}
-	return nodes[0], nodes[1]
+	return modules[0], modules[1]
 }
 
-// connect returns a path from a to b.
-func connect(t testing.TB, a, b *module) *outbound {
+// connect opens a path from a to b.
+func connect(t testing.TB, a, b *module) *sendPath {
 	ep, err := a.Connect(framework.Peer{Life: b.env.Self, Proc: b.env.Identity.Proc, Blob: b.Blob()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ep.(*outbound)
+	return ep.(*sendPath)
 }
 
-// soon calls f until it says that it is done.
-func soon(t testing.TB, what string, f func() bool) {
+// waitFor calls f until it returns true, for at most a minute.
+func waitFor(t testing.TB, condition string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !f(); {
 		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timeout: %s", condition)
 		}
 	}
 }
 
-// TestAnswersOfHostsWaitForPoll: the system reports one of them to whoever reads next, once. If that
-// is a peek, which must not tell the protocol, a Poll does.
-func TestAnswersOfHostsWaitForPoll(t *testing.T) {
+// The kernel reports an ICMP error once. A peek must not call the protocol, so Poll reports it.
+func TestPeek_HostError_IsReportedByPoll(t *testing.T) {
 	a, b := pair(t)
 	e := connect(t, a, b)
 	free, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
@@ -61,33 +60,32 @@ func TestAnswersOfHostsWaitForPoll(t *testing.T) {
 	}
 	name, _ := syscall.Getsockname(free)
 	syscall.Close(free)
-	e.to = sockaddr(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), addrPort(name).Port()))
+	e.dest = toSockaddr(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), addrPort(name).Port()))
 	e.Reserve(9)
 	e.Commit(9)
 	s := &source{m: a, peer: b.env.Self}
-	soon(t, "a peek meets the answer", func() bool { s.Peek(1); return a.answers })
-	soon(t, "the path ends", func() bool { a.Poll(); return e.closed })
-	if a.answers {
+	waitFor(t, "Peek reads the ICMP error", func() bool { s.Peek(1); return a.hasHostErrors })
+	waitFor(t, "the path ends", func() bool { a.Poll(); return e.closed })
+	if a.hasHostErrors {
 		a.Poll()
 	}
-	if a.answers {
-		t.Error("there are more answers than datagrams")
+	if a.hasHostErrors {
+		t.Error("hasHostErrors is set with an empty queue")
 	}
 }
 
-// TestNobodySleepsBesideADatagramThatIsKept: the socket has it no more, and would wake nobody.
-func TestNobodySleepsBesideADatagramThatIsKept(t *testing.T) {
+func TestArm_BufferedDatagram_ReturnsFalse(t *testing.T) {
 	a, b := pair(t)
 	connect(t, a, b)
 	s := &source{m: b, peer: a.env.Self}
-	soon(t, "a peek meets the greeting", func() bool { s.Peek(1); return b.kept > 0 })
+	waitFor(t, "Peek reads the greeting", func() bool { s.Peek(1); return b.bufferedBytes > 0 })
 	if b.Arm() {
-		t.Error("it is armed")
+		t.Error("Arm returns true with a buffered datagram")
 	}
-	if b.Poll() == 0 || len(b.in) != 1 || b.kept > 0 {
-		t.Errorf("a Poll leaves %d bytes, and %d peers are known", b.kept, len(b.in))
+	if b.Poll() == 0 || len(b.recvPaths) != 1 || b.bufferedBytes > 0 {
+		t.Errorf("a Poll leaves %d bytes, and %d peers are known", b.bufferedBytes, len(b.recvPaths))
 	}
 	if !b.Arm() {
-		t.Error("it is not armed")
+		t.Error("Arm returns false without a buffered datagram")
 	}
 }

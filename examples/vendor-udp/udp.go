@@ -1,9 +1,9 @@
-// Package udp is a transport for ferry by somebody else: a BTL over UDP, for processes of
-// any host. UDP loses datagrams, doubles them and changes their order, so that paths have
-// numbers, confirmations and a pace of their own (wire.go, send.go, receive.go).
+// Package udp is a third-party transport for ferry, a BTL over UDP for processes of any host. UDP loses,
+// duplicates and reorders datagrams, so each path has sequence numbers, acks and congestion control (wire.go,
+// send.go, receive.go).
 //
-// Whoever can listen on the network can take part: nothing is encrypted, and a greeting
-// proves only that the sender knows the receiver's card. Use it on a network of the job's own.
+// Datagrams are not encrypted, and a greeting proves only that the sender has the receiver's card. Use it on a
+// private network.
 package udp
 
 import (
@@ -26,10 +26,10 @@ type component struct{}
 
 // params are the component's parameters; each is btl.udp.NAME.
 type params struct {
-	Address  string         `param:"address" default:"" level:"user" scope:"process" doc:"Address of this host that peers are told. Empty: all IPv4 addresses but loopback; loopback, if there is no other."`
-	Datagram framework.Size `param:"datagram" default:"1400" min:"292" max:"65507" unit:"bytes" level:"tuner" scope:"process" doc:"Largest datagram that is sent, without the headers of IP and UDP. What is larger than the network takes goes in pieces, and one that is lost loses all; alike in all processes."`
-	Window   int            `param:"window" default:"64" min:"1" max:"64" level:"tuner" scope:"process" doc:"Most frames that are on their way to a peer."`
-	GiveUp   time.Duration  `param:"give_up" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"How long a peer may confirm nothing before it counts as lost."`
+	Address  string         `param:"address" default:"" level:"user" scope:"process" doc:"Advertised address of this host. Empty: all IPv4 addresses except loopback; loopback if there is no other."`
+	Datagram framework.Size `param:"datagram" default:"1400" min:"292" max:"65507" unit:"bytes" level:"tuner" scope:"process" doc:"Largest datagram, without the headers of IP and UDP. Above the MTU the network fragments it, and one lost fragment loses all; equal in all processes."`
+	Window   int            `param:"window" default:"64" min:"1" max:"64" level:"tuner" scope:"process" doc:"Most frames in flight to a peer."`
+	GiveUp   time.Duration  `param:"give_up" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"Time without an ack after which a peer is unreachable."`
 }
 
 func (component) Info() framework.Info {
@@ -48,33 +48,33 @@ func (p *params) Check() (param string, err error) {
 
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
-// Open makes the socket.
+// Open creates the socket.
 func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
-	at := netip.IPv4Unspecified()
+	addr := netip.IPv4Unspecified()
 	if p.Address != "" {
-		at = netip.MustParseAddr(p.Address) // Check has
+		addr = netip.MustParseAddr(p.Address) // Checked by params.Check.
 	}
 	family := syscall.AF_INET
-	if at.Is6() {
+	if addr.Is6() {
 		family = syscall.AF_INET6
 	}
 	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("btl udp: %w", err)
 	}
-	// As much as the system allows: what finds no room is sent again.
+	// The kernel clamps the size. Datagrams lost to a full buffer are retransmitted.
 	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<20)
 	m := &module{
-		env: env, p: p, fd: fd, begin: time.Now(), buf: make([]byte, 1<<16),
-		in: map[uint64]*inbound{}, out: map[uint64]*outbound{},
+		env: env, params: p, fd: fd, openedAt: time.Now(), buf: make([]byte, 1<<16),
+		recvPaths: map[uint64]*recvPath{}, sendPaths: map[uint64]*sendPath{},
 	}
 	m.send = m.sendto
-	if err = syscall.Bind(fd, sockaddr(netip.AddrPortFrom(at, 0))); err == nil {
-		err = hear(fd, family)
+	if err = syscall.Bind(fd, toSockaddr(netip.AddrPortFrom(addr, 0))); err == nil {
+		err = enableErrorQueue(fd, family)
 	}
 	if err == nil {
-		m.addrs, err = m.addresses(at)
+		m.addrs, err = m.advertisedAddrs(addr)
 	}
 	if err != nil {
 		syscall.Close(fd)
@@ -83,15 +83,14 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	return m, nil
 }
 
-// addresses are those that peers are told.
-func (m *module) addresses(at netip.Addr) ([]netip.AddrPort, error) {
+func (m *module) advertisedAddrs(bound netip.Addr) ([]netip.AddrPort, error) {
 	name, err := syscall.Getsockname(m.fd)
 	if err != nil {
 		return nil, err
 	}
 	port := addrPort(name).Port()
-	if !at.IsUnspecified() {
-		return []netip.AddrPort{netip.AddrPortFrom(at, port)}, nil
+	if !bound.IsUnspecified() {
+		return []netip.AddrPort{netip.AddrPortFrom(bound, port)}, nil
 	}
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -111,50 +110,52 @@ func (m *module) addresses(at netip.Addr) ([]netip.AddrPort, error) {
 	return addrs, nil
 }
 
-// maxAddresses is how many a blob has at most.
+// maxAddresses limits the addresses in a blob.
 const maxAddresses = 8
 
-// module is this process's socket. All is guarded by the engine's lock.
+// module owns the socket of this process. The engine's lock guards all fields.
 type module struct {
 	env    btl.Env
-	p      *params
+	params *params
 	fd     int
 	addrs  []netip.AddrPort
 	closed bool
-	begin  time.Time
-	buf    []byte
-	kept   int              // bytes of the datagram in buf that nobody has taken
-	from   syscall.Sockaddr // who has sent it
+	send   func(b []byte, to syscall.Sockaddr) error // Replaced in tests.
 
-	answers bool                                      // hosts have answered to datagrams that they can\'t deliver
-	send    func(b []byte, to syscall.Sockaddr) error // a test loses some here
+	buf           []byte
+	bufferedBytes int // Size of the datagram in buf that awaits Poll, or 0.
+	bufferedFrom  syscall.Sockaddr
+	hasHostErrors bool // The error queue may have entries.
+	hadEvents     bool // The last Poll returned events.
 
-	out     map[uint64]*outbound // by the path's number
-	in      map[uint64]*inbound
-	waiting []*outbound   // those with a timer
-	owed    []*inbound    // those that owe a confirmation
-	next    time.Duration // when the first of these is due; 0: none is
-	at      time.Duration // when a datagram was last read, or Poll looked at the clock
-	streak  bool          // the last Poll found something: more may be there
+	sendPaths  map[uint64]*sendPath // By path id.
+	recvPaths  map[uint64]*recvPath
+	timedPaths []*sendPath // With a retransmission timer.
+	ackPaths   []*recvPath // With an ack timer.
+
+	// Times are relative to openedAt.
+	openedAt  time.Time
+	nextTimer time.Duration // Zero without timers.
+	lastClock time.Duration // At the last received datagram or timer check.
 }
 
-// now is the time since the module was opened, and never 0.
-func (m *module) now() time.Duration { return time.Since(m.begin) + 1 }
+// now returns the time since openedAt, at least 1.
+func (m *module) now() time.Duration { return time.Since(m.openedAt) + 1 }
 
-// wake has Poll look at the timers at that time.
-func (m *module) wake(at time.Duration) {
-	if m.next == 0 || at < m.next {
-		m.next = at
-		m.env.Engine.Nudge() // who sleeps already asks for Due again
+// scheduleTimers makes Poll run the timers at that time or earlier.
+func (m *module) scheduleTimers(due time.Duration) {
+	if m.nextTimer == 0 || due < m.nextTimer {
+		m.nextTimer = due
+		m.env.Engine.Nudge() // A sleeping wait calls Due again.
 	}
 }
 
 func (m *module) Caps() btl.Caps {
-	limit := int(m.p.Datagram) - headerSize - confirmSize
+	limit := int(m.params.Datagram) - headerSize - ackSize
 	return btl.Caps{EagerLimit: limit, FrameLimit: limit, LatencyNS: 20_000, Device: "udp " + m.addrs[0].String()}
 }
 
-// Blob is the addresses, as text.
+// Blob returns the addresses as text, separated by commas.
 func (m *module) Blob() []byte {
 	var names []string
 	for _, a := range m.addrs {
@@ -163,24 +164,23 @@ func (m *module) Blob() []byte {
 	return []byte(strings.Join(names, ","))
 }
 
-// FD, Arm and Due say how the module is awaited.
+// FD and Arm implement progress.Descriptor, Due implements progress.Timed.
 func (m *module) FD() int   { return m.fd }
-func (m *module) Arm() bool { return m.kept == 0 }
+func (m *module) Arm() bool { return m.bufferedBytes == 0 }
 
 func (m *module) Due() time.Duration {
-	if m.next == 0 {
+	if m.nextTimer == 0 {
 		return 0
 	}
-	return max(m.next-m.now(), 1)
+	return max(m.nextTimer-m.now(), 1)
 }
 
-// Reach parses the addresses.
 func (m *module) Reach(peer framework.Peer) error {
-	_, err := m.reach(peer)
+	_, err := m.peerAddrs(peer)
 	return err
 }
 
-func (m *module) reach(peer framework.Peer) (addrs []netip.AddrPort, err error) {
+func (m *module) peerAddrs(peer framework.Peer) (addrs []netip.AddrPort, err error) {
 	if peer.Proc == m.env.Identity.Proc {
 		return nil, btl.NotMeant("udp is for other processes")
 	}
@@ -188,128 +188,127 @@ func (m *module) reach(peer framework.Peer) (addrs []netip.AddrPort, err error) 
 	for _, name := range names {
 		a, err := netip.ParseAddrPort(name)
 		if err != nil || a.Port() == 0 || a.Addr().IsUnspecified() || a.Addr().IsMulticast() || len(names) > maxAddresses {
-			return nil, fmt.Errorf("%v tells no addresses but %.40q", peer.Proc, peer.Blob)
+			return nil, fmt.Errorf("%v has the invalid address list %.40q", peer.Proc, peer.Blob)
 		}
 		if a.Addr().Is4() == m.addrs[0].Addr().Is4() {
 			addrs = append(addrs, a)
 		}
 	}
 	if len(addrs) == 0 {
-		return nil, fmt.Errorf("%v has no address of the kind of %v: %s", peer.Proc, m.addrs[0], peer.Blob)
+		return nil, fmt.Errorf("%v has no address of the family of %v: %s", peer.Proc, m.addrs[0], peer.Blob)
 	}
 	return addrs, nil
 }
 
-// pollsAtOnce bounds what one Poll takes from the socket: others wait meanwhile.
-const pollsAtOnce = 64
+// pollBatch limits the datagrams of one Poll.
+const pollBatch = 64
 
-// Poll implements progress.Source. To find that there is no second datagram costs a system
-// call: who waits for the first one has it before.
+// Poll implements progress.Source. A Poll after an idle one reads one datagram, because a second read of an
+// empty socket would delay its delivery by a system call.
 func (m *module) Poll() (n int) {
-	most := 1
-	if m.streak {
-		most = pollsAtOnce
+	limit := 1
+	if m.hadEvents {
+		limit = pollBatch
 	}
-	for n < most {
-		if m.kept == 0 {
-			if m.answers {
-				if m.answers = m.undelivered(); m.answers {
+	for n < limit {
+		if m.bufferedBytes == 0 {
+			if m.hasHostErrors {
+				if m.hasHostErrors = m.handleHostError(); m.hasHostErrors {
 					n++
 				}
 				continue
 			}
-			if err := m.read(); err == syscall.ECONNREFUSED {
+			if err := m.readDatagram(); err == syscall.ECONNREFUSED {
 				continue
 			} else if err != nil {
 				break
 			}
 		}
 		n++
-		b := m.buf[:m.kept]
-		m.kept = 0
-		m.datagram(b, m.from)
+		b := m.buf[:m.bufferedBytes]
+		m.bufferedBytes = 0
+		m.handleDatagram(b, m.bufferedFrom)
 	}
-	m.streak = n > 0
-	if m.next == 0 {
+	m.hadEvents = n > 0
+	if m.nextTimer == 0 {
 		return n
 	}
-	if n != 1 { // else it was read just now
-		m.at = m.now()
+	if n != 1 { // A single datagram has just updated the clock.
+		m.lastClock = m.now()
 	}
-	if m.at >= m.next {
-		m.timers(m.at)
+	if m.lastClock >= m.nextTimer {
+		m.runTimers(m.lastClock)
 	}
 	return n
 }
 
-// read reads a datagram, and keeps it in buf. Recvfrom of golang.org/x/sys asks for the socket's protocol
-// with each one, and is 0.7 us slower for that.
-func (m *module) read() (err error) {
-	if m.kept, m.from, err = syscall.Recvfrom(m.fd, m.buf, 0); err != nil {
-		m.kept = 0
-		m.answers = m.answers || err == syscall.ECONNREFUSED
+// readDatagram reads into buf. Recvfrom of golang.org/x/sys queries the socket's protocol on each call, which
+// costs 0.7 us.
+func (m *module) readDatagram() (err error) {
+	if m.bufferedBytes, m.bufferedFrom, err = syscall.Recvfrom(m.fd, m.buf, 0); err != nil {
+		m.bufferedBytes = 0
+		m.hasHostErrors = m.hasHostErrors || err == syscall.ECONNREFUSED
 		return err
 	}
-	m.at = m.now()
+	m.lastClock = m.now()
 	return nil
 }
 
-// timers sends what is due: confirmations, and again what nobody has confirmed.
-func (m *module) timers(now time.Duration) {
-	m.next = 0
-	owed := m.owed
-	m.owed = m.owed[:0]
-	for _, p := range owed {
-		if p.owes > now {
-			m.owed = append(m.owed, p)
-			m.wake(p.owes)
+// runTimers sends due acks and retransmits expired frames.
+func (m *module) runTimers(now time.Duration) {
+	m.nextTimer = 0
+	scheduled := m.ackPaths
+	m.ackPaths = m.ackPaths[:0]
+	for _, p := range scheduled {
+		if p.ackDueAt > now {
+			m.ackPaths = append(m.ackPaths, p)
+			m.scheduleTimers(p.ackDueAt)
 			continue
 		}
-		p.listed = false
-		if p.owes != 0 {
-			p.confirm()
+		p.hasTimer = false
+		if p.ackDueAt != 0 {
+			p.sendAck()
 		}
 	}
-	waiting := m.waiting
-	m.waiting = nil
-	for _, e := range waiting {
-		if at := e.timer(now); at != 0 {
-			m.waiting = append(m.waiting, e)
-			m.wake(at)
+	timed := m.timedPaths
+	m.timedPaths = nil
+	for _, e := range timed {
+		if at := e.runTimer(now); at != 0 {
+			m.timedPaths = append(m.timedPaths, e)
+			m.scheduleTimers(at)
 		} else {
-			e.timed = false
+			e.hasTimer = false
 		}
 	}
 }
 
 // Forget implements btl.Forgetter.
 func (m *module) Forget(peer framework.Life) {
-	for _, e := range m.out {
+	for _, e := range m.sendPaths {
 		if e.peer == peer {
-			e.drop()
+			e.remove()
 		}
 	}
-	for id, p := range m.in {
+	for id, p := range m.recvPaths {
 		if p.peer == peer {
-			delete(m.in, id)
+			delete(m.recvPaths, id)
 		}
 	}
 }
 
-// Renew implements btl.Renewer: a path has a number of its own, so that nothing of before is
-// taken for something new.
+// Renew implements btl.Renewer. Path ids are random, so late datagrams never match a new path.
 func (m *module) Renew(peer framework.Life) { m.Forget(peer) }
 
-// Close tells all who have a path to this process, and those whose datagrams it finds.
+// Close refuses the paths of all known peers and those with datagrams in the socket.
 func (m *module) Close() error {
 	m.closed = true
 	for m.Poll() > 0 {
 	}
-	for _, p := range m.in {
-		m.tell(refused, p.id, 0, nil, p.from)
+	for _, p := range m.recvPaths {
+		m.sendControl(kindRefused, p.id, 0, nil, p.dest)
 	}
-	for _, e := range m.out {
-		e.leave()
+	for _, e := range m.sendPaths {
+		e.sendLeave()
 	}
 	return syscall.Close(m.fd)
 }

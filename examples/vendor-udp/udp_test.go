@@ -14,16 +14,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestContract(t *testing.T) {
+func TestComponent_ContractKit_Passes(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: Component()}).Run(t)
 }
 
-func TestContractWithTheSmallestLimits(t *testing.T) {
+func TestComponent_SmallestLimits_PassesContractKit(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: Component(), Params: func(_ int, p any) {
-		p.(*params).Datagram, p.(*params).Window, p.(*params).Address = btl.MinFrameLimit+headerSize+confirmSize, 1, "::1"
+		p.(*params).Datagram, p.(*params).Window, p.(*params).Address = btl.MinFrameLimit+headerSize+ackSize, 1, "::1"
 	}}).Run(t)
 }
 
-func TestCarriesOB1(t *testing.T) {
+func TestComponent_UnderOB1_Passes(t *testing.T) {
 	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), Component()}}, pmltest.Policies...)
 }

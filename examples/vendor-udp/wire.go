@@ -6,138 +6,136 @@ import (
 	"syscall"
 )
 
-// A datagram, little-endian:
+// Layout of a datagram, little-endian:
 //
 //	 0  u8   kind
 //	 1  u8   version, 2
-//	 2  u16  of data: 20 if a confirmation precedes the body; else 0
+//	 2  u16  size of the ack before the body of data, 0 or 20
 //	 4  u32  number
-//	 8  u64  path, which the sender of its frames has drawn
+//	 8  u64  path id, drawn by the sender of the frames
 //	16  body
 //
-// Towards the reader of a path:
+// Sent to the receiver of a path:
 //
-//	open     body: the greeting (progress.Env.Greet). Again until it is answered
-//	data     number of the frame from 0; body: the frame
-//	left     nothing more comes
+//	open     body: greeting (progress.Env.Greet); repeated until answered
+//	data     number: sequence number from 0; body: frame
+//	leave    last datagram of the path
 //
-// and back:
+// Sent to the sender of a path:
 //
-//	opened   frames may come
-//	confirm  number: all frames below have come; body: u64, bit i says that number+1+i has, too
-//	refused  the path is not read any more. body: why, in words; empty: the process closes
-//	gone     answers left
+//	opened   the path is open
+//	ack      number: first missing frame; body: u64, bit i acknowledges number+1+i
+//	refused  the path is closed; body: reason, empty if the process closes
+//	left     reply to leave
 //
-// A confirmation that travels with data is of a path the other way: u64 path, u32 number, and
-// u64 as in confirm.
+// The ack in a data datagram belongs to a path in the other direction: u64 path id, u32 number, u64 bits.
 const (
-	headerSize  = 16
-	confirmSize = 20
+	headerSize = 16
+	ackSize    = 20
 )
 
 const version = 2
 
 const (
-	open = 1 + iota
-	data
-	left
-	opened
-	confirm
-	refused
-	gone
+	kindOpen = 1 + iota
+	kindData
+	kindLeave
+	kindOpened
+	kindAck
+	kindRefused
+	kindLeft
 )
 
-// ahead is how far behind the first missing frame others can be confirmed, and so the
-// largest window.
-const ahead = 64
+// maxWindow is the largest window, in frames. An ack has a bit for each frame behind the first missing one.
+const maxWindow = 64
 
-// longest is how much of a reason is sent.
-const longest = 200
+// maxReason is the largest reason sent, in bytes.
+const maxReason = 200
 
-func header(b []byte, kind byte, number uint32, path uint64) {
+func putHeader(b []byte, kind byte, number uint32, path uint64) {
 	b[0], b[1], b[2], b[3] = kind, version, 0, 0
 	binary.LittleEndian.PutUint32(b[4:], number)
 	binary.LittleEndian.PutUint64(b[8:], path)
 }
 
-// tell sends a small datagram. One that is lost will be asked for again.
-func (m *module) tell(kind byte, path uint64, number uint32, body []byte, to syscall.Sockaddr) {
+// sendControl sends a control datagram. Lost ones are repeated on the peer's next request.
+func (m *module) sendControl(kind byte, path uint64, number uint32, body []byte, to syscall.Sockaddr) {
 	b := make([]byte, headerSize, headerSize+len(body))
-	header(b, kind, number, path)
+	putHeader(b, kind, number, path)
 	_ = m.send(append(b, body...), to)
 }
 
-// datagram takes what a stranger may have sent.
-func (m *module) datagram(b []byte, from syscall.Sockaddr) {
+// handleDatagram processes a datagram of an untrusted sender.
+func (m *module) handleDatagram(b []byte, from syscall.Sockaddr) {
 	if len(b) < headerSize || b[1] != version || from == nil {
 		return
 	}
 	number, path, body := binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:]), b[headerSize:]
 	switch b[0] {
-	case open:
-		m.opens(path, body, from)
+	case kindOpen:
+		m.acceptPath(path, body, from)
 		return
-	case data, left:
-		body = body[m.confirmation(b):]
-		p := m.in[path]
+	case kindData, kindLeave:
+		body = body[m.handlePiggybackAck(b):]
+		p := m.recvPaths[path]
 		switch {
-		case b[0] == left:
-			delete(m.in, path)
-			m.tell(gone, path, 0, nil, from)
+		case b[0] == kindLeave:
+			delete(m.recvPaths, path)
+			m.sendControl(kindLeft, path, 0, nil, from)
 		case m.closed:
-			m.tell(refused, path, 0, nil, from)
+			m.sendControl(kindRefused, path, 0, nil, from)
 		case p == nil:
-			m.tell(refused, path, 0, []byte("this path is not read"), from)
+			m.sendControl(kindRefused, path, 0, []byte("unknown path"), from)
 		default:
-			p.data(number, body)
+			p.handleData(number, body)
 		}
 		return
 	}
-	e := m.out[path]
+	e := m.sendPaths[path]
 	switch {
-	case e == nil && b[0] == opened: // the answer to one that was given up, and came late
-		m.tell(left, path, 0, nil, from)
+	case e == nil && b[0] == kindOpened: // A late reply for a removed path.
+		m.sendControl(kindLeave, path, 0, nil, from)
 	case e == nil:
-	case b[0] == opened:
-		e.opened(from)
-	case b[0] == confirm && len(body) == 8:
-		e.confirmed(number, binary.LittleEndian.Uint64(body))
-	case b[0] == refused:
-		e.refused(body, from)
-	case b[0] == gone && e.closed:
-		e.drop()
+	case b[0] == kindOpened:
+		e.handleOpened(from)
+	case b[0] == kindAck && len(body) == 8:
+		e.handleAck(number, binary.LittleEndian.Uint64(body))
+	case b[0] == kindRefused:
+		e.handleRefused(body, from)
+	case b[0] == kindLeft && e.closed:
+		e.remove()
 	}
 }
 
-// confirmation takes the one that travels with a datagram, and returns its size.
-func (m *module) confirmation(b []byte) int {
-	size := confirmationIn(b)
+// handlePiggybackAck processes the ack in a data datagram, and returns its size.
+func (m *module) handlePiggybackAck(b []byte) int {
+	size := piggybackAckSize(b)
 	if size == 0 {
 		return 0
 	}
 	body := b[headerSize:]
-	if e := m.out[binary.LittleEndian.Uint64(body)]; e != nil {
-		e.confirmed(binary.LittleEndian.Uint32(body[8:]), binary.LittleEndian.Uint64(body[12:]))
+	if e := m.sendPaths[binary.LittleEndian.Uint64(body)]; e != nil {
+		e.handleAck(binary.LittleEndian.Uint32(body[8:]), binary.LittleEndian.Uint64(body[12:]))
 	}
 	return size
 }
 
-// confirmationIn returns the size of the confirmation that travels with a datagram.
-func confirmationIn(b []byte) int {
-	if b[0] == data && b[2] == confirmSize && len(b) >= headerSize+confirmSize {
-		return confirmSize
+// piggybackAckSize returns the size of the ack in a data datagram, 0 if it has none.
+func piggybackAckSize(b []byte) int {
+	if b[0] == kindData && b[2] == ackSize && len(b) >= headerSize+ackSize {
+		return ackSize
 	}
 	return 0
 }
 
-func sockaddr(a netip.AddrPort) syscall.Sockaddr {
+func toSockaddr(a netip.AddrPort) syscall.Sockaddr {
 	if a.Addr().Is4() {
 		return &syscall.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
 	return &syscall.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// addrPort is the zero value for an address that is not an IP address.
+// addrPort returns the zero value for other address families.
 func addrPort(s syscall.Sockaddr) netip.AddrPort {
 	switch s := s.(type) {
 	case *syscall.SockaddrInet4:

@@ -7,21 +7,20 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// deaf is a protocol that takes everything.
-type deaf struct{}
+// discardProtocol accepts every path and frame.
+type discardProtocol struct{}
 
-func (deaf) Accept(framework.Life) btl.Inbound { return deaf{} }
-func (deaf) Frame([]byte) error                { return nil }
-func (deaf) Limits(framework.Life, int, int)   {}
-func (deaf) PathDown(framework.Life, error)    {}
-func (deaf) PeerGone(framework.Life, error)    {}
+func (discardProtocol) Accept(framework.Life) btl.Inbound { return discardProtocol{} }
+func (discardProtocol) Frame([]byte) error                { return nil }
+func (discardProtocol) Limits(framework.Life, int, int)   {}
+func (discardProtocol) PathDown(framework.Life, error)    {}
+func (discardProtocol) PeerGone(framework.Life, error)    {}
 
-// Strangers' datagrams do no harm, whatever they say: to a process that knows nobody, one
-// that waits for an answer, and one that has sent.
+// Datagrams of unknown senders never panic, whether the path is unknown, opening or open.
 func FuzzDatagram(f *testing.F) {
 	a, b := pair(f)
-	from := sockaddr(b.addrs[0])
-	for kind := byte(open); kind <= gone; kind++ {
+	from := toSockaddr(b.addrs[0])
+	for kind := byte(kindOpen); kind <= kindLeft; kind++ {
 		for _, body := range [][]byte{nil, make([]byte, 8), a.env.Greet(a.env.Self)} {
 			f.Add(kind, uint32(1), false, body)
 		}
@@ -33,25 +32,25 @@ func FuzzDatagram(f *testing.F) {
 			id++
 		}
 		datagram := make([]byte, headerSize, headerSize+len(body))
-		header(datagram, kind, number, id)
+		putHeader(datagram, kind, number, id)
 		for _, ready := range []bool{false, true} {
 			if ready && !e.closed {
-				e.opened(from)
+				e.handleOpened(from)
 				if frame := e.Reserve(9); frame != nil {
 					e.Commit(9)
 				}
 			}
-			a.datagram(append(datagram, body...), from)
-			if e.next-e.first > 1 {
-				t.Fatalf("%d of 1 frames are not confirmed", e.next-e.first)
+			a.handleDatagram(append(datagram, body...), from)
+			if e.nextSeq-e.firstUnacked > 1 {
+				t.Fatalf("%d frames in flight after sending 1", e.nextSeq-e.firstUnacked)
 			}
 		}
-		e.drop()
-		clear(a.in)
+		e.remove()
+		clear(a.recvPaths)
 		for a.Poll() > 0 {
 		}
 		for b.Poll() > 0 {
 		}
-		clear(b.in)
+		clear(b.recvPaths)
 	})
 }
