@@ -1,18 +1,14 @@
-// Package area is what collective components in shared memory are made of: an area that the
-// members of a communicator on one node share, and the steps that go through it.
+// Package area implements the collective segment that the members of a communicator on one node share, and
+// the schedule steps that use it. Collective components in shared memory are built on it.
 //
-// Members do the same rounds. In a round each member posts, or passes if nobody wants to
-// hear of it, and reads what others have posted, as far as it wants: in this round or the one
-// before. A post says besides that its member has read what it wanted of all rounds before
-// that. So nothing but posts is written,
-// and a slot may be used again when all have posted often enough: each member has eight, in
-// turns. Who passes posts every fourth time all the same, so that writers may be two
-// rounds ahead of the slowest reader.
+// All members run the same phases. In a phase a member posts data, or passes, and reads the posts of others of
+// this phase or the one before. A post also acknowledges all reads of earlier phases, so posts are the only
+// writes. Each member has eight slots. A member that only passes still posts every fourth phase, which lets
+// writers be two phases ahead of the slowest reader.
 //
-// Operations go through an area one after the other, in the order in which they begin, which
-// is the same in all members; so those that are under way at the same time don't mix.
+// Operations use the segment one after the other in the order of their beginnings, equal in all members.
 //
-// docs/wire.md has the layout. What peers wrote is read once, and checked.
+// docs/wire.md has the layout. Values written by peers are read once and checked.
 package area
 
 import (
@@ -27,127 +23,122 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// slots is how many rounds of a member may lie in an area: a power of two. Of so many rounds
-// in a row that a member passes, the last one is posted.
+// slots is the number of posts that a member keeps, a power of two. Of maxPasses consecutive passes the last one
+// is posted.
 const (
-	slots    = 8
-	mostPass = slots / 2
+	slots     = 8
+	maxPasses = slots / 2
 )
 
-// line is a slot's first cache line. A member writes its own, and others read them.
+// line is the first cache line of a slot. Its member writes it, and others read it.
 type line struct {
-	posted uint32 // the round, counted from 1; 0: none. Written last, atomically
-	code   uint32 // operation and root
-	total  uint64 // Args.Size
-	length uint32 // bytes of data; past: they were streamed
-	// What it takes the member to read data of others, by how they were written; see writing.
-	read [manners]cost
-	data [40]byte // if they are no more than that
+	posted   uint32 // Phase from 1, 0 if empty. Stored last, atomically.
+	code     uint32 // Operation and root.
+	total    uint64 // Args.Size.
+	length   uint32 // Bytes of data, with the flag pastCaches.
+	readCost [storeModes]cost
+	data     [40]byte // Holds data up to its size.
 }
 
-// past is a flag of line.length.
-const past = 1 << 31
+// pastCaches is the flag of line.length for data stored past the caches.
+const pastCaches = 1 << 31
 
-// lineSize is the size of a line: that of a cache line.
 const lineSize = 64
 
-// The sizes of the data of a slot, in bytes. The largest is copied or combined with the
-// engine's lock held: some microseconds.
+// Limits of the data of a slot, in bytes. The engine's lock is held while a chunk is copied, for some
+// microseconds.
 const (
-	smallestChunk = 256
-	largestChunk  = 16 << 10
+	minChunk = 256
+	maxChunk = 16 << 10
 )
 
-// MostMembers is the largest number of ranks of one process that share an area. Each member
-// polls all others.
-const MostMembers = 64
+// MaxMembers limits the ranks of one process that share a segment. Each member polls all others.
+const MaxMembers = 64
 
-// ShapeFor returns the shape for New where members are the ranks of a process, or otherwise of
-// a node. ok is false if a process has too many ranks.
+// ShapeFor returns the shape for New. Segments are shared by the ranks of a process if a process has several, and
+// of a node otherwise. ok is false if a process has more than MaxMembers ranks.
 func ShapeFor(shape coll.Shape) (_ coll.Shape, ok bool) {
-	return shape.ProcsAsNodes(), shape.MostPerProc() <= MostMembers
+	return shape.ProcsAsNodes(), shape.MostPerProc() <= MaxMembers
 }
 
-// Layout is the plan of an area. All members of a communicator come to the same.
+// Layout is the layout of a segment, equal in all members of a communicator.
 type Layout struct {
-	coll.Placement // Of the ranks on nodes. Members of an area are named by their index on the node, their seat.
+	coll.Placement // Nodes of the ranks. The index of a rank on its node is its local rank.
 
 	chunk int
 }
 
-// New returns the layout on communicators of that shape, for areas of about size bytes.
+// New returns the layout for segments of about size bytes.
 func New(shape coll.Shape, size int) *Layout {
 	l := &Layout{Placement: shape.ByNode()}
-	l.chunk = min(max(size/(l.Largest()*slots), smallestChunk), largestChunk) &^ (lineSize - 1)
+	l.chunk = min(max(size/(l.Largest()*slots), minChunk), maxChunk) &^ (lineSize - 1)
 	return l
 }
 
-// Chunk returns how much a member can post in a round, in bytes.
+// Chunk returns the largest post, in bytes.
 func (l *Layout) Chunk() int { return l.chunk }
 
-// areaSize is how many bytes an area for n members has.
 func (l *Layout) areaSize(n int) int { return n * slots * (lineSize + l.chunk) }
 
-// Instance is one member's part of an area. It implements coll.Instance.
+// Instance is the state of one member of a segment. It implements coll.Instance.
 type Instance struct {
-	l     *Layout
-	ranks []int // on this node
-	seat  int
+	layout    *Layout
+	ranks     []int // On this node, by local rank.
+	localRank int
 
-	node  coll.Node
-	area  *btl.Area
-	card  []byte
-	bells []progress.RemoteBell // of the others
-	leave []func()
-	// isOrdered: members are ranks of this process, whose bells require that a post is visible.
-	isOrdered bool
+	node       coll.Node
+	segment    *btl.Area
+	card       []byte
+	bells      []progress.RemoteBell // Of the other members.
+	closeBells []func()
+	isOrdered  bool // Bells require a visible post, because members are ranks of this process.
 
-	lines []line // by seat and slot
-	data  []byte // likewise
-	round uint32 // rounds that this member has begun
-	last  uint32 // the last one that it has posted, counted from 1
-	known uint32 // rounds that all have posted, at least
-	next  int    // whose post is looked for next, of those that are awaited
-	looks int    // at a post that is not there, since the last one that was
-	queue []op   // that have begun here, in order
-	w     writing
+	lines      []line // By local rank and slot.
+	data       []byte // By local rank and slot.
+	phase      uint32 // Phases that this member has begun.
+	lastPosted uint32
+	allPosted  uint32 // All members have posted this phase or a later one.
+	awaited    int    // Local rank that AwaitAll polls next.
+	emptyPolls int    // Since the last post that was found.
+	operations []operation
+	writer     storeSelector
 }
 
-// op is an operation that goes through the area.
-type op struct {
-	turn  uint32
-	code  uint32
-	total uint64
+// operation is one that has begun here and uses the segment when it is first in the queue.
+type operation struct {
+	sequence uint32
+	code     uint32
+	total    uint64
 }
 
-var errNoMemory = errors.New("no open transport shares memory: btl shm does")
+var errNoMemory = errors.New("no open transport shares memory; add shm to btl")
 
 // Open opens a member's part.
 func (l *Layout) Open(env coll.Env) (coll.Instance, error) {
-	x := &Instance{l: l, ranks: l.Ranks(l.Node(env.Rank)), seat: l.Index(env.Rank), node: env.Node}
+	x := &Instance{layout: l, ranks: l.Ranks(l.Node(env.Rank)), localRank: l.Index(env.Rank), node: env.Node}
 	size := l.areaSize(len(x.ranks))
 	switch {
-	case len(x.ranks) == 1: // it is alone
-		x.place(ring.Aligned(size))
+	case len(x.ranks) == 1:
+		x.mapBytes(ring.Aligned(size))
 	case env.Node == nil:
 		return nil, errNoMemory
-	case x.seat == 0:
+	case x.localRank == 0:
 		a, err := env.Node.NewArea(size)
 		if err != nil {
 			return nil, err
 		}
-		x.area, x.card = a, binary.LittleEndian.AppendUint32(nil, a.Number)
-		x.place(a.Bytes)
+		x.segment, x.card = a, binary.LittleEndian.AppendUint32(nil, a.Number)
+		x.mapBytes(a.Bytes)
 	}
 	return x, nil
 }
 
-func (x *Instance) place(b []byte) {
+func (x *Instance) mapBytes(b []byte) {
 	all := len(x.ranks) * slots
 	x.lines, x.data = mem.Of[line](b[:all*lineSize]), b[all*lineSize:]
 }
 
-// Card implements coll.Instance: the number of the area, in the first member.
+// Card implements coll.Instance. The first member returns the number of the segment.
 func (x *Instance) Card() []byte { return x.card }
 
 // Join implements coll.Instance.
@@ -155,26 +146,26 @@ func (x *Instance) Join(cards [][]byte) error {
 	if len(x.ranks) == 1 {
 		return nil
 	}
-	if first := x.ranks[0]; x.area == nil {
+	if first := x.ranks[0]; x.segment == nil {
 		if len(cards[0]) != 4 {
-			return fmt.Errorf("rank %d: a card of %d bytes", first, len(cards[0]))
+			return fmt.Errorf("rank %d: collective segment card has %d bytes, want 4", first, len(cards[0]))
 		}
-		a, err := x.node.OpenArea(first, binary.LittleEndian.Uint32(cards[0]), x.l.areaSize(len(x.ranks)))
+		a, err := x.node.OpenArea(first, binary.LittleEndian.Uint32(cards[0]), x.layout.areaSize(len(x.ranks)))
 		if err != nil {
 			return err
 		}
-		x.area = a
-		x.place(a.Bytes)
+		x.segment = a
+		x.mapBytes(a.Bytes)
 	}
-	for seat, rank := range x.ranks {
-		if seat == x.seat {
+	for localRank, rank := range x.ranks {
+		if localRank == x.localRank {
 			continue
 		}
 		bell, leave, err := x.node.Bell(rank)
 		if err != nil {
 			return err
 		}
-		x.bells, x.leave = append(x.bells, bell), append(x.leave, leave)
+		x.bells, x.closeBells = append(x.bells, bell), append(x.closeBells, leave)
 		x.isOrdered = bell.Ordered()
 	}
 	return nil
@@ -182,21 +173,21 @@ func (x *Instance) Join(cards [][]byte) error {
 
 // Agreed implements coll.Instance.
 func (x *Instance) Agreed() {
-	if x.area != nil {
-		x.area.Hide()
+	if x.segment != nil {
+		x.segment.Hide()
 	}
 }
 
-// Memory implements coll.Instance: steps name none.
+// Memory implements coll.Instance. Steps refer to no memory.
 func (x *Instance) Memory() []byte { return nil }
 
 // Close implements coll.Instance.
 func (x *Instance) Close() {
-	for _, leave := range x.leave {
+	for _, leave := range x.closeBells {
 		leave()
 	}
-	if x.area != nil {
-		x.area.Close()
+	if x.segment != nil {
+		x.segment.Close()
 	}
-	x.lines, x.data, x.area, x.leave, x.bells = nil, nil, nil, nil, nil
+	x.lines, x.data, x.segment, x.closeBells, x.bells = nil, nil, nil, nil, nil
 }

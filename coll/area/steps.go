@@ -2,89 +2,87 @@ package area
 
 import "github.com/ferrympi/ferry/coll"
 
-// Steps writes the steps of one member that go through an area, into a schedule. Each
-// begins when all before are complete.
+// Steps appends the steps of one member to a schedule. Each step begins when all before it are complete.
 type Steps struct {
 	*coll.Schedule
-	Seat, Seats int // this member's, and how many there are on its node
+	LocalRank, LocalSize int
 }
 
-// nowhere is for steps that name no memory.
-var nowhere coll.Ref
+var noMemory coll.Ref
 
-// In begins the steps of an operation, which Leave ends. It is the first thing that a
-// schedule does, so that operations begin in one order in all members. total is equal in
-// all members, and those of others that differ are an error.
-func (l *Layout) In(s *coll.Schedule, m coll.Member, op coll.Operation, root, total int) Steps {
+// Begin starts an operation, which End completes. It must be the first step of a schedule, so that operations
+// begin in one order in all members. total must be equal in all members.
+func (l *Layout) Begin(s *coll.Schedule, m coll.Member, op coll.Operation, root, total int) Steps {
 	w := Steps{s, l.Index(m.Rank), l.Size(l.Node(m.Rank))}
-	w.own(enter, int(code(op, root)), total, nowhere, nowhere)
+	w.addOwn(actBegin, int(operationCode(op, root)), total, noMemory, noMemory)
 	return w
 }
 
-// begins puts an operation's beginning and its first round into one step: what an operation
-// of a few bytes does is little more than its steps.
-func (w Steps) begins(what uint8, n int, from coll.Ref) bool {
+// mergeIntoBegin merges the first phase into the step that begins the operation, which saves a step in short
+// operations.
+func (w Steps) mergeIntoBegin(action uint8, n int, from coll.Ref) bool {
 	s := &w.Steps[len(w.Steps)-1]
-	if s.Kind != coll.Own || s.Do != enter {
+	if s.Kind != coll.Own || s.Do != actBegin {
 		return false
 	}
-	s.Do, s.Buf.At, s.N, s.From = what, s.N, n, from
+	s.Do, s.Buf.At, s.N, s.From = action, s.N, n, from
 	return true
 }
 
-func (w Steps) own(what uint8, peer, n int, buf, from coll.Ref) {
-	w.Own(what, peer, n, buf, from)
+func (w Steps) addOwn(action uint8, peer, n int, buf, from coll.Ref) {
+	w.Own(action, peer, n, buf, from)
 	w.Wait()
 }
 
-// Leave ends the operation's steps: with the last one that needs the area.
-func (w Steps) Leave() {
+// End releases the segment after the last step that uses it.
+func (w Steps) End() {
 	i := len(w.Steps) - 1
 	for w.Steps[i].Kind != coll.Own {
 		i--
 	}
-	w.Steps[i].Do |= leave
+	w.Steps[i].Do |= flagEnd
 }
 
-// Post begins a round in which this member gives n bytes, or none: at most Layout.Chunk.
+// Post begins a phase and posts n bytes, at most Layout.Chunk.
 func (w Steps) Post(from coll.Ref, n int) {
-	if !w.begins(enterPost, n, from) {
-		w.own(post, 0, n, nowhere, from)
+	if !w.mergeIntoBegin(actBeginPost, n, from) {
+		w.addOwn(actPost, 0, n, noMemory, from)
 	}
 }
 
-// Pass begins a round in which this member gives nothing, and nobody waits for it.
+// Pass begins a phase without a post. No member may wait for it.
 func (w Steps) Pass() {
-	if !w.begins(enterPass, 0, nowhere) {
-		w.own(pass, 0, 0, nowhere, nowhere)
+	if !w.mergeIntoBegin(actBeginPass, 0, noMemory) {
+		w.addOwn(actPass, 0, 0, noMemory, noMemory)
 	}
 }
 
-// Fill puts n bytes at a place of what Filled will post, of total bytes.
+// Fill copies n bytes to an offset of the next post, which PostFilled posts with total bytes.
 func (w Steps) Fill(at, total int, from coll.Ref, n int) {
-	w.own(fill, total, n, coll.Ref{Slot: coll.Shared, At: at}, from)
+	w.addOwn(actFill, total, n, coll.Ref{Slot: coll.Shared, At: at}, from)
 }
 
-// Filled is Post of what was filled in.
-func (w Steps) Filled(total int) { w.own(post, 0, total, nowhere, coll.Ref{Slot: coll.Shared}) }
-
-// Await waits until all have posted in this round.
-func (w Steps) Await() { w.own(await, 0, 0, nowhere, nowhere) }
-
-// Fetch copies n bytes at a place of what a member posts in this round.
-func (w Steps) Fetch(seat, at int, to coll.Ref, n int) { w.FetchBack(0, seat, at, to, n) }
-
-// mostBack is how many rounds before its last one a member reads at most.
-const mostBack = 1
-
-// FetchBack is Fetch of the round that lies so many back: 0 or mostBack. Meanwhile the others
-// write the next one.
-func (w Steps) FetchBack(back, seat, at int, to coll.Ref, n int) {
-	w.own(fetch, back*w.Seats+seat, n, to, coll.Ref{Slot: coll.Shared, At: at})
+// PostFilled begins a phase and posts the bytes of Fill.
+func (w Steps) PostFilled(total int) {
+	w.addOwn(actPost, 0, total, noMemory, coll.Ref{Slot: coll.Shared})
 }
 
-// Fold combines n bytes at a place of what a member posts in the round that lies so many back,
-// which has the lower ranks, with what is at inout, where the result comes.
-func (w Steps) Fold(back, seat, at int, inout coll.Ref, n int) {
-	w.own(fold, back*w.Seats+seat, n, inout, coll.Ref{Slot: coll.Shared, At: at})
+// AwaitAll waits until all members have posted in this phase.
+func (w Steps) AwaitAll() { w.addOwn(actAwait, 0, 0, noMemory, noMemory) }
+
+// Fetch copies n bytes at an offset of the post of a member in this phase.
+func (w Steps) Fetch(rank, at int, to coll.Ref, n int) { w.FetchFrom(0, rank, at, to, n) }
+
+// maxPhasesBack limits reads to the current and the previous phase.
+const maxPhasesBack = 1
+
+// FetchFrom is Fetch of the phase that lies 0 or maxPhasesBack phases back. Members may post in the meantime.
+func (w Steps) FetchFrom(back, rank, at int, to coll.Ref, n int) {
+	w.addOwn(actFetch, back*w.LocalSize+rank, n, to, coll.Ref{Slot: coll.Shared, At: at})
+}
+
+// Fold combines n bytes at an offset of a post into inout. The posting member must have the lower rank in
+// ordered operations.
+func (w Steps) Fold(back, rank, at int, inout coll.Ref, n int) {
+	w.addOwn(actFold, back*w.LocalSize+rank, n, inout, coll.Ref{Slot: coll.Shared, At: at})
 }

@@ -6,141 +6,134 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// How a member writes larger data is learnt. Stored, they stay in its caches, and the lines are
-// fetched from the readers' first, who have them from the last time: that is fast between some
-// processors, and on others takes ten times as long as to copy. Streamed, they go past the caches to
-// memory, from where readers get them. Either is right at any time, so that each member chooses
-// by itself: by what writing takes it, and by what reading takes the others, who say so with
-// what they post.
-
-// manner is how data were written.
-type manner uint8
+// storeMode selects the stores for large posts. Cached stores leave the data in the caches of the writer, but
+// fetch the lines from the caches of the readers first, which takes ten times a copy between some processors.
+// Streaming stores go to memory, from where readers fetch the data. Each member selects a mode for itself from its
+// own write costs and the read costs that the others publish with their posts.
+type storeMode uint8
 
 const (
-	stored manner = iota
+	stored storeMode = iota
 	streamed
-	manners
+	storeModes
 )
 
-// uses is how many there are of what is read: it is copied or combined.
-const uses = fold - fetch + 1
+// readUses is the number of ways to read data, which are copying and combining.
+const readUses = actFold - actFetch + 1
 
 const (
-	// worth is the size from which there is a choice, in bytes: the way through memory is some
-	// 0.5 us longer.
-	worth = 8 << 10
-	// trial is how many pieces in a row are written otherwise, to learn what that costs. Those that
-	// come first say nothing: they find slots as they were written before.
-	trial = 2 * slots
-	// share is the part of the time that trials may take, and by which they prolong it: 1 of so
-	// many.
-	share = 32
-	// spike bounds what one measurement says: it may have been interrupted.
-	spike = 2
+	// minSelectSize is the smallest post with a choice, in bytes. The way through memory costs 0.5 us.
+	minSelectSize = 8 << 10
+	// probeLength is the number of posts in a probe of the other mode. The first ones are not measured, because they
+	// replace data stored in the previous mode.
+	probeLength = 2 * slots
+	// probeRatio is the least number of probe lengths between two probes.
+	probeRatio = 32
+	// maxOutlier limits the effect of a measurement that was interrupted.
+	maxOutlier = 2
 )
 
-// cost is what it takes to write or read data, in ticks for each KiB; 0: not known.
+// cost is the time to write or read 1 KiB, in ticks. Zero means unknown.
 type cost uint16
 
-// add takes in a measurement.
-func (c *cost) add(ticks uint64, n int) {
+// update adds a measurement to the moving average.
+func (c *cost) update(ticks uint64, n int) {
 	now := ticks << 10 / uint64(n)
 	if *c == 0 {
 		*c = cost(min(now+1, math.MaxUint16))
 		return
 	}
-	old := min(uint64(*c), spike*now+1) // that was the interruption
-	*c = cost(min((3*old+min(now, spike*old)+2)/4, math.MaxUint16))
+	old := min(uint64(*c), maxOutlier*now+1) // The old value was an outlier.
+	*c = cost(min((3*old+min(now, maxOutlier*old)+2)/4, math.MaxUint16))
 }
 
-// writing is what a member knows of the manners.
-type writing struct {
-	manner manner
-	trying bool // whether the other one is better
-	since  int  // pieces since the manner changed
-	left   int  // pieces until the next trial, or of this one
-	write  [manners]cost
-	told   [manners]cost       // what reading takes who reads this member's
-	read   [uses][manners]cost // what it takes this one
-	use    int                 // how it has read last
+// storeSelector selects the storeMode of a member.
+type storeSelector struct {
+	current       storeMode
+	isProbing     bool
+	sinceSwitch   int // Posts in the current mode.
+	untilDecision int // Posts until the next probe starts or this one ends.
+	writeCost     [storeModes]cost
+	peerRead      [storeModes]cost           // Published by the last reader.
+	readCost      [readUses][storeModes]cost // Of this member.
+	lastUse       int                        // Index in readCost.
 }
 
-// next chooses how the next piece is written.
-func (w *writing) next() manner {
-	switch over := w.left == 0; {
-	case over && !w.trying && w.write[w.manner] > 0:
-		w.trying, w.left = true, trial
-		w.turn()
-		w.write[w.manner] = 0
-	case over:
-		if w.trying && w.costs(w.other()) < w.costs(w.manner) {
-			w.turn()
+// nextMode returns the mode of the next post.
+func (w *storeSelector) nextMode() storeMode {
+	switch isDue := w.untilDecision == 0; {
+	case isDue && !w.isProbing && w.writeCost[w.current] > 0:
+		w.isProbing, w.untilDecision = true, probeLength
+		w.switchMode()
+		w.writeCost[w.current] = 0
+	case isDue:
+		if w.isProbing && w.totalCost(w.otherMode()) < w.totalCost(w.current) {
+			w.switchMode()
 		}
-		w.settle()
-	case !w.trying && w.since > trial && w.write[w.other()] > 0 && w.costs(w.other())*5 < w.costs(w.manner)*4:
-		w.turn() // the one in use takes longer than it did
-		w.settle()
+		w.finishProbe()
+	case !w.isProbing && w.sinceSwitch > probeLength && w.writeCost[w.otherMode()] > 0 && w.totalCost(w.otherMode())*5 < w.totalCost(w.current)*4:
+		w.switchMode() // The cost of the current mode has risen.
+		w.finishProbe()
 	}
-	w.left--
-	w.since++
-	return w.manner
+	w.untilDecision--
+	w.sinceSwitch++
+	return w.current
 }
 
-func (w *writing) other() manner { return manners - 1 - w.manner }
+func (w *storeSelector) otherMode() storeMode { return storeModes - 1 - w.current }
 
-func (w *writing) turn() { w.manner, w.since = w.other(), 0 }
+func (w *storeSelector) switchMode() { w.current, w.sinceSwitch = w.otherMode(), 0 }
 
-// settle keeps to the manner for as long as a trial is to be paid by.
-func (w *writing) settle() {
-	w.trying, w.left = false, trial
-	if one, other := w.costs(w.manner), w.costs(w.other()); w.write[w.other()] > 0 {
-		w.left *= share * max(1, other/max(1, one))
-	}
-}
-
-// costs is what data written so take both who writes and who reads.
-func (w *writing) costs(m manner) int {
-	if w.told[stored] == 0 || w.told[streamed] == 0 { // there is nothing to compare
-		return int(w.write[m])
-	}
-	return int(w.write[m]) + int(w.told[m])
-}
-
-// wrote says what a piece took.
-func (w *writing) wrote(ticks uint64, n int) {
-	if w.since > slots {
-		w.write[w.manner].add(ticks, n)
+// finishProbe schedules the next probe. A dearer alternative is probed less often.
+func (w *storeSelector) finishProbe() {
+	w.isProbing, w.untilDecision = false, probeLength
+	if current, other := w.totalCost(w.current), w.totalCost(w.otherMode()); w.writeCost[w.otherMode()] > 0 {
+		w.untilDecision *= probeRatio * max(1, other/max(1, current))
 	}
 }
 
-// put writes data into a slot, and returns how.
-func (w *writing) put(slot, data []byte) manner {
-	if !cpu.Streams || len(data) < worth {
+// totalCost returns the cost of writing and reading.
+func (w *storeSelector) totalCost(m storeMode) int {
+	if w.peerRead[stored] == 0 || w.peerRead[streamed] == 0 {
+		return int(w.writeCost[m])
+	}
+	return int(w.writeCost[m]) + int(w.peerRead[m])
+}
+
+func (w *storeSelector) recordWrite(ticks uint64, n int) {
+	if w.sinceSwitch > slots {
+		w.writeCost[w.current].update(ticks, n)
+	}
+}
+
+// writeSlot copies data into a slot and returns the mode.
+func (w *storeSelector) writeSlot(slot, data []byte) storeMode {
+	if !cpu.Streams || len(data) < minSelectSize {
 		cpu.CopyShared(slot, data)
 		return stored
 	}
-	m, start := w.next(), cpu.Ticks()
+	m, start := w.nextMode(), cpu.Ticks()
 	if m == streamed {
 		cpu.CopyPast(slot, data)
 	} else {
 		cpu.CopyShared(slot, data)
 	}
-	w.wrote(cpu.Ticks()-start, len(data))
+	w.recordWrite(cpu.Ticks()-start, len(data))
 	return m
 }
 
-// start begins to measure how long reading n bytes takes, if that is of interest.
-func (w *writing) start(n int) uint64 {
-	if !cpu.Streams || n < worth {
+// startRead returns the start of a measured read, 0 if reads of n bytes are not measured.
+func (w *storeSelector) startRead(n int) uint64 {
+	if !cpu.Streams || n < minSelectSize {
 		return 0
 	}
 	return cpu.Ticks()
 }
 
-// took ends it. length is that of the line.
-func (w *writing) took(start uint64, use uint8, length uint32, n int) {
+// recordRead ends the measurement. length is the field of the line.
+func (w *storeSelector) recordRead(start uint64, use uint8, length uint32, n int) {
 	if start > 0 {
-		w.use = int(use)
-		w.read[use][length/past].add(cpu.Ticks()-start, n)
+		w.lastUse = int(use)
+		w.readCost[use][length/pastCaches].update(cpu.Ticks()-start, n)
 	}
 }

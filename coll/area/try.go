@@ -8,80 +8,80 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// What steps do. From or Buf with slot Shared is a place in what is posted.
+// Actions of steps. A Ref with slot Shared is an offset in posted data.
 const (
-	enter     = iota // begins an operation of N bytes; Peer is its code
-	enterPost        // that, of Buf.At bytes, and post
-	enterPass        // and pass
-	fill             // puts N bytes of From at Buf of what will be posted, Peer bytes in all
-	post             // posts N bytes of From, or what was filled in
-	pass             // begins a round without data, of which nobody wants to hear
-	await            // until all have posted
-	fetch            // copies N bytes at From of what Peer has posted to Buf
-	fold             // Buf = what Peer has posted op Buf
+	actBegin     = iota // Begin an operation of N bytes with the code Peer.
+	actBeginPost        // Begin an operation of Buf.At bytes and post.
+	actBeginPass        // Begin an operation of Buf.At bytes and pass.
+	actFill             // Copy N bytes from From to Buf of the next post, which has Peer bytes.
+	actPost             // Post N bytes from From, or the filled bytes.
+	actPass             // Begin a phase without a post.
+	actAwait            // Wait until all members have posted.
+	actFetch            // Copy N bytes at From of the post of Peer to Buf.
+	actFold             // Combine N bytes at From of the post of Peer into Buf.
 
-	leave = 1 << 7 // a flag of the last one: it ends the operation
+	flagEnd = 1 << 7 // The step ends the operation.
 )
 
-// Try implements coll.Instance. Cost of a post: a store for which nothing waits, and a load
-// of each other member's bell; of a look: a load.
-func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
-	do := s.Do &^ leave
-	if do <= enterPass {
+// Try implements coll.Instance. A post costs one store without a fence and a load of each bell. A poll costs
+// one load.
+func (x *Instance) Try(s *coll.Step, c *coll.Call) (done bool, err error) {
+	do := s.Do &^ flagEnd
+	if do <= actBeginPass {
 		total := s.Buf.At
-		if do == enter {
+		if do == actBegin {
 			total = s.N
 		}
-		if n := len(x.queue); n == 0 || int32(c.Turn-x.queue[n-1].turn) > 0 { // it may be tried again
-			x.queue = append(x.queue, op{c.Turn, uint32(s.Peer), uint64(total)})
+		if n := len(x.operations); n == 0 || int32(c.Turn-x.operations[n-1].sequence) > 0 { // Not a repeated try.
+			x.operations = append(x.operations, operation{c.Turn, uint32(s.Peer), uint64(total)})
 		}
 	}
-	if s.Do != enter && x.queue[0].turn != c.Turn {
+	if s.Do != actBegin && x.operations[0].sequence != c.Turn {
 		return false, nil
 	}
 	switch do {
-	case fill:
-		if !x.free() {
+	case actFill:
+		if !x.canPost() {
 			return false, nil
 		}
-		cpu.CopyShared(x.room(x.own(), int(s.Peer))[s.Buf.At:], c.At(s.From, s.N))
-	case pass, enterPass:
-		if x.round+1-x.last < mostPass {
-			x.round++
+		cpu.CopyShared(x.slotData(x.nextSlot(), int(s.Peer))[s.Buf.At:], c.At(s.From, s.N))
+	case actPass, actBeginPass:
+		if x.phase+1-x.lastPosted < maxPasses {
+			x.phase++
 			break
 		}
 		fallthrough
-	case post, enterPost:
-		if !x.free() {
+	case actPost, actBeginPost:
+		if !x.canPost() {
 			return false, nil
 		}
-		x.post(s, c)
-	case await:
-		if over, err := x.all(c); !over {
+		x.publish(s, c)
+	case actAwait:
+		if done, err := x.haveAllPosted(c); !done {
 			return false, err
 		}
-	case fetch, fold:
-		seat, round := x.source(s)
-		if over, err := x.has(seat, round, c); !over {
+	case actFetch, actFold:
+		localRank, phase := x.readSource(s)
+		if done, err := x.hasPosted(localRank, phase, c); !done {
 			return false, err
 		}
-		at := x.slot(seat, round-1)
+		at := x.slotIndex(localRank, phase-1)
 		length := x.lines[at].length
-		n := int(length &^ past)
-		if n > x.l.chunk || s.From.At+s.N > n {
-			return false, x.differs(seat, round)
+		n := int(length &^ pastCaches)
+		if n > x.layout.chunk || s.From.At+s.N > n {
+			return false, x.mismatchError(localRank, phase)
 		}
-		from, to := x.room(at, n)[s.From.At:][:s.N], c.At(s.Buf, s.N)
-		start := x.w.start(s.N)
-		if do == fetch {
+		from, to := x.slotData(at, n)[s.From.At:][:s.N], c.At(s.Buf, s.N)
+		start := x.writer.startRead(s.N)
+		if do == actFetch {
 			cpu.CopyShared(to, from)
 		} else {
 			c.Apply(to, from)
 		}
-		x.w.took(start, do-fetch, length, s.N)
+		x.writer.recordRead(start, do-actFetch, length, s.N)
 	}
-	if s.Do >= leave {
-		x.queue = x.queue[:copy(x.queue, x.queue[1:])]
+	if s.Do >= flagEnd {
+		x.operations = x.operations[:copy(x.operations, x.operations[1:])]
 	}
 	return true, nil
 }
@@ -97,144 +97,141 @@ func (x *Instance) Gives(s *coll.Step) bool {
 
 // Awaits implements coll.Awaiter.
 func (x *Instance) Awaits(s *coll.Step) int {
-	switch s.Do &^ leave {
-	case fetch, fold:
-		seat, _ := x.source(s)
-		return x.ranks[seat]
-	case await:
-		return x.ranks[x.next%len(x.ranks)]
+	switch s.Do &^ flagEnd {
+	case actFetch, actFold:
+		localRank, _ := x.readSource(s)
+		return x.ranks[localRank]
+	case actAwait:
+		return x.ranks[x.awaited%len(x.ranks)]
 	}
-	for seat := range x.ranks { // whose reading holds up a post
-		if !x.reached(seat, x.needed()) {
-			return x.ranks[seat]
+	for localRank := range x.ranks { // The slowest reader blocks a post.
+		if !x.hasReached(localRank, x.requiredPhase()) {
+			return x.ranks[localRank]
 		}
 	}
-	return x.ranks[x.seat] // it stands behind another operation
+	return x.ranks[x.localRank] // Behind another operation.
 }
 
-// source returns the seat of which a step reads, and the round, counted from 1.
-func (x *Instance) source(s *coll.Step) (seat int, round uint32) {
-	if seat = int(s.Peer); seat < len(x.ranks) { // without a division
-		return seat, x.round
+// readSource returns the local rank and the phase that a step reads. Phases count from 1.
+func (x *Instance) readSource(s *coll.Step) (localRank int, phase uint32) {
+	if localRank = int(s.Peer); localRank < len(x.ranks) {
+		return localRank, x.phase
 	}
-	return seat - len(x.ranks)*mostBack, x.round - mostBack
+	return localRank - len(x.ranks)*maxPhasesBack, x.phase - maxPhasesBack
 }
 
-// slot returns the index of a member's slot for a round, which is counted from 0.
-func (x *Instance) slot(seat int, round uint32) int { return seat*slots + int(round%slots) }
+// slotIndex returns the slot of a member for a phase that counts from 0.
+func (x *Instance) slotIndex(localRank int, phase uint32) int {
+	return localRank*slots + int(phase%slots)
+}
 
-// own is the slot for what this member posts next.
-func (x *Instance) own() int { return x.slot(x.seat, x.round) }
+func (x *Instance) nextSlot() int { return x.slotIndex(x.localRank, x.phase) }
 
-// room returns the memory for n bytes of data of a slot.
-func (x *Instance) room(at, n int) []byte {
+// slotData returns the memory for n bytes of a slot.
+func (x *Instance) slotData(at, n int) []byte {
 	if l := &x.lines[at]; n <= len(l.data) {
 		return l.data[:n]
 	}
-	return x.data[at*x.l.chunk:][:n]
+	return x.data[at*x.layout.chunk:][:n]
 }
 
-// needed is the round that all must have posted, or a later one, before this member posts
-// the next one: then they have read what was in its slot.
-func (x *Instance) needed() uint32 { return x.round - slots + 2 + mostBack }
+// requiredPhase returns the phase that all members must have posted before the next slot is free.
+func (x *Instance) requiredPhase() uint32 { return x.phase - slots + 2 + maxPhasesBack }
 
-// free reports whether the slot for the next post is.
-func (x *Instance) free() bool {
-	need := x.needed()
-	if int32(x.known-need) >= 0 {
+// canPost reports whether the next slot is free.
+func (x *Instance) canPost() bool {
+	need := x.requiredPhase()
+	if int32(x.allPosted-need) >= 0 {
 		return true
 	}
-	for seat := range x.ranks {
-		if !x.reached(seat, need) {
+	for localRank := range x.ranks {
+		if !x.hasReached(localRank, need) {
 			return false
 		}
 	}
-	x.known = need
+	x.allPosted = need
 	return true
 }
 
-// reached reports whether a member has posted a round, counted from 1, or a later one.
-func (x *Instance) reached(seat int, round uint32) bool {
-	for i := range uint32(slots) { // it may have passed in some
-		if int32(atomic.LoadUint32(&x.lines[x.slot(seat, round-1+i)].posted)-round) >= 0 {
+// hasReached reports whether a member has posted this phase or a later one. Phases count from 1.
+func (x *Instance) hasReached(localRank int, phase uint32) bool {
+	for i := range uint32(slots) { // It may have passed.
+		if int32(atomic.LoadUint32(&x.lines[x.slotIndex(localRank, phase-1+i)].posted)-phase) >= 0 {
 			return true
 		}
 	}
-	return seat == x.seat // which has read what it wanted
+	return localRank == x.localRank
 }
 
-// post posts, and wakes who may wait for it.
-func (x *Instance) post(s *coll.Step, c *coll.Call) {
-	at, o := x.own(), &x.queue[0]
+// publish stores the post and rings the other members.
+func (x *Instance) publish(s *coll.Step, c *coll.Call) {
+	at, o := x.nextSlot(), &x.operations[0]
 	l := &x.lines[at]
-	l.code, l.total, l.length, l.read = o.code, o.total, uint32(s.N), x.w.read[x.w.use]
-	if s.From.Slot != coll.Shared && x.w.put(x.room(at, s.N), c.At(s.From, s.N)) == streamed {
-		l.length |= past
+	l.code, l.total, l.length, l.readCost = o.code, o.total, uint32(s.N), x.writer.readCost[x.writer.lastUse]
+	if s.From.Slot != coll.Shared && x.writer.writeSlot(x.slotData(at, s.N), c.At(s.From, s.N)) == streamed {
+		l.length |= pastCaches
 	}
-	x.round++
-	x.last = x.round
-	cpu.Store32(&l.posted, x.round)
+	x.phase++
+	x.lastPosted = x.phase
+	cpu.Store32(&l.posted, x.phase)
 	if x.isOrdered {
 		cpu.Barrier()
 	}
-	for _, b := range x.bells { // without waiting until they see it: see progress.Lagging
+	for _, b := range x.bells { // Without a fence, see progress.Lagging.
 		b.Ring()
 	}
-	// The others have what was in the next slot: it is fetched while they look at this one.
-	cpu.PrefetchWrite(&x.lines[x.own()].total)
+	// The next slot is in the caches of the readers.
+	cpu.PrefetchWrite(&x.lines[x.nextSlot()].total)
 }
 
-// all reports whether all have posted the round that this member has posted last.
-func (x *Instance) all(c *coll.Call) (bool, error) {
-	for ; x.next < len(x.ranks); x.next++ {
-		if over, err := x.has(x.next, x.round, c); !over {
+// haveAllPosted reports whether all members have posted the current phase.
+func (x *Instance) haveAllPosted(c *coll.Call) (bool, error) {
+	for ; x.awaited < len(x.ranks); x.awaited++ {
+		if done, err := x.hasPosted(x.awaited, x.phase, c); !done {
 			return false, err
 		}
 	}
-	x.next, x.known = 0, x.round
+	x.awaited, x.allPosted = 0, x.phase
 	return true, nil
 }
 
-// patience is how many looks a member waits for another one before it looks whether that has
-// gone on without posting: looks at other lines than the one that is awaited make those dearer
-// to write. It is some 16 microseconds, with a PAUSE of 25 ns between looks. Who is about to sleep
-// has none.
-const patience = 640
+// pollsBeforeCheck is the number of empty polls before a member checks whether the awaited one has skipped the post.
+// The check loads other lines, which makes their stores slower. 640 polls with a PAUSE of 25 ns take 16 us. A
+// member about to sleep checks at once.
+const pollsBeforeCheck = 640
 
-// has reports whether a member has posted that round, counted from 1, for the same operation
-// as this one.
-func (x *Instance) has(seat int, round uint32, c *coll.Call) (bool, error) {
-	l := &x.lines[x.slot(seat, round-1)]
-	ahead := int32(atomic.LoadUint32(&l.posted) - round)
+// hasPosted reports whether a member has posted that phase for the same operation. Phases count from 1.
+func (x *Instance) hasPosted(localRank int, phase uint32, c *coll.Call) (bool, error) {
+	l := &x.lines[x.slotIndex(localRank, phase-1)]
+	ahead := int32(atomic.LoadUint32(&l.posted) - phase)
 	if ahead < 0 {
-		if x.looks++; x.looks < patience && !c.Asleep || seat == x.seat || !x.reached(seat, round+1) {
+		if x.emptyPolls++; x.emptyPolls < pollsBeforeCheck && !c.Asleep || localRank == x.localRank || !x.hasReached(localRank, phase+1) {
 			return false, nil
 		}
-		// It may have posted both meanwhile.
-		if ahead = int32(atomic.LoadUint32(&l.posted) - round); ahead < 0 {
-			return false, fmt.Errorf("rank %d went on and contributed nothing: members must pass equal arguments", x.ranks[seat])
+		// It may have posted both phases in between.
+		if ahead = int32(atomic.LoadUint32(&l.posted) - phase); ahead < 0 {
+			return false, fmt.Errorf("rank %d contributed no data; pass equal arguments in all ranks", x.ranks[localRank])
 		}
 	}
-	x.looks = 0
-	x.w.told = l.read
-	if o := &x.queue[0]; ahead > 0 || l.code != o.code || l.total != o.total {
-		return false, x.differs(seat, round)
+	x.emptyPolls = 0
+	x.writer.peerRead = l.readCost
+	if o := &x.operations[0]; ahead > 0 || l.code != o.code || l.total != o.total {
+		return false, x.mismatchError(localRank, phase)
 	}
 	return true, nil
 }
 
-func (x *Instance) differs(seat int, round uint32) error {
-	o, l := &x.queue[0], &x.lines[x.slot(seat, round-1)]
-	return fmt.Errorf("rank %d is in %s of %d bytes where this one is in %s of %d: members must pass equal arguments",
-		x.ranks[seat], codeName(l.code), l.total, codeName(o.code), o.total)
+func (x *Instance) mismatchError(localRank int, phase uint32) error {
+	o, l := &x.operations[0], &x.lines[x.slotIndex(localRank, phase-1)]
+	return fmt.Errorf("rank %d called %s with %d bytes, this rank called %s with %d; pass equal arguments in all ranks",
+		x.ranks[localRank], operationName(l.code), l.total, operationName(o.code), o.total)
 }
 
-// code names an operation and its root.
-func code(op coll.Operation, root int) uint32 { return uint32(op) | uint32(root)<<8 }
+func operationCode(op coll.Operation, root int) uint32 { return uint32(op) | uint32(root)<<8 }
 
-func codeName(c uint32) string {
+func operationName(c uint32) string {
 	if c&0xff >= uint32(coll.Operations) {
-		return "no operation"
+		return "an unknown operation"
 	}
 	return fmt.Sprintf("%v (root %d)", coll.Operation(c&0xff), c>>8)
 }

@@ -1,11 +1,7 @@
-// Package hier has collectives among nodes on which several members are: first in memory
-// that the members of a node share, and then by messages among one rank of each node.
+// Package hier implements collectives over several nodes, in shared memory on each node (coll/area) and by messages
+// among the node leaders. The network carries the data of each node once.
 //
-// If a process has several ranks, each process counts as a node, also where several of them are
-// on one.
-//
-// It stands on coll/area. The network carries each node's part once, and not that of each
-// rank.
+// If a process has several ranks, each process counts as a node.
 package hier
 
 import (
@@ -24,14 +20,14 @@ func Component() coll.Component { return component{} }
 type component struct{}
 
 type params struct {
-	AreaSize framework.Size `param:"area_size" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory that the members of a communicator share on each node, as coll.shm.area_size."`
-	Most     framework.Size `param:"reduce_most" default:"512KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Reductions up to this size are done node by node: in larger ones all ranks of a node may use the network at the same time."`
+	AreaSize framework.Size `param:"area_size" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest collective segment of a communicator on each node, as coll.shm.area_size."`
+	MaxSize  framework.Size `param:"reduce_most" default:"512KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest reduction by node leaders. In larger ones all ranks of a node use the network."`
 }
 
 func (component) Info() framework.Info {
 	return framework.Info{
 		Kind: framework.Coll, Name: "hier", Version: "1.0.0", Priority: priority,
-		Summary: "collectives over several nodes: in memory on each, and among one rank of each",
+		Summary: "collectives over several nodes, in shared memory and among node leaders",
 	}
 }
 
@@ -54,8 +50,8 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 		{Op: coll.Barrier, Name: "leaders", Plan: n.barrier},
 		{Op: coll.Bcast, Name: "leaders", Plan: n.bcast},
 	}}
-	// Elsewhere the order of ranks would be lost.
-	if most := int(par.Most); n.IsSorted() && most > 0 {
+	// Unsorted nodes would change the order of operands.
+	if most := int(par.MaxSize); n.IsSorted() && most > 0 {
 		o.Algorithms = append(o.Algorithms,
 			coll.Algorithm{Op: coll.Reduce, Name: "leaders", Below: most + 1, Plan: n.reduce},
 			coll.Algorithm{Op: coll.Allreduce, Name: "leaders", Below: most + 1, Plan: n.allreduce})

@@ -9,30 +9,29 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestContract(t *testing.T) {
+func TestComponent_ContractKit_Passes(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	colltest.Cases(Component()).Run(t)
 }
 
-// tight has areas in which little is posted at a time: all goes in pieces, and an element may
-// be larger than that.
-type tight struct{ component }
+// smallChunks has the smallest chunks. An element may be larger than a chunk.
+type smallChunks struct{ component }
 
-func (tight) Query(_ any, shape coll.Shape) *coll.Offer {
-	if shape.Size > 5 { // it would only take long
+func (smallChunks) Query(_ any, shape coll.Shape) *coll.Offer {
+	if shape.Size > 5 { // Too slow.
 		return nil
 	}
-	return component{}.Query(&params{AreaSize: 1, Most: 1 << 20}, shape)
+	return component{}.Query(&params{AreaSize: 1, MaxSize: 1 << 20}, shape)
 }
 
-func TestContractInPieces(t *testing.T) {
+func TestComponent_SmallChunks_PassesContractKit(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	colltest.Cases(tight{}).Run(t)
+	colltest.Cases(smallChunks{}).Run(t)
 }
 
-// TestSchedules shows what each member does, on two nodes and more.
-func TestSchedules(t *testing.T) {
+// The scripts list the steps of each member.
+func TestSchedules_AllOperations_MatchScripts(t *testing.T) {
 	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
-		return colltest.Script(Component(), &params{AreaSize: 1 << 20, Most: 1 << 20})
+		return colltest.Script(Component(), &params{AreaSize: 1 << 20, MaxSize: 1 << 20})
 	})
 }

@@ -6,99 +6,96 @@ import (
 	"github.com/ferrympi/ferry/coll/leaders"
 )
 
-// nodes writes schedules.
+// nodes plans schedules over node leaders.
 type nodes struct{ *area.Layout }
 
-// roots are the ranks that exchange messages, one of each node: the lowest, or on the
-// root's node the root.
-type roots struct {
+// nodeLeaders are the root of the operation and the lowest rank of every other node. They exchange messages.
+type nodeLeaders struct {
 	nodes
-	root int // none: the first leader is
+	root int
 }
 
-func (l roots) of(node int) int {
+func (l nodeLeaders) leaderOf(node int) int {
 	if l.Node(l.root) == node {
 		return l.root
 	}
 	return l.First(node)
 }
 
-// group returns the leaders as that of a rank's node sees them.
-func (l roots) group(rank int) leaders.Group {
-	return leaders.Group{Size: l.Count(), Self: l.Node(rank), Rank: l.of}
+// group returns the leaders from the view of the leader of a rank.
+func (l nodeLeaders) group(rank int) leaders.Group {
+	return leaders.Group{Size: l.Count(), Self: l.Node(rank), Rank: l.leaderOf}
 }
 
 var (
-	out     = coll.Ref{Slot: coll.Out}
-	nothing coll.Ref
+	out      = coll.Ref{Slot: coll.Out}
+	noMemory coll.Ref
 )
 
-// barrier: when all of a node are there, leaders go through a dissemination barrier, and
-// then the others of the node go on.
+// barrier runs a dissemination barrier among the leaders after all members of their nodes have posted.
 func (p nodes) barrier(s *coll.Schedule, m coll.Member, _ *coll.Args) {
-	l := roots{p, 0}
+	l := nodeLeaders{p, 0}
 	me := p.Node(m.Rank)
-	w := p.In(s, m, coll.Barrier, 0, 0)
-	w.Post(nothing, 0)
-	if l.of(me) == m.Rank {
-		w.Await()
+	w := p.Begin(s, m, coll.Barrier, 0, 0)
+	w.Post(noMemory, 0)
+	if l.leaderOf(me) == m.Rank {
+		w.AwaitAll()
 		l.group(m.Rank).Barrier(s)
-		w.Post(nothing, 0)
+		w.Post(noMemory, 0)
 	} else {
 		w.Pass()
-		w.Fetch(p.Index(l.of(me)), 0, nothing, 0)
+		w.Fetch(p.Index(l.leaderOf(me)), 0, noMemory, 0)
 	}
-	w.Leave()
+	w.End()
 }
 
-// bcast goes down a binomial tree of leaders, piece by piece, and each gives every piece to
-// its node.
+// bcast sends each chunk down a binomial tree of leaders, which post it on their nodes.
 func (p nodes) bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	l := roots{p, a.Root}
-	w := p.In(s, m, coll.Bcast, a.Root, a.Size)
-	if leader := l.of(p.Node(m.Rank)); leader != m.Rank {
+	l := nodeLeaders{p, a.Root}
+	w := p.Begin(s, m, coll.Bcast, a.Root, a.Size)
+	if leader := l.leaderOf(p.Node(m.Rank)); leader != m.Rank {
 		p.Bcast(w, p.Index(leader), a.Size, out)
 	} else {
-		area.Pieces(a.Size, p.Chunk(), func(from, bytes int) {
+		area.ForEachChunk(a.Size, p.Chunk(), func(from, bytes int) {
 			l.group(m.Rank).Bcast(s, p.Node(a.Root), out.Plus(from), bytes)
 			w.Post(out.Plus(from), bytes)
 		})
 	}
-	w.Leave()
+	w.End()
 }
 
-// reduce: each leader combines what its node gives, and they go up a binomial tree. Ranks of
-// a node are consecutive, and so the order of ranks is kept.
+// reduce combines the data of each node in its leader, and those of the leaders up a binomial tree. The ranks of a node
+// are consecutive, which preserves the order of operands.
 func (p nodes) reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	l := roots{p, a.Root}
-	w := p.In(s, m, coll.Reduce, a.Root, a.Size)
-	sum := l.onNode(w, m, a)
-	w.Leave()
+	l := nodeLeaders{p, a.Root}
+	w := p.Begin(s, m, coll.Reduce, a.Root, a.Size)
+	sum := l.reduceOnNode(w, m, a)
+	w.End()
 	if sum != nil {
 		l.group(m.Rank).Reduce(sum, m, a, p.Node(a.Root))
 	}
 }
 
-// allreduce: each leader combines what its node gives, they exchange that by recursive
-// doubling, and give the result to their nodes.
+// allreduce combines the data of each node in its leader, runs recursive doubling among the leaders, and posts the
+// result on each node.
 func (p nodes) allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	l := roots{p, 0}
-	w := p.In(s, m, coll.Allreduce, 0, a.Size)
-	if sum := l.onNode(w, m, a); sum != nil {
+	l := nodeLeaders{p, 0}
+	w := p.Begin(s, m, coll.Allreduce, 0, a.Size)
+	if sum := l.reduceOnNode(w, m, a); sum != nil {
 		l.group(m.Rank).Allreduce(sum)
 		s.Wait()
 	}
-	p.Bcast(w, p.Index(l.of(p.Node(m.Rank))), a.Size, out)
-	w.Leave()
+	p.Bcast(w, p.Index(l.leaderOf(p.Node(m.Rank))), a.Size, out)
+	w.End()
 }
 
-// onNode combines what this member's node gives, in its leader. It returns nil in the others.
-func (l roots) onNode(w area.Steps, m coll.Member, a *coll.Args) *leaders.Sum {
-	if l.of(l.Node(m.Rank)) != m.Rank {
-		l.Reduce(w, a, 0, -1, false, nothing)
+// reduceOnNode combines the data of the node in its leader. It returns nil in other members.
+func (l nodeLeaders) reduceOnNode(w area.Steps, m coll.Member, a *coll.Args) *leaders.Sum {
+	if l.leaderOf(l.Node(m.Rank)) != m.Rank {
+		l.Reduce(w, a, 0, -1, false, noMemory)
 		return nil
 	}
 	x := leaders.NewSum(w.Schedule, a.Size)
-	l.Reduce(w, a, 0, w.Seats-1, true, x.At)
+	l.Reduce(w, a, 0, w.LocalSize-1, true, x.At)
 	return x
 }

@@ -1,9 +1,8 @@
-// Package shm has collectives among processes of one node, in memory that they share, and
-// among up to area.MostMembers goroutines that are the ranks of one process.
+// Package shm implements collectives in shared memory among processes of one node, and among up to
+// area.MaxMembers goroutines that are the ranks of one process.
 //
-// It stands on coll/area: each member posts what it gives, and reads what others have posted.
-// So data are copied once in and once out, nobody receives for others, and a member that
-// waits looks at the others' posts.
+// Each member posts its data in a collective segment (coll/area) and reads the posts of others. Data is copied
+// once in and once out.
 package shm
 
 import (
@@ -22,16 +21,16 @@ func Component() coll.Component { return component{} }
 type component struct{}
 
 type params struct {
-	AreaSize framework.Size `param:"area_size" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory that the members of a communicator share on a node, at most, from its second collective on; less where 128 KiB for each are enough, and more where there are so many that each would have less than 2 KiB."`
-	Most     framework.Size `param:"most" default:"64KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest size of what goes through shared memory where a communicator has more than two members; an n-th of it where each gives a block to each, or all get all blocks."`
-	MostOf2  framework.Size `param:"most_of_two" default:"64KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for two members: both copy at the same time, which a message of less than some 100 KiB is not worth."`
-	Reduce   framework.Size `param:"reduce_most" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for reduce, scan and exscan of more than two members, where one does the others' work."`
+	AreaSize  framework.Size `param:"area_size" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest collective segment of a communicator on a node, allocated for its second collective. At most 128 KiB and at least 2 KiB for each member."`
+	MaxSize   framework.Size `param:"most" default:"64KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest size through shared memory with more than two members; divided by the number of members for gather, allgather and alltoall."`
+	MaxOfTwo  framework.Size `param:"most_of_two" default:"64KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest size through shared memory with two members."`
+	MaxReduce framework.Size `param:"reduce_most" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest size of reduce, scan and exscan through shared memory with more than two members."`
 }
 
 func (component) Info() framework.Info {
 	return framework.Info{
 		Kind: framework.Coll, Name: "shm", Version: "1.0.0", Priority: priority,
-		Summary: "collectives on one node, in memory that its processes share",
+		Summary: "collectives on one node, in shared memory",
 	}
 }
 
@@ -47,20 +46,20 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 	}
 	par := p.(*params)
 	n := node{area.New(shape, int(par.AreaSize))}
-	most := int(par.Most)
-	reduce := min(most, int(par.Reduce))
+	most := int(par.MaxSize)
+	reduce := min(most, int(par.MaxReduce))
 	if shape.Size == 2 {
-		most = int(par.MostOf2)
+		most = int(par.MaxOfTwo)
 		reduce = most
 	}
-	blocks := most / shape.Size // messages that pass each other learn how they go
+	blocks := most / shape.Size // Larger blocks go as messages.
 	shares := min(sharesFrom, most+1)
 	return &coll.Offer{Priority: priority, Open: n.Open, Algorithms: []coll.Algorithm{
 		{Op: coll.Barrier, Name: "flags", Plan: n.barrier},
 		{Op: coll.Bcast, Name: "area", Below: most + 1, Plan: n.bcast},
 		{Op: coll.Reduce, Name: "flat", Below: reduce + 1, Plan: n.reduce},
 		{Op: coll.Allreduce, Name: "flat", Below: shares, Plan: n.allreduce},
-		{Op: coll.Allreduce, Name: "shares", From: shares, Below: most + 1, Plan: n.shares},
+		{Op: coll.Allreduce, Name: "shares", From: shares, Below: most + 1, Plan: n.reduceScatterAllreduce},
 		{Op: coll.Scan, Name: "flat", Below: reduce + 1, Plan: n.scan},
 		{Op: coll.Exscan, Name: "flat", Below: reduce + 1, Plan: n.exscan},
 		{Op: coll.Gather, Name: "area", Below: blocks + 1, Plan: n.gather},
@@ -69,7 +68,6 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 	}}
 }
 
-// sharesFrom is the size in bytes from which it pays that each member combines a part for
-// all: the others' parts come a round later. 8 ranks on 2 processors: 4 KiB; docs/decisions
-// has the figures behind all of these sizes.
+// sharesFrom is the smallest allreduce in which each member combines a share, in bytes. The exchange of shares costs
+// a phase. Measured with 8 ranks on 2 processors (docs/decisions/collectives-in-shared-memory.md).
 const sharesFrom = 4 << 10

@@ -12,28 +12,26 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestContract(t *testing.T) {
+func TestComponent_ContractKit_Passes(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	colltest.Cases(Component()).Run(t)
 }
 
-// tight has areas in which little is posted at a time: all goes in pieces, and an element may
-// be larger than that.
-type tight struct{ component }
+// smallChunks has the smallest chunks. An element may be larger than a chunk.
+type smallChunks struct{ component }
 
-func (tight) Query(_ any, shape coll.Shape) *coll.Offer {
-	if shape.Size > 5 { // it would only take long
+func (smallChunks) Query(_ any, shape coll.Shape) *coll.Offer {
+	if shape.Size > 5 { // Too slow.
 		return nil
 	}
-	return component{}.Query(&params{AreaSize: 1, Most: 1 << 20, MostOf2: 1 << 20, Reduce: 1 << 20}, shape)
+	return component{}.Query(&params{AreaSize: 1, MaxSize: 1 << 20, MaxOfTwo: 1 << 20, MaxReduce: 1 << 20}, shape)
 }
 
-func TestContractInPieces(t *testing.T) {
+func TestComponent_SmallChunks_PassesContractKit(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	colltest.Cases(tight{}).Run(t)
+	colltest.Cases(smallChunks{}).Run(t)
 }
 
-// TestRanks_ParkAtOnce_NoWakeUpIsLost: bells wake goroutines that are ranks of one process.
 func TestRanks_ParkAtOnce_NoWakeUpIsLost(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	impatient := progress.Options{Spin: time.Nanosecond, Yield: time.Nanosecond}
@@ -51,9 +49,9 @@ func TestRanks_ParkAtOnce_NoWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// TestSchedules shows what each member does.
-func TestSchedules(t *testing.T) {
+// The scripts list the steps of each member.
+func TestSchedules_AllOperations_MatchScripts(t *testing.T) {
 	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
-		return colltest.Script(Component(), &params{AreaSize: 1 << 20, Most: 64 << 10, MostOf2: 64 << 10, Reduce: 64 << 10})
+		return colltest.Script(Component(), &params{AreaSize: 1 << 20, MaxSize: 64 << 10, MaxOfTwo: 64 << 10, MaxReduce: 64 << 10})
 	})
 }
