@@ -52,8 +52,19 @@ type ending struct {
 }
 
 // Keep keeps ended processes until release is called. The caller of WireUp calls it before, and release when it has
-// made the communicator. release is called once.
+// made the communicator. release is called once. A stream keeps those of its process, too (catchUp).
 func (a *Assembly) Keep() (release func()) {
+	if a.process == nil {
+		return a.keep()
+	}
+	ofProcess, own := a.process.keep(), a.keep()
+	return func() {
+		own()
+		ofProcess()
+	}
+}
+
+func (a *Assembly) keep() (release func()) {
 	w := &a.wireUps
 	w.Lock()
 	defer w.Unlock()

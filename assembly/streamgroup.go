@@ -81,7 +81,8 @@ func (a *Assembly) meetStream(life framework.Life, p framework.Proc, process uin
 }
 
 // catchUp applies the end of a member's process to the member, after its card was learnt. The process may have ended before this assembly
-// had its name or its nonce, or before the stream was open. The process of this stream knew it then, because the parent communicator has it.
+// had its name or its nonce, or before the stream was open. The process of this stream has met that process, and keeps the record of its
+// end until the communicator is made (Keep), even if only communicators of streams have it.
 func (a *Assembly) catchUp(life framework.Life, p framework.Proc, process uint64) {
 	if life == a.env.Self {
 		return

@@ -89,20 +89,25 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 		stream   int  // Number of the member.
 		isBefore bool // The process ends before the stream is open.
 		hasNonce bool
+		isClosed bool // The process has no communicator with the member. The parent is that of another stream.
 	}{
-		"process has died":                   {bootstrap.ProcDied, 0, false, true},
-		"process has died, without a nonce":  {bootstrap.ProcDied, 0, false, false},
-		"stream has died, without a nonce":   {bootstrap.ProcDied, 3, false, false},
-		"stream has died before":             {bootstrap.ProcDied, 3, true, true},
-		"process has left, without a nonce":  {bootstrap.ProcLeft, 0, false, false},
-		"stream has left, without a nonce":   {bootstrap.ProcLeft, 3, false, false},
-		"process has left before the stream": {bootstrap.ProcLeft, 0, true, true},
+		"process has died":                         {bootstrap.ProcDied, 0, false, true, false},
+		"process has died, without a nonce":        {bootstrap.ProcDied, 0, false, false, false},
+		"stream has died, without a nonce":         {bootstrap.ProcDied, 3, false, false, false},
+		"stream has died before":                   {bootstrap.ProcDied, 3, true, true, false},
+		"stream has died, of a parent on a stream": {bootstrap.ProcDied, 3, false, false, true},
+		"process has left, without a nonce":        {bootstrap.ProcLeft, 0, false, false, false},
+		"stream has left, without a nonce":         {bootstrap.ProcLeft, 3, false, false, false},
+		"stream has left, of a parent on a stream": {bootstrap.ProcLeft, 3, false, false, true},
+		"process has left before the stream":       {bootstrap.ProcLeft, 0, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, events := newHanging().open(t, new(endWatcher))
 			defer a.Close()
 			member := joins(t, a, 7)
-			defer member.comm.Close()
+			if !c.isClosed {
+				defer member.comm.Close()
+			}
 			ev := bootstrap.Event{Kind: c.kind, Proc: member.proc, Reason: "test"}
 			if c.hasNonce {
 				ev.Nonce = member.life.Nonce
@@ -116,8 +121,13 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
+			defer s.Keep()()
+			if c.isClosed {
+				member.comm.Close()
+			}
 			if !c.isBefore {
 				events.event(ev)
+				a.await()
 			}
 			group := []framework.Proc{s.env.Identity.Proc, member.proc.Stream(c.stream)}
 			nonces := []uint64{s.env.Self.Nonce, member.life.Nonce} // A process has the nonce of its stack.
@@ -134,7 +144,6 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 				payloads = append(payloads, b)
 			}
 			x := meeting{group: group, id: cid.Extended{Base: 5}, ids: ids, processes: []uint64{a.env.Self.Nonce, member.life.Nonce}}
-			defer s.Keep()()
 			_, spec, err := s.conclude(t.Context(), &x, payloads)
 			if err != nil {
 				t.Fatal(err)
