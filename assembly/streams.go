@@ -74,7 +74,7 @@ func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error)
 	}
 	if err := s.openStack(ctx); err != nil {
 		if framework.FailedRequest(err) != nil { // The configuration was right for the process.
-			err = cmp.Or(s.checkTransports(), err)
+			err = cmp.Or(s.failedTransport(), fmt.Errorf("%w: a stream of this process did not open: %v", framework.ErrUnsupported, err))
 		}
 		return nil, errors.Join(err, s.Close())
 	}
@@ -137,27 +137,45 @@ func (s *Assembly) openStack(ctx context.Context) (err error) {
 }
 
 // checkTransports returns ErrUnsupported if the stream lacks a transport of its process. It names one that failed, if there is one.
-func (s *Assembly) checkTransports() (err error) {
-	for _, name := range s.process.carry {
-		if slices.Contains(s.carry, name) {
-			continue
-		}
-		kind, component, _ := strings.Cut(name, ".")
-		reason, hasFailed := "the limit of the transport is reached", false
-		if selection := s.selections[framework.Kind(kind)]; selection != nil {
-			for _, v := range selection.Verdicts {
-				if v.Name == component && v.Reason != "" {
-					reason, hasFailed = v.Reason, v.Status == framework.StatusFailed
-				}
-			}
-		}
-		missing := fmt.Errorf("%w: %s did not open for a stream: %s; close communicators of other streams", framework.ErrUnsupported, name, reason)
-		if hasFailed {
-			return missing
-		}
-		err = cmp.Or(err, missing)
+func (s *Assembly) checkTransports() error {
+	if err := s.failedTransport(); err != nil {
+		return err
 	}
-	return err
+	for _, name := range s.process.carry {
+		if !slices.Contains(s.carry, name) {
+			return errTransport(name, cmp.Or(s.verdict(name).Reason, "the limit of the transport is reached"))
+		}
+	}
+	return nil
+}
+
+// failedTransport returns ErrUnsupported if a transport of the process failed to open for the stream.
+func (s *Assembly) failedTransport() error {
+	for _, name := range s.process.carry {
+		if v := s.verdict(name); v.Status == framework.StatusFailed && !slices.Contains(s.carry, name) {
+			return errTransport(name, v.Reason)
+		}
+	}
+	return nil
+}
+
+func errTransport(name, reason string) error {
+	return fmt.Errorf("%w: %s did not open for a stream: %s; close communicators of other streams", framework.ErrUnsupported, name, reason)
+}
+
+// verdict returns the verdict on a transport in the selection of the stream. It is empty if there is none.
+func (s *Assembly) verdict(name string) (v framework.Verdict) {
+	kind, component, _ := strings.Cut(name, ".")
+	selection := s.selections[framework.Kind(kind)]
+	if selection == nil {
+		return v
+	}
+	for _, v = range selection.Verdicts {
+		if v.Name == component {
+			return v
+		}
+	}
+	return framework.Verdict{}
 }
 
 // follow lets the stream follow the events and the number of processes of its process from now on. Earlier ends of processes apply to

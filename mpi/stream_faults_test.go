@@ -18,6 +18,8 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/ob1"
 )
 
 func TestWithStream_GoroutineRank_IsUnsupported(t *testing.T) {
@@ -105,6 +107,44 @@ func TestNewStream_TransportIsFull_ReturnsItsLimitAndLeavesNothing(t *testing.T)
 	}
 	if err := s.Close(); err != nil { // goleak finds the rest
 		t.Errorf("close: %v", err)
+	}
+}
+
+// oncePML is a PML that opens once.
+type oncePML struct {
+	pml.Component
+	opens atomic.Int32
+}
+
+func (c *oncePML) Unwrap() any { return c.Component }
+
+func (c *oncePML) Open(ctx context.Context, env pml.Env) (pml.Module, error) {
+	if c.opens.Add(1) > 1 {
+		return nil, errors.New("the device has one endpoint")
+	}
+	return c.Component.Open(ctx, env)
+}
+
+func TestNewStream_PMLDoesNotOpenAgain_ReturnsItsReason(t *testing.T) {
+	reg, standard := framework.NewRegistry(), components.Standard()
+	for _, kind := range standard.Kinds() {
+		for _, c := range standard.Components(kind) {
+			if kind != framework.PML {
+				reg.Register(c)
+			}
+		}
+	}
+	reg.Register(&oncePML{Component: ob1.Component()})
+	s, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(reg), mpi.WithParam("pml", "ob1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.NewStream()
+	if !errors.Is(err, mpi.ErrUnsupported) || errors.Is(err, mpi.ErrConfig) || !strings.Contains(err.Error(), "the device has one endpoint") {
+		t.Errorf("new stream: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
