@@ -88,6 +88,9 @@ func (o *partitioned) start() (Request, error) {
 	o.Request.Start()
 	q := Request{&o.Request, o.Generation()}
 	c.partitions.active++
+	if o.channel != nil {
+		o.channel.active++
+	}
 	o.reset()
 	why := c.terminalError()
 	switch {

@@ -169,7 +169,6 @@ func (p *partitions) isBusy(c *Comm) bool {
 
 // start starts a round of an operation.
 func (ch *partitionChannel) start(o *partitioned) {
-	ch.active++
 	if ch.invalid != nil {
 		o.fail(ch.invalid)
 		return

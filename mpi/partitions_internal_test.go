@@ -167,6 +167,29 @@ func TestPartitionChannel_LostAfterLastPartition_SendIsNotFailed(t *testing.T) {
 	send.holds--
 }
 
+func TestPartitionChannel_StartAfterRevocation_CountsNoActiveOperation(t *testing.T) {
+	c, s, r := hostileChannel(t)
+	if err := c.Revoke(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for _, p := range []*Persistent{s, r} {
+			if _, err := p.Wait(t.Context()); !errors.Is(err, ErrRevoked) {
+				t.Error(err)
+			}
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	if n := c.partitions.channels[0].active; n != 0 || c.partitions.active != 0 {
+		t.Errorf("%d operations of the channel and %d of the communicator are active", n, c.partitions.active)
+	}
+}
+
 func TestPartitionChannel_EarlyClearances_AreBounded(t *testing.T) {
 	c, _, _ := hostileChannel(t)
 	defer c.endPartitions()
