@@ -71,3 +71,21 @@ func Waits(s *Session) (texts []string) {
 	}
 	return texts
 }
+
+// StopListening withdraws the receive of partitioned messages from a rank.
+func StopListening(c *Comm, from int) {
+	e := c.local.progress
+	e.Lock()
+	defer e.Release()
+	ch := c.partitions.channels[from]
+	ch.isStopped = true
+	ch.unlisten()
+}
+
+// HasMessages reports whether messages of a partitioned operation are under way.
+func HasMessages(p *Persistent) bool {
+	e := p.parts.c.local.progress
+	e.Lock()
+	defer e.Release()
+	return len(p.parts.messages) > 0
+}

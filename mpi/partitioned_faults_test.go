@@ -108,6 +108,48 @@ func TestPartitioned_CommunicatorIsRevoked_ReturnsErrRevoked(t *testing.T) {
 	})
 }
 
+// The payload is under way at the revocation, and the receiver has posted no receive for it.
+func TestPartitionedSend_RevokedBeforePayloadMatches_WaitEnds(t *testing.T) {
+	overRevoked(t, 2, func(ctx context.Context, world, c *mpi.Comm) error {
+		isSender, init := c.Rank() == 1, c.PrecvInit
+		if isSender {
+			init = c.PsendInit
+		}
+		p, err := init(make([]byte, 200000), 2, 1-c.Rank(), 1)
+		if err == nil {
+			err = p.Start()
+		}
+		if err != nil {
+			return err
+		}
+		if !isSender {
+			mpi.StopListening(c, 1)
+		}
+		if err := mpi.Barrier(ctx, world); err != nil {
+			return err
+		}
+		if isSender {
+			err = p.PreadyRange(0, 1)
+			for err == nil && !mpi.HasMessages(p) {
+				_, _, err = p.Test()
+			}
+		}
+		if err := errors.Join(err, mpi.Barrier(ctx, world)); err != nil {
+			return err
+		}
+		if !isSender {
+			if err := c.Revoke(); err != nil {
+				return err
+			}
+		}
+		_, err = p.Wait(ctx)
+		if isSender && err == nil { // The receiver has dropped the payload before the sender was notified.
+			err = mpi.ErrRevoked
+		}
+		return errors.Join(wants("wait", err, mpi.ErrRevoked), p.Free(), mpi.Barrier(ctx, world))
+	})
+}
+
 // A send that is freed before its start stays matched. The receive waits until the communicator is revoked.
 func TestPartitionedReceive_SendIsFreed_WaitsUntilRevocation(t *testing.T) {
 	_, c := singleton(t)

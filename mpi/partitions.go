@@ -32,6 +32,7 @@ type partitionChannel struct {
 	listener    *pml.Request // Pending receive of the next header, or nil.
 	isListening bool         // listen is active in a caller.
 	isStopped   bool         // The peer can't be reached. Start tries again.
+	isDraining  bool         // The communicator is revoked. All messages are received and dropped, see drain.
 	invalid     error        // The peer has sent an invalid message. No operation starts.
 	in          []byte       // Of listener.
 	queue       []*partitioned
@@ -105,7 +106,7 @@ func (o *partitioned) leave() error {
 	o.isFreed = true
 	if ch := o.channel; ch != nil {
 		delete(ch.operations, o.key())
-		if len(ch.operations) == 0 {
+		if len(ch.operations) == 0 && !ch.isDraining {
 			ch.unlisten()
 		}
 	}
@@ -153,6 +154,7 @@ func (p *partitions) fail(c *Comm, err error) {
 	defer e.Release()
 	for _, ch := range p.channels {
 		ch.fail(err)
+		ch.drain()
 	}
 }
 
@@ -188,7 +190,7 @@ func (ch *partitionChannel) listen() {
 	}
 	ch.isListening = true
 	defer func() { ch.isListening = false }()
-	for ch.listener == nil && len(ch.operations) > 0 && !ch.isStopped && (!ch.c.partitions.isClosing || ch.active > 0) {
+	for ch.listener == nil && ch.isExpecting() {
 		r := ch.c.pml.StartRecv(pml.Buffer{Bytes: ch.in}, ch.peer, ch.c.tagMax, pml.Control)
 		ch.listener = r
 		if !r.Done() {
@@ -197,6 +199,24 @@ func (ch *partitionChannel) listen() {
 		}
 		ch.takeHeader()
 	}
+}
+
+// isExpecting reports whether a further message is to be received.
+func (ch *partitionChannel) isExpecting() bool {
+	switch {
+	case ch.c.partitions.isClosing && ch.active == 0:
+		return false
+	case ch.isDraining:
+		return true
+	}
+	return len(ch.operations) > 0 && !ch.isStopped
+}
+
+// drain receives and drops all messages, after fail and until the end of the communicator. A network may hold the buffer of a send
+// until its message is received, and the peer may not be notified of the revocation yet.
+func (ch *partitionChannel) drain() {
+	ch.isDraining = true
+	ch.listen()
 }
 
 // unlisten withdraws the receive of the next header. A message that has matched is processed.
@@ -219,6 +239,8 @@ func (ch *partitionChannel) takeHeader() {
 	st, _, err := r.Take(r.Generation())
 	switch {
 	case st.Canceled:
+	case ch.isDraining:
+		ch.isDraining = err == nil || st.Bytes > len(ch.in) // Otherwise none can come.
 	case err != nil && st.Bytes > len(ch.in):
 		ch.reject(fmt.Errorf("message of %d bytes with a header", st.Bytes))
 	case err != nil:
