@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"testing"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -122,5 +123,43 @@ func TestPersistentCollective_UsedByOtherCallsThanWait_Completes(t *testing.T) {
 			err = c.Close()
 		}
 		return errors.Join(err, p.Free(), mpi.Barrier(ctx, world))
+	}))
+}
+
+// Another goroutine closes the communicator.
+func TestPersistentCollective_CommunicatorClosedDuringPollOfWait_EndsAfterOperation(t *testing.T) {
+	ranks(t, 2, inWorld(func(ctx context.Context, s *mpi.Session, world *mpi.Comm) error {
+		c, err := world.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		out := []int{0}
+		p, err := mpi.AllreduceInit(ctx, c, []int{1}, out, mpi.Sum[int]())
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			err = errors.Join(mpi.Barrier(ctx, world), p.Start())
+		} else if err = p.Start(); err == nil {
+			end, isEarly := mpi.PollInWait(p)
+			if !isEarly {
+				return errors.New("the operation is in the engine")
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- c.Close() }()
+			for range 1000 { // Close may return here.
+				runtime.Gosched()
+			}
+			end()
+			err = errors.Join(<-closed, must(mpi.HasEnding(s), "the communicator has ended before its operation"), mpi.Barrier(ctx, world))
+		}
+		if err != nil {
+			return err
+		}
+		_, err = p.Wait(ctx)
+		if c.Rank() == 1 {
+			err = errors.Join(err, c.Close())
+		}
+		return errors.Join(err, must(out[0] == 2, "the sum is %d", out[0]), p.Free())
 	}))
 }

@@ -89,3 +89,23 @@ func HasMessages(p *Persistent) bool {
 	defer e.Release()
 	return len(p.parts.messages) > 0
 }
+
+// PollInWait begins a poll of Wait in an operation that has started outside the engine, and returns its end.
+func PollInWait(p *Persistent) (end func(), isEarly bool) {
+	p.mu.Lock()
+	if !p.early.claim() {
+		p.mu.Unlock()
+		return nil, false
+	}
+	return func() {
+		p.active, _ = p.early.finish()
+		p.mu.Unlock()
+	}, true
+}
+
+// HasEnding reports whether operations of closed communicators are active.
+func HasEnding(s *Session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending > 0
+}

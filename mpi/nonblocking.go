@@ -245,7 +245,7 @@ func (k *collective) closing() bool {
 	if !k.used.Load() {
 		return false
 	}
-	if k.early != nil && atomic.LoadUint32(&k.busy) == busyEarly {
+	if k.early != nil { // Also during a Start or Wait, which may promote it.
 		k.early()
 	}
 	e := k.engine()

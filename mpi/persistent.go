@@ -206,25 +206,33 @@ func (p *Persistent) Free() error {
 	if p == nil {
 		return errInactive()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.freed || p.start == nil {
-		return errInactive()
+	q, err := p.retire()
+	if err != nil {
+		return err
 	}
-	var err error
-	if p.parts != nil {
-		if err = p.parts.leave(); err != nil {
-			return err
-		}
-	}
-	p.freed = true
-	if q := p.current(); q != (Request{}) {
+	if q != (Request{}) {
 		err = q.Free()
 	}
-	if p.free != nil {
+	if p.free != nil { // It may call promote, which takes p.mu.
 		err = cmp.Or(err, p.free())
 	}
 	return err
+}
+
+// retire ends the use of the operation, and returns the request that is in progress.
+func (p *Persistent) retire() (Request, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.freed || p.start == nil {
+		return Request{}, errInactive()
+	}
+	if p.parts != nil {
+		if err := p.parts.leave(); err != nil {
+			return Request{}, err
+		}
+	}
+	p.freed = true
+	return p.current(), nil
 }
 
 // SendInit is (*Comm).SendInit of elements.
