@@ -80,9 +80,9 @@ func checkCommand() *cobra.Command {
 			return err
 		}
 		matrix := []string{"matrix", "--components", "ob1+" + c.name, "--cases", cases, "--timeout", timeout.String()}
-		for flag, file := range map[string]string{"--junit": junit, "--json": report.String()} {
+		for flag, file := range map[string]string{"--junit=": junit, "--json=": report.String()} {
 			if file != "" {
-				matrix = append(matrix, flag, file)
+				matrix = append(matrix, flag+file)
 			}
 		}
 		return c.run(ctx, cmd, matrix...)
