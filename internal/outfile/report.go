@@ -96,7 +96,10 @@ func (r *Report) Write(write func(io.Writer) error) error {
 
 func buffered(to io.Writer, write func(io.Writer) error) error {
 	w := bufio.NewWriter(to)
-	return errors.Join(write(w), w.Flush())
+	if err := write(w); err != nil {
+		return err // Flush returns an error of a write again.
+	}
+	return w.Flush()
 }
 
 // create creates the file that takes the name of the target, with mode and owner of the one there.
