@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 	"github.com/ferrympi/ferry/config"
@@ -69,7 +70,7 @@ without * matches every name that contains it. --all shows everything.`,
 	asJSON.Flag(f, "write everything as JSON")
 	f.StringVar(&asked, "survey", "", "print what the library of an MTL offers")
 	_ = f.MarkHidden("survey") // fails only for a flag that isn't there
-	cmd.MarkFlagsMutuallyExclusive("all", "params", "json", "survey")
+	cmd.MarkFlagsMutuallyExclusive("all", "params", "survey")
 	set := settings.Flag(f)
 	settings.Complete(cmd, map[string]cobra.CompletionFunc{"set": settings.Set, "params": settings.Parameter})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -80,12 +81,15 @@ without * matches every name that contains it. --all shows everything.`,
 			}
 			return settings.PrintJSON(cmd.OutOrStdout(), candidates)
 		}
+		if asJSON == settings.Stdout && (all || pattern != "") {
+			return exit.Usagef("--json is for standard output, as the text of --all and --params: leave one out, or use --json=FILE")
+		}
 		output, err := asJSON.Open(cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}
 		defer output.Close()
-		info, err := collect(cmd, *set, pattern == "")
+		info, err := collect(cmd, *set, pattern == "" || asJSON != "")
 		if err != nil {
 			return err
 		}
