@@ -45,7 +45,7 @@ func TestClone_NewDebian_TutorialRunsAsItStands(t *testing.T) {
 		t.Skip("it downloads a Debian, and modules: -full")
 	}
 	needs.Root(t, "make and enter another Debian")
-	needs.Program(t, "debootstrap", "debootstrap")
+	needs.Program(t, "mmdebstrap", "mmdebstrap")
 	m := debian(t)
 	bare(t, filepath.Join(m.root, "srv/ferry.git"))
 	m.read(t, "tutorial.md", "/srv/ferry.git")
@@ -135,7 +135,7 @@ func goEnv(t *testing.T, name string) string {
 func debian(t *testing.T) machine {
 	t.Helper()
 	root := t.TempDir()
-	mustRun(t, "../scripts/debian", root, "git,make")
+	mustRun(t, "../scripts/rootfs", root, "git", "make")
 	if err := os.MkdirAll(filepath.Join(root, "usr/local/go"), 0o755); err != nil {
 		t.Fatal(err)
 	}
