@@ -363,7 +363,8 @@ func (a *agreements) startTicking() {
 	case a.isClosed || a.period != 0 && a.period <= period:
 		return
 	case a.timer == nil:
-		a.timer = time.AfterFunc(period, a.tick)
+		asyncs := &a.c.session.asyncs // The session may close during a tick.
+		a.timer = time.AfterFunc(period, func() { asyncs.run(func(context.Context) { a.tick() }) })
 	default:
 		a.timer.Reset(period)
 	}

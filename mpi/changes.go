@@ -199,35 +199,56 @@ func (s *Session) LookupDataAsync(pset, key string) *Future[[]byte] {
 	return async(s, func(ctx context.Context) ([]byte, error) { return s.LookupData(ctx, pset, key) })
 }
 
-// asyncs are the asynchronous calls of a session in progress.
+// asyncs are the goroutines of the library that use a session's engine and for which no operation of the program waits: its
+// asynchronous calls, and what follows an operation that has failed. The engine is freed after their end.
 type asyncs struct {
-	mu     sync.Mutex
-	ctx    context.Context // Of all calls; nil before the first one.
-	cancel context.CancelFunc
-	calls  sync.WaitGroup
+	mu      sync.Mutex
+	ctx     context.Context // Of all of them; nil before the first one.
+	cancel  context.CancelFunc
+	isEnded bool
+	running sync.WaitGroup
 }
 
-// enter counts a call, which ends with leave.
-func (a *asyncs) enter(s *Session) (ctx context.Context, leave func(), err error) {
+// enter counts a goroutine, which ends with leave. ErrClosed after end.
+func (a *asyncs) enter() (ctx context.Context, leave func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := s.enter(); err != nil {
-		return nil, nil, err
+	if a.isEnded {
+		return nil, nil, closedSession()
 	}
 	if a.ctx == nil {
 		a.ctx, a.cancel = context.WithCancel(context.Background())
 	}
-	a.calls.Add(1)
-	return a.ctx, a.calls.Done, nil
+	a.running.Add(1)
+	return a.ctx, a.running.Done, nil
 }
 
-// end cancels all calls, and waits for their end. The session is closed.
+// run calls f in the caller's goroutine, unless the session has ended.
+func (a *asyncs) run(f func(ctx context.Context)) {
+	if ctx, leave, err := a.enter(); err == nil {
+		defer leave()
+		f(ctx)
+	}
+}
+
+// spawn is run in a new goroutine, which is counted when spawn returns.
+func (a *asyncs) spawn(f func(ctx context.Context)) {
+	if ctx, leave, err := a.enter(); err == nil {
+		go func() {
+			defer leave()
+			f(ctx)
+		}()
+	}
+}
+
+// end cancels the context of all goroutines, and waits for their end. The session is closed.
 func (a *asyncs) end() {
 	a.mu.Lock()
+	a.isEnded = true
 	cancel := a.cancel
 	a.mu.Unlock()
 	if cancel != nil {
 		cancel()
-		a.calls.Wait()
+		a.running.Wait()
 	}
 }

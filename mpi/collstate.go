@@ -95,7 +95,9 @@ func (k *collective) do(ctx context.Context, op string, bytes int, f func() erro
 		if panicked {
 			err = fmt.Errorf("%s: %w", op, errPanicked)
 			k.fail(err)
-			go k.leave(k.unborn, err) // it may have been under the engine's lock, for which this waits
+			unborn := k.unborn
+			// The panic may have come under the engine's lock, for which leave waits.
+			k.comm().session.asyncs.spawn(func(context.Context) { k.leave(unborn, err) })
 		}
 		k.exit()
 		if end != nil {

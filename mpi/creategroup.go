@@ -141,8 +141,8 @@ func (c *Comm) refuseUnheard(from, tag int, g *Group) {
 	}
 	k.waits.unheard[q] = turn
 	k.waits.Unlock()
-	go func() {
-		st, err := q.Wait(context.Background(), turn)
+	c.session.asyncs.spawn(func(ctx context.Context) {
+		st, err := q.Wait(ctx, turn)
 		k.waits.Lock()
 		if k.waits.unheard[q] == turn { // otherwise it is in use again already
 			delete(k.waits.unheard, q)
@@ -154,7 +154,7 @@ func (c *Comm) refuseUnheard(from, tag int, g *Group) {
 		if id := cid.FromBytes([16]byte(b[:16])); id.Base != 0 {
 			c.refuse(id, g, fmt.Errorf("%w: creating it was given up here", ErrBroken))
 		}
-	}()
+	})
 }
 
 // hear receives the id from the group's first member.

@@ -36,7 +36,12 @@ func (f *Future[T]) Wait(ctx context.Context) (T, error) {
 // async calls f in a goroutine. Its context ends when the session is closed.
 func async[T any](s *Session, f func(context.Context) (T, error)) *Future[T] {
 	r := &Future[T]{done: make(chan struct{})}
-	ctx, leave, err := s.asyncs.enter(s)
+	err := s.enter()
+	var ctx context.Context
+	var leave func()
+	if err == nil {
+		ctx, leave, err = s.asyncs.enter()
+	}
 	if err != nil {
 		r.err = err
 		close(r.done)

@@ -227,6 +227,7 @@ func (st *Stream) startEnd() {
 func (st *Stream) end() {
 	defer close(st.ended)
 	st.awaitPending()
+	st.own.asyncs.end()
 	st.own.buffered.close()
 	err := st.own.engine.end(st.own.params.Linger)
 	if err != nil {
