@@ -86,10 +86,10 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (done bool, err error) {
 	return true, nil
 }
 
-// Gives implements coll.Giver. Other members wait for posts, and for rounds without data.
+// Gives implements coll.Giver. Other members wait for posts, and for phases without data.
 func (x *Instance) Gives(s *coll.Step) bool {
-	switch s.Do &^ leave {
-	case await, fetch, fold:
+	switch s.Do &^ flagEnd {
+	case actAwait, actFetch, actFold:
 		return false
 	}
 	return true
