@@ -253,7 +253,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	ctx, stop := interruptible(cmd.Context(), exit.Signals()...)
 	defer stop()
 	pool := &worker.Pool{
-		Program: self, Args: []string{"matrix", "worker"}, Set: r.Set, Lanes: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(r.Values),
+		Program: self, Args: []string{"matrix", "worker"}, Set: r.Set, MaxParallel: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(r.Values),
 	}
 	run := func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return pool.Run(ctx, p.Begin(t)), nil }
 	interrupted := func() bool { return ctx.Err() != nil }
@@ -287,7 +287,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	defer outs.close()
 	line := progressline.Start(cmd.ErrOrStderr(), "ferry matrix", "asking transports and providers what they offer")
-	p, err := r.Plan(ctx, pool.Ask)
+	p, err := r.Plan(ctx, pool.Survey)
 	line.Close()
 	switch {
 	case err != nil && interrupted():

@@ -94,7 +94,7 @@ func (j *Job) mergeRow(s report.Stack, c plan.Column, cell string, logs []stackL
 		}
 	}
 	row := j.Row(s, c, cell, "", "")
-	worker.Tell(&row, events, j.describeRank)
+	worker.MergeEvents(&row, events, j.describeRank)
 	return row
 }
 
@@ -112,5 +112,5 @@ func (j *Job) joinReasons(statuses []rankStatus, reasonOf func(rankStatus) strin
 	for rank, w := range statuses {
 		events[rank] = worker.Event{Rank: rank, Reason: reasonOf(w)}
 	}
-	return worker.Together(events, j.describeRank)
+	return worker.JoinReasons(events, j.describeRank)
 }

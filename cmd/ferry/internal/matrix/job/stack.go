@@ -139,7 +139,7 @@ func (j *Job) checkOpen(ctx context.Context, i int, session *mpi.Session, v *sta
 	if err != nil {
 		return nil, err
 	}
-	e, err := worker.Greet(ctx, session, world)
+	e, err := worker.CheckNeighbors(ctx, session, world)
 	if err == nil {
 		v.End(e)
 	}
@@ -164,7 +164,7 @@ func (j *Job) runBench(ctx context.Context, session *mpi.Session, world *mpi.Com
 		err = worker.Measure(limited, session, comm, c, func(p report.Point) { points = append(points, p) })
 		return errors.Join(err, comm.Close())
 	}()
-	e := worker.Ended(err)
+	e := worker.EventOf(err)
 	e.Points = points
 	v.End(e)
 	if errors.Is(err, framework.ErrProcFailed) {

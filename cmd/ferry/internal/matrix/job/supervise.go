@@ -70,7 +70,7 @@ func (j *Job) supervise(ctx context.Context, s report.Stack, f func(*stackRun) e
 		if err != nil {
 			v.LastCase = v.lastCase
 			if v.runningCase != "" {
-				v.endCase(worker.Ended(err))
+				v.endCase(worker.EventOf(err))
 			}
 		}
 		return v

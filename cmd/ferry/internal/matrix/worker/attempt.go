@@ -14,36 +14,36 @@ import (
 
 // mostLost is after how many workers in a row that were lost a column is given up:
 // a stack that hangs would else take its limit once for each case.
-const mostLost = 3
+const maxConsecutiveLosses = 3
 
 // An attempt is one worker that runs some cases of a column.
 type attempt struct {
-	*lane
-	column plan.Column // with the cells that are to run
-	states []state     // by cell
-	sent   int         // rows that are out
-	last   report.Row  // The newest of them, as it is in the report; before the first one, zero.
-	limit  time.Duration
-	out    *excerpt
+	*stackRun
+	column     plan.Column // with the cells that are to run
+	caseStates []caseState // by cell
+	rowCount   int         // rows that are out
+	lastRow    report.Row  // The newest of them, as it is in the report; before the first one, zero.
+	limit      time.Duration
+	output     *excerpt
 	// isRepeated reports that the last case of the worker has no row, because it runs again.
 	isRepeated bool
 }
 
 // A state is what ranks have said of one case.
-type state struct {
-	said []Event
-	sent bool // its row is out
+type caseState struct {
+	events []Event
+	hasRow bool // its row is out
 }
 
 // is says whether a rank has begun the case, or ended it.
-func (p *state) is(rank int, ended bool) bool {
-	return slices.ContainsFunc(p.said, func(e Event) bool { return e.Rank == rank && (!ended || e.Status != "") })
+func (p *caseState) hasEvent(rank int, isEnd bool) bool {
+	return slices.ContainsFunc(p.events, func(e Event) bool { return e.Rank == rank && (!isEnd || e.Status != "") })
 }
 
 // over says whether all ranks have said what became of the case.
-func (a *attempt) over(p *state) bool {
+func (a *attempt) isComplete(p *caseState) bool {
 	for rank := range max(a.column.Ranks, 1) {
-		if !p.is(rank, true) {
+		if !p.hasEvent(rank, true) {
 			return false
 		}
 	}
@@ -51,14 +51,14 @@ func (a *attempt) over(p *state) bool {
 }
 
 // newAttempt is one at some cases of a column.
-func (l *lane) newAttempt(c plan.Column) *attempt {
-	return &attempt{lane: l, column: c, states: make([]state, len(c.Cells)), limit: l.record.LimitOf(*l.stack, c), out: &excerpt{}}
+func (l *stackRun) newAttempt(c plan.Column) *attempt {
+	return &attempt{stackRun: l, column: c, caseStates: make([]caseState, len(c.Cells)), limit: l.record.LimitOf(*l.stack, c), output: &excerpt{}}
 }
 
 // impatient says why no further case of the stack is run; empty: there is no reason.
-func (l *lane) impatient() string {
+func (l *stackRun) giveUpReason() string {
 	patience := l.record.Suite.Patience
-	if patience == 0 || l.waited < patience {
+	if patience == 0 || l.timeoutTotal < patience {
 		return ""
 	}
 	return fmt.Sprintf("suite %s gives up on a stack whose cases did not end for %v in all; suite full does not", l.record.Suite.Name, patience)
@@ -66,11 +66,11 @@ func (l *lane) impatient() string {
 
 // cases runs the cases of a column: as many by one worker as it survives. Losses that
 // are excluded are no reason to give up. It returns the row that came last.
-func (l *lane) cases(ctx context.Context, c plan.Column) (last report.Row) {
+func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row) {
 	for lost := 0; len(c.Cells) > 0 && ctx.Err() == nil; {
-		why := l.impatient()
-		if lost == mostLost {
-			why = fmt.Sprintf("%d cases in a row were lost", mostLost)
+		why := l.giveUpReason()
+		if lost == maxConsecutiveLosses {
+			why = fmt.Sprintf("%d cases in a row were lost", maxConsecutiveLosses)
 		}
 		if why != "" {
 			for _, cell := range c.Cells {
@@ -81,71 +81,71 @@ func (l *lane) cases(ctx context.Context, c plan.Column) (last report.Row) {
 			return last
 		}
 		a := l.newAttempt(c)
-		end := l.work(ctx, assignment{
-			stack: *l.stack, task: task{Column: c, Limit: max(conform.Limit, 2*a.limit)}, limit: a.limit, hear: a.hear, out: a.out, env: settings.Environ(c.Set),
+		end := l.runWorker(ctx, assignment{
+			stack: *l.stack, task: task{Column: c, Limit: max(conform.Limit, 2*a.limit)}, limit: a.limit, onEvent: a.addEvent, output: a.output, env: settings.Environ(c.Set),
 		})
 		if ctx.Err() != nil {
 			return last
 		}
-		a.finish(end)
-		c.Cells = a.left()
+		a.recordEnd(end)
+		c.Cells = a.remainingCells()
 		if a.isRepeated {
 			continue
 		}
-		last = a.last
-		if !end.lost() || a.sent > 1 {
+		last = a.lastRow
+		if !end.isLost() || a.rowCount > 1 {
 			lost = 0
 		}
-		if end.lost() && last.Status.Bad() {
+		if end.isLost() && last.Status.Bad() {
 			lost++
 		}
-		if end.hung && last.Status.Bad() {
-			l.waited += a.limit
+		if end.isHung && last.Status.Bad() {
+			l.timeoutTotal += a.limit
 		}
 	}
 	return last
 }
 
 // hear takes an event of one of the ranks.
-func (a *attempt) hear(e Event) error {
+func (a *attempt) addEvent(e Event) error {
 	i := slices.Index(a.column.Cells, e.Case)
-	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.Ranks, 1) || a.states[i].is(e.Rank, true) {
+	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.Ranks, 1) || a.caseStates[i].hasEvent(e.Rank, true) {
 		return fmt.Errorf("case %q of rank %d", e.Case, e.Rank)
 	}
-	p := &a.states[i]
-	if len(p.said) == 0 {
+	p := &a.caseStates[i]
+	if len(p.events) == 0 {
 		a.record.Running(*a.stack, e.Case)
 	}
-	if p.is(e.Rank, false) && e.Status == "" && len(e.Points) == 0 {
+	if p.hasEvent(e.Rank, false) && e.Status == "" && len(e.Points) == 0 {
 		return nil // it goes on
 	}
-	p.said = append(p.said, e)
+	p.events = append(p.events, e)
 	if e.Device != "" || e.Mode != "" {
 		a.stack.Device, a.stack.Mode = e.Device, e.Mode
 	}
-	a.settle()
+	a.recordComplete()
 	return nil
 }
 
 // settle sends the rows of cases that are over, once a later one has begun: what
 // becomes of the worker from then on is not theirs.
-func (a *attempt) settle() {
-	last := len(a.states) - 1
-	for last > 0 && len(a.states[last].said) == 0 {
+func (a *attempt) recordComplete() {
+	last := len(a.caseStates) - 1
+	for last > 0 && len(a.caseStates[last].events) == 0 {
 		last--
 	}
 	for i := range last {
-		if p := &a.states[i]; !p.sent && a.over(p) {
-			a.send(i, a.outcome(i))
+		if p := &a.caseStates[i]; !p.hasRow && a.isComplete(p) {
+			a.recordRow(i, a.mergeRow(i))
 		}
 	}
 }
 
 // left are the cases that have no row.
-func (a *attempt) left() []string {
+func (a *attempt) remainingCells() []string {
 	var left []string
 	for i, cell := range a.column.Cells {
-		if !a.states[i].sent {
+		if !a.caseStates[i].hasRow {
 			left = append(left, cell)
 		}
 	}
@@ -153,36 +153,36 @@ func (a *attempt) left() []string {
 }
 
 // outcome is the row of a case as its ranks see it.
-func (a *attempt) outcome(i int) report.Row {
+func (a *attempt) mergeRow(i int) report.Row {
 	row := a.record.Row(*a.stack, a.column, a.column.Cells[i], "", "")
 	var name func(int) string
 	if a.column.Ranks > 1 {
 		name = func(rank int) string { return fmt.Sprint("rank ", rank) }
 	}
-	Tell(&row, a.states[i].said, name)
+	MergeEvents(&row, a.caseStates[i].events, name)
 	return row
 }
 
-func (a *attempt) send(i int, row report.Row) {
+func (a *attempt) recordRow(i int, row report.Row) {
 	if row.Status != report.Pass && row.Output == "" {
-		row.Output = a.out.String()
+		row.Output = a.output.String()
 	}
-	row.Retried = a.retried[row.Case]
-	a.states[i].sent = true
-	a.sent++
-	a.last = a.record.Done(*a.stack, row)
+	row.Retried = a.retryReasons[row.Case]
+	a.caseStates[i].hasRow = true
+	a.rowCount++
+	a.lastRow = a.record.Done(*a.stack, row)
 }
 
 // blame is the case that the worker's end belongs to: where the rank was that was
 // lost first, or else the first that is not over.
-func (a *attempt) blame(end ending) int {
-	last := slices.IndexFunc(a.states, func(p state) bool { return !p.sent })
-	if end.hung || end.err != nil || len(end.result.Failures) == 0 {
+func (a *attempt) failedIndex(end workerExit) int {
+	last := slices.IndexFunc(a.caseStates, func(p caseState) bool { return !p.hasRow })
+	if end.isHung || end.err != nil || len(end.result.Failures) == 0 {
 		return last
 	}
 	rank := end.result.Failures[0].Rank
-	for i := last + 1; i < len(a.states); i++ {
-		if p := &a.states[i]; p.is(rank, false) && !p.sent {
+	for i := last + 1; i < len(a.caseStates); i++ {
+		if p := &a.caseStates[i]; p.hasEvent(rank, false) && !p.hasRow {
 			last = i
 		}
 	}
@@ -192,38 +192,38 @@ func (a *attempt) blame(end ending) int {
 // finish makes the row of the case that the worker ended in, in view of how it did. A
 // worker that never began blames its first case. Others that ranks were in, too, have
 // no outcome: they run again.
-func (a *attempt) finish(end ending) {
-	if a.sent == len(a.column.Cells) {
+func (a *attempt) recordEnd(end workerExit) {
+	if a.rowCount == len(a.column.Cells) {
 		return
 	}
-	i := a.blame(end)
-	row := a.outcome(i)
-	over := a.over(&a.states[i])
-	said := row.Reason
-	was := map[report.Status]string{report.Pass: "it passed", report.Skip: "it was skipped"}[row.Status] // "": it went wrong by itself
+	i := a.failedIndex(end)
+	row := a.mergeRow(i)
+	isComplete := a.isComplete(&a.caseStates[i])
+	reason := row.Reason
+	ending := map[report.Status]string{report.Pass: "it passed", report.Skip: "it was skipped"}[row.Status] // "": it went wrong by itself
 	switch {
-	case end.hung:
+	case end.isHung:
 		row.Status = report.Timeout
 		row.Reason = fmt.Sprintf("it did not end within %v", a.limit)
-		if over && was != "" {
-			row.Reason = fmt.Sprintf("%s, and then its process did not continue within %v", was, a.limit)
+		if isComplete && ending != "" {
+			row.Reason = fmt.Sprintf("%s, and then its process did not continue within %v", ending, a.limit)
 		}
 		row.Seconds = max(row.Seconds, a.limit.Seconds())
-	case !over:
-		row.Status, row.Reason = report.Fail, end.how()
-	case end.lost() && was != "":
-		row.Status, row.Reason = report.Fail, was+", and then "+end.how()
+	case !isComplete:
+		row.Status, row.Reason = report.Fail, end.describe()
+	case end.isLost() && ending != "":
+		row.Status, row.Reason = report.Fail, ending+", and then "+end.describe()
 	default:
-		said = ""
+		reason = ""
 	}
-	if said != "" {
-		row.Reason += ": " + said
+	if reason != "" {
+		row.Reason += ": " + reason
 	}
 	if row.Status != report.Pass {
 		row.Output = end.output
 	}
-	if end.hung && a.repeats(row) {
+	if end.isHung && a.retryIfBusy(row) {
 		return
 	}
-	a.send(i, row)
+	a.recordRow(i, row)
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
-// TestLostWorkerIsBlamedOnTheCaseThatItWasIn: ranks begin a case while others have
+// TestAttempt_WorkerIsLost_ItsCaseFails: ranks begin a case while others have
 // still to say what became of the one before it.
-func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
+func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 	const column = "conform/2"
 	begin := func(rank int, name string) Event { return Event{Rank: rank, Case: column + "/" + name} }
 	end := func(rank int, name string) Event {
 		return Event{Rank: rank, Case: column + "/" + name, Status: report.Pass}
 	}
-	killed := func(rank int) ending {
-		return ending{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, How: "was killed"}}}}
+	killed := func(rank int) workerExit {
+		return workerExit{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, How: "was killed"}}}}
 	}
-	hung := ending{ranks: 2, hung: true}
+	hung := workerExit{ranks: 2, isHung: true}
 	early := []Event{begin(0, "a"), begin(1, "a"), end(0, "a"), begin(0, "b")} // rank 0 is ahead
 	both := append(early[:4:4], end(1, "a"), begin(1, "b"))
 	for _, c := range []struct {
 		what   string
 		Events []Event
-		end    ending
+		end    workerExit
 		rows   string // case and status of each
 		left   string
 	}{
@@ -41,35 +41,35 @@ func TestLostWorkerIsBlamedOnTheCaseThatItWasIn(t *testing.T) {
 		{"rank 1 is in c, and rank 0 said nothing of b's end", append(both[:6:6], end(1, "b"), begin(1, "c")), killed(1), "a pass, c fail", "b"},
 	} {
 		var rows []string
-		w := &watcher{}
-		l := &lane{Pool: &Pool{Load: func() float64 { return 0 }}, record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", Via: "btl x"}}
+		w := &cancelObserver{}
+		l := &stackRun{Pool: &Pool{Load: func() float64 { return 0 }}, record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", Via: "btl x"}}
 		a := l.newAttempt(plan.Of(column, 2, "a", "b", "c"))
 		for _, e := range c.Events {
-			if err := a.hear(e); err != nil {
+			if err := a.addEvent(e); err != nil {
 				t.Fatalf("%s: %v", c.what, err)
 			}
 		}
-		a.finish(c.end)
+		a.recordEnd(c.end)
 		for _, row := range w.rows {
 			rows = append(rows, strings.TrimPrefix(row.Case, "conform/2/")+" "+string(row.Status))
 		}
-		if got := strings.Join(rows, ", "); got != c.rows || strings.ReplaceAll(strings.Join(a.left(), " "), column+"/", "") != c.left {
-			t.Errorf("%s: %s, and %q is left; want %s, and %s", c.what, got, a.left(), c.rows, c.left)
+		if got := strings.Join(rows, ", "); got != c.rows || strings.ReplaceAll(strings.Join(a.remainingCells(), " "), column+"/", "") != c.left {
+			t.Errorf("%s: %s, and %q is left; want %s, and %s", c.what, got, a.remainingCells(), c.rows, c.left)
 		}
 	}
 }
 
-// TestRankThatRepeatsItselfIsNotHeard: what has a row stays as it is.
-func TestRankThatRepeatsItselfIsNotHeard(t *testing.T) {
-	l := &lane{record: (&plan.Plan{Request: &plan.Request{}}).Begin(nil), stack: &report.Stack{Name: "s"}}
+// TestAddEvent_CaseHasEnded_IsAnError: what has a row stays as it is.
+func TestAddEvent_CaseHasEnded_IsAnError(t *testing.T) {
+	l := &stackRun{record: (&plan.Plan{Request: &plan.Request{}}).Begin(nil), stack: &report.Stack{Name: "s"}}
 	a := l.newAttempt(plan.Of("kit", 0, "a", "b"))
 	for _, e := range []Event{{Case: "kit/a"}, {Case: "kit/a", Status: report.Pass}, {Case: "kit/b"}} {
-		if err := a.hear(e); err != nil {
+		if err := a.addEvent(e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, e := range []Event{{Case: "kit/a"}, {Case: "kit/a", Status: report.Fail}, {Case: "kit/b", Rank: 1}, {Case: "kit/c"}} {
-		if err := a.hear(e); err == nil {
+		if err := a.addEvent(e); err == nil {
 			t.Errorf("%+v was heard", e)
 		}
 	}

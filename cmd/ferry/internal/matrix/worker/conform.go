@@ -17,8 +17,8 @@ import (
 
 // Conform runs the conformance cases of a column with all ranks of a communicator, or with goroutine ranks of
 // its processes. An error says that the ranks lost each other; the case over which they did was taken down.
-func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s Scribe) error {
-	t := &tally{Scribe: s, ranks: max(1, c.Goroutines), results: map[string][]conform.Result{}}
+func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s CaseRecorder) error {
+	t := &tally{CaseRecorder: s, ranks: max(1, c.Goroutines), results: map[string][]conform.Result{}}
 	var cases []conform.Case
 	for _, x := range conform.Cases() {
 		cell := c.Name + "/" + x.Name
@@ -27,7 +27,7 @@ func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.
 		}
 		run := x.Run
 		x.Run = func(ctx context.Context, env conform.Env) error {
-			t.begin(cell)
+			t.beginCase(cell)
 			env.Die = func() { // The pool waits for an outcome of each rank.
 				s.End(Event{Status: report.Pass})
 				conform.Kill()
@@ -36,12 +36,12 @@ func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.
 		}
 		cases = append(cases, x)
 	}
-	record := func(r conform.Result) { t.add(c.Name+"/"+r.Case.Name, r) }
+	record := func(r conform.Result) { t.addResult(c.Name+"/"+r.Case.Name, r) }
 	if c.Goroutines == 0 {
 		return conform.Run(ctx, session, world, cases, limit, record)
 	}
 	err := conform.RunGoroutines(ctx, session, world, c.Goroutines, cases, limit, record)
-	if t.flush(); t.started || !errors.Is(err, framework.ErrUnsupported) {
+	if t.endAll(); t.hasStarted || !errors.Is(err, framework.ErrUnsupported) {
 		return err
 	}
 	for _, cell := range c.Cells {
@@ -54,67 +54,67 @@ func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.
 // tally combines what the ranks of a process report of each case, for a Scribe that has one outcome of a process. A
 // rank may begin a case before another one has reported the last; the Scribe gets one case after the other.
 type tally struct {
-	Scribe
+	CaseRecorder
 	ranks int // Of this process.
 
-	mu      sync.Mutex
-	started bool   // A case has begun.
-	running string // The case that the Scribe has; or "".
-	next    string // The last case that a rank has begun.
-	results map[string][]conform.Result
+	mu          sync.Mutex
+	hasStarted  bool   // A case has begun.
+	runningCase string // The case that the Scribe has; or "".
+	lastBegun   string // The last case that a rank has begun.
+	results     map[string][]conform.Result
 }
 
 // begin reports that a rank has begun a case.
-func (t *tally) begin(cell string) {
+func (t *tally) beginCase(cell string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.start(cell)
+	t.startCase(cell)
 }
 
 // start is begin with t.mu held.
-func (t *tally) start(cell string) {
-	t.started, t.next = true, cell
-	if t.running == "" {
-		t.running = cell
+func (t *tally) startCase(cell string) {
+	t.hasStarted, t.lastBegun = true, cell
+	if t.runningCase == "" {
+		t.runningCase = cell
 		t.Begin(cell)
 	}
 }
 
 // add records the result of a rank. After that of the last rank, the case ends.
-func (t *tally) add(cell string, r conform.Result) {
+func (t *tally) addResult(cell string, r conform.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.start(cell) // Its Run may not have been called.
+	t.startCase(cell) // Its Run may not have been called.
 	t.results[cell] = append(t.results[cell], r)
 	if len(t.results[cell]) == t.ranks {
-		t.end(cell)
+		t.endCase(cell)
 	}
 }
 
 // end ends a case. t.mu held.
-func (t *tally) end(cell string) {
+func (t *tally) endCase(cell string) {
 	t.Begin(cell)
-	t.End(combine(t.results[cell], t.ranks))
+	t.End(combineResults(t.results[cell], t.ranks))
 	delete(t.results, cell)
-	t.running = ""
-	if t.next != cell {
-		t.start(t.next)
+	t.runningCase = ""
+	if t.lastBegun != cell {
+		t.startCase(t.lastBegun)
 	}
 }
 
 // flush ends the cases of which some ranks have reported nothing. No rank runs any more.
-func (t *tally) flush() {
+func (t *tally) endAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for cell := range t.results {
-		t.next = cell
-		t.end(cell)
+		t.lastBegun = cell
+		t.endCase(cell)
 	}
 }
 
 // combine returns the event of a case in a process of that many ranks. A rank that succeeded while others failed
 // passed, for all that it knows.
-func combine(results []conform.Result, ranks int) Event {
+func combineResults(results []conform.Result, ranks int) Event {
 	slices.SortFunc(results, func(a, b conform.Result) int { return a.Rank - b.Rank })
 	var all error
 	for _, r := range results {
@@ -129,7 +129,7 @@ func combine(results []conform.Result, ranks int) Event {
 			all = fmt.Errorf("%w; %w", all, err)
 		}
 	}
-	e := Ended(all)
+	e := EventOf(all)
 	if results[0].Status == conform.Skip {
 		e = Event{Status: report.Skip, Reason: results[0].Reason}
 	}

@@ -11,32 +11,32 @@ import (
 )
 
 // lines is a Scribe that writes down the calls.
-type lines []string
+type recordedLines []string
 
-func (l *lines) Begin(cell string) { l.add("begin " + cell) }
-func (l *lines) End(e Event)       { l.add(fmt.Sprint("end ", e.Status, " ", e.Reason, e.Others)) }
+func (l *recordedLines) Begin(cell string) { l.add("begin " + cell) }
+func (l *recordedLines) End(e Event)       { l.add(fmt.Sprint("end ", e.Status, " ", e.Reason, e.Others)) }
 
 // add drops repetitions of Begin, which mean nothing.
-func (l *lines) add(line string) {
+func (l *recordedLines) add(line string) {
 	if n := len(*l); n == 0 || (*l)[n-1] != line {
 		*l = append(*l, line)
 	}
 }
 
 func TestTally_RankIsAhead_CasesFollowOneAnother(t *testing.T) {
-	var got lines
-	tally := &tally{Scribe: &got, ranks: 2, results: map[string][]conform.Result{}}
-	tally.begin("a")
-	tally.begin("a")
-	tally.add("a", conform.Result{Rank: 2})
-	tally.begin("b") // By rank 2, while rank 3 is in a.
-	tally.add("a", conform.Result{Rank: 3})
-	tally.add("b", conform.Result{Rank: 2, Ranks: []int{0, 3}})
-	tally.begin("c")
-	tally.add("b", conform.Result{Rank: 3, Ranks: []int{0, 3}, Err: errors.New("wrong")})
-	tally.add("c", conform.Result{Rank: 3, Ranks: []int{3}, Err: errors.New("lost")})
-	tally.flush()
-	want := lines{
+	var got recordedLines
+	tally := &tally{CaseRecorder: &got, ranks: 2, results: map[string][]conform.Result{}}
+	tally.beginCase("a")
+	tally.beginCase("a")
+	tally.addResult("a", conform.Result{Rank: 2})
+	tally.beginCase("b") // By rank 2, while rank 3 is in a.
+	tally.addResult("a", conform.Result{Rank: 3})
+	tally.addResult("b", conform.Result{Rank: 2, Ranks: []int{0, 3}})
+	tally.beginCase("c")
+	tally.addResult("b", conform.Result{Rank: 3, Ranks: []int{0, 3}, Err: errors.New("wrong")})
+	tally.addResult("c", conform.Result{Rank: 3, Ranks: []int{3}, Err: errors.New("lost")})
+	tally.endAll()
+	want := recordedLines{
 		"begin a", "end pass []", "begin b", "end fail goroutine rank 3: wrong[0 1]", "begin c", "end fail goroutine rank 3: lost[1]",
 	}
 	if !slices.Equal(got, want) {
@@ -45,18 +45,18 @@ func TestTally_RankIsAhead_CasesFollowOneAnother(t *testing.T) {
 }
 
 func TestCombine_CaseIsSkipped_ReasonIsKept(t *testing.T) {
-	e := combine([]conform.Result{{Status: conform.Skip, Reason: "no room"}}, 1)
+	e := combineResults([]conform.Result{{Status: conform.Skip, Reason: "no room"}}, 1)
 	if e.Status != report.Skip || e.Reason != "no room" {
 		t.Errorf("%+v", e)
 	}
 }
 
 func TestCombine_TimeoutInOneRank_IsTheOutcome(t *testing.T) {
-	e := combine([]conform.Result{{Rank: 1, Err: fmt.Errorf("rank: %w", conform.ErrHung)}, {Rank: 0, Err: errors.New("wrong")}}, 2)
+	e := combineResults([]conform.Result{{Rank: 1, Err: fmt.Errorf("rank: %w", conform.ErrHung)}, {Rank: 0, Err: errors.New("wrong")}}, 2)
 	if e.Status != report.Timeout || e.Reason != "goroutine rank 0: wrong; goroutine rank 1: rank: hung" {
 		t.Errorf("%+v", e)
 	}
-	if e := combine([]conform.Result{{Rank: 1, Err: errors.New("wrong")}}, 1); e.Reason != "wrong" {
+	if e := combineResults([]conform.Result{{Rank: 1, Err: errors.New("wrong")}}, 1); e.Reason != "wrong" {
 		t.Errorf("a process without goroutine ranks: %+v", e)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // params returns a component's parameters.
-func (w *worker) params(i framework.Info, into any) error {
+func (w *worker) decodeParams(i framework.Info, into any) error {
 	if into == nil {
 		return nil
 	}
@@ -24,23 +24,23 @@ func (w *worker) params(i framework.Info, into any) error {
 }
 
 // fill has a kit use the parameters, which params has tried.
-func (w *worker) fill(i framework.Info) func(rank int, params any) {
-	return func(_ int, params any) { _ = w.params(i, params) }
+func (w *worker) paramsFunc(i framework.Info) func(rank int, params any) {
+	return func(_ int, params any) { _ = w.decodeParams(i, params) }
 }
 
 // component returns the one that the stack's messages go through.
-func (w *worker) component() (framework.Component, error) {
+func (w *worker) findTransport() (framework.Component, error) {
 	kind, name := report.Stack{Via: w.task.Via}.Transport()
-	if c, ok := w.reg.Lookup(framework.Kind(kind), name); ok {
+	if c, ok := w.registry.Lookup(framework.Kind(kind), name); ok {
 		return c, nil
 	}
 	return nil, fmt.Errorf("%w: this program has no %s", framework.ErrUnsupported, w.task.Via)
 }
 
 // kitCases returns the cases of a kit for the stack.
-func (w *worker) kitCases(ctx context.Context, family, policy string) (kittest.Cases, error) {
+func (w *worker) selectKitCases(ctx context.Context, family, policy string) (kittest.Cases, error) {
 	if family == "pmltest" {
-		stack, err := w.stack(ctx)
+		stack, err := w.selectStack(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -51,14 +51,14 @@ func (w *worker) kitCases(ctx context.Context, family, policy string) (kittest.C
 		}
 		return nil, fmt.Errorf("%w: no cid policy %q", framework.ErrConfig, policy)
 	}
-	c, err := w.component()
+	c, err := w.findTransport()
 	if err != nil {
 		return nil, err
 	}
-	if err := w.params(c.Info(), c.Params()); err != nil {
+	if err := w.decodeParams(c.Info(), c.Params()); err != nil {
 		return nil, err
 	}
-	fill := w.fill(c.Info())
+	fill := w.paramsFunc(c.Info())
 	switch c := c.(type) {
 	case btl.Component:
 		return btltest.Cases(btltest.Subject{Component: c, Params: fill}), nil
@@ -69,9 +69,9 @@ func (w *worker) kitCases(ctx context.Context, family, policy string) (kittest.C
 }
 
 // stack is what the parameters select, for worlds of pmltest.
-func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
+func (w *worker) selectStack(ctx context.Context) (pmltest.Stack, error) {
 	var s pmltest.Stack
-	p, err := w.reg.Select(ctx, framework.PML, w.values)
+	p, err := w.registry.Select(ctx, framework.PML, w.values)
 	if err == nil {
 		err = p.Empty()
 	}
@@ -85,7 +85,7 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 	parts := []framework.Component{s.PML}
 	switch kind, _ := (report.Stack{Via: w.task.Via}).Transport(); framework.Kind(kind) {
 	case framework.BTL:
-		b, err := w.reg.Select(ctx, framework.BTL, w.values)
+		b, err := w.registry.Select(ctx, framework.BTL, w.values)
 		if err != nil {
 			return s, err
 		}
@@ -94,7 +94,7 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 			parts = append(parts, c.Component)
 		}
 	case framework.MTL:
-		c, err := w.component()
+		c, err := w.findTransport()
 		if err != nil {
 			return s, err
 		}
@@ -117,8 +117,8 @@ func (w *worker) stack(ctx context.Context) (pmltest.Stack, error) {
 
 // kit runs cases of a kit. It ends after the first that does not pass: what that has
 // left behind must not spoil others, which get a new worker.
-func (w *worker) kit(ctx context.Context, family, policy string) error {
-	all, err := w.kitCases(ctx, family, policy)
+func (w *worker) runKit(ctx context.Context, family, policy string) error {
+	all, err := w.selectKitCases(ctx, family, policy)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (w *worker) kit(ctx context.Context, family, policy string) error {
 			return fmt.Errorf("%w: there is no case %s", framework.ErrConfig, cell)
 		}
 		w.Begin(cell)
-		e := Ended(c.Run(ctx))
+		e := EventOf(c.Run(ctx))
 		w.End(e)
 		if e.Status.Bad() {
 			return nil

@@ -14,7 +14,7 @@ func FuzzListen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, lines []byte) {
 		events := 0
-		err := listen(bytes.NewReader(lines), func(e Event) error {
+		err := readEvents(bytes.NewReader(lines), func(e Event) error {
 			events++
 			_, err := json.Marshal(e)
 			return err

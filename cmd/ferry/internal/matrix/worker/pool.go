@@ -29,7 +29,7 @@ type Pool struct {
 	Args    []string
 	Set     []string // parameters (NAME=VALUE) for all workers
 	// Lanes is how many stacks run at the same time; benchmarks run alone.
-	Lanes int
+	MaxParallel int
 	// Cleanup removes what the processes of a job have left that were killed; see
 	// launch.Job.
 	Cleanup func(namespace string)
@@ -38,12 +38,12 @@ type Pool struct {
 }
 
 // Ask has a worker survey a stack: it is a plan.Ask.
-func (p *Pool) Ask(ctx context.Context, s report.Stack, c plan.Column, env []string) (a plan.Answer, ok bool) {
+func (p *Pool) Survey(ctx context.Context, s report.Stack, c plan.Column, env []string) (a plan.Answer, ok bool) {
 	limit := plan.SurveyLimit
 	if c.Name == plan.Reaches {
 		limit = plan.ReachesLimit
 	}
-	end := p.work(ctx, assignment{stack: s, task: task{Column: c}, env: env, limit: limit, hear: func(e Event) error {
+	end := p.runWorker(ctx, assignment{stack: s, task: task{Column: c}, env: env, limit: limit, onEvent: func(e Event) error {
 		if e.Answer != nil {
 			a = *e.Answer
 		}
@@ -53,18 +53,18 @@ func (p *Pool) Ask(ctx context.Context, s report.Stack, c plan.Column, env []str
 		return nil
 	}})
 	a.Log = end.output
-	return a, a.Absent != "" || !end.lost()
+	return a, a.Absent != "" || !end.isLost()
 }
 
 // Run does what the plan says. When ctx ends the report has what there is by then,
 // and says so.
 func (p *Pool) Run(ctx context.Context, r *plan.Record) *report.Report {
-	lanes := make([]*lane, len(r.Stacks)) // nil: it could not be opened
+	lanes := make([]*stackRun, len(r.Stacks)) // nil: it could not be opened
 	var g errgroup.Group
-	g.SetLimit(max(p.Lanes, 1))
+	g.SetLimit(max(p.MaxParallel, 1))
 	for i := range lanes {
 		g.Go(func() error {
-			lanes[i] = p.stack(ctx, r, i)
+			lanes[i] = p.runStack(ctx, r, i)
 			return nil
 		})
 	}
@@ -72,7 +72,7 @@ func (p *Pool) Run(ctx context.Context, r *plan.Record) *report.Report {
 	for i, l := range lanes {
 		for _, c := range r.Columns[i] {
 			if l != nil && c.Bench != nil {
-				l.cases(ctx, c)
+				l.runCases(ctx, c)
 			}
 		}
 	}
@@ -84,15 +84,15 @@ func (p *Pool) Run(ctx context.Context, r *plan.Record) *report.Report {
 
 // stack runs what one stack has, without the benchmarks. It returns nil if the
 // stack could not be opened.
-func (p *Pool) stack(ctx context.Context, r *plan.Record, i int) *lane {
-	l := &lane{Pool: p, record: r, stack: &r.Report.Stacks[i], retried: map[string]string{}}
+func (p *Pool) runStack(ctx context.Context, r *plan.Record, i int) *stackRun {
+	l := &stackRun{Pool: p, record: r, stack: &r.Report.Stacks[i], retryReasons: map[string]string{}}
 	for n, c := range r.Columns[i] {
 		switch {
 		case l.stack.Reason != "":
 			r.Done(*l.stack, r.Row(*l.stack, c, report.OpenCase, l.stack.Absent(), l.stack.Reason))
 			return nil
 		case c.Bench != nil:
-		case l.cases(ctx, c).Status != report.Pass && n == 0:
+		case l.runCases(ctx, c).Status != report.Pass && n == 0:
 			return nil
 		}
 	}
@@ -100,13 +100,13 @@ func (p *Pool) stack(ctx context.Context, r *plan.Record, i int) *lane {
 }
 
 // A lane is the run of one stack.
-type lane struct {
+type stackRun struct {
 	*Pool
-	record *plan.Record
-	stack  *report.Stack
-	waited time.Duration // for cases that did not end, and are not excluded
+	record       *plan.Record
+	stack        *report.Stack
+	timeoutTotal time.Duration // for cases that did not end, and are not excluded
 	// retried has the reason of the second try, by case.
-	retried map[string]string
+	retryReasons map[string]string
 }
 
 const (
@@ -115,14 +115,14 @@ const (
 	tick = 100 * time.Millisecond
 	// dumpTicks is how long ranks have to say what they wait for, before they end, and
 	// stackTicks how long they have for that, before Go's runtime says where they are.
-	dumpTicks, stackTicks = 5, 15
+	dumpTicks, stackDumpTicks = 5, 15
 	// drainGrace is how long reports are awaited after the processes have ended:
 	// what they started, and hid, may hold the pipe open.
 	drainGrace = time.Second
 )
 
 // ticks is a limit in ticks, rounded up: the first may come at once.
-func ticks(limit time.Duration) int { return int((limit+tick-1)/tick) + 1 }
+func countTicks(limit time.Duration) int { return int((limit+tick-1)/tick) + 1 }
 
 // errLimit ends a job whose time is up.
 var errLimit = errors.New("its time is up")
@@ -136,24 +136,24 @@ type assignment struct {
 	// hear is told what the worker reports. Calls come one at a time, and all
 	// before work returns.
 	// An error says that this is not a report.
-	hear func(Event) error
-	out  *excerpt // takes what the processes write; nil: the ending has it
+	onEvent func(Event) error
+	output  *excerpt // takes what the processes write; nil: the ending has it
 }
 
 // An ending is how the processes of a job have ended.
-type ending struct {
+type workerExit struct {
 	result launch.Result
 	err    error // it was not started, or did not end by itself
-	hung   bool  // its time was up
+	isHung bool  // its time was up
 	ranks  int
 	output string
 }
 
 // lost says that the processes did not end in good order.
-func (e ending) lost() bool { return e.err != nil || e.hung || e.result.Status != 0 }
+func (e workerExit) isLost() bool { return e.err != nil || e.isHung || e.result.Status != 0 }
 
 // how says in a few words how the processes have ended.
-func (e ending) how() string {
+func (e workerExit) describe() string {
 	switch {
 	case e.err != nil:
 		return e.err.Error()
@@ -165,8 +165,8 @@ func (e ending) how() string {
 	if e.ranks > 1 {
 		what = fmt.Sprintf("rank %d %s", first.Rank, first.How)
 	}
-	if words := lastWords(e.output); words != "" {
-		what += ": " + words
+	if cause := findCause(e.output); cause != "" {
+		what += ": " + cause
 	}
 	return what
 }
@@ -174,29 +174,29 @@ func (e ending) how() string {
 // work has a worker do its assignment, and returns when no process of it is left.
 // When nothing is heard of it for its limit, work asks the ranks what they wait for, and
 // ends them: gently at first, so that a case can say what is wrong with its own words.
-func (p *Pool) work(ctx context.Context, a assignment) ending {
+func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 	a.task.Via = a.stack.Via
 	text, err := json.Marshal(a.task)
 	if err != nil {
-		return ending{err: err}
+		return workerExit{err: err}
 	}
 	pr, pw, err := os.Pipe()
 	if err != nil {
-		return ending{err: fmt.Errorf("pipe for reports: %w", err)}
+		return workerExit{err: fmt.Errorf("pipe for reports: %w", err)}
 	}
-	if a.out == nil {
-		a.out = &excerpt{}
+	if a.output == nil {
+		a.output = &excerpt{}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var news atomic.Bool
-	heard := make(chan struct{})
+	var hasEvents atomic.Bool
+	readerDone := make(chan struct{})
 	go func() {
-		defer close(heard)
+		defer close(readerDone)
 		defer pr.Close()
-		err := listen(pr, func(e Event) error {
-			news.Store(true)
-			return a.hear(e)
+		err := readEvents(pr, func(e Event) error {
+			hasEvents.Store(true)
+			return a.onEvent(e)
 		})
 		if err != nil {
 			cancel(err)
@@ -205,57 +205,57 @@ func (p *Pool) work(ctx context.Context, a assignment) ending {
 	signals := make(chan os.Signal, 1)
 	job := launch.Job{
 		Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), N: max(a.task.Ranks, 1), Bind: a.task.Bench != nil,
-		Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.Set)), a.env), Files: []*os.File{pw}, Stdout: a.out, Stderr: a.out,
+		Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.Set)), a.env), Files: []*os.File{pw}, Stdout: a.output, Stderr: a.output,
 		Signals: signals, Cleanup: p.Cleanup,
 	}
 	job.MaxRanks = job.N + a.task.Room
 	job.Continue, job.Tolerate = a.task.Deaths > 0, a.task.Deaths
-	end := ending{ranks: job.N}
+	end := workerExit{ranks: job.N}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		end.result, end.err = job.Run(ctx)
 	}()
-	end.hung = watch(a.limit, &news, signals, cancel, done)
+	end.isHung = supervise(a.limit, &hasEvents, signals, cancel, done)
 	if cause := context.Cause(ctx); cause != nil {
 		end.err = cause
 	}
 	pw.Close()
 	// It fails only when the listener has gone.
 	_ = pr.SetReadDeadline(time.Now().Add(drainGrace))
-	<-heard
-	end.output = a.out.String()
+	<-readerDone
+	end.output = a.output.String()
 	return end
 }
 
 // watch ends a job of which there is no news for limit, and returns when it is done.
-func watch(limit time.Duration, news *atomic.Bool, signals chan<- os.Signal, cancel context.CancelCauseFunc, done <-chan struct{}) (hung bool) {
+func supervise(limit time.Duration, hasEvents *atomic.Bool, signals chan<- os.Signal, cancel context.CancelCauseFunc, done <-chan struct{}) (isHung bool) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for left := ticks(limit); ; left-- {
+	for left := countTicks(limit); ; left-- {
 		switch {
 		case left == 0:
-			hung = true
+			isHung = true
 			signals <- syscall.SIGUSR2
 		case left == -dumpTicks:
 			cancel(errLimit)
-		case left == -dumpTicks-stackTicks:
+		case left == -dumpTicks-stackDumpTicks:
 			signals <- syscall.SIGQUIT
 		}
 		select {
 		case <-done:
-			return hung
+			return isHung
 		case <-ticker.C:
 		}
-		if news.Swap(false) && !hung {
-			left = ticks(limit) + 1
+		if hasEvents.Swap(false) && !isHung {
+			left = countTicks(limit) + 1
 		}
 	}
 }
 
 // listen hands on the events that workers write to r. It returns nil at the end,
 // and an error when something else comes.
-func listen(r io.Reader, hear func(Event) error) error {
+func readEvents(r io.Reader, onEvent func(Event) error) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		var e Event
@@ -263,7 +263,7 @@ func listen(r io.Reader, hear func(Event) error) error {
 		d.DisallowUnknownFields()
 		err := d.Decode(&e)
 		if err == nil {
-			err = hear(e)
+			err = onEvent(e)
 		}
 		if err != nil {
 			return fmt.Errorf("its process wrote %.80q where its reports go", lines.Bytes())

@@ -13,21 +13,21 @@ const busyLoad = 2
 
 // repeats reports whether the case of a row, which did not end in time, runs again. Only a busy machine is a reason, and
 // only once.
-func (a *attempt) repeats(row report.Row) bool {
-	if _, isSecond := a.retried[row.Case]; isSecond || row.Status != report.Timeout || !a.record.IsBad(*a.stack, row) {
+func (a *attempt) retryIfBusy(row report.Row) bool {
+	if _, isSecond := a.retryReasons[row.Case]; isSecond || row.Status != report.Timeout || !a.record.IsBad(*a.stack, row) {
 		return false
 	}
-	load := a.load()
+	load := a.currentLoad()
 	if load <= busyLoad {
 		return false
 	}
-	a.retried[row.Case] = fmt.Sprintf("the first one did not end within %v at a load of %.1f per processor", a.limit, load)
+	a.retryReasons[row.Case] = fmt.Sprintf("the first one did not end within %v at a load of %.1f per processor", a.limit, load)
 	a.isRepeated = true
 	return true
 }
 
 // load returns the load per processor, or 0 if it is unknown.
-func (p *Pool) load() float64 {
+func (p *Pool) currentLoad() float64 {
 	if p.Load != nil {
 		return p.Load()
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // runTries runs the cases at a load, and returns the report and the number of tries of a case.
-func runTries(t *testing.T, load float64, exclusions string, cases ...string) (*report.Report, func(name string) int) {
+func runWithLoad(t *testing.T, load float64, exclusions string, cases ...string) (*report.Report, func(name string) int) {
 	t.Helper()
 	tries := t.TempDir()
 	t.Setenv(envTries, tries)
@@ -33,7 +33,7 @@ func runTries(t *testing.T, load float64, exclusions string, cases ...string) (*
 }
 
 func TestTimeout_MachineIsBusy_IsTriedOnceMoreAndMarked(t *testing.T) {
-	got, tries := runTries(t, 2.5, "", "pass1", "first", "always", "pass2")
+	got, tries := runWithLoad(t, 2.5, "", "pass1", "first", "always", "pass2")
 	for name, want := range map[string]report.Status{"pass1": report.Pass, "first": report.Pass, "always": report.Timeout, "pass2": report.Pass} {
 		if s, why := outcome(got, "stack0", name); s != want {
 			t.Errorf("%s: %s: %s, want %s", name, s, why, want)
@@ -51,7 +51,7 @@ func TestTimeout_MachineIsBusy_IsTriedOnceMoreAndMarked(t *testing.T) {
 
 func TestTimeout_MachineIsIdleOrCaseIsExcluded_IsNotRepeated(t *testing.T) {
 	for exclusions, load := range map[string]float64{"": 2, "- {stack: stack0, case: kit/always, reason: known}": 9} {
-		got, tries := runTries(t, load, exclusions, "always", "pass")
+		got, tries := runWithLoad(t, load, exclusions, "always", "pass")
 		if n := tries("always"); n != 1 || len(got.Retries()) > 0 {
 			t.Errorf("load %g, exclusions %q: %d tries, marks %q", load, exclusions, n, got.Retries())
 		}

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // badWorker has cases whose names say what becomes of them, but for numbers at the
 // end.
 func badWorker(text string) error {
-	w := &worker{out: os.NewFile(3, "reports"), errs: os.Stderr}
+	w := &worker{reports: os.NewFile(3, "reports"), stderr: os.Stderr}
 	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func badWorker(text string) error {
 	for _, cell := range w.task.Cells {
 		w.Begin(cell)
 		if w.task.Name == plan.Providers || w.task.Name == plan.Survey {
-			w.answer(cell)
+			w.answerSurvey(cell)
 			continue
 		}
 		switch strings.TrimRight(w.task.Case(cell), "0123456789") {
@@ -73,15 +73,15 @@ func badWorker(text string) error {
 			if cell == w.task.Name+"/stuck" {
 				step = 0
 			}
-			stop := whileItGoesOn(20*time.Millisecond, func() uint64 { n += step; return n }, func() { w.write(Event{Case: cell}) })
+			stop := reportActivity(20*time.Millisecond, func() uint64 { n += step; return n }, func() { w.writeEvent(Event{Case: cell}) })
 			time.Sleep(4 * busyLimit)
 			stop()
 			w.End(Event{Status: report.Pass})
 		case "garbage":
-			fmt.Fprintln(w.out, "not a report")
+			fmt.Fprintln(w.reports, "not a report")
 			time.Sleep(time.Hour)
 		case "stranger":
-			w.write(Event{Case: "nobody asked", Status: report.Pass})
+			w.writeEvent(Event{Case: "nobody asked", Status: report.Pass})
 			time.Sleep(time.Hour)
 		case "deaf":
 			signal.Ignore(syscall.SIGTERM)
@@ -93,7 +93,7 @@ func badWorker(text string) error {
 			}
 			fallthrough
 		case "always":
-			if err := count(filepath.Join(os.Getenv(envTries), cell[len(w.task.Name)+1:])); err != nil {
+			if err := appendByte(filepath.Join(os.Getenv(envTries), cell[len(w.task.Name)+1:])); err != nil {
 				return err
 			}
 			time.Sleep(time.Hour)
@@ -140,7 +140,7 @@ func badWorker(text string) error {
 const envTries = "MATRIX_TEST_TRIES"
 
 // count appends a byte to a file.
-func count(path string) error {
+func appendByte(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -150,16 +150,18 @@ func count(path string) error {
 }
 
 // bad is a pool of such workers, with a plan of stacks that have the given cases.
-type bad struct {
+type badPool struct {
 	*plan.Plan
 	*Pool
 	Observer report.Observer
 }
 
 // run runs the plan.
-func (b *bad) run(ctx context.Context) *report.Report { return b.Pool.Run(ctx, b.Begin(b.Observer)) }
+func (b *badPool) run(ctx context.Context) *report.Report {
+	return b.Pool.Run(ctx, b.Begin(b.Observer))
+}
 
-func newBad(t *testing.T, ranks int, stacks ...[]string) *bad {
+func newBad(t *testing.T, ranks int, stacks ...[]string) *badPool {
 	t.Helper()
 	pids := t.TempDir()
 	t.Setenv(envPIDs, pids)
@@ -167,14 +169,14 @@ func newBad(t *testing.T, ranks int, stacks ...[]string) *bad {
 	if _, ok := os.LookupEnv("GORACE"); !ok {
 		t.Setenv("GORACE", "atexit_sleep_ms=0") // a race build would sleep a second at each exit
 	}
-	t.Cleanup(func() { allGone(t, pids) })
+	t.Cleanup(func() { checkProcessesEnded(t, pids) })
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bad{
+	b := &badPool{
 		Plan: &plan.Plan{Request: &plan.Request{Suite: plan.Suite{Name: "test"}, Limit: 20 * tick}},
-		Pool: &Pool{Program: self, Args: []string{"worker"}, Lanes: len(stacks), Load: func() float64 { return 0 }},
+		Pool: &Pool{Program: self, Args: []string{"worker"}, MaxParallel: len(stacks), Load: func() float64 { return 0 }},
 	}
 	for i, cases := range stacks {
 		b.Stacks = append(b.Stacks, report.Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
@@ -185,7 +187,7 @@ func newBad(t *testing.T, ranks int, stacks ...[]string) *bad {
 }
 
 // allGone looks for processes that were left.
-func allGone(t *testing.T, pids string) {
+func checkProcessesEnded(t *testing.T, pids string) {
 	t.Helper()
 	entries, err := os.ReadDir(pids)
 	if err != nil || len(entries) == 0 {
@@ -218,7 +220,7 @@ func outcome(got *report.Report, stack, testCase string) (report.Status, string)
 	return "", "no row"
 }
 
-func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
+func TestRun_WorkerIsLost_OnlyItsCaseFails(t *testing.T) {
 	table := []struct {
 		name   string
 		status report.Status
@@ -266,7 +268,7 @@ func TestLostWorkerCostsItsCaseAndNoOther(t *testing.T) {
 }
 
 // The words of a rank that fails name it, and all ranks have their say.
-func TestRankThatFailsIsNamed(t *testing.T) {
+func TestRun_RankFails_IsNamed(t *testing.T) {
 	r := newBad(t, 2, []string{"pass", "second", "segv"})
 	r.Stacks[0].Via = "btl shm"
 	got := r.run(t.Context())
@@ -278,7 +280,7 @@ func TestRankThatFailsIsNamed(t *testing.T) {
 	}
 }
 
-func TestThreeLostInARowEndTheColumn(t *testing.T) {
+func TestRun_ThreeConsecutiveLosses_SkipTheColumn(t *testing.T) {
 	r := newBad(t, 0, []string{"killed1", "killed2", "pass1", "killed3", "killed4", "killed5", "pass2"})
 	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "killed5"); s != report.Fail {
@@ -289,9 +291,9 @@ func TestThreeLostInARowEndTheColumn(t *testing.T) {
 	}
 }
 
-// TestExcludedLossesGiveNoStackUp: what follows them would count as skipped, and a
+// TestRun_LossesAreExcluded_StackContinues: what follows them would count as skipped, and a
 // run in which hardly anything ran would be green.
-func TestExcludedLossesGiveNoStackUp(t *testing.T) {
+func TestRun_LossesAreExcluded_StackContinues(t *testing.T) {
 	r := newBad(t, 0, []string{"killed1", "killed2", "killed3", "pass1", "obeys1", "obeys2", "pass2"})
 	r.Limit = 5 * tick
 	r.Suite.Patience = r.Limit
@@ -310,7 +312,7 @@ func TestExcludedLossesGiveNoStackUp(t *testing.T) {
 	}
 }
 
-func TestSuiteLosesPatienceWithAStackThatHangs(t *testing.T) {
+func TestRun_StackHangs_SkipsItsCases(t *testing.T) {
 	r := newBad(t, 0, []string{"obeys1", "pass1", "obeys2", "pass2"}, []string{"pass1"})
 	r.Suite.Patience = 2 * r.Limit
 	got := r.run(t.Context())
@@ -325,8 +327,8 @@ func TestSuiteLosesPatienceWithAStackThatHangs(t *testing.T) {
 	}
 }
 
-// TestLongLimitIsThatOfConformanceCasesToo: they have one of their own.
-func TestLongLimitIsThatOfConformanceCasesToo(t *testing.T) {
+// TestRun_LongLimit_AppliesToConformanceCases: they have one of their own.
+func TestRun_LongLimit_AppliesToConformanceCases(t *testing.T) {
 	r := newBad(t, 0, []string{"limit"})
 	r.Limit = time.Hour
 	if s, why := outcome(r.run(t.Context()), "stack0", "limit"); why != "2h0m0s" {
@@ -343,9 +345,9 @@ func TestLongLimitIsThatOfConformanceCasesToo(t *testing.T) {
 	}
 }
 
-// TestRankThatCanNotOpenSaysWhichItIs: two that say the same would be taken for one
+// TestWork_OpenFails_EventHasRank: two that say the same would be taken for one
 // that says it twice.
-func TestRankThatCanNotOpenSaysWhichItIs(t *testing.T) {
+func TestWork_OpenFails_EventHasRank(t *testing.T) {
 	t.Setenv(framework.EnvName("bootstrap.local.rank"), "1")
 	text, err := json.Marshal(task{Column: plan.Column{Name: report.OpenCase, Ranks: 2, Cells: []string{report.OpenCase}}})
 	if err != nil {
@@ -356,7 +358,7 @@ func TestRankThatCanNotOpenSaysWhichItIs(t *testing.T) {
 		t.Error("it opens")
 	}
 	n := 0
-	err = listen(strings.NewReader(out.String()), func(e Event) error {
+	err = readEvents(strings.NewReader(out.String()), func(e Event) error {
 		if n++; e.Rank != 1 || e.Case != report.OpenCase {
 			t.Errorf("%+v", e)
 		}
@@ -367,9 +369,9 @@ func TestRankThatCanNotOpenSaysWhichItIs(t *testing.T) {
 	}
 }
 
-// TestOpenHasTimeForTheWordsOfAProviderThatHangs: they are said when the transport's
+// TestLimitOf_ProviderHangs_ExceedsItsSelftest: they are said when the transport's
 // own limit is over.
-func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
+func TestLimitOf_ProviderHangs_ExceedsItsSelftest(t *testing.T) {
 	var p struct {
 		Deadline time.Duration `param:"selftest_timeout" default:"0s" level:"tuner" scope:"process" doc:"As mtl/ofi."`
 	}
@@ -397,9 +399,9 @@ func TestOpenHasTimeForTheWordsOfAProviderThatHangs(t *testing.T) {
 // busyLimit is the limit of cases that take longer.
 const busyLimit = time.Second
 
-// TestBenchmarkThatGoesOnHasNoLimit: on a busy machine one size of a benchmark may take longer
+// TestRun_BenchmarkMakesProgress_HasNoLimit: on a busy machine one size of a benchmark may take longer
 // than a case may be silent.
-func TestBenchmarkThatGoesOnHasNoLimit(t *testing.T) {
+func TestRun_BenchmarkMakesProgress_HasNoLimit(t *testing.T) {
 	r := newBad(t, 0, []string{"busy"}, []string{"stuck"})
 	r.Limit = busyLimit
 	got := r.run(t.Context())
@@ -411,8 +413,8 @@ func TestBenchmarkThatGoesOnHasNoLimit(t *testing.T) {
 	}
 }
 
-// TestLimitOfLessThanATickIsOne: the case did not end, and has not failed.
-func TestLimitOfLessThanATickIsOne(t *testing.T) {
+// TestRun_LimitBelowTick_IsATimeout: the case did not end, and has not failed.
+func TestRun_LimitBelowTick_IsATimeout(t *testing.T) {
 	r := newBad(t, 0, []string{"deaf"})
 	r.Suite.Open, r.Limit = time.Minute, tick/2
 	got := r.run(t.Context())
@@ -422,30 +424,30 @@ func TestLimitOfLessThanATickIsOne(t *testing.T) {
 }
 
 // watcher cancels a run when a case begins.
-type watcher struct {
-	at     string
-	cancel context.CancelCauseFunc
-	begun  int
-	rows   []report.Row
+type cancelObserver struct {
+	cancelAt  string
+	cancel    context.CancelCauseFunc
+	caseCount int
+	rows      []report.Row
 }
 
-func (w *watcher) Begin(_ []report.Stack, cases map[string]int) { w.begun = cases["stack0"] }
-func (w *watcher) Done(row report.Row)                          { w.rows = append(w.rows, row) }
-func (w *watcher) Running(_, testCase string) {
-	if testCase == w.at {
+func (w *cancelObserver) Begin(_ []report.Stack, cases map[string]int) { w.caseCount = cases["stack0"] }
+func (w *cancelObserver) Done(row report.Row)                          { w.rows = append(w.rows, row) }
+func (w *cancelObserver) Running(_, testCase string) {
+	if testCase == w.cancelAt {
 		w.cancel(errors.New("stopped"))
 	}
 }
 
-func TestInterruptedRunHasWhatThereIs(t *testing.T) {
+func TestRun_IsInterrupted_ReportIsPartial(t *testing.T) {
 	r := newBad(t, 0, []string{"pass", "obeys", "behind"})
 	r.Limit = time.Hour
 	ctx, cancel := context.WithCancelCause(t.Context())
-	w := &watcher{at: "kit/obeys", cancel: cancel}
+	w := &cancelObserver{cancelAt: "kit/obeys", cancel: cancel}
 	r.Observer = w
 	got := r.run(ctx)
-	if got.Partial != "stopped" || w.begun != 4 {
-		t.Errorf("partial %q; %d cases announced", got.Partial, w.begun)
+	if got.Partial != "stopped" || w.caseCount != 4 {
+		t.Errorf("partial %q; %d cases announced", got.Partial, w.caseCount)
 	}
 	if s, why := outcome(got, "stack0", "pass"); s != report.Pass {
 		t.Errorf("before: %s: %s", s, why)
@@ -461,7 +463,7 @@ func TestInterruptedRunHasWhatThereIs(t *testing.T) {
 }
 
 // A stack that can't be opened has no other rows.
-func TestStackThatIsNotThereRunsNothing(t *testing.T) {
+func TestRun_StackIsUnavailable_RunsNoCase(t *testing.T) {
 	r := newBad(t, 0, []string{"pass"}, []string{"pass"})
 	r.Stacks[1].Reason, r.Columns[1] = "no such device", r.Columns[1][:1]
 	got := r.run(t.Context())
@@ -479,16 +481,16 @@ func TestStackThatIsNotThereRunsNothing(t *testing.T) {
 	}
 }
 
-// TestReasonThatIsLongStillArrives: a line above PIPE_BUF would mix with others'.
-func TestReasonThatIsLongStillArrives(t *testing.T) {
+// TestWriteEvent_LongReason_IsTruncated: a line above PIPE_BUF would mix with others'.
+func TestWriteEvent_LongReason_IsTruncated(t *testing.T) {
 	var out, errs strings.Builder
-	w := &worker{out: &out, errs: &errs}
-	w.write(Event{Case: "x", Status: report.Fail, Reason: strings.Repeat("ä\n", eventLimit)})
+	w := &worker{reports: &out, stderr: &errs}
+	w.writeEvent(Event{Case: "x", Status: report.Fail, Reason: strings.Repeat("ä\n", eventLimit)})
 	if len(out.String()) > eventLimit || len(errs.String()) < 3*eventLimit {
 		t.Errorf("%d bytes in the report, %d beside it", len(out.String()), len(errs.String()))
 	}
 	var got Event
-	if err := listen(strings.NewReader(out.String()), func(e Event) error { got = e; return nil }); err != nil || got.Status != report.Fail || len(got.Reason) < 1000 {
+	if err := readEvents(strings.NewReader(out.String()), func(e Event) error { got = e; return nil }); err != nil || got.Status != report.Fail || len(got.Reason) < 1000 {
 		t.Errorf("%v %+v", err, got)
 	}
 }

@@ -19,49 +19,49 @@ import (
 )
 
 // part is what Stacks sees of a component.
-type part struct {
+type fakeComponent struct {
 	kind    framework.Kind
 	name    string
 	verdict framework.Verdict
 }
 
-func (p part) Info() framework.Info                         { return framework.Info{Kind: p.kind, Name: p.name} }
-func (p part) Params() any                                  { return nil }
-func (p part) Probe(context.Context, any) framework.Verdict { return p.verdict }
+func (p fakeComponent) Info() framework.Info                         { return framework.Info{Kind: p.kind, Name: p.name} }
+func (p fakeComponent) Params() any                                  { return nil }
+func (p fakeComponent) Probe(context.Context, any) framework.Verdict { return p.verdict }
 
 // layered is a PML over components of a kind.
-type layered struct {
-	part
-	below framework.Kind
+type fakePML struct {
+	fakeComponent
+	transport framework.Kind
 }
 
-func (l layered) Requires(any) []framework.Requirement {
-	return []framework.Requirement{{Kind: framework.PML, Node: true}, {Kind: l.below}}
+func (l fakePML) Requires(any) []framework.Requirement {
+	return []framework.Requirement{{Kind: framework.PML, Node: true}, {Kind: l.transport}}
 }
 
 // surveyed is an MTL that can be asked, which must happen in a worker.
-type surveyed struct {
-	part
+type fakeMTL struct {
+	fakeComponent
 	err error // of Survey
 }
 
-func (s surveyed) Params() any {
+func (s fakeMTL) Params() any {
 	return &struct {
 		Include []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Providers."`
 	}{}
 }
 
-func (s surveyed) Probe(context.Context, any) framework.Verdict { return s.verdict }
+func (s fakeMTL) Probe(context.Context, any) framework.Verdict { return s.verdict }
 
-func (s surveyed) Providers(context.Context, any) ([]string, error) { return []string{"a", "b"}, s.err }
+func (s fakeMTL) Providers(context.Context, any) ([]string, error) { return []string{"a", "b"}, s.err }
 
-func (s surveyed) Survey(context.Context, any) ([]mtl.Candidate, error) {
+func (s fakeMTL) Survey(context.Context, any) ([]mtl.Candidate, error) {
 	return []mtl.Candidate{{Name: "x on eth0", Provider: "x"}, {Name: "A on eth1", Provider: "A", Library: "lib 1"}}, s.err
 }
 
-func (surveyed) LogEnvironment() []string { return []string{"LOG=all"} }
+func (fakeMTL) LogEnvironment() []string { return []string{"LOG=all"} }
 
-func (surveyed) LogReason(provider, log string) string {
+func (fakeMTL) LogReason(provider, log string) string {
 	if strings.Contains(log, provider+" has no cable") {
 		return "it has no cable"
 	}
@@ -69,7 +69,7 @@ func (surveyed) LogReason(provider, log string) string {
 }
 
 // answer is what a worker of these tests says to a survey.
-func (w *worker) answer(name string) {
+func (w *worker) answerSurvey(name string) {
 	offer := func(c mtl.Candidate) { w.End(Event{Status: report.Pass, Answer: &plan.Answer{Offer: &c}}) }
 	switch {
 	case w.task.Via == "mtl lacking":
@@ -95,22 +95,22 @@ func (w *worker) answer(name string) {
 	}
 }
 
-// TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes: what dies when it is
+// TestPlan_SurveyProcessDies_StackIsListed: what dies when it is
 // asked counts as there, for the case open to tell.
-func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
+func TestPlan_SurveyProcessDies_StackIsListed(t *testing.T) {
 	usable := framework.Usable()
 	reg := framework.NewRegistry()
 	for _, c := range []framework.Component{
-		layered{part{framework.PML, "over_btl", usable}, framework.BTL},
-		layered{part{framework.PML, "over_mtl", usable}, framework.MTL},
-		part{framework.PML, "own", usable},
-		part{framework.BTL, "self", usable},
-		part{framework.BTL, "wire", usable},
-		part{framework.BTL, "cut", framework.Unavailable("it is cut", "mend it")},
-		part{framework.MTL, "plain", usable},
-		surveyed{part: part{framework.MTL, "dying", usable}},
-		surveyed{part: part{framework.MTL, "lacking", usable}},
-		surveyed{part: part{framework.MTL, "net", usable}},
+		fakePML{fakeComponent{framework.PML, "over_btl", usable}, framework.BTL},
+		fakePML{fakeComponent{framework.PML, "over_mtl", usable}, framework.MTL},
+		fakeComponent{framework.PML, "own", usable},
+		fakeComponent{framework.BTL, "self", usable},
+		fakeComponent{framework.BTL, "wire", usable},
+		fakeComponent{framework.BTL, "cut", framework.Unavailable("it is cut", "mend it")},
+		fakeComponent{framework.MTL, "plain", usable},
+		fakeMTL{fakeComponent: fakeComponent{framework.MTL, "dying", usable}},
+		fakeMTL{fakeComponent: fakeComponent{framework.MTL, "lacking", usable}},
+		fakeMTL{fakeComponent: fakeComponent{framework.MTL, "net", usable}},
 	} {
 		reg.Register(c)
 	}
@@ -121,7 +121,7 @@ func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
 	}
 	r := newBad(t, 0)
 	r.Registry, r.Values = reg, values
-	p, err := r.Request.Plan(t.Context(), r.Ask)
+	p, err := r.Request.Plan(t.Context(), r.Survey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestStacksAreFoundThroughTheRegistryWhateverALibraryDoes(t *testing.T) {
 }
 
 // survey has a worker ask an MTL, and returns what it reports at the end.
-func survey(t *testing.T, c framework.Component, column, provider string) (Event, error) {
+func runSurvey(t *testing.T, c framework.Component, column, provider string) (Event, error) {
 	t.Helper()
 	reg := framework.NewRegistry()
 	reg.Register(c)
@@ -177,29 +177,29 @@ func survey(t *testing.T, c framework.Component, column, provider string) (Event
 	var out, errs strings.Builder
 	workErr := Work(t.Context(), reg, values, string(text), &out, &errs)
 	var last Event
-	if err := listen(strings.NewReader(out.String()), func(e Event) error { last = e; return nil }); err != nil {
+	if err := readEvents(strings.NewReader(out.String()), func(e Event) error { last = e; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return last, workErr
 }
 
-func TestWorkerTellsWhatIsNotThereFromWhatIsBroken(t *testing.T) {
-	net := part{framework.MTL, "net", framework.Usable()}
-	if e, err := survey(t, surveyed{part: net}, plan.Providers, "net"); err != nil || e.Status != report.Pass || !slices.Equal(e.Answer.Providers, []string{"a", "b"}) {
+func TestSurvey_TransportIsMissingOrBroken_StatusesDiffer(t *testing.T) {
+	net := fakeComponent{framework.MTL, "net", framework.Usable()}
+	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Providers, "net"); err != nil || e.Status != report.Pass || !slices.Equal(e.Answer.Providers, []string{"a", "b"}) {
 		t.Errorf("providers: %+v %v", e, err)
 	}
 	// Of several offers that of the provider, however it is written.
-	if e, err := survey(t, surveyed{part: net}, plan.Survey, "a"); err != nil || e.Answer.Offer == nil || e.Answer.Offer.Library != "lib 1" {
+	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Survey, "a"); err != nil || e.Answer.Offer == nil || e.Answer.Offer.Library != "lib 1" {
 		t.Errorf("survey: %+v %v", e, err)
 	}
-	if e, err := survey(t, surveyed{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, plan.Survey, "a"); err == nil || e.Status != report.Unavailable || !strings.Contains(e.Reason, "too old") {
+	if e, err := runSurvey(t, fakeMTL{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, plan.Survey, "a"); err == nil || e.Status != report.Unavailable || !strings.Contains(e.Reason, "too old") {
 		t.Errorf("too old: %+v %v", e, err)
 	}
-	if e, err := survey(t, surveyed{net, errors.New("it hangs")}, plan.Providers, "net"); err == nil || e.Status != report.Fail || e.Reason != "it hangs" {
+	if e, err := runSurvey(t, fakeMTL{net, errors.New("it hangs")}, plan.Providers, "net"); err == nil || e.Status != report.Fail || e.Reason != "it hangs" {
 		t.Errorf("broken: %+v %v", e, err)
 	}
 	net.verdict = framework.Unavailable("no library", "install it")
-	if e, err := survey(t, surveyed{part: net}, plan.Providers, "net"); err != nil || e.Status != report.Unavailable || e.Reason != "no library (install it)" {
+	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Providers, "net"); err != nil || e.Status != report.Unavailable || e.Reason != "no library (install it)" {
 		t.Errorf("not there: %+v %v", e, err)
 	}
 }

@@ -53,7 +53,7 @@ type Event struct {
 }
 
 // Ended is the event of a case that ended with err.
-func Ended(err error) Event {
+func EventOf(err error) Event {
 	switch {
 	case err == nil:
 		return Event{Status: report.Pass}
@@ -71,16 +71,16 @@ const eventLimit = 4096
 
 // A worker runs cases inside one process, and reports each on a pipe. It is a Scribe.
 type worker struct {
-	reg     *framework.Registry
-	values  *framework.Values
-	opts    []mpi.SessionOption
-	task    task
-	rank    int
-	out     io.Writer
-	errs    io.Writer // where what is too long for a report goes
-	began   time.Time
-	running string // the case that has begun
-	done    int    // how many have ended
+	registry       *framework.Registry
+	values         *framework.Values
+	sessionOptions []mpi.SessionOption
+	task           task
+	rank           int
+	reports        io.Writer
+	stderr         io.Writer // where what is too long for a report goes
+	beganAt        time.Time
+	runningCase    string // the case that has begun
+	endedCount     int    // how many have ended
 }
 
 // Work does what text, the task of a Pool, says, with the components of reg and the
@@ -88,21 +88,21 @@ type worker struct {
 // ctx does. An error says that the worker as a whole has failed; the case during
 // which it did was reported.
 func Work(ctx context.Context, reg *framework.Registry, values *framework.Values, text string, out, errs io.Writer, opts ...mpi.SessionOption) error {
-	w := &worker{reg: reg, values: values, opts: opts, out: out, errs: errs}
+	w := &worker{registry: reg, values: values, sessionOptions: opts, reports: out, stderr: errs}
 	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
 		return fmt.Errorf("task of a worker: %w", err)
 	}
 	// The launcher has said it: what opens no session has to name itself, too.
 	w.rank, _ = strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank")))
-	err := w.work(ctx)
-	if err == nil || w.isAdded() || w.done == len(w.task.Cells) {
+	err := w.runTask(ctx)
+	if err == nil || w.isAdded() || w.endedCount == len(w.task.Cells) {
 		return err
 	}
-	if w.running == "" && w.done == 0 {
+	if w.runningCase == "" && w.endedCount == 0 {
 		w.Begin(w.task.Cells[0])
 	}
-	if w.running != "" {
-		e := Ended(err)
+	if w.runningCase != "" {
+		e := EventOf(err)
 		// Before a stack is open, what is not supported is not there.
 		if slices.Contains([]string{report.OpenCase, plan.Providers, plan.Survey}, w.task.Name) && errors.Is(err, framework.ErrUnsupported) {
 			e.Status = report.Unavailable
@@ -115,35 +115,35 @@ func Work(ctx context.Context, reg *framework.Registry, values *framework.Values
 // isAdded reports whether a conformance case has added this process to the job. Its events are not written.
 func (w *worker) isAdded() bool { return w.task.Room > 0 && w.rank >= w.task.Ranks }
 
-func (w *worker) work(ctx context.Context) error {
+func (w *worker) runTask(ctx context.Context) error {
 	switch family, policy, _ := strings.Cut(w.task.Name, "/"); family {
 	case "btltest", "mtltest", "pmltest":
-		return w.kit(ctx, family, policy)
+		return w.runKit(ctx, family, policy)
 	case plan.Providers, plan.Survey, plan.Reaches:
-		return w.survey(ctx)
+		return w.runSurvey(ctx)
 	case report.OpenCase, "conform", "bench":
-		return w.ranks(ctx)
+		return w.runRank(ctx)
 	}
 	return fmt.Errorf("%w: no column %q", framework.ErrConfig, w.task.Name)
 }
 
 // Begin implements Scribe.
 func (w *worker) Begin(cell string) {
-	if w.running != cell {
-		w.running, w.began = cell, time.Now()
-		w.write(Event{Case: cell})
+	if w.runningCase != cell {
+		w.runningCase, w.beganAt = cell, time.Now()
+		w.writeEvent(Event{Case: cell})
 	}
 }
 
 // End implements Scribe.
 func (w *worker) End(e Event) {
-	e.Case, e.Seconds = w.running, time.Since(w.began).Seconds()
-	w.running = ""
-	w.done++
-	w.write(e)
+	e.Case, e.Seconds = w.runningCase, time.Since(w.beganAt).Seconds()
+	w.runningCase = ""
+	w.endedCount++
+	w.writeEvent(e)
 }
 
-func (w *worker) write(e Event) {
+func (w *worker) writeEvent(e Event) {
 	e.Rank = w.rank
 	whole := e.Reason
 	line, err := json.Marshal(e)
@@ -152,25 +152,25 @@ func (w *worker) write(e Event) {
 		line, err = json.Marshal(e)
 	}
 	if e.Reason != whole {
-		fmt.Fprintln(w.errs, whole)
+		fmt.Fprintln(w.stderr, whole)
 	}
 	if err == nil {
-		_, err = w.out.Write(append(line, '\n'))
+		_, err = w.reports.Write(append(line, '\n'))
 	}
 	if err != nil {
 		// Nobody listens: the run is over.
-		fmt.Fprintf(w.errs, "report of %s: %v\n", e.Case, err)
+		fmt.Fprintf(w.stderr, "report of %s: %v\n", e.Case, err)
 	}
 }
 
 // survey asks an MTL what it could use, or a provider what it offers, or a BTL whom it reaches.
-func (w *worker) survey(ctx context.Context) error {
-	c, err := w.component()
+func (w *worker) runSurvey(ctx context.Context) error {
+	c, err := w.findTransport()
 	if err != nil {
 		return err
 	}
 	params := c.Params()
-	if err := w.params(c.Info(), params); err != nil {
+	if err := w.decodeParams(c.Info(), params); err != nil {
 		return err
 	}
 	about := w.task.Cells[0]
@@ -180,7 +180,7 @@ func (w *worker) survey(ctx context.Context) error {
 	switch {
 	case w.task.Name == plan.Reaches:
 		if c, ok := c.(btl.Component); ok {
-			e.Answer.Alone, err = btltest.Alone(ctx, btltest.Subject{Component: c, Params: w.fill(c.Info())})
+			e.Answer.Alone, err = btltest.Alone(ctx, btltest.Subject{Component: c, Params: w.paramsFunc(c.Info())})
 		}
 	case w.task.Name == plan.Providers:
 		if v := c.Probe(ctx, params); v.Status != framework.StatusUsable {

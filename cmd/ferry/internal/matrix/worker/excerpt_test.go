@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 )
 
-func TestLastWords(t *testing.T) {
+func TestFindCause_CrashOutput_ReturnsCause(t *testing.T) {
 	for output, want := range map[string]string{
 		"":                             "",
 		"note\nferry: no such thing\n": "ferry: no such thing",
@@ -18,26 +18,26 @@ func TestLastWords(t *testing.T) {
 		"\nferry:11911 terminated with signal 11 at PC=7f40\n/lib/x(+0x1)\n/tmp/f[0x2]\n":                                                                         "terminated with signal 11",
 		"fatal error: all goroutines are asleep - deadlock!\n":                                                                                                    "fatal error: all goroutines are asleep - deadlock!",
 	} {
-		if got := lastWords(output); got != want {
+		if got := findCause(output); got != want {
 			t.Errorf("%q: %q, want %q", output, got, want)
 		}
 	}
 }
 
-func TestExcerptKeepsBothEnds(t *testing.T) {
+func TestExcerpt_LongOutput_KeepsBothEnds(t *testing.T) {
 	x := &excerpt{}
 	for i := range 10000 {
 		fmt.Fprintln(x, "line", i)
 	}
 	text := x.String()
-	if !strings.HasPrefix(text, "line 0\n") || !strings.HasSuffix(text, "line 9999\n") || len(text) > 2*excerptPart+100 || !strings.Contains(text, " bytes ...]") {
+	if !strings.HasPrefix(text, "line 0\n") || !strings.HasSuffix(text, "line 9999\n") || len(text) > 2*excerptHalf+100 || !strings.Contains(text, " bytes ...]") {
 		t.Errorf("%d bytes: %.50q", len(text), text)
 	}
 }
 
-// TestExcerptKeepsWhatAProcessDiedOf: between a library's chatter and thousands of
+// TestExcerpt_ProcessCrashes_KeepsCause: between a library's chatter and thousands of
 // goroutines.
-func TestExcerptKeepsWhatAProcessDiedOf(t *testing.T) {
+func TestExcerpt_ProcessCrashes_KeepsCause(t *testing.T) {
 	x := &excerpt{}
 	for i := range 10000 {
 		fmt.Fprintln(x, "line", i)
@@ -47,15 +47,15 @@ func TestExcerptKeepsWhatAProcessDiedOf(t *testing.T) {
 		fmt.Fprintln(x, "goroutine", i)
 	}
 	text := x.String()
-	if !strings.Contains(text, "line 9999\nSIGSEGV: segmentation violation\ngoroutine 0\n") || lastWords(text) != "SIGSEGV: segmentation violation" {
+	if !strings.Contains(text, "line 9999\nSIGSEGV: segmentation violation\ngoroutine 0\n") || findCause(text) != "SIGSEGV: segmentation violation" {
 		t.Errorf("%.3000q", text)
 	}
 }
 
-func TestHowNamesTheCauseNotTheConsequence(t *testing.T) {
-	e := ending{result: launch.Result{Status: 2, Failures: []launch.Failure{{Rank: 1, Status: 2, How: "exited with status 2"}, {Rank: 0, How: "x"}}}, ranks: 2,
+func TestDescribe_SeveralRanksFail_NamesTheCause(t *testing.T) {
+	e := workerExit{result: launch.Result{Status: 2, Failures: []launch.Failure{{Rank: 1, Status: 2, How: "exited with status 2"}, {Rank: 0, How: "x"}}}, ranks: 2,
 		output: "SIGSEGV: segmentation violation\n"}
-	if got := e.how(); got != "rank 1 exited with status 2: SIGSEGV: segmentation violation" {
+	if got := e.describe(); got != "rank 1 exited with status 2: SIGSEGV: segmentation violation" {
 		t.Error(got)
 	}
 }

@@ -17,18 +17,18 @@ import (
 )
 
 // A Scribe takes down what becomes of the cases of one process, one at a time.
-type Scribe interface {
+type CaseRecorder interface {
 	Begin(cell string) // nothing new if that one runs already
 	End(Event)         // of the case that runs; its Case and Seconds are the scribe's to know
 }
 
 // ranks runs cases as one of the ranks of a job. After an error the session stays
 // open: to close it may take as long as what has failed.
-func (w *worker) ranks(ctx context.Context) error {
+func (w *worker) runRank(ctx context.Context) error {
 	if w.task.Name == report.OpenCase {
 		w.Begin(report.OpenCase)
 	}
-	session, err := mpi.OpenSession(ctx, w.opts...)
+	session, err := mpi.OpenSession(ctx, w.sessionOptions...)
 	if err != nil {
 		return err
 	}
@@ -45,14 +45,14 @@ func (w *worker) ranks(ctx context.Context) error {
 	switch {
 	case w.task.Name == report.OpenCase:
 		var e Event
-		if e, err = Greet(ctx, session, world); err == nil {
+		if e, err = CheckNeighbors(ctx, session, world); err == nil {
 			w.End(e)
 		}
 	case w.task.Bench != nil:
 		cell := w.task.Cells[0]
 		w.Begin(cell)
-		stop := whileItGoesOn(newsEvery, func() uint64 { return messages(session) }, func() { w.write(Event{Case: cell}) })
-		err = Measure(ctx, session, world, w.task.Column, func(p report.Point) { w.write(Event{Case: cell, Points: []report.Point{p}}) })
+		stop := reportActivity(activityInterval, func() uint64 { return countMessages(session) }, func() { w.writeEvent(Event{Case: cell}) })
+		err = Measure(ctx, session, world, w.task.Column, func(p report.Point) { w.writeEvent(Event{Case: cell, Points: []report.Point{p}}) })
 		stop()
 		if err == nil {
 			w.End(Event{Status: report.Pass})
@@ -68,7 +68,7 @@ func (w *worker) ranks(ctx context.Context) error {
 
 // Greet has every rank exchange a message with the next one. The event says what
 // carries it.
-func Greet(ctx context.Context, session *mpi.Session, world *mpi.Comm) (Event, error) {
+func CheckNeighbors(ctx context.Context, session *mpi.Session, world *mpi.Comm) (Event, error) {
 	e := Event{Status: report.Pass}
 	n := world.Size()
 	next := (world.Rank() + 1) % n
@@ -95,10 +95,10 @@ func Greet(ctx context.Context, session *mpi.Session, world *mpi.Comm) (Event, e
 
 // newsEvery is how often a benchmark is looked at: its sizes have as many messages as OSU's,
 // and on a machine that has much else to do one size may take longer than a case may be silent.
-const newsEvery = time.Second
+const activityInterval = time.Second
 
 // whileItGoesOn tells at every interval whether a count has changed, until it is stopped.
-func whileItGoesOn(every time.Duration, count func() uint64, tell func()) (stop func()) {
+func reportActivity(every time.Duration, count func() uint64, report func()) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -112,7 +112,7 @@ func whileItGoesOn(every time.Duration, count func() uint64, tell func()) (stop 
 			}
 			if now := count(); now != last {
 				last = now
-				tell()
+				report()
 			}
 		}
 	}()
@@ -123,7 +123,7 @@ func whileItGoesOn(every time.Duration, count func() uint64, tell func()) (stop 
 }
 
 // messages is how many this process has exchanged with others.
-func messages(s *mpi.Session) (n uint64) {
+func countMessages(s *mpi.Session) (n uint64) {
 	for _, p := range s.Stats().Peers {
 		n += p.Sent + p.Received
 	}
@@ -147,20 +147,20 @@ func Measure(ctx context.Context, session *mpi.Session, comm *mpi.Comm, c plan.C
 // Tell puts what ranks say of a case into its row: the worst outcome, the longest
 // time, the figures, and each reason once. Who gives a reason for what is wrong is
 // named by name; nil: there is only one.
-func Tell(row *report.Row, said []Event, name func(rank int) string) {
-	for _, e := range said {
-		row.Status = worse(row.Status, e.Status)
+func MergeEvents(row *report.Row, events []Event, name func(rank int) string) {
+	for _, e := range events {
+		row.Status = worseStatus(row.Status, e.Status)
 		row.Seconds = max(row.Seconds, e.Seconds)
 		row.Points = append(row.Points, e.Points...)
 	}
 	if !row.Status.Bad() {
 		name = nil
 	}
-	row.Reason = Together(said, name)
+	row.Reason = JoinReasons(events, name)
 }
 
 // worse returns the worse of two statuses; "" is none yet.
-func worse(a, b report.Status) report.Status {
+func worseStatus(a, b report.Status) report.Status {
 	for _, s := range report.Statuses {
 		if a == s || b == s {
 			return s
@@ -170,33 +170,33 @@ func worse(a, b report.Status) report.Status {
 }
 
 // mostNamed is how many ranks that say the same are named.
-const mostNamed = 3
+const maxNamedRanks = 3
 
 // Together is the reasons of ranks, each once, with who gives it if name is not nil.
-func Together(said []Event, name func(rank int) string) string {
+func JoinReasons(events []Event, name func(rank int) string) string {
 	var lines []string
-	for i, e := range said {
+	for i, e := range events {
 		same := func(o Event) bool { return o.Reason == e.Reason }
-		if e.Reason == "" || slices.ContainsFunc(said[:i], same) {
+		if e.Reason == "" || slices.ContainsFunc(events[:i], same) {
 			continue
 		}
 		line := e.Reason
 		if name != nil {
 			var ranks []int
-			for _, o := range said[i:] {
+			for _, o := range events[i:] {
 				if same(o) {
 					ranks = append(ranks, o.Rank)
 				}
 			}
 			slices.Sort(ranks)
-			var who []string
-			for _, rank := range ranks[:min(len(ranks), mostNamed)] {
-				who = append(who, name(rank))
+			var names []string
+			for _, rank := range ranks[:min(len(ranks), maxNamedRanks)] {
+				names = append(names, name(rank))
 			}
-			if more := len(ranks) - mostNamed; more > 0 {
-				who = append(who, fmt.Sprintf("%d more", more))
+			if more := len(ranks) - maxNamedRanks; more > 0 {
+				names = append(names, fmt.Sprintf("%d more", more))
 			}
-			line = strings.Join(who, ", ") + ": " + line
+			line = strings.Join(names, ", ") + ": " + line
 		}
 		lines = append(lines, line)
 	}
