@@ -12,35 +12,35 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
-// mostLost is after how many workers in a row that were lost a column is given up:
-// a stack that hangs would else take its limit once for each case.
+// maxConsecutiveLosses is the number of consecutive lost workers after which a column is skipped. A hanging stack
+// costs the full limit for each case.
 const maxConsecutiveLosses = 3
 
-// An attempt is one worker that runs some cases of a column.
+// An attempt is one worker that runs the remaining cases of a column.
 type attempt struct {
 	*stackRun
-	column     plan.Column // with the cells that are to run
-	caseStates []caseState // by cell
-	rowCount   int         // rows that are out
-	lastRow    report.Row  // The newest of them, as it is in the report; before the first one, zero.
+	column     plan.Column
+	caseStates []caseState // By cell.
+	rowCount   int
+	lastRow    report.Row // Last recorded row as in the report, or zero.
 	limit      time.Duration
 	output     *excerpt
-	// isRepeated reports that the last case of the worker has no row, because it runs again.
+	// isRepeated reports that the worker's last case has no row because it runs again.
 	isRepeated bool
 }
 
-// A state is what ranks have said of one case.
+// A caseState is the progress of one case.
 type caseState struct {
 	events []Event
-	hasRow bool // its row is out
+	hasRow bool
 }
 
-// is says whether a rank has begun the case, or ended it.
+// hasEvent reports whether the rank has begun the case, or ended it if isEnd.
 func (p *caseState) hasEvent(rank int, isEnd bool) bool {
 	return slices.ContainsFunc(p.events, func(e Event) bool { return e.Rank == rank && (!isEnd || e.Status != "") })
 }
 
-// over says whether all ranks have said what became of the case.
+// isComplete reports whether all ranks have ended the case.
 func (a *attempt) isComplete(p *caseState) bool {
 	for rank := range max(a.column.Ranks, 1) {
 		if !p.hasEvent(rank, true) {
@@ -50,12 +50,12 @@ func (a *attempt) isComplete(p *caseState) bool {
 	return true
 }
 
-// newAttempt is one at some cases of a column.
+// newAttempt returns an attempt at all cells of the column.
 func (l *stackRun) newAttempt(c plan.Column) *attempt {
 	return &attempt{stackRun: l, column: c, caseStates: make([]caseState, len(c.Cells)), limit: l.record.LimitOf(*l.stack, c), output: &excerpt{}}
 }
 
-// impatient says why no further case of the stack is run; empty: there is no reason.
+// giveUpReason returns the reason to skip the remaining cases of the stack, or "".
 func (l *stackRun) giveUpReason() string {
 	patience := l.record.Suite.Patience
 	if patience == 0 || l.timeoutTotal < patience {
@@ -64,8 +64,8 @@ func (l *stackRun) giveUpReason() string {
 	return fmt.Sprintf("suite %s gives up on a stack whose cases did not end for %v in all; suite full does not", l.record.Suite.Name, patience)
 }
 
-// cases runs the cases of a column: as many by one worker as it survives. Losses that
-// are excluded are no reason to give up. It returns the row that came last.
+// runCases runs the cases of a column with as few workers as possible, and returns the last row. Excluded losses do
+// not count against the stack.
 func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row) {
 	for lost := 0; len(c.Cells) > 0 && ctx.Err() == nil; {
 		why := l.giveUpReason()
@@ -106,7 +106,7 @@ func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row
 	return last
 }
 
-// hear takes an event of one of the ranks.
+// addEvent records an event of a rank. An event that does not fit the column is an error.
 func (a *attempt) addEvent(e Event) error {
 	i := slices.Index(a.column.Cells, e.Case)
 	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.Ranks, 1) || a.caseStates[i].hasEvent(e.Rank, true) {
@@ -117,7 +117,7 @@ func (a *attempt) addEvent(e Event) error {
 		a.record.Running(*a.stack, e.Case)
 	}
 	if p.hasEvent(e.Rank, false) && e.Status == "" && len(e.Points) == 0 {
-		return nil // it goes on
+		return nil
 	}
 	p.events = append(p.events, e)
 	if e.Device != "" || e.Mode != "" {
@@ -127,8 +127,8 @@ func (a *attempt) addEvent(e Event) error {
 	return nil
 }
 
-// settle sends the rows of cases that are over, once a later one has begun: what
-// becomes of the worker from then on is not theirs.
+// recordComplete records the rows of complete cases before the last one begun. The end of the worker no longer
+// affects them.
 func (a *attempt) recordComplete() {
 	last := len(a.caseStates) - 1
 	for last > 0 && len(a.caseStates[last].events) == 0 {
@@ -141,7 +141,7 @@ func (a *attempt) recordComplete() {
 	}
 }
 
-// left are the cases that have no row.
+// remainingCells returns the cells without a row.
 func (a *attempt) remainingCells() []string {
 	var left []string
 	for i, cell := range a.column.Cells {
@@ -152,7 +152,7 @@ func (a *attempt) remainingCells() []string {
 	return left
 }
 
-// outcome is the row of a case as its ranks see it.
+// mergeRow combines the events of a case.
 func (a *attempt) mergeRow(i int) report.Row {
 	row := a.record.Row(*a.stack, a.column, a.column.Cells[i], "", "")
 	var name func(int) string
@@ -173,8 +173,8 @@ func (a *attempt) recordRow(i int, row report.Row) {
 	a.lastRow = a.record.Done(*a.stack, row)
 }
 
-// blame is the case that the worker's end belongs to: where the rank was that was
-// lost first, or else the first that is not over.
+// failedIndex returns the case that ended the worker: the last one begun by the first lost rank, else the first one
+// without a row.
 func (a *attempt) failedIndex(end workerExit) int {
 	last := slices.IndexFunc(a.caseStates, func(p caseState) bool { return !p.hasRow })
 	if end.isHung || end.err != nil || len(end.result.Failures) == 0 {
@@ -189,9 +189,8 @@ func (a *attempt) failedIndex(end workerExit) int {
 	return last
 }
 
-// finish makes the row of the case that the worker ended in, in view of how it did. A
-// worker that never began blames its first case. Others that ranks were in, too, have
-// no outcome: they run again.
+// recordEnd records the row of the case that ended the worker, or the first case if none has begun. Other incomplete
+// cases run again.
 func (a *attempt) recordEnd(end workerExit) {
 	if a.rowCount == len(a.column.Cells) {
 		return
@@ -200,7 +199,7 @@ func (a *attempt) recordEnd(end workerExit) {
 	row := a.mergeRow(i)
 	isComplete := a.isComplete(&a.caseStates[i])
 	reason := row.Reason
-	ending := map[report.Status]string{report.Pass: "it passed", report.Skip: "it was skipped"}[row.Status] // "": it went wrong by itself
+	ending := map[report.Status]string{report.Pass: "it passed", report.Skip: "it was skipped"}[row.Status]
 	switch {
 	case end.isHung:
 		row.Status = report.Timeout

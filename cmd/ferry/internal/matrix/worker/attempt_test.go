@@ -9,8 +9,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
-// TestAttempt_WorkerIsLost_ItsCaseFails: ranks begin a case while others have
-// still to say what became of the one before it.
+// Ranks begin a case before the others have ended the previous one.
 func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 	const column = "conform/2"
 	begin := func(rank int, name string) Event { return Event{Rank: rank, Case: column + "/" + name} }
@@ -21,24 +20,24 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 		return workerExit{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, How: "was killed"}}}}
 	}
 	hung := workerExit{ranks: 2, isHung: true}
-	early := []Event{begin(0, "a"), begin(1, "a"), end(0, "a"), begin(0, "b")} // rank 0 is ahead
+	early := []Event{begin(0, "a"), begin(1, "a"), end(0, "a"), begin(0, "b")} // Rank 0 is ahead.
 	both := append(early[:4:4], end(1, "a"), begin(1, "b"))
 	for _, c := range []struct {
 		what   string
 		Events []Event
 		end    workerExit
-		rows   string // case and status of each
+		rows   string // Case and status of each.
 		left   string
 	}{
 		{"both are in b", both, killed(0), "a pass, b fail", "c"},
 		{"both are in b, which hangs", both, hung, "a pass, b timeout", "c"},
 		{"the other has ended a, and not begun b", both[:5], killed(1), "a pass, b fail", "c"},
-		{"rank 0 dies in b, and rank 1 had no time to say that a is over", early, killed(0), "b fail", "a c"},
+		{"rank 0 dies in b, and rank 1 has not ended a", early, killed(0), "b fail", "a c"},
 		{"rank 1 dies in a, and rank 0 is in b", early, killed(1), "a fail", "b c"},
 		{"rank 1 hangs in a, and rank 0 is in b", early, hung, "a timeout", "b c"},
-		{"rank 1 dies when a is over for it", append(early[:3:3], end(1, "a")), killed(1), "a fail", "b c"},
-		{"nobody has begun", nil, killed(0), "a fail", "b c"},
-		{"rank 1 is in c, and rank 0 said nothing of b's end", append(both[:6:6], end(1, "b"), begin(1, "c")), killed(1), "a pass, c fail", "b"},
+		{"rank 1 dies after a", append(early[:3:3], end(1, "a")), killed(1), "a fail", "b c"},
+		{"no rank has begun", nil, killed(0), "a fail", "b c"},
+		{"rank 1 is in c, and rank 0 has not ended b", append(both[:6:6], end(1, "b"), begin(1, "c")), killed(1), "a pass, c fail", "b"},
 	} {
 		var rows []string
 		w := &cancelObserver{}
@@ -59,7 +58,6 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 	}
 }
 
-// TestAddEvent_CaseHasEnded_IsAnError: what has a row stays as it is.
 func TestAddEvent_CaseHasEnded_IsAnError(t *testing.T) {
 	l := &stackRun{record: (&plan.Plan{Request: &plan.Request{}}).Begin(nil), stack: &report.Stack{Name: "s"}}
 	a := l.newAttempt(plan.Of("kit", 0, "a", "b"))
@@ -70,7 +68,7 @@ func TestAddEvent_CaseHasEnded_IsAnError(t *testing.T) {
 	}
 	for _, e := range []Event{{Case: "kit/a"}, {Case: "kit/a", Status: report.Fail}, {Case: "kit/b", Rank: 1}, {Case: "kit/c"}} {
 		if err := a.addEvent(e); err == nil {
-			t.Errorf("%+v was heard", e)
+			t.Errorf("%+v was accepted", e)
 		}
 	}
 }

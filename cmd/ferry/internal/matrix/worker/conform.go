@@ -15,8 +15,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// Conform runs the conformance cases of a column with all ranks of a communicator, or with goroutine ranks of
-// its processes. An error says that the ranks lost each other; the case over which they did was taken down.
+// Conform runs the conformance cases of a column in all ranks of a communicator, or in goroutine ranks of its
+// processes. It returns an error if the ranks have lost each other, after recording the case.
 func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s CaseRecorder) error {
 	t := &tally{CaseRecorder: s, ranks: max(1, c.Goroutines), results: map[string][]conform.Result{}}
 	var cases []conform.Case
@@ -51,27 +51,27 @@ func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.
 	return nil
 }
 
-// tally combines what the ranks of a process report of each case, for a Scribe that has one outcome of a process. A
-// rank may begin a case before another one has reported the last; the Scribe gets one case after the other.
+// A tally combines the results of the ranks of one process for its CaseRecorder. A rank may begin a case before
+// another one has ended the last. The CaseRecorder gets one case at a time.
 type tally struct {
 	CaseRecorder
-	ranks int // Of this process.
+	ranks int
 
 	mu          sync.Mutex
-	hasStarted  bool   // A case has begun.
-	runningCase string // The case that the Scribe has; or "".
-	lastBegun   string // The last case that a rank has begun.
+	hasStarted  bool
+	runningCase string // Case of the CaseRecorder, or "".
+	lastBegun   string
 	results     map[string][]conform.Result
 }
 
-// begin reports that a rank has begun a case.
+// beginCase reports that a rank has begun a case.
 func (t *tally) beginCase(cell string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.startCase(cell)
 }
 
-// start is begin with t.mu held.
+// startCase is beginCase with t.mu held.
 func (t *tally) startCase(cell string) {
 	t.hasStarted, t.lastBegun = true, cell
 	if t.runningCase == "" {
@@ -80,7 +80,7 @@ func (t *tally) startCase(cell string) {
 	}
 }
 
-// add records the result of a rank. After that of the last rank, the case ends.
+// addResult records a rank's result. The last one ends the case.
 func (t *tally) addResult(cell string, r conform.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +91,7 @@ func (t *tally) addResult(cell string, r conform.Result) {
 	}
 }
 
-// end ends a case. t.mu held.
+// endCase ends a case. t.mu is held.
 func (t *tally) endCase(cell string) {
 	t.Begin(cell)
 	t.End(combineResults(t.results[cell], t.ranks))
@@ -102,7 +102,7 @@ func (t *tally) endCase(cell string) {
 	}
 }
 
-// flush ends the cases of which some ranks have reported nothing. No rank runs any more.
+// endAll ends the cases with missing results after the last rank has returned.
 func (t *tally) endAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,8 +112,7 @@ func (t *tally) endAll() {
 	}
 }
 
-// combine returns the event of a case in a process of that many ranks. A rank that succeeded while others failed
-// passed, for all that it knows.
+// combineResults returns the event of a case in a process of that many ranks.
 func combineResults(results []conform.Result, ranks int) Event {
 	slices.SortFunc(results, func(a, b conform.Result) int { return a.Rank - b.Rank })
 	var all error

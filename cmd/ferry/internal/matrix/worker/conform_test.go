@@ -10,13 +10,13 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
-// lines is a Scribe that writes down the calls.
+// recordedLines is a CaseRecorder that records the calls.
 type recordedLines []string
 
 func (l *recordedLines) Begin(cell string) { l.add("begin " + cell) }
 func (l *recordedLines) End(e Event)       { l.add(fmt.Sprint("end ", e.Status, " ", e.Reason, e.Others)) }
 
-// add drops repetitions of Begin, which mean nothing.
+// add drops repetitions of Begin.
 func (l *recordedLines) add(line string) {
 	if n := len(*l); n == 0 || (*l)[n-1] != line {
 		*l = append(*l, line)

@@ -8,12 +8,11 @@ import (
 	"sync"
 )
 
-// excerptPart is how much of an output is kept of its beginning, and of its end. Of
-// a crash the first lines tell most, of a hang the last.
+// excerptHalf is the number of bytes kept of each end of an output. The cause of a crash is in its first lines, that
+// of a hang in the last.
 const excerptHalf = 8 << 10
 
-// excerpt keeps the beginning and the end of what processes write. The line that
-// says what one dies of is a new beginning.
+// An excerpt keeps both ends of an output. The first end starts at the cause of a crash, once one is written.
 type excerpt struct {
 	mu           sync.Mutex
 	head         []byte
@@ -36,14 +35,14 @@ func (x *excerpt) Write(line []byte) (int, error) {
 	room := min(max(0, excerptHalf-len(x.head)), len(line))
 	x.head = append(x.head, line[:room]...)
 	x.tail = append(x.tail, line[room:]...)
-	if over := len(x.tail) - excerptHalf; over > 0 {
-		x.tail = append(x.tail[:0], x.tail[over:]...)
-		x.droppedBytes += over
+	if excess := len(x.tail) - excerptHalf; excess > 0 {
+		x.tail = append(x.tail[:0], x.tail[excess:]...)
+		x.droppedBytes += excess
 	}
 	return len(line), nil
 }
 
-// String is what was kept.
+// String returns the kept output.
 func (x *excerpt) String() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -53,13 +52,12 @@ func (x *excerpt) String() string {
 	return fmt.Sprintf("%s\n[... %d bytes ...]\n%s", x.head, x.droppedBytes, x.tail)
 }
 
-// Lines that say what a process died of. They are compiled when one has: this
-// program is also a rank of benchmarks, whose start is measured.
+// Patterns of crash causes. They are compiled on first use, because benchmarks measure the start of this program.
 var (
 	fatalLine = compileLazily(`^(panic: |fatal error: |SIG[A-Z]+: )|terminated with signal \d+`)
-	// C says what is wrong before it aborts,
+	// The C library reports the problem before the abort.
 	abortLine = compileLazily(`Assertion|corrupt|smashing|double free`)
-	// and Go says after a panic which signal it was.
+	// Go reports the signal after the panic.
 	signalLine = compileLazily(`^\[signal ([A-Z]+: [a-z ]+)`)
 )
 
@@ -67,9 +65,8 @@ func compileLazily(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-// lastWords finds in a process's output what it died of: what Go's runtime says, the
-// C library, or a library that catches signals itself; or what ferry said, or the
-// last line.
+// findCause returns the cause of a crash in a process's output, as reported by Go's runtime, the C library or a
+// library with signal handlers. Otherwise it returns ferry's error or the last line.
 func findCause(output string) string {
 	var before, cause, last string
 	for line := range strings.Lines(output) {
@@ -89,7 +86,7 @@ func findCause(output string) string {
 		case abortLine().MatchString(line):
 			before = line + "; "
 		}
-		// Of what ranks complain about the first is the cause.
+		// The first error among ranks is the cause.
 		if line != "" && !strings.HasPrefix(last, "ferry ") {
 			last = line
 		}

@@ -35,8 +35,7 @@ func TestExcerpt_LongOutput_KeepsBothEnds(t *testing.T) {
 	}
 }
 
-// TestExcerpt_ProcessCrashes_KeepsCause: between a library's chatter and thousands of
-// goroutines.
+// The cause is between the output of a library and thousands of goroutines.
 func TestExcerpt_ProcessCrashes_KeepsCause(t *testing.T) {
 	x := &excerpt{}
 	for i := range 10000 {

@@ -15,7 +15,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// params returns a component's parameters.
+// decodeParams decodes a component's parameters.
 func (w *worker) decodeParams(i framework.Info, into any) error {
 	if into == nil {
 		return nil
@@ -23,12 +23,12 @@ func (w *worker) decodeParams(i framework.Info, into any) error {
 	return w.values.Decode(string(i.Kind)+"."+i.Name, into)
 }
 
-// fill has a kit use the parameters, which params has tried.
+// paramsFunc returns a kit's parameter callback. decodeParams has succeeded before.
 func (w *worker) paramsFunc(i framework.Info) func(rank int, params any) {
 	return func(_ int, params any) { _ = w.decodeParams(i, params) }
 }
 
-// component returns the one that the stack's messages go through.
+// findTransport returns the component that transfers the stack's messages.
 func (w *worker) findTransport() (framework.Component, error) {
 	kind, name := report.Stack{Via: w.task.Via}.Transport()
 	if c, ok := w.registry.Lookup(framework.Kind(kind), name); ok {
@@ -37,7 +37,7 @@ func (w *worker) findTransport() (framework.Component, error) {
 	return nil, fmt.Errorf("%w: this program has no %s", framework.ErrUnsupported, w.task.Via)
 }
 
-// kitCases returns the cases of a kit for the stack.
+// selectKitCases returns the cases of a kit for the stack.
 func (w *worker) selectKitCases(ctx context.Context, family, policy string) (kittest.Cases, error) {
 	if family == "pmltest" {
 		stack, err := w.selectStack(ctx)
@@ -68,7 +68,7 @@ func (w *worker) selectKitCases(ctx context.Context, family, policy string) (kit
 	return nil, fmt.Errorf("%w: %s has no kit", framework.ErrUnsupported, w.task.Via)
 }
 
-// stack is what the parameters select, for worlds of pmltest.
+// selectStack returns the selected components, for pmltest.
 func (w *worker) selectStack(ctx context.Context) (pmltest.Stack, error) {
 	var s pmltest.Stack
 	p, err := w.registry.Select(ctx, framework.PML, w.values)
@@ -115,8 +115,8 @@ func (w *worker) selectStack(ctx context.Context) (pmltest.Stack, error) {
 	return s, nil
 }
 
-// kit runs cases of a kit. It ends after the first that does not pass: what that has
-// left behind must not spoil others, which get a new worker.
+// runKit runs cases of a kit up to the first failure, whose leftovers could affect later cases. Those get a new
+// worker.
 func (w *worker) runKit(ctx context.Context, family, policy string) error {
 	all, err := w.selectKitCases(ctx, family, policy)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzListen returns an error for any other lines than events. An event can be written again.
+// FuzzListen checks that lines other than events are errors, and that events can be encoded again.
 func FuzzListen(f *testing.F) {
 	f.Add([]byte("{}\n{\"x\":1}\n"))
 	if event, err := json.Marshal(Event{}); err == nil {

@@ -22,22 +22,21 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
-// A Pool starts workers. Fields are set before the first call.
+// A Pool starts workers. Set its fields before the first call.
 type Pool struct {
-	// Program is started with Args and a task, for Work.
+	// Program is started with Args and a task, and calls Work.
 	Program string
 	Args    []string
-	Set     []string // parameters (NAME=VALUE) for all workers
-	// Lanes is how many stacks run at the same time; benchmarks run alone.
+	Set     []string // Parameters (NAME=VALUE) of all workers.
+	// MaxParallel is the number of concurrent stacks. Benchmarks run alone.
 	MaxParallel int
-	// Cleanup removes what the processes of a job have left that were killed; see
-	// launch.Job.
+	// Cleanup removes the files of killed processes; see launch.Job.
 	Cleanup func(namespace string)
-	// Load returns the load of the machine per processor. Nil is that of the system.
+	// Load returns the load per processor. With nil, that of the system is used.
 	Load func() float64
 }
 
-// Ask has a worker survey a stack: it is a plan.Ask.
+// Survey surveys a stack in a worker. It is a plan.Ask.
 func (p *Pool) Survey(ctx context.Context, s report.Stack, c plan.Column, env []string) (a plan.Answer, ok bool) {
 	limit := plan.SurveyLimit
 	if c.Name == plan.Reaches {
@@ -56,20 +55,19 @@ func (p *Pool) Survey(ctx context.Context, s report.Stack, c plan.Column, env []
 	return a, a.Absent != "" || !end.isLost()
 }
 
-// Run does what the plan says. When ctx ends the report has what there is by then,
-// and says so.
+// Run executes the plan. If ctx is canceled, the report is partial.
 func (p *Pool) Run(ctx context.Context, r *plan.Record) *report.Report {
-	lanes := make([]*stackRun, len(r.Stacks)) // nil: it could not be opened
+	runs := make([]*stackRun, len(r.Stacks))
 	var g errgroup.Group
 	g.SetLimit(max(p.MaxParallel, 1))
-	for i := range lanes {
+	for i := range runs {
 		g.Go(func() error {
-			lanes[i] = p.runStack(ctx, r, i)
+			runs[i] = p.runStack(ctx, r, i)
 			return nil
 		})
 	}
-	_ = g.Wait() // none of them gives one
-	for i, l := range lanes {
+	_ = g.Wait()
+	for i, l := range runs {
 		for _, c := range r.Columns[i] {
 			if l != nil && c.Bench != nil {
 				l.runCases(ctx, c)
@@ -82,8 +80,7 @@ func (p *Pool) Run(ctx context.Context, r *plan.Record) *report.Report {
 	return r.Complete("")
 }
 
-// stack runs what one stack has, without the benchmarks. It returns nil if the
-// stack could not be opened.
+// runStack runs the cases of a stack except the benchmarks. It returns nil if the stack cannot be opened.
 func (p *Pool) runStack(ctx context.Context, r *plan.Record, i int) *stackRun {
 	l := &stackRun{Pool: p, record: r, stack: &r.Report.Stacks[i], retryReasons: map[string]string{}}
 	for n, c := range r.Columns[i] {
@@ -99,60 +96,58 @@ func (p *Pool) runStack(ctx context.Context, r *plan.Record, i int) *stackRun {
 	return l
 }
 
-// A lane is the run of one stack.
+// A stackRun is the run of one stack.
 type stackRun struct {
 	*Pool
 	record       *plan.Record
 	stack        *report.Stack
-	timeoutTotal time.Duration // for cases that did not end, and are not excluded
-	// retried has the reason of the second try, by case.
+	timeoutTotal time.Duration // Limits of the hung cases that are not excluded.
+	// retryReasons has the reason of the retry, by case.
 	retryReasons map[string]string
 }
 
 const (
-	// tick is the unit of limits. They count the ticks that this process has seen: a
-	// machine that was suspended, or a run that was stopped, makes nobody late.
+	// tick is the unit of limits. This process counts its own ticks, so that the time of a suspended machine or a stopped
+	// run does not count.
 	tick = 100 * time.Millisecond
-	// dumpTicks is how long ranks have to say what they wait for, before they end, and
-	// stackTicks how long they have for that, before Go's runtime says where they are.
+	// dumpTicks is the time for the ranks' state dumps before the job is canceled. stackDumpTicks is the time for a clean
+	// end before SIGQUIT prints the goroutines.
 	dumpTicks, stackDumpTicks = 5, 15
-	// drainGrace is how long reports are awaited after the processes have ended:
-	// what they started, and hid, may hold the pipe open.
+	// drainGrace limits the wait for reports after the processes have ended. Hidden children may hold the pipe open.
 	drainGrace = time.Second
 )
 
-// ticks is a limit in ticks, rounded up: the first may come at once.
+// countTicks returns a limit in ticks, rounded up. One is added because the first may come at once.
 func countTicks(limit time.Duration) int { return int((limit+tick-1)/tick) + 1 }
 
-// errLimit ends a job whose time is up.
-var errLimit = errors.New("its time is up")
+// errLimit cancels a job that has exceeded its limit.
+var errLimit = errors.New("it exceeded its limit")
 
-// An assignment is a task for a worker, and how to start it.
+// An assignment is a task for a worker with the options of its start.
 type assignment struct {
 	stack report.Stack
 	task  task
 	env   []string
-	limit time.Duration // after which a worker of which nothing is heard hangs
-	// hear is told what the worker reports. Calls come one at a time, and all
-	// before work returns.
-	// An error says that this is not a report.
+	limit time.Duration // Time without an event after which the worker hangs.
+	// onEvent receives the worker's events one at a time, all before runWorker returns. An error rejects the event
+	// and ends the worker.
 	onEvent func(Event) error
-	output  *excerpt // takes what the processes write; nil: the ending has it
+	output  *excerpt // Output of the processes. With nil, only workerExit has it.
 }
 
-// An ending is how the processes of a job have ended.
+// A workerExit is the end of the processes of a worker.
 type workerExit struct {
 	result launch.Result
-	err    error // it was not started, or did not end by itself
-	isHung bool  // its time was up
+	err    error // The start failed, or the job was canceled.
+	isHung bool
 	ranks  int
 	output string
 }
 
-// lost says that the processes did not end in good order.
+// isLost reports whether the processes ended abnormally.
 func (e workerExit) isLost() bool { return e.err != nil || e.isHung || e.result.Status != 0 }
 
-// how says in a few words how the processes have ended.
+// describe returns a short description of the end.
 func (e workerExit) describe() string {
 	switch {
 	case e.err != nil:
@@ -171,9 +166,8 @@ func (e workerExit) describe() string {
 	return what
 }
 
-// work has a worker do its assignment, and returns when no process of it is left.
-// When nothing is heard of it for its limit, work asks the ranks what they wait for, and
-// ends them: gently at first, so that a case can say what is wrong with its own words.
+// runWorker runs an assignment and returns after the last process has ended. After the limit without an event the
+// ranks dump their state and get SIGTERM, so that a case can still report its error.
 func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 	a.task.Via = a.stack.Via
 	text, err := json.Marshal(a.task)
@@ -221,14 +215,14 @@ func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 		end.err = cause
 	}
 	pw.Close()
-	// It fails only when the listener has gone.
+	// It fails only after the reader has returned.
 	_ = pr.SetReadDeadline(time.Now().Add(drainGrace))
 	<-readerDone
 	end.output = a.output.String()
 	return end
 }
 
-// watch ends a job of which there is no news for limit, and returns when it is done.
+// supervise ends a job after the limit without an event, and returns when done is closed.
 func supervise(limit time.Duration, hasEvents *atomic.Bool, signals chan<- os.Signal, cancel context.CancelCauseFunc, done <-chan struct{}) (isHung bool) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -253,8 +247,7 @@ func supervise(limit time.Duration, hasEvents *atomic.Bool, signals chan<- os.Si
 	}
 }
 
-// listen hands on the events that workers write to r. It returns nil at the end,
-// and an error when something else comes.
+// readEvents passes the events on r to onEvent until the end of r. Any other line is an error.
 func readEvents(r io.Reader, onEvent func(Event) error) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -272,5 +265,5 @@ func readEvents(r io.Reader, onEvent func(Event) error) error {
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
 		return errors.New("its process wrote a line without an end where its reports go")
 	}
-	return nil // the pipe's end, or the deadline
+	return nil // End of the pipe, or deadline.
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// A Scribe takes down what becomes of the cases of one process, one at a time.
+// A CaseRecorder records the cases of one process, one at a time.
 type CaseRecorder interface {
-	Begin(cell string) // nothing new if that one runs already
-	End(Event)         // of the case that runs; its Case and Seconds are the scribe's to know
+	Begin(cell string) // No effect if the case is running.
+	End(Event)         // Ends the running case. Sets Case and Seconds.
 }
 
-// ranks runs cases as one of the ranks of a job. After an error the session stays
-// open: to close it may take as long as what has failed.
+// runRank runs cases as one rank of a job. After an error the session stays open, because closing it may block as
+// long as the failed operation.
 func (w *worker) runRank(ctx context.Context) error {
 	if w.task.Name == report.OpenCase {
 		w.Begin(report.OpenCase)
@@ -66,8 +66,7 @@ func (w *worker) runRank(ctx context.Context) error {
 	return errors.Join(world.Close(), session.Close())
 }
 
-// Greet has every rank exchange a message with the next one. The event says what
-// carries it.
+// CheckNeighbors exchanges a message with the neighbor ranks. The event has the device.
 func CheckNeighbors(ctx context.Context, session *mpi.Session, world *mpi.Comm) (Event, error) {
 	e := Event{Status: report.Pass}
 	n := world.Size()
@@ -93,11 +92,11 @@ func CheckNeighbors(ctx context.Context, session *mpi.Session, world *mpi.Comm) 
 	return e, mpi.Barrier(ctx, world)
 }
 
-// newsEvery is how often a benchmark is looked at: its sizes have as many messages as OSU's,
-// and on a machine that has much else to do one size may take longer than a case may be silent.
+// activityInterval is the interval at which the messages of a benchmark are counted. On a busy machine one message
+// size may exceed the limit of a case.
 const activityInterval = time.Second
 
-// whileItGoesOn tells at every interval whether a count has changed, until it is stopped.
+// reportActivity calls report after each interval in which the count has changed, until stop is called.
 func reportActivity(every time.Duration, count func() uint64, report func()) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -122,7 +121,7 @@ func reportActivity(every time.Duration, count func() uint64, report func()) (st
 	}
 }
 
-// messages is how many this process has exchanged with others.
+// countMessages returns the number of messages that this process has exchanged.
 func countMessages(s *mpi.Session) (n uint64) {
 	for _, p := range s.Stats().Peers {
 		n += p.Sent + p.Received
@@ -130,8 +129,8 @@ func countMessages(s *mpi.Session) (n uint64) {
 	return n
 }
 
-// Measure runs the benchmark of a column with all ranks of a communicator. Rank 0 receives the figures. They are
-// medians, because a pause of the machine changes the mean of a short loop.
+// Measure runs the benchmark of a column in all ranks of a communicator. Rank 0 receives the medians, which a pause
+// of the machine affects less than the means.
 func Measure(ctx context.Context, session *mpi.Session, comm *mpi.Comm, c plan.Column, each func(report.Point)) error {
 	n := 0
 	err := bench.Within(ctx, session, comm, c.Bench, func(row bench.Row) {
@@ -139,14 +138,13 @@ func Measure(ctx context.Context, session *mpi.Session, comm *mpi.Comm, c plan.C
 		each(report.Point{Size: row.Size, Value: row.P50, Unit: c.Unit})
 	})
 	if err == nil && n == 0 && comm.Rank() == 0 {
-		err = errors.New("it gave no figures")
+		err = errors.New("the benchmark printed no figures")
 	}
 	return err
 }
 
-// Tell puts what ranks say of a case into its row: the worst outcome, the longest
-// time, the figures, and each reason once. Who gives a reason for what is wrong is
-// named by name; nil: there is only one.
+// MergeEvents merges the events of a case into its row: the worst status, the longest time, all figures, and each
+// reason once. Reasons of failures have the names of their ranks if name is not nil.
 func MergeEvents(row *report.Row, events []Event, name func(rank int) string) {
 	for _, e := range events {
 		row.Status = worseStatus(row.Status, e.Status)
@@ -159,7 +157,7 @@ func MergeEvents(row *report.Row, events []Event, name func(rank int) string) {
 	row.Reason = JoinReasons(events, name)
 }
 
-// worse returns the worse of two statuses; "" is none yet.
+// worseStatus returns the worse of two statuses. "" is the best.
 func worseStatus(a, b report.Status) report.Status {
 	for _, s := range report.Statuses {
 		if a == s || b == s {
@@ -169,10 +167,10 @@ func worseStatus(a, b report.Status) report.Status {
 	return ""
 }
 
-// mostNamed is how many ranks that say the same are named.
+// maxNamedRanks is the number of ranks named with the same reason.
 const maxNamedRanks = 3
 
-// Together is the reasons of ranks, each once, with who gives it if name is not nil.
+// JoinReasons lists each reason once, with the names of its ranks if name is not nil.
 func JoinReasons(events []Event, name func(rank int) string) string {
 	var lines []string
 	for i, e := range events {

@@ -8,11 +8,10 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
-// busyLoad is the load per processor above which a case that did not end is tried once more.
+// busyLoad is the load per processor above which a hung case is retried.
 const busyLoad = 2
 
-// repeats reports whether the case of a row, which did not end in time, runs again. Only a busy machine is a reason, and
-// only once.
+// retryIfBusy reports whether a hung case runs again. It does once, on a busy machine.
 func (a *attempt) retryIfBusy(row report.Row) bool {
 	if _, isSecond := a.retryReasons[row.Case]; isSecond || row.Status != report.Timeout || !a.record.IsBad(*a.stack, row) {
 		return false
@@ -26,7 +25,7 @@ func (a *attempt) retryIfBusy(row report.Row) bool {
 	return true
 }
 
-// load returns the load per processor, or 0 if it is unknown.
+// currentLoad returns the load per processor, or 0 if it is unknown.
 func (p *Pool) currentLoad() float64 {
 	if p.Load != nil {
 		return p.Load()

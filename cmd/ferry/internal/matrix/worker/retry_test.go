@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
-// runTries runs the cases at a load, and returns the report and the number of tries of a case.
+// runWithLoad runs the cases at a load. It returns the report and a function with the number of tries of a case.
 func runWithLoad(t *testing.T, load float64, exclusions string, cases ...string) (*report.Report, func(name string) int) {
 	t.Helper()
 	tries := t.TempDir()

@@ -22,10 +22,10 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// envPIDs is the directory in which workers of these tests leave their process ids.
+// envPIDs is the directory of the workers' process ids.
 const envPIDs = "MATRIX_TEST_PIDS"
 
-// TestMain is also the worker that the tests start.
+// TestMain is also the worker of the tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "worker" {
 		if err := badWorker(os.Args[2]); err != nil {
@@ -37,14 +37,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// badWorker has cases whose names say what becomes of them, but for numbers at the
-// end.
+// badWorker has cases named for their outcome, with an optional number.
 func badWorker(text string) error {
 	w := &worker{reports: os.NewFile(3, "reports"), stderr: os.Stderr}
 	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
 		return err
 	}
-	w.rank, _ = strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank"))) // 0 where the name is another one: the test would see it
+	w.rank, _ = strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank")))
 	pid := filepath.Join(os.Getenv(envPIDs), strconv.Itoa(os.Getpid()))
 	if err := os.WriteFile(pid, nil, 0o600); err != nil {
 		return err
@@ -104,7 +103,7 @@ func badWorker(text string) error {
 			w.End(Event{Status: report.Fail, Reason: "the frame never came"})
 			return nil
 		case "orphans":
-			// A child of the worker's, in the same process group.
+			// A child in the process group of the worker.
 			c := exec.Command("sleep", "100")
 			if err := c.Start(); err != nil {
 				return err
@@ -136,10 +135,10 @@ func badWorker(text string) error {
 	return nil
 }
 
-// envTries is the directory in which the cases of badWorker count their tries.
+// envTries is the directory in which badWorker counts the tries of its cases.
 const envTries = "MATRIX_TEST_TRIES"
 
-// count appends a byte to a file.
+// appendByte appends a byte to a file.
 func appendByte(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -149,14 +148,13 @@ func appendByte(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// bad is a pool of such workers, with a plan of stacks that have the given cases.
+// A badPool is a pool of bad workers with a plan.
 type badPool struct {
 	*plan.Plan
 	*Pool
 	Observer report.Observer
 }
 
-// run runs the plan.
 func (b *badPool) run(ctx context.Context) *report.Report {
 	return b.Pool.Run(ctx, b.Begin(b.Observer))
 }
@@ -167,7 +165,7 @@ func newBad(t *testing.T, ranks int, stacks ...[]string) *badPool {
 	t.Setenv(envPIDs, pids)
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	if _, ok := os.LookupEnv("GORACE"); !ok {
-		t.Setenv("GORACE", "atexit_sleep_ms=0") // a race build would sleep a second at each exit
+		t.Setenv("GORACE", "atexit_sleep_ms=0") // A race build sleeps for a second at each exit.
 	}
 	t.Cleanup(func() { checkProcessesEnded(t, pids) })
 	self, err := os.Executable()
@@ -186,7 +184,7 @@ func newBad(t *testing.T, ranks int, stacks ...[]string) *badPool {
 	return b
 }
 
-// allGone looks for processes that were left.
+// checkProcessesEnded checks that all recorded processes have ended.
 func checkProcessesEnded(t *testing.T, pids string) {
 	t.Helper()
 	entries, err := os.ReadDir(pids)
@@ -201,7 +199,7 @@ func checkProcessesEnded(t *testing.T, pids string) {
 		for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil; {
 			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			if strings.Contains(string(stat), ") Z ") {
-				break // an orphan that nobody reaps here
+				break // A zombie whose parent does not reap it.
 			}
 			if time.Now().After(deadline) {
 				t.Fatalf("process %d was left: %s", pid, stat)
@@ -210,7 +208,7 @@ func checkProcessesEnded(t *testing.T, pids string) {
 	}
 }
 
-// outcome is a row as tests compare it.
+// outcome returns the status and the reason of a case.
 func outcome(got *report.Report, stack, testCase string) (report.Status, string) {
 	for _, row := range got.Rows {
 		if row.Stack == stack && row.Case == "kit/"+testCase {
@@ -224,7 +222,7 @@ func TestRun_WorkerIsLost_OnlyItsCaseFails(t *testing.T) {
 	table := []struct {
 		name   string
 		status report.Status
-		reason string // part of it
+		reason string // Substring.
 	}{
 		{"segv", report.Fail, "its process exited with status 2: SIGSEGV: segmentation violation"},
 		{"killed", report.Fail, "its process killed by signal 9 (killed)"},
@@ -267,7 +265,7 @@ func TestRun_WorkerIsLost_OnlyItsCaseFails(t *testing.T) {
 	}
 }
 
-// The words of a rank that fails name it, and all ranks have their say.
+// The other ranks' events are complete, too.
 func TestRun_RankFails_IsNamed(t *testing.T) {
 	r := newBad(t, 2, []string{"pass", "second", "segv"})
 	r.Stacks[0].Via = "btl shm"
@@ -291,8 +289,7 @@ func TestRun_ThreeConsecutiveLosses_SkipTheColumn(t *testing.T) {
 	}
 }
 
-// TestRun_LossesAreExcluded_StackContinues: what follows them would count as skipped, and a
-// run in which hardly anything ran would be green.
+// Otherwise the cases after them would be skipped, and the run would pass.
 func TestRun_LossesAreExcluded_StackContinues(t *testing.T) {
 	r := newBad(t, 0, []string{"killed1", "killed2", "killed3", "pass1", "obeys1", "obeys2", "pass2"})
 	r.Limit = 5 * tick
@@ -327,26 +324,25 @@ func TestRun_StackHangs_SkipsItsCases(t *testing.T) {
 	}
 }
 
-// TestRun_LongLimit_AppliesToConformanceCases: they have one of their own.
+// They have a limit of their own.
 func TestRun_LongLimit_AppliesToConformanceCases(t *testing.T) {
 	r := newBad(t, 0, []string{"limit"})
 	r.Limit = time.Hour
 	if s, why := outcome(r.run(t.Context()), "stack0", "limit"); why != "2h0m0s" {
-		t.Errorf("the worker was told: %s: %s", s, why)
+		t.Errorf("the worker's limit: %s: %s", s, why)
 	}
 	text, err := json.Marshal(task{Column: plan.Of("conform/1", 1, "group/of a communicator"), Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("FERRY_BTL_SHM_DIR", t.TempDir()) // its session stays open
+	t.Setenv("FERRY_BTL_SHM_DIR", t.TempDir()) // Its session stays open.
 	var out, errs strings.Builder
 	if err := Work(t.Context(), nil, nil, string(text), &out, &errs); err == nil || !strings.Contains(out.String(), "hung for 1ns") {
 		t.Errorf("%v: %s%s", err, &out, &errs)
 	}
 }
 
-// TestWork_OpenFails_EventHasRank: two that say the same would be taken for one
-// that says it twice.
+// Without the rank, two events would count as one that is repeated.
 func TestWork_OpenFails_EventHasRank(t *testing.T) {
 	t.Setenv(framework.EnvName("bootstrap.local.rank"), "1")
 	text, err := json.Marshal(task{Column: plan.Column{Name: report.OpenCase, Ranks: 2, Cells: []string{report.OpenCase}}})
@@ -369,8 +365,7 @@ func TestWork_OpenFails_EventHasRank(t *testing.T) {
 	}
 }
 
-// TestLimitOf_ProviderHangs_ExceedsItsSelftest: they are said when the transport's
-// own limit is over.
+// The transport reports its error at the end of its own limit.
 func TestLimitOf_ProviderHangs_ExceedsItsSelftest(t *testing.T) {
 	var p struct {
 		Deadline time.Duration `param:"selftest_timeout" default:"0s" level:"tuner" scope:"process" doc:"As mtl/ofi."`
@@ -396,11 +391,10 @@ func TestLimitOf_ProviderHangs_ExceedsItsSelftest(t *testing.T) {
 	}
 }
 
-// busyLimit is the limit of cases that take longer.
+// busyLimit is the limit of cases that exceed it.
 const busyLimit = time.Second
 
-// TestRun_BenchmarkMakesProgress_HasNoLimit: on a busy machine one size of a benchmark may take longer
-// than a case may be silent.
+// On a busy machine one message size of a benchmark may exceed the limit of a case.
 func TestRun_BenchmarkMakesProgress_HasNoLimit(t *testing.T) {
 	r := newBad(t, 0, []string{"busy"}, []string{"stuck"})
 	r.Limit = busyLimit
@@ -413,7 +407,6 @@ func TestRun_BenchmarkMakesProgress_HasNoLimit(t *testing.T) {
 	}
 }
 
-// TestRun_LimitBelowTick_IsATimeout: the case did not end, and has not failed.
 func TestRun_LimitBelowTick_IsATimeout(t *testing.T) {
 	r := newBad(t, 0, []string{"deaf"})
 	r.Suite.Open, r.Limit = time.Minute, tick/2
@@ -423,7 +416,7 @@ func TestRun_LimitBelowTick_IsATimeout(t *testing.T) {
 	}
 }
 
-// watcher cancels a run when a case begins.
+// A cancelObserver cancels a run when a case begins.
 type cancelObserver struct {
 	cancelAt  string
 	cancel    context.CancelCauseFunc
@@ -458,11 +451,11 @@ func TestRun_IsInterrupted_ReportIsPartial(t *testing.T) {
 		}
 	}
 	if got.Failed() {
-		t.Error("what did not run has failed")
+		t.Error("cases that did not run have failed")
 	}
 }
 
-// A stack that can't be opened has no other rows.
+// It has one row, for report.OpenCase.
 func TestRun_StackIsUnavailable_RunsNoCase(t *testing.T) {
 	r := newBad(t, 0, []string{"pass"}, []string{"pass"})
 	r.Stacks[1].Reason, r.Columns[1] = "no such device", r.Columns[1][:1]
@@ -472,7 +465,7 @@ func TestRun_StackIsUnavailable_RunsNoCase(t *testing.T) {
 		t.Errorf("%+v", got.Rows)
 	}
 	if got.Failed() {
-		t.Error("what is not there has failed")
+		t.Error("an unavailable stack has failed")
 	}
 	r.Stacks[1].Hangs = true
 	got = r.run(t.Context())
@@ -481,7 +474,7 @@ func TestRun_StackIsUnavailable_RunsNoCase(t *testing.T) {
 	}
 }
 
-// TestWriteEvent_LongReason_IsTruncated: a line above PIPE_BUF would mix with others'.
+// A line above PIPE_BUF could mix with those of other ranks.
 func TestWriteEvent_LongReason_IsTruncated(t *testing.T) {
 	var out, errs strings.Builder
 	w := &worker{reports: &out, stderr: &errs}

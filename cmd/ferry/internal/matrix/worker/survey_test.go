@@ -18,7 +18,6 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// part is what Stacks sees of a component.
 type fakeComponent struct {
 	kind    framework.Kind
 	name    string
@@ -29,7 +28,7 @@ func (p fakeComponent) Info() framework.Info                         { return fr
 func (p fakeComponent) Params() any                                  { return nil }
 func (p fakeComponent) Probe(context.Context, any) framework.Verdict { return p.verdict }
 
-// layered is a PML over components of a kind.
+// A fakePML requires components of a kind.
 type fakePML struct {
 	fakeComponent
 	transport framework.Kind
@@ -39,10 +38,10 @@ func (l fakePML) Requires(any) []framework.Requirement {
 	return []framework.Requirement{{Kind: framework.PML, Node: true}, {Kind: l.transport}}
 }
 
-// surveyed is an MTL that can be asked, which must happen in a worker.
+// A fakeMTL is an MTL whose survey runs in a worker.
 type fakeMTL struct {
 	fakeComponent
-	err error // of Survey
+	err error // Result of Survey.
 }
 
 func (s fakeMTL) Params() any {
@@ -68,7 +67,7 @@ func (fakeMTL) LogReason(provider, log string) string {
 	return ""
 }
 
-// answer is what a worker of these tests says to a survey.
+// answerSurvey ends a survey with the result of its name.
 func (w *worker) answerSurvey(name string) {
 	offer := func(c mtl.Candidate) { w.End(Event{Status: report.Pass, Answer: &plan.Answer{Offer: &c}}) }
 	switch {
@@ -95,8 +94,7 @@ func (w *worker) answerSurvey(name string) {
 	}
 }
 
-// TestPlan_SurveyProcessDies_StackIsListed: what dies when it is
-// asked counts as there, for the case open to tell.
+// The case open then reports the failure.
 func TestPlan_SurveyProcessDies_StackIsListed(t *testing.T) {
 	usable := framework.Usable()
 	reg := framework.NewRegistry()
@@ -161,7 +159,7 @@ func TestPlan_SurveyProcessDies_StackIsListed(t *testing.T) {
 	}
 }
 
-// survey has a worker ask an MTL, and returns what it reports at the end.
+// runSurvey surveys an MTL in a worker, and returns the last event.
 func runSurvey(t *testing.T, c framework.Component, column, provider string) (Event, error) {
 	t.Helper()
 	reg := framework.NewRegistry()
@@ -188,7 +186,7 @@ func TestSurvey_TransportIsMissingOrBroken_StatusesDiffer(t *testing.T) {
 	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Providers, "net"); err != nil || e.Status != report.Pass || !slices.Equal(e.Answer.Providers, []string{"a", "b"}) {
 		t.Errorf("providers: %+v %v", e, err)
 	}
-	// Of several offers that of the provider, however it is written.
+	// The candidate of the provider, in any spelling.
 	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Survey, "a"); err != nil || e.Answer.Offer == nil || e.Answer.Offer.Library != "lib 1" {
 		t.Errorf("survey: %+v %v", e, err)
 	}

@@ -1,7 +1,5 @@
-// Package worker runs the cases of `ferry matrix`, in processes of their own. It is
-// both ends of that: the process that runs cases and reports each as a line on a
-// pipe (Work), and the one that starts it, hears it, survives its end and makes rows
-// of it (Pool).
+// Package worker runs the cases of `ferry matrix` in processes of their own. Work runs cases in such a process and
+// reports each as a line on a pipe. Pool starts the processes, reads their reports and records the rows.
 package worker
 
 import (
@@ -27,32 +25,31 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// A task is what a worker is told to do: an argument of its command line. Which
-// stack it is about stands in the parameters of its environment.
+// A task is an argument of a worker's command line. The parameters of the stack are in its environment.
 type task struct {
 	plan.Column
-	Via string // as in report.Stack
-	// Limit is when a conformance case gives up by itself. The Pool, which knows when
-	// time stood still, ends it sooner.
+	Via string // As in report.Stack.
+	// Limit is the limit of a conformance case in the worker. The Pool, which does not count the time of a stopped
+	// process, has a shorter one.
 	Limit time.Duration
 }
 
-// An Event is what one rank says of one case.
+// An Event is the report of one rank about one case.
 type Event struct {
 	Rank int    `json:"rank,omitempty"`
-	Case string `json:"case"` // its cell
-	// Status is empty when the case begins, or goes on.
+	Case string `json:"case"` // Cell.
+	// Status is empty when the case begins or makes progress.
 	Status  report.Status  `json:"status,omitempty"`
 	Reason  string         `json:"reason,omitempty"`
 	Seconds float64        `json:"seconds,omitempty"`
-	Points  []report.Point `json:"points,omitempty"` // more figures of a benchmark
-	Device  string         `json:"device,omitempty"` // of report.OpenCase
+	Points  []report.Point `json:"points,omitempty"` // Further figures of a benchmark.
+	Device  string         `json:"device,omitempty"` // Set by report.OpenCase.
 	Mode    string         `json:"mode,omitempty"`
-	Others  []int          `json:"others,omitempty"` // ranks in which the case failed, as far as this one knows
-	Answer  *plan.Answer   `json:"answer,omitempty"` // of a survey
+	Others  []int          `json:"others,omitempty"` // Other ranks in which the case is known to have failed.
+	Answer  *plan.Answer   `json:"answer,omitempty"` // Result of a survey.
 }
 
-// Ended is the event of a case that ended with err.
+// EventOf returns the event of a case that ended with err.
 func EventOf(err error) Event {
 	switch {
 	case err == nil:
@@ -65,11 +62,10 @@ func EventOf(err error) Event {
 	return Event{Status: report.Fail, Reason: err.Error()}
 }
 
-// eventLimit is the longest line, in bytes: what a pipe takes in one piece
-// (PIPE_BUF), so that the lines of ranks never mix.
+// eventLimit is the maximum length of a line, PIPE_BUF. The lines of several ranks do not mix.
 const eventLimit = 4096
 
-// A worker runs cases inside one process, and reports each on a pipe. It is a Scribe.
+// A worker runs cases in one process and reports each on a pipe. It is a CaseRecorder.
 type worker struct {
 	registry       *framework.Registry
 	values         *framework.Values
@@ -77,22 +73,21 @@ type worker struct {
 	task           task
 	rank           int
 	reports        io.Writer
-	stderr         io.Writer // where what is too long for a report goes
+	stderr         io.Writer // Receives reasons above the eventLimit.
 	beganAt        time.Time
-	runningCase    string // the case that has begun
-	endedCount     int    // how many have ended
+	runningCase    string
+	endedCount     int
 }
 
-// Work does what text, the task of a Pool, says, with the components of reg and the
-// given parameters, and reports to out. Sessions are opened with opts. It ends when
-// ctx does. An error says that the worker as a whole has failed; the case during
-// which it did was reported.
+// Work executes the task in text with the components of reg and the given parameters, and reports to out. Sessions
+// are opened with opts. It returns early if ctx is canceled. An error is a failure of the worker, recorded in its
+// running case.
 func Work(ctx context.Context, reg *framework.Registry, values *framework.Values, text string, out, errs io.Writer, opts ...mpi.SessionOption) error {
 	w := &worker{registry: reg, values: values, sessionOptions: opts, reports: out, stderr: errs}
 	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
 		return fmt.Errorf("task of a worker: %w", err)
 	}
-	// The launcher has said it: what opens no session has to name itself, too.
+	// Events of tasks without a session have the rank, too.
 	w.rank, _ = strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank")))
 	err := w.runTask(ctx)
 	if err == nil || w.isAdded() || w.endedCount == len(w.task.Cells) {
@@ -103,7 +98,7 @@ func Work(ctx context.Context, reg *framework.Registry, values *framework.Values
 	}
 	if w.runningCase != "" {
 		e := EventOf(err)
-		// Before a stack is open, what is not supported is not there.
+		// An unsupported stack cannot be opened.
 		if slices.Contains([]string{report.OpenCase, plan.Providers, plan.Survey}, w.task.Name) && errors.Is(err, framework.ErrUnsupported) {
 			e.Status = report.Unavailable
 		}
@@ -112,7 +107,7 @@ func Work(ctx context.Context, reg *framework.Registry, values *framework.Values
 	return err
 }
 
-// isAdded reports whether a conformance case has added this process to the job. Its events are not written.
+// isAdded reports whether a conformance case has added this process to the job. Its events are dropped.
 func (w *worker) isAdded() bool { return w.task.Room > 0 && w.rank >= w.task.Ranks }
 
 func (w *worker) runTask(ctx context.Context) error {
@@ -158,12 +153,12 @@ func (w *worker) writeEvent(e Event) {
 		_, err = w.reports.Write(append(line, '\n'))
 	}
 	if err != nil {
-		// Nobody listens: the run is over.
+		// The reader has closed the pipe after the end of the run.
 		fmt.Fprintf(w.stderr, "report of %s: %v\n", e.Case, err)
 	}
 }
 
-// survey asks an MTL what it could use, or a provider what it offers, or a BTL whom it reaches.
+// runSurvey surveys the providers of an MTL, the candidates of a provider or the reach of a BTL.
 func (w *worker) runSurvey(ctx context.Context) error {
 	c, err := w.findTransport()
 	if err != nil {
