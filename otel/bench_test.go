@@ -11,8 +11,8 @@ import (
 	otelmpi "github.com/ferrympi/ferry/otel"
 )
 
-// BenchmarkHooks is what telemetry costs a message of this process to itself, and a
-// barrier whose span nobody exports.
+// BenchmarkHooks measures the cost of telemetry for a message of this process to itself, and for a
+// barrier whose span is not exported.
 func BenchmarkHooks(b *testing.B) {
 	for _, with := range []string{"without", "with"} {
 		var options []mpi.SessionOption

@@ -15,11 +15,15 @@ import (
 
 // Attributes of metrics and spans.
 const (
-	keyJobRank   = "ferry.rank"           // metrics: this process's rank in the job
-	keyPeer      = "ferry.peer.rank"      // metrics: the other process's
-	keyPeerSpace = "ferry.peer.namespace" // metrics: of a peer of another job
-	keyTransport = "ferry.transport"      // metrics: "shm"; "none" if there is none yet
-	keyDirection = "ferry.direction"      // metrics: "sent", "received"
+	// Of metrics. The rank is that in the job, and the namespace is set for peers of other jobs. The transport is
+	// "none" until one is chosen, and the direction is "sent" or "received".
+	keyJobRank       = "ferry.rank"
+	keyPeer          = "ferry.peer.rank"
+	keyPeerNamespace = "ferry.peer.namespace"
+	keyTransport     = "ferry.transport"
+	keyDirection     = "ferry.direction"
+
+	// Of collective operations.
 	keyOperation = "ferry.collective.operation"
 	keySequence  = "ferry.collective.sequence"
 	keyBytes     = "ferry.collective.size"
@@ -29,7 +33,7 @@ const (
 	keySize      = "ferry.communicator.size"
 )
 
-// instruments are what the metrics are made of.
+// instruments are the OpenTelemetry instruments of the metrics.
 type instruments struct {
 	messages, payload   metric.Int64ObservableCounter
 	unexpected, dropped metric.Int64ObservableCounter
@@ -38,50 +42,47 @@ type instruments struct {
 	collective          metric.Float64Histogram
 }
 
-// make makes them.
-func (i *instruments) make(m metric.Meter) error {
+func (i *instruments) create(m metric.Meter) error {
 	var errs []error
-	counter := func(name, unit, what string) metric.Int64ObservableCounter {
-		c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+	counter := func(name, unit, description string) metric.Int64ObservableCounter {
+		c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
 		errs = append(errs, err)
 		return c
 	}
-	i.messages = counter("ferry.messages", "{message}", "Messages that went to the peer or came from it, collectives included.")
-	i.payload = counter("ferry.payload", "By", "Payload of messages that went to the peer or came from it.")
-	i.unexpected = counter("ferry.messages.unexpected", "{message}", "Messages that came before their receive.")
-	i.dropped = counter("ferry.messages.dropped", "{message}", "Messages for communicators that were closed.")
-	i.reconnects = counter("ferry.reconnects", "{connection}", "Connections that were made again after one was lost.")
-	i.resent = counter("ferry.frames.resent", "{frame}", "Frames of the transport that went again.")
+	i.messages = counter("ferry.messages", "{message}", "Messages sent to the peer or received from it, including those of collectives.")
+	i.payload = counter("ferry.payload", "By", "Payload of messages sent to the peer or received from it.")
+	i.unexpected = counter("ferry.messages.unexpected", "{message}", "Messages that arrived before their receive was posted.")
+	i.dropped = counter("ferry.messages.dropped", "{message}", "Messages for closed communicators.")
+	i.reconnects = counter("ferry.reconnects", "{connection}", "Connections reestablished after a loss.")
+	i.resent = counter("ferry.frames.resent", "{frame}", "Frames retransmitted by the transport.")
 	var err error
 	i.waited, err = m.Float64ObservableCounter("ferry.receive.wait", metric.WithUnit("s"),
-		metric.WithDescription("Time for which receives were posted before their messages came from the peer."))
+		metric.WithDescription("Time from the posting of receives to the arrival of their messages from the peer."))
 	errs = append(errs, err)
 	i.collective, err = m.Float64Histogram("ferry.collective.duration", metric.WithUnit("s"),
-		metric.WithDescription("Duration of collective operations in this process, waiting for others included."),
+		metric.WithDescription("Duration of collective operations in this process, including waits for other processes."),
 		metric.WithExplicitBucketBoundaries(1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, .1, .3, 1, 3, 10, 30))
 	return errors.Join(append(errs, err)...)
 }
 
-// observed are those that observe reports.
-func (i *instruments) observed() []metric.Observable {
+func (i *instruments) observables() []metric.Observable {
 	return []metric.Observable{i.messages, i.payload, i.unexpected, i.dropped, i.reconnects, i.resent, i.waited}
 }
 
-// series is what a metric has a number for.
+// series identifies the totals of a peer over one transport.
 type series struct {
 	peer      mpi.Proc
 	transport string
 }
 
-// counts only grow.
+// counts never decrease.
 type counts struct {
 	sent, received, sentBytes, receivedBytes uint64
 	unexpected, dropped, reconnects, resent  uint64
 	waited                                   time.Duration
 }
 
-// plus is the sum.
-func (c counts) plus(d counts) counts {
+func (c counts) add(d counts) counts {
 	c.sent += d.sent
 	c.received += d.received
 	c.sentBytes += d.sentBytes
@@ -94,8 +95,7 @@ func (c counts) plus(d counts) counts {
 	return c
 }
 
-// minus is what has come since d.
-func (c counts) minus(d counts) counts {
+func (c counts) sub(d counts) counts {
 	return counts{
 		c.sent - d.sent, c.received - d.received, c.sentBytes - d.sentBytes, c.receivedBytes - d.receivedBytes,
 		c.unexpected - d.unexpected, c.dropped - d.dropped, c.reconnects - d.reconnects, c.resent - d.resent,
@@ -103,80 +103,77 @@ func (c counts) minus(d counts) counts {
 	}
 }
 
-// waits is how long receives waited for each peer. Hooks add to it with the engine's lock
-// held, so nothing is called with its own.
-type waits struct {
-	mu sync.Mutex
-	by map[framework.Life]time.Duration
+// waitTimes accumulates the waits of receives by peer. Hooks call add with the engine's lock held, so code under mu must
+// not call the engine.
+type waitTimes struct {
+	mu     sync.Mutex
+	byPeer map[framework.Life]time.Duration
 }
 
-func (w *waits) add(peer framework.Life, d time.Duration) {
+func (w *waitTimes) add(peer framework.Life, d time.Duration) {
 	w.mu.Lock()
-	w.by[peer] += d
+	w.byPeer[peer] += d
 	w.mu.Unlock()
 }
 
-func (w *waits) of(peer framework.Life) time.Duration {
+func (w *waitTimes) total(peer framework.Life) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.by[peer]
+	return w.byPeer[peer]
 }
 
-// look adds to the totals what has come since the last look. A transport gets what came
-// while it was in use, as far as looks can tell, so that no total shrinks when a peer
-// changes to another.
-func (t *Telemetry) look() {
+// updateTotals adds the counts since the last update. They go to the transport in use at the update, so no total decreases
+// when a peer changes its transport.
+func (t *Telemetry) updateTotals() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.sessions) > 0 {
 		peers := t.sessions[0].Stats().Peers
-		if len(peers) == 0 && t.closed(t.sessions[0]) {
+		if len(peers) == 0 && t.isClosed(t.sessions[0]) {
 			t.sessions = t.sessions[1:]
 			continue
 		}
-		t.take(peers)
+		t.addPeers(peers)
 		return
 	}
 }
 
-// closed reports whether a session that shows no peer is closed.
-func (t *Telemetry) closed(s *mpi.Session) bool {
+func (t *Telemetry) isClosed(s *mpi.Session) bool {
 	_, err := s.Psets(context.Background())
 	return errors.Is(err, mpi.ErrClosed)
 }
 
-// take takes the counts of peers. A process that two protocols serve is listed twice. The
-// caller holds mu.
-func (t *Telemetry) take(peers []mpi.PeerStats) {
-	now := map[framework.Life]counts{}
-	who := map[framework.Life]series{}
+// addPeers adds the counts of peers. A process served by two protocols is listed twice. The caller holds mu.
+func (t *Telemetry) addPeers(peers []mpi.PeerStats) {
+	current := map[framework.Life]counts{}
+	identities := map[framework.Life]series{}
 	for _, p := range peers {
-		now[p.Life] = now[p.Life].plus(counts{
+		current[p.Life] = current[p.Life].add(counts{
 			sent: p.Sent, received: p.Received, sentBytes: p.SentBytes, receivedBytes: p.ReceivedBytes,
 			unexpected: p.Unexpected, dropped: p.Dropped, reconnects: p.Reconnects, resent: p.Resent,
 		})
-		if s := (series{p.Proc, p.Transport}); p.Transport != "" || who[p.Life].transport == "" {
-			who[p.Life] = s
+		if s := (series{p.Proc, p.Transport}); p.Transport != "" || identities[p.Life].transport == "" {
+			identities[p.Life] = s
 		}
 	}
-	for life, c := range now {
-		c.waited = t.waits.of(life)
-		s := who[life]
+	for life, c := range current {
+		c.waited = t.waits.total(life)
+		s := identities[life]
 		if s.transport == "" {
 			s.transport = "none"
 		}
-		last := t.last[life]
-		if c.sent < last.sent || c.received < last.received { // all sessions were closed since, and counts began again
+		last := t.previous[life]
+		if c.sent < last.sent || c.received < last.received { // All sessions were closed, which resets the counts.
 			last = counts{waited: last.waited}
 		}
-		t.totals[s] = t.totals[s].plus(c.minus(last))
-		t.last[life] = c
+		t.totals[s] = t.totals[s].add(c.sub(last))
+		t.previous[life] = c
 	}
 }
 
-// observe reports the totals: OpenTelemetry calls it when a reader collects.
+// observe reports the totals. OpenTelemetry calls it when a reader collects.
 func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
-	t.look()
+	t.updateTotals()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s, c := range t.totals {
@@ -184,7 +181,7 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 			attribute.Int(keyJobRank, int(t.self.Rank)), attribute.Int(keyPeer, int(s.peer.Rank)), attribute.String(keyTransport, s.transport),
 		}
 		if s.peer.Namespace != t.self.Namespace {
-			base = append(base, attribute.String(keyPeerSpace, s.peer.Namespace))
+			base = append(base, attribute.String(keyPeerNamespace, s.peer.Namespace))
 		}
 		with := func(more ...attribute.KeyValue) metric.MeasurementOption {
 			return metric.WithAttributeSet(attribute.NewSet(append(base[:len(base):len(base)], more...)...))

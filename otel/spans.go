@@ -11,64 +11,64 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// ended is a collective operation that is over.
-type ended struct {
+// endedCollective is a complete collective operation.
+type endedCollective struct {
 	span      trace.Span
 	at        time.Time
-	took      time.Duration
+	duration  time.Duration
 	err       error
 	operation attribute.KeyValue
 	histogram metric.Float64Histogram
 }
 
-// end tells OpenTelemetry. It may block, as exporters do.
-func (e *ended) end(ctx context.Context) {
+// report ends the span and records the duration. It may block in an exporter.
+func (e *endedCollective) report(ctx context.Context) {
 	if e.err != nil {
 		e.span.RecordError(e.err, trace.WithTimestamp(e.at))
 		e.span.SetStatus(codes.Error, e.err.Error())
 	}
 	e.span.End(trace.WithTimestamp(e.at))
-	e.histogram.Record(trace.ContextWithSpan(ctx, e.span), e.took.Seconds(), metric.WithAttributes(e.operation))
+	e.histogram.Record(trace.ContextWithSpan(ctx, e.span), e.duration.Seconds(), metric.WithAttributes(e.operation))
 }
 
-// spans are those of nonblocking operations, which are over with the engine's lock held,
-// while ending a span may block: a goroutine ends them, which lives as long as there are any.
-type spans struct {
-	mu   sync.Mutex
-	over []ended
-	done chan struct{} // closed when the goroutine ends; nil: there is none
+// spanQueue has the spans of nonblocking operations. They complete with the engine's lock held, and ending a span may
+// block, so a goroutine ends them. It exits when the queue is empty.
+type spanQueue struct {
+	mu        sync.Mutex
+	completed []endedCollective
+	done      chan struct{} // Closed when the goroutine exits. Nil without one.
 }
 
-// later has a span ended soon. It doesn't block.
-func (s *spans) later(e ended) {
+// enqueue does not block.
+func (s *spanQueue) enqueue(e endedCollective) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over = append(s.over, e); s.done == nil {
+	if s.completed = append(s.completed, e); s.done == nil {
 		s.done = make(chan struct{})
 		go s.run()
 	}
 }
 
-func (s *spans) run() {
+func (s *spanQueue) run() {
 	for {
 		s.mu.Lock()
-		over := s.over
-		s.over = nil
-		if len(over) == 0 {
+		batch := s.completed
+		s.completed = nil
+		if len(batch) == 0 {
 			close(s.done)
 			s.done = nil
 			s.mu.Unlock()
 			return
 		}
 		s.mu.Unlock()
-		for i := range over {
-			over[i].end(context.Background())
+		for i := range batch {
+			batch[i].report(context.Background())
 		}
 	}
 }
 
-// drain waits until those that are over have ended.
-func (s *spans) drain() {
+// drain waits until all queued spans have ended.
+func (s *spanQueue) drain() {
 	s.mu.Lock()
 	done := s.done
 	s.mu.Unlock()

@@ -1,24 +1,21 @@
-// Package otelmpi gives a program that uses package mpi OpenTelemetry metrics and traces:
-// messages, bytes and waiting per peer and transport, and a span for each collective
-// operation. Its name is not that of its folder, since every program that uses it imports
-// OpenTelemetry's own package otel too.
+// Package otelmpi exports OpenTelemetry metrics and traces of package mpi. Metrics count messages, bytes and waits by peer
+// and transport. Each collective operation has a span. The package name differs from the folder, because programs
+// import OpenTelemetry's package otel too.
 //
 //	telemetry, err := otelmpi.New()
 //	session, err := mpi.OpenSession(ctx, mpi.WithHooks(telemetry))
 //	telemetry.Watch(session)
 //	...
-//	telemetry.Flush() // before the session closes: it takes the last counts
+//	telemetry.Flush() // Collects the last counts before the session closes.
 //	session.Close()
 //	telemetry.Close()
 //
-// The counts come from mpi.Session.Stats when a reader collects, and cost nothing per
-// message. The hooks measure how long receives wait, and cost two readings of the clock
-// and a locked addition per message; a session with hooks also goes without the shortest path of
-// a blocking receive.
+// The counts come from mpi.Session.Stats when a reader collects, without a cost per message. The hooks measure waits of
+// receives, at the cost of two clock reads and a locked addition per message. They disable the fast path of blocking
+// receives.
 //
-// The package stands on mpi, pml and OpenTelemetry's API. It sets no provider, and starts
-// no exporter: that is the program's to choose. It is a module of its own, so that
-// programs that do not import it link nothing of OpenTelemetry.
+// The package is a module separate from ferry and uses OpenTelemetry's API only. The program sets providers and starts
+// exporters.
 package otelmpi
 
 import (
@@ -41,8 +38,8 @@ import (
 // scope is the name of the instrumentation scope of all metrics and spans.
 const scope = "github.com/ferrympi/ferry/otel"
 
-// Telemetry observes one process: hooks for mpi.WithHooks. Sessions that are open at the
-// same time share one. Its methods may be called concurrently.
+// Telemetry observes one process. Pass it to mpi.WithHooks. Sessions that are open at the same time share one. Methods may be
+// called concurrently.
 type Telemetry struct {
 	tracer trace.Tracer
 
@@ -53,16 +50,15 @@ type Telemetry struct {
 	sessions []*mpi.Session
 	self     mpi.Proc
 	totals   map[series]counts
-	last     map[framework.Life]counts // at the last look
+	previous map[framework.Life]counts // At the last update.
 
-	waits waits
-	spans spans
+	waits waitTimes
+	spans spanQueue
 }
 
-// Telemetry is hooks of both kinds.
 var _ mpi.CollectiveHooks = (*Telemetry)(nil)
 
-// An Option changes what New does.
+// An Option configures New.
 type Option func(*options)
 
 type options struct {
@@ -70,39 +66,36 @@ type options struct {
 	tracers trace.TracerProvider
 }
 
-// WithMeterProvider has metrics go to p. Without it they go to OpenTelemetry's global
-// provider.
+// WithMeterProvider selects the provider of metrics. The default is OpenTelemetry's global provider.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) { o.meters = p } }
 
-// WithTracerProvider has spans go to p. Without it they go to OpenTelemetry's global
-// provider.
+// WithTracerProvider selects the provider of spans. The default is OpenTelemetry's global provider.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
 
-// New makes hooks, and the instruments that report what they see. The error is that of a
-// meter provider that refuses an instrument. Close ends them.
+// New creates hooks and registers their instruments. It returns the error of a meter provider that rejects an instrument.
+// The caller must call Close.
 func New(opts ...Option) (*Telemetry, error) {
 	o := options{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
 	for _, opt := range opts {
 		opt(&o)
 	}
 	t := &Telemetry{
-		tracer: o.tracers.Tracer(scope),
-		totals: map[series]counts{},
-		last:   map[framework.Life]counts{},
+		tracer:   o.tracers.Tracer(scope),
+		totals:   map[series]counts{},
+		previous: map[framework.Life]counts{},
 	}
-	t.waits.by = map[framework.Life]time.Duration{}
+	t.waits.byPeer = map[framework.Life]time.Duration{}
 	meter := o.meters.Meter(scope)
-	if err := t.instruments.make(meter); err != nil {
+	if err := t.instruments.create(meter); err != nil {
 		return nil, err
 	}
 	var err error
-	t.callback, err = meter.RegisterCallback(t.observe, t.instruments.observed()...)
+	t.callback, err = meter.RegisterCallback(t.observe, t.instruments.observables()...)
 	return t, err
 }
 
-// Watch has metrics show the session's counts. The session has been opened with
-// mpi.WithHooks(t). Of several that are open at the same time each shows the counts of
-// all, and one is enough, as long as it is open. The error is that of a closed session.
+// Watch adds the counts of a session to the metrics. The session must have been opened with mpi.WithHooks(t). Of several
+// open sessions one is enough, because each has the counts of the process. Watch fails on a closed session.
 func (t *Telemetry) Watch(s *mpi.Session) error {
 	group, err := s.Group(context.Background(), bootstrap.PsetSelf)
 	if err != nil {
@@ -115,16 +108,14 @@ func (t *Telemetry) Watch(s *mpi.Session) error {
 	return nil
 }
 
-// Flush takes the counts as they are now, which would be lost when the last session closes,
-// and waits until the spans of nonblocking collectives that are over have ended. Readers see
-// both when they collect next.
+// Flush collects the current counts and waits for the spans of complete nonblocking collectives. Call it before the last
+// session closes, which discards the counts.
 func (t *Telemetry) Flush() {
-	t.look()
+	t.updateTotals()
 	t.spans.drain()
 }
 
-// Close ends the metrics; spans of operations that are under way still end. The providers
-// stay open: they are the program's.
+// Close unregisters the metrics. Spans of pending operations still end. The providers stay open.
 func (t *Telemetry) Close() error {
 	t.spans.drain()
 	return t.callback.Unregister()
@@ -137,13 +128,12 @@ func (t *Telemetry) Event(e pml.Event) {
 	}
 }
 
-// Collective implements mpi.CollectiveHooks: it starts a span, below that of ctx, and the
-// returned function ends it.
+// Collective implements mpi.CollectiveHooks. It starts a child span of ctx, and the returned function ends it.
 func (t *Telemetry) Collective(ctx context.Context, op mpi.CollectiveOp) func(error) {
-	began := time.Now()
+	startedAt := time.Now()
 	name := attribute.String(keyOperation, op.Name)
-	_, span := t.tracer.Start(ctx, "mpi."+op.Name, trace.WithTimestamp(began))
-	if span.IsRecording() { // attributes cost more than the rest
+	_, span := t.tracer.Start(ctx, "mpi."+op.Name, trace.WithTimestamp(startedAt))
+	if span.IsRecording() { // Attributes are the largest cost.
 		span.SetAttributes(
 			name,
 			attribute.Int(keyRank, op.Comm.Rank()),
@@ -155,14 +145,14 @@ func (t *Telemetry) Collective(ctx context.Context, op mpi.CollectiveOp) func(er
 		)
 	}
 	return func(err error) {
-		end := ended{span: span, took: time.Since(began), at: time.Now(), err: err, operation: name, histogram: t.instruments.collective}
-		if errors.Is(err, mpi.ErrNoComm) { // a member of no part: that is how split answers
+		end := endedCollective{span: span, duration: time.Since(startedAt), at: time.Now(), err: err, operation: name, histogram: t.instruments.collective}
+		if errors.Is(err, mpi.ErrNoComm) { // Regular result of a split with an undefined color.
 			end.err = nil
 		}
 		if op.Nonblocking {
-			t.spans.later(end) // the engine's lock is held
+			t.spans.enqueue(end) // With the engine's lock held.
 		} else {
-			end.end(ctx)
+			end.report(ctx)
 		}
 	}
 }

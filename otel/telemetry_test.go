@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// observed is one rank's telemetry, and what reads it.
+// observed is the telemetry of a rank with its readers.
 type observed struct {
 	*otelmpi.Telemetry
 	reader *metric.ManualReader
@@ -48,7 +48,7 @@ func observe(t *testing.T) observed {
 	return o
 }
 
-// number is the sum of a metric's points that have all those attributes.
+// number returns the sum of the points of a metric with all those attributes.
 func (o observed) number(ctx context.Context, name string, with ...attribute.KeyValue) (float64, error) {
 	var all metricdata.ResourceMetrics
 	if err := o.reader.Collect(ctx, &all); err != nil {
@@ -85,20 +85,20 @@ func (o observed) number(ctx context.Context, name string, with ...attribute.Key
 		}
 	}
 	if !found {
-		return 0, fmt.Errorf("no %s with %v", name, with)
+		return 0, fmt.Errorf("metric %s: no points with %v", name, with)
 	}
 	return sum, nil
 }
 
 func (o observed) want(ctx context.Context, want float64, name string, with ...attribute.KeyValue) error {
 	if got, err := o.number(ctx, name, with...); err != nil || got != want {
-		return fmt.Errorf("%s with %v is %v, not %v (%w)", name, with, got, want, err)
+		return fmt.Errorf("metric %s with %v is %v, want %v (%w)", name, with, got, want, err)
 	}
 	return nil
 }
 
-// program runs ranks over sessions that they watch.
-func program(t *testing.T, n int, f func(context.Context, *mpi.Session, *mpi.Comm, observed) error) {
+// runObserved runs f in ranks with observed sessions.
+func runObserved(t *testing.T, n int, f func(context.Context, *mpi.Session, *mpi.Comm, observed) error) {
 	t.Helper()
 	all := make([]observed, n)
 	for i := range all {
@@ -145,8 +145,8 @@ func peer(rank int) attribute.KeyValue { return attribute.Int("ferry.peer.rank",
 
 const late = 50 * time.Millisecond
 
-func TestMessagesBytesAndWaitsAreCountedPerPeerAndTransport(t *testing.T) {
-	program(t, 2, func(ctx context.Context, _ *mpi.Session, c *mpi.Comm, o observed) error {
+func TestMetrics_Messages_AreCountedByPeerAndTransport(t *testing.T) {
+	runObserved(t, 2, func(ctx context.Context, _ *mpi.Session, c *mpi.Comm, o observed) error {
 		if c.Rank() == 1 {
 			if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
 				return err
@@ -166,7 +166,7 @@ func TestMessagesBytesAndWaitsAreCountedPerPeerAndTransport(t *testing.T) {
 		}
 		waited, err := o.number(ctx, "ferry.receive.wait", peer(1), shm)
 		if waited < late.Seconds() {
-			err = errors.Join(err, fmt.Errorf("receives waited %v s for rank 1, which was %v late", waited, late))
+			err = errors.Join(err, fmt.Errorf("receives waited %v s for rank 1, want at least %v", waited, late))
 		}
 		return errors.Join(err,
 			o.want(ctx, 1, "ferry.messages", peer(1), shm, sent, attribute.Int("ferry.rank", 0)),
@@ -177,10 +177,8 @@ func TestMessagesBytesAndWaitsAreCountedPerPeerAndTransport(t *testing.T) {
 	})
 }
 
-// The last counts would be lost with the session, and a counter that begins again would
-// look like a restart.
-func TestCountsOutliveTheirSession(t *testing.T) {
-	program(t, 1, func(ctx context.Context, s *mpi.Session, c *mpi.Comm, o observed) error {
+func TestMetrics_SessionCloses_KeepTheirTotals(t *testing.T) {
+	runObserved(t, 1, func(ctx context.Context, s *mpi.Session, c *mpi.Comm, o observed) error {
 		once := func(c *mpi.Comm) error {
 			_, err := c.Sendrecv(ctx, make([]byte, 10), 0, 0, make([]byte, 10), 0, 0)
 			return err
@@ -211,8 +209,8 @@ func TestCountsOutliveTheirSession(t *testing.T) {
 	})
 }
 
-func TestWatchingAClosedSessionIsAnError(t *testing.T) {
-	program(t, 1, func(_ context.Context, s *mpi.Session, c *mpi.Comm, o observed) error {
+func TestWatch_ClosedSession_ReturnsError(t *testing.T) {
+	runObserved(t, 1, func(_ context.Context, s *mpi.Session, c *mpi.Comm, o observed) error {
 		if err := errors.Join(c.Close(), s.Close()); err != nil {
 			return err
 		}
@@ -223,8 +221,8 @@ func TestWatchingAClosedSessionIsAnError(t *testing.T) {
 	})
 }
 
-func TestCollectivesAreSpansBelowTheirCallers(t *testing.T) {
-	program(t, 2, func(ctx context.Context, _ *mpi.Session, c *mpi.Comm, o observed) error {
+func TestSpans_Collectives_AreChildrenOfTheCaller(t *testing.T) {
+	runObserved(t, 2, func(ctx context.Context, _ *mpi.Session, c *mpi.Comm, o observed) error {
 		ctx, step := o.trace.Tracer("test").Start(ctx, "step")
 		sum := make([]int64, 4)
 		if err := errors.Join(mpi.Barrier(ctx, c), mpi.Allreduce(ctx, c, nil, sum, mpi.Sum[int64]())); err != nil {
@@ -275,8 +273,8 @@ func TestCollectivesAreSpansBelowTheirCallers(t *testing.T) {
 	})
 }
 
-func TestACollectiveThatFailsIsASpanWithItsError(t *testing.T) {
-	program(t, 1, func(ctx context.Context, _ *mpi.Session, c *mpi.Comm, o observed) error {
+func TestSpans_FailedCollective_RecordsTheError(t *testing.T) {
+	runObserved(t, 1, func(ctx context.Context, _ *mpi.Session, c *mpi.Comm, o observed) error {
 		func() {
 			defer func() { _ = recover() }()
 			key := mpi.NewKey(mpi.KeyHooks[int]{Copy: func(int) (int, bool) { panic("bad") }})
@@ -292,9 +290,8 @@ func TestACollectiveThatFailsIsASpanWithItsError(t *testing.T) {
 	})
 }
 
-// A process that is in no part of a split has nothing to report.
-func TestBeingInNoPartOfASplitIsNoError(t *testing.T) {
-	program(t, 1, func(ctx context.Context, _ *mpi.Session, c *mpi.Comm, o observed) error {
+func TestSpans_SplitUndefinedColor_RecordsNoError(t *testing.T) {
+	runObserved(t, 1, func(ctx context.Context, _ *mpi.Session, c *mpi.Comm, o observed) error {
 		if _, err := c.Split(ctx, mpi.Undefined, 0); !errors.Is(err, mpi.ErrNoComm) {
 			return err
 		}
