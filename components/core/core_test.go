@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-func TestRegisterTwiceAddsOnce(t *testing.T) {
+func TestRegister_Twice_AddsOnce(t *testing.T) {
 	r := framework.NewRegistry()
 	core.Register(r)
 	core.Register(r)
@@ -35,7 +35,7 @@ func TestProgressOptions_SpinIsAuto_LeavesItToTheEngine(t *testing.T) {
 	}
 }
 
-func TestProgressParameters(t *testing.T) {
+func TestProgressOptions_ZeroAndInvalidDurations_AreHandled(t *testing.T) {
 	o, err := core.Progress{Spin: "3us", Yield: "0s"}.Options()
 	if err != nil || o.Spin != 3*time.Microsecond || o.Yield != 1 {
 		t.Errorf("%v, %v: 0 must not become the engine's default", o, err)
@@ -47,8 +47,7 @@ func TestProgressParameters(t *testing.T) {
 	}
 }
 
-// What the tags can't say must be found before ranks start, not once in each.
-func TestCheckFindsWhatASessionWouldRefuse(t *testing.T) {
+func TestCheck_InvalidDuration_NamesParameterAndSource(t *testing.T) {
 	r := framework.NewRegistry()
 	core.Register(r)
 	good, err := r.Defaults()

@@ -10,19 +10,18 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// The parameters of the log. One of them has the name of the group, which a struct's tags
-// can't say.
+// logParams are the parameters of the log. Struct tags cannot declare log, because it has the name of the group.
 var logParams = []framework.ParamSpec{
 	{Name: "log", Type: framework.TypeString, Default: "warn", Level: framework.LevelUser, Scope: framework.ScopeProcess,
-		Doc: "what a process logs: off, error, warn, info or debug; more for some components, as in warn,btl.shm=debug,pml=info. In a program that has its own logger (WithLogger) that one decides"},
+		Doc: "log level of a process: off, error, warn, info or debug; with levels of components, as in warn,btl.shm=debug,pml=info. A logger of the program (WithLogger) takes precedence"},
 	{Name: "log.file", Type: framework.TypeString, Level: framework.LevelUser, Scope: framework.ScopeProcess, Trusted: true,
 		Doc: "file to which the log is appended, with %r for the rank of the process; empty: standard error"},
 }
 
-// LogLevels says from which level on something is logged.
+// LogLevels has the least levels that are logged.
 type LogLevels struct {
-	Usual slog.Level
-	of    map[string]slog.Level // by component ("btl.shm"), or framework ("btl")
+	Usual  slog.Level
+	byName map[string]slog.Level // By component ("btl.shm") or framework ("btl").
 }
 
 // LogOff is above all levels.
@@ -34,10 +33,10 @@ var logLevels = map[string]slog.Level{
 
 // Of returns the level of a component, such as "btl.shm".
 func (l LogLevels) Of(component string) slog.Level {
-	level, ok := l.of[component]
+	level, ok := l.byName[component]
 	if !ok {
 		kind, _, _ := strings.Cut(component, ".")
-		level, ok = l.of[kind]
+		level, ok = l.byName[kind]
 	}
 	if !ok {
 		level = l.Usual
@@ -45,41 +44,41 @@ func (l LogLevels) Of(component string) slog.Level {
 	return level
 }
 
-// ParseLog returns what the parameter log says. ErrConfig names what is wrong with it.
+// ParseLog parses the parameter log. It returns ErrConfig for an invalid value.
 func ParseLog(reg *framework.Registry, values *framework.Values) (LogLevels, error) {
-	l := LogLevels{Usual: slog.LevelWarn, of: map[string]slog.Level{}}
+	l := LogLevels{Usual: slog.LevelWarn, byName: map[string]slog.Level{}}
 	value, _ := values.Get("log")
 	refuse := func(format string, args ...any) (LogLevels, error) {
 		return l, fmt.Errorf("%w: log=%s (%s): %s", framework.ErrConfig, value.Text, value.Source, fmt.Sprintf(format, args...))
 	}
-	usual := false
+	hasUsual := false
 	for _, part := range strings.Split(value.Text, ",") {
-		name, text, named := strings.Cut(strings.TrimSpace(part), "=")
-		if !named {
+		name, text, hasName := strings.Cut(strings.TrimSpace(part), "=")
+		if !hasName {
 			name, text = "", name
 		}
 		level, ok := logLevels[text]
 		if !ok {
-			return refuse("%q is none of off, error, warn, info, debug", text)
+			return refuse("unknown level %q; use off, error, warn, info or debug", text)
 		}
-		_, twice := l.of[name]
+		_, isDuplicate := l.byName[name]
 		switch {
-		case twice, !named && usual:
-			return refuse("two levels for the same")
-		case !named:
-			l.Usual, usual = level, true
+		case isDuplicate, !hasName && hasUsual:
+			return refuse("two levels for the same component")
+		case !hasName:
+			l.Usual, hasUsual = level, true
 		default:
-			if known := loggers(reg); !slices.Contains(known, name) {
-				return refuse("there is no component %q; the nearest known name is %s", name, framework.Nearest(name, known))
+			if known := loggerNames(reg); !slices.Contains(known, name) {
+				return refuse("unknown component %q; the nearest known name is %s", name, framework.Nearest(name, known))
 			}
-			l.of[name] = level
+			l.byName[name] = level
 		}
 	}
 	return l, nil
 }
 
-// loggers are the names of frameworks and components.
-func loggers(reg *framework.Registry) (names []string) {
+// loggerNames returns the names of frameworks and components.
+func loggerNames(reg *framework.Registry) (names []string) {
 	for _, kind := range reg.Kinds() {
 		names = append(names, string(kind))
 		for _, c := range reg.Components(kind) {
