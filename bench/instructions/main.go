@@ -1,14 +1,11 @@
-// Command instructions counts the processor's instructions per message of 8
-// bytes under each policy of communicator ids, through ob1 over shared memory and
-// through cm over the kit's network in memory, and prints a row of JSON for each:
-// after the first messages the policies must cost the same. `make instructions`
-// runs it.
+// Command instructions counts the instructions per message of 8 bytes under each policy of communicator ids, through ob1
+// over shared memory and through cm over the in-memory network of its kit, and prints a row of JSON for each. After the
+// first messages the policies must cost the same. `make instructions` runs it.
 //
-// Counters of the hardware are not to be had on every machine, and times drift.
-// So valgrind's callgrind counts, in a process that plays two ranks on one
-// goroutine: each rank has its own engine and modules, and a receive begins when its message is there, so that nobody waits and all runs
-// execute the same code. The job runs with N ping-pongs and with twice as many:
-// the difference is what N ping-pongs cost, and start and end fall out.
+// Hardware counters are not available on every machine, and times drift, so valgrind's callgrind counts. The counted
+// process runs two ranks with engines and modules of their own on one goroutine. A receive begins after its message has
+// arrived, so no rank waits and all runs execute the same code. The difference between runs with N and 2N ping-pongs is
+// the cost of N ping-pongs without startup and shutdown.
 package main
 
 import (
@@ -35,11 +32,11 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// Row is what is counted for one PML and policy.
+// Row is the result of one PML and policy.
 type Row struct {
 	PML          string  `json:"pml"`
 	Policy       string  `json:"policy"`
-	Instructions float64 `json:"instructions"` // of one message, from Send to Recv
+	Instructions float64 `json:"instructions"` // Per message, from Send to Recv.
 }
 
 func main() {
@@ -53,33 +50,33 @@ func main() {
 
 func run(ctx context.Context) error {
 	n := flag.Int("n", 50000, "ping-pongs `N`, and twice as many")
-	over := flag.String("pml", "", "count this `PML` only: ob1 or cm")
-	work := flag.String("work", "", "be the process that is counted, under this `POLICY`")
+	pmlName := flag.String("pml", "", "count this `PML` only: ob1 or cm")
+	policy := flag.String("work", "", "run as the counted process with this `POLICY`")
 	flag.Parse()
 	if flag.NArg() > 0 || *n < 1 {
-		return fmt.Errorf("want -n of at least 1, and no arguments")
+		return errors.New("invalid arguments; want -n of at least 1 and no operands")
 	}
-	if *work != "" {
-		return play(ctx, *over, *work, *n)
+	if *policy != "" {
+		return runPingPongs(ctx, *pmlName, *policy, *n)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	for _, name := range []string{"ob1", "cm"} {
-		if *over != "" && *over != name {
+		if *pmlName != "" && *pmlName != name {
 			continue
 		}
-		for _, policy := range []string{"agree", "gather", "lazy"} {
-			once, err := count(ctx, self, name, policy, *n)
+		for _, counted := range []string{"agree", "gather", "lazy"} {
+			once, err := countInstructions(ctx, self, name, counted, *n)
 			if err != nil {
 				return err
 			}
-			twice, err := count(ctx, self, name, policy, 2**n)
+			twice, err := countInstructions(ctx, self, name, counted, 2**n)
 			if err != nil {
 				return err
 			}
-			row := Row{PML: name, Policy: policy, Instructions: float64(twice-once) / float64(messages**n)}
+			row := Row{PML: name, Policy: counted, Instructions: float64(twice-once) / float64(messagesPerPingPong**n)}
 			if err := json.NewEncoder(os.Stdout).Encode(row); err != nil {
 				return err
 			}
@@ -88,24 +85,23 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// count returns how many instructions a process with n ping-pongs executes.
-func count(ctx context.Context, self, over, policy string, n int) (int64, error) {
+// countInstructions runs a process with n ping-pongs under callgrind.
+func countInstructions(ctx context.Context, self, name, policy string, n int) (int64, error) {
 	cmd := exec.CommandContext(ctx, "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
-		self, "-pml", over, "-work", policy, "-n", strconv.Itoa(n))
-	// One thread runs Go code at a time, and neither a collection of garbage comes
-	// between nor a signal of the scheduler, which callgrind 3.19 does not survive.
+		self, "-pml", name, "-work", policy, "-n", strconv.Itoa(n))
+	// One thread runs Go code, without garbage collection and preemption signals. Callgrind 3.19 crashes on the latter.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w: %s", cmd, err, out)
 	}
-	return parse(out)
+	return parseTotal(out)
 }
 
 var collected = regexp.MustCompile(`(?m)^==\d+== Collected : (\d+)$`)
 
-// parse finds callgrind's sum in what it says at the end.
-func parse(out []byte) (int64, error) {
+// parseTotal returns the total in callgrind's output.
+func parseTotal(out []byte) (int64, error) {
 	m := collected.FindAllSubmatch(out, -1)
 	if len(m) != 1 {
 		return 0, fmt.Errorf("no callgrind total in %q", out)
@@ -114,24 +110,25 @@ func parse(out []byte) (int64, error) {
 }
 
 const (
-	messages = 2    // of a ping-pong
-	warmup   = 1000 // ping-pongs, in which the ids are exchanged and memory is touched
+	messagesPerPingPong = 2
+	// warmup ping-pongs exchange the ids and touch memory.
+	warmup = 1000
 )
 
-// play is the process that is counted: n ping-pongs of 8 bytes between two ranks.
-func play(ctx context.Context, over, policy string, n int) (err error) {
+// runPingPongs is the counted process. It runs n ping-pongs of 8 bytes between two ranks.
+func runPingPongs(ctx context.Context, name, policy string, n int) (err error) {
 	p, err := cid.ParsePolicy(policy)
 	if err != nil {
 		return err
 	}
 	var stack pmltest.Stack
-	switch over {
+	switch name {
 	case "ob1":
 		stack = pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component()}}
 	case "cm":
 		stack = pmltest.Stack{PML: cm.Component(), MTL: mtltest.NewMemory(mtltest.Options{}).Component()}
 	default:
-		return fmt.Errorf("-pml %s: want ob1 or cm", over)
+		return fmt.Errorf("-pml %s: unknown PML; use ob1 or cm", name)
 	}
 	w, err := pmltest.NewWorld(stack, 2)
 	if err != nil {
