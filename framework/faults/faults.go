@@ -1,6 +1,5 @@
-// Package faults is what the wrappers have in common that inject faults into
-// components (btlfault, mtlfault): which faults happen follows from a seed and
-// from what the program does, never from a clock.
+// Package faults decides about the faults that btlfault and mtlfault inject into components. Decisions depend on a seed and
+// on the operations of the program, not on a clock.
 package faults
 
 import (
@@ -13,73 +12,68 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Plan says which faults happen, and how often: once in so many messages (frames,
-// below a BTL) on average, and never for 0. The zero Plan injects nothing.
+// Plan configures the faults. A rate of n injects one fault in n messages on average (frames, below a BTL), and zero
+// disables the fault.
 type Plan struct {
-	Seed uint64 // of the random numbers, together with the process's rank
+	Seed uint64 // Of the random numbers, combined with the rank.
 
 	// Faults that break a contract.
-	Drop      int // a message is lost
-	Duplicate int // a message comes twice
-	Corrupt   int // one bit of a message's first 64 bytes is turned
-	Reorder   int // a message comes behind the next one, if there is one soon
+	Drop      int
+	Duplicate int
+	Corrupt   int // Flips one bit in the first 64 bytes.
+	Reorder   int // Swaps a message with the next one, if it follows soon.
 
-	// Faults that break no contract, and one that ends paths: of BTLs only.
-	WouldBlock int // a reservation answers "would block"
-	Delay      int // a frame, and those behind it on its path, come late
-	MaxDelay   int // by 1 to so many polls of the module; 0 means 16
-	KillAfter  int // every path to the process ends after that many frames
+	// Faults of BTLs within the contract. KillAfter ends paths.
+	WouldBlock int // A reservation returns "would block".
+	Delay      int // Delays a frame and those behind it by 1 to MaxDelay polls.
+	MaxDelay   int // Zero means 16.
+	KillAfter  int // Ends every path to the process after that many frames.
 
-	// Faults of a library below, which no protocol survives.
-	HangOpen   bool // Open never returns
-	HangAfter  int  // after that many messages Poll never returns
-	CrashAfter int  // after that many messages the process has a segmentation violation
+	// Faults of the library below the component, which no protocol survives.
+	HangOpen   bool
+	HangAfter  int // Poll blocks forever after that many messages.
+	CrashAfter int // Raises SIGSEGV after that many messages.
 }
 
-// Count is how many faults there were. It is safe for concurrent use.
+// Count counts injected faults. It is safe for concurrent use.
 type Count struct{ n atomic.Int64 }
 
-// Injected returns how many faults there were so far. A test that saw none has
-// shown nothing.
+// Injected returns the number of faults so far. A test that injected no fault proves no property.
 func (c *Count) Injected() int64 { return c.n.Load() }
 
-// Dice decides about the faults of one module. It is not safe for concurrent use.
+// Dice decides on the faults of one module. It is not safe for concurrent use.
 type Dice struct {
 	*rand.Rand
 	Plan
 	count *Count
 }
 
-// Open returns the dice of a module that a process opens: the same for the same seed
-// and rank. It does not return where the plan is to hang.
+// Open returns the dice of a module, which depend on seed and rank only. It blocks forever if HangOpen is set.
 func (p Plan) Open(rank uint32, count *Count) Dice {
 	if p.MaxDelay == 0 {
 		p.MaxDelay = 16
 	}
 	d := Dice{rand.New(rand.NewPCG(p.Seed, uint64(rank))), p, count}
-	if d.counted(p.HangOpen) {
+	if d.record(p.HangOpen) {
 		hang()
 	}
 	return d
 }
 
-// Hit decides about a fault that happens once in n times on average, and never
-// for 0.
-func (d Dice) Hit(n int) bool { return d.counted(n > 0 && d.IntN(n) == 0) }
+// Hit decides on a fault with a rate of n.
+func (d Dice) Hit(n int) bool { return d.record(n > 0 && d.IntN(n) == 0) }
 
-// After decides about a fault that happens whenever done has reached n, and never
-// for 0.
-func (d Dice) After(n, done int) bool { return d.counted(n > 0 && done >= n) }
+// After decides on a fault that is injected once done has reached n. Zero disables it.
+func (d Dice) After(n, done int) bool { return d.record(n > 0 && done >= n) }
 
-func (d Dice) counted(fault bool) bool {
-	if fault {
+func (d Dice) record(isFault bool) bool {
+	if isFault {
 		d.count.n.Add(1)
 	}
-	return fault
+	return isFault
 }
 
-// Passed says that so many messages have gone through the module. It does not return
-// where the plan is to hang or to crash by then.
+// Passed records the number of messages of the module. It does not return if the plan hangs or crashes at that number.
 func (d Dice) Passed(messages int) {
 	if d.After(d.HangAfter, messages) {
 		hang()
@@ -89,8 +83,7 @@ func (d Dice) Passed(messages int) {
 	}
 }
 
-// Damaged returns a message as it arrives: as it is, or a copy in which one of the
-// first bits is turned.
+// Damaged returns the message, or a copy with one flipped bit.
 func (d Dice) Damaged(message []byte) []byte {
 	if len(message) > 0 && d.Hit(d.Corrupt) {
 		message = slices.Clone(message)
@@ -99,7 +92,7 @@ func (d Dice) Damaged(message []byte) []byte {
 	return message
 }
 
-// Copies returns how often a message arrives: usually once.
+// Copies returns the number of deliveries of a message, usually one.
 func (d Dice) Copies() int {
 	switch {
 	case d.Hit(d.Drop):
@@ -110,17 +103,15 @@ func (d Dice) Copies() int {
 	return 1
 }
 
-// hang does what a library does that waits for what never comes. Its goroutine
-// sleeps: one that is blocked for ever Go itself would notice.
+// hang blocks forever like a library call. It sleeps, because the Go runtime detects blocked goroutines as a deadlock.
 func hang() {
 	for {
 		time.Sleep(time.Hour)
 	}
 }
 
-// crash does what a library does that writes where it may not. The process ends as
-// Go ends it: with the signal's name on standard error.
+// crash raises SIGSEGV like an invalid write of a library. The Go runtime prints the signal and ends the process.
 func crash() {
-	_ = unix.Kill(os.Getpid(), unix.SIGSEGV) // a process may always send itself a signal
-	hang()                                   // until it has come
+	_ = unix.Kill(os.Getpid(), unix.SIGSEGV)
+	hang() // Until the signal arrives.
 }
