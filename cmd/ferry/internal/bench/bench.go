@@ -396,11 +396,11 @@ func (o *options) run(cmd *cobra.Command) error {
 		}
 		return o.asRank(cmd.Context(), cmd.OutOrStdout())
 	}
-	if output, err := o.json.Open(nil); err != nil { // Rank 0 opens it again.
+	output, err := o.json.Open(nil) // Rank 0 opens it again. Until then, the reader of a pipe needs this one.
+	if err != nil {
 		return err
-	} else {
-		output.Close()
 	}
+	defer output.Close()
 	ranks, err := settings.Prepare(cmd.Context(), nil, *o.set)
 	if err != nil {
 		return err
