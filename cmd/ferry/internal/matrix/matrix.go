@@ -157,7 +157,7 @@ func (o *options) request() (*plan.Request, error) {
 		return nil, err
 	}
 	r := &plan.Request{Registry: reg, Values: values, Set: *o.set, Suite: suite()}
-	if set := r.Overridden(); set != "" {
+	if set := r.FixedParam(); set != "" {
 		return nil, exit.Usagef("--set %s: each stack sets that itself; choose stacks with --components", set)
 	}
 	if len(o.ranks) > 0 {
@@ -166,12 +166,12 @@ func (o *options) request() (*plan.Request, error) {
 			return nil, exit.Usagef("--ranks: %d is not a number of ranks", o.ranks[0])
 		}
 	}
-	r.Limit = r.Suite.Limit
+	r.CaseLimit = r.Suite.CaseLimit
 	switch {
 	case o.timeout < 0:
 		return nil, exit.Usagef("--timeout %v: want a time", o.timeout)
 	case o.timeout > 0:
-		r.Limit, r.Suite.Open, r.Suite.Start = o.timeout, 0, 0
+		r.CaseLimit, r.Suite.OpenLimit, r.Suite.StartTime = o.timeout, 0, 0
 		r.Flags = append(r.Flags, "--timeout", o.timeout.String())
 	}
 	if o.components != "" {
@@ -287,7 +287,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	defer outs.close()
 	line := progressline.Start(cmd.ErrOrStderr(), "ferry matrix", "asking transports and providers what they offer")
-	p, err := r.Plan(ctx, pool.Survey)
+	p, err := r.MakePlan(ctx, pool.Survey)
 	line.Close()
 	switch {
 	case err != nil && interrupted():
@@ -325,7 +325,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	var compared *report.Comparison
 	if base != nil {
-		compared = report.Compare(r.Components.Part(base), found, o.slower)
+		compared = report.Compare(r.Components.FilterReport(base), found, o.slower)
 	}
 	err = outs.save(found, compared, true)
 	if textErr := report.WriteText(text, found, compared, wrapped); !errors.Is(textErr, syscall.EPIPE) {

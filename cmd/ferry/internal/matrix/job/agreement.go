@@ -27,7 +27,7 @@ func (j *Job) sharedSettings() []sharedSetting {
 		cases = j.Cases.String()
 	}
 	return []sharedSetting{
-		{"--suite", j.Suite.Name}, {"--cases", cases}, {"--timeout", j.Limit.String()},
+		{"--suite", j.Suite.Name}, {"--cases", cases}, {"--timeout", j.CaseLimit.String()},
 		{"--set", strings.Join(j.Set, " ")}, {"version", report.ThisMachine().Ferry},
 	}
 }
@@ -80,7 +80,7 @@ func (j *Job) agreeOnPlan(ctx context.Context) error {
 	if err == nil {
 		err = json.Unmarshal(text, &stacks)
 	}
-	j.plan = j.Over(stacks)
+	j.plan = j.PlanFor(stacks)
 	j.record = j.plan.Begin(nil)
 	return err
 }

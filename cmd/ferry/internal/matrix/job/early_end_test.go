@@ -66,7 +66,7 @@ func launchJobs(t *testing.T, size int) (jobs []*Job, s *server.Server) {
 	}
 	t.Cleanup(func() { s.Close() })
 	for n := range size {
-		j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile("^conform/3/message/modes"), Limit: time.Minute}}
+		j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile("^conform/3/message/modes"), CaseLimit: time.Minute}}
 		if j.client, err = local.Dial(t.Context(), s.Environ(n), bootstrap.Env{Timeout: j.exchangeTimeout()}); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func runInterrupted(t *testing.T, rank, step int) (r *report.Report, ended bool)
 		ranks.Go(func() {
 			var p *plan.Plan
 			if n == 0 {
-				p = j.Over(testStacks)
+				p = j.PlanFor(testStacks)
 			}
 			found, err := j.Run(ctx, p, beginObserver(hear))
 			if n == 0 {
@@ -162,7 +162,7 @@ func TestSupervise_AnotherRankLeaves_ReasonIsItsEnd(t *testing.T) {
 	} {
 		jobs, _ := launchJobs(t, 3)
 		first, other := jobs[0], jobs[1]
-		first.plan = first.Over(testStacks)
+		first.plan = first.PlanFor(testStacks)
 		first.record = first.plan.Begin(nil)
 		alive, stop := first.watchForEnd(t.Context())
 		defer stop()

@@ -90,12 +90,14 @@ func (j *Job) Rank() int { return j.rank }
 
 // silenceLimit is the time without an event after which a rank is lost. It covers the limit of a case and the two
 // further limits that conform.Run waits for the other ranks.
-func (j *Job) silenceLimit() time.Duration { return 3*max(j.Limit, j.Suite.Open) + 5*time.Second }
+func (j *Job) silenceLimit() time.Duration {
+	return 3*max(j.CaseLimit, j.Suite.OpenLimit) + 5*time.Second
+}
 
 // exchangeTimeout limits the wait for other ranks in an exchange. Rank 0 may be surveying transports, two ranks may
 // run benchmarks, and a rank may hang until its silenceLimit.
 func (j *Job) exchangeTimeout() time.Duration {
-	return time.Minute + j.silenceLimit() + time.Duration(len(j.Suite.Benches)+1)*j.Limit
+	return time.Minute + j.silenceLimit() + time.Duration(len(j.Suite.Benches)+1)*j.CaseLimit
 }
 
 // Run executes the plan. Rank 0 passes the plan and the observer, and gets the report, which is partial if ctx is

@@ -26,7 +26,7 @@ func TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode(t *testing.T) {
 func jobOf(cases string) *Job {
 	j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile(cases), Ranks: 3}, hosts: []string{"a", "a", "b"}, benchPartner: 2, group: make([]framework.Proc, 3)}
 	j.Suite.Ranks = []int{3}
-	j.plan = j.Over([]report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
+	j.plan = j.PlanFor([]report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
 	j.record = j.plan.Begin(nil)
 	return j
 }
@@ -68,7 +68,7 @@ func TestDescribeDifferences_FlagDiffers_IsNamed(t *testing.T) {
 	for want, change := range map[string]func(*Job){
 		`--suite is "full", and in rank 0 "quick"`: func(j *Job) { j.Suite.Name = "full" },
 		`--cases is "", and in rank 0 "a"`:         func(j *Job) { j.Cases = nil },
-		`--timeout is "1s", and in rank 0 "0s"`:    func(j *Job) { j.Limit = time.Second },
+		`--timeout is "1s", and in rank 0 "0s"`:    func(j *Job) { j.CaseLimit = time.Second },
 		`--set is "a=1 b=2", and in rank 0 ""`:     func(j *Job) { j.Set = []string{"a=1", "b=2"} },
 	} {
 		j := jobOf("a")

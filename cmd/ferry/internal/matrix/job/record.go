@@ -18,8 +18,8 @@ func (j *Job) prepareStack(stack int) {
 		j.SavePartial(j.record.Complete(fmt.Sprintf("no results after the start of stack %s (%d of %d)", s.Name, stack+1, len(j.plan.Stacks))))
 	}
 	for _, c := range j.plan.Columns[stack] {
-		if c.Kit() {
-			j.record.Done(s, j.Row(s, c, c.Name, report.Skip, "kits make processes of one node: run `ferry matrix` without --job there"))
+		if c.IsKit() {
+			j.record.AddRow(s, j.Row(s, c, c.Name, report.Skip, "kits make processes of one node: run `ferry matrix` without --job there"))
 		}
 	}
 }
@@ -27,7 +27,7 @@ func (j *Job) prepareStack(stack int) {
 // recordUnrun records the outcome of a stack without cases.
 func (j *Job) recordUnrun(stack int, status report.Status, reason string) {
 	s := j.plan.Stacks[stack]
-	j.record.Done(s, j.Row(s, j.plan.Columns[stack][0], report.OpenCase, status, reason))
+	j.record.AddRow(s, j.Row(s, j.plan.Columns[stack][0], report.OpenCase, status, reason))
 }
 
 // recordOwnLog records the log of rank 0 alone, if err keeps the others from sending theirs. A lost rank is a failure
@@ -59,7 +59,7 @@ func (j *Job) recordLogs(stack int, logs []stackLog) {
 		}
 	}
 	for n, c := range j.plan.Columns[stack] {
-		if c.Kit() || n > 0 && !isOpen {
+		if c.IsKit() || n > 0 && !isOpen {
 			continue
 		}
 		for _, cell := range c.Cells {
@@ -70,7 +70,7 @@ func (j *Job) recordLogs(stack int, logs []stackLog) {
 				}
 				row.Status, row.GivenUp, row.Reason = report.Skip, true, "not run: the stack was given up after "+strings.Join(lastCases, ", ")
 			}
-			j.record.Done(*s, row)
+			j.record.AddRow(*s, row)
 		}
 	}
 }

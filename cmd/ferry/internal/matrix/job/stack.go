@@ -23,7 +23,7 @@ func (j *Job) runStack(ctx context.Context, i int) error {
 	case s.Reason != "":
 		j.recordUnrun(i, s.Absent(), s.Reason)
 		return nil
-	case j.Idle(s):
+	case j.IsIdle(s):
 		j.recordUnrun(i, report.Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
 		return nil
 	}
@@ -117,9 +117,9 @@ func (j *Job) runCases(ctx context.Context, i int, v *stackRun) error {
 	}
 	for _, c := range j.plan.Columns[i][1:] {
 		switch {
-		case c.Kit():
+		case c.IsKit():
 		case c.Bench == nil:
-			err = worker.Conform(ctx, session, world, c, j.Limit, v)
+			err = worker.Conform(ctx, session, world, c, j.CaseLimit, v)
 		case j.rank == 0 || j.rank == j.benchPartner:
 			err = j.runBench(ctx, session, world, c, v)
 		}
@@ -148,7 +148,7 @@ func (j *Job) checkOpen(ctx context.Context, i int, session *mpi.Session, v *sta
 
 // runBench runs a benchmark between rank 0 and its partner. After an error, further benchmarks cannot run.
 func (j *Job) runBench(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *stackRun) error {
-	limited, cancel := conform.Within(ctx, j.Limit)
+	limited, cancel := conform.Within(ctx, j.CaseLimit)
 	defer cancel()
 	v.Begin(c.Name)
 	var points []report.Point

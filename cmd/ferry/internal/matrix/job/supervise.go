@@ -39,7 +39,7 @@ type stackRun struct {
 // supervise calls f, whose first case is report.OpenCase, until it returns. A rank without events for silenceLimit is
 // lost, while f still runs and holds the transport.
 func (j *Job) supervise(ctx context.Context, s report.Stack, f func(*stackRun) error) *stackRun {
-	v := &stackRun{ctx: ctx, hasEnded: func() bool { return j.hasEnded(ctx) }, onBegin: func(cell string) { j.record.Running(s, cell) }, updates: make(chan func()), finished: make(chan struct{})}
+	v := &stackRun{ctx: ctx, hasEnded: func() bool { return j.hasEnded(ctx) }, onBegin: func(cell string) { j.record.BeginCase(s, cell) }, updates: make(chan func()), finished: make(chan struct{})}
 	defer close(v.finished)
 	v.beginCase(report.OpenCase)
 	done := make(chan error, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
+func TestParseComponents_NamesAndPatterns_SelectStacks(t *testing.T) {
 	var all []report.Stack
 	for _, name := range []string{"ob1+self", "ob1+shm", "cm+ofi tcp;ofi_rxm", "cm+ofi net"} {
 		all = append(all, report.Stack{Name: name})
@@ -21,7 +21,7 @@ func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		chosen, err := c.choose(all)
+		chosen, err := c.selectStacks(all)
 		var names []string
 		for _, s := range chosen {
 			names = append(names, s.Name)
@@ -35,7 +35,7 @@ func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.choose(all); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := c.selectStacks(all); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", list, err)
 		}
 	}
@@ -47,7 +47,7 @@ func TestComponentsAreChosenByNameAndPattern(t *testing.T) {
 }
 
 // What nobody asked for is not surveyed, which takes a second.
-func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
+func TestSurvey_StackIsNotSelected_IsNotSurveyed(t *testing.T) {
 	known := []report.Stack{{Name: "ob1+self"}, {Name: "ob1+shm"}}
 	for list, want := range map[string]bool{
 		"ob1+shm": false, "ob1*": false, "cm+ofi tcp;ofi_rxm": true, "cm*": true, "*": true, "*shm": true, "^cm*": true, "ob1+shm,cm+ofi*": true, "ob1+smh": true,
@@ -56,14 +56,14 @@ func TestOnlyWhatCouldBeMeantIsAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.may("cm+ofi", known); got != want {
+		if got := c.canMatch("cm+ofi", known); got != want {
 			t.Errorf("%s: %t", list, got)
 		}
 	}
 }
 
-// TestStacksThatWereNotAskedForAreNotGone.
-func TestStacksThatWereNotAskedForAreNotGone(t *testing.T) {
+// TestFilterReport_StackIsNotSelected_IsNotGone.
+func TestFilterReport_StackIsNotSelected_IsNotGone(t *testing.T) {
 	base := &report.Report{
 		Stacks: []report.Stack{{Name: "ob1+shm"}, {Name: "ob1+gone"}, {Name: "cm+ofi tcp"}},
 		Rows:   []report.Row{{Stack: "ob1+shm", Case: "c", Status: report.Pass}, {Stack: "cm+ofi tcp", Case: "c", Status: report.Pass}},
@@ -73,11 +73,11 @@ func TestStacksThatWereNotAskedForAreNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := &report.Report{Stacks: base.Stacks[:1], Rows: base.Rows[:1]}
-	if got := report.Compare(c.Part(base), now, 0); strings.Join(got.Gone, " ") != "ob1+gone" {
+	if got := report.Compare(c.FilterReport(base), now, 0); strings.Join(got.Gone, " ") != "ob1+gone" {
 		t.Errorf("gone: %q", got.Gone)
 	}
 	var all *Components
-	if got := report.Compare(all.Part(base), now, 0); len(got.Gone) != 2 {
+	if got := report.Compare(all.FilterReport(base), now, 0); len(got.Gone) != 2 {
 		t.Errorf("of all: %q", got.Gone)
 	}
 }

@@ -31,10 +31,10 @@ type exclusion struct {
 	Reason   string `yaml:"reason"`
 	Link     string `yaml:"link"`
 
-	where    string // it stands, for people
-	cases    *regexp.Regexp
-	versions *versionRange
-	says     *regexp.Regexp
+	location      string // it stands, for people
+	casePattern   *regexp.Regexp
+	versions      *versionRange
+	reasonPattern *regexp.Regexp
 }
 
 //go:embed exclude.yaml
@@ -47,22 +47,22 @@ func BuiltIn() (*Exclusions, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x, x.addProviders(ofi.Known())
+	return x, x.addKnownFailures(ofi.Known())
 }
 
 // addProviders adds the failures that are expected of providers.
-func (x *Exclusions) addProviders(known []ofi.Provider) error {
+func (x *Exclusions) addKnownFailures(known []ofi.Provider) error {
 	for _, p := range known {
 		for _, f := range p.Facts {
 			if f.Remedy != ofi.Expect {
 				continue
 			}
-			e := exclusion{where: "what is known of " + p.Name, Stack: "*+ofi " + p.Name, Case: f.Fails, Reason: f.What, Link: f.Shown}
+			e := exclusion{location: "what is known of " + p.Name, Stack: "*+ofi " + p.Name, Case: f.Fails, Reason: f.What, Link: f.Shown}
 			if v := f.Versions(); v != "" {
 				e.Versions = "libfabric " + v
 			}
 			if err := e.compile(); err != nil {
-				return fmt.Errorf("%s: %w", e.where, err)
+				return fmt.Errorf("%s: %w", e.location, err)
 			}
 			x.entries = append(x.entries, e)
 		}
@@ -85,9 +85,9 @@ func ParseExclusions(file string, data []byte) (*Exclusions, error) {
 	}
 	for i := range x.entries {
 		e := &x.entries[i]
-		e.where = fmt.Sprintf("%s: exclusion %d", file, i+1)
+		e.location = fmt.Sprintf("%s: exclusion %d", file, i+1)
 		if err := e.compile(); err != nil {
-			return nil, fmt.Errorf("%s (stack %q, case %q): %w", e.where, e.Stack, e.Case, err)
+			return nil, fmt.Errorf("%s (stack %q, case %q): %w", e.location, e.Stack, e.Case, err)
 		}
 	}
 	return x, nil
@@ -103,10 +103,10 @@ func (e *exclusion) compile() (err error) {
 	if _, err := path.Match(e.Stack, ""); err != nil {
 		return fmt.Errorf("stack is not a pattern: %w", err)
 	}
-	if e.cases, err = regexp.Compile("^(?:" + e.Case + ")$"); err != nil {
+	if e.casePattern, err = regexp.Compile("^(?:" + e.Case + ")$"); err != nil {
 		return fmt.Errorf("case is not a regular expression: %w", err)
 	}
-	if e.says, err = regexp.Compile(e.Says); err != nil {
+	if e.reasonPattern, err = regexp.Compile(e.Says); err != nil {
 		return fmt.Errorf("says is not a regular expression: %w", err)
 	}
 	if e.Versions != "" {
@@ -116,15 +116,15 @@ func (e *exclusion) compile() (err error) {
 }
 
 // covers says whether the entry is about this stack, as it is here.
-func (e *exclusion) covers(s report.Stack) bool {
+func (e *exclusion) matchesStack(s report.Stack) bool {
 	ok, _ := path.Match(e.Stack, s.Name) // compile has seen that it is a pattern
-	return ok && (e.versions == nil || e.versions.has(s.Library))
+	return ok && (e.versions == nil || e.versions.contains(s.Library))
 }
 
 // is says whether the entry is about this row of such a stack. One that passes says
 // nothing that it could be told by.
-func (e *exclusion) is(s report.Stack, row *report.Row) bool {
-	return e.covers(s) && e.cases.MatchString(row.Case) && (row.Status == report.Pass || e.says.MatchString(row.Reason))
+func (e *exclusion) matchesRow(s report.Stack, row *report.Row) bool {
+	return e.matchesStack(s) && e.casePattern.MatchString(row.Case) && (row.Status == report.Pass || e.reasonPattern.MatchString(row.Reason))
 }
 
 // Apply marks the row if it is excluded, which turns a failure into a skip. Rows
@@ -133,7 +133,7 @@ func (x *Exclusions) Apply(s report.Stack, row *report.Row) {
 	if x == nil || !row.Status.Bad() && row.Status != report.Pass {
 		return
 	}
-	i := slices.IndexFunc(x.entries, func(e exclusion) bool { return e.is(s, row) })
+	i := slices.IndexFunc(x.entries, func(e exclusion) bool { return e.matchesRow(s, row) })
 	if i < 0 {
 		return
 	}
@@ -157,14 +157,14 @@ func (x *Exclusions) Notes(r *report.Report) []string {
 	for _, e := range x.entries {
 		stack, meant := "", false
 		for _, s := range r.Stacks {
-			if !e.covers(s) || s.Reason != "" {
+			if !e.matchesStack(s) || s.Reason != "" {
 				continue
 			}
 			stack = s.Name
-			meant = meant || slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Stack == s.Name && e.cases.MatchString(row.Case) })
+			meant = meant || slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Stack == s.Name && e.casePattern.MatchString(row.Case) })
 		}
 		if stack != "" && !meant {
-			notes = append(notes, fmt.Sprintf("%s matches no case of %s: %s", e.where, stack, e.Case))
+			notes = append(notes, fmt.Sprintf("%s matches no case of %s: %s", e.location, stack, e.Case))
 		}
 	}
 	return notes
@@ -188,7 +188,7 @@ func parseVersions(text string) (*versionRange, error) {
 
 // has says whether a library such as "libfabric 1.17" is in the range. One that
 // doesn't say its version is not. What is tried before a release counts as that.
-func (v *versionRange) has(library string) bool {
+func (v *versionRange) contains(library string) bool {
 	name, text, _ := strings.Cut(library, " ")
 	have, err := version.NewVersion(text)
 	return err == nil && name == v.library && v.bounds.Check(have.Core())

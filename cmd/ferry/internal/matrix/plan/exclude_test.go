@@ -9,9 +9,9 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// TestBuiltInExclusionsAreUnderstood, and prove what they say. What is known of a
+// TestBuiltIn_Exclusions_ProveTheirVersions, and prove what they say. What is known of a
 // provider stands in mtl/ofi/known.go, where programs read it, too.
-func TestBuiltInExclusionsAreUnderstood(t *testing.T) {
+func TestBuiltIn_Exclusions_ProveTheirVersions(t *testing.T) {
 	x, err := BuiltIn()
 	if err != nil {
 		t.Fatal(err)
@@ -27,19 +27,19 @@ func TestBuiltInExclusionsAreUnderstood(t *testing.T) {
 	}
 	for _, e := range listed.entries {
 		for _, p := range ofi.Known() {
-			if e.covers(report.Stack{Name: "cm+ofi " + p.Name}) && e.Stack != "*" {
+			if e.matchesStack(report.Stack{Name: "cm+ofi " + p.Name}) && e.Stack != "*" {
 				t.Errorf("the exclusion of %s, %s belongs into mtl/ofi/known.go", e.Stack, e.Case)
 			}
 		}
 	}
 }
 
-// TestExpectedFailureOfAProviderIsExcluded in the versions that have it.
-func TestExpectedFailureOfAProviderIsExcluded(t *testing.T) {
+// TestBuiltIn_ExpectedFailureOfProvider_IsExcludedByVersion in the versions that have it.
+func TestBuiltIn_ExpectedFailureOfProvider_IsExcludedByVersion(t *testing.T) {
 	x := new(Exclusions)
 	fact := ofi.Fact{First: libfabric.Version{Major: 2, Minor: 3}, Last: libfabric.Version{Major: 2, Minor: 6}, What: "order", Remedy: ofi.Expect, Fails: "mtltest/Order.*", Shown: "a program"}
 	other := ofi.Fact{What: "another thing", Remedy: ofi.Spill}
-	if err := x.addProviders([]ofi.Provider{{Name: "tcp;ofi_rxm", Facts: []ofi.Fact{other, fact}}}); err != nil || len(x.entries) != 1 {
+	if err := x.addKnownFailures([]ofi.Provider{{Name: "tcp;ofi_rxm", Facts: []ofi.Fact{other, fact}}}); err != nil || len(x.entries) != 1 {
 		t.Fatal(err, x.entries)
 	}
 	for library, want := range map[string]report.Status{"libfabric 2.2": report.Fail, "libfabric 2.3": report.Skip, "libfabric 2.6": report.Skip, "libfabric 2.7": report.Fail} {
@@ -49,12 +49,12 @@ func TestExpectedFailureOfAProviderIsExcluded(t *testing.T) {
 		}
 	}
 	fact.Fails = "("
-	if err := x.addProviders([]ofi.Provider{{Name: "tcp", Facts: []ofi.Fact{fact}}}); err == nil {
+	if err := x.addKnownFailures([]ofi.Provider{{Name: "tcp", Facts: []ofi.Fact{fact}}}); err == nil {
 		t.Error("a pattern that means nothing is taken")
 	}
 }
 
-func TestExclusionsThatMeanSomethingElseAreRefused(t *testing.T) {
+func TestParseExclusions_InvalidEntry_IsAnError(t *testing.T) {
 	const entry = "- {stack: a, case: b, reason: c}\n"
 	for text, want := range map[string]string{
 		"- {stack: a, case: b, reason: c, version: 'x <1'}":  "version not found",
@@ -80,7 +80,7 @@ func TestExclusionsThatMeanSomethingElseAreRefused(t *testing.T) {
 	}
 }
 
-func TestVersionsAreComparedAsNumbers(t *testing.T) {
+func TestVersionRange_Versions_AreComparedAsNumbers(t *testing.T) {
 	for _, c := range []struct {
 		versions, library string
 		want              bool
@@ -104,7 +104,7 @@ func TestVersionsAreComparedAsNumbers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v.has(c.library) != c.want {
+		if v.contains(c.library) != c.want {
 			t.Errorf("%q has %q: %v", c.versions, c.library, !c.want)
 		}
 	}
@@ -120,7 +120,7 @@ func some(t *testing.T) *Exclusions {
 	return x
 }
 
-func TestExclusionsApplyToWhatTheyNameAndNothingElse(t *testing.T) {
+func TestApply_RowMatchesOrNot_OnlyMatchesAreExcluded(t *testing.T) {
 	old, recent := report.Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}, report.Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.22"}
 	for _, c := range []struct {
 		stack  report.Stack
@@ -156,8 +156,8 @@ func TestExclusionsApplyToWhatTheyNameAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestExclusionOfOneFaultHidesNoOther: a crash is not the wrong answer that is known.
-func TestExclusionOfOneFaultHidesNoOther(t *testing.T) {
+// TestApply_OtherReason_IsNotExcluded: a crash is not the wrong answer that is known.
+func TestApply_OtherReason_IsNotExcluded(t *testing.T) {
 	x, err := ParseExclusions("f", []byte("- {stack: s, case: c, says: 'arrived (changed|twice)', reason: known}\n- {stack: s, case: c, says: SIGSEGV, reason: other}"))
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestExclusionOfOneFaultHidesNoOther(t *testing.T) {
 	}
 }
 
-func TestExclusionThatMatchesNothingIsNoted(t *testing.T) {
+func TestNotes_ExclusionWithoutCase_IsNoted(t *testing.T) {
 	stack := report.Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}
 	run := func(suite, partial, name string, s report.Stack) []string {
 		return some(t).Notes(&report.Report{Suite: suite, Partial: partial, Stacks: []report.Stack{s}, Rows: []report.Row{{Stack: s.Name, Case: name, Status: report.Pass}}})

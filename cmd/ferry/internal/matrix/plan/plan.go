@@ -22,7 +22,7 @@ type Request struct {
 	Values     *framework.Values // in which Set holds
 	Set        []string          // parameters (NAME=VALUE) for all processes
 	Suite      Suite
-	Limit      time.Duration  // of a case; that of report.OpenCase may be longer (Suite.Open)
+	CaseLimit  time.Duration  // of a case; that of report.OpenCase may be longer (Suite.Open)
 	Components *Components    // nil: all stacks
 	Require    *Components    // stacks that must be there, besides those that Components names; or nil
 	Cases      *regexp.Regexp // nil: all
@@ -50,18 +50,18 @@ func (p *Plan) Cells(stack int) (cells []string) {
 
 // Plan finds the stacks, and chooses among them and their cases. It is an error if
 // nothing is left.
-func (r *Request) Plan(ctx context.Context, ask Ask) (*Plan, error) {
-	stacks, err := r.stacks(ctx, ask)
+func (r *Request) MakePlan(ctx context.Context, ask SurveyFunc) (*Plan, error) {
+	stacks, err := r.findStacks(ctx, ask)
 	if err == nil && r.Components != nil {
-		stacks, err = r.Components.choose(stacks)
+		stacks, err = r.Components.selectStacks(stacks)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := r.require(stacks); err != nil {
+	if err := r.markRequired(stacks); err != nil {
 		return nil, err
 	}
-	p := r.Over(stacks)
+	p := r.PlanFor(stacks)
 	if r.Cases != nil && !r.Cases.MatchString(report.OpenCase) &&
 		slices.ContainsFunc(stacks, func(s report.Stack) bool { return s.Reason == "" }) &&
 		!slices.ContainsFunc(p.Columns, func(c []Column) bool { return len(c) > 1 }) {
@@ -71,36 +71,36 @@ func (r *Request) Plan(ctx context.Context, ask Ask) (*Plan, error) {
 }
 
 // require marks the stacks that were asked for by name.
-func (r *Request) require(stacks []report.Stack) error {
+func (r *Request) markRequired(stacks []report.Stack) error {
 	if r.Require != nil {
-		if _, err := r.Require.choose(stacks); err != nil && r.Components != nil {
+		if _, err := r.Require.selectStacks(stacks); err != nil && r.Components != nil {
 			return fmt.Errorf("--require: %w (--components leaves out all others)", err)
 		} else if err != nil {
 			return fmt.Errorf("--require: %w", err)
 		}
 	}
 	for i, s := range stacks {
-		stacks[i].Required = r.Components.names(s.Name) || r.Require != nil && r.Require.Takes(s.Name)
+		stacks[i].Required = r.Components.hasName(s.Name) || r.Require != nil && r.Require.Includes(s.Name)
 	}
 	return nil
 }
 
 // Over is the plan for stacks that are chosen.
-func (r *Request) Over(stacks []report.Stack) *Plan {
+func (r *Request) PlanFor(stacks []report.Stack) *Plan {
 	p := &Plan{Request: r, Stacks: stacks, Columns: make([][]Column, len(stacks))}
 	for i, s := range stacks {
 		p.Columns[i] = []Column{openColumn(s, r.Ranks, r.Values)}
-		if s.Reason != "" || r.Idle(s) {
+		if s.Reason != "" || r.IsIdle(s) {
 			continue
 		}
-		for _, c := range r.Suite.columns(s) {
+		for _, c := range r.Suite.columnsOf(s) {
 			if r.Cases != nil {
 				c.Cells = slices.DeleteFunc(slices.Clone(c.Cells), func(cell string) bool { return !r.Cases.MatchString(cell) })
 			}
 			switch {
 			case len(c.Cells) == 0, c.Bench != nil && r.Ranks == 1:
 				continue
-			case c.Kit() && r.Ranks > 0:
+			case c.IsKit() && r.Ranks > 0:
 				c.Cells = []string{c.Name} // left out as a whole
 			}
 			p.Columns[i] = append(p.Columns[i], c)
@@ -110,13 +110,13 @@ func (r *Request) Over(stacks []report.Stack) *Plan {
 }
 
 // Idle says that a stack reaches no other process, and a launcher has started some.
-func (r *Request) Idle(s report.Stack) bool { return s.Alone() && r.Ranks > 1 }
+func (r *Request) IsIdle(s report.Stack) bool { return s.Alone() && r.Ranks > 1 }
 
 // LimitOf returns the time that a case of a column may take. It exceeds that of the library of the stack's transport.
 func (r *Request) LimitOf(s report.Stack, c Column) time.Duration {
-	limit := max(r.Limit, r.libraryLimit(s))
+	limit := max(r.CaseLimit, r.libraryLimit(s))
 	if c.Name == report.OpenCase {
-		limit = max(limit, r.Suite.Open)
+		limit = max(limit, r.Suite.OpenLimit)
 	}
 	return limit
 }
@@ -125,7 +125,7 @@ func (r *Request) LimitOf(s report.Stack, c Column) time.Duration {
 // that does not return, and the start of the processes.
 func (r *Request) libraryLimit(s report.Stack) time.Duration {
 	kind, name := s.Transport()
-	if r.Suite.Start == 0 || r.Values == nil {
+	if r.Suite.StartTime == 0 || r.Values == nil {
 		return 0
 	}
 	value, _ := r.Values.Get(kind + "." + name + ".selftest_timeout")
@@ -133,7 +133,7 @@ func (r *Request) libraryLimit(s report.Stack) time.Duration {
 	if err != nil { // The transport has no library.
 		return 0
 	}
-	return limit + limit/2 + r.Suite.Start
+	return limit + limit/2 + r.Suite.StartTime
 }
 
 // IsBad reports whether a row counts as a failure, in view of the exclusions.
@@ -147,7 +147,7 @@ func (r *Request) Row(s report.Stack, c Column, cell string, status report.Statu
 	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, Ranks: c.Ranks, Status: status, Reason: reason}
 	words, set, cases := []string{"ferry", "matrix"}, r.Set, "^"+regexp.QuoteMeta(cell)+"$"
 	switch {
-	case r.Ranks > 0 && c.Kit():
+	case r.Ranks > 0 && c.IsKit():
 		cases = "^" + c.Name + "/"
 	case r.Ranks > 0:
 		words = []string{"ferry", "run", "-n", fmt.Sprint(r.Ranks), "ferry", "matrix", "--job"}
@@ -169,18 +169,18 @@ func (r *Request) Row(s report.Stack, c Column, cell string, status report.Statu
 // Components chooses stacks by their names: those that match one of some patterns,
 // or all others.
 type Components struct {
-	patterns []string
-	exclude  bool
+	patterns  []string
+	isNegated bool
 }
 
 // names says whether a stack is meant by its name, and not by a pattern.
-func (c *Components) names(stack string) bool {
-	return c != nil && !c.exclude && slices.Contains(c.patterns, stack)
+func (c *Components) hasName(stack string) bool {
+	return c != nil && !c.isNegated && slices.Contains(c.patterns, stack)
 }
 
 // below returns the providers of a stack that are meant by their names.
-func (c *Components) below(stack string) (providers []string) {
-	if c == nil || c.exclude {
+func (c *Components) providersOf(stack string) (providers []string) {
+	if c == nil || c.isNegated {
 		return nil
 	}
 	for _, p := range c.patterns {
@@ -195,7 +195,7 @@ func (c *Components) below(stack string) (providers []string) {
 // for path.Match. An empty list is nil.
 func ParseComponents(list string) (*Components, error) {
 	text, exclude := strings.CutPrefix(strings.TrimSpace(list), "^")
-	c := &Components{exclude: exclude}
+	c := &Components{isNegated: exclude}
 	for p := range strings.SplitSeq(text, ",") {
 		p = strings.TrimSpace(p)
 		if _, err := path.Match(p, ""); err != nil || p == "" {
@@ -213,7 +213,7 @@ func matches(pattern, name string) bool {
 
 // choose takes the stacks that are meant, in their order. A pattern that no stack
 // matches is an error that names the nearest.
-func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
+func (c *Components) selectStacks(stacks []report.Stack) ([]report.Stack, error) {
 	var names []string
 	for _, s := range stacks {
 		names = append(names, s.Name)
@@ -223,7 +223,7 @@ func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
 			return nil, fmt.Errorf("%w: no stack is called %q; the nearest is %q; the stacks are %s", framework.ErrConfig, p, framework.Nearest(p, names), strings.Join(names, ", "))
 		}
 	}
-	chosen := slices.DeleteFunc(slices.Clone(stacks), func(s report.Stack) bool { return !c.Takes(s.Name) })
+	chosen := slices.DeleteFunc(slices.Clone(stacks), func(s report.Stack) bool { return !c.Includes(s.Name) })
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("%w: every stack is excluded: %s", framework.ErrConfig, strings.Join(names, ", "))
 	}
@@ -231,27 +231,27 @@ func (c *Components) choose(stacks []report.Stack) ([]report.Stack, error) {
 }
 
 // Takes says whether a stack of that name is meant. A nil *Components takes all.
-func (c *Components) Takes(name string) bool {
-	return c == nil || slices.ContainsFunc(c.patterns, func(p string) bool { return matches(p, name) }) != c.exclude
+func (c *Components) Includes(name string) bool {
+	return c == nil || slices.ContainsFunc(c.patterns, func(p string) bool { return matches(p, name) }) != c.isNegated
 }
 
 // Part returns what a report says of the stacks that are meant.
-func (c *Components) Part(r *report.Report) *report.Report {
+func (c *Components) FilterReport(r *report.Report) *report.Report {
 	part := *r
-	part.Stacks = slices.DeleteFunc(slices.Clone(r.Stacks), func(s report.Stack) bool { return !c.Takes(s.Name) })
-	part.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(row report.Row) bool { return !c.Takes(row.Stack) })
+	part.Stacks = slices.DeleteFunc(slices.Clone(r.Stacks), func(s report.Stack) bool { return !c.Includes(s.Name) })
+	part.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(row report.Row) bool { return !c.Includes(row.Stack) })
 	return &part
 }
 
 // may says whether a stack whose name begins so could be meant, or the nearest to
 // what is, given the stacks that are known already. To ask what there is takes time.
-func (c *Components) may(begin string, known []report.Stack) bool {
-	return c.exclude || slices.ContainsFunc(c.patterns, func(p string) bool {
+func (c *Components) canMatch(prefix string, known []report.Stack) bool {
+	return c.isNegated || slices.ContainsFunc(c.patterns, func(p string) bool {
 		plain := p
 		if i := strings.IndexAny(p, `*?[\`); i >= 0 {
 			plain = p[:i]
 		}
-		return strings.HasPrefix(plain, begin) || strings.HasPrefix(begin, plain) && plain != p ||
+		return strings.HasPrefix(plain, prefix) || strings.HasPrefix(prefix, plain) && plain != p ||
 			!slices.ContainsFunc(known, func(s report.Stack) bool { return matches(p, s.Name) })
 	})
 }
@@ -264,15 +264,15 @@ type Record struct {
 	Report *report.Report
 
 	observer report.Observer
-	began    time.Time
+	beganAt  time.Time
 	mu       sync.Mutex // guards rows, and calls of observer
 	rows     map[[2]string]report.Row
 }
 
 // Begin begins a record, and tells an observer of it, which may be nil.
 func (p *Plan) Begin(o report.Observer) *Record {
-	r := &Record{Plan: p, observer: o, began: time.Now(), rows: map[[2]string]report.Row{}}
-	r.Report = &report.Report{Suite: p.Suite.Name, Started: r.began.UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(p.Stacks)}
+	r := &Record{Plan: p, observer: o, beganAt: time.Now(), rows: map[[2]string]report.Row{}}
+	r.Report = &report.Report{Suite: p.Suite.Name, Started: r.beganAt.UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(p.Stacks)}
 	if o != nil {
 		counts := map[string]int{}
 		for i, s := range p.Stacks {
@@ -284,7 +284,7 @@ func (p *Plan) Begin(o report.Observer) *Record {
 }
 
 // Running says that a stack has begun a case.
-func (r *Record) Running(s report.Stack, cell string) {
+func (r *Record) BeginCase(s report.Stack, cell string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.observer != nil {
@@ -293,7 +293,7 @@ func (r *Record) Running(s report.Stack, cell string) {
 }
 
 // Done takes a row, and returns it as it is in the report.
-func (r *Record) Done(s report.Stack, row report.Row) report.Row {
+func (r *Record) AddRow(s report.Stack, row report.Row) report.Row {
 	r.Exclude.Apply(s, &row)
 	if s.Required && row.Case == report.OpenCase && row.Status.Absent() {
 		row.Status, row.Reason = report.Fail, fmt.Sprintf("it was asked for by name, and is %s: %s", row.Status, row.Reason)
@@ -315,20 +315,20 @@ func (r *Record) Complete(partial string) *report.Report {
 	out := *r.Report
 	out.Partial = partial
 	for i, s := range out.Stacks {
-		open, tried := r.rows[[2]string{s.Name, report.OpenCase}]
+		open, hasOpen := r.rows[[2]string{s.Name, report.OpenCase}]
 		for _, c := range r.Columns[i] {
 			for _, cell := range c.Cells {
 				row, ok := r.rows[[2]string{s.Name, cell}]
 				switch {
 				case ok:
 					out.Rows = append(out.Rows, row)
-				case partial != "" && (!tried || open.Status == report.Pass):
+				case partial != "" && (!hasOpen || open.Status == report.Pass):
 					out.Rows = append(out.Rows, r.Row(s, c, cell, report.Skip, "not run: "+partial))
 				}
 			}
 		}
 	}
 	out.Machine.Libraries = report.Libraries(out.Stacks)
-	out.Seconds = time.Since(r.began).Seconds()
+	out.Seconds = time.Since(r.beganAt).Seconds()
 	return &out
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestChoiceOfCasesForOneStackLeavesTheNextItsOwn: stacks share the suite's benchmarks.
-func TestChoiceOfCasesForOneStackLeavesTheNextItsOwn(t *testing.T) {
+// TestPlanFor_CasesOfOneStack_KeepTheNext: stacks share the suite's benchmarks.
+func TestPlanFor_CasesOfOneStack_KeepTheNext(t *testing.T) {
 	stacks := []report.Stack{{Name: "a", Via: "btl a"}, {Name: "b", Via: "btl b"}, {Name: "gone", Reason: "no device"}}
 	r := &Request{Suite: Quick(), Cases: regexp.MustCompile("^(conform/2/group/empty)?$")}
-	p := r.Over(stacks)
+	p := r.PlanFor(stacks)
 	for i, want := range [][]string{{"open", "conform/2/group/empty"}, {"open", "conform/2/group/empty"}, {"open"}} {
 		if got := p.Cells(i); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", stacks[i].Name, got, want)
 		}
 	}
 	r.Cases = nil
-	if cells := r.Over(stacks).Cells(1); !slices.Contains(cells, "bench/latency") || slices.Contains(cells, "") {
+	if cells := r.PlanFor(stacks).Cells(1); !slices.Contains(cells, "bench/latency") || slices.Contains(cells, "") {
 		t.Errorf("all: %q", cells)
 	}
 }
@@ -43,7 +43,7 @@ func TestColumns_EachStack_HasCasesOnGoroutineRanks(t *testing.T) {
 		if r.Suite.Processes = 2; c.ranks > 0 {
 			r.Suite.Processes = c.ranks
 		}
-		cells := r.Over([]report.Stack{c.stack}).Cells(0)
+		cells := r.PlanFor([]report.Stack{c.stack}).Cells(0)
 		if !slices.Contains(cells, c.want+"/message/all to all at once") {
 			t.Errorf("%s: no case of %s in %q", c.stack.Name, c.want, cells)
 		}
@@ -68,7 +68,7 @@ func TestColumns_SuiteHasRoom_CasesAddProcesses(t *testing.T) {
 	} {
 		s := report.Stack{Name: "ob1", Via: c.via}
 		var got []string
-		for _, column := range (&Request{Suite: c.suite}).Over([]report.Stack{s}).Columns[0] {
+		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{s}).Columns[0] {
 			for _, name := range []string{sets, adds} {
 				if column.Name == c.column && slices.Contains(column.Cells, c.column+"/"+name) {
 					got = append(got, name)
@@ -95,9 +95,9 @@ func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
 		want  int // Columns for each such case.
 	}{{Full(), "btl a", 3}, {Quick(), "btl a", 1}, {Full(), "btl self", 0}, {Suite{Ranks: []int{4}, Processes: 4}, "btl a", 0}} {
 		found := map[string]int{}
-		for _, column := range (&Request{Suite: c.suite}).Over([]report.Stack{{Name: "ob1", Via: c.via}}).Columns[0] {
+		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{{Name: "ob1", Via: c.via}}).Columns[0] {
 			for _, cell := range column.Cells {
-				name := column.Case(cell)
+				name := column.CaseName(cell)
 				if !dies[name] {
 					continue
 				}
@@ -114,8 +114,8 @@ func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestNamedStackMustBeThere: not one that a pattern, or an exclusion, leaves.
-func TestNamedStackMustBeThere(t *testing.T) {
+// TestMarkRequired_NamedStack_MustExist: not one that a pattern, or an exclusion, leaves.
+func TestMarkRequired_NamedStack_MustExist(t *testing.T) {
 	stacks := func() []report.Stack {
 		return []report.Stack{{Name: "a"}, {Name: "b net", Reason: "no device"}, {Name: "b old", Reason: "a defect", Refused: true}}
 	}
@@ -137,13 +137,13 @@ func TestNamedStackMustBeThere(t *testing.T) {
 			}
 		}
 		all := stacks()
-		if err := r.require(all); err != nil {
+		if err := r.markRequired(all); err != nil {
 			t.Fatal(err)
 		}
-		record := r.Over(all).Begin(nil)
+		record := r.PlanFor(all).Begin(nil)
 		for i, want := range c.open {
 			s := all[i+1]
-			row := record.Done(s, r.Row(s, record.Columns[i+1][0], report.OpenCase, s.Absent(), s.Reason))
+			row := record.AddRow(s, r.Row(s, record.Columns[i+1][0], report.OpenCase, s.Absent(), s.Reason))
 			if row.Status != want || !strings.HasSuffix(row.Reason, s.Reason) {
 				t.Errorf("components %q, require %q: %s is %s: %s", c.components, c.require, s.Name, row.Status, row.Reason)
 			}
@@ -154,7 +154,7 @@ func TestNamedStackMustBeThere(t *testing.T) {
 	}
 	r := &Request{Suite: Quick()}
 	r.Require, _ = ParseComponents("b nat")
-	if err := r.require(stacks()); err == nil || !strings.Contains(err.Error(), `--require: `) || !strings.Contains(err.Error(), `"b net"`) {
+	if err := r.markRequired(stacks()); err == nil || !strings.Contains(err.Error(), `--require: `) || !strings.Contains(err.Error(), `"b net"`) {
 		t.Errorf("a name of nothing: %v", err)
 	}
 }
@@ -170,9 +170,9 @@ func TestLimitOf_StackWithLibrary_ExceedsThatOfItsLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	ofi, shm := report.Stack{Name: "cm+ofi tcp", Via: "mtl ofi"}, report.Stack{Name: "ob1+shm", Via: "btl shm"}
-	cases, first := Of("conform/2", 2, "a"), openColumn(ofi, 0, nil)
+	cases, first := NewColumn("conform/2", 2, "a"), openColumn(ofi, 0, nil)
 	r := &Request{Values: defaults, Suite: Quick()}
-	r.Limit = r.Suite.Limit
+	r.CaseLimit = r.Suite.CaseLimit
 	for _, c := range []struct {
 		values *framework.Values
 		stack  report.Stack
@@ -180,15 +180,15 @@ func TestLimitOf_StackWithLibrary_ExceedsThatOfItsLoad(t *testing.T) {
 		want   time.Duration
 	}{
 		{defaults, ofi, cases, 20 * time.Second}, {slow, ofi, cases, 50 * time.Second}, {slow, ofi, first, 50 * time.Second},
-		{slow, shm, cases, r.Limit}, {defaults, shm, first, r.Suite.Open},
+		{slow, shm, cases, r.CaseLimit}, {defaults, shm, first, r.Suite.OpenLimit},
 	} {
 		r.Values = c.values
 		if got := r.LimitOf(c.stack, c.column); got != c.want {
 			t.Errorf("%s, %s: %v, want %v", c.stack.Name, c.column.Name, got, c.want)
 		}
 	}
-	r.Suite.Start = 0 // --timeout
-	if got := r.LimitOf(ofi, cases); got != r.Limit {
-		t.Errorf("with --timeout: %v, want %v", got, r.Limit)
+	r.Suite.StartTime = 0 // --timeout
+	if got := r.LimitOf(ofi, cases); got != r.CaseLimit {
+		t.Errorf("with --timeout: %v, want %v", got, r.CaseLimit)
 	}
 }

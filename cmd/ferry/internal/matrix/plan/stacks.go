@@ -31,27 +31,27 @@ const SurveyLimit = 15 * time.Second
 const ReachesLimit = 5 * time.Second
 
 // surveysAtOnce is how many are asked at the same time: each mostly waits.
-const surveysAtOnce = 4
+const maxParallelSurveys = 4
 
 // An Answer is what a survey has found.
-type Answer struct {
-	Providers []string       `json:",omitempty"` // to Providers
-	Offer     *mtl.Candidate `json:",omitempty"` // to Survey: the best, if it said
-	Alone     bool           `json:",omitempty"` // to Reaches: only the process itself
-	Absent    string         `json:"-"`          // why there is no such transport; empty: there is
-	Log       string         `json:"-"`          // what the library below wrote
+type SurveyResult struct {
+	Providers    []string       `json:",omitempty"` // to Providers
+	Offer        *mtl.Candidate `json:",omitempty"` // to Survey: the best, if it said
+	Alone        bool           `json:",omitempty"` // to Reaches: only the process itself
+	AbsentReason string         `json:"-"`          // why there is no such transport; empty: there is
+	Log          string         `json:"-"`          // what the library below wrote
 }
 
 // Ask has a process survey a stack with more variables in its environment. ok is
 // false if the process was lost.
-type Ask func(ctx context.Context, s report.Stack, c Column, env []string) (a Answer, ok bool)
+type SurveyFunc func(ctx context.Context, s report.Stack, c Column, env []string) (a SurveyResult, ok bool)
 
 // stacks finds the stacks that the registry amounts to: a PML over each BTL, over
 // each provider of each MTL, or by itself. One that is not there says why. MTLs are
 // asked in processes of their own; where one is lost over it, the stack counts as
 // there, and opening it will show what is wrong. The error is that of ctx, or of
 // parameters.
-func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
+func (r *Request) findStacks(ctx context.Context, ask SurveyFunc) ([]report.Stack, error) {
 	var all []report.Stack
 	verdicts, err := r.Registry.Survey(ctx, framework.PML, r.Values)
 	if err != nil {
@@ -66,21 +66,21 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 			all = append(all, over...)
 			continue
 		}
-		below, err := r.below(c)
+		transport, err := r.transportKind(c)
 		if err != nil {
 			return nil, err
 		}
-		switch below {
+		switch transport {
 		case "":
 		case framework.BTL:
-			over, err = r.overBTLs(ctx, base, ask)
+			over, err = r.stacksOverBTLs(ctx, base, ask)
 		case framework.MTL:
-			over, err = r.overMTLs(ctx, base, all, ask)
+			over, err = r.stacksOverMTLs(ctx, base, all, ask)
 		default:
-			err = fmt.Errorf("%w: pml %s is over %s, which ferry matrix does not know", framework.ErrUnsupported, v.Name, below)
+			err = fmt.Errorf("%w: pml %s is over %s, which ferry matrix does not know", framework.ErrUnsupported, v.Name, transport)
 		}
-		if err == nil && below != framework.MTL {
-			err = r.withoutMTL(over)
+		if err == nil && transport != framework.MTL {
+			err = r.disableMTLs(over)
 		}
 		if err != nil {
 			return nil, err
@@ -92,9 +92,9 @@ func (r *Request) stacks(ctx context.Context, ask Ask) ([]report.Stack, error) {
 
 // withoutMTL has stacks that use no MTL rule them out where a parameter of one is set: it
 // is for other stacks, and would be refused beside these.
-func (r *Request) withoutMTL(stacks []report.Stack) error {
-	asked, err := r.Registry.Asked(framework.MTL, r.Values)
-	if err != nil || asked == "" {
+func (r *Request) disableMTLs(stacks []report.Stack) error {
+	isSet, err := r.Registry.Asked(framework.MTL, r.Values)
+	if err != nil || isSet == "" {
 		return err
 	}
 	var names []string
@@ -109,7 +109,7 @@ func (r *Request) withoutMTL(stacks []report.Stack) error {
 
 // below is the framework whose components move a PML's messages; empty if it moves
 // them itself.
-func (r *Request) below(c framework.Component) (framework.Kind, error) {
+func (r *Request) transportKind(c framework.Component) (framework.Kind, error) {
 	params := c.Params()
 	if params != nil {
 		if err := r.Values.Decode(string(framework.PML)+"."+c.Info().Name, params); err != nil {
@@ -125,7 +125,7 @@ func (r *Request) below(c framework.Component) (framework.Kind, error) {
 }
 
 // over is a stack over a component.
-func over(s report.Stack, kind framework.Kind, name string, set string) report.Stack {
+func stackOver(s report.Stack, kind framework.Kind, name string, set string) report.Stack {
 	s.Name += "+" + name
 	s.Via = string(kind) + " " + name
 	s.Set = append(slices.Clone(s.Set), set)
@@ -133,7 +133,7 @@ func over(s report.Stack, kind framework.Kind, name string, set string) report.S
 }
 
 // overBTLs asks those BTLs that are chosen whom they reach: what applies to them depends on it.
-func (r *Request) overBTLs(ctx context.Context, base report.Stack, ask Ask) ([]report.Stack, error) {
+func (r *Request) stacksOverBTLs(ctx context.Context, base report.Stack, ask SurveyFunc) ([]report.Stack, error) {
 	verdicts, err := r.Registry.Survey(ctx, framework.BTL, r.Values)
 	var all []report.Stack
 	for _, v := range verdicts {
@@ -141,17 +141,17 @@ func (r *Request) overBTLs(ctx context.Context, base report.Stack, ask Ask) ([]r
 		if v.Name != report.SelfBTL {
 			list = report.SelfBTL + "," + v.Name
 		}
-		s := over(base, framework.BTL, v.Name, "btl="+list)
+		s := stackOver(base, framework.BTL, v.Name, "btl="+list)
 		if v.Status != framework.StatusUsable {
 			s.Reason = v.Why()
 		}
 		all = append(all, s)
 	}
 	var g errgroup.Group
-	g.SetLimit(surveysAtOnce)
+	g.SetLimit(maxParallelSurveys)
 	for i := range all {
 		s := &all[i]
-		if s.Reason != "" || s.Alone() || !r.Components.Takes(s.Name) {
+		if s.Reason != "" || s.Alone() || !r.Components.Includes(s.Name) {
 			continue
 		}
 		g.Go(func() error {
@@ -168,17 +168,19 @@ func (r *Request) overBTLs(ctx context.Context, base report.Stack, ask Ask) ([]r
 
 // sharedMemory is the parameter by which a PML leaves the processes of a node to
 // another one.
-func sharedMemory(pml string) string { return string(framework.PML) + "." + pml + ".shared_memory" }
+func sharedMemoryParam(pml string) string {
+	return string(framework.PML) + "." + pml + ".shared_memory"
+}
 
 // Overridden returns the first of Set that every stack sets anew, because it is made so;
 // empty: there is none.
-func (r *Request) Overridden() string {
-	own := []string{string(framework.PML), string(framework.BTL), string(framework.MTL)}
+func (r *Request) FixedParam() string {
+	fixed := []string{string(framework.PML), string(framework.BTL), string(framework.MTL)}
 	for _, c := range r.Registry.Components(framework.PML) {
-		own = append(own, sharedMemory(c.Info().Name))
+		fixed = append(fixed, sharedMemoryParam(c.Info().Name))
 	}
 	for _, set := range r.Set {
-		if name, _, _ := strings.Cut(set, "="); slices.Contains(own, name) {
+		if name, _, _ := strings.Cut(set, "="); slices.Contains(fixed, name) {
 			return set
 		}
 	}
@@ -187,18 +189,18 @@ func (r *Request) Overridden() string {
 
 // overMTLs does not probe: that may load a library, which is not for this process.
 // others are the stacks that are known already.
-func (r *Request) overMTLs(ctx context.Context, base report.Stack, others []report.Stack, ask Ask) ([]report.Stack, error) {
-	name := sharedMemory(base.PML)
+func (r *Request) stacksOverMTLs(ctx context.Context, base report.Stack, others []report.Stack, ask SurveyFunc) ([]report.Stack, error) {
+	name := sharedMemoryParam(base.PML)
 	if _, ok := r.Values.Spec(name); ok {
 		base.Set = append(base.Set, name+"=false") // the network carries all, on one node too
 	}
 	var all []report.Stack
 	for _, c := range r.Registry.Components(framework.MTL) {
-		s := over(base, framework.MTL, c.Info().Name, "mtl="+c.Info().Name)
-		if r.Components != nil && !r.Components.may(s.Name, others) {
+		s := stackOver(base, framework.MTL, c.Info().Name, "mtl="+c.Info().Name)
+		if r.Components != nil && !r.Components.canMatch(s.Name, others) {
 			continue
 		}
-		all = append(all, r.overMTL(ctx, s, c, ask)...)
+		all = append(all, r.stacksOverMTL(ctx, s, c, ask)...)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -211,10 +213,10 @@ func (r *Request) overMTLs(ctx context.Context, base report.Stack, others []repo
 }
 
 // overMTL asks an MTL for its providers, and each of them.
-func (r *Request) overMTL(ctx context.Context, s report.Stack, c framework.Component, ask Ask) []report.Stack {
+func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework.Component, ask SurveyFunc) []report.Stack {
 	a, ok := ask(ctx, s, Column{Name: Providers, Cells: []string{s.Via}}, nil)
-	s.Reason = a.Absent
-	asks, can := framework.As[mtl.Surveyor](c)
+	s.Reason = a.AbsentReason
+	surveyor, canSurvey := framework.As[mtl.Surveyor](c)
 	with := func(provider string) report.Stack {
 		p := s
 		p.Name, p.Provider = s.Name+" "+provider, provider
@@ -222,28 +224,28 @@ func (r *Request) overMTL(ctx context.Context, s report.Stack, c framework.Compo
 		return p
 	}
 	all := []report.Stack{s}
-	if (!ok || a.Absent != "") && can { // those that somebody has named say what is wrong
-		for _, name := range slices.Concat(r.Components.below(s.Name), r.Require.below(s.Name)) {
+	if (!ok || a.AbsentReason != "") && canSurvey { // those that somebody has named say what is wrong
+		for _, name := range slices.Concat(r.Components.providersOf(s.Name), r.Require.providersOf(s.Name)) {
 			if p := with(name); !slices.ContainsFunc(all, func(x report.Stack) bool { return x.Name == p.Name }) {
 				all = append(all, p)
 			}
 		}
 	}
-	if !ok || !can || len(a.Providers) == 0 {
+	if !ok || !canSurvey || len(a.Providers) == 0 {
 		return all
 	}
 	all = make([]report.Stack, len(a.Providers))
 	var g errgroup.Group
-	g.SetLimit(surveysAtOnce)
+	g.SetLimit(maxParallelSurveys)
 	for i, name := range a.Providers {
 		p := &all[i]
 		*p = with(name)
-		if !r.Components.Takes(p.Name) {
+		if !r.Components.Includes(p.Name) {
 			continue // it has a name, and that is all that is needed of it
 		}
 		g.Go(func() error {
-			if a, ok := ask(ctx, *p, Column{Name: Survey, Cells: []string{name}}, asks.LogEnvironment()); ok {
-				judge(p, a, asks.LogReason(name, a.Log))
+			if a, ok := ask(ctx, *p, Column{Name: Survey, Cells: []string{name}}, surveyor.LogEnvironment()); ok {
+				applyCandidate(p, a, surveyor.LogReason(name, a.Log))
 			}
 			return nil
 		})
@@ -254,8 +256,8 @@ func (r *Request) overMTL(ctx context.Context, s report.Stack, c framework.Compo
 
 // judge takes over what a provider answers. log is what the library wrote about why
 // it offers nothing.
-func judge(s *report.Stack, a Answer, log string) {
-	s.Reason = a.Absent
+func applyCandidate(s *report.Stack, a SurveyResult, log string) {
+	s.Reason = a.AbsentReason
 	offer := a.Offer
 	if offer == nil {
 		return

@@ -28,16 +28,16 @@ type Suite struct {
 	Room int
 	// HasDeaths adds the fatal conformance cases, each in a job of its own.
 	HasDeaths bool
-	Limit     time.Duration // of a case
+	CaseLimit time.Duration // of a case
 	// Open is the limit of OpenCase, if that is longer. Transports have limits of their
 	// own for it, and say more than that it did not end.
-	Open time.Duration
+	OpenLimit time.Duration
 	// Start is the time to start the processes of a case. If it is not 0, the limit of a case exceeds that of its transport's
 	// library (selftest_timeout), so that the library's own error is the reason of a failure.
-	Start time.Duration
+	StartTime time.Duration
 	// Patience is how long the cases of one stack that don't end may take together,
 	// before the rest of the stack is given up; 0: for ever.
-	Patience time.Duration
+	HangBudget time.Duration
 
 	Benches []Column
 }
@@ -46,18 +46,18 @@ type Suite struct {
 const GoroutineRanks = 2
 
 // bench is the column of a benchmark of `ferry bench`.
-func bench(name, unit string, args ...string) Column {
+func benchColumn(name, unit string, args ...string) Column {
 	return Column{Name: "bench/" + name, Ranks: 2, Cells: []string{"bench/" + name}, Bench: args, Unit: unit}
 }
 
 // Full is everything.
 func Full() Suite {
 	return Suite{
-		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Room: conform.Room, HasDeaths: true, Limit: time.Minute, Open: time.Minute, Start: 5 * time.Second,
+		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Room: conform.Room, HasDeaths: true, CaseLimit: time.Minute, OpenLimit: time.Minute, StartTime: 5 * time.Second,
 		Benches: []Column{
-			bench("latency", "us", "latency", "-m", "1:4MiB"),
-			bench("rate", "msg/s", "mbw_mr", "-m", "1:4KiB"),
-			bench("bandwidth", "MB/s", "bw", "-m", "1:4MiB"),
+			benchColumn("latency", "us", "latency", "-m", "1:4MiB"),
+			benchColumn("rate", "msg/s", "mbw_mr", "-m", "1:4KiB"),
+			benchColumn("bandwidth", "MB/s", "bw", "-m", "1:4MiB"),
 		},
 	}
 }
@@ -73,15 +73,15 @@ func Quick() Suite {
 		Processes: 2,
 		HasDeaths: true,
 		// The longest take a second on a quiet machine.
-		Limit:    8 * time.Second,
-		Open:     20 * time.Second,
-		Start:    5 * time.Second,
-		Patience: 24 * time.Second,
+		CaseLimit:  8 * time.Second,
+		OpenLimit:  20 * time.Second,
+		StartTime:  5 * time.Second,
+		HangBudget: 24 * time.Second,
 		// Enough iterations for two digits.
 		Benches: []Column{
-			bench("latency", "us", "latency", "-m", "1:1MiB", "-i", "200", "-x", "20"),
-			bench("rate", "msg/s", "mbw_mr", "-m", "1:4KiB", "-i", "20", "-x", "2"),
-			bench("bandwidth", "MB/s", "bw", "-m", "1:1MiB", "-i", "8", "-x", "2"),
+			benchColumn("latency", "us", "latency", "-m", "1:1MiB", "-i", "200", "-x", "20"),
+			benchColumn("rate", "msg/s", "mbw_mr", "-m", "1:4KiB", "-i", "20", "-x", "2"),
+			benchColumn("bandwidth", "MB/s", "bw", "-m", "1:1MiB", "-i", "8", "-x", "2"),
 		},
 	}
 }
@@ -101,7 +101,7 @@ type Column struct {
 }
 
 // Of is a column of cases by their names below the column's.
-func Of(name string, ranks int, cases ...string) Column {
+func NewColumn(name string, ranks int, cases ...string) Column {
 	c := Column{Name: name, Ranks: ranks}
 	for _, x := range cases {
 		c.Cells = append(c.Cells, name+"/"+x)
@@ -110,10 +110,10 @@ func Of(name string, ranks int, cases ...string) Column {
 }
 
 // Case is the name of a cell below the column's.
-func (c Column) Case(cell string) string { return strings.TrimPrefix(cell, c.Name+"/") }
+func (c Column) CaseName(cell string) string { return strings.TrimPrefix(cell, c.Name+"/") }
 
 // Kit says that the cases are those of a kit, which makes processes of its own.
-func (c Column) Kit() bool { return c.Ranks == 0 }
+func (c Column) IsKit() bool { return c.Ranks == 0 }
 
 // openColumn is the column of report.OpenCase. ranks are those of a launcher, if any.
 // A transport that tests itself when it opens (values have its parameter selftest) does so at
@@ -134,29 +134,29 @@ func openColumn(s report.Stack, ranks int, values *framework.Values) Column {
 
 // columns returns what the suite has for a stack that can be opened, the benchmarks
 // last. Cases that don't apply to such a stack are not among them.
-func (u Suite) columns(s report.Stack) []Column {
+func (u Suite) columnsOf(s report.Stack) []Column {
 	var all []Column
 	switch kind, _ := s.Transport(); kind {
 	case "btl":
-		all = append(all, Of("btltest", 0, btltest.Cases(btltest.Subject{}).Names()...))
+		all = append(all, NewColumn("btltest", 0, btltest.Cases(btltest.Subject{}).Names()...))
 	case "mtl":
-		all = append(all, Of("mtltest", 0, mtltest.Cases(mtltest.Subject{}).Names()...))
+		all = append(all, NewColumn("mtltest", 0, mtltest.Cases(mtltest.Subject{}).Names()...))
 	}
 	ranks, processes, room := u.Ranks, u.Processes, u.Room
 	if s.Alone() {
 		ranks, processes, room = []int{1}, 1, 0
 	} else if s.Via != "" {
 		for _, p := range u.Policies {
-			all = append(all, Of("pmltest/"+p.String(), 0, pmltest.Cases(pmltest.Stack{}, p).Names()...))
+			all = append(all, NewColumn("pmltest/"+p.String(), 0, pmltest.Cases(pmltest.Stack{}, p).Names()...))
 		}
 	}
 	for _, n := range ranks {
-		all = append(all, conformance(n, 0, room))
+		all = append(all, conformColumn(n, 0, room))
 		if u.HasDeaths && !s.Alone() {
-			all = append(all, deaths(n)...)
+			all = append(all, deathColumns(n)...)
 		}
 	}
-	all = append(all, conformance(processes, GoroutineRanks, 0))
+	all = append(all, conformColumn(processes, GoroutineRanks, 0))
 	if !s.Alone() {
 		all = append(all, u.Benches...)
 	}
@@ -165,7 +165,7 @@ func (u Suite) columns(s report.Stack) []Column {
 
 // conformance is the column of the conformance cases with that many processes, or with goroutine ranks in each, and with
 // room for more processes.
-func conformance(processes, goroutines, room int) Column {
+func conformColumn(processes, goroutines, room int) Column {
 	name := fmt.Sprint("conform/", processes)
 	if goroutines > 0 {
 		name += fmt.Sprint("x", goroutines)
@@ -176,16 +176,16 @@ func conformance(processes, goroutines, room int) Column {
 			cases = append(cases, x.Name)
 		}
 	}
-	c := Of(name, processes, cases...)
+	c := NewColumn(name, processes, cases...)
 	c.Goroutines, c.Room = goroutines, room
 	return c
 }
 
 // deaths returns a column for each fatal conformance case.
-func deaths(processes int) (list []Column) {
+func deathColumns(processes int) (list []Column) {
 	for _, x := range conform.Cases() {
 		if x.Dies && x.Ranks <= processes {
-			c := Of(fmt.Sprint("conform/", processes), processes, x.Name)
+			c := NewColumn(fmt.Sprint("conform/", processes), processes, x.Name)
 			c.Deaths = 1
 			list = append(list, c)
 		}

@@ -57,7 +57,7 @@ func (l *stackRun) newAttempt(c plan.Column) *attempt {
 
 // giveUpReason returns the reason to skip the remaining cases of the stack, or "".
 func (l *stackRun) giveUpReason() string {
-	patience := l.record.Suite.Patience
+	patience := l.record.Suite.HangBudget
 	if patience == 0 || l.timeoutTotal < patience {
 		return ""
 	}
@@ -76,7 +76,7 @@ func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row
 			for _, cell := range c.Cells {
 				row := l.record.Row(*l.stack, c, cell, report.Skip, "not run: "+why)
 				row.GivenUp = true
-				l.record.Done(*l.stack, row)
+				l.record.AddRow(*l.stack, row)
 			}
 			return last
 		}
@@ -114,7 +114,7 @@ func (a *attempt) addEvent(e Event) error {
 	}
 	p := &a.caseStates[i]
 	if len(p.events) == 0 {
-		a.record.Running(*a.stack, e.Case)
+		a.record.BeginCase(*a.stack, e.Case)
 	}
 	if p.hasEvent(e.Rank, false) && e.Status == "" && len(e.Points) == 0 {
 		return nil
@@ -170,7 +170,7 @@ func (a *attempt) recordRow(i int, row report.Row) {
 	row.Retried = a.retryReasons[row.Case]
 	a.caseStates[i].hasRow = true
 	a.rowCount++
-	a.lastRow = a.record.Done(*a.stack, row)
+	a.lastRow = a.record.AddRow(*a.stack, row)
 }
 
 // failedIndex returns the case that ended the worker: the last one begun by the first lost rank, else the first one

@@ -42,7 +42,7 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 		var rows []string
 		w := &cancelObserver{}
 		l := &stackRun{Pool: &Pool{Load: func() float64 { return 0 }}, record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", Via: "btl x"}}
-		a := l.newAttempt(plan.Of(column, 2, "a", "b", "c"))
+		a := l.newAttempt(plan.NewColumn(column, 2, "a", "b", "c"))
 		for _, e := range c.Events {
 			if err := a.addEvent(e); err != nil {
 				t.Fatalf("%s: %v", c.what, err)
@@ -60,7 +60,7 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 
 func TestAddEvent_CaseHasEnded_IsAnError(t *testing.T) {
 	l := &stackRun{record: (&plan.Plan{Request: &plan.Request{}}).Begin(nil), stack: &report.Stack{Name: "s"}}
-	a := l.newAttempt(plan.Of("kit", 0, "a", "b"))
+	a := l.newAttempt(plan.NewColumn("kit", 0, "a", "b"))
 	for _, e := range []Event{{Case: "kit/a"}, {Case: "kit/a", Status: report.Pass}, {Case: "kit/b"}} {
 		if err := a.addEvent(e); err != nil {
 			t.Fatal(err)

@@ -123,7 +123,7 @@ func (w *worker) runKit(ctx context.Context, family, policy string) error {
 		return err
 	}
 	for _, cell := range w.task.Cells {
-		c, ok := all.Named(w.task.Case(cell))
+		c, ok := all.Named(w.task.CaseName(cell))
 		if !ok {
 			return fmt.Errorf("%w: there is no case %s", framework.ErrConfig, cell)
 		}

@@ -37,22 +37,22 @@ type Pool struct {
 }
 
 // Survey surveys a stack in a worker. It is a plan.Ask.
-func (p *Pool) Survey(ctx context.Context, s report.Stack, c plan.Column, env []string) (a plan.Answer, ok bool) {
+func (p *Pool) Survey(ctx context.Context, s report.Stack, c plan.Column, env []string) (a plan.SurveyResult, ok bool) {
 	limit := plan.SurveyLimit
 	if c.Name == plan.Reaches {
 		limit = plan.ReachesLimit
 	}
 	end := p.runWorker(ctx, assignment{stack: s, task: task{Column: c}, env: env, limit: limit, onEvent: func(e Event) error {
-		if e.Answer != nil {
-			a = *e.Answer
+		if e.Survey != nil {
+			a = *e.Survey
 		}
 		if e.Status == report.Unavailable {
-			a.Absent = e.Reason
+			a.AbsentReason = e.Reason
 		}
 		return nil
 	}})
 	a.Log = end.output
-	return a, a.Absent != "" || !end.isLost()
+	return a, a.AbsentReason != "" || !end.isLost()
 }
 
 // Run executes the plan. If ctx is canceled, the report is partial.
@@ -86,7 +86,7 @@ func (p *Pool) runStack(ctx context.Context, r *plan.Record, i int) *stackRun {
 	for n, c := range r.Columns[i] {
 		switch {
 		case l.stack.Reason != "":
-			r.Done(*l.stack, r.Row(*l.stack, c, report.OpenCase, l.stack.Absent(), l.stack.Reason))
+			r.AddRow(*l.stack, r.Row(*l.stack, c, report.OpenCase, l.stack.Absent(), l.stack.Reason))
 			return nil
 		case c.Bench != nil:
 		case l.runCases(ctx, c).Status != report.Pass && n == 0:

@@ -54,7 +54,7 @@ func badWorker(text string) error {
 			w.answerSurvey(cell)
 			continue
 		}
-		switch strings.TrimRight(w.task.Case(cell), "0123456789") {
+		switch strings.TrimRight(w.task.CaseName(cell), "0123456789") {
 		case "segv":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 			time.Sleep(time.Hour)
@@ -173,13 +173,13 @@ func newBad(t *testing.T, ranks int, stacks ...[]string) *badPool {
 		t.Fatal(err)
 	}
 	b := &badPool{
-		Plan: &plan.Plan{Request: &plan.Request{Suite: plan.Suite{Name: "test"}, Limit: 20 * tick}},
+		Plan: &plan.Plan{Request: &plan.Request{Suite: plan.Suite{Name: "test"}, CaseLimit: 20 * tick}},
 		Pool: &Pool{Program: self, Args: []string{"worker"}, MaxParallel: len(stacks), Load: func() float64 { return 0 }},
 	}
 	for i, cases := range stacks {
 		b.Stacks = append(b.Stacks, report.Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
 		open := plan.Column{Name: report.OpenCase, Ranks: 1, Cells: []string{report.OpenCase}}
-		b.Columns = append(b.Columns, []plan.Column{open, plan.Of("kit", ranks, cases...)})
+		b.Columns = append(b.Columns, []plan.Column{open, plan.NewColumn("kit", ranks, cases...)})
 	}
 	return b
 }
@@ -292,8 +292,8 @@ func TestRun_ThreeConsecutiveLosses_SkipTheColumn(t *testing.T) {
 // Otherwise the cases after them would be skipped, and the run would pass.
 func TestRun_LossesAreExcluded_StackContinues(t *testing.T) {
 	r := newBad(t, 0, []string{"killed1", "killed2", "killed3", "pass1", "obeys1", "obeys2", "pass2"})
-	r.Limit = 5 * tick
-	r.Suite.Patience = r.Limit
+	r.CaseLimit = 5 * tick
+	r.Suite.HangBudget = r.CaseLimit
 	var err error
 	if r.Exclude, err = plan.ParseExclusions("x.yaml", []byte("- {stack: stack0, case: kit/(killed|obeys).*, reason: known}")); err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func TestRun_LossesAreExcluded_StackContinues(t *testing.T) {
 
 func TestRun_StackHangs_SkipsItsCases(t *testing.T) {
 	r := newBad(t, 0, []string{"obeys1", "pass1", "obeys2", "pass2"}, []string{"pass1"})
-	r.Suite.Patience = 2 * r.Limit
+	r.Suite.HangBudget = 2 * r.CaseLimit
 	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "pass1"); s != report.Pass {
 		t.Errorf("after one: %s: %s", s, why)
@@ -327,11 +327,11 @@ func TestRun_StackHangs_SkipsItsCases(t *testing.T) {
 // They have a limit of their own.
 func TestRun_LongLimit_AppliesToConformanceCases(t *testing.T) {
 	r := newBad(t, 0, []string{"limit"})
-	r.Limit = time.Hour
+	r.CaseLimit = time.Hour
 	if s, why := outcome(r.run(t.Context()), "stack0", "limit"); why != "2h0m0s" {
 		t.Errorf("the worker's limit: %s: %s", s, why)
 	}
-	text, err := json.Marshal(task{Column: plan.Of("conform/1", 1, "group/of a communicator"), Limit: 1})
+	text, err := json.Marshal(task{Column: plan.NewColumn("conform/1", 1, "group/of a communicator"), Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,11 +381,11 @@ func TestLimitOf_ProviderHangs_ExceedsItsSelftest(t *testing.T) {
 		t.Fatal("mtl.ofi.selftest_timeout has no default")
 	}
 	for _, suite := range []plan.Suite{plan.Quick(), plan.Full()} {
-		r, stack := &plan.Request{Suite: suite, Limit: suite.Limit}, report.Stack{Name: "cm+ofi tcp", Via: "mtl ofi"}
+		r, stack := &plan.Request{Suite: suite, CaseLimit: suite.CaseLimit}, report.Stack{Name: "cm+ofi tcp", Via: "mtl ofi"}
 		if got := r.LimitOf(stack, plan.Column{Name: report.OpenCase}); got < p.Deadline*3/2+time.Second {
 			t.Errorf("%s: open has %v, and a provider %v, and half as long again", suite.Name, got, p.Deadline)
 		}
-		if got := r.LimitOf(stack, plan.Column{Name: "mtltest"}); got != suite.Limit {
+		if got := r.LimitOf(stack, plan.Column{Name: "mtltest"}); got != suite.CaseLimit {
 			t.Errorf("%s: other cases have %v without parameters", suite.Name, got)
 		}
 	}
@@ -397,7 +397,7 @@ const busyLimit = time.Second
 // On a busy machine one message size of a benchmark may exceed the limit of a case.
 func TestRun_BenchmarkMakesProgress_HasNoLimit(t *testing.T) {
 	r := newBad(t, 0, []string{"busy"}, []string{"stuck"})
-	r.Limit = busyLimit
+	r.CaseLimit = busyLimit
 	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "busy"); s != report.Pass {
 		t.Errorf("%s: %s", s, why)
@@ -409,7 +409,7 @@ func TestRun_BenchmarkMakesProgress_HasNoLimit(t *testing.T) {
 
 func TestRun_LimitBelowTick_IsATimeout(t *testing.T) {
 	r := newBad(t, 0, []string{"deaf"})
-	r.Suite.Open, r.Limit = time.Minute, tick/2
+	r.Suite.OpenLimit, r.CaseLimit = time.Minute, tick/2
 	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "deaf"); s != report.Timeout || why != "it did not end within 50ms" {
 		t.Errorf("%s: %s", s, why)
@@ -434,7 +434,7 @@ func (w *cancelObserver) Running(_, testCase string) {
 
 func TestRun_IsInterrupted_ReportIsPartial(t *testing.T) {
 	r := newBad(t, 0, []string{"pass", "obeys", "behind"})
-	r.Limit = time.Hour
+	r.CaseLimit = time.Hour
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w := &cancelObserver{cancelAt: "kit/obeys", cancel: cancel}
 	r.Observer = w

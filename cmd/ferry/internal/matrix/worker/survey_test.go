@@ -69,14 +69,14 @@ func (fakeMTL) LogReason(provider, log string) string {
 
 // answerSurvey ends a survey with the result of its name.
 func (w *worker) answerSurvey(name string) {
-	offer := func(c mtl.Candidate) { w.End(Event{Status: report.Pass, Answer: &plan.Answer{Offer: &c}}) }
+	offer := func(c mtl.Candidate) { w.End(Event{Status: report.Pass, Survey: &plan.SurveyResult{Offer: &c}}) }
 	switch {
 	case w.task.Via == "mtl lacking":
 		w.End(Event{Status: report.Unavailable, Reason: "there is no library"})
 	case w.task.Via == "mtl dying":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case w.task.Name == plan.Providers:
-		w.End(Event{Status: report.Pass, Answer: &plan.Answer{Providers: []string{"missing", "fine", "refused", "dies", "old", "hangs"}}})
+		w.End(Event{Status: report.Pass, Survey: &plan.SurveyResult{Providers: []string{"missing", "fine", "refused", "dies", "old", "hangs"}}})
 	case name == "fine":
 		offer(mtl.Candidate{Name: "fine on eth0", Provider: "fine", Library: "lib 1.2", Reason: "near"})
 	case name == "refused":
@@ -119,7 +119,7 @@ func TestPlan_SurveyProcessDies_StackIsListed(t *testing.T) {
 	}
 	r := newBad(t, 0)
 	r.Registry, r.Values = reg, values
-	p, err := r.Request.Plan(t.Context(), r.Survey)
+	p, err := r.Request.MakePlan(t.Context(), r.Survey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,11 +183,11 @@ func runSurvey(t *testing.T, c framework.Component, column, provider string) (Ev
 
 func TestSurvey_TransportIsMissingOrBroken_StatusesDiffer(t *testing.T) {
 	net := fakeComponent{framework.MTL, "net", framework.Usable()}
-	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Providers, "net"); err != nil || e.Status != report.Pass || !slices.Equal(e.Answer.Providers, []string{"a", "b"}) {
+	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Providers, "net"); err != nil || e.Status != report.Pass || !slices.Equal(e.Survey.Providers, []string{"a", "b"}) {
 		t.Errorf("providers: %+v %v", e, err)
 	}
 	// The candidate of the provider, in any spelling.
-	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Survey, "a"); err != nil || e.Answer.Offer == nil || e.Answer.Offer.Library != "lib 1" {
+	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Survey, "a"); err != nil || e.Survey.Offer == nil || e.Survey.Offer.Library != "lib 1" {
 		t.Errorf("survey: %+v %v", e, err)
 	}
 	if e, err := runSurvey(t, fakeMTL{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, plan.Survey, "a"); err == nil || e.Status != report.Unavailable || !strings.Contains(e.Reason, "too old") {

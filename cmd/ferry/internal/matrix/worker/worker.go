@@ -39,14 +39,14 @@ type Event struct {
 	Rank int    `json:"rank,omitempty"`
 	Case string `json:"case"` // Cell.
 	// Status is empty when the case begins or makes progress.
-	Status  report.Status  `json:"status,omitempty"`
-	Reason  string         `json:"reason,omitempty"`
-	Seconds float64        `json:"seconds,omitempty"`
-	Points  []report.Point `json:"points,omitempty"` // Further figures of a benchmark.
-	Device  string         `json:"device,omitempty"` // Set by report.OpenCase.
-	Mode    string         `json:"mode,omitempty"`
-	Others  []int          `json:"others,omitempty"` // Other ranks in which the case is known to have failed.
-	Answer  *plan.Answer   `json:"answer,omitempty"` // Result of a survey.
+	Status  report.Status      `json:"status,omitempty"`
+	Reason  string             `json:"reason,omitempty"`
+	Seconds float64            `json:"seconds,omitempty"`
+	Points  []report.Point     `json:"points,omitempty"` // Further figures of a benchmark.
+	Device  string             `json:"device,omitempty"` // Set by report.OpenCase.
+	Mode    string             `json:"mode,omitempty"`
+	Others  []int              `json:"others,omitempty"` // Other ranks in which the case is known to have failed.
+	Survey  *plan.SurveyResult `json:"answer,omitempty"` // Result of a survey.
 }
 
 // EventOf returns the event of a case that ended with err.
@@ -170,24 +170,24 @@ func (w *worker) runSurvey(ctx context.Context) error {
 	}
 	about := w.task.Cells[0]
 	w.Begin(about)
-	e := Event{Status: report.Pass, Answer: &plan.Answer{}}
+	e := Event{Status: report.Pass, Survey: &plan.SurveyResult{}}
 	asks, ok := framework.As[mtl.Surveyor](c)
 	switch {
 	case w.task.Name == plan.Reaches:
 		if c, ok := c.(btl.Component); ok {
-			e.Answer.Alone, err = btltest.Alone(ctx, btltest.Subject{Component: c, Params: w.paramsFunc(c.Info())})
+			e.Survey.Alone, err = btltest.Alone(ctx, btltest.Subject{Component: c, Params: w.paramsFunc(c.Info())})
 		}
 	case w.task.Name == plan.Providers:
 		if v := c.Probe(ctx, params); v.Status != framework.StatusUsable {
 			e = Event{Status: report.Unavailable, Reason: v.Why()}
 		} else if ok {
-			e.Answer.Providers, err = asks.Providers(ctx, params)
+			e.Survey.Providers, err = asks.Providers(ctx, params)
 		}
 	case ok:
 		var offers []mtl.Candidate
 		offers, err = asks.Survey(ctx, params)
 		if i := slices.IndexFunc(offers, func(c mtl.Candidate) bool { return strings.EqualFold(c.Provider, about) }); i >= 0 {
-			e.Answer.Offer = &offers[i]
+			e.Survey.Offer = &offers[i]
 		}
 	}
 	if err == nil {
