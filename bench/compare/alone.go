@@ -67,6 +67,7 @@ func ownFigures() []figure {
 	out = append(out, besideProcesses()...)
 	out = append(out, elasticRows()...)
 	out = append(out, failureRows()...)
+	out = append(out, exchangeRows()...)
 	out = append(out, besideLanes()...)
 	for _, f := range []figure{lat, window("", "bw", "GB/s", 1<<20, 0, 0, "")} {
 		f = overUCX(f, "shm")
@@ -158,6 +159,7 @@ func (c *comparison) alone() []ownRow {
 	}
 	rows = append(rows, c.elsewheres()...)
 	return append(rows,
+		ownRow{"partitioned send of 1 MiB that 4 goroutines fill, to a Send after all of them", bound{Most: 1.1}, "", c.partitioned},
 		ownRow{"a rank that is blocked in a receive, use of a processor", bound{Most: 2}, "%", c.idle},
 		ownRow{"private memory of a rank with one peer, TCP to cm over tcp;ofi_rxm", bound{Most: 0.1}, "", c.privateOverTCP},
 		ownRow{growthName, bound{Most: 2}, "", func(context.Context) (float64, string, error) { return growth(c.kept) }})

@@ -142,6 +142,7 @@ type benchRow struct {
 	Unit  string
 	Avg   float64
 	P50   float64 // of ours only
+	Pure  float64 `json:"pure_us"` // Of ours only, see bench.Row.
 	Hop   float64 `json:"raw_hop_ns"`
 }
 

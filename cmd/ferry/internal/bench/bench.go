@@ -51,6 +51,10 @@ var long = `Measure ferry on this machine.
   partitioned
             a buffer that 4 goroutines fill, from the start until an empty message of the
             receiver: as a partitioned send, and as a Send after the last goroutine
+  isendrecv an exchange of messages by Isendrecv
+            with --isend-irecv by Isend and Irecv
+  halo      an exchange with the 4 neighbors in a periodic grid of all ranks, by NeighborAlltoall
+            with --persistent by NeighborAlltoallInit, with --isend-irecv by Isend and Irecv
   change    one way of a message, from 200 messages after the machine has changed: both
             ranks have moved to the other's processor (--to swapped), or another process
             works on the processor of rank 1 (--to neighbour)
@@ -58,6 +62,7 @@ var long = `Measure ferry on this machine.
 ` + describeCollectives() + `  ibcast    and so on, also ibarrier: the nonblocking form. Between start and wait each
             rank computes for as long as the operation takes alone; Overlap is the
             share of the operation that the computation hides
+            bcast --persistent and so on: Start and Wait of a persistent operation
   dup       make a communicator with the same members
   create    make a communicator from the group of all ranks
   ring      one way of 8 bytes in a ring, where each rank sends to both neighbors: in the order
@@ -143,6 +148,11 @@ type options struct {
 	set        *[]string
 	isRank     bool
 
+	// isPersistent makes a collective one of Start and Wait.
+	isPersistent bool
+	// isSeparate makes halo and isendrecv messages of Isend and Irecv.
+	isSeparate bool
+
 	given func(flag string) bool // it is on the command line
 	flags []string               // that are given, for ranks
 }
@@ -183,6 +193,8 @@ func (o *options) command() *cobra.Command {
 	f.IntVar(&o.goroutines, "goroutines", 0, "ranks are `M` goroutines of each process")
 	f.IntVar(&o.threads, "threads", 2, "for latency_mt and mbw_mr: `T` goroutines of each rank")
 	f.BoolVar(&o.onStreams, "streams", false, "for mbw_mr --threads: a stream for each pair of goroutines, in place of a dup")
+	f.BoolVar(&o.isPersistent, "persistent", false, "for halo and blocking collectives: Start and Wait of a persistent operation")
+	f.BoolVar(&o.isSeparate, "isend-irecv", false, "for halo and isendrecv: messages of Isend and Irecv")
 	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
 	f.StringVarP(&o.memory, "mem-limit", "M", "512MiB", "refuse sizes for which the buffers of a rank would take more than `SIZE`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
@@ -271,6 +283,9 @@ func (o *options) check(args []string) error {
 		return err
 	}
 	if err := o.checkThreads(); err != nil {
+		return err
+	}
+	if err := o.checkForms(); err != nil {
 		return err
 	}
 	if err := o.checkJSON(); err != nil {

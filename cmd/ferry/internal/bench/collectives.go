@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -47,6 +48,16 @@ func collectiveBenchmarks() (list []benchmark) {
 	return list
 }
 
+// isCollective reports whether the benchmark is one of collectives in its blocking form.
+func (o *options) isCollective() bool {
+	for _, c := range collectives {
+		if o.name == c.name {
+			return true
+		}
+	}
+	return false
+}
+
 // traits returns what collectives says of a benchmark, of either form.
 func (o *options) traits() (reduces bool, buffers int) {
 	for _, c := range collectives {
@@ -54,13 +65,17 @@ func (o *options) traits() (reduces bool, buffers int) {
 			return c.reduces, c.buffers(o.ranks)
 		}
 	}
+	if o.name == "halo" {
+		return false, 2 * haloNeighbors
+	}
 	return false, 2 // one to send from and one to receive into
 }
 
-// exchange is one collective, in both forms, over buffers of its own.
+// exchange is a collective in its forms, over buffers of its own.
 type exchange struct {
 	do    func() error
 	start func() (mpi.Request, error)
+	init  func() (*mpi.Persistent, error)
 }
 
 // exchange returns the one of a benchmark.
@@ -100,18 +115,23 @@ func (r *rank) exchange(ctx context.Context, size int) (x exchange, err error) {
 	case "bcast":
 		x.do = func() error { return mpi.Bcast(ctx, c, send, 0) }
 		x.start = func() (mpi.Request, error) { return mpi.Ibcast(c, send, 0) }
+		x.init = func() (*mpi.Persistent, error) { return mpi.BcastInit(ctx, c, send, 0) }
 	case "gather":
 		x.do = func() error { return mpi.Gather(ctx, c, send, recv, 0) }
 		x.start = func() (mpi.Request, error) { return mpi.Igather(c, send, recv, 0) }
+		x.init = func() (*mpi.Persistent, error) { return mpi.GatherInit(ctx, c, send, recv, 0) }
 	case "scatter":
 		x.do = func() error { return mpi.Scatter(ctx, c, send, recv, 0) }
 		x.start = func() (mpi.Request, error) { return mpi.Iscatter(c, send, recv, 0) }
+		x.init = func() (*mpi.Persistent, error) { return mpi.ScatterInit(ctx, c, send, recv, 0) }
 	case "allgather":
 		x.do = func() error { return mpi.Allgather(ctx, c, send, recv) }
 		x.start = func() (mpi.Request, error) { return mpi.Iallgather(c, send, recv) }
+		x.init = func() (*mpi.Persistent, error) { return mpi.AllgatherInit(ctx, c, send, recv) }
 	case "alltoall":
 		x.do = func() error { return mpi.Alltoall(ctx, c, send, recv) }
 		x.start = func() (mpi.Request, error) { return mpi.Ialltoall(c, send, recv) }
+		x.init = func() (*mpi.Persistent, error) { return mpi.AlltoallInit(ctx, c, send, recv) }
 	}
 	return x, nil
 }
@@ -137,9 +157,11 @@ func reduction[T float32 | int32](ctx context.Context, c *mpi.Comm, name string,
 	case "reduce":
 		x.do = func() error { return mpi.Reduce(ctx, c, send, recv, sum, 0) }
 		x.start = func() (mpi.Request, error) { return mpi.Ireduce(c, send, recv, sum, 0) }
+		x.init = func() (*mpi.Persistent, error) { return mpi.ReduceInit(ctx, c, send, recv, sum, 0) }
 	case "allreduce":
 		x.do = func() error { return mpi.Allreduce(ctx, c, send, recv, sum) }
 		x.start = func() (mpi.Request, error) { return mpi.Iallreduce(c, send, recv, sum) }
+		x.init = func() (*mpi.Persistent, error) { return mpi.AllreduceInit(ctx, c, send, recv, sum) }
 	case "reduce_scatter":
 		counts := make([]int, c.Size()) // as equal as can be
 		for i := range counts {
@@ -147,6 +169,7 @@ func reduction[T float32 | int32](ctx context.Context, c *mpi.Comm, name string,
 		}
 		x.do = func() error { return mpi.ReduceScatter(ctx, c, send, recv, counts, sum) }
 		x.start = func() (mpi.Request, error) { return mpi.IreduceScatter(c, send, recv, counts, sum) }
+		x.init = func() (*mpi.Persistent, error) { return mpi.ReduceScatterInit(ctx, c, send, recv, counts, sum) }
 	}
 	return x
 }
@@ -157,6 +180,25 @@ func (r *rank) collective(ctx context.Context, size int) (Row, error) {
 	x, err := r.exchange(ctx, size)
 	if err != nil {
 		return Row{}, err
+	}
+	return r.timeCollective(ctx, size, x)
+}
+
+// timeCollective times a blocking collective, or with --persistent Start and Wait of the persistent one.
+func (r *rank) timeCollective(ctx context.Context, size int, x exchange) (row Row, err error) {
+	if r.o.isPersistent {
+		p, err := x.init()
+		if err != nil {
+			return Row{}, err
+		}
+		defer func() { err = errors.Join(err, p.Free()) }()
+		x.do = func() error {
+			if err := p.Start(); err != nil {
+				return err
+			}
+			_, err := p.Wait(ctx)
+			return err
+		}
 	}
 	return r.together(ctx, size, 1, 100,
 		func(int) error { return x.do() },

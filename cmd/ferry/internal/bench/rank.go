@@ -247,6 +247,7 @@ func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	}
 	row.Bench, row.Size, row.Ranks = cmp.Or(row.Bench, r.o.name), size, r.comm.Size()
 	row.Goroutines = r.o.goroutines
+	row.Persistent, row.IsendIrecv = r.o.isPersistent, r.o.isSeparate
 	if r.o.isPaired {
 		row.Threads, row.Streams = r.o.threads, r.o.onStreams
 	}

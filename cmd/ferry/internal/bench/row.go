@@ -28,6 +28,8 @@ type Row struct {
 	Goroutines int     `json:"goroutines,omitempty"`
 	Threads    int     `json:"threads,omitempty"` // Paired goroutines of each rank, of mbw_mr with --threads.
 	Streams    bool    `json:"streams,omitempty"` // Each pair has a stream.
+	Persistent bool    `json:"persistent,omitempty"`
+	IsendIrecv bool    `json:"isend_irecv,omitempty"` // Of halo and isendrecv with --isend-irecv.
 	Unit       string  `json:"unit"`
 	Avg        float64 `json:"avg"`
 	Min        float64 `json:"min"`
@@ -155,6 +157,12 @@ func goRow(w io.Writer, r Row) error {
 	name := fmt.Sprintf("BenchmarkFerry/%s/size=%d/ranks=%d", r.Bench, r.Size, r.Ranks)
 	if r.Goroutines > 0 {
 		name += fmt.Sprintf("/goroutines=%d", r.Goroutines)
+	}
+	if r.Persistent {
+		name += "/persistent"
+	}
+	if r.IsendIrecv {
+		name += "/isend-irecv"
 	}
 	_, err := fmt.Fprintf(w, "%s\t%d\t%g %s\t%g p50-%s\t%g raw-hop-ns\n", name, r.iterations, r.Avg*scale, unit, r.P50*scale, unit, r.RawHop)
 	return err
