@@ -46,7 +46,7 @@ func TestParseComponents_NamesAndPatterns_SelectStacks(t *testing.T) {
 	}
 }
 
-// What nobody asked for is not surveyed, which takes a second.
+// A survey needs a second.
 func TestSurvey_StackIsNotSelected_IsNotSurveyed(t *testing.T) {
 	known := []report.Stack{{Name: "ob1+self"}, {Name: "ob1+shm"}}
 	for list, want := range map[string]bool{
@@ -62,7 +62,6 @@ func TestSurvey_StackIsNotSelected_IsNotSurveyed(t *testing.T) {
 	}
 }
 
-// TestFilterReport_StackIsNotSelected_IsNotGone.
 func TestFilterReport_StackIsNotSelected_IsNotGone(t *testing.T) {
 	base := &report.Report{
 		Stacks: []report.Stack{{Name: "ob1+shm"}, {Name: "ob1+gone"}, {Name: "cm+ofi tcp"}},

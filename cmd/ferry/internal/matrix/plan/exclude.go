@@ -18,20 +18,19 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// Exclusions say which cases are known to fail, and why. They still run, so that
-// an exclusion that has had its day is noticed. A nil *Exclusions excludes
-// nothing.
+// Exclusions list the cases that are known to fail, with reasons. The cases still run, so that an obsolete exclusion
+// is noticed. A nil *Exclusions is empty.
 type Exclusions struct{ entries []exclusion }
 
 type exclusion struct {
-	Stack    string `yaml:"stack"`    // pattern as for path.Match
-	Case     string `yaml:"case"`     // regular expression for the whole name
-	Versions string `yaml:"versions"` // "libfabric >=1.15, <1.20"; empty: all
-	Says     string `yaml:"says"`     // regular expression that the failure's reason contains; empty: any failure
+	Stack    string `yaml:"stack"`    // Pattern of path.Match.
+	Case     string `yaml:"case"`     // Regular expression for the whole name.
+	Versions string `yaml:"versions"` // "libfabric >=1.15, <1.20", or "" for all.
+	Says     string `yaml:"says"`     // Regular expression in the reason, or "" for any failure.
 	Reason   string `yaml:"reason"`
 	Link     string `yaml:"link"`
 
-	location      string // it stands, for people
+	location      string // File and index, for messages.
 	casePattern   *regexp.Regexp
 	versions      *versionRange
 	reasonPattern *regexp.Regexp
@@ -40,8 +39,7 @@ type exclusion struct {
 //go:embed exclude.yaml
 var builtIn []byte
 
-// BuiltIn are ferry's own exclusions: those of exclude.yaml, and what mtl/ofi knows of
-// libfabric's providers and can't help.
+// BuiltIn returns ferry's exclusions: exclude.yaml, and the known failures of libfabric's providers in mtl/ofi.
 func BuiltIn() (*Exclusions, error) {
 	x, err := ParseExclusions("exclude.yaml", builtIn)
 	if err != nil {
@@ -50,7 +48,7 @@ func BuiltIn() (*Exclusions, error) {
 	return x, x.addKnownFailures(ofi.Known())
 }
 
-// addProviders adds the failures that are expected of providers.
+// addKnownFailures adds the expected failures of providers.
 func (x *Exclusions) addKnownFailures(known []ofi.Provider) error {
 	for _, p := range known {
 		for _, f := range p.Facts {
@@ -70,9 +68,8 @@ func (x *Exclusions) addKnownFailures(known []ofi.Provider) error {
 	return nil
 }
 
-// ParseExclusions reads a file such as exclude.yaml. Everything in it must
-// be understood: an entry with a key too many would exclude something else than
-// its author meant. Errors begin with the file's name.
+// ParseExclusions parses a file such as exclude.yaml. Unknown keys are errors, because an entry without them would
+// exclude other cases. Errors begin with the file name.
 func ParseExclusions(file string, data []byte) (*Exclusions, error) {
 	x := new(Exclusions)
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -93,7 +90,7 @@ func ParseExclusions(file string, data []byte) (*Exclusions, error) {
 	return x, nil
 }
 
-// compile checks an entry and makes it ready for use.
+// compile checks and compiles the patterns of an entry.
 func (e *exclusion) compile() (err error) {
 	for _, must := range []struct{ key, value string }{{"stack", e.Stack}, {"case", e.Case}, {"reason", e.Reason}} {
 		if strings.TrimSpace(must.value) == "" {
@@ -115,20 +112,18 @@ func (e *exclusion) compile() (err error) {
 	return err
 }
 
-// covers says whether the entry is about this stack, as it is here.
+// matchesStack reports whether the entry applies to this stack and its library version.
 func (e *exclusion) matchesStack(s report.Stack) bool {
-	ok, _ := path.Match(e.Stack, s.Name) // compile has seen that it is a pattern
+	ok, _ := path.Match(e.Stack, s.Name) // compile has checked the pattern.
 	return ok && (e.versions == nil || e.versions.contains(s.Library))
 }
 
-// is says whether the entry is about this row of such a stack. One that passes says
-// nothing that it could be told by.
+// matchesRow reports whether the entry applies to a row. A row that passes has no reason to compare.
 func (e *exclusion) matchesRow(s report.Stack, row *report.Row) bool {
 	return e.matchesStack(s) && e.casePattern.MatchString(row.Case) && (row.Status == report.Pass || e.reasonPattern.MatchString(row.Reason))
 }
 
-// Apply marks the row if it is excluded, which turns a failure into a skip. Rows
-// that did not run stay as they are.
+// Apply marks an excluded row and turns a failure into a skip. Rows that did not run stay as they are.
 func (x *Exclusions) Apply(s report.Stack, row *report.Row) {
 	if x == nil || !row.Status.Bad() && row.Status != report.Pass {
 		return
@@ -147,8 +142,8 @@ func (x *Exclusions) Apply(s report.Stack, row *report.Row) {
 	}
 }
 
-// Notes names the exclusions that a full run had no case for, although it had the
-// stack: the case was renamed, or its name is misspelt.
+// Notes lists the exclusions without a matching case in a full run that has their stack, because a case was renamed
+// or is misspelled.
 func (x *Exclusions) Notes(r *report.Report) []string {
 	if x == nil || r.Suite != "full" || r.Partial != "" {
 		return nil
@@ -170,13 +165,13 @@ func (x *Exclusions) Notes(r *report.Report) []string {
 	return notes
 }
 
-// A versionRange is a library and the versions of it that are meant.
+// A versionRange is a range of versions of a library.
 type versionRange struct {
 	library string
 	bounds  version.Constraints
 }
 
-// parseVersions reads "NAME <1.20" or "NAME >=1.15, <1.20".
+// parseVersions parses "NAME <1.20" or "NAME >=1.15, <1.20".
 func parseVersions(text string) (*versionRange, error) {
 	library, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	bounds, err := version.NewConstraint(rest)
@@ -186,8 +181,8 @@ func parseVersions(text string) (*versionRange, error) {
 	return &versionRange{library, bounds}, nil
 }
 
-// has says whether a library such as "libfabric 1.17" is in the range. One that
-// doesn't say its version is not. What is tried before a release counts as that.
+// contains reports whether a library such as "libfabric 1.17" is in the range. A library without a version is not. A
+// prerelease counts as its release.
 func (v *versionRange) contains(library string) bool {
 	name, text, _ := strings.Cut(library, " ")
 	have, err := version.NewVersion(text)

@@ -9,8 +9,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// TestBuiltIn_Exclusions_ProveTheirVersions, and prove what they say. What is known of a
-// provider stands in mtl/ofi/known.go, where programs read it, too.
+// Known failures of a provider are in mtl/ofi/known.go, which programs read, too.
 func TestBuiltIn_Exclusions_ProveTheirVersions(t *testing.T) {
 	x, err := BuiltIn()
 	if err != nil {
@@ -34,7 +33,6 @@ func TestBuiltIn_Exclusions_ProveTheirVersions(t *testing.T) {
 	}
 }
 
-// TestBuiltIn_ExpectedFailureOfProvider_IsExcludedByVersion in the versions that have it.
 func TestBuiltIn_ExpectedFailureOfProvider_IsExcludedByVersion(t *testing.T) {
 	x := new(Exclusions)
 	fact := ofi.Fact{First: libfabric.Version{Major: 2, Minor: 3}, Last: libfabric.Version{Major: 2, Minor: 6}, What: "order", Remedy: ofi.Expect, Fails: "mtltest/Order.*", Shown: "a program"}
@@ -156,7 +154,7 @@ func TestApply_RowMatchesOrNot_OnlyMatchesAreExcluded(t *testing.T) {
 	}
 }
 
-// TestApply_OtherReason_IsNotExcluded: a crash is not the wrong answer that is known.
+// A crash is not the known wrong answer.
 func TestApply_OtherReason_IsNotExcluded(t *testing.T) {
 	x, err := ParseExclusions("f", []byte("- {stack: s, case: c, says: 'arrived (changed|twice)', reason: known}\n- {stack: s, case: c, says: SIGSEGV, reason: other}"))
 	if err != nil {

@@ -16,28 +16,27 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A Request is what a run is asked for. Fields are set before the first call.
+// A Request holds the options of a run. Set its fields before the first call.
 type Request struct {
 	Registry   *framework.Registry
-	Values     *framework.Values // in which Set holds
-	Set        []string          // parameters (NAME=VALUE) for all processes
+	Values     *framework.Values // Includes Set.
+	Set        []string          // Parameters (NAME=VALUE) of all processes.
 	Suite      Suite
-	CaseLimit  time.Duration  // of a case; that of report.OpenCase may be longer (Suite.Open)
-	Components *Components    // nil: all stacks
-	Require    *Components    // stacks that must be there, besides those that Components names; or nil
-	Cases      *regexp.Regexp // nil: all
+	CaseLimit  time.Duration  // That of report.OpenCase may be longer; see Suite.OpenLimit.
+	Components *Components    // Nil selects all stacks.
+	Require    *Components    // Further required stacks, or nil. Stacks named in Components are required, too.
+	Cases      *regexp.Regexp // Nil selects all cases.
 	Exclude    *Exclusions
-	Flags      []string // of `ferry matrix` that a row's Command needs besides
-	// Ranks is how many a launcher has started, which go through all stacks together;
-	// 0: each column gets processes of its own.
+	Flags      []string // Further flags of `ferry matrix` for a row's Command.
+	// Ranks is the number of ranks of the launcher. With 0, each column gets processes of its own.
 	Ranks int
 }
 
-// A Plan is what a run will do.
+// A Plan is the list of stacks and columns of a run.
 type Plan struct {
 	*Request
 	Stacks  []report.Stack
-	Columns [][]Column // by stack; the first is that of report.OpenCase, which every stack has
+	Columns [][]Column // By stack. The first column is that of report.OpenCase.
 }
 
 // Cells returns the names of a stack's cases.
@@ -48,10 +47,9 @@ func (p *Plan) Cells(stack int) (cells []string) {
 	return cells
 }
 
-// Plan finds the stacks, and chooses among them and their cases. It is an error if
-// nothing is left.
-func (r *Request) MakePlan(ctx context.Context, ask SurveyFunc) (*Plan, error) {
-	stacks, err := r.findStacks(ctx, ask)
+// MakePlan finds the stacks and selects stacks and cases. An empty selection is an error.
+func (r *Request) MakePlan(ctx context.Context, survey SurveyFunc) (*Plan, error) {
+	stacks, err := r.findStacks(ctx, survey)
 	if err == nil && r.Components != nil {
 		stacks, err = r.Components.selectStacks(stacks)
 	}
@@ -70,7 +68,7 @@ func (r *Request) MakePlan(ctx context.Context, ask SurveyFunc) (*Plan, error) {
 	return p, nil
 }
 
-// require marks the stacks that were asked for by name.
+// markRequired marks the required stacks.
 func (r *Request) markRequired(stacks []report.Stack) error {
 	if r.Require != nil {
 		if _, err := r.Require.selectStacks(stacks); err != nil && r.Components != nil {
@@ -85,7 +83,7 @@ func (r *Request) markRequired(stacks []report.Stack) error {
 	return nil
 }
 
-// Over is the plan for stacks that are chosen.
+// PlanFor returns the plan for selected stacks.
 func (r *Request) PlanFor(stacks []report.Stack) *Plan {
 	p := &Plan{Request: r, Stacks: stacks, Columns: make([][]Column, len(stacks))}
 	for i, s := range stacks {
@@ -101,7 +99,7 @@ func (r *Request) PlanFor(stacks []report.Stack) *Plan {
 			case len(c.Cells) == 0, c.Bench != nil && r.Ranks == 1:
 				continue
 			case c.IsKit() && r.Ranks > 0:
-				c.Cells = []string{c.Name} // left out as a whole
+				c.Cells = []string{c.Name} // Skipped as a whole.
 			}
 			p.Columns[i] = append(p.Columns[i], c)
 		}
@@ -109,10 +107,10 @@ func (r *Request) PlanFor(stacks []report.Stack) *Plan {
 	return p
 }
 
-// Idle says that a stack reaches no other process, and a launcher has started some.
+// IsIdle reports whether a stack reaches no other process of the launcher's ranks.
 func (r *Request) IsIdle(s report.Stack) bool { return s.Alone() && r.Ranks > 1 }
 
-// LimitOf returns the time that a case of a column may take. It exceeds that of the library of the stack's transport.
+// LimitOf returns the limit of the cases of a column. It exceeds that of the library of the stack's transport.
 func (r *Request) LimitOf(s report.Stack, c Column) time.Duration {
 	limit := max(r.CaseLimit, r.libraryLimit(s))
 	if c.Name == report.OpenCase {
@@ -121,7 +119,7 @@ func (r *Request) LimitOf(s report.Stack, c Column) time.Duration {
 	return limit
 }
 
-// libraryLimit returns the limit for a stack with a library. It is that of the library, half as long again for a library
+// libraryLimit returns the limit for a stack with a library: one and a half times that of the library, for a library
 // that does not return, and the start of the processes.
 func (r *Request) libraryLimit(s report.Stack) time.Duration {
 	kind, name := s.Transport()
@@ -136,13 +134,13 @@ func (r *Request) libraryLimit(s report.Stack) time.Duration {
 	return limit + limit/2 + r.Suite.StartTime
 }
 
-// IsBad reports whether a row counts as a failure, in view of the exclusions.
+// IsBad reports whether a row is a failure that is not excluded.
 func (r *Request) IsBad(s report.Stack, row report.Row) bool {
 	r.Exclude.Apply(s, &row)
 	return row.Status.Bad()
 }
 
-// Row is the row of a case.
+// Row returns the row of a case.
 func (r *Request) Row(s report.Stack, c Column, cell string, status report.Status, reason string) report.Row {
 	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, Ranks: c.Ranks, Status: status, Reason: reason}
 	words, set, cases := []string{"ferry", "matrix"}, r.Set, "^"+regexp.QuoteMeta(cell)+"$"
@@ -166,19 +164,18 @@ func (r *Request) Row(s report.Stack, c Column, cell string, status report.Statu
 	return row
 }
 
-// Components chooses stacks by their names: those that match one of some patterns,
-// or all others.
+// Components selects the stacks that match one of the patterns, or all others.
 type Components struct {
 	patterns  []string
 	isNegated bool
 }
 
-// names says whether a stack is meant by its name, and not by a pattern.
+// hasName reports whether a stack is selected by its name, not by a pattern.
 func (c *Components) hasName(stack string) bool {
 	return c != nil && !c.isNegated && slices.Contains(c.patterns, stack)
 }
 
-// below returns the providers of a stack that are meant by their names.
+// providersOf returns the providers of a stack that are selected by name.
 func (c *Components) providersOf(stack string) (providers []string) {
 	if c == nil || c.isNegated {
 		return nil
@@ -191,8 +188,7 @@ func (c *Components) providersOf(stack string) (providers []string) {
 	return providers
 }
 
-// ParseComponents reads a list such as "ob1+shm,cm+ofi*" or "^cm*". Patterns are as
-// for path.Match. An empty list is nil.
+// ParseComponents parses a list such as "ob1+shm,cm+ofi*" or "^cm*" with the patterns of path.Match.
 func ParseComponents(list string) (*Components, error) {
 	text, exclude := strings.CutPrefix(strings.TrimSpace(list), "^")
 	c := &Components{isNegated: exclude}
@@ -207,12 +203,12 @@ func ParseComponents(list string) (*Components, error) {
 }
 
 func matches(pattern, name string) bool {
-	ok, _ := path.Match(pattern, name) // ParseComponents has tried it
+	ok, _ := path.Match(pattern, name) // ParseComponents has checked the pattern.
 	return ok || pattern == name
 }
 
-// choose takes the stacks that are meant, in their order. A pattern that no stack
-// matches is an error that names the nearest.
+// selectStacks returns the selected stacks in their order. A pattern without a match is an error that names the
+// nearest stack.
 func (c *Components) selectStacks(stacks []report.Stack) ([]report.Stack, error) {
 	var names []string
 	for _, s := range stacks {
@@ -230,12 +226,12 @@ func (c *Components) selectStacks(stacks []report.Stack) ([]report.Stack, error)
 	return chosen, nil
 }
 
-// Takes says whether a stack of that name is meant. A nil *Components takes all.
+// Includes reports whether a stack is selected. A nil *Components includes all.
 func (c *Components) Includes(name string) bool {
 	return c == nil || slices.ContainsFunc(c.patterns, func(p string) bool { return matches(p, name) }) != c.isNegated
 }
 
-// Part returns what a report says of the stacks that are meant.
+// FilterReport returns the part of a report about the selected stacks.
 func (c *Components) FilterReport(r *report.Report) *report.Report {
 	part := *r
 	part.Stacks = slices.DeleteFunc(slices.Clone(r.Stacks), func(s report.Stack) bool { return !c.Includes(s.Name) })
@@ -243,8 +239,8 @@ func (c *Components) FilterReport(r *report.Report) *report.Report {
 	return &part
 }
 
-// may says whether a stack whose name begins so could be meant, or the nearest to
-// what is, given the stacks that are known already. To ask what there is takes time.
+// canMatch reports whether stacks with that prefix have to be surveyed, which is slow. They have to if one could be
+// selected, or if a pattern matches none of the known stacks, whose nearest name is then needed.
 func (c *Components) canMatch(prefix string, known []report.Stack) bool {
 	return c.isNegated || slices.ContainsFunc(c.patterns, func(p string) bool {
 		plain := p
@@ -256,20 +252,19 @@ func (c *Components) canMatch(prefix string, known []report.Stack) bool {
 	})
 }
 
-// A Record is what has come of a plan so far. Its methods may be called at any time,
-// also at once.
+// A Record collects the rows of a plan. Its methods may be called concurrently.
 type Record struct {
 	*Plan
-	// Report is what is known beside rows. Who runs a stack changes its entry.
+	// Report is the report without rows. The runner of a stack updates the stack's entry.
 	Report *report.Report
 
 	observer report.Observer
 	beganAt  time.Time
-	mu       sync.Mutex // guards rows, and calls of observer
+	mu       sync.Mutex // Guards rows, and serializes calls of observer.
 	rows     map[[2]string]report.Row
 }
 
-// Begin begins a record, and tells an observer of it, which may be nil.
+// Begin returns a new record and notifies the observer, which may be nil.
 func (p *Plan) Begin(o report.Observer) *Record {
 	r := &Record{Plan: p, observer: o, beganAt: time.Now(), rows: map[[2]string]report.Row{}}
 	r.Report = &report.Report{Suite: p.Suite.Name, Started: r.beganAt.UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(p.Stacks)}
@@ -283,7 +278,7 @@ func (p *Plan) Begin(o report.Observer) *Record {
 	return r
 }
 
-// Running says that a stack has begun a case.
+// BeginCase notifies the observer that a case has begun.
 func (r *Record) BeginCase(s report.Stack, cell string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,7 +287,7 @@ func (r *Record) BeginCase(s report.Stack, cell string) {
 	}
 }
 
-// Done takes a row, and returns it as it is in the report.
+// AddRow applies the exclusions to a row, adds it, and returns it as it is in the report.
 func (r *Record) AddRow(s report.Stack, row report.Row) report.Row {
 	r.Exclude.Apply(s, &row)
 	if s.Required && row.Case == report.OpenCase && row.Status.Absent() {
@@ -307,8 +302,8 @@ func (r *Record) AddRow(s report.Stack, row report.Row) report.Row {
 	return row
 }
 
-// Complete is the report of what there is by now. partial says why there will be no
-// more; empty: that was all. A stack that could not be opened has no other rows.
+// Complete returns the report of all rows so far. partial is the reason of an early end, or "". A stack that cannot
+// be opened has one row.
 func (r *Record) Complete(partial string) *report.Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestPlanFor_CasesOfOneStack_KeepTheNext: stacks share the suite's benchmarks.
+// Stacks share the suite's benchmarks.
 func TestPlanFor_CasesOfOneStack_KeepTheNext(t *testing.T) {
 	stacks := []report.Stack{{Name: "a", Via: "btl a"}, {Name: "b", Via: "btl b"}, {Name: "gone", Reason: "no device"}}
 	r := &Request{Suite: Quick(), Cases: regexp.MustCompile("^(conform/2/group/empty)?$")}
@@ -114,14 +114,14 @@ func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestMarkRequired_NamedStack_MustExist: not one that a pattern, or an exclusion, leaves.
+// Stacks selected by a pattern or left by an exclusion are not required.
 func TestMarkRequired_NamedStack_MustExist(t *testing.T) {
 	stacks := func() []report.Stack {
 		return []report.Stack{{Name: "a"}, {Name: "b net", Reason: "no device"}, {Name: "b old", Reason: "a defect", Refused: true}}
 	}
 	for _, c := range []struct {
 		components, require string
-		open                []report.Status // of what is not there
+		open                []report.Status // Statuses of report.OpenCase.
 	}{
 		{"", "", []report.Status{report.Unavailable, report.Refused}},
 		{"a,b net", "", []report.Status{report.Fail, report.Refused}},

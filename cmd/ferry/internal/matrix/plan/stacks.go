@@ -15,43 +15,40 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// Columns of a survey; their one cell is what is asked about.
+// Columns of a survey, with one cell for its subject.
 const (
-	Providers = "providers" // what could the stack's transport use?
-	Survey    = "survey"    // what does the stack's provider offer?
-	Reaches   = "reaches"   // whom does the stack's BTL reach?
+	Providers = "providers" // Providers of the stack's transport.
+	Survey    = "survey"    // Candidates of the stack's provider.
+	Reaches   = "reaches"   // Whether the stack's BTL reaches other processes.
 )
 
-// SurveyLimit is how long one provider may take to say what it offers. MTLs have
-// limits of their own, which are shorter and say more.
+// SurveyLimit is the limit of the survey of one provider. MTLs have shorter limits with more precise errors.
 const SurveyLimit = 15 * time.Second
 
-// ReachesLimit is how long a BTL may take to be opened and asked. One that takes longer counts
-// as one for other processes; opening it shows what is wrong.
+// ReachesLimit is the limit to open a BTL for Reaches. After it, the BTL counts as one for other processes, and
+// report.OpenCase reports the problem.
 const ReachesLimit = 5 * time.Second
 
-// surveysAtOnce is how many are asked at the same time: each mostly waits.
+// maxParallelSurveys is the number of concurrent surveys. They mostly wait.
 const maxParallelSurveys = 4
 
-// An Answer is what a survey has found.
+// A SurveyResult is the result of a survey.
 type SurveyResult struct {
-	Providers    []string       `json:",omitempty"` // to Providers
-	Offer        *mtl.Candidate `json:",omitempty"` // to Survey: the best, if it said
-	Alone        bool           `json:",omitempty"` // to Reaches: only the process itself
-	AbsentReason string         `json:"-"`          // why there is no such transport; empty: there is
-	Log          string         `json:"-"`          // what the library below wrote
+	Providers    []string       `json:",omitempty"` // Result of Providers.
+	Offer        *mtl.Candidate `json:",omitempty"` // Result of Survey, the best candidate if there is one.
+	Alone        bool           `json:",omitempty"` // Result of Reaches: the BTL reaches only its own process.
+	AbsentReason string         `json:"-"`          // Reason why the transport is unavailable, or "".
+	Log          string         `json:"-"`          // Output of the library.
 }
 
-// Ask has a process survey a stack with more variables in its environment. ok is
-// false if the process was lost.
+// A SurveyFunc surveys a stack in another process with additional environment variables. ok is false if the process
+// was lost.
 type SurveyFunc func(ctx context.Context, s report.Stack, c Column, env []string) (a SurveyResult, ok bool)
 
-// stacks finds the stacks that the registry amounts to: a PML over each BTL, over
-// each provider of each MTL, or by itself. One that is not there says why. MTLs are
-// asked in processes of their own; where one is lost over it, the stack counts as
-// there, and opening it will show what is wrong. The error is that of ctx, or of
-// parameters.
-func (r *Request) findStacks(ctx context.Context, ask SurveyFunc) ([]report.Stack, error) {
+// findStacks returns the stacks of the registry: a PML over each BTL, over each provider of each MTL, or alone.
+// Unavailable ones have a reason. MTLs are surveyed in processes of their own. If one crashes, its stack is included,
+// and report.OpenCase reports the problem. It returns the error of ctx or of the parameters.
+func (r *Request) findStacks(ctx context.Context, survey SurveyFunc) ([]report.Stack, error) {
 	var all []report.Stack
 	verdicts, err := r.Registry.Survey(ctx, framework.PML, r.Values)
 	if err != nil {
@@ -60,10 +57,10 @@ func (r *Request) findStacks(ctx context.Context, ask SurveyFunc) ([]report.Stac
 	for _, v := range verdicts {
 		base := report.Stack{Name: v.Name, PML: v.Name, Set: []string{"pml=" + v.Name}}
 		c, _ := r.Registry.Lookup(framework.PML, v.Name)
-		over := []report.Stack{base}
+		found := []report.Stack{base}
 		if v.Status != framework.StatusUsable {
-			over[0].Reason = v.Why()
-			all = append(all, over...)
+			found[0].Reason = v.Why()
+			all = append(all, found...)
 			continue
 		}
 		transport, err := r.transportKind(c)
@@ -73,25 +70,25 @@ func (r *Request) findStacks(ctx context.Context, ask SurveyFunc) ([]report.Stac
 		switch transport {
 		case "":
 		case framework.BTL:
-			over, err = r.stacksOverBTLs(ctx, base, ask)
+			found, err = r.stacksOverBTLs(ctx, base, survey)
 		case framework.MTL:
-			over, err = r.stacksOverMTLs(ctx, base, all, ask)
+			found, err = r.stacksOverMTLs(ctx, base, all, survey)
 		default:
-			err = fmt.Errorf("%w: pml %s is over %s, which ferry matrix does not know", framework.ErrUnsupported, v.Name, transport)
+			err = fmt.Errorf("%w: pml %s is over %s, which ferry matrix does not support", framework.ErrUnsupported, v.Name, transport)
 		}
 		if err == nil && transport != framework.MTL {
-			err = r.disableMTLs(over)
+			err = r.disableMTLs(found)
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, over...)
+		all = append(all, found...)
 	}
 	return all, ctx.Err()
 }
 
-// withoutMTL has stacks that use no MTL rule them out where a parameter of one is set: it
-// is for other stacks, and would be refused beside these.
+// disableMTLs excludes the MTLs from stacks without one, if a parameter of an MTL is set. It would be an error for
+// these stacks.
 func (r *Request) disableMTLs(stacks []report.Stack) error {
 	isSet, err := r.Registry.Asked(framework.MTL, r.Values)
 	if err != nil || isSet == "" {
@@ -107,8 +104,7 @@ func (r *Request) disableMTLs(stacks []report.Stack) error {
 	return nil
 }
 
-// below is the framework whose components move a PML's messages; empty if it moves
-// them itself.
+// transportKind returns the framework whose components transfer a PML's messages, or "" if the PML does.
 func (r *Request) transportKind(c framework.Component) (framework.Kind, error) {
 	params := c.Params()
 	if params != nil {
@@ -124,7 +120,7 @@ func (r *Request) transportKind(c framework.Component) (framework.Kind, error) {
 	return "", nil
 }
 
-// over is a stack over a component.
+// stackOver returns the stack over a component.
 func stackOver(s report.Stack, kind framework.Kind, name string, set string) report.Stack {
 	s.Name += "+" + name
 	s.Via = string(kind) + " " + name
@@ -132,8 +128,8 @@ func stackOver(s report.Stack, kind framework.Kind, name string, set string) rep
 	return s
 }
 
-// overBTLs asks those BTLs that are chosen whom they reach: what applies to them depends on it.
-func (r *Request) stacksOverBTLs(ctx context.Context, base report.Stack, ask SurveyFunc) ([]report.Stack, error) {
+// stacksOverBTLs surveys the reach of the selected BTLs, on which their cases depend.
+func (r *Request) stacksOverBTLs(ctx context.Context, base report.Stack, survey SurveyFunc) ([]report.Stack, error) {
 	verdicts, err := r.Registry.Survey(ctx, framework.BTL, r.Values)
 	var all []report.Stack
 	for _, v := range verdicts {
@@ -156,24 +152,22 @@ func (r *Request) stacksOverBTLs(ctx context.Context, base report.Stack, ask Sur
 		}
 		g.Go(func() error {
 			_, name := s.Transport()
-			if a, ok := ask(ctx, *s, Column{Name: Reaches, Cells: []string{s.Via}}, nil); ok && a.Alone {
-				s.Self, s.Set = true, append(slices.Clone(base.Set), "btl="+name) // self would carry all
+			if a, ok := survey(ctx, *s, Column{Name: Reaches, Cells: []string{s.Via}}, nil); ok && a.Alone {
+				s.Self, s.Set = true, append(slices.Clone(base.Set), "btl="+name) // With self, that would carry all messages.
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // none of them gives one
+	_ = g.Wait()
 	return all, err
 }
 
-// sharedMemory is the parameter by which a PML leaves the processes of a node to
-// another one.
+// sharedMemoryParam is the parameter with which a PML leaves the processes of a node to another PML.
 func sharedMemoryParam(pml string) string {
 	return string(framework.PML) + "." + pml + ".shared_memory"
 }
 
-// Overridden returns the first of Set that every stack sets anew, because it is made so;
-// empty: there is none.
+// FixedParam returns the first parameter in Set that every stack overrides, or "".
 func (r *Request) FixedParam() string {
 	fixed := []string{string(framework.PML), string(framework.BTL), string(framework.MTL)}
 	for _, c := range r.Registry.Components(framework.PML) {
@@ -187,12 +181,12 @@ func (r *Request) FixedParam() string {
 	return ""
 }
 
-// overMTLs does not probe: that may load a library, which is not for this process.
-// others are the stacks that are known already.
-func (r *Request) stacksOverMTLs(ctx context.Context, base report.Stack, others []report.Stack, ask SurveyFunc) ([]report.Stack, error) {
+// stacksOverMTLs does not probe MTLs, because that may load a library into this process. others are the stacks found
+// so far.
+func (r *Request) stacksOverMTLs(ctx context.Context, base report.Stack, others []report.Stack, survey SurveyFunc) ([]report.Stack, error) {
 	name := sharedMemoryParam(base.PML)
 	if _, ok := r.Values.Spec(name); ok {
-		base.Set = append(base.Set, name+"=false") // the network carries all, on one node too
+		base.Set = append(base.Set, name+"=false") // The network carries messages of one node, too.
 	}
 	var all []report.Stack
 	for _, c := range r.Registry.Components(framework.MTL) {
@@ -200,21 +194,21 @@ func (r *Request) stacksOverMTLs(ctx context.Context, base report.Stack, others 
 		if r.Components != nil && !r.Components.canMatch(s.Name, others) {
 			continue
 		}
-		all = append(all, r.stacksOverMTL(ctx, s, c, ask)...)
+		all = append(all, r.stacksOverMTL(ctx, s, c, survey)...)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
-	// The machine's own come before those that it lacks.
+	// Available stacks come first.
 	slices.SortStableFunc(all, func(a, b report.Stack) int {
 		return cmp.Compare(min(len(a.Reason), 1), min(len(b.Reason), 1))
 	})
 	return all, nil
 }
 
-// overMTL asks an MTL for its providers, and each of them.
-func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework.Component, ask SurveyFunc) []report.Stack {
-	a, ok := ask(ctx, s, Column{Name: Providers, Cells: []string{s.Via}}, nil)
+// stacksOverMTL surveys the providers of an MTL.
+func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework.Component, survey SurveyFunc) []report.Stack {
+	a, ok := survey(ctx, s, Column{Name: Providers, Cells: []string{s.Via}}, nil)
 	s.Reason = a.AbsentReason
 	surveyor, canSurvey := framework.As[mtl.Surveyor](c)
 	with := func(provider string) report.Stack {
@@ -224,7 +218,7 @@ func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework
 		return p
 	}
 	all := []report.Stack{s}
-	if (!ok || a.AbsentReason != "") && canSurvey { // those that somebody has named say what is wrong
+	if (!ok || a.AbsentReason != "") && canSurvey { // Named providers get the reason.
 		for _, name := range slices.Concat(r.Components.providersOf(s.Name), r.Require.providersOf(s.Name)) {
 			if p := with(name); !slices.ContainsFunc(all, func(x report.Stack) bool { return x.Name == p.Name }) {
 				all = append(all, p)
@@ -241,21 +235,21 @@ func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework
 		p := &all[i]
 		*p = with(name)
 		if !r.Components.Includes(p.Name) {
-			continue // it has a name, and that is all that is needed of it
+			continue // Only its name is needed.
 		}
 		g.Go(func() error {
-			if a, ok := ask(ctx, *p, Column{Name: Survey, Cells: []string{name}}, surveyor.LogEnvironment()); ok {
+			if a, ok := survey(ctx, *p, Column{Name: Survey, Cells: []string{name}}, surveyor.LogEnvironment()); ok {
 				applyCandidate(p, a, surveyor.LogReason(name, a.Log))
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // none of them gives one
+	_ = g.Wait()
 	return all
 }
 
-// judge takes over what a provider answers. log is what the library wrote about why
-// it offers nothing.
+// applyCandidate sets the fields of a provider's stack from its survey. log is the library's reason for an
+// unavailable provider.
 func applyCandidate(s *report.Stack, a SurveyResult, log string) {
 	s.Reason = a.AbsentReason
 	offer := a.Offer

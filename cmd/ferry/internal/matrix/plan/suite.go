@@ -1,5 +1,4 @@
-// Package plan says what `ferry matrix` will try: which stacks there are, which cases
-// each has, and which of them are known to fail.
+// Package plan selects the stacks and the cases of `ferry matrix`, and has the exclusions of cases that are known to fail.
 package plan
 
 import (
@@ -17,40 +16,39 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// A Suite says how much a run tries.
+// A Suite is the extent of a run.
 type Suite struct {
 	Name     string
-	Policies []cid.Policy // of pmltest
-	Ranks    []int        // of the conformance cases
-	// Processes of the conformance cases on goroutine ranks, with GoroutineRanks each.
+	Policies []cid.Policy // Policies of pmltest.
+	Ranks    []int        // Numbers of ranks of the conformance cases.
+	// Processes is the number of processes of the conformance cases on GoroutineRanks each.
 	Processes int
-	// Room is the number of processes that the conformance cases may add to a job; 0: cases that add some are left out.
+	// Room is the number of processes that conformance cases may add to a job. With 0, such cases are left out.
 	Room int
 	// HasDeaths adds the fatal conformance cases, each in a job of its own.
 	HasDeaths bool
-	CaseLimit time.Duration // of a case
-	// Open is the limit of OpenCase, if that is longer. Transports have limits of their
-	// own for it, and say more than that it did not end.
+	CaseLimit time.Duration // Limit of a case.
+	// OpenLimit is the limit of OpenCase, if it is longer. Transports have limits of their own, with more precise
+	// errors.
 	OpenLimit time.Duration
-	// Start is the time to start the processes of a case. If it is not 0, the limit of a case exceeds that of its transport's
-	// library (selftest_timeout), so that the library's own error is the reason of a failure.
+	// StartTime is the time to start the processes of a case. If it is not 0, the limit of a case exceeds the
+	// selftest_timeout of its transport's library, so that the library's own error is the reason of a failure.
 	StartTime time.Duration
-	// Patience is how long the cases of one stack that don't end may take together,
-	// before the rest of the stack is given up; 0: for ever.
+	// HangBudget is the total time of hung cases after which the rest of a stack is skipped. 0 means no limit.
 	HangBudget time.Duration
 
 	Benches []Column
 }
 
-// GoroutineRanks is the number of goroutine ranks of each process in the conformance cases that run on some.
+// GoroutineRanks is the number of goroutine ranks of each process in the conformance cases that use some.
 const GoroutineRanks = 2
 
-// bench is the column of a benchmark of `ferry bench`.
+// benchColumn returns the column of a benchmark of `ferry bench`.
 func benchColumn(name, unit string, args ...string) Column {
 	return Column{Name: "bench/" + name, Ranks: 2, Cells: []string{"bench/" + name}, Bench: args, Unit: unit}
 }
 
-// Full is everything.
+// Full returns the suite with all cases.
 func Full() Suite {
 	return Suite{
 		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Room: conform.Room, HasDeaths: true, CaseLimit: time.Minute, OpenLimit: time.Minute, StartTime: 5 * time.Second,
@@ -62,17 +60,16 @@ func Full() Suite {
 	}
 }
 
-// Quick shows in a minute or two what works. What it leaves out of Full is here, and
-// nowhere else.
+// Quick returns the suite of a minute or two. All its differences from Full are here.
 func Quick() Suite {
 	return Suite{
 		Name: "quick",
-		// The policy of communicators that are made by Dup, which asks most of a PML.
+		// The policy of Dup, the most demanding one for a PML.
 		Policies:  []cid.Policy{cid.PolicyLazy},
 		Ranks:     []int{2},
 		Processes: 2,
 		HasDeaths: true,
-		// The longest take a second on a quiet machine.
+		// The longest cases need a second on an idle machine.
 		CaseLimit:  8 * time.Second,
 		OpenLimit:  20 * time.Second,
 		StartTime:  5 * time.Second,
@@ -86,21 +83,21 @@ func Quick() Suite {
 	}
 }
 
-// A Column is cases of one stack that one worker runs, one after the other.
+// A Column is a list of cases of one stack that one worker runs.
 type Column struct {
-	Name  string // what the names of its cells begin with: "btltest", "conform/2"; or the only cell's
-	Ranks int    // processes of the worker; 0: one, which is not a rank
-	// Goroutines is the number of goroutine ranks of each process that run the cases. With 0, processes do.
+	Name  string // Prefix of its cells ("btltest", "conform/2"), or the only cell.
+	Ranks int    // Number of processes, or 0 for one that is not a rank.
+	// Goroutines is the number of goroutine ranks of each process, or 0 if processes are the ranks.
 	Goroutines int      `json:",omitempty"`
 	Room       int      `json:",omitempty"` // Number of processes that the cases may add.
 	Deaths     int      `json:",omitempty"` // Number of ranks that the cases may kill.
-	Cells      []string // the names of the cases
-	Bench      []string // arguments of `ferry bench`, if that is what it is
-	Unit       string   // of the benchmark's figures
-	Set        []string // parameters (NAME=VALUE) for this column, besides its stack's
+	Cells      []string // Names of the cases.
+	Bench      []string // Arguments of `ferry bench` for a benchmark.
+	Unit       string   // Unit of the benchmark's figures.
+	Set        []string // Further parameters (NAME=VALUE) of this column.
 }
 
-// Of is a column of cases by their names below the column's.
+// NewColumn returns a column of cases, given without the prefix.
 func NewColumn(name string, ranks int, cases ...string) Column {
 	c := Column{Name: name, Ranks: ranks}
 	for _, x := range cases {
@@ -109,15 +106,14 @@ func NewColumn(name string, ranks int, cases ...string) Column {
 	return c
 }
 
-// Case is the name of a cell below the column's.
+// CaseName returns the name of a cell without the prefix.
 func (c Column) CaseName(cell string) string { return strings.TrimPrefix(cell, c.Name+"/") }
 
-// Kit says that the cases are those of a kit, which makes processes of its own.
+// IsKit reports whether the cases are those of a kit, which starts its own processes.
 func (c Column) IsKit() bool { return c.Ranks == 0 }
 
-// openColumn is the column of report.OpenCase. ranks are those of a launcher, if any.
-// A transport that tests itself when it opens (values have its parameter selftest) does so at
-// length, here and in no other column.
+// openColumn returns the column of report.OpenCase. ranks is the number of the launcher's, or 0. A transport with a
+// parameter selftest runs its long self-test in this column only.
 func openColumn(s report.Stack, ranks int, values *framework.Values) Column {
 	c := Column{Name: report.OpenCase, Ranks: cmp.Or(ranks, 2), Cells: []string{report.OpenCase}}
 	if kind, name := s.Transport(); values != nil {
@@ -132,8 +128,7 @@ func openColumn(s report.Stack, ranks int, values *framework.Values) Column {
 	return c
 }
 
-// columns returns what the suite has for a stack that can be opened, the benchmarks
-// last. Cases that don't apply to such a stack are not among them.
+// columnsOf returns the applicable columns for an available stack, benchmarks last.
 func (u Suite) columnsOf(s report.Stack) []Column {
 	var all []Column
 	switch kind, _ := s.Transport(); kind {
@@ -163,7 +158,7 @@ func (u Suite) columnsOf(s report.Stack) []Column {
 	return all
 }
 
-// conformance is the column of the conformance cases with that many processes, or with goroutine ranks in each, and with
+// conformColumn returns the column of the conformance cases with that many processes, goroutine ranks in each, and
 // room for more processes.
 func conformColumn(processes, goroutines, room int) Column {
 	name := fmt.Sprint("conform/", processes)
@@ -181,7 +176,7 @@ func conformColumn(processes, goroutines, room int) Column {
 	return c
 }
 
-// deaths returns a column for each fatal conformance case.
+// deathColumns returns a column for each fatal conformance case.
 func deathColumns(processes int) (list []Column) {
 	for _, x := range conform.Cases() {
 		if x.Dies && x.Ranks <= processes {
