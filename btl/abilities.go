@@ -7,12 +7,11 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// What a module may do beyond the contract. A protocol asks for each ability once, by
-// framework.As: when the module is open, or when a path opens; a module asks the
-// Inbound that Accept returned. What is said of the engine's lock holds here, too.
+// Optional abilities of modules, endpoints and receivers. A protocol looks up each ability once
+// with framework.As, after the open of the module or of a path. A module looks up the abilities
+// of the Inbound that Accept returned. The calling rules of the package apply.
 
-// ShortHeader is the header of a short frame. A protocol's bytes in the order of the
-// frame are the words' bytes in little-endian order.
+// ShortHeader is the header of a short frame, three little-endian words.
 type ShortHeader struct{ First, Second, Third uint64 }
 
 // ShortHeaderSize is the size of a ShortHeader in bytes.
@@ -26,16 +25,15 @@ func (h ShortHeader) Put(b []byte) {
 	binary.LittleEndian.PutUint64(b[16:], h.Third)
 }
 
-// ShortSender is an optional ability of an Endpoint: one call sends a frame, which costs
-// less than Reserve and Commit.
+// ShortSender is an optional ability of an Endpoint that sends a frame at a lower cost than
+// Reserve and Commit.
 type ShortSender interface {
-	// SendShort sends one frame: a header, and behind it a payload, which is copied and
-	// the caller's again. It reports false, and nothing has happened, if it would block.
-	// The frame is not larger than FrameLimit. A reservation is dropped.
+	// SendShort sends one frame of at most FrameLimit bytes, a header and a copy of payload.
+	// It reports false without effect if it would block. It drops a reservation.
 	SendShort(h ShortHeader, payload []byte) bool
 }
 
-// SendShort is ShortSender.SendShort by Reserve and Commit.
+// SendShort implements ShortSender.SendShort with Reserve and Commit.
 func SendShort(e Endpoint, h ShortHeader, payload []byte) bool {
 	n := ShortHeaderSize + len(payload)
 	b := e.Reserve(n)
@@ -48,7 +46,7 @@ func SendShort(e Endpoint, h ShortHeader, payload []byte) bool {
 	return true
 }
 
-// Short returns the ability of an endpoint, or one that is made of Reserve and Commit.
+// Short returns the ShortSender of an endpoint, or one based on Reserve and Commit.
 func Short(e Endpoint) ShortSender {
 	if s, ok := framework.As[ShortSender](e); ok {
 		return s
@@ -62,158 +60,148 @@ func (e byReserve) SendShort(h ShortHeader, payload []byte) bool {
 	return SendShort(e.Endpoint, h, payload)
 }
 
-// WideReserver is an optional ability of an Endpoint whose frames lie in memory that both
-// processes map. Reserve puts large frames into little of it, which the caches of both cores
-// hold, as long as the peer keeps up. That is fast where cores take lines out of each other's
-// caches quickly.
+// WideReserver is an optional ability of an Endpoint with a ring in shared memory. While the peer
+// keeps up, Reserve places large frames into the start of the ring, in the caches of both cores.
+// That is fast for a low core-to-core latency.
 type WideReserver interface {
-	// ReserveWide is Reserve in all of the memory by turns: in lines that have left both
-	// caches since they were used last.
+	// ReserveWide is Reserve through the whole ring, in lines that have left both caches
+	// since their last use.
 	ReserveWide(n int) []byte
 }
 
-// GatherHeader is the most that Gather takes as a header, in bytes.
+// GatherHeader is the largest header of Gather in bytes.
 const GatherHeader = 64
 
-// Gatherer is an optional ability of an Endpoint: the payload of a frame is sent from
-// where it lies.
+// Gatherer is an optional ability of an Endpoint that sends a payload without a copy.
 type Gatherer interface {
-	// Gather sends one frame: a header of 1 to GatherHeader bytes, which is copied, and
-	// behind it a payload of at least one byte, together not more than FrameLimit. It
-	// reports false, and nothing has happened, if it would block. Otherwise the module
-	// reads the payload, which stays as it is, until it calls c, once. That may be
-	// before Gather returns. A reservation is dropped.
+	// Gather sends one frame of at most FrameLimit bytes, a copy of a header of 1 to
+	// GatherHeader bytes and a payload of at least one byte. It reports false without effect
+	// if it would block. Otherwise the payload must stay unchanged until the module calls c,
+	// once, possibly before Gather returns. Gather drops a reservation.
 	//
-	// When PathDown or PeerGone is called, and when Close of the endpoint returns, no
-	// payload is read any more, and all calls have been made: a frame that was not out
-	// is dropped, with those behind it. Idle is false while a call is to come.
+	// All calls of c precede PathDown and PeerGone, and the return of Close of the endpoint.
+	// The module then drops unsent frames and reads no payload any longer. Idle is false
+	// before the last call of c.
 	Gather(header, payload []byte, c LocalCompletion) bool
 }
 
-// LocalCompletion is told that a payload is its owner's again.
+// LocalCompletion handles the local completion of a payload.
 type LocalCompletion interface {
-	// LocallyComplete is called with the engine's lock held, from Gather, Close of the
-	// endpoint, or Poll. It does not call the endpoint.
+	// LocallyComplete returns the payload to its owner. It is called with the engine's lock
+	// held, from Gather, Close of the endpoint, or Poll. It must not call the endpoint.
 	LocallyComplete()
 }
 
-// Placer is an optional ability of an Inbound: the payload of a frame goes straight to
-// where it belongs.
+// Placer is an optional ability of an Inbound that receives a payload directly into its buffer.
 type Placer interface {
-	// Place returns where the payload of a frame belongs that Gather has sent: size
-	// bytes. header is what Gather was given, as a peer has sent it, and the module's
-	// again when Place returns. nil: there is no such place, and the module hands the
-	// frame up by Frame.
+	// Place returns the buffer of size bytes for the payload of a frame from Gather. header
+	// is the unvalidated header of the peer, valid until Place returns. After nil the module
+	// delivers the frame through Frame.
 	//
-	// The bytes are the module's until its Poll returns. If the payload is not complete
-	// by then, it asks again in a later Poll, with the same header and size, and goes on
-	// where it stopped. nil then: what the payload was for has ended. The module drops
-	// the frame and goes on with the next one.
+	// The module owns the buffer until its Poll returns. To continue an incomplete payload it
+	// calls Place again in a later Poll, with the same header and size. A nil buffer then
+	// cancels the payload; the module drops the frame and continues with the next one.
 	Place(header []byte, size int) []byte
 
-	// Placed says, in the Poll of the last Place, that all of the payload is there. The
-	// error is as that of Frame.
+	// Placed reports a complete payload, in the Poll of the last Place. Its error is that
+	// of Frame.
 	Placed(header []byte, size int) error
 }
 
-// Forgetter is an optional ability of a Module: a peer is dead for certain, and
-// what the module keeps for it can go. Frames that have come were polled before.
+// Forgetter is an optional ability of a Module that holds state per peer.
 type Forgetter interface {
+	// Forget frees the state of a failed peer. Its received frames have been polled.
 	Forget(peer framework.Life)
 }
 
-// Renewer is an optional ability of a Module: this process and a peer, which is alive, begin
-// afresh, because one has given the other up. What the module keeps of their paths of before
-// can go, and nothing more is said of these. Neither end opens another path to the other one
-// until both have been called.
+// Renewer is an optional ability of a Module that can reconnect to a peer in a new epoch.
 type Renewer interface {
+	// Renew frees the state of all paths with a peer that is alive, after one side
+	// disconnected the other. The module reports no further event of these paths. New paths
+	// open after both processes have called Renew.
 	Renew(peer framework.Life)
 }
 
-// Looker is an optional ability of a Module whose Poll does not always look at everything,
-// because that costs.
+// Looker is an optional ability of a Module with a Poll that may skip costly sources.
 type Looker interface {
-	// Look is a Poll that does: 0 says that nothing has come.
+	// Look is a complete Poll. A result of 0 means that no event is pending.
 	Look() int
 }
 
-// Describer is an optional ability of a Module: what carries the frames of one peer, for
-// people.
+// Describer is an optional ability of a Module that describes its paths for users.
 type Describer interface {
-	// Describe says how the module reaches peer, or would. It sends nothing.
+	// Describe returns the present or expected path to peer. It sends no frame.
 	Describe(peer framework.Peer) Description
 }
 
-// Description is how a module reaches one peer.
+// Description describes the path to one peer.
 type Description struct {
-	Device     string                // in place of Caps.Device: what is of both ends; may be empty
-	Notes      []string              // connections and their state
-	Unused     []framework.Rejection // addresses of both ends that carry nothing now, and why
-	Reconnects uint64                // connections that were made again after one was lost
-	Resent     uint64                // frames that went again
+	Device     string                // Devices of both ends; replaces Caps.Device unless empty.
+	Notes      []string              // Connections and their states.
+	Unused     []framework.Rejection // Unused addresses of both ends, with reasons.
+	Reconnects uint64
+	Resent     uint64 // Retransmitted frames.
 }
 
-// LinkWatcher is an optional ability of a Receiver: it hears of what goes on beneath a path
-// that goes on.
+// LinkWatcher is an optional ability of a Receiver that observes the connections of a path.
 type LinkWatcher interface {
-	// Link says that a connection to peer came or went, in words. Called as the others.
+	// Link reports a connection to peer that opened or closed, as text for users. The rules of
+	// Receiver apply.
 	Link(peer framework.Life, note string)
 }
 
-// CardHolder is an optional ability of a Receiver: it knows processes to which there is no
-// path yet.
+// CardHolder is an optional ability of a Receiver with access to business cards of processes
+// without a path.
 type CardHolder interface {
-	// Card returns what Connect would be given to connect with peer, or false if the
-	// peer's card has not come, or has no entry of the module's. Called as the others.
+	// Card returns the argument for Connect to peer. It reports false before the arrival of
+	// the card, or if the card has no entry of the module. The rules of Receiver apply.
 	Card(peer framework.Life) (framework.Peer, bool)
 }
 
-// PeerPoller is an optional ability of a Module: polling one peer's path costs
-// less than Poll. A blocking receive from a known source asks for it.
+// PeerPoller is an optional ability of a Module that polls one peer at a lower cost than Poll, for
+// blocking receives from a known source.
 type PeerPoller interface {
-	// PeerSource returns a source that polls only the path from peer, or nil
-	// while there is none. It stays valid until the module closes.
+	// PeerSource returns a source that polls only the path from peer, or nil before the path
+	// exists. It stays valid until the module closes.
 	PeerSource(peer framework.Life) progress.Source
 }
 
-// Peeker is an optional ability of what PeerSource returns: who waits for one
-// frame can look at it where it lies, instead of having it handed up.
+// Peeker is an optional ability of a PeerSource that returns the next frame in place, without
+// delivery.
 type Peeker interface {
-	// Peek returns the next frame of the path, or nil if looking that many times
-	// found none. A look is some 25 ns, a load and a pause: a module whose looks take longer, such as
-	// system calls, looks as many times less. The frame is the module's and valid until the next
-	// call of Drop or Poll; without Drop a Poll hands it up. Something else may lie before
-	// it, which only a Poll takes: Peek finds nothing until then.
+	// Peek returns the next frame of the path, or nil after that many unsuccessful polls. A
+	// poll is a load and a pause of some 25 ns; a module with a costlier poll, such as a
+	// system call, polls proportionally less. The frame belongs to the module and is valid
+	// until the next Drop or Poll. A Poll without Drop delivers it. Peek returns nil while
+	// an event that needs Poll precedes the frame.
 	Peek(looks int) []byte
 
-	// Drop is done with the frame that Peek has just returned.
+	// Drop consumes the frame of the last Peek.
 	Drop()
 }
 
-// Sharer is an optional ability of a Module: processes of one node share memory that
-// several of them write to, and wake each other. Its methods are called without the engine's
-// lock.
+// Sharer is an optional ability of a Module that shares memory with several writers among the
+// processes of a node. Its methods are called without the engine's lock.
 type Sharer interface {
-	// NewArea makes an area of size bytes, zero, which peers may open. Its space is
-	// reserved: that there is no room for it is an error here.
+	// NewArea returns a zeroed area of size bytes for peers to open. It reserves the memory,
+	// and fails if there is not enough.
 	NewArea(size int) (*Area, error)
 
-	// OpenArea opens an area that the peer has made, of that number and size.
+	// OpenArea opens an area of the peer by its number and size.
 	OpenArea(peer framework.Peer, number uint32, size int) (*Area, error)
 
-	// BellOf returns a peer's bell. release is called when it is not used any more.
+	// BellOf returns the bell of a peer. Call release after the last use.
 	BellOf(peer framework.Peer) (bell progress.RemoteBell, release func(), err error)
 }
 
-// Area is memory that processes of one node share. Bytes begins at a multiple of the page
-// size. What peers write there is their word. An area belongs to the process that opened it, until
-// he closes it, also when the module has been closed.
+// Area is shared memory of processes of one node. The contents that peers write are unvalidated.
+// An area stays open until its Close, also after the close of the module.
 type Area struct {
-	Number uint32 // by which peers open it, among those of the process that made it
-	Bytes  []byte
-	// Hide has nobody open it any more, if this process made it: no file and no descriptor
-	// is left of it, and its memory goes with the last one that uses it.
+	Number uint32 // Identifies the area among those of its creator.
+	Bytes  []byte // Page-aligned.
+	// Hide removes the file and the descriptor of an area that this process created, so that it
+	// cannot be opened again. The last Close frees the memory.
 	Hide func()
-	// Close hides and unmaps it: Bytes must not be touched any more.
+	// Close hides and unmaps the area. Bytes must not be accessed afterwards.
 	Close func()
 }

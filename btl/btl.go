@@ -1,19 +1,18 @@
-// Package btl is the contract of byte transfer layers: modules that move
-// frames between processes. A frame is a header of the protocol above and its
-// payload, opaque to the module. PML ob1 runs over any set of modules.
+// Package btl defines the contract of byte transfer layers, modules that move frames between
+// processes. A frame is a header of the protocol above and its payload, opaque to the module.
+// PML ob1 runs over any set of modules.
 //
 // # Calling rules
 //
-// Every method of a Module and of an Endpoint, except where it says otherwise,
-// is called with the progress engine's lock held: a module needs no lock of its
-// own for its send and receive paths. None of them blocks.
+// Unless documented otherwise, all methods of a Module and of an Endpoint are called with the
+// lock of the progress engine held, so that a module needs no lock for its send and receive
+// paths. No method blocks.
 //
 // # Buffers
 //
-// What Reserve returns belongs to the protocol until Commit. What a module
-// hands up through Inbound.Frame belongs to the module again when Frame
-// returns; its bytes may be changed by a malicious peer at any time, so that a
-// protocol reads each byte it decides on once.
+// The protocol owns a reservation until Commit. A frame passed to Inbound.Frame belongs to the
+// module again when Frame returns. A malicious peer may change its bytes at any time; a protocol
+// reads each byte that it validates once.
 package btl
 
 import (
@@ -24,24 +23,24 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Component is what a BTL registers.
+// Component is a registered BTL.
 type Component interface {
 	framework.Component
-	// Open makes the module of this process. It may reserve memory and
-	// descriptors, and contacts no peer. Called without the engine's lock.
+	// Open returns the module of this process. It may reserve memory and descriptors, and
+	// contacts no peer. It is called without the engine's lock.
 	Open(ctx context.Context, env Env) (Module, error)
 }
 
-// Env is what a module is opened with.
+// Env is the environment of a module. The assembly adds the module to the Engine.
 type Env struct {
-	progress.Env     // the assembly, not the module, adds the module to its Engine
-	Params       any // what Component.Params returned, filled
-	Upcall       Receiver
+	progress.Env
+	Params any // Result of Component.Params, with the values set.
+	Upcall Receiver
 }
 
-// Ended tells the protocol that a path to or from peer has ended: PeerGone if err wraps
-// framework.ErrPeerClosed, else PathDown, with a TransportError of component ("btl
-// shm"), op ("send", "receive") and err. Called from Poll, with the lock held.
+// Ended reports the end of a path to or from peer to the protocol. It calls PeerGone if err wraps
+// framework.ErrPeerClosed and PathDown otherwise, with a TransportError of component ("btl shm"),
+// op ("send", "receive") and err. Call it from Poll, with the lock held.
 func (e *Env) Ended(component string, peer framework.Life, op string, err error) {
 	failure := &framework.TransportError{Component: component, Peer: e.Worlds.Proc(peer.ID).String(), Op: op, Err: err}
 	if errors.Is(err, framework.ErrPeerClosed) {
@@ -51,113 +50,115 @@ func (e *Env) Ended(component string, peer framework.Life, op string, err error)
 	}
 }
 
-// Receiver is what a module calls upwards. All calls come from the module's
-// Poll, with the engine's lock held. The protocol may call the module from within,
-// and close or open paths there.
+// Receiver handles the events of a module. All calls come from Poll of the module, with the
+// engine's lock held. The protocol may call the module during a call, and open or close paths.
 type Receiver interface {
-	// Accept says that peer has opened a path to this process. It returns where
-	// the frames of this path go; the module keeps it.
+	// Accept handles a path that peer opened to this process. It returns the receiver of
+	// its frames, which the module retains.
 	Accept(peer framework.Life) Inbound
-	// Limits says that frames to peer may only be so large from now on, counted as
-	// in Caps: its side of the path turned out smaller. It comes before the first
-	// reservation on that path succeeds.
+	// Limits lowers the frame limits of the path to peer, after its side turned out smaller.
+	// The limits count as in Caps. The call precedes the first successful reservation.
 	Limits(peer framework.Life, eager, frame int)
-	// PathDown says that a path to or from peer carries nothing more: damaged
-	// contents, a broken connection, a refusal. Nothing is said about the process. err
-	// is a *framework.TransportError. One that wraps ErrNeverOpened speaks of the path
-	// to peer, over which no frame went and none will.
+	// PathDown reports the end of a path to or from peer, after damaged contents, a failed
+	// connection or a refusal. The process of the peer may be alive. err is a
+	// *framework.TransportError. With ErrNeverOpened it is about the path to peer, which
+	// has carried no frame and carries none later.
 	PathDown(peer framework.Life, err error)
-	// PeerGone says that peer has closed its session in good order: nothing more is
-	// sent to it, and all that it has sent has been handed up. err is a
-	// *framework.TransportError that wraps framework.ErrPeerClosed. Whoever has a path
-	// to peer that is full, or not open yet, is told; a module that knows earlier says so.
+	// PeerGone reports that peer has closed its session. All its frames have been
+	// delivered, and no frame is sent to it. err is a *framework.TransportError that wraps
+	// framework.ErrPeerClosed. The event is mandatory if a path to peer is full or not yet
+	// open; a module may report it earlier.
 	PeerGone(peer framework.Life, err error)
 }
 
-// ErrNeverOpened is wrapped by the error of a path that Connect has begun and on which
-// no Reserve has succeeded: what waits for it can go another way.
+// ErrNeverOpened is wrapped by the error of a path that ended after Connect and before the first
+// successful Reserve. Pending frames may use another path.
 var ErrNeverOpened = errors.New("the path never opened")
 
-// Inbound takes the frames of one path from one peer, in the order in which
-// they were committed there.
+// Inbound receives the frames of one path in the order of their Commit.
 type Inbound interface {
-	// Frame is called once per frame; frame is valid until it returns. An error
-	// means that the frame's contents make no sense: the module closes the path,
-	// hands up nothing more of it, and calls PathDown with that error. The sender is
-	// told, too.
+	// Frame handles one frame, which is valid until it returns. After an error, for
+	// invalid contents, the module closes the path, delivers no further frame of it and
+	// calls PathDown with the error. The module notifies the sender.
 	Frame(frame []byte) error
 }
 
-// Caps says what a module can do. Fixed once the module is open.
+// Caps are the capabilities of a module, constant once it is open.
 type Caps struct {
-	EagerLimit  int     // a frame up to this many bytes is cheap at any time
-	FrameLimit  int     // no frame is larger; at least MinFrameLimit
-	Exclusivity int     // of the modules that reach a peer the one of the highest value is used,
-	LatencyNS   float64 // and among equals the one of the lowest: one way, small frame; the order of magnitude is enough
-	Device      string  // what carries the frames, for explain: "/dev/shm", "eth0"
-	Ring        int     // bytes of memory that the frames of a path go through by turns (WideReserver); 0: there is none
-	ReadFrom    int     // messages of this size and more are read out of memory from Allocate (RemoteReader); 0: none are
+	// EagerLimit is the size up to which a frame is always cheap, in bytes.
+	EagerLimit int
+	// FrameLimit is the size of the largest frame in bytes, at least MinFrameLimit.
+	FrameLimit int
+	// Exclusivity is the preference among modules that reach the same peer; the highest
+	// wins.
+	Exclusivity int
+	// LatencyNS is the one-way latency of a small frame, approximately. The lowest wins among
+	// modules of equal Exclusivity.
+	LatencyNS float64
+	// Device is the name of the device for explain ("/dev/shm", "eth0").
+	Device string
+	// Ring is the size of the ring of a path in bytes (WideReserver), or 0 without a ring.
+	Ring int
+	// ReadFrom is the smallest message that is read directly out of memory from Allocate
+	// (RemoteReader), in bytes, or 0 for no message.
+	ReadFrom int
 }
 
-// MinFrameLimit is the smallest FrameLimit that a module may have: the largest
-// header of a protocol and some payload.
+// MinFrameLimit is the smallest FrameLimit of a module. It holds the largest header of a
+// protocol and some payload.
 const MinFrameLimit = 256
 
-// NotMeant is the error of a module that is not for such a peer, as one between
-// processes is not for a process itself. It explains nothing, and is left out where
-// other modules have reasons.
+// NotMeant is the error of a module that does not serve such a peer by design, as a module
+// between processes does not serve the process itself. It is no explanation and is omitted if
+// other modules return reasons.
 type NotMeant string
 
 func (e NotMeant) Error() string { return string(e) }
 
-// A Module moves frames for this process. It is a progress.Source: Poll hands
-// received frames up and returns how many events there were. It may also say
-// how it is awaited (progress.Bell, progress.Descriptor, progress.Polled).
+// Module moves frames for this process. Its Poll delivers received frames and returns the number
+// of events. A module may implement a way to wait for events (progress.Bell,
+// progress.Descriptor, progress.Polled).
 type Module interface {
 	progress.Source
 
 	Caps() Caps
 
-	// Blob returns the module's entry for the business card: what a peer's
-	// module needs to Connect. It is fixed once the module is open, but for a module whose
-	// transport may end and be started again: nil while there is none, and another one
-	// then, which communicators made afterwards use. May be called without the lock.
+	// Blob returns the module's entry in the business card, the input of Connect on a peer.
+	// It is constant once the module is open, unless the transport may restart. It is then
+	// nil without a transport, and the next value applies to communicators made later. It may
+	// be called without the lock.
 	Blob() []byte
 
-	// Reach reports why the module does not reach peer, in words for `ferry
-	// explain`, or nil if Connect would be likely to succeed; NotMeant, if it is not for
-	// such peers whatever the machine. It keeps nothing.
+	// Reach returns nil if Connect is likely to succeed, or the reason against it for
+	// `ferry explain`. The reason is NotMeant if the module does not serve such peers on
+	// any machine. Reach retains no state.
 	Reach(peer framework.Peer) error
 
-	// Connect opens a path to peer. It doesn't wait: the endpoint may answer
-	// "would block" until the peer has answered. An error is like
-	// Reach's; nothing is kept then.
+	// Connect opens a path to peer without blocking. Reserve of the endpoint may return nil
+	// until the reply of the peer. After an error, as of Reach, no state remains.
 	Connect(peer framework.Peer) (Endpoint, error)
 
-	// Close ends all paths and frees all. Frames that were committed before are
-	// delivered as far as the peer reads them. Called without the engine's lock,
-	// after the engine has stopped polling the module.
+	// Close ends all paths and frees all resources. Committed frames are delivered as far as
+	// the peer reads them. It is called without the engine's lock, after the last Poll.
 	Close() error
 }
 
-// An Endpoint is one path for frames to one peer. Frames arrive whole, in
-// order, at most once.
+// Endpoint is one path for frames to one peer. Frames arrive complete, in order, at most once.
 type Endpoint interface {
-	// Reserve returns n bytes (1 <= n <= FrameLimit) in which the caller builds
-	// one frame in place, or nil: it would block, try again after progress.
-	// Reserving twice without Commit drops the first reservation. What the bytes
-	// hold at first is undefined.
+	// Reserve returns n bytes (1 <= n <= FrameLimit) of undefined contents for one frame. It
+	// returns nil if it would block; retry after progress. A second call without Commit
+	// drops the first reservation.
 	Reserve(n int) []byte
 
-	// Commit sends the first n bytes of the last reservation (1 <= n <= its size).
-	// After it the bytes are the module's.
+	// Commit sends the first n bytes of the last reservation (1 <= n <= its size), which
+	// then belong to the module.
 	Commit(n int)
 
-	// Idle reports whether nothing is left here that only this process can bring
-	// on its way: a session that closes waits for it.
+	// Idle reports whether no frame is left that needs this process to leave. The close of
+	// a session waits for it.
 	Idle() bool
 
-	// Close gives the path up. What was committed still arrives. Closing again,
-	// or after PathDown or PeerGone, does nothing.
+	// Close closes the path. Committed frames still arrive. A second Close, or a Close
+	// after PathDown or PeerGone, is a no-op.
 	Close()
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// CheckedModule returns the module of a component's Open. If that is nil, or its Caps break the
-// contract, CheckedModule closes it and returns ErrConfig.
+// CheckedModule returns m unless it is nil or its Caps violate the contract. In these cases it
+// closes m and returns ErrConfig.
 func CheckedModule(name string, m Module) (Module, error) {
 	return framework.Checked(framework.BTL, name, m, func(m Module) string { return m.Caps().brokenRule() })
 }
 
-// brokenRule returns a rule of the contract that the values break, or "".
+// brokenRule returns a violated rule of the contract, or "".
 func (c Caps) brokenRule() string {
 	switch {
 	case c.FrameLimit < MinFrameLimit:

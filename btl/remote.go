@@ -2,111 +2,103 @@ package btl
 
 import "github.com/ferrympi/ferry/framework"
 
-// Remote describes memory of a process so that a peer can read it: opaque to
-// protocols, fixed size so that it fits into a header. The zero value describes
-// nothing.
+// Remote describes memory of a process for reads of a peer. It is opaque to protocols and of fixed
+// size for their headers. The zero value describes no memory.
 type Remote [32]byte
 
-// RemoteReader is an optional ability of a Module (ask through framework.As):
-// the receiver of a large message copies it straight out of the sender's memory,
-// one copy instead of two.
+// RemoteReader is an optional ability of a Module. The receiver of a large message copies it
+// directly out of the sender's memory, with one copy instead of two.
 //
-// A protocol sends what Expose returned along with its offer; the receiver asks
-// CanRead, calls Read until it has all, and tells the sender, who keeps the
-// memory as it is until then. Where CanRead or Read return an error the message
-// goes as frames.
+// A protocol sends the result of Expose with its RTS. The receiver checks CanRead, calls Read
+// until the message is complete, and acknowledges. The sender keeps the memory unchanged until
+// then. After an error of CanRead or Read the protocol falls back to the pipeline.
 type RemoteReader interface {
-	// Expose describes buf, memory of this process that stays where it is and
-	// unchanged until the operation that carries the description ends. registered
-	// is true for memory from Allocate; a module may find that out for itself. ok
-	// is false when peers can't read it. It keeps nothing.
+	// Expose describes buf, memory of this process that stays unchanged and in its location
+	// until the operation ends. registered is set for memory from Allocate; a module may
+	// detect such memory on its own. ok is false if peers cannot read the memory. Expose
+	// retains no state.
 	Expose(buf []byte, registered bool) (r Remote, ok bool)
 
-	// CanRead reports whether this process may read what peer exposes, decided
-	// once per peer by a real copy, and why not. size, the bytes to be read, lets
-	// the module prefer other ways for messages of that length (nil error: one
-	// copy by the reader is the way to go). It does not allocate once a peer's
-	// ways are decided.
+	// CanRead returns nil if this process may read exposed memory of peer and a read is the
+	// best protocol for size bytes, or the reason against it. A real copy decides once per
+	// peer; later calls do not allocate.
 	CanRead(peer framework.Life, r Remote, size int64) error
 
-	// Read copies len(dst) bytes at offset of what peer exposed into dst. It takes
-	// bounded time per call: it may copy less, but at least one byte unless dst
-	// is empty. Nothing outside of what r describes is read, whatever the peer
-	// wrote into r. An error means that this way does not work (any more) with
-	// this peer; the module remembers it, only for that peer; the protocol falls
-	// back to frames.
+	// Read copies up to len(dst) bytes at offset of the exposed memory into dst in bounded
+	// time, at least one byte unless dst is empty. It reads no memory outside of r, for any
+	// contents of r. After an error the module does not read from this peer again, and the
+	// protocol falls back to the pipeline.
 	Read(peer framework.Life, r Remote, offset int64, dst []byte) (n int, err error)
 
-	// Allocate returns zeroed memory that peers on the node read directly; Free
-	// gives it back when no operation uses it. It is not part of Go's heap:
-	// touching it after Free is a crash. bytes is at least 1. What doesn't fit is
-	// an error that says how much is missing. Allocate and Free may be called
-	// with or without the engine's lock; without is better, because the system
-	// clears the memory meanwhile. Close frees what is left.
+	// Allocate returns zeroed memory, at least one byte, that peers on the node read
+	// directly. The memory is not part of Go's heap; an access after Free or Close crashes.
+	// The error for a lack of memory states the missing size. Allocate and Free may be
+	// called with or without the engine's lock, preferably without, since the system
+	// clears the memory.
 	Allocate(bytes int) ([]byte, error)
 
-	// Free takes the slice that Allocate returned; anything else, a part of it or
-	// one that is free already is an error, and nothing happens.
+	// Free frees a slice that Allocate returned, after its last operation. It returns an error
+	// without effect for any other slice, including a part of one and a free one.
 	Free([]byte) error
 
-	// Notes says, per peer, which ways are on or off and why, for explain. It may
-	// try out a way that has not been used yet.
+	// Notes describes the protocols with a peer and their state, for explain. It may probe a
+	// protocol that was not used yet.
 	Notes(peer framework.Life) []string
 }
 
-// Memory is what kind of memory a Remote describes.
+// Memory is the kind of memory that a Remote describes.
 type Memory uint8
 
-// Kinds of memory.
 const (
-	Ordinary  Memory = iota // of the peer alone
-	Allocated               // from Allocate: mapped by both
-	Memories                // how many kinds there are
+	// Ordinary is private memory of the peer.
+	Ordinary Memory = iota
+	// Allocated is memory from Allocate, mapped by both processes.
+	Allocated
+	// Memories is the number of kinds.
+	Memories
 )
 
-// Copier is an optional ability of a module that is a RemoteReader: the sender of a large
-// message writes it into the receiver's memory, alone or while the receiver reads.
+// Copier is an optional ability of a RemoteReader. The sender of a large message writes into the
+// receiver's memory, alone or concurrently with the reads of the receiver.
 //
-// The receiver of a message opens a Share of its buffer, whose description travels to the
-// sender. Both claim pieces of it, the receiver from the front and the sender from the end.
-// A message is whole when nothing is left to claim and the sender has written what it has
-// claimed. Nothing is written after Share.End has said that it is over.
+// The receiver opens a Share of its buffer and sends its description to the sender. Both claim
+// chunks, the receiver from the front and the sender from the end. A message is complete when
+// all chunks are claimed and the sender has written its claims. No write follows the end of the
+// share.
 type Copier interface {
-	// KindOf says what kind of memory a peer describes.
+	// KindOf returns the kind of memory that a peer describes.
 	KindOf(r Remote) Memory
 
-	// Forced says why a message of that size that a peer describes so must not go as frames;
-	// nil: it may. Where CanRead refuses, the message fails with both reasons.
+	// Forced returns the reason against a pipeline for a message of that size, or nil if it
+	// may fall back to the pipeline. If CanRead fails too, the message fails with both reasons.
 	Forced(r Remote, size int64) error
 
-	// CanWrite reports whether this process may write into memory that peer shares, decided
-	// once per peer by a real copy, and why not.
+	// CanWrite returns nil if this process may write into shared memory of peer, or the
+	// reason against it. A real copy decides once per peer.
 	CanWrite(peer framework.Life) error
 
-	// Share lets peer write into buf, memory of this process that is the caller's until the
-	// share is over. nil: there is no place for one now, or no path from peer.
+	// Share permits peer to write into buf, which the caller keeps until the end of the
+	// share. It returns nil without a free share or without a path from peer.
 	Share(peer framework.Life, buf []byte) Share
 
-	// Write claims one piece of what peer shares as r describes it, and copies it there out
-	// of src, which is as long as that. more is false when nothing is left to claim. An error
-	// means that this way does not work (any more) with this peer: what was claimed last is
-	// left for the receiver again, which is told. It takes bounded time.
+	// Write claims one chunk of the share r of peer and copies it from src, which is as long
+	// as the share, in bounded time. more is false if no chunk is left. After an error the
+	// module does not write to this peer again; it leaves the last chunk to the receiver
+	// and notifies it.
 	Write(peer framework.Life, r Remote, src []byte) (more bool, err error)
 }
 
 // Share is a buffer of this process into which a peer may write.
 type Share interface {
-	// Remote describes it to the peer.
+	// Remote returns the description for the peer.
 	Remote() Remote
-	// Claim claims the next piece from the front, for the caller to copy. n is 0 if none is
-	// left.
+	// Claim claims the next chunk from the front for a copy by the caller. n is 0 if no chunk
+	// is left.
 	Claim() (offset int64, n int)
-	// State says how it stands: left is true while there is something to claim, writing
-	// while a piece that the peer has claimed is not complete, and stopped when the peer
-	// claims nothing more because it can't write.
+	// State returns whether chunks are left to claim, whether a claimed chunk of the peer is
+	// incomplete, and whether the peer has stopped because it cannot write.
 	State() (left, writing, stopped bool)
-	// End claims all that is left, and reports whether the peer writes nothing more. If it
-	// does still, the caller asks again. Once it is over the share may be used for
-	// another buffer.
-	End() (over bool)
+	// End claims all remaining chunks and reports whether the peer has completed its last
+	// write. Otherwise call it again. After its end the share is available for another buffer.
+	End() (ended bool)
 }
