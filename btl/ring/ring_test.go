@@ -7,8 +7,8 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// TestMemoryThatIsNoRingIsAnError: how large it is may be a peer's word.
-func TestMemoryThatIsNoRingIsAnError(t *testing.T) {
+// The size of the memory may come from a peer.
+func TestNewProducer_InvalidMemory_ReturnsError(t *testing.T) {
 	mem := make([]byte, 1<<20)
 	for _, c := range []struct{ header, cells int }{
 		{0, 0}, {HeaderSize, 0}, {HeaderSize, CellSize}, {HeaderSize, 3 * MinCells * CellSize}, {HeaderSize, MinCells*CellSize + 1}, {HeaderSize - 1, MinCells * CellSize},
@@ -25,7 +25,7 @@ func TestMemoryThatIsNoRingIsAnError(t *testing.T) {
 	}
 }
 
-func TestFramesPass(t *testing.T) {
+func TestRing_Frames_ArriveInOrder(t *testing.T) {
 	p, c := New(MinCells)
 	for i := range 1000 {
 		payload := bytes.Repeat([]byte{byte(i)}, i%300)
@@ -42,6 +42,6 @@ func TestFramesPass(t *testing.T) {
 		c.Release()
 	}
 	if c.Ready() {
-		t.Error("there is more than was sent")
+		t.Error("unsent frame in the ring")
 	}
 }
