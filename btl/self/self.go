@@ -1,5 +1,5 @@
-// Package self is the BTL by which a process sends to itself: a cell ring in Go
-// memory. It is always there, and reaches nobody else.
+// Package self is the BTL of a process to itself, a cell ring in Go memory. It is always available
+// and reaches no other process.
 package self
 
 import (
@@ -34,18 +34,18 @@ func (component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	return &module{env: env, cells: cells, limit: ring.FrameLimit(cells)}, nil
 }
 
-// module is the loop. All state is guarded by the engine's lock.
+// module is the loopback path. The engine's lock guards all state.
 type module struct {
 	env   btl.Env
 	cells int
 	limit int
 
-	producer *ring.Producer // nil until Connect
+	producer *ring.Producer // Nil before Connect.
 	consumer *ring.Consumer
 	up       btl.Inbound
 }
 
-// framesPerPoll bounds the time of one Poll, so that other modules get theirs.
+// framesPerPoll bounds the time of one Poll, for the sake of other modules.
 const framesPerPoll = 32
 
 func (m *module) Caps() btl.Caps {
@@ -53,14 +53,13 @@ func (m *module) Caps() btl.Caps {
 		EagerLimit:  min(4096, m.limit),
 		FrameLimit:  m.limit,
 		LatencyNS:   50,
-		Exclusivity: 1 << 16, // nothing else serves the process itself
+		Exclusivity: 1 << 16,
 		Device:      "memory",
 	}
 }
 
-func (m *module) Blob() []byte { return []byte{} } // nobody needs an address to reach himself
+func (m *module) Blob() []byte { return []byte{} }
 
-// Reach: nobody but the process itself.
 func (m *module) Reach(peer framework.Peer) error {
 	if peer.Proc != m.env.Identity.Proc {
 		return btl.NotMeant("serves only the process itself")
@@ -68,7 +67,7 @@ func (m *module) Reach(peer framework.Peer) error {
 	return nil
 }
 
-// Connect makes the ring at the first use.
+// Connect creates the ring at the first call.
 func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
@@ -80,7 +79,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	return endpoint{m}, nil
 }
 
-// Poll hands up what the process has sent to itself.
+// Poll delivers the frames of the process to itself.
 func (m *module) Poll() int {
 	if m.consumer == nil {
 		return 0
@@ -103,7 +102,7 @@ func (m *module) Poll() int {
 	return framesPerPoll
 }
 
-// PeerSource returns the module itself: there is one path.
+// PeerSource returns the module, which has one path.
 func (m *module) PeerSource(peer framework.Life) progress.Source {
 	if m.consumer == nil || peer != m.env.Self {
 		return nil
@@ -116,7 +115,7 @@ func (m *module) Peek(looks int) []byte {
 	if m.consumer == nil {
 		return nil
 	}
-	return m.consumer.Peek(1) // only this goroutine could bring more
+	return m.consumer.Peek(1) // Only this goroutine sends frames.
 }
 
 // Drop implements btl.Peeker.
@@ -139,7 +138,7 @@ func (e endpoint) Reserve(n int) []byte {
 
 func (e endpoint) Commit(n int) {
 	e.m.producer.Commit(n)
-	// Nobody outside rings for what a process sends to itself.
+	// No other process rings the bell for these frames.
 	e.m.env.Engine.Nudge()
 }
 
@@ -152,7 +151,7 @@ func (e endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 	return true
 }
 
-// Idle is false while frames wait: only this process can deliver them.
+// Idle is false before the delivery of all frames, which only this process can do.
 func (e endpoint) Idle() bool { return e.m.consumer == nil || !e.m.consumer.Ready() }
 
 func (e endpoint) Close() {}

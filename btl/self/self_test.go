@@ -14,7 +14,7 @@ func TestContract(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: Component()}).Run(t)
 }
 
-// TestSmallestRingKeepsTheContract: frames come near to the size of the ring.
-func TestSmallestRingKeepsTheContract(t *testing.T) {
+// The size of frames is close to that of the ring.
+func TestContract_SmallestRing_Holds(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: Component(), Params: func(_ int, p any) { p.(*params).RingSize = 4 << 10 }}).Run(t)
 }
