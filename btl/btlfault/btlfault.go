@@ -1,13 +1,10 @@
-// Package btlfault wraps a BTL and injects faults at the contract: frames that
-// come late, reservations that would block, and, beyond what the contract
-// allows, frames that are lost, doubled, damaged or out of order, paths that end,
-// and modules that hang or take the process with them. Tests of protocols and of
-// `ferry matrix` stand on it.
+// Package btlfault wraps a BTL and injects faults. Delayed frames and blocking reservations are
+// within the contract. Lost, duplicate, damaged and reordered frames, ended paths, and modules
+// that hang or end the process violate it. Tests of protocols and of `ferry matrix` use it.
 //
-// It sees only what package btl declares, so that it wraps any module, and hides
-// no optional ability of it (framework.As) but those by which frames would pass it:
-// btl.Peeker, btl.Placer and btl.ShortSender. Which faults happen
-// follows from a seed and from what the program does, never from a clock.
+// It depends on package btl only, so that it wraps any module. All optional abilities
+// (framework.As) stay available except btl.Peeker, btl.Placer and btl.ShortSender, which bypass
+// the faults. A seed and the calls of the program determine the faults; clocks are not involved.
 package btlfault
 
 import (
@@ -19,13 +16,12 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Plan says which faults happen, and how often. Of those that break the contract a
-// protocol answers with an error, or does not see them; it never crashes, and hands up
-// no message twice.
+// Plan selects the faults and their frequency. After a violation of the contract a protocol
+// returns an error or remains unaffected; it must not crash or deliver a message twice.
 type Plan = faults.Plan
 
-// Component wraps another BTL component. It has that component's Params, Probe and Info,
-// and so takes its place in a registry, unless As gives it a place of its own.
+// Component wraps another BTL component. Without As it replaces that component in a registry, with
+// the same Params, Probe and Info.
 type Component struct {
 	btl.Component
 	faults.Count
@@ -33,13 +29,12 @@ type Component struct {
 	plan Plan
 }
 
-// Wrap returns c with the faults of plan in all modules that it opens.
+// Wrap returns c with the faults of plan in all its modules.
 func Wrap(c btl.Component, plan Plan) *Component {
 	return &Component{Component: c, info: c.Info(), plan: plan}
 }
 
-// As gives the component a name of its own, so that a registry can have the other
-// one, too. It returns c.
+// As renames the component, so that a registry can hold the wrapped one too. It returns c.
 func (c *Component) As(name, summary string) *Component {
 	c.info.Name, c.info.Summary = name, summary
 	return c
@@ -48,7 +43,7 @@ func (c *Component) As(name, summary string) *Component {
 // Info implements framework.Component.
 func (c *Component) Info() framework.Info { return c.info }
 
-// Unwrap returns the component behind.
+// Unwrap returns the wrapped component.
 func (c *Component) Unwrap() any { return c.Component }
 
 // Open implements btl.Component.
@@ -65,23 +60,22 @@ func (c *Component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	return m, nil
 }
 
-// module is a module behind which another one works. All state is guarded by
-// the engine's lock.
+// module wraps another module. The engine's lock guards all state.
 type module struct {
 	btl.Module
 	up     btl.Receiver
 	engine *progress.Engine
 	dice   faults.Dice
-	paths  map[framework.Life]*inbound // the last one from each peer
-	late   []*inbound                  // that hold frames back
+	paths  map[framework.Life]*inbound // The latest path from each peer.
+	late   []*inbound                  // Paths with delayed frames.
 	frames int
 }
 
-// Unwrap returns the module behind.
+// Unwrap returns the wrapped module.
 func (m *module) Unwrap() any { return m.Module }
 
-// Poll also hands up what was held back long enough. While something is held
-// back there is always something happening, so that nobody sleeps over it.
+// Poll also delivers delayed frames that are due. Each path with delayed frames counts as an event,
+// so that the caller does not sleep.
 func (m *module) Poll() int {
 	n := m.Module.Poll()
 	for i := 0; i < len(m.late); i++ {
@@ -89,7 +83,7 @@ func (m *module) Poll() int {
 		n += p.tick()
 		if p.empty() {
 			m.late = append(m.late[:i], m.late[i+1:]...)
-			p.late = false
+			p.isLate = false
 			i--
 		}
 	}
@@ -108,7 +102,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	return &endpoint{e, m}, nil
 }
 
-// PeerSource implements btl.PeerPoller where the module behind does.
+// PeerSource implements btl.PeerPoller if the wrapped module does.
 func (m *module) PeerSource(peer framework.Life) progress.Source {
 	inner, ok := framework.As[btl.PeerPoller](m.Module)
 	if !ok {
@@ -121,8 +115,7 @@ func (m *module) PeerSource(peer framework.Life) progress.Source {
 	return &source{s, m, peer}
 }
 
-// source polls one peer's path. It is not a btl.Peeker: a caller that peeks at a frame would see
-// it without its faults.
+// source polls one peer's path. It is not a btl.Peeker, which would return frames without faults.
 type source struct {
 	inner progress.Source
 	m     *module
@@ -137,18 +130,18 @@ func (s *source) Poll() int {
 	return n
 }
 
-// endpoint sends. It has only the abilities that see its faults.
+// endpoint injects blocking calls. It has only abilities that do not bypass them.
 type endpoint struct {
 	btl.Endpoint
 	m *module
 }
 
-// blocks reports whether a call is to answer "would block".
+// blocks reports whether a call fails with "would block".
 func (e *endpoint) blocks() bool {
 	if !e.m.dice.Hit(e.m.dice.WouldBlock) {
 		return false
 	}
-	e.m.engine.Nudge() // no progress of the peer will wake who tries again
+	e.m.engine.Nudge() // No event of the peer wakes the caller for a retry.
 	return true
 }
 
@@ -160,7 +153,7 @@ func (e *endpoint) Reserve(n int) []byte {
 	return e.Endpoint.Reserve(n)
 }
 
-// gatherer is an endpoint in front of one that can gather.
+// gatherer is an endpoint with btl.Gatherer.
 type gatherer struct {
 	endpoint
 	inner btl.Gatherer

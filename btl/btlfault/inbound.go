@@ -8,17 +8,17 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// receiver is a module as the module behind it calls upwards.
+// receiver is the btl.Receiver of the wrapped module.
 type receiver module
 
-// Unwrap has framework.As find the abilities of the receiver behind.
+// Unwrap returns the receiver of the protocol, for framework.As.
 func (r *receiver) Unwrap() any { return r.up }
 
 // Accept implements btl.Receiver.
 func (r *receiver) Accept(peer framework.Life) btl.Inbound {
 	m := (*module)(r)
 	if old := m.paths[peer]; old != nil {
-		old.flush() // it came before whatever the new path brings
+		old.flush() // Precedes the frames of the new path.
 	}
 	p := &inbound{m: m, peer: peer, up: m.up.Accept(peer)}
 	m.paths[peer] = p
@@ -27,30 +27,30 @@ func (r *receiver) Accept(peer framework.Life) btl.Inbound {
 
 // PathDown implements btl.Receiver.
 func (r *receiver) PathDown(peer framework.Life, err error) {
-	if errors.Is(err, btl.ErrNeverOpened) || r.ends(peer, err) {
+	if errors.Is(err, btl.ErrNeverOpened) || r.endPath(peer, err) {
 		r.up.PathDown(peer, err)
 	}
 }
 
 // PeerGone implements btl.Receiver.
 func (r *receiver) PeerGone(peer framework.Life, err error) {
-	if r.ends(peer, err) {
+	if r.endPath(peer, err) {
 		r.up.PeerGone(peer, err)
 	}
 }
 
-// ends hands up what is held back of a path that ends, and reports whether that has
-// not been said.
-func (r *receiver) ends(peer framework.Life, err error) bool {
+// endPath delivers the delayed frames of an ending path and reports whether its end is not yet
+// reported.
+func (r *receiver) endPath(peer framework.Life, err error) bool {
 	p := r.paths[peer]
 	if p == nil {
 		return true
 	}
 	p.flush()
-	if p.dead != nil {
+	if p.endErr != nil {
 		return false
 	}
-	p.dead = err
+	p.endErr = err
 	return true
 }
 
@@ -59,25 +59,25 @@ func (r *receiver) Limits(peer framework.Life, eager, frame int) {
 	(*module)(r).up.Limits(peer, eager, frame)
 }
 
-// inbound takes the frames of one path.
+// inbound receives the frames of one path.
 type inbound struct {
 	m    *module
 	peer framework.Life
 	up   btl.Inbound
 
-	held   [][]byte // frames that are late, and those behind them
-	behind []byte   // the frame that the next one overtakes, or nil
-	wait   int      // polls until all that is kept here goes up
-	late   bool     // in module.late
-	dead   error    // why nothing more goes up
+	delayed   [][]byte // Delayed frames and their successors.
+	overtaken []byte   // Frame to deliver after the next one, or nil.
+	pollsLeft int      // Polls until the delivery of all frames held here.
+	isLate    bool     // Listed in module.late.
+	endErr    error    // Reason of the end of the path, or nil.
 }
 
 var errKilled = errors.New("the path was ended by fault injection")
 
 // Frame implements btl.Inbound.
 func (p *inbound) Frame(f []byte) error {
-	if p.dead != nil {
-		return p.dead
+	if p.endErr != nil {
+		return p.endErr
 	}
 	m := p.m
 	m.frames++
@@ -87,82 +87,82 @@ func (p *inbound) Frame(f []byte) error {
 	m.dice.Passed(m.frames)
 	f = m.dice.Damaged(f)
 	for range m.dice.Copies() {
-		if err := p.order(f); err != nil {
+		if err := p.reorder(f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// order has a frame overtake the one before, or be overtaken.
-func (p *inbound) order(f []byte) error {
-	if p.behind != nil {
-		overtaken := p.behind
-		p.behind = nil
+// reorder delivers a frame before or after its predecessor.
+func (p *inbound) reorder(f []byte) error {
+	if p.overtaken != nil {
+		previous := p.overtaken
+		p.overtaken = nil
 		if err := p.deliver(f); err != nil {
 			return err
 		}
-		return p.deliver(overtaken)
+		return p.deliver(previous)
 	}
 	if p.m.dice.Hit(p.m.dice.Reorder) {
 		p.postpone()
-		p.behind = slices.Clone(f)
+		p.overtaken = slices.Clone(f)
 		return nil
 	}
 	return p.deliver(f)
 }
 
-// deliver hands a frame up, now or late.
+// deliver delivers a frame at once or delays it.
 func (p *inbound) deliver(f []byte) error {
-	late := p.m.dice.Hit(p.m.dice.Delay)
-	if len(p.held) == 0 && !late {
+	isDelayed := p.m.dice.Hit(p.m.dice.Delay)
+	if len(p.delayed) == 0 && !isDelayed {
 		return p.up.Frame(f)
 	}
 	p.postpone()
-	p.held = append(p.held, slices.Clone(f))
+	p.delayed = append(p.delayed, slices.Clone(f))
 	return nil
 }
 
-// postpone comes before the first thing that is kept here.
+// postpone starts a delay. Call it before holding a frame.
 func (p *inbound) postpone() {
 	if p.empty() {
-		p.wait = 1 + p.m.dice.IntN(p.m.dice.MaxDelay)
+		p.pollsLeft = 1 + p.m.dice.IntN(p.m.dice.MaxDelay)
 	}
-	if !p.late {
-		p.late = true
+	if !p.isLate {
+		p.isLate = true
 		p.m.late = append(p.m.late, p)
 	}
 }
 
-func (p *inbound) empty() bool { return len(p.held) == 0 && p.behind == nil }
+func (p *inbound) empty() bool { return len(p.delayed) == 0 && p.overtaken == nil }
 
-// tick counts one poll, and hands up what is due. Its result is the number of
-// things that happened; waiting is one.
+// tick counts one poll and delivers due frames. It returns the number of events; a pending delay is
+// one.
 func (p *inbound) tick() int {
 	if p.empty() {
 		return 0
 	}
-	if p.wait--; p.wait > 0 {
+	if p.pollsLeft--; p.pollsLeft > 0 {
 		return 1
 	}
 	return p.flush()
 }
 
-// flush hands up what is held back.
+// flush delivers all frames held here.
 func (p *inbound) flush() (n int) {
-	held := p.held
-	if p.behind != nil {
-		held = append(held, p.behind)
+	frames := p.delayed
+	if p.overtaken != nil {
+		frames = append(frames, p.overtaken)
 	}
-	p.held, p.behind = nil, nil
-	for _, f := range held {
-		if p.dead != nil {
+	p.delayed, p.overtaken = nil, nil
+	for _, f := range frames {
+		if p.endErr != nil {
 			break
 		}
 		if err := p.up.Frame(f); err != nil {
-			// The module behind learns of it with the next frame.
-			p.dead = &framework.TransportError{Component: "btl fault", Op: "receive", Err: err}
-			p.m.up.PathDown(p.peer, p.dead)
+			// The wrapped module receives the error with the next frame.
+			p.endErr = &framework.TransportError{Component: "btl fault", Op: "receive", Err: err}
+			p.m.up.PathDown(p.peer, p.endErr)
 		}
 		n++
 	}
