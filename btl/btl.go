@@ -109,8 +109,8 @@ type Caps struct {
 const MinFrameLimit = 256
 
 // NotMeant is the error of a module that does not serve such a peer by design, as a module
-// between processes does not serve the process itself. It is no explanation and is omitted if
-// other modules return reasons.
+// between processes does not serve the process itself. Explanations omit it if other modules
+// return reasons.
 type NotMeant string
 
 func (e NotMeant) Error() string { return string(e) }
