@@ -33,9 +33,8 @@ func TestWrappedComponentHasAPlaceOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestLateFramesKeepTheContract: what a protocol must not notice is within the
-// contract, and the kit says so.
-func TestLateFramesKeepTheContract(t *testing.T) {
+// Delays are within the contract.
+func TestContract_DelayedFrames_Holds(t *testing.T) {
 	for name, inner := range map[string]func() btl.Component{"self": self.Component, "shm": shm.OnHeap} {
 		t.Run(name, func(t *testing.T) {
 			btltest.Cases(btltest.Subject{Component: btlfault.Wrap(inner(), btlfault.Plan{Seed: 1, Delay: 5})}).Run(t)
@@ -43,7 +42,7 @@ func TestLateFramesKeepTheContract(t *testing.T) {
 	}
 }
 
-func TestWrappedModuleKeepsItsAbilities(t *testing.T) {
+func TestModule_Wrapped_KeepsAbilities(t *testing.T) {
 	w, faults := world(t, btlfault.Plan{Delay: 2})
 	comms, err := w.Comm(cid.PolicyAgree)
 	if err != nil {
@@ -51,7 +50,7 @@ func TestWrappedModuleKeepsItsAbilities(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	// Blocking receives sleep: they need the doorbell of the module behind.
+	// Blocking receives sleep and need the doorbell of the wrapped module.
 	err = pmltest.Each(comms, func(rank int, c pml.Comm) error {
 		for range 200 {
 			if rank == 0 {
@@ -72,10 +71,8 @@ func TestWrappedModuleKeepsItsAbilities(t *testing.T) {
 	}
 }
 
-// TestBrokenTransportIsAnErrorNeverWrongMessages: frames that are lost, doubled
-// or damaged end in an error, or go unnoticed. No message comes twice or out of
-// order.
-func TestBrokenTransportIsAnErrorNeverWrongMessages(t *testing.T) {
+// Faults cause an error or no effect, and no message arrives twice or out of order.
+func TestProtocol_FaultyTransport_ReturnsErrorOrCorrectMessages(t *testing.T) {
 	for name, plan := range map[string]btlfault.Plan{
 		"lost":    {Drop: 50},
 		"doubled": {Duplicate: 50},
@@ -85,12 +82,12 @@ func TestBrokenTransportIsAnErrorNeverWrongMessages(t *testing.T) {
 		"all":     {Drop: 200, Duplicate: 200, Corrupt: 200, Reorder: 200, KillAfter: 500, Delay: 5, WouldBlock: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // mostly waits
+			t.Parallel()
 			failed := 0
 			for seed := range uint64(10) {
 				plan.Seed = seed
 				if err := traffic(t, plan); err != nil {
-					// A length that was damaged looks like a message for a larger buffer.
+					// A damaged length may exceed the buffer.
 					longer := plan.Corrupt > 0 && errors.Is(err, framework.ErrTruncate)
 					if !errors.Is(err, framework.ErrTransport) && !errors.Is(err, errHung) && !longer {
 						t.Errorf("seed %d: %v", seed, err)
@@ -105,12 +102,11 @@ func TestBrokenTransportIsAnErrorNeverWrongMessages(t *testing.T) {
 	}
 }
 
-// errHung is the end of an exchange that a lost frame has stopped: nothing
-// follows that would show the gap.
-var errHung = errors.New("nothing comes any more")
+// errHung ends an exchange after a lost frame without a successor that reveals the gap.
+var errHung = errors.New("exchange stopped after a lost frame")
 
-// traffic sends numbered messages of several sizes both ways. Its error is that
-// of the transport, or says what was wrong with a message.
+// traffic sends numbered messages of several sizes both ways. Its error is that of the transport,
+// or describes a wrong message.
 func traffic(t *testing.T, plan btlfault.Plan) error {
 	w, _ := world(t, plan)
 	comms, err := w.Comm(cid.PolicyLazy)
@@ -121,8 +117,8 @@ func traffic(t *testing.T, plan btlfault.Plan) error {
 	defer cancel()
 	ctx, fail := context.WithCancelCause(hung)
 	defer fail(nil)
-	// What has matched waits for its peer, whatever the context says: when nothing
-	// comes any more, or one side has failed, both peers are gone.
+	// Matched requests wait for their peer regardless of the context. Both peers are therefore
+	// failed at the end of the context.
 	stop := context.AfterFunc(ctx, func() {
 		for rank, p := range w.Procs {
 			p.Module.PeerFailed(w.Group()[1-rank].Life, context.Cause(ctx).Error())
