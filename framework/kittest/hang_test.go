@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// TestCaseWithoutTurnsIsNotHung: other work has the only processor.
-func TestCaseWithoutTurnsIsNotHung(t *testing.T) {
+// Other work occupies the only processor.
+func TestWithin_ProcessorIsBusy_DoesNotReportAHang(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const limit = 120 * time.Millisecond
 	ctx, stop := Within(t.Context(), limit)
 	defer stop()
-	for start := time.Now(); time.Since(start) < 4*limit; { // the scheduler takes the processor every 10 ms
+	for start := time.Now(); time.Since(start) < 4*limit; { // The scheduler preempts every 10 ms.
 	}
 	if err := context.Cause(ctx); err != nil {
 		t.Error(err)

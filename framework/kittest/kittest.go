@@ -1,8 +1,6 @@
-// Package kittest is what kits are made of: named cases, each a claim of a
-// contract that returns an error, and two ways to run them. Tests run all of
-// them as subtests; `ferry matrix` runs them one by one, in processes that may be
-// lost. A kit lists its Claims and says how the world is opened in which one is
-// made (Bind); T is for a case what testing.T is for a test.
+// Package kittest provides the cases of test kits. A case checks one claim of a contract and returns an error. Tests run
+// cases as subtests, and `ferry matrix` runs each in a process that may crash. A kit lists its Claims and opens their
+// environments in Bind. T is the testing.T of a case.
 package kittest
 
 import (
@@ -16,21 +14,21 @@ import (
 // Case is one claim of a contract, bound to a subject.
 type Case struct {
 	Name string
-	// Run returns what is wrong, or an error that wraps ErrSkip where the claim does
-	// not apply. It returns when ctx ends, or soon after.
+	// Run returns an error if the claim fails, and one that wraps ErrSkip if it does not apply. It returns soon after the end
+	// of ctx.
 	Run func(ctx context.Context) error
 }
 
 // Cases are the claims of a kit.
 type Cases []Case
 
-// ErrSkip marks a case that does not apply; the wrapping error gives the reason.
+// ErrSkip marks a case that does not apply. The wrapping error has the reason.
 var ErrSkip = errors.New("not applicable")
 
-// Limit is when a case counts as hung.
+// Limit is the time after which a case counts as hung.
 const Limit = 60 * time.Second
 
-// Do runs the case within Limit, as far as the machine let it run. The error names it.
+// Do runs the case within Limit (see Within). The error names the case.
 func (c Case) Do(ctx context.Context) error {
 	ctx, stop := Within(ctx, Limit)
 	defer stop()
@@ -40,30 +38,28 @@ func (c Case) Do(ctx context.Context) error {
 	return nil
 }
 
-// turns are what limits are counted in.
-const turns = 1200
+// limitTicks is the number of ticks in a limit.
+const limitTicks = 1200
 
 // Within returns a context that ends after limit, with "hung" as its cause. Time in which this
 // process waits for a processor does not count.
 func Within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancelCause(ctx)
-	go hangs(ctx, stop, limit)
+	go stopAfterLimit(ctx, stop, limit)
 	return ctx, func() { stop(nil) }
 }
 
-// hangs stops a case when limit is over. Where a hundred others want the processors a process
-// gets its turn some times a second, and a case that exchanges hundreds of messages takes
-// minutes without hanging: so it counts the turns that it gets itself, and what is longer
-// than one counts as one.
-func hangs(ctx context.Context, stop context.CancelCauseFunc, limit time.Duration) {
-	turn := time.NewTimer(limit / turns)
-	defer turn.Stop()
-	for range turns {
+// stopAfterLimit stops a case after limitTicks ticks of limit/limitTicks. A late tick counts as one, so the limit excludes
+// the time in which an oversubscribed machine runs other processes.
+func stopAfterLimit(ctx context.Context, stop context.CancelCauseFunc, limit time.Duration) {
+	tick := time.NewTimer(limit / limitTicks)
+	defer tick.Stop()
+	for range limitTicks {
 		select {
 		case <-ctx.Done():
 			return
-		case <-turn.C:
-			turn.Reset(limit / turns)
+		case <-tick.C:
+			tick.Reset(limit / limitTicks)
 		}
 	}
 	stop(fmt.Errorf("hung for %v", limit))
@@ -78,7 +74,7 @@ func (cs Cases) Names() []string {
 	return names
 }
 
-// Named returns the case of that name.
+// Named returns the case with that name.
 func (cs Cases) Named(name string) (Case, bool) {
 	for _, c := range cs {
 		if c.Name == name {
@@ -88,8 +84,7 @@ func (cs Cases) Named(name string) (Case, bool) {
 	return Case{}, false
 }
 
-// Check runs the cases and returns what failed; those that don't apply are not
-// errors.
+// Check runs the cases and returns the errors of those that fail.
 func (cs Cases) Check(ctx context.Context) []error {
 	var errs []error
 	for _, c := range cs {
@@ -100,8 +95,7 @@ func (cs Cases) Check(ctx context.Context) []error {
 	return errs
 }
 
-// Run runs the cases as subtests; one that does not apply is skipped with the
-// reason.
+// Run runs the cases as subtests. It skips those that do not apply with the reason.
 func (cs Cases) Run(t *testing.T) {
 	t.Helper()
 	for _, c := range cs {
@@ -117,20 +111,19 @@ func (cs Cases) Run(t *testing.T) {
 	}
 }
 
-// Claim is one claim of a contract, about whatever a kit tests. Needs says what it
-// needs of its world W, such as the number of processes.
+// Claim is one claim of a contract. Needs has the requirements on its environment W, such as the number of processes.
 type Claim[N, W any] struct {
 	Name  string
 	Needs N
 	Run   func(W)
 }
 
-// New makes a claim, so that lists of them are short to write.
+// New returns a claim.
 func New[N, W any](name string, needs N, run func(W)) Claim[N, W] {
 	return Claim[N, W]{name, needs, run}
 }
 
-// Bind makes cases of claims: open makes the world for one, and has its T clean up.
+// Bind returns the cases of claims. open creates the environment of a case and registers its cleanup with T.
 func Bind[N, W any](claims []Claim[N, W], open func(t *T, needs N) W) Cases {
 	cases := make(Cases, len(claims))
 	for i, c := range claims {

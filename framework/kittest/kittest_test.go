@@ -13,10 +13,8 @@ import (
 
 var errSour = errors.New("sour")
 
-// TestFailureEndsTheCaseAndAllWhoWait: no step after a failure runs, goroutines
-// that wait for each other included, and what was opened is closed, the last one
-// first.
-func TestFailureEndsTheCaseAndAllWhoWait(t *testing.T) {
+// No step after a failure runs, including those of goroutines that wait for each other. Cleanup runs in reverse order.
+func TestRun_Failure_EndsAllGoroutinesAndCleansUp(t *testing.T) {
 	var closed []string
 	err := kittest.Run(t.Context(), func(k *kittest.T) {
 		k.Cleanup(func() error { closed = append(closed, "first"); return nil })
@@ -35,9 +33,8 @@ func TestFailureEndsTheCaseAndAllWhoWait(t *testing.T) {
 	}
 }
 
-// TestSkipHidesNoFailure: a case that does not apply fails when it leaves something
-// behind.
-func TestSkipHidesNoFailure(t *testing.T) {
+// A case that does not apply fails if its cleanup fails.
+func TestRun_SkippedWithFailure_Fails(t *testing.T) {
 	skipped := func(left error) error {
 		return kittest.Run(t.Context(), func(k *kittest.T) {
 			k.Cleanup(func() error { return left })
@@ -52,8 +49,8 @@ func TestSkipHidesNoFailure(t *testing.T) {
 	}
 }
 
-// TestHangingCaseIsGivenUp: it obeys no context, and the error says what it waits for.
-func TestHangingCaseIsGivenUp(t *testing.T) {
+// The case ignores its context. The error has the output of OnHang.
+func TestRun_CaseHangs_ReturnsHangReport(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errSour)
 	defer cancel()
 	release := make(chan struct{})
@@ -67,8 +64,7 @@ func TestHangingCaseIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestEveryClaimGetsAWorldOfItsOwn, and only one that fails is an error.
-func TestEveryClaimGetsAWorldOfItsOwn(t *testing.T) {
+func TestBind_SeveralClaims_GetSeparateEnvironments(t *testing.T) {
 	opened := 0
 	cases := kittest.Bind([]kittest.Claim[int, int]{
 		kittest.New("Doubled", 2, func(w int) {}),

@@ -11,14 +11,12 @@ import (
 	"time"
 )
 
-// T is a case that runs. Its methods that end the case end the goroutine that
-// calls them, so that no step of a case needs to look at the outcome of the one
-// before. They may be called from the goroutines of Go, too. When a case fails
-// its context ends: nobody waits for one that has given up.
+// T is the testing.T of a running case. Methods that end the case end the calling goroutine, which may be one of Go. The
+// context of a failed case ends.
 type T struct {
 	ctx   context.Context
 	stop  context.CancelCauseFunc
-	begun sync.WaitGroup // by Go
+	begun sync.WaitGroup // Goroutines of Go.
 
 	mu     sync.Mutex
 	failed bool
@@ -27,13 +25,13 @@ type T struct {
 	state  func() string
 }
 
-// patience is how long a case may take to clean up, after its context has ended.
-const patience = 3 * time.Second
+// cleanupLimit is the time for cleanup after the end of the context.
+const cleanupLimit = 3 * time.Second
 
 var errOver = errors.New("the case has failed elsewhere")
 
-// Run runs a case, and returns what is wrong. One that does not come back when its
-// context ends is given up, and the error tells what OnHang shows.
+// Run runs a case and returns its error. A case that does not return after the end of its context is abandoned, and the error
+// has the output of OnHang.
 func Run(ctx context.Context, f func(*T)) error {
 	t := new(T)
 	t.ctx, t.stop = context.WithCancelCause(ctx)
@@ -52,13 +50,13 @@ func Run(ctx context.Context, f func(*T)) error {
 	select {
 	case <-ended:
 		return t.outcome()
-	case <-time.After(patience):
+	case <-time.After(cleanupLimit):
 	}
-	return errors.Join(t.outcome(), fmt.Errorf("%w, and the case does not return%s", context.Cause(t.ctx), t.shown()))
+	return errors.Join(t.outcome(), fmt.Errorf("%w, and the case does not return%s", context.Cause(t.ctx), t.hangReport()))
 }
 
-// shown is what OnHang has to show. Whoever hangs may hold the lock that it needs.
-func (t *T) shown() string {
+// hangReport returns the output of OnHang. It has a limit, because the hung case may hold a lock.
+func (t *T) hangReport() string {
 	t.mu.Lock()
 	state := t.state
 	t.mu.Unlock()
@@ -84,7 +82,7 @@ func (t *T) cleanup() {
 	}
 }
 
-// outcome is what is wrong: a failure wins over a reason to skip.
+// outcome returns the failure if there is one, and the reason to skip otherwise.
 func (t *T) outcome() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,25 +92,25 @@ func (t *T) outcome() error {
 	return errors.Join(t.errs...)
 }
 
-// Context ends when the case has to come back.
+// Context returns the context of the case. It ends when the case must return.
 func (t *T) Context() context.Context { return t.ctx }
 
-// Cleanup has f called when the case has ended, the last one first.
+// Cleanup registers f for the end of the case. The last one runs first.
 func (t *T) Cleanup(f func() error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.after = append(t.after, f)
 }
 
-// OnHang sets what shows the state of a case that does not come back.
+// OnHang sets the function that describes the state of a hung case.
 func (t *T) OnHang(state func() string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state = state
 }
 
-// Errorf notes what is wrong; the case goes on. What only comes of a failure
-// elsewhere, because that has ended the context, is not noted.
+// Errorf records a failure without ending the case. It ignores failures after the end of the context, which are
+// consequences of an earlier one.
 func (t *T) Errorf(format string, args ...any) {
 	for _, arg := range args {
 		if err, ok := arg.(error); ok && errors.Is(err, errOver) {
@@ -124,7 +122,7 @@ func (t *T) Errorf(format string, args ...any) {
 	t.errs = append(t.errs, fmt.Errorf(format, args...))
 }
 
-// Fatalf notes what is wrong and ends the case.
+// Fatalf records a failure and ends the case.
 func (t *T) Fatalf(format string, args ...any) {
 	t.Errorf(format, args...)
 	t.mu.Lock()
@@ -134,7 +132,7 @@ func (t *T) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Skipf ends the case, which does not apply.
+// Skipf ends a case that does not apply.
 func (t *T) Skipf(format string, args ...any) {
 	t.Fatalf("%w: %s", ErrSkip, fmt.Sprintf(format, args...))
 }
@@ -153,14 +151,14 @@ func (t *T) Is(what string, err, target error) {
 	}
 }
 
-// Same ends the case unless got is what was sent.
+// Same ends the case unless got equals the payload sent.
 func (t *T) Same(what string, got, sent []byte) {
 	if err := Differ(got, sent); err != nil {
 		t.Fatalf("%s: %w", what, err)
 	}
 }
 
-// Differ says where got is not what was sent.
+// Differ describes the first difference between got and the payload sent.
 func Differ(got, sent []byte) error {
 	if bytes.Equal(got, sent) {
 		return nil
@@ -176,8 +174,7 @@ func Differ(got, sent []byte) error {
 	return nil
 }
 
-// Payload returns n bytes that differ by seed and by place, at distances of a page and
-// more, too.
+// Payload returns n bytes that depend on seed and offset, also at distances of a page and more.
 func Payload(seed, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -186,7 +183,7 @@ func Payload(seed, n int) []byte {
 	return b
 }
 
-// Until gives way to others until cond holds.
+// Until yields until cond returns true.
 func (t *T) Until(what string, cond func() bool) {
 	for !cond() {
 		if t.ctx.Err() != nil {
@@ -196,8 +193,8 @@ func (t *T) Until(what string, cond func() bool) {
 	}
 }
 
-// Go calls f in a goroutine of its own. The result waits for its end, and ends the
-// case if one has failed; a case that fails before waits for it, too.
+// Go calls f in a new goroutine. The returned function waits for its end and ends the case if a goroutine has failed. The end
+// of the case waits for f as well.
 func (t *T) Go(f func()) (wait func()) {
 	done := make(chan struct{})
 	t.begun.Go(func() {
@@ -215,7 +212,7 @@ func (t *T) Go(f func()) (wait func()) {
 	}
 }
 
-// Each calls f for 0 to n-1 at the same time, and waits for all.
+// Each calls f for 0 to n-1 concurrently and waits for all.
 func (t *T) Each(n int, f func(i int)) {
 	waits := make([]func(), n)
 	for i := range waits {
