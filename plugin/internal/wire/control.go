@@ -6,26 +6,26 @@ import (
 	"fmt"
 )
 
-// Start is the body of Hello: what a transport is opened with.
+// Start is the body of Hello.
 type Start struct {
 	Version                          uint32
-	Nonce                            uint64 // of this life
+	Nonce                            uint64 // Of this incarnation.
 	Rank, Size, LocalRank, LocalSize uint32
 	Namespace, Node, Dir             string
 }
 
-// Offer is the body of Ready: what the transport is.
+// Offer is the body of Ready. It describes the transport.
 type Offer struct {
 	Version      uint32
-	Reaches      uint32 // ReachesSelf, ReachesOthers, or both
-	Eager, Frame uint32 // bytes
+	Reaches      uint32 // Bits ReachesSelf and ReachesOthers.
+	Eager, Frame uint32 // Bytes.
 	Exclusivity  int32
-	Latency      uint64 // ns
+	Latency      uint64 // Nanoseconds.
 	Name, Device string
 	Blob         []byte
 }
 
-// The processes that a transport reaches, as bits.
+// Bits of the processes that a transport reaches.
 const (
 	ReachesSelf   = 1
 	ReachesOthers = 2
@@ -35,11 +35,11 @@ const (
 type Target struct {
 	Caller
 	Namespace string
-	Greeting  []byte // what a transport says first, for those that don't make it themselves
+	Greeting  []byte // For transports that do not create it themselves.
 	Blob      []byte
 }
 
-// Bytes encodes s, with its kind.
+// Bytes encodes s with its kind.
 func (s Start) Bytes() []byte {
 	w := writer{}
 	w.u32(Hello, s.Version)
@@ -49,8 +49,7 @@ func (s Start) Bytes() []byte {
 	return w.b
 }
 
-// ParseStart decodes the body of Hello. Another version has another body, of which only
-// the version is known.
+// ParseStart decodes the body of Hello. It decodes only the version if that differs.
 func ParseStart(b []byte) (s Start, err error) {
 	r := reader{b: b}
 	if s.Version = r.u32(); s.Version != Version {
@@ -62,7 +61,7 @@ func ParseStart(b []byte) (s Start, err error) {
 	return s, r.end()
 }
 
-// Bytes encodes o, with its kind.
+// Bytes encodes o with its kind.
 func (o Offer) Bytes() []byte {
 	w := writer{}
 	w.u32(Ready, o.Version, o.Reaches, o.Eager, o.Frame, uint32(o.Exclusivity))
@@ -93,7 +92,7 @@ func (t Target) Bytes() []byte {
 // ParseTarget decodes the body of Connect.
 func ParseTarget(b []byte) (t Target, err error) {
 	if len(b) < callerSize {
-		return t, fmt.Errorf("a peer of %d bytes", len(b))
+		return t, fmt.Errorf("target has %d bytes, want at least %d", len(b), callerSize)
 	}
 	if t.Caller, err = ParseCaller(b[:callerSize]); err != nil {
 		return t, err
@@ -113,7 +112,7 @@ func (w *writer) u32(values ...uint32) {
 
 func (w *writer) u64(v uint64) { w.b = binary.LittleEndian.AppendUint64(w.b, v) }
 
-// text writes a length of u32, and the bytes.
+// text appends each value with its length as u32.
 func (w *writer) text(values ...string) {
 	for _, v := range values {
 		w.u32(uint32(len(v)))
@@ -128,7 +127,7 @@ type reader struct {
 
 func (r *reader) take(n uint32) []byte {
 	if uint64(n) > uint64(len(r.b)) {
-		r.err, r.b = errors.New("it ends too early"), nil
+		r.err, r.b = errors.New("truncated body"), nil
 		return make([]byte, min(n, 8))
 	}
 	b := r.b[:n:n]
@@ -144,7 +143,7 @@ func (r *reader) bytes() []byte {
 
 func (r *reader) end() error {
 	if r.err == nil && len(r.b) > 0 {
-		return fmt.Errorf("%d bytes too many", len(r.b))
+		return fmt.Errorf("%d trailing bytes", len(r.b))
 	}
 	return r.err
 }

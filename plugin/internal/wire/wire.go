@@ -1,7 +1,6 @@
-// Package wire is what a rank and its plugin tell each other, as docs/plugin-protocol.md
-// has it byte by byte: control frames over a socket, and messages over two rings in shared
-// memory. Encoding and decoding only; both ends use it. What is decoded is another
-// process's word.
+// Package wire encodes and decodes the protocol between a rank and its plugin, which consists of control frames over a
+// socket and messages over two rings in shared memory. docs/plugin-protocol.md specifies the bytes. Both ends use it.
+// Decoded values are untrusted.
 package wire
 
 import (
@@ -17,45 +16,45 @@ import (
 	"github.com/ferrympi/ferry/internal/ring"
 )
 
-// Version is that of the protocol. A difference ends the plugin before a message goes.
+// Version is the version of the protocol. A different version ends the plugin before the first message.
 const Version = 1
 
 // The plugin's descriptors.
 const (
-	ControlFD = 3 // a SOCK_SEQPACKET socket; with go-plugin it carries nothing, and ends with the rank
-	MemoryFD  = 4 // the memory with the rings
-	WakeFD    = 5 // an eventfd that wakes the rank
-	ProgramFD = 6 // the program itself, which the rank has checked
+	ControlFD = 3 // Socket of type SOCK_SEQPACKET. With go-plugin it is idle and closes with the rank.
+	MemoryFD  = 4 // Memory with the rings.
+	WakeFD    = 5 // An eventfd that wakes the rank.
+	ProgramFD = 6 // The program, checked by the rank.
 )
 
-// Environment names the variable that a rank sets for a plugin with `protocol: ferry`; its value
-// is Version.
+// Environment is the variable that a rank sets to Version for a plugin with `protocol: ferry`.
 const Environment = "FERRY_PLUGIN"
 
-// Control frames begin with one of these, a u32. Each is a packet of at most ControlLimit.
+// Kinds of control frames, the u32 at their start. A frame is a packet of at most ControlLimit bytes. Hello, Ping and End go
+// to the plugin, the others to the rank.
 const (
-	Hello  = 1 // to the plugin, first
-	Ready  = 2 // the answer
-	Failed = 3 // or this one: why not, in words
-	Ping   = 4 // u64, to the plugin
-	Pong   = 5 // the same back, from where messages are polled, and u64 messages put into the ring
-	End    = 6 // to the plugin: close, and exit
+	Hello  = 1
+	Ready  = 2 // Reply to Hello.
+	Failed = 3 // Reply to Hello with the reason as text.
+	Ping   = 4 // u64.
+	Pong   = 5 // The u64 of Ping, sent by the polling thread, and u64 messages put into the ring.
+	End    = 6 // The plugin closes and exits.
 )
 
-// ControlLimit is the size of a control frame, at most.
+// ControlLimit is the largest control frame, in bytes.
 const ControlLimit = 32 << 10
 
-// Memory begins with a header: u64 magic, u32 version, u32 cells of each ring.
+// Offsets in the memory. Its header has u64 magic, u32 version, u32 cells of each ring.
 const (
 	Magic      = 0x6772_756c_7079_7266 // "fryplurg", little-endian
-	ToPlugin   = 256                   // header of the ring to the plugin
-	ToRank     = 512                   // and of the one to the rank
-	PluginBell = 768                   // on which the plugin sleeps: a doorbell, futex
-	RankBell   = 832                   // its second word says that the rank sleeps
-	Cells      = 4096                  // first cell of the ring to the plugin; those of the other one follow
+	ToPlugin   = 256                   // Header of the ring to the plugin.
+	ToRank     = 512                   // Header of the ring to the rank.
+	PluginBell = 768                   // Doorbell of the plugin, a futex.
+	RankBell   = 832                   // Doorbell of the rank. Its second word is set while the rank sleeps.
+	Cells      = 4096                  // Cells of the ring to the plugin, followed by those of the other ring.
 )
 
-// Size is that of the memory for rings of so many cells.
+// Size returns the size of the memory for rings with that number of cells.
 func Size(cells int) int { return Cells + 2*cells*ring.CellSize }
 
 // Layout writes the header.
@@ -65,28 +64,28 @@ func Layout(mem []byte, cells int) {
 	binary.LittleEndian.PutUint32(mem[12:], uint32(cells))
 }
 
-// Check returns the number of cells that the header tells.
+// Check validates the header and returns the number of cells.
 func Check(mem []byte) (cells int, err error) {
 	if len(mem) < Cells {
-		return 0, fmt.Errorf("%d bytes of memory", len(mem))
+		return 0, fmt.Errorf("shared memory has %d bytes, want at least %d", len(mem), Cells)
 	}
 	cells = int(binary.LittleEndian.Uint32(mem[12:]))
 	switch v := binary.LittleEndian.Uint32(mem[8:]); {
 	case binary.LittleEndian.Uint64(mem) != Magic:
-		return 0, errors.New("the memory is not a rank's")
+		return 0, errors.New("shared memory has no ferry header")
 	case v != Version:
 		return 0, Differ(false, v)
 	case cells < 16 || cells&(cells-1) != 0 || Size(cells) != len(mem):
-		return 0, fmt.Errorf("%d cells in %d bytes", cells, len(mem))
+		return 0, fmt.Errorf("invalid header: %d cells in %d bytes", cells, len(mem))
 	}
 	return cells, nil
 }
 
-// Differ says which side is older. plugin says that theirs is the plugin's version; otherwise
-// it is the rank's.
-func Differ(plugin bool, theirs uint32) error {
+// Differ returns an error that names the older side. theirs is the version of the plugin if isPlugin is set, and of the
+// rank otherwise.
+func Differ(isPlugin bool, theirs uint32) error {
 	ofRank, ofPlugin := theirs, uint32(Version)
-	if plugin {
+	if isPlugin {
 		ofRank, ofPlugin = Version, theirs
 	}
 	older := "the plugin, which is older, has to be built with a newer ferry"
@@ -96,68 +95,65 @@ func Differ(plugin bool, theirs uint32) error {
 	return fmt.Errorf("the rank speaks version %d of the plugin protocol, and the plugin version %d: %s", ofRank, ofPlugin, older)
 }
 
-// Rings returns header and cells of both rings of a memory that Check has passed.
+// Rings returns header and cells of both rings. Check must have accepted the memory.
 func Rings(mem []byte, cells int) (toPlugin, toRank [2][]byte) {
 	n := cells * ring.CellSize
 	return [2][]byte{mem[ToPlugin : ToPlugin+ring.HeaderSize], mem[Cells : Cells+n]},
 		[2][]byte{mem[ToRank : ToRank+ring.HeaderSize], mem[Cells+n : Cells+2*n]}
 }
 
-// hot is the part of a ring, in bytes, that small messages use.
-const hot = 256 << 10
+// hotSize is the part of a ring used by small messages, in bytes.
+const hotSize = 256 << 10
 
-// Populate has the pages mapped that small messages use, so that the first ones don't wait for the
-// system. That is all right where it can't be done.
+// Populate maps the pages of small messages in advance, which avoids page faults in the first ones. It ignores errors.
 func Populate(mem []byte, cells int) {
 	n := cells * ring.CellSize
 	for _, from := range []int{Cells, Cells + n} {
 		if from%os.Getpagesize() == 0 {
-			_ = unix.Madvise(mem[from:from+min(n, hot)], unix.MADV_POPULATE_WRITE)
+			_ = unix.Madvise(mem[from:from+min(n, hotSize)], unix.MADV_POPULATE_WRITE)
 		}
 	}
 }
 
-// A message in a ring: u32 kind, u32 path, and a body.
+// Prefix is the size of u32 kind and u32 path before the body of a message.
 const Prefix = 8
 
-// FrameLimit is the longest frame of a BTL in a ring of so many cells.
+// FrameLimit returns the largest frame in a ring with that number of cells.
 func FrameLimit(cells int) int { return ring.FrameLimit(cells) - Prefix }
 
-// PromptLimit is the longest frame with which both sides work at the same time: one writes some
-// while the other reads those before. With quarters of the ring they take turns, at a third of the
-// speed.
+// PromptLimit returns the largest frame for which writer and reader run in parallel. With frames of a quarter of the ring
+// they alternate, at a third of the speed.
 func PromptLimit(cells int) int { return cells/16*ring.CellSize - ring.WordSize - Prefix }
 
-// wide is the size in bytes from which messages go through all of a ring. Both sides have
-// caches of their own, and on some processors a line is had three times as fast when it has left
-// the other side's.
-const wide = 4 << 10
+// wideSize is the smallest message that uses the whole ring, in bytes. On some processors a line is read three times as
+// fast after it has left the cache of the other side.
+const wideSize = 4 << 10
 
-// Reserve returns n bytes of a ring for a message, or nil.
+// Reserve returns n bytes of a ring for a message, or nil if the ring is full.
 func Reserve(p *btlring.Producer, n int) []byte {
-	if n < wide {
+	if n < wideSize {
 		return p.Reserve(n)
 	}
 	return p.ReserveWide(n)
 }
 
-// The kinds of messages.
+// Kinds of messages. Connect, Leave and Refuse go to the plugin, Frame goes both ways, and the others go to the rank.
 const (
-	Connect = 1 // to the plugin: a path to a peer, with an even number; body: a Peer
-	Frame   = 2 // both ways; body: the frame
-	Leave   = 3 // to the plugin: the path is given up; what was sent still arrives
-	Refuse  = 4 // to the plugin: a frame of this inbound path makes no sense; body: why
-	Opened  = 5 // to the rank: frames may come, Credit of them
-	Accept  = 6 // to the rank: a peer has opened a path, with an odd number; body: a Caller
-	Credits = 7 // to the rank; body: u32 frames more
-	Idle    = 8 // to the rank; body: u64 frames of this path that need nobody any more
-	Ended   = 9 // to the rank; body: u32 how, and why in words
+	Connect = 1 // Opens a path to a peer, with an even number. Body: Target.
+	Frame   = 2 // Body: frame.
+	Leave   = 3 // Closes a path or confirms its end. Frames sent before still arrive.
+	Refuse  = 4 // Reports an invalid frame of an inbound path. Body: reason.
+	Opened  = 5 // Opens the path for Credit frames.
+	Accept  = 6 // Reports a path opened by a peer, with an odd number. Body: Caller.
+	Credits = 7 // Body: u32 additional frames.
+	Idle    = 8 // Body: u64 leading frames of the path that no longer need this process.
+	Ended   = 9 // Body: u32 kind of end, and the reason as text.
 )
 
-// Credit is how many frames of a path the plugin keeps at most.
+// Credit is the largest number of frames of a path in the plugin.
 const Credit = 16
 
-// How a path ends.
+// Kinds of ends of a path.
 const (
 	Down        = 0
 	NeverOpened = 1
@@ -174,19 +170,19 @@ func Put(b []byte, kind, path uint32) {
 // Take splits a message.
 func Take(b []byte) (kind, path uint32, body []byte, err error) {
 	if len(b) < Prefix {
-		return 0, 0, nil, fmt.Errorf("a message of %d bytes", len(b))
+		return 0, 0, nil, fmt.Errorf("message has %d bytes, want at least %d", len(b), Prefix)
 	}
 	return binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), b[Prefix:], nil
 }
 
-// Caller is a process that has opened a path: what its greeting says.
+// Caller is the process that has opened a path, as its greeting identifies it.
 type Caller struct {
-	World uint64 // framework.NamespaceHash
+	World uint64 // Value of framework.NamespaceHash.
 	Nonce uint64
 	Rank  uint32
 }
 
-// callerSize is the length of a Caller.
+// callerSize is the encoded size of a Caller.
 const callerSize = 20
 
 func (c Caller) append(b []byte) []byte {
@@ -201,16 +197,16 @@ func (c Caller) Bytes() []byte { return c.append(nil) }
 // ParseCaller decodes a Caller.
 func ParseCaller(b []byte) (c Caller, err error) {
 	if len(b) != callerSize {
-		return c, fmt.Errorf("a caller of %d bytes", len(b))
+		return c, fmt.Errorf("caller has %d bytes, want %d", len(b), callerSize)
 	}
 	return Caller{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint32(b[16:])}, nil
 }
 
-// Life finds a caller among the worlds of a process.
+// Life looks up the caller among the worlds of a process.
 func (c Caller) Life(worlds *framework.Worlds) (framework.Life, error) {
 	world, ok := worlds.ByHash(c.World)
 	if !ok || c.Nonce == 0 {
-		return framework.Life{}, errors.New("no group has brought the caller's namespace here")
+		return framework.Life{}, errors.New("unknown namespace of the caller")
 	}
 	return framework.Life{ID: framework.MakeProcID(world, c.Rank), Nonce: c.Nonce}, nil
 }

@@ -19,7 +19,7 @@ func target() Target {
 	return Target{Caller: Caller{1, 2, 3}, Namespace: "job7", Greeting: []byte("hello"), Blob: []byte{9}}
 }
 
-func TestWhatIsSaidIsUnderstood(t *testing.T) {
+func TestBodies_EncodeAndParse_RoundTrip(t *testing.T) {
 	s, err := ParseStart(start().Bytes()[4:])
 	if d := cmp.Diff(start(), s); d != "" || err != nil {
 		t.Error(err, d)
@@ -34,8 +34,8 @@ func TestWhatIsSaidIsUnderstood(t *testing.T) {
 	}
 }
 
-// The bytes are those of docs/plugin-protocol.md: other languages write them.
-func TestBytesAreThoseOfThePage(t *testing.T) {
+// Plugins in other languages encode these bytes from docs/plugin-protocol.md.
+func TestBodies_Encode_MatchSpecification(t *testing.T) {
 	want := "\x01\x00\x00\x00\x01\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x04\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x04\x00\x00\x00job7\x01\x00\x00\x00n\x06\x00\x00\x00/tmp/x"
 	if d := cmp.Diff(want, string(start().Bytes())); d != "" {
 		t.Error(d)
@@ -46,7 +46,7 @@ func TestBytesAreThoseOfThePage(t *testing.T) {
 	}
 }
 
-func TestDifferentVersionSaysWhichSideIsOlder(t *testing.T) {
+func TestParse_OtherVersion_NamesTheOlderSide(t *testing.T) {
 	s, o := start(), offer()
 	s.Version, o.Version = 2, 0
 	if _, err := ParseStart(s.Bytes()[4:]); err == nil || !strings.Contains(err.Error(), "the rank speaks version 2 of the plugin protocol, and the plugin version 1: the plugin, which is older") {
@@ -57,7 +57,7 @@ func TestDifferentVersionSaysWhichSideIsOlder(t *testing.T) {
 	}
 }
 
-func TestMemoryOfAnotherKindIsRefused(t *testing.T) {
+func TestCheck_InvalidHeader_ReturnsError(t *testing.T) {
 	mem := make([]byte, Size(64))
 	Layout(mem, 64)
 	if n, err := Check(mem); n != 64 || err != nil {
@@ -77,8 +77,7 @@ func TestMemoryOfAnotherKindIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever the other side sends: an error or a value, and no memory for lengths that it
-// only claims.
+// Parsers return an error or a value, and never allocate a claimed length.
 func FuzzControl(f *testing.F) {
 	f.Add(start().Bytes()[4:])
 	f.Add(offer().Bytes()[4:])
