@@ -29,7 +29,7 @@ func Find(folder string) (Sources, error) {
 		}
 		return Sources{Dir: dir}, nil
 	}
-	if v := version.Fetched(); v != "" {
+	if v := version.ModuleVersion(); v != "" {
 		return Sources{Version: v}, nil
 	}
 	for _, dir := range candidates() {

@@ -75,7 +75,7 @@ without * matches every name that contains it. --all shows everything.`,
 	settings.Complete(cmd, map[string]cobra.CompletionFunc{"set": settings.Set, "params": settings.Parameter})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if asked != "" {
-			candidates, err := survey(cmd.Context(), asked)
+			candidates, err := surveyMTL(cmd.Context(), asked)
 			if err != nil {
 				return err
 			}
@@ -89,16 +89,16 @@ without * matches every name that contains it. --all shows everything.`,
 			return err
 		}
 		defer output.Close()
-		info, err := collect(cmd, *set, pattern == "" || asJSON != "")
+		info, err := collectInfo(cmd, *set, pattern == "" || asJSON != "")
 		if err != nil {
 			return err
 		}
 		return output.Write(info, func() error {
 			width := text.Width(cmd.OutOrStdout())
-			out := info.text(all, width)
+			out := info.format(all, width)
 			if pattern != "" {
 				var err error
-				if out, err = info.matching(pattern, width); err != nil {
+				if out, err = info.formatMatching(pattern, width); err != nil {
 					return err
 				}
 			}
@@ -110,17 +110,17 @@ without * matches every name that contains it. --all shows everything.`,
 }
 
 // try starts a component that is a plugin, since its file alone does not show whether it starts.
-func try(ctx context.Context, c *Component, built framework.Component, values *framework.Values) {
-	params := built.Params()
+func checkPlugin(ctx context.Context, c *Component, component framework.Component, values *framework.Values) {
+	params := component.Params()
 	if values.Decode(c.Framework+"."+c.Name, params) != nil {
 		return // Survey has reported it
 	}
-	if err := host.Try(ctx, built, params); err != nil {
+	if err := host.Try(ctx, component, params); err != nil {
 		c.Status, c.Reason = framework.StatusFailed.String(), strings.TrimPrefix(err.Error(), c.Framework+" "+c.Name+": ")
 	}
 }
 
-func collect(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
+func collectInfo(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
 	reg := settings.Registry()
 	values, err := settings.LoadForUser(reg, set)
 	if err != nil {
@@ -141,10 +141,10 @@ func collect(cmd *cobra.Command, set []string, networks bool) (*Info, error) {
 			if built, ok := reg.Lookup(v.Kind, v.Name); ok {
 				c.Version, c.Summary = built.Info().Version, built.Info().Summary
 				if _, isPlugin := framework.As[config.Plugged](built); isPlugin && networks && v.Status == framework.StatusUsable {
-					try(cmd.Context(), &c, built, values)
+					checkPlugin(cmd.Context(), &c, built, values)
 				}
 				if _, asks := framework.As[mtl.Surveyor](built); asks && networks && v.Status == framework.StatusUsable {
-					info.Networks = append(info.Networks, network(cmd.Context(), v.Name, set))
+					info.Networks = append(info.Networks, surveyNetwork(cmd.Context(), v.Name, set))
 				}
 			}
 			owners[c.Framework+"."+c.Name] = len(info.Components)

@@ -34,18 +34,18 @@ type Device struct {
 }
 
 // surveyLimit is how long the library of an MTL may take to say what it offers.
-const surveyLimit = 15 * time.Second
+const surveyTimeout = 15 * time.Second
 
 // network asks an MTL what it offers, in a process of its own: code of providers is not
 // ours, and may crash who asks.
-func network(ctx context.Context, name string, set []string) Network {
+func surveyNetwork(ctx context.Context, name string, set []string) Network {
 	n := Network{Component: "mtl " + name, Devices: []Device{}}
 	self, err := os.Executable()
 	if err != nil {
 		n.Reason = err.Error()
 		return n
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, surveyLimit, fmt.Errorf("no answer within %v", surveyLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, surveyTimeout, fmt.Errorf("no answer within %v", surveyTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "info", "--survey", name)
 	cmd.Env = append(os.Environ(), settings.Environ(set)...)
@@ -81,7 +81,7 @@ func network(ctx context.Context, name string, set []string) Network {
 }
 
 // survey is what that process does: it prints what the MTL offers.
-func survey(ctx context.Context, name string) ([]mtl.Candidate, error) {
+func surveyMTL(ctx context.Context, name string) ([]mtl.Candidate, error) {
 	reg := settings.Registry()
 	values, err := settings.Load(reg, nil, nil)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // text returns the information for readers, in lines of at most width columns. all adds parameters, devices and versions.
-func (info *Info) text(all bool, width int) string {
+func (info *Info) format(all bool, width int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry %s\n\n", info.Version)
 	rows := [][]string{{"COMPONENT", "STATE", "REASON"}}
@@ -30,16 +30,16 @@ func (info *Info) text(all bool, width int) string {
 	text.Table(&b, width, rows)
 	for _, n := range info.Networks {
 		b.WriteByte('\n')
-		n.text(&b, all, width)
+		n.format(&b, all, width)
 	}
-	params := info.params(func(p Param) bool {
+	params := info.selectParams(func(p Param) bool {
 		return all || p.Source != framework.SourceDefault && p.Source != framework.SourceManifest
 	})
 	if len(params) > 0 {
 		b.WriteString("\nPARAMETERS\n")
 	}
 	for _, p := range params {
-		p.text(&b, all, width)
+		p.format(&b, all, width)
 	}
 	if !all {
 		b.WriteString("\nferry info --params PATTERN shows parameters, --all shows everything.\n")
@@ -56,7 +56,7 @@ func (info *Info) text(all bool, width int) string {
 
 // text lists devices. Unless all is set, a provider that is refused stands there once for each
 // reason, and those that have no device here are only counted.
-func (n Network) text(b *strings.Builder, all bool, width int) {
+func (n Network) format(b *strings.Builder, all bool, width int) {
 	name := cmp.Or(n.Library, n.Component)
 	if n.Reason != "" {
 		text.Wrap(b, width, "", name+": "+n.Reason)
@@ -83,18 +83,18 @@ func (n Network) text(b *strings.Builder, all bool, width int) {
 }
 
 // params returns the parameters that are wanted, by name.
-func (info *Info) params(wanted func(Param) bool) []Param {
+func (info *Info) selectParams(isSelected func(Param) bool) []Param {
 	params := slices.Clone(info.Params)
 	for _, c := range info.Components {
 		params = append(params, c.Params...)
 	}
-	params = slices.DeleteFunc(params, func(p Param) bool { return !wanted(p) })
+	params = slices.DeleteFunc(params, func(p Param) bool { return !isSelected(p) })
 	slices.SortFunc(params, func(a, b Param) int { return strings.Compare(a.Name, b.Name) })
 	return params
 }
 
 // matching describes the parameters that a pattern matches.
-func (info *Info) matching(pattern string, width int) (string, error) {
+func (info *Info) formatMatching(pattern string, width int) (string, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return "", exit.Usagef("--params %s: %w", pattern, err)
 	}
@@ -102,23 +102,23 @@ func (info *Info) matching(pattern string, width int) (string, error) {
 		pattern = "*" + pattern + "*"
 	}
 	var names []string
-	params := info.params(func(p Param) bool {
+	params := info.selectParams(func(p Param) bool {
 		names = append(names, p.Name)
 		ok, _ := path.Match(pattern, p.Name) // the pattern is well-formed
 		return ok
 	})
 	if len(params) == 0 {
-		return "", exit.Usagef("--params: no parameter matches%s", didYouMean(strings.Trim(pattern, "*"), names))
+		return "", exit.Usagef("--params: no parameter matches%s", suggestParam(strings.Trim(pattern, "*"), names))
 	}
 	var b strings.Builder
 	for _, p := range params {
-		p.text(&b, true, width)
+		p.format(&b, true, width)
 	}
 	return b.String(), nil
 }
 
 // didYouMean names the parameter whose name ends in nearly that word, if there is one.
-func didYouMean(word string, names []string) string {
+func suggestParam(word string, names []string) string {
 	for _, name := range names {
 		if end := name[strings.LastIndexByte(name, '.')+1:]; framework.Near(word, end) || framework.Near(word, name) {
 			return "; did you mean " + name + "?"
@@ -127,7 +127,7 @@ func didYouMean(word string, names []string) string {
 	return "; ferry info --all has all of them"
 }
 
-func (p Param) text(b *strings.Builder, all bool, width int) {
+func (p Param) format(b *strings.Builder, all bool, width int) {
 	fmt.Fprintf(b, "%s = %s\n", p.Name, cmp.Or(p.Value, `""`))
 	from := p.Source
 	if p.Source != framework.SourceDefault {

@@ -8,8 +8,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestEverythingFitsATerminal of 80 columns, whatever reasons say.
-func TestEverythingFitsATerminal(t *testing.T) {
+// TestFormat_LongReasons_FitTerminal of 80 columns, whatever reasons say.
+func TestFormat_LongReasons_FitTerminal(t *testing.T) {
 	const width = 80
 	long := strings.Repeat("why it can't be used ", 20)
 	info := &Info{
@@ -29,8 +29,8 @@ func TestEverythingFitsATerminal(t *testing.T) {
 			{Component: "mtl other", Reason: long},
 		},
 	}
-	short, all := info.text(false, width), info.text(true, width)
-	params, err := info.matching("somebodys", width)
+	short, all := info.format(false, width), info.format(true, width)
+	params, err := info.formatMatching("somebodys", width)
 	if err != nil {
 		t.Fatal(err)
 	}

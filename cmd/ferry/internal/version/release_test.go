@@ -74,9 +74,9 @@ func unpack(t *testing.T, src string) string {
 	return dir
 }
 
-func TestAnArchiveKnowsItsVersion(t *testing.T) {
+func TestVersion_FromArchive_HasCommit(t *testing.T) {
 	src, commit := checkout(t)
-	want := Release + "-dev+" + commit[:short]
+	want := Release + "-dev+" + commit[:shortHashLength]
 	dir := unpack(t, src)
 	if base := filepath.Base(dir); base != "ferry-"+want {
 		t.Errorf("the archive is called %s, and the version is %s", base, want)
@@ -88,10 +88,10 @@ func TestAnArchiveKnowsItsVersion(t *testing.T) {
 		}
 		return string(b)
 	}
-	if got := of(stamp(dir), "", built("(devel)")); got != want {
+	if got := fromSources(stamp(dir), "", built("(devel)")); got != want {
 		t.Errorf("built from the archive it is %s, not %s", got, want)
 	}
-	if got := of(stamp(src), "", built("v0.0.0-20261122132244-"+commit[:short])); got != want {
+	if got := fromSources(stamp(src), "", built("v0.0.0-20261122132244-"+commit[:shortHashLength])); got != want {
 		t.Errorf("built from the checkout it is %s, not %s", got, want)
 	}
 	if out := run(t, src, nil, "make", "-n", "build"); !strings.Contains(out, "version.commit="+commit+"'") {
@@ -109,19 +109,19 @@ func TestAnArchiveKnowsItsVersion(t *testing.T) {
 	if dir = unpack(t, src); filepath.Base(dir) != "ferry-"+Release {
 		t.Errorf("the archive of a release is called %s", filepath.Base(dir))
 	}
-	if got := of(stamp(dir), "", built("(devel)")); got != Release {
+	if got := fromSources(stamp(dir), "", built("(devel)")); got != Release {
 		t.Errorf("built from the archive of release %s it is %s", Release, got)
 	}
 }
 
-// TestFerrySaysOneVersionHoweverItWasBuilt builds it: from a checkout, from an archive, and
+// TestVersion_CheckoutArchiveInstall_AreEqual builds it: from a checkout, from an archive, and
 // by go install, which fetches the commit from a repository.
-func TestFerrySaysOneVersionHoweverItWasBuilt(t *testing.T) {
+func TestVersion_CheckoutArchiveInstall_AreEqual(t *testing.T) {
 	if !*full {
-		t.Skip("it builds ferry three times: -full; TestAnArchiveKnowsItsVersion is the short form")
+		t.Skip("it builds ferry three times: -full; TestVersion_FromArchive_HasCommit is the short form")
 	}
 	src, commit := checkout(t)
-	want := "ferry version " + Release + "-dev+" + commit[:short]
+	want := "ferry version " + Release + "-dev+" + commit[:shortHashLength]
 	ferry := filepath.Join(t.TempDir(), "ferry")
 	for how, dir := range map[string]string{"checkout": src, "archive": unpack(t, src)} {
 		run(t, dir, []string{"GOFLAGS=-mod=readonly"}, "go", "build", "-trimpath", "-buildvcs=auto", "-o", ferry, "./cmd/ferry")
@@ -157,7 +157,7 @@ func changelog(t *testing.T) (released []string) {
 	}
 	date := regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`)
 	for _, s := range all[1:] {
-		if !release.MatchString("v"+s[1]) || !date.MatchString(s[2]) {
+		if !releasePattern.MatchString("v"+s[1]) || !date.MatchString(s[2]) {
 			t.Errorf("CHANGELOG.md: %q is not the section of a release, such as [1.2.3] - 2026-01-31", s[0])
 		}
 		released = append(released, s[1])

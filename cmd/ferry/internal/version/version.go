@@ -16,7 +16,7 @@ const Release = "0.1.0"
 // the go command fetched, have a pattern in its place.
 //
 //go:embed archived.txt
-var archived string
+var archiveRef string
 
 // commit is what `make build` found by git, with ".dirty" behind it if sources were changed:
 // builds may have been told to leave that out (GOFLAGS=-buildvcs=false).
@@ -26,7 +26,7 @@ var commit string
 // and the commit as far as it is known: "0.1.0-dev+0123456789ab".
 func String() string {
 	info, _ := debug.ReadBuildInfo()
-	return of(archived, commit, asMain(info))
+	return fromSources(archiveRef, commit, ferryModule(info))
 }
 
 // Module is ferry's path.
@@ -34,12 +34,12 @@ const Module = "github.com/ferrympi/ferry"
 
 // Fetched returns the version by which the go command knows the sources that this program
 // was built from, or "" if it was built from a folder.
-func Fetched() string {
+func ModuleVersion() string {
 	info, _ := debug.ReadBuildInfo()
-	if info = asMain(info); info == nil || strings.HasSuffix(info.Main.Version, "+dirty") {
+	if info = ferryModule(info); info == nil || strings.HasSuffix(info.Main.Version, "+dirty") {
 		return ""
 	}
-	if v := info.Main.Version; release.MatchString(v) || pseudo.MatchString(v) {
+	if v := info.Main.Version; releasePattern.MatchString(v) || pseudoPattern.MatchString(v) {
 		return v
 	}
 	return ""
@@ -52,7 +52,7 @@ func Commit() string { return commit }
 // asMain returns what is known of ferry's module: it is a dependency of a program that
 // `ferry build` has made, whose own module has no version. What the go command knows of a
 // commit is the program's, then.
-func asMain(info *debug.BuildInfo) *debug.BuildInfo {
+func ferryModule(info *debug.BuildInfo) *debug.BuildInfo {
 	if info == nil || info.Main.Path == Module {
 		return info
 	}
@@ -65,37 +65,37 @@ func asMain(info *debug.BuildInfo) *debug.BuildInfo {
 }
 
 // short is how much of a commit's hash is shown: as much as the go command puts into versions.
-const short = 12
+const shortHashLength = 12
 
 var (
-	hash    = regexp.MustCompile(`^[0-9a-f]{12,}$`)
-	release = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$`)
+	hashPattern    = regexp.MustCompile(`^[0-9a-f]{12,}$`)
+	releasePattern = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$`)
 	// pseudo is a version of the go command for a commit without a tag.
-	pseudo = regexp.MustCompile(`^v.*[-.][0-9]{14}-([0-9a-f]{12})(\+dirty)?$`)
+	pseudoPattern = regexp.MustCompile(`^v.*[-.][0-9]{14}-([0-9a-f]{12})(\+dirty)?$`)
 	// described is git's name for a commit behind a tag.
-	described = regexp.MustCompile(`-[0-9]+-g[0-9a-f]+$`)
+	describedPattern = regexp.MustCompile(`-[0-9]+-g[0-9a-f]+$`)
 )
 
 // of returns the version. What an archive says wins: it may have been unpacked inside another
 // repository, whose commit the go command would take. info is nil if there is none.
-func of(archived, commit string, info *debug.BuildInfo) string {
+func fromSources(archived, commit string, info *debug.BuildInfo) string {
 	sum, tag, _ := strings.Cut(strings.TrimSpace(archived), " ")
 	switch {
-	case hash.MatchString(sum) && release.MatchString(tag) && !described.MatchString(tag):
+	case hashPattern.MatchString(sum) && releasePattern.MatchString(tag) && !describedPattern.MatchString(tag):
 		return tag[1:]
-	case hash.MatchString(sum):
-		return development(sum[:short], false)
+	case hashPattern.MatchString(sum):
+		return developmentVersion(sum[:shortHashLength], false)
 	case info == nil:
 		info = &debug.BuildInfo{}
 	}
-	if m := pseudo.FindStringSubmatch(info.Main.Version); m != nil {
-		return development(m[1], m[2] != "")
+	if m := pseudoPattern.FindStringSubmatch(info.Main.Version); m != nil {
+		return developmentVersion(m[1], m[2] != "")
 	}
-	if v := strings.TrimSuffix(info.Main.Version, "+dirty"); release.MatchString(v) {
+	if v := strings.TrimSuffix(info.Main.Version, "+dirty"); releasePattern.MatchString(v) {
 		return strings.TrimPrefix(info.Main.Version, "v")
 	}
-	if sum, dirty := strings.CutSuffix(commit, ".dirty"); hash.MatchString(sum) {
-		return development(sum[:short], dirty)
+	if sum, dirty := strings.CutSuffix(commit, ".dirty"); hashPattern.MatchString(sum) {
+		return developmentVersion(sum[:shortHashLength], dirty)
 	}
 	var dirty bool
 	for _, s := range info.Settings {
@@ -106,13 +106,13 @@ func of(archived, commit string, info *debug.BuildInfo) string {
 			dirty = s.Value == "true"
 		}
 	}
-	if hash.MatchString(sum) {
-		return development(sum[:short], dirty)
+	if hashPattern.MatchString(sum) {
+		return developmentVersion(sum[:shortHashLength], dirty)
 	}
 	return Release + "-dev"
 }
 
-func development(commit string, dirty bool) string {
+func developmentVersion(commit string, dirty bool) string {
 	v := Release + "-dev+" + commit
 	if dirty {
 		v += ".dirty"

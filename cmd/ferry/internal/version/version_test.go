@@ -17,7 +17,7 @@ func built(version string, settings ...string) *debug.BuildInfo {
 	return info
 }
 
-func TestOneCommitHasOneVersion(t *testing.T) {
+func TestFromSources_OneCommit_HasOneVersion(t *testing.T) {
 	const pattern, dev = "$Format:%H %(describe:tags)$\n", Release + "-dev+0123456789ab"
 	for name, c := range map[string]struct {
 		archived, commit string
@@ -44,13 +44,13 @@ func TestOneCommitHasOneVersion(t *testing.T) {
 		"no information":                      {pattern, "", nil, Release + "-dev"},
 		"damage":                              {"\x00", "xyz", built("%"), Release + "-dev"},
 	} {
-		if got := of(c.archived, c.commit, c.info); got != c.want {
+		if got := fromSources(c.archived, c.commit, c.info); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-func TestReleaseIsTheFirstVersionThatTheChangelogDoesNotHave(t *testing.T) {
+func TestRelease_IsNotInChangelog(t *testing.T) {
 	released := changelog(t)
 	for _, r := range released {
 		if r == Release {
