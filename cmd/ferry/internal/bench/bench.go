@@ -422,7 +422,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
-	defer exit.HearPipe()() // the job ends before this process does
+	defer exit.IgnoreBrokenPipe()() // the job ends before this process does
 	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 	if o.fromOutside() {
 		return s.jobs(ctx)

@@ -57,11 +57,11 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		switch unknown, ok := errors.AsType[*pflag.NotExistError](err); {
 		case cmd != root || !ok:
-			return run.BadFlag(cmd.Flags(), err)
+			return run.FlagError(cmd.Flags(), err)
 		case !strings.HasPrefix(args[0], "-"):
 			return unknownCommand(root, args[0])
 		default:
-			return exit.Usagef("unknown flag %s: flags come after the command, as in ferry run -n 4 PROGRAM", run.Dashes(unknown.GetSpecifiedName()))
+			return exit.Usagef("unknown flag %s: flags come after the command, as in ferry run -n 4 PROGRAM", run.DashedFlag(unknown.GetSpecifiedName()))
 		}
 	})
 	root.SetHelpCommand(helpCommand(root))

@@ -35,14 +35,14 @@ func Signals() []os.Signal {
 
 // HearPipe has writing to a standard output that nobody reads any more fail, in place of
 // ending this process, which may have something to end first. The result takes it back.
-func HearPipe() func() {
+func IgnoreBrokenPipe() func() {
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	return func() { signal.Stop(pipe) }
 }
 
 // unread reports whether an error is that nobody reads standard output any more.
-func unread(err error) bool {
+func isBrokenStdout(err error) bool {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	return ok && failed.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE)
 }
@@ -86,7 +86,7 @@ func Of(err error) (status int, message string) {
 	status = Failed
 	e, own := errors.AsType[*Error](err)
 	switch {
-	case unread(err): // `ferry bench latency | head`: who has seen enough needs no message
+	case isBrokenStdout(err): // `ferry bench latency | head`: who has seen enough needs no message
 		return 128 + int(syscall.SIGPIPE), ""
 	case own && e.Err == nil:
 		return e.Status, ""

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestArgumentsOfTheProgramStayAsTheyAre(t *testing.T) {
+func TestNormalize_ArgumentsOfProgram_AreKept(t *testing.T) {
 	for in, want := range map[string]string{
 		"run -np 4 prog -np 5":             "run --np 4 prog -np 5",
 		"run -n 4 prog -wdir x":            "run -n 4 prog -wdir x",
@@ -32,7 +32,7 @@ func TestArgumentsOfTheProgramStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func FuzzNormalizeKeepsWhatFollowsTheProgram(f *testing.F) {
+func FuzzNormalize_ArgumentsOfProgram_AreKept(f *testing.F) {
 	f.Add("-np 4 --tag-output")
 	f.Add("-x A=b -wdir=/tmp -n")
 	f.Add("-hostfile -=-")

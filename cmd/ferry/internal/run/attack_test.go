@@ -12,7 +12,7 @@ import (
 func TestAttack_LinkAtTimingFile_IsNotTruncated(t *testing.T) {
 	path := t.TempDir() + "/timing"
 	precious := attacktest.Link(t, path, "precious")
-	if _, err := timingTo(path, io.Discard); err == nil || !strings.Contains(err.Error(), "symbolic link of user 65534") {
+	if _, err := openTiming(path, io.Discard); err == nil || !strings.Contains(err.Error(), "symbolic link of user 65534") {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(precious); err != nil || string(b) != "precious" {

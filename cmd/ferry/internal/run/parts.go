@@ -17,18 +17,18 @@ import (
 const separator = ":"
 
 // partFlags are the flags that each program of a job may have.
-func (o *options) partFlags(f *pflag.FlagSet) {
+func (o *options) addPartFlags(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // flags after the program's name are the program's
-	f.SetNormalizeFunc(canonical)
+	f.SetNormalizeFunc(canonicalFlag)
 	f.IntVarP(&o.ranks, "n", "n", 1, "number of ranks `N` (also -np)")
 	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR[=VALUE]`; VAR alone must be set already; may be repeated")
-	f.StringVar(&o.dir, "wdir", "", "working `DIRECTORY` of the ranks")
+	f.StringVar(&o.workDir, "wdir", "", "working `DIRECTORY` of the ranks")
 }
 
 // parts returns the programs of the job. args are what follows the flags of all.
-func (o *options) parts(args []string) (all []launch.Part, err error) {
+func (o *options) parseParts(args []string) (all []launch.Part, err error) {
 	lists := [][]string{args}
-	if !o.alone {
+	if !o.isSingleProgram {
 		lists = nil
 		for rest, more := args, true; more; {
 			i := slices.Index(rest, separator)
@@ -45,21 +45,21 @@ func (o *options) parts(args []string) (all []launch.Part, err error) {
 			own = options{}
 			f := pflag.NewFlagSet("", pflag.ContinueOnError)
 			f.SetOutput(io.Discard)
-			own.partFlags(f)
-			if err := f.Parse(normalize(f, list)); err != nil {
+			own.addPartFlags(f)
+			if err := f.Parse(normalizeFlags(f, list)); err != nil {
 				var unknown *pflag.NotExistError
 				if errors.As(err, &unknown) && Command().Flags().Lookup(unknown.GetSpecifiedName()) != nil {
 					return nil, exit.Usagef("--%s is for the whole job: give it before the first program", unknown.GetSpecifiedName())
 				}
-				return nil, BadFlag(f, err)
+				return nil, FlagError(f, err)
 			}
 			list = f.Args()
-			if own.dir == "" {
-				own.dir = o.dir
+			if own.workDir == "" {
+				own.workDir = o.workDir
 			}
 			own.exports = slices.Concat(o.exports, own.exports)
 		}
-		part, err := own.part(list, len(lists) > 1)
+		part, err := own.makePart(list, len(lists) > 1)
 		if err != nil {
 			return nil, err
 		}
@@ -69,22 +69,22 @@ func (o *options) parts(args []string) (all []launch.Part, err error) {
 }
 
 // part returns one program of the job, which is there.
-func (o *options) part(args []string, several bool) (p launch.Part, err error) {
+func (o *options) makePart(args []string, isOneOfSeveral bool) (p launch.Part, err error) {
 	switch {
-	case len(args) == 0 && several:
+	case len(args) == 0 && isOneOfSeveral:
 		return p, exit.Usagef("no program on one side of the colon: ferry run -n 1 PROGRAM : -n 3 PROGRAM; a colon that is an argument needs -- before the program")
 	case len(args) == 0:
 		return p, exit.Usagef("no program given: ferry run -n 4 PROGRAM")
 	case o.ranks < 1:
 		return p, exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	}
-	p = launch.Part{Args: args[1:], N: o.ranks, Dir: o.dir}
+	p = launch.Part{Args: args[1:], N: o.ranks, Dir: o.workDir}
 	for _, x := range o.exports {
-		name, _, given := strings.Cut(x, "=")
+		name, _, hasValue := strings.Cut(x, "=")
 		if name == "" {
 			return p, exit.Usagef("-x %s: want VAR or VAR=value", x)
 		}
-		if given {
+		if hasValue {
 			p.Env = append(p.Env, x)
 		} else if _, ok := os.LookupEnv(name); !ok {
 			return p, exit.Usagef("-x %s: %s is not set", x, name)

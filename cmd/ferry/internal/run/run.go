@@ -97,27 +97,27 @@ written; 2 for a wrong command line or configuration; 127 if the program does no
 can't be executed.`
 
 type options struct {
-	ranks     int
-	exports   []string
-	alone     bool // there is one program: "--" came before it
-	set       *[]string
-	psets     []string
-	bind      string
-	cores     int // Of each rank. With 0, bind applies.
-	onFailure string
-	tolerate  int // Ranks that may fail.
-	tag       bool
-	outputDir string
-	explain   string // "", explainPairs or explainAll.
-	timing    string // see timingTo; empty: none
-	maxRanks  int
-	nodes     int // 0: not given.
-	grace     time.Duration
-	timeout   time.Duration
-	stacks    bool
-	dir       string
+	ranks           int
+	exports         []string
+	isSingleProgram bool // there is one program: "--" came before it
+	set             *[]string
+	psets           []string
+	bindTo          string
+	coresPerRank    int // Of each rank. With 0, bind applies.
+	onFailure       string
+	tolerate        int // Ranks that may fail.
+	tagOutput       bool
+	outputDir       string
+	explain         string // "", explainPairs or explainAll.
+	timingOutput    string // see timingTo; empty: none
+	maxRanks        int
+	nodes           int // 0: not given.
+	leaveGrace      time.Duration
+	timeout         time.Duration
+	dumpStacks      bool
+	workDir         string
 
-	given func(flag string) bool // It is on the command line.
+	isGiven func(flag string) bool // It is on the command line.
 }
 
 // Command returns the command.
@@ -129,45 +129,45 @@ func Command() *cobra.Command {
 		Long:    long,
 		Example: "  ferry run -n 4 --tag-output bin/hello\n  ferry run -n 2 --set btl=self,shm --explain bin/pi\n  ferry run -n 1 bin/server : -n 3 --wdir data bin/worker",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.alone = cmd.ArgsLenAtDash() == 0
-			o.given = cmd.Flags().Changed
-			return o.run(cmd, args)
+			o.isSingleProgram = cmd.ArgsLenAtDash() == 0
+			o.isGiven = cmd.Flags().Changed
+			return o.runJob(cmd, args)
 		},
 	}
 	f := cmd.Flags()
-	o.partFlags(f)
+	o.addPartFlags(f)
 	o.set = settings.Flag(f)
 	f.StringArrayVar(&o.psets, "pset", nil, "process set: `NAME=0-3,7`; may be repeated")
-	f.StringVar(&o.bind, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
-	f.IntVar(&o.cores, "cores-per-rank", 0, "give each rank `N` processor cores that no other rank gets, and as many threads for goroutines")
+	f.StringVar(&o.bindTo, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
+	f.IntVar(&o.coresPerRank, "cores-per-rank", 0, "give each rank `N` processor cores that no other rank gets, and as many threads for goroutines")
 	f.StringVar(&o.onFailure, "on-failure", "end", "`POLICY` when a rank fails: end the job, or continue")
 	f.IntVar(&o.tolerate, "tolerate", 0, "exit with status 0 if at most `N` ranks fail and the others succeed; implies --on-failure continue")
-	f.BoolVar(&o.tag, "tag-output", false, "put [rank] before each line (also --label)")
+	f.BoolVar(&o.tagOutput, "tag-output", false, "put [rank] before each line (also --label)")
 	f.StringVar(&o.outputDir, "output-dir", "", "write the output of each rank to a file of its own in `DIRECTORY`, rank.0 and so on")
 	f.StringVar(&o.explain, "explain", "", "at the end, show the transport of each pair of ranks, and the reasons against the others, as with FERRY_EXPLAIN=1; with `all`, also the components, the learned protocols of large messages and the algorithms of collectives")
 	f.Lookup("explain").NoOptDefVal = explainPairs
-	f.StringVar(&o.timing, "timing", "", "at the end, show when each step from launch to first message was done: a table; `json`, or a FILE for JSON")
+	f.StringVar(&o.timingOutput, "timing", "", "at the end, show when each step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
 	f.IntVar(&o.maxRanks, "max-ranks", 0, "let changes of the job add ranks, up to `N` at a time (default the number of the first ranks)")
 	f.IntVar(&o.nodes, "nodes", 0, "divide the ranks into `K` blocks that share no memory, as on K nodes")
 	f.Lookup("nodes").DefValue = "1"
-	f.DurationVar(&o.grace, "grace", launch.DefaultLeaveGrace, "`TIME` in which a rank ends that leaves by a change, before it gets SIGTERM")
+	f.DurationVar(&o.leaveGrace, "grace", launch.DefaultLeaveGrace, "`TIME` in which a rank ends that leaves by a change, before it gets SIGTERM")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
-	f.BoolVar(&o.stacks, "stacks", false, "after --timeout and on USR2, also show the stacks of the ranks' goroutines")
+	f.BoolVar(&o.dumpStacks, "stacks", false, "after --timeout and on USR2, also show the stacks of the ranks' goroutines")
 	settings.Complete(cmd, completions)
 	return cmd
 }
 
-func (o *options) run(cmd *cobra.Command, args []string) error {
-	began := began()
-	job, err := o.job(cmd.Context(), args)
+func (o *options) runJob(cmd *cobra.Command, args []string) error {
+	startedAt := processStart()
+	job, err := o.makeJob(cmd.Context(), args)
 	if err != nil {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
-	var showTiming func(*trace) error
-	if o.timing != "" { // before the job has run in vain
-		if showTiming, err = timingTo(o.timing, stderr); err != nil {
+	var showTiming func(*timing) error
+	if o.timingOutput != "" { // before the job has run in vain
+		if showTiming, err = openTiming(o.timingOutput, stderr); err != nil {
 			return exit.Usagef("--timing: %w", err)
 		}
 	}
@@ -177,40 +177,40 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 		signal.Notify(signals, syscall.SIGTSTP)
 	}
 	defer signal.Stop(signals)
-	defer exit.HearPipe()()
+	defer exit.IgnoreBrokenPipe()()
 	job.Signals = signals
 
 	job.Note = func(line string) {
 		// There is no other place to report a failure.
 		_ = launch.WriteAll(stderr, fmt.Appendf(nil, "ferry run: %s\n", line))
 	}
-	res, err := job.Run(cmd.Context())
-	signal.Stop(signals) // From here on, they end this process.
-	if res.OutputLost {  // A write to standard error may block.
+	result, err := job.Run(cmd.Context())
+	signal.Stop(signals)   // From here on, they end this process.
+	if result.OutputLost { // A write to standard error may block.
 		if err != nil {
-			res.Status, _ = exit.Of(err)
+			result.Status, _ = exit.Of(err)
 		}
-		return exit.Status(res.Status)
+		return exit.Status(result.Status)
 	}
 	if err != nil {
 		return err
 	}
-	if o.explain != "" || slices.ContainsFunc(res.Reports, isExplanation) {
-		err = o.explained(stderr, res)
+	if o.explain != "" || slices.ContainsFunc(result.Reports, isExplanation) {
+		err = o.printExplanation(stderr, result)
 	}
 	if showTiming != nil {
-		t, timingErr := newTrace(began, res)
+		t, timingErr := mergeTiming(startedAt, result)
 		if timingErr == nil {
 			timingErr = showTiming(t)
 		}
 		err = errors.Join(err, timingErr)
 	}
-	if err != nil && res.Status == 0 {
+	if err != nil && result.Status == 0 {
 		return err
 	} else if err != nil { // the job's status comes first
 		job.Note(err.Error())
 	}
-	return exit.Status(res.Status)
+	return exit.Status(result.Status)
 }
 
 // Values of --explain.
@@ -223,7 +223,7 @@ const (
 func isExplanation(r launch.Report) bool { return r.Name == explain.ReportName }
 
 // explained prints the output of --explain.
-func (o *options) explained(w io.Writer, res launch.Result) error {
+func (o *options) printExplanation(w io.Writer, res launch.Result) error {
 	e, err := explain.Merge(res.Reports)
 	if err != nil {
 		return err
@@ -257,35 +257,35 @@ func printBindings(w io.Writer, bindings [][]int) error {
 }
 
 // job checks the command line; nothing has started.
-func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
+func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error) {
 	var j launch.Job
 	switch {
-	case o.bind != "core" && o.bind != "none":
-		return j, exit.Usagef("--bind-to %s: want core or none", o.bind)
-	case o.given("cores-per-rank") && o.cores < 1:
-		return j, exit.Usagef("--cores-per-rank %d: want at least 1 core", o.cores)
-	case o.cores > 0 && o.given("bind-to") && o.bind == "none":
-		return j, exit.Usagef("--cores-per-rank %d binds ranks to cores: leave out --bind-to none", o.cores)
+	case o.bindTo != "core" && o.bindTo != "none":
+		return j, exit.Usagef("--bind-to %s: want core or none", o.bindTo)
+	case o.isGiven("cores-per-rank") && o.coresPerRank < 1:
+		return j, exit.Usagef("--cores-per-rank %d: want at least 1 core", o.coresPerRank)
+	case o.coresPerRank > 0 && o.isGiven("bind-to") && o.bindTo == "none":
+		return j, exit.Usagef("--cores-per-rank %d binds ranks to cores: leave out --bind-to none", o.coresPerRank)
 	case !slices.Contains([]string{"", explainPairs, explainAll}, o.explain):
 		return j, exit.Usagef("--explain=%s: want %s or %s", o.explain, explainPairs, explainAll)
 	case o.onFailure != "end" && o.onFailure != "continue":
 		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
-	case o.given("tolerate") && o.tolerate < 1:
+	case o.isGiven("tolerate") && o.tolerate < 1:
 		return j, exit.Usagef("--tolerate %d: want at least 1 rank", o.tolerate)
-	case o.tolerate > 0 && o.given("on-failure") && o.onFailure == "end":
+	case o.tolerate > 0 && o.isGiven("on-failure") && o.onFailure == "end":
 		return j, exit.Usagef("--tolerate %d: the job continues after failures: leave out --on-failure end", o.tolerate)
 	case o.maxRanks < 0:
 		return j, exit.Usagef("--max-ranks %d: want a number above 0", o.maxRanks)
-	case o.given("nodes") && o.nodes < 1:
+	case o.isGiven("nodes") && o.nodes < 1:
 		return j, exit.Usagef("--nodes %d: want at least 1 node", o.nodes)
-	case o.grace <= 0:
-		return j, exit.Usagef("--grace %v: want a time above 0", o.grace)
+	case o.leaveGrace <= 0:
+		return j, exit.Usagef("--grace %v: want a time above 0", o.leaveGrace)
 	case o.timeout < 0:
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Bind: o.bind == "core", Cores: o.cores, Continue: o.onFailure == "continue" || o.tolerate > 0, Tolerate: o.tolerate, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Tag: o.tag, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.stacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, Nodes: o.nodes, LeaveGrace: o.grace,
+		Bind: o.bindTo == "core", Cores: o.coresPerRank, Continue: o.onFailure == "continue" || o.tolerate > 0, Tolerate: o.tolerate, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Tag: o.tagOutput, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.dumpStacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, Nodes: o.nodes, LeaveGrace: o.leaveGrace,
 	}
 	for _, p := range o.psets {
 		set, err := server.ParsePset(p)
@@ -295,27 +295,27 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 		j.Psets = append(j.Psets, set)
 	}
 	set := *o.set
-	var asked []string
+	var reportNames []string
 	if o.explain != "" {
-		asked = append(asked, explain.ReportName)
+		reportNames = append(reportNames, explain.ReportName)
 	}
-	if o.timing != "" {
-		asked = append(asked, timingReport)
+	if o.timingOutput != "" {
+		reportNames = append(reportNames, timingReport)
 	}
-	if len(asked) > 0 {
-		set = append(set, explain.ReportParam+"="+strings.Join(asked, ","))
+	if len(reportNames) > 0 {
+		set = append(set, explain.ReportParam+"="+strings.Join(reportNames, ","))
 	}
-	parts, err := o.parts(args)
+	parts, err := o.parseParts(args)
 	if err != nil {
 		return j, err
 	}
-	if n := total(parts); o.maxRanks > 0 && o.maxRanks < n {
+	if n := countRanks(parts); o.maxRanks > 0 && o.maxRanks < n {
 		return j, exit.Usagef("--max-ranks %d: the job starts with %d", o.maxRanks, n)
 	}
-	if most := max(total(parts), o.maxRanks); o.tolerate >= most {
-		return j, exit.Usagef("--tolerate %d: one of at most %d ranks has to succeed: choose a smaller number", o.tolerate, most)
+	if maxRanks := max(countRanks(parts), o.maxRanks); o.tolerate >= maxRanks {
+		return j, exit.Usagef("--tolerate %d: one of at most %d ranks has to succeed: choose a smaller number", o.tolerate, maxRanks)
 	}
-	if n := total(parts); o.nodes > n {
+	if n := countRanks(parts); o.nodes > n {
 		return j, exit.Usagef("--nodes %d: the job starts with %d ranks, and each node needs one", o.nodes, n)
 	}
 	for i, p := range parts {
@@ -334,7 +334,7 @@ func (o *options) job(ctx context.Context, args []string) (launch.Job, error) {
 }
 
 // total returns the number of ranks of all parts.
-func total(parts []launch.Part) (n int) {
+func countRanks(parts []launch.Part) (n int) {
 	for _, p := range parts {
 		n += p.N
 	}
@@ -356,10 +356,10 @@ func Normalize(args []string) []string {
 	if len(args) == 0 || args[0] != "run" {
 		return args
 	}
-	return append([]string{"run"}, normalize(Command().Flags(), args[1:])...)
+	return append([]string{"run"}, normalizeFlags(Command().Flags(), args[1:])...)
 }
 
-func normalize(flags *pflag.FlagSet, args []string) (out []string) {
+func normalizeFlags(flags *pflag.FlagSet, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" || !strings.HasPrefix(arg, "-") || arg == "-" {
@@ -388,7 +388,7 @@ func normalize(flags *pflag.FlagSet, args []string) (out []string) {
 }
 
 // canonical maps other names of flags to ours.
-func canonical(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+func canonicalFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	switch name {
 	case "np":
 		name = "n"
@@ -399,16 +399,16 @@ func canonical(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 }
 
 // BadFlag makes an error of package pflag helpful.
-func BadFlag(flags *pflag.FlagSet, err error) error {
+func FlagError(flags *pflag.FlagSet, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return exit.Usagef("%s %s: want %s", Dashes(bad.GetFlag().Name), bad.GetValue(), wanted(bad.GetFlag()))
+		return exit.Usagef("%s %s: want %s", DashedFlag(bad.GetFlag().Name), bad.GetValue(), describeValues(bad.GetFlag()))
 	}
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		return exit.Usagef("%w", err)
 	}
 	name := unknown.GetSpecifiedName()
-	dashed := Dashes(name)
+	dashed := DashedFlag(name)
 	if slices.Contains(hostFlags, name) {
 		return exit.Usagef("%s: ferry run starts ranks on this machine only; for other machines start the program itself with mpiexec or srun", dashed)
 	}
@@ -426,12 +426,12 @@ func BadFlag(flags *pflag.FlagSet, err error) error {
 // completions has the values of flags for shells.
 var completions = map[string]cobra.CompletionFunc{
 	"bind-to": settings.OneOf("core", "none"), "on-failure": settings.OneOf("end", "continue"), "timing": settings.OneOf(timingTable, timingJSON),
-	"explain": settings.OneOf(explainPairs, explainAll), "set": settings.Set, "x": variables, "pset": settings.None,
+	"explain": settings.OneOf(explainPairs, explainAll), "set": settings.Set, "x": completeVariable, "pset": settings.None,
 	"wdir": settings.Folder, "output-dir": settings.Folder,
 }
 
 // variables completes the name of a variable of the environment.
-func variables(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+func completeVariable(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		names = append(names, name)
@@ -440,7 +440,7 @@ func variables(*cobra.Command, []string, string) (names []string, _ cobra.ShellC
 }
 
 // Dashes returns a flag as it is given on the command line.
-func Dashes(name string) string {
+func DashedFlag(name string) string {
 	if len(name) == 1 {
 		return "-" + name
 	}
@@ -448,7 +448,7 @@ func Dashes(name string) string {
 }
 
 // wanted says which values a flag takes.
-func wanted(f *pflag.Flag) string {
+func describeValues(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int":
 		return "a whole number"

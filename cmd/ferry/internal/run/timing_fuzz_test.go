@@ -11,10 +11,10 @@ import (
 
 // FuzzTiming: any report of a rank has a trace that can be printed, or is an error.
 func FuzzTiming(f *testing.F) {
-	f.Add(opened(1, 20, 50).Body)
+	f.Add(openReport(1, 20, 50).Body)
 	f.Add([]byte(`{"rank":-1,"marks":[{"step":"x","at_ns":-9223372036854775808}],"parts":[{"step":"x","took_ns":9223372036854775807}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		x, err := newTrace(1000*time.Second, job(launch.Report{Rank: 1, Name: timingReport, Body: body}))
+		x, err := mergeTiming(1000*time.Second, testResult(launch.Report{Rank: 1, Name: timingReport, Body: body}))
 		if err != nil {
 			return
 		}

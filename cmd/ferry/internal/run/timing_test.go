@@ -11,7 +11,7 @@ import (
 )
 
 // job is what a launcher has noted of three ranks, of which the last says nothing.
-func job(reports ...launch.Report) launch.Result {
+func testResult(reports ...launch.Report) launch.Result {
 	at := func(ms int) time.Duration { return 1000*time.Second + time.Duration(ms)*time.Millisecond }
 	return launch.Result{
 		Reports: reports,
@@ -27,25 +27,25 @@ func job(reports ...launch.Report) launch.Result {
 }
 
 // opened is the report of a rank that opened its session then, in ms.
-func opened(rank, open, done int) launch.Report {
+func openReport(rank, open, done int) launch.Report {
 	body := fmt.Sprintf(`{"marks":[{"step":"session is open","at_ns":%d,"used_ns":3000000},{"step":"OpenSession is called","at_ns":%d,"used_ns":1000000}],
 		"parts":[{"step":"session is open","name":"open btl shm","took_ns":%d}]}`,
 		1000_000_000_000+done*1e6, 1000_000_000_000+open*1e6, (rank+1)*1000)
 	return launch.Report{Rank: rank, Name: timingReport, Body: []byte(body)}
 }
 
-func TestPhasesOfATrace(t *testing.T) {
+func TestTiming_ReportsOfRanks_AreSummarized(t *testing.T) {
 	// A session that is opened again later is not the start any more.
-	x, err := newTrace(1000*time.Second, job(opened(0, 8, 12), opened(1, 20, 50), opened(0, 60, 70), launch.Report{Rank: 1, Name: "explain", Body: []byte("x")}))
+	x, err := mergeTiming(1000*time.Second, testResult(openReport(0, 8, 12), openReport(1, 20, 50), openReport(0, 60, 70), launch.Report{Rank: 1, Name: "explain", Body: []byte("x")}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.Whole != 100*time.Millisecond || !slices.Equal(x.Silent, []int{2}) {
-		t.Errorf("whole %v, silent %v", x.Whole, x.Silent)
+	if x.Total != 100*time.Millisecond || !slices.Equal(x.RanksWithoutReport, []int{2}) {
+		t.Errorf("whole %v, silent %v", x.Total, x.RanksWithoutReport)
 	}
 	var steps []string
 	var shares float64
-	byStep := map[string]phase{}
+	byStep := map[string]stepSummary{}
 	for _, ph := range x.Phases {
 		steps = append(steps, ph.Step)
 		shares += ph.Share
@@ -72,12 +72,12 @@ func TestPhasesOfATrace(t *testing.T) {
 		{stepDone, 100 * ms, 100 * ms, 100 * ms, 5 * ms, 0, 0.05},
 	} {
 		got := byStep[c.step]
-		if got.First != c.first || got.Median != c.median || got.Last != c.last || got.Took != c.took || got.Ranks != c.ranks ||
+		if got.First != c.first || got.Median != c.median || got.Last != c.last || got.Duration != c.took || got.Ranks != c.ranks ||
 			got.Share < c.share-1e-9 || got.Share > c.share+1e-9 {
 			t.Errorf("%+v, want %+v", got, c)
 		}
 	}
-	if open := byStep["session is open"]; open.Used != 2*ms || len(open.Parts) != 1 || open.Parts[0].Took != time.Microsecond {
+	if open := byStep["session is open"]; open.Used != 2*ms || len(open.Parts) != 1 || open.Parts[0].Duration != time.Microsecond {
 		t.Errorf("%+v", open)
 	}
 	var table strings.Builder
@@ -95,8 +95,8 @@ func TestPhasesOfATrace(t *testing.T) {
 	}
 }
 
-func TestReportThatIsNone(t *testing.T) {
-	if x, err := newTrace(0, job(launch.Report{Rank: 1, Name: timingReport, Body: []byte(`{"marks":1}`)})); err == nil {
+func TestTiming_InvalidReport_IsAnError(t *testing.T) {
+	if x, err := mergeTiming(0, testResult(launch.Report{Rank: 1, Name: timingReport, Body: []byte(`{"marks":1}`)})); err == nil {
 		t.Errorf("%+v", x)
 	}
 }
