@@ -1,5 +1,4 @@
-// Package exit is how ferry's commands end: it carries exit statuses to the main
-// function, as errors, and knows the signals that end a command.
+// Package exit has the exit statuses of ferry's commands, as errors, and the signals that end a command.
 package exit
 
 import (
@@ -14,17 +13,16 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// The statuses that ferry chooses itself. Those of programs that it runs are
-// passed on.
+// Statuses of ferry's own errors. Statuses of programs are passed on.
 const (
-	Failed        = 1   // anything else
-	Usage         = 2   // the command line or the configuration makes no sense
-	notExecutable = 126 // as a shell says it
+	Failed        = 1   // Any other error.
+	Usage         = 2   // Invalid command line or configuration.
+	notExecutable = 126 // As in a shell.
 	notFound      = 127
 )
 
-// Signals returns the signals that end a command in good order: what it has started ends
-// first, and its files go. A hangup is none of them for a command that nohup(1) has started.
+// Signals returns the signals on which a command ends its processes and removes its files. A hangup is not one of
+// them under nohup(1).
 func Signals() []os.Signal {
 	all := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -33,22 +31,21 @@ func Signals() []os.Signal {
 	return all
 }
 
-// HearPipe has writing to a standard output that nobody reads any more fail, in place of
-// ending this process, which may have something to end first. The result takes it back.
+// IgnoreBrokenPipe turns SIGPIPE into a write error until the result is called, so that a command can end its
+// processes first.
 func IgnoreBrokenPipe() func() {
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	return func() { signal.Stop(pipe) }
 }
 
-// unread reports whether an error is that nobody reads standard output any more.
+// isBrokenStdout reports whether an error is a closed reader of standard output.
 func isBrokenStdout(err error) bool {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	return ok && failed.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE)
 }
 
-// Error is an error with an exit status. A nil Err says nothing more: what
-// there was to say has been said.
+// An Error is an error with an exit status. With a nil Err, everything has been printed.
 type Error struct {
 	Status int
 	Err    error
@@ -64,12 +61,12 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Usagef is an error with status Usage.
+// Usagef returns an error with status Usage.
 func Usagef(format string, args ...any) error {
 	return &Error{Usage, fmt.Errorf(format, args...)}
 }
 
-// Status returns nil for 0, and else an error with that status and no words.
+// Status returns an error with that status and without a message, or nil for 0.
 func Status(status int) error {
 	if status == 0 {
 		return nil
@@ -77,8 +74,7 @@ func Status(status int) error {
 	return &Error{Status: status}
 }
 
-// Of returns the exit status for err, and what is to be printed, if anything.
-// framework.ErrConfig is a matter of usage, whoever found it.
+// Of returns the exit status for err, and the message to print or "". Any framework.ErrConfig has status Usage.
 func Of(err error) (status int, message string) {
 	if err == nil {
 		return 0, ""
@@ -86,7 +82,7 @@ func Of(err error) (status int, message string) {
 	status = Failed
 	e, own := errors.AsType[*Error](err)
 	switch {
-	case isBrokenStdout(err): // `ferry bench latency | head`: who has seen enough needs no message
+	case isBrokenStdout(err): // As in `ferry bench latency | head`.
 		return 128 + int(syscall.SIGPIPE), ""
 	case own && e.Err == nil:
 		return e.Status, ""

@@ -1,5 +1,5 @@
-// Package info is `ferry info`: what is compiled in, whether it can be used here, which
-// networks there are, and every parameter with its value and where that came from.
+// Package info implements `ferry info`. It lists the components with their availability, the networks, and the
+// parameters with their values and sources.
 package info
 
 import (
@@ -26,7 +26,7 @@ type Param struct {
 	Source string `json:"source"`
 }
 
-// Component is one component, compiled in or only known by name.
+// Component is one component, compiled in or known by name only.
 type Component struct {
 	Framework string  `json:"framework"`
 	Name      string  `json:"name"`
@@ -38,12 +38,12 @@ type Component struct {
 	Params    []Param `json:"params"`
 }
 
-// Info is what the command prints.
+// Info is the output of the command.
 type Info struct {
 	Version    string            `json:"version"`
 	Components []Component       `json:"components"`
 	Networks   []Network         `json:"networks"`
-	Params     []Param           `json:"params"` // those that belong to no component
+	Params     []Param           `json:"params"` // Parameters without a component.
 	Libraries  []version.Library `json:"libraries"`
 }
 
@@ -69,7 +69,7 @@ without * matches every name that contains it. --all shows everything.`,
 	var asJSON settings.JSON
 	asJSON.Flag(f, "write everything as JSON")
 	f.StringVar(&asked, "survey", "", "print what the library of an MTL offers")
-	_ = f.MarkHidden("survey") // fails only for a flag that isn't there
+	_ = f.MarkHidden("survey") // Fails only for a missing flag.
 	cmd.MarkFlagsMutuallyExclusive("all", "params", "survey")
 	set := settings.Flag(f)
 	settings.Complete(cmd, map[string]cobra.CompletionFunc{"set": settings.Set, "params": settings.Parameter})
@@ -109,11 +109,11 @@ without * matches every name that contains it. --all shows everything.`,
 	return cmd
 }
 
-// try starts a component that is a plugin, since its file alone does not show whether it starts.
+// checkPlugin starts a plugin, because its file alone does not show whether it starts.
 func checkPlugin(ctx context.Context, c *Component, component framework.Component, values *framework.Values) {
 	params := component.Params()
 	if values.Decode(c.Framework+"."+c.Name, params) != nil {
-		return // Survey has reported it
+		return // Survey has reported the error.
 	}
 	if err := host.Try(ctx, component, params); err != nil {
 		c.Status, c.Reason = framework.StatusFailed.String(), strings.TrimPrefix(err.Error(), c.Framework+" "+c.Name+": ")
@@ -127,7 +127,7 @@ func collectInfo(cmd *cobra.Command, set []string, networks bool) (*Info, error)
 		return nil, err
 	}
 	info := &Info{Version: version.String(), Libraries: version.Libraries(), Components: []Component{}, Networks: []Network{}, Params: []Param{}}
-	owners := map[string]int{} // a component's parameter prefix to its index
+	owners := map[string]int{} // Index of a component by its parameter prefix.
 	for _, kind := range reg.Kinds() {
 		verdicts, err := reg.Survey(cmd.Context(), kind, values)
 		if err != nil {

@@ -17,15 +17,15 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// Network is what one MTL finds on this machine.
+// Network is the survey of one MTL.
 type Network struct {
 	Component string   `json:"component"`         // "mtl ofi"
-	Library   string   `json:"library,omitempty"` // name and version
-	Devices   []Device `json:"devices"`           // in the order in which they would be tried
-	Reason    string   `json:"reason,omitempty"`  // why nothing is known of them
+	Library   string   `json:"library,omitempty"` // Name and version.
+	Devices   []Device `json:"devices"`           // In order of preference.
+	Reason    string   `json:"reason,omitempty"`  // Reason of a failed survey.
 }
 
-// Device is a provider on a device of this machine, or one that has none here.
+// Device is a provider on a device of this machine, or one without a device.
 type Device struct {
 	Name     string `json:"name"`     // "tcp;ofi_rxm on eth0 (10.1.0.0/24)"
 	Provider string `json:"provider"` // "tcp;ofi_rxm"
@@ -33,11 +33,10 @@ type Device struct {
 	Reason   string `json:"reason,omitempty"`
 }
 
-// surveyLimit is how long the library of an MTL may take to say what it offers.
+// surveyTimeout limits the survey of one MTL.
 const surveyTimeout = 15 * time.Second
 
-// network asks an MTL what it offers, in a process of its own: code of providers is not
-// ours, and may crash who asks.
+// surveyNetwork surveys an MTL in a process of its own, because a provider may crash.
 func surveyNetwork(ctx context.Context, name string, set []string) Network {
 	n := Network{Component: "mtl " + name, Devices: []Device{}}
 	self, err := os.Executable()
@@ -80,7 +79,7 @@ func surveyNetwork(ctx context.Context, name string, set []string) Network {
 	return n
 }
 
-// survey is what that process does: it prints what the MTL offers.
+// surveyMTL is the survey in that process.
 func surveyMTL(ctx context.Context, name string) ([]mtl.Candidate, error) {
 	reg := settings.Registry()
 	values, err := settings.Load(reg, nil, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/text"
 )
 
-// text returns the information for readers, in lines of at most width columns. all adds parameters, devices and versions.
+// format returns the text in lines of at most width columns. all adds parameters, devices and versions.
 func (info *Info) format(all bool, width int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry %s\n\n", info.Version)
@@ -54,8 +54,8 @@ func (info *Info) format(all bool, width int) string {
 	return b.String()
 }
 
-// text lists devices. Unless all is set, a provider that is refused stands there once for each
-// reason, and those that have no device here are only counted.
+// format lists the devices. Without all, it merges refused devices with the same provider and reason, and only counts
+// the unavailable ones.
 func (n Network) format(b *strings.Builder, all bool, width int) {
 	name := cmp.Or(n.Library, n.Component)
 	if n.Reason != "" {
@@ -82,7 +82,7 @@ func (n Network) format(b *strings.Builder, all bool, width int) {
 	}
 }
 
-// params returns the parameters that are wanted, by name.
+// selectParams returns the selected parameters by name.
 func (info *Info) selectParams(isSelected func(Param) bool) []Param {
 	params := slices.Clone(info.Params)
 	for _, c := range info.Components {
@@ -93,7 +93,7 @@ func (info *Info) selectParams(isSelected func(Param) bool) []Param {
 	return params
 }
 
-// matching describes the parameters that a pattern matches.
+// formatMatching describes the parameters that match a pattern.
 func (info *Info) formatMatching(pattern string, width int) (string, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return "", exit.Usagef("--params %s: %w", pattern, err)
@@ -104,7 +104,7 @@ func (info *Info) formatMatching(pattern string, width int) (string, error) {
 	var names []string
 	params := info.selectParams(func(p Param) bool {
 		names = append(names, p.Name)
-		ok, _ := path.Match(pattern, p.Name) // the pattern is well-formed
+		ok, _ := path.Match(pattern, p.Name) // The pattern is valid.
 		return ok
 	})
 	if len(params) == 0 {
@@ -117,7 +117,7 @@ func (info *Info) formatMatching(pattern string, width int) (string, error) {
 	return b.String(), nil
 }
 
-// didYouMean names the parameter whose name ends in nearly that word, if there is one.
+// suggestParam suggests the parameter with the nearest name.
 func suggestParam(word string, names []string) string {
 	for _, name := range names {
 		if end := name[strings.LastIndexByte(name, '.')+1:]; framework.Near(word, end) || framework.Near(word, name) {

@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestFormat_LongReasons_FitTerminal of 80 columns, whatever reasons say.
+// The terminal has 80 columns.
 func TestFormat_LongReasons_FitTerminal(t *testing.T) {
 	const width = 80
 	long := strings.Repeat("why it can't be used ", 20)

@@ -11,8 +11,8 @@ func TestNormalize_ArgumentsOfProgram_AreKept(t *testing.T) {
 		"run -np 4 prog -np 5":             "run --np 4 prog -np 5",
 		"run -n 4 prog -wdir x":            "run -n 4 prog -wdir x",
 		"run -np2 prog -np3":               "run --np=2 prog -np3",
-		"run -npernode 2 prog":             "run --npernode 2 prog", // an error soon
-		"run -npx prog":                    "run -npx prog",         // and this
+		"run -npernode 2 prog":             "run --npernode 2 prog", // An error of a later check.
+		"run -npx prog":                    "run -npx prog",         // An error of a later check.
 		"run -np=4 prog":                   "run --np=4 prog",
 		"run -n4 prog":                     "run -n4 prog",
 		"run -wdir /tmp -x A=b prog":       "run --wdir /tmp -x A=b prog",
@@ -21,7 +21,7 @@ func TestNormalize_ArgumentsOfProgram_AreKept(t *testing.T) {
 		"run --explain prog -host a":       "run --explain prog -host a",
 		"run -x -np prog":                  "run -x -np prog",
 		"run -- -np 4":                     "run -- -np 4",
-		"run -host a -np 4 prog":           "run --host a -np 4 prog", // an error soon
+		"run -host a -np 4 prog":           "run --host a -np 4 prog", // An error of a later check.
 		"run -n":                           "run -n",
 		"info -np 4":                       "info -np 4",
 		"":                                 "",
@@ -37,7 +37,7 @@ func FuzzNormalize_ArgumentsOfProgram_AreKept(f *testing.F) {
 	f.Add("-x A=b -wdir=/tmp -n")
 	f.Add("-hostfile -=-")
 	f.Fuzz(func(t *testing.T, flags string) {
-		// After "--" everything is the program's, unless a flag takes it as its value.
+		// All arguments after "--" belong to the program, unless it is the value of a flag.
 		tail := []string{"x", "--", "program", "-np", "-n4", "--host"}
 		out := Normalize(slices.Concat([]string{"run"}, strings.Fields(flags), tail))
 		if !slices.Equal(out[len(out)-4:], tail[2:]) {

@@ -13,19 +13,19 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 )
 
-// separator stands between the programs of a job, as it does for mpiexec.
+// separator separates the programs of a job, as in mpiexec.
 const separator = ":"
 
-// partFlags are the flags that each program of a job may have.
+// addPartFlags adds the flags that each program of a job may have.
 func (o *options) addPartFlags(f *pflag.FlagSet) {
-	f.SetInterspersed(false) // flags after the program's name are the program's
+	f.SetInterspersed(false) // Flags after the name of the program belong to it.
 	f.SetNormalizeFunc(canonicalFlag)
 	f.IntVarP(&o.ranks, "n", "n", 1, "number of ranks `N` (also -np)")
 	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR[=VALUE]`; VAR alone must be set already; may be repeated")
 	f.StringVar(&o.workDir, "wdir", "", "working `DIRECTORY` of the ranks")
 }
 
-// parts returns the programs of the job. args are what follows the flags of all.
+// parseParts returns the programs of the job. args are the arguments after the flags for all programs.
 func (o *options) parseParts(args []string) (all []launch.Part, err error) {
 	lists := [][]string{args}
 	if !o.isSingleProgram {
@@ -68,7 +68,7 @@ func (o *options) parseParts(args []string) (all []launch.Part, err error) {
 	return all, nil
 }
 
-// part returns one program of the job, which is there.
+// makePart returns one program of the job. It must exist.
 func (o *options) makePart(args []string, isOneOfSeveral bool) (p launch.Part, err error) {
 	switch {
 	case len(args) == 0 && isOneOfSeveral:

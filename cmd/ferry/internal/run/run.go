@@ -1,5 +1,5 @@
-// Package run is `ferry run`: the command line of the launcher. What it says
-// itself goes to standard error, so that standard output is the program's.
+// Package run implements `ferry run`, the command line of the launcher. Its own messages go to standard error, so that
+// standard output has only those of the programs.
 package run
 
 import (
@@ -54,7 +54,7 @@ later SIGKILL; with continue they keep running, and the list has the time of eac
 failure. For programs that survive failures, --tolerate N implies continue, and ferry
 run exits with status 0 if at most N ranks fail and all others succeed.
 A rank that runs, but has lost its connection to ferry run, counts as failed: the
-others are told at once. Its own messages fail after bootstrap.timeout, and with
+others are notified at once. Its own messages fail after bootstrap.timeout, and with
 --on-failure end the job ends then; with continue nothing ends a rank that ignores
 these errors. Every rank gets the same errors if ferry run itself is killed, unless
 bootstrap.on_loss is continue.
@@ -87,7 +87,7 @@ With --on-failure continue, the same holds for a failed rank that a later change
 removed. ferry resize requests a change of a running job, and ferry ps lists jobs.
 
 --timing prints to standard error, after the job, when the first, the median and the
-last rank completed each step up to their first message; how long the step took, and
+last rank completed each step up to their first message; its duration, and
 how much of that was processor time; and the share of the total that had passed when
 the last rank completed it. Ranks report this when they close their last session.
 
@@ -99,25 +99,25 @@ can't be executed.`
 type options struct {
 	ranks           int
 	exports         []string
-	isSingleProgram bool // there is one program: "--" came before it
+	isSingleProgram bool // "--" precedes the program.
 	set             *[]string
 	psets           []string
 	bindTo          string
-	coresPerRank    int // Of each rank. With 0, bind applies.
+	coresPerRank    int // With 0, bindTo applies.
 	onFailure       string
 	tolerate        int // Ranks that may fail.
 	tagOutput       bool
 	outputDir       string
 	explain         string // "", explainPairs or explainAll.
-	timingOutput    string // see timingTo; empty: none
+	timingOutput    string // See openTiming; "" for no timing.
 	maxRanks        int
-	nodes           int // 0: not given.
+	nodes           int // 0 if not given.
 	leaveGrace      time.Duration
 	timeout         time.Duration
 	dumpStacks      bool
 	workDir         string
 
-	isGiven func(flag string) bool // It is on the command line.
+	isGiven func(flag string) bool // The flag is on the command line.
 }
 
 // Command returns the command.
@@ -166,14 +166,14 @@ func (o *options) runJob(cmd *cobra.Command, args []string) error {
 	}
 	stderr := cmd.ErrOrStderr()
 	var showTiming func(*timing) error
-	if o.timingOutput != "" { // before the job has run in vain
+	if o.timingOutput != "" { // An error is reported before the job starts.
 		if showTiming, err = openTiming(o.timingOutput, stderr); err != nil {
 			return exit.Usagef("--timing: %w", err)
 		}
 	}
-	signals := make(chan os.Signal, 16) // room for a burst; a slow launcher still sees each kind
+	signals := make(chan os.Signal, 16) // Holds a burst of all kinds.
 	signal.Notify(signals, append(exit.Signals(), syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)...)
-	if !signal.Ignored(syscall.SIGTSTP) { // as a shell without job control has it
+	if !signal.Ignored(syscall.SIGTSTP) { // It is ignored in a shell without job control.
 		signal.Notify(signals, syscall.SIGTSTP)
 	}
 	defer signal.Stop(signals)
@@ -207,7 +207,7 @@ func (o *options) runJob(cmd *cobra.Command, args []string) error {
 	}
 	if err != nil && result.Status == 0 {
 		return err
-	} else if err != nil { // the job's status comes first
+	} else if err != nil { // The job's status has precedence.
 		job.Note(err.Error())
 	}
 	return exit.Status(result.Status)
@@ -219,10 +219,10 @@ const (
 	explainAll   = "all"
 )
 
-// isExplanation reports whether a report has the routes of a rank. Ranks send it for --explain, and with the parameter explain.
+// isExplanation reports whether a report has the routes of a rank, for --explain or the parameter explain.
 func isExplanation(r launch.Report) bool { return r.Name == explain.ReportName }
 
-// explained prints the output of --explain.
+// printExplanation prints the output of --explain.
 func (o *options) printExplanation(w io.Writer, res launch.Result) error {
 	e, err := explain.Merge(res.Reports)
 	if err != nil {
@@ -239,7 +239,7 @@ func (o *options) printExplanation(w io.Writer, res launch.Result) error {
 	return err
 }
 
-// printBindings shows the cores of each rank, if ranks were bound.
+// printBindings prints the cores of each rank if ranks were bound.
 func printBindings(w io.Writer, bindings [][]int) error {
 	if bindings == nil {
 		return nil
@@ -256,7 +256,7 @@ func printBindings(w io.Writer, bindings [][]int) error {
 	return err
 }
 
-// job checks the command line; nothing has started.
+// makeJob checks the command line and returns the job. It starts no process.
 func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error) {
 	var j launch.Job
 	switch {
@@ -333,7 +333,7 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 	return j, nil
 }
 
-// total returns the number of ranks of all parts.
+// countRanks returns the number of ranks of all parts.
 func countRanks(parts []launch.Part) (n int) {
 	for _, p := range parts {
 		n += p.N
@@ -341,17 +341,14 @@ func countRanks(parts []launch.Part) (n int) {
 	return n
 }
 
-// hostFlags are those by which mpiexec and mpirun of the various makes choose
-// other machines, or places on them. `ferry run` has none of it.
+// hostFlags are flags of mpiexec and mpirun that select hosts or places on them. `ferry run` has none of them.
 var hostFlags = []string{
 	"host", "hosts", "hostlist", "hostfile", "machinefile", "machine", "machines", "f", "H", "ppn", "perhost", "npernode", "N",
 	"rf", "rankfile", "launcher", "nodelist", "w",
 }
 
-// Normalize makes the arguments of `ferry run` such as people know them from
-// mpiexec palatable to package pflag, which reads "-np 4" as "-n p": -np, -wdir
-// and other long names with one dash get two. Arguments of other commands, and
-// what follows the program's name, stay as they are.
+// Normalize adapts the arguments of `ferry run` from mpiexec to package pflag, which parses "-np 4" as "-n p". Long
+// names with one dash get two. Arguments of other commands and of the program are kept.
 func Normalize(args []string) []string {
 	if len(args) == 0 || args[0] != "run" {
 		return args
@@ -363,7 +360,7 @@ func normalizeFlags(flags *pflag.FlagSet, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" || !strings.HasPrefix(arg, "-") || arg == "-" {
-			return append(out, args[i:]...) // the program
+			return append(out, args[i:]...)
 		}
 		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		single := !strings.HasPrefix(arg, "--")
@@ -387,7 +384,7 @@ func normalizeFlags(flags *pflag.FlagSet, args []string) (out []string) {
 	return out
 }
 
-// canonical maps other names of flags to ours.
+// canonicalFlag maps aliases of flags to their names.
 func canonicalFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	switch name {
 	case "np":
@@ -398,7 +395,7 @@ func canonicalFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// BadFlag makes an error of package pflag helpful.
+// FlagError adds a remedy to an error of package pflag.
 func FlagError(flags *pflag.FlagSet, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return exit.Usagef("%s %s: want %s", DashedFlag(bad.GetFlag().Name), bad.GetValue(), describeValues(bad.GetFlag()))
@@ -417,20 +414,20 @@ func FlagError(flags *pflag.FlagSet, err error) error {
 	}
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	if near := framework.Nearest(name, known); len(name) > 1 && framework.Near(name, near) { // one letter is near to any other
+	if near := framework.Nearest(name, known); len(name) > 1 && framework.Near(name, near) { // Any two single letters are near.
 		return exit.Usagef("unknown flag %s; did you mean --%s?", dashed, near)
 	}
 	return exit.Usagef("unknown flag %s", dashed)
 }
 
-// completions has the values of flags for shells.
+// completions has the values of flags, for shells.
 var completions = map[string]cobra.CompletionFunc{
 	"bind-to": settings.OneOf("core", "none"), "on-failure": settings.OneOf("end", "continue"), "timing": settings.OneOf(timingTable, timingJSON),
 	"explain": settings.OneOf(explainPairs, explainAll), "set": settings.Set, "x": completeVariable, "pset": settings.None,
 	"wdir": settings.Folder, "output-dir": settings.Folder,
 }
 
-// variables completes the name of a variable of the environment.
+// completeVariable completes the name of an environment variable.
 func completeVariable(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
@@ -439,7 +436,7 @@ func completeVariable(*cobra.Command, []string, string) (names []string, _ cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// Dashes returns a flag as it is given on the command line.
+// DashedFlag returns a flag as on the command line.
 func DashedFlag(name string) string {
 	if len(name) == 1 {
 		return "-" + name
@@ -447,7 +444,7 @@ func DashedFlag(name string) string {
 	return "--" + name
 }
 
-// wanted says which values a flag takes.
+// describeValues describes the valid values of a flag.
 func describeValues(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int":

@@ -16,46 +16,46 @@ import (
 	"github.com/ferrympi/ferry/internal/outfile"
 )
 
-// timingReport is the name under which ranks hand in what --timing asks for.
+// timingReport is the name of the ranks' reports for --timing.
 const timingReport = "timing"
 
-// A mark is a step that a process has done. Ranks report theirs on
-// CLOCK_MONOTONIC; in a trace, times begin when ferry run began.
+// A stepMark is the completion of a step in a process. Ranks report CLOCK_MONOTONIC. Times in a timing are relative
+// to the start of ferry run.
 type stepMark struct {
 	Step string        `json:"step"`
 	At   time.Duration `json:"at_ns"`
-	Used time.Duration `json:"used_ns,omitempty"` // processor time of the process until then; 0: unknown
+	Used time.Duration `json:"used_ns,omitempty"` // Processor time of the process so far; 0 if unknown.
 
-	previousAt   time.Duration // the step before was done
-	previousUsed time.Duration // processor time until then
+	previousAt   time.Duration // Completion of the previous step.
+	previousUsed time.Duration // Processor time at that point.
 }
 
-// part is how long a part of a step took.
+// partTime is the duration of a part of a step.
 type partTime struct {
 	Step     string        `json:"step"`
 	Name     string        `json:"name"`
 	Duration time.Duration `json:"took_ns"`
 }
 
-// process is what is known of one process.
+// processTiming is the timing of one process.
 type processTiming struct {
-	Rank  int        `json:"rank"` // launcher for ferry run
+	Rank  int        `json:"rank"` // launcherRank for ferry run.
 	Marks []stepMark `json:"marks"`
 	Parts []partTime `json:"parts,omitempty"`
 }
 
 const launcherRank = -1
 
-// A phase sums up a step of all ranks, or of the launcher.
+// A stepSummary summarizes a step of all ranks, or of the launcher.
 type stepSummary struct {
 	Step     string        `json:"step"`
-	Ranks    int           `json:"ranks"` // that have done it; 0: it is the launcher's
+	Ranks    int           `json:"ranks"` // Number of ranks with the step; 0 for one of the launcher.
 	First    time.Duration `json:"first_ns"`
 	Median   time.Duration `json:"median_ns"`
 	Last     time.Duration `json:"last_ns"`
-	Duration time.Duration `json:"took_ns"` // since the step before; median
-	Used     time.Duration `json:"used_ns"` // processor time in that; median
-	Share    float64       `json:"share"`   // of the whole: how much later the last is here than with all steps above
+	Duration time.Duration `json:"took_ns"` // Median since the previous step.
+	Used     time.Duration `json:"used_ns"` // Median of the processor time.
+	Share    float64       `json:"share"`   // Share of the total by which this step delays the last rank.
 	Parts    []partTime    `json:"parts,omitempty"`
 }
 
@@ -63,10 +63,10 @@ type timing struct {
 	Total              time.Duration   `json:"whole_ns"`
 	Phases             []stepSummary   `json:"phases"`
 	Processes          []processTiming `json:"processes"`
-	RanksWithoutReport []int           `json:"silent,omitempty"` // ranks that have handed in nothing
+	RanksWithoutReport []int           `json:"silent,omitempty"` // Ranks without a report.
 }
 
-// Steps that the launcher sees.
+// Steps seen by the launcher.
 const (
 	stepCommand = "ferry run: command line and settings are read"
 	stepServing = "ferry run: server listens"
@@ -76,12 +76,11 @@ const (
 	stepDone    = "ferry run: job is tidied up"
 )
 
-// began is when this process began, as far as it can tell: it has used this much
-// of a processor by now, and has waited for little. What the kernel says has a
-// resolution of 10 ms.
+// processStart estimates the start of this process from its processor time, since it has hardly waited so far. The
+// kernel's start time has a resolution of 10 ms.
 func processStart() time.Duration { return cpu.Monotonic() - cpu.Used() }
 
-// newTrace puts together what the launcher and the ranks have noted.
+// mergeTiming merges the times of the launcher and the ranks.
 func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 	x := res.Trace
 	t := &timing{Total: x.Done - began, Processes: []processTiming{{Rank: launcherRank, Marks: []stepMark{
@@ -90,7 +89,7 @@ func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 	reports := map[int]processTiming{}
 	for _, r := range res.Reports {
 		if _, isLater := reports[r.Rank]; r.Name != timingReport || isLater {
-			continue // what a process does after its first sessions is not its start
+			continue // Later sessions are not part of the start.
 		}
 		var p processTiming
 		if err := json.Unmarshal(r.Body, &p); err != nil {
@@ -98,7 +97,7 @@ func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 		}
 		reports[r.Rank] = p
 	}
-	forkReadyAt := x.Serving // the launcher could start the next rank
+	forkReadyAt := x.Serving // The launcher can start the next rank.
 	for _, r := range x.Ranks {
 		p, ok := reports[r.Rank]
 		if !ok {
@@ -127,10 +126,10 @@ func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 	return t, nil
 }
 
-// sum makes the phases, in the order of time.
+// summarize computes the phases in order of time.
 func (t *timing) summarize() {
-	type sample struct{ at, took, used []time.Duration }
-	samples, parts := map[string]*sample{}, map[partTime][]time.Duration{} // of parts without Took
+	type sample struct{ at, durations, used []time.Duration }
+	samples, parts := map[string]*sample{}, map[partTime][]time.Duration{} // Keys have no Duration.
 	for _, p := range t.Processes {
 		for _, m := range p.Marks {
 			s := samples[m.Step]
@@ -139,7 +138,7 @@ func (t *timing) summarize() {
 				samples[m.Step] = s
 				t.Phases = append(t.Phases, stepSummary{Step: m.Step})
 			}
-			s.at, s.took = append(s.at, m.At), append(s.took, m.At-m.previousAt)
+			s.at, s.durations = append(s.at, m.At), append(s.durations, m.At-m.previousAt)
 			if m.Used > 0 {
 				s.used = append(s.used, m.Used-m.previousUsed)
 			}
@@ -152,14 +151,14 @@ func (t *timing) summarize() {
 	for i := range t.Phases {
 		ph := &t.Phases[i]
 		s := samples[ph.Step]
-		ph.Median, ph.Duration, ph.Used = median(s.at), median(s.took), median(s.used)
-		ph.First, ph.Last = s.at[0], s.at[len(s.at)-1] // median sorts
+		ph.Median, ph.Duration, ph.Used = median(s.at), median(s.durations), median(s.used)
+		ph.First, ph.Last = s.at[0], s.at[len(s.at)-1] // Sorted by median.
 		if ph.Step != stepCommand && ph.Step != stepServing && ph.Step != stepDone {
 			ph.Ranks = len(s.at)
 		}
-		for key, took := range parts {
+		for key, durations := range parts {
 			if key.Step == ph.Step {
-				ph.Parts = append(ph.Parts, partTime{key.Step, key.Name, median(took)})
+				ph.Parts = append(ph.Parts, partTime{key.Step, key.Name, median(durations)})
 			}
 		}
 		slices.SortFunc(ph.Parts, func(a, b partTime) int { return cmp.Compare(a.Name, b.Name) })
@@ -173,7 +172,7 @@ func (t *timing) summarize() {
 	}
 }
 
-// median sorts a list and returns its median; 0 if it is empty.
+// median sorts a list and returns its median, or 0 if it is empty.
 func median(list []time.Duration) time.Duration {
 	if len(list) == 0 {
 		return 0
@@ -210,13 +209,13 @@ func formatMillis(d time.Duration) string {
 	return fmt.Sprintf("%.3f", float64(d)/float64(time.Millisecond))
 }
 
-// Values of --timing that are no file.
+// Values of --timing other than files.
 const (
 	timingTable = "table"
 	timingJSON  = "json"
 )
 
-// timingTo opens the output that --timing names, which is a file for JSON, or stderr.
+// openTiming opens the output of --timing, a JSON file or stderr.
 func openTiming(flag string, stderr io.Writer) (show func(*timing) error, err error) {
 	switch flag {
 	case timingTable:

@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 )
 
-// FuzzTiming: any report of a rank has a trace that can be printed, or is an error.
+// FuzzTiming checks that any report of a rank is an error or can be printed.
 func FuzzTiming(f *testing.F) {
 	f.Add(openReport(1, 20, 50).Body)
 	f.Add([]byte(`{"rank":-1,"marks":[{"step":"x","at_ns":-9223372036854775808}],"parts":[{"step":"x","took_ns":9223372036854775807}]}`))

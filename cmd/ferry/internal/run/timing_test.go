@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 )
 
-// job is what a launcher has noted of three ranks, of which the last says nothing.
+// testResult is the result of a job of three ranks. The last rank has no report.
 func testResult(reports ...launch.Report) launch.Result {
 	at := func(ms int) time.Duration { return 1000*time.Second + time.Duration(ms)*time.Millisecond }
 	return launch.Result{
@@ -26,7 +26,7 @@ func testResult(reports ...launch.Report) launch.Result {
 	}
 }
 
-// opened is the report of a rank that opened its session then, in ms.
+// openReport is the report of a rank that opened its session at that time in ms.
 func openReport(rank, open, done int) launch.Report {
 	body := fmt.Sprintf(`{"marks":[{"step":"session is open","at_ns":%d,"used_ns":3000000},{"step":"OpenSession is called","at_ns":%d,"used_ns":1000000}],
 		"parts":[{"step":"session is open","name":"open btl shm","took_ns":%d}]}`,
@@ -35,7 +35,7 @@ func openReport(rank, open, done int) launch.Report {
 }
 
 func TestTiming_ReportsOfRanks_AreSummarized(t *testing.T) {
-	// A session that is opened again later is not the start any more.
+	// Later sessions are not part of the start.
 	x, err := mergeTiming(1000*time.Second, testResult(openReport(0, 8, 12), openReport(1, 20, 50), openReport(0, 60, 70), launch.Report{Rank: 1, Name: "explain", Body: []byte("x")}))
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ var full = flag.Bool("full", false, "build ferry from a checkout, an archive and
 
 const root = "../../../.."
 
-// run runs a command in dir, with more environment, and returns what it prints.
+// run runs a command in dir with additional environment variables, and returns its output.
 func run(t *testing.T, dir string, environ []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -114,8 +114,7 @@ func TestVersion_FromArchive_HasCommit(t *testing.T) {
 	}
 }
 
-// TestVersion_CheckoutArchiveInstall_AreEqual builds it: from a checkout, from an archive, and
-// by go install, which fetches the commit from a repository.
+// Ferry is built from a checkout, from an archive and by go install, which fetches the commit from a repository.
 func TestVersion_CheckoutArchiveInstall_AreEqual(t *testing.T) {
 	if !*full {
 		t.Skip("it builds ferry three times: -full; TestVersion_FromArchive_HasCommit is the short form")

@@ -1,4 +1,4 @@
-// Package version says which ferry this is: the same for one commit, however it was built.
+// Package version has the version of this ferry, which is the same for all builds of one commit.
 package version
 
 import (
@@ -8,22 +8,21 @@ import (
 	"strings"
 )
 
-// Release is the version that the sources are on the way to.
+// Release is the version of the next release.
 const Release = "0.1.0"
 
-// archived is the commit and the nearest tag of an archive: git writes them there
-// (.gitattributes), for `make dist` and for those of a forge. A checkout, and a module that
-// the go command fetched, have a pattern in its place.
+// archiveRef is the commit and the nearest tag of an archive. Git inserts them (.gitattributes) for `make dist` and for a
+// forge. In a checkout and in a fetched module it is a pattern.
 //
 //go:embed archived.txt
 var archiveRef string
 
-// commit is what `make build` found by git, with ".dirty" behind it if sources were changed:
-// builds may have been told to leave that out (GOFLAGS=-buildvcs=false).
+// commit is the commit of `make build`, with ".dirty" if sources were changed. It is known with
+// GOFLAGS=-buildvcs=false, too.
 var commit string
 
-// String returns the version: that of the release, or what the next one will be with "-dev",
-// and the commit as far as it is known: "0.1.0-dev+0123456789ab".
+// String returns the version: the release, or the next one with "-dev" and the commit if it is known, such as
+// "0.1.0-dev+0123456789ab".
 func String() string {
 	info, _ := debug.ReadBuildInfo()
 	return fromSources(archiveRef, commit, ferryModule(info))
@@ -32,8 +31,7 @@ func String() string {
 // Module is ferry's path.
 const Module = "github.com/ferrympi/ferry"
 
-// Fetched returns the version by which the go command knows the sources that this program
-// was built from, or "" if it was built from a folder.
+// ModuleVersion returns the module version of the sources of this program, or "" if they were in a folder.
 func ModuleVersion() string {
 	info, _ := debug.ReadBuildInfo()
 	if info = ferryModule(info); info == nil || strings.HasSuffix(info.Main.Version, "+dirty") {
@@ -45,13 +43,11 @@ func ModuleVersion() string {
 	return ""
 }
 
-// Commit is what `make build` has said of the sources, for programs that are built from the
-// same ones.
+// Commit returns the commit of `make build`, for further builds from the same sources.
 func Commit() string { return commit }
 
-// asMain returns what is known of ferry's module: it is a dependency of a program that
-// `ferry build` has made, whose own module has no version. What the go command knows of a
-// commit is the program's, then.
+// ferryModule returns the build information of ferry's module. In a program of `ferry build`, ferry is a dependency,
+// and the commit is that of the program.
 func ferryModule(info *debug.BuildInfo) *debug.BuildInfo {
 	if info == nil || info.Main.Path == Module {
 		return info
@@ -64,20 +60,20 @@ func ferryModule(info *debug.BuildInfo) *debug.BuildInfo {
 	return nil
 }
 
-// short is how much of a commit's hash is shown: as much as the go command puts into versions.
+// shortHashLength is the length of a shown hash, as in versions of the go command.
 const shortHashLength = 12
 
 var (
 	hashPattern    = regexp.MustCompile(`^[0-9a-f]{12,}$`)
 	releasePattern = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$`)
-	// pseudo is a version of the go command for a commit without a tag.
+	// pseudoPattern matches a version of the go command for a commit without a tag.
 	pseudoPattern = regexp.MustCompile(`^v.*[-.][0-9]{14}-([0-9a-f]{12})(\+dirty)?$`)
-	// described is git's name for a commit behind a tag.
+	// describedPattern matches git's name for a commit after a tag.
 	describedPattern = regexp.MustCompile(`-[0-9]+-g[0-9a-f]+$`)
 )
 
-// of returns the version. What an archive says wins: it may have been unpacked inside another
-// repository, whose commit the go command would take. info is nil if there is none.
+// fromSources returns the version. That of an archive has precedence, because it may be unpacked inside another
+// repository, whose commit the go command uses. info may be nil.
 func fromSources(archived, commit string, info *debug.BuildInfo) string {
 	sum, tag, _ := strings.Cut(strings.TrimSpace(archived), " ")
 	switch {
@@ -120,13 +116,13 @@ func developmentVersion(commit string, dirty bool) string {
 	return v
 }
 
-// Library is a module that is linked in.
+// A Library is a linked module.
 type Library struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// Libraries returns the modules that this program is made of, and Go itself.
+// Libraries returns the linked modules and Go itself.
 func Libraries() []Library {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
