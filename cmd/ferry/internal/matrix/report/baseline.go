@@ -8,30 +8,28 @@ import (
 	"time"
 )
 
-// A Comparison is what has changed since an earlier report. A nil *Comparison is
-// one that nobody asked for.
+// A Comparison has the changes since an earlier report. A nil *Comparison is empty.
 type Comparison struct {
-	Base    string  // when and where the earlier report was made
-	Differs string  // what is not the same there, which makes it hard to compare; empty if nothing
-	Factor  float64 // from which on slower counts; 0: speed was not compared
+	Base    string  // Time and machine of the earlier report.
+	Differs string  // Differences of the machines, or "".
+	Factor  float64 // Factor of --slower; 0 if speed was not compared.
 
-	NewlyFailing, NewlyPassing []string // cases, with what they were and are
+	NewlyFailing, NewlyPassing []string // Cases with both statuses.
 	Slower                     []Slowdown
-	Gone, New                  []string // stacks that only the earlier report has, or only this one
+	Gone, New                  []string // Stacks in only one of the reports.
 }
 
-// A Slowdown is a benchmark that takes longer at some sizes.
+// A Slowdown is a benchmark that is slower at some sizes.
 type Slowdown struct {
 	Stack, Case string
-	Before, Now Point // where the difference is largest
+	Before, Now Point // At the largest difference.
 	Factor      float64
-	Sizes, Of   int // how many sizes are slower than allowed, and of how many
+	Sizes, Of   int // Number of slower sizes, and of all.
 }
 
-// Compare says what has changed from base to now. Newly failing is what fails, or
-// does not end, and did not before; what passed and is not run, because its stack is
-// given up; and a stack that was there and is not any more. Figures are compared
-// where slower is above 1: those worse by more than that factor are listed.
+// Compare returns the changes from base to now. Newly failing are cases that fail or do not end and did not before,
+// cases that passed and are not run because of Row.GivenUp, and missing stacks. With slower above 1, figures that are
+// worse by more than that factor are listed.
 func Compare(base, now *Report, slower float64) *Comparison {
 	c := &Comparison{Base: base.title(), Differs: differences(base.Machine, now.Machine), Factor: slower}
 	before := map[[2]string]Row{}
@@ -56,13 +54,12 @@ func Compare(base, now *Report, slower float64) *Comparison {
 	return c
 }
 
-// Failed says whether the comparison alone is a reason not to be content.
+// Failed reports whether the comparison alone is a failure.
 func (c *Comparison) Failed() bool {
 	return c != nil && len(c.NewlyFailing)+len(c.Slower) > 0
 }
 
-// Verdict is a sentence with a space before it, for behind the report's; empty if
-// the comparison has not failed.
+// Verdict summarizes a failed comparison in a sentence after a space, or returns "".
 func (c *Comparison) Verdict() string {
 	var worse []string
 	if c != nil && len(c.NewlyFailing) > 0 {
@@ -77,7 +74,7 @@ func (c *Comparison) Verdict() string {
 	return " Worse than the baseline: " + strings.Join(worse, ", ") + "."
 }
 
-// slowdown compares the figures of one benchmark size by size.
+// slowdown compares the figures of one benchmark by size.
 func slowdown(old, now Row, factor float64) (Slowdown, bool) {
 	s := Slowdown{Stack: now.Stack, Case: now.Case}
 	for _, p := range now.Points {
@@ -100,7 +97,7 @@ func slowdown(old, now Row, factor float64) (Slowdown, bool) {
 	return s, s.Sizes > 0
 }
 
-// title says when and where a report was made.
+// title returns the time and the machine of a report.
 func (r *Report) title() string {
 	s := r.Suite
 	if r.Machine.Host != "" {
@@ -115,7 +112,7 @@ func (r *Report) title() string {
 	return strings.TrimSpace(s)
 }
 
-// differences lists what makes two machines hard to compare.
+// differences lists the differences of two machines that affect a comparison.
 func differences(a, b Machine) string {
 	pairs := [][3]string{
 		{"host", a.Host, b.Host}, {"CPU", a.CPU, b.CPU}, {"cores", fmt.Sprint(a.Cores), fmt.Sprint(b.Cores)},
@@ -151,7 +148,7 @@ func (r *Report) stacksWithout(other *Report) []string {
 	return names
 }
 
-// Lines says in words what has changed, the worst first; one line if nothing has.
+// Lines describes the changes, the worst first, or returns one line if there are none.
 func (c *Comparison) Lines() []string {
 	var lines []string
 	for _, x := range c.NewlyFailing {

@@ -17,7 +17,7 @@ func reportOf(rows ...Row) *Report {
 	return r
 }
 
-func TestBaselineTellsNewFailuresFromOldOnes(t *testing.T) {
+func TestCompare_OldAndNewFailures_AreSeparate(t *testing.T) {
 	const none = Status("")
 	const givenUp = Status("given up") // a Skip
 	rowOf := func(s Status) Row {
@@ -65,8 +65,8 @@ func TestBaselineTellsNewFailuresFromOldOnes(t *testing.T) {
 	}
 }
 
-// TestStackThatWasGivenUpIsNoSuccess: hardly anything may have run on it.
-func TestStackThatWasGivenUpIsNoSuccess(t *testing.T) {
+// Few of its cases may have run.
+func TestFailed_StackIsGivenUp_IsTrue(t *testing.T) {
 	r := reportOf(Row{Case: "open", Status: Pass}, Row{Case: "btltest/a", Status: Pass}, Row{Case: "conform/2/a", Status: Skip, GivenUp: true}, Row{Case: "conform/2/b", Status: Skip})
 	if !r.Failed() || r.Verdict() != "Failed: gave up 1 of 1 stack; 1 case not run, because their stacks were given up; 1 case skipped." {
 		t.Errorf("failed %t: %s", r.Failed(), r.Verdict())
@@ -80,7 +80,7 @@ func TestStackThatWasGivenUpIsNoSuccess(t *testing.T) {
 	}
 }
 
-func TestSlowerMeansMoreTimeOrLessBandwidth(t *testing.T) {
+func TestCompare_MoreTimeOrLessBandwidth_IsSlower(t *testing.T) {
 	figures := func(unit string, values ...float64) *Report {
 		row := Row{Case: "bench/x", Status: Pass}
 		for i, v := range values {
@@ -117,7 +117,7 @@ func TestSlowerMeansMoreTimeOrLessBandwidth(t *testing.T) {
 	}
 }
 
-func TestBaselineSaysWhatMakesItHardToCompare(t *testing.T) {
+func TestCompare_MachinesDiffer_ListsDifferences(t *testing.T) {
 	a, b := reportOf(Row{Case: "c", Status: Pass}), reportOf(Row{Case: "c", Status: Pass})
 	a.Machine = Machine{Host: "h1", Cores: 2, Libraries: []Library{{Name: "libfabric", Version: "1.17"}}}
 	b.Machine = Machine{Host: "h2", Cores: 2, Libraries: []Library{{Name: "libfabric", Version: "1.22"}, {Name: "ucx", Version: "1.13"}}}

@@ -91,7 +91,7 @@ func startBrowser(t *testing.T) *browser {
 			t.Error("chromium does not end when it is asked to")
 		}
 		to.Close()
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // whoever is left of the group
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // The rest of the group.
 		cmd.Wait()
 		from.Close()
 		allGone(t, dir)
@@ -143,7 +143,7 @@ func (b *browser) read(from *os.File) {
 			event
 		}
 		if json.Unmarshal(bytes.TrimSuffix(line, []byte{0}), &m) != nil {
-			return // the calls that wait will say so
+			return // The waiting calls report it.
 		}
 		b.mu.Lock()
 		if m.ID != 0 {
@@ -216,7 +216,7 @@ func call[T any](b *browser, session, method string, params any) T {
 	return result
 }
 
-// do is a command to the tab whose result doesn't matter.
+// do executes a command in the tab and ignores its result.
 func (b *browser) do(method string, params map[string]any) {
 	b.t.Helper()
 	call[struct{}](b, b.session, method, params)

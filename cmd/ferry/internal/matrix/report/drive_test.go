@@ -399,7 +399,7 @@ func TestScreenshot(t *testing.T) {
 	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1100, "height": 1150, "deviceScaleFactor": 1, "mobile": false})
 	b.media("", "light")
 	b.open(written(t, read(t, *reportFile), nil))
-	// WebP takes half of what PNG takes.
+	// WebP needs half the size of PNG.
 	picture := call[struct{ Data []byte }](b, b.session, "Page.captureScreenshot", map[string]any{"format": "webp", "quality": 80}).Data
 	if err := os.WriteFile(*screenshot, picture, 0o644); err != nil {
 		t.Fatal(err)

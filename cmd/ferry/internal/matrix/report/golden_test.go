@@ -61,7 +61,7 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-func TestEveryOutcomeReadsAsItAlwaysDid(t *testing.T) {
+func TestWriteText_EveryOutcome_MatchesGoldenFiles(t *testing.T) {
 	base := outcomes(t)["testdata/pass"]
 	for name, r := range outcomes(t) {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestEveryOutcomeReadsAsItAlwaysDid(t *testing.T) {
 	}
 }
 
-func TestJSONComesBackAsItWas(t *testing.T) {
+func TestJSON_WrittenReport_ReadsBack(t *testing.T) {
 	for name, r := range outcomes(t) {
 		var b bytes.Buffer
 		if err := WriteJSON(&b, r); err != nil {
@@ -121,7 +121,7 @@ func TestJSONComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestReportsThatContradictThemselvesAreRefused(t *testing.T) {
+func TestReadJSON_Contradiction_IsAnError(t *testing.T) {
 	const good = `{"stack":"a","case":"b","status":"pass","reason":"","seconds":1}`
 	for text, want := range map[string]string{
 		``:                                     "not a report",
@@ -155,7 +155,7 @@ func hostile() *Report {
 	return r
 }
 
-func TestHostileTextIsEscapedEverywhere(t *testing.T) {
+func TestWriters_HostileText_IsEscaped(t *testing.T) {
 	var text, junit, js bytes.Buffer
 	r := hostile()
 	term := NewTerminal(&text, Look{})
@@ -198,7 +198,7 @@ func FuzzReadJSON(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was read can be shown, written and read again.
+		// A report that was read can be printed, written and read again.
 		var b bytes.Buffer
 		if err := WriteText(io.Discard, r, Compare(r, r, 2), Look{}); err != nil {
 			t.Fatal(err)

@@ -72,7 +72,7 @@ func checkJUnit(e element) error {
 	return nil
 }
 
-func TestJUnitKeepsTheRulesAndCountsRight(t *testing.T) {
+func TestWriteJUnit_EveryOutcome_FitsSchemaAndCounts(t *testing.T) {
 	stamp := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$`)
 	for name, r := range outcomes(t) {
 		var b bytes.Buffer

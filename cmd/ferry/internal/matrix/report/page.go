@@ -24,7 +24,7 @@ var pageJS string
 // Symbols stand beside the words and colours of statuses.
 var symbols = map[Status]string{Pass: "✓", Fail: "✗", Timeout: "∞", Skip: "○", Refused: "⊘", Unavailable: "–"}
 
-// view is what the template shows.
+// A view has the data of the template.
 type view struct {
 	Report     *Report
 	Comparison *Comparison
@@ -41,10 +41,9 @@ type view struct {
 	Policy string
 }
 
-// WriteHTML writes the report as one page that needs nothing else: style, script and
-// plots are in it, and its content security policy forbids every request. It can be
-// read without the script, on paper, on a phone and by a screen reader; the script adds
-// filters and buttons that copy commands. c is what has changed since a baseline, or nil.
+// WriteHTML writes the report as one self-contained page with style, script and plots. Its content security policy
+// forbids all requests. It is readable without the script, on paper, on a phone and by a screen reader. The script
+// adds filters and buttons that copy commands. c has the changes since a baseline, or is nil.
 func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 	v := view{
 		Report: r, Comparison: c, Verdict: r.Verdict() + c.Verdict(), Table: r.Table(), Charts: charts(r),
@@ -132,7 +131,7 @@ func (v view) Facts() [][2]string {
 	return slices.DeleteFunc(facts, func(f [2]string) bool { return f[1] == "" })
 }
 
-// hash is how a content security policy names what may stand in the page.
+// hash returns the source of a content security policy for an element of the page.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

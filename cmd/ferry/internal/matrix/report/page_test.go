@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPagesOfEveryOutcomeAreAsTheyWere(t *testing.T) {
+func TestWriteHTML_EveryOutcome_MatchesGoldenFiles(t *testing.T) {
 	base := read(t, "testdata/pass.json")
 	for name, r := range outcomes(t) {
 		var b bytes.Buffer
@@ -17,8 +17,8 @@ func TestPagesOfEveryOutcomeAreAsTheyWere(t *testing.T) {
 	}
 }
 
-// TestGreenPageHasNothingUnderWhatDidNotPass: what was skipped is told apart.
-func TestGreenPageHasNothingUnderWhatDidNotPass(t *testing.T) {
+// Skipped cases are in a section of their own.
+func TestWriteHTML_AllPass_NoFailureSection(t *testing.T) {
 	for name, r := range outcomes(t) {
 		var b bytes.Buffer
 		if err := WriteHTML(&b, r, nil); err != nil {

@@ -13,7 +13,7 @@ import (
 // Lengths of a plot, in units of its viewBox; the text is 12 of them high.
 const (
 	plotWidth, plotHeight = 560, 340 // higher if there are more curves than names fit
-	left, right           = 72, 158  // of the axes: what numbers and names of curves need
+	left, right           = 72, 158  // Margins of the axes, for the numbers and the names of curves.
 	top, bottom           = 14, 44
 	lineHeight            = 15
 	longestName           = 21 // characters beside a curve
@@ -24,22 +24,22 @@ const (
 // both axes logarithmic. Beside it stands a table with the same figures.
 type chart struct {
 	ID, Title, Unit string
-	Better          string // which direction is
-	Summary         string // for those who don't see it
+	Better          string // Direction of better figures.
+	Summary         string // Text alternative.
 	Height          float64
 	Curves          []curve
 	X, Y            []tick
 	Sizes           []int // of the table
 }
 
-// curve is one stack's.
+// A curve is one stack's.
 type curve struct {
 	Name  string
 	Label string // Name, if it is not too long
 	Look  int    // which colour, dash and marker
 	Path  string
 	Marks []mark
-	// Where its name stands, behind a mark of its own, and the curve's end.
+	// Positions of its name after a mark, and of the curve's end.
 	Key        mark
 	EndX, EndY float64
 
@@ -79,7 +79,7 @@ func (c chart) NarrowBox() string {
 	return fmt.Sprintf("0 0 %d %v", plotWidth-right+narrowMargin, c.Height)
 }
 
-// charts draws what was measured at two sizes or more.
+// charts draws the benchmarks with two sizes or more.
 func charts(r *Report) []chart {
 	var out []chart
 	for _, k := range []struct{ name, title, unit, better string }{
@@ -191,7 +191,7 @@ func (c *chart) placeLabels() {
 	}
 }
 
-// describe says in words what one sees first.
+// describe returns the text alternative.
 func (c *chart) describe() string {
 	s := fmt.Sprintf("%s over the size of messages, both logarithmic, of %d stacks; %s.", c.Title, len(c.Curves), c.Better)
 	for _, k := range c.Curves {
@@ -233,5 +233,5 @@ func valueText(value float64, unit string) string {
 // floorHalf is the next multiple of a half below.
 func floorHalf(x float64) float64 { return math.Floor(2*x) / 2 }
 
-// round keeps a tenth: what no eye sees need not be in the file.
+// round rounds to a tenth, which is precise enough for the eye.
 func round(x float64) float64 { return math.Round(10*x) / 10 }

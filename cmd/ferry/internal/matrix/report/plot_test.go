@@ -21,7 +21,7 @@ func latencies(curves ...[]float64) *Report {
 	return r
 }
 
-func TestNamesOfCurvesDoNotOverlap(t *testing.T) {
+func TestCharts_NamesOfCurves_DoNotOverlap(t *testing.T) {
 	for _, n := range []int{1, 2, 9, 40} {
 		var curves [][]float64
 		for i := range n {
@@ -44,7 +44,7 @@ func TestNamesOfCurvesDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestWhatCanNotBeDrawnIsLeftOut(t *testing.T) {
+func TestCharts_InvalidFigures_AreLeftOut(t *testing.T) {
 	for what, c := range map[string]struct {
 		r      *Report
 		charts int
@@ -71,7 +71,7 @@ func TestWhatCanNotBeDrawnIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestSizesAndValuesReadAsPeopleWriteThem(t *testing.T) {
+func TestCharts_SizesAndValues_AreRounded(t *testing.T) {
 	for size, want := range map[int]string{0: "0 B", 1: "1 B", 1000: "1000 B", 1024: "1 KiB", 1536: "1536 B", 4 << 20: "4 MiB"} {
 		if got := sizeText(size); got != want {
 			t.Errorf("%d is %q, not %q", size, got, want)

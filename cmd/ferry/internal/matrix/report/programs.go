@@ -12,8 +12,7 @@ import (
 	"github.com/jstemmer/go-junit-report/v2/junit"
 )
 
-// longestReport bounds what ReadJSON reads: a full run of thirty stacks that all
-// fail takes a tenth of it.
+// longestReport limits the input of ReadJSON. A full run of thirty failing stacks needs a tenth of it.
 const longestReport = 256 << 20
 
 // WriteJSON writes the report; ReadJSON reads it. Bytes that are no UTF-8 become
@@ -30,9 +29,8 @@ func WriteJSON(w io.Writer, r *Report) error {
 	return e.Encode(out)
 }
 
-// ReadJSON reads what WriteJSON has written, here or in another version of ferry:
-// keys that it does not know are passed over. A report that contradicts itself is
-// an error that names the row.
+// ReadJSON reads a report of any version of ferry. Unknown keys are ignored. A contradiction is an error that names
+// the row.
 func ReadJSON(r io.Reader) (*Report, error) {
 	limited := &io.LimitedReader{R: r, N: longestReport}
 	d := json.NewDecoder(limited)
@@ -64,7 +62,7 @@ func ReadJSON(r io.Reader) (*Report, error) {
 	return report, nil
 }
 
-// check says what a row lacks.
+// check reports the first missing property of a row.
 func (r *Row) check() error {
 	switch {
 	case r.Stack == "" || r.Case == "":
@@ -86,10 +84,9 @@ func (r *Row) check() error {
 	return nil
 }
 
-// WriteJUnit writes the report for tools that show tests: a suite for each stack,
-// with the library versions as properties. What failed is a failure; what did not
-// end, or was not run because its stack was given up, an error; and all else that was
-// skipped or is not available is skipped with its reason.
+// WriteJUnit writes the report as JUnit's XML, with a suite for each stack and the library versions as properties.
+// Failed cases are failures. Cases that did not end or were not run because of Row.GivenUp are errors. All others
+// that did not pass are skipped, with their reasons.
 func WriteJUnit(w io.Writer, r *Report) error {
 	out := junit.Testsuites{Name: "ferry matrix", Time: seconds(r.Seconds)}
 	for _, line := range r.Table().Lines {

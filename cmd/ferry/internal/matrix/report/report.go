@@ -1,7 +1,5 @@
-// Package report is what `ferry matrix` has found: what became of every case on
-// every stack, what that amounts to, and how it is shown: to people as text, live on
-// a terminal, and as one HTML page; to programs as JSON and JUnit's XML. It runs
-// nothing.
+// Package report has the results of `ferry matrix` and their summary. It prints them as text, live on a terminal, as an
+// HTML page, as JSON and as JUnit's XML. It does not run cases.
 package report
 
 import (
@@ -17,68 +15,62 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// Status is what became of a case.
+// Status is the outcome of a case.
 type Status string
 
-// The outcomes. A case that needs more than its limit is a Timeout, whether its
-// processes still obeyed or had to be killed; one whose process was lost is a Fail.
+// Outcomes of cases. A case that exceeds its limit is a Timeout, and one whose process was lost is a Fail.
 const (
 	Pass        Status = "pass"
 	Fail        Status = "fail"
-	Skip        Status = "skip"        // it does not apply, is excluded, or was not run (see GivenUp); the reason says which
-	Timeout     Status = "timeout"     // it did not end
-	Refused     Status = "refused"     // the machine has such a stack, and ferry does not use it: it has a defect
-	Unavailable Status = "unavailable" // the machine or the program has no such stack
+	Skip        Status = "skip"        // Not applicable, excluded, or not run (see GivenUp). The reason has the details.
+	Timeout     Status = "timeout"     // Did not end.
+	Refused     Status = "refused"     // Available, but not used because of a defect.
+	Unavailable Status = "unavailable" // Not available in this machine or program.
 )
 
-// Statuses in the order of how bad they are, the worst first.
+// Statuses lists the statuses, the worst first.
 var Statuses = []Status{Fail, Timeout, Refused, Unavailable, Skip, Pass}
 
-// Absent says that a stack was not tried, because it is not there or is not used.
+// Absent reports whether a stack was not tried, because it is unavailable or not used.
 func (s Status) Absent() bool { return s == Refused || s == Unavailable }
 
-// OpenCase is the case that every stack has: whether it is there. A stack that is
-// not has no others.
+// OpenCase is the case of every stack that opens it. If it fails, the stack has no other cases.
 const OpenCase = "open"
 
-// A Stack is one way for messages to travel.
+// A Stack is a selection of components that transfer messages.
 type Stack struct {
 	Name     string `json:"name"`               // "ob1+shm", "cm+ofi tcp;ofi_rxm"
 	PML      string `json:"pml"`                // "cm"
-	Via      string `json:"via,omitempty"`      // transport component: "btl shm", "mtl ofi"
-	Provider string `json:"provider,omitempty"` // "tcp;ofi_rxm"; empty where the transport has nothing to choose from
+	Via      string `json:"via,omitempty"`      // Transport component, such as "btl shm" or "mtl ofi".
+	Provider string `json:"provider,omitempty"` // "tcp;ofi_rxm", or "" for a transport without providers.
 	Device   string `json:"device,omitempty"`   // "eth0"
-	Mode     string `json:"mode,omitempty"`     // how an MTL lays out tags
-	Library  string `json:"library,omitempty"`  // name and version of the library below
-	// Set is the parameters (NAME=VALUE, as for --set) that choose this stack and
-	// nothing else.
+	Mode     string `json:"mode,omitempty"`     // Tag layout of an MTL.
+	Library  string `json:"library,omitempty"`  // Name and version of the transport's library.
+	// Set has the parameters (NAME=VALUE, as for --set) that select only this stack.
 	Set []string `json:"set,omitempty"`
-	// Reason says why there is no such stack; empty if there is one.
+	// Reason is the reason why the stack is not used, or "".
 	Reason string `json:"reason,omitempty"`
-	// Hangs says that nobody knows whether there is: its provider was asked, and did
-	// not answer. Reason has the words.
+	// Hangs reports that the survey of its provider did not end, so that its availability is unknown.
 	Hangs bool `json:"hangs,omitempty"`
-	// Refused says that there is, and that it is not used for a defect, which Reason
-	// has.
+	// Refused reports that it is available, but not used because of the defect in Reason.
 	Refused bool `json:"refused,omitempty"`
-	// Self says that its transport, by its own word, is for a process itself only.
+	// Self reports that its transport reaches only its own process.
 	Self bool `json:"self,omitempty"`
-	// Required says that it was asked for by name: that it is not there is a failure.
+	// Required reports that the stack was selected by name. Its absence is a failure.
 	Required bool `json:"required,omitempty"`
 }
 
-// Alone says that the stack reaches no other process.
+// Alone reports whether the stack reaches no other process.
 func (s Stack) Alone() bool { return s.Self || s.Via == "btl "+SelfBTL }
 
-// Transport is the kind of the component that moves the stack's messages ("btl" or
-// "mtl"), and its name; empty for a PML with a transport of its own.
+// Transport returns the kind ("btl" or "mtl") and the name of the stack's transport component, or "" for a PML with a
+// transport of its own.
 func (s Stack) Transport() (kind, name string) {
 	kind, name, _ = strings.Cut(s.Via, " ")
 	return kind, name
 }
 
-// Absent is the outcome of OpenCase of a stack that has a Reason. What is broken is
-// told from what is not there.
+// Absent returns the status of OpenCase for a stack with a Reason.
 func (s Stack) Absent() Status {
 	switch {
 	case s.Hangs:
@@ -89,7 +81,7 @@ func (s Stack) Absent() Status {
 	return Unavailable
 }
 
-// Missing says in words why there is no such stack, or "" if there is one.
+// Missing describes why the stack is not used, or returns "".
 func (s Stack) Missing() string {
 	if s.Reason == "" {
 		return ""
@@ -97,7 +89,7 @@ func (s Stack) Missing() string {
 	return string(s.Absent()) + ": " + s.Reason
 }
 
-// SelfBTL carries what a process sends to itself. Every stack of BTLs has it.
+// SelfBTL carries messages of a process to itself in every stack of BTLs.
 const SelfBTL = "self"
 
 // A Row is the outcome of one case of one stack.
@@ -106,54 +98,51 @@ type Row struct {
 	Provider string  `json:"provider"`
 	Case     string  `json:"case"` // "open", "mtltest/NAME", "pmltest/lazy/NAME", "conform/2/FAMILY/NAME", "bench/latency"
 	Status   Status  `json:"status"`
-	Reason   string  `json:"reason"` // never empty unless Status is Pass
+	Reason   string  `json:"reason"` // Not empty unless Status is Pass.
 	Seconds  float64 `json:"seconds"`
-	Ranks    int     `json:"ranks,omitempty"` // of a case that runs as a job
-	// GivenUp says of a Skip that the stack was given up before this case: too many
-	// before it were lost, or did not end. Nobody knows what would have become of it.
+	Ranks    int     `json:"ranks,omitempty"` // Set for a case that runs as a job.
+	// GivenUp reports that a Skip was not run because too many cases before it were lost or did not end.
 	GivenUp bool `json:"given_up,omitempty"`
-	// Excluded is the reason of the exclusion that applies: a row that would fail is
-	// a Skip, whose Reason says both; one that passes is reported.
+	// Excluded is the reason of its exclusion. A failed row becomes a Skip with both reasons. One that passes is reported.
 	Excluded string `json:"excluded,omitempty"`
-	// Retried is the reason of the second try that the row is about.
+	// Retried is the reason for the second try that has this outcome.
 	Retried string `json:"retried,omitempty"`
-	// Command runs this case again, by itself.
+	// Command runs this case alone.
 	Command string `json:"command,omitempty"`
-	// Output is the end of what the processes of a case that did not pass have
-	// written.
+	// Output is the end of the output of the processes, if the case did not pass.
 	Output string `json:"output,omitempty"`
 	// Points are the figures of a benchmark.
 	Points []Point `json:"points,omitempty"`
 }
 
-// A Point is a figure of a benchmark at one size of message.
+// A Point is a figure of a benchmark at one message size.
 type Point struct {
 	Size  int     `json:"size"` // bytes
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"` // "us", "MB/s", "msg/s"
 }
 
-// Machine is where a report was made.
+// Machine describes the machine of a report.
 type Machine struct {
 	Host      string    `json:"host"`
 	Kernel    string    `json:"kernel"`
 	CPU       string    `json:"cpu"`
 	Cores     int       `json:"cores"`
-	Ferry     string    `json:"ferry"` // its version
+	Ferry     string    `json:"ferry"` // Version of ferry.
 	Libraries []Library `json:"libraries"`
 }
 
 // A Library is one that a stack stands on, as found at run time.
 type Library = version.Library
 
-// A Report is all that a run has found.
+// A Report has the results of a run.
 type Report struct {
 	Suite   string    `json:"suite"` // "quick" or "full"
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	// Partial says why the run ended before its time; empty if it did not.
+	// Partial is the reason of an early end of the run, or "".
 	Partial string `json:"partial,omitempty"`
-	// Notes are remarks on the run as a whole, such as exclusions that nothing needs.
+	// Notes are remarks on the run as a whole, such as unused exclusions.
 	Notes   []string `json:"notes,omitempty"`
 	Machine Machine  `json:"machine"`
 	Stacks  []Stack  `json:"stacks"`
@@ -170,18 +159,17 @@ func (r *Report) Retries() (notes []string) {
 	return notes
 }
 
-// An Observer hears how a run goes. Calls come one at a time.
+// An Observer is notified of the progress of a run. Calls are serialized.
 type Observer interface {
-	// Begin comes once, with all stacks and the number of cases that each will run.
+	// Begin is called once, with all stacks and their numbers of cases.
 	Begin(stacks []Stack, cases map[string]int)
-	// Running says that a stack has begun a case.
+	// Running reports that a stack has begun a case.
 	Running(stack, testCase string)
-	// Done says what became of a case.
+	// Done reports the outcome of a case.
 	Done(Row)
 }
 
-// ThisMachine describes the machine and the program; what it can't find out is
-// "unknown".
+// ThisMachine describes the machine and the program. Unknown properties are "unknown".
 func ThisMachine() Machine {
 	m := Machine{Host: "unknown", Kernel: "unknown", CPU: cpu.Model(), Cores: runtime.NumCPU(), Ferry: version.String()}
 	if name, err := os.Hostname(); err == nil {
@@ -196,7 +184,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// Libraries are those that the stacks stand on, each once.
+// Libraries lists the libraries of the stacks, each once.
 func Libraries(stacks []Stack) []Library {
 	var all []Library
 	seen := map[string]bool{}

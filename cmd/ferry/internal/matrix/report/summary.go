@@ -8,19 +8,16 @@ import (
 	"strings"
 )
 
-// Bad says that something is wrong, as opposed to not there or not asked for.
+// Bad reports a failure, as opposed to an absent or skipped case.
 func (s Status) Bad() bool { return s == Fail || s == Timeout }
 
-// givenUp stands in counts for a Skip that is not a success: the stack was given up
-// (Row.GivenUp). No row has it as its Status.
+// givenUp counts the rows with GivenUp. It is never the Status of a row.
 const givenUp Status = "given up"
 
-// kinds are what is counted, the worst first.
-//
-// What is absent stands behind what ran.
+// kinds lists the counted statuses, the worst first. Absent stacks come after the others.
 var kinds = []Status{Fail, Timeout, givenUp, Skip, Refused, Unavailable, Pass}
 
-// kind is what the row counts as.
+// kind returns the status as which the row is counted.
 func (r Row) kind() Status {
 	if r.GivenUp {
 		return givenUp
@@ -28,18 +25,15 @@ func (r Row) kind() Status {
 	return r.Status
 }
 
-// Failed says whether the machine does not pass: a case failed or did not end
-// that is not excluded, or was not run because its stack was given up.
+// Failed reports whether a case failed or did not end without an exclusion, or was not run because of Row.GivenUp.
 func (r *Report) Failed() bool {
 	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() || row.GivenUp })
 }
 
-// Columns of a table of stacks, in the order in which they are shown. A case that
-// belongs to none of them makes a column of its own behind these.
+// Columns of a table of stacks, in the order of display. A case outside them has a column of its own after these.
 var columns = []string{"btltest", "mtltest", "pmltest", "conform", "latency", "rate", "bandwidth"}
 
-// column is the column that a case belongs to: its kit, or the name of its
-// benchmark. OpenCase has none.
+// column returns the kit of a case or the name of its benchmark, or "" for OpenCase.
 func column(testCase string) string {
 	kit, rest, _ := strings.Cut(testCase, "/")
 	if kit == "bench" && rest != "" {
@@ -48,19 +42,17 @@ func column(testCase string) string {
 	return kit
 }
 
-// A Table is a report at a glance: a line for each stack, a cell for each kind of
-// cases.
+// A Table summarizes a report. It has a line for each stack and a cell for each column of cases.
 type Table struct {
 	Columns []string
 	Lines   []Line
-	Counts  Counts // of all rows
+	Counts  Counts // Counts of all rows.
 }
 
-// A Line is a stack. One that could not be opened has no cells, but the outcome of
-// that.
+// A Line is a stack. A stack that could not be opened has no cells.
 type Line struct {
 	Stack  Stack
-	Open   Row             // of OpenCase; its Status is empty if the run ended before it
+	Open   Row             // Row of OpenCase. Its Status is "" if the run ended before.
 	Cells  map[string]Cell // by column
 	Counts Counts
 }
@@ -77,10 +69,10 @@ func (c Cell) Counts() Counts {
 	return counts
 }
 
-// Counts are numbers of rows by what they count as.
+// Counts are the numbers of rows by status.
 type Counts map[Status]int
 
-// Total is the number of rows.
+// Total returns the number of rows.
 func (c Counts) Total() (n int) {
 	for _, k := range c {
 		n += k
@@ -88,11 +80,11 @@ func (c Counts) Total() (n int) {
 	return n
 }
 
-// Bad is the number of those that failed or did not end.
+// Bad returns the number of rows that failed or did not end.
 func (c Counts) Bad() int { return c[Fail] + c[Timeout] }
 
-// State is the status that stands for all: the worst if that is bad, else that they
-// passed, if any did. A stack that was given up has not.
+// State returns the status of all rows together: the worst if that is bad, else Pass if a row passed. A stack with
+// GivenUp has not passed.
 func (c Counts) State() Status {
 	for _, s := range kinds {
 		switch {
@@ -106,7 +98,7 @@ func (c Counts) State() Status {
 	return ""
 }
 
-// Of is how many rows have a status.
+// Of returns the number of rows with a status.
 func (c Counts) Of(s Status) int {
 	if s == Skip {
 		return c[Skip] + c[givenUp]
@@ -114,12 +106,12 @@ func (c Counts) Of(s Status) int {
 	return c[s]
 }
 
-// Statuses are those that occur, the worst first.
+// Statuses lists the statuses that occur, the worst first.
 func (c Counts) Statuses() []Status {
 	return slices.DeleteFunc(slices.Clone(Statuses), func(s Status) bool { return c.Of(s) == 0 })
 }
 
-// Words are the numbers in words.
+// Words describes the numbers.
 func (c Counts) Words() string {
 	var words []string
 	for _, s := range slices.Backward(kinds) {
@@ -130,8 +122,7 @@ func (c Counts) Words() string {
 	return strings.Join(words, ", ")
 }
 
-// Table sorts the report's rows into a table. Columns that nothing belongs to are
-// left out.
+// Table summarizes the report. Empty columns are left out.
 func (r *Report) Table() *Table {
 	t := &Table{Columns: slices.Clone(columns), Counts: Cell(r.Rows).Counts()}
 	at := map[string]int{}
@@ -163,7 +154,7 @@ func (r *Report) Table() *Table {
 	return t
 }
 
-// Missing says why the stack has no cells, or "" if it was opened.
+// Missing describes why the stack has no cells, or returns "" if it was opened.
 func (l Line) Missing() string {
 	switch {
 	case l.Open.Status != "" && l.Open.Status != Pass:
@@ -176,9 +167,8 @@ func (l Line) Missing() string {
 	return ""
 }
 
-// String is the cell in few letters: the figure of a benchmark, or how many cases
-// passed; "35/37!" if of 37 cases, those that were skipped for other reasons aside,
-// two did not, or were not run because the stack was given up.
+// String returns the figure of a benchmark or the number of passed cases. "35/37!" means that of 37 cases without
+// those skipped for other reasons, two failed or were not run because of Row.GivenUp.
 func (c Cell) String() string {
 	n := c.Counts()
 	of := n.Total() - n[Skip] - n[Refused] - n[Unavailable]
@@ -193,8 +183,8 @@ func (c Cell) String() string {
 	return fmt.Sprint(n[Pass])
 }
 
-// best is the one figure that stands for a benchmark: the shortest message's latency
-// or rate, the best bandwidth.
+// best returns the figure that represents a benchmark, which is the latency or rate of the shortest message or the
+// best bandwidth.
 func (r Row) best() Point {
 	return slices.MinFunc(r.Points, func(a, b Point) int {
 		if a.Unit == "MB/s" {
@@ -219,15 +209,14 @@ func (p Point) Figure() string {
 	return fmt.Sprintf("%.*f %s", digits, value, unit)
 }
 
-// A Group is rows that have the same status for the same reason.
+// A Group has the rows with the same status and reason.
 type Group struct {
 	Status Status
 	Reason string
 	Rows   []Row
 }
 
-// Groups returns what did not pass, the worst first, and within a status in the
-// order of the rows.
+// Groups returns the rows that did not pass, the worst first and then in the order of the rows.
 func (r *Report) Groups() []Group {
 	at := map[[2]string]int{}
 	var groups []Group
@@ -249,12 +238,12 @@ func (r *Report) Groups() []Group {
 	return groups
 }
 
-// Obsolete returns the rows that passed although they are excluded.
+// Obsolete returns the excluded rows that passed.
 func (r *Report) Obsolete() []Row {
 	return slices.DeleteFunc(slices.Clone(r.Rows), func(row Row) bool { return row.Status != Pass || row.Excluded == "" })
 }
 
-// Verdict is the report in a sentence or two.
+// Verdict summarizes the report in a sentence or two.
 func (r *Report) Verdict() string {
 	t := r.Table()
 	present, missing, refused, hurt, waiting := 0, 0, 0, 0, 0

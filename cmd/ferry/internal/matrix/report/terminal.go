@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Look is how text is to appear. The zero Look is plain lines of any length.
+// A Look is the appearance of text. The zero Look is plain lines of any length.
 type Look struct {
-	Width, Height int  // of the terminal; 0: not known, or no terminal
-	Live          bool // lines can be written over
+	Width, Height int  // Size of the terminal, or 0 if it is unknown.
+	Live          bool // Lines can be overwritten.
 	Colour        bool
 }
 
-// LookAt finds out what a file can show. NO_COLOR (https://no-color.org) and
-// TERM=dumb are obeyed.
+// LookAt returns the look of a file. It respects NO_COLOR (https://no-color.org) and TERM=dumb.
 func LookAt(f *os.File) Look {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -32,7 +31,7 @@ func LookAt(f *os.File) Look {
 	}
 }
 
-// colours of statuses: those that the terminal's own palette has.
+// colours of statuses are from the terminal's own palette.
 var colours = map[Status]string{Fail: "31", Timeout: "35", Refused: "33", Unavailable: "90", Skip: "33", Pass: "32"}
 
 // paint gives text the colour of a status, where there are colours.
@@ -58,13 +57,12 @@ func cut(text string, width int) string {
 	return string(r[:width-1]) + "…"
 }
 
-// A Terminal is an Observer that shows how a run goes: on a terminal as a table
-// that is kept up to date, with a line above it for each case that goes wrong;
-// elsewhere as a line for each case. Close it before anything else is written to
-// the same place. What can't be written is lost: the results are elsewhere.
+// A Terminal is an Observer that displays the progress of a run. On a terminal it updates a table and prints a line
+// for each failed case. Elsewhere it prints a line for each case. Close it before other output to the same file.
+// Write errors are ignored, because the results are elsewhere.
 type Terminal struct {
-	// Aloud is set before the run, if there is to be a line also for each case that
-	// begins, where there is no table: a process that dies in it can say nothing more.
+	// Aloud adds a line for each case that begins, if there is no table, so that the output names the case in which a
+	// process crashed. It is set before the run.
 	Aloud bool
 
 	w    io.Writer
@@ -72,22 +70,22 @@ type Terminal struct {
 
 	mu      sync.Mutex
 	begun   time.Time
-	cases   map[string]int // of the stacks that are there
+	cases   map[string]int // Cases of the available stacks.
 	total   int
-	report  Report             // what has come so far
-	running map[string]started // by stack
-	drawn   int                // lines of the table that are on the terminal
+	report  Report             // Rows so far.
+	running map[string]started // By stack.
+	drawn   int                // Number of table lines on the terminal.
 	stop    chan struct{}
 	stopped sync.WaitGroup
 }
 
-// started is a case that runs, and since when.
+// started is a running case with its start time.
 type started struct {
 	name  string
 	since time.Time
 }
 
-// every is how often the table is brought up to date: often enough to look alive.
+// every is the interval of updates of the table.
 const every = 200 * time.Millisecond
 
 // NewTerminal returns an Observer that writes to w.
@@ -134,7 +132,7 @@ func (t *Terminal) Running(stack, testCase string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.running[stack].name == testCase {
-		return // it goes on
+		return
 	}
 	t.running[stack] = started{testCase, time.Now()}
 	if t.Aloud && !t.look.Live {
@@ -155,14 +153,14 @@ func (t *Terminal) Done(row Row) {
 		line += "  " + oneLine(row.Reason)
 	}
 	switch {
-	case !t.look.Live && !row.Status.Absent(): // of those the report says all
+	case !t.look.Live && !row.Status.Absent(): // The report lists the absent ones.
 		fmt.Fprintln(t.w, line)
 	case row.Status.Bad():
 		t.show(line+"\n", t.table())
 	}
 }
 
-// Close takes the table away. The Terminal is of no use afterwards.
+// Close removes the table. The Terminal cannot be used afterwards.
 func (t *Terminal) Close() {
 	if t.stop != nil {
 		close(t.stop)
@@ -173,8 +171,7 @@ func (t *Terminal) Close() {
 	t.show("", nil)
 }
 
-// show takes the table away, writes text in its place, which stays, and below it
-// another table, with t.mu held.
+// show prints text in place of the table and the table below it. t.mu is held.
 func (t *Terminal) show(text string, table []string) {
 	if t.drawn > 0 {
 		text = fmt.Sprintf("\x1b[%dA\r\x1b[J", t.drawn) + text
@@ -186,9 +183,8 @@ func (t *Terminal) show(text string, table []string) {
 	io.WriteString(t.w, text)
 }
 
-// table is the present state in lines that fit: what is above the terminal's top can't
-// be written over. Stacks that are busy come first
-// when there is no room for all; those that can't be opened wait for the end.
+// table returns the present state in lines that fit, because lines above the top of the terminal cannot be
+// overwritten. Busy stacks come first if there are too many. Stacks that cannot be opened are left out.
 func (t *Terminal) table() []string {
 	now := t.report.Table()
 	width := max(t.look.Width-1, 1)
@@ -214,7 +210,7 @@ func (t *Terminal) table() []string {
 		}
 	}
 	body := append(busy, idle...)
-	room := max(t.look.Height-4, 1) // a header, a last line, what may come above, and the cursor
+	room := max(t.look.Height-4, 1) // Without a header, a last line, a line above and the cursor.
 	last := fmt.Sprintf("%d of %s, %.0f s", done, Plural(t.total, "case"), time.Since(t.begun).Seconds())
 	if more := len(body) - room; more > 0 {
 		last = fmt.Sprintf("and %s; ", Plural(more, "more stack")) + last

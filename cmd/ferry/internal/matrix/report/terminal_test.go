@@ -58,7 +58,7 @@ func (s *screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestLiveTableFitsAndGoesAway(t *testing.T) {
+func TestTerminal_LiveTable_FitsAndIsRemoved(t *testing.T) {
 	r := read(t, "testdata/fail.json")
 	for i := range 20 {
 		r.Stacks = append(r.Stacks, Stack{Name: fmt.Sprint("cm+ofi some;provider_", i)})
@@ -100,7 +100,7 @@ func TestLiveTableFitsAndGoesAway(t *testing.T) {
 	}
 }
 
-func TestNoColourWithoutTerminal(t *testing.T) {
+func TestLookAt_NoTerminal_HasNoColour(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)

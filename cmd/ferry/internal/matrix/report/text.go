@@ -12,10 +12,8 @@ import (
 	"github.com/ferrympi/ferry/internal/text"
 )
 
-// Printable returns text that does nothing to a terminal, a page or its reader:
-// what is neither printable nor a line's end or a tab is written as an escape, bytes
-// that are no UTF-8 too. Names and outputs come from programs that may have been
-// dying.
+// Printable returns text without effect on a terminal, a page or its reader. Unprintable characters other than
+// newlines and tabs, and invalid UTF-8, are escaped. Names and outputs may come from crashed programs.
 func Printable(text string) string {
 	var b strings.Builder
 	for i, n := 0, 0; i < len(text); i += n {
@@ -36,7 +34,7 @@ func Printable(text string) string {
 // oneLine is Printable for where only one line fits.
 func oneLine(text string) string { return strings.Join(strings.Fields(Printable(text)), " ") }
 
-// Plural is a number with what it counts: "1 case", "2 cases".
+// Plural returns a number with its unit, such as "1 case" or "2 cases".
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -44,8 +42,8 @@ func Plural(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// WriteText writes the report for readers: the table, each row that did not pass
-// with its reason, what has changed since the baseline, and the verdict last.
+// WriteText writes the table, each row that did not pass with its reason, the changes since the baseline, and the
+// verdict last.
 func WriteText(w io.Writer, r *Report, c *Comparison, look Look) error {
 	t := textWriter{Look: look}
 	t.table(r.Table())
