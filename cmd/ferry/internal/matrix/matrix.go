@@ -1,11 +1,8 @@
-// Package matrix is `ferry matrix`: it qualifies the transports of a machine. Every
-// stack (a PML over a transport, and over a provider of it) runs every case, in
-// processes of its own, and what became of each is a row of a report.
+// Package matrix implements the command line of `ferry matrix`, which qualifies the transports of a machine. Every stack
+// (a PML over a transport and its provider) runs every case in separate processes. Each outcome is a row of a report.
 //
-// It stands on the kits (btltest, mtltest, pmltest), on conform and on `ferry bench`,
-// and adds no check of its own. This is its command line; what is tried stands in
-// plan, how in worker and, for ranks that are there already, in job, and what was
-// found in report.
+// Its checks are the kits (btltest, mtltest, pmltest), conform and `ferry bench`. Package plan selects stacks and cases,
+// worker and, for the ranks of a launcher, job run them, and report has the results.
 package matrix
 
 import (
@@ -75,7 +72,7 @@ run because its stack was given up, was named and is not there, or is worse than
 --baseline; 2 for a wrong command line; 130 after an interrupt and 143 after SIGTERM: the report has what was
 found by then, and says that it is not complete. A second interrupt ends it at once.`
 
-// statusInterrupted is that of a program that SIGINT has ended.
+// statusInterrupted is the status of a program ended by SIGINT.
 const statusInterrupted = 130
 
 type options struct {
@@ -130,7 +127,7 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// stackNames returns the names of stacks that are known without a question to a library, and patterns for the others.
+// stackNames returns the names of stacks that are known without a survey, and patterns for the others.
 func stackNames() (names []string) {
 	reg := settings.Registry()
 	for _, c := range reg.Components(framework.BTL) {
@@ -142,10 +139,10 @@ func stackNames() (names []string) {
 	return names
 }
 
-// suites by name.
+// suites has the suites by name.
 var suites = map[string]func() plan.Suite{"quick": plan.Quick, "full": plan.Full}
 
-// request checks the flags and makes what they ask for.
+// request checks the flags and returns the request.
 func (o *options) request() (*plan.Request, error) {
 	suite, ok := suites[o.suite]
 	if !ok {
@@ -207,7 +204,7 @@ func (o *options) request() (*plan.Request, error) {
 	return r, nil
 }
 
-// base is the report to compare with; nil if there is none.
+// base returns the report to compare with, or nil.
 func (o *options) base() (*report.Report, error) {
 	switch {
 	case o.slower != 0 && o.baseline == "":
@@ -297,7 +294,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	case o.list:
 		return list(stdout, p)
 	}
-	// Where standard output is the report, people read on standard error.
+	// With the report on standard output, the text goes to standard error.
 	text := stdout
 	if outs.stdout() {
 		text = cmd.ErrOrStderr()
@@ -308,7 +305,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	}
 	wrapped := look
 	wrapped.Width = columns.Width(text)
-	// Nobody may be left to read it. The run goes on: the files are still to be written.
+	// The run continues after a write to a closed pipe, because the files are still to be written.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
@@ -337,13 +334,12 @@ func (o *options) run(cmd *cobra.Command) error {
 	case found.Partial != "" && interrupted():
 		return exit.Status(statusInterrupted)
 	case found.Partial != "" || found.Failed() || compared.Failed():
-		return exit.Status(exit.Failed) // the text has said why
+		return exit.Status(exit.Failed) // The text has the reason.
 	}
 	return nil
 }
 
-// join makes this process one of the ranks of its launcher's job. The caller closes
-// it.
+// join joins the launcher's job as one of its ranks. The caller closes it.
 func (o *options) join(ctx context.Context, r *plan.Request) (*job.Job, error) {
 	switch {
 	case o.list:
@@ -369,19 +365,17 @@ func list(w io.Writer, p *plan.Plan) error {
 	return err
 }
 
-// interruptible ends with the first of some signals; the second does what it does to
-// any program.
+// interruptible returns a context that is canceled by the first of the signals. A second one has its default effect.
 func interruptible(ctx context.Context, signals ...os.Signal) (context.Context, func()) {
 	ctx, stop := exit.NotifyContext(ctx, signals...)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }
 
-// reports is the descriptor on which a worker reports: the first of launch.Job's
-// Files.
+// reports is the descriptor of a worker's reports, the first of launch.Job's Files.
 const reports = 3
 
-// workerCommand is the hidden command of the processes that run cases.
+// workerCommand is the hidden command of the workers.
 func workerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "worker TASK", Short: "Run cases for ferry matrix", Hidden: true, Args: cobra.ExactArgs(1),
@@ -390,7 +384,7 @@ func workerCommand() *cobra.Command {
 			if _, err := out.Stat(); err != nil {
 				return fmt.Errorf("only ferry matrix starts workers: %w", err)
 			}
-			// What a case starts has no business with the reports.
+			// Children of a case must not inherit the pipe.
 			syscall.CloseOnExec(reports)
 			ctx, stop := interruptible(cmd.Context(), syscall.SIGTERM)
 			defer stop()
