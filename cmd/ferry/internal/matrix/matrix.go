@@ -252,52 +252,69 @@ func (o *options) run(cmd *cobra.Command) error {
 	pool := &worker.Pool{
 		Program: self, Args: []string{"matrix", "worker"}, Set: r.Set, MaxParallel: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(r.Values),
 	}
-	run := func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return pool.Run(ctx, p.Begin(t)), nil }
-	interrupted := func() bool { return ctx.Err() != nil }
-	stdout := cmd.OutOrStdout()
-	var outs outputs
+	x := &execution{
+		options: o, request: r, base: base, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
+		run:           func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return pool.Run(ctx, p.Begin(t)), nil },
+		isInterrupted: func() bool { return ctx.Err() != nil },
+	}
 	if o.job {
 		j, err := o.join(ctx, r)
 		switch {
-		case err != nil && interrupted():
+		case err != nil && x.isInterrupted():
 			return exit.Status(statusInterrupted)
 		case err != nil:
 			return err
 		}
 		defer j.Close()
-		interrupted = func() bool { return ctx.Err() != nil || j.WasInterrupted() }
+		x.isInterrupted = func() bool { return ctx.Err() != nil || j.WasInterrupted() }
 		if j.Rank() > 0 {
-			if _, err = j.Run(ctx, nil, nil); interrupted() {
+			if _, err = j.Run(ctx, nil, nil); x.isInterrupted() {
 				err = exit.Status(statusInterrupted)
 			}
 			return err
 		}
 		j.SavePartial = func(found *report.Report) {
-			if err := outs.save(found, nil, false); err != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "ferry matrix: %v\n", err)
+			if err := x.outs.save(found, nil, false); err != nil {
+				fmt.Fprintf(x.stderr, "ferry matrix: %v\n", err)
 			}
 		}
-		run = func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return j.Run(ctx, p, t) }
+		x.run = func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return j.Run(ctx, p, t) }
 	}
-	if outs, err = o.open(stdout); err != nil {
+	if x.outs, err = o.open(x.stdout); err != nil {
 		return err
 	}
-	defer outs.close()
-	line := progressline.Start(cmd.ErrOrStderr(), "ferry matrix", "asking transports and providers what they offer")
+	defer x.outs.close()
+	line := progressline.Start(x.stderr, "ferry matrix", "asking transports and providers what they offer")
 	p, err := r.MakePlan(ctx, pool.Survey)
 	line.Close()
 	switch {
-	case err != nil && interrupted():
+	case err != nil && x.isInterrupted():
 		return &exit.Error{Status: statusInterrupted, Err: fmt.Errorf("%w before a case ran: no report is written", err)}
 	case err != nil:
 		return err
 	case o.list:
-		return list(stdout, p)
+		return list(x.stdout, p)
 	}
+	return x.execute(p)
+}
+
+// An execution runs a plan and writes its report.
+type execution struct {
+	*options
+	request        *plan.Request
+	base           *report.Report // Baseline, or nil.
+	outs           outputs
+	stdout, stderr io.Writer
+	run            func(*plan.Plan, *report.Terminal) (*report.Report, error)
+	isInterrupted  func() bool
+}
+
+// execute runs the plan and writes the report. The error has the exit status.
+func (x *execution) execute(p *plan.Plan) error {
 	// With the report on standard output, the text goes to standard error.
-	text := stdout
-	if outs.stdout() {
-		text = cmd.ErrOrStderr()
+	text := x.stdout
+	if x.outs.stdout() {
+		text = x.stderr
 	}
 	var look report.Look
 	if f, ok := text.(*os.File); ok {
@@ -310,28 +327,28 @@ func (o *options) run(cmd *cobra.Command) error {
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 	terminal := report.NewTerminal(text, look)
-	terminal.Aloud = o.job
-	found, err := run(p, terminal)
+	terminal.Aloud = x.job
+	found, err := x.run(p, terminal)
 	terminal.Close()
 	if err != nil {
 		return err
 	}
 	found.Notes = append(found.Notes, found.Retries()...)
-	if !o.job && r.Components == nil && r.Cases == nil {
+	if r := x.request; !x.job && r.Components == nil && r.Cases == nil {
 		found.Notes = append(found.Notes, r.Exclude.Notes(found)...)
 	}
 	var compared *report.Comparison
-	if base != nil {
-		compared = report.Compare(r.Components.FilterReport(base), found, o.slower)
+	if x.base != nil {
+		compared = report.Compare(x.request.Components.FilterReport(x.base), found, x.slower)
 	}
-	err = outs.save(found, compared, true)
+	err = x.outs.save(found, compared, true)
 	if textErr := report.WriteText(text, found, compared, wrapped); !errors.Is(textErr, syscall.EPIPE) {
 		err = errors.Join(err, textErr)
 	}
 	switch {
 	case err != nil:
 		return err
-	case found.Partial != "" && interrupted():
+	case found.Partial != "" && x.isInterrupted():
 		return exit.Status(statusInterrupted)
 	case found.Partial != "" || found.Failed() || compared.Failed():
 		return exit.Status(exit.Failed) // The text has the reason.
