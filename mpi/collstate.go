@@ -95,9 +95,9 @@ func (k *collective) do(ctx context.Context, op string, bytes int, f func() erro
 		if panicked {
 			err = fmt.Errorf("%s: %w", op, errPanicked)
 			k.fail(err)
-			unborn := k.unborn
+			unborn, cause := k.unborn, err // A closure over err moves the result of each call to the heap.
 			// The panic may have come under the engine's lock, for which leave waits.
-			k.comm().session.asyncs.spawn(func(context.Context) { k.leave(unborn, err) })
+			k.comm().session.asyncs.spawn(func(context.Context) { k.leave(unborn, cause) })
 		}
 		k.exit()
 		if end != nil {
