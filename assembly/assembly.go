@@ -90,9 +90,11 @@ type Assembly struct {
 	card          card // likewise; see present
 
 	closing    sync.Once
-	closed     error      // of Close
-	learning   sync.Mutex // held while PMLs learn a card, before mu
-	presenting sync.Mutex // guards card
+	readers    sync.RWMutex // See WhileOpen.
+	isFreed    bool         // Whether the transports are closed or closing. Guarded by readers.
+	closed     error        // of Close
+	learning   sync.Mutex   // held while PMLs learn a card, before mu
+	presenting sync.Mutex   // guards card
 
 	mu       sync.Mutex
 	known    acquaintances
@@ -404,6 +406,18 @@ func (a *Assembly) Close() error {
 	return a.closed
 }
 
+// WhileOpen calls read, and returns true, unless the transports are closed or closing. Close waits until read returns. It protects
+// reports on the streams of a process, which may end at any time. Calls do not nest.
+func (a *Assembly) WhileOpen(read func()) bool {
+	a.readers.RLock()
+	defer a.readers.RUnlock()
+	if a.isFreed {
+		return false
+	}
+	read()
+	return true
+}
+
 func (a *Assembly) close() error {
 	if a.client == nil {
 		return nil
@@ -421,6 +435,9 @@ func (a *Assembly) close() error {
 	close(a.upcalls.stop)
 	a.upcalls.Unlock()
 	a.upcalls.running.Wait()
+	a.readers.Lock()
+	a.isFreed = true
+	a.readers.Unlock()
 	err := a.Stack.Close()
 	if ok {
 		events.End()

@@ -246,10 +246,12 @@ func (a *Assembly) routes() []Pair {
 func (a *Assembly) streamPairs() (all []Pair) {
 	open := map[[3]int]bool{}
 	for _, s := range a.Streams() {
-		for _, p := range s.routes() {
-			open[[3]int{p.Stream, p.To, p.ToStream}] = true
-			all = append(all, p)
-		}
+		s.WhileOpen(func() {
+			for _, p := range s.routes() {
+				open[[3]int{p.Stream, p.To, p.ToStream}] = true
+				all = append(all, p)
+			}
+		})
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -3,6 +3,7 @@ package assembly
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -161,5 +162,35 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestWhileOpen_CloseOfTheStream_WaitsForTheReader(t *testing.T) {
+	a, _ := newHanging().open(t, new(goneWatcher))
+	defer a.Close()
+	s, err := a.OpenStream(t.Context(), new(goneWatcher))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	isOpen := s.WhileOpen(func() {
+		go func() { closed <- s.Close() }()
+		for s.readers.TryRLock() { // Fails once Close waits.
+			s.readers.RUnlock()
+			select {
+			case err := <-closed:
+				t.Errorf("Close returned beside a reader: %v", err)
+				closed <- err
+				return
+			default:
+				runtime.Gosched()
+			}
+		}
+	})
+	if err := <-closed; err != nil || !isOpen {
+		t.Errorf("reader called: %t; Close: %v", isOpen, err)
+	}
+	if s.WhileOpen(func() {}) {
+		t.Error("a reader is called after Close")
 	}
 }

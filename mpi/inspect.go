@@ -45,7 +45,7 @@ func (s *Session) Stats() Stats {
 	e := s.engine
 	out.Peers = peerStats(e.Assembly)
 	for _, stream := range e.Streams() {
-		out.Peers = append(out.Peers, peerStats(stream)...)
+		stream.WhileOpen(func() { out.Peers = append(out.Peers, peerStats(stream)...) })
 	}
 	if own, any := e.rankStats(); any {
 		out.Peers = append(out.Peers, own)

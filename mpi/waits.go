@@ -113,8 +113,10 @@ func (e *engine) waiting() waiting {
 	}
 	e.addQueues(&w, &b, comms)
 	for _, st := range e.streams() {
-		fmt.Fprintf(&b, "%v:\n", st)
-		st.own.engine.addQueues(&w, &b, comms)
+		st.own.engine.WhileOpen(func() {
+			fmt.Fprintf(&b, "%v:\n", st)
+			st.own.engine.addQueues(&w, &b, comms)
+		})
 	}
 	if len(e.openTeams()) > 0 {
 		x := e.inspectRanks()
