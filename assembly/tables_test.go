@@ -456,7 +456,7 @@ func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
 	}
 }
 
-// A process that disconnects from this one has a record from then on, also after its last communicator.
+// The record of a disconnected process is outside the table, and outlives its last communicator.
 func TestGivenUp_MemberOfTable_FreesTheMemory(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()

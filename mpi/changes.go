@@ -199,8 +199,8 @@ func (s *Session) LookupDataAsync(pset, key string) *Future[[]byte] {
 	return async(s, func(ctx context.Context) ([]byte, error) { return s.LookupData(ctx, pset, key) })
 }
 
-// asyncs are the goroutines of the library that use a session's engine and for which no operation of the program waits: its
-// asynchronous calls, and what follows an operation that has failed. The engine is freed after their end.
+// asyncs counts the goroutines of the library that use a session's engine without an operation of the program that waits for them,
+// such as asynchronous calls and the cleanup after a failed operation. The engine is freed after their end.
 type asyncs struct {
 	mu      sync.Mutex
 	ctx     context.Context // Of all of them; nil before the first one.

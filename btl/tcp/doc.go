@@ -6,8 +6,8 @@
 //
 // Reserve returns memory of the send buffer, which grows with the data in flight, up to
 // btl.tcp.window for each peer. Commit gives the frame the next number of its path. The frame stays
-// in the send buffer until the peer has acked it. The payload of a gathered frame is borrowed from
-// its owner until then, because it may be retransmitted.
+// in the send buffer until the peer has acked it. The owner of the payload of a gathered frame
+// lends it until the ack, because it may be retransmitted.
 //
 // The first small frame after a poll leaves at once, and later ones together at the next poll. Each
 // frame leaves on the link with the fewest unacked bytes. The receiver delivers frames in the order

@@ -58,8 +58,8 @@ func (r *reconnector) recordFailure(d *slotDialer, f failure) {
 	r.failures = append(r.failures, f)
 }
 
-// hasNoListener reports whether an address that once had a link refuses connections. The peer's process
-// has ended then, whatever its other addresses do.
+// hasNoListener reports whether an address that once had a link refuses connections. Such a
+// peer has ended, independently of its other addresses.
 func (r *reconnector) hasNoListener(d *slotDialer) bool {
 	return slices.ContainsFunc(d.failures, func(f failure) bool {
 		return errors.Is(f.err, unix.ECONNREFUSED) && slices.Contains(r.lastGoodAddrs, f.addr.Addr())

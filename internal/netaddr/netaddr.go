@@ -137,7 +137,7 @@ func sortByRank(list []candidate) []netip.Addr {
 	return out
 }
 
-// insidePrefixes are name prefixes of interfaces of containers and virtual machines, whose
+// insidePrefixes are name prefixes of interfaces of containers and virtual machines. Their
 // networks end at the host or are overlays.
 var insidePrefixes = []string{"docker", "virbr", "vboxnet", "vmnet", "veth", "cni", "flannel", "cali", "vxlan.calico", "tunl", "cilium", "weave",
 	"kube-", "podman", "lxc", "lxd"}

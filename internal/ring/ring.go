@@ -115,8 +115,8 @@ func (m *memory) word(at uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe
 // plainWord returns the word of the cell at a byte offset for non-atomic stores.
 func (m *memory) plainWord(at uint64) *uint64 { return (*uint64)(unsafe.Add(m.base, at)) }
 
-// frame returns the n bytes after the word at a byte offset. The caller checks that they end
-// within the ring.
+// frame returns the n bytes after the word at a byte offset. The caller checks their end
+// against that of the ring.
 func (m *memory) frame(at, n uint64) []byte {
 	return (*[1 << 30]byte)(unsafe.Add(m.base, at+WordSize))[:n:n]
 }

@@ -37,7 +37,7 @@ type sample struct {
 
 // samples are those of a creation.
 type samples struct {
-	dir    string // Has a directory for each node with a sample, from which the node ids follow.
+	dir    string // Parent of the directories of sampled nodes, which determine the node ids.
 	client bootstrap.Client
 	group  []framework.Proc
 	list   []*sample

@@ -21,8 +21,8 @@ const (
 	notFound      = 127
 )
 
-// Signals returns the signals on which a command ends its processes and removes its files. A hangup is not one of
-// them under nohup(1).
+// Signals returns the signals that end a command after it has ended its processes and removed its files. Under nohup(1), a
+// hangup is not among them.
 func Signals() []os.Signal {
 	all := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
 	if !signal.Ignored(syscall.SIGHUP) {

@@ -21,7 +21,7 @@ var archiveRef string
 // GOFLAGS=-buildvcs=false, too.
 var commit string
 
-// String returns the version: the release, or the next one with "-dev" and the commit if it is known, such as
+// String returns the version of a release, or the next version with "-dev" and the commit if it is known, such as
 // "0.1.0-dev+0123456789ab".
 func String() string {
 	info, _ := debug.ReadBuildInfo()

@@ -61,8 +61,8 @@ func cut(text string, width int) string {
 // for each failed case. Elsewhere it prints a line for each case. Close it before other output to the same file.
 // Write errors are ignored, because the results are elsewhere.
 type Terminal struct {
-	// Aloud adds a line for each case that begins, if there is no table, so that the output names the case in which a
-	// process crashed. It is set before the run.
+	// Aloud adds a line for each case that begins, if there is no table, so that the output names the case of a
+	// crash. It is set before the run.
 	Aloud bool
 
 	w    io.Writer

@@ -135,7 +135,7 @@ func badWorker(text string) error {
 	return nil
 }
 
-// envTries is the directory in which badWorker counts the tries of its cases.
+// envTries names the directory with badWorker's counts of tries.
 const envTries = "MATRIX_TEST_TRIES"
 
 // appendByte appends a byte to a file.
