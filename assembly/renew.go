@@ -165,7 +165,7 @@ func (a *Assembly) meetAfresh(ctx context.Context, group []framework.Proc, rank 
 	for i := range pairs {
 		theirs, err := wireup.DecodeEnded(made.Payloads[i])
 		if err != nil {
-			return told, BadMember(group[i], err)
+			return told, badMember(group[i], err)
 		}
 		for _, e := range theirs {
 			if int(e.Rank) == rank && e.Nonce == a.env.Self.Nonce {

@@ -94,7 +94,7 @@ func (a *Assembly) conclude(ctx context.Context, x *meeting, encoded [][]byte) (
 	payloads := make([]wireup.Payload, len(group))
 	for i, b := range encoded {
 		if payloads[i], err = wireup.DecodePayload(b); err != nil {
-			return m, spec, BadMember(group[i], err)
+			return m, spec, badMember(group[i], err)
 		}
 	}
 	m, first, err := a.chooseModule(group, payloads)
@@ -219,8 +219,8 @@ func (a *Assembly) StandBy(ctx context.Context, group []framework.Proc, tag stri
 	return framework.Ended(ctx, "group construct", b.StandBy(ctx, group, tag))
 }
 
-// BadMember is the error for what a member has sent that makes no sense.
-func BadMember(p framework.Proc, err error) error {
+// badMember returns the error for an invalid business card of a member.
+func badMember(p framework.Proc, err error) error {
 	return &framework.TransportError{Component: "assembly", Peer: p.String(), Op: "business card", Err: err}
 }
 
@@ -265,15 +265,15 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 		return nil
 	}
 	if err != nil {
-		return BadMember(p, err)
+		return badMember(p, err)
 	}
 	offers, err := a.decodeCapabilities(from.Capabilities)
 	if err != nil {
-		return BadMember(p, err)
+		return badMember(p, err)
 	}
 	node, _, err := wireup.FindAddress(from.Card, framework.NodeEntry)
 	if err != nil {
-		return BadMember(p, err)
+		return badMember(p, err)
 	}
 	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
 	// without mu while they do: they wait for the engine, in which a transport may hang.
@@ -285,7 +285,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	card, err := wireup.DecodeCard(from.Card)
 	if err != nil {
 		a.unlearn(life, known)
-		return BadMember(p, err)
+		return badMember(p, err)
 	}
 	for _, o := range offers {
 		for _, m := range a.pmls {
@@ -295,7 +295,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 			if isSought {
 				if err := m.Learn(life, card); err != nil {
 					a.unlearn(life, known)
-					return BadMember(p, err)
+					return badMember(p, err)
 				}
 			}
 			if isolated != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -172,7 +171,7 @@ func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended,
 	}
 	first := g.members.at(0)
 	if st.Bytes != announceSize {
-		return cid.Extended{}, assembly.BadMember(first.Proc, fmt.Errorf("create group: %d bytes where %d were expected", st.Bytes, announceSize))
+		return cid.Extended{}, badMessage(first.Proc, fmt.Errorf("create group: invalid announcement of %d bytes, want %d", st.Bytes, announceSize))
 	}
 	if binary.BigEndian.Uint64(b[16:]) != hashGroup(g) {
 		return cid.Extended{}, fmt.Errorf("%w: %s creates another group with tag %d; use another tag", ErrGroup, first, tag)

@@ -3,6 +3,8 @@ package mpi
 import (
 	"context"
 	"time"
+
+	"github.com/ferrympi/ferry/pml"
 )
 
 // IsBroken says whether c's collectives work no more, without being in one.
@@ -108,4 +110,9 @@ func HasEnding(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ending > 0
+}
+
+// SendControl sends a message on the control plane.
+func SendControl(ctx context.Context, c *Comm, message []byte, dst, tag int) error {
+	return c.pml.Send(ctx, pml.Buffer{Bytes: message}, dst, tag, pml.Control, pml.Standard)
 }

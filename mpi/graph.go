@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/coll"
 )
 
@@ -168,7 +167,7 @@ func (c *Comm) exchangeEdges(ctx context.Context, edges []Edge) ([]edge, error) 
 	sent, received := 0, 0
 	for rank, n := range theirs {
 		if n < 0 || n > int64(mostEdges-received) {
-			return nil, assembly.BadMember(c.group.members.at(rank).Proc, fmt.Errorf("graph: %d edges besides %d others are more than a member may have, %d", n, received, mostEdges))
+			return nil, badMessage(c.group.members.at(rank).Proc, fmt.Errorf("graph: %d edges in addition to %d exceed the limit of %d per member", n, received, mostEdges))
 		}
 		displs[rank] = sent
 		sendCounts[rank], recvCounts[rank] = int(counts[rank]), int(n)
@@ -196,7 +195,7 @@ func (c *Comm) checkEdges(edges []edge, counts []int) error {
 	for rank, count := range counts {
 		for _, e := range edges[:count] {
 			if e.from < 0 || e.from >= n || e.to < 0 || e.to >= n || e.weight < 0 || e.from != me && e.to != me {
-				return assembly.BadMember(c.group.members.at(rank).Proc, fmt.Errorf("graph: an edge from %d to %d of weight %d makes no sense at rank %d", e.from, e.to, e.weight, me))
+				return badMessage(c.group.members.at(rank).Proc, fmt.Errorf("graph: invalid edge from %d to %d of weight %d at rank %d", e.from, e.to, e.weight, me))
 			}
 		}
 		edges = edges[count:]

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -316,7 +315,7 @@ func (ch *partitionChannel) takeClearance(o *partitioned, key partitionKey, h *p
 
 // reject ends all operations with the peer for an invalid message, now and later.
 func (ch *partitionChannel) reject(err error) {
-	ch.invalid = assembly.BadMember(ch.c.group.members.at(ch.peer).Proc, fmt.Errorf("partitioned communication: rank %d: %w", ch.peer, err))
+	ch.invalid = badMessage(ch.c.group.members.at(ch.peer).Proc, fmt.Errorf("partitioned communication: rank %d: %w", ch.peer, err))
 	ch.fail(ch.invalid)
 }
 

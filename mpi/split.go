@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/internal/mem"
@@ -187,7 +186,7 @@ func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 	}
 	for r, x := range all {
 		if (x.color >= 0 && c.seat == nil) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
-			return nil, assembly.BadMember(c.group.members.at(r).Proc, fmt.Errorf("split: colour %d with id %v makes no sense", x.color, x.local))
+			return nil, badMessage(c.group.members.at(r).Proc, fmt.Errorf("split: invalid choice: color %d with id %v", x.color, x.local))
 		}
 	}
 	return all, nil
