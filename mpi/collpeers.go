@@ -53,7 +53,7 @@ func (p *peers) Completed(r *pml.Request) {
 	if err == nil || r.Status.Canceled {
 		return
 	}
-	go p.c.collective.abort(err)
+	p.c.session.asyncs.spawn(func(context.Context) { p.c.collective.abort(err) })
 }
 
 // StartRecv implements coll.Peers.

@@ -165,24 +165,46 @@ func (k *collective) instance(component string) coll.Instance {
 	return nil
 }
 
-// closeAgain is when closing is tried again while a goroutine is in a collective.
-const closeAgain = 10 * time.Millisecond
+// closeRetryPeriod is the time between two attempts to close instances while a goroutine is in a collective.
+const closeRetryPeriod = 10 * time.Millisecond
 
-// closeInstances closes them when the communicator is closed and none of its collectives
-// is under way. It is called when either may have come to be.
+// closeInstances closes the instances of a closed communicator when none of its collectives is active. Each event after which this may
+// be the case calls it. If a goroutine is in a collective, whose end may not observe that the communicator is closed, a goroutine of the
+// session retries.
 func (k *collective) closeInstances() {
+	if !k.tryCloseInstances() {
+		k.comm().session.asyncs.spawn(k.retryCloseInstances)
+	}
+}
+
+// retryCloseInstances closes the instances after the active collective. The last attempt is at the end of ctx.
+func (k *collective) retryCloseInstances(ctx context.Context) {
+	retry := time.NewTicker(closeRetryPeriod)
+	defer retry.Stop()
+	for !k.tryCloseInstances() {
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			k.tryCloseInstances()
+			return
+		}
+	}
+}
+
+// tryCloseInstances returns false if a goroutine is in a collective.
+func (k *collective) tryCloseInstances() bool {
 	if !k.used.Load() || !k.comm().isClosed() || k.started.n.Load() > 0 {
-		return
+		return true
 	}
 	if !k.take() {
-		time.AfterFunc(closeAgain, k.closeInstances) // it may end just now, and not see that the communicator is closed
-		return
+		return false
 	}
 	for _, x := range k.instances {
 		x.Close()
 	}
 	k.instances = nil
 	k.put()
+	return true
 }
 
 // abort ends what waits in collectives of the communicator, now and later.

@@ -185,3 +185,20 @@ func TestPersistentCollective_AmongNeighbors_OpensNoInstance(t *testing.T) {
 		return errors.Join(err, must(got[0] == 2-c.Rank() && got[1] == got[0], "received %v", got), p.Free(), d.Close())
 	})
 }
+
+func TestSessionClose_InstancesAwaitACollective_ClosesThem(t *testing.T) {
+	var h colltest.Heap
+	withHeap(t, &h, 2, func(ctx context.Context, world *mpi.Comm) error {
+		c, err := world.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		if err := gathers(ctx, c); err != nil {
+			return err
+		}
+		leaveCollective := mpi.HoldCollectives(c)
+		err = c.Close()
+		leaveCollective()
+		return errors.Join(err, mpi.Barrier(ctx, world))
+	})
+}
