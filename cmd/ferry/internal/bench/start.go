@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/progressline"
@@ -106,10 +108,13 @@ func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), 
 		j.Continue, j.Tolerate = true, 1
 	}
 	res, err := j.Run(ctx)
-	if err == nil {
-		err = exit.Status(res.Status) // the rank has said why
+	if err != nil {
+		return err
 	}
-	return err
+	if bench == s.o.name && !s.o.fromOutside() { // The routes of many short jobs would hide the results.
+		err = explain.PrintReported(s.stderr, res.Reports)
+	}
+	return cmp.Or(exit.Status(res.Status), err) // A rank has printed the reason of its status.
 }
 
 // output runs a job and returns what it printed. The launcher gives whole lines,

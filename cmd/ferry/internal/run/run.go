@@ -195,7 +195,7 @@ func (o *options) runJob(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.explain != "" || slices.ContainsFunc(result.Reports, isExplanation) {
+	if o.explain != "" || explain.IsReported(result.Reports) {
 		err = o.printExplanation(stderr, result)
 	}
 	if showTiming != nil {
@@ -218,9 +218,6 @@ const (
 	explainPairs = "pairs"
 	explainAll   = "all"
 )
-
-// isExplanation reports whether a report has the routes of a rank, for --explain or the parameter explain.
-func isExplanation(r launch.Report) bool { return r.Name == explain.ReportName }
 
 // printExplanation prints the output of --explain.
 func (o *options) printExplanation(w io.Writer, res launch.Result) error {
