@@ -32,6 +32,8 @@ type underWay struct {
 	step int
 	q    mpi.Request
 	see  [][]byte
+
+	persistent *mpi.Persistent // Freed after q; nil for other operations.
 }
 
 // play runs a program as one of its ranks.
@@ -167,7 +169,7 @@ func (r *player) start(s step) error {
 		return err
 	}
 	q, err := f.start()
-	r.under = append(r.under, underWay{s.ID, q, f.see})
+	r.under = append(r.under, underWay{step: s.ID, q: q, see: f.see})
 	return err
 }
 
@@ -229,7 +231,7 @@ func (r *player) message(c *mpi.Comm, s step) error {
 			if err != nil {
 				return err
 			}
-			r.under = append(r.under, underWay{s.ID, q, [][]byte{b}})
+			r.under = append(r.under, underWay{step: s.ID, q: q, see: [][]byte{b}})
 		}
 	}
 	if c.Rank() != from {
@@ -243,7 +245,7 @@ func (r *player) message(c *mpi.Comm, s step) error {
 	}
 	isend := []func([]byte, int, int) (mpi.Request, error){c.Issend, c.Isend, c.Ibsend, c.Irsend}[s.Vary%4]
 	q, err := isend(b, to, s.ID)
-	r.under = append(r.under, underWay{-1, q, nil})
+	r.under = append(r.under, underWay{step: -1, q: q})
 	return err
 }
 
@@ -284,7 +286,7 @@ func (r *player) partitioned(c *mpi.Comm, s step, from, to int) error {
 		}
 	}
 	if isSender && !s.Blocking || !isSender && !s.RecvBlocks {
-		u := underWay{-1, p.Request(), nil}
+		u := underWay{step: -1, q: p.Request(), persistent: p}
 		if !isSender {
 			u.step, u.see = s.ID, [][]byte{b}
 		}
@@ -318,6 +320,11 @@ func (r *player) wait(way int) error {
 	for i, u := range r.under[:n] {
 		if u.step >= 0 {
 			r.note(u.step, u.see, &sts[i])
+		}
+		if u.persistent != nil {
+			if err := u.persistent.Free(); err != nil {
+				return err
+			}
 		}
 	}
 	r.under = slices.Clone(r.under[n:])
