@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -231,6 +232,9 @@ func (o *partitioned) fail(err error) {
 		return
 	}
 	o.err = err
+	if !o.isSend {
+		o.channel.recordFailure(o)
+	}
 	o.holds++
 	for _, m := range slices.Clone(o.messages) {
 		if m.r != nil {
@@ -302,10 +306,19 @@ func (o *partitioned) needsHeader() bool {
 	return o.recv.unclaimed > 0 || len(o.buf) == 0
 }
 
-// takeClearance starts the transfer if both sides are in the round. It returns an error about the peer.
+// takeClearance starts the transfer if both sides are in the round. The round fails if the receiver is in a later one. takeClearance returns
+// an error about the peer.
 func (o *partitioned) takeClearance() error {
 	x := &o.send
 	if !o.isActive || o.err != nil || !x.hasClear || x.isClear {
+		return nil
+	}
+	if x.clear.round > o.round {
+		receiver := o.c.group.members.at(o.peer).Proc
+		o.fail(&framework.TransportError{
+			Component: "mpi", Peer: receiver.String(), Op: "send",
+			Err: fmt.Errorf("partitioned send to rank %d, tag %d: round %d has failed in the receiver; its error has the reason", o.peer, o.tag, o.round),
+		})
 		return nil
 	}
 	x.hasClear, x.isClear = false, true

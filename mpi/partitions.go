@@ -22,21 +22,26 @@ type partitions struct {
 
 // partitionChannel has the messages with one rank in both directions. In each direction they are one sequence.
 type partitionChannel struct {
-	c           *Comm
-	peer        int
-	inits       map[partitionKey]uint64 // Number of initializations, by tag and direction. order is 0.
-	operations  map[partitionKey]*partitioned
-	early       map[partitionKey]clearance // For sends without an initialization.
-	active      int
-	listener    *pml.Request // Pending receive of the next header, or nil.
-	isListening bool         // listen is active in a caller.
-	isStopped   bool         // The peer can't be reached. Start tries again.
-	isDraining  bool         // The communicator is revoked. All messages are received and dropped, see drain.
-	invalid     error        // The peer has sent an invalid message. No operation starts.
-	in          []byte       // Of listener.
-	queue       []*partitioned
-	isPushing   bool // push is active in a caller.
-	free        []*partitionMessage
+	c          *Comm
+	peer       int
+	inits      map[partitionKey]uint64 // Number of initializations, by tag and direction. order is 0.
+	operations map[partitionKey]*partitioned
+	early      map[partitionKey]clearance // For sends without an initialization.
+	// failedRounds has the last failed round of each receive that has failed. The sender may not know of the failure, and completes its
+	// round, whose messages are dropped.
+	failedRounds map[partitionKey]uint64
+	// droppedPayload is the length of the next message if that is a payload without a receive, and 0 otherwise.
+	droppedPayload int
+	active         int
+	listener       *pml.Request // Pending receive of the next header, or nil.
+	isListening    bool         // listen is active in a caller.
+	isStopped      bool         // The peer can't be reached. Start tries again.
+	isDraining     bool         // The communicator is revoked. All messages are received and dropped, see drain.
+	invalid        error        // The peer has sent an invalid message. No operation starts.
+	in             []byte       // Of listener.
+	queue          []*partitioned
+	isPushing      bool // push is active in a caller.
+	free           []*partitionMessage
 }
 
 // partitionKey identifies an operation within a channel.
@@ -236,8 +241,13 @@ func (ch *partitionChannel) takeHeader() {
 	r := ch.listener
 	ch.listener = nil
 	st, _, err := r.Take(r.Generation())
+	if st.Canceled {
+		return
+	}
+	isDropped := ch.droppedPayload > 0 && st.Bytes == ch.droppedPayload
+	ch.droppedPayload = 0
 	switch {
-	case st.Canceled:
+	case isDropped && (err == nil || st.Bytes > len(ch.in)):
 	case ch.isDraining:
 		ch.isDraining = err == nil || st.Bytes > len(ch.in) // Otherwise none can come.
 	case err != nil && st.Bytes > len(ch.in):
@@ -257,19 +267,19 @@ func (ch *partitionChannel) take(message []byte) error {
 	if err != nil {
 		return err
 	}
-	if ch.isStopped {
-		return nil
-	}
 	key := partitionKey{h.tag, h.kind == clearToSend, h.order}
 	o := ch.operations[key]
 	if h.kind == clearToSend {
 		return ch.takeClearance(o, key, &h)
 	}
+	if failed, hasFailed := ch.failedRounds[key]; hasFailed && h.round <= failed {
+		if h.kind == partitionNext {
+			ch.droppedPayload = int(h.length)
+		}
+		return nil
+	}
 	if o == nil || !o.isActive || h.round != o.round {
 		return fmt.Errorf("%d bytes for no started receive with tag %d", h.length, h.tag)
-	}
-	if o.err != nil {
-		return nil
 	}
 	switch h.kind {
 	case partitionRefuse:
@@ -293,11 +303,12 @@ func (ch *partitionChannel) take(message []byte) error {
 	return err
 }
 
-// takeClearance stores a message of the receiver for a send, which may not be started or initialized.
+// takeClearance stores a message of the receiver for a send, which may not be started or initialized. A message of a later round replaces
+// an earlier one, whose round has failed in the receiver.
 func (ch *partitionChannel) takeClearance(o *partitioned, key partitionKey, h *partitionHeader) error {
 	c := clearance{h.round, h.offset, h.length}
 	if o != nil {
-		if o.send.hasClear {
+		if o.send.hasClear && c.round <= o.send.clear.round {
 			return fmt.Errorf("clear to send of round %d before the end of round %d", h.round, o.send.clear.round)
 		}
 		o.send.clear, o.send.hasClear = c, true
@@ -306,7 +317,7 @@ func (ch *partitionChannel) takeClearance(o *partitioned, key partitionKey, h *p
 	if h.order < ch.inits[partitionKey{tag: h.tag, isSend: true}] { // It is freed.
 		return nil
 	}
-	if _, isKept := ch.early[key]; isKept || len(ch.early) == mostEarlyClearances {
+	if kept, isKept := ch.early[key]; isKept && c.round <= kept.round || !isKept && len(ch.early) == mostEarlyClearances {
 		return fmt.Errorf("clear to send of %d operations without a send", len(ch.early)+1)
 	}
 	ch.early[key] = c
@@ -337,6 +348,14 @@ func (ch *partitionChannel) fail(err error) {
 	for _, o := range ch.operations {
 		o.fail(err)
 	}
+}
+
+// recordFailure records that the current round of a receive has failed.
+func (ch *partitionChannel) recordFailure(o *partitioned) {
+	if ch.failedRounds == nil {
+		ch.failedRounds = map[partitionKey]uint64{}
+	}
+	ch.failedRounds[o.key()] = o.round
 }
 
 // push starts the messages of an operation, after those of the queue. Nested calls only queue, so that a header and
@@ -443,6 +462,8 @@ func (m *partitionMessage) Completed(r *pml.Request) {
 	st, _, err := r.Take(r.Generation())
 	ch.freeMessage(m)
 	switch {
+	case st.Canceled && isRecv:
+		ch.droppedPayload = length
 	case st.Canceled:
 	case isRecv && (err == nil || st.Bytes > length) && st.Bytes != length:
 		ch.reject(fmt.Errorf("payload of %d bytes in place of %d", st.Bytes, length))

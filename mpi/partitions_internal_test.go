@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -72,8 +73,8 @@ func TestPartitionChannel_InvalidMessage_OperationsEndWithErrTransport(t *testin
 		"more bytes than the buffer has":  {h(partitionNext, 8, 0, 1, 0, 20, 0), make([]byte, 20), h(partitionData, 8, 0, 1, 0, 8, 8)},
 		"next message is shorter":         {h(partitionNext, 8, 0, 1, 0, 20, 0), make([]byte, 19)},
 		"next message is longer":          {h(partitionNext, 8, 0, 1, 0, 20, 0), make([]byte, 21)},
-		"clear to send of another round":  {h(clearToSend, 9, 0, 2, 24, 1, 0)},
-		"clear to send twice":             {h(clearToSend, 9, 0, 1, 24, 1, 0), h(clearToSend, 9, 0, 2, 24, 1, 0), h(clearToSend, 9, 0, 3, 24, 1, 0)},
+		"clear to send of earlier round":  {h(clearToSend, 9, 0, 0, 24, 1, 0)},
+		"clear to send twice":             {h(clearToSend, 9, 0, 1, 24, 1, 0), h(clearToSend, 9, 0, 2, 24, 1, 0), h(clearToSend, 9, 0, 2, 24, 1, 0)},
 		"early clear to send twice":       {h(clearToSend, 9, 1, 1, 24, 1, 0), h(clearToSend, 9, 1, 1, 24, 1, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,4 +243,111 @@ func FuzzPartitionChannel_Take(f *testing.F) {
 		}
 	})
 	c.endPartitions()
+}
+
+// The receiver's round may fail when the sender's does not, for example in a transport.
+func TestPartitionChannel_LateMessagesOfFailedRound_AreDropped(t *testing.T) {
+	message := func(kind partitionKind, round, offset, length uint64, payload int) []byte {
+		h := partitionHeader{kind, 8, 0, round, offset, length}
+		return append(h.appendTo(nil), make([]byte, payload)...)
+	}
+	errLocal := errors.New("one-sided failure")
+	for name, messages := range map[string]struct {
+		before []byte // Header of a payload whose receive is pending at the failure, or nil.
+		after  [][]byte
+	}{
+		"data":                             {nil, [][]byte{message(partitionData, 1, 0, 24, 24)}},
+		"header with its payload":          {nil, [][]byte{message(partitionNext, 1, 0, 20, 0), make([]byte, 20)}},
+		"longer payload":                   {nil, [][]byte{message(partitionNext, 1, 0, 2*partitionMessageSize, 0), make([]byte, 2*partitionMessageSize)}},
+		"payload of a withdrawn receive":   {message(partitionNext, 1, 0, 20, 0), [][]byte{make([]byte, 20), message(partitionData, 1, 20, 4, 4)}},
+		"header whose payload never comes": {nil, [][]byte{message(partitionNext, 1, 0, 20, 0)}},
+		"refusal":                          {nil, [][]byte{message(partitionRefuse, 1, 0, 0, 0)}},
+	} {
+		for _, isFreed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, freed %v", name, isFreed), func(t *testing.T) {
+				c, _, r := hostileChannel(t)
+				defer c.endPartitions()
+				send := func(message []byte) {
+					t.Helper()
+					q, err := c.pml.Isend(pml.Buffer{Bytes: message}, 0, c.tagMax, pml.Control, pml.Standard)
+					if err == nil {
+						err = q.Free(q.Generation())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				e, order, round := c.local.progress, uint64(0), uint64(2)
+				if messages.before != nil {
+					send(messages.before)
+					for isPosted := false; !isPosted; {
+						e.Lock()
+						e.Progress()
+						isPosted = len(r.parts.messages) > 0 && r.parts.messages[0].isRecv
+						e.Unlock()
+					}
+				}
+				e.Lock()
+				r.parts.channel.fail(errLocal)
+				e.Unlock()
+				if _, err := r.Wait(t.Context()); !errors.Is(err, errLocal) {
+					t.Fatalf("failed round: %v", err)
+				}
+				for _, m := range messages.after {
+					send(m)
+				}
+				if isFreed {
+					err := r.Free()
+					if err == nil {
+						r, err = c.PrecvInit(make([]byte, 24), 4, 0, 8)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					order, round = 1, 1
+				}
+				if err := r.Start(); err != nil {
+					t.Fatal(err)
+				}
+				h := partitionHeader{partitionData, 8, order, round, 0, 24}
+				send(append(h.appendTo(nil), make([]byte, 24)...))
+				if st, err := r.Wait(t.Context()); err != nil || st.Bytes != 24 {
+					t.Errorf("next round: %+v, %v", st, err)
+				}
+			})
+		}
+	}
+}
+
+func TestPartitionChannel_ReceiverIsInLaterRound_SendsFailUntilThen(t *testing.T) {
+	c, s, _ := hostileChannel(t)
+	defer c.endPartitions()
+	const last = 3
+	for round := uint64(2); round <= last; round++ {
+		h := partitionHeader{clearToSend, 9, 0, round, 24, 1}
+		if err := c.pml.Send(t.Context(), pml.Buffer{Bytes: h.appendTo(nil)}, 0, c.tagMax, pml.Control, pml.Standard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := c.local.progress
+	for hasArrived := false; !hasArrived; {
+		e.Lock()
+		e.Progress()
+		hasArrived = s.parts.send.clear.round == last
+		e.Unlock()
+	}
+	for round := 1; round < last; round++ {
+		if _, err := s.Wait(t.Context()); !errors.Is(err, ErrTransport) {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.PreadyRange(0, 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Wait(t.Context()); err != nil {
+		t.Errorf("round %d: %v", last, err)
+	}
 }
