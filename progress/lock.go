@@ -91,9 +91,10 @@ func (l *lock) Go(f func()) {
 // ObserveLimit is how long Observe waits.
 const ObserveLimit = 80 * time.Millisecond
 
-// Observe calls f, which only reads state, with the lock held. A transport may hang in a
-// call while it holds the lock, and diagnosis must not hang with it: after ObserveLimit,
-// or when ctx ends, Observe returns an error that wraps framework.ErrTimeout.
+// Observe calls f, which only reads state, with the lock held. A transport may block in a
+// call while it holds the lock, and on an overloaded machine the holder may not run.
+// Therefore Observe returns an error that wraps framework.ErrTimeout after ObserveLimit, or
+// when ctx ends.
 func (l *lock) Observe(ctx context.Context, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, ObserveLimit)
 	defer cancel()
@@ -101,7 +102,7 @@ func (l *lock) Observe(ctx context.Context, f func()) error {
 		if stopped := l.stopped.Load(); stopped != nil {
 			return stopped
 		}
-		return fmt.Errorf("%w: the progress engine did not become free within %v: a transport hangs in one of its calls, as the goroutines show (SIGQUIT)",
+		return fmt.Errorf("%w: progress engine: not free within %v: a transport blocks in a call, or the machine is overloaded; SIGQUIT prints the goroutines",
 			framework.ErrTimeout, ObserveLimit)
 	}
 	defer l.Unlock()
