@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Check returns ErrConfig if the offer of a component breaks the contract.
+// Check returns ErrConfig if the offer of component name violates the contract.
 func (o *Offer) Check(name string) error {
 	if len(o.Algorithms) == 0 {
 		return framework.Breach(framework.Coll, name, "Query returned an offer without algorithms; it must return nil for a shape that it does not serve")
@@ -19,8 +19,7 @@ func (o *Offer) Check(name string) error {
 	return nil
 }
 
-// OpenInstance calls Open. It returns ErrConfig if that returns neither an instance nor an
-// error.
+// OpenInstance calls Open. It returns ErrConfig if Open returns neither an instance nor an error.
 func (o Offered) OpenInstance(env Env) (Instance, error) {
 	x, err := o.Open(env)
 	if err != nil {

@@ -11,15 +11,16 @@ import (
 	"github.com/ferrympi/ferry/framework/scripttest"
 )
 
-// TestChoices shows what coll/tuned and coll/basic make of each number of ranks:
-// docs/collectives.md says the same. A line is a number, and perhaps "hosts", where each has a node of its own, and parameters.
+// TestChoices prints the choices of coll/tuned and coll/basic for each number of ranks, which
+// docs/collectives.md lists. A line is a number, optionally "hosts" for a node per rank, and
+// parameters.
 func TestChoices(t *testing.T) {
 	scripttest.Run(t, "testdata/choices.txt", func() func(string) ([]string, error) {
-		return func(line string) ([]string, error) { return choices(t, line) }
+		return func(line string) ([]string, error) { return bestChoices(t, line) }
 	})
 }
 
-func choices(t *testing.T, line string) (lines []string, err error) {
+func bestChoices(t *testing.T, line string) (lines []string, err error) {
 	var ranks int
 	words := strings.Fields(line)
 	if _, err := fmt.Sscan(words[0], &ranks); err != nil {
@@ -49,7 +50,7 @@ func choices(t *testing.T, line string) (lines []string, err error) {
 	}
 	for op, list := range coll.NewTable(offers, force) {
 		var words []string
-		tuned := false // what basic does everywhere is not listed
+		tuned := false // Choices that are basic everywhere are not listed.
 		for _, c := range slices.Backward(list) {
 			tuned = tuned || c.Component == "tuned"
 			words = append(words, fmt.Sprintf("%v %s %s", framework.Size(c.From), c.Component, c.Algorithm.Name))

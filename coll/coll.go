@@ -1,13 +1,11 @@
-// Package coll is the contract of collective components, and what carries
-// collective operations out.
+// Package coll is the contract of collective components, and executes collective operations.
 //
-// A component looks at the shape of a communicator and offers algorithms. Package
-// mpi takes the best for each operation and size (Table). An algorithm writes a
-// Schedule: steps, and what each waits for, made from the arguments alone. It is
-// written once: a blocking call carries the schedule out inline, on the caller's
-// goroutine (Schedule.Inline); for a nonblocking one the progress engine moves it
-// on (Run). So a component knows neither PMLs nor transports, and never waits.
-// Query and Plan run on the goroutine that calls the collective, without the engine's lock.
+// A component offers algorithms for the shape of a communicator. Package mpi selects the best one
+// for each operation and size (Table). An algorithm writes a Schedule, a list of steps with their
+// dependencies, from the arguments alone. A blocking call executes the schedule on the goroutine of
+// the caller (Schedule.Inline). For a nonblocking call, the progress engine advances it (Run). A
+// component therefore depends on no PML or transport, and never waits. Query and Plan run on the
+// goroutine that calls the collective, without the engine's lock.
 //
 // docs/decisions/collectives.md has the reasons.
 package coll
@@ -20,20 +18,22 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Component is what a collective component registers.
+// Component is a registered collective component.
 type Component interface {
 	framework.Component
-	// Query returns what the component offers on a communicator of that shape, or nil.
-	// It exchanges nothing. Every member's comes to the same answer.
+	// Query returns the algorithms that the component offers on a communicator of that shape, or
+	// nil. It sends no messages, and its result is equal in all members.
 	Query(params any, shape Shape) *Offer
 }
 
-// Shape describes a communicator, equally in all members. It has no entry for each rank, so that it is small for large communicators, too.
+// Shape describes a communicator, equally in all members. Its size does not grow with the number of
+// ranks.
 type Shape struct {
 	Size int
-	// Nodes has the node of each rank, and is nil if all are on one. A process with an unknown node has a separate one.
+	// Nodes has the node of each rank, and is nil if all are on one. A process with an unknown node
+	// has a node of its own.
 	Nodes Placement
-	// Procs has the process of each rank in place of the node, and is nil if each rank is a separate process.
+	// Procs has the process of each rank, and is nil if each rank is a separate process.
 	Procs Placement
 }
 
@@ -45,7 +45,7 @@ func (s Shape) Proc(rank int) int {
 	return s.Procs.Node(rank)
 }
 
-// ProcMates returns the ranks of a process, ascending.
+// ProcMates returns the ranks of a process in ascending order.
 func (s Shape) ProcMates(proc int) []int {
 	if s.Procs == nil {
 		return []int{proc}
@@ -66,8 +66,8 @@ func (s Shape) MostPerProc() int {
 	return s.Procs.Largest()
 }
 
-// ProcsAsNodes returns the shape for components whose members share memory on a node: each
-// process counts as a node if a process has several ranks. Otherwise it is the shape itself.
+// ProcsAsNodes returns the shape for components whose members share memory on a node. If a process
+// has several ranks, each process counts as a node. Otherwise the shape is unchanged.
 func (s Shape) ProcsAsNodes() Shape {
 	if !s.SharesProcs() {
 		return s
@@ -78,7 +78,7 @@ func (s Shape) ProcsAsNodes() Shape {
 	return s
 }
 
-// ByNode returns the nodes of the ranks, also if all are on one.
+// ByNode returns the nodes of the ranks. Unlike Nodes it is not nil if all are on one.
 func (s Shape) ByNode() Placement {
 	if s.Nodes == nil {
 		return OnOneNode(s.Size)
@@ -94,23 +94,22 @@ func (s Shape) Node(rank int) int {
 	return s.Nodes.Node(rank)
 }
 
-// Mates returns the ranks on a node, ascending.
+// Mates returns the ranks on a node in ascending order.
 func (s Shape) Mates(node int) []int { return s.ByNode().Ranks(node) }
 
-// Offer is what a component would do on communicators of one shape. It is immutable.
+// Offer has the algorithms of a component for communicators of one shape. It is immutable.
 type Offer struct {
-	// Priority decides between components that offer an operation at the same size.
+	// Priority decides among components that offer an operation at the same size. The highest wins.
 	Priority   int
 	Algorithms []Algorithm
-	// Open, if not nil, opens this member's part of what the algorithms need besides
-	// messages. It is called in all members, in a blocking collective: the second one at the
-	// earliest, so that a communicator with a single one costs nothing. Until then the offer
-	// doesn't count.
+	// Open, if not nil, opens this member's part of the resources that the algorithms need besides
+	// messages. All members call it in the second blocking collective at the earliest, so that a
+	// communicator with a single collective costs nothing. The offer does not count before that.
 	Open func(Env) (Instance, error)
 }
 
-// Terms is a sum over what all members must offer alike. Parameters that differ make
-// another one.
+// Terms returns a checksum of the properties that must be equal in all members. Members with
+// different parameters have different checksums.
 func (o *Offer) Terms() uint32 {
 	h := fnv.New32a()
 	fmt.Fprint(h, o.Priority)
@@ -120,99 +119,100 @@ func (o *Offer) Terms() uint32 {
 	return h.Sum32()
 }
 
-// Algorithm is one way to do one operation.
+// Algorithm is one algorithm for one operation.
 type Algorithm struct {
-	Op   Operation
-	Name string // of the field: "ring", "binomial"
-	// From and Below bound Args.Size: From <= size < Below; Below 0 is no bound, and From
-	// Never leaves it to coll.force.
+	Op Operation
+	// The name is that of the literature, such as "ring" or "binomial".
+	Name string
+	// The algorithm serves From <= Args.Size < Below. A Below of 0 is no limit. With a From of
+	// Never, only coll.force selects it.
 	From, Below int
-	// Plan writes what this member does. It is a function of the arguments alone,
-	// and keeps none of them. s is empty, and the caller's.
+	// Plan writes the steps of member m. It is a pure function of its arguments and retains none of
+	// them. The caller owns s, which is empty.
 	Plan func(s *Schedule, m Member, a *Args)
 }
 
-// Never is a From that no size reaches.
+// Never is a From above all sizes.
 const Never = math.MaxInt
 
 // Member is a rank of a communicator.
 type Member struct{ Rank, Size int }
 
-// Plus returns the rank k further round the communicator, -Size < k < Size.
+// Plus returns the rank at distance k in the ring of ranks, -Size < k < Size.
 func (m Member) Plus(k int) int { return (m.Rank + k + m.Size) % m.Size }
 
 // Operation is a collective operation.
 type Operation uint8
 
-// The operations. In has what a member gives, Out what it gets, block after block in
-// the order of ranks where there are several.
+// Operations of all members. In is the memory that a member contributes, and Out that of its
+// result. Several blocks follow one another in the order of ranks.
 const (
 	Barrier            Operation = iota
-	Bcast                        // Out, of Size bytes: the root's becomes everybody's
-	Reduce                       // In, of Size bytes; Out at the root
-	Allreduce                    // In and Out of Size bytes
-	Scan                         // In and Out of Size bytes
-	Exscan                       // In and Out of Size bytes; rank 0's Out stays as it is
-	ReduceScatterBlock           // In: Size bytes for each rank; Out: Size bytes
-	ReduceScatter                // In: Vectors; Out: Own bytes. Size: all of In
-	Gather                       // In: Size bytes; Out, at the root: as many for each rank
-	Gatherv                      // In: Own bytes; Out, at the root: Vectors. Size: 0
-	Scatter                      // In, at the root: Size bytes for each rank; Out: Own bytes. Chosen as if Size were 0
-	Scatterv                     // In, at the root: Vectors; Out: Own bytes. Size: 0
-	Allgather                    // In: Size bytes; Out: as many of each rank
-	Allgatherv                   // In: Own bytes; Out: Vectors. Size: all of Out
-	Alltoall                     // In: Size bytes for each rank; Out: as many of each
-	Alltoallv                    // In and Out: Vectors. Size: 0
-	operations
+	Bcast                        // Out has Size bytes, and the root's are copied to all.
+	Reduce                       // In has Size bytes. The result is in Out at the root.
+	Allreduce                    // In and Out have Size bytes.
+	Scan                         // In and Out have Size bytes.
+	Exscan                       // In and Out have Size bytes. Out of rank 0 is unchanged.
+	ReduceScatterBlock           // In has Size bytes for each rank, and Out has Size bytes.
+	ReduceScatter                // In follows Vectors, and Out has OwnSize bytes. Size is that of all of In.
+	Gather                       // In has Size bytes. Out at the root has as many for each rank.
+	Gatherv                      // In has OwnSize bytes. Out at the root follows Vectors. Size is 0.
+	Scatter                      // In at the root has Size bytes for each rank, and Out has OwnSize bytes. The selection uses a size of 0.
+	Scatterv                     // In at the root follows Vectors, and Out has OwnSize bytes. Size is 0.
+	Allgather                    // In has Size bytes. Out has as many for each rank.
+	Allgatherv                   // In has OwnSize bytes, and Out follows Vectors. Size is that of all of Out.
+	Alltoall                     // In has Size bytes for each rank, and so has Out.
+	Alltoallv                    // In and Out follow Vectors. Size is 0.
+	operationCount
 )
 
 // Operations is the number of operations that components offer.
-const Operations = int(operations)
+const Operations = int(operationCount)
 
-// The operations among neighbors. A Neighborhood has their algorithms, and blocks are in the order of its Destinations and
-// Sources. Members need not pass equal sizes.
+// Operations among neighbors. A Neighborhood has their algorithms. Blocks are in the order of its
+// Destinations and Sources. Members need not pass equal sizes.
 const (
-	NeighborAllgather  = operations + iota // In has Own bytes, for each destination. Out has Size bytes of each source.
+	NeighborAllgather  = operationCount + iota // In has Own bytes, for each destination. Out has Size bytes of each source.
 	NeighborAllgatherv                     // In has Own bytes, and Out follows Vectors. Size is 0.
 	NeighborAlltoall                       // In has Size bytes for each destination, and Out as many of each source.
 	NeighborAlltoallv                      // In and Out follow Vectors. Size is 0.
 )
 
-var names = [...]string{"barrier", "bcast", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter",
+var operationNames = [...]string{"barrier", "bcast", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter",
 	"gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv",
 	"neighbor_allgather", "neighbor_allgatherv", "neighbor_alltoall", "neighbor_alltoallv"}
 
-// String is the name as MPI writes it.
-func (o Operation) String() string { return names[o] }
+// String returns the name in MPI's notation.
+func (o Operation) String() string { return operationNames[o] }
 
-// Args are the arguments of a call, as far as they make its schedule. All numbers of
-// bytes are in whole elements. Arguments are equal if their fields are.
+// Args are the arguments of a call that determine its schedule. Numbers of bytes are those of whole
+// elements. Equal arguments have equal fields.
 type Args struct {
 	Root int
-	// Size is the size of a block in bytes, and what algorithms are chosen by. That is the
-	// same in all members, hence 0 where they don't know each other's lengths: see the
-	// operations.
+	// Size is the size of a block in bytes, by which algorithms are selected. It is equal in all
+	// members. It is therefore 0 for operations whose members do not know each other's lengths.
 	Size int
-	// Own is the size of this member's own block where blocks differ, and Size elsewhere.
+	// Own is the size of this member's block where blocks differ, and Size otherwise.
 	Own int
-	// InPlace: In is Out, with what the standard says lies there.
+	// InPlace means that In is Out, with the contents that the standard specifies.
 	InPlace bool
-	// Elem is the size of an element of a reduction: 0 for a type without bytes, where all
-	// sizes are 0. A reduction that is not Ordered may combine
-	// operands in any order of ranks; otherwise ((0 op 1) op 2) ... up to associativity.
+	// Elem is the size of an element of a reduction, 0 for a type without bytes, whose sizes are
+	// all 0. Unless a reduction is Ordered, it may combine operands in any order of ranks. An
+	// Ordered one computes ((0 op 1) op 2) ... up to associativity.
 	Elem    int
 	Ordered bool
-	// Quick: the reduction is (Reducer.Quick). It may differ between members.
+	// Quick is Reducer.Quick, which may differ between members.
 	Quick bool
-	// Vectors are where blocks lie whose sizes differ; nil: block after block of Size.
+	// Vectors has the positions of blocks whose sizes differ. Nil means consecutive blocks of Size
+	// bytes.
 	Vectors *Vectors
 }
 
-// Vectors are the sizes and places of blocks by rank, or by neighbor, in bytes. A side that the
+// Vectors has the sizes and offsets of blocks in bytes, by rank or by neighbor. A side that the
 // operation does not have at this member is nil.
 type Vectors struct{ SendCounts, SendAt, RecvCounts, RecvAt []int }
 
-// Input is where this member's contribution lies: In or, in place, Out.
+// Input returns the position of this member's contribution, which is In or, in place, Out.
 func (a *Args) Input() Ref {
 	if a.InPlace {
 		return Ref{Slot: Out}
@@ -220,7 +220,7 @@ func (a *Args) Input() Ref {
 	return Ref{Slot: In}
 }
 
-// SendBlock is where what goes to rank lies in the input, and how many bytes it has.
+// SendBlock returns the position in the input of the block for rank, and its size in bytes.
 func (a *Args) SendBlock(rank int) (Ref, int) {
 	if v := a.Vectors; v != nil && v.SendCounts != nil {
 		return a.Input().Plus(v.SendAt[rank]), v.SendCounts[rank]
@@ -228,7 +228,7 @@ func (a *Args) SendBlock(rank int) (Ref, int) {
 	return a.Input().Plus(rank * a.Size), a.Size
 }
 
-// RecvBlock is where what comes from rank lies in Out, and how many bytes it has.
+// RecvBlock returns the position in Out of the block from rank, and its size in bytes.
 func (a *Args) RecvBlock(rank int) (Ref, int) {
 	if v := a.Vectors; v != nil && v.RecvCounts != nil {
 		return Ref{Out, v.RecvAt[rank]}, v.RecvCounts[rank]
@@ -236,16 +236,15 @@ func (a *Args) RecvBlock(rank int) (Ref, int) {
 	return Ref{Out, rank * a.Size}, a.Size
 }
 
-// Reducer is a reduction over elements of one size.
+// Reducer is a reduction of elements of one size.
 type Reducer struct {
-	// Apply computes inout = in op inout, element by element: in is the operand of
-	// the lower ranks (MPI-4.1 section 6.9.5). The slices have the same length and
-	// do not overlap.
+	// Apply computes inout = in op inout for each element, where in is the operand of the lower
+	// ranks (MPI-4.1 section 6.9.5). The slices have the same length and do not overlap.
 	Apply func(inout, in []byte)
-	// Name is "sum", "max" and so on; empty: the program's own.
+	// Name is that of a predefined operation, such as "sum", and empty for a user's operation.
 	Name string
-	// Quick says that Apply is the library's own, so that a small one may run with the
-	// engine's lock held, also in a step of kind Own. The program's never do.
+	// Quick is set for predefined operations. A small one may run with the engine's lock held, also
+	// in a step of kind Own. User functions never do.
 	Quick bool
 }
 

@@ -9,42 +9,42 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Force is what coll.force asks for, by operation.
+// Force is the content of parameter coll.force, by operation.
 type Force [Operations]Forced
 
-// Forced is a component, and one of its algorithms; empty: any.
+// Forced is a component and one of its algorithms. An empty Algorithm allows all.
 type Forced struct{ Component, Algorithm string }
 
-// trials are shapes in each of which components are asked what they know: an algorithm
-// may be for certain numbers of ranks, or of nodes, only.
-var trials = []Shape{{Size: 2}, {Size: 3}, {Size: 8}, {Size: 4, Nodes: PlacementOf(0, 0, 1, 1)}}
+// trials are shapes for which components are queried to list their algorithms. An algorithm may be
+// limited to certain numbers of ranks or nodes.
+var probeShapes = []Shape{{Size: 2}, {Size: 3}, {Size: 8}, {Size: 4, Nodes: PlacementOf(0, 0, 1, 1)}}
 
-// ParseForce reads entries such as allreduce=tuned:ring and bcast=shm, and checks them
-// against the components that were selected. A name that is unknown, or of a component
-// that is not selected, is ErrConfig. No entries: nil.
+// ParseForce parses entries such as allreduce=tuned:ring and bcast=shm, and checks them against the
+// selected components. It returns ErrConfig for an unknown name and for a component that is not
+// selected. Without entries it returns nil.
 func ParseForce(entries []string, s *framework.Selection) (*Force, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
 	var f Force
 	for _, entry := range entries {
-		if err := f.add(entry, s); err != nil {
+		if err := f.addEntry(entry, s); err != nil {
 			return nil, fmt.Errorf("%w: parameter coll.force: %s: %w", framework.ErrConfig, entry, err)
 		}
 	}
 	return &f, nil
 }
 
-func (f *Force) add(entry string, s *framework.Selection) error {
+func (f *Force) addEntry(entry string, s *framework.Selection) error {
 	left, right, ok := strings.Cut(entry, "=")
 	if !ok {
 		return errors.New("want OPERATION=COMPONENT or OPERATION=COMPONENT:ALGORITHM")
 	}
 	left = strings.TrimSpace(left)
 	component, algorithm, named := strings.Cut(strings.TrimSpace(right), ":")
-	op := slices.Index(names[:Operations], left)
+	op := slices.Index(operationNames[:Operations], left)
 	if op < 0 {
-		return unknown("there is no operation", left, names[:Operations])
+		return unknownNameError("there is no operation", left, operationNames[:Operations])
 	}
 	if f[op] != (Forced{}) {
 		return fmt.Errorf("%s appears twice in the list", left)
@@ -57,31 +57,31 @@ func (f *Force) add(entry string, s *framework.Selection) error {
 	}
 	i := slices.IndexFunc(s.Chosen, func(c framework.Choice) bool { return c.Verdict.Name == component })
 	if i < 0 {
-		return unknown("there is no coll component", component, have)
+		return unknownNameError("there is no coll component", component, have)
 	}
-	known := algorithms(s.Chosen[i], Operation(op))
+	known := algorithmNames(s.Chosen[i], Operation(op))
 	if len(known) == 0 {
 		return fmt.Errorf("coll %s has no %s", component, left)
 	}
 	if named && !slices.Contains(known, algorithm) {
-		return unknown(fmt.Sprintf("coll %s has no algorithm for %s named", component, left), algorithm, known)
+		return unknownNameError(fmt.Sprintf("coll %s has no algorithm for %s named", component, left), algorithm, known)
 	}
 	f[op] = Forced{component, algorithm}
 	return nil
 }
 
-// unknown names what there is.
-func unknown(what, name string, known []string) error {
+// unknown returns an error that lists the known names.
+func unknownNameError(what, name string, known []string) error {
 	return fmt.Errorf("%s %q; the nearest is %q, of %s", what, name, framework.Nearest(name, known), strings.Join(known, ", "))
 }
 
-// algorithms are the names of what a component has for an operation.
-func algorithms(c framework.Choice, op Operation) (known []string) {
+// algorithms returns the names of a component's algorithms for an operation.
+func algorithmNames(c framework.Choice, op Operation) (known []string) {
 	component, ok := c.Component.(Component)
 	if !ok {
 		return nil
 	}
-	for _, shape := range trials {
+	for _, shape := range probeShapes {
 		o := component.Query(c.Params, shape)
 		if o == nil {
 			continue
@@ -95,15 +95,15 @@ func algorithms(c framework.Choice, op Operation) (known []string) {
 	return known
 }
 
-// forced is what an operation does where something is forced; nothing if nobody offers
+// forced returns the choices of an operation with a forced algorithm, or nil if no component offers
 // that here.
-func forced(offers []Offered, op Operation, f Forced) []Choice {
+func forcedChoices(offers []Offered, op Operation, f Forced) []Choice {
 	for _, o := range offers {
 		if o.Component != f.Component {
 			continue
 		}
 		if f.Algorithm == "" {
-			return choices([]Offered{o}, op, nearestAt)
+			return bestChoices([]Offered{o}, op, nearestAlgorithm)
 		}
 		for i := range o.Algorithms {
 			if a := &o.Algorithms[i]; a.Op == op && a.Name == f.Algorithm {
@@ -114,10 +114,10 @@ func forced(offers []Offered, op Operation, f Forced) []Choice {
 	return nil
 }
 
-// nearestAt is bestAt that finds something at each size: else what is meant for the next
-// larger size, or for the next smaller one.
-func nearestAt(offers []Offered, op Operation, size int) Choice {
-	best := bestAt(offers, op, size)
+// nearestAlgorithm is bestAlgorithm with a result at each size. It falls back to the algorithm for the next
+// larger size, or else for the next smaller one.
+func nearestAlgorithm(offers []Offered, op Operation, size int) Choice {
+	best := bestAlgorithm(offers, op, size)
 	if best.Algorithm != nil {
 		return best
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// selected returns the selection where coll.force and coll have these values, and what
-// is forced.
+// selected returns the selection with these values of coll.force and coll, and the parsed force.
 func selected(t *testing.T, set map[string]string) (*framework.Selection, *coll.Force, error) {
 	t.Helper()
 	r := framework.NewRegistry()
@@ -36,7 +35,7 @@ func selected(t *testing.T, set map[string]string) (*framework.Selection, *coll.
 	return s[framework.Coll], f, err
 }
 
-func TestUnknownNamesInForce(t *testing.T) {
+func TestParseForce_UnknownName_ErrorHasNearest(t *testing.T) {
 	for force, want := range map[string]string{
 		"alreduce=tuned":                        `there is no operation "alreduce"; the nearest is "allreduce"`,
 		"allreduce":                             "want OPERATION=COMPONENT",
@@ -58,9 +57,9 @@ func TestUnknownNamesInForce(t *testing.T) {
 	}
 }
 
-// TestForcedAtEverySize: the algorithm that was named, or else one of the component's,
-// also at sizes for which it is not meant; other operations are chosen as ever.
-func TestForcedAtEverySize(t *testing.T) {
+// The named algorithm, or else one of the component's, serves all sizes. Other operations are
+// unaffected.
+func TestNewTable_Forced_AtEverySize(t *testing.T) {
 	for force, want := range map[string]string{
 		"":                                     "allgather basic:small basic:small tuned:mid tuned:large, bcast basic:small",
 		"allgather=tuned:rare":                 "allgather tuned:rare tuned:rare tuned:rare tuned:rare, bcast basic:small",

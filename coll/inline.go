@@ -5,30 +5,29 @@ import (
 	"fmt"
 )
 
-// Peers is a communicator as Inline sees it: one operation's messages between ranks,
-// which meet no other's. Errors are those of package mpi; the first one ends the
-// operation.
+// Peers is a communicator for Inline. Its messages match those of the same operation only. The
+// first error ends the operation.
 type Peers interface {
-	// Send starts a send. over: it is complete, and buf the caller's again.
+	// Send starts a send. If over is true, the send is complete and the caller owns buf again.
 	Send(buf []byte, to int) (over bool, err error)
 	// StartRecv starts a receive.
 	StartRecv(buf []byte, from int) error
 	// Finish waits for the operation that was started first, of those that are neither
 	// over nor finished, and returns the length of the message.
 	Finish(ctx context.Context) (int, error)
-	// Recv receives a message that nothing else waits for, and returns its length.
+	// Recv receives a message and returns its length. No other receive from that rank is pending.
 	Recv(ctx context.Context, buf []byte, from int) (int, error)
-	// Own waits until the instance has done the steps, one after the other.
+	// Own blocks until the instance has completed the steps, one after the other.
 	Own(ctx context.Context, steps []Step) error
-	// Work does a step of kind Work.
+	// Work executes a step of kind Work.
 	Work(step *Step)
-	// Drop withdraws what is under way, and waits until its memory is the caller's, also from
-	// the instance (Withdrawer).
+	// Drop withdraws the pending operations. It blocks until the caller owns their memory again,
+	// which includes the instance's use of it (Withdrawer).
 	Drop()
 }
 
-// Inline carries the schedule out on the caller's goroutine. An error says that this
-// member's part is not complete. Nothing is under way when it returns, or panics.
+// Inline executes the schedule on the goroutine of the caller. After an error, this member's part
+// is incomplete. No operation is pending when Inline returns or panics.
 func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) (err error) {
 	over := false
 	defer func() {
@@ -36,12 +35,12 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			p.Drop()
 		}
 	}()
-	s.open = s.open[:0]
-	first := 0 // of open
+	s.pending = s.pending[:0]
+	first := 0 // Index of the oldest pending step in open.
 	for i := 0; i < len(s.Steps); i++ {
 		step := &s.Steps[i]
-		for ; first < len(s.open) && s.open[first] < step.After; first++ {
-			if err := s.finish(ctx, p, int(s.open[first])); err != nil {
+		for ; first < len(s.pending) && s.pending[first] < step.After; first++ {
+			if err := s.finishStep(ctx, p, int(s.pending[first])); err != nil {
 				return err
 			}
 		}
@@ -52,11 +51,11 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 				return err
 			}
 			if !sent {
-				s.open = append(s.open, int32(i))
+				s.pending = append(s.pending, int32(i))
 			}
 		case Recv:
 			buf := b.At(step.Buf, step.N)
-			if (i+1 == len(s.Steps) || s.Steps[i+1].After > int32(i)) && !s.receives(first, step.Peer) { // nothing starts before it is complete
+			if (i+1 == len(s.Steps) || s.Steps[i+1].After > int32(i)) && !s.isReceiving(first, step.Peer) { // No later step starts before the receive completes.
 				n, err := p.Recv(ctx, buf, int(step.Peer))
 				if err == nil && n == step.N {
 					continue
@@ -69,12 +68,12 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			if err := p.StartRecv(buf, int(step.Peer)); err != nil {
 				return err
 			}
-			s.open = append(s.open, int32(i))
+			s.pending = append(s.pending, int32(i))
 		case Copy:
 			b.Copy(step)
 		case Own:
 			end := i + 1
-			for end < len(s.Steps) && s.Steps[end].Kind == Own && (first == len(s.open) || s.Steps[end].After <= step.After) {
+			for end < len(s.Steps) && s.Steps[end].Kind == Own && (first == len(s.pending) || s.Steps[end].After <= step.After) {
 				end++
 			}
 			if err := p.Own(ctx, s.Steps[i:end]); err != nil {
@@ -87,8 +86,8 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			r.Apply(b.At(step.Buf, step.N), b.At(step.From, step.N))
 		}
 	}
-	for ; first < len(s.open); first++ {
-		if err := s.finish(ctx, p, int(s.open[first])); err != nil {
+	for ; first < len(s.pending); first++ {
+		if err := s.finishStep(ctx, p, int(s.pending[first])); err != nil {
 			return err
 		}
 	}
@@ -96,9 +95,9 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 	return nil
 }
 
-// receives reports whether a receive from a peer is under way, of s.open[first:].
-func (s *Schedule) receives(first int, peer int32) bool {
-	for _, i := range s.open[first:] {
+// receives reports whether s.open[first:] has a receive from a peer.
+func (s *Schedule) isReceiving(first int, peer int32) bool {
+	for _, i := range s.pending[first:] {
 		if step := &s.Steps[i]; step.Peer == peer && step.Kind != Send {
 			return true
 		}
@@ -106,16 +105,16 @@ func (s *Schedule) receives(first int, peer int32) bool {
 	return false
 }
 
-func (s *Schedule) finish(ctx context.Context, p Peers, i int) error {
+func (s *Schedule) finishStep(ctx context.Context, p Peers, i int) error {
 	n, err := p.Finish(ctx)
 	return s.Steps[i].Whole(n, err)
 }
 
-// Whole returns the error of a message of n bytes that has ended with err: a receive
-// takes just the bytes that it asks for. One that is too long has failed already.
+// Whole returns the error of a step whose message of n bytes ended with err. A received message
+// must have the length of the step. A longer one has failed already.
 func (s *Step) Whole(n int, err error) error {
 	if err == nil && s.Kind == Recv && n != s.N {
-		return fmt.Errorf("rank %d sent %d bytes where %d were expected: members must pass equal arguments", s.Peer, n, s.N)
+		return fmt.Errorf("rank %d sent %d bytes, want %d: members must pass equal arguments", s.Peer, n, s.N)
 	}
 	return err
 }

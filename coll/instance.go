@@ -5,103 +5,102 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Env is what an instance is opened with.
+// Env is the environment of an instance.
 type Env struct {
 	Member
-	// Node reaches the members on this one's node; nil: no open transport shares memory.
+	// Node has the members on this one's node. It is nil if no open transport shares memory.
 	Node Node
 }
 
-// Node is what a member shares with those on its node, who are named by their ranks in the
+// Node gives a member access to those on its node, which are identified by their ranks in the
 // communicator. Where a process has several ranks (Shape.SharesProcs), the node is the process
-// (package heap). Its methods are called from Open and Join.
+// (package heap). Open and Join call its methods.
 type Node interface {
-	// NewArea makes memory that the others may open: size bytes, zero. There may be no room.
+	// NewArea allocates zeroed memory of size bytes that the others may open. It fails if the node
+	// has too little memory.
 	NewArea(size int) (*btl.Area, error)
-	// OpenArea opens what a member has made, by the area's number, which is a peer's word.
+	// OpenArea opens the memory of a member by its number, which comes from that peer.
 	OpenArea(rank int, number uint32, size int) (*btl.Area, error)
-	// Bell returns the bell of a member, who is awake or wakes when it is rung. release is
-	// called when the bell is not used any more.
+	// Bell returns the bell of a member, which is awake or wakes when it is rung. The caller calls
+	// release after the last use.
 	Bell(rank int) (bell progress.RemoteBell, release func(), err error)
 }
 
-// Heap is an optional ability of a Node whose members are goroutines of one process. They share
-// Go values besides areas.
+// Heap is an optional ability of a Node whose members are goroutines of one process. They share Go
+// values in addition to memory.
 type Heap interface {
-	// Share returns the number under which the other members obtain the value until release is
-	// called.
+	// Share registers a value for the other members until the call of release.
 	Share(value any) (number uint32, release func())
-	// Shared returns the value that a member shares under that number.
+	// Shared returns the value that a member has registered under that number.
 	Shared(rank int, number uint32) (any, error)
 }
 
-// Instance is what a component has for one communicator in one process: memory that the
-// members share, as a rule. Members agree on whether they have it: if Open or Join fails
-// in one of them, all do without the offer.
+// Instance is a component's state for one communicator in one process, usually memory that the
+// members share. If Open or Join fails in one member, no member uses the offer.
 type Instance interface {
-	// Card returns the bytes that the other members on this one's node need before they join, at most CardSize.
+	// Card returns at most CardSize bytes that the other members on this one's node need to join.
 	Card() []byte
-	// Join receives the cards of the members on this one's node (see Node), its own included, in the order of their ranks
-	// (Shape.ProcsAsNodes, ByNode, Ranks). Their bytes are input of peers.
+	// Join receives the cards of all members on this one's node, in the order of their ranks
+	// (Shape.ProcsAsNodes, ByNode, Ranks). They are untrusted input.
 	Join(cards [][]byte) error
-	// Agreed says that all members have joined, and that operations follow.
+	// Agreed reports that all members have joined. Operations follow.
 	Agreed()
-	// Memory is what slot Shared of schedules stands for.
+	// Memory returns the memory of slot Shared of schedules.
 	Memory() []byte
-	// Try does a step of kind Own, and reports whether that is over; otherwise it is called
-	// again. It does not wait. Who changes what others may wait for rings their bells then,
-	// and need not wait until they see it (progress.Lagging). An error ends the operation, and with it the communicator's
-	// collectives. It comes with the engine's lock held, unless nobody else can call the
-	// instance: one call follows the other in any case.
+	// Try polls a step of kind Own and reports whether it is complete. It does not block. An
+	// instance that changes state for which others may wait rings their bells, without a barrier
+	// (progress.Lagging). An error ends the operation and breaks the communicator's collectives.
+	// Calls are serialized. The engine's lock is held unless no other goroutine can call the
+	// instance.
 	Try(s *Step, c *Call) (over bool, err error)
-	// Close gives everything back. No operation is under way, or will be; others' may be. It
-	// may come without a Join, or without Agreed.
+	// Close releases all resources. No operation of this member is pending, but those of others may
+	// be. It may follow Open without a Join, and Join without Agreed.
 	Close()
 }
 
-// Call is a call of an operation, as its instance's steps see it.
+// Call is a call of an operation with its memory.
 type Call struct {
-	// Turn counts the communicator's collectives, the same in all members; several may be
-	// under way.
+	// Turn is the sequence number of the call among the communicator's collectives, equal in all
+	// members. Several calls may be pending.
 	Turn uint32
-	// Asleep: who waits for the step sleeps, or is about to. It is not tried again soon, unless
-	// somebody rings.
+	// Asleep reports that the waiter of the step sleeps or is about to. The step is not polled
+	// again soon unless its bell rings.
 	Asleep bool
 	Buffers
 	Reducer
 }
 
-// Worker is an ability of an Instance whose schedules have steps of kind Work.
+// Worker is an optional ability of an Instance whose schedules have steps of kind Work.
 type Worker interface {
-	// Work does a step of kind Work. It may take long, and call the program's functions, which may panic. It does
-	// not wait. It comes without the engine's lock, unless the step touches few bytes and the
-	// reduction is Quick. Steps of other calls may be tried at the same time.
+	// Work executes a step of kind Work. It may take long and call user functions, which may panic.
+	// It does not wait for other members. The engine's lock is held only if the step touches few
+	// bytes and the reduction is Quick. Steps of other calls may be polled at the same time.
 	Work(s *Step, c *Call)
 }
 
 // Withdrawer is an optional ability of an Instance whose members use each other's buffers.
 type Withdrawer interface {
-	// Withdraw is called for a call that ends before its steps are complete. It reports whether
-	// no other member uses the call's buffers, now and later. Until then the call does not
-	// return, and Withdraw is called again. It does not wait. The members' collectives are broken. It
-	// comes with or without the engine's lock.
+	// Withdraw is called for a call that ends before its steps are complete. It reports whether no
+	// other member uses the call's buffers, now or later. The call returns only after that, and
+	// Withdraw is polled until then. It does not block. The communicator's collectives are broken.
+	// The engine's lock may be held.
 	Withdraw(c *Call) bool
 }
 
-// Giver is an optional ability of an Instance. Its steps of kind Own, with the copies and combinations between them, may be tried in
-// the calls Start and Wait of a persistent operation alone.
+// Giver is an optional ability of an Instance whose steps of kind Own, with the copies and
+// combinations between them, may all be polled in Start and Wait of a persistent operation.
 type Giver interface {
-	// Gives reports whether other members may wait for a step of kind Own. The steps behind the last one that gives may stay
-	// undone until the next operation.
+	// Gives reports whether other members may wait for a step of kind Own. The steps after the last
+	// such step may remain pending until the next operation.
 	Gives(s *Step) bool
 }
 
 // Awaiter is an optional ability of an Instance.
 type Awaiter interface {
-	// Awaits returns the rank for which a step waits that was not over when it was tried
-	// last, for people who look for who hangs. It comes with the engine's lock held.
+	// Awaits returns the rank for which a pending step waits, for diagnostics. The engine's lock is
+	// held.
 	Awaits(s *Step) int
 }
 
-// CardSize is the most that a card may have, in bytes.
+// CardSize is the maximum size of a card in bytes.
 const CardSize = 63

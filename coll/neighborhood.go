@@ -1,23 +1,25 @@
 package coll
 
-// Neighborhood is the neighbors of a member in a topology, for operations among neighbors (MPI-4.1 section 8.6). A negative
-// rank is none, and its block is neither sent nor written. Of several blocks from one member to another, the first
-// of Destinations goes to the first of Sources in the order of Receives, and so on. It is immutable.
+// Neighborhood has the neighbors of a member in a topology, for operations among neighbors (MPI-4.1
+// section 8.6). A negative rank is no neighbor, and its block is neither sent nor written. With
+// several blocks from one member to another, the n-th of Destinations matches the n-th of Sources
+// in the order of Receives. A Neighborhood is immutable.
 type Neighborhood struct {
 	Sources, Destinations []int
-	Receives              []int // Indices of Sources; nil is their order.
+	// Order of the receives, as indices of Sources. Nil is the order of Sources.
+	Receives []int
 }
 
-// Algorithm returns the algorithm of an operation among neighbors, a message for each.
+// Algorithm returns the algorithm of an operation among neighbors, which sends a message to each.
 func (n *Neighborhood) Algorithm(op Operation) Algorithm {
 	gathers := op == NeighborAllgather || op == NeighborAllgatherv
-	return Algorithm{Op: op, Name: "linear", Plan: func(s *Schedule, _ Member, a *Args) { n.plan(s, a, gathers) }}
+	return Algorithm{Op: op, Name: "linear", Plan: func(s *Schedule, _ Member, a *Args) { n.planMessages(s, a, gathers) }}
 }
 
-// plan writes the messages of an operation. Small blocks are sent before the receives start, as in Both.
-func (n *Neighborhood) plan(s *Schedule, a *Args, gathers bool) {
+// plan writes the messages of an operation. Sends of small blocks precede the receives, as in Both.
+func (n *Neighborhood) planMessages(s *Schedule, a *Args, gathers bool) {
 	block := a.SendBlock
-	if gathers { // The same one for all.
+	if gathers { // All destinations receive the same block.
 		block = func(int) (Ref, int) { return a.Input(), a.Own }
 	}
 	largest := 0
@@ -26,7 +28,7 @@ func (n *Neighborhood) plan(s *Schedule, a *Args, gathers bool) {
 		largest = max(largest, size)
 	}
 	if largest > SendFirst {
-		n.receive(s, a)
+		n.planReceives(s, a)
 	}
 	for i, to := range n.Destinations {
 		if to >= 0 {
@@ -35,12 +37,12 @@ func (n *Neighborhood) plan(s *Schedule, a *Args, gathers bool) {
 		}
 	}
 	if largest <= SendFirst {
-		n.receive(s, a)
+		n.planReceives(s, a)
 	}
 }
 
 // receive writes the receives of an operation.
-func (n *Neighborhood) receive(s *Schedule, a *Args) {
+func (n *Neighborhood) planReceives(s *Schedule, a *Args) {
 	each := func(i int) {
 		if from := n.Sources[i]; from >= 0 {
 			ref, size := a.RecvBlock(i)
@@ -58,9 +60,9 @@ func (n *Neighborhood) receive(s *Schedule, a *Args) {
 	}
 }
 
-// SwapPairs returns the order of receives in a Cartesian topology, where neighbors stand in pairs. The block for
-// the neighbor before is received as that of the neighbor behind. It matters where both are
-// one process, in periodic dimensions of size 1 and 2.
+// SwapPairs returns the order of receives in a Cartesian topology, where neighbors form pairs. The
+// block for the preceding neighbor is received as that of the following one. The order matters if
+// both are the same process, in periodic dimensions of size 1 and 2.
 func SwapPairs(sources int) []int {
 	order := make([]int, sources)
 	for i := range order {

@@ -6,12 +6,14 @@ import (
 	"slices"
 )
 
-// A Placement divides the ranks of a communicator among nodes, or among processes. Nodes are numbered from 0 in the order of their
-// lowest ranks. Its memory grows with the irregularities. Nodes with equal numbers of consecutive ranks are one run, and so is each
-// round of ranks that are placed node by node. Equal placements have equal runs. It is not changed, and nil is empty.
+// A Placement maps the ranks of a communicator to nodes or processes. Nodes are numbered from 0 in
+// the order of their lowest ranks. Its memory grows with the irregularities, because nodes with
+// equal numbers of consecutive ranks form one run. Equal placements have equal runs. A Placement is
+// immutable, and nil is empty.
 type Placement []PlacementRun
 
-// A PlacementRun is consecutive ranks. Width of them are on one node, the next ones on the node with the next number, and so on.
+// A PlacementRun is a range of ranks. Width of them are on one node, the next ones on the node with
+// the next number, and so on.
 type PlacementRun struct {
 	First uint32 // Lowest rank.
 	Count uint32 // Number of ranks, at least 1.
@@ -20,22 +22,22 @@ type PlacementRun struct {
 	Known uint32 // Number of nodes that the runs before this one have.
 }
 
-// node returns the node of the rank at an index of the run.
-func (r PlacementRun) node(index uint32) uint32 { return r.Node + index/r.Width }
+// nodeOf returns the node of the rank at an index of the run.
+func (r PlacementRun) nodeOf(index uint32) uint32 { return r.Node + index/r.Width }
 
-// on returns the ranks of the run on a node, which are from first to end-1.
-func (r PlacementRun) on(node uint32) (first, end uint32) {
-	if node < r.Node || node > r.node(r.Count-1) {
+// ranksOn returns the ranks of the run on a node, which are first to end-1.
+func (r PlacementRun) ranksOn(node uint32) (first, end uint32) {
+	if node < r.Node || node > r.nodeOf(r.Count-1) {
 		return r.First, r.First
 	}
 	index := (node - r.Node) * r.Width
 	return r.First + index, r.First + min(index+r.Width, r.Count)
 }
 
-// nodes returns the number of nodes of the runs up to this one.
-func (r PlacementRun) nodes() uint32 { return max(r.Known, r.node(r.Count-1)+1) }
+// nodeCount returns the number of nodes of the runs up to this one.
+func (r PlacementRun) nodeCount() uint32 { return max(r.Known, r.nodeOf(r.Count-1)+1) }
 
-// MakePlacement returns the placement of ranks. Those with equal keys are on one node.
+// MakePlacement returns the placement of ranks. Ranks with equal keys are on one node.
 func MakePlacement[K comparable](keys iter.Seq[K]) Placement {
 	var b placementBuilder
 	numbers := map[K]uint32{}
@@ -55,7 +57,7 @@ func MakePlacement[K comparable](keys iter.Seq[K]) Placement {
 	return b.placement()
 }
 
-// PlacementOf returns the placement of ranks on these nodes, which it numbers.
+// PlacementOf returns the placement of ranks on the given nodes, which may have any numbers.
 func PlacementOf(nodes ...int) Placement { return MakePlacement(slices.Values(nodes)) }
 
 // OnOneNode returns the placement of size ranks on one node.
@@ -63,49 +65,51 @@ func OnOneNode(size int) Placement {
 	return Placement{{Count: uint32(size), Width: uint32(size)}}
 }
 
-// placementBuilder adds one rank after the other.
+// placementBuilder appends ranks in ascending order.
+// Latest ranks, which are not in runs yet.
 type placementBuilder struct {
-	runs   Placement
-	run    PlacementRun // Last ranks, which are not in runs yet.
-	isOpen bool         // All ranks of run are on one node, so that its width grows with them.
+	runs Placement
+	latest  PlacementRun // Last ranks, which are not in runs yet.
+	// Whether all ranks of run are on one node, so that its width may still grow.
+	isOpen bool
 }
 
 func (b *placementBuilder) add(node uint32) {
-	r := &b.run
+	r := &b.latest
 	switch next := r.First + r.Count; {
 	case r.Count == 0:
-		b.begin(0, node, 1)
+		b.beginRun(0, node, 1)
 	case b.isOpen && node == r.Node:
 		r.Count++
 		r.Width++
 	case node == r.Node+r.Count/r.Width: // The run continues.
 		r.Count++
 		b.isOpen = false
-	case node == r.node(r.Count-1): // Its last node has more ranks than the others, and begins another run.
+	case node == r.nodeOf(r.Count-1): // The latest node has more ranks than the others. It begins another run.
 		width := r.Width
 		r.Count -= width
-		b.flush()
-		b.begin(next-width, node, width+1)
+		b.flushRun()
+		b.beginRun(next-width, node, width+1)
 	default:
-		b.flush()
-		b.begin(next, node, 1)
+		b.flushRun()
+		b.beginRun(next, node, 1)
 	}
 }
 
-func (b *placementBuilder) begin(first, node, count uint32) {
-	b.run, b.isOpen = PlacementRun{First: first, Count: count, Node: node, Width: count}, true
+func (b *placementBuilder) beginRun(first, node, count uint32) {
+	b.latest, b.isOpen = PlacementRun{First: first, Count: count, Node: node, Width: count}, true
 }
 
-func (b *placementBuilder) flush() {
+func (b *placementBuilder) flushRun() {
 	if n := len(b.runs); n > 0 {
-		b.run.Known = b.runs[n-1].nodes()
+		b.latest.Known = b.runs[n-1].nodeCount()
 	}
-	b.runs = append(b.runs, b.run)
+	b.runs = append(b.runs, b.latest)
 }
 
 func (b *placementBuilder) placement() Placement {
-	if b.run.Count > 0 {
-		b.flush()
+	if b.latest.Count > 0 {
+		b.flushRun()
 	}
 	return slices.Clone(b.runs) // Without spare capacity.
 }
@@ -124,7 +128,7 @@ func (p Placement) Count() int {
 	if len(p) == 0 {
 		return 0
 	}
-	return int(p[len(p)-1].nodes())
+	return int(p[len(p)-1].nodeCount())
 }
 
 // Node returns the node of a rank, which is in range.
@@ -133,20 +137,20 @@ func (p Placement) Node(rank int) int {
 	if !found {
 		i--
 	}
-	return int(p[i].node(uint32(rank) - p[i].First))
+	return int(p[i].nodeOf(uint32(rank) - p[i].First))
 }
 
 // First returns the lowest rank on a node, which is in range.
 func (p Placement) First(node int) int {
 	i, _ := slices.BinarySearchFunc(p, uint32(node)+1, func(r PlacementRun, known uint32) int { return cmp.Compare(r.Known, known) })
-	first, _ := p[i-1].on(uint32(node))
+	first, _ := p[i-1].ranksOn(uint32(node))
 	return int(first)
 }
 
 // Size returns the number of ranks on a node.
 func (p Placement) Size(node int) (n int) {
 	for _, r := range p {
-		first, end := r.on(uint32(node))
+		first, end := r.ranksOn(uint32(node))
 		n += int(end - first)
 	}
 	return n
@@ -159,17 +163,17 @@ func (p Placement) Index(rank int) (n int) {
 		if int(r.First) > rank {
 			break
 		}
-		first, end := r.on(node)
+		first, end := r.ranksOn(node)
 		n += max(0, min(int(end), rank)-int(first))
 	}
 	return n
 }
 
-// Ranks returns the ranks on a node, ascending.
+// Ranks returns the ranks on a node in ascending order.
 func (p Placement) Ranks(node int) []int {
 	ranks := make([]int, 0, p.Size(node))
 	for _, r := range p {
-		for rank, end := r.on(uint32(node)); rank < end; rank++ {
+		for rank, end := r.ranksOn(uint32(node)); rank < end; rank++ {
 			ranks = append(ranks, int(rank))
 		}
 	}
@@ -183,8 +187,8 @@ func (p Placement) Largest() int {
 	}
 	sizes := make([]uint32, p.Count())
 	for _, r := range p {
-		for node := r.Node; node <= r.node(r.Count-1); node++ {
-			first, end := r.on(node)
+		for node := r.Node; node <= r.nodeOf(r.Count-1); node++ {
+			first, end := r.ranksOn(node)
 			sizes[node] += end - first
 		}
 	}
@@ -194,7 +198,7 @@ func (p Placement) Largest() int {
 // IsSorted reports whether the ranks of each node are consecutive.
 func (p Placement) IsSorted() bool {
 	for i := 1; i < len(p); i++ {
-		if before := p[i-1]; p[i].Node < before.node(before.Count-1) {
+		if before := p[i-1]; p[i].Node < before.nodeOf(before.Count-1) {
 			return false
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// All queries agree with a list of the nodes by rank.
+// All queries agree with a list of nodes by rank.
 func TestPlacement_AnyNodes_EqualsTheList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var drawn []int
@@ -63,7 +63,7 @@ func checkPlacement(t *rapid.T, p Placement, nodes []int, ranks [][]int) {
 	}
 }
 
-// A process has one of these placements for each shape of a communicator.
+// A process has one such placement for each shape of a communicator.
 func TestPlacement_LargeJobs_TakeFewRuns(t *testing.T) {
 	const nodes, perNode = 2048, 96
 	for name, c := range map[string]struct {

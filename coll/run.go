@@ -1,48 +1,48 @@
 package coll
 
-// A Run is a schedule that is carried out step by step by others, in any order of
-// completion: it says what to start, and is told what is complete. It is pure.
+// A Run tracks the execution of a schedule whose steps complete in any order. It selects the steps
+// to start and records completions, and executes nothing itself.
 type Run struct {
 	steps []Step
-	done  []bool
-	next  int // the first step that has not started
-	low   int // all steps before it are complete
+	isComplete  []bool
+	nextStep  int // Index of the first step that has not started.
+	firstIncomplete   int // All steps before this index are complete.
 }
 
-// Begin starts over with the steps of s, which stay as they are until the run is over.
+// Begin starts over with the steps of s, which must not change until the run is over.
 func (r *Run) Begin(s *Schedule) {
-	r.steps, r.next, r.low = s.Steps, 0, 0
-	if cap(r.done) < len(s.Steps) {
-		r.done = make([]bool, len(s.Steps))
+	r.steps, r.nextStep, r.firstIncomplete = s.Steps, 0, 0
+	if cap(r.isComplete) < len(s.Steps) {
+		r.isComplete = make([]bool, len(s.Steps))
 	}
-	r.done = r.done[:len(s.Steps)]
-	clear(r.done)
+	r.isComplete = r.isComplete[:len(s.Steps)]
+	clear(r.isComplete)
 }
 
-// Skip marks the first n steps as complete. It comes after Begin.
+// Skip marks the first n steps as complete. Call it right after Begin.
 func (r *Run) Skip(n int) {
-	r.next, r.low = n, n
+	r.nextStep, r.firstIncomplete = n, n
 	for i := range n {
-		r.done[i] = true
+		r.isComplete[i] = true
 	}
 }
 
-// Next returns a step to start now. false: none may start before others complete.
+// Next returns the next step to start. ok is false if none may start before others complete.
 func (r *Run) Next() (i int, ok bool) {
-	if r.next == len(r.steps) || int(r.steps[r.next].After) > r.low {
+	if r.nextStep == len(r.steps) || int(r.steps[r.nextStep].After) > r.firstIncomplete {
 		return 0, false
 	}
-	r.next++
-	return r.next - 1, true
+	r.nextStep++
+	return r.nextStep - 1, true
 }
 
-// Done says that a step that has started is complete.
+// Done records the completion of a started step.
 func (r *Run) Done(i int) {
-	r.done[i] = true
-	for r.low < r.next && r.done[r.low] {
-		r.low++
+	r.isComplete[i] = true
+	for r.firstIncomplete < r.nextStep && r.isComplete[r.firstIncomplete] {
+		r.firstIncomplete++
 	}
 }
 
 // Over reports whether all steps are complete.
-func (r *Run) Over() bool { return r.low == len(r.steps) }
+func (r *Run) Over() bool { return r.firstIncomplete == len(r.steps) }

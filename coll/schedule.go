@@ -6,93 +6,94 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// A Schedule is what one member does in one operation: steps that start in their
-// order, each as soon as enough of those before it are complete. That they start in
-// order is what keeps messages between two ranks in order, so that one tag is enough
-// for an operation; the steps of which nobody waits for the other go on at the same
-// time. A schedule names memory by slot and offset, and has no pointers: it is good for
-// any call with equal arguments.
+// A Schedule is the list of steps of one member in one operation. Steps start in their order, each
+// as soon as enough of its predecessors are complete. The order keeps messages between two ranks in
+// order, so that one tag is enough for an operation. Steps without dependencies overlap. A schedule
+// refers to memory by slot and offset instead of pointers, and is valid for any call with equal
+// arguments.
 type Schedule struct {
 	Steps []Step
-	// Temp is how many bytes of working memory it needs.
+	// Temp is the size of the working memory in bytes.
 	Temp int
 
-	after int
-	room  []int   // for Plan
-	open  []int32 // Inline's: the steps that are under way
+	startAfter int
+	// Memory of Scratch.
+	scratch []int
+	// Pending steps of Inline.
+	pending []int32
 }
 
-// Kind is what a step does.
+// Kind is the kind of a step.
 type Kind uint8
 
-// The kinds of steps.
 const (
-	Send    Kind = iota // Buf goes to Peer
-	Recv                // Buf comes from Peer, all of it
-	Copy                // Buf = From
-	Combine             // Buf = From op Buf: From has the lower ranks
-	Own                 // the instance does it (Instance.Try); Do, Peer, N, Buf and From mean what it wants
-	Work                // the instance does it at once (Worker.Work); likewise, but N is how many bytes it touches
+	Send    Kind = iota // Send N bytes of Buf to Peer.
+	Recv                // Receive exactly N bytes into Buf from Peer.
+	Copy                // Buf = From.
+	Combine             // Buf = From op Buf. From has the operand of the lower ranks.
+	Own                 // The instance polls the step (Instance.Try), which defines Do, Peer, N, Buf and From.
+	Work                // The instance executes the step (Worker.Work), which defines the fields as for Own. N is the number of bytes that it touches.
 )
 
 // Step is a step of a schedule.
 type Step struct {
 	Kind Kind
-	Do   uint8 // of Own and Work: what
-	// After: it starts when Steps[:After] are complete, and all before it have started.
+	// Code of a step of kind Own or Work.
+	Do uint8
+	// The step starts when Steps[:After] are complete and all before it have started.
 	After int32
 	Peer  int32
-	N     int // bytes
+	N     int // Bytes.
 	Buf   Ref
 	From  Ref
 }
 
-// Slot is a piece of memory of a call.
+// Slot identifies a memory of a call.
 type Slot uint8
 
-// The slots. What Temp holds at first is undefined.
+// The initial contents of Temp are undefined.
 const (
-	In     Slot = iota // what the member gives; in place there is none
-	Out                // what it gets
-	Temp               // working memory
-	Shared             // the instance's memory
+	In     Slot = iota // Contribution of the member, nil in place.
+	Out                // Result of the member.
+	Temp               // Working memory.
+	Shared             // Memory of the instance.
 )
 
-// Ref is a place in a slot.
+// Ref is a position in a slot.
 type Ref struct {
 	Slot Slot
-	At   int // byte
+	// Offset in bytes.
+	At int
 }
 
-// Plus is the place n bytes further.
+// Plus returns the position n bytes further.
 func (r Ref) Plus(n int) Ref { return Ref{r.Slot, r.At + n} }
 
-// Reset empties the schedule, and keeps its memory.
+// Reset empties the schedule and keeps its memory.
 func (s *Schedule) Reset() {
-	s.Steps, s.Temp, s.after, s.room = s.Steps[:0], 0, 0, s.room[:0]
+	s.Steps, s.Temp, s.startAfter, s.scratch = s.Steps[:0], 0, 0, s.scratch[:0]
 }
 
-// Numbers returns n zeros for the plan's own use, in memory of the schedule: a plan that
-// allocates would do so again at each call with other arguments.
+// Numbers returns n zeroed numbers for the plan, in memory of the schedule. It saves an allocation
+// at each call with other arguments.
 func (s *Schedule) Numbers(n int) []int {
-	at := len(s.room)
-	s.room = slices.Grow(s.room, n)[:at+n]
-	clear(s.room[at:])
-	return s.room[at : at+n : at+n]
+	at := len(s.scratch)
+	s.scratch = slices.Grow(s.scratch, n)[:at+n]
+	clear(s.scratch[at:])
+	return s.scratch[at : at+n : at+n]
 }
 
-// Wait has the steps that follow start only when all before are complete.
-func (s *Schedule) Wait() { s.after = len(s.Steps) }
+// Wait makes the following steps depend on all previous ones.
+func (s *Schedule) Wait() { s.startAfter = len(s.Steps) }
 
-// WaitFor has the steps that follow start when the first n are complete, which is as
-// many as Wait waits for or fewer: a pipeline goes on with a piece while others travel.
-func (s *Schedule) WaitFor(n int) { s.after = max(0, n) }
+// WaitFor makes the following steps depend on the first n steps only, so that a pipeline continues
+// with a fragment while others are in flight.
+func (s *Schedule) WaitFor(n int) { s.startAfter = max(0, n) }
 
-// tempAlign is to what pieces of Temp are aligned: enough for any element type, and a
-// cache line.
+// tempAlign is the alignment of allocations in Temp, a cache line, which suits any element type.
 const tempAlign = 64
 
-// NewTemp returns n bytes of working memory.
+// NewTemp allocates n bytes of working memory.
 func (s *Schedule) NewTemp(n int) Ref {
 	r := Ref{Temp, s.Temp}
 	s.Temp += (n + tempAlign - 1) &^ (tempAlign - 1)
@@ -100,7 +101,7 @@ func (s *Schedule) NewTemp(n int) Ref {
 }
 
 func (s *Schedule) add(kind Kind, peer, n int, buf, from Ref) {
-	s.Steps = append(s.Steps, Step{Kind: kind, After: int32(s.after), Peer: int32(peer), N: n, Buf: buf, From: from})
+	s.Steps = append(s.Steps, Step{Kind: kind, After: int32(s.startAfter), Peer: int32(peer), N: n, Buf: buf, From: from})
 }
 
 // Send sends n bytes.
@@ -109,7 +110,7 @@ func (s *Schedule) Send(buf Ref, n, to int) { s.add(Send, to, n, buf, Ref{}) }
 // Recv receives n bytes. A message of another length is an error.
 func (s *Schedule) Recv(buf Ref, n, from int) { s.add(Recv, from, n, buf, Ref{}) }
 
-// Copy copies n bytes, unless both places are one.
+// Copy copies n bytes, unless both positions are the same.
 func (s *Schedule) Copy(to, from Ref, n int) {
 	if to != from && n > 0 {
 		s.add(Copy, 0, n, to, from)
@@ -123,22 +124,22 @@ func (s *Schedule) Combine(inout, low Ref, n int) {
 	}
 }
 
-// Own is a step that the instance does, and to which what and all else mean something. It
-// may use the memory of steps that go on at the same time in no way but atomically.
+// Own adds a step that the instance polls and whose parameters it defines. Concurrent steps may
+// access the same memory only atomically.
 func (s *Schedule) Own(what uint8, peer, n int, buf, from Ref) {
 	s.add(Own, peer, n, buf, from)
 	s.Steps[len(s.Steps)-1].Do = what
 }
 
-// Work is a step that the instance does without waiting, and possibly by a function of the
-// program. n is the number of bytes that it touches at most.
+// Work adds a step that the instance executes without waiting, possibly by a user function. It
+// touches at most n bytes.
 func (s *Schedule) Work(what uint8, peer, n int, buf, from Ref) {
 	s.add(Work, peer, n, buf, from)
 	s.Steps[len(s.Steps)-1].Do = what
 }
 
-// SendFirst is the size up to which Both sends before it receives, in bytes: so much
-// goes at once, as a rule, and the receive is then the only thing to wait for.
+// SendFirst is the size in bytes up to which Both sends before it receives. Such sends usually
+// complete at once, so that the receive is the only operation to wait for.
 const SendFirst = 4 << 10
 
 // Both sends and receives at the same time.
@@ -146,36 +147,36 @@ func (s *Schedule) Both(out Ref, nOut, to int, in Ref, nIn, from int) {
 	if nOut <= SendFirst {
 		s.Send(out, nOut, to)
 		s.Recv(in, nIn, from)
-	} else { // what comes meanwhile goes to its place
+	} else { // The receive is posted before the message arrives.
 		s.Recv(in, nIn, from)
 		s.Send(out, nOut, to)
 	}
 }
 
-// Exchange is Both, and waits.
+// Exchange is Both followed by Wait.
 func (s *Schedule) Exchange(out Ref, nOut, to int, in Ref, nIn, from int) {
 	s.Both(out, nOut, to, in, nIn, from)
 	s.Wait()
 }
 
-// Buffers is the memory of a call. In place, In is nil.
+// Buffers is the memory of a call. In is nil in place.
 type Buffers struct{ In, Out, Temp, Shared []byte }
 
-// largeCopy is the size from which a copy in one's own memory is made by the processor's string
-// copy, in bytes: 1 MiB takes 15 us instead of 26, 256 KiB as long as otherwise.
+// largeCopy is the size in bytes from which copies in private memory use the processor's string
+// copy. It takes 15 us instead of 26 for 1 MiB, and the same time for 256 KiB.
 const largeCopy = 512 << 10
 
-// Copy does a step of kind Copy.
+// Copy executes a step of kind Copy.
 func (b *Buffers) Copy(s *Step) {
 	to, from := b.At(s.Buf, s.N), b.At(s.From, s.N)
-	if s.N >= largeCopy && s.Buf.Slot != s.From.Slot { // in one slot they may overlap
+	if s.N >= largeCopy && s.Buf.Slot != s.From.Slot { // Positions in one slot may overlap.
 		cpu.CopyShared(to, from)
 	} else {
 		copy(to, from)
 	}
 }
 
-// At returns the n bytes of a place.
+// At returns the n bytes at a position.
 func (b *Buffers) At(r Ref, n int) []byte {
 	from := b.Out
 	switch r.Slot {

@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// Table is what is done on communicators of one shape: for each operation the
-// algorithms, and from which size on each is chosen. It is immutable once it is made.
+// Table has the choices for communicators of one shape, for each operation in descending order of
+// From. It is immutable.
 type Table [Operations][]Choice
 
-// Choice is what is chosen from a size on.
+// Choice is the algorithm for sizes of at least From.
 type Choice struct {
-	From      int // Args.Size, in bytes
+	// Args.Size in bytes.
+	From      int
 	Component string
 	Algorithm *Algorithm
 }
@@ -22,25 +23,25 @@ type Offered struct {
 	*Offer
 }
 
-// NewTable chooses among offers, which come in the order of selection: at each size
-// the highest priority, and the first among equals; of one component's the first
-// algorithm. What is forced goes before, at all sizes, if somebody offers it here.
+// NewTable selects among offers, which come in the order of selection. At each size the highest
+// priority wins, then the first offer and its first algorithm. A forced algorithm that is offered
+// here wins at all sizes.
 func NewTable(offers []Offered, force *Force) *Table {
 	t := new(Table)
 	for op := range t {
 		op := Operation(op)
 		if force != nil {
-			t[op] = forced(offers, op, force[op])
+			t[op] = forcedChoices(offers, op, force[op])
 		}
 		if len(t[op]) == 0 {
-			t[op] = choices(offers, op, bestAt)
+			t[op] = bestChoices(offers, op, bestAlgorithm)
 		}
 	}
 	return t
 }
 
-// choices asks for the best at each size where it may change.
-func choices(offers []Offered, op Operation, best func([]Offered, Operation, int) Choice) (list []Choice) {
+// choices calls best for each size at which the result may change.
+func bestChoices(offers []Offered, op Operation, best func([]Offered, Operation, int) Choice) (list []Choice) {
 	froms := []int{0}
 	for _, o := range offers {
 		for _, a := range o.Algorithms {
@@ -56,11 +57,11 @@ func choices(offers []Offered, op Operation, best func([]Offered, Operation, int
 			list = append(list, best)
 		}
 	}
-	slices.SortFunc(list, func(a, b Choice) int { return cmp.Compare(b.From, a.From) }) // as For looks
+	slices.SortFunc(list, func(a, b Choice) int { return cmp.Compare(b.From, a.From) }) // The order of For.
 	return list
 }
 
-func bestAt(offers []Offered, op Operation, size int) Choice {
+func bestAlgorithm(offers []Offered, op Operation, size int) Choice {
 	best, priority := Choice{From: size}, 0
 	for _, o := range offers {
 		if best.Algorithm != nil && o.Priority <= priority {
@@ -76,7 +77,7 @@ func bestAt(offers []Offered, op Operation, size int) Choice {
 	return best
 }
 
-// For returns what is chosen for a size; without an Algorithm if nobody offers any.
+// For returns the choice for a size, with a nil Algorithm if there is none.
 func (t *Table) For(op Operation, size int) *Choice {
 	for i := range t[op] {
 		if c := &t[op][i]; c.From <= size {

@@ -17,15 +17,15 @@ import (
 	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
-// TestAttack_PeerNamesAnotherProcess_IsNeitherReadNorWritten: the attacker's inbox has the victim's process id, and
-// the victim's proof is the attacker's, because both have the same nonce.
+// The attacker's inbox has the process id of the victim. The victim's proof is that of the
+// attacker, because both have the same nonce.
 func TestAttack_PeerNamesAnotherProcess_IsNeitherReadNorWritten(t *testing.T) {
 	victim := startChild(t, "cma", t.TempDir(), nil)
 	reader := victim.reader
 	if err := reader.CanRead(childLife, victim.heap, childSize); err != nil {
 		needs.Missing(t, "process_vm_readv does not work here: %v", err)
 	}
-	victimInbox := reader.far(childLife).segment.Path()
+	victimInbox := reader.remoteInboxOf(childLife).segment.Path()
 	attacker := framework.Life{ID: framework.MakeProcID(0, 5), Nonce: childLife.Nonce}
 	identity := framework.Proc{Namespace: t.Name(), Rank: 5}
 	own := func(path string) segment.Segment {
@@ -44,7 +44,7 @@ func TestAttack_PeerNamesAnotherProcess_IsNeitherReadNorWritten(t *testing.T) {
 	for name, forge := range map[string]func(path string) error{
 		"inbox without a mark": func(path string) error { own(path); return nil },
 		"inbox with the attacker's mark": func(path string) error {
-			return own(path).Mark(markOf(identity, attacker.Nonce), 4096)
+			return own(path).Mark(markStart(identity, attacker.Nonce), 4096)
 		},
 		"link to the victim's inbox": func(path string) error { return os.Link(victimInbox, path) },
 	} {
@@ -70,14 +70,14 @@ func TestAttack_PeerNamesAnotherProcess_IsNeitherReadNorWritten(t *testing.T) {
 	}
 }
 
-// TestAttack_ForgedShare_IsNotWritten: another process of the user has sent the description and set the
-// claims in the receiver's inbox, both of which it can.
+// Another process of the user has sent the description and set the claims in the receiver's inbox,
+// both of which it can do.
 func TestAttack_ForgedShare_IsNotWritten(t *testing.T) {
 	const size = 100_000
 	message, canary := bytes.Repeat([]byte{1}, size), make([]byte, size)
 	claims := func(receiver *module, r btl.Remote) {
 		le := binary.LittleEndian
-		receiver.box.Slot(receiver.in[rank0].index).Share(int(le.Uint32(r[0:]))).Open(le.Uint32(r[4:]))
+		receiver.inbox.Slot(receiver.inboundPaths[rank0].slotIndex).Share(int(le.Uint32(r[0:]))).Open(le.Uint32(r[4:]))
 	}
 	for name, forge := range map[string]func(receiver *module, s btl.Share) btl.Remote{
 		"another address": func(_ *module, s btl.Share) btl.Remote {
@@ -100,11 +100,11 @@ func TestAttack_ForgedShare_IsNotWritten(t *testing.T) {
 		},
 		"a share for another sender": func(receiver *module, s btl.Share) btl.Remote {
 			mine := s.(*share)
-			receiver.table.open(mine.from.index, mine, rank0.Nonce+1)
+			receiver.shareTable.open(mine.path.slotIndex, mine, rank0.Nonce+1)
 			return s.Remote()
 		},
 	} {
-		sender, receiver, s := shared(t, canary, cma.Write)
+		sender, receiver, s := newSharedPair(t, canary, cma.Write)
 		if name != "an ended share" && name != "a share for another sender" {
 			s.End()
 			s = receiver.Share(rank0, make([]byte, size))

@@ -9,28 +9,27 @@ import (
 	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
-// readVM copies from the memory of another process: cma.Read, or in tests
-// something that fails.
-type readVM func(pid int, dst []byte, at uint64) (int, error)
+// readFunc copies from the memory of another process. It is cma.Read, except in tests.
+type readFunc func(pid int, dst []byte, at uint64) (int, error)
 
-// probeCMA reads the proof in the peer's table, and returns nil if that is the peer's.
-func (m *module) probeCMA(s *source) error {
+// probeCMA reads the proof in the peer's table. It returns nil if the proof is that of the peer.
+func (m *module) probeCMA(s *peerMemory) error {
 	if err := m.identify(s); err != nil {
 		return err
 	}
 	var got [shmlayout.ProofSize]byte
-	n, err := m.readVM(s.pid, got[:], s.table)
+	n, err := m.readVM(s.pid, got[:], s.tableAddress)
 	if err != nil {
-		return vmError("process_vm_readv", err, s.pid)
+		return describeVMError("process_vm_readv", err, s.pid)
 	}
 	if n != len(got) || got != shmlayout.Proof(s.peer.Nonce) {
-		return fmt.Errorf("process %d here is not the peer: its proof is another one", s.pid)
+		return fmt.Errorf("process %d here is not the peer: its proof differs", s.pid)
 	}
 	return nil
 }
 
-// vmError says in words why process pid can't be read.
-func vmError(call string, err error, pid int) error {
+// describeVMError explains the error of a call that copies from or to the memory of process pid.
+func describeVMError(call string, err error, pid int) error {
 	why := ""
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

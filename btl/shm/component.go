@@ -1,10 +1,9 @@
-// Package shm is the BTL between processes of one node. Each process owns one
-// inbox segment; a sender maps it and asks for a ring of cells there, which
-// carries frames from that sender to the owner (docs/wire.md). Nothing is made
-// for pairs that don't talk.
+// Package shm is the BTL between processes of one node. Each process owns an inbox segment. A
+// sender maps the inbox of the receiver and requests a ring of cells there, which carries its
+// frames to the owner (docs/wire.md). Only pairs of processes that communicate have a ring.
 //
-// It stands on internal/shmlayout for the layout, internal/ring for the ring and
-// btl/segment for the files, and holds no unsafe code itself.
+// Package internal/shmlayout defines the layout, internal/ring the rings and btl/segment the files.
+// This package contains no unsafe code.
 package shm
 
 import (
@@ -26,34 +25,34 @@ import (
 // Component returns the component for the registry.
 func Component() btl.Component { return component{segment.Files{}, cma.Read, cma.Write} }
 
-// OnHeap returns a component whose segments lie in Go memory: several modules
-// in one process, which the race detector can watch. For tests.
+// OnHeap returns a component whose segments are Go memory, for tests that run several modules in
+// one process under the race detector.
 func OnHeap() btl.Component { return component{new(segment.Heap), cma.Read, cma.Write} }
 
-// WithCopies returns a component whose modules copy from and to the memory of another process
-// by these instead of cma.Read and cma.Write. For tests.
+// WithCopies returns a component that copies from and to the memory of another process by read and
+// write in place of cma.Read and cma.Write, for tests.
 func WithCopies(read, write func(pid int, b []byte, at uint64) (int, error)) btl.Component {
 	return component{segment.Files{}, read, write}
 }
 
 type component struct {
 	space   segment.Space
-	readVM  readVM
-	writeVM writeVM
+	readVM  readFunc
+	writeVM writeFunc
 }
 
-// params are the component's parameters; each is btl.shm.NAME.
+// params are the parameters of the component. Their names begin with btl.shm.
 type params struct {
-	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a file system in memory."`
-	Fallback   string         `param:"fallback_dir" default:"/tmp" level:"user" scope:"process" doc:"Directory for the segments when dir has no room for them; slower. Empty: none."`
-	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory of the ring from one process to another, made when the first message goes that way; rounded up to a power of two. 0: twice the cache of a core, from 1 to 4 MiB; while more than two ranks share the node a share of twice that, or of 4 MiB if that is more, but at least 64 KiB; and less where dir is too small for all of them."`
-	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"A message up to this size travels at once and is buffered if nobody waits for it; at most a quarter of the ring. Messages of 32 KiB or more in AllocMem buffers are read in place instead, if that is allowed (single_copy, memory_min)."`
-	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes that the job may have on the node, and at least 64."`
-	// docs/decisions/one-copy.md has the measurements behind these.
-	SingleCopy string         `param:"single_copy" default:"auto" choices:"auto,off,cma,memory" level:"tuner" scope:"process" doc:"How a large message may be copied once, between the memory of both processes: memory (read out of what the sender has from AllocMem), cma (process_vm_readv and process_vm_writev, by either side or both), off, or auto: whichever has proved fastest for such messages. cma and memory force it: where it is impossible when such a message begins, and the receive buffer is contiguous, the message is an error."`
-	MemoryMin  framework.Size `param:"memory_min" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on that do not go at once (eager_limit) may be read out of memory that the sender has from AllocMem."`
-	CMAMin     framework.Size `param:"cma_min" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Messages from this size on that do not go at once (eager_limit) may be copied by process_vm_readv, where that is used."`
-	CopyStep   framework.Size `param:"copy_step" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"developer" scope:"process" doc:"Bytes that are read out of a peer's memory at a time; other messages wait meanwhile."`
+	Dir        string         `param:"dir" default:"/dev/shm" level:"user" scope:"process" doc:"Directory for the segments: a memory file system."`
+	Fallback   string         `param:"fallback_dir" default:"/tmp" level:"user" scope:"process" doc:"Directory for segments that do not fit into dir; slower. Empty: none."`
+	RingSize   framework.Size `param:"ring_size" default:"0" min:"0" max:"64MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Size of the ring from one process to another, which is created for the first message; rounded up to a power of two. 0: twice the private cache of a core, limited to 1 to 4 MiB; with more than two ranks on the node, an equal share of twice that size or of 4 MiB, whichever is larger, but at least 64 KiB; smaller if dir has too little space for all rings."`
+	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Messages up to this size are sent eagerly and buffered at the receiver if no receive is posted; at most a quarter of the ring. Messages of 32 KiB or more in AllocMem buffers are read in place instead, if single_copy and memory_min allow it."`
+	MaxPeers   int            `param:"max_peers" default:"0" min:"0" max:"65536" level:"developer" scope:"process" doc:"Number of processes that may connect to this one; 0: twice the number of processes that the job may have on the node, at least 64."`
+	// docs/decisions/one-copy.md has the measurements behind these defaults.
+	SingleCopy string         `param:"single_copy" default:"auto" choices:"auto,off,cma,memory" level:"tuner" scope:"process" doc:"Methods that copy a large message once, directly between the memory of both processes: memory (the receiver reads the sender's AllocMem buffer), cma (process_vm_readv and process_vm_writev, by either side or both), off, or auto (the method that has been fastest for similar messages). cma and memory are mandatory: a large message into a contiguous buffer fails if the method is unavailable."`
+	MemoryMin  framework.Size `param:"memory_min" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Smallest message, above eager_limit, that may be read out of the sender's AllocMem buffer."`
+	CMAMin     framework.Size `param:"cma_min" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Smallest message, above eager_limit, that may be copied by process_vm_readv."`
+	CopyStep   framework.Size `param:"copy_step" default:"1MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"developer" scope:"process" doc:"Bytes that one step reads out of a peer's memory. Other messages wait for the step."`
 }
 
 func (component) Info() framework.Info {
@@ -66,7 +65,8 @@ func (component) Info() framework.Info {
 	}
 }
 
-// Suggest implements framework.Suggester. The other words are names of such transports in other libraries.
+// Suggest implements framework.Suggester. It recognizes the names of such transports in other
+// libraries.
 func (component) Suggest(word string) string {
 	switch word {
 	case "shm", "vader", "sm", "sysv", "posix":
@@ -97,54 +97,54 @@ func (c component) Probe(_ context.Context, p any) framework.Verdict {
 func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
 	if env.Identity.Leads() {
-		// One process per job and node looks for what killed jobs have left.
-		// What can't be removed harms nobody here.
+		// One process per job and node removes the segments of killed jobs. Segments that it cannot
+		// remove do not affect this process.
 		if removed, err := removeStale(c.space, p.Dir, p.Fallback, prefix()); err == nil && len(removed) > 0 {
 			env.Logger.Info("btl shm: removed segments of dead processes", "count", len(removed))
 		}
 	}
 	m := &module{
-		env:      env,
-		space:    c.space,
-		dir:      p.Dir,
-		fallback: p.Fallback,
-		out:      map[framework.Life]*endpoint{},
-		in:       map[framework.Life]*inbound{},
-		broken:   map[int]ringMemory{},
+		env:          env,
+		space:        c.space,
+		dir:          p.Dir,
+		fallbackDir:  p.Fallback,
+		endpoints:    map[framework.Life]*endpoint{},
+		inboundPaths: map[framework.Life]*inbound{},
+		failedRings:  map[int]ringMemory{},
 
-		readVM:  c.readVM,
-		writeVM: c.writeVM,
-		copy:    newCopyPolicy(p),
-		sources: map[framework.Life]*source{},
-		mapped:  map[mappedKey]*mapped{},
-		bells:   map[framework.Life]*farBell{},
+		readVM:        c.readVM,
+		writeVM:       c.writeVM,
+		policy:        newCopyPolicy(p),
+		peerMemories:  map[framework.Life]*peerMemory{},
+		mappedRegions: map[regionKey]*mappedRegion{},
+		peerBells:     map[framework.Life]*sharedBell{},
 	}
-	m.ring, _ = m.ringBytes()
-	m.frameLimit = ring.FrameLimit(m.ring / ring.CellSize)
-	m.eagerLimit = min(int(p.EagerLimit)+btl.MinFrameLimit, m.frameLimit) // with a header
+	m.initialRingBytes, _ = m.ringBytes()
+	m.frameLimit = ring.FrameLimit(m.initialRingBytes / ring.CellSize)
+	m.eagerLimit = min(int(p.EagerLimit)+btl.MinFrameLimit, m.frameLimit) // The limit applies to the payload.
 	slots := p.MaxPeers
 	if slots == 0 {
 		slots = max(64, 2*env.Identity.MostLocal())
 	}
-	size := pages(int64(shmlayout.Size(slots)))
-	// The nonce makes the name unique: for a session that is opened again, for
-	// containers that share the directory, for jobs with the same name.
+	size := roundToPages(int64(shmlayout.Size(slots)))
+	// The nonce makes the name unique among successive sessions, containers that share the
+	// directory, and jobs of the same name.
 	process, _ := env.Identity.Proc.Process() // The launcher removes segments by the namespace of the job.
 	name := fmt.Sprintf("%s%d-%x", jobPrefix(process.Namespace), process.Rank, env.Self.Nonce)
 	if mark := env.Identity.NodeMark(); mark != "" {
 		name += "-" + mark
 	}
 	seg, err := c.space.Create(m.path(name), size)
-	if short(err) && p.Fallback != "" {
+	if isNoSpace(err) && p.Fallback != "" {
 		var second error
 		if seg, second = c.space.Create(m.overflowPath(name), size); second == nil {
-			m.scarce("btl shm: slower, because a file takes the place of shared memory", m.overflowPath(name), err)
+			m.logShortage("btl shm: no space in shared memory: using a slower file", m.overflowPath(name), err)
 			err = nil
 		} else {
-			err = fmt.Errorf("%w; btl.shm.fallback_dir has no room either: %w", err, second)
+			err = fmt.Errorf("%w; btl.shm.fallback_dir has no space either: %w", err, second)
 		}
 	}
-	if short(err) {
+	if isNoSpace(err) {
 		err = fmt.Errorf("%w or set btl.shm.dir to another directory", err)
 	}
 	if err != nil {
@@ -155,12 +155,12 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		seg.Close()
 		return nil, fmt.Errorf("btl shm: %w", err)
 	}
-	m.near, m.mapping = newArea(seg, size), mapping
-	m.table = newTable(slots, env.Self.Nonce)
+	m.inboxFile, m.mapping = newRingFile(seg, size), mapping
+	m.shareTable = newTable(slots, env.Self.Nonce)
 	m.setMark()
-	m.box = shmlayout.Init(mapping.Bytes, slots, env.Self.Nonce, ownPID())
-	// Everybody who writes into the inbox can ring there.
-	if m.releaseBell, err = env.Bell().Share(m.box.Bell()); err != nil {
+	m.inbox = shmlayout.Init(mapping.Bytes, slots, env.Self.Nonce, ownPID())
+	// Every sender to this inbox rings the bell there.
+	if m.releaseBell, err = env.Bell().Share(m.inbox.Bell()); err != nil {
 		return nil, fmt.Errorf("btl shm: %w", errors.Join(err, mapping.Close(), seg.Close()))
 	}
 	return m, nil

@@ -20,23 +20,23 @@ type sender struct {
 	endpoint *endpoint
 }
 
-// awaitRing sends a frame, and returns when the owner has it.
-func (s *sender) awaitRing(t *testing.T, w *pair) {
+// sendFirstFrame sends a frame and returns when the owner has received it.
+func (s *sender) sendFirstFrame(t *testing.T, w *pair) {
 	frames := w.procs[0].frames
 	w.send(t, s.endpoint, make([]byte, 100))
 	w.poll(t, func() bool { return w.procs[0].frames > frames })
 }
 
-// kill ends the process without a trace in the owner's inbox, and reports that to the owner.
+// kill ends the process without a change of the owner's inbox, and reports the death to the owner.
 func (s *sender) kill(t *testing.T) {
 	m := s.module.(*module)
 	m.releaseBell()
 	if s.endpoint.cells != nil {
 		s.endpoint.cells.Close()
 	}
-	s.endpoint.far.Close()
+	s.endpoint.remote.Close()
 	s.engine.Close()
-	if err := errors.Join(m.mapping.Close(), m.near.segment.Close()); err != nil {
+	if err := errors.Join(m.mapping.Close(), m.inboxFile.segment.Close()); err != nil {
 		t.Error(err)
 	}
 	s.owner.Forget(s.life)
@@ -55,12 +55,12 @@ var senderEnds = []struct {
 	end  func(t *testing.T, w *pair, s *sender)
 }{
 	{"closes its session", func(t *testing.T, w *pair, s *sender) {
-		s.awaitRing(t, w)
+		s.sendFirstFrame(t, w)
 		s.close(t)
 	}},
 	{"closes its session before its request is served", func(t *testing.T, _ *pair, s *sender) { s.close(t) }},
 	{"is killed", func(t *testing.T, w *pair, s *sender) {
-		s.awaitRing(t, w)
+		s.sendFirstFrame(t, w)
 		s.kill(t)
 	}},
 	{"is killed before its request is served", func(t *testing.T, _ *pair, s *sender) { s.kill(t) }},
@@ -69,21 +69,21 @@ var senderEnds = []struct {
 		s.kill(t)
 	}},
 	{"is killed when its path has been ended", func(t *testing.T, w *pair, s *sender) {
-		s.awaitRing(t, w)
-		s.owner.in[s.life].fail(errors.New("test"))
+		s.sendFirstFrame(t, w)
+		s.owner.inboundPaths[s.life].failPath(errors.New("test"))
 		s.kill(t)
 	}},
 	{"is killed when its last frame is malformed", func(t *testing.T, w *pair, s *sender) {
-		s.awaitRing(t, w)
+		s.sendFirstFrame(t, w)
 		w.send(t, s.endpoint, make([]byte, 100))
-		w.procs[0].refuse = errors.New("test")
+		w.procs[0].frameErr = errors.New("test")
 		s.kill(t)
-		w.procs[0].refuse = nil
+		w.procs[0].frameErr = nil
 	}},
 }
 
-// A job that changes 1,000 times has ever higher ranks. The inbox has slots for 8 processes at a
-// time, and the sizes of its rings follow the number of processes.
+// A job that changes 1,000 times assigns ever higher ranks. The inbox has slots for 8 processes at
+// a time, and the ring sizes follow the number of processes.
 func TestInbox_ThousandSuccessiveSenders_SlotsAndMemoryAreUsedAgain(t *testing.T) {
 	dir, namespace := t.TempDir(), t.Name()
 	open := func(rank int) *testProc {
@@ -109,20 +109,20 @@ func TestInbox_ThousandSuccessiveSenders_SlotsAndMemoryAreUsedAgain(t *testing.T
 		how.end(t, w, s)
 		w.procs[1] = nil
 		owner.Poll()
-		if len(owner.in)+len(owner.paths) > 0 {
-			t.Fatalf("sender %d, which %s: the owner keeps %d paths", i, how.name, len(owner.paths))
+		if len(owner.inboundPaths)+len(owner.polledPaths) > 0 {
+			t.Fatalf("sender %d, which %s: the owner keeps %d paths", i, how.name, len(owner.polledPaths))
 		}
-		for k := range owner.box.Slots() {
-			if state := owner.box.Slot(k).State(); state != shmlayout.Free {
+		for k := range owner.inbox.Slots() {
+			if state := owner.inbox.Slot(k).State(); state != shmlayout.Free {
 				t.Fatalf("sender %d, which %s: slot %d has state %d", i, how.name, k, state)
 			}
 		}
-		for size, free := range owner.near.free {
+		for size, free := range owner.inboxFile.freeOffsets {
 			if slices.Sort(free); len(slices.Compact(slices.Clone(free))) < len(free) {
 				t.Fatalf("sender %d, which %s: memory of %d bytes is free twice: %v", i, how.name, size, free)
 			}
 		}
-		sizes = append(sizes, owner.near.size)
+		sizes = append(sizes, owner.inboxFile.size)
 	}
 	if first, last := sizes[299], sizes[999]; first != last {
 		t.Errorf("the segment has %d bytes after 300 senders and %d after 1,000", first, last)

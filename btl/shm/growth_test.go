@@ -26,8 +26,8 @@ func TestRings_NumberOfProcessesChanges_NewRingsFollowIt(t *testing.T) {
 		return bytes
 	}
 	few, many, again := size(2), size(64), size(2)
-	if few != owner.ring || many >= few || again != few {
-		t.Errorf("rings of %d, %d and %d bytes with 2, 64 and 2 processes; %d when the module opened", few, many, again, owner.ring)
+	if few != owner.initialRingBytes || many >= few || again != few {
+		t.Errorf("rings of %d, %d and %d bytes with 2, 64 and 2 processes; %d when the module opened", few, many, again, owner.initialRingBytes)
 	}
 	if owner.frameLimit != limit {
 		t.Errorf("frames of %d bytes, %d before: peers have that number", owner.frameLimit, limit)
@@ -40,7 +40,7 @@ func TestInbox_JobMayGrow_HasSlotsForAll(t *testing.T) {
 	} {
 		id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name(), Rank: 1}, Size: c.size, LocalSize: c.local, Most: c.most}
 		p := openProc(t, OnHeap(), id, func(*params) {})
-		if slots := p.module.(*module).box.Slots(); slots != c.want {
+		if slots := p.module.(*module).inbox.Slots(); slots != c.want {
 			t.Errorf("%d slots with %d of %d processes on the node and at most %d, want %d", slots, c.local, c.size, c.most, c.want)
 		}
 		p.module.Close()
@@ -65,8 +65,8 @@ func TestOpen_ProcessWasAdded_LeavesStaleSegmentsToTheFirst(t *testing.T) {
 	}
 }
 
-// TestOpen_SecondEngineOfTheProcess_LeavesTheMarkOfTheFirst covers RemoveStale of the second engine, and the end of its
-// path to the first one. Each closes a descriptor of the inbox.
+// Both RemoveStale of the second engine and the end of its path to the first one close a descriptor
+// of the inbox.
 func TestOpen_SecondEngineOfTheProcess_LeavesTheMarkOfTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	open := func(rank uint32) (*testProc, *module) {
@@ -85,12 +85,12 @@ func TestOpen_SecondEngineOfTheProcess_LeavesTheMarkOfTheFirst(t *testing.T) {
 	endpoint.Close()
 	second.Forget(first.life)
 
-	f, err := os.Open(inboxOf.near.segment.Path())
+	f, err := os.Open(inboxOf.inboxFile.segment.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: markOf(inboxOf.env.Identity.Proc, first.life.Nonce), Len: 1}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: markStart(inboxOf.env.Identity.Proc, first.life.Nonce), Len: 1}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
 		t.Fatal(err)
 	}

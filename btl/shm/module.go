@@ -16,46 +16,60 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// module is this process's inbox and its paths. All state is guarded by the
-// engine's lock.
+// module is the inbox of this process with its paths. The engine's lock guards its state.
 type module struct {
-	env        btl.Env
-	space      segment.Space
-	dir        string
-	fallback   string // where segments are that found no room in dir
-	ring       int    // bytes of a ring by the number of processes when the module opened; frame limits are fixed then
-	frameLimit int
-	eagerLimit int
+	env   btl.Env
+	space segment.Space
+	dir   string
+	// Directory of segments that found no space in dir.
+	fallbackDir string
+	// Ring size for the number of processes when the module opened. The frame limits follow it and
+	// do not change.
+	initialRingBytes int
+	frameLimit       int
+	eagerLimit       int
 
-	near     *area // the inbox's file
-	overflow *area // the file in the fallback directory; nil until near has no room
-	mapping  *segment.Mapping
-	box      shmlayout.Inbox
-	requests uint32 // of the inbox, as handled
+	// File of the inbox.
+	inboxFile *ringFile
+	// File in the fallback directory, nil until inboxFile has no space.
+	overflowFile *ringFile
+	mapping      *segment.Mapping
+	inbox        shmlayout.Inbox
+	// Value of the inbox's request counter that was served last.
+	servedRequests uint32
 
-	releaseBell func() // takes the engine's bell back out of the inbox
+	// Returns the engine's bell from the inbox to private memory.
+	releaseBell func()
 
-	paths   []*inbound // that are polled
-	turn    int        // in paths; see pollSome
-	last    *inbound   // of paths, from which something came; may be nil
-	in      map[framework.Life]*inbound
-	broken  map[int]ringMemory // Memory of failed paths, by slot, until their senders can't write there.
-	out     map[framework.Life]*endpoint
-	waiting []*endpoint // for a ring, or for cells
-	spare   []*endpoint // memory for the next such list
+	polledPaths []*inbound
+	// Index in polledPaths where pollSome continues.
+	pollCursor int
+	// Path that delivered a frame last, nil if it has ended.
+	lastActive   *inbound
+	inboundPaths map[framework.Life]*inbound
+	// Rings of failed paths, by slot, until their senders cannot write there any more.
+	failedRings map[int]ringMemory
+	endpoints   map[framework.Life]*endpoint
+	// Endpoints that wait for a ring or for cells.
+	waitingEndpoints []*endpoint
+	// Memory for the next waiting list.
+	spareWaiting []*endpoint
 
-	// One copy for large messages: what peers read here, and what is read there.
-	table   table // See exposed.go.
-	memory  memory
-	copy    copyPolicy
-	readVM  readVM
-	writeVM writeVM
-	shares  uint32 // number of the latest
-	sources map[framework.Life]*source
-	asked   *source // the one asked for last, while there is a path
-	mapped  map[mappedKey]*mapped
-	clock   uint64 // counts uses of mapped
-	bells   map[framework.Life]*farBell
+	// Single copies of large messages, and the memory that peers read.
+	shareTable table
+	regions    regionSet
+	policy     copyPolicy
+	readVM     readFunc
+	writeVM    writeFunc
+	// Generation of the latest share.
+	lastShare    uint32
+	peerMemories map[framework.Life]*peerMemory
+	// Result of the latest peerMemoryOf, nil once the last path to the peer has ended.
+	lastPeerMemory *peerMemory
+	mappedRegions  map[regionKey]*mappedRegion
+	// Logical clock for the eviction of mappedRegions.
+	useClock  uint64
+	peerBells map[framework.Life]*sharedBell
 }
 
 func (m *module) Caps() btl.Caps {
@@ -64,185 +78,185 @@ func (m *module) Caps() btl.Caps {
 		FrameLimit:  m.frameLimit,
 		LatencyNS:   70,
 		Exclusivity: 1 << 15,
-		Device:      filepath.Dir(m.near.segment.Path()),
-		Ring:        m.ring,
-		ReadFrom:    m.copy.readFrom(),
+		Device:      filepath.Dir(m.inboxFile.segment.Path()),
+		Ring:        m.initialRingBytes,
+		ReadFrom:    m.policy.readFrom(),
 	}
 }
 
-// Blob is the file name of the inbox. Whoever can open it in his directory and
-// finds our nonce there is on this node.
+// Blob returns the file name of the inbox. A process that finds a file of that name with this
+// process's nonce in its directory is on the same node.
 func (m *module) Blob() []byte { return []byte(m.name()) }
 
-// name is the file name of the inbox.
-func (m *module) name() string { return filepath.Base(m.near.segment.Path()) }
+// name returns the file name of the inbox.
+func (m *module) name() string { return filepath.Base(m.inboxFile.segment.Path()) }
 
-// path returns where a segment of that name lies.
+// path returns the path of the segment called name.
 func (m *module) path(name string) string {
 	if strings.HasPrefix(name, fallbackName) {
-		return filepath.Join(m.fallback, name)
+		return filepath.Join(m.fallbackDir, name)
 	}
 	return filepath.Join(m.dir, name)
 }
 
-// Poll costs a load for the inbox and one per ring when nothing happens.
+// Poll loads the inbox's request counter and one word per ring if no frame has arrived.
 func (m *module) Poll() int {
 	n := 0
-	if r := m.box.Requests(); r != m.requests {
-		m.requests = r
-		n += m.serve()
+	if r := m.inbox.Requests(); r != m.servedRequests {
+		m.servedRequests = r
+		n += m.serveRequests()
 	}
-	if len(m.waiting) > 0 {
+	if len(m.waitingEndpoints) > 0 {
 		n += m.checkWaiting()
 	}
-	if len(m.paths) > fewPaths && !m.env.Bell().Armed() {
+	if len(m.polledPaths) > fewPaths && !m.env.Bell().Armed() {
 		return n + m.pollSome()
 	}
-	for _, p := range m.paths {
+	for _, p := range m.polledPaths {
 		n += p.Poll()
 	}
 	return n
 }
 
-// Lag implements progress.Lagging: who publishes a frame looks at the bell at once, without a
-// barrier, which would have it wait until it owns the frame's line.
+// Lag implements progress.Lagging. A sender loads the bell right after the store of a frame,
+// without a barrier that would wait for ownership of the frame's cache line.
 func (m *module) Lag() time.Duration {
-	if len(m.paths) == 0 {
+	if len(m.polledPaths) == 0 {
 		return 0
 	}
 	return progress.StoreLag
 }
 
-// Of many paths one Poll looks at the one from which something came last, and at
-// some of the others in turn: with 64 peers, most of them silent, whoever speaks is
-// heard almost as soon as with one. Before the process sleeps all are looked at.
+// With more than fewPaths paths, a Poll covers the path that delivered a frame last and the next
+// somePaths others. The latency with 64 mostly silent peers is then about that with one. A Poll
+// before sleep covers all paths.
 const (
 	fewPaths  = 12
 	somePaths = 8
 )
 
 func (m *module) pollSome() (n int) {
-	if m.last != nil {
-		n = m.last.Poll()
+	if m.lastActive != nil {
+		n = m.lastActive.Poll()
 	}
 	for range somePaths {
-		if m.turn++; m.turn >= len(m.paths) {
-			m.turn = 0
+		if m.pollCursor++; m.pollCursor >= len(m.polledPaths) {
+			m.pollCursor = 0
 		}
-		p := m.paths[m.turn]
+		p := m.polledPaths[m.pollCursor]
 		if k := p.Poll(); k > 0 {
 			n += k
-			m.last = p
+			m.lastActive = p
 		}
-		if len(m.paths) == 0 { // what came has ended the last one
+		if len(m.polledPaths) == 0 { // A handler has ended the last path.
 			break
 		}
 	}
 	return n
 }
 
-// PeerSource is the ring from one peer.
+// PeerSource returns the ring from one peer.
 func (m *module) PeerSource(peer framework.Life) progress.Source {
-	if p := m.in[peer]; p != nil {
-		return (*single)(p)
+	if p := m.inboundPaths[peer]; p != nil {
+		return (*singleFrame)(p)
 	}
 	return nil
 }
 
-// serve answers what senders want: a ring, or to be forgotten.
-func (m *module) serve() (n int) {
-	for i := range m.box.Slots() {
-		slot := m.box.Slot(i)
+// serveRequests grants or refuses requested rings and frees the slots of senders that have left.
+func (m *module) serveRequests() (n int) {
+	for i := range m.inbox.Slots() {
+		slot := m.inbox.Slot(i)
 		switch slot.State() {
 		case shmlayout.Requested:
-			if err := m.grant(i); err != nil {
+			if err := m.grantRing(i); err != nil {
 				m.env.Logger.Info("btl shm: refused a connection", "error", err)
-				slot.Refuse(m.refusal(err))
+				slot.Refuse(m.refusalText(err))
 			}
 			n++
 		case shmlayout.Left:
-			m.forget(i)
+			m.freeSlot(i)
 			n++
 		}
 	}
 	return n
 }
 
-// grant makes a ring for the sender in slot i.
-func (m *module) grant(i int) error {
-	m.giveBackBroken(i)
-	slot := m.box.Slot(i)
+// grantRing creates a ring for the sender in slot i.
+func (m *module) grantRing(i int) error {
+	m.releaseFailedRing(i)
+	slot := m.inbox.Slot(i)
 	from, err := slot.Sender()
 	if err != nil {
 		return err
 	}
 	world, ok := m.env.Worlds.ByHash(from.World)
 	if !ok {
-		return fmt.Errorf("rank %d of an unknown namespace", from.Rank)
+		return fmt.Errorf("sender with rank %d has an unknown namespace", from.Rank)
 	}
 	peer := framework.Life{ID: framework.MakeProcID(world, from.Rank), Nonce: from.Nonce}
-	for life, old := range m.in {
+	for life, old := range m.inboundPaths {
 		if life.ID == peer.ID {
-			// The process was killed and came back: nobody writes to its old ring.
-			m.forget(old.index)
+			// The process was killed and restarted. The old ring has no writer any more.
+			m.freeSlot(old.slotIndex)
 		}
 	}
-	// Its bell, for when it waits for cells.
-	far, err := m.attach(from.Name, from.Nonce)
+	// Mapped for the sender's bell, which wakes it when cells return.
+	far, err := m.attachInbox(from.Name, from.Nonce)
 	if err != nil {
 		return err
 	}
-	found, err := m.ringMemory()
+	found, err := m.allocateRing()
 	if err != nil {
 		far.Close()
 		return err
 	}
 	cells := found.cells
 	p := &inbound{
-		m: m, peer: peer, index: i, far: far, bell: progress.BellAt(far.box.Bell()),
-		memory: found, cells: cells,
+		module: m, peer: peer, slotIndex: i, remote: far, bell: progress.BellAt(far.inbox.Bell()),
+		ring: found, cells: cells,
 		consumer: ring.NewConsumer(slot.Ring(), cells.Bytes),
 	}
 	clear(slot.Ring())
-	m.in[peer] = p
-	m.paths = append(m.paths, p)
-	p.up = m.env.Upcall.Accept(peer)
-	if !slot.Grant(found.offset, len(cells.Bytes)/ring.CellSize, found.how) {
-		m.forget(i)
+	m.inboundPaths[peer] = p
+	m.polledPaths = append(m.polledPaths, p)
+	p.receiver = m.env.Upcall.Accept(peer)
+	if !slot.Grant(found.offset, len(cells.Bytes)/ring.CellSize, found.flags) {
+		m.freeSlot(i)
 		return nil
 	}
-	p.ring()
+	p.ringSender()
 	return nil
 }
 
-// Forget implements btl.Forgetter. The dead peer may have had a ring, a request that has not been
-// served, or a refusal that it has not seen.
+// Forget implements btl.Forgetter. The dead peer may have left a ring, an unserved request or an
+// unread refusal.
 func (m *module) Forget(peer framework.Life) {
-	if p := m.in[peer]; p != nil {
-		m.forget(p.index)
+	if p := m.inboundPaths[peer]; p != nil {
+		m.freeSlot(p.slotIndex)
 	}
-	for i := range m.box.Slots() {
-		slot := m.box.Slot(i)
-		isUsed := slot.State() >= shmlayout.Requested // before Nonce
+	for i := range m.inbox.Slots() {
+		slot := m.inbox.Slot(i)
+		isUsed := slot.State() >= shmlayout.Requested // Checked before the nonce, which is valid only then.
 		if isUsed && slot.Nonce() == peer.Nonce {
-			m.forget(i)
+			m.freeSlot(i)
 		}
 	}
-	if e := m.out[peer]; e != nil {
+	if e := m.endpoints[peer]; e != nil {
 		e.Close()
 	}
-	delete(m.sources, peer)
+	delete(m.peerMemories, peer)
 }
 
-// refusal puts an error into what a slot has room for. The log of this process has the
-// directories, which may be long.
-func (m *module) refusal(err error) string {
+// refusalText shortens err to the size of a slot. It removes the directories, which the log of this
+// process has in full.
+func (m *module) refusalText(err error) string {
 	var space *segment.SpaceError
 	if errors.As(err, &space) {
 		return space.Shortage() + " or set btl.shm.dir"
 	}
 	why := err.Error()
-	for _, dir := range []string{m.dir, m.fallback} {
+	for _, dir := range []string{m.dir, m.fallbackDir} {
 		if dir != "" {
 			why = strings.ReplaceAll(why, dir+"/", "")
 		}
@@ -250,102 +264,101 @@ func (m *module) refusal(err error) string {
 	return why
 }
 
-// forget drains and frees the ring of a sender that has left or died, and frees slot i.
-func (m *module) forget(i int) {
-	for _, p := range m.paths {
-		if p.index == i {
-			p.bell = progress.BellAt(m.box.Bell()) // The sender does not wait for cells.
+// freeSlot drains and frees the ring of a sender that has left or died, and frees slot i.
+func (m *module) freeSlot(i int) {
+	for _, p := range m.polledPaths {
+		if p.slotIndex == i {
+			p.bell = progress.BellAt(m.inbox.Bell()) // The sender does not wait for cells.
 			for p.Poll() > 0 {
 			}
-			if p.consumer != nil { // Otherwise its last frames have failed.
-				m.drop(p)
-				p.memory.giveBack()
+			if p.consumer != nil { // A malformed frame has ended the path otherwise.
+				m.dropPath(p)
+				p.ring.release()
 			}
 			break
 		}
 	}
-	m.giveBackBroken(i)
-	m.box.Slot(i).SetState(shmlayout.Free)
+	m.releaseFailedRing(i)
+	m.inbox.Slot(i).SetState(shmlayout.Free)
 }
 
-// giveBackBroken makes the ring of slot i free that fail has left to its sender. The sender has
-// freed the slot since then, or is dead.
-func (m *module) giveBackBroken(i int) {
-	if r, ok := m.broken[i]; ok {
-		delete(m.broken, i)
-		r.giveBack()
+// releaseFailedRing frees the memory of the ring of slot i after failPath. The sender has freed the
+// slot since then, or is dead.
+func (m *module) releaseFailedRing(i int) {
+	if r, ok := m.failedRings[i]; ok {
+		delete(m.failedRings, i)
+		r.release()
 	}
 }
 
-// drop ends a path from a peer. The caller decides when slot and ring memory are used again, since
-// the peer may be alive, and write there.
-func (m *module) drop(p *inbound) {
-	for i, q := range m.paths {
+// dropPath ends a path from a peer. The caller frees the slot and the memory of the ring as soon as
+// the peer cannot write there any more.
+func (m *module) dropPath(p *inbound) {
+	for i, q := range m.polledPaths {
 		if p == q {
-			// A new slice: Poll may be walking the old one.
-			m.paths = append(m.paths[:i:i], m.paths[i+1:]...)
+			// A new slice, because Poll may be iterating over the old one.
+			m.polledPaths = append(m.polledPaths[:i:i], m.polledPaths[i+1:]...)
 			break
 		}
 	}
-	if m.last == p {
-		m.last = nil
+	if m.lastActive == p {
+		m.lastActive = nil
 	}
-	if m.in[p.peer] == p {
-		delete(m.in, p.peer)
+	if m.inboundPaths[p.peer] == p {
+		delete(m.inboundPaths, p.peer)
 	}
 	p.consumer = nil
 	p.cells.Close()
-	p.far.Close()
-	m.unmapPeer(p.peer)
+	p.remote.Close()
+	m.unmapPeerRegions(p.peer)
 }
 
-// connectTick is how often a sender that sleeps looks whether its request was
-// answered. A grant rings; an owner that refuses may be one that can't open our
-// inbox, and so can't ring.
+// connectTick is the poll interval of a sleeping sender with a pending request. A grant rings the
+// bell, but an owner that cannot open this process's inbox refuses without ringing.
 const connectTick = 10 * time.Millisecond
 
 // Due implements progress.Timed.
 func (m *module) Due() time.Duration {
-	if slices.ContainsFunc(m.waiting, func(e *endpoint) bool { return e.producer == nil }) {
+	if slices.ContainsFunc(m.waitingEndpoints, func(e *endpoint) bool { return e.producer == nil }) {
 		return connectTick
 	}
 	return 0
 }
 
-// checkWaiting looks after the endpoints that wait for their peer.
+// checkWaiting checks the endpoints that wait for their peer.
 func (m *module) checkWaiting() (n int) {
-	waiting := m.waiting
-	m.waiting, m.spare = m.spare[:0], nil
+	waiting := m.waitingEndpoints
+	m.waitingEndpoints, m.spareWaiting = m.spareWaiting[:0], nil
 	for _, e := range waiting {
-		e.listed = false
-		if e.far != nil && e.check() { // else closed meanwhile
+		e.isWaiting = false
+		if e.remote != nil && e.checkState() { // A closed endpoint has no remote inbox.
 			n++
 		}
 	}
-	m.spare = waiting
+	m.spareWaiting = waiting
 	return n
 }
 
-// Close ends all paths. What senders commit from now on is never read.
+// Close ends all paths. Frames that senders commit later are lost.
 func (m *module) Close() error {
-	for _, e := range m.out {
+	for _, e := range m.endpoints {
 		e.Close()
 	}
-	m.box.Close()
-	for len(m.paths) > 0 {
-		m.paths[0].ring() // it may sleep until there are cells
-		m.drop(m.paths[0])
+	m.inbox.Close()
+	for len(m.polledPaths) > 0 {
+		m.polledPaths[0].ringSender() // The sender may sleep until cells return.
+		m.dropPath(m.polledPaths[0])
 	}
-	for i := range m.box.Slots() {
-		m.box.Slot(i).Refuse("its session was closed")
+	for i := range m.inbox.Slots() {
+		m.inbox.Slot(i).Refuse("its session was closed")
 	}
-	for key := range m.mapped {
-		m.unmap(key)
+	for key := range m.mappedRegions {
+		m.unmapRegion(key)
 	}
 	m.releaseBell()
-	err := errors.Join(m.memory.freeAll(), m.mapping.Close(), m.near.segment.Close())
-	if m.overflow != nil {
-		err = errors.Join(err, m.overflow.segment.Close())
+	err := errors.Join(m.regions.freeAll(), m.mapping.Close(), m.inboxFile.segment.Close())
+	if m.overflowFile != nil {
+		err = errors.Join(err, m.overflowFile.segment.Close())
 	}
 	return err
 }

@@ -12,33 +12,37 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// pair is two processes whose modules a test polls and looks into.
+// pair is two processes whose modules a test polls and inspects.
 type pair struct {
 	namespace string
 	procs     [2]*testProc
 }
 
 type testProc struct {
-	module btl.Module
-	life   framework.Life
-	engine *progress.Engine
-	lost   []error // by PathDown
-	gone   []error // by PeerGone
-	frames int
-	limit  int   // by Limits; 0: none
-	refuse error // The result of Frame.
+	module         btl.Module
+	life           framework.Life
+	engine         *progress.Engine
+	pathDownErrors []error
+	peerGoneErrors []error
+	frames         int
+	frameLimit     int   // 0 if Limits was not called.
+	frameErr       error // Result of Frame.
 }
 
-// life is that of a rank of a pair.
+// life returns the identity of a rank of a pair.
 func life(rank int) framework.Life {
 	return framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: uint64(rank) + 1}
 }
 
-func (p *testProc) Accept(framework.Life) btl.Inbound       { return p }
-func (p *testProc) PathDown(_ framework.Life, err error)    { p.lost = append(p.lost, err) }
-func (p *testProc) PeerGone(_ framework.Life, err error)    { p.gone = append(p.gone, err) }
-func (p *testProc) Limits(_ framework.Life, _, frame int)   { p.limit = frame }
-func (p *testProc) Frame([]byte) error                      { p.frames++; return p.refuse }
+func (p *testProc) Accept(framework.Life) btl.Inbound { return p }
+func (p *testProc) PathDown(_ framework.Life, err error) {
+	p.pathDownErrors = append(p.pathDownErrors, err)
+}
+func (p *testProc) PeerGone(_ framework.Life, err error) {
+	p.peerGoneErrors = append(p.peerGoneErrors, err)
+}
+func (p *testProc) Limits(_ framework.Life, _, frame int)   { p.frameLimit = frame }
+func (p *testProc) Frame([]byte) error                      { p.frames++; return p.frameErr }
 func newPair(t *testing.T, change func(int, *params)) *pair { return newPairOf(t, OnHeap(), change) }
 
 func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) *pair {
@@ -57,7 +61,7 @@ func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) 
 	return w
 }
 
-// openProc opens the module of a process, which the caller closes with its engine.
+// openProc opens the module of a process. The caller closes it and its engine.
 func openProc(t *testing.T, c btl.Component, id bootstrap.Identity, change func(*params)) *testProc {
 	t.Helper()
 	p := &testProc{life: life(int(id.Proc.Rank)), engine: progress.New(progress.Options{NodeProcs: id.LocalSize})}
@@ -104,14 +108,14 @@ func (w *pair) connect(t *testing.T, from, to int) btl.Endpoint {
 	return ep
 }
 
-// poll polls both until cond holds.
+// poll polls both modules until cond holds.
 func (w *pair) poll(t *testing.T, cond func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for !cond() {
 		if ctx.Err() != nil {
-			t.Fatalf("it never happens; down: %v, %v", w.procs[0].lost, w.procs[1].lost)
+			t.Fatalf("timeout; errors of the paths: %v, %v", w.procs[0].pathDownErrors, w.procs[1].pathDownErrors)
 		}
 		for _, p := range w.procs {
 			p.module.Poll()

@@ -12,47 +12,49 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// framesPerPoll bounds the time that one ring takes in a Poll.
+// framesPerPoll limits the frames that one ring delivers in a Poll.
 const framesPerPoll = 32
 
-// inbound is the path from one peer: a ring in this process's inbox.
+// inbound is the path from one peer through a ring in this process's inbox.
 type inbound struct {
-	consumer *ring.Consumer // nil when the path has ended
-	up       btl.Inbound
-	bell     progress.RemoteBell // the sender's
+	// Nil when the path has ended.
+	consumer *ring.Consumer
+	receiver btl.Inbound
+	// Bell of the sender.
+	bell progress.RemoteBell
 
-	m      *module
-	peer   framework.Life
-	index  int // of the slot
-	far    *remote
-	memory ringMemory // of the ring
-	cells  *segment.Mapping
-	shares [shmlayout.Shares]share
+	module    *module
+	peer      framework.Life
+	slotIndex int
+	remote    *remoteInbox
+	ring      ringMemory
+	cells     *segment.Mapping
+	shares    [shmlayout.Shares]share
 }
 
-// Poll hands up the frames that have come. Cost when there is none: one load of
-// a cache line that is in this core's cache.
+// Poll delivers up to framesPerPoll frames. Without a frame it costs one load of a cache line in
+// this core's cache.
 func (p *inbound) Poll() (n int) {
-	for n < framesPerPoll && p.poll() {
+	for n < framesPerPoll && p.pollFrame() {
 		n++
 	}
 	return n
 }
 
-// single is an inbound that is polled for one frame at a time: by a receive that
-// waits for a message from this peer, and is done with the first one as a rule.
-type single inbound
+// singleFrame polls for one frame at a time. A receive that waits for a message from this peer
+// usually completes with the first frame.
+type singleFrame inbound
 
-// Poll hands up one frame.
-func (p *single) Poll() int {
-	if (*inbound)(p).poll() {
+// Poll delivers at most one frame.
+func (p *singleFrame) Poll() int {
+	if (*inbound)(p).pollFrame() {
 		return 1
 	}
 	return 0
 }
 
 // Peek implements btl.Peeker.
-func (p *single) Peek(looks int) []byte {
+func (p *singleFrame) Peek(looks int) []byte {
 	if p.consumer == nil {
 		return nil
 	}
@@ -60,14 +62,14 @@ func (p *single) Peek(looks int) []byte {
 }
 
 // Drop implements btl.Peeker.
-func (p *single) Drop() {
+func (p *singleFrame) Drop() {
 	if p.consumer.Release() {
 		p.bell.Ring()
 	}
 }
 
-// poll hands up a frame, if there is one.
-func (p *inbound) poll() bool {
+// pollFrame delivers the next frame, if any.
+func (p *inbound) pollFrame() bool {
 	c := p.consumer
 	if c == nil {
 		return false
@@ -77,49 +79,53 @@ func (p *inbound) poll() bool {
 		if frame == nil {
 			return false
 		}
-		err = p.up.Frame(frame)
+		err = p.receiver.Frame(frame)
 	}
 	if err != nil {
-		p.fail(err)
+		p.failPath(err)
 		return true
 	}
-	// If the path ended while the frame was handled, its ring is unmapped.
+	// The handler may have ended the path, which unmaps the ring.
 	if p.consumer != nil && c.Release() {
 		p.bell.Ring()
 	}
 	return true
 }
 
-// stands reports whether the sender has not ended the path.
-func (p *inbound) stands() bool { return p.m.box.Slot(p.index).State() == shmlayout.Granted }
+// isOpen reports whether the sender has not ended the path.
+func (p *inbound) isOpen() bool { return p.module.inbox.Slot(p.slotIndex).State() == shmlayout.Granted }
 
-// fail ends the path because of what came.
-func (p *inbound) fail(err error) {
-	// The sender must not wait for a reader that is gone.
-	p.m.box.Slot(p.index).Transition(shmlayout.Granted, shmlayout.Refused)
-	p.ring()
-	p.m.drop(p)
-	p.m.broken[p.index] = p.memory
-	p.m.env.Ended("btl shm", p.peer, "receive", err)
+// failPath ends the path after a malformed frame or an error of its handler.
+func (p *inbound) failPath(err error) {
+	// The sender must not wait for cells of a path without a reader.
+	p.module.inbox.Slot(p.slotIndex).Transition(shmlayout.Granted, shmlayout.Refused)
+	p.ringSender()
+	p.module.dropPath(p)
+	p.module.failedRings[p.slotIndex] = p.ring
+	p.module.env.Ended("btl shm", p.peer, "receive", err)
 }
 
-// endpoint is the path to one peer: a ring in that peer's inbox.
+// endpoint is the path to one peer through a ring in the peer's inbox.
 type endpoint struct {
-	producer *ring.Producer      // nil until the ring is granted, and after Close
-	bell     progress.RemoteBell // the receiver's
+	// Nil until the ring is granted, and after Close.
+	producer *ring.Producer
+	// Bell of the receiver.
+	bell progress.RemoteBell
 
-	m    *module
-	peer framework.Life
-	far  *remote // nil after Close
-	slot shmlayout.Slot
-	// Of slot in the peer's inbox.
+	module *module
+	peer   framework.Life
+	// Nil after Close.
+	remote *remoteInbox
+	slot   shmlayout.Slot
+	// Index of slot in the peer's inbox.
 	slotIndex int
 	cells     *segment.Mapping
-	how       shmlayout.RingFlags // the ring was made
-	listed    bool                // in m.waiting
+	ringFlags shmlayout.RingFlags
+	// Whether the endpoint is in module.waiting.
+	isWaiting bool
 }
 
-// Reserve costs a comparison unless the ring was full when it last looked.
+// Reserve costs a comparison unless the ring was full at the last check.
 func (e *endpoint) Reserve(n int) []byte {
 	if e.producer == nil {
 		return nil
@@ -127,7 +133,7 @@ func (e *endpoint) Reserve(n int) []byte {
 	if b := e.producer.Reserve(n); b != nil {
 		return b
 	}
-	return e.await(n)
+	return e.waitForCells(n)
 }
 
 // ReserveWide implements btl.WideReserver.
@@ -138,33 +144,33 @@ func (e *endpoint) ReserveWide(n int) []byte {
 	if b := e.producer.ReserveWide(n); b != nil {
 		return b
 	}
-	return e.await(n)
+	return e.waitForCells(n)
 }
 
-// await is Reserve where there was no room. The receiver rings when it gives cells back.
-func (e *endpoint) await(n int) []byte {
+// waitForCells retries a failed reservation, or waits. The receiver rings when it returns cells.
+func (e *endpoint) waitForCells(n int) []byte {
 	if !e.producer.Wait(n) {
 		return e.producer.Reserve(n)
 	}
-	e.wait()
+	e.enqueueWaiting()
 	return nil
 }
 
-// wait has Poll look what becomes of the path.
-func (e *endpoint) wait() {
-	if !e.listed {
-		e.listed = true
-		e.m.waiting = append(e.m.waiting, e)
+// enqueueWaiting lets Poll check the state of the path.
+func (e *endpoint) enqueueWaiting() {
+	if !e.isWaiting {
+		e.isWaiting = true
+		e.module.waitingEndpoints = append(e.module.waitingEndpoints, e)
 	}
 }
 
-// Commit costs one release store, and a load of the receiver's bell.
+// Commit costs one release store and a load of the receiver's bell.
 func (e *endpoint) Commit(n int) {
 	e.producer.Commit(n)
 	e.bell.Ring()
 }
 
-// SendShort implements btl.ShortSender. It costs what Commit does unless the ring is full.
+// SendShort implements btl.ShortSender. It costs as much as Commit unless the ring is full.
 func (e *endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 	if e.producer != nil && e.producer.Put(h.First, h.Second, h.Third, payload) {
 		e.bell.Ring()
@@ -173,34 +179,35 @@ func (e *endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 	return btl.SendShort(e, h, payload)
 }
 
-// Idle: committed frames lie in the receiver's memory, and no longer need us.
+// Idle reports true, because committed frames are in the receiver's memory and need no further
+// progress here.
 func (e *endpoint) Idle() bool { return true }
 
-// check looks what has become of a path that waits for its ring, or for cells, and
-// reports whether that is anything.
-func (e *endpoint) check() bool {
+// checkState checks a path that waits for its ring or for cells, and reports whether its state has
+// changed.
+func (e *endpoint) checkState() bool {
 	if e.producer == nil {
 		return e.checkRequest()
 	}
 	switch {
-	case e.far.box.Closed():
-		e.peerGone("send")
+	case e.remote.inbox.Closed():
+		e.handlePeerClosed("send")
 	case e.slot.State() == shmlayout.Refused:
-		e.down("send", errors.New("the peer closed the path: it could not make sense of what it received"))
-	default: // it is listed again if it still finds no room
+		e.closeWithError("send", errors.New("the peer closed the path after a malformed frame"))
+	default: // A failed reservation enqueues the endpoint again.
 		return false
 	}
 	return true
 }
 
-// checkRequest is check for a path that waits for its ring.
+// checkRequest is checkState for a path that waits for its ring.
 func (e *endpoint) checkRequest() bool {
 	answered := true
 	err := guarded(func() error {
 		switch state := e.slot.State(); {
 		case state == shmlayout.Granted:
 			return e.attachRing()
-		case e.far.box.Closed():
+		case e.remote.inbox.Closed():
 			return framework.ErrPeerClosed
 		case state == shmlayout.Refused:
 			return fmt.Errorf("the peer refused: %s", e.slot.Reason())
@@ -211,11 +218,11 @@ func (e *endpoint) checkRequest() bool {
 	const op = "connect"
 	switch {
 	case errors.Is(err, framework.ErrPeerClosed):
-		e.peerGone(op)
+		e.handlePeerClosed(op)
 	case err != nil:
-		e.down(op, fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
+		e.closeWithError(op, fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
 	case !answered:
-		e.wait()
+		e.enqueueWaiting()
 		return false
 	}
 	return true
@@ -226,9 +233,9 @@ func (e *endpoint) attachRing() error {
 	if cells < ring.MinCells || cells&(cells-1) != 0 || cells > 1<<24 {
 		return fmt.Errorf("the peer granted a ring of %d cells", cells)
 	}
-	from := e.far.segment
+	from := e.remote.segment
 	if how&shmlayout.Overflow != 0 {
-		beside, err := e.m.space.Open(e.m.overflowPath(e.far.name))
+		beside, err := e.module.space.Open(e.module.overflowPath(e.remote.name))
 		if err != nil {
 			return err
 		}
@@ -240,41 +247,41 @@ func (e *endpoint) attachRing() error {
 		return err
 	}
 	mapped.Populate()
-	e.cells, e.how = mapped, how
-	if limit := ring.FrameLimit(cells); limit < e.m.frameLimit {
-		e.m.env.Upcall.Limits(e.peer, min(e.m.eagerLimit, limit), limit)
+	e.cells, e.ringFlags = mapped, how
+	if limit := ring.FrameLimit(cells); limit < e.module.frameLimit {
+		e.module.env.Upcall.Limits(e.peer, min(e.module.eagerLimit, limit), limit)
 	}
 	e.producer = ring.NewProducer(e.slot.Ring(), mapped.Bytes)
 	return nil
 }
 
-// down ends the path because of the peer.
-func (e *endpoint) down(op string, err error) {
+// closeWithError ends the path and reports err.
+func (e *endpoint) closeWithError(op string, err error) {
 	e.Close()
-	e.m.env.Ended("btl shm", e.peer, op, err)
+	e.module.env.Ended("btl shm", e.peer, op, err)
 }
 
-// peerGone ends the path because the peer has closed its inbox. What it had sent
-// before is in its ring here.
-func (e *endpoint) peerGone(op string) {
-	if p := e.m.in[e.peer]; p != nil {
+// handlePeerClosed ends the path after the peer has closed its inbox. It first delivers the
+// remaining frames of the peer's ring.
+func (e *endpoint) handlePeerClosed(op string) {
+	if p := e.module.inboundPaths[e.peer]; p != nil {
 		for p.Poll() > 0 {
 		}
 	}
-	e.down(op, framework.ErrPeerClosed)
+	e.closeWithError(op, framework.ErrPeerClosed)
 }
 
-// Close tells the peer that nothing more comes.
+// Close leaves the slot in the peer's inbox, so that the peer frees the ring after the last frame.
 func (e *endpoint) Close() {
-	if e.far == nil {
+	if e.remote == nil {
 		return
 	}
 	e.producer = nil
 	_ = guarded(func() error {
-		// The receiver may answer the request at this moment: then the second or the
-		// third change succeeds.
+		// The receiver may grant or refuse the request at this moment. The second or the third
+		// transition succeeds then.
 		if e.slot.Transition(shmlayout.Requested, shmlayout.Left) || e.slot.Transition(shmlayout.Granted, shmlayout.Left) {
-			e.far.box.Request()
+			e.remote.inbox.Request()
 		} else {
 			e.slot.Transition(shmlayout.Refused, shmlayout.Free)
 		}
@@ -283,10 +290,10 @@ func (e *endpoint) Close() {
 	if e.cells != nil {
 		e.cells.Close()
 	}
-	e.far.Close()
-	e.far = nil
-	if e.m.out[e.peer] == e {
-		delete(e.m.out, e.peer)
+	e.remote.Close()
+	e.remote = nil
+	if e.module.endpoints[e.peer] == e {
+		delete(e.module.endpoints, e.peer)
 	}
-	e.m.unmapPeer(e.peer)
+	e.module.unmapPeerRegions(e.peer)
 }

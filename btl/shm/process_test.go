@@ -33,8 +33,8 @@ func childBytes(kind string) []byte {
 	return bytes.Repeat([]byte(kind+" of the child."), childSize/8)[:childSize]
 }
 
-// ownerInChild is rank 0 in a process of its own: it exposes memory of both kinds,
-// prints the descriptions, and waits.
+// ownerInChild is rank 0 in a child process. It exposes memory of both kinds, prints the
+// descriptions and waits.
 func ownerInChild(namespace string) error {
 	c := Component()
 	p := c.Params().(*params)
@@ -72,7 +72,7 @@ func ownerInChild(namespace string) error {
 	return nil
 }
 
-// child is the other process, and reader this one's module with a path to it.
+// child is the other process. Its reader is this process's module with a path to it.
 type child struct {
 	cmd             *exec.Cmd
 	allocated, heap btl.Remote
@@ -120,9 +120,9 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// The child connects to nobody. Messages come by a path, without which nothing is read.
-	c.reader.in[childLife] = &inbound{m: c.reader, far: c.reader.out[childLife].far}
-	c.reader.box.Slot(0).SetState(shmlayout.Granted)
+	// Reads need a path. The child connects to no process, so the reader connects to the child.
+	c.reader.inboundPaths[childLife] = &inbound{module: c.reader, remote: c.reader.endpoints[childLife].remote}
+	c.reader.inbox.Slot(0).SetState(shmlayout.Granted)
 	return c
 }
 
@@ -138,8 +138,7 @@ func (c *child) read(r btl.Remote) ([]byte, error) {
 	return got, nil
 }
 
-// TestMemoryOfAnotherProcessIsRead by each way.
-func TestMemoryOfAnotherProcessIsRead(t *testing.T) {
+func TestRead_AnotherProcess_CopiesMemory(t *testing.T) {
 	for _, single := range []string{"memory", "cma"} {
 		t.Run(single, func(t *testing.T) {
 			c := startChild(t, single, t.TempDir(), nil)
@@ -163,9 +162,9 @@ func TestMemoryOfAnotherProcessIsRead(t *testing.T) {
 	}
 }
 
-// TestContainersThatShareMemoryAndNotProcessIDs: the child is process 1 of its own
-// world. Its allocated memory is read; process 1 of ours is not taken for it.
-func TestContainersThatShareMemoryAndNotProcessIDs(t *testing.T) {
+// The child is process 1 of its own PID namespace. The test reads its allocated memory. CMA must
+// not read process 1 of this namespace instead.
+func TestRead_SeparatePIDNamespaces_UsesMappingOnly(t *testing.T) {
 	needs.Root(t, "make a process id namespace")
 	dir := t.TempDir()
 	attr := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID} }
@@ -178,22 +177,22 @@ func TestContainersThatShareMemoryAndNotProcessIDs(t *testing.T) {
 	}
 	t.Run("cma", func(t *testing.T) {
 		c := startChild(t, "cma", dir, attr())
-		if pid := c.reader.far(childLife).box.PID(); pid != 1 {
-			t.Fatalf("the child says that it is process %d, want 1", pid)
+		if pid := c.reader.remoteInboxOf(childLife).inbox.PID(); pid != 1 {
+			t.Fatalf("the inbox has process id %d, want 1", pid)
 		}
 		err := c.reader.CanRead(childLife, c.heap, childSize)
 		if err == nil {
-			t.Fatal("our process 1 is taken for the child")
+			t.Fatal("CanRead took process 1 of this namespace for the child")
 		}
 		t.Log(err)
-		if notes := strings.Join(c.reader.Notes(childLife), "; "); !strings.Contains(notes, "process 1") {
-			t.Errorf("the notes do not say why: %s", notes)
+		if notes := strings.Join(c.reader.Notes(childLife), "; "); !strings.Contains(notes, "process id 1 of the peer") {
+			t.Errorf("the notes lack the reason: %s", notes)
 		}
 	})
 }
 
-// TestKilledOwnersMemoryIsNoCrash: the reader is between two parts of a message.
-func TestKilledOwnersMemoryIsNoCrash(t *testing.T) {
+// The reader is between two parts of a message.
+func TestRead_OwnerKilled_ReturnsError(t *testing.T) {
 	for _, single := range []string{"memory", "cma"} {
 		t.Run(single, func(t *testing.T) {
 			dir := t.TempDir()
@@ -205,11 +204,11 @@ func TestKilledOwnersMemoryIsNoCrash(t *testing.T) {
 			c.cmd.Process.Wait()
 			got := make([]byte, childSize)
 			_, err := c.reader.Read(childLife, c.allocated, 0, got)
-			// A mapping outlives its owner; the system call does not find it.
+			// A mapping outlives its owner, but the system call fails.
 			if single == "memory" && (err != nil || !bytes.Equal(got, childBytes("allocated"))) || single == "cma" && err == nil {
 				t.Errorf("%s: %v", single, err)
 			}
-			// The next job removes what it left, the memory too.
+			// The next job removes the remaining segments, including the memory.
 			if removed, err := c.reader.space.RemoveStale(dir, prefix()); err != nil || len(removed) != 2 {
 				t.Errorf("removed %v (%v), want inbox and region of the dead", removed, err)
 			}
@@ -217,9 +216,9 @@ func TestKilledOwnersMemoryIsNoCrash(t *testing.T) {
 	}
 }
 
-// TestOffsetsBeyond32BitsReachTheRightBytes over each way. The 5 GiB are sparse for
-// CMA, and all read; of those allocated, which are not, only parts.
-func TestOffsetsBeyond32BitsReachTheRightBytes(t *testing.T) {
+// The 5 GiB of ordinary memory are sparse and read in full. Those of the allocation are not sparse,
+// and only parts are read.
+func TestRead_OffsetBeyond32Bits_CopiesTheRightBytes(t *testing.T) {
 	const length = 5<<30 + 12345
 	marks := []int64{0, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, length - 1}
 	verify := func(t *testing.T, owner, reader *module, buf []byte, all bool) {
@@ -228,7 +227,7 @@ func TestOffsetsBeyond32BitsReachTheRightBytes(t *testing.T) {
 		}
 		r, ok := owner.Expose(buf, true)
 		if !ok {
-			t.Fatal("it is not exposed")
+			t.Fatal("Expose refused the memory")
 		}
 		if err := reader.CanRead(rank0, r, length); err != nil {
 			needs.Missing(t, "the memory of other processes can't be read: %v", err)
@@ -275,7 +274,7 @@ func TestOffsetsBeyond32BitsReachTheRightBytes(t *testing.T) {
 	})
 }
 
-// memAvailable returns the bytes of memory that can be had, 0 if unknown.
+// memAvailable returns the available memory in bytes, 0 if unknown.
 func memAvailable() (n int64) {
 	f, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -289,9 +288,8 @@ func memAvailable() (n int64) {
 	return 0
 }
 
-// TestTinySharedMemoryIsAnErrorWithPathAndShortfall mounts a file system of 2 MiB,
-// as a container's /dev/shm may be.
-func TestTinySharedMemoryIsAnErrorWithPathAndShortfall(t *testing.T) {
+// The test mounts a file system of 2 MiB, as small as a container's /dev/shm may be.
+func TestOpen_TinyFileSystem_ErrorHasPathAndShortfall(t *testing.T) {
 	dir := needs.SmallTmpfs(t, 2<<20)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir = dir })
 	m := w.procs[0].module.(*module)
@@ -302,7 +300,7 @@ func TestTinySharedMemoryIsAnErrorWithPathAndShortfall(t *testing.T) {
 		}
 		mem, err := m.Allocate(1 << 20)
 		if err != nil {
-			t.Fatal("what fits fails, too: ", err)
+			t.Fatal("a region that fits failed, too: ", err)
 		}
 		mem[1<<20-1] = 1
 		if err := m.Free(mem); err != nil {

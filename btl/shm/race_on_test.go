@@ -2,6 +2,6 @@
 
 package shm
 
-// underRace says that the race detector is on: it sees Go memory only, and takes
-// ten times as long.
+// underRace reports whether the race detector is on. It observes Go memory only, and slows tests
+// down ten times.
 const underRace = true

@@ -14,58 +14,61 @@ import (
 	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
-// Copies by both sides (btl.Copier). The words that both change lie in the sender's slot of
-// the receiver's inbox: docs/wire.md, "Shares".
+// Copies by both sides (btl.Copier). The words that both sides change are in the sender's slot of
+// the receiver's inbox (docs/wire.md, "Shares").
 
-// share is a buffer of this process into which one peer may write. Its place is used again
-// and again.
+// share is a buffer of this process into which one peer may write. The inbound path reuses it for
+// successive messages.
 type share struct {
-	place  shmlayout.Share
-	index  uint32
-	number uint32 // of this use
-	open   bool
-	buf    []byte
-	chunk  int
-	chunks uint32
-	front  uint32 // claimed here
-	from   *inbound
-	pid    int // of the peer; 0: not known
+	// Words in shared memory.
+	words      shmlayout.Share
+	index      uint32
+	generation uint32
+	isOpen     bool
+	buf        []byte
+	chunk      int
+	chunks     uint32
+	// Chunks that this process has claimed from the front.
+	claimedFront uint32
+	path         *inbound
+	// Process id of the peer, 0 if unknown.
+	peerPID int
 }
 
-// Sizes of the pieces that are claimed at a time. Small ones let both sides end at the same
-// time; each costs a system call, and a line that travels.
+// Limits of the chunks that are claimed at a time. Small chunks let both sides finish at the same
+// time. Each one costs a system call and a cache-line transfer.
 const (
-	leastChunk = 16 << 10
-	mostChunk  = 256 << 10
+	minChunk = 16 << 10
+	maxChunk = 256 << 10
 )
 
-func chunkOf(size int) int {
-	chunk := min(max((size/8+osPage-1)&^(osPage-1), leastChunk), mostChunk)
+func chunkSize(size int) int {
+	chunk := min(max((size/8+osPage-1)&^(osPage-1), minChunk), maxChunk)
 	return max(chunk, (size+shmlayout.MaxChunks-1)/shmlayout.MaxChunks)
 }
 
 // Share implements btl.Copier.
 func (m *module) Share(peer framework.Life, buf []byte) btl.Share {
-	p := m.in[peer]
+	p := m.inboundPaths[peer]
 	if p == nil || len(buf) == 0 {
 		return nil
 	}
 	for i := range p.shares {
 		s := &p.shares[i]
-		if s.open {
+		if s.isOpen {
 			continue
 		}
-		m.shares = m.shares%(1<<24-1) + 1 // 0 is none
+		m.lastShare = m.lastShare%(1<<24-1) + 1 // Generation 0 means none.
 		*s = share{
-			place: m.box.Slot(p.index).Share(i), index: uint32(i), number: m.shares,
-			open: true, buf: buf, chunk: chunkOf(len(buf)), from: p,
+			words: m.inbox.Slot(p.slotIndex).Share(i), index: uint32(i), generation: m.lastShare,
+			isOpen: true, buf: buf, chunk: chunkSize(len(buf)), path: p,
 		}
-		if known, err := m.source(peer); err == nil && m.identify(known) == nil {
-			s.pid = known.pid
+		if known, err := m.peerMemoryOf(peer); err == nil && m.identify(known) == nil {
+			s.peerPID = known.pid
 		}
 		s.chunks = uint32((len(buf) + s.chunk - 1) / s.chunk)
-		m.table.open(p.index, s, peer.Nonce)
-		s.place.Open(s.number)
+		m.shareTable.open(p.slotIndex, s, peer.Nonce)
+		s.words.Open(s.generation)
 		return s
 	}
 	return nil
@@ -75,43 +78,43 @@ func (m *module) Share(peer framework.Life, buf []byte) btl.Share {
 func (s *share) Remote() (r btl.Remote) {
 	le := binary.LittleEndian
 	le.PutUint32(r[0:], s.index)
-	le.PutUint32(r[4:], s.number)
+	le.PutUint32(r[4:], s.generation)
 	le.PutUint64(r[8:], cma.Address(s.buf))
 	le.PutUint64(r[16:], uint64(s.chunk))
 	le.PutUint64(r[24:], uint64(len(s.buf)))
 	return r
 }
 
-// claims returns what is claimed. ok is false if the word makes no sense: then the peer
-// does as it likes anyway.
-func (s *share) claims() (c shmlayout.Claims, ok bool) {
-	c = s.place.Claims()
-	return c, c.Number == s.number && c.Front == s.front && c.Front <= s.chunks && c.Back <= s.chunks-c.Front
+// loadClaims returns the current claims. ok is false if they are inconsistent, which only a
+// misbehaving peer causes.
+func (s *share) loadClaims() (c shmlayout.Claims, ok bool) {
+	c = s.words.Claims()
+	return c, c.Number == s.generation && c.Front == s.claimedFront && c.Front <= s.chunks && c.Back <= s.chunks-c.Front
 }
 
 // Claim implements btl.Share.
 func (s *share) Claim() (offset int64, n int) {
 	for {
-		c, ok := s.claims()
+		c, ok := s.loadClaims()
 		if !ok || c.Front+c.Back == s.chunks {
 			return 0, 0
 		}
 		next := c
 		next.Front++
-		if !s.place.Claim(c, next) {
+		if !s.words.Claim(c, next) {
 			continue
 		}
-		s.front++
+		s.claimedFront++
 		offset = int64(c.Front) * int64(s.chunk)
 		return offset, min(s.chunk, len(s.buf)-int(offset))
 	}
 }
 
-// State implements btl.Share. What has been written is looked at first: a piece that was
-// given back meanwhile counts as written otherwise.
+// State implements btl.Share. It loads the count of written chunks before the claims. In the other
+// order, a chunk that the peer returned in between would count as written.
 func (s *share) State() (left, writing, stopped bool) {
-	done := s.place.Done()
-	c, ok := s.claims()
+	done := s.words.Done()
+	c, ok := s.loadClaims()
 	if !ok {
 		return false, false, true
 	}
@@ -120,33 +123,33 @@ func (s *share) State() (left, writing, stopped bool) {
 
 // End implements btl.Share.
 func (s *share) End() (over bool) {
-	for s.open {
-		c, ok := s.claims()
+	for s.isOpen {
+		c, ok := s.loadClaims()
 		if !ok {
 			break
 		}
 		if left := s.chunks - c.Front - c.Back; left > 0 {
 			next := c
 			next.Front += left
-			if s.place.Claim(c, next) {
-				s.front = next.Front
+			if s.words.Claim(c, next) {
+				s.claimedFront = next.Front
 			}
 			continue
 		}
-		if _, writing, _ := s.State(); writing && !s.deserted() {
+		if _, writing, _ := s.State(); writing && !s.isAbandoned() {
 			return false
 		}
 		break
 	}
-	s.from.m.table.close(s.from.index, s)
-	s.open, s.buf = false, nil
+	s.path.module.shareTable.close(s.path.slotIndex, s)
+	s.isOpen, s.buf = false, nil
 	return true
 }
 
-// deserted reports whether the peer can't be writing: it has ended its path, which it does not in the
-// middle of a piece, or has died.
-func (s *share) deserted() bool {
-	return !s.from.stands() || s.pid != 0 && errors.Is(unix.Kill(s.pid, 0), unix.ESRCH)
+// isAbandoned reports whether the peer cannot be writing. It is dead or has ended its path, which
+// it never does in the middle of a chunk.
+func (s *share) isAbandoned() bool {
+	return !s.path.isOpen() || s.peerPID != 0 && errors.Is(unix.Kill(s.peerPID, 0), unix.ESRCH)
 }
 
 // KindOf implements btl.Copier.
@@ -157,41 +160,41 @@ func (m *module) KindOf(r btl.Remote) btl.Memory {
 	return btl.Ordinary
 }
 
-// Forced implements btl.Copier. Processes may have other values of single_copy: what a peer
-// does not offer is not forced.
+// Forced implements btl.Copier. The peer may have another value of single_copy. A method without a
+// description from the peer is not forced.
 func (m *module) Forced(r btl.Remote, size int64) error {
-	if m.copy.forced == nil {
+	if m.policy.forcedReason == nil {
 		return nil
 	}
 	offered := binary.LittleEndian.Uint64(r[8:]) != 0
-	if m.copy.only == wayMemory {
+	if m.policy.forcedMethod == viaMapping {
 		offered = m.KindOf(r) == btl.Allocated
 	}
-	if offered && size >= m.copy.min[m.copy.only] {
-		return m.copy.forced
+	if offered && size >= m.policy.minSize[m.policy.forcedMethod] {
+		return m.policy.forcedReason
 	}
 	return nil
 }
 
-// CanWrite implements btl.Copier. Whoever may read may write.
+// CanWrite implements btl.Copier. The permission to read is also that to write.
 func (m *module) CanWrite(peer framework.Life) error {
-	s, err := m.source(peer)
+	s, err := m.peerMemoryOf(peer)
 	if err != nil {
 		return err
 	}
-	if s.noWrite != nil {
-		return s.noWrite
+	if s.writeFailure != nil {
+		return s.writeFailure
 	}
-	return m.usable(s, wayCMA, math.MaxInt64)
+	return m.checkUsable(s, viaCMA, math.MaxInt64)
 }
 
 // Write implements btl.Copier.
 func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool, err error) {
-	e := m.out[peer]
-	if e == nil || e.far == nil {
+	e := m.endpoints[peer]
+	if e == nil || e.remote == nil {
 		return false, errNoPath
 	}
-	s, err := m.source(peer)
+	s, err := m.peerMemoryOf(peer)
 	if err != nil {
 		return false, err
 	}
@@ -203,16 +206,16 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 		chunks = (length + chunk - 1) / chunk
 	}
 	if index >= shmlayout.Shares || number == 0 || address == 0 || length != uint64(len(src)) || length > math.MaxInt64 ||
-		chunk > length && chunk > mostChunk || chunks == 0 || chunks > shmlayout.MaxChunks || address > math.MaxUint64-length {
-		return false, fmt.Errorf("the peer shares %d bytes in pieces of %d for a message of %d", length, chunk, len(src))
+		chunk > length && chunk > maxChunk || chunks == 0 || chunks > shmlayout.MaxChunks || address > math.MaxUint64-length {
+		return false, fmt.Errorf("invalid share of %d bytes in chunks of %d for a message of %d bytes", length, chunk, len(src))
 	}
 	place := e.slot.Share(int(index))
 	var c shmlayout.Claims
 	for {
 		c = place.Claims()
 		if c.Number != number || uint64(c.Front)+uint64(c.Back) >= chunks {
-			s.shared[index] = btl.Remote{}
-			return false, nil // over
+			s.checkedShares[index] = btl.Remote{}
+			return false, nil // The share has ended.
 		}
 		next := c
 		next.Back++
@@ -223,13 +226,13 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 	}
 	begin := (chunks - uint64(c.Back)) * chunk
 	part := src[begin:min(begin+chunk, length)]
-	if err = m.usable(s, wayCMA, math.MaxInt64); err == nil {
+	if err = m.checkUsable(s, viaCMA, math.MaxInt64); err == nil {
 		err = m.checkShared(s, e.slotIndex, index, r)
 	}
 	for at := address + begin; err == nil && len(part) > 0; {
 		var n int
 		if n, err = m.writeVM(s.pid, part, at); err != nil {
-			err = vmError("process_vm_writev", err, s.pid)
+			err = describeVMError("process_vm_writev", err, s.pid)
 		}
 		part, at = part[n:], at+uint64(n)
 	}
@@ -237,11 +240,11 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 		place.AddWritten()
 		e.bell.Ring()
 		if more = uint64(c.Front)+uint64(c.Back) < chunks; !more {
-			s.shared[index] = btl.Remote{}
+			s.checkedShares[index] = btl.Remote{}
 		}
 		return more, nil
 	}
-	// Nobody but this process changes the number of its own claims.
+	// Return the claim. Only this process changes the number of its claims.
 	for {
 		c = place.Claims()
 		next := c
@@ -251,12 +254,11 @@ func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool
 	}
 	place.Stop()
 	e.bell.Ring()
-	if s.noWrite == nil {
-		s.noWrite = m.failure(s, "write memory", err)
+	if s.writeFailure == nil {
+		s.writeFailure = m.recordFailure(s, "write memory", err)
 	}
-	return false, s.noWrite
+	return false, s.writeFailure
 }
 
-// writeVM copies into the memory of another process: cma.Write, or in tests something that
-// fails.
-type writeVM func(pid int, src []byte, at uint64) (int, error)
+// writeFunc copies to the memory of another process. It is cma.Write, except in tests.
+type writeFunc func(pid int, src []byte, at uint64) (int, error)

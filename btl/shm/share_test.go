@@ -19,8 +19,8 @@ import (
 
 var rank1 = life(1)
 
-// shared is a pair whose rank 0 sends and may write, with a share of buf at rank 1.
-func shared(t *testing.T, buf []byte, write writeVM) (sender, receiver *module, s btl.Share) {
+// newSharedPair returns a pair whose rank 0 sends and may write, with a share of buf at rank 1.
+func newSharedPair(t *testing.T, buf []byte, write writeFunc) (sender, receiver *module, s btl.Share) {
 	t.Helper()
 	_, sender, receiver = connected(t, component{new(segment.Heap), cma.Read, write}, "auto")
 	if err := sender.CanWrite(rank1); err != nil {
@@ -32,15 +32,15 @@ func shared(t *testing.T, buf []byte, write writeVM) (sender, receiver *module, 
 	return sender, receiver, s
 }
 
-// TestBothSidesClaimEachPieceOnce: one copies from the front, the other one from the end, at
-// the same time, and the message is whole.
-func TestBothSidesClaimEachPieceOnce(t *testing.T) {
-	for _, size := range []int{1, 4097, leastChunk, leastChunk + 1, 100_000, 1 << 20, 5<<20 + 3} {
+// One side copies from the front and the other one from the end, at the same time. The message is
+// complete.
+func TestShare_BothSidesCopy_EachChunkIsClaimedOnce(t *testing.T) {
+	for _, size := range []int{1, 4097, minChunk, minChunk + 1, 100_000, 1 << 20, 5<<20 + 3} {
 		want, got := make([]byte, size), make([]byte, size)
 		for i := range want {
 			want[i] = byte(i*31>>3) | 1
 		}
-		sender, _, s := shared(t, got, cma.Write)
+		sender, _, s := newSharedPair(t, got, cma.Write)
 		var both sync.WaitGroup
 		both.Go(func() {
 			for more := true; more; {
@@ -64,22 +64,22 @@ func TestBothSidesClaimEachPieceOnce(t *testing.T) {
 			t.Errorf("%d bytes: left %v, writing %v, stopped %v", size, left, writing, stopped)
 		}
 		if !s.End() || !bytes.Equal(got, want) {
-			t.Errorf("%d bytes, of which the receiver copied %d: not whole", size, claimed)
+			t.Errorf("%d bytes, of which the receiver copied %d: incomplete message", size, claimed)
 		}
 	}
 }
 
-// TestEndedShareIsNotWritten: neither with its own description, nor when its place is another
-// share's.
-func TestEndedShareIsNotWritten(t *testing.T) {
+// The writer uses the ended share's own description, and its slot after another share has opened
+// there.
+func TestShare_Ended_IsNotWritten(t *testing.T) {
 	buf, other, src := make([]byte, 100_000), make([]byte, 100_000), bytes.Repeat([]byte{1}, 100_000)
-	sender, receiver, s := shared(t, buf, cma.Write)
+	sender, receiver, s := newSharedPair(t, buf, cma.Write)
 	old := s.Remote()
 	if _, err := sender.Write(rank1, old, src); err != nil {
 		t.Fatal(err)
 	}
 	if !s.End() {
-		t.Fatal("it is not over, and nobody writes")
+		t.Fatal("End returned false without a writer")
 	}
 	clear(buf)
 	next := receiver.Share(rank0, other)
@@ -94,22 +94,22 @@ func TestEndedShareIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestShareWhoseWriterIsGoneIsOver: it has ended its path, or died, with a piece that it had claimed.
-func TestShareWhoseWriterIsGoneIsOver(t *testing.T) {
+// The writer has ended its path or died with a claimed chunk.
+func TestShareEnd_WriterGone_Ends(t *testing.T) {
 	died := exec.Command("true")
 	if err := died.Run(); err != nil {
 		t.Skip(err)
 	}
 	for name, goes := range map[string]func(*module, *share){
-		"it has left": func(sender *module, _ *share) { sender.out[rank1].Close() },
-		"it has died": func(_ *module, s *share) { s.pid = died.Process.Pid },
+		"it has left": func(sender *module, _ *share) { sender.endpoints[rank1].Close() },
+		"it has died": func(_ *module, s *share) { s.peerPID = died.Process.Pid },
 	} {
-		sender, _, s := shared(t, make([]byte, 100_000), cma.Write)
+		sender, _, s := newSharedPair(t, make([]byte, 100_000), cma.Write)
 		mine := s.(*share)
-		c, _ := mine.claims()
+		c, _ := mine.loadClaims()
 		next := c
 		next.Back++
-		if !mine.place.Claim(c, next) || s.End() {
+		if !mine.words.Claim(c, next) || s.End() {
 			t.Fatal("over, and the sender is writing")
 		}
 		if goes(sender, mine); !s.End() {
@@ -118,11 +118,11 @@ func TestShareWhoseWriterIsGoneIsOver(t *testing.T) {
 	}
 }
 
-// TestRefusedWriteLeavesItsPieceToTheReceiver, once, with the reason in the notes.
-func TestRefusedWriteLeavesItsPieceToTheReceiver(t *testing.T) {
+// It happens once, and the reason is in the notes.
+func TestWrite_CallFails_ReturnsChunkToReceiver(t *testing.T) {
 	calls := 0
 	buf := make([]byte, 1<<20)
-	sender, _, s := shared(t, buf, func(int, []byte, uint64) (int, error) { calls++; return 0, unix.EPERM })
+	sender, _, s := newSharedPair(t, buf, func(int, []byte, uint64) (int, error) { calls++; return 0, unix.EPERM })
 	if more, err := sender.Write(rank1, s.Remote(), buf); more || err == nil || !strings.Contains(err.Error(), "process_vm_writev") {
 		t.Errorf("more %v, %v", more, err)
 	}
@@ -141,19 +141,18 @@ func TestRefusedWriteLeavesItsPieceToTheReceiver(t *testing.T) {
 		t.Errorf("%d of %d bytes are left to the receiver", all, len(buf))
 	}
 	if sender.CanWrite(rank1) == nil || calls != 1 {
-		t.Errorf("after %d calls it may write again", calls)
+		t.Errorf("CanWrite succeeds again after %d calls", calls)
 	}
 	if notes := strings.Join(sender.Notes(rank1), "\n"); !strings.Contains(notes, "ptrace_scope") {
 		t.Errorf("the notes are %q", notes)
 	}
 }
 
-// TestShareThatMakesNoSenseIsAnErrorOrOver: all of a description, and the word that both
-// change, is the other one's.
-func TestShareThatMakesNoSenseIsAnErrorOrOver(t *testing.T) {
+// The peer controls the description and the word that both sides change.
+func TestWrite_InvalidShare_ReturnsErrorOrEnds(t *testing.T) {
 	le := binary.LittleEndian
 	buf := make([]byte, 100_000)
-	sender, receiver, s := shared(t, buf, func(int, []byte, uint64) (int, error) {
+	sender, receiver, s := newSharedPair(t, buf, func(int, []byte, uint64) (int, error) {
 		t.Error("something is written")
 		return 0, unix.EPERM
 	})
@@ -173,7 +172,7 @@ func TestShareThatMakesNoSenseIsAnErrorOrOver(t *testing.T) {
 			t.Errorf("place %d is there", x)
 		}
 	}
-	word := receiver.box.Slot(receiver.in[rank0].index).Share(0)
+	word := receiver.inbox.Slot(receiver.inboundPaths[rank0].slotIndex).Share(0)
 	for _, c := range [][3]uint32{{0, 0, 0}, {1, 5, 0}, {1, 0, 1 << 19}, {2, 0, 0}, {1<<24 - 1, 1<<20 - 1, 1<<20 - 1}} {
 		old := word.Claims()
 		now := old
@@ -187,13 +186,13 @@ func TestShareThatMakesNoSenseIsAnErrorOrOver(t *testing.T) {
 		}
 	}
 	if !s.End() {
-		t.Error("it does not end")
+		t.Error("the share does not end")
 	}
 }
 
-// TestSharesOfAPeerAreTwo, and come back.
-func TestSharesOfAPeerAreTwo(t *testing.T) {
-	_, receiver, s := shared(t, make([]byte, 10), cma.Write)
+// Ended shares are available again.
+func TestShare_ThirdOfAPeer_IsRefused(t *testing.T) {
+	_, receiver, s := newSharedPair(t, make([]byte, 10), cma.Write)
 	second := receiver.Share(rank0, make([]byte, 10))
 	if second == nil || receiver.Share(rank0, make([]byte, 10)) != nil {
 		t.Error("not two")
@@ -202,6 +201,6 @@ func TestSharesOfAPeerAreTwo(t *testing.T) {
 		t.Error("the first does not come back")
 	}
 	if receiver.Share(life(5), make([]byte, 10)) != nil || receiver.Share(rank0, nil) != nil {
-		t.Error("a share for nobody, or of nothing")
+		t.Error("Share succeeded for an unknown peer or an empty buffer")
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// TestMain is also the other process of tests that need one.
+// TestMain also runs the child processes of tests.
 func TestMain(m *testing.M) {
 	if namespace := os.Getenv("SHM_TEST_NAMESPACE"); namespace != "" {
 		if err := ownerInChild(namespace); err != nil {
@@ -38,8 +38,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestContract runs the kit over files, and over Go memory, where the race
-// detector sees what happens.
+// TestContract runs the kit over files, and over Go memory for the race detector.
 func TestContract(t *testing.T) {
 	smallest := func(_ int, p any) { p.(*params).RingSize, p.(*params).EagerLimit = 16<<10, 64 }
 	for _, c := range []struct {
@@ -54,7 +53,7 @@ func TestContract(t *testing.T) {
 		{"heap, smallest rings, added processes", OnHeap, smallest, kittest.AddedFirst},
 	} {
 		if underRace && strings.HasPrefix(c.name, "files") {
-			continue // it would see no more than the run without it
+			continue // The race detector observes Go memory only.
 		}
 		t.Run(c.name, func(t *testing.T) {
 			btltest.Cases(btltest.Subject{Component: c.component(), Params: c.params, First: c.first}).Run(t)
@@ -62,40 +61,39 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestSmallerRingAtThePeerLimitsTheFrames: a frame that never fits would wait
-// for ever.
-func TestSmallerRingAtThePeerLimitsTheFrames(t *testing.T) {
+// A frame that never fits would wait forever.
+func TestConnect_PeerRingSmaller_LimitsFrames(t *testing.T) {
 	w := newPair(t, func(rank int, p *params) {
 		if rank == 1 {
 			p.RingSize = 16 << 10
 		}
 	})
 	ep := w.connect(t, 0, 1)
-	w.poll(t, func() bool { return w.procs[0].limit > 0 })
-	limit := w.procs[0].limit
+	w.poll(t, func() bool { return w.procs[0].frameLimit > 0 })
+	limit := w.procs[0].frameLimit
 	if limit >= w.procs[0].module.Caps().FrameLimit || limit != w.procs[1].module.Caps().FrameLimit {
 		t.Fatalf("frames up to %d bytes", limit)
 	}
 	w.send(t, ep, make([]byte, limit))
 	w.poll(t, func() bool { return w.procs[1].frames > 0 })
-	ep = w.connect(t, 1, 0) // a larger one is no harm
+	ep = w.connect(t, 1, 0) // A larger ring changes no limit.
 	w.send(t, ep, make([]byte, 100))
 	w.poll(t, func() bool { return w.procs[0].frames > 0 })
-	if w.procs[1].limit != 0 {
-		t.Errorf("limited to %d bytes by a larger ring", w.procs[1].limit)
+	if w.procs[1].frameLimit != 0 {
+		t.Errorf("limited to %d bytes by a larger ring", w.procs[1].frameLimit)
 	}
 }
 
-// TestSleeperHearsThatItWasRefused: the sender's keeper sleeps without a limit
-// before it connects, and the owner refuses, or closes, some time later.
-func TestSleeperHearsThatItWasRefused(t *testing.T) {
+// The sender's progress goroutine sleeps without a limit before it connects. The owner refuses or
+// closes some time later.
+func TestConnect_ProgressGoroutineSleeps_NoticesRefusal(t *testing.T) {
 	for _, how := range []string{"refuses", "closes"} {
 		t.Run(how, func(t *testing.T) {
 			w := newPair(t, nil)
 			a, b := w.procs[0], w.procs[1]
-			if how == "refuses" { // take all that the heap's space has
+			if how == "refuses" { // Exhaust the space of the heap.
 				for {
-					if _, err := b.module.(*module).ringMemory(); err != nil {
+					if _, err := b.module.(*module).allocateRing(); err != nil {
 						break
 					}
 				}
@@ -105,7 +103,7 @@ func TestSleeperHearsThatItWasRefused(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			var never progress.Completion
-			wait := func(d time.Duration) { // which has the keeper sleep for us
+			wait := func(d time.Duration) { // The progress goroutine sleeps afterwards.
 				ctx, cancel := context.WithTimeout(ctx, d)
 				defer cancel()
 				a.engine.Lock()
@@ -127,22 +125,21 @@ func TestSleeperHearsThatItWasRefused(t *testing.T) {
 				}
 				b.engine.Close()
 			}
-			for ctx.Err() == nil { // nobody polls but the keeper
+			for ctx.Err() == nil { // Only the progress goroutine polls.
 				a.engine.Lock()
-				down, gone := len(a.lost) > 0 && errors.Is(a.lost[0], btl.ErrNeverOpened), len(a.gone) > 0
+				down, gone := len(a.pathDownErrors) > 0 && errors.Is(a.pathDownErrors[0], btl.ErrNeverOpened), len(a.peerGoneErrors) > 0
 				a.engine.Unlock()
 				if down && how == "refuses" || gone && how == "closes" {
 					return
 				}
 				runtime.Gosched()
 			}
-			t.Error("the sender never learnt of it")
+			t.Error("the sender got no event")
 		})
 	}
 }
 
-// deliver sends the largest message from one to the other, and returns what the sender says of
-// the way.
+// deliver sends the largest frame and returns the sender's description of the path.
 func (w *pair) deliver(t *testing.T, from, to int) btl.Description {
 	t.Helper()
 	ep := w.connect(t, from, to)
@@ -150,41 +147,41 @@ func (w *pair) deliver(t *testing.T, from, to int) btl.Description {
 	w.poll(t, func() bool { return out.producer != nil })
 	w.send(t, ep, make([]byte, ring.FrameLimit(len(out.cells.Bytes)/ring.CellSize)))
 	before := w.procs[to].frames
-	w.poll(t, func() bool { return w.procs[to].frames > before || len(w.procs[from].lost) > 0 })
+	w.poll(t, func() bool { return w.procs[to].frames > before || len(w.procs[from].pathDownErrors) > 0 })
 	return w.procs[from].module.(btl.Describer).Describe(framework.Peer{Life: w.procs[to].life, Blob: w.procs[to].module.Blob()})
 }
 
-// TestRingsShrinkWhereMemoryIsShort: the inboxes fit, and full rings do not.
-func TestRingsShrinkWhereMemoryIsShort(t *testing.T) {
+// The inboxes fit, and full rings do not.
+func TestRings_MemoryShort_AreSmaller(t *testing.T) {
 	dir := needs.SmallTmpfs(t, 4*segment.PageSize)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.RingSize = dir, 1<<20 })
 	for _, way := range [][2]int{{0, 1}, {1, 0}} {
 		d := w.deliver(t, way[0], way[1])
-		if want := dir + " is short of room: a ring of 64KiB"; d.Device != dir || !slices.Equal(d.Notes, []string{want}) {
-			t.Errorf("it says %+v, want %s", d, want)
+		if want := dir + " is short of space: reduced the ring to 64KiB"; d.Device != dir || !slices.Equal(d.Notes, []string{want}) {
+			t.Errorf("got %+v, want %s", d, want)
 		}
-		if w.procs[way[0]].limit == 0 {
+		if w.procs[way[0]].frameLimit == 0 {
 			t.Error("the protocol was not told that frames are shorter")
 		}
 	}
 }
 
-// TestFileTakesThePlaceOfMemoryThatIsNotThere: one inbox fits and no ring; the other inbox is
-// in the fallback directory, and so is the ring beside the first one.
-func TestFileTakesThePlaceOfMemoryThatIsNotThere(t *testing.T) {
+// One inbox fits without any ring. The other inbox and the ring for the first one are in the
+// fallback directory.
+func TestRings_NoMemory_UseFallbackDirectory(t *testing.T) {
 	dir, fallback := needs.SmallTmpfs(t, segment.PageSize), t.TempDir()
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback, p.RingSize = dir, fallback, 1<<20 })
 	if a, b := w.procs[0].module.Caps().Device, w.procs[1].module.Caps().Device; a != dir || b != fallback {
 		t.Fatalf("segments in %s and %s", a, b)
 	}
-	for _, way := range [][2]int{{0, 1}, {1, 0}, {1, 0}} { // the last one uses memory again
+	for _, way := range [][2]int{{0, 1}, {1, 0}, {1, 0}} { // The last path reuses memory.
 		d := w.deliver(t, way[0], way[1])
-		if want := dir + " has no room: a file in " + fallback + " takes its place (btl.shm.fallback_dir)"; d.Device != fallback || !slices.Equal(d.Notes, []string{want}) {
-			t.Errorf("it says %+v, want %s", d, want)
+		if want := dir + " has no space: using a file in " + fallback + " (btl.shm.fallback_dir)"; d.Device != fallback || !slices.Equal(d.Notes, []string{want}) {
+			t.Errorf("got %+v, want %s", d, want)
 		}
 	}
-	if m := w.procs[0].module.(*module); m.overflow.size != 1<<20 {
-		t.Errorf("%d bytes of overflow for one ring at a time", m.overflow.size)
+	if m := w.procs[0].module.(*module); m.overflowFile.size != 1<<20 {
+		t.Errorf("%d bytes of overflow for one ring at a time", m.overflowFile.size)
 	}
 	w.close(t)
 	for _, d := range []string{dir, fallback} {
@@ -194,19 +191,18 @@ func TestFileTakesThePlaceOfMemoryThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestRefusalForLackOfRoomSaysWhatToDo: the fallback directory is full too.
-func TestRefusalForLackOfRoomSaysWhatToDo(t *testing.T) {
+// The fallback directory is full, too.
+func TestConnect_NoSpaceAtPeer_RefusalNamesRemedy(t *testing.T) {
 	dir, fallback := needs.SmallTmpfs(t, 2*segment.PageSize), needs.SmallTmpfs(t, 4096)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, fallback })
 	w.connect(t, 1, 0)
-	w.poll(t, func() bool { return len(w.procs[1].lost) > 0 })
-	if err := w.procs[1].lost[0].Error(); !strings.Contains(err, `"no space for a segment: need 64 KiB, free 0 KiB; enlarge the file system (docker: --shm-size) or set btl.shm.dir"`) {
+	w.poll(t, func() bool { return len(w.procs[1].pathDownErrors) > 0 })
+	if err := w.procs[1].pathDownErrors[0].Error(); !strings.Contains(err, `"no space for a segment: need 64 KiB, free 0 KiB; enlarge the file system (docker: --shm-size) or set btl.shm.dir"`) {
 		t.Errorf("the sender is told: %s", err)
 	}
 }
 
-// TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall.
-func TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall(t *testing.T) {
+func TestOpen_NoSpaceInBothDirectories_ErrorNamesBoth(t *testing.T) {
 	dir, fallback := needs.SmallTmpfs(t, 4096), needs.SmallTmpfs(t, 8192)
 	p := new(params)
 	framework.FillDefaults(p)
@@ -219,9 +215,8 @@ func TestNoSpaceAnywhereNamesBothPlacesAndTheShortfall(t *testing.T) {
 	}
 }
 
-// TestGrantOfMemoryThatIsNotThereIsAnError: what the owner writes into a slot is
-// input.
-func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
+// The owner's words in a slot are untrusted input.
+func TestConnect_GrantOutsideFile_ReportsPathDown(t *testing.T) {
 	for _, grant := range []struct {
 		offset int64
 		cells  int
@@ -235,25 +230,25 @@ func TestGrantOfMemoryThatIsNotThereIsAnError(t *testing.T) {
 		{offset: segment.PageSize, cells: 0},
 		{offset: segment.PageSize, cells: 1<<32 - 1},
 		{offset: 8, cells: 2048},
-		{offset: 0, cells: 64, how: shmlayout.Overflow}, // there is no such file
+		{offset: 0, cells: 64, how: shmlayout.Overflow}, // The file does not exist.
 	} {
 		w := newPair(t, nil)
 		w.connect(t, 0, 1)
-		box := w.procs[1].module.(*module).box
+		box := w.procs[1].module.(*module).inbox
 		for i := range box.Slots() {
 			if slot := box.Slot(i); slot.State() == shmlayout.Requested {
 				slot.Grant(grant.offset, grant.cells, grant.how)
 			}
 		}
 		w.procs[0].module.Poll()
-		if lost := w.procs[0].lost; len(lost) != 1 || !errors.Is(lost[0], framework.ErrTransport) || !errors.Is(lost[0], btl.ErrNeverOpened) {
+		if lost := w.procs[0].pathDownErrors; len(lost) != 1 || !errors.Is(lost[0], framework.ErrTransport) || !errors.Is(lost[0], btl.ErrNeverOpened) {
 			t.Errorf("%d cells at %d: lost %v", grant.cells, grant.offset, lost)
 		}
 	}
 }
 
-// TestDamagedRequestIsRefused: what a sender writes into a slot is input.
-func TestDamagedRequestIsRefused(t *testing.T) {
+// A sender's words in a slot are untrusted input.
+func TestRequest_Damaged_IsRefused(t *testing.T) {
 	for _, from := range []shmlayout.Sender{
 		{Name: ""},
 		{Name: "nobody"},
@@ -264,8 +259,8 @@ func TestDamagedRequestIsRefused(t *testing.T) {
 		w := newPair(t, nil)
 		w.connect(t, 0, 1)
 		p := w.procs[1]
-		for i := range p.module.(*module).box.Slots() {
-			slot := p.module.(*module).box.Slot(i)
+		for i := range p.module.(*module).inbox.Slots() {
+			slot := p.module.(*module).inbox.Slot(i)
 			if slot.State() != shmlayout.Requested {
 				continue
 			}
@@ -278,41 +273,39 @@ func TestDamagedRequestIsRefused(t *testing.T) {
 				t.Errorf("%+v: state %d, want %d", from, slot.State(), shmlayout.Refused)
 			}
 		}
-		w.poll(t, func() bool { return len(w.procs[0].lost) == 1 })
+		w.poll(t, func() bool { return len(w.procs[0].pathDownErrors) == 1 })
 	}
 }
 
-// TestRefusalReachesASenderThatSleeps: the owner may be unable to ring, so the
-// sender must not sleep for ever.
-func TestRefusalReachesASenderThatSleeps(t *testing.T) {
+// The owner may be unable to ring the bell, so the sender must not sleep without a limit.
+func TestDue_WaitingForRing_IsConnectTick(t *testing.T) {
 	w := newPair(t, nil)
 	w.connect(t, 0, 1)
 	if d := w.procs[0].module.(progress.Timed).Due(); d <= 0 {
-		t.Error("an engine would sleep without limit while a request waits for its answer")
+		t.Error("no poll interval while a request is pending")
 	}
-	w.poll(t, func() bool { return len(w.procs[0].module.(*module).waiting) == 0 })
+	w.poll(t, func() bool { return len(w.procs[0].module.(*module).waitingEndpoints) == 0 })
 	if d := w.procs[0].module.(progress.Timed).Due(); d != 0 {
 		t.Errorf("an engine would wake up every %v for nothing", d)
 	}
 }
 
-// TestOwnerOfARingLooksAgainBeforeItSleeps: a sender who looks at the bell before his frame is
-// visible may not see that it is being armed.
-func TestOwnerOfARingLooksAgainBeforeItSleeps(t *testing.T) {
+// A sender that loads the bell before its frame is visible may miss that the owner is arming the
+// bell.
+func TestLag_OpenRing_IsStoreLag(t *testing.T) {
 	w := newPair(t, nil)
 	owner := w.procs[1].module.(progress.Lagging)
 	if d := owner.Lag(); d != 0 {
-		t.Errorf("it looks again after %v, and nobody sends to it", d)
+		t.Errorf("Lag is %v without a path, want 0", d)
 	}
 	ep := w.connect(t, 0, 1)
 	w.poll(t, func() bool { return ep.(*endpoint).producer != nil })
 	if owner.Lag() <= 0 {
-		t.Error("a frame that comes while it falls asleep waits until somebody rings")
+		t.Error("Lag is 0 with a path: a frame that arrives while the owner falls asleep is missed")
 	}
 }
 
-// TestNothingIsLeftInTheDirectory: the segment goes with its module.
-func TestNothingIsLeftInTheDirectory(t *testing.T) {
+func TestClose_LeavesNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir = dir })
 	ep := w.connect(t, 0, 1)

@@ -10,19 +10,19 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// prefix begins the file names of this user's segments. The user is part of it
-// so that looking for stale ones opens no stranger's files.
+// prefix begins the file names of this user's segments. It contains the user id, so that the search
+// for stale segments never opens files of other users.
 func prefix() string { return fmt.Sprintf("%s%d-", usualName, os.Geteuid()) }
 
-// The beginnings of all names: of segments in the usual directory, and of those
-// in the fallback directory.
+// usualName and fallbackName begin the names of all segments in the usual and in the fallback
+// directory.
 const (
 	usualName    = "ferry-"
 	fallbackName = "ferryf-"
 )
 
-// removeStale removes what dead processes left of the segments whose names begin
-// with prefix, in both directories.
+// removeStale removes the segments of dead processes whose names begin with prefix from both
+// directories.
 func removeStale(space segment.Space, dir, fallback, prefix string) (removed []string, err error) {
 	removed, err = space.RemoveStale(dir, prefix)
 	if fallback != "" {
@@ -37,11 +37,10 @@ func jobPrefix(namespace string) string {
 	return fmt.Sprintf("%s%x-", prefix(), framework.NamespaceHash(namespace)&0xffffffff)
 }
 
-// RemoveJob removes the segments that dead processes of the job of that
-// namespace have left in dir and fallback (btl.shm.dir and btl.shm.fallback_dir),
-// and returns their paths. It is for the job's
-// launcher, at the job's end: what it leaves (the segments of those who are
-// alive) or misses goes when the next job of this user starts.
+// RemoveJob removes the segments that dead processes of the job with that namespace have left in
+// dir and fallback (btl.shm.dir and btl.shm.fallback_dir), and returns their paths. The launcher
+// calls it at the end of the job. Segments of live processes stay. The next job of this user
+// removes them.
 func RemoveJob(dir, fallback, namespace string) (removed []string, err error) {
 	return removeStale(segment.Files{}, dir, fallback, jobPrefix(namespace))
 }

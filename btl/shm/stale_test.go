@@ -10,15 +10,15 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 )
 
-// A launcher tidies up after its own dead, and after nobody else: a job beside
-// it may be about to name its segments, or look into them after a crash.
-func TestOnlyTheJobsOwnDeadSegmentsAreRemoved(t *testing.T) {
+// A job beside the launcher's own may be about to name its segments, or to inspect them after a
+// crash.
+func TestRemoveJob_OtherJobsPresent_LeavesTheirSegments(t *testing.T) {
 	dir, fallback := t.TempDir(), t.TempDir()
 	dead := filepath.Join(dir, jobPrefix("job-a")+"0-1")
 	others := filepath.Join(dir, jobPrefix("job-b")+"0-1")
-	short := filepath.Join(fallback, strings.Replace(filepath.Base(dead), usualName, fallbackName, 1)) // dir had no room for it
+	short := filepath.Join(fallback, strings.Replace(filepath.Base(dead), usualName, fallbackName, 1)) // The segment found no space in dir.
 	for _, path := range []string{dead, others, short} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil { // nobody holds its lock
+		if err := os.WriteFile(path, nil, 0o600); err != nil { // No process holds its lock.
 			t.Fatal(err)
 		}
 	}

@@ -54,7 +54,7 @@ func TestRanksOfTwoHostsAreOfTwoNodes(t *testing.T) {
 // Nor if shared memory reaches from one to the other.
 func TestSharedMemoryEndsAtTheHost(t *testing.T) {
 	h := New(t)
-	if out, err := ferry(t, h, 2, []string{"--set", "btl=self,shm"}, "conform", "--only", "every size"); err == nil || !strings.Contains(out, "on another node of this machine") {
+	if out, err := ferry(t, h, 2, []string{"--set", "btl=self,shm"}, "conform", "--only", "every size"); err == nil || !strings.Contains(out, "on another simulated node") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

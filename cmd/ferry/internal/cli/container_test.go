@@ -91,10 +91,10 @@ func TestContainerWithSmallSharedMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	const (
-		full    = `/dev/shm has no room: a file in /tmp takes its place \(btl.shm.fallback_dir\)`
-		shrunk  = `/dev/shm is short of room: a ring of 64KiB`
+		full    = `/dev/shm has no space: using a file in /tmp \(btl.shm.fallback_dir\)`
+		shrunk  = `/dev/shm is short of space: reduced the ring to 64KiB`
 		tcp     = `(?m) x .+ +ob1 +tcp `
-		logged  = `level=WARN msg="btl shm: slower, because a file takes the place of shared memory" component=btl.shm file=/tmp/ferryf-`
+		logged  = `level=WARN msg="btl shm: no space in shared memory: using a slower file" component=btl.shm file=/tmp/ferryf-`
 		missing = `shm: unavailable: /dev/shm is not a directory \(set btl.shm.dir to a directory in memory\)`
 	)
 	for _, c := range []struct {

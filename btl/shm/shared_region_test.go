@@ -15,8 +15,7 @@ func (w *pair) peer(rank int) framework.Peer {
 	return framework.Peer{Life: w.procs[rank].life, Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}, Blob: w.procs[rank].module.Blob()}
 }
 
-// TestAreaIsSharedAndLeavesNothing: both write to it, and when it is hidden no file is left.
-func TestAreaIsSharedAndLeavesNothing(t *testing.T) {
+func TestSharedRegion_BothWriteThenHide_LeavesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, "" })
 	var s [2]btl.Sharer
@@ -54,10 +53,10 @@ func TestAreaIsSharedAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine.Hide()
-	its.Hide() // it is not its
+	its.Hide() // A mapping does not hide the file of its owner.
 	after, err := os.ReadDir(dir)
 	if err != nil || len(before) != 3 || len(after) != 2 {
-		t.Errorf("%d files before it was hidden, %d after: %v", len(before), len(after), err)
+		t.Errorf("%d files before Hide, %d after: %v", len(before), len(after), err)
 	}
 	if len(mine.Bytes) != size || len(its.Bytes) != size {
 		t.Fatalf("%d and %d bytes", len(mine.Bytes), len(its.Bytes))
@@ -65,18 +64,18 @@ func TestAreaIsSharedAndLeavesNothing(t *testing.T) {
 	mine.Bytes[size-1] = 5
 	its.Bytes[0] = 6
 	if its.Bytes[size-1] != 5 || mine.Bytes[0] != 6 {
-		t.Error("it is not the same memory")
+		t.Error("the mappings differ")
 	}
-	w.close(t) // areas are their owners', who may be later
+	w.close(t) // Areas outlive the module of their owner.
 	if its.Bytes[size-1] != 5 {
-		t.Error("it went with the module")
+		t.Error("the region ended with the module")
 	}
 	mine.Close()
 	its.Close()
 }
 
-// TestAreaWithoutRoomIsAnError, and not a fault at the first touch.
-func TestAreaWithoutRoomIsAnError(t *testing.T) {
+// The error comes from the call, not from a fault at the first access.
+func TestSharedRegion_FileSystemTooSmall_ReturnsError(t *testing.T) {
 	dir := needs.SmallTmpfs(t, 512<<10)
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, "" })
 	_, err := w.procs[0].module.(btl.Sharer).NewArea(1 << 20)
@@ -87,8 +86,7 @@ func TestAreaWithoutRoomIsAnError(t *testing.T) {
 	w.close(t)
 }
 
-// TestBellIsSharedByWhoeverRings: it is mapped once, and goes with the last one.
-func TestBellIsSharedByWhoeverRings(t *testing.T) {
+func TestBellOf_TwoUsers_MappedOnce(t *testing.T) {
 	w := newPair(t, nil)
 	m := w.procs[1].module.(*module)
 	var all []func()
@@ -100,16 +98,16 @@ func TestBellIsSharedByWhoeverRings(t *testing.T) {
 		bell.Ring()
 		all = append(all, release)
 	}
-	if len(m.bells) != 1 {
-		t.Errorf("%d mappings", len(m.bells))
+	if len(m.peerBells) != 1 {
+		t.Errorf("%d mappings", len(m.peerBells))
 	}
 	for _, release := range all {
 		release()
 	}
-	if len(m.bells) != 0 {
-		t.Errorf("%d mappings are left", len(m.bells))
+	if len(m.peerBells) != 0 {
+		t.Errorf("%d mappings are left", len(m.peerBells))
 	}
 	if _, _, err := m.BellOf(framework.Peer{Life: life(0), Blob: []byte("nobody")}); err == nil {
-		t.Error("nobody's bell: no error")
+		t.Error("BellOf of an unknown peer: no error")
 	}
 }

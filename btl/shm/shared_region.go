@@ -12,7 +12,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Areas (btl.Sharer) are regions to which peers write, too: docs/wire.md.
+// Shared regions (btl.Sharer) are regions that peers may also write to. docs/wire.md has the
+// layout.
 
 // NewArea implements btl.Sharer.
 func (m *module) NewArea(size int) (*btl.Area, error) {
@@ -20,24 +21,24 @@ func (m *module) NewArea(size int) (*btl.Area, error) {
 	if err != nil {
 		return nil, fmt.Errorf("btl shm: area: %w", err)
 	}
-	hide := func() { seg.Close() } // again: does nothing
+	hide := func() { seg.Close() } // Closing twice is a no-op.
 	return &btl.Area{Number: number, Bytes: view.Bytes(), Hide: hide, Close: func() { hide(); mapping.Close() }}, nil
 }
 
-// newRegion makes a region, reserved in full, so that a shortfall is an error here and not
-// a fault at the first touch.
+// newRegion creates a region and reserves all of its memory, so that a shortage is an error here
+// and not a fault at the first access.
 func (m *module) newRegion(bytes int) (seg segment.Segment, mapping *segment.Mapping, view shmlayout.Region, number uint32, err error) {
 	if bytes < 1 || bytes > math.MaxInt64-shmlayout.RegionHeader-osPage {
-		return nil, nil, view, 0, fmt.Errorf("%d bytes: want at least 1", bytes)
+		return nil, nil, view, 0, fmt.Errorf("invalid size of %d bytes: want at least 1", bytes)
 	}
-	m.memory.mu.Lock()
-	if m.memory.last == math.MaxUint32 {
-		m.memory.mu.Unlock()
-		return nil, nil, view, 0, errors.New("all 2^32 numbers of regions were used; close the session and open it again")
+	m.regions.mu.Lock()
+	if m.regions.lastNumber == math.MaxUint32 {
+		m.regions.mu.Unlock()
+		return nil, nil, view, 0, errors.New("all 2^32 region numbers are used; close the session and open it again")
 	}
-	m.memory.last++
-	number = m.memory.last
-	m.memory.mu.Unlock()
+	m.regions.lastNumber++
+	number = m.regions.lastNumber
+	m.regions.mu.Unlock()
 
 	size := (int64(bytes) + shmlayout.RegionHeader + osPage - 1) / osPage * osPage
 	if seg, err = m.space.Create(m.path(regionName(m.name(), number)), size); err != nil {
@@ -51,13 +52,13 @@ func (m *module) newRegion(bytes int) (seg segment.Segment, mapping *segment.Map
 
 // OpenArea implements btl.Sharer.
 func (m *module) OpenArea(peer framework.Peer, number uint32, size int) (*btl.Area, error) {
-	seg, err := m.openPeers(peer, regionName(string(peer.Blob), number))
+	seg, err := m.openPeerSegment(peer, regionName(string(peer.Blob), number))
 	if err != nil {
 		return nil, err
 	}
-	defer seg.Close() // the mapping stays
+	defer seg.Close() // The mapping outlives the descriptor.
 	if want := int64(shmlayout.RegionHeader) + int64(size); seg.Size() < want {
-		return nil, fmt.Errorf("btl shm: %s has %d bytes, less than an area of %d", seg.Path(), seg.Size(), size)
+		return nil, fmt.Errorf("btl shm: %s has %d bytes, too few for a shared region of %d", seg.Path(), seg.Size(), size)
 	}
 	mapping, err := seg.Map(0, int(seg.Size()))
 	if err != nil {
@@ -66,7 +67,7 @@ func (m *module) OpenArea(peer framework.Peer, number uint32, size int) (*btl.Ar
 	var view shmlayout.Region
 	err = guarded(func() (err error) { view, err = shmlayout.AttachRegion(mapping.Bytes, peer.Nonce, number); return err })
 	if err == nil && len(view.Bytes()) != size {
-		err = fmt.Errorf("an area of %d bytes, not %d", len(view.Bytes()), size)
+		err = fmt.Errorf("shared region of %d bytes, want %d", len(view.Bytes()), size)
 	}
 	if err != nil {
 		mapping.Close()
@@ -75,8 +76,8 @@ func (m *module) OpenArea(peer framework.Peer, number uint32, size int) (*btl.Ar
 	return &btl.Area{Number: number, Bytes: view.Bytes(), Hide: func() {}, Close: func() { mapping.Close() }}, nil
 }
 
-// openPeers opens a segment of a peer's, of that name.
-func (m *module) openPeers(peer framework.Peer, name string) (segment.Segment, error) {
+// openPeerSegment opens the segment called name of a peer.
+func (m *module) openPeerSegment(peer framework.Peer, name string) (segment.Segment, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -87,12 +88,12 @@ func (m *module) openPeers(peer framework.Peer, name string) (segment.Segment, e
 	return seg, nil
 }
 
-// farBell is the mapping of a peer's inbox in which its bell is. Whoever wants to ring
-// shares it.
-type farBell struct {
+// sharedBell is the mapping of a peer's inbox for its doorbell, shared by all users in this
+// process. The engine's lock guards it.
+type sharedBell struct {
 	mapping *segment.Mapping
 	bell    progress.RemoteBell
-	users   int
+	refs    int
 }
 
 // BellOf implements btl.Sharer.
@@ -100,27 +101,27 @@ func (m *module) BellOf(peer framework.Peer) (progress.RemoteBell, func(), error
 	e := m.env.Engine
 	e.Lock()
 	defer e.Unlock()
-	b := m.bells[peer.Life]
+	b := m.peerBells[peer.Life]
 	if b == nil {
-		far, err := m.attach(string(peer.Blob), peer.Nonce)
+		far, err := m.attachInbox(string(peer.Blob), peer.Nonce)
 		if err != nil {
 			return progress.RemoteBell{}, nil, fmt.Errorf("btl shm: %v: %w", peer.Proc, err)
 		}
-		far.segment.Close() // the mapping stays
-		b = &farBell{mapping: far.mapping, bell: progress.BellAt(far.box.Bell())}
-		m.bells[peer.Life] = b
+		far.segment.Close() // The mapping outlives the descriptor.
+		b = &sharedBell{mapping: far.mapping, bell: progress.BellAt(far.inbox.Bell())}
+		m.peerBells[peer.Life] = b
 	}
-	b.users++
-	return b.bell, func() { m.leaveBell(peer.Life, b) }, nil
+	b.refs++
+	return b.bell, func() { m.releaseSharedBell(peer.Life, b) }, nil
 }
 
-// leaveBell is called once by each user.
-func (m *module) leaveBell(peer framework.Life, b *farBell) {
+// releaseSharedBell drops the reference of one user and unmaps the bell with the last one.
+func (m *module) releaseSharedBell(peer framework.Life, b *sharedBell) {
 	e := m.env.Engine
 	e.Lock()
 	defer e.Unlock()
-	if b.users--; b.users == 0 {
-		delete(m.bells, peer)
+	if b.refs--; b.refs == 0 {
+		delete(m.peerBells, peer)
 		b.mapping.Close()
 	}
 }

@@ -26,24 +26,23 @@ func TestForget_PeerWithMemory_LeavesNoState(t *testing.T) {
 	m := w.procs[0].module.(*module)
 	w.send(t, w.connect(t, 0, 1), []byte("frame"))
 	m.Notes(life(1))
-	if len(m.sources) != 1 || len(m.out) != 1 {
-		t.Fatalf("%d sources and %d paths, want one of each", len(m.sources), len(m.out))
+	if len(m.peerMemories) != 1 || len(m.endpoints) != 1 {
+		t.Fatalf("%d sources and %d paths, want one of each", len(m.peerMemories), len(m.endpoints))
 	}
 	m.Forget(life(1))
-	if len(m.sources)+len(m.out)+len(m.in) > 0 || m.asked != nil {
-		t.Errorf("sources %v, paths %v and %v, asked %v", m.sources, m.out, m.in, m.asked)
+	if len(m.peerMemories)+len(m.endpoints)+len(m.inboundPaths) > 0 || m.lastPeerMemory != nil {
+		t.Errorf("sources %v, paths %v and %v, asked %v", m.peerMemories, m.endpoints, m.inboundPaths, m.lastPeerMemory)
 	}
 }
 
-// TestEachWayOfReadingKeepsTheContract forces each way, over files and over Go
-// memory.
-func TestEachWayOfReadingKeepsTheContract(t *testing.T) {
+// The contract runs with each method forced, over files and over Go memory.
+func TestContract_EachCopyMethod(t *testing.T) {
 	for _, space := range []struct {
 		name      string
 		component func() btl.Component
 	}{{"files", Component}, {"heap", OnHeap}} {
 		if underRace && space.name == "files" {
-			continue // it would see no more than the run without it
+			continue // The race detector observes Go memory only.
 		}
 		for _, way := range []string{"memory", "cma", "auto", "off"} {
 			t.Run(space.name+", "+way, func(t *testing.T) {
@@ -58,7 +57,7 @@ func TestEachWayOfReadingKeepsTheContract(t *testing.T) {
 	}
 }
 
-// connected is a pair with a path from rank 0 to rank 1, which reads.
+// connected returns a pair with a path from rank 0 to rank 1, which reads.
 func connected(t *testing.T, c btl.Component, single string) (w *pair, owner, reader *module) {
 	t.Helper()
 	w = newPairOf(t, c, func(_ int, p *params) { p.SingleCopy = single })
@@ -70,9 +69,8 @@ func connected(t *testing.T, c btl.Component, single string) (w *pair, owner, re
 
 var rank0 = life(0)
 
-// TestFailedProbeSaysWhy injects what the system call can answer. The error has
-// words, and stays.
-func TestFailedProbeSaysWhy(t *testing.T) {
+// The test injects the errors of the system call. The error is explained and permanent.
+func TestProbeCMA_CallFails_ErrorNamesCause(t *testing.T) {
 	for _, c := range []struct {
 		errno error
 		want  string
@@ -98,7 +96,7 @@ func TestFailedProbeSaysWhy(t *testing.T) {
 		for range 3 {
 			err := reader.CanRead(rank0, r, 1<<20)
 			if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), c.want) || c.errno != nil && !errors.Is(err, c.errno) {
-				t.Errorf("%v: CanRead says %v", c.errno, err)
+				t.Errorf("%v: CanRead returned %v", c.errno, err)
 			}
 			if n, err := reader.Read(rank0, r, 0, make([]byte, 10)); err == nil || n != 0 {
 				t.Errorf("%v: Read returns %d, %v", c.errno, n, err)
@@ -113,20 +111,19 @@ func TestFailedProbeSaysWhy(t *testing.T) {
 	}
 }
 
-// TestOnePeersFailureLeavesTheOthersOn is fault 11 of Open MPI's: one failed copy
-// turned single copy off for all.
-func TestOnePeersFailureLeavesTheOthersOn(t *testing.T) {
+// In Open MPI, one failed copy disables single copies for all peers.
+func TestRead_OnePeerFails_OthersKeepTheMethod(t *testing.T) {
 	_, owner, reader := connected(t, OnHeap(), "cma")
 	buf := make([]byte, 1<<20)
 	r, _ := owner.Expose(buf, false)
 	if err := reader.CanRead(rank0, r, 1<<20); err != nil {
 		needs.Missing(t, "process_vm_readv does not work here: %v", err)
 	}
-	// Another peer, whose process can't be read any more in the middle of a message.
+	// The process of another peer becomes unreadable in the middle of a message.
 	bad := framework.Life{ID: framework.MakeProcID(0, 9), Nonce: rank0.Nonce}
-	reader.in[bad] = reader.in[rank0]
-	defer delete(reader.in, bad)
-	reader.sources[bad] = &source{peer: bad, probed: true, pid: os.Getpid()}
+	reader.inboundPaths[bad] = reader.inboundPaths[rank0]
+	defer delete(reader.inboundPaths, bad)
+	reader.peerMemories[bad] = &peerMemory{peer: bad, isProbed: true, pid: os.Getpid()}
 	if err := reader.CanRead(bad, r, 1<<20); err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +144,8 @@ func TestOnePeersFailureLeavesTheOthersOn(t *testing.T) {
 	}
 }
 
-// TestProcessIDOfAnotherContainerIsNotRead: the owner has another number for itself.
-func TestProcessIDOfAnotherContainerIsNotRead(t *testing.T) {
+// The owner publishes another process id than the kernel reports.
+func TestIdentify_PIDOfAnotherContainer_IsRejected(t *testing.T) {
 	for _, pid := range []int{0, os.Getppid(), 1, math.MaxInt32} {
 		_, owner, reader := connected(t, OnHeap(), "cma")
 		binary.LittleEndian.PutUint32(owner.mapping.Bytes[28:], uint32(pid))
@@ -159,19 +156,18 @@ func TestProcessIDOfAnotherContainerIsNotRead(t *testing.T) {
 	}
 }
 
-// TestDescriptionsStayInsideTheRegion: every number in a description is the
-// peer's word.
-func TestDescriptionsStayInsideTheRegion(t *testing.T) {
+// Every number in a description comes from the peer.
+func TestDescription_OutsideRegion_IsRejected(t *testing.T) {
 	for _, d := range []description{
-		{number: 1, length: 1<<20 + 1},
-		{number: 1, offset: 1, length: 1 << 20},
-		{number: 1, offset: 1 << 20, length: 1},
-		{number: 1, offset: math.MaxInt64, length: 1},
-		{number: 1, offset: 1, length: math.MaxInt64},
-		{number: 1, offset: math.MaxUint64, length: 1},
-		{number: 1, length: math.MaxUint64},
-		{number: 2, length: 1},
-		{number: math.MaxUint32, length: 1},
+		{regionNumber: 1, length: 1<<20 + 1},
+		{regionNumber: 1, regionOffset: 1, length: 1 << 20},
+		{regionNumber: 1, regionOffset: 1 << 20, length: 1},
+		{regionNumber: 1, regionOffset: math.MaxInt64, length: 1},
+		{regionNumber: 1, regionOffset: 1, length: math.MaxInt64},
+		{regionNumber: 1, regionOffset: math.MaxUint64, length: 1},
+		{regionNumber: 1, length: math.MaxUint64},
+		{regionNumber: 2, length: 1},
+		{regionNumber: math.MaxUint32, length: 1},
 		{address: math.MaxUint64, length: 2},
 		{length: 5},
 	} {
@@ -189,8 +185,8 @@ func TestDescriptionsStayInsideTheRegion(t *testing.T) {
 	}
 }
 
-// TestFreedMemoryIsNoFault: the reader has the region mapped, and reads on.
-func TestFreedMemoryIsNoFault(t *testing.T) {
+// The reader has mapped the region and continues to read.
+func TestRead_FreedRegion_ReturnsError(t *testing.T) {
 	for _, c := range []btl.Component{Component(), OnHeap()} {
 		_, owner, reader := connected(t, c, "memory")
 		mem, err := owner.Allocate(1 << 20)
@@ -208,15 +204,14 @@ func TestFreedMemoryIsNoFault(t *testing.T) {
 		if _, err := reader.Read(rank0, r, 0, dst); err == nil || !strings.Contains(err.Error(), "freed") {
 			t.Errorf("a read of freed memory: %v", err)
 		}
-		if len(reader.mapped) != 0 {
+		if len(reader.mappedRegions) != 0 {
 			t.Error("the region is mapped still")
 		}
 	}
 }
 
-// TestFreeGivesMemoryBackWhileAReaderMapsIt: otherwise /dev/shm is full of what
-// nobody uses.
-func TestFreeGivesMemoryBackWhileAReaderMapsIt(t *testing.T) {
+// Otherwise unused memory would fill /dev/shm.
+func TestFree_RegionStillMapped_ReturnsPages(t *testing.T) {
 	const size = 64 << 20
 	needs.SharedMemory(t, size+1<<20)
 	_, owner, reader := connected(t, Component(), "memory")
@@ -228,7 +223,7 @@ func TestFreeGivesMemoryBackWhileAReaderMapsIt(t *testing.T) {
 	if err := reader.CanRead(rank0, r, size); err != nil {
 		t.Fatal(err)
 	}
-	// Another descriptor, to see what the file takes.
+	// A second descriptor observes the memory of the file.
 	path := filepath.Join(owner.dir, regionName(owner.name(), 1))
 	f, err := os.Open(path)
 	if err != nil {
@@ -256,9 +251,8 @@ func TestFreeGivesMemoryBackWhileAReaderMapsIt(t *testing.T) {
 	}
 }
 
-// TestRegionCutShortIsAnErrorNotACrash: a peer truncates its file while it is
-// mapped here, where touching the memory is a fault.
-func TestRegionCutShortIsAnErrorNotACrash(t *testing.T) {
+// A peer truncates its file while it is mapped here, where an access faults.
+func TestRead_RegionTruncated_ReturnsError(t *testing.T) {
 	for _, left := range []int64{0, shmlayout.RegionHeader, shmlayout.RegionHeader + 1<<19} {
 		w, owner, reader := connected(t, Component(), "memory")
 		mem, err := owner.Allocate(1 << 20)
@@ -280,7 +274,7 @@ func TestRegionCutShortIsAnErrorNotACrash(t *testing.T) {
 		if err := reader.CanRead(rank0, r, 1<<20); !errors.Is(err, framework.ErrTransport) {
 			t.Errorf("%d bytes are left: forgotten: %v", left, err)
 		}
-		// The owner, in this same process, touches it when it closes.
+		// The owner, in this same process, accesses it in Close.
 		if err := os.Truncate(path, 1<<20+shmlayout.RegionHeader); err != nil {
 			t.Fatal(err)
 		}
@@ -288,9 +282,8 @@ func TestRegionCutShortIsAnErrorNotACrash(t *testing.T) {
 	}
 }
 
-// TestMappingsOfPeersAreBounded reads from more regions than are kept mapped, and
-// the first ones again.
-func TestMappingsOfPeersAreBounded(t *testing.T) {
+// The test reads from more regions than are kept mapped, and then from the first ones again.
+func TestMappedRegions_ManyRegions_AreBounded(t *testing.T) {
 	_, owner, reader := connected(t, Component(), "memory")
 	var all []btl.Remote
 	for k := range maxMapped + 40 {
@@ -308,16 +301,16 @@ func TestMappingsOfPeersAreBounded(t *testing.T) {
 			if _, err := reader.Read(rank0, r, 7, got[:]); err != nil || got[0] != byte(k) {
 				t.Fatalf("region %d: %d, %v", k, got[0], err)
 			}
-			if len(reader.mapped) > maxMapped {
-				t.Fatalf("%d regions are mapped", len(reader.mapped))
+			if len(reader.mappedRegions) > maxMapped {
+				t.Fatalf("%d regions are mapped", len(reader.mappedRegions))
 			}
 		}
 	}
 }
 
-// TestMemoryOfAnEndedSendIsNoMessage: a sender that gives up ends its path first, and then the memory is
-// its program's again. The way itself works on.
-func TestMemoryOfAnEndedSendIsNoMessage(t *testing.T) {
+// A sender that withdraws ends its path first. The memory then belongs to its program again. The
+// method itself remains enabled.
+func TestRead_SenderEndsPath_ReturnsError(t *testing.T) {
 	for _, single := range []string{"memory", "cma"} {
 		t.Run(single, func(t *testing.T) {
 			w, owner, reader := connected(t, Component(), single)
@@ -333,13 +326,13 @@ func TestMemoryOfAnEndedSendIsNoMessage(t *testing.T) {
 			if err := read(); err != nil {
 				t.Error(err)
 			}
-			owner.out[life(1)].Close()
-			if err := read(); !errors.Is(err, errEnded) {
-				t.Errorf("%v, and the sender has ended its path", err)
+			owner.endpoints[life(1)].Close()
+			if err := read(); !errors.Is(err, errPathEnded) {
+				t.Errorf("Read after the sender has ended its path: %v", err)
 			}
-			w.poll(t, func() bool { return reader.in[rank0] == nil })
+			w.poll(t, func() bool { return reader.inboundPaths[rank0] == nil })
 			if err := read(); err == nil {
-				t.Error("it is read without a path")
+				t.Error("Read without a path succeeded")
 			}
 			w.send(t, w.connect(t, 0, 1), []byte("x"))
 			w.poll(t, func() bool { return w.procs[1].frames == 2 })
@@ -350,8 +343,8 @@ func TestMemoryOfAnEndedSendIsNoMessage(t *testing.T) {
 	}
 }
 
-// TestEndOfThePathsUnmaps: a dead peer's memory is not free before.
-func TestEndOfThePathsUnmaps(t *testing.T) {
+// The memory of a dead peer stays allocated while it is mapped.
+func TestMappedRegions_LastPathEnds_AreUnmapped(t *testing.T) {
 	w, owner, reader := connected(t, Component(), "memory")
 	mem, err := owner.Allocate(1 << 20)
 	if err != nil {
@@ -361,18 +354,17 @@ func TestEndOfThePathsUnmaps(t *testing.T) {
 	if err := reader.CanRead(rank0, r, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	owner.out[life(1)].Close()
-	w.poll(t, func() bool { return len(reader.in) == 0 })
-	if len(reader.mapped) != 0 {
+	owner.endpoints[life(1)].Close()
+	w.poll(t, func() bool { return len(reader.inboundPaths) == 0 })
+	if len(reader.mappedRegions) != 0 {
 		t.Error("the region is mapped although no path is left")
 	}
 	if err := reader.CanRead(rank0, r, 1<<20); err == nil {
-		t.Error("it reads from a peer without a path")
+		t.Error("Read from a peer without a path succeeded")
 	}
 }
 
-// TestTooSmallFileSystemFailsAllocateNotTheFirstTouch asks for more than there is.
-func TestTooSmallFileSystemFailsAllocateNotTheFirstTouch(t *testing.T) {
+func TestAllocate_FileSystemTooSmall_ReturnsError(t *testing.T) {
 	_, owner, _ := connected(t, Component(), "auto")
 	var st unix.Statfs_t
 	if err := unix.Statfs(owner.dir, &st); err != nil {
@@ -388,8 +380,7 @@ func TestTooSmallFileSystemFailsAllocateNotTheFirstTouch(t *testing.T) {
 	}
 }
 
-// TestLargeReadsAllocateNothing in steady state.
-func TestLargeReadsAllocateNothing(t *testing.T) {
+func TestRead_SteadyState_AllocatesNothing(t *testing.T) {
 	for _, single := range []string{"memory", "cma", "off"} {
 		w, owner, reader := connected(t, Component(), single)
 		mem, err := owner.Allocate(1 << 20)
@@ -414,12 +405,12 @@ func TestLargeReadsAllocateNothing(t *testing.T) {
 	}
 }
 
-// FuzzRemote: whatever a description says, nothing is read but what is there.
+// FuzzRemote checks that no description makes a read leave the described memory.
 func FuzzRemote(f *testing.F) {
 	for _, d := range []description{
-		{}, {number: 1, length: 100}, {number: 1, offset: 1 << 19, length: 1 << 19},
-		{number: 1, offset: math.MaxInt64, length: math.MaxInt64}, {number: 2, length: 1},
-		{address: 1, length: 1 << 40}, {address: math.MaxUint64, length: 1}, {number: 1, address: 8, length: math.MaxUint64},
+		{}, {regionNumber: 1, length: 100}, {regionNumber: 1, regionOffset: 1 << 19, length: 1 << 19},
+		{regionNumber: 1, regionOffset: math.MaxInt64, length: math.MaxInt64}, {regionNumber: 2, length: 1},
+		{address: 1, length: 1 << 40}, {address: math.MaxUint64, length: 1}, {regionNumber: 1, address: 8, length: math.MaxUint64},
 	} {
 		r := d.encode()
 		f.Add(r[:], int64(0), uint16(10))
@@ -438,7 +429,7 @@ func FuzzRemote(f *testing.F) {
 		var r btl.Remote
 		copy(r[:], b)
 		if reader.CanRead(rank0, r, int64(n)) != nil {
-			offset, n = max(offset, 0), max(n, 1) // Read must see for itself
+			offset, n = max(offset, 0), max(n, 1) // Read must check for itself.
 		}
 		dst := make([]byte, int(n)+1)
 		got, err := reader.Read(rank0, r, offset, dst[:n])
@@ -446,9 +437,9 @@ func FuzzRemote(f *testing.F) {
 			t.Fatalf("read %d of %d bytes", got, n)
 		}
 		if err == nil {
-			d, err := decode(r)
-			if err != nil || d.number != 1 || !bytes.Equal(dst[:got], want[int64(d.offset)+offset:][:got]) {
-				t.Fatalf("%+v (%v): read what is not there", d, err)
+			d, err := decodeDescription(r)
+			if err != nil || d.regionNumber != 1 || !bytes.Equal(dst[:got], want[int64(d.regionOffset)+offset:][:got]) {
+				t.Fatalf("%+v (%v): read memory outside the description", d, err)
 			}
 		}
 	})
