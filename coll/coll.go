@@ -173,9 +173,9 @@ const Operations = int(operationCount)
 // Destinations and Sources. Members need not pass equal sizes.
 const (
 	NeighborAllgather  = operationCount + iota // In has Own bytes, for each destination. Out has Size bytes of each source.
-	NeighborAllgatherv                     // In has Own bytes, and Out follows Vectors. Size is 0.
-	NeighborAlltoall                       // In has Size bytes for each destination, and Out as many of each source.
-	NeighborAlltoallv                      // In and Out follow Vectors. Size is 0.
+	NeighborAllgatherv                         // In has Own bytes, and Out follows Vectors. Size is 0.
+	NeighborAlltoall                           // In has Size bytes for each destination, and Out as many of each source.
+	NeighborAlltoallv                          // In and Out follow Vectors. Size is 0.
 )
 
 var operationNames = [...]string{"barrier", "bcast", "reduce", "allreduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter",

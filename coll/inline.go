@@ -12,8 +12,8 @@ type Peers interface {
 	Send(buf []byte, to int) (over bool, err error)
 	// StartRecv starts a receive.
 	StartRecv(buf []byte, from int) error
-	// Finish waits for the operation that was started first, of those that are neither
-	// over nor finished, and returns the length of the message.
+	// Finish blocks until the oldest operation that is neither over nor finished completes, and
+	// returns the length of its message.
 	Finish(ctx context.Context) (int, error)
 	// Recv receives a message and returns its length. No other receive from that rank is pending.
 	Recv(ctx context.Context, buf []byte, from int) (int, error)

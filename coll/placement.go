@@ -68,8 +68,8 @@ func OnOneNode(size int) Placement {
 // placementBuilder appends ranks in ascending order.
 // Latest ranks, which are not in runs yet.
 type placementBuilder struct {
-	runs Placement
-	latest  PlacementRun // Last ranks, which are not in runs yet.
+	runs   Placement
+	latest PlacementRun // Last ranks, which are not in runs yet.
 	// Whether all ranks of run are on one node, so that its width may still grow.
 	isOpen bool
 }

@@ -3,10 +3,10 @@ package coll
 // A Run tracks the execution of a schedule whose steps complete in any order. It selects the steps
 // to start and records completions, and executes nothing itself.
 type Run struct {
-	steps []Step
-	isComplete  []bool
-	nextStep  int // Index of the first step that has not started.
-	firstIncomplete   int // All steps before this index are complete.
+	steps           []Step
+	isComplete      []bool
+	nextStep        int // Index of the first step that has not started.
+	firstIncomplete int // All steps before this index are complete.
 }
 
 // Begin starts over with the steps of s, which must not change until the run is over.

@@ -1,9 +1,8 @@
-// Package basic has a collective component that works everywhere: one simple
-// algorithm for each operation, or two, over messages between two ranks.
+// Package basic has a collective component without requirements. It has one or two simple
+// algorithms for each operation, over messages between two ranks.
 //
-// It stands on package coll alone, keeps no state, and starts no goroutine.
-// Reductions combine in the order of ranks always, and every member of an allreduce
-// computes bit for bit the same.
+// It keeps no state and starts no goroutines. Reductions always combine in the order of ranks, and
+// all members of an allreduce compute bitwise equal results.
 package basic
 
 import (
@@ -11,10 +10,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// priority is low: anything that knows more about the machine does better.
+// priority is the lowest. Any component with more knowledge of the machine is preferred.
 const priority = 10
 
-// Component returns the component, for a registry.
+// Component returns the component for a registry.
 func Component() coll.Component {
 	return component{framework.Basic{
 		Kind: framework.Coll, Name: "basic", Version: "2.0.0", Priority: priority,
@@ -26,8 +25,8 @@ type component struct{ framework.Basic }
 
 func (component) Query(any, coll.Shape) *coll.Offer { return &offer }
 
-// bruckLimit is the size of a block, in bytes, up to which few steps matter more
-// than copying every byte once more: as much as is copied while a message travels.
+// bruckLimit is the size of a block in bytes up to which fewer steps outweigh an additional copy of
+// all bytes. It is about the size that is copied during the latency of a message.
 const bruckLimit = 4 << 10
 
 var offer = coll.Offer{Priority: priority, Algorithms: []coll.Algorithm{
@@ -50,23 +49,22 @@ var offer = coll.Offer{Priority: priority, Algorithms: []coll.Algorithm{
 	{Op: coll.Alltoallv, Name: "pairwise", Plan: alltoall},
 }}
 
-// barrier is a dissemination barrier (Hensgen, Finkel and Manber 1988): in step
-// k every member signals the one 2^k above it, so that after the last step each
-// has heard, directly or not, of all.
+// barrier is a dissemination barrier (Hensgen, Finkel and Manber 1988). In step k every member
+// signals the one 2^k above it. After the last step each has a direct or indirect signal of all.
 func barrier(s *coll.Schedule, m coll.Member, _ *coll.Args) {
 	for k := 1; k < m.Size; k <<= 1 {
 		s.Exchange(coll.Ref{}, 0, m.Plus(k), coll.Ref{}, 0, m.Plus(-k))
 	}
 }
 
-// bcast sends down a binomial tree whose ranks count from the root.
+// bcast sends down a binomial tree of relative ranks.
 func bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	buf := coll.Ref{Slot: coll.Out}
 	me := relative(m.Rank, a.Root, m.Size)
 	bit := 1
 	for ; bit < m.Size && me&bit == 0; bit <<= 1 {
 	}
-	if me != 0 { // bit is the lowest one of me: the parent lacks it
+	if me != 0 { // bit is the lowest one of me. The parent's rank is me without it.
 		s.Recv(buf, a.Size, absolute(me-bit, a.Root, m.Size))
 		s.Wait()
 	}
@@ -77,6 +75,6 @@ func bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// relative counts ranks from root; absolute is its inverse.
+// relative returns the distance from root to rank in the ring of ranks. absolute is its inverse.
 func relative(rank, root, n int) int { return (rank - root + n) % n }
 func absolute(rel, root, n int) int  { return (rel + root) % n }

@@ -13,7 +13,7 @@ func TestContract(t *testing.T) {
 	colltest.Cases(Component()).Run(t)
 }
 
-// TestSchedules shows what each member does, with 2, 3, 5 and 8 of them.
+// TestSchedules prints the steps of each member for 2, 3, 5 and 8 members.
 func TestSchedules(t *testing.T) {
 	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
 		return colltest.Script(Component(), nil)

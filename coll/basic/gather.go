@@ -2,8 +2,8 @@ package basic
 
 import "github.com/ferrympi/ferry/coll"
 
-// gather has every member send to the root, which posts all receives at once. Blocks
-// may differ.
+// gather sends the blocks of all members to the root, which posts all receives at once. Blocks may
+// have different sizes.
 func gather(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	if m.Rank != a.Root {
 		s.Send(a.Input(), a.Own, a.Root)
@@ -18,8 +18,8 @@ func gather(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// scatter is gather the other way round. A member knows the length of
-// its block by Own only. The receive fails if the root sends another length.
+// scatter is the inverse of gather. Each member has the size of its own block only. Its receive
+// fails if the root sends another size.
 func scatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	if m.Rank != a.Root {
@@ -35,9 +35,9 @@ func scatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// bruck fills working memory, in which blocks count from this member's own, in
-// ceil(log2 n) steps (Bruck et al. 1997): each step doubles the number that every
-// member has.
+// bruck fills working memory, in which blocks are ordered by their distance from this member, in
+// ceil(log2 n) steps (Bruck et al. 1997). Each step doubles the number of blocks that every member
+// has.
 func bruck(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	size := a.Size
 	mine, _ := a.RecvBlock(m.Rank)
@@ -62,8 +62,8 @@ func bruck(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// ring passes every block round: n-1 steps, each byte sent once by each member. Blocks
-// may differ.
+// ring passes every block around the ring of ranks in n-1 steps. Each member sends each byte once.
+// Blocks may have different sizes.
 func ring(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	mine, size := a.RecvBlock(m.Rank)
 	if !a.InPlace {
@@ -77,8 +77,8 @@ func ring(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// alltoall exchanges with the members k above and k below in step k. Blocks may
-// differ. In place it sends from a copy.
+// alltoall exchanges blocks with the members k above and k below in step k. Blocks may have
+// different sizes. In place it sends from a copy.
 func alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	var saved coll.Ref
 	if a.InPlace {

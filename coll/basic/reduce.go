@@ -2,11 +2,10 @@ package basic
 
 import "github.com/ferrympi/ferry/coll"
 
-// reduce goes up a binomial tree. The member with relative rank v combines, in
-// step k, what it has for [v, v+2^k) with what v+2^k brings for the range above.
-// Ranges are contiguous, so that the order of ranks is kept if relative ranks
-// are the real ones. That is the case for an operation that does not commute:
-// its tree ends at rank 0, which sends the result to the root.
+// reduce combines up a binomial tree. In step k, the member with relative rank v combines its sum
+// of [v, v+2^k) with the sum of the range above from member v+2^k. Ranges are contiguous, which
+// preserves the order of ranks if relative ranks are the real ones. The tree of an ordered
+// operation therefore ends at rank 0, which sends the result to the root.
 func reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	n, out := m.Size, coll.Ref{Slot: coll.Out}
 	top := a.Root
@@ -22,8 +21,8 @@ func reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 	sum := a.Input()
 	if children > 0 {
-		// A child's part comes to the buffer that does not hold the sum, and becomes the
-		// sum there. The last one comes to where the result belongs.
+		// A child's sum is received into the buffer that does not contain this member's sum, and
+		// the result replaces it there. The last one is received into the buffer of the result.
 		var bufs [2]coll.Ref
 		if bufs[0] = out; m.Rank != top || m.Rank != a.Root {
 			bufs[0] = s.NewTemp(a.Size)
@@ -31,7 +30,7 @@ func reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		if children > 1 {
 			bufs[1] = s.NewTemp(a.Size)
 		}
-		if sum == bufs[(children-1)%2] { // in place
+		if sum == bufs[(children-1)%2] { // The operation is in place.
 			sum = s.NewTemp(a.Size)
 			s.Copy(sum, a.Input(), a.Size)
 			s.Wait()
@@ -57,31 +56,33 @@ func reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	default:
 		s.Send(sum, a.Size, a.Root)
 	}
-	if m.Rank == a.Root && m.Rank != top { // of a tree that ends elsewhere
-		s.Wait() // what was sent may lie here
+	if m.Rank == a.Root && m.Rank != top { // The tree ends at another rank.
+		s.Wait() // The source of a pending send may be here.
 		s.Recv(out, a.Size, top)
 	}
 }
 
-// partial is a member's sum of consecutive ranks, as it grows.
+// partial is a member's growing sum of consecutive ranks.
 type partial struct {
-	s     *coll.Schedule
-	n     int
-	at    coll.Ref
-	mine  bool     // it lies where it may be overwritten
-	spare coll.Ref // room that nothing lies in; the zero Ref, which is In, is none
+	s  *coll.Schedule
+	n  int
+	position coll.Ref
+	// Whether the memory at at may be overwritten.
+	isWritable bool
+	// Free memory for another sum. The zero Ref, which is In, means none.
+	spare coll.Ref
 }
 
-// newPartial is the sum of this member alone. It grows in Out and working memory.
+// newPartial returns the sum of this member alone. It uses Out and working memory.
 func newPartial(s *coll.Schedule, a *coll.Args) partial {
-	p := partial{s: s, n: a.Size, at: a.Input(), mine: a.InPlace}
+	p := partial{s: s, n: a.Size, position: a.Input(), isWritable: a.InPlace}
 	if !a.InPlace {
 		p.spare.Slot = coll.Out
 	}
 	return p
 }
 
-func (p *partial) room() coll.Ref {
+func (p *partial) newBuffer() coll.Ref {
 	r := p.spare
 	if p.spare = (coll.Ref{}); r == p.spare {
 		r = p.s.NewTemp(p.n)
@@ -89,56 +90,56 @@ func (p *partial) room() coll.Ref {
 	return r
 }
 
-// add takes in the sum of another member, which is of the ranks just below or just
-// above; swap: it sends its own there meanwhile.
+// add combines the sum of another member, whose ranks are just below or just above. If swap is set,
+// it sends its own sum there at the same time.
 func (p *partial) add(rank int, below, swap bool) {
-	sum := p.at
-	if below && !p.mine { // the sum will be low op sum, in its place
-		p.at, p.mine = p.room(), true
+	sum := p.position
+	if below && !p.isWritable { // The result is low op sum, in the memory of sum.
+		p.position, p.isWritable = p.newBuffer(), true
 	}
-	in := p.room()
-	// As in Schedule.Both; what is copied here is copied meanwhile.
+	in := p.newBuffer()
+	// The order is that of Schedule.Both. Copies overlap with the messages.
 	first := p.n <= coll.SendFirst
 	if swap && first {
 		p.s.Send(sum, p.n, rank)
 	}
 	if first {
-		p.s.Copy(p.at, sum, p.n)
+		p.s.Copy(p.position, sum, p.n)
 	}
 	p.s.Recv(in, p.n, rank)
 	if swap && !first {
 		p.s.Send(sum, p.n, rank)
 	}
 	if !first {
-		p.s.Copy(p.at, sum, p.n)
+		p.s.Copy(p.position, sum, p.n)
 	}
 	p.s.Wait()
 	if below {
-		p.s.Combine(p.at, in, p.n)
+		p.s.Combine(p.position, in, p.n)
 		p.spare = in
 	} else {
-		p.s.Combine(in, p.at, p.n)
-		if p.mine {
-			p.spare = p.at
+		p.s.Combine(in, p.position, p.n)
+		if p.isWritable {
+			p.spare = p.position
 		}
-		p.at, p.mine = in, true
+		p.position, p.isWritable = in, true
 	}
 	p.s.Wait()
 }
 
-// allreduce is recursive doubling: in step k members 2^k apart exchange what
-// they have and both combine it, lower ranks first. If the size isn't a power of
-// two, the first pairs of neighbours act as one member: so every partial result
-// covers consecutive ranks, and the order is kept.
+// allreduce is recursive doubling. In step k, members at a distance of 2^k exchange their sums and
+// both combine them, lower ranks first. If the size is not a power of two, the first pairs of
+// neighbors act as one member each. Every partial sum therefore covers consecutive ranks, which
+// preserves the order.
 func allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	actors := 1
 	for actors*2 <= m.Size {
 		actors *= 2
 	}
-	pairs := m.Size - actors // the ranks below 2*pairs form pairs
+	pairs := m.Size - actors // The ranks below 2*pairs form pairs.
 	if m.Rank < 2*pairs && m.Rank%2 == 0 {
-		// The neighbour acts for this one too.
+		// The neighbor also acts for this member.
 		s.Send(a.Input(), a.Size, m.Rank+1)
 		if a.InPlace {
 			s.Wait()
@@ -160,22 +161,21 @@ func allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		}
 		sum.add(rank, peer < actor, true)
 	}
-	s.Copy(out, sum.at, a.Size)
+	s.Copy(out, sum.position, a.Size)
 	if m.Rank < 2*pairs {
-		s.Send(sum.at, a.Size, m.Rank-1)
+		s.Send(sum.position, a.Size, m.Rank-1)
 	}
 }
 
-// scan is recursive doubling over distances (Hillis and Steele 1986): before step k a
-// member has the sum of the 2^k ranks up to its own, and takes in that of the member
-// 2^k below.
+// scan is recursive doubling over distances (Hillis and Steele 1986). Before step k a member has
+// the sum of the 2^k ranks up to its own. It then combines that of the member 2^k below.
 func scan(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	sum := coll.Ref{Slot: coll.Out}
 	s.Copy(sum, a.Input(), a.Size)
 	s.Wait()
 	in := s.NewTemp(a.Size)
 	for k := 1; k < m.Size; k <<= 1 {
-		climb(s, m, a, sum, in, k)
+		shiftSum(s, m, a, sum, in, k)
 		if m.Rank-k >= 0 {
 			s.Combine(sum, in, a.Size)
 			s.Wait()
@@ -183,8 +183,8 @@ func scan(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// climb sends the sum k up, and receives that of k below, as far as there are such ranks.
-func climb(s *coll.Schedule, m coll.Member, a *coll.Args, sum, in coll.Ref, k int) {
+// climb sends the sum to the member k above and receives that of the member k below, if they exist.
+func shiftSum(s *coll.Schedule, m coll.Member, a *coll.Args, sum, in coll.Ref, k int) {
 	up, down := m.Rank+k < m.Size, m.Rank-k >= 0
 	switch {
 	case up && down:
@@ -197,14 +197,14 @@ func climb(s *coll.Schedule, m coll.Member, a *coll.Args, sum, in coll.Ref, k in
 	s.Wait()
 }
 
-// exscan is scan that keeps the sum of the ranks below apart.
+// exscan is scan with a separate sum of the ranks below.
 func exscan(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	sum, in := s.NewTemp(a.Size), s.NewTemp(a.Size)
 	s.Copy(sum, a.Input(), a.Size)
 	s.Wait()
 	for k := 1; k < m.Size; k <<= 1 {
-		climb(s, m, a, sum, in, k)
+		shiftSum(s, m, a, sum, in, k)
 		if m.Rank-k < 0 {
 			continue
 		}
@@ -218,15 +218,15 @@ func exscan(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// reduceScatter has each member combine its own block of all: in step k it sends the
-// block of the member k above there, and takes in its own from the member k below. So
-// the ranks below come from the next one down to 0, and then those above from the last
-// one down: each is put before what is there, in a sum for either side.
+// reduceScatter combines the own block of each member from all members. In step k it sends the
+// block of the member k above, and combines its own from the member k below. It therefore receives
+// from the lower ranks in descending order down to 0, and then from the higher ones in descending
+// order. Each block is combined before the existing sum of its side.
 func reduceScatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	mine, size := a.SendBlock(m.Rank)
 	out := coll.Ref{Slot: coll.Out}
 	low := out
-	if a.InPlace { // other blocks lie there
+	if a.InPlace { // Out contains other blocks.
 		low = s.NewTemp(size)
 	}
 	s.Copy(low, mine, size)
@@ -235,7 +235,7 @@ func reduceScatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	for k := 1; k < m.Size; k++ {
 		to, from := m.Plus(k), m.Plus(-k)
 		block, n := a.SendBlock(to)
-		first := from == m.Size-1 // of those above
+		first := from == m.Size-1 // The first of the higher ranks.
 		if first {
 			high = s.NewTemp(size)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/ferrympi/ferry/coll/colltest"
 )
 
-// BenchmarkRanks measures operations between goroutines. The same benchmark of coll/shm is what to
-// compare with.
+// BenchmarkRanks measures operations between goroutines, for comparison with the same benchmark of
+// coll/shm.
 func BenchmarkRanks(b *testing.B) {
 	for _, n := range []int{2, 16, 64} {
 		for _, op := range []coll.Operation{coll.Barrier, coll.Allreduce, coll.Reduce, coll.Bcast} {

@@ -9,74 +9,82 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Instance is one rank's part in a team. It implements coll.Instance.
+// Instance is the part of one rank in a team. It implements coll.Instance.
 type Instance struct {
-	l    *layout
-	t    *team
-	seat int
+	layout    *layout
+	team    *team
+	localRank int
 
-	env     coll.Env
-	card    []byte
-	release func() // Ends the sharing of t; nil in the members that do not share it.
-	leave   func() // Releases the bell.
+	env  coll.Env
+	card []byte
+	// Ends the sharing of t. Nil in members that do not share it.
+	endShare func()
+	// Releases the bell.
+	releaseBell func()
 
-	round  uint32 // The last round in which this rank has arrived. Changed by the steps of queue[0] only.
-	sum    uint64 // Of the checksums of its arrivals.
-	known  uint32 // The last round in which all are known to have posted; flat only.
-	next   int    // Seat whose post in this round is awaited next; flat only.
-	queue  []op   // Operations that have begun here, in order.
-	isLost bool   // Work has stopped since a member withdrew its slices.
+	// Latest phase in which this rank has arrived. Only the steps of queue[0] change it.
+	phase uint32
+	// Sum of the checksums of its arrivals.
+	checksumTotal uint64
+	// Latest phase in which all ranks are known to have posted, if flat.
+	knownPhase uint32
+	// Local rank whose post is awaited next in this phase, if flat.
+	nextAwaited int
+	// Operations that have begun here, in order.
+	queue []pendingOp
+	// Whether work has stopped because a member has withdrawn its slices.
+	isLost bool
 }
 
-// op is an operation under way.
-type op struct {
-	turn  uint32
+// op is a pending operation.
+type pendingOp struct {
+	sequence  uint32
 	code  uint32
 	total uint64
 }
 
 var (
-	errNoHeap = errors.New("the ranks of a process do not share its heap: a process needs several ranks in one engine")
-	errLost   = errors.New("another rank of this process has left the operation")
+	errNoHeap = errors.New("the ranks of the process do not share its heap: several ranks need one engine")
+	errWithdrawn   = errors.New("another rank of this process has withdrawn from the operation")
 )
 
-// open opens a rank's part. The lowest rank of a process makes the team.
+// open opens the part of a rank. The lowest rank of a process creates the team.
 func (l *layout) open(env coll.Env) (coll.Instance, error) {
-	x := &Instance{l: l, seat: l.Index(env.Rank), env: env}
+	x := &Instance{layout: l, localRank: l.Index(env.Rank), env: env}
 	ranks := l.Ranks(l.Node(env.Rank))
-	if x.seat > 0 {
+	if x.localRank > 0 {
 		return x, nil
 	}
-	x.t = newTeam(ranks)
+	x.team = newTeam(ranks)
 	if len(ranks) > 1 {
 		h, ok := framework.As[coll.Heap](env.Node)
 		if !ok {
 			return nil, errNoHeap
 		}
 		var number uint32
-		number, x.release = h.Share(x.t)
+		number, x.endShare = h.Share(x.team)
 		x.card = binary.LittleEndian.AppendUint32(nil, number)
 	}
 	return x, nil
 }
 
-// Card implements coll.Instance. It contains the number of the team.
+// Card implements coll.Instance. It has the number of the team.
 func (x *Instance) Card() []byte { return x.card }
 
 // Join implements coll.Instance.
 func (x *Instance) Join(cards [][]byte) error {
-	ranks := x.l.Ranks(x.l.Node(x.env.Rank))
+	ranks := x.layout.Ranks(x.layout.Node(x.env.Rank))
 	if len(ranks) == 1 {
 		return nil
 	}
-	if x.seat > 0 {
+	if x.localRank > 0 {
 		h, ok := framework.As[coll.Heap](x.env.Node)
 		if !ok {
 			return errNoHeap
 		}
 		card := cards[0]
 		if len(card) != 4 {
-			return fmt.Errorf("rank %d: a card of %d bytes", ranks[0], len(card))
+			return fmt.Errorf("rank %d: invalid card of %d bytes", ranks[0], len(card))
 		}
 		v, err := h.Shared(ranks[0], binary.LittleEndian.Uint32(card))
 		if err != nil {
@@ -86,13 +94,13 @@ func (x *Instance) Join(cards [][]byte) error {
 		if !ok || len(t.ranks) != len(ranks) {
 			return fmt.Errorf("rank %d shares no team of %d ranks", ranks[0], len(ranks))
 		}
-		x.t = t
+		x.team = t
 	}
 	bell, leave, err := x.env.Node.Bell(x.env.Rank)
 	if err != nil {
 		return err
 	}
-	x.t.seats[x.seat].bell, x.leave = bell, leave
+	x.team.members[x.localRank].bell, x.releaseBell = bell, leave
 	return nil
 }
 
@@ -100,35 +108,35 @@ func (x *Instance) Join(cards [][]byte) error {
 func (x *Instance) Agreed() { x.endSharing() }
 
 func (x *Instance) endSharing() {
-	if x.release != nil {
-		x.release()
-		x.release = nil
+	if x.endShare != nil {
+		x.endShare()
+		x.endShare = nil
 	}
 }
 
-// Memory implements coll.Instance. Steps name no memory of the instance.
+// Memory implements coll.Instance. Steps use no memory of the instance.
 func (x *Instance) Memory() []byte { return nil }
 
 // Close implements coll.Instance.
 func (x *Instance) Close() {
 	x.endSharing()
-	if x.leave != nil {
-		x.leave()
-		x.leave = nil
+	if x.releaseBell != nil {
+		x.releaseBell()
+		x.releaseBell = nil
 	}
-	x.t = nil
+	x.team = nil
 }
 
-// Withdraw implements coll.Withdrawer. From then on no rank begins to use another one's slices.
-// The rank waits for those that are using slices.
+// Withdraw implements coll.Withdrawer. After the first call no rank starts to use the slices of
+// another one. The rank waits for those that are using slices.
 func (x *Instance) Withdraw(*coll.Call) bool {
-	t := x.t
+	t := x.team
 	t.isAborted.Store(true)
 	if t.isQuiet.Load() {
 		return true
 	}
 	for i := range t.working {
-		if t.working[i].v.Load() != 0 {
+		if t.working[i].value.Load() != 0 {
 			return false
 		}
 	}

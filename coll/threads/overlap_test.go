@@ -12,18 +12,18 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// part is one rank's part in one of several operations under way.
-type part struct {
+// part is the part of one rank in one of several pending operations.
+type pendingPart struct {
 	x    coll.Instance
 	s    coll.Schedule
 	run  coll.Run
 	call coll.Call
-	open []int // Steps that have started.
+	open []int // Started steps.
 	want uint64
 }
 
-// advance starts and tries steps of a nonblocking operation, as package mpi does.
-func (p *part) advance() error {
+// advance starts and polls steps of a nonblocking operation as package mpi does.
+func (p *pendingPart) advance() error {
 	for {
 		i, ok := p.run.Next()
 		if !ok {
@@ -76,21 +76,20 @@ func openAll(t *testing.T, n int) (*coll.Offer, []coll.Instance) {
 	return o, all
 }
 
-// TestOperations_SeveralUnderWay_DoNotMix: all ranks have begun all operations, and go on with any of
-// them in any order.
+// All ranks have begun all operations and advance them in random order.
 func TestOperations_SeveralUnderWay_DoNotMix(t *testing.T) {
 	const operations = 12
 	for _, n := range []int{2, 3, 10} {
 		o, instances := openAll(t, n)
 		for seed := range uint64(30) {
 			random := rand.New(rand.NewPCG(seed, 0))
-			var parts []*part
+			var parts []*pendingPart
 			for rank, x := range instances {
 				for turn := range operations {
 					a := &o.Algorithms[turn%len(o.Algorithms)]
 					size := []int{8, 800}[turn/2%2]
 					args := coll.Args{Root: turn % n, Size: size, Own: size, Elem: 8, Quick: true}
-					p := &part{x: x}
+					p := &pendingPart{x: x}
 					p.call = coll.Call{Turn: uint32(seed)*operations + uint32(turn), Reducer: sum,
 						Buffers: coll.Buffers{In: make([]byte, size), Out: make([]byte, size)}}
 					binary.LittleEndian.PutUint64(p.call.In, uint64(1000*turn+rank))
@@ -117,8 +116,8 @@ func TestOperations_SeveralUnderWay_DoNotMix(t *testing.T) {
 	}
 }
 
-// finish advances the parts in random order until all are over, and compares results.
-func finish(random *rand.Rand, parts []*part) error {
+// finish advances the parts in random order until all are complete, and compares the results.
+func finish(random *rand.Rand, parts []*pendingPart) error {
 	for range 1000 {
 		left := 0
 		for _, i := range random.Perm(len(parts)) {
@@ -139,5 +138,5 @@ func finish(random *rand.Rand, parts []*part) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("operations do not end")
+	return fmt.Errorf("timeout: operations are still pending")
 }

@@ -13,152 +13,153 @@ var (
 // steps writes the steps of one member in an operation.
 type steps struct {
 	*coll.Schedule
-	l     *layout
+	layout     *layout
 	code  int
-	total int
-	seat  int
+	totalBytes int
+	localRank  int
 }
 
-func (l *layout) begin(s *coll.Schedule, m coll.Member, op coll.Operation, root, total int) steps {
+func (l *layout) newSteps(s *coll.Schedule, m coll.Member, op coll.Operation, root, total int) steps {
 	return steps{s, l, codeOf(op, root), total, l.Index(m.Rank)}
 }
 
-// own adds a step that begins when all before are complete.
-func (w steps) own(what uint8, buf, from coll.Ref) {
-	w.Own(what, w.code, w.total, buf, from)
+// own adds a step that depends on all previous ones.
+func (w steps) addOwn(what uint8, buf, from coll.Ref) {
+	w.Own(what, w.code, w.totalBytes, buf, from)
 	w.Wait()
 }
 
-// awaitPost waits until a seat has published so many bytes in the next round.
+// awaitPost waits until a rank has published ready bytes in the next phase.
 func (w steps) awaitPost(seat, ready int) {
-	w.Own(awaitPost, seat, w.total, coll.Ref{At: ready}, coll.Ref{At: w.code})
+	w.Own(awaitPost, seat, w.totalBytes, coll.Ref{At: ready}, coll.Ref{At: w.code})
 	w.Wait()
 }
 
 // leave ends the operation.
-func (w steps) leave() {
+func (w steps) endOperation() {
 	last := len(w.Steps) - 1
 	if w.Steps[last].Kind != coll.Own {
 		w.Wait()
-		w.own(leave, nothing, nothing)
+		w.addOwn(leave, nothing, nothing)
 		last++
 	}
 	w.Steps[last].Do |= leaves
 }
 
-// isInline reports whether the operands lie in lines, so that a rank may leave while others read
+// isInline reports whether the operands are in posts, so that a rank may leave while others read
 // them.
-func (w steps) isInline() bool { return w.total <= inlineMost }
+func (w steps) isInline() bool { return w.totalBytes <= maxInline }
 
-// group returns the leaders of all processes as that of a rank's process sees them.
+// group returns the leaders of all processes from the viewpoint of a rank's process.
 func (l *layout) group(rank, root int) leaders.Group {
 	return leaders.Group{Size: l.Count(), Self: l.Node(rank), Rank: func(proc int) int { return l.leader(proc, root) }}
 }
 
-// barrier completes when all ranks of a process have arrived and the leaders have exchanged messages.
+// barrier completes when all ranks of a process have arrived and the leaders have exchanged
+// messages.
 func (l *layout) barrier(s *coll.Schedule, m coll.Member, _ *coll.Args) {
-	w := l.begin(s, m, coll.Barrier, 0, 0)
+	w := l.newSteps(s, m, coll.Barrier, 0, 0)
 	switch several := l.Count() > 1; {
-	case l.flat:
-		w.own(arrive|thenComplete, nothing, nothing)
-		w.own(awaitAll, nothing, nothing)
+	case l.isFlat:
+		w.addOwn(arrive|thenComplete, nothing, nothing)
+		w.addOwn(awaitAll, nothing, nothing)
 	case several && l.leader(l.Node(m.Rank), 0) == m.Rank:
-		w.own(arrive|thenGather, nothing, nothing)
-		w.own(awaitGathered, nothing, nothing)
+		w.addOwn(arrive|thenGather, nothing, nothing)
+		w.addOwn(awaitGathered, nothing, nothing)
 		l.group(m.Rank, 0).Barrier(s)
-		w.own(complete, nothing, nothing)
+		w.addOwn(complete, nothing, nothing)
 	case several:
-		w.own(arrive|thenGather, nothing, nothing)
-		w.own(awaitComplete, nothing, nothing)
+		w.addOwn(arrive|thenGather, nothing, nothing)
+		w.addOwn(awaitComplete, nothing, nothing)
 	default:
-		w.own(arrive|thenComplete, nothing, nothing)
-		w.own(awaitComplete, nothing, nothing)
+		w.addOwn(arrive|thenComplete, nothing, nothing)
+		w.addOwn(awaitComplete, nothing, nothing)
 	}
-	w.leave()
+	w.endOperation()
 }
 
-// bcast goes down a binomial tree of leaders, in segments. Each publishes its slice, and the others
-// of its process copy from there.
+// bcast sends segments down a binomial tree of leaders. Each leader publishes its slice, from which
+// the other ranks of its process copy.
 func (l *layout) bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	w := l.begin(s, m, coll.Bcast, a.Root, a.Size)
+	w := l.newSteps(s, m, coll.Bcast, a.Root, a.Size)
 	proc := l.Node(m.Rank)
 	leader := l.leader(proc, a.Root)
 	switch {
 	case leader != m.Rank:
-		w.take(l.Index(leader))
+		w.fetchOut(l.Index(leader))
 	case l.Count() == 1:
-		w.give(thenComplete)
+		w.publishOut(thenComplete)
 	default:
-		w.own(enter, nothing, nothing)
+		w.addOwn(enter, nothing, nothing)
 		group, top := l.group(m.Rank, a.Root), l.Node(a.Root)
 		for at := 0; at == 0 || at < a.Size; at += segment {
 			n := min(segment, a.Size-at)
 			group.Bcast(s, top, out.Plus(at), n)
 			if a.Size > segment {
-				w.own(publish, coll.Ref{At: at + n}, nothing)
+				w.addOwn(publish, coll.Ref{At: at + n}, nothing)
 			}
 		}
-		w.give(thenComplete)
+		w.publishOut(thenComplete)
 	}
-	w.leave()
+	w.endOperation()
 }
 
-// segment is the size of a segment of a broadcast among processes, in bytes. The leader of a process
-// sends one on, and its ranks copy it, while it receives the next one.
+// segment is the size in bytes of a segment of a broadcast among processes. The leader of a process
+// forwards it, and its ranks copy it, while the next one is received.
 const segment = 64 << 10
 
-// give publishes Out, and waits until the other ranks of the process have copied it.
-func (w steps) give(mode uint8) {
-	w.own(arriveWith|mode, nothing, out)
+// give publishes Out and waits until the other ranks of the process have copied it.
+func (w steps) publishOut(mode uint8) {
+	w.addOwn(arriveWith|mode, nothing, out)
 	switch {
 	case w.isInline():
-	case w.l.flat:
-		w.own(awaitAll, nothing, nothing)
+	case w.layout.isFlat:
+		w.addOwn(awaitAll, nothing, nothing)
 	default:
-		w.Own(awaitComplete, w.code, w.total, nothing, nothing)
+		w.Own(awaitComplete, w.code, w.totalBytes, nothing, nothing)
 		w.Wait()
 	}
 }
 
-// take copies what a seat publishes to Out. It does not wait for the others.
-func (w steps) take(seat int) {
+// take copies the memory that a rank publishes to Out. It does not wait for the others.
+func (w steps) fetchOut(seat int) {
 	step := segment
-	if w.l.Count() == 1 {
-		step = max(1, w.total)
+	if w.layout.Count() == 1 {
+		step = max(1, w.totalBytes)
 	}
-	for at := 0; at == 0 || at < w.total; at += step {
-		n := min(step, w.total-at)
+	for at := 0; at == 0 || at < w.totalBytes; at += step {
+		n := min(step, w.totalBytes-at)
 		w.awaitPost(seat, at+n)
 		w.Work(fetch, seat, n, out.Plus(at), coll.Ref{At: at})
 		w.Wait()
 	}
-	w.own(arrive|thenComplete, nothing, nothing)
+	w.addOwn(arrive|thenComplete, nothing, nothing)
 }
 
 // reduce combines the operands of each process, and then those of the leaders up a binomial tree.
 func (l *layout) reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	w := l.begin(s, m, coll.Reduce, a.Root, a.Size)
+	w := l.newSteps(s, m, coll.Reduce, a.Root, a.Size)
 	proc := l.Node(m.Rank)
 	leads := l.leader(proc, a.Root) == m.Rank
 	switch {
 	case l.Count() == 1 && leads:
 		w.combine(a, out, true)
-		w.leave()
+		w.endOperation()
 	case !leads:
 		w.combine(a, nothing, false)
-		w.leave()
+		w.endOperation()
 	default:
 		sum := leaders.NewSum(s, a.Size)
 		w.combine(a, sum.At, true)
-		w.leave()
+		w.endOperation()
 		l.group(m.Rank, a.Root).Reduce(sum, m, a, l.Node(a.Root))
 	}
 }
 
-// allreduce combines the operands of each process. The leaders exchange the results, and give what comes of
-// it to their processes.
+// allreduce combines the operands of each process. The leaders exchange the results and publish the
+// total to their processes.
 func (l *layout) allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	w := l.begin(s, m, coll.Allreduce, 0, a.Size)
+	w := l.newSteps(s, m, coll.Allreduce, 0, a.Size)
 	leader := l.leader(l.Node(m.Rank), 0)
 	switch {
 	case l.Count() == 1:
@@ -168,54 +169,55 @@ func (l *layout) allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		w.combine(a, sum.At, true)
 		l.group(m.Rank, 0).Allreduce(sum)
 		s.Wait()
-		w.give(thenComplete)
+		w.publishOut(thenComplete)
 	default:
 		w.combine(a, nothing, false)
-		w.take(l.Index(leader))
+		w.fetchOut(l.Index(leader))
 	}
-	w.leave()
+	w.endOperation()
 }
 
-// combine combines the operands of the process. The result comes to the members that want it.
+// combine combines the operands of the process. The result is copied to the members for which wants
+// is set.
 func (w steps) combine(a *coll.Args, to coll.Ref, wants bool) {
 	if !wants {
 		to = nothing
 	}
-	temp := w.NewTemp(min(a.Size, w.l.unit(a.Elem, w.l.chunk)))
+	temp := w.NewTemp(min(a.Size, w.layout.unit(a.Elem, w.layout.chunk)))
 	operand := a.Input().Slot
 	if to.Slot == coll.Temp {
-		operand = coll.In // the result is not accumulated in an operand
+		operand = coll.In // Do not accumulate the result in an operand.
 	}
 	fold := func(what uint8) {
-		w.Work(what, a.Elem, a.Size*w.l.Len(), temp, coll.Ref{Slot: operand, At: a.Size})
+		w.Work(what, a.Elem, a.Size*w.layout.Len(), temp, coll.Ref{Slot: operand, At: a.Size})
 		w.Wait()
 	}
 	switch {
-	case w.l.flat && w.isInline():
-		w.own(arriveWith, to, a.Input())
+	case w.layout.isFlat && w.isInline():
+		w.addOwn(arriveWith, to, a.Input())
 		if wants {
-			w.own(awaitAll, nothing, nothing)
+			w.addOwn(awaitAll, nothing, nothing)
 			w.Work(foldInline, 0, a.Size, to, nothing)
 			w.Wait()
 		}
-	case w.l.flat:
-		w.own(arriveWith, to, a.Input())
-		w.own(awaitAll, nothing, nothing)
+	case w.layout.isFlat:
+		w.addOwn(arriveWith, to, a.Input())
+		w.addOwn(awaitAll, nothing, nothing)
 		fold(foldShare)
-		w.own(arrive, nothing, nothing)
-		w.own(awaitAll, nothing, nothing)
+		w.addOwn(arrive, nothing, nothing)
+		w.addOwn(awaitAll, nothing, nothing)
 	default:
-		w.own(arriveWith|thenWork, to, a.Input())
+		w.addOwn(arriveWith|thenWork, to, a.Input())
 		waits := wants || !w.isInline()
 		if waits {
-			w.own(awaitWork, nothing, nothing)
+			w.addOwn(awaitWork, nothing, nothing)
 		}
 		fold(foldChunks)
-		if !w.isInline() {
+		if !w.isInline() { // The result is already in its buffer.
 			to = nothing // it is there
 		}
 		if waits {
-			w.own(awaitComplete, to, nothing)
+			w.addOwn(awaitComplete, to, nothing)
 		}
 	}
 }

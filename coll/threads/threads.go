@@ -1,10 +1,10 @@
-// Package threads has collectives for communicators where a process has several ranks, which
-// are its goroutines: any number of them.
+// Package threads has collectives for communicators with several ranks per process, which are
+// goroutines. Their number is not limited.
 //
-// Ranks of a process publish slices, and combine out of each other's memory without a copy
-// through an area. They arrive at counters in a tree, with 8 ranks to a cache line, and wait for a release word. A few
-// ranks poll each other instead. One rank of each process exchanges messages with the
-// other processes (coll/leaders).
+// The ranks of a process publish slices and combine directly out of each other's memory. They
+// arrive at a tree of counters, with 8 ranks to a cache line, and wait for a release word. A few
+// ranks poll each other instead. One rank of each process exchanges messages with the other
+// processes (coll/leaders).
 //
 // docs/decisions/thread-collectives.md has the reasons.
 package threads
@@ -16,23 +16,23 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// priority is above that of coll/shm, which offers other operations and serves few ranks.
+// priority is above that of coll/shm, which serves other operations and few ranks.
 const priority = 45
 
-// Component returns the component, for a registry.
+// Component returns the component for a registry.
 func Component() coll.Component { return component{} }
 
 type component struct{}
 
 type params struct {
-	FlatRanks int            `param:"flat_ranks" default:"2" min:"1" max:"64" level:"tuner" scope:"process" doc:"Up to this number of ranks, all in one process, each polls all others. More ranks, or several processes, count arrivals in a tree. On 2 processors 4 ranks are faster in a tree; not measured on more."`
-	Chunk     framework.Size `param:"chunk" default:"16KiB" min:"64B" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest part of a reduction that a rank combines at a time. It stays in the first cache between the operands."`
-	FewRanks  int            `param:"few_ranks" default:"8" min:"0" level:"tuner" scope:"process" doc:"Up to this number of ranks, all in one process, smaller operands are left to coll.shm: see bcast_from. With 16 ranks on 2 processors allreduce of 1 KiB took coll.shm 27 us and takes 12, with 64 it took 620 and takes 67."`
+	FlatRanks int            `param:"flat_ranks" default:"2" min:"1" max:"64" level:"tuner" scope:"process" doc:"Maximum number of ranks, all in one process, that poll each other. More ranks, or several processes, count arrivals in a tree. On 2 processors 4 ranks are faster in a tree; not measured on more."`
+	Chunk     framework.Size `param:"chunk" default:"16KiB" min:"64B" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest part of a reduction that a rank combines at a time. It should fit into the first-level cache."`
+	FewRanks  int            `param:"few_ranks" default:"8" min:"0" level:"tuner" scope:"process" doc:"Maximum number of ranks, all in one process, whose smaller operands are left to coll.shm (see bcast_from). With 16 ranks on 2 processors allreduce of 1 KiB took coll.shm 27 us and takes 12, with 64 it took 620 and takes 67."`
 	Bcast     framework.Size `param:"bcast_from" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size from which few ranks read the slice of the root. 2 ranks: 16 KiB took coll.shm 276 ns and 300 here, 32 KiB 569 and 408."`
-	Reduce    framework.Size `param:"reduce_from" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size above which few ranks combine out of each other's slices in reduce, as far as coll.shm offers it."`
+	Reduce    framework.Size `param:"reduce_from" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size above which few ranks combine out of each other's slices in reduce, if coll.shm serves it."`
 	ReduceOf2 framework.Size `param:"reduce_from_of_two" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for two ranks: 8 KiB took coll.shm 240 ns and 389 here, 32 KiB 946 and 613."`
 	Allreduce framework.Size `param:"allreduce_from" default:"4KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size from which few ranks combine out of each other's slices in allreduce. 2 ranks: 2 KiB took coll.shm 216 ns and 288 here, 4 KiB 350 and 325."`
-	Most      framework.Size `param:"reduce_most" default:"512KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Reductions over several processes are done process by process up to this size, as in coll.hier. Within one process there is no limit."`
+	ReduceMost      framework.Size `param:"reduce_most" default:"512KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest reduction over several processes that is combined process by process, as in coll.hier. Within one process there is no limit."`
 }
 
 func (component) Info() framework.Info {
@@ -60,8 +60,8 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 	}}
 	below := 0
 	if l.Count() > 1 {
-		// The order of ranks would be lost between processes whose ranks are not consecutive.
-		if below = int(par.Most) + 1; below == 1 || !l.IsSorted() {
+		// Reductions by process would lose the order of ranks that are not consecutive.
+		if below = int(par.ReduceMost) + 1; below == 1 || !l.IsSorted() {
 			return o
 		}
 	}
@@ -71,8 +71,9 @@ func (component) Query(p any, shape coll.Shape) *coll.Offer {
 	return o
 }
 
-// thresholds returns the sizes from which operations are offered. A few ranks exchange smaller
-// operands through an area: its slots let a rank be ahead of the others, and one round is enough.
+// thresholds returns the smallest sizes of the operations. A few ranks exchange smaller operands
+// through a collective segment, whose slots let a rank run ahead of the others and which needs only
+// one phase.
 func (p *params) thresholds(ranks, procs int) (bcast, reduce, allreduce int) {
 	if procs > 1 || ranks > p.FewRanks {
 		return 0, 0, 0
@@ -84,28 +85,30 @@ func (p *params) thresholds(ranks, procs int) (bcast, reduce, allreduce int) {
 	return int(p.Bcast), reduce, int(p.Allreduce)
 }
 
-// layout contains the seats of a communicator's ranks in their processes. All members come to
-// the same.
+// layout has the local ranks of a communicator's ranks in their processes. It is equal in all
+// members.
 type layout struct {
-	coll.Placement // Of the ranks in processes. A rank's index in its process is its seat.
+	// The processes of the ranks.
+	coll.Placement
 
-	flat  bool // Each rank polls all others.
+	// Whether each rank polls all others.
+	isFlat  bool
 	chunk int
 }
 
 func newLayout(shape coll.Shape, par *params) *layout {
-	return &layout{Placement: shape.Procs, flat: shape.Procs.Count() == 1 && shape.Size <= par.FlatRanks, chunk: int(par.Chunk)}
+	return &layout{Placement: shape.Procs, isFlat: shape.Procs.Count() == 1 && shape.Size <= par.FlatRanks, chunk: int(par.Chunk)}
 }
 
 func (l *layout) name() string {
-	if l.flat {
+	if l.isFlat {
 		return "flags"
 	}
 	return "tree"
 }
 
-// leader returns the rank of a process that exchanges messages: the root in its own process, and
-// elsewhere the lowest.
+// leader returns the rank of a process that exchanges messages. It is the root in its own process
+// and the lowest rank in the others.
 func (l *layout) leader(proc, root int) int {
 	if l.Node(root) == proc {
 		return root

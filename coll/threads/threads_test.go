@@ -16,14 +16,14 @@ func TestContract(t *testing.T) {
 	colltest.Cases(Component()).Run(t)
 }
 
-// variant is the component with other parameters, on small communicators.
+// variant is the component with other parameters, limited to small communicators.
 type variant struct {
 	component
 	params
 }
 
 func (v variant) Query(_ any, shape coll.Shape) *coll.Offer {
-	if shape.Size > 5 { // it would only take long
+	if shape.Size > 5 { // Larger ones take long and cover nothing new.
 		return nil
 	}
 	return v.component.Query(&v.params, shape)
@@ -31,18 +31,18 @@ func (v variant) Query(_ any, shape coll.Shape) *coll.Offer {
 
 func TestContract_SmallChunks(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	colltest.Cases(variant{params: params{FlatRanks: 1, Chunk: 64, Most: 1 << 20}}).Run(t)
+	colltest.Cases(variant{params: params{FlatRanks: 1, Chunk: 64, ReduceMost: 1 << 20}}).Run(t)
 }
 
 func TestContract_AllFlat(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	colltest.Cases(variant{params: params{FlatRanks: 64, Chunk: 64, Most: 1 << 20}}).Run(t)
+	colltest.Cases(variant{params: params{FlatRanks: 64, Chunk: 64, ReduceMost: 1 << 20}}).Run(t)
 }
 
-// TestSchedules shows the steps of each member.
+// TestSchedules prints the steps of each member.
 func TestSchedules(t *testing.T) {
 	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
-		return colltest.Script(Component(), &params{FlatRanks: 2, Chunk: framework.Size(16 << 10), Most: 1 << 20})
+		return colltest.Script(Component(), &params{FlatRanks: 2, Chunk: framework.Size(16 << 10), ReduceMost: 1 << 20})
 	})
 }
 
@@ -70,7 +70,7 @@ func TestOffer_FewRanksOfOneProcess_LeavesSmallOperandsToAreas(t *testing.T) {
 func TestOffer_OneRankPerProcessOrScatteredProcesses_IsLimited(t *testing.T) {
 	par := kittest.Params(Component(), nil)
 	if Component().Query(par, coll.Shape{Size: 3}) != nil || Component().Query(par, coll.Shape{Size: 2, Procs: coll.PlacementOf(0, 1)}) != nil {
-		t.Error("something is offered for processes of one rank")
+		t.Error("Query returned an offer for processes of one rank")
 	}
 	for _, a := range Component().Query(par, coll.Shape{Size: 3, Procs: coll.PlacementOf(0, 1, 0)}).Algorithms {
 		if a.Op == coll.Reduce || a.Op == coll.Allreduce {

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// impatient engines park at once.
+// impatient engines park without spinning.
 var impatient = progress.Options{Spin: time.Nanosecond, Yield: time.Nanosecond}
 
 func newTestTeam(t testing.TB, par *params, n int, opt progress.Options) *colltest.Team {
@@ -23,9 +23,9 @@ func newTestTeam(t testing.TB, par *params, n int, opt progress.Options) *collte
 	return team
 }
 
-var standard = params{FlatRanks: 2, Chunk: 16 << 10, Most: 512 << 10}
+var standard = params{FlatRanks: 2, Chunk: 16 << 10, ReduceMost: 512 << 10}
 
-// sum is the sum of uint64.
+// sum is the sum of uint64 values.
 var sum = colltest.Sum64
 
 func TestRanks_ParkAtOnce_NoWakeUpIsLost(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// carry plans an operation and carries it out.
-func carry(ctx context.Context, team *colltest.Team, r *colltest.Rank, op coll.Operation, args coll.Args, b coll.Buffers, f coll.Reducer) error {
+// carry plans and executes an operation.
+func execute(ctx context.Context, team *colltest.Team, r *colltest.Rank, op coll.Operation, args coll.Args, b coll.Buffers, f coll.Reducer) error {
 	args.Own = args.Size
 	s, err := team.Plan(r, op, args)
 	if err != nil {
@@ -28,8 +28,7 @@ func carry(ctx context.Context, team *colltest.Team, r *colltest.Rank, op coll.O
 	return r.Carry(ctx, s, b, f)
 }
 
-// TestWithdraw_AnotherRankCombines_WaitsForIt: the program's operation of rank 1 reads the slice of
-// rank 0, whose context ends.
+// The user operation of rank 1 reads the slice of rank 0, whose context ends.
 func TestWithdraw_AnotherRankCombines_WaitsForIt(t *testing.T) {
 	const size = 4096
 	team := newTestTeam(t, &standard, 2, impatient)
@@ -43,7 +42,7 @@ func TestWithdraw_AnotherRankCombines_WaitsForIt(t *testing.T) {
 		if r.Rank == 0 {
 			done := sync.OnceFunc(func() { close(isDone) })
 			own := coll.Reducer{Apply: func(inout, in []byte) { sum.Apply(inout, in); done() }}
-			err := carry(ctx, team, r, coll.Allreduce, args, b, own)
+			err := execute(ctx, team, r, coll.Allreduce, args, b, own)
 			returned.Store(true)
 			if !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("rank 0: %v, want the end of its context", err)
@@ -60,7 +59,7 @@ func TestWithdraw_AnotherRankCombines_WaitsForIt(t *testing.T) {
 			for team.Rank(0).IsParked() {
 				runtime.Gosched()
 			}
-			for range 1000 { // rank 0 could return
+			for range 1000 { // Rank 0 could return.
 				runtime.Gosched()
 			}
 			isEarly.Store(returned.Load())
@@ -68,8 +67,8 @@ func TestWithdraw_AnotherRankCombines_WaitsForIt(t *testing.T) {
 		}()
 		once := sync.OnceFunc(func() { close(combining); <-goOn })
 		slow := coll.Reducer{Apply: func(inout, in []byte) { once(); sum.Apply(inout, in) }}
-		if err := carry(t.Context(), team, r, coll.Allreduce, args, b, slow); !errors.Is(err, errLost) {
-			return fmt.Errorf("rank 1: %v, want %v", err, errLost)
+		if err := execute(t.Context(), team, r, coll.Allreduce, args, b, slow); !errors.Is(err, errWithdrawn) {
+			return fmt.Errorf("rank 1: %v, want %v", err, errWithdrawn)
 		}
 		return nil
 	})
@@ -78,8 +77,8 @@ func TestWithdraw_AnotherRankCombines_WaitsForIt(t *testing.T) {
 	}
 }
 
-// TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain: a rank that has left writes to its
-// buffers. The race detector sees if others still use them. A rank without an error has the right result.
+// A rank that has left writes to its buffers, which the race detector checks. A rank without an
+// error has the right result.
 func TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain(t *testing.T) {
 	const size = 40000
 	for _, n := range []int{2, 4, 5, 12} {
@@ -112,7 +111,7 @@ func TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain(t *testing.T) {
 					if op == coll.Bcast {
 						b.In = nil
 					}
-					err := carry(all, team, r, op, coll.Args{Size: size, Elem: 8, Quick: true}, b, f)
+					err := execute(all, team, r, op, coll.Args{Size: size, Elem: 8, Quick: true}, b, f)
 					if want := slices.Repeat([]byte{byte(n), 0, 0, 0, 0, 0, 0, 0}, size/8); err == nil && op == coll.Allreduce && !bytes.Equal(out, want) {
 						t.Errorf("rank %d of %d, seed %d: a wrong result without an error", r.Rank, n, seed)
 					}
@@ -138,7 +137,7 @@ func TestArguments_Differ_AllRanksGetTheError(t *testing.T) {
 				if r.Rank == odd {
 					op, args = coll.Allreduce, coll.Args{Size: 64, Elem: 8, Quick: true}
 				}
-				err := carry(t.Context(), team, r, op, args, coll.Buffers{In: make([]byte, 64), Out: make([]byte, 64)}, sum)
+				err := execute(t.Context(), team, r, op, args, coll.Buffers{In: make([]byte, 64), Out: make([]byte, 64)}, sum)
 				if err == nil || !strings.Contains(err.Error(), "equal arguments") {
 					return fmt.Errorf("rank %d of %d, odd one %d: %v", r.Rank, n, odd, err)
 				}
@@ -151,8 +150,7 @@ func TestArguments_Differ_AllRanksGetTheError(t *testing.T) {
 	}
 }
 
-// TestPanic_InAnOperationOfTheProgram_LetsOthersWithdraw: the rank is not counted as working any
-// more.
+// The rank no longer counts as working.
 func TestPanic_InAnOperationOfTheProgram_LetsOthersWithdraw(t *testing.T) {
 	team := newTestTeam(t, &standard, 2, impatient)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -167,9 +165,9 @@ func TestPanic_InAnOperationOfTheProgram_LetsOthersWithdraw(t *testing.T) {
 				}
 				cancel()
 			}()
-			return carry(ctx, team, r, coll.Allreduce, args, b, coll.Reducer{Apply: func(_, _ []byte) { panic("no sum") }})
+			return execute(ctx, team, r, coll.Allreduce, args, b, coll.Reducer{Apply: func(_, _ []byte) { panic("no sum") }})
 		}
-		if err := carry(ctx, team, r, coll.Allreduce, args, b, sum); err == nil {
+		if err := execute(ctx, team, r, coll.Allreduce, args, b, sum); err == nil {
 			return errors.New("rank 0 has a result")
 		}
 		return nil
@@ -179,8 +177,7 @@ func TestPanic_InAnOperationOfTheProgram_LetsOthersWithdraw(t *testing.T) {
 	}
 }
 
-// TestCollectives_TenThousandRanksAreParked_WorkIsLinear: each rank is tried a few times for each
-// operation, and no rank polls the others.
+// Each rank is polled a few times for each operation, and no rank polls the others.
 func TestCollectives_TenThousandRanksAreParked_WorkIsLinear(t *testing.T) {
 	const n, rounds, most = 10000, 2, 6
 	team := newTestTeam(t, &standard, n, impatient)
@@ -188,7 +185,7 @@ func TestCollectives_TenThousandRanksAreParked_WorkIsLinear(t *testing.T) {
 		err := team.Run(func(r *colltest.Rank) error {
 			for range rounds {
 				b := coll.Buffers{In: make([]byte, args.Size), Out: make([]byte, args.Size)}
-				if err := carry(t.Context(), team, r, op, args, b, sum); err != nil {
+				if err := execute(t.Context(), team, r, op, args, b, sum); err != nil {
 					return err
 				}
 			}

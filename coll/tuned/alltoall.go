@@ -2,8 +2,8 @@ package tuned
 
 import "github.com/ferrympi/ferry/coll"
 
-// alltoallLinear exchanges with all at once. Blocks may differ. In place, where a block
-// must not come before the one in its place has gone, it is an exchange by pairs.
+// alltoallLinear exchanges with all members at once. Blocks may have different sizes. In place, a
+// received block must not overwrite an unsent one, so the exchange is pairwise.
 func alltoallLinear(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	if a.InPlace {
 		alltoallPairs(s, m, a)
@@ -20,9 +20,9 @@ func alltoallLinear(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// alltoallPairs is pairwise exchange: in each of n steps every member exchanges with one
-// that exchanges with it, or copies its own block. Blocks may differ. In place it needs
-// room for one block.
+// alltoallPairs is pairwise exchange. In each of n steps every member exchanges with its partner,
+// or copies its own block. Blocks may have different sizes. In place it needs working memory for
+// one block.
 func alltoallPairs(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	room := 0
 	for rank := range m.Size {
@@ -41,7 +41,7 @@ func alltoallPairs(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		switch {
 		case a.InPlace && peer != m.Rank:
 			if room == 0 {
-				temp = in // of no bytes
+				temp = in // The block is empty.
 			}
 			s.Exchange(in, nIn, peer, temp, nIn, peer)
 			s.Copy(in, temp, nIn)
@@ -55,11 +55,10 @@ func alltoallPairs(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// alltoallBruck takes log2 n steps, in which most blocks travel several times (Bruck et
-// al. 1997): in step k those go 2^k ranks up that have that bit in the distance which
-// they have to go.
+// alltoallBruck takes log2 n steps, in which most blocks are sent several times (Bruck et al.
+// 1997). Step k moves the blocks by 2^k ranks whose remaining distance has that bit.
 func alltoallBruck(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	blocks := s.NewTemp(m.Size * a.Size) // by distance
+	blocks := s.NewTemp(m.Size * a.Size) // Ordered by distance.
 	for k := range m.Size {
 		from := a.Input().Plus(m.Plus(k) * a.Size)
 		s.Copy(blocks.Plus(k*a.Size), from, a.Size)

@@ -2,8 +2,8 @@ package tuned
 
 import "github.com/ferrympi/ferry/coll"
 
-// gatherBinomial gathers blocks up a binomial tree: the root receives log2 n messages
-// instead of n-1, and most blocks travel several times.
+// gatherBinomial gathers blocks up a binomial tree. The root receives log2 n messages instead of
+// n-1, and most blocks are sent several times.
 func gatherBinomial(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	parent, children := binomial(s, m, a.Root)
 	me := relative(m.Rank, a.Root, m.Size)
@@ -15,11 +15,11 @@ func gatherBinomial(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		s.Send(a.Input(), a.Size, parent)
 		return
 	}
-	end := subtree(me, m.Size)
+	end := subtreeEnd(me, m.Size)
 	blocks := s.NewTemp((end - me) * a.Size)
 	s.Copy(blocks, a.Input(), a.Size)
 	size := (end - me) * a.Size
-	for _, child := range children { // the largest subtree comes first, and has the upper part
+	for _, child := range children { // The largest subtree comes first and has the last blocks.
 		first := relative(child, a.Root, m.Size)
 		s.Recv(blocks.Plus((first-me)*a.Size), (end-first)*a.Size, child)
 		end = first
@@ -28,15 +28,16 @@ func gatherBinomial(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	s.Send(blocks, size, parent)
 }
 
-// gatherAtRoot receives the blocks of subtrees where they belong. One of them may wrap
-// round the last rank, and comes to working memory.
+// gatherAtRoot receives the blocks of subtrees at their final positions. At most one subtree wraps
+// around the last rank. It is received into working memory.
 func gatherAtRoot(s *coll.Schedule, m coll.Member, a *coll.Args, children []int) {
 	out := coll.Ref{Slot: coll.Out}
 	if !a.InPlace {
 		s.Copy(out.Plus(m.Rank*a.Size), a.Input(), a.Size)
 	}
 	var wrapped coll.Ref
-	before := 0 // blocks of the wrapped one before rank 0
+	// Number of blocks of the wrapped subtree before rank 0.
+	before := 0
 	after := 0
 	end := m.Size
 	for _, child := range children {
@@ -57,8 +58,8 @@ func gatherAtRoot(s *coll.Schedule, m coll.Member, a *coll.Args, children []int)
 	}
 }
 
-// allgatherDoubling is for powers of two of members: in step k members 2^k apart exchange
-// all that they have, where it belongs.
+// allgatherDoubling requires a power of two of members. In step k, members at a distance of 2^k
+// exchange all their blocks, at the final positions.
 func allgatherDoubling(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	if !a.InPlace {
@@ -72,11 +73,11 @@ func allgatherDoubling(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// linearWindow is how many sends, and as many receives, a member has under way where all
-// talk to all at once.
+// linearWindow is the number of pending sends, and of pending receives, of a member in linear
+// algorithms.
 const linearWindow = 32
 
-// allgatherLinear sends the own block to all, all at once. Blocks may differ.
+// allgatherLinear sends the own block to all members at once. Blocks may have different sizes.
 func allgatherLinear(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	mine, size := a.RecvBlock(m.Rank)
 	from := mine

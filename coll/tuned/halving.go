@@ -2,24 +2,27 @@ package tuned
 
 import "github.com/ferrympi/ferry/coll"
 
-// halving is the first half of Rabenseifner's reductions: in step k actors 2^k apart
-// share what both have a sum of, and each goes on with one half. A sum covers
-// consecutive ranks always, so that an operation need not commute. (To halve between the
-// actors that are farthest apart first is as fast, and would need that.)
+// halving is the first half of Rabenseifner's reductions. In step k, actors at a distance of 2^k
+// split the range of which both have a sum, and each continues with one half. A sum always covers
+// consecutive ranks, so that the operation need not commute. (Halving between the most distant
+// actors first is equally fast, and would require that.)
 type halving struct {
-	s     *coll.Schedule
-	a     *coll.Args
-	all   actors
-	me    int      // actor
-	block pieces   // as many as there are actors
-	sum   coll.Ref // where the sums come to lie, each piece at its place
-	own   coll.Ref // what the actor begins with: sum, or memory that stays as it is
+	s   *coll.Schedule
+	a   *coll.Args
+	actors actors
+	actor  int
+	// Division into as many fragments as there are actors.
+	block division
+	// Memory of the sums, with each fragment at its final position.
+	sum coll.Ref
+	// The actor's initial operand, either sum or memory that is not modified.
+	operand coll.Ref
 }
 
-// has is the range of pieces of which an actor has the sum after the step with a bit;
-// bit 0: before the first.
-func (h *halving) has(actor, bit int) (lo, hi int) {
-	lo, hi = 0, h.all.n
+// has returns the range of fragments of which an actor has the sum after the step of a bit. Bit 0
+// is the state before the first step.
+func (h *halving) sumRange(actor, bit int) (lo, hi int) {
+	lo, hi = 0, h.actors.count
 	for b := 1; b <= bit; b <<= 1 {
 		if middle := (lo + hi) / 2; actor&b == 0 {
 			hi = middle
@@ -30,25 +33,25 @@ func (h *halving) has(actor, bit int) (lo, hi int) {
 	return lo, hi
 }
 
-// run leaves the sum of all in pieces has(me, n/2), at sum.
-func (h *halving) run() {
+// run leaves the complete sums of fragments has(me, n/2) in sum.
+func (h *halving) halve() {
 	s := h.s
 	var temp coll.Ref
-	for bit := 1; bit < h.all.n; bit <<= 1 {
-		peer := h.me ^ bit
-		rank := h.all.rank(peer)
-		lo, hi := h.has(peer, bit)
-		out, nOut := h.block.of(h.own, lo, hi)
-		lo, hi = h.has(h.me, bit)
-		mine, n := h.block.of(h.own, lo, hi)
-		sum, _ := h.block.of(h.sum, lo, hi)
-		if below := peer < h.me; mine != sum && !(below && h.a.Ordered) {
-			// What comes becomes the sum, and nothing is copied.
+	for bit := 1; bit < h.actors.count; bit <<= 1 {
+		peer := h.actor ^ bit
+		rank := h.actors.rankOf(peer)
+		lo, hi := h.sumRange(peer, bit)
+		out, nOut := h.block.slice(h.operand, lo, hi)
+		lo, hi = h.sumRange(h.actor, bit)
+		mine, n := h.block.slice(h.operand, lo, hi)
+		sum, _ := h.block.slice(h.sum, lo, hi)
+		if below := peer < h.actor; mine != sum && !(below && h.a.Ordered) {
+			// The received operand becomes the sum without a copy.
 			s.Exchange(out, nOut, rank, sum, n, rank)
 			s.Combine(sum, mine, n)
 		} else {
 			if temp == (coll.Ref{}) {
-				temp = s.NewTemp(h.longest(bit))
+				temp = s.NewTemp(h.largestRange(bit))
 			}
 			s.Both(out, nOut, rank, temp, n, rank)
 			s.Copy(sum, mine, n)
@@ -62,84 +65,83 @@ func (h *halving) run() {
 			}
 		}
 		s.Wait()
-		h.own = h.sum
+		h.operand = h.sum
 	}
-	s.Copy(h.sum, h.own, h.block.size) // of one actor alone
+	s.Copy(h.sum, h.operand, h.block.size) // A single actor has no step.
 	s.Wait()
 }
 
-// longest is the most that an actor has after the step with a bit.
-func (h *halving) longest(bit int) int {
-	lo, hi := h.has(h.me, bit)
-	_, n := h.block.of(coll.Ref{}, lo, hi)
+// longest returns the size of the largest range after the step of a bit.
+func (h *halving) largestRange(bit int) int {
+	lo, hi := h.sumRange(h.actor, bit)
+	_, n := h.block.slice(coll.Ref{}, lo, hi)
 	return n
 }
 
-// begin has the upper one of a pair of neighbours take in what the lower one gives, and
-// reports whether this member acts. The lower one has sent its input then. A sum of two
-// lies at sum.
-func (h *halving) begin(m coll.Member) (acts bool) {
+// begin combines the operand of the lower member of a pair at the upper one, and reports whether
+// this member acts. The lower member has sent its input then. The sum of two is in sum.
+func (h *halving) foldPair(m coll.Member) (acts bool) {
 	s, size := h.s, h.block.size
-	h.me, acts = h.all.number(m.Rank)
+	h.actor, acts = h.actors.actorOf(m.Rank)
 	switch {
 	case !acts:
-		s.Send(h.own, size, m.Rank+1)
-	case h.me < h.all.pairs:
+		s.Send(h.operand, size, m.Rank+1)
+	case h.actor < h.actors.pairs:
 		temp := s.NewTemp(size)
 		s.Recv(temp, size, m.Rank-1)
-		s.Copy(h.sum, h.own, size)
+		s.Copy(h.sum, h.operand, size)
 		s.Wait()
 		s.Combine(h.sum, temp, size)
 		s.Wait()
-		h.own = h.sum
+		h.operand = h.sum
 	}
 	return acts
 }
 
-// newHalving is one of a reduction whose sums come to lie at sum.
+// newHalving returns the halving of a reduction whose sums are in sum.
 func newHalving(s *coll.Schedule, m coll.Member, a *coll.Args, sum coll.Ref) halving {
 	all := actorsOf(m.Size)
-	return halving{s: s, a: a, all: all, block: cut(a.Size, a.Elem, all.n), sum: sum, own: a.Input()}
+	return halving{s: s, a: a, actors: all, block: divide(a.Size, a.Elem, all.count), sum: sum, operand: a.Input()}
 }
 
-// allreduceHalving is Rabenseifner's: halving, and then the same way back, in which
-// actors exchange the sums that they have.
+// allreduceHalving is Rabenseifner's allreduce. After halving, the same steps in reverse order
+// exchange the complete sums.
 func allreduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	h := newHalving(s, m, a, out)
-	if !h.begin(m) {
+	if !h.foldPair(m) {
 		if a.InPlace {
 			s.Wait()
 		}
 		s.Recv(out, a.Size, m.Rank+1)
 		return
 	}
-	h.run()
-	for bit := h.all.n / 2; bit > 0; bit >>= 1 {
-		lo, hi := h.has(h.me, bit)
-		mine, n := h.block.of(out, lo, hi)
-		lo, hi = h.has(h.me^bit, bit)
-		other, nOther := h.block.of(out, lo, hi)
-		rank := h.all.rank(h.me ^ bit)
+	h.halve()
+	for bit := h.actors.count / 2; bit > 0; bit >>= 1 {
+		lo, hi := h.sumRange(h.actor, bit)
+		mine, n := h.block.slice(out, lo, hi)
+		lo, hi = h.sumRange(h.actor^bit, bit)
+		other, nOther := h.block.slice(out, lo, hi)
+		rank := h.actors.rankOf(h.actor ^ bit)
 		s.Exchange(mine, n, rank, other, nOther, rank)
 	}
-	if h.me < h.all.pairs {
+	if h.actor < h.actors.pairs {
 		s.Send(out, a.Size, m.Rank-1)
 	}
 }
 
-// reduceHalving is the same for one root: the sums are gathered there, in a binomial
-// tree. A root that does not act has its neighbour act for it.
+// reduceHalving gathers the sums at the root in a binomial tree. The neighbor of a root that does
+// not act takes its role.
 func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	sum := out
-	top, rootActs := actorsOf(m.Size).number(a.Root)
-	_, acts := actorsOf(m.Size).number(m.Rank)
+	top, rootActs := actorsOf(m.Size).actorOf(a.Root)
+	_, acts := actorsOf(m.Size).actorOf(m.Rank)
 	if acts && m.Rank != a.Root {
 		sum = s.NewTemp(a.Size)
 	}
 	h := newHalving(s, m, a, sum)
-	if !h.begin(m) {
+	if !h.foldPair(m) {
 		if m.Rank == a.Root {
 			if a.InPlace {
 				s.Wait()
@@ -148,19 +150,19 @@ func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		}
 		return
 	}
-	h.run()
-	for bit := h.all.n / 2; bit > 0; bit >>= 1 {
-		actor := h.me
-		if actor&bit == top&bit { // it goes on, and the other one gives what it has
+	h.halve()
+	for bit := h.actors.count / 2; bit > 0; bit >>= 1 {
+		actor := h.actor
+		if actor&bit == top&bit { // This actor continues, and the peer sends its sums.
 			actor ^= bit
 		}
-		lo, hi := h.has(actor, bit)
-		part, n := h.block.of(sum, lo, hi)
-		if actor == h.me {
-			s.Send(part, n, h.all.rank(h.me^bit))
+		lo, hi := h.sumRange(actor, bit)
+		part, n := h.block.slice(sum, lo, hi)
+		if actor == h.actor {
+			s.Send(part, n, h.actors.rankOf(h.actor^bit))
 			return
 		}
-		s.Recv(part, n, h.all.rank(actor))
+		s.Recv(part, n, h.actors.rankOf(actor))
 		s.Wait()
 	}
 	if !rootActs {
@@ -168,18 +170,18 @@ func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// reduceScatterHalving ends after halving, where each actor has the sum of one piece:
-// its members' blocks. They lie packed in an order in which actors next to each other in
-// the first step have the two halves, so that each ends with its own.
+// reduceScatterHalving ends after halving, where each actor has the sum of one fragment, the blocks
+// of its members. The fragments are packed in bit-reversed order of the actors, so that each actor
+// ends with its own.
 func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	all := actorsOf(m.Size)
-	places := s.Numbers(all.n + 1) // of pieces, in bytes
-	packed := s.Numbers(m.Size)    // of ranks' blocks
+	places := s.Numbers(all.count + 1) // Offsets of the fragments in bytes.
+	packed := s.Numbers(m.Size)    // Offsets of the ranks' blocks in bytes.
 	total := 0
-	for place := range all.n {
+	for place := range all.count {
 		places[place] = total
-		actor := reversed(place, all.n)
-		rank := all.rank(actor)
+		actor := reversed(place, all.count)
+		rank := all.rankOf(actor)
 		if actor < all.pairs {
 			packed[rank-1] = total
 			_, n := a.SendBlock(rank - 1)
@@ -189,8 +191,8 @@ func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		_, n := a.SendBlock(rank)
 		total += n
 	}
-	places[all.n] = total
-	me, acts := all.number(m.Rank)
+	places[all.count] = total
+	me, acts := all.actorOf(m.Rank)
 	out := coll.Ref{Slot: coll.Out}
 	if !acts {
 		s.Send(a.Input(), total, m.Rank+1)
@@ -216,8 +218,8 @@ func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		s.Combine(sum.Plus(packed[rank]), low.Plus(at.At), n)
 	}
 	s.Wait()
-	h := halving{s: s, a: a, all: all, me: me, block: pieces{parts: all.n, ends: places}, sum: sum, own: sum}
-	h.run()
+	h := halving{s: s, a: a, actors: all, actor: me, block: division{parts: all.count, boundaries: places}, sum: sum, operand: sum}
+	h.halve()
 	if me < all.pairs {
 		_, n := a.SendBlock(m.Rank - 1)
 		s.Send(sum.Plus(packed[m.Rank-1]), n, m.Rank-1)
@@ -225,7 +227,7 @@ func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	s.Copy(out, sum.Plus(packed[m.Rank]), a.Own)
 }
 
-// reversed is a number below n, a power of two, with its bits in reverse order.
+// reversed returns i, below the power of two n, with its bits in reverse order.
 func reversed(i, n int) (r int) {
 	for b := 1; b < n; b <<= 1 {
 		r <<= 1

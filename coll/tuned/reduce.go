@@ -2,14 +2,13 @@ package tuned
 
 import "github.com/ferrympi/ferry/coll"
 
-// reduceBuffers is how many segments a member of a chain has room for: one that comes,
-// one that is combined, and one that goes.
+// reduceBuffers is the number of segment buffers of a member of a chain. One is received, one is
+// combined, and one is sent.
 const reduceBuffers = 3
 
-// reduceChain passes sums along a chain, segment after segment: each member takes in
-// what comes from the next one, and sends it on while the next segment comes. The chain
-// ends at the root or, if the operation does not commute, at rank 0, which sends the
-// result there.
+// reduceChain passes sums along a chain in segments. Each member combines a segment from the next
+// one and forwards it while it receives another one. The chain ends at the root. For an ordered
+// operation it ends at rank 0, which sends the result to the root.
 func (p *params) reduceChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	top, out := a.Root, coll.Ref{Slot: coll.Out}
 	if a.Ordered {
@@ -22,19 +21,19 @@ func (p *params) reduceChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	c := chain{s: s, a: a, block: segments(a.Size, a.Elem, int(p.ReduceSegment)), next: m.Plus(1), prev: m.Plus(-1)}
 	switch relative(m.Rank, top, m.Size) {
 	case m.Size - 1:
-		c.last()
+		c.sendOperand()
 	case 0:
 		if m.Rank != a.Root {
 			out = s.NewTemp(a.Size)
 		}
-		c.first(out)
+		c.combineResult(out)
 	default:
-		c.inner()
+		c.combineAndForward()
 	}
 	if a.Root == top {
 		return
 	}
-	s.Wait() // what was sent may lie where the result comes
+	s.Wait() // The source of a pending send may be the buffer of the result.
 	switch m.Rank {
 	case top:
 		s.Send(out, a.Size, a.Root)
@@ -46,35 +45,35 @@ func (p *params) reduceChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
 type chain struct {
 	s          *coll.Schedule
 	a          *coll.Args
-	block      pieces
-	next, prev int // ranks
+	block      division
+	next, prev int
 }
 
-// last sends what it has.
-func (c *chain) last() {
+// last sends its operand.
+func (c *chain) sendOperand() {
 	for i := range c.block.parts {
 		c.s.WaitFor(len(c.s.Steps) - sendWindow)
-		at, n := c.block.of(c.a.Input(), i, i+1)
+		at, n := c.block.slice(c.a.Input(), i, i+1)
 		c.s.Send(at, n, c.prev)
 	}
 }
 
-// inner adds what it has to what comes, and sends it on.
-func (c *chain) inner() {
+// inner combines its operand with received segments and forwards them.
+func (c *chain) combineAndForward() {
 	s, a := c.s, c.a
-	room := c.block.longest()
+	room := c.block.largestPart()
 	temp := s.NewTemp(room * reduceBuffers)
 	buf := func(i int) coll.Ref { return temp.Plus(i % reduceBuffers * room) }
-	_, n := c.block.of(coll.Ref{}, 0, 1)
+	_, n := c.block.slice(coll.Ref{}, 0, 1)
 	s.Recv(buf(0), n, c.next)
 	received := len(s.Steps)
 	for i := range c.block.parts {
-		s.WaitFor(received) // and until the segment has gone that was two before
-		own, n := c.block.of(a.Input(), i, i+1)
+		s.WaitFor(received) // This also implies that the segment before the previous one has been sent.
+		own, n := c.block.slice(a.Input(), i, i+1)
 		s.Combine(buf(i), own, n)
 		combined := len(s.Steps)
 		if i+1 < c.block.parts {
-			_, more := c.block.of(coll.Ref{}, i+1, i+2)
+			_, more := c.block.slice(coll.Ref{}, i+1, i+2)
 			s.Recv(buf(i+1), more, c.next)
 		}
 		received = len(s.Steps)
@@ -83,29 +82,29 @@ func (c *chain) inner() {
 	}
 }
 
-// first adds what it has to what comes, and keeps it in out. All receives may start at
-// once where what comes becomes the result.
-func (c *chain) first(out coll.Ref) {
+// first combines its operand with received segments in out. All receives start at once if they go
+// directly to the result.
+func (c *chain) combineResult(out coll.Ref) {
 	s, a := c.s, c.a
 	if !a.InPlace {
 		for i := range c.block.parts {
-			at, n := c.block.of(out, i, i+1)
+			at, n := c.block.slice(out, i, i+1)
 			s.Recv(at, n, c.next)
 		}
 		for i := range c.block.parts {
 			s.WaitFor(i + 1)
-			at, n := c.block.of(out, i, i+1)
-			own, _ := c.block.of(a.Input(), i, i+1)
+			at, n := c.block.slice(out, i, i+1)
+			own, _ := c.block.slice(a.Input(), i, i+1)
 			s.Combine(at, own, n)
 		}
 		return
 	}
-	room := c.block.longest()
+	room := c.block.largestPart()
 	temp := s.NewTemp(2 * room)
 	for i := range c.block.parts {
 		in := temp.Plus(i % 2 * room)
-		at, n := c.block.of(out, i, i+1)
-		s.Recv(in, n, c.next) // meanwhile the one before is combined
+		at, n := c.block.slice(out, i, i+1)
+		s.Recv(in, n, c.next) // The previous segment is combined at the same time.
 		s.Wait()
 		if a.Ordered {
 			s.Combine(in, at, n)
@@ -117,24 +116,24 @@ func (c *chain) first(out coll.Ref) {
 	}
 }
 
-// ringAllreduce passes sums of pieces round until each member has the sum of all of one,
-// and then those (Patarasuk and Yuan 2009): each member sends and receives the block
-// twice, less two pieces, and only to and from its neighbours. Sums begin with every
-// rank, so that an operation which does not commute takes halving.
+// ringAllreduce passes sums of fragments around the ring until each member has the complete sum of
+// one, and then the complete sums (Patarasuk and Yuan 2009). Each member sends and receives the
+// block twice less two fragments, and only from and to its neighbors. Each sum starts at another
+// rank, so that an ordered operation uses halving instead.
 func ringAllreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	if a.Ordered || m.Size == 1 {
 		allreduceHalving(s, m, a)
 		return
 	}
 	out := coll.Ref{Slot: coll.Out}
-	block := cut(a.Size, a.Elem, m.Size)
+	block := divide(a.Size, a.Elem, m.Size)
 	piece := func(base coll.Ref, k int) (coll.Ref, int) {
 		k = relative(m.Rank, k%m.Size, m.Size)
-		return block.of(base, k, k+1)
+		return block.slice(base, k, k+1)
 	}
 	var temp coll.Ref
 	if a.InPlace {
-		temp = s.NewTemp(block.longest())
+		temp = s.NewTemp(block.largestPart())
 	}
 	send := a.Input()
 	for step := range m.Size - 1 {

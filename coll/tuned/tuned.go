@@ -1,10 +1,10 @@
-// Package tuned has a collective component for large blocks and many ranks: the
-// algorithms of the literature over messages between two ranks, each for the sizes and
-// numbers of ranks for which it was measured to be the fastest.
+// Package tuned has a collective component for large blocks and many ranks. It has algorithms of
+// the literature over messages between two ranks, each for the sizes and numbers of ranks for which
+// it was measured to be the fastest.
 //
-// It stands on package coll alone, keeps no state, and starts no goroutine. What it does
-// not offer at a size coll/basic does as well. All members must have equal thresholds:
-// they are parameters, which a launcher gives to all ranks alike.
+// It keeps no state and starts no goroutines. At sizes without an offer, coll/basic is equally
+// fast. The thresholds are parameters that must be equal in all members. A launcher gives them to
+// all ranks.
 package tuned
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// priority is above coll/basic's, and below that of what shares memory.
+// priority is above that of coll/basic and below those of components that share memory.
 const priority = 20
 
-// Component returns the component, for a registry.
+// Component returns the component for a registry.
 func Component() coll.Component {
 	return component{framework.Basic{
 		Kind: framework.Coll, Name: "tuned", Version: "1.0.0", Priority: priority,

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// small is the component with segments of some elements: the kit's blocks have many.
+// small returns the component with small segments, so that the kit's blocks have several.
 func small() coll.Component { return segmented{Component(), 1 << 10} }
 
 type segmented struct {
@@ -36,12 +36,12 @@ func TestContract(t *testing.T) {
 	colltest.Cases(Component()).Run(t)
 }
 
-func TestContractInManySegments(t *testing.T) {
+func TestContract_ManySegments(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	colltest.Cases(small()).Run(t)
 }
 
-// TestSchedules shows what each member does, with 2, 3, 5 and 8 of them.
+// TestSchedules prints the steps of each member for 2, 3, 5 and 8 members.
 func TestSchedules(t *testing.T) {
 	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
 		return colltest.Script(segmented{Component(), 64}, nil)

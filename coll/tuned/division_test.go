@@ -7,9 +7,8 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// TestSegmentsOfOtherLengthsAreToldApart: where one member's segments end, the other's
-// have another length.
-func TestSegmentsOfOtherLengthsAreToldApart(t *testing.T) {
+// Where the segments of one member end, those of the other have another length.
+func TestSegments_BlocksDiffer_SomeSegmentDiffers(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	sizes := []int{0, 1, 63, 64, 65, 128, 1 << 10, 1<<10 + 1, 16 << 10, 32 << 10, 1 << 20, 2 << 20, 8 << 20, 8<<20 + 8, 16 << 20, 1 << 30}
 	for range 200 {
@@ -27,8 +26,8 @@ func TestSegmentsOfOtherLengthsAreToldApart(t *testing.T) {
 				p, q := segments(a, elem, 16<<10), segments(b, elem, 16<<10)
 				differ := false
 				for i := 0; i < min(p.parts, q.parts) && !differ; i++ {
-					_, n := p.of(coll.Ref{}, i, i+1)
-					_, m := q.of(coll.Ref{}, i, i+1)
+					_, n := p.slice(coll.Ref{}, i, i+1)
+					_, m := q.slice(coll.Ref{}, i, i+1)
 					differ = n != m
 				}
 				if !differ {
@@ -39,16 +38,15 @@ func TestSegmentsOfOtherLengthsAreToldApart(t *testing.T) {
 	}
 }
 
-// TestPiecesAreTheWhole, one behind the other, of whole elements.
-func TestPiecesAreTheWhole(t *testing.T) {
+func TestDivision_PartsCoverTheBlock(t *testing.T) {
 	for _, elem := range []int{0, 1, 3, 8, 24, 100} {
 		for _, count := range []int{0, 1, 2, 63, 64, 1000, 99999} {
 			size := count * max(1, elem)
-			for _, p := range []pieces{cut(size, elem, 1), cut(size, elem, 3), cut(size, elem, 16), segments(size, elem, 64), segments(size, elem, 16<<10)} {
+			for _, p := range []division{divide(size, elem, 1), divide(size, elem, 3), divide(size, elem, 16), segments(size, elem, 64), segments(size, elem, 16<<10)} {
 				end := 0
 				for i := range p.parts {
-					at, n := p.of(coll.Ref{}, i, i+1)
-					if at.At != end || n < 0 || n%max(1, elem) != 0 || n > p.longest() {
+					at, n := p.slice(coll.Ref{}, i, i+1)
+					if at.At != end || n < 0 || n%max(1, elem) != 0 || n > p.largestPart() {
 						t.Fatalf("part %d of %+v, elements of %d, is %d bytes at %d", i, p, elem, n, at.At)
 					}
 					end += n

@@ -1,0 +1,286 @@
+package threads
+
+import (
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/internal/cpu"
+)
+
+// Codes of steps of kind Own. The first step of an operation begins it. Except for awaitPost, Peer
+// is the operation's code and N its total size.
+const (
+	enter         = iota // Does nothing.
+	publish              // Publishes Buf.At bytes of From in the next phase, without an arrival.
+	arrive               // Arrives in the next phase.
+	arriveWith           // Arrives with N bytes of From. The result is written to Buf unless that is in slot In.
+	awaitPost            // Waits until Peer has published Buf.At bytes in the next phase. From.At is the code.
+	awaitAll             // Waits until all ranks have posted in this phase, if flat.
+	awaitGathered        // Waits until all ranks have arrived in this phase.
+	awaitWork            // Like awaitGathered, or waits until the phase is complete if this rank is about to sleep.
+	awaitComplete        // Waits until this phase is complete, and copies the result of N bytes in the gate to Buf.
+	complete             // Completes this phase.
+	leave                // Does nothing.
+
+	actions = 1<<4 - 1
+	// Actions of the last rank that arrives.
+	thenComplete = 0 << 4 // Completes the phase.
+	thenGather   = 1 << 4 // Wakes the leader, which completes the phase later.
+	thenWork     = 2 << 4 // Opens the work, whose end completes the phase.
+	modes        = 3 << 4
+
+	leaves = 1 << 7 // Flag of the last step.
+)
+
+// Try implements coll.Instance. An arrival costs an atomic operation at one level of the tree, and
+// rarely more. A poll costs a load.
+func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
+	if n := len(x.queue); n == 0 || int32(c.Turn-x.queue[n-1].sequence) > 0 { // The step may be polled again.
+		x.queue = append(x.queue, newPendingOp(s, c))
+	}
+	if x.queue[0].sequence != c.Turn {
+		return false, nil
+	}
+	if over, err := x.executeStep(s, c); !over {
+		if err == nil {
+			err = x.waitError()
+		}
+		return false, err
+	}
+	if s.Do >= leaves {
+		if x.isLost {
+			return false, errWithdrawn
+		}
+		x.queue = x.queue[:copy(x.queue, x.queue[1:])]
+	}
+	return true, nil
+}
+
+func newPendingOp(s *coll.Step, c *coll.Call) pendingOp {
+	code := int(s.Peer)
+	if s.Do&actions == awaitPost {
+		code = s.From.At
+	}
+	return pendingOp{c.Turn, uint32(code), uint64(s.N)}
+}
+
+// waits returns the error of a wait that cannot end.
+func (x *Instance) waitError() error {
+	if x.isLost {
+		return errWithdrawn
+	}
+	return x.team.failureErr()
+}
+
+func (x *Instance) executeStep(s *coll.Step, c *coll.Call) (over bool, err error) {
+	t := x.team
+	if x.isLost { // The others would use slices that this rank has not written.
+		return false, errWithdrawn
+	}
+	switch s.Do & actions {
+	case publish:
+		x.publish(c.Out, uint64(s.Buf.At))
+	case arrive, arriveWith:
+		if !x.isComplete(c) {
+			return false, nil
+		}
+		if s.Do&actions == arriveWith {
+			x.postOperand(s, c)
+		} else {
+			x.postNext(0)
+		}
+		return x.arrive(s.Do & modes)
+	case awaitPost:
+		return x.hasPosted(int(s.Peer), x.phase+1, uint64(s.Buf.At), c)
+	case awaitAll:
+		return x.allPosted(c)
+	case awaitGathered:
+		return x.hasGateReached(gatheredGateIndex, c), nil
+	case awaitWork:
+		if hasReached(t.gatheredGate.word.Load(), x.phase) {
+			return true, nil
+		}
+		return x.hasGateReached(releasedGateIndex, c), nil
+	case awaitComplete:
+		if !x.hasGateReached(releasedGateIndex, c) {
+			return false, nil
+		}
+		if s.N > 0 && s.Buf.Slot != coll.In {
+			copy(c.At(s.Buf, s.N), t.releasedGate.result[:s.N])
+		}
+	case complete:
+		t.completePhase(x.phase)
+	}
+	return true, nil
+}
+
+// isComplete reports whether the phase in which this rank arrived last is complete.
+func (x *Instance) isComplete(c *coll.Call) bool {
+	if !x.layout.isFlat {
+		return x.hasGateReached(releasedGateIndex, c)
+	}
+	if x.knownPhase == x.phase {
+		return true
+	}
+	for seat := range x.team.ranks {
+		l := &x.team.posts[slotOf(seat, x.phase)]
+		for !hasReached(atomic.LoadUint32(&l.phase), x.phase) {
+			if !c.Asleep || !x.team.listForPost(x.localRank, seat) {
+				return false
+			}
+		}
+	}
+	x.knownPhase = x.phase
+	return true
+}
+
+// await reports whether a gate has reached this phase. A rank that is about to sleep is listed
+// there.
+func (x *Instance) hasGateReached(gate int, c *coll.Call) bool {
+	for !hasReached(x.team.gate(gate).word.Load(), x.phase) {
+		if !c.Asleep || !x.team.listSleeper(x.localRank, gate) {
+			return false
+		}
+	}
+	return true
+}
+
+// nextPost returns this rank's post for the next phase, and whether it has been posted.
+func (x *Instance) nextPost() (l *post, isPosted bool) {
+	l = &x.team.posts[slotOf(x.localRank, x.phase+1)]
+	return l, l.phase == x.phase+1
+}
+
+// publish publishes the first bytes of a slice, of which it may have published less before.
+func (x *Instance) publish(out []byte, ready uint64) {
+	l, isPosted := x.nextPost()
+	if !isPosted {
+		x.team.slices[slotOf(x.localRank, x.phase+1)] = published{in: out}
+		x.postNext(ready)
+		return
+	}
+	atomic.StoreUint64(&l.readyBytes, ready)
+	x.team.wakeForPost(x.localRank)
+}
+
+// postOperand posts this rank's operand in the next phase, in the post itself if it is small.
+func (x *Instance) postOperand(s *coll.Step, c *coll.Call) {
+	l, isPosted := x.nextPost()
+	if isPosted {
+		return
+	}
+	if s.N <= maxInline {
+		copy(l.data[:], c.At(s.From, s.N))
+	} else {
+		p := published{in: c.At(s.From, s.N)}
+		if s.Buf.Slot != coll.In {
+			p.out = c.At(s.Buf, s.N)
+		}
+		x.team.slices[slotOf(x.localRank, x.phase+1)] = p
+	}
+	x.postNext(uint64(s.N))
+}
+
+// postNext posts this rank's post for the next phase, and wakes the ranks that wait for it.
+func (x *Instance) postNext(ready uint64) {
+	l, isPosted := x.nextPost()
+	if isPosted {
+		return
+	}
+	l.code, l.totalBytes = x.queue[0].code, x.queue[0].total
+	cpu.Store64(&l.readyBytes, ready)
+	atomic.StoreUint32(&l.phase, x.phase+1)
+	x.team.wakeForPost(x.localRank)
+	if x.layout.isFlat { // Other cores own the next post. It is fetched while they poll this one.
+		cpu.PrefetchWrite(&x.team.posts[slotOf(x.localRank, x.phase+2)].totalBytes)
+	}
+}
+
+// arrive arrives in the next phase, in which this rank has posted.
+func (x *Instance) arrive(mode uint8) (over bool, err error) {
+	t := x.team
+	x.phase++
+	if x.layout.isFlat {
+		return true, nil
+	}
+	o := &x.queue[0]
+	add := checksum(o.code, o.total)
+	x.checksumTotal += add
+	last, err := t.arrive(x.localRank, x.phase, add, x.checksumTotal)
+	if err != nil {
+		return false, err
+	}
+	if !last {
+		return true, nil
+	}
+	switch mode {
+	case thenComplete:
+		t.completePhase(x.phase)
+	case thenGather:
+		t.gatheredGate.word.Store(x.phase)
+		t.gatheredGate.wake()
+	case thenWork:
+		t.work.done.Store(0)
+		t.work.claims.Store(uint64(x.phase) << 32)
+		t.gatheredGate.word.Store(x.phase)
+		if o.total > maxInline && o.total*uint64(len(t.ranks)) >= wakeForWorkFrom {
+			t.releasedGate.wake()
+		}
+	}
+	return true, nil
+}
+
+// wakeForWorkFrom is the total size of the operands from which sleeping ranks are woken to help. The work
+// then takes far longer than the wake-ups.
+const wakeForWorkFrom = 8 << 20
+
+// all reports whether all ranks have posted in this phase.
+func (x *Instance) allPosted(c *coll.Call) (bool, error) {
+	for ; x.nextAwaited < len(x.team.ranks); x.nextAwaited++ {
+		if over, err := x.hasPosted(x.nextAwaited, x.phase, 0, c); !over {
+			return false, err
+		}
+	}
+	x.nextAwaited, x.knownPhase = 0, x.phase
+	return true, nil
+}
+
+// posted reports whether a rank has published ready bytes in a phase. It returns an error if that
+// is for another operation.
+func (x *Instance) hasPosted(seat int, round uint32, ready uint64, c *coll.Call) (bool, error) {
+	l := &x.team.posts[slotOf(seat, round)]
+	for {
+		if now := atomic.LoadUint32(&l.phase); hasReached(now, round) {
+			o := &x.queue[0]
+			if now != round || l.code != o.code || l.totalBytes != o.total {
+				return false, x.failDifferent(seat, l)
+			}
+			if atomic.LoadUint64(&l.readyBytes) >= ready {
+				return true, nil
+			}
+		}
+		if !c.Asleep || !x.team.listForPost(x.localRank, seat) {
+			return false, nil
+		}
+	}
+}
+
+func (x *Instance) failDifferent(seat int, l *post) error {
+	o := &x.queue[0]
+	return x.team.fail(differError(x.team.ranks[x.localRank], &post{code: o.code, totalBytes: o.total}, x.team.ranks[seat], l))
+}
+
+// Awaits implements coll.Awaiter.
+func (x *Instance) Awaits(s *coll.Step) int {
+	t := x.team
+	if s.Do&actions == awaitPost {
+		return t.ranks[s.Peer]
+	}
+	for seat := range t.ranks {
+		at := slotOf(seat, x.phase)
+		if seat != x.localRank && !hasReached(atomic.LoadUint32(&t.posts[at].phase), x.phase) {
+			return t.ranks[seat]
+		}
+	}
+	return t.ranks[x.localRank] // All ranks have arrived, and the leader exchanges messages.
+}
