@@ -15,7 +15,7 @@ type Force [Operations]Forced
 // Forced is a component and one of its algorithms. An empty Algorithm allows all.
 type Forced struct{ Component, Algorithm string }
 
-// trials are shapes for which components are queried to list their algorithms. An algorithm may be
+// probeShapes are shapes for which components are queried to list their algorithms. An algorithm may be
 // limited to certain numbers of ranks or nodes.
 var probeShapes = []Shape{{Size: 2}, {Size: 3}, {Size: 8}, {Size: 4, Nodes: PlacementOf(0, 0, 1, 1)}}
 
@@ -70,12 +70,12 @@ func (f *Force) addEntry(entry string, s *framework.Selection) error {
 	return nil
 }
 
-// unknown returns an error that lists the known names.
+// unknownNameError returns an error that lists the known names.
 func unknownNameError(what, name string, known []string) error {
 	return fmt.Errorf("%s %q; the nearest is %q, of %s", what, name, framework.Nearest(name, known), strings.Join(known, ", "))
 }
 
-// algorithms returns the names of a component's algorithms for an operation.
+// algorithmNames returns the names of a component's algorithms for an operation.
 func algorithmNames(c framework.Choice, op Operation) (known []string) {
 	component, ok := c.Component.(Component)
 	if !ok {
@@ -95,7 +95,7 @@ func algorithmNames(c framework.Choice, op Operation) (known []string) {
 	return known
 }
 
-// forced returns the choices of an operation with a forced algorithm, or nil if no component offers
+// forcedChoices returns the choices of an operation with a forced algorithm, or nil if no component offers
 // that here.
 func forcedChoices(offers []Offered, op Operation, f Forced) []Choice {
 	for _, o := range offers {

@@ -95,7 +95,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 	return nil
 }
 
-// receives reports whether s.open[first:] has a receive from a peer.
+// isReceiving reports whether s.open[first:] has a receive from a peer.
 func (s *Schedule) isReceiving(first int, peer int32) bool {
 	for _, i := range s.pending[first:] {
 		if step := &s.Steps[i]; step.Peer == peer && step.Kind != Send {

@@ -16,7 +16,7 @@ func (n *Neighborhood) Algorithm(op Operation) Algorithm {
 	return Algorithm{Op: op, Name: "linear", Plan: func(s *Schedule, _ Member, a *Args) { n.planMessages(s, a, gathers) }}
 }
 
-// plan writes the messages of an operation. Sends of small blocks precede the receives, as in Both.
+// planMessages writes the messages of an operation. Sends of small blocks precede the receives, as in Both.
 func (n *Neighborhood) planMessages(s *Schedule, a *Args, gathers bool) {
 	block := a.SendBlock
 	if gathers { // All destinations receive the same block.
@@ -41,7 +41,7 @@ func (n *Neighborhood) planMessages(s *Schedule, a *Args, gathers bool) {
 	}
 }
 
-// receive writes the receives of an operation.
+// planReceives writes the receives of an operation.
 func (n *Neighborhood) planReceives(s *Schedule, a *Args) {
 	each := func(i int) {
 		if from := n.Sources[i]; from >= 0 {

@@ -40,7 +40,7 @@ func NewTable(offers []Offered, force *Force) *Table {
 	return t
 }
 
-// choices calls best for each size at which the result may change.
+// bestChoices calls best for each size at which the result may change.
 func bestChoices(offers []Offered, op Operation, best func([]Offered, Operation, int) Choice) (list []Choice) {
 	froms := []int{0}
 	for _, o := range offers {

@@ -64,8 +64,8 @@ func reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 
 // partial is a member's growing sum of consecutive ranks.
 type partial struct {
-	s  *coll.Schedule
-	n  int
+	s        *coll.Schedule
+	n        int
 	position coll.Ref
 	// Whether the memory at at may be overwritten.
 	isWritable bool
@@ -183,7 +183,7 @@ func scan(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// climb sends the sum to the member k above and receives that of the member k below, if they exist.
+// shiftSum sends the sum to the member k above and receives that of the member k below, if they exist.
 func shiftSum(s *coll.Schedule, m coll.Member, a *coll.Args, sum, in coll.Ref, k int) {
 	up, down := m.Rank+k < m.Size, m.Rank-k >= 0
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// broken is coll/basic with one operation's plan changed afterwards.
+// broken is coll/basic with a modified plan of one operation.
 type broken struct {
 	coll.Component
 	op    coll.Operation
@@ -45,29 +45,29 @@ func first(s *coll.Schedule, kind coll.Kind) *coll.Step {
 	return &coll.Step{}
 }
 
-func TestKitFindsBrokenComponents(t *testing.T) {
+func TestKit_BrokenComponents_Fail(t *testing.T) {
 	for name, b := range map[string]broken{
-		"barrier that waits for nobody": {op: coll.Barrier, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { s.Reset() }},
-		"barrier in which the last step is left out": {op: coll.Barrier, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
+		"barrier without messages": {op: coll.Barrier, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { s.Reset() }},
+		"barrier without the last step": {op: coll.Barrier, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
 			if n := len(s.Steps); n > 2 {
 				s.Steps = s.Steps[:n-2]
 			}
 		}},
-		"reduction that mixes up lower and higher": {op: coll.Allreduce, spoil: func(s *coll.Schedule, m coll.Member, _ *coll.Args) {
+		"reduction with swapped operands": {op: coll.Allreduce, spoil: func(s *coll.Schedule, m coll.Member, _ *coll.Args) {
 			if c := first(s, coll.Combine); m.Rank == 1 && c.N > 0 {
 				c.Buf, c.From = c.From, c.Buf
 				s.Wait()
 				s.Copy(c.Buf, c.From, c.N)
 			}
 		}},
-		"sum that is sent before it is there": {op: coll.Reduce, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
+		"sum that is sent too early": {op: coll.Reduce, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
 			for i := range s.Steps {
 				s.Steps[i].After = 0
 			}
 		}},
-		"broadcast that sends nothing":  {op: coll.Bcast, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { s.Reset() }},
-		"message that nobody receives":  {op: coll.Bcast, spoil: func(s *coll.Schedule, m coll.Member, _ *coll.Args) { s.Send(coll.Ref{}, 0, m.Plus(1)) }},
-		"block at the place of another": {op: coll.Gatherv, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { first(s, coll.Recv).Buf.At = 0 }},
+		"broadcast that sends nothing":   {op: coll.Bcast, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { s.Reset() }},
+		"message without a receive":      {op: coll.Bcast, spoil: func(s *coll.Schedule, m coll.Member, _ *coll.Args) { s.Send(coll.Ref{}, 0, m.Plus(1)) }},
+		"block at the offset of another": {op: coll.Gatherv, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { first(s, coll.Recv).Buf.At = 0 }},
 		"input that is overwritten": {op: coll.Alltoall, spoil: func(s *coll.Schedule, _ coll.Member, a *coll.Args) {
 			if s.Wait(); !a.InPlace {
 				s.Copy(coll.Ref{Slot: coll.In}, coll.Ref{Slot: coll.Out}, a.Size)
@@ -83,8 +83,7 @@ func TestKitFindsBrokenComponents(t *testing.T) {
 
 func (b broken) with(c coll.Component) broken { b.Component = c; return b }
 
-// TestInstancesAreOpenedUsedAndClosed: by a component that needs them.
-func TestInstancesAreOpenedUsedAndClosed(t *testing.T) {
+func TestKit_Instances_AreOpenedAndClosed(t *testing.T) {
 	var h colltest.Heap
 	colltest.Cases(h.Component()).Run(t)
 	if opened, left := h.Left(); opened == 0 || left != 0 {
@@ -92,8 +91,8 @@ func TestInstancesAreOpenedUsedAndClosed(t *testing.T) {
 	}
 }
 
-// TestSynchronousWorldWaitsForTheReceiver, and so finds what relies on buffering.
-func TestSynchronousWorldWaitsForTheReceiver(t *testing.T) {
+// The kit thereby finds algorithms that rely on buffering.
+func TestWorld_Synchronous_SendWaitsForTheReceiver(t *testing.T) {
 	for _, synchronous := range []bool{false, true} {
 		w := colltest.NewWorld(2, colltest.Options{Synchronous: synchronous})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -13,38 +13,38 @@ import (
 
 const (
 	deathTrials = 4
-	deathSeries = 3   // operations
-	lastDeathAt = 30  // sends, receives and steps of the member before its death
-	mostYields  = 200 // yields of the processor between the death and its report
+	deathSeries = 3   // Operations.
+	lastDeathAt = 30  // Sends, receives and steps of the member before its death.
+	mostYields  = 200 // Yields between the death and its report.
 )
 
 var errResult = errors.New("wrong result")
 
-// deaths has a member die at a random moment in a series of operations. The report reaches the others later. Each of them
-// completes an operation with the right result, or returns an error.
-func (k *checker) deaths(op coll.Operation) {
+// checkDeaths kills a member at a random moment in a series of operations. The report reaches the others
+// later. Each of them must complete an operation with the right result or return an error.
+func (k *checker) checkDeaths(op coll.Operation) {
 	seed := uint64(0)
-	k.each(op, []int{2, 3, 5}, func(shape coll.Shape, a *coll.Algorithm) {
+	k.forEachAlgorithm(op, []int{2, 3, 5}, func(shape coll.Shape, a *coll.Algorithm) {
 		for range deathTrials {
 			seed++
-			if k.open != nil { // the instances of before have failed
-				k.instances = k.opened(shape)
+			if k.open != nil { // Instances are unusable after a failure.
+				k.instances = k.openInstances(shape)
 			}
-			if err := k.dies(rand.New(rand.NewPCG(seed, 0)), op, shape.Size, a); err != nil {
+			if err := k.runSeriesWithDeath(rand.New(rand.NewPCG(seed, 0)), op, shape.Size, a); err != nil {
 				k.Fatalf("%s: %v of %d members, seed %d: %w", a.Name, op, shape.Size, seed, err)
 			}
 		}
 	})
 }
 
-func (k *checker) dies(random *rand.Rand, op coll.Operation, size int, a *coll.Algorithm) error {
+func (k *checker) runSeriesWithDeath(random *rand.Rand, op coll.Operation, size int, a *coll.Algorithm) error {
 	var series [deathSeries][]*member
 	for i := range series {
-		series[i] = k.members(call{op, size, random.IntN(size), 1 + random.IntN(4), matrices, false}, a)
+		series[i] = k.newMembers(call{op, size, random.IntN(size), 1 + random.IntN(4), matrices, false}, a)
 	}
 	dead, yields := random.IntN(size), random.IntN(mostYields)
 	w := NewWorld(size, Options{FailRank: dead, FailAt: 1 + random.IntN(lastDeathAt)})
-	ctx, cancel := context.WithTimeout(k.Context(), stuck)
+	ctx, cancel := context.WithTimeout(k.Context(), operationTimeout)
 	defer cancel()
 	errs := w.Run(ctx, func(ctx context.Context, p *Peer) error {
 		for _, members := range series {
@@ -63,7 +63,7 @@ func (k *checker) dies(random *rand.Rand, op coll.Operation, size int, a *coll.A
 		return nil
 	})
 	if ctx.Err() != nil {
-		return fmt.Errorf("members do not end after the death of rank %d", dead)
+		return fmt.Errorf("members hang after the death of rank %d", dead)
 	}
 	for rank, err := range errs {
 		if errors.Is(err, errResult) || errors.Is(err, framework.ErrTruncate) {

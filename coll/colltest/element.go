@@ -7,9 +7,9 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// filled are the longest that fill has returned: under race, to write them byte by byte was most of
-// a case's time.
-var filled struct {
+// fillCache caches the longest results of fill. Writing them byte by byte took most of a case's time
+// under the race detector.
+var fillCache struct {
 	sync.Mutex
 	by [256][]byte
 }
@@ -17,27 +17,28 @@ var filled struct {
 // fill returns n bytes that depend on the rank and the position.
 func fill(n, rank int) []byte {
 	first := byte(rank * 101)
-	filled.Lock()
-	defer filled.Unlock()
-	long := filled.by[first]
+	fillCache.Lock()
+	defer fillCache.Unlock()
+	long := fillCache.by[first]
 	for i := len(long); i < n; i++ {
 		long = append(long, first+byte(i*31+i>>8+7))
 	}
-	filled.by[first] = long
+	fillCache.by[first] = long
 	b := make([]byte, n, (n+7)&^7)
 	copy(b, long)
 	return b
 }
 
-// largeElement is the size of one for which there may be no room where a small one goes.
+// largeElement is the size of an element that may not fit where small ones do.
 const largeElement = 300
 
-// element is a kind of element and an operation on it. All are associative.
+// element is a kind of element with an associative operation.
 type element struct {
 	name        string
 	size        int
 	commutative bool
-	combine     func(inout, low []byte) // inout = low op inout; without memory of its own: there are millions
+	// Computes inout = low op inout without an allocation.
+	combine func(inout, low []byte)
 }
 
 var elements = []element{
@@ -74,15 +75,15 @@ func (e element) reducer() coll.Reducer {
 
 func (e element) apply(inout, in []byte) {
 	if len(inout) != len(in) || len(in) > 0 && (e.size == 0 || len(in)%e.size != 0) {
-		panic("colltest: Apply of lengths that differ, or of a part of an element")
+		panic("colltest: Apply of different lengths or of a partial element")
 	}
 	for i := 0; i < len(in); i += e.size {
 		e.combine(inout[i:i+e.size], in[i:i+e.size])
 	}
 }
 
-// expect is what a reduction over n members must come to: rank after rank.
-func (e element) expect(n int, of func(rank int) []byte) []byte {
+// reduceAll returns the result of a reduction over n members in the order of ranks.
+func (e element) reduceAll(n int, of func(rank int) []byte) []byte {
 	acc := of(0)
 	for r := 1; r < n; r++ {
 		next := of(r)

@@ -11,38 +11,40 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Heap is a component whose members share memory on the heap of one process: a barrier
-// and an allgather by way of an instance. It is for tests of what carries schedules out,
-// where ranks are goroutines.
+// Heap is a component whose members share Go memory in one process. It has a barrier and an
+// allgather through an instance. It serves tests of the execution of schedules, in which ranks are
+// goroutines.
 type Heap struct {
-	// FailOpen and FailJoin are ranks, counted from 1, in which that fails.
+	// FailOpen and FailJoin are the ranks, counted from 1, whose Open and Join fail.
 	FailOpen, FailJoin int
 
-	mu     sync.Mutex
-	areas  []*area
-	opened int // instances so far
-	closed int
+	mu          sync.Mutex
+	segments    []*segment
+	openedCount int // Number of instances.
+	closedCount int
 
 	withdrawals map[*coll.Call]int // Calls of Withdraw.
 }
 
-// withdrawCalls is the number of calls of Withdraw until the buffers are not used any more.
+// withdrawCalls is the number of calls of Withdraw until the buffers are unused.
 const withdrawCalls = 3
 
-// heapSize is how much memory an instance has, in bytes.
+// heapSize is the size of an instance's memory in bytes.
 const heapSize = 1 << 20
 
-// area is what the members of a communicator share.
-type area struct {
+// segment is the shared memory of a communicator's members.
+type segment struct {
 	memory []byte
 	size   int
 
-	mu      sync.Mutex
-	current uint32            // the operation, plus one, that uses the memory
-	arrived map[[2]uint32]int // by operation and stage
+	mu sync.Mutex
+	// Operation that uses the memory, plus one.
+	current uint32
+	// Number of members by operation and stage.
+	arrived map[[2]uint32]int
 }
 
-// Component returns the component, for a registry.
+// Component returns the component for a registry.
 func (h *Heap) Component() coll.Component {
 	return heapComponent{framework.Basic{
 		Kind: framework.Coll, Name: "heap", Version: "1.0.0", Priority: heapPriority,
@@ -54,18 +56,18 @@ const heapPriority = 50
 
 type heapComponent struct {
 	framework.Basic
-	h *Heap
+	heap *Heap
 }
 
-// The stages of an operation: what step Own does.
+// Stages of an operation, which are the codes of steps of kind Own.
 const (
-	stageBegin = iota // when nobody uses the memory for another operation
+	stageBegin = iota // Complete when no other operation uses the memory.
 	stageFilled
-	stageAllFilled // once all have
+	stageAllFilled // Complete when all members are filled.
 	stageLeft
 )
 
-func own(s *coll.Schedule, stage uint8) { s.Own(stage, 0, 0, coll.Ref{}, coll.Ref{}) }
+func addOwn(s *coll.Schedule, stage uint8) { s.Own(stage, 0, 0, coll.Ref{}, coll.Ref{}) }
 
 func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
 	if shape.ProcsAsNodes().Nodes != nil {
@@ -73,11 +75,11 @@ func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
 	}
 	return &coll.Offer{
 		Priority: heapPriority,
-		Open:     c.h.open,
+		Open:     c.heap.open,
 		Algorithms: []coll.Algorithm{
 			{Op: coll.Barrier, Name: "counter", Plan: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
 				for _, stage := range []uint8{stageBegin, stageFilled, stageAllFilled, stageLeft} {
-					own(s, stage)
+					addOwn(s, stage)
 					s.Wait()
 				}
 			}},
@@ -86,77 +88,77 @@ func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
 				if !a.InPlace {
 					mine = a.Input()
 				}
-				own(s, stageBegin)
+				addOwn(s, stageBegin)
 				s.Wait()
 				s.Copy(coll.Ref{Slot: coll.Shared, At: m.Rank * size}, mine, size)
 				s.Wait()
-				own(s, stageFilled)
+				addOwn(s, stageFilled)
 				s.Wait()
-				own(s, stageAllFilled)
+				addOwn(s, stageAllFilled)
 				s.Wait()
 				s.Work(0, 0, m.Size*size, coll.Ref{Slot: coll.Out}, coll.Ref{Slot: coll.Shared})
 				s.Wait()
-				own(s, stageLeft)
+				addOwn(s, stageLeft)
 			}},
 		},
 	}
 }
 
-// Left returns how many instances were opened, and how many of them are not closed.
+// Left returns the number of opened instances, and of those that are not closed.
 func (h *Heap) Left() (opened, left int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.opened, h.opened - h.closed
+	return h.openedCount, h.openedCount - h.closedCount
 }
 
 func (h *Heap) open(m coll.Env) (coll.Instance, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m.Rank == h.FailOpen-1 {
-		return nil, errors.New("there is no room")
+		return nil, errors.New("no memory")
 	}
-	h.opened++
-	x := &heapInstance{h: h, m: m}
+	h.openedCount++
+	x := &heapInstance{heap: h, env: m}
 	if m.Rank == 0 {
-		h.areas = append(h.areas, &area{memory: make([]byte, heapSize), size: m.Size, arrived: map[[2]uint32]int{}})
-		x.card = binary.LittleEndian.AppendUint64(nil, uint64(len(h.areas)))
+		h.segments = append(h.segments, &segment{memory: make([]byte, heapSize), size: m.Size, arrived: map[[2]uint32]int{}})
+		x.card = binary.LittleEndian.AppendUint64(nil, uint64(len(h.segments)))
 	}
 	return x, nil
 }
 
 type heapInstance struct {
-	h    *Heap
-	m    coll.Env
-	card []byte
-	a    *area
+	heap    *Heap
+	env     coll.Env
+	card    []byte
+	segment *segment
 
-	bells []progress.RemoteBell
-	leave []func()
+	bells    []progress.RemoteBell
+	releases []func()
 }
 
 func (x *heapInstance) Card() []byte { return x.card }
 
 func (x *heapInstance) Join(cards [][]byte) error {
-	x.h.mu.Lock()
-	defer x.h.mu.Unlock()
-	if x.m.Rank == x.h.FailJoin-1 {
-		return errors.New("there is no room to join")
+	x.heap.mu.Lock()
+	defer x.heap.mu.Unlock()
+	if x.env.Rank == x.heap.FailJoin-1 {
+		return errors.New("no memory to join")
 	}
 	if len(cards[0]) < 8 {
-		return errors.New("a card that names no area")
+		return errors.New("card without a segment number")
 	}
 	at := binary.LittleEndian.Uint64(cards[0]) - 1
-	if at >= uint64(len(x.h.areas)) {
-		return fmt.Errorf("there is no area %d", at)
+	if at >= uint64(len(x.heap.segments)) {
+		return fmt.Errorf("no segment %d", at)
 	}
-	x.a = x.h.areas[at]
-	for rank := range x.m.Size {
-		if rank != x.m.Rank {
-			bell, leave, err := x.m.Node.Bell(rank)
+	x.segment = x.heap.segments[at]
+	for rank := range x.env.Size {
+		if rank != x.env.Rank {
+			bell, leave, err := x.env.Node.Bell(rank)
 			if err != nil {
 				return err
 			}
-			x.bells, x.leave = append(x.bells, bell), append(x.leave, leave)
+			x.bells, x.releases = append(x.bells, bell), append(x.releases, leave)
 		}
 	}
 	return nil
@@ -164,10 +166,10 @@ func (x *heapInstance) Join(cards [][]byte) error {
 
 func (x *heapInstance) Agreed() {}
 
-func (x *heapInstance) Memory() []byte { return x.a.memory }
+func (x *heapInstance) Memory() []byte { return x.segment.memory }
 
 func (x *heapInstance) Try(s *coll.Step, call *coll.Call) (bool, error) {
-	a, op := x.a, call.Turn
+	a, op := x.segment, call.Turn
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer func() {
@@ -196,24 +198,24 @@ func (x *heapInstance) Try(s *coll.Step, call *coll.Call) (bool, error) {
 	return true, nil
 }
 
-// Work implements coll.Worker: it copies from the memory.
+// Work implements coll.Worker. It copies from the memory.
 func (x *heapInstance) Work(s *coll.Step, c *coll.Call) {
 	copy(c.At(s.Buf, s.N), c.At(s.From, s.N))
 }
 
 // Withdraw implements coll.Withdrawer.
 func (x *heapInstance) Withdraw(c *coll.Call) bool {
-	x.h.mu.Lock()
-	defer x.h.mu.Unlock()
-	if x.h.withdrawals == nil {
-		x.h.withdrawals = map[*coll.Call]int{}
+	x.heap.mu.Lock()
+	defer x.heap.mu.Unlock()
+	if x.heap.withdrawals == nil {
+		x.heap.withdrawals = map[*coll.Call]int{}
 	}
-	x.h.withdrawals[c]++
-	return x.h.withdrawals[c] >= withdrawCalls
+	x.heap.withdrawals[c]++
+	return x.heap.withdrawals[c] >= withdrawCalls
 }
 
-// Withdrawn returns the number of calls whose buffers were withdrawn. A call that returned
-// before that is an error.
+// Withdrawn returns the number of calls whose buffers were withdrawn. It returns an error if a call
+// returned before that.
 func (h *Heap) Withdrawn() (n int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,10 +228,10 @@ func (h *Heap) Withdrawn() (n int, err error) {
 }
 
 func (x *heapInstance) Close() {
-	for _, leave := range x.leave {
+	for _, leave := range x.releases {
 		leave()
 	}
-	x.h.mu.Lock()
-	defer x.h.mu.Unlock()
-	x.h.closed++
+	x.heap.mu.Lock()
+	defer x.heap.mu.Unlock()
+	x.heap.closedCount++
 }

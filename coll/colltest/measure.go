@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Sum64 is the sum of int64, with vector instructions as in package mpi.
+// Sum64 is the sum of int64 by vector instructions, as in package mpi.
 var Sum64 = coll.Reducer{Quick: true, Name: "sum", Apply: sum64}
 
 var kernel = simd.Of[int64](simd.Sum)
@@ -26,8 +26,9 @@ func sum64(inout, in []byte) {
 // batch is the number of operations between two readings of the clock.
 const batch = 50
 
-// Measure returns the time that an operation of a component takes between n goroutines as ranks,
-// over count operations. It is the fastest batch of rank 0, since the machine may be busy with other work.
+// Measure returns the time of an operation of a component among n goroutines as ranks, over count
+// operations. It is the time of the fastest batch of rank 0, because other work may disturb the
+// machine.
 func Measure(ctx context.Context, c coll.Component, n int, op coll.Operation, size, count int) (fastest time.Duration, err error) {
 	team, err := NewTeam(c, kittest.Params(c, nil), n, progress.Options{})
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// nodes returns the coll.Node of each rank of a communicator whose members are goroutines of
-// this process. Members share memory with their process if processes have several ranks, and
-// otherwise with their node.
+// nodes returns the coll.Node of each rank of a communicator whose members are goroutines of this
+// process. Members share memory within their process if processes have several ranks, and otherwise
+// within their node.
 func nodes(shape coll.Shape) []coll.Node {
 	bells := make([]progress.RemoteBell, shape.Size)
 	for rank := range bells {

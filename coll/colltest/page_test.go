@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework/scripttest"
 )
 
-// What docs/writing-a-component.md shows, as it stands there: btl/btltest compares.
+// The component of docs/writing-a-component.md. A test of btl/btltest compares the two.
 
 func Component() coll.Component {
 	return component{framework.Basic{Kind: framework.Coll, Name: "acme", Version: "1.0.0", Summary: "bcast round a ring"}}

@@ -7,10 +7,10 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// Script is a command for golden scripts (framework/scripttest). A line names an
-// operation, an algorithm, and how many members there are; more may follow: root=R,
-// ordered, in-place, nodes=0,0,1 (that of each rank), procs=0,0,1 (likewise), and the size of a block, or of those of each rank where they
-// differ, in bytes: 8, or 8,0,4. What comes of it is what each member does.
+// Script returns a command for golden scripts (framework/scripttest) that prints the steps of each
+// member. A line has an operation, an algorithm and the number of members. It may continue with
+// root=R, ordered, in-place, nodes=0,0,1 (the node of each rank), procs=0,0,1 (the process of each
+// rank) and the size of a block in bytes, or those of each rank if they differ, such as 8 or 8,0,4.
 func Script(c coll.Component, params any) func(line string) ([]string, error) {
 	return func(line string) ([]string, error) {
 		var op, name string
@@ -44,7 +44,7 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 				}
 				switch {
 				case (nodes || procs) && len(numbers) != size:
-					return nil, fmt.Errorf("%s: nodes or processes of %d members", line, len(numbers))
+					return nil, fmt.Errorf("%s: nodes or processes of %d members, want one for each", line, len(numbers))
 				case nodes:
 					shape.Nodes = coll.PlacementOf(numbers...)
 				case procs:
@@ -59,18 +59,18 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 		}
 		offer := c.Query(params, shape)
 		if offer == nil {
-			return nil, fmt.Errorf("%s: nothing is offered", line)
+			return nil, fmt.Errorf("%s: the component offers nothing", line)
 		}
 		for _, a := range offer.Algorithms {
 			if a.Op.String() == op && a.Name == name {
-				return script(&a, size, args, sizes)
+				return planLines(&a, size, args, sizes)
 			}
 		}
-		return nil, fmt.Errorf("%s: there is no such algorithm", line)
+		return nil, fmt.Errorf("%s: no such algorithm", line)
 	}
 }
 
-func script(a *coll.Algorithm, size int, args coll.Args, sizes []int) (lines []string, err error) {
+func planLines(a *coll.Algorithm, size int, args coll.Args, sizes []int) (lines []string, err error) {
 	args.Own = args.Size
 	if len(sizes) > 1 {
 		if len(sizes) != size {
@@ -89,14 +89,14 @@ func script(a *coll.Algorithm, size int, args coll.Args, sizes []int) (lines []s
 		}
 		var s coll.Schedule
 		a.Plan(&s, coll.Member{Rank: rank, Size: size}, &args)
-		lines = append(lines, fmt.Sprintf("%d: %s", rank, text(&s)))
+		lines = append(lines, fmt.Sprintf("%d: %s", rank, formatSchedule(&s)))
 	}
 	return lines, nil
 }
 
-// text is a schedule on one line. What goes on at the same time is between bars; a
-// number before a bar says how many steps must be complete where that is not all.
-func text(s *coll.Schedule) string {
+// formatSchedule formats a schedule on one line. Bars separate steps that depend on all previous ones. A
+// number before a bar is the number of steps on which the following ones depend, if not on all.
+func formatSchedule(s *coll.Schedule) string {
 	var b strings.Builder
 	after := int32(0)
 	for i, step := range s.Steps {
@@ -109,20 +109,20 @@ func text(s *coll.Schedule) string {
 			b.WriteString(", ")
 		}
 		after = step.After
-		at := place(step.Buf, step.N)
+		at := formatRef(step.Buf, step.N)
 		switch step.Kind {
 		case coll.Send:
 			fmt.Fprintf(&b, "send %s to %d", at, step.Peer)
 		case coll.Recv:
 			fmt.Fprintf(&b, "recv %s from %d", at, step.Peer)
 		case coll.Copy:
-			fmt.Fprintf(&b, "copy %s to %s", place(step.From, step.N), at)
+			fmt.Fprintf(&b, "copy %s to %s", formatRef(step.From, step.N), at)
 		case coll.Own:
-			fmt.Fprintf(&b, "own %d %d %s from %s", step.Do, step.Peer, at, place(step.From, step.N))
+			fmt.Fprintf(&b, "own %d %d %s from %s", step.Do, step.Peer, at, formatRef(step.From, step.N))
 		case coll.Work:
-			fmt.Fprintf(&b, "work %d %d %s from %s", step.Do, step.Peer, at, place(step.From, step.N))
+			fmt.Fprintf(&b, "work %d %d %s from %s", step.Do, step.Peer, at, formatRef(step.From, step.N))
 		case coll.Combine:
-			fmt.Fprintf(&b, "%s = %s op itself", at, place(step.From, step.N))
+			fmt.Fprintf(&b, "%s = %s op itself", at, formatRef(step.From, step.N))
 		}
 	}
 	if len(s.Steps) == 0 {
@@ -131,6 +131,8 @@ func text(s *coll.Schedule) string {
 	return b.String()
 }
 
-var slots = [...]string{coll.In: "in", coll.Out: "out", coll.Temp: "temp", coll.Shared: "shared"}
+var slotNames = [...]string{coll.In: "in", coll.Out: "out", coll.Temp: "temp", coll.Shared: "shared"}
 
-func place(r coll.Ref, n int) string { return fmt.Sprintf("%s[%d:%d]", slots[r.Slot], r.At, r.At+n) }
+func formatRef(r coll.Ref, n int) string {
+	return fmt.Sprintf("%s[%d:%d]", slotNames[r.Slot], r.At, r.At+n)
+}

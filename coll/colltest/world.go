@@ -13,18 +13,18 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Options say how a World misbehaves within what the contract allows.
+// Options select faults of a World within the contract.
 type Options struct {
-	// Synchronous has every send wait until its message was received: an algorithm that
-	// relies on buffering then deadlocks.
+	// Synchronous sends complete only when their messages have been received. Algorithms that rely
+	// on buffering deadlock.
 	Synchronous bool
-	// FailRank's operation number FailAt (counted from 1) fails with errFault.
-	// FailAt 0: none does.
+	// The operation with number FailAt, counted from 1, of rank FailRank fails with errFault. With
+	// a FailAt of 0, none does.
 	FailRank, FailAt int
 }
 
-// World is a communicator whose members are goroutines of this process, each of which
-// carries a schedule out inline.
+// World is a communicator whose members are goroutines of this process. Each executes schedules
+// inline.
 type World struct {
 	opt   Options
 	boxes []mailbox
@@ -33,28 +33,28 @@ type World struct {
 
 type mailbox struct {
 	mu      sync.Mutex
-	arrived chan struct{} // closed and replaced when a message comes
+	arrived chan struct{} // Closed and replaced when a message arrives.
 	queue   []*message
 }
 
 type message struct {
-	src   int
-	data  []byte
-	taken chan struct{}
+	src      int
+	data     []byte
+	released chan struct{}
 }
 
-// NewWorld makes a communicator of n members.
+// NewWorld returns a communicator of n members.
 func NewWorld(n int, opt Options) *World {
 	w := &World{opt: opt, boxes: make([]mailbox, n)}
 	for r := range n {
 		w.boxes[r].arrived = make(chan struct{})
-		w.peers = append(w.peers, &Peer{w: w, rank: r})
+		w.peers = append(w.peers, &Peer{world: w, rank: r})
 	}
 	return w
 }
 
-// Run calls f for each member in a goroutine of its own, and returns their
-// errors by rank. When one fails, the context of the others ends.
+// Run calls f for each member in a goroutine of its own, and returns the errors by rank. The first
+// error cancels the context of the others.
 func (w *World) Run(ctx context.Context, f func(ctx context.Context, p *Peer) error) []error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -71,15 +71,14 @@ func (w *World) Run(ctx context.Context, f func(ctx context.Context, p *Peer) er
 	return errs
 }
 
-// Left says what operations that have ended left behind: messages that nobody
-// received, or what is still under way.
+// Left returns an error for pending operations and unreceived messages.
 func (w *World) Left() error {
 	for r, p := range w.peers {
-		if n := len(p.open); n != 0 {
-			return fmt.Errorf("rank %d has %d messages under way", r, n)
+		if n := len(p.pending); n != 0 {
+			return fmt.Errorf("rank %d has %d pending messages", r, n)
 		}
 		if n := len(w.boxes[r].queue); n != 0 {
-			return fmt.Errorf("rank %d left %d messages without receiving them", r, n)
+			return fmt.Errorf("rank %d has %d unreceived messages", r, n)
 		}
 	}
 	return nil
@@ -87,12 +86,13 @@ func (w *World) Left() error {
 
 // Peer is one member of a World. It implements coll.Peers.
 type Peer struct {
-	w    *World
-	rank int
-	ops  int
-	open []started
+	world          *World
+	rank           int
+	operationCount int
+	pending        []started
 
-	instance coll.Instance // of the algorithm, if it has any
+	// Instance of the algorithm, nil if it has none.
+	instance coll.Instance
 	call     *coll.Call
 }
 
@@ -110,16 +110,16 @@ func (p *Peer) Rank() int { return p.rank }
 
 var errFault = errors.New("colltest: fault")
 
-// operation counts, and fails where the options say so.
-func (p *Peer) operation() error {
-	if p.ops++; p.w.opt.FailAt == p.ops && p.w.opt.FailRank == p.rank {
+// countOperation counts operations. It returns the error of the options at theirs.
+func (p *Peer) countOperation() error {
+	if p.operationCount++; p.world.opt.FailAt == p.operationCount && p.world.opt.FailRank == p.rank {
 		return errFault
 	}
 	return nil
 }
 
-func (p *Peer) inRange(rank int) error {
-	if rank < 0 || rank >= len(p.w.peers) || rank == p.rank {
+func (p *Peer) checkRank(rank int) error {
+	if rank < 0 || rank >= len(p.world.peers) || rank == p.rank {
 		return fmt.Errorf("rank %d exchanges a message with rank %d: %w", p.rank, rank, framework.ErrRank)
 	}
 	return nil
@@ -127,48 +127,48 @@ func (p *Peer) inRange(rank int) error {
 
 // Send implements coll.Peers.
 func (p *Peer) Send(buf []byte, to int) (over bool, err error) {
-	if err := errors.Join(p.operation(), p.inRange(to)); err != nil {
+	if err := errors.Join(p.countOperation(), p.checkRank(to)); err != nil {
 		return false, err
 	}
-	m := &message{src: p.rank, data: bytes.Clone(buf), taken: make(chan struct{})}
-	box := &p.w.boxes[to]
+	m := &message{src: p.rank, data: bytes.Clone(buf), released: make(chan struct{})}
+	box := &p.world.boxes[to]
 	box.mu.Lock()
 	box.queue = append(box.queue, m)
 	close(box.arrived)
 	box.arrived = make(chan struct{})
 	box.mu.Unlock()
-	if p.w.opt.Synchronous {
-		p.open = append(p.open, started{send: m})
+	if p.world.opt.Synchronous {
+		p.pending = append(p.pending, started{send: m})
 	}
-	return !p.w.opt.Synchronous, nil
+	return !p.world.opt.Synchronous, nil
 }
 
-// StartRecv implements coll.Peers. The receive takes its message when it is finished:
-// no other one from that rank comes between.
+// StartRecv implements coll.Peers. The message is matched in Finish. No other receive from that
+// rank intervenes.
 func (p *Peer) StartRecv(buf []byte, from int) error {
-	if err := errors.Join(p.operation(), p.inRange(from)); err != nil {
+	if err := errors.Join(p.countOperation(), p.checkRank(from)); err != nil {
 		return err
 	}
 	poison(buf)
-	p.open = append(p.open, started{buf: buf, from: from})
+	p.pending = append(p.pending, started{buf: buf, from: from})
 	return nil
 }
 
-// Finish implements coll.Peers. A receive that was started before, from whomever, may
-// be one that a synchronous sender waits for: so all that have come are taken.
+// Finish implements coll.Peers. A synchronous sender may wait for any started receive, so that a
+// wait for a send releases the senders of all arrived messages.
 func (p *Peer) Finish(ctx context.Context) (int, error) {
-	if len(p.open) == 0 {
-		return 0, errors.New("colltest: nothing is under way")
+	if len(p.pending) == 0 {
+		return 0, errors.New("colltest: no pending operation")
 	}
-	first := p.open[0]
-	p.open = p.open[1:]
+	first := p.pending[0]
+	p.pending = p.pending[1:]
 	if first.send == nil {
 		return p.receive(ctx, first.buf, first.from)
 	}
 	for {
-		arrived := p.takeStarted()
+		arrived := p.releaseSenders()
 		select {
-		case <-first.send.taken:
+		case <-first.send.released:
 			return 0, nil
 		case <-arrived:
 		case <-ctx.Done():
@@ -177,31 +177,30 @@ func (p *Peer) Finish(ctx context.Context) (int, error) {
 	}
 }
 
-// takeStarted has the senders of what receives wait for know that it is taken. Data are
-// copied later.
-func (p *Peer) takeStarted() <-chan struct{} {
-	box := &p.w.boxes[p.rank]
+// releaseSenders releases the senders of messages for which receives have started. It copies no data.
+func (p *Peer) releaseSenders() <-chan struct{} {
+	box := &p.world.boxes[p.rank]
 	box.mu.Lock()
 	defer box.mu.Unlock()
 	for _, m := range box.queue {
-		if slices.ContainsFunc(p.open, func(s started) bool { return s.send == nil && s.from == m.src }) {
-			m.take()
+		if slices.ContainsFunc(p.pending, func(s started) bool { return s.send == nil && s.from == m.src }) {
+			m.release()
 		}
 	}
 	return box.arrived
 }
 
-func (m *message) take() {
+func (m *message) release() {
 	select {
-	case <-m.taken:
+	case <-m.released:
 	default:
-		close(m.taken)
+		close(m.released)
 	}
 }
 
 // Recv implements coll.Peers.
 func (p *Peer) Recv(ctx context.Context, buf []byte, from int) (int, error) {
-	if err := errors.Join(p.operation(), p.inRange(from)); err != nil {
+	if err := errors.Join(p.countOperation(), p.checkRank(from)); err != nil {
 		return 0, err
 	}
 	poison(buf)
@@ -211,7 +210,7 @@ func (p *Peer) Recv(ctx context.Context, buf []byte, from int) (int, error) {
 // Own implements coll.Peers.
 func (p *Peer) Own(ctx context.Context, steps []coll.Step) error {
 	for i := range steps {
-		if err := p.operation(); err != nil {
+		if err := p.countOperation(); err != nil {
 			return err
 		}
 		for {
@@ -235,11 +234,11 @@ func (p *Peer) Work(step *coll.Step) { p.instance.(coll.Worker).Work(step, p.cal
 
 // Drop implements coll.Peers.
 func (p *Peer) Drop() {
-	p.open = nil
+	p.pending = nil
 	withdraw(p.instance, p.call)
 }
 
-// withdraw blocks until no other member uses the buffers of a call that failed.
+// withdraw blocks until no other member uses the buffers of a failed call.
 func withdraw(x coll.Instance, c *coll.Call) {
 	if w, ok := x.(coll.Withdrawer); ok {
 		for !w.Withdraw(c) {
@@ -249,9 +248,9 @@ func withdraw(x coll.Instance, c *coll.Call) {
 }
 
 func (p *Peer) receive(ctx context.Context, buf []byte, from int) (int, error) {
-	box := &p.w.boxes[p.rank]
+	box := &p.world.boxes[p.rank]
 	for {
-		p.takeStarted()
+		p.releaseSenders()
 		m, arrived := box.take(from)
 		if m != nil {
 			n := copy(buf, m.data)
@@ -268,7 +267,8 @@ func (p *Peer) receive(ctx context.Context, buf []byte, from int) (int, error) {
 	}
 }
 
-// take removes the first message of a rank, or returns what announces more.
+// take removes the first message of a rank. Without one, it returns a channel that is closed at the
+// next arrival.
 func (b *mailbox) take(src int) (*message, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -278,12 +278,11 @@ func (b *mailbox) take(src int) (*message, <-chan struct{}) {
 	}
 	m := b.queue[i]
 	b.queue = slices.Delete(b.queue, i, i+1)
-	m.take()
+	m.release()
 	return m, nil
 }
 
-// poison is what memory holds that nothing has been written to yet, so that reading it
-// shows.
+// poison fills memory without contents, so that a read before a write is noticed.
 func poison(b []byte) {
 	for i := range b {
 		b[i] = 0xA5

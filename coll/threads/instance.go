@@ -12,7 +12,7 @@ import (
 // Instance is the part of one rank in a team. It implements coll.Instance.
 type Instance struct {
 	layout    *layout
-	team    *team
+	team      *team
 	localRank int
 
 	env  coll.Env
@@ -36,16 +36,16 @@ type Instance struct {
 	isLost bool
 }
 
-// op is a pending operation.
+// pendingOp is a pending operation.
 type pendingOp struct {
-	sequence  uint32
-	code  uint32
-	total uint64
+	sequence uint32
+	code     uint32
+	total    uint64
 }
 
 var (
-	errNoHeap = errors.New("the ranks of the process do not share its heap: several ranks need one engine")
-	errWithdrawn   = errors.New("another rank of this process has withdrawn from the operation")
+	errNoHeap    = errors.New("the ranks of the process do not share its heap: several ranks need one engine")
+	errWithdrawn = errors.New("another rank of this process has withdrawn from the operation")
 )
 
 // open opens the part of a rank. The lowest rank of a process creates the team.

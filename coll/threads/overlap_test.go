@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// part is the part of one rank in one of several pending operations.
+// pendingPart is the part of one rank in one of several pending operations.
 type pendingPart struct {
 	x    coll.Instance
 	s    coll.Schedule

@@ -64,7 +64,7 @@ func newPendingOp(s *coll.Step, c *coll.Call) pendingOp {
 	return pendingOp{c.Turn, uint32(code), uint64(s.N)}
 }
 
-// waits returns the error of a wait that cannot end.
+// waitError returns the error of a wait that cannot end.
 func (x *Instance) waitError() error {
 	if x.isLost {
 		return errWithdrawn
@@ -134,7 +134,7 @@ func (x *Instance) isComplete(c *coll.Call) bool {
 	return true
 }
 
-// await reports whether a gate has reached this phase. A rank that is about to sleep is listed
+// hasGateReached reports whether a gate has reached this phase. A rank that is about to sleep is listed
 // there.
 func (x *Instance) hasGateReached(gate int, c *coll.Call) bool {
 	for !hasReached(x.team.gate(gate).word.Load(), x.phase) {
@@ -234,7 +234,7 @@ func (x *Instance) arrive(mode uint8) (over bool, err error) {
 // then takes far longer than the wake-ups.
 const wakeForWorkFrom = 8 << 20
 
-// all reports whether all ranks have posted in this phase.
+// allPosted reports whether all ranks have posted in this phase.
 func (x *Instance) allPosted(c *coll.Call) (bool, error) {
 	for ; x.nextAwaited < len(x.team.ranks); x.nextAwaited++ {
 		if over, err := x.hasPosted(x.nextAwaited, x.phase, 0, c); !over {
@@ -245,7 +245,7 @@ func (x *Instance) allPosted(c *coll.Call) (bool, error) {
 	return true, nil
 }
 
-// posted reports whether a rank has published ready bytes in a phase. It returns an error if that
+// hasPosted reports whether a rank has published ready bytes in a phase. It returns an error if that
 // is for another operation.
 func (x *Instance) hasPosted(seat int, round uint32, ready uint64, c *coll.Call) (bool, error) {
 	l := &x.team.posts[slotOf(seat, round)]

@@ -14,7 +14,7 @@ var (
 type steps struct {
 	*coll.Schedule
 	layout     *layout
-	code  int
+	code       int
 	totalBytes int
 	localRank  int
 }
@@ -23,7 +23,7 @@ func (l *layout) newSteps(s *coll.Schedule, m coll.Member, op coll.Operation, ro
 	return steps{s, l, codeOf(op, root), total, l.Index(m.Rank)}
 }
 
-// own adds a step that depends on all previous ones.
+// addOwn adds a step that depends on all previous ones.
 func (w steps) addOwn(what uint8, buf, from coll.Ref) {
 	w.Own(what, w.code, w.totalBytes, buf, from)
 	w.Wait()
@@ -35,7 +35,7 @@ func (w steps) awaitPost(seat, ready int) {
 	w.Wait()
 }
 
-// leave ends the operation.
+// endOperation ends the operation.
 func (w steps) endOperation() {
 	last := len(w.Steps) - 1
 	if w.Steps[last].Kind != coll.Own {
@@ -108,7 +108,7 @@ func (l *layout) bcast(s *coll.Schedule, m coll.Member, a *coll.Args) {
 // forwards it, and its ranks copy it, while the next one is received.
 const segment = 64 << 10
 
-// give publishes Out and waits until the other ranks of the process have copied it.
+// publishOut publishes Out and waits until the other ranks of the process have copied it.
 func (w steps) publishOut(mode uint8) {
 	w.addOwn(arriveWith|mode, nothing, out)
 	switch {
@@ -121,7 +121,7 @@ func (w steps) publishOut(mode uint8) {
 	}
 }
 
-// take copies the memory that a rank publishes to Out. It does not wait for the others.
+// fetchOut copies the memory that a rank publishes to Out. It does not wait for the others.
 func (w steps) fetchOut(seat int) {
 	step := segment
 	if w.layout.Count() == 1 {

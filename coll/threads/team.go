@@ -17,16 +17,16 @@ import (
 // before its last phase is complete, but arrives in the next phase only after that.
 type team struct {
 	ranks    []int // In ascending order.
-	members    []member
+	members  []member
 	posts    []post // Indexed by slotOf.
 	slices   []published
 	working  []paddedFlag // By local rank.
 	counters [][]counter
 
-	postGate    gate // Without a word, because posts have their phase.
+	postGate     gate // Without a word, because posts have their phase.
 	gatheredGate gate // Latest phase in which all ranks have arrived.
 	releasedGate gate // Latest phase that is complete.
-	work     work
+	work         work
 
 	// isAborted is set permanently when a rank withdraws its slices. isQuiet is set once each rank
 	// has been observed outside of the slices of others after that.
@@ -44,12 +44,12 @@ const maxInline = 32
 
 // post is the post of a rank in a phase. It is one aligned cache line without pointers.
 type post struct {
-	phase uint32 // Phase, counted from 1. It is stored last, atomically.
-	code   uint32 // Operation and root.
-	totalBytes  uint64 // Args.Size.
-	readyBytes  uint64 // Bytes of the published slice that may be read. Accessed atomically.
-	_      [8]byte
-	data   [maxInline]byte // Operand of at most maxInline bytes.
+	phase      uint32 // Phase, counted from 1. It is stored last, atomically.
+	code       uint32 // Operation and root.
+	totalBytes uint64 // Args.Size.
+	readyBytes uint64 // Bytes of the published slice that may be read. Accessed atomically.
+	_          [8]byte
+	data       [maxInline]byte // Operand of at most maxInline bytes.
 }
 
 // published has the slices of a larger operand. The rank must not return from the operation while
@@ -62,7 +62,7 @@ type published struct {
 // paddedFlag is a word in a cache line of its own.
 type paddedFlag struct {
 	value atomic.Uint32
-	_ [60]byte
+	_     [60]byte
 }
 
 // counter counts the arrivals of up to fanIn ranks or lower counters. Each arrival adds 1 to the
@@ -70,7 +70,7 @@ type paddedFlag struct {
 // operations differ.
 type counter struct {
 	value atomic.Uint64
-	_ [56]byte
+	_     [56]byte
 }
 
 const fanIn = 8
@@ -99,7 +99,7 @@ type member struct {
 	sleepers  [gateCount]sleeper
 }
 
-// gates is the number of gates of a team. A rank may be listed in each.
+// gateCount is the number of gates of a team. A rank may be listed in each.
 const gateCount = 3
 
 // sleeper is the entry of a rank in the list of a gate.
@@ -164,7 +164,7 @@ func (t *team) wakeForPost(seat int) {
 	}
 }
 
-// list adds a rank that is about to sleep to a gate. It returns false if the rank was listed
+// listSleeper adds a rank that is about to sleep to a gate. It returns false if the rank was listed
 // before. After true, the caller checks its condition again, because a change before the call rang
 // no bell.
 func (t *team) listSleeper(seat, number int) bool {
@@ -194,7 +194,7 @@ func (g *gate) wake() {
 	}
 }
 
-// release completes a phase.
+// completePhase completes a phase.
 func (t *team) completePhase(round uint32) {
 	t.releasedGate.word.Store(round)
 	t.releasedGate.wake()
@@ -237,7 +237,7 @@ func (t *team) arrive(seat int, round uint32, add, sum uint64) (last bool, err e
 	return true, nil
 }
 
-// differs returns the error for operations that differ among ranks first to end-1, which have all
+// findDifference returns the error for operations that differ among ranks first to end-1, which have all
 // posted in a phase.
 func (t *team) findDifference(round uint32, first, end int) error {
 	a := &t.posts[slotOf(first, round)]

@@ -18,7 +18,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// carry plans and executes an operation.
+// execute plans and executes an operation.
 func execute(ctx context.Context, team *colltest.Team, r *colltest.Rank, op coll.Operation, args coll.Args, b coll.Buffers, f coll.Reducer) error {
 	args.Own = args.Size
 	s, err := team.Plan(r, op, args)

@@ -154,7 +154,7 @@ func (x *Instance) distribute(sum []byte, at int, isOwn bool) {
 	}
 }
 
-// share returns the offset and size of a rank's share of n bytes in whole elements.
+// shareOf returns the offset and size of a rank's share of n bytes in whole elements.
 func shareOf(seat, seats, n, elem int) (from, bytes int) {
 	unit := smallestUnit(elem)
 	all := (n + unit - 1) / unit
@@ -162,7 +162,7 @@ func shareOf(seat, seats, n, elem int) (from, bytes int) {
 	return from, min(n, all*(seat+1)/seats*unit) - from
 }
 
-// units returns the size of the smallest part of an operand, which is whole elements and, if they
+// smallestUnit returns the size of the smallest part of an operand, which is whole elements and, if they
 // allow it, whole cache lines.
 func smallestUnit(elem int) int {
 	elem = max(1, elem)

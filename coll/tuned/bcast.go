@@ -10,7 +10,7 @@ import (
 // one is ready.
 const sendWindow = 3
 
-// down sends a block down a tree in segments. A member forwards one segment while it receives the
+// sendDown sends a block down a tree in segments. A member forwards one segment while it receives the
 // next. parent is -1 at the root.
 func sendDown(s *coll.Schedule, block division, parent int, children []int) {
 	out := coll.Ref{Slot: coll.Out}
@@ -123,7 +123,7 @@ func bcastScatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// subtree returns the end of the relative ranks that start at me and are below it in a binomial
+// subtreeEnd returns the end of the relative ranks that start at me and are below it in a binomial
 // tree.
 func subtreeEnd(me, n int) int {
 	if me == 0 {

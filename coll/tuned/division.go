@@ -2,7 +2,7 @@ package tuned
 
 import "github.com/ferrympi/ferry/coll"
 
-// pieces divides a block into parts that start at multiples of whole elements and, as far as
+// division divides a block into parts that start at multiples of whole elements and, as far as
 // elements allow, of cache lines. Parts differ by one such unit at most. Some parts of a short
 // block are empty.
 type division struct {
@@ -13,10 +13,10 @@ type division struct {
 	boundaries []int
 }
 
-// line is the size of a cache line in bytes.
+// cacheLine is the size of a cache line in bytes.
 const cacheLine = 64
 
-// cut divides size bytes of elements of elem bytes into parts. With an elem of 0, they are bytes.
+// divide divides size bytes of elements of elem bytes into parts. With an elem of 0, they are bytes.
 func divide(size, elem, parts int) division {
 	elem = max(1, elem)
 	unit := (cacheLine + elem - 1) / elem * elem
@@ -39,7 +39,7 @@ func segments(size, elem, segment int) division {
 	return division{size: size, unit: segment, units: parts, parts: parts}
 }
 
-// at returns the start of part i, or the end of the block for i == parts.
+// startOf returns the start of part i, or the end of the block for i == parts.
 func (p division) startOf(i int) int {
 	if p.boundaries != nil {
 		return p.boundaries[i]
@@ -47,13 +47,13 @@ func (p division) startOf(i int) int {
 	return min(p.size, p.units*i/p.parts*p.unit)
 }
 
-// of returns the position and size of parts i to j-1 of the block at base.
+// slice returns the position and size of parts i to j-1 of the block at base.
 func (p division) slice(base coll.Ref, i, j int) (coll.Ref, int) {
 	at := p.startOf(i)
 	return base.Plus(at), p.startOf(j) - at
 }
 
-// longest returns the size of the largest part.
+// largestPart returns the size of the largest part.
 func (p division) largestPart() int {
 	return min(p.size, (p.units+p.parts-1)/p.parts*p.unit)
 }
@@ -66,7 +66,7 @@ func absolute(rel, root, n int) int  { return (rel + root) % n }
 // of neighbors act as one member each, represented by the upper one. An actor's ranks are
 // consecutive, and so are those of successive actors.
 type actors struct {
-	count     int // A power of two.
+	count int // A power of two.
 	pairs int // The ranks below 2*pairs form pairs.
 }
 
@@ -79,7 +79,7 @@ func actorsOf(size int) actors {
 	return a
 }
 
-// number returns the actor of a rank, and whether the rank itself acts.
+// actorOf returns the actor of a rank, and whether the rank itself acts.
 func (a actors) actorOf(rank int) (actor int, acts bool) {
 	if rank < 2*a.pairs {
 		return rank / 2, rank%2 == 1
@@ -87,7 +87,7 @@ func (a actors) actorOf(rank int) (actor int, acts bool) {
 	return rank - a.pairs, true
 }
 
-// rank returns the rank that acts for an actor.
+// rankOf returns the rank that acts for an actor.
 func (a actors) rankOf(actor int) int {
 	if actor < a.pairs {
 		return actor*2 + 1

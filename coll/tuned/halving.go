@@ -7,8 +7,8 @@ import "github.com/ferrympi/ferry/coll"
 // consecutive ranks, so that the operation need not commute. (Halving between the most distant
 // actors first is equally fast, and would require that.)
 type halving struct {
-	s   *coll.Schedule
-	a   *coll.Args
+	s      *coll.Schedule
+	a      *coll.Args
 	actors actors
 	actor  int
 	// Division into as many fragments as there are actors.
@@ -19,7 +19,7 @@ type halving struct {
 	operand coll.Ref
 }
 
-// has returns the range of fragments of which an actor has the sum after the step of a bit. Bit 0
+// sumRange returns the range of fragments of which an actor has the sum after the step of a bit. Bit 0
 // is the state before the first step.
 func (h *halving) sumRange(actor, bit int) (lo, hi int) {
 	lo, hi = 0, h.actors.count
@@ -33,7 +33,7 @@ func (h *halving) sumRange(actor, bit int) (lo, hi int) {
 	return lo, hi
 }
 
-// run leaves the complete sums of fragments has(me, n/2) in sum.
+// halve leaves the complete sums of fragments has(me, n/2) in sum.
 func (h *halving) halve() {
 	s := h.s
 	var temp coll.Ref
@@ -71,14 +71,14 @@ func (h *halving) halve() {
 	s.Wait()
 }
 
-// longest returns the size of the largest range after the step of a bit.
+// largestRange returns the size of the largest range after the step of a bit.
 func (h *halving) largestRange(bit int) int {
 	lo, hi := h.sumRange(h.actor, bit)
 	_, n := h.block.slice(coll.Ref{}, lo, hi)
 	return n
 }
 
-// begin combines the operand of the lower member of a pair at the upper one, and reports whether
+// foldPair combines the operand of the lower member of a pair at the upper one, and reports whether
 // this member acts. The lower member has sent its input then. The sum of two is in sum.
 func (h *halving) foldPair(m coll.Member) (acts bool) {
 	s, size := h.s, h.block.size
@@ -176,7 +176,7 @@ func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	all := actorsOf(m.Size)
 	places := s.Numbers(all.count + 1) // Offsets of the fragments in bytes.
-	packed := s.Numbers(m.Size)    // Offsets of the ranks' blocks in bytes.
+	packed := s.Numbers(m.Size)        // Offsets of the ranks' blocks in bytes.
 	total := 0
 	for place := range all.count {
 		places[place] = total

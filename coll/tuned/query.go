@@ -83,7 +83,7 @@ const bruckLimit = 4 << 10
 
 type offer struct{ coll.Offer }
 
-// when returns size if the number of ranks is suitable, and never otherwise.
+// sizeIf returns size if the number of ranks is suitable, and never otherwise.
 func sizeIf(right bool, size int) int {
 	if !right {
 		return coll.Never
@@ -95,7 +95,7 @@ func (o *offer) add(op coll.Operation, name string, from, below int, plan func(*
 	o.Algorithms = append(o.Algorithms, coll.Algorithm{Op: op, Name: name, From: from, Below: below, Plan: plan})
 }
 
-// above returns the size after one, or the largest size itself.
+// sizeAbove returns the size after one, or the largest size itself.
 func sizeAbove(size int) int {
 	if size == coll.Never {
 		return coll.Never
@@ -103,7 +103,7 @@ func sizeAbove(size int) int {
 	return size + 1
 }
 
-// times returns the product of a size and a number of ranks, saturated.
+// sizeTimes returns the product of a size and a number of ranks, saturated.
 func sizeTimes(size framework.Size, n int) int {
 	if int(size) > coll.Never/n {
 		return coll.Never

@@ -49,7 +49,7 @@ type chain struct {
 	next, prev int
 }
 
-// last sends its operand.
+// sendOperand sends its operand.
 func (c *chain) sendOperand() {
 	for i := range c.block.parts {
 		c.s.WaitFor(len(c.s.Steps) - sendWindow)
@@ -58,7 +58,7 @@ func (c *chain) sendOperand() {
 	}
 }
 
-// inner combines its operand with received segments and forwards them.
+// combineAndForward combines its operand with received segments and forwards them.
 func (c *chain) combineAndForward() {
 	s, a := c.s, c.a
 	room := c.block.largestPart()
@@ -82,7 +82,7 @@ func (c *chain) combineAndForward() {
 	}
 }
 
-// first combines its operand with received segments in out. All receives start at once if they go
+// combineResult combines its operand with received segments in out. All receives start at once if they go
 // directly to the result.
 func (c *chain) combineResult(out coll.Ref) {
 	s, a := c.s, c.a

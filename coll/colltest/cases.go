@@ -12,63 +12,65 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-// stuck is how long one operation may take before it counts as a deadlock. It
-// bounds a failure; nothing that passes comes near it.
-const stuck = 30 * time.Second
+// operationTimeout is the timeout of an operation, after which it counts as a deadlock. A correct operation
+// takes a small part of it.
+const operationTimeout = 30 * time.Second
 
-// mostMembers is the size of the largest communicator; counts are of elements in a
-// block, the last one beyond what algorithms take for small.
-const mostMembers = 17
+// maxMembers is the size of the largest communicator.
+const maxMembers = 17
 
-// groups are the sizes of communicators that have a case of their own, up to each: with the race
-// detector all of them take as long as a case may.
-var groups = []int{8, 12, 15, mostMembers}
+// sizeLimits are the upper limits of the communicator sizes of a case. A case with all sizes would
+// exceed the limit of its time under the race detector.
+var sizeLimits = []int{8, 12, 15, maxMembers}
 
-var counts = []int{0, 1, 7, 1100}
+// Elements of a block. The last number is beyond the small sizes of algorithms.
+var elementCounts = []int{0, 1, 7, 1100}
 
-// Cases returns the claims of the contract, to be made of c: every algorithm that it
-// offers, over communicators of 1 to 17 members, with blocks of 0 to 1100 elements,
-// whatever size it is chosen for; all roots, in place and not, blocks that differ, with
-// gaps between them; operations that commute and one that does not; carried out inline,
-// over buffered and synchronous sends, and in a random order of completion; and a
-// member that fails.
+// Cases returns the contract's claims about c. They cover every algorithm that it offers, for all
+// sizes of blocks, over communicators of 1 to 17 members with blocks of 0 to 1100 elements, with
+// all roots, in place and not, with blocks of different sizes and gaps between them, and with
+// commutative and ordered operations. Schedules run inline, over buffered and synchronous sends,
+// and in random orders of completion, also with a member that fails.
 func Cases(c coll.Component) kittest.Cases {
-	claims := []kittest.Claim[struct{}, *checker]{kittest.New("QueryIsTheSameForAll", struct{}{}, (*checker).alike)}
+	claims := []kittest.Claim[struct{}, *checker]{kittest.New("QueryIsReproducible", struct{}{}, (*checker).checkQuery)}
 	for op := range coll.Operation(coll.Operations) {
 		least := 1
-		for _, most := range groups {
-			name := fmt.Sprintf("%v/ComesToWhatItShouldInAnyOrderAmong%dTo%d", op, least, most)
-			sizes := upTo(most + 1)[least:]
-			claims = append(claims, kittest.New(name, struct{}{}, func(k *checker) { k.every(op, sizes) }))
+		for _, most := range sizeLimits {
+			name := fmt.Sprintf("%v/CorrectInAnyOrderAmong%dTo%d", op, least, most)
+			sizes := integersBelow(most + 1)[least:]
+			claims = append(claims, kittest.New(name, struct{}{}, func(k *checker) { k.checkAnyOrder(op, sizes) }))
 			least = most + 1
 		}
 		claims = append(claims,
-			kittest.New(op.String()+"/ComesToWhatItShouldInline", struct{}{}, func(k *checker) { k.inline(op) }),
-			kittest.New(op.String()+"/EndsWhenAMemberFails", struct{}{}, func(k *checker) { k.faults(op) }),
-			kittest.New(op.String()+"/SeriesEndsAfterADeath", struct{}{}, func(k *checker) { k.deaths(op) }))
+			kittest.New(op.String()+"/CorrectInline", struct{}{}, func(k *checker) { k.checkInline(op) }),
+			kittest.New(op.String()+"/EndsAfterAFailure", struct{}{}, func(k *checker) { k.checkFaults(op) }),
+			kittest.New(op.String()+"/SeriesEndsAfterADeath", struct{}{}, func(k *checker) { k.checkDeaths(op) }))
 	}
 	return kittest.Bind(claims, func(t *kittest.T, _ struct{}) *checker {
 		k := &checker{T: t, component: c, params: kittest.Params(c, nil)}
 		if v := c.Probe(t.Context(), k.params); v.Status != framework.StatusUsable {
-			t.Fatalf("not usable here: %v", v)
+			t.Fatalf("component unusable: %v", v)
 		}
 		return k
 	})
 }
 
-// checker is what a case works with. The first thing that is wrong ends it.
+// checker is the environment of a case. The first error ends the case.
 type checker struct {
 	*kittest.T
 	component coll.Component
 	params    any
 	open      func(coll.Env) (coll.Instance, error)
-	instances []coll.Instance // by rank, of the communicator that was asked for last
-	of        string          // its shape
-	op        uint32          // so many operations there were
+	// Instances by rank of the latest communicator.
+	instances []coll.Instance
+	// Shape of the latest communicator.
+	openShape string
+	// Number of operations so far.
+	operationCount uint32
 }
 
-// opened opens the instances of a communicator.
-func (k *checker) opened(shape coll.Shape) []coll.Instance {
+// openInstances opens the instances of a communicator.
+func (k *checker) openInstances(shape coll.Shape) []coll.Instance {
 	all, cards := make([]coll.Instance, shape.Size), make([][]byte, shape.Size)
 	nodes := nodes(shape)
 	offered := coll.Offered{Component: k.component.Info().Name, Offer: &coll.Offer{Open: k.open}}
@@ -79,7 +81,7 @@ func (k *checker) opened(shape coll.Shape) []coll.Instance {
 		}
 		k.Cleanup(func() error { all[rank].Close(); return nil })
 		if cards[rank] = all[rank].Card(); len(cards[rank]) > coll.CardSize {
-			k.Fatalf("a card of %d bytes", len(cards[rank]))
+			k.Fatalf("card of %d bytes exceeds CardSize", len(cards[rank]))
 		}
 	}
 	byNode := shape.ProcsAsNodes().ByNode()
@@ -96,10 +98,9 @@ func (k *checker) opened(shape coll.Shape) []coll.Instance {
 	return all
 }
 
-// shapes returns communicators of a size: all on one node, on nodes of unequal size, and
-// with ranks that go round them. Then the same for goroutines: all in one process, in two
-// processes of equal size, in processes of unequal size on one node, and with ranks that go round
-// processes on two nodes.
+// shapes returns communicators of a size. Their ranks are on one node, on nodes of unequal size,
+// and round-robin over nodes. Then they are goroutines in one process, in two equal processes, in
+// unequal processes on one node, and round-robin over processes on two nodes.
 func shapes(size int) []coll.Shape {
 	all := []coll.Shape{{Size: size}}
 	if size == 1 {
@@ -122,8 +123,8 @@ func shapes(size int) []coll.Shape {
 		coll.Shape{Size: size, Procs: of(unequal)}, coll.Shape{Size: size, Procs: of(round), Nodes: of(pairs)})
 }
 
-// ignoresProcs reports whether an offer for a shape is that for the shape without processes,
-// as that of components over messages.
+// ignoresProcs reports whether an offer for a shape is the same without its processes, as that of
+// components over messages.
 func (k *checker) ignoresProcs(o *coll.Offer, shape coll.Shape) bool {
 	shape.Procs = nil
 	plain := k.component.Query(k.params, shape)
@@ -140,10 +141,10 @@ func (k *checker) query(op coll.Operation, shape coll.Shape) (list []*coll.Algor
 	of := fmt.Sprint(shape)
 	if k.open = o.Open; o.Open == nil {
 		k.instances = nil
-	} else if k.instances == nil || k.of != of {
-		k.instances = k.opened(shape)
+	} else if k.instances == nil || k.openShape != of {
+		k.instances = k.openInstances(shape)
 	}
-	k.of = of
+	k.openShape = of
 	for i := range o.Algorithms {
 		if o.Algorithms[i].Op == op {
 			list = append(list, &o.Algorithms[i])
@@ -152,9 +153,9 @@ func (k *checker) query(op coll.Operation, shape coll.Shape) (list []*coll.Algor
 	return list
 }
 
-// alike checks that to ask again gives the same answer.
-func (k *checker) alike() {
-	for size := 1; size <= mostMembers; size++ {
+// checkQuery checks that repeated queries return the same algorithms.
+func (k *checker) checkQuery() {
+	for size := 1; size <= maxMembers; size++ {
 		for _, shape := range shapes(size) {
 			for op := range coll.Operation(coll.Operations) {
 				first, again := k.query(op, shape), k.query(op, shape)
@@ -171,14 +172,13 @@ func (k *checker) alike() {
 	}
 }
 
-// each calls f with every algorithm for an operation, and skips the case if there is
-// none.
-func (k *checker) each(op coll.Operation, sizes []int, f func(shape coll.Shape, a *coll.Algorithm)) {
+// forEachAlgorithm calls f with every algorithm for an operation. It skips the case if there is none.
+func (k *checker) forEachAlgorithm(op coll.Operation, sizes []int, f func(shape coll.Shape, a *coll.Algorithm)) {
 	found := false
 	for _, size := range sizes {
 		var before *coll.Offer
 		for _, shape := range shapes(size) {
-			if offer := k.component.Query(k.params, shape); offer != before { // it looks at nodes
+			if offer := k.component.Query(k.params, shape); offer != before { // The offer depends on the nodes.
 				before = offer
 				if shape.Procs != nil && k.ignoresProcs(offer, shape) {
 					continue
@@ -191,23 +191,23 @@ func (k *checker) each(op coll.Operation, sizes []int, f func(shape coll.Shape, 
 		}
 	}
 	if !found {
-		k.Skipf("it has no %v", op)
+		k.Skipf("the component has no %v", op)
 	}
 }
 
-// calls calls f with all arguments that differ in something.
-func calls(op coll.Operation, size int, roots []int, f func(call)) {
+// forEachCall calls f with all combinations of arguments.
+func forEachCall(op coll.Operation, size int, roots []int, f func(call)) {
 	kinds, places := elements[:1], []bool{false, true}
-	if reduces(op) {
+	if isReduction(op) {
 		kinds = elements
 	}
-	if !rooted(op) {
+	if !hasRoot(op) {
 		roots = roots[:1]
 	}
-	if !mayBeInPlace(op) {
+	if !canBeInPlace(op) {
 		places = places[:1]
 	}
-	for _, count := range counts {
+	for _, count := range elementCounts {
 		for _, kind := range kinds {
 			for _, inPlace := range places {
 				for _, root := range roots {
@@ -223,13 +223,13 @@ func calls(op coll.Operation, size int, roots []int, f func(call)) {
 	}
 }
 
-// members makes all parts in a call.
-func (k *checker) members(c call, a *coll.Algorithm) []*member {
+// newMembers creates all parts in a call.
+func (k *checker) newMembers(c call, a *coll.Algorithm) []*member {
 	all := make([]*member, c.size)
-	k.op++
+	k.operationCount++
 	for rank := range all {
 		all[rank] = c.member(rank)
-		if all[rank].Turn = k.op; k.instances != nil {
+		if all[rank].Turn = k.operationCount; k.instances != nil {
 			all[rank].instance = k.instances[rank]
 			all[rank].Shared = k.instances[rank].Memory()
 		}
@@ -240,7 +240,7 @@ func (k *checker) members(c call, a *coll.Algorithm) []*member {
 	return all
 }
 
-func upTo(n int) []int {
+func integersBelow(n int) []int {
 	list := make([]int, n)
 	for i := range list {
 		list[i] = i
@@ -248,17 +248,17 @@ func upTo(n int) []int {
 	return list
 }
 
-func (k *checker) every(op coll.Operation, sizes []int) {
+func (k *checker) checkAnyOrder(op coll.Operation, sizes []int) {
 	seed := uint64(0)
-	k.each(op, sizes, func(shape coll.Shape, a *coll.Algorithm) {
+	k.forEachAlgorithm(op, sizes, func(shape coll.Shape, a *coll.Algorithm) {
 		size := shape.Size
-		calls(op, size, upTo(size), func(c call) {
-			if size > 5 && (c.count == counts[len(counts)-1] && c.root > 1 || c.elem.size == 3 || c.elem.size == largeElement) {
-				return // the rest would only take long
+		forEachCall(op, size, integersBelow(size), func(c call) {
+			if size > 5 && (c.count == elementCounts[len(elementCounts)-1] && c.root > 1 || c.elem.size == 3 || c.elem.size == largeElement) {
+				return // The remaining combinations take long and cover nothing new.
 			}
 			seed++
-			all := k.members(c, a)
-			err := shuffled(rand.New(rand.NewPCG(seed, 0)), all, op == coll.Barrier)
+			all := k.newMembers(c, a)
+			err := runShuffled(rand.New(rand.NewPCG(seed, 0)), all, op == coll.Barrier)
 			for _, m := range all {
 				if err == nil {
 					err = m.check()
@@ -271,13 +271,13 @@ func (k *checker) every(op coll.Operation, sizes []int) {
 	})
 }
 
-func (k *checker) inline(op coll.Operation) {
-	k.each(op, []int{1, 2, 3, 5, 8}, func(shape coll.Shape, a *coll.Algorithm) {
+func (k *checker) checkInline(op coll.Operation) {
+	k.forEachAlgorithm(op, []int{1, 2, 3, 5, 8}, func(shape coll.Shape, a *coll.Algorithm) {
 		size := shape.Size
-		calls(op, size, []int{0, size - 1}, func(c call) {
+		forEachCall(op, size, []int{0, size - 1}, func(c call) {
 			for _, synchronous := range []bool{false, true} {
 				w := NewWorld(size, Options{Synchronous: synchronous})
-				errs, _ := k.run(w, c, a)
+				errs, _ := k.runInline(w, c, a)
 				if err := errors.Join(append(errs, w.Left())...); err != nil {
 					k.Fatalf("%s: %v, synchronous %v: %w", a.Name, c, synchronous, err)
 				}
@@ -286,10 +286,10 @@ func (k *checker) inline(op coll.Operation) {
 	})
 }
 
-// run does a call inline. It reports whether somebody hangs.
-func (k *checker) run(w *World, c call, a *coll.Algorithm) (errs []error, hangs bool) {
-	all := k.members(c, a)
-	ctx, cancel := context.WithTimeout(k.Context(), stuck)
+// runInline executes a call inline. It reports whether a member exceeded the timeout.
+func (k *checker) runInline(w *World, c call, a *coll.Algorithm) (errs []error, hangs bool) {
+	all := k.newMembers(c, a)
+	ctx, cancel := context.WithTimeout(k.Context(), operationTimeout)
 	defer cancel()
 	errs = w.Run(ctx, func(ctx context.Context, p *Peer) error {
 		m := all[p.Rank()]
@@ -297,9 +297,9 @@ func (k *checker) run(w *World, c call, a *coll.Algorithm) (errs []error, hangs 
 		if err := m.schedule.Inline(ctx, p, &m.Buffers, &m.Reducer); err != nil {
 			return fmt.Errorf("rank %d: %w", p.Rank(), err)
 		}
-		if p.w.opt.FailAt > 0 && p.w.opt.FailRank == p.rank {
-			if p.ops >= p.w.opt.FailAt {
-				return errors.New("no error") // so that the others are released
+		if p.world.opt.FailAt > 0 && p.world.opt.FailRank == p.rank {
+			if p.operationCount >= p.world.opt.FailAt {
+				return errors.New("no error") // The error releases the others.
 			}
 			return nil
 		}
@@ -308,27 +308,27 @@ func (k *checker) run(w *World, c call, a *coll.Algorithm) (errs []error, hangs 
 	return errs, ctx.Err() != nil
 }
 
-// faults fails each of the sends and receives of each member in turn: that member must
-// return just this error, and all others must return.
-func (k *checker) faults(op coll.Operation) {
-	k.each(op, []int{2, 3, 5}, func(shape coll.Shape, a *coll.Algorithm) {
+// checkFaults fails each of the sends and receives of each member in turn. That member must return just
+// this error, and all others must return.
+func (k *checker) checkFaults(op coll.Operation) {
+	k.forEachAlgorithm(op, []int{2, 3, 5}, func(shape coll.Shape, a *coll.Algorithm) {
 		size := shape.Size
 		c := call{op, size, size - 1, 3, matrices, false}
 		for rank := range size {
 			for at := 1; ; at++ {
-				if k.open != nil { // what fails is of no use any more
-					k.instances = k.opened(shape)
+				if k.open != nil { // Instances are unusable after a failure.
+					k.instances = k.openInstances(shape)
 				}
 				w := NewWorld(size, Options{FailRank: rank, FailAt: at})
-				errs, hangs := k.run(w, c, a)
+				errs, hangs := k.runInline(w, c, a)
 				if hangs {
-					k.Fatalf("%s: %v: somebody hangs after operation %d of rank %d failed", a.Name, c, at, rank)
+					k.Fatalf("%s: %v: a member hangs after operation %d of rank %d failed", a.Name, c, at, rank)
 				}
-				if w.peers[rank].ops < at { // it has no more
+				if w.peers[rank].operationCount < at { // There is no such operation.
 					break
 				}
 				if !errors.Is(errs[rank], errFault) {
-					k.Fatalf("%s: %v: rank %d returns %v instead of the error of its operation %d", a.Name, c, rank, errs[rank], at)
+					k.Fatalf("%s: %v: rank %d returned %v, want the error of its operation %d", a.Name, c, rank, errs[rank], at)
 				}
 			}
 		}

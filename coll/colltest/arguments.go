@@ -9,12 +9,13 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-// call is one operation with arguments that fit together.
+// call is one operation with consistent arguments.
 type call struct {
-	op      coll.Operation
-	size    int // members
-	root    int
-	count   int // elements of a block, as a rule; of the shortest where blocks differ
+	op   coll.Operation
+	size int // Number of members.
+	root int
+	// Elements of a block, or of the shortest one where blocks differ.
+	count   int
 	elem    element
 	inPlace bool
 }
@@ -23,28 +24,30 @@ func (c call) String() string {
 	return fmt.Sprintf("%v of %d members, root %d, %d elements (%s), in place %v", c.op, c.size, c.root, c.count, c.elem.name, c.inPlace)
 }
 
-// member is one member's part in a call.
+// member is the part of one member in a call.
 type member struct {
 	coll.Member
 	args     coll.Args
 	schedule coll.Schedule
 	coll.Call
 	instance coll.Instance
-	given    []byte // In, as it must be afterwards
-	want     []byte // Out from its beginning; what is beyond doesn't matter
+	// In, which must be unchanged after the call.
+	wantIn []byte
+	// Expected beginning of Out. The rest is not compared.
+	wantOut []byte
 }
 
-// Traits of operations.
-func rooted(op coll.Operation) bool {
+func hasRoot(op coll.Operation) bool {
 	return slices.Contains([]coll.Operation{coll.Bcast, coll.Reduce, coll.Gather, coll.Gatherv, coll.Scatter, coll.Scatterv}, op)
 }
 
-func reduces(op coll.Operation) bool { return op >= coll.Reduce && op <= coll.ReduceScatter }
+func isReduction(op coll.Operation) bool { return op >= coll.Reduce && op <= coll.ReduceScatter }
 
-func mayBeInPlace(op coll.Operation) bool { return op > coll.Bcast }
+func canBeInPlace(op coll.Operation) bool { return op > coll.Bcast }
 
-// count is how many elements go from one rank to another; -1: from or to all alike.
-func (c call) between(from, to int) int {
+// elementCount returns the number of elements from one rank to another. A rank of -1 stands for all
+// ranks alike.
+func (c call) elementCount(from, to int) int {
 	differ := 0
 	switch c.op {
 	case coll.Gatherv, coll.Allgatherv:
@@ -52,27 +55,27 @@ func (c call) between(from, to int) int {
 	case coll.Scatterv, coll.ReduceScatter:
 		differ = to % 3
 	case coll.Alltoallv:
-		if differ = (from + to) % 4; c.inPlace { // the same both ways
+		if differ = (from + to) % 4; c.inPlace { // In place, both directions have the same number.
 			break
 		}
 		differ = (2*from + to) % 4
 	}
-	if differ == 2 && c.count > 0 { // some are empty
+	if differ == 2 && c.count > 0 { // Some blocks are empty.
 		return 0
 	}
 	return c.count + differ
 }
 
-// block is what goes from one rank to another.
+// block returns the data from one rank to another.
 func (c call) block(from, to int) []byte {
-	return c.elem.fill(c.between(from, to), 7*from+to)
+	return c.elem.fill(c.elementCount(from, to), 7*from+to)
 }
 
-// spread places blocks of these sizes with gaps, the last rank's first.
-func (c call) spread(sizes []int) (at []int, total int) {
+// placeBlocks places blocks of these sizes with gaps, in descending order of ranks.
+func (c call) placeBlocks(sizes []int) (at []int, total int) {
 	at = make([]int, len(sizes))
 	for rank := len(sizes) - 1; rank >= 0; rank-- {
-		if c.op != coll.ReduceScatter { // whose input is packed
+		if c.op != coll.ReduceScatter { // The input of ReduceScatter is packed.
 			total += c.elem.size
 		}
 		at[rank] = total
@@ -88,8 +91,8 @@ func (c call) spread(sizes []int) (at []int, total int) {
 	return at, total
 }
 
-// lay puts blocks at their places in memory that holds something else between them.
-func lay(at []int, total int, block func(rank int) []byte) []byte {
+// writeBlocks writes blocks to their offsets in memory with other contents in the gaps.
+func writeBlocks(at []int, total int, block func(rank int) []byte) []byte {
 	b := slices.Repeat([]byte{0xEE}, total)
 	for rank := range at {
 		copy(b[at[rank]:], block(rank))
@@ -111,7 +114,7 @@ func (c call) member(rank int) *member {
 		a.Size, a.Own = 0, 0
 	case coll.Bcast:
 		out = c.elem.fill(c.count, rank)
-		m.want = c.elem.fill(c.count, c.root)
+		m.wantOut = c.elem.fill(c.count, c.root)
 	case coll.Reduce, coll.Allreduce, coll.Scan, coll.Exscan:
 		in = c.elem.fill(c.count, rank)
 		upTo := c.size
@@ -126,8 +129,8 @@ func (c call) member(rank int) *member {
 			if a.InPlace {
 				out = in
 			}
-			if m.want = bytes.Clone(out); upTo > 0 {
-				m.want = c.elem.expect(upTo, func(r int) []byte { return c.elem.fill(c.count, r) })
+			if m.wantOut = bytes.Clone(out); upTo > 0 {
+				m.wantOut = c.elem.reduceAll(upTo, func(r int) []byte { return c.elem.fill(c.count, r) })
 			}
 		}
 	default:
@@ -137,22 +140,22 @@ func (c call) member(rank int) *member {
 		out, in = bytes.Clone(out), nil
 	}
 	m.Buffers = coll.Buffers{In: in, Out: out}
-	m.given = bytes.Clone(in)
+	m.wantIn = bytes.Clone(in)
 	return m
 }
 
-// blocks makes the memory of operations on several blocks.
+// blocks allocates the memory of operations on several blocks.
 func (c call) blocks(m *member) (in, out []byte) {
 	a, rank, v := &m.args, m.Rank, &coll.Vectors{}
-	gives := c.op < coll.Gather || c.op >= coll.Alltoall || (c.op == coll.Scatter || c.op == coll.Scatterv) && rank == c.root // a block to each
-	gets := c.op >= coll.Allgather || (c.op == coll.Gather || c.op == coll.Gatherv) && rank == c.root                         // a block from each
+	gives := c.op < coll.Gather || c.op >= coll.Alltoall || (c.op == coll.Scatter || c.op == coll.Scatterv) && rank == c.root // One block for each rank.
+	gets := c.op >= coll.Allgather || (c.op == coll.Gather || c.op == coll.Gatherv) && rank == c.root                         // One block from each rank.
 	differ := c.op == coll.Gatherv || c.op == coll.Scatterv || c.op == coll.Allgatherv || c.op == coll.Alltoallv || c.op == coll.ReduceScatter
 	layout := func(size func(other int) int) (sizes, at []int, total int) {
 		for other := range c.size {
 			sizes = append(sizes, size(other)*c.elem.size)
 		}
 		if differ {
-			at, total = c.spread(sizes)
+			at, total = c.placeBlocks(sizes)
 			return sizes, at, total
 		}
 		for _, n := range sizes {
@@ -164,9 +167,9 @@ func (c call) blocks(m *member) (in, out []byte) {
 	var total int
 	var sendAt, recvAt []int
 	if gives {
-		v.SendCounts, sendAt, total = layout(func(other int) int { return c.between(rank, other) })
+		v.SendCounts, sendAt, total = layout(func(other int) int { return c.elementCount(rank, other) })
 		v.SendAt = sendAt
-		in = lay(sendAt, total, func(other int) []byte { return c.block(rank, other) })
+		in = writeBlocks(sendAt, total, func(other int) []byte { return c.block(rank, other) })
 		if c.op == coll.ReduceScatter {
 			a.Size = total
 		}
@@ -175,16 +178,16 @@ func (c call) blocks(m *member) (in, out []byte) {
 		a.Own = len(in)
 	}
 	if gets {
-		v.RecvCounts, recvAt, total = layout(func(other int) int { return c.between(other, rank) })
+		v.RecvCounts, recvAt, total = layout(func(other int) int { return c.elementCount(other, rank) })
 		v.RecvAt = recvAt
-		out = lay(recvAt, total, func(other int) []byte { return slices.Repeat([]byte{0xEE}, v.RecvCounts[other]) })
+		out = writeBlocks(recvAt, total, func(other int) []byte { return slices.Repeat([]byte{0xEE}, v.RecvCounts[other]) })
 		from := func(other int) []byte {
 			if c.op < coll.Alltoall {
 				return c.block(other, 0)
 			}
 			return c.block(other, rank)
 		}
-		if m.want = lay(recvAt, total, from); c.op == coll.Allgatherv {
+		if m.wantOut = writeBlocks(recvAt, total, from); c.op == coll.Allgatherv {
 			a.Size = 0
 			for _, n := range v.RecvCounts {
 				a.Size += n
@@ -193,12 +196,12 @@ func (c call) blocks(m *member) (in, out []byte) {
 	}
 	switch c.op {
 	case coll.ReduceScatter, coll.ReduceScatterBlock:
-		m.want = c.elem.expect(c.size, func(r int) []byte { return c.block(r, rank) })
-		out = slices.Repeat([]byte{0xEE}, len(m.want))
+		m.wantOut = c.elem.reduceAll(c.size, func(r int) []byte { return c.block(r, rank) })
+		out = slices.Repeat([]byte{0xEE}, len(m.wantOut))
 		a.Own = len(out)
 	case coll.Scatter, coll.Scatterv:
-		m.want = c.block(c.root, rank)
-		out = slices.Repeat([]byte{0xEE}, len(m.want))
+		m.wantOut = c.block(c.root, rank)
+		out = slices.Repeat([]byte{0xEE}, len(m.wantOut))
 		a.Own = len(out)
 		if rank != c.root {
 			in = nil
@@ -209,14 +212,14 @@ func (c call) blocks(m *member) (in, out []byte) {
 	}
 	if a.InPlace {
 		switch {
-		case !gets: // the result comes over the input, or there is none
+		case !gets: // The result replaces the input, if there is one.
 			out = in
 			if c.op == coll.Scatter || c.op == coll.Scatterv {
-				m.want = bytes.Clone(in)
+				m.wantOut = bytes.Clone(in)
 			}
 		case !gives:
 			copy(out[recvAt[rank]:], in)
-		default: // what goes to a rank lies where its block comes
+		default: // The block for a rank is at the offset of the block from it.
 			for other := range c.size {
 				copy(out[recvAt[other]:], c.block(rank, other))
 			}
@@ -229,7 +232,7 @@ func (c call) blocks(m *member) (in, out []byte) {
 	return in, out
 }
 
-// plan has the algorithm write the member's schedule, and checks it by itself.
+// plan calls the algorithm for the member's schedule, and checks the schedule alone.
 func (m *member) plan(a *coll.Algorithm) error {
 	m.schedule.Reset()
 	a.Plan(&m.schedule, m.Member, &m.args)
@@ -241,12 +244,12 @@ func (m *member) plan(a *coll.Algorithm) error {
 	return nil
 }
 
-// check compares the outcome.
+// check compares the memory after the call.
 func (m *member) check() error {
-	if err := kittest.Differ(m.In, m.given); err != nil {
-		return fmt.Errorf("rank %d: its input has changed: %w", m.Rank, err)
+	if err := kittest.Differ(m.In, m.wantIn); err != nil {
+		return fmt.Errorf("rank %d: input modified: %w", m.Rank, err)
 	}
-	if err := kittest.Differ(m.Out[:len(m.want)], m.want); err != nil {
+	if err := kittest.Differ(m.Out[:len(m.wantOut)], m.wantOut); err != nil {
 		return fmt.Errorf("rank %d: wrong result: %w", m.Rank, err)
 	}
 	return nil

@@ -8,18 +8,18 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// checked are the operations of Check.
-var checked = []coll.Operation{coll.Allreduce, coll.Barrier, coll.Reduce, coll.Bcast}
+// checkedOperations are the operations of Check.
+var checkedOperations = []coll.Operation{coll.Allreduce, coll.Barrier, coll.Reduce, coll.Bcast}
 
-// Check carries out all operations of the team in turns, with roots in turns, on so many bytes:
-// multiples of 8. An error names the first wrong result.
+// Check executes all operations of the team in turn, with changing roots, on the given sizes, which
+// are multiples of 8 bytes. The error names the first wrong result.
 func (t *Team) Check(ctx context.Context, turns int, sizes ...int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return t.Run(func(r *Rank) error {
 		for turn := range turns {
 			for k, size := range sizes {
-				for _, op := range checked {
+				for _, op := range checkedOperations {
 					if err := t.checkOne(ctx, r, op, (turn+k)%r.Size, turn, size); err != nil {
 						cancel()
 						return fmt.Errorf("rank %d of %d, turn %d: %v of %d bytes: %w", r.Rank, r.Size, turn, op, size, err)
@@ -31,7 +31,7 @@ func (t *Team) Check(ctx context.Context, turns int, sizes ...int) error {
 	})
 }
 
-// checkOne does an operation. An element of an operand is the sum of rank, turn and place.
+// checkOne executes an operation. An element of an operand is the sum of rank, turn and offset.
 func (t *Team) checkOne(ctx context.Context, r *Rank, op coll.Operation, root, turn, size int) error {
 	if op == coll.Barrier {
 		size = 0

@@ -9,30 +9,29 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// shuffled carries the schedules of all members out on one goroutine, step by step, in
-// an order that a random number decides: who starts a step, which send or receive
-// completes next, and whether a send reads its buffer at once or when it is received.
-// A receive may write to its buffer from its start on.
-// One member enters only when nothing else happens any more. In a barrier nobody's part
-// is over before.
-func shuffled(random *rand.Rand, members []*member, barrier bool) error {
+// runShuffled executes the schedules of all members on one goroutine in a random order of events. An
+// event is the start of a step, the completion of a send or receive, or the entry of a member. A
+// send may read its buffer at its start or at its completion. A receive may write to its buffer
+// from its start. One member enters only when no other event is possible. No member may complete a
+// barrier before that.
+func runShuffled(random *rand.Rand, members []*member, barrier bool) error {
 	n := len(members)
-	w := shuffle{random: random, members: members, runs: make([]coll.Run, n), entered: make([]bool, n), outside: n, late: random.IntN(n), pairs: make([]pair, n*n)}
+	w := shuffler{random: random, members: members, runs: make([]coll.Run, n), entered: make([]bool, n), notEntered: n, lastToEnter: random.IntN(n), pairs: make([]pairQueues, n*n)}
 	for rank, m := range members {
 		w.runs[rank].Begin(&m.schedule)
 	}
 	for {
-		events := w.next()
+		events := w.nextEvents()
 		if len(events) == 0 {
 			break
 		}
 		e := events[random.IntN(len(events))]
-		if err := e.happen(&w, e.index); err != nil {
+		if err := e.apply(&w, e.index); err != nil {
 			return err
 		}
 		for rank := range members {
-			if barrier && w.outside > 0 && w.entered[rank] && w.runs[rank].Over() {
-				return fmt.Errorf("rank %d leaves before %d others have entered", rank, w.outside)
+			if barrier && w.notEntered > 0 && w.entered[rank] && w.runs[rank].Over() {
+				return fmt.Errorf("rank %d leaves before %d others have entered", rank, w.notEntered)
 			}
 		}
 	}
@@ -49,83 +48,88 @@ func shuffled(random *rand.Rand, members []*member, barrier bool) error {
 	return nil
 }
 
-type shuffle struct {
+type shuffler struct {
 	random  *rand.Rand
 	members []*member
 	runs    []coll.Run
 	entered []bool
-	outside int    // have not entered
-	late    int    // enters last
-	pairs   []pair // by sender and receiver
-	local   []work // under way
-	events  []event
+	// Number of members that have not entered.
+	notEntered int
+	// Member that enters last.
+	lastToEnter int
+	// By sender and receiver.
+	pairs []pairQueues
+	// Pending steps without messages.
+	pendingWork []workStep
+	events      []event
 }
 
-// pair is what has started between two members and is not complete, in order.
-type pair struct{ sends, recvs []inFlight }
+// pairQueues has the pending operations between two members in order.
+type pairQueues struct{ sends, recvs []inFlight }
 
-// inFlight is a send or receive. data is not nil if the send has read its buffer.
+// inFlight is a send or receive. The data of a send that has read its buffer are not nil.
 type inFlight struct {
 	step int
 	data []byte
 }
 
-// work is a step that combines or copies, or that the instance does.
-type work struct {
+// workStep is a step that combines or copies, or that the instance executes.
+type workStep struct {
 	rank, step int
-	over       bool // the instance has done it
-	err        error
+	// Whether the instance has completed the step.
+	isDone bool
+	err    error
 }
 
-// event is something that may happen next.
+// event is a possible next event.
 type event struct {
-	happen func(w *shuffle, index int) error
-	index  int
+	apply func(w *shuffler, index int) error
+	index int
 }
 
-func (w *shuffle) next() []event {
+func (w *shuffler) nextEvents() []event {
 	w.events = w.events[:0]
 	for rank := range w.members {
 		asked := w.runs[rank]
 		if !w.entered[rank] {
-			if rank == w.late {
+			if rank == w.lastToEnter {
 				continue
 			}
-			w.events = append(w.events, event{(*shuffle).enter, rank})
+			w.events = append(w.events, event{(*shuffler).enterMember, rank})
 		} else if _, ok := asked.Next(); ok {
-			w.events = append(w.events, event{(*shuffle).start, rank})
+			w.events = append(w.events, event{(*shuffler).startStep, rank})
 		}
 	}
 	for i, p := range w.pairs {
 		if len(p.sends) > 0 && len(p.recvs) > 0 {
-			w.events = append(w.events, event{(*shuffle).deliver, i})
+			w.events = append(w.events, event{(*shuffler).deliver, i})
 		}
 	}
-	for i := range w.local {
-		at := &w.local[i]
+	for i := range w.pendingWork {
+		at := &w.pendingWork[i]
 		m := w.members[at.rank]
-		if s := &m.schedule.Steps[at.step]; s.Kind == coll.Own && !at.over {
+		if s := &m.schedule.Steps[at.step]; s.Kind == coll.Own && !at.isDone {
 			m.Asleep = w.random.IntN(2) == 0
-			if at.over, at.err = m.instance.Try(s, &m.Call); !at.over && at.err == nil {
-				continue // a deadlock if nothing else happens
+			if at.isDone, at.err = m.instance.Try(s, &m.Call); !at.isDone && at.err == nil {
+				continue // Without another event, this is a deadlock.
 			}
 		}
-		w.events = append(w.events, event{(*shuffle).do, i})
+		w.events = append(w.events, event{(*shuffler).completeWork, i})
 	}
-	if len(w.events) == 0 && !w.entered[w.late] {
-		w.events = append(w.events, event{(*shuffle).enter, w.late})
+	if len(w.events) == 0 && !w.entered[w.lastToEnter] {
+		w.events = append(w.events, event{(*shuffler).enterMember, w.lastToEnter})
 	}
 	return w.events
 }
 
-func (w *shuffle) enter(rank int) error {
+func (w *shuffler) enterMember(rank int) error {
 	w.entered[rank] = true
-	w.outside--
+	w.notEntered--
 	return nil
 }
 
-// start starts a member's next step.
-func (w *shuffle) start(rank int) error {
+// startStep starts the next step of a member.
+func (w *shuffler) startStep(rank int) error {
 	m, run := w.members[rank], &w.runs[rank]
 	i, _ := run.Next()
 	step := &m.schedule.Steps[i]
@@ -147,15 +151,15 @@ func (w *shuffle) start(rank int) error {
 		p := &w.pairs[peer*n+rank]
 		p.recvs = append(p.recvs, inFlight{step: i})
 	default:
-		w.local = append(w.local, work{rank: rank, step: i})
+		w.pendingWork = append(w.pendingWork, workStep{rank: rank, step: i})
 	}
 	return nil
 }
 
-// do ends a step that combines or copies.
-func (w *shuffle) do(i int) error {
-	at := w.local[i]
-	w.local = append(w.local[:i], w.local[i+1:]...)
+// completeWork completes a step without a message.
+func (w *shuffler) completeWork(i int) error {
+	at := w.pendingWork[i]
+	w.pendingWork = append(w.pendingWork[:i], w.pendingWork[i+1:]...)
 	m := w.members[at.rank]
 	step := &m.schedule.Steps[at.step]
 	if at.err != nil {
@@ -176,8 +180,8 @@ func (w *shuffle) do(i int) error {
 	return nil
 }
 
-// deliver completes the first send and receive of a pair.
-func (w *shuffle) deliver(i int) error {
+// deliver completes the oldest send and receive of a pair.
+func (w *shuffler) deliver(i int) error {
 	p, n := &w.pairs[i], len(w.members)
 	send, recv := p.sends[0], p.recvs[0]
 	p.sends, p.recvs = p.sends[1:], p.recvs[1:]
@@ -197,8 +201,8 @@ func (w *shuffle) deliver(i int) error {
 	return nil
 }
 
-// checkSchedule says what is wrong with a schedule: memory that isn't there, and steps
-// that may go on at the same time, one of which writes what the other one uses.
+// checkSchedule returns an error for steps that use memory outside of a slot, and for concurrent
+// steps of which one writes memory that the other one uses.
 func checkSchedule(s *coll.Schedule, b *coll.Buffers) (err error) {
 	size := map[coll.Slot]int{coll.In: len(b.In), coll.Out: len(b.Out), coll.Temp: len(b.Temp), coll.Shared: len(b.Shared)}
 	type use struct {
@@ -225,7 +229,7 @@ func checkSchedule(s *coll.Schedule, b *coll.Buffers) (err error) {
 			}
 			for _, v := range slices.Backward(uses) {
 				if v.step != i && v.step < int(step.After) {
-					break // it is complete, and so are those before it
+					break // This step and all before it are complete.
 				}
 				overlap := u.ref.Slot == v.ref.Slot && u.ref.At < v.ref.At+v.n && v.ref.At < u.ref.At+u.n
 				if overlap && (u.writes || v.writes) {

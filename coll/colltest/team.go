@@ -13,29 +13,29 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Team is a communicator of goroutines that are the ranks of one process, each with an engine
-// of its own. Waits poll, park, and are woken by bells, as in package mpi. There are no
-// messages.
+// Team is a communicator of goroutines that are the ranks of one process, each with an engine of
+// its own. Waits poll, park and are woken by bells, as in package mpi. A Team has no messages.
 type Team struct {
 	process *progress.Engine
 	ranks   []*Rank
 	offer   coll.Offered
 }
 
-// NewTeam returns a communicator of n ranks that uses what a component offers. Close ends it.
+// NewTeam returns a communicator of n ranks that uses the offer of a component. Call Close after
+// use.
 func NewTeam(c coll.Component, params any, n int, opt progress.Options) (*Team, error) {
 	shape := coll.Shape{Size: n, Procs: coll.OnOneNode(n)}
 	t := &Team{process: progress.New(opt), offer: coll.Offered{Component: c.Info().Name, Offer: c.Query(params, shape)}}
 	if t.offer.Offer == nil || t.offer.Open == nil {
 		t.process.Close()
-		return nil, fmt.Errorf("nothing with instances is offered for %v ranks of a process", n)
+		return nil, fmt.Errorf("the component offers no instances for %v ranks of a process", n)
 	}
 	for rank := range n {
 		r := &Rank{Member: coll.Member{Rank: rank, Size: n}}
 		r.engine = t.process.NewRank(r, &r.word)
 		t.ranks = append(t.ranks, r)
 	}
-	node := heap.New(upTo(n), func(rank int) progress.RemoteBell { return t.ranks[rank].engine.RankBell() })
+	node := heap.New(integersBelow(n), func(rank int) progress.RemoteBell { return t.ranks[rank].engine.RankBell() })
 	if err := t.open(node); err != nil {
 		t.Close()
 		return nil, err
@@ -61,7 +61,7 @@ func (t *Team) open(node *heap.Node) error {
 		r.instance.Agreed()
 	}
 	if n := node.Len(); n != 0 {
-		return fmt.Errorf("%d areas or values may still be opened after Agreed", n)
+		return fmt.Errorf("%d segments or values are still registered after Agreed", n)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (t *Team) Close() {
 // Rank returns a rank.
 func (t *Team) Rank(rank int) *Rank { return t.ranks[rank] }
 
-// Run calls f for each rank in a goroutine of its own, and returns the first error by rank.
+// Run calls f for each rank in a goroutine of its own, and returns the joined errors.
 func (t *Team) Run(f func(r *Rank) error) error {
 	errs := make([]error, len(t.ranks))
 	var wg sync.WaitGroup
@@ -91,8 +91,8 @@ func (t *Team) Run(f func(r *Rank) error) error {
 	return errors.Join(errs...)
 }
 
-// Plan returns the schedule of an operation, by the algorithm for that size or else by the first
-// one.
+// Plan returns the schedule of an operation. It prefers the algorithm for that size and falls back
+// to the first one.
 func (t *Team) Plan(r *Rank, op coll.Operation, args coll.Args) (*coll.Schedule, error) {
 	var chosen *coll.Algorithm
 	for i := range t.offer.Algorithms {
@@ -117,12 +117,14 @@ type Rank struct {
 	word     progress.PollWord
 	instance coll.Instance
 	call     coll.Call
-	turn     uint32
-	waits    []*wait // Guarded by engine's lock.
-	tries    int     // Likewise: how often a wait was tried in polls.
+	sequence uint32
+	// Guarded by the engine's lock.
+	waits []*wait
+	// Number of polls of pending steps. Guarded by the engine's lock.
+	tries int
 }
 
-// wait is a step that was not over when it was tried.
+// wait is a pending step.
 type wait struct {
 	progress.Completion
 	step *coll.Step
@@ -130,21 +132,21 @@ type wait struct {
 	err  error
 }
 
-// Carry carries a schedule out. Slots and the reduction are those of the call.
+// Carry executes a schedule with the memory and the reduction of a call.
 func (r *Rank) Carry(ctx context.Context, s *coll.Schedule, b coll.Buffers, reducer coll.Reducer) error {
-	r.turn++
+	r.sequence++
 	if len(r.call.Temp) < s.Temp {
 		r.call.Temp = make([]byte, s.Temp)
 	}
 	b.Temp, b.Shared = r.call.Temp, r.instance.Memory()
-	r.call.Turn, r.call.Buffers, r.call.Reducer = r.turn, b, reducer
+	r.call.Turn, r.call.Buffers, r.call.Reducer = r.sequence, b, reducer
 	return s.Inline(ctx, r, &r.call.Buffers, &r.call.Reducer)
 }
 
 // IsParked reports whether a wait of the rank is parked.
 func (r *Rank) IsParked() bool { return r.word.HasParked() && !r.word.Polled() }
 
-// Tries returns how often steps were tried in polls of the rank.
+// Tries returns the number of polls of pending steps.
 func (r *Rank) Tries() int {
 	r.engine.Lock()
 	defer r.engine.Unlock()
