@@ -1,11 +1,9 @@
-// Package btltest is the kit that every BTL passes: it opens modules of several
-// processes inside one, lets them exchange frames, and checks what the contract
-// in package btl claims, under blocked receivers, damaged frames, garbage
-// addresses and closing peers, too.
+// Package btltest is the conformance kit of BTLs. It opens the modules of several processes inside
+// one, exchanges frames among them, and checks the claims of the contract in package btl. It also
+// covers blocked receivers, damaged frames, invalid addresses and closing peers.
 //
-// It never looks inside a module, and never sleeps to wait: a case drives the
-// modules by Poll until what has to happen did, within a deadline. Only the
-// cases about sleeping use the engine for its own sake.
+// The kit uses only the interfaces of a module and never sleeps to wait. A case polls the modules
+// until its condition holds, within a deadline. Only the cases about sleep run the engine.
 package btltest
 
 import (
@@ -17,27 +15,27 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-// Subject is what the kit tests.
+// Subject is the component under test.
 type Subject struct {
 	// Component opens the modules of all processes of a case.
 	Component btl.Component
-	// Params, when not nil, changes the parameters of rank's module before it is
-	// opened. They hold their defaults.
+	// Params, if not nil, changes the parameters of the module of a rank before Open. They have
+	// their defaults.
 	Params func(rank int, params any)
 	// First is the rank of the first process in its job (kittest.Job).
 	First int
 }
 
-// claims are those of the contract, with the number of processes that each needs.
+// claims are those of the contract, with the number of processes of each.
 type claims = []kittest.Claim[int, *world]
 
-// Cases returns the claims of the contract, to be made of a subject.
+// Cases returns the contract's claims about a subject.
 func Cases(s Subject) kittest.Cases {
 	return bind(s, slices.Concat(frameCases(), gatherCases(), pathCases(), sleepCases(), remoteCases()))
 }
 
-// Alone reports whether the subject's modules are meant for a process itself only, as their
-// answer of kind btl.NotMeant to another process says. An error is one of opening them.
+// Alone reports whether the subject's modules serve only the process itself, for which Reach of
+// another process returns btl.NotMeant. The error is that of Open.
 func Alone(ctx context.Context, s Subject) (alone bool, err error) {
 	err = kittest.Run(ctx, func(t *kittest.T) {
 		w := newWorld(t, s, 2)
@@ -47,8 +45,8 @@ func Alone(ctx context.Context, s Subject) (alone bool, err error) {
 	return alone, err
 }
 
-// RemoteCases returns only the claims about btl.RemoteReader: for a transport that
-// has several ways to read, each forced by parameters.
+// RemoteCases returns only the claims about btl.RemoteReader, for a transport with several copy
+// methods that parameters force in turn.
 func RemoteCases(s Subject) kittest.Cases { return bind(s, remoteCases()) }
 
 func bind(s Subject, all claims) kittest.Cases {

@@ -6,40 +6,40 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// copier is a process that lets another one, which has greeted it, write into its memory.
+// copier is a process whose memory another one may write to, after a frame from the latter.
 type copier struct {
 	*remote
-	shares, writes btl.Copier
+	sharer, writer btl.Copier
 }
 
-// copier skips where the other process can't write.
+// copier skips the case if the other process cannot write.
 func (w *world) copier() *copier {
 	r := w.remote()
 	c := &copier{r, ability[btl.Copier](w, r.reader.module), ability[btl.Copier](w, r.peer.module)}
 	if err := c.canWrite(); err != nil {
-		w.words("CanWrite", err)
-		w.Skipf("it can't write: %v", err)
+		w.checkErrorText("CanWrite", err)
+		w.Skipf("the module cannot write: %v", err)
 	}
 	return c
 }
 
 func (c *copier) canWrite() (err error) {
-	c.peer.do(func() { err = c.writes.CanWrite(c.reader.peer.Life) })
+	c.peer.locked(func() { err = c.writer.CanWrite(c.reader.peer.Life) })
 	return err
 }
 
 func (c *copier) share(buf []byte) (s btl.Share) {
-	c.reader.do(func() { s = c.shares.Share(c.peer.peer.Life, buf) })
+	c.reader.locked(func() { s = c.sharer.Share(c.peer.peer.Life, buf) })
 	return s
 }
 
 func (c *copier) write(r btl.Remote, src []byte) (more bool, err error) {
-	c.peer.do(func() { more, err = c.writes.Write(c.reader.peer.Life, r, src) })
+	c.peer.locked(func() { more, err = c.writer.Write(c.reader.peer.Life, r, src) })
 	return more, err
 }
 
-// shareWhole has the sides take turns in any way: each byte is copied once.
-func (w *world) shareWhole() {
+// shareCompletes interleaves the copies of both sides in several orders. Each byte is copied once.
+func (w *world) shareCompletes() {
 	c := w.copier()
 	for k := range 12 {
 		size := []int{1, 5000, 70_001, 1 << 20}[k%4]
@@ -48,7 +48,7 @@ func (w *world) shareWhole() {
 		copy(want[1:], src)
 		s := c.share(got[1 : size+1])
 		if s == nil {
-			w.Fatalf("share %d: there is no place for it", k)
+			w.Fatalf("share %d was refused", k)
 		}
 		for turn, more := 0, true; ; turn++ {
 			if more && (turn*k)%3 != 1 {
@@ -63,28 +63,28 @@ func (w *world) shareWhole() {
 			}
 		}
 		if !s.End() {
-			w.Fatalf("share %d is whole, and not over", k)
+			w.Fatalf("share %d is complete, but End returned false", k)
 		}
-		w.Same("a shared buffer, and what is around it", got, want)
+		w.Same("a shared buffer with its surroundings", got, want)
 	}
 }
 
-// shareOver writes by the description of a share that has ended, and of none.
-func (w *world) shareOver() {
+// shareEnded writes with descriptions of ended and of unknown shares.
+func (w *world) shareEnded() {
 	c := w.copier()
 	buf, src := make([]byte, 200_000), bytes.Repeat([]byte{1}, 200_000)
 	s := c.share(buf)
 	old := s.Remote()
 	if !s.End() {
-		w.Fatalf("nobody writes, and it does not end")
+		w.Fatalf("End returned false without a writer")
 	}
 	next := c.share(make([]byte, len(buf)))
 	for _, r := range []btl.Remote{old, {}, {31: 1}, btl.Remote(pattern(3, len(old)))} {
 		if more, _ := c.write(r, src); more {
-			w.Fatalf("there is more to write by %x", r)
+			w.Fatalf("Write with description %x reported more chunks", r)
 		}
 	}
-	w.Same("a buffer whose share was over", buf, make([]byte, len(buf)))
+	w.Same("the buffer of an ended share", buf, make([]byte, len(buf)))
 	if !next.End() {
 		w.Fatalf("the next share does not end")
 	}

@@ -16,12 +16,12 @@ func frameCases() claims {
 		kittest.New("FramesOfEverySizeArriveWholeAndInOrder", 2, (*world).everySize),
 		kittest.New("BothDirectionsAtOnceDoNotBlockEachOther", 2, (*world).bothDirections),
 		kittest.New("FullPathBlocksInsteadOfGrowing", 2, (*world).fullPathBlocks),
-		kittest.New("OnlyWhatIsCommittedIsSent", 2, (*world).reservations),
-		kittest.New("WideReservationIsOneAsAnyOther", 2, (*world).wide),
-		kittest.New("ShortSendIsTheWholeFrameOrNothing", 2, (*world).shortSend),
+		kittest.New("OnlyCommittedBytesAreSent", 2, (*world).reservations),
+		kittest.New("WideReservationCarriesFrames", 2, (*world).wideReservations),
+		kittest.New("ShortSendIsAtomic", 2, (*world).shortSend),
 		kittest.New("NothingIsDeliveredBeforeCommit", 2, (*world).nothingBeforeCommit),
-		kittest.New("PeerSourceDeliversWhatPollWould", 2, (*world).peerSource),
-		kittest.New("PeekedFrameStaysTheNextUntilItIsTaken", 2, (*world).peek),
+		kittest.New("PeerSourceDeliversFrames", 2, (*world).peerSource),
+		kittest.New("PeekedFrameStaysFirst", 2, (*world).peekFrames),
 	}
 }
 
@@ -34,16 +34,16 @@ func (w *world) capsArePlausible() {
 	m := w.nodes[0].module
 	c, blob := m.Caps(), bytes.Clone(m.Blob())
 	claim(c.LatencyNS > 0 && c.LatencyNS < 1e9, "LatencyNS %v", c.LatencyNS)
-	claim(c.Device != "", "Device is empty: explain has nothing to show")
+	claim(c.Device != "", "Device is empty, which ferry explain prints")
 	claim(m.Blob() != nil, "Blob is nil: no peer can connect")
 	info := w.subject.Component.Info()
 	claim(info.Kind == framework.BTL && info.Name != "" && info.Version != "" && info.Summary != "", "Info is %+v", info)
 	w.path().carry(pattern(1, c.FrameLimit))
 	claim(m.Caps() == c, "Caps changed from %+v to %+v", c, m.Caps())
-	claim(bytes.Equal(m.Blob(), blob), "Blob changed: it stands in the business card already")
+	claim(bytes.Equal(m.Blob(), blob), "Blob changed after it was published in the business card")
 }
 
-// sizes are all small ones, all about a limit, and many between.
+// sizes returns all small sizes, those around each limit, and many between.
 func sizes(c btl.Caps) (s []int) {
 	upTo := func(from, to, step int) {
 		for n := max(1, from); n <= min(to, c.FrameLimit); n += step {
@@ -51,7 +51,7 @@ func sizes(c btl.Caps) (s []int) {
 		}
 	}
 	upTo(1, 1100, 1)
-	upTo(1101, c.FrameLimit, 509) // a prime: every remainder of every alignment
+	upTo(1101, c.FrameLimit, 509) // A prime step covers every remainder of every alignment.
 	upTo(c.EagerLimit-70, c.EagerLimit+70, 1)
 	upTo(c.FrameLimit-70, c.FrameLimit, 1)
 	return s
@@ -70,75 +70,75 @@ func (w *world) everySize() {
 	}
 }
 
-// bothDirections has both fill their path before anybody reads.
+// bothDirections fills the paths of both sides before any receiver polls.
 func (w *world) bothDirections() {
-	a, b := w.apart()
+	a, b := w.twoProcesses()
 	paths := []*path{a.connect(b), b.connect(a)}
 	var frames [][]byte
 	for k := range 1000 {
-		frames = append(frames, pattern(k, 1+k*37%min(2000, paths[0].limit())))
+		frames = append(frames, pattern(k, 1+k*37%min(2000, paths[0].frameLimit())))
 		for _, p := range paths {
 			p.send(frames[k])
 		}
 	}
 	for _, p := range paths {
-		p.arrive(frames...)
+		p.awaitFrames(frames...)
 	}
 }
 
 func (w *world) fullPathBlocks() {
 	p := w.path()
-	last := pattern(1, p.limit())
+	last := pattern(1, p.frameLimit())
 	for range 3 {
-		frames := p.fill(5000, p.put)
+		frames := p.fillPath(5000, p.trySend)
 		p.send(last)
-		p.arrive(append(frames, last)...)
+		p.awaitFrames(append(frames, last)...)
 	}
 }
 
-// reservations are larger than what is committed of them, or dropped by another one.
+// reservations are larger than their commits, or replaced by another one.
 func (w *world) reservations() {
 	p := w.path()
 	var frames [][]byte
 	for k := range 400 {
-		size := 1 + k*97%p.limit()
+		size := 1 + k*97%p.frameLimit()
 		frames = append(frames, pattern(k, 1+k*31%size))
 		p.from.until("room", func() bool {
 			if k%2 == 0 {
-				ones(p.Reserve(min(1+k*29%900, p.limit())))
+				fillOnes(p.Reserve(min(1+k*29%900, p.frameLimit())))
 			}
 			b := p.Reserve(size)
 			if b != nil {
-				ones(b)
+				fillOnes(b)
 				p.Commit(copy(b, frames[k]))
 			}
 			return b != nil
 		})
 	}
-	p.arrive(frames...)
+	p.awaitFrames(frames...)
 }
 
-// ones fills what was reserved: it looks like a first lap, or a true flag.
-func ones(b []byte) {
+// fillOnes fills a reservation with bytes that look like the first lap of a ring or a set flag.
+func fillOnes(b []byte) {
 	for i := range b {
 		b[i] = 1
 	}
 }
 
-// wide mixes ReserveWide with Reserve, up to a full path and over the end of its memory.
-func (w *world) wide() {
+// wideReservations alternates ReserveWide with Reserve, up to a full path and across the end of its memory.
+func (w *world) wideReservations() {
 	p := w.path()
 	wide := ability[btl.WideReserver](w, p).ReserveWide
-	if ring := p.from.module.Caps().Ring; ring < p.limit() {
-		w.Errorf("there is wide memory, and Caps say %d bytes of it, less than a frame of %d", ring, p.limit())
+	if ring := p.from.module.Caps().Ring; ring < p.frameLimit() {
+		w.Errorf("Caps.Ring is %d with ReserveWide, less than a frame of %d bytes", ring, p.frameLimit())
 	}
 	for round := range 20 {
-		p.arrive(p.burst(200, func(k int) ([]byte, bool) {
-			size := 1 + (round*911+k*5003)%p.limit()
+		p.awaitFrames(p.burst(200, func(k int) ([]byte, bool) {
+			size := 1 + (round*911+k*5003)%p.frameLimit()
 			frame := pattern(round+k, 1+(round+k*31)%size)
-			if k%5 == 4 { // two that are not used
-				ones(p.Reserve(1 + k*29%p.limit()))
-				ones(wide(1 + k*97%p.limit()))
+			if k%5 == 4 { // Two unused reservations.
+				fillOnes(p.Reserve(1 + k*29%p.frameLimit()))
+				fillOnes(wide(1 + k*97%p.frameLimit()))
 			}
 			reserve := p.Reserve
 			if k%3 != 0 {
@@ -151,44 +151,43 @@ func (w *world) wide() {
 			if len(b) != size {
 				w.Errorf("a reservation of %d bytes has %d", size, len(b))
 			}
-			ones(b)
+			fillOnes(b)
 			p.Commit(copy(b, frame))
 			return frame, true
 		})...)
 	}
 }
 
-// shortSend mixes SendShort with Reserve and Commit, up to a full path and over the end of
-// a ring: frames arrive whole, in one order, and a SendShort that reports false has sent
-// nothing.
+// shortSend alternates SendShort with Reserve and Commit, up to a full path and across the end of a
+// ring. Frames arrive complete and in order, and a SendShort that returns false sends nothing.
 func (w *world) shortSend() {
 	p := w.path()
-	sender, limit := btl.Short(p), p.limit()
+	sender, limit := btl.Short(p), p.frameLimit()
 	short := func(frame []byte) bool {
 		word := func(i int) uint64 { return binary.LittleEndian.Uint64(frame[8*i:]) }
 		payload := bytes.Clone(frame[btl.ShortHeaderSize:])
-		defer clear(payload) // the caller's again
+		defer clear(payload) // The caller owns it again.
 		return sender.SendShort(btl.ShortHeader{First: word(0), Second: word(1), Third: word(2)}, payload)
 	}
 	for round := range 60 {
-		p.arrive(p.burst(300, func(k int) ([]byte, bool) {
+		p.awaitFrames(p.burst(300, func(k int) ([]byte, bool) {
 			frame := pattern(round+k, btl.ShortHeaderSize+(round*k*37)%(limit-btl.ShortHeaderSize+1))
-			if k%5 == 4 { // a reservation that is not used
+			if k%5 == 4 { // An unused reservation.
 				p.Reserve(1 + k%limit)
 			}
 			if k%3 == 0 {
-				return frame, p.put(frame)
+				return frame, p.trySend(frame)
 			}
 			return frame, short(frame)
 		})...)
 		p.to.poll()
-		p.to.take(p.from, nil) // nor has what was refused been sent
+		p.to.takeFrames(p.from, nil) // No refused frame was sent.
 	}
 }
 
 func (w *world) nothingBeforeCommit() {
 	p := w.path()
-	frame := pattern(1, min(300, p.limit()))
+	frame := pattern(1, min(300, p.frameLimit()))
 	for range 100 {
 		p.from.until("room", func() bool {
 			b := p.Reserve(len(frame))
@@ -198,28 +197,28 @@ func (w *world) nothingBeforeCommit() {
 		for range 10 {
 			w.pollAll()
 		}
-		p.to.take(p.from, nil)
-		// Poll has run in between, but nothing else was done with the endpoint.
-		p.from.do(func() { p.Commit(len(frame)) })
-		p.arrive(frame)
+		p.to.takeFrames(p.from, nil)
+		// Poll has run in between without any other use of the endpoint.
+		p.from.locked(func() { p.Commit(len(frame)) })
+		p.awaitFrames(frame)
 	}
 }
 
-// source is the one of a path's receiver that polls only this path.
-func (p *path) source(peer framework.Life) (source progress.Source) {
-	poller := ability[btl.PeerPoller](p.w, p.to.module)
-	p.to.do(func() { source = poller.PeerSource(peer) })
+// peerSource returns the receiver's source that polls only this path.
+func (p *path) peerSource(peer framework.Life) (source progress.Source) {
+	poller := ability[btl.PeerPoller](p.world, p.to.module)
+	p.to.locked(func() { source = poller.PeerSource(peer) })
 	return source
 }
 
 func (w *world) peerSource() {
 	p := w.path()
-	if p.source(framework.Life{ID: framework.MakeProcID(0, 77), Nonce: 1}) != nil {
-		w.Fatalf("PeerSource of a process that never connected is not nil")
+	if p.peerSource(framework.Life{ID: framework.MakeProcID(0, 77), Nonce: 1}) != nil {
+		w.Fatalf("PeerSource of an unconnected process is not nil")
 	}
-	source := p.source(p.from.peer.Life)
+	source := p.peerSource(p.from.peer.Life)
 	if source == nil {
-		w.Fatalf("PeerSource is nil although a frame has come that way")
+		w.Fatalf("PeerSource is nil after a frame of that peer")
 	}
 	for round := range 50 {
 		var frames [][]byte
@@ -229,54 +228,54 @@ func (w *world) peerSource() {
 		p.send(frames...)
 		p.to.until("a poll of the peer's source", func() bool {
 			source.Poll()
-			return len(p.to.got) == len(frames)
+			return len(p.to.received) == len(frames)
 		}, p.to)
-		p.to.take(p.from, frames)
+		p.to.takeFrames(p.from, frames)
 	}
 }
 
-// peek takes frames in turn by Drop and by Poll, of sizes that go round the end of
-// a ring several times: each comes once, in its place. Before a frame may lie what only a Poll
-// can take. It hands up the frame as well then, if that is there, but not each time.
-func (w *world) peek() {
+// peekFrames receives frames alternately by Drop and by Poll. Their sizes wrap around the end of a ring
+// several times. Each one arrives once and in order. Data that only a Poll can process may precede
+// a frame. Poll then also delivers the frame if it is there, but not each time.
+func (w *world) peekFrames() {
 	const rounds, patient = 400, 64
 	p := w.path()
-	peeker := ability[btl.Peeker](w, p.source(p.from.peer.Life))
+	peeker := ability[btl.Peeker](w, p.peerSource(p.from.peer.Life))
 	none := func(what string) {
-		p.to.do(func() {
+		p.to.locked(func() {
 			if b := peeker.Peek(3); b != nil {
-				w.Fatalf("a peek returns %d bytes %s", len(b), what)
+				w.Fatalf("Peek returned %d bytes %s", len(b), what)
 			}
 		})
 	}
-	none("that nobody has sent")
+	none("before a send")
 	handed := 0
 	for round := range rounds {
-		frame := pattern(round, 1+round*97%p.limit())
+		frame := pattern(round, 1+round*97%p.frameLimit())
 		p.send(frame)
 		peeked, vain := false, 0
 		p.to.until("a peek", func() bool {
 			got := bytes.Clone(peeker.Peek(2))
 			if peeked = got != nil; peeked {
 				w.Same("a peeked frame", got, frame)
-				w.Same("a frame that is peeked again", peeker.Peek(1), frame)
+				w.Same("a frame of a second Peek", peeker.Peek(1), frame)
 			} else if vain++; vain%patient == 0 {
 				p.to.module.Poll()
 			}
-			return peeked || len(p.to.got) > 0
+			return peeked || len(p.to.received) > 0
 		}, p.to)
 		if !peeked {
 			handed++
 		}
 		if peeked && round%2 == 0 {
-			p.to.do(peeker.Drop)
+			p.to.locked(peeker.Drop)
 		} else {
-			p.arrive(frame)
+			p.awaitFrames(frame)
 		}
-		none("of a frame that was taken")
-		p.to.take(p.from, nil)
+		none("of a received frame")
+		p.to.takeFrames(p.from, nil)
 	}
 	if handed > rounds/2 {
-		w.Errorf("%d of %d frames were never seen by a peek, and handed up by a poll", handed, rounds)
+		w.Errorf("%d of %d frames were delivered by Poll without a Peek", handed, rounds)
 	}
 }

@@ -18,15 +18,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broken wraps a component so that one promise is broken, or its abilities are hidden.
-type broken struct {
+// brokenComponent wraps a component. It breaks one rule or hides its abilities.
+type brokenComponent struct {
 	btl.Component
 	endpoint func(btl.Endpoint) btl.Endpoint
 	upcall   func(btl.Receiver) btl.Receiver
 	caps     func(btl.Caps) btl.Caps
 }
 
-func (b broken) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
+func (b brokenComponent) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	if b.upcall != nil {
 		env.Upcall = b.upcall(env.Upcall)
 	}
@@ -36,7 +36,7 @@ func (b broken) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 
 type brokenModule struct {
 	btl.Module
-	b broken
+	b brokenComponent
 }
 
 func (m *brokenModule) Caps() btl.Caps {
@@ -54,7 +54,7 @@ func (m *brokenModule) Connect(p framework.Peer) (btl.Endpoint, error) {
 	return ep, err
 }
 
-// wholeCommit sends all that was reserved.
+// wholeCommit sends the whole reservation.
 type wholeCommit struct {
 	btl.Endpoint
 	n int
@@ -63,41 +63,41 @@ type wholeCommit struct {
 func (e *wholeCommit) Reserve(n int) []byte { e.n = n; return e.Endpoint.Reserve(n) }
 func (e *wholeCommit) Commit(int)           { e.Endpoint.Commit(e.n) }
 
-// halfShort forgets half of the payload.
+// halfShort drops half of the payload.
 type halfShort struct{ btl.Endpoint }
 
 func (e halfShort) SendShort(h btl.ShortHeader, payload []byte) bool {
 	return btl.Short(e.Endpoint).SendShort(h, payload[:(len(payload)+1)/2])
 }
 
-// early says that a payload is free before it is.
-type early struct{ btl.Endpoint }
+// earlyCompletion reports the completion of a payload too early.
+type earlyCompletion struct{ btl.Endpoint }
 
-func (e early) Gather(header, payload []byte, c btl.LocalCompletion) bool {
+func (e earlyCompletion) Gather(header, payload []byte, c btl.LocalCompletion) bool {
 	g, _ := framework.As[btl.Gatherer](e.Endpoint)
-	if !g.Gather(header, payload, nobody{}) {
+	if !g.Gather(header, payload, ignoreCompletion{}) {
 		return false
 	}
 	c.LocallyComplete()
 	return true
 }
 
-// silent never says that a payload is free.
-type silent struct{ btl.Endpoint }
+// silentCompletion never reports the completion of a payload.
+type silentCompletion struct{ btl.Endpoint }
 
-func (e silent) Gather(header, payload []byte, _ btl.LocalCompletion) bool {
+func (e silentCompletion) Gather(header, payload []byte, _ btl.LocalCompletion) bool {
 	g, _ := framework.As[btl.Gatherer](e.Endpoint)
-	return g.Gather(header, payload, nobody{})
+	return g.Gather(header, payload, ignoreCompletion{})
 }
 
-type nobody struct{}
+type ignoreCompletion struct{}
 
-func (nobody) LocallyComplete() {}
+func (ignoreCompletion) LocallyComplete() {}
 
-// stubborn goes on placing when the receive has ended.
-type stubborn struct{ btl.Receiver }
+// stubbornReceiver continues to place a payload after the end of the receive.
+type stubbornReceiver struct{ btl.Receiver }
 
-func (r stubborn) Accept(peer framework.Life) btl.Inbound {
+func (r stubbornReceiver) Accept(peer framework.Life) btl.Inbound {
 	return &stubbornInbound{Inbound: r.Receiver.Accept(peer)}
 }
 
@@ -119,18 +119,18 @@ func (p *stubbornInbound) Placed([]byte, int) error {
 	return nil
 }
 
-// grows keeps in memory what the path does not take.
-type grows struct {
+// growingEndpoint queues frames that the path does not accept.
+type growingEndpoint struct {
 	btl.Endpoint
 	kept [][]byte
 }
 
-func (e *grows) Reserve(n int) []byte {
+func (e *growingEndpoint) Reserve(n int) []byte {
 	e.kept = append(e.kept, make([]byte, n))
 	return e.kept[len(e.kept)-1]
 }
 
-func (e *grows) Commit(n int) {
+func (e *growingEndpoint) Commit(n int) {
 	for len(e.kept) > 0 {
 		b := e.Endpoint.Reserve(len(e.kept[0]))
 		if b == nil {
@@ -141,7 +141,7 @@ func (e *grows) Commit(n int) {
 	}
 }
 
-// downTwice tells of the end of a path two times.
+// downTwice reports the end of a path twice.
 type downTwice struct{ btl.Receiver }
 
 func (r downTwice) PathDown(p framework.Life, err error) {
@@ -149,14 +149,14 @@ func (r downTwice) PathDown(p framework.Life, err error) {
 	r.Receiver.PathDown(p, err)
 }
 
-// placeless takes payloads as frames only.
+// placeless receives payloads as frames only.
 type placeless struct{ btl.Receiver }
 
 func (r placeless) Accept(peer framework.Life) btl.Inbound {
 	return struct{ btl.Inbound }{r.Receiver.Accept(peer)}
 }
 
-// firstCommit sends from the first reservation, whatever was reserved since.
+// firstCommit sends the contents of the first reservation.
 type firstCommit struct {
 	btl.Endpoint
 	first []byte
@@ -177,7 +177,7 @@ func (e *firstCommit) Commit(n int) {
 	e.Endpoint.Commit(n)
 }
 
-// keepsWide keeps the second half of what is put into a wide reservation.
+// keepsWide drops the second half of a wide reservation.
 type keepsWide struct {
 	btl.Endpoint
 	place, wide []byte
@@ -197,90 +197,90 @@ func (e *keepsWide) Commit(n int) {
 	e.Endpoint.Commit(n)
 }
 
-// ringed says that there is wide memory, as a module with ReserveWide does.
+// ringed reports wide memory, as a module with ReserveWide does.
 func ringed(c btl.Caps) btl.Caps {
 	c.Ring = 4 * c.FrameLimit
 	return c
 }
 
-// alsoWide reserves as it should, and nothing says of how much memory.
+// alsoWide reserves correctly, but its Caps lack the size of the memory.
 type alsoWide struct{ btl.Endpoint }
 
 func (e alsoWide) ReserveWide(n int) []byte { return e.Reserve(n) }
 
-// TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
-func TestKitNoticesBrokenPromises(t *testing.T) {
+// A kit that never fails proves nothing.
+func TestKit_BrokenRule_FailsItsCase(t *testing.T) {
 	memory := NewMemory(Options{Step: 1000})
 	for _, c := range []struct {
 		caught string
-		broken broken
+		broken brokenComponent
 	}{
-		{"ShortSendIsTheWholeFrameOrNothing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return halfShort{e} }}},
-		{"WideReservationIsOneAsAnyOther", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &keepsWide{Endpoint: e} }, caps: ringed}},
-		{"WideReservationIsOneAsAnyOther", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return alsoWide{e} }}},
-		{"GatheredPayloadIsFreeOnceItIsSaid", broken{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return early{e} }}},
-		{"GatheredPayloadIsFreeOnceItIsSaid", broken{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return silent{e} }}},
-		{"NothingIsPlacedWhenTheReceiveHasEnded", broken{Component: memory, upcall: func(r btl.Receiver) btl.Receiver { return stubborn{r} }}},
-		{"OnlyWhatIsCommittedIsSent", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &wholeCommit{Endpoint: e} }}},
-		{"OnlyWhatIsCommittedIsSent", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &firstCommit{Endpoint: e} }}},
-		{"FullPathBlocksInsteadOfGrowing", broken{endpoint: func(e btl.Endpoint) btl.Endpoint { return &grows{Endpoint: e} }}},
-		{"RefusedFrameEndsThePathOnce", broken{upcall: func(r btl.Receiver) btl.Receiver { return downTwice{r} }}},
-		{"CapsArePlausibleAndFixed", broken{caps: func(c btl.Caps) btl.Caps { c.EagerLimit = c.FrameLimit + 1; return c }}},
+		{"ShortSendIsAtomic", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return halfShort{e} }}},
+		{"WideReservationCarriesFrames", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return &keepsWide{Endpoint: e} }, caps: ringed}},
+		{"WideReservationCarriesFrames", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return alsoWide{e} }}},
+		{"GatheredPayloadCompletesOnce", brokenComponent{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return earlyCompletion{e} }}},
+		{"GatheredPayloadCompletesOnce", brokenComponent{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return silentCompletion{e} }}},
+		{"EndedReceiveStopsPlacement", brokenComponent{Component: memory, upcall: func(r btl.Receiver) btl.Receiver { return stubbornReceiver{r} }}},
+		{"OnlyCommittedBytesAreSent", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return &wholeCommit{Endpoint: e} }}},
+		{"OnlyCommittedBytesAreSent", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return &firstCommit{Endpoint: e} }}},
+		{"FullPathBlocksInsteadOfGrowing", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return &growingEndpoint{Endpoint: e} }}},
+		{"RefusedFrameEndsThePathOnce", brokenComponent{upcall: func(r btl.Receiver) btl.Receiver { return downTwice{r} }}},
+		{"CapsArePlausibleAndFixed", brokenComponent{caps: func(c btl.Caps) btl.Caps { c.EagerLimit = c.FrameLimit + 1; return c }}},
 	} {
 		t.Run(c.caught, func(t *testing.T) {
 			if c.broken.Component == nil {
 				c.broken.Component = self.Component()
 			}
 			one, _ := Cases(Subject{Component: c.broken}).Named(c.caught)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // what never happens is found so
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // Limits the waits for missing events.
 			defer cancel()
 			if err := one.Do(ctx); err == nil {
-				t.Error("the kit finds nothing")
+				t.Error("the kit passes")
 			}
 		})
 	}
 }
 
-// TestMemoryKeepsItsPromises: the reference, in all its forms.
-func TestMemoryKeepsItsPromises(t *testing.T) {
+// The reference implementation is tested with all combinations of its abilities.
+func TestMemory_AllAbilities_PassesTheKit(t *testing.T) {
 	memory := func(opt Options) btl.Component { return NewMemory(opt) }
 	for name, c := range map[string]btl.Component{
-		"all abilities":    memory(Options{}),
-		"plain":            broken{Component: memory(Options{}), endpoint: func(e btl.Endpoint) btl.Endpoint { return struct{ btl.Endpoint }{e} }},
-		"hands frames up":  broken{Component: memory(Options{}), upcall: func(r btl.Receiver) btl.Receiver { return placeless{r} }},
-		"places in pieces": memory(Options{Step: 777}),
-		"smallest":         memory(Options{EagerLimit: 1, FrameLimit: btl.MinFrameLimit, Step: 100}),
+		"all abilities":     memory(Options{}),
+		"plain":             brokenComponent{Component: memory(Options{}), endpoint: func(e btl.Endpoint) btl.Endpoint { return struct{ btl.Endpoint }{e} }},
+		"without placement": brokenComponent{Component: memory(Options{}), upcall: func(r btl.Receiver) btl.Receiver { return placeless{r} }},
+		"places in steps":   memory(Options{Step: 777}),
+		"smallest":          memory(Options{EagerLimit: 1, FrameLimit: btl.MinFrameLimit, Step: 100}),
 	} {
 		t.Run(name, func(t *testing.T) { Cases(Subject{Component: c}).Run(t) })
 	}
 }
 
-// TestKitNamesTheFault: who reads what the kit says of a network knows what it does.
-func TestKitNamesTheFault(t *testing.T) {
+// The kit's message names the fault of the network.
+func TestKit_FrameFault_MessageNamesIt(t *testing.T) {
 	for says, plan := range map[string]btlfault.Plan{
-		"is missing":       {Drop: 20},
-		"came twice":       {Duplicate: 20},
-		"came after frame": {Reorder: 20},
-		"got ":             {Corrupt: 20},
+		"is missing":          {Drop: 20},
+		"arrived twice":       {Duplicate: 20},
+		"arrived after frame": {Reorder: 20},
+		"got ":                {Corrupt: 20},
 	} {
 		t.Run(strings.TrimSpace(says), func(t *testing.T) {
 			one, _ := Cases(Subject{Component: btlfault.Wrap(self.Component(), plan)}).Named("FramesOfEverySizeArriveWholeAndInOrder")
 			if err := one.Do(t.Context()); err == nil || !strings.Contains(err.Error(), says) {
-				t.Errorf("the kit says %v", err)
+				t.Errorf("got %v", err)
 			}
 		})
 	}
 }
 
-func TestNullKeepsTheContract(t *testing.T) { Cases(Subject{Component: Null()}).Run(t) }
+func TestNull_PassesTheKit(t *testing.T) { Cases(Subject{Component: Null()}).Run(t) }
 
-// opensNothing has an Open that returns neither a module nor an error.
+// opensNothing returns neither a module nor an error from Open.
 type opensNothing struct{ btl.Component }
 
 func (opensNothing) Open(context.Context, btl.Env) (btl.Module, error) { return nil, nil }
 
 func TestKit_ModuleMissingOrWithoutCaps_ReturnsErrConfig(t *testing.T) {
-	zero := broken{Component: self.Component(), caps: func(btl.Caps) btl.Caps { return btl.Caps{} }}
+	zero := brokenComponent{Component: self.Component(), caps: func(btl.Caps) btl.Caps { return btl.Caps{} }}
 	for rule, c := range map[string]btl.Component{"neither a module": opensNothing{self.Component()}, "Caps.FrameLimit is 0": zero} {
 		one, _ := Cases(Subject{Component: c}).Named("FramesOfEverySizeArriveWholeAndInOrder")
 		errs := kittest.Cases{one}.Check(t.Context())

@@ -15,36 +15,41 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Options describe a Memory. Zero fields get the values of the comment.
+// Options configure a Memory.
 type Options struct {
-	Name        string // memory
-	EagerLimit  int    // 4 KiB
-	FrameLimit  int    // 64 KiB
+	Name        string // The default is "memory".
+	EagerLimit  int    // The default is 4 KiB.
+	FrameLimit  int    // The default is 64 KiB.
 	Exclusivity int    // 0
 
-	NoRead bool // modules are no btl.RemoteReader
-	Step   int  // payload that is placed in one Poll, in bytes; 0: all
+	// NoRead removes the ability btl.RemoteReader.
+	NoRead bool
+	// Step is the size in bytes of the part of a payload that one Poll places. 0 means all.
+	Step int
 
-	// Refuse, when not nil, says why the second process refuses a path from the first.
-	// It is asked in a Poll of the second, and must not call the module.
+	// Refuse, if not nil, returns the reason why process to refuses a path from process from. It is
+	// called from Poll of the former, and must not call the module.
 	Refuse func(from, to framework.Proc) error
 }
 
-// Memory is a network in Go memory: the modules that it opens, all in one process,
-// reach one another, and themselves. It is the reference of the contract with all its
-// optional abilities, and what protocols above BTLs are tested with. It is a component,
-// and safe for concurrent use.
+// Memory is a network in Go memory. All modules that it opens are in one process, and reach one
+// another and themselves. It is the reference implementation of the contract with all its optional
+// abilities, and the transport for tests of protocols above BTLs. It is a component and safe for
+// concurrent use.
 type Memory struct {
 	framework.Basic
-	opt Options
+	options Options
 
-	// mu guards the modules' lists and what their paths hold, because modules touch one
-	// another. Nothing is called upwards with it held.
+	// mu guards the lists of all modules and the contents of their paths, because modules access
+	// one another. It is not held during upcalls.
 	mu               sync.Mutex
 	gathered, placed atomic.Int64
-	modules          map[string]*memory // by address
-	regions          map[uint64]region  // by number: what modules have allocated
-	last             uint64             // of the numbers
+	// By address.
+	modules map[string]*memoryModule
+	// Allocated memory by number.
+	regions map[uint64]region
+	// Number of the latest region.
+	lastRegion uint64
 }
 
 // NewMemory returns a network without modules.
@@ -53,81 +58,82 @@ func NewMemory(opt Options) *Memory {
 	opt.FrameLimit = cmp.Or(opt.FrameLimit, 64<<10)
 	opt.EagerLimit = min(cmp.Or(opt.EagerLimit, 4<<10), opt.FrameLimit)
 	info := framework.Basic{Kind: framework.BTL, Name: opt.Name, Version: "1.0.0", Summary: "processes of a test, in one process"}
-	return &Memory{Basic: info, opt: opt, modules: map[string]*memory{}, regions: map[uint64]region{}}
+	return &Memory{Basic: info, options: opt, modules: map[string]*memoryModule{}, regions: map[uint64]region{}}
 }
 
-// Counts returns how many frames have been gathered and how many payloads placed.
+// Counts returns the numbers of gathered frames and of placed payloads.
 func (f *Memory) Counts() (gathered, placed int64) { return f.gathered.Load(), f.placed.Load() }
 
 // Open implements btl.Component.
 func (f *Memory) Open(_ context.Context, env btl.Env) (btl.Module, error) {
-	m := &memory{f: f, env: env, address: fmt.Sprintf("%v %x", env.Identity.Proc, env.Self.Nonce)}
+	m := &memoryModule{network: f, env: env, address: fmt.Sprintf("%v %x", env.Identity.Proc, env.Self.Nonce)}
 	f.mu.Lock()
 	f.modules[m.address] = m
 	f.mu.Unlock()
-	if f.opt.NoRead {
+	if f.options.NoRead {
 		return m, nil
 	}
 	return memoryReader{m}, nil
 }
 
-// memory is a module. What is not guarded by the network's lock is by its engine's.
-type memory struct {
-	f       *Memory
+// memoryModule is a module. The lock of its engine guards the fields that the network's lock does not.
+type memoryModule struct {
+	network *Memory
 	env     btl.Env
 	address string
-	asked   []*wire // f.mu: what peers ask for
-	in      []*wire
-	out     []*wire
+	// Paths that peers have requested. Guarded by mu of the network.
+	requested     []*wire
+	inboundWires  []*wire
+	outboundWires []*wire
 }
 
-func (m *memory) Caps() btl.Caps {
-	o := &m.f.opt
+func (m *memoryModule) Caps() btl.Caps {
+	o := &m.network.options
 	return btl.Caps{EagerLimit: o.EagerLimit, FrameLimit: o.FrameLimit, LatencyNS: 100, Exclusivity: o.Exclusivity, Device: "Go memory"}
 }
 
-func (m *memory) Blob() []byte { return []byte(m.address) }
+func (m *memoryModule) Blob() []byte { return []byte(m.address) }
 
-func (m *memory) Reach(peer framework.Peer) error {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	_, err := m.far(peer)
+func (m *memoryModule) Reach(peer framework.Peer) error {
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
+	_, err := m.peerModule(peer)
 	return err
 }
 
-// far returns a peer's module. f.mu held.
-func (m *memory) far(peer framework.Peer) (*memory, error) {
-	far := m.f.modules[string(peer.Blob)]
+// peerModule returns the module of a peer. The network's mu is held.
+func (m *memoryModule) peerModule(peer framework.Peer) (*memoryModule, error) {
+	far := m.network.modules[string(peer.Blob)]
 	if far == nil || far.env.Self.Nonce != peer.Nonce || far.env.Identity.Proc != peer.Proc {
-		return nil, fmt.Errorf("%v is not in this network, at %.40q", peer.Proc, peer.Blob)
+		return nil, fmt.Errorf("%v is not in this network at address %.40q", peer.Proc, peer.Blob)
 	}
 	return far, nil
 }
 
-func (m *memory) Connect(peer framework.Peer) (btl.Endpoint, error) {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	far, err := m.far(peer)
+func (m *memoryModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
+	far, err := m.peerModule(peer)
 	if err != nil {
 		return nil, err
 	}
 	w := &wire{from: m, to: far, peer: peer.Life}
-	far.asked = append(far.asked, w)
-	m.out = append(m.out, w)
+	far.requested = append(far.requested, w)
+	m.outboundWires = append(m.outboundWires, w)
 	far.env.Bell().Ring()
 	return w, nil
 }
 
 // Forget implements btl.Forgetter.
-func (m *memory) Forget(peer framework.Life) {
-	m.f.mu.Lock()
-	for _, w := range m.in {
+func (m *memoryModule) Forget(peer framework.Life) {
+	m.network.mu.Lock()
+	for _, w := range m.inboundWires {
 		if w.sender == peer {
-			w.end(errors.New("the process is known to be dead"))
+			w.end(errors.New("the process is dead"))
 		}
 	}
-	m.f.mu.Unlock()
-	for _, w := range m.out {
+	m.network.mu.Unlock()
+	for _, w := range m.outboundWires {
 		if w.peer == peer {
 			w.Close()
 		}
@@ -135,74 +141,74 @@ func (m *memory) Forget(peer framework.Life) {
 }
 
 // Close implements btl.Module.
-func (m *memory) Close() error {
+func (m *memoryModule) Close() error {
 	m.env.Engine.Lock()
 	defer m.env.Engine.Unlock()
-	for _, w := range m.out {
+	for _, w := range m.outboundWires {
 		w.Close()
 	}
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	delete(m.f.modules, m.address)
-	maps.DeleteFunc(m.f.regions, func(_ uint64, r region) bool { return r.owner == m })
-	for _, w := range append(m.in, m.asked...) {
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
+	delete(m.network.modules, m.address)
+	maps.DeleteFunc(m.network.regions, func(_ uint64, r region) bool { return r.owner == m })
+	for _, w := range append(m.inboundWires, m.requested...) {
 		w.end(framework.ErrPeerClosed)
 	}
 	return nil
 }
 
 // Poll implements progress.Source.
-func (m *memory) Poll() (n int) {
-	m.f.mu.Lock()
-	asked := m.asked
-	m.asked = nil
-	m.f.mu.Unlock()
+func (m *memoryModule) Poll() (n int) {
+	m.network.mu.Lock()
+	asked := m.requested
+	m.requested = nil
+	m.network.mu.Unlock()
 	for _, w := range asked {
-		m.answer(w)
+		m.acceptOrRefuse(w)
 		n++
 	}
-	for _, w := range m.in {
+	for _, w := range m.inboundWires {
 		n += w.Poll()
 	}
-	for _, w := range m.out {
-		n += w.tell() + m.look(w)
+	for _, w := range m.outboundWires {
+		n += w.reportCompletions() + m.reportEnd(w)
 	}
 	return n
 }
 
-// answer opens a path from a peer, or refuses it.
-func (m *memory) answer(w *wire) {
+// acceptOrRefuse accepts or refuses a path from a peer.
+func (m *memoryModule) acceptOrRefuse(w *wire) {
 	from := w.from.env
 	w.sender = framework.Life{ID: m.env.Worlds.ID(from.Identity.Proc), Nonce: from.Self.Nonce}
 	var refused error
-	if refuse := m.f.opt.Refuse; refuse != nil {
+	if refuse := m.network.options.Refuse; refuse != nil {
 		refused = refuse(from.Identity.Proc, m.env.Identity.Proc)
 	}
 	if refused == nil {
-		w.up = m.env.Upcall.Accept(w.sender)
-		w.placer, _ = framework.As[btl.Placer](w.up)
-		m.in = append(slices.Clone(m.in), w)
+		w.receiver = m.env.Upcall.Accept(w.sender)
+		w.placer, _ = framework.As[btl.Placer](w.receiver)
+		m.inboundWires = append(slices.Clone(m.inboundWires), w)
 	}
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
 	if refused != nil {
 		w.end(fmt.Errorf("%w: the peer refused: %w", btl.ErrNeverOpened, refused))
-	} else if w.state == asking {
-		w.state = open
+	} else if w.state == wireRequested {
+		w.state = wireOpen
 	}
 	from.Bell().Ring()
 }
 
-// look tells of a path to a peer that has ended.
-func (m *memory) look(w *wire) int {
-	m.f.mu.Lock()
-	over, why := w.state == ended, w.why
-	m.f.mu.Unlock()
-	if w.closed || !over {
+// reportEnd reports the end of a path to a peer.
+func (m *memoryModule) reportEnd(w *wire) int {
+	m.network.mu.Lock()
+	over, why := w.state == wireEnded, w.endReason
+	m.network.mu.Unlock()
+	if w.isClosed || !over {
 		return 0
 	}
-	if errors.Is(why, framework.ErrPeerClosed) { // what it has sent before is here
-		for _, x := range m.in {
+	if errors.Is(why, framework.ErrPeerClosed) { // Its earlier frames are delivered first.
+		for _, x := range m.inboundWires {
 			for x.from == w.to && x.Poll() > 0 {
 			}
 		}
@@ -213,8 +219,8 @@ func (m *memory) look(w *wire) int {
 }
 
 // PeerSource implements btl.PeerPoller.
-func (m *memory) PeerSource(peer framework.Life) progress.Source {
-	for _, w := range slices.Backward(m.in) {
+func (m *memoryModule) PeerSource(peer framework.Life) progress.Source {
+	for _, w := range slices.Backward(m.inboundWires) {
 		if w.sender == peer {
 			return w
 		}

@@ -9,39 +9,39 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// memoryReader is a module whose peers read what it has allocated.
-type memoryReader struct{ *memory }
+// memoryReader is a module whose peers read its allocated memory.
+type memoryReader struct{ *memoryModule }
 
-// region is memory that a module has allocated.
+// region is allocated memory of a module.
 type region struct {
-	owner *memory
+	owner *memoryModule
 	bytes []byte
 }
 
-// largestRegion bounds what one test can ask for.
+// largestRegion is the limit of an allocation.
 const largestRegion = 1 << 30
 
 // Allocate implements btl.RemoteReader.
 func (m memoryReader) Allocate(bytes int) ([]byte, error) {
 	if bytes < 1 || bytes > largestRegion {
-		return nil, fmt.Errorf("btl memory: allocate %d bytes: at least 1, at most %d", bytes, largestRegion)
+		return nil, fmt.Errorf("btl memory: allocate %d bytes: want 1 to %d", bytes, largestRegion)
 	}
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	m.f.last++
-	m.f.regions[m.f.last] = region{m.memory, make([]byte, bytes)}
-	return m.f.regions[m.f.last].bytes, nil
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
+	m.network.lastRegion++
+	m.network.regions[m.network.lastRegion] = region{m.memoryModule, make([]byte, bytes)}
+	return m.network.regions[m.network.lastRegion].bytes, nil
 }
 
-// find returns the allocation that buf ends, or nil. The end of the memory tells:
-// a part of a slice has the rest of it as its capacity.
-func (m memoryReader) find(buf []byte) (number uint64, mem []byte) {
+// findRegion returns the allocation that contains buf, or nil. It compares the ends of the memory,
+// because a part of a slice has the rest of it as its capacity.
+func (m memoryReader) findRegion(buf []byte) (number uint64, mem []byte) {
 	if len(buf) == 0 {
 		return 0, nil
 	}
 	last := &buf[:cap(buf)][cap(buf)-1]
-	for number, r := range m.f.regions {
-		if r.owner == m.memory && last == &r.bytes[len(r.bytes)-1] {
+	for number, r := range m.network.regions {
+		if r.owner == m.memoryModule && last == &r.bytes[len(r.bytes)-1] {
 			return number, r.bytes
 		}
 	}
@@ -50,21 +50,21 @@ func (m memoryReader) find(buf []byte) (number uint64, mem []byte) {
 
 // Free implements btl.RemoteReader.
 func (m memoryReader) Free(buf []byte) error {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	number, mem := m.find(buf)
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
+	number, mem := m.findRegion(buf)
 	if mem == nil || len(buf) != len(mem) {
-		return errors.New("btl memory: Allocate did not return this, or it is free already")
+		return errors.New("btl memory: free: not allocated, or freed before")
 	}
-	delete(m.f.regions, number)
+	delete(m.network.regions, number)
 	return nil
 }
 
 // Expose implements btl.RemoteReader.
 func (m memoryReader) Expose(buf []byte, _ bool) (r btl.Remote, ok bool) {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	number, mem := m.find(buf)
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
+	number, mem := m.findRegion(buf)
 	if mem == nil {
 		return r, false
 	}
@@ -74,35 +74,35 @@ func (m memoryReader) Expose(buf []byte, _ bool) (r btl.Remote, ok bool) {
 	return r, true
 }
 
-// part returns n bytes at an offset of what a peer describes. f.mu held.
-func (m memoryReader) part(peer framework.Life, r btl.Remote, offset, n int64) ([]byte, error) {
-	mem := m.f.regions[binary.LittleEndian.Uint64(r[0:])]
+// describedBytes returns n bytes at an offset of a peer's description. The network's mu is held.
+func (m memoryReader) describedBytes(peer framework.Life, r btl.Remote, offset, n int64) ([]byte, error) {
+	mem := m.network.regions[binary.LittleEndian.Uint64(r[0:])]
 	start, length := binary.LittleEndian.Uint64(r[8:]), binary.LittleEndian.Uint64(r[16:])
 	size := uint64(len(mem.bytes))
 	if mem.owner == nil || mem.owner.env.Self.Nonce != peer.Nonce || length == 0 || start > size || length > size-start {
-		return nil, errors.New("the peer describes no memory that can be read")
+		return nil, errors.New("the peer's description has no readable memory")
 	}
 	described := mem.bytes[start : start+length]
 	if n < 0 || offset < 0 || offset > int64(length) || n > int64(length)-offset {
-		return nil, fmt.Errorf("%d bytes at %d are not among the %d that the peer describes", n, offset, length)
+		return nil, fmt.Errorf("%d bytes at %d exceed the description of %d bytes", n, offset, length)
 	}
 	return described[offset : offset+n], nil
 }
 
 // CanRead implements btl.RemoteReader.
 func (m memoryReader) CanRead(peer framework.Life, r btl.Remote, size int64) error {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	_, err := m.part(peer, r, 0, size)
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
+	_, err := m.describedBytes(peer, r, 0, size)
 	return err
 }
 
 // Read implements btl.RemoteReader.
 func (m memoryReader) Read(peer framework.Life, r btl.Remote, offset int64, dst []byte) (int, error) {
-	m.f.mu.Lock()
-	defer m.f.mu.Unlock()
-	src, err := m.part(peer, r, offset, int64(len(dst)))
-	return copy(dst[:m.f.step(len(dst))], src), err
+	m.network.mu.Lock()
+	defer m.network.mu.Unlock()
+	src, err := m.describedBytes(peer, r, offset, int64(len(dst)))
+	return copy(dst[:m.network.step(len(dst))], src), err
 }
 
 // Notes implements btl.RemoteReader.

@@ -7,20 +7,20 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Null returns a component that has each frame come back to the process that sent it, and
-// does nothing else: what is measured over it is what is around a transport.
+// Null returns a component that delivers each frame to its sender without a copy. Measurements over
+// it show the cost around a transport.
 func Null() btl.Component {
-	return null{framework.Basic{Kind: framework.BTL, Name: "null", Version: "1.0.0", Summary: "test: frames come back"}}
+	return nullComponent{framework.Basic{Kind: framework.BTL, Name: "null", Version: "1.0.0", Summary: "test: returns each frame to its sender"}}
 }
 
-type null struct{ framework.Basic }
+type nullComponent struct{ framework.Basic }
 
 const (
 	nullFrame  = 64 << 10
-	nullFrames = 16 // on their way back, at most
+	nullFrames = 16 // Limit of pending frames.
 )
 
-func (null) Open(_ context.Context, env btl.Env) (btl.Module, error) {
+func (nullComponent) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	return &nullModule{env: env}, nil
 }
 
@@ -46,7 +46,7 @@ func (m *nullModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
 	}
-	p := &nullPath{m: m, peer: peer.Life}
+	p := &nullPath{module: m, peer: peer.Life}
 	m.paths = append(m.paths, p)
 	return p, nil
 }
@@ -54,12 +54,12 @@ func (m *nullModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
 func (m *nullModule) Poll() (n int) {
 	for i := 0; i < len(m.paths); i++ {
 		p := m.paths[i]
-		if p.up == nil {
-			p.up = m.env.Upcall.Accept(p.peer)
+		if p.receiver == nil {
+			p.receiver = m.env.Upcall.Accept(p.peer)
 		}
 		for ; p.first != p.next && !p.ended; n++ {
 			frame := p.frames[p.first%nullFrames]
-			if err := p.up.Frame(frame); err != nil {
+			if err := p.receiver.Frame(frame); err != nil {
 				m.paths[i].ended = true
 				m.env.Ended("btl null", p.peer, "receive", err)
 				break
@@ -76,13 +76,14 @@ func (m *nullModule) Poll() (n int) {
 
 func (m *nullModule) Close() error { return nil }
 
-// nullPath is a path to the process itself, and back.
+// nullPath is a path of the process to itself.
 type nullPath struct {
-	m             *nullModule
-	peer          framework.Life
-	up            btl.Inbound
-	frames        [nullFrames][]byte
-	first, next   uint // of those on their way
+	module   *nullModule
+	peer     framework.Life
+	receiver btl.Inbound
+	frames   [nullFrames][]byte
+	// Sequence numbers of the oldest pending frame and of the next one.
+	first, next   uint
 	ended, closed bool
 }
 
@@ -102,7 +103,7 @@ func (p *nullPath) Commit(n int) {
 	b := &p.frames[p.next%nullFrames]
 	*b = (*b)[:n]
 	p.next++
-	p.m.env.Engine.Nudge() // nobody rings for what a process sends to itself
+	p.module.env.Engine.Nudge() // No bell rings for frames of the process itself.
 }
 
 func (p *nullPath) Idle() bool { return p.first == p.next || p.ended }

@@ -12,114 +12,116 @@ import (
 // path is the protocol's end of a path from a node to another one, or to itself.
 type path struct {
 	btl.Endpoint
-	w        *world
+	world    *world
 	from, to *node
-	opened   bool // a Reserve has succeeded
-	lent     int  // payloads that are read where they lie
+	// Whether a Reserve has succeeded.
+	isOpened bool
+	// Number of payloads that the module may still read.
+	lentCount int
 }
 
-// Unwrap has framework.As find the abilities of the module's endpoint.
+// Unwrap gives framework.As access to the abilities of the module's endpoint.
 func (p *path) Unwrap() any { return p.Endpoint }
 
 // Reserve implements btl.Endpoint.
 func (p *path) Reserve(n int) []byte {
 	b := p.Endpoint.Reserve(n)
-	p.opened = p.opened || b != nil
+	p.isOpened = p.isOpened || b != nil
 	return b
 }
 
 func (n *node) connect(to *node) *path {
-	p := &path{w: n.w, from: n, to: to}
+	p := &path{world: n.world, from: n, to: to}
 	var err error
-	n.do(func() {
+	n.locked(func() {
 		n.paths[to.peer.Life] = p
 		p.Endpoint, err = n.module.Connect(to.peer)
 	})
 	if err != nil {
-		n.w.Fatalf("connect of rank %d with rank %d: %w", n.rank, to.rank, err)
+		n.world.Fatalf("connect rank %d with rank %d: %w", n.rank, to.rank, err)
 	}
 	return p
 }
 
-// greet connects, and has a frame come that way.
+// greet connects and carries a frame.
 func (n *node) greet(to *node) *path {
 	p := n.connect(to)
 	p.carry(pattern(0, 40))
 	return p
 }
 
-// limit is that of the frames.
-func (p *path) limit() int { return p.from.module.Caps().FrameLimit }
+// frameLimit returns the frame limit.
+func (p *path) frameLimit() int { return p.from.module.Caps().FrameLimit }
 
-// close gives the path up.
-func (p *path) close() { p.from.do(p.Close) }
+// close closes the path.
+func (p *path) close() { p.from.locked(p.Close) }
 
-// put sends a frame if the path takes it now. The sender's lock is held.
-func (p *path) put(frame []byte) (sent bool) {
+// trySend sends a frame if the path accepts it now. The sender's lock is held.
+func (p *path) trySend(frame []byte) (sent bool) {
 	b := p.Reserve(len(frame))
 	if b == nil {
 		return false
 	}
 	if len(b) != len(frame) {
-		p.w.Errorf("Reserve(%d) returned %d bytes", len(frame), len(b))
+		p.world.Errorf("Reserve(%d) returned %d bytes", len(frame), len(b))
 	}
 	p.Commit(copy(b, frame))
 	return true
 }
 
-// send sends frames, polling everybody while it would block.
+// send sends frames. It polls all processes while the path is full.
 func (p *path) send(frames ...[]byte) {
 	for _, frame := range frames {
 		p.from.until(fmt.Sprintf("a send of %d bytes", len(frame)), func() bool {
-			sent := p.put(frame)
-			if lost := p.from.missing(p.to); lost != nil {
-				p.w.Fatalf("the path was lost: %w", lost)
+			sent := p.trySend(frame)
+			if lost := p.from.lossOf(p.to); lost != nil {
+				p.world.Fatalf("the path was lost: %w", lost)
 			}
 			return sent
 		})
 	}
 }
 
-// patience is how many polls longer arrive looks when a wrong frame has come:
-// what follows tells a frame that was lost from one that was overtaken.
+// patience is the number of further polls after a wrong frame. Later frames distinguish a lost
+// frame from a reordered one.
 const patience = 1000
 
-// arrive waits until the receiver has all of frames, and nothing else.
-func (p *path) arrive(frames ...[]byte) {
+// awaitFrames waits until the receiver has exactly these frames.
+func (p *path) awaitFrames(frames ...[]byte) {
 	n, right, left := p.to, 0, patience
 	n.until(fmt.Sprintf("%d frames", len(frames)), func() bool {
-		come := min(len(n.got), len(frames))
-		for right < come && bytes.Equal(n.got[right].frame, frames[right]) {
+		come := min(len(n.received), len(frames))
+		for right < come && bytes.Equal(n.received[right].frame, frames[right]) {
 			right++
 		}
 		if right < come {
 			left--
 		}
-		return len(n.got) >= len(frames) || n.missing(p.from) != nil || left == 0 || p.w.Context().Err() != nil
+		return len(n.received) >= len(frames) || n.lossOf(p.from) != nil || left == 0 || p.world.Context().Err() != nil
 	})
-	n.take(p.from, frames)
+	n.takeFrames(p.from, frames)
 }
 
-// carry sends frames and has them arrive.
+// carry sends frames and waits for their arrival.
 func (p *path) carry(frames ...[]byte) {
 	p.send(frames...)
-	p.arrive(frames...)
+	p.awaitFrames(frames...)
 }
 
-// burst sends up to most frames, or as many as the path takes while its receiver does not
-// poll, but one at least. send makes frame k and tries to send it, with the lock held.
+// burst sends up to most frames, at least one, as long as the path accepts them while its receiver
+// does not poll. send creates and sends frame k with the lock held.
 func (p *path) burst(most int, send func(k int) (frame []byte, sent bool)) (frames [][]byte) {
 	for k := range most {
 		var frame []byte
 		var sent bool
 		try := func() { frame, sent = send(k) }
-		switch p.from.do(try); {
+		switch p.from.locked(try); {
 		case sent || p.from == p.to:
-		case k == 0: // what the receiver has taken may not be known here yet, and it has to say so again
+		case k == 0: // The sender may not have noticed yet that the receiver has processed its frames.
 			p.from.until("room in an empty path", func() bool { try(); return sent })
 		default:
-			p.from.poll() // its own progress may make room once: a socket takes more
-			p.from.do(try)
+			p.from.poll() // The sender's own progress may make space, for example in a socket.
+			p.from.locked(try)
 		}
 		if !sent {
 			break
@@ -127,39 +129,39 @@ func (p *path) burst(most int, send func(k int) (frame []byte, sent bool)) (fram
 		frames = append(frames, frame)
 	}
 	if len(frames) == 0 {
-		p.w.Fatalf("an empty path takes no frame")
+		p.world.Fatalf("an empty path takes no frame")
 	}
 	return frames
 }
 
-// growLimit is what a module may buffer for a receiver that doesn't poll before
-// the kit calls it growth: the buffers of a socket are below it.
+// growLimit is the number of bytes that a module may buffer for a receiver that does not poll. The
+// buffers of a socket are smaller.
 const growLimit = 64 << 20
 
-// fill has send send frames of up to size bytes, with the lock held, until the path is full.
-func (p *path) fill(size int, send func(frame []byte) bool) [][]byte {
-	size = min(size, p.limit())
+// fillPath sends frames of up to size bytes by send, with the lock held, until the path is full.
+func (p *path) fillPath(size int, send func(frame []byte) bool) [][]byte {
+	size = min(size, p.frameLimit())
 	frames := p.burst(growLimit/size, func(k int) ([]byte, bool) {
 		frame := pattern(k, size-k%7)
 		return frame, send(frame)
 	})
 	if len(frames) == growLimit/size {
-		p.w.Fatalf("%d frames of %d bytes were taken for a receiver that doesn't poll", len(frames), size)
+		p.world.Fatalf("the path accepted %d frames of %d bytes for a receiver that does not poll", len(frames), size)
 	}
 	return frames
 }
 
-// ability returns an optional one, or skips the case.
+// ability returns an optional ability, or skips the case.
 func ability[A any](w *world, of any) A {
 	a, ok := framework.As[A](of)
 	if !ok {
-		w.Skipf("it lacks the optional %s", strings.TrimPrefix(fmt.Sprintf("%T", &a), "*"))
+		w.Skipf("the module lacks the optional %s", strings.TrimPrefix(fmt.Sprintf("%T", &a), "*"))
 	}
 	return a
 }
 
-// pattern makes frame number k of n bytes. Some look like small numbers, such as a
-// module's own bookkeeping.
+// pattern returns frame number k of n bytes. Some contain small numbers that look like a module's
+// own headers.
 func pattern(k, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

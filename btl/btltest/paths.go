@@ -12,29 +12,29 @@ import (
 
 func pathCases() claims {
 	return claims{
-		kittest.New("UnreachablePeerGetsAnErrorInWords", 2, (*world).unreachable),
+		kittest.New("UnreachablePeerIsAnError", 2, (*world).unreachable),
 		kittest.New("RefusedFrameEndsThePathOnce", 2, (*world).refusedFrame),
 		kittest.New("CloseLosesNoCommittedFrame", 2, (*world).closeLosesNothing),
-		kittest.New("AbandonedConnectHarmsNobody", 2, (*world).abandonedConnect),
-		kittest.New("ReconnectingForEverGrowsNothing", 2, (*world).reconnect),
-		kittest.New("ReopenedProcessIsReachedAgain", 2, (*world).reopened),
-		kittest.New("NothingIsSaidOfPathsBeforeRenew", 2, (*world).renewed),
+		kittest.New("AbandonedConnectIsHarmless", 2, (*world).abandonedConnect),
+		kittest.New("ReconnectingLeaksNothing", 2, (*world).reconnect),
+		kittest.New("RestartedProcessIsReachable", 2, (*world).restart),
+		kittest.New("RenewDropsEventsOfOldPaths", 2, (*world).reconnectAfterRenew),
 	}
 }
 
-// words fails unless an error can be shown to a person.
-func (w *world) words(what string, err error) {
+// checkErrorText fails the case unless the text of an error is informative.
+func (w *world) checkErrorText(what string, err error) {
 	if err == nil || len(err.Error()) < 10 {
-		w.Fatalf("the error of %s says only %v", what, err)
+		w.Fatalf("the error of %s is too short: %v", what, err)
 	}
 	if text := err.Error(); strings.Contains(text, "<nil>") || strings.Contains(text, "%!") {
-		w.Fatalf("the error of %s formats a value that is not there: %s", what, text)
+		w.Fatalf("the error of %s formats a missing value: %s", what, text)
 	}
 }
 
-// unreachable connects to addresses that are none, or another process's.
+// unreachable connects to invalid addresses, and to one of another process.
 func (w *world) unreachable() {
-	a, b := w.pair()
+	a, b := w.senderAndReceiver()
 	stranger := framework.Peer{
 		Life: framework.Life{ID: framework.MakeProcID(0, 99), Nonce: 1},
 		Proc: framework.Proc{Namespace: w.job.Namespace, Rank: 99},
@@ -46,38 +46,38 @@ func (w *world) unreachable() {
 	}
 	stranger.Blob, stranger.Nonce = b.peer.Blob, b.peer.Nonce+1
 	peers = append(peers, stranger)
-	w.growsNothing(20*len(peers), 0, func(k int) { a.refused(peers[k/20]) })
+	w.checkLeaks(20*len(peers), 0, func(k int) { a.checkRefused(peers[k/20]) })
 	if err := a.reach(a); err != nil {
-		w.words("Reach of the process itself", err)
+		w.checkErrorText("Reach of the process itself", err)
 	}
-	a.connect(b).carry(pattern(1, 100)) // it still serves who is there
+	a.connect(b).carry(pattern(1, 100)) // Valid peers are still served.
 }
 
-// refused fails unless Reach or Connect say in words that there is no such peer, or the
-// path is lost soon.
-func (n *node) refused(p framework.Peer) {
+// checkRefused fails the case unless Reach or Connect return an informative error, or the path ends
+// soon.
+func (n *node) checkRefused(p framework.Peer) {
 	var reach, connect error
 	var ep btl.Endpoint
-	n.do(func() {
+	n.locked(func() {
 		reach = n.module.Reach(p)
 		ep, connect = n.module.Connect(p)
 	})
 	if reach != nil {
-		n.w.words("Reach", reach)
+		n.world.checkErrorText("Reach", reach)
 	}
 	if connect != nil {
-		n.w.words("Connect", connect)
+		n.world.checkErrorText("Connect", connect)
 		return
 	}
-	n.loses(p.Life, nothing)
-	n.do(ep.Close)
+	n.awaitLoss(p.Life, noTry)
+	n.locked(ep.Close)
 }
 
-var errRefused = errors.New("the protocol does not understand this")
+var errRefused = errors.New("malformed frame")
 
-// refusedFrame has the protocol refuse the third frame.
+// refusedFrame returns an error for the third frame.
 func (w *world) refusedFrame() {
-	a, b := w.pair()
+	a, b := w.senderAndReceiver()
 	p, seen := a.connect(b), 0
 	b.onFrame = func(framework.Life, []byte) error {
 		if seen++; seen == 3 {
@@ -85,61 +85,60 @@ func (w *world) refusedFrame() {
 		}
 		return nil
 	}
-	for k := range 5 { // the path may end meanwhile
-		a.until("a send", func() bool { return p.put(pattern(k, 50)) || len(a.lost) > 0 || seen == 3 })
+	for k := range 5 { // The path may end in between.
+		a.until("a send", func() bool { return p.trySend(pattern(k, 50)) || len(a.losses) > 0 || seen == 3 })
 	}
-	b.until("the path is lost", func() bool { return len(b.lost) > 0 })
+	b.until("the path is lost", func() bool { return len(b.losses) > 0 })
 	for range 100 {
 		w.pollAll()
 	}
-	w.Is("the receiver's loss", b.loses(a.peer.Life, nothing), errRefused)
+	w.Is("the receiver's loss", b.awaitLoss(a.peer.Life, noTry), errRefused)
 	if seen != 3 {
-		w.Fatalf("%d frames came up, want 3: none follows the one that was refused", seen)
+		w.Fatalf("%d frames were delivered, want 3: a frame followed the refused one", seen)
 	}
 	if a == b {
 		return
 	}
-	// The sender must not wait for a reader that is gone.
-	if err := a.loses(b.peer.Life, func() { p.put(pattern(1, 200)) }); errors.Is(err, framework.ErrPeerClosed) {
+	// The sender must not wait for cells of a path without a reader.
+	if err := a.awaitLoss(b.peer.Life, func() { p.trySend(pattern(1, 200)) }); errors.Is(err, framework.ErrPeerClosed) {
 		w.Fatalf("a live peer is reported to have closed: %w", err)
 	}
-	p.close() // after PathDown it must do no harm
+	p.close() // It must be harmless after PathDown.
 	p.close()
 	b.onFrame = nil
 	a.connect(b).carry(pattern(2, 60))
 }
 
-// closeLosesNothing closes the path, and then the process, of a sender before
-// the receiver looks.
+// closeLosesNothing closes the path, and then the process, of a sender before the receiver polls.
 func (w *world) closeLosesNothing() {
-	a, b := w.pair()
+	a, b := w.senderAndReceiver()
 	for _, whole := range []bool{false, true} {
-		if whole && a == b {
+		if whole && a == b { // There is no receiver left.
 			continue // there is nobody left to deliver to
 		}
 		p := a.greet(b)
 		frames := p.burst(20, func(k int) ([]byte, bool) {
 			frame := pattern(k, 100)
-			return frame, p.put(frame)
+			return frame, p.trySend(frame)
 		})
 		if a != b {
-			for range patience { // the last one may wait for room, which the receiver makes
+			for range patience { // The last frame may wait for space, which the receiver makes.
 				a.poll()
 			}
-			a.until("the frames no longer need the sender", p.Idle)
+			a.until("Idle", p.Idle)
 		}
 		p.close()
 		if whole {
 			w.Check(a.close())
 		}
-		p.arrive(frames...)
+		p.awaitFrames(frames...)
 	}
 }
 
-// abandonedConnect: a connection, or a whole process, that goes before the peer looks.
+// abandonedConnect closes a path, and then a process, before the peer polls.
 func (w *world) abandonedConnect() {
-	a, b := w.pair()
-	for range 300 { // more than any table of places is long
+	a, b := w.senderAndReceiver()
+	for range 300 { // More than the slots of any table.
 		a.connect(b).close()
 		w.pollAll()
 	}
@@ -154,43 +153,43 @@ func (w *world) abandonedConnect() {
 	a.connect(b).carry(pattern(1, 80))
 }
 
-// reconnect opens and closes one path many times, with a frame each time, which is under
-// way every other time when the path closes.
+// reconnect opens and closes one path many times, with a frame each time. Every second frame is in
+// flight when the path closes.
 func (w *world) reconnect() {
-	a, b := w.pair()
-	w.growsNothing(1000, 20, func(k int) {
+	a, b := w.senderAndReceiver()
+	w.checkLeaks(1000, 20, func(k int) {
 		p, frame := a.connect(b), pattern(k, 1+k%200)
 		p.send(frame)
 		if k%2 == 0 {
-			p.arrive(frame)
+			p.awaitFrames(frame)
 			p.close()
 		} else {
 			p.close()
-			p.arrive(frame)
+			p.awaitFrames(frame)
 		}
 		b.poll()
 	})
 }
 
-// reopened: a process closes and opens again, as a second session does; both
-// directions work, and the first life's path is not the second's.
-func (w *world) reopened() {
-	a, b := w.apart()
+// restart restarts a process, as a second session does. Both directions work, and paths of the
+// first incarnation do not affect the second one.
+func (w *world) restart() {
+	a, b := w.twoProcesses()
 	for life := range 5 {
 		c := w.open(b.rank, progress.Options{})
 		to, from := a.connect(c), c.connect(a)
 		to.send(pattern(life, 70))
 		from.send(pattern(life+1, 90))
-		to.arrive(pattern(life, 70))
-		from.arrive(pattern(life+1, 90))
+		to.awaitFrames(pattern(life, 70))
+		from.awaitFrames(pattern(life+1, 90))
 		to.close()
 		w.Check(c.close())
 	}
 }
 
-// renewed: both ends drop their paths, and open others to the same life.
-func (w *world) renewed() {
-	a, b := w.apart()
+// reconnectAfterRenew closes the paths at both ends and opens others to the same incarnation.
+func (w *world) reconnectAfterRenew() {
+	a, b := w.twoProcesses()
 	ofA, ofB := ability[btl.Renewer](w, a.module), ability[btl.Renewer](w, b.module)
 	for round := range 5 {
 		to, from := a.connect(b), b.connect(a)
@@ -198,16 +197,16 @@ func (w *world) renewed() {
 		from.carry(pattern(round+1, 90))
 		to.close()
 		from.close()
-		a.do(func() { ofA.Renew(b.peer.Life) })
-		b.do(func() { ofB.Renew(a.peer.Life) })
+		a.locked(func() { ofA.Renew(b.peer.Life) })
+		b.locked(func() { ofB.Renew(a.peer.Life) })
 	}
 	for range 100 {
 		w.pollAll()
 	}
 	for _, n := range []*node{a, b} {
-		n.do(func() {
-			if len(n.lost) > 0 {
-				w.Errorf("rank %d: it was told of the end of a path of before: %w", n.rank, n.lost[0].err)
+		n.locked(func() {
+			if len(n.losses) > 0 {
+				w.Errorf("rank %d: got the end of an earlier path: %w", n.rank, n.losses[0].err)
 			}
 		})
 	}

@@ -10,107 +10,107 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-// remoteCases are about btl.RemoteReader; a module without it skips them.
+// remoteCases are about btl.RemoteReader. A module without it skips them.
 func remoteCases() claims {
 	return claims{
-		kittest.New("ReadCopiesWhatThePeerExposed", 2, (*world).readCopies),
-		kittest.New("PartsOfAllocatedMemoryAreRead", 2, (*world).readParts),
-		kittest.New("NothingIsReadThatThePeerDoesNotDescribe", 2, (*world).readBehind),
-		kittest.New("GarbageDescriptionIsAnErrorAndHarmsNobodyElse", 3, (*world).readGarbage),
-		kittest.New("AllocateAndFreeForEverGrowsNothing", 2, (*world).allocateForEver),
-		kittest.New("FreeTakesOnlyWhatAllocateReturned", 2, (*world).freeTwice),
-		kittest.New("NotesSayWhichWaysAreOnOrOff", 2, (*world).notesSay),
-		kittest.New("SharedBufferIsWholeWhoeverCopies", 2, (*world).shareWhole),
-		kittest.New("NothingIsWrittenIntoAShareThatIsOver", 2, (*world).shareOver),
+		kittest.New("ReadCopiesExposedMemory", 2, (*world).readCopies),
+		kittest.New("ReadCopiesPartsOfAllocations", 2, (*world).readParts),
+		kittest.New("ReadStaysInsideTheDescription", 2, (*world).readOutside),
+		kittest.New("InvalidDescriptionAffectsNoOtherPeer", 3, (*world).readGarbage),
+		kittest.New("AllocateAndFreeLeakNothing", 2, (*world).allocateRepeatedly),
+		kittest.New("FreeAcceptsOnlyAllocations", 2, (*world).freeTwice),
+		kittest.New("NotesListTheCopyMethods", 2, (*world).notesSay),
+		kittest.New("SharedBufferIsComplete", 2, (*world).shareCompletes),
+		kittest.New("EndedShareIsNotWritten", 2, (*world).shareEnded),
 	}
 }
 
-// remote is a process that reads what another one, which has greeted it, exposes. Of the
-// abilities, mem and Allocate are the other one's.
+// remote is a process that reads memory of a peer, after a frame from the latter. mem is the peer's
+// module.
 type remote struct {
-	w      *world
+	world  *world
 	reader *node
 	peer   *node
 	reads  btl.RemoteReader
-	mem    btl.RemoteReader
+	owner  btl.RemoteReader
 }
 
-// remote has a pair's first process expose and its second one read.
+// remote returns a pair whose first process exposes memory and whose second one reads.
 func (w *world) remote() *remote {
-	a, b := w.pair()
-	return w.exposes(a, b)
+	a, b := w.senderAndReceiver()
+	return w.newRemote(a, b)
 }
 
-func (w *world) exposes(a, b *node) *remote {
+func (w *world) newRemote(a, b *node) *remote {
 	r := &remote{w, b, a, ability[btl.RemoteReader](w, b.module), ability[btl.RemoteReader](w, a.module)}
 	a.greet(b)
 	return r
 }
 
-// allocate returns memory of the peer, which holds pattern k.
+// allocate returns memory of the peer with pattern k.
 func (r *remote) allocate(k, n int) []byte {
-	mem, err := r.mem.Allocate(n)
-	r.w.Check(err)
+	mem, err := r.owner.Allocate(n)
+	r.world.Check(err)
 	if len(mem) != n {
-		r.w.Fatalf("asked to allocate %d bytes, it returned %d", n, len(mem))
+		r.world.Fatalf("Allocate(%d) returned %d bytes", n, len(mem))
 	}
-	r.w.Same("allocated memory", mem, make([]byte, n))
+	r.world.Same("allocated memory", mem, make([]byte, n))
 	copy(mem, pattern(k, n))
 	return mem
 }
 
-// canRead asks with the lock held.
+// canRead calls CanRead with the lock held.
 func (r *remote) canRead(d btl.Remote, size int) (err error) {
-	r.reader.do(func() { err = r.reads.CanRead(r.peer.peer.Life, d, int64(size)) })
+	r.reader.locked(func() { err = r.reads.CanRead(r.peer.peer.Life, d, int64(size)) })
 	return err
 }
 
-// expose describes memory of the peer, if the process can read it.
+// expose describes memory of the peer. It reports whether the process can read it.
 func (r *remote) expose(buf []byte, allocated bool) (d btl.Remote, ok bool) {
-	r.peer.do(func() { d, ok = r.mem.Expose(buf, allocated) })
+	r.peer.locked(func() { d, ok = r.owner.Expose(buf, allocated) })
 	if !ok {
 		return d, false
 	}
 	if d == (btl.Remote{}) {
-		r.w.Fatalf("the description of a buffer is empty")
+		r.world.Fatalf("Expose returned an empty description")
 	}
 	err := r.canRead(d, len(buf))
 	if err != nil {
-		r.w.words("CanRead", err)
+		r.world.checkErrorText("CanRead", err)
 	}
 	return d, err == nil
 }
 
-// same reads n bytes at an offset in as many calls as it takes: those of buf, and what is
-// around them here stays.
-func (r *remote) same(d btl.Remote, buf []byte, offset, n int) {
+// checkRead reads n bytes at an offset in as many calls as necessary, and compares them with buf. Memory
+// around the destination must be unchanged.
+func (r *remote) checkRead(d btl.Remote, buf []byte, offset, n int) {
 	got := pattern(offset, n+2)
 	want := bytes.Clone(got)
 	copy(want[1:n+1], buf[offset:])
 	for done := 0; done < n; {
 		k, err := r.read(d, int64(offset+done), got[1+done:n+1])
-		r.w.Check(err)
+		r.world.Check(err)
 		if k < 1 || k > n-done {
-			r.w.Fatalf("a read of %d bytes returned %d", n-done, k)
+			r.world.Fatalf("a read of %d bytes returned %d", n-done, k)
 		}
 		done += k
 	}
-	r.w.Same("a copy, and what is around it", got, want)
+	r.world.Same("a copy with its surroundings", got, want)
 }
 
 func (r *remote) read(d btl.Remote, offset int64, dst []byte) (n int, err error) {
-	r.reader.do(func() { n, err = r.reads.Read(r.peer.peer.Life, d, offset, dst) })
+	r.reader.locked(func() { n, err = r.reads.Read(r.peer.peer.Life, d, offset, dst) })
 	return n, err
 }
 
 func (r *remote) notes(of framework.Life) (notes []string) {
-	r.reader.do(func() { notes = r.reads.Notes(of) })
+	r.reader.locked(func() { notes = r.reads.Notes(of) })
 	return notes
 }
 
-// each calls f with memory of the peer that is a part of what is allocated, and with other
-// memory, where the process can read it, and returns how many those were.
-func (r *remote) each(n int, f func(buf []byte, d btl.Remote)) (ways int) {
+// forEachMethod calls f with a part of allocated memory and with other memory of the peer, as far as the
+// process can read it, and returns the number of calls.
+func (r *remote) forEachMethod(n int, f func(buf []byte, d btl.Remote)) (ways int) {
 	mem := r.allocate(1, n+4096)
 	for i, buf := range [][]byte{mem[:n], pattern(1, n)} {
 		if d, ok := r.expose(buf, i == 0); ok {
@@ -118,30 +118,30 @@ func (r *remote) each(n int, f func(buf []byte, d btl.Remote)) (ways int) {
 			ways++
 		}
 	}
-	r.w.Check(r.mem.Free(mem))
+	r.world.Check(r.owner.Free(mem))
 	return ways
 }
 
-// largeSize is a message that every module with the ability should read at once:
-// above what frames are better for, in several calls, not a round number.
+// largeSize is the size of a message that every module with the ability should read. It is larger
+// than the best sizes of frames, takes several calls, and is no round number.
 const largeSize = 3<<20 + 4097
 
-// readCopies reads all, and pieces of any size, anywhere.
+// readCopies reads everything, and parts of any size and offset.
 func (w *world) readCopies() {
 	r := w.remote()
-	ways := r.each(largeSize, func(buf []byte, d btl.Remote) {
-		r.same(d, buf, 0, largeSize)
+	ways := r.forEachMethod(largeSize, func(buf []byte, d btl.Remote) {
+		r.checkRead(d, buf, 0, largeSize)
 		for k := range 50 {
 			offset := k * 104729 % largeSize
-			r.same(d, buf, offset, min(1+k*k*977%70000, largeSize-offset))
+			r.checkRead(d, buf, offset, min(1+k*k*977%70000, largeSize-offset))
 		}
 	})
 	if ways == 0 {
-		w.Skipf("it has no way to read that is on: %s", strings.Join(r.notes(r.peer.peer.Life), "; "))
+		w.Skipf("no copy method is enabled: %s", strings.Join(r.notes(r.peer.peer.Life), "; "))
 	}
 }
 
-// readParts reads of several allocations: each address leads to its own.
+// readParts reads from several allocations, each by its own address.
 func (w *world) readParts() {
 	r := w.remote()
 	var all [][]byte
@@ -150,25 +150,25 @@ func (w *world) readParts() {
 	}
 	for _, mem := range all {
 		for _, part := range [][]byte{mem, mem[1:], mem[:len(mem)-1], mem[4097 : 4097+1<<19]} {
-			if d, ok := r.expose(part, true); ok { // readCopies says if nothing works
-				r.same(d, part, 0, len(part))
+			if d, ok := r.expose(part, true); ok { // readCopies fails if no method works.
+				r.checkRead(d, part, 0, len(part))
 			}
 		}
 	}
 	for _, mem := range all {
-		w.Check(r.mem.Free(mem))
+		w.Check(r.owner.Free(mem))
 	}
 }
 
-func (w *world) readBehind() {
+func (w *world) readOutside() {
 	r := w.remote()
 	if _, ok := r.expose(nil, false); ok {
-		w.Fatalf("no bytes at all are described")
+		w.Fatalf("Expose described an empty buffer")
 	}
-	w.words("CanRead of the zero description", r.canRead(btl.Remote{}, 1<<20))
+	w.checkErrorText("CanRead of the zero description", r.canRead(btl.Remote{}, 1<<20))
 	const size = 1 << 19
-	r.each(size, func(_ []byte, d btl.Remote) {
-		w.words("CanRead of more than is described", r.canRead(d, size+1))
+	r.forEachMethod(size, func(_ []byte, d btl.Remote) {
+		w.checkErrorText("CanRead of more than is described", r.canRead(d, size+1))
 		for _, at := range []struct {
 			offset int64
 			n      int
@@ -181,26 +181,26 @@ func (w *world) readBehind() {
 	})
 }
 
-// readGarbage reads what a peer describes wrongly; what another one describes is read
-// before and after.
+// readGarbage reads with invalid descriptions of a peer. Reads from another peer work before and
+// after.
 func (w *world) readGarbage() {
 	r := w.remote()
 	harmless := func() {}
 	if r.peer != r.reader {
-		other := w.exposes(w.nodes[2], r.reader)
+		other := w.newRemote(w.nodes[2], r.reader)
 		read := func() int {
-			return other.each(largeSize, func(buf []byte, d btl.Remote) { other.same(d, buf, 0, largeSize) })
+			return other.forEachMethod(largeSize, func(buf []byte, d btl.Remote) { other.checkRead(d, buf, 0, largeSize) })
 		}
 		before := read()
 		harmless = func() {
 			if after := read(); after < before {
-				w.Fatalf("one peer's garbage turned reading off for another: %q", other.notes(other.peer.peer.Life))
+				w.Fatalf("invalid descriptions of one peer disabled reads from another one: %q", other.notes(other.peer.peer.Life))
 			}
 		}
 	}
 	valid, _ := r.expose(pattern(1, largeSize), false)
 	for k := range 2000 {
-		d := valid
+		d := valid   // One wrong byte.
 		if k < 512 { // one byte wrong
 			d[k%len(d)] ^= byte(1 + k/len(d)*37)
 		} else {
@@ -218,14 +218,14 @@ func (w *world) readGarbage() {
 	harmless()
 }
 
-func (w *world) allocateForEver() {
+func (w *world) allocateRepeatedly() {
 	r := w.remote()
-	w.growsNothing(400, 20, func(k int) {
+	w.checkLeaks(400, 20, func(k int) {
 		mem := r.allocate(k, 300_000)
 		if d, ok := r.expose(mem, true); ok {
-			r.same(d, mem, 0, len(mem)) // not an earlier cycle's memory
+			r.checkRead(d, mem, 0, len(mem)) // Not the memory of an earlier cycle.
 		}
-		w.Check(r.mem.Free(mem))
+		w.Check(r.owner.Free(mem))
 	})
 }
 
@@ -233,13 +233,13 @@ func (w *world) freeTwice() {
 	r := w.remote()
 	mem := r.allocate(1, 5000)
 	for what, bad := range map[string][]byte{"no memory": nil, "other memory": make([]byte, 5000), "a part": mem[1:], "a shorter part": mem[:100]} {
-		w.words("Free of "+what, r.mem.Free(bad))
+		w.checkErrorText("Free of "+what, r.owner.Free(bad))
 	}
-	mem[4999] = 1 // still there
-	w.Check(r.mem.Free(mem))
-	w.words("Free of what is free", r.mem.Free(mem))
+	mem[4999] = 1 // The memory is still allocated.
+	w.Check(r.owner.Free(mem))
+	w.checkErrorText("Free of what is free", r.owner.Free(mem))
 	for _, n := range []int{0, -1, math.MinInt, math.MaxInt} {
-		if _, err := r.mem.Allocate(n); err == nil {
+		if _, err := r.owner.Allocate(n); err == nil {
 			w.Fatalf("Allocate of %d bytes succeeds", n)
 		}
 	}
@@ -250,11 +250,11 @@ func (w *world) notesSay() {
 	for _, peer := range []framework.Life{r.peer.peer.Life, {ID: framework.MakeProcID(0, 77), Nonce: 1}} {
 		notes := r.notes(peer)
 		if len(notes) == 0 {
-			w.Fatalf("there are no notes of %v", peer)
+			w.Fatalf("Notes of %v returned nothing", peer)
 		}
 		for _, note := range notes {
 			if len(note) < 10 {
-				w.Fatalf("a note says only %q", note)
+				w.Fatalf("a note is too short: %q", note)
 			}
 		}
 	}

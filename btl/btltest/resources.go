@@ -7,28 +7,30 @@ import (
 	"time"
 )
 
-// resources are what a leak shows in, of the whole program: the memory of Go's
-// own heap is not among them, because nobody can tell what of it is in use.
+// resources are resources of the whole program in which a leak shows. Go's heap is not included,
+// because its live part is unknown.
 type resources struct {
 	descriptors int
-	mappings    int   // of files
-	bytes       int64 // of the files open now that were not before the case
+	// Mapped files.
+	mappings int
+	// Total size of the open files that were not open before the case.
+	bytes int64
 }
 
-// openFiles are the names of the files that are open now: the test binary's
-// own log, among others, grows by itself.
+// openFiles returns the names of the open files. Some of them, such as the log of the test binary,
+// grow by themselves.
 func openFiles() map[string]bool {
 	names := map[string]bool{}
 	descriptors(func(_, name string) { names[name] = true })
 	return names
 }
 
-// descriptors calls f for each that is open, with the name of its file.
+// descriptors calls f for each open descriptor with the name of its file.
 func descriptors(f func(path, name string)) {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range entries {
 		path := "/proc/self/fd/" + e.Name()
-		if name, err := os.Readlink(path); err == nil { // else it was for ReadDir
+		if name, err := os.Readlink(path); err == nil { // The descriptor of ReadDir is closed.
 			f(path, name)
 		}
 	}
@@ -37,7 +39,7 @@ func descriptors(f func(path, name string)) {
 func (w *world) resources() (r resources) {
 	descriptors(func(path, name string) {
 		r.descriptors++
-		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && !w.before[name] {
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && !w.filesBefore[name] {
 			r.bytes += st.Size()
 		}
 	})
@@ -54,13 +56,13 @@ func (r resources) String() string {
 	return fmt.Sprintf("%d descriptors, %d mapped files, %d bytes of open files", r.descriptors, r.mappings, r.bytes)
 }
 
-func (r resources) exceed(before resources) bool {
+func (r resources) exceeds(before resources) bool {
 	return r.descriptors > before.descriptors || r.mappings > before.mappings || r.bytes > before.bytes
 }
 
-// growsNothing fails if something is left behind by the cycles that follow those in which
-// things settle. A module may take a moment to end a connection.
-func (w *world) growsNothing(cycles, settled int, cycle func(k int)) {
+// checkLeaks fails the case if cycles leak resources after the first settled ones. A module may
+// take a moment to end a connection.
+func (w *world) checkLeaks(cycles, settled int, cycle func(k int)) {
 	var before resources
 	for k := range cycles {
 		if k == settled {
@@ -69,15 +71,15 @@ func (w *world) growsNothing(cycles, settled int, cycle func(k int)) {
 		cycle(k)
 	}
 	after, end := w.resources(), time.Now().Add(10*time.Second)
-	w.Until("resources are given back", func() bool {
-		if !after.exceed(before) || time.Now().After(end) {
+	w.Until("the release of resources", func() bool {
+		if !after.exceeds(before) || time.Now().After(end) {
 			return true
 		}
 		w.pollAll()
 		after = w.resources()
 		return false
 	})
-	if after.exceed(before) {
+	if after.exceeds(before) {
 		w.Fatalf("%d cycles: %v before, %v after", cycles-settled, before, after)
 	}
 }

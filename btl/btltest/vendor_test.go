@@ -11,14 +11,14 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// vendor is a transport in a module of its own, as strangers write them.
-const vendor = "../../examples/vendor-btl"
+// vendorModule is a transport in a module of its own, as third parties write them.
+const vendorModule = "../../examples/vendor-btl"
 
-// inVendor runs the go command there.
-func inVendor(t *testing.T, args ...string) string {
+// runGoInVendor runs the go command in the vendor's module.
+func runGoInVendor(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
-	cmd.Dir = vendor
+	cmd.Dir = vendorModule
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -27,31 +27,31 @@ func inVendor(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// TestStrangersTransportPassesTheKits: it keeps the contract and carries ob1.
-func TestStrangersTransportPassesTheKits(t *testing.T) {
+// It fulfills the contract and carries ob1.
+func TestVendorTransport_PassesTheKits(t *testing.T) {
 	needs.Time(t)
-	inVendor(t, "vet", "./...")
-	inVendor(t, "test", "./...")
+	runGoInVendor(t, "vet", "./...")
+	runGoInVendor(t, "test", "./...")
 }
 
-func TestStrangersTransportNeedsNothingInternal(t *testing.T) {
-	for _, p := range strings.Fields(inVendor(t, "list", "-f", `{{join .Imports " "}}`, ".")) {
+func TestVendorTransport_ImportsNothingInternal(t *testing.T) {
+	for _, p := range strings.Fields(runGoInVendor(t, "list", "-f", `{{join .Imports " "}}`, ".")) {
 		if strings.Contains("/"+p+"/", "/internal/") {
 			t.Errorf("it imports %s", p)
 		}
 	}
 }
 
-// TestStrangersTransportIsShort: 150 lines that hold more than comments.
-func TestStrangersTransportIsShort(t *testing.T) {
-	src, err := os.ReadFile(vendor + "/dgram.go")
+// It has at most 150 lines besides comments.
+func TestVendorTransport_IsShort(t *testing.T) {
+	src, err := os.ReadFile(vendorModule + "/dgram.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	fset := token.NewFileSet()
 	file := fset.AddFile("dgram.go", -1, len(src))
 	var s scanner.Scanner
-	s.Init(file, src, nil, 0) // without comments
+	s.Init(file, src, nil, 0) // Without comments.
 	lines := map[int]bool{}
 	for {
 		pos, tok, lit := s.Scan()
@@ -67,15 +67,14 @@ func TestStrangersTransportIsShort(t *testing.T) {
 	}
 }
 
-// TestGuideQuotesTheStrangersTransport: docs/writing-a-component.md walks through the
-// code as it is, and shows collectives that pass their kit.
-func TestGuideQuotesTheStrangersTransport(t *testing.T) {
+// docs/writing-a-component.md quotes the code verbatim, and shows collectives that pass their kit.
+func TestGuide_QuotesTheVendorTransport(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/writing-a-component.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var code string
-	for _, name := range []string{vendor + "/dgram.go", vendor + "/dgram_test.go", "../../coll/colltest/page_test.go"} {
+	for _, name := range []string{vendorModule + "/dgram.go", vendorModule + "/dgram_test.go", "../../coll/colltest/page_test.go"} {
 		b, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +86,7 @@ func TestGuideQuotesTheStrangersTransport(t *testing.T) {
 		if quote, ok := strings.CutPrefix(part, "go\n"); ok && i%2 == 1 {
 			quotes++
 			if !strings.Contains(code, quote) {
-				t.Errorf("the guide quotes what is not there:\n%s", quote)
+				t.Errorf("the guide quotes code that does not exist:\n%s", quote)
 			}
 		}
 	}

@@ -8,104 +8,113 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// wire is a path of a Memory from one module to another one: the sender's endpoint, and
-// what the receiver polls.
+// wire is a path of a Memory from one module to another. It is the sender's endpoint and the
+// receiver's source.
 type wire struct {
-	from, to *memory
-	peer     framework.Life // to, as the sender names it
-	sender   framework.Life // from, as the receiver names it
+	from, to *memoryModule
+	peer     framework.Life // The receiver, as the sender identifies it.
+	sender   framework.Life // The sender, as the receiver identifies it.
 
-	// Guarded by the network's lock.
-	state  wireState
-	why    error // it has ended
-	frames []*wireFrame
-	bytes  int                   // of frames
-	waits  bool                  // the sender, for room
-	due    []btl.LocalCompletion // of which the sender is to be told
+	// The following fields are guarded by the network's lock.
+	state wireState
+	// Reason of the end.
+	endReason error
+	frames    []*wireFrame
+	// Size of the pending frames.
+	pendingBytes int
+	// Whether the sender waits for space.
+	senderWaits bool
+	// Completions to report to the sender.
+	dueCompletions []btl.LocalCompletion
 
-	// The sender's.
+	// The following fields belong to the sender.
 	reserved []byte
-	lent     int  // payloads that the sender has not been told of
-	closed   bool // nothing more is said of the path
+	// Number of payloads without a reported completion.
+	lentCount int
+	// No event of the path is reported any more.
+	isClosed bool
 
-	// The receiver's.
-	up     btl.Inbound
-	placer btl.Placer // nil: there is none to ask
-	placed int        // bytes of the first frame's payload
+	// The following fields belong to the receiver.
+	receiver btl.Inbound
+	// Nil if the receiver does not place payloads.
+	placer btl.Placer
+	// Bytes of the first frame's payload that have been placed.
+	placedBytes int
 }
 
 type wireState uint8
 
 const (
-	asking wireState = iota // the receiver has not answered
-	open
-	left  // the sender has closed its end
-	ended // the receiver has
+	wireRequested wireState = iota // The receiver has not answered.
+	wireOpen
+	wireLeft  // The sender has closed its end.
+	wireEnded // The receiver has ended the path.
 )
 
-var errHalf = errors.New("the sender has closed the path in the middle of a frame")
+var errPartialFrame = errors.New("the sender closed the path in the middle of a frame")
 
-// wireFrame is a frame on its way: whole in data, or gathered.
+// wireFrame is a pending frame. It is complete in data, or gathered.
 type wireFrame struct {
-	data    []byte
-	payload []byte // of a gathered frame, the sender's
+	data []byte
+	// Payload of a gathered frame in the sender's buffer.
+	payload []byte
 	done    btl.LocalCompletion
 }
 
-// framesOnTheWay is how many of the largest frames a path has room for.
-const framesOnTheWay = 4
+// pathCapacity is the capacity of a path in frames of the largest size.
+const pathCapacity = 4
 
-// room reports whether a frame of n bytes can be sent now. f.mu held.
-func (w *wire) room(n int) bool {
-	ok := w.state == open && w.bytes+n <= framesOnTheWay*w.from.f.opt.FrameLimit
-	w.waits = w.waits || !ok
+// hasSpace reports whether a frame of n bytes can be sent now. The network's mu is held.
+func (w *wire) hasSpace(n int) bool {
+	ok := w.state == wireOpen && w.pendingBytes+n <= pathCapacity*w.from.network.options.FrameLimit
+	w.senderWaits = w.senderWaits || !ok
 	return ok
 }
 
-// push sends a frame. f.mu held.
+// push sends a frame. The network's mu is held.
 func (w *wire) push(frame *wireFrame) {
 	w.frames = append(w.frames, frame)
-	w.bytes += len(frame.data) + len(frame.payload)
+	w.pendingBytes += len(frame.data) + len(frame.payload)
 	w.to.env.Bell().Ring()
 }
 
-// pop takes the first frame. f.mu held.
+// pop removes the first frame. The network's mu is held.
 func (w *wire) pop() {
-	w.free(w.frames[:1])
+	w.release(w.frames[:1])
 	w.frames = w.frames[1:]
-	w.placed = 0
+	w.placedBytes = 0
 }
 
-// free makes room of frames that are no longer read. f.mu held.
-func (w *wire) free(frames []*wireFrame) {
+// release releases the space of frames that are no longer read. The network's mu is held.
+func (w *wire) release(frames []*wireFrame) {
 	for _, frame := range frames {
-		w.bytes -= len(frame.data) + len(frame.payload)
+		w.pendingBytes -= len(frame.data) + len(frame.payload)
 		if frame.done != nil {
-			w.due = append(w.due, frame.done)
+			w.dueCompletions = append(w.dueCompletions, frame.done)
 		}
 	}
-	if w.waits || len(w.due) > 0 {
-		w.waits = false
+	if w.senderWaits || len(w.dueCompletions) > 0 {
+		w.senderWaits = false
 		w.from.env.Bell().Ring()
 	}
 }
 
-// end says that the receiver reads nothing more, and why. f.mu held.
+// end ends the path from the receiver's side for a reason. The network's mu is held.
 func (w *wire) end(why error) {
-	if w.state != left {
-		w.state, w.why = ended, why
+	if w.state != wireLeft {
+		w.state, w.endReason = wireEnded, why
 	}
-	w.free(w.frames)
+	w.release(w.frames)
 	w.frames = nil
 	w.from.env.Bell().Ring()
 }
 
 // Reserve implements btl.Endpoint.
 func (w *wire) Reserve(n int) []byte {
-	w.from.f.mu.Lock()
-	defer w.from.f.mu.Unlock()
+	w.from.network.mu.Lock()
+	defer w.from.network.mu.Unlock()
 	w.reserved = nil
-	if w.room(n) {
+	if w.hasSpace(n) {
 		w.reserved = make([]byte, n)
 	}
 	return w.reserved
@@ -113,54 +122,55 @@ func (w *wire) Reserve(n int) []byte {
 
 // Commit implements btl.Endpoint.
 func (w *wire) Commit(n int) {
-	w.from.f.mu.Lock()
-	defer w.from.f.mu.Unlock()
-	if w.state == open {
+	w.from.network.mu.Lock()
+	defer w.from.network.mu.Unlock()
+	if w.state == wireOpen {
 		w.push(&wireFrame{data: w.reserved[:n]})
 	}
 	w.reserved = nil
 }
 
-// Idle is false while a payload is read here, and on the way from a process to itself.
+// Idle reports false while the receiver may read a payload, and for pending frames to the process
+// itself.
 func (w *wire) Idle() bool {
-	w.from.f.mu.Lock()
-	defer w.from.f.mu.Unlock()
-	return w.lent == 0 && (w.from != w.to || len(w.frames) == 0)
+	w.from.network.mu.Lock()
+	defer w.from.network.mu.Unlock()
+	return w.lentCount == 0 && (w.from != w.to || len(w.frames) == 0)
 }
 
-// Close leaves what has been copied to the receiver.
+// Close leaves copied frames to the receiver.
 func (w *wire) Close() {
-	if w.closed {
+	if w.isClosed {
 		return
 	}
-	w.closed = true
-	w.from.f.mu.Lock()
-	if w.state == asking || w.state == open {
-		w.state = left
+	w.isClosed = true
+	w.from.network.mu.Lock()
+	if w.state == wireRequested || w.state == wireOpen {
+		w.state = wireLeft
 		if i := slices.IndexFunc(w.frames, func(f *wireFrame) bool { return f.done != nil }); i >= 0 {
-			w.why = errHalf
-			w.free(w.frames[i:])
+			w.endReason = errPartialFrame
+			w.release(w.frames[i:])
 			w.frames = w.frames[:i]
 		}
 	}
 	w.to.env.Bell().Ring()
-	w.from.f.mu.Unlock()
-	w.tell()
-	w.from.out = without(w.from.out, w)
+	w.from.network.mu.Unlock()
+	w.reportCompletions()
+	w.from.outboundWires = without(w.from.outboundWires, w)
 }
 
-// without returns a list, over which a Poll may range, without a wire.
+// without returns a copy of a list without a wire. A Poll may be iterating over the list.
 func without(list []*wire, w *wire) []*wire {
 	return slices.DeleteFunc(slices.Clone(list), func(x *wire) bool { return x == w })
 }
 
-// tell makes the calls that are due of the sender's completions.
-func (w *wire) tell() int {
-	w.from.f.mu.Lock()
-	due := w.due
-	w.due = nil
-	w.from.f.mu.Unlock()
-	w.lent -= len(due)
+// reportCompletions reports pending completions to the sender.
+func (w *wire) reportCompletions() int {
+	w.from.network.mu.Lock()
+	due := w.dueCompletions
+	w.dueCompletions = nil
+	w.from.network.mu.Unlock()
+	w.lentCount -= len(due)
 	for _, c := range due {
 		c.LocallyComplete()
 	}
@@ -174,30 +184,30 @@ func (w *wire) SendShort(h btl.ShortHeader, payload []byte) bool {
 
 // Gather implements btl.Gatherer.
 func (w *wire) Gather(header, payload []byte, c btl.LocalCompletion) bool {
-	w.from.f.mu.Lock()
-	defer w.from.f.mu.Unlock()
+	w.from.network.mu.Lock()
+	defer w.from.network.mu.Unlock()
 	w.reserved = nil
-	if len(header) > btl.GatherHeader || !w.room(len(header)+len(payload)) {
+	if len(header) > btl.GatherHeader || !w.hasSpace(len(header)+len(payload)) {
 		return false
 	}
 	w.push(&wireFrame{data: slices.Clone(header), payload: payload, done: c})
-	w.lent++
-	w.from.f.gathered.Add(1)
+	w.lentCount++
+	w.from.network.gathered.Add(1)
 	return true
 }
 
-// framesPerPoll bounds the time that a path takes in a Poll.
+// framesPerPoll limits the frames that one path delivers in a Poll.
 const framesPerPoll = 32
 
-// Poll hands up what has come by the path.
+// Poll delivers arrived frames.
 func (w *wire) Poll() (n int) {
 	for range framesPerPoll {
-		came, more, err := w.next()
+		came, more, err := w.deliverNext()
 		if n += came; err != nil {
-			w.from.f.mu.Lock()
-			w.end(errors.New("the peer closed the path: it could not make sense of what it received"))
-			w.from.f.mu.Unlock()
-			w.to.in = without(w.to.in, w)
+			w.from.network.mu.Lock()
+			w.end(errors.New("the peer closed the path after a malformed frame"))
+			w.from.network.mu.Unlock()
+			w.to.inboundWires = without(w.to.inboundWires, w)
 			w.to.env.Ended("btl memory", w.sender, "receive", err)
 			return n + 1
 		}
@@ -208,61 +218,60 @@ func (w *wire) Poll() (n int) {
 	return n
 }
 
-// next hands up a frame, or a part of one, and reports whether there may be more in the
-// same Poll.
-func (w *wire) next() (came int, more bool, err error) {
-	f := w.from.f
+// deliverNext delivers a frame or a part of one, and reports whether the same Poll may deliver more.
+func (w *wire) deliverNext() (came int, more bool, err error) {
+	f := w.from.network
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(w.frames) == 0 {
-		if w.state != open {
-			w.to.in = without(w.to.in, w)
+		if w.state != wireOpen {
+			w.to.inboundWires = without(w.to.inboundWires, w)
 		}
-		if w.placed > 0 && w.why == errHalf {
-			w.placed = 0
-			err = errHalf
+		if w.placedBytes > 0 && w.endReason == errPartialFrame {
+			w.placedBytes = 0
+			err = errPartialFrame
 		}
 		return 0, false, err
 	}
 	frame := w.frames[0]
 	var dst []byte
 	if frame.done != nil && w.placer != nil {
-		f.unlocked(func() { dst = w.placer.Place(frame.data, len(frame.payload)) })
-		if len(w.frames) == 0 || w.frames[0] != frame { // the sender has taken it back
+		f.upcall(func() { dst = w.placer.Place(frame.data, len(frame.payload)) })
+		if len(w.frames) == 0 || w.frames[0] != frame { // The sender has withdrawn it.
 			return 0, true, nil
 		}
 	}
 	switch {
 	case dst != nil:
-		k := f.step(len(dst) - w.placed)
-		w.placed += copy(dst[w.placed:w.placed+k], frame.payload[w.placed:])
-		if w.placed < len(frame.payload) {
+		k := f.step(len(dst) - w.placedBytes)
+		w.placedBytes += copy(dst[w.placedBytes:w.placedBytes+k], frame.payload[w.placedBytes:])
+		if w.placedBytes < len(frame.payload) {
 			return 1, false, nil
 		}
 		w.pop()
 		f.placed.Add(1)
-		f.unlocked(func() { err = w.placer.Placed(frame.data, len(frame.payload)) })
-	case w.placed > 0: // nobody wants the rest
+		f.upcall(func() { err = w.placer.Placed(frame.data, len(frame.payload)) })
+	case w.placedBytes > 0: // The receive has ended.
 		w.pop()
 	default:
 		whole := slices.Concat(frame.data, frame.payload)
 		w.pop()
-		f.unlocked(func() { err = w.up.Frame(whole) })
+		f.upcall(func() { err = w.receiver.Frame(whole) })
 	}
 	return 1, true, err
 }
 
-// unlocked calls upwards.
-func (f *Memory) unlocked(call func()) {
+// upcall runs an upcall without the lock.
+func (f *Memory) upcall(call func()) {
 	f.mu.Unlock()
 	defer f.mu.Lock()
 	call()
 }
 
-// step is how much of n bytes is copied at once.
+// step returns the number of bytes to copy at once.
 func (f *Memory) step(n int) int {
-	if f.opt.Step > 0 {
-		return min(n, f.opt.Step)
+	if f.options.Step > 0 {
+		return min(n, f.options.Step)
 	}
 	return n
 }

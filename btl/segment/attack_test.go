@@ -17,8 +17,8 @@ import (
 
 const leaseVariable = "SEGMENT_TEST_LEASE"
 
-// holdLease is the attacker. As another user it takes the name, holds a lease on the file, and prints the
-// lease at the end of its input. A pending break of the lease changes it.
+// holdLease is the attacker. As another user, it creates the file, holds a lease on it, and prints
+// the lease at the end of its input. A pending break changes the lease.
 func holdLease(path string) error {
 	signal.Ignore(unix.SIGIO)
 	if err := unix.Setgid(65534); err != nil {
@@ -44,7 +44,7 @@ func holdLease(path string) error {
 	return err
 }
 
-// TestAttack_LeaseOnFileOfAnotherUser_IsNotBroken: an open of the file would wait for lease-break-time, 45 s.
+// An open of the file would block for lease-break-time, 45 s.
 func TestAttack_LeaseOnFileOfAnotherUser_IsNotBroken(t *testing.T) {
 	needs.Root(t, "start a process of another user")
 	prefix := "ferry-test-lease-" + filepath.Base(t.TempDir())

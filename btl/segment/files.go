@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files is the space of files in shared memory.
+// Files is the space of files in a memory file system.
 type Files struct{}
 
 // file is an open segment of Files.
@@ -19,13 +19,13 @@ type file struct {
 	fd      int
 	isOwner bool
 	size    int64
-	hasMark bool // Set by this file, not by another one of the same inode.
+	// Whether this descriptor, not another one of the same inode, has set the mark.
+	hasMark bool
 }
 
 // Create implements Space.
 func (Files) Create(path string, size int64) (Segment, error) {
-	// An unnamed file first: nobody can see it unlocked, and nothing is left
-	// if we fail half-way.
+	// An unnamed file first. No other process sees it unlocked, and a failure leaves no file.
 	fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return createNamed(path, size)
@@ -34,7 +34,7 @@ func (Files) Create(path string, size int64) (Segment, error) {
 		return nil, &os.PathError{Op: "create segment in", Path: filepath.Dir(path), Err: err}
 	}
 	f := &file{path: path, fd: fd, isOwner: true}
-	if err := errors.Join(f.openToUser(), f.Grow(size)); err != nil {
+	if err := errors.Join(f.setMode(), f.Grow(size)); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (Files) Create(path string, size int64) (Segment, error) {
 	}
 	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
 		unix.Close(fd)
-		if errors.Is(err, unix.ENOENT) { // no /proc
+		if errors.Is(err, unix.ENOENT) { // Without /proc.
 			return createNamed(path, size)
 		}
 		return nil, &os.PathError{Op: "create segment", Path: path, Err: err}
@@ -52,9 +52,9 @@ func (Files) Create(path string, size int64) (Segment, error) {
 	return f, nil
 }
 
-// createNamed is Create on a file system that has no unnamed files, as that of a container
-// may be, and without /proc. Nobody is told the name before this returns; only who removes stale
-// segments may see it, and take it before it is locked.
+// createNamed is Create for a file system without unnamed files, such as that of a container, and
+// without /proc. Only RemoveStale of another process may find the name before this returns, and
+// remove the file before it is locked.
 func createNamed(path string, size int64) (Segment, error) {
 	for {
 		fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -65,11 +65,11 @@ func createNamed(path string, size int64) (Segment, error) {
 		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
 			return nil, errors.Join(&os.PathError{Op: "lock segment", Path: path, Err: err}, f.Close())
 		}
-		if st, err := f.look(); err == nil && st.Nlink == 0 {
+		if st, err := f.stat(); err == nil && st.Nlink == 0 {
 			unix.Close(fd)
-			continue // it was taken for stale
+			continue // It was removed as stale.
 		}
-		if err := errors.Join(f.openToUser(), f.Grow(size)); err != nil {
+		if err := errors.Join(f.setMode(), f.Grow(size)); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		return f, nil
@@ -91,7 +91,7 @@ func (Files) Open(path string) (Segment, error) {
 		return nil, &os.PathError{Op: "open segment", Path: path, Err: err}
 	}
 	f := &file{path: path, fd: fd}
-	st, err := f.look()
+	st, err := f.stat()
 	if err == nil {
 		err = checkOwner(path, &st)
 	}
@@ -101,9 +101,9 @@ func (Files) Open(path string) (Segment, error) {
 	return f, nil
 }
 
-// checkOwnFile checks type and owner of the entry at path, without following a link. It opens nothing,
-// because to open a file of another user may block: on a lease that its owner holds, or in a file system
-// that its owner serves.
+// checkOwnFile checks type and owner of the entry at path without following a link. It does not
+// open the entry, because an open of another user's file may block on a lease of its owner or in a
+// file system that its owner serves.
 func checkOwnFile(path string) (inode, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -146,16 +146,16 @@ func (s Files) RemoveStale(dir, prefix string) (removed []string, err error) {
 	return removed, nil
 }
 
-// openToUser gives the user's processes their rights to a new file, whatever the umask.
-func (f *file) openToUser() error {
+// setMode gives the user access to a new file despite the umask.
+func (f *file) setMode() error {
 	if err := unix.Fchmod(f.fd, 0o600); err != nil {
 		return &os.PathError{Op: "change mode of segment", Path: f.path, Err: err}
 	}
 	return nil
 }
 
-// look says what the file is now, and how long.
-func (f *file) look() (st unix.Stat_t, err error) {
+// stat returns the status of the file and updates its size.
+func (f *file) stat() (st unix.Stat_t, err error) {
 	if err := unix.Fstat(f.fd, &st); err != nil {
 		return st, &os.PathError{Op: "stat segment", Path: f.path, Err: err}
 	}
@@ -175,7 +175,7 @@ func (f *file) Grow(size int64) error {
 	for errors.Is(err, unix.EINTR) {
 		err = unix.Fallocate(f.fd, 0, f.size, size-f.size)
 	}
-	if errors.Is(err, unix.EOPNOTSUPP) { // a file system that reserves nothing
+	if errors.Is(err, unix.EOPNOTSUPP) { // The file system cannot reserve space.
 		err = unix.Ftruncate(f.fd, size)
 	}
 	if errors.Is(err, unix.ENOSPC) {
@@ -195,10 +195,10 @@ func (f *file) Grow(size int64) error {
 }
 
 func (f *file) Map(offset int64, length int) (*Mapping, error) {
-	if _, err := f.look(); err != nil {
+	if _, err := f.stat(); err != nil {
 		return nil, err
 	}
-	if err := inside(f, offset, length); err != nil {
+	if err := checkRange(f, offset, length); err != nil {
 		return nil, err
 	}
 	b, err := unix.Mmap(f.fd, offset, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -214,7 +214,7 @@ func (f *file) Discard(offset int64) error {
 	}
 	err := unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, f.size-offset)
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return &os.PathError{Op: "give back memory of segment", Path: f.path, Err: err}
+		return &os.PathError{Op: "release memory of segment", Path: f.path, Err: err}
 	}
 	return nil
 }
@@ -240,9 +240,9 @@ func (f *file) unlink() error {
 		return nil
 	}
 	failed := &os.PathError{Op: "remove segment", Path: f.path, Err: err}
-	st, err := f.look()
+	st, err := f.stat()
 	if err != nil || int(st.Uid) == unix.Geteuid() {
 		return failed
 	}
-	return fmt.Errorf("%w: user %d created it, and the process is user %d now: close the session before setuid; the next program of user %d that opens a session removes the file", failed, st.Uid, unix.Geteuid(), st.Uid)
+	return fmt.Errorf("%w: created by user %d, process is user %d: close the session before setuid; the next session of user %d removes the file", failed, st.Uid, unix.Geteuid(), st.Uid)
 }

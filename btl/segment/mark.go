@@ -16,11 +16,12 @@ func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
 // ownMark is a mark of this process.
 type ownMark struct {
 	start, length int64
-	idle          []int // Descriptors of closed segments, for the next Open. To close one would drop the mark.
+	// Descriptors of closed segments, for the next Open. Closing one would drop the mark.
+	idle []int
 }
 
-// ownMarks has the marks of this process. The kernel does not report a process's own locks to it, and
-// drops them with the first descriptor of the file that the process closes.
+// ownMarks has the marks of this process. The kernel does not report a process's own locks to it,
+// and drops them when the process closes any descriptor of the file.
 var ownMarks = struct {
 	sync.Mutex
 	byInode map[inode]*ownMark
@@ -30,7 +31,7 @@ var errNoMark = errors.New("no process has locked its mark")
 
 // Mark implements Segment, by a lock of fcntl.
 func (f *file) Mark(start, length int64) error {
-	st, err := f.look()
+	st, err := f.stat()
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (f *file) Mark(start, length int64) error {
 	return nil
 }
 
-// idleDescriptor returns a descriptor that an earlier segment of a marked file has left, or -1.
+// idleDescriptor returns a descriptor of a marked file that an earlier segment has left, or -1.
 func idleDescriptor(of inode) int {
 	ownMarks.Lock()
 	defer ownMarks.Unlock()
@@ -59,12 +60,12 @@ func idleDescriptor(of inode) int {
 	return fd
 }
 
-// closeDescriptor closes the descriptor, except while another segment of this process has marked the file.
-// The descriptor stays idle then until that segment is closed.
+// closeDescriptor closes the descriptor, unless another segment of this process has marked the
+// file. The descriptor then stays idle until that segment is closed.
 func (f *file) closeDescriptor() error {
 	ownMarks.Lock()
 	defer ownMarks.Unlock()
-	st, err := f.look()
+	st, err := f.stat()
 	own := ownMarks.byInode[inodeOf(&st)]
 	if err != nil || own == nil {
 		return unix.Close(f.fd)
@@ -83,7 +84,7 @@ func (f *file) closeDescriptor() error {
 
 // Marker implements Segment.
 func (f *file) Marker(start int64) (pid int, length int64, err error) {
-	st, err := f.look()
+	st, err := f.stat()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -116,18 +117,18 @@ func lengthOfOwnMark(of inode, start int64) (length int64, ok bool) {
 
 // Mark implements Segment.
 func (s *heapSegment) Mark(start, length int64) error {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	s.of.markStart, s.of.markLength = start, length
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	s.owner.markStart, s.owner.markLength = start, length
 	return nil
 }
 
 // Marker implements Segment. All processes of a Heap are this one.
 func (s *heapSegment) Marker(start int64) (pid int, length int64, err error) {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	if s.of.markLength == 0 || s.of.markStart != start {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	if s.owner.markLength == 0 || s.owner.markStart != start {
 		return 0, 0, fmt.Errorf("segment %s: %w", s.path, errNoMark)
 	}
-	return unix.Getpid(), s.of.markLength, nil
+	return unix.Getpid(), s.owner.markLength, nil
 }

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dir is in memory, on every Linux machine.
+// dir is a memory file system, which every Linux machine has.
 const dir = "/dev/shm"
 
-// TestMain is also the owner that dies: a child creates a segment and is killed.
+// TestMain also runs the child that creates a segment and is killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("SHMEM_TEST_OWNER"); path != "" {
 		if _, err := new(Files).Create(path, PageSize); err != nil {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestTwoMappingsShareMemory(t *testing.T) {
+func TestMap_TwoMappings_ShareMemory(t *testing.T) {
 	path := filepath.Join(dir, "ferry-test-"+filepath.Base(t.TempDir())+t.Name())
 	f, err := new(Files).Create(path, 2*PageSize)
 	if err != nil {
@@ -63,23 +63,23 @@ func TestTwoMappingsShareMemory(t *testing.T) {
 	defer b.Close()
 	a.Bytes[17] = 42
 	if b.Bytes[17] != 42 {
-		t.Fatal("a store is not seen through the other mapping")
+		t.Fatal("the other mapping does not show a store")
 	}
 	if _, err := g.Map(PageSize, 2*PageSize); err == nil {
-		t.Fatal("mapped memory behind the end: touching it would be a fault")
+		t.Fatal("mapped memory past the end")
 	}
 	if err := f.Grow(3 * PageSize); err != nil {
 		t.Fatal(err)
 	}
 	c, err := g.Map(PageSize, 2*PageSize)
 	if err != nil {
-		t.Fatal("the owner has made it longer meanwhile: ", err)
+		t.Fatal("after the owner has grown the segment: ", err)
 	}
 	defer c.Close()
 }
 
-// TestFileSystemWithoutUnnamedFiles, as that of a container may be.
-func TestFileSystemWithoutUnnamedFiles(t *testing.T) {
+// The file system of a container may have no unnamed files.
+func TestCreate_NoUnnamedFiles_UsesNamedFile(t *testing.T) {
 	prefix := "ferry-test-" + t.Name()
 	path := filepath.Join(dir, prefix)
 	f, err := createNamed(path, PageSize)
@@ -100,11 +100,11 @@ func TestFileSystemWithoutUnnamedFiles(t *testing.T) {
 		t.Errorf("a segment of 2^60 bytes: %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Error("a segment is left")
+		t.Error("a segment remains")
 	}
 }
 
-func TestNameIsNeverTakenFromAnother(t *testing.T) {
+func TestCreate_NameExists_ReturnsErrExist(t *testing.T) {
 	path := filepath.Join(dir, "ferry-test-"+t.Name())
 	f, err := new(Files).Create(path, PageSize)
 	if err != nil {
@@ -117,9 +117,8 @@ func TestNameIsNeverTakenFromAnother(t *testing.T) {
 	}
 }
 
-// TestDeadOwnersSegmentGoesAndALiveOnesStays kills an owner with SIGKILL while
-// another one lives.
-func TestDeadOwnersSegmentGoesAndALiveOnesStays(t *testing.T) {
+// The test kills an owner with SIGKILL while another one is alive.
+func TestRemoveStale_OwnerKilled_RemovesOnlyItsSegment(t *testing.T) {
 	prefix := "ferry-test-stale-"
 	live, err := new(Files).Create(filepath.Join(dir, prefix+"live"), PageSize)
 	if err != nil {
@@ -137,7 +136,7 @@ func TestDeadOwnersSegmentGoesAndALiveOnesStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := out.Read(make([]byte, 6)); err != nil {
-		t.Fatal("the owner did not come up: ", err)
+		t.Fatal("the owner did not start: ", err)
 	}
 	if removed, err := new(Files).RemoveStale(dir, prefix); err != nil || len(removed) != 0 {
 		t.Fatalf("removed %v (%v) while the owners live", removed, err)
@@ -149,12 +148,11 @@ func TestDeadOwnersSegmentGoesAndALiveOnesStays(t *testing.T) {
 		t.Fatalf("removed %v (%v), want %s", removed, err, path)
 	}
 	if _, err := os.Stat(live.Path()); err != nil {
-		t.Fatal("the live segment is gone: ", err)
+		t.Fatal("the segment of the live owner is gone: ", err)
 	}
 }
 
-// TestTooSmallFileSystemIsAnErrorNotAFault asks for more than there is.
-func TestTooSmallFileSystemIsAnErrorNotAFault(t *testing.T) {
+func TestCreate_FileSystemTooSmall_ReturnsSpaceError(t *testing.T) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
@@ -166,10 +164,10 @@ func TestTooSmallFileSystemIsAnErrorNotAFault(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	if !strings.Contains(err.Error(), path) || space.Need <= space.Free {
-		t.Fatalf("the error does not name path and shortfall: %v", err)
+		t.Fatalf("the error lacks path or shortage: %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Fatal("a half-made segment is left")
+		t.Fatal("an incomplete segment remains")
 	}
 }
 
@@ -193,8 +191,7 @@ func TestCreate_Umask_LeavesTheOwnersRights(t *testing.T) {
 
 const statusNoMount = 3
 
-// createWithoutProc creates a segment where an empty directory hides /proc. It returns an exit
-// status.
+// createWithoutProc creates a segment under an empty /proc, and returns an exit status.
 func createWithoutProc(path string) int {
 	if err := unix.Mount("none", "/proc", "tmpfs", 0, ""); err != nil {
 		os.Stderr.WriteString(err.Error())
@@ -228,8 +225,7 @@ func TestCreate_WithoutProc_Succeeds(t *testing.T) {
 	}
 }
 
-// TestCloseOfSegment_ProcessChangedItsUser_ErrorNamesFileAndUsers runs in a process of its own, because setuid
-// concerns all threads.
+// The test runs in a child process, because setuid affects all threads.
 func TestCloseOfSegment_ProcessChangedItsUser_ErrorNamesFileAndUsers(t *testing.T) {
 	const variable = "SEGMENT_OF_ANOTHER_USER"
 	if path := os.Getenv(variable); path != "" {

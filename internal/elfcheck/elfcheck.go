@@ -1,11 +1,14 @@
-// Package elfcheck reads a shared library, and the libraries that it needs, before the dynamic linker maps them.
+// Package elfcheck reads a shared library and the libraries that it needs before the dynamic linker
+// maps them.
 //
-// dlopen holds a lock of the process while it opens files, and a new thread needs that lock: a file system that does not answer
-// would stop the whole process. A mapped file that ends early, or that cannot be read, ends the process by SIGBUS. Here the one
-// blocks a single goroutine, and the other is an error.
+// dlopen holds a process-wide lock while it opens files, and a new thread needs that lock. A file
+// system that does not respond would block the whole process. A mapped file that is truncated or
+// unreadable kills the process by SIGBUS. This package blocks a single goroutine in the first case
+// and returns an error in the second.
 //
-// The package follows the search of glibc's linker (search.go) and never loads anything. A library that it does not find, or that
-// is none for this machine, is no error: the linker has the better message.
+// The package follows the search of glibc's linker (search.go) and never loads a library. It
+// returns no error for a library that it does not find or that is not for this machine, because the
+// linker has the better message.
 package elfcheck
 
 import (
@@ -19,21 +22,22 @@ import (
 	"strings"
 )
 
-// Check reads the library of a name or path, the libraries that it needs, and its modules, which are patterns such as "ucx/*.so".
-// A relative pattern begins at the folder of the library. Check blocks as long as a file system does. The error names the file.
+// Check reads the library with a name or path, the libraries that it needs, and its modules, which
+// are patterns such as "ucx/*.so". A relative pattern starts at the folder of the library. Check
+// blocks as long as the file system does. The error contains the path of the file.
 func Check(name string, modules ...string) error {
 	c := checker{newPaths(), map[string]bool{}}
-	path, err := c.library(name, nil)
+	path, err := c.checkLibrary(name, nil)
 	if err != nil || path == "" {
 		return err
 	}
 	for _, pattern := range modules {
 		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(filepath.Dir(target(path)), pattern)
+			pattern = filepath.Join(filepath.Dir(resolveLinks(path)), pattern)
 		}
-		found, _ := filepath.Glob(pattern) // A pattern that makes no sense finds nothing.
+		found, _ := filepath.Glob(pattern) // An invalid pattern matches nothing.
 		for _, module := range found {
-			if _, err := c.library(target(module), nil); err != nil {
+			if _, err := c.checkLibrary(resolveLinks(module), nil); err != nil {
 				return err
 			}
 		}
@@ -41,29 +45,30 @@ func Check(name string, modules ...string) error {
 	return nil
 }
 
-// target is the file to which symbolic links lead. An open file without a name stays a link.
-func target(path string) string {
+// resolveLinks returns the file that symbolic links lead to. An open file without a name remains a
+// link.
+func resolveLinks(path string) string {
 	if file, err := filepath.EvalSymlinks(path); err == nil {
 		return file
 	}
 	return path
 }
 
-// checker holds the state of one Check.
+// checker is the state of one Check.
 type checker struct {
-	paths paths
-	seen  map[string]bool // Names and paths that were checked.
+	paths   paths
+	checked map[string]bool // Names and paths.
 }
 
-// library checks the first file of a name that is for this machine, and the libraries that it needs. It returns the path, empty
-// without such a file. from is the library that needs it, or nil.
-func (c *checker) library(name string, from *needing) (string, error) {
-	if c.seen[name] {
+// checkLibrary checks the first file of a name that is for this machine, and the libraries that it
+// needs. It returns the path, or "" without such a file. from is the library that needs it, or nil.
+func (c *checker) checkLibrary(name string, from *dependencies) (string, error) {
+	if c.checked[name] {
 		return "", nil
 	}
-	c.seen[name] = true
-	for _, path := range c.paths.of(name, from) {
-		needs, ok, err := read(path)
+	c.checked[name] = true
+	for _, path := range c.paths.candidates(name, from) {
+		needs, ok, err := readLibrary(path)
 		if err != nil {
 			return path, err
 		}
@@ -71,7 +76,7 @@ func (c *checker) library(name string, from *needing) (string, error) {
 			continue
 		}
 		for _, n := range needs.names {
-			if _, err := c.library(n, needs); err != nil {
+			if _, err := c.checkLibrary(n, needs); err != nil {
 				return path, err
 			}
 		}
@@ -80,17 +85,17 @@ func (c *checker) library(name string, from *needing) (string, error) {
 	return "", nil
 }
 
-// needing has the libraries that a file needs, and the folders of its RPATH and RUNPATH.
-type needing struct {
+// dependencies has the libraries that a file needs, and the folders of its RPATH and RUNPATH.
+type dependencies struct {
 	names          []string
 	rpath, runpath []string
 }
 
-// machines has the ELF machine of each architecture that ferry supports.
+// machines maps the supported architectures to ELF machines.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// endBytes is the length of the parts that are read of a segment, its first and its last. Libraries of GPUs have hundreds of
-// megabytes, which the linker reads only where they are used.
+// endBytes is the size of the first and the last part of a segment that are read. GPU libraries
+// have hundreds of megabytes, which the linker reads on demand.
 const endBytes = 4 << 10
 
 // readEnds reads the beginning and the end of a segment.
@@ -108,8 +113,9 @@ func readEnds(p *elf.Prog) error {
 	return nil
 }
 
-// read reads the headers of a file and the ends of its segments. ok is false if the file does not exist or is no library for this machine.
-func read(path string) (needs *needing, ok bool, err error) {
+// readLibrary reads the headers of a file and the ends of its segments. ok is false if the file
+// does not exist or is no library for this machine.
+func readLibrary(path string) (needs *dependencies, ok bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, false, nil
@@ -144,20 +150,20 @@ func read(path string) (needs *needing, ok bool, err error) {
 			return nil, false, damaged(path, info.Size(), err)
 		}
 	}
-	return &needing{
-		names: texts(e, elf.DT_NEEDED), rpath: folders(e, elf.DT_RPATH, path), runpath: folders(e, elf.DT_RUNPATH, path),
+	return &dependencies{
+		names: dynamicStrings(e, elf.DT_NEEDED), rpath: folders(e, elf.DT_RPATH, path), runpath: folders(e, elf.DT_RUNPATH, path),
 	}, true, nil
 }
 
 func damaged(path string, size int64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("its headers are cut short")
+		err = errors.New("truncated headers")
 	}
 	return fmt.Errorf("%s is damaged: %w, and the file has %d bytes; install it again", path, err, size)
 }
 
-// texts returns the strings of a dynamic tag. Without a dynamic section there are none.
-func texts(e *elf.File, tag elf.DynTag) []string {
+// dynamicStrings returns the strings of a dynamic tag, or none without a dynamic section.
+func dynamicStrings(e *elf.File, tag elf.DynTag) []string {
 	all, _ := e.DynString(tag)
 	return all
 }
@@ -165,7 +171,7 @@ func texts(e *elf.File, tag elf.DynTag) []string {
 // folders returns the folders of a dynamic tag, with $ORIGIN replaced.
 func folders(e *elf.File, tag elf.DynTag, path string) (all []string) {
 	origin := strings.NewReplacer("$ORIGIN", filepath.Dir(path), "${ORIGIN}", filepath.Dir(path))
-	for _, list := range texts(e, tag) {
+	for _, list := range dynamicStrings(e, tag) {
 		all = append(all, filepath.SplitList(origin.Replace(list))...)
 	}
 	return all

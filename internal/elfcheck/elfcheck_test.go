@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// compile makes a library of a name that needs others, which lie in dir.
+// compile builds a library called name that needs others in dir.
 func compile(t *testing.T, dir, name string, others ...string) string {
 	t.Helper()
 	needs.Program(t, "gcc", "gcc and libc6-dev")
@@ -54,7 +54,7 @@ func TestCheck_TruncatedLibrary_NamesFile(t *testing.T) {
 	}
 }
 
-// TestCheck_SegmentBeyondFile_NamesFile has whole headers and a segment that is cut short.
+// The headers are complete and a segment is truncated.
 func TestCheck_SegmentBeyondFile_NamesFile(t *testing.T) {
 	path := compile(t, t.TempDir(), "libone.so")
 	data, err := os.ReadFile(path)
@@ -93,7 +93,7 @@ func TestCheck_NeededLibraryOrModuleTruncated_NamesThatFile(t *testing.T) {
 	}
 }
 
-// TestCheck_NoLibrary_LeftToLinker has files of which the linker gives the reason.
+// The linker reports the reason for these files.
 func TestCheck_NoLibrary_LeftToLinker(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text.so")
@@ -122,7 +122,7 @@ func TestCheck_NoRegularFile_Fails(t *testing.T) {
 	}
 }
 
-// TestCheck_FileDoesNotAnswer_BlocksOneGoroutine has a FIFO without a writer in place of such a file system.
+// A FIFO without a writer stands for such a file system.
 func TestCheck_FileDoesNotAnswer_BlocksOneGoroutine(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "lib.so")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -135,7 +135,7 @@ func TestCheck_FileDoesNotAnswer_BlocksOneGoroutine(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		t.Fatalf("it does not wait for the file: %v", err)
+		t.Fatalf("Check did not wait for the file: %v", err)
 	default:
 	}
 	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
@@ -144,11 +144,11 @@ func TestCheck_FileDoesNotAnswer_BlocksOneGoroutine(t *testing.T) {
 	}
 	defer w.Close()
 	if err := <-ended; err == nil {
-		t.Error("a FIFO is accepted")
+		t.Error("Check accepted a FIFO")
 	}
 }
 
-// TestLibrary_SystemLibrary_FoundAsLinkerDoes compares the search with the files that the linker has mapped into a program.
+// The test compares the search with the files that the linker has mapped into a program.
 func TestLibrary_SystemLibrary_FoundAsLinkerDoes(t *testing.T) {
 	needs.Program(t, "gcc", "gcc and libc6-dev")
 	dir := t.TempDir()
@@ -166,8 +166,8 @@ func TestLibrary_SystemLibrary_FoundAsLinkerDoes(t *testing.T) {
 	}
 	for _, name := range []string{"libc.so.6", "libm.so.6"} {
 		c := checker{newPaths(), map[string]bool{}}
-		path, err := c.library(name, nil)
-		if err != nil || path == "" || !strings.Contains(string(maps), target(path)) {
+		path, err := c.checkLibrary(name, nil)
+		if err != nil || path == "" || !strings.Contains(string(maps), resolveLinks(path)) {
 			t.Errorf("%s: %s, %v", name, path, err)
 		}
 	}

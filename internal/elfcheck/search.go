@@ -14,20 +14,20 @@ const cacheFile = "/etc/ld.so.cache"
 // defaultDirs are searched last.
 var defaultDirs = []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib"}
 
-// paths finds the files of library names as glibc's linker does (ld.so(8)). It leaves out subfolders for capabilities of the
-// processor.
+// paths finds the files of library names as glibc's linker does (ld.so(8)), except in subfolders
+// for capabilities of the processor.
 type paths struct {
 	environment []string
 	cached      map[string][]string
 }
 
 func newPaths() paths {
-	text, _ := os.ReadFile(cacheFile) // A system without it has the default folders.
+	text, _ := os.ReadFile(cacheFile) // A missing cache leaves the default folders.
 	return paths{filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), parseCache(text)}
 }
 
-// of returns the files that may be the library of a name, in the linker's order. They need not exist.
-func (p paths) of(name string, from *needing) (all []string) {
+// candidates returns the possible files of a library in the linker's order. They need not exist.
+func (p paths) candidates(name string, from *dependencies) (all []string) {
 	if strings.Contains(name, "/") {
 		return []string{name}
 	}
@@ -55,7 +55,7 @@ const (
 	cacheEntry  = 24
 )
 
-// parseCache returns the files of each name. Entries that make no sense are left out.
+// parseCache returns the files of each name. It ignores invalid entries.
 func parseCache(text []byte) map[string][]string {
 	all := map[string][]string{}
 	start := bytes.Index(text, []byte(cacheMagic)) // Older systems have another list before it.
@@ -75,7 +75,7 @@ func parseCache(text []byte) map[string][]string {
 	return all
 }
 
-// textAt returns the string at an offset, which a zero ends.
+// textAt returns the zero-terminated string at an offset.
 func textAt(text []byte, at uint32) (string, bool) {
 	if uint64(at) >= uint64(len(text)) {
 		return "", false

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Silent makes a library on a file system that does not answer, a FIFO without a writer.
+// Silent creates a library on a file system that does not respond, a FIFO without a writer.
 func Silent(t testing.TB) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "silent.so")
@@ -19,7 +19,7 @@ func Silent(t testing.TB) (path string) {
 	return path
 }
 
-// Answer ends the silence of a library of Silent. It has no effect on other files.
+// Answer unblocks readers of a library of Silent. It has no effect on other files.
 func Answer(t testing.TB, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -33,7 +33,7 @@ func Answer(t testing.TB, path string) {
 	t.Cleanup(func() { _ = w.Close() })
 }
 
-// Truncated copies the first part of a library to a file of its own.
+// Truncated copies the first half of a library to a file of its own.
 func Truncated(t testing.TB, library string) (path string) {
 	t.Helper()
 	data, err := os.ReadFile(library)
@@ -47,8 +47,9 @@ func Truncated(t testing.TB, library string) (path string) {
 	return path
 }
 
-// FailsToLoad runs a test in child processes that print the error of loading a library, and checks the error. The path of the
-// library is in LIBRARY of the environment, and the time limit is a second.
+// FailsToLoad runs a test in child processes that print the error of loading a library, and checks
+// the error. The environment variable LIBRARY has the path of the library, and the time limit is a
+// second.
 func FailsToLoad(t *testing.T, test, component, whole string) {
 	t.Helper()
 	for path, reason := range map[string]string{Silent(t): " was not loaded within 1s: ", Truncated(t, whole): " is damaged: "} {

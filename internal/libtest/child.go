@@ -14,18 +14,18 @@ const childVariable = "LIBTEST_CHILD"
 // IsChild reports whether this process is a child of InChild.
 func IsChild() bool { return os.Getenv(childVariable) != "" }
 
-// InChild runs a test of this binary in a child process with the additional environment, and returns its output and its exit
-// error. The test calls IsChild first.
+// InChild runs a test of this binary in a child process with additional environment variables, and
+// returns its output and its exit error. The test first calls IsChild.
 func InChild(t testing.TB, test string, env ...string) (output string, err error) {
 	t.Helper()
 	out, err := Child(t, test, env...).CombinedOutput()
 	return string(out), err
 }
 
-// childLimit is the time after which a child counts as blocked.
+// childLimit is the timeout of a child process.
 const childLimit = time.Minute
 
-// Child is the command of InChild. The end of the test, and childLimit, kill the process.
+// Child returns the command of InChild. The end of the test and childLimit kill the process.
 func Child(t testing.TB, test string, env ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

@@ -1,7 +1,5 @@
-// Package needs skips tests for want of something: a part of the machine that is missing, or the
-// time that the quick suite does not have. make test lists the reasons at its end.
-//
-// Only tests and their helpers import it. It stands on the standard library and golang.org/x/sys.
+// Package needs skips tests that need a missing part of the machine, or more time than the quick
+// suite has. make test lists the reasons at its end. Only tests and their helpers import it.
 package needs
 
 import (
@@ -18,7 +16,7 @@ import (
 // the remedy. With REQUIRE_ALL=1 the test fails.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
-	os.Getenv("TEST_RUN") // scripts/test changes it: go test runs the package again, and takes no cached result.
+	os.Getenv("TEST_RUN") // scripts/test changes it, so that go test does not use a cached result.
 	if os.Getenv("REQUIRE_ALL") == "1" {
 		t.Fatalf("REQUIRE_ALL=1: "+format, args...)
 	}
@@ -85,7 +83,7 @@ func room(t testing.TB, dir string, bytes int64) {
 	}
 }
 
-// SmallTmpfs mounts a file system in memory of that many bytes until the test ends, and returns
+// SmallTmpfs mounts a memory file system of that many bytes until the end of the test, and returns
 // its directory.
 func SmallTmpfs(t testing.TB, bytes int) string {
 	t.Helper()

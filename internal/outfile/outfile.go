@@ -1,12 +1,10 @@
-// Package outfile opens files for results, in folders that other users may write to. Such a user
-// can place a link, a named pipe or a file of their own at the path, and exchange it at any
-// time. No function of this package truncates, replaces or removes a file that only a link of
-// another user leads to, writes to a pipe of another user, or waits for the reader of a pipe.
+// Package outfile opens files for results, also in folders that other users may write to. Such a
+// user can place a link, a named pipe or a file at the path and replace it at any time. No function
+// of this package truncates, replaces or removes a file that only a link of another user leads to,
+// writes to a pipe of another user, or waits for the reader of a pipe.
 //
-// Devices, named pipes and the user's own links are opened as such. A report replaces a regular
-// file when it is complete, and takes over its mode and owner.
-//
-// It stands on the standard library, golang.org/x/sys and renameio.
+// Devices, named pipes and the user's own links are opened as such. A complete report replaces a
+// regular file and takes over its mode and owner.
 package outfile
 
 import (
@@ -17,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create opens a file for a stream of output. An existing regular file keeps its mode and owner, and
-// loses its contents. A new one has mode 0666 before the umask.
+// Create opens a file for a stream of output. An existing regular file is truncated and keeps its
+// mode and owner. A new one has mode 0666 before the umask.
 func Create(path string) (*os.File, error) { return stream(path, 0, 0o666) }
 
 // Append opens a file, or creates it with a mode, to write at its end.

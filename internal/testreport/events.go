@@ -10,21 +10,23 @@ import (
 	"strings"
 )
 
-// event is one line of go test -json (go doc test2json), or one of scripts/test: the action
-// "suite" begins a part of the run, and "skip-suite" gives the reason why there is none.
+// event is one line of go test -json (go doc test2json) or of scripts/test. The latter has action
+// "suite" at the start of a part of the run, and "skip-suite" with the reason for a skipped part.
 type event struct {
-	Action     string
-	Package    string
-	ImportPath string // of build-output and build-fail
+	Action  string
+	Package string
+	// Set for build-output and build-fail.
+	ImportPath string
 	Test       string
 	Output     string
-	Elapsed    float64 // s
-	// FailedBuild is the ImportPath of the build that failed, where a package did not start.
+	// In seconds.
+	Elapsed float64
+	// FailedBuild is the ImportPath of the failed build of a package that did not start.
 	FailedBuild string
 }
 
-// read handles events until the input ends. Other lines are printed as they are.
-func (r *report) read(in io.Reader) error {
+// readEvents handles events until the end of the input. It prints other lines unchanged.
+func (r *report) readEvents(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -45,17 +47,21 @@ func (r *report) read(in io.Reader) error {
 	}
 }
 
-// A pack is a package of a suite whose tests have begun.
-type pack struct {
+// A packageRun is a package of a suite whose tests have started.
+type packageRun struct {
 	suite, path string
-	tests       map[string]*test
-	order       []string // of tests, as they began
-	output      []string // of no test
-	unbuilt     bool     // the failure of its build is in the report
+	tests       map[string]*testRun
+	// Names of the tests in the order of their start.
+	testOrder []string
+	// Output outside of tests.
+	output []string
+	// Whether its build has failed, which the report contains already.
+	isBuildFailure bool
 }
 
-type test struct {
-	action string // the last: run, pass, fail or skip
+type testRun struct {
+	// Latest action: run, pass, fail or skip.
+	action string
 	output []string
 }
 
@@ -80,10 +86,10 @@ func (r *report) handle(e event) {
 	if e.Package == "" {
 		return
 	}
-	p := r.open[e.Package]
+	p := r.running[e.Package]
 	if p == nil {
-		p = &pack{suite: r.suite, path: e.Package, tests: map[string]*test{}}
-		r.open[e.Package] = p
+		p = &packageRun{suite: r.suite, path: e.Package, tests: map[string]*testRun{}}
+		r.running[e.Package] = p
 	}
 	if e.Test == "" {
 		r.handlePackage(p, e)
@@ -91,9 +97,9 @@ func (r *report) handle(e event) {
 	}
 	t := p.tests[e.Test]
 	if t == nil {
-		t = &test{action: "run"}
+		t = &testRun{action: "run"}
 		p.tests[e.Test] = t
-		p.order = append(p.order, e.Test)
+		p.testOrder = append(p.testOrder, e.Test)
 	}
 	switch e.Action {
 	case "output":
@@ -109,13 +115,13 @@ func (r *report) handle(e event) {
 	}
 }
 
-// handlePackage handles an event of no test.
-func (r *report) handlePackage(p *pack, e event) {
+// handlePackage handles an event outside of tests.
+func (r *report) handlePackage(p *packageRun, e event) {
 	switch e.Action {
 	case "output":
 		p.output = append(p.output, e.Output)
 	case "pass", "fail", "skip":
-		p.unbuilt = e.FailedBuild != ""
+		p.isBuildFailure = e.FailedBuild != ""
 		r.endPackage(p, e.Action, e.Elapsed)
 	}
 }
@@ -125,11 +131,11 @@ var (
 	marker   = regexp.MustCompile(`^ *(===|---) `)
 )
 
-// notApplicable is the text of kittest.ErrSkip. Each such case has a reason of its own, and
-// nothing on the machine would change it.
+// notApplicable is the text of kittest.ErrSkip. Such cases have individual reasons, which are
+// independent of the machine.
 const notApplicable = "not applicable"
 
-// reason returns the text of a test's last message, without its position in the source.
+// reason returns the text of the last message of a test without its position in the source.
 func reason(output []string) string {
 	var text string
 	for _, line := range output {

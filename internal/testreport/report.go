@@ -10,28 +10,32 @@ import (
 	"time"
 )
 
-// module is cut from the paths of packages where the test's name matters more.
+// module is the prefix that is removed from the paths of packages in the report.
 const module = "github.com/ferrympi/ferry/"
 
-// report is what the events have told so far.
+// report has the state of the report.
 type report struct {
-	out     io.Writer
-	slowest int // packages of the closing lines; 0: all
-	began   time.Time
+	out io.Writer
+	// Number of packages in the closing lines, 0 for all.
+	slowest   int
+	startedAt time.Time
 
-	suite    string
-	open     map[string]*pack
-	builds   map[string]string // output of builds that go on, by package
-	packages []line
+	suite   string
+	running map[string]*packageRun
+	// Output of running builds by package.
+	builds   map[string]string
+	packages []packageLine
 	failures []failure
-	skips    map[string][]skipped // by reason
-	passed   int                  // tests
+	// By reason.
+	skips map[string][]skipped
+	// Number of passed tests.
+	passed int
 }
 
-// line is the closing line of a package, in go test's own words.
-type line struct {
+// packageLine is the closing line of a package in go test's format.
+type packageLine struct {
 	text    string
-	ok      bool
+	isPass  bool
 	seconds float64
 }
 
@@ -40,48 +44,48 @@ type failure struct{ title, text string }
 type skipped struct{ path, test string }
 
 func newReport(out io.Writer, slowest int) *report {
-	return &report{out: out, slowest: slowest, began: time.Now(), open: map[string]*pack{}, builds: map[string]string{}, skips: map[string][]skipped{}}
+	return &report{out: out, slowest: slowest, startedAt: time.Now(), running: map[string]*packageRun{}, builds: map[string]string{}, skips: map[string][]skipped{}}
 }
 
-func (r *report) failed() bool { return len(r.failures) > 0 }
+func (r *report) hasFailures() bool { return len(r.failures) > 0 }
 
 func (r *report) skip(reason, path, test string) {
 	r.skips[reason] = append(r.skips[reason], skipped{path, test})
 }
 
-// endPackage prints the package's line, and keeps the output of what failed.
-func (r *report) endPackage(p *pack, action string, seconds float64) {
-	delete(r.open, p.path)
-	text, rest := p.closing()
-	if action == "skip" { // no test files
+// endPackage prints the line of the package and records the output of failed tests.
+func (r *report) endPackage(p *packageRun, action string, seconds float64) {
+	delete(r.running, p.path)
+	text, rest := p.splitOutput()
+	if action == "skip" { // The package has no test files.
 		return
 	}
 	if action == "pass" {
 		fmt.Fprintln(r.out, text)
-		r.packages = append(r.packages, line{text, true, seconds})
+		r.packages = append(r.packages, packageLine{text, true, seconds})
 		return
 	}
-	names, output := p.failed()
+	names, output := p.failedTests()
 	fmt.Fprintln(r.out, text)
 	for _, name := range names {
 		fmt.Fprintf(r.out, "     %s\n", name)
 	}
-	r.packages = append(r.packages, line{text, false, seconds})
-	if !p.unbuilt {
+	r.packages = append(r.packages, packageLine{text, false, seconds})
+	if !p.isBuildFailure {
 		r.failures = append(r.failures, failure{title: p.title(), text: output + rest})
 	}
 }
 
-// title names the package, and the suite if it has a name.
-func (p *pack) title() string {
+// title returns the package with its suite, if any.
+func (p *packageRun) title() string {
 	if p.suite == "" {
 		return p.path
 	}
 	return p.path + " (" + p.suite + ")"
 }
 
-// closing splits the package's output into go test's line about it and the rest.
-func (p *pack) closing() (text, rest string) {
+// splitOutput separates go test's line about the package from the rest of its output.
+func (p *packageRun) splitOutput() (text, rest string) {
 	for _, l := range p.output {
 		trimmed := strings.TrimRight(l, "\n")
 		switch {
@@ -94,10 +98,11 @@ func (p *pack) closing() (text, rest string) {
 	return cmp.Or(text, "FAIL\t"+p.path), rest
 }
 
-// failed returns the tests that failed, or ran when the package ended, and their output.
-func (p *pack) failed() (names []string, output string) {
+// failedTests returns the tests that failed or were running at the end of the package, and their
+// output.
+func (p *packageRun) failedTests() (names []string, output string) {
 	var b strings.Builder
-	for _, name := range p.order {
+	for _, name := range p.testOrder {
 		t := p.tests[name]
 		if t.action != "fail" && t.action != "run" {
 			continue
@@ -116,10 +121,10 @@ func (p *pack) failed() (names []string, output string) {
 	return names, b.String()
 }
 
-// endSuite closes packages that go test began and did not end: it was killed.
+// endSuite closes packages that a killed go test did not end.
 func (r *report) endSuite() {
-	for _, path := range slices.Sorted(maps.Keys(r.open)) {
-		p := r.open[path]
+	for _, path := range slices.Sorted(maps.Keys(r.running)) {
+		p := r.running[path]
 		p.output = append(p.output, "FAIL\t"+path+"\t[did not end]\n")
 		r.endPackage(p, "fail", 0)
 	}
@@ -140,7 +145,7 @@ func (r *report) summarize() {
 		skips += len(s)
 	}
 	fmt.Fprintf(r.out, "\nIn %v: packages %d, tests passed %d, skipped %d, failures %d\n",
-		time.Since(r.began).Round(time.Second), len(r.packages), r.passed, skips, len(r.failures))
+		time.Since(r.startedAt).Round(time.Second), len(r.packages), r.passed, skips, len(r.failures))
 	for _, l := range r.closing() {
 		fmt.Fprintln(r.out, l.text)
 	}
@@ -174,12 +179,12 @@ func (r *report) printSkips() {
 
 // closing returns the lines of the packages, what failed and then what took longest at the
 // end, where a reader looks first.
-func (r *report) closing() []line {
-	all := slices.SortedStableFunc(slices.Values(r.packages), func(a, b line) int {
+func (r *report) closing() []packageLine {
+	all := slices.SortedStableFunc(slices.Values(r.packages), func(a, b packageLine) int {
 		switch {
-		case a.ok != b.ok && a.ok:
+		case a.isPass != b.isPass && a.isPass:
 			return -1
-		case a.ok != b.ok:
+		case a.isPass != b.isPass:
 			return 1
 		}
 		return cmp.Compare(a.seconds, b.seconds)

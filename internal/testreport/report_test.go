@@ -54,11 +54,11 @@ func reported(t *testing.T, slowest int, events string) (text string, failed boo
 	t.Helper()
 	var out bytes.Buffer
 	r := newReport(&out, slowest)
-	if err := r.read(strings.NewReader(events)); err != nil {
+	if err := r.readEvents(strings.NewReader(events)); err != nil {
 		t.Fatal(err)
 	}
 	r.summarize()
-	return regexp.MustCompile(`\d+\.\d+s|\(cached\)|\b\d+s\b`).ReplaceAllString(out.String(), "#"), r.failed()
+	return regexp.MustCompile(`\d+\.\d+s|\(cached\)|\b\d+s\b`).ReplaceAllString(out.String(), "#"), r.hasFailures()
 }
 
 // wantInOrder fails unless the text has the parts one after another.

@@ -22,7 +22,7 @@ func TestEveryFaultOfAPluginIsFoundAndNamed(t *testing.T) {
 	}
 	faults := []fault{
 		{"drop", frames, report.Fail, "is missing"},
-		{"duplicate", frames, report.Fail, "came twice"},
+		{"duplicate", frames, report.Fail, "arrived twice"},
 		{"corrupt", frames, report.Fail, "got "},
 		{"hang", frames, report.Fail, "health_timeout"},
 		{"hang_open", report.OpenCase, report.Fail, "start_timeout"},

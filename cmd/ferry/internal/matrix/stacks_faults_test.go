@@ -38,8 +38,8 @@ func TestEveryFaultBelowOb1IsFoundAndNamed(t *testing.T) {
 	const frames, message = "btltest/FramesOfEverySizeArriveWholeAndInOrder", "conform/2/message/every size arrives whole"
 	find(t, "ob1+shm", "^"+frames+"|^"+message, []fault{
 		{"ob1+drop", frames, report.Fail, "is missing"},
-		{"ob1+duplicate", frames, report.Fail, "came twice"},
-		{"ob1+reorder", frames, report.Fail, "came after frame"},
+		{"ob1+duplicate", frames, report.Fail, "arrived twice"},
+		{"ob1+reorder", frames, report.Fail, "arrived after frame"},
 		{"ob1+corrupt", frames, report.Fail, "got "},
 		{"ob1+hang", frames, report.Timeout, "did not end within " + limit},
 		{"ob1+hang_open", report.OpenCase, report.Timeout, "did not end within " + limit},
