@@ -30,7 +30,7 @@ var full = flag.Bool("full", false, "the kit with the default segments too, of w
 
 func TestContract(t *testing.T) {
 	if !*full {
-		t.Skip("TestContractInManySegments covers more; -full runs this one too")
+		t.Skip("TestContract_ManySegments covers more; -full runs this one too")
 	}
 	defer goleak.VerifyNone(t)
 	colltest.Cases(Component()).Run(t)

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// ToTheEnd runs a job, and fails the test unless every rank and the launcher end well
-// and leave nothing.
-func (s *Started) ToTheEnd(t testing.TB, job Job) Result {
+// RunToEnd runs a job. It fails the test unless every rank and the launcher succeed and leave no
+// processes or files.
+func (s *Started) RunToEnd(t testing.TB, job Job) Result {
 	t.Helper()
 	r := s.Begin(t, job)
 	res := r.Wait()
 	if err := res.Failures(job.Program); err != nil {
 		t.Fatalf("%v\n%v", err, res)
 	}
-	// A launcher may end before what it has started.
-	if left := r.Gone(prompt); len(left) > 0 {
+	// A launcher may end before its children.
+	if left := r.AwaitEnd(endTimeout); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 	if len(res.Segments) > 0 {
@@ -24,20 +24,19 @@ func (s *Started) ToTheEnd(t testing.TB, job Job) Result {
 	return res
 }
 
-// prompt is far more than what takes a moment needs on a busy machine.
-const prompt = 20 * time.Second
+// endTimeout is a generous timeout for short operations on a busy machine.
+const endTimeout = 20 * time.Second
 
-// KillLauncher starts a job, kills its launcher with SIGKILL at the moment that every rank
-// has called Ready (or has begun, if the program is a file), and fails the test if a process
-// of the job still runs after within. It returns what the ranks have told; how long after the
-// kill the last of them ended is its Time.
+// KillLauncher starts a job and kills its launcher with SIGKILL as soon as every rank has called
+// Ready, or has begun if the program is a file. It fails the test if a process of the job still
+// runs after within. The Time of the result is that from the kill to the end of the last process.
 func (s *Started) KillLauncher(t testing.TB, job Job, within time.Duration) Result {
 	t.Helper()
 	r := s.Begin(t, job)
 	r.Await(t)
 	killed := time.Now()
 	r.Kill(t)
-	left := r.Gone(within)
+	left := r.AwaitEnd(within)
 	took := time.Since(killed)
 	res := r.Wait()
 	res.Time = took

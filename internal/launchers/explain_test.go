@@ -5,17 +5,17 @@ import (
 	"testing"
 )
 
-// TestExplain_AnyLauncher_PrintsPairsOnce is the parameter explain. A launcher without reports leaves it to rank 0, and
-// ferry run prints the routes of all ranks.
+// The test sets the parameter explain. Without reports of the launcher rank 0 prints its routes,
+// and ferry run prints those of all ranks.
 func TestExplain_AnyLauncher_PrintsPairsOnce(t *testing.T) {
-	wired(t, func(t *testing.T, l *Started) {
-		res := l.ToTheEnd(t, Job{Size: 2, Program: "two", Env: []string{"FERRY_EXPLAIN=1"}})
+	eachConnected(t, func(t *testing.T, l *Started) {
+		res := l.RunToEnd(t, Job{Size: 2, Program: "two", Env: []string{"FERRY_EXPLAIN=1"}})
 		all := res.Output
 		for _, rank := range res.Ranks {
 			all += rank.Output
 		}
 		pair := "\n0 x 1 "
-		if l.Speaks == Local {
+		if l.Interface == Local {
 			pair = "\n0-1 x 0-1 "
 		}
 		if strings.Count(all, "PAIRS  ") != 1 || strings.Count(all, pair) != 1 {

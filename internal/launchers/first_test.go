@@ -13,17 +13,17 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-const envMembers = "LAUNCHERS_MEMBERS" // of the communicator: all, or pair (ranks 1 and 3)
+const envMembers = "LAUNCHERS_MEMBERS" // Members of the communicator, "all" or "pair" (ranks 1 and 3).
 
-// BenchmarkFirstCommunicator is the time that a job's first communicator takes, and its
-// second, under each launcher by each exchange. All ranks have opened their sessions and
-// begin at the same moment; the last one's end counts, and the median of b.N jobs.
+// BenchmarkFirstCommunicator measures the first and the second communicator of a job under each
+// launcher with each exchange. All ranks open their sessions and begin at the same moment. The
+// result is the median over b.N jobs of the time of the slowest rank.
 //
 //	go test ./internal/launchers -run '^$' -bench FirstCommunicator -benchtime 15x
 func BenchmarkFirstCommunicator(b *testing.B) {
 	for _, launcher := range All() {
 		for _, exchange := range []string{"meet", "groups", "all"} {
-			if launcher.Speaks == Local && exchange != "meet" {
+			if launcher.Interface == Local && exchange != "meet" {
 				continue
 			}
 			for _, c := range []struct {
@@ -34,7 +34,7 @@ func BenchmarkFirstCommunicator(b *testing.B) {
 					s := launcher.Start(b)
 					var times [2][]time.Duration
 					for range b.N {
-						for i, t := range s.first(b, exchange, c.members, c.size) {
+						for i, t := range s.measureFirst(b, exchange, c.members, c.size) {
 							times[i] = append(times[i], t)
 						}
 					}
@@ -48,16 +48,16 @@ func BenchmarkFirstCommunicator(b *testing.B) {
 	}
 }
 
-// first runs one job.
-func (s *Started) first(b *testing.B, exchange, members string, size int) (slowest [2]time.Duration) {
+// measureFirst runs one job.
+func (s *Started) measureFirst(b *testing.B, exchange, members string, size int) (slowest [2]time.Duration) {
 	b.Helper()
 	job := Job{Size: size, Program: "first", Env: []string{envMembers + "=" + members}}
-	if s.Speaks != Local {
-		job.Env = append(job.Env, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(s.Speaks))+"_EXCHANGE="+exchange)
+	if s.Interface != Local {
+		job.Env = append(job.Env, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(s.Interface))+"_EXCHANGE="+exchange)
 	}
 	res := s.Begin(b, job).Wait()
 	if strings.Contains(fmt.Sprint(res), "speaks PMI 1.1") {
-		b.Skip("it speaks PMI 1.1, without barriers of groups")
+		b.Skip("the launcher has PMI 1.1, without group barriers")
 	}
 	if err := res.Failures(job.Program); err != nil {
 		b.Fatal(err, res)
@@ -77,7 +77,7 @@ func (s *Started) first(b *testing.B, exchange, members string, size int) (slowe
 	return slowest
 }
 
-func first(ctx context.Context) error {
+func firstCommunicators(ctx context.Context) error {
 	s, err := mpi.OpenSession(ctx)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func first(ctx context.Context) error {
 		}
 	}
 	for range 2 {
-		begin, err := together(ctx, size)
+		begin, err := awaitAllRanks(ctx, size)
 		if err != nil {
 			return err
 		}
@@ -113,17 +113,17 @@ func first(ctx context.Context) error {
 	return s.Close()
 }
 
-// together returns, in all ranks of the job at about the same time, when that is: some time
-// after the last one has called it. Each call is another meeting.
-func together(ctx context.Context, size int) (time.Time, error) {
+// awaitAllRanks returns at about the same time in all ranks of the job, some time after the last one has
+// called it. Each call is another rendezvous.
+func awaitAllRanks(ctx context.Context, size int) (time.Time, error) {
 	const after = 150 * time.Millisecond
-	meetings++
+	rendezvousCount++
 	n, err := Number()
 	if err != nil {
 		return time.Time{}, err
 	}
 	file := func(rank int) string {
-		return filepath.Join(os.Getenv(envDir), fmt.Sprintf("%d.at%d", rank, meetings))
+		return filepath.Join(os.Getenv(envDir), fmt.Sprintf("%d.at%d", rank, rendezvousCount))
 	}
 	if err := os.WriteFile(file(n), nil, 0o600); err != nil {
 		return time.Time{}, err
@@ -139,13 +139,13 @@ func together(ctx context.Context, size int) (time.Time, error) {
 			continue
 		}
 		select {
-		case <-time.After(step):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("rank %d has not come: %w", rank, context.Cause(ctx))
+			return time.Time{}, fmt.Errorf("rank %d is missing: %w", rank, context.Cause(ctx))
 		}
 	}
 	time.Sleep(time.Until(last.Add(after)))
 	return time.Now(), nil
 }
 
-var meetings int // of this process
+var rendezvousCount int

@@ -9,23 +9,23 @@ import (
 	"testing"
 )
 
-// inside is a launcher that one rank of another starts.
-func (inner Launcher) inside(outer Launcher) Launcher {
-	l := Launcher{Name: inner.Name + " inside " + outer.Name, Speaks: inner.Speaks, Rank: inner.Rank, Need: append(slices.Clip(outer.Need), inner.Need...)}
-	l.begin = func(t testing.TB) (env []string) {
+// nestedIn returns a launcher that one rank of another one starts.
+func (inner Launcher) nestedIn(outer Launcher) Launcher {
+	l := Launcher{Name: inner.Name + " inside " + outer.Name, Interface: inner.Interface, RankVariable: inner.RankVariable, Need: append(slices.Clip(outer.Need), inner.Need...)}
+	l.prepare = func(t testing.TB) (env []string) {
 		for _, l := range []Launcher{outer, inner} {
-			if l.begin != nil {
-				env = append(env, l.begin(t)...)
+			if l.prepare != nil {
+				env = append(env, l.prepare(t)...)
 			}
 		}
 		return env
 	}
 	l.command = func(n int) []string {
 		line := inner.command(n)
-		if strings.HasPrefix(line[0], "mpiexec.hydra") { // with Slurm around it, it would ask that to start its processes
+		if strings.HasPrefix(line[0], "mpiexec.hydra") { // Under Slurm, it would start its processes by srun otherwise.
 			line = slices.Insert(line, 1, "-launcher", "fork", "-rmk", "user")
 		}
-		if inner.Speaks == Local { // "ferry" is this program, which mpirun and srun would not pass the mark on to
+		if inner.Interface == Local { // The command ferry is this program, to which mpirun and srun would not pass envFerry.
 			line = append([]string{"env", envFerry + "=1"}, line...)
 		}
 		return append(outer.command(1), line...)
@@ -33,12 +33,13 @@ func (inner Launcher) inside(outer Launcher) Launcher {
 	return l
 }
 
-// TestLauncherInsideALauncher: the ranks are those of the nearest one, where it can be told
-// which that is. Otherwise it is an error that names both variables.
-func TestLauncherInsideALauncher(t *testing.T) {
+// The ranks are those of the innermost launcher if it can be determined. Otherwise the error names
+// the variables of both.
+func TestLauncher_Nested_RanksBelongToTheInner(t *testing.T) {
 	for _, c := range []struct {
 		inner, outer Launcher
-		names        []string // none: the ranks meet
+		// Variables in the error, none if the job succeeds.
+		names []string
 	}{
 		{FerryRun, Hydra, nil},
 		{FerryRun, OpenMPI, nil},
@@ -69,17 +70,17 @@ func TestLauncherInsideALauncher(t *testing.T) {
 		{SlurmNone, HydraPort, []string{"PMI_PORT", "SLURM_STEP_NUM_TASKS"}},
 		{SlurmNone, OpenMPI, []string{"PMIX_NAMESPACE", "SLURM_STEP_NUM_TASKS"}},
 	} {
-		l := c.inner.inside(c.outer)
+		l := c.inner.nestedIn(c.outer)
 		t.Run(l.Name, func(t *testing.T) {
 			s := l.Start(t)
 			if len(c.names) == 0 {
-				s.ToTheEnd(t, Job{Size: 2, Program: "two"})
+				s.RunToEnd(t, Job{Size: 2, Program: "two"})
 				return
 			}
 			for i, rank := range s.Begin(t, Job{Size: 2, Program: "two"}).Wait().Ranks {
 				for _, name := range c.names {
 					// A launcher may end one rank because of the other.
-					if (i == 0 || rank.Ended) && !strings.Contains(rank.Err, name) {
+					if (i == 0 || rank.HasReturned) && !strings.Contains(rank.Err, name) {
 						t.Errorf("rank %d does not name %s: %+v", i, name, rank)
 					}
 				}
@@ -88,7 +89,7 @@ func TestLauncherInsideALauncher(t *testing.T) {
 	}
 }
 
-// two is an error unless there are two ranks, each with the number that its launcher gave.
+// two returns an error unless there are two ranks with the numbers of the launcher.
 func two(ctx context.Context) error {
 	s, c, err := world(ctx, "two")
 	if err != nil {
@@ -97,7 +98,7 @@ func two(ctx context.Context) error {
 	if n, numberErr := Number(); numberErr != nil || c.Size() != 2 || c.Rank() != n {
 		err = errors.Join(fmt.Errorf("rank %d of %d", c.Rank(), c.Size()), numberErr)
 	} else {
-		err = talk(ctx, c, 7)
+		err = exchangeByte(ctx, c, 7)
 	}
 	return errors.Join(err, c.Close(), s.Close())
 }

@@ -15,64 +15,72 @@ import (
 	"github.com/ferrympi/ferry/internal/fork"
 )
 
-// Job is what a launcher is to run.
+// Job is a job of a launcher.
 type Job struct {
 	Size int
-	// Program is the name of one of Main's programs; Ferry; or the path of a file.
+	// Program is the name of one of Main's programs, Ferry, or the path of a file.
 	Program string
-	Args    []string // for a file, and for Ferry
-	Env     []string // further variables, NAME=value
+	// Arguments of a file and of Ferry.
+	Args []string
+	// Additional environment variables.
+	Env     []string
 	Timeout time.Duration
 }
 
 // Ferry is the program that is the command ferry.
 const Ferry = "ferry"
 
-// usualTimeout is the time of a job that names none.
-const usualTimeout = time.Minute
+// defaultTimeout is the default of Job.Timeout.
+const defaultTimeout = time.Minute
 
-// Rank is what became of one rank. A program of Main's says how it ended; of a file
-// the launcher's status is all that there is.
+// Rank is the outcome of one rank. A program of Main reports its error. The outcome of a file is
+// that of the launcher.
 type Rank struct {
-	Output string // standard output and error
-	Begun  bool
-	Ended  bool   // by its own doing, with Err
-	Err    string // of a program; "" if it returned nil
+	// Standard output and error.
+	Output   string
+	HasBegun bool
+	// Whether the program has returned.
+	HasReturned bool
+	// Error of the program, "" if it returned nil.
+	Err string
 }
 
-// Result is what became of a job.
+// Result is the outcome of a job.
 type Result struct {
 	Ranks []Rank
-	// Launcher is what the launcher's process ended with, nil for status 0, and Output
-	// what it said itself.
+	// Launcher is the error of the launcher's process, nil for status 0. Output is its own output.
 	Launcher error
 	Output   string
-	Time     time.Duration // from its start to its end
-	// Segments are the files of shared memory that the job has left.
+	// Time from the start to the end.
+	Time time.Duration
+	// Segments are the remaining files of shared memory.
 	Segments []string
 }
 
-// Running is a job that has begun.
+// Running is a started job.
 type Running struct {
-	job     Job
-	cmd     *exec.Cmd
-	thread  *fork.Thread
-	dir     string // what ranks write, see rank.go
-	shm     string
-	mark    string // in the environment of all its processes
-	begun   time.Time
-	waited  chan struct{}
-	result  error // of the launcher, once waited is closed
-	elapsed time.Duration
+	job    Job
+	cmd    *exec.Cmd
+	thread *fork.Thread
+	// Directory of the ranks' files, see rank.go.
+	dir        string
+	segmentDir string
+	// Variable in the environment of all its processes.
+	mark      string
+	startedAt time.Time
+	ended     chan struct{}
+	// Error of the launcher, valid once waited is closed.
+	launcherErr error
+	elapsed     time.Duration
 }
 
-// Begin starts a job. When the test ends, so do its processes.
+// Begin starts a job. Its processes end with the test.
 func (s *Started) Begin(t testing.TB, job Job) *Running {
 	t.Helper()
 	if job.Timeout == 0 {
-		job.Timeout = usualTimeout
+		job.Timeout = defaultTimeout
 	}
-	r := &Running{job: job, dir: shortDir(t), shm: segments(t), mark: envMark + "=" + rand.Text(), thread: fork.New(), waited: make(chan struct{})}
+	r := &Running{job: job, dir: shortDir(t), segmentDir: segmentDir(t), mark: envMark + "=" + rand.Text(), thread: fork.New(), ended: make(chan struct{})}
 	tmp := filepath.Join(r.dir, "tmp")
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		t.Fatal(err)
@@ -87,24 +95,24 @@ func (s *Started) Begin(t testing.TB, job Job) *Running {
 		t.Fatal(err)
 	}
 	r.cmd = s.Command(job.Size, self, append([]string{job.Program}, job.Args...)...)
-	r.cmd.Env = append(r.cmd.Env, r.mark, envDir+"="+r.dir, envRank+"="+s.Rank, envTimeout+"="+job.Timeout.String(), "TMPDIR="+tmp, "FERRY_BTL_SHM_DIR="+r.shm)
+	r.cmd.Env = append(r.cmd.Env, r.mark, envDir+"="+r.dir, envRank+"="+s.RankVariable, envTimeout+"="+job.Timeout.String(), "TMPDIR="+tmp, "FERRY_BTL_SHM_DIR="+r.segmentDir)
 	r.cmd.Env = append(r.cmd.Env, job.Env...)
 	r.cmd.Stdout, r.cmd.Stderr = said, said
-	r.begun = time.Now()
+	r.startedAt = time.Now()
 	if err := r.thread.Start(r.cmd); err != nil {
 		r.thread.Close()
 		t.Fatal(err)
 	}
 	go func() {
-		r.result = r.cmd.Wait()
-		r.elapsed = time.Since(r.begun)
-		close(r.waited)
+		r.launcherErr = r.cmd.Wait()
+		r.elapsed = time.Since(r.startedAt)
+		close(r.ended)
 	}()
 	t.Cleanup(func() {
-		if left := endAll(r.mark); len(left) > 0 {
-			t.Errorf("can't end %v", describe(left))
+		if left := killAll(r.mark); len(left) > 0 {
+			t.Errorf("cannot kill %v", describe(left))
 		}
-		<-r.waited
+		<-r.ended
 		r.thread.Close()
 	})
 	return r
@@ -130,16 +138,16 @@ func (r *Running) Await(t testing.TB) {
 			return
 		}
 		select {
-		case <-time.After(step):
-		case <-r.waited:
-			t.Fatalf("the job has ended, and %d of %d ranks were ready\n%s", n, r.job.Size, r.look())
+		case <-time.After(pollInterval):
+		case <-r.ended:
+			t.Fatalf("the job ended with %d of %d ranks ready\n%s", n, r.job.Size, r.gather())
 		case <-ctx.Done():
-			t.Fatalf("%d of %d ranks are ready after %v\n%s", n, r.job.Size, time.Since(r.begun), r.look())
+			t.Fatalf("%d of %d ranks are ready after %v\n%s", n, r.job.Size, time.Since(r.startedAt), r.gather())
 		}
 	}
 }
 
-// Kill kills the launcher's process with SIGKILL, and nothing else.
+// Kill kills the launcher's process only, with SIGKILL.
 func (r *Running) Kill(t testing.TB) {
 	t.Helper()
 	if err := r.cmd.Process.Kill(); err != nil {
@@ -147,41 +155,41 @@ func (r *Running) Kill(t testing.TB) {
 	}
 }
 
-// Processes lists those of the job, the launcher included.
-func (r *Running) Processes() []string { return describe(marked(r.mark)) }
+// Processes describes the processes of the job, including the launcher.
+func (r *Running) Processes() []string { return describe(markedProcesses(r.mark)) }
 
-// Gone waits until none is left. It returns those that stay longer.
-func (r *Running) Gone(limit time.Duration) []string { return describe(awaitNone(r.mark, limit)) }
+// AwaitEnd waits until all processes have ended. It describes those that remain after limit.
+func (r *Running) AwaitEnd(limit time.Duration) []string { return describe(awaitNone(r.mark, limit)) }
 
-// Wait waits until the launcher has ended. A job that is not over in time is ended, and
-// the result says so. Ranks may live on where the launcher was killed; see Gone.
+// Wait waits until the launcher has ended. It kills a job after its timeout and reports that in the
+// result. Ranks may outlive a killed launcher (see Gone).
 func (r *Running) Wait() Result {
 	var late error
 	select {
-	case <-r.waited:
-	case <-time.After(time.Until(r.begun.Add(r.job.Timeout))):
-		late = fmt.Errorf("ended after %v: these ran: %v", r.job.Timeout, r.Processes())
-		endAll(r.mark)
-		<-r.waited
+	case <-r.ended:
+	case <-time.After(time.Until(r.startedAt.Add(r.job.Timeout))):
+		late = fmt.Errorf("killed after %v with processes %v", r.job.Timeout, r.Processes())
+		killAll(r.mark)
+		<-r.ended
 	}
-	res := r.look()
-	res.Launcher, res.Time = errors.Join(late, r.result), r.elapsed
+	res := r.gather()
+	res.Launcher, res.Time = errors.Join(late, r.launcherErr), r.elapsed
 	return res
 }
 
-// look gathers what there is now.
-func (r *Running) look() Result {
+// gather returns the current outcome.
+func (r *Running) gather() Result {
 	res := Result{Ranks: make([]Rank, r.job.Size)}
 	for i := range res.Ranks {
 		rank := &res.Ranks[i]
 		out, err := os.ReadFile(r.file(i, fileOutput))
-		rank.Output, rank.Begun = string(out), err == nil
+		rank.Output, rank.HasBegun = string(out), err == nil
 		end, err := os.ReadFile(r.file(i, fileEnd))
-		rank.Err, rank.Ended = string(end), err == nil
+		rank.Err, rank.HasReturned = string(end), err == nil
 	}
 	said, _ := os.ReadFile(filepath.Join(r.dir, "launcher"))
 	res.Output = string(said)
-	entries, _ := os.ReadDir(r.shm)
+	entries, _ := os.ReadDir(r.segmentDir)
 	for _, e := range entries {
 		res.Segments = append(res.Segments, e.Name())
 	}
@@ -192,29 +200,29 @@ func (r *Running) file(rank int, what string) string {
 	return filepath.Join(r.dir, fmt.Sprint(rank, what))
 }
 
-// Look returns what there is of a job whose ranks may still run.
-func (r *Running) Look() Result { return r.look() }
+// Current returns the current outcome of a job whose ranks may still run.
+func (r *Running) Current() Result { return r.gather() }
 
-// String is for a test that fails.
+// String formats the result for the message of a failing test.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "launcher: %v after %v\n%s", r.Launcher, r.Time.Round(time.Millisecond), r.Output)
 	for i, rank := range r.Ranks {
-		fmt.Fprintf(&b, "rank %d: begun %t, ended %t: %s\n%s", i, rank.Begun, rank.Ended, rank.Err, rank.Output)
+		fmt.Fprintf(&b, "rank %d: begun %t, ended %t: %s\n%s", i, rank.HasBegun, rank.HasReturned, rank.Err, rank.Output)
 	}
 	return b.String()
 }
 
-// Failures says which ranks did not end as they should: of a program every rank returns
-// nil; of a file or Ferry every rank has begun. The launcher ends with status 0.
+// Failures returns the errors of the ranks and of the launcher. Every rank of a program must return
+// nil, and every rank of a file or of Ferry must have begun. The launcher must end with status 0.
 func (r Result) Failures(program string) error {
 	err := r.Launcher
 	for i, rank := range r.Ranks {
 		switch named := isProgram(program); {
-		case !rank.Begun:
+		case !rank.HasBegun:
 			err = errors.Join(err, fmt.Errorf("rank %d has not begun", i))
-		case named && !rank.Ended:
-			err = errors.Join(err, fmt.Errorf("rank %d has not ended by itself", i))
+		case named && !rank.HasReturned:
+			err = errors.Join(err, fmt.Errorf("rank %d did not return", i))
 		case rank.Err != "":
 			err = errors.Join(err, fmt.Errorf("rank %d: %s", i, rank.Err))
 		}
@@ -222,8 +230,8 @@ func (r Result) Failures(program string) error {
 	return err
 }
 
-// segments makes a directory in memory for a job's segments.
-func segments(t testing.TB) string {
+// segmentDir creates a directory in memory for a job's segments.
+func segmentDir(t testing.TB) string {
 	t.Helper()
 	base := "/dev/shm"
 	if _, err := os.Stat(base); err != nil {

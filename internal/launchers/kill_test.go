@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// TestKilledLauncher: what becomes of ranks that wait for nothing when their launcher is
-// killed, as docs/launchers.md says. Those that live on must notice by themselves.
-func TestKilledLauncher(t *testing.T) {
-	Each(t, everyone(), func(t *testing.T, l *Started) {
-		t.Parallel() // mostly waits
-		if !l.Orphans {
-			res := l.KillLauncher(t, Job{Size: 3, Program: "sleep"}, prompt)
+// The launcher of idle ranks is killed. docs/launchers.md has the results. Ranks that survive must
+// notice by themselves.
+func TestLauncher_Killed_RanksEnd(t *testing.T) {
+	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
+		t.Parallel() // Mostly waits.
+		if !l.RanksSurvive {
+			res := l.KillLauncher(t, Job{Size: 3, Program: "sleep"}, endTimeout)
 			t.Logf("no process is left after %v", res.Time)
 			return
 		}
 		r := l.Begin(t, Job{Size: 3, Program: "sleep"})
 		r.Await(t)
 		r.Kill(t)
-		t.Logf("after 2 s these live on: %v", r.Gone(2*time.Second))
+		t.Logf("processes after 2 s: %v", r.AwaitEnd(2*time.Second))
 	})
 }
 
-// TestLauncherKilledBeforeRanksAreThere: at any moment of its start. What others leave then
-// is only counted: Hydra's proxy has been seen to leave a rank.
-func TestLauncherKilledBeforeRanksAreThere(t *testing.T) {
-	Each(t, everyone(), func(t *testing.T, l *Started) {
-		t.Parallel() // mostly waits
-		limit := prompt
-		if l.Speaks != Local {
+// The launcher is killed at several moments of its start. Remaining processes of other launchers
+// are only counted, because Hydra's proxy sometimes leaves a rank.
+func TestLauncher_KilledDuringStart_RanksEnd(t *testing.T) {
+	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
+		t.Parallel() // Mostly waits.
+		limit := endTimeout
+		if l.Interface != Local {
 			limit = time.Second
 		}
 		const kills = 10
@@ -38,14 +38,14 @@ func TestLauncherKilledBeforeRanksAreThere(t *testing.T) {
 			r := l.Begin(t, Job{Size: 2, Program: "sleep"})
 			time.Sleep(after)
 			r.Kill(t)
-			left := r.Gone(limit)
+			left := r.AwaitEnd(limit)
 			if len(left) > 0 {
 				lived++
 			}
-			if len(left) > 0 && l.Speaks == Local {
-				t.Errorf("killed after %v: %v live on", after, left)
+			if len(left) > 0 && l.Interface == Local {
+				t.Errorf("killed after %v: remaining processes %v", after, left)
 			}
 		}
-		t.Logf("%d of %d launchers have left ranks", lived, kills)
+		t.Logf("%d of %d launchers left ranks", lived, kills)
 	})
 }

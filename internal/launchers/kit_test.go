@@ -20,18 +20,17 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// The kit of package bootstrap under real launchers, and the ways in which constructs are
-// made there (parameter exchange).
+// The kit of package bootstrap under real launchers with each exchange.
 
 const (
-	envKit      = "LAUNCHERS_KIT"      // the test's address
-	envSpeaks   = "LAUNCHERS_SPEAKS"   // Launcher.Speaks
-	envExchange = "LAUNCHERS_EXCHANGE" // the parameter
+	envKit      = "LAUNCHERS_KIT"      // Address of the test.
+	envSpeaks   = "LAUNCHERS_SPEAKS"   // Launcher.Speaks.
+	envExchange = "LAUNCHERS_EXCHANGE" // Parameter exchange.
 )
 
-// openBootstrap opens this rank's client.
+// openBootstrap opens the client of this rank.
 func openBootstrap(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
-	if os.Getenv(envSpeaks) == string(Local) { // whose parameters are in the environment
+	if os.Getenv(envSpeaks) == string(Local) { // Its parameters are in the environment.
 		return local.Dial(ctx, os.Environ(), env)
 	}
 	one, ok := components.Standard().Lookup("bootstrap", os.Getenv(envSpeaks))
@@ -53,9 +52,9 @@ func openBootstrap(ctx context.Context, env bootstrap.Env) (bootstrap.Client, er
 
 func kit(ctx context.Context) error { return jobtest.Serve(ctx, os.Getenv(envKit), openBootstrap) }
 
-// lackingUnder says which guarantees a bootstrap does not give with an exchange; docs/launchers.md
-// has the same.
-func lackingUnder(s Speaks, exchange string) (lacking bootstraptest.Guarantees) {
+// lackingUnder returns the guarantees that a bootstrap lacks with an exchange, as listed in
+// docs/launchers.md.
+func lackingUnder(s Interface, exchange string) (lacking bootstraptest.Guarantees) {
 	if exchange == "meet" {
 		return 0
 	}
@@ -69,14 +68,14 @@ func lackingUnder(s Speaks, exchange string) (lacking bootstraptest.Guarantees) 
 	return lacking
 }
 
-// TestKit: what every launcher's clients promise. No launcher lets a job live on when one of
-// its processes was killed: those cases are for bootstrap/pmix and bootstrap/meet.
+// The test runs the kit over the clients of every launcher. Without flags, all launchers end a job
+// after the death of a process. Those cases run in bootstrap/pmix and bootstrap/meet.
 func TestKit(t *testing.T) {
 	needs.Time(t)
-	wired(t, func(t *testing.T, l *Started) {
-		t.Parallel() // mostly starts and ends
+	eachConnected(t, func(t *testing.T, l *Started) {
+		t.Parallel() // Mostly starts and ends.
 		exchanges := []string{"meet", "groups", "all"}
-		if l.Speaks == Local {
+		if l.Interface == Local {
 			exchanges = exchanges[:1]
 		}
 		for _, exchange := range exchanges {
@@ -86,14 +85,14 @@ func TestKit(t *testing.T) {
 }
 
 func (s *Started) kit(t *testing.T, exchange string) {
-	if exchange == "groups" && s.Speaks == PMI1 && !s.hasGroups(t) {
-		t.Skip("it speaks PMI 1.1, without barriers of groups")
+	if exchange == "groups" && s.Interface == PMI1 && !s.hasGroups(t) {
+		t.Skip("the launcher has PMI 1.1, without group barriers")
 	}
 	all := jobtest.Factory(func(_ context.Context, want bootstraptest.Want, address string) (func() error, error) {
 		if len(want.Psets) > 0 {
-			return nil, fmt.Errorf("its process sets are not named by a test: %w", bootstraptest.ErrSkip)
+			return nil, fmt.Errorf("the job cannot have named process sets: %w", bootstraptest.ErrSkip)
 		}
-		r := s.Begin(t, Job{Size: want.Size, Program: "kit", Env: []string{envKit + "=" + address, envSpeaks + "=" + string(s.Speaks), envExchange + "=" + exchange}})
+		r := s.Begin(t, Job{Size: want.Size, Program: "kit", Env: []string{envKit + "=" + address, envSpeaks + "=" + string(s.Interface), envExchange + "=" + exchange}})
 		return func() error {
 			res := r.Wait()
 			if err := res.Failures("kit"); err != nil {
@@ -102,14 +101,14 @@ func (s *Started) kit(t *testing.T, exchange string) {
 			return nil
 		}, nil
 	}, false)
-	bootstraptest.Cases(bootstraptest.Without(lackingUnder(s.Speaks, exchange), all)).Run(t)
+	bootstraptest.Cases(bootstraptest.Without(lackingUnder(s.Interface, exchange), all)).Run(t)
 }
 
-// hasGroups reports whether the launcher takes exchange=groups; one that does not says so
-// when it is opened.
+// hasGroups reports whether the launcher supports exchange=groups, which the client checks when it
+// opens.
 func (s *Started) hasGroups(t *testing.T) bool {
 	t.Helper()
-	res := s.Begin(t, Job{Size: 1, Program: "open", Env: []string{envSpeaks + "=" + string(s.Speaks), envExchange + "=groups"}}).Wait()
+	res := s.Begin(t, Job{Size: 1, Program: "open", Env: []string{envSpeaks + "=" + string(s.Interface), envExchange + "=groups"}}).Wait()
 	if err := res.Ranks[0].Err; err != "" && !strings.Contains(err, "the launcher speaks PMI 1.1") {
 		t.Fatal(res)
 	}
@@ -124,14 +123,14 @@ func openAndClose(ctx context.Context) error {
 	return c.Close()
 }
 
-// TestOutsidersTakePartWhereAllAreNeeded: with exchange=all those outside a group call as
-// well, get ErrGroup when all have come, and the members have a communicator.
-func TestOutsidersTakePartWhereAllAreNeeded(t *testing.T) {
-	wired(t, func(t *testing.T, l *Started) {
-		if l.Speaks == Local {
-			t.Skip("its bootstrap has one way to make a construct")
+// With exchange=all, processes outside of the group take part as well. They get ErrGroup when all
+// have called, and the members get a communicator.
+func TestExchangeAll_Outsiders_TakePart(t *testing.T) {
+	eachConnected(t, func(t *testing.T, l *Started) {
+		if l.Interface == Local {
+			t.Skip("its bootstrap has no parameter exchange")
 		}
-		l.ToTheEnd(t, Job{Size: 4, Program: "outsiders", Env: []string{"FERRY_BOOTSTRAP_" + strings.ToUpper(string(l.Speaks)) + "_EXCHANGE=all"}})
+		l.RunToEnd(t, Job{Size: 4, Program: "outsiders", Env: []string{"FERRY_BOOTSTRAP_" + strings.ToUpper(string(l.Interface)) + "_EXCHANGE=all"}})
 	})
 }
 
@@ -156,14 +155,14 @@ func outsiders(ctx context.Context) error {
 		c, err := mpi.CommFromGroup(ctx, g, "pair")
 		if n%2 == 0 {
 			if !strings.Contains(fmt.Sprint(err), "is not in it") {
-				return fmt.Errorf("rank %d, which is outside: %w", n, err)
+				return fmt.Errorf("rank %d outside of the group: %w", n, err)
 			}
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if err := talk(ctx, c, n); err != nil {
+		if err := exchangeByte(ctx, c, n); err != nil {
 			return err
 		}
 		if err := c.Close(); err != nil {

@@ -22,10 +22,10 @@ func TestMain(m *testing.M) {
 	}
 	Main(m, map[string]Program{
 		"alone":     alone,
-		"deserted":  deserted,
+		"deserted":  groupWithEndedMember,
 		"environ":   environ,
 		"fail":      fail,
-		"first":     first,
+		"first":     firstCommunicators,
 		"grow":      grow,
 		"kit":       kit,
 		"open":      openAndClose,
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// environ prints the variables that this process was started with.
+// environ prints the initial environment variables of this process.
 func environ(context.Context) error {
 	for _, v := range os.Environ() {
 		fmt.Println(v)
@@ -52,21 +52,21 @@ func environ(context.Context) error {
 	return nil
 }
 
-// fail is an error on rank 1.
+// fail returns an error on rank 1.
 func fail(context.Context) error {
 	if n, err := Number(); n == 1 || err != nil {
-		return errors.Join(errors.New("rank 1 has had enough"), err)
+		return errors.Join(errors.New("rank 1 fails"), err)
 	}
 	return nil
 }
 
-// sleep waits for nothing.
+// sleep is idle until its context ends.
 func sleep(ctx context.Context) error {
 	if err := Ready(); err != nil {
 		return err
 	}
 	<-ctx.Done()
-	return errors.New("nobody has ended me")
+	return errors.New("timeout: the process was not ended")
 }
 
 // steady opens and closes a pipe in each round.
@@ -77,26 +77,26 @@ func steady(ctx context.Context) error {
 	})
 }
 
-// kept is what grow does not give back.
-var kept struct {
+// leaked are the leaked resources of grow.
+var leaked struct {
 	files  []*os.File
 	memory [][]byte
 }
 
-// grow keeps something of each round, and is an error if that is not noticed.
+// grow leaks something in each round, and returns an error if Steady accepts that.
 func grow(ctx context.Context) error {
 	if err := Steady(ctx, 100, func(context.Context, int) error {
 		f, err := os.Open(os.DevNull)
-		kept.files = append(kept.files, f)
+		leaked.files = append(leaked.files, f)
 		return err
 	}); err == nil {
-		return errors.New("a descriptor a round passes for steady")
+		return errors.New("Steady accepts a descriptor per round")
 	}
 	if err := Steady(ctx, 100, func(context.Context, int) error {
-		kept.memory = append(kept.memory, make([]byte, 4096))
+		leaked.memory = append(leaked.memory, make([]byte, 4096))
 		return nil
 	}); err == nil && !raceDetector {
-		return errors.New("a page a round passes for steady")
+		return errors.New("Steady accepts a page per round")
 	}
 	return nil
 }

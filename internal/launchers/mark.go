@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step is how often something is looked at again that can't be waited for.
-const step = 5 * time.Millisecond
+// pollInterval is the poll interval of conditions without a notification.
+const pollInterval = 5 * time.Millisecond
 
-// marked returns the processes with a variable NAME=value in the environment with
-// which they were started, whoever their parent is now. Those that have ended and are
-// not reaped have none.
-func marked(mark string) (pids []int) {
+// markedProcesses returns the processes with a variable NAME=value in their initial environment, regardless
+// of their parents. Zombies have no environment.
+func markedProcesses(mark string) (pids []int) {
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range environs {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
@@ -30,11 +29,11 @@ func marked(mark string) (pids []int) {
 }
 
 func hasMark(pid int, mark string) bool {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // nothing of one that has ended
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // An ended process has no environment.
 	return slices.ContainsFunc(bytes.Split(b, []byte{0}), func(v []byte) bool { return string(v) == mark })
 }
 
-// describe says what processes these are.
+// describe returns ids and command lines of processes.
 func describe(pids []int) (all []string) {
 	for _, pid := range pids {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -43,33 +42,34 @@ func describe(pids []int) (all []string) {
 	return all
 }
 
-// looks is how many looks in a row find no process before there is none: one that is just
-// becoming another program has no environment for a moment.
-const looks = 3
+// emptyPolls is the number of consecutive polls without a process before awaitNone returns. A process
+// has no environment for a moment during execve.
+const emptyPolls = 3
 
-// awaitNone waits until no process has the mark, and returns those that still do when
-// the time is up.
-func awaitNone(mark string, limit time.Duration) []int { return until(mark, limit, func([]int) {}) }
+// awaitNone waits until no process has the mark. It returns those that remain after limit.
+func awaitNone(mark string, limit time.Duration) []int {
+	return pollMarked(mark, limit, func([]int) {})
+}
 
-// endAll kills the processes with a mark, and those that they start meanwhile. It
-// returns those that it can't kill.
-func endAll(mark string) []int {
-	return until(mark, 10*time.Second, func(pids []int) {
+// killAll kills the processes with a mark and their new children. It returns those that it cannot
+// kill.
+func killAll(mark string) []int {
+	return pollMarked(mark, 10*time.Second, func(pids []int) {
 		for _, pid := range pids {
-			kill(pid, mark)
+			killMarked(pid, mark)
 		}
 	})
 }
 
-// until looks for processes with the mark until there are none, and calls do with those
-// that there are.
-func until(mark string, limit time.Duration, do func(pids []int)) []int {
+// pollMarked polls for processes with the mark until there are none, and calls do with those that it
+// finds.
+func pollMarked(mark string, limit time.Duration, do func(pids []int)) []int {
 	none := 0
-	for deadline := time.Now().Add(limit); ; time.Sleep(step) {
-		pids := marked(mark)
+	for deadline := time.Now().Add(limit); ; time.Sleep(pollInterval) {
+		pids := markedProcesses(mark)
 		if len(pids) > 0 {
 			none = 0
-		} else if none++; none == looks {
+		} else if none++; none == emptyPolls {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -79,11 +79,11 @@ func until(mark string, limit time.Duration, do func(pids []int)) []int {
 	}
 }
 
-// kill kills a process if it has the mark: its number may be another's by now.
-func kill(pid int, mark string) {
+// killMarked kills a process if it has the mark. The id may belong to another process by now.
+func killMarked(pid int, mark string) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return // it has ended
+		return // It has ended.
 	}
 	defer unix.Close(fd)
 	if hasMark(pid, mark) {

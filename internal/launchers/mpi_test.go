@@ -14,41 +14,40 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// The cases of whole jobs. Each runs under every launcher for which there is a bootstrap.
+// Cases of whole jobs. Each runs under every launcher with a bootstrap.
 
-// wired runs f under each launcher whose ranks can meet.
-func wired(t *testing.T, f func(t *testing.T, l *Started)) {
+// eachConnected runs f under each launcher whose ranks can communicate.
+func eachConnected(t *testing.T, f func(t *testing.T, l *Started)) {
 	Each(t, All(), func(t *testing.T, l *Started) {
-		if _, built := components.Standard().Lookup("bootstrap", string(l.Speaks)); !built {
-			t.Skipf("there is no bootstrap %s yet", l.Speaks)
+		if _, built := components.Standard().Lookup("bootstrap", string(l.Interface)); !built {
+			t.Skipf("no bootstrap %s in this build", l.Interface)
 		}
 		f(t, l)
 	})
 }
 
-// TestConform: what the MPI standard asks, by `ferry conform` as the program.
+// The program is `ferry conform`, which checks the requirements of the MPI standard.
 func TestConform(t *testing.T) {
-	wired(t, func(t *testing.T, l *Started) {
-		l.ToTheEnd(t, Job{Size: 4, Program: Ferry, Args: []string{"conform"}, Timeout: 3 * time.Minute})
+	eachConnected(t, func(t *testing.T, l *Started) {
+		l.RunToEnd(t, Job{Size: 4, Program: Ferry, Args: []string{"conform"}, Timeout: 3 * time.Minute})
 	})
 }
 
-// TestPairAmongSleepers: ranks 1 and 3 of 4 make a communicator while the others have no
-// session yet, and are asleep.
-func TestPairAmongSleepers(t *testing.T) {
+// Ranks 1 and 3 of 4 create a communicator while the others sleep without a session.
+func TestCommFromGroup_OthersSleep_Succeeds(t *testing.T) {
 	needs.Time(t)
-	wired(t, func(t *testing.T, l *Started) {
-		t.Parallel() // mostly asleep
-		for i, rank := range l.ToTheEnd(t, Job{Size: 4, Program: "pair"}).Ranks {
+	eachConnected(t, func(t *testing.T, l *Started) {
+		t.Parallel() // Mostly sleeps.
+		for i, rank := range l.RunToEnd(t, Job{Size: 4, Program: "pair"}).Ranks {
 			t.Logf("rank %d: %s", i, rank.Output)
 		}
 	})
 }
 
 const (
-	asleep = 5 * time.Second
-	// awake is what the pair has at most: they need no one who sleeps.
-	awake = asleep - time.Second
+	sleepTime = 5 * time.Second
+	// pairTimeout is the timeout of the pair, which does not depend on sleeping ranks.
+	pairTimeout = sleepTime - time.Second
 )
 
 func pair(ctx context.Context) error {
@@ -57,8 +56,8 @@ func pair(ctx context.Context) error {
 		return err
 	}
 	if n%2 == 0 {
-		time.Sleep(asleep)
-		s, err := mpi.OpenSession(ctx) // mpirun fails a job of which some never call its library
+		time.Sleep(sleepTime)
+		s, err := mpi.OpenSession(ctx) // mpirun fails a job in which some ranks never call its library.
 		if err != nil {
 			return err
 		}
@@ -83,14 +82,14 @@ func pair(ctx context.Context) error {
 	}
 	took := time.Since(start)
 	fmt.Printf("a communicator of two after %v", took)
-	if took > awake {
-		return fmt.Errorf("it took %v", took)
+	if took > pairTimeout {
+		return fmt.Errorf("the communicator took %v, want at most awake", took)
 	}
-	return errors.Join(talk(ctx, c, n), c.Close(), s.Close())
+	return errors.Join(exchangeByte(ctx, c, n), c.Close(), s.Close())
 }
 
-// talk exchanges a byte with the other one of two.
-func talk(ctx context.Context, c *mpi.Comm, i int) error {
+// exchangeByte exchanges a byte with the other one of two ranks.
+func exchangeByte(ctx context.Context, c *mpi.Comm, i int) error {
 	buf := make([]byte, 8)
 	other := 1 - c.Rank()
 	st, err := c.Sendrecv(ctx, []byte{byte(i + c.Rank())}, other, 1, buf, other, 1)
@@ -100,9 +99,9 @@ func talk(ctx context.Context, c *mpi.Comm, i int) error {
 	return err
 }
 
-// TestRoots_OneMachine_IsRankZero under each launcher, which has a map of the nodes.
+// Each launcher has a map of the nodes.
 func TestRoots_OneMachine_IsRankZero(t *testing.T) {
-	wired(t, func(t *testing.T, l *Started) { l.ToTheEnd(t, Job{Size: 4, Program: "roots"}) })
+	eachConnected(t, func(t *testing.T, l *Started) { l.RunToEnd(t, Job{Size: 4, Program: "roots"}) })
 }
 
 func roots(ctx context.Context) error {
@@ -123,11 +122,11 @@ func roots(ctx context.Context) error {
 	return errors.Join(err, s.Close())
 }
 
-// TestReopen: 1,000 times open, communicate and close, with nothing that grows.
-func TestReopen(t *testing.T) {
+// The job opens, communicates and closes 1,000 times without a leak.
+func TestSession_ReopenedOften_LeaksNothing(t *testing.T) {
 	needs.Time(t)
-	wired(t, func(t *testing.T, l *Started) {
-		res := l.ToTheEnd(t, Job{Size: 2, Program: "reopen", Timeout: 5 * time.Minute})
+	eachConnected(t, func(t *testing.T, l *Started) {
+		res := l.RunToEnd(t, Job{Size: 2, Program: "reopen", Timeout: 5 * time.Minute})
 		t.Logf("%v\n%s%s", res.Time, res.Ranks[0].Output, res.Ranks[1].Output)
 	})
 }
@@ -138,7 +137,7 @@ func reopen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(talk(ctx, c, i), c.Close(), s.Close())
+		return errors.Join(exchangeByte(ctx, c, i), c.Close(), s.Close())
 	})
 }
 
@@ -155,51 +154,51 @@ func world(ctx context.Context, tag string) (*mpi.Session, *mpi.Comm, error) {
 	return s, c, err
 }
 
-// TestLauncherKilledDuringAConstruct: ranks that make communicators, one after the other,
-// end within bootstrap.timeout when their launcher is killed: with an error, or killed with it.
-func TestLauncherKilledDuringAConstruct(t *testing.T) {
+// Ranks that create communicators in a loop end within bootstrap.timeout after their launcher is
+// killed, with an error or killed with it.
+func TestConstruct_LauncherKilled_RanksEnd(t *testing.T) {
 	needs.Time(t)
 	const timeout = 2 * time.Second // bootstrap.timeout
-	wired(t, func(t *testing.T, l *Started) {
-		t.Parallel() // mostly waits
+	eachConnected(t, func(t *testing.T, l *Started) {
+		t.Parallel() // Mostly waits.
 		kills := 20
 		switch {
 		case *full:
 		case strings.HasPrefix(l.Name, "srun"):
-			kills = 3 // for almost 3 s after each the node takes no job
+			kills = 3 // After each kill, the node accepts no job for almost 3 s.
 		case l.Name == "mpirun":
-			kills = 5 // whose ranks live on, for bootstrap.timeout
+			kills = 5 // Its ranks survive for bootstrap.timeout.
 		}
 		env := []string{"FERRY_BOOTSTRAP_TIMEOUT=" + timeout.String(), "FERRY_BOOTSTRAP_ON_LOSS=end"}
-		l.killOften(t, kills, timeout, env)
-		if l.Speaks == Local {
+		l.killRepeatedly(t, kills, timeout, env)
+		if l.Interface == Local {
 			return
 		}
-		// In a barrier of the launcher's own, out of which it lets nobody any more.
-		l.killOften(t, 3, timeout, append(env, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(l.Speaks))+"_EXCHANGE=all"))
+		// The ranks are in a barrier of the launcher, which never completes.
+		l.killRepeatedly(t, 3, timeout, append(env, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(l.Interface))+"_EXCHANGE=all"))
 	})
 }
 
-func (s *Started) killOften(t *testing.T, kills int, timeout time.Duration, env []string) {
+func (s *Started) killRepeatedly(t *testing.T, kills int, timeout time.Duration, env []string) {
 	t.Helper()
 	var worst time.Duration
 	errs := 0
 	for range kills {
-		res := s.KillLauncher(t, Job{Size: 4, Program: "wire-up", Env: env}, timeout+prompt)
+		res := s.KillLauncher(t, Job{Size: 4, Program: "wire-up", Env: env}, timeout+endTimeout)
 		worst = max(worst, res.Time)
 		for i, rank := range res.Ranks {
-			if rank.Ended && rank.Err == "" {
+			if rank.HasReturned && rank.Err == "" {
 				t.Errorf("rank %d ended well: %s", i, rank.Output)
 			}
-			if rank.Ended {
+			if rank.HasReturned {
 				errs++
 			}
 		}
 	}
-	t.Logf("no process is left after %v at the latest; %d of %d ranks ended with an error, the others were killed", worst, errs, 4*kills)
+	t.Logf("all processes ended within %v; %d of %d ranks ended with an error, the others were killed", worst, errs, 4*kills)
 }
 
-// wireUp makes communicators from groups until that fails.
+// wireUp creates communicators from groups until an error.
 func wireUp(ctx context.Context) error {
 	s, c, err := world(ctx, "first")
 	if err != nil {
@@ -221,26 +220,26 @@ func wireUp(ctx context.Context) error {
 	}
 }
 
-// TestRanksWithNoWayToMeet: that is an error that names the variable which says so, and
-// never a job of singletons; unless the user says that it is to be.
-func TestRanksWithNoWayToMeet(t *testing.T) {
+// The error names the variable that proves the existence of other ranks. Without the user's
+// permission, the ranks never become singletons.
+func TestOpen_NoBootstrap_ErrorNamesVariable(t *testing.T) {
 	l := SlurmNone.Start(t)
 	for i, rank := range l.Begin(t, Job{Size: 2, Program: "alone"}).Wait().Ranks {
-		for _, want := range []string{"SLURM_STEP_NUM_TASKS", "ferry run", "srun --mpi=pmix", "srun --mpi=pmi2", byItself} {
-			if !rank.Ended || !strings.Contains(rank.Err, want) {
+		for _, want := range []string{"SLURM_STEP_NUM_TASKS", "ferry run", "srun --mpi=pmix", "srun --mpi=pmi2", allowSingleton} {
+			if !rank.HasReturned || !strings.Contains(rank.Err, want) {
 				t.Errorf("rank %d has not %q: %+v", i, want, rank)
 			}
 		}
 	}
-	others := slices.DeleteFunc(everyone(), func(l Launcher) bool { return l.Speaks == Local }) // which sets the variable itself
+	others := slices.DeleteFunc(allLaunchers(), func(l Launcher) bool { return l.Interface == Local }) // ferry run sets the variable itself.
 	Each(t, others, func(t *testing.T, l *Started) {
-		l.ToTheEnd(t, Job{Size: 2, Program: "alone", Env: []string{byItself}})
+		l.RunToEnd(t, Job{Size: 2, Program: "alone", Env: []string{allowSingleton}})
 	})
 }
 
-const byItself = "FERRY_BOOTSTRAP_LOCAL_SINGLETON=true"
+const allowSingleton = "FERRY_BOOTSTRAP_LOCAL_SINGLETON=true"
 
-// alone is an error if there is anybody else.
+// alone returns an error if there is another rank.
 func alone(ctx context.Context) error {
 	s, c, err := world(ctx, "alone")
 	if err != nil {

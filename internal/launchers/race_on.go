@@ -2,5 +2,5 @@
 
 package launchers
 
-// raceDetector takes memory of its own, for each place that a program comes to.
+// raceDetector reports whether the race detector is on, which allocates memory per code location.
 const raceDetector = true

@@ -19,41 +19,41 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
 
-// Program is what one rank does. Its context ends before the job's time does. What it
-// prints is its Rank's Output, and an error that it returns Rank.Err.
+// Program is the code of one rank. Its context ends before the job's timeout. Its output is
+// Rank.Output and its error is Rank.Err.
 type Program func(ctx context.Context) error
 
-// The environment of a job's processes.
+// Environment of a job's processes.
 const (
-	envFerry   = "LAUNCHERS_FERRY"   // 1: this process is the command ferry
-	envDir     = "LAUNCHERS_DIR"     // this process is a rank, and writes here
-	envTimeout = "LAUNCHERS_TIMEOUT" // the job's
-	envRank    = "LAUNCHERS_RANK"    // Launcher.Rank
+	envFerry   = "LAUNCHERS_FERRY"   // Makes this process the command ferry if 1.
+	envDir     = "LAUNCHERS_DIR"     // Makes this process a rank that writes its files there.
+	envTimeout = "LAUNCHERS_TIMEOUT" // Timeout of the job.
+	envRank    = "LAUNCHERS_RANK"    // Launcher.Rank.
 	envMark    = "LAUNCHERS_MARK"
 )
 
-// What a rank writes into the directory, after its number. It does not go through the
-// launcher, so that it is there after the launcher was killed, and lines don't mix.
+// Suffixes of the files of a rank. They bypass the launcher, so that they exist after its death and
+// lines do not interleave.
 const (
 	fileOutput = ".out"
 	fileReady  = ".ready"
-	fileEnd    = ".end" // what Program returned, or nothing
+	fileEnd    = ".end" // Error of Program, empty for nil.
 )
 
-// programs are Main's.
+// programs are those of Main.
 var programs map[string]Program
 
 func isProgram(name string) bool { return name != Ferry && !strings.Contains(name, "/") }
 
-// Main is for TestMain. In a process that a launcher has started it is the rank that the
-// job names, else it runs the tests, and ends what they have shared.
+// Main is for TestMain. In a process of a launcher it runs the program of the job. Otherwise it
+// runs the tests and then ends shared daemons.
 func Main(m *testing.M, all map[string]Program) {
 	if os.Getenv(envFerry) == "1" {
 		ferrytest.Ferry()
 	}
 	programs = all
 	if dir, ok := os.LookupEnv(envDir); ok {
-		os.Exit(beRank(dir, os.Args[1], os.Args[1:]))
+		os.Exit(runRank(dir, os.Args[1], os.Args[1:]))
 	}
 	status := m.Run()
 	pmixtest.Clean()
@@ -68,7 +68,7 @@ func Main(m *testing.M, all map[string]Program) {
 	os.Exit(status)
 }
 
-// Number is the rank of this process, as the launcher numbers it.
+// Number returns the rank of this process in the launcher's numbering.
 func Number() (int, error) {
 	name := os.Getenv(envRank)
 	n, err := strconv.Atoi(os.Getenv(name))
@@ -78,23 +78,23 @@ func Number() (int, error) {
 	return n, nil
 }
 
-func beRank(dir, program string, line []string) (status int) {
+func runRank(dir, program string, line []string) (status int) {
 	rank, err := Number()
 	if err == nil {
 		err = redirect(filepath.Join(dir, fmt.Sprint(rank, fileOutput)))
 	}
 	if err == nil && !isProgram(program) {
-		err = become(program, line)
+		err = execProgram(program, line)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	end, status := "", 0
-	if err := run(program); err != nil {
+	if err := runProgram(program); err != nil {
 		end, status = err.Error(), 1
 	}
-	// Whole or not at all: the rank may be killed now.
+	// The rename is atomic, because the rank may be killed at any time.
 	path := filepath.Join(dir, fmt.Sprint(rank, fileEnd))
 	if err := errors.Join(os.WriteFile(path+".part", []byte(end), 0o600), os.Rename(path+".part", path)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -103,8 +103,8 @@ func beRank(dir, program string, line []string) (status int) {
 	return status
 }
 
-// redirect makes a new file the standard output and error. That the file is there already
-// is an error: two processes have one number.
+// redirect makes a new file the standard output and error. An existing file is an error, because
+// two processes have the same rank.
 func redirect(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -112,7 +112,8 @@ func redirect(path string) error {
 	}
 	defer f.Close()
 	for _, fd := range []int{1, 2} {
-		// The old one stays open: a launcher may take its end for the process's.
+		// The old descriptor stays open, because a launcher may take its end for that of the
+		// process.
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 100); err != nil {
 			return err
 		}
@@ -123,8 +124,8 @@ func redirect(path string) error {
 	return nil
 }
 
-// become makes this process that program.
-func become(program string, line []string) error {
+// execProgram replaces this process by the program.
+func execProgram(program string, line []string) error {
 	if program == Ferry {
 		self, err := os.Executable()
 		if err != nil {
@@ -138,7 +139,7 @@ func become(program string, line []string) error {
 	return fmt.Errorf("%s: %w", program, syscall.Exec(program, line, os.Environ()))
 }
 
-func run(name string) error {
+func runProgram(name string) error {
 	program, ok := programs[name]
 	if !ok {
 		return fmt.Errorf("no program %q", name)
@@ -147,13 +148,13 @@ func run(name string) error {
 	if err != nil {
 		return err
 	}
-	const share = 0.8 // the rest is for saying what hangs
+	const share = 0.8 // The rest of the time is for diagnostics.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(share*float64(timeout)))
 	defer cancel()
 	return errors.Join(program(ctx), goleak.Find())
 }
 
-// Ready tells Running.Await that this rank has come that far.
+// Ready notifies Running.Await.
 func Ready() error {
 	rank, err := Number()
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// eachExchange runs f under each launcher whose survivors live, and with each exchange that it supports.
+// eachExchange runs f under each launcher of Survivable with each exchange that it supports.
 func eachExchange(t *testing.T, f func(t *testing.T, l *Started, env []string)) {
 	Each(t, Survivable(), func(t *testing.T, l *Started) {
 		exchanges := []string{"meet", "groups", "all"}
-		if l.Speaks == Local {
+		if l.Interface == Local {
 			exchanges = exchanges[:1]
 		}
 		for _, exchange := range exchanges {
@@ -28,10 +28,10 @@ func eachExchange(t *testing.T, f func(t *testing.T, l *Started, env []string)) 
 				t.Parallel() // Mostly starts and ends.
 				var env []string
 				if exchange != "meet" {
-					env = append(env, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(l.Speaks))+"_EXCHANGE="+exchange)
+					env = append(env, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(l.Interface))+"_EXCHANGE="+exchange)
 				}
-				if exchange == "groups" && l.Speaks == PMI1 && !l.hasGroups(t) {
-					t.Skip("it speaks PMI 1.1, without barriers of groups")
+				if exchange == "groups" && l.Interface == PMI1 && !l.hasGroups(t) {
+					t.Skip("the launcher has PMI 1.1, without group barriers")
 				}
 				f(t, l, env)
 			})
@@ -39,17 +39,17 @@ func eachExchange(t *testing.T, f func(t *testing.T, l *Started, env []string)) 
 	})
 }
 
-// survivors runs a job whose rank 1 dies, and fails the test unless all other ranks succeed.
+// survivors runs a job whose rank 1 dies. It fails the test unless all other ranks succeed.
 func (s *Started) survivors(t *testing.T, job Job) {
 	t.Helper()
 	r := s.Begin(t, job)
 	res := r.Wait()
 	for i, rank := range res.Ranks {
-		if i != 1 && (!rank.Ended || rank.Err != "") {
+		if i != 1 && (!rank.HasReturned || rank.Err != "") {
 			t.Errorf("rank %d: %v\n%v", i, rank.Err, res)
 		}
 	}
-	if left := r.Gone(prompt); len(left) > 0 {
+	if left := r.AwaitEnd(endTimeout); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// A sequence is the sessions of a job of four, separated by spaces. Each is opened for one
-// group (self, world, or ranks separated by commas), has a communicator of that group, and is
-// closed. A rank skips the sessions of groups without it.
+// A sequence is the list of sessions of a job of four ranks, separated by spaces. Each session is
+// opened for one group (self, world, or ranks separated by commas), creates a communicator of the
+// group, and is closed. A rank skips the sessions of groups without it.
 const (
 	envSequence = "LAUNCHERS_SEQUENCE"
 	envLate     = "LAUNCHERS_LATE" // The rank that starts last, see awaitOthers; "" if there is none.
@@ -26,8 +26,8 @@ const (
 	sequenceSize = 4
 )
 
-// sequences cover sessions of one process, of some and of all, every pair, groups with another
-// coordinator than their lowest rank, and ranks that end while others open further sessions.
+// sequences cover sessions of one process, of some and of all, every pair, groups whose coordinator
+// is not the lowest rank, and ranks that end while others open further sessions.
 var sequences = []string{
 	"self world",
 	"1,3 world",
@@ -41,8 +41,8 @@ var sequences = []string{
 	"self",
 }
 
-// TestSessions_AnySequenceOfGroups_Reopens runs every sequence in every launcher, also with a
-// rank that opens its first session after the others have closed theirs.
+// The test also runs each sequence with a rank that opens its first session after the others have
+// closed theirs.
 func TestSessions_AnySequenceOfGroups_Reopens(t *testing.T) {
 	all, lateRanks := sequences, []string{"", "0", "3"}
 	if testing.Short() {
@@ -56,7 +56,7 @@ func TestSessions_AnySequenceOfGroups_Reopens(t *testing.T) {
 					name += "/rank_" + late + "_late"
 				}
 				t.Run(name, func(t *testing.T) {
-					res := l.ToTheEnd(t, Job{Size: sequenceSize, Program: "sequence", Env: []string{envSequence + "=" + sequence, envLate + "=" + late}})
+					res := l.RunToEnd(t, Job{Size: sequenceSize, Program: "sequence", Env: []string{envSequence + "=" + sequence, envLate + "=" + late}})
 					for i, rank := range res.Ranks {
 						if rank.Output != "done\n" {
 							t.Errorf("rank %d printed %q", i, rank.Output)
@@ -68,8 +68,8 @@ func TestSessions_AnySequenceOfGroups_Reopens(t *testing.T) {
 	})
 }
 
-// hydraNodes has two nodes, both of which are this machine, with two processes each.
-var hydraNodes = Launcher{Name: "hydra-nodes", Speaks: PMI1, Need: mpich, Rank: "PMI_RANK",
+// hydraNodes simulates two nodes on this machine with two processes each.
+var hydraNodes = Launcher{Name: "hydra-nodes", Interface: PMI1, Need: mpichPrograms, RankVariable: "PMI_RANK",
 	command: func(n int) []string {
 		return []string{"mpiexec.hydra", "-launcher", "fork", "-hosts", "one,two", "-ppn", "2", "-n", strconv.Itoa(n)}
 	}}
@@ -109,7 +109,7 @@ func ranksOf(step string, me int) (ranks []int) {
 		step = "0,1,2,3"
 	}
 	for text := range strings.SplitSeq(step, ",") {
-		rank, _ := strconv.Atoi(text) // A mistake shows as a session of rank 0.
+		rank, _ := strconv.Atoi(text) // An invalid number becomes rank 0.
 		ranks = append(ranks, rank)
 	}
 	return ranks
@@ -152,7 +152,7 @@ func commOf(ctx context.Context, s *mpi.Session, ranks []int) (*mpi.Comm, error)
 	return mpi.CommFromGroup(ctx, g, "sequence")
 }
 
-// stepFile marks that a rank has passed a session of the sequence.
+// stepFile returns the file that a rank creates after a session of the sequence.
 func stepFile(rank, step int) string {
 	return filepath.Join(os.Getenv(envDir), fmt.Sprintf("%d.step%d", rank, step))
 }
@@ -179,7 +179,7 @@ func awaitOthers(ctx context.Context, me int, steps []string) error {
 func awaitFile(ctx context.Context, path string) error {
 	for !isFile(path) {
 		select {
-		case <-time.After(step):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -189,12 +189,12 @@ func awaitFile(ctx context.Context, path string) error {
 
 // Rank 2 ends after a session for SELF, and the others then open one for all.
 func TestSession_MemberEndedAfterItsOwn_IsAnErrorThatNamesIt(t *testing.T) {
-	wired(t, func(t *testing.T, l *Started) {
-		l.ToTheEnd(t, Job{Size: sequenceSize, Program: "deserted", Env: []string{"FERRY_BOOTSTRAP_TIMEOUT=2s"}})
+	eachConnected(t, func(t *testing.T, l *Started) {
+		l.RunToEnd(t, Job{Size: sequenceSize, Program: "deserted", Env: []string{"FERRY_BOOTSTRAP_TIMEOUT=2s"}})
 	})
 }
 
-func deserted(ctx context.Context) error {
+func groupWithEndedMember(ctx context.Context) error {
 	const deserter = 2
 	me, err := Number()
 	if err != nil {
@@ -209,12 +209,12 @@ func deserted(ctx context.Context) error {
 	err = oneSession(ctx, []int{0, 1, 2, 3})
 	missing, ok := errors.AsType[*framework.MissingError](err)
 	if !ok {
-		return fmt.Errorf("a group with a member that has ended: %w", err)
+		return fmt.Errorf("group with an ended member: %w", err)
 	}
-	// The coordinator may end the construct, and its process, before the others reach it.
+	// The coordinator may end the construct and exit before the others reach it.
 	named := slices.Concat(missing.Missing, missing.Failed)
 	if me == 0 && !slices.ContainsFunc(named, func(p framework.Proc) bool { return p.Rank == deserter }) {
-		return fmt.Errorf("the coordinator misses %v: %w", named, err)
+		return fmt.Errorf("missing members %v at the coordinator: %w", named, err)
 	}
 	return nil
 }

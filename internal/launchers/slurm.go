@@ -21,35 +21,35 @@ import (
 
 var slurmNeeds = []Need{{"slurmctld", "slurmctld"}, {"slurmd", "slurmd"}, {"srun", "slurm-client"}, {"munged", "munge"}}
 
-// slurm is a Slurm of one node, this one. All that it writes is in one directory; it uses
-// no control groups, no services of the system, and no names but this host's own, which
-// need not resolve.
+// slurm is a Slurm installation whose only node is this machine. All its files are in one
+// directory. It uses no control groups, no system services, and no names except that of this host,
+// which need not resolve.
 type slurm struct {
-	dir    string
-	thread *fork.Thread
-	begun  []*daemon
-	// took says how long the daemons took to be of use, in the order of their start.
-	took []string
+	dir     string
+	thread  *fork.Thread
+	daemons []*daemon
+	// startupTimes has the startup times of the daemons.
+	startupTimes []string
 }
 
 func (s *slurm) conf() string { return s.dir + "/slurm.conf" }
 
-// mark is in the environment of the daemons and of all that they start, and of srun.
+// mark is in the environment of the daemons, of all their descendants, and of srun.
 func (s *slurm) mark() string { return "SLURM_CONF=" + s.conf() }
 
-// startSlurm starts the daemons, which die with this process. Close ends them, and what
-// they have started. Somebody may take a port before a daemon does, hence several tries.
+// startSlurm starts the daemons, which die with this process. Close ends them and their
+// descendants. It retries if another process takes a port first.
 func startSlurm() (s *slurm, err error) {
 	for range 5 {
-		if s, err = trySlurm(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
+		if s, err = startSlurmOnce(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
 			break
 		}
 	}
 	return s, err
 }
 
-func trySlurm() (*slurm, error) {
-	dir, err := os.MkdirTemp("", "ferry-slurm") // short, because there is a socket in it
+func startSlurmOnce() (*slurm, error) {
+	dir, err := os.MkdirTemp("", "ferry-slurm") // Short, because it contains a socket.
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func trySlurm() (*slurm, error) {
 }
 
 func (s *slurm) start() error {
-	if err := os.Chmod(s.dir, 0o755); err != nil { // munged insists
+	if err := os.Chmod(s.dir, 0o755); err != nil { // munged requires it.
 		return err
 	}
 	for _, dir := range []string{"state", "spool", "tmp"} {
@@ -70,7 +70,7 @@ func (s *slurm) start() error {
 		}
 	}
 	key := make([]byte, 128)
-	_, _ = rand.Read(key) // never fails
+	_, _ = rand.Read(key) // It never fails.
 	if err := os.WriteFile(s.dir+"/munge.key", key, 0o600); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *slurm) start() error {
 	if err := os.WriteFile(s.conf(), []byte(conf), 0o644); err != nil {
 		return err
 	}
-	// Without a plugin by name slurmd looks for control groups, and ends if there are none.
+	// Without a named plugin, slurmd requires control groups.
 	if err := os.WriteFile(s.dir+"/cgroup.conf", []byte("CgroupPlugin=cgroup/v1\nCgroupMountpoint="+s.dir+"/cgroup\n"), 0o644); err != nil {
 		return err
 	}
@@ -90,21 +90,21 @@ func (s *slurm) start() error {
 		func(context.Context) bool { _, err := os.Stat(s.socket()); return err == nil }); err != nil {
 		return err
 	}
-	if err := s.serve("slurmctld", []string{"-D"}, s.says("is UP", "scontrol", "ping")); err != nil {
+	if err := s.serve("slurmctld", []string{"-D"}, s.printsText("is UP", "scontrol", "ping")); err != nil {
 		return err
 	}
-	return s.serve("slurmd", []string{"-D"}, s.says("idle", "sinfo", "--noheader", "--format=%T"))
+	return s.serve("slurmd", []string{"-D"}, s.printsText("idle", "sinfo", "--noheader", "--format=%T"))
 }
 
 func (s *slurm) socket() string { return s.dir + "/munge.sock" }
 
-// configuration is slurm.conf. The node has as many processors as tests have ranks.
+// configuration returns slurm.conf. The node has enough processors for all ranks of the tests.
 func (s *slurm) configuration() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", err
 	}
-	host, _, _ = strings.Cut(host, ".") // as the daemons do
+	host, _, _ = strings.Cut(host, ".") // As in the daemons.
 	me, err := user.Current()
 	if err != nil {
 		return "", err
@@ -144,7 +144,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
 `), nil
 }
 
-// freePorts finds two ports that nobody listens on now.
+// freePorts returns two unused ports.
 func freePorts() (a, b int, err error) {
 	l, err := net.Listen("tcp4", ":0")
 	if err != nil {
@@ -162,22 +162,22 @@ func freePorts() (a, b int, err error) {
 // A daemon is a process that serves until it is killed.
 type daemon struct{ ended chan struct{} }
 
-// begin starts a process of Slurm's.
+// begin starts a process of Slurm.
 func (s *slurm) begin(cmd *exec.Cmd) (*daemon, error) {
 	cmd.Env, cmd.Dir = s.environ(), s.dir
 	if err := s.thread.Start(cmd); err != nil {
 		return nil, err
 	}
 	d := &daemon{ended: make(chan struct{})}
-	s.begun = append(s.begun, d)
+	s.daemons = append(s.daemons, d)
 	go func() {
-		_ = cmd.Wait() // what it has written says more
+		_ = cmd.Wait() // Its output has the reason.
 		close(d.ended)
 	}()
 	return d, nil
 }
 
-// serve starts one, and waits until it is of use.
+// serve starts a daemon and waits until it is ready.
 func (s *slurm) serve(name string, args []string, ready func(context.Context) bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -195,15 +195,15 @@ func (s *slurm) serve(name string, args []string, ready func(context.Context) bo
 	}
 	for !ready(ctx) {
 		select {
-		case <-time.After(step):
+		case <-time.After(pollInterval):
 			continue
 		case <-ctx.Done():
 		case <-d.ended:
 		}
 		text, _ := os.ReadFile(said.Name())
-		return fmt.Errorf("%s is not usable after %v: it says:\n%s", name, time.Since(begun).Round(time.Millisecond), bytes.TrimSpace(text))
+		return fmt.Errorf("%s is not ready after %v:\n%s", name, time.Since(begun).Round(time.Millisecond), bytes.TrimSpace(text))
 	}
-	s.took = append(s.took, fmt.Sprint(name, " ", time.Since(begun).Round(time.Millisecond)))
+	s.startupTimes = append(s.startupTimes, fmt.Sprint(name, " ", time.Since(begun).Round(time.Millisecond)))
 	return nil
 }
 
@@ -211,42 +211,42 @@ func (s *slurm) environ() []string {
 	return append(plainEnviron(), s.mark(), "TMPDIR="+s.dir+"/tmp")
 }
 
-// says returns a function that reports whether a command prints text.
-func (s *slurm) says(text, command string, args ...string) func(context.Context) bool {
+// printsText returns a function that reports whether the output of a command contains text.
+func (s *slurm) printsText(text, command string, args ...string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		cmd := exec.CommandContext(ctx, command, args...)
 		cmd.Env = s.environ()
-		out, _ := cmd.Output() // it fails until the daemon is there
+		out, _ := cmd.Output() // It fails until the daemon is ready.
 		return bytes.Contains(out, []byte(text))
 	}
 }
 
-// Close ends the daemons and all jobs, at once: nobody needs the state that they would
-// save. It is an error if a process stays.
+// Close kills the daemons and all jobs, because their state is not needed. It returns an error if a
+// process remains.
 func (s *slurm) Close() error {
-	left := endAll(s.mark())
+	left := killAll(s.mark())
 	if len(left) > 0 {
-		return fmt.Errorf("slurm: can't end %v", describe(left))
+		return fmt.Errorf("slurm: cannot kill %v", describe(left))
 	}
-	for _, d := range s.begun {
+	for _, d := range s.daemons {
 		<-d.ended
 	}
 	s.thread.Close()
 	return os.RemoveAll(s.dir)
 }
 
-// The Slurm that all tests of this process use.
+// shared is the Slurm of all tests of this process.
 var shared struct {
 	*slurm
 	err error
 }
 
-func theSlurm(t testing.TB) *slurm {
+func sharedSlurm(t testing.TB) *slurm {
 	t.Helper()
 	if shared.slurm == nil && shared.err == nil {
 		shared.slurm, shared.err = startSlurm()
 		if shared.err == nil {
-			t.Logf("slurm is there: %s", strings.Join(shared.took, ", "))
+			t.Logf("slurm is ready: %s", strings.Join(shared.startupTimes, ", "))
 		}
 	}
 	if shared.err != nil {
@@ -255,7 +255,7 @@ func theSlurm(t testing.TB) *slurm {
 	return shared.slurm
 }
 
-// closeShared ends what tests have shared.
+// closeShared ends shared daemons.
 func closeShared() error {
 	if shared.slurm == nil {
 		return nil

@@ -14,20 +14,20 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// everyone is All, and the one that gives ranks no more than a number. The ranks of these jobs
-// do not meet, so that Hydra's address need not resolve.
-func everyone() []Launcher {
+// allLaunchers returns All and the launcher without a bootstrap. The ranks of these jobs do not
+// communicate, so that Hydra's address need not resolve.
+func allLaunchers() []Launcher {
 	all := append(All(), SlurmNone)
 	for i := range all {
 		if all[i].Name == HydraPort.Name {
-			all[i].begin = nil
+			all[i].prepare = nil
 		}
 	}
 	return all
 }
 
-// gives is what the pages of docs/launchers.md say that ranks find in their environment.
-var gives = map[string][]string{
+// wantVariables has the variables in the environment of ranks according to docs/launchers.md.
+var wantVariables = map[string][]string{
 	"ferry":      {"FERRY_BOOTSTRAP_LOCAL_ADDRESS", "FERRY_BOOTSTRAP_LOCAL_RANK", "FERRY_BOOTSTRAP_LOCAL_SIZE"},
 	"hydra":      {"PMI_FD", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 	"hydra-port": {"PMI_PORT", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
@@ -38,8 +38,8 @@ var gives = map[string][]string{
 	"srun-none":  {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
 }
 
-// lacks is what they say that ranks don't find.
-var lacks = map[string][]string{
+// unwantedPrefixes has the prefixes of variables that are not in the environment of ranks.
+var unwantedPrefixes = map[string][]string{
 	"ferry":      {"PMI_", "PMIX_"},
 	"hydra":      {"PMIX_", "PMI_PORT"},
 	"hydra-port": {"PMIX_", "PMI_FD", "PMI_RANK", "PMI_SIZE"},
@@ -50,23 +50,22 @@ var lacks = map[string][]string{
 	"srun-none":  {"PMI_", "PMIX_"},
 }
 
-// TestEnvironmentIsWhatThePagesSay: a rank's number is its own, and the variables by which
-// a bootstrap is chosen are there.
-func TestEnvironmentIsWhatThePagesSay(t *testing.T) {
-	Each(t, everyone(), func(t *testing.T, l *Started) {
-		res := l.ToTheEnd(t, Job{Size: 4, Program: "environ"})
+// Each rank has its own number, and the variables that select a bootstrap are set.
+func TestEnvironment_EachLauncher_MatchesDocs(t *testing.T) {
+	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
+		res := l.RunToEnd(t, Job{Size: 4, Program: "environ"})
 		t.Logf("4 ranks in %v", res.Time)
 		for i, rank := range res.Ranks {
 			names := names(rank.Output)
-			if !slices.Contains(strings.Split(rank.Output, "\n"), l.Rank+"="+strconv.Itoa(i)) {
-				t.Errorf("rank %d has another %s", i, l.Rank)
+			if !slices.Contains(strings.Split(rank.Output, "\n"), l.RankVariable+"="+strconv.Itoa(i)) {
+				t.Errorf("rank %d has a wrong %s", i, l.RankVariable)
 			}
-			for _, name := range gives[l.Name] {
+			for _, name := range wantVariables[l.Name] {
 				if !slices.Contains(names, name) {
 					t.Errorf("rank %d has no %s", i, name)
 				}
 			}
-			for _, prefix := range lacks[l.Name] {
+			for _, prefix := range unwantedPrefixes[l.Name] {
 				if at := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, prefix) }); at >= 0 {
 					t.Errorf("rank %d has %s", i, names[at])
 				}
@@ -86,39 +85,39 @@ func names(environ string) (all []string) {
 	return all
 }
 
-// TestProgramsOfOthersStart: a file that knows nothing of this package.
-func TestProgramsOfOthersStart(t *testing.T) {
+// The program is a file that does not use this package.
+func TestJob_OtherProgram_Runs(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	Each(t, everyone(), func(t *testing.T, l *Started) {
-		for i, rank := range l.ToTheEnd(t, Job{Size: 3, Program: "/bin/hostname"}).Ranks {
+	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
+		for i, rank := range l.RunToEnd(t, Job{Size: 3, Program: "/bin/hostname"}).Ranks {
 			if strings.TrimSpace(rank.Output) != host {
-				t.Errorf("rank %d says %q", i, rank.Output)
+				t.Errorf("rank %d printed %q", i, rank.Output)
 			}
 		}
-		if res := l.ToTheEnd(t, Job{Size: 2, Program: Ferry, Args: []string{"--version"}}); !strings.Contains(res.Ranks[1].Output, "ferry") {
+		if res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, Args: []string{"--version"}}); !strings.Contains(res.Ranks[1].Output, "ferry") {
 			t.Error(res)
 		}
 	})
 }
 
-// TestFailureOfARankIsSeen: what a rank returns and what the launcher makes of it.
-func TestFailureOfARankIsSeen(t *testing.T) {
-	Each(t, everyone(), func(t *testing.T, l *Started) {
+// The result has the error of a rank and that of the launcher.
+func TestJob_RankFails_ResultHasError(t *testing.T) {
+	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
 		res := l.Begin(t, Job{Size: 2, Program: "fail"}).Wait()
 		t.Logf("the launcher: %v", res.Launcher)
-		if err := res.Failures("fail"); res.Launcher == nil || !strings.Contains(err.Error(), "rank 1 has had enough") {
-			t.Errorf("failures are %v\n%v", err, res)
+		if err := res.Failures("fail"); res.Launcher == nil || !strings.Contains(err.Error(), "rank 1 fails") {
+			t.Errorf("got %v\n%v", err, res)
 		}
 	})
 }
 
-// TestJobThatDoesNotEndIsEnded: with all its processes, and with an error that names them.
-func TestJobThatDoesNotEndIsEnded(t *testing.T) {
-	Each(t, everyone(), func(t *testing.T, l *Started) {
-		t.Parallel() // mostly waits
+// Wait kills all processes, and the error names them.
+func TestWait_Timeout_KillsJob(t *testing.T) {
+	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
+		t.Parallel() // Mostly waits.
 		r := l.Begin(t, Job{Size: 2, Program: "/bin/sleep", Args: []string{"1000"}, Timeout: 300 * time.Millisecond})
 		if err := r.Wait().Failures("/bin/sleep"); err == nil || !strings.Contains(err.Error(), "sleep 1000") {
 			t.Error(err)
@@ -129,42 +128,42 @@ func TestJobThatDoesNotEndIsEnded(t *testing.T) {
 	})
 }
 
-// TestMissingPackageIsNamed: the skip says what to install.
-func TestMissingPackageIsNamed(t *testing.T) {
+// The skip names the package to install.
+func TestStart_PackageMissing_ErrorNamesIt(t *testing.T) {
 	l := Launcher{Name: "none", Need: []Need{{"sh", "dash"}, {"no-such-launcher", "no-such-package"}}}
 	if err := l.missing(); err == nil || !strings.Contains(err.Error(), "no-such-launcher") || !strings.Contains(err.Error(), "no-such-package") {
 		t.Error(err)
 	}
 }
 
-// envHost makes this process name its host, in a name space of its own.
+// envHost sets the host name of this process in a UTS namespace of its own.
 const envHost = "LAUNCHERS_HOST"
 
-// bare is a script that runs a command without control groups, as in containers. Its status is
-// cannotMount where the system forbids that.
+// bare is a script that runs a command without control groups, as in containers. It exits with
+// cannotMount if mounts are forbidden.
 const (
-	bare        = `mount --make-rprivate / && mount -t tmpfs none /sys/fs/cgroup || exit 77; exec "$0" "$@"`
-	cannotMount = 77
+	withoutCgroups = `mount --make-rprivate / && mount -t tmpfs none /sys/fs/cgroup || exit 77; exec "$0" "$@"`
+	cannotMount    = 77
 )
 
-// TestHostThatDoesNotResolve: every launcher starts jobs where the host's own name is in
-// no table and no control groups are mounted, as in containers.
-func TestHostThatDoesNotResolve(t *testing.T) {
+// Every launcher starts jobs if the host name does not resolve and no control groups are mounted,
+// as in containers.
+func TestLaunchers_HostNameUnresolvable_StartJobs(t *testing.T) {
 	needs.Time(t)
 	if os.Getenv(envHost) != "" {
-		t.Skip("this is that test")
+		t.Skip("the test is running already")
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const host = "no-such-host.invalid"
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", bare, self, "-test.v", "-test.run", "^(TestEnvironmentIsWhatThePagesSay|TestProgramsOfOthersStart)$")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", withoutCgroups, self, "-test.v", "-test.run", "^(TestEnvironment_EachLauncher_MatchesDocs|TestJob_OtherProgram_Runs)$")
 	cmd.Env = append(plainEnviron(), envHost+"="+host)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUTS | syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || cmd.ProcessState.ExitCode() == cannotMount {
-		needs.Missing(t, "a name of its own for the host, and mounts, need root: %v %s", err, out)
+		needs.Missing(t, "a UTS namespace and mounts need root: %v %s", err, out)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

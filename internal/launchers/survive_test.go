@@ -17,8 +17,9 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// survive is a rank of a job in which rank 1 kills itself. That rank prints the time of its death, and the others print
-// the time of the error. They exchange messages after that, and end in good order.
+// survive is the program of a job in which rank 1 kills itself. That rank prints the time of its
+// death, and the others print the time of the error. They then exchange messages and end without an
+// error.
 func survive(ctx context.Context) error {
 	session, comm, err := openWorld(ctx)
 	if err != nil {
@@ -42,13 +43,13 @@ func survive(ctx context.Context) error {
 		if _, err := comm.Sendrecv(ctx, nil, other, 1, nil, other, 1); err != nil {
 			return err
 		}
-		time.Sleep(step)
+		time.Sleep(pollInterval)
 	}
 	return nil
 }
 
-// survivalRounds take longer than launchers take to end a job.
-const survivalRounds = 2 * time.Second / step
+// survivalRounds take longer than a launcher takes to end a job.
+const survivalRounds = 2 * time.Second / pollInterval
 
 // openWorld opens a session and a communicator of all ranks.
 func openWorld(ctx context.Context) (*mpi.Session, *mpi.Comm, error) {
@@ -67,7 +68,7 @@ func openWorld(ctx context.Context) (*mpi.Session, *mpi.Comm, error) {
 	return session, comm, nil
 }
 
-// TestSurvive_RankIsKilled_OthersContinue logs the time from SIGKILL to the error.
+// The test logs the time from SIGKILL to the error.
 func TestSurvive_RankIsKilled_OthersContinue(t *testing.T) {
 	Each(t, Survivable(), func(t *testing.T, l *Started) {
 		t.Parallel() // Mostly waits.
@@ -77,19 +78,19 @@ func TestSurvive_RankIsKilled_OthersContinue(t *testing.T) {
 		for i, rank := range res.Ranks {
 			var err error
 			times[i], err = strconv.ParseInt(strings.TrimSpace(rank.Output), 10, 64)
-			if err != nil || i != 1 && (!rank.Ended || rank.Err != "") {
+			if err != nil || i != 1 && (!rank.HasReturned || rank.Err != "") {
 				t.Fatalf("rank %d: %v\n%v", i, err, res)
 			}
 		}
 		t.Logf("ErrProcFailed %v and %v after SIGKILL; the launcher ended with %v", time.Duration(times[0]-times[1]), time.Duration(times[2]-times[1]), res.Launcher)
-		if left := r.Gone(prompt); len(left) > 0 {
+		if left := r.AwaitEnd(endTimeout); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
 	})
 }
 
-// TestSurvive_Example_ResultIsRight runs examples/survive with a rank that kills itself at a random
-// step. The ranks are processes that restore the block of the dead one.
+// The test runs examples/survive with a rank that kills itself at a random step. The ranks are
+// processes that restore the block of the dead one.
 func TestSurvive_Example_ResultIsRight(t *testing.T) {
 	example := filepath.Join(t.TempDir(), "survive")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", example, "../../examples/survive").CombinedOutput(); err != nil {
@@ -107,7 +108,7 @@ func TestSurvive_Example_ResultIsRight(t *testing.T) {
 			if !strings.Contains(res.Ranks[0].Output, "\nok: 400 steps on 4 ranks, 3 at the end") {
 				t.Fatal(res)
 			}
-			if left := r.Gone(prompt); len(left) > 0 {
+			if left := r.AwaitEnd(endTimeout); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
 		}

@@ -12,27 +12,27 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// The commands of ferry that may be ranks. TestConform has the one that is a test itself.
+// The commands of ferry that may run as ranks. TestConform has ferry conform.
 
-// TestBenchTakesTheRanksThatThereAre: it starts none of its own, and rank 0 prints.
-func TestBenchTakesTheRanksThatThereAre(t *testing.T) {
-	wired(t, func(t *testing.T, l *Started) {
-		res := l.ToTheEnd(t, Job{Size: 2, Program: Ferry, Args: []string{"bench", "latency", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
+// The command starts no ranks, and rank 0 prints.
+func TestBench_UnderLauncher_UsesItsRanks(t *testing.T) {
+	eachConnected(t, func(t *testing.T, l *Started) {
+		res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, Args: []string{"bench", "latency", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
 		if n := strings.Count(res.Ranks[0].Output, "latency,8,2,us,"); n != 1 || res.Ranks[1].Output != "" {
 			t.Errorf("%d rows\n%v", n, res)
 		}
-		res = l.ToTheEnd(t, Job{Size: 3, Program: Ferry, Args: []string{"bench", "allreduce", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
+		res = l.RunToEnd(t, Job{Size: 3, Program: Ferry, Args: []string{"bench", "allreduce", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
 		if !strings.Contains(res.Ranks[0].Output, "allreduce,8,3,us,") {
 			t.Error(res)
 		}
 	})
 }
 
-// TestMatrixTakesTheRanksThatThereAre: one report of all ranks, in which nothing fails.
-// The launcher is spoken to once, however many stacks are opened and closed.
-func TestMatrixTakesTheRanksThatThereAre(t *testing.T) {
+// The command prints one report of all ranks without failures. It uses one bootstrap for all
+// stacks.
+func TestMatrix_UnderLauncher_UsesItsRanks(t *testing.T) {
 	needs.Time(t)
-	wired(t, func(t *testing.T, l *Started) {
+	eachConnected(t, func(t *testing.T, l *Started) {
 		report := filepath.Join(t.TempDir(), "report")
 		args := []string{"matrix", "--job", "--suite", "quick", "--junit", report}
 		if !*full {
@@ -42,13 +42,13 @@ func TestMatrixTakesTheRanksThatThereAre(t *testing.T) {
 			}
 			args = append(args, "--components", stacks, "--cases", "^(conform/[0-9]+/(session|communicator)|bench/.*latency)")
 		}
-		res := l.ToTheEnd(t, Job{Size: 4, Program: Ferry, Args: args, Timeout: 4 * time.Minute})
+		res := l.RunToEnd(t, Job{Size: 4, Program: Ferry, Args: args, Timeout: 4 * time.Minute})
 		if !strings.Contains(res.Ranks[0].Output, "one job of 4 ranks on 1 node") || !strings.Contains(res.Ranks[0].Output, "Passed: ") {
 			t.Error(res)
 		}
 		for i, rank := range res.Ranks[1:] {
 			if rank.Output != "" {
-				t.Errorf("rank %d says %s", i+1, rank.Output)
+				t.Errorf("rank %d printed %s", i+1, rank.Output)
 			}
 		}
 		if text, err := os.ReadFile(report); err != nil || !strings.Contains(string(text), `failures="0"`) {
@@ -57,24 +57,23 @@ func TestMatrixTakesTheRanksThatThereAre(t *testing.T) {
 	})
 }
 
-// TestCommandsThatStartRanksAreNone: as ranks each would start a job of its own, all of them
-// on the same processors.
-func TestCommandsThatStartRanksAreNone(t *testing.T) {
-	wired(t, func(t *testing.T, l *Started) {
+// As ranks, each of these commands would start a job on the same processors.
+func TestCommand_StartsRanks_IsRefusedAsRank(t *testing.T) {
+	eachConnected(t, func(t *testing.T, l *Started) {
 		for _, args := range [][]string{{"matrix"}, {"bench", "init"}, {"bench", "hello"}} {
-			refused(t, l, args, "without a launcher")
+			expectError(t, l, args, "without a launcher")
 		}
 	})
 	t.Run("no way to meet", func(t *testing.T) {
 		l := SlurmNone.Start(t)
 		for _, args := range [][]string{{"matrix"}, {"matrix", "--job"}, {"bench", "latency"}, {"conform"}} {
-			refused(t, l, args, byItself)
+			expectError(t, l, args, allowSingleton)
 		}
 	})
 }
 
-// refused wants a job of the command ferry to end with an error that has text.
-func refused(t *testing.T, l *Started, args []string, text string) {
+// expectError checks that a job of the command ferry ends with an error that contains text.
+func expectError(t *testing.T, l *Started, args []string, text string) {
 	t.Helper()
 	res := l.Begin(t, Job{Size: 2, Program: Ferry, Args: args}).Wait()
 	// A launcher may end one rank because of the other.
@@ -84,11 +83,10 @@ func refused(t *testing.T, l *Started, args []string, text string) {
 	}
 }
 
-// TestToolByItselfStartsItsRanks: the user's word is about the process, and not about what
-// it starts.
-func TestToolByItselfStartsItsRanks(t *testing.T) {
+// The user's setting concerns the process, not its children.
+func TestBench_SingletonAllowed_StartsRanks(t *testing.T) {
 	l := SlurmNone.Start(t)
-	res := l.ToTheEnd(t, Job{Size: 2, Program: Ferry, Env: []string{byItself}, Args: []string{"bench", "latency", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
+	res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, Env: []string{allowSingleton}, Args: []string{"bench", "latency", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
 	for i, rank := range res.Ranks {
 		if !strings.Contains(rank.Output, "latency,8,2,us,") {
 			t.Errorf("rank %d\n%v", i, res)

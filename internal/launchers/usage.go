@@ -8,18 +8,18 @@ import (
 	"github.com/ferrympi/ferry/internal/procstat"
 )
 
-// What a process may take more after many rounds than after half of them.
+// Limits of the growth between the settled state and the last round.
 const (
-	moreMappings = 8               // the Go runtime's own, once in a while
-	moreHeap     = 128 << 10       // bytes that the runtime and pools keep at times
-	morePerRound = 8 << 10         // bytes of resident memory, as the slope of many measurements: the runtime settles at 1 to 3 KiB
-	slopeRounds  = 1000            // a shorter line shows noise
-	lull         = 2 * time.Second // until what closed has let go of all: a peer has a second for its goodbye
+	maxMappingsGrowth = 8               // The Go runtime creates mappings occasionally.
+	maxHeapGrowth     = 128 << 10       // Bytes that the runtime and pools retain occasionally.
+	maxGrowthPerRound = 8 << 10         // Bytes of resident memory, as a slope. The runtime settles at 1 to 3 KiB.
+	slopeRounds       = 1000            // Fewer rounds are dominated by noise.
+	settleTime        = 2 * time.Second // Time until closed peers have released everything. A goodbye has a second.
 )
 
-// Steady calls round n times, and is an error if the process then takes more than when it
-// had settled: descriptors, goroutines, mappings or memory (under the race detector the first
-// two only). It prints what it has measured.
+// Steady calls round n times. It returns an error if descriptors, goroutines, mappings or memory
+// have grown since the settled state. Under the race detector it checks the first two only. It
+// prints the measurements.
 func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) error) error {
 	settled, every := n/2, max(n/100, 1)
 	var x, resident []float64
@@ -32,7 +32,7 @@ func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) e
 			continue
 		}
 		if len(x) == 0 || i == n-1 {
-			time.Sleep(lull)
+			time.Sleep(settleTime)
 		}
 		last = procstat.Measure()
 		if len(x) == 0 {
@@ -49,11 +49,11 @@ func Steady(ctx context.Context, n int, round func(ctx context.Context, i int) e
 		return fmt.Errorf("goroutines grow from %d to %d", first.Goroutines, last.Goroutines)
 	case raceDetector:
 		return nil
-	case last.Mappings > first.Mappings+moreMappings:
+	case last.Mappings > first.Mappings+maxMappingsGrowth:
 		return fmt.Errorf("mappings grow from %d to %d", first.Mappings, last.Mappings)
-	case last.Heap > first.Heap+moreHeap:
+	case last.Heap > first.Heap+maxHeapGrowth:
 		return fmt.Errorf("the heap grows from %d to %d bytes", first.Heap, last.Heap)
-	case n >= slopeRounds && rise > morePerRound:
+	case n >= slopeRounds && rise > maxGrowthPerRound:
 		return fmt.Errorf("resident memory grows by %.0f bytes a round", rise)
 	}
 	return nil

@@ -13,41 +13,42 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// enter is the first argument of a test binary that shall be a wrapper.
-const enter = "nettest-enter"
+// enterArgument is the first argument of a test binary that acts as a wrapper.
+const enterArgument = "nettest-enter"
 
-// Nodes is the flag of `ferry run` for ranks on the hosts, so that each host is a node.
+// Nodes is the flag of `ferry run` that makes each host a node.
 const Nodes = "--nodes=2"
 
-// Command returns the program of `ferry run` and its arguments for ranks that run a program on the
-// hosts. The program of `ferry run` is this test binary. Its TestMain calls Enter, which enters the host of the rank
-// and executes the program there. The job needs the flag Nodes, which gives the first host the ranks of the first node.
+// Command returns the command line of `ferry run` for ranks that run a program on the hosts. It
+// starts this test binary, whose TestMain calls Enter. Enter enters the host of the rank and
+// executes the program there. The job needs the flag Nodes, which assigns the ranks of the first
+// node to the first host.
 func (h *Hosts) Command(program string, args ...string) []string {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	line := []string{self, enter}
-	for i := range h.sides {
-		line = append(line, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sides[i].ns.Fd()))
+	line := []string{self, enterArgument}
+	for i := range h.hosts {
+		line = append(line, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.hosts[i].namespace.Fd()))
 	}
 	return slices.Concat(line, []string{program}, args)
 }
 
-// Enter returns, unless this process is the wrapper of Command.
+// Enter returns unless this process is a wrapper of Command.
 func Enter() {
-	if len(os.Args) < 2 || os.Args[1] != enter {
+	if len(os.Args) < 2 || os.Args[1] != enterArgument {
 		return
 	}
-	fmt.Fprintln(os.Stderr, "nettest:", become(os.Args[2:]))
+	fmt.Fprintln(os.Stderr, "nettest:", executeOnHost(os.Args[2:]))
 	os.Exit(1)
 }
 
-// become enters the host of this rank and executes the program. args are the
-// namespaces of both hosts, then the program and its arguments.
-func become(args []string) error {
+// executeOnHost enters the host of this rank and executes the program. args are the namespaces of both
+// hosts, the program and its arguments.
+func executeOnHost(args []string) error {
 	if len(args) < 3 {
-		return fmt.Errorf("arguments of a wrapper: %q", args)
+		return fmt.Errorf("invalid arguments of a wrapper: %q", args)
 	}
 	var n [2]int
 	for i, name := range []string{"bootstrap.local.rank", "bootstrap.local.size"} {
@@ -66,7 +67,7 @@ func become(args []string) error {
 	}
 	f, err := os.Open(args[host])
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the test that made the hosts has ended: %w", err)
+		return fmt.Errorf("the test that created the hosts has ended: %w", err)
 	}
 	if err != nil {
 		return err

@@ -15,11 +15,10 @@ import (
 // envFerry makes this binary the command ferry, unless it is a wrapper.
 const envFerry = "NETTEST_FERRY"
 
-// ferry runs `ferry run` with flags, for ranks of ferry itself, and returns what they
-// say.
+// ferry runs `ferry run` with flags for ranks of ferry itself, and returns their output.
 func ferry(t *testing.T, h *Hosts, n int, flags []string, args ...string) (string, error) {
 	t.Helper()
-	line := append([]string{"run", "-n", fmt.Sprint(n), Nodes, "--timeout", soon.String()}, flags...)
+	line := append([]string{"run", "-n", fmt.Sprint(n), Nodes, "--timeout", testTimeout.String()}, flags...)
 	cmd := exec.Command(os.Args[0], append(line, h.Command(os.Args[0], args...)...)...)
 	cmd.Env = append(os.Environ(), envFerry+"=1", "FERRY_CONFIG="+os.DevNull, "XDG_RUNTIME_DIR="+t.TempDir(), "COLUMNS=1000")
 	out, err := cmd.CombinedOutput()
@@ -27,7 +26,7 @@ func ferry(t *testing.T, h *Hosts, n int, flags []string, args ...string) (strin
 }
 
 // Tests over these hosts prove nothing if ferry takes them for one node.
-func TestRanksOfTwoHostsAreOfTwoNodes(t *testing.T) {
+func TestJob_TwoHosts_AreTwoNodes(t *testing.T) {
 	h := New(t)
 	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
 		needs.Missing(t, "%v: install libfabric1, and build with cgo", err)
@@ -37,7 +36,7 @@ func TestRanksOfTwoHostsAreOfTwoNodes(t *testing.T) {
 	if err != nil || strings.Count(out, "\npass ")+strings.Count(out[:5], "pass ") != 3 {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// Pairs that are alike stand there together: the nodes' own, and those between them.
+	// The output groups equal pairs, which are those of each node and those between the nodes.
 	for _, want := range []string{
 		"0-1 x 0-1 cm shm /dev/shm",
 		"2-3 x 2-3 cm shm /dev/shm",
@@ -51,15 +50,15 @@ func TestRanksOfTwoHostsAreOfTwoNodes(t *testing.T) {
 	}
 }
 
-// Nor if shared memory reaches from one to the other.
-func TestSharedMemoryEndsAtTheHost(t *testing.T) {
+// Nor do they if shared memory connects the hosts.
+func TestJob_TwoHosts_ShareNoMemory(t *testing.T) {
 	h := New(t)
 	if out, err := ferry(t, h, 2, []string{"--set", "btl=self,shm"}, "conform", "--only", "every size"); err == nil || !strings.Contains(out, "on another simulated node") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func TestWrapperSaysWhatIsWrong(t *testing.T) {
+func TestEnter_InvalidArguments_ErrorNamesCause(t *testing.T) {
 	h := New(t)
 	line := h.Command("no-such-program")
 	for want, c := range map[string]struct {
@@ -68,8 +67,8 @@ func TestWrapperSaysWhatIsWrong(t *testing.T) {
 	}{
 		"not a rank of ferry run: FERRY_BOOTSTRAP_LOCAL_RANK": {line[2:], ""},
 		"no-such-program":                           {line[2:], "0"},
-		"arguments of a wrapper":                    {line[2:4], "0"},
-		"the test that made the hosts has ended":    {[]string{"/proc/self/fd/12345", "/proc/self/fd/12345", "true"}, "1"},
+		"invalid arguments of a wrapper":            {line[2:4], "0"},
+		"the test that created the hosts has ended": {[]string{"/proc/self/fd/12345", "/proc/self/fd/12345", "true"}, "1"},
 		"enter network namespace: invalid argument": {[]string{os.DevNull, os.DevNull, "true"}, "1"},
 	} {
 		cmd := exec.Command(line[0], append([]string{line[1]}, c.args...)...)

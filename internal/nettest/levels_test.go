@@ -21,23 +21,26 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// The environment of a rank of part "levels": the folder of steps, and the first bytes of the tag of the construct after which the rank waits.
+// Environment of a rank of part "levels". It has the folder of steps and the prefix of the tag of
+// the construct after which the rank waits.
 const (
 	envSteps  = "NETTEST_STEPS"
 	envCutTag = "NETTEST_CUT_TAG"
 )
 
-// TestLevels_LinkIsCut_AllMembersFail cuts the link between two hosts while a communicator is created in levels. The launcher works, so
-// that all constructs succeed, and only messages are lost. Each member gets an error that names members behind the link. A later
-// creation works.
+// The link between two hosts is cut while a communicator is created in levels. The launcher still
+// works, so that all constructs succeed and only messages are lost. Each member gets an error that
+// names members behind the link. A later creation succeeds.
 func TestLevels_LinkIsCut_AllMembersFail(t *testing.T) {
 	needs.Time(t)
 	for _, c := range []struct {
 		name, tag    string
 		ranks, nodes int
-		holding      int // Number of ranks that wait for the cut.
-		timeout      string
-		names        func(rank int) []int // Ranks that the error of a rank may name.
+		// Number of ranks that wait for the cut.
+		holding int
+		timeout string
+		// Returns the ranks that the error of a rank may name.
+		names func(rank int) []int
 	}{
 		{"level 2", "\x00level 2 ", 66, 66, 2, "20s", namesOfBlocks},
 		{"level 1", "\x00level 1 ", 4, 2, 2, "8s", otherRoot},
@@ -91,13 +94,14 @@ func otherRoot(rank int) []int {
 	return []int{0}
 }
 
-// namesOfBlocks is for 66 nodes of one rank. Ranks from 33 on are on the second host. Rank 64 is the first member of the second block.
-// A rank there names the next one on the way to the coordinator that has sent no error.
+// namesOfBlocks serves 66 nodes of one rank. Ranks from 33 on are on the second host. Rank 64 is
+// the first member of the second block. A rank there names the next one on the path to the
+// coordinator that has sent no error.
 func namesOfBlocks(rank int) (names []int) {
 	if rank < 33 {
 		return []int{64}
 	}
-	for ; rank > 0; rank &= rank - 1 { // The binomial tree.
+	for ; rank > 0; rank &= rank - 1 { // Ancestors in the binomial tree.
 		names = append(names, rank&(rank-1))
 	}
 	return names
@@ -111,10 +115,10 @@ func complete(t *testing.T, steps, step string) {
 	}
 }
 
-// failure is the end of a creation in one rank.
+// failure is the error of a creation in one rank.
 type failure struct {
 	Rank    int
-	Named   []int // Ranks that ErrTimeout or ErrTransport names.
+	Named   []int // Ranks in ErrTimeout or ErrTransport.
 	Text    string
 	Elapsed time.Duration
 }
@@ -140,7 +144,7 @@ func checkFailure(t *testing.T, file string, names func(rank int) []int) {
 	}
 }
 
-// levels is a rank. Its first creation fails, and the second or third one succeeds.
+// levels is the program of a rank. Its first creation fails, and the second or third one succeeds.
 func levels() {
 	if err := createTwice(context.Background(), os.Getenv(envSteps)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -178,7 +182,7 @@ func createTwice(ctx context.Context, steps string) error {
 		return err
 	}
 	c, err := mpi.CommFromGroup(ctx, world, "joined")
-	if err != nil { // The path was about to break, in all members.
+	if err != nil { // The path is about to fail in all members.
 		c, err = mpi.CommFromGroup(ctx, world, "again")
 	}
 	if err != nil {
@@ -194,7 +198,7 @@ func named(err error) (ranks []int) {
 			ranks = append(ranks, int(p.Rank))
 		}
 	}
-	if e, ok := errors.AsType[*framework.TransportError](err); ok { // The connection has failed before the deadline.
+	if e, ok := errors.AsType[*framework.TransportError](err); ok { // The connection failed before the deadline.
 		var rank int
 		if _, err := fmt.Sscanf(e.Peer, "rank %d", &rank); err == nil {
 			ranks = append(ranks, rank)
@@ -203,7 +207,7 @@ func named(err error) (ranks []int) {
 	return ranks
 }
 
-// atStep reports that a rank is at a step.
+// atStep reports that a rank has reached a step.
 func atStep(steps, step string, rank int, text []byte) error {
 	file := filepath.Join(steps, fmt.Sprint(step, ".", rank))
 	hidden := filepath.Join(steps, fmt.Sprint("-", step, rank))

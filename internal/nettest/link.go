@@ -7,26 +7,30 @@ import (
 	"time"
 )
 
-// Link says what a link is like. The zero Link is a plain one: a pair of veth, as
-// fast as the machine.
+// Link has the properties of a link. The zero Link is a veth pair at full speed.
 type Link struct {
-	Rate    int      // bits per second, each way; 0: as fast as it goes
-	MTU     int      // bytes of a packet; 0: 1500
-	IPv6    bool     // addresses are IPv6's
-	Weather *Weather // packets pass through a relay with this weather; nil: they don't
+	// Bits per second in each direction, 0 for no limit.
+	Rate int
+	// Packet size in bytes, 0 for 1500.
+	MTU int
+	// Whether the addresses are those of IPv6.
+	IPv6 bool
+	// Faults of a relay through which packets pass, nil for no relay.
+	Weather *Weather
 }
 
-// link is link i between the hosts: interface eth<i> of each.
+// link is link i between the hosts. It is interface eth<i> of each.
 type link struct {
 	Link
-	index  int
-	name   string
-	shaped bool // its queues are ours: shaped, or cut
-	cut    bool
-	met    Met
+	index int
+	name  string
+	// Whether a queue of this package is installed.
+	hasQueue bool
+	isCut    bool
+	counts   Met
 }
 
-// address is that of a host on the link.
+// address returns the address of a host on the link.
 func (l *link) address(host int) netip.Addr {
 	if l.IPv6 {
 		return netip.AddrFrom16([16]byte{0: 0xfd, 1: 77, 7: byte(l.index), 15: byte(host + 1)})
@@ -34,68 +38,67 @@ func (l *link) address(host int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 77, byte(l.index), byte(host + 1)})
 }
 
-// hardware is the address of a host's interface beneath that.
-func (l *link) hardware(host int) string {
+// hardwareAddress returns the hardware address of a host's interface.
+func (l *link) hardwareAddress(host int) string {
 	return fmt.Sprintf("02:fe:00:00:%02x:%02x", l.index, host+1)
 }
 
-// link makes link i.
-func (h *Hosts) link(i int, like Link) (*link, error) {
+// createLink creates link i.
+func (h *Hosts) createLink(i int, like Link) (*link, error) {
 	if like.MTU == 0 {
 		like.MTU = 1500
 	}
 	l := &link{Link: like, index: i, name: fmt.Sprintf("eth%d", i)}
 	var err error
 	if l.Weather != nil {
-		err = h.relay(l)
+		err = h.createRelay(l)
 	} else {
-		// The kernel looks at the carrier at once, and not a second later, if the indices
-		// of both ends differ.
-		err = h.sides[0].ns.run(fmt.Sprintf("ip link add %s index %d mtu %d address %s type veth peer name %s index %d mtu %d address %s netns /proc/self/fd/3",
-			l.name, 100+i, l.MTU, l.hardware(0), l.name, 200+i, l.MTU, l.hardware(1)), h.sides[1].ns.File)
+		// With different indices of the ends, the kernel updates the carrier at once instead of a
+		// second later.
+		err = h.hosts[0].namespace.run(fmt.Sprintf("ip link add %s index %d mtu %d address %s type veth peer name %s index %d mtu %d address %s netns /proc/self/fd/3",
+			l.name, 100+i, l.MTU, l.hardwareAddress(0), l.name, 200+i, l.MTU, l.hardwareAddress(1)), h.hosts[1].namespace.File)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := h.up(l); err != nil {
+	if err := h.setUp(l); err != nil {
 		return nil, err
 	}
-	return l, h.queue(l)
+	return l, h.setQueue(l)
 }
 
-// up sets both interfaces up, with their addresses: IPv6's go when an interface goes
-// down. Neighbours need not ask for one another: when a wire is cut nobody notices, as
-// if it were cut behind a router.
-func (h *Hosts) up(l *link) error {
+// setUp sets both interfaces up with their addresses, since IPv6 addresses are lost when an interface
+// goes down. Permanent neighbor entries hide a cut from the kernel, as if it were behind a router.
+func (h *Hosts) setUp(l *link) error {
 	bits, more := 24, ""
 	if l.IPv6 {
 		bits, more = 64, " nodad"
 	}
-	for me := range h.sides {
+	for me := range h.hosts {
 		commands := []string{
 			fmt.Sprintf("ip link set %s up", l.name),
 			fmt.Sprintf("ip addr replace %v/%d dev %s%s", l.address(me), bits, l.name, more),
 		}
 		if l.Weather == nil {
-			commands = append(commands, fmt.Sprintf("ip neigh replace %v lladdr %s nud permanent dev %s", l.address(1-me), l.hardware(1-me), l.name))
+			commands = append(commands, fmt.Sprintf("ip neigh replace %v lladdr %s nud permanent dev %s", l.address(1-me), l.hardwareAddress(1-me), l.name))
 		}
 		for _, c := range commands {
-			if err := h.sides[me].ns.run(c); err != nil {
+			if err := h.hosts[me].namespace.run(c); err != nil {
 				return err
 			}
 		}
 	}
-	for me := range h.sides {
-		if err := h.sides[me].ns.do(func() error { return runs(l.name, true) }); err != nil {
+	for me := range h.hosts {
+		if err := h.hosts[me].namespace.do(func() error { return awaitCarrier(l.name, true) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runs waits until the kernel says that an interface has its carrier, or has it no
-// more, which it finds out by and by. Libraries pass over one without.
-func runs(name string, want bool) error {
+// awaitCarrier waits until an interface has, or has not, its carrier, which the kernel detects with a
+// delay. Libraries ignore an interface without a carrier.
+func awaitCarrier(name string, want bool) error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		i, err := net.InterfaceByName(name)
 		switch {
@@ -104,71 +107,71 @@ func runs(name string, want bool) error {
 		case i.Flags&net.FlagRunning != 0 == want:
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("%s: carrier %t expected: %v", name, want, i.Flags)
+			return fmt.Errorf("%s: timeout: want carrier %t, got flags %v", name, want, i.Flags)
 		}
 	}
 }
 
-// Met counts the packets of a link that has Weather.
-func (h *Hosts) Met(i int) *Met { return &h.links[i].met }
+// Met returns the packet counts of a link with Weather.
+func (h *Hosts) Met(i int) *Met { return &h.links[i].counts }
 
-// Cut drops all that the link carries from now on, both ways, and nobody is told: no
-// packet says so, and the interfaces stay up. Only silence tells.
+// Cut drops all packets of the link in both directions from now on. The interfaces stay up, and no
+// error reaches either host.
 func (h *Hosts) Cut(i int) {
 	h.t.Helper()
-	h.links[i].cut = true
-	h.check(h.queue(h.links[i]))
+	h.links[i].isCut = true
+	h.check(h.setQueue(h.links[i]))
 }
 
 // Join ends a Cut.
 func (h *Hosts) Join(i int) {
 	h.t.Helper()
-	h.links[i].cut = false
-	h.check(h.queue(h.links[i]))
+	h.links[i].isCut = false
+	h.check(h.setQueue(h.links[i]))
 }
 
-// SetRate changes the rate of a link, in bits per second; 0 is as fast as it goes.
+// SetRate changes the rate of a link in bits per second. 0 removes the limit.
 func (h *Hosts) SetRate(i, rate int) {
 	h.t.Helper()
 	h.links[i].Rate = rate
-	h.check(h.queue(h.links[i]))
+	h.check(h.setQueue(h.links[i]))
 }
 
-// Down takes a link's interface on a host down, as an administrator would; a veth's
-// other end sees that its carrier has gone. Up ends it.
+// Down sets a link's interface on a host down, as an administrator would. The other end of a veth
+// pair loses its carrier. Up reverts it.
 func (h *Hosts) Down(host, i int) {
 	h.t.Helper()
-	h.check(h.sides[host].ns.run("ip link set " + h.links[i].name + " down"))
+	h.check(h.hosts[host].namespace.run("ip link set " + h.links[i].name + " down"))
 }
 
-// Up sets a link's interfaces up that Down took down.
+// Up sets the interfaces of a link up again after Down.
 func (h *Hosts) Up(i int) {
 	h.t.Helper()
-	h.check(h.up(h.links[i]))
+	h.check(h.setUp(h.links[i]))
 }
 
-// queue gives both ends the queue that the link's state asks for.
-func (h *Hosts) queue(l *link) error {
+// setQueue installs the queue for the state of a link at both ends.
+func (h *Hosts) setQueue(l *link) error {
 	var how string
 	switch {
-	case l.cut:
+	case l.isCut:
 		how = "replace dev " + l.name + " root blackhole"
 	case l.Rate > 0:
-		// In bursts of 10 ms, for which a busy machine may be late, and of a packet of
-		// 64 KiB at least. Half a second may wait: what a few connections have under way
-		// is never dropped.
+		// Bursts of 10 ms, for which a busy machine may be late, and of at least a packet of 64
+		// KiB. The queue holds half a second, so that it never drops the packets of a few
+		// connections.
 		burst := max(64<<10, l.Rate/8/100)
 		how = fmt.Sprintf("replace dev %s root tbf rate %dbit burst %d latency 500ms", l.name, l.Rate, burst)
-	case l.shaped:
+	case l.hasQueue:
 		how = "del dev " + l.name + " root"
 	default:
 		return nil
 	}
-	for me := range h.sides {
-		if err := h.sides[me].ns.run("tc qdisc " + how); err != nil {
+	for me := range h.hosts {
+		if err := h.hosts[me].namespace.run("tc qdisc " + how); err != nil {
 			return err
 		}
 	}
-	l.shaped = l.cut || l.Rate > 0
+	l.hasQueue = l.isCut || l.Rate > 0
 	return nil
 }

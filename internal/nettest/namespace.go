@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A namespace is a network of its own: with a loopback interface, and at first
-// nothing else. It has no name; it lives as long as this file is open, or a process
-// or socket is in it.
+// A namespace is a network namespace, initially with a loopback interface only. It has no name and
+// exists as long as this file is open or a process or socket uses it.
 type namespace struct{ *os.File }
 
 func newNamespace() (ns namespace, err error) {
 	err = onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("new network namespace: %w (it takes root, or CAP_SYS_ADMIN)", err)
+			return fmt.Errorf("create network namespace: %w: need root or CAP_SYS_ADMIN", err)
 		}
 		f, err := os.Open("/proc/thread-self/ns/net")
 		ns = namespace{f}
@@ -27,11 +26,11 @@ func newNamespace() (ns namespace, err error) {
 	return ns, err
 }
 
-// onThread calls f on a thread that ends with it: its namespace is nobody else's.
+// onThread calls f on a thread of its own, which ends afterwards.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // Without UnlockOSThread, the thread ends with the goroutine.
 		done <- f()
 	}()
 	return <-done
@@ -55,8 +54,7 @@ func (ns namespace) enter() error {
 	return nil
 }
 
-// run runs commands in the namespace, one after another. files are their descriptors
-// from 3 on.
+// run runs a command in the namespace. The command inherits files as descriptors from 3 on.
 func (ns namespace) run(command string, files ...*os.File) error {
 	return ns.do(func() error {
 		words := strings.Fields(command)

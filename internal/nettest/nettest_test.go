@@ -17,10 +17,10 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
 )
 
-// envPart is what this binary is as a process of a test: see parts.
+// envPart selects the part of a test that this binary runs as a child process.
 const envPart = "NETTEST_PART"
 
-var parts = map[string]func(){"hosts": hosts, "levels": levels, "limited": limited}
+var parts = map[string]func(){"hosts": createHosts, "levels": levels, "limited": createHostsUnprivileged}
 
 func TestMain(m *testing.M) {
 	Enter()
@@ -34,10 +34,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// soon is when a test gives up.
-const soon = 60 * time.Second
+// testTimeout is the timeout of a test.
+const testTimeout = 60 * time.Second
 
-// connect makes a connection between the hosts, over a link; it ends with the test.
+// connect creates a connection between the hosts over a link. It ends with the test.
 func connect(t *testing.T, h *Hosts, link int) (c [2]*net.TCPConn) {
 	t.Helper()
 	l, err := h.Listen(1, link)
@@ -52,15 +52,15 @@ func connect(t *testing.T, h *Hosts, link int) (c [2]*net.TCPConn) {
 		t.Fatal(err)
 	}
 	for _, one := range c {
-		t.Cleanup(func() { _ = one.Close() }) // a test may have closed it
-		if err := one.SetDeadline(time.Now().Add(soon)); err != nil {
+		t.Cleanup(func() { _ = one.Close() }) // The test may have closed it.
+		if err := one.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return c
 }
 
-// pingPong sends some bytes to and fro.
+// pingPong sends some bytes back and forth.
 func pingPong(c [2]*net.TCPConn) error {
 	for i := range 10 {
 		for me := range c {
@@ -72,14 +72,14 @@ func pingPong(c [2]*net.TCPConn) error {
 				return err
 			}
 			if string(got) != want {
-				return fmt.Errorf("%q arrived, %q was sent", got, want)
+				return fmt.Errorf("received %q, want %q", got, want)
 			}
 		}
 	}
 	return nil
 }
 
-func TestPingPongOverEachLink(t *testing.T) {
+func TestLink_EachKind_CarriesMessages(t *testing.T) {
 	h := New(t, Link{}, Link{Rate: 1e9}, Link{Weather: &Weather{Seed: 1}}, Link{IPv6: true}, Link{IPv6: true, Weather: &Weather{Seed: 1}})
 	for link := range h.links {
 		c := connect(t, h, link)
@@ -92,8 +92,8 @@ func TestPingPongOverEachLink(t *testing.T) {
 	}
 }
 
-// Two tests at once have hosts with the same addresses.
-func TestHostsOfAnotherTestAreOutOfReach(t *testing.T) {
+// Concurrent tests have hosts with the same addresses.
+func TestHosts_TwoTests_AreIsolated(t *testing.T) {
 	h, other := New(t), New(t)
 	l, err := h.Listen(1, 0)
 	if err != nil {
@@ -105,8 +105,8 @@ func TestHostsOfAnotherTestAreOutOfReach(t *testing.T) {
 	}
 }
 
-// take sends bytes from host 0 to host 1 and returns how long that took.
-func take(t *testing.T, c [2]*net.TCPConn, bytes int) time.Duration {
+// measureTransfer sends bytes from host 0 to host 1 and returns the elapsed time.
+func measureTransfer(t *testing.T, c [2]*net.TCPConn, bytes int) time.Duration {
 	t.Helper()
 	start := time.Now()
 	sent := make(chan error, 1)
@@ -123,28 +123,28 @@ func take(t *testing.T, c [2]*net.TCPConn, bytes int) time.Duration {
 	return time.Since(start)
 }
 
-// The first burst comes at once; the rest can't be faster than the rate.
-func TestNoLinkIsFasterThanItsRate(t *testing.T) {
+// The first burst is not limited. The rest cannot be faster than the rate.
+func TestLink_Rate_LimitsThroughput(t *testing.T) {
 	const bytes, burst = 4 << 20, 256 << 10
 	h := New(t, Link{Rate: 50e6}, Link{Rate: 200e6})
 	for link, rate := range []float64{50e6, 200e6} {
-		d := take(t, connect(t, h, link), bytes)
+		d := measureTransfer(t, connect(t, h, link), bytes)
 		most := rate / 8 * d.Seconds()
 		t.Logf("link %d: %.1f Mbit/s of %.0f", link, bytes*8/d.Seconds()/1e6, rate/1e6)
 		if bytes-burst > most {
-			t.Errorf("link %d: %d bytes in %v; at most %.0f and a burst of %d can have come", link, bytes, d, most, burst)
+			t.Errorf("link %d: %d bytes in %v, want at most %.0f and a burst of %d", link, bytes, d, most, burst)
 		}
 	}
 	h.SetRate(0, 0)
-	free := take(t, connect(t, h, 0), 16*bytes)
+	free := measureTransfer(t, connect(t, h, 0), 16*bytes)
 	t.Logf("without a rate: %.1f Mbit/s", 16*bytes*8/free.Seconds()/1e6)
 	if at := 16 * bytes * 8 / free.Seconds(); at < 50e6 {
-		t.Errorf("%.0f bit/s after the rate was taken away", at)
+		t.Errorf("%.0f bit/s without a rate", at)
 	}
 }
 
-// silent fails the test if a connection says anything before its deadline.
-func silent(t *testing.T, c *net.TCPConn, what string) {
+// expectSilence fails the test if a connection delivers data or an error within half a second.
+func expectSilence(t *testing.T, c *net.TCPConn, what string) {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
 		t.Fatal(err)
@@ -152,13 +152,13 @@ func silent(t *testing.T, c *net.TCPConn, what string) {
 	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%s: %d bytes, error %v", what, n, err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(soon)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A peer that loses power says nothing: no FIN, no RST, no unreachable host.
-func TestCutWireIsSilent(t *testing.T) {
+// A peer that loses power sends no FIN, no RST and no unreachable host.
+func TestCut_Connections_GetNoEvent(t *testing.T) {
 	for name, link := range map[string]Link{"plain": {}, "rate": {Rate: 1e9}, "relay": {Weather: &Weather{}}, "ipv6": {IPv6: true}} {
 		t.Run(name, func(t *testing.T) {
 			h := New(t, link)
@@ -167,25 +167,25 @@ func TestCutWireIsSilent(t *testing.T) {
 			if _, err := open[0].Write([]byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			silent(t, open[1], "bytes over a cut wire")
+			expectSilence(t, open[1], "bytes over a cut link")
 			if err := errors.Join(closed[0].Close(), reset[0].SetLinger(0), reset[0].Close()); err != nil {
 				t.Fatal(err)
 			}
-			silent(t, closed[1], "a connection that the other end has closed")
-			silent(t, reset[1], "a connection that the other end has reset")
+			expectSilence(t, closed[1], "a connection that the other end has closed")
+			expectSilence(t, reset[1], "a connection that the other end has reset")
 			if _, err := reset[1].Write([]byte("x")); err != nil {
 				t.Error(err)
 			}
 			h.Join(0)
-			// The kernels send again what was lost.
+			// The kernels retransmit lost packets.
 			if n, err := open[1].Read(make([]byte, 1)); n != 1 || err != nil {
-				t.Errorf("after the wire was joined: %d bytes, error %v", n, err)
+				t.Errorf("after Join: %d bytes, error %v", n, err)
 			}
 			if n, err := closed[1].Read(make([]byte, 1)); n != 0 || err != io.EOF {
-				t.Errorf("the close after the wire was joined: %d bytes, error %v", n, err)
+				t.Errorf("close after Join: %d bytes, error %v", n, err)
 			}
 			if _, err := reset[1].Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-				t.Errorf("the reset after the wire was joined: error %v", err)
+				t.Errorf("reset after Join: error %v", err)
 			}
 			if err := pingPong(connect(t, h, 0)); err != nil {
 				t.Errorf("a new connection: %v", err)
@@ -194,8 +194,8 @@ func TestCutWireIsSilent(t *testing.T) {
 	}
 }
 
-// One link that is cut leaves the others alone.
-func TestOtherLinkGoesOn(t *testing.T) {
+// A cut link does not affect the others.
+func TestCut_OtherLink_Works(t *testing.T) {
 	h := New(t, Link{}, Link{})
 	c := connect(t, h, 1)
 	h.Cut(0)
@@ -208,18 +208,18 @@ func TestOtherLinkGoesOn(t *testing.T) {
 	}
 }
 
-func TestInterfaceComesUpAgain(t *testing.T) {
+func TestUp_AfterDown_ConnectionsWork(t *testing.T) {
 	for name, link := range map[string]Link{"veth": {}, "relay": {Weather: &Weather{}}, "ipv6": {IPv6: true}, "ipv6-relay": {IPv6: true, Weather: &Weather{}}} {
 		t.Run(name, func(t *testing.T) {
 			h := New(t, link)
 			c := connect(t, h, 0)
 			for host := range 2 {
 				h.Down(host, 0)
-				if err := h.On(host, func() error { return runs("eth0", false) }); err != nil {
+				if err := h.On(host, func() error { return awaitCarrier("eth0", false) }); err != nil {
 					t.Errorf("host %d down: %v", host, err)
 				}
 				if link.Weather == nil {
-					if err := h.On(1-host, func() error { return runs("eth0", false) }); err != nil {
+					if err := h.On(1-host, func() error { return awaitCarrier("eth0", false) }); err != nil {
 						t.Errorf("the other end of host %d: %v", host, err)
 					}
 				}
@@ -252,22 +252,21 @@ func (*inProcess) Fatalf(format string, args ...any) {
 	os.Exit(1)
 }
 
-// part starts this binary as a part.
-func part(name string, env ...string) *exec.Cmd {
+// partCommand returns the command that runs this binary as a part.
+func partCommand(name string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(append(os.Environ(), envPart+"="+name), env...)
 	return cmd
 }
 
-// hosts makes hosts.
-func hosts() { New(&inProcess{}) }
+// createHosts creates hosts.
+func createHosts() { New(&inProcess{}) }
 
-// limited makes hosts without the right to: it drops the capability for what it
-// starts, and is that then.
-func limited() {
+// createHostsUnprivileged creates hosts in a child process without the necessary capability.
+func createHostsUnprivileged() {
 	if os.Getenv("NETTEST_DROPPED") == "1" {
 		New(&inProcess{})
-		fmt.Println("hosts were made")
+		fmt.Println("hosts were created")
 		return
 	}
 	err := onThread(func() error {
@@ -284,24 +283,24 @@ func limited() {
 	}
 }
 
-// A machine that can't must be seen, and REQUIRE_ALL=1 must make it a failure.
-func TestWithoutRightsItSaysWhy(t *testing.T) {
-	New(t) // or skip
-	const why = "new network namespace: operation not permitted (it takes root, or CAP_SYS_ADMIN)\n"
+// The skip must have a reason, and REQUIRE_ALL=1 must make it a failure.
+func TestNew_WithoutPrivileges_SkipNamesReason(t *testing.T) {
+	New(t) // Skips the test if the machine does not support namespaces.
+	const why = "create network namespace: operation not permitted: need root or CAP_SYS_ADMIN\n"
 	for _, c := range []struct{ part, env, want string }{
-		{"limited", "REQUIRE_ALL=", "skipped: no two hosts on this machine: " + why},
-		{"limited", "REQUIRE_ALL=1", "failed: REQUIRE_ALL=1: no two hosts on this machine: " + why},
-		{"hosts", "PATH=/does/not/exist", "see scripts/setup, or install iproute2"},
+		{"limited", "REQUIRE_ALL=", "skipped: cannot simulate two hosts:  " + why},
+		{"limited", "REQUIRE_ALL=1", "failed: REQUIRE_ALL=1: cannot simulate two hosts:  " + why},
+		{"hosts", "PATH=/does/not/exist", "run scripts/setup or install iproute2"},
 	} {
-		out, err := part(c.part, "REQUIRE_ALL=", c.env).Output()
+		out, err := partCommand(c.part, "REQUIRE_ALL=", c.env).Output()
 		if !strings.Contains(string(out), c.want) || (err != nil) != (c.env == "REQUIRE_ALL=1") {
 			t.Errorf("with %s: %q, error %v, want %q", c.env, out, err, c.want)
 		}
 	}
 }
 
-// A visitor that stays would take the goroutines of others to the host.
-func TestVisitorComesBack(t *testing.T) {
+// A visitor that stays would move other goroutines to the host.
+func TestVisit_Return_RestoresNamespace(t *testing.T) {
 	h := New(t)
 	where := func() string {
 		at, err := os.Readlink("/proc/thread-self/ns/net")
@@ -324,8 +323,8 @@ func TestVisitorComesBack(t *testing.T) {
 	}
 }
 
-// What a test tells a host's system must reach it, and a mistake must be seen.
-func TestCommandsRunOnTheHost(t *testing.T) {
+// A command must affect the host, and its error must be reported.
+func TestRun_Command_AffectsTheHost(t *testing.T) {
 	h := New(t)
 	l, err := h.Listen(1, 0)
 	if err != nil {
@@ -336,7 +335,7 @@ func TestCommandsRunOnTheHost(t *testing.T) {
 	if _, err := h.Dial(0, l.Addr()); !errors.Is(err, unix.EACCES) {
 		t.Errorf("with a route that prohibits it: %v", err)
 	}
-	if err := h.sides[0].ns.run("ip route add nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
+	if err := h.hosts[0].namespace.run("ip route add nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("a command that fails: %v", err)
 	}
 }

@@ -12,58 +12,58 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queue is how many packets wait in each interface, and in the relay, each way: it
-// loses only what the weather says.
-const queue = 10000
+// queueLength is the capacity in packets of each interface and, per direction, of the relay. It is large
+// enough that only the weather drops packets.
+const queueLength = 10000
 
-// A relay carries packets between two tun devices until it is closed.
+// A relay forwards packets between two tun devices until it is closed.
 type relay struct {
 	ends [2]*os.File
 	stop chan struct{}
 	done sync.WaitGroup
 }
 
-// relay makes a link of two tun devices with a relay between them.
-func (h *Hosts) relay(l *link) error {
+// createRelay creates a link of two tun devices with a relay between them.
+func (h *Hosts) createRelay(l *link) error {
 	r := &relay{stop: make(chan struct{})}
 	h.t.Cleanup(func() { h.check(r.Close()) })
-	for me := range h.sides {
+	for me := range h.hosts {
 		err := h.On(me, func() (err error) {
-			r.ends[me], err = tun(l.name)
+			r.ends[me], err = openTun(l.name)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if err := h.sides[me].ns.run(fmt.Sprintf("ip link set %s mtu %d txqueuelen %d", l.name, l.MTU, queue)); err != nil {
+		if err := h.hosts[me].namespace.run(fmt.Sprintf("ip link set %s mtu %d txqueuelen %d", l.name, l.MTU, queueLength)); err != nil {
 			return err
 		}
 	}
 	for me := range r.ends {
-		c := &carrier{relay: r, from: r.ends[me], to: r.ends[1-me], source: l.address(me), dest: l.address(1 - me),
-			sky: newSky(*l.Weather, uint64(me), &l.met), mtu: l.MTU, way: make(chan timed, queue)}
+		c := &forwarder{relay: r, from: r.ends[me], to: r.ends[1-me], source: l.address(me), dest: l.address(1 - me),
+			faults: newFaultModel(*l.Weather, uint64(me), &l.counts), mtu: l.MTU, pending: make(chan duePacket, queueLength)}
 		r.done.Go(c.read)
 		r.done.Go(c.write)
 	}
 	return nil
 }
 
-// Close ends the relay, and its devices.
+// Close ends the relay and its devices.
 func (r *relay) Close() error {
 	close(r.stop)
 	var err error
 	for _, f := range r.ends {
 		if f != nil {
-			err = errors.Join(err, f.Close()) // wakes who reads
+			err = errors.Join(err, f.Close()) // Wakes the readers.
 		}
 	}
 	r.done.Wait()
 	return err
 }
 
-// tun makes a tun device in this thread's namespace: what is sent through it is read
-// here, and what is written here is received through it, one packet at a time.
-func tun(name string) (*os.File, error) {
+// openTun creates a tun device in this thread's namespace. Packets that the host sends through it are
+// read here, and packets written here are received by the host, one at a time.
+func openTun(name string) (*os.File, error) {
 	const path = "/dev/net/tun"
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -80,28 +80,28 @@ func tun(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// carrier carries packets one way.
-type carrier struct {
+// forwarder forwards packets in one direction.
+type forwarder struct {
 	*relay
 	from, to     *os.File
 	source, dest netip.Addr
-	sky          *sky
+	faults       *faultModel
 	mtu          int
-	way          chan timed
+	pending      chan duePacket
 }
 
-type timed struct {
+type duePacket struct {
 	packet
 	due time.Time
 }
 
-// read takes packets until the relay ends.
-func (c *carrier) read() {
-	defer close(c.way)
+// read reads packets until the relay ends.
+func (c *forwarder) read() {
+	defer close(c.pending)
 	for {
 		var deadline time.Time
-		if len(c.sky.held) > 0 {
-			deadline = time.Now().Add(c.sky.patience)
+		if len(c.faults.held) > 0 {
+			deadline = time.Now().Add(c.faults.holdLimit)
 		}
 		buf := make([]byte, c.mtu)
 		n, err := 0, c.from.SetReadDeadline(deadline)
@@ -109,21 +109,21 @@ func (c *carrier) read() {
 			n, err = c.from.Read(buf)
 		}
 		switch {
-		case err == nil && c.between(buf[:n]):
-			c.send(c.sky.pass(buf[:n]))
+		case err == nil && c.isBetweenHosts(buf[:n]):
+			c.send(c.faults.pass(buf[:n]))
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			c.send(c.sky.clear())
-		default: // closed
+			c.send(c.faults.releaseHeld())
+		default: // The device is closed.
 			return
 		}
 	}
 }
 
-// between says that a packet goes from one host to the other. What an interface sends
-// by itself does not count, so that the weather of the others is always the same.
-func (c *carrier) between(b []byte) bool {
-	first := 12 // byte of the source in an IPv4 header; the destination follows it
+// isBetweenHosts reports whether a packet is from one host to the other. Packets that an interface sends
+// by itself do not count, so that the weather of the others is reproducible.
+func (c *forwarder) isBetweenHosts(b []byte) bool {
+	first := 12 // Offset of the source in an IPv4 header. The destination follows it.
 	if c.source.Is6() {
 		first = 8
 	}
@@ -131,26 +131,26 @@ func (c *carrier) between(b []byte) bool {
 	return len(b) >= first+len(both) && slices.Equal(b[first:first+len(both)], both)
 }
 
-func (c *carrier) send(list []packet) {
+func (c *forwarder) send(list []packet) {
 	now := time.Now()
 	for _, p := range list {
 		select {
-		case c.way <- timed{p, now.Add(p.delay)}:
+		case c.pending <- duePacket{p, now.Add(p.delay)}:
 		case <-c.stop:
 			return
 		}
 	}
 }
 
-// write hands packets on at their time, in order.
-func (c *carrier) write() {
-	for p := range c.way {
+// write sends packets at their due times in order.
+func (c *forwarder) write() {
+	for p := range c.pending {
 		if d := time.Until(p.due); d > 0 {
 			select {
 			case <-time.After(d):
 			case <-c.stop:
 			}
 		}
-		_, _ = c.to.Write(p.bytes) // it fails where the host's interface is down: a packet less
+		_, _ = c.to.Write(p.bytes) // Packets are lost while the host's interface is down.
 	}
 }

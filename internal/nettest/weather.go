@@ -7,71 +7,79 @@ import (
 	"time"
 )
 
-// Weather is what happens to packets on their way. What happens to the n-th packet of
-// a direction depends on Seed, the direction and n alone.
+// Weather has the faults of a link. The fate of the n-th packet of a direction depends only on
+// Seed, the direction and n.
 type Weather struct {
-	Seed   uint64
-	Loss   float64       // this part of the packets is lost
-	Swap   float64       // this part is overtaken by one to three later ones
-	Delay  time.Duration // of each packet
-	Jitter time.Duration // at most so much more; packets don't overtake one another by it
+	Seed uint64
+	// Fraction of lost packets.
+	Loss float64
+	// Fraction of packets that one to three later ones overtake.
+	Swap float64
+	// Delay of each packet.
+	Delay time.Duration
+	// Maximum additional delay, which does not reorder packets.
+	Jitter time.Duration
 
-	LargestPacket int // Larger packets are lost, as in an MTU black hole. In bytes; 0: no limit.
+	// Largest packet in bytes, 0 for no limit. Larger ones are lost, as in an MTU black hole.
+	LargestPacket int
 
-	patience time.Duration // that a packet waits for those that overtake it; 0: 5 ms
+	// Maximum time that a packet waits for those that overtake it, 0 for 5 ms.
+	holdLimit time.Duration
 }
 
-// overtaken is by how many later packets one is at most.
-const overtaken = 3
+// maxOvertakers is the maximum number of packets that overtake one.
+const maxOvertakers = 3
 
-// sky is the weather of one direction. It decides on packets in order and knows no
-// clock.
-type sky struct {
+// faultModel is the weather of one direction. It processes packets in order and is independent of the
+// time.
+type faultModel struct {
 	Weather
-	dice *rand.Rand
-	held []held // packets that later ones overtake, the oldest first
-	met  *Met
+	random *rand.Rand
+	// Packets that later ones overtake, the oldest first.
+	held   []heldPacket
+	counts *Met
 }
 
-// Met is what has happened to packets so far, both ways.
+// Met counts the packets of both directions and their faults.
 type Met struct{ Packets, Lost, Overtaken atomic.Int64 }
 
-type held struct {
+type heldPacket struct {
 	packet
-	left int // so many packets still overtake it
+	// Number of packets that still overtake it.
+	overtakersLeft int
 }
 
-// A packet waits for its time.
+// packet is a packet with its delay.
 type packet struct {
 	bytes []byte
 	delay time.Duration
 }
 
-func newSky(w Weather, direction uint64, met *Met) *sky {
-	w.patience = cmp.Or(w.patience, 5*time.Millisecond)
-	return &sky{Weather: w, dice: rand.New(rand.NewPCG(w.Seed, direction)), met: met}
+func newFaultModel(w Weather, direction uint64, met *Met) *faultModel {
+	w.holdLimit = cmp.Or(w.holdLimit, 5*time.Millisecond)
+	return &faultModel{Weather: w, random: rand.New(rand.NewPCG(w.Seed, direction)), counts: met}
 }
 
-// pass takes the next packet, and returns those that go on now, in order: none, if it
-// is lost or held.
-func (s *sky) pass(bytes []byte) (out []packet) {
-	// The same draws for each packet, whatever becomes of it.
-	lost, swap, by, jitter := s.dice.Float64(), s.dice.Float64(), 1+s.dice.IntN(overtaken), s.dice.Float64()
-	s.met.Packets.Add(1)
+// pass processes the next packet and returns the packets to send now in order. It returns none if
+// the packet is lost or held.
+func (s *faultModel) pass(bytes []byte) (out []packet) {
+	// The same random numbers for each packet, independent of its fate.
+	lost, swap, by, jitter := s.random.Float64(), s.random.Float64(), 1+s.random.IntN(maxOvertakers), s.random.Float64()
+	s.counts.Packets.Add(1)
 	p := packet{bytes, s.Delay + time.Duration(jitter*float64(s.Jitter))}
 	switch {
 	case lost < s.Loss, s.LargestPacket > 0 && len(bytes) > s.LargestPacket:
-		s.met.Lost.Add(1)
+		s.counts.Lost.Add(1)
 		return nil
 	case swap < s.Swap:
-		s.met.Overtaken.Add(1)
-		s.held = append(s.held, held{p, by})
+		s.counts.Overtaken.Add(1)
+		s.held = append(s.held, heldPacket{p, by})
 		return nil
 	}
 	out = append(out, p)
 	kept := s.held[:0]
 	for _, h := range s.held {
-		if h.left--; h.left == 0 {
+		if h.overtakersLeft--; h.overtakersLeft == 0 {
 			out = append(out, h.packet)
 		} else {
 			kept = append(kept, h)
@@ -81,8 +89,8 @@ func (s *sky) pass(bytes []byte) (out []packet) {
 	return out
 }
 
-// clear returns the packets that are held: nothing came that could overtake them.
-func (s *sky) clear() (out []packet) {
+// releaseHeld returns the held packets after a time without other packets.
+func (s *faultModel) releaseHeld() (out []packet) {
 	for _, h := range s.held {
 		out = append(out, h.packet)
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// fates is what becomes of n packets: the numbers of those that arrive, in order.
-func fates(w Weather, direction uint64, n uint32) (out []uint32) {
-	s := newSky(w, direction, new(Met))
+// arrivals returns the numbers of those of n packets that arrive, in order.
+func arrivals(w Weather, direction uint64, n uint32) (out []uint32) {
+	s := newFaultModel(w, direction, new(Met))
 	take := func(list []packet) {
 		for _, p := range list {
 			out = append(out, binary.LittleEndian.Uint32(p.bytes))
@@ -20,26 +20,26 @@ func fates(w Weather, direction uint64, n uint32) (out []uint32) {
 	for i := range n {
 		take(s.pass(binary.LittleEndian.AppendUint32(nil, i)))
 	}
-	take(s.clear())
+	take(s.releaseHeld())
 	return out
 }
 
-// Without it a failure could not be looked at again.
-func TestWeatherIsThatOfItsSeed(t *testing.T) {
+// Failures must be reproducible.
+func TestWeather_SameSeed_SameFaults(t *testing.T) {
 	const n = 10000
 	w := Weather{Seed: 7, Loss: 0.1, Swap: 0.2}
-	one := fates(w, 0, n)
-	if !slices.Equal(one, fates(w, 0, n)) {
+	one := arrivals(w, 0, n)
+	if !slices.Equal(one, arrivals(w, 0, n)) {
 		t.Error("two runs of one seed differ")
 	}
-	if slices.Equal(one, fates(w, 1, n)) {
+	if slices.Equal(one, arrivals(w, 1, n)) {
 		t.Error("both directions have the same weather")
 	}
-	if slices.Equal(one, fates(Weather{Seed: 8, Loss: 0.1, Swap: 0.2}, 0, n)) {
+	if slices.Equal(one, arrivals(Weather{Seed: 8, Loss: 0.1, Swap: 0.2}, 0, n)) {
 		t.Error("two seeds have the same weather")
 	}
-	if !slices.Equal(one[:100], fates(w, 0, n/10)[:100]) {
-		t.Error("what comes later changes what was before")
+	if !slices.Equal(one[:100], arrivals(w, 0, n/10)[:100]) {
+		t.Error("later packets change the fate of earlier ones")
 	}
 	if lost := n - len(one); lost < n/20 || lost > n/5 {
 		t.Errorf("%d of %d lost", lost, n)
@@ -47,8 +47,7 @@ func TestWeatherIsThatOfItsSeed(t *testing.T) {
 	if sorted := slices.Compact(slices.Sorted(slices.Values(one))); len(sorted) != len(one) {
 		t.Errorf("%d of %d arrive twice", len(one)-len(sorted), n)
 	}
-	// A packet is overtaken by so many that are not held themselves, and lost ones
-	// don't count.
+	// A packet is overtaken by packets that are not held themselves. Lost ones do not count.
 	swaps := 0
 	for i, number := range one[1:] {
 		if number < one[i] {
@@ -58,18 +57,18 @@ func TestWeatherIsThatOfItsSeed(t *testing.T) {
 	if swaps < n/20 || swaps > n/4 {
 		t.Errorf("%d of %d out of order", swaps, n)
 	}
-	if !slices.IsSorted(fates(Weather{Seed: 7, Loss: 0.1}, 0, n)) {
-		t.Error("packets that nothing overtakes are out of order")
+	if !slices.IsSorted(arrivals(Weather{Seed: 7, Loss: 0.1}, 0, n)) {
+		t.Error("packets are out of order without Swap")
 	}
-	if got := fates(Weather{Seed: 7}, 0, n); len(got) != n || !slices.IsSorted(got) {
-		t.Error("fine weather changes something")
+	if got := arrivals(Weather{Seed: 7}, 0, n); len(got) != n || !slices.IsSorted(got) {
+		t.Error("packets differ without faults")
 	}
 }
 
-func TestRelayHasTheWeatherOfItsSeed(t *testing.T) {
+func TestRelay_SameSeed_SameFaults(t *testing.T) {
 	const n = 200
-	w := Weather{Seed: 3, Loss: 0.1, Swap: 0.2, Delay: time.Millisecond, Jitter: time.Millisecond, patience: time.Second}
-	want := fates(w, 0, n)
+	w := Weather{Seed: 3, Loss: 0.1, Swap: 0.2, Delay: time.Millisecond, Jitter: time.Millisecond, holdLimit: time.Second}
+	want := arrivals(w, 0, n)
 	for range 2 {
 		h := New(t, Link{Weather: &w})
 		open := func(host int, port uint16) (c *net.UDPConn) {
@@ -84,7 +83,7 @@ func TestRelayHasTheWeatherOfItsSeed(t *testing.T) {
 			return c
 		}
 		from, to := open(0, 0), open(1, 0)
-		if err := to.SetDeadline(time.Now().Add(soon)); err != nil {
+		if err := to.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range uint32(n) {
@@ -116,21 +115,21 @@ func TestRelayHasTheWeatherOfItsSeed(t *testing.T) {
 }
 
 func TestWeather_LargestPacket_DropsLargerOnes(t *testing.T) {
-	s := newSky(Weather{LargestPacket: 1500}, 0, new(Met))
+	s := newFaultModel(Weather{LargestPacket: 1500}, 0, new(Met))
 	if out := s.pass(make([]byte, 1500)); len(out) != 1 {
-		t.Error("a packet of the largest size is lost")
+		t.Error("a packet of LargestPacket bytes is lost")
 	}
-	if out := s.pass(make([]byte, 1501)); len(out) != 0 || s.met.Lost.Load() != 1 {
+	if out := s.pass(make([]byte, 1501)); len(out) != 0 || s.counts.Lost.Load() != 1 {
 		t.Error("a larger packet passes")
 	}
 }
 
-// TCP mends what bad weather does; later, but whole.
-func TestStreamInBadWeather(t *testing.T) {
+// TCP repairs the faults, at a lower speed.
+func TestLink_PacketFaults_StreamIsComplete(t *testing.T) {
 	h := New(t, Link{Weather: &Weather{Seed: 5, Loss: 0.02, Swap: 0.05, Delay: time.Millisecond}})
 	c := connect(t, h, 0)
 	if err := pingPong(c); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("1 MiB in %v", take(t, c, 1<<20))
+	t.Logf("1 MiB in %v", measureTransfer(t, c, 1<<20))
 }
