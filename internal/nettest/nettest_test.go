@@ -288,8 +288,8 @@ func TestNew_WithoutPrivileges_SkipNamesReason(t *testing.T) {
 	New(t) // Skips the test if the machine does not support namespaces.
 	const why = "create network namespace: operation not permitted: need root or CAP_SYS_ADMIN\n"
 	for _, c := range []struct{ part, env, want string }{
-		{"limited", "REQUIRE_ALL=", "skipped: cannot simulate two hosts:  " + why},
-		{"limited", "REQUIRE_ALL=1", "failed: REQUIRE_ALL=1: cannot simulate two hosts:  " + why},
+		{"limited", "REQUIRE_ALL=", "skipped: cannot simulate two hosts: " + why},
+		{"limited", "REQUIRE_ALL=1", "failed: REQUIRE_ALL=1: cannot simulate two hosts: " + why},
 		{"hosts", "PATH=/does/not/exist", "run scripts/setup or install iproute2"},
 	} {
 		out, err := partCommand(c.part, "REQUIRE_ALL=", c.env).Output()

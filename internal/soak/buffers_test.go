@@ -15,9 +15,8 @@ import (
 
 var overTCP = map[string]string{"pml": "cm", "pml.cm.shared_memory": "false", "mtl.ofi.provider_include": "tcp;ofi_rxm"}
 
-// TestBrokenBcastGivesNobodyWrongData: a member that has nothing to do with the message
-// breaks the collectives while it is on its way, and the root uses its buffer again.
-func TestBrokenBcastGivesNobodyWrongData(t *testing.T) {
+// Another member breaks the collectives during the broadcast, and the root reuses its buffer.
+func TestBcast_CollectivesBroken_NoWrongData(t *testing.T) {
 	needs.Time(t)
 	overNetwork(t)
 	over, cancel := context.WithCancel(t.Context())
@@ -46,16 +45,16 @@ func TestBrokenBcastGivesNobodyWrongData(t *testing.T) {
 			case c.Rank() == 0:
 				clear(b)
 			case c.Rank() == 2 && err == nil && bytes.IndexByte(b, 0) >= 0:
-				return errors.New("it was received, and is not what was sent")
+				return errors.New("Bcast succeeded with wrong contents")
 			}
 			return mpi.Barrier(ctx, world)
 		})
 	}
 }
 
-// TestClosedSessionWritesIntoNoBuffer: a message is half here when the session closes, and
-// who waits for it gets an error, and uses the buffer again.
-func TestClosedSessionWritesIntoNoBuffer(t *testing.T) {
+// Half of a message has arrived when the session closes. Wait returns an error, and the buffer is
+// reused.
+func TestSessionClose_PartialMessage_BufferIsNotWritten(t *testing.T) {
 	needs.Time(t)
 	overNetwork(t)
 	for range 4 {
@@ -79,7 +78,7 @@ func TestClosedSessionWritesIntoNoBuffer(t *testing.T) {
 				for i := range b {
 					b[i] = 1
 				}
-				_ = c.Send(ctx, b, 0, 7) // nil, or that the other has closed
+				_ = c.Send(ctx, b, 0, 7) // Nil, or an error because the other one has closed.
 				return nil
 			}
 			q, err := c.Irecv(b, 1, 7)

@@ -20,17 +20,17 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestDupsWithABarrierEach: a communicator with a single collective makes no shared memory.
-func TestDupsWithABarrierEach(t *testing.T) {
+// A communicator with a single collective allocates no shared memory.
+func TestDup_SingleBarrier_AllocatesNoSharedMemory(t *testing.T) {
 	run(t, 2, "dups-barrier", size(100_000, 2000), "SOAK_BARRIERS=1")
 }
 
-// TestCollectiveMemoryIsGivenBack: one with more makes some, which goes with it.
-func TestCollectiveMemoryIsGivenBack(t *testing.T) {
+// A communicator with more collectives allocates shared memory and frees it with its end.
+func TestDup_SeveralBarriers_FreesSharedMemory(t *testing.T) {
 	run(t, 2, "dups-barrier", size(10_000, 300), "SOAK_BARRIERS=3")
 }
 
-// dupsBarrier makes communicators, with so many barriers on each.
+// dupsBarrier creates communicators with a number of barriers on each.
 func dupsBarrier(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	var barriers int
 	fmt.Sscan(os.Getenv("SOAK_BARRIERS"), &barriers)
@@ -50,7 +50,7 @@ func dupsBarrier(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			}
 		}
 		if i%500 == 0 {
-			if err := alone(os.Getenv("FERRY_BTL_SHM_DIR")); err != nil {
+			if err := checkSegments(os.Getenv("FERRY_BTL_SHM_DIR")); err != nil {
 				return fmt.Errorf("dup %d: %w", i, err)
 			}
 		}
@@ -72,21 +72,21 @@ func dupsBarrier(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-// alone says what is in a directory besides the inboxes of two ranks: the memory of a
-// communicator whose members have it has no name any more.
-func alone(dir string) error {
+// checkSegments returns an error if a directory has files besides the inboxes of two ranks. The memory of a
+// communicator has no name once all members have opened it.
+func checkSegments(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*-m*"))
 	if err != nil {
 		return err
 	}
-	if len(names) > 1 { // the other rank may be making one
-		return fmt.Errorf("there are %v", names)
+	if len(names) > 1 { // The other rank may be creating one.
+		return fmt.Errorf("unexpected segments %v", names)
 	}
 	return nil
 }
 
-// TestCollectiveKill: a rank is killed inside a collective, at a random moment. The others'
-// end with ErrProcFailed, blocking and not, and nothing hangs.
+// A rank is killed inside a collective at a random moment. The collectives of the others, blocking
+// or not, end with ErrProcFailed.
 func TestCollectiveKill(t *testing.T) {
 	var worst time.Duration
 	n := size(1000, 6)
@@ -111,40 +111,40 @@ func TestCollectiveKill(t *testing.T) {
 	t.Logf("%d kills: ErrProcFailed at most %v after each", n, worst)
 }
 
-// collectiveVictim does collectives until rank 2 is dead.
-func collectiveVictim(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	rng := rand.New(rand.NewPCG(uint64(rounds()), 0)) // the same in all
+// collectiveKillRank executes collectives until rank 2 is dead.
+func collectiveKillRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	rng := rand.New(rand.NewPCG(uint64(rounds()), 0)) // The same numbers in all ranks.
 	death := os.Getenv("SOAK_DEATH")
 	if c.Rank() == 2 {
 		go func() {
 			time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
-			_ = os.WriteFile(death, fmt.Append(nil, now()), 0o600)
+			_ = os.WriteFile(death, fmt.Append(nil, monotonicNow()), 0o600)
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}()
 	}
 	var err error
 	for err == nil {
-		if c.Rank() == 2 && rand.IntN(50) == 0 { // the others go to sleep
+		if c.Rank() == 2 && rand.IntN(50) == 0 { // The others go to sleep.
 			time.Sleep(5 * time.Millisecond)
 		}
-		err = anyCollective(ctx, rng, c)
+		err = randomCollective(ctx, rng, c)
 	}
-	late := time.Duration(now() - moment(death))
+	late := time.Duration(monotonicNow() - readTime(death))
 	var failed *mpi.ProcFailedError
 	switch {
 	case c.Rank() == 2:
-		return fmt.Errorf("the victim is alive and gets %w", err)
+		return fmt.Errorf("the victim is alive: %w", err)
 	case !errors.Is(err, mpi.ErrProcFailed) || !errors.As(err, &failed) || !slices.Equal(failed.Ranks, []int{2}):
-		return fmt.Errorf("not ErrProcFailed of rank 2: %w", err)
-	case late > prompt:
+		return fmt.Errorf("want ErrProcFailed of rank 2: %w", err)
+	case late > promptLimit:
 		return fmt.Errorf("%v after the death: %w", late, err)
 	}
 	fmt.Printf("%v until ErrProcFailed\n", late.Round(10*time.Microsecond))
 	return nil
 }
 
-// anyCollective is a random one, which all members pick alike.
-func anyCollective(ctx context.Context, rng *rand.Rand, c *mpi.Comm) error {
+// randomCollective executes a random collective, which is equal in all members.
+func randomCollective(ctx context.Context, rng *rand.Rand, c *mpi.Comm) error {
 	n, root := []int{1, 100, 5000, 100_000}[rng.IntN(4)], rng.IntN(c.Size())
 	one, all, sum := make([]int32, n), make([]int32, n*c.Size()), mpi.Sum[int32]()
 	if rng.IntN(2) == 0 {
@@ -192,13 +192,13 @@ func anyCollective(ctx context.Context, rng *rand.Rand, c *mpi.Comm) error {
 	return mpi.WaitAll(ctx, reqs, nil)
 }
 
-// TestCollectiveWithoutRoomOnOneNode: all members do without the memory, which some find no
-// room for, and explain says why. The others' nodes are whole.
-func TestCollectiveWithoutRoomOnOneNode(t *testing.T) {
-	rooms := []int{320, 16384} // KiB: the first has room for inboxes and rings
+// Some members have no space for the collective segment, so that all do without it, and explain has
+// the reason. The members on other nodes are unaffected.
+func TestCollectives_OneNodeWithoutSpace_Work(t *testing.T) {
+	rooms := []int{320, 16384} // In KiB. The first one has space for inboxes and rings only.
 	var dirs []string
 	for _, kib := range rooms {
 		dirs = append(dirs, needs.SmallTmpfs(t, kib<<10))
 	}
-	roomless(t, dirs)
+	runWithoutSpace(t, dirs)
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestCycles: sessions that open and close, also while others are open, leave
-// nothing behind.
+// Sessions that open and close, also while others are open, leak nothing.
 func TestCycles(t *testing.T) { run(t, 2, "cycles", size(1000, 200)) }
 
-func cycles(ctx context.Context) error {
+func cycleRank(ctx context.Context) error {
 	n, settled := rounds(), 100
 	var x, heap, resident []float64
 	var first, last procstat.Usage
@@ -36,23 +35,23 @@ func cycles(ctx context.Context) error {
 	switch {
 	case last.Descriptors > first.Descriptors || last.Goroutines > first.Goroutines:
 		return errors.New("descriptors or goroutines grow")
-	case last.Mappings > first.Mappings+8: // the Go runtime's own, once in a while
+	case last.Mappings > first.Mappings+8: // The Go runtime creates mappings occasionally.
 		return errors.New("mappings grow")
-	case last.Heap-first.Heap > 64<<10: // what the runtime and pools take at times
+	case last.Heap-first.Heap > 64<<10: // The runtime and pools retain memory occasionally.
 		return errors.New("the heap grows")
-	case n >= 1000 && procstat.Slope(x, resident) > 1024: // too short a line shows noise
+	case n >= 1000 && procstat.Slope(x, resident) > 1024: // Shorter runs are dominated by noise.
 		return errors.New("resident memory grows")
 	}
 	return nil
 }
 
-// cycle opens a session, and every third time another one before it closes.
+// cycle opens a session. Every third cycle opens another one before it closes the first.
 func cycle(ctx context.Context, i int) error {
 	s, err := mpi.OpenSession(ctx)
 	if err != nil {
 		return err
 	}
-	c, err := world(ctx, s, "cycle")
+	c, err := newWorldComm(ctx, s, "cycle")
 	if err != nil {
 		return err
 	}
@@ -69,7 +68,7 @@ func cycle(ctx context.Context, i int) error {
 		if err != nil {
 			return err
 		}
-		c2, err := world(ctx, s2, "overlapping")
+		c2, err := newWorldComm(ctx, s2, "overlapping")
 		if err != nil {
 			return err
 		}
@@ -81,10 +80,10 @@ func cycle(ctx context.Context, i int) error {
 	return errors.Join(talk(c), c.Close(), s.Close())
 }
 
-// TestDups: 100,000 dups and closes in one run.
+// A run dups and closes 100,000 times.
 func TestDups(t *testing.T) { run(t, 2, "dups", size(100_000, 3000)) }
 
-func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+func dupRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	n := rounds()
 	var before procstat.Usage
 	buf := make([]byte, 1)
@@ -105,22 +104,22 @@ func dups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			return err
 		}
 	}
-	if err := mpi.Barrier(ctx, c); err != nil { // markers of closes are on their way
+	if err := mpi.Barrier(ctx, c); err != nil { // Close markers are in flight.
 		return err
 	}
 	after := procstat.Measure()
 	fmt.Printf("half way %+v, at the end %+v\n", before, after)
-	// Tombstones are bounded; beyond them a closed communicator may keep nothing.
+	// Tombstones are bounded. Beyond them, a closed communicator retains nothing.
 	if grown := after.Heap - before.Heap; grown > 8<<20 {
 		return fmt.Errorf("the heap has grown by %d bytes over %d dups", grown, n/2)
 	}
 	return nil
 }
 
-// TestComms: 40,000 communicators alive at once.
+// 40,000 communicators exist at once.
 func TestComms(t *testing.T) { run(t, 2, "comms", size(40_000, 2000)) }
 
-func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+func commsRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	before := procstat.Measure()
 	all := make([]*mpi.Comm, rounds())
 	for i := range all {
@@ -130,12 +129,12 @@ func comms(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		}
 	}
 	buf := make([]byte, 8)
-	for i := len(all) - 1; i >= 0; i -= 97 { // the last too
+	for i := len(all) - 1; i >= 0; i -= 97 { // Includes the last one.
 		if _, err := mpi.Sendrecv(ctx, all[i], []int32{int32(i)}, 1-c.Rank(), 5, make([]int32, 1), 1-c.Rank(), 5); err != nil {
 			return fmt.Errorf("communicator %d: %w", i, err)
 		}
 		if st, ok, err := all[(i+1)%len(all)].Iprobe(mpi.AnySource, mpi.AnyTag); ok || err != nil {
-			return fmt.Errorf("communicator %d has a message of another: %+v, %v", i+1, st, err)
+			return fmt.Errorf("communicator %d has a message of another one: %+v, %v", i+1, st, err)
 		}
 	}
 	held := procstat.Measure()

@@ -8,42 +8,45 @@ import (
 	"strings"
 )
 
-// seen is a turn, and the first rank that saw it.
-type seen struct {
+// firstObserved is a turn with the first rank that observed it.
+type firstObserved struct {
 	turn
 	by string
 }
 
-// compare checks that all ranks have seen the same changes. It returns the members of the last sets.
-func (j *elasticJob) compare() (final []uint32) {
+// compareHistories checks that all ranks have observed the same changes. It returns the members of the last
+// sets.
+func (j *elasticJob) compareHistories() (final []uint32) {
 	t := j.t
-	for _, name := range globbed(j.dir, "wrong-*") {
+	for _, name := range matchingFiles(j.dir, "wrong-*") {
 		text, _ := os.ReadFile(name)
 		t.Errorf("%s: %s", filepath.Base(name), text)
 	}
-	next := map[string]seen{}   // By the set before.
-	deltas := map[string]seen{} // By delta.
+	// By the previous set.
+	next := map[string]firstObserved{}
+	// By delta.
+	deltas := map[string]firstObserved{}
 	turns := 0
-	for _, name := range globbed(j.dir, "history-*") {
+	for _, name := range matchingFiles(j.dir, "history-*") {
 		team := ""
 		for _, x := range turnsOf(j, name) {
 			turns++
-			here := seen{x, filepath.Base(name)}
+			here := firstObserved{x, filepath.Base(name)}
 			if old, ok := deltas[x.Delta]; !ok {
 				deltas[x.Delta] = here
 			} else if old.To != x.To {
-				t.Errorf("%s has seen %+v, and %s %+v", old.by, old.turn, here.by, here.turn)
+				t.Errorf("%s observed %+v, and %s %+v", old.by, old.turn, here.by, here.turn)
 			}
 			if x.To == "" {
 				continue
 			}
 			if old, ok := next[x.From]; x.From != "" && ok && (old.To != x.To || old.Type != x.Type || !slices.Equal(old.Ranks, x.Ranks) && len(old.Ranks)*len(x.Ranks) > 0) {
-				t.Errorf("%s has seen %+v, and %s %+v", old.by, old.turn, here.by, here.turn)
+				t.Errorf("%s observed %+v, and %s %+v", old.by, old.turn, here.by, here.turn)
 			} else if x.From != "" && !ok {
 				next[x.From] = here
 			}
 			if team != "" && x.From != team {
-				t.Errorf("%s has seen a change of %q to %q, and then %+v", here.by, x.From, team, x)
+				t.Errorf("%s observed a change of %q to %q, and then %+v", here.by, x.From, team, x)
 			}
 			team = x.To
 		}
@@ -76,8 +79,8 @@ func turnsOf(j *elasticJob, name string) (all []turn) {
 	return all
 }
 
-// globbed returns the files in dir that match a pattern.
-func globbed(dir, pattern string) []string {
+// matchingFiles returns the files in dir that match a pattern.
+func matchingFiles(dir, pattern string) []string {
 	names, _ := filepath.Glob(filepath.Join(dir, pattern))
 	slices.Sort(names)
 	return names

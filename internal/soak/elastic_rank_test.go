@@ -17,30 +17,31 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// The environment of the ranks of an elastic job: the directory of its files, and the seed of its changes.
+// Environment of the ranks of an elastic job, which has the directory of its files and the seed of
+// its changes.
 const (
 	envElasticDir  = "SOAK_ELASTIC_DIR"
 	envElasticSeed = "SOAK_ELASTIC_SEED"
 )
 
-// The teams of an elastic job change at the same time, independently of one another.
+// The teams of an elastic job change concurrently and independently.
 const (
 	elasticTeams    = 3
-	elasticTeamSize = 2 // At the start.
-	elasticLargest  = 4 // Members of a team.
+	elasticTeamSize = 2 // Initial members.
+	maxTeamSize     = 4 // Maximum members of a team.
 )
 
-// stopFile ends the job when it is there.
+// stopFile ends the job as soon as it exists.
 const stopFile = "stop"
 
-// turn is an integration, as one rank saw it.
+// turn is an integration as observed by one rank.
 type turn struct {
-	From  string   `json:"from"` // The set before.
+	From  string   `json:"from"` // Set before the integration.
 	Delta string   `json:"delta"`
 	Type  string   `json:"type"`
-	To    string   `json:"to"`    // The set after; empty: the change was undone.
+	To    string   `json:"to"`    // Set after it, empty if the change was undone.
 	Ranks []uint32 `json:"ranks"` // Members of To.
-	Gives string   `json:"gives"` // The error of a change that was undone.
+	Gives string   `json:"gives"` // Error of an undone change.
 }
 
 // elasticRank is a rank of an elastic job.
@@ -50,14 +51,14 @@ type elasticRank struct {
 	rank    int
 	history *os.File
 
-	team   string // The set of the rank's team.
+	team   string // Set of the rank's team.
 	change *mpi.Future[mpi.Change]
 	comm   *mpi.Comm
 	rounds int
 }
 
-// elastic is the program of an elastic job.
-func elastic(ctx context.Context) error {
+// elasticProgram is the program of an elastic job.
+func elasticProgram(ctx context.Context) error {
 	rank, err := strconv.Atoi(os.Getenv("FERRY_BOOTSTRAP_LOCAL_RANK"))
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func elastic(ctx context.Context) error {
 		return err
 	}
 	if err := e.join(ctx); err != nil {
-		if e.stops() || errors.Is(err, errUndone) {
+		if e.isStopped() || errors.Is(err, errUndone) {
 			return e.s.Close()
 		}
 		return fmt.Errorf("join: %w", err)
@@ -84,16 +85,16 @@ func elastic(ctx context.Context) error {
 	return errors.Join(err, e.s.Close())
 }
 
-// stops reports whether the job ends.
-func (e *elasticRank) stops() bool {
+// isStopped reports whether the job ends.
+func (e *elasticRank) isStopped() bool {
 	_, err := os.Stat(filepath.Join(e.dir, stopFile))
 	return err == nil
 }
 
-// errUndone ends an added rank whose change was undone.
+// errUndone ends an added rank after its change was undone.
 var errUndone = errors.New("the change was undone")
 
-// join finds the rank's team, or takes part in the change that added the rank.
+// join finds the rank's team, or takes part in the change that has added the rank.
 func (e *elasticRank) join(ctx context.Context) error {
 	if e.rank >= elasticTeams*elasticTeamSize {
 		c, ok, err := e.s.ResourceChange(ctx, "mpi://SELF")
@@ -144,9 +145,9 @@ func (e *elasticRank) run(ctx context.Context) error {
 		case ok:
 			leaves, err = e.integrate(ctx, c)
 		default:
-			ends, err = e.work(ctx)
+			ends, err = e.exchangeUntilChange(ctx)
 		}
-		if leaves || ends || err != nil && e.stops() {
+		if leaves || ends || err != nil && e.isStopped() {
 			return nil
 		}
 		if failures++; err == nil {
@@ -165,7 +166,7 @@ func (e *elasticRank) run(ctx context.Context) error {
 	}
 }
 
-// integrate takes part in a change. leaves is set if the rank is to end.
+// integrate takes part in a change. leaves is set if the rank must end.
 func (e *elasticRank) integrate(ctx context.Context, c mpi.Change) (leaves bool, err error) {
 	e.closeComm()
 	from := e.team
@@ -187,13 +188,13 @@ func (e *elasticRank) integrate(ctx context.Context, c mpi.Change) (leaves bool,
 		return result.Terminate, err
 	}
 	e.team, e.change = result.Pset, nil
-	if err == nil && e.leads(group, nil) {
+	if err == nil && e.isLeader(group, nil) {
 		err = e.finish(ctx, c, from, t.Ranks)
 	}
 	return false, err
 }
 
-// finish ends a change, and deletes the sets that it replaces.
+// finish ends a change and deletes the replaced sets.
 func (e *elasticRank) finish(ctx context.Context, c mpi.Change, from string, ranks []uint32) error {
 	if err := e.s.FinishChange(ctx, c.Delta); err != nil {
 		return fmt.Errorf("finish: %w", err)
@@ -210,8 +211,8 @@ func (e *elasticRank) finish(ctx context.Context, c mpi.Change, from string, ran
 	return nil
 }
 
-// leads reports whether the rank is the first member of a group that has not ended.
-func (e *elasticRank) leads(group, ended *mpi.Group) bool {
+// isLeader reports whether the rank is the first member of a group that has not ended.
+func (e *elasticRank) isLeader(group, ended *mpi.Group) bool {
 	for _, p := range group.Members() {
 		if ended == nil || !slices.Contains(ended.Members(), p) {
 			return int(p.Rank) == e.rank
@@ -220,7 +221,7 @@ func (e *elasticRank) leads(group, ended *mpi.Group) bool {
 	return false
 }
 
-// repair removes the ended members of the team, or waits for the change by which another rank does so.
+// repair removes the ended members of the team, or waits for another rank to do that.
 func (e *elasticRank) repair(ctx context.Context, c mpi.Change) error {
 	e.closeComm()
 	all, err := e.s.Group(ctx, e.team)
@@ -231,12 +232,12 @@ func (e *elasticRank) repair(ctx context.Context, c mpi.Change) error {
 	if err != nil {
 		return err
 	}
-	if !e.leads(all, ended) {
-		_, err := e.news().Wait(ctx)
+	if !e.isLeader(all, ended) {
+		_, err := e.nextChange().Wait(ctx)
 		return err
 	}
 	op, args := mpi.PsetShrink, mpi.PsetArgs{}
-	if rng := e.draw(); rng.IntN(2) == 0 {
+	if rng := e.newRand(); rng.IntN(2) == 0 {
 		op, args = mpi.PsetReplace, mpi.PsetArgs{Add: ended.Size(), Partial: true}
 	}
 	err = e.request(ctx, op, args)
@@ -255,8 +256,8 @@ func (e *elasticRank) request(ctx context.Context, op mpi.PsetOp, args mpi.PsetA
 	return nil
 }
 
-// news is the Future of the team's next change.
-func (e *elasticRank) news() *mpi.Future[mpi.Change] {
+// nextChange returns the Future of the team's next change.
+func (e *elasticRank) nextChange() *mpi.Future[mpi.Change] {
 	if e.change != nil {
 		select {
 		case <-e.change.Done():
@@ -268,8 +269,8 @@ func (e *elasticRank) news() *mpi.Future[mpi.Change] {
 	return e.change
 }
 
-// draw returns numbers that depend on the seed and the team alone.
-func (e *elasticRank) draw() *rand.Rand {
+// newRand returns random numbers that depend on the seed and the team only.
+func (e *elasticRank) newRand() *rand.Rand {
 	h := fnv.New64()
 	fmt.Fprint(h, os.Getenv(envElasticSeed), e.team)
 	return rand.New(rand.NewPCG(h.Sum64(), uint64(e.rounds)))

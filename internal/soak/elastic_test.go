@@ -21,20 +21,20 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// An elastic job has three teams, each of which grows, shrinks and replaces members at random, while ranks are
-// killed at random moments. Afterwards all ranks have seen the same changes, no rank hangs, and rank 0 and the
-// launcher have not grown. A seed determines the changes that are requested, and which ranks are killed after
-// how many changes; the rest is timing.
+// An elastic job has three teams. Each of them grows, shrinks and replaces members at random, while
+// ranks are killed at random moments. At the end all ranks have observed the same changes, no rank
+// hangs, and the memory of rank 0 and of the launcher has not grown. A seed determines the
+// requested changes, and which ranks are killed after how many changes. The timing is random.
 //
 //	go test ./internal/soak -v -run Elastic                              a few changes
-//	go test ./internal/soak -v -full -run Elastic -timeout 2h            as many as are meant to be
+//	go test ./internal/soak -v -full -run Elastic -timeout 2h            the full number
 //	go test ./internal/soak -v -run Elastic/tcp -elastic.seed 17 -elastic.changes 100
 var (
 	elasticSeed    = flag.Uint64("elastic.seed", 0, "the seed of elastic jobs; 0: a random one")
 	elasticChanges = flag.Int("elastic.changes", 0, "changes of an elastic job; 0: 20, or 500 with -full")
 )
 
-// elasticSettled is the number of changes after which memory is measured first.
+// elasticSettled is the number of changes before the first measurement of memory.
 const elasticSettled = 50
 
 func TestElastic(t *testing.T) {
@@ -68,10 +68,11 @@ func TestElastic(t *testing.T) {
 
 // elasticJob is the harness of an elastic job.
 type elasticJob struct {
-	t       *testing.T
-	dir     string
-	seed    uint64
-	changes int // To be made.
+	t    *testing.T
+	dir  string
+	seed uint64
+	// Number of changes to make.
+	changes int
 	rng     *rand.Rand
 	cmd     *exec.Cmd
 	stderr  bytes.Buffer
@@ -82,19 +83,19 @@ type elasticJob struct {
 	launcher, rank0 samples
 
 	mu     sync.Mutex
-	teams  map[string][]uint32 // Members of the present sets.
+	teams  map[string][]uint32 // Members of the current sets.
 	pids   map[int]int         // By rank.
-	killed []int               // Ranks.
+	killed []int               // Killed ranks.
 }
 
 // run runs the job to its end, and checks history, memory and files.
 func (j *elasticJob) run(env []string) {
 	t := j.t
 	shm, runtimeDir := segments(t), t.TempDir()
-	limit := time.Duration(60+4*j.changes) * time.Second // Of a busy machine.
+	limit := time.Duration(60+4*j.changes) * time.Second // Generous, for a busy machine.
 	ctx, cancel := context.WithTimeout(t.Context(), limit+time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "run", "-n", fmt.Sprint(elasticTeams*elasticTeamSize), "--max-ranks", fmt.Sprint(elasticTeams*elasticLargest+2),
+	cmd := exec.CommandContext(ctx, os.Args[0], "run", "-n", fmt.Sprint(elasticTeams*elasticTeamSize), "--max-ranks", fmt.Sprint(elasticTeams*maxTeamSize+2),
 		"--on-failure", "continue", "--timeout", limit.String(), "-x", envFerry+"=0", os.Args[0])
 	cmd.Env = append(os.Environ(), envFerry+"=1", "XDG_RUNTIME_DIR="+runtimeDir, "FERRY_BTL_SHM_DIR="+shm, "LOCALTEST_PROGRAM=elastic", "LOCALTEST_TIMEOUT="+limit.String(),
 		envElasticDir+"="+j.dir, envElasticSeed+"="+fmt.Sprint(j.seed))
@@ -109,24 +110,24 @@ func (j *elasticJob) run(env []string) {
 	}
 	j.cmd = cmd
 	began := time.Now()
-	j.follow(out)
+	j.readEvents(out)
 	err = cmd.Wait()
 	j.kills.Wait()
-	final := j.compare()
+	final := j.compareHistories()
 	unanswered := slices.DeleteFunc(slices.Clone(j.killed), func(rank int) bool { return !slices.Contains(final, uint32(rank)) })
 	if (err == nil) != (len(unanswered) == 0) || j.done < j.changes {
-		t.Errorf("killed members of the last sets: %v", unanswered)
+		t.Errorf("killed ranks in the last sets: %v", unanswered)
 		t.Errorf("%d of %d changes: %v\n%s", j.done, j.changes, err, lastLines(j.stderr.String(), 200))
 	}
 	t.Logf("%d changes and %d kills in %v", j.done, len(j.killed), time.Since(began).Round(time.Millisecond))
-	j.memory()
+	j.checkMemory()
 	if left := append(files(t, shm), files(t, runtimeDir)...); len(left) > 0 {
-		t.Errorf("left at the end: %v", left)
+		t.Errorf("remaining at the end: %v", left)
 	}
 }
 
-// follow reads the lines of the ranks: a new process, or a finished change.
-func (j *elasticJob) follow(out interface{ Read([]byte) (int, error) }) {
+// readEvents reads the lines of the ranks, which report a new process or a finished change.
+func (j *elasticJob) readEvents(out interface{ Read([]byte) (int, error) }) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		kind, text, _ := strings.Cut(lines.Text(), " ")
@@ -146,7 +147,7 @@ func (j *elasticJob) follow(out interface{ Read([]byte) (int, error) }) {
 			j.rank0 = append(j.rank0, sample{j.done, n})
 			continue
 		case "change":
-			j.changed(text)
+			j.recordChange(text)
 		default:
 			j.t.Log(lines.Text())
 			continue
@@ -158,13 +159,13 @@ func (j *elasticJob) follow(out interface{ Read([]byte) (int, error) }) {
 				j.t.Error(err)
 			}
 		case j.done%10 == 5 && j.done < j.changes-10, j.done == 12:
-			j.kill()
+			j.killRandom()
 		}
 	}
 }
 
-// changed takes a finished change.
-func (j *elasticJob) changed(text string) {
+// recordChange records a finished change.
+func (j *elasticJob) recordChange(text string) {
 	var x turn
 	if err := json.Unmarshal([]byte(text), &x); err != nil {
 		j.t.Errorf("%q: %v", text, err)
@@ -176,8 +177,8 @@ func (j *elasticJob) changed(text string) {
 	j.done++
 }
 
-// victims returns the ranks of teams with other members, except 0.
-func (j *elasticJob) victims() (ranks []int) {
+// killableRanks returns the ranks of teams with other members, except 0.
+func (j *elasticJob) killableRanks() (ranks []int) {
 	for _, team := range j.teams {
 		alive := slices.DeleteFunc(slices.Clone(team), func(rank uint32) bool { return parentOf(j.pids[int(rank)]) != j.cmd.Process.Pid })
 		for _, rank := range alive {
@@ -190,15 +191,15 @@ func (j *elasticJob) victims() (ranks []int) {
 	return ranks
 }
 
-// kill kills a rank in a moment.
-func (j *elasticJob) kill() {
+// killRandom kills a random rank.
+func (j *elasticJob) killRandom() {
 	after := time.Duration(j.rng.IntN(50_000)) * time.Microsecond
 	choice := j.rng.Float64()
 	j.kills.Go(func() {
 		time.Sleep(after)
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		ranks := j.victims()
+		ranks := j.killableRanks()
 		if len(ranks) == 0 {
 			return
 		}
@@ -218,7 +219,7 @@ func parentOf(pid int) (parent int) {
 	return parent
 }
 
-// residentOf returns the resident memory of a process, in bytes.
+// residentOf returns the resident memory of a process in bytes.
 func residentOf(pid int) int64 {
 	var all, resident int64
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -226,7 +227,7 @@ func residentOf(pid int) int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// samples are the resident memory of a process after some changes.
+// samples are measurements of the resident memory of a process.
 type samples []sample
 
 type sample struct {
@@ -234,7 +235,7 @@ type sample struct {
 	bytes   int64
 }
 
-// least returns the smallest sample in a range of changes: the number of connected peers varies.
+// least returns the smallest sample in a range of changes. The number of connected peers varies.
 func (all samples) least(from, to int) (n int64) {
 	for _, s := range all {
 		if s.changes >= from && s.changes <= to && (n == 0 || s.bytes < n) {
@@ -244,8 +245,8 @@ func (all samples) least(from, to int) (n int64) {
 	return n
 }
 
-// memory compares the resident memory at the end with that after elasticSettled changes.
-func (j *elasticJob) memory() {
+// checkMemory compares the resident memory at the end with that after elasticSettled changes.
+func (j *elasticJob) checkMemory() {
 	if j.done < 4*elasticSettled {
 		return
 	}

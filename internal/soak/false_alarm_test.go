@@ -23,11 +23,14 @@ import (
 
 // alarmRun is the size of one run of TestFalseAlarm.
 type alarmRun struct {
-	ranks   int
-	period  time.Duration
-	timeout time.Duration // bootstrap.process_timeout
-	stop    time.Duration // Less than timeout, of one rank or of all.
-	pause   time.Duration // Longer than timeout, of all processes of the job.
+	ranks  int
+	period time.Duration
+	// bootstrap.process_timeout.
+	timeout time.Duration
+	// Stop of one rank or of all, shorter than timeout.
+	stop time.Duration
+	// Stop of all processes of the job, longer than timeout.
+	pause time.Duration
 }
 
 var (
@@ -35,9 +38,9 @@ var (
 	fullAlarms  = alarmRun{ranks: 16, period: 290 * time.Second, timeout: 5 * time.Second, stop: 2 * time.Second, pause: 7 * time.Second}
 )
 
-// TestFalseAlarm_BusyAndStoppedRanks_NoneIsReportedDead stops ranks, and whole jobs with their launcher,
-// while they compute and allocate on too few processors. At the end one rank is stopped for longer, and only
-// that is reported dead, and notified when it continues. It takes 10 minutes with -full.
+// Ranks, and whole jobs with their launcher, are stopped while they compute and allocate on too few
+// processors. At the end one rank is stopped for longer. Only that rank is reported dead, and it is
+// notified when it continues. The test takes 10 minutes with -full.
 func TestFalseAlarm_BusyAndStoppedRanks_NoneIsReportedDead(t *testing.T) {
 	needs.Time(t)
 	a := shortAlarms
@@ -48,8 +51,7 @@ func TestFalseAlarm_BusyAndStoppedRanks_NoneIsReportedDead(t *testing.T) {
 	t.Run("members", a.underMembers)
 }
 
-// extendTimeout makes room for 10 minutes of TestFalseAlarm in the default time limit of go test, which
-// grants another minute.
+// extendTimeout extends the default timeout of go test to cover 10 minutes of TestFalseAlarm.
 func extendTimeout() {
 	flag.Parse()
 	if f := flag.Lookup("test.timeout"); *full && f != nil && f.Value.String() == "10m0s" {
@@ -60,14 +62,14 @@ func extendTimeout() {
 func (a alarmRun) underMembers(t *testing.T) {
 	j := startMembers(t, a.ranks, 1, "busy", startHere, fmt.Sprint("FERRY_BOOTSTRAP_PROCESS_TIMEOUT=", a.timeout))
 	j.await("ready", a.ranks)
-	ranks := pids(t, j.steps, a.ranks)
+	ranks := rankPIDs(t, j.steps, a.ranks)
 	a.disturb(t, ranks, 0)
 	j.complete("end")
 	j.await("quiet", a.ranks)
 	victim := a.ranks - 1
-	stop(t, syscall.SIGSTOP, ranks[victim])
+	sendSignal(t, syscall.SIGSTOP, ranks[victim])
 	j.await("alarm", victim)
-	stop(t, syscall.SIGCONT, ranks[victim])
+	sendSignal(t, syscall.SIGCONT, ranks[victim])
 	j.wait()
 }
 
@@ -84,7 +86,7 @@ func (a alarmRun) underFerryRun(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	j := &members{t: t, n: a.ranks, steps: steps, out: make([]bytes.Buffer, a.ranks), ended: make([]chan error, a.ranks)}
+	j := &membersJob{t: t, n: a.ranks, steps: steps, out: make([]bytes.Buffer, a.ranks), ended: make([]chan error, a.ranks)}
 	t.Cleanup(func() {
 		if cmd.Process.Kill() == nil {
 			<-ended
@@ -97,14 +99,14 @@ func (a alarmRun) underFerryRun(t *testing.T) {
 		j.ended[rank] = make(chan error) // The launcher reports the end.
 	}
 	j.await("ready", a.ranks)
-	ranks := pids(t, steps, a.ranks)
+	ranks := rankPIDs(t, steps, a.ranks)
 	a.disturb(t, ranks, cmd.Process.Pid)
 	j.complete("end")
 	j.await("quiet", a.ranks)
 	victim := a.ranks - 1
-	stop(t, syscall.SIGSTOP, ranks[victim])
+	sendSignal(t, syscall.SIGSTOP, ranks[victim])
 	j.await("alarm", victim)
-	stop(t, syscall.SIGCONT, ranks[victim])
+	sendSignal(t, syscall.SIGCONT, ranks[victim])
 	err := <-ended
 	ended <- nil
 	if err != nil || !bytes.Contains(out.Bytes(), []byte("has answered no query")) {
@@ -112,7 +114,7 @@ func (a alarmRun) underFerryRun(t *testing.T) {
 	}
 }
 
-// disturb stops ranks for the period, and pauses the job once at the end of it.
+// disturb stops ranks for the period, and pauses the job once at the end.
 func (a alarmRun) disturb(t *testing.T, ranks []int, launcher int) {
 	t.Helper()
 	stops := 0
@@ -135,13 +137,13 @@ func (a alarmRun) disturb(t *testing.T, ranks []int, launcher int) {
 // pauseFor stops processes for a time.
 func (a alarmRun) pauseFor(t *testing.T, d time.Duration, processes ...int) {
 	t.Helper()
-	stop(t, syscall.SIGSTOP, processes...)
+	sendSignal(t, syscall.SIGSTOP, processes...)
 	time.Sleep(d)
-	stop(t, syscall.SIGCONT, processes...)
+	sendSignal(t, syscall.SIGCONT, processes...)
 }
 
-// stop sends a signal to processes.
-func stop(t *testing.T, sig syscall.Signal, processes ...int) {
+// sendSignal sends a signal to processes.
+func sendSignal(t *testing.T, sig syscall.Signal, processes ...int) {
 	t.Helper()
 	for _, pid := range processes {
 		if err := syscall.Kill(pid, sig); err != nil {
@@ -150,8 +152,8 @@ func stop(t *testing.T, sig syscall.Signal, processes ...int) {
 	}
 }
 
-// pids returns the processes of the ranks.
-func pids(t *testing.T, steps string, n int) (all []int) {
+// rankPIDs returns the processes of the ranks.
+func rankPIDs(t *testing.T, steps string, n int) (all []int) {
 	t.Helper()
 	for rank := range n {
 		b, err := os.ReadFile(filepath.Join(steps, fmt.Sprint("ready.", rank)))
@@ -167,17 +169,18 @@ func pids(t *testing.T, steps string, n int) (all []int) {
 	return all
 }
 
-// busy computes, allocates and exchanges values until the test ends that. Then the last rank is stopped.
-func busy(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	if err := errors.Join(mpi.Barrier(ctx, c), completes(c.Rank(), "ready", strconv.Itoa(os.Getpid()))); err != nil {
+// busyRank computes, allocates and exchanges values until the test ends that. Then the last rank is
+// stopped.
+func busyRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	if err := errors.Join(mpi.Barrier(ctx, c), completeStep(c.Rank(), "ready", strconv.Itoa(os.Getpid()))); err != nil {
 		return err
 	}
-	var kept [32][]byte // 20 MiB or so, so that collections have work.
+	var kept [32][]byte // About 20 MiB, so that garbage collections have work.
 	for round, last := 0, []bool{false}; !last[0]; round++ {
 		for i := range 50 {
 			kept[(round+i)%len(kept)] = make([]byte, 1<<20-rand.IntN(1<<19))
 		}
-		spin(rand.N(100 * time.Millisecond))
+		computeFor(rand.N(100 * time.Millisecond))
 		last[0] = c.Rank() == 0 && isComplete("end")
 		if err := mpi.Bcast(ctx, c, last, 0); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
@@ -189,27 +192,27 @@ func busy(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if failed := c.Failed(); len(failed) > 0 {
 		return fmt.Errorf("false alarm: ranks %v", failed)
 	}
-	if err := completes(c.Rank(), "quiet", ""); err != nil {
+	if err := completeStep(c.Rank(), "quiet", ""); err != nil {
 		return err
 	}
 	victim := c.Size() - 1
 	if c.Rank() == victim {
 		var failed *mpi.ProcFailedError
 		if _, err := c.Recv(ctx, nil, mpi.AnySource, 1); !errors.As(err, &failed) || !slices.Equal(failed.Ranks, []int{victim}) {
-			return fmt.Errorf("receive of the rank that was reported dead: %w", err)
+			return fmt.Errorf("receive at the rank that was reported dead: %w", err)
 		}
 		return nil
 	}
 	if _, err := c.Recv(ctx, nil, victim, 1); !errors.Is(err, mpi.ErrProcFailed) {
 		return fmt.Errorf("receive from the stopped rank: %w", err)
 	}
-	return completes(c.Rank(), "alarm", "")
+	return completeStep(c.Rank(), "alarm", "")
 }
 
 var product atomic.Int64
 
-// spin computes for a time.
-func spin(d time.Duration) {
+// computeFor computes for a time.
+func computeFor(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		for x := range 100_000 {
 			product.Store(int64(x * x))

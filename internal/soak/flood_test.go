@@ -15,11 +15,11 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestLateTag: 10,000 messages with tag 1 and one with tag 2, of which the last
-// is received first: the receiver's memory is bounded.
+// The receiver takes the last of 10,000 messages with tag 1 and one with tag 2 first. Its memory is
+// bounded.
 func TestLateTag(t *testing.T) { run(t, 2, "late-tag", size(10_000, 1000)) }
 
-func lateTag(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+func lateTagRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	n := rounds()
 	message := bytes.Repeat([]byte{7}, 4000)
 	if c.Rank() == 0 {
@@ -38,9 +38,9 @@ func lateTag(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	}
 	grown := procstat.Measure().Heap - before.Heap
 	fmt.Printf("%d messages of %d B take %d B at their receiver\n", n, len(message), grown)
-	// The budget is 1 MiB, with rounding; the others are offers of some 150 B.
+	// The budget is 1 MiB with rounding. The other messages are RTS of about 150 B.
 	if limit := int64(3<<20 + n*300); grown > limit {
-		return fmt.Errorf("that is more than %d", limit)
+		return fmt.Errorf("want at most %d", limit)
 	}
 	buf := make([]byte, 4000)
 	for range n {
@@ -52,10 +52,10 @@ func lateTag(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-// TestFlood: 10,000 unmatched small messages to a process that computes.
+// A computing process gets 10,000 unmatched small messages.
 func TestFlood(t *testing.T) { run(t, 2, "flood", size(10_000, 2000)) }
 
-func flood(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+func floodRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	n := rounds()
 	if c.Rank() == 0 {
 		if err := mpi.Barrier(ctx, c); err != nil {
@@ -80,38 +80,38 @@ func flood(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	grown := procstat.Measure().Heap - before.Heap
 	fmt.Printf("they take %d B while their receiver computes\n", grown)
 	if limit := int64(3<<20 + n*300); grown > limit {
-		return fmt.Errorf("that is more than %d", limit)
+		return fmt.Errorf("want at most %d", limit)
 	}
 	got := make([]int64, 8)
 	for i := range n {
 		if _, err := mpi.Recv(ctx, c, got, 0, 3); err != nil || got[0] != int64(i) {
-			return fmt.Errorf("message %d came in the place of %d, %v", got[0], i, err)
+			return fmt.Errorf("received message %d, want %d: %v", got[0], i, err)
 		}
 	}
 	return nil
 }
 
-// computed keeps the result of compute alive.
-var computed uint64
+// computeResult keeps the result of compute alive.
+var computeResult uint64
 
-// compute does not call ferry until it may end, or for a time, and does not block either.
+// compute neither calls ferry nor blocks until ends returns true, or for a time.
 func compute(d time.Duration, ends func() bool) {
 	for end := time.Now().Add(d); time.Now().Before(end) && !ends(); {
 		for range 10_000 {
-			computed = computed*6364136223846793005 + 1442695040888963407
+			computeResult = computeResult*6364136223846793005 + 1442695040888963407
 		}
 	}
 }
 
-// TestKeeper: an Isend of 1 MiB to a process that computes returns at once, and
-// completes while that process computes.
-func TestKeeper(t *testing.T) {
+// An Isend of 1 MiB to a computing process returns at once, and completes while that process
+// computes.
+func TestIsend_PeerComputes_Completes(t *testing.T) {
 	run(t, 2, "keeper", size(20, 3), "SOAK_COMPLETE="+filepath.Join(t.TempDir(), "complete"))
 }
 
-func keeper(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+func computingPeerRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	buf := make([]byte, 1<<20)
-	span := make([]int64, 1) // how long the receiver has computed
+	span := make([]int64, 1) // Duration of the computation of the receiver.
 	for i := range rounds() {
 		if c.Rank() == 0 {
 			if err := mpi.Barrier(ctx, c); err != nil {
@@ -127,7 +127,7 @@ func keeper(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 				return err
 			}
 			done := time.Since(start)
-			if err := os.WriteFile(complete(i), nil, 0o600); err != nil {
+			if err := os.WriteFile(completionFile(i), nil, 0o600); err != nil {
 				return err
 			}
 			if _, err := mpi.Recv(ctx, c, span, 1, i); err != nil {
@@ -136,7 +136,7 @@ func keeper(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			if i == 0 {
 				fmt.Printf("Isend of 1 MiB returned after %v and was complete after %v\n", returned, done)
 			}
-			if d := time.Duration(span[0]); d >= prompt {
+			if d := time.Duration(span[0]); d >= promptLimit {
 				return fmt.Errorf("round %d: Isend took %v and was complete after %v, and the receiver computed for %v", i, returned, done, d)
 			}
 			continue
@@ -149,7 +149,7 @@ func keeper(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			return err
 		}
 		start := time.Now()
-		compute(prompt, func() bool { return exists(complete(i)) })
+		compute(promptLimit, func() bool { return exists(completionFile(i)) })
 		span[0] = int64(time.Since(start))
 		if _, err := r.Wait(ctx); err != nil {
 			return err
@@ -161,31 +161,31 @@ func keeper(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-// complete is the file that tells the receiver, behind ferry's back, that the sender's
+// completionFile returns the file that notifies the receiver, without a message, that the sender's
 // request is complete.
-func complete(round int) string { return fmt.Sprint(os.Getenv("SOAK_COMPLETE"), round) }
+func completionFile(round int) string { return fmt.Sprint(os.Getenv("SOAK_COMPLETE"), round) }
 
-// TestBig: a message of 5 GiB arrives whole over each path for large messages.
+// A message of 5 GiB is transferred over each path for large messages.
 func TestBig(t *testing.T) {
 	needs.Time(t)
 	mib := size(5<<10, 32)
-	if *full && available() < 14<<30 {
-		t.Skipf("needs 14 GiB of memory, and %d MiB are available", available()>>20)
+	if *full && availableMemory() < 14<<30 {
+		t.Skipf("needs 14 GiB of memory, and %d MiB are available", availableMemory()>>20)
 	}
 	for _, path := range []string{"off", "cma", "memory"} {
 		t.Run(path, func(t *testing.T) { run(t, 2, "big", mib, "FERRY_BTL_SHM_SINGLE_COPY="+path, "SOAK_PATH="+path) })
 	}
-	for _, provider := range []string{"tcp;ofi_rxm", "sockets"} { // sockets takes 8 MiB at most, the other whatever there is
+	for _, provider := range []string{"tcp;ofi_rxm", "sockets"} { // sockets transfers at most 8 MiB at a time, and tcp;ofi_rxm any size.
 		t.Run(provider, func(t *testing.T) {
 			run(t, 2, "big", mib, append(overNetwork(t), "FERRY_MTL_OFI_PROVIDER_INCLUDE="+provider)...)
 		})
 	}
 }
 
-func big(ctx context.Context, s *mpi.Session, c *mpi.Comm) (err error) {
+func bigRank(ctx context.Context, s *mpi.Session, c *mpi.Comm) (err error) {
 	n := rounds() << 20
 	var words []uint64
-	if c.Rank() == 0 && onPath("memory") {
+	if c.Rank() == 0 && isPath("memory") {
 		mem, err := mpi.AllocMem(s, n)
 		if err != nil {
 			return err
@@ -195,7 +195,7 @@ func big(ctx context.Context, s *mpi.Session, c *mpi.Comm) (err error) {
 	} else {
 		words = make([]uint64, n/8)
 	}
-	const every = 1 << 20 / 8 // a mark in each MiB, and in the last word
+	const every = 1 << 20 / 8 // A mark in each MiB, and in the last word.
 	mark := func(i int) uint64 { return uint64(i)*0x9E3779B97F4A7C15 + 1 }
 	if c.Rank() == 0 {
 		for i := 0; i < len(words); i += every {

@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// envRootsFrom is the environment of communicators that are created in levels, if the job has two nodes.
+// envRootsFrom is the environment of jobs on two nodes that create communicators in levels.
 const envRootsFrom = "FERRY_BOOTSTRAP_ROOTS_FROM=0"
 
 // nodesOf returns the number of nodes of a job with an environment.
@@ -19,7 +19,8 @@ func nodesOf(env []string) int {
 	return 0
 }
 
-// inLevels runs a test over each stack between two nodes, with communicators that are created in levels.
+// inLevels runs a test over each stack between two nodes, with communicators that are created in
+// levels.
 func inLevels(t *testing.T, test func(t *testing.T, env []string)) {
 	needs.Time(t)
 	stacks := map[string][]string{"ob1+shm+tcp": nil}
@@ -40,14 +41,15 @@ func TestComms_InLevels_LeaveNothing(t *testing.T) {
 }
 
 func TestKill_InLevels_OthersContinue(t *testing.T) {
-	inLevels(t, func(t *testing.T, env []string) { kills(t, size(50, 2), env...) })
+	inLevels(t, func(t *testing.T, env []string) { killRepeatedly(t, size(50, 2), env...) })
 }
 
 func TestKillDuringSplit_InLevels_OthersContinue(t *testing.T) {
 	inLevels(t, func(t *testing.T, env []string) { killDuringSplit(t, size(40, 2), env) })
 }
 
-// TestReuse_InLevels_NoMessageIsMisplaced is TestReuse between two nodes. Its faults are those of a BTL.
+// TestReuse_InLevels_NoMessageIsMisplaced is TestReuse between two nodes. Its faults are those of a
+// BTL.
 func TestReuse_InLevels_NoMessageIsMisplaced(t *testing.T) {
 	needs.Time(t)
 	for _, policy := range []string{"agree", "lazy"} {

@@ -1,10 +1,9 @@
-// Package soak holds the programs by which the promises of a whole run are
-// measured: that nothing grows, that nothing hangs when processes die, that
-// large is only large. Each asserts its own criterion and prints its figures.
+// Package soak has long-running programs that check resource leaks, hangs after the death of
+// processes, and large sizes. Each has its own criterion and prints its measurements.
 //
-//	go test ./internal/soak -v                              small, with all other tests
-//	go test ./internal/soak -v -full -run Cycles            as large as it is meant to be
-//	go test ./internal/soak -v -full -timeout 2h            all of them
+//	go test ./internal/soak -v                              reduced sizes, with all other tests
+//	go test ./internal/soak -v -full -run Cycles            full size
+//	go test ./internal/soak -v -full -timeout 2h            all programs at full size
 package soak
 
 import (
@@ -25,8 +24,7 @@ import (
 
 var full = flag.Bool("full", false, "run the programs at their full size")
 
-// The environment of ranks: the number of rounds, and whether this process is
-// the command ferry.
+// Environment of ranks. It has the number of rounds, and whether this process is the command ferry.
 const (
 	envRounds = "SOAK_ROUNDS"
 	envFerry  = "SOAK_FERRY"
@@ -38,41 +36,40 @@ func TestMain(m *testing.M) {
 	}
 	extendTimeout()
 	localtest.Main(m, map[string]localtest.Program{
-		"big":             inWorld(big),
-		"busy":            inWorld(busy),
-		"collective-kill": inWorld(collectiveVictim),
-		"comms":           inWorld(comms),
-		"cut":             inWorld(cut),
-		"cycles":          cycles,
-		"dups":            inWorld(dups),
-		"elastic":         elastic,
+		"big":             inWorld(bigRank),
+		"busy":            inWorld(busyRank),
+		"collective-kill": inWorld(collectiveKillRank),
+		"comms":           inWorld(commsRank),
+		"cut":             inWorld(cutRank),
+		"cycles":          cycleRank,
+		"dups":            inWorld(dupRank),
+		"elastic":         elasticProgram,
 		"dups-barrier":    inWorld(dupsBarrier),
-		"flood":           inWorld(flood),
+		"flood":           inWorld(floodRank),
 		"goroutine-ranks": inWorld(goroutineRanks),
-		"goroutines":      inWorld(goroutines),
-		"hold":            inWorld(hold),
-		"keeper":          inWorld(keeper),
-		"kill":            inWorld(victim),
-		"kill-copies":     inWorld(copyVictim),
-		"late-dup":        inWorld(lateDup),
-		"orphans":         orphans,
-		"late-tag":        inWorld(lateTag),
-		"lost-host":       inWorld(lostHost),
-		"orphan":          inWorld(orphan),
-		"quick":           inWorld(quick),
-		"reuse":           reuse,
-		"split":           inWorld(splits),
+		"goroutines":      inWorld(goroutinesRank),
+		"hold":            inWorld(holdRank),
+		"keeper":          inWorld(computingPeerRank),
+		"kill":            inWorld(killRank),
+		"kill-copies":     inWorld(copyKillRank),
+		"late-dup":        inWorld(lateDupRank),
+		"orphans":         sceneProgram,
+		"late-tag":        inWorld(lateTagRank),
+		"lost-host":       inWorld(lostHostRank),
+		"orphan":          inWorld(orphanRank),
+		"quick":           inWorld(barrierRank),
+		"reuse":           reuseRank,
+		"split":           inWorld(splitRank),
 		"storm":           stormRank,
-		"streams":         inWorld(streams),
-		"survive":         survive,
-		"wake":            inWorld(wake),
+		"streams":         inWorld(streamsRank),
+		"survive":         surviveRank,
+		"wake":            inWorld(wakeRank),
 	})
 }
 
-// prompt is what takes longer than that waits for something that does not come: the
-// library's own waits for others are of a minute. A busy machine needs seconds for what
-// takes a millisecond elsewhere.
-const prompt = 20 * time.Second
+// promptLimit is the limit of operations that must not wait for a timeout of the library, which are a
+// minute. An operation of a millisecond may take seconds on a busy machine.
+const promptLimit = 20 * time.Second
 
 // size returns the size of a program in this run.
 func size(fullSize, small int) int {
@@ -82,8 +79,8 @@ func size(fullSize, small int) int {
 	return small
 }
 
-// run runs a program as n ranks with segments in a directory of its own, in
-// which nothing may be left, and logs what the ranks print.
+// run runs a program as n ranks and logs their output. Their segments are in a directory of their
+// own, in which none may remain.
 func run(t *testing.T, n int, program string, rounds int, env ...string) {
 	t.Helper()
 	dir := segments(t)
@@ -101,7 +98,7 @@ func run(t *testing.T, n int, program string, rounds int, env ...string) {
 	}
 }
 
-// segments makes a directory in memory for one job's segments.
+// segments creates a directory in memory for the segments of a job.
 func segments(t *testing.T) string {
 	t.Helper()
 	base := "/dev/shm"
@@ -128,21 +125,21 @@ func files(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// rounds is what run was told.
+// rounds returns the argument of run.
 func rounds() int {
 	var n int
 	fmt.Sscan(os.Getenv(envRounds), &n)
 	return n
 }
 
-// inWorld runs f with a communicator of all processes.
+// inWorld returns a program that runs f with a communicator of all processes.
 func inWorld(f func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error) localtest.Program {
 	return func(ctx context.Context) error {
 		s, err := mpi.OpenSession(ctx)
 		if err != nil {
 			return err
 		}
-		c, err := world(ctx, s, "soak")
+		c, err := newWorldComm(ctx, s, "soak")
 		if err != nil {
 			return err
 		}
@@ -153,7 +150,7 @@ func inWorld(f func(ctx context.Context, s *mpi.Session, c *mpi.Comm) error) loc
 	}
 }
 
-func world(ctx context.Context, s *mpi.Session, tag string) (*mpi.Comm, error) {
+func newWorldComm(ctx context.Context, s *mpi.Session, tag string) (*mpi.Comm, error) {
 	g, err := s.Group(ctx, "mpi://WORLD")
 	if err != nil {
 		return nil, err

@@ -18,24 +18,25 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/pmi1/pmi1test"
 )
 
-// envSteps is the folder with a file for each step that the test or a rank has completed.
+// envSteps is the folder with a file for each completed step of the test or of a rank.
 const envSteps = "SOAK_STEPS"
 
 // A members job runs under a PMI-1 server of the test, so that its bootstrap is bootstrap/meet.
-type members struct {
-	t     *testing.T
-	n     int
-	steps string // Folder of envSteps.
+type membersJob struct {
+	t *testing.T
+	n int
+	// Folder of envSteps.
+	steps string
 	cmds  []*exec.Cmd
 	out   []bytes.Buffer
 	ended []chan error
 }
 
-// startMembers starts a program as n ranks on nodes nodes of equal size. start starts the command of a
-// rank on its node. All ranks that are left at the end of the test are killed.
-func startMembers(t *testing.T, n, nodes int, program string, start func(node int, cmd *exec.Cmd) error, env ...string) *members {
+// startMembers starts a program as n ranks on nodes of equal size. start starts the command of a
+// rank on its node. The end of the test kills the remaining ranks.
+func startMembers(t *testing.T, n, nodes int, program string, start func(node int, cmd *exec.Cmd) error, env ...string) *membersJob {
 	t.Helper()
-	j := &members{t: t, n: n, steps: t.TempDir(), cmds: make([]*exec.Cmd, n), out: make([]bytes.Buffer, n), ended: make([]chan error, n)}
+	j := &membersJob{t: t, n: n, steps: t.TempDir(), cmds: make([]*exec.Cmd, n), out: make([]bytes.Buffer, n), ended: make([]chan error, n)}
 	s, err := pmi1test.Start(pmi1test.Options{
 		Size: n, KVSName: "soak-" + rand.Text(), Style: pmi1test.Slurm, Mapping: fmt.Sprintf("(vector,(0,%d,%d))", nodes, n/nodes),
 	})
@@ -59,7 +60,7 @@ func startMembers(t *testing.T, n, nodes int, program string, start func(node in
 }
 
 // start starts one rank with a connection to the server as its PMI_FD.
-func (j *members) start(s *pmi1test.Server, rank int, program string, start func(*exec.Cmd) error, env []string) error {
+func (j *membersJob) start(s *pmi1test.Server, rank int, program string, start func(*exec.Cmd) error, env []string) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -91,8 +92,8 @@ func (j *members) start(s *pmi1test.Server, rank int, program string, start func
 	return nil
 }
 
-// kill kills the ranks that are left.
-func (j *members) kill() {
+// kill kills the remaining ranks.
+func (j *membersJob) kill() {
 	for rank, cmd := range j.cmds {
 		if cmd != nil && j.ended[rank] != nil {
 			_ = cmd.Process.Kill() // It may have ended.
@@ -102,12 +103,12 @@ func (j *members) kill() {
 	}
 }
 
-// wait waits until all ranks have ended, and fails the test for each that has failed.
-func (j *members) wait() {
+// wait waits for the end of all ranks, and fails the test for each that has failed.
+func (j *membersJob) wait() {
 	j.t.Helper()
 	for rank, ended := range j.ended {
 		if ended == nil {
-			continue // It was awaited.
+			continue // It was awaited before.
 		}
 		err := <-ended
 		j.ended[rank] = nil
@@ -118,16 +119,16 @@ func (j *members) wait() {
 }
 
 // complete completes a step of the test.
-func (j *members) complete(step string) {
+func (j *membersJob) complete(step string) {
 	j.t.Helper()
 	if err := os.WriteFile(filepath.Join(j.steps, step), nil, 0o600); err != nil {
 		j.t.Fatal(err)
 	}
 }
 
-// await waits until the first n ranks have completed a step, and returns when each of them did. It ends
-// the test if a rank ends before.
-func (j *members) await(step string, n int) []time.Time {
+// await waits until the first n ranks have completed a step, and returns the times. It fails the
+// test if a rank ends before.
+func (j *membersJob) await(step string, n int) []time.Time {
 	j.t.Helper()
 	times := make([]time.Time, n)
 	for rank := range n {
@@ -149,8 +150,8 @@ func (j *members) await(step string, n int) []time.Time {
 	return times
 }
 
-// completes completes a step of a rank, with a text. The file appears as a whole.
-func completes(rank int, step, text string) error {
+// completeStep completes a step of a rank with a text. The file appears atomically.
+func completeStep(rank int, step, text string) error {
 	path := filepath.Join(os.Getenv(envSteps), fmt.Sprint(step, ".", rank))
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
 		return err

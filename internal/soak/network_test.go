@@ -7,8 +7,8 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// overNetwork is the environment in which all messages go over libfabric, between
-// ranks of a node too.
+// overNetwork returns the environment in which all messages use libfabric, also among ranks of a
+// node.
 func overNetwork(t *testing.T) []string {
 	t.Helper()
 	if _, err := libfabric.Load("libfabric.so.1"); err != nil {
@@ -17,32 +17,29 @@ func overNetwork(t *testing.T) []string {
 	return []string{"FERRY_PML=cm", "FERRY_PML_CM_SHARED_MEMORY=false", "FERRY_MTL_OFI_PROVIDER_INCLUDE=tcp;ofi_rxm"}
 }
 
-// TestCommsOverNetwork is TestComms where the network matches.
+// TestCommsOverNetwork is TestComms with matching in the network.
 func TestCommsOverNetwork(t *testing.T) {
 	needs.Time(t)
 	run(t, 2, "comms", size(40_000, 2000), overNetwork(t)...)
 }
 
-// TestCyclesOverNetwork: a session that closes says so to its peer, and neither waits
-// for the other.
+// A closing session notifies its peer, and neither waits for the other.
 func TestCyclesOverNetwork(t *testing.T) {
 	needs.Time(t)
 	run(t, 2, "cycles", size(300, 110), overNetwork(t)...)
 }
 
-// TestKillOverNetwork: the network tells of the death first, and its errors are those
-// of the process all the same.
+// The network reports the death first. The errors are nevertheless those of the process.
 func TestKillOverNetwork(t *testing.T) {
 	needs.Time(t)
-	kills(t, size(50, 3), overNetwork(t)...)
+	killRepeatedly(t, size(50, 3), overNetwork(t)...)
 }
 
-// overSockets is the environment in which all messages go over btl/tcp.
+// overSockets is the environment in which all messages use btl/tcp.
 var overSockets = []string{"FERRY_BTL=self,tcp"}
 
-// TestKillOverTCP: a connection that is reset tells of the death first, and the error is that
-// of the process all the same.
-func TestKillOverTCP(t *testing.T) { kills(t, size(100, 4), overSockets...) }
+// A connection reset reports the death first. The error is nevertheless that of the process.
+func TestKillOverTCP(t *testing.T) { killRepeatedly(t, size(100, 4), overSockets...) }
 
-// TestCyclesOverTCP: a session that closes says so to its peer, and neither waits for the other.
+// A closing session notifies its peer, and neither waits for the other.
 func TestCyclesOverTCP(t *testing.T) { run(t, 2, "cycles", size(300, 110), overSockets...) }

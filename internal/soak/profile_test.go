@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// overProfile is the environment of a job over a provider of the tests' own libfabric.
+// overProfile returns the environment of a job over a provider of the tests' own libfabric.
 func overProfile(t *testing.T, provider string, faults ...string) []string {
 	t.Helper()
 	if err := libfabric.Built(); err != nil {
@@ -18,13 +18,13 @@ func overProfile(t *testing.T, provider string, faults ...string) []string {
 		"FERRY_PML=cm", "FERRY_PML_CM_SHARED_MEMORY=false", "FERRY_MTL_OFI_LIBRARY="+testprov.Library(t), "FERRY_MTL_OFI_PROVIDER_INCLUDE="+provider, "FERRY_MTL_OFI_WARN=off")
 }
 
-// TestBigOverProfiles: a message of 5 GiB, above what cxi, verbs, psm3 and opx take at a
-// time; in short, one of 32 MiB where each takes 1 MiB.
+// A message of 5 GiB exceeds the limits of cxi, verbs, psm3 and opx. Reduced, it is a message of 32
+// MiB with limits of 1 MiB.
 func TestBigOverProfiles(t *testing.T) {
 	needs.Time(t)
 	mib, faults := size(5<<10, 32), []string{}
-	if *full && available() < 14<<30 {
-		t.Skipf("needs 14 GiB of memory, and %d MiB are available", available()>>20)
+	if *full && availableMemory() < 14<<30 {
+		t.Skipf("needs 14 GiB of memory, and %d MiB are available", availableMemory()>>20)
 	}
 	if !*full {
 		faults = append(faults, "max")
@@ -34,7 +34,7 @@ func TestBigOverProfiles(t *testing.T) {
 	}
 }
 
-// TestCommsOverProfiles: communicators come and go over networks that lack much.
+// Communicators are created and closed over networks with few features.
 func TestCommsOverProfiles(t *testing.T) {
 	for provider, faults := range map[string][]string{"cxi": {"queues=64", "nodirected"}, "efa": {"nodata", "max"}, "verbs;ofi_rxm": {"order", "again=2"}} {
 		t.Run(provider, func(t *testing.T) { run(t, 2, "comms", size(4000, 200), overProfile(t, provider, faults...)...) })

@@ -15,17 +15,17 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestGoroutineRanks: 10,000 goroutine ranks of one process work, wait, split, end and leave nothing.
-// Limits in time hold at the full size; less is noise.
+// 10,000 goroutine ranks of one process work, wait, split and end without a leak. The time limits
+// apply to the full size, because smaller ones are dominated by noise.
 func TestGoroutineRanks(t *testing.T) { run(t, 1, "goroutine-ranks", size(10_000, 1000)) }
 
 // Limits of the full size.
 const (
-	mostWorkTime      = 10 * time.Second // hello, barrier, allreduce and ring
-	mostRankMemory    = 32 << 10         // bytes of each rank
-	mostThreads       = 20               // of the process
-	mostIdleProcessor = 0.01             // share of a processor of all blocked ranks
-	mostEndTime       = time.Second      // from a panic to the end of all ranks
+	maxWorkTime      = 10 * time.Second // Time of hello, barrier, allreduce and ring.
+	maxRankMemory    = 32 << 10         // Bytes per rank.
+	maxThreads       = 20               // Threads of the process.
+	maxIdleProcessor = 0.01             // Processors used by all blocked ranks.
+	maxEndTime       = time.Second      // Time from a panic to the end of all ranks.
 )
 
 // isFull reports whether the program runs at its full size.
@@ -36,7 +36,7 @@ func goroutineRanks(ctx context.Context, _ *mpi.Session, world *mpi.Comm) error 
 	if err := workAndWait(ctx, world, n); err != nil {
 		return fmt.Errorf("work and wait: %w", err)
 	}
-	if err := onePanics(ctx, world, n); err != nil {
+	if err := panicOne(ctx, world, n); err != nil {
 		return fmt.Errorf("panic: %w", err)
 	}
 	if err := splitRanks(ctx, world, n/10); err != nil {
@@ -51,17 +51,17 @@ func inRanks(ctx context.Context, world *mpi.Comm, n int, f func(context.Context
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tc.Close()) }() // also if Run panics
+	defer func() { err = errors.Join(err, tc.Close()) }() // Also if Run panics.
 	return tc.Run(ctx, f)
 }
 
-// workAndWait measures the time of some operations, and then ranks that are blocked.
+// workAndWait measures the time of some operations, and then blocked ranks.
 func workAndWait(ctx context.Context, world *mpi.Comm, n int) error {
 	before := memoryInUse()
 	start := time.Now()
 	var blocked atomic.Int64
 	return inRanks(ctx, world, n, func(ctx context.Context, c *mpi.Comm) error {
-		if err := work(ctx, c); err != nil {
+		if err := workOnce(ctx, c); err != nil {
 			return err
 		}
 		if c.Rank() > 0 {
@@ -75,9 +75,9 @@ func workAndWait(ctx context.Context, world *mpi.Comm, n int) error {
 		}
 		elapsed := time.Since(start)
 		for blocked.Load() < int64(n-1) && ctx.Err() == nil {
-			time.Sleep(time.Millisecond) // leave the processors to those that are about to wait
+			time.Sleep(time.Millisecond) // Yields to ranks that are about to wait.
 		}
-		err := judgeBlocked(n, elapsed, before)
+		err := checkBlocked(n, elapsed, before)
 		for rank := 1; rank < n; rank++ {
 			err = errors.Join(err, c.Send(ctx, nil, rank, 9))
 		}
@@ -85,8 +85,8 @@ func workAndWait(ctx context.Context, world *mpi.Comm, n int) error {
 	})
 }
 
-// work is hello, barrier, allreduce and ring.
-func work(ctx context.Context, c *mpi.Comm) error {
+// workOnce is hello, barrier, allreduce and ring.
+func workOnce(ctx context.Context, c *mpi.Comm) error {
 	n, rank := c.Size(), c.Rank()
 	hello := fmt.Appendf(nil, "hello from %d", rank)
 	if rank > 0 {
@@ -123,45 +123,45 @@ func work(ctx context.Context, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-// judgeBlocked measures the process while n ranks are blocked.
-func judgeBlocked(n int, elapsed time.Duration, before int64) error {
+// checkBlocked measures the process while n ranks are blocked.
+func checkBlocked(n int, elapsed time.Duration, before int64) error {
 	each := (memoryInUse() - before) / int64(n)
 	const span = 2 * time.Second
 	used := processorTime()
-	time.Sleep(span) // this is what the test is about
+	time.Sleep(span) // The idle time is the subject of the test.
 	share := float64(processorTime()-used) / float64(span)
 	fmt.Printf("%d ranks: hello, barrier, allreduce, ring in %v; blocked, they take %d B each, %d threads, %.2f %% of a processor\n",
-		n, elapsed.Round(time.Millisecond), each, threads(), 100*share)
+		n, elapsed.Round(time.Millisecond), each, threadCount(), 100*share)
 	switch {
-	case each >= mostRankMemory:
+	case each >= maxRankMemory:
 		return errors.New("too much memory")
-	case threads() >= mostThreads:
+	case threadCount() >= maxThreads:
 		return errors.New("too many threads")
-	case isFull() && elapsed > mostWorkTime:
+	case isFull() && elapsed > maxWorkTime:
 		return errors.New("too slow")
-	case isFull() && share >= mostIdleProcessor:
-		return errors.New("blocked ranks work")
+	case isFull() && share >= maxIdleProcessor:
+		return errors.New("blocked ranks use the processor")
 	}
 	return nil
 }
 
-// memoryInUse is the memory of heap and stacks, after a collection.
+// memoryInUse returns the size of heap and stacks after a garbage collection.
 func memoryInUse() int64 {
 	runtime.GC()
-	runtime.GC() // pools keep objects for one collection
+	runtime.GC() // Pools retain objects for one collection.
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// processorTime is what this process has had of processors.
+// processorTime returns the processor time of this process.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// splitRanks divides n ranks, and those parts again.
+// splitRanks splits n ranks, and the parts again.
 func splitRanks(ctx context.Context, world *mpi.Comm, n int) error {
 	start := time.Now()
 	err := inRanks(ctx, world, n, func(ctx context.Context, c *mpi.Comm) error {
@@ -214,14 +214,14 @@ func createThreadComms(ctx context.Context, world *mpi.Comm, n int) error {
 	switch {
 	case after.Descriptors > before.Descriptors || after.Goroutines > before.Goroutines:
 		return errors.New("descriptors or goroutines grow")
-	case after.Heap-before.Heap > 64<<10: // what the runtime and pools take at times
+	case after.Heap-before.Heap > 64<<10: // The runtime and pools retain memory occasionally.
 		return errors.New("the heap grows")
 	}
 	return nil
 }
 
-// onePanics measures how long the others take to end.
-func onePanics(ctx context.Context, world *mpi.Comm, n int) error {
+// panicOne measures the time until the other ranks end.
+func panicOne(ctx context.Context, world *mpi.Comm, n int) error {
 	const reason = "a rank of the soak test panics"
 	var panicked time.Time
 	var broken atomic.Int64
@@ -249,7 +249,7 @@ func onePanics(ctx context.Context, world *mpi.Comm, n int) error {
 		return fmt.Errorf("Run raised %v", raised)
 	case broken.Load() != int64(n-1):
 		return fmt.Errorf("%d of %d ranks ended with ErrBroken", broken.Load(), n-1)
-	case isFull() && elapsed > mostEndTime:
+	case isFull() && elapsed > maxEndTime:
 		return errors.New("too slow")
 	}
 	return nil

@@ -21,16 +21,15 @@ import (
 	"github.com/ferrympi/ferry/pml/ob1"
 )
 
-// TestReuse: communicators are closed while messages are on their way to them,
-// and their indices used again: no message comes to a communicator to which it
-// was not sent. Frames are late.
+// Communicators are closed with messages in flight, and their indices are reused. No message may
+// arrive at a communicator to which it was not sent. Frames are delayed.
 func TestReuse(t *testing.T) {
 	for _, policy := range []string{"agree", "lazy"} {
 		t.Run(policy, func(t *testing.T) { run(t, 2, "reuse", size(10_000, 3000), "FERRY_CID_POLICY="+policy) })
 	}
 }
 
-func reuse(ctx context.Context) error {
+func reuseRank(ctx context.Context) error {
 	mover := shm.Component()
 	if slices.Contains(os.Environ(), envRootsFrom) { // The ranks are on two nodes.
 		mover = tcp.Component()
@@ -44,19 +43,19 @@ func reuse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := world(ctx, s, "reuse")
+	c, err := newWorldComm(ctx, s, "reuse")
 	if err != nil {
 		return err
 	}
 	peer := 1 - c.Rank()
-	rng := rand.New(rand.NewPCG(uint64(c.Rank()), 1)) // not the peer's
+	rng := rand.New(rand.NewPCG(uint64(c.Rank()), 1)) // Different numbers than those of the peer.
 	received, buf := 0, make([]int64, 600)
 	for i := range rounds() {
 		d, err := c.Dup(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", i, err)
 		}
-		// Some of them, large or small, and perhaps none is received.
+		// Receive some of them, large or small, possibly none.
 		for k := range rng.IntN(4) {
 			message := make([]int64, 1+599*(k%2))
 			message[0] = int64(i)
@@ -80,7 +79,7 @@ func reuse(ctx context.Context) error {
 		if err := d.Close(); err != nil {
 			return err
 		}
-		// Ranks drift apart, but not without limit.
+		// Ranks drift apart within a limit.
 		if i%200 == 199 {
 			if err := mpi.Barrier(ctx, c); err != nil {
 				return err
@@ -96,17 +95,17 @@ func reuse(ctx context.Context) error {
 	}
 	fmt.Printf("%d messages received, %d dropped, %d frames late or blocked\n", received, dropped, faults.Injected())
 	if received == 0 || dropped == 0 || faults.Injected() == 0 {
-		return errors.New("that shows nothing")
+		return errors.New("inconclusive: no message was received, dropped or delayed")
 	}
 	return errors.Join(c.Close(), s.Close())
 }
 
-// TestLateDup: rank 0 dups and sends; rank 1 dups a minute later and receives.
+// Rank 0 dups and sends. Rank 1 dups a minute later and receives.
 func TestLateDup(t *testing.T) { run(t, 2, "late-dup", size(60_000, 300)) }
 
-func lateDup(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+func lateDupRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if c.Rank() == 1 {
-		time.Sleep(time.Duration(rounds()) * time.Millisecond) // this is what the test is about
+		time.Sleep(time.Duration(rounds()) * time.Millisecond) // The delay is the subject of the test.
 	}
 	d, err := c.Dup(ctx)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestKillDuringSplit: Split succeeds in one of the living and fails in another, which
-// lives on. Nobody waits for him in the communicator that came to be.
+// Split succeeds in one of the live ranks and fails in another one, which continues. No rank waits
+// for it in the new communicator.
 func TestKillDuringSplit(t *testing.T) {
 	stacks := [][]string{{"FERRY_PML=ob1"}, {"FERRY_PML=ob1", "FERRY_CID_POLICY=lazy"}}
 	if *full {
@@ -47,9 +47,8 @@ func killDuringSplit(t *testing.T, jobs int, stack []string) {
 	t.Logf("%v: in %d jobs a Split succeeded in one member and failed in another", stack, apart)
 }
 
-// splits divides its communicator into 0 and 2, which survive, and 1 and 3, until rank 3
-// dies.
-func splits(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+// splitRank splits its communicator into 0 and 2, which survive, and 1 and 3, until rank 3 dies.
+func splitRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if c.Rank() == 3 {
 		go func() {
 			time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
@@ -72,7 +71,7 @@ func splits(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		return fmt.Errorf("hangs: %w", err)
 	}
 	fmt.Println(err)
-	other, in := 2-c.Rank(), make([]byte, 1) // who has failed first lives until the other one knows
+	other, in := 2-c.Rank(), make([]byte, 1) // The rank that fails first stays until the other one has noticed.
 	_, err = c.Sendrecv(patient, in, other, 1, in, other, 1)
 	return err
 }

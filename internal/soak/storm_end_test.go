@@ -12,50 +12,50 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// collectives makes those of the storm, in their order, until one fails.
-func (p *player) collectives(err error) {
-	if err != nil { // the faulty one was quick
-		p.endColl("second barrier", err, nil)
+// collectives executes the collectives of the storm in order until one fails.
+func (p *stormPlayer) collectives(err error) {
+	if err != nil { // The faulty rank failed early.
+		p.endCollectives("second barrier", err, nil)
 		return
 	}
-	for n, k := range p.storm.colls {
+	for n, k := range p.storm.collectives {
 		if !p.step() {
 			return
 		}
-		p.Coll.Op = k.op
-		err := p.under(p.life, "collective "+k.op, func(ctx context.Context) error { return p.collective(ctx, n, k) })
+		p.Collectives.Op = k.op
+		err := p.guarded(p.untilClose, "collective "+k.op, func(ctx context.Context) error { return p.collective(ctx, n, k) })
 		if err != nil {
-			p.endColl(k.op, err, nil)
+			p.endCollectives(k.op, err, nil)
 			return
 		}
-		p.Coll.Done++
+		p.Collectives.Completed++
 	}
-	p.Coll.Op = ""
+	p.Collectives.Op = ""
 }
 
-// over is a context that has ended.
-var over = func() context.Context {
+// endedContext returns an ended context.
+var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errors.New("this rank has had an error in a collective"))
+	cancel(errors.New("a collective of this rank has failed"))
 	return ctx
 }()
 
-// endColl notes why there are no more collectives.
-func (p *player) endColl(what string, err error, members []int) {
+// endCollectives records the reason for the end of collectives.
+func (p *stormPlayer) endCollectives(what string, err error, members []int) {
 	k := p.classify(err, what, members)
-	if k == strange {
-		p.wrong("unnamed: %s: %v", what, err)
+	if k == outcomeOther {
+		p.recordWrong("unnamed: %s: %v", what, err)
 	}
-	// It may have been another communicator that failed: this rank enters no collective of
-	// the first one any more either, and those who wait for it there may hear of it.
-	_ = mpi.Barrier(over, p.coll)
-	p.teller.mu.Lock()
-	defer p.teller.mu.Unlock()
-	p.Coll.Class, p.Coll.Err, p.Coll.At = string(rune(k)), err.Error(), now()
+	// Another communicator may have failed. This rank calls no more collectives of the first one
+	// either, and the waiting ranks must notice.
+	_ = mpi.Barrier(endedContext, p.collComm)
+	p.recorder.mu.Lock()
+	defer p.recorder.mu.Unlock()
+	p.Collectives.Class, p.Collectives.Err, p.Collectives.At = string(rune(k)), err.Error(), monotonicNow()
 }
 
-func (p *player) collective(ctx context.Context, n int, k collective) error {
-	c := p.coll
+func (p *stormPlayer) collective(ctx context.Context, n int, k collective) error {
+	c := p.collComm
 	switch k.op {
 	case "barrier":
 		return mpi.Barrier(ctx, c)
@@ -67,7 +67,7 @@ func (p *player) collective(ctx context.Context, n int, k collective) error {
 		}
 		err := mpi.Bcast(ctx, c, got, k.root)
 		if err == nil && !bytes.Equal(got, want) {
-			p.wrong("contents: bcast %d of %d bytes", n, k.size)
+			p.recordWrong("contents: bcast %d of %d bytes", n, k.size)
 		}
 		return err
 	case "allreduce":
@@ -78,7 +78,7 @@ func (p *player) collective(ctx context.Context, n int, k collective) error {
 		err := mpi.Allreduce(ctx, c, nil, x, mpi.Sum[int64]())
 		for i := range x {
 			if err == nil && x[i] != int64(p.storm.ranks*(p.storm.ranks-1)/2+p.storm.ranks*i) {
-				p.wrong("contents: allreduce %d of %d elements: element %d is %d", n, len(x), i, x[i])
+				p.recordWrong("contents: allreduce %d of %d elements: element %d is %d", n, len(x), i, x[i])
 				break
 			}
 		}
@@ -89,23 +89,22 @@ func (p *player) collective(ctx context.Context, n int, k collective) error {
 	return p.split(ctx, k)
 }
 
-// closeOverMessages makes a communicator, sends on it, and closes it while messages are
-// queued that nobody has received.
-func (p *player) closeOverMessages(ctx context.Context, n int, k collective) error {
-	d, err := p.coll.Dup(ctx)
+// closeOverMessages creates a communicator, sends on it, and closes it with unreceived messages.
+func (p *stormPlayer) closeOverMessages(ctx context.Context, n int, k collective) error {
+	d, err := p.collComm.Dup(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	// A member may have failed before it makes its end: nothing here waits for one.
+	// A member may have failed before it creates its end. No operation here waits for one.
 	stray := func(q mpi.Request, err error) error {
 		if err == nil {
-			p.leave(&sending{what: fmt.Sprintf("isend %d on a dup that is closed", n), request: q, ledger: newLedger(1)})
+			p.leaveSend(&startedSend{what: fmt.Sprintf("isend %d on a dup that is closed", n), request: q, outcomes: newStreamOutcomes(1)})
 		}
 		return err
 	}
 	to, from := (p.me+1)%p.storm.ranks, (p.me+p.storm.ranks-1)%p.storm.ranks
-	if to > p.me { // one way, lest two wait for each other
+	if to > p.me { // In one direction, so that no two ranks wait for each other.
 		for i := range 3 {
 			err = errors.Join(err, stray(d.Isend(make([]byte, 100), to, i)))
 		}
@@ -122,22 +121,22 @@ func (p *player) closeOverMessages(ctx context.Context, n int, k collective) err
 	return nil
 }
 
-// split makes communicators of a part of the ranks, and uses the caller's.
-func (p *player) split(ctx context.Context, k collective) error {
+// split creates communicators of some ranks, and uses that of the caller.
+func (p *stormPlayer) split(ctx context.Context, k collective) error {
 	color := func(rank int) int { return rank % 2 }
-	if k.op == "split off" { // without the one that is going to fail
+	if k.op == "split off" { // Without the faulty rank.
 		color = func(rank int) int {
 			return min(1, max(rank-max(p.storm.fault.rank, 0), max(p.storm.fault.rank, 0)-rank))
 		}
 	}
-	d, err := p.coll.Split(ctx, color(p.me), 0)
+	d, err := p.collComm.Split(ctx, color(p.me), 0)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	p.teller.mu.Lock()
-	p.Coll.Op = "barrier after " + k.op
-	p.teller.mu.Unlock()
+	p.recorder.mu.Lock()
+	p.Collectives.Op = "barrier after " + k.op
+	p.recorder.mu.Unlock()
 	var members []int
 	for rank := range p.storm.ranks {
 		if color(rank) == color(p.me) {
@@ -145,7 +144,7 @@ func (p *player) split(ctx context.Context, k collective) error {
 		}
 	}
 	err = mpi.Barrier(ctx, d)
-	if failed, ok := errors.AsType[*mpi.ProcFailedError](err); ok { // in the ranks of the world
+	if failed, ok := errors.AsType[*mpi.ProcFailedError](err); ok { // Ranks of the world.
 		world := &mpi.ProcFailedError{Cause: failed.Cause}
 		for _, rank := range failed.Ranks {
 			world.Ranks = append(world.Ranks, members[rank])
@@ -155,54 +154,54 @@ func (p *player) split(ctx context.Context, k collective) error {
 	return err
 }
 
-// finish is what a rank does when all its streams are over.
-func (p *player) finish(ctx context.Context) {
+// endRank is the end of a rank after all its streams.
+func (p *stormPlayer) endRank(ctx context.Context) {
 	s := p.storm
-	// What concerns the faulty one has ended or ends, at this rank as at the others.
+	// All operations with the faulty rank end, at this rank as at the others.
 	for peer := range s.ranks {
-		mine := s.kind == "cut" && s.faulty(p.me)
-		if peer != p.me && s.kind != "shortage" && (s.faulty(peer) || mine) && (!s.faulty(p.me) || mine) {
+		mine := s.kind == "cut" && s.isFaulty(p.me)
+		if peer != p.me && s.kind != "shortage" && (s.isFaulty(peer) || mine) && (!s.isFaulty(p.me) || mine) {
 			p.lateCalls(ctx, peer)
 		}
 	}
-	// And the others go on.
+	// The other ranks continue.
 	var byes sync.WaitGroup
 	for peer := range s.ranks {
-		if peer == p.me || s.kind != "shortage" && (s.faulty(peer) || s.faulty(p.me)) {
+		if peer == p.me || s.kind != "shortage" && (s.isFaulty(peer) || s.isFaulty(p.me)) {
 			continue
 		}
 		byes.Go(func() {
 			in := make([]byte, 1)
 			what := fmt.Sprintf("sendrecv of a farewell with %d", peer)
-			err := p.under(ctx, what, func(ctx context.Context) error {
+			err := p.guarded(ctx, what, func(ctx context.Context) error {
 				_, err := p.comms[0].Sendrecv(ctx, []byte{byte(p.me)}, peer, farewellTag, in, peer, farewellTag)
 				return err
 			})
-			k := p.ends(peer, what, err)
+			k := p.recordError(peer, what, err)
 			if k == 0 && in[0] != byte(peer) {
-				p.wrong("contents: farewell of %d is %d", peer, in[0])
+				p.recordWrong("contents: farewell of %d is %d", peer, in[0])
 			}
-			p.teller.mu.Lock()
-			p.Bye[peer] = ""
+			p.recorder.mu.Lock()
+			p.Farewell[peer] = ""
 			if k != 0 {
-				p.Bye[peer] = string(rune(k))
+				p.Farewell[peer] = string(rune(k))
 			}
-			p.teller.mu.Unlock()
+			p.recorder.mu.Unlock()
 		})
 	}
 	byes.Wait()
-	if p.all.Err() != nil {
+	if p.untilHang.Err() != nil {
 		return
 	}
-	if s.kind != "shortage" && s.fault.rank != everywhere && !s.faulty(p.me) {
-		if err := p.rest(ctx); err != nil {
-			p.Rest = err.Error()
+	if s.kind != "shortage" && s.fault.rank != everywhere && !s.isFaulty(p.me) {
+		if err := p.createRest(ctx); err != nil {
+			p.RestError = err.Error()
 		}
 	}
 	p.step()
-	dies := s.kind == "kill" && s.faulty(p.me)
-	if dies && !s.orderly(p.me) {
-		select {} // it comes
+	dies := s.kind == "kill" && s.isFaulty(p.me)
+	if dies && !s.mayHaveClosed(p.me) {
+		select {} // The fault ends the rank.
 	}
 	p.closeAll()
 	p.step()
@@ -211,9 +210,9 @@ func (p *player) finish(ctx context.Context) {
 	}
 }
 
-// rest makes a communicator of all but the faulty rank.
-func (p *player) rest(ctx context.Context) error {
-	return p.under(ctx, "communicator of the others", func(ctx context.Context) error {
+// createRest creates a communicator of all ranks but the faulty one.
+func (p *stormPlayer) createRest(ctx context.Context) error {
+	return p.guarded(ctx, "communicator of the others", func(ctx context.Context) error {
 		g, err := p.comms[0].Group().Excl(p.storm.fault.rank)
 		if err != nil {
 			return err
@@ -226,8 +225,8 @@ func (p *player) rest(ctx context.Context) error {
 	})
 }
 
-// lateCalls makes calls that need a rank that fails, now or before.
-func (p *player) lateCalls(ctx context.Context, peer int) {
+// lateCalls calls operations that need a failed or failing rank.
+func (p *stormPlayer) lateCalls(ctx context.Context, peer int) {
 	c, small, large := p.comms[0], make([]byte, 8), make([]byte, 300_000)
 	waited := func(q mpi.Request, err error) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -256,70 +255,70 @@ func (p *player) lateCalls(ctx context.Context, peer int) {
 		{"isend", true, func(ctx context.Context) error { return waited(c.Isend(small, peer, lateSendTag))(ctx) }},
 		{"large issend", true, func(ctx context.Context) error { return waited(c.Issend(large, peer, lateSendTag))(ctx) }},
 	}
-	// A receive ends only when the end of the peer is known; before, a send may still be
-	// taken. Any of them may be the first, by the seed.
+	// A receive ends only when the end of the peer is known. A send may still succeed before. The
+	// seed selects the first call.
 	shift := int(p.storm.seed+uint64(p.me)) % len(calls)
 	for i := range calls {
 		call := calls[(i+shift)%len(calls)]
-		known, what := p.told(peer), fmt.Sprintf("late %s, peer %d", call.op, peer)
-		err := p.under(ctx, what, call.f)
-		k := p.ends(peer, what, err)
+		known, what := p.hasError(peer), fmt.Sprintf("late %s, peer %d", call.op, peer)
+		err := p.guarded(ctx, what, call.f)
+		k := p.recordError(peer, what, err)
 		switch {
 		case k == 0 && !call.sends:
-			p.wrong("contents: %s has a message that was never sent", what)
+			p.recordWrong("contents: %s has a message that was never sent", what)
 		case k == 0 && known:
-			k = tooLate
+			k = outcomeTooLate
 		case k == 0:
-			k = accepted
+			k = outcomeSent
 		}
-		ch := chapter{Op: call.op, Class: string(rune(k)), Peer: peer}
+		ch := outcome{Op: call.op, Class: string(rune(k)), Peer: peer}
 		if err != nil && err.Error() != p.Peers[peer].Err {
 			ch.Err = err.Error()
 		}
 		p.Late = append(p.Late, ch)
-		if k == hung {
+		if k == outcomeHung {
 			return
 		}
 	}
-	if p.Coll.Class == "" && len(p.storm.colls) > 0 && (p.storm.kind != "cut" || p.storm.fault.rank != everywhere && !p.storm.faulty(p.me)) {
-		if err := p.under(ctx, "late barrier", func(ctx context.Context) error { return mpi.Barrier(ctx, p.coll) }); err != nil {
-			p.Coll.Op = "late barrier"
-			p.endColl("late barrier", err, nil)
+	if p.Collectives.Class == "" && len(p.storm.collectives) > 0 && (p.storm.kind != "cut" || p.storm.fault.rank != everywhere && !p.storm.isFaulty(p.me)) {
+		if err := p.guarded(ctx, "late barrier", func(ctx context.Context) error { return mpi.Barrier(ctx, p.collComm) }); err != nil {
+			p.Collectives.Op = "late barrier"
+			p.endCollectives("late barrier", err, nil)
 		} else {
-			p.wrong("contents: a barrier without rank %d", peer)
+			p.recordWrong("contents: a barrier without rank %d", peer)
 		}
 	}
 }
 
-// settleStrays waits for what nobody has received, now that communicators are closed.
-func (p *player) settleStrays() {
-	for _, s := range p.left {
-		err := p.under(context.Background(), "stray "+s.what, func(ctx context.Context) error {
+// settleStrays waits for unreceived messages after communicators have closed.
+func (p *stormPlayer) settleStrays() {
+	for _, s := range p.leftSends {
+		err := p.guarded(context.Background(), "stray "+s.what, func(ctx context.Context) error {
 			_, err := s.request.Wait(ctx)
 			return err
 		})
-		if p.classify(err, s.what, nil) != hung {
-			p.release(s)
+		if p.classify(err, s.what, nil) != outcomeHung {
+			p.releaseSend(s)
 		}
 	}
-	p.left = nil
+	p.leftSends = nil
 }
 
-// closeEarly is the end of a rank that closes while others still count on it.
-func (p *player) closeEarly() {
-	p.moment()
-	how := p.storm.fault.how
-	wait := func(s *sending) (mpi.Status, error) {
+// closeEarly ends a rank while others still expect messages.
+func (p *stormPlayer) closeEarly() {
+	p.recordFaultTime()
+	how := p.storm.fault.variant
+	wait := func(s *startedSend) (mpi.Status, error) {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), 100*time.Millisecond, errClosing)
 		defer cancel()
 		return s.request.Wait(ctx)
 	}
-	var still []*sending
+	var still []*startedSend
 	settle := func(cancel bool) {
-		for _, s := range p.left {
+		for _, s := range p.leftSends {
 			if cancel {
 				if err := s.request.Cancel(); err != nil {
-					p.wrong("cancel: %s: %v", s.what, err)
+					p.recordWrong("cancel: %s: %v", s.what, err)
 				}
 			}
 			st, err := wait(s)
@@ -328,20 +327,20 @@ func (p *player) closeEarly() {
 				still = append(still, s)
 				continue
 			case st.Canceled:
-				s.ledger.set(s.i, withdrawn)
+				s.outcomes.set(s.i, outcomeWithdrawn)
 			case errors.Is(err, framework.ErrCommClosed): // On a dup that its receiver has closed.
 			case err != nil:
-				p.wrong("cancel: %s: %v", s.what, err)
-			case s.ledger.String()[s.i] != left:
-				s.ledger.set(s.i, accepted)
+				p.recordWrong("cancel: %s: %v", s.what, err)
+			case s.outcomes.String()[s.i] != outcomeNotReceived:
+				s.outcomes.set(s.i, outcomeSent)
 			}
-			p.release(s)
+			p.releaseSend(s)
 		}
-		p.left, still = still, nil
+		p.leftSends, still = still, nil
 	}
 	if how != "abandon" {
-		for _, q := range p.posted {
-			err := p.under(context.Background(), "a canceled receive", func(ctx context.Context) error {
+		for _, q := range p.leftRecvs {
+			err := p.guarded(context.Background(), "a canceled receive", func(ctx context.Context) error {
 				if err := q.Cancel(); err != nil {
 					return err
 				}
@@ -349,7 +348,7 @@ func (p *player) closeEarly() {
 				return err
 			})
 			if err != nil && !errors.Is(err, errHung) {
-				p.wrong("cancel: a receive: %v", err)
+				p.recordWrong("cancel: a receive: %v", err)
 			}
 		}
 		if how == "settle" {
@@ -357,22 +356,22 @@ func (p *player) closeEarly() {
 		}
 		settle(true)
 	}
-	for _, c := range append(p.comms, p.coll) {
+	for _, c := range append(p.comms, p.collComm) {
 		if err := c.Close(); err != nil {
-			p.Closed = err.Error()
+			p.CloseError = err.Error()
 		}
 	}
-	if err := p.under(context.Background(), "close session", func(context.Context) error { return p.session.Close() }); err != nil {
-		p.Closed = err.Error()
+	if err := p.guarded(context.Background(), "close session", func(context.Context) error { return p.session.Close() }); err != nil {
+		p.CloseError = err.Error()
 	}
-	// Whoever waits for what the close has left hears of it.
-	for _, s := range p.left {
+	// Peers of the remaining operations notice the close.
+	for _, s := range p.leftSends {
 		st, err := wait(s)
 		switch {
 		case errors.Is(err, errClosing):
-			p.hangs(s.what+", after its session was closed", p.Fault)
-		case err == nil && !st.Canceled && s.ledger.String()[s.i] != left:
-			s.ledger.set(s.i, accepted)
+			p.recordHang(s.what+", after its session was closed", p.FaultAt)
+		case err == nil && !st.Canceled && s.outcomes.String()[s.i] != outcomeNotReceived:
+			s.outcomes.set(s.i, outcomeSent)
 		}
 	}
 }

@@ -16,102 +16,109 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// The environment of a storm's ranks: what storm it is, how long an operation may take,
-// and the directory where a fault says when it came.
+// Environment of a storm's ranks. It has the storm, the timeout of an operation, and the directory
+// for the time of a fault.
 const (
 	envStorm     = "SOAK_STORM"
 	envStormWait = "SOAK_STORM_WAIT"
 	envStormDir  = "SOAK_STORM_DIR"
 )
 
-// storyMark begins the line that has a rank's story.
-const storyMark = "STORY "
+// reportPrefix is the prefix of the line with the report of a rank.
+const reportPrefix = "STORY "
 
-// player is one rank of a storm.
-type player struct {
-	teller
-	me      int
-	wait    time.Duration
-	session *mpi.Session
-	comms   []*mpi.Comm // of the streams
-	coll    *mpi.Comm
-	sent    map[int]*ledger
-	got     map[int]*ledger
-	steps   atomic.Int64
-	struck  sync.Once
+// stormPlayer is one rank of a storm.
+type stormPlayer struct {
+	recorder
+	me          int
+	callTimeout time.Duration
+	session     *mpi.Session
+	// Communicators of the streams.
+	comms     []*mpi.Comm
+	collComm  *mpi.Comm
+	sent      map[int]*streamOutcomes
+	received  map[int]*streamOutcomes
+	steps     atomic.Int64
+	faultOnce sync.Once
 
-	all  context.Context // ends when something hangs
-	life context.Context // ends when the rank closes early, too
-	end  context.CancelCauseFunc
+	// Ends after a hang.
+	untilHang context.Context
+	// Ends when the rank closes early, too.
+	untilClose context.Context
+	endLife    context.CancelCauseFunc
 
-	mu     sync.Mutex
-	left   []*sending     // sends that the rank's own close leaves, and what nobody receives
-	posted []mpi.Request  // receives likewise
-	claims []*mpi.Message // that are never received
-	calls  map[*call]bool // that are under way
+	mu sync.Mutex
+	// Pending sends at the rank's close, and unreceived messages.
+	leftSends []*startedSend
+	// Pending receives at the rank's close.
+	leftRecvs []mpi.Request
+	// Matched messages that are never received.
+	claimedMessages []*mpi.Message
+	// Pending calls.
+	pendingCalls map[*pendingCall]bool
 }
 
-// call is an operation under way.
-type call struct {
+// pendingCall is a pending operation.
+type pendingCall struct {
 	what  string
 	since int64
 }
 
-// stormRank is the program.
+// stormRank is the program of a rank.
 func stormRank(ctx context.Context) error {
-	p := &player{calls: map[*call]bool{}, sent: map[int]*ledger{}, got: map[int]*ledger{}}
+	p := &stormPlayer{pendingCalls: map[*pendingCall]bool{}, sent: map[int]*streamOutcomes{}, received: map[int]*streamOutcomes{}}
 	p.storm = parseStorm(os.Getenv(envStorm))
 	fmt.Sscan(os.Getenv("FERRY_BOOTSTRAP_LOCAL_RANK"), &p.me)
 	p.Rank = p.me
-	p.Peers = make([]chapter, p.storm.ranks)
-	p.Bye = map[int]string{}
-	p.wait, _ = time.ParseDuration(os.Getenv(envStormWait))
+	p.Peers = make([]outcome, p.storm.ranks)
+	p.Farewell = map[int]string{}
+	p.callTimeout, _ = time.ParseDuration(os.Getenv(envStormWait))
 	for i := range p.storm.streams {
 		if st := &p.storm.streams[i]; st.from == p.me {
-			p.sent[i] = newLedger(len(st.messages))
+			p.sent[i] = newStreamOutcomes(len(st.messages))
 		} else if st.to == p.me {
-			p.got[i] = newLedger(len(st.messages))
+			p.received[i] = newStreamOutcomes(len(st.messages))
 		}
 	}
-	p.all, p.stop = context.WithCancelCause(ctx)
-	defer p.stop(nil)
-	p.life, p.end = context.WithCancelCause(p.all)
-	defer p.end(nil)
+	p.untilHang, p.cancelAll = context.WithCancelCause(ctx)
+	defer p.cancelAll(nil)
+	p.untilClose, p.endLife = context.WithCancelCause(p.untilHang)
+	defer p.endLife(nil)
 	start := time.Now()
 	watched := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() { p.watch(watched) })
-	p.play(p.all)
+	p.runProgram(p.untilHang)
 	close(watched)
 	watcher.Wait()
-	p.Took = time.Since(start)
-	p.tell()
+	p.Elapsed = time.Since(start)
+	p.printReport()
 	if len(p.Hangs) > 0 {
-		os.Exit(0) // goroutines may be left
+		os.Exit(0) // Goroutines may remain.
 	}
 	return nil
 }
 
-// tell prints the story.
-func (p *player) tell() {
-	p.teller.mu.Lock()
-	defer p.teller.mu.Unlock()
-	p.Sent, p.Got = map[int]string{}, map[int]string{}
+// printReport prints the report.
+func (p *stormPlayer) printReport() {
+	p.recorder.mu.Lock()
+	defer p.recorder.mu.Unlock()
+	p.Sent, p.Received = map[int]string{}, map[int]string{}
 	for i, l := range p.sent {
 		p.Sent[i] = l.String()
 	}
-	for i, l := range p.got {
-		p.Got[i] = l.String()
+	for i, l := range p.received {
+		p.Received[i] = l.String()
 	}
-	b, err := json.Marshal(p.story)
+	b, err := json.Marshal(p.rankReport)
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("\n%s%s\n", storyMark, b)
+	fmt.Printf("\n%s%s\n", reportPrefix, b)
 }
 
 // watch ends the process when a call hangs although its context has ended.
-func (p *player) watch(done <-chan struct{}) {
+func (p *stormPlayer) watch(done <-chan struct{}) {
 	for {
 		select {
 		case <-done:
@@ -119,9 +126,9 @@ func (p *player) watch(done <-chan struct{}) {
 		case <-time.After(200 * time.Millisecond):
 		}
 		p.mu.Lock()
-		var over []*call
-		for c := range p.calls {
-			if time.Duration(now()-c.since) > p.wait+3*time.Second {
+		var over []*pendingCall
+		for c := range p.pendingCalls {
+			if time.Duration(monotonicNow()-c.since) > p.callTimeout+3*time.Second {
 				over = append(over, c)
 			}
 		}
@@ -130,17 +137,17 @@ func (p *player) watch(done <-chan struct{}) {
 			continue
 		}
 		for _, c := range over {
-			p.hangs(c.what+" (beyond its context)", c.since)
+			p.recordHang(c.what+" (beyond its context)", c.since)
 		}
 		p.dump()
-		p.tell()
+		p.printReport()
 		os.Exit(0)
 	}
 }
 
-// dump says what waits, and where.
-func (p *player) dump() {
-	for i, c := range append(p.comms[:len(p.comms):len(p.comms)], p.coll) {
+// dump prints the state of pending operations.
+func (p *stormPlayer) dump() {
+	for i, c := range append(p.comms[:len(p.comms):len(p.comms)], p.collComm) {
 		if c == nil {
 			continue
 		}
@@ -150,50 +157,50 @@ func (p *player) dump() {
 	_ = pprof.Lookup("goroutine").WriteTo(os.Stdout, 1)
 }
 
-// under runs f with a context, as a call that may not hang.
-func (p *player) under(life context.Context, what string, f func(context.Context) error) error {
-	c := &call{what, now()}
+// guarded runs f with a context, as a call that must not hang.
+func (p *stormPlayer) guarded(life context.Context, what string, f func(context.Context) error) error {
+	c := &pendingCall{what, monotonicNow()}
 	p.mu.Lock()
-	p.calls[c] = true
+	p.pendingCalls[c] = true
 	p.mu.Unlock()
-	ctx, cancel := patience(life, p.wait)
+	ctx, cancel := withPatience(life, p.callTimeout)
 	defer cancel()
 	err := f(ctx)
 	if errors.Is(err, errHung) {
-		p.hangs(what, c.since)
+		p.recordHang(what, c.since)
 	}
 	p.mu.Lock()
-	delete(p.calls, c)
+	delete(p.pendingCalls, c)
 	p.mu.Unlock()
 	return err
 }
 
-// step counts a step of this rank, and reports whether it goes on. The fault comes
-// before one.
-func (p *player) step() bool {
-	if n := int(p.steps.Add(1)) - 1; n == p.storm.faultStep(p.me) && p.storm.faulty(p.me) && !p.storm.fault.early {
-		p.strike()
+// step counts a step of this rank, and reports whether the rank continues. The fault occurs before
+// a step.
+func (p *stormPlayer) step() bool {
+	if n := int(p.steps.Add(1)) - 1; n == p.storm.faultStep(p.me) && p.storm.isFaulty(p.me) && !p.storm.fault.fromStart {
+		p.injectFault()
 	}
-	return p.life.Err() == nil
+	return p.untilClose.Err() == nil
 }
 
-// play does all.
-func (p *player) play(ctx context.Context) {
-	if p.storm.fault.early && p.storm.faulty(p.me) {
-		p.strike()
+// runProgram runs the whole program of the rank.
+func (p *stormPlayer) runProgram(ctx context.Context) {
+	if p.storm.fault.fromStart && p.storm.isFaulty(p.me) {
+		p.injectFault()
 	}
-	if p.Opened = p.open(ctx); p.Opened != "" {
+	if p.OpenError = p.open(ctx); p.OpenError != "" {
 		return
 	}
-	// Whoever leaves this barrier knows that all have left the one before, which they needed.
-	met := p.under(ctx, "second barrier", func(ctx context.Context) error { return mpi.Barrier(ctx, p.coll) })
+	// After this barrier, all ranks have left the previous one, which needed them.
+	met := p.guarded(ctx, "second barrier", func(ctx context.Context) error { return mpi.Barrier(ctx, p.collComm) })
 	var streams sync.WaitGroup
 	for i := range p.storm.streams {
 		switch st := &p.storm.streams[i]; {
 		case st.from == p.me:
-			streams.Go(func() { (&sender{player: p, at: i, stream: st, ledger: p.sent[i]}).run() })
-		case st.to == p.me && !st.wild:
-			streams.Go(func() { (&receiver{player: p, at: i, stream: st, ledger: p.got[i]}).run() })
+			streams.Go(func() { (&sender{stormPlayer: p, at: i, stream: st, outcomes: p.sent[i]}).run() })
+		case st.to == p.me && !st.isAnySource:
+			streams.Go(func() { (&receiver{stormPlayer: p, at: i, stream: st, outcomes: p.received[i]}).run() })
 		}
 	}
 	for comm := range p.comms {
@@ -202,32 +209,32 @@ func (p *player) play(ctx context.Context) {
 	streams.Go(func() { p.collectives(met) })
 	streams.Wait()
 	switch {
-	case p.all.Err() != nil:
-	case p.life.Err() != nil:
+	case p.untilHang.Err() != nil:
+	case p.untilClose.Err() != nil:
 		p.closeEarly()
 	default:
-		p.finish(ctx)
+		p.endRank(ctx)
 	}
-	if p.all.Err() != nil {
+	if p.untilHang.Err() != nil {
 		p.dump()
 	}
 }
 
-// open makes session and communicators; a text says why not.
-func (p *player) open(ctx context.Context) string {
+// open creates the session and communicators. It returns the reason if that fails.
+func (p *stormPlayer) open(ctx context.Context) string {
 	failed := func(what string, err error) string {
 		return fmt.Sprintf("%s: %c: %v", what, p.classify(err, what, nil), err)
 	}
-	err := p.under(ctx, "open session", func(ctx context.Context) (err error) {
+	err := p.guarded(ctx, "open session", func(ctx context.Context) (err error) {
 		p.session, err = mpi.OpenSession(ctx)
 		return err
 	})
 	if err != nil {
 		return failed("open session", err)
 	}
-	for range 20 { // bootstrap.timeout is short where a launcher is lost, and ranks start slowly at times
-		err = p.under(ctx, "communicator from group", func(ctx context.Context) error {
-			c, err := world(ctx, p.session, "storm")
+	for range 20 { // bootstrap.timeout is short in storms without a launcher, and ranks may start slowly.
+		err = p.guarded(ctx, "communicator from group", func(ctx context.Context) error {
+			c, err := newWorldComm(ctx, p.session, "storm")
 			if err == nil {
 				p.comms = append(p.comms, c)
 			}
@@ -243,7 +250,7 @@ func (p *player) open(ctx context.Context) string {
 		return failed("communicator from group", err)
 	}
 	c := p.comms[0]
-	err = p.under(ctx, "first barrier", func(ctx context.Context) (err error) {
+	err = p.guarded(ctx, "first barrier", func(ctx context.Context) (err error) {
 		for range p.storm.comms - 1 {
 			d, err := c.Dup(ctx)
 			if err != nil {
@@ -251,10 +258,10 @@ func (p *player) open(ctx context.Context) string {
 			}
 			p.comms = append(p.comms, d)
 		}
-		if p.coll, err = c.Dup(ctx); err != nil {
+		if p.collComm, err = c.Dup(ctx); err != nil {
 			return err
 		}
-		return mpi.Barrier(ctx, p.coll)
+		return mpi.Barrier(ctx, p.collComm)
 	})
 	if err != nil {
 		text := failed("first barrier", err)
@@ -264,39 +271,39 @@ func (p *player) open(ctx context.Context) string {
 	return ""
 }
 
-// closeAll closes the communicators and the session, in good order.
-func (p *player) closeAll() {
+// closeAll closes the communicators and the session.
+func (p *stormPlayer) closeAll() {
 	var errs []error
-	for _, c := range append(p.comms[:len(p.comms):len(p.comms)], p.coll) {
+	for _, c := range append(p.comms[:len(p.comms):len(p.comms)], p.collComm) {
 		if c != nil {
 			errs = append(errs, c.Close())
 		}
 	}
 	p.step()
-	if !p.storm.faulty(p.me) || p.storm.kind == "cut" || p.storm.kind == "shortage" { // else their receivers wait for its end
+	if !p.storm.isFaulty(p.me) || p.storm.kind == "cut" || p.storm.kind == "shortage" { // Otherwise their receivers wait for its end.
 		p.settleStrays()
 	}
-	errs = append(errs, p.under(context.Background(), "close session", func(context.Context) error { return p.session.Close() }))
+	errs = append(errs, p.guarded(context.Background(), "close session", func(context.Context) error { return p.session.Close() }))
 	if err := errors.Join(errs...); err != nil {
-		p.Closed = err.Error()
+		p.CloseError = err.Error()
 	}
 }
 
-// moment writes down when a fault comes.
-func (p *player) moment() {
-	p.Fault = now()
+// recordFaultTime records the time of a fault.
+func (p *stormPlayer) recordFaultTime() {
+	p.FaultAt = monotonicNow()
 	name := filepath.Join(os.Getenv(envStormDir), fmt.Sprint("fault-", p.me))
-	_ = os.WriteFile(name, fmt.Append(nil, p.Fault), 0o600)
+	_ = os.WriteFile(name, fmt.Append(nil, p.FaultAt), 0o600)
 }
 
-// storyOf finds the story in what a rank has written.
-func storyOf(out string) *story {
-	_, line, ok := strings.Cut(out, "\n"+storyMark)
+// reportIn returns the report in the output of a rank.
+func reportIn(out string) *rankReport {
+	_, line, ok := strings.Cut(out, "\n"+reportPrefix)
 	if !ok {
 		return nil
 	}
 	line, _, _ = strings.Cut(line, "\n")
-	s := new(story)
+	s := new(rankReport)
 	if json.Unmarshal([]byte(line), s) != nil {
 		return nil
 	}

@@ -11,30 +11,31 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// sender sends a stream's messages.
+// sender sends the messages of a stream.
 type sender struct {
-	*player
-	at     int
-	stream *stream
-	ledger *ledger
-	open   []*sending
-	failed int
+	*stormPlayer
+	at       int
+	stream   *stream
+	outcomes *streamOutcomes
+	pending  []*startedSend
+	failed   int
 }
 
-// sending is a send that was started.
-type sending struct {
+// startedSend is a started send.
+type startedSend struct {
 	i          int
 	what       string
 	request    mpi.Request
 	persistent *mpi.Persistent
 	memory     *mpi.Memory
-	late       bool // the peer's end had been told before
-	ledger     *ledger
+	// Whether the end of the peer had been reported before.
+	isAfterEnd bool
+	outcomes   *streamOutcomes
 	peer       int
 }
 
-// moreTries is how many messages are tried after one has failed.
-const moreTries = 2
+// sendsAfterFailure is the number of sends after a failed one.
+const sendsAfterFailure = 2
 
 func (x *sender) run() {
 	for i := range x.stream.messages {
@@ -42,52 +43,51 @@ func (x *sender) run() {
 		if m.pause > 0 {
 			time.Sleep(m.pause)
 		}
-		if !x.step() || x.failed > moreTries {
+		if !x.step() || x.failed > sendsAfterFailure {
 			break
 		}
 		x.send(i, m)
-		x.shorten(x.stream.sendWindow)
+		x.awaitWindow(x.stream.sendWindow)
 	}
-	x.shorten(0)
-	for _, s := range x.open { // those that wait for others behind them
-		if x.stream.messages[s.i].hold == never {
-			s.ledger.set(s.i, left)
-			x.leave(s)
+	x.awaitWindow(0)
+	for _, s := range x.pending { // They wait for later messages.
+		if x.stream.messages[s.i].receivedAfter == never {
+			s.outcomes.set(s.i, outcomeNotReceived)
+			x.leaveSend(s)
 			continue
 		}
-		x.conclude(s)
+		x.awaitSend(s)
 	}
 }
 
-// shorten waits until no more than so many sends, of those that are received in turn, are
-// under way.
-func (x *sender) shorten(window int) {
+// awaitWindow waits until at most window sends of messages that are received in order are pending.
+func (x *sender) awaitWindow(window int) {
 	n := 0
-	for _, s := range x.open {
-		if x.stream.messages[s.i].hold == 0 {
+	for _, s := range x.pending {
+		if x.stream.messages[s.i].receivedAfter == 0 {
 			n++
 		}
 	}
-	x.open = slices.DeleteFunc(x.open, func(s *sending) bool {
-		if n <= window || x.stream.messages[s.i].hold != 0 {
+	x.pending = slices.DeleteFunc(x.pending, func(s *startedSend) bool {
+		if n <= window || x.stream.messages[s.i].receivedAfter != 0 {
 			return false
 		}
 		n--
-		x.conclude(s)
+		x.awaitSend(s)
 		return true
 	})
 }
 
-func (p *player) leave(s *sending) {
+func (p *stormPlayer) leaveSend(s *startedSend) {
 	p.mu.Lock()
-	p.left = append(p.left, s)
+	p.leftSends = append(p.leftSends, s)
 	p.mu.Unlock()
 }
 
-// buffer returns a message's memory, filled.
+// buffer returns the filled memory of a message.
 func (x *sender) buffer(i int, m *envelope) (b []byte, mem *mpi.Memory) {
-	// Memory keeps its session open: a rank that closes early has none.
-	if m.registered && !(x.storm.kind == "close" && x.storm.faulty(x.me)) {
+	// Memory keeps its session open, so a rank that closes early has none.
+	if m.isRegistered && !(x.storm.kind == "close" && x.storm.isFaulty(x.me)) {
 		var err error
 		if mem, err = mpi.AllocMem(x.session, m.size); err == nil {
 			b = mpi.View[byte](mem)
@@ -102,9 +102,9 @@ func (x *sender) buffer(i int, m *envelope) (b []byte, mem *mpi.Memory) {
 
 func (x *sender) send(i int, m *envelope) {
 	c, to := x.comms[x.stream.comm], x.stream.to
-	s := &sending{i: i, peer: to, late: x.told(to), ledger: x.ledger,
+	s := &startedSend{i: i, peer: to, isAfterEnd: x.hasError(to), outcomes: x.outcomes,
 		what: fmt.Sprintf("%s %d of stream %d to %d (communicator %d, tag %d, %d bytes)", sendNames[m.send], i, x.at, to, x.stream.comm, m.tag, m.size)}
-	if m.hold == never {
+	if m.receivedAfter == never {
 		s.what += ", received never: " + recvNames[m.recv]
 	}
 	var b []byte
@@ -113,15 +113,15 @@ func (x *sender) send(i int, m *envelope) {
 	switch m.send {
 	case send, ssend, bsend:
 		f := map[sendMode]func(context.Context, []byte, int, int) error{send: c.Send, ssend: c.Ssend, bsend: c.Bsend}[m.send]
-		err = x.under(x.life, s.what, func(ctx context.Context) error { return f(ctx, b, to, m.tag) })
+		err = x.guarded(x.untilClose, s.what, func(ctx context.Context) error { return f(ctx, b, to, m.tag) })
 		if p, ok := errors.AsType[*mpi.PendingError](err); ok {
 			s.request = p.Request
-			x.ledger.set(i, open)
-			x.leave(s)
+			x.outcomes.set(i, outcomePendingAtClose)
+			x.leaveSend(s)
 			return
 		}
-		s.late = s.late && m.send != bsend // it copies, and is told nothing
-		x.ended(s, err)
+		s.isAfterEnd = s.isAfterEnd && m.send != bsend // A buffered send copies and gets no notification.
+		x.recordSend(s, err)
 		return
 	case isend:
 		s.request, err = c.Isend(b, to, m.tag)
@@ -135,54 +135,54 @@ func (x *sender) send(i int, m *envelope) {
 		}
 	}
 	if err != nil {
-		x.ended(s, err)
+		x.recordSend(s, err)
 		return
 	}
-	x.open = append(x.open, s)
+	x.pending = append(x.pending, s)
 }
 
-// conclude waits for a send.
-func (x *sender) conclude(s *sending) {
-	err := x.under(x.life, s.what, func(ctx context.Context) error {
+// awaitSend waits for a send.
+func (x *sender) awaitSend(s *startedSend) {
+	err := x.guarded(x.untilClose, s.what, func(ctx context.Context) error {
 		_, err := s.request.Wait(ctx)
 		return err
 	})
 	if errors.Is(err, errClosing) {
-		s.ledger.set(s.i, open)
-		x.leave(s)
+		s.outcomes.set(s.i, outcomePendingAtClose)
+		x.leaveSend(s)
 		return
 	}
-	x.ended(s, err)
+	x.recordSend(s, err)
 }
 
-// ended notes the end of a send.
-func (x *sender) ended(s *sending, err error) {
-	k := x.ends(s.peer, s.what, err)
+// recordSend records the outcome of a send.
+func (x *sender) recordSend(s *startedSend, err error) {
+	k := x.recordError(s.peer, s.what, err)
 	switch {
-	case k == 0 && s.late:
-		k = tooLate
+	case k == 0 && s.isAfterEnd:
+		k = outcomeTooLate
 	case k == 0:
-		k = accepted
+		k = outcomeSent
 	default:
 		x.failed++
 	}
-	s.ledger.set(s.i, k)
-	if k == hung {
+	s.outcomes.set(s.i, k)
+	if k == outcomeHung {
 		x.failed = math.MaxInt
 	}
-	x.release(s)
+	x.releaseSend(s)
 }
 
-// release gives back what a send has taken.
-func (p *player) release(s *sending) {
+// releaseSend releases the resources of a send.
+func (p *stormPlayer) releaseSend(s *startedSend) {
 	if s.persistent != nil {
 		if err := s.persistent.Free(); err != nil {
-			p.wrong("free: %s: %v", s.what, err)
+			p.recordWrong("free: %s: %v", s.what, err)
 		}
 	}
 	if s.memory != nil {
 		if err := s.memory.Close(); err != nil {
-			p.wrong("memory: %s: %v", s.what, err)
+			p.recordWrong("memory: %s: %v", s.what, err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestStreams_CreatedAndEnded_LeaveNothing ends streams with their last communicators, 16 at once.
+// Streams end with their last communicators, 16 at once.
 func TestStreams_CreatedAndEnded_LeaveNothing(t *testing.T) {
 	for _, stack := range []string{"FERRY_BTL=self,shm", "FERRY_BTL=self,tcp"} {
 		t.Run(stack, func(t *testing.T) { run(t, 2, "streams", size(1000, 64), stack) })
@@ -22,23 +22,24 @@ func TestStreams_CreatedAndEnded_LeaveNothing(t *testing.T) {
 // streamsAtOnce is the number of streams that are open at the same time.
 const streamsAtOnce = 16
 
-// Limits of the growth from the second half of the streams. Threads of the Go runtime, its mappings and the memory of pools come and go.
+// Limits of the growth from the second half of the streams. Threads and mappings of the Go runtime
+// and the memory of pools vary.
 const (
-	moreThreads    = 8
-	moreMappings   = 16
-	moreHeap       = 1 << 20 // Transports hold a buffer of the last messages for a while.
-	residentGrowth = 4 << 10 // Bytes for each stream.
+	moreThreads       = 8
+	moreMappings      = 16
+	maxHeapGrowth     = 1 << 20 // Transports retain a buffer of the last messages for a while.
+	maxResidentGrowth = 4 << 10 // Bytes per stream.
 )
 
-func streams(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
+func streamsRank(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	n := rounds()
-	for range 3 { // The paths and the collective segment of the processes exist then.
-		if err := exchange(ctx, c); err != nil {
+	for range 3 { // The paths and the collective segment of the processes exist afterwards.
+		if err := exchangeOnStream(ctx, c); err != nil {
 			return err
 		}
 	}
 	without := measureStreams()
-	without.Descriptors++                       // A stream checks for stale segments. A descriptor of this process's own inbox stays open for the next one.
+	without.Descriptors++                       // A stream checks for stale segments, and a descriptor of this process's own inbox stays open for the next one.
 	if err := mpi.Barrier(ctx, c); err != nil { // The other process has measured, too.
 		return err
 	}
@@ -72,9 +73,9 @@ func streams(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		return fmt.Errorf("%d threads after %d", last.Threads, first.Threads)
 	case last.Mappings > first.Mappings+moreMappings:
 		return fmt.Errorf("%d mappings after %d", last.Mappings, first.Mappings)
-	case last.Heap > first.Heap+moreHeap:
+	case last.Heap > first.Heap+maxHeapGrowth:
 		return fmt.Errorf("a heap of %d bytes after %d", last.Heap, first.Heap)
-	case n >= 1000 && growth > residentGrowth: // A shorter line shows noise.
+	case n >= 1000 && growth > maxResidentGrowth: // Shorter runs are dominated by noise.
 		return fmt.Errorf("resident memory grows by %.0f B for each stream", growth)
 	}
 	return nil
@@ -95,15 +96,15 @@ func useStreams(ctx context.Context, s *mpi.Session, c *mpi.Comm, n int) error {
 		onStreams = append(onStreams, d)
 	}
 	for i, d := range onStreams {
-		if err := errors.Join(exchange(ctx, d), d.Close()); err != nil {
+		if err := errors.Join(exchangeOnStream(ctx, d), d.Close()); err != nil {
 			return fmt.Errorf("stream %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// exchange exchanges a small and a large message, and performs a barrier.
-func exchange(ctx context.Context, c *mpi.Comm) error {
+// exchangeOnStream exchanges a small and a large message, and executes a barrier.
+func exchangeOnStream(ctx context.Context, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
 	for _, bytes := range []int{1, 256 << 10} {
 		out, in := make([]byte, bytes), make([]byte, bytes)
@@ -115,14 +116,14 @@ func exchange(ctx context.Context, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-// streamUsage is the usage of a process, and the number of segments of all processes.
+// streamUsage is the usage of a process with the number of segments of all processes.
 type streamUsage struct {
 	procstat.Usage
 	Threads, Segments int
 }
 
 func measureStreams() streamUsage {
-	u := streamUsage{Usage: procstat.Measure(), Threads: threads()}
+	u := streamUsage{Usage: procstat.Measure(), Threads: threadCount()}
 	entries, _ := os.ReadDir(os.Getenv("FERRY_BTL_SHM_DIR")) // run has created it.
 	u.Segments = len(entries)
 	return u
@@ -130,7 +131,7 @@ func measureStreams() streamUsage {
 
 // awaitEnds returns when the streams have ended, which they do in the background.
 func awaitEnds(ctx context.Context, without streamUsage) (u streamUsage, err error) {
-	ctx, cancel := context.WithTimeout(ctx, prompt)
+	ctx, cancel := context.WithTimeout(ctx, promptLimit)
 	defer cancel()
 	for pause := time.Millisecond; ; pause *= 2 {
 		if u = measureStreams(); u.Segments <= without.Segments && u.Descriptors <= without.Descriptors && u.Goroutines <= without.Goroutines {
@@ -138,7 +139,7 @@ func awaitEnds(ctx context.Context, without streamUsage) (u streamUsage, err err
 		}
 		select {
 		case <-ctx.Done():
-			return u, fmt.Errorf("segments, descriptors or goroutines are left: %+v, without streams %+v", u, without)
+			return u, fmt.Errorf("leaked segments, descriptors or goroutines: %+v, without streams %+v", u, without)
 		case <-time.After(pause):
 		}
 	}

@@ -28,11 +28,12 @@ func (k stepKind) String() string {
 	return [...]string{"messages", "collectives", "creation", "revoke", "shrink", "agree"}[k]
 }
 
-// A death is the end of a rank by SIGKILL, a time after the beginning of a step or of a recovery. A rank that
-// comes to the end of its job before that dies there.
+// A death is the end of a rank by SIGKILL, a time after the beginning of a step or of a recovery. A
+// rank that reaches the end of its job before dies there.
 type death struct {
 	rank, step int
-	inRecovery bool // After the beginning of the first recovery from that step on.
+	// Whether the time starts at the first recovery from that step on.
+	inRecovery bool
 	after      time.Duration
 }
 
@@ -44,7 +45,7 @@ func (d death) String() string {
 	return fmt.Sprintf("rank %d dies %v after the beginning of %s", d.rank, d.after, where)
 }
 
-// survival is a job in which ranks die. It follows from its seed.
+// survival is a job with deaths. It is derived from its seed.
 type survival struct {
 	seed   uint64
 	steps  []stepKind
@@ -59,7 +60,7 @@ func (p *survival) String() string {
 	return strings.Join(lines, ", ")
 }
 
-// newSurvival returns a job in which that many ranks die, or one or two if deaths is 0.
+// newSurvival returns a job with that many deaths, or with one or two if deaths is 0.
 func newSurvival(seed uint64, deaths int) *survival {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	p := &survival{seed: seed}
@@ -74,7 +75,7 @@ func newSurvival(seed uint64, deaths int) *survival {
 		p.steps = append(p.steps, stepKind(rng.IntN(int(stepKinds))))
 	}
 	for i, rank := range rng.Perm(surviveRanks)[:deaths] {
-		d := death{rank: rank, step: i * 2, after: untilDeath(rng)}
+		d := death{rank: rank, step: i * 2, after: randomLifetime(rng)}
 		switch {
 		case steps > 2*deaths && i == 0:
 			d.step = rng.IntN(steps)
@@ -89,14 +90,14 @@ func newSurvival(seed uint64, deaths int) *survival {
 	return p
 }
 
-// untilDeath returns a time for which a rank goes on. Most operations take less than a millisecond.
-func untilDeath(rng *rand.Rand) time.Duration {
+// awaitDeath returns a time until the death. Most operations take less than a millisecond.
+func randomLifetime(rng *rand.Rand) time.Duration {
 	most := [...]time.Duration{20 * time.Microsecond, 200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond}[rng.IntN(4)]
 	return time.Duration(rng.Int64N(int64(most)))
 }
 
-// dies returns the death of a rank, if it dies.
-func (p *survival) dies(rank int) (death, bool) {
+// deathOf returns the death of a rank, if it has one.
+func (p *survival) deathOf(rank int) (death, bool) {
 	i := slices.IndexFunc(p.deaths, func(d death) bool { return d.rank == rank })
 	if i < 0 {
 		return death{}, false
@@ -104,10 +105,10 @@ func (p *survival) dies(rank int) (death, bool) {
 	return p.deaths[i], true
 }
 
-// survivors returns the ranks that do not die.
+// survivors returns the ranks without a death.
 func (p *survival) survivors() (ranks []int) {
 	for rank := range surviveRanks {
-		if _, dies := p.dies(rank); !dies {
+		if _, dies := p.deathOf(rank); !dies {
 			ranks = append(ranks, rank)
 		}
 	}

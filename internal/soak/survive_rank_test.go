@@ -17,29 +17,33 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// The environment of the ranks of such a job: its seed, and the number of deaths or 0.
+// Environment of the ranks of such a job, which has its seed and the number of deaths or 0.
 const (
 	envSurviveSeed   = "SOAK_SURVIVE_SEED"
 	envSurviveDeaths = "SOAK_SURVIVE_DEATHS"
 )
 
-// survivor is a rank of a job with deaths of other ranks. All ranks do the same steps, and each step ends with an agreement
-// about its success. After a failure, the survivors continue over a Shrink of the communicator.
+// survivor is a rank of a job with deaths of other ranks. All ranks execute the same steps, and
+// each step ends with an agreement about its success. After a failure, the survivors continue over
+// a Shrink of the communicator.
 type survivor struct {
 	ctx   context.Context
 	plan  *survival
 	world *mpi.Comm
 	c     *mpi.Comm
-	me    int            // Rank in world.
-	death *death         // Of this rank. Nil if there is none, or once it is scheduled.
-	calls map[string]int // Number of agreements by communicator.
-	// used are the communicators of a step. They are closed after the agreement on its end, because a member that
-	// has closed one drops the messages of others.
-	used []*mpi.Comm
+	// Rank in world.
+	me int
+	// Death of this rank. Nil if it has none, or once it is scheduled.
+	death *death
+	// Number of agreements by communicator.
+	calls map[string]int
+	// stepComms are the communicators of a step. They are closed after the agreement on its end, because
+	// a member that has closed one drops messages of others.
+	stepComms []*mpi.Comm
 }
 
-// survive is the program of such a job.
-func survive(ctx context.Context) error {
+// surviveRank is the program of such a job.
+func surviveRank(ctx context.Context) error {
 	seed, err := strconv.ParseUint(os.Getenv(envSurviveSeed), 10, 64)
 	if err != nil {
 		return err
@@ -52,12 +56,12 @@ func survive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := world(ctx, session, "survive")
+	c, err := newWorldComm(ctx, session, "survive")
 	if err != nil {
 		return err
 	}
 	s := &survivor{ctx: ctx, plan: newSurvival(seed, deaths), world: c, c: c, me: c.Rank(), calls: map[string]int{}}
-	if d, dies := s.plan.dies(s.me); dies {
+	if d, dies := s.plan.deathOf(s.me); dies {
 		s.death = &d
 	}
 	for i, kind := range s.plan.steps {
@@ -66,10 +70,10 @@ func survive(ctx context.Context) error {
 			return fmt.Errorf("step %d (%v): %w", i, kind, err)
 		}
 	}
-	if _, dies := s.plan.dies(s.me); dies {
-		die()
+	if _, dies := s.plan.deathOf(s.me); dies {
+		killSelf()
 	}
-	if err := s.settle(len(s.plan.steps), nil); err != nil {
+	if err := s.agreeAndRecover(len(s.plan.steps), nil); err != nil {
 		return fmt.Errorf("end: %w", err)
 	}
 	if members := s.members(s.c); !slices.Equal(members, s.plan.survivors()) {
@@ -85,7 +89,8 @@ func survive(ctx context.Context) error {
 	return nil
 }
 
-// schedule schedules the death of this rank, if it is due at the beginning of a step or of a recovery.
+// schedule schedules the death of this rank, if it is due at the beginning of a step or of a
+// recovery.
 func (s *survivor) schedule(step int, inRecovery bool) {
 	d := s.death
 	if d == nil || inRecovery != d.inRecovery || step < d.step {
@@ -94,20 +99,20 @@ func (s *survivor) schedule(step int, inRecovery bool) {
 	s.death = nil
 	go func() {
 		time.Sleep(d.after)
-		die()
+		killSelf()
 	}()
 }
 
-func die() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+func killSelf() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 
 // isLoss reports whether an error is that of an operation that a failure has ended.
 func isLoss(err error) bool {
 	return slices.ContainsFunc([]error{mpi.ErrProcFailed, mpi.ErrProcFailedPending, mpi.ErrRevoked, mpi.ErrBroken}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// step does a step, and recovers from a failure.
+// step executes a step and recovers from a failure.
 func (s *survivor) step(session *mpi.Session, i int, kind stepKind) error {
-	rng := rand.New(rand.NewPCG(s.plan.seed, uint64(i)+1)) // The same in all ranks.
+	rng := rand.New(rand.NewPCG(s.plan.seed, uint64(i)+1)) // The same numbers in all ranks.
 	err := map[stepKind]func(*mpi.Session, *rand.Rand) error{
 		stepMessages: s.messages, stepCollectives: s.collectives, stepCreation: s.creation,
 		stepRevoke: s.revokes, stepShrink: s.shrinks, stepAgree: s.agrees,
@@ -115,12 +120,12 @@ func (s *survivor) step(session *mpi.Session, i int, kind stepKind) error {
 	if err != nil && !isLoss(err) {
 		return err
 	}
-	return s.settle(i, err)
+	return s.agreeAndRecover(i, err)
 }
 
-// settle agrees with the other members on the end of a step, and continues over a smaller communicator until
+// agreeAndRecover agrees with the other members on the end of a step, and continues over a smaller communicator until
 // no member has failed.
-func (s *survivor) settle(step int, failed error) error {
+func (s *survivor) agreeAndRecover(step int, failed error) error {
 	for {
 		if failed != nil {
 			s.schedule(step, true)
@@ -147,10 +152,10 @@ func (s *survivor) settle(step int, failed error) error {
 
 // closeUsed closes the communicators of a step.
 func (s *survivor) closeUsed() (err error) {
-	for _, c := range s.used {
+	for _, c := range s.stepComms {
 		err = errors.Join(err, c.Close())
 	}
-	s.used = nil
+	s.stepComms = nil
 	return err
 }
 
@@ -171,8 +176,8 @@ func (s *survivor) replace() error {
 	return old.Close()
 }
 
-// call returns the name of the next agreement of a communicator.
-func (s *survivor) call(c *mpi.Comm) string {
+// nextAgreement returns the name of the next agreement of a communicator.
+func (s *survivor) nextAgreement(c *mpi.Comm) string {
 	id := c.ID().String()
 	s.calls[id]++
 	return fmt.Sprintf("%s/%d", id, s.calls[id])
@@ -188,9 +193,9 @@ func (s *survivor) agree(c *mpi.Comm, mine bool) (all, lost bool, err error) {
 	return got == 1, lost, err
 }
 
-// agreeOn is Agree. Each outcome is a line of the output, and those of all members are equal.
+// agreeOn calls Agree. It prints a line for each outcome, which must be equal in all members.
 func (s *survivor) agreeOn(c *mpi.Comm, flags uint64) (got uint64, lost bool, err error) {
-	call := s.call(c)
+	call := s.nextAgreement(c)
 	got, err = c.Agree(s.ctx, flags)
 	var failed *mpi.ProcFailedError
 	switch lost = errors.As(err, &failed); {
@@ -206,9 +211,10 @@ func (s *survivor) agreeOn(c *mpi.Comm, flags uint64) (got uint64, lost bool, er
 	return got, lost, nil
 }
 
-// shrink is Shrink. It checks that the members are those of the communicator, in its order, without dead ones.
+// shrink calls Shrink. It checks that the members are those of the communicator in order, without
+// dead ones.
 func (s *survivor) shrink(c *mpi.Comm) (*mpi.Comm, error) {
-	call := s.call(c)
+	call := s.nextAgreement(c)
 	failed := c.Failed()
 	next, err := c.Shrink(s.ctx)
 	if err != nil {
@@ -221,7 +227,7 @@ func (s *survivor) shrink(c *mpi.Comm) (*mpi.Comm, error) {
 		return nil, fmt.Errorf("shrink of %v: %v", before, members)
 	}
 	for i, rank := range before {
-		_, dies := s.plan.dies(rank)
+		_, dies := s.plan.deathOf(rank)
 		isMember := slices.Contains(members, rank)
 		if !isMember && !dies || isMember && slices.Contains(failed, i) {
 			return nil, fmt.Errorf("shrink of %v with the failed ranks %v: %v", before, failed, members)
@@ -250,7 +256,7 @@ func survivePattern(n, rank, message int) []byte {
 	return b
 }
 
-// wrong is the error of an operation with a wrong result.
-func wrong(format string, args ...any) error {
+// wrongValue is the error of an operation with a wrong result.
+func wrongValue(format string, args ...any) error {
 	return fmt.Errorf("wrong value: %s", strings.TrimSpace(fmt.Sprintf(format, args...)))
 }

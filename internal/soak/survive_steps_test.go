@@ -38,13 +38,13 @@ func (s *survivor) messages(_ *mpi.Session, rng *rand.Rand) error {
 			return errors.Join(err, s.withdraw(r))
 		}
 		if !bytes.Equal(in, survivePattern(size, from, i)) {
-			return wrong("message %d from rank %d", i, from)
+			return wrongValue("message %d from rank %d", i, from)
 		}
 	}
 	return nil
 }
 
-// withdraw ends a receive that is still active.
+// withdraw ends an active receive.
 func (s *survivor) withdraw(r mpi.Request) error {
 	if err := r.Cancel(); err != nil && !errors.Is(err, mpi.ErrClosed) {
 		return err
@@ -101,20 +101,20 @@ func (s *survivor) collective(c *mpi.Comm, rng *rand.Rand) error {
 		}
 		for i, x := range in {
 			if x != int64(i*n+me) {
-				return wrong("alltoall: %d from rank %d", x, i)
+				return wrongValue("alltoall: %d from rank %d", x, i)
 			}
 		}
 		return nil
 	}
 	for _, x := range []int64{one[0], one[length-1]} {
 		if x != sum {
-			return wrong("collective %d: %d, want %d", kind, x, sum)
+			return wrongValue("collective %d: %d, want %d", kind, x, sum)
 		}
 	}
 	return nil
 }
 
-// create makes a communicator of all members. All of them agree on whether each has it, and nobody has it otherwise.
+// create creates a communicator of all members. Either all members have it or none.
 func (s *survivor) create(session *mpi.Session, rng *rand.Rand) (*mpi.Comm, error) {
 	c := s.c
 	var d *mpi.Comm
@@ -144,7 +144,7 @@ func (s *survivor) create(session *mpi.Session, rng *rand.Rand) (*mpi.Comm, erro
 		}
 	}
 	if d != nil {
-		s.used = append(s.used, d)
+		s.stepComms = append(s.stepComms, d)
 	}
 	all, lost, failed := s.agree(c, err == nil)
 	switch {
@@ -156,7 +156,7 @@ func (s *survivor) create(session *mpi.Session, rng *rand.Rand) (*mpi.Comm, erro
 	return d, nil
 }
 
-// creation makes a communicator and uses it.
+// creation creates a communicator and uses it.
 func (s *survivor) creation(session *mpi.Session, rng *rand.Rand) error {
 	d, err := s.create(session, rng)
 	if err != nil {
@@ -173,7 +173,8 @@ func (s *survivor) creation(session *mpi.Session, rng *rand.Rand) error {
 	return err
 }
 
-// revokes makes a communicator that one member revokes, while the others wait for messages. They shrink it.
+// revokes creates a communicator that one member revokes while the others wait for messages. They
+// shrink it.
 func (s *survivor) revokes(session *mpi.Session, rng *rand.Rand) error {
 	d, err := s.create(session, rng)
 	if err != nil {
@@ -194,7 +195,7 @@ func (s *survivor) revokes(session *mpi.Session, rng *rand.Rand) error {
 	return s.shrinkAndUse(d, rng)
 }
 
-// shrinks shrinks a communicator that nobody has revoked.
+// shrinks shrinks a communicator that is not revoked.
 func (s *survivor) shrinks(session *mpi.Session, rng *rand.Rand) error {
 	d, err := s.create(session, rng)
 	if err != nil {
@@ -208,14 +209,14 @@ func (s *survivor) shrinkAndUse(d *mpi.Comm, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	s.used = append(s.used, next)
+	s.stepComms = append(s.stepComms, next)
 	if err = s.collective(next, rng); err != nil {
 		err = errors.Join(err, next.Revoke())
 	}
 	return err
 }
 
-// agrees agrees on flags. The outcome lies between those of the members that do not die and those of all.
+// agrees agrees on flags. The outcome is between that of the surviving members and that of all.
 func (s *survivor) agrees(_ *mpi.Session, rng *rand.Rand) error {
 	for range 3 {
 		flags := make([]uint64, surviveRanks)
@@ -225,7 +226,7 @@ func (s *survivor) agrees(_ *mpi.Session, rng *rand.Rand) error {
 		all, certain := ^uint64(0), ^uint64(0)
 		for _, rank := range s.members(s.c) {
 			all &= flags[rank]
-			if _, dies := s.plan.dies(rank); !dies {
+			if _, dies := s.plan.deathOf(rank); !dies {
 				certain &= flags[rank]
 			}
 		}
@@ -234,7 +235,7 @@ func (s *survivor) agrees(_ *mpi.Session, rng *rand.Rand) error {
 		case err != nil:
 			return err
 		case got&^certain != 0 || all&^got != 0 || !lost && got != all:
-			return wrong("agree: %#x, want %#x, or %#x without the dead", got, all, certain)
+			return wrongValue("agree: %#x, want %#x, or %#x without the dead", got, all, certain)
 		}
 	}
 	return nil

@@ -18,11 +18,12 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// Ranks die at random moments of messages, collectives, creations, Revoke, Shrink and Agree. The survivors continue, no
-// call hangs, all of them get the same outcomes and values, and no process or file is left.
+// Ranks die at random moments of messages, collectives, creations, Revoke, Shrink and Agree. The
+// survivors continue, no call hangs, all of them get the same outcomes and values, and no process
+// or file remains.
 //
 //	go test ./internal/soak -v -run Survive                                       a few jobs
-//	go test ./internal/soak -v -full -run Survive -timeout 2h                     as many as are meant to be
+//	go test ./internal/soak -v -full -run Survive -timeout 2h                     the full number
 //	go test ./internal/soak -v -run Survive/ob1.shm -survive.seed 17 -survive.jobs 50    one of them, 50 times
 var (
 	surviveSeed = flag.Uint64("survive.seed", 0, "the seed of all jobs in which ranks die; 0: a random one for each")
@@ -32,9 +33,10 @@ var (
 func TestSurvive(t *testing.T) {
 	none := func(*testing.T) []string { return nil }
 	for _, x := range []struct {
-		name       string
-		env        func(t *testing.T) []string
-		deaths     int // 0: one or two.
+		name string
+		env  func(t *testing.T) []string
+		// Number of deaths, 0 for one or two.
+		deaths     int
 		full, some int
 	}{
 		{"ob1+shm", none, 0, 1000, 5},
@@ -58,7 +60,7 @@ func TestSurvive(t *testing.T) {
 				if seed == 0 {
 					seed = randv2.Uint64()>>1 + 1
 				}
-				ends[survived(t, newSurvival(seed, x.deaths), x.deaths, env)]++
+				ends[runSurvival(t, newSurvival(seed, x.deaths), x.deaths, env)]++
 			}
 			t.Logf("%d jobs, %d failed, %d ended by UCX, in %v", n, ends[failed], ends[endedByUCX], time.Since(began).Round(time.Millisecond))
 			if most := 1 + n/20; ends[endedByUCX] > most {
@@ -68,7 +70,8 @@ func TestSurvive(t *testing.T) {
 	}
 }
 
-// surviveTimeout is the time of a job on a busy machine. After it the launcher reports the calls in which ranks wait.
+// surviveTimeout is the timeout of a job on a busy machine. After it the launcher reports the calls
+// in which ranks wait.
 const surviveTimeout = 60 * time.Second
 
 // jobEnd is the end of a job with deaths.
@@ -77,15 +80,16 @@ type jobEnd uint8
 const (
 	passed jobEnd = iota
 	failed
-	endedByUCX // An assertion of UCX has ended a survivor, so that the job has another group.
+	// An assertion of UCX has ended a survivor, so that the job has another group.
+	endedByUCX
 )
 
 // abortsConnecting is an assertion of UCX before 1.14, which ends a process that replies to a dead one
 // (docs/provider-defects.md, UCX).
 var abortsConnecting = regexp.MustCompile(`ucp_request\.c:\d+ +Assertion .*UCP_WIREUP_MSG_EP_REMOVED`)
 
-// survived runs a job, and reports whether the survivors agree.
-func survived(t *testing.T, p *survival, deaths int, env []string) jobEnd {
+// runSurvival runs a job, and reports whether the survivors agree.
+func runSurvival(t *testing.T, p *survival, deaths int, env []string) jobEnd {
 	shm, runtimeDir, mark := segments(t), t.TempDir(), envMark+"="+rand.Text()
 	ctx, cancel := context.WithTimeout(t.Context(), surviveTimeout+time.Minute)
 	defer cancel()
@@ -97,7 +101,7 @@ func survived(t *testing.T, p *survival, deaths int, env []string) jobEnd {
 	var out, notes bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &notes
 	err := cmd.Run()
-	end, early := passed, missing(p, out.String(), err)
+	end, early := passed, missingSurvivors(p, out.String(), err)
 	if len(early) > 0 && abortsConnecting.Match(notes.Bytes()) {
 		end, early = endedByUCX, nil
 	}
@@ -105,7 +109,7 @@ func survived(t *testing.T, p *survival, deaths int, env []string) jobEnd {
 	if left := append(files(t, shm), files(t, runtimeDir)...); len(left) > 0 {
 		found = append(found, fmt.Sprintf("files left: %v", left))
 	}
-	if left := alive(mark); len(left) > 0 {
+	if left := markedProcesses(mark); len(left) > 0 {
 		found = append(found, fmt.Sprintf("processes left: %v", left))
 	}
 	if len(found) > 0 {
@@ -138,8 +142,8 @@ func differences(out string) (found []string) {
 	return found
 }
 
-// missing returns the error of a job, and the survivors if some of them have not come to the end.
-func missing(p *survival, out string, err error) (found []string) {
+// missingSurvivors returns the error of a job, and the survivors that have not reached the end.
+func missingSurvivors(p *survival, out string, err error) (found []string) {
 	if err != nil {
 		found = append(found, err.Error())
 	}
@@ -183,7 +187,7 @@ func TestDifferences_RanksDisagreeOrAreMissing_AreFound(t *testing.T) {
 		"outcome a/1 agree 0x1\noutcome a/2 agree 0x0\noutcome a/1 agree 0x1\nsurvived 7\n": "come to the end: [7], want [6 7]",
 		"survived 5\nsurvived 6\nsurvived 7\n":                                              "want [6 7]",
 	} {
-		found := strings.Join(append(missing(p, out, nil), differences(out)...), "; ")
+		found := strings.Join(append(missingSurvivors(p, out, nil), differences(out)...), "; ")
 		if (found == "") != (want == "") || !strings.Contains(found, want) {
 			t.Errorf("%q: %q, want %q", out, found, want)
 		}

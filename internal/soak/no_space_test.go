@@ -11,9 +11,9 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// roomless runs four ranks on two nodes: ranks 0 and 1 have their segments in the first
-// directory, in which there is no room for more.
-func roomless(t *testing.T, dirs []string) {
+// runWithoutSpace runs four ranks on two nodes. The directory of ranks 0 and 1 has no space beyond their
+// inboxes and rings.
+func runWithoutSpace(t *testing.T, dirs []string) {
 	mpitest.Job{
 		Size:   4,
 		Params: map[string]string{"btl.shm.fallback_dir": "", "btl.shm.ring_size": "64KiB"},
@@ -25,7 +25,7 @@ func roomless(t *testing.T, dirs []string) {
 		if err != nil {
 			return err
 		}
-		c, err := world(ctx, s, "roomless")
+		c, err := newWorldComm(ctx, s, "roomless")
 		if err != nil {
 			return err
 		}
@@ -44,12 +44,12 @@ func roomless(t *testing.T, dirs []string) {
 				}
 			}
 		}
-		return errors.Join(explained(ctx, s, c.Rank()), half.Close(), c.Close(), s.Close())
+		return errors.Join(checkExplain(ctx, s, c.Rank()), half.Close(), c.Close(), s.Close())
 	})
 }
 
-// explained checks what explain says of the components.
-func explained(ctx context.Context, s *mpi.Session, rank int) error {
+// checkExplain checks the components that explain lists.
+func checkExplain(ctx context.Context, s *mpi.Session, rank int) error {
 	x, err := s.Explain(ctx)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func explained(ctx context.Context, s *mpi.Session, rank int) error {
 		if v.Framework != "coll" || v.Name != "hier" && v.Name != "shm" {
 			continue
 		}
-		// hier is left out in all; shm on the node without room.
+		// No rank has hier. The node without space lacks shm.
 		out := strings.Contains(v.Reason, "not used on one communicator")
 		if want := v.Name == "hier" || rank < 2; out != want {
 			return fmt.Errorf("coll %s: %s", v.Name, v.Reason)

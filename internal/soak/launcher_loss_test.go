@@ -19,26 +19,26 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// The environment of ranks that lose their launcher.
+// Environment of ranks that lose their launcher.
 const (
-	envLost = "SOAK_LOST" // the file that is there when the cut rank has ended, or the launcher may go
+	envLost = "SOAK_LOST" // File that exists when the cut rank has ended, or when the launcher may exit.
 )
 
-// lossTimeout is bootstrap.timeout: how long a rank goes on that has lost its launcher.
+// lossTimeout is bootstrap.timeout, the time for which a rank continues without its launcher.
 const lossTimeout = time.Second
 
-// TestCut: the connection of a rank with its launcher is cut at a random moment. The others hear
-// that it has failed. To itself nobody says anything any more, so it gives up the others,
-// and no operation waits for longer than that takes.
-func TestCut(t *testing.T) { cuts(t, size(40, 2)) }
+// The connection of a rank with its launcher is cut at a random moment. The others are notified of
+// its failure. The rank itself gets no notification, so it disconnects the others after a timeout,
+// and no operation waits longer.
+func TestCut(t *testing.T) { cutRepeatedly(t, size(40, 2)) }
 
-// TestCutOverNetwork is TestCut where the network matches.
+// TestCutOverNetwork is TestCut with matching in the network.
 func TestCutOverNetwork(t *testing.T) {
 	needs.Time(t)
-	cuts(t, size(40, 1), overNetwork(t)...)
+	cutRepeatedly(t, size(40, 1), overNetwork(t)...)
 }
 
-func cuts(t *testing.T, n int, env ...string) {
+func cutRepeatedly(t *testing.T, n int, env ...string) {
 	t.Helper()
 	var worst time.Duration
 	for i := range n {
@@ -61,9 +61,9 @@ func cuts(t *testing.T, n int, env ...string) {
 	t.Logf("%d cuts: ErrTransport at most %v after each", n, worst)
 }
 
-// cut is the program of all: rank 2 is the one that is cut off.
-func cut(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
-	rng := rand.New(rand.NewPCG(uint64(rounds()), 0)) // the same in all
+// cutRank is the program of all ranks. Rank 2 is cut off.
+func cutRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+	rng := rand.New(rand.NewPCG(uint64(rounds()), 0)) // The same numbers in all ranks.
 	ended := os.Getenv(envLost)
 	moment, failed := make(chan time.Time, 1), make(chan error, 1)
 	if c.Rank() == 2 {
@@ -71,23 +71,24 @@ func cut(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond)
 			moment <- time.Now()
 			if n := shutDownLaunchers(); n != 1 {
-				failed <- fmt.Errorf("%d connections with the launcher are cut", n)
+				failed <- fmt.Errorf("cut %d connections with the launcher, want 1", n)
 			}
 		}()
 	}
 	var err error
 	for round := 0; err == nil; round++ {
-		err = talk(ctx, rng, c, round)
+		err = exchangeAll(ctx, rng, c, round)
 	}
 	if c.Rank() < 2 {
 		if !errors.Is(err, mpi.ErrProcFailed) && !errors.Is(err, mpi.ErrProcFailedPending) {
-			return fmt.Errorf("not ErrProcFailed: %w", err)
+			return fmt.Errorf("want ErrProcFailed: %w", err)
 		}
-		// No end of a session is to free the rank that is cut off: who stays has not closed.
+		// The end of a session must not release the rank that is cut off, so the others keep theirs
+		// open.
 		for i := 0; !exists(ended); i++ {
 			b := []byte{byte(i)}
 			if _, err := mpi.Sendrecv(ctx, c, b, 1-c.Rank(), i, b, 1-c.Rank(), i); err != nil {
-				if exists(ended) { // and the other one has seen it first
+				if exists(ended) { // The other one may have noticed first.
 					break
 				}
 				return fmt.Errorf("the others: %w", err)
@@ -106,8 +107,8 @@ func cut(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	}
 	switch {
 	case !errors.Is(err, mpi.ErrTransport):
-		return fmt.Errorf("not ErrTransport: %w", err)
-	case late > lossTimeout+prompt:
+		return fmt.Errorf("want ErrTransport: %w", err)
+	case late > lossTimeout+promptLimit:
 		return fmt.Errorf("%v after the cut: %w", late, err)
 	}
 	// New calls fail at once.
@@ -123,8 +124,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// talk is one exchange of rank 2 with each other, or of all.
-func talk(ctx context.Context, rng *rand.Rand, c *mpi.Comm, tag int) error {
+// exchangeAll is one exchange of rank 2 with each other rank, or of all.
+func exchangeAll(ctx context.Context, rng *rand.Rand, c *mpi.Comm, tag int) error {
 	form, n := rng.IntN(6), []int{8, 5000, 300_000}[rng.IntN(3)]
 	switch form {
 	case 0:
@@ -141,12 +142,12 @@ func talk(ctx context.Context, rng *rand.Rand, c *mpi.Comm, tag int) error {
 		source := peer
 		var err error
 		switch form {
-		case 2: // from anybody
+		case 2: // From any source.
 			source = mpi.AnySource
 			fallthrough
 		case 3:
 			_, err = c.Sendrecv(ctx, out, peer, tag, in, source, tag)
-		case 4: // one after the other, acknowledged
+		case 4: // One after the other, acknowledged.
 			if c.Rank() == 2 {
 				err = c.Ssend(ctx, out, peer, tag)
 			}
@@ -156,7 +157,7 @@ func talk(ctx context.Context, rng *rand.Rand, c *mpi.Comm, tag int) error {
 			if err == nil && c.Rank() != 2 {
 				err = c.Ssend(ctx, out, peer, tag)
 			}
-		default: // asked for before
+		default: // After a probe.
 			var send mpi.Request
 			if send, err = c.Isend(out, peer, tag); err != nil {
 				return err
@@ -174,8 +175,7 @@ func talk(ctx context.Context, rng *rand.Rand, c *mpi.Comm, tag int) error {
 	return nil
 }
 
-// shutDownLaunchers shuts down this process's connections with launchers, and returns how
-// many there were.
+// shutDownLaunchers shuts down this process's connections with launchers and returns their number.
 func shutDownLaunchers() (n int) {
 	fds, _ := filepath.Glob("/proc/self/fd/*")
 	for _, path := range fds {
@@ -194,25 +194,24 @@ func shutDownLaunchers() (n int) {
 	return n
 }
 
-// TestCutLauncherEndsTheRanks: the launcher goes at a random moment, and ranks that hear
-// nothing of one another any more end.
-func TestCutLauncherEndsTheRanks(t *testing.T) {
-	deserted(t, size(20, 1), lossTimeout, "FERRY_BOOTSTRAP_ON_LOSS=end")
+// The launcher exits at a random moment. Ranks that get no more notifications about each other end.
+func TestCutLauncher_OnLossEnd_RanksEnd(t *testing.T) {
+	loseLauncher(t, size(20, 1), lossTimeout, "FERRY_BOOTSTRAP_ON_LOSS=end")
 }
 
-// TestCutLauncherIsNotMissed: ranks go on without it, for longer than its loss would have
-// taken to end them, if they were told so.
-func TestCutLauncherIsNotMissed(t *testing.T) {
-	deserted(t, size(20, 1), 100*time.Millisecond, "FERRY_BOOTSTRAP_ON_LOSS=continue")
+// Ranks continue without the launcher for longer than the timeout that would end them with the
+// other setting.
+func TestCutLauncher_OnLossContinue_RanksContinue(t *testing.T) {
+	loseLauncher(t, size(20, 1), 100*time.Millisecond, "FERRY_BOOTSTRAP_ON_LOSS=continue")
 }
 
-func deserted(t *testing.T, n int, timeout time.Duration, env ...string) {
+func loseLauncher(t *testing.T, n int, timeout time.Duration, env ...string) {
 	t.Helper()
 	for i := range n {
 		dir, desert, begun := segments(t), make(chan struct{}), filepath.Join(t.TempDir(), "begun")
 		go func() {
 			defer close(desert)
-			await(t.Context(), t, func() bool { return exists(begun) })
+			awaitCondition(t.Context(), t, func() bool { return exists(begun) })
 			time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond)
 		}()
 		r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "orphan", Timeout: time.Minute, Desert: desert, Env: append(env,
@@ -224,8 +223,8 @@ func deserted(t *testing.T, n int, timeout time.Duration, env ...string) {
 	}
 }
 
-// orphan sends messages round without end, or for some time if it is to go on.
-func orphan(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+// orphanRank sends messages in a ring, without end or for a limited time.
+func orphanRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	goOn := os.Getenv("FERRY_BOOTSTRAP_ON_LOSS") == "continue"
 	timeout, err := time.ParseDuration(os.Getenv("FERRY_BOOTSTRAP_TIMEOUT"))
 	if err != nil {
@@ -238,26 +237,26 @@ func orphan(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	}
 	start := time.Now()
 	next, before := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
-	last := make([]bool, 1) // says rank 0, for all
+	last := make([]bool, 1) // Set by rank 0 for all.
 	for round := 0; !last[0]; round++ {
 		if c.Rank() == 0 && goOn {
 			last[0] = time.Since(start) > 10*timeout
 		}
 		if err := mpi.Bcast(ctx, c, last, 0); err != nil {
-			return ends(err, goOn, start, timeout)
+			return checkOrphanEnd(err, goOn, start, timeout)
 		}
 		if _, err := c.Sendrecv(ctx, make([]byte, 5000), next, round, make([]byte, 5000), before, round); err != nil {
-			return ends(err, goOn, start, timeout)
+			return checkOrphanEnd(err, goOn, start, timeout)
 		}
 	}
 	fmt.Print("went on")
 	return nil
 }
 
-// ends says what is wrong with the end of an orphan.
-func ends(err error, goOn bool, start time.Time, timeout time.Duration) error {
+// checkOrphanEnd returns an error if an orphan has ended in a wrong way.
+func checkOrphanEnd(err error, goOn bool, start time.Time, timeout time.Duration) error {
 	after := time.Since(start).Round(time.Millisecond)
-	if goOn || !errors.Is(err, mpi.ErrTransport) || after > timeout+prompt {
+	if goOn || !errors.Is(err, mpi.ErrTransport) || after > timeout+promptLimit {
 		return fmt.Errorf("after %v: %w", after, err)
 	}
 	fmt.Printf("%v until %v", after, err)

@@ -13,9 +13,9 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestShortageOfSharedMemory: a ring of ranks works, or both ends of a path for which
-// there is no room have an error that says so. Nobody waits for what can't come.
-func TestShortageOfSharedMemory(t *testing.T) {
+// The ring of ranks works, or both ends of a path without space get an error that names it. No rank
+// hangs.
+func TestSharedMemory_Shortage_ErrorOrSuccess(t *testing.T) {
 	rooms, sizes := []int{192}, []int{3, 8}
 	if *full {
 		rooms, sizes = []int{128, 192, 256, 1024}, []int{3, 4, 8}
@@ -29,7 +29,7 @@ func TestShortageOfSharedMemory(t *testing.T) {
 				job.RunSessions(t, func(ctx context.Context) error {
 					s, err := mpitest.Open(ctx)
 					if err != nil {
-						return nil // an error that the user sees
+						return nil // The user sees the error.
 					}
 					defer s.Close()
 					world, err := s.Group(ctx, bootstrap.PsetWorld)
@@ -41,7 +41,7 @@ func TestShortageOfSharedMemory(t *testing.T) {
 						return nil
 					}
 					defer c.Close()
-					errs[c.Rank()] = ring(ctx, c)
+					errs[c.Rank()] = ringOnce(ctx, c)
 					return nil
 				})
 				for rank, err := range errs {
@@ -55,8 +55,8 @@ func TestShortageOfSharedMemory(t *testing.T) {
 	}
 }
 
-// ring sends a message around.
-func ring(ctx context.Context, c *mpi.Comm) error {
+// ringOnce sends a message around the ranks.
+func ringOnce(ctx context.Context, c *mpi.Comm) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	next, before := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
@@ -69,7 +69,7 @@ func ring(ctx context.Context, c *mpi.Comm) error {
 		return err
 	}
 	if int(in[0]) != before {
-		return fmt.Errorf("rank %d sends %d", before, in[0])
+		return fmt.Errorf("received %d from rank %d", in[0], before)
 	}
 	_, err = send.Wait(ctx)
 	return err

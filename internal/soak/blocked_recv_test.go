@@ -19,8 +19,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// available is the memory that can be had, in bytes.
-func available() (bytes int64) {
+// availableMemory returns the available memory in bytes.
+func availableMemory() (bytes int64) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
 		return 0
@@ -34,15 +34,15 @@ func available() (bytes int64) {
 	return bytes << 10
 }
 
-func onPath(name string) bool { return os.Getenv("SOAK_PATH") == name }
+func isPath(name string) bool { return os.Getenv("SOAK_PATH") == name }
 
-// TestGoroutines: 10,000 goroutines blocked in Recv take fewer than 20 threads.
+// 10,000 goroutines blocked in Recv use fewer than 20 threads.
 func TestGoroutines(t *testing.T) { run(t, 2, "goroutines", size(10_000, 1000)) }
 
-func goroutines(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+func goroutinesRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	n := rounds()
 	if c.Rank() == 1 {
-		if _, err := c.Recv(ctx, nil, 0, n); err != nil { // all are blocked
+		if _, err := c.Recv(ctx, nil, 0, n); err != nil { // All others are blocked.
 			return err
 		}
 		for i := range n {
@@ -68,32 +68,32 @@ func goroutines(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%d of %d receives are posted: %w", len(in.Posted), n, ctx.Err())
 		}
-		time.Sleep(time.Millisecond) // leave the processors to those who post
+		time.Sleep(time.Millisecond) // Yields to the goroutines that post.
 	}
-	blocked := threads()
+	blocked := threadCount()
 	if err := c.Send(ctx, nil, 1, n); err != nil {
 		return err
 	}
 	wg.Wait()
-	fmt.Printf("%d goroutines in Recv: %d threads; %d when all had received\n", n, blocked, threads())
+	fmt.Printf("%d goroutines in Recv: %d threads; %d when all had received\n", n, blocked, threadCount())
 	if blocked >= 20 {
 		return errors.New("too many threads")
 	}
 	return errors.Join(errs...)
 }
 
-func threads() int {
+func threadCount() int {
 	all, _ := os.ReadDir("/proc/self/task")
 	return len(all)
 }
 
-// TestWake: a blocked Recv returns within 3 times a raw futex wake of the
-// message's arrival. The criterion holds at full size; less is noise.
+// A blocked Recv returns within 3 times a raw futex wake-up after the arrival of the message. The
+// criterion applies to the full size, because smaller ones are dominated by noise.
 func TestWake(t *testing.T) { run(t, 2, "wake", size(1000, 50)) }
 
-// wake measures from the moment before the sender acts to the moment after the
-// receiver acts, by the clock that processes share; the receiver sleeps before.
-func wake(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+// wakeRank measures from the moment before the sender's call to the moment after the receiver's return,
+// by the clock that processes share. The receiver sleeps before.
+func wakeRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	path := os.Getenv("FERRY_BTL_SHM_DIR") + "/wake"
 	if c.Rank() == 0 {
 		if err := os.WriteFile(path, make([]byte, os.Getpagesize()), 0o600); err != nil {
@@ -120,11 +120,11 @@ func wake(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	for range rounds() {
 		for _, futex := range []bool{true, false} {
 			if c.Rank() == 0 {
-				if _, err := c.Recv(ctx, nil, 1, 1); err != nil { // it is about to sleep
+				if _, err := c.Recv(ctx, nil, 1, 1); err != nil { // The peer is about to sleep.
 					return err
 				}
-				time.Sleep(2 * time.Millisecond) // now it sleeps
-				binary.NativeEndian.PutUint64(stamp, uint64(now()))
+				time.Sleep(2 * time.Millisecond) // The peer sleeps now.
+				binary.NativeEndian.PutUint64(stamp, uint64(monotonicNow()))
 				if futex {
 					copy(mem[64:], stamp)
 					bell.Ring()
@@ -139,14 +139,14 @@ func wake(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			}
 			if futex {
 				bell.Sleep(ticket, time.Second)
-				raw = append(raw, now()-int64(binary.NativeEndian.Uint64(mem[64:])))
+				raw = append(raw, monotonicNow()-int64(binary.NativeEndian.Uint64(mem[64:])))
 				continue
 			}
 			bell.Disarm()
 			if _, err := c.Recv(ctx, stamp, 0, 2); err != nil {
 				return err
 			}
-			recv = append(recv, now()-int64(binary.NativeEndian.Uint64(stamp)))
+			recv = append(recv, monotonicNow()-int64(binary.NativeEndian.Uint64(stamp)))
 		}
 	}
 	if c.Rank() == 0 {
@@ -158,13 +158,13 @@ func wake(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	fmt.Printf("median (90 %%) of %d: futex wake %v (%v), blocked Recv %v (%v)\n", len(raw),
 		at(raw, 50), at(raw, 90), at(recv, 50), at(recv, 90))
 	if len(raw) >= 1000 && at(recv, 50) > 3*at(raw, 50) {
-		return errors.New("Recv wakes up too late")
+		return errors.New("Recv returns too late")
 	}
 	return mpi.Barrier(ctx, c)
 }
 
-// now is the monotonic clock, which all processes of the machine share.
-func now() int64 {
+// monotonicNow returns the monotonic clock, which all processes of the machine share.
+func monotonicNow() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return ts.Nano()

@@ -18,27 +18,27 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// What is left behind when a process dies, in the words of a scene: the length of its
-// message to rank 1, what rank 1 has done about it, what it does next, and how the process
-// dies. Cut: its connections end, and the launcher tells of the death 150 ms later.
+// The elements of a scene, which are the length of the message of the dying process to rank 1, the
+// state of rank 1's receive, its next operation, and the kind of death. With "cut", the connections
+// end, and the launcher reports the death 150 ms later.
 var (
-	lengths = []string{"17000", "300000", "1048576", "16000"} // the last is with the receiver when it is found
+	lengths = []string{"17000", "300000", "1048576", "16000"} // The last one has arrived completely at the death.
 	states  = []string{"unexpected", "peeked", "claimed", "copying"}
 	nexts   = []string{"receive", "probe", "any", "close"}
 	deaths  = []string{"kill", "exit", "cut"}
 )
 
-// TestKillLeavesMessages: what a process that dies has sent, and nobody has received, is an
-// error or a message of who receives it, and no crash; who only closes does so at once.
+// An unreceived message of a dead process is an error or a complete message for its receiver. A
+// process that only closes does so at once.
 func TestKillLeavesMessages(t *testing.T) {
 	var scenes []string
 	if *full {
 		for i := range len(lengths) * len(states) * len(nexts) * len(deaths) {
-			scenes = append(scenes, scene(i, i/len(lengths), i/len(lengths)/len(states), i/len(lengths)/len(states)/len(nexts)))
+			scenes = append(scenes, sceneName(i, i/len(lengths), i/len(lengths)/len(states), i/len(lengths)/len(states)/len(nexts)))
 		}
 	} else {
 		for i := range 6 {
-			scenes = append(scenes, scene(i, i+i/4, i, i))
+			scenes = append(scenes, sceneName(i, i+i/4, i, i))
 		}
 	}
 	env := overNetwork(t)
@@ -52,7 +52,7 @@ func TestKillLeavesMessages(t *testing.T) {
 	for _, provider := range providers {
 		for _, s := range scenes {
 			r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "orphans", MayFail: true, Timeout: time.Minute,
-				Env: append(slices.Clone(env), "FERRY_MTL_OFI_PROVIDER_INCLUDE="+provider, "FERRY_BTL_SHM_DIR="+segments(t), "SOAK_SCENE="+s, "FERRY_SESSION_LINGER=10m")}) // who lingers does not end in time
+				Env: append(slices.Clone(env), "FERRY_MTL_OFI_PROVIDER_INCLUDE="+provider, "FERRY_BTL_SHM_DIR="+segments(t), "SOAK_SCENE="+s, "FERRY_SESSION_LINGER=10m")}) // A lingering process does not end in time.
 			for rank, err := range r.Exit {
 				if died := rank == 2; died != (err != nil) {
 					t.Errorf("%s, %s: rank %d: %v\n%.3000s", provider, s, rank, err, r.Output[rank])
@@ -66,31 +66,31 @@ func TestKillLeavesMessages(t *testing.T) {
 	t.Logf("%d deaths: close takes at most %v", len(providers)*len(scenes), slowest)
 }
 
-func scene(length, state, next, death int) string {
+func sceneName(length, state, next, death int) string {
 	return strings.Join([]string{lengths[length%len(lengths)], states[state%len(states)], nexts[next%len(nexts)], deaths[death%len(deaths)]}, " ")
 }
 
-// The tags of orphans.
+// Tags of the messages of a scene.
 const (
-	tagOrphan = iota + 1 // of the message that is left behind
-	tagThere             // it is there
-	tagStream            // of messages, some of which are half copied
+	tagOrphan = iota + 1 // The message of the dying process.
+	tagThere             // It has arrived.
+	tagStream            // Messages, some of which are partially copied.
 	tagDie
 	tagReady
-	tagOther // of a message between those that live
+	tagOther // A message between live processes.
 	tagDone
 	tagNever
 )
 
-const streamed = 20 // messages
+const streamedMessages = 20 // Number of messages.
 
-// orphans is a scene: rank 2 dies, rank 1 has its message, and rank 0 goes on.
-func orphans(ctx context.Context) error {
+// sceneProgram is the program of a scene. Rank 2 dies, rank 1 has its message, and rank 0 continues.
+func sceneProgram(ctx context.Context) error {
 	s, err := mpi.OpenSession(ctx)
 	if err != nil {
 		return err
 	}
-	c, err := world(ctx, s, "soak")
+	c, err := newWorldComm(ctx, s, "soak")
 	if err != nil {
 		return err
 	}
@@ -99,10 +99,10 @@ func orphans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := &orphanage{c: c, n: n, state: words[1], next: words[2], death: words[3]}
+	o := &sceneRank{c: c, n: n, state: words[1], next: words[2], death: words[3]}
 	switch c.Rank() {
 	case 0:
-		err = o.other(ctx)
+		err = o.exchangeWithLive(ctx)
 	case 1:
 		err = o.survive(ctx)
 	case 2:
@@ -121,44 +121,46 @@ func orphans(ctx context.Context) error {
 	return nil
 }
 
-type orphanage struct {
+type sceneRank struct {
 	c                  *mpi.Comm
 	n                  int
 	state, next, death string
 }
 
-// contents are those of every message of a rank.
+// contents returns the contents of every message of a rank.
 func contents(rank, n int) []byte { return bytes.Repeat([]byte{byte(0x11 * (rank + 1))}, n) }
 
-// note sends nothing but its tag.
-func (o *orphanage) note(ctx context.Context, to, tag int) error { return o.c.Send(ctx, nil, to, tag) }
+// sendNote sends an empty message.
+func (o *sceneRank) sendNote(ctx context.Context, to, tag int) error {
+	return o.c.Send(ctx, nil, to, tag)
+}
 
-func (o *orphanage) noted(ctx context.Context, from, tag int) error {
+func (o *sceneRank) recvNote(ctx context.Context, from, tag int) error {
 	_, err := o.c.Recv(ctx, nil, from, tag)
 	return err
 }
 
 const otherBytes = 100_000
 
-func (o *orphanage) other(ctx context.Context) error {
-	return errors.Join(o.noted(ctx, 1, tagReady), o.c.Send(ctx, contents(0, otherBytes), 1, tagOther), o.noted(ctx, 1, tagDone))
+func (o *sceneRank) exchangeWithLive(ctx context.Context) error {
+	return errors.Join(o.recvNote(ctx, 1, tagReady), o.c.Send(ctx, contents(0, otherBytes), 1, tagOther), o.recvNote(ctx, 1, tagDone))
 }
 
-func (o *orphanage) die(ctx context.Context) error {
+func (o *sceneRank) die(ctx context.Context) error {
 	if _, err := o.c.Isend(contents(2, o.n), 1, tagOrphan); err != nil {
 		return err
 	}
-	if err := o.note(ctx, 1, tagThere); err != nil {
+	if err := o.sendNote(ctx, 1, tagThere); err != nil {
 		return err
 	}
 	if o.state == "copying" {
-		for range streamed {
+		for range streamedMessages {
 			if _, err := o.c.Isend(contents(2, o.n), 1, tagStream); err != nil {
 				return err
 			}
 		}
 	}
-	if err := o.noted(ctx, 1, tagDie); err != nil {
+	if err := o.recvNote(ctx, 1, tagDie); err != nil {
 		return err
 	}
 	switch o.death {
@@ -167,18 +169,18 @@ func (o *orphanage) die(ctx context.Context) error {
 	case "cut":
 		for fd := 3; fd < 200; fd++ {
 			switch sa, _ := syscall.Getsockname(fd); sa.(type) {
-			case *syscall.SockaddrInet4, *syscall.SockaddrInet6: // the launcher's is of another kind
+			case *syscall.SockaddrInet4, *syscall.SockaddrInet6: // The launcher's connection has another address family.
 				_ = syscall.Shutdown(fd, syscall.SHUT_RDWR)
 			}
 		}
-		time.Sleep(150 * time.Millisecond) // what the launcher needs
+		time.Sleep(150 * time.Millisecond) // The delay of the launcher.
 	}
 	return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 }
 
-func (o *orphanage) survive(ctx context.Context) error {
+func (o *sceneRank) survive(ctx context.Context) error {
 	c := o.c
-	if err := o.noted(ctx, 2, tagThere); err != nil {
+	if err := o.recvNote(ctx, 2, tagThere); err != nil {
 		return err
 	}
 	var claimed *mpi.Message
@@ -190,7 +192,7 @@ func (o *orphanage) survive(ctx context.Context) error {
 	case "claimed":
 		claimed, _, err = c.Mprobe(ctx, 2, tagOrphan)
 	case "copying":
-		for range streamed {
+		for range streamedMessages {
 			r, err := c.Irecv(make([]byte, o.n), 2, tagStream)
 			if err != nil {
 				return err
@@ -199,40 +201,40 @@ func (o *orphanage) survive(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = o.note(ctx, 2, tagDie)
+		err = o.sendNote(ctx, 2, tagDie)
 	}
 	if err == nil {
-		err = o.untilDeath()
+		err = o.awaitDeath()
 	}
 	if err != nil {
 		return err
 	}
-	if err := o.goOn(ctx, claimed); err != nil {
+	if err := o.continueScene(ctx, claimed); err != nil {
 		return err
 	}
 	for _, r := range streams {
 		if _, err := r.Wait(ctx); err != nil && !errors.Is(err, mpi.ErrProcFailed) {
-			return fmt.Errorf("a receive that had begun: %w", err)
+			return fmt.Errorf("a pending receive: %w", err)
 		}
 	}
 	return nil
 }
 
-// untilDeath returns when this process knows of the death; and where only the network knows,
-// when it does.
-func (o *orphanage) untilDeath() error {
+// awaitDeath returns when this process has noticed the death, if necessary through the network
+// only.
+func (o *sceneRank) awaitDeath() error {
 	for end := time.Now().Add(50 * time.Millisecond); o.death != "cut" || time.Now().Before(end); {
 		if _, _, err := o.c.Iprobe(2, tagNever); errors.Is(err, mpi.ErrProcFailed) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("a probe for the dead: %w", err)
+			return fmt.Errorf("probe for the dead rank: %w", err)
 		}
 	}
 	return nil
 }
 
-// goOn does what the scene says is next, and talks with rank 0.
-func (o *orphanage) goOn(ctx context.Context, claimed *mpi.Message) error {
+// continueScene does the next operation of the scene and exchanges messages with rank 0.
+func (o *sceneRank) continueScene(ctx context.Context, claimed *mpi.Message) error {
 	buf := make([]byte, 1<<20)
 	check := func(what string, st mpi.Status, err error) error {
 		switch {
@@ -256,7 +258,7 @@ func (o *orphanage) goOn(ctx context.Context, claimed *mpi.Message) error {
 	if claimed != nil && o.next != "close" {
 		errs = append(errs, receive("what was claimed", claimed.Recv))
 	}
-	errs = append(errs, o.note(ctx, 0, tagReady)) // rank 0 connects only now, and may get what was the dead one's
+	errs = append(errs, o.sendNote(ctx, 0, tagReady)) // Rank 0 connects only now, and may get resources of the dead process.
 	switch o.next {
 	case "receive":
 		errs = append(errs, receive("a receive from the dead", of(2, tagOrphan)))
@@ -272,9 +274,9 @@ func (o *orphanage) goOn(ctx context.Context, claimed *mpi.Message) error {
 			errs = append(errs, receive("what it has claimed", m.Recv))
 		}
 	}
-	errs = append(errs, receive("a message of rank 0", of(0, tagOther)), o.note(ctx, 0, tagDone))
+	errs = append(errs, receive("a message of rank 0", of(0, tagOther)), o.sendNote(ctx, 0, tagDone))
 	if buf[0] != contents(0, 1)[0] {
-		errs = append(errs, errors.New("nothing has come of rank 0"))
+		errs = append(errs, errors.New("no message from rank 0"))
 	}
 	return errors.Join(errs...)
 }

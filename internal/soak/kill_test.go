@@ -21,20 +21,19 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestKill: a rank is killed at a random moment. What the others have pending
-// with it ends with ErrProcFailed within a second, nothing hangs, and messages
-// between the others go on and are right. The harness goes on as
-// `ferry run --on-failure continue` does.
-func TestKill(t *testing.T) { kills(t, size(200, 6)) }
+// A rank is killed at a random moment. Pending operations of the others with it end with
+// ErrProcFailed within a second, and messages among the others continue and are right. The harness
+// continues as `ferry run --on-failure continue` does.
+func TestKill(t *testing.T) { killRepeatedly(t, size(200, 6)) }
 
-func kills(t *testing.T, n int, env ...string) {
+func killRepeatedly(t *testing.T, n int, env ...string) {
 	t.Helper()
-	killsBut(t, n, nil, env...)
+	killWithExcuse(t, n, nil, env...)
 }
 
-// killsBut is kills, where survivors may say instead that what they shared with the dead does not work any
-// more: excused reports whether they do. They are told soon.
-func killsBut(t *testing.T, n int, excused func(outputs []string) bool, env ...string) {
+// killWithExcuse is kills with an excuse. Survivors may report that a resource that they shared with the
+// dead rank is unusable, which excused detects in their outputs.
+func killWithExcuse(t *testing.T, n int, excused func(outputs []string) bool, env ...string) {
 	t.Helper()
 	var worst time.Duration
 	told := 0
@@ -64,24 +63,24 @@ func killsBut(t *testing.T, n int, excused func(outputs []string) bool, env ...s
 	}
 	t.Logf("%d kills: ErrProcFailed at most %v after each", n, worst)
 	if told > 0 {
-		t.Logf("in %d of them the survivors' own messages went no further, and both were told", told)
+		t.Logf("in %d of them the survivors lost their own messages, with errors in both", told)
 	}
 }
 
-// victim is the program of all: rank 2 is the one that dies.
-func victim(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
+// killRank is the program of all ranks. Rank 2 dies.
+func killRank(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	rng := rand.New(rand.NewPCG(uint64(rounds()), uint64(c.Rank())))
 	death := os.Getenv("SOAK_DEATH")
 	if c.Rank() == 2 {
 		go func() {
 			time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond)
-			// The moment is on disk before it comes.
-			_ = os.WriteFile(death, fmt.Append(nil, now()), 0o600)
+			// The time is on disk before the death.
+			_ = os.WriteFile(death, fmt.Append(nil, monotonicNow()), 0o600)
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}()
 	}
 	other, apart := 1-c.Rank(), make(chan error, 1)
-	pair := func(n int) error { // traffic that has nothing to do with rank 2
+	pair := func(n int) error { // Traffic that does not involve rank 2.
 		out, in := make([]int64, 5000), make([]int64, 5000)
 		for i := range n {
 			out[0], out[4999] = int64(i), int64(i)
@@ -89,7 +88,7 @@ func victim(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 				return err
 			}
 			if in[0] != int64(i) || in[4999] != int64(i) {
-				return fmt.Errorf("message %d between the others is %d", i, in[0])
+				return fmt.Errorf("message %d among the others has %d", i, in[0])
 			}
 		}
 		return nil
@@ -99,19 +98,19 @@ func victim(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	}
 	var err error
 	for err == nil {
-		err = chat(ctx, rng, c)
+		err = exchangeWithVictim(ctx, rng, c)
 	}
 	if c.Rank() == 2 {
-		return fmt.Errorf("the victim is alive and gets %w", err)
+		return fmt.Errorf("the victim is alive: %w", err)
 	}
-	late := time.Duration(now() - moment(death))
+	late := time.Duration(monotonicNow() - readTime(death))
 	switch {
 	case !errors.Is(err, mpi.ErrProcFailed):
-		return fmt.Errorf("not ErrProcFailed: %w", err)
-	case late > prompt:
+		return fmt.Errorf("want ErrProcFailed: %w", err)
+	case late > promptLimit:
 		return fmt.Errorf("%v after the death: %w", late, err)
 	}
-	// New calls fail at once, and all else goes on.
+	// New calls fail at once, and everything else continues.
 	if err := c.Send(ctx, make([]byte, 1<<20), 2, 0); !errors.Is(err, mpi.ErrProcFailed) {
 		return fmt.Errorf("new send: %w", err)
 	}
@@ -122,14 +121,14 @@ func victim(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func moment(path string) (t int64) {
+func readTime(path string) (t int64) {
 	b, _ := os.ReadFile(path)
 	fmt.Sscan(string(b), &t)
 	return t
 }
 
-// chat is one exchange with rank 2, of which each side picks the form by itself.
-func chat(ctx context.Context, rng *rand.Rand, c *mpi.Comm) error {
+// exchangeWithVictim is one exchange with rank 2. Each side selects its form independently.
+func exchangeWithVictim(ctx context.Context, rng *rand.Rand, c *mpi.Comm) error {
 	peers := []int{2}
 	if c.Rank() == 2 {
 		peers = []int{0, 1}
@@ -165,8 +164,8 @@ func chat(ctx context.Context, rng *rand.Rand, c *mpi.Comm) error {
 	return nil
 }
 
-// TestStale: what a killed launcher and its killed ranks have left is removed by
-// the next run, while a job that lives beside it is untouched.
+// The next run removes the files of a killed launcher and its killed ranks. A concurrent job is
+// unaffected.
 func TestStale(t *testing.T) {
 	shm, runtimeDir := segments(t), t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -178,10 +177,10 @@ func TestStale(t *testing.T) {
 		cmd.Stderr = os.Stderr
 		return cmd
 	}
-	dead, alive := start(t, ferry("hold")), start(t, ferry("hold"))
+	dead, alive := startJob(t, ferry("hold")), startJob(t, ferry("hold"))
 	for range 2 {
-		dead.pids = append(dead.pids, dead.line(t))
-		alive.pids = append(alive.pids, alive.line(t))
+		dead.pids = append(dead.pids, dead.readNumber(t))
+		alive.pids = append(alive.pids, alive.readNumber(t))
 	}
 	lived := files(t, shm)
 	for _, pid := range append([]int{dead.cmd.Process.Pid}, dead.pids...) {
@@ -190,18 +189,18 @@ func TestStale(t *testing.T) {
 		}
 	}
 	_ = dead.cmd.Wait()
-	await(ctx, t, func() bool { // the kernel has dropped their locks
+	awaitCondition(ctx, t, func() bool { // The kernel has dropped their locks.
 		for _, pid := range dead.pids {
-			if running(pid) {
+			if isRunning(pid) {
 				return false
 			}
 		}
 		return true
 	})
 	if n := len(files(t, shm)); n != len(lived) || n < 4 {
-		t.Fatalf("%d segments before the kill, %d after it: it should leave them", len(lived), n)
+		t.Fatalf("%d segments before the kill, %d after it, want equal numbers", len(lived), n)
 	}
-	// A launcher's directory counts as left behind when it is a minute old.
+	// A launcher's directory counts as stale when it is a minute old.
 	sockets, err := filepath.Glob(filepath.Join(runtimeDir, "ferry-*", "bootstrap"))
 	if err != nil || len(sockets) != 2 {
 		t.Fatalf("sockets %v, %v", sockets, err)
@@ -216,30 +215,30 @@ func TestStale(t *testing.T) {
 		t.Fatalf("the next run: %v\n%s", err, out)
 	}
 	if left := files(t, shm); len(left) != len(lived)/2 {
-		t.Errorf("%d segments are left, want the %d of the job that lives: %v", len(left), len(lived)/2, left)
+		t.Errorf("%d segments remain, want the %d of the live job: %v", len(left), len(lived)/2, left)
 	}
 	if dirs := files(t, runtimeDir); len(dirs) != 1 {
-		t.Errorf("runtime directories left: %v", dirs)
+		t.Errorf("remaining runtime directories: %v", dirs)
 	}
-	// It ends as if nothing had happened.
+	// The live job ends normally.
 	alive.stdin.Close()
 	if err := alive.cmd.Wait(); err != nil {
-		t.Errorf("the job beside: %v", err)
+		t.Errorf("the live job: %v", err)
 	}
 	if left := append(files(t, shm), files(t, runtimeDir)...); len(left) > 0 {
-		t.Errorf("left at the end: %v", left)
+		t.Errorf("remaining at the end: %v", left)
 	}
 }
 
-// job is a launcher that runs.
-type job struct {
+// runningJob is a running launcher.
+type runningJob struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	out   *bufio.Scanner
 	pids  []int
 }
 
-func start(t *testing.T, cmd *exec.Cmd) *job {
+func startJob(t *testing.T, cmd *exec.Cmd) *runningJob {
 	t.Helper()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -252,22 +251,22 @@ func start(t *testing.T, cmd *exec.Cmd) *job {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return &job{cmd: cmd, stdin: in, out: bufio.NewScanner(out)}
+	return &runningJob{cmd: cmd, stdin: in, out: bufio.NewScanner(out)}
 }
 
-// line reads a number that a rank has printed.
-func (j *job) line(t *testing.T) (n int) {
+// readNumber reads a number that a rank has printed.
+func (j *runningJob) readNumber(t *testing.T) (n int) {
 	t.Helper()
 	if !j.out.Scan() {
-		t.Fatalf("a rank said nothing: %v", j.out.Err())
+		t.Fatalf("no output of a rank: %v", j.out.Err())
 	}
 	if _, err := fmt.Sscan(j.out.Text(), &n); err != nil {
-		t.Fatalf("a rank said %q", j.out.Text())
+		t.Fatalf("a rank printed %q", j.out.Text())
 	}
 	return n
 }
 
-func running(pid int) bool {
+func isRunning(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
@@ -276,7 +275,7 @@ func running(pid int) bool {
 	return !bytes.HasPrefix(state, []byte("Z")) && !bytes.HasPrefix(state, []byte("X"))
 }
 
-func await(ctx context.Context, t *testing.T, cond func() bool) {
+func awaitCondition(ctx context.Context, t *testing.T, cond func() bool) {
 	t.Helper()
 	for !cond() {
 		if ctx.Err() != nil {
@@ -286,8 +285,8 @@ func await(ctx context.Context, t *testing.T, cond func() bool) {
 	}
 }
 
-// hold talks, says that it is there, and waits for the end of rank 0's input.
-func hold(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+// holdRank communicates, prints its process id, and waits for the end of rank 0's input.
+func holdRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if err := mpi.Barrier(ctx, c); err != nil {
 		return err
 	}
@@ -302,4 +301,4 @@ func hold(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return err
 }
 
-func quick(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error { return mpi.Barrier(ctx, c) }
+func barrierRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error { return mpi.Barrier(ctx, c) }

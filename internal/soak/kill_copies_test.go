@@ -15,10 +15,9 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestKillWhileBothCopy: a sender is killed while it and the receiver copy one message. What
-// has arrived is right, the receive ends with ErrProcFailed, and nothing is written into its
-// memory after that.
-func TestKillWhileBothCopy(t *testing.T) {
+// A sender is killed while both sides copy one message. Received contents are right, the receive
+// ends with ErrProcFailed, and its memory is not written to afterwards.
+func TestKill_DuringSplitCopy_BufferIsReleased(t *testing.T) {
 	n := size(200, 6)
 	for i := range n {
 		way := []string{"both", "write", "random"}[i%3]
@@ -31,10 +30,10 @@ func TestKillWhileBothCopy(t *testing.T) {
 	}
 }
 
-// copyVictim is the program of both: rank 1 sends, and is killed.
-func copyVictim(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
+// copyKillRank is the program of both ranks. Rank 1 sends and is killed.
+func copyKillRank(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	const length = 8 << 20
-	rng := rand.New(rand.NewPCG(uint64(rounds()), 1)) // the same in both
+	rng := rand.New(rand.NewPCG(uint64(rounds()), 1)) // The same numbers in both ranks.
 	size := func() int { return 40_000 + rng.IntN(length-40_000) }
 	if c.Rank() == 1 {
 		go func() {
@@ -44,7 +43,7 @@ func copyVictim(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		buf := make([]byte, length)
 		for k := byte(1); ; k++ {
 			n := size()
-			paint(buf[:n], k)
+			fillPattern(buf[:n], k)
 			if err := c.Send(ctx, buf[:n], 0, 1); err != nil {
 				return err
 			}
@@ -53,7 +52,7 @@ func copyVictim(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	buf, want := make([]byte, length), make([]byte, length)
 	for k := byte(1); ; k++ {
 		n := size()
-		paint(want[:n], k)
+		fillPattern(want[:n], k)
 		_, err := c.Recv(ctx, buf[:n], 1, 1)
 		if err == nil {
 			if !bytes.Equal(buf[:n], want[:n]) {
@@ -62,22 +61,22 @@ func copyVictim(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			continue
 		}
 		if !errors.Is(err, mpi.ErrProcFailed) {
-			return fmt.Errorf("not ErrProcFailed: %w", err)
+			return fmt.Errorf("want ErrProcFailed: %w", err)
 		}
-		// The memory is this program's again.
-		paint(buf, 0)
-		paint(want, 0)
+		// The memory belongs to this program again.
+		fillPattern(buf, 0)
+		fillPattern(want, 0)
 		for range 20 {
 			if !bytes.Equal(buf, want) {
-				return errors.New("a dead process has written into memory that is not the receive's any more")
+				return errors.New("memory was modified after the end of its receive")
 			}
 		}
 		return nil
 	}
 }
 
-// paint fills memory with a pattern of its own for each k.
-func paint(b []byte, k byte) {
+// fillPattern fills memory with a pattern that depends on k.
+func fillPattern(b []byte, k byte) {
 	for i := range b {
 		b[i] = k + byte(i>>12)
 	}
