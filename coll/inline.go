@@ -8,11 +8,11 @@ import (
 // Peers is a communicator for Inline. Its messages match those of the same operation only. The
 // first error ends the operation.
 type Peers interface {
-	// Send starts a send. If over is true, the send is complete and the caller owns buf again.
-	Send(buf []byte, to int) (over bool, err error)
+	// Send starts a send. If done is true, the send is complete and the caller owns buf again.
+	Send(buf []byte, to int) (done bool, err error)
 	// StartRecv starts a receive.
 	StartRecv(buf []byte, from int) error
-	// Finish blocks until the oldest operation that is neither over nor finished completes, and
+	// Finish blocks until the oldest operation that is neither done nor finished completes, and
 	// returns the length of its message.
 	Finish(ctx context.Context) (int, error)
 	// Recv receives a message and returns its length. No other receive from that rank is pending.
@@ -29,9 +29,9 @@ type Peers interface {
 // Inline executes the schedule on the goroutine of the caller. After an error, this member's part
 // is incomplete. No operation is pending when Inline returns or panics.
 func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) (err error) {
-	over := false
+	done := false
 	defer func() {
-		if !over {
+		if !done {
 			p.Drop()
 		}
 	}()
@@ -91,7 +91,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			return err
 		}
 	}
-	over = true
+	done = true
 	return nil
 }
 

@@ -52,7 +52,7 @@ type Instance interface {
 	// (progress.Lagging). An error ends the operation and breaks the communicator's collectives.
 	// Calls are serialized. The engine's lock is held unless no other goroutine can call the
 	// instance.
-	Try(s *Step, c *Call) (over bool, err error)
+	Try(s *Step, c *Call) (done bool, err error)
 	// Close releases all resources. No operation of this member is pending, but those of others may
 	// be. It may follow Open without a Join, and Join without Agreed.
 	Close()

@@ -1,7 +1,7 @@
 package coll
 
 // A Run tracks the execution of a schedule whose steps complete in any order. It selects the steps
-// to start and records completions, and executes nothing itself.
+// to start and records completions, and does not execute them.
 type Run struct {
 	steps           []Step
 	isComplete      []bool
@@ -9,7 +9,7 @@ type Run struct {
 	firstIncomplete int // All steps before this index are complete.
 }
 
-// Begin starts over with the steps of s, which must not change until the run is over.
+// Begin starts over with the steps of s, which must not change until the run is complete.
 func (r *Run) Begin(s *Schedule) {
 	r.steps, r.nextStep, r.firstIncomplete = s.Steps, 0, 0
 	if cap(r.isComplete) < len(s.Steps) {

@@ -202,9 +202,9 @@ func (m *memoryModule) acceptOrRefuse(w *wire) {
 // reportEnd reports the end of a path to a peer.
 func (m *memoryModule) reportEnd(w *wire) int {
 	m.network.mu.Lock()
-	over, why := w.state == wireEnded, w.endReason
+	hasEnded, why := w.state == wireEnded, w.endReason
 	m.network.mu.Unlock()
-	if w.isClosed || !over {
+	if w.isClosed || !hasEnded {
 		return 0
 	}
 	if errors.Is(why, framework.ErrPeerClosed) { // Its earlier frames are delivered first.

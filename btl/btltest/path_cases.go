@@ -35,17 +35,17 @@ func (w *world) checkErrorText(what string, err error) {
 // unreachable connects to invalid addresses, and to one of another process.
 func (w *world) unreachable() {
 	a, b := w.senderAndReceiver()
-	stranger := framework.Peer{
+	unknown := framework.Peer{
 		Life: framework.Life{ID: framework.MakeProcID(0, 99), Nonce: 1},
 		Proc: framework.Proc{Namespace: w.job.Namespace, Rank: 99},
 	}
-	peers := []framework.Peer{stranger}
+	peers := []framework.Peer{unknown}
 	for _, blob := range []string{"", "x", ".", "..", "/", "../../etc/passwd", "\x00", strings.Repeat("a", 300), strings.Repeat("\xff", 4096)} {
-		stranger.Blob = []byte(blob)
-		peers = append(peers, stranger)
+		unknown.Blob = []byte(blob)
+		peers = append(peers, unknown)
 	}
-	stranger.Blob, stranger.Nonce = b.peer.Blob, b.peer.Nonce+1
-	peers = append(peers, stranger)
+	unknown.Blob, unknown.Nonce = b.peer.Blob, b.peer.Nonce+1
+	peers = append(peers, unknown)
 	w.checkLeaks(20*len(peers), 0, func(k int) { a.checkRefused(peers[k/20]) })
 	if err := a.reach(a); err != nil {
 		w.checkErrorText("Reach of the process itself", err)
@@ -114,7 +114,7 @@ func (w *world) closeLosesNothing() {
 	a, b := w.senderAndReceiver()
 	for _, whole := range []bool{false, true} {
 		if whole && a == b { // There is no receiver left.
-			continue // there is nobody left to deliver to
+			continue // There is no receiver left.
 		}
 		p := a.greet(b)
 		frames := p.burst(20, func(k int) ([]byte, bool) {

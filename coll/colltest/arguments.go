@@ -144,30 +144,53 @@ func (c call) member(rank int) *member {
 	return m
 }
 
+// givesBlocks reports whether a rank has a block for each rank.
+func (c call) givesBlocks(rank int) bool {
+	switch c.op {
+	case coll.Scatter, coll.Scatterv:
+		return rank == c.root
+	}
+	return c.op < coll.Gather || c.op >= coll.Alltoall
+}
+
+// getsBlocks reports whether a rank gets a block from each rank.
+func (c call) getsBlocks(rank int) bool {
+	switch c.op {
+	case coll.Gather, coll.Gatherv:
+		return rank == c.root
+	}
+	return c.op >= coll.Allgather
+}
+
+// hasVectors reports whether the blocks of the operation have different sizes.
+func (c call) hasVectors() bool {
+	return slices.Contains([]coll.Operation{coll.Gatherv, coll.Scatterv, coll.Allgatherv, coll.Alltoallv, coll.ReduceScatter}, c.op)
+}
+
+// layout returns sizes and offsets of blocks with size(rank) elements, and their total size.
+func (c call) layout(size func(rank int) int) (sizes, at []int, total int) {
+	for rank := range c.size {
+		sizes = append(sizes, size(rank)*c.elem.size)
+	}
+	if c.hasVectors() {
+		at, total = c.placeBlocks(sizes)
+		return sizes, at, total
+	}
+	for _, n := range sizes {
+		at = append(at, total)
+		total += n
+	}
+	return sizes, at, total
+}
+
 // blocks allocates the memory of operations on several blocks.
 func (c call) blocks(m *member) (in, out []byte) {
 	a, rank, v := &m.args, m.Rank, &coll.Vectors{}
-	gives := c.op < coll.Gather || c.op >= coll.Alltoall || (c.op == coll.Scatter || c.op == coll.Scatterv) && rank == c.root // One block for each rank.
-	gets := c.op >= coll.Allgather || (c.op == coll.Gather || c.op == coll.Gatherv) && rank == c.root                         // One block from each rank.
-	differ := c.op == coll.Gatherv || c.op == coll.Scatterv || c.op == coll.Allgatherv || c.op == coll.Alltoallv || c.op == coll.ReduceScatter
-	layout := func(size func(other int) int) (sizes, at []int, total int) {
-		for other := range c.size {
-			sizes = append(sizes, size(other)*c.elem.size)
-		}
-		if differ {
-			at, total = c.placeBlocks(sizes)
-			return sizes, at, total
-		}
-		for _, n := range sizes {
-			at = append(at, total)
-			total += n
-		}
-		return sizes, at, total
-	}
+	gives, gets, differ := c.givesBlocks(rank), c.getsBlocks(rank), c.hasVectors()
 	var total int
 	var sendAt, recvAt []int
 	if gives {
-		v.SendCounts, sendAt, total = layout(func(other int) int { return c.elementCount(rank, other) })
+		v.SendCounts, sendAt, total = c.layout(func(other int) int { return c.elementCount(rank, other) })
 		v.SendAt = sendAt
 		in = writeBlocks(sendAt, total, func(other int) []byte { return c.block(rank, other) })
 		if c.op == coll.ReduceScatter {
@@ -178,7 +201,7 @@ func (c call) blocks(m *member) (in, out []byte) {
 		a.Own = len(in)
 	}
 	if gets {
-		v.RecvCounts, recvAt, total = layout(func(other int) int { return c.elementCount(other, rank) })
+		v.RecvCounts, recvAt, total = c.layout(func(other int) int { return c.elementCount(other, rank) })
 		v.RecvAt = recvAt
 		out = writeBlocks(recvAt, total, func(other int) []byte { return slices.Repeat([]byte{0xEE}, v.RecvCounts[other]) })
 		from := func(other int) []byte {

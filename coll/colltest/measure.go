@@ -50,8 +50,8 @@ func Measure(ctx context.Context, c coll.Component, n int, op coll.Operation, si
 					return err
 				}
 			}
-			if took := time.Since(start); r.Rank == 0 {
-				fastest = min(fastest, took)
+			if elapsed := time.Since(start); r.Rank == 0 {
+				fastest = min(fastest, elapsed)
 			}
 		}
 		return nil

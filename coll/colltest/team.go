@@ -159,8 +159,8 @@ func (r *Rank) Poll() (n int) {
 		w := r.waits[i]
 		w.call.Asleep = r.engine.Bell().Armed()
 		r.tries++
-		over, err := r.instance.Try(w.step, w.call)
-		if !over && err == nil {
+		done, err := r.instance.Try(w.step, w.call)
+		if !done && err == nil {
 			i++
 			continue
 		}
@@ -177,8 +177,8 @@ func (r *Rank) Own(ctx context.Context, steps []coll.Step) error {
 	defer r.engine.Flush()
 	for i := range steps {
 		r.call.Asleep = false
-		over, err := r.instance.Try(&steps[i], &r.call)
-		if !over && err == nil {
+		done, err := r.instance.Try(&steps[i], &r.call)
+		if !done && err == nil {
 			err = r.wait(ctx, &steps[i])
 		}
 		if err != nil {
@@ -193,7 +193,7 @@ func (r *Rank) wait(ctx context.Context, s *coll.Step) error {
 	defer r.engine.Release()
 	for polls := r.engine.PollBudget(); polls > 0; polls-- {
 		cpu.Pause()
-		if over, err := r.instance.Try(s, &r.call); over || err != nil {
+		if done, err := r.instance.Try(s, &r.call); done || err != nil {
 			return err
 		}
 	}

@@ -126,7 +126,7 @@ func (p *Peer) checkRank(rank int) error {
 }
 
 // Send implements coll.Peers.
-func (p *Peer) Send(buf []byte, to int) (over bool, err error) {
+func (p *Peer) Send(buf []byte, to int) (done bool, err error) {
 	if err := errors.Join(p.countOperation(), p.checkRank(to)); err != nil {
 		return false, err
 	}
@@ -214,11 +214,11 @@ func (p *Peer) Own(ctx context.Context, steps []coll.Step) error {
 			return err
 		}
 		for {
-			over, err := p.instance.Try(&steps[i], p.call)
+			done, err := p.instance.Try(&steps[i], p.call)
 			if err != nil {
 				return err
 			}
-			if over {
+			if done {
 				break
 			}
 			if runtime.Gosched(); ctx.Err() != nil {

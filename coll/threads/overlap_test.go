@@ -36,9 +36,9 @@ func (p *pendingPart) advance() error {
 		s := &p.s.Steps[i]
 		if s.Kind == coll.Work {
 			p.x.(coll.Worker).Work(s, &p.call)
-		} else if over, err := p.x.Try(s, &p.call); err != nil {
+		} else if done, err := p.x.Try(s, &p.call); err != nil {
 			return err
-		} else if !over {
+		} else if !done {
 			continue
 		}
 		p.open = append(p.open[:k], p.open[k+1:]...)

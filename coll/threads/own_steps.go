@@ -34,14 +34,14 @@ const (
 
 // Try implements coll.Instance. An arrival costs an atomic operation at one level of the tree, and
 // rarely more. A poll costs a load.
-func (x *Instance) Try(s *coll.Step, c *coll.Call) (over bool, err error) {
+func (x *Instance) Try(s *coll.Step, c *coll.Call) (done bool, err error) {
 	if n := len(x.queue); n == 0 || int32(c.Turn-x.queue[n-1].sequence) > 0 { // The step may be polled again.
 		x.queue = append(x.queue, newPendingOp(s, c))
 	}
 	if x.queue[0].sequence != c.Turn {
 		return false, nil
 	}
-	if over, err := x.executeStep(s, c); !over {
+	if done, err := x.executeStep(s, c); !done {
 		if err == nil {
 			err = x.waitError()
 		}
@@ -72,7 +72,7 @@ func (x *Instance) waitError() error {
 	return x.team.failureErr()
 }
 
-func (x *Instance) executeStep(s *coll.Step, c *coll.Call) (over bool, err error) {
+func (x *Instance) executeStep(s *coll.Step, c *coll.Call) (done bool, err error) {
 	t := x.team
 	if x.isLost { // The others would use slices that this rank has not written.
 		return false, errWithdrawn
@@ -197,7 +197,7 @@ func (x *Instance) postNext(ready uint64) {
 }
 
 // arrive arrives in the next phase, in which this rank has posted.
-func (x *Instance) arrive(mode uint8) (over bool, err error) {
+func (x *Instance) arrive(mode uint8) (done bool, err error) {
 	t := x.team
 	x.phase++
 	if x.layout.isFlat {
@@ -237,7 +237,7 @@ const wakeForWorkFrom = 8 << 20
 // allPosted reports whether all ranks have posted in this phase.
 func (x *Instance) allPosted(c *coll.Call) (bool, error) {
 	for ; x.nextAwaited < len(x.team.ranks); x.nextAwaited++ {
-		if over, err := x.hasPosted(x.nextAwaited, x.phase, 0, c); !over {
+		if done, err := x.hasPosted(x.nextAwaited, x.phase, 0, c); !done {
 			return false, err
 		}
 	}

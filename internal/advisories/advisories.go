@@ -1,6 +1,6 @@
 // Package advisories has the known vulnerabilities of ferry's dependencies, as a list for a test.
 // A build of ferry uses the versions that the go.mod files require, so that the test reads
-// those. The list is an excerpt of the Go vulnerability database: the test runs without a
+// those. The list is an excerpt of the Go vulnerability database. The test runs without a
 // network, and govulncheck would need one.
 //
 // A clone of https://github.com/golang/vulndb in DIR renews the list:

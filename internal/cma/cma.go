@@ -1,5 +1,5 @@
 // Package cma copies between this process and another process of the node with a single
-// copy: cross memory attach, process_vm_readv(2) and process_vm_writev(2). It has no policy.
+// copy by process_vm_readv(2) and process_vm_writev(2). It has no policy.
 // btl/shm selects the process and verifies its identity.
 package cma
 

@@ -29,8 +29,7 @@ func pattern(n int) []byte {
 
 const size = 1 << 20
 
-// TestMain runs the tests, or one of the roles of the other process: the owner of the memory,
-// or a reader of another user.
+// TestMain runs the tests, or a child process as the owner of the memory or a reader of another user.
 func TestMain(m *testing.M) {
 	switch os.Getenv("CMA_TEST_ROLE") {
 	case "owner":

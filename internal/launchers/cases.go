@@ -37,9 +37,9 @@ func (s *Started) KillLauncher(t testing.TB, job Job, within time.Duration) Resu
 	killed := time.Now()
 	r.Kill(t)
 	left := r.AwaitEnd(within)
-	took := time.Since(killed)
+	elapsed := time.Since(killed)
 	res := r.Wait()
-	res.Time = took
+	res.Time = elapsed
 	if len(left) > 0 {
 		t.Fatalf("%v after the launcher was killed these run: %v\n%v", within, left, res)
 	}

@@ -46,7 +46,7 @@ func outcome(t *testing.T, f func(testing.TB)) (result string) {
 	return
 }
 
-// without are checks whose part is missing, and the reasons.
+// without are checks for missing parts, with their reasons.
 var without = map[string]struct {
 	check  func(testing.TB)
 	reason string

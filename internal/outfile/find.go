@@ -23,7 +23,7 @@ type target struct {
 	// Descriptor of folder.
 	folderFile *os.File
 	name       string
-	// Whether the name is a link in /proc, whose target may have no path.
+	// Whether the name is a link in /proc. Its target may have no path.
 	isKernel bool
 
 	exists bool

@@ -173,7 +173,7 @@ func withoutRoot(t *testing.T, f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // For good: the thread ends with this goroutine.
+		runtime.LockOSThread() // Without UnlockOSThread, the thread ends with the goroutine.
 		if _, err := unix.SetfsuidRetUid(attacktest.User); err != nil {
 			t.Error(err)
 			return

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Report is a file that is written as a whole, once or repeatedly.
+// Report is a file whose contents are replaced as a whole, once or repeatedly.
 type Report struct {
 	target *target
 	stream *os.File // Written in place; nil for a file that is replaced.
 }
 
-// NewReport checks that a report can be written to a path, and leaves no file there. The error
-// comes before the work whose result the report is. The caller closes the report.
+// NewReport checks that a report can be written to a path, and leaves no file there. Call it before
+// the work that produces the report. The caller closes the report.
 func NewReport(path string) (*Report, error) {
 	t, err := find(path)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Report) keepOwner(f *os.File) error {
 	return f.Chmod(before.Mode().Perm()) // Some systems clear bits at a change of the owner.
 }
 
-// Close ends the use of the file. It returns the error that a network file system reports late.
+// Close closes the file. It returns errors that a network file system reports only then.
 func (r *Report) Close() error {
 	r.target.close()
 	if r.stream == nil {

@@ -4,7 +4,7 @@ package rawsys
 
 import "golang.org/x/sys/unix"
 
-// Read is read(2), visible to the race detector: a write happens before the read of its bytes.
+// Read is read(2), visible to the race detector. A write happens before the read of its bytes.
 func Read(fd int, b []byte) (int, unix.Errno) { return errno(unix.Read(fd, b)) }
 
 // Write is write(2), visible to the race detector.

@@ -1,5 +1,5 @@
-// Package rawsys bypasses Go's scheduler in nonblocking calls of a transport: Read and Write of
-// a connection, and Stack.Call of a C library. The scheduler adds 50 to 100 cycles to a system
+// Package rawsys bypasses Go's scheduler in nonblocking calls of a transport, which are Read and
+// Write of a connection, and Stack.Call of a C library. The scheduler adds 50 to 100 cycles to a system
 // call, and more to a C function.
 //
 // During such a call the goroutine is not preemptible and a garbage collection cannot start.

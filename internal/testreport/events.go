@@ -60,7 +60,7 @@ type packageRun struct {
 }
 
 type testRun struct {
-	// Latest action: run, pass, fail or skip.
+	// Latest action, which is run, pass, fail or skip.
 	action string
 	output []string
 }

@@ -177,8 +177,7 @@ func (r *report) printSkips() {
 	}
 }
 
-// closing returns the lines of the packages, what failed and then what took longest at the
-// end, where a reader looks first.
+// closing returns the lines of the packages. Failures and then the slowest packages are at the end.
 func (r *report) closing() []packageLine {
 	all := slices.SortedStableFunc(slices.Values(r.packages), func(a, b packageLine) int {
 		switch {
