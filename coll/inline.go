@@ -36,7 +36,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 		}
 	}()
 	s.pending = s.pending[:0]
-	first := 0 // Index of the oldest pending step in open.
+	first := 0 // Index of the oldest pending step in pending.
 	for i := 0; i < len(s.Steps); i++ {
 		step := &s.Steps[i]
 		for ; first < len(s.pending) && s.pending[first] < step.After; first++ {
@@ -95,7 +95,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 	return nil
 }
 
-// isReceiving reports whether s.open[first:] has a receive from a peer.
+// isReceiving reports whether s.pending[first:] has a receive from a peer.
 func (s *Schedule) isReceiving(first int, peer int32) bool {
 	for _, i := range s.pending[first:] {
 		if step := &s.Steps[i]; step.Peer == peer && step.Kind != Send {

@@ -33,7 +33,7 @@ func (h *halving) sumRange(actor, bit int) (lo, hi int) {
 	return lo, hi
 }
 
-// halve leaves the complete sums of fragments has(me, n/2) in sum.
+// halve leaves the complete sums of fragments sumRange(actor, n/2) in sum.
 func (h *halving) halve() {
 	s := h.s
 	var temp coll.Ref

@@ -139,7 +139,7 @@ func TestStart_PackageMissing_ErrorNamesIt(t *testing.T) {
 // envHost sets the host name of this process in a UTS namespace of its own.
 const envHost = "LAUNCHERS_HOST"
 
-// bare is a script that runs a command without control groups, as in containers. It exits with
+// withoutCgroups is a script that runs a command without control groups, as in containers. It exits with
 // cannotMount if mounts are forbidden.
 const (
 	withoutCgroups = `mount --make-rprivate / && mount -t tmpfs none /sys/fs/cgroup || exit 77; exec "$0" "$@"`
