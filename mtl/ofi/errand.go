@@ -28,9 +28,16 @@ var errHanging = errors.New("the call that makes a peer or memory known does not
 // queue has begin called by next or the next Poll, when the endpoint is nobody's; it may run an errand.
 func (m *module) queue(begin func()) { m.errands = append(m.errands, begin) }
 
-// next begins what is queued, up to the next errand.
+// next begins what is queued, up to the next errand. It waits for the probes that the provider has:
+// their outcome could not be read before the end of the errand, which may take seconds. Meanwhile no
+// probe is started.
 func (m *module) next() {
 	for m.away == nil && m.broken == nil && len(m.errands) > 0 {
+		if m.probesAtProvider > 0 {
+			m.drainsProbes = true
+			return
+		}
+		m.drainsProbes = false
 		begin := m.errands[0]
 		m.errands = m.errands[1:]
 		begin()

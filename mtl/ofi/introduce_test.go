@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -164,36 +165,66 @@ func TestFailedEndpointThatClosesSlowlyKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// TestProbeBehindReceivesThatWaitDoesNotWaitForAFirstContact: it has found nothing.
-func TestProbeBehindReceivesThatWaitDoesNotWaitForAFirstContact(t *testing.T) {
-	g := newGate(t)
-	g.open(t, 3) // each of the two knows itself, and the first one the other
-	lib := profiles(t, "cxi", "queues=16", g.fault("insert"))
-	all := members(t, 2, using(lib, "cxi"))
-	a, b := all[0], all[1]
-	g.guarded(t, func() {
-		for range 40 {
-			must(t)(a.receive(b, 1, make([]byte, 8)))
-			a.m.Poll()
-		}
-		if _, err := a.m.Connect(stranger(5, b.m.Blob())); err != nil {
-			t.Fatal(err)
-		}
-		for range 10 {
-			a.m.Poll()
-		}
-		for _, claim := range []bool{false, true} {
-			o := newOnce()
-			if err := a.m.Probe(&o.Op, a.to(b), mtl.Envelope{CID: 1, Source: 1, Tag: 1}, claim); err != nil {
-				t.Fatal(err)
+// A probe ends while the provider connects to another peer. It has found nothing then, unless
+// it was started before.
+func TestProbe_DuringAFirstContact_Ends(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		isGreeted bool // b is known to the provider before its receives are posted
+		receives  int  // The provider has room for 8.
+	}{
+		{"behind a first contact", false, 40},
+		{"behind receives", true, 40},
+		{"alone", true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newGate(t)
+			g.open(t, 3) // each of the two knows itself, and the first one the other
+			lib := profiles(t, "cxi", "queues=16", "peeks=5", g.fault("insert"))
+			all := members(t, 2, using(lib, "cxi"))
+			a, b := all[0], all[1]
+			if c.isGreeted {
+				s, err := a.send(b, 2, make([]byte, 8), mtl.Standard)
+				if err != nil {
+					t.Fatal(err)
+				}
+				settle(t, all, s)
 			}
-			for end := time.Now().Add(10 * time.Second); o.ends == 0 && time.Now().Before(end); {
-				a.m.Poll() // A thread of the provider may hold its lock.
+			var probes []*once
+			startProbe := func(claim bool) {
+				o := newOnce()
+				if err := a.m.Probe(&o.Op, a.to(b), mtl.Envelope{CID: 1, Source: 1, Tag: 1}, claim); err != nil {
+					t.Fatal(err)
+				}
+				probes = append(probes, o)
 			}
-			if o.ends != 1 || o.Found || o.Err != nil {
-				t.Errorf("a probe ended %d times: %+v", o.ends, o.Result)
-			}
-		}
-	})
-	g.open(t, 1)
+			g.guarded(t, func() {
+				for range c.receives {
+					must(t)(a.receive(b, 1, make([]byte, 8)))
+					a.m.Poll()
+				}
+				startProbe(false)
+				if _, err := a.m.Connect(stranger(5, b.m.Blob())); err != nil {
+					t.Fatal(err)
+				}
+				for i := range 30 {
+					if i%3 == 0 {
+						startProbe(i%2 == 0)
+					}
+					a.m.Poll()
+				}
+				for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && slices.ContainsFunc(probes, isOpen); {
+					a.m.Poll() // A thread of the provider may hold its lock.
+				}
+				for i, o := range probes {
+					if o.ends != 1 || o.Found || o.Err != nil {
+						t.Errorf("probe %d ended %d times: %+v", i, o.ends, o.Result)
+					}
+				}
+			})
+			g.open(t, 1)
+		})
+	}
 }
+
+func isOpen(o *once) bool { return o.ends == 0 }

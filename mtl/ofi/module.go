@@ -39,44 +39,47 @@ type module struct {
 	blocked []mtl.Endpoint          // peers with sends that found no room, each once
 	latest  int                     // the one of them that was tried last
 
-	slots     []*slot // by slot number
-	free      []uint32
-	lines     map[uint32]*line    // of receives that found no room, by id
-	turns     []*line             // those in which receives wait
-	turn      int                 // the one that had its turn last
-	spare     *line               // for the next id that needs one; or nil
-	urgent    fifo                // receives of control and of claimed messages that found none
-	held      fifo                // receives of claimed messages that are not safe to ask for now
-	holds     bool                // there are such (known.go, Hold)
-	over      []ended             // what the next Poll tells of first
-	telling   []ended             // room for over, used only by Poll
-	away      *errand             // that is under way: the endpoint is its own
-	calls     sync.WaitGroup      // of errands
-	errands   []func()            // that begin the next ones
-	shuts     bool                // the endpoint has failed, and is closed
-	regions   []*region           // registered memory
-	worn      []*libfabric.Region // registrations for one operation, which is over
-	local     bool                // the provider takes registered buffers only
-	software  bool                // it has no hardware: see pausesBetweenLooks
-	greeting  []byte              // what is sent to them first
-	cancels   []uint32            // slots that are to be canceled when the endpoint is back
-	posted    int                 // operations that libfabric has
-	receives  int                 // receives among them
-	sends     int                 // sends among them
-	deaf      int                 // peers that are deaf
-	room      room                // for how many
-	txSize    int                 // sends that the provider says it has room for
-	connect   time.Duration       // mtl.ofi.connect_timeout
-	sending   int                 // slots of sends that are not over, of any kind
-	listening []byte              // the buffers of control messages, pinned
-	pins      runtime.Pinner
-	scratch   []byte // for control messages that are sent at once
-	faults    int    // control receives that failed one after the other
-	strays    int    // errors one after the other that belong to no operation
-	broken    error
-	finished  bool // see Finish
-	half      bool // a message is half here, for good
-	closed    bool
+	slots   []*slot // by slot number
+	free    []uint32
+	lines   map[uint32]*line // of receives that found no room, by id
+	turns   []*line          // those in which receives wait
+	turn    int              // the one that had its turn last
+	spare   *line            // for the next id that needs one; or nil
+	urgent  fifo             // receives of control and of claimed messages that found none
+	held    fifo             // receives of claimed messages that are not safe to ask for now
+	holds   bool             // there are such (known.go, Hold)
+	over    []ended          // what the next Poll tells of first
+	telling []ended          // room for over, used only by Poll
+	away    *errand          // that is under way: the endpoint is its own
+	calls   sync.WaitGroup   // of errands
+	errands []func()         // that begin the next ones
+	// Probes and looks that libfabric has. None of them is left when an errand begins.
+	probesAtProvider int
+	drainsProbes     bool                // An errand waits until there are none.
+	shuts            bool                // the endpoint has failed, and is closed
+	regions          []*region           // registered memory
+	worn             []*libfabric.Region // registrations for one operation, which is over
+	local            bool                // the provider takes registered buffers only
+	software         bool                // it has no hardware: see pausesBetweenLooks
+	greeting         []byte              // what is sent to them first
+	cancels          []uint32            // slots that are to be canceled when the endpoint is back
+	posted           int                 // operations that libfabric has
+	receives         int                 // receives among them
+	sends            int                 // sends among them
+	deaf             int                 // peers that are deaf
+	room             room                // for how many
+	txSize           int                 // sends that the provider says it has room for
+	connect          time.Duration       // mtl.ofi.connect_timeout
+	sending          int                 // slots of sends that are not over, of any kind
+	listening        []byte              // the buffers of control messages, pinned
+	pins             runtime.Pinner
+	scratch          []byte // for control messages that are sent at once
+	faults           int    // control receives that failed one after the other
+	strays           int    // errors one after the other that belong to no operation
+	broken           error
+	finished         bool // see Finish
+	half             bool // a message is half here, for good
+	closed           bool
 
 	events [pollMost]libfabric.Event
 }

@@ -184,7 +184,7 @@ func (m *module) failed(l *line, err error) {
 }
 
 func (m *module) startLook(l *line) libfabric.Errno {
-	if m.posted >= m.room.all || m.away != nil {
+	if m.posted >= m.room.all || m.away != nil || m.drainsProbes {
 		return libfabric.Again
 	}
 	s, err := m.take(looking, nil, nil)
@@ -200,6 +200,7 @@ func (m *module) startLook(l *line) libfabric.Errno {
 	}
 	s.posted = true
 	m.posted++
+	m.probesAtProvider++
 	return 0
 }
 

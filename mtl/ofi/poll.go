@@ -97,6 +97,9 @@ func (m *module) complete(ev *libfabric.Event) {
 		m.sends--
 		m.peers[s.to].sends--
 	}
+	if s.kind.isProbe() {
+		m.probesAtProvider--
+	}
 	switch s.kind {
 	case receive:
 		m.receives--

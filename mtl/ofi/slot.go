@@ -28,7 +28,8 @@ const (
 	listen   // a receive of control messages
 )
 
-func (k kind) isSend() bool { return k >= send && k <= flush }
+func (k kind) isSend() bool  { return k >= send && k <= flush }
+func (k kind) isProbe() bool { return k == probe || k == claiming || k == looking }
 
 // slot is one operation that libfabric has, or will have when there is room.
 type slot struct {
@@ -151,7 +152,7 @@ func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
 
 // start gives an operation to libfabric. What was injected is not posted.
 func (m *module) start(s *slot) (code libfabric.Errno) {
-	if m.posted >= m.room.all || s.kind == receive && (m.receives >= m.room.receives || m.mustHold(s.to, len(s.buf))) {
+	if m.posted >= m.room.all || m.drainsProbes && s.kind.isProbe() || s.kind == receive && (m.receives >= m.room.receives || m.mustHold(s.to, len(s.buf))) {
 		return libfabric.Again
 	}
 	if wait, code := m.mustWait(s); wait {
@@ -189,6 +190,8 @@ func (m *module) start(s *slot) (code libfabric.Errno) {
 		m.posted++
 		if s.kind == receive {
 			m.receives++
+		} else if s.kind.isProbe() {
+			m.probesAtProvider++
 		} else if s.kind.isSend() {
 			m.sends++
 			m.peers[s.to].sends++
