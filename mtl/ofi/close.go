@@ -8,63 +8,62 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Close implements mtl.Module. Connections that still have something to write
-// are not waited for: that is Idle's work.
+// Close implements mtl.Module. It does not wait for connections with unsent data, which Idle does.
 func (m *module) Close() error {
-	if m.closed {
+	if m.state == endpointClosed {
 		return nil
 	}
-	m.closed = true
-	if !m.half && !m.awaitAway() {
-		m.half = true
-		m.broken = errHanging
+	if m.state != endpointStuck && !m.awaitOffloads() {
+		m.state = endpointStuck
+		m.err = errCallHangs
 	}
-	if m.Finish(); !m.half {
+	if m.Finish(); m.state != endpointStuck {
 		m.ep.Close()
 	}
-	for _, s := range m.slots {
+	for _, s := range m.slots.all {
 		s.pins.Unpin()
 	}
-	for _, x := range m.regions {
+	for _, x := range m.memory.regions {
 		x.pins.Unpin()
 	}
 	m.pins.Unpin()
-	if m.broken == nil {
-		m.broken = fmt.Errorf("%s: %w", component, framework.ErrClosed)
+	if m.err == nil {
+		m.err = fmt.Errorf("%s: %w", component, framework.ErrClosed)
 	}
-	m.slots, m.free, m.over = nil, nil, nil
+	m.slots, m.results = slotTable{}, resultQueue{}
+	m.state = endpointClosed
 	return nil
 }
 
-// finishPatience is how long Finish waits for messages that are half here.
-const finishPatience = time.Second
+// drainPatience is the time for which Finish waits for messages that have arrived in part.
+const drainPatience = time.Second
 
-// Finish implements mtl.Finisher, for libraries whose endpoints can't be closed while a
-// message is half here. If that does not go on the endpoint stays open, and nobody touches
-// the buffers, because nobody polls.
+// Finish implements mtl.Finisher. It serves providers with the quirk DrainBeforeClose, whose endpoints must
+// not be closed while a message has arrived in part. If such a message makes no progress, the endpoint stays open.
+// Nothing writes into its buffers then, because nothing polls it.
 func (m *module) Finish() {
-	if _, ok := needs(m.about.Provider, Finish, m.lib.Version()); !ok || m.finished || m.broken != nil || !m.awaitAway() {
+	if _, ok := quirkReason(m.description.Provider, DrainBeforeClose, m.lib.Version()); !ok || m.state != endpointOpen || m.err != nil || !m.awaitOffloads() {
 		return
 	}
-	m.finished = true
-	for _, s := range m.slots {
-		if s.posted && s.kind == receive && !s.canceled {
+	m.state = endpointDrained
+	for _, s := range m.slots.all {
+		if s.isPosted && s.kind == slotReceive && !s.isCanceled {
 			m.ep.Cancel(s.number)
 		}
 	}
-	for end := time.Now().Add(finishPatience); ; {
+	for end := time.Now().Add(drainPatience); ; {
 		n, code := m.ep.Poll(m.events[:])
 		for _, ev := range m.events[:n] {
-			if int(ev.Slot) < len(m.slots) {
-				m.slots[ev.Slot].posted = false
+			if int(ev.Slot) < len(m.slots.all) {
+				m.slots.all[ev.Slot].isPosted = false
 			}
 		}
-		if !slices.ContainsFunc(m.slots, (*slot).isReceiving) {
+		if !slices.ContainsFunc(m.slots.all, (*slot).isReceiving) {
 			return
 		}
 		if code != 0 || time.Now().After(end) {
-			m.half = true
-			m.env.Logger.Warn("mtl ofi: an endpoint stays open: a message has arrived in part, and makes no progress", "provider", m.about.Provider)
+			m.state = endpointStuck
+			m.env.Logger.Warn("mtl ofi: endpoint stays open: a message has arrived in part and makes no progress", "provider", m.description.Provider)
 			return
 		}
 		if n == 0 {

@@ -1,12 +1,11 @@
-// Package ofi is the MTL over libfabric, the library of the OpenFabrics
-// Interfaces: it uses whatever provider and network interface of the machine can
-// carry reliable tagged messages, and leaves matching to it.
+// Package ofi is the MTL over libfabric, the library of the OpenFabrics Interfaces. It uses any provider and network
+// interface of the machine that supports reliable tagged messages. The provider matches them.
 //
-// Providers are chosen by what they are, then tested: a module whose provider does
-// not deliver, match, probe and cancel as it should within a deadline is left, with
-// the reason, for the next best. docs/libfabric.md describes them.
+// Open orders the providers by their properties and tests the best one. A provider that does not deliver, match, probe and cancel
+// correctly within a deadline is replaced by the next best, and the reason is recorded. docs/libfabric.md
+// describes this.
 //
-// It stands on internal/libfabric, and holds no unsafe code itself.
+// The package uses internal/libfabric, and contains no unsafe code.
 package ofi
 
 import (
@@ -25,31 +24,31 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// component names this MTL in errors.
+// component is the name of this MTL in errors.
 const component = "mtl ofi"
 
 // Component returns the component for the registry.
 func Component() mtl.Component { return ofi{} }
 
-// ofi is an mtl.Component, and an mtl.Surveyor.
+// ofi implements mtl.Component and mtl.Surveyor.
 type ofi struct{}
 
-// params are the component's parameters; each is mtl.ofi.NAME.
+// params are the parameters mtl.ofi.NAME.
 type params struct {
-	ProviderInclude []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Providers that may be used, in order of preference, such as cxi or tcp;ofi_rxm; verbs means verbs;ofi_rxm where that is what there is. Empty: all but those excluded, best first. All processes need the same."`
-	ProviderExclude []string `param:"provider_exclude" default:"shm,sm2,sockets,tcp,udp,net" level:"user" scope:"process" doc:"Providers that are not used, unless provider_include names some."`
-	DomainInclude   []string `param:"domain_include" default:"" level:"user" scope:"process" doc:"Domains (network interfaces) that may be used, such as eth0 or mlx5_*; empty: all but those excluded, nearest first."`
-	DomainExclude   []string `param:"domain_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Domains that are not used, unless domain_include names some."`
+	ProviderInclude []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Permitted providers in order of preference, such as cxi or tcp;ofi_rxm; verbs selects verbs;ofi_rxm if verbs itself is not available. Empty: all but the excluded ones, best first. All processes need the same."`
+	ProviderExclude []string `param:"provider_exclude" default:"shm,sm2,sockets,tcp,udp,net" level:"user" scope:"process" doc:"Providers that are not used. Ignored if provider_include is set."`
+	DomainInclude   []string `param:"domain_include" default:"" level:"user" scope:"process" doc:"Permitted domains (network interfaces), such as eth0 or mlx5_*; empty: all but the excluded ones, nearest first."`
+	DomainExclude   []string `param:"domain_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Domains that are not used. Ignored if domain_include is set."`
 
-	Library  string        `param:"library" default:"libfabric.so.1" level:"user" scope:"process" trusted:"true" doc:"The library: a file, or a name that the dynamic linker looks for."`
-	Layout   string        `param:"layout" default:"auto" level:"tuner" scope:"process" doc:"Where the sender of a message stands: data (in completion data, beside the tag), packed (in the tag), or packed with the bits of id/source/tag, such as 22/18/23; auto: data where the provider can, and nothing known about it speaks against that. All processes need the same."`
-	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors and the provider can, because it slows down those that are not idle."`
-	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long libfabric may take to list its providers, and each provider to open and to pass its test."`
-	Selftest string        `param:"selftest" default:"short" choices:"short,long" level:"tuner" scope:"process" doc:"How thoroughly a provider is tested when it opens; ferry matrix has the long form."`
-	Connect  time.Duration `param:"connect_timeout" default:"60s" min:"100ms" level:"tuner" scope:"process" doc:"How long messages for a peer wait while it accepts nothing and none is on its way, before they fail: its session is over, or its process is stopped."`
-	Warn     bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 says on standard error that a provider has failed its test, or is not used for a defect, and what is used in its place."`
-	Sysfs    string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Where the system shows its devices: providers whose hardware is there come first."`
-	Buffers  int           `param:"control_buffers" default:"64" min:"1" max:"65536" level:"developer" scope:"process" doc:"Receives for control messages that are always posted."`
+	Library  string        `param:"library" default:"libfabric.so.1" level:"user" scope:"process" trusted:"true" doc:"File of the library, or a name that the dynamic linker resolves."`
+	Layout   string        `param:"layout" default:"auto" level:"tuner" scope:"process" doc:"Encoding of the sender of a message: data (in completion data, beside the tag), packed (in the tag), or packed with the bits of id/source/tag, such as 22/18/23; auto: data if the provider supports it and has no known defect with it. All processes need the same."`
+	Wait     string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process waits for messages: on a descriptor (fd) or by polling every millisecond (poll); auto: fd if ranks outnumber processors and the provider supports it, because it slows down busy processes."`
+	Deadline time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"Time limit for libfabric to list its providers, and for each provider to open and to pass its test."`
+	Selftest string        `param:"selftest" default:"short" choices:"short,long" level:"tuner" scope:"process" doc:"Extent of the test of a provider when it opens; ferry matrix uses long."`
+	Connect  time.Duration `param:"connect_timeout" default:"60s" min:"100ms" level:"tuner" scope:"process" doc:"Time after which messages for a peer fail if it accepts none and none is in flight, because its session has ended or its process is stopped."`
+	Warn     bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 reports on standard error that a provider failed its test or is refused for a defect, and its replacement."`
+	Sysfs    string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Folder in which the system lists its devices. Providers with a device come first."`
+	Buffers  int           `param:"control_buffers" default:"64" min:"1" max:"65536" level:"developer" scope:"process" doc:"Number of receives for control messages that are always posted."`
 }
 
 func (ofi) Info() framework.Info {
@@ -82,8 +81,8 @@ func (ofi) Suggest(word string) string {
 
 func (ofi) Params() any { return new(params) }
 
-// Probe says whether libfabric is there. It does not load it if it sees the file:
-// that takes longer than all else together that a process does at its start.
+// Probe reports whether libfabric is available. It loads the library only if it does not find the file, because loading
+// takes longer than the rest of a process's start.
 func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 	if err := libfabric.Built(); err != nil {
 		return framework.Verdict{
@@ -94,7 +93,7 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 	o := p.(*params)
 	isOnDisk, err := trial.OnDisk(ctx, o.Deadline, o.Library)
 	if err == nil && !isOnDisk {
-		_, err = load(ctx, o)
+		_, err = loadLibrary(ctx, o)
 	}
 	if err != nil {
 		return framework.Unavailable(err.Error(), trustedfile.Remedy(err, "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file"))
@@ -107,42 +106,42 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 
 func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	p := env.Params.(*params)
-	process, _ := env.Identity.Proc.Process() // Keys are those of the job.
+	process, _ := env.Identity.Proc.Process() // The job's namespace, for jobKeys.
 	environment := setEnvironment(process.Namespace)
-	o, err := find(ctx, p, meant)
+	o, err := surveyProviders(ctx, p, resolveName)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w%s", err, userNote())
 	}
-	if err := checkNames(p, o.has); err != nil {
-		o.free()
+	if err := checkNames(p, o.providers); err != nil {
+		o.freeInfos()
 		return nil, fmt.Errorf("%s: %w", component, err)
 	}
 	given := p
 	p = o.params
-	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.First + env.Identity.LocalRank, version: o.lib.Version()}
+	j := jobTraits{isOneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.First + env.Identity.LocalRank, version: o.lib.Version()}
 	all := choose(o.infos(), p, j, newTopology(p.Sysfs))
-	inUse := false // an attempt that hangs still uses the lists
+	inUse := false // A hanging call still uses the lists.
 	defer func() {
 		if !inUse {
-			o.free()
+			o.freeInfos()
 		}
 	}()
-	hang := map[string]string{} // by provider, what did not come back
+	hang := map[string]string{} // Candidates whose calls hang, by provider.
 	for i := range all {
 		c := &all[i]
-		if other := hang[c.info.Provider]; other != "" && c.refused == "" {
-			c.refused = other + " hangs"
+		if other := hang[c.info.Provider]; other != "" && c.refusal == "" {
+			c.refusal = other + " hangs"
 		}
-		if env.Fabric && !c.device && c.refused == "" {
-			c.refused = "it is not the hardware of a network, and nobody asked for an MTL"
+		if env.Fabric && !c.hasDevice && c.refusal == "" {
+			c.refusal = "it has no network hardware, and no MTL was requested"
 		}
-		if c.refused != "" {
+		if c.refusal != "" {
 			continue
 		}
-		m, err := try(ctx, env, p, o.lib, c)
+		m, err := openCandidate(ctx, env, p, o.lib, c)
 		if errors.Is(err, trial.ErrHangs) {
 			inUse = true
 			hang[c.info.Provider] = c.info.String()
@@ -151,50 +150,49 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			c.refused, c.failed = err.Error(), true
-			env.Logger.Info("mtl ofi: left out", "provider", c.info.String(), "reason", c.refused)
+			c.refusal, c.hasFailed = err.Error(), true
+			env.Logger.Info("mtl ofi: provider refused", "provider", c.info.String(), "reason", c.refusal)
 			continue
 		}
-		if what := missed(all, c, p.ProviderInclude); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
+		if what := describeMissed(all, c, p.ProviderInclude); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 			warn(c.info.Provider, what)
 		}
-		m.about.Notes = append(o.notes, m.about.Notes...)
-		m.about.Notes = append(m.about.Notes, "libfabric's environment has "+strings.Join(environment, ", "))
+		m.description.Notes = append(o.notes, m.description.Notes...)
+		m.description.Notes = append(m.description.Notes, "libfabric's environment has "+strings.Join(environment, ", "))
 		if has := userVariables(); len(has) > 0 {
-			m.about.Notes = append(m.about.Notes, "the user has set "+strings.Join(has, ", "))
+			m.description.Notes = append(m.description.Notes, "the user has set "+strings.Join(has, ", "))
 		}
-		m.about.Candidates = append(described(all), o.unavailable(p.ProviderInclude)...)
+		m.description.Candidates = append(toCandidates(all), o.unavailable(p.ProviderInclude)...)
 		for k := range all {
-			switch d := &m.about.Candidates[k]; {
+			switch d := &m.description.Candidates[k]; {
 			case k == i:
 				d.Chosen = true
-			case d.Reason == "" || all[k].refused == "":
+			case d.Reason == "" || all[k].refusal == "":
 				d.Reason = strings.TrimPrefix(d.Reason+"; "+c.info.String()+" is preferred", "; ")
 			}
 		}
 		if m.ep.FD() < 0 {
-			return polled{m}, nil
+			return polledModule{m}, nil
 		}
-		a, err := await(m)
+		a, err := newDescriptorModule(m)
 		if err != nil {
 			m.Close()
-			return nil, fmt.Errorf("%s: no descriptor to await messages with: %w", component, err)
+			return nil, fmt.Errorf("%s: no descriptor to wait on: %w", component, err)
 		}
 		return a, nil
 	}
-	if what := missed(all, nil, p.ProviderInclude); env.Fabric && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
+	if what := describeMissed(all, nil, p.ProviderInclude); env.Fabric && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 		warn("", what)
 	}
-	return nil, fmt.Errorf("%w%s", o.nothing(ctx, all, given), userNote())
+	return nil, fmt.Errorf("%w%s", o.noCandidateError(ctx, all, given), userNote())
 }
 
-// warned has the providers of which something was said: a program that opens one session
-// after the other hears it once, though the others may have failed in another way.
+// warned contains the providers with a warning, so that further sessions of the process don't repeat it.
 var warned sync.Map
 
-// warn says something on standard error of the provider that is used, once in a process.
+// warn writes a warning about the used provider to standard error, once in a process.
 func warn(used, what string) {
-	if _, said := warned.LoadOrStore(used, true); !said {
+	if _, isRepeated := warned.LoadOrStore(used, true); !isRepeated {
 		fmt.Fprintf(stderr.Writer{}, "ferry: mtl ofi: %s%s (mtl.ofi.warn=off turns this message off)\n", what, userNote())
 	}
 }

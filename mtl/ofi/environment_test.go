@@ -13,11 +13,11 @@ import (
 func TestRegistrationsAreOnlyRememberedWhereTheKernelTellsOfTheirEnd(t *testing.T) {
 	root := t.TempDir()
 	yes, no := func() bool { return true }, func() bool { return false }
-	nowhere := registrations(root, no)
+	nowhere := cacheSettings(root, no)
 	if got := strings.Join(nowhere, " "); got != "FI_MR_CACHE_MAX_COUNT=0 FI_EFA_MR_CACHE_ENABLE=0" {
 		t.Error(got)
 	}
-	if got := registrations(root, yes); !slices.Equal(got, []string{"FI_MR_CACHE_MONITOR=userfaultfd"}) {
+	if got := cacheSettings(root, yes); !slices.Equal(got, []string{"FI_MR_CACHE_MONITOR=userfaultfd"}) {
 		t.Error(got)
 	}
 	if err := os.Mkdir(filepath.Join(root, "dev"), 0o700); err != nil {
@@ -26,10 +26,10 @@ func TestRegistrationsAreOnlyRememberedWhereTheKernelTellsOfTheirEnd(t *testing.
 	if err := os.WriteFile(filepath.Join(root, "dev/kdreg2"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := registrations(root, yes); !slices.Equal(got, []string{"FI_MR_CACHE_MONITOR=kdreg2"}) {
+	if got := cacheSettings(root, yes); !slices.Equal(got, []string{"FI_MR_CACHE_MONITOR=kdreg2"}) {
 		t.Error(got)
 	}
-	for _, name := range caching {
+	for _, name := range cacheVariables {
 		got := environment("", func(n string) bool { return n == name }, nowhere)
 		if slices.ContainsFunc(got, func(v string) bool { return strings.Contains(v, "CACHE") }) {
 			t.Errorf("the user has set %s, and ferry sets %q", name, got)
@@ -40,8 +40,8 @@ func TestRegistrationsAreOnlyRememberedWhereTheKernelTellsOfTheirEnd(t *testing.
 // TestJobsHaveKeysOfTheirOwn: the same in all processes of one, in the form that each
 // provider reads; the user's own are left alone.
 func TestJobsHaveKeysOfTheirOwn(t *testing.T) {
-	a, b := keys("job a"), keys("job b")
-	if slices.Equal(a, b) || !slices.Equal(a, keys("job a")) {
+	a, b := jobKeys("job a"), jobKeys("job b")
+	if slices.Equal(a, b) || !slices.Equal(a, jobKeys("job a")) {
 		t.Errorf("%q, %q", a, b)
 	}
 	if _, psm3, _ := strings.Cut(a[0], "="); len(psm3) != 36 || strings.Count(psm3, "-") != 4 {
@@ -56,7 +56,7 @@ func TestJobsHaveKeysOfTheirOwn(t *testing.T) {
 		}
 	}
 	for _, v := range environment("", func(string) bool { return true }, nil) {
-		if !slices.Contains(always, v) {
+		if !slices.Contains(forcedVariables, v) {
 			t.Errorf("%s is set although the user has set it", v)
 		}
 	}

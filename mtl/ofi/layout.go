@@ -7,56 +7,58 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// A layout is how communicator id, source and tag become what libfabric matches:
-// 64 bits at most, and less with some providers.
+// A layout encodes communicator id, source and tag into the tag that libfabric matches, which has 64 bits or, with
+// some providers, fewer.
 //
-// With data, the source and the synchronous bit travel as remote completion data,
-// which is not matched. A receive from one source matches its address and its endpoint
-// instead. The tag is then [id][endpoint][tag]. Otherwise the layout is packed:
-// [synchronous][id][source][tag].
+// With hasSourceData the source and the synchronous bit are remote completion data, which libfabric does not match. A
+// receive from one source matches its address and its endpoint instead. The tag is [id][endpoint][tag]. Otherwise
+// the layout is packed: [synchronous][id][source][tag].
 type layout struct {
-	data                       bool
-	cid, endpoint, source, tag int // bits
-	ignoreTag                  uint64
-	ignoreFrom                 uint64 // bits of the endpoint or of the source
-	sync                       uint64 // the bit, in the tag or in the data
+	hasSourceData bool
+	// Widths in bits.
+	cid, endpoint, source, tag int
+	// ignoreTag masks the tag.
+	ignoreTag uint64
+	// ignoreSource masks the source or, with hasSourceData, the endpoint.
+	ignoreSource uint64
+	// syncBit marks a synchronous message, in the tag or in the completion data.
+	syncBit uint64
 }
 
-// What travels as completion data: four bytes, which every provider that has any
-// can send.
+// Every provider with completion data supports at least four bytes.
 const (
 	dataBytes  = 4
 	dataSource = 31 // bits
 )
 
-// The narrowest parts that are of use: MPI asks for tags up to 32767 (MPI-4.1
-// section 9.1.2), and a communicator has three planes.
+// The minimal widths: MPI requires tags up to 32767 (MPI-4.1 section 9.1.2), and a communicator has three
+// planes.
 const (
-	fewestTagBits    = 15
-	fewestSourceBits = 10
-	fewestCIDBits    = 8
+	minTagBits    = 15
+	minSourceBits = 10
+	minCIDBits    = 8
 )
 
-// The endpoint uses bits of the id beyond the width that packed layouts of 64 bits have.
+// The endpoint takes bits that the id does not need: packed layouts of 64 bits have an id of usualCIDBits.
 const (
-	mostEndpointBits = 10
-	usualCIDBits     = 22
+	maxEndpointBits = 10
+	usualCIDBits    = 22
 )
 
-// usable returns the width of the tags that a provider's format leaves: the bits
-// from the highest that is set (fi_endpoint(3), mem_tag_format).
-func usable(format uint64) int { return bits.Len64(format) }
+// tagWidth returns the number of tag bits of a provider, from the highest bit set in its mem_tag_format
+// (fi_endpoint(3)).
+func tagWidth(format uint64) int { return bits.Len64(format) }
 
 // newLayout returns the layout for tags of width bits.
 func newLayout(width int, data bool) (layout, error) {
-	l, bits := layout{data: data}, width
+	l, bits := layout{hasSourceData: data}, width
 	switch {
 	case data:
-		// The whole range of a tag, as long as enough communicators remain.
+		// Tags have their full range as long as enough ids remain.
 		l.source = dataSource
-		l.tag = min(31, max(fewestTagBits, width-17))
+		l.tag = min(31, max(minTagBits, width-17))
 		l.cid = min(32, width-l.tag)
-		l.endpoint = min(mostEndpointBits, max(0, l.cid-usualCIDBits))
+		l.endpoint = min(maxEndpointBits, max(0, l.cid-usualCIDBits))
 		l.cid -= l.endpoint
 	default:
 		// 22 bits of id, 18 of source and 23 of tag out of 64.
@@ -68,110 +70,109 @@ func newLayout(width int, data bool) (layout, error) {
 		l.tag = min(31, max(16, width-40))
 		l.cid = min(32, width-l.source-l.tag)
 	}
-	if l.cid < fewestCIDBits {
+	if l.cid < minCIDBits {
 		return layout{}, fmt.Errorf("its tags have %d bits, too few for communicator, source and tag", bits)
 	}
-	l.set()
+	l.setMasks()
 	return l, nil
 }
 
-// parseLayout returns the packed layout that text names as "id/source/tag".
+// parseLayout parses a packed layout of the form "id/source/tag".
 func parseLayout(text string, width int) (layout, error) {
 	var l layout
 	if n, err := fmt.Sscanf(text, "%d/%d/%d", &l.cid, &l.source, &l.tag); n != 3 || err != nil || fmt.Sprintf("%d/%d/%d", l.cid, l.source, l.tag) != text {
 		return layout{}, fmt.Errorf("%q is neither auto, data, packed nor widths such as 22/18/23", text)
 	}
 	switch {
-	case l.cid < fewestCIDBits || l.cid > 32 || l.source < fewestSourceBits || l.source > 31 || l.tag < fewestTagBits || l.tag > 31:
-		return layout{}, fmt.Errorf("%s: the id may have %d to 32 bits, the source %d to 31, the tag %d to 31", text, fewestCIDBits, fewestSourceBits, fewestTagBits)
+	case l.cid < minCIDBits || l.cid > 32 || l.source < minSourceBits || l.source > 31 || l.tag < minTagBits || l.tag > 31:
+		return layout{}, fmt.Errorf("%s: the id may have %d to 32 bits, the source %d to 31, the tag %d to 31", text, minCIDBits, minSourceBits, minTagBits)
 	case l.cid+l.source+l.tag+1 > width:
 		return layout{}, fmt.Errorf("%s and the bit of synchronous messages do not fit into its tags of %d bits", text, width)
 	}
-	l.set()
+	l.setMasks()
 	return l, nil
 }
 
-func (l *layout) set() {
+func (l *layout) setMasks() {
 	l.ignoreTag = 1<<l.tag - 1
-	l.sync, l.ignoreFrom = 1<<dataSource, (1<<l.endpoint-1)<<l.tag
-	if !l.data {
-		l.ignoreFrom = (1<<l.source - 1) << l.tag
-		l.sync = 1 << (l.cid + l.source + l.tag)
+	l.syncBit, l.ignoreSource = 1<<dataSource, (1<<l.endpoint-1)<<l.tag
+	if !l.hasSourceData {
+		l.ignoreSource = (1<<l.source - 1) << l.tag
+		l.syncBit = 1 << (l.cid + l.source + l.tag)
 	}
 }
 
-// rankSetting returns the parameter that makes tags of width bits match ranks.
+// rankSetting returns the parameter that switches to matching by rank, for tags of width bits.
 func (l *layout) rankSetting(width int) mtl.RankSetting {
 	packed, err := newLayout(width, false)
-	if !l.data || err != nil {
+	if !l.hasSourceData || err != nil {
 		return mtl.RankSetting{}
 	}
 	return mtl.RankSetting{Param: "mtl.ofi.layout=packed", CIDBits: packed.cid, SourceBits: packed.source}
 }
 
-// String is part of the offer: equal layouts have equal texts.
+// String returns equal texts for equal layouts. It is a part of the offer.
 func (l layout) String() string {
 	switch {
-	case l.data && l.endpoint > 0:
+	case l.hasSourceData && l.endpoint > 0:
 		return fmt.Sprintf("source in completion data, %d/%d/%d", l.cid, l.endpoint, l.tag)
-	case l.data:
+	case l.hasSourceData:
 		return fmt.Sprintf("source in completion data, %d/%d", l.cid, l.tag)
 	}
 	return fmt.Sprintf("packed %d/%d/%d", l.cid, l.source, l.tag)
 }
 
-// send returns tag and completion data of a message.
+// send returns the tag and the completion data of a message.
 func (l *layout) send(e mtl.Envelope, mode mtl.Mode) (tag, data uint64) {
-	if l.data {
+	if l.hasSourceData {
 		tag = (uint64(e.CID)<<l.endpoint|uint64(e.Endpoint))<<l.tag | uint64(uint32(e.Tag))
 		data = uint64(uint32(e.Source))
 		if mode == mtl.Synchronous {
-			data |= l.sync
+			data |= l.syncBit
 		}
 		return tag, data
 	}
 	tag = (uint64(e.CID)<<l.source|uint64(uint32(e.Source)))<<l.tag | uint64(uint32(e.Tag))
 	if mode == mtl.Synchronous {
-		tag |= l.sync
+		tag |= l.syncBit
 	}
 	return tag, 0
 }
 
-// receive returns the tag that a receive asks for, and which of its bits may
-// differ.
+// receive returns the tag of a receive, and the mask of the bits that it ignores.
 func (l *layout) receive(e mtl.Envelope) (tag, ignore uint64) {
 	if e.Tag == mtl.AnyTag {
 		e.Tag, ignore = 0, l.ignoreTag
 	}
 	if e.Source == mtl.AnySource {
 		e.Source, e.Endpoint = 0, 0
-		ignore |= l.ignoreFrom
+		ignore |= l.ignoreSource
 	}
 	tag, _ = l.send(e, mtl.Standard)
-	if !l.data {
-		ignore |= l.sync
+	if !l.hasSourceData {
+		ignore |= l.syncBit
 	}
 	return tag, ignore
 }
 
-// cidOf returns the id in a tag.
+// cidOf returns the communicator id in a tag.
 func (l *layout) cidOf(tag uint64) uint32 {
-	if l.data {
+	if l.hasSourceData {
 		return uint32(tag >> (l.endpoint + l.tag))
 	}
-	return uint32(tag &^ l.sync >> (l.source + l.tag))
+	return uint32(tag &^ l.syncBit >> (l.source + l.tag))
 }
 
-// message returns what a message said of itself.
+// message decodes the tag and the completion data of a message.
 func (l *layout) message(tag, data uint64) (e mtl.Envelope, mode mtl.Mode) {
 	e.CID, e.Tag = l.cidOf(tag), int32(tag&l.ignoreTag)
-	if l.data {
-		e.Source, e.Endpoint = int32(data&(1<<dataSource-1)), uint16(tag&l.ignoreFrom>>l.tag)
+	if l.hasSourceData {
+		e.Source, e.Endpoint = int32(data&(1<<dataSource-1)), uint16(tag&l.ignoreSource>>l.tag)
 		tag = data
 	} else {
-		e.Source = int32(tag & l.ignoreFrom >> l.tag)
+		e.Source = int32(tag & l.ignoreSource >> l.tag)
 	}
-	if tag&l.sync != 0 {
+	if tag&l.syncBit != 0 {
 		mode = mtl.Synchronous
 	}
 	return e, mode

@@ -24,7 +24,7 @@ func TestLayoutsKeepEveryField(t *testing.T) {
 			if !data {
 				used += l.source + 1
 			}
-			if used > width || l.tag < fewestTagBits || l.source < fewestSourceBits || l.cid < fewestCIDBits {
+			if used > width || l.tag < minTagBits || l.source < minSourceBits || l.cid < minCIDBits {
 				t.Errorf("%d bits: %v uses %d", width, l, used)
 			}
 			check(t, l, width)
@@ -76,7 +76,7 @@ func check(t *testing.T, l layout, width int) {
 
 func TestUsableBits(t *testing.T) {
 	for format, want := range map[uint64]int{0xaaaaaaaaaaaaaaaa: 64, 0x5555555555555555: 63, 0xffffffffffff: 48, 0: 0} {
-		if got := usable(format); got != want {
+		if got := tagWidth(format); got != want {
 			t.Errorf("%#x: %d", format, got)
 		}
 	}
@@ -92,7 +92,7 @@ func TestTagsOf48BitsLeaveRoomForThoseIds(t *testing.T) {
 		"packed":   "[packed 17/14/16]",
 		"22/10/15": "[packed 22/10/15]",
 	} {
-		all, _, err := layoutsFor(&cxi, name, v1_17)
+		all, _, err := candidateLayouts(&cxi, name, v1_17)
 		if got := fmt.Sprint(all); got != want || err != nil {
 			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
 		}
@@ -100,7 +100,7 @@ func TestTagsOf48BitsLeaveRoomForThoseIds(t *testing.T) {
 			check(t, l, 48)
 		}
 	}
-	if all, _, err := layoutsFor(&cxi, "22/18/23", v1_17); err == nil || !strings.Contains(err.Error(), "tags of 48 bits") {
+	if all, _, err := candidateLayouts(&cxi, "22/18/23", v1_17); err == nil || !strings.Contains(err.Error(), "tags of 48 bits") {
 		t.Errorf("%v, %v", all, err)
 	}
 }

@@ -5,291 +5,318 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// A provider takes a limited number of receives. Those beyond it wait here, a line for each
-// communicator id, because only receives of one id have an order among them. What has come for
-// an id and lies in the provider has matched no receive that the provider has. So a look claims
-// the first of it, whatever it is, and package match says which of the line's receives it is
-// for; what is for none of them stays here, claimed, for a receive or a probe that comes later
-// (docs/decisions/receives-that-wait.md).
+// A provider holds a limited number of receives. The receives beyond the limit wait in an overflow
+// queue for each communicator id, because only receives of one id are ordered. An unexpected message in
+// the provider has matched none of the provider's receives. A peek claims the first such message of
+// the id, from any source and with any tag, and package match finds the receive of the overflow queue
+// that it matches. A message without a match stays claimed in the queue for a later receive or
+// probe (docs/decisions/receives-that-wait.md).
 //
-// Thus receives that nobody serves yet, or ever, don't keep those behind them, nor
-// those of another communicator or plane, from their messages, and whatever waits, a message, a
-// receive and a probe each take constant time.
+// So a receive that never matches blocks neither later receives of its id nor those of
+// other communicators and planes. A message, a receive and a probe take constant time each, however many
+// operations wait.
 
-// reserved is how many receives a provider is given less than it takes, so that
-// it takes those of claimed messages at any time.
-const reserved = 16
+// receiveOverflow holds the operations that the provider has no space for.
+type receiveOverflow struct {
+	queues map[uint32]*overflowQueue // by communicator id
+	// ready lists the queues that have receives.
+	ready []*overflowQueue
+	// cursor is the index in ready of the queue that advanced last.
+	cursor int
+	// spare is an empty queue for the next id, or nil.
+	spare *overflowQueue
+	// urgent holds control receives and receives of claimed messages. They go before the queues.
+	urgent fifo
+	// deferred holds receives of claimed messages for which mustDefer is true.
+	deferred fifo
+	// defersLong is set for a provider with the quirk DeferLongReceives.
+	defersLong bool
+}
 
-// turnsMost is how many lines one Poll sees to.
-const turnsMost = 4
+func (o *receiveOverflow) hasReceives() bool {
+	return len(o.ready) > 0 || o.urgent.head != nil || o.deferred.head != nil
+}
 
-// overflow posts what has room now, and looks for the messages of the rest.
-func (m *module) overflow() {
-	for m.urgent.head != nil {
-		s := m.urgent.head
-		switch {
-		case s.kind != claimed:
-		case m.leftThere(s):
-			m.urgent.pop()
-			continue
-		case m.mustHold(s.to, int(s.length)):
-			m.urgent.pop()
-			m.held.push(s)
-			continue
+// reservedReceives is the number of the provider's receives that are reserved for claimed messages.
+const reservedReceives = 16
+
+// queuesPerPoll is the largest number of overflow queues that one Poll advances.
+const queuesPerPoll = 4
+
+// advanceOverflow posts waiting receives as far as the provider has space, and starts peeks for the
+// others.
+func (m *module) advanceOverflow() {
+	m.advanceUrgent()
+	deferred := m.overflow.deferred
+	m.overflow.deferred = fifo{}
+	for s := deferred.head; s != nil; s = deferred.head {
+		if deferred.pop(); !m.abandonIfLost(s) {
+			m.handleStartResult(s, m.startClaimedReceive(s))
 		}
-		code := m.start(s)
-		if code == libfabric.Again {
-			break // looks need no room for receives
-		}
-		m.urgent.pop()
-		m.refused(s, code)
 	}
-	held := m.held
-	m.held = fifo{}
-	for s := held.head; s != nil; s = held.head {
-		if held.pop(); !m.leftThere(s) {
-			m.refused(s, m.startClaimed(s))
+	o := &m.overflow
+	for range min(queuesPerPoll, len(o.ready)) {
+		if o.cursor++; o.cursor >= len(o.ready) {
+			o.cursor = 0
 		}
-	}
-	for range min(turnsMost, len(m.turns)) {
-		if m.turn++; m.turn >= len(m.turns) {
-			m.turn = 0
-		}
-		if len(m.turns) > 0 {
-			m.advance(m.turns[m.turn])
+		if len(o.ready) > 0 {
+			m.advanceQueue(o.ready[o.cursor])
 		}
 	}
 }
 
-// startUrgent starts a receive that no other may overtake or keep waiting: it goes
-// first when there is room again.
+// advanceUrgent posts the urgent receives until the provider refuses one.
+func (m *module) advanceUrgent() {
+	urgent := &m.overflow.urgent
+	for s := urgent.head; s != nil; s = urgent.head {
+		if s.kind == slotClaimed {
+			if m.abandonIfLost(s) {
+				urgent.pop()
+				continue
+			}
+			if m.mustDefer(s.peer, int(s.claimedBytes)) {
+				urgent.pop()
+				m.overflow.deferred.push(s)
+				continue
+			}
+		}
+		code := m.postOp(s)
+		if code == libfabric.Again {
+			return
+		}
+		urgent.pop()
+		m.handleStartResult(s, code)
+	}
+}
+
+// startUrgent starts a receive, or queues it before those of the overflow queues.
 func (m *module) startUrgent(s *slot) libfabric.Errno {
-	code := m.start(s)
+	code := m.postOp(s)
 	if code == libfabric.Again {
-		m.urgent.push(s)
+		m.overflow.urgent.push(s)
 		return 0
 	}
 	return code
 }
 
-// startClaimed is startUrgent for a claimed message, which may have to be held.
-func (m *module) startClaimed(s *slot) libfabric.Errno {
-	if m.mustHold(s.to, int(s.length)) {
-		m.held.push(s)
+// startClaimedReceive is startUrgent for a claimed message, whose receive may be deferred.
+func (m *module) startClaimedReceive(s *slot) libfabric.Errno {
+	if m.mustDefer(s.peer, int(s.claimedBytes)) {
+		m.overflow.deferred.push(s)
 		return 0
 	}
 	return m.startUrgent(s)
 }
 
-// mustHold reports whether a message of some length from a peer, NoEndpoint for any, is not to be asked for
-// now. A peer that takes nothing may be one that has died and is being connected again, which no
-// launcher has told of yet; a library that is asked for the rest of a message then may crash (known.go, Hold).
-func (m *module) mustHold(from mtl.Endpoint, length int) bool {
-	if !m.holds || int64(length) <= m.caps.Eager {
+// mustDefer reports whether a receive of length bytes from a peer, or from any if that is NoEndpoint, must not
+// be posted now. A peer that refuses sends may have failed before the launcher reports it, and
+// some providers crash if they fetch the rest of a message while they reconnect (quirk
+// DeferLongReceives).
+func (m *module) mustDefer(from mtl.Endpoint, length int) bool {
+	if !m.overflow.defersLong || int64(length) <= m.caps.Eager {
 		return false
 	}
 	if from != mtl.NoEndpoint {
-		return m.peers[from].deaf
+		return m.peers.all[from].isRefusing
 	}
-	return m.deaf > 0
+	return m.peers.refusing > 0
 }
 
-// refused ends a receive that the provider does not take at all.
-func (m *module) refused(s *slot, code libfabric.Errno) {
+// handleStartResult ends a queued receive that the provider rejected. A code of 0 is no error.
+func (m *module) handleStartResult(s *slot, code libfabric.Errno) {
 	if code == 0 {
 		return
 	}
-	err := m.callError("receive", s.to, code)
-	if s.kind == listen {
-		m.fail(err)
+	err := m.callError("receive", s.peer, code)
+	if s.kind == slotControlReceive {
+		m.failModule(err)
 		return
 	}
-	m.giveUp(s, mtl.Result{Err: err})
+	m.endOp(s, mtl.Result{Err: err})
 }
 
-// advance posts the receives of a line for which there is room, and looks for the messages of the
-// others. While a look is under way none is posted: what it claims may be for the oldest.
-func (m *module) advance(l *line) {
-	if l.looking {
+// advanceQueue posts the receives of a queue until the provider refuses one, and then starts a peek.
+// While a peek is in progress no receive is posted, because the peek may claim a message of
+// the oldest one.
+func (m *module) advanceQueue(q *overflowQueue) {
+	if q.isPeeking {
 		return
 	}
-	for s := l.oldest(); s != nil; s = l.oldest() {
-		code := m.start(s)
+	for s := q.oldestReceive(); s != nil; s = q.oldestReceive() {
+		code := m.postOp(s)
 		if code == libfabric.Again {
 			break
 		}
-		l.leave(s)
-		m.refused(s, code)
+		q.removeReceive(s)
+		m.handleStartResult(s, code)
 	}
-	if l.oldest() != nil {
-		m.lookIn(l)
+	if q.oldestReceive() != nil {
+		m.startPeek(q)
 	}
-	m.settle(l)
+	m.updateReady(q)
 }
 
-// join has a receive or a probe get what was claimed before, or wait in line if others do.
-// Otherwise the provider is asked for it.
-func (m *module) join(l *line, s *slot) (joined bool) {
-	if c := l.find(s); c != nil {
-		m.serve(l, s, c)
-		m.settle(l)
+// joinQueue serves a receive or a probe from the claimed messages of a queue, or appends it
+// behind the operations that wait there. If it returns false the operation goes to the provider.
+func (m *module) joinQueue(q *overflowQueue, s *slot) (joined bool) {
+	if c := q.findMessage(s); c != nil {
+		m.serveMessage(q, s, c)
+		m.updateReady(q)
 		return true
 	}
-	if !l.looking && l.oldest() == nil {
+	if !q.isPeeking && q.oldestReceive() == nil {
 		return false
 	}
-	if s.kind == receive {
-		m.wait(l, s)
+	if s.kind == slotReceive {
+		m.enqueueReceive(q, s)
 		return true
 	}
-	s.asked = l.looks
-	l.probes.push(s)
-	if !l.looking {
-		m.lookIn(l)
+	s.peeksBefore = q.peekCount
+	q.probes.push(s)
+	if !q.isPeeking {
+		m.startPeek(q)
 	}
-	m.settle(l)
+	m.updateReady(q)
 	return true
 }
 
-// wait puts a receive at the end of a line.
-func (m *module) wait(l *line, s *slot) {
-	l.push(s)
-	m.settle(l)
+func (m *module) enqueueReceive(q *overflowQueue, s *slot) {
+	q.addReceive(s)
+	m.updateReady(q)
 }
 
-// lookIn begins to claim what comes next in a line. If that can't be now, another Poll tries again for the
-// receives, and a probe has found nothing, as elsewhere (inquire).
-func (m *module) lookIn(l *line) {
-	l.looks++
-	switch code := m.startLook(l); code {
+// startPeek starts to claim the next message of a queue. If that is not possible now, the receives wait for another
+// Poll, and the probes complete without a message, as in startProbe.
+func (m *module) startPeek(q *overflowQueue) {
+	q.peekCount++
+	switch code := m.postPeek(q); code {
 	case 0:
-		l.looking = true
-		return
+		q.isPeeking = true
 	case libfabric.Again, libfabric.NoMessage:
+		m.completeProbes(q, mtl.Result{})
 	default:
-		m.failed(l, m.callError("probe", mtl.NoEndpoint, code))
-		return
-	}
-	m.answer(l, mtl.Result{})
-}
-
-// failed tells of a look that failed: the probes that waited for it, and one receive, so that a provider
-// that goes on like that keeps none of them waiting for ever.
-func (m *module) failed(l *line, err error) {
-	m.answer(l, mtl.Result{Err: err})
-	if r := l.oldest(); r != nil {
-		l.leave(r)
-		m.giveUp(r, mtl.Result{Err: err})
+		m.failPeek(q, m.callError("probe", mtl.NoEndpoint, code))
 	}
 }
 
-func (m *module) startLook(l *line) libfabric.Errno {
-	if m.posted >= m.room.all || m.away != nil || m.drainsProbes {
+// failPeek ends the probes that wait for a peek, and the oldest receive, so that each error of the
+// provider ends at least one operation.
+func (m *module) failPeek(q *overflowQueue, err error) {
+	m.completeProbes(q, mtl.Result{Err: err})
+	if r := q.oldestReceive(); r != nil {
+		q.removeReceive(r)
+		m.endOp(r, mtl.Result{Err: err})
+	}
+}
+
+func (m *module) postPeek(q *overflowQueue) libfabric.Errno {
+	if m.posted.operations >= m.posted.limits.operations || m.offload.active != nil || m.offload.drainsProbes {
 		return libfabric.Again
 	}
-	s, err := m.take(looking, nil, nil)
+	s, err := m.takeSlot(slotPeek, nil, nil)
 	if err != nil {
 		return libfabric.NoMemory
 	}
-	s.to, s.address = mtl.NoEndpoint, libfabric.AnyAddress
-	s.tag, s.more = m.layout.receive(mtl.Envelope{CID: l.cid, Source: mtl.AnySource, Tag: mtl.AnyTag})
-	code := m.ep.Peek(s.number, s.address, s.tag, s.more, libfabric.Claim)
+	s.peer, s.address = mtl.NoEndpoint, libfabric.AnyAddress
+	s.tag, s.bits = m.layout.receive(mtl.Envelope{CID: q.cid, Source: mtl.AnySource, Tag: mtl.AnyTag})
+	code := m.ep.Peek(s.number, s.address, s.tag, s.bits, libfabric.Claim)
 	if code != 0 {
-		m.release(s)
+		m.releaseSlot(s)
 		return code
 	}
-	s.posted = true
-	m.posted++
-	m.probesAtProvider++
+	s.isPosted = true
+	m.posted.operations++
+	m.posted.probes++
 	return 0
 }
 
-// looked takes the outcome of a look.
-func (m *module) looked(s *slot, ev *libfabric.Event) {
-	l := m.lines[m.layout.cidOf(s.tag)]
+// completePeek handles the completion of a peek.
+func (m *module) completePeek(s *slot, ev *libfabric.Event) {
+	q := m.overflow.queues[m.layout.cidOf(s.tag)]
 	var r mtl.Result
 	if ev.Err == 0 {
-		r = m.claim(s, ev) // which may post and cancel receives
+		r = m.recordClaim(s, ev) // The upcall may post and cancel receives.
 	} else {
-		m.release(s)
+		m.releaseSlot(s)
 	}
-	l.looking = false
+	q.isPeeking = false
 	switch ev.Err {
 	case 0:
-		m.place(l, s, r)
+		m.placeClaimed(q, s, r)
 	case libfabric.NoMessage:
-		m.answer(l, mtl.Result{})
+		m.completeProbes(q, mtl.Result{})
 	default:
-		m.failed(l, m.eventError("receive", mtl.NoEndpoint, ev))
+		m.failPeek(q, m.eventError("receive", mtl.NoEndpoint, ev))
 	}
-	if l.probes.head != nil && !l.looking {
-		m.lookIn(l)
+	if q.probes.head != nil && !q.isPeeking {
+		m.startPeek(q)
 	}
-	m.settle(l)
+	m.updateReady(q)
 }
 
-// place gives a message that a look has claimed to the first receive of the line that matches
-// it, or keeps it: for the first probe that claims it, among others.
-func (m *module) place(l *line, s *slot, r mtl.Result) {
-	if w := l.arrive(r); w != nil {
-		m.give(w, s)
+// placeClaimed passes a claimed message to the first receive of the queue that matches it. Otherwise
+// it adds the message to the queue, and serves the probes that match.
+func (m *module) placeClaimed(q *overflowQueue, c *slot, r mtl.Result) {
+	if s := q.matchMessage(r); s != nil {
+		m.receiveInto(s, c)
 		return
 	}
-	l.keep(s, r)
-	var left fifo // few: a goroutine asks for one thing at a time
-	for p := l.probes.head; p != nil; p = l.probes.head {
-		l.probes.pop()
-		if c := l.find(p); c != nil {
-			m.serve(l, p, c)
-		} else if p.kind == probe && l.looks-p.asked >= looksMost {
-			m.giveUp(p, mtl.Result{})
+	q.addMessage(c, r)
+	var remaining fifo // Short: a goroutine probes for one message at a time.
+	for p := q.probes.head; p != nil; p = q.probes.head {
+		q.probes.pop()
+		if found := q.findMessage(p); found != nil {
+			m.serveMessage(q, p, found)
+		} else if p.kind == slotProbe && q.peekCount-p.peeksBefore >= maxPeeksPerProbe {
+			m.endOp(p, mtl.Result{})
 		} else {
-			left.push(p)
+			remaining.push(p)
 		}
 	}
-	l.probes = left
+	q.probes = remaining
 }
 
-// looksMost is after how many messages that are others' a probe has found nothing, though there may
-// be more: who only asks does not wait until the last one has come. Who claims may not ask again.
-const looksMost = 4096
+// maxPeeksPerProbe is the number of peeks after which a probe without claim completes without a message, though
+// one may follow, so that a stream of other messages does not block it. A claiming probe may be the
+// caller's last one and waits.
+const maxPeeksPerProbe = 4096
 
-// answer tells the probes of a line that waited for a look what it has found for them: nothing.
-func (m *module) answer(l *line, r mtl.Result) {
-	for p := l.probes.head; p != nil && p.asked < l.looks; p = l.probes.head {
-		l.probes.pop()
-		m.giveUp(p, r)
+// completeProbes ends the probes that were waiting when the current peek started.
+func (m *module) completeProbes(q *overflowQueue, r mtl.Result) {
+	for p := q.probes.head; p != nil && p.peeksBefore < q.peekCount; p = q.probes.head {
+		q.probes.pop()
+		m.endOp(p, r)
 	}
 }
 
-// serve has a receive or a probe get a message that is kept. The next Poll tells of a probe.
-func (m *module) serve(l *line, s, c *slot) {
-	found := mtl.Result{Found: true, Source: int32(c.node.Source), Tag: int32(c.node.Tag), Bytes: c.length}
+// serveMessage completes a probe, or continues a receive, with a claimed message of the queue.
+func (m *module) serveMessage(q *overflowQueue, s, c *slot) {
+	found := mtl.Result{Found: true, Source: int32(c.node.Source), Tag: int32(c.node.Tag), Bytes: c.claimedBytes}
 	switch s.kind {
-	case receive:
-		l.take(c)
-		m.give(s, c)
-	case claiming:
-		l.take(c)
-		if s.to != mtl.NoEndpoint {
-			c.to = s.to
+	case slotReceive:
+		q.removeMessage(c)
+		m.receiveInto(s, c)
+	case slotClaimingProbe:
+		q.removeMessage(c)
+		if s.peer != mtl.NoEndpoint {
+			c.peer = s.peer
 		}
 		s.op.Slot = c.number
-		m.giveUp(s, found)
+		m.endOp(s, found)
 	default:
-		m.giveUp(s, found)
+		m.endOp(s, found)
 	}
 }
 
-// give has a receive go on in the slot of the message that was claimed for it.
-func (m *module) give(s, c *slot) {
-	if s.to != mtl.NoEndpoint {
-		c.to = s.to
+// receiveInto continues a receive in the slot of its claimed message.
+func (m *module) receiveInto(s, c *slot) {
+	if s.peer != mtl.NoEndpoint {
+		c.peer = s.peer
 	}
 	op := s.op
-	err := m.fetch(c, op, s.where())
-	m.release(s)
+	err := m.receiveClaimed(c, op, s.receiveBuffer())
+	m.releaseSlot(s)
 	if err != nil {
-		m.end(op, mtl.Result{Err: err})
+		m.queueResult(op, mtl.Result{Err: err})
 	}
 }

@@ -8,164 +8,166 @@ import (
 )
 
 func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
-	return m.post(receive, op, from, e, buf)
+	return m.startMatch(slotReceive, op, from, e, buf)
 }
 
 func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
 	if claim {
-		return m.post(claiming, op, from, e, nil)
+		return m.startMatch(slotClaimingProbe, op, from, e, nil)
 	}
-	return m.post(probe, op, from, e, nil)
+	return m.startMatch(slotProbe, op, from, e, nil)
 }
 
-func (m *module) post(k kind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
-	if m.broken != nil {
-		return m.broken
+// startMatch starts or queues a receive or a probe.
+func (m *module) startMatch(k slotKind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	if m.err != nil {
+		return m.err
 	}
 	address := libfabric.AnyAddress
 	switch {
 	case e.Source == mtl.AnySource:
 		from = mtl.NoEndpoint
-	case from == mtl.NoEndpoint || int(from) >= len(m.peers):
-		return errNobody
-	case m.layout.data:
-		address = m.peers[from].address
+	case from == mtl.NoEndpoint || int(from) >= len(m.peers.all):
+		return errUnknownEndpoint
+	case m.layout.hasSourceData:
+		address = m.peers.all[from].address
 	}
-	s, err := m.take(k, op, buf)
+	s, err := m.takeSlot(k, op, buf)
 	if err != nil {
 		return m.transportError("receive", from, err)
 	}
-	s.to, s.address = from, address
+	s.peer, s.address = from, address
 	s.node.Source, s.node.Tag = int(e.Source), int(e.Tag)
-	s.tag, s.more = m.layout.receive(e)
-	if s.flags = m.spill; k == claiming {
+	s.tag, s.bits = m.layout.receive(e)
+	if s.flags = m.padding; k == slotClaimingProbe {
 		s.flags |= libfabric.Claim
 	}
-	return m.accept(e.CID, s)
+	return m.startOrQueue(e.CID, s)
 }
 
 func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
-	if m.broken != nil {
-		return m.broken
+	if m.err != nil {
+		return m.err
 	}
-	return m.fetch(m.slots[op.Slot], op, buf)
+	return m.receiveClaimed(m.slots.all[op.Slot], op, buf)
 }
 
-// fetch receives a claimed message. An error is its end.
-func (m *module) fetch(s *slot, op *mtl.Op, buf []byte) error {
-	if err := m.lost(s); err != nil {
-		m.leaveThere(s)
+// receiveClaimed starts the receive of a claimed message. After an error the message is lost.
+func (m *module) receiveClaimed(s *slot, op *mtl.Op, buf []byte) error {
+	if err := m.lostClaim(s); err != nil {
+		m.abandonClaimed(s)
 		return err
 	}
 	s.op, op.Slot, s.flags = op, s.number, libfabric.Claim
-	if s.length > int64(len(buf)) {
-		s.flags |= m.spill
+	if s.claimedBytes > int64(len(buf)) {
+		s.flags |= m.padding
 	}
-	s.into(buf)
-	if code := m.startClaimed(s); code != 0 {
-		return m.notStarted(s, code)
+	s.setReceiveBuffer(buf)
+	if code := m.startClaimedReceive(s); code != 0 {
+		return m.failStart(s, code)
 	}
 	return nil
 }
 
-// notStarted gives back the slot of a receive or a probe that the provider does not take.
-func (m *module) notStarted(s *slot, code libfabric.Errno) error {
-	err := m.callError("receive", s.to, code)
-	m.release(s)
+// failStart releases the slot of a receive or a probe that the provider rejected, and returns the error.
+func (m *module) failStart(s *slot, code libfabric.Errno) error {
+	err := m.callError("receive", s.peer, code)
+	m.releaseSlot(s)
 	return err
 }
 
-// claim notes that a probe has taken a message out of matching.
-func (m *module) claim(s *slot, ev *libfabric.Event) mtl.Result {
-	r, _ := m.result(ev)
-	s.kind, s.posted, s.length = claimed, false, r.Bytes
-	if s.to == mtl.NoEndpoint && s.length > m.caps.Eager { // lost wants to know
+// recordClaim turns the slot of a probe or a peek into that of the message it has claimed.
+func (m *module) recordClaim(s *slot, ev *libfabric.Event) mtl.Result {
+	r, _ := m.messageResult(ev)
+	s.kind, s.isPosted, s.claimedBytes = slotClaimed, false, r.Bytes
+	if s.peer == mtl.NoEndpoint && s.claimedBytes > m.caps.Eager { // for lostClaim
 		if from, ok := m.env.Upcall.Endpoint(m.layout.cidOf(ev.Tag), int(r.Source)); ok {
-			s.to = from
+			s.peer = from
 		}
 	}
 	return r
 }
 
-// lost returns why the rest of a claimed message can't be had. A provider that is asked
-// for it all the same may follow a lost connection (known.go, Prefer).
-func (m *module) lost(s *slot) error {
-	gone := m.peers[s.to].gone
-	if gone == nil || s.length <= m.caps.Eager {
+// lostClaim returns the error of a claimed message whose sender was forgotten while it still had a part of the
+// message, or nil. Some providers would follow a lost connection if they were asked for the rest (quirk
+// PreferPacked).
+func (m *module) lostClaim(s *slot) error {
+	forgetErr := m.peers.all[s.peer].forgetErr
+	if forgetErr == nil || s.claimedBytes <= m.caps.Eager {
 		return nil
 	}
-	return m.transportError("receive", s.to, fmt.Errorf("some of %d bytes were still with their sender: %w", s.length, gone))
+	return m.transportError("receive", s.peer, fmt.Errorf("some of %d bytes were still with their sender: %w", s.claimedBytes, forgetErr))
 }
 
-// leaveThere gives up a claimed message that is lost. The provider keeps it, and the slot with
-// it, until the endpoint closes.
-func (m *module) leaveThere(s *slot) {
+// abandonClaimed gives up a lost message. The provider keeps it until the endpoint closes, and with it
+// the slot.
+func (m *module) abandonClaimed(s *slot) {
 	s.pins.Unpin()
-	s.kind, s.op, s.buf, s.user = abandoned, nil, nil, nil
+	s.kind, s.op, s.buf, s.userBuf = slotAbandoned, nil, nil, nil
 }
 
-// leftThere is leaveThere for a receive that has the message already, if it is lost.
-func (m *module) leftThere(s *slot) bool {
-	err := m.lost(s)
+// abandonIfLost ends the queued receive of a claimed message if the message is lost.
+func (m *module) abandonIfLost(s *slot) bool {
+	err := m.lostClaim(s)
 	if err != nil {
-		m.end(s.op, mtl.Result{Err: err})
-		m.leaveThere(s)
+		m.queueResult(s.op, mtl.Result{Err: err})
+		m.abandonClaimed(s)
 	}
 	return err != nil
 }
 
-// accept starts a receive or a probe, or has it wait in its line. An error means that
-// nothing was started.
-func (m *module) accept(cid uint32, s *slot) error {
-	if len(m.lines) > 0 {
-		if l := m.lines[cid]; l != nil && m.join(l, s) {
+// startOrQueue starts a receive or a probe, or queues it in the overflow queue of its communicator id. After an
+// error nothing was started.
+func (m *module) startOrQueue(cid uint32, s *slot) error {
+	if len(m.overflow.queues) > 0 {
+		if q := m.overflow.queues[cid]; q != nil && m.joinQueue(q, s) {
 			return nil
 		}
 	}
-	if s.kind != receive {
-		return m.inquire(s)
+	if s.kind != slotReceive {
+		return m.startProbe(s)
 	}
-	switch code := m.start(s); code {
+	switch code := m.postOp(s); code {
 	case 0:
 	case libfabric.Again:
-		m.wait(m.lineOf(cid), s)
+		m.enqueueReceive(m.queueFor(cid), s)
 	default:
-		return m.notStarted(s, code)
+		return m.failStart(s, code)
 	}
 	return nil
 }
 
-// inquire starts a probe. Where there is no room for it, it has found nothing; and some
-// providers say at once that there is nothing.
-func (m *module) inquire(s *slot) error {
-	switch code := m.start(s); code {
+// startProbe starts a probe. A probe that the provider has no space for completes without a message. Some
+// providers report at once that there is none.
+func (m *module) startProbe(s *slot) error {
+	switch code := m.postOp(s); code {
 	case 0:
 	case libfabric.Again, libfabric.NoMessage:
-		m.giveUp(s, mtl.Result{})
+		m.endOp(s, mtl.Result{})
 	default:
-		return m.notStarted(s, code)
+		return m.failStart(s, code)
 	}
 	return nil
 }
 
 func (m *module) Cancel(op *mtl.Op) {
-	if m.broken != nil || int(op.Slot) >= len(m.slots) {
+	if m.err != nil || int(op.Slot) >= len(m.slots.all) {
 		return
 	}
-	s := m.slots[op.Slot]
+	s := m.slots.all[op.Slot]
 	switch {
-	case s.op != op || s.kind != receive: // such as one whose message is found
-	case s.posted:
-		s.canceled = true
-		if m.away != nil {
-			m.cancels = append(m.cancels, s.number)
+	case s.op != op || s.kind != slotReceive: // It has matched, for example.
+	case s.isPosted:
+		s.isCanceled = true
+		if m.offload.active != nil {
+			m.offload.cancels = append(m.offload.cancels, s.number)
 			break
 		}
 		m.ep.Cancel(s.number)
 	default:
-		l := m.lines[m.layout.cidOf(s.tag)]
-		l.leave(s)
-		m.giveUp(s, mtl.Result{Canceled: true})
-		m.settle(l)
+		q := m.overflow.queues[m.layout.cidOf(s.tag)]
+		q.removeReceive(s)
+		m.endOp(s, mtl.Result{Canceled: true})
+		m.updateReady(q)
 	}
 }

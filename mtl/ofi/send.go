@@ -10,36 +10,25 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// may returns why nothing can be sent to a peer.
-func (m *module) may(to mtl.Endpoint) error {
-	if m.broken != nil {
-		return m.broken
-	}
-	if int(to) >= len(m.peers) {
-		return errNobody
-	}
-	return m.peers[to].gone
-}
-
-// Send implements mtl.Module. A message up to the provider's inject size costs
-// one call of libfabric, which copies it; a longer one a slot and a pin as well.
+// Send implements mtl.Module. A message up to the provider's inject size costs one call of libfabric, which
+// copies it. A longer one also needs a slot and a pin.
 func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
-	if err := m.may(to); err != nil {
+	if err := m.checkSend(to); err != nil {
 		return false, err
 	}
-	p := &m.peers[to]
+	p := &m.peers.all[to]
 	tag, data := m.layout.send(e, mode)
 	var flags libfabric.Kind
-	if m.layout.data {
+	if m.layout.hasSourceData {
 		flags = libfabric.WithData
 	}
-	k := send
+	k := slotSend
 	if mode == mtl.Synchronous {
-		k = synchronous
-	} else if len(buf) <= m.caps.Inject && p.queue.head == nil && m.away == nil && p.stage == greeted {
+		k = slotSyncSend
+	} else if len(buf) <= m.caps.Inject && p.blockedSends.head == nil && m.offload.active == nil && p.stage == connected {
 		switch code := m.ep.TSend(0, buf, p.address, tag, data, flags|libfabric.Inject); code {
 		case 0:
-			m.injected(to)
+			m.markInjected(to)
 			return true, nil
 		case libfabric.Again:
 		default:
@@ -47,249 +36,221 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 		}
 	}
 	if int64(len(buf)) > m.caps.MaxMessage {
-		return false, fmt.Errorf("%s: %d bytes, and %s takes at most %d: %w", component, len(buf), m.about.Provider, m.caps.MaxMessage, mtl.ErrTooLong)
+		return false, fmt.Errorf("%s: %d bytes, and %s takes at most %d: %w", component, len(buf), m.description.Provider, m.caps.MaxMessage, mtl.ErrTooLong)
 	}
-	s, err := m.take(k, op, buf)
+	s, err := m.takeSlot(k, op, buf)
 	if err != nil {
 		return false, m.transportError("send", to, err)
 	}
-	s.to, s.address, s.tag, s.more, s.flags = to, p.address, tag, data, flags
-	return false, m.dispatch(s)
+	s.peer, s.address, s.tag, s.bits, s.flags = to, p.address, tag, data, flags
+	return false, m.startSend(s)
 }
 
 func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
-	if err := m.may(to); err != nil {
+	if err := m.checkSend(to); err != nil {
 		return false, err
 	}
 	if len(data) == 0 || len(data) > m.caps.ControlLimit {
 		return false, fmt.Errorf("%s: a control message of %d bytes, and 1 to %d are possible: %w", component, len(data), m.caps.ControlLimit, mtl.ErrTooLong)
 	}
-	return m.untagged(control, op, to, append(append(m.scratch[:0], frameControl), data...))
+	return m.sendFrame(slotControl, op, to, append(append(m.control.scratch[:0], frameControl), data...))
 }
 
-// untagged sends a frame to the peer's listening buffers. frame is copied if it
-// can't go at once. Only a flush stands behind messages: what else is sent so may be what the
-// peer waits for before it receives those that fill the provider's queue.
-func (m *module) untagged(k kind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
-	p := &m.peers[to]
-	if k != flush && len(frame) <= m.caps.Inject && m.away == nil && p.stage == greeted {
+// sendFrame sends a control frame. It copies a frame that cannot be injected at once. Control messages and acks
+// overtake blocked messages, because the peer may need them before it receives the messages that fill the
+// provider's queue. A flush frame overtakes nothing.
+func (m *module) sendFrame(k slotKind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
+	p := &m.peers.all[to]
+	if k != slotFlush && len(frame) <= m.caps.Inject && m.offload.active == nil && p.stage == connected {
 		switch code := m.ep.Send(0, frame, p.address, libfabric.Inject); code {
 		case 0:
-			m.hears(p, true)
-			m.injected(to)
+			m.setAccepting(p, true)
+			m.markInjected(to)
 			return true, nil
 		case libfabric.Again:
 		default:
 			return false, m.callError("send", to, code)
 		}
 	}
-	s, err := m.take(k, op, nil)
+	s, err := m.takeSlot(k, op, nil)
 	if err != nil {
 		return false, m.transportError("send", to, err)
 	}
-	if s.own == nil {
-		s.own = make([]byte, 0, controlFrame)
+	if s.frameBuf == nil {
+		s.frameBuf = make([]byte, 0, controlFrameSize)
 	}
-	s.own = append(s.own[:0], frame...)
-	s.buf = s.own
+	s.frameBuf = append(s.frameBuf[:0], frame...)
+	s.buf = s.frameBuf
 	s.pins.Pin(&s.buf[0])
-	s.to, s.address = to, p.address
-	return false, m.dispatch(s)
+	s.peer, s.address = to, p.address
+	return false, m.startSend(s)
 }
 
 func (m *module) callError(op string, to mtl.Endpoint, code libfabric.Errno) error {
-	return m.transportError(op, to, errors.New(m.text(code)))
+	return m.transportError(op, to, errors.New(m.errnoText(code)))
 }
 
-// injected notes that there may be bytes for a peer which only this process can
-// bring on their way.
-func (m *module) injected(to mtl.Endpoint) {
-	if p := &m.peers[to]; !p.dirty {
-		p.dirty = true
-		m.dirty = append(m.dirty, to)
+// markInjected records that libfabric may hold bytes for a peer, which leave only if this process polls.
+func (m *module) markInjected(to mtl.Endpoint) {
+	if p := &m.peers.all[to]; !p.mayHoldInjected {
+		p.mayHoldInjected = true
+		m.peers.injected = append(m.peers.injected, to)
 	}
 }
 
-// dispatch starts a send, or queues it behind others that wait for room, or before them if
-// that is what it may (untagged). An error
-// means that nothing was started.
-func (m *module) dispatch(s *slot) error {
-	p := &m.peers[s.to]
-	first := s.kind == control || s.kind == answer
-	if first || p.queue.head == nil {
-		code := m.start(s)
+// startSend starts a send. If the provider has no space, it queues the send behind the blocked sends of the peer,
+// or before them if it may overtake (sendFrame). After an error nothing was started.
+func (m *module) startSend(s *slot) error {
+	p := &m.peers.all[s.peer]
+	mayOvertake := s.kind == slotControl || s.kind == slotSyncAck
+	if mayOvertake || p.blockedSends.head == nil {
+		code := m.postOp(s)
 		if code == 0 {
-			m.hears(p, true)
-			m.started(s)
+			m.setAccepting(p, true)
+			m.trackSend(s)
 			return nil
 		}
 		if code != libfabric.Again {
-			err := m.callError("send", s.to, code)
-			m.release(s)
+			err := m.callError("send", s.peer, code)
+			m.releaseSlot(s)
 			return err
 		}
-		m.refusedBy(p)
+		m.noteRefusal(p)
 	}
-	if s.kind == flush {
-		s.since = time.Now()
+	if s.kind == slotFlush {
+		s.queuedAt = time.Now()
 	}
-	if first {
-		p.queue.pushFirst(s)
+	if mayOvertake {
+		p.blockedSends.pushFirst(s)
 	} else {
-		p.queue.push(s)
+		p.blockedSends.push(s)
 	}
-	if !p.isQueued {
-		p.isQueued = true
-		m.blocked = append(m.blocked, s.to)
+	if !p.isBlocked {
+		p.isBlocked = true
+		m.peers.blocked = append(m.peers.blocked, s.peer)
 	}
 	return nil
 }
 
-// started has a synchronous send that libfabric has wait for its answer, and ends what
-// was injected, which no event tells of. Sends are answered in their order.
-func (m *module) started(s *slot) {
+// trackSend follows a send that libfabric has accepted. It ends an injected one, for which there is no
+// completion, and adds a synchronous one to the unacked sends. It must be called in the order of the sends.
+func (m *module) trackSend(s *slot) {
 	switch {
-	case !s.posted:
-		m.injected(s.to)
-		m.giveUp(s, mtl.Result{})
-	case s.kind == synchronous:
-		m.expect(s)
+	case !s.isPosted:
+		m.markInjected(s.peer)
+		m.endOp(s, mtl.Result{})
+	case s.kind == slotSyncSend:
+		m.awaitAck(s)
 	}
 }
 
-// retryMost is how many peers' queues one Poll looks at: a job that talks to
-// thousands must not spend its polls on those that don't answer.
-const retryMost = 16
+// peersPerRetry is the largest number of blocked peers that one Poll retries, so that many unresponsive
+// peers don't slow down polling.
+const peersPerRetry = 16
 
-// flushPatience is how long a flush frame waits for room. Where the peer has closed
-// before us, a provider that connects again for each message answers that there is
-// none for ever: but then nothing is left of what the frame was to stand behind.
+// flushPatience is the time limit of a blocked flush frame. A provider that reconnects for each message refuses the
+// frame for ever if the peer has closed. Nothing is left to flush then.
 const flushPatience = 200 * time.Millisecond
 
-// retry starts what waits for room.
-func (m *module) retry() {
-	for range min(retryMost, len(m.blocked)) {
-		if m.latest++; m.latest >= len(m.blocked) {
-			m.latest = 0
+// retryBlocked starts blocked sends as far as the provider has space.
+func (m *module) retryBlocked() {
+	t := &m.peers
+	for range min(peersPerRetry, len(t.blocked)) {
+		if t.blockedCursor++; t.blockedCursor >= len(t.blocked) {
+			t.blockedCursor = 0
 		}
-		to := m.blocked[m.latest]
-		p := &m.peers[to]
-		if p.queue.head == nil { // since the Poll before: the last refusal may have begun a connection
-			p.isQueued = false
-			m.hears(p, true)
-			n := len(m.blocked) - 1
-			m.blocked[m.latest] = m.blocked[n]
-			m.blocked = m.blocked[:n]
+		to := t.blocked[t.blockedCursor]
+		p := &t.all[to]
+		// A peer without blocked sends leaves the list one Poll after its last send, because that send's
+		// refusals may have started a connection.
+		if p.blockedSends.head == nil {
+			p.isBlocked = false
+			m.setAccepting(p, true)
+			n := len(t.blocked) - 1
+			t.blocked[t.blockedCursor] = t.blocked[n]
+			t.blocked = t.blocked[:n]
 			continue
 		}
-		for p.queue.head != nil {
-			s := p.queue.head
-			code := m.start(s)
-			if code == libfabric.Again {
-				m.refusedBy(p)
-				if s.kind != flush || time.Since(s.since) < flushPatience {
-					break
-				}
-				code = libfabric.Canceled
-			}
-			p.queue.pop()
-			if code == 0 {
-				p.refusals, p.wait = 0, nil
-				m.hears(p, true)
-				m.started(s)
-				continue
-			}
-			m.giveUp(s, mtl.Result{Err: m.callError("send", to, code)})
-		}
-		if p.queue.head != nil && m.overdue(to) {
-			m.giveUpOn(to)
-		}
+		m.retryPeer(to, p)
 	}
 }
 
-// lookEvery is at how many refusals a look at the clock is due: refusals are part
-// of every stream of messages.
-const lookEvery = 64
+// retryPeer starts the blocked sends of a peer until the provider refuses one. If the peer has accepted nothing for
+// connectTimeout, it fails the sends.
+func (m *module) retryPeer(to mtl.Endpoint, p *peer) {
+	for p.blockedSends.head != nil {
+		s := p.blockedSends.head
+		code := m.postOp(s)
+		if code == libfabric.Again {
+			m.noteRefusal(p)
+			if s.kind != slotFlush || time.Since(s.queuedAt) < flushPatience {
+				break
+			}
+			code = libfabric.Canceled
+		}
+		p.blockedSends.pop()
+		if code == 0 {
+			p.consecutiveRefusals, p.patience = 0, nil
+			m.setAccepting(p, true)
+			m.trackSend(s)
+			continue
+		}
+		m.endOp(s, mtl.Result{Err: m.callError("send", to, code)})
+	}
+	if p.blockedSends.head != nil && m.isOverdue(to) {
+		m.failBlockedSends(to)
+	}
+}
 
-// overdue reports whether nobody is there who would take what waits for a peer. A
-// peer that is slow has something on its way, which is waited for without a limit.
-// Nor does it count while the sends of others fill the provider's queue.
-func (m *module) overdue(to mtl.Endpoint) bool {
-	p := &m.peers[to]
-	if p.refusals++; p.refusals%lookEvery != 0 {
+// refusalsPerClockCheck is the number of refusals between two readings of the clock. Short series of
+// refusals are normal.
+const refusalsPerClockCheck = 64
+
+// isOverdue reports whether a peer has accepted nothing for connectTimeout. A peer with posted sends is slow, and
+// there is no limit for it. Refusals don't count while the send queue is full.
+func (m *module) isOverdue(to mtl.Endpoint) bool {
+	p := &m.peers.all[to]
+	if p.consecutiveRefusals++; p.consecutiveRefusals%refusalsPerClockCheck != 0 {
 		return false
 	}
-	if p.wait == nil {
-		p.wait = trial.NewPatience(m.connect)
+	if p.patience == nil {
+		p.patience = trial.NewPatience(m.connectTimeout)
 	}
-	if !p.wait.Over() {
+	if !p.patience.Over() {
 		return false
 	}
-	p.wait = nil // if not now, then after another while
-	return p.sends == 0 && !m.isCrowded()
+	p.patience = nil // The time starts again.
+	return p.postedSends == 0 && !m.isSendQueueFull()
 }
 
-// refusedBy notes that libfabric takes nothing for a peer now. If that is not because its queue is full, the peer is deaf
-// (mustHold), whatever of it libfabric has: a long message stays there until it is received, or its receiver forgotten.
-func (m *module) refusedBy(p *peer) {
-	if m.away == nil {
-		m.hears(p, p.stage < greeted || m.isCrowded())
-	}
-}
-
-// isCrowded reports whether sends find no room in libfabric's queue, whomever they are for.
-func (m *module) isCrowded() bool { return m.sends >= m.txSize/2 || m.posted >= m.room.all }
-
-// hears notes whether a peer takes messages, as far as is known.
-func (m *module) hears(p *peer, does bool) {
-	if p.deaf == does {
-		p.deaf = !does
-		if does {
-			m.deaf--
-		} else {
-			m.deaf++
-		}
-	}
-}
-
-// route describes the addresses of both ends of a socket provider, for errors.
-func (m *module) route(to mtl.Endpoint) string {
-	own, isIP := ipOf(m.format, m.own)
-	peer, isPeerIP := ipOf(m.format, m.peers[to].name)
-	if !isIP || !isPeerIP {
-		return ""
-	}
-	return fmt.Sprintf(" from %s (%v) at %v; mtl.ofi.domain_include chooses the interface", m.about.Device, own, peer)
-}
-
-// giveUpOn ends the sends that wait for a peer. Another one is tried again.
-func (m *module) giveUpOn(to mtl.Endpoint) {
-	p := &m.peers[to]
+// failBlockedSends ends the blocked sends of a peer. Later sends are tried again.
+func (m *module) failBlockedSends(to mtl.Endpoint) {
+	p := &m.peers.all[to]
 	err := m.transportError("send", to, fmt.Errorf("%v: nothing took a message there within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not reach it%s",
-		m.env.Identity.Proc, m.connect, m.about.Provider, m.route(to)))
-	for p.queue.head != nil {
-		s := p.queue.head
-		p.queue.pop()
-		m.giveUp(s, mtl.Result{Err: err})
+		m.env.Identity.Proc, m.connectTimeout, m.description.Provider, m.routeText(to)))
+	for p.blockedSends.head != nil {
+		s := p.blockedSends.head
+		p.blockedSends.pop()
+		m.endOp(s, mtl.Result{Err: err})
 	}
 }
 
-// Idle implements mtl.Module. Where messages were injected, and the provider may
-// still have some of them, a frame that the peer ignores goes behind them: when
-// that has left, so have they.
+// Idle implements mtl.Module. Libfabric may still hold injected messages of a peer. Idle sends a flush frame
+// behind them, which leaves after they have left.
 func (m *module) Idle() bool {
-	if m.broken != nil {
+	if m.err != nil {
 		return true
 	}
-	for len(m.dirty) > 0 {
-		to := m.dirty[len(m.dirty)-1]
-		m.dirty = m.dirty[:len(m.dirty)-1]
-		p := &m.peers[to]
-		p.dirty = false
-		if p.gone == nil {
-			// An error means that the peer gets nothing any more.
-			m.untagged(flush, nil, to, append(m.scratch[:0], frameFlush))
+	t := &m.peers
+	for len(t.injected) > 0 {
+		to := t.injected[len(t.injected)-1]
+		t.injected = t.injected[:len(t.injected)-1]
+		p := &t.all[to]
+		p.mayHoldInjected = false
+		if p.forgetErr == nil {
+			// After an error the peer is unreachable, and there is nothing to flush.
+			m.sendFrame(slotFlush, nil, to, append(m.control.scratch[:0], frameFlush))
 		}
 	}
-	return m.sending == 0 && len(m.over) == 0
+	return m.slots.activeSends == 0 && len(m.results.pending) == 0
 }

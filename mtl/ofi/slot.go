@@ -9,80 +9,98 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// kind says what a slot is used for.
-type kind uint8
+// slotKind is the kind of operation that uses a slot.
+type slotKind uint8
 
 const (
-	unused kind = iota
-	send
-	synchronous
-	control   // a control message that is sent
-	answer    // to a synchronous message
-	flush     // behind injected messages
-	abandoned // a send to a peer that was forgotten, or a message that is lost with its sender
-	receive
-	probe
-	claiming // a probe that takes what it finds
-	claimed  // a message that a probe or a look took, and its receive
-	looking  // a probe that takes what comes next in a line (overflow.go)
-	listen   // a receive of control messages
+	slotUnused slotKind = iota
+	slotSend
+	slotSyncSend
+	slotControl
+	slotSyncAck
+	// A frame behind injected messages.
+	slotFlush
+	// A posted send to a forgotten peer, or a claimed message that is lost.
+	slotAbandoned
+	slotReceive
+	slotProbe
+	slotClaimingProbe
+	// A claimed message, and later its receive.
+	slotClaimed
+	// A claiming probe for any message of an overflow queue.
+	slotPeek
+	slotControlReceive
 )
 
-func (k kind) isSend() bool  { return k >= send && k <= flush }
-func (k kind) isProbe() bool { return k == probe || k == claiming || k == looking }
+func (k slotKind) isSend() bool  { return k >= slotSend && k <= slotFlush }
+func (k slotKind) isProbe() bool { return k == slotProbe || k == slotClaimingProbe || k == slotPeek }
 
-// slot is one operation that libfabric has, or will have when there is room.
+// slot is an operation that libfabric holds, or that waits for space there.
 type slot struct {
-	number   uint32
-	kind     kind
-	posted   bool // libfabric has it
-	sent     bool // of a synchronous message: the buffer is free
-	matched  bool // likewise: it was answered
-	canceled bool // of a receive: Cancel was called
-	op       *mtl.Op
-	buf      []byte
-	user     []byte              // where what comes into short goes, which is in buf then
-	short    *[shortReceive]byte // pinned as long as the module is open
-	own      []byte              // room for a control message
+	number uint32
+	kind   slotKind
+	// isPosted is set while libfabric holds the operation.
+	isPosted bool
+	// isBufferFree is set for a synchronous send that has completed and may be unacked.
+	isBufferFree bool
+	isAcked      bool
+	isCanceled   bool
+	op           *mtl.Op
+	buf          []byte
+	// userBuf is the destination of a message that arrives in bounceBuf; otherwise nil.
+	userBuf []byte
+	// bounceBuf is pinned until Close.
+	bounceBuf *[maxBounced]byte
+	// frameBuf is reused for the control frames of this slot.
+	frameBuf []byte
 	pins     runtime.Pinner
 
-	to      mtl.Endpoint // or from where; NoEndpoint if from anywhere
+	// peer is the destination or source; NoEndpoint for any source.
+	peer    mtl.Endpoint
 	address uint64
 	tag     uint64
-	more    uint64 // completion data of a send, bits to ignore of a receive
-	flags   libfabric.Kind
-	length  int64             // of the claimed message
-	asked   uint64            // of a probe that waits in a line: the line's looks when it came
-	region  *libfabric.Region // where libfabric takes the buffer to be
-	alone   bool              // region is the operation's own
-	since   time.Time         // that a flush frame waits
-	next    *slot             // in a fifo
-	node    match.Entry[slot] // of a receive or a message that waits in a line, or a send that waits for its answer
+	// bits is the completion data of a send, or the tag bits that a receive ignores.
+	bits  uint64
+	flags libfabric.Kind
+	// claimedBytes is the length of a claimed message.
+	claimedBytes int64
+	// peeksBefore is the queue's peekCount when a probe joined the queue.
+	peeksBefore uint64
+	// region is the registration that libfabric uses for this slot, or nil.
+	region *libfabric.Region
+	// ownsRegion is set if region ends with the operation.
+	ownsRegion bool
+	// queuedAt is set for a blocked flush frame.
+	queuedAt time.Time
+	next     *slot // in a fifo
+	// node links the slot in an overflow queue or among the unacked sends.
+	node match.Entry[slot]
 }
 
-// shortReceive is the longest receive whose message comes by way of memory that is pinned
-// already, and is copied: a pin and its end take 500 instructions, 36 ns.
-const shortReceive = 64
+// maxBounced is the longest receive that uses a bounce buffer. The copy is cheaper than pinning and
+// unpinning the user's buffer, which takes 500 instructions, 36 ns.
+const maxBounced = 64
 
-// isReceiving reports whether libfabric has a receive of a message in s.
+// isReceiving reports whether libfabric may write into the buffer of s.
 func (s *slot) isReceiving() bool {
-	return s.posted && (s.kind == receive || s.kind == claimed || s.kind == looking)
+	return s.isPosted && (s.kind == slotReceive || s.kind == slotClaimed || s.kind == slotPeek)
 }
 
-// into has a message come into buf, which it pins unless it is short.
-func (s *slot) into(buf []byte) {
-	if len(buf) <= shortReceive {
-		s.user, s.buf = buf, s.short[:len(buf)]
+// setReceiveBuffer sets the destination of a receive: the bounce buffer if buf is short, otherwise buf, which
+// it pins.
+func (s *slot) setReceiveBuffer(buf []byte) {
+	if len(buf) <= maxBounced {
+		s.userBuf, s.buf = buf, s.bounceBuf[:len(buf)]
 		return
 	}
 	s.buf = buf
 	s.pins.Pin(&buf[0])
 }
 
-// where returns what into was given.
-func (s *slot) where() []byte {
-	if len(s.buf) <= shortReceive {
-		return s.user
+// receiveBuffer returns the buffer that was passed to setReceiveBuffer.
+func (s *slot) receiveBuffer() []byte {
+	if len(s.buf) <= maxBounced {
+		return s.userBuf
 	}
 	return s.buf
 }
@@ -113,114 +131,162 @@ func (f *fifo) pop() {
 	}
 }
 
-// take returns a slot for an operation on buf, which it pins unless it is that of a short
-// receive.
-func (m *module) take(k kind, op *mtl.Op, buf []byte) (*slot, error) {
-	if len(m.free) == 0 {
-		n, err := m.ep.Grow()
-		if err != nil {
+// slotTable holds the slots of a module.
+type slotTable struct {
+	all  []*slot // by slot number
+	free []uint32
+	// activeSends counts the slots of sends of any kind.
+	activeSends int
+}
+
+// takeSlot returns a slot for an operation on buf. It pins buf unless that is a short receive.
+func (m *module) takeSlot(k slotKind, op *mtl.Op, buf []byte) (*slot, error) {
+	t := &m.slots
+	if len(t.free) == 0 {
+		if err := m.growSlots(); err != nil {
 			return nil, err
 		}
-		more := make([]slot, n-len(m.slots))
-		short := make([][shortReceive]byte, len(more))
-		m.pins.Pin(&short[0])
-		for i := range more {
-			s := &more[len(more)-1-i] // low numbers are given out first
-			s.number, s.short, s.node.Owner = uint32(n-1-i), &short[i], s
-			m.free = append(m.free, s.number)
-		}
-		for i := range more {
-			m.slots = append(m.slots, &more[i])
-		}
 	}
-	s := m.slots[m.free[len(m.free)-1]]
-	m.free = m.free[:len(m.free)-1]
+	s := t.all[t.free[len(t.free)-1]]
+	t.free = t.free[:len(t.free)-1]
 	s.kind, s.op, s.buf = k, op, buf
 	if k.isSend() {
-		m.sending++
+		t.activeSends++
 	}
 	if op != nil {
 		op.Slot = s.number
 	}
-	if k == receive {
-		s.into(buf)
+	if k == slotReceive {
+		s.setReceiveBuffer(buf)
 	} else if len(buf) > 0 {
 		s.pins.Pin(&buf[0])
 	}
 	return s, nil
 }
 
-// start gives an operation to libfabric. What was injected is not posted.
-func (m *module) start(s *slot) (code libfabric.Errno) {
-	if m.posted >= m.room.all || m.drainsProbes && s.kind.isProbe() || s.kind == receive && (m.receives >= m.room.receives || m.mustHold(s.to, len(s.buf))) {
+func (m *module) growSlots() error {
+	t := &m.slots
+	n, err := m.ep.Grow()
+	if err != nil {
+		return err
+	}
+	added := make([]slot, n-len(t.all))
+	bounce := make([][maxBounced]byte, len(added))
+	m.pins.Pin(&bounce[0])
+	for i := range added {
+		s := &added[len(added)-1-i] // takeSlot returns low numbers first.
+		s.number, s.bounceBuf, s.node.Owner = uint32(n-1-i), &bounce[i], s
+		t.free = append(t.free, s.number)
+	}
+	for i := range added {
+		t.all = append(t.all, &added[i])
+	}
+	return nil
+}
+
+// postOp passes an operation to libfabric. It returns libfabric.Again if there is no space. An
+// injected control frame has left when it returns, and isPosted stays false.
+func (m *module) postOp(s *slot) (code libfabric.Errno) {
+	if !m.mayPost(s) {
 		return libfabric.Again
 	}
-	if wait, code := m.mustWait(s); wait {
+	if mustWait, code := m.deferForContact(s); mustWait {
 		return libfabric.Again
 	} else if code != 0 {
 		return code
 	}
-	if m.local || len(m.regions) > 0 || s.region != nil {
-		if err := m.register(s); err != nil {
-			m.env.Logger.Error("mtl ofi: memory for an operation", "provider", m.about.Provider, "err", err)
+	if m.memory.isRequired || len(m.memory.regions) > 0 || s.region != nil {
+		if err := m.attachRegion(s); err != nil {
+			m.env.Logger.Error("mtl ofi: memory registration failed", "provider", m.description.Provider, "err", err)
 			return libfabric.NoMemory
 		}
 	}
 	switch s.kind {
-	case send, synchronous:
-		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.more, s.flags)
-	case control, answer:
-		// The provider may have no room for a send until the peer has received some, and the
-		// peer wait for this frame before it does.
+	case slotSend, slotSyncSend:
+		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.bits, s.flags)
+	case slotControl, slotSyncAck:
+		// The provider may have no space for a send until the peer receives messages, and the peer may
+		// wait for this frame before it does. Injection needs no space.
 		if len(s.buf) <= m.caps.Inject && m.ep.Send(0, s.buf, s.address, libfabric.Inject) == 0 {
 			return 0
 		}
 		fallthrough
-	case flush:
+	case slotFlush:
 		code = m.ep.Send(s.number, s.buf, s.address, 0)
-	case receive, claimed:
-		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.more, s.flags)
-	case probe, claiming:
-		code = m.ep.Peek(s.number, s.address, s.tag, s.more, s.flags)
-	case listen:
+	case slotReceive, slotClaimed:
+		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.bits, s.flags)
+	case slotProbe, slotClaimingProbe:
+		code = m.ep.Peek(s.number, s.address, s.tag, s.bits, s.flags)
+	case slotControlReceive:
 		code = m.ep.Recv(s.number, s.buf)
 	}
 	if code == 0 {
-		s.posted = true
-		m.posted++
-		if s.kind == receive {
-			m.receives++
-		} else if s.kind.isProbe() {
-			m.probesAtProvider++
-		} else if s.kind.isSend() {
-			m.sends++
-			m.peers[s.to].sends++
-		}
+		m.countPosted(s)
 	}
 	return code
 }
 
-// giveUp frees a slot, and has the next Poll tell its operation's owner.
-func (m *module) giveUp(s *slot, r mtl.Result) {
-	m.end(s.op, r)
-	m.release(s)
+// mayPost reports whether the limits of the module permit to post an operation now.
+func (m *module) mayPost(s *slot) bool {
+	switch {
+	case m.posted.operations >= m.posted.limits.operations:
+		return false
+	case s.kind == slotReceive:
+		return m.posted.receives < m.posted.limits.receives && !m.mustDefer(s.peer, len(s.buf))
+	case s.kind.isProbe():
+		return !m.offload.drainsProbes
+	}
+	return true
 }
 
-// release gives a slot back.
-func (m *module) release(s *slot) {
-	if s.user != nil {
-		s.user = nil
+func (m *module) countPosted(s *slot) {
+	s.isPosted = true
+	m.posted.operations++
+	switch {
+	case s.kind == slotReceive:
+		m.posted.receives++
+	case s.kind.isProbe():
+		m.posted.probes++
+	case s.kind.isSend():
+		m.posted.sends++
+		m.peers.all[s.peer].postedSends++
+	}
+}
+
+// uncountPosted reverses countPosted. A posted send may have become slotAbandoned.
+func (m *module) uncountPosted(s *slot) {
+	m.posted.operations--
+	switch {
+	case s.kind == slotReceive:
+		m.posted.receives--
+	case s.kind.isProbe():
+		m.posted.probes--
+	case s.kind.isSend() || s.kind == slotAbandoned:
+		m.posted.sends--
+		m.peers.all[s.peer].postedSends--
+	}
+}
+
+// endOp releases a slot. The next Poll notifies the owner of its operation.
+func (m *module) endOp(s *slot, r mtl.Result) {
+	m.queueResult(s.op, r)
+	m.releaseSlot(s)
+}
+
+func (m *module) releaseSlot(s *slot) {
+	if s.userBuf != nil {
+		s.userBuf = nil
 	} else if len(s.buf) > 0 {
 		s.pins.Unpin()
 	}
 	if s.kind.isSend() {
-		m.sending--
+		m.slots.activeSends--
 	}
-	if s.alone {
-		m.worn = append(m.worn, s.region)
-		s.alone = false
+	if s.ownsRegion {
+		m.memory.expired = append(m.memory.expired, s.region)
+		s.ownsRegion = false
 	}
-	s.kind, s.op, s.buf, s.flags = unused, nil, nil, 0
-	s.posted, s.sent, s.matched, s.canceled = false, false, false, false
-	m.free = append(m.free, s.number)
+	s.kind, s.op, s.buf, s.flags = slotUnused, nil, nil, 0
+	s.isPosted, s.isBufferFree, s.isAcked, s.isCanceled = false, false, false, false
+	m.slots.free = append(m.slots.free, s.number)
 }

@@ -16,23 +16,23 @@ import (
 )
 
 func (ofi) Providers(ctx context.Context, p any) ([]string, error) {
-	_, has, err := start(ctx, p.(*params))
-	return names(has), err
+	_, has, err := loadProviders(ctx, p.(*params))
+	return providerNames(has), err
 }
 
 func (ofi) LogEnvironment() []string { return []string{"FI_LOG_LEVEL=info"} }
 
-// LogReason returns the last thing that a provider said: where it offers nothing, that
-// is most often why, and not all say it. Of a layered provider the lower one counts.
+// LogReason returns the last log line of a provider, which is usually the reason if it offers nothing. For a layered provider
+// it returns that of the base provider.
 func (ofi) LogReason(provider, log string) (reason string) {
 	for line := range strings.Lines(log) {
 		// libfabric:PID:SECONDS:LAYER:PROVIDER:SUBSYSTEM:FUNCTION():LINE<LEVEL> TEXT
 		part := strings.SplitN(line, ":", 8)
-		if len(part) < 8 || part[0] != "libfabric" || part[4] != core(provider) {
+		if len(part) < 8 || part[0] != "libfabric" || part[4] != baseProvider(provider) {
 			continue
 		}
 		_, text, _ := strings.Cut(part[7], "> ")
-		// What its parameters are it says again and again.
+		// Lines about parameters are repeated often.
 		if text = strings.TrimSpace(text); text != "" && !strings.HasPrefix(part[6], "fi_param_") {
 			reason = text
 		}
@@ -42,84 +42,86 @@ func (ofi) LogReason(provider, log string) (reason string) {
 
 func (ofi) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	p := given.(*params)
-	// A name is no other one here: each has an answer of its own.
-	o, err := find(ctx, p, func(name string, _ []string) string { return spelt(name) })
+	// Names are not resolved: the survey lists each one.
+	o, err := surveyProviders(ctx, p, func(name string, _ []string) string { return canonicalName(name) })
 	if err != nil {
 		return nil, err
 	}
-	defer o.free()
+	defer o.freeInfos()
 	p = o.params
-	all := described(choose(o.infos(), p, job{oneNode: true, version: o.lib.Version()}, newTopology(p.Sysfs)))
+	all := toCandidates(choose(o.infos(), p, jobTraits{isOneNode: true, version: o.lib.Version()}, newTopology(p.Sysfs)))
 	asked := p.ProviderInclude
 	if len(asked) == 0 {
-		asked = names(o.has)
+		asked = providerNames(o.providers)
 	}
 	all = append(all, o.unavailable(asked)...)
 	for i := range all {
-		all[i].Library = library(o.lib)
+		all[i].Library = libraryName(o.lib)
 	}
 	return all, nil
 }
 
-// library names the library as a Description does.
-func library(lib *libfabric.Library) string { return fmt.Sprintf("libfabric %v", lib.Version()) }
+// libraryName returns the name of the library for a Description.
+func libraryName(lib *libfabric.Library) string { return fmt.Sprintf("libfabric %v", lib.Version()) }
 
-// found is the library, and what it offers.
-type found struct {
-	lib    *libfabric.Library
-	has    []string // providers
-	lists  []*libfabric.Infos
-	failed map[string]error // by provider, as libfabric spells it
-	params *params          // with the names of providers as they were meant
-	notes  []string         // which names became others
+// survey is the library with the offers of its providers.
+type survey struct {
+	lib       *libfabric.Library
+	providers []string
+	infoLists []*libfabric.Infos
+	failures  map[string]error // by canonical name
+	// params has resolved names of providers.
+	params *params
+	// notes describe the resolved names.
+	notes []string
 }
 
-func (o *found) infos() []libfabric.Info {
+func (o *survey) infos() []libfabric.Info {
 	var all []libfabric.Info
-	for _, l := range o.lists {
+	for _, l := range o.infoLists {
 		all = append(all, l.List...)
 	}
 	return all
 }
 
-func (o *found) free() {
-	for _, l := range o.lists {
+func (o *survey) freeInfos() {
+	for _, l := range o.infoLists {
 		l.Free()
 	}
 }
 
-// unavailable returns those of the providers that offer nothing.
-func (o *found) unavailable(providers []string) []mtl.Candidate {
+// unavailable returns the given providers without offers.
+func (o *survey) unavailable(providers []string) []mtl.Candidate {
 	var out []mtl.Candidate
 	infos := o.infos()
 	for _, name := range providers {
 		if !slices.ContainsFunc(infos, func(i libfabric.Info) bool { return strings.EqualFold(i.Provider, name) }) {
-			hangs := errors.Is(o.failed[spelt(name)], trial.ErrHangs)
-			out = append(out, mtl.Candidate{Name: name, Provider: name, Unavailable: true, Hangs: hangs, Reason: o.absent(name, infos)})
+			hangs := errors.Is(o.failures[canonicalName(name)], trial.ErrHangs)
+			out = append(out, mtl.Candidate{Name: name, Provider: name, Unavailable: true, Hangs: hangs, Reason: o.unavailableReason(name, infos)})
 		}
 	}
 	return out
 }
 
-// absent says why a provider offers nothing.
-func (o *found) absent(name string, infos []libfabric.Info) string {
-	if err := o.failed[spelt(name)]; err != nil {
+// unavailableReason returns the reason why a provider offers nothing.
+func (o *survey) unavailableReason(name string, infos []libfabric.Info) string {
+	if err := o.failures[canonicalName(name)]; err != nil {
 		return err.Error()
 	}
 	none := fmt.Sprintf("fi_getinfo: %s (%d)", o.lib.Text(libfabric.NoData), libfabric.NoData)
 	for _, i := range infos {
-		if core(i.Provider) == core(name) {
+		if baseProvider(i.Provider) == baseProvider(name) {
 			return fmt.Sprintf("%s; libfabric %v offers reliable tagged messages over it as %s", none, o.lib.Version(), i.Provider)
 		}
 	}
-	if slices.Contains(o.has, core(name)) {
-		return fmt.Sprintf("%s; libfabric %v has %s, which finds nothing here that could carry reliable tagged messages", none, o.lib.Version(), core(name))
+	if slices.Contains(o.providers, baseProvider(name)) {
+		return fmt.Sprintf("%s; libfabric %v has %s, which finds nothing here that could carry reliable tagged messages", none, o.lib.Version(), baseProvider(name))
 	}
-	return fmt.Sprintf("%s; libfabric %v has no %s: it was not compiled in, or found no device of its own when it started", none, o.lib.Version(), core(name))
+	return fmt.Sprintf("%s; libfabric %v has no %s: it was not compiled in, or found no device of its own when it started", none, o.lib.Version(), baseProvider(name))
 }
 
-// load loads the library. A file that another user can change is refused.
-func load(ctx context.Context, p *params) (*libfabric.Library, error) {
+// loadLibrary loads libfabric. It refuses a file that another user can change.
+func loadLibrary(ctx context.Context, p *params) (*libfabric.Library, error) {
 	lib, err := trial.Within(ctx, p.Deadline, trial.LoadCall(p.Library), func(context.Context) (*libfabric.Library, error) {
 		if err := trustedfile.CheckLibrary(p.Library); err != nil {
 			return nil, err
@@ -140,18 +142,18 @@ func load(ctx context.Context, p *params) (*libfabric.Library, error) {
 	return lib, err
 }
 
-// start loads the library and asks which providers it has: it starts them for that.
-func start(ctx context.Context, p *params) (*libfabric.Library, []string, error) {
-	lib, err := load(ctx, p)
+// loadProviders loads the library and lists its providers, which initializes them.
+func loadProviders(ctx context.Context, p *params) (*libfabric.Library, []string, error) {
+	lib, err := loadLibrary(ctx, p)
 	var has []string
 	if err == nil {
 		has, err = trial.Within(ctx, p.Deadline, p.Library+": its providers", func(context.Context) ([]string, error) { return lib.Providers() }, func([]string) {})
 		if errors.Is(err, trial.ErrHangs) {
-			err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment has its providers say how far they get", p.Library, p.Deadline, err)
+			err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment logs the progress of its providers", p.Library, p.Deadline, err)
 		}
 	}
 	if none := new(libfabric.Error); errors.As(err, &none) && none.Code == libfabric.NoData {
-		err = fmt.Errorf("%w: %s (libfabric %v) has no provider that starts here: %w; FI_PROVIDER and FI_PROVIDER_PATH in the environment may keep it from its own, FI_LOG_LEVEL=info has it say which it tries, and mtl.ofi.library names another library",
+		err = fmt.Errorf("%w: %s (libfabric %v) has no provider that starts here: %w; FI_PROVIDER and FI_PROVIDER_PATH in the environment may hide its own, FI_LOG_LEVEL=info logs its attempts, and mtl.ofi.library selects another library",
 			framework.ErrUnsupported, p.Library, lib.Version(), err)
 	}
 	if err != nil {
@@ -160,51 +162,50 @@ func start(ctx context.Context, p *params) (*libfabric.Library, []string, error)
 	return lib, has, nil
 }
 
-// ask asks one provider, or all of them for "", what they offer.
-func ask(ctx context.Context, p *params, lib *libfabric.Library, provider string) (*libfabric.Infos, error) {
+// listInfos lists the offers of one provider, or of all for "".
+func listInfos(ctx context.Context, p *params, lib *libfabric.Library, provider string) (*libfabric.Infos, error) {
 	return trial.Within(ctx, p.Deadline, p.Library+": offers of "+cmp.Or(provider, "all providers"), func(context.Context) (*libfabric.Infos, error) {
 		return lib.Infos(provider)
 	}, (*libfabric.Infos).Free)
 }
 
-// find loads the library and asks what there is. Where providers are included, it
-// asks no others, and each by itself: what others do, or one of them, is then
-// nobody's business.
-// The names of those are taken for what meaning makes of them, given what is offered.
-func find(ctx context.Context, p *params, meaning func(name string, offered []string) string) (*found, error) {
-	lib, has, err := start(ctx, p)
+// surveyProviders loads the library and lists the offers. With provider_include it queries only those providers, each by
+// itself, so that a failure of another one has no effect. resolve maps an included name to that of
+// an offer.
+func surveyProviders(ctx context.Context, p *params, resolve func(name string, offered []string) string) (*survey, error) {
+	lib, has, err := loadProviders(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	copied := *p
-	o := &found{lib: lib, has: has, failed: map[string]error{}, params: &copied}
+	o := &survey{lib: lib, providers: has, failures: map[string]error{}, params: &copied}
 	o.params.ProviderInclude, o.params.ProviderExclude = nil, nil
 	for _, name := range p.ProviderExclude {
-		o.params.ProviderExclude = append(o.params.ProviderExclude, spelt(name))
+		o.params.ProviderExclude = append(o.params.ProviderExclude, canonicalName(name))
 	}
 	if len(p.ProviderInclude) == 0 {
-		infos, err := ask(ctx, p, lib, "")
+		infos, err := listInfos(ctx, p, lib, "")
 		switch {
 		case errors.Is(err, trial.ErrHangs):
-			return nil, fmt.Errorf("%s: %s did not say within %v which providers there are: %w; with mtl.ofi.provider_include=NAME only that one is asked", component, p.Library, p.Deadline, err)
+			return nil, fmt.Errorf("%s: %s did not list its providers within %v: %w; mtl.ofi.provider_include=NAME queries only one", component, p.Library, p.Deadline, err)
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", component, err)
 		}
-		o.lists = append(o.lists, infos)
+		o.infoLists = append(o.infoLists, infos)
 		return o, nil
 	}
 	for _, given := range p.ProviderInclude {
-		name := spelt(given)
-		infos, err := ask(ctx, p, lib, name)
+		name := canonicalName(given)
+		infos, err := listInfos(ctx, p, lib, name)
 		if err != nil {
-			o.failed[name] = err
+			o.failures[name] = err
 		} else {
-			o.lists = append(o.lists, infos)
+			o.infoLists = append(o.infoLists, infos)
 			var offered []string
 			for _, i := range infos.List {
 				offered = append(offered, i.Provider)
 			}
-			name = meaning(name, offered)
+			name = resolve(name, offered)
 		}
 		if name != strings.ToLower(given) {
 			o.notes = append(o.notes, fmt.Sprintf("provider %s is what mtl.ofi.provider_include calls %s", name, given))
@@ -214,27 +215,27 @@ func find(ctx context.Context, p *params, meaning func(name string, offered []st
 		}
 	}
 	if ctx.Err() != nil {
-		o.free()
+		o.freeInfos()
 		return nil, fmt.Errorf("%s: %w", component, context.Cause(ctx))
 	}
 	return o, nil
 }
 
-// nothing says that no candidate is left to try, why, and what else there is. given is as
-// the user has it.
-func (o *found) nothing(ctx context.Context, all []candidate, given *params) error {
+// noCandidateError returns the error if no candidate is left, with the reasons and with other offers of the library. given are the
+// user's parameters.
+func (o *survey) noCandidateError(ctx context.Context, all []candidate, given *params) error {
 	p := o.params
 	why := framework.ErrUnsupported
 	if len(p.ProviderInclude) == 0 && len(p.DomainInclude) == 0 {
 		if len(all) == 0 {
 			return fmt.Errorf("%s: %w: libfabric %v finds no provider with reliable tagged messages here (fi_info shows what it finds)", component, why, o.lib.Version())
 		}
-		return fmt.Errorf("%s: %w: nothing that libfabric %v offers here can be used: %s", component, why, o.lib.Version(), summary(all))
+		return fmt.Errorf("%s: %w: nothing that libfabric %v offers here can be used: %s", component, why, o.lib.Version(), summarize(all))
 	}
 	why = framework.ErrConfig
 	domains := fmt.Sprintf("mtl.ofi.domain_include=%q", strings.Join(p.DomainInclude, ","))
 	if len(p.ProviderInclude) == 0 {
-		return fmt.Errorf("%s: %w: nothing here can be used with %s: %s", component, why, domains, summary(all))
+		return fmt.Errorf("%s: %w: nothing here can be used with %s: %s", component, why, domains, summarize(all))
 	}
 	asked := fmt.Sprintf("mtl.ofi.provider_include=%q", strings.Join(given.ProviderInclude, ","))
 	if len(p.DomainInclude) > 0 {
@@ -243,23 +244,23 @@ func (o *found) nothing(ctx context.Context, all []candidate, given *params) err
 	var reasons []string
 	own := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return indexFold(p.ProviderInclude, c.info.Provider) < 0 })
 	if len(own) > 0 {
-		reasons = append(reasons, summary(own))
+		reasons = append(reasons, summarize(own))
 	}
 	for _, c := range o.unavailable(p.ProviderInclude) {
 		reasons = append(reasons, c.Name+": "+c.Reason)
 	}
-	// Only now are the others asked.
-	there := "it does not say what else there is"
-	if others, err := ask(ctx, p, o.lib, ""); err == nil {
-		o.lists = append(o.lists, others)
+	// The others are queried only now.
+	there := "its other offers are unknown"
+	if others, err := listInfos(ctx, p, o.lib, ""); err == nil {
+		o.infoLists = append(o.infoLists, others)
 		var offered []candidate
 		for i := range others.List {
 			if c := (candidate{info: &others.List[i]}); indexFold(p.ProviderInclude, c.info.Provider) < 0 {
 				offered = append(offered, c)
 			}
 		}
-		if there = "there is nothing else"; len(offered) > 0 {
-			there = "there is: " + summary(offered)
+		if there = "there are no other offers"; len(offered) > 0 {
+			there = "other offers: " + summarize(offered)
 		}
 	}
 	return fmt.Errorf("%s: %w: nothing here can be used with %s: %s; %s", component, why, asked, strings.Join(reasons, "; "), there)

@@ -14,14 +14,14 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// usualDistance is what the system calls the distance of a NUMA node to itself;
-// it is taken for whatever is not known.
-const usualDistance = 10
+// defaultDistance is the system's distance of a NUMA node to itself. It is used for unknown distances.
+const defaultDistance = 10
 
-// topology knows how far network interfaces are from this process.
+// topology describes the network devices of this machine, and their distances from this process.
 type topology struct {
-	sys   string // "/sys"; another root in tests
-	nodes []int  // NUMA nodes on whose processors this process may run
+	sys string // "/sys" except in tests.
+	// nodes are the NUMA nodes on whose processors this process may run.
+	nodes []int
 
 	interfaces []netaddr.Interface
 }
@@ -44,23 +44,22 @@ func newTopology(sys string) topology {
 	return t
 }
 
-// device returns the folder of the hardware that a provider uses for a domain, or "" if
-// the system shows none. What is made of software, such as RDMA over a plain Ethernet
-// interface, has no such folder. The attributes of a provider prove nothing: some have no
-// PCI address of the device that they use, others that of a plain network interface.
+// device returns the sysfs folder of the hardware that a provider uses for a domain, or "" if there is none. Devices in
+// software, such as RDMA over a plain Ethernet interface, have no such folder. The provider's attributes don't
+// decide this: some lack the PCI address of their device, others have that of a plain network interface.
 func (t topology) device(p Provider, domain string) string {
 	if p.Devices == "" {
 		return ""
 	}
-	if _, err := os.Stat(filepath.Join(t.sys, "class/net", domain)); err == nil && p.Sockets {
+	if _, err := os.Stat(filepath.Join(t.sys, "class/net", domain)); err == nil && p.WorksOnSockets {
 		return ""
 	}
 	within, pattern := path.Split(p.Devices)
-	found, _ := os.ReadDir(filepath.Join(t.sys, "class", within)) // none, if it is not there
+	found, _ := os.ReadDir(filepath.Join(t.sys, "class", within)) // Empty if the folder is missing.
 	for _, entry := range found {
-		is := entry.Name() == domain || strings.HasPrefix(domain, entry.Name()) && !isAlnum(domain[len(entry.Name())])
+		is := entry.Name() == domain || strings.HasPrefix(domain, entry.Name()) && !isWordByte(domain[len(entry.Name())])
 		if pattern != "" {
-			is, _ = path.Match(pattern, entry.Name()) // the test of the table tries each
+			is, _ = path.Match(pattern, entry.Name()) // A test checks the patterns.
 		}
 		dir := filepath.Join(t.sys, "class", within, entry.Name(), "device")
 		if _, err := os.Stat(dir); err == nil && is {
@@ -70,7 +69,7 @@ func (t topology) device(p Provider, domain string) string {
 	return ""
 }
 
-// network names the hardware of a network that the system shows, or "" if it shows none.
+// network returns the name of a network device of this machine, or "" if there is none.
 func (t topology) network() string {
 	for _, p := range known {
 		if p.Devices == "" {
@@ -91,13 +90,13 @@ func (t topology) network() string {
 	return ""
 }
 
-func isAlnum(c byte) bool {
+func isWordByte(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// distance returns how far an interface is: the shortest of the system's
-// distances between its node and one of the process's. device is the folder of its
-// hardware, pci its address, either may be empty, and name what the system may call it.
+// distance returns the shortest NUMA distance between an interface and a node of this process, with a note for users. device is
+// the folder of its hardware, pci its PCI address, and name the possible name of a network interface. Each may be
+// empty.
 func (t topology) distance(device, pci, name string) (int, string) {
 	for _, dir := range []string{
 		device,
@@ -110,7 +109,7 @@ func (t topology) distance(device, pci, name string) (int, string) {
 		}
 		node, err := strconv.Atoi(strings.TrimSpace(string(text)))
 		if err != nil || node < 0 {
-			break // the machine has one node, or does not say
+			break // The machine has one node, or does not report it.
 		}
 		text, _ = os.ReadFile(filepath.Join(t.sys, "devices/system/node", fmt.Sprintf("node%d", node), "distance"))
 		row, best := strings.Fields(string(text)), 0
@@ -125,5 +124,5 @@ func (t topology) distance(device, pci, name string) (int, string) {
 			return best, fmt.Sprintf("on NUMA node %d, distance %d", node, best)
 		}
 	}
-	return usualDistance, ""
+	return defaultDistance, ""
 }

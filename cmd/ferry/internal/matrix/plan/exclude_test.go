@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// Known failures of a provider are in mtl/ofi/known.go, which programs read, too.
+// Known failures of a provider are in mtl/ofi/providers.go, which programs read, too.
 func TestBuiltIn_Exclusions_ProveTheirVersions(t *testing.T) {
 	x, err := BuiltIn()
 	if err != nil {
@@ -27,7 +27,7 @@ func TestBuiltIn_Exclusions_ProveTheirVersions(t *testing.T) {
 	for _, e := range listed.entries {
 		for _, p := range ofi.Known() {
 			if e.matchesStack(report.Stack{Name: "cm+ofi " + p.Name}) && e.Stack != "*" {
-				t.Errorf("the exclusion of %s, %s belongs into mtl/ofi/known.go", e.Stack, e.Case)
+				t.Errorf("the exclusion of %s, %s belongs into mtl/ofi/providers.go", e.Stack, e.Case)
 			}
 		}
 	}

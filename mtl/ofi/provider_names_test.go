@@ -27,7 +27,7 @@ func TestNamesMeanWhatIsOffered(t *testing.T) {
 		{"tcp", "tcp;ofi_rxm", []string{"tcp;ofi_rxd", "tcp;ofi_rxm"}},
 		{"Sockets", "sockets", []string{"sockets"}},
 	} {
-		if got := meant(c.name, c.offered); got != c.want {
+		if got := resolveName(c.name, c.offered); got != c.want {
 			t.Errorf("%s means %s where %q are offered, want %s", c.name, got, c.offered, c.want)
 		}
 	}

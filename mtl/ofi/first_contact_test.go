@@ -61,7 +61,7 @@ func (g *gate) guarded(t testing.TB, calls func()) {
 	calls()
 }
 
-func stranger(rank int32, blob []byte) framework.Peer {
+func noContact(rank int32, blob []byte) framework.Peer {
 	return framework.Peer{Life: framework.Life{Nonce: 4711 + uint64(rank)}, Proc: proc("job", rank), Blob: blob}
 }
 
@@ -86,7 +86,7 @@ func TestFirstContactKeepsNobodyWaiting(t *testing.T) {
 			gone := newOnce()
 			var ops []*once
 			g.guarded(t, func() {
-				to, err := a.Connect(stranger(5, all[1].m.Blob()))
+				to, err := a.Connect(noContact(5, all[1].m.Blob()))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -105,7 +105,7 @@ func TestFirstContactKeepsNobodyWaiting(t *testing.T) {
 					a.Cancel(&r.Op)
 					ops = append(ops, s, r, p)
 				}
-				other, err := a.Connect(stranger(6, all[1].m.Blob()))
+				other, err := a.Connect(noContact(6, all[1].m.Blob()))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -204,7 +204,7 @@ func TestProbe_DuringAFirstContact_Ends(t *testing.T) {
 					a.m.Poll()
 				}
 				startProbe(false)
-				if _, err := a.m.Connect(stranger(5, b.m.Blob())); err != nil {
+				if _, err := a.m.Connect(noContact(5, b.m.Blob())); err != nil {
 					t.Fatal(err)
 				}
 				for i := range 30 {

@@ -84,7 +84,7 @@ func TestChoice(t *testing.T) {
 	usual := params{ProviderExclude: []string{"shm", "sockets"}, DomainExclude: []string{"docker*"}}
 	for name, c := range map[string]struct {
 		p    params
-		j    job
+		j    jobTraits
 		want []string // to be tried, in order
 		why  map[string]string
 	}{
@@ -93,10 +93,10 @@ func TestChoice(t *testing.T) {
 			why: map[string]string{"tcp;ofi_rxm on lo": "on others", "tcp;ofi_rxm on docker0": "domain_exclude", "shm on shm": "provider_exclude"},
 		},
 		"ranks take turns": {
-			p: usual, j: job{localRank: 1}, want: []string{"cxi on near2", "cxi on near", "cxi on far", "tcp;ofi_rxm on eth0"},
+			p: usual, j: jobTraits{localRank: 1}, want: []string{"cxi on near2", "cxi on near", "cxi on far", "tcp;ofi_rxm on eth0"},
 		},
 		"on one node the loopback interface comes last": {
-			p: params{ProviderInclude: []string{"TCP;OFI_RXM"}, DomainExclude: []string{"docker*"}}, j: job{oneNode: true},
+			p: params{ProviderInclude: []string{"TCP;OFI_RXM"}, DomainExclude: []string{"docker*"}}, j: jobTraits{isOneNode: true},
 			want: []string{"tcp;ofi_rxm on eth0", "tcp;ofi_rxm on lo", "tcp;ofi_rxm on lo"},
 			why:  map[string]string{"cxi on near": "provider_include"},
 		},
@@ -111,10 +111,10 @@ func TestChoice(t *testing.T) {
 			p: params{ProviderInclude: []string{"shm"}}, why: map[string]string{"shm on shm": "on others"},
 		},
 		"a defect is one also if asked for": {
-			p: params{ProviderInclude: []string{"shm"}}, j: job{oneNode: true, version: libfabric.Version{Major: 1, Minor: 17}}, why: map[string]string{"shm on shm": "truncation"},
+			p: params{ProviderInclude: []string{"shm"}}, j: jobTraits{isOneNode: true, version: libfabric.Version{Major: 1, Minor: 17}}, why: map[string]string{"shm on shm": "truncation"},
 		},
 		"and only in that version": {
-			p: params{ProviderInclude: []string{"shm"}}, j: job{oneNode: true, version: libfabric.Version{Major: 1, Minor: 20}}, want: []string{"shm on shm"},
+			p: params{ProviderInclude: []string{"shm"}}, j: jobTraits{isOneNode: true, version: libfabric.Version{Major: 1, Minor: 20}}, want: []string{"shm on shm"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,10 +124,10 @@ func TestChoice(t *testing.T) {
 			var tried []string
 			refused := map[string]string{}
 			for _, x := range choose(many, &c.p, c.j, machine(t)) {
-				if name := x.info.String(); x.refused == "" {
+				if name := x.info.String(); x.refusal == "" {
 					tried = append(tried, name)
 				} else {
-					refused[name] = x.refused
+					refused[name] = x.refusal
 				}
 			}
 			if !slices.Equal(tried, c.want) {
@@ -200,7 +200,7 @@ func TestDevicesComeBeforeSocketsWhateverAttributesSay(t *testing.T) {
 				file(t, sys, "class/"+f, "")
 			}
 			var got []string
-			for _, x := range choose(c.infos, &params{}, job{version: v2_4}, topology{sys: sys}) {
+			for _, x := range choose(c.infos, &params{}, jobTraits{version: v2_4}, topology{sys: sys}) {
 				got = append(got, x.info.String())
 			}
 			if !slices.Equal(got, c.want) {
@@ -219,7 +219,7 @@ func TestRanksTakeTurnsWithinOneNetwork(t *testing.T) {
 		infos = append(infos, sane(libfabric.Info{Provider: "verbs;ofi_rxm", Domain: c.domain, Fabric: c.fabric, AddressFormat: libfabric.IPv4Address}))
 	}
 	for rank, want := range []string{"mlx5_0", "mlx5_1", "mlx5_0", "mlx5_1"} {
-		if got := choose(infos, &params{}, job{localRank: rank, version: v2_4}, topology{sys: sys}); got[0].info.Domain != want {
+		if got := choose(infos, &params{}, jobTraits{localRank: rank, version: v2_4}, topology{sys: sys}); got[0].info.Domain != want {
 			t.Errorf("rank %d begins with %s, want %s", rank, got[0].info, want)
 		}
 	}
@@ -234,8 +234,8 @@ func TestWhatIsMissedIsSaid(t *testing.T) {
 	cxi, net, udp, tcp := device("cxi", "cxi0", ""), info("net", "eth0"), info("udp;ofi_rxd", "eth0"), info("tcp;ofi_rxm", "eth0")
 	candidates := func() []candidate {
 		return []candidate{
-			{info: &cxi, place: 0, refused: "self-test: a short message"}, {info: &tcp, place: 5},
-			{info: &net, place: 7, refused: "a defect", defect: true}, {info: &udp, place: 9, refused: "not in mtl.ofi.provider_include"},
+			{info: &cxi, priority: 0, refusal: "self-test: a short message"}, {info: &tcp, priority: 5},
+			{info: &net, priority: 7, refusal: "a defect", isDefective: true}, {info: &udp, priority: 9, refusal: "not in mtl.ofi.provider_include"},
 		}
 	}
 	for _, c := range []struct {
@@ -250,8 +250,8 @@ func TestWhatIsMissedIsSaid(t *testing.T) {
 		{false, 8, nil, "tcp;ofi_rxm on eth0 is used instead of net on eth0: a defect"},
 	} {
 		all := candidates()
-		all[0].failed, all[1].place = c.failed, c.chosen
-		if got := missed(all, &all[1], c.include); got != c.want {
+		all[0].hasFailed, all[1].priority = c.failed, c.chosen
+		if got := describeMissed(all, &all[1], c.include); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
@@ -271,20 +271,20 @@ func TestNoLimitIsNoLimit(t *testing.T) {
 		{1, 1, 8192, 8192, 1},
 	} {
 		i := libfabric.Info{Provider: "new", TxSize: c.tx, RxSize: c.rx}
-		if got := roomOf(&i, 64, v2_4); got != (room{c.queue, c.most, c.receives}) {
+		if got := limitsFor(&i, 64, v2_4); got != (queueLimits{c.queue, c.most, c.receives}) {
 			t.Errorf("%d sends and %d receives: %+v", c.tx, c.rx, got)
 		}
 	}
-	if got := roomOf(&libfabric.Info{Provider: "sockets", TxSize: none, RxSize: none}, 64, v1_17); got.receives != none/2 {
+	if got := limitsFor(&libfabric.Info{Provider: "sockets", TxSize: none, RxSize: none}, 64, v1_17); got.receives != none/2 {
 		t.Errorf("a provider that is to keep to its queue: %+v", got)
 	}
 }
 
 func FuzzBlob(f *testing.F) {
-	f.Add(blob{offer: "tcp", node: "here", address: []byte{1, 2}}.encode())
-	f.Add([]byte{blobVersion, 0xff, 0xff})
+	f.Add(cardEntry{offer: "tcp", node: "here", address: []byte{1, 2}}.encode())
+	f.Add([]byte{cardVersion, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, in []byte) {
-		b, err := parseBlob(in)
+		b, err := parseCardEntry(in)
 		if err == nil && string(b.encode()) != string(in) {
 			t.Errorf("%q is %+v, which is %q", in, b, b.encode())
 		}
@@ -311,9 +311,9 @@ func TestAddressThatLibfabricWouldReadBeyondIsRefused(t *testing.T) {
 		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://12345\x00"), true},
 		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://7"), false},
 	} {
-		m := &module{format: c.format, own: c.own, offer: "o"}
-		err := m.Reach(framework.Peer{Blob: blob{offer: "o", address: c.address}.encode()})
-		if (err == nil) != c.ok || err != nil && !errors.Is(err, errBlob) {
+		m := &module{self: selfAddress{format: c.format, address: c.own}, offer: "o"}
+		err := m.Reach(framework.Peer{Blob: cardEntry{offer: "o", address: c.address}.encode()})
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, errCardEntry) {
 			t.Errorf("format %d, %q beside %q: %v", c.format, c.address, c.own, err)
 		}
 	}

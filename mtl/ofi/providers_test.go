@@ -14,46 +14,45 @@ import (
 	"github.com/ferrympi/ferry/internal/libfabric"
 )
 
-// rows are the table's, as docs/provider-defects.md has them.
-func rows() (all []string) {
+// pageRows returns the rows of the table in docs/provider-defects.md.
+func pageRows() (all []string) {
 	for _, p := range known {
-		if p.Untried {
-			all = append(all, fmt.Sprintf("| %s | all | there was no such hardware to try it with | relies on the self-test | | |", p.Name))
+		if p.IsUntested {
+			all = append(all, fmt.Sprintf("| %s | all | never tested with its hardware | relies on the self-test | | |", p.Name))
 		}
 		for _, f := range p.Facts {
-			all = append(all, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", p.Name, cmp.Or(f.Versions(), "all"), f.What, f.Remedy, f.Found, f.Shown))
+			all = append(all, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", p.Name, cmp.Or(f.Versions(), "all"), f.What, f.Remedy, f.FoundIn, f.Shown))
 		}
 	}
 	return all
 }
 
-// TestPageShowsWhatIsKnownOfProviders, each row, and none that the table has not.
-func TestPageShowsWhatIsKnownOfProviders(t *testing.T) {
+func TestKnown_DefectsPage_ShowsEachRow(t *testing.T) {
 	text, err := os.ReadFile("../../docs/provider-defects.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "| provider | libfabric | what is known | ferry | found | shown by |\n| --- | --- | --- | --- | --- | --- |\n")
+	_, section, _ := strings.Cut(string(text), "| provider | libfabric | quirk | ferry | found | shown by |\n| --- | --- | --- | --- | --- | --- |\n")
 	section, _, _ = strings.Cut(section, "\n\n")
-	if want := strings.Join(rows(), "\n"); section != want {
-		t.Errorf("docs/provider-defects.md has\n%s\nand known.go\n%s", section, want)
+	if want := strings.Join(pageRows(), "\n"); section != want {
+		t.Errorf("docs/provider-defects.md has\n%s\nproviders.go has\n%s", section, want)
 	}
 }
 
 func TestTableOfProvidersMakesSense(t *testing.T) {
 	var named []string
 	for _, p := range known {
-		if _, err := path.Match(p.Name, ""); err != nil || p.Name != strings.ToLower(p.Name) || about(strings.ToUpper(p.Name)).Name != p.Name {
+		if _, err := path.Match(p.Name, ""); err != nil || p.Name != strings.ToLower(p.Name) || lookupProvider(strings.ToUpper(p.Name)).Name != p.Name {
 			t.Errorf("%s: %v, or another row hides it", p.Name, err)
 		}
-		if _, err := path.Match(path.Base(p.Devices), ""); err != nil || p.Sockets && p.Devices == "" {
+		if _, err := path.Match(path.Base(p.Devices), ""); err != nil || p.WorksOnSockets && p.Devices == "" {
 			t.Errorf("%s: its devices are %q: %v", p.Name, p.Devices, err)
 		}
-		if p.Named {
+		if p.NeedsRequest {
 			named = append(named, p.Name)
 		}
 		for _, f := range p.Facts {
-			if f.What == "" || f.Remedy == "" || f.Shown == "" || !regexp.MustCompile(`^20\d\d-\d\d$`).MatchString(f.Found) || (f.Fails != "") != (f.Remedy == Expect) {
+			if f.What == "" || f.Remedy == "" || f.Shown == "" || !regexp.MustCompile(`^20\d\d-\d\d$`).MatchString(f.FoundIn) || (f.Fails != "") != (f.Remedy == Expect) {
 				t.Errorf("%s: %+v", p.Name, f)
 			}
 		}
@@ -62,17 +61,17 @@ func TestTableOfProvidersMakesSense(t *testing.T) {
 	p := new(params)
 	framework.FillDefaults(p)
 	if slices.Sort(named); !slices.Equal(named, slices.Sorted(slices.Values(p.ProviderExclude))) {
-		t.Errorf("provider_exclude is %q, and known.go names %q", p.ProviderExclude, named)
+		t.Errorf("provider_exclude is %q, and providers.go names %q", p.ProviderExclude, named)
 	}
 }
 
 func TestFactsEndWithTheVersionThatMendedThem(t *testing.T) {
 	for version, want := range map[libfabric.Version]bool{{Major: 1, Minor: 16}: true, v1_17: true, {Major: 1, Minor: 18}: false, {Major: 2}: false} {
-		if _, ok := needs("NET", Refuse, version); ok != want {
+		if _, ok := quirkReason("NET", RefuseProvider, version); ok != want {
 			t.Errorf("net is refused in %v: %t", version, ok)
 		}
 	}
-	size := func() int64 { f, _ := fact("tcp;ofi_rxm", Keep, v1_17); return f.Eager }
+	size := func() int64 { f, _ := findQuirk("tcp;ofi_rxm", RaiseEager, v1_17); return f.Eager }
 	if got := size(); got != rxmBuffer {
 		t.Errorf("messages of tcp;ofi_rxm come whole up to %d bytes", got)
 	}

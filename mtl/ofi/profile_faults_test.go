@@ -57,11 +57,11 @@ func TestProfileThatContradictsItselfIsRefused(t *testing.T) {
 		provider, fault string
 		want            []string
 	}{
-		{"cxi", "rx=0", []string{"takes 0 receives", "rx_attr.size"}},
-		{"cxi", "tx=0", []string{"takes 0 sends", "tx_attr.size"}},
+		{"cxi", "rx=0", []string{"a receive queue of 0 entries", "rx_attr.size"}},
+		{"cxi", "tx=0", []string{"a send queue of 0 entries", "tx_attr.size"}},
 		{"cxi", "tags=8", []string{"8 bits", "mem_tag_format 0x80"}},
 		{"cxi", "max=1000,injects=2000", []string{"1000", "max_msg_size", "2000", "inject_size"}},
-		{"cxi", "max=1000,injects=500", []string{"at most 1000 bytes", "max_msg_size"}},
+		{"cxi", "max=1000,injects=500", []string{"a limit of 1000 bytes", "max_msg_size"}},
 		{"efa", "injects=1125899906842624", []string{"1125899906842624", "inject_size", "bytes of memory"}},
 	} {
 		err := refused(t, using(profiles(t, c.provider, c.fault), c.provider))

@@ -1,0 +1,91 @@
+package ofi
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// A control frame is an untagged message of a module. Its first byte is its type.
+const (
+	frameControl byte = iota // A control message of the protocol follows.
+	frameSyncAck             // The nonce of the sender and a tag follow: a synchronous message has matched.
+	frameFlush               // Nothing follows. The receiver ignores it.
+)
+
+// Sizes of frames, in bytes.
+const (
+	controlLimit     = 256
+	controlFrameSize = 1 + controlLimit
+	syncAckSize      = 1 + 8 + 8
+)
+
+// controlReceives holds the state of control frames.
+type controlReceives struct {
+	// buffers is one pinned block with a buffer for each control receive.
+	buffers           []byte
+	consecutiveFaults int
+	// scratch holds a frame while it is injected.
+	scratch    []byte
+	flushFrame []byte
+}
+
+// maxConsecutiveFaults is the number of failed control receives in a row, and of stray errors in a row,
+// after which the module fails.
+const maxConsecutiveFaults = 1000
+
+// postControlReceives posts the receives of control frames.
+func (m *module) postControlReceives(n int) error {
+	buffers := make([]byte, n*controlFrameSize)
+	m.control.buffers = buffers
+	m.pins.Pin(&buffers[0])
+	if m.memory.isRequired {
+		r, err := m.ep.Register(buffers)
+		if err != nil {
+			return err
+		}
+		m.memory.regions = append(m.memory.regions, &region{buf: buffers, handle: r})
+	}
+	for i := range n {
+		s, err := m.takeSlot(slotControlReceive, nil, nil)
+		if err != nil {
+			return err
+		}
+		s.buf = buffers[i*controlFrameSize : (i+1)*controlFrameSize]
+		if code := m.startUrgent(s); code != 0 {
+			return m.callError("receive", mtl.NoEndpoint, code)
+		}
+	}
+	return nil
+}
+
+// completeControlReceive handles a control frame and posts its buffer again, also after an error.
+func (m *module) completeControlReceive(s *slot, ev *libfabric.Event) {
+	s.isPosted = false
+	switch {
+	case ev.Err == 0:
+		m.control.consecutiveFaults = 0
+		m.handleFrame(s.buf[:min(ev.Length, uint64(len(s.buf)))])
+	case ev.Err == libfabric.Truncated: // Not a frame of ferry, whose frames fit.
+	default:
+		m.control.consecutiveFaults++
+	}
+	if m.err != nil {
+		return
+	}
+	if code := m.startUrgent(s); code != 0 || m.control.consecutiveFaults > maxConsecutiveFaults {
+		m.failModule(errors.New("receives of control messages fail: " + m.errnoText(max(code, ev.Err))))
+	}
+}
+
+// handleFrame handles a frame, which may come from an unknown process. Malformed frames are ignored.
+func (m *module) handleFrame(b []byte) {
+	switch {
+	case len(b) > 1 && b[0] == frameControl:
+		m.env.Upcall.Control(b[1:])
+	case len(b) == syncAckSize && b[0] == frameSyncAck:
+		m.receiveSyncAck(binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:]))
+	}
+}

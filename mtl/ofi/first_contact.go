@@ -1,0 +1,130 @@
+package ofi
+
+import (
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// Some providers connect, or search a route, when an address is inserted (psm2, psm3), others with the first
+// message to it (sockets, verbs;ofi_rxm). Either call may block for seconds if the peer is busy or
+// has failed, so both are offloaded.
+
+// contactStage is the progress of the contact with a peer.
+type contactStage uint8
+
+const (
+	noContact contactStage = iota
+	// The address is in libfabric's address vector: receives may name it.
+	addressKnown
+	// A first message was sent: others may follow.
+	connected
+)
+
+func (s contactStage) String() string {
+	return [...]string{"noContact", "addressKnown", "connected"}[s]
+}
+
+// requestContact queues the calls that bring a peer to a stage.
+func (m *module) requestContact(to mtl.Endpoint, s contactStage) {
+	p := &m.peers.all[to]
+	if s <= p.requestedStage {
+		return
+	}
+	isQueued := p.requestedStage > p.stage
+	p.requestedStage = s
+	if !isQueued {
+		m.queueOffload(func() { m.advanceContact(to) })
+	}
+}
+
+// advanceContact brings a peer to the stage that is requested now.
+func (m *module) advanceContact(to mtl.Endpoint) {
+	p := &m.peers.all[to]
+	if p.forgetErr != nil { // Receives may still name it.
+		p.requestedStage = min(p.requestedStage, addressKnown)
+	}
+	from, goal := p.stage, p.requestedStage
+	if goal <= from {
+		return
+	}
+	greeting, number, flags := (*slot)(nil), uint32(0), libfabric.Inject
+	if goal == connected && m.caps.Inject == 0 {
+		var err error
+		if greeting, err = m.takeSlot(slotFlush, nil, m.control.flushFrame); err == nil {
+			err = m.attachRegion(greeting)
+		}
+		if err != nil {
+			m.failModule(err)
+			return
+		}
+		greeting.peer, greeting.isPosted = to, true // Forget must leave the slot in use.
+		number, flags = greeting.number, 0
+	}
+	ep, rawAddress, address := m.ep, p.rawAddress, p.address
+	var err error
+	var code libfabric.Errno
+	m.runOffloaded(func() {
+		if from == noContact {
+			address, err = ep.Insert(rawAddress)
+		}
+		if err == nil && goal == connected {
+			// The peer ignores the frame, and its arrival is not required.
+			code = ep.Send(number, m.control.flushFrame, address, flags)
+		}
+	}, func() {
+		switch {
+		case greeting == nil:
+		case err != nil || code != 0:
+			m.releaseSlot(greeting)
+		default:
+			m.posted.operations++
+			m.posted.sends++
+			m.peers.all[to].postedSends++
+		}
+		if code == libfabric.Again && m.peers.all[to].isBlocked {
+			m.setAccepting(&m.peers.all[to], false)
+		}
+		m.completeContact(to, goal, address, err)
+	})
+}
+
+// completeContact records the result of advanceContact. An error disconnects the peer.
+func (m *module) completeContact(to mtl.Endpoint, s contactStage, address uint64, err error) {
+	p := &m.peers.all[to]
+	p.address, p.stage = address, s
+	if err != nil {
+		p.isUnreachable = true
+		m.Forget(to, &framework.TransportError{Component: component, Peer: m.env.Worlds.Proc(p.ID).String(), Op: "connect", Err: err})
+	}
+	if p.requestedStage > s {
+		m.queueOffload(func() { m.advanceContact(to) })
+	}
+}
+
+// deferForContact reports whether an operation must wait for an offloaded call, and requests contact with its
+// peer if necessary. Otherwise it sets the address of the operation. A code other than 0 means that the
+// peer is unreachable.
+func (m *module) deferForContact(s *slot) (mustWait bool, code libfabric.Errno) {
+	if m.offload.active != nil {
+		return true, 0
+	}
+	need := addressKnown
+	switch {
+	case s.kind.isSend():
+		need = connected
+	case s.peer == mtl.NoEndpoint || s.kind == slotClaimed || !m.layout.hasSourceData:
+		return false, 0
+	}
+	p := &m.peers.all[s.peer]
+	s.address = p.address
+	if p.isUnreachable {
+		return false, libfabric.Unreachable
+	}
+	if p.stage >= need {
+		return false, 0
+	}
+	m.requestContact(s.peer, need)
+	m.startOffloads()
+	return true, 0
+}

@@ -1,0 +1,153 @@
+package ofi
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/trial"
+)
+
+// peer is a connected process.
+type peer struct {
+	framework.Life
+	// address is the index in libfabric's address vector, valid from stage addressKnown on.
+	address uint64
+	// rawAddress is the network address from the business card.
+	rawAddress     []byte
+	stage          contactStage
+	requestedStage contactStage
+	isUnreachable  bool
+	// forgetErr is the error of all sends after Forget; nil before.
+	forgetErr error
+	// mayHoldInjected is set while the peer is in peerTable.injected.
+	mayHoldInjected bool
+	// isBlocked is set while the peer is in peerTable.blocked.
+	isBlocked    bool
+	blockedSends fifo
+	postedSends  int
+	// isRefusing is set while libfabric refuses sends to this peer although its queue has space.
+	isRefusing bool
+	// consecutiveRefusals counts retries in a row that libfabric refused.
+	consecutiveRefusals int
+	// patience is the time limit for a peer that accepts nothing; nil until refusalsPerClockCheck.
+	patience     *trial.Patience
+	unackedSends *unackedSends
+}
+
+// peerTable holds the connected processes.
+type peerTable struct {
+	// all is indexed by mtl.Endpoint. Peers are never removed.
+	all     []peer
+	byLife  map[framework.Life]mtl.Endpoint
+	byNonce map[uint64]mtl.Endpoint
+	// injected lists the peers for which libfabric may still hold injected messages.
+	injected []mtl.Endpoint
+	// blocked lists the peers with blockedSends, each once.
+	blocked []mtl.Endpoint
+	// blockedCursor is the index in blocked of the peer that was retried last.
+	blockedCursor int
+	// refusing counts the peers with isRefusing.
+	refusing int
+}
+
+// errUnknownEndpoint is the error of operations with an endpoint that Connect did not return.
+var errUnknownEndpoint = fmt.Errorf("%s: %w: the endpoint was never connected", component, framework.ErrUnsupported)
+
+func newPeerTable() peerTable {
+	return peerTable{
+		all:     []peer{{forgetErr: errUnknownEndpoint}}, // mtl.NoEndpoint
+		byLife:  map[framework.Life]mtl.Endpoint{},
+		byNonce: map[uint64]mtl.Endpoint{},
+	}
+}
+
+func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
+	if to, ok := m.peers.byLife[p.Life]; ok {
+		return to, nil
+	}
+	address, err := m.checkReach(p)
+	if err != nil {
+		return 0, err
+	}
+	to := mtl.Endpoint(len(m.peers.all))
+	m.peers.all = append(m.peers.all, peer{Life: p.Life, rawAddress: bytes.Clone(address)})
+	m.requestContact(to, addressKnown)
+	m.peers.byLife[p.Life], m.peers.byNonce[p.Nonce] = to, to
+	return to, nil
+}
+
+// Forget leaves the peer in libfabric's address vector, because providers find connections by
+// their index there.
+func (m *module) Forget(to mtl.Endpoint, why error) {
+	p := &m.peers.all[to]
+	if p.forgetErr != nil {
+		return
+	}
+	p.forgetErr = m.transportError("send", to, why)
+	delete(m.peers.byLife, p.Life)
+	delete(m.peers.byNonce, p.Nonce)
+	p.blockedSends, p.unackedSends = fifo{}, nil
+	for _, s := range m.slots.all {
+		if s.peer != to || !s.kind.isSend() {
+			continue
+		}
+		if !s.isPosted || s.isBufferFree {
+			m.endOp(s, mtl.Result{Err: p.forgetErr})
+			continue
+		}
+		// The slot stays in use until libfabric releases the buffer.
+		m.queueResult(s.op, mtl.Result{Err: p.forgetErr})
+		s.op, s.kind = nil, slotAbandoned
+		m.slots.activeSends--
+	}
+}
+
+// checkSend returns the error of sends to a peer, or nil if sending is possible.
+func (m *module) checkSend(to mtl.Endpoint) error {
+	if m.err != nil {
+		return m.err
+	}
+	if int(to) >= len(m.peers.all) {
+		return errUnknownEndpoint
+	}
+	return m.peers.all[to].forgetErr
+}
+
+// setAccepting records whether libfabric accepts sends to a peer.
+func (m *module) setAccepting(p *peer, isAccepting bool) {
+	if p.isRefusing != isAccepting {
+		return
+	}
+	p.isRefusing = !isAccepting
+	if isAccepting {
+		m.peers.refusing--
+	} else {
+		m.peers.refusing++
+	}
+}
+
+// noteRefusal records that libfabric refused a send to a peer. The peer is refusing unless its contact is
+// incomplete or the send queue is full. Sends that libfabric holds don't count: a long message stays there
+// until its receiver takes it or is forgotten.
+func (m *module) noteRefusal(p *peer) {
+	if m.offload.active == nil {
+		m.setAccepting(p, p.stage < connected || m.isSendQueueFull())
+	}
+}
+
+// isSendQueueFull reports whether libfabric's queue may be the reason of a refusal.
+func (m *module) isSendQueueFull() bool {
+	return m.posted.sends >= m.posted.sendQueueSize/2 || m.posted.operations >= m.posted.limits.operations
+}
+
+// routeText describes the addresses of both ends of a socket provider, for errors.
+func (m *module) routeText(to mtl.Endpoint) string {
+	own, isIP := ipOf(m.self.format, m.self.address)
+	peer, isPeerIP := ipOf(m.self.format, m.peers.all[to].rawAddress)
+	if !isIP || !isPeerIP {
+		return ""
+	}
+	return fmt.Sprintf(" from %s (%v) at %v; mtl.ofi.domain_include chooses the interface", m.description.Device, own, peer)
+}

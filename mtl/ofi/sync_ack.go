@@ -1,0 +1,91 @@
+package ofi
+
+import (
+	"encoding/binary"
+
+	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/match"
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// A provider does not report to the sender that a message has matched. The receiver of a synchronous
+// message therefore sends an ack with the tag of the message.
+
+// unackedSends holds the synchronous sends to one peer that wait for acks, indexed by tag. Messages
+// with one tag match in order, so each ack belongs to the oldest send with its tag, even if acks
+// arrive out of order.
+type unackedSends struct {
+	queues match.Queues[slot, slot]
+	peer   match.Peer[slot, slot]
+}
+
+// awaitAck adds a synchronous send to the unacked sends of its peer.
+func (m *module) awaitAck(s *slot) {
+	p := &m.peers.all[s.peer]
+	if p.unackedSends == nil {
+		p.unackedSends = new(unackedSends)
+	}
+	s.node.Source, s.node.Tag = 0, int(m.ackTag(s.tag))
+	p.unackedSends.queues.Post(&p.unackedSends.peer, &s.node)
+}
+
+// ackTag returns the tag of a message without the bit that marks it synchronous.
+func (m *module) ackTag(tag uint64) uint64 {
+	if !m.layout.hasSourceData {
+		tag &^= m.layout.syncBit
+	}
+	return tag
+}
+
+// completeSyncSend handles the completion of a synchronous send: its buffer is free. The ack may have arrived
+// before.
+func (m *module) completeSyncSend(s *slot, ev *libfabric.Event) {
+	s.isBufferFree = true
+	if ev.Err == 0 && !s.isAcked {
+		return
+	}
+	if !s.isAcked {
+		m.peers.all[s.peer].unackedSends.queues.Cancel(&s.node)
+	}
+	m.completeOp(s, mtl.Result{Err: m.eventError("send", s.peer, ev)})
+}
+
+// sendSyncAck acknowledges a synchronous message that has matched.
+func (m *module) sendSyncAck(s *slot, tag uint64, source int32) {
+	to := s.peer
+	if to == mtl.NoEndpoint {
+		e, _ := m.layout.message(tag, 0)
+		var ok bool
+		if to, ok = m.env.Upcall.Endpoint(e.CID, int(source)); !ok {
+			return
+		}
+	}
+	if m.checkSend(to) != nil {
+		return
+	}
+	b := append(m.control.scratch[:0], frameSyncAck)
+	b = binary.LittleEndian.AppendUint64(b, m.env.Self.Nonce)
+	b = binary.LittleEndian.AppendUint64(b, m.ackTag(tag))
+	m.sendFrame(slotSyncAck, nil, to, b) // After an error the peer is unreachable, and needs no ack.
+}
+
+// receiveSyncAck completes the oldest unacked send with a tag to the peer that has the nonce. Frames that match
+// no send are ignored.
+func (m *module) receiveSyncAck(nonce, tag uint64) {
+	to, ok := m.peers.byNonce[nonce]
+	if !ok {
+		return
+	}
+	unacked := m.peers.all[to].unackedSends
+	if unacked == nil || int(tag) < 0 { // No layout uses the highest bit.
+		return
+	}
+	e := unacked.queues.Arrive(&unacked.peer, int(tag))
+	if e == nil {
+		return
+	}
+	s := e.Owner
+	if s.isAcked = true; s.isBufferFree {
+		m.completeOp(s, mtl.Result{})
+	}
+}

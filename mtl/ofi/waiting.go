@@ -1,0 +1,75 @@
+package ofi
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrympi/ferry/mtl"
+)
+
+// descriptorModule is a module whose completion queue has a descriptor. The engine watches an epoll
+// descriptor of the module instead of libfabric's, which closes when the module fails, so that its
+// number may be reused while the engine watches it.
+type descriptorModule struct {
+	*module
+	fd int
+}
+
+func newDescriptorModule(m *module) (mtl.Module, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, m.ep.FD(), &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return descriptorModule{m, fd}, nil
+}
+
+func (d descriptorModule) FD() int { return d.fd }
+
+func (d descriptorModule) Close() error {
+	if d.state != endpointClosed {
+		unix.Close(d.fd)
+	}
+	return d.module.Close()
+}
+
+func (d descriptorModule) Arm() bool {
+	if d.err != nil {
+		return true
+	}
+	return len(d.results.pending)+len(d.offload.queued) == 0 && (d.offload.active != nil || d.ep.TryWait())
+}
+
+// Interval implements progress.Polled. The descriptor does not announce that blocked operations have
+// space again, nor, with most providers, connection requests.
+func (d descriptorModule) Interval() time.Duration {
+	switch {
+	case d.err != nil && !d.awaitsOffload():
+		return 0
+	case d.offload.active != nil || len(d.peers.blocked) > 0 || d.overflow.hasReceives():
+		return pollInterval
+	}
+	return connectInterval
+}
+
+// polledModule is a module without a descriptor.
+type polledModule struct{ *module }
+
+func (p polledModule) Interval() time.Duration {
+	if p.err != nil && !p.awaitsOffload() {
+		return 0
+	}
+	return pollInterval
+}
+
+// pollInterval is the time between polls of a sleeping process. At 0.1 ms, polling takes 15 % of a
+// processor with tcp;ofi_rxm.
+const pollInterval = time.Millisecond
+
+// connectInterval limits the delay of each step of a peer's connection to a sleeping process. At
+// 10 ms, polling takes 1 % of a processor.
+const connectInterval = 10 * time.Millisecond
