@@ -19,9 +19,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// The benchmarks measure the module alone, without an engine or a protocol, between
-// this process and a child of it, over the provider that FERRY_OFI_PROVIDER names
-// or tcp;ofi_rxm.
+// The benchmarks measure the module without an engine or a protocol, between this process and a child, over the
+// provider in FERRY_OFI_PROVIDER or tcp;ofi_rxm.
 const childVariable = "FERRY_OFI_BENCH_CHILD"
 
 func TestMain(m *testing.M) {
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // end is one process of a benchmark.
-type end struct {
+type benchPeer struct {
 	m    mtl.Module
 	peer mtl.Endpoint
 	rank int32
@@ -44,7 +43,7 @@ type end struct {
 
 // meet opens a module and connects it with the other process's: each writes its
 // blob to out and reads the other's from in.
-func meet(rank int, in, out *os.File) (*end, error) {
+func openBenchPeer(rank int, in, out *os.File) (*benchPeer, error) {
 	provider := os.Getenv("FERRY_OFI_PROVIDER")
 	if provider == "" {
 		provider = "tcp;ofi_rxm"
@@ -56,7 +55,7 @@ func meet(rank int, in, out *os.File) (*end, error) {
 	proc := framework.Proc{Namespace: "bench", Rank: uint32(rank)}
 	m, err := c.Open(context.Background(), mtl.Env{
 		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2, LocalRank: rank}, Worlds: framework.NewWorlds("bench"), Self: framework.Life{Nonce: uint64(rank) + 1}, Logger: slog.New(slog.DiscardHandler)},
-		Params: p, Upcall: deaf{},
+		Params: p, Upcall: discardUpcall{},
 	})
 	if err != nil {
 		return nil, err
@@ -72,24 +71,24 @@ func meet(rank int, in, out *os.File) (*end, error) {
 	}
 	other := uint32(1 - rank)
 	peer, err := m.Connect(framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, other), Nonce: uint64(other) + 1}, Proc: framework.Proc{Namespace: "bench", Rank: other}, Blob: blob})
-	return &end{m, peer, int32(rank)}, err
+	return &benchPeer{m, peer, int32(rank)}, err
 }
 
 // flag is an operation that says when it is over.
-type flag struct {
+type completionFlag struct {
 	mtl.Op
 	over bool
 }
 
-func newFlag() *flag {
-	f := new(flag)
+func newCompletionFlag() *completionFlag {
+	f := new(completionFlag)
 	f.Owner = f
 	return f
 }
 
-func (f *flag) Done(*mtl.Op) { f.over = true }
+func (f *completionFlag) Done(*mtl.Op) { f.over = true }
 
-func (e *end) send(f *flag, buf []byte) {
+func (e *benchPeer) send(f *completionFlag, buf []byte) {
 	done, err := e.m.Send(&f.Op, e.peer, mtl.Envelope{CID: 1, Source: e.rank, Tag: 1}, buf, mtl.Standard)
 	if err != nil {
 		panic(err)
@@ -97,14 +96,14 @@ func (e *end) send(f *flag, buf []byte) {
 	f.over = done
 }
 
-func (e *end) recv(f *flag, buf []byte) {
+func (e *benchPeer) recv(f *completionFlag, buf []byte) {
 	f.over = false
 	if err := e.m.Recv(&f.Op, e.peer, mtl.Envelope{CID: 1, Source: 1 - e.rank, Tag: 1}, buf); err != nil {
 		panic(err)
 	}
 }
 
-func (e *end) wait(fs ...*flag) {
+func (e *benchPeer) wait(fs ...*completionFlag) {
 	for _, f := range fs {
 		for !f.over {
 			e.m.Poll()
@@ -115,12 +114,12 @@ func (e *end) wait(fs ...*flag) {
 	}
 }
 
-// windowSize is that of OSU's bandwidth test.
+// windowSize is the same as in the OSU bandwidth test.
 const windowSize = 64
 
-// bounce answers each message with one as long.
-func (e *end) bounce(first bool, n, size int) {
-	s, r := newFlag(), newFlag()
+// bounce returns a message of equal length for each message.
+func (e *benchPeer) bounce(first bool, n, size int) {
+	s, r := newCompletionFlag(), newCompletionFlag()
 	buf := make([]byte, size)
 	for range n {
 		e.recv(r, buf)
@@ -136,13 +135,13 @@ func (e *end) bounce(first bool, n, size int) {
 	}
 }
 
-// stream sends windows of messages, each answered by an empty one.
-func (e *end) stream(first bool, windows, size int) {
-	ops := make([]*flag, windowSize)
+// stream sends windows of messages. An empty message acknowledges each window.
+func (e *benchPeer) stream(first bool, windows, size int) {
+	ops := make([]*completionFlag, windowSize)
 	for i := range ops {
-		ops[i] = newFlag()
+		ops[i] = newCompletionFlag()
 	}
-	ack := newFlag()
+	ack := newCompletionFlag()
 	buf := make([]byte, size)
 	for range windows {
 		if first {
@@ -184,13 +183,13 @@ func child(what string) error {
 	if _, err := fmt.Sscan(what, &bounce, &n, &size); err != nil {
 		return err
 	}
-	e, err := meet(1, os.Stdin, os.Stdout)
+	e, err := openBenchPeer(1, os.Stdin, os.Stdout)
 	if err != nil {
 		return err
 	}
 	if n == 0 { // until it is killed
 		for {
-			f := newFlag()
+			f := newCompletionFlag()
 			e.send(f, make([]byte, size))
 			e.wait(f)
 		}
@@ -206,9 +205,9 @@ func child(what string) error {
 	return e.m.Close()
 }
 
-// withChild starts a child that does what (child), and meets it. stop waits until it
+// startBenchChild starts a child that does what (child), and meets it. stop waits until it
 // has ended.
-func withChild(t testing.TB, what string) (e *end, cmd *exec.Cmd, stop func()) {
+func startBenchChild(t testing.TB, what string) (e *benchPeer, cmd *exec.Cmd, stop func()) {
 	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+what)
 	cmd.Stderr = os.Stderr
@@ -226,7 +225,7 @@ func withChild(t testing.TB, what string) (e *end, cmd *exec.Cmd, stop func()) {
 	}
 	toChild.Close()
 	fromChild.Close()
-	e, err = meet(0, in, out)
+	e, err = openBenchPeer(0, in, out)
 	if err != nil {
 		cmd.Process.Kill()
 		t.Fatal(err)
@@ -243,9 +242,9 @@ func withChild(t testing.TB, what string) (e *end, cmd *exec.Cmd, stop func()) {
 
 // pair runs f beside a child that does its part of n rounds, which come after
 // warm ones.
-func pair(b *testing.B, bounce bool, n, size int, f func(e *end, n int)) {
+func pair(b *testing.B, bounce bool, n, size int, f func(e *benchPeer, n int)) {
 	const warm = 100
-	e, _, stop := withChild(b, fmt.Sprintf("%v %d %d", bounce, n+warm, size))
+	e, _, stop := startBenchChild(b, fmt.Sprintf("%v %d %d", bounce, n+warm, size))
 	defer stop()
 	f(e, warm)
 	b.ResetTimer()
@@ -255,20 +254,20 @@ func pair(b *testing.B, bounce bool, n, size int, f func(e *end, n int)) {
 
 func BenchmarkLatency8(b *testing.B) {
 	needBench(b)
-	pair(b, true, b.N, 8, func(e *end, n int) { e.bounce(true, n, 8) })
+	pair(b, true, b.N, 8, func(e *benchPeer, n int) { e.bounce(true, n, 8) })
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/message")
 }
 
 func BenchmarkRate8(b *testing.B) {
 	needBench(b)
-	pair(b, false, b.N, 8, func(e *end, n int) { e.stream(true, n, 8) })
+	pair(b, false, b.N, 8, func(e *benchPeer, n int) { e.stream(true, n, 8) })
 	b.ReportMetric(windowSize*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 }
 
 func BenchmarkBandwidth1MiB(b *testing.B) {
 	needBench(b)
 	b.SetBytes(windowSize << 20)
-	pair(b, false, b.N, 1<<20, func(e *end, n int) { e.stream(true, n, 1<<20) })
+	pair(b, false, b.N, 1<<20, func(e *benchPeer, n int) { e.stream(true, n, 1<<20) })
 }
 
 func needBench(b *testing.B) {

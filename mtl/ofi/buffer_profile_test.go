@@ -8,14 +8,13 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// TestProfileTakesABufferInsideAStruct: what stands beside a buffer, such as pointers, is
-// no business of C, which gets the buffer.
-func TestProfileTakesABufferInsideAStruct(t *testing.T) {
+// cgo must not check the pointers beside the buffer.
+func TestProfile_BufferInsideStruct_IsAccepted(t *testing.T) {
 	type record struct {
 		next *int
 		buf  [100_000]byte
 	}
-	all := members(t, 2, using(profiles(t, "cxi"), "cxi"))
+	all := members(t, 2, withProvider(useProfiles(t, "cxi"), "cxi"))
 	a, b := all[0], all[1]
 	for _, n := range []int{8, 1000, 100_000} {
 		from, into := &record{next: new(int)}, &record{next: new(int)}
@@ -25,7 +24,7 @@ func TestProfileTakesABufferInsideAStruct(t *testing.T) {
 		if err := errors.Join(err1, err2); err != nil {
 			t.Fatal(err)
 		}
-		if settle(t, all, r, s); r.Err != nil || s.Err != nil || into.buf != from.buf {
+		if pollUntilDone(t, all, r, s); r.Err != nil || s.Err != nil || into.buf != from.buf {
 			t.Errorf("%d bytes: %v, %v", n, r.Err, s.Err)
 		}
 	}

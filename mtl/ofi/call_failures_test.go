@@ -36,7 +36,7 @@ func TestFails_CallOfOneProvider_NextProviderIsUsed(t *testing.T) {
 		"fi_cq_read":     "completion queue: Input/output error",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			lib := profiles(t, "cxi,efa", fault)
+			lib := useProfiles(t, "cxi,efa", fault)
 			out, err := libtest.InChild(t, "TestFails_CallOfOneProvider_NextProviderIsUsed", "LIBRARY="+lib, testprov.Faulty+"=cxi")
 			if err != nil {
 				t.Fatalf("the process ends with %v:\n%s", err, out)
@@ -49,7 +49,7 @@ func TestFails_CallOfOneProvider_NextProviderIsUsed(t *testing.T) {
 	}
 }
 
-// openFirstOf opens the first provider that works and describes it, with the reason against the first.
+// openFirstOf opens the first working provider and describes it, with the refusal of the first.
 func openFirstOf(t *testing.T, lib string, providers ...string) string {
 	m, err := open(t, func(p any) {
 		ofi.Set(p, providers, "auto", "auto")
@@ -67,7 +67,7 @@ func openFirstOf(t *testing.T, lib string, providers ...string) string {
 // TestOpen_UserVariableSet_ErrorNamesIt requires the user's variables in the error, without keys, log levels, and
 // variables that ferry overrides.
 func TestOpen_UserVariableSet_ErrorNamesIt(t *testing.T) {
-	lib := profiles(t, "cxi", "fi_domain")
+	lib := useProfiles(t, "cxi", "fi_domain")
 	for name, value := range map[string]string{"FI_CXI_X": "7", "FI_PSM3_UUID": "secret", "FI_LOG_LEVEL": "warn", "FI_OFI_RXM_USE_SRX": "0"} {
 		t.Setenv(name, value)
 	}

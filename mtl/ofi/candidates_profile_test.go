@@ -9,9 +9,8 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// TestProfileWithADeviceIsChosen: networks that have one come first, and what is on plain
-// interfaces last, whatever the attributes say.
-func TestProfileWithADeviceIsChosen(t *testing.T) {
+// The attributes of the providers don't affect the order.
+func TestProfile_WithDevice_IsPreferred(t *testing.T) {
 	all := []string{"cxi/cxi0", "infiniband/mlx5_0", "infiniband/rdmap0s6", "infiniband/hfi1_0", "net/eth0"}
 	for _, c := range []struct {
 		offered, faults string
@@ -28,10 +27,10 @@ func TestProfileWithADeviceIsChosen(t *testing.T) {
 		{"opx,psm3,tcp;ofi_rxm", "", all, "opx"},
 	} {
 		t.Run(c.offered+" "+c.faults, func(t *testing.T) {
-			lib := profiles(t, c.offered, c.faults)
+			lib := useProfiles(t, c.offered, c.faults)
 			sys := devices(t, c.devices...)
 			d := members(t, 1, func(p any) {
-				using(lib, "")(p)
+				withProvider(lib, "")(p)
 				ofi.SetSysfs(p, sys)
 			})[0].m.Describe()
 			if d.Provider != c.want {
@@ -52,10 +51,9 @@ func TestProfileWithADeviceIsChosen(t *testing.T) {
 	}
 }
 
-// TestLibraryWithoutAnyProviderIsNamed, with what may help.
-func TestLibraryWithoutAnyProviderIsNamed(t *testing.T) {
-	lib := profiles(t, "")
-	err := refused(t, using(lib, ""))
+func TestLibrary_NoProvider_ErrorNamesIt(t *testing.T) {
+	lib := useProfiles(t, "")
+	err := refused(t, withProvider(lib, ""))
 	for _, part := range []string{lib, "no provider", "FI_PROVIDER_PATH", "mtl.ofi.library"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%v lacks %q", err, part)

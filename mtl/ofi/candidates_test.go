@@ -16,7 +16,7 @@ import (
 )
 
 func info(provider, domain string, ip ...byte) libfabric.Info {
-	i := sane(libfabric.Info{Provider: provider, Domain: domain})
+	i := fillAttributes(libfabric.Info{Provider: provider, Domain: domain})
 	switch len(ip) {
 	case 4:
 		i.AddressFormat, i.Address = libfabric.IPv4Address, append([]byte{2, 0, 0, 0}, ip...)
@@ -27,17 +27,17 @@ func info(provider, domain string, ip ...byte) libfabric.Info {
 }
 
 func device(provider, domain, pci string) libfabric.Info {
-	return sane(libfabric.Info{Provider: provider, Domain: domain, PCI: pci})
+	return fillAttributes(libfabric.Info{Provider: provider, Domain: domain, PCI: pci})
 }
 
 // sane gives an entry attributes that can be.
-func sane(i libfabric.Info) libfabric.Info {
+func fillAttributes(i libfabric.Info) libfabric.Info {
 	i.TagFormat, i.MaxMessage, i.TxSize, i.RxSize = math.MaxUint64, 1<<30, 1024, 1024
 	return i
 }
 
 // file writes a file of a system, with all of its folders.
-func file(t *testing.T, sys, name, text string) {
+func writeFile(t *testing.T, sys, name, text string) {
 	t.Helper()
 	name = filepath.Join(sys, name)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -50,9 +50,9 @@ func file(t *testing.T, sys, name, text string) {
 
 // machine has two NUMA nodes; this process runs on the second, as far as the
 // fake /sys says.
-func machine(t *testing.T) topology {
+func twoNodeMachine(t *testing.T) topology {
 	sys := t.TempDir()
-	write := func(name, text string) { file(t, sys, name, text) }
+	write := func(name, text string) { writeFile(t, sys, name, text) }
 	write("class/cxi/far/device/numa_node", "0\n")
 	write("class/cxi/near/device/numa_node", "1\n")
 	write("class/cxi/near2/device/numa_node", "1\n")
@@ -65,7 +65,7 @@ func machine(t *testing.T) topology {
 	return topology{sys: sys, nodes: []int{1}}
 }
 
-func TestChoice(t *testing.T) {
+func TestChoose_OneProvider_OrdersCandidates(t *testing.T) {
 	loopback6 := append(make([]byte, 15), 1)
 	link := []byte{0xfe, 0x80, 15: 1}
 	many := []libfabric.Info{
@@ -123,7 +123,7 @@ func TestChoice(t *testing.T) {
 			}
 			var tried []string
 			refused := map[string]string{}
-			for _, x := range choose(many, &c.p, c.j, machine(t)) {
+			for _, x := range choose(many, &c.p, c.j, twoNodeMachine(t)) {
 				if name := x.info.String(); x.refusal == "" {
 					tried = append(tried, name)
 				} else {
@@ -142,9 +142,8 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestDevicesComeBeforeSocketsWhateverAttributesSay: libfabric 1.17 gives verbs no PCI
-// address, and psm3 that of an Ethernet interface.
-func TestDevicesComeBeforeSocketsWhateverAttributesSay(t *testing.T) {
+// In libfabric 1.17 verbs has no PCI address, and psm3 has that of an Ethernet interface.
+func TestChoose_MisleadingAttributes_DevicesPrecedeSockets(t *testing.T) {
 	const eth = "0000:01:00.0"
 	tcp := info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1)
 	for name, c := range map[string]struct {
@@ -197,7 +196,7 @@ func TestDevicesComeBeforeSocketsWhateverAttributesSay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sys := t.TempDir()
 			for _, f := range c.sys {
-				file(t, sys, "class/"+f, "")
+				writeFile(t, sys, "class/"+f, "")
 			}
 			var got []string
 			for _, x := range choose(c.infos, &params{}, jobTraits{version: v2_4}, topology{sys: sys}) {
@@ -210,13 +209,12 @@ func TestDevicesComeBeforeSocketsWhateverAttributesSay(t *testing.T) {
 	}
 }
 
-// TestRanksTakeTurnsWithinOneNetwork: nobody knows of a way between two.
-func TestRanksTakeTurnsWithinOneNetwork(t *testing.T) {
+func TestChoose_EqualInterfaces_RanksSpreadWithinOneNetwork(t *testing.T) {
 	sys := t.TempDir()
 	var infos []libfabric.Info
 	for _, c := range []struct{ domain, fabric string }{{"mlx5_0", "IB-0x1"}, {"mlx5_1", "IB-0x1"}, {"mlx5_2", "IB-0x2"}} {
-		file(t, sys, "class/infiniband/"+c.domain+"/device/vendor", "")
-		infos = append(infos, sane(libfabric.Info{Provider: "verbs;ofi_rxm", Domain: c.domain, Fabric: c.fabric, AddressFormat: libfabric.IPv4Address}))
+		writeFile(t, sys, "class/infiniband/"+c.domain+"/device/vendor", "")
+		infos = append(infos, fillAttributes(libfabric.Info{Provider: "verbs;ofi_rxm", Domain: c.domain, Fabric: c.fabric, AddressFormat: libfabric.IPv4Address}))
 	}
 	for rank, want := range []string{"mlx5_0", "mlx5_1", "mlx5_0", "mlx5_1"} {
 		if got := choose(infos, &params{}, jobTraits{localRank: rank, version: v2_4}, topology{sys: sys}); got[0].info.Domain != want {
@@ -229,8 +227,7 @@ func TestRanksTakeTurnsWithinOneNetwork(t *testing.T) {
 	}
 }
 
-// TestWhatIsMissedIsSaid: not what is worse, or what nobody wants.
-func TestWhatIsMissedIsSaid(t *testing.T) {
+func TestDescribeMissed_BetterCandidates_AreListed(t *testing.T) {
 	cxi, net, udp, tcp := device("cxi", "cxi0", ""), info("net", "eth0"), info("udp;ofi_rxd", "eth0"), info("tcp;ofi_rxm", "eth0")
 	candidates := func() []candidate {
 		return []candidate{
@@ -257,9 +254,8 @@ func TestWhatIsMissedIsSaid(t *testing.T) {
 	}
 }
 
-// TestNoLimitIsNoLimit: psm3 and opx say so of their queues, by the largest number. It was
-// taken for -1, and they got 16 receives.
-func TestNoLimitIsNoLimit(t *testing.T) {
+// psm3 and opx report the largest number, which was once read as -1 and led to 16 receives.
+func TestLimitsFor_UnlimitedQueues_AreUnlimited(t *testing.T) {
 	const none = math.MaxInt
 	for _, c := range []struct{ tx, rx, queue, most, receives int }{
 		{2048, 2048, 8192, 8192, 1968},
@@ -291,9 +287,8 @@ func FuzzBlob(f *testing.F) {
 	})
 }
 
-// TestAddressThatLibfabricWouldReadBeyondIsRefused: it takes no length, so that a
-// peer's short address would have it read whatever lies behind.
-func TestAddressThatLibfabricWouldReadBeyondIsRefused(t *testing.T) {
+// libfabric takes no length, and would read beyond a short address.
+func TestReach_IncompleteAddress_IsRefused(t *testing.T) {
 	own := []byte{unix.AF_INET, 0, 1, 2, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}
 	other := slices.Replace(slices.Clone(own), 0, 1, unix.AF_INET6)
 	for _, c := range []struct {

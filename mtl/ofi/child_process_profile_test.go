@@ -46,7 +46,7 @@ func profileChild(what string) error {
 			return err
 		}
 	}
-	m, err := openMember(job, rank, using(lib, provider))
+	m, err := openMember(job, rank, withProvider(lib, provider))
 	if err != nil {
 		return err
 	}
@@ -64,13 +64,13 @@ func profileChild(what string) error {
 	return nil
 }
 
-// takesSignals connects with itself first.
+// takesSignals connects with its own process first.
 func takesSignals(self *member, term <-chan os.Signal) error {
 	to, err := self.m.Connect(framework.Peer{Life: self.life(), Proc: proc("job", 0), Blob: self.m.Blob()})
 	if err != nil {
 		return err
 	}
-	if _, err := self.m.Send(&newOnce().Op, to, mtl.Envelope{CID: 1}, make([]byte, 8), mtl.Standard); err != nil {
+	if _, err := self.m.Send(&newOnceOp().Op, to, mtl.Envelope{CID: 1}, make([]byte, 8), mtl.Standard); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -85,11 +85,11 @@ func serves(m mtl.Module) error {
 		bufio.NewReader(os.Stdin).ReadByte() // its end
 		over()
 	}()
-	r := newOnce()
+	r := newOnceOp()
 	if err := m.Recv(&r.Op, mtl.NoEndpoint, mtl.Envelope{CID: 1, Source: mtl.AnySource, Tag: 1}, make([]byte, 1<<20)); err != nil {
 		return err
 	}
-	for left := 1000; left > 0 && r.ends == 0; { // what has been sent is here soon after
+	for left := 1000; left > 0 && r.completions == 0; { // what has been sent is here soon after
 		if ctx.Err() != nil {
 			left--
 		}
@@ -97,7 +97,7 @@ func serves(m mtl.Module) error {
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
-	if r.ends > 0 && r.Err == nil {
+	if r.completions > 0 && r.Err == nil {
 		fmt.Println("met")
 	}
 	<-ctx.Done()
@@ -113,11 +113,11 @@ func calls(m mtl.Module, job, address string) error {
 	if err != nil {
 		return err
 	}
-	s := newOnce()
+	s := newOnceOp()
 	if _, err := m.Send(&s.Op, to, mtl.Envelope{CID: 1, Source: 1, Tag: 1}, make([]byte, 1<<20), mtl.Standard); err != nil {
 		return err
 	}
-	for end := time.Now().Add(30 * time.Second); s.ends == 0; m.Poll() {
+	for end := time.Now().Add(30 * time.Second); s.completions == 0; m.Poll() {
 		if time.Now().After(end) {
 			return errors.New("nobody takes it")
 		}
@@ -125,43 +125,41 @@ func calls(m mtl.Module, job, address string) error {
 	return s.Err
 }
 
-// TestProfileThatTakesHandlersGivesThemBack: psm3 and opx have handlers of their own, and
-// others at other moments. With those a nil pointer that a program would recover from
-// ends the process.
-func TestProfileThatTakesHandlersGivesThemBack(t *testing.T) {
-	lib := profiles(t, "psm3")
+// psm3 and opx install signal handlers, at different times. With those a nil pointer dereference ends the process
+// instead of being recovered.
+func TestProfile_SignalHandlers_AreRestored(t *testing.T) {
+	lib := useProfiles(t, "psm3")
 	for _, c := range [][]string{
 		{"psm3"}, {"opx"}, {"cxi", "handlers=1"}, {"cxi", "handlers=2"}, {"cxi", "handlers=3"}, {"cxi", "handlers=4"},
 	} {
-		if text, err := inChild(t, "handlers "+lib+" "+c[0], testprov.Environment(c[0], c[1:]...)); err != nil {
+		if text, err := runChild(t, "handlers "+lib+" "+c[0], testprov.Environment(c[0], c[1:]...)); err != nil {
 			t.Errorf("%q: %v: %s", c, err, text)
 		}
 	}
 }
 
-// TestProfileWithARegistrationCacheIsUsedWithoutIt: what is set before the library is
+// TestProfile_RegistrationCache_IsDisabledOrNotified: what is set before the library is
 // loaded has the cache hear from the kernel, or disables it where the kernel tells nothing. If the user
 // enables it, the self-test detects it.
-func TestProfileWithARegistrationCacheIsUsedWithoutIt(t *testing.T) {
-	lib := profiles(t, "cxi")
+func TestProfile_RegistrationCache_IsDisabledOrNotified(t *testing.T) {
+	lib := useProfiles(t, "cxi")
 	for _, provider := range []string{"cxi", "efa"} {
 		environment := testprov.Environment(provider, "stale")
 		for _, where := range []string{"opens", "contained"} {
-			if text, err := inChild(t, where+" "+lib+" "+provider, environment); err != nil {
+			if text, err := runChild(t, where+" "+lib+" "+provider, environment); err != nil {
 				t.Errorf("%s, %s: %v: %s", provider, where, err, text)
 			}
 		}
 		kept := append(environment, "FI_MR_CACHE_MAX_COUNT=1024", "FI_MR_CACHE_MONITOR=memhooks", "FI_EFA_MR_CACHE_ENABLE=1")
-		if text, err := inChild(t, "opens "+lib+" "+provider, kept); err == nil || !strings.Contains(text, "pages") {
+		if text, err := runChild(t, "opens "+lib+" "+provider, kept); err == nil || !strings.Contains(text, "pages") {
 			t.Errorf("%s, with a cache: %v: %s", provider, err, text)
 		}
 	}
 }
 
-// TestProfilesOfTwoJobsDoNotMeet: psm3 and opx have one key for all jobs of a machine,
-// unless each has its own, which is the same in all of its processes.
-func TestProfilesOfTwoJobsDoNotMeet(t *testing.T) {
-	lib := profiles(t, "psm3")
+// psm3 and opx use one key for all jobs of a machine by default.
+func TestProfile_TwoJobs_DoNotConnect(t *testing.T) {
+	lib := useProfiles(t, "psm3")
 	for _, provider := range []string{"psm3", "opx"} {
 		for job, meets := range map[string]bool{"job-of-one": true, "job-of-another": false} {
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -181,7 +179,7 @@ func TestProfilesOfTwoJobsDoNotMeet(t *testing.T) {
 			if !lines.Scan() {
 				t.Fatal("no address")
 			}
-			text, err := inChild(t, "calls "+lib+" "+provider+" "+job+" "+lines.Text(), testprov.Environment(provider))
+			text, err := runChild(t, "calls "+lib+" "+provider+" "+job+" "+lines.Text(), testprov.Environment(provider))
 			in.Close()
 			met := lines.Scan()
 			cmd.Wait()
@@ -192,11 +190,10 @@ func TestProfilesOfTwoJobsDoNotMeet(t *testing.T) {
 	}
 }
 
-// TestProfileWhoseLibraryCrashesTakesNobodyAlongButItsProcess: a child is lost when it loads
-// it, and says in one line which library that was.
-func TestProfileWhoseLibraryCrashesTakesNobodyAlongButItsProcess(t *testing.T) {
-	lib := profiles(t, "cxi")
-	text, err := inChild(t, "opens "+lib+" cxi", testprov.Environment("cxi", "crash"))
+// The child writes one line with the name of the library.
+func TestProfile_LibraryCrashes_EndsOneProcess(t *testing.T) {
+	lib := useProfiles(t, "cxi")
+	text, err := runChild(t, "opens "+lib+" cxi", testprov.Environment("cxi", "crash"))
 	if err == nil || !strings.Contains(err.Error(), "segmentation fault") || !strings.Contains(text, lib+" took the process down") || strings.Count(text, "\n") != 1 {
 		t.Errorf("%v: %s", err, text)
 	}

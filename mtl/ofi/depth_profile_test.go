@@ -8,11 +8,11 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// firstTag is the tag of the first receive of deepLine.
+// firstTag is the tag of the first receive of openWithOverflow.
 const firstTag = 1000
 
-func must(t testing.TB) func(*once, error) *once {
-	return func(o *once, err error) *once {
+func mustPost(t testing.TB) func(*onceOp, error) *onceOp {
+	return func(o *onceOp, err error) *onceOp {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -21,19 +21,19 @@ func must(t testing.TB) func(*once, error) *once {
 	}
 }
 
-// deepLine is a crowd whose first process has n receives more that wait, with a tag each.
-func deepLine(t testing.TB, n int) (a, b *member, waiting []*once) {
-	a, b = crowded(t, "data")
+// openWithOverflow is a crowd whose first process has n receives more that wait, with a tag each.
+func openWithOverflow(t testing.TB, n int) (a, b *member, waiting []*onceOp) {
+	a, b = openOverflowing(t, "data")
 	for i := range n {
-		waiting = append(waiting, must(t)(a.receive(b, int32(firstTag+i), make([]byte, 8))))
+		waiting = append(waiting, mustPost(t)(a.receive(b, int32(firstTag+i), make([]byte, 8))))
 	}
 	return a, b, waiting
 }
 
 // polls polls both until o is over, and returns how often.
-func polls(t testing.TB, a, b *member, o *once) (n int) {
+func pollsUntilDone(t testing.TB, a, b *member, o *onceOp) (n int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); o.ends == 0; n++ {
+	for end := time.Now().Add(20 * time.Second); o.completions == 0; n++ {
 		a.m.Poll()
 		if b.m.Poll(); n%1000 == 0 && time.Now().After(end) {
 			t.Fatal("an operation does not end")
@@ -43,90 +43,89 @@ func polls(t testing.TB, a, b *member, o *once) (n int) {
 }
 
 // probeFor probes until it has found a message from b.
-func probeFor(t testing.TB, a, b *member, tag int32, claim bool) *once {
+func probeFor(t testing.TB, a, b *member, tag int32, claim bool) *onceOp {
 	t.Helper()
 	for {
-		o := newOnce()
+		o := newOnceOp()
 		if err := a.m.Probe(&o.Op, a.to(b), mtl.Envelope{CID: 1, Source: b.rank, Tag: tag}, claim); err != nil {
 			t.Fatal(err)
 		}
-		if polls(t, a, b, o); o.Found {
+		if pollsUntilDone(t, a, b, o); o.Found {
 			return o
 		}
 	}
 }
 
-// receiveInVain posts a receive, and cancels it.
-func receiveInVain(t testing.TB, a, b *member) {
-	o := must(t)(a.receive(b, 5, make([]byte, 8)))
+func postAndCancel(t testing.TB, a, b *member) {
+	o := mustPost(t)(a.receive(b, 5, make([]byte, 8)))
 	a.m.Cancel(&o.Op)
-	polls(t, a, b, o)
+	pollsUntilDone(t, a, b, o)
 }
 
-// deepCases are what may be done behind n receives that wait for room: each does it once more.
+// deepCases are operations behind n waiting receives. Each call performs the operation once.
 var deepCases = []struct {
 	name string
 	of   func(t testing.TB, n int) (once func())
 }{
 	{"message for the youngest", func(t testing.TB, n int) func() {
-		a, b, waiting := deepLine(t, n)
+		a, b, waiting := openWithOverflow(t, n)
 		return func() {
 			i := len(waiting) - 1
 			youngest := waiting[i]
-			must(t)(b.send(a, int32(firstTag+i), make([]byte, 8), mtl.Standard))
-			polls(t, a, b, youngest)
-			waiting[i] = must(t)(a.receive(b, int32(firstTag+i), make([]byte, 8)))
+			mustPost(t)(b.send(a, int32(firstTag+i), make([]byte, 8), mtl.Standard))
+			pollsUntilDone(t, a, b, youngest)
+			waiting[i] = mustPost(t)(a.receive(b, int32(firstTag+i), make([]byte, 8)))
 		}
 	}},
 	{"probe", func(t testing.TB, n int) func() {
-		a, b, _ := deepLine(t, n)
-		must(t)(b.send(a, 7, make([]byte, 8), mtl.Standard))
+		a, b, _ := openWithOverflow(t, n)
+		mustPost(t)(b.send(a, 7, make([]byte, 8), mtl.Standard))
 		return func() { probeFor(t, a, b, 7, false) }
 	}},
 	{"claim", func(t testing.TB, n int) func() {
-		a, b, _ := deepLine(t, n)
+		a, b, _ := openWithOverflow(t, n)
 		return func() {
-			must(t)(b.send(a, 7, make([]byte, 8), mtl.Standard))
+			mustPost(t)(b.send(a, 7, make([]byte, 8), mtl.Standard))
 			o := probeFor(t, a, b, 7, true)
-			o.ends = 0
+			o.completions = 0
 			if err := a.m.RecvClaimed(&o.Op, make([]byte, 8)); err != nil {
 				t.Fatal(err)
 			}
-			polls(t, a, b, o)
+			pollsUntilDone(t, a, b, o)
 		}
 	}},
 	{"receive and cancel", func(t testing.TB, n int) func() {
-		a, b, _ := deepLine(t, n)
-		return func() { receiveInVain(t, a, b) }
+		a, b, _ := openWithOverflow(t, n)
+		return func() { postAndCancel(t, a, b) }
 	}},
 	{"receive of one of many ids", func(t testing.TB, n int) func() {
-		a, b := crowded(t, "data")
+		a, b := openOverflowing(t, "data")
 		for i := range n {
-			o := newOnce()
+			o := newOnceOp()
 			if err := a.m.Recv(&o.Op, a.to(b), mtl.Envelope{CID: uint32(2 + i), Source: b.rank, Tag: 7}, make([]byte, 8)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return func() { receiveInVain(t, a, b) }
+		return func() { postAndCancel(t, a, b) }
 	}},
 	{"receive behind messages that nobody wants", func(t testing.TB, n int) func() {
-		a, b := crowded(t, "data")
+		a, b := openOverflowing(t, "data")
 		for i := range n {
-			must(t)(b.send(a, int32(firstTag+i), make([]byte, 8), mtl.Standard))
+			mustPost(t)(b.send(a, int32(firstTag+i), make([]byte, 8), mtl.Standard))
 			a.m.Poll()
 		}
 		probeFor(t, a, b, int32(firstTag+n-1), false) // they are here
 		return func() {
-			o := must(t)(a.receive(b, int32(firstTag+n-1), make([]byte, 8)))
-			polls(t, a, b, o)
-			must(t)(b.send(a, int32(firstTag+n-1), make([]byte, 8), mtl.Standard))
+			o := mustPost(t)(a.receive(b, int32(firstTag+n-1), make([]byte, 8)))
+			pollsUntilDone(t, a, b, o)
+			mustPost(t)(b.send(a, int32(firstTag+n-1), make([]byte, 8), mtl.Standard))
 			probeFor(t, a, b, int32(firstTag+n-1), false)
 		}
 	}},
 }
 
-// TestWhatWaitsForRoomIsNotWalked: each costs the same behind 20,000 as behind 10.
-func TestWhatWaitsForRoomIsNotWalked(t *testing.T) {
+// Each operation costs the same behind 20,000 receives as behind 10.
+func TestOverflow_ManyReceives_TakesConstantTime(t *testing.T) {
 	const few, many, ratio = 10, 20_000, 12
 	for _, c := range deepCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestRegistrationsAreOnlyRememberedWhereTheKernelTellsOfTheirEnd, and the user's own word
-// counts.
-func TestRegistrationsAreOnlyRememberedWhereTheKernelTellsOfTheirEnd(t *testing.T) {
+// Variables of the user take precedence.
+func TestCacheSettings_KernelSupport_SelectsMonitor(t *testing.T) {
 	root := t.TempDir()
 	yes, no := func() bool { return true }, func() bool { return false }
 	nowhere := cacheSettings(root, no)
@@ -37,9 +36,8 @@ func TestRegistrationsAreOnlyRememberedWhereTheKernelTellsOfTheirEnd(t *testing.
 	}
 }
 
-// TestJobsHaveKeysOfTheirOwn: the same in all processes of one, in the form that each
-// provider reads; the user's own are left alone.
-func TestJobsHaveKeysOfTheirOwn(t *testing.T) {
+// All processes of a job have the same keys, in the format of each provider. Keys of the user take precedence.
+func TestJobKeys_TwoJobs_Differ(t *testing.T) {
 	a, b := jobKeys("job a"), jobKeys("job b")
 	if slices.Equal(a, b) || !slices.Equal(a, jobKeys("job a")) {
 		t.Errorf("%q, %q", a, b)

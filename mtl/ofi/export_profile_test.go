@@ -1,4 +1,4 @@
 package ofi
 
-// SetSysfs has the devices of another machine.
+// SetSysfs sets mtl.ofi.sysfs.
 func SetSysfs(p any, dir string) { p.(*params).Sysfs = dir }

@@ -7,27 +7,27 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// Set sets parameters of a module for a test; library may be empty.
+// Set sets parameters of a module.
 func Set(p any, providers []string, layout, wait string) {
 	o := p.(*params)
 	o.ProviderInclude, o.Layout, o.Wait = providers, layout, wait
 	o.Library = testprov.System()
 }
 
-// SetLibrary has p use another library, and wait for it so long.
+// SetLibrary sets the library and selftest_timeout.
 func SetLibrary(p any, library string, deadline time.Duration) {
 	o := p.(*params)
 	o.Library, o.Deadline = library, deadline
 }
 
-// SetWarn says whether a broken provider is said on standard error.
+// SetWarn sets mtl.ofi.warn.
 func SetWarn(p any, on bool) { p.(*params).Warn = on }
 
-// SetConnect sets how long a peer may take nothing.
+// SetConnect sets mtl.ofi.connect_timeout.
 func SetConnect(p any, d time.Duration) { p.(*params).Connect = d }
 
 // Hanging returns how many calls have not come back.
-func Hanging() int { return trial.Hanging() }
+func HangingCalls() int { return trial.Hanging() }
 
 // SetLayout sets mtl.ofi.layout.
 func SetLayout(p any, layout string) { p.(*params).Layout = layout }

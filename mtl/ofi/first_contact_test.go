@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// gate is a descriptor from which a provider wants a byte before it goes on.
+// gate is a pipe from which a provider reads a byte before it continues.
 type gate struct{ r, w *os.File }
 
 func newGate(t testing.TB) *gate {
@@ -29,10 +29,10 @@ func newGate(t testing.TB) *gate {
 	return &gate{r, w}
 }
 
-// fault is that of a provider that waits here.
+// fault returns the fault of a provider that waits at the gate.
 func (g *gate) fault(name string) string { return fmt.Sprintf("%s=%d", name, g.r.Fd()) }
 
-// open lets n go by.
+// open lets n calls pass.
 func (g *gate) open(t testing.TB, n int) {
 	t.Helper()
 	if _, err := g.w.Write(make([]byte, n)); err != nil {
@@ -42,7 +42,7 @@ func (g *gate) open(t testing.TB, n int) {
 
 // guarded runs calls that must not wait at the gate. If they do it opens in the end, so that the
 // test goes on to say so.
-func (g *gate) guarded(t testing.TB, calls func()) {
+func (g *gate) mustNotBlock(t testing.TB, calls func()) {
 	t.Helper()
 	returned, watched := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -50,7 +50,7 @@ func (g *gate) guarded(t testing.TB, calls func()) {
 		select {
 		case <-returned:
 		case <-time.After(20 * time.Second):
-			t.Error("a call waits for the provider, with the engine's lock held")
+			t.Error("a call blocks in the provider with the engine's lock held")
 			g.open(t, 100)
 		}
 	}()
@@ -65,33 +65,32 @@ func noContact(rank int32, blob []byte) framework.Peer {
 	return framework.Peer{Life: framework.Life{Nonce: 4711 + uint64(rank)}, Proc: proc("job", rank), Blob: blob}
 }
 
-// TestFirstContactKeepsNobodyWaiting: psm3 connects within the call that makes a peer known,
-// others with the first message that goes there. Calls return meanwhile, and what was asked of the peer
-// happens later, in its order; one that is forgotten before is nobody's.
-func TestFirstContactKeepsNobodyWaiting(t *testing.T) {
+// psm3 connects in the call that inserts an address, other providers with the first message. Operations during such a call
+// are queued in order. Those with a peer that is forgotten meanwhile fail.
+func TestFirstContact_ProviderBlocks_CallsReturn(t *testing.T) {
 	for _, c := range []struct{ provider, when, layout string }{
 		{"psm3", "insert", "data"}, {"psm3", "insert", "packed"}, {"psm3", "meet", "packed"},
 		{"cxi", "insert", "data"}, {"verbs;ofi_rxm", "meet", "data"}, {"efa", "meet", "packed"}, {"opx", "meet", "data"}, {"tcp;ofi_rxm", "insert", "packed"},
 	} {
 		t.Run(c.provider+","+c.when+","+c.layout, func(t *testing.T) {
 			g := newGate(t)
-			g.open(t, 2) // each of the two knows itself
-			lib := profiles(t, c.provider, g.fault(c.when))
+			g.open(t, 2) // Each process inserts its own address.
+			lib := useProfiles(t, c.provider, g.fault(c.when))
 			all := members(t, 2, func(p any) {
-				using(lib, c.provider)(p)
+				withProvider(lib, c.provider)(p)
 				ofi.SetLayout(p, c.layout)
 			})
 			a := all[0].m
 			e := mtl.Envelope{CID: 9, Source: 0, Tag: 1}
-			gone := newOnce()
-			var ops []*once
-			g.guarded(t, func() {
+			gone := newOnceOp()
+			var ops []*onceOp
+			g.mustNotBlock(t, func() {
 				to, err := a.Connect(noContact(5, all[1].m.Blob()))
 				if err != nil {
 					t.Fatal(err)
 				}
 				for range 3 {
-					s, r, p := newOnce(), newOnce(), newOnce()
+					s, r, p := newOnceOp(), newOnceOp(), newOnceOp()
 					if _, err := a.Send(&s.Op, to, e, make([]byte, 8), mtl.Standard); err != nil {
 						t.Fatal(err)
 					}
@@ -114,36 +113,35 @@ func TestFirstContactKeepsNobodyWaiting(t *testing.T) {
 				}
 				a.Forget(other, framework.ErrProcFailed)
 			})
-			if ops[0].ends > 0 {
-				t.Error("the first message went before the provider knew its peer")
+			if ops[0].completions > 0 {
+				t.Error("the first message left before the address was inserted")
 			}
 			g.open(t, 10)
-			settle(t, all, append(ops, gone)...)
+			pollUntilDone(t, all, append(ops, gone)...)
 			for i, o := range ops {
 				if o.Err != nil {
 					t.Errorf("operation %d: %v", i, o.Err)
 				}
 			}
 			if gone.Err == nil {
-				t.Error("a send to the forgotten has succeeded")
+				t.Error("a send to a forgotten peer has succeeded")
 			}
 		})
 	}
 }
 
-// TestFailedEndpointThatClosesSlowlyKeepsNobodyWaiting: its operations end when it has closed,
-// and no sooner, since it may touch their buffers until then.
-func TestFailedEndpointThatClosesSlowlyKeepsNobodyWaiting(t *testing.T) {
+// The provider may access the buffers until the endpoint is closed.
+func TestFailedEndpoint_SlowClose_EndsReceivesAfterwards(t *testing.T) {
 	g := newGate(t)
-	lib := profiles(t, "cxi", "late=3", g.fault("part"))
-	all := members(t, 2, using(lib, "cxi"))
+	lib := useProfiles(t, "cxi", "late=3", g.fault("part"))
+	all := members(t, 2, withProvider(lib, "cxi"))
 	t.Cleanup(func() { g.open(t, 10) }) // before they close
 	a, b := all[0], all[1]
 	r, err := a.receive(b, 1, make([]byte, 8))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.guarded(t, func() {
+	g.mustNotBlock(t, func() {
 		for end := time.Now().Add(30 * time.Second); err == nil; {
 			if _, err = a.send(b, 2, make([]byte, 8), mtl.Standard); time.Now().After(end) {
 				t.Fatal("the provider does not fail")
@@ -155,22 +153,21 @@ func TestFailedEndpointThatClosesSlowlyKeepsNobodyWaiting(t *testing.T) {
 			a.m.Poll()
 		}
 	})
-	if r.ends != 0 {
+	if r.completions != 0 {
 		t.Error("a receive has ended while the provider may write into its buffer")
 	}
 	g.open(t, 1)
-	settle(t, all, r)
+	pollUntilDone(t, all, r)
 	if !errors.Is(r.Err, framework.ErrTransport) {
 		t.Errorf("the receive: %v", r.Err)
 	}
 }
 
-// A probe ends while the provider connects to another peer. It has found nothing then, unless
-// it was started before.
+// A probe completes while the provider connects to another peer.
 func TestProbe_DuringAFirstContact_Ends(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		isGreeted bool // b is known to the provider before its receives are posted
+		isGreeted bool // b is connected before the receives are posted.
 		receives  int  // The provider has room for 8.
 	}{
 		{"behind a first contact", false, 40},
@@ -179,28 +176,28 @@ func TestProbe_DuringAFirstContact_Ends(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGate(t)
-			g.open(t, 3) // each of the two knows itself, and the first one the other
-			lib := profiles(t, "cxi", "queues=16", "peeks=5", g.fault("insert"))
-			all := members(t, 2, using(lib, "cxi"))
+			g.open(t, 3) // Each process inserts its own address, and a that of b.
+			lib := useProfiles(t, "cxi", "queues=16", "peeks=5", g.fault("insert"))
+			all := members(t, 2, withProvider(lib, "cxi"))
 			a, b := all[0], all[1]
 			if c.isGreeted {
 				s, err := a.send(b, 2, make([]byte, 8), mtl.Standard)
 				if err != nil {
 					t.Fatal(err)
 				}
-				settle(t, all, s)
+				pollUntilDone(t, all, s)
 			}
-			var probes []*once
+			var probes []*onceOp
 			startProbe := func(claim bool) {
-				o := newOnce()
+				o := newOnceOp()
 				if err := a.m.Probe(&o.Op, a.to(b), mtl.Envelope{CID: 1, Source: 1, Tag: 1}, claim); err != nil {
 					t.Fatal(err)
 				}
 				probes = append(probes, o)
 			}
-			g.guarded(t, func() {
+			g.mustNotBlock(t, func() {
 				for range c.receives {
-					must(t)(a.receive(b, 1, make([]byte, 8)))
+					mustPost(t)(a.receive(b, 1, make([]byte, 8)))
 					a.m.Poll()
 				}
 				startProbe(false)
@@ -217,8 +214,8 @@ func TestProbe_DuringAFirstContact_Ends(t *testing.T) {
 					a.m.Poll() // A thread of the provider may hold its lock.
 				}
 				for i, o := range probes {
-					if o.ends != 1 || o.Found || o.Err != nil {
-						t.Errorf("probe %d ended %d times: %+v", i, o.ends, o.Result)
+					if o.completions != 1 || o.Found || o.Err != nil {
+						t.Errorf("probe %d ended %d times: %+v", i, o.completions, o.Result)
 					}
 				}
 			})
@@ -227,4 +224,4 @@ func TestProbe_DuringAFirstContact_Ends(t *testing.T) {
 	}
 }
 
-func isOpen(o *once) bool { return o.ends == 0 }
+func isOpen(o *onceOp) bool { return o.completions == 0 }

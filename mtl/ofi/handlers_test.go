@@ -21,10 +21,9 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// TestHandlersThatAProviderTakesAreGivenBack: psm3 and opx take SIGSEGV and more when an
-// endpoint opens, libpsm_infinipath when it is loaded. A nil pointer ends the process then,
-// and so does a signal that the program waits for.
-func TestHandlersThatAProviderTakesAreGivenBack(t *testing.T) {
+// psm3 and opx handle SIGSEGV and other signals when an endpoint opens, libpsm_infinipath when it is loaded. A nil
+// pointer or a signal that the program expects then ends the process.
+func TestOpen_ProviderInstallsSignalHandlers_AreRestored(t *testing.T) {
 	lib := compile(t, "fault.c", "-shared", "-fPIC", "-ldl")
 	for _, when := range []string{"load", "start", "open", "insert", "send"} {
 		t.Run(when, func(t *testing.T) {
@@ -37,8 +36,8 @@ func TestHandlersThatAProviderTakesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestBrokenProviderIsSaidOnceOnStandardError, by one rank, and not where warnings are off.
-func TestBrokenProviderIsSaidOnceOnStandardError(t *testing.T) {
+// Only rank 0 warns, and not if warnings are off.
+func TestOpen_BrokenProvider_WarnsOnce(t *testing.T) {
 	testprov.Need(t, "net;ofi_rxm")
 	lib := compile(t, "fault.c", "-shared", "-fPIC", "-ldl")
 	for how, want := range map[string]int{"0 on": 1, "0 off": 0, "1 on": 0} {
@@ -72,7 +71,7 @@ func warnedChild(what string) error {
 		proc := framework.Proc{Namespace: "job", Rank: rank}
 		m, err := component.Open(context.Background(), mtl.Env{
 			Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2}, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
-			Params: p, Upcall: deaf{},
+			Params: p, Upcall: discardUpcall{},
 		})
 		if err != nil {
 			return err
@@ -82,7 +81,7 @@ func warnedChild(what string) error {
 	return nil
 }
 
-// handlersChild opens a module over the library, and has a signal come, and a fault.
+// handlersChild opens a module over the library, and raises a signal and a fault.
 func handlersChild(lib string) error {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM)
@@ -96,7 +95,7 @@ func handlersChild(lib string) error {
 	defer cancel()
 	m, err := component.Open(ctx, mtl.Env{
 		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 1, LocalSize: 1}, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
-		Params: p, Upcall: deaf{},
+		Params: p, Upcall: discardUpcall{},
 	})
 	if err != nil {
 		return err
@@ -105,8 +104,8 @@ func handlersChild(lib string) error {
 	return signalAndFault(ctx, c)
 }
 
-// signalAndFault sends this process a signal, which comes to term, and reads memory that is
-// not there, which is a panic: both need handlers of Go's.
+// signalAndFault sends this process a signal, which must arrive in term, and dereferences a nil pointer, which must
+// panic. Both require Go's signal handlers.
 func signalAndFault(ctx context.Context, term <-chan os.Signal) (err error) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		return err

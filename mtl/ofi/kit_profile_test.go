@@ -16,8 +16,8 @@ import (
 //	go test ./mtl/ofi -run Profile -full
 var full = flags.Bool("full", false, "run every case of the kit over every profile and fault; otherwise a third of them over each profile, and over a fault what may meet it")
 
-// thirds returns the n-th third of the cases, counted in turn.
-func thirds(all kittest.Cases, n int) (some kittest.Cases) {
+// everyThird returns every third case, from the n-th.
+func everyThird(all kittest.Cases, n int) (some kittest.Cases) {
 	for i, c := range all {
 		if *full || i%3 == n%3 {
 			some = append(some, c)
@@ -27,7 +27,7 @@ func thirds(all kittest.Cases, n int) (some kittest.Cases) {
 }
 
 // that returns the cases whose names match, or those that don't match.
-func that(match bool, pattern string, all kittest.Cases) (some kittest.Cases) {
+func matching(match bool, pattern string, all kittest.Cases) (some kittest.Cases) {
 	for _, c := range all {
 		if matched, _ := regexp.MatchString(pattern, c.Name); matched == match {
 			some = append(some, c)
@@ -36,18 +36,16 @@ func that(match bool, pattern string, all kittest.Cases) (some kittest.Cases) {
 	return some
 }
 
-// TestKitOverProfiles awaits every other provider by its descriptor, and the others by the
-// clock.
+// Every other provider waits on its descriptor. The others poll.
 func TestKitOverProfiles(t *testing.T) {
 	for i, name := range testprov.Profiles {
 		wait := []string{"fd", "poll"}[i%2]
-		t.Run(name+","+wait, func(t *testing.T) { thirds(mtltest.Cases(profile(t, name, "auto", wait)), i).Run(t) })
+		t.Run(name+","+wait, func(t *testing.T) { everyThird(mtltest.Cases(profile(t, name, "auto", wait)), i).Run(t) })
 	}
 }
 
-// TestKitOverProfilesThatLackMuch: what a provider lacks, or does wrong, that nobody above
-// sees anything of.
-func TestKitOverProfilesThatLackMuch(t *testing.T) {
+// The module compensates for these faults.
+func TestKitOverProfiles_MissingCapabilities(t *testing.T) {
 	needs.Time(t)
 	for _, c := range []struct{ provider, fault, cases string }{
 		{"verbs;ofi_rxm", "order", "Order|Probe"},
@@ -69,20 +67,19 @@ func TestKitOverProfilesThatLackMuch(t *testing.T) {
 		t.Run(c.provider+","+c.fault, func(t *testing.T) {
 			all := mtltest.Cases(profile(t, c.provider, "auto", "auto", c.fault))
 			if !*full {
-				all = that(true, c.cases, all)
+				all = matching(true, c.cases, all)
 			}
 			all.Run(t)
 		})
 	}
 }
 
-// TestKitOverPeersOfAProfileThatDieInSilence: nobody tells of what the dead take along,
-// until the launcher does (Forget): without that nobody is idle again, and a session that
-// closes waits for session.linger.
-func TestKitOverPeersOfAProfileThatDieInSilence(t *testing.T) {
-	all := that(false, "^MessagesOfTheDead|^PeerThatHasClosed", mtltest.Cases(profile(t, "cxi", "auto", "auto", "silent")))
+// Operations with a failed peer don't end before Forget. Without it Idle stays false, and a closing session waits for
+// session.linger.
+func TestKitOverProfiles_SilentPeerFailure(t *testing.T) {
+	all := matching(false, "^MessagesOfTheDead|^PeerThatHasClosed", mtltest.Cases(profile(t, "cxi", "auto", "auto", "silent")))
 	if !*full {
-		all = that(true, "Forget|Forgotten|Close", all)
+		all = matching(true, "Forget|Forgotten|Close", all)
 	}
 	all.Run(t)
 }

@@ -8,9 +8,7 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// TestLayoutsKeepEveryField: what is sent is what is received, in every width that
-// a provider may have.
-func TestLayoutsKeepEveryField(t *testing.T) {
+func TestLayout_AnyWidth_KeepsEveryField(t *testing.T) {
 	for _, data := range []bool{true, false} {
 		for width := 0; width <= 64; width++ {
 			l, err := newLayout(width, data)
@@ -74,7 +72,7 @@ func check(t *testing.T, l layout, width int) {
 	}
 }
 
-func TestUsableBits(t *testing.T) {
+func TestTagWidth_Formats_CountBits(t *testing.T) {
 	for format, want := range map[uint64]int{0xaaaaaaaaaaaaaaaa: 64, 0x5555555555555555: 63, 0xffffffffffff: 48, 0: 0} {
 		if got := tagWidth(format); got != want {
 			t.Errorf("%#x: %d", format, got)
@@ -82,9 +80,8 @@ func TestUsableBits(t *testing.T) {
 	}
 }
 
-// TestTagsOf48BitsLeaveRoomForThoseIds: cxi's. Two of the bits are the planes', so
-// that 15 are left for communicators; who needs more takes them from tags and ranks.
-func TestTagsOf48BitsLeaveRoomForThoseIds(t *testing.T) {
+// cxi has 48 bits. Two bits of the id are for planes, which leaves 15 for communicators.
+func TestNewLayout_48Bits_LeavesIds(t *testing.T) {
 	cxi := device("cxi", "cxi0", "")
 	cxi.TagFormat, cxi.CQData, cxi.Directed = 1<<48-1, 8, true
 	for name, want := range map[string]string{

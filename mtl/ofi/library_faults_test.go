@@ -40,11 +40,11 @@ func compile(t *testing.T, source string, flags ...string) string {
 }
 
 // faulty returns a library with a fault. The end of what hangs is waited for.
-func faulty(t *testing.T, fault string) string {
+func faultyLibrary(t *testing.T, fault string) string {
 	lib := compile(t, "fault.c", "-shared", "-fPIC", "-ldl")
 	t.Setenv("FABRIC_FAULT", fault)
 	t.Cleanup(func() {
-		for ofi.Hanging() > 0 {
+		for ofi.HangingCalls() > 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 	})
@@ -52,10 +52,10 @@ func faulty(t *testing.T, fault string) string {
 }
 
 // deaf is a protocol above a module that takes nothing.
-type deaf struct{}
+type discardUpcall struct{}
 
-func (deaf) Control([]byte)                            {}
-func (deaf) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
+func (discardUpcall) Control([]byte)                            {}
+func (discardUpcall) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
 
 func open(t *testing.T, set func(params any)) (mtl.Module, error) {
 	t.Helper()
@@ -72,7 +72,7 @@ func openAs(t *testing.T, id bootstrap.Identity, set func(params any)) (mtl.Modu
 	id.Proc = framework.Proc{Namespace: "job"}
 	return c.Open(t.Context(), mtl.Env{
 		Env:    progress.Env{Identity: id, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
-		Params: p, Upcall: deaf{},
+		Params: p, Upcall: discardUpcall{},
 	})
 }
 
@@ -91,7 +91,7 @@ func TestWait_JobMayOutgrowTheProcessors_UsesADescriptor(t *testing.T) {
 	}
 }
 
-func TestMissingLibraryIsAVerdict(t *testing.T) {
+func TestProbe_MissingLibrary_IsUnavailable(t *testing.T) {
 	needLibfabric(t)
 	c := ofi.Component()
 	p := c.Params()
@@ -102,10 +102,9 @@ func TestMissingLibraryIsAVerdict(t *testing.T) {
 	}
 }
 
-// TestProbeOfALibraryThatHangsIsAVerdict: where Probe does not see the file, it loads
-// it. LD_LIBRARY_PATH is the dynamic linker's from the start of a process.
-func TestProbeOfALibraryThatHangsIsAVerdict(t *testing.T) {
-	lib := faulty(t, "hang_load")
+// Probe loads a library that it does not find. The dynamic linker reads LD_LIBRARY_PATH at the start of a process.
+func TestProbe_HangingLibrary_IsUnavailable(t *testing.T) {
+	lib := faultyLibrary(t, "hang_load")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"=probe "+filepath.Base(lib), "LD_LIBRARY_PATH="+filepath.Dir(lib))
 	text, err := cmd.CombinedOutput()
@@ -114,7 +113,7 @@ func TestProbeOfALibraryThatHangsIsAVerdict(t *testing.T) {
 	}
 }
 
-// probeChild prints what Probe says of a library.
+// probeChild prints the verdict of Probe about a library.
 func probeChild(name string) error {
 	os.Unsetenv("LD_LIBRARY_PATH")
 	c := ofi.Component()
@@ -129,15 +128,15 @@ func probeChild(name string) error {
 	return nil
 }
 
-func TestOldLibraryIsRefused(t *testing.T) {
-	lib := faulty(t, "old")
+func TestOpen_OldLibrary_IsRefused(t *testing.T) {
+	lib := faultyLibrary(t, "old")
 	_, err := open(t, func(p any) { ofi.SetLibrary(p, lib, 10*time.Second) })
 	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "1.5") || !strings.Contains(err.Error(), "1.17") {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestListIncludingNothingNamesWhatThereIs(t *testing.T) {
+func TestOpen_UnknownProvider_ErrorListsProviders(t *testing.T) {
 	needLibfabric(t)
 	_, err := open(t, func(p any) { ofi.Set(p, []string{"nosuch"}, "auto", "auto") })
 	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), `"nosuch"`) || !strings.Contains(err.Error(), "tcp;ofi_rxm") {
@@ -145,9 +144,8 @@ func TestListIncludingNothingNamesWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestNameOfWhatIsBelowALayerIsTakenForTheLayer, and the module says so. With libfabric 2
-// tcp is a provider by itself.
-func TestNameOfWhatIsBelowALayerIsTakenForTheLayer(t *testing.T) {
+// With libfabric 2, tcp is also a provider by itself.
+func TestOpen_BaseProviderName_ResolvesToLayer(t *testing.T) {
 	needLibfabric(t)
 	m, err := open(t, func(p any) { ofi.Set(p, []string{"TCP;RXM"}, "auto", "auto") })
 	if err != nil {
@@ -166,7 +164,7 @@ func TestNameOfWhatIsBelowALayerIsTakenForTheLayer(t *testing.T) {
 	}
 }
 
-func TestImpossibleLayoutIsRefusedWithTheReason(t *testing.T) {
+func TestOpen_ImpossibleLayout_IsRefused(t *testing.T) {
 	needLibfabric(t)
 	for _, layout := range []string{"32/31/31", "1/2/3", "wide"} {
 		_, err := open(t, func(p any) { ofi.Set(p, []string{"tcp;ofi_rxm"}, layout, "auto") })
@@ -176,11 +174,11 @@ func TestImpossibleLayoutIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
+func TestOpen_HangingLibrary_ReturnsAfterDeadline(t *testing.T) {
 	needs.Time(t)
 	for fault, remedy := range map[string]string{"hang_load": "was not loaded", "hang_start": "FI_LOG_LEVEL", "hang_getinfo": "provider_include"} {
 		t.Run(fault, func(t *testing.T) {
-			lib := faulty(t, fault)
+			lib := faultyLibrary(t, fault)
 			set := func(p any) { ofi.SetLibrary(p, lib, 500*time.Millisecond) }
 			if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), remedy) {
 				t.Errorf("%v", err)
@@ -201,12 +199,11 @@ func TestLibraryThatHangsCostsOneDeadline(t *testing.T) {
 	}
 }
 
-// TestProviderThatHangsWhenAskedCostsOnlyItself: where others are included, it is
-// left out, or not asked at all.
-func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
+// With provider_include, the hanging provider is skipped or not queried.
+func TestOpen_OneProviderHangs_UsesAnother(t *testing.T) {
 	needs.Time(t)
 	testprov.Need(t, "net;ofi_rxm")
-	lib := faulty(t, "hang_tcp")
+	lib := faultyLibrary(t, "hang_tcp")
 	for _, include := range [][]string{{"net;ofi_rxm"}, {"tcp;ofi_rxm", "net;ofi_rxm"}} {
 		m, err := open(t, func(p any) {
 			ofi.Set(p, include, "auto", "auto")
@@ -222,16 +219,16 @@ func TestProviderThatHangsWhenAskedCostsOnlyItself(t *testing.T) {
 		hangs := slices.ContainsFunc(d.Candidates, func(c mtl.Candidate) bool {
 			return c.Provider == "tcp;ofi_rxm" && c.Unavailable && c.Hangs && strings.Contains(c.Reason, "does not return")
 		})
-		if asked := len(include) > 1; hangs != asked || (ofi.Hanging() > 0) != asked {
-			t.Errorf("%q: %d calls hang, and the candidates are %+v", include, ofi.Hanging(), d.Candidates)
+		if asked := len(include) > 1; hangs != asked || (ofi.HangingCalls() > 0) != asked {
+			t.Errorf("%q: %d calls hang, and the candidates are %+v", include, ofi.HangingCalls(), d.Candidates)
 		}
 		m.Close()
 	}
 }
 
-func TestContextEndsAnOpenThatHangs(t *testing.T) {
+func TestSurvey_ContextEnds_Returns(t *testing.T) {
 	needs.Time(t)
-	lib := faulty(t, "hang_getinfo")
+	lib := faultyLibrary(t, "hang_getinfo")
 	c := ofi.Component()
 	p := c.Params()
 	framework.FillDefaults(p)
@@ -243,13 +240,12 @@ func TestContextEndsAnOpenThatHangs(t *testing.T) {
 	}
 }
 
-// TestBrokenProviderIsLeftForTheNext: the reason is kept.
-func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
+func TestOpen_BrokenProvider_UsesNext(t *testing.T) {
 	needs.Time(t)
 	testprov.Need(t, "net;ofi_rxm")
 	for fault, reason := range map[string]string{"hang_domain": "does not return", "drop": "self-test: a short message"} {
 		t.Run(fault, func(t *testing.T) {
-			lib := faulty(t, fault)
+			lib := faultyLibrary(t, fault)
 			m, err := open(t, func(p any) {
 				ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
 				// In which the other one is certain to pass its test.
@@ -279,17 +275,16 @@ func TestBrokenProviderIsLeftForTheNext(t *testing.T) {
 	}
 }
 
-// TestSegmentsThatAreMixedUpAreFound: the self-test finds a provider that mixes up
-// claimed messages, and ferry keeps those over ofi_rxm from it, also where the
-// environment asks for what makes them do it.
-func TestSegmentsThatAreMixedUpAreFound(t *testing.T) {
+// The self-test detects a provider that mixes segments of claimed messages. ferry prevents this over ofi_rxm, even if
+// the environment enables segmentation.
+func TestSelftest_MixedSegments_AreDetected(t *testing.T) {
 	testprov.Need(t, "net;ofi_rxm")
 	const limit = "FI_OFI_RXM_SAR_LIMIT"
 	os.Setenv(limit, "131072")
 	t.Cleanup(func() { os.Setenv(limit, "0") }) // as the library of other tests has found it
 	for fault, finding := range map[string]string{"none": "", "segments": "self-test: claimed messages"} {
 		t.Run(fault, func(t *testing.T) {
-			lib := faulty(t, fault)
+			lib := faultyLibrary(t, fault)
 			m, err := open(t, func(p any) {
 				ofi.Set(p, []string{"net;ofi_rxm"}, "auto", "auto")
 				ofi.SetLibrary(p, lib, 10*time.Second)
@@ -304,9 +299,7 @@ func TestSegmentsThatAreMixedUpAreFound(t *testing.T) {
 	}
 }
 
-// TestProvidersAreAtFault shows the defects of docs/provider-defects.md without
-// ferry.
-func TestProvidersAreAtFault(t *testing.T) {
+func TestDefects_WithoutFerry_Reproduce(t *testing.T) {
 	claim := compile(t, "claim.c", "-lfabric")
 	for _, c := range []struct {
 		provider, segments string // up to which length, in bytes, ofi_rxm cuts messages
@@ -339,16 +332,15 @@ func TestProvidersAreAtFault(t *testing.T) {
 	}
 }
 
-// TestSenderIsInTheTagWhereReceivesAreOutOfOrder: data is right only where receives with
-// and without an address match in the order of their posting (libfabric 2.3 to 2.6). Nor
-// does the layout in the tag ask for receives with an address. People are told why.
-func TestSenderIsInTheTagWhereReceivesAreOutOfOrder(t *testing.T) {
+// Layout data requires that receives with and without an address match in order, which they don't in libfabric 2.3 to 2.6.
+// The packed layout uses no addresses. The notes contain the reason.
+func TestLayout_ReceivesOutOfOrder_IsPacked(t *testing.T) {
 	for fault, why := range map[string]string{
 		"order":      "self-test: receives with and without an address, in order, posted before their messages",
 		"undirected": "completion data or receives from one address",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			lib := faulty(t, fault)
+			lib := faultyLibrary(t, fault)
 			m, err := open(t, func(p any) {
 				ofi.Set(p, []string{"tcp;ofi_rxm"}, "auto", "poll")
 				ofi.SetLibrary(p, lib, 10*time.Second)

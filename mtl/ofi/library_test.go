@@ -22,5 +22,5 @@ func TestOpen_LibraryFileCannotBeMapped_FailsWithReason(t *testing.T) {
 		}
 		return
 	}
-	libtest.FailsToLoad(t, "TestOpen_LibraryFileCannotBeMapped_FailsWithReason", "mtl ofi", profiles(t, "cxi"))
+	libtest.FailsToLoad(t, "TestOpen_LibraryFileCannotBeMapped_FailsWithReason", "mtl ofi", useProfiles(t, "cxi"))
 }

@@ -17,29 +17,29 @@ import (
 )
 
 // once is an operation that ends once.
-type once struct {
+type onceOp struct {
 	mtl.Op
-	ends int
+	completions int
 }
 
-func newOnce() *once {
-	o := new(once)
+func newOnceOp() *onceOp {
+	o := new(onceOp)
 	o.Owner = o
 	return o
 }
 
-func (o *once) Done(*mtl.Op) { o.ends++ }
+func (o *onceOp) Done(*mtl.Op) { o.completions++ }
 
 // rig is a module over a library with a fault, which begins with start.
-type rig struct {
+type faultRig struct {
 	t    *testing.T
 	m    mtl.Module
 	self mtl.Endpoint
 }
 
-func openFaulty(t *testing.T, fault, wait string) *rig {
+func openFaulty(t *testing.T, fault, wait string) *faultRig {
 	t.Helper()
-	lib := faulty(t, fault)
+	lib := faultyLibrary(t, fault)
 	m, err := open(t, func(p any) {
 		ofi.Set(p, []string{"tcp;ofi_rxm"}, "auto", wait)
 		ofi.SetLibrary(p, lib, 10*time.Second)
@@ -52,18 +52,18 @@ func openFaulty(t *testing.T, fault, wait string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t, m, self}
+	return &faultRig{t, m, self}
 }
 
 // start lets the fault happen from now on, n times where it counts.
-func (r *rig) start(n string) { r.t.Setenv("FABRIC_FAULT_NOW", n) }
+func (r *faultRig) start(n string) { r.t.Setenv("FABRIC_FAULT_NOW", n) }
 
 // until polls until o is over.
-func (r *rig) until(os ...*once) {
+func (r *faultRig) until(os ...*onceOp) {
 	r.t.Helper()
 	end := time.Now().Add(10 * time.Second)
 	for _, o := range os {
-		for o.ends == 0 {
+		for o.completions == 0 {
 			if r.m.Poll(); time.Now().After(end) {
 				r.t.Fatal("an operation does not end")
 			}
@@ -72,10 +72,10 @@ func (r *rig) until(os ...*once) {
 }
 
 // exchange sends a message to the process itself.
-func (r *rig) exchange() {
+func (r *faultRig) exchange() {
 	r.t.Helper()
 	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
-	recv, send := newOnce(), newOnce()
+	recv, send := newOnceOp(), newOnceOp()
 	if err := r.m.Recv(&recv.Op, r.self, e, make([]byte, 8)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -88,13 +88,12 @@ func (r *rig) exchange() {
 	}
 }
 
-// TestFailedQueueIsAnErrorOfEveryOperation: nothing exits, nothing hangs
-// (facts of Open MPI, fault 8), and its descriptor stays the module's own until
-// Close: the engine watches it.
-func TestFailedQueueIsAnErrorOfEveryOperation(t *testing.T) {
+// The process continues (facts of Open MPI, fault 8). The descriptor stays open until Close, because the engine
+// watches it.
+func TestModule_CompletionQueueFails_EndsEveryOperation(t *testing.T) {
 	r := openFaulty(t, "fail", "fd")
 	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
-	recv, send, sync := newOnce(), newOnce(), newOnce()
+	recv, send, sync := newOnceOp(), newOnceOp(), newOnceOp()
 	_, err2 := r.m.Send(&send.Op, r.self, e, make([]byte, 1<<20), mtl.Standard)
 	_, err3 := r.m.Send(&sync.Op, r.self, e, nil, mtl.Synchronous)
 	if err := errors.Join(r.m.Recv(&recv.Op, r.self, mtl.Envelope{CID: 2}, make([]byte, 8)), err2, err3); err != nil {
@@ -102,9 +101,9 @@ func TestFailedQueueIsAnErrorOfEveryOperation(t *testing.T) {
 	}
 	r.start("1")
 	r.until(recv, send, sync)
-	for i, o := range []*once{recv, send, sync} {
-		if o.ends != 1 || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "completion queue") {
-			t.Errorf("operation %d ended %d times: %v", i, o.ends, o.Err)
+	for i, o := range []*onceOp{recv, send, sync} {
+		if o.completions != 1 || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "completion queue") {
+			t.Errorf("operation %d ended %d times: %v", i, o.completions, o.Err)
 		}
 	}
 	if _, err := r.m.Send(&send.Op, r.self, e, nil, mtl.Standard); !errors.Is(err, framework.ErrTransport) {
@@ -123,13 +122,12 @@ func TestFailedQueueIsAnErrorOfEveryOperation(t *testing.T) {
 	}
 }
 
-// TestErrorOfNoOperationLeavesTheRestAlone: a provider has such for a connection
-// that broke. When there is nothing else, the module has failed.
-func TestErrorOfNoOperationLeavesTheRestAlone(t *testing.T) {
+// A provider reports such errors for a failed connection. Many in a row fail the module.
+func TestStrayError_Few_LeavesModuleUsable(t *testing.T) {
 	r := openFaulty(t, "stray", "poll")
 	r.start("10")
 	r.exchange()
-	recv := newOnce()
+	recv := newOnceOp()
 	if err := r.m.Recv(&recv.Op, r.self, mtl.Envelope{CID: 1}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -140,24 +138,23 @@ func TestErrorOfNoOperationLeavesTheRestAlone(t *testing.T) {
 	}
 }
 
-// TestCancelNobodyAskedForIsAnError: of a receive, a probe and a claiming probe;
-// one that was asked for is none.
-func TestCancelNobodyAskedForIsAnError(t *testing.T) {
+// It also covers probes with and without claim. A requested cancel is no error.
+func TestReceive_UnrequestedCancel_IsAnError(t *testing.T) {
 	r := openFaulty(t, "cancel", "poll")
-	recv, probe, claim, own := newOnce(), newOnce(), newOnce(), newOnce()
+	recv, probe, claim, own := newOnceOp(), newOnceOp(), newOnceOp(), newOnceOp()
 	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
 	if err := r.m.Recv(&recv.Op, r.self, e, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
 	r.start("1")
 	r.until(recv)
-	for claims, o := range map[bool]*once{false: probe, true: claim} {
+	for claims, o := range map[bool]*onceOp{false: probe, true: claim} {
 		if err := r.m.Probe(&o.Op, r.self, e, claims); err != nil {
 			t.Fatal(err)
 		}
 		r.until(o)
 	}
-	for i, o := range []*once{recv, probe, claim} {
+	for i, o := range []*onceOp{recv, probe, claim} {
 		if o.Canceled || !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "gave up on it") || !strings.Contains(o.Err.Error(), "with rank 0") {
 			t.Errorf("operation %d: canceled %v, %v", i, o.Canceled, o.Err)
 		}
@@ -174,9 +171,8 @@ func TestCancelNobodyAskedForIsAnError(t *testing.T) {
 	r.exchange()
 }
 
-// TestPeerThatDiesLeavesOthersAlone: messages to other processes go on, and what
-// was asked of the dead one does not make the module fail.
-func TestPeerThatDiesLeavesOthersAlone(t *testing.T) {
+// Operations with the failed peer don't fail the module.
+func TestPeer_Fails_OthersContinue(t *testing.T) {
 	needLibfabric(t)
 	for _, provider := range []string{"tcp;ofi_rxm", "sockets"} {
 		t.Run(provider, func(t *testing.T) {
@@ -185,14 +181,14 @@ func TestPeerThatDiesLeavesOthersAlone(t *testing.T) {
 			// It dies in the middle of a message to us, for which there is a receive or
 			// not, and of one from us.
 			for _, posted := range []bool{true, false} {
-				e, cmd, stop := withChild(t, fmt.Sprintf("false 0 %d", 16<<20))
+				e, cmd, stop := startBenchChild(t, fmt.Sprintf("false 0 %d", 16<<20))
 				defer stop()
 				self, err := e.m.Connect(framework.Peer{Life: framework.Life{Nonce: 1}, Proc: framework.Proc{Namespace: "bench"}, Blob: e.m.Blob()})
 				if err != nil {
 					t.Fatal(err)
 				}
-				r := &rig{t, e.m, self}
-				recv, send := newOnce(), newOnce()
+				r := &faultRig{t, e.m, self}
+				recv, send := newOnceOp(), newOnceOp()
 				if posted {
 					if err := e.m.Recv(&recv.Op, e.peer, mtl.Envelope{CID: 1, Source: 1, Tag: 1}, make([]byte, 16<<20)); err != nil {
 						t.Fatal(err)

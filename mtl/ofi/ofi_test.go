@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// subject sets the parameters of a provider.
+// subject returns a subject of the kit for a provider.
 func subject(provider, layout, wait string) mtltest.Subject {
 	c := ofi.Component()
 	return mtltest.Subject{
@@ -25,7 +25,7 @@ func subject(provider, layout, wait string) mtltest.Subject {
 	}
 }
 
-// other is a component of its own to the kit.
+// other is a different component for the kit.
 type other struct{ mtl.Component }
 
 func needLibfabric(t testing.TB) {
@@ -58,7 +58,7 @@ func TestKit(t *testing.T) {
 				} else if err == nil {
 					m.Close()
 				}
-				// Who asks for it has the process crash (known.go, Prefer).
+				// This layout crashes the process in these cases (providers.go, PreferPacked).
 				all = slices.DeleteFunc(all, func(x kittest.Case) bool {
 					return x.Name == "MessagesOfTheDeadAreReceivedWholeOrNotAtAll" || x.Name == "MessagesOfTheDeadWaitWhileItIsConnectedAgain"
 				})

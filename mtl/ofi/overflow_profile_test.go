@@ -9,25 +9,25 @@ import (
 )
 
 // book answers where peers are.
-type book struct {
-	deaf
+type endpointMap struct {
+	discardUpcall
 	to map[int]mtl.Endpoint
 }
 
-func (b *book) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
+func (b *endpointMap) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
 	to, ok := b.to[source]
 	return to, ok
 }
 
-// scarce are so many processes over a provider with room for 16 receives, and with faults.
-func scarce(t testing.TB, n int32, layout string, faults ...string) (all []*member) {
+// openScarce are so many processes over a provider with room for 16 receives, and with faults.
+func openScarce(t testing.TB, n int32, layout string, faults ...string) (all []*member) {
 	t.Helper()
-	lib := profiles(t, "cxi", append(faults, "queues=16")...)
+	lib := useProfiles(t, "cxi", append(faults, "queues=16")...)
 	set := func(p any) {
-		using(lib, "cxi")(p)
+		withProvider(lib, "cxi")(p)
 		ofi.SetLayout(p, layout)
 	}
-	up := &book{to: map[int]mtl.Endpoint{}}
+	up := &endpointMap{to: map[int]mtl.Endpoint{}}
 	for rank := range n {
 		m, err := openUnder(up, "job", rank, set)
 		if err != nil {
@@ -44,9 +44,9 @@ func scarce(t testing.TB, n int32, layout string, faults ...string) (all []*memb
 
 // crowded are two of them. The first has posted more than there is room for, which nobody
 // serves, so that those to come wait.
-func crowded(t testing.TB, layout string) (a, b *member) {
+func openOverflowing(t testing.TB, layout string) (a, b *member) {
 	t.Helper()
-	all := scarce(t, 2, layout)
+	all := openScarce(t, 2, layout)
 	a, b = all[0], all[1]
 	for range 40 {
 		if _, err := a.receive(b, 99, make([]byte, 8)); err != nil {
@@ -57,11 +57,11 @@ func crowded(t testing.TB, layout string) (a, b *member) {
 }
 
 // pollUntil polls both until the operations are over.
-func pollUntil(t *testing.T, a, b *member, all ...*once) {
+func pollUntil(t *testing.T, a, b *member, all ...*onceOp) {
 	t.Helper()
 	end := time.Now().Add(20 * time.Second)
 	for i, o := range all {
-		for o.ends == 0 {
+		for o.completions == 0 {
 			if time.Now().After(end) {
 				t.Fatalf("operation %d of %d does not end", i, len(all))
 			}
@@ -74,19 +74,18 @@ func pollUntil(t *testing.T, a, b *member, all ...*once) {
 	}
 }
 
-// TestReceivesInVainDoNotKeepThoseBehindFromTheirMessages, and a message goes to the first of
-// those that match it, whichever was looked for when it came.
-func TestReceivesInVainDoNotKeepThoseBehindFromTheirMessages(t *testing.T) {
+// A message completes the first receive that matches it.
+func TestOverflow_UnmatchedReceives_DoNotBlockOthers(t *testing.T) {
 	for _, layout := range []string{"data", "packed"} {
 		t.Run(layout, func(t *testing.T) {
-			a, b := crowded(t, layout)
-			must := must(t)
+			a, b := openOverflowing(t, layout)
+			must := mustPost(t)
 			for round := range int32(20) {
 				seven := must(a.receive(nil, 7, make([]byte, 8)))
 				any1 := must(a.receive(b, mtl.AnyTag, make([]byte, 8)))
 				eight := must(a.receive(b, 8, make([]byte, 8)))
 				any2 := must(a.receive(nil, mtl.AnyTag, make([]byte, 8)))
-				var sent []*once
+				var sent []*onceOp
 				for _, tag := range []int32{20, 8, 7, 30} {
 					sent = append(sent, must(b.send(a, tag, make([]byte, 8), mtl.Standard)))
 					for range round { // what is looked for when the next one comes
@@ -95,7 +94,7 @@ func TestReceivesInVainDoNotKeepThoseBehindFromTheirMessages(t *testing.T) {
 				}
 				pollUntil(t, a, b, append(sent, seven, any1, eight, any2)...)
 				for i, want := range []int32{7, 20, 8, 30} {
-					if got := []*once{seven, any1, eight, any2}[i].Tag; got != want {
+					if got := []*onceOp{seven, any1, eight, any2}[i].Tag; got != want {
 						t.Errorf("round %d: receive %d has tag %d, want %d", round, i, got, want)
 					}
 				}
@@ -104,18 +103,17 @@ func TestReceivesInVainDoNotKeepThoseBehindFromTheirMessages(t *testing.T) {
 	}
 }
 
-// TestReceivesThatWaitAllocateNothing in steady state.
-func TestReceivesThatWaitAllocateNothing(t *testing.T) {
-	all := scarce(t, 2, "data")
+func TestOverflow_SteadyState_AllocatesNothing(t *testing.T) {
+	all := openScarce(t, 2, "data")
 	a, b := all[0], all[1]
 	from, to, buf := a.to(b), b.to(a), make([]byte, 8)
-	sends, receives := make([]*once, 40), make([]*once, 40)
+	sends, receives := make([]*onceOp, 40), make([]*onceOp, 40)
 	for i := range sends {
-		sends[i], receives[i] = newOnce(), newOnce()
+		sends[i], receives[i] = newOnceOp(), newOnceOp()
 	}
 	window := func() {
 		for i := range sends {
-			sends[i].ends, receives[i].ends = 0, 0
+			sends[i].completions, receives[i].completions = 0, 0
 			if err := a.m.Recv(&receives[i].Op, from, mtl.Envelope{CID: 1, Source: 1, Tag: int32(i)}, buf); err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +124,7 @@ func TestReceivesThatWaitAllocateNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if done {
-				sends[i].ends++
+				sends[i].completions++
 			}
 		}
 		pollUntil(t, a, b, sends...)
@@ -138,20 +136,19 @@ func TestReceivesThatWaitAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestReceiveGetsWhatALookForOthersHasFound: the last of those was canceled while the look was under way, and
-// the provider has room.
-func TestReceiveGetsWhatALookForOthersHasFound(t *testing.T) {
-	all := scarce(t, 2, "data", "peeks=3")
+// The last waiting receive is canceled during the peek, and the provider has space again.
+func TestOverflow_PeekFindsMessageOfLaterReceive_IsDelivered(t *testing.T) {
+	all := openScarce(t, 2, "data", "peeks=3")
 	a, b := all[0], all[1]
-	if err := exchanges(t, b, a, 8); err != nil { // the first contact
+	if err := exchange(t, b, a, 8); err != nil { // the first contact
 		t.Fatal(err)
 	}
 	for polls := range 12 {
-		var crowd []*once
+		var crowd []*onceOp
 		for range 40 {
-			crowd = append(crowd, must(t)(a.receive(b, 99, make([]byte, 8))))
+			crowd = append(crowd, mustPost(t)(a.receive(b, 99, make([]byte, 8))))
 		}
-		sent := must(t)(b.send(a, 7, make([]byte, 8), mtl.Standard))
+		sent := mustPost(t)(b.send(a, 7, make([]byte, 8), mtl.Standard))
 		for range polls {
 			b.m.Poll()
 			a.m.Poll()
@@ -161,14 +158,13 @@ func TestReceiveGetsWhatALookForOthersHasFound(t *testing.T) {
 		for _, o := range crowd[1:] {
 			a.m.Cancel(&o.Op)
 		}
-		r := must(t)(a.receive(b, 7, make([]byte, 8)))
+		r := mustPost(t)(a.receive(b, 7, make([]byte, 8)))
 		pollUntil(t, a, b, append(crowd, sent, r)...)
 	}
 }
 
-// TestReceivesBehindThoseInVainAreCanceled while they are looked for, and lose no message.
-func TestReceivesBehindThoseInVainAreCanceled(t *testing.T) {
-	a, b := crowded(t, "packed")
+func TestOverflow_CancelDuringPeek_LosesNoMessage(t *testing.T) {
+	a, b := openOverflowing(t, "packed")
 	for polls := range 60 {
 		r, err := a.receive(b, 5, make([]byte, 8))
 		if err != nil {
@@ -181,7 +177,7 @@ func TestReceivesBehindThoseInVainAreCanceled(t *testing.T) {
 		for range polls {
 			a.m.Poll()
 		}
-		if r.ends == 0 {
+		if r.completions == 0 {
 			a.m.Cancel(&r.Op)
 		}
 		pollUntil(t, a, b, r, s)

@@ -15,34 +15,34 @@ import (
 
 // model is a receiver over a provider with little room, two senders, and what the standard says of
 // what they do (MPI-4.1 section 3.5), by walks of plain lists.
-type model struct {
+type receiverModel struct {
 	*rapid.T
 	all        []*member // the receiver is the first
 	cid        uint32
-	last       uint64   // of the messages, which are numbered
-	posted     []*entry // receives that have no message
-	waiting    []*entry // messages that have no receive
-	claimed    []*entry // probes that have a message
-	unanswered []*entry // synchronous messages
+	last       uint64     // of the messages, which are numbered
+	posted     []*modelOp // receives that have no message
+	waiting    []*modelOp // messages that have no receive
+	claimed    []*modelOp // probes that have a message
+	unanswered []*modelOp // synchronous messages
 }
 
 // entry is a receive, a message, or a probe with what it has claimed.
-type entry struct {
-	*once
+type modelOp struct {
+	*onceOp
 	source, tag int32
 	buf         []byte
-	message     *entry // of a receive or a probe: what it gets
-	number      uint64 // of a message
+	message     *modelOp // of a receive or a probe: what it gets
+	number      uint64   // of a message
 	synchronous bool
 	left        bool // its sender has it no more
 }
 
-func (x *entry) matches(m *entry) bool {
+func (x *modelOp) matches(m *modelOp) bool {
 	return (x.source == mtl.AnySource || x.source == m.source) && (x.tag == mtl.AnyTag || x.tag == m.tag)
 }
 
 // poll has all that is on its way arrive: whatever it takes is much less.
-func (w *model) poll() {
+func (w *receiverModel) poll() {
 	for range 12 {
 		for _, m := range w.all {
 			m.m.Poll()
@@ -51,9 +51,9 @@ func (w *model) poll() {
 }
 
 // ends waits for the end of what must end now, and checks that nothing else has.
-func (w *model) ends(all ...*entry) {
+func (w *receiverModel) ends(all ...*modelOp) {
 	w.poll()
-	for end := time.Now().Add(10 * time.Second); slices.ContainsFunc(all, func(x *entry) bool { return x.ends == 0 }); w.poll() {
+	for end := time.Now().Add(10 * time.Second); slices.ContainsFunc(all, func(x *modelOp) bool { return x.completions == 0 }); w.poll() {
 		if time.Now().After(end) {
 			w.Fatal("what has its message does not end")
 		}
@@ -64,23 +64,23 @@ func (w *model) ends(all ...*entry) {
 		}
 	}
 	for _, x := range w.posted {
-		if x.ends > 0 {
+		if x.completions > 0 {
 			w.Fatalf("a receive from %d with tag %d ended, and there is no message for it: %+v", x.source, x.tag, x.Result)
 		}
 	}
 	for _, x := range w.unanswered {
-		if x.ends > 0 {
+		if x.completions > 0 {
 			w.Fatalf("synchronous message %d ended, and no receive has it", x.number)
 		}
 	}
 }
 
-func (w *model) envelope(source, tag int32) mtl.Envelope {
+func (w *receiverModel) envelope(source, tag int32) mtl.Envelope {
 	return mtl.Envelope{CID: w.cid, Source: source, Tag: tag}
 }
 
 // from is where the receiver reaches a rank.
-func (w *model) from(source int32) mtl.Endpoint {
+func (w *receiverModel) from(source int32) mtl.Endpoint {
 	if source == mtl.AnySource {
 		return mtl.NoEndpoint
 	}
@@ -88,12 +88,12 @@ func (w *model) from(source int32) mtl.Endpoint {
 }
 
 // got checks that a receive got its message.
-func (w *model) got(x *entry) {
+func (w *receiverModel) got(x *modelOp) {
 	m := x.message
 	m.left = true
-	over := []*entry{x}
+	over := []*modelOp{x}
 	if m.synchronous { // the oldest with its tag, which was claimed if it is another one
-		i := slices.IndexFunc(w.unanswered, func(o *entry) bool { return o.source == m.source && o.tag == m.tag })
+		i := slices.IndexFunc(w.unanswered, func(o *modelOp) bool { return o.source == m.source && o.tag == m.tag })
 		if sent := w.unanswered[i]; sent.left {
 			over = append(over, sent)
 		}
@@ -109,15 +109,15 @@ func (w *model) got(x *entry) {
 }
 
 // post posts a receive.
-func (w *model) post(source, tag int32) *entry {
-	x := &entry{once: newOnce(), source: source, tag: tag, buf: make([]byte, longMessage)}
+func (w *receiverModel) post(source, tag int32) *modelOp {
+	x := &modelOp{onceOp: newOnceOp(), source: source, tag: tag, buf: make([]byte, longMessage)}
 	if err := w.all[0].m.Recv(&x.Op, w.from(source), w.envelope(source, tag), x.buf); err != nil {
 		w.Fatal(err)
 	}
 	return x
 }
 
-func (w *model) receive(source, tag int32) {
+func (w *receiverModel) receive(source, tag int32) {
 	x := w.post(source, tag)
 	i := slices.IndexFunc(w.waiting, x.matches)
 	if i < 0 {
@@ -137,7 +137,7 @@ const (
 )
 
 // long is how many of them a rank has sent that are not received.
-func (w *model) long(source int32) (n int) {
+func (w *receiverModel) long(source int32) (n int) {
 	for _, x := range w.waiting {
 		if x.source == source && len(x.buf) == longMessage {
 			n++
@@ -152,12 +152,12 @@ func (w *model) long(source int32) (n int) {
 }
 
 // send sends a message, and calls meanwhile, if that is not nil, while it is on its way.
-func (w *model) send(source, tag int32, n int, synchronous bool, meanwhile func(m *entry)) {
+func (w *receiverModel) send(source, tag int32, n int, synchronous bool, meanwhile func(m *modelOp)) {
 	if n == longMessage && w.long(source) == mostLong {
 		n = 8
 	}
 	w.last++
-	x := &entry{once: newOnce(), source: source, tag: tag, buf: make([]byte, n), number: w.last, synchronous: synchronous, left: n < longMessage}
+	x := &modelOp{onceOp: newOnceOp(), source: source, tag: tag, buf: make([]byte, n), number: w.last, synchronous: synchronous, left: n < longMessage}
 	binary.LittleEndian.PutUint64(x.buf, x.number)
 	mode := mtl.Standard
 	if synchronous {
@@ -170,12 +170,12 @@ func (w *model) send(source, tag int32, n int, synchronous bool, meanwhile func(
 		w.Fatal(err)
 	}
 	if done {
-		x.ends++
+		x.completions++
 	}
 	if meanwhile != nil {
 		meanwhile(x)
 	}
-	i := slices.IndexFunc(w.posted, func(r *entry) bool { return r.matches(x) })
+	i := slices.IndexFunc(w.posted, func(r *modelOp) bool { return r.matches(x) })
 	if i < 0 {
 		w.waiting = append(w.waiting, x)
 		w.ends()
@@ -188,16 +188,16 @@ func (w *model) send(source, tag int32, n int, synchronous bool, meanwhile func(
 }
 
 // asked is a probe.
-type asked struct {
+type probeOp struct {
 	source, tag int32
 	claim       bool
 }
 
 // probe has several probes under way at once, as goroutines do. They have the outcomes that they have one after the other.
-func (w *model) probe(probes ...asked) {
-	all := make([]*entry, len(probes))
+func (w *receiverModel) probe(probes ...probeOp) {
+	all := make([]*modelOp, len(probes))
 	for i, p := range probes {
-		x := &entry{once: newOnce(), source: p.source, tag: p.tag}
+		x := &modelOp{onceOp: newOnceOp(), source: p.source, tag: p.tag}
 		if err := w.all[0].m.Probe(&x.Op, w.from(p.source), w.envelope(p.source, p.tag), p.claim); err != nil {
 			w.Fatal(err)
 		}
@@ -210,7 +210,7 @@ func (w *model) probe(probes ...asked) {
 }
 
 // found checks the outcome of a probe.
-func (w *model) found(x *entry, claim bool) {
+func (w *receiverModel) found(x *modelOp, claim bool) {
 	source, tag := x.source, x.tag
 	i := slices.IndexFunc(w.waiting, x.matches)
 	if x.Found != (i >= 0) {
@@ -230,41 +230,41 @@ func (w *model) found(x *entry, claim bool) {
 	}
 }
 
-func (w *model) receiveClaimed(i int) {
+func (w *receiverModel) receiveClaimed(i int) {
 	x := w.claimed[i]
 	w.claimed = slices.Delete(w.claimed, i, i+1)
-	x.ends, x.buf = 0, make([]byte, longMessage)
+	x.completions, x.buf = 0, make([]byte, longMessage)
 	if err := w.all[0].m.RecvClaimed(&x.Op, x.buf); err != nil {
 		w.Fatal(err)
 	}
 	w.got(x)
 }
 
-func (w *model) cancel(i int) {
+func (w *receiverModel) cancel(i int) {
 	x := w.withdraw(i)
 	w.ends(x)
 	w.wasCanceled(x)
 }
 
 // withdraw begins to cancel a receive.
-func (w *model) withdraw(i int) *entry {
+func (w *receiverModel) withdraw(i int) *modelOp {
 	x := w.posted[i]
 	w.posted = slices.Delete(w.posted, i, i+1)
 	w.all[0].m.Cancel(&x.Op)
 	return x
 }
 
-func (w *model) wasCanceled(x *entry) {
-	if x.ends != 1 || !x.Canceled {
+func (w *receiverModel) wasCanceled(x *modelOp) {
+	if x.completions != 1 || !x.Canceled {
 		w.Fatalf("a receive without a message was canceled, and says %+v", x.Result)
 	}
 }
 
 // sendWhile sends a message while receives that don't match it are canceled, some polls later, and one for it
 // is posted: whoever waits for their room, or comes then, does not overtake what is looked for.
-func (w *model) sendWhile(source, tag int32, n int, synchronous bool, polls, cancels int) {
-	var all []*entry
-	w.send(source, tag, n, synchronous, func(m *entry) {
+func (w *receiverModel) sendWhile(source, tag int32, n int, synchronous bool, polls, cancels int) {
+	var all []*modelOp
+	w.send(source, tag, n, synchronous, func(m *modelOp) {
 		for range polls {
 			w.all[source].m.Poll()
 			w.all[0].m.Poll()
@@ -275,7 +275,7 @@ func (w *model) sendWhile(source, tag int32, n int, synchronous bool, polls, can
 				i--
 			}
 		}
-		if !slices.ContainsFunc(w.waiting, (&entry{source: source, tag: tag}).matches) {
+		if !slices.ContainsFunc(w.waiting, (&modelOp{source: source, tag: tag}).matches) {
 			w.posted = append(w.posted, w.post(source, tag))
 		}
 	})
@@ -284,20 +284,20 @@ func (w *model) sendWhile(source, tag int32, n int, synchronous bool, polls, can
 	}
 }
 
-// TestWaitingForRoomChangesNoMatch: whatever is sent, received, probed for and canceled, in whatever order, has
-// the outcome that it has by plain lists, where most of it waits for room.
-func TestWaitingForRoomChangesNoMatch(t *testing.T) {
+// Random sends, receives, probes and cancels have the same results as in a model with plain lists. Most of them wait in
+// overflow queues.
+func TestOverflow_RandomOperations_MatchAsSpecified(t *testing.T) {
 	for _, c := range [][]string{{"data"}, {"packed"}, {"data", "peeks=3"}, {"packed", "peeks=2"}, {"data", "peeks=30"}} {
 		t.Run(strings.Join(c, ","), func(t *testing.T) {
-			all, cid := scarce(t, 3, c[0], c[1:]...), uint32(1)
+			all, cid := openScarce(t, 3, c[0], c[1:]...), uint32(1)
 			for _, m := range all[1:] { // the first contact takes its time
-				if err := errors.Join(exchanges(t, m, all[0], 8), exchanges(t, all[0], m, 8)); err != nil {
+				if err := errors.Join(exchange(t, m, all[0], 8), exchange(t, all[0], m, 8)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			rapid.Check(t, func(t *rapid.T) {
 				cid++
-				w := &model{T: t, all: all, cid: cid}
+				w := &receiverModel{T: t, all: all, cid: cid}
 				any := rapid.SampledFrom([]int32{mtl.AnySource, 1, 2})
 				sender := rapid.Int32Range(1, 2)
 				wild := rapid.SampledFrom([]int32{mtl.AnyTag, 0, 1, 2, 3, 4, 5, 6})
@@ -318,9 +318,9 @@ func TestWaitingForRoomChangesNoMatch(t *testing.T) {
 							w.cancel(rapid.IntRange(0, len(w.posted)-1).Draw(t, "cancel"))
 						}
 					case 5:
-						probes := make([]asked, rapid.IntRange(1, 4).Draw(t, "probes"))
+						probes := make([]probeOp, rapid.IntRange(1, 4).Draw(t, "probes"))
 						for i := range probes {
-							probes[i] = asked{any.Draw(t, "source"), wild.Draw(t, "tag"), rapid.Bool().Draw(t, "claim")}
+							probes[i] = probeOp{any.Draw(t, "source"), wild.Draw(t, "tag"), rapid.Bool().Draw(t, "claim")}
 						}
 						w.probe(probes...)
 					case 6:
@@ -340,7 +340,7 @@ func TestWaitingForRoomChangesNoMatch(t *testing.T) {
 				for len(w.waiting) > 0 {
 					w.receive(mtl.AnySource, mtl.AnyTag)
 				}
-				w.probe(asked{mtl.AnySource, mtl.AnyTag, true})
+				w.probe(probeOp{mtl.AnySource, mtl.AnyTag, true})
 			})
 		})
 	}

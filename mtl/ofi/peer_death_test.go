@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestLongMessageOfTheDeadCrashesItsReceiver: of providers over ofi_rxm, without ferry, and
-// neither where no receive has an address nor with those that have taken it in.
-func TestLongMessageOfTheDeadCrashesItsReceiver(t *testing.T) {
+// It shows the defect of ofi_rxm without ferry, and the conditions that avoid it.
+func TestDefects_LongMessageOfFailedSender_CrashesReceiver(t *testing.T) {
 	orphan := compile(t, "orphan.c", "-lfabric")
 	for _, c := range []struct {
 		provider, receives, shared string

@@ -13,9 +13,9 @@ import (
 
 // two returns two modules over a provider, and each one's endpoint for the other;
 // a waits for so long for b to take something.
-func two(t *testing.T, provider string, wait time.Duration) (a, b *rig) {
+func openPair(t *testing.T, provider string, wait time.Duration) (a, b *faultRig) {
 	t.Helper()
-	var rigs [2]*rig
+	var rigs [2]*faultRig
 	for i := range rigs {
 		m, err := open(t, func(p any) {
 			ofi.Set(p, []string{provider}, "auto", "poll")
@@ -25,7 +25,7 @@ func two(t *testing.T, provider string, wait time.Duration) (a, b *rig) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { m.Close() })
-		rigs[i] = &rig{t: t, m: m}
+		rigs[i] = &faultRig{t: t, m: m}
 	}
 	for i, r := range rigs {
 		other := uint32(1 - i)
@@ -39,9 +39,9 @@ func two(t *testing.T, provider string, wait time.Duration) (a, b *rig) {
 }
 
 // send sends n bytes, and returns nil if they are on their way already.
-func (r *rig) send(n int, tag int32) *once {
+func (r *faultRig) send(n int, tag int32) *onceOp {
 	r.t.Helper()
-	o := newOnce()
+	o := newOnceOp()
 	done, err := r.m.Send(&o.Op, r.self, mtl.Envelope{CID: 1, Source: 0, Tag: tag}, make([]byte, n), mtl.Standard)
 	if err != nil {
 		r.t.Fatal(err)
@@ -52,13 +52,13 @@ func (r *rig) send(n int, tag int32) *once {
 	return o
 }
 
-// TestSendToWhoHasLeftEnds: a provider that connects when the first message goes
-// there says for ever that there is no room. The process may then close at once.
-func TestSendToWhoHasLeftEnds(t *testing.T) {
+// A provider that connects with the first message reports for ever that it has no space. The process must be able to
+// close afterwards.
+func TestSend_PeerHasLeft_Fails(t *testing.T) {
 	needLibfabric(t)
-	a, b := two(t, "tcp;ofi_rxm", 200*time.Millisecond)
+	a, b := openPair(t, "tcp;ofi_rxm", 200*time.Millisecond)
 	b.m.Close()
-	ops := []*once{a.send(8, 1), a.send(1<<20, 2)}
+	ops := []*onceOp{a.send(8, 1), a.send(1<<20, 2)}
 	if ops[0] == nil || ops[1] == nil {
 		t.Fatal("a message is on its way to nobody")
 	}
@@ -73,23 +73,22 @@ func TestSendToWhoHasLeftEnds(t *testing.T) {
 	}
 }
 
-// TestPeerThatIsSlowIsWaitedFor: it is connected, and does nothing for longer than
-// nobody is waited for; then everything arrives, in order.
-func TestPeerThatIsSlowIsWaitedFor(t *testing.T) {
+// The peer is connected and idle for longer than connect_timeout. Then all messages arrive in order.
+func TestSend_SlowPeer_Waits(t *testing.T) {
 	needLibfabric(t)
 	const n, size, wait = 4000, 8 << 10, 200 * time.Millisecond
-	a, b := two(t, "tcp;ofi_rxm", wait)
-	receive := func(tag int32) *once {
-		o := newOnce()
+	a, b := openPair(t, "tcp;ofi_rxm", wait)
+	receive := func(tag int32) *onceOp {
+		o := newOnceOp()
 		if err := b.m.Recv(&o.Op, b.self, mtl.Envelope{CID: 1, Source: 0, Tag: tag}, make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
 		return o
 	}
 	first, send := receive(n), a.send(8, n)
-	both := func(o *once) {
+	both := func(o *onceOp) {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); o.ends == 0; {
+		for end := time.Now().Add(10 * time.Second); o.completions == 0; {
 			a.m.Poll()
 			if b.m.Poll(); time.Now().After(end) {
 				t.Fatal("a receive does not end")
@@ -97,7 +96,7 @@ func TestPeerThatIsSlowIsWaitedFor(t *testing.T) {
 		}
 	}
 	both(first)
-	var sends []*once
+	var sends []*onceOp
 	for i := range n {
 		if o := a.send(size, int32(i)); o != nil {
 			sends = append(sends, o)

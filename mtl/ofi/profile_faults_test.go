@@ -13,35 +13,33 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// TestProfileOutOfOrderHasTheSenderInTheTag: layout data would match a receive from one
-// rank before an older one from any. What is chosen, and why, can be read.
-func TestProfileOutOfOrderHasTheSenderInTheTag(t *testing.T) {
+// With layout data, a receive from one rank would match before an older one from any.
+func TestProfile_ReceivesOutOfOrder_UsesPackedLayout(t *testing.T) {
 	for fault, why := range map[string]string{"order": "order", "nodirected": "FI_DIRECTED_RECV", "nodata": "completion data"} {
 		t.Run(fault, func(t *testing.T) {
-			d := members(t, 1, using(profiles(t, "cxi", fault), "cxi"))[0].m.Describe()
+			d := members(t, 1, withProvider(useProfiles(t, "cxi", fault), "cxi"))[0].m.Describe()
 			if !strings.HasPrefix(d.Mode, "packed") || !slices.ContainsFunc(d.Notes, func(n string) bool { return strings.Contains(n, why) }) {
 				t.Errorf("%s, %q", d.Mode, d.Notes)
 			}
 		})
 	}
 	for _, provider := range testprov.Profiles { // psm3 has completion data only for those who ask for it
-		d := members(t, 1, using(profiles(t, provider), provider))[0].m.Describe()
+		d := members(t, 1, withProvider(useProfiles(t, provider), provider))[0].m.Describe()
 		if !strings.Contains(d.Mode, "completion data") || slices.ContainsFunc(d.Notes, func(n string) bool { return strings.Contains(n, "sender in the tag") }) {
 			t.Errorf("%s without a fault: %s, %q", provider, d.Mode, d.Notes)
 		}
 	}
 }
 
-// TestProfileWithADefectIsLeftForTheNext: the self-test finds it, and says which.
-func TestProfileWithADefectIsLeftForTheNext(t *testing.T) {
+func TestProfile_Defective_UsesNext(t *testing.T) {
 	for fault, why := range map[string]string{
 		"cut":   "too long for its receive",
 		"claim": "probe and claim",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			lib := profiles(t, "cxi", fault)
+			lib := useProfiles(t, "cxi", fault)
 			err := refused(t, func(p any) {
-				using(lib, "cxi")(p)
+				withProvider(lib, "cxi")(p)
 				ofi.SetLibrary(p, lib, 500*time.Millisecond)
 			})
 			if !strings.Contains(err.Error(), why) && !strings.Contains(err.Error(), "selftest_timeout") {
@@ -51,8 +49,7 @@ func TestProfileWithADefectIsLeftForTheNext(t *testing.T) {
 	}
 }
 
-// TestProfileThatContradictsItselfIsRefused, with the attribute and its value.
-func TestProfileThatContradictsItselfIsRefused(t *testing.T) {
+func TestProfile_InconsistentAttributes_IsRefused(t *testing.T) {
 	for _, c := range []struct {
 		provider, fault string
 		want            []string
@@ -64,7 +61,7 @@ func TestProfileThatContradictsItselfIsRefused(t *testing.T) {
 		{"cxi", "max=1000,injects=500", []string{"a limit of 1000 bytes", "max_msg_size"}},
 		{"efa", "injects=1125899906842624", []string{"1125899906842624", "inject_size", "bytes of memory"}},
 	} {
-		err := refused(t, using(profiles(t, c.provider, c.fault), c.provider))
+		err := refused(t, withProvider(useProfiles(t, c.provider, c.fault), c.provider))
 		for _, w := range c.want {
 			if !strings.Contains(err.Error(), w) {
 				t.Errorf("%s: %v: no %q in it", c.fault, err, w)
@@ -73,23 +70,21 @@ func TestProfileThatContradictsItselfIsRefused(t *testing.T) {
 	}
 }
 
-// TestProfileWithoutLimitsGetsAQueueThatFitsIntoMemory: a completion queue as long as
-// psm3 and opx say that theirs are would be refused.
-func TestProfileWithoutLimitsGetsAQueueThatFitsIntoMemory(t *testing.T) {
+// A completion queue of the length that psm3 and opx report would not fit into memory.
+func TestProfile_UnlimitedQueues_OpensShortQueue(t *testing.T) {
 	for _, c := range [][]string{{"psm3"}, {"opx"}, {"cxi", "queues=1099511627776"}} {
-		all := members(t, 2, using(profiles(t, c[0], c[1:]...), c[0]))
-		if err := exchanges(t, all[0], all[1], 1<<20); err != nil {
+		all := members(t, 2, withProvider(useProfiles(t, c[0], c[1:]...), c[0]))
+		if err := exchange(t, all[0], all[1], 1<<20); err != nil {
 			t.Errorf("%q: %v", c, err)
 		}
 	}
 }
 
-// TestProfileThatTakesNothingForASecond: everything waits, and arrives in its order.
-func TestProfileThatTakesNothingForASecond(t *testing.T) {
-	lib := profiles(t, "cxi", "again=1000")
-	all := members(t, 2, using(lib, "cxi"))
+func TestProfile_NoSpaceForASecond_KeepsOrder(t *testing.T) {
+	lib := useProfiles(t, "cxi", "again=1000")
+	all := members(t, 2, withProvider(lib, "cxi"))
 	a, b := all[0], all[1]
-	var ops []*once
+	var ops []*onceOp
 	var got [][]byte
 	const n = 60
 	for i := range n {
@@ -105,7 +100,7 @@ func TestProfileThatTakesNothingForASecond(t *testing.T) {
 		}
 		ops = append(ops, s, r)
 	}
-	settle(t, all, ops...)
+	pollUntilDone(t, all, ops...)
 	for i := range n {
 		if err := errors.Join(ops[2*i].Err, ops[2*i+1].Err); err != nil || got[i][0] != byte(i) {
 			t.Errorf("message %d: %v, of message %d", i, err, got[i][0])
@@ -113,12 +108,11 @@ func TestProfileThatTakesNothingForASecond(t *testing.T) {
 	}
 }
 
-// TestProfileTellsOfADeadPeer: what it took along is an error, and others go on.
-func TestProfileTellsOfADeadPeer(t *testing.T) {
+func TestProfile_PeerFailureReported_OthersContinue(t *testing.T) {
 	for _, provider := range testprov.Profiles {
-		all := members(t, 3, using(profiles(t, provider), provider))
+		all := members(t, 3, withProvider(useProfiles(t, provider), provider))
 		a, b, c := all[0], all[1], all[2]
-		if err := errors.Join(exchanges(t, a, b, 8), exchanges(t, b, a, 8), exchanges(t, a, c, 8)); err != nil {
+		if err := errors.Join(exchange(t, a, b, 8), exchange(t, b, a, 8), exchange(t, a, c, 8)); err != nil {
 			t.Fatal(err)
 		}
 		send, err := a.send(b, 1, make([]byte, 1<<20), mtl.Standard) // b never fetches it
@@ -126,21 +120,20 @@ func TestProfileTellsOfADeadPeer(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.m.Close()
-		settle(t, []*member{a, c}, send)
+		pollUntilDone(t, []*member{a, c}, send)
 		if !errors.Is(send.Err, framework.ErrTransport) || !strings.Contains(send.Err.Error(), "rank 1") {
 			t.Errorf("%s: %v", provider, send.Err)
 		}
-		if err := exchanges(t, a, c, 1<<20); err != nil {
+		if err := exchange(t, a, c, 1<<20); err != nil {
 			t.Errorf("%s: with another one: %v", provider, err)
 		}
 	}
 }
 
-// TestProfileThatIsSilentAboutADeadPeer: Forget ends what waits for it.
-func TestProfileThatIsSilentAboutADeadPeer(t *testing.T) {
-	all := members(t, 3, using(profiles(t, "cxi", "silent"), "cxi"))
+func TestProfile_PeerFailureNotReported_ForgetEndsOperations(t *testing.T) {
+	all := members(t, 3, withProvider(useProfiles(t, "cxi", "silent"), "cxi"))
 	a, b, c := all[0], all[1], all[2]
-	if err := exchanges(t, a, b, 8); err != nil {
+	if err := exchange(t, a, b, 8); err != nil {
 		t.Fatal(err)
 	}
 	send, err := a.send(b, 1, make([]byte, 1<<20), mtl.Standard)
@@ -151,45 +144,42 @@ func TestProfileThatIsSilentAboutADeadPeer(t *testing.T) {
 	for range 1000 {
 		a.m.Poll()
 	}
-	if send.ends != 0 {
+	if send.completions != 0 {
 		t.Fatalf("the profile says %v", send.Err)
 	}
 	why := errors.New("killed")
 	a.m.Forget(a.to(b), why)
-	settle(t, []*member{a, c}, send)
+	pollUntilDone(t, []*member{a, c}, send)
 	if !errors.Is(send.Err, why) {
 		t.Errorf("%v", send.Err)
 	}
-	if err := exchanges(t, a, c, 1<<20); err != nil {
+	if err := exchange(t, a, c, 1<<20); err != nil {
 		t.Errorf("with another one: %v", err)
 	}
 }
 
-// TestProfileOfTwoNetworksStaysInOne: addresses of two don't meet, and ranks of a node
-// that take turns keep to one.
-func TestProfileOfTwoNetworksStaysInOne(t *testing.T) {
-	lib := profiles(t, "cxi,verbs;ofi_rxm", "fabrics")
+func TestProfile_TwoNetworks_UsesOne(t *testing.T) {
+	lib := useProfiles(t, "cxi,verbs;ofi_rxm", "fabrics")
 	for _, provider := range []string{"cxi", "verbs;ofi_rxm"} {
 		all := members(t, 2, func(p any) {
-			using(lib, provider)(p)
+			withProvider(lib, provider)(p)
 			ofi.SetSysfs(p, devices(t, "cxi/cxi0", "cxi/second", "infiniband/mlx5_0", "infiniband/mlx5_1"))
 		})
-		if err := exchanges(t, all[0], all[1], 1<<20); err != nil {
+		if err := exchange(t, all[0], all[1], 1<<20); err != nil {
 			t.Errorf("%s: %v", provider, err)
 		}
 	}
 }
 
-// TestProfileThatHangsWhenAskedIsLeft: another one is used meanwhile.
-func TestProfileThatHangsWhenAskedIsLeft(t *testing.T) {
+func TestProfile_Hangs_UsesAnother(t *testing.T) {
 	t.Cleanup(func() {
-		for ofi.Hanging() > 0 {
+		for ofi.HangingCalls() > 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 	})
-	lib := profiles(t, "cxi", "hang")
+	lib := useProfiles(t, "cxi", "hang")
 	err := refused(t, func(p any) {
-		using(lib, "cxi")(p)
+		withProvider(lib, "cxi")(p)
 		ofi.SetLibrary(p, lib, 100*time.Millisecond)
 	})
 	if !strings.Contains(err.Error(), "does not return within 100ms") {
@@ -197,22 +187,21 @@ func TestProfileThatHangsWhenAskedIsLeft(t *testing.T) {
 	}
 }
 
-// TestProfileThatBreaksLaterIsNamed: its operations end with an error that says which
-// provider it was, and another one is none the worse for it.
-func TestProfileThatBreaksLaterIsNamed(t *testing.T) {
-	lib := profiles(t, "cxi", "late=20")
-	all := members(t, 2, using(lib, "cxi"))
+// Modules over other providers continue.
+func TestProfile_FailsLater_ErrorNamesIt(t *testing.T) {
+	lib := useProfiles(t, "cxi", "late=20")
+	all := members(t, 2, withProvider(lib, "cxi"))
 	testprov.Set(t, "verbs;ofi_rxm")
-	others := members(t, 2, using(lib, "verbs;ofi_rxm"))
+	others := members(t, 2, withProvider(lib, "verbs;ofi_rxm"))
 	var err error
 	for i := 0; i < 100 && err == nil; i++ {
-		err = exchanges(t, all[0], all[1], 8)
+		err = exchange(t, all[0], all[1], 8)
 	}
 	if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "cxi") {
 		t.Errorf("%v", err)
 	}
 	for range 50 {
-		if err := exchanges(t, others[0], others[1], 8); err != nil {
+		if err := exchange(t, others[0], others[1], 8); err != nil {
 			t.Fatalf("another stack: %v", err)
 		}
 	}

@@ -21,11 +21,10 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Tests over profiles: providers whose hardware is not here, as the tests' own libfabric
-// plays them.
+// A profile is a simulated provider of the tests' own libfabric, with the properties of network hardware.
 
 // profiles gives this process providers with faults, and returns their library.
-func profiles(t testing.TB, providers string, faults ...string) string {
+func useProfiles(t testing.TB, providers string, faults ...string) string {
 	t.Helper()
 	if err := libfabric.Built(); err != nil {
 		t.Skip(err)
@@ -37,7 +36,7 @@ func profiles(t testing.TB, providers string, faults ...string) string {
 // profile is a subject for the kit.
 func profile(t testing.TB, provider, layout, wait string, faults ...string) mtltest.Subject {
 	t.Helper()
-	lib := profiles(t, provider, faults...)
+	lib := useProfiles(t, provider, faults...)
 	s := subject(provider, layout, wait)
 	set := s.Params
 	s.Params = func(rank int, p any) {
@@ -68,10 +67,10 @@ func proc(job string, rank int32) framework.Proc {
 
 // openMember opens the module of a rank of a job of four on one node.
 func openMember(job string, rank int32, set func(p any)) (mtl.Module, error) {
-	return openUnder(deaf{}, job, rank, set)
+	return openUnder(discardUpcall{}, job, rank, set)
 }
 
-// openUnder is openMember for a module that calls up.
+// openUnder is openMember with an upcall.
 func openUnder(up mtl.Receiver, job string, rank int32, set func(p any)) (mtl.Module, error) {
 	c := ofi.Component()
 	p := c.Params()
@@ -88,7 +87,7 @@ func openUnder(up mtl.Receiver, job string, rank int32, set func(p any)) (mtl.Mo
 }
 
 // using has a module use a provider of the library; "" leaves the choice to it.
-func using(lib, provider string) func(p any) {
+func withProvider(lib, provider string) func(p any) {
 	return func(p any) {
 		var list []string
 		if provider != "" {
@@ -100,7 +99,7 @@ func using(lib, provider string) func(p any) {
 	}
 }
 
-// members opens the modules of ranks 0 to n-1. The test's end closes them.
+// members opens the modules of ranks 0 to n-1, and closes them at the end of the test.
 func members(t testing.TB, n int32, set func(p any)) []*member {
 	t.Helper()
 	var all []*member
@@ -115,7 +114,7 @@ func members(t testing.TB, n int32, set func(p any)) []*member {
 	return all
 }
 
-// refused returns why no module opens.
+// refused returns the error of opening a module, which must fail.
 func refused(t testing.TB, set func(p any)) error {
 	t.Helper()
 	m, err := openMember("job", 0, set)
@@ -135,19 +134,19 @@ func (m *member) to(other *member) mtl.Endpoint {
 	return to
 }
 
-// send starts a message to other, with which it is over if that is so at once.
-func (m *member) send(other *member, tag int32, buf []byte, mode mtl.Mode) (*once, error) {
-	o := newOnce()
+// send starts a message to other. The operation may be complete when it returns.
+func (m *member) send(other *member, tag int32, buf []byte, mode mtl.Mode) (*onceOp, error) {
+	o := newOnceOp()
 	done, err := m.m.Send(&o.Op, m.to(other), mtl.Envelope{CID: 1, Source: m.rank, Tag: tag}, buf, mode)
 	if done {
-		o.ends++
+		o.completions++
 	}
 	return o, err
 }
 
 // receive posts a receive from other; nil: from anybody.
-func (m *member) receive(other *member, tag int32, buf []byte) (*once, error) {
-	o, from, source := newOnce(), mtl.NoEndpoint, int32(mtl.AnySource)
+func (m *member) receive(other *member, tag int32, buf []byte) (*onceOp, error) {
+	o, from, source := newOnceOp(), mtl.NoEndpoint, int32(mtl.AnySource)
 	if other != nil {
 		from, source = m.to(other), other.rank
 	}
@@ -155,12 +154,12 @@ func (m *member) receive(other *member, tag int32, buf []byte) (*once, error) {
 }
 
 // settle polls all until every operation is over.
-func settle(t testing.TB, all []*member, ops ...*once) {
+func pollUntilDone(t testing.TB, all []*member, ops ...*onceOp) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
 		open := 0
 		for _, o := range ops {
-			if o.ends == 0 {
+			if o.completions == 0 {
 				open++
 			}
 		}
@@ -177,7 +176,7 @@ func settle(t testing.TB, all []*member, ops ...*once) {
 }
 
 // exchanges sends a message from a to b, and returns what went wrong.
-func exchanges(t testing.TB, a, b *member, n int) error {
+func exchange(t testing.TB, a, b *member, n int) error {
 	t.Helper()
 	sent, got := make([]byte, n), make([]byte, n)
 	for i := range sent {
@@ -191,7 +190,7 @@ func exchanges(t testing.TB, a, b *member, n int) error {
 	if err != nil {
 		return err
 	}
-	settle(t, []*member{a, b}, s, r)
+	pollUntilDone(t, []*member{a, b}, s, r)
 	if err := errors.Join(s.Err, r.Err); err != nil {
 		return err
 	}
@@ -201,7 +200,7 @@ func exchanges(t testing.TB, a, b *member, n int) error {
 	return nil
 }
 
-// devices makes a folder as /sys is, where these are devices: "cxi/cxi0".
+// devices returns a fake /sys with devices such as "cxi/cxi0".
 func devices(t testing.TB, names ...string) string {
 	t.Helper()
 	sys := t.TempDir()
@@ -213,9 +212,8 @@ func devices(t testing.TB, names ...string) string {
 	return sys
 }
 
-// inChild runs what in a process of its own (profileChild), with the providers, and
-// returns what it says.
-func inChild(t testing.TB, what string, environment []string) (string, error) {
+// runChild runs profileChild in a child process, and returns its output.
+func runChild(t testing.TB, what string, environment []string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(append(os.Environ(), childVariable+"=profile "+what), environment...)

@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestNamesMeanWhatIsOffered(t *testing.T) {
+func TestResolveName_Offers_AreResolved(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		offered    []string
@@ -33,7 +33,7 @@ func TestNamesMeanWhatIsOffered(t *testing.T) {
 	}
 }
 
-func TestNamesOfNothingAreErrors(t *testing.T) {
+func TestCheckNames_UnknownNames_AreErrors(t *testing.T) {
 	has := []string{"tcp", "udp", "sockets", "shm", "ofi_rxm", "ofi_rxd", "ofi_mrail"}
 	for name, near := range map[string]string{
 		"txp;rxm": "tcp;ofi_rxm", "verbs;": "verbs;ofi_rxm", "tcp;": "tcp;ofi_rxm", "tcp;ofi_": "tcp;ofi_rxm", "cxl": "cxi", ";": "", ";rxm": "",

@@ -39,7 +39,7 @@ func TestKnown_DefectsPage_ShowsEachRow(t *testing.T) {
 	}
 }
 
-func TestTableOfProvidersMakesSense(t *testing.T) {
+func TestKnown_Table_IsConsistent(t *testing.T) {
 	var named []string
 	for _, p := range known {
 		if _, err := path.Match(p.Name, ""); err != nil || p.Name != strings.ToLower(p.Name) || lookupProvider(strings.ToUpper(p.Name)).Name != p.Name {
@@ -65,7 +65,7 @@ func TestTableOfProvidersMakesSense(t *testing.T) {
 	}
 }
 
-func TestFactsEndWithTheVersionThatMendedThem(t *testing.T) {
+func TestFindQuirk_LaterVersion_FindsNone(t *testing.T) {
 	for version, want := range map[libfabric.Version]bool{{Major: 1, Minor: 16}: true, v1_17: true, {Major: 1, Minor: 18}: false, {Major: 2}: false} {
 		if _, ok := quirkReason("NET", RefuseProvider, version); ok != want {
 			t.Errorf("net is refused in %v: %t", version, ok)

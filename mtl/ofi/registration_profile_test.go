@@ -12,12 +12,12 @@ import (
 )
 
 // register is where a provider notes registrations, and their ends.
-type register struct {
+type registrationLog struct {
 	t    testing.TB
 	r, w int
 }
 
-func newRegister(t testing.TB) *register {
+func newRegistrationLog(t testing.TB) *registrationLog {
 	t.Helper()
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -27,13 +27,13 @@ func newRegister(t testing.TB) *register {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
 	})
-	return &register{t, fds[0], fds[1]}
+	return &registrationLog{t, fds[0], fds[1]}
 }
 
-func (r *register) fault() string { return fmt.Sprintf("registers=%d", r.w) }
+func (r *registrationLog) fault() string { return fmt.Sprintf("registers=%d", r.w) }
 
 // count returns how many have begun and ended since it was called before.
-func (r *register) count() (begun, ended int) {
+func (r *registrationLog) count() (begun, ended int) {
 	r.t.Helper()
 	buf := make([]byte, 64<<10)
 	n, err := unix.Read(r.r, buf)
@@ -57,33 +57,32 @@ func (m *member) lasting(all []*member, n int) (memory []byte, end func() (held 
 	if !ok {
 		m.t.Fatal("the module registers nothing")
 	}
-	o, memory := newOnce(), make([]byte, n)
+	o, memory := newOnceOp(), make([]byte, n)
 	if err := r.Register(&o.Op, memory); err != nil {
 		m.t.Fatal(err)
 	}
-	if settle(m.t, all, o); o.Err != nil {
+	if pollUntilDone(m.t, all, o); o.Err != nil {
 		m.t.Fatal(o.Err)
 	}
 	return memory, func() (bool, error) {
-		o := newOnce()
+		o := newOnceOp()
 		if err := r.Deregister(&o.Op, memory); err != nil {
 			return false, err
 		}
-		settle(m.t, all, o)
+		pollUntilDone(m.t, all, o)
 		return o.Found, o.Err
 	}
 }
 
-// TestMemoryThatLastsIsRegisteredOnce, and not for each message; what is elsewhere is, where
-// the provider takes no other, for as long as that takes.
-func TestMemoryThatLastsIsRegisteredOnce(t *testing.T) {
+// Other buffers are registered for one operation, if the provider requires it.
+func TestRegister_Memory_IsRegisteredOnce(t *testing.T) {
 	const messages, size = 20, 100_000
 	for _, fault := range []string{"", "mr_local"} {
 		for _, provider := range []string{"cxi", "verbs;ofi_rxm", "efa"} {
 			t.Run(provider+","+fault, func(t *testing.T) {
-				book := newRegister(t)
-				lib := profiles(t, provider, fault, book.fault())
-				all := members(t, 2, using(lib, provider))
+				book := newRegistrationLog(t)
+				lib := useProfiles(t, provider, fault, book.fault())
+				all := members(t, 2, withProvider(lib, provider))
 				a, b := all[0], all[1]
 				exchange := func(from, to []byte) {
 					t.Helper()
@@ -95,12 +94,12 @@ func TestMemoryThatLastsIsRegisteredOnce(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if settle(t, all, s, r); errors.Join(s.Err, r.Err) != nil {
+					if pollUntilDone(t, all, s, r); errors.Join(s.Err, r.Err) != nil {
 						t.Fatal(s.Err, r.Err)
 					}
 				}
 				exchange(make([]byte, 8), make([]byte, 8)) // they know each other
-				settle(t, all)
+				pollUntilDone(t, all)
 				a.m.Poll()
 				b.m.Poll()
 				book.count()
@@ -134,14 +133,13 @@ func TestMemoryThatLastsIsRegisteredOnce(t *testing.T) {
 	}
 }
 
-// TestMemoryThatASendToTheDeadHoldsStays: the network may read it until the endpoint closes; its
-// owner is told, and not kept waiting.
-func TestMemoryThatASendToTheDeadHoldsStays(t *testing.T) {
-	book := newRegister(t)
-	lib := profiles(t, "verbs;ofi_rxm", "silent", book.fault())
-	all := members(t, 2, using(lib, "verbs;ofi_rxm"))
+// The network may read the memory until the endpoint closes. Deregister reports that without blocking.
+func TestDeregister_SendToFailedPeer_KeepsMemory(t *testing.T) {
+	book := newRegistrationLog(t)
+	lib := useProfiles(t, "verbs;ofi_rxm", "silent", book.fault())
+	all := members(t, 2, withProvider(lib, "verbs;ofi_rxm"))
 	a, b := all[0], all[1]
-	if err := exchanges(t, a, b, 8); err != nil { // now a message goes at once
+	if err := exchange(t, a, b, 8); err != nil { // now a message goes at once
 		t.Fatal(err)
 	}
 	memory, end := a.lasting(all, 1<<20)
@@ -153,7 +151,7 @@ func TestMemoryThatASendToTheDeadHoldsStays(t *testing.T) {
 		t.Errorf("given back while the send goes on: %v", err)
 	}
 	a.m.Forget(a.to(b), framework.ErrProcFailed)
-	settle(t, all, s)
+	pollUntilDone(t, all, s)
 	if held, err := end(); !held || err != nil {
 		t.Error(held, err)
 	}
@@ -166,14 +164,13 @@ func TestMemoryThatASendToTheDeadHoldsStays(t *testing.T) {
 	}
 }
 
-// TestProviderThatWantsDescriptorsIsSeenAsOne: without FI_MR_LOCAL in what ferry asks for there
-// would be no such provider, and with it everywhere there would be no other.
-func TestProviderThatWantsDescriptorsIsSeenAsOne(t *testing.T) {
+// FI_MR_LOCAL in all hints would exclude other providers, and without it this one would be missing.
+func TestInfos_RequiresDescriptors_IsReported(t *testing.T) {
 	for provider, faults := range map[string][]string{"verbs;ofi_rxm": {"mr_local"}, "cxi": nil} {
-		lib := profiles(t, provider, faults...)
-		all := members(t, 2, using(lib, provider))
+		lib := useProfiles(t, provider, faults...)
+		all := members(t, 2, withProvider(lib, provider))
 		for _, n := range []int{0, 1, 5000, 100_000, 2 << 20} {
-			if err := exchanges(t, all[0], all[1], n); err != nil {
+			if err := exchange(t, all[0], all[1], n); err != nil {
 				t.Errorf("%s: %d bytes: %v", provider, n, err)
 			}
 		}

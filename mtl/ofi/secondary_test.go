@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// TestChoose_SecondaryInterface_IsUsedLast: libfabric lists first the interface that was made last.
+// libfabric lists the newest interface first.
 func TestChoose_SecondaryInterface_IsUsedLast(t *testing.T) {
 	nets := []netip.Prefix{netip.MustParsePrefix("10.1.0.1/24")}
 	eth0 := netaddr.Interface{Name: "eth0", Flags: net.FlagUp, Nets: nets, HasDefault: true, Speed: 1000}
@@ -17,7 +17,7 @@ func TestChoose_SecondaryInterface_IsUsedLast(t *testing.T) {
 		other := netaddr.Interface{Name: name, Flags: net.FlagUp, Nets: nets, Speed: 1000}
 		var infos []libfabric.Info
 		for _, domain := range []string{name, "eth0"} {
-			infos = append(infos, sane(libfabric.Info{Provider: "tcp;ofi_rxm", Domain: domain, AddressFormat: libfabric.IPv4Address}))
+			infos = append(infos, fillAttributes(libfabric.Info{Provider: "tcp;ofi_rxm", Domain: domain, AddressFormat: libfabric.IPv4Address}))
 		}
 		host := topology{sys: t.TempDir(), interfaces: []netaddr.Interface{other, eth0}}
 		if got := choose(infos, &params{}, jobTraits{version: v2_4}, host); got[0].info.Domain != "eth0" || got[1].refusal != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// surveyOf asks one provider, or all for "".
+// surveyOf surveys one provider, or all for "".
 func surveyOf(t *testing.T, provider string) []mtl.Candidate {
 	t.Helper()
 	c := ofi.Component()
@@ -32,9 +32,8 @@ func surveyOf(t *testing.T, provider string) []mtl.Candidate {
 	return all
 }
 
-// TestProvidersWithoutADeviceAreNamedWithTheReason: each name is a provider that
-// offers something here, or one that is unavailable, asked for by itself or not.
-func TestProvidersWithoutADeviceAreNamedWithTheReason(t *testing.T) {
+// Each name is a provider with an offer or an unavailable one, also if it is queried alone.
+func TestSurvey_ProvidersWithoutDevice_HaveReasons(t *testing.T) {
 	needLibfabric(t)
 	c := ofi.Component()
 	p := c.Params()
@@ -87,9 +86,8 @@ func TestProvidersWithoutADeviceAreNamedWithTheReason(t *testing.T) {
 	}
 }
 
-// TestReasonIsTheProvidersOwn: not what the library says of others, or of
-// parameters, or while another layer asks.
-func TestReasonIsTheProvidersOwn(t *testing.T) {
+// Log lines of other providers, of parameters and of other layers are ignored.
+func TestLogReason_MixedLog_IsOfTheProvider(t *testing.T) {
 	const log = `something else
 libfabric:7:1795191319::core:core:ofi_register_provider():461<info> registering provider: shm (117.0)
 libfabric:7:1795191319::psm2:core:psmx2_init_lib():233<info> no hfi device is found.
@@ -107,8 +105,7 @@ libfabric:7:1795191320::efa`
 	}
 }
 
-// TestLibraryTellsWhyAProviderIsNotThere: in a process of its own, on standard error.
-func TestLibraryTellsWhyAProviderIsNotThere(t *testing.T) {
+func TestLogReason_ChildProcess_HasReason(t *testing.T) {
 	needLibfabric(t)
 	c := ofi.Component().(mtl.Surveyor)
 	const provider = "verbs;ofi_rxm"
@@ -137,7 +134,7 @@ func TestLibraryTellsWhyAProviderIsNotThere(t *testing.T) {
 	}
 }
 
-// surveyChild prints why the provider is not there.
+// surveyChild prints the reason why the provider is unavailable.
 func surveyChild(provider string) error {
 	c := ofi.Component()
 	p := c.Params()
