@@ -57,7 +57,7 @@ func TestKillOverUCX(t *testing.T) {
 // isQueueBlocked reports whether survivors have the error that the dead process blocks the UCX queue of
 // one of them. The other one loses that one, or is blocked, too.
 func isQueueBlocked(outputs []string) bool {
-	const says = "has blocked this one's queue"
+	const says = "blocks the message queue of this one"
 	other := func(s string) bool { return strings.Contains(s, says) || strings.Contains(s, "process failed: rank") }
 	return strings.Contains(outputs[0]+outputs[1], says) && other(outputs[0]) && other(outputs[1]) && !strings.Contains(outputs[0]+outputs[1], "deadline")
 }

@@ -20,7 +20,7 @@ func TestAttack_LibraryFileOfAnotherUser_IsNotLoaded(t *testing.T) {
 	if v := Component().Probe(t.Context(), p); v.Status != framework.StatusUnavailable || !strings.Contains(v.Why(), "belongs to user 65534") || !strings.Contains(v.Hint, "LD_LIBRARY_PATH") {
 		t.Errorf("verdict %+v", v)
 	}
-	if _, err := load(context.Background(), p); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+	if _, err := loadLibrary(context.Background(), p); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,7 @@ func TestFails_CallOfOneClass_NextClassIsUsed(t *testing.T) {
 		"ucp_tag_msg_recv_nbx":     "Input/output error (-3)",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			lib := playing(t, "rc,tcp", fault)
+			lib := simulate(t, "rc,tcp", fault)
 			out, err := libtest.InChild(t, "TestFails_CallOfOneClass_NextClassIsUsed", "LIBRARY="+lib, testprov.Faulty+"=rc")
 			if err != nil {
 				t.Fatalf("the process ends with %v:\n%s", err, out)
@@ -68,7 +68,7 @@ func TestFails_CallOfEveryClass_ErrorNamesIt(t *testing.T) {
 		"ucp_config_read=0":      "ucp_config_read: success without a result",
 		"ucp_context_print_info": "UCX 1.18.1 has no transport of class rc",
 	} {
-		m, err := open(0, playing(t, "rc,tcp", fault), time.Second)
+		m, err := open(0, simulate(t, "rc,tcp", fault), time.Second)
 		if err == nil {
 			m.Close()
 		}

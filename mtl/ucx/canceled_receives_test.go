@@ -7,20 +7,20 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// TestPollCostsTheSameHoweverManyReceivesWereCanceled and have not ended.
-func TestPollCostsTheSameHoweverManyReceivesWereCanceled(t *testing.T) {
+// TestPoll_ManyCanceledReceives_TakesConstantTime and have not ended.
+func TestPoll_ManyCanceledReceives_TakesConstantTime(t *testing.T) {
 	poll := func(n int) time.Duration {
 		m := &module{}
 		for range n {
-			s, op := &slot{kind: receive, posted: true, canceled: true, since: time.Now()}, new(mtl.Op)
+			s, op := &slot{kind: slotReceive, isPosted: true, isCanceled: true, canceledAt: time.Now()}, new(mtl.Op)
 			s.op = op
-			m.vain = append(m.vain, vain{s, op})
+			m.canceledReceives = append(m.canceledReceives, canceledReceive{s, op})
 		}
 		best := time.Hour
 		for range 5 {
 			begin := time.Now()
 			for range n {
-				m.came(0)
+				m.handleEvents(0)
 			}
 			best = min(best, time.Since(begin)/time.Duration(n))
 		}

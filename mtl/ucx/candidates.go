@@ -15,19 +15,24 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// candidate is one class of transports, or what the user's UCX_TLS says, and what was decided
-// about it.
+// candidate is a class of transports, or the transports of the user's UCX_TLS, with the verdict about it.
 type candidate struct {
-	name        string // of the class; "UCX_TLS=..." where that says what is used
-	tls         string // empty: the environment's
-	resources   []ucp.Resource
-	interfaces  []netaddr.Interface
-	settings    []ucp.Setting
+	// name is the name of the class, or "UCX_TLS=..." if that selects the transports.
+	name string
+	// tls is the value of UCX_TLS, or empty for that of the environment.
+	tls        string
+	resources  []ucp.Resource
+	interfaces []netaddr.Interface
+	settings   []ucp.Setting
+	// packet is the length of the longest message in one packet, in bytes.
 	packet      int
-	local       bool
-	unavailable bool   // UCX offers nothing for it
-	refused     string // why it is not used, or not there
-	failed      bool   // because it did not open, or failed its test
+	isNodeLocal bool
+	// isUnavailable is set if UCX has no transport of the class here.
+	isUnavailable bool
+	// refusal is the reason not to use the candidate, or empty.
+	refusal string
+	// hasFailed is set if refusal is the error of Open or of the self-test.
+	hasFailed bool
 }
 
 // devices lists the devices of a candidate, each once.
@@ -41,40 +46,41 @@ func (c *candidate) devices() string {
 	return strings.Join(names, ",")
 }
 
-// job is what choosing needs to know of the job.
-type job struct {
-	oneNode bool // all of its processes are on this node
-	fabric  bool // nobody has asked for an MTL
+// jobTraits are the properties of the job that candidates depend on.
+type jobTraits struct {
+	// isOneNode is set if all processes of the job are on this node.
+	isOneNode bool
+	// isUnrequested is set if no MTL was requested.
+	isUnrequested bool
 }
 
-// choose orders what UCX offers: what Open tries, best first, then what is refused or not there,
-// each with its reason.
-func choose(f *found, p *params, j job) []candidate {
+// choose returns the candidates for Open in order of preference, followed by the refused and the unavailable ones.
+func choose(f *survey, p *params, j jobTraits) []candidate {
 	if f.tls != "" {
-		return []candidate{chooseUsers(f, p, j)}
+		return []candidate{chooseUserTLS(f, p, j)}
 	}
 	var all []candidate
-	for _, name := range order(p) {
+	for _, name := range classOrder(p) {
 		c, _ := classOf(name)
-		all = append(all, judge(c, f, p, j))
+		all = append(all, assess(c, f, p, j))
 	}
-	slices.SortStableFunc(all, func(a, b candidate) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(all, func(a, b candidate) int { return verdictOrder(a) - verdictOrder(b) })
 	return all
 }
 
-// rank has what is tried first, then what is refused, then what is not there.
-func rank(c candidate) int {
+// verdictOrder sorts usable candidates before refused ones, and those before unavailable ones.
+func verdictOrder(c candidate) int {
 	switch {
-	case c.unavailable:
+	case c.isUnavailable:
 		return 2
-	case c.refused != "":
+	case c.refusal != "":
 		return 1
 	}
 	return 0
 }
 
-// order is the names of all classes, those first that provider_include names.
-func order(p *params) []string {
+// classOrder returns the names of all classes, those in provider_include first.
+func classOrder(p *params) []string {
 	names := slices.Clone(p.ProviderInclude)
 	for _, c := range classNames() {
 		if !slices.Contains(names, c) {
@@ -84,51 +90,51 @@ func order(p *params) []string {
 	return names
 }
 
-func judge(of class, f *found, p *params, j job) candidate {
+func assess(of class, f *survey, p *params, j jobTraits) candidate {
 	c := candidate{name: of.name, tls: of.tls, packet: of.packet, interfaces: f.interfaces}
-	own := of.of(f.resources)
+	own := of.ownResources(f.resources)
 	c.resources = own
-	if !of.local {
+	if !of.isNodeLocal {
 		c.resources = f.permitted(own, p)
 	}
 	included := len(p.ProviderInclude) > 0
-	c.local = of.local || staysHere(c.resources)
+	c.isNodeLocal = of.isNodeLocal || isNodeLocal(c.resources)
 	switch {
 	case len(own) == 0:
-		c.unavailable, c.refused = true, fmt.Sprintf("UCX %v has no transport of class %s here (%s): it was not compiled in, or finds no device", f.version, of.name, strings.Join(of.transports, ", "))
+		c.isUnavailable, c.refusal = true, fmt.Sprintf("UCX %v has no transport of class %s here (%s): it was not compiled in, or finds no device", f.version, of.name, strings.Join(of.transports, ", "))
 	case included && !slices.Contains(p.ProviderInclude, of.name):
-		c.refused = "not in mtl.ucx.provider_include"
+		c.refusal = "not in mtl.ucx.provider_include"
 	case !included && slices.Contains(p.ProviderExclude, of.name):
-		c.refused = "in mtl.ucx.provider_exclude"
-	case !included && of.named:
-		c.refused = "used only where mtl.ucx.provider_include names it"
-	case j.fabric && !of.hardware:
-		c.refused = "not a network device, and no MTL was requested"
+		c.refusal = "in mtl.ucx.provider_exclude"
+	case !included && of.needsRequest:
+		c.refusal = "used only if mtl.ucx.provider_include names it"
+	case j.isUnrequested && !of.needsHardware:
+		c.refusal = "not a network device, and no MTL was requested"
 	case len(c.resources) == 0:
-		c.refused = fmt.Sprintf("none of its devices (%s) is permitted by %s", listed(own), f.deviceRule(p))
-	case c.local && !j.oneNode:
-		c.refused = "it never leaves the node, and the job has processes on others"
+		c.refusal = fmt.Sprintf("none of its devices (%s) is permitted by %s", resourceNames(own), f.deviceRule(p))
+	case c.isNodeLocal && !j.isOneNode:
+		c.refusal = "it reaches only this node, and the job has processes on others"
 	}
 	c.settings = []ucp.Setting{{Name: "TLS", Value: of.tls}}
-	c.inOnePacket()
-	c.byOneConnection(f.version)
-	if devices := c.devices(); !of.local && devices != "" && f.devices == "" {
+	c.setRendezvousThreshold()
+	c.limitConnections(f.version)
+	if devices := c.devices(); !of.isNodeLocal && devices != "" && f.devices == "" {
 		c.settings = append(c.settings, ucp.Setting{Name: "NET_DEVICES", Value: devices})
 	}
 	return c
 }
 
-// chooseUsers is the one candidate where the user's UCX_TLS says what is used.
-func chooseUsers(f *found, p *params, j job) candidate {
+// chooseUserTLS returns the candidate for the transports of the user's UCX_TLS.
+func chooseUserTLS(f *survey, p *params, j jobTraits) candidate {
 	c := candidate{name: "UCX_TLS=" + f.tls, packet: 900, resources: f.resources, interfaces: f.interfaces}
-	c.local = staysHere(c.resources)
-	c.inOnePacket()
-	c.byOneConnection(f.version)
+	c.isNodeLocal = isNodeLocal(c.resources)
+	c.setRendezvousThreshold()
+	c.limitConnections(f.version)
 	switch {
-	case j.fabric && !c.usesHardware():
-		c.refused = "not a network device, and no MTL was requested"
-	case c.local && !j.oneNode:
-		c.refused = "it never leaves the node, and the job has processes on others"
+	case j.isUnrequested && !c.usesHardware():
+		c.refusal = "not a network device, and no MTL was requested"
+	case c.isNodeLocal && !j.isOneNode:
+		c.refusal = "it reaches only this node, and the job has processes on others"
 	}
 	if f.devices == "" {
 		var names []string
@@ -144,10 +150,10 @@ func chooseUsers(f *found, p *params, j job) candidate {
 	return c
 }
 
-// inOnePacket has longer messages than a packet stay with their sender until they are received.
-// UCX would send some of them in several packets: who receives such a message whose sender dies
-// waits for the rest for ever. Users who set the length themselves get what UCX does.
-func (c *candidate) inOnePacket() {
+// setRendezvousThreshold makes messages longer than a packet stay with their sender until they are received. UCX would send
+// some of them in several packets, and the receive of such a message would never end after the sender has failed. If the
+// user sets lengths, UCX's own protocol remains.
+func (c *candidate) setRendezvousThreshold() {
 	if userSets(func(name string) bool { return name == "UCX_RNDV_THRESH" || strings.HasSuffix(name, "SEG_SIZE") }) {
 		c.packet = 0
 		return
@@ -155,72 +161,71 @@ func (c *candidate) inOnePacket() {
 	c.settings = append(c.settings, ucp.Setting{Name: "RNDV_THRESH", Value: strconv.Itoa(c.packet + 1)})
 }
 
-// byOneConnection has two processes connect once over tcp with a UCX that aborts when a peer goes meanwhile.
-// Where there are two devices it would connect by both, and introduce itself by the one that the first
-// message does not take: who has received the message may learn after its sender has gone that it was to
-// answer.
-func (c *candidate) byOneConnection(v ucp.Version) {
+// limitConnections restricts two processes to one connection over tcp, for versions of UCX that abort when a peer leaves during
+// the connection. With two devices UCX would also connect by the device that the first message does not use, and a receiver could
+// process that request after the sender has left.
+func (c *candidate) limitConnections(v ucp.Version) {
 	const name = "MAX_RNDV_RAILS"
-	if !c.usesTCP() || c.usesHardware() || !v.Before(abortsConnecting) ||
+	if !c.usesTCP() || c.usesHardware() || !v.Before(fixesConnectAbort) ||
 		userSets(func(set string) bool { return set == "UCX_"+name || set == "UCX_MAX_RNDV_LANES" }) {
 		return
 	}
 	c.settings = append(c.settings, ucp.Setting{Name: name, Value: "1"})
 }
 
-// usesHardware reports whether a network's device is among them.
+// usesHardware reports whether a transport uses a network device.
 func (c *candidate) usesHardware() bool {
-	return slices.ContainsFunc(classes, func(of class) bool { return of.hardware && len(of.of(c.resources)) > 0 })
+	return slices.ContainsFunc(classes, func(of class) bool { return of.needsHardware && len(of.ownResources(c.resources)) > 0 })
 }
 
-// abortsConnecting is the first version of UCX without an assertion that ends the process when a peer
-// goes while it connects over tcp (ucp_request_send_state_ff: "got REP message"). Older ones that were
-// built with assertions, as Debian's 1.13.1 is, have it, in mode none more rarely.
-var abortsConnecting = ucp.Version{Major: 1, Minor: 14}
+// fixesConnectAbort is the first version of UCX without an assertion that aborts the process when a peer leaves while it connects
+// over tcp (ucp_request_send_state_ff: "got REP message"). Older versions with assertions, such as Debian's 1.13.1, have it. In mode
+// none it is rarer.
+var fixesConnectAbort = ucp.Version{Major: 1, Minor: 14}
 
-// crashesUncached is the first version of UCX that crashes in peer mode when a peer goes in the middle of
-// a long message, if it keeps no cache of registrations (ucp_memh_invalidate). 1.22 does, too.
-var crashesUncached = ucp.Version{Major: 1, Minor: 16}
+// requiresCache is the first version of UCX that, without a registration cache, crashes in peer mode when a peer leaves in the middle
+// of a long message (ucp_memh_invalidate). 1.22 is also affected.
+var requiresCache = ucp.Version{Major: 1, Minor: 16}
 
 func (c *candidate) usesTCP() bool {
 	return slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return r.Transport == "tcp" })
 }
 
-// hazards describes the observed effects of a death on survivors (docs/provider-defects.md, UCX).
+// hazards describes observed effects of a peer's failure on other processes (docs/provider-defects.md, UCX).
 func (c *candidate) hazards(v ucp.Version) (notes []string) {
 	if c.usesTCP() {
-		notes = append(notes, fmt.Sprintf("over tcp a peer that dies while it connects may end this process, rarely: UCX %v", v))
+		notes = append(notes, fmt.Sprintf("a peer that fails while it connects over tcp may abort this process, rarely: UCX %v", v))
 	}
-	if c.queued() {
-		notes = append(notes, "a peer that is killed while it writes into UCX's shared memory may stop messages between others, who are told: pml.cm.shared_memory=on, the default, keeps them out of it")
+	if c.usesSharedQueue() {
+		notes = append(notes, "a peer that is killed while it writes into UCX's shared memory may block messages between others, which get an error: pml.cm.shared_memory=on, the default, avoids that memory")
 	}
 	return notes
 }
 
-// registers reports whether a transport keeps memory registered. These go by addresses.
-func (c *candidate) registers() bool {
+// registersMemory reports whether a transport registers memory and keeps the registration.
+func (c *candidate) registersMemory() bool {
 	return slices.ContainsFunc(c.resources, func(r ucp.Resource) bool {
 		return !slices.Contains([]string{"self", "tcp", "posix", "sysv", "xpmem", "cma"}, r.Transport)
 	})
 }
 
-// errorMode returns the error mode that a candidate has. Over tcp UCX tells of the dead without peer
-// mode, too, if it is asked to.
+// errorMode returns the error mode of a candidate, with a note if it differs from the parameter. Over tcp UCX can report failures
+// without peer mode, too.
 func (c *candidate) errorMode(p *params, v ucp.Version) (mode, note string) {
-	if p.ErrorMode == "peer" && c.usesTCP() && v.Before(abortsConnecting) {
-		return "none", fmt.Sprintf("error mode none: in peer mode UCX %v may end the process when a peer goes while it connects over tcp", v)
+	if p.ErrorMode == "peer" && c.usesTCP() && v.Before(fixesConnectAbort) {
+		return "none", fmt.Sprintf("error mode none: in peer mode UCX %v may abort the process when a peer leaves while it connects over tcp", v)
 	}
-	if p.ErrorMode == "peer" && !v.Before(crashesUncached) {
+	if p.ErrorMode == "peer" && !v.Before(requiresCache) {
 		for _, name := range []string{"UCX_MEM_EVENTS", "UCX_RCACHE_ENABLE"} {
 			if value := strings.ToLower(os.Getenv(name)); value != "" && strings.HasPrefix("no", value) || value == "0" || value == "off" {
-				return "none", fmt.Sprintf("error mode none: in peer mode UCX %v crashes with %s=%s when a peer goes", v, name, value)
+				return "none", fmt.Sprintf("error mode none: in peer mode UCX %v crashes with %s=%s when a peer leaves", v, name, value)
 			}
 		}
 	}
 	return p.ErrorMode, ""
 }
 
-// medium returns the medium between processes of a local candidate.
+// medium returns the medium between the processes of a node-local candidate.
 func (c *candidate) medium() trial.Medium {
 	if slices.ContainsFunc(c.resources, func(r ucp.Resource) bool { return isMemory(r.Device) && r.Transport != "self" }) {
 		return trial.Memory
@@ -228,11 +233,11 @@ func (c *candidate) medium() trial.Medium {
 	return trial.Loopback
 }
 
-// isMemory reports whether a device is none of a network.
+// isMemory reports whether a device is memory instead of a network interface.
 func isMemory(device string) bool { return strings.HasPrefix(device, "memory") || device == "cuda" }
 
-// permitted returns those of the resources whose devices may be used.
-func (f *found) permitted(all []ucp.Resource, p *params) (some []ucp.Resource) {
+// permitted returns the resources on permitted devices.
+func (f *survey) permitted(all []ucp.Resource, p *params) (some []ucp.Resource) {
 	for _, r := range all {
 		switch {
 		case isMemory(r.Device) || f.devices != "":
@@ -248,16 +253,16 @@ func (f *found) permitted(all []ucp.Resource, p *params) (some []ucp.Resource) {
 	return some
 }
 
-// deviceRule names what says which devices may be used.
-func (f *found) deviceRule(p *params) string {
+// deviceRule names the rule that excludes devices, for errors.
+func (f *survey) deviceRule(p *params) string {
 	if len(p.DeviceInclude) > 0 {
 		return fmt.Sprintf("mtl.ucx.device_include=%s", strings.Join(p.DeviceInclude, ","))
 	}
 	return fmt.Sprintf("mtl.ucx.device_exclude=%s, or they are secondary interfaces", strings.Join(p.DeviceExclude, ","))
 }
 
-// matchesAny reports whether name matches one of the patterns (path.Match), with or without its
-// port. A pattern that is none matches itself.
+// matchesAny reports whether name matches one of the patterns (path.Match), with or without its port. A malformed pattern matches
+// itself.
 func matchesAny(patterns []string, name string) bool {
 	device, _, _ := strings.Cut(name, ":")
 	return slices.ContainsFunc(patterns, func(p string) bool {
@@ -267,7 +272,7 @@ func matchesAny(patterns []string, name string) bool {
 	})
 }
 
-// checkNames refuses names of classes that there are none of.
+// checkNames rejects unknown names of classes.
 func checkNames(p *params) error {
 	for _, list := range []struct {
 		name  string
@@ -275,7 +280,7 @@ func checkNames(p *params) error {
 	}{{"provider_include", p.ProviderInclude}, {"provider_exclude", p.ProviderExclude}} {
 		for _, given := range list.names {
 			if _, ok := classOf(given); !ok {
-				return fmt.Errorf("%w: mtl.ucx.%s: no class of UCX's transports is called %q; the nearest name is %q; there are %s",
+				return fmt.Errorf("%w: mtl.ucx.%s: unknown transport class %q; the nearest name is %q; the classes are %s",
 					framework.ErrConfig, list.name, given, framework.Nearest(given, classNames()), strings.Join(classNames(), ", "))
 			}
 		}
@@ -283,24 +288,24 @@ func checkNames(p *params) error {
 	return nil
 }
 
-// summary lists candidates with their reasons.
-func summary(all []candidate) string {
+// summarize lists candidates with their reasons.
+func summarize(all []candidate) string {
 	var lines []string
 	for _, c := range all {
 		line := c.name
 		if d := c.devices(); d != "" {
 			line += " on " + d
 		}
-		if c.refused != "" {
-			line += ": " + c.refused
+		if c.refusal != "" {
+			line += ": " + c.refusal
 		}
 		lines = append(lines, line)
 	}
 	return strings.Join(lines, "; ")
 }
 
-// nothing says that no candidate is left to try, and why.
-func nothing(f *found, all []candidate, p *params) error {
+// noCandidateError returns the error if no candidate is left.
+func noCandidateError(f *survey, all []candidate, p *params) error {
 	why := framework.ErrUnsupported
 	asked := ""
 	if len(p.ProviderInclude) > 0 && f.tls == "" {
@@ -313,20 +318,19 @@ func nothing(f *found, all []candidate, p *params) error {
 		why = framework.ErrConfig
 		asked += fmt.Sprintf(" with mtl.ucx.device_include=%q", strings.Join(p.DeviceInclude, ","))
 	}
-	return fmt.Errorf("%s: %w: nothing that UCX %v offers here can be used%s: %s", component, why, f.version, asked, summary(all))
+	return fmt.Errorf("%s: %w: no transport of UCX %v can be used here%s: %s", component, why, f.version, asked, summarize(all))
 }
 
-// described turns candidates into what people read; chosen is the index of the one that is
-// used, or -1.
-func described(all []candidate, chosen int) []mtl.Candidate {
+// toCandidates converts candidates for a Description. chosen is the index of the used one, or -1.
+func toCandidates(all []candidate, chosen int) []mtl.Candidate {
 	out := make([]mtl.Candidate, len(all))
 	for i, c := range all {
 		name := c.name
 		if d := c.devices(); d != "" {
 			name += " on " + d
 		}
-		out[i] = mtl.Candidate{Name: name, Provider: c.name, Chosen: i == chosen, Unavailable: c.unavailable, Refused: c.refused != "" && !c.unavailable, Failed: c.failed, Reason: c.refused}
-		if chosen >= 0 && i != chosen && c.refused == "" {
+		out[i] = mtl.Candidate{Name: name, Provider: c.name, Chosen: i == chosen, Unavailable: c.isUnavailable, Refused: c.refusal != "" && !c.isUnavailable, Failed: c.hasFailed, Reason: c.refusal}
+		if chosen >= 0 && i != chosen && c.refusal == "" {
 			out[i].Reason = all[chosen].name + " is preferred"
 		}
 	}

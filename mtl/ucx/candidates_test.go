@@ -23,31 +23,31 @@ var cluster = []ucp.Resource{
 	{Transport: "rc_mlx5", Device: "mlx5_0:1"}, {Transport: "rc_mlx5", Device: "mlx5_1:1"}, {Transport: "dc_mlx5", Device: "mlx5_0:1"}, {Transport: "ud_verbs", Device: "mlx5_0:1"},
 }
 
-func TestChoice(t *testing.T) {
+func TestChoose_Cluster_OrdersClasses(t *testing.T) {
 	for name, c := range map[string]struct {
 		p    params
-		j    job
+		j    jobTraits
 		want string // what is tried, in order, with devices
 		says string // of the others
 	}{
-		"the best first":         {j: job{oneNode: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1 tcp on lo,ib0 shm on memory", says: "no transport of class cuda"},
-		"several nodes":          {want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1 tcp on lo,ib0", says: "never leaves the node"},
-		"nobody has asked":       {j: job{fabric: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1", says: "no MTL was requested"},
+		"the best first":         {j: jobTraits{isOneNode: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1 tcp on lo,ib0 shm on memory", says: "no transport of class cuda"},
+		"several nodes":          {want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1 tcp on lo,ib0", says: "reaches only this node"},
+		"nobody has asked":       {j: jobTraits{isUnrequested: true}, want: "rc on mlx5_0:1,mlx5_1:1 dc on mlx5_0:1 ud on mlx5_0:1", says: "no MTL was requested"},
 		"included":               {p: params{ProviderInclude: []string{"tcp", "ud"}}, want: "tcp on lo,ib0 ud on mlx5_0:1", says: "not in mtl.ucx.provider_include"},
 		"excluded":               {p: params{ProviderExclude: []string{"rc", "dc"}}, want: "ud on mlx5_0:1 tcp on lo,ib0", says: "in mtl.ucx.provider_exclude"},
 		"a device":               {p: params{DeviceInclude: []string{"mlx5_1"}}, want: "rc on mlx5_1:1", says: "mtl.ucx.device_include=mlx5_1"},
-		"this host only":         {p: params{DeviceInclude: []string{"lo"}}, want: "", says: "never leaves the node"},
-		"this host, one node":    {p: params{DeviceInclude: []string{"lo"}}, j: job{oneNode: true}, want: "tcp on lo shm on memory"},
-		"a class without device": {p: params{ProviderInclude: []string{"cuda"}}, j: job{oneNode: true}, want: "", says: "no transport of class cuda"},
+		"this host only":         {p: params{DeviceInclude: []string{"lo"}}, want: "", says: "reaches only this node"},
+		"this host, one node":    {p: params{DeviceInclude: []string{"lo"}}, j: jobTraits{isOneNode: true}, want: "tcp on lo shm on memory"},
+		"a class without device": {p: params{ProviderInclude: []string{"cuda"}}, j: jobTraits{isOneNode: true}, want: "", says: "no transport of class cuda"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.p.DeviceExclude = []string{"docker*"}
 			var tried, others []string
-			for _, x := range choose(&found{resources: cluster, version: ucp.Oldest}, &c.p, c.j) {
-				if x.refused == "" {
+			for _, x := range choose(&survey{resources: cluster, version: ucp.Oldest}, &c.p, c.j) {
+				if x.refusal == "" {
 					tried = append(tried, x.name+" on "+x.devices())
 				} else {
-					others = append(others, x.refused)
+					others = append(others, x.refusal)
 				}
 			}
 			if got := strings.Join(tried, " "); got != c.want {
@@ -60,26 +60,26 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-func TestMisspeltClassIsRefused(t *testing.T) {
+func TestCheckNames_MisspeltClass_IsRefused(t *testing.T) {
 	err := checkNames(&params{ProviderInclude: []string{"rcc"}})
 	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), `nearest name is "rc"`) {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestOnlyInfiniBandAndRoCERaiseUCX(t *testing.T) {
+func TestNetworkDevice_LibfabricHardware_IsIgnored(t *testing.T) {
 	for device, want := range map[string]bool{"mlx5_0": true, "bnxt_re0": true, "hfi1_0": false, "efa_0": false} {
 		sys := t.TempDir()
 		if err := os.MkdirAll(filepath.Join(sys, "class/infiniband", device, "device"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if got := network(sys); (got == device) != want {
+		if got := networkDevice(sys); (got == device) != want {
 			t.Errorf("%s: %q", device, got)
 		}
 	}
 }
 
-func TestUsersVariablesAreTheUsers(t *testing.T) {
+func TestEnvironment_UserVariables_Remain(t *testing.T) {
 	has := func(name string) bool { return name == "UCX_LOG_LEVEL" || name == "UCX_ERROR_SIGNALS" }
 	all := environment(true, has)
 	if slices.Contains(all, "UCX_LOG_LEVEL=fatal") || !slices.Contains(all, "UCX_ERROR_SIGNALS=") || !slices.Contains(all, "UCX_MEM_MMAP_HOOK_MODE=none") || !slices.Contains(all, "UCX_POSIX_ERROR_HANDLING=y") {
@@ -87,7 +87,7 @@ func TestUsersVariablesAreTheUsers(t *testing.T) {
 	}
 }
 
-func TestHazardsAreNamedWithTheirVersions(t *testing.T) {
+func TestHazards_Versions_AreNamed(t *testing.T) {
 	tcp, shm := &candidate{resources: cluster[1:2]}, &candidate{resources: cluster[4:5]}
 	if n := tcp.hazards(ucp.Version{Major: 1, Minor: 13}); len(n) != 1 || !strings.Contains(n[0], "1.13") {
 		t.Errorf("%q", n)
@@ -100,8 +100,8 @@ func TestHazardsAreNamedWithTheirVersions(t *testing.T) {
 	}
 }
 
-// TestPeerModeNeedsACache: UCX 1.16 and newer crash there without one when a peer goes.
-func TestPeerModeNeedsACache(t *testing.T) {
+// TestErrorMode_NoCache_IsNone: UCX 1.16 and newer crash there without one when a peer goes.
+func TestErrorMode_NoCache_IsNone(t *testing.T) {
 	p, shm, old, newer := &params{ErrorMode: "peer"}, &candidate{}, ucp.Version{Major: 1, Minor: 15}, ucp.Version{Major: 1, Minor: 16}
 	for _, c := range []struct {
 		variable, value string
@@ -120,30 +120,30 @@ func TestPeerModeNeedsACache(t *testing.T) {
 	}
 }
 
-// TestTagsKeepWhatTheySay, and no message has the tag of control messages.
-func TestTagsKeepWhatTheySay(t *testing.T) {
+// TestTag_AnyEnvelope_KeepsEveryField, and no message has the tag of control messages.
+func TestTag_AnyEnvelope_KeepsEveryField(t *testing.T) {
 	for _, e := range []mtl.Envelope{{}, {CID: 1<<cidBits - 1, Source: 1<<sourceBits - 1, Tag: 1<<tagBits - 1}, {CID: 5, Source: 6, Tag: 7}} {
 		tag := tagOf(e)
-		if envelope(tag) != e || tag&control != 0 {
-			t.Errorf("%+v: %#x is %+v", e, tag, envelope(tag))
+		if envelopeOf(tag) != e || tag&controlTag != 0 {
+			t.Errorf("%+v: %#x is %+v", e, tag, envelopeOf(tag))
 		}
 		for _, w := range []mtl.Envelope{e, {CID: e.CID, Source: mtl.AnySource, Tag: e.Tag}, {CID: e.CID, Source: e.Source, Tag: mtl.AnyTag}, {CID: e.CID, Source: mtl.AnySource, Tag: mtl.AnyTag}} {
-			want, mask := wanted(w)
-			if (tag^want)&mask != 0 || (control^want)&mask == 0 {
+			want, mask := matchOf(w)
+			if (tag^want)&mask != 0 || (controlTag^want)&mask == 0 {
 				t.Errorf("%+v asked for by %+v: %#x, mask %#x", e, w, want, mask)
 			}
 		}
 	}
 }
 
-var entry = blob{life: framework.Life{ID: 1, Nonce: 2}, offer: "tcp, packed", transports: "tcp/eth0", library: "1.13.1", address: []byte{1, 0, 2}}
+var entry = cardEntry{life: framework.Life{ID: 1, Nonce: 2}, offer: "tcp, packed", transports: "tcp/eth0", library: "1.13.1", address: []byte{1, 0, 2}}
 
-// TestAddressesThatMakeNoSenseAreRefused before UCX, which takes no length, sees them.
-func TestAddressesThatMakeNoSenseAreRefused(t *testing.T) {
+// TestReach_InvalidEntry_IsRefused before UCX, which takes no length, sees them.
+func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 	whole := entry.encode()
 	m := &module{offer: entry.offer, version: "1.18.0", transports: "tcp/eth1", peers: []peer{{}}}
 	look := func(b []byte, life framework.Life) error {
-		_, err := m.look(framework.Peer{Life: life, Blob: b})
+		_, err := m.checkReach(framework.Peer{Life: life, Blob: b})
 		return err
 	}
 	if err := look(whole, entry.life); err != nil {
@@ -175,20 +175,20 @@ func TestAddressesThatMakeNoSenseAreRefused(t *testing.T) {
 // FuzzBlob: a peer's entry is taken whole or not at all.
 func FuzzBlob(f *testing.F) {
 	f.Add(entry.encode())
-	f.Add([]byte{blobVersion})
+	f.Add([]byte{cardVersion})
 	f.Fuzz(func(t *testing.T, in []byte) {
-		b, err := parseBlob(in)
+		b, err := parseCardEntry(in)
 		if err == nil && !bytes.Equal(b.encode(), in) {
 			t.Errorf("%x is taken as %+v", in, b)
 		}
 	})
 }
 
-// TestUCXThatAbortsWhileConnectingConnectsOnce: by a second device the sender's name may come after the
+// TestLimitConnections_OldVersion_UsesOneDevice: by a second device the sender's name may come after the
 // sender has gone.
-func TestUCXThatAbortsWhileConnectingConnectsOnce(t *testing.T) {
+func TestLimitConnections_OldVersion_UsesOneDevice(t *testing.T) {
 	lanes := func(v ucp.Version, class string) string {
-		for _, c := range choose(&found{resources: cluster, version: v}, &params{}, job{oneNode: true}) {
+		for _, c := range choose(&survey{resources: cluster, version: v}, &params{}, jobTraits{isOneNode: true}) {
 			if i := slices.IndexFunc(c.settings, func(s ucp.Setting) bool { return s.Name == "MAX_RNDV_RAILS" }); i >= 0 && c.name == class {
 				return c.settings[i].Value
 			}
@@ -198,8 +198,8 @@ func TestUCXThatAbortsWhileConnectingConnectsOnce(t *testing.T) {
 	if got := lanes(ucp.Oldest, "tcp"); got != "1" {
 		t.Errorf("UCX %v over tcp has %s lanes for long messages", ucp.Oldest, got)
 	}
-	if got := lanes(abortsConnecting, "tcp"); got != "UCX's" {
-		t.Errorf("UCX %v over tcp has %s", abortsConnecting, got)
+	if got := lanes(fixesConnectAbort, "tcp"); got != "UCX's" {
+		t.Errorf("UCX %v over tcp has %s", fixesConnectAbort, got)
 	}
 	if got := lanes(ucp.Oldest, "rc"); got != "UCX's" {
 		t.Errorf("UCX %v over rc has %s", ucp.Oldest, got)

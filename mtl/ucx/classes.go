@@ -7,28 +7,31 @@ import (
 	"github.com/ferrympi/ferry/internal/ucp"
 )
 
-// A class is a kind of transports: what mtl.ucx.provider_include names.
+// A class is a group of transports, as in mtl.ucx.provider_include.
 type class struct {
-	name       string
-	transports []string // UCX's names, as patterns (path.Match)
-	tls        string   // what UCX_TLS says for it
-	local      bool     // it never leaves the node
-	hardware   bool     // it needs a device of a network
-	named      bool     // it is used only where provider_include names it
-	// packet is the length, in bytes, up to which a message is in one packet. Packets have 8 KiB
-	// with headers; those of ud are as long as the network's, which may be 1 KiB.
+	name string
+	// transports are UCX's names, as patterns (path.Match).
+	transports []string
+	// tls is the value of UCX_TLS.
+	tls         string
+	isNodeLocal bool
+	// needsHardware is set if the class needs a network device.
+	needsHardware bool
+	// needsRequest is set if only provider_include selects the class.
+	needsRequest bool
+	// packet is the length of the longest message in one packet, in bytes. Packets have 8 KiB with headers. Those of ud have the
+	// length of the network's, which may be 1 KiB.
 	packet int
 }
 
-// classes has the best first: it is the order in which classes are tried. None of shared
-// memory is on it: ferry's own is nearer, and pml.cm.shared_memory uses that.
+// classes is in order of preference. Transports of shared memory are last, because pml.cm.shared_memory uses ferry's own.
 var classes = []class{
-	{name: "rc", transports: []string{"rc", "rc_*"}, tls: "rc,self", hardware: true, packet: 8000},
-	{name: "dc", transports: []string{"dc", "dc_*"}, tls: "dc,self", hardware: true, packet: 8000},
-	{name: "ud", transports: []string{"ud", "ud_*"}, tls: "ud,self", hardware: true, packet: 900},
+	{name: "rc", transports: []string{"rc", "rc_*"}, tls: "rc,self", needsHardware: true, packet: 8000},
+	{name: "dc", transports: []string{"dc", "dc_*"}, tls: "dc,self", needsHardware: true, packet: 8000},
+	{name: "ud", transports: []string{"ud", "ud_*"}, tls: "ud,self", needsHardware: true, packet: 900},
 	{name: "tcp", transports: []string{"tcp"}, tls: "tcp,self", packet: 8000},
-	{name: "shm", transports: []string{"posix", "sysv", "xpmem"}, tls: "shm,self", local: true, packet: 8000},
-	{name: "cuda", transports: []string{"cuda_*", "gdr_copy"}, tls: "cuda,shm,self", local: true, named: true, packet: 8000},
+	{name: "shm", transports: []string{"posix", "sysv", "xpmem"}, tls: "shm,self", isNodeLocal: true, packet: 8000},
+	{name: "cuda", transports: []string{"cuda_*", "gdr_copy"}, tls: "cuda,shm,self", isNodeLocal: true, needsRequest: true, packet: 8000},
 }
 
 func classNames() (names []string) {
@@ -46,11 +49,11 @@ func classOf(name string) (class, bool) {
 	return classes[i], true
 }
 
-// of returns those of the resources that are the class's own.
-func (c class) of(all []ucp.Resource) (own []ucp.Resource) {
+// ownResources returns the resources of the class.
+func (c class) ownResources(all []ucp.Resource) (own []ucp.Resource) {
 	for _, r := range all {
 		if slices.ContainsFunc(c.transports, func(p string) bool {
-			ok, _ := path.Match(p, r.Transport) // the test of the table tries each
+			ok, _ := path.Match(p, r.Transport) // A test checks the patterns.
 			return ok
 		}) {
 			own = append(own, r)
@@ -59,11 +62,11 @@ func (c class) of(all []ucp.Resource) (own []ucp.Resource) {
 	return own
 }
 
-// loopback is the device that reaches this host alone.
+// loopback is the device that reaches only this host.
 const loopback = "lo"
 
-// staysHere reports whether nothing of this leaves the node.
-func staysHere(own []ucp.Resource) bool {
+// isNodeLocal reports whether the resources reach only this node.
+func isNodeLocal(own []ucp.Resource) bool {
 	return !slices.ContainsFunc(own, func(r ucp.Resource) bool {
 		return r.Device != loopback && !isMemory(r.Device)
 	})

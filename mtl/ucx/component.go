@@ -1,11 +1,11 @@
-// Package ucx is the MTL over UCX, the library that clusters with InfiniBand, RoCE and GPUs are
-// tuned for: it matches messages, and chooses among the transports of a class.
+// Package ucx is the MTL over UCX, the library for clusters with InfiniBand, RoCE and GPUs. UCX matches messages, and chooses
+// among the transports of a class.
 //
-// Classes of transports are chosen by what the machine has, then tested: a module whose class
-// does not deliver, match, probe and cancel as it should within a deadline is left, with
-// the reason, for the next best. docs/ucx.md describes them.
+// Open orders the classes of transports by the devices of the machine and tests the best one. A class that does not deliver, match,
+// probe and cancel correctly within a deadline is replaced by the next best, and the reason is recorded. docs/ucx.md describes
+// this.
 //
-// It stands on internal/ucp, and holds no unsafe code itself.
+// The package uses internal/ucp, and contains no unsafe code.
 package ucx
 
 import (
@@ -24,29 +24,29 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// component names this MTL in errors.
+// component is the name of this MTL in errors.
 const component = "mtl ucx"
 
 // Component returns the component for the registry.
 func Component() mtl.Component { return ucx{} }
 
-// ucx is an mtl.Component, and an mtl.Surveyor.
+// ucx implements mtl.Component and mtl.Surveyor.
 type ucx struct{}
 
-// params are the component's parameters; each is mtl.ucx.NAME.
+// params are the parameters mtl.ucx.NAME.
 type params struct {
-	ProviderInclude []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Classes of transports that may be used, in order of preference: rc, dc, ud, tcp, shm, cuda. Empty: what UCX_TLS says; without that the best class here that is not excluded. All processes need the same."`
-	ProviderExclude []string `param:"provider_exclude" default:"" level:"user" scope:"process" doc:"Classes that are not used, unless provider_include names some."`
-	DeviceInclude   []string `param:"device_include" default:"" level:"user" scope:"process" doc:"Devices that may be used, such as mlx5_0:1 or eth*; empty: what UCX_NET_DEVICES says, and without that all but those excluded. UCX chooses among them, and may use several."`
-	DeviceExclude   []string `param:"device_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Devices that are not used, unless device_include or UCX_NET_DEVICES names some. Secondary interfaces are not used either: those inside a host, and those without the default route if one that is at least as fast has it."`
+	ProviderInclude []string `param:"provider_include" default:"" level:"user" scope:"process" doc:"Permitted classes of transports in order of preference: rc, dc, ud, tcp, shm, cuda. Empty: those of UCX_TLS or, if that is not set, the best class that is not excluded. All processes need the same."`
+	ProviderExclude []string `param:"provider_exclude" default:"" level:"user" scope:"process" doc:"Classes that are not used. Ignored if provider_include is set."`
+	DeviceInclude   []string `param:"device_include" default:"" level:"user" scope:"process" doc:"Permitted devices, such as mlx5_0:1 or eth*; empty: those of UCX_NET_DEVICES or, if that is not set, all but the excluded ones. UCX chooses among them, and may use several."`
+	DeviceExclude   []string `param:"device_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Devices that are not used. Ignored if device_include or UCX_NET_DEVICES is set. Secondary interfaces are not used either: those inside a host, and those without the default route if an interface of at least the same speed has it."`
 
-	Library   string        `param:"library" default:"libucp.so.0" level:"user" scope:"process" trusted:"true" doc:"The library: a file, or a name that the dynamic linker looks for."`
-	ErrorMode string        `param:"error_mode" default:"peer" choices:"peer,none" level:"tuner" scope:"process" doc:"Whether UCX tells of peers that have died (peer). With none it has more protocols to choose from, and a death ends what waits when the launcher has told of it. All processes need the same."`
-	Wait      string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process hears of messages: through a descriptor (fd) or by polling every millisecond (poll); auto: fd where ranks outnumber processors."`
-	Deadline  time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"How long UCX may take to say what there is, and each class to open and to pass its test."`
-	Selftest  string        `param:"selftest" default:"short" choices:"short,long" level:"tuner" scope:"process" doc:"How thoroughly a class is tested when it opens; ferry matrix has the long form."`
-	Warn      bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 says on standard error that a class has failed its test, and what is used in its place."`
-	Sysfs     string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Where the system shows its devices."`
+	Library   string        `param:"library" default:"libucp.so.0" level:"user" scope:"process" trusted:"true" doc:"File of the library, or a name that the dynamic linker resolves."`
+	ErrorMode string        `param:"error_mode" default:"peer" choices:"peer,none" level:"tuner" scope:"process" doc:"Whether UCX reports failed peers (peer). With none it has more protocols to choose from, and operations with a failed peer end when the launcher reports the failure. All processes need the same."`
+	Wait      string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process waits for messages: on a descriptor (fd) or by polling every millisecond (poll); auto: fd if ranks outnumber processors."`
+	Deadline  time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"Time limit for UCX to list its transports, and for each class to open and to pass its test."`
+	Selftest  string        `param:"selftest" default:"short" choices:"short,long" level:"tuner" scope:"process" doc:"Extent of the test of a class when it opens; ferry matrix uses long."`
+	Warn      bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 reports on standard error that a class failed its test, and its replacement."`
+	Sysfs     string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Folder in which the system lists its devices."`
 }
 
 func (ucx) Info() framework.Info {
@@ -70,7 +70,7 @@ func (ucx) Suggest(word string) string {
 
 func (ucx) Params() any { return new(params) }
 
-// Probe says whether UCX is there. It does not load it if it sees the file.
+// Probe reports whether UCX is available. It loads the library only if it does not find the file.
 func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
 	if err := ucp.Built(); err != nil {
 		return framework.Verdict{
@@ -81,13 +81,13 @@ func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
 	p := given.(*params)
 	isOnDisk, err := trial.OnDisk(ctx, p.Deadline, p.Library)
 	if err == nil && !isOnDisk {
-		_, err = load(ctx, p)
+		_, err = loadLibrary(ctx, p)
 	}
 	if err != nil {
 		return framework.Unavailable(err.Error(), trustedfile.Remedy(err, "install UCX (Debian: libucx0), or set mtl.ucx.library to its file"))
 	}
 	v := framework.Usable()
-	v.Network = network(p.Sysfs)
+	v.Network = networkDevice(p.Sysfs)
 	v.Suits = v.Network != ""
 	return v
 }
@@ -97,54 +97,54 @@ func (ucx) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	if err := checkNames(p); err != nil {
 		return nil, err
 	}
-	f, err := find(ctx, p)
+	f, err := surveyTransports(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	j := job{oneNode: env.Identity.LocalSize == env.Identity.Size, fabric: env.Fabric}
+	j := jobTraits{isOneNode: env.Identity.LocalSize == env.Identity.Size, isUnrequested: env.Fabric}
 	all := choose(f, p, j)
 	for i := range all {
 		c := &all[i]
-		if c.refused != "" || c.unavailable {
+		if c.refusal != "" || c.isUnavailable {
 			continue
 		}
-		m, wait, err := try(ctx, env, p, f.lib, c)
+		m, wait, err := openCandidate(ctx, env, p, f.lib, c)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			c.refused, c.failed = err.Error(), true
-			env.Logger.Info("mtl ucx: left out", "class", c.name, "reason", c.refused)
+			c.refusal, c.hasFailed = err.Error(), true
+			env.Logger.Info("mtl ucx: class refused", "class", c.name, "reason", c.refusal)
 			if errors.Is(err, trial.ErrHangs) {
-				break // it may still use what it was given
+				break // The call may still use the parameters.
 			}
 			continue
 		}
 		if what := failures(all); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 			warn(c.name, what)
 		}
-		m.about.Notes = append(m.about.Notes, f.notes...)
-		m.about.Candidates = described(all, i)
+		m.description.Notes = append(m.description.Notes, f.notes...)
+		m.description.Candidates = toCandidates(all, i)
 		if wait {
-			return awaited{m}, nil
+			return descriptorModule{m}, nil
 		}
-		return polled{m}, nil
+		return polledModule{m}, nil
 	}
-	return nil, nothing(f, all, p)
+	return nil, noCandidateError(f, all, p)
 }
 
-// failures names the classes that have failed.
+// failures describes the classes that have failed.
 func failures(all []candidate) string {
-	failed := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return !c.failed })
-	return summary(failed)
+	failed := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return !c.hasFailed })
+	return summarize(failed)
 }
 
-// warned has the classes of which something was said.
+// warned contains the classes with a warning, so that further sessions of the process don't repeat it.
 var warned sync.Map
 
-// warn says something on standard error of the class that is used, once in a process.
+// warn writes a warning about the used class to standard error, once in a process.
 func warn(used, what string) {
-	if _, said := warned.LoadOrStore(used, true); !said {
+	if _, isRepeated := warned.LoadOrStore(used, true); !isRepeated {
 		fmt.Fprintf(stderr.Writer{}, "ferry: mtl ucx: %s is used, and not %s (mtl.ucx.warn=off turns this message off)\n", used, what)
 	}
 }

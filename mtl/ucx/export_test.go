@@ -19,9 +19,9 @@ func SetLibrary(p any, file string, deadline time.Duration) {
 
 // Block has the message by which a module finds out whether its queue moves never come.
 func Block(m mtl.Module) {
-	own := m.(polled).module
-	own.check()
-	own.guard.word[0]++
+	own := m.(polledModule).module
+	own.checkQueue()
+	own.guard.nonce[0]++
 }
 
 // Set sets parameters.

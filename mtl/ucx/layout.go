@@ -11,19 +11,18 @@ const (
 	tagMask    = 1<<tagBits - 1
 	sourceMask = (1<<sourceBits - 1) << tagBits
 
-	// control is the tag of control messages, whole: it is never that of a message.
-	control = 1 << 63
+	// controlTag is the complete tag of control messages. No other message has it.
+	controlTag = 1 << 63
 )
 
 const layoutName = "packed 22/18/23"
 
-// tagOf returns the tag of a message.
 func tagOf(e mtl.Envelope) uint64 {
 	return (uint64(e.CID)<<sourceBits|uint64(uint32(e.Source)))<<tagBits | uint64(uint32(e.Tag))
 }
 
-// wanted returns the tag that a receive asks for, and which of its bits have to be so.
-func wanted(e mtl.Envelope) (tag, mask uint64) {
+// matchOf returns the tag of a receive, and the mask of the bits that must match.
+func matchOf(e mtl.Envelope) (tag, mask uint64) {
 	mask = ^uint64(0)
 	if e.Tag == mtl.AnyTag {
 		e.Tag = 0
@@ -36,8 +35,8 @@ func wanted(e mtl.Envelope) (tag, mask uint64) {
 	return tagOf(e), mask
 }
 
-// envelope returns what a tag says.
-func envelope(tag uint64) mtl.Envelope {
+// envelopeOf decodes a tag.
+func envelopeOf(tag uint64) mtl.Envelope {
 	return mtl.Envelope{
 		CID:    uint32(tag >> (sourceBits + tagBits) & (1<<cidBits - 1)),
 		Source: int32(tag & sourceMask >> tagBits),

@@ -17,10 +17,10 @@ func TestOpen_LibraryFileCannotBeMapped_FailsWithReason(t *testing.T) {
 		lib := os.Getenv("LIBRARY")
 		fmt.Println(openAny(lib))
 		libtest.Answer(t, lib)
-		for trial.Hanging() > 0 {
+		for trial.HangingCalls() > 0 {
 			time.Sleep(time.Millisecond)
 		}
 		return
 	}
-	libtest.FailsToLoad(t, "TestOpen_LibraryFileCannotBeMapped_FailsWithReason", "mtl ucx", playing(t, "tcp"))
+	libtest.FailsToLoad(t, "TestOpen_LibraryFileCannotBeMapped_FailsWithReason", "mtl ucx", simulate(t, "tcp"))
 }

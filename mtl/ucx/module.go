@@ -11,143 +11,163 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// module is an open worker: an mtl.Module. The engine's lock guards it.
+// module is an open worker. It implements mtl.Module. The engine's lock guards it.
 type module struct {
-	env        mtl.Env
-	worker     *ucp.Worker
-	caps       mtl.Caps
-	about      mtl.Description
-	offer      string
-	blob       []byte
-	version    string // of the library
-	transports string // this process's, for errors
-	node       string // Proof of a class without a network; otherwise empty.
-	medium     trial.Medium
-	peerMode   bool // error_mode=peer
-	tcp        bool // tcp is among its transports
-	registers  bool // one of them registers memory with a device
-	lib        *ucp.Library
-	guarded    []ucp.Setting // of the guard's worker; nil: there is no queue to look after
+	env         mtl.Env
+	worker      *ucp.Worker
+	caps        mtl.Caps
+	description mtl.Description
+	offer       string
+	blob        []byte
+	// version is that of the library.
+	version string
+	// transports lists the transports of this process, for errors.
+	transports string
+	// nodeProof identifies the node if the class reaches no other node; otherwise it is empty.
+	nodeProof string
+	medium    trial.Medium
+	// peerMode is set for error_mode=peer.
+	peerMode bool
+	usesTCP  bool
+	// registersMemory is set if a transport registers memory with a device.
+	registersMemory bool
+	lib             *ucp.Library
+	// guardSettings are the settings of the queue guard's worker; nil if messages use no shared queue.
+	guardSettings []ucp.Setting
 
-	peers []peer // by mtl.Endpoint
-	known map[framework.Life]mtl.Endpoint
-	dirty []mtl.Endpoint // peers with messages that UCX may still have, each once
+	peers          []peer // by mtl.Endpoint
+	endpointByLife map[framework.Life]mtl.Endpoint
+	// unflushed lists the peers for which UCX may still hold messages, each once.
+	unflushed []mtl.Endpoint
 
-	slots     []*slot // by slot number
-	free      []uint32
-	ready     *slot   // taken for the next short receive that looks (lookShort); or nil
-	sending   int     // slots of sends that are not over
-	long      int     // slots of messages that UCX may take its time to copy
-	kept      int     // length of the messages whose contents are kept; 0: none
-	vain      []vain  // receives that were canceled and have not ended, or not long ago
-	unseen    int     // polls since they were gone through,
-	seen      int     // and forgotten then
-	forgotten int     // peers that are dead for certain
-	over      []ended // what the next Poll tells of
-	telling   []ended // room for over, used only by Poll
-	guard     *guard  // nil before the first death
-	broken    error
-	closed    bool
+	slots []*slot // by slot number
+	free  []uint32
+	// spareReceive is a slot for the next recvLookShort, or nil.
+	spareReceive *slot
+	activeSends  int
+	// longOperations counts the slots with isLong.
+	longOperations int
+	// keptBytes is the length of the messages whose contents are kept, or 0.
+	keptBytes int
+	// canceledReceives may contain receives that have ended since the last scan.
+	canceledReceives []canceledReceive
+	pollsSinceScan   int
+	// forgottenAtScan is the value of forgottenPeers at the last scan.
+	forgottenAtScan int
+	forgottenPeers  int
+	// pendingResults are delivered by the next Poll.
+	pendingResults []queuedResult
+	// deliveringResults is the second buffer of pendingResults. Only Poll uses it.
+	deliveringResults []queuedResult
+	// guard is nil before the first failure of a peer.
+	guard    *queueGuard
+	err      error
+	isClosed bool
+	// consecutiveFaults counts control receives that failed since the last arrival.
+	consecutiveFaults int
 
-	failedListens int // Receives of control messages that failed since the last arrival.
-
-	events [pollMost]ucp.Event
-	pins   runtime.Pinner // of what stays until the end
+	events [eventsPerPoll]ucp.Event
+	// pins hold memory that stays pinned until Close.
+	pins runtime.Pinner
 }
 
-// longest is the longest message, in bytes. UCX takes longer ones, but a receive for which a message
-// may be too long costs more (internal/ucp, Recv), and one of so many bytes is none of these.
-const longest = 1 << 20
+// maxMessage is the length of the longest message, in bytes. UCX accepts longer ones, but a receive whose message may
+// be too long costs more (internal/ucp, Recv), and a receive of maxMessage bytes need not expect that.
+const maxMessage = 1 << 20
 
-// peer is a process that was made known. UCX learns of it with the first message.
+// peer is a connected process.
 type peer struct {
 	framework.Life
-	address    []byte // the worker's
-	transports string // for errors
-	ep         ucp.Endpoint
-	gone       error // why nothing goes there any more
-	forgotten  bool
-	dirty      bool // it is in module.dirty
+	// address is the worker address from the business card.
+	address []byte
+	// transports lists the transports of the peer, for errors.
+	transports string
+	// ep is made for the first message.
+	ep ucp.Endpoint
+	// sendErr is the error of all further sends; nil while the peer is connected.
+	sendErr     error
+	isForgotten bool
+	// isUnflushed is set while the peer is in module.unflushed.
+	isUnflushed bool
 }
 
-// errNobody is what is answered to operations with an endpoint of nobody.
-var errNobody = fmt.Errorf("%s: %w: the endpoint was never connected", component, framework.ErrUnsupported)
+// errUnknownEndpoint is the error of operations with an endpoint that Connect did not return.
+var errUnknownEndpoint = fmt.Errorf("%s: %w: the endpoint was never connected", component, framework.ErrUnsupported)
 
 func (m *module) Caps() mtl.Caps            { return m.caps }
-func (m *module) Describe() mtl.Description { return m.about }
+func (m *module) Describe() mtl.Description { return m.description }
 func (m *module) Offer() string             { return m.offer }
 func (m *module) Blob() []byte              { return m.blob }
 
-func (m *module) mode() string {
+func (m *module) errorMode() string {
 	if m.peerMode {
 		return "peer"
 	}
 	return "none"
 }
 
-// newModule makes a module of a started worker, and owns the worker.
+// newModule returns a module for a started worker. The module owns the worker.
 func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *params) *module {
 	v := lib.Version()
 	mode, note := c.errorMode(p, v)
 	m := &module{
-		env: env, lib: lib, guarded: c.alone(), worker: w, version: v.String(), transports: listedWithAddresses(c.resources, c.interfaces), peerMode: mode == "peer", tcp: c.usesTCP(), registers: c.registers(),
-		peers: []peer{{gone: errNobody, forgotten: true}}, // mtl.NoEndpoint
-		known: map[framework.Life]mtl.Endpoint{},
+		env: env, lib: lib, guardSettings: c.guardSettings(), worker: w, version: v.String(), transports: resourceNamesWithAddresses(c.resources, c.interfaces), peerMode: mode == "peer", usesTCP: c.usesTCP(), registersMemory: c.registersMemory(),
+		peers:          []peer{{sendErr: errUnknownEndpoint, isForgotten: true}}, // mtl.NoEndpoint
+		endpointByLife: map[framework.Life]mtl.Endpoint{},
 		caps: mtl.Caps{
 			CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits, MatchesRank: true,
-			MaxMessage: longest, Inject: ucp.Short, ControlLimit: controlLimit, Eager: int64(c.packet),
+			MaxMessage: maxMessage, Inject: ucp.Short, ControlLimit: controlLimit, Eager: int64(c.packet),
 		},
 	}
-	m.offer = fmt.Sprintf("%s, %s, error mode %s", c.name, layoutName, m.mode())
-	m.about = mtl.Description{Provider: c.name, Device: c.devices(), Mode: layoutName, Library: library(v)}
+	m.offer = fmt.Sprintf("%s, %s, error mode %s", c.name, layoutName, m.errorMode())
+	m.description = mtl.Description{Provider: c.name, Device: c.devices(), Mode: layoutName, Library: libraryName(v)}
 	if note != "" {
-		m.about.Notes = []string{note}
+		m.description.Notes = []string{note}
 	}
-	m.about.Notes = append(m.about.Notes, c.hazards(v)...)
+	m.description.Notes = append(m.description.Notes, c.hazards(v)...)
 	return m
 }
 
-// begin asks the worker for its address and posts the receives of control messages.
-func (m *module) begin(c *candidate) error {
+// start reads the address of the worker and posts the receives of control messages.
+func (m *module) start(c *candidate) error {
 	address, err := m.worker.Address()
 	if err != nil {
 		return err
 	}
-	if c.local {
+	if c.isNodeLocal {
 		m.medium = c.medium()
-		if m.node, err = m.medium.Proof(); err != nil {
+		if m.nodeProof, err = m.medium.Proof(); err != nil {
 			return err
 		}
 	}
-	m.blob = blob{m.env.Self, m.offer, m.node, m.transports, m.version, address}.encode()
-	if n := len(m.blob); n > most {
-		return fmt.Errorf("its entry in the business card has %d bytes, %d more than fit there: mtl.ucx.device_include with fewer devices makes it shorter", n, n-most)
+	m.blob = cardEntry{m.env.Self, m.offer, m.nodeProof, m.transports, m.version, address}.encode()
+	if n := len(m.blob); n > maxCardEntry {
+		return fmt.Errorf("its entry in the business card has %d bytes, %d more than fit there: mtl.ucx.device_include with fewer devices makes it shorter", n, n-maxCardEntry)
 	}
-	return m.listen()
+	return m.postControlReceives()
 }
 
-// Close implements mtl.Module. In peer mode all endpoints are closed at once; otherwise UCX
-// would wait for peers, and it is the worker's end that closes them. Receives are withdrawn.
-// Either way UCX touches no buffer any more when the worker is gone.
+// Close implements mtl.Module. In peer mode it closes all endpoints at once. Otherwise UCX would wait for peers, and the
+// worker closes them. Receives are canceled. UCX accesses no buffer after the worker is closed.
 func (m *module) Close() error {
-	if m.closed {
+	if m.isClosed {
 		return nil
 	}
-	m.closed = true
+	m.isClosed = true
 	for _, s := range m.slots {
 		s.op = nil
-		if s.posted && (s.kind == receive || s.kind == listen) {
+		if s.isPosted && (s.kind == slotReceive || s.kind == slotControlReceive) {
 			m.worker.Cancel(s.number)
 		}
 	}
 	if m.peerMode {
 		for i := range m.peers {
 			if p := &m.peers[i]; p.ep.Made() {
-				m.disconnect(p)
+				m.closeEndpoint(p)
 			}
 		}
 	}
-	m.settle()
+	m.drain()
 	if m.guard != nil {
 		m.guard.worker.Close()
 	}
@@ -156,25 +176,24 @@ func (m *module) Close() error {
 		s.pins.Unpin()
 	}
 	m.pins.Unpin()
-	if m.broken == nil {
-		m.broken = fmt.Errorf("%s: %w", component, framework.ErrClosed)
+	if m.err == nil {
+		m.err = fmt.Errorf("%s: %w", component, framework.ErrClosed)
 	}
-	m.slots, m.free, m.over = nil, nil, nil
+	m.slots, m.free, m.pendingResults = nil, nil, nil
 	return nil
 }
 
-// quietAfter is how long nothing has to come before a worker is closed, and settleMost how long
-// Close waits for that. UCX 1.13 ends the process, if it was built with assertions, when a
-// worker is destroyed that still has to answer who has just connected: the answer leaves within less.
+// quietPeriod is the time without events that Close waits for, and maxDrain its limit. UCX 1.13 with assertions aborts
+// when a worker is closed that owes a reply to a process that has just connected. The reply leaves within quietPeriod.
 const (
-	quietAfter = 20 * time.Millisecond
-	settleMost = time.Second
+	quietPeriod = 20 * time.Millisecond
+	maxDrain    = time.Second
 )
 
-// settle polls until nothing comes any more.
-func (m *module) settle() {
+// drain polls until no event has come for quietPeriod.
+func (m *module) drain() {
 	start := time.Now()
-	for last := start; time.Since(last) < quietAfter && time.Since(start) < settleMost; {
+	for last := start; time.Since(last) < quietPeriod && time.Since(start) < maxDrain; {
 		if m.worker.Poll(m.events[:], true) > 0 {
 			last = time.Now()
 		} else {
@@ -184,16 +203,16 @@ func (m *module) settle() {
 }
 
 // awaited is a module whose worker has a descriptor.
-type awaited struct{ *module }
+type descriptorModule struct{ *module }
 
-func (a awaited) FD() int { return a.worker.FD() }
+func (a descriptorModule) FD() int { return a.worker.FD() }
 
-func (a awaited) Arm() bool { return len(a.over) == 0 && a.worker.Arm() }
+func (a descriptorModule) Arm() bool { return len(a.pendingResults) == 0 && a.worker.Arm() }
 
-// polled is a module that nothing announces.
-type polled struct{ *module }
+// polledModule is a module without a descriptor.
+type polledModule struct{ *module }
 
-func (polled) Interval() time.Duration { return pollInterval }
+func (polledModule) Interval() time.Duration { return pollInterval }
 
-// pollInterval is how often a module that can't be awaited is polled while all sleep.
+// pollInterval is the time between polls of a sleeping process without a descriptor.
 const pollInterval = time.Millisecond

@@ -11,16 +11,16 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// errGivenUp ends a test whose time is over.
-var errGivenUp = errors.New("nothing came within mtl.ucx.selftest_timeout")
+// errSelftestTimeout ends a self-test that makes no progress.
+var errSelftestTimeout = errors.New("nothing came within mtl.ucx.selftest_timeout")
 
-// try opens a candidate and tests it. wait says that it can be awaited.
-func try(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate) (m *module, wait bool, err error) {
-	for _, wait := range waitsFor(p.Wait, env.Identity.MostOnMachine() > cpu.ForRanks()) {
-		// The test has the deadline; what does not even come back to it gets half as long again.
-		own := *c // of the call, which may go on when it is given up
+// openCandidate opens and tests a candidate. hasDescriptor is set if the module can wait on a descriptor.
+func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate) (m *module, hasDescriptor bool, err error) {
+	for _, wait := range descriptorChoices(p.Wait, env.Identity.MostOnMachine() > cpu.ForRanks()) {
+		// The test observes the deadline itself. The additional half is for calls that do not return to it.
+		own := *c // A call that hangs keeps its own copy.
 		m, err = trial.Within(ctx, p.Deadline+p.Deadline/2, component+" "+c.name, func(given context.Context) (*module, error) {
-			return openTested(given, env, p, lib, &own, wait)
+			return openAndTest(given, env, p, lib, &own, wait)
 		}, func(m *module) { m.Close() })
 		if err == nil {
 			*c = own
@@ -33,19 +33,19 @@ func try(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candi
 	return nil, false, err
 }
 
-// waitsFor returns whether to open with a descriptor, in the order of trial.
-func waitsFor(wait string, crowded bool) []bool {
+// descriptorChoices returns whether to open with a descriptor, in order of preference.
+func descriptorChoices(wait string, oversubscribed bool) []bool {
 	switch {
 	case wait == "fd":
 		return []bool{true}
-	case wait == "auto" && crowded:
+	case wait == "auto" && oversubscribed:
 		return []bool{true, false}
 	}
 	return []bool{false}
 }
 
-// openTested opens a worker and tests it, until ctx ends.
-func openTested(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate, wait bool) (*module, error) {
+// openAndTest opens a worker and tests it, until ctx ends.
+func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate, wait bool) (*module, error) {
 	w, err := lib.Open(c.settings, wait)
 	if err != nil {
 		return nil, err
@@ -58,16 +58,16 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c
 		return nil, err
 	}
 	m := newModule(env, lib, w, c, p)
-	if err = m.begin(c); err == nil {
+	if err = m.start(c); err == nil {
 		left := trial.NewPatience(p.Deadline)
 		err = trial.Test{
 			Module: m, Self: framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.blob},
-			Upcall: m.swap, Long: p.Selftest == "long", Soon: p.Deadline / 10,
-			GivenUp: func() error {
+			Upcall: m.swapUpcall, Long: p.Selftest == "long", MatchTimeout: p.Deadline / 10,
+			AbortReason: func() error {
 				if left.Over() || ctx.Err() != nil {
-					return errGivenUp
+					return errSelftestTimeout
 				}
-				return m.broken
+				return m.err
 			},
 		}.Run()
 	}
@@ -79,8 +79,8 @@ func openTested(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c
 	return m, nil
 }
 
-// swap has the module call up to another one than before, which it returns.
-func (m *module) swap(up mtl.Receiver) mtl.Receiver {
+// swapUpcall replaces the receiver of the module's upcalls and returns the previous one.
+func (m *module) swapUpcall(up mtl.Receiver) mtl.Receiver {
 	before := m.env.Upcall
 	m.env.Upcall = up
 	return before

@@ -27,7 +27,7 @@ import (
 // Tests over classes whose hardware is not here, and faults, as the tests' own UCX plays them.
 
 // playing gives this process classes with faults, and returns their library.
-func playing(t testing.TB, classes string, faults ...string) string {
+func simulate(t testing.TB, classes string, faults ...string) string {
 	t.Helper()
 	if err := ucp.Built(); err != nil {
 		t.Skip(err)
@@ -36,9 +36,9 @@ func playing(t testing.TB, classes string, faults ...string) string {
 	return testprov.Library(t)
 }
 
-func played(t *testing.T, class, mode, wait string, faults ...string) mtltest.Subject {
+func simulatedSubject(t *testing.T, class, mode, wait string, faults ...string) mtltest.Subject {
 	t.Helper()
-	lib := playing(t, "rc,dc,ud,tcp,shm,cuda", faults...)
+	lib := simulate(t, "rc,dc,ud,tcp,shm,cuda", faults...)
 	s := subject("shm", "", mode, wait)
 	s.Params = func(_ int, p any) {
 		ucx.Set(p, []string{class}, nil, mode, wait)
@@ -51,25 +51,25 @@ func played(t *testing.T, class, mode, wait string, faults ...string) mtltest.Su
 	return s
 }
 
-// TestKitOverPlayedClasses has what is over in its call and what is not, queues that are full, and
+// TestKitOverSimulatedClasses has what is over in its call and what is not, queues that are full, and
 // a descriptor that can't be waited for.
-func TestKitOverPlayedClasses(t *testing.T) {
+func TestKitOverSimulatedClasses(t *testing.T) {
 	needs.Time(t)
 	for _, c := range []struct{ class, mode, wait, faults string }{
 		{"rc", "peer", "fd", ""}, {"dc", "none", "poll", "later"}, {"ud", "peer", "poll", "inplace,noclose"},
 		{"tcp", "peer", "fd", "queue=3,later,busy"}, {"cuda", "peer", "poll", "stale,silent"},
 	} {
 		t.Run(strings.Join([]string{c.class, c.mode, c.wait, c.faults}, " "), func(t *testing.T) {
-			mtltest.Cases(played(t, c.class, c.mode, c.wait, c.faults)).Run(t)
+			mtltest.Cases(simulatedSubject(t, c.class, c.mode, c.wait, c.faults)).Run(t)
 		})
 	}
 }
 
 // deaf is a protocol that hears nothing.
-type deaf struct{}
+type discardUpcall struct{}
 
-func (deaf) Control([]byte)                            {}
-func (deaf) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
+func (discardUpcall) Control([]byte)                            {}
+func (discardUpcall) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
 
 func life(rank uint32) framework.Life {
 	return framework.Life{ID: framework.MakeProcID(0, rank), Nonce: uint64(rank) + 1}
@@ -101,7 +101,7 @@ func openWith(p any, rank uint32) (mtl.Module, error) {
 			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: rank}, Size: 2, LocalSize: 2, LocalRank: int(rank)},
 			Worlds:   framework.NewWorlds("job"), Self: life(rank), Logger: slog.New(slog.DiscardHandler),
 		},
-		Params: p, Upcall: deaf{},
+		Params: p, Upcall: discardUpcall{},
 	})
 }
 
@@ -139,33 +139,33 @@ func (m *member) to(other *member) mtl.Endpoint {
 }
 
 // once is an operation.
-type once struct {
+type testOp struct {
 	mtl.Op
-	over bool
+	isOver bool
 }
 
-func (o *once) Done(*mtl.Op) { o.over = true }
+func (o *testOp) Done(*mtl.Op) { o.isOver = true }
 
-func operation() *once {
-	o := new(once)
+func newTestOp() *testOp {
+	o := new(testOp)
 	o.Owner = o
 	return o
 }
 
-func (m *member) send(other *member, tag int32, buf []byte) *once {
+func (m *member) send(other *member, tag int32, buf []byte) *testOp {
 	m.t.Helper()
-	o := operation()
+	o := newTestOp()
 	done, err := m.Send(&o.Op, m.to(other), mtl.Envelope{CID: 1, Source: int32(m.rank), Tag: tag}, buf, mtl.Standard)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	o.over = done
+	o.isOver = done
 	return o
 }
 
-func (m *member) receive(other *member, tag int32, buf []byte) *once {
+func (m *member) receive(other *member, tag int32, buf []byte) *testOp {
 	m.t.Helper()
-	o := operation()
+	o := newTestOp()
 	if err := m.Recv(&o.Op, m.to(other), mtl.Envelope{CID: 1, Source: int32(other.rank), Tag: tag}, buf); err != nil {
 		m.t.Fatal(err)
 	}
@@ -173,10 +173,10 @@ func (m *member) receive(other *member, tag int32, buf []byte) *once {
 }
 
 // until polls until all are over.
-func until(t *testing.T, all []*member, ops ...*once) {
+func pollUntilDone(t *testing.T, all []*member, ops ...*testOp) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); len(ops) > 0; {
-		if ops[0].over {
+		if ops[0].isOver {
 			ops = ops[1:]
 			continue
 		}
@@ -189,27 +189,27 @@ func until(t *testing.T, all []*member, ops ...*once) {
 	}
 }
 
-// TestClassesOfACluster: the best class is chosen, and named with its device.
-func TestClassesOfACluster(t *testing.T) {
-	lib := playing(t, "rc,dc,ud,tcp,shm,cuda")
+// TestOpen_Cluster_UsesBestClass: the best class is chosen, and named with its device.
+func TestOpen_Cluster_UsesBestClass(t *testing.T) {
+	lib := simulate(t, "rc,dc,ud,tcp,shm,cuda")
 	a, b := members(t, lib)
 	if d := a.Describe(); d.Provider != "rc" || d.Device != "mlx5_0:1" || d.Library != "UCX 1.18.1" {
 		t.Errorf("%+v", d)
 	}
 	got := make([]byte, 100_000)
-	until(t, []*member{a, b}, b.receive(a, 1, got), a.send(b, 1, bytes.Repeat([]byte{3}, len(got))))
+	pollUntilDone(t, []*member{a, b}, b.receive(a, 1, got), a.send(b, 1, bytes.Repeat([]byte{3}, len(got))))
 	if got[99_999] != 3 {
 		t.Error("the message has other contents")
 	}
 }
 
-// TestFaultyClassIsLeftForTheNext: bits of tags are lost, and registrations outlive their memory
+// TestOpen_FaultyClass_UsesNext: bits of tags are lost, and registrations outlive their memory
 // whatever UCX is told.
-func TestFaultyClassIsLeftForTheNext(t *testing.T) {
+func TestOpen_FaultyClass_UsesNext(t *testing.T) {
 	for fault, says := range map[string]string{
 		"tags=40": "self-test: a short message", "tags=63": "self-test: a control message", "stale,deaf": "pages have changed",
 	} {
-		lib := playing(t, "rc,tcp", fault)
+		lib := simulate(t, "rc,tcp", fault)
 		t.Setenv(testprov.Faulty, "rc")
 		m, err := open(0, lib, 2*time.Second)
 		if err != nil {
@@ -222,36 +222,36 @@ func TestFaultyClassIsLeftForTheNext(t *testing.T) {
 	}
 }
 
-// TestClassThatHangsIsLeft: nothing else is tried, which might use the same devices.
-func TestClassThatHangsIsLeft(t *testing.T) {
-	m, err := open(0, playing(t, "dc", "hang=3"), 200*time.Millisecond)
+// TestOpen_HangingClass_Fails: nothing else is tried, which might use the same devices.
+func TestOpen_HangingClass_Fails(t *testing.T) {
+	m, err := open(0, simulate(t, "dc", "hang=3"), 200*time.Millisecond)
 	if m != nil {
 		m.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), "does not return") {
 		t.Errorf("%v", err)
 	}
-	for trial.Hanging() > 0 {
+	for trial.HangingCalls() > 0 {
 		time.Sleep(time.Millisecond) // the next test has the library whole
 	}
 }
 
-// TestAddressThatDoesNotFitIsRefused: by how much is said.
-func TestAddressThatDoesNotFitIsRefused(t *testing.T) {
-	if m, err := open(0, playing(t, "rc", "address=40000"), 10*time.Second); err != nil {
+// TestOpen_LongAddress_IsRefused: by how much is said.
+func TestOpen_LongAddress_IsRefused(t *testing.T) {
+	if m, err := open(0, simulate(t, "rc", "address=40000"), 10*time.Second); err != nil {
 		t.Errorf("40,000 bytes: %v", err)
 	} else {
 		m.Close()
 	}
-	_, err := open(0, playing(t, "rc", "address=60000"), 10*time.Second)
+	_, err := open(0, simulate(t, "rc", "address=60000"), 10*time.Second)
 	if err == nil || !strings.Contains(err.Error(), "more than fit there") || !strings.Contains(err.Error(), "device_include") {
 		t.Errorf("60,000 bytes: %v", err)
 	}
 }
 
-// TestAnotherMajorVersionIsNamed, on both sides.
-func TestAnotherMajorVersionIsNamed(t *testing.T) {
-	lib := playing(t, "rc")
+// TestReach_OtherMajorVersion_IsNamed, on both sides.
+func TestReach_OtherMajorVersion_IsNamed(t *testing.T) {
+	lib := simulate(t, "rc")
 	a, _ := members(t, lib)
 	t.Setenv(testprov.Version, "2.0.0")
 	m, err := open(1, lib, 10*time.Second)
@@ -266,17 +266,17 @@ func TestAnotherMajorVersionIsNamed(t *testing.T) {
 	}
 }
 
-// TestEndpointThatFailsWithoutACall: what was sent ends, what is sent later fails, and the module
+// TestEndpoint_Fails_EndsSends: what was sent ends, what is sent later fails, and the module
 // closes.
-func TestEndpointThatFailsWithoutACall(t *testing.T) {
+func TestEndpoint_Fails_EndsSends(t *testing.T) {
 	for _, fault := range []string{"timeout", "reset"} {
-		lib := playing(t, "rc")
+		lib := simulate(t, "rc")
 		a, b := members(t, lib)
 		before := a.send(b, 1, make([]byte, 100_000))
 		testprov.Set(t, "rc", fault+"=0", "silent")
 		later := a.send(b, 2, nil)
-		until(t, []*member{a, b}, before, later)
-		for _, o := range []*once{before, later} {
+		pollUntilDone(t, []*member{a, b}, before, later)
+		for _, o := range []*testOp{before, later} {
 			if !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), map[string]string{"timeout": "-80", "reset": "-25"}[fault]) {
 				t.Errorf("%s: %v", fault, o.Err)
 			}
@@ -287,9 +287,9 @@ func TestEndpointThatFailsWithoutACall(t *testing.T) {
 	}
 }
 
-// TestEndpointToTheDeadIsMadeWhenUCXHasHeard: UCX does not survive it before.
-func TestEndpointToTheDeadIsMadeWhenUCXHasHeard(t *testing.T) {
-	a, b := members(t, playing(t, "tcp"))
+// TestForget_UnconnectedPeer_ConnectsAfterEvents: UCX does not survive it before.
+func TestForget_UnconnectedPeer_ConnectsAfterEvents(t *testing.T) {
+	a, b := members(t, simulate(t, "tcp"))
 	to := a.to(b)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
@@ -301,10 +301,10 @@ func TestEndpointToTheDeadIsMadeWhenUCXHasHeard(t *testing.T) {
 	}
 }
 
-// TestCloseDoesNotWaitForEndpoints that never close.
-func TestCloseDoesNotWaitForEndpoints(t *testing.T) {
-	a, b := members(t, playing(t, "rc", "noclose"))
-	until(t, []*member{a, b}, a.send(b, 1, nil))
+// TestClose_EndpointsNeverClose_Returns that never close.
+func TestClose_EndpointsNeverClose_Returns(t *testing.T) {
+	a, b := members(t, simulate(t, "rc", "noclose"))
+	pollUntilDone(t, []*member{a, b}, a.send(b, 1, nil))
 	done := make(chan error)
 	go func() { done <- a.Close() }()
 	select {
@@ -317,9 +317,9 @@ func TestCloseDoesNotWaitForEndpoints(t *testing.T) {
 	}
 }
 
-// TestRegistrationsEndWithTheirOperation: other pages lie at an address when it is sent from again.
-func TestRegistrationsEndWithTheirOperation(t *testing.T) {
-	a, b := members(t, playing(t, "rc", "stale"))
+// TestSend_PagesChange_SendsNewContents: other pages lie at an address when it is sent from again.
+func TestSend_PagesChange_SendsNewContents(t *testing.T) {
+	a, b := members(t, simulate(t, "rc", "stale"))
 	const n = 1 << 20
 	memory, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -329,7 +329,7 @@ func TestRegistrationsEndWithTheirOperation(t *testing.T) {
 	for i := range byte(3) {
 		copy(memory, bytes.Repeat([]byte{i + 1}, n))
 		got := make([]byte, n)
-		until(t, []*member{a, b}, b.receive(a, 1, got), a.send(b, 1, memory))
+		pollUntilDone(t, []*member{a, b}, b.receive(a, 1, got), a.send(b, 1, memory))
 		if got[0] != i+1 || got[n-1] != i+1 {
 			t.Errorf("message %d arrives as %d", i+1, got[0])
 		}

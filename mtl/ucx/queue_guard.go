@@ -13,41 +13,44 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// What others send through shared memory, UCX has them write into one queue of the receiver's. A process
-// that dies after it took a place there, and before it filled it, blocks that queue: UCX waits at
-// the place for ever, and tells nobody. So after a death in such a class this process sends itself a message as
-// others would, from a worker of the guard's. If it does not come, the module is broken: all that waits ends
-// with an error, and nothing more is taken.
+// In shared memory, all senders write into one queue of the receiver. A process that fails between reserving and filling an
+// entry blocks the queue for ever, and UCX does not report it. After each failure in such a class the queue guard sends this
+// process a ping through the queue, from a worker of its own. If the ping does not arrive, the module fails, and all
+// operations end with an error.
 
-// A message of the guard's never comes if nothing has ended for blockedAfter, in so many polls at least: what
-// was before it in the queue had come by then, though this process may have been stopped.
+// The queue is blocked if no operation has completed for blockedAfter and blockedPolls. The number of polls covers a
+// process that was stopped.
 const (
 	blockedAfter = 2 * time.Second
 	blockedPolls = 1000
 )
 
-// guard sends this process messages through its queue. One that it makes is there for later deaths, too.
-type guard struct {
+// queueGuard detects a blocked queue. It is kept for later failures.
+type queueGuard struct {
 	worker *ucp.Worker
-	to     ucp.Endpoint // the module's own worker
-	asked  bool         // its message has not come back
-	more   bool         // another process has died meanwhile
-	word   [16]byte     // that message
-	since  time.Time    // something has ended
-	polls  int          // since then
-	events [1]ucp.Event
+	// self is the endpoint of the module's own worker.
+	self ucp.Endpoint
+	// isWaiting is set while a ping is in flight.
+	isWaiting bool
+	// mustRepeat is set if another process has failed since the ping was sent.
+	mustRepeat bool
+	// nonce is the content of the ping.
+	nonce             [16]byte
+	lastEventAt       time.Time
+	pollsWithoutEvent int
+	events            [1]ucp.Event
 }
 
-// queued reports whether messages within the node go through such a queue.
-func (c *candidate) queued() bool {
+// usesSharedQueue reports whether messages within the node use such a queue.
+func (c *candidate) usesSharedQueue() bool {
 	shm, _ := classOf("shm")
-	return len(shm.of(c.resources)) > 0
+	return len(shm.ownResources(c.resources)) > 0
 }
 
-// alone returns the settings of a worker that reaches this process as another one on the node does; nil
-// if that is not by such a queue.
-func (c *candidate) alone() []ucp.Setting {
-	if !c.queued() {
+// guardSettings returns the settings of a worker that reaches this process as other processes of the node do, or nil if
+// there is no shared queue.
+func (c *candidate) guardSettings() []ucp.Setting {
+	if !c.usesSharedQueue() {
 		return nil
 	}
 	var tls []string
@@ -60,20 +63,20 @@ func (c *candidate) alone() []ucp.Setting {
 	return append(own, ucp.Setting{Name: "TLS", Value: strings.Join(tls, ",")})
 }
 
-// newGuard opens a worker beside the module's.
-func (m *module) newGuard() (*guard, error) {
+// newGuard opens the worker of a guard.
+func (m *module) newGuard() (*queueGuard, error) {
 	address, err := m.worker.Address()
 	if err != nil {
 		return nil, err
 	}
-	w, err := m.lib.Open(m.guarded, false)
+	w, err := m.lib.Open(m.guardSettings, false)
 	if err != nil {
 		return nil, err
 	}
-	g := &guard{worker: w}
+	g := &queueGuard{worker: w}
 	if err = w.Start(); err == nil {
 		if _, err = w.Grow(); err == nil {
-			g.to, err = w.Connect(address, 0, m.peerMode)
+			g.self, err = w.Connect(address, 0, m.peerMode)
 		}
 	}
 	if err != nil {
@@ -83,70 +86,69 @@ func (m *module) newGuard() (*guard, error) {
 	return g, nil
 }
 
-// check finds out whether the queue still moves, now that a process has died.
-func (m *module) check() {
-	if m.guarded == nil || m.broken != nil {
+// checkQueue starts to check the queue after the failure of a process.
+func (m *module) checkQueue() {
+	if m.guardSettings == nil || m.err != nil {
 		return
 	}
 	if m.guard == nil {
 		g, err := m.newGuard()
 		if err != nil {
-			m.env.Logger.Warn("a process has died, and whether it has blocked this one's queue in shared memory can't be found out", "component", component, "err", err)
+			m.env.Logger.Warn("mtl ucx: cannot check the shared-memory queue after the failure of a process", "component", component, "err", err)
 			return
 		}
 		m.guard = g
 	}
-	m.guard.ask()
+	m.guard.sendPing()
 }
 
-// ask sends a message, unless one is under way.
-func (g *guard) ask() {
-	if g.more = g.asked; g.asked {
+// sendPing sends a ping, unless one is in flight.
+func (g *queueGuard) sendPing() {
+	if g.mustRepeat = g.isWaiting; g.isWaiting {
 		return
 	}
-	_, _ = rand.Read(g.word[:]) // never fails
-	g.asked, g.since, g.polls = true, time.Now(), 0
-	g.worker.Send(0, g.to, g.word[:], control, false) // if it fails it does not come, either
+	_, _ = rand.Read(g.nonce[:]) // It never fails.
+	g.isWaiting, g.lastEventAt, g.pollsWithoutEvent = true, time.Now(), 0
+	g.worker.Send(0, g.self, g.nonce[:], controlTag, false) // After an error the ping does not arrive.
 }
 
-// heard reports whether a control message was the guard's.
-func (g *guard) heard(data []byte) bool {
-	if g == nil || !g.asked || !bytes.Equal(data, g.word[:]) {
+// receivePing reports whether a control message is the ping.
+func (g *queueGuard) receivePing(data []byte) bool {
+	if g == nil || !g.isWaiting || !bytes.Equal(data, g.nonce[:]) {
 		return false
 	}
-	if g.asked = false; g.more {
-		g.ask()
+	if g.isWaiting = false; g.mustRepeat {
+		g.sendPing()
 	}
 	return true
 }
 
-// watch has the guard's message go, and breaks the module down when it does not come. moves: something has
-// just ended.
-func (m *module) watch(moves bool) {
+// pollGuard polls the guard's worker, and fails the module if the queue is blocked.
+func (m *module) pollGuard(moves bool) {
 	g := m.guard
 	g.worker.Poll(g.events[:], true)
 	if moves {
-		g.since, g.polls = time.Now(), 0
+		g.lastEventAt, g.pollsWithoutEvent = time.Now(), 0
 		return
 	}
-	if g.polls++; g.polls < blockedPolls || time.Since(g.since) < blockedAfter {
+	if g.pollsWithoutEvent++; g.pollsWithoutEvent < blockedPolls || time.Since(g.lastEventAt) < blockedAfter {
 		return
 	}
-	g.asked = false
-	m.breakDown(m.transportError("poll", mtl.NoEndpoint, fmt.Errorf("a process that died has blocked this one's queue of messages in shared memory, "+
-		"and UCX can't go on: pml.cm.shared_memory=on keeps messages within a node out of it: %w", framework.ErrTransport)))
+	g.isWaiting = false
+	m.failModule(m.transportError("poll", mtl.NoEndpoint, fmt.Errorf("a failed process blocks the message queue of this one in shared memory: "+
+		"pml.cm.shared_memory=on avoids that queue within a node: %w", framework.ErrTransport)))
 }
 
-// breakDown ends all that waits. Nothing is lost by that: whatever has come was told before.
-func (m *module) breakDown(why error) {
-	m.broken = why
+// failModule ends all operations. Messages that have arrived were delivered before.
+func (m *module) failModule(why error) {
+	m.err = why
 	for _, s := range m.slots {
 		if s.op == nil {
 			continue
 		}
-		if s.posted && s.kind == receive {
+		if s.isPosted && s.kind == slotReceive {
 			m.worker.Cancel(s.number)
 		}
-		m.giveUp(s, why)
+		m.abandonOp(s, why)
 	}
 }

@@ -9,172 +9,172 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// from checks where a receive or a probe looks.
-func (m *module) from(from mtl.Endpoint, e mtl.Envelope) (mtl.Endpoint, error) {
+// checkSource validates the source of a receive or a probe.
+func (m *module) checkSource(from mtl.Endpoint, e mtl.Envelope) (mtl.Endpoint, error) {
 	switch {
-	case m.broken != nil:
-		return 0, m.broken
+	case m.err != nil:
+		return 0, m.err
 	case e.Source == mtl.AnySource:
 		return mtl.NoEndpoint, nil
 	case from == mtl.NoEndpoint || int(from) >= len(m.peers):
-		return 0, errNobody
+		return 0, errUnknownEndpoint
 	}
 	return from, nil
 }
 
 func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
-	s, err := m.receive(op, from, e, buf)
+	s, err := m.takeReceive(op, from, e, buf)
 	if err == nil {
-		tag, mask := wanted(e)
-		m.worker.Recv(s.number, s.buf, tag, mask, m.into(len(buf) >= longest))
+		tag, mask := matchOf(e)
+		m.worker.Recv(s.number, s.buf, tag, mask, m.bufferUse(len(buf) >= maxMessage))
 	}
 	return err
 }
 
-// looksOfMemory is how many looks into memory take as long as one through Go, or at sockets.
-const looksOfMemory = 8
+// pollsPerLook is the number of polls of shared memory that take as long as one of sockets.
+const pollsPerLook = 8
 
 // RecvLook implements mtl.Looker.
 func (m *module) RecvLook(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
-	if !m.tcp {
-		looks *= looksOfMemory
+	if !m.usesTCP {
+		looks *= pollsPerLook
 	}
-	if m.ready != nil && len(buf) <= shortReceive {
-		return m.lookShort(op, from, e, buf, looks)
+	if m.spareReceive != nil && len(buf) <= maxBounced {
+		return m.recvLookShort(op, from, e, buf, looks)
 	}
-	s, err := m.receive(op, from, e, buf)
+	s, err := m.takeReceive(op, from, e, buf)
 	if err != nil {
 		return err
 	}
-	tag, mask := wanted(e)
-	m.came(m.worker.RecvLook(s.number, s.buf, tag, mask, m.into(len(buf) >= longest), m.events[:], looks))
-	if m.ready == nil {
-		if s, err := m.take(receive, nil); err == nil {
-			s.posted = true
-			m.ready = s
+	tag, mask := matchOf(e)
+	m.handleEvents(m.worker.RecvLook(s.number, s.buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.events[:], looks))
+	if m.spareReceive == nil {
+		if s, err := m.takeSlot(slotReceive, nil); err == nil {
+			s.isPosted = true
+			m.spareReceive = s
 		}
 	}
 	return nil
 }
 
-// lookShort is RecvLook with the slot that is ready. Where the message comes at once, as it usually
-// does, the slot is neither taken nor released.
-func (m *module) lookShort(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
-	from, err := m.from(from, e)
+// recvLookShort is RecvLook with the spare receive slot. If the message arrives at once, which is the common case, the
+// slot is neither taken nor released.
+func (m *module) recvLookShort(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
+	from, err := m.checkSource(from, e)
 	if err != nil {
 		return err
 	}
-	s := m.ready
-	s.op, s.to, s.user, s.buf, op.Slot = op, from, buf, s.short[:len(buf)], s.number
-	tag, mask := wanted(e)
-	n := m.worker.RecvLook(s.number, s.buf, tag, mask, m.into(false), m.events[:], looks)
+	s := m.spareReceive
+	s.op, s.peer, s.userBuf, s.buf, op.Slot = op, from, buf, s.bounceBuf[:len(buf)], s.number
+	tag, mask := matchOf(e)
+	n := m.worker.RecvLook(s.number, s.buf, tag, mask, m.bufferUse(false), m.events[:], looks)
 	ev := &m.events[0]
 	if n != 1 || ev.Slot != s.number || ev.Err != 0 || ev.Length > uint64(len(buf)) {
-		m.ready = nil // it is a slot like others
-		m.came(n)
+		m.spareReceive = nil // It becomes an ordinary slot.
+		m.handleEvents(n)
 		return nil
 	}
-	s.arrived(int(ev.Length)) // as received has it
-	s.op, s.user = nil, nil
-	is := envelope(ev.Tag)
-	finished(op, mtl.Result{Source: is.Source, Tag: is.Tag, Bytes: int64(ev.Length)})
+	s.bufferWritten(int(ev.Length)) // As in completeReceive.
+	s.op, s.userBuf = nil, nil
+	is := envelopeOf(ev.Tag)
+	notifyOwner(op, mtl.Result{Source: is.Source, Tag: is.Tag, Bytes: int64(ev.Length)})
 	return nil
 }
 
-// receive returns the slot of a receive.
-func (m *module) receive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) (*slot, error) {
-	from, err := m.from(from, e)
+// takeReceive returns the slot of a receive.
+func (m *module) takeReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) (*slot, error) {
+	from, err := m.checkSource(from, e)
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.take(receive, op)
+	s, err := m.takeSlot(slotReceive, op)
 	if err != nil {
 		return nil, m.transportError("receive", from, err)
 	}
-	s.to = from
-	m.receives(s, buf)
+	s.peer = from
+	m.setReceiveBuffer(s, buf)
 	return s, nil
 }
 
-const _ = uint(ucp.MostKept - mtl.MostKept) // that many can be
+const _ = uint(ucp.MostKept - mtl.MostKept) // UCX keeps enough bytes.
 
 // Keep implements mtl.Keeper.
 func (m *module) Keep(n int) {
-	m.kept = n
+	m.keptBytes = n
 	m.worker.Keep(n)
 }
 
 // Kept implements mtl.Keeper.
 func (m *module) Kept(op *mtl.Op) []byte {
-	if m.broken != nil || int(op.Slot) >= len(m.slots) {
+	if m.err != nil || int(op.Slot) >= len(m.slots) {
 		return nil
 	}
-	return m.worker.Kept(op.Slot, m.kept)
+	return m.worker.Kept(op.Slot, m.keptBytes)
 }
 
-// Probe asks UCX, which answers at once; the next Poll tells.
+// Probe queries UCX, which returns at once. The next Poll delivers the result.
 func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, which mtl.Envelope, claim bool) error {
-	from, err := m.from(from, which)
+	from, err := m.checkSource(from, which)
 	if err != nil {
 		return err
 	}
-	s, err := m.take(claimed, op)
+	s, err := m.takeSlot(slotClaimed, op)
 	if err != nil {
 		return m.transportError("probe", from, err)
 	}
-	tag, mask := wanted(which)
+	tag, mask := matchOf(which)
 	found, ok := m.worker.Probe(s.number, tag, mask, claim)
 	r := mtl.Result{Found: ok}
 	if ok {
-		is := envelope(found.Tag)
+		is := envelopeOf(found.Tag)
 		r.Source, r.Tag, r.Bytes = is.Source, is.Tag, int64(found.Length)
-		s.to, s.found, s.cid = from, r, is.CID
+		s.peer, s.found, s.cid = from, r, is.CID
 	}
-	e := ended{op: op, result: r}
+	e := queuedResult{op: op, result: r}
 	if !ok || !claim {
-		m.release(s)
+		m.releaseSlot(s)
 	} else {
 		s.found.Found, s.op, e.claim = false, nil, s
 	}
-	m.over = append(m.over, e)
+	m.pendingResults = append(m.pendingResults, e)
 	return nil
 }
 
-// RecvClaimed asks nothing of a sender that was forgotten.
+// RecvClaimed does not ask UCX for the rest of a message whose sender was forgotten.
 func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
-	if m.broken != nil {
-		return m.broken
+	if m.err != nil {
+		return m.err
 	}
 	s := m.slots[op.Slot]
-	if err := m.lost(s); err != nil {
-		s.kind = abandoned // UCX keeps the message, and the slot with it
+	if err := m.lostClaim(s); err != nil {
+		s.kind = slotAbandoned // UCX keeps the message, and the slot stays in use.
 		return err
 	}
 	s.op = op
-	m.receives(s, buf)
-	m.worker.RecvClaimed(s.number, s.buf, m.into(s.found.Bytes <= int64(len(buf))))
+	m.setReceiveBuffer(s, buf)
+	m.worker.RecvClaimed(s.number, s.buf, m.bufferUse(s.found.Bytes <= int64(len(buf))))
 	return nil
 }
 
-// lost returns why the rest of a claimed message can't be had.
-func (m *module) lost(s *slot) error {
-	if s.orphan {
+// lostClaim returns the error of a claimed message whose sender is gone and still had a part of it, or nil.
+func (m *module) lostClaim(s *slot) error {
+	if s.hasLeft {
 		return m.transportError("receive", mtl.NoEndpoint, fmt.Errorf("of %d bytes some were still with their sender, which has left the communicator", s.found.Bytes))
 	}
-	if s.found.Bytes <= m.caps.Eager || s.to == mtl.NoEndpoint {
+	if s.found.Bytes <= m.caps.Eager || s.peer == mtl.NoEndpoint {
 		return nil
 	}
-	if p := &m.peers[s.to]; p.gone != nil {
-		return m.transportError("receive", s.to, fmt.Errorf("of %d bytes some were still with their sender: %w", s.found.Bytes, p.gone))
+	if p := &m.peers[s.peer]; p.sendErr != nil {
+		return m.transportError("receive", s.peer, fmt.Errorf("of %d bytes some were still with their sender: %w", s.found.Bytes, p.sendErr))
 	}
 	return nil
 }
 
-// into is how UCX gets the buffer of a receive; fits: no message is longer. In mode none over tcp it
-// may not know it: a receive whose sender dies in the middle never ends there, and has to be abandoned.
-func (m *module) into(fits bool) ucp.Into {
+// bufferUse returns the way in which UCX uses the buffer of a receive. fits is set if no message can be longer. In mode none
+// over tcp, UCX never ends a receive whose sender fails in the middle, so the receive must be abandonable.
+func (m *module) bufferUse(fits bool) ucp.Into {
 	switch {
-	case !m.peerMode && m.tcp:
+	case !m.peerMode && m.usesTCP:
 		return ucp.Abandonable
 	case fits:
 		return ucp.Whole
@@ -183,70 +183,67 @@ func (m *module) into(fits bool) ucp.Into {
 }
 
 func (m *module) Cancel(op *mtl.Op) {
-	if m.broken != nil || int(op.Slot) >= len(m.slots) {
+	if m.err != nil || int(op.Slot) >= len(m.slots) {
 		return
 	}
-	if s := m.slots[op.Slot]; s.op == op && s.kind == receive && !s.canceled {
-		s.canceled, s.since = true, time.Now()
+	if s := m.slots[op.Slot]; s.op == op && s.kind == slotReceive && !s.isCanceled {
+		s.isCanceled, s.canceledAt = true, time.Now()
 		m.worker.Cancel(s.number)
-		m.vain = append(m.vain, vain{s, op})
+		m.canceledReceives = append(m.canceledReceives, canceledReceive{s, op})
 	}
 }
 
-// vain is a receive that was canceled.
-type vain struct {
-	s  *slot
+type canceledReceive struct {
+	s *slot
+	// op detects that the slot was reused.
 	op *mtl.Op
 }
 
-// stuckAfter is how long a canceled receive from any source, which has matched, may go on after a
-// process has died: if it has matched the dead process's message, UCX may never end it.
-const stuckAfter = time.Second
+// abandonAfter is the time after which a canceled receive from any source is abandoned, once a peer has failed. It may have
+// matched a message of that peer, and then UCX never ends it.
+const abandonAfter = time.Second
 
-// vainSteps is how many canceled receives a poll looks at, in the mean: all of them in one of as many
-// polls as that takes. A program may cancel thousands at once.
-const vainSteps = 16
+// scansPerPoll is the mean number of canceled receives that one Poll examines. A program may cancel thousands at once.
+const scansPerPoll = 16
 
-// abandon gives up canceled receives of messages whose senders died in the middle. What has
-// been withdrawn, or goes on, has its event.
-func (m *module) abandon() {
-	if m.unseen++; m.unseen*vainSteps < len(m.vain) && m.seen == m.forgotten {
+// abandonCanceled ends canceled receives whose senders failed in the middle of the message. UCX completes all others.
+func (m *module) abandonCanceled() {
+	if m.pollsSinceScan++; m.pollsSinceScan*scansPerPoll < len(m.canceledReceives) && m.forgottenAtScan == m.forgottenPeers {
 		return
 	}
-	m.unseen, m.seen = 0, m.forgotten
-	left := m.vain[:0]
-	for _, v := range m.vain {
+	m.pollsSinceScan, m.forgottenAtScan = 0, m.forgottenPeers
+	left := m.canceledReceives[:0]
+	for _, v := range m.canceledReceives {
 		s := v.s
-		if s.op != v.op || !s.canceled || !s.posted {
+		if s.op != v.op || !s.isCanceled || !s.isPosted {
 			continue
 		}
-		dead := s.to != mtl.NoEndpoint && m.peers[s.to].forgotten
-		if !dead && (m.forgotten == 0 || time.Since(s.since) < stuckAfter) || !m.worker.Abandon(s.number) {
+		dead := s.peer != mtl.NoEndpoint && m.peers[s.peer].isForgotten
+		if !dead && (m.forgottenPeers == 0 || time.Since(s.canceledAt) < abandonAfter) || !m.worker.Abandon(s.number) {
 			left = append(left, v)
 			continue
 		}
-		m.endInTheMiddle(s)
+		m.endPartialReceive(s)
 	}
-	clear(m.vain[len(left):])
-	m.vain = left
+	clear(m.canceledReceives[len(left):])
+	m.canceledReceives = left
 }
 
-// endInTheMiddle ends a receive that UCX never will, and that was abandoned.
-func (m *module) endInTheMiddle(s *slot) {
+// endPartialReceive ends an abandoned receive, which UCX will never complete.
+func (m *module) endPartialReceive(s *slot) {
 	err := fmt.Errorf("its sender died in the middle of the message: %w", framework.ErrTransport)
-	m.giveUp(s, m.transportError("receive", s.to, err))
-	m.drop(s)
+	m.abandonOp(s, m.transportError("receive", s.peer, err))
+	m.unpinIfPinned(s)
 }
 
-// abandonClaimed does so for receives of messages that were claimed, which nobody cancels, when their
-// sender has died. In mode peer UCX ends them.
-func (m *module) abandonClaimed(from mtl.Endpoint) {
+// abandonClaimedReceives ends receives of claimed messages from a forgotten peer. In peer mode UCX ends them.
+func (m *module) abandonClaimedReceives(from mtl.Endpoint) {
 	if m.peerMode {
 		return
 	}
 	for _, s := range m.slots {
-		if s.kind == claimed && s.posted && s.op != nil && s.to == from && s.found.Bytes > m.caps.Eager && m.worker.Abandon(s.number) {
-			m.endInTheMiddle(s)
+		if s.kind == slotClaimed && s.isPosted && s.op != nil && s.peer == from && s.found.Bytes > m.caps.Eager && m.worker.Abandon(s.number) {
+			m.endPartialReceive(s)
 		}
 	}
 }

@@ -10,28 +10,27 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// to returns the peer that something is sent to, with an endpoint. A peer whose endpoint has failed,
-// without anybody's word that it is dead, has none.
-func (m *module) to(to mtl.Endpoint) (*peer, error) {
-	if m.broken != nil {
-		return nil, m.broken
+// peerForSend returns a peer with an endpoint. A peer that failed without Forget is returned without an error, and has
+// no endpoint.
+func (m *module) peerForSend(to mtl.Endpoint) (*peer, error) {
+	if m.err != nil {
+		return nil, m.err
 	}
 	if int(to) >= len(m.peers) {
-		return nil, errNobody
+		return nil, errUnknownEndpoint
 	}
 	p := &m.peers[to]
 	switch {
-	case p.forgotten:
-		return p, p.gone
-	case p.gone != nil || p.ep.Made():
+	case p.isForgotten:
+		return p, p.sendErr
+	case p.sendErr != nil || p.ep.Made():
 		return p, nil
 	}
-	return p, m.introduce(to)
+	return p, m.connectPeer(to)
 }
 
-// introduce makes the endpoint of a peer: the first message goes there. UCX finds out now
-// whether the two have a transport in common.
-func (m *module) introduce(to mtl.Endpoint) error {
+// connectPeer makes the endpoint of a peer. UCX selects a common transport now, or reports that there is none.
+func (m *module) connectPeer(to mtl.Endpoint) error {
 	p := &m.peers[to]
 	ep, err := m.worker.Connect(p.address, uint32(to), m.peerMode)
 	if err == nil {
@@ -39,166 +38,163 @@ func (m *module) introduce(to mtl.Endpoint) error {
 		return nil
 	}
 	if e, ok := errors.AsType[*ucp.Error](err); ok && e.Code == ucp.Unreachable {
-		err = fmt.Errorf("%w: no transport leads there: it has %s, and this process %s (error mode %s): %w", framework.ErrUnsupported, p.transports, m.transports, m.mode(), err)
+		err = fmt.Errorf("%w: no transport leads there: it has %s, and this process %s (error mode %s): %w", framework.ErrUnsupported, p.transports, m.transports, m.errorMode(), err)
 	}
 	return m.transportError("connect", to, err)
 }
 
-// Send implements mtl.Module. A short message costs one call of UCX, which usually has
-// taken it when it returns; a longer one a pin as well.
+// Send implements mtl.Module. A short message costs one call of UCX, which usually completes it. A longer one also needs
+// a pin.
 func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
 	if len(buf) <= ucp.Now && mode == mtl.Standard && int(to) < len(m.peers) {
-		if p := &m.peers[to]; p.gone == nil && p.ep.Made() && m.broken == nil && m.worker.SendNow(p.ep, buf, tagOf(e)) {
-			m.sent(to)
+		if p := &m.peers[to]; p.sendErr == nil && p.ep.Made() && m.err == nil && m.worker.SendNow(p.ep, buf, tagOf(e)) {
+			m.markUnflushed(to)
 			return true, nil
 		}
 	}
-	p, err := m.to(to)
+	p, err := m.peerForSend(to)
 	if err != nil {
 		return false, err
 	}
-	if len(buf) > longest {
-		return false, fmt.Errorf("%s: %d bytes, and %d are possible: %w", component, len(buf), longest, mtl.ErrTooLong)
+	if len(buf) > maxMessage {
+		return false, fmt.Errorf("%s: %d bytes, and %d are possible: %w", component, len(buf), maxMessage, mtl.ErrTooLong)
 	}
-	k := send
+	k := slotSend
 	if mode == mtl.Synchronous {
-		k = synchronous
+		k = slotSyncSend
 	}
-	return m.post(k, op, to, p, buf, tagOf(e))
+	return m.postSend(k, op, to, p, buf, tagOf(e))
 }
 
 func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
-	p, err := m.to(to)
+	p, err := m.peerForSend(to)
 	if err != nil {
 		return false, err
 	}
 	if len(data) == 0 || len(data) > controlLimit {
 		return false, fmt.Errorf("%s: a control message of %d bytes, and 1 to %d are possible: %w", component, len(data), controlLimit, mtl.ErrTooLong)
 	}
-	return m.post(send, op, to, p, data, control)
+	return m.postSend(slotSend, op, to, p, data, controlTag)
 }
 
-// post gives UCX a message.
-func (m *module) post(k kind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, tag uint64) (done bool, err error) {
-	if p.gone != nil {
-		m.end(op, mtl.Result{Err: p.gone})
+// postSend passes a message to UCX.
+func (m *module) postSend(k slotKind, op *mtl.Op, to mtl.Endpoint, p *peer, buf []byte, tag uint64) (done bool, err error) {
+	if p.sendErr != nil {
+		m.queueResult(op, mtl.Result{Err: p.sendErr})
 		return false, nil
 	}
-	s, err := m.next() // what UCX takes at once needs none
+	s, err := m.nextSlot() // Taken only if UCX does not complete the send at once.
 	if err != nil {
 		return false, m.transportError("send", to, err)
 	}
 	if len(buf) > ucp.Short {
 		m.pin(s, buf)
-		s.known = m.registers
+		s.isRegistered = m.registersMemory
 	}
-	done, code := m.worker.Send(s.number, p.ep, buf, tag, k == synchronous)
+	done, code := m.worker.Send(s.number, p.ep, buf, tag, k == slotSyncSend)
 	if code == 0 && !done {
-		_, _ = m.take(k, op) // the same
-		s.to, s.posted = to, true
+		_, _ = m.takeSlot(k, op) // Returns s.
+		s.peer, s.isPosted = to, true
 		return false, nil
 	}
-	m.drop(s)
-	if code != 0 { // the endpoint has failed
-		m.end(op, mtl.Result{Err: m.codeError("send", to, code)})
+	m.unpinIfPinned(s)
+	if code != 0 { // The endpoint has failed.
+		m.queueResult(op, mtl.Result{Err: m.codeError("send", to, code)})
 		return false, nil
 	}
-	m.sent(to)
-	if k == synchronous {
-		m.end(op, mtl.Result{})
+	m.markUnflushed(to)
+	if k == slotSyncSend {
+		m.queueResult(op, mtl.Result{})
 		return false, nil
 	}
 	return true, nil
 }
 
-// sent notes that there may be bytes for a peer which only this process can bring on
-// their way.
-func (m *module) sent(to mtl.Endpoint) {
-	if p := &m.peers[to]; !p.dirty {
-		p.dirty = true
-		m.dirty = append(m.dirty, to)
+// markUnflushed records that UCX may hold bytes for a peer, which leave only if this process polls.
+func (m *module) markUnflushed(to mtl.Endpoint) {
+	if p := &m.peers[to]; !p.isUnflushed {
+		p.isUnflushed = true
+		m.unflushed = append(m.unflushed, to)
 	}
 }
 
-// Idle implements mtl.Module. Behind what UCX has taken goes a flush.
+// Idle implements mtl.Module. It flushes the peers for which UCX may hold messages.
 func (m *module) Idle() bool {
-	if m.broken != nil {
+	if m.err != nil {
 		return true
 	}
-	for len(m.dirty) > 0 {
-		to := m.dirty[len(m.dirty)-1]
-		m.dirty = m.dirty[:len(m.dirty)-1]
+	for len(m.unflushed) > 0 {
+		to := m.unflushed[len(m.unflushed)-1]
+		m.unflushed = m.unflushed[:len(m.unflushed)-1]
 		p := &m.peers[to]
-		p.dirty = false
-		if p.gone != nil || !p.ep.Made() {
+		p.isUnflushed = false
+		if p.sendErr != nil || !p.ep.Made() {
 			continue
 		}
-		s, err := m.take(flush, nil)
+		s, err := m.takeSlot(slotFlush, nil)
 		if err != nil {
-			continue // no memory: the messages go as they may
+			continue // Out of memory: the messages are not flushed.
 		}
-		s.to = to
+		s.peer = to
 		if done, code := m.worker.Flush(s.number, p.ep); done || code != 0 {
-			m.release(s) // an error means that the peer gets nothing any more
+			m.releaseSlot(s) // After an error the peer is unreachable.
 		} else {
-			s.posted = true
+			s.isPosted = true
 		}
 	}
-	return m.sending == 0 && len(m.over) == 0
+	return m.activeSends == 0 && len(m.pendingResults) == 0
 }
 
-// Forget ends what was sent to a peer. In peer mode UCX lets go of the buffers at once, and
-// otherwise when it may.
+// Forget implements mtl.Module. In peer mode UCX releases the buffers at once.
 func (m *module) Forget(to mtl.Endpoint, why error) {
 	p := &m.peers[to]
-	if p.forgotten {
+	if p.isForgotten {
 		return
 	}
-	p.forgotten = true
-	m.forgotten++
-	delete(m.known, p.Life)
-	m.leave(to, m.transportError("send", to, why))
-	m.abandonClaimed(to)
-	m.check()
+	p.isForgotten = true
+	m.forgottenPeers++
+	delete(m.endpointByLife, p.Life)
+	m.disconnectPeer(to, m.transportError("send", to, why))
+	m.abandonClaimedReceives(to)
+	m.checkQueue()
 }
 
-// leave has nothing go to a peer any more.
-func (m *module) leave(to mtl.Endpoint, why error) {
+// disconnectPeer ends all sends to a peer, also later ones.
+func (m *module) disconnectPeer(to mtl.Endpoint, why error) {
 	p := &m.peers[to]
-	p.gone = why
+	p.sendErr = why
 	for _, s := range m.slots {
-		if s.to != to || !s.kind.isSend() {
+		if s.peer != to || !s.kind.isSend() {
 			continue
 		}
-		m.giveUp(s, why)
+		m.abandonOp(s, why)
 	}
 	if !m.peerMode {
 		return
 	}
-	// Closing the endpoint ends what came from there, too. UCX has one for that, which it gives
-	// to who asks for one.
-	if !p.ep.Made() && m.introduce(to) != nil {
+	// Closing the endpoint also ends receives from the peer. If the peer has connected, UCX has an endpoint, which Connect
+	// returns.
+	if !p.ep.Made() && m.connectPeer(to) != nil {
 		return
 	}
-	m.disconnect(p)
+	m.closeEndpoint(p)
 }
 
-// disconnect closes the endpoint of a peer at once: what is in progress there ends.
-func (m *module) disconnect(p *peer) {
-	s, err := m.take(closing, nil)
+// closeEndpoint closes the endpoint of a peer at once. Its operations in progress end.
+func (m *module) closeEndpoint(p *peer) {
+	s, err := m.takeSlot(slotClosing, nil)
 	if err != nil {
-		return // no memory: Close tries again
+		return // Out of memory. Close tries again.
 	}
 	ep := p.ep
 	p.ep = ucp.Endpoint{}
 	if done, code := m.worker.Disconnect(s.number, ep); done || code != 0 {
-		m.release(s)
+		m.releaseSlot(s)
 		return
 	}
-	s.posted = true
+	s.isPosted = true
 }
 
-// transportError says what has failed of which peer.
 func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 	e := &framework.TransportError{Component: component, Op: op, Err: err}
 	if to != mtl.NoEndpoint {
@@ -216,42 +212,42 @@ func (m *module) codeError(op string, to mtl.Endpoint, code ucp.Status) error {
 }
 
 func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
-	if to, ok := m.known[p.Life]; ok {
+	if to, ok := m.endpointByLife[p.Life]; ok {
 		return to, nil
 	}
-	b, err := m.look(p)
+	b, err := m.checkReach(p)
 	if err != nil {
 		return 0, err
 	}
 	to := mtl.Endpoint(len(m.peers))
 	m.peers = append(m.peers, peer{Life: p.Life, address: bytes.Clone(b.address), transports: b.transports})
-	m.known[p.Life] = to
+	m.endpointByLife[p.Life] = to
 	return to, nil
 }
 
 func (m *module) Reach(peer framework.Peer) error {
-	_, err := m.look(peer)
+	_, err := m.checkReach(peer)
 	return err
 }
 
-// look returns the entry of a peer that this module reaches, as far as can be said without
-// asking UCX.
-func (m *module) look(peer framework.Peer) (blob, error) {
-	if m.broken != nil {
-		return blob{}, m.broken
+// checkReach returns the card entry of peer, or the reason why this module cannot reach it, as far as that is known without
+// UCX.
+func (m *module) checkReach(peer framework.Peer) (cardEntry, error) {
+	if m.err != nil {
+		return cardEntry{}, m.err
 	}
-	b, err := parseBlob(peer.Blob)
+	b, err := parseCardEntry(peer.Blob)
 	switch {
 	case err != nil:
 		return b, fmt.Errorf("%s: %v: %w", component, peer.Proc, err)
 	case b.life != peer.Life:
 		return b, fmt.Errorf("%s: %v has the entry of another process in its business card", component, peer.Proc)
-	case major(b.library) != major(m.version):
+	case majorVersion(b.library) != majorVersion(m.version):
 		return b, fmt.Errorf("%s: %w: %v has UCX %s, and this process UCX %s: they don't understand each other's addresses", component, framework.ErrUnsupported, peer.Proc, b.library, m.version)
 	case b.offer != m.offer:
 		return b, fmt.Errorf("%s: %w: %v has %q with %s, and this process %q with %s: mtl.ucx.provider_include and mtl.ucx.error_mode choose", component, framework.ErrUnsupported, peer.Proc, b.offer, b.transports, m.offer, m.transports)
-	case m.node != "" && b.node != m.node:
-		return b, fmt.Errorf("%s: %w: %v %s, and %s connects only processes of one node here", component, framework.ErrUnsupported, peer.Proc, m.medium.Difference(m.node, b.node), m.about.Provider)
+	case m.nodeProof != "" && b.node != m.nodeProof:
+		return b, fmt.Errorf("%s: %w: %v %s, and %s connects only processes of one node here", component, framework.ErrUnsupported, peer.Proc, m.medium.Difference(m.nodeProof, b.node), m.description.Provider)
 	}
 	return b, nil
 }

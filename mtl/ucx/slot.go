@@ -8,78 +8,89 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// kind says what a slot is used for.
-type kind uint8
+// slotKind is the kind of operation that uses a slot.
+type slotKind uint8
 
 const (
-	unused kind = iota
-	send
-	synchronous
-	flush     // behind what was sent
-	abandoned // what nobody waits for: a send to a peer that was forgotten, a message that is lost
-	closing   // of an endpoint
-	receive
-	claimed // a message that a probe took, and its receive
-	listen  // a receive of control messages
+	slotUnused slotKind = iota
+	slotSend
+	slotSyncSend
+	// A flush behind sent messages.
+	slotFlush
+	// An operation without an owner: a send to a forgotten peer, or a lost message.
+	slotAbandoned
+	// The close of an endpoint.
+	slotClosing
+	slotReceive
+	// A claimed message, and later its receive.
+	slotClaimed
+	slotControlReceive
 )
 
-func (k kind) isSend() bool { return k == send || k == synchronous || k == flush }
+func (k slotKind) isSend() bool { return k == slotSend || k == slotSyncSend || k == slotFlush }
 
-// slot is one operation that UCX has.
+// slot is an operation that UCX holds.
 type slot struct {
-	number   uint32
-	kind     kind
-	posted   bool // UCX has it
-	canceled bool // Cancel was called
-	op       *mtl.Op
-	buf      []byte
-	user     []byte              // where what comes into short goes, which is in buf then
-	short    *[shortReceive]byte // pinned as long as the module is open
-	pins     runtime.Pinner
-	pinned   bool
-	long     bool         // its buffer is: see module.long
-	known    bool         // UCX may have registered the buffer
-	to       mtl.Endpoint // or from where; NoEndpoint if from anywhere
-	found    mtl.Result   // of a claimed message
-	cid      uint32       // likewise
-	orphan   bool         // likewise: its sender is no member any more
-	since    time.Time    // canceled
+	number uint32
+	kind   slotKind
+	// isPosted is set while UCX holds the operation.
+	isPosted   bool
+	isCanceled bool
+	op         *mtl.Op
+	buf        []byte
+	// userBuf is the destination of a message that arrives in bounceBuf; otherwise nil.
+	userBuf []byte
+	// bounceBuf is pinned until Close.
+	bounceBuf *[maxBounced]byte
+	pins      runtime.Pinner
+	isPinned  bool
+	// isLong is set if the buffer is longer than ucp.Short.
+	isLong bool
+	// isRegistered is set if UCX may have registered the buffer.
+	isRegistered bool
+	// peer is the destination or source; NoEndpoint for any source.
+	peer mtl.Endpoint
+	// found and cid describe a claimed message.
+	found mtl.Result
+	cid   uint32
+	// hasLeft is set if the sender of a claimed message has left the communicator.
+	hasLeft    bool
+	canceledAt time.Time
 }
 
-// shortReceive is the longest receive whose message comes by way of memory that is pinned
-// already, and is copied: a pin and its end take 36 ns.
-const shortReceive = 64
+// maxBounced is the longest receive that uses a bounce buffer. The copy is cheaper than pinning and unpinning the user's
+// buffer, which takes 36 ns.
+const maxBounced = 64
 
-// next returns the slot that take will return next.
-func (m *module) next() (*slot, error) {
+// nextSlot returns the slot that takeSlot will return next.
+func (m *module) nextSlot() (*slot, error) {
 	if len(m.free) == 0 {
 		if _, err := m.worker.Grow(); err != nil {
 			return nil, err
 		}
 		n := len(m.slots) + ucp.SlotsAtOnce
 		more := make([]slot, ucp.SlotsAtOnce)
-		short := make([][shortReceive]byte, len(more))
+		short := make([][maxBounced]byte, len(more))
 		m.pins.Pin(&short[0])
 		for i := range more {
-			more[i].short = &short[i]
+			more[i].bounceBuf = &short[i]
 			m.slots = append(m.slots, &more[i])
 			more[i].number = uint32(len(m.slots) - 1)
-			m.free = append(m.free, uint32(n-1-i)) // low numbers are given out first
+			m.free = append(m.free, uint32(n-1-i)) // takeSlot returns low numbers first.
 		}
 	}
 	return m.slots[m.free[len(m.free)-1]], nil
 }
 
-// take returns a slot for an operation.
-func (m *module) take(k kind, op *mtl.Op) (*slot, error) {
-	s, err := m.next()
+func (m *module) takeSlot(k slotKind, op *mtl.Op) (*slot, error) {
+	s, err := m.nextSlot()
 	if err != nil {
 		return nil, err
 	}
 	m.free = m.free[:len(m.free)-1]
-	s.kind, s.op, s.to, s.orphan = k, op, mtl.NoEndpoint, false
+	s.kind, s.op, s.peer, s.hasLeft = k, op, mtl.NoEndpoint, false
 	if k.isSend() {
-		m.sending++
+		m.activeSends++
 	}
 	if op != nil {
 		op.Slot = s.number
@@ -87,72 +98,70 @@ func (m *module) take(k kind, op *mtl.Op) (*slot, error) {
 	return s, nil
 }
 
-// receives has a slot receive into buf.
-func (m *module) receives(s *slot, buf []byte) {
-	s.posted, s.known = true, m.registers && len(buf) > ucp.Short
-	if len(buf) > shortReceive {
+// setReceiveBuffer sets the destination of a receive: the bounce buffer if buf is short, otherwise buf, which it pins.
+func (m *module) setReceiveBuffer(s *slot, buf []byte) {
+	s.isPosted, s.isRegistered = true, m.registersMemory && len(buf) > ucp.Short
+	if len(buf) > maxBounced {
 		m.pin(s, buf)
 		return
 	}
-	s.user, s.buf = buf, s.short[:len(buf)]
+	s.userBuf, s.buf = buf, s.bounceBuf[:len(buf)]
 }
 
-// arrived says that the first n bytes of what the slot receives into have been written.
-func (s *slot) arrived(n int) {
+// bufferWritten must be called after UCX has written n bytes. It copies them from the bounce buffer.
+func (s *slot) bufferWritten(n int) {
 	ucp.Wrote(s.buf, n)
-	copy(s.user, s.buf[:min(n, len(s.buf))])
+	copy(s.userBuf, s.buf[:min(n, len(s.buf))])
 }
 
-// pin keeps the slot's buffer where it is as long as UCX may use it.
+// pin pins the buffer of a slot while UCX may use it.
 func (m *module) pin(s *slot, buf []byte) {
 	s.buf = buf
 	if len(buf) > 0 {
 		s.pins.Pin(&buf[0])
-		s.pinned = true
+		s.isPinned = true
 	}
 	if len(buf) > ucp.Short {
-		s.long = true
-		m.long++
+		s.isLong = true
+		m.longOperations++
 	}
 }
 
-// drop gives up a slot's buffer, if it was pinned: short ones are not.
-func (m *module) drop(s *slot) {
-	if s.pinned {
+// unpinIfPinned releases the buffer of a slot if it is pinned. Short ones are not.
+func (m *module) unpinIfPinned(s *slot) {
+	if s.isPinned {
 		m.unpin(s)
 	}
 }
 
 func (m *module) unpin(s *slot) {
-	if s.known {
+	if s.isRegistered {
 		m.worker.Changes(s.buf)
-		s.known = false
+		s.isRegistered = false
 	}
 	s.pins.Unpin()
-	s.pinned = false
-	if s.long {
-		s.long = false
-		m.long--
+	s.isPinned = false
+	if s.isLong {
+		s.isLong = false
+		m.longOperations--
 	}
 	s.buf = nil
 }
 
-// giveUp tells an operation's owner that it is over, for want of a network. UCX may still have the buffer, and
-// the slot is released when its event comes.
-func (m *module) giveUp(s *slot, why error) {
-	m.end(s.op, mtl.Result{Err: why})
+// abandonOp queues an error for the owner of an operation that UCX still holds. The slot is released at its completion.
+func (m *module) abandonOp(s *slot, why error) {
+	m.queueResult(s.op, mtl.Result{Err: why})
 	if s.kind.isSend() {
-		m.sending--
+		m.activeSends--
 	}
-	s.op, s.user, s.kind = nil, nil, abandoned
+	s.op, s.userBuf, s.kind = nil, nil, slotAbandoned
 }
 
-// release gives a slot back.
-func (m *module) release(s *slot) {
-	m.drop(s)
+func (m *module) releaseSlot(s *slot) {
+	m.unpinIfPinned(s)
 	if s.kind.isSend() {
-		m.sending--
+		m.activeSends--
 	}
-	s.kind, s.op, s.user, s.posted, s.canceled = unused, nil, nil, false, false
+	s.kind, s.op, s.userBuf, s.isPosted, s.isCanceled = slotUnused, nil, nil, false, false
 	m.free = append(m.free, s.number)
 }

@@ -18,13 +18,13 @@ import (
 )
 
 func (ucx) Providers(ctx context.Context, p any) ([]string, error) {
-	_, err := load(ctx, p.(*params))
+	_, err := loadLibrary(ctx, p.(*params))
 	return classNames(), err
 }
 
 func (ucx) LogEnvironment() []string { return []string{"UCX_LOG_LEVEL=diag"} }
 
-// LogReason returns the last thing that UCX said of a transport of the class.
+// LogReason returns the last log line of UCX about a transport of the class.
 func (ucx) LogReason(provider, log string) (reason string) {
 	c, _ := classOf(provider)
 	for line := range strings.Lines(log) {
@@ -43,51 +43,52 @@ func (ucx) LogReason(provider, log string) (reason string) {
 	return reason
 }
 
-// Survey asks UCX for each class that is included by itself, so that it says why there is none.
+// Survey queries each class in provider_include by itself, so that unavailable ones have a reason.
 func (ucx) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	p := given.(*params)
 	if err := checkNames(p); err != nil {
 		return nil, err
 	}
-	f, err := find(ctx, p)
+	f, err := surveyTransports(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	all := choose(f, p, job{oneNode: true})
+	all := choose(f, p, jobTraits{isOneNode: true})
 	if len(p.ProviderInclude) > 0 {
 		all = slices.DeleteFunc(all, func(c candidate) bool { return f.tls == "" && !slices.Contains(p.ProviderInclude, c.name) })
 		for i := range all {
-			if c := &all[i]; c.unavailable {
-				if _, err := resources(ctx, p, f.lib, c.settings); err != nil {
-					c.refused += ": " + err.Error()
+			if c := &all[i]; c.isUnavailable {
+				if _, err := listResources(ctx, p, f.lib, c.settings); err != nil {
+					c.refusal += ": " + err.Error()
 				}
 			}
 		}
 	}
-	out := described(all, -1)
+	out := toCandidates(all, -1)
 	for i := range out {
-		out[i].Library = library(f.version)
+		out[i].Library = libraryName(f.version)
 	}
 	return out, nil
 }
 
-// library names the library as a Description does.
-func library(v ucp.Version) string { return fmt.Sprintf("UCX %v", v) }
+// libraryName returns the name of the library for a Description.
+func libraryName(v ucp.Version) string { return fmt.Sprintf("UCX %v", v) }
 
-// found is the library, and what it offers.
-type found struct {
+// survey is the library with its transports.
+type survey struct {
 	lib       *ucp.Library
 	version   ucp.Version
 	resources []ucp.Resource
-	tls       string // the user's UCX_TLS, where that says what is used
-	devices   string // the user's UCX_NET_DEVICES, likewise
-	notes     []string
-
+	// tls is the user's UCX_TLS, or empty if a parameter overrides it.
+	tls string
+	// devices is the user's UCX_NET_DEVICES, or empty if a parameter overrides it.
+	devices    string
+	notes      []string
 	interfaces []netaddr.Interface
 }
 
-// load loads the library. A file that another user can change is refused.
-func load(ctx context.Context, p *params) (*ucp.Library, error) {
+// loadLibrary loads UCX. It refuses a file that another user can change.
+func loadLibrary(ctx context.Context, p *params) (*ucp.Library, error) {
 	lib, err := trial.Within(ctx, p.Deadline, trial.LoadCall(p.Library), func(context.Context) (*ucp.Library, error) {
 		if err := trustedfile.CheckLibrary(p.Library); err != nil {
 			return nil, err
@@ -108,19 +109,18 @@ func load(ctx context.Context, p *params) (*ucp.Library, error) {
 	return lib, err
 }
 
-// find loads the library and asks what there is. Where a parameter and the user's environment
-// both speak, the parameter wins.
-func find(ctx context.Context, p *params) (*found, error) {
-	lib, err := load(ctx, p)
+// surveyTransports loads the library and lists its transports. Parameters override the user's environment.
+func surveyTransports(ctx context.Context, p *params) (*survey, error) {
+	lib, err := loadLibrary(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", component, err)
 	}
-	f := &found{lib: lib, version: lib.Version()}
-	f.interfaces, _ = netaddr.HostWithRoutes() // Without them the order of UCX decides.
+	f := &survey{lib: lib, version: lib.Version()}
+	f.interfaces, _ = netaddr.HostWithRoutes() // Without them UCX's order applies.
 	if own := setEnvironment(p); len(own) > 0 {
 		f.notes = append(f.notes, "UCX's environment has "+strings.Join(own, ", "))
 	}
-	if has := users(); len(has) > 0 {
+	if has := userVariables(); len(has) > 0 {
 		f.notes = append(f.notes, "the user has set "+strings.Join(has, ", "))
 	}
 	settings := []ucp.Setting{{Name: "TLS", Value: "all"}}
@@ -139,7 +139,7 @@ func find(ctx context.Context, p *params) (*found, error) {
 			f.devices = devices
 		}
 	}
-	if f.resources, err = resources(ctx, p, lib, settings); err != nil {
+	if f.resources, err = listResources(ctx, p, lib, settings); err != nil {
 		if f.tls != "" {
 			return nil, fmt.Errorf("%s: %w: nothing here can be used with UCX_TLS=%s: %w", component, framework.ErrUnsupported, f.tls, err)
 		}
@@ -148,8 +148,8 @@ func find(ctx context.Context, p *params) (*found, error) {
 	return f, nil
 }
 
-// resources asks UCX what there is with some settings.
-func resources(ctx context.Context, p *params, lib *ucp.Library, settings []ucp.Setting) ([]ucp.Resource, error) {
+// listResources lists the transports of UCX with some settings.
+func listResources(ctx context.Context, p *params, lib *ucp.Library, settings []ucp.Setting) ([]ucp.Resource, error) {
 	return trial.Within(ctx, p.Deadline, p.Library+": its transports", func(context.Context) ([]ucp.Resource, error) {
 		w, err := lib.Open(settings, false)
 		if err != nil {
@@ -160,12 +160,11 @@ func resources(ctx context.Context, p *params, lib *ucp.Library, settings []ucp.
 	}, func([]ucp.Resource) {})
 }
 
-// network names the hardware of a network that the system shows and UCX has transports
-// for, or "" if it shows none.
-func network(sys string) string {
-	found, _ := os.ReadDir(filepath.Join(sys, "class/infiniband")) // none, if it is not there
+// networkDevice returns the name of a network device of this machine that UCX supports, or "".
+func networkDevice(sys string) string {
+	found, _ := os.ReadDir(filepath.Join(sys, "class/infiniband")) // Empty if the folder is missing.
 	for _, entry := range found {
-		if _, err := os.Stat(filepath.Join(sys, "class/infiniband", entry.Name(), "device")); err == nil && !trial.OfLibfabric(entry.Name()) {
+		if _, err := os.Stat(filepath.Join(sys, "class/infiniband", entry.Name(), "device")); err == nil && !trial.IsLibfabricDevice(entry.Name()) {
 			return entry.Name()
 		}
 	}

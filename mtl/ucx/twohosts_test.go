@@ -22,7 +22,7 @@ func TestSend_FirstContactHostDropsPackets_DoesNotBlock(t *testing.T) {
 		sendFirst(t, os.Getenv("PEER"))
 		return
 	}
-	need(t)
+	needUCX(t)
 	h := nettest.New(t)
 	output := func(host int, env ...string) string {
 		t.Helper()
@@ -68,7 +68,7 @@ func sendFirst(t *testing.T, peer string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := operation()
+		o := newTestOp()
 		if _, err := m.Send(&o.Op, to, mtl.Envelope{CID: 1, Tag: 1}, make([]byte, 100_000), mtl.Standard); err != nil {
 			t.Error(err)
 		}

@@ -20,7 +20,7 @@ import (
 type other struct{ mtl.Component }
 
 // need skips a test where UCX is not there.
-func need(t testing.TB) {
+func needUCX(t testing.TB) {
 	t.Helper()
 	v := ucx.Component().Probe(t.Context(), ucx.Defaults())
 	if v.Status == framework.StatusUsable {
@@ -45,7 +45,7 @@ func subject(class, devices, mode, wait string) mtltest.Subject {
 }
 
 func TestKit(t *testing.T) {
-	need(t)
+	needUCX(t)
 	for _, c := range []struct{ class, devices, mode, wait string }{
 		{"shm", "", "peer", "poll"},
 		{"tcp", "", "peer", "fd"}, // all devices: two processes may connect by several
@@ -65,25 +65,25 @@ func TestKit(t *testing.T) {
 	}
 }
 
-// TestReceiveOfTheDeadsMessageEndsWhereItHadCome: in mode none over tcp UCX never ends a receive whose sender
+// TestReceive_SenderFailsInTheMiddle_Ends: in mode none over tcp UCX never ends a receive whose sender
 // dies in the middle, and ferry has to, also where the message was there before its receive, or was claimed.
-func TestReceiveOfTheDeadsMessageEndsWhereItHadCome(t *testing.T) {
-	need(t)
+func TestReceive_SenderFailsInTheMiddle_Ends(t *testing.T) {
+	needUCX(t)
 	for _, claim := range []bool{false, true} {
 		a, b := membersIn(t, "none", "libucp.so.0", "tcp")
 		a.send(b, 1, bytes.Repeat([]byte{1}, 300_000))
-		found := operation()
+		found := newTestOp()
 		for !found.Found {
-			found = operation()
+			found = newTestOp()
 			if err := b.Probe(&found.Op, b.to(a), mtl.Envelope{CID: 1, Source: 0, Tag: 1}, claim); err != nil {
 				t.Fatal(err)
 			}
-			until(t, []*member{a, b}, found)
+			pollUntilDone(t, []*member{a, b}, found)
 		}
 		got := make([]byte, 300_000)
 		r := found
 		if claim {
-			r.over, r.Found = false, false
+			r.isOver, r.Found = false, false
 			if err := b.RecvClaimed(&r.Op, got); err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +97,7 @@ func TestReceiveOfTheDeadsMessageEndsWhereItHadCome(t *testing.T) {
 		if !claim {
 			b.Cancel(&r.Op)
 		}
-		until(t, []*member{b}, r)
+		pollUntilDone(t, []*member{b}, r)
 		if !errors.Is(r.Err, framework.ErrTransport) {
 			t.Errorf("claimed %v: the receive ends with %v", claim, r.Err)
 		}
@@ -109,7 +109,7 @@ func TestReceiveOfTheDeadsMessageEndsWhereItHadCome(t *testing.T) {
 // nobody tells of what the dead take along, until the launcher does.
 func TestKitOverOneTransport(t *testing.T) {
 	needs.Time(t)
-	need(t)
+	needUCX(t)
 	for _, environment := range []string{"UCX_TLS=self,posix", "UCX_TLS=self,sysv", "UCX_TLS=self,tcp UCX_NET_DEVICES=lo UCX_TCP_TX_SEG_SIZE=1k"} {
 		t.Run(environment, func(t *testing.T) {
 			for _, v := range strings.Fields(environment) {
@@ -126,20 +126,20 @@ func TestKitOverOneTransport(t *testing.T) {
 	}
 }
 
-// TestQueueThatTheDeadHaveBlockedIsTold: UCX would wait for ever. All that waits ends, and nothing more is taken.
-func TestQueueThatTheDeadHaveBlockedIsTold(t *testing.T) {
-	need(t)
+// TestQueueGuard_BlockedQueue_FailsModule: UCX would wait for ever. All that waits ends, and nothing more is taken.
+func TestQueueGuard_BlockedQueue_FailsModule(t *testing.T) {
+	needUCX(t)
 	a, b := membersIn(t, "peer", "libucp.so.0", "shm")
-	until(t, []*member{a, b}, b.receive(a, 1, make([]byte, 8)), a.send(b, 1, make([]byte, 8)))
-	waits := []*once{a.receive(b, 2, make([]byte, 8)), a.receive(b, 2, make([]byte, 100_000)), a.send(b, 3, make([]byte, 100_000))}
+	pollUntilDone(t, []*member{a, b}, b.receive(a, 1, make([]byte, 8)), a.send(b, 1, make([]byte, 8)))
+	waits := []*testOp{a.receive(b, 2, make([]byte, 8)), a.receive(b, 2, make([]byte, 100_000)), a.send(b, 3, make([]byte, 100_000))}
 	ucx.Block(a.Module)
-	until(t, []*member{a}, waits...)
+	pollUntilDone(t, []*member{a}, waits...)
 	for i, o := range waits {
-		if !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "blocked") {
+		if !errors.Is(o.Err, framework.ErrTransport) || !strings.Contains(o.Err.Error(), "blocks the message queue") {
 			t.Errorf("operation %d: %v", i, o.Err)
 		}
 	}
-	o := operation()
+	o := newTestOp()
 	if err := a.Recv(&o.Op, a.to(b), mtl.Envelope{CID: 1, Source: 1, Tag: 2}, nil); !errors.Is(err, framework.ErrTransport) {
 		t.Errorf("a receive afterwards: %v", err)
 	}
@@ -148,11 +148,11 @@ func TestQueueThatTheDeadHaveBlockedIsTold(t *testing.T) {
 	}
 }
 
-// TestQueueThatMovesIsNotTakenForABlockedOne, though its process slept when another one died, and later.
-func TestQueueThatMovesIsNotTakenForABlockedOne(t *testing.T) {
-	need(t)
+// TestQueueGuard_MovingQueue_KeepsModule, though its process slept when another one died, and later.
+func TestQueueGuard_MovingQueue_KeepsModule(t *testing.T) {
+	needUCX(t)
 	a, b := membersIn(t, "peer", "libucp.so.0", "shm")
-	until(t, []*member{a, b}, b.receive(a, 1, make([]byte, 8)), a.send(b, 1, make([]byte, 8)))
+	pollUntilDone(t, []*member{a, b}, b.receive(a, 1, make([]byte, 8)), a.send(b, 1, make([]byte, 8)))
 	for range 3 {
 		b.send(a, 2, make([]byte, 8))
 	}
@@ -161,11 +161,11 @@ func TestQueueThatMovesIsNotTakenForABlockedOne(t *testing.T) {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 		a.Poll()
 	}
-	o := operation()
+	o := newTestOp()
 	if err := a.Recv(&o.Op, 1, mtl.Envelope{CID: 1, Source: 1, Tag: 2}, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, []*member{a}, o)
+	pollUntilDone(t, []*member{a}, o)
 	if o.Err != nil {
 		t.Error(o.Err)
 	}
