@@ -1,11 +1,8 @@
-// Package mtlfault wraps an MTL and injects faults beyond what the contract allows:
-// messages that are lost, doubled, damaged or out of order, and modules that hang
-// or take the process with them. A protocol can't answer them; `ferry matrix` must
-// find them.
+// Package mtlfault wraps an MTL and injects faults that the contract excludes: lost, duplicated, damaged and reordered messages, and modules that
+// hang or crash the process. Protocols cannot handle them. `ferry matrix` must detect them.
 //
-// It sees only what package mtl declares, so that it wraps any module, and hides
-// no optional ability of one (framework.As). Faults that a network may have are
-// those of mtltest.Memory.
+// The package depends only on package mtl, wraps any module, and hides no optional interface of it (framework.As). mtltest.Memory has the faults
+// that the contract permits.
 package mtlfault
 
 import (
@@ -17,16 +14,13 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// Plan says which faults happen, and how often. Control messages are spared, and so
-// are synchronous sends, except for damage; a message goes behind the next one if that
-// comes before the next Poll.
+// Plan contains the faults and their frequencies. Control messages are unaffected. Synchronous sends are only damaged. A reordered message follows
+// the next one, if that is sent before the next Poll.
 type Plan = faults.Plan
 
-// Component is an MTL component behind which another one works. Its Params and
-// Probe are the other one's.
+// Component is an MTL component that wraps another one. Its Params and Probe are those of the other.
 //
-// It is not an mtl.Surveyor: a fault is a way to test with, whatever is below, and
-// no list of ways.
+// It is not an mtl.Surveyor, because a fault is no choice of providers.
 type Component struct {
 	mtl.Component
 	faults.Count
@@ -34,8 +28,7 @@ type Component struct {
 	plan Plan
 }
 
-// Wrap returns c with the faults of plan in all modules that it opens, and with a
-// name and a summary of its own, so that a registry can have c, too.
+// Wrap returns c with the faults of plan in all modules that it opens. The name and the summary permit to register c too.
 func Wrap(c mtl.Component, name, summary string, plan Plan) *Component {
 	info := c.Info()
 	info.Name, info.Summary = name, summary
@@ -55,37 +48,36 @@ func (c *Component) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	return m, nil
 }
 
-// module is a module behind which another one works. All state is guarded by the
-// engine's lock.
+// module wraps another module. The engine's lock guards it.
 type module struct {
 	mtl.Module
-	dice  faults.Dice
-	sends int
-	late  func() error // sends the message that the next one overtakes; nil if there is none
+	dice      faults.Dice
+	sendCount int
+	// delayedSend sends the message that the next one overtakes; nil if there is none.
+	delayedSend func() error
 }
 
-// Unwrap returns the module behind.
+// Unwrap returns the wrapped module.
 func (m *module) Unwrap() any { return m.Module }
 
 // Send implements mtl.Module.
 func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
-	m.sends++
-	if m.late != nil {
-		defer m.overtaken()
+	m.sendCount++
+	if m.delayedSend != nil {
+		defer m.sendDelayed()
 	}
 	return m.send(op, to, e, buf, mode)
 }
 
-// overtaken sends a message that was overtaken, if there is one. An error is nobody's:
-// its sender was told that it is on its way.
-func (m *module) overtaken() {
-	if late := m.late; late != nil {
-		m.late = nil
+// sendDelayed sends the delayed message, if any. It drops an error, because the sender's operation is already done.
+func (m *module) sendDelayed() {
+	if late := m.delayedSend; late != nil {
+		m.delayedSend = nil
 		_ = late()
 	}
 }
 
-// send sends one message, or does not.
+// send sends one message with faults.
 func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
 	buf = m.dice.Damaged(buf)
 	if mode == mtl.Synchronous {
@@ -95,38 +87,38 @@ func (m *module) send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	if copies == 0 {
 		return true, nil
 	}
-	if m.late == nil && m.dice.Hit(m.dice.Reorder) {
-		m.late = m.copy(to, e, buf)
+	if m.delayedSend == nil && m.dice.Hit(m.dice.Reorder) {
+		m.delayedSend = m.copySend(to, e, buf)
 		return true, nil
 	}
 	if copies == 2 {
-		if err := m.copy(to, e, buf)(); err != nil {
+		if err := m.copySend(to, e, buf)(); err != nil {
 			return false, err
 		}
 	}
 	return m.Module.Send(op, to, e, buf, mode)
 }
 
-// copy returns what sends a copy of a message, whose end concerns nobody.
-func (m *module) copy(to mtl.Endpoint, e mtl.Envelope, buf []byte) func() error {
+// copySend returns a function that sends a copy of a message without an owner.
+func (m *module) copySend(to mtl.Endpoint, e mtl.Envelope, buf []byte) func() error {
 	buf = slices.Clone(buf)
 	return func() error {
-		_, err := m.Module.Send(&mtl.Op{Owner: nobody{}}, to, e, buf, mtl.Standard)
+		_, err := m.Module.Send(&mtl.Op{Owner: noOwner{}}, to, e, buf, mtl.Standard)
 		return err
 	}
 }
 
-// nobody waits for an operation.
-type nobody struct{}
+// noOwner owns operations whose result is ignored.
+type noOwner struct{}
 
-func (nobody) Done(*mtl.Op) {}
+func (noOwner) Done(*mtl.Op) {}
 
 // Poll implements mtl.Module.
 func (m *module) Poll() int {
-	m.dice.Passed(m.sends)
-	m.overtaken()
+	m.dice.Passed(m.sendCount)
+	m.sendDelayed()
 	return m.Module.Poll()
 }
 
 // Idle implements mtl.Module.
-func (m *module) Idle() bool { return m.late == nil && m.Module.Idle() }
+func (m *module) Idle() bool { return m.delayedSend == nil && m.Module.Idle() }

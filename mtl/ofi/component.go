@@ -100,7 +100,7 @@ func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
 	}
 	v := framework.Usable()
 	v.Network = newTopology(o.Sysfs).network()
-	v.Suits = trial.OfLibfabric(v.Network)
+	v.Suits = trial.IsLibfabricDevice(v.Network)
 	return v
 }
 

@@ -27,7 +27,7 @@ func SetWarn(p any, on bool) { p.(*params).Warn = on }
 func SetConnect(p any, d time.Duration) { p.(*params).Connect = d }
 
 // Hanging returns how many calls have not come back.
-func HangingCalls() int { return trial.Hanging() }
+func HangingCalls() int { return trial.HangingCalls() }
 
 // SetLayout sets mtl.ofi.layout.
 func SetLayout(p any, layout string) { p.(*params).Layout = layout }

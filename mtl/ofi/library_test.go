@@ -17,7 +17,7 @@ func TestOpen_LibraryFileCannotBeMapped_FailsWithReason(t *testing.T) {
 		lib := os.Getenv("LIBRARY")
 		fmt.Println(openFirstOf(t, lib, "cxi"))
 		libtest.Answer(t, lib)
-		for trial.Hanging() > 0 {
+		for trial.HangingCalls() > 0 {
 			time.Sleep(time.Millisecond)
 		}
 		return

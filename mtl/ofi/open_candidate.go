@@ -128,8 +128,8 @@ func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Lib
 		patience := trial.NewPatience(p.Deadline)
 		err = trial.Test{
 			Module: m, Self: framework.Peer{Life: m.env.Self, Proc: m.env.Identity.Proc, Blob: m.blob},
-			Upcall: m.swapUpcall, Aside: l.hasSourceData, Long: p.Selftest == "long", Soon: p.Deadline / 10,
-			GivenUp: func() error {
+			Upcall: m.swapUpcall, HasSourceData: l.hasSourceData, Long: p.Selftest == "long", MatchTimeout: p.Deadline / 10,
+			AbortReason: func() error {
 				if patience.Over() || ctx.Err() != nil {
 					return errSelftestTimeout
 				}

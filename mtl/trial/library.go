@@ -10,12 +10,11 @@ import (
 	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
-// libraryDirs is where distributions have their libraries.
+// libraryDirs are the library folders of distributions.
 var libraryDirs = []string{"/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"}
 
-// OnDisk reports whether a library exists in a folder of the dynamic linker. A library that it
-// does not find may be in another folder. It returns the error of trustedfile.CheckLibrary, and
-// that of Within for a file system that does not answer.
+// OnDisk reports whether a library exists in a folder of the dynamic linker. It may be in a folder that OnDisk does not know. OnDisk returns the
+// error of trustedfile.CheckLibrary, and that of Within for a file system that does not respond.
 func OnDisk(ctx context.Context, deadline time.Duration, name string) (bool, error) {
 	return Within(ctx, deadline, LoadCall(name), func(context.Context) (bool, error) {
 		if err := trustedfile.CheckLibrary(name); err != nil {
@@ -25,7 +24,7 @@ func OnDisk(ctx context.Context, deadline time.Duration, name string) (bool, err
 	}, func(bool) {})
 }
 
-// LoadCall names the call of Within that loads a library. After a call that missed its deadline, further ones fail at once.
+// LoadCall returns the name for Within of the call that loads a library. After one call missed its deadline, further ones fail at once.
 func LoadCall(name string) string { return "library " + name }
 
 func exists(name string) bool {
@@ -35,7 +34,7 @@ func exists(name string) bool {
 	}
 	for _, pattern := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), libraryDirs...) {
 		dirs, _ := filepath.Glob(pattern)
-		for _, dir := range dirs { // not one pattern: a folder has thousands of libraries, and Glob would list it
+		for _, dir := range dirs { // One pattern would list the thousands of files of each folder.
 			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 				return true
 			}

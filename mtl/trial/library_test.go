@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestLibraryFoldersAreNotListed: they have thousands of files, and each process that starts
-// looks for several libraries.
-func TestLibraryFoldersAreNotListed(t *testing.T) {
+// Such folders have thousands of files, and each process searches several libraries at its start.
+func TestExists_LargeFolder_IsNotListed(t *testing.T) {
 	before := libraryDirs
 	defer func() { libraryDirs = before }()
 	root := t.TempDir()

@@ -6,22 +6,21 @@ import (
 	"github.com/ferrympi/ferry/internal/hostid"
 )
 
-// Medium is the part of a node that connects processes of a transport without a network.
+// Medium is the mechanism that connects processes of a transport without a network.
 type Medium uint8
 
 // The media.
 const (
-	// Memory is shared memory. Processes also read the memory of one another, which the kernel
-	// permits inside one user namespace.
+	// Memory is shared memory. Processes also read one another's memory, which the kernel permits within a user namespace.
 	Memory Medium = iota
 	// Loopback is the loopback interface of a network namespace.
 	Loopback
 )
 
-// part is a file that two processes have in common if a medium connects them.
-type part struct{ path, difference string }
+// mediumPart is a file that two processes share if the medium connects them.
+type mediumPart struct{ path, difference string }
 
-var parts = [...][]part{
+var mediumParts = [...][]mediumPart{
 	Memory: {
 		{"/dev/shm", "has another /dev/shm"},
 		{"/proc/self/ns/pid", "is in another pid namespace"},
@@ -33,7 +32,7 @@ var parts = [...][]part{
 // Proof returns a text that is equal in processes that the medium connects.
 func (m Medium) Proof() (string, error) {
 	var paths []string
-	for _, p := range parts[m] {
+	for _, p := range mediumParts[m] {
 		paths = append(paths, p.path)
 	}
 	return hostid.Proof(paths...)
@@ -46,8 +45,8 @@ func (m Medium) Difference(own, peer string) string {
 		return "uses a network"
 	}
 	a, b := strings.Fields(own), strings.Fields(peer)
-	if len(a) == len(b) && len(a) == 1+len(parts[m]) && a[0] == b[0] {
-		for i, p := range parts[m] {
+	if len(a) == len(b) && len(a) == 1+len(mediumParts[m]) && a[0] == b[0] {
+		for i, p := range mediumParts[m] {
 			if a[1+i] != b[1+i] {
 				return p.difference
 			}

@@ -10,55 +10,58 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// A Test is what Run needs.
+// A Test is a self-test of a module.
 type Test struct {
 	Module mtl.Module
-	Self   framework.Peer // the process itself
-	// Upcall has the module call up to what it gets, and returns what it called up to before.
+	// Self is this process.
+	Self framework.Peer
+	// Upcall replaces the receiver of the module's upcalls, and returns the previous one.
 	Upcall func(mtl.Receiver) mtl.Receiver
-	// Aside: the source of a message travels along, and is not matched.
-	Aside bool
-	Long  bool // it repeats what may go well by chance
-	// Soon is how long what has come may take to be matched.
-	Soon time.Duration
-	// GivenUp returns why the test has to end, or nil: its time is over, or the module has failed.
-	GivenUp func() error
+	// HasSourceData is set if the source of a message is not matched.
+	HasSourceData bool
+	// Long repeats steps that may succeed by chance.
+	Long bool
+	// MatchTimeout is the time limit for matching a message that has arrived.
+	MatchTimeout time.Duration
+	// AbortReason returns the reason to end the test, such as a time limit or a failure of the module, or nil.
+	AbortReason func() error
 }
 
-// tester is the protocol above a module while it is tested: the process sends to
-// itself. The first error stays, and lets all that comes after it go by.
+// tester is the protocol above a module during its test. The process sends messages to itself. After the first error all further calls have no
+// effect.
 type tester struct {
 	Test
-	m     mtl.Module
-	self  mtl.Endpoint
-	heard [][]byte
-	err   error
+	m               mtl.Module
+	self            mtl.Endpoint
+	controlMessages [][]byte
+	err             error
 }
 
-func (t *tester) Control(data []byte) { t.heard = append(t.heard, bytes.Clone(data)) }
+func (t *tester) Control(data []byte) {
+	t.controlMessages = append(t.controlMessages, bytes.Clone(data))
+}
 
 func (t *tester) Endpoint(uint32, int) (mtl.Endpoint, bool) { return t.self, true }
 
-// trial is one operation of the test.
-type trial struct {
+// testOp is one operation of the test.
+type testOp struct {
 	mtl.Op
-	over bool
+	isOver bool
 }
 
-func (t *trial) Done(*mtl.Op) { t.over = true }
+func (t *testOp) Done(*mtl.Op) { t.isOver = true }
 
-// longTimes is how many times a long test repeats what may go well by chance.
-const longTimes = 8
+// longRepeats is the number of repetitions of a long test.
+const longRepeats = 8
 
-// Run checks that what a module needs of its library works: delivery with every bit that is
-// matched, in order, of all lengths, truncated, from memory whose pages changed, past
-// claimed messages; and control messages. It returns what does not work. A library that
-// loses events has it wait until GivenUp.
+// Run tests the functions of its library that a module requires: delivery with every matched bit, in order, with all lengths, with
+// truncation, from memory whose pages have changed, past claimed messages, and control messages. It returns the first failure. If the library
+// loses completions it blocks until AbortReason returns an error.
 func (s Test) Run() error {
 	t := &tester{Test: s, m: s.Module}
 	times := 1
 	if s.Long {
-		times = longTimes
+		times = longRepeats
 	}
 	before := s.Upcall(t)
 	defer s.Upcall(before)
@@ -82,10 +85,10 @@ func (t *tester) failf(format string, args ...any) {
 	}
 }
 
-// until polls until cond holds.
-func (t *tester) until(cond func() bool) {
+// pollUntil polls until cond holds.
+func (t *tester) pollUntil(cond func() bool) {
 	for t.err == nil && !cond() {
-		if t.err = t.GivenUp(); t.err != nil {
+		if t.err = t.AbortReason(); t.err != nil {
 			return
 		}
 		if t.m.Poll() == 0 {
@@ -94,72 +97,71 @@ func (t *tester) until(cond func() bool) {
 	}
 }
 
-// wait waits for the end of all trials, or for the first failure, which becomes the tester's error.
-func (t *tester) wait(trials ...*trial) {
+// awaitOps polls until all operations are over or one has failed.
+func (t *tester) awaitOps(trials ...*testOp) {
 	for _, o := range trials {
-		if t.until(func() bool { return o.over || firstError(trials) != nil }); t.err == nil {
+		if t.pollUntil(func() bool { return o.isOver || firstError(trials) != nil }); t.err == nil {
 			t.err = firstError(trials)
 		}
 	}
 }
 
-func firstError(trials []*trial) error {
+func firstError(trials []*testOp) error {
 	for _, o := range trials {
-		if o.over && o.Err != nil {
+		if o.isOver && o.Err != nil {
 			return o.Err
 		}
 	}
 	return nil
 }
 
-// start begins an operation; begin says whether that ends it.
-func (t *tester) start(begin func(*mtl.Op) (done bool, err error)) *trial {
-	o := new(trial)
+// startOp starts an operation. begin reports whether it is complete.
+func (t *tester) startOp(begin func(*mtl.Op) (done bool, err error)) *testOp {
+	o := new(testOp)
 	o.Owner = o
 	if t.err == nil {
-		o.over, t.err = begin(&o.Op)
+		o.isOver, t.err = begin(&o.Op)
 	}
 	return o
 }
 
-func (t *tester) send(e mtl.Envelope, buf []byte, mode mtl.Mode) *trial {
-	return t.start(func(op *mtl.Op) (bool, error) { return t.m.Send(op, t.self, e, buf, mode) })
+func (t *tester) send(e mtl.Envelope, buf []byte, mode mtl.Mode) *testOp {
+	return t.startOp(func(op *mtl.Op) (bool, error) { return t.m.Send(op, t.self, e, buf, mode) })
 }
 
-func (t *tester) receive(e mtl.Envelope, buf []byte) *trial {
-	return t.start(func(op *mtl.Op) (bool, error) { return false, t.m.Recv(op, t.self, e, buf) })
+func (t *tester) receive(e mtl.Envelope, buf []byte) *testOp {
+	return t.startOp(func(op *mtl.Op) (bool, error) { return false, t.m.Recv(op, t.self, e, buf) })
 }
 
-// receiveClaimed receives what p has claimed.
-func (t *tester) receiveClaimed(p *trial, buf []byte) {
-	if p.over = false; t.err == nil {
+// receiveClaimed receives the message that p has claimed.
+func (t *tester) receiveClaimed(p *testOp, buf []byte) {
+	if p.isOver = false; t.err == nil {
 		t.err = t.m.RecvClaimed(&p.Op, buf)
 	}
 }
 
-// look probes once for any message.
-func (t *tester) look(claim bool) *trial {
-	p := t.start(func(op *mtl.Op) (bool, error) { return false, t.m.Probe(op, t.self, t.any(), claim) })
-	t.wait(p)
+// probeOnce probes for any message.
+func (t *tester) probeOnce(claim bool) *testOp {
+	p := t.startOp(func(op *mtl.Op) (bool, error) { return false, t.m.Probe(op, t.self, t.anyEnvelope(), claim) })
+	t.awaitOps(p)
 	return p
 }
 
-// find looks until it has found one.
-func (t *tester) find(claim bool) *trial {
-	p := new(trial)
-	t.until(func() bool {
-		p = t.look(claim)
+func (t *tester) probeUntilFound(claim bool) *testOp {
+	p := new(testOp)
+	t.pollUntil(func() bool {
+		p = t.probeOnce(claim)
 		return p.Found
 	})
 	return p
 }
 
-// cancel cancels a receive that nothing matches.
-func (t *tester) cancel(receive *trial) {
+// cancel cancels a receive that matches no message.
+func (t *tester) cancel(receive *testOp) {
 	if t.err == nil {
 		t.m.Cancel(&receive.Op)
 	}
-	t.until(func() bool { return receive.over })
+	t.pollUntil(func() bool { return receive.isOver })
 	if !receive.Canceled {
 		t.failf("a receive that nothing matches was not canceled: %v", receive.Err)
 	}

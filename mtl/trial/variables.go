@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Variables returns the variables of this process's environment with a prefix, such as FI_, as sorted NAME=VALUE.
-// Those that ferry overrides are left out.
+// Variables returns the variables of this process's environment with a prefix, such as FI_, as sorted NAME=VALUE. It omits the overridden
+// ones.
 func Variables(prefix string, overridden []string) []string {
 	var all []string
 	for _, v := range os.Environ() {

@@ -1,8 +1,7 @@
-// Package trial tries what a library offers to an MTL: calls that may not come back get a
-// deadline (Within), and a module that has opened is tested within this process, by messages to
-// itself (Test). OnDisk looks for the library itself.
+// Package trial calls and tests the library of an MTL. Within limits the time of calls that may not return, Test.Run tests an open
+// module within this process by messages to itself, and OnDisk searches the library file.
 //
-// It stands on the contract alone, and knows no library.
+// The package depends only on the contract in package mtl.
 package trial
 
 import (
@@ -13,32 +12,32 @@ import (
 	"time"
 )
 
-// ErrHangs is the error of a call of a library that has not returned in time.
+// ErrHangs is the error of a library call that has not returned in time.
 var ErrHangs = errors.New("it does not return")
 
-// hanging has the calls that have not returned though Within has, by name. Their threads are lost, and they may hold
-// locks of the library.
-var hanging sync.Map // Of *abandoned.
+// abandonedCalls contains the calls that have not returned after Within did, by name. Their threads are lost and may hold locks of the
+// library.
+var abandonedCalls sync.Map // Of *abandonedCall.
 
-// An abandoned call has not returned.
-type abandoned struct {
-	since     time.Time
-	isOverdue bool          // It missed its deadline. Otherwise the context of its caller ended before.
-	returned  chan struct{} // Closed when it returns.
+type abandonedCall struct {
+	since time.Time
+	// isOverdue is set if the call missed its deadline. Otherwise the context of its caller ended before.
+	isOverdue bool
+	returned  chan struct{} // Closed when the call returns.
 }
 
-// awaitAbandoned waits for the abandoned call of a name. It returns ErrHangs at once if the call missed its deadline, so
+// awaitAbandoned blocks until the abandoned call of a name has returned. It returns ErrHangs at once if that call missed its deadline, so
 // that no second thread is lost.
 func awaitAbandoned(ctx context.Context, deadline time.Duration, name string) error {
 	wait := NewPatience(deadline)
 	tick := time.NewTicker(wait.step)
 	defer tick.Stop()
 	for {
-		v, ok := hanging.Load(name)
+		v, ok := abandonedCalls.Load(name)
 		if !ok {
 			return nil
 		}
-		call := v.(*abandoned)
+		call := v.(*abandonedCall)
 		if call.isOverdue {
 			return fmt.Errorf("%w since %v", ErrHangs, call.since.Format(time.RFC3339))
 		}
@@ -46,7 +45,7 @@ func awaitAbandoned(ctx context.Context, deadline time.Duration, name string) er
 		case <-call.returned:
 		case <-tick.C:
 			if wait.Over() {
-				hanging.CompareAndSwap(name, call, &abandoned{call.since, true, call.returned})
+				abandonedCalls.CompareAndSwap(name, call, &abandonedCall{call.since, true, call.returned})
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ErrHangs, context.Cause(ctx))
@@ -54,8 +53,8 @@ func awaitAbandoned(ctx context.Context, deadline time.Duration, name string) er
 	}
 }
 
-// Patience is a deadline in steps of a twentieth. A process that is stopped, or
-// starved of processors, for long loses one step by it.
+// Patience is a time limit in steps of a twentieth. Time in which the process is stopped or gets no processor counts as at most one
+// step.
 type Patience struct {
 	left, step time.Duration
 	last       time.Time
@@ -63,7 +62,7 @@ type Patience struct {
 
 func NewPatience(d time.Duration) *Patience { return &Patience{d, max(d/20, 1), time.Now()} }
 
-// Over reports whether the time is up. It has to be asked at every step.
+// Over reports whether the time has elapsed. It must be called at least once per step.
 func (p *Patience) Over() bool {
 	now := time.Now()
 	p.left -= min(now.Sub(p.last), p.step)
@@ -71,11 +70,9 @@ func (p *Patience) Over() bool {
 	return p.left <= 0
 }
 
-// Within calls f, and waits for it until the deadline. f may end up in C code that
-// never returns: then its goroutine and its thread are left behind; Within
-// returns an error that wraps ErrHangs. What f succeeds with after all goes to late.
-// f's context ends when f is given up. If an earlier call of the name was given up because its ctx ended, Within waits for the
-// return of that call first.
+// Within calls f and waits for it until the deadline. If f does not return, for example because it blocks in C code, Within abandons its
+// goroutine and thread and returns an error that wraps ErrHangs. It then ends f's context, and passes a later successful result to late.
+// If an earlier call of the name was abandoned because its ctx ended, Within first waits for the return of that call.
 func Within[T any](ctx context.Context, deadline time.Duration, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
 	if err := awaitAbandoned(ctx, deadline, name); err != nil {
@@ -98,7 +95,7 @@ func Within[T any](ctx context.Context, deadline time.Duration, name string, f f
 			if err == nil {
 				late(v)
 			}
-			hanging.Delete(name)
+			abandonedCalls.Delete(name)
 		}
 	}()
 	wait := NewPatience(deadline)
@@ -118,16 +115,16 @@ func Within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		}
 	}
 	select {
-	case r := <-done: // just in time
+	case r := <-done: // It returned in the meantime.
 		return r.v, r.err
 	default:
 	}
-	hanging.Store(name, &abandoned{time.Now(), ctx.Err() == nil, returned})
+	abandonedCalls.Store(name, &abandonedCall{time.Now(), ctx.Err() == nil, returned})
 	return none, err
 }
 
-// Hanging is how many calls were given up and have not come back.
-func Hanging() (n int) {
-	hanging.Range(func(any, any) bool { n++; return true })
+// HangingCalls returns the number of abandoned calls that have not returned.
+func HangingCalls() (n int) {
+	abandonedCalls.Range(func(any, any) bool { n++; return true })
 	return n
 }

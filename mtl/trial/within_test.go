@@ -8,9 +8,7 @@ import (
 	"time"
 )
 
-// TestStoppedProcessKeepsItsDeadline: time in which it did not run counts as one
-// step.
-func TestStoppedProcessKeepsItsDeadline(t *testing.T) {
+func TestPatience_ProcessWasStopped_LosesOneStep(t *testing.T) {
 	p := NewPatience(time.Hour)
 	p.last = p.last.Add(-24 * time.Hour)
 	if p.Over() {
@@ -59,10 +57,10 @@ func TestWithin_EarlierCallIsOverdue_FailsAtOnce(t *testing.T) {
 			t.Errorf("a call that does not return: %v", err)
 		}
 	}
-	v, ok := hanging.Load(t.Name())
+	v, ok := abandonedCalls.Load(t.Name())
 	if !ok {
 		t.Fatal("the call is not recorded")
 	}
 	close(release)
-	<-v.(*abandoned).returned
+	<-v.(*abandonedCall).returned
 }
