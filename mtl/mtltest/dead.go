@@ -19,18 +19,17 @@ func deadCases() claims {
 	}
 }
 
-// deadBefore has the network alone know of a death, or not even that.
+// deadBefore covers a failure that only the network has detected, or that is undetected.
 func (w *world) deadBefore() { w.dead(nil) }
 
-func (w *world) deadAndForgotten() { w.dead(errGone) }
+func (w *world) deadAndForgotten() { w.dead(errForgotten) }
 
-// dead has messages of every length with a process whose sender ends: claimed before, and
-// not yet. Then it forgets the sender, if there is a reason.
+// The receiver has messages of every length, claimed and unclaimed, whose sender fails. Then it forgets the sender, if why is not nil.
 func (w *world) dead(why error) {
 	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	w.exchange(b, a, envelope{cid: 1, tag: 1}, pattern(1, 8))
-	from, to := a.to(b), []*node{b, nil}
+	from, to := a.endpointOf(b), []*node{b, nil}
 	caps := a.module.Caps()
 	type left struct {
 		*operation
@@ -46,24 +45,24 @@ func (w *world) dead(why error) {
 				l.operation = a.claim(to[i], envelope{cid: 4, tag: l.tag})
 				claimed = append(claimed, l)
 			} else {
-				a.find(nil, envelope{cid: 4, tag: l.tag}, false)
+				a.probeUntilFound(nil, envelope{cid: 4, tag: l.tag}, false)
 				there = append(there, l)
 			}
 		}
 	}
-	a.dead = map[int]bool{1: why != nil}
+	a.forgottenRanks = map[int]bool{1: why != nil}
 	w.Check(b.close())
-	for range 1000 { // so that a hears of it
+	for range 1000 { // a detects the failure.
 		a.poll()
 	}
 	if why != nil {
-		a.do(func() { a.module.Forget(from, why) })
+		a.withLock(func() { a.module.Forget(from, why) })
 	}
-	// Another one takes the place of the dead wherever the network keeps such things.
+	// A new process reuses resources of the failed one in the network.
 	w.exchange(c, a, envelope{cid: 4, tag: 1}, pattern(3, 1<<20))
 	ends := func(l left, err error) {
 		if err == nil {
-			w.over(l.operation)
+			w.awaitEnd(l.operation)
 			err = l.Err
 		}
 		switch {
@@ -86,22 +85,22 @@ func (w *world) dead(why error) {
 		l.operation = a.operation()
 		l.buf = make([]byte, len(l.sent))
 		ep, e := envelopeOf(l, i)
-		if why == nil && i%4 < 2 { // of the forgotten nobody receives otherwise than by claims
-			a.do(func() { err = a.module.Recv(&l.Op, ep, e, l.buf) })
+		if why == nil && i%4 < 2 { // Messages of a forgotten process are only claimed.
+			a.withLock(func() { err = a.module.Recv(&l.Op, ep, e, l.buf) })
 			ends(l, err)
 			continue
 		}
-		a.do(func() { err = a.module.Probe(&l.Op, ep, e, true) })
+		a.withLock(func() { err = a.module.Probe(&l.Op, ep, e, true) })
 		w.Check(err)
-		w.all(l.operation)
+		w.awaitSuccess(l.operation)
 		l.found(b, l.tag, len(l.sent))
-		l.over = false
+		l.isOver = false
 		claimed = append(claimed, l)
 	}
 	for _, l := range claimed {
 		var err error
 		l.buf = make([]byte, len(l.sent))
-		a.do(func() { err = a.module.RecvClaimed(&l.Op, l.buf) })
+		a.withLock(func() { err = a.module.RecvClaimed(&l.Op, l.buf) })
 		ends(l, err)
 	}
 	w.exchange(c, a, envelope{cid: 4, tag: 2}, pattern(4, 1<<20))
@@ -109,8 +108,8 @@ func (w *world) dead(why error) {
 	w.Check(a.close())
 }
 
-// listeners are new descriptors of the sockets on which this process listens. They go on listening when a module
-// has closed its own, as those of a process do that is being killed and has lost its connections already.
+// listeners duplicates the listening sockets of this process. They stay open after a module has closed, like those of a process that is being
+// killed and has already lost its connections.
 func listeners() (fds []int) {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range entries {
@@ -125,29 +124,29 @@ func listeners() (fds []int) {
 	return fds
 }
 
-// deadAndCalled has messages received, claimed before and not, whose sender has ended and to which a
-// message is on its way: a network may be making a connection to it when it is asked for the rest of them.
+// deadAndCalled receives messages, claimed and unclaimed, of a failed sender to which a message is in flight, so that the network may be
+// connecting to it.
 func (w *world) deadAndCalled() {
 	a, b := w.nodes[0], w.nodes[1]
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	w.exchange(b, a, envelope{cid: 1, tag: 1}, pattern(1, 8))
-	from := a.to(b)
+	from := a.endpointOf(b)
 	eager := min(a.module.Caps().Eager, 1<<20)
 	lengths := []int64{1 << 20, 100_000, eager + 1, eager, 8, 0}
 	sent := func(i int) []byte { return pattern(i, int(lengths[i%len(lengths)])) }
 	tag := func(i int) int32 { return int32(10 + i) }
 	source := func(i int) *node { return []*node{b, nil}[i/len(lengths)%2] }
 	claimed := make([]*operation, 2*len(lengths))
-	for i := range 2 * len(claimed) { // the second half is not claimed
+	for i := range 2 * len(claimed) { // The second half is unclaimed.
 		b.send(a, envelope{cid: 4, tag: tag(i)}, sent(i))
 		if i < len(claimed) {
 			claimed[i] = a.claim(source(i), envelope{cid: 4, tag: tag(i)})
 		} else {
-			a.find(nil, envelope{cid: 4, tag: tag(i)}, false)
+			a.probeUntilFound(nil, envelope{cid: 4, tag: tag(i)}, false)
 		}
 	}
 	unread := a.send(b, envelope{cid: 4, tag: 1}, pattern(1, 1<<20))
-	a.dead = map[int]bool{1: true}
+	a.forgottenRanks = map[int]bool{1: true}
 	kept := listeners()
 	defer func() {
 		for _, fd := range kept {
@@ -155,10 +154,10 @@ func (w *world) deadAndCalled() {
 		}
 	}()
 	w.Check(b.close())
-	for range 1000 { // so that a hears of it
+	for range 1000 { // a detects the failure.
 		a.poll()
 	}
-	call, refused := a.try(b, envelope{cid: 4, tag: 1}, pattern(1, 8))
+	call, refused := a.trySend(b, envelope{cid: 4, tag: 1}, pattern(1, 8))
 	received := make([]*operation, 2*len(claimed))
 	for i := range received {
 		var o *operation
@@ -166,12 +165,12 @@ func (w *world) deadAndCalled() {
 		buf := make([]byte, len(sent(i)))
 		if i < len(claimed) {
 			o = claimed[i]
-			a.do(func() { err = a.module.RecvClaimed(&o.Op, buf) })
+			a.withLock(func() { err = a.module.RecvClaimed(&o.Op, buf) })
 		} else {
 			var e mtl.Envelope
 			var ep mtl.Endpoint
-			o, e, ep = a.inquiry(source(i), envelope{cid: 4, tag: tag(i)})
-			a.do(func() { err = a.module.Recv(&o.Op, ep, e, buf) })
+			o, e, ep = a.newMatch(source(i), envelope{cid: 4, tag: tag(i)})
+			a.withLock(func() { err = a.module.Recv(&o.Op, ep, e, buf) })
 		}
 		o.buf = buf
 		if err == nil {
@@ -185,23 +184,23 @@ func (w *world) deadAndCalled() {
 	}
 	for i, o := range received {
 		if o != nil && int64(len(o.buf)) <= eager {
-			w.all(o)
+			w.awaitSuccess(o)
 			o.check(b, tag(i), sent(i))
 		}
 	}
-	a.do(func() { a.module.Forget(from, errGone) })
-	w.over(unread)
+	a.withLock(func() { a.module.Forget(from, errForgotten) })
+	w.awaitEnd(unread)
 	if refused == nil {
-		w.over(call)
+		w.awaitEnd(call)
 	}
 	for i, o := range received {
 		if o == nil || int64(len(o.buf)) <= eager {
 			continue
 		}
-		if i >= len(claimed) && !o.ended() {
-			a.do(func() { a.module.Cancel(&o.Op) })
+		if i >= len(claimed) && !o.hasEnded() {
+			a.withLock(func() { a.module.Cancel(&o.Op) })
 		}
-		switch w.over(o); {
+		switch w.awaitEnd(o); {
 		case o.Err != nil:
 			w.Is("a message that is lost", o.Err, framework.ErrTransport)
 		case !o.Canceled:

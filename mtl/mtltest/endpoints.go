@@ -8,16 +8,15 @@ import (
 
 func endpointCases() claims {
 	return claims{
-		two("EveryBitOfTheEndpointIsMatched", (*world).everyEndpointBit),
-		two("AnySourceTakesMessagesOfAllEndpointsInOrder", (*world).anyEndpoint),
-		two("SynchronousSendsOfEndpointsAreAnsweredEach", (*world).synchronousEndpoints),
-		two("ProbesFindTheEndpointThatTheyAskFor", (*world).probeEndpoints),
-		two("ManyReceivesFromEndpointsMatchTheirs", (*world).manyEndpoints),
+		twoNodes("EveryBitOfTheEndpointIsMatched", (*world).everyEndpointBit),
+		twoNodes("AnySourceTakesMessagesOfAllEndpointsInOrder", (*world).anyEndpoint),
+		twoNodes("SynchronousSendsOfEndpointsAreAnsweredEach", (*world).synchronousEndpoints),
+		twoNodes("ProbesFindTheEndpointThatTheyAskFor", (*world).probeEndpoints),
+		twoNodes("ManyReceivesFromEndpointsMatchTheirs", (*world).manyEndpoints),
 	}
 }
 
-// members returns ranks of one process. Their endpoints are 0, each single bit of the width that
-// the module matches, and all bits.
+// members returns ranks of one process. Their endpoints are 0, each single bit of the matched width, and all bits.
 func (w *world) members() []member {
 	caps := w.nodes[0].module.Caps()
 	bits := caps.EndpointBits
@@ -40,8 +39,7 @@ func (w *world) members() []member {
 	return all
 }
 
-// everyEndpointBit posts a receive for each endpoint, before the messages arrive and afterwards. The
-// messages have the reverse order.
+// everyEndpointBit posts a receive for each endpoint, before or after the arrival of the messages, which are in reverse order.
 func (w *world) everyEndpointBit(a, b *node) {
 	all := w.members()
 	id := uint32(1<<a.module.Caps().CIDBits - 1)
@@ -60,10 +58,10 @@ func (w *world) everyEndpointBit(a, b *node) {
 			sends = append(sends, a.send(b, envelope{cid: id, tag: 5, member: m}, pattern(i, 4)))
 		}
 		if !early {
-			w.quiet()
+			w.drainNetwork()
 			post()
 		}
-		w.all(append(sends, receives...)...)
+		w.awaitSuccess(append(sends, receives...)...)
 		for i, r := range receives {
 			r.checkMember(a, all[i], 5, pattern(i, 4))
 		}
@@ -90,20 +88,20 @@ func (w *world) anyEndpoint(a, b *node) {
 			sends = append(sends, a.send(b, envelope{cid: 2, tag: 5, member: all[i%len(all)]}, pattern(i, 8)))
 		}
 		if !early {
-			w.quiet()
+			w.drainNetwork()
 			post()
 		}
-		w.all(append(sends, receives...)...)
+		w.awaitSuccess(append(sends, receives...)...)
 		for i, r := range receives {
 			r.checkMember(a, all[i%len(all)], 5, pattern(i, 8))
 		}
-		w.all(known, a.send(b, envelope{cid: 2, tag: 9, member: last}, pattern(1, 8)))
+		w.awaitSuccess(known, a.send(b, envelope{cid: 2, tag: 9, member: last}, pattern(1, 8)))
 		known.checkMember(a, last, 9, pattern(1, 8))
 	}
 }
 
-// synchronousEndpoints receives messages with one tag in reverse order, by receives and claims in
-// turn, and the last one by a receive from any source.
+// synchronousEndpoints receives messages with one tag in reverse order, alternately by receives and claims, and the last one by a receive from any
+// source.
 func (w *world) synchronousEndpoints(a, b *node) {
 	all := w.members()
 	all = all[:min(4, len(all))]
@@ -122,10 +120,10 @@ func (w *world) synchronousEndpoints(a, b *node) {
 		default:
 			r = b.receive(a, m(i), make([]byte, 8))
 		}
-		w.all(r, sends[i])
+		w.awaitSuccess(r, sends[i])
 		r.checkMember(a, all[i], 3, pattern(i, 8))
-		w.quiet()
-		if n := w.pending(sends[:i]); n != i {
+		w.drainNetwork()
+		if n := w.countPending(sends[:i]); n != i {
 			w.Fatalf("%d synchronous sends of other endpoints ended with that of endpoint %d", i-n, all[i].endpoint)
 		}
 	}
@@ -139,27 +137,26 @@ func (w *world) probeEndpoints(a, b *node) {
 	for i := range there {
 		sends = append(sends, a.send(b, m(i), pattern(i, 10+i)))
 	}
-	for i := range there { // wait until all are here
-		b.find(a, m(i), false)
+	for i := range there { // All have arrived.
+		b.probeUntilFound(a, m(i), false)
 	}
 	for _, claim := range []bool{false, true} {
-		if p := b.probe(a, envelope{cid: 4, tag: mtl.AnyTag, member: absent}, claim); p.Found {
+		if p := b.probeOnce(a, envelope{cid: 4, tag: mtl.AnyTag, member: absent}, claim); p.Found {
 			w.Fatalf("a probe for endpoint %d found %+v", absent.endpoint, p.Result)
 		}
 	}
 	for i := range slices.Backward(there) {
-		found := b.find(a, m(i), false)
+		found := b.probeUntilFound(a, m(i), false)
 		if found.Source != a.source(there[i]) || found.Bytes != int64(10+i) {
 			w.Fatalf("a probe for endpoint %d found %+v", there[i].endpoint, found.Result)
 		}
 		o := b.claim(a, m(i)).receiveClaimed(make([]byte, 10+i))
-		w.all(o, sends[i])
+		w.awaitSuccess(o, sends[i])
 		o.checkMember(a, there[i], 6, pattern(i, 10+i))
 	}
 }
 
-// manyEndpoints posts more receives with one id than most networks have room for, from any source and
-// from two endpoints in turn.
+// manyEndpoints posts more receives with one id than most networks hold, alternately from any source and from two endpoints.
 func (w *world) manyEndpoints(a, b *node) {
 	const count = 6000
 	all := w.members()
@@ -173,7 +170,7 @@ func (w *world) manyEndpoints(a, b *node) {
 	for i := range count {
 		sends = append(sends, a.send(b, envelope{cid: 5, tag: tag(i), member: sender(i)}, pattern(i, 8)))
 	}
-	w.all(append(sends, receives...)...)
+	w.awaitSuccess(append(sends, receives...)...)
 	for i, r := range receives {
 		r.checkMember(a, sender(i), tag(i), pattern(i, 8))
 	}

@@ -13,18 +13,17 @@ import (
 
 func endCases() claims {
 	return claims{
-		two("CloseWithEverythingInProgress", (*world).closeBusy),
+		twoNodes("CloseWithEverythingInProgress", (*world).closeBusy),
 		kittest.New("CloseWhileAMessageIsHalfHere", 2, (*world).closeHalf),
 		kittest.New("CloseLeavesNothingOpen", 2, (*world).closeLeaves),
-		two("WhatWasAcceptedArrivesAfterIdleAndClose", (*world).idleThenClose),
-		two("PeerThatHasClosedDoesNotKeepOneFromIdleness", (*world).idleAfterPeer),
+		twoNodes("WhatWasAcceptedArrivesAfterIdleAndClose", (*world).idleThenClose),
+		twoNodes("PeerThatHasClosedDoesNotKeepOneFromIdleness", (*world).idleAfterPeer),
 		kittest.New("ArrivalWakesASleepingEngine", 2, (*world).arrivalWakes),
 		kittest.New("ControlMessageWakesASleepingEngine", 2, (*world).controlWakes),
 	}
 }
 
-// closeBusy closes a module with operations of every kind in progress. The world
-// reports a Done that comes late.
+// closeBusy closes a module with operations of every kind in progress. The world reports a late Done.
 func (w *world) closeBusy(a, b *node) {
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	for i, m := range []envelope{{cid: 1, tag: 2}, {cid: 1, tag: 3, mode: mtl.Synchronous}} {
@@ -39,8 +38,8 @@ func (w *world) closeBusy(a, b *node) {
 	}
 	a.receive(nil, envelope{cid: 1, tag: 5}, make([]byte, 8)).cancel()
 	b.send(a, envelope{cid: 1, tag: 6}, pattern(1, 1<<20))
-	a.find(b, envelope{cid: 1, tag: 6}, true) // claimed, and never received
-	// It sends into the receives that are given up.
+	a.probeUntilFound(b, envelope{cid: 1, tag: 6}, true) // Claimed and never received.
+	// It sends into the receives that end with Close.
 	b.send(a, envelope{cid: 1, tag: 4}, bytes.Repeat([]byte{0xff}, 1<<20))
 	a.sendControl(b, []byte("still here"))
 	w.Check(a.close())
@@ -48,7 +47,7 @@ func (w *world) closeBusy(a, b *node) {
 	for _, buf := range bufs {
 		kept = append(kept, bytes.Clone(buf))
 	}
-	w.Check(a.module.Close()) // again
+	w.Check(a.module.Close()) // A further call.
 	for range 1000 {
 		b.poll()
 	}
@@ -58,7 +57,7 @@ func (w *world) closeBusy(a, b *node) {
 	}
 }
 
-// closeHalf closes a module that has got a part of a long message.
+// closeHalf closes a module that has received a part of a long message.
 func (w *world) closeHalf() {
 	for rounds := 1; rounds <= 256; rounds *= 2 {
 		w.Check(kittest.Run(w.Context(), func(t *kittest.T) {
@@ -93,14 +92,14 @@ func (w *world) closeLeaves() {
 			}))
 		}
 	}
-	cycles(2) // what a library keeps for good it has by then
+	cycles(2) // The library has allocated its permanent resources.
 	before := descriptors()
 	cycles(5)
-	// A library's threads may need a moment to close the last ones.
+	// Threads of the library may close the last ones later.
 	w.until("descriptors that five worlds have left open", func() bool { return descriptors() <= before })
 }
 
-// idle polls until a has nothing on its way.
+// idle polls until a is idle.
 func (w *world) idle(a *node) { w.untilLocked("idleness", a, a.module.Idle) }
 
 func (w *world) idleThenClose(a, b *node) {
@@ -111,31 +110,29 @@ func (w *world) idleThenClose(a, b *node) {
 	w.idle(a)
 	w.Check(a.close())
 	for i := range count {
-		b.receive(nil, envelope{cid: 1, tag: 1}, make([]byte, 40)).gets(a, 1, pattern(i, 40))
+		b.receive(nil, envelope{cid: 1, tag: 1}, make([]byte, 40)).mustGet(a, 1, pattern(i, 40))
 	}
 }
 
-// idleAfterPeer has the receiver of the last message close first.
+// The receiver of the last message closes first.
 func (w *world) idleAfterPeer(a, b *node) {
 	for i := range 20 {
 		w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(i, 8))
 	}
 	w.Check(b.close())
-	for range 1000 { // so that a hears of it
+	for range 1000 { // a detects the end of the peer.
 		a.poll()
 	}
 	w.idle(a)
 }
 
-// drowsy engines sleep at once when nothing is there.
+// drowsy engines sleep at once.
 var drowsy = progress.Options{Spin: 1, Yield: 1}
 
-// naps are how long the sleeper is left alone: not at all, and so that it has
-// been asleep for certain, whatever that means to a module.
+// naps are the times before the wake-up: none, and long enough for the process to sleep.
 var naps = []time.Duration{0, 50 * time.Millisecond}
 
-// wakes makes a second process whose engine sleeps until the condition that start
-// returns holds. call is what wakes it.
+// wakes opens a second process whose engine sleeps until the condition that start returns holds. call must wake it.
 func (w *world) wakes(nap time.Duration, start func(b *node) (cond func() bool), call func(b *node) *operation) {
 	b := w.reopen(1, drowsy)
 	cond := start(b)
@@ -144,19 +141,19 @@ func (w *world) wakes(nap time.Duration, start func(b *node) (cond func() bool),
 	woken := make(chan struct{})
 	slept := w.Go(func() {
 		defer close(woken)
-		b.do(func() {
+		b.withLock(func() {
 			for !cond() {
-				b.news.Reset()
-				w.Check(b.engine.Wait(w.Context(), &b.news, nil))
+				b.activity.Reset()
+				w.Check(b.engine.Wait(w.Context(), &b.activity, nil))
 			}
 		})
 	})
-	time.Sleep(nap) // not to wait for anything: it is what is tested
+	time.Sleep(nap) // The sleep itself is tested.
 	o := call(b)
 	w.until("the sleeper and what wakes it", func() bool {
 		select {
 		case <-woken:
-			return o.ended()
+			return o.hasEnded()
 		default:
 			return false
 		}
@@ -170,11 +167,11 @@ func (w *world) arrivalWakes() {
 		m, sent := envelope{cid: 1, tag: int32(i)}, pattern(i, 100000)
 		var r *operation
 		w.wakes(nap, func(b *node) func() bool {
-			if nap > 0 { // the other one sleeps before it was ever connected
+			if nap > 0 { // Without a nap the process sleeps before it is connected.
 				w.exchange(a, b, envelope{cid: 1, tag: 9}, pattern(1, 8))
 			}
 			r = b.receive(nil, m, make([]byte, len(sent)))
-			return func() bool { return r.over }
+			return func() bool { return r.isOver }
 		}, func(b *node) *operation { return a.send(b, m, sent) })
 		r.check(a, m.tag, sent)
 	}

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func reference(opt Options) Subject {
 	f := NewMemory(opt)
-	return Subject{Component: f.Component(), Other: memoryComponent{f, Options{TagBits: 20}.filled()}}
+	return Subject{Component: f.Component(), Other: memoryComponent{f, Options{TagBits: 20}.withDefaults()}}
 }
 
 func TestReference(t *testing.T) {
@@ -41,14 +41,14 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// broken wraps the reference so that promises are broken.
+// broken wraps the reference implementation and violates the contract.
 type broken struct {
 	mtl.Component
 	wrap func(mtl.Module, *mtl.Env) mtl.Module
 }
 
 func (b broken) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
-	b.wrap(nil, &env) // it may change the upcall
+	b.wrap(nil, &env) // It may replace the upcall.
 	m, err := b.Component.Open(ctx, env)
 	if err != nil {
 		return nil, err
@@ -56,14 +56,14 @@ func (b broken) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	return b.wrap(m, &env), nil
 }
 
-// asynchronous takes synchronous sends for others.
+// asynchronous treats synchronous sends as standard ones.
 type asynchronous struct{ mtl.Module }
 
 func (m asynchronous) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, _ mtl.Mode) (bool, error) {
 	return m.Module.Send(op, to, e, buf, mtl.Standard)
 }
 
-// wild receives from anybody.
+// wild receives from any source.
 type wild struct{ mtl.Module }
 
 func (m wild) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
@@ -87,7 +87,7 @@ func (m narrow) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) 
 	return m.Module.Recv(op, from, m.cut(e), buf)
 }
 
-// whole takes all ranks of a process for one.
+// whole does not distinguish the ranks of a process.
 type whole struct{ mtl.Module }
 
 func (m whole) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
@@ -102,7 +102,7 @@ func (m peeks) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, _ bool) erro
 	return m.Module.Probe(op, from, e, true)
 }
 
-// blocked finds nothing as long as many receives are posted.
+// blocked finds no message while many receives are posted.
 type blocked struct {
 	mtl.Module
 	posted *int
@@ -115,12 +115,12 @@ func (m blocked) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 
 func (m blocked) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
 	if *m.posted > 1000 {
-		e.CID = 0 // nobody's
+		e.CID = 0 // An unused id.
 	}
 	return m.Module.Probe(op, from, e, claim)
 }
 
-// hasty calls Done itself.
+// hasty calls Done outside of Poll.
 type hasty struct{ mtl.Module }
 
 func (m hasty) Cancel(op *mtl.Op) {
@@ -156,7 +156,7 @@ func (r deafens) Control(data []byte) {
 	}
 }
 
-// late goes on after Close.
+// late continues after Close.
 type late struct {
 	mtl.Module
 	pending map[*mtl.Op]bool
@@ -174,12 +174,12 @@ func (m late) Close() error {
 	return m.Module.Close()
 }
 
-// loyal forgets nobody.
+// loyal ignores Forget.
 type loyal struct{ mtl.Module }
 
 func (loyal) Forget(mtl.Endpoint, error) {}
 
-// silent says nothing of messages that are lost.
+// silent does not report lost messages.
 type silent struct{ mtl.Module }
 
 func (m silent) RecvClaimed(op *mtl.Op, buf []byte) error {
@@ -195,8 +195,7 @@ func (q quiet) Done(op *mtl.Op) {
 	}
 }
 
-// TestKitNoticesBrokenPromises: a kit that lets everything pass proves nothing.
-func TestKitNoticesBrokenPromises(t *testing.T) {
+func TestKit_BrokenModule_Fails(t *testing.T) {
 	plain := func(f func(mtl.Module) mtl.Module) func(mtl.Module, *mtl.Env) mtl.Module {
 		return func(m mtl.Module, _ *mtl.Env) mtl.Module { return f(m) }
 	}
@@ -237,7 +236,7 @@ func TestKitNoticesBrokenPromises(t *testing.T) {
 	}
 }
 
-// opensNothing has an Open that returns neither a module nor an error.
+// opensNothing returns neither a module nor an error from Open.
 type opensNothing struct{ mtl.Component }
 
 func (opensNothing) Open(context.Context, mtl.Env) (mtl.Module, error) { return nil, nil }

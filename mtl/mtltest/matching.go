@@ -9,18 +9,18 @@ import (
 
 func matchingCases() claims {
 	return claims{
-		two("MessagesMatchInTheOrderOfTheirSends", (*world).orderOfSends),
-		two("ReceivesMatchInTheOrderOfPosting", (*world).orderOfPosting),
+		twoNodes("MessagesMatchInTheOrderOfTheirSends", (*world).orderOfSends),
+		twoNodes("ReceivesMatchInTheOrderOfPosting", (*world).orderOfPosting),
 		kittest.New("AnySourceLearnsTheSource", 3, (*world).anySource),
 		kittest.New("ReceiveFromOneSourceIgnoresOthers", 3, (*world).oneSource),
-		two("EveryBitOfIdAndTagIsMatched", (*world).everyBit),
-		two("AnyTagStaysWithinItsId", (*world).anyTagWithinID),
-		two("ManyReceivesOfOneIdDoNotBlockAnother", (*world).manyReceives),
+		twoNodes("EveryBitOfIdAndTagIsMatched", (*world).everyBit),
+		twoNodes("AnyTagStaysWithinItsId", (*world).anyTagWithinID),
+		twoNodes("ManyReceivesOfOneIdDoNotBlockAnother", (*world).manyReceives),
 		kittest.New("LateReceiversGetWhatEachSentInOrder", 4, (*world).fanIn),
 	}
 }
 
-// orderOfSends mixes lengths and modes, which travel in different ways.
+// orderOfSends mixes lengths and modes, which use different protocols.
 func (w *world) orderOfSends(a, b *node) {
 	const count = 160
 	lengths := []int{8, 100000, 0, 3000, 64, 20000, 1, 300000}
@@ -54,7 +54,7 @@ func (w *world) orderOfSends(a, b *node) {
 		if !early {
 			post()
 		}
-		w.all(append(sends, receives...)...)
+		w.awaitSuccess(append(sends, receives...)...)
 		for i, r := range receives {
 			r.check(a, 5, pattern(i, lengths[i%len(lengths)]))
 		}
@@ -62,7 +62,7 @@ func (w *world) orderOfSends(a, b *node) {
 }
 
 func (w *world) orderOfPosting(a, b *node) {
-	// Which of these each message could match, the first posted gets it.
+	// Each message completes the oldest receive that it matches.
 	posted := []struct {
 		from *node
 		tag  int32
@@ -75,7 +75,7 @@ func (w *world) orderOfPosting(a, b *node) {
 		tag   int32
 		takes int
 	}{{2, 1}, {1, 0}, {2, 2}, {2, 4}, {1, 3}} {
-		receives[c.takes].gets(a, c.tag, pattern(i, 8), a.send(b, envelope{cid: 2, tag: c.tag}, pattern(i, 8)))
+		receives[c.takes].mustGet(a, c.tag, pattern(i, 8), a.send(b, envelope{cid: 2, tag: c.tag}, pattern(i, 8)))
 	}
 }
 
@@ -83,7 +83,7 @@ func (w *world) anySource() {
 	c, m := w.nodes[2], envelope{cid: 2, tag: 1}
 	for round := range 50 {
 		n, sent := w.nodes[round%3], pattern(round, 10*round)
-		c.receive(nil, m, make([]byte, 500)).gets(n, 1, sent, n.send(c, m, sent))
+		c.receive(nil, m, make([]byte, 500)).mustGet(n, 1, sent, n.send(c, m, sent))
 	}
 }
 
@@ -92,16 +92,15 @@ func (w *world) oneSource() {
 	m := envelope{cid: 2, tag: 1}
 	r := c.receive(b, envelope{cid: 2, tag: mtl.AnyTag}, make([]byte, 8))
 	first := a.send(c, m, pattern(1, 8))
-	w.quiet()
-	if r.ended() {
+	w.drainNetwork()
+	if r.hasEnded() {
 		w.Fatalf("a receive from rank 1 took a message of rank 0: %+v", r.Result)
 	}
-	r.gets(b, 1, pattern(2, 8), b.send(c, m, pattern(2, 8)))
-	c.receive(nil, m, make([]byte, 8)).gets(a, 1, pattern(1, 8), first)
+	r.mustGet(b, 1, pattern(2, 8), b.send(c, m, pattern(2, 8)))
+	c.receive(nil, m, make([]byte, 8)).mustGet(a, 1, pattern(1, 8), first)
 }
 
-// everyBit posts receives that differ in one bit each, and sends to them in
-// another order.
+// everyBit posts receives that differ in one bit each. The messages are in another order.
 func (w *world) everyBit(a, b *node) {
 	caps := a.module.Caps()
 	ms := []envelope{{}}
@@ -118,25 +117,24 @@ func (w *world) everyBit(a, b *node) {
 	}
 	for i := range ms {
 		i = len(ms) - 1 - i
-		receives[i].gets(a, ms[i].tag, pattern(i, 4), a.send(b, ms[i], pattern(i, 4)))
+		receives[i].mustGet(a, ms[i].tag, pattern(i, 4), a.send(b, ms[i], pattern(i, 4)))
 	}
 }
 
 func (w *world) anyTagWithinID(a, b *node) {
 	r := b.receive(nil, envelope{cid: 2, tag: mtl.AnyTag}, make([]byte, 8))
-	// The neighbours of the id, with the lowest and the highest tag.
+	// The adjacent ids, with the lowest and the highest tag.
 	for _, m := range []envelope{{cid: 3}, {cid: 1, tag: 1<<a.module.Caps().TagBits - 1}, {cid: 0}} {
 		a.send(b, m, nil)
 	}
-	w.quiet()
-	if r.ended() {
+	w.drainNetwork()
+	if r.hasEnded() {
 		w.Fatalf("a receive for id 2 took a message of another: %+v", r.Result)
 	}
-	r.gets(a, 77, pattern(1, 8), a.send(b, envelope{cid: 2, tag: 77}, pattern(1, 8)))
+	r.mustGet(a, 77, pattern(1, 8), a.send(b, envelope{cid: 2, tag: 77}, pattern(1, 8)))
 }
 
-// manyReceives posts more receives of one id than any network takes, and has them
-// served only after a message of another id has come: a barrier behind them, say.
+// manyReceives posts more receives of one id than any network holds. Their messages follow one of another id, such as a barrier.
 func (w *world) manyReceives(a, b *node) {
 	const count = 10000
 	m := func(i int) envelope { return envelope{cid: 5, tag: int32(i % 50)} }
@@ -150,7 +148,7 @@ func (w *world) manyReceives(a, b *node) {
 	for i := range count {
 		ops = append(ops, a.send(b, m(i), pattern(i, 8+i%100)))
 	}
-	w.all(ops...)
+	w.awaitSuccess(ops...)
 	for i, r := range ops[:count] {
 		r.check(a, m(i).tag, pattern(i, 8+i%100))
 	}
@@ -168,7 +166,7 @@ func (w *world) fanIn() {
 	next := make([]int, 3)
 	for range 3 * each {
 		r := root.receive(nil, m, make([]byte, 5+each*40))
-		w.all(r)
+		w.awaitSuccess(r)
 		if r.Source < 0 || r.Source > 2 {
 			w.Fatalf("a message of rank %d", r.Source)
 		}
@@ -176,20 +174,20 @@ func (w *world) fanIn() {
 		next[r.Source]++
 		r.check(w.nodes[r.Source], 3, pattern(i*4+int(r.Source), 5+i*40))
 	}
-	w.all(ops...)
+	w.awaitSuccess(ops...)
 }
 
 func cancelCases() claims {
 	return claims{
-		two("CanceledReceiveTakesNothing", (*world).cancelTakesNothing),
-		two("CancelOfWhatIsOverDoesNothing", (*world).cancelOver),
-		two("CancelInARaceIsCertain", (*world).cancelRace),
-		two("CancelReachesWhatWaitsForRoom", (*world).cancelMany),
-		two("ReceivesAreWithdrawnInTheOrderOfTheCancels", (*world).cancelOrder),
+		twoNodes("CanceledReceiveTakesNothing", (*world).cancelTakesNothing),
+		twoNodes("CancelOfWhatIsOverDoesNothing", (*world).cancelOver),
+		twoNodes("CancelInARaceIsCertain", (*world).cancelRace),
+		twoNodes("CancelReachesWhatWaitsForRoom", (*world).cancelMany),
+		twoNodes("ReceivesAreWithdrawnInTheOrderOfTheCancels", (*world).cancelOrder),
 	}
 }
 
-func (o *operation) cancel() { o.n.do(func() { o.n.module.Cancel(&o.Op) }) }
+func (o *operation) cancel() { o.n.withLock(func() { o.n.module.Cancel(&o.Op) }) }
 
 func (w *world) cancelTakesNothing(a, b *node) {
 	for i, from := range []*node{nil, a} {
@@ -197,10 +195,10 @@ func (w *world) cancelTakesNothing(a, b *node) {
 		buf := make([]byte, 8)
 		r := b.receive(from, m, buf)
 		r.cancel()
-		if r.ended() {
+		if r.hasEnded() {
 			w.Fatalf("Cancel called Done itself")
 		}
-		w.all(r)
+		w.awaitSuccess(r)
 		if !r.Canceled {
 			w.Fatalf("it was not canceled: %+v", r.Result)
 		}
@@ -212,20 +210,19 @@ func (w *world) cancelTakesNothing(a, b *node) {
 func (w *world) cancelOver(a, b *node) {
 	m := envelope{cid: 4, tag: 1}
 	r := b.receive(a, m, make([]byte, 8))
-	w.all(r, a.send(b, m, pattern(1, 8)))
+	w.awaitSuccess(r, a.send(b, m, pattern(1, 8)))
 	r.cancel()
-	// Another operation may use what the first one used.
+	// Another operation may reuse the resources of the first one.
 	next := b.receive(a, m, make([]byte, 8))
 	r.cancel()
-	w.quiet()
-	if next.ended() {
+	w.drainNetwork()
+	if next.hasEnded() {
 		w.Fatalf("Cancel of an operation that is over ended another: %+v", next.Result)
 	}
-	next.gets(a, 1, pattern(2, 8), a.send(b, m, pattern(2, 8)))
+	next.mustGet(a, 1, pattern(2, 8), a.send(b, m, pattern(2, 8)))
 }
 
-// cancelRace cancels receives while their messages are on the way: each message
-// is received exactly once, in order.
+// cancelRace cancels receives while their messages are in flight. Each message must be received exactly once, in order.
 func (w *world) cancelRace(a, b *node) {
 	const rounds = 200
 	m := envelope{cid: 4, tag: 1}
@@ -239,17 +236,17 @@ func (w *world) cancelRace(a, b *node) {
 			w.pollAll()
 		}
 		r.cancel()
-		r.cancel() // twice does nothing
-		w.all(r)
+		r.cancel() // The second call has no effect.
+		w.awaitSuccess(r)
 		if r.Canceled {
 			r = b.receive(a, m, make([]byte, n))
 		}
-		r.gets(a, 1, pattern(i, n), s)
+		r.mustGet(a, 1, pattern(i, n), s)
 	}
 }
 
 func (w *world) cancelMany(a, b *node) {
-	const count = 5000 // more than the queues of most networks take
+	const count = 5000 // More than the queues of most networks hold.
 	var receives []*operation
 	for i := range count {
 		receives = append(receives, b.receive(nil, envelope{cid: 4, tag: int32(i % 7)}, make([]byte, 8)))
@@ -257,7 +254,7 @@ func (w *world) cancelMany(a, b *node) {
 	for _, r := range slices.Backward(receives) {
 		r.cancel()
 	}
-	w.all(receives...)
+	w.awaitSuccess(receives...)
 	for i, r := range receives {
 		if !r.Canceled {
 			w.Fatalf("receive %d was not canceled: %+v", i, r.Result)
@@ -266,8 +263,7 @@ func (w *world) cancelMany(a, b *node) {
 	w.exchange(a, b, envelope{cid: 4, tag: 1, mode: mtl.Synchronous}, pattern(1, 8))
 }
 
-// cancelOrder cancels receives that match the same messages, the youngest first, while messages are on the way. Those that match are the
-// oldest ones, and the messages keep their order.
+// cancelOrder cancels receives that match the same messages, the youngest first, while messages are in flight. The oldest ones must match, in order.
 func (w *world) cancelOrder(a, b *node) {
 	const rounds, count = 60, 8
 	m := envelope{cid: 4, tag: 1}
@@ -295,7 +291,7 @@ func (w *world) cancelOrder(a, b *node) {
 			w.pollAll()
 			w.pollAll()
 		}
-		w.all(receives...)
+		w.awaitSuccess(receives...)
 		matched := slices.IndexFunc(receives, func(r *operation) bool { return r.Canceled })
 		if matched < 0 {
 			matched = count
@@ -312,7 +308,7 @@ func (w *world) cancelOrder(a, b *node) {
 			} else {
 				r = b.receive(a, m, make([]byte, n))
 			}
-			r.gets(a, 1, pattern(k, n), s)
+			r.mustGet(a, 1, pattern(k, n), s)
 		}
 	}
 }

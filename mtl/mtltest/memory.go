@@ -12,23 +12,24 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// Options describe a Memory. Zero fields get the values of the comment.
+// Options configure a Memory. Zero fields have the defaults.
 type Options struct {
-	CIDBits      int   // 22
-	SourceBits   int   // 18
-	TagBits      int   // 24
-	MaxMessage   int64 // no limit
-	Inject       int   // 64
-	Eager        int64 // 4096, or Inject if that is more
-	ControlLimit int   // 256
-	ByProcess    bool  // Caps.MatchesRank is false
-	EndpointBits int   // 0; only with ByProcess
+	CIDBits      int   // Default 22.
+	SourceBits   int   // Default 18.
+	TagBits      int   // Default 24.
+	MaxMessage   int64 // Default: no limit.
+	Inject       int   // Default 64.
+	Eager        int64 // Default 4096, or Inject if that is more.
+	ControlLimit int   // Default 256.
+	// ByProcess makes the modules match processes and endpoints, not ranks.
+	ByProcess bool
+	// EndpointBits requires ByProcess.
+	EndpointBits int
 	RankSetting  mtl.RankSetting
 	Faults       Faults
 }
 
-// filled returns the options with the values of the comment.
-func (o Options) filled() Options {
+func (o Options) withDefaults() Options {
 	o.CIDBits = cmp.Or(o.CIDBits, 22)
 	o.SourceBits = cmp.Or(o.SourceBits, 18)
 	o.TagBits = cmp.Or(o.TagBits, 24)
@@ -39,8 +40,8 @@ func (o Options) filled() Options {
 	return o
 }
 
-// most is the largest of each that a module accepts.
-func (o Options) most() mtl.Envelope {
+// limits returns the largest accepted value of each field.
+func (o Options) limits() mtl.Envelope {
 	e := mtl.Envelope{CID: uint32(1<<o.CIDBits - 1), Source: int32(1<<o.SourceBits - 1), Tag: int32(1<<o.TagBits - 1), Endpoint: math.MaxUint16}
 	if o.ByProcess {
 		e.Endpoint = uint16(1<<o.EndpointBits - 1)
@@ -48,92 +49,91 @@ func (o Options) most() mtl.Envelope {
 	return e
 }
 
-// Faults are what a network may do, and tests want it to do.
+// Faults are deviations that the contract permits.
 type Faults struct {
-	// Control, when not nil, sees every control message, and returns what arrives in
-	// its place: nothing, or more than one. It must not call the module.
+	// Control, if not nil, receives every control message and returns the messages that arrive instead. It must not call the
+	// module.
 	Control func(data []byte) [][]byte
-	// Send, when not nil, is the error with which sends of messages fail.
+	// Send, if not nil, is the error of sends of messages.
 	Send error
-	// Polls is how many polls of the receiver a message, and how many polls of the
-	// caller a cancel, waits before it takes effect. A message that arrives in
-	// between is received, and the cancel comes too late.
+	// Polls is the delay of a message in polls of the receiver, and of a cancel in polls of the caller. A message that arrives in
+	// between is received, and the cancel has no effect.
 	Polls int
-	// NeverInject: no Send is done when it returns.
+	// NeverInject prevents that a Send is done when it returns.
 	NeverInject bool
 }
 
-// Memory is a network in Go memory: the modules that its component opens, all in
-// one process, reach one another. It is the reference of the contract, and what
-// protocols above MTLs are tested with. It is safe for concurrent use.
+// Memory is a network in Go memory. The modules that its component opens are all in one process and reach one another. It is the reference
+// implementation of the contract, for tests of protocols above MTLs. It is safe for concurrent use.
 type Memory struct {
-	mu      sync.Mutex
-	opt     Options
-	modules []*memory // by address: in the order in which they were opened
-	free    *message  // those that nobody knows
+	mu  sync.Mutex
+	opt Options
+	// modules is indexed by address, in the order of opening.
+	modules      []*memoryModule
+	freeMessages *message
 }
 
 // NewMemory returns a network without modules.
-func NewMemory(opt Options) *Memory { return &Memory{opt: opt.filled()} }
+func NewMemory(opt Options) *Memory { return &Memory{opt: opt.withDefaults()} }
 
-// Component returns the component whose modules meet in f.
+// Component returns the component of the network.
 func (f *Memory) Component() mtl.Component { return memoryComponent{f, f.opt} }
 
-// SetFaults changes what goes wrong from now on.
+// SetFaults replaces the faults.
 func (f *Memory) SetFaults(faults Faults) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opt.Faults = faults
 }
 
-// Inject delivers a stranger's control message to the module at an address.
+// Inject delivers an unknown process's control message to the module at an address.
 func (f *Memory) Inject(address int, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.deliverControl(f.modules[address], data)
 }
 
-// Fail has the module at an address fail.
+// Fail fails the module at an address.
 func (f *Memory) Fail(address int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.modules[address].failed = &framework.TransportError{Component: "mtl memory", Op: "poll", Err: err}
+	f.modules[address].err = &framework.TransportError{Component: "mtl memory", Op: "poll", Err: err}
 }
 
-// message returns one that holds a copy of data. f.mu held.
-func (f *Memory) message(data []byte) *message {
-	msg := f.free
+// newMessage returns a message with a copy of data. f.mu held.
+func (f *Memory) newMessage(data []byte) *message {
+	msg := f.freeMessages
 	if msg == nil {
 		msg = new(message)
 		msg.node.Owner = msg
 	} else {
-		f.free, msg.next = msg.next, nil
+		f.freeMessages, msg.next = msg.next, nil
 	}
-	msg.own = append(msg.own[:0], data...)
-	msg.data = msg.own
+	msg.ownData = append(msg.ownData[:0], data...)
+	msg.data = msg.ownData
 	return msg
 }
 
-// release takes a message back that nobody knows any more. f.mu held.
-func (f *Memory) release(msg *message) {
-	msg.control, msg.sync, msg.wild, msg.orphan = false, false, false, false
+// freeMessage makes a message available for reuse. f.mu held.
+func (f *Memory) freeMessage(msg *message) {
+	msg.isControl, msg.isSync, msg.matchedAnySource, msg.isOrphan = false, false, false, false
 	msg.data, msg.from, msg.to, msg.op = nil, nil, nil, nil
-	msg.next, f.free = f.free, msg
+	msg.next, f.freeMessages = f.freeMessages, msg
 }
 
-// deliver puts a message into a module's inbox. f.mu held.
-func (f *Memory) deliver(to *memory, msg *message) {
-	msg.to, msg.due = to, to.polls+f.opt.Faults.Polls
+// deliver appends a message to a module's inbox. f.mu held.
+func (f *Memory) deliver(to *memoryModule, msg *message) {
+	msg.to, msg.dueAt = to, to.polls+f.opt.Faults.Polls
 	msg.node.Source, msg.node.Tag = int(msg.envelope.Source), int(msg.envelope.Tag)
 	to.inbox.push(msg)
 }
 
-func (f *Memory) deliverControl(to *memory, data []byte) {
-	if to.closed {
-		return // it goes nowhere, as on a network
+func (f *Memory) deliverControl(to *memoryModule, data []byte) {
+	if to.isClosed {
+		return // As on a network, it is lost.
 	}
-	msg := f.message(data)
-	msg.control = true
+	msg := f.newMessage(data)
+	msg.isControl = true
 	f.deliver(to, msg)
 }
 
@@ -153,26 +153,27 @@ func (memoryComponent) Probe(context.Context, any) framework.Verdict { return fr
 func (c memoryComponent) Open(_ context.Context, env mtl.Env) (mtl.Module, error) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
-	m := &memory{
-		peers: []memoryPeer{{gone: errNobody}},                                                    // mtl.NoEndpoint
-		f:     c.f, env: env, opt: c.opt, most: c.opt.most(), address: len(c.f.modules), polls: 1, // a cancel names its poll, and 0 is none
-		queues: map[uint32]*queues{}, recent: new(queues), sends: map[*message]struct{}{}, claims: map[*mtl.Op]*message{},
+	m := &memoryModule{
+		peers: []memoryPeer{{forgetErr: errUnknownEndpoint}},                                          // mtl.NoEndpoint
+		f:     c.f, env: env, opt: c.opt, limits: c.opt.limits(), address: len(c.f.modules), polls: 1, // receive.cancelAt is 0 without a cancel.
+		queues: map[uint32]*idQueues{}, recentQueues: new(idQueues), sends: map[*message]struct{}{}, claims: map[*mtl.Op]*message{},
 	}
 	c.f.modules = append(c.f.modules, m)
 	return m, nil
 }
 
-// departed takes the place of every module that has closed: that one holds its
-// process, with engine and transports, and the network may outlive thousands.
-var departed = &memory{closed: true}
+// closedModule replaces modules that have closed. A closed module references its process with engine and transports, and the network may outlive
+// thousands.
+var closedModule = &memoryModule{isClosed: true}
 
 type memoryPeer struct {
 	framework.Life
-	module *memory
-	gone   error // why it was forgotten
+	module *memoryModule
+	// forgetErr is the error of sends after Forget; nil before.
+	forgetErr error
 }
 
-func (m *memory) Caps() mtl.Caps {
+func (m *memoryModule) Caps() mtl.Caps {
 	return mtl.Caps{
 		CIDBits: m.opt.CIDBits, SourceBits: m.opt.SourceBits, TagBits: m.opt.TagBits,
 		MatchesRank: !m.opt.ByProcess, EndpointBits: m.opt.EndpointBits, RankSetting: m.opt.RankSetting,
@@ -180,11 +181,11 @@ func (m *memory) Caps() mtl.Caps {
 	}
 }
 
-func (m *memory) Describe() mtl.Description {
-	return mtl.Description{Mode: m.Offer(), Candidates: []mtl.Candidate{{Name: "memory", Chosen: true, Reason: "there is nothing else"}}}
+func (m *memoryModule) Describe() mtl.Description {
+	return mtl.Description{Mode: m.Offer(), Candidates: []mtl.Candidate{{Name: "memory", Chosen: true, Reason: "it is the only choice"}}}
 }
 
-func (m *memory) Offer() string {
+func (m *memoryModule) Offer() string {
 	o := fmt.Sprintf("memory %d/%d/%d", m.opt.CIDBits, m.opt.SourceBits, m.opt.TagBits)
 	if m.opt.ByProcess {
 		o += fmt.Sprintf(" by process, %d", m.opt.EndpointBits)
@@ -192,22 +193,22 @@ func (m *memory) Offer() string {
 	return o
 }
 
-// Blob is the address, then the offer.
-func (m *memory) Blob() []byte {
+// Blob returns the address, followed by the offer.
+func (m *memoryModule) Blob() []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(m.address)), m.Offer()...)
 }
 
-func (m *memory) Reach(peer framework.Peer) error {
+func (m *memoryModule) Reach(peer framework.Peer) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	_, err := m.look(peer)
+	_, err := m.lookupModule(peer)
 	return err
 }
 
-// look returns the module of a peer.
-func (m *memory) look(peer framework.Peer) (*memory, error) {
+// lookupModule returns the module of a peer.
+func (m *memoryModule) lookupModule(peer framework.Peer) (*memoryModule, error) {
 	if len(peer.Blob) < 4 {
-		return nil, fmt.Errorf("mtl memory: the card of %v has no address of it", peer.Proc)
+		return nil, fmt.Errorf("mtl memory: the business card of %v has no address", peer.Proc)
 	}
 	if offer := string(peer.Blob[4:]); offer != m.Offer() {
 		return nil, fmt.Errorf("mtl memory: %v has %q, and this process %q", peer.Proc, offer, m.Offer())
@@ -219,15 +220,15 @@ func (m *memory) look(peer framework.Peer) (*memory, error) {
 	return m.f.modules[address], nil
 }
 
-func (m *memory) Connect(peer framework.Peer) (mtl.Endpoint, error) {
+func (m *memoryModule) Connect(peer framework.Peer) (mtl.Endpoint, error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	for i, p := range m.peers {
-		if p.Life == peer.Life && p.gone == nil {
+		if p.Life == peer.Life && p.forgetErr == nil {
 			return mtl.Endpoint(i), nil
 		}
 	}
-	module, err := m.look(peer)
+	module, err := m.lookupModule(peer)
 	if err != nil {
 		return 0, err
 	}
@@ -235,20 +236,20 @@ func (m *memory) Connect(peer framework.Peer) (mtl.Endpoint, error) {
 	return mtl.Endpoint(len(m.peers) - 1), nil
 }
 
-func (m *memory) Forget(to mtl.Endpoint, why error) {
+func (m *memoryModule) Forget(to mtl.Endpoint, why error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	peer := &m.peers[to]
-	peer.gone = m.failure(to, why)
+	peer.forgetErr = m.sendError(to, why)
 	for msg := range m.sends {
 		if msg.to == peer.module {
-			m.giveUp(msg, mtl.Result{Err: peer.gone})
+			m.abandonSend(msg, mtl.Result{Err: peer.forgetErr})
 		}
 	}
 }
 
-// failure is the error of a send to a peer.
-func (m *memory) failure(to mtl.Endpoint, err error) error {
+// sendError returns the error of a send to a peer.
+func (m *memoryModule) sendError(to mtl.Endpoint, err error) error {
 	peer := m.env.Worlds.Proc(m.peers[to].ID).String()
 	return &framework.TransportError{Component: "mtl memory", Peer: peer, Op: "send", Err: err}
 }

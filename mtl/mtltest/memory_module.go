@@ -10,41 +10,49 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// memory is one module of a Memory. The network's lock guards all of it, because
-// modules touch one another; nothing is called upwards with it held.
-type memory struct {
-	f       *Memory
-	env     mtl.Env
-	opt     Options
-	most    mtl.Envelope // of opt
+// memoryModule is a module of a Memory. Modules access one another, so the network's lock guards all of them. There are no upcalls with the lock
+// held.
+type memoryModule struct {
+	f   *Memory
+	env mtl.Env
+	opt Options
+	// limits are those of opt.
+	limits  mtl.Envelope
 	address int
-	peers   []memoryPeer // by endpoint
-	queues  map[uint32]*queues
-	recent  *queues // that were asked for last
-	polls   int
-	inbox   inbox
-	sends   map[*message]struct{} // those in progress
+	peers   []memoryPeer // by mtl.Endpoint
+	queues  map[uint32]*idQueues
+	// recentQueues caches the last result of findQueues.
+	recentQueues *idQueues
+	polls        int
+	inbox        inbox
+	// sends contains the sends in progress.
+	sends map[*message]struct{}
 
-	receives []*receive // by Op.Slot; those without an op are idle
+	receives []*receive // by Op.Slot
 	idle     *receive
-	cancels  []*receive // those whose cancel has not taken effect
-	claims   map[*mtl.Op]*message
+	// cancels are receives whose cancel has not taken effect.
+	cancels []*receive
+	claims  map[*mtl.Op]*message
 
-	done    []*mtl.Op  // of which the next Poll tells; their results are set
-	told    []*mtl.Op  // room for done, used only by Poll
-	control []*message // of which the next Poll tells
-	answers []*message // synchronous ones that have matched a receive from any source, and are not answered
-	failed  error      // why the module takes no operations
-	closed  bool
+	// completed are operations that the next Poll delivers. Their results are set.
+	completed []*mtl.Op
+	// delivering is the second buffer of completed. Only Poll uses it.
+	delivering []*mtl.Op
+	// control are messages that the next Poll delivers.
+	control []*message
+	// unacked are synchronous messages that have matched a receive from any source.
+	unacked []*message
+	// err is the failure of the module.
+	err      error
+	isClosed bool
 }
 
-// from returns the error of a receive or a probe that is refused. Protocols under test must keep
-// to the widths.
-func (m *memory) from(from mtl.Endpoint, e mtl.Envelope) error {
+// checkSource returns the error of an invalid receive or probe. It also rejects fields that exceed their widths.
+func (m *memoryModule) checkSource(from mtl.Endpoint, e mtl.Envelope) error {
 	if e.Source == mtl.AnySource {
 		e.Source, e.Endpoint = 0, 0
 	} else if from == mtl.NoEndpoint || int(from) >= len(m.peers) {
-		return errNobody
+		return errUnknownEndpoint
 	}
 	if e.Tag == mtl.AnyTag {
 		e.Tag = 0
@@ -52,87 +60,87 @@ func (m *memory) from(from mtl.Endpoint, e mtl.Envelope) error {
 	if !m.fits(e) {
 		return m.misfit(e)
 	}
-	return m.failed
+	return m.err
 }
 
 var errClosed = fmt.Errorf("mtl memory: %w", framework.ErrClosed)
 
-// errNobody is the error of an endpoint that Connect has not returned.
-var errNobody = fmt.Errorf("mtl memory: %w: the endpoint was never connected", framework.ErrUnsupported)
+// errUnknownEndpoint is the error of an endpoint that Connect has not returned.
+var errUnknownEndpoint = fmt.Errorf("mtl memory: %w: the endpoint was never connected", framework.ErrUnsupported)
 
-// fits reports whether an envelope without wildcards keeps to the widths.
-func (m *memory) fits(e mtl.Envelope) bool {
-	most := &m.most
+// fits reports whether an envelope without wildcards is within the limits.
+func (m *memoryModule) fits(e mtl.Envelope) bool {
+	most := &m.limits
 	return e.CID&^most.CID|uint32(e.Source&^most.Source)|uint32(e.Tag&^most.Tag)|uint32(e.Endpoint&^most.Endpoint) == 0
 }
 
-// misfit returns the error of an envelope that does not fit.
-func (m *memory) misfit(e mtl.Envelope) error {
+// misfit returns the error of an envelope outside of the limits.
+func (m *memoryModule) misfit(e mtl.Envelope) error {
 	switch {
-	case e.CID > m.most.CID:
+	case e.CID > m.limits.CID:
 		return fmt.Errorf("mtl memory: id %d does not fit into %d bits", e.CID, m.opt.CIDBits)
-	case e.Source&^m.most.Source != 0:
+	case e.Source&^m.limits.Source != 0:
 		return fmt.Errorf("mtl memory: source %d does not fit into %d bits", e.Source, m.opt.SourceBits)
-	case e.Endpoint > m.most.Endpoint:
+	case e.Endpoint > m.limits.Endpoint:
 		return fmt.Errorf("mtl memory: endpoint %d does not fit into %d bits", e.Endpoint, m.opt.EndpointBits)
 	}
 	return fmt.Errorf("mtl memory: tag %d does not fit into %d bits", e.Tag, m.opt.TagBits)
 }
 
-func (m *memory) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
+func (m *memoryModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
 	f, peer := m.f, &m.peers[to]
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !m.fits(e) {
 		return false, m.misfit(e)
 	}
-	if m.failed != nil {
-		return false, m.failed
+	if m.err != nil {
+		return false, m.err
 	}
-	if peer.gone != nil {
-		return false, peer.gone
+	if peer.forgetErr != nil {
+		return false, peer.forgetErr
 	}
 	if int64(len(buf)) > m.opt.MaxMessage {
 		return false, fmt.Errorf("mtl memory: %d bytes, at most %d: %w", len(buf), m.opt.MaxMessage, mtl.ErrTooLong)
 	}
 	faults := &f.opt.Faults
-	if peer.module.closed || faults.Send != nil {
+	if peer.module.isClosed || faults.Send != nil {
 		err := faults.Send
-		if peer.module.closed {
+		if peer.module.isClosed {
 			err = fmt.Errorf("it has closed: %w", framework.ErrClosed)
 		}
-		m.end(op, mtl.Result{Err: m.failure(to, err)})
+		m.queueResult(op, mtl.Result{Err: m.sendError(to, err)})
 		return false, nil
 	}
 	done = len(buf) <= m.opt.Inject && mode == mtl.Standard && !faults.NeverInject
 	var msg *message
 	if done {
-		msg = f.message(buf)
+		msg = f.newMessage(buf)
 	} else {
-		msg = f.message(nil)
+		msg = f.newMessage(nil)
 		msg.data, msg.op = buf, op
 		m.sends[msg] = struct{}{}
 	}
-	msg.envelope, msg.sync, msg.from = e, mode == mtl.Synchronous, m
+	msg.envelope, msg.isSync, msg.from = e, mode == mtl.Synchronous, m
 	f.deliver(peer.module, msg)
 	return done, nil
 }
 
-// end has the next Poll tell of the end of an operation.
-func (m *memory) end(op *mtl.Op, r mtl.Result) {
+// queueResult queues the result of an operation for the next Poll.
+func (m *memoryModule) queueResult(op *mtl.Op, r mtl.Result) {
 	op.Result = r
-	m.done = append(m.done, op)
+	m.completed = append(m.completed, op)
 }
 
-func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
+func (m *memoryModule) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	peer := &m.peers[to]
 	switch {
-	case m.failed != nil:
-		return false, m.failed
-	case peer.gone != nil:
-		return false, peer.gone
+	case m.err != nil:
+		return false, m.err
+	case peer.forgetErr != nil:
+		return false, peer.forgetErr
 	case len(data) == 0 || len(data) > m.opt.ControlLimit:
 		return false, fmt.Errorf("mtl memory: a control message of %d bytes, at most %d: %w", len(data), m.opt.ControlLimit, mtl.ErrTooLong)
 	}
@@ -144,37 +152,36 @@ func (m *memory) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 		m.f.deliverControl(peer.module, data)
 	}
 	if m.f.opt.Faults.NeverInject {
-		m.end(op, mtl.Result{})
+		m.queueResult(op, mtl.Result{})
 		return false, nil
 	}
 	return true, nil
 }
 
-// giveUp ends a send whose message nobody has received. It may arrive all the
-// same, as on a network.
-func (m *memory) giveUp(msg *message, r mtl.Result) {
-	msg.own = append(msg.own[:0], msg.data...)
-	msg.data = msg.own
-	m.sent(msg, r)
+// abandonSend ends a send whose message was not received. The message may still arrive, as on a network.
+func (m *memoryModule) abandonSend(msg *message, r mtl.Result) {
+	msg.ownData = append(msg.ownData[:0], msg.data...)
+	msg.data = msg.ownData
+	m.completeSend(msg, r)
 }
 
-// sent ends the send of a message. f.mu held.
-func (m *memory) sent(msg *message, r mtl.Result) {
+// completeSend ends the send of a message. f.mu held.
+func (m *memoryModule) completeSend(msg *message, r mtl.Result) {
 	if msg.op == nil {
 		return
 	}
-	m.end(msg.op, r)
+	m.queueResult(msg.op, r)
 	delete(m.sends, msg)
 	msg.op = nil
 }
 
-func (m *memory) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+func (m *memoryModule) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if err := m.from(from, e); err != nil {
+	if err := m.checkSource(from, e); err != nil {
 		return err
 	}
-	q, p := m.queue(e.CID, m.sourceOf(from, e))
+	q, p := m.queuesFor(e.CID, m.sourceIDOf(from, e))
 	r := m.idle
 	if r == nil {
 		r = &receive{slot: uint32(len(m.receives))}
@@ -187,59 +194,57 @@ func (m *memory) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 	op.Slot = r.slot
 	r.node.Source, r.node.Tag = int(e.Source), int(e.Tag)
 	if found := q.Post(p, &r.node); found != nil {
-		m.received(r, found.Owner)
+		m.completeReceive(r, found.Owner)
 	}
 	return nil
 }
 
-// finish ends a receive that has no message.
-func (m *memory) finish(r *receive, result mtl.Result) {
-	m.end(r.op, result)
-	m.free(r)
+// endReceive ends a receive without a message.
+func (m *memoryModule) endReceive(r *receive, result mtl.Result) {
+	m.queueResult(r.op, result)
+	m.freeReceive(r)
 }
 
-func (m *memory) free(r *receive) {
-	r.op, r.buf, r.cancel = nil, nil, 0
+func (m *memoryModule) freeReceive(r *receive) {
+	r.op, r.buf, r.cancelAt = nil, nil, 0
 	r.next, m.idle = m.idle, r
 }
 
-// received ends a receive with its message.
-func (m *memory) received(r *receive, msg *message) {
-	msg.wild = r.node.Source == mtl.AnySource
-	m.take(r.op, r.buf, msg)
-	m.free(r)
+// completeReceive ends a receive with its message.
+func (m *memoryModule) completeReceive(r *receive, msg *message) {
+	msg.matchedAnySource = r.node.Source == mtl.AnySource
+	m.completeWithMessage(r.op, r.buf, msg)
+	m.freeReceive(r)
 }
 
-// take ends an operation with a message that has matched, and has its sender told, which
-// may be here.
-func (m *memory) take(op *mtl.Op, buf []byte, msg *message) {
+// completeWithMessage ends an operation with its message, and acknowledges a synchronous one.
+func (m *memoryModule) completeWithMessage(op *mtl.Op, buf []byte, msg *message) {
 	var err error
 	if int64(len(msg.data)) > m.opt.Eager {
-		if err = m.lost(msg); err != nil { // and the sender, if there is one, is never told
-			m.end(op, mtl.Result{Err: err})
+		if err = m.lostError(msg); err != nil { // The send is not acknowledged.
+			m.queueResult(op, mtl.Result{Err: err})
 			return
 		}
 	}
 	if copy(buf, msg.data) < len(msg.data) {
 		err = framework.ErrTruncate
 	}
-	m.end(op, mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data)), Err: err})
-	if msg.sync && msg.wild {
-		m.answers = append(m.answers, msg)
+	m.queueResult(op, mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data)), Err: err})
+	if msg.isSync && msg.matchedAnySource {
+		m.unacked = append(m.unacked, msg)
 	} else {
-		m.over(msg)
+		m.finishMessage(msg)
 	}
 }
 
-// lost returns why the rest of a long message can't be had: its sender has closed, or is
-// forgotten here.
-func (m *memory) lost(msg *message) error {
+// lostError returns the error of a long message whose sender has closed or was forgotten here, or nil.
+func (m *memoryModule) lostError(msg *message) error {
 	for i := range m.peers {
-		if p := &m.peers[i]; p.module == msg.from && p.gone != nil {
-			return p.gone
+		if p := &m.peers[i]; p.module == msg.from && p.forgetErr != nil {
+			return p.forgetErr
 		}
 	}
-	if msg.orphan {
+	if msg.isOrphan {
 		return &framework.TransportError{Component: "mtl memory", Op: "receive", Err: errOrphan}
 	}
 	return nil
@@ -247,21 +252,21 @@ func (m *memory) lost(msg *message) error {
 
 var errOrphan = errors.New("some of the message was still with its sender, which has closed")
 
-// over ends the send of a message that has been received.
-func (m *memory) over(msg *message) {
+// finishMessage ends the send of a received message.
+func (m *memoryModule) finishMessage(msg *message) {
 	if msg.op != nil {
-		msg.from.sent(msg, mtl.Result{})
+		msg.from.completeSend(msg, mtl.Result{})
 	}
-	m.f.release(msg)
+	m.f.freeMessage(msg)
 }
 
-func (m *memory) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
+func (m *memoryModule) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if err := m.from(from, e); err != nil {
+	if err := m.checkSource(from, e); err != nil {
 		return err
 	}
-	q, p := m.queue(e.CID, m.sourceOf(from, e))
+	q, p := m.queuesFor(e.CID, m.sourceIDOf(from, e))
 	var r mtl.Result
 	if found := q.Find(p, int(e.Source), int(e.Tag)); found != nil {
 		msg := found.Owner
@@ -269,155 +274,154 @@ func (m *memory) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool
 		if claim {
 			q.Take(found)
 			m.claims[op] = msg
-			msg.wild = e.Source == mtl.AnySource
+			msg.matchedAnySource = e.Source == mtl.AnySource
 		}
 	}
-	m.end(op, r)
+	m.queueResult(op, r)
 	return nil
 }
 
-func (m *memory) RecvClaimed(op *mtl.Op, buf []byte) error {
+func (m *memoryModule) RecvClaimed(op *mtl.Op, buf []byte) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if m.failed != nil {
-		return m.failed
+	if m.err != nil {
+		return m.err
 	}
-	m.take(op, buf, m.claims[op])
+	m.completeWithMessage(op, buf, m.claims[op])
 	delete(m.claims, op)
 	return nil
 }
 
-func (m *memory) Cancel(op *mtl.Op) {
+func (m *memoryModule) Cancel(op *mtl.Op) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if int(op.Slot) >= len(m.receives) { // it is a send
+	if int(op.Slot) >= len(m.receives) { // A send.
 		return
 	}
-	if r := m.receives[op.Slot]; r.op == op && r.cancel == 0 {
-		r.cancel = m.polls + m.f.opt.Faults.Polls
+	if r := m.receives[op.Slot]; r.op == op && r.cancelAt == 0 {
+		r.cancelAt = m.polls + m.f.opt.Faults.Polls
 		m.cancels = append(m.cancels, r)
 	}
 }
 
-func (m *memory) Idle() bool {
+func (m *memoryModule) Idle() bool {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	return len(m.done) == 0 && len(m.answers) == 0
+	return len(m.completed) == 0 && len(m.unacked) == 0
 }
 
-// arrive brings in what is due.
-func (m *memory) arrive() {
-	for msg := m.inbox.head; msg != nil && msg.due <= m.polls; msg = m.inbox.head {
+// deliverDue matches the messages that are due.
+func (m *memoryModule) deliverDue() {
+	for msg := m.inbox.head; msg != nil && msg.dueAt <= m.polls; msg = m.inbox.head {
 		m.inbox.pop()
-		if msg.control {
+		if msg.isControl {
 			m.control = append(m.control, msg)
 			continue
 		}
 		source := int(msg.envelope.Source)
 		if m.opt.ByProcess {
-			source = msg.from.endpoint(msg.envelope)
+			source = msg.from.sourceID(msg.envelope)
 		}
-		q, p := m.queue(msg.envelope.CID, source)
+		q, p := m.queuesFor(msg.envelope.CID, source)
 		if r := q.Arrive(p, int(msg.envelope.Tag)); r != nil {
-			m.received(r.Owner, msg)
+			m.completeReceive(r.Owner, msg)
 		} else {
 			q.Keep(p, &msg.node)
 		}
 	}
 	if len(m.cancels) > 0 {
-		m.withdraw()
+		m.applyCancels()
 	}
 }
 
-// withdraw takes the receives out whose cancel is due.
-func (m *memory) withdraw() {
+// applyCancels withdraws the receives whose cancel is due.
+func (m *memoryModule) applyCancels() {
 	kept := m.cancels[:0]
 	for _, r := range m.cancels {
 		switch {
-		case r.cancel == 0: // it has matched meanwhile
-		case r.cancel > m.polls:
+		case r.cancelAt == 0: // It has matched.
+		case r.cancelAt > m.polls:
 			kept = append(kept, r)
 		case r.queues.Cancel(&r.node):
-			m.finish(r, mtl.Result{Canceled: true})
+			m.endReceive(r, mtl.Result{Canceled: true})
 		}
 	}
 	m.cancels = kept
 }
 
-// giveAllUp ends everything that is in progress.
-func (m *memory) giveAllUp(result mtl.Result) {
+// endAll ends all operations.
+func (m *memoryModule) endAll(result mtl.Result) {
 	for msg := range m.sends {
-		m.giveUp(msg, result)
+		m.abandonSend(msg, result)
 	}
 	for _, r := range m.receives {
 		if r.op != nil {
 			r.queues.Cancel(&r.node)
-			m.finish(r, result)
+			m.endReceive(r, result)
 		}
 	}
 }
 
-func (m *memory) Poll() int {
+func (m *memoryModule) Poll() int {
 	f := m.f
 	f.mu.Lock()
 	m.polls++
-	if m.failed == nil {
-		m.arrive()
+	if m.err == nil {
+		m.deliverDue()
 	} else {
-		m.giveAllUp(mtl.Result{Err: m.failed})
+		m.endAll(mtl.Result{Err: m.err})
 	}
-	n := len(m.done) + len(m.control)
-	if len(m.answers)+len(m.control) > 0 {
-		m.callUp()
+	n := len(m.completed) + len(m.control)
+	if len(m.unacked)+len(m.control) > 0 {
+		m.deliverUpcalls()
 	}
-	// What Done starts may be over at once: that is for the next Poll.
-	done := m.done
-	m.done = m.told[:0]
+	// Operations that Done starts may complete at once. The next Poll delivers them.
+	done := m.completed
+	m.completed = m.delivering[:0]
 	f.mu.Unlock()
 	for _, op := range done {
 		op.Owner.Done(op)
 	}
-	m.told = done
+	m.delivering = done
 	return n
 }
 
-// callUp asks for whom it must answer, and hands up what has come. f.mu held, and released
-// meanwhile.
-func (m *memory) callUp() {
+// deliverUpcalls acknowledges synchronous messages and delivers control messages. f.mu is held, and released during each upcall.
+func (m *memoryModule) deliverUpcalls() {
 	f := m.f
-	for _, msg := range m.answers {
+	for _, msg := range m.unacked {
 		f.mu.Unlock()
 		_, answered := m.env.Upcall.Endpoint(msg.envelope.CID, int(msg.envelope.Source))
 		f.mu.Lock()
 		if answered {
-			m.over(msg)
+			m.finishMessage(msg)
 		}
 	}
-	m.answers = m.answers[:0]
+	m.unacked = m.unacked[:0]
 	for _, msg := range m.control {
 		f.mu.Unlock()
 		m.env.Upcall.Control(msg.data)
 		f.mu.Lock()
-		f.release(msg)
+		f.freeMessage(msg)
 	}
 	m.control = m.control[:0]
 }
 
-func (m *memory) Close() error {
+func (m *memoryModule) Close() error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if m.closed {
+	if m.isClosed {
 		return nil
 	}
-	m.closed, m.failed = true, errClosed
+	m.isClosed, m.err = true, errClosed
 	for msg := range m.sends {
-		msg.orphan = true
+		msg.isOrphan = true
 	}
-	m.giveAllUp(mtl.Result{Canceled: true})
-	m.done, m.inbox, m.queues = nil, inbox{}, nil
-	m.f.modules[m.address] = departed
+	m.endAll(mtl.Result{Canceled: true})
+	m.completed, m.inbox, m.queues = nil, inbox{}, nil
+	m.f.modules[m.address] = closedModule
 	return nil
 }
 
 // Interval implements progress.Polled.
-func (m *memory) Interval() time.Duration { return 100 * time.Microsecond }
+func (m *memoryModule) Interval() time.Duration { return 100 * time.Microsecond }

@@ -5,17 +5,17 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// queues are the matching state of one communicator id.
-type queues struct {
+// idQueues contain the matching state of a communicator id.
+type idQueues struct {
 	match.Queues[receive, message]
 	cid   uint32
 	peers map[int]*match.Peer[receive, message]
-	// That of the source that was asked for last.
-	recent *match.Peer[receive, message]
-	source int
+	// recentPeer is the peer of recentSource, the last source of findQueues.
+	recentPeer   *match.Peer[receive, message]
+	recentSource int
 }
 
-// inbox are the messages that have not arrived, in their order.
+// inbox contains the messages that have not arrived, in order.
 type inbox struct{ head, tail *message }
 
 func (b *inbox) push(msg *message) {
@@ -29,58 +29,63 @@ func (b *inbox) push(msg *message) {
 
 func (b *inbox) pop() { b.head, b.head.next = b.head.next, nil }
 
-// receive is one in progress.
+// receive is a receive in progress, or an idle one without an op.
 type receive struct {
-	slot   uint32   // in memory.receives
-	next   *receive // that is idle
+	slot   uint32   // in memoryModule.receives
+	next   *receive // in memoryModule.idle
 	op     *mtl.Op
 	buf    []byte
-	queues *queues
+	queues *idQueues
 	node   match.Recv[receive]
-	cancel int // the poll in which a cancel takes effect; 0: none
+	// cancelAt is the poll in which a cancel takes effect, or 0.
+	cancelAt int
 }
 
-// message is on its way, or waits for its receive.
+// message is a message in flight, or an unexpected one.
 type message struct {
-	control  bool
-	envelope mtl.Envelope
-	data     []byte // own, or the sender's buffer
-	own      []byte
-	from, to *memory
-	op       *mtl.Op // of the sender, who is told when the message has matched; or nil
-	sync     bool
-	wild     bool     // it has matched a receive or a probe from any source
-	orphan   bool     // its sender has closed
-	due      int      // the receiver's poll in which it arrives
-	next     *message // in an inbox, or of those that nobody knows
-	node     match.Message[message]
+	isControl bool
+	envelope  mtl.Envelope
+	// data is ownData or the sender's buffer.
+	data     []byte
+	ownData  []byte
+	from, to *memoryModule
+	// op is the send in progress, or nil.
+	op     *mtl.Op
+	isSync bool
+	// matchedAnySource is set if the message has matched a receive or a probe from any source.
+	matchedAnySource bool
+	// isOrphan is set if the sender has closed.
+	isOrphan bool
+	// dueAt is the poll of the receiver in which the message arrives.
+	dueAt int
+	next  *message // in an inbox or in Memory.freeMessages
+	node  match.Message[message]
 }
 
-// queue returns the matching state of an id, and that of the source unless it is
-// AnySource.
-func (m *memory) queue(cid uint32, source int) (*queues, *match.Peer[receive, message]) {
-	if q := m.recent; q.cid == cid && q.source == source && q.recent != nil {
-		return q, q.recent
+// queuesFor returns the matching state of an id, and of the source unless it is AnySource.
+func (m *memoryModule) queuesFor(cid uint32, source int) (*idQueues, *match.Peer[receive, message]) {
+	if q := m.recentQueues; q.cid == cid && q.recentSource == source && q.recentPeer != nil {
+		return q, q.recentPeer
 	}
-	return m.lookUp(cid, source)
+	return m.findQueues(cid, source)
 }
 
-// sourceOf returns the number that identifies the source of a receive or a probe.
-func (m *memory) sourceOf(from mtl.Endpoint, e mtl.Envelope) int {
+// sourceIDOf returns the number that identifies the source of a receive or a probe.
+func (m *memoryModule) sourceIDOf(from mtl.Endpoint, e mtl.Envelope) int {
 	if m.opt.ByProcess && e.Source != mtl.AnySource {
-		return m.peers[from].module.endpoint(e)
+		return m.peers[from].module.sourceID(e)
 	}
 	return int(e.Source)
 }
 
-// endpoint returns the number that identifies an endpoint of this process.
-func (m *memory) endpoint(e mtl.Envelope) int { return m.address<<16 | int(e.Endpoint) }
+// sourceID returns the number that identifies an endpoint of this process.
+func (m *memoryModule) sourceID(e mtl.Envelope) int { return m.address<<16 | int(e.Endpoint) }
 
-// lookUp is queue where another one was asked for last.
-func (m *memory) lookUp(cid uint32, source int) (*queues, *match.Peer[receive, message]) {
+// findQueues is queuesFor without the cache.
+func (m *memoryModule) findQueues(cid uint32, source int) (*idQueues, *match.Peer[receive, message]) {
 	q := m.queues[cid]
 	if q == nil {
-		q = &queues{cid: cid, peers: map[int]*match.Peer[receive, message]{}}
+		q = &idQueues{cid: cid, peers: map[int]*match.Peer[receive, message]{}}
 		m.queues[cid] = q
 	}
 	p := q.peers[source]
@@ -88,6 +93,6 @@ func (m *memory) lookUp(cid uint32, source int) (*queues, *match.Peer[receive, m
 		p = new(match.Peer[receive, message])
 		q.peers[source] = p
 	}
-	m.recent, q.recent, q.source = q, p, source
+	m.recentQueues, q.recentPeer, q.recentSource = q, p, source
 	return q, p
 }

@@ -37,9 +37,8 @@ func pair(t *testing.T, f *Memory) (m [2]mtl.Module) {
 	return m
 }
 
-// TestMemoryKeepsNobodyWhoHasClosed: a network that many worlds use, one after the
-// other, would hold them all, with their engines and rings.
-func TestMemoryKeepsNobodyWhoHasClosed(t *testing.T) {
+// Otherwise a network that many worlds use in sequence would retain all of them with their engines.
+func TestMemory_ModuleCloses_IsReleased(t *testing.T) {
 	f := NewMemory(Options{})
 	m := pair(t, f)
 	other := framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 1)}, Blob: m[1].Blob()}
@@ -59,18 +58,18 @@ func TestMemoryKeepsNobodyWhoHasClosed(t *testing.T) {
 	if err := m[1].Recv(&mtl.Op{Owner: new(tells)}, mtl.NoEndpoint, mtl.Envelope{CID: 3, Source: mtl.AnySource}, nil); err != nil {
 		t.Fatal(err)
 	}
-	send() // nobody receives it
+	send() // It is never received.
 	m[1].Close()
 	m[0].Forget(1, framework.ErrClosed)
-	// Its card is still about, and leads to a process that answers nothing.
+	// Its card leads to a closed module.
 	op := send()
 	if m[0].Poll(); !errors.Is(op.Err, framework.ErrClosed) {
 		t.Error(op.Err)
 	}
 	m[0].Close()
-	var kept [2]weak.Pointer[memory]
+	var kept [2]weak.Pointer[memoryModule]
 	for i := range m {
-		kept[i] = weak.Make(m[i].(*memory))
+		kept[i] = weak.Make(m[i].(*memoryModule))
 		m[i] = nil
 	}
 	runtime.GC()
@@ -82,9 +81,8 @@ func TestMemoryKeepsNobodyWhoHasClosed(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
-// TestMemoryCancelComesTooLate: with Faults.Polls a message overtakes the cancel
-// of its receive, and the receive completes with the message.
-func TestMemoryCancelComesTooLate(t *testing.T) {
+// With Faults.Polls a message overtakes the cancel of its receive, which completes with the message.
+func TestMemory_LateCancel_ReceivesMessage(t *testing.T) {
 	m := pair(t, NewMemory(Options{Faults: Faults{Polls: 3}}))
 	defer m[0].Close()
 	defer m[1].Close()

@@ -13,19 +13,19 @@ import (
 
 func messageCases() claims {
 	return claims{
-		two("CapsArePlausibleAndFixed", (*world).capsFixed),
-		two("MessagesOfEverySizeArriveWhole", (*world).everySize),
-		two("UnexpectedMessagesOfEverySizeWait", (*world).unexpected),
+		twoNodes("CapsArePlausibleAndFixed", (*world).capsFixed),
+		twoNodes("MessagesOfEverySizeArriveWhole", (*world).everySize),
+		twoNodes("UnexpectedMessagesOfEverySizeWait", (*world).unexpected),
 		kittest.New("MessagesToOneselfArrive", 1, (*world).toOneself),
-		two("LongerMessageIsTruncatedAndItsLengthTold", (*world).truncated),
-		two("MessageAboveTheLimitIsRefusedBeforeItIsSent", (*world).tooLong),
-		two("SendersBufferIsFreeWhenItIsDone", (*world).bufferIsFree),
-		two("NothingRefusesForWantOfRoom", (*world).manyAtOnce),
-		two("SynchronousSendWaitsForItsMatch", (*world).synchronous),
-		two("SynchronousSendsOfOneTagCompleteInOrder", (*world).synchronousOrder),
+		twoNodes("LongerMessageIsTruncatedAndItsLengthTold", (*world).truncated),
+		twoNodes("MessageAboveTheLimitIsRefusedBeforeItIsSent", (*world).tooLong),
+		twoNodes("SendersBufferIsFreeWhenItIsDone", (*world).bufferIsFree),
+		twoNodes("NothingRefusesForWantOfRoom", (*world).manyAtOnce),
+		twoNodes("SynchronousSendWaitsForItsMatch", (*world).synchronous),
+		twoNodes("SynchronousSendsOfOneTagCompleteInOrder", (*world).synchronousOrder),
 		kittest.New("SynchronousMessageToAnySourceIsAnswered", 3, (*world).synchronousAny),
-		two("KeptMessagesAreThoseThatCameIntoOneBuffer", (*world).kept),
-		two("MessagesAllocateNothing", (*world).noAllocation),
+		twoNodes("KeptMessagesAreThoseThatCameIntoOneBuffer", (*world).kept),
+		twoNodes("MessagesAllocateNothing", (*world).noAllocation),
 	}
 }
 
@@ -49,7 +49,7 @@ func (w *world) capsFixed(a, b *node) {
 	}
 }
 
-// sizes are those around which modules change what they do.
+// sizes are lengths around which modules change their protocol.
 func sizes(caps mtl.Caps) []int {
 	var all []int
 	for _, n := range []int{0, 1, 8, 64, 128, 256, caps.Inject, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4<<20 + 3} {
@@ -62,17 +62,17 @@ func sizes(caps mtl.Caps) []int {
 	return all
 }
 
-// guard is what a buffer holds where nothing may be written.
+// guard returns the contents of a buffer that must not be written.
 func guard(n int) []byte { return bytes.Repeat([]byte{0xee}, n) }
 
 func (w *world) everySize(a, b *node) {
 	for i, n := range sizes(a.module.Caps()) {
-		buf := guard(n + 8) // it is longer, and its end must stay
+		buf := guard(n + 8) // The bytes behind n must not change.
 		from := []*node{a, nil}[i%2]
 		m := envelope{cid: 7, tag: int32(i)}
 		r := b.receive(from, m, buf)
 		sent := pattern(i, n)
-		r.gets(a, m.tag, sent, a.send(b, m, sent))
+		r.mustGet(a, m.tag, sent, a.send(b, m, sent))
 		w.Same("the bytes after a message", buf[n:], guard(8))
 	}
 }
@@ -83,13 +83,13 @@ func (w *world) unexpected(a, b *node) {
 	for i, n := range all {
 		sends = append(sends, a.send(b, envelope{cid: 7, tag: int32(i)}, pattern(i, n)))
 	}
-	w.quiet()
+	w.drainNetwork()
 	receives := make([]*operation, len(all))
 	for i := range all {
-		j := len(all) - 1 - i // not in the order in which they came
+		j := len(all) - 1 - i // Not in the order of arrival.
 		receives[j] = b.receive(a, envelope{cid: 7, tag: int32(j)}, make([]byte, all[j]))
 	}
-	w.all(append(sends, receives...)...)
+	w.awaitSuccess(append(sends, receives...)...)
 	for i, r := range receives {
 		r.check(a, int32(i), pattern(i, all[i]))
 	}
@@ -114,10 +114,10 @@ func (w *world) truncated(a, b *node) {
 				r, s = b.receive(nil, m, buf[:room]), a.send(b, m, sent)
 			} else {
 				s = a.send(b, m, sent)
-				w.quiet()
+				w.drainNetwork()
 				r = b.receive(a, m, buf[:room])
 			}
-			w.over(r, s)
+			w.awaitEnd(r, s)
 			switch {
 			case s.Err != nil:
 				w.Fatalf("%d bytes: the send failed: %w", size, s.Err)
@@ -139,7 +139,7 @@ func (w *world) tooLong(a, b *node) {
 	case limit > math.MaxInt32:
 		w.Skipf("it takes messages of %d MiB, and this test has none that are longer", limit>>20)
 	}
-	_, err := a.try(b, envelope{cid: 1, tag: 1}, make([]byte, limit+1))
+	_, err := a.trySend(b, envelope{cid: 1, tag: 1}, make([]byte, limit+1))
 	w.Is("a message above the limit", err, mtl.ErrTooLong)
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 }
@@ -149,14 +149,14 @@ func (w *world) bufferIsFree(a, b *node) {
 		m := envelope{cid: 2, tag: int32(i)}
 		buf := pattern(i, n)
 		s := a.send(b, m, buf)
-		// A long one may need its receive first.
-		for k := 0; k < 100 && !s.ended(); k++ {
+		// A long message may require its receive.
+		for k := 0; k < 100 && !s.hasEnded(); k++ {
 			w.pollAll()
 		}
-		if s.ended() {
+		if s.hasEnded() {
 			clear(buf)
 		}
-		b.receive(a, m, make([]byte, n)).gets(a, m.tag, pattern(i, n), s)
+		b.receive(a, m, make([]byte, n)).mustGet(a, m.tag, pattern(i, n), s)
 	}
 }
 
@@ -176,7 +176,7 @@ func (w *world) manyAtOnce(a, b *node) {
 	for i := range count {
 		receives = append(receives, b.receive(a, m(i), make([]byte, 2000)))
 	}
-	w.all(append(sends, receives...)...)
+	w.awaitSuccess(append(sends, receives...)...)
 	for i, r := range receives {
 		r.check(a, m(i).tag, pattern(i, size(i)))
 	}
@@ -186,11 +186,11 @@ func (w *world) synchronous(a, b *node) {
 	for i, n := range []int{0, 8, 1000, 1 << 20} {
 		m := envelope{cid: 5, tag: int32(i), mode: mtl.Synchronous}
 		s := a.send(b, m, pattern(i, n))
-		w.quiet()
-		if s.ended() {
+		w.drainNetwork()
+		if s.hasEnded() {
 			w.Fatalf("%d bytes: it was over before there was a receive", n)
 		}
-		b.receive(a, m, make([]byte, n)).gets(a, m.tag, pattern(i, n), s)
+		b.receive(a, m, make([]byte, n)).mustGet(a, m.tag, pattern(i, n), s)
 	}
 }
 
@@ -200,13 +200,13 @@ func (w *world) synchronousOrder(a, b *node) {
 	for i := range 4 {
 		sends = append(sends, a.send(b, m, pattern(i, 100)))
 	}
-	// One with another tag, which is answered first.
+	// A message with another tag, which is acknowledged first.
 	w.exchange(a, b, envelope{cid: 5, tag: 8, mode: mtl.Synchronous}, nil)
 	for i, s := range sends {
-		if s.ended() {
+		if s.hasEnded() {
 			w.Fatalf("send %d was over before its receive", i)
 		}
-		b.receive(a, m, make([]byte, 100)).gets(a, 9, pattern(i, 100), s)
+		b.receive(a, m, make([]byte, 100)).mustGet(a, 9, pattern(i, 100), s)
 	}
 }
 
@@ -218,16 +218,16 @@ func (w *world) synchronousAny() {
 			ops = append(ops, n.send(c, envelope{cid: 6, tag: int32(round), mode: mtl.Synchronous}, pattern(n.rank, 50)),
 				c.receive(nil, envelope{cid: 6, tag: mtl.AnyTag}, make([]byte, 50)))
 		}
-		w.all(ops...)
+		w.awaitSuccess(ops...)
 		if ops[1].Source+ops[3].Source != 1 {
 			w.Fatalf("they came from %d and %d", ops[1].Source, ops[3].Source)
 		}
 	}
 }
 
-// noAllocation uses the same operations and buffers again and again.
+// noAllocation reuses the same operations and buffers.
 func (w *world) noAllocation(a, b *node) {
-	to, from := a.to(b), b.to(a)
+	to, from := a.endpointOf(b), b.endpointOf(a)
 	s, r := a.operation(), b.operation()
 	e := mtl.Envelope{CID: 3, Source: 0, Tag: 4}
 	ctx := w.Context()
@@ -235,23 +235,23 @@ func (w *world) noAllocation(a, b *node) {
 		out, in := pattern(1, n), make([]byte, n)
 		var failed error
 		once := func() {
-			s.over, r.over = false, false
+			s.isOver, r.isOver = false, false
 			b.engine.Lock()
 			err := b.module.Recv(&r.Op, from, e, in)
 			b.engine.Unlock()
 			a.engine.Lock()
 			done, err2 := a.module.Send(&s.Op, to, e, out, mtl.Standard)
-			s.over = done
+			s.isOver = done
 			a.engine.Unlock()
 			failed = errors.Join(failed, err, err2)
-			for failed == nil && !(r.over && s.over) && ctx.Err() == nil {
+			for failed == nil && !(r.isOver && s.isOver) && ctx.Err() == nil {
 				w.pollAll()
 			}
 		}
-		for range 20 { // connections and tables grow first
+		for range 20 { // Connections and tables grow first.
 			once()
 		}
-		// Less than one in ten: the runtime's own, or a table that grows once more.
+		// Less than one in ten may be due to the runtime, or to a table that still grows.
 		per := testing.AllocsPerRun(200, once)
 		w.Check(failed)
 		if per >= 0.1 {
@@ -262,18 +262,18 @@ func (w *world) noAllocation(a, b *node) {
 
 func controlCases() claims {
 	return claims{
-		two("ControlMessagesOfEverySizeArrive", (*world).controlSizes),
-		two("ControlMessageAboveTheLimitIsRefused", (*world).controlTooLong),
+		twoNodes("ControlMessagesOfEverySizeArrive", (*world).controlSizes),
+		twoNodes("ControlMessageAboveTheLimitIsRefused", (*world).controlTooLong),
 		kittest.New("ControlReceivesAreNeverUsedUp", 4, (*world).controlFlood),
-		two("ControlMessagesPassUnexpectedOnes", (*world).controlPasses),
+		twoNodes("ControlMessagesPassUnexpectedOnes", (*world).controlPasses),
 	}
 }
 
-// tryControl starts a control message, which may be refused.
+// tryControl starts a control message and returns its error.
 func (n *node) tryControl(to *node, data []byte) (o *operation, err error) {
-	e := n.to(to)
+	e := n.endpointOf(to)
 	o = n.operation()
-	n.do(func() { o.over, err = n.module.SendControl(&o.Op, e, data) })
+	n.withLock(func() { o.isOver, err = n.module.SendControl(&o.Op, e, data) })
 	return o, err
 }
 
@@ -290,7 +290,7 @@ func (w *world) controlSizes(a, b *node) {
 		o := a.sendControl(b, pattern(n, n))
 		w.untilLocked("a control message", b, func() bool { return len(b.control) == n })
 		w.Same("a control message", b.control[n-1], pattern(n, n))
-		w.all(o)
+		w.awaitSuccess(o)
 	}
 }
 
@@ -299,11 +299,10 @@ func (w *world) controlTooLong(a, b *node) {
 		_, err := a.tryControl(b, make([]byte, n))
 		w.Is("a control message that is empty, or too long", err, mtl.ErrTooLong)
 	}
-	w.quiet()
+	w.drainNetwork()
 }
 
-// controlFlood sends more than any number of buffers holds, from all to all, while
-// the receivers sleep now and then.
+// controlFlood sends more messages than buffers hold, from all to all. The receivers pause in between.
 func (w *world) controlFlood() {
 	const each = 500
 	var ops []*operation
@@ -317,7 +316,7 @@ func (w *world) controlFlood() {
 			w.pollAll(w.nodes[i/50%len(w.nodes)])
 		}
 	}
-	w.all(ops...)
+	w.awaitSuccess(ops...)
 	for _, n := range w.nodes {
 		w.untilLocked("control messages", n, func() bool { return len(n.control) >= each*len(w.nodes) })
 		seen := map[string]bool{}
@@ -336,22 +335,22 @@ func (w *world) controlPasses(a, b *node) {
 	for i := range count {
 		ops = append(ops, a.send(b, envelope{cid: 1, tag: int32(i)}, pattern(i, 40)))
 	}
-	w.quiet() // behind messages that nobody receives
+	w.drainNetwork() // Behind unexpected messages.
 	for i := range count {
 		ops = append(ops, b.receive(a, envelope{cid: 1, tag: int32(i)}, make([]byte, 40)))
 	}
-	w.all(ops...)
+	w.awaitSuccess(ops...)
 }
 
-// kept: receives into one buffer, whose messages come before any of them is told of, or are there
-// when they are posted.
+// kept uses one buffer for several receives. Their messages arrive before the first completion is reported, or before the receives are
+// posted.
 func (w *world) kept(a, b *node) {
 	keeper, ok := framework.As[mtl.Keeper](b.module)
 	if !ok {
 		w.Skipf("the module keeps no messages")
 	}
 	const length, count = mtl.MostKept - 3, 32
-	b.do(func() { keeper.Keep(length) })
+	b.withLock(func() { keeper.Keep(length) })
 	b.keeper = keeper
 	buf := make([]byte, 2*length)
 	for _, late := range []bool{false, true} {
@@ -368,13 +367,13 @@ func (w *world) kept(a, b *node) {
 			sends = append(sends, a.send(b, envelope{cid: 7, tag: int32(i)}, pattern(i, length)))
 		}
 		if late {
-			w.all(sends...)
+			w.awaitSuccess(sends...)
 			post()
 		}
-		w.all(append(sends, receives...)...)
+		w.awaitSuccess(append(sends, receives...)...)
 		for i, r := range receives {
-			if !bytes.Equal(r.kept, pattern(i, length)) {
-				w.Fatalf("message %d of %d was kept as %x, want %x", i, count, r.kept, pattern(i, length))
+			if !bytes.Equal(r.keptMessage, pattern(i, length)) {
+				w.Fatalf("message %d of %d was kept as %x, want %x", i, count, r.keptMessage, pattern(i, length))
 			}
 		}
 	}

@@ -12,47 +12,47 @@ import (
 
 func peerCases() claims {
 	return claims{
-		two("GarbageAddressesAreRefused", (*world).garbage),
-		two("SamePeerHasOneEndpoint", (*world).oneEndpoint),
-		two("NoEndpointIsNobody", (*world).noEndpoint),
+		twoNodes("GarbageAddressesAreRefused", (*world).garbageAddresses),
+		twoNodes("SamePeerHasOneEndpoint", (*world).oneEndpoint),
+		twoNodes("NoEndpointIsNobody", (*world).noEndpoint),
 		kittest.New("DifferentOffersAreBothNamed", 2, (*world).differentOffers),
-		kittest.New("ForgetEndsTheSendsToThatPeerOnly", 3, (*world).forget),
-		two("PeerThatReopensIsAnother", (*world).anotherLife),
+		kittest.New("ForgetEndsTheSendsToThatPeerOnly", 3, (*world).forgetPeer),
+		twoNodes("PeerThatReopensIsAnother", (*world).newIncarnation),
 	}
 }
 
-func (w *world) garbage(a, b *node) {
+func (w *world) garbageAddresses(a, b *node) {
 	good := b.module.Blob()
 	for _, blob := range [][]byte{nil, {}, {0}, []byte("no address"), good[:len(good)/2], append([]byte{0xff}, good...)} {
 		p := b.peer()
 		p.Blob = blob
 		var reach, connect error
-		a.do(func() {
+		a.withLock(func() {
 			reach = a.module.Reach(p)
 			_, connect = a.module.Connect(p)
 		})
 		if reach == nil || connect == nil {
-			w.Fatalf("%q is taken for an address: Reach says %v, Connect %v", blob, reach, connect)
+			w.Fatalf("%q is accepted as an address: Reach returns %v, Connect %v", blob, reach, connect)
 		}
 	}
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 }
 
 func (w *world) oneEndpoint(a, b *node) {
-	first, second, own := a.to(b), a.to(b), a.to(a)
+	first, second, own := a.endpointOf(b), a.endpointOf(b), a.endpointOf(a)
 	if first != second || own == first {
 		w.Fatalf("rank 1 is endpoint %d and %d, this process %d", first, second, own)
 	}
 	var reach error
-	a.do(func() { reach = a.module.Reach(b.peer()) })
+	a.withLock(func() { reach = a.module.Reach(b.peer()) })
 	w.Check(reach)
 }
 
-// noEndpoint asks things of an endpoint that was never set, after others have been.
+// noEndpoint uses an endpoint that was never set, after others were.
 func (w *world) noEndpoint(a, b *node) {
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	var errs [4]error
-	a.do(func() {
+	a.withLock(func() {
 		e, m := mtl.Envelope{CID: 1, Source: 1, Tag: 1}, a.module
 		_, errs[0] = m.Send(new(mtl.Op), mtl.NoEndpoint, e, nil, mtl.Standard)
 		_, errs[1] = m.SendControl(new(mtl.Op), mtl.NoEndpoint, []byte{1})
@@ -61,7 +61,7 @@ func (w *world) noEndpoint(a, b *node) {
 	})
 	for i, what := range []string{"Send", "SendControl", "Recv", "Probe"} {
 		if errs[i] == nil {
-			w.Fatalf("%s with no endpoint: it was not refused", what)
+			w.Fatalf("%s with no endpoint returned no error", what)
 		}
 	}
 	w.exchange(a, b, envelope{cid: 1, tag: 2}, pattern(2, 8))
@@ -78,7 +78,7 @@ func (w *world) differentOffers() {
 		w.Fatalf("both offer %q", mine)
 	}
 	var reach, connect error
-	a.do(func() {
+	a.withLock(func() {
 		reach = a.module.Reach(other.peer())
 		_, connect = a.module.Connect(other.peer())
 	})
@@ -89,13 +89,13 @@ func (w *world) differentOffers() {
 	}
 }
 
-var errGone = errors.New("it is gone")
+var errForgotten = errors.New("forgotten by the test")
 
-// forget has a peer that never polls, and sends to it that can't end.
-func (w *world) forget() {
+// forgetPeer forgets a peer that never polls, with sends in progress.
+func (w *world) forgetPeer() {
 	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
-	to := a.to(b)
+	to := a.endpointOf(b)
 	var ops []*operation
 	for i, mode := range []mtl.Mode{mtl.Standard, mtl.Synchronous, mtl.Standard, mtl.Synchronous} {
 		ops = append(ops, a.send(b, envelope{cid: 1, tag: 2, mode: mode}, pattern(i, []int{int(min(2<<20, a.module.Caps().MaxMessage)), 8}[i%2])))
@@ -104,39 +104,39 @@ func (w *world) forget() {
 	for range 100 {
 		w.pollAll(b)
 	}
-	pending := slices.DeleteFunc(ops, (*operation).ended)
-	a.do(func() { a.module.Forget(to, errGone) })
-	if w.pending(pending) != len(pending) {
+	pending := slices.DeleteFunc(ops, (*operation).hasEnded)
+	a.withLock(func() { a.module.Forget(to, errForgotten) })
+	if w.countPending(pending) != len(pending) {
 		w.Fatalf("Forget called Done itself")
 	}
-	w.until("sends to a process that is gone", func() bool { return w.pending(pending) == 0 }, b)
+	w.until("sends to a process that is gone", func() bool { return w.countPending(pending) == 0 }, b)
 	for _, o := range pending {
-		w.Is("a send to a process that is gone", o.Err, errGone)
+		w.Is("a send to a process that is gone", o.Err, errForgotten)
 	}
 	if len(pending) < 2 {
 		w.Fatalf("only %d sends were pending, and two were synchronous", len(pending))
 	}
 	var after error
 	late := a.operation()
-	a.do(func() {
+	a.withLock(func() {
 		_, after = a.module.Send(&late.Op, to, mtl.Envelope{CID: 1, Source: 0, Tag: 3}, nil, mtl.Standard)
 	})
-	w.Is("a send after Forget", after, errGone)
-	// The peer was not gone after all, and what it gets must do no harm.
-	c.receive(a, envelope{cid: 1, tag: 2}, make([]byte, 100)).gets(a, 2, pattern(9, 100), toC)
+	w.Is("a send after Forget", after, errForgotten)
+	// The peer is alive, and the messages that it receives must do no harm.
+	c.receive(a, envelope{cid: 1, tag: 2}, make([]byte, 100)).mustGet(a, 2, pattern(9, 100), toC)
 }
 
-func (w *world) anotherLife(a, b *node) {
+func (w *world) newIncarnation(a, b *node) {
 	for i := range 3 {
 		w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(i, 3000))
 		w.exchange(b, a, envelope{cid: 1, tag: 1, mode: mtl.Synchronous}, pattern(i, 8))
-		old := a.to(b)
+		old := a.endpointOf(b)
 		w.idle(b)
 		w.Check(b.close())
-		a.do(func() { a.module.Forget(old, errGone) })
+		a.withLock(func() { a.module.Forget(old, errForgotten) })
 		b = w.reopen(1, progress.Options{})
-		if a.to(b) == old {
-			w.Fatalf("a process that opened again has the endpoint of its earlier life")
+		if a.endpointOf(b) == old {
+			w.Fatalf("a process that opened again has the endpoint of its earlier incarnation")
 		}
 	}
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(7, 8))

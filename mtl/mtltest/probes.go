@@ -8,17 +8,17 @@ import (
 
 func probeCases() claims {
 	return claims{
-		two("ProbeTellsAndLeavesTheMessage", (*world).probeLeaves),
+		twoNodes("ProbeTellsAndLeavesTheMessage", (*world).probeLeaves),
 		kittest.New("ProbeFindsOnlyWhatItAsksFor", 3, (*world).probeSelects),
-		two("ClaimedMessageIsNobodyElses", (*world).claimTakes),
-		two("ClaimedMessageMayBeTruncated", (*world).claimTruncates),
-		two("ClaimedSynchronousMessageIsAnswered", (*world).claimAnswers),
+		twoNodes("ClaimedMessageIsNobodyElses", (*world).claimTakes),
+		twoNodes("ClaimedMessageMayBeTruncated", (*world).claimTruncates),
+		twoNodes("ClaimedSynchronousMessageIsAnswered", (*world).claimAnswers),
 		kittest.New("ClaimsOfManySendersKeepTheirSource", 3, (*world).claimSources),
-		two("ProbesFindWhatManyReceivesLeave", (*world).probeBehind),
+		twoNodes("ProbesFindWhatManyReceivesLeave", (*world).probeBehind),
 	}
 }
 
-// found checks what a probe tells.
+// found checks the result of a probe.
 func (o *operation) found(from *node, tag int32, n int) {
 	if !o.Found || o.Source != int32(from.rank) || o.Tag != tag || o.Bytes != int64(n) {
 		o.n.w.Fatalf("rank %d sent %d bytes with tag %d, and a probe says %+v", from.rank, n, tag, o.Result)
@@ -28,14 +28,14 @@ func (o *operation) found(from *node, tag int32, n int) {
 func (w *world) probeLeaves(a, b *node) {
 	for i, n := range []int{0, 8, 5000, 100000, 1 << 20} {
 		m := envelope{cid: 4, tag: int32(i)}
-		if p := b.probe(nil, m, false); p.Found {
+		if p := b.probeOnce(nil, m, false); p.Found {
 			w.Fatalf("a probe found what nobody has sent: %+v", p.Result)
 		}
 		s := a.send(b, m, pattern(i, n))
 		for _, from := range []*node{nil, a, nil} {
-			b.find(from, m, false).found(a, m.tag, n)
+			b.probeUntilFound(from, m, false).found(a, m.tag, n)
 		}
-		b.receive(a, m, make([]byte, n)).gets(a, m.tag, pattern(i, n), s)
+		b.receive(a, m, make([]byte, n)).mustGet(a, m.tag, pattern(i, n), s)
 	}
 }
 
@@ -43,31 +43,31 @@ func (w *world) probeSelects() {
 	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
 	m := envelope{cid: 4, tag: 6}
 	s := a.send(c, m, pattern(1, 10))
-	c.find(nil, envelope{cid: 4, tag: mtl.AnyTag}, false)
+	c.probeUntilFound(nil, envelope{cid: 4, tag: mtl.AnyTag}, false)
 	for _, wrong := range []struct {
 		from *node
 		m    envelope
 	}{{b, m}, {nil, envelope{cid: 4, tag: 7}}, {a, envelope{cid: 5, tag: 6}}, {nil, envelope{cid: 5, tag: mtl.AnyTag}}} {
 		for _, claim := range []bool{false, true} {
-			if p := c.probe(wrong.from, wrong.m, claim); p.Found {
+			if p := c.probeOnce(wrong.from, wrong.m, claim); p.Found {
 				w.Fatalf("a probe for %+v found %+v", wrong.m, p.Result)
 			}
 		}
 	}
-	w.all(s, c.receive(nil, m, make([]byte, 10)))
+	w.awaitSuccess(s, c.receive(nil, m, make([]byte, 10)))
 }
 
-// claim takes a message, and returns the operation that has it.
+// claim claims a message, and returns its operation.
 func (n *node) claim(from *node, m envelope) *operation {
-	o := n.find(from, m, true)
-	o.over = false
+	o := n.probeUntilFound(from, m, true)
+	o.isOver = false
 	return o
 }
 
 func (o *operation) receiveClaimed(buf []byte) *operation {
 	o.buf = buf
 	var err error
-	o.n.do(func() { err = o.n.module.RecvClaimed(&o.Op, buf) })
+	o.n.withLock(func() { err = o.n.module.RecvClaimed(&o.Op, buf) })
 	o.n.w.Check(err)
 	return o
 }
@@ -80,12 +80,12 @@ func (w *world) claimTakes(a, b *node) {
 			sends = append(sends, a.send(b, m, pattern(i, n)))
 		}
 		first, second := b.claim(nil, m), b.claim(a, m)
-		b.receive(a, m, make([]byte, n)).gets(a, 1, pattern(2, n))
-		// In another order than they were claimed.
+		b.receive(a, m, make([]byte, n)).mustGet(a, 1, pattern(2, n))
+		// Not in the order of the claims.
 		second.receiveClaimed(make([]byte, n))
 		first.receiveClaimed(make([]byte, n))
-		first.gets(a, 1, pattern(0, n), sends...)
-		second.gets(a, 1, pattern(1, n))
+		first.mustGet(a, 1, pattern(0, n), sends...)
+		second.mustGet(a, 1, pattern(1, n))
 	}
 }
 
@@ -94,7 +94,7 @@ func (w *world) claimTruncates(a, b *node) {
 		m := envelope{cid: 4, tag: int32(i)}
 		s := a.send(b, m, pattern(i, n))
 		o := b.claim(nil, m).receiveClaimed(make([]byte, n/2))
-		w.over(o, s)
+		w.awaitEnd(o, s)
 		w.Check(s.Err)
 		w.Is("a claimed message that is too long", o.Err, framework.ErrTruncate)
 		if o.Bytes != int64(n) {
@@ -107,11 +107,11 @@ func (w *world) claimAnswers(a, b *node) {
 	for i, from := range []*node{nil, a} {
 		m := envelope{cid: 4, tag: int32(i), mode: mtl.Synchronous}
 		s := a.send(b, m, pattern(i, 100))
-		b.find(from, m, false)
-		if s.ended() {
+		b.probeUntilFound(from, m, false)
+		if s.hasEnded() {
 			w.Fatalf("a probe ended a synchronous send")
 		}
-		b.claim(from, m).receiveClaimed(make([]byte, 100)).gets(a, m.tag, pattern(i, 100), s)
+		b.claim(from, m).receiveClaimed(make([]byte, 100)).mustGet(a, m.tag, pattern(i, 100), s)
 	}
 }
 
@@ -122,13 +122,12 @@ func (w *world) claimSources() {
 		s := n.send(c, envelope{cid: 4, tag: int32(i)}, pattern(i, i*300))
 		o := c.claim(nil, envelope{cid: 4, tag: mtl.AnyTag})
 		o.found(n, int32(i), i*300)
-		o.receiveClaimed(make([]byte, i*300)).gets(n, int32(i), pattern(i, i*300), s)
+		o.receiveClaimed(make([]byte, i*300)).mustGet(n, int32(i), pattern(i, i*300), s)
 	}
 }
 
-// probeBehind posts more receives of one id than any network takes, which nobody serves as long
-// as the probes look: whoever probes first and has these served after it waits for nothing else.
-// A probe finds what belongs to none of them, also behind what does, and nothing that does.
+// probeBehind posts more receives of one id than any network holds. Their messages are sent after the probes, so the probes must not wait for
+// them. A probe finds only messages that match no receive, also behind messages that do.
 func (w *world) probeBehind(a, b *node) {
 	const count = 10000
 	m := func(tag int32) envelope { return envelope{cid: 5, tag: tag} }
@@ -136,15 +135,15 @@ func (w *world) probeBehind(a, b *node) {
 	for i := range count {
 		ops = append(ops, b.receive([]*node{nil, a}[i%2], m(int32(i%50)), make([]byte, 8)))
 	}
-	const served = 40 // and some behind it, before the others
+	const served = 40 // Receives whose messages are sent before the probes.
 	lengths := []int{0, 8, 5000, 100000}
 	for i, n := range lengths {
 		late := envelope{cid: 5, tag: 60 + int32(i), mode: mtl.Mode(i % 2)}
 		owned := a.send(b, m(int32(served+i)), pattern(served+i, 8))
 		from, sent := []*node{nil, a}[i%2], a.send(b, late, pattern(i, n))
 		late.tag = []int32{late.tag, mtl.AnyTag}[i/2]
-		b.find(from, late, false).found(a, 60+int32(i), n)
-		b.claim(from, late).receiveClaimed(make([]byte, n)).gets(a, 60+int32(i), pattern(i, n), sent, owned)
+		b.probeUntilFound(from, late, false).found(a, 60+int32(i), n)
+		b.claim(from, late).receiveClaimed(make([]byte, n)).mustGet(a, 60+int32(i), pattern(i, n), sent, owned)
 	}
 	for i := range count {
 		if i < served || i >= served+len(lengths) {
@@ -154,16 +153,16 @@ func (w *world) probeBehind(a, b *node) {
 			w.probeNothing(b)
 		}
 	}
-	w.all(ops...)
+	w.awaitSuccess(ops...)
 	for i, r := range ops[:count] {
 		r.check(a, int32(i%50), pattern(i, 8))
 	}
 }
 
-// probeNothing probes where everything that is sent belongs to a receive.
+// probeNothing probes while every message matches a receive.
 func (w *world) probeNothing(b *node) {
 	for _, claim := range []bool{false, true} {
-		if p := b.probe(nil, envelope{cid: 5, tag: mtl.AnyTag}, claim); p.Found {
+		if p := b.probeOnce(nil, envelope{cid: 5, tag: mtl.AnyTag}, claim); p.Found {
 			w.Fatalf("a probe found what belongs to a receive posted before it: %+v", p.Result)
 		}
 	}

@@ -13,34 +13,35 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// world is the processes of a case.
+// world contains the processes of a case.
 type world struct {
 	*kittest.T
 	subject Subject
 	job     *kittest.Job
 	nodes   []*node // by rank
-	opened  []*node // those that were replaced, too
+	// allNodes includes nodes that were replaced.
+	allNodes []*node
 }
 
-// node is one process: an engine, a module, and the protocol above it. All is
-// guarded by the engine's lock.
+// node is one process with an engine, a module and the protocol above it. The engine's lock guards it.
 type node struct {
-	w      *world
-	rank   int
-	life   framework.Life
-	proc   framework.Proc
-	engine *progress.Engine
-	module mtl.Module
-	closed bool
+	w        *world
+	rank     int
+	life     framework.Life
+	proc     framework.Proc
+	engine   *progress.Engine
+	module   mtl.Module
+	isClosed bool
 
 	control [][]byte
-	// news is completed, if somebody waits, by whatever happens.
-	news     progress.Completion
-	polling  bool
-	receives int
-	dead     map[int]bool // ranks that are forgotten
-	keeper   mtl.Keeper
-	bad      error // what the module did against the calling rules
+	// activity completes at each event, if it is awaited.
+	activity       progress.Completion
+	isPolling      bool
+	receiveCount   int
+	forgottenRanks map[int]bool
+	keeper         mtl.Keeper
+	// violations are the module's violations of the calling rules.
+	violations error
 }
 
 func newWorld(t *kittest.T, s Subject, size int) *world {
@@ -53,7 +54,7 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 	return w
 }
 
-// open makes a process. Its module is not added to its engine: the case polls.
+// open makes a process. Its module is not added to its engine, because the case polls.
 func (w *world) open(rank int, c mtl.Component, opt progress.Options) *node {
 	env := w.job.Begin(rank, opt)
 	n := &node{w: w, rank: rank, proc: env.Identity.Proc, life: env.Self, engine: env.Engine}
@@ -73,32 +74,32 @@ func (w *world) open(rank int, c mtl.Component, opt progress.Options) *node {
 		n.engine.Close()
 		w.Fatalf("open of rank %d: %w", rank, err)
 	}
-	w.opened = append(w.opened, n)
+	w.allNodes = append(w.allNodes, n)
 	return n
 }
 
-// reopen has a process close its module and open another one.
+// reopen closes the module of a process and opens another one.
 func (w *world) reopen(rank int, opt progress.Options) *node {
 	w.Check(w.nodes[rank].close())
 	w.nodes[rank] = w.open(rank, w.subject.Component, opt)
 	return w.nodes[rank]
 }
 
-// close ends all processes, and reports what modules did against the rules.
+// close closes all processes, and returns the violations of the calling rules.
 func (w *world) close() error {
 	var errs []error
-	for _, n := range w.opened {
+	for _, n := range w.allNodes {
 		errs = append(errs, n.close())
-		n.do(func() { errs = append(errs, n.bad) })
+		n.withLock(func() { errs = append(errs, n.violations) })
 	}
 	return errors.Join(errs...)
 }
 
 func (n *node) close() error {
-	if n.closed {
+	if n.isClosed {
 		return nil
 	}
-	n.closed = true
+	n.isClosed = true
 	n.engine.Remove(n.module)
 	err := n.module.Close()
 	n.engine.Close()
@@ -108,46 +109,46 @@ func (n *node) close() error {
 	return nil
 }
 
-// peer returns what others need to connect to n.
+// peer returns the data that others need to connect to n.
 func (n *node) peer() framework.Peer {
 	return framework.Peer{Life: n.life, Proc: n.proc, Blob: n.module.Blob()}
 }
 
-// do runs f with the engine's lock held.
-func (n *node) do(f func()) {
+// withLock runs f with the engine's lock held.
+func (n *node) withLock(f func()) {
 	n.engine.Lock()
 	defer n.engine.Unlock()
 	f()
 }
 
-func (n *node) fault(format string, args ...any) {
-	n.bad = errors.Join(n.bad, fmt.Errorf("rank %d: %s", n.rank, fmt.Sprintf(format, args...)))
+func (n *node) reportViolation(format string, args ...any) {
+	n.violations = errors.Join(n.violations, fmt.Errorf("rank %d: %s", n.rank, fmt.Sprintf(format, args...)))
 }
 
-// to returns n's endpoint of a process.
-func (n *node) to(peer *node) (e mtl.Endpoint) {
+// endpointOf returns n's endpoint of a process.
+func (n *node) endpointOf(peer *node) (e mtl.Endpoint) {
 	p := peer.peer()
 	var err error
-	n.do(func() { e, err = n.module.Connect(p) })
+	n.withLock(func() { e, err = n.module.Connect(p) })
 	if err != nil {
 		n.w.Fatalf("connect of rank %d with rank %d: %w", n.rank, peer.rank, err)
 	}
 	return e
 }
 
-// Poll implements progress.Source for engines that poll by themselves.
+// Poll implements progress.Source for engines that poll.
 func (n *node) Poll() int {
-	n.polling = true
-	defer func() { n.polling = false }()
+	n.isPolling = true
+	defer func() { n.isPolling = false }()
 	return n.module.Poll()
 }
 
-// Unwrap lets the engine find how the module is awaited.
+// Unwrap exposes the optional interfaces of the module to the engine.
 func (n *node) Unwrap() any { return n.module }
 
 func (n *node) poll() (events int) {
-	n.do(func() {
-		if !n.closed {
+	n.withLock(func() {
+		if !n.isClosed {
 			events = n.Poll()
 		}
 	})
@@ -156,21 +157,21 @@ func (n *node) poll() (events int) {
 
 // Control implements mtl.Receiver.
 func (n *node) Control(data []byte) {
-	if !n.polling {
-		n.fault("a control message came up outside of Poll")
+	if !n.isPolling {
+		n.reportViolation("Control was called outside of Poll")
 	}
 	n.control = append(n.control, bytes.Clone(data))
 	n.notify()
 }
 
-// Endpoint implements mtl.Receiver. In these worlds the ranks of a communicator are dealt out to the
-// processes in turns. Most cases use the first rank of each process.
+// Endpoint implements mtl.Receiver. The ranks of a communicator are assigned to the processes in a cyclic order. Most cases use the first rank of
+// each process.
 func (n *node) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
-	if !n.polling {
-		n.fault("Endpoint was asked outside of Poll")
+	if !n.isPolling {
+		n.reportViolation("Endpoint was called outside of Poll")
 	}
 	proc := source % len(n.w.nodes)
-	if source < 0 || n.dead[proc] {
+	if source < 0 || n.forgottenRanks[proc] {
 		return 0, false
 	}
 	to, err := n.module.Connect(n.w.nodes[proc].peer())
@@ -178,18 +179,20 @@ func (n *node) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
 }
 
 func (n *node) notify() {
-	if !n.news.Done() {
-		n.engine.Complete(&n.news)
+	if !n.activity.Done() {
+		n.engine.Complete(&n.activity)
 	}
 }
 
 // operation is one operation of a node.
 type operation struct {
 	mtl.Op
-	n    *node
-	over bool // when the call returned, or by Done
-	buf  []byte
-	kept []byte // if the node has a keeper
+	n *node
+	// isOver is set when the call returns a completed operation, or by Done.
+	isOver bool
+	buf    []byte
+	// keptMessage is the saved content, if the node has a keeper.
+	keptMessage []byte
 }
 
 func (n *node) operation() *operation {
@@ -201,118 +204,117 @@ func (n *node) operation() *operation {
 // Done implements mtl.Owner.
 func (o *operation) Done(op *mtl.Op) {
 	switch {
-	case !o.n.polling:
-		o.n.fault("Done was called outside of Poll")
+	case !o.n.isPolling:
+		o.n.reportViolation("Done was called outside of Poll")
 	case op != &o.Op:
-		o.n.fault("Done of another operation was called")
-	case o.over:
-		o.n.fault("Done was called for an operation that is over: %+v", op.Result)
-	case o.n.closed:
-		o.n.fault("Done was called after Close")
+		o.n.reportViolation("Done of another operation was called")
+	case o.isOver:
+		o.n.reportViolation("Done was called for a completed operation: %+v", op.Result)
+	case o.n.isClosed:
+		o.n.reportViolation("Done was called after Close")
 	}
 	if o.n.keeper != nil {
-		o.kept = bytes.Clone(o.n.keeper.Kept(op))
+		o.keptMessage = bytes.Clone(o.n.keeper.Kept(op))
 	}
-	o.over = true
+	o.isOver = true
 	o.n.notify()
 }
 
-func (o *operation) ended() (ended bool) {
-	o.n.do(func() { ended = o.over })
+func (o *operation) hasEnded() (ended bool) {
+	o.n.withLock(func() { ended = o.isOver })
 	return ended
 }
 
-// envelope names what send and receive need beyond the buffer.
+// envelope contains the parameters of a send or a receive except for the buffer.
 type envelope struct {
-	cid    uint32
-	tag    int32
-	mode   mtl.Mode
-	member member // of the sender's process
+	cid  uint32
+	tag  int32
+	mode mtl.Mode
+	// member is one of the sender's process.
+	member member
 }
 
 // member is one of the ranks of a process. The zero value is the first.
 type member struct {
-	index    int // among the ranks of its process
+	// index counts the ranks of a process.
+	index    int
 	endpoint uint16
 }
 
 // source returns the rank of a member of a process.
 func (n *node) source(m member) int32 { return int32(n.rank + m.index*len(n.w.nodes)) }
 
-// try starts a send, which may be refused.
-func (n *node) try(to *node, m envelope, buf []byte) (o *operation, err error) {
-	e := n.to(to)
+// trySend starts a send and returns its error.
+func (n *node) trySend(to *node, m envelope, buf []byte) (o *operation, err error) {
+	e := n.endpointOf(to)
 	o = n.operation()
-	n.do(func() {
-		o.over, err = n.module.Send(&o.Op, e, mtl.Envelope{CID: m.cid, Source: n.source(m.member), Tag: m.tag, Endpoint: m.member.endpoint}, buf, m.mode)
-		if o.over && m.mode == mtl.Synchronous {
-			n.fault("a synchronous send was done when it was called")
+	n.withLock(func() {
+		o.isOver, err = n.module.Send(&o.Op, e, mtl.Envelope{CID: m.cid, Source: n.source(m.member), Tag: m.tag, Endpoint: m.member.endpoint}, buf, m.mode)
+		if o.isOver && m.mode == mtl.Synchronous {
+			n.reportViolation("a synchronous send was done when it was called")
 		}
 	})
 	return o, err
 }
 
 func (n *node) send(to *node, m envelope, buf []byte) *operation {
-	o, err := n.try(to, m, buf)
+	o, err := n.trySend(to, m, buf)
 	if err != nil {
 		n.w.Fatalf("send of %d bytes from rank %d to rank %d: %w", len(buf), n.rank, to.rank, err)
 	}
 	return o
 }
 
-// receive posts a receive; from nil: from any source.
+// receive posts a receive. from is nil for any source.
 func (n *node) receive(from *node, m envelope, buf []byte) *operation {
-	o, e, ep := n.inquiry(from, m)
+	o, e, ep := n.newMatch(from, m)
 	o.buf = buf
 	var err error
-	n.do(func() { err = n.recv(&o.Op, ep, e, buf) })
+	n.withLock(func() { err = n.startReceive(&o.Op, ep, e, buf) })
 	if err != nil {
 		n.w.Fatalf("receive at rank %d: %w", n.rank, err)
 	}
 	return o
 }
 
-// recv looks for the message, too, every second time, where the module can.
-func (n *node) recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+// startReceive uses RecvLook for every second receive if the module implements mtl.Looker.
+func (n *node) startReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
 	looker, ok := framework.As[mtl.Looker](n.module)
-	if n.receives++; !ok || n.receives%2 == 0 {
+	if n.receiveCount++; !ok || n.receiveCount%2 == 0 {
 		return n.module.Recv(op, from, e, buf)
 	}
-	n.polling = true
-	defer func() { n.polling = false }()
+	n.isPolling = true
+	defer func() { n.isPolling = false }()
 	return looker.RecvLook(op, from, e, buf, 3)
 }
 
-func (n *node) inquiry(from *node, m envelope) (o *operation, e mtl.Envelope, ep mtl.Endpoint) {
+func (n *node) newMatch(from *node, m envelope) (o *operation, e mtl.Envelope, ep mtl.Endpoint) {
 	o = n.operation()
 	e = mtl.Envelope{CID: m.cid, Source: mtl.AnySource, Tag: m.tag}
 	if from != nil {
-		e.Source, e.Endpoint, ep = from.source(m.member), m.member.endpoint, n.to(from)
+		e.Source, e.Endpoint, ep = from.source(m.member), m.member.endpoint, n.endpointOf(from)
 	}
 	return o, e, ep
 }
 
-// probe looks once.
-func (n *node) probe(from *node, m envelope, claim bool) *operation {
-	o, e, ep := n.inquiry(from, m)
+func (n *node) probeOnce(from *node, m envelope, claim bool) *operation {
+	o, e, ep := n.newMatch(from, m)
 	var err error
-	n.do(func() { err = n.module.Probe(&o.Op, ep, e, claim) })
+	n.withLock(func() { err = n.module.Probe(&o.Op, ep, e, claim) })
 	n.w.Check(err)
-	n.w.all(o)
+	n.w.awaitSuccess(o)
 	return o
 }
 
-// find probes until something is found.
-func (n *node) find(from *node, m envelope, claim bool) (o *operation) {
+func (n *node) probeUntilFound(from *node, m envelope, claim bool) (o *operation) {
 	n.w.Until("a probe that finds the message", func() bool {
-		o = n.probe(from, m, claim)
+		o = n.probeOnce(from, m, claim)
 		return o.Found
 	})
 	return o
 }
 
-// until polls all nodes that are not held until cond holds. cond is called
-// without locks.
+// until polls all nodes except the held ones until cond holds. It calls cond without locks.
 func (w *world) until(what string, cond func() bool, held ...*node) {
 	w.Until(what, func() bool {
 		done := cond()
@@ -323,10 +325,10 @@ func (w *world) until(what string, cond func() bool, held ...*node) {
 	})
 }
 
-// untilLocked is until for a cond that is called with n's lock held.
+// untilLocked is until for a cond that requires the lock of n.
 func (w *world) untilLocked(what string, n *node, cond func() bool) {
 	w.until(what, func() (done bool) {
-		n.do(func() { done = cond() })
+		n.withLock(func() { done = cond() })
 		return done
 	})
 }
@@ -339,23 +341,23 @@ func (w *world) pollAll(held ...*node) {
 	}
 }
 
-// over polls until every operation is over, in whatever way.
-func (w *world) over(ops ...*operation) {
+// awaitEnd polls until every operation has ended, successfully or not.
+func (w *world) awaitEnd(ops ...*operation) {
 	i := 0
 	w.until("operations", func() bool {
-		for i < len(ops) && ops[i].ended() {
+		for i < len(ops) && ops[i].hasEnded() {
 			i++
 		}
 		if w.Context().Err() != nil && i < len(ops) {
-			w.Fatalf("%d of %d operations do not end, the first is %d: %w", w.pending(ops), len(ops), i, context.Cause(w.Context()))
+			w.Fatalf("%d of %d operations did not end, the first is %d: %w", w.countPending(ops), len(ops), i, context.Cause(w.Context()))
 		}
 		return i == len(ops)
 	})
 }
 
-// all is over for operations that succeed.
-func (w *world) all(ops ...*operation) {
-	w.over(ops...)
+// awaitSuccess is awaitEnd for operations that must succeed.
+func (w *world) awaitSuccess(ops ...*operation) {
+	w.awaitEnd(ops...)
 	for _, o := range ops {
 		if o.Err != nil {
 			w.Fatalf("rank %d: %w", o.n.rank, o.Err)
@@ -363,25 +365,24 @@ func (w *world) all(ops ...*operation) {
 	}
 }
 
-func (w *world) pending(ops []*operation) (n int) {
+func (w *world) countPending(ops []*operation) (n int) {
 	for _, o := range ops {
-		if !o.ended() {
+		if !o.hasEnded() {
 			n++
 		}
 	}
 	return n
 }
 
-// quiet polls so often that whatever may come has come, of what was sent before a
-// control message from each to each that this exchanges.
-func (w *world) quiet() {
+// drainNetwork exchanges control messages between all nodes, so that messages sent before have arrived.
+func (w *world) drainNetwork() {
 	want := make([]int, len(w.nodes))
 	for i, n := range w.nodes {
-		n.do(func() { want[i] = len(n.control) + len(w.nodes) })
+		n.withLock(func() { want[i] = len(n.control) + len(w.nodes) })
 	}
 	for _, a := range w.nodes {
 		for _, b := range w.nodes {
-			w.all(a.sendControl(b, []byte("quiet")))
+			w.awaitSuccess(a.sendControl(b, []byte("quiet")))
 		}
 	}
 	for i, n := range w.nodes {
@@ -389,7 +390,7 @@ func (w *world) quiet() {
 	}
 }
 
-// check fails unless the receive of an operation that has succeeded got what was sent.
+// check fails the case unless the receive got the message that was sent.
 func (o *operation) check(from *node, tag int32, sent []byte) {
 	o.checkMember(from, member{}, tag, sent)
 }
@@ -403,22 +404,22 @@ func (o *operation) checkMember(from *node, m member, tag int32, sent []byte) {
 	case o.Canceled:
 		w.Fatalf("the receive was canceled")
 	case o.Source != source || o.Tag != tag || o.Bytes != int64(len(sent)):
-		w.Fatalf("source %d, tag %d, %d bytes were sent, and source %d, tag %d, %d bytes came", source, tag, len(sent), o.Source, o.Tag, o.Bytes)
+		w.Fatalf("source %d, tag %d, %d bytes were sent, and source %d, tag %d, %d bytes arrived", source, tag, len(sent), o.Source, o.Tag, o.Bytes)
 	}
 	w.Same(fmt.Sprintf("%d bytes arrived changed", len(sent)), o.buf[:len(sent)], sent)
 }
 
-// gets waits for the receive and for what else is to end, and checks what it got.
-func (o *operation) gets(from *node, tag int32, sent []byte, others ...*operation) {
-	o.n.w.all(append(others, o)...)
+// mustGet awaits the receive and the other operations, and checks the message.
+func (o *operation) mustGet(from *node, tag int32, sent []byte, others ...*operation) {
+	o.n.w.awaitSuccess(append(others, o)...)
 	o.check(from, tag, sent)
 }
 
-// exchange sends a message into a receive that is there.
+// exchange sends a message into a posted receive.
 func (w *world) exchange(a, b *node, m envelope, sent []byte) {
 	r := b.receive(a, m, make([]byte, len(sent)))
-	r.gets(a, m.tag, sent, a.send(b, m, sent))
+	r.mustGet(a, m.tag, sent, a.send(b, m, sent))
 }
 
-// pattern is n bytes that differ with seed.
+// pattern returns n bytes that depend on seed.
 func pattern(seed, n int) []byte { return kittest.Payload(seed, n) }
