@@ -1,15 +1,11 @@
-// Package libfabric calls libfabric, the library for high-speed networks of the
-// OpenFabrics Interfaces, from version 1.17 on. The library is loaded at run
-// time, so that one binary runs with and without it.
+// Package libfabric calls libfabric, the library for high-speed networks of the OpenFabrics Interfaces, from version 1.17 on. It loads the library at
+// run time, so that one binary runs with and without it.
 //
-// It is thin: it decides nothing, waits for nothing and keeps no Go memory; what
-// a network library does with memory after a call returns is its caller's
-// business, who pins it. It is compiled without libfabric's headers; without cgo Load says
-// that there is nothing to load.
+// The package is a thin layer without policy. It never waits, and keeps no Go memory. The caller must pin memory that the library uses after a call
+// returns. The package needs no headers of libfabric. Without cgo, Load returns ErrNotBuilt.
 //
-// Calls on one Endpoint come one at a time. None of them blocks, in so far as the
-// provider below keeps its promises; those of Library may take long, and a broken
-// provider may not return from them at all.
+// Calls on one Endpoint must not overlap. They don't block, unless the provider violates its interface. Calls of Library may block for long, and
+// never return with a broken provider.
 package libfabric
 
 import (
@@ -18,34 +14,40 @@ import (
 	"strings"
 )
 
-// ErrNotBuilt is wrapped by Load's error where nothing can be loaded because this
-// program was compiled without what it takes.
+// ErrNotBuilt is wrapped by the error of Load if the program was compiled without cgo.
 var ErrNotBuilt = errors.New("compiled without libfabric support")
 
-// Oldest is the oldest version that this package is tested with, and asks for.
+// Oldest is the oldest tested version. It is the version that Load requests.
 var Oldest = Version{1, 17}
 
 // Errno is a libfabric error number; 0 is success.
 type Errno int32
 
-// The error numbers that mean something to callers.
+// The error numbers that callers handle.
 const (
-	Again       Errno = 11 // no room: try again after Poll
-	NoMemory    Errno = 12
-	NoMessage   Errno = 42  // a peek found nothing
-	NoData      Errno = 61  // nothing of what was asked for exists
-	Unreachable Errno = 113 // no way leads there
-	Canceled    Errno = 125 // the operation was canceled
-	Truncated   Errno = 265 // the message is longer than the buffer
+	// The operation found no space. It may be repeated after Poll.
+	Again    Errno = 11
+	NoMemory Errno = 12
+	// A peek found no message.
+	NoMessage Errno = 42
+	// There is no such object.
+	NoData Errno = 61
+	// There is no route to the peer.
+	Unreachable Errno = 113
+	// The operation was canceled.
+	Canceled Errno = 125
+	// The message is longer than the buffer.
+	Truncated Errno = 265
 
 	noResult Errno = 1 << 20 // A call reported success without a result.
 )
 
-// Error says which call failed, and how.
+// Error is the error of a call.
 type Error struct {
 	Call string
 	Code Errno
-	Text string // libfabric's
+	// Text is libfabric's text for Code.
+	Text string
 }
 
 func (e *Error) Error() string {
@@ -57,36 +59,45 @@ func (e *Error) Error() string {
 
 // Formats of addresses (fi_getinfo(3)).
 const (
-	SocketAddress uint32 = 1 // the first one of socket addresses, and of no family in particular
+	SocketAddress uint32 = 1 // Any family; the first format of socket addresses.
 	IPv4Address   uint32 = 2
 	IPv6Address   uint32 = 3
-	IBAddress     uint32 = 4 // the last one of socket addresses
+	IBAddress     uint32 = 4 // The last format of socket addresses.
 	TextAddress   uint32 = 9
 )
 
-// Info is one way to use the network: a provider on a domain, which is a network
-// interface or part of it. Of sizes and limits math.MaxInt means that there is none.
+// Info is a provider on a domain, which is a network interface or a part of it. In sizes and limits math.MaxInt means no limit.
 type Info struct {
 	Provider, Fabric, Domain string
 
-	TagFormat     uint64 // which bits a tag has: those from the highest that is set
-	MaxMessage    uint64 // bytes
-	Inject        int    // bytes
-	CQData        int    // bytes of completion data that travel with a message
-	TxSize        int    // operations that its queues take
-	RxSize        int
-	RxParts       int // buffers that one receive may have
+	// TagFormat has a bit set in each field of a tag. The highest one is the width of tags.
+	TagFormat uint64
+	// MaxMessage and Inject are lengths in bytes.
+	MaxMessage uint64
+	Inject     int
+	// CQData is the number of bytes of completion data in a message.
+	CQData int
+	// TxSize and RxSize are the numbers of operations in the queues.
+	TxSize int
+	RxSize int
+	// RxParts is the largest number of buffers of a receive.
+	RxParts       int
 	AddressFormat uint32
-	Address       []byte // its own, as far as it is known before an endpoint is open
-	LocalOnly     bool   // says itself that it does not leave the node
-	Directed      bool   // receives from one peer are matched by address
-	Registers     bool   // it takes buffers that are registered, and no others
-	PCI           string // of the interface, "0000:3b:00.0"; empty if not known
+	// Address is that of this process, if it is known before an endpoint is open.
+	Address []byte
+	// LocalOnly is set if the provider reports that it reaches only its node.
+	LocalOnly bool
+	// Directed is set if receives may have the address of a peer.
+	Directed bool
+	// Registers is set if the provider accepts only registered buffers.
+	Registers bool
+	// PCI is the address of the interface, such as "0000:3b:00.0", or empty.
+	PCI string
 
 	raw handle
 }
 
-// String names provider and domain, and the network where that tells more.
+// String returns the provider and the domain, and the network if its name differs.
 func (i *Info) String() string {
 	s := i.Provider + " on " + i.Domain
 	if i.Fabric != "" && i.Fabric != i.Domain {
@@ -95,35 +106,42 @@ func (i *Info) String() string {
 	return s
 }
 
-// How a message is sent or received.
+// Kind is a set of options of a send, a receive or a peek.
 type Kind int32
 
 const (
-	WithData Kind = 1 << iota // completion data travels along
-	Inject                    // the buffer is free on return, and no Event comes
-	Claim                     // a peek takes the message that it finds; a receive gets it
-	Spill                     // what is longer than a receive's buffer goes elsewhere, as if it were received; needs two RxParts
+	// The message has completion data.
+	WithData Kind = 1 << iota
+	// The buffer is free on return, and there is no Event.
+	Inject
+	// A peek claims the message that it finds, and a receive takes the claimed message.
+	Claim
+	// The part of a message beyond the buffer is discarded, and counts as received. It requires two RxParts.
+	Spill
 )
 
-// SpillBytes is how much goes elsewhere at most.
+// SpillBytes is the largest discarded part.
 const SpillBytes = 64 << 10
 
-// AnyAddress receives from everybody.
+// AnyAddress is the address of receives from any peer.
 const AnyAddress = ^uint64(0)
 
-// An Event is the completion of one operation. Its layout is that of ferry_event
-// in shim.h.
+// An Event is the completion of one operation. It has the layout of ferry_event in shim.h.
 type Event struct {
 	Tag, Data uint64
-	Length    uint64 // bytes received, those that were spilt too; in a peek the message's
-	Overflow  uint64 // bytes that did not fit, with Truncated
-	Slot      uint32 // NoSlot in an error that belongs to no operation
-	Err       Errno
-	Provider  int32 // the provider's own error number
-	_         int32
+	// Length is the number of received bytes, including discarded ones. For a peek it is the length of the message.
+	Length uint64
+	// Overflow is the number of bytes that did not fit, with Truncated.
+	Overflow uint64
+	// Slot is NoSlot for an error that belongs to no operation.
+	Slot uint32
+	Err  Errno
+	// Provider is the provider's error number.
+	Provider int32
+	_        int32
 }
 
-// NoSlot is the number of no slot.
+// NoSlot is an invalid slot number.
 const NoSlot = ^uint32(0)
 
 // Version is a version of the library.
@@ -136,8 +154,8 @@ func (v Version) After(w Version) bool {
 	return v.Major > w.Major || v.Major == w.Major && v.Minor > w.Minor
 }
 
-// loadError makes one line of what the dynamic linker says.
+// loadError returns an error with the message of the dynamic linker in one line.
 func loadError(path, why string) error {
 	why = strings.TrimSpace(strings.TrimPrefix(why, path+":"))
-	return fmt.Errorf("%s can't be loaded: %s", path, why)
+	return fmt.Errorf("%s cannot be loaded: %s", path, why)
 }

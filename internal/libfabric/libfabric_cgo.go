@@ -39,13 +39,13 @@ import (
 
 type handle = unsafe.Pointer
 
-// An Event is a ferry_event: neither is larger than the other.
+// Event and ferry_event have the same size.
 var (
 	_ [unsafe.Sizeof(Event{}) - C.sizeof_ferry_event]struct{}
 	_ [C.sizeof_ferry_event - unsafe.Sizeof(Event{})]struct{}
 )
 
-// The numbers of libfabric.go are those of abi.h: an index other than 0 does not compile.
+// The constants of libfabric.go and abi.h are equal. Otherwise an index is not 0, and does not compile.
 var _ = [...]struct{}{
 	[1]struct{}{}[Again-C.FFI_EAGAIN], [1]struct{}{}[NoMemory-C.FFI_ENOMEM], [1]struct{}{}[NoMessage-C.FFI_ENOMSG], [1]struct{}{}[NoData-C.FFI_ENODATA],
 	[1]struct{}{}[Canceled-C.FFI_ECANCELED], [1]struct{}{}[Truncated-C.FFI_ETRUNC],
@@ -57,7 +57,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[SpillBytes-C.FERRY_SPILL_BYTES], [1]struct{}{}[Claim-C.FERRY_CLAIM], [1]struct{}{}[Spill-C.FERRY_SPILL],
 }
 
-// Library is libfabric, loaded.
+// Library is a loaded libfabric.
 type Library struct{ c *C.ferry_lib }
 
 var loaded = struct {
@@ -65,11 +65,10 @@ var loaded = struct {
 	libs map[string]*Library
 }{libs: map[string]*Library{}}
 
-// Built returns nil if this program can load libfabric, or why not.
+// Built returns nil if this program can load libfabric, and the reason otherwise.
 func Built() error { return nil }
 
-// Setenv sets a variable in the C library's environment, where the libraries that it loads
-// look; os.Getenv and children don't see it.
+// Setenv sets a variable in the C library's environment, which loaded libraries read. os.Getenv and child processes are unaffected.
 func Setenv(name, value string) {
 	n, v := C.CString(name), C.CString(value)
 	defer C.free(unsafe.Pointer(n))
@@ -83,7 +82,7 @@ func loadedFrom(path string) *Library {
 	return loaded.libs[path]
 }
 
-// modules are the patterns of the providers that are files of their own.
+// modules returns the patterns of providers in separate files.
 func modules() (all []string) {
 	for _, dir := range filepath.SplitList(cmp.Or(os.Getenv("FI_PROVIDER_PATH"), "libfabric")) {
 		all = append(all, filepath.Join(dir, "*-fi.so"))
@@ -91,9 +90,8 @@ func modules() (all []string) {
 	return all
 }
 
-// Load loads the library: path is a file, or a name that the dynamic linker looks
-// for. It stays loaded, and a second Load of the same path returns it again. Load blocks as long as a file system
-// does, and then other threads continue (elfcheck).
+// Load loads the library. path is a file, or a name that the dynamic linker resolves. The library stays loaded, and a second Load of the same path
+// returns it again. Load may block in a file system without blocking other threads (elfcheck).
 func Load(path string) (*Library, error) {
 	if l := loadedFrom(path); l != nil {
 		return l, nil
@@ -117,7 +115,7 @@ func Load(path string) (*Library, error) {
 	return loaded.libs[path], nil
 }
 
-// Version is the library's.
+// Version returns the version of the library.
 func (l *Library) Version() Version {
 	v := C.ferry_version(l.c)
 	return Version{int(v >> 16), int(v & 0xffff)}
@@ -128,21 +126,19 @@ func (l *Library) fail(call string, code C.int) error {
 	return &Error{call, e, l.Text(e)}
 }
 
-// Text is the library's text for an error number.
+// Text returns the library's text for an error number.
 func (l *Library) Text(e Errno) string {
 	return cmp.Or(C.GoString(C.ferry_error(l.c, C.int(e))), "no text")
 }
 
-// Infos is a list of ways to use the network. Free gives its memory back.
+// Infos is a list of offers. Free releases its memory.
 type Infos struct {
 	List []Info
 	lib  *Library
 	raw  unsafe.Pointer
 }
 
-// Providers names the providers that the library has on this machine, layers such
-// as ofi_rxm among them, whether they offer anything or not. One that was compiled
-// in may leave at its start because it has no device, and is not named then.
+// Providers returns the names of the initialized providers.
 func (l *Library) Providers() ([]string, error) {
 	var list unsafe.Pointer
 	if r := C.ferry_providers(l.c, &list); r != 0 {
@@ -158,11 +154,9 @@ func (l *Library) Providers() ([]string, error) {
 	return names, nil
 }
 
-// Infos lists what carries tagged and untagged messages reliably and in order, in
-// the library's order of preference; of one provider and of what is layered on it,
-// or of all for "". The same may be there several times, with and without completion data
-// or being Directed. Only providers that are asked about are asked. That there is
-// none is no error.
+// Infos lists the offers with reliable, ordered tagged and untagged messages, in the library's order of preference: those of one provider and of layers over
+// it, or of all providers for "". An entry may be repeated with and without completion data or Directed. Only the given providers are
+// queried. An empty list is no error.
 func (l *Library) Infos(provider string) (*Infos, error) {
 	var name *C.char
 	if provider != "" {
@@ -196,27 +190,25 @@ func (l *Library) Infos(provider string) (*Infos, error) {
 	return infos, nil
 }
 
-// count is a size of the library's, of which the largest means that there is no limit.
+// count converts a size, of which the largest value means no limit.
 func count(n C.uint64_t) int { return int(min(n, math.MaxInt)) }
 
-// Free makes the entries of the list invalid for Open.
+// Free releases the list. Its entries must not be passed to Open afterwards.
 func (i *Infos) Free() {
 	C.ferry_free_infos(i.lib.c, i.raw)
 	i.raw, i.List = nil, nil
 }
 
-// Endpoint sends and receives. Its operations have slots, numbers that the caller
-// gives out: one operation at a time uses a slot, from the call that starts it
-// to its Event, and a claimed message keeps the slot of its peek.
+// Endpoint sends and receives messages. The caller assigns a slot number to each operation. An operation uses its slot from the call to its Event, and
+// a claimed message keeps the slot of its peek.
 type Endpoint struct {
 	c   *C.ferry_ep
 	lib *Library
 }
 
-// Open opens an endpoint, ready to receive. With waitFD it can be awaited by FD, and if
-// it is directed its receives and peeks may have the address of a peer. Its completion
-// queue has room for entries: not all providers keep more, so that there must not be
-// more operations in progress.
+// Open opens an endpoint that is ready to receive. With waitFD it has a descriptor (FD). With directed, receives and peeks may have the address of a peer.
+// The completion queue has the given number of entries. Some providers lose further completions, so there must not be more operations in
+// progress.
 func (l *Library) Open(info *Info, waitFD, directed bool, entries int) (*Endpoint, error) {
 	var wait, byAddress C.int
 	if waitFD {
@@ -233,8 +225,7 @@ func (l *Library) Open(info *Info, waitFD, directed bool, entries int) (*Endpoin
 	return e, nil
 }
 
-// Close frees the endpoint. Operations in progress end without an Event, and their
-// buffers are the caller's when it returns.
+// Close closes the endpoint. Operations in progress end without an Event, and the caller owns their buffers when it returns.
 func (e *Endpoint) Close() {
 	if e.c != nil {
 		C.ferry_close(e.c)
@@ -242,7 +233,7 @@ func (e *Endpoint) Close() {
 	}
 }
 
-// Name is the address that peers insert.
+// Name returns the address of the endpoint for Insert by peers.
 func (e *Endpoint) Name() ([]byte, error) {
 	buf := make([]byte, 512) // the longest addresses have some 100 bytes
 	n := C.size_t(len(buf))
@@ -255,7 +246,7 @@ func (e *Endpoint) Name() ([]byte, error) {
 	return buf[:n], nil
 }
 
-// Grow makes more slots, and returns how many there are.
+// Grow adds slots, and returns their total number.
 func (e *Endpoint) Grow() (int, error) {
 	n := C.ferry_grow(e.c)
 	if n < 0 {
@@ -264,7 +255,7 @@ func (e *Endpoint) Grow() (int, error) {
 	return int(n), nil
 }
 
-// Insert makes a peer's address known and returns its number.
+// Insert adds the address of a peer, and returns its number.
 func (e *Endpoint) Insert(address []byte) (uint64, error) {
 	var a C.uint64_t
 	if r := C.ferry_insert(e.c, unsafe.Pointer(unsafe.SliceData(address)), &a); r != 0 {
@@ -273,14 +264,13 @@ func (e *Endpoint) Insert(address []byte) (uint64, error) {
 	return uint64(a), nil
 }
 
-// Remove forgets a peer.
+// Remove removes the address of a peer.
 func (e *Endpoint) Remove(address uint64) { C.ferry_remove(e.c, C.uint64_t(address)) }
 
 // Region is registered memory. It ends with its endpoint.
 type Region struct{ c *C.ferry_region }
 
-// Register has the network know buf, which stays where it is. It may take milliseconds for each
-// 100 MB, and waits for no peer.
+// Register registers buf, which must not move. It may take milliseconds per 100 MB, and waits for no peer.
 func (e *Endpoint) Register(buf []byte) (*Region, error) {
 	r := new(Region)
 	if code := C.ferry_register(e.c, first(buf), C.size_t(len(buf)), &r.c); code != 0 {
@@ -289,7 +279,7 @@ func (e *Endpoint) Register(buf []byte) (*Region, error) {
 	return r, nil
 }
 
-// Deregister ends a registration. After an error it is as before.
+// Deregister ends a registration. After an error the registration remains.
 func (e *Endpoint) Deregister(r *Region) error {
 	if code := C.ferry_deregister(e.c, r.c); code != 0 {
 		return e.lib.fail("fi_close", code)
@@ -297,7 +287,7 @@ func (e *Endpoint) Deregister(r *Region) error {
 	return nil
 }
 
-// Use says in which region the buffers of a slot's operations lie from now on; nil: in none.
+// Use sets the region of the buffers of a slot's operations, or none for nil.
 func (e *Endpoint) Use(slot uint32, r *Region) {
 	var c *C.ferry_region
 	if r != nil {
@@ -306,14 +296,13 @@ func (e *Endpoint) Use(slot uint32, r *Region) {
 	C.ferry_use(e.c, C.uint32_t(slot), c)
 }
 
-// FD is the descriptor of an endpoint that was opened with waitFD.
+// FD returns the descriptor of an endpoint that was opened with waitFD.
 func (e *Endpoint) FD() int { return int(C.ferry_fd(e.c)) }
 
-// TryWait reports whether the descriptor will become readable with the next
-// event; otherwise there may be one already.
+// TryWait reports whether the descriptor will become readable with the next event. Otherwise an event may be pending.
 func (e *Endpoint) TryWait() bool { return C.ferry_trywait(e.c) == 0 }
 
-// first is where a buffer begins.
+// first returns the address of a buffer.
 func first(buf []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(buf))) }
 
 // TSend sends a tagged message.
@@ -321,14 +310,12 @@ func (e *Endpoint) TSend(slot uint32, buf []byte, to, tag, data uint64, k Kind) 
 	return Errno(-C.ferry_tsend(e.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(to), C.uint64_t(tag), C.uint64_t(data), C.int(k)))
 }
 
-// TRecv posts a receive of a tagged message: bits of the tag that are set in
-// ignore may differ.
+// TRecv posts a receive of a tagged message. It ignores the tag bits that are set in ignore.
 func (e *Endpoint) TRecv(slot uint32, buf []byte, from, tag, ignore uint64, k Kind) Errno {
 	return Errno(-C.ferry_trecv(e.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(from), C.uint64_t(tag), C.uint64_t(ignore), C.int(k)))
 }
 
-// Peek looks for a message that TRecv would receive. Its Event has NoMessage if
-// there is none.
+// Peek probes for a message that TRecv would receive. Without one its Event has NoMessage.
 func (e *Endpoint) Peek(slot uint32, from, tag, ignore uint64, k Kind) Errno {
 	return Errno(-C.ferry_peek(e.c, C.uint32_t(slot), C.uint64_t(from), C.uint64_t(tag), C.uint64_t(ignore), C.int(k)))
 }
@@ -338,16 +325,16 @@ func (e *Endpoint) Send(slot uint32, buf []byte, to uint64, k Kind) Errno {
 	return Errno(-C.ferry_send(e.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.uint64_t(to), C.int(k)))
 }
 
-// Recv posts a receive of an untagged message from anybody.
+// Recv posts a receive of an untagged message from any peer.
 func (e *Endpoint) Recv(slot uint32, buf []byte) Errno {
 	return Errno(-C.ferry_recv(e.c, C.uint32_t(slot), first(buf), C.size_t(len(buf))))
 }
 
-// Cancel asks for an operation to be withdrawn. Its Event tells whether it was.
+// Cancel requests the withdrawal of an operation. Its Event contains the result.
 func (e *Endpoint) Cancel(slot uint32) { C.ferry_cancel(e.c, C.uint32_t(slot)) }
 
-// Poll progresses and returns the number of events, at most 64 and at most
-// len(events). An error is the completion queue's own.
+// Poll progresses the endpoint and returns the number of events, at most 64 and at most len(events). An error is a failure of the completion
+// queue.
 func (e *Endpoint) Poll(events []Event) (int, Errno) {
 	n := C.ferry_poll(e.c, (*C.ferry_event)(unsafe.Pointer(unsafe.SliceData(events))), C.int(len(events)))
 	if n < 0 {
@@ -356,7 +343,7 @@ func (e *Endpoint) Poll(events []Event) (int, Errno) {
 	return int(n), 0
 }
 
-// Describe is the text for the error of an event.
+// Describe returns the text for the error of an event.
 func (e *Endpoint) Describe(ev *Event) string {
 	s := e.lib.Text(ev.Err)
 	if ev.Provider != 0 {

@@ -6,19 +6,19 @@ import "fmt"
 
 type handle = struct{}
 
-// Library is libfabric, loaded; here there is none.
+// Library cannot exist without cgo.
 type Library struct{}
 
-// Built returns nil if this program can load libfabric, or why not.
+// Built returns the reason why this program cannot load libfabric.
 func Built() error { return fmt.Errorf("%w: it was compiled without cgo", ErrNotBuilt) }
 
-// Setenv does nothing: no library is loaded that would look.
+// Setenv has no effect.
 func Setenv(string, string) {}
 
-// Load returns why nothing can be loaded.
+// Load returns the error of Built.
 func Load(string) (*Library, error) { return nil, Built() }
 
-// What follows is never reached: there is no Library.
+// The methods below are never called, because there is no Library.
 
 func (*Library) Version() Version                               { return Version{} }
 func (*Library) Text(Errno) string                              { return "" }
@@ -26,7 +26,7 @@ func (*Library) Providers() ([]string, error)                   { return nil, Bu
 func (*Library) Infos(string) (*Infos, error)                   { return nil, Built() }
 func (*Library) Open(*Info, bool, bool, int) (*Endpoint, error) { return nil, Built() }
 
-// Infos is a list of ways to use the network.
+// Infos is a list of offers.
 type Infos struct{ List []Info }
 
 func (*Infos) Free() {}
@@ -34,7 +34,7 @@ func (*Infos) Free() {}
 // Region is registered memory.
 type Region struct{}
 
-// Endpoint sends and receives.
+// Endpoint sends and receives messages.
 type Endpoint struct{}
 
 func (*Endpoint) Close()                                                   {}

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-func TestLoadNamesWhatIsMissing(t *testing.T) {
+func TestLoad_MissingLibrary_ErrorNamesIt(t *testing.T) {
 	for _, path := range []string{"libnosuchfabric.so.1", "/nonexistent/libfabric.so.1", "libc.so.6"} {
 		_, err := Load(path)
 		if errors.Is(err, ErrNotBuilt) {
@@ -23,7 +23,7 @@ func TestLoadNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestVersionsCompare(t *testing.T) {
+func TestVersion_After_Compares(t *testing.T) {
 	for v, old := range map[Version]bool{{1, 16}: true, {1, 17}: false, {1, 22}: false, {2, 0}: false, {0, 99}: true} {
 		if Oldest.After(v) != old {
 			t.Errorf("%v is too old: %t", v, !old)
@@ -31,8 +31,7 @@ func TestVersionsCompare(t *testing.T) {
 	}
 }
 
-// TestUnknownProviderIsAnEmptyList: it is for the caller to say what it means.
-func TestUnknownProviderIsAnEmptyList(t *testing.T) {
+func TestInfos_UnknownProvider_ReturnsNone(t *testing.T) {
 	l, err := Load("libfabric.so.1")
 	if err != nil {
 		t.Skip(err)
@@ -43,8 +42,7 @@ func TestUnknownProviderIsAnEmptyList(t *testing.T) {
 	}
 }
 
-// TestLibraryThatIsAnotherIsNotKept: what has been loaded by mistake goes again.
-func TestLibraryThatIsAnotherIsNotKept(t *testing.T) {
+func TestLoad_OtherLibrary_IsUnloaded(t *testing.T) {
 	const other = "libanl.so.1"
 	mapped := func() bool {
 		text, err := os.ReadFile("/proc/self/maps")
@@ -65,10 +63,9 @@ func TestLibraryThatIsAnotherIsNotKept(t *testing.T) {
 	}
 }
 
-// TestInterfaceIsAsTheHeadersSay: a layout or a number that is not libfabric's own would
-// show as memory that is overwritten. Headers of another version: CPATH=DIR go test
-// -count=1, where DIR has rdma/fabric.h.
-func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
+// A layout or a constant that differs from libfabric's would corrupt memory. For headers of another version use CPATH=DIR go test -count=1, where
+// DIR contains rdma/fabric.h.
+func TestABI_Headers_AreEqual(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		needs.Missing(t, "install gcc: %v", err)

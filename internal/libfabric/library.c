@@ -1,4 +1,4 @@
-// Loading libfabric, and what it says of its providers.
+// Loading libfabric, and the lists of its providers.
 #include "library.h"
 #include "shim.h"
 #include "signals.h"
@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ferry_load loads the library at path (a name without a slash is searched for).
-// Once it is in use it is never unloaded: providers leave threads and exit handlers
-// behind.
+// ferry_load loads the library at path. The dynamic linker resolves a name without a slash. A library in use is never
+// unloaded, because providers leave threads and exit handlers.
 int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 {
 	ferry_signals kept;
@@ -41,7 +40,7 @@ int ferry_load(const char *path, ferry_lib **out, char *why, size_t room)
 			snprintf(why, room, "it has no %s", need[i].name);
 			free(lib->path);
 			free(lib);
-			dlclose(h); // whatever it is, none of its code has been called
+			dlclose(h); // Its code was not called.
 			return -FFI_ENODATA;
 		}
 	}
@@ -59,7 +58,7 @@ static int complete(const ffi_info *i)
 	return i->tx_attr && i->rx_attr && i->ep_attr && i->domain_attr && i->fabric_attr && i->fabric_attr->prov_name;
 }
 
-// drop_incomplete leaves out the entries of a list that lack parts, and leaks them: fi_freeinfo may expect the parts.
+// drop_incomplete removes incomplete entries from a list. It leaks them, because fi_freeinfo may expect the missing parts.
 static void drop_incomplete(ffi_info **at)
 {
 	while (*at)
@@ -69,7 +68,7 @@ static void drop_incomplete(ffi_info **at)
 			*at = (*at)->next;
 }
 
-// getinfo may be the call in which providers start.
+// getinfo calls fi_getinfo, which may initialize the providers.
 static int getinfo(ferry_lib *lib, uint64_t flags, const ffi_info *hints, void **list)
 {
 	ferry_signals kept;
@@ -86,8 +85,7 @@ static int getinfo(ferry_lib *lib, uint64_t flags, const ffi_info *hints, void *
 	return r;
 }
 
-// infos is ferry_infos, for those that have the capabilities of more and so many bytes of
-// completion data.
+// infos lists the entries with the capabilities more, and with data bytes of completion data.
 static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t data, int mr, void **list, const char **step)
 {
 	*step = "fi_dupinfo";
@@ -103,7 +101,7 @@ static int infos(ferry_lib *lib, const char *provider, uint64_t more, size_t dat
 	hints->domain_attr->data_progress = FFI_PROGRESS_MANUAL;
 	hints->domain_attr->resource_mgmt = FFI_RM_ENABLED;
 	hints->domain_attr->cq_data_size = data;
-	// No peer reads what is registered, so that these cost nothing; some providers insist.
+	// Peers don't access registered memory, so these modes cost nothing. Some providers require them.
 	hints->domain_attr->mr_mode = FFI_MR_VIRT_ADDR | FFI_MR_ALLOCATED | FFI_MR_PROV_KEY | FFI_MR_ENDPOINT | mr;
 	hints->tx_attr->msg_order = FFI_ORDER_SAS;
 	hints->rx_attr->msg_order = FFI_ORDER_SAS;
@@ -128,8 +126,8 @@ static int offers(const ffi_info *list, const ffi_info *what)
 	return 0;
 }
 
-// add puts a list behind another. Of those that take registered buffers only, it drops what
-// is there without that.
+// add appends a list to another. With mr it drops entries that don't require registered buffers, and those of which the first list
+// has a variant without that requirement.
 static void add(ferry_lib *lib, ffi_info **all, ffi_info *more, int mr)
 {
 	ffi_info **end = all, *before = *all;
@@ -147,10 +145,9 @@ static void add(ferry_lib *lib, ffi_info **all, ffi_info *more, int mr)
 	}
 }
 
-// ferry_infos lists what can carry tagged and untagged messages between any
-// processes of a job, of one provider or (NULL) of all: first what has completion data
-// and receives from one address, and then, perhaps once more, what need not have them; and behind
-// those what takes registered buffers only. A provider tells of none of these unless it is asked for it.
+// ferry_infos lists the entries of one provider, or of all for NULL, that carry tagged and untagged messages between any processes of a
+// job. Entries with completion data and receives from one address come first, followed by entries without that condition, which may
+// repeat them, and by those that require registered buffers. Providers report each of these only on request.
 int ferry_infos(ferry_lib *lib, const char *provider, void **list, const char **step)
 {
 	ffi_info *all = NULL;
@@ -168,15 +165,13 @@ int ferry_infos(ferry_lib *lib, const char *provider, void **list, const char **
 	return all ? 0 : -FFI_ENODATA;
 }
 
-// ferry_providers lists the providers that the library has, with nothing but their
-// names: those without a device, too, unless they left again when they saw none.
+// ferry_providers lists the names of the library's providers. Some providers without a device are missing, because they withdraw.
 int ferry_providers(ferry_lib *lib, void **list)
 {
 	return getinfo(lib, FFI_PROV_ATTR_ONLY, NULL, list);
 }
 
-// ferry_next_info describes the entry at *at and goes on to the next; 0 at the
-// end. Its strings are the list's.
+// ferry_next_info describes the entry at *at and advances *at. It returns 0 at the end. The list owns the strings.
 int ferry_next_info(void **at, ferry_info *out)
 {
 	const ffi_info *i = *at;

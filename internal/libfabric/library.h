@@ -1,4 +1,4 @@
-// The library, for shim.c and library.c.
+// The library handle of shim.c and library.c.
 #ifndef FERRY_LIBFABRIC_LIBRARY_H
 #define FERRY_LIBFABRIC_LIBRARY_H
 

@@ -1,8 +1,7 @@
-// The calls of libfabric that ferry uses, on endpoints; library.c has those on the library.
-// It is loaded at run time; abi.h takes the place of its headers. There is no policy here:
-// which provider, which tags and when to try again is Go's business.
+// Calls of libfabric on endpoints. library.c has those on the library. libfabric is loaded at run time, and abi.h replaces its headers. The file
+// contains no policy: Go chooses providers and tags, and repeats calls.
 //
-// Calls on one ferry_ep come one at a time.
+// Calls on one ferry_ep must not overlap.
 #include "library.h"
 #include "shim.h"
 #include "signals.h"
@@ -12,7 +11,7 @@
 
 struct ferry_region {
 	ffid_mr *mr;
-	ferry_region *next, *before; // those of an endpoint
+	ferry_region *next, *before; // in ferry_ep.regions
 };
 
 enum { TAGGED = 1, UNTAGGED = 2 };
@@ -28,22 +27,22 @@ struct ferry_ep {
 	ffid_ep *ep;
 	slots slots;
 	int fd;
-	char *spill; // SPILL bytes that nobody reads
+	char *spill; // SPILL bytes that are never read
 	void *spill_desc;
 	ferry_region *regions;
-	uint64_t keys; // that were given out
-	int fresh;   // an address was inserted: kinds of messages of which none has been taken since
+	uint64_t keys; // the last registration key
+	int fresh;   // TAGGED, UNTAGGED: no such message was accepted since an address was inserted
 };
 
 static inline slot *slot_at(ferry_ep *ep, uint32_t i) { return nth_slot(&ep->slots, i); }
 
-// ferry_grow adds slots, and returns how many there are.
+// ferry_grow adds slots, and returns their total number.
 int ferry_grow(ferry_ep *ep) { return more_slots(&ep->slots); }
 
-// registers says how memory is registered here.
+// registers reports whether a mode of registration is in use.
 static int registers(const ferry_ep *ep, int mode) { return !!(ep->info->domain_attr->mr_mode & mode); }
 
-// result is r, or an error if the call reported success without an object.
+// result returns r, or an error if the call reported success without an object.
 static int result(int r, const void *object) { return r || object ? r : FERRY_NO_RESULT; }
 
 static int open_ep(ferry_lib *lib, const void *info, int wait_fd, int directed, size_t entries, ferry_ep **out, const char **step)
@@ -120,9 +119,8 @@ fail:
 	return r;
 }
 
-// ferry_open opens an endpoint that can send and receive; its completion queue has
-// room for entries. Only a directed one may give receives and peeks an address. When it
-// fails *step says what libfabric refused.
+// ferry_open opens an endpoint for sends and receives, with a completion queue of the given number of entries. Only a directed one permits
+// addresses in receives and peeks. After a failure *step is the name of the failed call.
 int ferry_open(ferry_lib *lib, const void *info, int wait_fd, int directed, size_t entries, ferry_ep **out, const char **step)
 {
 	ferry_signals kept;
@@ -144,12 +142,12 @@ static void close_regions(ferry_ep *ep)
 	ep->regions = NULL;
 }
 
-// ferry_close frees all. Operations in progress end without a completion; their
-// buffers are not touched any more when it returns.
+// ferry_close closes the endpoint. Operations in progress end without a completion, and their buffers are not accessed after it
+// returns.
 void ferry_close(ferry_ep *ep)
 {
 	if (ep->info && registers(ep, FFI_MR_ENDPOINT))
-		close_regions(ep); // an endpoint can't close before what is bound to it
+		close_regions(ep); // Bound objects must close before the endpoint.
 	if (ep->ep)
 		close_fid(&ep->ep->fid);
 	close_regions(ep);
@@ -190,7 +188,7 @@ int ferry_remove(ferry_ep *ep, uint64_t address)
 	return ep->av->ops->remove(ep->av, &a, 1, 0);
 }
 
-// ferry_register has the network know n bytes, until ferry_deregister or ferry_close.
+// ferry_register registers n bytes until ferry_deregister or ferry_close.
 int ferry_register(ferry_ep *ep, char *buf, size_t n, ferry_region **out)
 {
 	ferry_region *region = calloc(1, sizeof(*region));
@@ -227,12 +225,12 @@ int ferry_deregister(ferry_ep *ep, ferry_region *region)
 	return 0;
 }
 
-// ferry_use says where the buffers of a slot's operations lie from now on; NULL: anywhere.
+// ferry_use sets the region of the buffers of a slot's operations, or none for NULL.
 void ferry_use(ferry_ep *ep, uint32_t i, ferry_region *region) { slot_at(ep, i)->desc = region ? region->mr->mem_desc : NULL; }
 
 int ferry_fd(ferry_ep *ep) { return ep->fd; }
 
-// ferry_trywait is 0 if the descriptor will be readable when something happens.
+// ferry_trywait returns 0 if the descriptor will become readable with the next event.
 int ferry_trywait(ferry_ep *ep)
 {
 	ffid *fids[] = {&ep->cq->fid};
@@ -241,7 +239,7 @@ int ferry_trywait(ferry_ep *ep)
 
 int ferry_tsend(ferry_ep *ep, uint32_t i, const char *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, int kind)
 {
-	if (__builtin_expect(ep->fresh & TAGGED, 0)) { // the first one connects
+	if (__builtin_expect(ep->fresh & TAGGED, 0)) { // The first message connects.
 		ferry_signals kept;
 		ferry_keep_signals(&kept);
 		ep->fresh &= ~TAGGED;
@@ -272,9 +270,8 @@ static int message(ferry_ep *ep, uint32_t i, void *buf, size_t n, uint64_t from,
 	return ep->ep->tagged->recvmsg(ep->ep, &m, flags);
 }
 
-// ferry_trecv posts a receive. With FERRY_SPILL a message that is longer than the
-// buffer fills up to SPILL bytes of memory that nobody reads. With FERRY_CLAIM it is that of the message which
-// a peek with this slot has claimed.
+// ferry_trecv posts a receive. With FERRY_SPILL up to SPILL bytes beyond the buffer are discarded. With FERRY_CLAIM it receives the
+// message that a peek with this slot has claimed.
 int ferry_trecv(ferry_ep *ep, uint32_t i, char *buf, size_t n, uint64_t from, uint64_t tag, uint64_t ignore, int kind)
 {
 	if (kind & FERRY_CLAIM)
@@ -285,7 +282,7 @@ int ferry_trecv(ferry_ep *ep, uint32_t i, char *buf, size_t n, uint64_t from, ui
 	return ep->ep->tagged->recv(ep->ep, buf, n, s->desc, from, tag, ignore, &s->context);
 }
 
-// ferry_peek looks for a message; the completion says ENOMSG if there is none.
+// ferry_peek probes for a message. Without one the completion has the error ENOMSG.
 int ferry_peek(ferry_ep *ep, uint32_t i, uint64_t from, uint64_t tag, uint64_t ignore, int kind)
 {
 	return message(ep, i, NULL, 0, from, tag, ignore, 0, FFI_PEEK | FFI_COMPLETION | (kind & FERRY_CLAIM ? FFI_CLAIM : 0));
@@ -317,15 +314,14 @@ int ferry_recv(ferry_ep *ep, uint32_t i, char *buf, size_t n)
 
 int ferry_cancel(ferry_ep *ep, uint32_t i) { return ep->ep->ops->cancel(&ep->ep->fid, &slot_at(ep, i)->context); }
 
-// read_error reads one failed completion: 1, 0 if there is none after all, or a
-// failure of the queue itself.
+// read_error reads one failed completion. It returns 1, 0 if there is none, or a failure of the queue.
 static ssize_t read_error(ferry_ep *ep, ferry_event *out)
 {
 	ffi_cq_err_entry e = {0};
 	ssize_t n = ep->cq->ops->readerr(ep->cq, &e, 0);
 	if (n <= 0)
 		return n == -FFI_EAGAIN ? 0 : n;
-	// Some providers forget the sign, and some the number.
+	// Some providers report a wrong sign, and some no number.
 	int err = e.err < 0 ? -e.err : e.err ? e.err : FFI_EOTHER;
 	*out = (ferry_event){
 		.tag = e.tag, .data = e.data, .length = e.len, .overflow = e.olen,
@@ -334,9 +330,8 @@ static ssize_t read_error(ferry_ep *ep, ferry_event *out)
 	return 1;
 }
 
-// ferry_poll reads completions, failed ones too, and returns their number. A
-// negative result: the queue itself has failed. Failed ones hide the others until
-// all of them have been read, so that it goes on behind them.
+// ferry_poll reads completions, including failed ones, and returns their number. A negative result is a failure of the queue. A failed
+// completion blocks the others until it is read, so the loop continues after it.
 int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
 {
 	ffi_cq_tagged_entry got[POLL_MOST];
@@ -359,7 +354,7 @@ int ferry_poll(ferry_ep *ep, ferry_event *out, int room)
 		}
 		if (n < 0 && n != -FFI_EAGAIN && have == 0)
 			return n;
-		break; // a failure is there the next time, too
+		break; // The next call returns the failure.
 	}
 	return have;
 }

@@ -1,8 +1,6 @@
-// Some providers install handlers for SIGSEGV, SIGTERM and others, when they are loaded,
-// opened or connect for the first time, and most of those don't run on the signal's own
-// stack. Then a nil pointer that a Go program would recover from, or a signal that it
-// waits for, ends the process. So a call that may do that is put between keeping and
-// giving back.
+// Some providers install handlers for SIGSEGV, SIGTERM and other signals when they are loaded, opened or connected for the first time, and most
+// of these handlers don't run on the signal stack. A nil pointer that a Go program would recover from, or a signal that it expects, then
+// ends the process. Calls that may install handlers are therefore made between ferry_keep_signals and ferry_give_back_signals.
 #include "signals.h"
 
 #include <pthread.h>
@@ -13,7 +11,7 @@ void ferry_keep_signals(ferry_signals *kept)
 {
 	memset(kept, 0, sizeof(*kept));
 	for (int s = 1; s < NSIG; s++)
-		sigaction(s, NULL, &kept->action[s]); // fails for those of the C library
+		sigaction(s, NULL, &kept->action[s]); // It fails for signals of the C library.
 }
 
 static void *handler(const struct sigaction *a)
@@ -21,9 +19,8 @@ static void *handler(const struct sigaction *a)
 	return a->sa_flags & SA_SIGINFO ? (void *)a->sa_sigaction : (void *)a->sa_handler;
 }
 
-// ferry_give_back_signals takes back what was taken since. What Go itself has changed
-// meanwhile stays: Go has one handler for all signals, that of SIGURG among them, whose
-// others are the default and to ignore it.
+// ferry_give_back_signals restores handlers that were replaced since ferry_keep_signals, except by Go. Go uses the default, ignores a signal, or
+// has one handler for all signals, including SIGURG.
 void ferry_give_back_signals(const ferry_signals *kept)
 {
 	void *go = handler(&kept->action[SIGURG]);
@@ -42,7 +39,7 @@ enum { DEADLY = sizeof(deadly) / sizeof(deadly[0]) };
 
 static __thread const char *guarded, *doing;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
-static int guards; // threads that are guarded
+static int guards; // Number of guarded threads.
 static struct sigaction before[DEADLY];
 
 static void say(const char *text)
@@ -51,8 +48,8 @@ static void say(const char *text)
 	(void)n;
 }
 
-// taken_down says which library it was, and lets the signal have its usual end. A signal of
-// another thread is whose it was before.
+// taken_down names the library and raises the signal again with the default action. In other threads it calls the previous
+// handler.
 static void taken_down(int s, siginfo_t *info, void *context)
 {
 	if (!guarded) {
@@ -63,9 +60,9 @@ static void taken_down(int s, siginfo_t *info, void *context)
 	}
 	say("ferry: mtl ofi: the library ");
 	say(guarded);
-	say(" took the process down when it ");
+	say(" crashed the process when it ");
 	say(doing);
-	say(": mtl.ofi.library names another one, mtl.ofi.provider_include the only provider that is asked, and mtl=^ofi does without\n");
+	say(": mtl.ofi.library selects another one, mtl.ofi.provider_include restricts the queried providers, and mtl=^ofi disables it\n");
 	signal(s, SIG_DFL);
 	raise(s);
 }

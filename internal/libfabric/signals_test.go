@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// afterLoad has a signal come, and a fault, when the library has been loaded.
+// afterLoad raises a signal and a fault after the library was loaded.
 func afterLoad() (err error) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM)
@@ -44,9 +44,8 @@ func afterLoad() (err error) {
 	return nil
 }
 
-// TestLoadedLibraryLeavesSignalsToGo: a library that comes along with a provider
-// may install handlers of its own, which end the process.
-func TestLoadedLibraryLeavesSignalsToGo(t *testing.T) {
+// A library of a provider may install signal handlers that end the process.
+func TestLoad_LibraryInstallsHandlers_RestoresGoHandlers(t *testing.T) {
 	if _, err := Load("libfabric.so.1"); err != nil {
 		t.Skip(err)
 	}

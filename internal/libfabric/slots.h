@@ -8,25 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A slot is what libfabric knows an operation by. Slots lie in chunks that stay
-// where they are; providers write into the context.
+// A slot identifies an operation to libfabric. Slots are in chunks that don't move, because providers write into the
+// context.
 typedef struct slot {
 	ffi_context2 context;
 	uint32_t index;
-	void *desc; // of the buffer, if that is registered
+	void *desc; // Descriptor of a registered buffer, or NULL.
 } slot;
 
 enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS };
 
 typedef struct slots {
 	slot **chunks;
-	slot **sorted; // the same, by address
-	uint32_t n;    // chunks
+	slot **sorted; // The chunks by address.
+	uint32_t n;    // Number of chunks.
 } slots;
 
 static inline slot *nth_slot(const slots *all, uint32_t i) { return &all->chunks[i >> CHUNK_BITS][i & (CHUNK - 1)]; }
 
-// before returns how many chunks begin at or before an address.
+// before returns the number of chunks that begin at or before an address.
 static inline uint32_t before(const slots *all, const void *address)
 {
 	uint32_t low = 0, high = all->n;
@@ -40,8 +40,8 @@ static inline uint32_t before(const slots *all, const void *address)
 	return low;
 }
 
-// slot_of returns the number of the slot whose context this is. Providers over ofi_rxm
-// have failures whose context is a buffer of their own.
+// slot_of returns the number of the slot with a context. Providers over ofi_rxm report failures with a context of their own, which
+// belongs to no slot.
 static inline uint32_t slot_of(const slots *all, const void *context)
 {
 	uint32_t n = before(all, context);
@@ -51,7 +51,7 @@ static inline uint32_t slot_of(const slots *all, const void *context)
 	return offset < CHUNK * sizeof(slot) && offset % sizeof(slot) == 0 ? ((const slot *)context)->index : FERRY_NO_SLOT;
 }
 
-// longer makes room for one more in a list of n chunks, and reports whether there is.
+// longer extends a list of n chunks by one entry. It returns 0 if there is no memory.
 static inline int longer(slot ***list, uint32_t n)
 {
 	slot **more = realloc(*list, (n + 1) * sizeof(*more));
@@ -60,7 +60,7 @@ static inline int longer(slot ***list, uint32_t n)
 	return !!more;
 }
 
-// more_slots adds a chunk, and returns how many slots there are, or -FFI_ENOMEM.
+// more_slots adds a chunk, and returns the total number of slots, or -FFI_ENOMEM.
 static inline int more_slots(slots *all)
 {
 	slot *s = longer(&all->chunks, all->n) && longer(&all->sorted, all->n) ? calloc(CHUNK, sizeof(*s)) : NULL;

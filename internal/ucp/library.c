@@ -1,12 +1,12 @@
-// Loading UCX, and making contexts of it.
+// Loading UCX.
 #include "library.h"
 #include "shim.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 
-// ferry_ucp_load loads the library at path (a name without a slash is searched for). Once it
-// is in use it is never unloaded: it leaves threads and exit handlers behind.
+// ferry_ucp_load loads the library at path. The dynamic linker resolves a name without a slash. A library in use is never unloaded, because it leaves
+// threads and exit handlers.
 int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room)
 {
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
@@ -37,7 +37,7 @@ int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room
 		if (!*need[i].at) {
 			snprintf(why, room, "it has no %s", need[i].name);
 			free(lib);
-			dlclose(h); // whatever it is, none of its code has been called
+			dlclose(h); // Its code was not called.
 			return FUCS_ERR_UNSUPPORTED;
 		}
 	}
@@ -50,8 +50,8 @@ int ferry_ucp_load(const char *path, ferry_ucp_lib **out, char *why, size_t room
 		free(lib);
 		return r;
 	}
-	// Before the first context: its cache of registrations then patches nothing in this process, and
-	// hears of memory by ferry_ucp_changes.
+	// It must precede the first context. The registration cache then does not patch this process, and ferry_ucp_changes notifies it
+	// of unmapped memory.
 	lib->f.ucm_set_external_event(FUCM_EVENT_VM_MAPPED | FUCM_EVENT_VM_UNMAPPED | FUCM_EVENT_MEM_TYPE_ALLOC | FUCM_EVENT_MEM_TYPE_FREE);
 	*out = lib;
 	return 0;

@@ -1,4 +1,4 @@
-// The library, for shim.c and library.c.
+// The library handle of shim.c and library.c.
 #ifndef FERRY_UCP_LIBRARY_H
 #define FERRY_UCP_LIBRARY_H
 
@@ -6,7 +6,7 @@
 
 struct ferry_ucp_lib {
 	fucp_calls_t f;
-	uint64_t cutting; // a datatype
+	uint64_t cutting; // the datatype of receives that may be cut
 };
 
 int ferry_ucp_cutting(struct ferry_ucp_lib *lib);

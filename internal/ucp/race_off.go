@@ -4,5 +4,5 @@ package ucp
 
 func raceRead([]byte) {}
 
-// Wrote tells the race detector that n bytes of buf were written by a receive that is over.
+// Wrote reports to the race detector that a completed receive has written n bytes of buf.
 func Wrote([]byte, int) {}

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// The race detector sees nothing of what C does. These tell it.
+// The race detector does not observe C. These functions report its accesses.
 
 func raceRead(buf []byte) {
 	if len(buf) > 0 {
@@ -15,7 +15,7 @@ func raceRead(buf []byte) {
 	}
 }
 
-// Wrote tells the race detector that n bytes of buf were written by a receive that is over.
+// Wrote reports to the race detector that a completed receive has written n bytes of buf.
 func Wrote(buf []byte, n int) {
 	if n = min(n, len(buf)); n > 0 {
 		runtime.RaceWriteRange(unsafe.Pointer(&buf[0]), n)

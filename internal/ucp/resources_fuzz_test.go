@@ -2,7 +2,7 @@ package ucp
 
 import "testing"
 
-// FuzzResources: each resource in the text of the library has a transport and a device.
+// Each parsed resource has a transport and a device.
 func FuzzResources(f *testing.F) {
 	f.Add("#      resource  0  :  md 0  dev 0  flags -- self/memory\n# resource 1 : md 1 tcp/eth0\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -1,31 +1,30 @@
-// The calls of UCX that ferry uses. It is loaded at run time; abi.h takes the place of its
-// headers. There is no policy here: which transports, which tags and when to give up is Go's
-// business.
+// Calls of UCX. UCX is loaded at run time, and abi.h replaces its headers. The file contains no policy: Go chooses transports and tags, and abandons
+// operations.
 //
-// Calls on one ferry_ucp_worker come one at a time. UCX calls back from within them alone; what it says
-// is kept in a queue, which ferry_ucp_poll empties. Go is never called.
+// Calls on one ferry_ucp_worker must not overlap. Callbacks of UCX occur only during them. They append events to a queue, which
+// ferry_ucp_poll empties. Go is never called.
 #include "library.h"
 #include "shim.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// A bounce is room for a short message, whose sender's buffer is free at once.
+// A bounce holds a copy of a short message during its send.
 typedef struct bounce {
 	struct bounce *next;
 	char bytes[FERRY_UCP_SHORT];
 } bounce;
 
-// A slot is what an operation is known by. Slots lie in chunks that stay where they are.
+// A slot identifies an operation. Slots are in chunks that don't move.
 typedef struct slot {
 	ferry_ucp_worker *worker;
-	void *request;		 // that is in progress
-	fucp_message_t *message; // that a probe has claimed
-	bounce *bounce;		 // that the message is sent from
+	void *request;		 // in progress
+	fucp_message_t *message; // claimed by a probe
+	bounce *bounce;		 // of a short send
 	uint32_t index;
-	int waits; // for its receive's end
-	const char *into; // a receive's buffer
-	char *buf;	  // of one that may be cut
+	int waits; // a receive is in progress
+	const char *into; // buffer of a receive
+	char *buf;	  // buffer of a receive that may be cut
 	size_t room;
 	int has_kept;
 	char kept[FERRY_UCP_KEPT];
@@ -33,7 +32,7 @@ typedef struct slot {
 
 enum { CHUNK_BITS = 8, CHUNK = 1 << CHUNK_BITS };
 
-// A peer's endpoint calls back with one of these.
+// The argument of callbacks for an endpoint.
 typedef struct endpoint {
 	struct endpoint *next;
 	ferry_ucp_worker *worker;
@@ -53,16 +52,15 @@ struct ferry_ucp_worker {
 	uint32_t head, tail, room;
 	int fd;
 	int wait_fd;
-	size_t kept; // length of the messages whose contents are kept; 0: none
-	// How operations are asked for. UCX reads these only while an operation begins, and only user_data
-	// changes from one to the next: made anew for each they cost a sixth of a receiver's time.
+	size_t kept; // length of the messages whose contents are kept, or 0
+	// Parameters of operations. UCX reads them only during the call, and only user_data differs between operations. Building them for each
+	// operation would take a sixth of a receiver's time.
 	fucp_request_param_t sending, now, closing, whole, cutting;
 };
 
 static inline slot *slot_at(ferry_ucp_worker *w, uint32_t i) { return &w->chunks[i >> CHUNK_BITS][i & (CHUNK - 1)]; }
 
-// ferry_ucp_grow adds CHUNK slots and room in the queue for what they may end with, and returns
-// how many there are.
+// ferry_ucp_grow adds CHUNK slots and space for their events in the queue, and returns the total number of slots.
 int ferry_ucp_grow(ferry_ucp_worker *w)
 {
 	uint32_t need = (w->n_chunks + 1) * CHUNK + CHUNK; // of failing endpoints, too: see push
@@ -98,9 +96,8 @@ int ferry_ucp_grow(ferry_ucp_worker *w)
 	return w->n_chunks * CHUNK;
 }
 
-// push has room for one event of each slot. The failure of an endpoint is told where there is
-// more: whoever sends there learns of it anyway. Fields are written one by one: an event that is put
-// together elsewhere, and copied at once, waits for its parts.
+// push appends an event. The queue has space for one event of each slot. The failure of an endpoint is dropped without further space, because
+// later sends return it. Fields are written one by one, because a copy of the struct would wait for the stores of its fields.
 static void push(ferry_ucp_worker *w, uint32_t slot, uint32_t peer, int error, uint64_t tag, uint64_t length)
 {
 	ferry_ucp_event *e = &w->queue[w->tail++ & (w->room - 1)];
@@ -151,7 +148,7 @@ static void failed(void *arg, fucp_ep_t *ep, fucs_status_t status)
 		push(w, FERRY_UCP_NO_SLOT, e->peer, status, 0, 0);
 }
 
-// ask prepares how operations are asked for.
+// ask prepares the parameters of operations.
 static void ask(ferry_ucp_worker *w)
 {
 	const fucp_request_param_t all = {
@@ -172,7 +169,7 @@ static void ask(ferry_ucp_worker *w)
 	w->cutting.datatype = w->lib->cutting;
 }
 
-// result is r, or an error if the call reported success without an object.
+// result returns r, or an error if the call reported success without an object.
 static int result(int r, const void *object) { return r || object ? r : FERRY_UCP_NO_RESULT; }
 
 // ferry_ucp_open makes a context. After a failure *step is the name of the call or the setting.
@@ -214,7 +211,7 @@ fail:
 	return r;
 }
 
-// ferry_ucp_info returns what UCX says of a context in words, which the caller frees.
+// ferry_ucp_info returns UCX's description of a context. The caller frees it.
 int ferry_ucp_info(ferry_ucp_worker *w, char **text)
 {
 	size_t n;
@@ -252,7 +249,7 @@ int ferry_ucp_start(ferry_ucp_worker *w, const char **step)
 	return r;
 }
 
-// ferry_ucp_close frees all. Requests in progress end without an event.
+// ferry_ucp_close closes the worker and its context. Requests in progress end without an event.
 void ferry_ucp_close(ferry_ucp_worker *w)
 {
 	if (w->worker)
@@ -288,11 +285,10 @@ void ferry_ucp_free_address(ferry_ucp_worker *w, void *address) { w->lib->f.ucp_
 
 int ferry_ucp_fd(ferry_ucp_worker *w) { return w->fd; }
 
-// ferry_ucp_arm is 0 if the descriptor will be readable when something happens.
+// ferry_ucp_arm returns 0 if the descriptor will become readable with the next event.
 int ferry_ucp_arm(ferry_ucp_worker *w) { return w->tail != w->head ? FUCS_ERR_BUSY : w->lib->f.ucp_worker_arm(w->worker); }
 
-// ferry_ucp_connect makes an endpoint, and may send what that takes. The failure of one
-// in peer mode is told with the peer's number.
+// ferry_ucp_connect makes an endpoint, and may send messages for that. In peer mode the event of its failure has the peer's number.
 int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, int peer_mode, void **out)
 {
 	endpoint *e = calloc(1, sizeof(*e));
@@ -320,15 +316,15 @@ int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, i
 	return 0;
 }
 
-// asked returns how the slot's operation is asked for, until the next one is.
+// asked returns the parameters for an operation of a slot. They are valid until the next operation.
 static const fucp_request_param_t *asked(fucp_request_param_t *p, slot *s)
 {
 	p->user_data = s;
 	return p;
 }
 
-// started is 0 if the slot's operation is in progress, 1 if it is over, or an error: no event
-// comes then.
+// started returns 0 if the slot's operation is in progress. It returns 1 if the operation is complete, or an error; there is no event
+// then.
 static int started(slot *s, fucs_status_ptr_t p)
 {
 	if (!p)
@@ -339,22 +335,21 @@ static int started(slot *s, fucs_status_ptr_t p)
 	return 0;
 }
 
-// ferry_ucp_disconnect closes an endpoint in peer mode at once, which ends its operations with an
-// error.
+// ferry_ucp_disconnect closes an endpoint in peer mode at once. Its operations end with an error.
 int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t i, void *ep)
 {
 	slot *s = slot_at(w, i);
 	return started(s, w->lib->f.ucp_ep_close_nbx(ep, asked(&w->closing, s)));
 }
 
-// ferry_ucp_flush ends when all that was sent to an endpoint has left.
+// ferry_ucp_flush completes when all messages to an endpoint have left.
 int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t i, void *ep)
 {
 	slot *s = slot_at(w, i);
 	return started(s, w->lib->f.ucp_ep_flush_nbx(ep, asked(&w->sending, s)));
 }
 
-// ferry_ucp_send sends a message, a short one from memory of its own.
+// ferry_ucp_send sends a message. It copies a short one.
 int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 {
 	(void)none;
@@ -383,16 +378,16 @@ int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 	return r;
 }
 
-// ferry_ucp_send_now sends a message from where it is, and is 1 if it has left. Otherwise nothing has
-// happened: it is too long for that, or there is no room, or the endpoint has failed.
+// ferry_ucp_send_now sends a message without a copy, and returns 1 if it has left. Otherwise it has no effect: the message is too long, there is no
+// space, or the endpoint has failed.
 int ferry_ucp_send_now(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 {
 	(void)none;
 	return !c->worker->lib->f.ucp_tag_send_nbx(c->ep, buf, c->n, c->tag, &c->worker->now);
 }
 
-// begun keeps the request of a receive, unless that is over already: UCX has been told to call back
-// even then, as it would not say otherwise which message it was.
+// begun stores the request of a receive, unless it is complete. UCX calls back even then, because only the callback identifies the
+// message.
 static void begun(slot *s, fucs_status_ptr_t p)
 {
 	if (!s->waits)
@@ -403,9 +398,8 @@ static void begun(slot *s, fucs_status_ptr_t p)
 		s->request = p;
 }
 
-// UCX drops what is longer than its receive, all of it. So a receive that may get such a message
-// has a datatype of its own: it takes any length, and keeps the beginning. Large messages then
-// come in packets, and not straight from their sender's memory.
+// UCX drops a message that is longer than its receive completely. A receive that may match such a message therefore has a datatype that accepts any
+// length and keeps the beginning. Large messages then arrive in packets, and not directly from the sender's memory.
 static void *start_unpack(void *context, void *buffer, size_t count)
 {
 	(void)context, (void)count;
@@ -428,7 +422,7 @@ static fucs_status_t unpack(void *state, size_t offset, const void *src, size_t 
 
 static void finish(void *state) { (void)state; }
 
-// Nothing is ever sent with it.
+// It is never used for sends.
 static void *start_pack(void *context, const void *buffer, size_t count)
 {
 	(void)context, (void)buffer, (void)count;
@@ -441,14 +435,14 @@ static size_t pack(void *state, size_t offset, void *dest, size_t max)
 	return 0;
 }
 
-// ferry_ucp_cutting makes that datatype.
+// ferry_ucp_cutting creates that datatype.
 int ferry_ucp_cutting(ferry_ucp_lib *lib)
 {
 	const fucp_generic_dt_ops_t ops = {start_pack, start_unpack, packed_size, pack, unpack, finish};
 	return lib->f.ucp_dt_create_generic(&ops, NULL, &lib->cutting);
 }
 
-// receiving returns how a receive is asked for.
+// receiving returns the parameters of a receive.
 static const fucp_request_param_t *receiving(slot *s, char **buf, size_t *n, int whole)
 {
 	ferry_ucp_worker *w = s->worker;
@@ -465,15 +459,15 @@ static const fucp_request_param_t *receiving(slot *s, char **buf, size_t *n, int
 	return asked(&w->cutting, s);
 }
 
-// claimed receives a message that was taken out of matching.
+// claimed receives a claimed message.
 static void claimed(slot *s, char *buf, size_t n, fucp_message_t *m, int whole)
 {
 	const fucp_request_param_t *p = receiving(s, &buf, &n, whole);
 	begun(s, s->worker->lib->f.ucp_tag_msg_recv_nbx(s->worker->worker, buf, n, m, p));
 }
 
-// ferry_ucp_recv posts a receive of a message whose tag has the same bits where mask has any.
-// With FERRY_UCP_CUT a message that is there already, and is not longer, goes straight into the buffer.
+// ferry_ucp_recv posts a receive of a message whose tag has the same bits where mask has bits. With FERRY_UCP_CUT an unexpected message that fits
+// is received directly into the buffer.
 int ferry_ucp_recv(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 {
 	(void)none;
@@ -494,7 +488,7 @@ int ferry_ucp_recv(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none)
 	return 0;
 }
 
-// ferry_ucp_probe looks for a message, and is 1 if there is one; with claim it is the slot's.
+// ferry_ucp_probe probes for a message, and returns 1 if there is one. With claim the slot claims it.
 int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t i, uint64_t tag, uint64_t mask, int claim, ferry_ucp_event *found)
 {
 	fucp_tag_recv_info_t info;
@@ -508,7 +502,7 @@ int ferry_ucp_probe(ferry_ucp_worker *w, uint32_t i, uint64_t tag, uint64_t mask
 	return 1;
 }
 
-// ferry_ucp_recv_claimed receives the message that the slot has.
+// ferry_ucp_recv_claimed receives the message that the slot has claimed.
 void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n, int into)
 {
 	slot *s = slot_at(w, i);
@@ -517,7 +511,7 @@ void ferry_ucp_recv_claimed(ferry_ucp_worker *w, uint32_t i, char *buf, size_t n
 	claimed(s, buf, n, m, into == FERRY_UCP_WHOLE);
 }
 
-// ferry_ucp_cancel asks for a receive to be withdrawn. Its event tells whether it was.
+// ferry_ucp_cancel requests the withdrawal of a receive. Its event contains the result.
 void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t i)
 {
 	slot *s = slot_at(w, i);
@@ -525,8 +519,8 @@ void ferry_ucp_cancel(ferry_ucp_worker *w, uint32_t i)
 		w->lib->f.ucp_request_cancel(w->worker, s->request);
 }
 
-// ferry_ucp_abandon has nothing more written into the buffer of a receive in progress, and is 1 if
-// that can be: UCX then knows of no buffer. The event comes nevertheless, or never.
+// ferry_ucp_abandon detaches the buffer of a receive in progress, and returns 1 if that is possible, which requires that UCX does not know the
+// buffer. The event may still come.
 int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t i)
 {
 	slot *s = slot_at(w, i);
@@ -537,21 +531,20 @@ int ferry_ucp_abandon(ferry_ucp_worker *w, uint32_t i)
 	return 1;
 }
 
-// ferry_ucp_keep has messages of n bytes kept, up to FERRY_UCP_KEPT.
+// ferry_ucp_keep saves the contents of messages of n bytes, up to FERRY_UCP_KEPT.
 void ferry_ucp_keep(ferry_ucp_worker *w, size_t n) { w->kept = n <= FERRY_UCP_KEPT ? n : 0; }
 
-// ferry_ucp_kept is the message of the slot's last receive, or NULL if that was not kept.
+// ferry_ucp_kept returns the message of the slot's last receive, or NULL if it was not saved.
 const char *ferry_ucp_kept(ferry_ucp_worker *w, uint32_t i)
 {
 	slot *s = slot_at(w, i);
 	return s->has_kept ? s->kept : NULL;
 }
 
-// ferry_ucp_changes has UCX forget what it has registered there: other memory may lie at those
-// addresses when it sees them again.
+// ferry_ucp_changes invalidates UCX's registrations of a buffer, because other memory may be mapped at those addresses later.
 void ferry_ucp_changes(ferry_ucp_worker *w, char *buf, size_t n) { w->lib->f.ucm_vm_munmap(buf, n); }
 
-// take copies an event as push has written it, one field after the other.
+// take copies an event field by field, as push.
 static void take(ferry_ucp_event *to, const volatile ferry_ucp_event *e)
 {
 	to->tag = e->tag;
@@ -561,7 +554,7 @@ static void take(ferry_ucp_event *to, const volatile ferry_ucp_event *e)
 	to->error = e->error;
 }
 
-// look progresses until there are events, at most looks times, and returns how many there are.
+// look progresses until there are events, at most looks times, and returns their number.
 static int look(ferry_ucp_worker *w, ferry_ucp_event *out, int room, int looks)
 {
 	for (; looks > 0 && w->head == w->tail; looks--)
@@ -574,15 +567,14 @@ static int look(ferry_ucp_worker *w, ferry_ucp_event *out, int room, int looks)
 	return n;
 }
 
-// ferry_ucp_poll progresses once, unless events are left from before.
+// ferry_ucp_poll progresses once, unless events are pending.
 int ferry_ucp_poll(const ferry_ucp_call *c, char *none, ferry_ucp_event *out)
 {
 	(void)none;
 	return look(c->worker, out, c->room, 1);
 }
 
-// ferry_ucp_recv_look is ferry_ucp_recv, and then ferry_ucp_poll until there is something, at
-// most looks times.
+// ferry_ucp_recv_look is ferry_ucp_recv followed by ferry_ucp_poll, until there is an event or looks times.
 int ferry_ucp_recv_look(const ferry_ucp_call *c, char *buf, ferry_ucp_event *out)
 {
 	ferry_ucp_recv(c, buf, NULL);

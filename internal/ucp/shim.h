@@ -1,38 +1,38 @@
-// What Go sees of UCX: plain types. library.c and shim.c say what each function does. Results
-// are 0, or an error number of UCX's, which are negative.
+// The interface between Go and UCX, with plain types. library.c and shim.c document the functions. Results are 0 or a negative error number of
+// UCX.
 #ifndef FERRY_UCP_SHIM_H
 #define FERRY_UCP_SHIM_H
 
 #include "abi.h"
 
-// The slot of an event that tells of an endpoint's failure.
+// Slot of the event of an endpoint's failure.
 #define FERRY_UCP_NO_SLOT UINT32_MAX
 
 // Status of a call that reported success without a result. UCX's errors are negative.
 #define FERRY_UCP_NO_RESULT 1
 
-// Messages up to so many bytes are sent from memory of the shim's own.
+// Length up to which messages are copied when they are sent, in bytes.
 #define FERRY_UCP_SHORT 1024
 
-// Receives above so many bytes look first whether their message is there.
+// Length of a receive above which it first probes for its message, in bytes.
 #define FERRY_UCP_LOOK FERRY_UCP_SHORT
 
-// The longest message that may be kept.
+// Length of the longest message whose contents are kept, in bytes.
 #define FERRY_UCP_KEPT 64
 
 typedef struct ferry_ucp_lib ferry_ucp_lib;
 typedef struct ferry_ucp_worker ferry_ucp_worker;
 
-// ferry_ucp_setting is one of UCX's variables without UCX_ before it.
+// ferry_ucp_setting is one of UCX's variables, without the prefix UCX_.
 typedef struct ferry_ucp_setting {
 	const char *name, *value;
 } ferry_ucp_setting;
 
 // ferry_ucp_event is the end of one operation, or of an endpoint.
 typedef struct ferry_ucp_event {
-	uint64_t tag, length; // of a message that was received
+	uint64_t tag, length; // of a received message
 	uint32_t slot;
-	uint32_t peer; // of an endpoint that has failed
+	uint32_t peer; // of a failed endpoint
 	int32_t error;
 	int32_t unused;
 } ferry_ucp_event;
@@ -53,21 +53,20 @@ int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, i
 int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t slot, void *ep);
 int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t slot, void *ep);
 
-// How the buffer of a receive is given to UCX: see Into in ucp.go.
+// Use of the buffer of a receive: see Into in ucp.go.
 enum { FERRY_UCP_CUT, FERRY_UCP_WHOLE, FERRY_UCP_ABANDONABLE };
 
-// What each message takes. These have one shape, and their arguments in memory of C's, so that Go can
-// call them without cgo. Buffers are pointers to char: of one to void cgo would look for Go
-// pointers in all of the object that the buffer is a part of.
+// The arguments of frequent functions. These have one signature, and their arguments are in C memory, so that Go can call them without cgo. Buffers are
+// pointers to char. For a pointer to void cgo would check the whole object around the buffer for Go pointers.
 typedef struct ferry_ucp_call {
 	ferry_ucp_worker *worker;
 	void *ep;
-	size_t n; // of the buffer, in bytes
+	size_t n; // length of the buffer, in bytes
 	uint64_t tag, mask;
 	uint32_t slot;
-	int32_t flag; // a send: synchronous; a receive: one of FERRY_UCP_CUT and so on
+	int32_t flag; // synchronous for a send; FERRY_UCP_CUT and so on for a receive
 	int32_t looks;
-	int32_t room; // for events
+	int32_t room; // space for events
 } ferry_ucp_call;
 
 int ferry_ucp_send(const ferry_ucp_call *c, char *buf, ferry_ucp_event *none);

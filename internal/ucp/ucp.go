@@ -1,15 +1,11 @@
-// Package ucp calls UCX, the library for InfiniBand, RoCE, GPUs and shared memory that
-// OpenUCX makes, from version 1.13 on. The library is loaded at run time, so that one
-// binary runs with and without it.
+// Package ucp calls UCX, the library of OpenUCX for InfiniBand, RoCE, GPUs and shared memory, from version 1.13 on. It loads the library at run time, so
+// that one binary runs with and without it.
 //
-// It is thin: it decides nothing, waits for nothing and keeps no Go memory; what UCX does
-// with memory after a call returns is its caller's business, who pins it. Short
-// messages are sent from C memory: they need no pin. UCX's callbacks stay in C, and fill a
-// queue that Poll empties. It is compiled without UCX's headers; without cgo
-// Load says that there is nothing to load.
+// The package is a thin layer without policy. It never waits, and keeps no Go memory. The caller must pin memory that UCX uses after a call returns. Short
+// messages are copied to C memory and need no pin. UCX's callbacks stay in C, and append to a queue that Poll empties. The package needs no headers
+// of UCX. Without cgo, Load returns ErrNotBuilt.
 //
-// Calls on one Worker come one at a time. None of them blocks, in so far as UCX keeps its
-// promises; Load and Open may take long.
+// Calls on one Worker must not overlap. They don't block, unless UCX violates its interface. Load and Open may block for long.
 package ucp
 
 import (
@@ -19,34 +15,36 @@ import (
 	"strings"
 )
 
-// ErrNotBuilt is wrapped by Load's error where nothing can be loaded because this
-// program was compiled without what it takes.
+// ErrNotBuilt is wrapped by the error of Load if the program was compiled without cgo.
 var ErrNotBuilt = errors.New("compiled without UCX support")
 
-// Oldest is the oldest version that this package is tested with.
+// Oldest is the oldest tested version.
 var Oldest = Version{Major: 1, Minor: 13}
 
-// Status is a result of UCX's: 0 is success, and errors are negative.
+// Status is a result of UCX. 0 is success, and errors are negative.
 type Status int32
 
-// The errors that mean something to callers.
+// The errors that callers handle.
 const (
-	NoMemory    Status = -4
-	Unreachable Status = -6 // no transport leads there
-	Truncated   Status = -9 // the message is longer than the buffer
-	NoDevice    Status = -14
-	Canceled    Status = -16
-	// EndpointTimeout is the end of an endpoint whose host did not answer.
+	NoMemory Status = -4
+	// No transport reaches the peer.
+	Unreachable Status = -6
+	// The message is longer than the buffer.
+	Truncated Status = -9
+	NoDevice  Status = -14
+	Canceled  Status = -16
+	// The host of an endpoint did not reply.
 	EndpointTimeout Status = -80
 
 	NoResult Status = 1 // A call reported success without a result.
 )
 
-// Error says which call failed, and how.
+// Error is the error of a call.
 type Error struct {
 	Call string
 	Code Status
-	Text string // UCX's
+	// Text is UCX's text for Code.
+	Text string
 }
 
 func (e *Error) Error() string {
@@ -56,8 +54,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code)
 }
 
-// A Setting is one of UCX's variables, without UCX_ before its name. It comes before
-// the environment's.
+// A Setting is one of UCX's variables, without the prefix UCX_. It overrides the environment.
 type Setting struct{ Name, Value string }
 
 // A Resource is a transport on a device, such as rc_mlx5 on mlx5_0:1.
@@ -65,42 +62,44 @@ type Resource struct{ Transport, Device string }
 
 func (r Resource) String() string { return r.Transport + "/" + r.Device }
 
-// SlotsAtOnce is how many slots Grow makes.
+// SlotsAtOnce is the number of slots that Grow adds.
 const SlotsAtOnce = 256
 
-// Short is the length, in bytes, up to which Send copies a message.
+// Short is the length up to which Send copies a message, in bytes.
 const Short = 1024
 
-// Now is the length, in bytes, up to which SendNow may send a message.
+// Now is the length of the longest message of SendNow, in bytes.
 const Now = 64
 
-// Into says how the buffer of a receive is given to UCX.
+// Into is the way in which UCX uses the buffer of a receive.
 type Into int32
 
 const (
-	// Cut keeps the beginning of a longer message. Above Short bytes it looks first whether the message is
-	// there: one that fits is received as by Whole.
+	// Cut keeps the beginning of a longer message. A receive above Short bytes first probes for its message, and receives one that
+	// fits as with Whole.
 	Cut Into = iota
-	// Whole is for a message that is not longer, or whose beginning nobody wants: it ends with Truncated.
+	// Whole is for a message that fits. A longer one is dropped, and the receive ends with Truncated.
 	Whole
-	// Abandonable is as Cut, and UCX never knows the buffer: see Worker.Abandon.
+	// Abandonable is Cut without access of UCX to the buffer; see Worker.Abandon.
 	Abandonable
 )
 
-// MostKept is the length, in bytes, of the longest message that Keep has kept.
+// MostKept is the length of the longest message that Keep saves, in bytes.
 const MostKept = 64
 
-// An Event is the end of one operation, or of an endpoint. Its layout is that of
-// ferry_ucp_event in shim.h.
+// An Event is the completion of one operation, or the failure of an endpoint. It has the layout of ferry_ucp_event in shim.h.
 type Event struct {
-	Tag, Length uint64 // of a message that was received: its whole length
-	Slot        uint32 // NoSlot: an endpoint has failed
-	Peer        uint32 // whose
-	Err         Status
-	_           int32
+	// Tag and Length describe a received message. Length is its full length.
+	Tag, Length uint64
+	// Slot is NoSlot for the failure of an endpoint.
+	Slot uint32
+	// Peer is the number of a failed endpoint.
+	Peer uint32
+	Err  Status
+	_    int32
 }
 
-// NoSlot is the number of no slot.
+// NoSlot is an invalid slot number.
 const NoSlot = ^uint32(0)
 
 // Version is a version of the library.
@@ -108,21 +107,21 @@ type Version struct{ Major, Minor, Release int }
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Release) }
 
-// Before reports whether v is older than w, releases aside.
+// Before reports whether v is older than w. It ignores the release.
 func (v Version) Before(w Version) bool {
 	return v.Major < w.Major || v.Major == w.Major && v.Minor < w.Minor
 }
 
-// loadError makes one line of what the dynamic linker says.
+// loadError returns an error with the message of the dynamic linker in one line.
 func loadError(path, why string) error {
 	why = strings.TrimSpace(strings.TrimPrefix(why, path+":"))
-	return fmt.Errorf("%s can't be loaded: %s", path, why)
+	return fmt.Errorf("%s cannot be loaded: %s", path, why)
 }
 
-// resourceLine is how ucp_context_print_info lists a transport on a device.
+// resourceLine matches a transport on a device in the output of ucp_context_print_info.
 var resourceLine = regexp.MustCompile(`(?m)^#?\s*resource\s+\d+\s*:.*\s([^\s/]+)/(\S+)\s*$`)
 
-// parseResources finds the resources in what UCX says of a context.
+// parseResources returns the resources in UCX's description of a context.
 func parseResources(info string) (all []Resource) {
 	for _, m := range resourceLine.FindAllStringSubmatch(info, -1) {
 		all = append(all, Resource{m[1], m[2]})

@@ -44,13 +44,13 @@ import (
 	"github.com/ferrympi/ferry/internal/rawsys"
 )
 
-// An Event is a ferry_ucp_event: neither is larger than the other.
+// Event and ferry_ucp_event have the same size.
 var (
 	_ [unsafe.Sizeof(Event{}) - C.sizeof_ferry_ucp_event]struct{}
 	_ [C.sizeof_ferry_ucp_event - unsafe.Sizeof(Event{})]struct{}
 )
 
-// The numbers of ucp.go are those of abi.h: an index other than 0 does not compile.
+// The constants of ucp.go and abi.h are equal. Otherwise an index is not 0, and does not compile.
 var _ = [...]struct{}{
 	[1]struct{}{}[NoMemory-C.FUCS_ERR_NO_MEMORY], [1]struct{}{}[Unreachable-C.FUCS_ERR_UNREACHABLE],
 	[1]struct{}{}[Truncated-C.FUCS_ERR_MESSAGE_TRUNCATED], [1]struct{}{}[NoDevice-C.FUCS_ERR_NO_DEVICE],
@@ -59,7 +59,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[Cut-C.FERRY_UCP_CUT], [1]struct{}{}[Whole-C.FERRY_UCP_WHOLE], [1]struct{}{}[Abandonable-C.FERRY_UCP_ABANDONABLE],
 }
 
-// Library is UCX, loaded.
+// Library is a loaded UCX.
 type Library struct{ c *C.ferry_ucp_lib }
 
 var loaded = struct {
@@ -67,11 +67,10 @@ var loaded = struct {
 	libs map[string]*Library
 }{libs: map[string]*Library{}}
 
-// Built returns nil if this program can load UCX, or why not.
+// Built returns nil if this program can load UCX, and the reason otherwise.
 func Built() error { return nil }
 
-// Setenv sets a variable in the C library's environment, where UCX looks when it is loaded;
-// os.Getenv and children don't see it.
+// Setenv sets a variable in the C library's environment, which UCX reads when it is loaded. os.Getenv and child processes are unaffected.
 func Setenv(name, value string) {
 	n, v := C.CString(name), C.CString(value)
 	defer C.free(unsafe.Pointer(n))
@@ -85,9 +84,8 @@ func loadedFrom(path string) *Library {
 	return loaded.libs[path]
 }
 
-// Load loads the library: path is a file, or a name that the dynamic linker looks
-// for. It stays loaded, and a second Load of the same path returns it again. Load blocks as long as a file system
-// does, and then other threads continue (elfcheck).
+// Load loads the library. path is a file, or a name that the dynamic linker resolves. The library stays loaded, and a second Load of the same path
+// returns it again. Load may block in a file system without blocking other threads (elfcheck).
 func Load(path string) (*Library, error) {
 	if l := loadedFrom(path); l != nil {
 		return l, nil
@@ -111,14 +109,14 @@ func Load(path string) (*Library, error) {
 	return loaded.libs[path], nil
 }
 
-// Version is the library's.
+// Version returns the version of the library.
 func (l *Library) Version() Version {
 	var major, minor, release C.uint
 	C.ferry_ucp_version(l.c, &major, &minor, &release)
 	return Version{int(major), int(minor), int(release)}
 }
 
-// Text is the library's text for a status.
+// Text returns the library's text for a status.
 func (l *Library) Text(s Status) string {
 	return cmp.Or(C.GoString(C.ferry_ucp_error(l.c, C.int(s))), "no text")
 }
@@ -127,18 +125,19 @@ func (l *Library) fail(call string, code C.int) error {
 	return &Error{call, Status(code), l.Text(Status(code))}
 }
 
-// Worker sends and receives. Its operations have slots, numbers that the caller gives out:
-// one operation at a time uses a slot, from the call that starts it to its Event, and a
+// Worker sends and receives messages. The caller assigns a slot number to each operation. An operation uses its slot from the call to its Event, and a
 // claimed message keeps the slot of its probe.
 type Worker struct {
-	c     *C.ferry_ucp_worker
-	lib   *Library
-	call  *C.ferry_ucp_call // of the call that is made, in memory of C's
-	stack *rawsys.Stack     // of calls that move little; nil: cgo makes those, too
+	c   *C.ferry_ucp_worker
+	lib *Library
+	// call contains the arguments of the current call, in C memory.
+	call *C.ferry_ucp_call
+	// stack is for short calls without cgo. With nil all calls use cgo.
+	stack *rawsys.Stack
 }
 
-// Open makes a context of UCX's with the settings, which opens devices. With waitFD its
-// worker can be awaited by FD. Close it, even if it is never started.
+// Open makes a context of UCX with the settings, which opens devices. With waitFD its worker has a descriptor (FD). The caller must Close it, even if it is
+// never started.
 func (l *Library) Open(settings []Setting, waitFD bool) (*Worker, error) {
 	list := C.calloc(C.size_t(len(settings)+1), C.sizeof_ferry_ucp_setting)
 	if list == nil {
@@ -169,7 +168,7 @@ func (l *Library) Open(settings []Setting, waitFD bool) (*Worker, error) {
 	return w, nil
 }
 
-// Resources are what the context may use.
+// Resources returns the transports that the context may use.
 func (w *Worker) Resources() ([]Resource, error) {
 	var text *C.char
 	if r := C.ferry_ucp_info(w.c, &text); r != 0 {
@@ -179,7 +178,7 @@ func (w *Worker) Resources() ([]Resource, error) {
 	return parseResources(C.GoString(text)), nil
 }
 
-// Start makes the worker itself. Before that, and after an error, only Resources and Close may be called.
+// Start makes the worker. Before Start and after its error, only Resources and Close may be called.
 func (w *Worker) Start() error {
 	var step *C.char
 	if r := C.ferry_ucp_start(w.c, &step); r != 0 {
@@ -188,8 +187,7 @@ func (w *Worker) Start() error {
 	return nil
 }
 
-// Close frees all. Operations in progress end without an Event, and their buffers are the
-// caller's when it returns.
+// Close closes the worker and its context. Operations in progress end without an Event, and the caller owns their buffers when it returns.
 func (w *Worker) Close() {
 	if w.c != nil {
 		C.ferry_ucp_close(w.c)
@@ -202,7 +200,7 @@ func (w *Worker) Close() {
 	}
 }
 
-// Address is what peers Connect to.
+// Address returns the address of the worker for Connect by peers.
 func (w *Worker) Address() ([]byte, error) {
 	var p unsafe.Pointer
 	var n C.size_t
@@ -213,7 +211,7 @@ func (w *Worker) Address() ([]byte, error) {
 	return C.GoBytes(p, C.int(n)), nil
 }
 
-// Grow makes more slots, and returns how many there are.
+// Grow adds slots, and returns their total number.
 func (w *Worker) Grow() (int, error) {
 	n := C.ferry_ucp_grow(w.c)
 	if n < 0 {
@@ -222,25 +220,23 @@ func (w *Worker) Grow() (int, error) {
 	return int(n), nil
 }
 
-// FD is the descriptor of a worker that was opened with waitFD.
+// FD returns the descriptor of a worker that was opened with waitFD.
 func (w *Worker) FD() int { return int(C.ferry_ucp_fd(w.c)) }
 
-// Arm reports whether the descriptor will become readable with the next event; otherwise
-// there may be one already.
+// Arm reports whether the descriptor will become readable with the next event. Otherwise an event may be pending.
 func (w *Worker) Arm() bool { return C.ferry_ucp_arm(w.c) == 0 }
 
-// addressRoom is how many zeros stand behind an address while it is unpacked: UCX takes no
-// length.
+// addressRoom is the number of zero bytes behind an address while UCX, which takes no length, decodes it.
 const addressRoom = 64 << 10
 
-// Endpoint leads to a peer. The zero Endpoint leads nowhere.
+// Endpoint is a connection to a peer. The zero Endpoint is invalid.
 type Endpoint struct{ c unsafe.Pointer }
 
-// Made reports whether it is one.
+// Made reports whether the endpoint is valid.
 func (e Endpoint) Made() bool { return e.c != nil }
 
-// Connect makes an endpoint to the process whose Address it is: UCX believes what stands
-// there. It progresses first. With peerMode, an Event tells with number when the peer fails, and every send ends.
+// Connect makes an endpoint to the process with an Address, which UCX does not validate. It progresses the worker first. With peerMode, an Event with number
+// reports the failure of the peer, and every send ends.
 func (w *Worker) Connect(address []byte, number uint32, peerMode bool) (Endpoint, error) {
 	room := C.calloc(1, C.size_t(len(address)+addressRoom))
 	if room == nil {
@@ -255,7 +251,7 @@ func (w *Worker) Connect(address []byte, number uint32, peerMode bool) (Endpoint
 	return e, nil
 }
 
-// truth is a bool of C's.
+// truth converts a bool for C.
 func truth(b bool) C.int {
 	if b {
 		return 1
@@ -263,7 +259,7 @@ func truth(b bool) C.int {
 	return 0
 }
 
-// outcome is how an operation begins.
+// outcome converts the result of a started operation.
 func outcome(r C.int) (done bool, code Status) {
 	if r < 0 {
 		return false, Status(r)
@@ -271,29 +267,28 @@ func outcome(r C.int) (done bool, code Status) {
 	return r == 1, 0
 }
 
-// Disconnect closes an endpoint in peer mode at once, which ends its operations with errors. done:
-// no Event comes.
+// Disconnect closes an endpoint in peer mode at once, which ends its operations with errors. With done there is no Event.
 func (w *Worker) Disconnect(slot uint32, e Endpoint) (done bool, code Status) {
 	return outcome(C.ferry_ucp_disconnect(w.c, C.uint32_t(slot), e.c))
 }
 
-// Flush ends when all that was sent to an endpoint has left. done: no Event comes.
+// Flush completes when all messages to an endpoint have left. With done there is no Event.
 func (w *Worker) Flush(slot uint32, e Endpoint) (done bool, code Status) {
 	return outcome(C.ferry_ucp_flush(w.c, C.uint32_t(slot), e.c))
 }
 
-// first is where a buffer begins.
+// first returns the address of a buffer.
 func first(buf []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(buf))) }
 
-// Direct has Go's scheduler hear no more of calls that move up to Short bytes, where that is possible. It
-// is for a library that has shown that it does not hang: nothing of the process would go on with it.
+// Direct makes calls that transfer up to Short bytes without cgo, if that is possible. Go's scheduler does not notice such a call, so the library must have
+// proven that it does not hang: a hanging call would stop the whole process.
 func (w *Worker) Direct() {
 	if w.stack == nil {
-		w.stack, _ = rawsys.NewStack() // cgo goes on making all calls where there is none
+		w.stack, _ = rawsys.NewStack() // Without a stack all calls use cgo.
 	}
 }
 
-// The functions that Direct is about.
+// The functions that are called without cgo.
 var (
 	sendNowAt  = unsafe.Pointer(C.ferry_ucp_send_now)
 	sendAt     = unsafe.Pointer(C.ferry_ucp_send)
@@ -302,9 +297,8 @@ var (
 	pollAt     = unsafe.Pointer(C.ferry_ucp_poll)
 )
 
-// Send sends a message; a synchronous one ends when a receive has matched it. done: it is on
-// its way, and no Event comes. Otherwise buf has to stay where it is until the
-// Event, unless it has Short bytes or fewer.
+// Send sends a message. A synchronous one completes when a receive has matched it. With done it is in flight, and there is no Event. Otherwise buf must
+// not move before the Event, unless it has at most Short bytes.
 func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchronous bool) (done bool, code Status) {
 	raceRead(buf)
 	c := w.call
@@ -315,8 +309,7 @@ func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchrono
 	return outcome(C.ferry_ucp_send(c, first(buf), nil))
 }
 
-// SendNow sends a message of up to Now bytes, and reports whether it has left. Otherwise nothing has happened,
-// and Send takes it.
+// SendNow sends a message of up to Now bytes, and reports whether it has left. Otherwise it has no effect, and the caller uses Send.
 func (w *Worker) SendNow(e Endpoint, buf []byte, tag uint64) bool {
 	if w.stack == nil {
 		return false
@@ -326,9 +319,8 @@ func (w *Worker) SendNow(e Endpoint, buf []byte, tag uint64) bool {
 	return w.stack.Call(sendNowAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil) != 0
 }
 
-// Recv posts a receive: bits of the tag that are not set in mask may differ. How it ends is
-// always told by an Event, whose Length may be more than buf has: then buf has the
-// beginning.
+// Recv posts a receive. It ignores the tag bits that are not set in mask. It always completes with an Event. If the Length of the Event exceeds buf, buf
+// contains the beginning of the message.
 func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, into Into) {
 	c := w.receive(slot, buf, tag, mask, into)
 	if w.stack != nil && len(buf) <= Short {
@@ -344,8 +336,7 @@ func (w *Worker) receive(slot uint32, buf []byte, tag, mask uint64, into Into) *
 	return c
 }
 
-// RecvLook is Recv, and then Poll until there is an event, at most looks times: for the price
-// of one call of C.
+// RecvLook is Recv followed by Poll until there is an event, at most looks times. It costs one call of C.
 func (w *Worker) RecvLook(slot uint32, buf []byte, tag, mask uint64, into Into, events []Event, looks int) int {
 	c := w.receive(slot, buf, tag, mask, into)
 	c.room, c.looks = C.int32_t(len(events)), C.int32_t(looks)
@@ -355,30 +346,28 @@ func (w *Worker) RecvLook(slot uint32, buf []byte, tag, mask uint64, into Into, 
 	return int(C.ferry_ucp_recv_look(c, first(buf), (*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events)))))
 }
 
-// Probe looks for a message that Recv would receive. With claim it is taken out of
-// matching, and kept for RecvClaimed with the same slot.
+// Probe probes for a message that Recv would receive. With claim the message is removed from matching, and kept for RecvClaimed with the same slot.
 func (w *Worker) Probe(slot uint32, tag, mask uint64, claim bool) (message Event, found bool) {
 	found = C.ferry_ucp_probe(w.c, C.uint32_t(slot), C.uint64_t(tag), C.uint64_t(mask), truth(claim), (*C.ferry_ucp_event)(unsafe.Pointer(&message))) != 0
 	return message, found
 }
 
-// RecvClaimed receives the message that a probe with slot has claimed, and ends as Recv does.
+// RecvClaimed receives the message that a probe with slot has claimed, and completes like Recv.
 func (w *Worker) RecvClaimed(slot uint32, buf []byte, into Into) {
 	C.ferry_ucp_recv_claimed(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.int(into))
 }
 
-// Cancel asks for a receive to be withdrawn. Its Event tells whether it was.
+// Cancel requests the withdrawal of a receive. Its Event contains the result.
 func (w *Worker) Cancel(slot uint32) { C.ferry_ucp_cancel(w.c, C.uint32_t(slot)) }
 
-// Abandon has nothing more written into the buffer of a receive in progress, and reports whether that
-// can be: with Abandonable it always can. Its Event comes nevertheless, or never.
+// Abandon detaches the buffer of a receive in progress, and reports whether that was possible, which it always is with Abandonable. The Event may still
+// come.
 func (w *Worker) Abandon(slot uint32) bool { return C.ferry_ucp_abandon(w.c, C.uint32_t(slot)) != 0 }
 
-// Keep has messages of n bytes kept, up to MostKept.
+// Keep saves the contents of messages of n bytes, up to MostKept.
 func (w *Worker) Keep(n int) { C.ferry_ucp_keep(w.c, C.size_t(n)) }
 
-// Kept returns the n bytes of a receive whose Event has come, until the slot is used again; nil if they
-// were not kept.
+// Kept returns the n bytes of a receive whose Event has come, or nil if they were not saved. The result is valid until the slot is reused.
 func (w *Worker) Kept(slot uint32, n int) []byte {
 	at := C.ferry_ucp_kept(w.c, C.uint32_t(slot))
 	if at == nil {
@@ -387,12 +376,11 @@ func (w *Worker) Kept(slot uint32, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(at)), n)
 }
 
-// Changes tells UCX, which may keep memory registered that an operation has used, that it is over and
-// other memory may lie there from now on.
+// Changes invalidates UCX's registrations of the buffer of a completed operation, because other memory may be mapped there later.
 func (w *Worker) Changes(buf []byte) { C.ferry_ucp_changes(w.c, first(buf), C.size_t(len(buf))) }
 
-// Poll progresses and returns the number of events, at most len(events). long says that messages above
-// Short bytes are under way, which it may copy.
+// Poll progresses the worker and returns the number of events, at most len(events). long must be set while messages above Short bytes are in progress, which
+// the call may copy.
 func (w *Worker) Poll(events []Event, long bool) int {
 	w.call.room = C.int32_t(len(events))
 	if w.stack != nil && !long {
@@ -401,5 +389,5 @@ func (w *Worker) Poll(events []Event, long bool) int {
 	return int(C.ferry_ucp_poll(w.call, nil, (*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events)))))
 }
 
-// Describe is the text for a status.
+// Describe returns the text for a status.
 func (w *Worker) Describe(s Status) string { return fmt.Sprintf("%s (%d)", w.lib.Text(s), s) }

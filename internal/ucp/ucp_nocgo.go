@@ -4,28 +4,28 @@ package ucp
 
 import "fmt"
 
-// Library is UCX, loaded; here there is none.
+// Library cannot exist without cgo.
 type Library struct{}
 
-// Built returns nil if this program can load UCX, or why not.
+// Built returns the reason why this program cannot load UCX.
 func Built() error { return fmt.Errorf("%w: it was compiled without cgo", ErrNotBuilt) }
 
-// Setenv does nothing: no library is loaded that would look.
+// Setenv has no effect.
 func Setenv(string, string) {}
 
-// Load returns why nothing can be loaded.
+// Load returns the error of Built.
 func Load(string) (*Library, error) { return nil, Built() }
 
-// What follows is never reached: there is no Library.
+// The methods below are never called, because there is no Library.
 
 func (*Library) Version() Version                      { return Version{} }
 func (*Library) Text(Status) string                    { return "" }
 func (*Library) Open([]Setting, bool) (*Worker, error) { return nil, Built() }
 
-// Worker sends and receives.
+// Worker sends and receives messages.
 type Worker struct{}
 
-// Endpoint leads to a peer.
+// Endpoint is a connection to a peer.
 type Endpoint struct{}
 
 func (Endpoint) Made() bool { return false }

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-func TestLoadNamesWhatIsMissing(t *testing.T) {
+func TestLoad_MissingLibrary_ErrorNamesIt(t *testing.T) {
 	for _, path := range []string{"libnosuchucp.so.0", "/nonexistent/libucp.so.0", "libc.so.6"} {
 		_, err := Load(path)
 		if errors.Is(err, ErrNotBuilt) {
@@ -24,7 +24,7 @@ func TestLoadNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestVersionsCompare(t *testing.T) {
+func TestVersion_Before_Compares(t *testing.T) {
 	for v, old := range map[Version]bool{{1, 12, 9}: true, {1, 13, 0}: false, {1, 13, 1}: false, {1, 18, 1}: false, {2, 0, 0}: false, {0, 99, 0}: true} {
 		if v.Before(Oldest) != old {
 			t.Errorf("%v is too old: %t", v, !old)
@@ -32,7 +32,7 @@ func TestVersionsCompare(t *testing.T) {
 	}
 }
 
-func TestResourcesAreReadFromWhatUCXPrints(t *testing.T) {
+func TestParseResources_OutputOfUCX_ListsAll(t *testing.T) {
 	got := parseResources(`#
 # UCP context
 #
@@ -50,10 +50,9 @@ func TestResourcesAreReadFromWhatUCXPrints(t *testing.T) {
 	}
 }
 
-// TestInterfaceIsAsTheHeadersSay: a layout or a number that is not UCX's own would show as
-// memory that is overwritten. Headers of another version: CPATH=DIR go test -count=1, where
-// DIR has ucp/api/ucp.h.
-func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
+// A layout or a constant that differs from UCX's would corrupt memory. For headers of another version use CPATH=DIR go test -count=1, where DIR
+// contains ucp/api/ucp.h.
+func TestABI_Headers_AreEqual(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		needs.Missing(t, "install gcc: %v", err)
@@ -95,7 +94,7 @@ func start(t testing.TB) *Worker {
 	return w
 }
 
-// ends polls workers until the event of a slot of the first has come, and keeps the others'.
+// until polls workers until the event of a slot of the first has come. It keeps other events.
 type ends map[*Worker]map[uint32]Event
 
 func (all ends) until(t *testing.T, slot uint32, workers ...*Worker) Event {
@@ -119,9 +118,8 @@ func (all ends) until(t *testing.T, slot uint32, workers ...*Worker) Event {
 	return Event{}
 }
 
-// TestTwoWorkersOfOneProcessTalk: a short message, a long one, one that is claimed, and a
-// receive that is withdrawn.
-func TestTwoWorkersOfOneProcessTalk(t *testing.T) {
+// It covers a short, a long and a claimed message, and a canceled receive.
+func TestWorker_TwoInOneProcess_ExchangeMessages(t *testing.T) {
 	for _, way := range []string{"by cgo", "direct"} {
 		t.Run(way, func(t *testing.T) { twoWorkersTalk(t, way == "direct") })
 	}
@@ -197,7 +195,7 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 	}
 }
 
-// BenchmarkPoll is an idle poll, of which nearly all is the way into C and back.
+// BenchmarkPoll measures an idle poll, which is mostly the call of C.
 func BenchmarkPoll(b *testing.B) {
 	w := start(b)
 	events := make([]Event, 1)

@@ -194,7 +194,7 @@ func TestProfile_TwoJobs_DoNotConnect(t *testing.T) {
 func TestProfile_LibraryCrashes_EndsOneProcess(t *testing.T) {
 	lib := useProfiles(t, "cxi")
 	text, err := runChild(t, "opens "+lib+" cxi", testprov.Environment("cxi", "crash"))
-	if err == nil || !strings.Contains(err.Error(), "segmentation fault") || !strings.Contains(text, lib+" took the process down") || strings.Count(text, "\n") != 1 {
+	if err == nil || !strings.Contains(err.Error(), "segmentation fault") || !strings.Contains(text, lib+" crashed the process") || strings.Count(text, "\n") != 1 {
 		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// System is the libfabric that tests use where none of ours will do: the machine's, or the
-// file that FERRY_TEST_LIBFABRIC names, such as a newer one.
+// System returns the real libfabric for tests: the machine's, or the file in FERRY_TEST_LIBFABRIC.
 func System() string { return cmp.Or(os.Getenv("FERRY_TEST_LIBFABRIC"), "libfabric.so.1") }
 
-// Other reports whether that is not the machine's.
+// Other reports whether System is not the machine's library.
 func Other() bool { return System() != "libfabric.so.1" }
 
-// Need skips the test where System can't be loaded, or has none of the providers.
+// Need skips the test if System cannot be loaded, or has none of the providers.
 func Need(t testing.TB, providers ...string) {
 	t.Helper()
 	lib, err := libfabric.Load(System())

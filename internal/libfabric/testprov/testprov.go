@@ -1,11 +1,10 @@
-// Package testprov is a libfabric for tests: the one in folder provider, compiled when a
-// test asks for it. It has the attributes of providers whose hardware is not here, as far
-// as they are known, and their faults, and carries messages between processes of a
-// machine over Unix sockets. Its C files say which faults there are (provider/profile.c).
+// Package testprov contains a libfabric for tests. Its source is in folder provider, and it is compiled on demand. It simulates the known attributes
+// and faults of providers for absent hardware, and transfers messages between processes of a machine over Unix sockets. provider/profile.c lists
+// the faults.
 //
-// It shows what ferry makes of such a provider, not that the real one works.
+// It tests ferry's behavior with such a provider, not the real provider.
 //
-// Only tests import it. It stands on internal/libtest.
+// Only tests import it. It uses internal/libtest.
 package testprov
 
 import (
@@ -15,25 +14,24 @@ import (
 	"github.com/ferrympi/ferry/internal/libtest"
 )
 
-// Profiles are the providers that the library can be.
+// Profiles are the names of the simulated providers.
 var Profiles = []string{"cxi", "verbs;ofi_rxm", "psm3", "efa", "opx", "tcp;ofi_rxm"}
 
 // Variables of the environment.
 const (
-	Profile = "TESTPROV_PROFILE" // providers that are there, with a comma between them
-	Faults  = "TESTPROV_FAULTS"  // each NAME or NAME=NUMBER, likewise
+	Profile = "TESTPROV_PROFILE" // Available providers, separated by commas.
+	Faults  = "TESTPROV_FAULTS"  // Faults of the form NAME or NAME=NUMBER, separated by commas.
 	Faulty  = "TESTPROV_FAULTY"  // Providers with failing calls. Empty means all.
-	Version = "TESTPROV_VERSION" // of the library: "2.2" by default
-	Dir     = "TESTPROV_DIR"     // where its sockets are; empty: nowhere
+	Version = "TESTPROV_VERSION" // Version of the library, "2.2" by default.
+	Dir     = "TESTPROV_DIR"     // Folder of its sockets.
 )
 
-// Environment returns the variables that give a process these providers, with faults.
+// Environment returns the variables for providers with faults.
 func Environment(profiles string, faults ...string) []string {
 	return []string{Profile + "=" + profiles, Faults + "=" + strings.Join(faults, ",")}
 }
 
-// Set gives this process, for the time of a test, these providers with faults. The
-// library looks at the environment whenever it is asked what it offers.
+// Set sets the variables of Environment in this process until the end of the test. The library reads them in each fi_getinfo.
 func Set(t testing.TB, profiles string, faults ...string) {
 	t.Helper()
 	t.Setenv(Profile, profiles)
@@ -42,9 +40,8 @@ func Set(t testing.TB, profiles string, faults ...string) {
 
 var library = libtest.Beside("provider")
 
-// Library compiles the library, once in a process, and returns its file, which is there
-// as long as the process. It skips the test where there is no gcc, or fails it with
-// REQUIRE_ALL=1.
+// Library compiles the library once per process, and returns its file, which exists until the process ends. Without gcc it skips the test, or fails
+// it with REQUIRE_ALL=1.
 func Library(t testing.TB) string {
 	t.Helper()
 	return library.File(t)

@@ -14,15 +14,15 @@ import (
 	"github.com/ferrympi/ferry/internal/libfabric/testprov"
 )
 
-// The tests show that each fault happens: otherwise the tests of remedies could not fail.
+// The tests show that each fault occurs. Otherwise the tests of remedies could not fail.
 
-// rig is two endpoints, which know each other by the addresses to[0] and to[1].
+// rig contains two endpoints with the addresses to[0] and to[1] of each other.
 type rig struct {
 	t     *testing.T
 	lib   *libfabric.Library
 	infos *libfabric.Infos
 	ep    [2]*libfabric.Endpoint
-	to    [2]uint64 // of the other one
+	to    [2]uint64 // The address of the other endpoint.
 	got   map[uint32]libfabric.Event
 	seen  [64]libfabric.Event
 }
@@ -74,8 +74,7 @@ func open(t *testing.T, profiles string, faults ...string) *rig {
 	return r
 }
 
-// poll lets both progress for a while. Events of the second are kept by slot, those of the
-// first by slot and 1000.
+// poll progresses both endpoints for a while. It stores the events of the second by slot, and those of the first by slot + 1000.
 func (r *rig) poll() {
 	for range 200 {
 		for i, e := range r.ep {
@@ -87,7 +86,7 @@ func (r *rig) poll() {
 	}
 }
 
-// send has the first send to the second.
+// send sends from the first endpoint to the second.
 func (r *rig) send(slot uint32, tag uint64, buf []byte) libfabric.Errno {
 	return r.ep[0].TSend(slot, buf, r.to[0], tag, 0, 0)
 }
@@ -96,7 +95,7 @@ func (r *rig) receive(slot uint32, from, tag uint64, buf []byte) libfabric.Errno
 	return r.ep[1].TRecv(slot, buf, from, tag, 0, 0)
 }
 
-// check takes errors of calls, which must not be.
+// check fails the test if a call returned an error.
 func (r *rig) check(codes ...libfabric.Errno) {
 	r.t.Helper()
 	for _, c := range codes {
@@ -108,7 +107,7 @@ func (r *rig) check(codes ...libfabric.Errno) {
 
 func (r *rig) over(slot uint32) bool { _, ok := r.got[slot]; return ok }
 
-func TestEachProfileCarriesMessages(t *testing.T) {
+func TestProfile_Each_TransfersMessages(t *testing.T) {
 	for _, name := range testprov.Profiles {
 		r := open(t, name)
 		if r.infos.List[0].Provider != name {
@@ -127,7 +126,7 @@ func TestEachProfileCarriesMessages(t *testing.T) {
 	}
 }
 
-func TestDirectedReceivesAreFirst(t *testing.T) {
+func TestFault_Order_DirectedReceivesMatchFirst(t *testing.T) {
 	for fault, first := range map[string]uint32{"": 1, "order": 2} {
 		r := open(t, "cxi", fault)
 		r.check(r.receive(1, libfabric.AnyAddress, 5, nil), r.receive(2, r.to[1], 5, nil), r.send(0, 5, nil))
@@ -138,7 +137,7 @@ func TestDirectedReceivesAreFirst(t *testing.T) {
 	}
 }
 
-func TestAttributesAreAsAsked(t *testing.T) {
+func TestFault_Attributes_AreReported(t *testing.T) {
 	_, infos := load(t, "cxi", "nodirected", "nodata", "tags=40", "max", "queues=16")
 	if i := infos.List[0]; i.Directed || i.CQData != 0 || i.TagFormat != 1<<39 || i.MaxMessage != 1<<20 || i.TxSize != 16 || i.RxSize != 16 {
 		t.Errorf("%+v", i)
@@ -150,7 +149,7 @@ func TestAttributesAreAsAsked(t *testing.T) {
 	}
 }
 
-func TestLimitsHold(t *testing.T) {
+func TestFault_Limits_Apply(t *testing.T) {
 	r := open(t, "cxi", "tags=40", "max", "queues=16")
 	if code := r.send(0, 1, make([]byte, 1<<20+1)); code != libfabric.Errno(unix.EMSGSIZE) {
 		t.Errorf("a message that is too long: %v", r.lib.Text(code))
@@ -166,7 +165,7 @@ func TestLimitsHold(t *testing.T) {
 	}
 }
 
-func TestPeerTakesNothingAtFirst(t *testing.T) {
+func TestFault_Again_RefusesSends(t *testing.T) {
 	r := open(t, "cxi", "again=100")
 	begin := time.Now()
 	for r.send(0, 1, nil) == libfabric.Again {
@@ -176,10 +175,10 @@ func TestPeerTakesNothingAtFirst(t *testing.T) {
 	}
 }
 
-func TestDeathIsToldOrNot(t *testing.T) {
+func TestFault_Silent_HidesPeerFailure(t *testing.T) {
 	for fault, told := range map[string]bool{"": true, "silent": false} {
 		r := open(t, "cxi", fault)
-		r.check(r.send(0, 1, make([]byte, 1<<20))) // nobody fetches it
+		r.check(r.send(0, 1, make([]byte, 1<<20))) // It is not received.
 		r.poll()
 		r.ep[1].Close()
 		r.ep[1] = r.ep[0]
@@ -189,7 +188,7 @@ func TestDeathIsToldOrNot(t *testing.T) {
 	}
 }
 
-func TestTwoNetworksDoNotMeet(t *testing.T) {
+func TestFault_Fabrics_DoNotConnect(t *testing.T) {
 	r := open(t, "cxi", "fabrics")
 	r.check(r.receive(1, libfabric.AnyAddress, 5, nil), r.send(0, 5, make([]byte, 1<<20)))
 	if r.poll(); r.over(1) || r.got[1000].Err == 0 {
@@ -197,7 +196,7 @@ func TestTwoNetworksDoNotMeet(t *testing.T) {
 	}
 }
 
-func TestKeysKeepApart(t *testing.T) {
+func TestKeys_Different_DoNotConnect(t *testing.T) {
 	for _, name := range []string{"psm3", "opx"} {
 		variable := "FI_" + strings.ToUpper(name) + "_UUID"
 		for second, meets := range map[string]bool{"one": true, "another": false} {
@@ -232,9 +231,8 @@ func TestKeysKeepApart(t *testing.T) {
 	}
 }
 
-// TestRegistrationOutlivesItsMemory: the second message comes from the same address, where
-// other pages are.
-func TestRegistrationOutlivesItsMemory(t *testing.T) {
+// The second message is sent from the same address with other pages.
+func TestFault_Stale_SendsOldPages(t *testing.T) {
 	const n = 1 << 20
 	for fault, want := range map[string]byte{"": 2, "stale": 1} {
 		r := open(t, "cxi", fault)
@@ -265,7 +263,7 @@ func TestRegistrationOutlivesItsMemory(t *testing.T) {
 	}
 }
 
-func TestWhatPassesTheSelfTestBreaksLater(t *testing.T) {
+func TestFault_Late_OccursAfterSelfTest(t *testing.T) {
 	for fault, want := range map[string]int{"late": 10, "flip": 9, "lose": 9} {
 		r := open(t, "cxi", fault+"=10")
 		good := 0
@@ -284,7 +282,7 @@ func TestWhatPassesTheSelfTestBreaksLater(t *testing.T) {
 	}
 }
 
-func TestMessagesAreCutAndClaimsHang(t *testing.T) {
+func TestFault_CutAndClaim_Occur(t *testing.T) {
 	r := open(t, "cxi", "cut", "claim")
 	r.check(r.receive(1, r.to[1], 5, make([]byte, 4)), r.send(0, 5, make([]byte, 8)), r.send(2, 6, make([]byte, 9<<10)))
 	r.poll()
@@ -302,8 +300,8 @@ func TestMessagesAreCutAndClaimsHang(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOpen: sockets, and pages that a cache holds only where that is the fault.
-func TestNothingIsLeftOpen(t *testing.T) {
+// It checks sockets, and pages that a cache may hold only with that fault.
+func TestClose_Descriptors_AreClosed(t *testing.T) {
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -332,8 +330,8 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	}
 }
 
-// TestBufferWithoutADescriptorIsRefused, and one that its descriptor is not for.
-func TestBufferWithoutADescriptorIsRefused(t *testing.T) {
+// A descriptor of another buffer is also refused.
+func TestFault_MRLocal_RefusesUnregisteredBuffer(t *testing.T) {
 	const invalid = libfabric.Errno(unix.EINVAL)
 	for _, name := range []string{"cxi", "verbs;ofi_rxm"} {
 		r := open(t, name, "mr_local")
@@ -366,8 +364,7 @@ func TestBufferWithoutADescriptorIsRefused(t *testing.T) {
 	}
 }
 
-// TestCallsWaitForTheirByte: they return when it has come, and not before.
-func TestCallsWaitForTheirByte(t *testing.T) {
+func TestFault_Gates_BlockUntilByte(t *testing.T) {
 	for _, fault := range []string{"insert", "meet", "part"} {
 		gate, key, err := os.Pipe()
 		if err != nil {

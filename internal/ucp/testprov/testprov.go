@@ -1,11 +1,9 @@
-// Package testprov is a UCX for tests: the one in folder provider, compiled when a test asks for
-// it. It has classes of transports whose hardware is not here, and faults, and carries messages
-// between the workers of one process. Its C files say which faults there are
-// (provider/profile.c).
+// Package testprov contains a UCX for tests. Its source is in folder provider, and it is compiled on demand. It simulates classes of transports for absent
+// hardware, with faults, and transfers messages between the workers of one process. provider/profile.c lists the faults.
 //
-// It shows what ferry makes of such a UCX, not that the real one works.
+// It tests ferry's behavior with such a UCX, not the real one.
 //
-// Only tests import it. It stands on internal/libtest.
+// Only tests import it. It uses internal/libtest.
 package testprov
 
 import (
@@ -15,15 +13,15 @@ import (
 	"github.com/ferrympi/ferry/internal/libtest"
 )
 
-// Variables of the environment, where the library looks whenever something is asked of it.
+// Variables of the environment. The library reads them in each call.
 const (
 	Classes = "TESTUCP_CLASSES" // that are there, with a comma between them: rc, dc, ud, tcp, shm, cuda
-	Faults  = "TESTUCP_FAULTS"  // each NAME or NAME=NUMBER, likewise
+	Faults  = "TESTUCP_FAULTS"  // Faults of the form NAME or NAME=NUMBER, separated by commas.
 	Faulty  = "TESTUCP_FAULTY"  // classes that have the faults; empty: all
 	Version = "TESTUCP_VERSION" // of the library: "1.18.1" by default
 )
 
-// Set gives this process, for the time of a test, these classes with faults.
+// Set selects classes and faults in this process until the end of the test.
 func Set(t testing.TB, classes string, faults ...string) {
 	t.Helper()
 	t.Setenv(Classes, classes)
@@ -32,8 +30,8 @@ func Set(t testing.TB, classes string, faults ...string) {
 
 var library = libtest.Beside("provider")
 
-// Library compiles the library, once in a process, and returns its file, which is there as long as
-// the process. It skips the test where there is no gcc, or fails it with REQUIRE_ALL=1.
+// Library compiles the library once per process, and returns its file, which exists until the process ends. Without gcc it skips the test, or fails
+// it with REQUIRE_ALL=1.
 func Library(t testing.TB) string {
 	t.Helper()
 	return library.File(t)

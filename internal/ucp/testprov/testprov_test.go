@@ -10,9 +10,9 @@ import (
 	"github.com/ferrympi/ferry/internal/ucp/testprov"
 )
 
-// The tests show that each fault happens: otherwise the tests of remedies could not fail.
+// The tests show that each fault occurs. Otherwise the tests of remedies could not fail.
 
-// pair is two workers, the first with an endpoint to the second.
+// pair contains two workers, the first with an endpoint to the second.
 type pair struct {
 	t    *testing.T
 	w    [2]*ucp.Worker
@@ -84,7 +84,7 @@ func (p *pair) receive(slot uint32, n int) []byte {
 
 func (p *pair) over(i int, slot uint32) bool { _, ok := p.ends[i][slot]; return ok }
 
-func TestEachClassCarriesMessages(t *testing.T) {
+func TestClass_Each_TransfersMessages(t *testing.T) {
 	for _, class := range []string{"rc", "dc", "ud", "tcp", "shm", "cuda"} {
 		for _, faults := range []string{"", "inplace", "later", "queue=2"} {
 			p := open(t, class, true, faults)
@@ -107,7 +107,7 @@ func TestEachClassCarriesMessages(t *testing.T) {
 	}
 }
 
-func TestWhatIsThere(t *testing.T) {
+func TestResources_Classes_AreListed(t *testing.T) {
 	p := open(t, "rc,cuda", true, "address=70000")
 	all, err := p.w[0].Resources()
 	if err != nil || len(all) != 3 || all[1].String() != "rc_mlx5/mlx5_0:1" || all[2].String() != "cuda_ipc/cuda" {
@@ -128,7 +128,7 @@ func TestWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestEndpointsFailWithAndWithoutACall(t *testing.T) {
+func TestFault_Endpoints_FailWithAndWithoutCall(t *testing.T) {
 	for fault, code := range map[string]ucp.Status{"reset": -25, "timeout": -80} {
 		for _, silent := range []bool{false, true} {
 			faults := []string{fault + "=1000000", ""}
@@ -149,7 +149,7 @@ func TestEndpointsFailWithAndWithoutACall(t *testing.T) {
 	}
 }
 
-func TestDeathOfAWorkerFailsEndpoints(t *testing.T) {
+func TestWorker_Closes_FailsEndpoints(t *testing.T) {
 	for _, peerMode := range []bool{true, false} {
 		p := open(t, "tcp", peerMode)
 		p.send(1, 100_000, false)
@@ -161,7 +161,7 @@ func TestDeathOfAWorkerFailsEndpoints(t *testing.T) {
 	}
 }
 
-func TestBusyQueuesAndBits(t *testing.T) {
+func TestFault_BusyQueueTags_Occur(t *testing.T) {
 	p := open(t, "tcp", true, "busy")
 	if p.w[0].Arm() {
 		t.Error("a busy worker is armed")
@@ -185,8 +185,8 @@ func TestBusyQueuesAndBits(t *testing.T) {
 	}
 }
 
-// TestRegistrationOutlivesItsMemory until UCX is told that the memory changes, if it listens.
-func TestRegistrationOutlivesItsMemory(t *testing.T) {
+// ucp.Worker.Changes invalidates the registration, except with the fault deaf.
+func TestFault_Stale_SendsOldPages(t *testing.T) {
 	for fault, want := range map[string][2]byte{"": {2, 3}, "stale": {1, 3}, "stale,deaf": {1, 1}} {
 		p := open(t, "tcp", true, fault)
 		buf := make([]byte, 100_000)
@@ -206,7 +206,7 @@ func TestRegistrationOutlivesItsMemory(t *testing.T) {
 	}
 }
 
-func TestCloseThatDoesNotEnd(t *testing.T) {
+func TestFault_NoClose_NeverCompletes(t *testing.T) {
 	for fault, ends := range map[string]bool{"": true, "noclose": false} {
 		p := open(t, "tcp", true, fault)
 		done, code := p.w[0].Disconnect(9, p.to)
@@ -216,7 +216,7 @@ func TestCloseThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestOpeningHangs(t *testing.T) {
+func TestFault_Hang_DelaysOpen(t *testing.T) {
 	begin := time.Now()
 	open(t, "tcp", true, "hang=1")
 	if time.Since(begin) < time.Second {
@@ -224,8 +224,7 @@ func TestOpeningHangs(t *testing.T) {
 	}
 }
 
-// TestFaultsOfSomeClasses leaves the others alone.
-func TestFaultsOfSomeClasses(t *testing.T) {
+func TestFault_SomeClasses_SparesOthers(t *testing.T) {
 	t.Setenv(testprov.Faulty, "rc,ud")
 	for class, faulty := range map[string]bool{"rc": true, "tcp": false} {
 		if p := open(t, class, true, "busy"); p.w[0].Arm() == faulty {
@@ -234,8 +233,8 @@ func TestFaultsOfSomeClasses(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOpen counts descriptors.
-func TestNothingIsLeftOpen(t *testing.T) {
+// It counts descriptors.
+func TestClose_Descriptors_AreClosed(t *testing.T) {
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

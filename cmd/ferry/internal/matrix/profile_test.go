@@ -70,7 +70,7 @@ func TestLibraryThatCrashesFailsItsStackOnly(t *testing.T) {
 	t.Parallel()
 	r := overProfiles(t, testprov.Environment("cxi", "crash"), "--components", "ob1+shm,cm+ofi*", "--cases", "^conform/2/message").wait(1)
 	passes(t, r, "ob1+shm", 9)
-	expect(t, r, "cm+ofi", report.OpenCase, report.Fail, "took the process down when it was loaded")
+	expect(t, r, "cm+ofi", report.OpenCase, report.Fail, "crashed the process when it was loaded")
 }
 
 // TestLibraryThatCrashesFailsTheStackThatWasNamed: nobody knows its providers, and the stack is
@@ -78,7 +78,7 @@ func TestLibraryThatCrashesFailsItsStackOnly(t *testing.T) {
 func TestLibraryThatCrashesFailsTheStackThatWasNamed(t *testing.T) {
 	t.Parallel()
 	r := overProfiles(t, testprov.Environment("cxi", "crash"), "--components", "cm+ofi cxi", "--cases", "^conform/2/message").wait(1)
-	expect(t, r, "cm+ofi cxi", report.OpenCase, report.Fail, "took the process down when it was loaded")
+	expect(t, r, "cm+ofi cxi", report.OpenCase, report.Fail, "crashed the process when it was loaded")
 }
 
 // TestLibraryThatCrashesCostsInfoOneNetwork: ferry info says what happened, and all the rest.
@@ -90,7 +90,7 @@ func TestLibraryThatCrashesCostsInfoOneNetwork(t *testing.T) {
 	cmd := exec.Command(tool(t), "info", "--json", "--set", "mtl.ofi.library="+testprov.Library(t))
 	cmd.Env = append(os.Environ(), testprov.Environment("cxi", "crash")...)
 	out, err := cmd.Output()
-	if err != nil || !strings.Contains(string(out), "took the process down when it was loaded") || !strings.Contains(string(out), `"ob1"`) {
+	if err != nil || !strings.Contains(string(out), "crashed the process when it was loaded") || !strings.Contains(string(out), `"ob1"`) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
