@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/ucp/testprov"
 )
 
-// TestFails_CallOfOneClass_NextClassIsUsed fails each call of class rc that opens a module, in a child process.
+// Each call of class rc that opens a module fails, in a child process.
 func TestFails_CallOfOneClass_NextClassIsUsed(t *testing.T) {
 	if libtest.IsChild() {
 		fmt.Println(openAny(os.Getenv("LIBRARY")))
@@ -46,7 +46,7 @@ func TestFails_CallOfOneClass_NextClassIsUsed(t *testing.T) {
 	}
 }
 
-// openAny opens the best class and returns its name, with the reason against the first one.
+// openAny opens the best class and returns its name, with the refusal of the first one.
 func openAny(lib string) string {
 	m, err := open(0, lib, time.Second)
 	if err != nil {
@@ -57,7 +57,6 @@ func openAny(lib string) string {
 	return fmt.Sprint(d.Provider, ", not ", d.Candidates[0].Provider, ": ", d.Candidates[0].Reason)
 }
 
-// TestFails_CallOfEveryClass_ErrorNamesIt has no class left.
 func TestFails_CallOfEveryClass_ErrorNamesIt(t *testing.T) {
 	if err := ucp.Built(); err != nil {
 		t.Skip(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// TestPoll_ManyCanceledReceives_TakesConstantTime and have not ended.
+// The canceled receives have not ended.
 func TestPoll_ManyCanceledReceives_TakesConstantTime(t *testing.T) {
 	poll := func(n int) time.Duration {
 		m := &module{}

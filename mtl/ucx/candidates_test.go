@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// cluster is what UCX has on a node with InfiniBand, which is not here.
+// cluster contains the resources of UCX on a node with InfiniBand.
 var cluster = []ucp.Resource{
 	{Transport: "self", Device: "memory"}, {Transport: "tcp", Device: "lo"}, {Transport: "tcp", Device: "ib0"}, {Transport: "tcp", Device: "docker0"},
 	{Transport: "posix", Device: "memory"}, {Transport: "cma", Device: "memory"},
@@ -100,7 +100,7 @@ func TestHazards_Versions_AreNamed(t *testing.T) {
 	}
 }
 
-// TestErrorMode_NoCache_IsNone: UCX 1.16 and newer crash there without one when a peer goes.
+// Without a cache UCX 1.16 and newer crash in peer mode when a peer leaves.
 func TestErrorMode_NoCache_IsNone(t *testing.T) {
 	p, shm, old, newer := &params{ErrorMode: "peer"}, &candidate{}, ucp.Version{Major: 1, Minor: 15}, ucp.Version{Major: 1, Minor: 16}
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestErrorMode_NoCache_IsNone(t *testing.T) {
 	}
 }
 
-// TestTag_AnyEnvelope_KeepsEveryField, and no message has the tag of control messages.
+// No message has the tag of control messages.
 func TestTag_AnyEnvelope_KeepsEveryField(t *testing.T) {
 	for _, e := range []mtl.Envelope{{}, {CID: 1<<cidBits - 1, Source: 1<<sourceBits - 1, Tag: 1<<tagBits - 1}, {CID: 5, Source: 6, Tag: 7}} {
 		tag := tagOf(e)
@@ -138,7 +138,7 @@ func TestTag_AnyEnvelope_KeepsEveryField(t *testing.T) {
 
 var entry = cardEntry{life: framework.Life{ID: 1, Nonce: 2}, offer: "tcp, packed", transports: "tcp/eth0", library: "1.13.1", address: []byte{1, 0, 2}}
 
-// TestReach_InvalidEntry_IsRefused before UCX, which takes no length, sees them.
+// UCX takes no length and must not see such an entry.
 func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 	whole := entry.encode()
 	m := &module{offer: entry.offer, version: "1.18.0", transports: "tcp/eth1", peers: []peer{{}}}
@@ -172,7 +172,7 @@ func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 	}
 }
 
-// FuzzBlob: a peer's entry is taken whole or not at all.
+// An entry is decoded completely or rejected.
 func FuzzBlob(f *testing.F) {
 	f.Add(entry.encode())
 	f.Add([]byte{cardVersion})
@@ -184,8 +184,7 @@ func FuzzBlob(f *testing.F) {
 	})
 }
 
-// TestLimitConnections_OldVersion_UsesOneDevice: by a second device the sender's name may come after the
-// sender has gone.
+// By a second device the name of a sender may arrive after the sender has left.
 func TestLimitConnections_OldVersion_UsesOneDevice(t *testing.T) {
 	lanes := func(v ucp.Version, class string) string {
 		for _, c := range choose(&survey{resources: cluster, version: v}, &params{}, jobTraits{isOneNode: true}) {

@@ -6,18 +6,18 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// Defaults are parameters as they are without a user.
+// Defaults returns the default parameters.
 func Defaults() any {
 	return &params{Library: "libucp.so.0", ErrorMode: "peer", Wait: "auto", Selftest: "short", Deadline: 10 * time.Second, Sysfs: "/sys"}
 }
 
-// SetLibrary has the library be a file, with so much time for its tests.
+// SetLibrary sets the library and selftest_timeout.
 func SetLibrary(p any, file string, deadline time.Duration) {
 	o := p.(*params)
 	o.Library, o.Deadline, o.Warn = file, deadline, false
 }
 
-// Block has the message by which a module finds out whether its queue moves never come.
+// Block prevents the arrival of the ping of the queue guard.
 func Block(m mtl.Module) {
 	own := m.(polledModule).module
 	own.checkQueue()

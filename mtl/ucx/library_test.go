@@ -10,8 +10,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// TestOpen_LibraryFileCannotBeMapped_FailsWithReason has a library on a file system that does not answer, and a truncated one, each
-// opened in a child process.
+// The library is on a file system that does not respond, or truncated. Each is opened in a child process.
 func TestOpen_LibraryFileCannotBeMapped_FailsWithReason(t *testing.T) {
 	if libtest.IsChild() {
 		lib := os.Getenv("LIBRARY")

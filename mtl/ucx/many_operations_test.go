@@ -8,8 +8,7 @@ import (
 
 var full = flag.Bool("full", false, "run the tests at their full size")
 
-// TestSend_Thousands_KeepOrder: nothing is refused, none is lost, and all are in order. The
-// receiver takes nothing until all are sent.
+// The receiver polls only after all sends.
 func TestSend_Thousands_KeepOrder(t *testing.T) {
 	needUCX(t)
 	receives, sends := 2000, 20_000

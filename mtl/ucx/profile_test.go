@@ -24,9 +24,9 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Tests over classes whose hardware is not here, and faults, as the tests' own UCX plays them.
+// The tests' own UCX simulates classes for absent hardware, and faults.
 
-// playing gives this process classes with faults, and returns their library.
+// simulate selects classes and faults, and returns their library.
 func simulate(t testing.TB, classes string, faults ...string) string {
 	t.Helper()
 	if err := ucp.Built(); err != nil {
@@ -51,8 +51,7 @@ func simulatedSubject(t *testing.T, class, mode, wait string, faults ...string) 
 	return s
 }
 
-// TestKitOverSimulatedClasses has what is over in its call and what is not, queues that are full, and
-// a descriptor that can't be waited for.
+// It covers operations that complete within the call or later, full queues, and a descriptor that cannot be armed.
 func TestKitOverSimulatedClasses(t *testing.T) {
 	needs.Time(t)
 	for _, c := range []struct{ class, mode, wait, faults string }{
@@ -65,7 +64,7 @@ func TestKitOverSimulatedClasses(t *testing.T) {
 	}
 }
 
-// deaf is a protocol that hears nothing.
+// discardUpcall is an upcall that ignores everything.
 type discardUpcall struct{}
 
 func (discardUpcall) Control([]byte)                            {}
@@ -86,7 +85,7 @@ func open(rank uint32, lib string, deadline time.Duration, classes ...string) (m
 	return openIn("peer", rank, lib, deadline, classes...)
 }
 
-// openIn opens a module in an error mode.
+// openIn is open with an error mode.
 func openIn(mode string, rank uint32, lib string, deadline time.Duration, classes ...string) (mtl.Module, error) {
 	p := ucx.Defaults()
 	ucx.Set(p, classes, nil, mode, "poll")
@@ -110,7 +109,7 @@ func members(t *testing.T, lib string, classes ...string) (a, b *member) {
 	return membersIn(t, "peer", lib, classes...)
 }
 
-// membersIn are in an error mode.
+// membersIn is members with an error mode.
 func membersIn(t *testing.T, mode, lib string, classes ...string) (a, b *member) {
 	t.Helper()
 	var both [2]*member
@@ -138,7 +137,7 @@ func (m *member) to(other *member) mtl.Endpoint {
 	return to
 }
 
-// once is an operation.
+// testOp is an operation.
 type testOp struct {
 	mtl.Op
 	isOver bool
@@ -172,7 +171,7 @@ func (m *member) receive(other *member, tag int32, buf []byte) *testOp {
 	return o
 }
 
-// until polls until all are over.
+// pollUntilDone polls until all operations are complete.
 func pollUntilDone(t *testing.T, all []*member, ops ...*testOp) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); len(ops) > 0; {
@@ -189,7 +188,6 @@ func pollUntilDone(t *testing.T, all []*member, ops ...*testOp) {
 	}
 }
 
-// TestOpen_Cluster_UsesBestClass: the best class is chosen, and named with its device.
 func TestOpen_Cluster_UsesBestClass(t *testing.T) {
 	lib := simulate(t, "rc,dc,ud,tcp,shm,cuda")
 	a, b := members(t, lib)
@@ -203,8 +201,7 @@ func TestOpen_Cluster_UsesBestClass(t *testing.T) {
 	}
 }
 
-// TestOpen_FaultyClass_UsesNext: bits of tags are lost, and registrations outlive their memory
-// whatever UCX is told.
+// The faults are lost bits of tags, and registrations that outlive their memory.
 func TestOpen_FaultyClass_UsesNext(t *testing.T) {
 	for fault, says := range map[string]string{
 		"tags=40": "self-test: a short message", "tags=63": "self-test: a control message", "stale,deaf": "pages have changed",
@@ -222,7 +219,7 @@ func TestOpen_FaultyClass_UsesNext(t *testing.T) {
 	}
 }
 
-// TestOpen_HangingClass_Fails: nothing else is tried, which might use the same devices.
+// No other class is tried, because it might use the same devices.
 func TestOpen_HangingClass_Fails(t *testing.T) {
 	m, err := open(0, simulate(t, "dc", "hang=3"), 200*time.Millisecond)
 	if m != nil {
@@ -236,7 +233,7 @@ func TestOpen_HangingClass_Fails(t *testing.T) {
 	}
 }
 
-// TestOpen_LongAddress_IsRefused: by how much is said.
+// The error contains the excess.
 func TestOpen_LongAddress_IsRefused(t *testing.T) {
 	if m, err := open(0, simulate(t, "rc", "address=40000"), 10*time.Second); err != nil {
 		t.Errorf("40,000 bytes: %v", err)
@@ -249,7 +246,7 @@ func TestOpen_LongAddress_IsRefused(t *testing.T) {
 	}
 }
 
-// TestReach_OtherMajorVersion_IsNamed, on both sides.
+// Both sides report it.
 func TestReach_OtherMajorVersion_IsNamed(t *testing.T) {
 	lib := simulate(t, "rc")
 	a, _ := members(t, lib)
@@ -266,8 +263,7 @@ func TestReach_OtherMajorVersion_IsNamed(t *testing.T) {
 	}
 }
 
-// TestEndpoint_Fails_EndsSends: what was sent ends, what is sent later fails, and the module
-// closes.
+// Earlier and later sends fail, and the module closes.
 func TestEndpoint_Fails_EndsSends(t *testing.T) {
 	for _, fault := range []string{"timeout", "reset"} {
 		lib := simulate(t, "rc")
@@ -287,7 +283,7 @@ func TestEndpoint_Fails_EndsSends(t *testing.T) {
 	}
 }
 
-// TestForget_UnconnectedPeer_ConnectsAfterEvents: UCX does not survive it before.
+// UCX crashes if the endpoint is made before it has processed its events.
 func TestForget_UnconnectedPeer_ConnectsAfterEvents(t *testing.T) {
 	a, b := members(t, simulate(t, "tcp"))
 	to := a.to(b)
@@ -301,7 +297,6 @@ func TestForget_UnconnectedPeer_ConnectsAfterEvents(t *testing.T) {
 	}
 }
 
-// TestClose_EndpointsNeverClose_Returns that never close.
 func TestClose_EndpointsNeverClose_Returns(t *testing.T) {
 	a, b := members(t, simulate(t, "rc", "noclose"))
 	pollUntilDone(t, []*member{a, b}, a.send(b, 1, nil))
@@ -317,7 +312,7 @@ func TestClose_EndpointsNeverClose_Returns(t *testing.T) {
 	}
 }
 
-// TestSend_PagesChange_SendsNewContents: other pages lie at an address when it is sent from again.
+// Other pages are mapped at the address when it is sent again.
 func TestSend_PagesChange_SendsNewContents(t *testing.T) {
 	a, b := members(t, simulate(t, "rc", "stale"))
 	const n = 1 << 20

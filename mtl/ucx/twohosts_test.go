@@ -14,8 +14,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/ucx"
 )
 
-// TestSend_FirstContactHostDropsPackets_DoesNotBlock sends from one host to another one that drops all packets. connect(2) would
-// block for two minutes.
+// The other host drops all packets. connect(2) would block for two minutes.
 func TestSend_FirstContactHostDropsPackets_DoesNotBlock(t *testing.T) {
 	const name = "TestSend_FirstContactHostDropsPackets_DoesNotBlock"
 	if libtest.IsChild() {

@@ -16,10 +16,10 @@ import (
 	"github.com/ferrympi/ferry/mtl/ucx"
 )
 
-// other is a component of its own to the kit.
+// other is a different component for the kit.
 type other struct{ mtl.Component }
 
-// need skips a test where UCX is not there.
+// needUCX skips a test without UCX.
 func needUCX(t testing.TB) {
 	t.Helper()
 	v := ucx.Component().Probe(t.Context(), ucx.Defaults())
@@ -29,7 +29,7 @@ func needUCX(t testing.TB) {
 	needs.Missing(t, "install libucx0: %s", v.Why())
 }
 
-// subject sets the parameters of a class.
+// subject returns a subject of the kit for a class.
 func subject(class, devices, mode, wait string) mtltest.Subject {
 	c := ucx.Component()
 	set := func(class, devices string) func(any) {
@@ -65,8 +65,7 @@ func TestKit(t *testing.T) {
 	}
 }
 
-// TestReceive_SenderFailsInTheMiddle_Ends: in mode none over tcp UCX never ends a receive whose sender
-// dies in the middle, and ferry has to, also where the message was there before its receive, or was claimed.
+// In mode none over tcp UCX never ends a receive whose sender fails in the middle, so the module does, for posted receives, unexpected messages and claims.
 func TestReceive_SenderFailsInTheMiddle_Ends(t *testing.T) {
 	needUCX(t)
 	for _, claim := range []bool{false, true} {
@@ -104,9 +103,8 @@ func TestReceive_SenderFailsInTheMiddle_Ends(t *testing.T) {
 	}
 }
 
-// TestKitOverOneTransport is over each transport of shared memory alone, as the user's UCX_TLS has
-// it, and over tcp in packets of 1 KiB. Without cma, and where a message comes in many packets,
-// nobody tells of what the dead take along, until the launcher does.
+// It covers each transport of shared memory alone, selected by UCX_TLS, and tcp with packets of 1 KiB. Without cma, and for messages in many packets, UCX does
+// not report a failure before the launcher.
 func TestKitOverOneTransport(t *testing.T) {
 	needs.Time(t)
 	needUCX(t)
@@ -126,7 +124,7 @@ func TestKitOverOneTransport(t *testing.T) {
 	}
 }
 
-// TestQueueGuard_BlockedQueue_FailsModule: UCX would wait for ever. All that waits ends, and nothing more is taken.
+// UCX would wait for ever. All operations end, and further ones fail.
 func TestQueueGuard_BlockedQueue_FailsModule(t *testing.T) {
 	needUCX(t)
 	a, b := membersIn(t, "peer", "libucp.so.0", "shm")
@@ -148,7 +146,7 @@ func TestQueueGuard_BlockedQueue_FailsModule(t *testing.T) {
 	}
 }
 
-// TestQueueGuard_MovingQueue_KeepsModule, though its process slept when another one died, and later.
+// The process sleeps during and after the failure of another one.
 func TestQueueGuard_MovingQueue_KeepsModule(t *testing.T) {
 	needUCX(t)
 	a, b := membersIn(t, "peer", "libucp.so.0", "shm")
