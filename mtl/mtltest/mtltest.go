@@ -39,6 +39,6 @@ func twoNodes(name string, run func(w *world, a, b *node)) kittest.Claim[int, *w
 
 // Cases returns the claims of the contract as cases for a subject.
 func Cases(s Subject) kittest.Cases {
-	all := slices.Concat(messageCases(), registerCases(), matchingCases(), endpointCases(), probeCases(), cancelCases(), controlCases(), peerCases(), deadCases(), endCases())
+	all := slices.Concat(messageCases(), registerCases(), matchingCases(), endpointCases(), probeCases(), cancelCases(), controlCases(), peerCases(), failureCases(), endCases())
 	return kittest.Bind(all, func(t *kittest.T, size int) *world { return newWorld(t, s, size) })
 }

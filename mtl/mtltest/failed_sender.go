@@ -11,21 +11,21 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-func deadCases() claims {
+func failureCases() claims {
 	return claims{
-		kittest.New("MessagesOfTheDeadAreReceivedWholeOrNotAtAll", 3, (*world).deadBefore),
-		kittest.New("MessagesOfTheForgottenAreReceivedWholeOrNotAtAll", 3, (*world).deadAndForgotten),
-		kittest.New("MessagesOfTheDeadWaitWhileItIsConnectedAgain", 2, (*world).deadAndCalled),
+		kittest.New("MessagesOfTheDeadAreReceivedWholeOrNotAtAll", 3, (*world).failedSenderUndetected),
+		kittest.New("MessagesOfTheForgottenAreReceivedWholeOrNotAtAll", 3, (*world).failedSenderForgotten),
+		kittest.New("MessagesOfTheDeadWaitWhileItIsConnectedAgain", 2, (*world).failedSenderReconnecting),
 	}
 }
 
-// deadBefore covers a failure that only the network has detected, or that is undetected.
-func (w *world) deadBefore() { w.dead(nil) }
+// failedSenderUndetected covers a failure that only the network has detected, or that is undetected.
+func (w *world) failedSenderUndetected() { w.failedSender(nil) }
 
-func (w *world) deadAndForgotten() { w.dead(errForgotten) }
+func (w *world) failedSenderForgotten() { w.failedSender(errForgotten) }
 
-// The receiver has messages of every length, claimed and unclaimed, whose sender fails. Then it forgets the sender, if why is not nil.
-func (w *world) dead(why error) {
+// failedSender checks messages of every length, claimed and unclaimed, of a sender that fails. The receiver forgets the sender if why is not nil.
+func (w *world) failedSender(why error) {
 	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	w.exchange(b, a, envelope{cid: 1, tag: 1}, pattern(1, 8))
@@ -124,9 +124,9 @@ func listeners() (fds []int) {
 	return fds
 }
 
-// deadAndCalled receives messages, claimed and unclaimed, of a failed sender to which a message is in flight, so that the network may be
+// failedSenderReconnecting receives messages, claimed and unclaimed, of a failed sender to which a message is in flight, so that the network may be
 // connecting to it.
-func (w *world) deadAndCalled() {
+func (w *world) failedSenderReconnecting() {
 	a, b := w.nodes[0], w.nodes[1]
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	w.exchange(b, a, envelope{cid: 1, tag: 1}, pattern(1, 8))
