@@ -85,12 +85,12 @@ type Info struct {
 	AddressFormat uint32
 	// Address is that of this process, if it is known before an endpoint is open.
 	Address []byte
-	// LocalOnly is set if the provider reports that it reaches only its node.
-	LocalOnly bool
+	// IsLocalOnly is set if the provider reports that it reaches only its node.
+	IsLocalOnly bool
 	// Directed is set if receives may have the address of a peer.
-	Directed bool
+	HasDirectedReceive bool
 	// Registers is set if the provider accepts only registered buffers.
-	Registers bool
+	RequiresRegistration bool
 	// PCI is the address of the interface, such as "0000:3b:00.0", or empty.
 	PCI string
 
@@ -117,11 +117,11 @@ const (
 	// A peek claims the message that it finds, and a receive takes the claimed message.
 	Claim
 	// The part of a message beyond the buffer is discarded, and counts as received. It requires two RxParts.
-	Spill
+	DiscardExcess
 )
 
-// SpillBytes is the largest discarded part.
-const SpillBytes = 64 << 10
+// MaxDiscarded is the largest discarded part.
+const MaxDiscarded = 64 << 10
 
 // AnyAddress is the address of receives from any peer.
 const AnyAddress = ^uint64(0)

@@ -54,7 +54,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[TextAddress-C.FFI_ADDR_STR],
 	[1]struct{}{}[NoSlot-C.FERRY_NO_SLOT], [1]struct{}{}[noResult+C.FERRY_NO_RESULT],
 	[1]struct{}{}[WithData-C.FERRY_WITH_DATA], [1]struct{}{}[Inject-C.FERRY_INJECT],
-	[1]struct{}{}[SpillBytes-C.FERRY_SPILL_BYTES], [1]struct{}{}[Claim-C.FERRY_CLAIM], [1]struct{}{}[Spill-C.FERRY_SPILL],
+	[1]struct{}{}[MaxDiscarded-C.FERRY_SPILL_BYTES], [1]struct{}{}[Claim-C.FERRY_CLAIM], [1]struct{}{}[DiscardExcess-C.FERRY_SPILL],
 }
 
 // Library is a loaded libfabric.
@@ -82,8 +82,8 @@ func loadedFrom(path string) *Library {
 	return loaded.libs[path]
 }
 
-// modules returns the patterns of providers in separate files.
-func modules() (all []string) {
+// providerFiles returns the patterns of providers in separate files.
+func providerFiles() (all []string) {
 	for _, dir := range filepath.SplitList(cmp.Or(os.Getenv("FI_PROVIDER_PATH"), "libfabric")) {
 		all = append(all, filepath.Join(dir, "*-fi.so"))
 	}
@@ -96,7 +96,7 @@ func Load(path string) (*Library, error) {
 	if l := loadedFrom(path); l != nil {
 		return l, nil
 	}
-	if err := elfcheck.Check(path, modules()...); err != nil {
+	if err := elfcheck.Check(path, providerFiles()...); err != nil {
 		return nil, err
 	}
 	loaded.Lock()
@@ -179,7 +179,7 @@ func (l *Library) Infos(provider string) (*Infos, error) {
 			CQData: count(c.cq_data_bytes), TxSize: count(c.tx_size), RxSize: count(c.rx_size), RxParts: count(c.rx_parts),
 			AddressFormat: uint32(c.address_format),
 			Address:       C.GoBytes(c.address, C.int(c.address_bytes)),
-			LocalOnly:     c.local_only != 0, Directed: c.directed != 0, Registers: c.registers != 0,
+			IsLocalOnly:   c.local_only != 0, HasDirectedReceive: c.directed != 0, RequiresRegistration: c.registers != 0,
 			raw: unsafe.Pointer(c.raw),
 		}
 		if c.has_pci != 0 {
@@ -246,8 +246,8 @@ func (e *Endpoint) Name() ([]byte, error) {
 	return buf[:n], nil
 }
 
-// Grow adds slots, and returns their total number.
-func (e *Endpoint) Grow() (int, error) {
+// AddSlots adds slots, and returns their total number.
+func (e *Endpoint) AddSlots() (int, error) {
 	n := C.ferry_grow(e.c)
 	if n < 0 {
 		return 0, e.lib.fail("memory", n)
@@ -287,8 +287,8 @@ func (e *Endpoint) Deregister(r *Region) error {
 	return nil
 }
 
-// Use sets the region of the buffers of a slot's operations, or none for nil.
-func (e *Endpoint) Use(slot uint32, r *Region) {
+// SetRegion sets the region of the buffers of a slot's operations, or none for nil.
+func (e *Endpoint) SetRegion(slot uint32, r *Region) {
 	var c *C.ferry_region
 	if r != nil {
 		c = r.c

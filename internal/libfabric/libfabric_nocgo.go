@@ -39,11 +39,11 @@ type Endpoint struct{}
 
 func (*Endpoint) Close()                                                   {}
 func (*Endpoint) Name() ([]byte, error)                                    { return nil, Built() }
-func (*Endpoint) Grow() (int, error)                                       { return 0, Built() }
+func (*Endpoint) AddSlots() (int, error)                                   { return 0, Built() }
 func (*Endpoint) Insert([]byte) (uint64, error)                            { return 0, Built() }
 func (*Endpoint) Register([]byte) (*Region, error)                         { return nil, Built() }
 func (*Endpoint) Deregister(*Region) error                                 { return Built() }
-func (*Endpoint) Use(uint32, *Region)                                      {}
+func (*Endpoint) SetRegion(uint32, *Region)                                {}
 func (*Endpoint) Remove(uint64)                                            {}
 func (*Endpoint) FD() int                                                  { return -1 }
 func (*Endpoint) TryWait() bool                                            { return true }

@@ -53,7 +53,7 @@ int ferry_ucp_connect(ferry_ucp_worker *w, const char *address, uint32_t peer, i
 int ferry_ucp_disconnect(ferry_ucp_worker *w, uint32_t slot, void *ep);
 int ferry_ucp_flush(ferry_ucp_worker *w, uint32_t slot, void *ep);
 
-// Use of the buffer of a receive: see Into in ucp.go.
+// Use of the buffer of a receive: see BufferUse in ucp.go.
 enum { FERRY_UCP_CUT, FERRY_UCP_WHOLE, FERRY_UCP_ABANDONABLE };
 
 // The arguments of frequent functions. These have one signature, and their arguments are in C memory, so that Go can call them without cgo. Buffers are

@@ -62,30 +62,30 @@ type Resource struct{ Transport, Device string }
 
 func (r Resource) String() string { return r.Transport + "/" + r.Device }
 
-// SlotsAtOnce is the number of slots that Grow adds.
-const SlotsAtOnce = 256
+// SlotsPerGrow is the number of slots that Grow adds.
+const SlotsPerGrow = 256
 
-// Short is the length up to which Send copies a message, in bytes.
-const Short = 1024
+// MaxCopied is the length up to which Send copies a message, in bytes.
+const MaxCopied = 1024
 
-// Now is the length of the longest message of SendNow, in bytes.
-const Now = 64
+// MaxSendNow is the length of the longest message of SendNow, in bytes.
+const MaxSendNow = 64
 
-// Into is the way in which UCX uses the buffer of a receive.
-type Into int32
+// BufferUse is the way UCX uses the buffer of a receive.
+type BufferUse int32
 
 const (
-	// Cut keeps the beginning of a longer message. A receive above Short bytes first probes for its message, and receives one that
-	// fits as with Whole.
-	Cut Into = iota
-	// Whole is for a message that fits. A longer one is dropped, and the receive ends with Truncated.
-	Whole
-	// Abandonable is Cut without access of UCX to the buffer; see Worker.Abandon.
+	// CutLonger keeps the beginning of a longer message. A receive above MaxCopied bytes first probes for its message, and receives one that
+	// fits as with DropLonger.
+	CutLonger BufferUse = iota
+	// DropLonger is for a message that fits. A longer one is dropped, and the receive ends with Truncated.
+	DropLonger
+	// Abandonable is CutLonger without access of UCX to the buffer; see Worker.Abandon.
 	Abandonable
 )
 
-// MostKept is the length of the longest message that Keep saves, in bytes.
-const MostKept = 64
+// MaxSaved is the length of the longest message that SaveMessages saves, in bytes.
+const MaxSaved = 64
 
 // An Event is the completion of one operation, or the failure of an endpoint. It has the layout of ferry_ucp_event in shim.h.
 type Event struct {

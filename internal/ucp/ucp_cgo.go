@@ -54,9 +54,9 @@ var (
 var _ = [...]struct{}{
 	[1]struct{}{}[NoMemory-C.FUCS_ERR_NO_MEMORY], [1]struct{}{}[Unreachable-C.FUCS_ERR_UNREACHABLE],
 	[1]struct{}{}[Truncated-C.FUCS_ERR_MESSAGE_TRUNCATED], [1]struct{}{}[NoDevice-C.FUCS_ERR_NO_DEVICE],
-	[1]struct{}{}[Canceled-C.FUCS_ERR_CANCELED], [1]struct{}{}[EndpointTimeout-C.FUCS_ERR_ENDPOINT_TIMEOUT], [1]struct{}{}[NoResult-C.FERRY_UCP_NO_RESULT], [1]struct{}{}[NoSlot-C.FERRY_UCP_NO_SLOT], [1]struct{}{}[Short-C.FERRY_UCP_SHORT],
-	[1]struct{}{}[MostKept-C.FERRY_UCP_KEPT],
-	[1]struct{}{}[Cut-C.FERRY_UCP_CUT], [1]struct{}{}[Whole-C.FERRY_UCP_WHOLE], [1]struct{}{}[Abandonable-C.FERRY_UCP_ABANDONABLE],
+	[1]struct{}{}[Canceled-C.FUCS_ERR_CANCELED], [1]struct{}{}[EndpointTimeout-C.FUCS_ERR_ENDPOINT_TIMEOUT], [1]struct{}{}[NoResult-C.FERRY_UCP_NO_RESULT], [1]struct{}{}[NoSlot-C.FERRY_UCP_NO_SLOT], [1]struct{}{}[MaxCopied-C.FERRY_UCP_SHORT],
+	[1]struct{}{}[MaxSaved-C.FERRY_UCP_KEPT],
+	[1]struct{}{}[CutLonger-C.FERRY_UCP_CUT], [1]struct{}{}[DropLonger-C.FERRY_UCP_WHOLE], [1]struct{}{}[Abandonable-C.FERRY_UCP_ABANDONABLE],
 }
 
 // Library is a loaded UCX.
@@ -156,7 +156,7 @@ func (l *Library) Open(settings []Setting, waitFD bool) (*Worker, error) {
 	}
 	var step *C.char
 	w := &Worker{lib: l, call: call}
-	if r := C.ferry_ucp_open(l.c, (*C.ferry_ucp_setting)(list), C.int(len(settings)), truth(waitFD), &w.c, &step); r != 0 {
+	if r := C.ferry_ucp_open(l.c, (*C.ferry_ucp_setting)(list), C.int(len(settings)), boolToC(waitFD), &w.c, &step); r != 0 {
 		C.free(unsafe.Pointer(call))
 		failed := C.GoString(step)
 		if slices.ContainsFunc(settings, func(s Setting) bool { return s.Name == failed }) {
@@ -211,8 +211,8 @@ func (w *Worker) Address() ([]byte, error) {
 	return C.GoBytes(p, C.int(n)), nil
 }
 
-// Grow adds slots, and returns their total number.
-func (w *Worker) Grow() (int, error) {
+// AddSlots adds slots, and returns their total number.
+func (w *Worker) AddSlots() (int, error) {
 	n := C.ferry_ucp_grow(w.c)
 	if n < 0 {
 		return 0, w.lib.fail("memory", n)
@@ -232,8 +232,8 @@ const addressRoom = 64 << 10
 // Endpoint is a connection to a peer. The zero Endpoint is invalid.
 type Endpoint struct{ c unsafe.Pointer }
 
-// Made reports whether the endpoint is valid.
-func (e Endpoint) Made() bool { return e.c != nil }
+// IsValid reports whether the endpoint is valid.
+func (e Endpoint) IsValid() bool { return e.c != nil }
 
 // Connect makes an endpoint to the process with an Address, which UCX does not validate. It progresses the worker first. With peerMode, an Event with number
 // reports the failure of the peer, and every send ends.
@@ -245,22 +245,22 @@ func (w *Worker) Connect(address []byte, number uint32, peerMode bool) (Endpoint
 	defer C.free(room)
 	copy(unsafe.Slice((*byte)(room), len(address)), address)
 	var e Endpoint
-	if r := C.ferry_ucp_connect(w.c, (*C.char)(room), C.uint32_t(number), truth(peerMode), &e.c); r != 0 {
+	if r := C.ferry_ucp_connect(w.c, (*C.char)(room), C.uint32_t(number), boolToC(peerMode), &e.c); r != 0 {
 		return Endpoint{}, w.lib.fail("ucp_ep_create", r)
 	}
 	return e, nil
 }
 
-// truth converts a bool for C.
-func truth(b bool) C.int {
+// boolToC converts a bool for C.
+func boolToC(b bool) C.int {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// outcome converts the result of a started operation.
-func outcome(r C.int) (done bool, code Status) {
+// startResult converts the result of a started operation.
+func startResult(r C.int) (done bool, code Status) {
 	if r < 0 {
 		return false, Status(r)
 	}
@@ -269,20 +269,20 @@ func outcome(r C.int) (done bool, code Status) {
 
 // Disconnect closes an endpoint in peer mode at once, which ends its operations with errors. With done there is no Event.
 func (w *Worker) Disconnect(slot uint32, e Endpoint) (done bool, code Status) {
-	return outcome(C.ferry_ucp_disconnect(w.c, C.uint32_t(slot), e.c))
+	return startResult(C.ferry_ucp_disconnect(w.c, C.uint32_t(slot), e.c))
 }
 
 // Flush completes when all messages to an endpoint have left. With done there is no Event.
 func (w *Worker) Flush(slot uint32, e Endpoint) (done bool, code Status) {
-	return outcome(C.ferry_ucp_flush(w.c, C.uint32_t(slot), e.c))
+	return startResult(C.ferry_ucp_flush(w.c, C.uint32_t(slot), e.c))
 }
 
 // first returns the address of a buffer.
 func first(buf []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(buf))) }
 
-// Direct makes calls that transfer up to Short bytes without cgo, if that is possible. Go's scheduler does not notice such a call, so the library must have
+// BypassCgo makes calls that transfer up to MaxCopied bytes without cgo, if that is possible. Go's scheduler does not notice such a call, so the library must have
 // proven that it does not hang: a hanging call would stop the whole process.
-func (w *Worker) Direct() {
+func (w *Worker) BypassCgo() {
 	if w.stack == nil {
 		w.stack, _ = rawsys.NewStack() // Without a stack all calls use cgo.
 	}
@@ -298,18 +298,18 @@ var (
 )
 
 // Send sends a message. A synchronous one completes when a receive has matched it. With done it is in flight, and there is no Event. Otherwise buf must
-// not move before the Event, unless it has at most Short bytes.
+// not move before the Event, unless it has at most MaxCopied bytes.
 func (w *Worker) Send(slot uint32, e Endpoint, buf []byte, tag uint64, synchronous bool) (done bool, code Status) {
 	raceRead(buf)
 	c := w.call
-	c.slot, c.ep, c.n, c.tag, c.flag = C.uint32_t(slot), e.c, C.size_t(len(buf)), C.uint64_t(tag), C.int32_t(truth(synchronous))
-	if w.stack != nil && len(buf) <= Short {
-		return outcome(C.int(w.stack.Call(sendAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil)))
+	c.slot, c.ep, c.n, c.tag, c.flag = C.uint32_t(slot), e.c, C.size_t(len(buf)), C.uint64_t(tag), C.int32_t(boolToC(synchronous))
+	if w.stack != nil && len(buf) <= MaxCopied {
+		return startResult(C.int(w.stack.Call(sendAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil)))
 	}
-	return outcome(C.ferry_ucp_send(c, first(buf), nil))
+	return startResult(C.ferry_ucp_send(c, first(buf), nil))
 }
 
-// SendNow sends a message of up to Now bytes, and reports whether it has left. Otherwise it has no effect, and the caller uses Send.
+// SendNow sends a message of up to MaxSendNow bytes, and reports whether it has left. Otherwise it has no effect, and the caller uses Send.
 func (w *Worker) SendNow(e Endpoint, buf []byte, tag uint64) bool {
 	if w.stack == nil {
 		return false
@@ -321,26 +321,26 @@ func (w *Worker) SendNow(e Endpoint, buf []byte, tag uint64) bool {
 
 // Recv posts a receive. It ignores the tag bits that are not set in mask. It always completes with an Event. If the Length of the Event exceeds buf, buf
 // contains the beginning of the message.
-func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, into Into) {
+func (w *Worker) Recv(slot uint32, buf []byte, tag, mask uint64, into BufferUse) {
 	c := w.receive(slot, buf, tag, mask, into)
-	if w.stack != nil && len(buf) <= Short {
+	if w.stack != nil && len(buf) <= MaxCopied {
 		w.stack.Call(recvAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), nil)
 		return
 	}
 	C.ferry_ucp_recv(c, first(buf), nil)
 }
 
-func (w *Worker) receive(slot uint32, buf []byte, tag, mask uint64, into Into) *C.ferry_ucp_call {
+func (w *Worker) receive(slot uint32, buf []byte, tag, mask uint64, into BufferUse) *C.ferry_ucp_call {
 	c := w.call
 	c.slot, c.n, c.tag, c.mask, c.flag = C.uint32_t(slot), C.size_t(len(buf)), C.uint64_t(tag), C.uint64_t(mask), C.int32_t(into)
 	return c
 }
 
-// RecvLook is Recv followed by Poll until there is an event, at most looks times. It costs one call of C.
-func (w *Worker) RecvLook(slot uint32, buf []byte, tag, mask uint64, into Into, events []Event, looks int) int {
+// RecvAndPoll is Recv followed by Poll until there is an event, at most looks times. It costs one call of C.
+func (w *Worker) RecvAndPoll(slot uint32, buf []byte, tag, mask uint64, into BufferUse, events []Event, looks int) int {
 	c := w.receive(slot, buf, tag, mask, into)
 	c.room, c.looks = C.int32_t(len(events)), C.int32_t(looks)
-	if w.stack != nil && len(buf) <= Short {
+	if w.stack != nil && len(buf) <= MaxCopied {
 		return w.stack.Call(recvLookAt, unsafe.Pointer(c), unsafe.Pointer(first(buf)), unsafe.Pointer(unsafe.SliceData(events)))
 	}
 	return int(C.ferry_ucp_recv_look(c, first(buf), (*C.ferry_ucp_event)(unsafe.Pointer(unsafe.SliceData(events)))))
@@ -348,12 +348,12 @@ func (w *Worker) RecvLook(slot uint32, buf []byte, tag, mask uint64, into Into, 
 
 // Probe probes for a message that Recv would receive. With claim the message is removed from matching, and kept for RecvClaimed with the same slot.
 func (w *Worker) Probe(slot uint32, tag, mask uint64, claim bool) (message Event, found bool) {
-	found = C.ferry_ucp_probe(w.c, C.uint32_t(slot), C.uint64_t(tag), C.uint64_t(mask), truth(claim), (*C.ferry_ucp_event)(unsafe.Pointer(&message))) != 0
+	found = C.ferry_ucp_probe(w.c, C.uint32_t(slot), C.uint64_t(tag), C.uint64_t(mask), boolToC(claim), (*C.ferry_ucp_event)(unsafe.Pointer(&message))) != 0
 	return message, found
 }
 
 // RecvClaimed receives the message that a probe with slot has claimed, and completes like Recv.
-func (w *Worker) RecvClaimed(slot uint32, buf []byte, into Into) {
+func (w *Worker) RecvClaimed(slot uint32, buf []byte, into BufferUse) {
 	C.ferry_ucp_recv_claimed(w.c, C.uint32_t(slot), first(buf), C.size_t(len(buf)), C.int(into))
 }
 
@@ -364,11 +364,11 @@ func (w *Worker) Cancel(slot uint32) { C.ferry_ucp_cancel(w.c, C.uint32_t(slot))
 // come.
 func (w *Worker) Abandon(slot uint32) bool { return C.ferry_ucp_abandon(w.c, C.uint32_t(slot)) != 0 }
 
-// Keep saves the contents of messages of n bytes, up to MostKept.
-func (w *Worker) Keep(n int) { C.ferry_ucp_keep(w.c, C.size_t(n)) }
+// SaveMessages saves the contents of messages of n bytes, up to MaxSaved.
+func (w *Worker) SaveMessages(n int) { C.ferry_ucp_keep(w.c, C.size_t(n)) }
 
-// Kept returns the n bytes of a receive whose Event has come, or nil if they were not saved. The result is valid until the slot is reused.
-func (w *Worker) Kept(slot uint32, n int) []byte {
+// SavedMessage returns the n bytes of a receive whose Event has come, or nil if they were not saved. The result is valid until the slot is reused.
+func (w *Worker) SavedMessage(slot uint32, n int) []byte {
 	at := C.ferry_ucp_kept(w.c, C.uint32_t(slot))
 	if at == nil {
 		return nil
@@ -376,10 +376,12 @@ func (w *Worker) Kept(slot uint32, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(at)), n)
 }
 
-// Changes invalidates UCX's registrations of the buffer of a completed operation, because other memory may be mapped there later.
-func (w *Worker) Changes(buf []byte) { C.ferry_ucp_changes(w.c, first(buf), C.size_t(len(buf))) }
+// InvalidateRegistrations invalidates UCX's registrations of the buffer of a completed operation, because other memory may be mapped there later.
+func (w *Worker) InvalidateRegistrations(buf []byte) {
+	C.ferry_ucp_changes(w.c, first(buf), C.size_t(len(buf)))
+}
 
-// Poll progresses the worker and returns the number of events, at most len(events). long must be set while messages above Short bytes are in progress, which
+// Poll progresses the worker and returns the number of events, at most len(events). long must be set while messages above MaxCopied bytes are in progress, which
 // the call may copy.
 func (w *Worker) Poll(events []Event, long bool) int {
 	w.call.room = C.int32_t(len(events))

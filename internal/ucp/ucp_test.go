@@ -86,7 +86,7 @@ func start(t testing.TB) *Worker {
 		err = w.Start()
 	}
 	if err == nil {
-		_, err = w.Grow()
+		_, err = w.AddSlots()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -128,8 +128,8 @@ func TestWorker_TwoInOneProcess_ExchangeMessages(t *testing.T) {
 func twoWorkersTalk(t *testing.T, direct bool) {
 	a, b, all := start(t), start(t), ends{}
 	if direct {
-		a.Direct()
-		b.Direct()
+		a.BypassCgo()
+		b.BypassCgo()
 	}
 	address, err := b.Address()
 	if err != nil {
@@ -139,11 +139,11 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, n := range []int{8, Short, Short + 1, 1 << 20} {
+	for i, n := range []int{8, MaxCopied, MaxCopied + 1, 1 << 20} {
 		sent, got := bytes.Repeat([]byte{byte(i + 1)}, n), make([]byte, n)
 		tag := uint64(i + 1)
 		if i%2 == 0 {
-			b.Recv(1, got, tag, ^uint64(0), []Into{Whole, Cut, Abandonable}[i%3])
+			b.Recv(1, got, tag, ^uint64(0), []BufferUse{DropLonger, CutLonger, Abandonable}[i%3])
 		}
 		done, code := a.Send(2, e, sent, tag, i == 2)
 		if code != 0 {
@@ -161,7 +161,7 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 				b.Poll(make([]Event, 1), true)
 				a.Poll(nil, false)
 			}
-			b.RecvClaimed(1, got, Whole)
+			b.RecvClaimed(1, got, DropLonger)
 		}
 		if r := all.until(t, 1, b, a); r.Err != 0 || r.Length != uint64(n) || r.Tag != tag || !bytes.Equal(got, sent) {
 			t.Fatalf("%d bytes: %+v", n, r)
@@ -174,7 +174,7 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 	}
 	for i, n := range []int{16, 1 << 20} {
 		sent, got := bytes.Repeat([]byte{9}, n), make([]byte, n)
-		b.Recv(1, got[:n/2], uint64(i), ^uint64(0), Cut)
+		b.Recv(1, got[:n/2], uint64(i), ^uint64(0), CutLonger)
 		if _, code := a.Send(2, e, sent, uint64(i), false); code != 0 {
 			t.Fatal(a.Describe(code))
 		}
@@ -183,7 +183,7 @@ func twoWorkersTalk(t *testing.T, direct bool) {
 			t.Errorf("%d bytes into half of that: %+v", n, r)
 		}
 	}
-	b.Recv(3, make([]byte, 8), 99, ^uint64(0), Cut)
+	b.Recv(3, make([]byte, 8), 99, ^uint64(0), CutLonger)
 	b.Cancel(3)
 	if r := all.until(t, 3, b); r.Err != Canceled {
 		t.Errorf("%+v", r)
@@ -205,6 +205,6 @@ func BenchmarkPoll(b *testing.B) {
 		}
 	}
 	b.Run("cgo", poll)
-	w.Direct()
+	w.BypassCgo()
 	b.Run("direct", poll)
 }

@@ -34,15 +34,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// end is one process of a benchmark.
+// benchPeer is one process of a benchmark.
 type benchPeer struct {
 	m    mtl.Module
 	peer mtl.Endpoint
 	rank int32
 }
 
-// meet opens a module and connects it with the other process's: each writes its
-// blob to out and reads the other's from in.
+// openBenchPeer opens a module and connects it with that of the other process. Each writes its blob to out and reads the other's from in.
 func openBenchPeer(rank int, in, out *os.File) (*benchPeer, error) {
 	provider := os.Getenv("FERRY_OFI_PROVIDER")
 	if provider == "" {
@@ -74,7 +73,7 @@ func openBenchPeer(rank int, in, out *os.File) (*benchPeer, error) {
 	return &benchPeer{m, peer, int32(rank)}, err
 }
 
-// flag is an operation that says when it is over.
+// completionFlag is an operation that records its completion.
 type completionFlag struct {
 	mtl.Op
 	over bool
@@ -187,7 +186,7 @@ func child(what string) error {
 	if err != nil {
 		return err
 	}
-	if n == 0 { // until it is killed
+	if n == 0 { // Until it is killed.
 		for {
 			f := newCompletionFlag()
 			e.send(f, make([]byte, size))
@@ -205,8 +204,7 @@ func child(what string) error {
 	return e.m.Close()
 }
 
-// startBenchChild starts a child that does what (child), and meets it. stop waits until it
-// has ended.
+// startBenchChild starts a child and connects with it. stop waits for its end.
 func startBenchChild(t testing.TB, what string) (e *benchPeer, cmd *exec.Cmd, stop func()) {
 	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+what)
@@ -240,8 +238,7 @@ func startBenchChild(t testing.TB, what string) (e *benchPeer, cmd *exec.Cmd, st
 	}
 }
 
-// pair runs f beside a child that does its part of n rounds, which come after
-// warm ones.
+// pair runs f beside a child that performs n rounds, after warm-up rounds.
 func pair(b *testing.B, bounce bool, n, size int, f func(e *benchPeer, n int)) {
 	const warm = 100
 	e, _, stop := startBenchChild(b, fmt.Sprintf("%v %d %d", bounce, n+warm, size))

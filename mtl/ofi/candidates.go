@@ -83,7 +83,9 @@ func choose(infos []libfabric.Info, p *params, j jobTraits, t topology) []candid
 const secondaryDistance = 1 << 10
 
 // carriesSource reports whether a provider supports layout data.
-func carriesSource(info *libfabric.Info) bool { return info.CQData >= dataBytes && info.Directed }
+func carriesSource(info *libfabric.Info) bool {
+	return info.CQData >= dataBytes && info.HasDirectedReceive
+}
 
 // rotateEqual spreads the ranks of a node over equal interfaces of one network. Interfaces of different networks may not
 // reach one another.
@@ -105,7 +107,7 @@ func rotateEqual(all []candidate, rank int) []candidate {
 // assess returns the verdict about one entry of the library.
 func assess(info *libfabric.Info, p *params, j jobTraits, t topology) candidate {
 	_, local := quirkReason(info.Provider, AssumeNodeLocal, j.version)
-	c := candidate{info: info, isNodeLocal: info.LocalOnly || local}
+	c := candidate{info: info, isNodeLocal: info.IsLocalOnly || local}
 	dir := t.device(lookupProvider(info.Provider), info.Domain)
 	c.hasDevice = dir != ""
 	c.priority = providerPriority(info.Provider, c.hasDevice)

@@ -30,13 +30,13 @@ func device(provider, domain, pci string) libfabric.Info {
 	return fillAttributes(libfabric.Info{Provider: provider, Domain: domain, PCI: pci})
 }
 
-// sane gives an entry attributes that can be.
+// fillAttributes sets consistent attributes.
 func fillAttributes(i libfabric.Info) libfabric.Info {
 	i.TagFormat, i.MaxMessage, i.TxSize, i.RxSize = math.MaxUint64, 1<<30, 1024, 1024
 	return i
 }
 
-// file writes a file of a system, with all of its folders.
+// writeFile writes a file with all of its folders.
 func writeFile(t *testing.T, sys, name, text string) {
 	t.Helper()
 	name = filepath.Join(sys, name)
@@ -48,8 +48,7 @@ func writeFile(t *testing.T, sys, name, text string) {
 	}
 }
 
-// machine has two NUMA nodes; this process runs on the second, as far as the
-// fake /sys says.
+// twoNodeMachine returns a fake /sys with two NUMA nodes. This process runs on the second.
 func twoNodeMachine(t *testing.T) topology {
 	sys := t.TempDir()
 	write := func(name, text string) { writeFile(t, sys, name, text) }
@@ -74,7 +73,7 @@ func TestChoose_OneProvider_OrdersCandidates(t *testing.T) {
 		info("tcp;ofi_rxm", "lo", loopback6...),
 		info("tcp;ofi_rxm", "eth0", link...),
 		info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1),
-		info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1), // listed twice
+		info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1), // Listed twice.
 		info("tcp;ofi_rxm", "docker0", 172, 17, 0, 1),
 		info("shm", "shm"),
 		device("cxi", "far", "0000:01:00.0"),
@@ -85,7 +84,7 @@ func TestChoose_OneProvider_OrdersCandidates(t *testing.T) {
 	for name, c := range map[string]struct {
 		p    params
 		j    jobTraits
-		want []string // to be tried, in order
+		want []string // Accepted candidates in order.
 		why  map[string]string
 	}{
 		"devices first, the nearest first": {
@@ -147,9 +146,9 @@ func TestChoose_MisleadingAttributes_DevicesPrecedeSockets(t *testing.T) {
 	const eth = "0000:01:00.0"
 	tcp := info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1)
 	for name, c := range map[string]struct {
-		sys   []string // below /sys/class
+		sys   []string // Folders below /sys/class.
 		infos []libfabric.Info
-		want  []string // in order
+		want  []string // In order.
 	}{
 		"verbs and tcp": {
 			[]string{"infiniband/mlx5_0/device/vendor", "net/eth0/device/vendor"},
@@ -237,7 +236,7 @@ func TestDescribeMissed_BetterCandidates_AreListed(t *testing.T) {
 	}
 	for _, c := range []struct {
 		failed  bool
-		chosen  int // place
+		chosen  int // Index.
 		include []string
 		want    string
 	}{
@@ -300,8 +299,8 @@ func TestReach_IncompleteAddress_IsRefused(t *testing.T) {
 		{libfabric.IPv4Address, own, own, true},
 		{libfabric.IPv4Address, own, own[:15], false},
 		{libfabric.IPv4Address, own, append(own, 0), false},
-		{libfabric.IPv4Address, own, other, false}, // one of IPv6 is longer
-		{16, own, other, true},                     // bytes that only the provider reads
+		{libfabric.IPv4Address, own, other, false}, // An address of IPv6 is longer.
+		{16, own, other, true},                     // Only the provider reads its bytes.
 		{16, own, own[:1], false},
 		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://12345\x00"), true},
 		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://7"), false},

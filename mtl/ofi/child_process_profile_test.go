@@ -19,15 +19,15 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// profileChild does what a test needs a process of its own for:
+// profileChild runs parts of tests that need a separate process:
 //
-//	handlers LIBRARY PROVIDER     open it, take a signal, and recover from a fault
-//	opens LIBRARY PROVIDER        open it, and say how senders are told
-//	contained LIBRARY PROVIDER    the same where the kernel tells of no page faults
-//	serves LIBRARY PROVIDER JOB   open it, print its address, and take messages until
+//	handlers LIBRARY PROVIDER     open it, receive a signal, and recover from a fault
+//	opens LIBRARY PROVIDER        open it, and print the layout
+//	contained LIBRARY PROVIDER    the same without userfaultfd
+//	serves LIBRARY PROVIDER JOB   open it, print its address, and receive messages until
 //	                              standard input ends
 //	calls LIBRARY PROVIDER JOB ADDRESS
-//	                              send a message there, and say whether it was taken
+//	                              send a message there, and print whether it was accepted
 func profileChild(what string) error {
 	part := append(strings.Fields(what), "", "", "")
 	lib, provider := part[1], part[2]
@@ -82,14 +82,14 @@ func serves(m mtl.Module) error {
 	fmt.Printf("%x\n", m.Blob())
 	ctx, over := context.WithCancel(context.Background())
 	go func() {
-		bufio.NewReader(os.Stdin).ReadByte() // its end
+		bufio.NewReader(os.Stdin).ReadByte() // Until the end of the input.
 		over()
 	}()
 	r := newOnceOp()
 	if err := m.Recv(&r.Op, mtl.NoEndpoint, mtl.Envelope{CID: 1, Source: mtl.AnySource, Tag: 1}, make([]byte, 1<<20)); err != nil {
 		return err
 	}
-	for left := 1000; left > 0 && r.completions == 0; { // what has been sent is here soon after
+	for left := 1000; left > 0 && r.completions == 0; { // Messages arrive soon after their sends.
 		if ctx.Err() != nil {
 			left--
 		}
@@ -138,9 +138,8 @@ func TestProfile_SignalHandlers_AreRestored(t *testing.T) {
 	}
 }
 
-// TestProfile_RegistrationCache_IsDisabledOrNotified: what is set before the library is
-// loaded has the cache hear from the kernel, or disables it where the kernel tells nothing. If the user
-// enables it, the self-test detects it.
+// Variables let the kernel notify the cache or, without support in the kernel, disable it. If the user enables an unsafe cache, the self-test detects
+// it.
 func TestProfile_RegistrationCache_IsDisabledOrNotified(t *testing.T) {
 	lib := useProfiles(t, "cxi")
 	for _, provider := range []string{"cxi", "efa"} {

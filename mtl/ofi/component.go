@@ -157,34 +157,45 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		if what := describeMissed(all, c, p.ProviderInclude); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 			warn(c.info.Provider, what)
 		}
-		m.description.Notes = append(o.notes, m.description.Notes...)
-		m.description.Notes = append(m.description.Notes, "libfabric's environment has "+strings.Join(environment, ", "))
-		if has := userVariables(); len(has) > 0 {
-			m.description.Notes = append(m.description.Notes, "the user has set "+strings.Join(has, ", "))
-		}
-		m.description.Candidates = append(toCandidates(all), o.unavailable(p.ProviderInclude)...)
-		for k := range all {
-			switch d := &m.description.Candidates[k]; {
-			case k == i:
-				d.Chosen = true
-			case d.Reason == "" || all[k].refusal == "":
-				d.Reason = strings.TrimPrefix(d.Reason+"; "+c.info.String()+" is preferred", "; ")
-			}
-		}
-		if m.ep.FD() < 0 {
-			return polledModule{m}, nil
-		}
-		a, err := newDescriptorModule(m)
-		if err != nil {
-			m.Close()
-			return nil, fmt.Errorf("%s: no descriptor to wait on: %w", component, err)
-		}
-		return a, nil
+		m.describeChoice(o, all, i, environment)
+		return awaitable(m)
 	}
 	if what := describeMissed(all, nil, p.ProviderInclude); env.Fabric && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 		warn("", what)
 	}
 	return nil, fmt.Errorf("%w%s", o.noCandidateError(ctx, all, given), userNote())
+}
+
+// describeChoice completes the description of the module of the candidate all[chosen]. environment are the variables that ferry has set.
+func (m *module) describeChoice(o *survey, all []candidate, chosen int, environment []string) {
+	d := &m.description
+	d.Notes = append(o.notes, d.Notes...)
+	d.Notes = append(d.Notes, "libfabric's environment has "+strings.Join(environment, ", "))
+	if has := userVariables(); len(has) > 0 {
+		d.Notes = append(d.Notes, "the user has set "+strings.Join(has, ", "))
+	}
+	d.Candidates = append(toCandidates(all), o.unavailable(o.params.ProviderInclude)...)
+	for i := range all {
+		switch c := &d.Candidates[i]; {
+		case i == chosen:
+			c.Chosen = true
+		case c.Reason == "" || all[i].refusal == "":
+			c.Reason = strings.TrimPrefix(c.Reason+"; "+all[chosen].info.String()+" is preferred", "; ")
+		}
+	}
+}
+
+// awaitable returns m with the way in which the engine waits for it.
+func awaitable(m *module) (mtl.Module, error) {
+	if m.ep.FD() < 0 {
+		return polledModule{m}, nil
+	}
+	d, err := newDescriptorModule(m)
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: no descriptor to wait on: %w", component, err)
+	}
+	return d, nil
 }
 
 // warned contains the providers with a warning, so that further sessions of the process don't repeat it.

@@ -21,7 +21,7 @@ func mustPost(t testing.TB) func(*onceOp, error) *onceOp {
 	}
 }
 
-// openWithOverflow is a crowd whose first process has n receives more that wait, with a tag each.
+// openWithOverflow is openOverflowing with n more waiting receives at the first module, each with its own tag.
 func openWithOverflow(t testing.TB, n int) (a, b *member, waiting []*onceOp) {
 	a, b = openOverflowing(t, "data")
 	for i := range n {
@@ -30,7 +30,7 @@ func openWithOverflow(t testing.TB, n int) (a, b *member, waiting []*onceOp) {
 	return a, b, waiting
 }
 
-// polls polls both until o is over, and returns how often.
+// pollsUntilDone polls both modules until o is complete, and returns the number of polls.
 func pollsUntilDone(t testing.TB, a, b *member, o *onceOp) (n int) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); o.completions == 0; n++ {
@@ -114,7 +114,7 @@ var deepCases = []struct {
 			mustPost(t)(b.send(a, int32(firstTag+i), make([]byte, 8), mtl.Standard))
 			a.m.Poll()
 		}
-		probeFor(t, a, b, int32(firstTag+n-1), false) // they are here
+		probeFor(t, a, b, int32(firstTag+n-1), false) // All messages have arrived.
 		return func() {
 			o := mustPost(t)(a.receive(b, int32(firstTag+n-1), make([]byte, 8)))
 			pollsUntilDone(t, a, b, o)

@@ -26,7 +26,7 @@ func SetWarn(p any, on bool) { p.(*params).Warn = on }
 // SetConnect sets mtl.ofi.connect_timeout.
 func SetConnect(p any, d time.Duration) { p.(*params).Connect = d }
 
-// Hanging returns how many calls have not come back.
+// HangingCalls returns the number of calls that have not returned.
 func HangingCalls() int { return trial.HangingCalls() }
 
 // SetLayout sets mtl.ofi.layout.

@@ -40,8 +40,7 @@ func (g *gate) open(t testing.TB, n int) {
 	}
 }
 
-// guarded runs calls that must not wait at the gate. If they do it opens in the end, so that the
-// test goes on to say so.
+// mustNotBlock runs calls that must not wait at the gate. If they do, it fails the test and opens the gate.
 func (g *gate) mustNotBlock(t testing.TB, calls func()) {
 	t.Helper()
 	returned, watched := make(chan struct{}), make(chan struct{})
@@ -135,7 +134,7 @@ func TestFailedEndpoint_SlowClose_EndsReceivesAfterwards(t *testing.T) {
 	g := newGate(t)
 	lib := useProfiles(t, "cxi", "late=3", g.fault("part"))
 	all := members(t, 2, withProvider(lib, "cxi"))
-	t.Cleanup(func() { g.open(t, 10) }) // before they close
+	t.Cleanup(func() { g.open(t, 10) }) // Before the modules close.
 	a, b := all[0], all[1]
 	r, err := a.receive(b, 1, make([]byte, 8))
 	if err != nil {

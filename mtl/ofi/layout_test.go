@@ -83,7 +83,7 @@ func TestTagWidth_Formats_CountBits(t *testing.T) {
 // cxi has 48 bits. Two bits of the id are for planes, which leaves 15 for communicators.
 func TestNewLayout_48Bits_LeavesIds(t *testing.T) {
 	cxi := device("cxi", "cxi0", "")
-	cxi.TagFormat, cxi.CQData, cxi.Directed = 1<<48-1, 8, true
+	cxi.TagFormat, cxi.CQData, cxi.HasDirectedReceive = 1<<48-1, 8, true
 	for name, want := range map[string]string{
 		"auto":     "[source in completion data, 17/31 packed 17/14/16]",
 		"packed":   "[packed 17/14/16]",

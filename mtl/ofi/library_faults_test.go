@@ -39,7 +39,7 @@ func compile(t *testing.T, source string, flags ...string) string {
 	return out
 }
 
-// faulty returns a library with a fault. The end of what hangs is waited for.
+// faultyLibrary returns a library with a fault. The cleanup waits for hanging calls.
 func faultyLibrary(t *testing.T, fault string) string {
 	lib := compile(t, "fault.c", "-shared", "-fPIC", "-ldl")
 	t.Setenv("FABRIC_FAULT", fault)
@@ -51,7 +51,7 @@ func faultyLibrary(t *testing.T, fault string) string {
 	return lib
 }
 
-// deaf is a protocol above a module that takes nothing.
+// discardUpcall is an upcall that ignores everything.
 type discardUpcall struct{}
 
 func (discardUpcall) Control([]byte)                            {}
@@ -183,14 +183,14 @@ func TestOpen_HangingLibrary_ReturnsAfterDeadline(t *testing.T) {
 			if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), remedy) {
 				t.Errorf("%v", err)
 			}
-			// The second time it says so at once, and loses no other thread.
+			// The second call fails at once and starts no further thread.
 			before := runtime.NumGoroutine()
 			if _, err := open(t, set); err == nil || !strings.Contains(err.Error(), "since") {
 				t.Errorf("%v", err)
 			}
 			after := runtime.NumGoroutine()
 			for end := time.Now().Add(10 * time.Second); after > before && time.Now().Before(end); after = runtime.NumGoroutine() {
-				time.Sleep(time.Millisecond) // it ends, when it gets a processor
+				time.Sleep(time.Millisecond) // The goroutine ends when it runs.
 			}
 			if after > before {
 				t.Errorf("%d goroutines, and then %d", before, after)
@@ -248,7 +248,7 @@ func TestOpen_BrokenProvider_UsesNext(t *testing.T) {
 			lib := faultyLibrary(t, fault)
 			m, err := open(t, func(p any) {
 				ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
-				// In which the other one is certain to pass its test.
+				// Enough for the test of the other provider.
 				ofi.SetLibrary(p, lib, 3*time.Second)
 			})
 			if err != nil {
@@ -281,7 +281,7 @@ func TestSelftest_MixedSegments_AreDetected(t *testing.T) {
 	testprov.Need(t, "net;ofi_rxm")
 	const limit = "FI_OFI_RXM_SAR_LIMIT"
 	os.Setenv(limit, "131072")
-	t.Cleanup(func() { os.Setenv(limit, "0") }) // as the library of other tests has found it
+	t.Cleanup(func() { os.Setenv(limit, "0") }) // The value in other tests.
 	for fault, finding := range map[string]string{"none": "", "segments": "self-test: claimed messages"} {
 		t.Run(fault, func(t *testing.T) {
 			lib := faultyLibrary(t, fault)
@@ -302,7 +302,7 @@ func TestSelftest_MixedSegments_AreDetected(t *testing.T) {
 func TestDefects_WithoutFerry_Reproduce(t *testing.T) {
 	claim := compile(t, "claim.c", "-lfabric")
 	for _, c := range []struct {
-		provider, segments string // up to which length, in bytes, ofi_rxm cuts messages
+		provider, segments string // segments is FI_OFI_RXM_SAR_LIMIT.
 		works              bool
 	}{
 		{"tcp;ofi_rxm", "131072", true}, {"sockets", "131072", true}, {"net;ofi_rxm", "0", true}, {"net;ofi_rxm", "131072", false},
@@ -314,7 +314,7 @@ func TestDefects_WithoutFerry_Reproduce(t *testing.T) {
 		cmd.Env = append(os.Environ(), "FI_OFI_RXM_SAR_LIMIT="+c.segments)
 		text, err := cmd.CombinedOutput()
 		cancel()
-		// A program that ends in the middle leaves the segments of provider shm.
+		// A crashed program leaves the files of provider shm.
 		left, _ := filepath.Glob(fmt.Sprintf("/dev/shm/%d:*", cmd.Process.Pid))
 		for _, name := range left {
 			if err := os.Remove(name); err != nil {

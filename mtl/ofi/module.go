@@ -25,7 +25,7 @@ type module struct {
 	blob           []byte
 	self           selfAddress
 	connectTimeout time.Duration // mtl.ofi.connect_timeout
-	// padding is libfabric.Spill for a provider with the quirk PadReceives, otherwise 0.
+	// padding is libfabric.DiscardExcess for a provider with the quirk PadReceives, otherwise 0.
 	padding libfabric.Kind
 	// isSoftware is set for a provider without network hardware; see pausesAfterEmptyPoll.
 	isSoftware bool
@@ -125,11 +125,11 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		posted:         postedOperations{limits: limitsFor(info, p.Buffers, lib.Version()), sendQueueSize: info.TxSize},
 		connectTimeout: p.Connect,
 		control:        controlReceives{scratch: make([]byte, 0, controlFrameSize), flushFrame: []byte{frameFlush}},
-		memory:         registrations{isRequired: info.Registers},
+		memory:         registrations{isRequired: info.RequiresRegistration},
 		isSoftware:     !c.hasDevice,
 	}
 	if _, ok := quirkReason(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
-		m.padding = libfabric.Spill
+		m.padding = libfabric.DiscardExcess
 	}
 	if f, ok := findQuirk(info.Provider, RaiseEager, lib.Version()); ok {
 		m.caps.Eager = min(f.Eager, m.caps.MaxMessage)

@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// once is an operation that ends once.
+// onceOp counts the completions of an operation.
 type onceOp struct {
 	mtl.Op
 	completions int
@@ -30,7 +30,7 @@ func newOnceOp() *onceOp {
 
 func (o *onceOp) Done(*mtl.Op) { o.completions++ }
 
-// rig is a module over a library with a fault, which begins with start.
+// faultRig is a module over a library with a fault, which start enables.
 type faultRig struct {
 	t    *testing.T
 	m    mtl.Module
@@ -55,10 +55,10 @@ func openFaulty(t *testing.T, fault, wait string) *faultRig {
 	return &faultRig{t, m, self}
 }
 
-// start lets the fault happen from now on, n times where it counts.
+// start enables the fault, for n occurrences if it counts.
 func (r *faultRig) start(n string) { r.t.Setenv("FABRIC_FAULT_NOW", n) }
 
-// until polls until o is over.
+// until polls until o is complete.
 func (r *faultRig) until(os ...*onceOp) {
 	r.t.Helper()
 	end := time.Now().Add(10 * time.Second)
@@ -71,7 +71,7 @@ func (r *faultRig) until(os ...*onceOp) {
 	}
 }
 
-// exchange sends a message to the process itself.
+// exchange sends a message to this process.
 func (r *faultRig) exchange() {
 	r.t.Helper()
 	e := mtl.Envelope{CID: 1, Source: 0, Tag: 1}
@@ -178,8 +178,7 @@ func TestPeer_Fails_OthersContinue(t *testing.T) {
 		t.Run(provider, func(t *testing.T) {
 			t.Setenv("FERRY_OFI_PROVIDER", provider)
 			t.Setenv("FERRY_OFI_WAIT", "poll")
-			// It dies in the middle of a message to us, for which there is a receive or
-			// not, and of one from us.
+			// The peer fails in the middle of a message to this process, with and without a receive, and of one from it.
 			for _, posted := range []bool{true, false} {
 				e, cmd, stop := startBenchChild(t, fmt.Sprintf("false 0 %d", 16<<20))
 				defer stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// book answers where peers are.
+// endpointMap resolves the endpoints of sources for acks.
 type endpointMap struct {
 	discardUpcall
 	to map[int]mtl.Endpoint
@@ -19,7 +19,7 @@ func (b *endpointMap) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
 	return to, ok
 }
 
-// openScarce are so many processes over a provider with room for 16 receives, and with faults.
+// openScarce opens n modules over a provider with space for 16 receives, with faults.
 func openScarce(t testing.TB, n int32, layout string, faults ...string) (all []*member) {
 	t.Helper()
 	lib := useProfiles(t, "cxi", append(faults, "queues=16")...)
@@ -42,8 +42,7 @@ func openScarce(t testing.TB, n int32, layout string, faults ...string) (all []*
 	return all
 }
 
-// crowded are two of them. The first has posted more than there is room for, which nobody
-// serves, so that those to come wait.
+// openOverflowing opens two modules. The first has more posted receives than space, none of which gets a message, so that further receives wait.
 func openOverflowing(t testing.TB, layout string) (a, b *member) {
 	t.Helper()
 	all := openScarce(t, 2, layout)
@@ -56,7 +55,7 @@ func openOverflowing(t testing.TB, layout string) (a, b *member) {
 	return a, b
 }
 
-// pollUntil polls both until the operations are over.
+// pollUntil polls both modules until the operations are complete.
 func pollUntil(t *testing.T, a, b *member, all ...*onceOp) {
 	t.Helper()
 	end := time.Now().Add(20 * time.Second)
@@ -88,7 +87,7 @@ func TestOverflow_UnmatchedReceives_DoNotBlockOthers(t *testing.T) {
 				var sent []*onceOp
 				for _, tag := range []int32{20, 8, 7, 30} {
 					sent = append(sent, must(b.send(a, tag, make([]byte, 8), mtl.Standard)))
-					for range round { // what is looked for when the next one comes
+					for range round { // A peek may be in progress when the next message arrives.
 						a.m.Poll()
 					}
 				}
@@ -118,7 +117,7 @@ func TestOverflow_SteadyState_AllocatesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for i := range sends { // the youngest gets the first
+		for i := range sends { // The youngest receive gets the first message.
 			done, err := b.m.Send(&sends[i].Op, to, mtl.Envelope{CID: 1, Source: 1, Tag: int32(len(sends) - 1 - i)}, buf, mtl.Standard)
 			if err != nil {
 				t.Fatal(err)
@@ -130,7 +129,7 @@ func TestOverflow_SteadyState_AllocatesNothing(t *testing.T) {
 		pollUntil(t, a, b, sends...)
 		pollUntil(t, a, b, receives...)
 	}
-	window() // the first contact
+	window() // The first contact.
 	if n := testing.AllocsPerRun(20, window); n > 0 {
 		t.Errorf("%v allocations for a window", n)
 	}
@@ -140,7 +139,7 @@ func TestOverflow_SteadyState_AllocatesNothing(t *testing.T) {
 func TestOverflow_PeekFindsMessageOfLaterReceive_IsDelivered(t *testing.T) {
 	all := openScarce(t, 2, "data", "peeks=3")
 	a, b := all[0], all[1]
-	if err := exchange(t, b, a, 8); err != nil { // the first contact
+	if err := exchange(t, b, a, 8); err != nil { // The first contact.
 		t.Fatal(err)
 	}
 	for polls := range 12 {
@@ -154,7 +153,7 @@ func TestOverflow_PeekFindsMessageOfLaterReceive_IsDelivered(t *testing.T) {
 			a.m.Poll()
 		}
 		a.m.Cancel(&crowd[0].Op)
-		a.m.Poll() // there is room now
+		a.m.Poll() // The provider has space again.
 		for _, o := range crowd[1:] {
 			a.m.Cancel(&o.Op)
 		}

@@ -13,35 +13,34 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// model is a receiver over a provider with little room, two senders, and what the standard says of
-// what they do (MPI-4.1 section 3.5), by walks of plain lists.
+// receiverModel is a receiver over a provider with little space, two senders, and a model of matching with plain lists (MPI-4.1 section 3.5).
 type receiverModel struct {
 	*rapid.T
-	all        []*member // the receiver is the first
+	all        []*member // The receiver is the first.
 	cid        uint32
-	last       uint64     // of the messages, which are numbered
-	posted     []*modelOp // receives that have no message
-	waiting    []*modelOp // messages that have no receive
-	claimed    []*modelOp // probes that have a message
-	unanswered []*modelOp // synchronous messages
+	last       uint64     // The number of the last message.
+	posted     []*modelOp // Receives without a message.
+	waiting    []*modelOp // Messages without a receive.
+	claimed    []*modelOp // Probes with a message.
+	unanswered []*modelOp // Unacked synchronous messages.
 }
 
-// entry is a receive, a message, or a probe with what it has claimed.
+// modelOp is a receive, a message, or a probe with its claimed message.
 type modelOp struct {
 	*onceOp
 	source, tag int32
 	buf         []byte
-	message     *modelOp // of a receive or a probe: what it gets
-	number      uint64   // of a message
+	message     *modelOp // The match of a receive or a probe.
+	number      uint64   // Of a message.
 	synchronous bool
-	left        bool // its sender has it no more
+	left        bool // The sender no longer holds it.
 }
 
 func (x *modelOp) matches(m *modelOp) bool {
 	return (x.source == mtl.AnySource || x.source == m.source) && (x.tag == mtl.AnyTag || x.tag == m.tag)
 }
 
-// poll has all that is on its way arrive: whatever it takes is much less.
+// poll polls until all messages in flight have arrived.
 func (w *receiverModel) poll() {
 	for range 12 {
 		for _, m := range w.all {
@@ -50,7 +49,7 @@ func (w *receiverModel) poll() {
 	}
 }
 
-// ends waits for the end of what must end now, and checks that nothing else has.
+// ends waits for the operations that must end now, and checks that no other has ended.
 func (w *receiverModel) ends(all ...*modelOp) {
 	w.poll()
 	for end := time.Now().Add(10 * time.Second); slices.ContainsFunc(all, func(x *modelOp) bool { return x.completions == 0 }); w.poll() {
@@ -79,7 +78,7 @@ func (w *receiverModel) envelope(source, tag int32) mtl.Envelope {
 	return mtl.Envelope{CID: w.cid, Source: source, Tag: tag}
 }
 
-// from is where the receiver reaches a rank.
+// from returns the endpoint of a rank at the receiver.
 func (w *receiverModel) from(source int32) mtl.Endpoint {
 	if source == mtl.AnySource {
 		return mtl.NoEndpoint
@@ -92,7 +91,7 @@ func (w *receiverModel) got(x *modelOp) {
 	m := x.message
 	m.left = true
 	over := []*modelOp{x}
-	if m.synchronous { // the oldest with its tag, which was claimed if it is another one
+	if m.synchronous { // The oldest message with the tag is acknowledged. It may be a claimed one.
 		i := slices.IndexFunc(w.unanswered, func(o *modelOp) bool { return o.source == m.source && o.tag == m.tag })
 		if sent := w.unanswered[i]; sent.left {
 			over = append(over, sent)
@@ -108,7 +107,6 @@ func (w *receiverModel) got(x *modelOp) {
 	}
 }
 
-// post posts a receive.
 func (w *receiverModel) post(source, tag int32) *modelOp {
 	x := &modelOp{onceOp: newOnceOp(), source: source, tag: tag, buf: make([]byte, longMessage)}
 	if err := w.all[0].m.Recv(&x.Op, w.from(source), w.envelope(source, tag), x.buf); err != nil {
@@ -130,13 +128,13 @@ func (w *receiverModel) receive(source, tag int32) {
 	w.got(x)
 }
 
-// longMessage is one that the provider leaves with its sender, who has room for mostLong of them and others.
+// A message of longMessage bytes stays with its sender. The sender has space for mostLong of them in addition to short ones.
 const (
 	longMessage = 5000
 	mostLong    = 6
 )
 
-// long is how many of them a rank has sent that are not received.
+// long returns the number of long messages of a rank that were not received.
 func (w *receiverModel) long(source int32) (n int) {
 	for _, x := range w.waiting {
 		if x.source == source && len(x.buf) == longMessage {
@@ -151,7 +149,7 @@ func (w *receiverModel) long(source int32) (n int) {
 	return n
 }
 
-// send sends a message, and calls meanwhile, if that is not nil, while it is on its way.
+// send sends a message. It calls meanwhile, if not nil, while the message is in flight.
 func (w *receiverModel) send(source, tag int32, n int, synchronous bool, meanwhile func(m *modelOp)) {
 	if n == longMessage && w.long(source) == mostLong {
 		n = 8
@@ -187,13 +185,12 @@ func (w *receiverModel) send(source, tag int32, n int, synchronous bool, meanwhi
 	w.got(r)
 }
 
-// asked is a probe.
 type probeOp struct {
 	source, tag int32
 	claim       bool
 }
 
-// probe has several probes under way at once, as goroutines do. They have the outcomes that they have one after the other.
+// probe runs several probes at once. They must have the same results as in sequence.
 func (w *receiverModel) probe(probes ...probeOp) {
 	all := make([]*modelOp, len(probes))
 	for i, p := range probes {
@@ -209,7 +206,7 @@ func (w *receiverModel) probe(probes ...probeOp) {
 	}
 }
 
-// found checks the outcome of a probe.
+// found checks the result of a probe.
 func (w *receiverModel) found(x *modelOp, claim bool) {
 	source, tag := x.source, x.tag
 	i := slices.IndexFunc(w.waiting, x.matches)
@@ -246,7 +243,7 @@ func (w *receiverModel) cancel(i int) {
 	w.wasCanceled(x)
 }
 
-// withdraw begins to cancel a receive.
+// withdraw starts to cancel a receive.
 func (w *receiverModel) withdraw(i int) *modelOp {
 	x := w.posted[i]
 	w.posted = slices.Delete(w.posted, i, i+1)
@@ -260,8 +257,8 @@ func (w *receiverModel) wasCanceled(x *modelOp) {
 	}
 }
 
-// sendWhile sends a message while receives that don't match it are canceled, some polls later, and one for it
-// is posted: whoever waits for their room, or comes then, does not overtake what is looked for.
+// sendWhile sends a message while receives that do not match it are canceled and one that matches is posted, some polls later. Receives that get space, or
+// are posted during a peek, must not overtake those of the peek.
 func (w *receiverModel) sendWhile(source, tag int32, n int, synchronous bool, polls, cancels int) {
 	var all []*modelOp
 	w.send(source, tag, n, synchronous, func(m *modelOp) {
@@ -290,7 +287,7 @@ func TestOverflow_RandomOperations_MatchAsSpecified(t *testing.T) {
 	for _, c := range [][]string{{"data"}, {"packed"}, {"data", "peeks=3"}, {"packed", "peeks=2"}, {"data", "peeks=30"}} {
 		t.Run(strings.Join(c, ","), func(t *testing.T) {
 			all, cid := openScarce(t, 3, c[0], c[1:]...), uint32(1)
-			for _, m := range all[1:] { // the first contact takes its time
+			for _, m := range all[1:] { // The first contact takes time.
 				if err := errors.Join(exchange(t, m, all[0], 8), exchange(t, all[0], m, 8)); err != nil {
 					t.Fatal(err)
 				}

@@ -11,8 +11,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// two returns two modules over a provider, and each one's endpoint for the other;
-// a waits for so long for b to take something.
+// openPair returns two modules over a provider, with endpoints for each other. wait is their connect_timeout.
 func openPair(t *testing.T, provider string, wait time.Duration) (a, b *faultRig) {
 	t.Helper()
 	var rigs [2]*faultRig

@@ -155,8 +155,8 @@ func (m *module) completeReceive(s *slot, ev *libfabric.Event) {
 	case ev.Err == libfabric.Truncated:
 		r.Err = framework.ErrTruncate
 		capacity := int64(len(s.buf))
-		if s.flags&libfabric.Spill != 0 {
-			capacity += libfabric.SpillBytes
+		if s.flags&libfabric.DiscardExcess != 0 {
+			capacity += libfabric.MaxDiscarded
 		}
 		r.Bytes = max(r.Bytes, capacity+int64(ev.Overflow))
 	case ev.Err == libfabric.Canceled && s.isCanceled:

@@ -23,7 +23,7 @@ func TestProfile_ReceivesOutOfOrder_UsesPackedLayout(t *testing.T) {
 			}
 		})
 	}
-	for _, provider := range testprov.Profiles { // psm3 has completion data only for those who ask for it
+	for _, provider := range testprov.Profiles { // psm3 has completion data only on request.
 		d := members(t, 1, withProvider(useProfiles(t, provider), provider))[0].m.Describe()
 		if !strings.Contains(d.Mode, "completion data") || slices.ContainsFunc(d.Notes, func(n string) bool { return strings.Contains(n, "sender in the tag") }) {
 			t.Errorf("%s without a fault: %s, %q", provider, d.Mode, d.Notes)

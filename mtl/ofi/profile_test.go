@@ -23,7 +23,7 @@ import (
 
 // A profile is a simulated provider of the tests' own libfabric, with the properties of network hardware.
 
-// profiles gives this process providers with faults, and returns their library.
+// useProfiles selects simulated providers and faults, and returns their library.
 func useProfiles(t testing.TB, providers string, faults ...string) string {
 	t.Helper()
 	if err := libfabric.Built(); err != nil {
@@ -33,7 +33,7 @@ func useProfiles(t testing.TB, providers string, faults ...string) string {
 	return testprov.Library(t)
 }
 
-// profile is a subject for the kit.
+// profile returns a subject of the kit for a simulated provider.
 func profile(t testing.TB, provider, layout, wait string, faults ...string) mtltest.Subject {
 	t.Helper()
 	lib := useProfiles(t, provider, faults...)
@@ -44,7 +44,7 @@ func profile(t testing.TB, provider, layout, wait string, faults ...string) mtlt
 		ofi.SetLibrary(p, lib, 10*time.Second)
 	}
 	s.OtherParams = func(p any) {
-		ofi.Set(p, []string{provider}, "8/14/15", wait) // fits into all
+		ofi.Set(p, []string{provider}, "8/14/15", wait) // It fits into the tags of all providers.
 		ofi.SetLibrary(p, lib, 10*time.Second)
 	}
 	return s
@@ -86,7 +86,7 @@ func openUnder(up mtl.Receiver, job string, rank int32, set func(p any)) (mtl.Mo
 	})
 }
 
-// using has a module use a provider of the library; "" leaves the choice to it.
+// withProvider sets the parameters for a provider of the library, or for any if provider is "".
 func withProvider(lib, provider string) func(p any) {
 	return func(p any) {
 		var list []string
@@ -144,7 +144,7 @@ func (m *member) send(other *member, tag int32, buf []byte, mode mtl.Mode) (*onc
 	return o, err
 }
 
-// receive posts a receive from other; nil: from anybody.
+// receive posts a receive. other is nil for any source.
 func (m *member) receive(other *member, tag int32, buf []byte) (*onceOp, error) {
 	o, from, source := newOnceOp(), mtl.NoEndpoint, int32(mtl.AnySource)
 	if other != nil {
@@ -153,7 +153,7 @@ func (m *member) receive(other *member, tag int32, buf []byte) (*onceOp, error) 
 	return o, m.m.Recv(&o.Op, from, mtl.Envelope{CID: 1, Source: source, Tag: tag}, buf)
 }
 
-// settle polls all until every operation is over.
+// pollUntilDone polls all modules until every operation is complete.
 func pollUntilDone(t testing.TB, all []*member, ops ...*onceOp) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
@@ -175,7 +175,7 @@ func pollUntilDone(t testing.TB, all []*member, ops ...*onceOp) {
 	}
 }
 
-// exchanges sends a message from a to b, and returns what went wrong.
+// exchange sends a message from a to b.
 func exchange(t testing.TB, a, b *member, n int) error {
 	t.Helper()
 	sent, got := make([]byte, n), make([]byte, n)

@@ -149,7 +149,7 @@ func (m *module) attachRegion(s *slot) error {
 		s.ownsRegion = true
 	}
 	if found != s.region {
-		m.ep.Use(s.number, found)
+		m.ep.SetRegion(s.number, found)
 		s.region = found
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/mtl"
 )
 
-// register is where a provider notes registrations, and their ends.
+// registrationLog reads the registrations and their ends from the provider.
 type registrationLog struct {
 	t    testing.TB
 	r, w int
@@ -23,7 +23,7 @@ func newRegistrationLog(t testing.TB) *registrationLog {
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // after modules have closed
+	t.Cleanup(func() { // After the modules have closed.
 		unix.Close(fds[0])
 		unix.Close(fds[1])
 	})
@@ -32,7 +32,7 @@ func newRegistrationLog(t testing.TB) *registrationLog {
 
 func (r *registrationLog) fault() string { return fmt.Sprintf("registers=%d", r.w) }
 
-// count returns how many have begun and ended since it was called before.
+// count returns the numbers of registrations that began and ended since the last call.
 func (r *registrationLog) count() (begun, ended int) {
 	r.t.Helper()
 	buf := make([]byte, 64<<10)
@@ -50,7 +50,7 @@ func (r *registrationLog) count() (begun, ended int) {
 	return begun, ended
 }
 
-// lasting returns memory that a module's network knows, and what ends that.
+// lasting returns registered memory, and a function that deregisters it.
 func (m *member) lasting(all []*member, n int) (memory []byte, end func() (held bool, err error)) {
 	m.t.Helper()
 	r, ok := framework.As[mtl.Registrar](m.m)
@@ -98,7 +98,7 @@ func TestRegister_Memory_IsRegisteredOnce(t *testing.T) {
 						t.Fatal(s.Err, r.Err)
 					}
 				}
-				exchange(make([]byte, 8), make([]byte, 8)) // they know each other
+				exchange(make([]byte, 8), make([]byte, 8)) // The first contact.
 				pollUntilDone(t, all)
 				a.m.Poll()
 				b.m.Poll()
@@ -139,11 +139,11 @@ func TestDeregister_SendToFailedPeer_KeepsMemory(t *testing.T) {
 	lib := useProfiles(t, "verbs;ofi_rxm", "silent", book.fault())
 	all := members(t, 2, withProvider(lib, "verbs;ofi_rxm"))
 	a, b := all[0], all[1]
-	if err := exchange(t, a, b, 8); err != nil { // now a message goes at once
+	if err := exchange(t, a, b, 8); err != nil { // Later messages leave at once.
 		t.Fatal(err)
 	}
 	memory, end := a.lasting(all, 1<<20)
-	s, err := a.send(b, 3, memory, mtl.Standard) // nobody receives it
+	s, err := a.send(b, 3, memory, mtl.Standard) // It is never received.
 	if err != nil {
 		t.Fatal(err)
 	}

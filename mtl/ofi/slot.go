@@ -166,7 +166,7 @@ func (m *module) takeSlot(k slotKind, op *mtl.Op, buf []byte) (*slot, error) {
 
 func (m *module) growSlots() error {
 	t := &m.slots
-	n, err := m.ep.Grow()
+	n, err := m.ep.AddSlots()
 	if err != nil {
 		return err
 	}

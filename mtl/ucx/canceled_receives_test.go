@@ -14,7 +14,7 @@ func TestPoll_ManyCanceledReceives_TakesConstantTime(t *testing.T) {
 		for range n {
 			s, op := &slot{kind: slotReceive, isPosted: true, isCanceled: true, canceledAt: time.Now()}, new(mtl.Op)
 			s.op = op
-			m.canceledReceives = append(m.canceledReceives, canceledReceive{s, op})
+			m.canceled.receives = append(m.canceled.receives, canceledReceive{s, op})
 		}
 		best := time.Hour
 		for range 5 {

@@ -141,7 +141,7 @@ var entry = cardEntry{life: framework.Life{ID: 1, Nonce: 2}, offer: "tcp, packed
 // UCX takes no length and must not see such an entry.
 func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 	whole := entry.encode()
-	m := &module{offer: entry.offer, version: "1.18.0", transports: "tcp/eth1", peers: []peer{{}}}
+	m := &module{offer: entry.offer, version: "1.18.0", transports: "tcp/eth1", peers: peerTable{all: []peer{{}}}}
 	look := func(b []byte, life framework.Life) error {
 		_, err := m.checkReach(framework.Peer{Life: life, Blob: b})
 		return err

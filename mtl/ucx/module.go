@@ -35,30 +35,12 @@ type module struct {
 	// guardSettings are the settings of the queue guard's worker; nil if messages use no shared queue.
 	guardSettings []ucp.Setting
 
-	peers          []peer // by mtl.Endpoint
-	endpointByLife map[framework.Life]mtl.Endpoint
-	// unflushed lists the peers for which UCX may still hold messages, each once.
-	unflushed []mtl.Endpoint
-
-	slots []*slot // by slot number
-	free  []uint32
-	// spareReceive is a slot for the next recvLookShort, or nil.
-	spareReceive *slot
-	activeSends  int
-	// longOperations counts the slots with isLong.
-	longOperations int
+	peers    peerTable
+	slots    slotTable
+	canceled canceledReceives
+	results  resultQueue
 	// keptBytes is the length of the messages whose contents are kept, or 0.
 	keptBytes int
-	// canceledReceives may contain receives that have ended since the last scan.
-	canceledReceives []canceledReceive
-	pollsSinceScan   int
-	// forgottenAtScan is the value of forgottenPeers at the last scan.
-	forgottenAtScan int
-	forgottenPeers  int
-	// pendingResults are delivered by the next Poll.
-	pendingResults []queuedResult
-	// deliveringResults is the second buffer of pendingResults. Only Poll uses it.
-	deliveringResults []queuedResult
 	// guard is nil before the first failure of a peer.
 	guard    *queueGuard
 	err      error
@@ -91,6 +73,24 @@ type peer struct {
 	isUnflushed bool
 }
 
+// peerTable holds the connected processes.
+type peerTable struct {
+	// all is indexed by mtl.Endpoint. Peers are never removed.
+	all    []peer
+	byLife map[framework.Life]mtl.Endpoint
+	// unflushed lists the peers for which UCX may still hold messages, each once.
+	unflushed []mtl.Endpoint
+	// forgotten counts the peers with isForgotten.
+	forgotten int
+}
+
+func newPeerTable() peerTable {
+	return peerTable{
+		all:    []peer{{sendErr: errUnknownEndpoint, isForgotten: true}}, // mtl.NoEndpoint
+		byLife: map[framework.Life]mtl.Endpoint{},
+	}
+}
+
 // errUnknownEndpoint is the error of operations with an endpoint that Connect did not return.
 var errUnknownEndpoint = fmt.Errorf("%s: %w: the endpoint was never connected", component, framework.ErrUnsupported)
 
@@ -112,11 +112,10 @@ func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *pa
 	mode, note := c.errorMode(p, v)
 	m := &module{
 		env: env, lib: lib, guardSettings: c.guardSettings(), worker: w, version: v.String(), transports: resourceNamesWithAddresses(c.resources, c.interfaces), peerMode: mode == "peer", usesTCP: c.usesTCP(), registersMemory: c.registersMemory(),
-		peers:          []peer{{sendErr: errUnknownEndpoint, isForgotten: true}}, // mtl.NoEndpoint
-		endpointByLife: map[framework.Life]mtl.Endpoint{},
+		peers: newPeerTable(),
 		caps: mtl.Caps{
 			CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits, MatchesRank: true,
-			MaxMessage: maxMessage, Inject: ucp.Short, ControlLimit: controlLimit, Eager: int64(c.packet),
+			MaxMessage: maxMessage, Inject: ucp.MaxCopied, ControlLimit: controlLimit, Eager: int64(c.packet),
 		},
 	}
 	m.offer = fmt.Sprintf("%s, %s, error mode %s", c.name, layoutName, m.errorMode())
@@ -154,15 +153,15 @@ func (m *module) Close() error {
 		return nil
 	}
 	m.isClosed = true
-	for _, s := range m.slots {
+	for _, s := range m.slots.all {
 		s.op = nil
 		if s.isPosted && (s.kind == slotReceive || s.kind == slotControlReceive) {
 			m.worker.Cancel(s.number)
 		}
 	}
 	if m.peerMode {
-		for i := range m.peers {
-			if p := &m.peers[i]; p.ep.Made() {
+		for i := range m.peers.all {
+			if p := &m.peers.all[i]; p.ep.IsValid() {
 				m.closeEndpoint(p)
 			}
 		}
@@ -172,14 +171,14 @@ func (m *module) Close() error {
 		m.guard.worker.Close()
 	}
 	m.worker.Close()
-	for _, s := range m.slots {
+	for _, s := range m.slots.all {
 		s.pins.Unpin()
 	}
 	m.pins.Unpin()
 	if m.err == nil {
 		m.err = fmt.Errorf("%s: %w", component, framework.ErrClosed)
 	}
-	m.slots, m.free, m.pendingResults = nil, nil, nil
+	m.slots, m.results = slotTable{}, resultQueue{}
 	return nil
 }
 
@@ -207,7 +206,7 @@ type descriptorModule struct{ *module }
 
 func (a descriptorModule) FD() int { return a.worker.FD() }
 
-func (a descriptorModule) Arm() bool { return len(a.pendingResults) == 0 && a.worker.Arm() }
+func (a descriptorModule) Arm() bool { return len(a.results.pending) == 0 && a.worker.Arm() }
 
 // polledModule is a module without a descriptor.
 type polledModule struct{ *module }

@@ -75,7 +75,7 @@ func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, 
 		m.Close()
 		return nil, err
 	}
-	w.Direct()
+	w.BypassCgo()
 	return m, nil
 }
 

@@ -16,13 +16,13 @@ const eventsPerPoll = 64
 func (m *module) Poll() int {
 	n := 0
 	if !m.isClosed {
-		n = m.worker.Poll(m.events[:], m.longOperations > 0)
+		n = m.worker.Poll(m.events[:], m.slots.longOperations > 0)
 		m.handleEvents(n)
 		if m.guard != nil && m.guard.isWaiting {
 			m.pollGuard(n > 0)
 		}
 	}
-	if len(m.pendingResults) > 0 {
+	if len(m.results.pending) > 0 {
 		n += m.deliverResults()
 	}
 	return n
@@ -33,9 +33,16 @@ func (m *module) handleEvents(n int) {
 	for i := range n {
 		m.handleEvent(&m.events[i])
 	}
-	if len(m.canceledReceives) > 0 {
+	if len(m.canceled.receives) > 0 {
 		m.abandonCanceled()
 	}
+}
+
+// resultQueue holds results for the next Poll.
+type resultQueue struct {
+	pending []queuedResult
+	// delivering is the second buffer of pending. Only Poll uses it.
+	delivering []queuedResult
 }
 
 // queuedResult is the result of an operation that ended without a completion.
@@ -49,21 +56,21 @@ type queuedResult struct {
 // queueResult queues the result of op for the next Poll.
 func (m *module) queueResult(op *mtl.Op, r mtl.Result) {
 	if op != nil {
-		m.pendingResults = append(m.pendingResults, queuedResult{op: op, result: r})
+		m.results.pending = append(m.results.pending, queuedResult{op: op, result: r})
 	}
 }
 
 // deliverResults notifies the owners of the queued results.
 func (m *module) deliverResults() int {
-	m.pendingResults, m.deliveringResults = m.deliveringResults[:0], m.pendingResults
-	for _, e := range m.deliveringResults {
+	m.results.pending, m.results.delivering = m.results.delivering[:0], m.results.pending
+	for _, e := range m.results.delivering {
 		if e.claim != nil {
 			m.findSender(e.claim)
 		}
 		notifyOwner(e.op, e.result)
 	}
-	n := len(m.deliveringResults)
-	clear(m.deliveringResults)
+	n := len(m.results.delivering)
+	clear(m.results.delivering)
 	return n
 }
 
@@ -98,7 +105,7 @@ func (m *module) handleEvent(ev *ucp.Event) {
 		m.endpointFailed(mtl.Endpoint(ev.Peer), ev.Err)
 		return
 	}
-	s := m.slots[ev.Slot]
+	s := m.slots.all[ev.Slot]
 	switch s.kind {
 	case slotReceive, slotClaimed:
 		m.completeReceive(s, ev)
@@ -120,7 +127,7 @@ func (m *module) handleEvent(ev *ucp.Event) {
 // endpointFailed disconnects a peer in peer mode after an error of its endpoint, because messages may be lost. The process may
 // still be alive.
 func (m *module) endpointFailed(to mtl.Endpoint, code ucp.Status) {
-	if p := &m.peers[to]; p.sendErr == nil {
+	if p := &m.peers.all[to]; p.sendErr == nil {
 		m.disconnectPeer(to, m.codeError("send", to, code))
 	}
 }
@@ -134,7 +141,7 @@ func (m *module) completeReceive(s *slot, ev *ucp.Event) {
 	}
 	switch ev.Err {
 	case 0:
-		s.isRegistered = s.isRegistered && r.Bytes > ucp.Short
+		s.isRegistered = s.isRegistered && r.Bytes > ucp.MaxCopied
 		if r.Bytes > int64(len(s.buf)) {
 			r.Err = framework.ErrTruncate
 		}
@@ -174,7 +181,7 @@ func (m *module) postControlReceives() error {
 
 func (m *module) postControlReceive(s *slot) {
 	s.isPosted = true
-	m.worker.Recv(s.number, s.buf, controlTag, ^uint64(0), ucp.Whole)
+	m.worker.Recv(s.number, s.buf, controlTag, ^uint64(0), ucp.DropLonger)
 }
 
 // completeControlReceive handles a control message and posts its buffer again, also after an error. Messages of unknown

@@ -75,7 +75,7 @@ func (m *module) newGuard() (*queueGuard, error) {
 	}
 	g := &queueGuard{worker: w}
 	if err = w.Start(); err == nil {
-		if _, err = w.Grow(); err == nil {
+		if _, err = w.AddSlots(); err == nil {
 			g.self, err = w.Connect(address, 0, m.peerMode)
 		}
 	}
@@ -142,7 +142,7 @@ func (m *module) pollGuard(moves bool) {
 // failModule ends all operations. Messages that have arrived were delivered before.
 func (m *module) failModule(why error) {
 	m.err = why
-	for _, s := range m.slots {
+	for _, s := range m.slots.all {
 		if s.op == nil {
 			continue
 		}

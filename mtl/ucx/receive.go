@@ -16,7 +16,7 @@ func (m *module) checkSource(from mtl.Endpoint, e mtl.Envelope) (mtl.Endpoint, e
 		return 0, m.err
 	case e.Source == mtl.AnySource:
 		return mtl.NoEndpoint, nil
-	case from == mtl.NoEndpoint || int(from) >= len(m.peers):
+	case from == mtl.NoEndpoint || int(from) >= len(m.peers.all):
 		return 0, errUnknownEndpoint
 	}
 	return from, nil
@@ -39,7 +39,7 @@ func (m *module) RecvLook(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []b
 	if !m.usesTCP {
 		looks *= pollsPerLook
 	}
-	if m.spareReceive != nil && len(buf) <= maxBounced {
+	if m.slots.spareReceive != nil && len(buf) <= maxBounced {
 		return m.recvLookShort(op, from, e, buf, looks)
 	}
 	s, err := m.takeReceive(op, from, e, buf)
@@ -47,11 +47,11 @@ func (m *module) RecvLook(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []b
 		return err
 	}
 	tag, mask := matchOf(e)
-	m.handleEvents(m.worker.RecvLook(s.number, s.buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.events[:], looks))
-	if m.spareReceive == nil {
+	m.handleEvents(m.worker.RecvAndPoll(s.number, s.buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.events[:], looks))
+	if m.slots.spareReceive == nil {
 		if s, err := m.takeSlot(slotReceive, nil); err == nil {
 			s.isPosted = true
-			m.spareReceive = s
+			m.slots.spareReceive = s
 		}
 	}
 	return nil
@@ -64,13 +64,13 @@ func (m *module) recvLookShort(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, bu
 	if err != nil {
 		return err
 	}
-	s := m.spareReceive
+	s := m.slots.spareReceive
 	s.op, s.peer, s.userBuf, s.buf, op.Slot = op, from, buf, s.bounceBuf[:len(buf)], s.number
 	tag, mask := matchOf(e)
-	n := m.worker.RecvLook(s.number, s.buf, tag, mask, m.bufferUse(false), m.events[:], looks)
+	n := m.worker.RecvAndPoll(s.number, s.buf, tag, mask, m.bufferUse(false), m.events[:], looks)
 	ev := &m.events[0]
 	if n != 1 || ev.Slot != s.number || ev.Err != 0 || ev.Length > uint64(len(buf)) {
-		m.spareReceive = nil // It becomes an ordinary slot.
+		m.slots.spareReceive = nil // It becomes an ordinary slot.
 		m.handleEvents(n)
 		return nil
 	}
@@ -96,20 +96,20 @@ func (m *module) takeReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 	return s, nil
 }
 
-const _ = uint(ucp.MostKept - mtl.MostKept) // UCX keeps enough bytes.
+const _ = uint(ucp.MaxSaved - mtl.MostKept) // UCX keeps enough bytes.
 
 // Keep implements mtl.Keeper.
 func (m *module) Keep(n int) {
 	m.keptBytes = n
-	m.worker.Keep(n)
+	m.worker.SaveMessages(n)
 }
 
 // Kept implements mtl.Keeper.
 func (m *module) Kept(op *mtl.Op) []byte {
-	if m.err != nil || int(op.Slot) >= len(m.slots) {
+	if m.err != nil || int(op.Slot) >= len(m.slots.all) {
 		return nil
 	}
-	return m.worker.Kept(op.Slot, m.keptBytes)
+	return m.worker.SavedMessage(op.Slot, m.keptBytes)
 }
 
 // Probe queries UCX, which returns at once. The next Poll delivers the result.
@@ -136,7 +136,7 @@ func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, which mtl.Envelope, claim 
 	} else {
 		s.found.Found, s.op, e.claim = false, nil, s
 	}
-	m.pendingResults = append(m.pendingResults, e)
+	m.results.pending = append(m.results.pending, e)
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if m.err != nil {
 		return m.err
 	}
-	s := m.slots[op.Slot]
+	s := m.slots.all[op.Slot]
 	if err := m.lostClaim(s); err != nil {
 		s.kind = slotAbandoned // UCX keeps the message, and the slot stays in use.
 		return err
@@ -164,7 +164,7 @@ func (m *module) lostClaim(s *slot) error {
 	if s.found.Bytes <= m.caps.Eager || s.peer == mtl.NoEndpoint {
 		return nil
 	}
-	if p := &m.peers[s.peer]; p.sendErr != nil {
+	if p := &m.peers.all[s.peer]; p.sendErr != nil {
 		return m.transportError("receive", s.peer, fmt.Errorf("of %d bytes some were still with their sender: %w", s.found.Bytes, p.sendErr))
 	}
 	return nil
@@ -172,24 +172,24 @@ func (m *module) lostClaim(s *slot) error {
 
 // bufferUse returns the way in which UCX uses the buffer of a receive. fits is set if no message can be longer. In mode none
 // over tcp, UCX never ends a receive whose sender fails in the middle, so the receive must be abandonable.
-func (m *module) bufferUse(fits bool) ucp.Into {
+func (m *module) bufferUse(fits bool) ucp.BufferUse {
 	switch {
 	case !m.peerMode && m.usesTCP:
 		return ucp.Abandonable
 	case fits:
-		return ucp.Whole
+		return ucp.DropLonger
 	}
-	return ucp.Cut
+	return ucp.CutLonger
 }
 
 func (m *module) Cancel(op *mtl.Op) {
-	if m.err != nil || int(op.Slot) >= len(m.slots) {
+	if m.err != nil || int(op.Slot) >= len(m.slots.all) {
 		return
 	}
-	if s := m.slots[op.Slot]; s.op == op && s.kind == slotReceive && !s.isCanceled {
+	if s := m.slots.all[op.Slot]; s.op == op && s.kind == slotReceive && !s.isCanceled {
 		s.isCanceled, s.canceledAt = true, time.Now()
 		m.worker.Cancel(s.number)
-		m.canceledReceives = append(m.canceledReceives, canceledReceive{s, op})
+		m.canceled.receives = append(m.canceled.receives, canceledReceive{s, op})
 	}
 }
 
@@ -197,6 +197,14 @@ type canceledReceive struct {
 	s *slot
 	// op detects that the slot was reused.
 	op *mtl.Op
+}
+
+// canceledReceives holds canceled receives. It may contain receives that have ended since the last scan.
+type canceledReceives struct {
+	receives       []canceledReceive
+	pollsSinceScan int
+	// forgottenAtScan is the value of peerTable.forgotten at the last scan.
+	forgottenAtScan int
 }
 
 // abandonAfter is the time after which a canceled receive from any source is abandoned, once a peer has failed. It may have
@@ -208,25 +216,25 @@ const scansPerPoll = 16
 
 // abandonCanceled ends canceled receives whose senders failed in the middle of the message. UCX completes all others.
 func (m *module) abandonCanceled() {
-	if m.pollsSinceScan++; m.pollsSinceScan*scansPerPoll < len(m.canceledReceives) && m.forgottenAtScan == m.forgottenPeers {
+	if m.canceled.pollsSinceScan++; m.canceled.pollsSinceScan*scansPerPoll < len(m.canceled.receives) && m.canceled.forgottenAtScan == m.peers.forgotten {
 		return
 	}
-	m.pollsSinceScan, m.forgottenAtScan = 0, m.forgottenPeers
-	left := m.canceledReceives[:0]
-	for _, v := range m.canceledReceives {
+	m.canceled.pollsSinceScan, m.canceled.forgottenAtScan = 0, m.peers.forgotten
+	left := m.canceled.receives[:0]
+	for _, v := range m.canceled.receives {
 		s := v.s
 		if s.op != v.op || !s.isCanceled || !s.isPosted {
 			continue
 		}
-		dead := s.peer != mtl.NoEndpoint && m.peers[s.peer].isForgotten
-		if !dead && (m.forgottenPeers == 0 || time.Since(s.canceledAt) < abandonAfter) || !m.worker.Abandon(s.number) {
+		dead := s.peer != mtl.NoEndpoint && m.peers.all[s.peer].isForgotten
+		if !dead && (m.peers.forgotten == 0 || time.Since(s.canceledAt) < abandonAfter) || !m.worker.Abandon(s.number) {
 			left = append(left, v)
 			continue
 		}
 		m.endPartialReceive(s)
 	}
-	clear(m.canceledReceives[len(left):])
-	m.canceledReceives = left
+	clear(m.canceled.receives[len(left):])
+	m.canceled.receives = left
 }
 
 // endPartialReceive ends an abandoned receive, which UCX will never complete.
@@ -241,7 +249,7 @@ func (m *module) abandonClaimedReceives(from mtl.Endpoint) {
 	if m.peerMode {
 		return
 	}
-	for _, s := range m.slots {
+	for _, s := range m.slots.all {
 		if s.kind == slotClaimed && s.isPosted && s.op != nil && s.peer == from && s.found.Bytes > m.caps.Eager && m.worker.Abandon(s.number) {
 			m.endPartialReceive(s)
 		}

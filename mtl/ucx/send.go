@@ -16,14 +16,14 @@ func (m *module) peerForSend(to mtl.Endpoint) (*peer, error) {
 	if m.err != nil {
 		return nil, m.err
 	}
-	if int(to) >= len(m.peers) {
+	if int(to) >= len(m.peers.all) {
 		return nil, errUnknownEndpoint
 	}
-	p := &m.peers[to]
+	p := &m.peers.all[to]
 	switch {
 	case p.isForgotten:
 		return p, p.sendErr
-	case p.sendErr != nil || p.ep.Made():
+	case p.sendErr != nil || p.ep.IsValid():
 		return p, nil
 	}
 	return p, m.connectPeer(to)
@@ -31,7 +31,7 @@ func (m *module) peerForSend(to mtl.Endpoint) (*peer, error) {
 
 // connectPeer makes the endpoint of a peer. UCX selects a common transport now, or reports that there is none.
 func (m *module) connectPeer(to mtl.Endpoint) error {
-	p := &m.peers[to]
+	p := &m.peers.all[to]
 	ep, err := m.worker.Connect(p.address, uint32(to), m.peerMode)
 	if err == nil {
 		p.ep = ep
@@ -46,8 +46,8 @@ func (m *module) connectPeer(to mtl.Endpoint) error {
 // Send implements mtl.Module. A short message costs one call of UCX, which usually completes it. A longer one also needs
 // a pin.
 func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
-	if len(buf) <= ucp.Now && mode == mtl.Standard && int(to) < len(m.peers) {
-		if p := &m.peers[to]; p.sendErr == nil && p.ep.Made() && m.err == nil && m.worker.SendNow(p.ep, buf, tagOf(e)) {
+	if len(buf) <= ucp.MaxSendNow && mode == mtl.Standard && int(to) < len(m.peers.all) {
+		if p := &m.peers.all[to]; p.sendErr == nil && p.ep.IsValid() && m.err == nil && m.worker.SendNow(p.ep, buf, tagOf(e)) {
 			m.markUnflushed(to)
 			return true, nil
 		}
@@ -87,7 +87,7 @@ func (m *module) postSend(k slotKind, op *mtl.Op, to mtl.Endpoint, p *peer, buf 
 	if err != nil {
 		return false, m.transportError("send", to, err)
 	}
-	if len(buf) > ucp.Short {
+	if len(buf) > ucp.MaxCopied {
 		m.pin(s, buf)
 		s.isRegistered = m.registersMemory
 	}
@@ -112,9 +112,9 @@ func (m *module) postSend(k slotKind, op *mtl.Op, to mtl.Endpoint, p *peer, buf 
 
 // markUnflushed records that UCX may hold bytes for a peer, which leave only if this process polls.
 func (m *module) markUnflushed(to mtl.Endpoint) {
-	if p := &m.peers[to]; !p.isUnflushed {
+	if p := &m.peers.all[to]; !p.isUnflushed {
 		p.isUnflushed = true
-		m.unflushed = append(m.unflushed, to)
+		m.peers.unflushed = append(m.peers.unflushed, to)
 	}
 }
 
@@ -123,12 +123,12 @@ func (m *module) Idle() bool {
 	if m.err != nil {
 		return true
 	}
-	for len(m.unflushed) > 0 {
-		to := m.unflushed[len(m.unflushed)-1]
-		m.unflushed = m.unflushed[:len(m.unflushed)-1]
-		p := &m.peers[to]
+	for len(m.peers.unflushed) > 0 {
+		to := m.peers.unflushed[len(m.peers.unflushed)-1]
+		m.peers.unflushed = m.peers.unflushed[:len(m.peers.unflushed)-1]
+		p := &m.peers.all[to]
 		p.isUnflushed = false
-		if p.sendErr != nil || !p.ep.Made() {
+		if p.sendErr != nil || !p.ep.IsValid() {
 			continue
 		}
 		s, err := m.takeSlot(slotFlush, nil)
@@ -142,18 +142,18 @@ func (m *module) Idle() bool {
 			s.isPosted = true
 		}
 	}
-	return m.activeSends == 0 && len(m.pendingResults) == 0
+	return m.slots.activeSends == 0 && len(m.results.pending) == 0
 }
 
 // Forget implements mtl.Module. In peer mode UCX releases the buffers at once.
 func (m *module) Forget(to mtl.Endpoint, why error) {
-	p := &m.peers[to]
+	p := &m.peers.all[to]
 	if p.isForgotten {
 		return
 	}
 	p.isForgotten = true
-	m.forgottenPeers++
-	delete(m.endpointByLife, p.Life)
+	m.peers.forgotten++
+	delete(m.peers.byLife, p.Life)
 	m.disconnectPeer(to, m.transportError("send", to, why))
 	m.abandonClaimedReceives(to)
 	m.checkQueue()
@@ -161,9 +161,9 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 
 // disconnectPeer ends all sends to a peer, also later ones.
 func (m *module) disconnectPeer(to mtl.Endpoint, why error) {
-	p := &m.peers[to]
+	p := &m.peers.all[to]
 	p.sendErr = why
-	for _, s := range m.slots {
+	for _, s := range m.slots.all {
 		if s.peer != to || !s.kind.isSend() {
 			continue
 		}
@@ -174,7 +174,7 @@ func (m *module) disconnectPeer(to mtl.Endpoint, why error) {
 	}
 	// Closing the endpoint also ends receives from the peer. If the peer has connected, UCX has an endpoint, which Connect
 	// returns.
-	if !p.ep.Made() && m.connectPeer(to) != nil {
+	if !p.ep.IsValid() && m.connectPeer(to) != nil {
 		return
 	}
 	m.closeEndpoint(p)
@@ -198,7 +198,7 @@ func (m *module) closeEndpoint(p *peer) {
 func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 	e := &framework.TransportError{Component: component, Op: op, Err: err}
 	if to != mtl.NoEndpoint {
-		e.Peer = m.env.Worlds.Proc(m.peers[to].ID).String()
+		e.Peer = m.env.Worlds.Proc(m.peers.all[to].ID).String()
 	}
 	return e
 }
@@ -206,22 +206,22 @@ func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
 func (m *module) codeError(op string, to mtl.Endpoint, code ucp.Status) error {
 	err := errors.New(m.worker.Describe(code))
 	if code == ucp.EndpointTimeout && to != mtl.NoEndpoint {
-		err = fmt.Errorf("%w: it has %s, and this process %s; mtl.ucx.device_include chooses", err, m.peers[to].transports, m.transports)
+		err = fmt.Errorf("%w: it has %s, and this process %s; mtl.ucx.device_include chooses", err, m.peers.all[to].transports, m.transports)
 	}
 	return m.transportError(op, to, err)
 }
 
 func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
-	if to, ok := m.endpointByLife[p.Life]; ok {
+	if to, ok := m.peers.byLife[p.Life]; ok {
 		return to, nil
 	}
 	b, err := m.checkReach(p)
 	if err != nil {
 		return 0, err
 	}
-	to := mtl.Endpoint(len(m.peers))
-	m.peers = append(m.peers, peer{Life: p.Life, address: bytes.Clone(b.address), transports: b.transports})
-	m.endpointByLife[p.Life] = to
+	to := mtl.Endpoint(len(m.peers.all))
+	m.peers.all = append(m.peers.all, peer{Life: p.Life, address: bytes.Clone(b.address), transports: b.transports})
+	m.peers.byLife[p.Life] = to
 	return to, nil
 }
 

@@ -44,7 +44,7 @@ type slot struct {
 	bounceBuf *[maxBounced]byte
 	pins      runtime.Pinner
 	isPinned  bool
-	// isLong is set if the buffer is longer than ucp.Short.
+	// isLong is set if the buffer is longer than ucp.MaxCopied.
 	isLong bool
 	// isRegistered is set if UCX may have registered the buffer.
 	isRegistered bool
@@ -58,28 +58,39 @@ type slot struct {
 	canceledAt time.Time
 }
 
+// slotTable holds the slots of a module.
+type slotTable struct {
+	all  []*slot // by slot number
+	free []uint32
+	// spareReceive is a slot for the next recvLookShort, or nil.
+	spareReceive *slot
+	activeSends  int
+	// longOperations counts the slots with isLong.
+	longOperations int
+}
+
 // maxBounced is the longest receive that uses a bounce buffer. The copy is cheaper than pinning and unpinning the user's
 // buffer, which takes 36 ns.
 const maxBounced = 64
 
 // nextSlot returns the slot that takeSlot will return next.
 func (m *module) nextSlot() (*slot, error) {
-	if len(m.free) == 0 {
-		if _, err := m.worker.Grow(); err != nil {
+	if len(m.slots.free) == 0 {
+		if _, err := m.worker.AddSlots(); err != nil {
 			return nil, err
 		}
-		n := len(m.slots) + ucp.SlotsAtOnce
-		more := make([]slot, ucp.SlotsAtOnce)
+		n := len(m.slots.all) + ucp.SlotsPerGrow
+		more := make([]slot, ucp.SlotsPerGrow)
 		short := make([][maxBounced]byte, len(more))
 		m.pins.Pin(&short[0])
 		for i := range more {
 			more[i].bounceBuf = &short[i]
-			m.slots = append(m.slots, &more[i])
-			more[i].number = uint32(len(m.slots) - 1)
-			m.free = append(m.free, uint32(n-1-i)) // takeSlot returns low numbers first.
+			m.slots.all = append(m.slots.all, &more[i])
+			more[i].number = uint32(len(m.slots.all) - 1)
+			m.slots.free = append(m.slots.free, uint32(n-1-i)) // takeSlot returns low numbers first.
 		}
 	}
-	return m.slots[m.free[len(m.free)-1]], nil
+	return m.slots.all[m.slots.free[len(m.slots.free)-1]], nil
 }
 
 func (m *module) takeSlot(k slotKind, op *mtl.Op) (*slot, error) {
@@ -87,10 +98,10 @@ func (m *module) takeSlot(k slotKind, op *mtl.Op) (*slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.free = m.free[:len(m.free)-1]
+	m.slots.free = m.slots.free[:len(m.slots.free)-1]
 	s.kind, s.op, s.peer, s.hasLeft = k, op, mtl.NoEndpoint, false
 	if k.isSend() {
-		m.activeSends++
+		m.slots.activeSends++
 	}
 	if op != nil {
 		op.Slot = s.number
@@ -100,7 +111,7 @@ func (m *module) takeSlot(k slotKind, op *mtl.Op) (*slot, error) {
 
 // setReceiveBuffer sets the destination of a receive: the bounce buffer if buf is short, otherwise buf, which it pins.
 func (m *module) setReceiveBuffer(s *slot, buf []byte) {
-	s.isPosted, s.isRegistered = true, m.registersMemory && len(buf) > ucp.Short
+	s.isPosted, s.isRegistered = true, m.registersMemory && len(buf) > ucp.MaxCopied
 	if len(buf) > maxBounced {
 		m.pin(s, buf)
 		return
@@ -121,9 +132,9 @@ func (m *module) pin(s *slot, buf []byte) {
 		s.pins.Pin(&buf[0])
 		s.isPinned = true
 	}
-	if len(buf) > ucp.Short {
+	if len(buf) > ucp.MaxCopied {
 		s.isLong = true
-		m.longOperations++
+		m.slots.longOperations++
 	}
 }
 
@@ -136,14 +147,14 @@ func (m *module) unpinIfPinned(s *slot) {
 
 func (m *module) unpin(s *slot) {
 	if s.isRegistered {
-		m.worker.Changes(s.buf)
+		m.worker.InvalidateRegistrations(s.buf)
 		s.isRegistered = false
 	}
 	s.pins.Unpin()
 	s.isPinned = false
 	if s.isLong {
 		s.isLong = false
-		m.longOperations--
+		m.slots.longOperations--
 	}
 	s.buf = nil
 }
@@ -152,7 +163,7 @@ func (m *module) unpin(s *slot) {
 func (m *module) abandonOp(s *slot, why error) {
 	m.queueResult(s.op, mtl.Result{Err: why})
 	if s.kind.isSend() {
-		m.activeSends--
+		m.slots.activeSends--
 	}
 	s.op, s.userBuf, s.kind = nil, nil, slotAbandoned
 }
@@ -160,8 +171,8 @@ func (m *module) abandonOp(s *slot, why error) {
 func (m *module) releaseSlot(s *slot) {
 	m.unpinIfPinned(s)
 	if s.kind.isSend() {
-		m.activeSends--
+		m.slots.activeSends--
 	}
 	s.kind, s.op, s.userBuf, s.isPosted, s.isCanceled = slotUnused, nil, nil, false, false
-	m.free = append(m.free, s.number)
+	m.slots.free = append(m.slots.free, s.number)
 }

@@ -120,7 +120,7 @@ func makeCalls(path string) error {
 		return err
 	}
 	defer ep.Close()
-	if _, err := ep.Grow(); err != nil {
+	if _, err := ep.AddSlots(); err != nil {
 		return err
 	}
 	name, err := ep.Name()
@@ -150,7 +150,7 @@ func exchange(ep *libfabric.Endpoint, lib *libfabric.Library, region *libfabric.
 		}
 	}
 	for slot := range uint32(10) {
-		ep.Use(slot, region)
+		ep.SetRegion(slot, region)
 	}
 	poll := func() {
 		var events [16]libfabric.Event

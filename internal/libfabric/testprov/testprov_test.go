@@ -54,11 +54,11 @@ func open(t *testing.T, profiles string, faults ...string) *rig {
 	for i := range r.ep {
 		info := &infos.List[i%len(infos.List)]
 		var err error
-		if r.ep[i], err = lib.Open(info, true, info.Directed, 1000); err != nil {
+		if r.ep[i], err = lib.Open(info, true, info.HasDirectedReceive, 1000); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(r.ep[i].Close)
-		if _, err := r.ep[i].Grow(); err != nil {
+		if _, err := r.ep[i].AddSlots(); err != nil {
 			t.Fatal(err)
 		}
 		if names[i], err = r.ep[i].Name(); err != nil {
@@ -139,7 +139,7 @@ func TestFault_Order_DirectedReceivesMatchFirst(t *testing.T) {
 
 func TestFault_Attributes_AreReported(t *testing.T) {
 	_, infos := load(t, "cxi", "nodirected", "nodata", "tags=40", "max", "queues=16")
-	if i := infos.List[0]; i.Directed || i.CQData != 0 || i.TagFormat != 1<<39 || i.MaxMessage != 1<<20 || i.TxSize != 16 || i.RxSize != 16 {
+	if i := infos.List[0]; i.HasDirectedReceive || i.CQData != 0 || i.TagFormat != 1<<39 || i.MaxMessage != 1<<20 || i.TxSize != 16 || i.RxSize != 16 {
 		t.Errorf("%+v", i)
 	}
 	lib, infos := load(t, "cxi", "unlimited")
@@ -219,8 +219,8 @@ func TestKeys_Different_DoNotConnect(t *testing.T) {
 			if r.to[0], err = a.Insert(address); err != nil {
 				t.Fatal(err)
 			}
-			a.Grow()
-			b.Grow()
+			a.AddSlots()
+			b.AddSlots()
 			r.check(r.receive(1, libfabric.AnyAddress, 5, nil), r.send(0, 5, nil))
 			if r.poll(); r.over(1) != meets {
 				t.Errorf("%s, %s: %+v", name, second, r.got)
@@ -335,7 +335,7 @@ func TestFault_MRLocal_RefusesUnregisteredBuffer(t *testing.T) {
 	const invalid = libfabric.Errno(unix.EINVAL)
 	for _, name := range []string{"cxi", "verbs;ofi_rxm"} {
 		r := open(t, name, "mr_local")
-		if !r.infos.List[0].Registers {
+		if !r.infos.List[0].RequiresRegistration {
 			t.Fatalf("%+v", r.infos.List[0])
 		}
 		mem := make([]byte, 64)
@@ -349,7 +349,7 @@ func TestFault_MRLocal_RefusesUnregisteredBuffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.ep[0].Use(0, region)
+		r.ep[0].SetRegion(0, region)
 		if code := r.send(0, 5, mem); code != invalid {
 			t.Errorf("%s: more than is registered: %v", name, r.lib.Text(code))
 		}

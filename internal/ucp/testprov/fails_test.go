@@ -122,7 +122,7 @@ func makeCalls(path string) (errs []error) {
 	if err := w.Start(); err != nil {
 		return append(errs, err)
 	}
-	if _, err := w.Grow(); err != nil {
+	if _, err := w.AddSlots(); err != nil {
 		return append(errs, err)
 	}
 	if !w.Arm() {
@@ -155,8 +155,8 @@ func exchange(w *ucp.Worker, to ucp.Endpoint) (errs []error) {
 			}
 		}
 	}
-	buf, long := make([]byte, 8), make([]byte, 2*ucp.Short)
-	w.Recv(0, buf, 1, ^uint64(0), ucp.Whole)
+	buf, long := make([]byte, 8), make([]byte, 2*ucp.MaxCopied)
+	w.Recv(0, buf, 1, ^uint64(0), ucp.DropLonger)
 	_, code := w.Send(1, to, buf, 1, false)
 	failed("ucp_tag_send_nbx", code)
 	_, code = w.Send(2, to, long, 2, true)
@@ -164,13 +164,13 @@ func exchange(w *ucp.Worker, to ucp.Endpoint) (errs []error) {
 	poll()
 	failed("ucp_tag_recv_nbx", ended[0])
 	if _, found := w.Probe(3, 2, ^uint64(0), true); found {
-		w.RecvClaimed(3, long, ucp.Whole)
+		w.RecvClaimed(3, long, ucp.DropLonger)
 		poll()
 		failed("ucp_tag_msg_recv_nbx", ended[3])
 	} else {
 		errs = append(errs, fmt.Errorf("ucp_tag_probe_nb: no message"))
 	}
-	w.Recv(4, long, 3, ^uint64(0), ucp.Cut) // It probes first.
+	w.Recv(4, long, 3, ^uint64(0), ucp.CutLonger) // It probes first.
 	w.Cancel(4)
 	_, code = w.Flush(5, to)
 	failed("ucp_ep_flush_nbx", code)

@@ -40,10 +40,10 @@ func open(t *testing.T, class string, peerMode bool, faults ...string) *pair {
 		if err := w.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Grow(); err != nil {
+		if _, err := w.AddSlots(); err != nil {
 			t.Fatal(err)
 		}
-		w.Direct()
+		w.BypassCgo()
 		p.w[i], p.ends[i] = w, map[uint32]ucp.Event{}
 	}
 	address, err := p.w[1].Address()
@@ -78,7 +78,7 @@ func (p *pair) send(slot uint32, n int, synchronous bool) (done bool) {
 
 func (p *pair) receive(slot uint32, n int) []byte {
 	buf := make([]byte, n)
-	p.w[1].Recv(slot, buf, uint64(slot), ^uint64(0), ucp.Whole)
+	p.w[1].Recv(slot, buf, uint64(slot), ^uint64(0), ucp.DropLonger)
 	return buf
 }
 
@@ -185,14 +185,14 @@ func TestFault_BusyQueueTags_Occur(t *testing.T) {
 	}
 }
 
-// ucp.Worker.Changes invalidates the registration, except with the fault deaf.
+// ucp.Worker.InvalidateRegistrations invalidates the registration, except with the fault deaf.
 func TestFault_Stale_SendsOldPages(t *testing.T) {
 	for fault, want := range map[string][2]byte{"": {2, 3}, "stale": {1, 3}, "stale,deaf": {1, 1}} {
 		p := open(t, "tcp", true, fault)
 		buf := make([]byte, 100_000)
 		for i := range 3 {
 			if i == 2 {
-				p.w[0].Changes(buf)
+				p.w[0].InvalidateRegistrations(buf)
 			}
 			buf[0] = byte(i + 1)
 			got := p.receive(1, len(buf))
