@@ -21,39 +21,39 @@ const (
 
 	// crowded is how long a handshake may take when there are that many. Those of the
 	// job's own processes take a few milliseconds.
-	crowded = time.Second
+	fullHandshakeTimeout = time.Second
 )
 
 // door is one socket's acceptor.
-type door struct {
-	c     *client
-	slots chan struct{}
+type acceptor struct {
+	client *client
+	slots  chan struct{}
 	// strangers are those in a handshake, the oldest first. Guarded by place.mu.
-	strangers []guest
+	inbound []inboundConn
 }
 
-type guest struct {
-	nc    net.Conn
-	since time.Time
+type inboundConn struct {
+	conn      net.Conn
+	startedAt time.Time
 }
 
 // acceptor is what is needed of a listening socket.
-type acceptor interface{ Accept() (net.Conn, error) }
+type listener interface{ Accept() (net.Conn, error) }
 
 // accept serves who connects until the client closes. When it fails otherwise (no
 // descriptors left), it tries again: that may pass. Of failures in a row it logs the first.
-func (c *client) accept(l acceptor) {
+func (c *client) accept(l listener) {
 	const atFirst = time.Millisecond
-	d, wait := &door{c: c, slots: make(chan struct{}, maxHandshakes)}, atFirst
-	c.wg.Go(func() { <-c.done; d.shut() })
+	d, wait := &acceptor{client: c, slots: make(chan struct{}, maxHandshakes)}, atFirst
+	c.wg.Go(func() { <-c.done; d.closeInbound() })
 	for {
-		if !d.slot() {
+		if !d.acquireSlot() {
 			return
 		}
 		nc, err := l.Accept()
 		if err == nil {
 			wait = atFirst
-			d.admit(nc)
+			d.startHandshake(nc)
 			continue
 		}
 		<-d.slots
@@ -74,79 +74,79 @@ func (c *client) accept(l acceptor) {
 
 // slot waits until one more handshake may begin. While there is no room, those that take
 // too long are ended. It reports false when the client closes.
-func (d *door) slot() bool {
+func (d *acceptor) acquireSlot() bool {
 	for {
 		select {
 		case d.slots <- struct{}{}:
 			return true
-		case <-d.c.done:
+		case <-d.client.done:
 			return false
-		case <-time.After(crowded / 4):
+		case <-time.After(fullHandshakeTimeout / 4):
 		}
-		d.c.mu.Lock()
-		for _, g := range d.strangers {
-			if time.Since(g.since) > crowded {
-				g.nc.Close()
+		d.client.mu.Lock()
+		for _, g := range d.inbound {
+			if time.Since(g.startedAt) > fullHandshakeTimeout {
+				g.conn.Close()
 			}
 		}
-		d.c.mu.Unlock()
+		d.client.mu.Unlock()
 	}
 }
 
 // admit has a handshake with nc, and takes its slot.
-func (d *door) admit(nc net.Conn) {
-	c := d.c
+func (d *acceptor) startHandshake(nc net.Conn) {
+	c := d.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.isClosed {
 		nc.Close()
 		return
 	}
-	d.strangers = append(d.strangers, guest{nc, time.Now()})
+	d.inbound = append(d.inbound, inboundConn{nc, time.Now()})
 	c.wg.Go(func() {
-		d.handshake(nc)
+		d.runHandshake(nc)
 		<-d.slots
 	})
 }
 
 // dismiss takes nc from the strangers, before it can become a link: shut must not close that,
 // because a goodbye is to go over it first.
-func (d *door) dismiss(nc net.Conn) {
-	d.c.mu.Lock()
-	defer d.c.mu.Unlock()
-	d.strangers = slices.DeleteFunc(d.strangers, func(g guest) bool { return g.nc == nc })
+func (d *acceptor) removeInbound(nc net.Conn) {
+	d.client.mu.Lock()
+	defer d.client.mu.Unlock()
+	d.inbound = slices.DeleteFunc(d.inbound, func(g inboundConn) bool { return g.conn == nc })
 }
 
 // shut ends what is under way.
-func (d *door) shut() {
-	d.c.mu.Lock()
-	defer d.c.mu.Unlock()
-	for _, g := range d.strangers {
-		g.nc.Close()
+func (d *acceptor) closeInbound() {
+	d.client.mu.Lock()
+	defer d.client.mu.Unlock()
+	for _, g := range d.inbound {
+		g.conn.Close()
 	}
 }
 
-func (d *door) handshake(nc net.Conn) {
-	c := d.c
+func (d *acceptor) runHandshake(nc net.Conn) {
+	c := d.client
 	_, err := wire.CheckPeer(nc)
 	entries := c.entriesFor(nc)
 	var h hello
 	if err == nil {
 		nc.SetDeadline(time.Now().Add(handshakeTimeout)) // an error here shows in what follows
-		h, err = c.welcome(nc, entries...)
+		h, err = c.proveAsAcceptor(nc, entries...)
 	}
-	d.dismiss(nc)
+	d.removeInbound(nc)
 	if err == nil {
 		nc.SetDeadline(time.Time{})
-		err = c.met(h.from, nc, true)
+		err = c.establishLink(h.from, nc, true)
 	}
 	if err == nil {
 		return
 	}
 	nc.Close()
-	if c.ctx.Err() != nil || h.among(entries) >= 0 && (errors.Is(err, io.EOF) || cutOff(err)) {
+	if c.ctx.Err() != nil || h.entryIndex(entries) >= 0 && (errors.Is(err, io.EOF) || isAbruptClose(err)) {
 		c.log.Debug("bootstrap meet: a member stopped waiting", "from", nc.RemoteAddr().String(), "error", err)
 		return
 	}
-	c.refuse(nc, err)
+	c.logRefusal(nc, err)
 }

@@ -17,23 +17,23 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// answerGrace is how long a call whose wait has ended waits for the process that leads it
+// defaultAnswerGrace is how long a call whose wait has ended waits for the process that leads it
 // to say so, and who was missing.
-const answerGrace = 5 * time.Second
+const defaultAnswerGrace = 5 * time.Second
 
 // call is a request of this process that waits for its answer.
 type call struct {
-	id     uint64
-	rank   uint32 // whom it goes to; guarded by place.mu and answers.mu
-	leader uint32 // whom it is for: the same, or who passes it on
-	kind   wire.Kind
-	frame  []byte
-	answer chan answer // has room for it
-	to     request     // who gets the answer, of a call that is relayed; l is nil: answer
+	id          uint64
+	target      uint32 // whom it goes to; guarded by place.mu and answers.mu
+	coordinator uint32 // whom it is for: the same, or who passes it on
+	kind        wire.Kind
+	frame       []byte
+	result      chan answer // has room for it
+	origin      request     // who gets the answer, of a call that is relayed; l is nil: answer
 
 	// Guarded by place.mu.
-	link     *link // on which it was sent; nil: it waits for one
-	canceled bool  // its caller does not want it any more
+	link       *link // on which it was sent; nil: it waits for one
+	isCanceled bool  // its caller does not want it any more
 }
 
 // answer is what a call gets: a Reply or Failure, or the reason for neither.
@@ -43,101 +43,101 @@ type answer struct {
 }
 
 // answers are the calls that wait. Its lock is below all others.
-type answers struct {
-	mu  sync.Mutex
-	of  map[uint64]*call
-	err error // there will be none any more
+type callTable struct {
+	mu       sync.Mutex
+	byID     map[uint64]*call
+	closeErr error // there will be none any more
 }
 
-func (a *answers) add(one *call) error {
+func (a *callTable) insert(one *call) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.of == nil {
-		a.of = map[uint64]*call{}
+	if a.byID == nil {
+		a.byID = map[uint64]*call{}
 	}
-	if a.err == nil {
-		a.of[one.id] = one
+	if a.closeErr == nil {
+		a.byID[one.id] = one
 	}
-	return a.err
+	return a.closeErr
 }
 
 // give hands an answer to its call, if there is one.
-func (a *answers) give(id uint64, ans answer) {
+func (a *callTable) complete(id uint64, ans answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if call, ok := a.of[id]; ok {
-		delete(a.of, id)
-		call.done(ans)
+	if call, ok := a.byID[id]; ok {
+		delete(a.byID, id)
+		call.deliver(ans)
 	}
 }
 
 // answered hands on what a process has answered. Whom it has not been asked is none of its
 // business.
-func (c *client) answered(rank uint32, m wire.Message) {
-	a := &c.answers
+func (c *client) receiveAnswer(rank uint32, m wire.Message) {
+	a := &c.pendingCalls
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if call, ok := a.of[m.ID]; ok && call.rank == rank {
-		delete(a.of, m.ID)
-		call.done(answer{msg: m})
+	if call, ok := a.byID[m.ID]; ok && call.target == rank {
+		delete(a.byID, m.ID)
+		call.deliver(answer{msg: m})
 	}
 }
 
 // turn has a call go to another process.
-func (a *answers) turn(one *call, rank uint32) {
+func (a *callTable) redirect(one *call, rank uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	one.rank = rank
+	one.target = rank
 }
 
-func (a *answers) each(f func(*call)) {
+func (a *callTable) forEach(f func(*call)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, call := range a.of {
+	for _, call := range a.byID {
 		f(call)
 	}
 }
 
 // end gives err to all that wait, and to all that come.
-func (a *answers) end(err error) {
+func (a *callTable) failAll(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.err = err
-	for id, call := range a.of {
-		delete(a.of, id)
-		call.done(answer{err: err})
+	a.closeErr = err
+	for id, call := range a.byID {
+		delete(a.byID, id)
+		call.deliver(answer{err: err})
 	}
 }
 
 // done ends a call.
-func (one *call) done(a answer) {
-	if one.to.l == nil {
-		one.answer <- a
+func (one *call) deliver(a answer) {
+	if one.origin.link == nil {
+		one.result <- a
 		return
 	}
-	c := one.to.l.c
-	c.relays.end(one.to)
+	c := one.origin.link.client
+	c.relays.remove(one.origin)
 	switch {
 	case a.err == nil:
-		one.to.Answer(a.msg.Kind, a.msg.Body)
+		one.origin.Answer(a.msg.Kind, a.msg.Body)
 	case !errors.Is(a.err, framework.ErrClosed): // of that the other end hears a goodbye
-		one.to.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeDirect}))
+		one.origin.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeDirect}))
 	}
 }
 
 // call asks a process, which may be this one, and waits for the answer. When ctx ends or
 // the deadline passes the other one is told, and its answer still counts: it may say who
 // was missing, or that the call was done after all.
-func (c *client) call(ctx context.Context, op, name string, rank uint32, k wire.Kind, body any) (wire.Message, error) {
-	return c.callVia(ctx, op, name, rank, rank, k, body)
+func (c *client) roundTrip(ctx context.Context, op, name string, rank uint32, k wire.Kind, body any) (wire.Message, error) {
+	return c.roundTripVia(ctx, op, name, rank, rank, k, body)
 }
 
-// callVia is call for what goes to rank through another process, if that is soon reached.
-func (c *client) callVia(ctx context.Context, op, name string, via, rank uint32, k wire.Kind, body any) (wire.Message, error) {
+// roundTripVia is call for what goes to rank through another process, if that is soon reached.
+func (c *client) roundTripVia(ctx context.Context, op, name string, via, rank uint32, k wire.Kind, body any) (wire.Message, error) {
 	if ctx.Err() != nil {
 		return wire.Message{}, join.OpError(op, name, context.Cause(ctx))
 	}
-	mine, err := c.ask(via, rank, k, body)
+	mine, err := c.startCall(via, rank, k, body)
 	if err != nil {
 		return wire.Message{}, join.OpError(op, name, err)
 	}
@@ -147,13 +147,13 @@ func (c *client) callVia(ctx context.Context, op, name string, via, rank uint32,
 	var a answer
 	var waitErr, unreached error
 	select {
-	case a = <-mine.answer:
+	case a = <-mine.result:
 	case <-ctx.Done():
 		waitErr = context.Cause(ctx)
-		a, unreached = c.withdraw(mine, false)
+		a, unreached = c.withdrawCall(mine, false)
 	case <-timeout.C:
 		waitErr = fmt.Errorf("%w (after %v)", framework.ErrTimeout, limit)
-		a, unreached = c.withdraw(mine, true)
+		a, unreached = c.withdrawCall(mine, true)
 	}
 	if a.err != nil {
 		if waitErr != nil {
@@ -167,7 +167,7 @@ func (c *client) callVia(ctx context.Context, op, name string, via, rank uint32,
 	f, err := wire.Decode[wire.FailureBody](a.msg.Body)
 	if err == nil {
 		if f.Code == wire.CodeDirect && via != rank {
-			return a.msg, errDirect
+			return a.msg, errNotRelayed
 		}
 		var ok bool
 		if err, ok = join.Error(c.id, op, name, f, waitErr); !ok {
@@ -183,111 +183,111 @@ func (c *client) callVia(ctx context.Context, op, name string, via, rank uint32,
 }
 
 // ask sends a request, as soon as there is a way: to via or, if that takes long, to rank.
-func (c *client) ask(via, rank uint32, k wire.Kind, body any) (*call, error) {
+func (c *client) startCall(via, rank uint32, k wire.Kind, body any) (*call, error) {
 	frame, err := wire.Encode(k, 0, body)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
-	if c.closed {
+	if c.isClosed {
 		c.mu.Unlock()
-		return nil, c.answers.err
+		return nil, c.pendingCalls.closeErr
 	}
-	c.lastID++
-	mine := &call{id: c.lastID, rank: via, leader: rank, kind: k, frame: withID(frame, c.lastID), answer: make(chan answer, 1)}
-	if err := c.answers.add(mine); err != nil {
+	c.lastCallID++
+	mine := &call{id: c.lastCallID, target: via, coordinator: rank, kind: k, frame: setFrameID(frame, c.lastCallID), result: make(chan answer, 1)}
+	if err := c.pendingCalls.insert(mine); err != nil {
 		c.mu.Unlock()
 		return nil, err
 	}
 	if via != c.id.Proc.Rank {
-		c.send(c.peerOf(via), mine)
+		c.sendCall(c.peerOf(via), mine)
 		if via != rank && mine.link == nil {
-			c.after(c.viaGrace(), func() { c.turn(mine) })
+			c.runAfter(c.relayGrace(), func() { c.bypassRelay(mine) })
 		}
 		c.mu.Unlock()
 		return mine, nil
 	}
-	mine.link = c.own
+	mine.link = c.selfLink
 	c.wg.Add(1) // what comes of it may go to others
 	c.mu.Unlock()
 	defer c.wg.Done()
 	m, err := wire.DecodeMessage(mine.frame[4:])
 	if err == nil {
-		err = c.serve(c.own, m)
+		err = c.handleMessage(c.selfLink, m)
 	}
 	return mine, err
 }
 
 // send sends a call on its way, or has it wait for one. The caller holds place.mu.
-func (c *client) send(p *peer, call *call) {
+func (c *client) sendCall(p *peer, call *call) {
 	switch {
-	case p.gone:
-		c.failMissing(call, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
+	case p.state == peerEnded:
+		c.failCall(call, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
 	case len(p.links) > 0:
-		c.sendOn(p.links[0], call)
+		c.sendCallOn(p.links[0], call)
 	default:
-		p.waiting = append(p.waiting, call)
-		c.review(p)
+		p.waitingCalls = append(p.waitingCalls, call)
+		c.updateDialing(p)
 	}
 }
 
-// sendOn sends a call, and before a join what the peer is to keep. The caller holds
+// sendCallOn sends a call, and before a join what the peer is to keep. The caller holds
 // place.mu.
-func (c *client) sendOn(l *link, call *call) {
+func (c *client) sendCallOn(l *link, call *call) {
 	call.link = l
-	if k := call.kind; (k == wire.Fence || k == wire.Construct) && call.to.l == nil {
-		c.entrust(l)
+	if k := call.kind; (k == wire.Fence || k == wire.Construct) && call.origin.link == nil {
+		c.replicateValues(l)
 	}
 	l.send(call.frame)
 }
 
-// sendAgain is send for a call whose connection has ended in good order, or has ended
+// resendCall is send for a call whose connection has ended in good order, or has ended
 // before it was answered. The caller holds place.mu.
-func (c *client) sendAgain(p *peer, call *call) {
-	if call.canceled {
-		c.failMissing(call, absent(p.rank, false))
+func (c *client) resendCall(p *peer, call *call) {
+	if call.isCanceled {
+		c.failCall(call, missingFailure(p.rank, false))
 		return
 	}
-	if call.leader != p.rank { // who would have passed it on
-		c.answers.turn(call, call.leader)
-		p = c.peerOf(call.leader)
+	if call.coordinator != p.rank { // who would have passed it on
+		c.pendingCalls.redirect(call, call.coordinator)
+		p = c.peerOf(call.coordinator)
 	}
-	c.send(p, call)
+	c.sendCall(p, call)
 }
 
-// failMissing answers a call of this process itself.
-func (c *client) failMissing(call *call, f wire.FailureBody) {
-	c.answers.give(call.id, answer{msg: wire.Message{Kind: wire.Failure, Body: wire.EncodeBody(f)}})
+// failCall answers a call of this process itself.
+func (c *client) failCall(call *call, f wire.FailureBody) {
+	c.pendingCalls.complete(call.id, answer{msg: wire.Message{Kind: wire.Failure, Body: wire.EncodeBody(f)}})
 }
 
 // failCalls ends those calls with err. The caller holds place.mu.
 func (c *client) failCalls(calls *[]*call, err error) {
 	for _, call := range *calls {
-		c.answers.give(call.id, answer{err: err})
+		c.pendingCalls.complete(call.id, answer{err: err})
 	}
 	*calls = nil
 }
 
 // withdraw ends the wait of a call, and returns its last answer, which is of this process
 // itself if the other one was not reached: then unreached says why.
-func (c *client) withdraw(mine *call, expired bool) (a answer, unreached error) {
+func (c *client) withdrawCall(mine *call, expired bool) (a answer, unreached error) {
 	c.mu.Lock()
 	unreached = c.cancelCall(mine, expired)
 	c.mu.Unlock()
 	select {
-	case a = <-mine.answer:
+	case a = <-mine.result:
 		return a, unreached
-	case <-time.After(c.grace):
+	case <-time.After(c.answerGrace):
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failMissing(mine, absent(mine.rank, expired))
-	return <-mine.answer, c.peerError(mine.rank, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, c.grace))
+	c.failCall(mine, missingFailure(mine.target, expired))
+	return <-mine.result, c.peerError(mine.target, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, c.answerGrace))
 }
 
 // absent is the answer to a call, whose deadline has passed or whose caller has gone, that
 // rank has not answered.
-func absent(rank uint32, expired bool) wire.FailureBody {
+func missingFailure(rank uint32, expired bool) wire.FailureBody {
 	f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{rank}}
 	if expired {
 		f.Code = wire.CodeMissing
@@ -298,24 +298,24 @@ func absent(rank uint32, expired bool) wire.FailureBody {
 // cancelCall has a call end its wait where it is, and answers it if that is here: then
 // unreached says why. The caller holds place.mu.
 func (c *client) cancelCall(one *call, expired bool) (unreached error) {
-	one.canceled = true
+	one.isCanceled = true
 	switch l := one.link; {
-	case l == c.own:
-		c.cancel(request{l: l, id: one.id}, expired)
+	case l == c.selfLink:
+		c.cancelRequest(request{link: l, id: one.id}, expired)
 	case l != nil:
-		l.send(frameOf(wire.Cancel, one.id, wire.CancelBody{Expired: expired}))
+		l.send(encodeFrame(wire.Cancel, one.id, wire.CancelBody{Expired: expired}))
 	default:
-		p := c.peerOf(one.rank)
-		p.waiting = slices.DeleteFunc(p.waiting, func(x *call) bool { return x == one })
-		unreached = p.why
-		c.failMissing(one, absent(one.rank, expired))
-		c.review(p)
+		p := c.peerOf(one.target)
+		p.waitingCalls = slices.DeleteFunc(p.waitingCalls, func(x *call) bool { return x == one })
+		unreached = p.lastDialErr
+		c.failCall(one, missingFailure(one.target, expired))
+		c.updateDialing(p)
 	}
 	return unreached
 }
 
-// withID returns a frame of wire.Encode with another id.
-func withID(frame []byte, id uint64) []byte {
+// setFrameID returns a frame of wire.Encode with another id.
+func setFrameID(frame []byte, id uint64) []byte {
 	k := wire.Kind(frame[5])
 	h, err := wire.Header(k, id, len(frame)-wire.HeaderSize)
 	if err != nil {
@@ -325,8 +325,8 @@ func withID(frame []byte, id uint64) []byte {
 	return frame
 }
 
-// cutOff reports whether err says no more than that the process at the other end has
+// isAbruptClose reports whether err says no more than that the process at the other end has
 // ended: in the middle of a frame, or with something unread.
-func cutOff(err error) bool {
+func isAbruptClose(err error) bool {
 	return err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
 }

@@ -24,7 +24,7 @@ import (
 // there is something to write. What has to be decided is decided under one lock, the
 // place's, during which nobody waits.
 type client struct {
-	*place
+	*endpoint
 	launcher Launcher
 	exchange Exchange // nil: constructs are between the members
 	timeout  time.Duration
@@ -32,47 +32,47 @@ type client struct {
 	hostTimeout    time.Duration
 	processTimeout time.Duration
 
-	grace    time.Duration // answerGrace; tests have less
-	learning time.Duration // learnTimeout; tests have less
-	log      *slog.Logger
-	own      *link // to this process itself
+	answerGrace   time.Duration // defaultAnswerGrace; tests have less
+	lookupTimeout time.Duration // defaultLookupTimeout; tests have less
+	log           *slog.Logger
+	selfLink      *link // to this process itself
 
-	ctx  context.Context // ends with the client
-	stop context.CancelFunc
-	done <-chan struct{} // of ctx
-	wg   sync.WaitGroup
+	ctx       context.Context // ends with the client
+	cancelCtx context.CancelFunc
+	done      <-chan struct{} // of ctx
+	wg        sync.WaitGroup
 
-	answers answers
-	relays  relays
-	events  events.Queue
+	pendingCalls callTable
+	relays       relayTable
+	events       events.Queue
 
-	refused refusedConns
-	dropped atomic.Uint64 // Notes and events GivenUp that were lost here.
+	refusals      refusalLog
+	droppedFrames atomic.Uint64 // Notes and events GivenUp that were lost here.
 
 	interfaces func() []netaddr.Interface // of this host
 
 	// Guarded by place.mu.
-	closed   bool
-	lastID   uint64
-	peers    map[uint32]*peer
-	links    map[*link]struct{}
-	joins    joinTable
-	rounds   map[*round]struct{}
-	recent   []recent
-	life     uint64 // that has begun; 0: none
-	scouting bool
-	tidying  bool
-	unsaid   []wire.EventBody  // lives that are over, of which others have not been told yet
-	lastLeft map[uint32]uint64 // Nonce of the last incarnation of each process that has ended in good order.
+	isClosed           bool
+	lastCallID         uint64
+	peers              map[uint32]*peer
+	links              map[*link]struct{}
+	joins              joinTable
+	exchangeRounds     map[*exchangeRound]struct{}
+	recentEvents       []recentEvent
+	incarnation        uint64 // that has begun; 0: none
+	isConnectScheduled bool
+	isUpkeepScheduled  bool
+	unsentLeft         []wire.EventBody  // lives that are over, of which others have not been told yet
+	leftNonces         map[uint32]uint64 // Nonce of the last incarnation of each process that has ended in good order.
 
-	scoutNext uint32 // First rank of the next scoutRound.
+	nextAbsentRank uint32 // First rank of the next nextAbsent.
 
 	wakeWatch   chan struct{} // Wakes watchHosts; has room for one.
-	tickedAt    time.Time     // Last tick of watchHosts.
-	isLookingUp bool          // doubtHost looks up processes.
+	lastTickAt  time.Time     // Last tick of watchHosts.
+	isLookingUp bool          // suspectHost looks up processes.
 
-	deadChecked   int  // Of dead, when checkNodes was last scheduled.
-	hasRevocation bool // A revocation has arrived, or this client has made one.
+	checkedFailures int  // Of dead, when connectUnseenHosts was last scheduled.
+	hasRevocation   bool // A revocation has arrived, or this client has made one.
 }
 
 // Open returns the client of the process that l describes. It publishes where the process
@@ -87,7 +87,7 @@ type client struct {
 // Errors: ErrTransport if the process can't listen, or l does not publish; ErrConfig if the
 // process has a client that is open, or the job has too many processes.
 func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client, error) {
-	c, err := open(ctx, env, l, func(*entry) error { return nil })
+	c, err := openClient(ctx, env, l, func(*entry) error { return nil })
 	if err != nil {
 		return nil, err
 	}
@@ -95,29 +95,29 @@ func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client,
 }
 
 // open is Open; fresh may change the entry of a place that is new.
-func open(ctx context.Context, env bootstrap.Env, l Launcher, fresh func(*entry) error) (*client, error) {
+func openClient(ctx context.Context, env bootstrap.Env, l Launcher, initEntry func(*entry) error) (*client, error) {
 	id := l.Identity()
 	id.Most = id.Size // These launchers add no processes.
 	if err := checkJob(id); err != nil {
 		return nil, err
 	}
-	p, err := placeOf(id, fresh)
+	p, err := endpointOf(id, initEntry)
 	if err != nil {
 		return nil, err
 	}
 	c := newClient(env, l, p)
-	if err := c.take(); err != nil {
+	if err := c.attach(); err != nil {
 		return nil, err
 	}
-	if !p.published {
-		if err := l.Publish(ctx, p.self.encode()); err != nil {
-			p.leave() // nobody knows of it; it stays taken, for whoever has found it before
+	if !p.isPublished {
+		if err := l.Publish(ctx, p.ownEntry.encode()); err != nil {
+			p.remove() // nobody knows of it; it stays taken, for whoever has found it before
 			return nil, &framework.TransportError{Component: component, Peer: "the launcher", Op: "publish this process's entry", Err: err}
 		}
-		p.published = true
+		p.isPublished = true
 	}
-	c.begun()
-	c.watch(c.fromLauncher)
+	c.startServing()
+	c.watchLauncher(c.receiveLauncherEvent)
 	return c, nil
 }
 
@@ -131,16 +131,16 @@ func checkJob(id bootstrap.Identity) error {
 	return nil
 }
 
-func newClient(env bootstrap.Env, l Launcher, p *place) *client {
+func newClient(env bootstrap.Env, l Launcher, p *endpoint) *client {
 	c := &client{
-		place: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), grace: answerGrace, learning: learnTimeout, log: env.Logger,
+		endpoint: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), answerGrace: defaultAnswerGrace, lookupTimeout: defaultLookupTimeout, log: env.Logger,
 		hostTimeout: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout), processTimeout: env.ProcessTimeout,
-		lastLeft: map[uint32]uint64{}, peers: map[uint32]*peer{}, links: map[*link]struct{}{}, rounds: map[*round]struct{}{},
+		leftNonces: map[uint32]uint64{}, peers: map[uint32]*peer{}, links: map[*link]struct{}{}, exchangeRounds: map[*exchangeRound]struct{}{},
 		wakeWatch: make(chan struct{}, 1),
 	}
 	c.exchange, _ = framework.As[Exchange](l)
-	c.own = &link{c: c, rank: p.id.Proc.Rank, pending: withdraws{}}
-	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.selfLink = &link{client: c, rank: p.id.Proc.Rank, pendingRequests: withdrawals{}}
+	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
 	c.done = c.ctx.Done()
 	c.interfaces = sync.OnceValue(func() []netaddr.Interface {
 		ifs, _ := netaddr.Host() // without, the order in which peers publish theirs stands
@@ -148,7 +148,7 @@ func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 	})
 	c.events.Spawn = c.wg.Go
 	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: p.id.Size, Ended: c.hasEnded,
-		Early: func(r request) bool { return r.relayed }}
+		Early: func(r request) bool { return r.isRelayed }}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -156,44 +156,44 @@ func newClient(env bootstrap.Env, l Launcher, p *place) *client {
 }
 
 // take makes c the place's client.
-func (c *client) take() error {
+func (c *client) attach() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.isolated(); err != nil {
+	if err := c.isolationError(); err != nil {
 		return err
 	}
-	if c.open != nil {
+	if c.client != nil {
 		return fmt.Errorf("%w: %s: this process has an open client already", framework.ErrConfig, component)
 	}
-	c.open = c
+	c.client = c
 	return nil
 }
 
 // begun lets others in.
-func (c *client) begun() {
+func (c *client) startServing() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, ev := range c.dead {
-		c.events.Add(c.event(ev))
+	for _, ev := range c.failures {
+		c.events.Add(c.publicEvent(ev))
 	}
-	c.accepting(true)
-	if c.unix != nil {
-		c.wg.Go(func() { c.accept(c.unix) })
+	c.setAccepting(true)
+	if c.unixListener != nil {
+		c.wg.Go(func() { c.accept(c.unixListener) })
 	}
-	if c.node != nil {
-		c.wg.Go(func() { c.accept(c.node) })
+	if c.nodeListener != nil {
+		c.wg.Go(func() { c.accept(c.nodeListener) })
 	}
-	if c.tcp != nil {
-		c.wg.Go(func() { c.accept(c.tcp) })
+	if c.tcpListener != nil {
+		c.wg.Go(func() { c.accept(c.tcpListener) })
 	}
 	c.wg.Go(c.watchHosts)
 	if c.processTimeout > 0 {
-		c.wg.Go(func() { queries.Run(c.processTimeout, c.done, c.query) })
+		c.wg.Go(func() { queries.Run(c.processTimeout, c.done, c.sendAliveQueries) })
 	}
 }
 
 // watch has f called for what the launcher hears, if it can.
-func (c *client) watch(f func(bootstrap.Event)) {
+func (c *client) watchLauncher(f func(bootstrap.Event)) {
 	if w, ok := framework.As[Watcher](c.launcher); ok {
 		w.Watch(f)
 	}
@@ -204,23 +204,23 @@ func (c *client) Identity() bootstrap.Identity { return c.id }
 // Close says goodbye to all who are connected, and leaves the sockets open, on which
 // nobody answers until the process opens a client again.
 func (c *client) Close() error {
-	c.lastWords()
-	ways, ok := c.finish(func(l *link) { l.end(frameOf(wire.Goodbye, 0, wire.Empty{})) })
+	c.awaitForwarders()
+	ways, ok := c.shutdown(func(l *link) { l.sendLast(encodeFrame(wire.Goodbye, 0, wire.Empty{})) })
 	if !ok {
 		return closedError("Close") // and the launcher may have another watcher by now
 	}
-	c.watch(nil)
+	c.watchLauncher(nil)
 	// Who has heard it says so by closing.
 	for _, l := range ways {
-		time.AfterFunc(closeGrace, l.dropFlushed)
+		time.AfterFunc(closeGrace, l.dropWhenWritten)
 	}
 	c.wg.Wait()
-	if n := c.dropped.Load(); n > 0 {
+	if n := c.droppedFrames.Load(); n > 0 {
 		c.log.Debug("bootstrap meet: notes dropped", "count", n)
 	}
-	c.learnBook()
+	c.lookUpRemaining()
 	c.mu.Lock()
-	c.open = nil
+	c.client = nil
 	c.mu.Unlock()
 	return c.launcher.Close()
 }
@@ -229,39 +229,39 @@ func (c *client) Close() error {
 // a goodbye, and nobody listens any more. It is for tests that have several processes in
 // one program; after Close it gives back what outlasts a client.
 func (c *client) Crash() error {
-	c.leave()
-	if _, ok := c.finish((*link).drop); !ok {
+	c.remove()
+	if _, ok := c.shutdown((*link).drop); !ok {
 		return nil
 	}
-	c.watch(nil)
+	c.watchLauncher(nil)
 	c.wg.Wait()
 	return nil
 }
 
 // finish ends all calls and attempts, and has each connection ended by f.
-func (c *client) finish(f func(*link)) (ways []*link, ok bool) {
+func (c *client) shutdown(f func(*link)) (ways []*link, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.isClosed {
 		return nil, false
 	}
-	c.closed = true
-	c.answers.end(closedError("Close during the call"))
-	clear(c.own.pending)
-	c.put.Forget()
+	c.isClosed = true
+	c.pendingCalls.failAll(closedError("Close during the call"))
+	clear(c.selfLink.pendingRequests)
+	c.values.Forget()
 	for l := range c.links {
 		ways = append(ways, l)
 		f(l)
 	}
-	c.stop()
-	c.accepting(false)
+	c.cancelCtx()
+	c.setAccepting(false)
 	c.events.Stop()
 	return ways, true
 }
 
 // after calls f on a goroutine of its own in d, unless the client closes before. The caller
 // holds place.mu, and the client is not closed.
-func (c *client) after(d time.Duration, f func()) {
+func (c *client) runAfter(d time.Duration, f func()) {
 	c.wg.Go(func() {
 		select {
 		case <-time.After(d):
@@ -272,10 +272,10 @@ func (c *client) after(d time.Duration, f func()) {
 }
 
 // read serves one connection until it ends.
-func (c *client) read(l *link, r *wire.Reader) {
-	err := c.readAll(l, r)
+func (c *client) readLoop(l *link, r *wire.Reader) {
+	err := c.readMessages(l, r)
 	c.mu.Lock()
-	quiet := c.closed || l.goodbye || errors.Is(err, io.EOF) || cutOff(err)
+	quiet := c.isClosed || l.receivedGoodbye || errors.Is(err, io.EOF) || isAbruptClose(err)
 	c.mu.Unlock()
 	if !quiet {
 		c.log.Warn("bootstrap meet: connection closed", "peer", c.procName(l.rank), "error", err)
@@ -285,10 +285,10 @@ func (c *client) read(l *link, r *wire.Reader) {
 	defer l.drop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lose(l)
+	c.removeLink(l)
 }
 
-func (c *client) readAll(l *link, r *wire.Reader) error {
+func (c *client) readMessages(l *link, r *wire.Reader) error {
 	for {
 		m, err := r.Next()
 		if err != nil {
@@ -297,21 +297,21 @@ func (c *client) readAll(l *link, r *wire.Reader) error {
 		l.queries.Received()
 		if m.Kind == wire.Goodbye {
 			c.mu.Lock()
-			l.goodbye = true
+			l.receivedGoodbye = true
 			c.mu.Unlock()
 			return io.EOF
 		}
-		if c.ctx.Err() != nil || l.expelled.Load() {
+		if c.ctx.Err() != nil || l.isExpelled.Load() {
 			continue // to the peer's end, so that it finds what was sent last
 		}
-		if err := c.serve(l, m); err != nil {
+		if err := c.handleMessage(l, m); err != nil {
 			return fmt.Errorf("message of kind %d: %w", m.Kind, err)
 		}
 	}
 }
 
-// frameOf encodes what has no variable part, or was checked before.
-func frameOf(k wire.Kind, id uint64, body any) []byte {
+// encodeFrame encodes what has no variable part, or was checked before.
+func encodeFrame(k wire.Kind, id uint64, body any) []byte {
 	f, err := wire.Encode(k, id, body)
 	if err != nil {
 		panic(err)

@@ -30,7 +30,7 @@ func TestCloseWhileAnotherWaitsForAValue(t *testing.T) {
 			cs[0].mu.Lock()
 			defer cs[0].mu.Unlock()
 			for l := range cs[0].links {
-				if len(l.pending) > 0 {
+				if len(l.pendingRequests) > 0 {
 					return true
 				}
 			}
@@ -73,7 +73,7 @@ func TestConnectionsHaveALimitForWhatIsNotAcknowledged(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for l := range c.links {
-			raw, err := l.nc.(*net.TCPConn).SyscallConn()
+			raw, err := l.conn.(*net.TCPConn).SyscallConn()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,9 +123,9 @@ func TestDeathFromTheLauncherIsNamedByWhoHasMetTheDead(t *testing.T) {
 func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	asker := j.open(2)
-	asker.grace = time.Minute // for the answer of its keeper
+	asker.answerGrace = time.Minute // for the answer of its keeper
 	impostor(t, unix, asker, 0)
-	asker.joined("all", wire.MakeRuns(j.world()))
+	asker.recordJoined("all", wire.MakeRuns(j.world()))
 	got := make(chan error, 1)
 	go func() {
 		v, err := asker.Get(t.Context(), j.proc(1), "k")
@@ -135,7 +135,7 @@ func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
 		got <- err
 	}()
 	eventually(t, "who keeps it is asked", func() (asked bool) {
-		asker.answers.each(func(one *call) { asked = asked || one.kind == wire.Kept })
+		asker.pendingCalls.forEach(func(one *call) { asked = asked || one.kind == wire.Kept })
 		return asked
 	})
 	if err := j.open(1).Put(t.Context(), "k", []byte("v")); err != nil {
@@ -155,17 +155,17 @@ func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
 func TestSocketOnWhichTooManyWaitIsNoDeath(t *testing.T) {
 	j := newTestJob(t, unix, 2)
 	c := j.open(1)
-	full := entry{nonce: c.self.nonce + 1, host: c.self.host}
+	full := entry{nonce: c.ownEntry.nonce + 1, hostID: c.ownEntry.hostID}
 	fd, err := sys.Socket(sys.AF_UNIX, sys.SOCK_STREAM|sys.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sys.Close(fd)
-	if err := errors.Join(sys.Bind(fd, &sys.SockaddrUnix{Name: full.socket()}), sys.Listen(fd, 0)); err != nil {
+	if err := errors.Join(sys.Bind(fd, &sys.SockaddrUnix{Name: full.socketName()}), sys.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
 	for {
-		nc, err := net.Dial("unix", full.socket())
+		nc, err := net.Dial("unix", full.socketName())
 		if errors.Is(err, syscall.EAGAIN) {
 			break
 		}
@@ -177,13 +177,13 @@ func TestSocketOnWhichTooManyWaitIsNoDeath(t *testing.T) {
 	c.mu.Lock()
 	c.entries[0] = full
 	p := c.peerOf(0)
-	c.suspect(p, nil)
-	c.review(p)
+	c.suspectPeer(p, nil)
+	c.updateDialing(p)
 	c.mu.Unlock()
 	eventually(t, "it is seen that it lives", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return p.lives
+		return p.state == peerUnresponsive
 	})
 }
 
@@ -205,7 +205,7 @@ func TestBreakWithoutLauncherIsNoDeath(t *testing.T) {
 		eventually(t, "it is there again", func() bool {
 			cs[0].mu.Lock()
 			defer cs[0].mu.Unlock()
-			return old.lost && len(cs[0].peers[1].links) > 0 || len(heard[0]) > 0
+			return old.isLost && len(cs[0].peers[1].links) > 0 || len(heard[0]) > 0
 		})
 		for _, ch := range heard {
 			noEvent(t, ch)

@@ -18,8 +18,8 @@ import (
 // Whatever stands in the book, the error says whose entry it is.
 func TestEntriesThatLeadNowhere(t *testing.T) {
 	_, port := closedPort(t)
-	good := entry{nonce: 1, host: 7, port: port, addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
-	unixOnly := entry{nonce: 1, host: 7}
+	good := entry{nonce: 1, hostID: 7, port: port, addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
+	unixOnly := entry{nonce: 1, hostID: 7}
 	for want, b := range map[string][]byte{
 		"is empty":                      {},
 		"has version 99":                {99},
@@ -28,8 +28,8 @@ func TestEntriesThatLeadNowhere(t *testing.T) {
 		"makes no sense":                (&entry{nonce: 1, port: 1}).encode(),
 		"nobody answers for its entry":  good.encode(),
 		"has only a Unix socket":        unixOnly.encode(),
-		"has an address of 5 bytes":     append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHead], 5, 1, 2, 3, 4, 5),
-		"the entry is cut short in an ": append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHead], 16, 1),
+		"has an address of 5 bytes":     append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHeaderSize], 5, 1, 2, 3, 4, 5),
+		"the entry is cut short in an ": append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHeaderSize], 16, 1),
 	} {
 		j := newTestJob(t, unix, 2)
 		c := j.open(1)
@@ -150,7 +150,7 @@ func TestReopeningCostsNoDescriptor(t *testing.T) {
 }
 
 func TestWhatIsSaidOfSeveralAddresses(t *testing.T) {
-	refused, wrong, late := syscall.ECONNREFUSED, fmt.Errorf("%w: %w", errWrongKey, errFinal), errors.New("late")
+	refused, wrong, late := syscall.ECONNREFUSED, fmt.Errorf("%w: %w", errWrongKey, errPermanent), errors.New("late")
 	for _, c := range []struct {
 		errs           []error
 		refused, final bool
@@ -161,8 +161,8 @@ func TestWhatIsSaidOfSeveralAddresses(t *testing.T) {
 		{[]error{refused, late}, false, false},
 		{[]error{wrong, late, refused}, false, false},
 	} {
-		err := worst(c.errs)
-		if errors.Is(err, refused) != c.refused || errors.Is(err, errFinal) != c.final {
+		err := joinAttemptErrors(c.errs)
+		if errors.Is(err, refused) != c.refused || errors.Is(err, errPermanent) != c.final {
 			t.Errorf("%v becomes %v", c.errs, err)
 		}
 	}

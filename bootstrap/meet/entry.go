@@ -14,7 +14,7 @@ import (
 
 // version is that of entry, handshake and messages together: processes of one job must
 // agree exactly.
-const version = 4
+const protocolVersion = 4
 
 // keySize is that of the key, in bytes.
 const keySize = 32
@@ -22,21 +22,21 @@ const keySize = 32
 // entry is what a process publishes: how it is reached, and by whom. docs/wire.md has its
 // bytes.
 type entry struct {
-	key   [keySize]byte // whoever knows it is of the job
-	nonce uint64        // of the process; it outlasts lives
-	host  uint64        // where its Unix socket can be seen; 0: it has none
-	port  uint16        // on which it listens by TCP; 0: it does not
-	addrs []netip.Addr  // the most useful first
+	key    [keySize]byte // whoever knows it is of the job
+	nonce  uint64        // of the process; it outlasts lives
+	hostID uint64        // where its Unix socket can be seen; 0: it has none
+	port   uint16        // on which it listens by TCP; 0: it does not
+	addrs  []netip.Addr  // the most useful first
 }
 
-const entryHead = 1 + keySize + 8 + 8 + 2 + 1
+const entryHeaderSize = 1 + keySize + 8 + 8 + 2 + 1
 
 func (e *entry) encode() []byte {
-	b := make([]byte, 0, entryHead+17*len(e.addrs))
-	b = append(b, version)
+	b := make([]byte, 0, entryHeaderSize+17*len(e.addrs))
+	b = append(b, protocolVersion)
 	b = append(b, e.key[:]...)
 	b = binary.BigEndian.AppendUint64(b, e.nonce)
-	b = binary.BigEndian.AppendUint64(b, e.host)
+	b = binary.BigEndian.AppendUint64(b, e.hostID)
 	b = binary.BigEndian.AppendUint16(b, e.port)
 	b = append(b, byte(len(e.addrs)))
 	for _, a := range e.addrs {
@@ -52,18 +52,18 @@ func decodeEntry(b []byte) (entry, error) {
 	switch {
 	case len(b) == 0:
 		return e, errors.New("the entry is empty")
-	case b[0] != version:
-		return e, fmt.Errorf("the entry has version %d, this process speaks %d: build all programs of a job with the same version of ferry", b[0], version)
-	case len(b) < entryHead:
+	case b[0] != protocolVersion:
+		return e, fmt.Errorf("the entry has version %d, this process speaks %d: build all programs of a job with the same version of ferry", b[0], protocolVersion)
+	case len(b) < entryHeaderSize:
 		return e, fmt.Errorf("the entry is cut short: %d bytes", len(b))
 	case len(b) > MaxEntry:
 		return e, fmt.Errorf("the entry has %d bytes, the limit is %d", len(b), MaxEntry)
 	}
 	at := 1 + copy(e.key[:], b[1:])
 	e.nonce = binary.BigEndian.Uint64(b[at:])
-	e.host = binary.BigEndian.Uint64(b[at+8:])
+	e.hostID = binary.BigEndian.Uint64(b[at+8:])
 	e.port = binary.BigEndian.Uint16(b[at+16:])
-	count, rest := int(b[at+18]), b[entryHead:]
+	count, rest := int(b[at+18]), b[entryHeaderSize:]
 	if e.nonce == 0 || count > netaddr.MaxPublished || (e.port == 0) != (count == 0) {
 		return e, fmt.Errorf("the entry makes no sense: nonce %d, port %d with %d addresses", e.nonce, e.port, count)
 	}
@@ -85,10 +85,10 @@ func decodeEntry(b []byte) (entry, error) {
 
 // socket is the name of the process's Unix socket: in the abstract namespace, so that
 // nothing is left of it, however the process ends.
-func (e *entry) socket() string { return fmt.Sprintf("@ferry-meet-%016x", e.nonce) }
+func (e *entry) socketName() string { return fmt.Sprintf("@ferry-meet-%016x", e.nonce) }
 
 // where says at which addresses the process is to be reached by TCP, for errors.
-func (e *entry) where() string {
+func (e *entry) tcpAddrs() string {
 	var s []string
 	for _, a := range e.addrs {
 		s = append(s, netip.AddrPortFrom(a, e.port).String())
@@ -96,9 +96,9 @@ func (e *entry) where() string {
 	return strings.Join(s, ", ")
 }
 
-// sameHost names what shares abstract sockets: this boot of this machine, and the network
+// localHostID names what shares abstract sockets: this boot of this machine, and the network
 // namespace. 0: not known.
-func sameHost() uint64 {
+func localHostID() uint64 {
 	proof, err := hostid.Proof("/proc/self/ns/net")
 	if err != nil {
 		return 0

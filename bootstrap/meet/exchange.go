@@ -41,8 +41,8 @@ import (
 // The methods may be called concurrently.
 type Exchange interface {
 	// Everyone reports whether barriers take all processes of the job.
-	Everyone() bool
-	// Store stores value, of up to MaxPart bytes, under key in this process's name. A Fetch
+	RequiresAllProcesses() bool
+	// Store stores value, of up to MaxContribution bytes, under key in this process's name. A Fetch
 	// that begins after a barrier in which both took part finds it. A key, of up to MaxKey
 	// letters, digits and a dot, is stored once, unless the barrier fails.
 	Store(ctx context.Context, key string, value []byte) error
@@ -61,38 +61,38 @@ const (
 	// MaxKey is the most that a key takes, in bytes.
 	MaxKey = len("0123456789abcdef.3w5e11264sgsf")
 
-	// MaxPart is the most that a part takes, in bytes.
-	MaxPart = bootstrap.MaxPayload + 128
+	// MaxContribution is the most that a part takes, in bytes.
+	MaxContribution = bootstrap.MaxPayload + 128
 )
 
 // part is what one member stores.
-type part struct {
-	_       struct{} `cbor:",toarray"`
-	Call    []byte   // the digest of what the member has called, and with which group and tag
-	Life    uint64   // that the member has begun; 0: none
-	Context uint64   // the id of a construct: the first member's counts
-	Payload []byte
+type contribution struct {
+	_           struct{} `cbor:",toarray"`
+	CallDigest  []byte   // the digest of what the member has called, and with which group and tag
+	Incarnation uint64   // that the member has begun; 0: none
+	ContextID   uint64   // the id of a construct: the first member's counts
+	Payload     []byte
 }
 
 // stream is the barriers of one group, of which a process enters one after the other. It
 // lasts as long as the process: who counts anew finds what was stored before.
-type stream struct {
-	name  string
-	turn  chan struct{} // held from a barrier's begin to its end
-	round uint64        // the number of barriers that are through; guarded by place.mu
+type barrierStream struct {
+	name      string
+	busy      chan struct{} // held from a barrier's begin to its end
+	completed uint64        // the number of barriers that are through; guarded by place.mu
 }
 
-// streamOf returns the stream of the barriers of a group, encoded. The caller holds place.mu.
-func (p *place) streamOf(group string) *stream {
+// barrierStreamOf returns the stream of the barriers of a group, encoded. The caller holds place.mu.
+func (p *endpoint) barrierStreamOf(group string) *barrierStream {
 	sum := sha256.Sum256([]byte(group))
 	name := hex.EncodeToString(sum[:8])
-	s := p.streams[name]
+	s := p.barrierStreams[name]
 	if s == nil {
-		s = &stream{name: name, turn: make(chan struct{}, 1)}
-		if p.streams == nil {
-			p.streams = map[string]*stream{}
+		s = &barrierStream{name: name, busy: make(chan struct{}, 1)}
+		if p.barrierStreams == nil {
+			p.barrierStreams = map[string]*barrierStream{}
 		}
-		p.streams[name] = s
+		p.barrierStreams[name] = s
 	}
 	return s
 }
@@ -114,6 +114,6 @@ func (b *bystander) StandBy(ctx context.Context, group []framework.Proc, tag str
 	if err != nil {
 		return join.OpError(op, tag, fmt.Errorf("%w: %w", framework.ErrGroup, err))
 	}
-	_, err = b.c.through(ctx, round{op: op, kind: wire.Construct, group: group, runs: runs, tag: tag})
+	_, err = b.c.runExchange(ctx, exchangeRound{op: op, kind: wire.Construct, group: group, runs: runs, tag: tag})
 	return err
 }

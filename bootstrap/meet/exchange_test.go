@@ -40,10 +40,10 @@ type exchanging struct {
 	h *hall
 }
 
-func (x exchanging) Everyone() bool { return x.h.everyone }
+func (x exchanging) RequiresAllProcesses() bool { return x.h.everyone }
 
 func (x exchanging) Store(_ context.Context, key string, value []byte) error {
-	if len(key) > MaxKey || len(value) > MaxPart {
+	if len(key) > MaxKey || len(value) > MaxContribution {
 		return fmt.Errorf("a key of %d bytes, a part of %d", len(key), len(value))
 	}
 	x.h.mu.Lock()
@@ -159,7 +159,7 @@ func hallOf(t *testing.T, everyone bool, size int, timeout time.Duration) (*boot
 func TestConstructsOutOfTurnAreNotMixed(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		_, cs := hallOf(t, all, 2, time.Minute)
-		world := everyone(cs[0].id)
+		world := allProcs(cs[0].id)
 		err := inAll(cs, func(c *client) error {
 			_, err := c.Construct(t.Context(), world, fmt.Sprint("tag of ", c.id.Proc.Rank), nil)
 			if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "in the same order") {
@@ -225,7 +225,7 @@ func TestBystandersAreWaitedFor(t *testing.T) {
 func TestConstructThatWasGivenUpIsNotMixedWithTheNext(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		_, cs := hallOf(t, all, 2, time.Minute)
-		world := everyone(cs[0].id)
+		world := allProcs(cs[0].id)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(50*time.Millisecond, cancel)
 		if _, err := cs[0].Construct(ctx, world, "t", []byte("old")); !errors.Is(err, context.Canceled) {
@@ -249,7 +249,7 @@ func TestConstructThatWasGivenUpIsNotMixedWithTheNext(t *testing.T) {
 // TestDeadlineOfTheCallerIsItsCause: it ends the barrier as well.
 func TestDeadlineOfTheCallerIsItsCause(t *testing.T) {
 	_, cs := hallOf(t, false, 2, time.Minute)
-	world := everyone(cs[0].id)
+	world := allProcs(cs[0].id)
 	mine := errors.New("mine")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, mine)
 	defer cancel()
@@ -261,19 +261,19 @@ func TestDeadlineOfTheCallerIsItsCause(t *testing.T) {
 // TestPartsThatMakeNoSenseAreErrors: the launcher's store is not this package's.
 func TestPartsThatMakeNoSenseAreErrors(t *testing.T) {
 	_, cs := hallOf(t, false, 2, time.Minute)
-	world := everyone(cs[0].id)
+	world := allProcs(cs[0].id)
 	h := cs[0].exchange.(exchanging).h
-	for what, tamper := range map[string]func(p part) []byte{
-		"empty":           func(part) []byte { return nil },
-		"cut":             func(p part) []byte { b := wire.EncodeBody(p); return b[:len(b)-1] },
-		"with more":       func(p part) []byte { return append(wire.EncodeBody(p), 0) },
-		"without an id":   func(p part) []byte { p.Context = 0; return wire.EncodeBody(p) },
-		"of another call": func(p part) []byte { p.Call[0]++; return wire.EncodeBody(p) },
+	for what, tamper := range map[string]func(p contribution) []byte{
+		"empty":           func(contribution) []byte { return nil },
+		"cut":             func(p contribution) []byte { b := wire.EncodeBody(p); return b[:len(b)-1] },
+		"with more":       func(p contribution) []byte { return append(wire.EncodeBody(p), 0) },
+		"without an id":   func(p contribution) []byte { p.ContextID = 0; return wire.EncodeBody(p) },
+		"of another call": func(p contribution) []byte { p.CallDigest[0]++; return wire.EncodeBody(p) },
 	} {
 		h.mu.Lock()
 		h.tamper = func(b []byte) []byte {
-			p, err := wire.Decode[part](b)
-			if err != nil || p.Context == 0 { // the leader's only
+			p, err := wire.Decode[contribution](b)
+			if err != nil || p.ContextID == 0 { // the leader's only
 				return b
 			}
 			return tamper(p)

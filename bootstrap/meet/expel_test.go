@@ -16,7 +16,7 @@ func TestReportedDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 		c := j.open(0)
 		c.Begin(5)
 		nc, r := impostor(t, on, c, 2)
-		if _, err := nc.Write(frameOf(wire.Life, 0, wire.LifeBody{Nonce: 7})); err != nil {
+		if _, err := nc.Write(encodeFrame(wire.Life, 0, wire.LifeBody{Nonce: 7})); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the incarnation is known", func() bool { return c.knows(2) })
@@ -39,11 +39,11 @@ func TestReportedDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 		}
 		members := wire.Runs{{Namespace: j.namespace, Stride: 1, Count: 3}}
 		for _, frame := range [][]byte{
-			frameOf(wire.Note, 0, wire.NoteBody{To: 5}), frameOf(wire.GiveUp, 0, wire.GiveUpBody{Nonce: 5}), frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 2, Nonce: 7}),
-			frameOf(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: members}),
-			frameOf(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2}, Members: members}),
-			frameOf(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 1, Reason: "false"}),
-			frameOf(wire.Goodbye, 0, wire.Empty{}),
+			encodeFrame(wire.Note, 0, wire.NoteBody{To: 5}), encodeFrame(wire.GiveUp, 0, wire.GiveUpBody{Nonce: 5}), encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 2, Nonce: 7}),
+			encodeFrame(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: members}),
+			encodeFrame(wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2}, Members: members}),
+			encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 1, Reason: "false"}),
+			encodeFrame(wire.Goodbye, 0, wire.Empty{}),
 		} {
 			if _, err := nc.Write(frame); err != nil {
 				t.Fatal(err)
@@ -101,7 +101,7 @@ func TestReportedDead_PeerHasNotReceivedTheReport_LearnsOfIt(t *testing.T) {
 		}
 		j.fence("start", cs[1], cs[2]) // Connected, and not with rank 0.
 		connected, later := listen(cs[1]), listen(cs[3])
-		cs[2].fromLauncher(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Reason: "wrong"})
+		cs[2].receiveLauncherEvent(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Reason: "wrong"})
 		died := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Nonce: 102, Reason: "wrong"}
 		if e := next(t, connected); e != died {
 			t.Errorf("a connected process: event %+v, want %+v", e, died)
@@ -121,7 +121,7 @@ func TestReportedDead_FenceThroughExchange_Ends(t *testing.T) {
 	eventually(t, "the fence waits", func() bool {
 		cs[0].mu.Lock()
 		defer cs[0].mu.Unlock()
-		return len(cs[0].rounds) == 1
+		return len(cs[0].exchangeRounds) == 1
 	})
 	cs[0].report(0, "test")
 	failed(t, "the fence", <-done, cs[0].id.Proc)

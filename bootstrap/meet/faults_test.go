@@ -80,7 +80,7 @@ func (c *client) knows(rank int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peers[uint32(rank)]
-	return p != nil && len(p.links) > 0 && p.life != 0
+	return p != nil && len(p.links) > 0 && p.incarnation != 0
 }
 
 // When the process through which all were connected goes, in whatever way, those who stay
@@ -243,7 +243,7 @@ func waitsAt(c *client) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for l := range c.links {
-		n += len(l.pending)
+		n += len(l.pendingRequests)
 	}
 	return n
 }

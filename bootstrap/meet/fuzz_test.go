@@ -15,9 +15,9 @@ import (
 )
 
 func FuzzEntry(f *testing.F) {
-	e := entry{nonce: 1, host: 2, port: 3, addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}}
+	e := entry{nonce: 1, hostID: 2, port: 3, addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}}
 	f.Add(e.encode())
-	f.Add((&entry{nonce: 1, host: 2}).encode())
+	f.Add((&entry{nonce: 1, hostID: 2}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := decodeEntry(b)
 		if err == nil && !bytes.Equal(e.encode(), b) {
@@ -28,16 +28,16 @@ func FuzzEntry(f *testing.F) {
 
 // Whatever a stranger says, it is refused without the key.
 func FuzzHandshake(f *testing.F) {
-	p := &place{id: bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2}}
-	p.self.nonce, p.self.key = 5, [keySize]byte{1, 2, 3}
+	p := &endpoint{id: bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2}}
+	p.ownEntry.nonce, p.ownEntry.key = 5, [keySize]byte{1, 2, 3}
 	h := hello{from: 1, to: 0, fromNonce: 9, toNonce: 5}
 	f.Add(h.encode())
 	f.Add(append(h.encode(), make([]byte, proofSize)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if h, err := p.welcome(said{bytes.NewReader(b), io.Discard}, p.self); err == nil {
+		if h, err := p.proveAsAcceptor(said{bytes.NewReader(b), io.Discard}, p.ownEntry); err == nil {
 			t.Errorf("let in: %+v", h)
 		}
-		if _, err := greet(said{bytes.NewReader(b), io.Discard}, "job", h, p.self); err == nil {
+		if _, err := proveAsConnector(said{bytes.NewReader(b), io.Discard}, "job", h, p.ownEntry); err == nil {
 			t.Error("somebody else was taken for the process")
 		}
 	})
@@ -80,7 +80,7 @@ func FuzzPeer(f *testing.F) {
 		{wire.Failure, 1, wire.FailureBody{Code: wire.CodeMissing, Missing: []uint32{1}}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {
-		f.Add(frameOf(m.k, m.id, m.b))
+		f.Add(encodeFrame(m.k, m.id, m.b))
 	}
 	j := newTestJob(f, unix, 4)
 	j.namespace = "job"
@@ -88,7 +88,7 @@ func FuzzPeer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		nc, r := impostor(t, unix, good, 2)
 		nc.Write(b) // the other end may have closed
-		nc.Write(frameOf(wire.Goodbye, 0, wire.Empty{}))
+		nc.Write(encodeFrame(wire.Goodbye, 0, wire.Empty{}))
 		nc.(*net.UnixConn).CloseWrite() // b may have begun a frame that goes on
 		for {
 			if _, err := r.Next(); err != nil {
@@ -101,16 +101,21 @@ func FuzzPeer(f *testing.F) {
 			t.Error(err)
 		}
 		good.mu.Lock()
-		clear(good.dead)
+		clear(good.failures)
 		good.revoked = events.Revocations{}
-		clear(good.told)
-		clear(good.toldBefore)
-		clear(good.copies)
-		good.answers.mu.Lock()
-		good.answers.err = nil // Rank 0 may have been reported dead.
-		good.answers.mu.Unlock()
+		clear(good.seenEvents)
+		clear(good.olderSeenEvents)
+		clear(good.replicas)
+		good.pendingCalls.mu.Lock()
+		good.pendingCalls.closeErr = nil // Rank 0 may have been reported dead.
+		good.pendingCalls.mu.Unlock()
 		for _, p := range good.peers {
-			p.gone, p.suspect = false, false
+			switch {
+			case len(p.links) > 0:
+				p.state = peerConnected
+			case p.state != peerAbsent:
+				p.state = peerUnmet
+			}
 		}
 		good.mu.Unlock()
 	})

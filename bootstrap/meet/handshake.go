@@ -27,7 +27,7 @@ const (
 	challengeSize = 32
 )
 
-var magic = [8]byte{'f', 'e', 'r', 'r', 'y', 'm', 't', version}
+var magic = [8]byte{'f', 'e', 'r', 'r', 'y', 'm', 't', protocolVersion}
 
 // errWrongKey says that who was connected to does not know the key of the entry: it is
 // somebody else.
@@ -76,7 +76,7 @@ func (h *hello) proof(role byte, key [keySize]byte, namespace string, answer [ch
 
 // greet is the connector's part, up to the proof that it returns for sending: e is the entry
 // of the process that h.to names.
-func greet(rw io.ReadWriter, namespace string, h hello, e entry) (proof []byte, err error) {
+func proveAsConnector(rw io.ReadWriter, namespace string, h hello, e entry) (proof []byte, err error) {
 	if _, err := rand.Read(h.challenge[:]); err != nil {
 		return nil, err
 	}
@@ -95,19 +95,19 @@ func greet(rw io.ReadWriter, namespace string, h hello, e entry) (proof []byte, 
 }
 
 // among returns which of the acceptor's entries the connector has, -1 if none.
-func (h *hello) among(entries []entry) int {
+func (h *hello) entryIndex(entries []entry) int {
 	return slices.IndexFunc(entries, func(e entry) bool { return e.nonce == h.toNonce })
 }
 
 // welcome is the acceptor's part, for a connector that has one of entries. The error is the
 // connector's fault.
-func (p *place) welcome(rw io.ReadWriter, entries ...entry) (hello, error) {
+func (p *endpoint) proveAsAcceptor(rw io.ReadWriter, entries ...entry) (hello, error) {
 	var b [helloSize]byte
 	if _, err := io.ReadFull(rw, b[:]); err != nil {
 		return hello{}, fmt.Errorf("no hello: %w", err)
 	}
 	h, ok := decodeHello(b)
-	at := h.among(entries)
+	at := h.entryIndex(entries)
 	switch {
 	case !ok:
 		return h, errors.New("not a hello of this version")

@@ -15,18 +15,29 @@ import (
 // a cable that is back. The other half counts in ticks of this process, so that its own suspension
 // loses no host. docs/decisions/lost-hosts.md has the reasons.
 
-// silentTicks is the number of ticks in the second half of the host timeout.
-const silentTicks = 15
+// maxSilentTicks is the number of ticks in the second half of the host timeout.
+const maxSilentTicks = 15
+
+// hostSigns is the state of a peer's host.
+type hostSigns struct {
+	// There was a TCP connection with the peer.
+	usesTCP    bool
+	lastSignAt time.Time
+	// The last sign is so old that a second connection is dialed.
+	isSilent bool
+	// Ticks of watchHosts since then.
+	silentTicks int
+}
 
 // keepAlivePeriod is the time after which the kernel asks an idle connection for a sign.
 func keepAlivePeriod(hostTimeout time.Duration) time.Duration {
 	return max(hostTimeout/10, time.Second)
 }
 
-// noticeLoss makes the kernel ask for signs of the other end's host. The kernel itself ends the
+// setKeepAlive makes the kernel ask for signs of the other end's host. The kernel itself ends the
 // connection later than this process reports the host, unless this process is stopped. Errors are
 // harmless, because data in flight is retransmitted anyway.
-func noticeLoss(t *net.TCPConn, hostTimeout time.Duration) {
+func setKeepAlive(t *net.TCPConn, hostTimeout time.Duration) {
 	period := keepAlivePeriod(hostTimeout)
 	t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: period, Interval: period, Count: 2 * 10})
 	if raw, err := t.SyscallConn(); err == nil {
@@ -38,8 +49,8 @@ func noticeLoss(t *net.TCPConn, hostTimeout time.Duration) {
 
 // silence returns the time since the host of the other end has given a sign over l. ok is false if l
 // is not a TCP connection, or is closed.
-func (l *link) silence() (d time.Duration, ok bool) {
-	t, isTCP := l.nc.(*net.TCPConn)
+func (l *link) sinceLastSign() (d time.Duration, ok bool) {
+	t, isTCP := l.conn.(*net.TCPConn)
 	if !isTCP {
 		return 0, false
 	}
@@ -59,22 +70,22 @@ func (l *link) silence() (d time.Duration, ok bool) {
 	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond, true
 }
 
-// noteSigns records the last sign over a link. The caller holds place.mu.
-func (p *peer) noteSigns(l *link, now time.Time) {
-	if silence, ok := l.silence(); ok && now.Add(-silence).After(p.signAt) {
-		p.signAt = now.Add(-silence)
+// recordSign records the last sign over a link. The caller holds place.mu.
+func (p *peer) recordSign(l *link, now time.Time) {
+	if silence, ok := l.sinceLastSign(); ok && now.Add(-silence).After(p.lastSignAt) {
+		p.lastSignAt = now.Add(-silence)
 	}
 }
 
 // isRemote reports whether a process is reached by TCP. The caller holds place.mu.
 func (c *client) isRemote(p *peer) bool {
 	e, found := c.entries[p.rank]
-	return p.overTCP || found && !c.near(e)
+	return p.usesTCP || found && !c.isOnThisHost(e)
 }
 
 // isWatched reports whether the signs of a process's host count. The caller holds place.mu.
 func (c *client) isWatched(p *peer) bool {
-	return !p.gone && c.isRemote(p) && (len(p.links) > 0 || p.suspect && !p.lives)
+	return c.isRemote(p) && (p.state == peerConnected || p.state == peerUnreachable)
 }
 
 // watchHosts checks the signs of hosts until the client closes.
@@ -106,10 +117,10 @@ func (c *client) recheckHosts() {
 // checkHosts reports the hosts that are lost, and returns the time until the next check. The caller
 // holds place.mu.
 func (c *client) checkHosts(now time.Time) (next time.Duration) {
-	half, tick := c.hostTimeout/2, c.hostTimeout/2/silentTicks
-	isTick := now.Sub(c.tickedAt) >= tick/2 // Not after a wake.
+	half, tick := c.hostTimeout/2, c.hostTimeout/2/maxSilentTicks
+	isTick := now.Sub(c.lastTickAt) >= tick/2 // Not after a wake.
 	if isTick {
-		c.tickedAt = now
+		c.lastTickAt = now
 	}
 	next = time.Hour
 	var silent []*peer
@@ -118,87 +129,87 @@ func (c *client) checkHosts(now time.Time) (next time.Duration) {
 			continue
 		}
 		for _, l := range p.links {
-			p.noteSigns(l, now)
+			p.recordSign(l, now)
 		}
-		silence := now.Sub(p.signAt)
+		silence := now.Sub(p.lastSignAt)
 		if silence < half {
-			p.isSilent, p.ticks = false, 0
+			p.isSilent, p.silentTicks = false, 0
 			next = min(next, half-silence)
 			continue
 		}
 		next = min(next, tick)
 		if isTick {
-			p.ticks++
+			p.silentTicks++
 		}
 		silent = append(silent, p)
 	}
 	for _, p := range silent {
 		if !p.isSilent {
-			c.doubtHost(p)
+			c.suspectHost(p)
 		}
-		if p.ticks > silentTicks && now.Sub(p.signAt) >= c.hostTimeout {
-			c.loseHost(p, now)
+		if p.silentTicks > maxSilentTicks && now.Sub(p.lastSignAt) >= c.hostTimeout {
+			c.reportLostHost(p, now)
 		}
 	}
 	return next
 }
 
-// doubtHost begins a second connection, and the lookup of processes that may be on the same host. The
+// suspectHost begins a second connection, and the lookup of processes that may be on the same host. The
 // caller holds place.mu.
-func (c *client) doubtHost(p *peer) {
+func (c *client) suspectHost(p *peer) {
 	p.isSilent = true
-	c.review(p)
-	unknown := c.unknown()
-	if len(unknown) == 0 || c.isLookingUp || c.closed {
+	c.updateDialing(p)
+	unknown := c.ranksWithoutEntry()
+	if len(unknown) == 0 || c.isLookingUp || c.isClosed {
 		return
 	}
 	c.isLookingUp = true
 	c.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, c.hostTimeout/2)
 		defer cancel()
-		c.lookUp(ctx, unknown)
+		c.lookUpEntries(ctx, unknown)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.isLookingUp = false
 	})
 }
 
-// loseHost reports all processes of a silent process's host, or the process alone if the host gives
+// reportLostHost reports all processes of a silent process's host, or the process alone if the host gives
 // signs over another connection. The caller holds place.mu.
-func (c *client) loseHost(p *peer, now time.Time) {
-	if p.gone {
+func (c *client) reportLostHost(p *peer, now time.Time) {
+	if p.state == peerEnded {
 		return // With another process of its host.
 	}
-	others := c.onHostOf(p)
-	silence := now.Sub(p.signAt)
+	others := c.ranksOnHostOf(p)
+	silence := now.Sub(p.lastSignAt)
 	for _, rank := range others {
 		if q := c.peers[rank]; q != nil && c.isWatched(q) {
-			silence = min(silence, now.Sub(q.signAt))
+			silence = min(silence, now.Sub(q.lastSignAt))
 		}
 	}
 	switch {
 	case silence < c.hostTimeout/2:
-		c.over(p, fmt.Sprintf("no connection for %v, although its host gives signs", c.hostTimeout))
+		c.concludeEnded(p, fmt.Sprintf("no connection for %v, although its host gives signs", c.hostTimeout))
 		return
 	case silence < c.hostTimeout:
 		return // The last sign was over another connection.
 	}
 	reason := fmt.Sprintf("no sign of its host for %v (bootstrap.host_timeout)", c.hostTimeout)
 	for _, rank := range others {
-		c.over(c.peerOf(rank), reason)
+		c.concludeEnded(c.peerOf(rank), reason)
 	}
-	c.over(p, reason)
+	c.concludeEnded(p, reason)
 }
 
-// onHostOf returns the other processes of a process's host, as far as their entries are known. The
+// ranksOnHostOf returns the other processes of a process's host, as far as their entries are known. The
 // caller holds place.mu.
-func (c *client) onHostOf(p *peer) (ranks []uint32) {
-	host := c.entries[p.rank].host
+func (c *client) ranksOnHostOf(p *peer) (ranks []uint32) {
+	host := c.entries[p.rank].hostID
 	if host == 0 {
 		return nil
 	}
 	for rank, e := range c.entries {
-		if e.host == host && rank != p.rank {
+		if e.hostID == host && rank != p.rank {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -208,8 +219,8 @@ func (c *client) onHostOf(p *peer) (ranks []uint32) {
 // hasReachedHost reports whether there was a connection with a process of that entry's host. Then the
 // addresses of the entry lead to that host. The caller holds place.mu.
 func (c *client) hasReachedHost(e entry) bool {
-	for rank := range c.reached {
-		if at, found := c.entries[rank]; found && e.host != 0 && at.host == e.host {
+	for rank := range c.connectedRanks {
+		if at, found := c.entries[rank]; found && e.hostID != 0 && at.hostID == e.hostID {
 			return true
 		}
 	}
@@ -217,21 +228,21 @@ func (c *client) hasReachedHost(e entry) bool {
 }
 
 // doubt checks a process at once, because a transport has disconnected it. The caller holds place.mu.
-func (c *client) doubt(p *peer) {
+func (c *client) checkPeer(p *peer) {
 	e := c.entries[p.rank]
-	_, reached := c.reached[p.rank]
+	_, reached := c.connectedRanks[p.rank]
 	switch {
-	case p.gone || p.absent || p.suspect || c.closed || !reached && !c.hasReachedHost(e):
+	case p.state != peerUnmet && p.state != peerConnected || c.isClosed || !reached && !c.hasReachedHost(e):
 	case len(p.links) == 0:
-		c.suspect(p, nil)
-		c.review(p)
+		c.suspectPeer(p, nil)
+		c.updateDialing(p)
 	default:
 		now := time.Now()
 		for _, l := range p.links {
-			p.noteSigns(l, now)
+			p.recordSign(l, now)
 		}
-		if c.isRemote(p) && now.Sub(p.signAt) > 2*keepAlivePeriod(c.hostTimeout) {
-			c.doubtHost(p)
+		if c.isRemote(p) && now.Sub(p.lastSignAt) > 2*keepAlivePeriod(c.hostTimeout) {
+			c.suspectHost(p)
 		}
 	}
 }

@@ -21,33 +21,33 @@ func farHost(t *testing.T) (c *client, events <-chan bootstrap.Event) {
 	c = j.open(0)
 	c.mu.Lock()
 	for rank := uint32(1); rank < 4; rank++ {
-		c.peerOf(rank).dialing = true
-		c.entries[rank] = entry{nonce: uint64(rank), host: 70 + uint64(rank)/3, port: 9, addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rank)})}}
+		c.peerOf(rank).isDialing = true
+		c.entries[rank] = entry{nonce: uint64(rank), hostID: 70 + uint64(rank)/3, port: 9, addrs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rank)})}}
 	}
 	c.mu.Unlock()
 	runs := wire.MakeRuns(j.world())
-	c.joined(string(wire.EncodeBody(runs)), runs)
+	c.recordJoined(string(wire.EncodeBody(runs)), runs)
 	return c, listen(c)
 }
 
 // breaks is the end of the only connection with rank, after the last sign.
 func (c *client) breaks(rank uint32, lastSign time.Time) {
 	p := c.peerOf(rank)
-	p.met, p.overTCP, p.signAt = true, true, lastSign
-	c.reached[rank] = struct{}{}
-	c.suspect(p, nil)
+	p.hasConnected, p.usesTCP, p.lastSignAt = true, true, lastSign
+	c.connectedRanks[rank] = struct{}{}
+	c.suspectPeer(p, nil)
 }
 
 // checkAt checks the hosts in steps of a tick between two times after start.
 func (c *client) checkAt(start time.Time, from, to time.Duration) {
-	for at := from; at <= to; at += c.hostTimeout / 2 / silentTicks {
+	for at := from; at <= to; at += c.hostTimeout / 2 / maxSilentTicks {
 		c.checkHosts(start.Add(at))
 	}
 }
 
 // deadRanks returns the ranks that are known dead.
 func (c *client) deadRanks() (ranks []uint32) {
-	for rank := range c.dead {
+	for rank := range c.failures {
 		ranks = append(ranks, rank)
 	}
 	slices.Sort(ranks)
@@ -123,7 +123,7 @@ func TestHostTimeout_OwnSuspension_LosesNoHost(t *testing.T) {
 	c.checkHosts(start.Add(10 * c.hostTimeout))
 	c.checkAt(start, 10*c.hostTimeout, 10*c.hostTimeout+c.hostTimeout/2-time.Second)
 	c.checkDead(t)
-	c.peerOf(1).signAt = start.Add(11 * c.hostTimeout)
+	c.peerOf(1).lastSignAt = start.Add(11 * c.hostTimeout)
 	c.checkAt(start, 11*c.hostTimeout, 11*c.hostTimeout+c.hostTimeout-1)
 	c.checkDead(t)
 }
@@ -131,7 +131,7 @@ func TestHostTimeout_OwnSuspension_LosesNoHost(t *testing.T) {
 // A wake between two ticks is none.
 func TestHostTimeout_ManyWakes_CountAsOneTick(t *testing.T) {
 	c, start := locked(t)
-	for i := range 100 * silentTicks {
+	for i := range 100 * maxSilentTicks {
 		c.checkHosts(start.Add(10*c.hostTimeout + time.Duration(i)))
 	}
 	c.checkDead(t)
@@ -140,8 +140,8 @@ func TestHostTimeout_ManyWakes_CountAsOneTick(t *testing.T) {
 func TestHostTimeout_SignOverAnotherConnection_OnlyTheProcessIsDead(t *testing.T) {
 	c, start := locked(t)
 	c.breaks(2, start)
-	for at := c.hostTimeout / 2; at <= c.hostTimeout; at += c.hostTimeout / 2 / silentTicks {
-		c.peerOf(2).signAt = start.Add(at)
+	for at := c.hostTimeout / 2; at <= c.hostTimeout; at += c.hostTimeout / 2 / maxSilentTicks {
+		c.peerOf(2).lastSignAt = start.Add(at)
 		c.checkHosts(start.Add(at))
 	}
 	c.checkDead(t, 1)
@@ -152,7 +152,7 @@ func TestGiveUp_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
 	isSuspect := func(rank int) bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.peerOf(uint32(rank)).suspect
+		return c.peerOf(uint32(rank)).state.isSuspect()
 	}
 	c.GiveUp(framework.Proc{Namespace: c.id.Proc.Namespace, Rank: 2}, 1, "no frame")
 	if isSuspect(2) {
@@ -160,7 +160,7 @@ func TestGiveUp_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
 	}
 	start := time.Now()
 	c.mu.Lock()
-	c.reached[1] = struct{}{}
+	c.connectedRanks[1] = struct{}{}
 	c.mu.Unlock()
 	c.GiveUp(framework.Proc{Namespace: c.id.Proc.Namespace, Rank: 2}, 1, "no frame")
 	if !isSuspect(2) || isSuspect(3) {
@@ -177,8 +177,8 @@ func TestGiveUp_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
 func (j *testJob) openOnNodes(rank int) *client {
 	j.t.Helper()
 	base := 1<<63 + uint64(rank%j.nodes)
-	c, err := open(j.t.Context(), j.env, launcher{j.book, rank}, func(e *entry) error {
-		e.host = base
+	c, err := openClient(j.t.Context(), j.env, launcher{j.book, rank}, func(e *entry) error {
+		e.hostID = base
 		return nil
 	})
 	if err != nil {

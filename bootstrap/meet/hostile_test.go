@@ -58,9 +58,9 @@ func logged(t testing.TB, on network, size int) (*testJob, *logLines) {
 // rawDial connects with a client's socket as nobody in particular.
 func rawDial(t testing.TB, on network, c *client) net.Conn {
 	t.Helper()
-	netw, at := "unix", c.self.socket()
+	netw, at := "unix", c.ownEntry.socketName()
 	if on == tcp {
-		netw, at = "tcp", c.tcp.Addr().String()
+		netw, at = "tcp", c.tcpListener.Addr().String()
 	}
 	nc, err := net.Dial(netw, at)
 	if err != nil {
@@ -73,14 +73,14 @@ func rawDial(t testing.TB, on network, c *client) net.Conn {
 
 // helloTo is a good hello of a rank for c.
 func helloTo(c *client, rank int) hello {
-	return hello{from: uint32(rank), to: c.id.Proc.Rank, fromNonce: 77, toNonce: c.self.nonce}
+	return hello{from: uint32(rank), to: c.id.Proc.Rank, fromNonce: 77, toNonce: c.ownEntry.nonce}
 }
 
 // impostor connects with c as a rank of its job, with the right key, and is let in.
 func impostor(t testing.TB, on network, c *client, rank int) (net.Conn, *wire.Reader) {
 	t.Helper()
 	nc := rawDial(t, on, c)
-	proof, err := greet(nc, c.id.Proc.Namespace, helloTo(c, rank), c.self)
+	proof, err := proveAsConnector(nc, c.id.Proc.Namespace, helloTo(c, rank), c.ownEntry)
 	if err == nil {
 		_, err = nc.Write(proof)
 	}
@@ -191,9 +191,9 @@ func TestStrangersDisturbNobody(t *testing.T) {
 			t.Errorf("the good job: %v", err)
 		}
 		eventually(t, "ten are refused", func() bool {
-			c.refused.mu.Lock()
-			defer c.refused.mu.Unlock()
-			return c.refused.total >= 10
+			c.refusals.mu.Lock()
+			defer c.refusals.mu.Unlock()
+			return c.refusals.total >= 10
 		})
 		if n := lines.with("connection was refused"); n != 1 {
 			t.Errorf("%d lines about refused connections: %q", n, lines.lines)
@@ -212,7 +212,7 @@ func TestReplayIsNotLetIn(t *testing.T) {
 		io.Reader
 		io.Writer
 	}{nc, io.MultiWriter(nc, &said)}
-	proof, err := greet(both, c.id.Proc.Namespace, h, c.self)
+	proof, err := proveAsConnector(both, c.id.Proc.Namespace, h, c.ownEntry)
 	if err == nil {
 		_, err = both.Write(proof)
 	}
@@ -326,7 +326,7 @@ func TestPeerThatDoesNotReadIsDropped(t *testing.T) {
 		}
 		nc, _ := impostor(t, on, cs[0], 2)
 		for id := uint64(1); ; id++ {
-			b := frameOf(wire.Get, id, wire.GetBody{Rank: 0, Key: []string{"big", "too"}[id%2]})
+			b := encodeFrame(wire.Get, id, wire.GetBody{Rank: 0, Key: []string{"big", "too"}[id%2]})
 			if _, err := nc.Write(b); err != nil {
 				if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 					break
@@ -355,7 +355,7 @@ func TestSilentPeerIsNamedAtTheDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	j.entries[j.proc(1)] = (&entry{nonce: 0xdeadbeef, host: c.self.host}).encode()
+	j.entries[j.proc(1)] = (&entry{nonce: 0xdeadbeef, hostID: c.ownEntry.hostID}).encode()
 	heard := listen(c)
 	err = c.Fence(t.Context(), []framework.Proc{j.proc(1), j.proc(0)}, "t")
 	var m *framework.MissingError
@@ -371,7 +371,7 @@ func TestLeaderThatIsStoppedIsNamed(t *testing.T) {
 	j, _ := logged(t, unix, 2)
 	j.env.Timeout = 200 * time.Millisecond
 	c := j.open(0)
-	c.grace = 100 * time.Millisecond
+	c.answerGrace = 100 * time.Millisecond
 	nc, r := impostor(t, unix, c, 1)
 	for _, end := range []error{framework.ErrTimeout, context.Canceled} {
 		ctx, cancel := context.WithCancel(t.Context())

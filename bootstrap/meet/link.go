@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// maxUnread is how much a peer may leave unread before its connection is dropped: two
+	// maxUnwritten is how much a peer may leave unread before its connection is dropped: two
 	// frames of the largest size, besides what the kernel holds.
-	maxUnread = 2 * (wire.MaxFrame + wire.HeaderSize)
+	maxUnwritten = 2 * (wire.MaxFrame + wire.HeaderSize)
 
-	// mostNews is how much may wait for a peer before news that nobody waits for is
+	// maxLossyBytes is how much may wait for a peer before news that nobody waits for is
 	// dropped.
-	mostNews = 1 << 20
+	maxLossyBytes = 1 << 20
 
 	// closeGrace is how long it may take when the client closes, and the peer then to close
 	// its end.
@@ -28,28 +28,28 @@ const (
 // link is a connection to a peer after the handshake. With no connection it is the way
 // of this process to itself.
 type link struct {
-	c    *client
-	rank uint32
-	nc   net.Conn
+	client *client
+	rank   uint32
+	conn   net.Conn
 
-	expelled atomic.Bool    // One of the two processes was reported dead; messages are discarded.
-	queries  queries.Record // Tick with place.mu held.
+	isExpelled atomic.Bool    // One of the two processes was reported dead; messages are discarded.
+	queries    queries.Record // Tick with place.mu held.
 
 	// Guarded by place.mu.
-	pending map[uint64]join.Withdraw // requests of the peer that wait here
-	goodbye bool                     // the peer has said so
-	lost    bool
-	heard   []byte // by the reader only: the body of the last reply
-	sent    uint64 // the version of what this process has put that the peer keeps
+	pendingRequests   map[uint64]join.Withdraw // requests of the peer that wait here
+	receivedGoodbye   bool                     // the peer has said so
+	isLost            bool
+	lastReplyBody     []byte // by the reader only: the body of the last reply
+	replicatedVersion uint64 // the version of what this process has put that the peer keeps
 
-	mu      sync.Mutex // below place.mu
-	queue   net.Buffers
-	unread  int           // bytes in queue, and in the writer's hands
-	allowed int           // bytes of allow, so far
-	last    []byte        // the body of the last reply
-	writing chan struct{} // Closed when the queue is written or dropped; nil while there is no writer.
-	over    bool          // The connection takes no further frames.
-	ending  bool          // The writing end closes when the queue is empty.
+	mu             sync.Mutex // below place.mu
+	queue          net.Buffers
+	bytesUnwritten int           // bytes in queue, and in the writer's hands
+	extraAllowance int           // bytes of allow, so far
+	lastReply      []byte        // the body of the last reply
+	writerDone     chan struct{} // Closed when the queue is written or dropped; nil while there is no writer.
+	isDropped      bool          // The connection takes no further frames.
+	isEnding       bool          // The writing end closes when the queue is empty.
 }
 
 // send queues parts, which nobody changes any more. It never blocks. A peer that has left
@@ -63,37 +63,37 @@ func (l *link) send(parts ...[]byte) {
 func (l *link) sendFrame(frame []byte) { l.send(frame) }
 
 func (l *link) sendLocked(parts ...[]byte) {
-	if l.over || l.ending {
+	if l.isDropped || l.isEnding {
 		return
 	}
 	for _, p := range parts {
 		l.queue = append(l.queue, p)
-		l.unread += len(p)
+		l.bytesUnwritten += len(p)
 	}
-	if l.unread > maxUnread+l.allowed {
-		l.c.log.Warn("bootstrap meet: a peer does not read; its connection is dropped", "peer", l.c.procName(l.rank), "unread", l.unread)
+	if l.bytesUnwritten > maxUnwritten+l.extraAllowance {
+		l.client.log.Warn("bootstrap meet: a peer does not read; its connection is dropped", "peer", l.client.procName(l.rank), "unread", l.bytesUnwritten)
 		l.dropLocked()
 		return
 	}
-	if l.writing == nil {
-		l.writing = make(chan struct{})
-		l.c.wg.Go(l.write)
+	if l.writerDone == nil {
+		l.writerDone = make(chan struct{})
+		l.client.wg.Go(l.write)
 	}
 }
 
 // allow is send for what may take any room: its sender has it in memory anyway.
-func (l *link) allow(frame []byte) {
+func (l *link) sendUnlimited(frame []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.allowed += len(frame)
+	l.extraAllowance += len(frame)
 	l.sendLocked(frame)
 }
 
 // news sends a frame that may be lost. It returns false if it drops the frame, because the peer does not read.
-func (l *link) news(frame []byte) bool {
+func (l *link) sendLossy(frame []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unread >= mostNews {
+	if l.bytesUnwritten >= maxLossyBytes {
 		return false
 	}
 	l.sendLocked(frame)
@@ -101,19 +101,19 @@ func (l *link) news(frame []byte) bool {
 }
 
 // written returns a channel that is closed once the queue is written or dropped, or nil if it is empty.
-func (l *link) written() <-chan struct{} {
+func (l *link) writeDone() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.writing
+	return l.writerDone
 }
 
 // end sends a last frame, and then closes the writing end.
-func (l *link) end(last []byte) {
+func (l *link) sendLast(last []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nc.SetWriteDeadline(time.Now().Add(closeGrace)) // of a write that is under way too
+	l.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // of a write that is under way too
 	l.sendLocked(last)
-	l.ending = true
+	l.isEnding = true
 }
 
 // drop ends the connection; its reader does the rest.
@@ -124,37 +124,37 @@ func (l *link) drop() {
 }
 
 func (l *link) dropLocked() {
-	l.over, l.queue = true, nil
-	l.nc.Close()
+	l.isDropped, l.queue = true, nil
+	l.conn.Close()
 }
 
 // write empties the queue and returns, so that an idle link has no writer. Before the end of the link a write
-// has no time limit, because a stopped process is alive. maxUnread limits the memory.
+// has no time limit, because a stopped process is alive. maxUnwritten limits the memory.
 func (l *link) write() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.queue) > 0 && !l.over {
-		batch, size := l.takeLocked()
-		if l.ending {
-			l.nc.SetWriteDeadline(time.Now().Add(closeGrace)) // An error here shows in WriteTo.
+	for len(l.queue) > 0 && !l.isDropped {
+		batch, size := l.nextBatchLocked()
+		if l.isEnding {
+			l.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // An error here shows in WriteTo.
 		}
 		l.mu.Unlock()
-		_, err := batch.WriteTo(l.nc)
+		_, err := batch.WriteTo(l.conn)
 		l.mu.Lock()
-		if l.unread -= size; err != nil {
-			l.failedLocked(err)
+		if l.bytesUnwritten -= size; err != nil {
+			l.handleWriteErrorLocked(err)
 		}
 	}
-	close(l.writing)
-	l.writing = nil
-	if l.ending && !l.over {
-		closeWrite(l.nc)
+	close(l.writerDone)
+	l.writerDone = nil
+	if l.isEnding && !l.isDropped {
+		closeWrite(l.conn)
 	}
 }
 
-// takeLocked takes a batch out of the queue, small enough to be read soon by who reads at
+// nextBatchLocked takes a batch out of the queue, small enough to be read soon by who reads at
 // all.
-func (l *link) takeLocked() (batch net.Buffers, size int) {
+func (l *link) nextBatchLocked() (batch net.Buffers, size int) {
 	const most = 1 << 20
 	for len(l.queue) > 0 && size < most {
 		p := l.queue[0]
@@ -167,26 +167,26 @@ func (l *link) takeLocked() (batch net.Buffers, size int) {
 	return batch, size
 }
 
-// dropFlushed ends a connection on which nothing is written any more, however long that
+// dropWhenWritten ends a connection on which nothing is written any more, however long that
 // takes. Whoever has read all had the time to close its end.
-func (l *link) dropFlushed() {
+func (l *link) dropWhenWritten() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.writing != nil {
-		time.AfterFunc(closeGrace, l.dropFlushed)
+	if l.writerDone != nil {
+		time.AfterFunc(closeGrace, l.dropWhenWritten)
 		return
 	}
 	l.dropLocked()
 }
 
-// failedLocked ends writing after an error. A peer that has closed its end may have said
+// handleWriteErrorLocked ends writing after an error. A peer that has closed its end may have said
 // goodbye, which the reader still finds.
-func (l *link) failedLocked(err error) {
+func (l *link) handleWriteErrorLocked(err error) {
 	if e, ok := err.(net.Error); ok && e.Timeout() {
 		l.dropLocked()
 		return
 	}
-	l.over, l.queue = true, nil
+	l.isDropped, l.queue = true, nil
 }
 
 // closeWrite tells the other end that nothing more comes. What it still sends is read: a
@@ -202,49 +202,49 @@ func closeWrite(nc net.Conn) {
 // request is a peer's call, or one of this process itself, to be answered once: a
 // join.Waiter.
 type request struct {
-	l       *link
-	id      uint64
-	relayed bool // the other end passes the answer on
+	link      *link
+	id        uint64
+	isRelayed bool // the other end passes the answer on
 }
 
 // Waits implements join.Waiter. The caller holds place.mu, as for Done.
-func (r request) Waits(w join.Withdraw) { r.l.pending[r.id] = w }
+func (r request) Waits(w join.Withdraw) { r.link.pendingRequests[r.id] = w }
 
 // Done implements join.Waiter.
-func (r request) Done() { delete(r.l.pending, r.id) }
+func (r request) Done() { delete(r.link.pendingRequests, r.id) }
 
 // Answer implements join.Waiter.
 func (r request) Answer(k wire.Kind, body []byte) {
-	if r.l.nc == nil {
-		r.l.c.answers.give(r.id, answer{msg: wire.Message{Kind: k, ID: r.id, Body: body}})
+	if r.link.conn == nil {
+		r.link.client.pendingCalls.complete(r.id, answer{msg: wire.Message{Kind: k, ID: r.id, Body: body}})
 		return
 	}
 	h, err := wire.Header(k, r.id, len(body))
 	if err != nil { // the limits of requests keep answers below a frame's
-		r.l.drop()
+		r.link.drop()
 		return
 	}
-	r.l.reply(k, r.id, h, body)
+	r.link.sendReply(k, r.id, h, body)
 }
 
 // reply is send for an answer. What is the last reply's very body does not go twice: one
 // who speaks for a whole node gets the result of a join once.
-func (l *link) reply(k wire.Kind, id uint64, header, body []byte) {
+func (l *link) sendReply(k wire.Kind, id uint64, header, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case k != wire.Reply:
 		l.sendLocked(header, body)
-	case len(body) > small && len(body) == len(l.last) && &body[0] == &l.last[0]:
-		l.sendLocked(frameOf(wire.Same, id, wire.Empty{}))
+	case len(body) > minRepeatedReply && len(body) == len(l.lastReply) && &body[0] == &l.lastReply[0]:
+		l.sendLocked(encodeFrame(wire.Same, id, wire.Empty{}))
 	default:
-		l.last = body
+		l.lastReply = body
 		l.sendLocked(header, body)
 	}
 }
 
 // small is the size of bodies, in bytes, that may as well go again.
-const small = 16
+const minRepeatedReply = 16
 
 // reply answers r, which has not waited, with body.
-func (r request) reply(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }
+func (r request) answerWith(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }

@@ -16,19 +16,19 @@ func (c *client) Note(to framework.Proc, nonce uint64, body []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed {
-		c.sendLossy(to.Rank, frameOf(wire.Note, 0, wire.NoteBody{Rank: c.id.Proc.Rank, From: c.life, To: nonce, Body: body}))
+	if !c.isClosed {
+		c.sendLossyTo(to.Rank, encodeFrame(wire.Note, 0, wire.NoteBody{Rank: c.id.Proc.Rank, From: c.incarnation, To: nonce, Body: body}))
 	}
 	return nil
 }
 
 // noted queues the event of a note, unless it is for another incarnation or from a dead process.
 // The sender is the process at the other end of the connection, whatever the note states.
-func (c *client) noted(from uint32, b wire.NoteBody) {
+func (c *client) receiveNote(from uint32, b wire.NoteBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, isDead := c.dead[from]; isDead || c.closed || b.To != c.life {
-		c.dropped.Add(1)
+	if _, isDead := c.failures[from]; isDead || c.isClosed || b.To != c.incarnation {
+		c.droppedFrames.Add(1)
 		return
 	}
 	c.events.Add(bootstrap.Event{Kind: bootstrap.Noted, Proc: c.id.Procs([]uint32{from})[0], Nonce: b.From, Body: string(b.Body)})

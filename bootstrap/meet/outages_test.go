@@ -22,7 +22,7 @@ func await(what string, f func() bool) error {
 	return nil
 }
 
-// loseHost ends clients, which are on one host for the others from now on. The others cannot connect to them, and
+// reportLostHost ends clients, which are on one host for the others from now on. The others cannot connect to them, and
 // their checks of hosts run as if the host timeout had passed.
 func loseHost(cs []*client, ranks []int) error {
 	const host = 1<<63 - 1
@@ -35,8 +35,8 @@ func loseHost(cs []*client, ranks []int) error {
 		c.mu.Lock()
 		for _, lost := range ranks {
 			e := c.entries[uint32(lost)]
-			e.host = host
-			c.entries[uint32(lost)], c.peerOf(uint32(lost)).dialing = e, true
+			e.hostID = host
+			c.entries[uint32(lost)], c.peerOf(uint32(lost)).isDialing = e, true
 		}
 		c.mu.Unlock()
 	}
@@ -56,7 +56,7 @@ func loseHost(cs []*client, ranks []int) error {
 		c.mu.Lock()
 		var last time.Time
 		for _, lost := range ranks {
-			if at := c.peerOf(uint32(lost)).signAt; at.After(last) {
+			if at := c.peerOf(uint32(lost)).lastSignAt; at.After(last) {
 				last = at
 			}
 		}
@@ -108,20 +108,20 @@ func TestEnd_SecondConnectionIsLate_NextIncarnationContinues(t *testing.T) {
 	from := receiver.linksTo(1)[0]
 	end := wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 1, Nonce: 7}
 	for range 2 { // Both connections have the same messages.
-		receiver.lifeOf(1, 7)
-		if err := receiver.heard(end, from); err != nil {
+		receiver.setIncarnation(1, 7)
+		if err := receiver.receiveEvent(end, from); err != nil {
 			t.Fatal(err)
 		}
-		receiver.lifeOf(1, 8)
+		receiver.setIncarnation(1, 8)
 	}
 	if e := next(t, events); e.Kind != bootstrap.ProcLeft || e.Nonce != 7 {
 		t.Errorf("event %+v, want the end of 7", e)
 	}
-	receiver.lifeOf(1, 7)
+	receiver.setIncarnation(1, 7)
 	receiver.mu.Lock()
 	defer receiver.mu.Unlock()
-	if p := receiver.peerOf(1); p.life != 8 || p.left {
-		t.Errorf("incarnation %d, left %v, want 8", p.life, p.left)
+	if p := receiver.peerOf(1); p.incarnation != 8 || p.hasLeft {
+		t.Errorf("incarnation %d, left %v, want 8", p.incarnation, p.hasLeft)
 	}
 	noEvent(t, events)
 }

@@ -58,7 +58,7 @@ func (n nameService) Find(ctx context.Context, p framework.Proc) ([]byte, bool, 
 func (n nameService) Abort(context.Context, int, string) error { return nil }
 
 // open opens this process's client.
-func open(ctx context.Context) (bootstrap.Client, []framework.Proc, error) {
+func openClient(ctx context.Context) (bootstrap.Client, []framework.Proc, error) {
 	l, err := launcher(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -88,7 +88,7 @@ func TestProcessThatIsKilled(t *testing.T) {
 }
 
 func killed(ctx context.Context) error {
-	c, world, err := open(ctx)
+	c, world, err := openClient(ctx)
 	if err != nil {
 		return err
 	}

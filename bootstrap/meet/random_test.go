@@ -238,16 +238,16 @@ func (j *randomJob) settled(t *testing.T) {
 		eventually(t, fmt.Sprintf("nothing is left at rank %d", r), func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			left := len(c.joins.Absent()) + len(c.own.pending)
-			c.answers.each(func(*call) { left++ })
+			left := len(c.joins.Absent()) + len(c.selfLink.pendingRequests)
+			c.pendingCalls.forEach(func(*call) { left++ })
 			c.relays.mu.Lock()
 			left += len(c.relays.calls)
 			c.relays.mu.Unlock()
 			for l := range c.links {
-				left += len(l.pending)
+				left += len(l.pendingRequests)
 			}
 			for _, p := range c.peers {
-				left += len(p.waiting) + len(p.doubtful)
+				left += len(p.waitingCalls) + len(p.uncertainCalls)
 			}
 			return left == 0
 		})

@@ -17,35 +17,35 @@ import (
 // becomes of a call, by a deadline, a death or its caller, becomes of what was passed on.
 // Who leads can't see which processes share a node, so that nodes form no further tree.
 
-// viaGrace returns how long a join waits for a connection to the process that would pass it
+// relayGrace returns how long a join waits for a connection to the process that would pass it
 // on before it goes to the leader itself. That one is a member too, so that nothing is lost by
 // waiting; but whoever has come by the deadline is not to be missed because another one is.
-func (c *client) viaGrace() time.Duration { return min(c.timeout/8, 5*time.Second) }
+func (c *client) relayGrace() time.Duration { return min(c.timeout/8, 5*time.Second) }
 
-// errDirect says that a join was not passed on.
-var errDirect = errors.New("it was not forwarded")
+// errNotRelayed says that a join was not passed on.
+var errNotRelayed = errors.New("it was not forwarded")
 
 // via returns to which process this one sends its joins of a group.
-func (c *client) via(group wire.Runs) uint32 {
+func (c *client) relayFor(group wire.Runs) uint32 {
 	leader := group[0].First
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.version > 0 { // who leads keeps what this process has put
+	if c.lastVersion > 0 { // who leads keeps what this process has put
 		return leader
 	}
-	if second, _ := first(group, func(r uint32) bool { return r != leader }); second == c.id.Proc.Rank {
+	if second, _ := firstMember(group, func(r uint32) bool { return r != leader }); second == c.id.Proc.Rank {
 		return leader // and this one keeps what the leader puts
 	}
-	lowest, ok := c.lowestHere(group, leader, func(uint32) bool { return true })
+	lowest, ok := c.nodeLeader(group, leader, func(uint32) bool { return true })
 	if !ok || lowest == c.id.Proc.Rank {
 		return leader
 	}
 	return lowest
 }
 
-// lowestHere returns the lowest member of a group on this node that f likes; ok is false if
+// nodeLeader returns the lowest member of a group on this node that f likes; ok is false if
 // that is not to be asked: the leader is on this node too, or nobody knows who is.
-func (c *client) lowestHere(group wire.Runs, leader uint32, f func(uint32) bool) (rank uint32, ok bool) {
+func (c *client) nodeLeader(group wire.Runs, leader uint32, f func(uint32) bool) (rank uint32, ok bool) {
 	locals := c.id.Locals
 	if _, here := slices.BinarySearch(locals, leader); here || len(locals) < 2 {
 		return 0, false
@@ -59,28 +59,28 @@ func (c *client) lowestHere(group wire.Runs, leader uint32, f func(uint32) bool)
 }
 
 // turn has a call go to its leader if it still waits for a connection.
-func (c *client) turn(one *call) {
+func (c *client) bypassRelay(one *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.peerOf(one.rank)
-	at := slices.Index(p.waiting, one)
-	if at < 0 || c.closed {
+	p := c.peerOf(one.target)
+	at := slices.Index(p.waitingCalls, one)
+	if at < 0 || c.isClosed {
 		return
 	}
-	p.waiting = slices.Delete(p.waiting, at, at+1)
-	c.review(p)
-	c.answers.turn(one, one.leader)
-	c.send(c.peerOf(one.leader), one)
+	p.waitingCalls = slices.Delete(p.waitingCalls, at, at+1)
+	c.updateDialing(p)
+	c.pendingCalls.redirect(one, one.coordinator)
+	c.sendCall(c.peerOf(one.coordinator), one)
 }
 
-// passOn sends r, the join of a process of this node, to the group's leader. The caller
+// relayJoin sends r, the join of a process of this node, to the group's leader. The caller
 // holds place.mu.
-func (c *client) passOn(r request, rank uint32, kind wire.Kind, b wire.JoinBody, group wire.Runs) error {
+func (c *client) relayJoin(r request, rank uint32, kind wire.Kind, b wire.JoinBody, group wire.Runs) error {
 	if err := group.Check(c.id.Proc.Namespace, c.id.Size); err != nil {
 		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: err.Error()})
 		return nil
 	}
-	if rank != r.l.rank || group.Index(rank) < 0 || group.Index(c.id.Proc.Rank) < 0 {
+	if rank != r.link.rank || group.Index(rank) < 0 || group.Index(c.id.Proc.Rank) < 0 {
 		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: "a join goes to its leader, or through a member"})
 		return nil
 	}
@@ -88,24 +88,24 @@ func (c *client) passOn(r request, rank uint32, kind wire.Kind, b wire.JoinBody,
 	if err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
-	c.lastID++
+	c.lastCallID++
 	leader := group[0].First
-	one := &call{id: c.lastID, rank: leader, leader: leader, kind: wire.Relay, frame: withID(frame, c.lastID), to: r}
-	if c.answers.add(one) == nil {
-		c.relays.begin(r, one)
-		c.send(c.peerOf(one.rank), one)
+	one := &call{id: c.lastCallID, target: leader, coordinator: leader, kind: wire.Relay, frame: setFrameID(frame, c.lastCallID), origin: r}
+	if c.pendingCalls.insert(one) == nil {
+		c.relays.insert(r, one)
+		c.sendCall(c.peerOf(one.target), one)
 	}
 	return nil
 }
 
 // relays are the requests of others that this process has passed on, with the calls that
 // they became. Its lock is below that of answers.
-type relays struct {
+type relayTable struct {
 	mu    sync.Mutex
 	calls map[request]*call
 }
 
-func (s *relays) begin(r request, one *call) {
+func (s *relayTable) insert(r request, one *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.calls == nil {
@@ -115,30 +115,30 @@ func (s *relays) begin(r request, one *call) {
 }
 
 // full reports whether r can't be passed on: its id is in use, or there are too many.
-func (s *relays) full(r request) bool {
+func (s *relayTable) isFull(r request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.calls[r] != nil || len(s.calls) >= maxWaiting
+	return s.calls[r] != nil || len(s.calls) >= maxPendingRequests
 }
 
-func (s *relays) end(r request) {
+func (s *relayTable) remove(r request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.calls, r)
 }
 
-func (s *relays) of(r request) *call {
+func (s *relayTable) callFor(r request) *call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls[r]
 }
 
 // by returns the calls that requests of l became.
-func (s *relays) by(l *link) (calls []*call) {
+func (s *relayTable) callsOf(l *link) (calls []*call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for r, one := range s.calls {
-		if r.l == l {
+		if r.link == l {
 			calls = append(calls, one)
 		}
 	}

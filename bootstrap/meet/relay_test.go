@@ -176,7 +176,7 @@ func TestWhoPassesOnClosesMeanwhile(t *testing.T) {
 		cs[0].mu.Lock()
 		for l := range cs[0].links {
 			if l.rank == 1 {
-				t.Errorf("%d calls wait at the leader through who has closed", len(l.pending))
+				t.Errorf("%d calls wait at the leader through who has closed", len(l.pendingRequests))
 			}
 		}
 		cs[0].mu.Unlock()

@@ -19,14 +19,14 @@ func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 		return err
 	}
 	patience := time.After(bootstrap.RevokePatience)
-	for !c.hasLinks() && !c.allHear() { // After the death of a head, or with an Exchange.
+	for !c.hasLinks() && !c.connectForwarders() { // After the death of a head, or with an Exchange.
 		select {
-		case <-time.After(lastWordsStep):
+		case <-time.After(forwarderPollInterval):
 		case <-patience:
 			return nil
 		}
 	}
-	for _, written := range c.writers() {
+	for _, written := range c.pendingWrites() {
 		select {
 		case <-written:
 		case <-patience:
@@ -40,30 +40,30 @@ func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 func (c *client) startRevoke(comm cid.Extended, members []framework.Proc) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.isClosed {
 		return closedError("Revoke")
 	}
-	if err := c.isolated(); err != nil {
+	if err := c.isolationError(); err != nil {
 		return err
 	}
-	ev := wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: c.id.Proc.Rank, Nonce: c.life, Comm: comm.Bytes()}
-	return c.floodRevoked(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(c.ours(members))}, nil)
+	ev := wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes()}
+	return c.floodRevoked(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
 }
 
-// commEvent handles an event about a communicator.
-func (c *client) commEvent(b wire.BrokenBody, from *link) error {
+// receiveCommEvent handles an event about a communicator.
+func (c *client) receiveCommEvent(b wire.BrokenBody, from *link) error {
 	if int64(b.Event.Rank) >= int64(c.id.Size) {
 		return fmt.Errorf("event of rank %d: %w", b.Event.Rank, framework.ErrRank)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.isClosed {
 		return nil
 	}
 	if bootstrap.EventKind(b.Event.Kind) == bootstrap.Revoked {
 		return c.floodRevoked(b, from)
 	}
-	c.heardBroken(b, from)
+	c.receiveBroken(b, from)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (c *client) floodRevoked(b wire.BrokenBody, from *link) error {
 	c.revoked.Add(b.Event.Comm, &events.Revocation{Frame: frame})
 	c.hasRevocation = true
 	if b.Event.Rank != c.id.Proc.Rank && b.Members.Index(c.id.Proc.Rank) >= 0 {
-		c.events.Add(c.event(b.Event))
+		c.events.Add(c.publicEvent(b.Event))
 	}
 	for _, p := range c.peers {
 		if len(p.links) > 0 && (from == nil || p.rank != from.rank) {
@@ -93,10 +93,10 @@ func (c *client) floodRevoked(b wire.BrokenBody, from *link) error {
 	return nil
 }
 
-// introduceRevoked sends all kept revocations on a connection. The caller holds place.mu.
-func (c *client) introduceRevoked(l *link) {
+// sendRevocations sends all kept revocations on a connection. The caller holds place.mu.
+func (c *client) sendRevocations(l *link) {
 	for _, one := range c.revoked.Kept() {
-		l.allow(one.Frame)
+		l.sendUnlimited(one.Frame)
 	}
 }
 
@@ -108,11 +108,11 @@ func (c *client) hasLinks() bool {
 }
 
 // writers returns link.written of the connections that have frames in their queues.
-func (c *client) writers() (all []<-chan struct{}) {
+func (c *client) pendingWrites() (all []<-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for l := range c.links {
-		if written := l.written(); written != nil {
+		if written := l.writeDone(); written != nil {
 			all = append(all, written)
 		}
 	}

@@ -90,7 +90,7 @@ func TestRevoke_HeadCloses_ConnectsToNodeLeadersOnly(t *testing.T) {
 	revoked(t, at, 7)
 	for _, rank := range []int{3, 5} { // Node leader is rank 1.
 		cs[rank].mu.Lock()
-		if p := cs[rank].peers[0]; p != nil && p.met {
+		if p := cs[rank].peers[0]; p != nil && p.hasConnected {
 			t.Errorf("rank %d has had a connection with the head", rank)
 		}
 		cs[rank].mu.Unlock()
@@ -155,17 +155,17 @@ func TestRevoke_OneOfTwoConnectionsBreaks_ReachesThePeer(t *testing.T) {
 	}
 	eventually(t, "the death is known", func() bool { return cs[1].hasDied(2) && cs[0].hasDied(2) })
 	cs[1].mu.Lock()
-	delete(cs[1].dead, 2)
+	delete(cs[1].failures, 2)
 	cs[1].mu.Unlock()
 	events := listen(cs[1])
-	if err := cs[0].connect(t.Context(), 1, cs[1].self, "unix", cs[1].self.socket()); err != nil {
+	if err := cs[0].connectAddr(t.Context(), 1, cs[1].ownEntry, "unix", cs[1].ownEntry.socketName()); err != nil {
 		t.Fatal(err)
 	}
 	cs[0].mu.Lock()
 	l := cs[0].peers[1].links[0]
 	cs[0].mu.Unlock()
 	l.mu.Lock()
-	l.over = true // As after a write that failed.
+	l.isDropped = true // As after a write that failed.
 	l.mu.Unlock()
 	j.revoke(cs[0], 7)
 	l.drop()
@@ -177,7 +177,7 @@ func TestRevoke_OneOfTwoConnectionsBreaks_ReachesThePeer(t *testing.T) {
 func (c *client) hasDied(rank uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, isDead := c.dead[rank]
+	_, isDead := c.failures[rank]
 	return isDead
 }
 
@@ -190,7 +190,7 @@ func TestRevoke_PeerDoesNotRead_IsQueued(t *testing.T) {
 	l := cs[0].peers[1].links[0]
 	cs[0].mu.Unlock()
 	l.mu.Lock()
-	l.unread += mostNews
+	l.bytesUnwritten += maxLossyBytes
 	l.mu.Unlock()
 	j.revoke(cs[0], 7)
 	revoked(t, events, 7)

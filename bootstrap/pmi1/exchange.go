@@ -43,7 +43,7 @@ type exchanging struct {
 }
 
 // Everyone implements meet.Exchange.
-func (x exchanging) Everyone() bool { return x.everyone }
+func (x exchanging) RequiresAllProcesses() bool { return x.everyone }
 
 // putKey is where a process's value is. All have one key space.
 func putKey(rank uint32, key string) string {
@@ -68,7 +68,7 @@ func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]
 		return nil, false, err
 	}
 	value, err := base64.RawStdEncoding.DecodeString(text)
-	if err != nil || len(value) > meet.MaxPart {
+	if err != nil || len(value) > meet.MaxContribution {
 		return nil, false, &framework.TransportError{
 			Component: "bootstrap pmi1", Peer: "the launcher", Op: "get " + putKey(p.Rank, key),
 			Err: fmt.Errorf("%s: no ferry program put it there", wire.Quote("value="+text)),

@@ -38,7 +38,7 @@ type exchanging struct {
 }
 
 // Everyone implements meet.Exchange.
-func (x exchanging) Everyone() bool { return x.everyone }
+func (x exchanging) RequiresAllProcesses() bool { return x.everyone }
 
 // Store implements meet.Exchange.
 func (x exchanging) Store(ctx context.Context, key string, value []byte) error {
@@ -79,7 +79,7 @@ func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]
 		return nil, false, nil
 	case err != nil:
 		return nil, false, failed(ctx, op, err)
-	case v.Kind != pmixc.Text || len(v.Bytes) > meet.MaxPart:
+	case v.Kind != pmixc.Text || len(v.Bytes) > meet.MaxContribution:
 		return nil, false, failed(ctx, op, fmt.Errorf("it is not a part: type %d, %d bytes", v.Type, len(v.Bytes)))
 	}
 	return v.Bytes, true, nil

@@ -11,33 +11,33 @@ import (
 // connect may do so ten thousand times in a second.
 const refusalInterval = time.Minute
 
-// refusedConns counts refused connections, and limits the lines about them.
-type refusedConns struct {
-	mu     sync.Mutex
-	total  int
-	logged int       // Of total, when the last line was logged.
-	lastAt time.Time // Of the last line.
+// refusalLog counts refused connections, and limits the lines about them.
+type refusalLog struct {
+	mu          sync.Mutex
+	total       int
+	loggedTotal int       // Of total, when the last line was logged.
+	lastLogAt   time.Time // Of the last line.
 }
 
 // count adds a refusal. It returns the number of refusals that the next line stands for, or 0 if there is no
 // line now.
-func (r *refusedConns) count(now time.Time) (since int) {
+func (r *refusalLog) record(now time.Time) (since int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.total++
-	if r.logged > 0 && now.Sub(r.lastAt) < refusalInterval {
+	if r.loggedTotal > 0 && now.Sub(r.lastLogAt) < refusalInterval {
 		return 0
 	}
-	since = r.total - r.logged
-	r.logged, r.lastAt = r.total, now
+	since = r.total - r.loggedTotal
+	r.loggedTotal, r.lastLogAt = r.total, now
 	return since
 }
 
 // refuse counts a refused connection, and logs the first, and then one a minute with their number. Others
 // are logged for debugging.
-func (c *client) refuse(nc net.Conn, err error) {
+func (c *client) logRefusal(nc net.Conn, err error) {
 	args := []any{"from", nc.RemoteAddr().String(), "error", err}
-	switch n := c.refused.count(time.Now()); n {
+	switch n := c.refusals.record(time.Now()); n {
 	case 0:
 		c.log.Log(c.ctx, slog.LevelDebug, "bootstrap meet: a connection was refused", args...)
 	case 1:

@@ -148,9 +148,9 @@ var hosts atomic.Uint64
 
 // openOn opens the client of a rank.
 func openOn(ctx context.Context, n network, l Launcher, env bootstrap.Env) (*client, error) {
-	return open(ctx, env, l, func(e *entry) error {
+	return openClient(ctx, env, l, func(e *entry) error {
 		if n == tcp {
-			e.host = 1<<63 + hosts.Add(1)
+			e.hostID = 1<<63 + hosts.Add(1)
 		}
 		return nil
 	})
@@ -226,7 +226,7 @@ func inAll(cs []*client, f func(*client) error) error {
 func (c *client) report(rank int, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.died(wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: uint32(rank), Nonce: c.peerOf(uint32(rank)).life, Reason: reason}, nil)
+	c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: uint32(rank), Nonce: c.peerOf(uint32(rank)).incarnation, Reason: reason}, nil)
 }
 
 // factory makes jobs for the kit.

@@ -28,7 +28,7 @@ func withAbilities(c *client) bootstrap.Client {
 	if m, ok := framework.As[bootstrap.NodeMapper](c.launcher); ok {
 		out = &nodes{wrapped{out}, c, m}
 	}
-	if c.exchange != nil && c.exchange.Everyone() {
+	if c.exchange != nil && c.exchange.RequiresAllProcesses() {
 		out = &bystander{wrapped{out}, c}
 	}
 	return out
@@ -85,7 +85,7 @@ func (d *directory) Unpublish(ctx context.Context, name string) error {
 
 func (d *directory) Lookup(ctx context.Context, name string, wait bool) (value []byte, ok bool, err error) {
 	err = d.c.within(ctx, "lookup", name, nil, func(ctx context.Context) error {
-		for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		for pause := firstPause; ; pause = min(2*pause, maxPause) {
 			var err error
 			if value, ok, err = d.d.Lookup(ctx, name, false); err != nil || ok || !wait {
 				return err

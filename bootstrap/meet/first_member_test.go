@@ -70,7 +70,7 @@ func TestLeaderThatComesLate(t *testing.T) {
 			early[0].mu.Lock()
 			defer early[0].mu.Unlock()
 			p := early[0].peers[0]
-			return p != nil && len(p.waiting) == 1
+			return p != nil && len(p.waitingCalls) == 1
 		})
 		late := j.open(0)
 		if err := errors.Join(late.Fence(t.Context(), j.world(), "t"), <-waiting); err != nil {

@@ -7,18 +7,18 @@ import (
 
 // query sends a query over each connection, and reports the processes that have left queries unanswered
 // for the process timeout. While a host is silent its processes are not late.
-func (c *client) query() {
+func (c *client) sendAliveQueries() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	answers := 2 * queries.Period(c.processTimeout) // The kernel of a host acknowledges a query sooner.
 	for l := range c.links {
-		silence, isRemote := l.silence()
+		silence, isRemote := l.sinceLastSign()
 		switch p := c.peerOf(l.rank); {
-		case p.gone || l.goodbye || isRemote && silence >= answers:
+		case p.state == peerEnded || l.receivedGoodbye || isRemote && silence >= answers:
 		case l.queries.Tick():
-			c.over(p, queries.Reason(c.processTimeout))
+			c.concludeEnded(p, queries.Reason(c.processTimeout))
 		default:
-			l.news(frameOf(wire.AliveQuery, 0, wire.Empty{}))
+			l.sendLossy(encodeFrame(wire.AliveQuery, 0, wire.Empty{}))
 		}
 	}
 }

@@ -14,9 +14,9 @@ func TestAttack_FloodOfConnections_LogsOneLine(t *testing.T) {
 			rawDial(t, on, c).Close()
 		}
 		eventually(t, "all connections are refused", func() bool {
-			c.refused.mu.Lock()
-			defer c.refused.mu.Unlock()
-			return c.refused.total == connections
+			c.refusals.mu.Lock()
+			defer c.refusals.mu.Unlock()
+			return c.refusals.total == connections
 		})
 		if n := lines.with("refused"); n != 1 {
 			t.Errorf("%d lines in the log for %d connections: %q", n, connections, lines.lines)
@@ -25,14 +25,14 @@ func TestAttack_FloodOfConnections_LogsOneLine(t *testing.T) {
 }
 
 func TestRefusedConns_AfterTheInterval_LineHasTheirNumber(t *testing.T) {
-	var r refusedConns
+	var r refusalLog
 	at := time.Now()
 	for i, want := range []int{1, 0, 0} {
-		if got := r.count(at); got != want {
+		if got := r.record(at); got != want {
 			t.Errorf("refusal %d: a line for %d, want %d", i, got, want)
 		}
 	}
-	if got := r.count(at.Add(refusalInterval)); got != 3 {
+	if got := r.record(at.Add(refusalInterval)); got != 3 {
 		t.Errorf("after the interval: a line for %d, want 3", got)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // nothing pays nothing.
 
 // kept is what this process keeps of another one.
-type kept struct {
+type replica struct {
 	version uint64 // it is all that was put up to here
 	values  map[string][]byte
 }
@@ -30,8 +30,8 @@ const (
 	// it asks who keeps what that has put.
 	ownerGrace = 100 * time.Millisecond
 
-	// keeperGrace is how long those have.
-	keeperGrace = 2 * time.Second
+	// replicaGrace is how long those have.
+	replicaGrace = 2 * time.Second
 )
 
 // Put stores value here: it is there when Put returns.
@@ -46,15 +46,15 @@ func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	v := join.EncodeValue(value)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.isClosed {
 		return closedError("put")
 	}
-	if err := c.isolated(); err != nil {
+	if err := c.isolationError(); err != nil {
 		return join.OpError("put", key, err)
 	}
-	c.version++
-	c.versions[key] = c.version
-	c.put.Set(key, v)
+	c.lastVersion++
+	c.valueVersions[key] = c.lastVersion
+	c.values.Set(key, v)
 	return nil
 }
 
@@ -70,25 +70,25 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	defer cancel(nil)
 	var value []byte
 	found := make(chan bool, 1)
-	if c.connected(p.Rank) {
+	if c.isConnected(p.Rank) {
 		found <- false
 	} else {
 		go func() {
-			v, ok := c.fromKeepers(asking, p.Rank, key, ownerGrace)
+			v, ok := c.getReplica(asking, p.Rank, key, ownerGrace)
 			if ok {
 				value = v
-				cancel(errKept)
+				cancel(errReplicaFound)
 			}
 			found <- ok
 		}()
 	}
-	m, err := c.call(asking, op, key, p.Rank, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
+	m, err := c.roundTrip(asking, op, key, p.Rank, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
 	cancel(nil)
 	if err != nil && <-found { // who keeps it may be slower than its owner
 		return value, nil
 	}
 	if errors.Is(err, framework.ErrProcFailed) {
-		if v, ok := c.fromKeepers(ctx, p.Rank, key, 0); ok {
+		if v, ok := c.getReplica(ctx, p.Rank, key, 0); ok {
 			return v, nil
 		}
 	}
@@ -102,35 +102,35 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	return v.Value, nil
 }
 
-// errKept ends a call whose answer somebody else has.
-var errKept = errors.New("another process keeps the value")
+// errReplicaFound ends a call whose answer somebody else has.
+var errReplicaFound = errors.New("another process keeps the value")
 
 // connected reports whether a request can go to rank at once.
-func (c *client) connected(rank uint32) bool {
+func (c *client) isConnected(rank uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peers[rank]
-	return rank == c.id.Proc.Rank || p != nil && (len(p.links) > 0 || p.gone)
+	return rank == c.id.Proc.Rank || p != nil && (len(p.links) > 0 || p.state == peerEnded)
 }
 
-// fromKeepers asks, in d, those who keep what rank has put, unless rank itself is connected
+// getReplica asks, in d, those who keep what rank has put, unless rank itself is connected
 // then. Of what they have the newest counts.
-func (c *client) fromKeepers(ctx context.Context, rank uint32, key string, d time.Duration) (value []byte, found bool) {
+func (c *client) getReplica(ctx context.Context, rank uint32, key string, d time.Duration) (value []byte, found bool) {
 	if d > 0 {
 		select {
 		case <-time.After(d):
 		case <-ctx.Done():
 			return nil, false
 		}
-		if c.connected(rank) {
+		if c.isConnected(rank) {
 			return nil, false
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, keeperGrace)
+	ctx, cancel := context.WithTimeout(ctx, replicaGrace)
 	defer cancel()
 	var newest uint64
-	for _, keeper := range c.keepersOf(rank) {
-		m, err := c.call(ctx, "get a kept value", key, keeper, wire.Kept, wire.GetBody{Rank: rank, Key: key})
+	for _, keeper := range c.replicaHolders(rank) {
+		m, err := c.roundTrip(ctx, "get a kept value", key, keeper, wire.Kept, wire.GetBody{Rank: rank, Key: key})
 		if err != nil {
 			continue
 		}
@@ -142,17 +142,17 @@ func (c *client) fromKeepers(ctx context.Context, rank uint32, key string, d tim
 	return value, found
 }
 
-// keepersOf returns who keeps what rank has put before a fence or construct in which both
+// replicaHolders returns who keeps what rank has put before a fence or construct in which both
 // were.
-func (c *client) keepersOf(rank uint32) []uint32 {
+func (c *client) replicaHolders(rank uint32) []uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []uint32
-	for _, m := range c.groups {
-		if m.runs.Index(rank) < 0 {
+	for _, m := range c.memberships {
+		if m.members.Index(rank) < 0 {
 			continue
 		}
-		k, ok := first(m.runs, func(r uint32) bool { return r != rank })
+		k, ok := firstMember(m.members, func(r uint32) bool { return r != rank })
 		if ok && !slices.Contains(out, k) && (k == c.id.Proc.Rank || !c.hasEnded(k)) {
 			out = append(out, k)
 		}
@@ -161,40 +161,40 @@ func (c *client) keepersOf(rank uint32) []uint32 {
 }
 
 // get serves a Get of what this process puts.
-func (c *client) get(r request, b wire.GetBody) {
+func (c *client) serveGet(r request, b wire.GetBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch v, ok := c.put.Get(b.Key); {
-	case c.closed || r.l.lost:
+	switch v, ok := c.values.Get(b.Key); {
+	case c.isClosed || r.link.isLost:
 	case b.Rank != c.id.Proc.Rank:
 		join.Fail(r, wire.FailureBody{Code: wire.CodeRank, Text: "a Get goes to the process that put the value"})
 	case ok:
 		r.Answer(wire.Reply, v)
 	default:
-		c.put.AwaitPut(b.Key, r, b.Rank)
+		c.values.AwaitPut(b.Key, r, b.Rank)
 	}
 }
 
 // kept serves a Get of what this process keeps.
-func (c *client) kept(r request, b wire.GetBody) {
+func (c *client) serveReplica(r request, b wire.GetBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var answer wire.KeptBody
-	if k := c.copies[b.Rank]; k != nil {
+	if k := c.replicas[b.Rank]; k != nil {
 		answer.Version = k.version
 		answer.Value, answer.Found = k.values[b.Key]
 	}
-	r.reply(answer)
+	r.answerWith(answer)
 }
 
 // keep takes in what rank has put.
-func (c *client) keep(rank uint32, b wire.KeepBody) {
+func (c *client) storeReplica(rank uint32, b wire.KeepBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := c.copies[rank]
+	k := c.replicas[rank]
 	if k == nil {
-		k = &kept{values: map[string][]byte{}}
-		c.copies[rank] = k
+		k = &replica{values: map[string][]byte{}}
+		c.replicas[rank] = k
 	}
 	k.values[b.Name] = b.Value
 	if b.Last {
@@ -204,44 +204,44 @@ func (c *client) keep(rank uint32, b wire.KeepBody) {
 
 // entrust sends, ahead of all that comes, what this process has put and the other end does
 // not keep yet. The caller holds place.mu.
-func (c *client) entrust(l *link) {
-	if l.sent == c.version {
+func (c *client) replicateValues(l *link) {
+	if l.replicatedVersion == c.lastVersion {
 		return
 	}
 	var names []string
-	for name, v := range c.versions {
-		if v > l.sent {
+	for name, v := range c.valueVersions {
+		if v > l.replicatedVersion {
 			names = append(names, name)
 		}
 	}
 	for i, name := range names {
-		encoded, _ := c.put.Get(name)
+		encoded, _ := c.values.Get(name)
 		v, err := wire.Decode[wire.ValueBody]([]byte(encoded))
 		if err != nil {
 			panic(err) // it was encoded here
 		}
-		l.allow(frameOf(wire.Keep, 0, wire.KeepBody{Version: c.version, Last: i == len(names)-1, Name: name, Value: v.Value}))
+		l.sendUnlimited(encodeFrame(wire.Keep, 0, wire.KeepBody{Version: c.lastVersion, Last: i == len(names)-1, Name: name, Value: v.Value}))
 	}
-	l.sent = c.version
+	l.replicatedVersion = c.lastVersion
 }
 
-// entrustSecond is entrust for the first member of a group, which leads: the second keeps
+// replicateToSecond is entrust for the first member of a group, which leads: the second keeps
 // what it has put. The caller holds place.mu.
-func (c *client) entrustSecond(group wire.Runs) {
-	if c.version == 0 || group[0].First != c.id.Proc.Rank {
+func (c *client) replicateToSecond(group wire.Runs) {
+	if c.lastVersion == 0 || group[0].First != c.id.Proc.Rank {
 		return
 	}
-	if k, ok := first(group, func(r uint32) bool { return r != c.id.Proc.Rank }); ok {
+	if k, ok := firstMember(group, func(r uint32) bool { return r != c.id.Proc.Rank }); ok {
 		if p := c.peerOf(k); len(p.links) > 0 {
-			c.entrust(p.links[0])
+			c.replicateValues(p.links[0])
 		}
 	}
 }
 
 // first returns the first member of a group that f likes.
-func first(runs wire.Runs, f func(rank uint32) bool) (uint32, bool) {
+func firstMember(runs wire.Runs, isEligible func(rank uint32) bool) (uint32, bool) {
 	for _, rank := range runs.All() {
-		if f(rank) {
+		if isEligible(rank) {
 			return rank, true
 		}
 	}

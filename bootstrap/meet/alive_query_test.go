@@ -33,11 +33,11 @@ func TestLink_PeerIsStopped_WritesHaveNoTimeLimit(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
 	conn := &limited{Conn: near}
-	l := &link{c: c, rank: 1, nc: conn, pending: map[uint64]join.Withdraw{}, writing: make(chan struct{})}
-	l.send(frameOf(wire.Goodbye, 0, wire.Empty{}))
+	l := &link{client: c, rank: 1, conn: conn, pendingRequests: map[uint64]join.Withdraw{}, writerDone: make(chan struct{})}
+	l.send(encodeFrame(wire.Goodbye, 0, wire.Empty{}))
 	l.write()
-	l.writing = make(chan struct{})
-	l.end(frameOf(wire.Goodbye, 0, wire.Empty{}))
+	l.writerDone = make(chan struct{})
+	l.sendLast(encodeFrame(wire.Goodbye, 0, wire.Empty{}))
 	l.write()
 	if len(conn.writes) != 2 || !conn.writes[0].IsZero() || conn.writes[1].IsZero() {
 		t.Errorf("deadlines %v, want none and one", conn.writes)

@@ -23,77 +23,77 @@ import (
 // docs/decisions/reopened-sessions.md has the reasons.
 
 const (
-	// learnTimeout bounds the time that Close takes for lookups, of some 0.1 ms each.
-	learnTimeout = 5 * time.Second
+	// defaultLookupTimeout bounds the time that Close takes for lookups, of some 0.1 ms each.
+	defaultLookupTimeout = 5 * time.Second
 
 	// learners is the number of lookups of one process at a time. A launcher may ask another node
 	// for each.
-	learners = 16
+	maxLookups = 16
 
-	// learnSlots is the number of processes of a node that look up others at a time. Hydra 4.0.2
+	// nodeLookupSlots is the number of processes of a node that look up others at a time. Hydra 4.0.2
 	// hangs when 128 do, because mpiexec and its proxy both block in a write to the other.
-	learnSlots = 16
-	slotPause  = 10 * time.Millisecond // Between two attempts to get one.
+	nodeLookupSlots = 16
+	lookupSlotPause = 10 * time.Millisecond // Between two attempts to get one.
 
 	// An entry and its length fit before the largest payload.
 	_ = uint(wire.MaxJoin - bootstrap.MaxPayload - 2 - MaxEntry)
 )
 
-// learnBook looks up the processes of other nodes that this one has shared no construct with.
+// lookUpRemaining looks up the processes of other nodes that this one has shared no construct with.
 // A client with an Exchange skips it, because its constructs need the launcher itself.
-func (c *client) learnBook() {
+func (c *client) lookUpRemaining() {
 	c.mu.Lock()
-	unknown := c.unknown()
+	unknown := c.ranksWithoutEntry()
 	c.mu.Unlock()
 	if c.exchange != nil || len(unknown) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.learning)
+	ctx, cancel := context.WithTimeout(context.Background(), c.lookupTimeout)
 	defer cancel()
-	if slot := c.learnSlot(ctx); slot != nil {
+	if slot := c.acquireLookupSlot(ctx); slot != nil {
 		defer slot.Close()
 	}
-	c.lookUp(ctx, unknown)
+	c.lookUpEntries(ctx, unknown)
 	if ctx.Err() != nil {
 		c.log.Info("bootstrap meet: the launcher is slow: sessions opened later may not reach every process",
-			"lookups", len(unknown), "limit", c.learning)
+			"lookups", len(unknown), "limit", c.lookupTimeout)
 	}
 }
 
-// lookUp looks up the entries of ranks.
-func (c *client) lookUp(ctx context.Context, unknown []uint32) {
+// lookUpEntries looks up the entries of ranks.
+func (c *client) lookUpEntries(ctx context.Context, unknown []uint32) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(learners, len(unknown)) {
+	for range min(maxLookups, len(unknown)) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= len(unknown) {
 					return
 				}
-				c.learn(ctx, unknown[i])
+				c.lookUpEntry(ctx, unknown[i])
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// learnSlot waits for a slot of the node, to be closed after use. It returns nil if no slot is
+// acquireLookupSlot waits for a slot of the node, to be closed after use. It returns nil if no slot is
 // needed, or when ctx ends. The kernel frees the slots of a process that dies.
-func (c *client) learnSlot(ctx context.Context) io.Closer {
-	if c.node == nil || len(c.id.Locals) <= learnSlots {
+func (c *client) acquireLookupSlot(ctx context.Context) io.Closer {
+	if c.nodeListener == nil || len(c.id.Locals) <= nodeLookupSlots {
 		return nil
 	}
 	node := c.nodeEntry(c.id.Locals[0])
 	for ctx.Err() == nil {
-		for slot := range learnSlots {
-			l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("%s-%d", node.socket(), slot)})
+		for slot := range nodeLookupSlots {
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("%s-%d", node.socketName(), slot)})
 			if err == nil {
 				return l
 			}
 		}
 		select {
-		case <-time.After(slotPause):
+		case <-time.After(lookupSlotPause):
 		case <-ctx.Done():
 		}
 	}
@@ -102,7 +102,7 @@ func (c *client) learnSlot(ctx context.Context) io.Closer {
 
 // unknown returns the ranks to look up. They begin behind this process's own, so that processes
 // that close at the same time look up different ones. The caller holds place.mu.
-func (c *client) unknown() (ranks []uint32) {
+func (c *client) ranksWithoutEntry() (ranks []uint32) {
 	size := uint32(c.id.Size)
 	for i := range size - 1 {
 		rank := (c.id.Proc.Rank + 1 + i) % size
@@ -114,7 +114,7 @@ func (c *client) unknown() (ranks []uint32) {
 }
 
 // learn looks up the entry of rank. There may be none yet, and an error leaves it unknown.
-func (c *client) learn(ctx context.Context, rank uint32) {
+func (c *client) lookUpEntry(ctx context.Context, rank uint32) {
 	b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])
 	if err != nil || !ok {
 		return
@@ -126,20 +126,20 @@ func (c *client) learn(ctx context.Context, rank uint32) {
 	}
 }
 
-// withEntry returns the length of this process's entry, the entry and the payload.
-func (p *place) withEntry(payload []byte) []byte {
-	e := p.self.encode()
+// prependEntry returns the length of this process's entry, the entry and the payload.
+func (p *endpoint) prependEntry(payload []byte) []byte {
+	e := p.ownEntry.encode()
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(e)+len(payload)), uint16(len(e)))
 	return append(append(b, e...), payload...)
 }
 
-// takeEntries removes the entries from the payloads of a construct of group, and keeps those of
+// extractEntries removes the entries from the payloads of a construct of group, and keeps those of
 // processes that were unknown.
-func (c *client) takeEntries(op string, group []framework.Proc, payloads [][]byte) error {
+func (c *client) extractEntries(op string, group []framework.Proc, payloads [][]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, p := range group {
-		e, payload, err := cutEntry(payloads[i])
+		e, payload, err := splitEntry(payloads[i])
 		if err != nil {
 			return c.peerError(p.Rank, op, fmt.Errorf("its payload: %w", err))
 		}
@@ -151,8 +151,8 @@ func (c *client) takeEntries(op string, group []framework.Proc, payloads [][]byt
 	return nil
 }
 
-// cutEntry is the inverse of withEntry.
-func cutEntry(b []byte) (e entry, payload []byte, err error) {
+// splitEntry is the inverse of prependEntry.
+func splitEntry(b []byte) (e entry, payload []byte, err error) {
 	if len(b) < 2 {
 		return e, nil, errors.New("no entry")
 	}

@@ -145,7 +145,7 @@ func TestClose_AfterAConstructOfAll_SkipsLookups(t *testing.T) {
 	}
 	for _, c := range cs {
 		c.mu.Lock()
-		unknown := c.unknown()
+		unknown := c.ranksWithoutEntry()
 		c.mu.Unlock()
 		if len(unknown) > 0 {
 			t.Errorf("rank %d does not know %v", c.id.Proc.Rank, unknown)
@@ -173,7 +173,7 @@ func TestClose_LauncherDoesNotAnswer_EndsAtItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.clients = append(j.clients, c)
-	c.learning = time.Millisecond
+	c.lookupTimeout = time.Millisecond
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -184,26 +184,26 @@ func TestClose_LauncherDoesNotAnswer_EndsAtItsLimit(t *testing.T) {
 
 // Processes beyond the slots of their node wait, and skip the lookups at the limit.
 func TestClose_SlotsOfTheNodeAreTaken_SkipsLookups(t *testing.T) {
-	j := newLeaverJob(t, unix, 4*learnSlots)
+	j := newLeaverJob(t, unix, 4*nodeLookupSlots)
 	j.nodes = 2
 	c, second := j.reopen(0), j.reopen(2)
-	for range learnSlots {
-		slot := second.learnSlot(t.Context())
+	for range nodeLookupSlots {
+		slot := second.acquireLookupSlot(t.Context())
 		if slot == nil {
 			t.Fatal("no slot is free")
 		}
 		defer slot.Close()
 	}
 	before := j.finds.Load()
-	c.learning = time.Millisecond
+	c.lookupTimeout = time.Millisecond
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 	if n := j.finds.Load() - before; n > 0 {
 		t.Errorf("%d lookups", n)
 	}
-	if other := j.reopen(1); other.node != nil {
-		slot := other.learnSlot(t.Context())
+	if other := j.reopen(1); other.nodeListener != nil {
+		slot := other.acquireLookupSlot(t.Context())
 		if slot == nil {
 			t.Fatal("the slots of another node are taken too")
 		}
@@ -213,18 +213,18 @@ func TestClose_SlotsOfTheNodeAreTaken_SkipsLookups(t *testing.T) {
 
 // More members are absent than are looked after at a time.
 func TestScout_ManyAreAbsent_ReachesEachInTurn(t *testing.T) {
-	j := newTestJob(t, unix, 10*mostScouted)
+	j := newTestJob(t, unix, 10*maxAbsentRanks)
 	c := j.open(0)
 	var absent []uint32
-	for rank := range uint32(10*mostScouted) - 1 {
+	for rank := range uint32(10*maxAbsentRanks) - 1 {
 		absent = append(absent, rank+1)
 	}
 	seen := map[uint32]bool{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for range 10 {
-		round := c.scoutRound(absent)
-		if len(round) != mostScouted {
+		round := c.nextAbsent(absent)
+		if len(round) != maxAbsentRanks {
 			t.Fatalf("a round of %d", len(round))
 		}
 		for _, rank := range round {
@@ -239,18 +239,18 @@ func TestScout_ManyAreAbsent_ReachesEachInTurn(t *testing.T) {
 func TestConstruct_PayloadWithoutEntry_IsAnError(t *testing.T) {
 	j := newTestJob(t, unix, 2)
 	c := j.open(0)
-	whole := c.withEntry([]byte("payload"))
+	whole := c.prependEntry([]byte("payload"))
 	for what, b := range map[string][]byte{
 		"nothing": nil, "half a length": whole[:1], "a length alone": whole[:2], "half an entry": whole[:20],
 		"an empty entry": {0, 0}, "garbage": bytes.Repeat([]byte{0xff}, 100),
 	} {
-		err := c.takeEntries("group construct", j.world(), [][]byte{bytes.Clone(whole), b})
+		err := c.extractEntries("group construct", j.world(), [][]byte{bytes.Clone(whole), b})
 		if !errors.Is(err, framework.ErrTransport) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	payloads := [][]byte{whole, c.withEntry(make([]byte, bootstrap.MaxPayload))}
-	if err := c.takeEntries("group construct", j.world(), payloads); err != nil || string(payloads[0]) != "payload" || len(payloads[1]) != bootstrap.MaxPayload {
+	payloads := [][]byte{whole, c.prependEntry(make([]byte, bootstrap.MaxPayload))}
+	if err := c.extractEntries("group construct", j.world(), payloads); err != nil || string(payloads[0]) != "payload" || len(payloads[1]) != bootstrap.MaxPayload {
 		t.Errorf("%q, %d bytes, %v", payloads[0], len(payloads[1]), err)
 	}
 }
