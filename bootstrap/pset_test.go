@@ -12,7 +12,7 @@ import (
 
 // The sets follow from the identity alone, in the order of their groups; names
 // compare without regard to case, and no other name is taken for one of them.
-func TestBuiltinPsetsFollowFromTheIdentity(t *testing.T) {
+func TestBuiltinPset_FollowsFromIdentity(t *testing.T) {
 	for _, id := range []Identity{
 		{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4, LocalRank: 1, LocalSize: 2, Locals: []uint32{0, 2}, Nodes: NodeMap{{0, 1, 0}, {1, 1, 1}, {2, 1, 0}, {3, 1, 2}}},
 		{Proc: framework.Proc{Namespace: "alone"}, Size: 1, LocalSize: 1, Locals: []uint32{0}, Nodes: NodeMap{{0, 1, 0}}, Singleton: true},
@@ -49,9 +49,9 @@ func TestBuiltinPsetsFollowFromTheIdentity(t *testing.T) {
 	}
 }
 
-// TestNodeThatNobodyNamesHasNoSet: a set without members, or with the caller alone, would
+// TestBuiltinPset_UnknownNode_IsErrPset: a set without members, or with the caller alone, would
 // be a claim.
-func TestNodeThatNobodyNamesHasNoSet(t *testing.T) {
+func TestBuiltinPset_UnknownNode_IsErrPset(t *testing.T) {
 	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4}
 	got, ok, err := BuiltinPset(id, "MPIX://shared")
 	if !ok || !errors.Is(err, framework.ErrPset) || got.Members.Len() > 0 || !strings.Contains(err.Error(), "SplitShared") {

@@ -18,14 +18,14 @@ type endpoint interface {
 	// being none, the call is withdrawn and its answer still counts, since it names the missing members, or
 	// reports that the call was complete after all. waitErr then is the reason for the end of the wait;
 	// with an error from the connection it is nil.
-	call(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error)
+	roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error)
 	// failed turns a Failure into an error. op and name are the call's.
-	failed(op, name string, m wire.Message, waitErr error) error
+	failureError(op, name string, m wire.Message, waitErr error) error
 }
 
 // request makes a call and decodes its answer as A.
 func request[A any](ctx context.Context, e endpoint, op, name string, k wire.Kind, body any, timeout time.Duration) (a A, err error) {
-	m, waitErr, err := e.call(ctx, k, body, timeout)
+	m, waitErr, err := e.roundTrip(ctx, k, body, timeout)
 	if err != nil {
 		if waitErr != nil {
 			err = fmt.Errorf("%w: %w", waitErr, err)
@@ -33,7 +33,7 @@ func request[A any](ctx context.Context, e endpoint, op, name string, k wire.Kin
 		return a, join.OpError(op, name, err)
 	}
 	if m.Kind == wire.Failure {
-		return a, e.failed(op, name, m, waitErr)
+		return a, e.failureError(op, name, m, waitErr)
 	}
 	if a, err = wire.Decode[A](m.Body); err != nil {
 		return a, launcherError(op, err)

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// answerGrace is how long a call whose wait has ended waits for the server
+	// defaultAnswerGrace is how long a call whose wait has ended waits for the server
 	// to say so, and who was missing.
-	answerGrace = 5 * time.Second
+	defaultAnswerGrace = 5 * time.Second
 
 	// closeGrace limits the writing of what is queued when the client closes, and of the
 	// goodbye.
@@ -34,33 +34,33 @@ const (
 // write, so that no call waits for a launcher that does not read, unless it wants to.
 type client struct {
 	changes
-	id     bootstrap.Identity
-	conn   net.Conn
-	grace  time.Duration // answerGrace; tests have less
-	log    *slog.Logger
-	wg     sync.WaitGroup // the reader, and the deliverer of events
-	writer sync.WaitGroup
+	id          bootstrap.Identity
+	conn        net.Conn
+	answerGrace time.Duration // defaultAnswerGrace; tests have less
+	log         *slog.Logger
+	wg          sync.WaitGroup // the reader, and the deliverer of events
+	writer      sync.WaitGroup
 
 	lastID atomic.Uint64
-	ended  chan struct{} // closed with err
+	done   chan struct{} // closed with err
 
-	mu     sync.Mutex
-	calls  map[uint64]*call
-	err    error // why there will be no answers any more: the first cause
-	closed bool
-	life   uint64 // that has begun; 0: none
-	out    outbox
+	mu          sync.Mutex
+	calls       map[uint64]*call
+	closeErr    error // why there will be no answers any more: the first cause
+	isClosed    bool
+	incarnation uint64 // that has begun; 0: none
+	outbox      outbox
 
-	events  events.Queue
-	dropped atomic.Uint64 // Notes and events that were lost here.
+	events        events.Queue
+	droppedFrames atomic.Uint64 // Notes and events that were lost here.
 }
 
 // call is one that waits for its answer.
 type call struct {
-	answer chan answer // has room for it
+	result chan answer // has room for it
 	// silent is set when the caller has gone without one: it ends the connection if the
 	// server has not answered by then.
-	silent *time.Timer
+	silenceTimer *time.Timer
 }
 
 // answer is what a call gets: a Reply or Failure, or the reason for neither.
@@ -71,8 +71,8 @@ type answer struct {
 
 func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client {
 	c := &client{
-		id: id, conn: conn, grace: answerGrace,
-		log: env.Logger, ended: make(chan struct{}), calls: map[uint64]*call{},
+		id: id, conn: conn, answerGrace: defaultAnswerGrace,
+		log: env.Logger, done: make(chan struct{}), calls: map[uint64]*call{},
 	}
 	c.changes = changes{endpoint: c, identity: &c.id, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout)}
 	c.events.Spawn = c.wg.Go
@@ -86,13 +86,13 @@ func (c *client) Identity() bootstrap.Identity { return c.id }
 
 func (c *client) Close() error {
 	c.mu.Lock()
-	if c.closed {
+	if c.isClosed {
 		c.mu.Unlock()
 		return closedError("Close")
 	}
-	lost := c.err != nil
-	c.closed = true
-	c.endLocked(closedError("Close during the call"))
+	lost := c.closeErr != nil
+	c.isClosed = true
+	c.failAllLocked(closedError("Close during the call"))
 	if !lost {
 		c.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // of a write that is under way too
 		if frame, err := wire.Encode(wire.Goodbye, 0, wire.Empty{}); err == nil {
@@ -104,7 +104,7 @@ func (c *client) Close() error {
 	c.conn.Close()
 	c.events.Stop()
 	c.wg.Wait()
-	if n := c.dropped.Load(); n > 0 {
+	if n := c.droppedFrames.Load(); n > 0 {
 		c.log.Debug("bootstrap local: notes dropped", "count", n)
 	}
 	return nil
@@ -117,23 +117,23 @@ func closedError(what string) error {
 // fail ends the connection because of err, unless it has ended before.
 func (c *client) fail(err error) {
 	c.mu.Lock()
-	c.endLocked(err)
+	c.failAllLocked(err)
 	c.mu.Unlock()
 	c.conn.Close()
 }
 
-// endLocked makes every call, now and later, return err. The first err stays.
-func (c *client) endLocked(err error) {
-	if c.err != nil {
+// failAllLocked makes every call, now and later, return err. The first err stays.
+func (c *client) failAllLocked(err error) {
+	if c.closeErr != nil {
 		return
 	}
-	c.err = err
-	close(c.ended)
+	c.closeErr = err
+	close(c.done)
 	for id, call := range c.calls {
-		if call.silent != nil {
-			call.silent.Stop()
+		if call.silenceTimer != nil {
+			call.silenceTimer.Stop()
 		}
-		call.answer <- answer{err: err}
+		call.result <- answer{err: err}
 		delete(c.calls, id)
 	}
 }
@@ -146,7 +146,7 @@ func (c *client) read(r *wire.Reader) {
 	}
 	c.fail(err)
 	c.mu.Lock()
-	closed, err := c.closed, c.err
+	closed, err := c.isClosed, c.closeErr
 	c.mu.Unlock()
 	if closed || errors.Is(err, framework.ErrProcFailed) {
 		return
@@ -163,7 +163,7 @@ func (c *client) readAll(r *wire.Reader) error {
 		}
 		switch m.Kind {
 		case wire.Reply, wire.Failure:
-			if !c.answered(m) {
+			if !c.receiveAnswer(m) {
 				return fmt.Errorf("answer to an unknown call (id %d)", m.ID)
 			}
 		case wire.Event:
@@ -171,16 +171,16 @@ func (c *client) readAll(r *wire.Reader) error {
 			if err != nil {
 				return fmt.Errorf("malformed event: %w", err)
 			}
-			c.addEvent(ev)
+			c.receiveEvent(ev)
 			if ev.Kind == uint8(bootstrap.ProcDied) && ev.Rank == c.id.Proc.Rank {
-				return fmt.Errorf("bootstrap local: %w", join.ReportedDead(c.id.Proc, ev.Reason))
+				return fmt.Errorf("bootstrap local: %w", join.ReportedDeadError(c.id.Proc, ev.Reason))
 			}
 		case wire.Note:
 			b, err := wire.Decode[wire.NoteBody](m.Body)
 			if err != nil {
 				return fmt.Errorf("malformed note: %w", err)
 			}
-			c.addNote(b)
+			c.receiveNote(b)
 		case wire.AliveQuery:
 			c.sendLossy(wire.AliveAnswer, wire.Empty{})
 		default:
@@ -189,17 +189,17 @@ func (c *client) readAll(r *wire.Reader) error {
 	}
 }
 
-// addEvent passes on what the server said.
-func (c *client) addEvent(ev wire.EventBody) {
+// receiveEvent passes on what the server said.
+func (c *client) receiveEvent(ev wire.EventBody) {
 	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
 	if e.Kind == bootstrap.ProcDied && e.Proc == c.id.Proc {
-		e.Nonce = c.present() // The server may not have received the last Life.
+		e.Nonce = c.currentIncarnation() // The server may not have received the last Life.
 	}
 	switch e.Kind {
 	case bootstrap.ProcDied, bootstrap.ProcLeft, bootstrap.Broken, bootstrap.Revoked:
 		c.events.Add(e)
 	case bootstrap.GivenUp:
-		if ev.Life == c.present() {
+		if ev.TargetNonce == c.currentIncarnation() {
 			c.events.Add(e)
 		}
 	case bootstrap.Dump:
@@ -210,21 +210,21 @@ func (c *client) addEvent(ev wire.EventBody) {
 }
 
 // answered hands an answer to its call. It reports false if there is none.
-func (c *client) answered(m wire.Message) bool {
+func (c *client) receiveAnswer(m wire.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	call, ok := c.calls[m.ID]
 	if !ok {
-		return c.closed // which has answered all calls itself
+		return c.isClosed // which has answered all calls itself
 	}
 	delete(c.calls, m.ID)
-	if call.silent != nil {
-		call.silent.Stop()
+	if call.silenceTimer != nil {
+		call.silenceTimer.Stop()
 		if m.Kind == wire.Reply {
 			c.log.Warn("bootstrap local: an abandoned call has completed after all; others may rely on it", "id", m.ID)
 		}
 	}
-	call.answer <- answer{msg: m}
+	call.result <- answer{msg: m}
 	return true
 }
 
@@ -234,11 +234,11 @@ func launcherError(op string, err error) error {
 }
 
 // call implements endpoint.
-func (c *client) call(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
+func (c *client) roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
 	if ctx.Err() != nil {
 		return m, nil, context.Cause(ctx)
 	}
-	mine := &call{answer: make(chan answer, 1)}
+	mine := &call{result: make(chan answer, 1)}
 	id := c.lastID.Add(1)
 	sent, err := c.sendCall(k, id, body, mine)
 	if err != nil {
@@ -250,55 +250,55 @@ func (c *client) call(ctx context.Context, k wire.Kind, body any, timeout time.D
 		deadline = time.After(timeout)
 	}
 	select {
-	case a := <-mine.answer:
+	case a := <-mine.result:
 		return a.msg, nil, a.err
 	case <-ctx.Done():
 		waitErr = context.Cause(ctx)
 	case <-deadline:
 		expired, waitErr = true, fmt.Errorf("%w (after %v)", framework.ErrTimeout, timeout)
 	}
-	if c.takeBack(sent, id) {
+	if c.withdrawFrame(sent, id) {
 		return m, nil, fmt.Errorf("%w: %w", waitErr, errUnread)
 	}
-	a := c.cancel(id, mine, expired)
+	a := c.withdrawCall(id, mine, expired)
 	return a.msg, waitErr, a.err
 }
 
 // cancel tells the server that a wait has ended, and returns its last word. A server
 // that has none for c.grace may be stopped: the call ends without. One that is silent for
 // c.timeout is gone.
-func (c *client) cancel(id uint64, mine *call, expired bool) answer {
+func (c *client) withdrawCall(id uint64, mine *call, expired bool) answer {
 	if _, err := c.send(wire.Cancel, id, wire.CancelBody{Expired: expired}); err != nil {
 		return answer{err: err}
 	}
 	select {
-	case a := <-mine.answer:
+	case a := <-mine.result:
 		return a
-	case <-time.After(c.grace):
+	case <-time.After(c.answerGrace):
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls[id] != mine {
-		return <-mine.answer // it has just come
+		return <-mine.result // it has just come
 	}
-	silence := max(c.timeout, c.grace)
-	mine.silent = time.AfterFunc(silence-c.grace, func() { c.fail(silentError(silence)) })
-	return answer{err: silentError(c.grace)}
+	silence := max(c.timeout, c.answerGrace)
+	mine.silenceTimer = time.AfterFunc(silence-c.answerGrace, func() { c.fail(silenceError(silence)) })
+	return answer{err: silenceError(c.answerGrace)}
 }
 
-// silentError is the error of a call of which the server does not even say that it has
+// silenceError is the error of a call of which the server does not even say that it has
 // been withdrawn.
-func silentError(silence time.Duration) error {
+func silenceError(silence time.Duration) error {
 	return launcherError("wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, silence))
 }
 
 // failed implements endpoint.
-func (c *client) failed(op, name string, m wire.Message, waitErr error) error {
+func (c *client) failureError(op, name string, m wire.Message, waitErr error) error {
 	f, err := wire.Decode[wire.FailureBody](m.Body)
 	if err != nil {
 		return launcherError(op, err)
 	}
-	err, ok := join.Error(c.id, op, name, f, waitErr)
+	err, ok := join.FailureError(c.id, op, name, f, waitErr)
 	if !ok {
 		return launcherError(op, err)
 	}

@@ -66,16 +66,16 @@ func (component) Probe(_ context.Context, params any) framework.Verdict {
 		return framework.Usable()
 	}
 	if p.Address != "" {
-		if name := launched.Other(os.LookupEnv); name != "" && p.Select != "local" {
+		if name := launched.RankVariable(os.LookupEnv); name != "" && p.Select != "local" {
 			return framework.Unavailable(
 				fmt.Sprintf("a rank of ferry run (%s) started another launcher, which started this process (%s is set), and local does not speak to it", wire.EnvAddress, name),
-				"FERRY_BOOTSTRAP=local if it is a rank of ferry run after all; "+launched.HowToMeet(name))
+				"FERRY_BOOTSTRAP=local if it is a rank of ferry run after all; "+launched.LaunchHint(name))
 		}
 		return framework.Usable()
 	}
-	if name := launched.Several(os.LookupEnv); name != "" {
+	if name := launched.MultiRankVariable(os.LookupEnv); name != "" {
 		return framework.Unavailable(
-			"another launcher started this process ("+name+" is set), and local does not speak to it", launched.HowToMeet(name))
+			"another launcher started this process ("+name+" is set), and local does not speak to it", launched.LaunchHint(name))
 	}
 	return framework.Usable()
 }

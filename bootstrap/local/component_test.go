@@ -17,7 +17,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestSingletonsDiffer(t *testing.T) {
+func TestSingletons_HaveDifferentNamespaces(t *testing.T) {
 	var ns [2]string
 	for i := range ns {
 		c, err := Component().Open(t.Context(), bootstrap.Env{Params: new(Params)})
@@ -39,7 +39,7 @@ func TestSingletonsDiffer(t *testing.T) {
 }
 
 // A program under a launcher is never a silent singleton.
-func TestLauncherThatCannotBeReachedIsAnError(t *testing.T) {
+func TestOpen_LauncherIsUnreachable_IsErrTransport(t *testing.T) {
 	p := &Params{Address: "unix:" + t.TempDir() + "/gone", Namespace: "job", Size: 4}
 	c, err := Component().Open(t.Context(), bootstrap.Env{Params: p})
 	if c != nil || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "gone") {
@@ -47,7 +47,7 @@ func TestLauncherThatCannotBeReachedIsAnError(t *testing.T) {
 	}
 }
 
-func TestSilentLauncherEndsWithContext(t *testing.T) {
+func TestOpen_SilentLauncher_EndsWithContext(t *testing.T) {
 	l, err := net.Listen("unix", t.TempDir()+"/s")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestSilentLauncherEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestBadEnvironmentIsAConfigError(t *testing.T) {
+func TestOpen_InvalidEnvironment_IsErrConfig(t *testing.T) {
 	good := Params{Address: "unix:/x/y", Namespace: "job", Rank: 1, Size: 4}
 	id, err := good.identity()
 	if err != nil || id.Proc.Rank != 1 || id.Size != 4 || id.Dir != "/x" {
@@ -113,9 +113,9 @@ func verdict(t *testing.T, p *Params, status framework.Status, want ...string) {
 	}
 }
 
-// TestOtherLaunchersMakeNoSingletons: it is an error that names the variable and all ways
+// TestProbe_OtherLauncher_IsUnavailable: it is an error that names the variable and all ways
 // on, and the user's word is one.
-func TestOtherLaunchersMakeNoSingletons(t *testing.T) {
+func TestProbe_OtherLauncher_IsUnavailable(t *testing.T) {
 	bare(t)
 	verdict(t, new(Params), framework.StatusUsable)
 	t.Setenv("SLURM_STEP_NUM_TASKS", "2")
@@ -126,8 +126,8 @@ func TestOtherLaunchersMakeNoSingletons(t *testing.T) {
 	verdict(t, &Params{Singleton: true}, framework.StatusUsable)
 }
 
-// TestRanksOfALauncherInsideFerryRunAreNotTheRankAboveThem: they all have its address.
-func TestRanksOfALauncherInsideFerryRunAreNotTheRankAboveThem(t *testing.T) {
+// TestProbe_LauncherInsideFerryRun_IsUnavailable: they all have its address.
+func TestProbe_LauncherInsideFerryRun_IsUnavailable(t *testing.T) {
 	bare(t)
 	p := &Params{Address: "unix:/x"}
 	verdict(t, p, framework.StatusUsable)
@@ -143,8 +143,8 @@ func TestRanksOfALauncherInsideFerryRunAreNotTheRankAboveThem(t *testing.T) {
 	verdict(t, p, framework.StatusUsable)
 }
 
-// TestSingletonIsTheUsersWord: whatever launcher has left its variables.
-func TestSingletonIsTheUsersWord(t *testing.T) {
+// TestProbe_SingletonParameter_Wins: whatever launcher has left its variables.
+func TestProbe_SingletonParameter_Wins(t *testing.T) {
 	t.Setenv("PMI_SIZE", "2")
 	for _, p := range []*Params{{Singleton: true}, {Singleton: true, Address: "unix:/nowhere", Namespace: "job", Size: 4}} {
 		verdict(t, p, framework.StatusUsable)
@@ -162,7 +162,7 @@ func TestSingletonIsTheUsersWord(t *testing.T) {
 }
 
 // The launcher's environment and the parameters are two spellings of one thing.
-func TestEnvironNamesAreTheParameters(t *testing.T) {
+func TestEnviron_Names_MatchParameters(t *testing.T) {
 	srv, err := server.New(server.Options{Size: 3, Namespace: "job"})
 	if err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func connect(ctx context.Context, conn net.Conn, id bootstrap.Identity, token st
 	}
 	c.learnNodes(welcome)
 	for _, d := range welcome.Dead {
-		c.addEvent(d)
+		c.receiveEvent(d)
 	}
 	c.wg.Go(func() { c.read(r) })
 	return c, nil

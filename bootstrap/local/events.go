@@ -12,42 +12,42 @@ import (
 )
 
 // Begin implements bootstrap.EventSource. Without a server it has no effect.
-func (c *client) Begin(nonce uint64) { c.begin(nonce) }
+func (c *client) Begin(nonce uint64) { c.announceIncarnation(nonce) }
 
 // End implements bootstrap.EventSource.
-func (c *client) End() { c.begin(0) }
+func (c *client) End() { c.announceIncarnation(0) }
 
-func (c *client) begin(nonce uint64) {
+func (c *client) announceIncarnation(nonce uint64) {
 	c.mu.Lock()
-	c.life = nonce
+	c.incarnation = nonce
 	c.mu.Unlock()
-	_, _ = c.send(wire.Life, 0, wire.LifeBody{Nonce: nonce})
+	_, _ = c.send(wire.Incarnation, 0, wire.IncarnationBody{Nonce: nonce})
 }
 
 // present returns the nonce of the present incarnation, 0 if there is none.
-func (c *client) present() uint64 {
+func (c *client) currentIncarnation() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.life
+	return c.incarnation
 }
 
 // GiveUp implements bootstrap.EventSource. A process of another job receives nothing, and the event is lost
 // while the launcher does not read.
 func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
 	if p.Namespace == c.id.Proc.Namespace {
-		c.sendLossy(wire.GiveUp, wire.GiveUpBody{Rank: p.Rank, Nonce: nonce, Reason: wire.CutReason(reason)})
+		c.sendLossy(wire.Disconnect, wire.DisconnectBody{Rank: p.Rank, Nonce: nonce, Reason: wire.TruncateReason(reason)})
 	}
 }
 
 // Broke implements bootstrap.EventSource. Members of other jobs receive none.
 func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
-	c.sendLossy(wire.Broke, wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: comm.Bytes(), Ranks: c.ranksOf(members), Reason: wire.CutReason(reason)})
+	c.sendLossy(wire.ReportCommEvent, wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: comm.Bytes(), Ranks: c.ranksOf(members), Reason: wire.TruncateReason(reason)})
 }
 
 // Revoke implements bootstrap.Revoker. Unlike other events, it is sent although the launcher does not read.
 // Members of other jobs receive none.
 func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
-	o, err := c.send(wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
+	o, err := c.send(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
 	if errors.Is(err, framework.ErrUnsupported) {
 		return fmt.Errorf("bootstrap local: revocation of %s: %w", comm, err)
 	}
@@ -55,10 +55,10 @@ func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 		return err
 	}
 	select {
-	case <-o.sent:
+	case <-o.written:
 		return nil
-	case <-c.ended:
-		return c.failure()
+	case <-c.done:
+		return c.connectionError()
 	case <-time.After(bootstrap.RevokePatience):
 		return nil
 	}
@@ -85,23 +85,23 @@ func (c *client) Note(p framework.Proc, nonce uint64, body []byte) error {
 	return nil
 }
 
-// addNote queues the event of a note, unless it is for another incarnation.
-func (c *client) addNote(b wire.NoteBody) {
-	if b.To != c.present() {
-		c.dropped.Add(1)
+// receiveNote queues the event of a note, unless it is for another incarnation.
+func (c *client) receiveNote(b wire.NoteBody) {
+	if b.To != c.currentIncarnation() {
+		c.droppedFrames.Add(1)
 		return
 	}
 	sender := framework.Proc{Namespace: c.id.Proc.Namespace, Rank: b.Rank}
 	c.events.Add(bootstrap.Event{Kind: bootstrap.Noted, Proc: sender, Nonce: b.From, Body: string(b.Body)})
 }
 
-// sendLossy sends a message unless more than mostNews is unsent.
+// sendLossy sends a message unless more than maxLossyBytes is unsent.
 func (c *client) sendLossy(k wire.Kind, body any) {
 	c.mu.Lock()
-	unread := c.out.bytes
+	unread := c.outbox.unsentBytes
 	c.mu.Unlock()
-	if unread >= mostNews {
-		c.dropped.Add(1)
+	if unread >= maxLossyBytes {
+		c.droppedFrames.Add(1)
 		return
 	}
 	_, _ = c.send(k, 0, body)

@@ -42,7 +42,7 @@ func next(t *testing.T, ch <-chan bootstrap.Event) bootstrap.Event {
 
 // How a process ended decides whether it failed; that it ended releases those
 // who wait for it in any case.
-func TestExitsThatAreFailures(t *testing.T) {
+func TestExit_WithFailure_IsReported(t *testing.T) {
 	const came, closed = 1, 2 // said hello; said goodbye too
 	for _, c := range []struct {
 		what   string
@@ -102,9 +102,9 @@ func TestExitsThatAreFailures(t *testing.T) {
 	}
 }
 
-// TestProcessThatClosesAsItDiesIsDead: a program that panics closes its session as its
+// TestExit_ClosesWhileDying_IsReported: a program that panics closes its session as its
 // defers are run. Whoever heard that it has left in good order would be the first to fail.
-func TestProcessThatClosesAsItDiesIsDead(t *testing.T) {
+func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})
 	events := listen(t, j.open(t, 0))
 	v := j.open(t, 1)
@@ -136,7 +136,7 @@ func TestProcessThatClosesAsItDiesIsDead(t *testing.T) {
 }
 
 // A child that inherited the connection keeps it open; the process is gone.
-func TestExitWithTheConnectionOpenElsewhere(t *testing.T) {
+func TestExit_ConnectionIsInherited_IsReported(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})
 	a := j.open(t, 0)
 	j.open(t, 1)
@@ -147,7 +147,7 @@ func TestExitWithTheConnectionOpenElsewhere(t *testing.T) {
 	}
 }
 
-func TestLossOfTheServerEndsCallsAndIsAnEvent(t *testing.T) {
+func TestServerIsLost_CallsEndAndEventArrives(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})
 	c := j.open(t, 0)
 	events := listen(t, c)
@@ -172,7 +172,7 @@ func TestLossOfTheServerEndsCallsAndIsAnEvent(t *testing.T) {
 	}
 }
 
-func TestReportsReachTheLauncher(t *testing.T) {
+func TestReport_ReachesLauncher(t *testing.T) {
 	var mu sync.Mutex
 	got := map[string]string{}
 	j := testJob(t, server.Options{Size: 2, OnReport: func(rank int, name string, body []byte) {
@@ -199,7 +199,7 @@ func TestReportsReachTheLauncher(t *testing.T) {
 	}
 }
 
-func TestSocketIsTheUsersOwnAndGoesAway(t *testing.T) {
+func TestListen_SocketIsPrivateAndRemoved(t *testing.T) {
 	base := t.TempDir()
 	j, err := newJob(base, server.Options{Size: 1})
 	if err != nil {

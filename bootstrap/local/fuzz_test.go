@@ -100,8 +100,8 @@ func FuzzServerReads(f *testing.F) {
 		{wire.Change, 10, wire.ChangeBody{Op: wire.Query, Args: wire.EncodeBody(wire.LookupBody{Name: "mpi://SELF", Wait: true})}},
 		{wire.AliveAnswer, 0, wire.Empty{}},
 		{wire.Note, 0, wire.NoteBody{To: 1, Body: []byte("b")}},
-		{wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{0, 1, 1, 7}}},
-		{wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0}}},
+		{wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{0, 1, 1, 7}}},
+		{wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0}}},
 		{wire.Change, 11, wire.ChangeBody{Op: wire.Integrate, Args: wire.EncodeBody(wire.IntegrateBody{Delta: "ferry://delta/1"})}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {

@@ -79,7 +79,7 @@ func hello(t *testing.T, change func(*wire.HelloBody), p *Params) []byte {
 }
 
 // A good job goes on while a live server is fed with everything else.
-func TestHostileConnectionsDisturbNobody(t *testing.T) {
+func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 	log := &logLines{}
 	j := testJob(t, server.Options{Size: 4, Logger: slog.New(log)})
 	group := make([]framework.Proc, 3)
@@ -168,7 +168,7 @@ func TestHostileConnectionsDisturbNobody(t *testing.T) {
 		"a body of another kind":      frame(wire.Get, 1, wire.Empty{}),
 		"a value over the limit":      frame(wire.Put, 0, wire.ValuedBody{Value: make([]byte, bootstrap.MaxValue+1)}),
 		"a note over the limit":       frame(wire.Note, 0, wire.NoteBody{Body: make([]byte, bootstrap.MaxPayload+1)}),
-		"a death of a communicator":   frame(wire.Broke, 0, wire.BrokeBody{Kind: uint8(bootstrap.ProcDied)}),
+		"a death of a communicator":   frame(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.ProcDied)}),
 		"a name over the limit":       frame(wire.Lookup, 1, wire.LookupBody{Name: strings.Repeat("x", bootstrap.MaxName+1)}),
 		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"the same id twice": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),
@@ -214,7 +214,7 @@ func TestHostileConnectionsDisturbNobody(t *testing.T) {
 	}
 }
 
-func TestSilentConnectionIsClosed(t *testing.T) {
+func TestHandshake_SilentConnection_IsClosed(t *testing.T) {
 	j := testJob(t, server.Options{Size: 1, HandshakeTimeout: 20 * time.Millisecond})
 	p, err := paramsFrom(j.srv.Environ(0))
 	if err != nil {
@@ -237,7 +237,7 @@ func TestSilentConnectionIsClosed(t *testing.T) {
 }
 
 // One client asks for more than it reads; the others notice nothing.
-func TestClientThatDoesNotReadIsDropped(t *testing.T) {
+func TestServer_ClientDoesNotRead_IsDropped(t *testing.T) {
 	log := &logLines{}
 	j := testJob(t, server.Options{Size: 3, Logger: slog.New(log)})
 	a, b := j.open(t, 0), j.open(t, 1)
@@ -283,7 +283,7 @@ func TestClientThatDoesNotReadIsDropped(t *testing.T) {
 }
 
 // What a dropped client had sent before is not worked off.
-func TestDroppedClientIsServedNoMore(t *testing.T) {
+func TestServer_DroppedClient_IsNotServed(t *testing.T) {
 	served := make(chan string, 1)
 	j := testJob(t, server.Options{Size: 2, OnReport: func(_ int, name string, _ []byte) { served <- name }})
 	a := j.open(t, 0)
@@ -327,7 +327,7 @@ func TestDroppedClientIsServedNoMore(t *testing.T) {
 }
 
 // A process of another user is refused before its token is looked at.
-func TestOtherUsersAreRefused(t *testing.T) {
+func TestHandshake_OtherUser_IsRefused(t *testing.T) {
 	needs.Root(t, "act as another user")
 	log := &logLines{}
 	j := testJob(t, server.Options{Size: 1, Logger: slog.New(log)})
@@ -432,7 +432,7 @@ func TestNote_OfTheLauncherIsOverTheLimit_EndsTheConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	<-c.ended
+	<-c.done
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "malformed note: a value of 65537 bytes is over the limit of 65536") {
 		t.Errorf("put: %v, want the reason", err)
 	}

@@ -152,7 +152,7 @@ func TestKitSingleton(t *testing.T) {
 	}).Run(t)
 }
 
-func TestSessionsReopen(t *testing.T) {
+func TestReopen_ManyTimes_Succeeds(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2, Logger: slog.New(slog.DiscardHandler)})
 	peer := j.open(t, 1)
 	events := listen(t, peer)
@@ -172,7 +172,7 @@ func TestSessionsReopen(t *testing.T) {
 }
 
 // The launch of a large job: everyone connects and constructs at once.
-func TestManyRanksAtOnce(t *testing.T) {
+func TestOpen_ManyRanksAtOnce_Succeeds(t *testing.T) {
 	const n = 130
 	j := testJob(t, server.Options{Size: n})
 	if err := j.openAll(t.Context(), n, time.Minute); err != nil {

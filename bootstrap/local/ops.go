@@ -29,16 +29,16 @@ func (c *client) put(ctx context.Context, body wire.ValuedBody) error {
 		return err
 	}
 	select {
-	case <-o.sent:
+	case <-o.written:
 		return nil
-	case <-c.ended:
-		return c.failure()
+	case <-c.done:
+		return c.connectionError()
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-time.After(c.timeout):
 		err = fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
 	}
-	c.takeBack(o, 0) // if it has not begun to go
+	c.withdrawFrame(o, 0) // if it has not begun to go
 	return fmt.Errorf("%w: %w", err, errUnread)
 }
 

@@ -39,7 +39,7 @@ func TestReportDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 	}
 	dead := rawDial(t, p)
 	r := wire.NewReader(dead, wire.MaxFrame)
-	if _, err := dead.Write(append(hello(t, func(*wire.HelloBody) {}, p), frames(t, wire.Message{Kind: wire.Life, Body: wire.EncodeBody(wire.LifeBody{Nonce: 7})})...)); err != nil {
+	if _, err := dead.Write(append(hello(t, func(*wire.HelloBody) {}, p), frames(t, wire.Message{Kind: wire.Incarnation, Body: wire.EncodeBody(wire.IncarnationBody{Nonce: 7})})...)); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := r.Next(); err != nil || m.Kind != wire.Welcome {
@@ -70,10 +70,10 @@ func TestReportDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 	join.ID = 2
 	if _, err := dead.Write(frames(t,
 		wire.Message{Kind: wire.Note, Body: wire.EncodeBody(wire.NoteBody{To: 5})},
-		wire.Message{Kind: wire.GiveUp, Body: wire.EncodeBody(wire.GiveUpBody{Nonce: 5})},
-		wire.Message{Kind: wire.Broke, Body: wire.EncodeBody(wire.BrokeBody{Kind: uint8(bootstrap.Broken), Ranks: []uint32{0}})},
-		wire.Message{Kind: wire.Broke, Body: wire.EncodeBody(wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Ranks: []uint32{0}})},
-		wire.Message{Kind: wire.Life, Body: wire.EncodeBody(wire.LifeBody{})},
+		wire.Message{Kind: wire.Disconnect, Body: wire.EncodeBody(wire.DisconnectBody{Nonce: 5})},
+		wire.Message{Kind: wire.ReportCommEvent, Body: wire.EncodeBody(wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Ranks: []uint32{0}})},
+		wire.Message{Kind: wire.ReportCommEvent, Body: wire.EncodeBody(wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Ranks: []uint32{0}})},
+		wire.Message{Kind: wire.Incarnation, Body: wire.EncodeBody(wire.IncarnationBody{})},
 		wire.Message{Kind: wire.Put, Body: wire.EncodeBody(wire.ValuedBody{Name: "late"})},
 		wire.Message{Kind: wire.Report, ID: 3, Body: wire.EncodeBody(wire.ValuedBody{Name: "late"})},
 		join,
@@ -149,7 +149,7 @@ func TestWrite_FailsAlthoughTheLauncherLives_EndsTheConnection(t *testing.T) {
 	defer s.Close()
 	close(conn.resume)
 	c.Begin(7)
-	<-c.ended
+	<-c.done
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrTransport) || !errors.Is(err, syscall.ENOBUFS) {
 		t.Errorf("put: %v, want ErrTransport with the reason", err)
 	}
@@ -172,7 +172,7 @@ func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *te
 	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcDied, Proc: c.id.Proc, Nonce: 7, Reason: "test"}) {
 		t.Errorf("event %+v, want this process's own ProcDied", e)
 	}
-	<-c.ended
+	<-c.done
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("put: %v, want ErrProcFailed", err)
 	}

@@ -80,7 +80,7 @@ func TestRevoke_LauncherDoesNotRead_IsSentNevertheless(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer := framework.Proc{Namespace: "job", Rank: 1}
-	const notes = 2 * mostNews / bootstrap.MaxPayload
+	const notes = 2 * maxLossyBytes / bootstrap.MaxPayload
 	for range notes {
 		if err := c.Note(peer, 1, make([]byte, bootstrap.MaxPayload)); err != nil {
 			t.Fatal(err)
@@ -96,8 +96,8 @@ func TestRevoke_LauncherDoesNotRead_IsSentNevertheless(t *testing.T) {
 		if m.Kind == wire.Note {
 			continue
 		}
-		b, err := wire.Decode[wire.BrokeBody](m.Body)
-		if err != nil || m.Kind != wire.Broke || b.Kind != uint8(bootstrap.Revoked) || n >= notes {
+		b, err := wire.Decode[wire.ReportCommEventBody](m.Body)
+		if err != nil || m.Kind != wire.ReportCommEvent || b.Kind != uint8(bootstrap.Revoked) || n >= notes {
 			t.Errorf("after %d notes: kind %d, %+v, %v; want the revocation, and fewer notes than sent", n, m.Kind, b, err)
 		}
 		break

@@ -68,9 +68,9 @@ func (p *puppet) send(k wire.Kind, id uint64, body any) {
 	}
 }
 
-// TestNewsDoesNotWaitForALauncherThatIsStopped: nor does Close, or a Put whose context ends.
+// TestEvents_LauncherIsStopped_DoNotBlock: nor does Close, or a Put whose context ends.
 // A call that waited for the launcher would do so for an hour.
-func TestNewsDoesNotWaitForALauncherThatIsStopped(t *testing.T) {
+func TestEvents_LauncherIsStopped_DoNotBlock(t *testing.T) {
 	c, _ := stringed(t, time.Hour)
 	c.Begin(1)
 	other := framework.Proc{Namespace: "job", Rank: 1}
@@ -78,8 +78,8 @@ func TestNewsDoesNotWaitForALauncherThatIsStopped(t *testing.T) {
 		c.GiveUp(other, 2, strings.Repeat("no way ", 100))
 	}
 	c.mu.Lock()
-	if c.out.bytes > 2*mostNews {
-		t.Errorf("%d bytes wait for a launcher that reads nothing", c.out.bytes)
+	if c.outbox.unsentBytes > 2*maxLossyBytes {
+		t.Errorf("%d bytes wait for a launcher that reads nothing", c.outbox.unsentBytes)
 	}
 	c.mu.Unlock()
 	c.End()
@@ -105,8 +105,8 @@ func TestNewsDoesNotWaitForALauncherThatIsStopped(t *testing.T) {
 	}
 }
 
-// TestFirstCauseIsTheReasonOfTheLoss: and not that this process then closes its end.
-func TestFirstCauseIsTheReasonOfTheLoss(t *testing.T) {
+// TestServerLost_SeveralCauses_FirstIsReported: and not that this process then closes its end.
+func TestServerLost_SeveralCauses_FirstIsReported(t *testing.T) {
 	for want, lose := range map[string]func(c *client, p *puppet){
 		"send with the launcher: write pipe: i/o timeout": func(c *client, _ *puppet) { c.Begin(1) },
 		"wait for an answer with the launcher: deadline exceeded": func(c *client, p *puppet) {
@@ -121,7 +121,7 @@ func TestFirstCauseIsTheReasonOfTheLoss(t *testing.T) {
 		"receive with the launcher: EOF": func(_ *client, p *puppet) { p.conn.Close() },
 	} {
 		c, p := stringed(t, 20*time.Millisecond)
-		c.grace = time.Millisecond
+		c.answerGrace = time.Millisecond
 		events := listen(t, c)
 		lose(c, p)
 		e := next(t, events)
@@ -140,10 +140,10 @@ func TestFirstCauseIsTheReasonOfTheLoss(t *testing.T) {
 	}
 }
 
-// TestLateAnswerDoesNotLoseTheLauncher: which was stopped for a moment as a call ended.
-func TestLateAnswerDoesNotLoseTheLauncher(t *testing.T) {
+// TestCall_LateAnswer_KeepsConnection: which was stopped for a moment as a call ended.
+func TestCall_LateAnswer_KeepsConnection(t *testing.T) {
 	c, p := stringed(t, time.Hour)
-	c.grace = time.Millisecond
+	c.answerGrace = time.Millisecond
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	read := make(chan uint64, 1)

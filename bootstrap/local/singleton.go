@@ -23,13 +23,13 @@ type singleton struct {
 	changes
 	id bootstrap.Identity
 
-	mu       sync.Mutex
-	closed   bool
-	done     chan struct{} // closed by Close
-	table    *sets.Table[*localCall]
-	changed  chan struct{} // closed, and replaced, by each Put; closed by Close
-	values   map[string][]byte
-	contexts uint64
+	mu            sync.Mutex
+	isClosed      bool
+	done          chan struct{} // closed by Close
+	table         *sets.Table[*localCall]
+	putDone       chan struct{} // closed, and replaced, by each Put; closed by Close
+	values        map[string][]byte
+	lastContextID uint64
 }
 
 func newSingleton(env bootstrap.Env) *singleton {
@@ -45,7 +45,7 @@ func newSingleton(env bootstrap.Env) *singleton {
 		},
 		done:    make(chan struct{}),
 		table:   sets.New[*localCall](sets.Options{Size: 1, Launcher: "a process without a launcher"}),
-		changed: make(chan struct{}),
+		putDone: make(chan struct{}),
 		values:  map[string][]byte{},
 	}
 	s.changes = changes{endpoint: s, identity: &s.id, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout)}
@@ -57,23 +57,23 @@ func (s *singleton) Identity() bootstrap.Identity { return s.id }
 func (s *singleton) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed {
 		return closedError("Close")
 	}
-	s.closed = true
+	s.isClosed = true
 	close(s.done)
-	close(s.changed)
+	close(s.putDone)
 	return nil
 }
 
 // begin checks what every call checks, and leaves s.mu locked when it is fine.
 // value may have so many bytes at most.
-func (s *singleton) begin(ctx context.Context, op, name string, value []byte, most int) error {
+func (s *singleton) beginCall(ctx context.Context, op, name string, value []byte, most int) error {
 	if err := cmp.Or(wire.CheckSizes(name, value, most), context.Cause(ctx)); err != nil {
 		return join.OpError(op, name, err)
 	}
 	s.mu.Lock()
-	if s.closed {
+	if s.isClosed {
 		s.mu.Unlock()
 		return closedError(op)
 	}
@@ -81,13 +81,13 @@ func (s *singleton) begin(ctx context.Context, op, name string, value []byte, mo
 }
 
 func (s *singleton) Put(ctx context.Context, key string, value []byte) error {
-	if err := s.begin(ctx, "put", key, value, bootstrap.MaxValue); err != nil {
+	if err := s.beginCall(ctx, "put", key, value, bootstrap.MaxValue); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
 	s.values[key] = bytes.Clone(value)
-	close(s.changed)
-	s.changed = make(chan struct{})
+	close(s.putDone)
+	s.putDone = make(chan struct{})
 	return nil
 }
 
@@ -98,11 +98,11 @@ func (s *singleton) Get(ctx context.Context, p framework.Proc, key string) ([]by
 	}
 	deadline := time.After(s.timeout)
 	for {
-		if err := s.begin(ctx, "get", key, nil, 0); err != nil {
+		if err := s.beginCall(ctx, "get", key, nil, 0); err != nil {
 			return nil, err
 		}
 		v, ok := s.values[key]
-		changed := s.changed
+		changed := s.putDone
 		s.mu.Unlock()
 		if ok {
 			return bytes.Clone(v), nil
@@ -128,7 +128,7 @@ func (s *singleton) checkGroup(op, tag string, group []framework.Proc) error {
 
 // Fence returns at once: all members are here.
 func (s *singleton) Fence(ctx context.Context, group []framework.Proc, tag string) error {
-	if err := s.begin(ctx, "fence", tag, nil, 0); err != nil {
+	if err := s.beginCall(ctx, "fence", tag, nil, 0); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
@@ -137,13 +137,13 @@ func (s *singleton) Fence(ctx context.Context, group []framework.Proc, tag strin
 
 func (s *singleton) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	const op = "group construct"
-	if err := s.begin(ctx, op, tag, payload, bootstrap.MaxPayload); err != nil {
+	if err := s.beginCall(ctx, op, tag, payload, bootstrap.MaxPayload); err != nil {
 		return bootstrap.Constructed{}, err
 	}
 	defer s.mu.Unlock()
 	if err := s.checkGroup(op, tag, group); err != nil {
 		return bootstrap.Constructed{}, err
 	}
-	s.contexts++
-	return bootstrap.Constructed{ContextID: s.contexts, Payloads: [][]byte{bytes.Clone(payload)}}, nil
+	s.lastContextID++
+	return bootstrap.Constructed{ContextID: s.lastContextID, Payloads: [][]byte{bytes.Clone(payload)}}, nil
 }

@@ -17,16 +17,16 @@ type localCall struct {
 	answer   chan wire.Message // Has room for the answer.
 }
 
-func (l *localCall) Waits(w join.Withdraw) { l.withdraw = w }
-func (l *localCall) Done()                 { l.withdraw = nil }
+func (l *localCall) SetWithdraw(w join.Withdraw) { l.withdraw = w }
+func (l *localCall) ClearWithdraw()              { l.withdraw = nil }
 func (l *localCall) Answer(k wire.Kind, body []byte) {
 	l.answer <- wire.Message{Kind: k, Body: body}
 }
 
 // call implements endpoint.
-func (s *singleton) call(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
+func (s *singleton) roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
 	l := &localCall{answer: make(chan wire.Message, 1)}
-	if err := s.start(ctx, l, k, body); err != nil {
+	if err := s.startCall(ctx, l, k, body); err != nil {
 		return m, nil, err
 	}
 	var deadline <-chan time.Time
@@ -54,7 +54,7 @@ func (s *singleton) call(ctx context.Context, k wire.Kind, body any, timeout tim
 }
 
 // start makes a call of the table.
-func (s *singleton) start(ctx context.Context, l *localCall, k wire.Kind, body any) error {
+func (s *singleton) startCall(ctx context.Context, l *localCall, k wire.Kind, body any) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -64,7 +64,7 @@ func (s *singleton) start(ctx context.Context, l *localCall, k wire.Kind, body a
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed {
 		return closedError("call")
 	}
 	call(s.table, l, s.id.Proc.Rank)
@@ -88,11 +88,11 @@ func localRequest(k wire.Kind, body any) (sets.Request[*localCall], error) {
 }
 
 // failed implements endpoint.
-func (s *singleton) failed(op, name string, m wire.Message, waitErr error) error {
+func (s *singleton) failureError(op, name string, m wire.Message, waitErr error) error {
 	f, err := wire.Decode[wire.FailureBody](m.Body)
 	if err != nil {
 		return join.OpError(op, name, err)
 	}
-	err, _ = join.Error(s.id, op, name, f, waitErr)
+	err, _ = join.FailureError(s.id, op, name, f, waitErr)
 	return err
 }

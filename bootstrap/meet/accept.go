@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// handshakeTimeout is how long whoever connects may take to prove who it is, and a
-	// process of the job to answer.
+	// handshakeTimeout limits a handshake. After it, the peer of a broken connection counts as
+	// absent or failed.
 	handshakeTimeout = 10 * time.Second
 
-	// maxHandshakes is how many there may be at a time on one of the sockets.
+	// maxHandshakes limits the concurrent handshakes on one socket.
 	maxHandshakes = 128
 
-	// crowded is how long a handshake may take when there are that many. Those of the
-	// job's own processes take a few milliseconds.
+	// fullHandshakeTimeout limits a handshake while there are maxHandshakes. Those of members take
+	// a few milliseconds.
 	fullHandshakeTimeout = time.Second
 )
 
-// door is one socket's acceptor.
+// acceptor accepts the connections of one socket.
 type acceptor struct {
 	client *client
 	slots  chan struct{}
-	// strangers are those in a handshake, the oldest first. Guarded by place.mu.
+	// Connections in a handshake, the oldest first. Guarded by endpoint.mu.
 	inbound []inboundConn
 }
 
@@ -37,11 +37,11 @@ type inboundConn struct {
 	startedAt time.Time
 }
 
-// acceptor is what is needed of a listening socket.
+// listener is a listening socket.
 type listener interface{ Accept() (net.Conn, error) }
 
-// accept serves who connects until the client closes. When it fails otherwise (no
-// descriptors left), it tries again: that may pass. Of failures in a row it logs the first.
+// accept accepts connections until the client closes. On other errors, such as a lack of
+// descriptors, it tries again, and logs the first error in a row.
 func (c *client) accept(l listener) {
 	const atFirst = time.Millisecond
 	d, wait := &acceptor{client: c, slots: make(chan struct{}, maxHandshakes)}, atFirst
@@ -72,8 +72,8 @@ func (c *client) accept(l listener) {
 	}
 }
 
-// slot waits until one more handshake may begin. While there is no room, those that take
-// too long are ended. It reports false when the client closes.
+// acquireSlot waits for room for another handshake. Without room, it ends handshakes that exceed
+// fullHandshakeTimeout. It returns false when the client closes.
 func (d *acceptor) acquireSlot() bool {
 	for {
 		select {
@@ -93,7 +93,7 @@ func (d *acceptor) acquireSlot() bool {
 	}
 }
 
-// admit has a handshake with nc, and takes its slot.
+// startHandshake starts the handshake on nc, which then releases the slot.
 func (d *acceptor) startHandshake(nc net.Conn) {
 	c := d.client
 	c.mu.Lock()
@@ -109,15 +109,15 @@ func (d *acceptor) startHandshake(nc net.Conn) {
 	})
 }
 
-// dismiss takes nc from the strangers, before it can become a link: shut must not close that,
-// because a goodbye is to go over it first.
+// removeInbound removes nc before it becomes a link. closeInbound must not close a link, because a
+// goodbye is sent on it first.
 func (d *acceptor) removeInbound(nc net.Conn) {
 	d.client.mu.Lock()
 	defer d.client.mu.Unlock()
 	d.inbound = slices.DeleteFunc(d.inbound, func(g inboundConn) bool { return g.conn == nc })
 }
 
-// shut ends what is under way.
+// closeInbound closes the connections in a handshake.
 func (d *acceptor) closeInbound() {
 	d.client.mu.Lock()
 	defer d.client.mu.Unlock()
@@ -132,7 +132,7 @@ func (d *acceptor) runHandshake(nc net.Conn) {
 	entries := c.entriesFor(nc)
 	var h hello
 	if err == nil {
-		nc.SetDeadline(time.Now().Add(handshakeTimeout)) // an error here shows in what follows
+		nc.SetDeadline(time.Now().Add(handshakeTimeout)) // The handshake reports an error.
 		h, err = c.proveAsAcceptor(nc, entries...)
 	}
 	d.removeInbound(nc)

@@ -5,8 +5,8 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// query sends a query over each connection, and reports the processes that have left queries unanswered
-// for the process timeout. While a host is silent its processes are not late.
+// sendAliveQueries sends a query over each connection, and reports processes that have left queries
+// unanswered for the process timeout. Processes of a silent host are exempt.
 func (c *client) sendAliveQueries() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

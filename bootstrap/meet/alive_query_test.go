@@ -1,45 +1,36 @@
 package meet
 
 import (
-	"net"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap/internal/join"
-	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/bootstrap"
 )
 
-// limited is a connection that records the deadlines of its writes.
-type limited struct {
-	net.Conn
-	deadline time.Time
-	writes   []time.Time
-}
-
-func (l *limited) SetWriteDeadline(at time.Time) error {
-	l.deadline = at
-	return nil
-}
-
-func (l *limited) Write(b []byte) (int, error) {
-	l.writes = append(l.writes, l.deadline)
-	return len(b), nil
-}
-
-// TestLink_PeerIsStopped_WritesHaveNoTimeLimit because a process in a debugger is alive. The last write before the
-// end has one.
-func TestLink_PeerIsStopped_WritesHaveNoTimeLimit(t *testing.T) {
-	c := newTestJob(t, unix, 2).open(0)
-	near, far := net.Pipe()
-	defer far.Close()
-	conn := &limited{Conn: near}
-	l := &link{client: c, rank: 1, conn: conn, pendingRequests: map[uint64]join.Withdraw{}, writerDone: make(chan struct{})}
-	l.send(encodeFrame(wire.Goodbye, 0, wire.Empty{}))
-	l.write()
-	l.writerDone = make(chan struct{})
-	l.sendLast(encodeFrame(wire.Goodbye, 0, wire.Empty{}))
-	l.write()
-	if len(conn.writes) != 2 || !conn.writes[0].IsZero() || conn.writes[1].IsZero() {
-		t.Errorf("deadlines %v, want none and one", conn.writes)
+// stopReading stops a client from sending over its connections, as the suspension of its process
+// would.
+func (c *client) stopReading(t *testing.T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for l := range c.links {
+		l.mu.Lock()
+		t.Cleanup(l.mu.Unlock)
 	}
+}
+
+func TestProcessTimeout_StoppedProcess_IsReportedDead(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j := newTestJob(t, on, 3)
+		j.env.ProcessTimeout = 200 * time.Millisecond
+		cs := j.openAll()
+		j.fence("start", cs...)
+		events := collectEvents(cs[2])
+		cs[1].stopReading(t)
+		e := nextEvent(t, events)
+		if e.Kind != bootstrap.ProcDied || e.Proc != j.proc(1) || !strings.Contains(e.Reason, "no query for 200ms") {
+			t.Errorf("event %+v", e)
+		}
+		noEvent(t, events)
+	})
 }

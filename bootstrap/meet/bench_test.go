@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A job of processes that have never met makes its first communicator; all of them share
-// this machine's processors.
+// All processes share this machine's processors, and have no connections yet.
 func BenchmarkFirstConstruct(b *testing.B) {
 	for _, c := range []struct{ ranks, nodes int }{{2, 1}, {32, 1}, {32, 4}, {128, 1}, {128, 4}} {
 		for _, on := range []network{unix, tcp} {
@@ -19,7 +18,7 @@ func BenchmarkFirstConstruct(b *testing.B) {
 					j.nodes = c.nodes
 					j.openAll()
 					world := j.world()
-					begin, used := time.Now(), processorTime(b)
+					begin, used := time.Now(), cpuTime(b)
 					if err := inAll(j.clients, func(c *client) error {
 						_, err := c.Construct(b.Context(), world, "w", make([]byte, 256))
 						return err
@@ -27,7 +26,7 @@ func BenchmarkFirstConstruct(b *testing.B) {
 						b.Fatal(err)
 					}
 					constructs += time.Since(begin)
-					cpu += processorTime(b) - used
+					cpu += cpuTime(b) - used
 					if err := inAll(j.clients, (*client).Close); err != nil {
 						b.Fatal(err)
 					}
@@ -36,14 +35,14 @@ func BenchmarkFirstConstruct(b *testing.B) {
 					}
 				}
 				b.ReportMetric(float64(constructs.Microseconds())/float64(b.N), "µs/construct")
-				b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-µs/construct") // on a busy machine
+				b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-µs/construct") // Processors may be busy otherwise.
 			})
 		}
 	}
 }
 
-// processorTime is what this program has used so far.
-func processorTime(b *testing.B) time.Duration {
+// cpuTime returns the processor time of this program so far.
+func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)
@@ -51,7 +50,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Those who have met make another one.
+// All processes are connected.
 func BenchmarkNextConstruct(b *testing.B) {
 	for _, on := range []network{unix, tcp} {
 		for _, n := range []int{2, 32} {

@@ -17,36 +17,41 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// defaultAnswerGrace is how long a call whose wait has ended waits for the process that leads it
-// to say so, and who was missing.
+// defaultAnswerGrace is the time for which a withdrawn call waits for the coordinator to confirm
+// and to name the missing members.
 const defaultAnswerGrace = 5 * time.Second
 
 // call is a request of this process that waits for its answer.
 type call struct {
-	id          uint64
-	target      uint32 // whom it goes to; guarded by place.mu and answers.mu
-	coordinator uint32 // whom it is for: the same, or who passes it on
+	id uint64
+	// Rank that the request goes to. Guarded by endpoint.mu and callTable.mu.
+	target uint32
+	// Rank that the request is for. It differs from target if target relays the request.
+	coordinator uint32
 	kind        wire.Kind
 	frame       []byte
-	result      chan answer // has room for it
-	origin      request     // who gets the answer, of a call that is relayed; l is nil: answer
+	// Has room for the answer.
+	result chan answer
+	// Request that a relayed call stands for. Without a link, the answer goes to result.
+	origin request
 
-	// Guarded by place.mu.
-	link       *link // on which it was sent; nil: it waits for one
-	isCanceled bool  // its caller does not want it any more
+	// Guarded by endpoint.mu.
+	link       *link
+	isCanceled bool
 }
 
-// answer is what a call gets: a Reply or Failure, or the reason for neither.
+// answer is a Reply or Failure, or the error that replaces them.
 type answer struct {
 	msg wire.Message
 	err error
 }
 
-// answers are the calls that wait. Its lock is below all others.
+// callTable has the unanswered calls. Its lock is below all others.
 type callTable struct {
-	mu       sync.Mutex
-	byID     map[uint64]*call
-	closeErr error // there will be none any more
+	mu   sync.Mutex
+	byID map[uint64]*call
+	// Error of all further calls.
+	closeErr error
 }
 
 func (a *callTable) insert(one *call) error {
@@ -61,7 +66,7 @@ func (a *callTable) insert(one *call) error {
 	return a.closeErr
 }
 
-// give hands an answer to its call, if there is one.
+// complete delivers an answer, unless the call has one.
 func (a *callTable) complete(id uint64, ans answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,8 +76,8 @@ func (a *callTable) complete(id uint64, ans answer) {
 	}
 }
 
-// answered hands on what a process has answered. Whom it has not been asked is none of its
-// business.
+// receiveAnswer delivers the answer of a process. Answers of any other process than the target are
+// ignored.
 func (c *client) receiveAnswer(rank uint32, m wire.Message) {
 	a := &c.pendingCalls
 	a.mu.Lock()
@@ -83,7 +88,7 @@ func (c *client) receiveAnswer(rank uint32, m wire.Message) {
 	}
 }
 
-// turn has a call go to another process.
+// redirect changes the target of a call.
 func (a *callTable) redirect(one *call, rank uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,7 +103,7 @@ func (a *callTable) forEach(f func(*call)) {
 	}
 }
 
-// end gives err to all that wait, and to all that come.
+// failAll fails all present and future calls with err.
 func (a *callTable) failAll(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +114,7 @@ func (a *callTable) failAll(err error) {
 	}
 }
 
-// done ends a call.
+// deliver completes the call.
 func (one *call) deliver(a answer) {
 	if one.origin.link == nil {
 		one.result <- a
@@ -120,19 +125,19 @@ func (one *call) deliver(a answer) {
 	switch {
 	case a.err == nil:
 		one.origin.Answer(a.msg.Kind, a.msg.Body)
-	case !errors.Is(a.err, framework.ErrClosed): // of that the other end hears a goodbye
-		one.origin.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeDirect}))
+	case !errors.Is(a.err, framework.ErrClosed): // A closed client sends a goodbye instead.
+		one.origin.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeNotRelayed}))
 	}
 }
 
-// call asks a process, which may be this one, and waits for the answer. When ctx ends or
-// the deadline passes the other one is told, and its answer still counts: it may say who
-// was missing, or that the call was done after all.
+// roundTrip sends a request, to this process too, and waits for the answer. When ctx ends or the
+// deadline passes it withdraws the request. The answer to that still counts, because it may name
+// the missing members or report success.
 func (c *client) roundTrip(ctx context.Context, op, name string, rank uint32, k wire.Kind, body any) (wire.Message, error) {
 	return c.roundTripVia(ctx, op, name, rank, rank, k, body)
 }
 
-// roundTripVia is call for what goes to rank through another process, if that is soon reached.
+// roundTripVia is roundTrip through the relay via, if that is connected soon.
 func (c *client) roundTripVia(ctx context.Context, op, name string, via, rank uint32, k wire.Kind, body any) (wire.Message, error) {
 	if ctx.Err() != nil {
 		return wire.Message{}, join.OpError(op, name, context.Cause(ctx))
@@ -166,23 +171,23 @@ func (c *client) roundTripVia(ctx context.Context, op, name string, via, rank ui
 	}
 	f, err := wire.Decode[wire.FailureBody](a.msg.Body)
 	if err == nil {
-		if f.Code == wire.CodeDirect && via != rank {
+		if f.Code == wire.CodeNotRelayed && via != rank {
 			return a.msg, errNotRelayed
 		}
 		var ok bool
-		if err, ok = join.Error(c.id, op, name, f, waitErr); !ok {
+		if err, ok = join.FailureError(c.id, op, name, f, waitErr); !ok {
 			err = c.peerError(rank, op, err)
 		}
 	} else {
 		err = c.peerError(rank, op, err)
 	}
 	if unreached != nil {
-		err = fmt.Errorf("%w; %s gives no answer: %w", err, c.procName(rank), unreached)
+		err = fmt.Errorf("%w; no answer from %s: %w", err, c.procName(rank), unreached)
 	}
 	return a.msg, err
 }
 
-// ask sends a request, as soon as there is a way: to via or, if that takes long, to rank.
+// startCall sends a request to via, or to rank if via is not connected within relayGrace.
 func (c *client) startCall(via, rank uint32, k wire.Kind, body any) (*call, error) {
 	frame, err := wire.Encode(k, 0, body)
 	if err != nil {
@@ -208,7 +213,7 @@ func (c *client) startCall(via, rank uint32, k wire.Kind, body any) (*call, erro
 		return mine, nil
 	}
 	mine.link = c.selfLink
-	c.wg.Add(1) // what comes of it may go to others
+	c.wg.Add(1) // The request may cause frames to others.
 	c.mu.Unlock()
 	defer c.wg.Done()
 	m, err := wire.DecodeMessage(mine.frame[4:])
@@ -218,7 +223,7 @@ func (c *client) startCall(via, rank uint32, k wire.Kind, body any) (*call, erro
 	return mine, err
 }
 
-// send sends a call on its way, or has it wait for one. The caller holds place.mu.
+// sendCall sends a call, or queues it for the next connection. The caller holds endpoint.mu.
 func (c *client) sendCall(p *peer, call *call) {
 	switch {
 	case p.state == peerEnded:
@@ -231,8 +236,8 @@ func (c *client) sendCall(p *peer, call *call) {
 	}
 }
 
-// sendCallOn sends a call, and before a join what the peer is to keep. The caller holds
-// place.mu.
+// sendCallOn sends a call on l. Values for the peer to replicate precede a join. The caller holds
+// endpoint.mu.
 func (c *client) sendCallOn(l *link, call *call) {
 	call.link = l
 	if k := call.kind; (k == wire.Fence || k == wire.Construct) && call.origin.link == nil {
@@ -241,26 +246,26 @@ func (c *client) sendCallOn(l *link, call *call) {
 	l.send(call.frame)
 }
 
-// resendCall is send for a call whose connection has ended in good order, or has ended
-// before it was answered. The caller holds place.mu.
+// resendCall repeats a call that was not completed on a connection that ended in good order. The
+// caller holds endpoint.mu.
 func (c *client) resendCall(p *peer, call *call) {
 	if call.isCanceled {
 		c.failCall(call, missingFailure(p.rank, false))
 		return
 	}
-	if call.coordinator != p.rank { // who would have passed it on
+	if call.coordinator != p.rank { // p would have relayed it.
 		c.pendingCalls.redirect(call, call.coordinator)
 		p = c.peerOf(call.coordinator)
 	}
 	c.sendCall(p, call)
 }
 
-// failCall answers a call of this process itself.
+// failCall answers a call in place of the peer.
 func (c *client) failCall(call *call, f wire.FailureBody) {
 	c.pendingCalls.complete(call.id, answer{msg: wire.Message{Kind: wire.Failure, Body: wire.EncodeBody(f)}})
 }
 
-// failCalls ends those calls with err. The caller holds place.mu.
+// failCalls ends calls with err. The caller holds endpoint.mu.
 func (c *client) failCalls(calls *[]*call, err error) {
 	for _, call := range *calls {
 		c.pendingCalls.complete(call.id, answer{err: err})
@@ -268,8 +273,8 @@ func (c *client) failCalls(calls *[]*call, err error) {
 	*calls = nil
 }
 
-// withdraw ends the wait of a call, and returns its last answer, which is of this process
-// itself if the other one was not reached: then unreached says why.
+// withdrawCall withdraws a call, and returns its last answer. If the peer does not give one, this
+// process does, and unreached is the reason.
 func (c *client) withdrawCall(mine *call, expired bool) (a answer, unreached error) {
 	c.mu.Lock()
 	unreached = c.cancelCall(mine, expired)
@@ -285,8 +290,8 @@ func (c *client) withdrawCall(mine *call, expired bool) (a answer, unreached err
 	return <-mine.result, c.peerError(mine.target, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, c.answerGrace))
 }
 
-// absent is the answer to a call, whose deadline has passed or whose caller has gone, that
-// rank has not answered.
+// missingFailure is the answer to a withdrawn call that rank has not answered. expired means that
+// its deadline has passed.
 func missingFailure(rank uint32, expired bool) wire.FailureBody {
 	f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{rank}}
 	if expired {
@@ -295,8 +300,8 @@ func missingFailure(rank uint32, expired bool) wire.FailureBody {
 	return f
 }
 
-// cancelCall has a call end its wait where it is, and answers it if that is here: then
-// unreached says why. The caller holds place.mu.
+// cancelCall sends a withdrawal to the present target of a call. If there is no connection it
+// answers the call, and unreached is the reason. The caller holds endpoint.mu.
 func (c *client) cancelCall(one *call, expired bool) (unreached error) {
 	one.isCanceled = true
 	switch l := one.link; {
@@ -314,19 +319,19 @@ func (c *client) cancelCall(one *call, expired bool) (unreached error) {
 	return unreached
 }
 
-// setFrameID returns a frame of wire.Encode with another id.
+// setFrameID changes the id of a frame of wire.Encode in place.
 func setFrameID(frame []byte, id uint64) []byte {
 	k := wire.Kind(frame[5])
 	h, err := wire.Header(k, id, len(frame)-wire.HeaderSize)
 	if err != nil {
-		panic(err) // it was as long before
+		panic(err) // The length is unchanged.
 	}
 	copy(frame, h)
 	return frame
 }
 
-// isAbruptClose reports whether err says no more than that the process at the other end has
-// ended: in the middle of a frame, or with something unread.
+// isAbruptClose reports whether err only shows that the other process ended, in the middle of a
+// frame or with unread data.
 func isAbruptClose(err error) bool {
 	return err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
 }

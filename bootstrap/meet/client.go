@@ -19,73 +19,84 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// client is a process's part in the meeting service: a bootstrap.Client, and a
-// bootstrap.EventSource. Each connection has a goroutine that reads, and another one while
-// there is something to write. What has to be decided is decided under one lock, the
-// place's, during which nobody waits.
+// client implements bootstrap.Client and bootstrap.EventSource over connections among the members.
+// Each connection has a goroutine that reads, and another one while frames are queued. endpoint.mu
+// guards all decisions, and no holder of it blocks.
 type client struct {
 	*endpoint
 	launcher Launcher
-	exchange Exchange // nil: constructs are between the members
+	// nil if constructs run between the members.
+	exchange Exchange
 	timeout  time.Duration
 
 	hostTimeout    time.Duration
 	processTimeout time.Duration
 
-	answerGrace   time.Duration // defaultAnswerGrace; tests have less
-	lookupTimeout time.Duration // defaultLookupTimeout; tests have less
+	// Tests shorten these two.
+	answerGrace   time.Duration
+	lookupTimeout time.Duration
 	log           *slog.Logger
-	selfLink      *link // to this process itself
+	// Link of the requests of this process to itself.
+	selfLink *link
 
-	ctx       context.Context // ends with the client
+	ctx       context.Context
 	cancelCtx context.CancelFunc
-	done      <-chan struct{} // of ctx
+	done      <-chan struct{}
 	wg        sync.WaitGroup
 
 	pendingCalls callTable
 	relays       relayTable
 	events       events.Queue
 
-	refusals      refusalLog
-	droppedFrames atomic.Uint64 // Notes and events GivenUp that were lost here.
+	refusals refusalLog
+	// Notes and disconnects that were lost here.
+	droppedFrames atomic.Uint64
 
-	interfaces func() []netaddr.Interface // of this host
+	interfaces func() []netaddr.Interface
 
-	// Guarded by place.mu.
-	isClosed           bool
-	lastCallID         uint64
-	peers              map[uint32]*peer
-	links              map[*link]struct{}
-	joins              joinTable
-	exchangeRounds     map[*exchangeRound]struct{}
-	recentEvents       []recentEvent
-	incarnation        uint64 // that has begun; 0: none
+	// Guarded by endpoint.mu.
+	isClosed       bool
+	lastCallID     uint64
+	peers          map[uint32]*peer
+	links          map[*link]struct{}
+	joins          joinTable
+	exchangeRounds map[*exchangeRound]struct{}
+	recentEvents   []recentEvent
+	// Nonce of the present incarnation, 0 if there is none.
+	incarnation        uint64
 	isConnectScheduled bool
 	isUpkeepScheduled  bool
-	unsentLeft         []wire.EventBody  // lives that are over, of which others have not been told yet
-	leftNonces         map[uint32]uint64 // Nonce of the last incarnation of each process that has ended in good order.
+	// Incarnations that have left, and whose events are not sent yet.
+	unsentLeft []wire.EventBody
+	// Nonce of the last incarnation of each process that has left.
+	leftNonces map[uint32]uint64
 
-	nextAbsentRank uint32 // First rank of the next nextAbsent.
+	// Rank at which the next round of connectAbsent begins.
+	nextAbsentRank uint32
 
-	wakeWatch   chan struct{} // Wakes watchHosts; has room for one.
-	lastTickAt  time.Time     // Last tick of watchHosts.
-	isLookingUp bool          // suspectHost looks up processes.
+	// Wakes watchHosts. It has room for one value.
+	wakeWatch  chan struct{}
+	lastTickAt time.Time
+	// suspectHost looks up processes.
+	isLookingUp bool
 
-	checkedFailures int  // Of dead, when connectUnseenHosts was last scheduled.
-	hasRevocation   bool // A revocation has arrived, or this client has made one.
+	// len(failures) when connectUnseenHosts was last scheduled.
+	checkedFailures int
+	// This client has made or received a revocation.
+	hasRevocation bool
 }
 
-// Open returns the client of the process that l describes. It publishes where the process
-// is found, once in its life, and sends nothing to any other. l is the client's, and closed
-// with it.
+// Open returns the client of the process that l describes. It publishes the entry of the process in
+// the first client of the process, and sends nothing to other processes. The client owns l, and
+// closes it.
 //
-// Optional abilities: bootstrap.EventSource; those of bootstrap.Directory,
-// bootstrap.PsetSource and bootstrap.Reporter that l has; bootstrap.Bystander with an
-// Exchange that takes everyone. There is no ServerLost unless l
-// is a Watcher.
+// Optional interfaces are bootstrap.EventSource; those of bootstrap.Directory,
+// bootstrap.PsetSource, bootstrap.Reporter and bootstrap.NodeMapper that l has; and
+// bootstrap.Bystander if the Exchange of l requires all processes. The event ServerLost comes from
+// a Watcher only.
 //
-// Errors: ErrTransport if the process can't listen, or l does not publish; ErrConfig if the
-// process has a client that is open, or the job has too many processes.
+// Errors are ErrTransport if the process cannot listen or l does not publish, and ErrConfig if the
+// process has an open client or the job has too many processes.
 func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client, error) {
 	c, err := openClient(ctx, env, l, func(*entry) error { return nil })
 	if err != nil {
@@ -94,7 +105,7 @@ func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client,
 	return withAbilities(c), nil
 }
 
-// open is Open; fresh may change the entry of a place that is new.
+// openClient implements Open. initEntry may change the entry of a new endpoint.
 func openClient(ctx context.Context, env bootstrap.Env, l Launcher, initEntry func(*entry) error) (*client, error) {
 	id := l.Identity()
 	id.Most = id.Size // These launchers add no processes.
@@ -111,7 +122,7 @@ func openClient(ctx context.Context, env bootstrap.Env, l Launcher, initEntry fu
 	}
 	if !p.isPublished {
 		if err := l.Publish(ctx, p.ownEntry.encode()); err != nil {
-			p.remove() // nobody knows of it; it stays taken, for whoever has found it before
+			p.remove() // The endpoint stays registered for processes that have found the entry.
 			return nil, &framework.TransportError{Component: component, Peer: "the launcher", Op: "publish this process's entry", Err: err}
 		}
 		p.isPublished = true
@@ -121,11 +132,11 @@ func openClient(ctx context.Context, env bootstrap.Env, l Launcher, initEntry fu
 	return c, nil
 }
 
-// checkJob refuses what is no job, or one of too many processes: lists of ranks have a limit, and so
-// has the rank in a context id.
+// checkJob returns ErrConfig for an identity outside its job, and for a job over wire.MaxElements,
+// which limits lists of ranks and the rank in a context id.
 func checkJob(id bootstrap.Identity) error {
 	if id.Size < 1 || id.Size > wire.MaxElements || int64(id.Proc.Rank) >= int64(id.Size) {
-		return fmt.Errorf("%w: %s: the launcher says that this is rank %d of a job of %d processes: want 1 to %d",
+		return fmt.Errorf("%w: %s: the launcher reports rank %d of a job of %d processes: want 1 to %d",
 			framework.ErrConfig, component, id.Proc.Rank, id.Size, wire.MaxElements)
 	}
 	return nil
@@ -143,19 +154,19 @@ func newClient(env bootstrap.Env, l Launcher, p *endpoint) *client {
 	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
 	c.done = c.ctx.Done()
 	c.interfaces = sync.OnceValue(func() []netaddr.Interface {
-		ifs, _ := netaddr.Host() // without, the order in which peers publish theirs stands
+		ifs, _ := netaddr.Host() // On an error the order of the published addresses stands.
 		return ifs
 	})
 	c.events.Spawn = c.wg.Go
-	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: p.id.Size, Ended: c.hasEnded,
-		Early: func(r request) bool { return r.isRelayed }}
+	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: p.id.Size, HasEnded: c.hasEnded,
+		IsAnsweredFirst: func(r request) bool { return r.isRelayed }}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
 
-// take makes c the place's client.
+// attach makes c the client of its endpoint.
 func (c *client) attach() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +180,7 @@ func (c *client) attach() error {
 	return nil
 }
 
-// begun lets others in.
+// startServing reports the known failures, and accepts connections.
 func (c *client) startServing() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +203,7 @@ func (c *client) startServing() {
 	}
 }
 
-// watch has f called for what the launcher hears, if it can.
+// watchLauncher sets the callback for the events of the launcher, if it is a Watcher.
 func (c *client) watchLauncher(f func(bootstrap.Event)) {
 	if w, ok := framework.As[Watcher](c.launcher); ok {
 		w.Watch(f)
@@ -201,17 +212,17 @@ func (c *client) watchLauncher(f func(bootstrap.Event)) {
 
 func (c *client) Identity() bootstrap.Identity { return c.id }
 
-// Close says goodbye to all who are connected, and leaves the sockets open, on which
-// nobody answers until the process opens a client again.
+// Close sends a goodbye on all connections. The sockets stay open, and do not answer until the
+// process opens a client again.
 func (c *client) Close() error {
 	c.awaitForwarders()
-	ways, ok := c.shutdown(func(l *link) { l.sendLast(encodeFrame(wire.Goodbye, 0, wire.Empty{})) })
+	links, ok := c.shutdown(func(l *link) { l.sendLast(encodeFrame(wire.Goodbye, 0, wire.Empty{})) })
 	if !ok {
-		return closedError("Close") // and the launcher may have another watcher by now
+		return closedError("Close") // The launcher may have another watcher by now.
 	}
 	c.watchLauncher(nil)
-	// Who has heard it says so by closing.
-	for _, l := range ways {
+	// A peer confirms the goodbye by closing its end.
+	for _, l := range links {
 		time.AfterFunc(closeGrace, l.dropWhenWritten)
 	}
 	c.wg.Wait()
@@ -225,9 +236,9 @@ func (c *client) Close() error {
 	return c.launcher.Close()
 }
 
-// Crash ends the process's client and its place as the end of the process would: without
-// a goodbye, and nobody listens any more. It is for tests that have several processes in
-// one program; after Close it gives back what outlasts a client.
+// Crash ends the client and its endpoint as the end of the process would, without a goodbye. It is
+// for tests with several processes in one program. After Close it releases the endpoint, which
+// outlasts the client.
 func (c *client) Crash() error {
 	c.remove()
 	if _, ok := c.shutdown((*link).drop); !ok {
@@ -238,8 +249,8 @@ func (c *client) Crash() error {
 	return nil
 }
 
-// finish ends all calls and attempts, and has each connection ended by f.
-func (c *client) shutdown(f func(*link)) (ways []*link, ok bool) {
+// shutdown ends all calls and dial attempts, and applies f to each link.
+func (c *client) shutdown(f func(*link)) (links []*link, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.isClosed {
@@ -248,19 +259,19 @@ func (c *client) shutdown(f func(*link)) (ways []*link, ok bool) {
 	c.isClosed = true
 	c.pendingCalls.failAll(closedError("Close during the call"))
 	clear(c.selfLink.pendingRequests)
-	c.values.Forget()
+	c.values.DropWaiters()
 	for l := range c.links {
-		ways = append(ways, l)
+		links = append(links, l)
 		f(l)
 	}
 	c.cancelCtx()
 	c.setAccepting(false)
 	c.events.Stop()
-	return ways, true
+	return links, true
 }
 
-// after calls f on a goroutine of its own in d, unless the client closes before. The caller
-// holds place.mu, and the client is not closed.
+// runAfter calls f on a goroutine of its own after d, unless the client closes before. The caller
+// holds endpoint.mu, and the client is open.
 func (c *client) runAfter(d time.Duration, f func()) {
 	c.wg.Go(func() {
 		select {
@@ -271,17 +282,17 @@ func (c *client) runAfter(d time.Duration, f func()) {
 	})
 }
 
-// read serves one connection until it ends.
+// readLoop serves a connection until it ends.
 func (c *client) readLoop(l *link, r *wire.Reader) {
 	err := c.readMessages(l, r)
 	c.mu.Lock()
-	quiet := c.isClosed || l.receivedGoodbye || errors.Is(err, io.EOF) || isAbruptClose(err)
+	isExpected := c.isClosed || l.receivedGoodbye || errors.Is(err, io.EOF) || isAbruptClose(err)
 	c.mu.Unlock()
-	if !quiet {
+	if !isExpected {
 		c.log.Warn("bootstrap meet: connection closed", "peer", c.procName(l.rank), "error", err)
 	}
-	// A peer that has closed waits until this end closes too, and may then come again: what
-	// still waits here on its behalf is withdrawn before.
+	// A peer that has closed waits for the end of this connection, and may then connect again. Its
+	// requests are withdrawn before.
 	defer l.drop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -302,7 +313,7 @@ func (c *client) readMessages(l *link, r *wire.Reader) error {
 			return io.EOF
 		}
 		if c.ctx.Err() != nil || l.isExpelled.Load() {
-			continue // to the peer's end, so that it finds what was sent last
+			continue // Discard up to the end, so that the peer can read the last frame.
 		}
 		if err := c.handleMessage(l, m); err != nil {
 			return fmt.Errorf("message of kind %d: %w", m.Kind, err)
@@ -310,7 +321,7 @@ func (c *client) readMessages(l *link, r *wire.Reader) error {
 	}
 }
 
-// encodeFrame encodes what has no variable part, or was checked before.
+// encodeFrame encodes a body that is known to be within its limits.
 func encodeFrame(k wire.Kind, id uint64, body any) []byte {
 	f, err := wire.Encode(k, id, body)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A peer still waits for what this process never put when this one closes.
-func TestCloseWhileAnotherWaitsForAValue(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestClose_PeerWaitsForValue_GetFails(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 2)
 		cs := j.openAll()
 		j.fence("start", cs...)
@@ -46,9 +45,9 @@ func TestCloseWhileAnotherWaitsForAValue(t *testing.T) {
 	})
 }
 
-// A process that was met in an earlier session ends in a later one, before it has met anybody.
-func TestEndBeforeTheFirstMeetingOfASessionIsFound(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// The process had connections in an earlier session only.
+func TestDeath_BeforeFirstConnectionOfSession_IsReported(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 2)
 		cs := j.openAll()
 		j.fence("start", cs...)
@@ -59,13 +58,12 @@ func TestEndBeforeTheFirstMeetingOfASessionIsFound(t *testing.T) {
 		if err := j.open(1).Crash(); err != nil {
 			t.Fatal(err)
 		}
-		failed(t, "fence", again.Fence(t.Context(), j.world(), "again"), j.proc(1))
+		checkFailed(t, "fence", again.Fence(t.Context(), j.world(), "again"), j.proc(1))
 	})
 }
 
-// While something is under way to a host that has gone, the kernel does not ask whether it is
-// there, and tries for a quarter of an hour.
-func TestConnectionsHaveALimitForWhatIsNotAcknowledged(t *testing.T) {
+// Without the option, the kernel retransmits to a lost host for a quarter of an hour.
+func TestLink_TCP_HasUserTimeout(t *testing.T) {
 	j := newTestJob(t, tcp, 2)
 	cs := j.openAll()
 	j.fence("start", cs...)
@@ -89,12 +87,12 @@ func TestConnectionsHaveALimitForWhatIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// The launcher tells of a death without saying of which life, and who hears it first has only
-// met somebody who has met the dead.
-func TestDeathFromTheLauncherIsNamedByWhoHasMetTheDead(t *testing.T) {
+// The launcher reports a death without the incarnation, and the first receiver has no connection
+// with the dead process.
+func TestLauncherReportsDeath_WithoutIncarnation_ConnectedPeerAddsIt(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	j.nodes = 3
-	l := &told{launcher: launcher{j.book, 0}}
+	l := &watchedLauncher{launcher: launcher{j.addressBook, 0}}
 	c, err := openOn(t.Context(), unix, l, j.env)
 	if err != nil {
 		t.Fatal(err)
@@ -103,13 +101,13 @@ func TestDeathFromTheLauncherIsNamedByWhoHasMetTheDead(t *testing.T) {
 	leader, victim := j.open(1), j.open(2)
 	victim.Begin(7)
 	j.fence("start", leader, c, victim)
-	first, second := listen(leader), listen(c)
+	first, second := collectEvents(leader), collectEvents(c)
 	l.f(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(2), Reason: "the launcher says so"})
-	if e := next(t, first); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(2) || e.Nonce != 7 {
+	if e := nextEvent(t, first); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(2) || e.Nonce != 7 {
 		t.Errorf("event %+v", e)
 	}
 	for {
-		e := next(t, second)
+		e := nextEvent(t, second)
 		if e.Kind != bootstrap.ProcDied || e.Proc != j.proc(2) {
 			t.Fatalf("event %+v", e)
 		}
@@ -119,11 +117,11 @@ func TestDeathFromTheLauncherIsNamedByWhoHasMetTheDead(t *testing.T) {
 	}
 }
 
-// Who keeps a value is stopped, and its owner has just come.
-func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
+// The holder of the replica is stopped, and the owner has just connected.
+func TestGet_OwnerConnects_DoesNotWaitForReplica(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	asker := j.open(2)
-	asker.answerGrace = time.Minute // for the answer of its keeper
+	asker.answerGrace = time.Minute // For the answer of the holder of the replica.
 	impostor(t, unix, asker, 0)
 	asker.recordJoined("all", wire.MakeRuns(j.world()))
 	got := make(chan error, 1)
@@ -135,7 +133,7 @@ func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
 		got <- err
 	}()
 	eventually(t, "who keeps it is asked", func() (asked bool) {
-		asker.pendingCalls.forEach(func(one *call) { asked = asked || one.kind == wire.Kept })
+		asker.pendingCalls.forEach(func(one *call) { asked = asked || one.kind == wire.GetReplica })
 		return asked
 	})
 	if err := j.open(1).Put(t.Context(), "k", []byte("v")); err != nil {
@@ -151,8 +149,8 @@ func TestValueFromItsOwnerDoesNotWaitForWhoKeepsIt(t *testing.T) {
 	}
 }
 
-// So many wait for a process that is stopped, or has no client, that no other can: it lives.
-func TestSocketOnWhichTooManyWaitIsNoDeath(t *testing.T) {
+// The backlog is full, because the process is stopped or has no client.
+func TestSuspectPeer_BacklogIsFull_IsAlive(t *testing.T) {
 	j := newTestJob(t, unix, 2)
 	c := j.open(1)
 	full := entry{nonce: c.ownEntry.nonce + 1, hostID: c.ownEntry.hostID}
@@ -187,16 +185,15 @@ func TestSocketOnWhichTooManyWaitIsNoDeath(t *testing.T) {
 	})
 }
 
-// The launcher is gone, and a connection breaks to a process that had come by itself, whose
-// entry was not looked up before: that is not a death, and it comes again.
-func TestBreakWithoutLauncherIsNoDeath(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// The peer had connected by itself, so its entry is unknown.
+func TestConnectionBreaks_LauncherIsLost_PeerReconnects(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 2)
 		cs := j.openAll()
 		j.fence("start", cs...)
-		heard := []<-chan bootstrap.Event{listen(cs[0]), listen(cs[1])}
+		heard := []<-chan bootstrap.Event{collectEvents(cs[0]), collectEvents(cs[1])}
 		j.mu.Lock()
-		j.failure = errors.New("the launcher is gone")
+		j.launcherErr = errors.New("the launcher is gone")
 		j.mu.Unlock()
 		cs[0].mu.Lock()
 		old := cs[0].peers[1].links[0]
@@ -214,10 +211,10 @@ func TestBreakWithoutLauncherIsNoDeath(t *testing.T) {
 	})
 }
 
-// A process's launchers may have one watcher for all, which is the next client's by then.
-func TestSecondCloseLeavesTheNextWatcherAlone(t *testing.T) {
+// The launchers of a process may share a watcher, which belongs to the next client by then.
+func TestClose_Twice_KeepsNextWatcher(t *testing.T) {
 	j := newTestJob(t, unix, 1)
-	l := &told{launcher: launcher{j.book, 0}}
+	l := &watchedLauncher{launcher: launcher{j.addressBook, 0}}
 	c, err := openOn(t.Context(), unix, l, j.env)
 	if err != nil {
 		t.Fatal(err)

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// stagger is how long one address has before the next is tried beside it.
+	// attemptStagger is the time after which the next address is tried in parallel.
 	attemptStagger = 250 * time.Millisecond
 
-	// connectTimeout is how long the network may take to answer at an address.
+	// connectTimeout limits the connection attempt at one address.
 	connectTimeout = 5 * time.Second
 
-	// maxLinks is how many connections a pair may have: one, or two that have crossed, and
-	// such as are about to end.
+	// maxLinks limits the connections of a pair. Usually there is one, or two that have crossed,
+	// and some that are about to end.
 	maxLinks = 8
 )
 
-// connectTCP tries the addresses of a process on another host, one after another, the next
-// when the last one has failed or takes long.
+// connectTCP tries the addresses of a process on another host in order. It starts the next attempt
+// when the last one fails, or after attemptStagger.
 func (c *client) connectTCP(ctx context.Context, rank uint32, e entry) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -38,7 +38,7 @@ func (c *client) connectTCP(ctx context.Context, rank uint32, e entry) error {
 	for len(errs) < len(addrs) {
 		var next <-chan time.Time
 		if begun < len(addrs) {
-			if begun == len(errs) { // nothing is under way
+			if begun == len(errs) { // No attempt is in progress.
 				next = time.After(0)
 			} else {
 				next = time.After(attemptStagger)
@@ -59,15 +59,15 @@ func (c *client) connectTCP(ctx context.Context, rank uint32, e entry) error {
 	return joinAttemptErrors(errs)
 }
 
-// worst joins the errors of a process's addresses. Who was refused at some and else not
-// reached was not refused; and who was found to be somebody else at some may still be
-// reached at those where nothing was found out.
+// joinAttemptErrors joins the errors of the attempts at several addresses. Errors that leave the
+// state of the process open replace refusals and permanent errors, and permanent errors replace
+// refusals.
 func joinAttemptErrors(errs []error) error {
-	refused := func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
-	final := func(err error) bool { return errors.Is(err, errPermanent) }
-	for _, known := range []func(error) bool{func(err error) bool { return refused(err) || final(err) }, refused} {
-		if open := slices.DeleteFunc(slices.Clone(errs), known); len(open) > 0 {
-			errs = open
+	isRefused := func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+	isPermanent := func(err error) bool { return errors.Is(err, errPermanent) }
+	for _, isConclusive := range []func(error) bool{func(err error) bool { return isRefused(err) || isPermanent(err) }, isRefused} {
+		if remaining := slices.DeleteFunc(slices.Clone(errs), isConclusive); len(remaining) > 0 {
+			errs = remaining
 		}
 	}
 	if len(errs) == 0 {
@@ -76,15 +76,15 @@ func joinAttemptErrors(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// connect connects with one address, proves who this process is, and begins the link.
+// connectAddr connects to one address, performs the handshake and establishes the link.
 func (c *client) connectAddr(ctx context.Context, rank uint32, e entry, network, at string) error {
 	d := net.Dialer{Timeout: c.connectTimeoutFor(rank)}
 	dialing := ctx
-	if network == "unix" { // Connecting does not wait, and the hello below follows even if ctx ends.
+	if network == "unix" { // The connection is immediate, and the hello below follows even if ctx ends.
 		dialing = context.WithoutCancel(ctx)
 	}
 	nc, err := d.DialContext(dialing, network, at)
-	for pause := firstPause; errors.Is(err, syscall.EAGAIN); pause = min(2*pause, maxPause) { // a full backlog
+	for pause := firstPause; errors.Is(err, syscall.EAGAIN); pause = min(2*pause, maxPause) { // The backlog is full.
 		c.recordSocketAlive(rank)
 		select {
 		case <-time.After(pause):
@@ -101,15 +101,15 @@ func (c *client) connectAddr(ctx context.Context, rank uint32, e entry, network,
 		return fmt.Errorf("%w: %w", err, errPermanent)
 	}
 	c.recordSocketAlive(rank)
-	// There is no deadline: a process without a client does not answer until it has one again.
-	// Writing stays possible, because the other end logs a connection without a hello.
+	// There is no deadline, because a process without an open client answers when it opens the next
+	// one. Writing stays possible, because the other end logs a connection without a hello.
 	stop := context.AfterFunc(ctx, func() { nc.SetReadDeadline(time.Unix(1, 0)) })
 	h := hello{from: c.id.Proc.Rank, to: rank, fromNonce: c.ownEntry.nonce, toNonce: e.nonce}
 	proof, err := proveAsConnector(nc, c.id.Proc.Namespace, h, e)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
-	if err == nil { // from here on the other end counts on the link
+	if err == nil { // From here on the other end relies on the link.
 		nc.SetDeadline(time.Now().Add(handshakeTimeout))
 		_, err = nc.Write(proof)
 	}
@@ -123,8 +123,8 @@ func (c *client) connectAddr(ctx context.Context, rank uint32, e entry, network,
 	return c.establishLink(rank, nc, false)
 }
 
-// connectTimeoutFor returns the time that the network may take to answer at an address of rank. It is short
-// while the host is silent, so that an attempt begins soon after a cable is back.
+// connectTimeoutFor returns the limit for a connection attempt to rank. It is short while the host
+// is silent, so that an attempt begins soon after the network recovers.
 func (c *client) connectTimeoutFor(rank uint32) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *client) connectTimeoutFor(rank uint32) time.Duration {
 	return connectTimeout
 }
 
-// recordSocketAlive notes that a process's socket is there.
+// recordSocketAlive records that the socket of a process accepts connections.
 func (c *client) recordSocketAlive(rank uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,8 +145,8 @@ func (c *client) recordSocketAlive(rank uint32) {
 	}
 }
 
-// met makes nc, whose other end has proved to be rank, a link. accepted says who had
-// connected: the acceptor says welcome.
+// establishLink adds a link over nc after the handshake with rank. accepted means that the peer has
+// dialed, and that this end sends the Welcome.
 func (c *client) establishLink(rank uint32, nc net.Conn, accepted bool) error {
 	l := &link{client: c, rank: rank, conn: nc, pendingRequests: map[uint64]join.Withdraw{}}
 	r := wire.NewReader(nc, wire.MaxFrame)
@@ -172,12 +172,12 @@ func (c *client) establishLink(rank uint32, nc net.Conn, accepted bool) error {
 	switch {
 	case c.isClosed || p.state == peerEnded:
 		c.sendDeathNotice(l)
-		if !accepted { // who lets this process in is not to take it for dead
+		if !accepted { // The acceptor has a link, and must not report this process as failed.
 			nc.SetDeadline(time.Now().Add(closeGrace))
 			nc.Write(encodeFrame(wire.Goodbye, 0, wire.Empty{}))
 		}
 		nc.Close()
-		return errors.New("this process has closed, or the other one counts as failed")
+		return errors.New("this process has closed, or the peer has ended")
 	case len(p.links) >= maxLinks && accepted:
 		return errors.New("too many connections of one process")
 	}
@@ -202,7 +202,7 @@ func (c *client) awaitWelcome(l *link, r *wire.Reader) error {
 	case m.Kind != wire.Welcome || err != nil:
 		return fmt.Errorf("message kind %d instead of a welcome: %w", m.Kind, errPermanent)
 	case int64(w.Size) != int64(c.id.Size):
-		return fmt.Errorf("it says that the job has %d processes, this process knows of %d: %w", w.Size, c.id.Size, errPermanent)
+		return fmt.Errorf("its job has %d processes, that of this process %d: %w", w.Size, c.id.Size, errPermanent)
 	}
 	return nil
 }

@@ -9,43 +9,46 @@ import (
 )
 
 const (
-	// When a head has gone, members connect to the next one after coordinatorDelay, unless they
-	// go themselves by then; it connects to those who have not come within gatherDelay.
+	// After the end of a coordinator, members connect to the next one within coordinatorDelay
+	// unless they close themselves. The new coordinator connects to the members that have not done
+	// so within gatherDelay.
 	coordinatorDelay = 150 * time.Millisecond
 	gatherDelay      = time.Second
 
-	// keepConnectedTime is how long a member tries.
+	// keepConnectedTime limits the dial attempts of keepConnected.
 	keepConnectedTime = 10 * time.Second
 
-	// forwarderTimeout limits the time that Close waits for connections with an Exchange, and
-	// revocationTimeout without one, where they are missing only after a death. forwarderPollInterval is the
-	// interval of polling.
+	// forwarderTimeout limits the time for which Close waits for connections with an Exchange.
+	// revocationTimeout applies without one, where connections are missing only after a death.
+	// forwarderPollInterval is the interval of polling.
 	forwarderTimeout      = 5 * time.Second
 	revocationTimeout     = 2 * time.Second
 	forwarderPollInterval = time.Millisecond
 
-	// maxMemberships is how many groups are remembered.
+	// maxMemberships limits the groups that are remembered.
 	maxMemberships = 1 << 12
 )
 
-// membership is a group that the process was in. With whom it keeps a connection because of
-// that follows from the members that are left: the first member, the head; or for those of another
-// node than the head's, the lowest member of their own, which has one with the head.
+// membership is a group that the process was in. The process keeps a connection to the coordinator,
+// which is the first member that can forward. On other nodes than that of the coordinator, only the
+// node leader does, and the other members keep a connection to their node leader.
 type membership struct {
 	key           string
 	members       wire.Runs
 	owner         *client
-	isCoordinator bool // this process is the head
-	isNodeLeader  bool // this process is the lowest of its node, which is not the head's
-	mustGather    bool // it has just become one of the two
+	isCoordinator bool
+	// The coordinator is on another node.
+	isNodeLeader bool
+	// The process has become coordinator or node leader, and connects to members.
+	mustGather bool
 }
 
-// joined notes that the process was in a group, whose members have met.
+// recordJoined records a group whose members have exchanged messages.
 func (c *client) recordJoined(key string, runs wire.Runs) { c.recordMembership(key, runs, true) }
 
-// recordMembership notes that the process was in a group. Unless the members have met, it is seen to
-// soon who keeps a connection with whom.
-func (c *client) recordMembership(key string, runs wire.Runs, met bool) {
+// recordMembership records a group. Unless its members have met over connections, upkeep connects
+// them.
+func (c *client) recordMembership(key string, runs wire.Runs, areConnected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.memberships, func(m membership) bool { return m.key == key })
@@ -62,43 +65,42 @@ func (c *client) recordMembership(key string, runs wire.Runs, met bool) {
 	m := &c.memberships[i]
 	m.owner = c
 	c.updateRole(m)
-	if met {
-		m.mustGather = false // who is in the group has just come
+	if areConnected {
+		m.mustGather = false // All members have just connected.
 		return
 	}
 	c.scheduleUpkeep()
 }
 
-// stand finds out what this process is in a group now, and with whom it keeps a
-// connection, if with any.
-func (c *client) updateRole(m *membership) (with uint32, any bool) {
+// updateRole updates the role of this process in a group. It returns the process to keep a
+// connection to, if there is one.
+func (c *client) updateRole(m *membership) (forwarder uint32, ok bool) {
 	self := c.id.Proc.Rank
-	stays := func(r uint32) bool { return r == self || !c.cannotForward(r) }
-	head, _ := firstMember(m.members, stays)
-	lowest, other := c.nodeLeader(m.members, head, stays)
-	isHead, isLowest := head == self, other && lowest == self
+	isEligible := func(r uint32) bool { return r == self || !c.cannotForward(r) }
+	coordinator, _ := firstMember(m.members, isEligible)
+	nodeLeader, isOnOtherNode := c.nodeLeader(m.members, coordinator, isEligible)
+	isHead, isLowest := coordinator == self, isOnOtherNode && nodeLeader == self
 	m.mustGather = m.mustGather || isHead && !m.isCoordinator || isLowest && !m.isNodeLeader
 	m.isCoordinator, m.isNodeLeader = isHead, isLowest
-	if other && !isLowest {
-		head = lowest
+	if isOnOtherNode && !isLowest {
+		coordinator = nodeLeader
 	}
-	return head, !isHead
+	return coordinator, !isHead
 }
 
-// fellow reports whether this client was in a group with rank. The caller holds place.mu.
+// sharesGroup reports whether this client was in a group with rank. The caller holds endpoint.mu.
 func (c *client) sharesGroup(rank uint32) bool {
 	return slices.ContainsFunc(c.memberships, func(m membership) bool { return m.owner == c && m.members.Index(rank) >= 0 })
 }
 
-// away reports whether a process passes nothing on. The caller holds place.mu.
+// cannotForward reports whether a process forwards no events. The caller holds endpoint.mu.
 func (c *client) cannotForward(rank uint32) bool {
 	_, dead := c.failures[rank]
 	p := c.peers[rank]
 	return dead || p != nil && (p.state == peerEnded || p.state == peerAbsent || p.hasLeft)
 }
 
-// tidy sees to it, in a while, that there is a connection to each head. The caller holds
-// place.mu.
+// scheduleUpkeep schedules connections to the coordinators. The caller holds endpoint.mu.
 func (c *client) scheduleUpkeep() {
 	if c.isUpkeepScheduled || c.isClosed || len(c.memberships) == 0 {
 		return
@@ -114,29 +116,29 @@ func (c *client) scheduleUpkeep() {
 	})
 }
 
-// connectCoordinators connects with the heads. It reports whether others are to be gathered. The
-// caller holds place.mu.
-func (c *client) connectCoordinators() (gather bool) {
+// connectCoordinators connects to the coordinators. It reports whether connectMembers must follow.
+// The caller holds endpoint.mu.
+func (c *client) connectCoordinators() (mustGather bool) {
 	for i := range c.memberships {
 		m := &c.memberships[i]
 		if m.owner != c {
 			continue
 		}
-		if with, any := c.updateRole(m); any {
-			c.keepConnected(with)
+		if forwarder, ok := c.updateRole(m); ok {
+			c.keepConnected(forwarder)
 		}
-		gather = gather || m.mustGather
+		mustGather = mustGather || m.mustGather
 	}
 	if len(c.failures) > c.checkedFailures {
 		c.checkedFailures = len(c.failures)
 		c.runAfter(gatherDelay, c.connectUnseenHosts)
 	}
-	return gather
+	return mustGather
 }
 
-// connectUnseenHosts connects, as the head of a group, to the members on hosts without a connection after a
-// death. The node leader that had one may have died together with the others there, and no process of
-// another host is connected to those.
+// connectUnseenHosts connects the coordinator of a group, after a death, to members on hosts
+// without a connection. The node leader that had the connection may have died together with other
+// processes there, and no process of another host is connected to those.
 func (c *client) connectUnseenHosts() {
 	c.mu.Lock()
 	unknown := c.ranksWithoutEntry()
@@ -150,7 +152,7 @@ func (c *client) connectUnseenHosts() {
 	for rank, p := range c.peers {
 		hosts[c.entries[rank].hostID] = hosts[c.entries[rank].hostID] || len(p.links) > 0
 	}
-	delete(hosts, 0) // Not known.
+	delete(hosts, 0) // Unknown.
 	for i := range c.memberships {
 		if m := &c.memberships[i]; m.owner != c || !m.isCoordinator {
 			continue
@@ -163,33 +165,34 @@ func (c *client) connectUnseenHosts() {
 	}
 }
 
-// awaitForwarders waits for connections to the processes that pass on the revocations and, with an Exchange, the
-// end of this process.
+// awaitForwarders waits for connections to the processes that forward the revocations and, with an
+// Exchange, the end of this process.
 func (c *client) awaitForwarders() {
 	c.mu.Lock()
-	said := !c.hasRevocation && (c.exchange == nil || c.incarnation == 0 && len(c.recentEvents) == 0)
+	isDone := !c.hasRevocation && (c.exchange == nil || c.incarnation == 0 && len(c.recentEvents) == 0)
 	c.mu.Unlock()
-	patience := forwarderTimeout
+	timeout := forwarderTimeout
 	if c.exchange == nil {
-		patience = revocationTimeout
+		timeout = revocationTimeout
 	}
-	for end := time.Now().Add(patience); !said && time.Now().Before(end); {
-		if said = c.connectForwarders(); !said {
+	for end := time.Now().Add(timeout); !isDone && time.Now().Before(end); {
+		if isDone = c.connectForwarders(); !isDone {
 			time.Sleep(forwarderPollInterval)
 		}
 	}
 }
 
-// connectForwarders reports whether this process is connected with the heads. A process that has just become a head,
-// or has an Exchange, is connected with the members, too. connectForwarders connects with the others.
+// connectForwarders reports whether this process is connected to the coordinators, and dials those
+// that are missing. A new coordinator, and a process with an Exchange, must be connected to the
+// members, too.
 func (c *client) connectForwarders() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := true
-	hears := func(rank uint32) {
+	areAllConnected := true
+	ensureConnected := func(rank uint32) {
 		if p := c.peerOf(rank); len(p.links) == 0 && !c.cannotForward(rank) && rank != c.id.Proc.Rank {
 			c.keepConnected(rank)
-			all = false
+			areAllConnected = false
 		}
 	}
 	for i := range c.memberships {
@@ -197,24 +200,23 @@ func (c *client) connectForwarders() bool {
 		if m.owner != c || c.isClosed {
 			continue
 		}
-		if with, any := c.updateRole(m); any {
-			hears(with)
+		if forwarder, ok := c.updateRole(m); ok {
+			ensureConnected(forwarder)
 		}
 		if c.exchange == nil && !m.mustGather { // The members have connected.
 			continue
 		}
 		for _, rank := range m.members.All() {
 			if _, here := slices.BinarySearch(c.id.Locals, rank); m.isCoordinator || m.isNodeLeader && here {
-				hears(rank)
+				ensureConnected(rank)
 			}
 		}
 	}
-	return all
+	return areAllConnected
 }
 
-// gather connects with those who should have come since this process has become the head
-// of a group, or the lowest of its node there: one that has died meanwhile is not missed by
-// anybody else.
+// connectMembers connects to members that have not connected since this process became coordinator
+// or node leader. A member that has died meanwhile is noticed by no other process.
 func (c *client) connectMembers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,7 +235,7 @@ func (c *client) connectMembers() {
 	}
 }
 
-// useful tries for a time to have a connection with rank. The caller holds place.mu.
+// keepConnected dials rank for at most keepConnectedTime. The caller holds endpoint.mu.
 func (c *client) keepConnected(rank uint32) {
 	p := c.peerOf(rank)
 	if len(p.links) > 0 || p.state == peerEnded || c.isClosed || time.Now().Before(p.wantedUntil) {

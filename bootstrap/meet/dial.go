@@ -33,7 +33,7 @@ type dialer struct {
 	lastDialErr         error
 }
 
-// wanted reports whether there is a reason to connect.
+// isWanted reports whether there is a reason to connect.
 func (p *peer) isWanted() bool {
 	if p.state == peerEnded || len(p.links) > 0 {
 		return p.state != peerEnded && p.isSilent && len(p.links) == 1
@@ -41,7 +41,8 @@ func (p *peer) isWanted() bool {
 	return len(p.waitingCalls) > 0 || len(p.lossyFrames) > 0 || p.state.isSuspect() || p.isAwaited || time.Now().Before(p.wantedUntil)
 }
 
-// review begins or ends attempts, as there are reasons for them. The caller holds place.mu.
+// updateDialing starts or cancels dial attempts according to isWanted. The caller holds
+// endpoint.mu.
 func (c *client) updateDialing(p *peer) {
 	wanted := p.isWanted() && !c.isClosed
 	switch {
@@ -53,12 +54,12 @@ func (c *client) updateDialing(p *peer) {
 		case p.wake <- struct{}{}:
 		default:
 		}
-	case p.cancelDial != nil && len(p.links) == 0: // a second connection does no harm
+	case p.cancelDial != nil && len(p.links) == 0: // A second connection is harmless.
 		p.cancelDial()
 	}
 }
 
-// dial tries to reach p until it is reached, or nobody wants that any more.
+// dialLoop dials p until it is connected or no longer wanted.
 func (c *client) dialLoop(p *peer) {
 	for wait := firstPause; ; wait = min(2*wait, maxPause) {
 		c.mu.Lock()
@@ -81,55 +82,55 @@ func (c *client) dialLoop(p *peer) {
 		if len(p.waitingCalls) == 0 && !p.state.isSuspect() && !p.isSilent {
 			pause = idlePause
 		}
-		again := p.isWanted()
+		isWanted := p.isWanted()
 		c.mu.Unlock()
 		cancel()
-		if !again {
-			continue // to the end above
+		if !isWanted {
+			continue // Returns above.
 		}
 		select {
 		case <-time.After(pause):
 		case <-c.done:
-		case <-p.wake: // a call has begun to wait
+		case <-p.wake: // A call waits now.
 			wait = firstPause
 		}
 	}
 }
 
-// Why an attempt has failed.
+// Errors of a dial attempt.
 var (
 	errNoEntry   = errors.New("it has published no entry: it has not opened a session yet")
-	errPermanent = errors.New("it is not tried again")
+	errPermanent = errors.New("not retried")
 )
 
-// missed draws conclusions from an attempt that has failed. The caller holds place.mu.
+// handleDialFailure ends the peer or its calls if err is conclusive. The caller holds endpoint.mu.
 func (c *client) handleDialFailure(p *peer, err error) {
 	p.lastDialErr = err
-	refused := errors.Is(err, syscall.ECONNREFUSED)
-	if !refused {
+	isRefused := errors.Is(err, syscall.ECONNREFUSED)
+	if !isRefused {
 		p.consecutiveRefusals = 0
 	} else if p.consecutiveRefusals++; p.consecutiveRefusals == 1 {
 		p.firstRefusalAt = time.Now()
 	}
 	e, found := c.entries[p.rank]
-	_, reached := c.connectedRanks[p.rank] // so that its entry leads to it, and to nobody else
+	_, isKnownAddress := c.connectedRanks[p.rank] // The entry is known to lead to that process.
 	switch {
-	case errors.Is(err, errPermanent) && p.state.isSuspect() && found: // else nothing was tried; it may come by itself
-		c.concludeEnded(p, fmt.Sprintf("connection lost, and then: %v", err))
+	case errors.Is(err, errPermanent) && p.state.isSuspect() && found: // Without an entry nothing was dialed, and the process may connect by itself.
+		c.concludeEnded(p, fmt.Sprintf("connection lost, reconnect failed: %v", err))
 	case errors.Is(err, errPermanent):
 		c.failCalls(&p.waitingCalls, c.peerError(p.rank, "connect", err))
-	case refused && (reached || found && (c.isOnThisHost(e) || c.hasReachedHost(e))):
+	case isRefused && (isKnownAddress || found && (c.isOnThisHost(e) || c.hasReachedHost(e))):
 		c.concludeEnded(p, fmt.Sprintf("connection lost: %v", err))
-	case refused && p.consecutiveRefusals >= maxRefusals && time.Since(p.firstRefusalAt) > refusalPeriod:
-		c.failCalls(&p.waitingCalls, c.peerError(p.rank, "connect", fmt.Errorf("nobody answers for its entry, at %s: %w", e.tcpAddrs(), err)))
+	case isRefused && p.consecutiveRefusals >= maxRefusals && time.Since(p.firstRefusalAt) > refusalPeriod:
+		c.failCalls(&p.waitingCalls, c.peerError(p.rank, "connect", fmt.Errorf("no process answers at its addresses (%s): %w", e.tcpAddrs(), err)))
 	}
 }
 
-// near reports whether the process of e can be reached by its Unix socket, which is there
-// as long as the process is.
+// isOnThisHost reports whether the process of e is reached by its Unix socket, which exists as long
+// as the process.
 func (c *client) isOnThisHost(e entry) bool { return e.hostID != 0 && e.hostID == c.ownEntry.hostID }
 
-// attempt finds the process's entry, unless it was found before, and connects.
+// dialOnce looks up the entry of rank unless it is known, and connects.
 func (c *client) dialOnce(ctx context.Context, rank uint32, e entry, found bool) error {
 	if !found {
 		b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])

@@ -18,45 +18,54 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// place is what a process has from its first client to its end: where it listens, which
-// others are told once and for all, and what has to outlast a client.
+// endpoint is the state of a process that outlasts its clients. It has the sockets, the known
+// failures, and the values of this process.
 type endpoint struct {
-	id           bootstrap.Identity
-	ownEntry     entry
-	unixListener *net.UnixListener // nil: none
-	nodeListener *net.UnixListener // Listens at nodeEntry; nil if there is none.
-	tcpListener  *net.TCPListener  // nil: none
+	id       bootstrap.Identity
+	ownEntry entry
+	// nil if the host has no Unix sockets.
+	unixListener *net.UnixListener
+	// Listens at nodeEntry. nil if there is none.
+	nodeListener *net.UnixListener
+	// nil if there is no TCP address.
+	tcpListener *net.TCPListener
 
-	mu          sync.Mutex // of the place and of its open client
-	client      *client    // nil: nobody answers now
+	// Guards the endpoint and its client.
+	mu sync.Mutex
+	// nil while no client is open.
+	client      *client
 	isPublished bool
 
-	values        join.Board[request]
-	valueVersions map[string]uint64   // of what has been put, by name
-	lastVersion   uint64              // of the last that has been put
-	replicas      map[uint32]*replica // of what others have put
+	values join.ValueStore[request]
+	// Version of each value of this process, by name.
+	valueVersions map[string]uint64
+	lastVersion   uint64
+	// Values of other processes.
+	replicas map[uint32]*replica
 
-	entries        map[uint32]entry            // found so far
-	connectedRanks map[uint32]struct{}         // with whom there was a connection
-	failures       map[uint32]wire.EventBody   // who failed
-	seenEvents     map[wire.EventBody]struct{} // what has been passed on already
-	// and what was before it
+	// Entries that were found, by rank.
+	entries map[uint32]entry
+	// Processes with which there was a connection.
+	connectedRanks map[uint32]struct{}
+	failures       map[uint32]wire.EventBody
+	// Events that were forwarded. olderSeenEvents is the generation before.
+	seenEvents      map[wire.EventBody]struct{}
 	olderSeenEvents map[wire.EventBody]struct{}
 	revoked         events.Revocations
-	nextContextLow  uint64       // the lower bits of the next context id
-	memberships     []membership // that the process was in
-	barrierStreams  map[string]*barrierStream
+	// Lower bits of the next context id.
+	nextContextLow uint64
+	memberships    []membership
+	barrierStreams map[string]*barrierStream
 }
 
-// places are those of this program, which is one process as a rule, and in tests several.
-// A place must be found again when a session is opened again, maybe with another Launcher.
+// endpoints are those of this program, which is one process except in tests. A session that opens
+// again finds its endpoint here, possibly with another Launcher.
 var endpoints struct {
 	sync.Mutex
 	of map[framework.Proc]*endpoint
 }
 
-// endpointOf returns the place of the process with that identity, and makes it if there is
-// none.
+// endpointOf returns the endpoint of a process, and creates it if there is none.
 func endpointOf(id bootstrap.Identity, initEntry func(*entry) error) (*endpoint, error) {
 	endpoints.Lock()
 	defer endpoints.Unlock()
@@ -82,7 +91,7 @@ func endpointOf(id bootstrap.Identity, initEntry func(*entry) error) (*endpoint,
 	return p, nil
 }
 
-// leave ends the place, as the end of the process would.
+// remove closes the endpoint and unregisters it.
 func (p *endpoint) remove() {
 	endpoints.Lock()
 	defer endpoints.Unlock()
@@ -104,7 +113,7 @@ func (p *endpoint) closeListeners() {
 	}
 }
 
-// listen opens the sockets and draws what the entry says. One of the two suffices.
+// listen opens the sockets, one of which is enough, and draws the random numbers of the entry.
 func (p *endpoint) listen() error {
 	var seed [8 + 8 + keySize]byte
 	if _, err := rand.Read(seed[:]); err != nil {
@@ -134,12 +143,11 @@ func (p *endpoint) listen() error {
 	return nil
 }
 
-// nextContext draws the id of a construct that this process leads. Above is the rank,
-// counted from a place that depends on the namespace: members of one namespace never draw
-// the same, up to 2^20 of them with 2^44 constructs each. Below is a count that begins
-// anywhere: of two namespaces, or of two processes under one rank, that make a million
-// constructs each, some id is the same with a probability below 2^-22. The caller holds
-// p.mu.
+// nextContext draws the id of a construct that this process coordinates. The upper bits are the
+// rank plus a hash of the namespace, so up to 2^20 members of one namespace draw distinct ids for
+// 2^44 constructs each. The lower bits count from a random number. With a million constructs in
+// each of two namespaces, or of two processes under one rank, the probability of an equal id is
+// below 2^-22. The caller holds p.mu.
 func (p *endpoint) nextContext() uint64 {
 	const low = 44
 	above := (framework.NamespaceHash(p.id.Proc.Namespace) + uint64(p.id.Proc.Rank)) << low
@@ -151,8 +159,8 @@ func (p *endpoint) nextContext() uint64 {
 	}
 }
 
-// accepting lets the sockets be accepted on, or ends that. Between two clients whoever
-// connects waits in the kernel.
+// setAccepting starts or stops accepting on the sockets. Between two clients, connections wait in
+// the kernel.
 func (p *endpoint) setAccepting(on bool) {
 	until := time.Time{}
 	if !on {
@@ -171,12 +179,12 @@ func (p *endpoint) setAccepting(on bool) {
 
 const component = "bootstrap meet"
 
-// procName is a process of this job, for errors and logs.
+// procName names a process of this job in errors and logs.
 func (p *endpoint) procName(rank uint32) string {
 	return "rank " + strconv.FormatUint(uint64(rank), 10)
 }
 
-// peerError is the error of what can't be done with a process.
+// peerError wraps an error of an operation with a process.
 func (p *endpoint) peerError(rank uint32, op string, err error) error {
 	return &framework.TransportError{Component: component, Peer: p.procName(rank), Op: op, Err: err}
 }

@@ -15,21 +15,20 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Whatever stands in the book, the error says whose entry it is.
-func TestEntriesThatLeadNowhere(t *testing.T) {
+func TestEntry_IsInvalid_ErrorNamesProcess(t *testing.T) {
 	_, port := closedPort(t)
 	good := entry{nonce: 1, hostID: 7, port: port, addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
 	unixOnly := entry{nonce: 1, hostID: 7}
 	for want, b := range map[string][]byte{
-		"is empty":                      {},
-		"has version 99":                {99},
-		"is cut short":                  good.encode()[:20],
-		"bytes too many":                append(good.encode(), 0),
-		"makes no sense":                (&entry{nonce: 1, port: 1}).encode(),
-		"nobody answers for its entry":  good.encode(),
-		"has only a Unix socket":        unixOnly.encode(),
-		"has an address of 5 bytes":     append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHeaderSize], 5, 1, 2, 3, 4, 5),
-		"the entry is cut short in an ": append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHeaderSize], 16, 1),
+		"is empty":                            {},
+		"has version 99":                      {99},
+		"truncated entry":                     good.encode()[:20],
+		"bytes too many":                      append(good.encode(), 0),
+		"invalid entry":                       (&entry{nonce: 1, port: 1}).encode(),
+		"no process answers at its addresses": good.encode(),
+		"has only a Unix socket":              unixOnly.encode(),
+		"has an address of 5 bytes":           append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHeaderSize], 5, 1, 2, 3, 4, 5),
+		"truncated entry: incomplete":         append((&entry{nonce: 1, port: 1, addrs: []netip.Addr{{}}}).encode()[:entryHeaderSize], 16, 1),
 	} {
 		j := newTestJob(t, unix, 2)
 		c := j.open(1)
@@ -41,10 +40,10 @@ func TestEntriesThatLeadNowhere(t *testing.T) {
 	}
 }
 
-// With more processes two leaders would draw the same context ids.
-func TestJobsOfTooManyProcessesAreRefused(t *testing.T) {
+// With more processes, two coordinators would draw the same context ids.
+func TestOpen_JobTooLarge_IsErrConfig(t *testing.T) {
 	for rank, size := range map[int]int{0: 0, 3: 3, 1 << 20: 1<<20 + 1} {
-		c, err := openOn(t.Context(), unix, unplaced{launcher{newBook(size), rank}}, bootstrap.Env{})
+		c, err := openOn(t.Context(), unix, nodelessLauncher{launcher{newAddressBook(size), rank}}, bootstrap.Env{})
 		if err == nil {
 			c.Crash()
 		}
@@ -54,14 +53,14 @@ func TestJobsOfTooManyProcessesAreRefused(t *testing.T) {
 	}
 }
 
-// unplaced is a launcher that does not say who is on this node.
-type unplaced struct{ launcher }
+// nodelessLauncher does not know the processes of its node.
+type nodelessLauncher struct{ launcher }
 
-func (u unplaced) Identity() bootstrap.Identity {
+func (u nodelessLauncher) Identity() bootstrap.Identity {
 	return bootstrap.Identity{Proc: u.proc(u.rank), Size: u.size}
 }
 
-// closedPort returns a port of this host on which nobody listens.
+// closedPort returns a port of this host without a listener.
 func closedPort(t *testing.T) (net.Addr, uint16) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -71,9 +70,9 @@ func closedPort(t *testing.T) (net.Addr, uint16) {
 	return l.Addr(), uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
-// The key is what makes an entry's process out of whoever listens there.
-func TestEntryWhoseKeyDoesNotAnswerIsNotFollowed(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// The key identifies the process of an entry.
+func TestConnect_OtherProcessListens_IsRefused(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		cs := j.openAll()
 		e, err := decodeEntry(j.entries[j.proc(0)])
@@ -94,35 +93,35 @@ func TestEntryWhoseKeyDoesNotAnswerIsNotFollowed(t *testing.T) {
 	})
 }
 
-func TestLauncherThatFailsEndsWhatNeedsIt(t *testing.T) {
+func TestLauncherFails_CallsThatNeedIt_End(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	cs := j.openAll()
 	j.fence("start", cs[:2]...)
 	down := errors.New("the launcher is gone")
 	j.mu.Lock()
-	j.failure = down
+	j.launcherErr = down
 	j.mu.Unlock()
 	if _, err := cs[1].Get(t.Context(), j.proc(2), "k"); !errors.Is(err, down) || !errors.Is(err, framework.ErrTransport) {
 		t.Errorf("get of a process that was never met: %v", err)
 	}
 	j.fence("those who have met go on", cs[:2]...)
-	b := newBook(1)
-	b.failure = down
+	b := newAddressBook(1)
+	b.launcherErr = down
 	if _, err := Open(t.Context(), bootstrap.Env{}, launcher{b, 0}); !errors.Is(err, down) || !errors.Is(err, framework.ErrTransport) {
 		t.Errorf("open: %v", err)
 	}
 }
 
-func TestSecondClientOfAProcessIsRefused(t *testing.T) {
+func TestOpen_SecondClient_IsErrConfig(t *testing.T) {
 	j := newTestJob(t, unix, 1)
 	j.open(0)
-	if _, err := Open(t.Context(), bootstrap.Env{}, launcher{j.book, 0}); !errors.Is(err, framework.ErrConfig) {
+	if _, err := Open(t.Context(), bootstrap.Env{}, launcher{j.addressBook, 0}); !errors.Is(err, framework.ErrConfig) {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestReopeningCostsNoDescriptor(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestReopen_ManyTimes_KeepsNumberOfDescriptors(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 2)
 		stay := j.open(1)
 		count := func() int {
@@ -149,7 +148,7 @@ func TestReopeningCostsNoDescriptor(t *testing.T) {
 	})
 }
 
-func TestWhatIsSaidOfSeveralAddresses(t *testing.T) {
+func TestJoinAttemptErrors_SeveralAddresses_DropsConclusiveOnes(t *testing.T) {
 	refused, wrong, late := syscall.ECONNREFUSED, fmt.Errorf("%w: %w", errWrongKey, errPermanent), errors.New("late")
 	for _, c := range []struct {
 		errs           []error

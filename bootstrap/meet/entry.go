@@ -12,21 +12,25 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// version is that of entry, handshake and messages together: processes of one job must
-// agree exactly.
+// protocolVersion is the version of the entry, the handshake and the messages. All processes of a
+// job have the same.
 const protocolVersion = 4
 
-// keySize is that of the key, in bytes.
+// keySize is the length of a key in bytes.
 const keySize = 32
 
-// entry is what a process publishes: how it is reached, and by whom. docs/wire.md has its
-// bytes.
+// entry is what a process publishes about its sockets. docs/wire.md has the encoding.
 type entry struct {
-	key    [keySize]byte // whoever knows it is of the job
-	nonce  uint64        // of the process; it outlasts lives
-	hostID uint64        // where its Unix socket can be seen; 0: it has none
-	port   uint16        // on which it listens by TCP; 0: it does not
-	addrs  []netip.Addr  // the most useful first
+	// Secret of the job.
+	key [keySize]byte
+	// Identifies the process in all its incarnations.
+	nonce uint64
+	// Identifies the host and network namespace of the Unix socket. 0 if there is none.
+	hostID uint64
+	// TCP port, 0 if there is none.
+	port uint16
+	// In order of preference.
+	addrs []netip.Addr
 }
 
 const entryHeaderSize = 1 + keySize + 8 + 8 + 2 + 1
@@ -46,7 +50,7 @@ func (e *entry) encode() []byte {
 	return b
 }
 
-// decodeEntry reads what a launcher has handed on, which may be anything.
+// decodeEntry decodes and checks an entry from a launcher.
 func decodeEntry(b []byte) (entry, error) {
 	var e entry
 	switch {
@@ -55,7 +59,7 @@ func decodeEntry(b []byte) (entry, error) {
 	case b[0] != protocolVersion:
 		return e, fmt.Errorf("the entry has version %d, this process speaks %d: build all programs of a job with the same version of ferry", b[0], protocolVersion)
 	case len(b) < entryHeaderSize:
-		return e, fmt.Errorf("the entry is cut short: %d bytes", len(b))
+		return e, fmt.Errorf("truncated entry: %d bytes", len(b))
 	case len(b) > MaxEntry:
 		return e, fmt.Errorf("the entry has %d bytes, the limit is %d", len(b), MaxEntry)
 	}
@@ -65,11 +69,11 @@ func decodeEntry(b []byte) (entry, error) {
 	e.port = binary.BigEndian.Uint16(b[at+16:])
 	count, rest := int(b[at+18]), b[entryHeaderSize:]
 	if e.nonce == 0 || count > netaddr.MaxPublished || (e.port == 0) != (count == 0) {
-		return e, fmt.Errorf("the entry makes no sense: nonce %d, port %d with %d addresses", e.nonce, e.port, count)
+		return e, fmt.Errorf("invalid entry: nonce %d, port %d with %d addresses", e.nonce, e.port, count)
 	}
 	for range count {
 		if len(rest) == 0 || len(rest) < 1+int(rest[0]) {
-			return e, errors.New("the entry is cut short in an address")
+			return e, errors.New("truncated entry: incomplete address")
 		}
 		a, ok := netip.AddrFromSlice(rest[1 : 1+int(rest[0])])
 		if !ok {
@@ -83,11 +87,11 @@ func decodeEntry(b []byte) (entry, error) {
 	return e, nil
 }
 
-// socket is the name of the process's Unix socket: in the abstract namespace, so that
-// nothing is left of it, however the process ends.
+// socketName returns the name of the Unix socket. It is in the abstract namespace, so the kernel
+// removes it with the process.
 func (e *entry) socketName() string { return fmt.Sprintf("@ferry-meet-%016x", e.nonce) }
 
-// where says at which addresses the process is to be reached by TCP, for errors.
+// tcpAddrs lists the TCP addresses for errors.
 func (e *entry) tcpAddrs() string {
 	var s []string
 	for _, a := range e.addrs {
@@ -96,8 +100,8 @@ func (e *entry) tcpAddrs() string {
 	return strings.Join(s, ", ")
 }
 
-// localHostID names what shares abstract sockets: this boot of this machine, and the network
-// namespace. 0: not known.
+// localHostID identifies the abstract namespace of Unix sockets, which is this boot of the host
+// with this network namespace. It is 0 if unknown.
 func localHostID() uint64 {
 	proof, err := hostid.Proof("/proc/self/ns/net")
 	if err != nil {

@@ -16,31 +16,31 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A process that closes its last client may have to leave its launcher, and can use the address
-// book no more. Its later clients reach the processes of its node by their nodeEntry. Of two
-// processes on different nodes at least one has the other's entry and connects. Each publishes
-// its own entry before it looks up others, so the later of the two finds the earlier.
+// A process that closes its last client may have to leave its launcher, and can then no longer use
+// the address book. Its later clients reach the processes of its node by their nodeEntry. Of two
+// processes on different nodes at least one has the other's entry, and connects. Each publishes its
+// own entry before it looks up others, so the later of the two finds the earlier.
 // docs/decisions/reopened-sessions.md has the reasons.
 
 const (
-	// defaultLookupTimeout bounds the time that Close takes for lookups, of some 0.1 ms each.
+	// defaultLookupTimeout limits the lookups in Close, which take about 0.1 ms each.
 	defaultLookupTimeout = 5 * time.Second
 
-	// learners is the number of lookups of one process at a time. A launcher may ask another node
-	// for each.
+	// maxLookups limits the concurrent lookups of a process. A launcher may ask another node for
+	// each.
 	maxLookups = 16
 
-	// nodeLookupSlots is the number of processes of a node that look up others at a time. Hydra 4.0.2
-	// hangs when 128 do, because mpiexec and its proxy both block in a write to the other.
+	// nodeLookupSlots limits the processes of a node that look up entries at a time. Hydra 4.0.2
+	// hangs with 128, because mpiexec and its proxy both block in a write to the other.
 	nodeLookupSlots = 16
-	lookupSlotPause = 10 * time.Millisecond // Between two attempts to get one.
+	lookupSlotPause = 10 * time.Millisecond
 
 	// An entry and its length fit before the largest payload.
 	_ = uint(wire.MaxJoin - bootstrap.MaxPayload - 2 - MaxEntry)
 )
 
-// lookUpRemaining looks up the processes of other nodes that this one has shared no construct with.
-// A client with an Exchange skips it, because its constructs need the launcher itself.
+// lookUpRemaining looks up processes of other nodes without a common construct. A client with an
+// Exchange skips this, because its constructs need the launcher itself.
 func (c *client) lookUpRemaining() {
 	c.mu.Lock()
 	unknown := c.ranksWithoutEntry()
@@ -60,7 +60,7 @@ func (c *client) lookUpRemaining() {
 	}
 }
 
-// lookUpEntries looks up the entries of ranks.
+// lookUpEntries looks up entries until ctx ends.
 func (c *client) lookUpEntries(ctx context.Context, unknown []uint32) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -78,8 +78,8 @@ func (c *client) lookUpEntries(ctx context.Context, unknown []uint32) {
 	wg.Wait()
 }
 
-// acquireLookupSlot waits for a slot of the node, to be closed after use. It returns nil if no slot is
-// needed, or when ctx ends. The kernel frees the slots of a process that dies.
+// acquireLookupSlot waits for a slot of the node, which the caller closes after use. It returns nil
+// if none is needed or ctx ends. The kernel releases the slots of a process that dies.
 func (c *client) acquireLookupSlot(ctx context.Context) io.Closer {
 	if c.nodeListener == nil || len(c.id.Locals) <= nodeLookupSlots {
 		return nil
@@ -100,8 +100,8 @@ func (c *client) acquireLookupSlot(ctx context.Context) io.Closer {
 	return nil
 }
 
-// unknown returns the ranks to look up. They begin behind this process's own, so that processes
-// that close at the same time look up different ones. The caller holds place.mu.
+// ranksWithoutEntry returns the ranks to look up. They start after the rank of this process, so
+// that processes that close at the same time look up different ones. The caller holds endpoint.mu.
 func (c *client) ranksWithoutEntry() (ranks []uint32) {
 	size := uint32(c.id.Size)
 	for i := range size - 1 {
@@ -113,7 +113,7 @@ func (c *client) ranksWithoutEntry() (ranks []uint32) {
 	return ranks
 }
 
-// learn looks up the entry of rank. There may be none yet, and an error leaves it unknown.
+// lookUpEntry looks up the entry of rank. On an error, or without an entry, it stays unknown.
 func (c *client) lookUpEntry(ctx context.Context, rank uint32) {
 	b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])
 	if err != nil || !ok {
@@ -126,15 +126,15 @@ func (c *client) lookUpEntry(ctx context.Context, rank uint32) {
 	}
 }
 
-// prependEntry returns the length of this process's entry, the entry and the payload.
+// prependEntry returns the length of this process's entry, the entry, and the payload.
 func (p *endpoint) prependEntry(payload []byte) []byte {
 	e := p.ownEntry.encode()
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(e)+len(payload)), uint16(len(e)))
 	return append(append(b, e...), payload...)
 }
 
-// extractEntries removes the entries from the payloads of a construct of group, and keeps those of
-// processes that were unknown.
+// extractEntries removes the entries from the payloads of a construct, and keeps those that are
+// new.
 func (c *client) extractEntries(op string, group []framework.Proc, payloads [][]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

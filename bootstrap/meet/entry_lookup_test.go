@@ -14,15 +14,15 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// leaver is the launcher of a process that leaves it for good with its first client.
-type leaver struct {
+// leavingLauncher is the launcher of a process that leaves it for good with its first client.
+type leavingLauncher struct {
 	launcher
 	mu    sync.Mutex
 	left  bool
 	found map[framework.Proc][]byte
 }
 
-func (l *leaver) Find(ctx context.Context, p framework.Proc) ([]byte, bool, error) {
+func (l *leavingLauncher) Find(ctx context.Context, p framework.Proc) ([]byte, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b, ok := l.found[p]; ok {
@@ -38,28 +38,28 @@ func (l *leaver) Find(ctx context.Context, p framework.Proc) ([]byte, bool, erro
 	return b, ok, err
 }
 
-func (l *leaver) Close() error {
+func (l *leavingLauncher) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left = true
 	return nil
 }
 
-// leaverJob is a job of leavers.
-type leaverJob struct {
+// leavingJob is a job of processes with a leavingLauncher.
+type leavingJob struct {
 	*testJob
-	launchers []*leaver
+	launchers []*leavingLauncher
 }
 
-func newLeaverJob(t *testing.T, on network, size int) *leaverJob {
-	j := &leaverJob{testJob: newTestJob(t, on, size)}
+func newLeavingJob(t *testing.T, on network, size int) *leavingJob {
+	j := &leavingJob{testJob: newTestJob(t, on, size)}
 	for rank := range size {
-		j.launchers = append(j.launchers, &leaver{launcher: launcher{j.book, rank}, found: map[framework.Proc][]byte{}})
+		j.launchers = append(j.launchers, &leavingLauncher{launcher: launcher{j.addressBook, rank}, found: map[framework.Proc][]byte{}})
 	}
 	return j
 }
 
-func (j *leaverJob) reopen(rank int) *client {
+func (j *leavingJob) reopen(rank int) *client {
 	j.t.Helper()
 	c, err := openOn(j.t.Context(), j.on, j.launchers[rank], j.env)
 	if err != nil {
@@ -69,8 +69,8 @@ func (j *leaverJob) reopen(rank int) *client {
 	return c
 }
 
-// alone opens and closes a client of each rank, one after the other.
-func (j *leaverJob) alone(ranks ...int) {
+// openAndClose opens and closes a client of each rank, one after the other.
+func (j *leavingJob) openAndClose(ranks ...int) {
 	j.t.Helper()
 	for _, rank := range ranks {
 		if err := j.reopen(rank).Close(); err != nil {
@@ -79,8 +79,8 @@ func (j *leaverJob) alone(ranks ...int) {
 	}
 }
 
-// together constructs a group of ranks with new clients, and closes them.
-func (j *leaverJob) together(ranks ...int) {
+// constructAndClose constructs a group of ranks with new clients, and closes them.
+func (j *leavingJob) constructAndClose(ranks ...int) {
 	j.t.Helper()
 	var cs []*client
 	var group []framework.Proc
@@ -103,36 +103,36 @@ func (j *leaverJob) together(ranks ...int) {
 	}
 }
 
-// Of any two processes the one that closed last has the other's entry, whichever of them is
-// the coordinator.
+// Of any two processes the one that closed last has the other's entry, whichever of them is the
+// coordinator.
 func TestReopen_ProcessesThatLeftInAnyOrder_Connect(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}, {1, 2}, {2}, {0}} {
 			t.Run(fmt.Sprint(order), func(t *testing.T) {
-				j := newLeaverJob(t, on, 3)
-				j.alone(order...)
-				j.together(0, 1, 2)
-				j.together(2, 1)
+				j := newLeavingJob(t, on, 3)
+				j.openAndClose(order...)
+				j.constructAndClose(0, 1, 2)
+				j.constructAndClose(2, 1)
 			})
 		}
 	})
 }
 
 func TestReopen_GroupsAfterOtherGroups_Connect(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j := newLeaverJob(t, on, 4)
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j := newLeavingJob(t, on, 4)
 		j.nodes = 2
-		j.together(1, 3)
-		j.together(3, 0)
-		j.together(2, 1)
-		j.alone(3, 2)
-		j.together(0, 1, 2, 3)
+		j.constructAndClose(1, 3)
+		j.constructAndClose(3, 0)
+		j.constructAndClose(2, 1)
+		j.openAndClose(3, 2)
+		j.constructAndClose(0, 1, 2, 3)
 	})
 }
 
-// A construct gives every member the entries of all, so that no lookup is left for the end.
+// A construct gives every member the entries of all others.
 func TestClose_AfterAConstructOfAll_SkipsLookups(t *testing.T) {
-	j := newLeaverJob(t, tcp, 8)
+	j := newLeavingJob(t, tcp, 8)
 	var cs []*client
 	for rank := range j.size {
 		cs = append(cs, j.reopen(rank))
@@ -153,13 +153,13 @@ func TestClose_AfterAConstructOfAll_SkipsLookups(t *testing.T) {
 	}
 }
 
-// stuck is a launcher that answers no lookup.
-type stuck struct {
+// stuckLauncher answers no lookup.
+type stuckLauncher struct {
 	launcher
 	finds *atomic.Int32
 }
 
-func (s stuck) Find(ctx context.Context, _ framework.Proc) ([]byte, bool, error) {
+func (s stuckLauncher) Find(ctx context.Context, _ framework.Proc) ([]byte, bool, error) {
 	s.finds.Add(1)
 	<-ctx.Done()
 	return nil, false, context.Cause(ctx)
@@ -168,7 +168,7 @@ func (s stuck) Find(ctx context.Context, _ framework.Proc) ([]byte, bool, error)
 func TestClose_LauncherDoesNotAnswer_EndsAtItsLimit(t *testing.T) {
 	j := newTestJob(t, tcp, 100)
 	var finds atomic.Int32
-	c, err := openOn(t.Context(), tcp, stuck{launcher{j.book, 0}, &finds}, j.env)
+	c, err := openOn(t.Context(), tcp, stuckLauncher{launcher{j.addressBook, 0}, &finds}, j.env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestClose_LauncherDoesNotAnswer_EndsAtItsLimit(t *testing.T) {
 
 // Processes beyond the slots of their node wait, and skip the lookups at the limit.
 func TestClose_SlotsOfTheNodeAreTaken_SkipsLookups(t *testing.T) {
-	j := newLeaverJob(t, unix, 4*nodeLookupSlots)
+	j := newLeavingJob(t, unix, 4*nodeLookupSlots)
 	j.nodes = 2
 	c, second := j.reopen(0), j.reopen(2)
 	for range nodeLookupSlots {
@@ -211,8 +211,7 @@ func TestClose_SlotsOfTheNodeAreTaken_SkipsLookups(t *testing.T) {
 	}
 }
 
-// More members are absent than are looked after at a time.
-func TestScout_ManyAreAbsent_ReachesEachInTurn(t *testing.T) {
+func TestConnectAbsent_ManyAreAbsent_DialsEach(t *testing.T) {
 	j := newTestJob(t, unix, 10*maxAbsentRanks)
 	c := j.open(0)
 	var absent []uint32

@@ -10,45 +10,44 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// News is passed on by whoever had not heard it, over all connections but the one that it
-// came by. Every process keeps a connection to the head of each group that it was in, the
-// first member that has neither ended nor left, so that news finds all who were ever in a
-// group with somebody who was in a group with somebody, and so on.
+// Each process forwards an event that is new to it over all connections except the one that
+// delivered it. Every process keeps a connection to the coordinator of each group that it was in,
+// the first member that has neither ended nor left. So events reach all processes that are linked
+// by a chain of common groups.
 
 const (
-	// leftBatchDelay is how long the news that lives are over in good order waits for more of
-	// its kind. It concerns who is late only: at the end of a job all close at once, and
-	// nobody is left then who would have to hear of all others.
+	// leftBatchDelay is the time for which ProcLeft events are collected. At the end of a job all
+	// processes close at about the same time, and few of these events are then sent at all.
 	leftBatchDelay = 20 * time.Millisecond
 
-	// minSeenEvents is how much news is remembered at least, and seenEventsPerProc how much more for each
-	// process. What is told twice does no harm.
+	// minSeenEvents and seenEventsPerProc bound the events that are recognized as duplicates. A
+	// duplicate beyond that is harmless.
 	minSeenEvents, seenEventsPerProc = 256, 4
 
-	// maxLossyFrames is how much news waits for a connection to one process.
+	// maxLossyFrames limits the frames that wait for a connection to one process.
 	maxLossyFrames = 16
 
-	// maxRecentEvents is how much news is told to those who connect afterwards, where members
-	// don't meet by their constructs (Exchange) and connect when those are over.
+	// maxRecentEvents limits the events that are repeated on later connections. With an Exchange,
+	// members connect after their constructs only.
 	maxRecentEvents = 256
 )
 
-// recent is news with whom it is about.
+// recentEvent is an event frame, and the process that it is about.
 type recentEvent struct {
 	subject uint32
 	frame   []byte
 }
 
-// event is ev as this client's user sees it.
+// publicEvent converts an event for the user of this client.
 func (c *client) publicEvent(ev wire.EventBody) bootstrap.Event {
 	return bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: c.id.Procs([]uint32{ev.Rank})[0], Nonce: ev.Nonce,
 		Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
 }
 
-// recordIfNew reports whether ev has not been heard, and remembers it. The caller holds place.mu.
+// recordIfNew records an event, and reports whether it was new. The caller holds endpoint.mu.
 func (c *client) recordIfNew(ev wire.EventBody) bool {
 	ev.Reason = ""
-	if ev.Kind == uint8(bootstrap.Broken) { // whoever says so
+	if ev.Kind == uint8(bootstrap.Broken) { // Any member may have reported it.
 		ev.Rank, ev.Nonce = 0, 0
 	}
 	if _, told := c.seenEvents[ev]; told {
@@ -65,18 +64,18 @@ func (c *client) recordIfNew(ev wire.EventBody) bool {
 	return true
 }
 
-// flood sends news to all who are connected, but not to whom it came from nor to whom it is
-// about. The caller holds place.mu.
+// flood sends an event to all connected processes but its sender and its subject. The caller holds
+// endpoint.mu.
 func (c *client) flood(ev wire.EventBody, from *link) {
 	c.forwardFrame(encodeFrame(wire.Event, 0, ev), ev.Rank, from, (*link).sendFrame)
 }
 
-// floodBroken is flood for what concerns some only, who may be found through others. It is
-// lost where what was sent before is not read.
-func (c *client) floodBroken(b wire.BrokenBody, from *link) {
-	frame, err := wire.Encode(wire.Told, 0, b)
+// floodBroken floods an event for some members, which other processes may connect. The event is
+// lost on links that are not read.
+func (c *client) floodBroken(b wire.CommEventBody, from *link) {
+	frame, err := wire.Encode(wire.CommEvent, 0, b)
 	if err != nil {
-		c.log.Warn("bootstrap meet: the news of a broken communicator is too large", "error", err)
+		c.log.Warn("bootstrap meet: event of a broken communicator dropped: too large", "error", err)
 		return
 	}
 	c.forwardFrame(frame, b.Event.Rank, from, func(l *link, frame []byte) { l.sendLossy(frame) })
@@ -91,9 +90,9 @@ func (c *client) forwardFrame(frame []byte, about uint32, from *link, send func(
 	}
 }
 
-// remember keeps news for those who connect afterwards. The caller holds place.mu.
+// rememberRecent keeps an event for later connections. The caller holds endpoint.mu.
 func (c *client) rememberRecent(about uint32, frame []byte) {
-	if c.exchange == nil { // who is to hear of it is connected
+	if c.exchange == nil { // All receivers are connected.
 		return
 	}
 	if len(c.recentEvents) == maxRecentEvents {
@@ -102,7 +101,7 @@ func (c *client) rememberRecent(about uint32, frame []byte) {
 	c.recentEvents = append(c.recentEvents, recentEvent{about, frame})
 }
 
-// heard takes in news that another process passes on.
+// receiveEvent handles an event that another process forwards.
 func (c *client) receiveEvent(ev wire.EventBody, from *link) error {
 	if int64(ev.Rank) >= int64(c.id.Size) {
 		return framework.ErrRank
@@ -134,9 +133,9 @@ func (c *client) receiveEvent(ev wire.EventBody, from *link) error {
 	return nil
 }
 
-// receiveBroken takes in and passes on that a communicator's collectives can't go on. The caller
-// holds place.mu.
-func (c *client) receiveBroken(b wire.BrokenBody, from *link) {
+// receiveBroken handles and forwards the event that the collectives of a communicator have failed.
+// The caller holds endpoint.mu.
+func (c *client) receiveBroken(b wire.CommEventBody, from *link) {
 	if !c.recordIfNew(b.Event) {
 		return
 	}
@@ -146,7 +145,7 @@ func (c *client) receiveBroken(b wire.BrokenBody, from *link) {
 	c.floodBroken(b, from)
 }
 
-// receiveLauncherEvent takes in what a Watcher says.
+// receiveLauncherEvent handles an event of a Watcher.
 func (c *client) receiveLauncherEvent(e bootstrap.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,8 +158,8 @@ func (c *client) receiveLauncherEvent(e bootstrap.Event) {
 	}
 }
 
-// over draws the conclusion that a process has ended. It has failed unless it had said
-// goodbye. The caller holds place.mu.
+// concludeEnded handles the end of a process, which has failed unless it had sent a goodbye. The
+// caller holds endpoint.mu.
 func (c *client) concludeEnded(p *peer, reason string) {
 	switch {
 	case p.state == peerEnded:
@@ -171,15 +170,14 @@ func (c *client) concludeEnded(p *peer, reason string) {
 	}
 }
 
-// died notes and passes on that a process has failed. The caller holds place.mu.
+// reportFailed records and floods the failure of a process. The caller holds endpoint.mu.
 func (c *client) reportFailed(ev wire.EventBody, from *link) {
-	ev.Reason = wire.CutReason(ev.Reason)
+	ev.Reason = wire.TruncateReason(ev.Reason)
 	if ev.Rank == c.id.Proc.Rank {
 		c.isolate(ev)
 		return
 	}
-	// Who has not met it, and has heard from the launcher, hears which life it was from those who
-	// have met it.
+	// The launcher may not know the incarnation. Processes that were connected add it.
 	if life := c.peerOf(ev.Rank).incarnation; ev.Nonce == 0 && life != 0 {
 		ev.Nonce, from = life, nil
 	}
@@ -188,14 +186,13 @@ func (c *client) reportFailed(ev wire.EventBody, from *link) {
 	}
 	c.failures[ev.Rank] = ev
 	c.log.Info("process failed", "rank", ev.Rank, "reason", ev.Reason)
-	// The news goes first: who then sees a fence fail knows of it already.
+	// The event precedes the failure of fences, so that their callers know the reason.
 	c.events.Add(c.publicEvent(ev))
 	c.flood(ev, from)
 	c.endPeer(c.peerOf(ev.Rank))
 }
 
-// ends releases those who wait for a process that will never come. The caller holds
-// place.mu.
+// endPeer releases all that waits for a process that never returns. The caller holds endpoint.mu.
 func (c *client) endPeer(p *peer) {
 	p.state, p.uncertainCalls, p.waitingCalls, p.lossyFrames = peerEnded, nil, nil, nil
 	c.expelPeer(p)
@@ -214,8 +211,8 @@ func (c *client) endPeer(p *peer) {
 	c.scheduleUpkeep()
 }
 
-// setIncarnation records the incarnation of a Life message. A second connection may deliver it late, after the
-// incarnation has ended.
+// setIncarnation records the incarnation of a Life message. A second connection may deliver it
+// after that incarnation has ended.
 func (c *client) setIncarnation(rank uint32, nonce uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,11 +220,11 @@ func (c *client) setIncarnation(rank uint32, nonce uint64) {
 	if p.state == peerEnded || nonce == 0 || nonce == c.leftNonces[rank] {
 		return
 	}
-	c.flushLeft() // before it has another one
+	c.flushLeft() // The end of an incarnation precedes the next one.
 	p.incarnation, p.hasLeft = nonce, false
 }
 
-// left reports that an incarnation of p has ended in good order. The caller holds place.mu.
+// reportLeft records that an incarnation of p has left. The caller holds endpoint.mu.
 func (c *client) reportLeft(p *peer, nonce uint64) {
 	if nonce == 0 || c.isClosed {
 		return
@@ -249,7 +246,7 @@ func (c *client) reportLeft(p *peer, nonce uint64) {
 	}
 }
 
-// flushLeft sends what left has noted. The caller holds place.mu.
+// flushLeft floods the collected ProcLeft events. The caller holds endpoint.mu.
 func (c *client) flushLeft() {
 	for _, ev := range c.unsentLeft {
 		c.flood(ev, nil)
@@ -257,18 +254,18 @@ func (c *client) flushLeft() {
 	c.unsentLeft = nil
 }
 
-// introduce tells the other end of a new connection what it should know. The caller holds
-// place.mu.
+// sendKnownEvents sends the state of this process and all known events on a new connection. The
+// caller holds endpoint.mu.
 func (c *client) sendKnownEvents(l *link) {
 	if c.incarnation != 0 {
-		l.send(encodeFrame(wire.Life, 0, wire.LifeBody{Nonce: c.incarnation}))
+		l.send(encodeFrame(wire.Incarnation, 0, wire.IncarnationBody{Nonce: c.incarnation}))
 	}
 	for _, ev := range c.failures {
 		if ev.Rank != l.rank {
 			l.send(encodeFrame(wire.Event, 0, ev))
 		}
 	}
-	for _, n := range c.recentEvents { // what it has heard already it passes over
+	for _, n := range c.recentEvents { // The receiver ignores duplicates.
 		if n.subject != l.rank {
 			l.sendLossy(n.frame)
 		}
@@ -276,8 +273,8 @@ func (c *client) sendKnownEvents(l *link) {
 	c.sendRevocations(l)
 }
 
-// resendKnownEvents is introduce on a connection in place of one that broke, which may have held the end of an
-// incarnation, this process's own or one that it passed on. The caller holds place.mu.
+// resendKnownEvents is sendKnownEvents on a connection that replaces a broken one. That may have
+// held the end of an incarnation, of this process or of another one. The caller holds endpoint.mu.
 func (c *client) resendKnownEvents(l *link) {
 	c.sendKnownEvents(l)
 	for rank, nonce := range c.leftNonces {
@@ -299,8 +296,9 @@ func (c *client) announceIncarnation(nonce uint64) {
 	if c.isClosed || c.incarnation == nonce {
 		return
 	}
-	// The end names its incarnation, because a second connection may deliver it after the next one has begun.
-	frame := encodeFrame(wire.Life, 0, wire.LifeBody{Nonce: nonce})
+	// The end names its incarnation, because a second connection may deliver it after the next one
+	// has begun.
+	frame := encodeFrame(wire.Incarnation, 0, wire.IncarnationBody{Nonce: nonce})
 	if nonce == 0 {
 		frame = encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: c.id.Proc.Rank, Nonce: c.incarnation})
 		c.rememberRecent(c.id.Proc.Rank, frame)
@@ -312,20 +310,20 @@ func (c *client) announceIncarnation(nonce uint64) {
 	}
 }
 
-// GiveUp implements bootstrap.EventSource. The news is lost if the process has closed.
+// GiveUp implements bootstrap.EventSource. The event is lost if the process has closed.
 func (c *client) GiveUp(to framework.Proc, nonce uint64, reason string) {
 	if to.Namespace != c.id.Proc.Namespace || int64(to.Rank) >= int64(c.id.Size) || to == c.id.Proc {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	frame := encodeFrame(wire.GiveUp, 0, wire.GiveUpBody{Rank: to.Rank, Nonce: nonce, Reason: wire.CutReason(reason)})
+	frame := encodeFrame(wire.Disconnect, 0, wire.DisconnectBody{Rank: to.Rank, Nonce: nonce, Reason: wire.TruncateReason(reason)})
 	c.sendLossyTo(to.Rank, frame)
 	c.checkPeer(c.peerOf(to.Rank))
 }
 
-// sendLossyTo sends a frame that may be lost, and connects to the process first if necessary. The
-// caller holds place.mu.
+// sendLossyTo sends a frame that may be lost, and dials the process if necessary. The caller holds
+// endpoint.mu.
 func (c *client) sendLossyTo(rank uint32, frame []byte) {
 	switch p := c.peerOf(rank); {
 	case len(p.links) > 0:
@@ -340,8 +338,8 @@ func (c *client) sendLossyTo(rank uint32, frame []byte) {
 	}
 }
 
-// receiveDisconnect is the other end of GiveUp.
-func (c *client) receiveDisconnect(from uint32, b wire.GiveUpBody) {
+// receiveDisconnect handles the GiveUp of another process.
+func (c *client) receiveDisconnect(from uint32, b wire.DisconnectBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b.Nonce == c.incarnation && !c.isClosed && c.peerOf(from).state != peerEnded {
@@ -349,17 +347,17 @@ func (c *client) receiveDisconnect(from uint32, b wire.GiveUpBody) {
 	}
 }
 
-// Broke implements bootstrap.EventSource. Who is not of this job hears nothing.
+// Broke implements bootstrap.EventSource. Members of other jobs receive no event.
 func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ev := wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes(), Reason: wire.CutReason(reason)}
+	ev := wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes(), Reason: wire.TruncateReason(reason)}
 	if !c.isClosed && c.recordIfNew(ev) {
-		c.floodBroken(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
+		c.floodBroken(wire.CommEventBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
 	}
 }
 
-// ours returns the processes of this job.
+// jobMembers returns the members that belong to this job.
 func (c *client) jobMembers(members []framework.Proc) []framework.Proc {
 	return slices.DeleteFunc(slices.Clone(members), func(p framework.Proc) bool { return p.Namespace != c.id.Proc.Namespace })
 }

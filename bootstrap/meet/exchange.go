@@ -14,75 +14,79 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// An Exchange is what a Launcher may have besides its address book, found by framework.As:
-// a store, and a barrier. The fences and constructs of a client with one go through it, and
-// all else stays between the members. Such a construct is this: each member stores its
-// part, all go through a barrier, and each fetches the parts of the others; the first
-// member's holds the id. A fence is the same without payload, and a group of one process
-// needs nobody. All processes of a job have the same kind of Exchange, or none.
+// An Exchange is an optional interface of a Launcher, found by framework.As, that has a store and a
+// barrier. Fences and constructs of a client with an Exchange use it, and everything else runs
+// between the members. Each member stores its contribution, all members enter a barrier, and each
+// fetches the contributions of the others. The first member's has the context id. A fence has no
+// payload, and a group of one process sends nothing. All processes of a job have the same kind of
+// Exchange, or none.
 //
-// What a fence or construct then does not keep of bootstrap.Client's contract:
+// Such fences and constructs deviate from the contract of bootstrap.Client:
 //
-//   - One that is given up, because its context has ended or the client closes, has been
-//     entered all the same: others that come may have it, and this process can't enter the
-//     same one again before it is over. Close may wait for it.
-//   - Whether a deadline names who is missing depends on whether Fetch finds something
-//     before the barrier is over.
-//   - A launcher's barrier may not end with the death of a member. The call does, once the
-//     death is heard of; what it has entered ends with its deadline.
-//   - What a process stores stays for as long as the job.
-//   - A barrier is for a group, and for nothing else that it could be told by. So a process
-//     is in one of a group at a time, and the members make those in the same order: else
-//     they are ErrUnsupported. Groups may overlap, if the launcher serves several barriers
-//     of a process at a time.
-//   - With a barrier of all processes the same goes for the whole job, and who is not of a
-//     construct's group stands by (bootstrap.Bystander).
+//   - One that ends because of its context or of Close still counts as entered. Other members may
+//     complete it, and this process cannot enter the same one again before it ends. Close may
+//     wait for it.
+//   - An error at the deadline names the missing members only if Fetch works before the barrier
+//     ends.
+//   - A launcher's barrier may not end with the death of a member. The call ends when the death
+//     is reported, and the barrier ends at its deadline.
+//   - Stored values stay until the end of the job.
+//   - A barrier is identified by its group only. So a process is in one barrier of a group at a
+//     time, and all members enter these in the same order, or the result is ErrUnsupported.
+//     Groups may overlap if the launcher serves several barriers of a process at a time.
+//   - If barriers require all processes, this applies to the whole job, and processes outside the
+//     group of a construct call bootstrap.Bystander.
 //
 // The methods may be called concurrently.
 type Exchange interface {
-	// Everyone reports whether barriers take all processes of the job.
+	// RequiresAllProcesses reports whether every barrier includes all processes of the job.
 	RequiresAllProcesses() bool
-	// Store stores value, of up to MaxContribution bytes, under key in this process's name. A Fetch
-	// that begins after a barrier in which both took part finds it. A key, of up to MaxKey
-	// letters, digits and a dot, is stored once, unless the barrier fails.
+	// Store stores value, of up to MaxContribution bytes, under key for this process. Fetch finds
+	// it after a barrier that both processes were in. A key has up to MaxKey letters, digits and
+	// dots. It is stored once, unless the barrier fails.
 	Store(ctx context.Context, key string, value []byte) error
-	// Fetch returns what p has stored under key; ok is false if there is nothing, or it
-	// can't be seen yet. The result is the caller's.
+	// Fetch returns the value of p under key. ok is false if there is none, or it is not visible
+	// yet. The caller owns the result.
 	Fetch(ctx context.Context, p framework.Proc, key string) (value []byte, ok bool, err error)
-	// Barrier returns when all of group, two or more processes and this one among them, have
-	// called it with the same group in the same order. The group is all processes, by rank,
-	// if Everyone. It can't be withdrawn, and ends by itself: with ErrTimeout after limit, or
-	// when the launcher does not wait for longer; with ErrProcFailed because one of the group
-	// has gone, in whatever way; or otherwise.
+	// Barrier returns when all members of group have called it with the same group in the same
+	// order. The group has two or more processes, and includes the caller. With
+	// RequiresAllProcesses it is all processes by rank. Barrier cannot be withdrawn. It returns
+	// ErrTimeout after limit or after a shorter limit of the launcher, and ErrProcFailed if a
+	// member has ended.
 	Barrier(group []framework.Proc, limit time.Duration) error
 }
 
 const (
-	// MaxKey is the most that a key takes, in bytes.
+	// MaxKey is the largest length of a key, in bytes.
 	MaxKey = len("0123456789abcdef.3w5e11264sgsf")
 
-	// MaxContribution is the most that a part takes, in bytes.
+	// MaxContribution is the largest length of a contribution, in bytes.
 	MaxContribution = bootstrap.MaxPayload + 128
 )
 
-// part is what one member stores.
+// contribution is the value that one member stores.
 type contribution struct {
-	_           struct{} `cbor:",toarray"`
-	CallDigest  []byte   // the digest of what the member has called, and with which group and tag
-	Incarnation uint64   // that the member has begun; 0: none
-	ContextID   uint64   // the id of a construct: the first member's counts
-	Payload     []byte
+	_ struct{} `cbor:",toarray"`
+	// Digest of the call with its group and tag.
+	CallDigest []byte
+	// Nonce of the member's incarnation, 0 if there is none.
+	Incarnation uint64
+	// Id of a construct. The first member's counts.
+	ContextID uint64
+	Payload   []byte
 }
 
-// stream is the barriers of one group, of which a process enters one after the other. It
-// lasts as long as the process: who counts anew finds what was stored before.
+// barrierStream is the sequence of barriers of one group. A process enters one after the other. A
+// stream lasts as long as the process, because the keys of stored values contain the count.
 type barrierStream struct {
-	name      string
-	busy      chan struct{} // held from a barrier's begin to its end
-	completed uint64        // the number of barriers that are through; guarded by place.mu
+	name string
+	// Holds a value from the start to the end of a barrier.
+	busy chan struct{}
+	// Guarded by endpoint.mu.
+	completed uint64
 }
 
-// barrierStreamOf returns the stream of the barriers of a group, encoded. The caller holds place.mu.
+// barrierStreamOf returns the stream of an encoded group. The caller holds endpoint.mu.
 func (p *endpoint) barrierStreamOf(group string) *barrierStream {
 	sum := sha256.Sum256([]byte(group))
 	name := hex.EncodeToString(sum[:8])
@@ -97,7 +101,7 @@ func (p *endpoint) barrierStreamOf(group string) *barrierStream {
 	return s
 }
 
-// bystander is a client whose constructs take everyone.
+// bystander is a client whose constructs require all processes.
 type bystander struct {
 	wrapped
 	c *client

@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// round is one fence or construct that goes through an Exchange.
+// exchangeRound is one fence or construct through an Exchange.
 type exchangeRound struct {
 	op, tag string
 	kind    wire.Kind
@@ -24,14 +24,16 @@ type exchangeRound struct {
 	runs    wire.Runs
 	payload []byte
 
-	callDigest      []byte           // what part.Call is
-	participants    []framework.Proc // whom the barrier takes
-	contributionKey string           // of the parts
+	callDigest []byte
+	// Members of the barrier.
+	participants    []framework.Proc
+	contributionKey string
 	cancel          context.CancelCauseFunc
-	memberEnded     chan error // gets who has ended, once; has room for it
+	// Receives the end of a participant. It has room for one value.
+	memberEnded chan error
 }
 
-// through makes a fence or construct by way of the Exchange. The group is checked.
+// runExchange makes a fence or construct through the Exchange. The group is valid.
 func (c *client) runExchange(ctx context.Context, r exchangeRound) (made bootstrap.Constructed, err error) {
 	err = wire.CheckSizes(r.tag, r.payload, bootstrap.MaxPayload)
 	switch {
@@ -57,7 +59,7 @@ func (c *client) runExchange(ctx context.Context, r exchangeRound) (made bootstr
 		return made, err
 	}
 	err = c.awaitBarrier(ctx, &r, s, mine)
-	c.removeRound(&r) // who ends from now on has left its part
+	c.removeRound(&r) // Members that end from now on have stored their contribution.
 	member := r.runs.Index(c.id.Proc.Rank) >= 0
 	if err == nil && member {
 		made, err = c.collectContributions(ctx, &r, mine)
@@ -71,7 +73,8 @@ func (c *client) runExchange(ctx context.Context, r exchangeRound) (made bootstr
 	return made, nil
 }
 
-// prepareRound returns this process's part in a round, and completes the round.
+// prepareRound sets the digest and participants of a round, and returns the contribution of this
+// process.
 func (c *client) prepareRound(r *exchangeRound) contribution {
 	digest := sha256.Sum256(append(append([]byte{byte(r.kind)}, wire.EncodeBody(r.runs)...), r.tag...))
 	r.callDigest, r.participants = digest[:16], r.group
@@ -88,12 +91,12 @@ func (c *client) prepareRound(r *exchangeRound) contribution {
 	return mine
 }
 
-// barrier stores the part and goes through the barrier, when it is this call's turn. It
-// returns when that is over, or ctx has ended; the barrier has an end of its own.
+// awaitBarrier stores the contribution and enters the barrier, after earlier ones of the stream. It
+// returns when the barrier or ctx ends. The barrier continues until its own end.
 func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierStream, mine contribution) error {
-	began, timeout := time.Now(), bootstrap.Timeout(ctx, c.timeout)
-	late := time.AfterFunc(timeout, func() { r.cancel(deadlineError(timeout)) })
-	defer late.Stop()
+	startedAt, timeout := time.Now(), bootstrap.Timeout(ctx, c.timeout)
+	deadlineTimer := time.AfterFunc(timeout, func() { r.cancel(deadlineError(timeout)) })
+	defer deadlineTimer.Stop()
 	select {
 	case s.busy <- struct{}{}:
 	case err := <-r.memberEnded:
@@ -107,15 +110,16 @@ func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierS
 		<-s.busy
 		return err
 	}
-	// From here on the deadline is the launcher's to keep; if it does not, this call ends.
-	limit := max(time.Until(began.Add(timeout)), time.Millisecond)
-	late.Reset(limit + c.answerGrace)
-	at, theirs := ctx.Deadline()
-	if theirs = theirs && time.Until(at) < limit; theirs {
-		limit = max(time.Until(at), time.Millisecond)
+	// From here on the launcher enforces the deadline. If it does not, this call ends answerGrace
+	// later.
+	limit := max(time.Until(startedAt.Add(timeout)), time.Millisecond)
+	deadlineTimer.Reset(limit + c.answerGrace)
+	deadline, isCallerDeadline := ctx.Deadline()
+	if isCallerDeadline = isCallerDeadline && time.Until(deadline) < limit; isCallerDeadline {
+		limit = max(time.Until(deadline), time.Millisecond)
 	}
-	through := make(chan error, 1)
-	go func() { // which Close does not wait for: the launcher's does
+	barrierDone := make(chan error, 1)
+	go func() { // Close does not wait for this goroutine, but for the launcher.
 		err := c.exchange.Barrier(r.participants, limit)
 		if err == nil {
 			c.mu.Lock()
@@ -123,14 +127,14 @@ func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierS
 			c.mu.Unlock()
 		}
 		<-s.busy
-		through <- err
+		barrierDone <- err
 	}()
 	select {
-	case err := <-through:
+	case err := <-barrierDone:
 		switch {
-		case theirs && errors.Is(err, framework.ErrTimeout): // the caller's deadline passes about now
+		case isCallerDeadline && errors.Is(err, framework.ErrTimeout): // The caller's deadline passes at about the same time.
 			<-ctx.Done()
-		case errors.Is(err, framework.ErrProcFailed): // who has is news that may be on its way
+		case errors.Is(err, framework.ErrProcFailed): // The event with the failed process may not have arrived.
 			select {
 			case err = <-r.memberEnded:
 			case <-ctx.Done():
@@ -141,10 +145,10 @@ func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierS
 		default:
 			return err
 		}
-	case err := <-r.memberEnded: // maybe after it was through, and the launcher's answer is on its way
+	case err := <-r.memberEnded: // The barrier may be complete, and the launcher's answer on its way.
 		select {
-		case late := <-through:
-			if late == nil {
+		case deadlineTimer := <-barrierDone:
+			if deadlineTimer == nil {
 				err = nil
 			}
 			return err
@@ -157,16 +161,16 @@ func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierS
 	return context.Cause(ctx)
 }
 
-// failureGrace is how long a call whose barrier has lost a process waits for what the other
-// one says of it, the launcher or the members.
+// failureGrace is the time for which the failure of a barrier waits for the event of the death, and
+// the event for the result of the barrier.
 const failureGrace = 2 * time.Second
 
-// deadlineError is the end of a call at its deadline.
+// deadlineError is the error of a call at its deadline.
 func deadlineError(after time.Duration) error {
 	return fmt.Errorf("%w (after %v)", framework.ErrTimeout, after)
 }
 
-// everyone is all processes of a job, by rank.
+// allProcs returns all processes of a job by rank.
 func allProcs(id bootstrap.Identity) []framework.Proc {
 	all := make([]framework.Proc, id.Size)
 	for i := range all {
@@ -175,8 +179,8 @@ func allProcs(id bootstrap.Identity) []framework.Proc {
 	return all
 }
 
-// addRound has the round end when a process does that it needs, and fails if one has. It
-// returns the round's stream.
+// addRound registers a round, so that it ends with any participant, and returns its stream. It
+// fails if a participant has ended.
 func (c *client) addRound(r *exchangeRound) (*barrierStream, error) {
 	if failed := c.endedMembers(wire.MakeRuns(r.participants)); len(failed) > 0 {
 		return nil, &framework.MissingError{Op: r.op, Tag: r.tag, Failed: c.id.Procs(failed)}
@@ -193,8 +197,7 @@ func (c *client) removeRound(r *exchangeRound) {
 	delete(c.exchangeRounds, r)
 }
 
-// failRounds tells the calls that need a process that will never come. The caller holds
-// place.mu.
+// failRounds notifies the rounds with a participant that has ended. The caller holds endpoint.mu.
 func (c *client) failRounds(rank uint32) {
 	gone := c.id.Procs([]uint32{rank})
 	for r := range c.exchangeRounds {
@@ -207,49 +210,49 @@ func (c *client) failRounds(rank uint32) {
 	}
 }
 
-// setContributionKey names the parts of the round: by its barrier's stream, and place in that.
+// setContributionKey sets the key of the contributions, which is the name of the stream with the
+// count of its barriers.
 func (c *client) setContributionKey(r *exchangeRound, s *barrierStream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.contributionKey = s.name + "." + strconv.FormatUint(s.completed, 36)
 }
 
-// storeContribution does what comes before the barrier: its part goes into the store, and what
-// this process has put to its keeper, so that it can be had without this process.
+// storeContribution stores the contribution, after it has replicated the values of this process.
 func (c *client) storeContribution(ctx context.Context, r *exchangeRound, mine contribution) error {
-	keeper, ok := firstMember(r.runs, func(rank uint32) bool { return rank != c.id.Proc.Rank })
+	holder, ok := firstMember(r.runs, func(rank uint32) bool { return rank != c.id.Proc.Rank })
 	c.mu.Lock()
 	puts := c.lastVersion > 0
 	c.mu.Unlock()
 	if puts && ok && r.runs.Index(c.id.Proc.Rank) >= 0 {
 		limited, cancel := context.WithTimeout(ctx, replicaGrace)
 		defer cancel()
-		if err := c.replicateNow(limited, keeper); err != nil {
-			c.log.Warn("bootstrap meet: no other process keeps the values of this one", "error", err)
+		if err := c.replicateNow(limited, holder); err != nil {
+			c.log.Warn("bootstrap meet: values of this process are not replicated", "error", err)
 		}
 	}
 	return c.exchange.Store(ctx, r.contributionKey, wire.EncodeBody(mine))
 }
 
-// replicateNow is entrust for a process that may not be connected yet. It returns when that
-// has all.
-func (c *client) replicateNow(ctx context.Context, keeper uint32) error {
+// replicateNow connects to holder if necessary, and returns when that has all values of this
+// process.
+func (c *client) replicateNow(ctx context.Context, holder uint32) error {
 	ask := func() error {
-		_, err := c.roundTrip(ctx, "have another process keep values", "", keeper, wire.Kept, wire.GetBody{Rank: c.id.Proc.Rank})
+		_, err := c.roundTrip(ctx, "replicate values", "", holder, wire.GetReplica, wire.GetBody{Rank: c.id.Proc.Rank})
 		return err
 	}
 	if err := ask(); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	if p := c.peerOf(keeper); len(p.links) > 0 {
+	if p := c.peerOf(holder); len(p.links) > 0 {
 		c.replicateValues(p.links[0])
 	}
 	c.mu.Unlock()
-	return ask() // what was sent before is there when this is answered
+	return ask() // The answer follows the values on the connection.
 }
 
-// fetch returns a member's part; ok is false if there is none.
+// fetchContribution returns the contribution of a member. ok is false if there is none.
 func (c *client) fetchContribution(ctx context.Context, r *exchangeRound, p framework.Proc) (one contribution, ok bool, err error) {
 	b, ok, err := c.exchange.Fetch(ctx, p, r.contributionKey)
 	if err == nil && ok {
@@ -260,7 +263,7 @@ func (c *client) fetchContribution(ctx context.Context, r *exchangeRound, p fram
 	return one, ok, err
 }
 
-// collect does what comes after the barrier.
+// collectContributions fetches the contributions after the barrier.
 func (c *client) collectContributions(ctx context.Context, r *exchangeRound, mine contribution) (made bootstrap.Constructed, err error) {
 	var missing []uint32
 	for i, p := range r.group {
@@ -270,12 +273,12 @@ func (c *client) collectContributions(ctx context.Context, r *exchangeRound, min
 		} else if one, ok, err = c.fetchContribution(ctx, r, p); err != nil {
 			return made, err
 		}
-		if !ok { // it has died, say, and the launcher does not mind
+		if !ok { // The member may have died, and the launcher ignores that.
 			missing = append(missing, p.Rank)
 			continue
 		}
 		if !bytes.Equal(one.CallDigest, r.callDigest) {
-			return made, fmt.Errorf("%w: %s called another one at the same time, and the launcher can't tell them apart: with this exchange all processes must make them in the same order",
+			return made, fmt.Errorf("%w: %s is in another one at the same time: with this exchange, all processes must make fences and constructs in the same order",
 				framework.ErrUnsupported, p)
 		}
 		if i == 0 {
@@ -283,7 +286,7 @@ func (c *client) collectContributions(ctx context.Context, r *exchangeRound, min
 		}
 		made.Payloads = append(made.Payloads, one.Payload)
 		c.mu.Lock()
-		if peer := c.peerOf(p.Rank); peer.incarnation == 0 && p != c.id.Proc { // a connection may have said more by now
+		if peer := c.peerOf(p.Rank); peer.incarnation == 0 && p != c.id.Proc { // A connection may have reported a later one.
 			peer.incarnation = one.Incarnation
 		}
 		c.mu.Unlock()
@@ -292,12 +295,12 @@ func (c *client) collectContributions(ctx context.Context, r *exchangeRound, min
 		return made, c.missingError(r, missing)
 	}
 	if r.kind == wire.Construct && made.ContextID == 0 {
-		return made, c.peerError(r.group[0].Rank, r.op, errors.New("it gave no context id"))
+		return made, c.peerError(r.group[0].Rank, r.op, errors.New("no context id"))
 	}
 	return made, nil
 }
 
-// missingError is the error for those that have not come.
+// missingError classifies the ranks without a contribution as failed or missing.
 func (c *client) missingError(r *exchangeRound, ranks []uint32) error {
 	e := &framework.MissingError{Op: r.op, Tag: r.tag}
 	c.mu.Lock()
@@ -312,8 +315,8 @@ func (c *client) missingError(r *exchangeRound, ranks []uint32) error {
 	return e
 }
 
-// roundError says how a round has ended, and, of one that had not all come in time, who was
-// missing, if the launcher knows.
+// roundError adds to an error of a round the missing members, if the launcher has stored values of
+// the others.
 func (c *client) roundError(r *exchangeRound, err error) error {
 	var known *framework.MissingError
 	switch {
@@ -339,7 +342,7 @@ func (c *client) roundError(r *exchangeRound, err error) error {
 		}
 	}
 	if len(missing) == 0 {
-		return join.OpError(r.op, r.tag, fmt.Errorf("%w; it is not known who is missing", err))
+		return join.OpError(r.op, r.tag, fmt.Errorf("%w; the missing members are unknown", err))
 	}
 	return c.missingError(r, missing)
 }

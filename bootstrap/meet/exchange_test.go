@@ -17,85 +17,87 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// hall is a job's Exchange in memory.
-type hall struct {
-	everyone bool
-	over     chan struct{} // closed with the job
+// memoryExchange is the Exchange of a job in memory.
+type memoryExchange struct {
+	requiresAll bool
+	// Closed with the job.
+	jobEnded chan struct{}
 
-	mu     sync.Mutex
-	tamper func([]byte) []byte // with what is stored
-	parts  map[string][]byte
-	rounds map[string]*crowd
+	mu sync.Mutex
+	// Changes the stored values.
+	tamper        func([]byte) []byte
+	contributions map[string][]byte
+	rounds        map[string]*memoryBarrier
 }
 
-// crowd is a barrier that not all have entered.
-type crowd struct {
-	come int
-	full chan struct{}
+// memoryBarrier is a barrier that some processes have entered.
+type memoryBarrier struct {
+	entered  int
+	complete chan struct{}
 }
 
-// exchanging is a launcher with a hall.
-type exchanging struct {
+// exchangeLauncher is a launcher with a memoryExchange.
+type exchangeLauncher struct {
 	launcher
-	h *hall
+	memory *memoryExchange
 }
 
-func (x exchanging) RequiresAllProcesses() bool { return x.h.everyone }
+func (x exchangeLauncher) RequiresAllProcesses() bool { return x.memory.requiresAll }
 
-func (x exchanging) Store(_ context.Context, key string, value []byte) error {
+func (x exchangeLauncher) Store(_ context.Context, key string, value []byte) error {
 	if len(key) > MaxKey || len(value) > MaxContribution {
 		return fmt.Errorf("a key of %d bytes, a part of %d", len(key), len(value))
 	}
-	x.h.mu.Lock()
-	defer x.h.mu.Unlock()
-	if value = bytes.Clone(value); x.h.tamper != nil {
-		value = x.h.tamper(value)
+	x.memory.mu.Lock()
+	defer x.memory.mu.Unlock()
+	if value = bytes.Clone(value); x.memory.tamper != nil {
+		value = x.memory.tamper(value)
 	}
-	x.h.parts[x.proc(x.rank).String()+key] = value
+	x.memory.contributions[x.proc(x.rank).String()+key] = value
 	return nil
 }
 
-func (x exchanging) Fetch(_ context.Context, p framework.Proc, key string) ([]byte, bool, error) {
-	x.h.mu.Lock()
-	defer x.h.mu.Unlock()
-	v, ok := x.h.parts[p.String()+key]
+func (x exchangeLauncher) Fetch(_ context.Context, p framework.Proc, key string) ([]byte, bool, error) {
+	x.memory.mu.Lock()
+	defer x.memory.mu.Unlock()
+	v, ok := x.memory.contributions[p.String()+key]
 	return bytes.Clone(v), ok, nil
 }
 
-func (x exchanging) Barrier(group []framework.Proc, limit time.Duration) error {
+func (x exchangeLauncher) Barrier(group []framework.Proc, limit time.Duration) error {
 	key := fmt.Sprint(group)
-	x.h.mu.Lock()
-	one := x.h.rounds[key]
+	x.memory.mu.Lock()
+	one := x.memory.rounds[key]
 	if one == nil {
-		one = &crowd{full: make(chan struct{})}
-		x.h.rounds[key] = one
+		one = &memoryBarrier{complete: make(chan struct{})}
+		x.memory.rounds[key] = one
 	}
-	if one.come++; one.come == len(group) {
-		delete(x.h.rounds, key)
-		close(one.full)
+	if one.entered++; one.entered == len(group) {
+		delete(x.memory.rounds, key)
+		close(one.complete)
 	}
-	x.h.mu.Unlock()
+	x.memory.mu.Unlock()
 	select {
-	case <-one.full:
+	case <-one.complete:
 		return nil
-	case <-x.h.over:
+	case <-x.memory.jobEnded:
 		return framework.ErrClosed
 	case <-time.After(limit):
 	}
-	x.h.mu.Lock()
-	defer x.h.mu.Unlock()
-	if x.h.rounds[key] != one {
+	x.memory.mu.Lock()
+	defer x.memory.mu.Unlock()
+	if x.memory.rounds[key] != one {
 		return nil
 	}
-	if one.come--; one.come == 0 {
-		delete(x.h.rounds, key)
+	if one.entered--; one.entered == 0 {
+		delete(x.memory.rounds, key)
 	}
 	return framework.ErrTimeout
 }
 
-// openHall opens the clients of a job with an Exchange.
-func openHall(ctx context.Context, everyone bool, size int, timeout time.Duration) (*bootstraptest.Job, []*client, error) {
-	b, h := newBook(size), &hall{everyone: everyone, over: make(chan struct{}), parts: map[string][]byte{}, rounds: map[string]*crowd{}}
+// openExchangeJob opens the clients of a job with an Exchange.
+func openExchangeJob(ctx context.Context, everyone bool, size int, timeout time.Duration) (*bootstraptest.Job, []*client, error) {
+	b, h := newAddressBook(size), &memoryExchange{requiresAll: everyone, jobEnded: make(chan struct{}), contributions: map[string][]byte{}, rounds: map[string]*memoryBarrier{}}
 	var cs []*client
 	job := &bootstraptest.Job{
 		Kill: func(rank int) error { return cs[rank].Crash() },
@@ -107,12 +109,12 @@ func openHall(ctx context.Context, everyone bool, size int, timeout time.Duratio
 				}
 				c.Crash()
 			}
-			close(h.over)
+			close(h.jobEnded)
 			return errors.Join(errs...)
 		},
 	}
 	for r := range size {
-		c, err := openOn(ctx, unix, exchanging{launcher{b, r}, h}, bootstrap.Env{Timeout: timeout})
+		c, err := openOn(ctx, unix, exchangeLauncher{launcher{b, r}, h}, bootstrap.Env{Timeout: timeout})
 		if err != nil {
 			return nil, nil, errors.Join(err, job.Close())
 		}
@@ -133,16 +135,16 @@ func TestKitOverAnExchange(t *testing.T) {
 			if len(want.Psets) > 0 {
 				return nil, fmt.Errorf("this launcher has no process sets: %w", bootstraptest.ErrSkip)
 			}
-			job, _, err := openHall(ctx, everyone, want.Size, want.Timeout)
+			job, _, err := openExchangeJob(ctx, everyone, want.Size, want.Timeout)
 			return job, err
 		})).Run)
 	}
 }
 
-// hallOf is openHall for a test.
-func hallOf(t *testing.T, everyone bool, size int, timeout time.Duration) (*bootstraptest.Job, []*client) {
+// newExchangeJob is openExchangeJob for a test.
+func newExchangeJob(t *testing.T, everyone bool, size int, timeout time.Duration) (*bootstraptest.Job, []*client) {
 	t.Helper()
-	job, cs, err := openHall(t.Context(), everyone, size, timeout)
+	job, cs, err := openExchangeJob(t.Context(), everyone, size, timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,18 +156,16 @@ func hallOf(t *testing.T, everyone bool, size int, timeout time.Duration) (*boot
 	return job, cs
 }
 
-// TestConstructsOutOfTurnAreNotMixed: where a barrier tells nobody what it is for, the
-// parts do.
-func TestConstructsOutOfTurnAreNotMixed(t *testing.T) {
+func TestExchange_ConstructsInDifferentOrder_AreErrUnsupported(t *testing.T) {
 	for _, all := range []bool{false, true} {
-		_, cs := hallOf(t, all, 2, time.Minute)
+		_, cs := newExchangeJob(t, all, 2, time.Minute)
 		world := allProcs(cs[0].id)
 		err := inAll(cs, func(c *client) error {
 			_, err := c.Construct(t.Context(), world, fmt.Sprint("tag of ", c.id.Proc.Rank), nil)
 			if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "in the same order") {
 				return fmt.Errorf("another one's construct: %v", err)
 			}
-			_, err = c.Construct(t.Context(), world, "the same", nil) // both know that the first is over
+			_, err = c.Construct(t.Context(), world, "the same", nil) // Both members have completed the first one.
 			return err
 		})
 		if err != nil {
@@ -174,9 +174,8 @@ func TestConstructsOutOfTurnAreNotMixed(t *testing.T) {
 	}
 }
 
-// TestBystandersAreWaitedFor, and named when they don't come.
-func TestBystandersAreWaitedFor(t *testing.T) {
-	job, cs := hallOf(t, true, 4, 2*time.Second)
+func TestExchange_Bystanders_AreAwaited(t *testing.T) {
+	job, cs := newExchangeJob(t, true, 4, 2*time.Second)
 	pair := []framework.Proc{cs[1].id.Proc, cs[3].id.Proc}
 	standBy := func(c *client) error {
 		b, ok := framework.As[bootstrap.Bystander](job.Clients[c.id.Proc.Rank])
@@ -200,11 +199,11 @@ func TestBystandersAreWaitedFor(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	alone, _ := framework.As[bootstrap.Bystander](job.Clients[0]) // who is alone needs nobody
+	alone, _ := framework.As[bootstrap.Bystander](job.Clients[0]) // A group of one process.
 	if err := alone.StandBy(t.Context(), pair[:1], "one"); err != nil {
 		t.Error(err)
 	}
-	if err := inAll(cs[1:], func(c *client) error { // without rank 0
+	if err := inAll(cs[1:], func(c *client) error { // All but rank 0.
 		var err error
 		if c.id.Proc.Rank == 2 {
 			err = standBy(c)
@@ -220,11 +219,10 @@ func TestBystandersAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestConstructThatWasGivenUpIsNotMixedWithTheNext: it has been entered all the same, so
-// that the other member has it, and both have the next one.
-func TestConstructThatWasGivenUpIsNotMixedWithTheNext(t *testing.T) {
+// A withdrawn construct counts as entered, so the other member completes it.
+func TestExchange_WithdrawnConstruct_DoesNotMixWithNext(t *testing.T) {
 	for _, all := range []bool{false, true} {
-		_, cs := hallOf(t, all, 2, time.Minute)
+		_, cs := newExchangeJob(t, all, 2, time.Minute)
 		world := allProcs(cs[0].id)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(50*time.Millisecond, cancel)
@@ -246,9 +244,8 @@ func TestConstructThatWasGivenUpIsNotMixedWithTheNext(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfTheCallerIsItsCause: it ends the barrier as well.
-func TestDeadlineOfTheCallerIsItsCause(t *testing.T) {
-	_, cs := hallOf(t, false, 2, time.Minute)
+func TestExchange_DeadlineOfCaller_IsItsCause(t *testing.T) {
+	_, cs := newExchangeJob(t, false, 2, time.Minute)
 	world := allProcs(cs[0].id)
 	mine := errors.New("mine")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, mine)
@@ -258,11 +255,10 @@ func TestDeadlineOfTheCallerIsItsCause(t *testing.T) {
 	}
 }
 
-// TestPartsThatMakeNoSenseAreErrors: the launcher's store is not this package's.
-func TestPartsThatMakeNoSenseAreErrors(t *testing.T) {
-	_, cs := hallOf(t, false, 2, time.Minute)
+func TestExchange_InvalidContribution_IsAnError(t *testing.T) {
+	_, cs := newExchangeJob(t, false, 2, time.Minute)
 	world := allProcs(cs[0].id)
-	h := cs[0].exchange.(exchanging).h
+	h := cs[0].exchange.(exchangeLauncher).memory
 	for what, tamper := range map[string]func(p contribution) []byte{
 		"empty":           func(contribution) []byte { return nil },
 		"cut":             func(p contribution) []byte { b := wire.EncodeBody(p); return b[:len(b)-1] },
@@ -273,7 +269,7 @@ func TestPartsThatMakeNoSenseAreErrors(t *testing.T) {
 		h.mu.Lock()
 		h.tamper = func(b []byte) []byte {
 			p, err := wire.Decode[contribution](b)
-			if err != nil || p.ContextID == 0 { // the leader's only
+			if err != nil || p.ContextID == 0 { // The coordinator's only.
 				return b
 			}
 			return tamper(p)

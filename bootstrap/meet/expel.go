@@ -9,12 +9,13 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// expel ends the connections of a dead process, which may be alive. The last message is the event of its
-// death, and its own messages are discarded. The caller holds place.mu.
+// expelPeer ends the connections of a peer that has left or was reported dead. A dead one may be
+// alive. It receives the event of its death last, and its messages are discarded. The caller holds
+// endpoint.mu.
 func (c *client) expelPeer(p *peer) {
 	ev, isDead := c.failures[p.rank]
 	for _, l := range p.links {
-		if !isDead { // It has left.
+		if !isDead {
 			l.drop()
 			continue
 		}
@@ -28,13 +29,13 @@ func (c *client) expelPeer(p *peer) {
 	}
 }
 
-// isolate ends this process's part in the job after a report of its death. All connected processes receive
-// the report, and all calls end. The caller holds place.mu.
+// isolate ends all activity of this process after a report of its own death. Connected processes
+// receive the report. The caller holds endpoint.mu.
 func (c *client) isolate(ev wire.EventBody) {
 	if _, isKnown := c.failures[ev.Rank]; isKnown {
 		return
 	}
-	ev.Nonce = c.incarnation // The reporter may know an earlier one.
+	ev.Nonce = c.incarnation // The report may name an earlier incarnation.
 	c.failures[ev.Rank] = ev
 	c.log.Warn("bootstrap meet: this process was reported dead", "reason", ev.Reason)
 	c.events.Add(c.publicEvent(ev))
@@ -52,7 +53,7 @@ func (c *client) isolate(ev wire.EventBody) {
 	}
 }
 
-// isolated returns the error of a process that was reported dead. The caller holds place.mu.
+// isolationError returns an error if this process was reported dead. The caller holds endpoint.mu.
 func (p *endpoint) isolationError() error {
 	if ev, isDead := p.failures[p.id.Proc.Rank]; isDead {
 		return p.reportedDeadError(ev)
@@ -61,22 +62,22 @@ func (p *endpoint) isolationError() error {
 }
 
 func (p *endpoint) reportedDeadError(ev wire.EventBody) error {
-	return fmt.Errorf("%s: %w", component, join.ReportedDead(p.id.Proc, ev.Reason))
+	return fmt.Errorf("%s: %w", component, join.ReportedDeadError(p.id.Proc, ev.Reason))
 }
 
-// sendDeathNotice sends a process that has just connected the event of the death that ends the connection, its
-// own or that of this process. The caller holds place.mu.
+// sendDeathNotice sends the event of a death, of the peer or of this process, in place of a
+// Welcome. The caller holds endpoint.mu.
 func (c *client) sendDeathNotice(l *link) {
 	for _, rank := range []uint32{c.id.Proc.Rank, l.rank} {
 		if ev, isDead := c.failures[rank]; isDead {
 			l.conn.SetWriteDeadline(time.Now().Add(closeGrace))
-			l.conn.Write(encodeFrame(wire.Event, 0, ev)) // The other end may have closed.
+			l.conn.Write(encodeFrame(wire.Event, 0, ev)) // The peer may have closed.
 			return
 		}
 	}
 }
 
-// receiveRefusal handles the event that a process sends in place of its Welcome.
+// receiveRefusal handles the event in place of a Welcome.
 func (c *client) receiveRefusal(l *link, m wire.Message) error {
 	ev, err := wire.Decode[wire.EventBody](m.Body)
 	if err != nil || ev.Kind != uint8(bootstrap.ProcDied) || ev.Rank != l.rank && ev.Rank != c.id.Proc.Rank {

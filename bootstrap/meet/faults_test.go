@@ -14,21 +14,21 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// both runs a test over Unix sockets and over TCP.
-func both(t *testing.T, f func(t *testing.T, on network)) {
+// onBothNetworks runs a test over Unix sockets and over TCP.
+func onBothNetworks(t *testing.T, f func(t *testing.T, on network)) {
 	for _, on := range []network{unix, tcp} {
 		t.Run(on.String(), func(t *testing.T) { f(t, on) })
 	}
 }
 
-// listen returns what a client hears.
-func listen(c *client) <-chan bootstrap.Event {
+// collectEvents returns the events of a client.
+func collectEvents(c *client) <-chan bootstrap.Event {
 	ch := make(chan bootstrap.Event, 64)
 	c.OnEvent(func(e bootstrap.Event) { ch <- e })
 	return ch
 }
 
-func next(t *testing.T, ch <-chan bootstrap.Event) bootstrap.Event {
+func nextEvent(t *testing.T, ch <-chan bootstrap.Event) bootstrap.Event {
 	t.Helper()
 	select {
 	case e := <-ch:
@@ -48,8 +48,8 @@ func noEvent(t *testing.T, ch <-chan bootstrap.Event) {
 	}
 }
 
-// failed fails the test unless err says that exactly those have failed.
-func failed(t *testing.T, what string, err error, procs ...framework.Proc) {
+// checkFailed fails the test unless err names exactly those processes as failed.
+func checkFailed(t *testing.T, what string, err error, procs ...framework.Proc) {
 	t.Helper()
 	var m *framework.MissingError
 	if !errors.Is(err, framework.ErrProcFailed) || !errors.As(err, &m) || !slices.Equal(m.Failed, procs) || len(m.Missing) > 0 {
@@ -57,7 +57,7 @@ func failed(t *testing.T, what string, err error, procs ...framework.Proc) {
 	}
 }
 
-// eventually waits for what other goroutines are about to do.
+// eventually waits for a condition that other goroutines establish.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
@@ -75,18 +75,17 @@ func (c *client) connectedTo(rank int) bool {
 	return p != nil && len(p.links) > 0
 }
 
-// knows reports whether c has a connection to rank, and has heard of its life.
-func (c *client) knows(rank int) bool {
+// knowsIncarnation reports whether c has a connection to rank, and knows its incarnation.
+func (c *client) knowsIncarnation(rank int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peers[uint32(rank)]
 	return p != nil && len(p.links) > 0 && p.incarnation != 0
 }
 
-// When the process through which all were connected goes, in whatever way, those who stay
-// still hear of one another's ends, and communicators that break.
-func TestNewsFindsAllWhenTheHeadHasGone(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// The coordinator ends in various ways. The others still receive each other's events.
+func TestEvents_CoordinatorHasEnded_ReachAll(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		for what, goes := range map[string]func(*client) error{"dies": (*client).Crash, "closes": (*client).Close} {
 			t.Run(what, func(t *testing.T) {
 				j := newTestJob(t, on, 5)
@@ -96,28 +95,28 @@ func TestNewsFindsAllWhenTheHeadHasGone(t *testing.T) {
 				}
 				j.fence("start", cs...)
 				for head := range 3 {
-					heard := listen(cs[4])
+					heard := collectEvents(cs[4])
 					if err := goes(cs[head]); err != nil {
 						t.Fatal(err)
 					}
 					for {
-						if e := next(t, heard); e.Proc == j.proc(head) && e.Nonce == uint64(100+head) {
+						if e := nextEvent(t, heard); e.Proc == j.proc(head) && e.Nonce == uint64(100+head) {
 							break
 						}
 					}
 					eventually(t, "the others are connected to the next", func() bool {
-						return cs[4].knows(head+1) && (head == 2 || cs[3].knows(head+1))
+						return cs[4].knowsIncarnation(head+1) && (head == 2 || cs[3].knowsIncarnation(head+1))
 					})
 				}
-				heard := listen(cs[4])
-				for len(heard) > 0 { // of before
+				heard := collectEvents(cs[4])
+				for len(heard) > 0 { // Earlier events.
 					<-heard
 				}
 				cs[3].Broke(cid.Extended{Base: 9}, j.world(), "a reason")
-				if e := next(t, heard); e.Kind != bootstrap.Broken {
-					// Deaths of before are told again to a new listener.
+				if e := nextEvent(t, heard); e.Kind != bootstrap.Broken {
+					// A new callback receives earlier deaths again.
 					for e.Kind == bootstrap.ProcDied && e.Proc != j.proc(3) {
-						e = next(t, heard)
+						e = nextEvent(t, heard)
 					}
 					if e.Kind != bootstrap.Broken {
 						t.Errorf("event %+v", e)
@@ -126,7 +125,7 @@ func TestNewsFindsAllWhenTheHeadHasGone(t *testing.T) {
 				if err := cs[3].Crash(); err != nil {
 					t.Fatal(err)
 				}
-				if e := next(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(3) || e.Nonce != 103 {
+				if e := nextEvent(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(3) || e.Nonce != 103 {
 					t.Errorf("event %+v", e)
 				}
 			})
@@ -134,18 +133,17 @@ func TestNewsFindsAllWhenTheHeadHasGone(t *testing.T) {
 	})
 }
 
-// A member that dies while there is no head is missed by the next one.
-func TestDeathBetweenTwoHeadsIsFound(t *testing.T) {
+func TestDeath_NoCoordinatorIsConnected_IsReported(t *testing.T) {
 	j := newTestJob(t, unix, 4)
 	cs := j.openAll()
 	j.fence("start", cs...)
-	heard := listen(cs[1])
+	heard := collectEvents(cs[1])
 	if err := errors.Join(cs[0].Crash(), cs[3].Crash()); err != nil {
 		t.Fatal(err)
 	}
 	dead := map[framework.Proc]bool{}
 	for len(dead) < 2 {
-		e := next(t, heard)
+		e := nextEvent(t, heard)
 		dead[e.Proc] = e.Kind == bootstrap.ProcDied
 	}
 	if !dead[j.proc(0)] || !dead[j.proc(3)] {
@@ -153,14 +151,14 @@ func TestDeathBetweenTwoHeadsIsFound(t *testing.T) {
 	}
 }
 
-func TestJobThatClosesAtOnceIsNoDeath(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestClose_AllAtOnce_ReportsNoDeath(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 24)
 		cs := j.openAll()
 		var heard []<-chan bootstrap.Event
 		for r, c := range cs {
 			c.Begin(uint64(r + 1))
-			heard = append(heard, listen(c))
+			heard = append(heard, collectEvents(c))
 		}
 		j.fence("start", cs...)
 		if err := inAll(cs, (*client).Close); err != nil {
@@ -176,13 +174,13 @@ func TestJobThatClosesAtOnceIsNoDeath(t *testing.T) {
 	})
 }
 
-// What a process has put can be had when it has died, and so when it led the group.
-func TestWhatTheDeadHavePutCanBeHad(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// The dead process may have been the coordinator.
+func TestGet_OwnerIsDead_ReturnsReplica(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		for victim := range 3 {
 			j := newTestJob(t, on, 3)
 			cs := j.openAll()
-			for i := range 40 { // together more than may lie unread
+			for i := range 40 { // More than the limit of unread bytes.
 				if err := cs[victim].Put(t.Context(), fmt.Sprint(i), make([]byte, bootstrap.MaxValue)); err != nil {
 					t.Fatal(err)
 				}
@@ -205,15 +203,14 @@ func TestWhatTheDeadHavePutCanBeHad(t *testing.T) {
 					t.Errorf("rank %d of rank %d: %d bytes, %v, %q, %v", r, victim, len(v), err, w, err2)
 				}
 				_, err = c.Get(t.Context(), j.proc(victim), "never put")
-				failed(t, "get of what was not put", err, j.proc(victim))
+				checkFailed(t, "get of what was not put", err, j.proc(victim))
 			}
 		}
 	})
 }
 
-// A call that waits elsewhere is withdrawn there.
-func TestCanceledCallLeavesNothingBehind(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestCall_IsCanceled_LeavesNothingPending(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		cs := j.openAll()
 		j.fence("start", cs...)
@@ -225,12 +222,12 @@ func TestCanceledCallLeavesNothingBehind(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- call(ctx) }()
-			eventually(t, name+" waits at rank 0", func() bool { return waitsAt(cs[0]) == 1 })
+			eventually(t, name+" waits at rank 0", func() bool { return waitingRequests(cs[0]) == 1 })
 			cancel(cause)
 			if err := <-done; !errors.Is(err, cause) || errors.Is(err, framework.ErrTimeout) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if n := waitsAt(cs[0]); n != 0 {
+			if n := waitingRequests(cs[0]); n != 0 {
 				t.Errorf("%s: %d requests still wait at rank 0", name, n)
 			}
 		}
@@ -238,8 +235,8 @@ func TestCanceledCallLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// waitsAt returns how many requests of others wait at c.
-func waitsAt(c *client) (n int) {
+// waitingRequests returns the number of requests of others that wait at c.
+func waitingRequests(c *client) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for l := range c.links {
@@ -248,8 +245,8 @@ func waitsAt(c *client) (n int) {
 	return n
 }
 
-func TestDeadlineAtAMemberNamesTheMissingToAll(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestDeadline_AtOneMember_NamesMissingToAll(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 5)
 		long := j.open(0)
 		j.env.Timeout = 300 * time.Millisecond
@@ -268,7 +265,7 @@ func TestDeadlineAtAMemberNamesTheMissingToAll(t *testing.T) {
 	})
 }
 
-func TestLeaderThatNeverComesIsNamed(t *testing.T) {
+func TestDeadline_CoordinatorIsAbsent_IsNamed(t *testing.T) {
 	j := newTestJob(t, unix, 2)
 	j.env.Timeout = 200 * time.Millisecond
 	c := j.open(1)
@@ -279,25 +276,24 @@ func TestLeaderThatNeverComesIsNamed(t *testing.T) {
 	}
 }
 
-func TestGiveUpFindsWhomItWasNeverConnectedWith(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestGiveUp_UnconnectedPeer_ReceivesIt(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		cs := j.openAll()
 		cs[1].Begin(5)
 		cs[2].Begin(6)
 		j.fence("start", cs...)
-		heard := listen(cs[2])
+		heard := collectEvents(cs[2])
 		cs[1].GiveUp(j.proc(2), 6, "no way")
-		if e := next(t, heard); e != (bootstrap.Event{Kind: bootstrap.GivenUp, Proc: j.proc(1), Nonce: 5, Reason: "no way"}) {
+		if e := nextEvent(t, heard); e != (bootstrap.Event{Kind: bootstrap.GivenUp, Proc: j.proc(1), Nonce: 5, Reason: "no way"}) {
 			t.Errorf("event %+v", e)
 		}
 	})
 }
 
-// Two processes that connect with each other at the same time have two connections, and
-// that does no harm.
-func TestConnectionsThatCross(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// Two processes that connect to each other at the same time have two connections.
+func TestConnect_BothEndsAtOnce_BothLinksWork(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		for range 30 {
 			j := newTestJob(t, on, 2)
 			cs := j.openAll()
@@ -315,7 +311,7 @@ func TestConnectionsThatCross(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			heard := listen(cs[1])
+			heard := collectEvents(cs[1])
 			j.fence("t", cs...)
 			if err := cs[0].Close(); err != nil {
 				t.Fatal(err)
@@ -325,25 +321,24 @@ func TestConnectionsThatCross(t *testing.T) {
 	})
 }
 
-// A connection that breaks though both ends live is not a death, and is made again.
-func TestConnectionThatBreaksBetweenTheLiving(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestConnectionBreaks_BothAlive_IsRestored(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		cs := j.openAll()
 		j.fence("start", cs...)
-		heard := []<-chan bootstrap.Event{listen(cs[0]), listen(cs[1])}
+		heard := []<-chan bootstrap.Event{collectEvents(cs[0]), collectEvents(cs[1])}
 		waiting := make(chan error, 1)
 		go func() { waiting <- cs[1].Fence(t.Context(), j.world(), "t") }()
-		eventually(t, "rank 1 waits at rank 0", func() bool { return waitsAt(cs[0]) == 1 })
+		eventually(t, "rank 1 waits at rank 0", func() bool { return waitingRequests(cs[0]) == 1 })
 		cs[0].mu.Lock()
 		cs[0].peers[1].links[0].drop()
 		cs[0].mu.Unlock()
-		// It is not known whether the call has been withdrawn.
+		// The peer may have withdrawn the call.
 		if err := <-waiting; !errors.Is(err, framework.ErrTransport) || errors.Is(err, framework.ErrProcFailed) {
 			t.Errorf("%v", err)
 		}
-		// Until it has, the others would take it for the next one.
-		eventually(t, "rank 0 has withdrawn the call", func() bool { return waitsAt(cs[0]) == 0 })
+		// Before that, the others would take it for the next one.
+		eventually(t, "rank 0 has withdrawn the call", func() bool { return waitingRequests(cs[0]) == 0 })
 		j.fence("t", cs...)
 		for _, ch := range heard {
 			noEvent(t, ch)
@@ -351,17 +346,17 @@ func TestConnectionThatBreaksBetweenTheLiving(t *testing.T) {
 	})
 }
 
-// told is a launcher that hears of things.
-type told struct {
+// watchedLauncher is a launcher with events.
+type watchedLauncher struct {
 	launcher
 	f func(bootstrap.Event)
 }
 
-func (l *told) Watch(f func(bootstrap.Event)) { l.f = f }
+func (l *watchedLauncher) Watch(f func(bootstrap.Event)) { l.f = f }
 
-func TestLauncherThatHearsOfThings(t *testing.T) {
+func TestWatcher_Events_ReachClients(t *testing.T) {
 	j := newTestJob(t, unix, 3)
-	l := &told{launcher: launcher{j.book, 0}}
+	l := &watchedLauncher{launcher: launcher{j.addressBook, 0}}
 	c, err := openOn(t.Context(), unix, l, j.env)
 	if err != nil {
 		t.Fatal(err)
@@ -370,16 +365,16 @@ func TestLauncherThatHearsOfThings(t *testing.T) {
 	other := j.open(1)
 	other.Begin(7)
 	j.fence("start", c, other)
-	heard := listen(c)
+	heard := collectEvents(c)
 	l.f(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "r"})
-	if e := next(t, heard); e.Kind != bootstrap.ServerLost {
+	if e := nextEvent(t, heard); e.Kind != bootstrap.ServerLost {
 		t.Errorf("event %+v", e)
 	}
 	l.f(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(1), Reason: "the launcher says so"})
-	if e := next(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(1) || e.Nonce != 7 {
+	if e := nextEvent(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(1) || e.Nonce != 7 {
 		t.Errorf("event %+v", e)
 	}
-	failed(t, "fence", c.Fence(t.Context(), j.world()[:2], "t"), j.proc(1))
+	checkFailed(t, "fence", c.Fence(t.Context(), j.world()[:2], "t"), j.proc(1))
 	if err := c.Close(); err != nil || l.f != nil {
 		t.Errorf("close: %v; still watching: %t", err, l.f != nil)
 	}

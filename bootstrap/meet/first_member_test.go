@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestOpenSendsNothingToAnybody(t *testing.T) {
+func TestOpen_SendsNothing(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	j.openAll()
 	if n := j.finds.Load(); n != 0 {
@@ -23,13 +23,13 @@ func TestOpenSendsNothingToAnybody(t *testing.T) {
 	}
 }
 
-// The leader comes again and again, and so does a member; ids never repeat.
-func TestSessionsReopen(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// The coordinator and a member reopen again and again.
+func TestReopen_ContextIDs_NeverRepeat(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 2)
 		ids := map[uint64]bool{}
 		stay := j.open(1)
-		heard := listen(stay)
+		heard := collectEvents(stay)
 		for round := range 60 {
 			c := j.open(0)
 			group := []framework.Proc{j.proc(round % 2), j.proc(1 - round%2)}
@@ -53,12 +53,12 @@ func TestSessionsReopen(t *testing.T) {
 	})
 }
 
-// Processes come in any order; those who are there wait for the leader.
-func TestLeaderThatComesLate(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// Processes open in any order, and wait for the coordinator.
+func TestCoordinator_OpensLate_JoinsComplete(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		first := j.open(0)
-		if err := first.Close(); err != nil { // it was there once: its socket is
+		if err := first.Close(); err != nil { // Its socket exists from now on.
 			t.Fatal(err)
 		}
 		early := []*client{j.open(1), j.open(2)}
@@ -79,9 +79,9 @@ func TestLeaderThatComesLate(t *testing.T) {
 	})
 }
 
-// A leader that closes while others wait in its joins is absent, and may come again.
-func TestLeaderThatClosesMeanwhile(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// A coordinator that closes is absent, and may reopen.
+func TestCoordinator_Closes_JoinsWait(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		cs := j.openAll()
 		j.fence("start", cs...)
@@ -102,13 +102,13 @@ func TestLeaderThatClosesMeanwhile(t *testing.T) {
 	})
 }
 
-func TestLeaderThatDiesEndsTheJoin(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestCoordinator_Dies_JoinFails(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 4)
 		cs := j.openAll()
 		cs[0].Begin(50)
 		j.fence("start", cs...)
-		heard := listen(cs[3])
+		heard := collectEvents(cs[3])
 		errs := make(chan error, 2)
 		for _, c := range cs[1:3] {
 			go func() {
@@ -124,25 +124,25 @@ func TestLeaderThatDiesEndsTheJoin(t *testing.T) {
 		if err := cs[0].Crash(); err != nil {
 			t.Fatal(err)
 		}
-		failed(t, "a construct that waits", <-errs, j.proc(0))
-		failed(t, "another one", <-errs, j.proc(0))
-		if e := next(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(0) || e.Nonce != 50 {
+		checkFailed(t, "a construct that waits", <-errs, j.proc(0))
+		checkFailed(t, "another one", <-errs, j.proc(0))
+		if e := nextEvent(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(0) || e.Nonce != 50 {
 			t.Errorf("event %+v", e)
 		}
-		failed(t, "a construct that comes later", cs[3].Fence(t.Context(), j.world(), "t"), j.proc(0))
+		checkFailed(t, "a construct that comes later", cs[3].Fence(t.Context(), j.world(), "t"), j.proc(0))
 		j.fence("the living go on", cs[1:]...)
 	})
 }
 
-// Nobody was ever connected with the member: the leader finds out.
-func TestMemberThatDiesBeforeItWasMet(t *testing.T) {
+// No process was connected to the member.
+func TestMember_DiesBeforeConnecting_JoinFails(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	cs := j.openAll()
 	if err := cs[2].Crash(); err != nil {
 		t.Fatal(err)
 	}
 	err := inAll(cs[:2], func(c *client) error {
-		failed(t, fmt.Sprint("rank ", c.id.Proc.Rank), c.Fence(t.Context(), j.world(), "t"), j.proc(2))
+		checkFailed(t, fmt.Sprint("rank ", c.id.Proc.Rank), c.Fence(t.Context(), j.world(), "t"), j.proc(2))
 		return nil
 	})
 	if err != nil {
@@ -150,17 +150,17 @@ func TestMemberThatDiesBeforeItWasMet(t *testing.T) {
 	}
 }
 
-func TestLeaderThatDiedBeforeItWasMet(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestCoordinator_DiesBeforeConnecting_JoinFails(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 2)
 		cs := j.openAll()
 		if err := cs[0].Crash(); err != nil {
 			t.Fatal(err)
 		}
 		err := cs[1].Fence(t.Context(), j.world(), "t")
-		if on == unix { // where nobody listens nobody is
-			failed(t, "fence", err, j.proc(0))
-		} else if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "nobody answers for its entry") ||
+		if on == unix { // A socket without a listener shows the end of its process.
+			checkFailed(t, "fence", err, j.proc(0))
+		} else if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "no process answers at its addresses") ||
 			!strings.Contains(err.Error(), j.proc(0).String()) {
 			t.Errorf("fence: %v", err)
 		}

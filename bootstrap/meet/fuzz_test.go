@@ -26,7 +26,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// Whatever a stranger says, it is refused without the key.
+// Without the key, every connection is refused.
 func FuzzHandshake(f *testing.F) {
 	p := &endpoint{id: bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2}}
 	p.ownEntry.nonce, p.ownEntry.key = 5, [keySize]byte{1, 2, 3}
@@ -48,7 +48,7 @@ type said struct {
 	io.Writer
 }
 
-// Whatever a process of the job sends, the others go on.
+// Other processes continue, whatever a member sends.
 func FuzzPeer(f *testing.F) {
 	group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Stride: 1, Count: 3}})
 	for _, m := range []struct {
@@ -56,25 +56,25 @@ func FuzzPeer(f *testing.F) {
 		id uint64
 		b  any
 	}{
-		{wire.Life, 0, wire.LifeBody{Nonce: 4}},
-		{wire.Life, 0, wire.LifeBody{}},
-		{wire.GiveUp, 0, wire.GiveUpBody{Reason: "r"}},
+		{wire.Incarnation, 0, wire.IncarnationBody{Nonce: 4}},
+		{wire.Incarnation, 0, wire.IncarnationBody{}},
+		{wire.Disconnect, 0, wire.DisconnectBody{Reason: "r"}},
 		{wire.AliveQuery, 0, wire.Empty{}},
 		{wire.AliveAnswer, 0, wire.Empty{}},
 		{wire.Note, 0, wire.NoteBody{Rank: 1, From: 2, To: 3, Body: []byte("b")}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 3, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 0, Reason: "r"}},
 		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 3, Nonce: 1}},
-		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: wire.Runs{{Namespace: "job", Stride: 1, Count: 3}}}},
-		{wire.Told, 0, wire.BrokenBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2, Comm: [16]byte{1}}, Members: wire.Runs{{Namespace: "job", Stride: 1, Count: 3}}}},
-		{wire.Keep, 0, wire.KeepBody{Version: 1, Last: true, Name: "k"}},
-		{wire.Kept, 3, wire.GetBody{Rank: 2, Key: "k"}},
+		{wire.CommEvent, 0, wire.CommEventBody{Event: wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: 2}, Members: wire.Runs{{Namespace: "job", Stride: 1, Count: 3}}}},
+		{wire.CommEvent, 0, wire.CommEventBody{Event: wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 2, Comm: [16]byte{1}}, Members: wire.Runs{{Namespace: "job", Stride: 1, Count: 3}}}},
+		{wire.Replicate, 0, wire.ReplicateBody{Version: 1, Last: true, Name: "k"}},
+		{wire.GetReplica, 3, wire.GetBody{Rank: 2, Key: "k"}},
 		{wire.Get, 1, wire.GetBody{Rank: 0, Key: "k"}},
 		{wire.Construct, 2, wire.JoinBody{Tag: "t", Group: group, Payload: []byte("p")}},
 		{wire.Fence, 3, wire.JoinBody{Tag: "t", Group: []byte{0x81, 0x83, 0x63, 'j', 'o', 'b', 0, 0x1a, 255, 255, 255, 255}}},
 		{wire.Relay, 4, wire.RelayBody{Rank: 2, Kind: wire.Fence, Tag: "t", Group: group}},
 		{wire.Fence, 5, wire.JoinBody{Tag: "t", Group: wire.EncodeBody(wire.Runs{{Namespace: "job", First: 1, Stride: 1, Count: 2}, {Namespace: "job", Count: 1}})}},
-		{wire.Same, 1, wire.Empty{}},
+		{wire.RepeatReply, 1, wire.Empty{}},
 		{wire.Cancel, 2, wire.CancelBody{Expired: true}},
 		{wire.Reply, 1, wire.ValueBody{Found: true}},
 		{wire.Failure, 1, wire.FailureBody{Code: wire.CodeMissing, Missing: []uint32{1}}},
@@ -87,9 +87,9 @@ func FuzzPeer(f *testing.F) {
 	good := j.open(0)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		nc, r := impostor(t, unix, good, 2)
-		nc.Write(b) // the other end may have closed
+		nc.Write(b) // The other end may have closed.
 		nc.Write(encodeFrame(wire.Goodbye, 0, wire.Empty{}))
-		nc.(*net.UnixConn).CloseWrite() // b may have begun a frame that goes on
+		nc.(*net.UnixConn).CloseWrite() // b may have begun a longer frame.
 		for {
 			if _, err := r.Next(); err != nil {
 				break
@@ -97,7 +97,7 @@ func FuzzPeer(f *testing.F) {
 		}
 		nc.Close()
 		err := good.Fence(t.Context(), []framework.Proc{j.proc(0)}, "t")
-		if err != nil && !errors.Is(err, framework.ErrProcFailed) { // of this process nobody may say that
+		if err != nil && !errors.Is(err, framework.ErrProcFailed) { // Another member may report rank 0 dead, but it cannot fail otherwise.
 			t.Error(err)
 		}
 		good.mu.Lock()

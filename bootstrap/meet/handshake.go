@@ -11,10 +11,9 @@ import (
 	"slices"
 )
 
-// The handshake, in which each end proves to the other that it knows the key of the one
-// that was connected to, and which processes meet. All parts have one length, so that
-// there is nothing to parse, and all of both ends' random bytes are in each proof, so that
-// none is of use a second time.
+// In the handshake each end proves that it knows the key of the acceptor, and names its rank. All
+// messages have a fixed length, so there is nothing to parse. Each proof covers the random bytes of
+// both ends, so it cannot be replayed.
 //
 //	hello   magic, both ranks, both nonces, 32 random bytes     connector
 //	answer  32 random bytes, proof                              acceptor
@@ -29,14 +28,13 @@ const (
 
 var magic = [8]byte{'f', 'e', 'r', 'r', 'y', 'm', 't', protocolVersion}
 
-// errWrongKey says that who was connected to does not know the key of the entry: it is
-// somebody else.
-var errWrongKey = errors.New("the process that answers there does not know the key of its entry")
+// errWrongKey is the error for a process that does not know the key of the entry that led to it.
+var errWrongKey = errors.New("the process at this address does not have the key of the entry")
 
-// hello is what a connector says first.
+// hello is the first message of a connector.
 type hello struct {
-	from, to           uint32 // ranks
-	fromNonce, toNonce uint64 // of the processes
+	from, to           uint32 // Ranks.
+	fromNonce, toNonce uint64 // Nonces of the processes.
 	challenge          [challengeSize]byte
 }
 
@@ -59,7 +57,7 @@ func decodeHello(b [helloSize]byte) (h hello, ok bool) {
 	return h, [8]byte(b[:8]) == magic
 }
 
-// The two proofs differ in their first byte: neither serves as the other.
+// The role is the first byte of a proof, so that neither proof can serve as the other.
 const (
 	roleAcceptor  = 'a'
 	roleConnector = 'c'
@@ -74,8 +72,8 @@ func (h *hello) proof(role byte, key [keySize]byte, namespace string, answer [ch
 	return m.Sum(nil)
 }
 
-// greet is the connector's part, up to the proof that it returns for sending: e is the entry
-// of the process that h.to names.
+// proveAsConnector performs the connector's part, and returns the last proof for the caller to
+// send. e is the entry of rank h.to.
 func proveAsConnector(rw io.ReadWriter, namespace string, h hello, e entry) (proof []byte, err error) {
 	if _, err := rand.Read(h.challenge[:]); err != nil {
 		return nil, err
@@ -94,13 +92,12 @@ func proveAsConnector(rw io.ReadWriter, namespace string, h hello, e entry) (pro
 	return h.proof(roleConnector, e.key, namespace, answer), nil
 }
 
-// among returns which of the acceptor's entries the connector has, -1 if none.
+// entryIndex returns the index of the acceptor's entry that the connector has, or -1.
 func (h *hello) entryIndex(entries []entry) int {
 	return slices.IndexFunc(entries, func(e entry) bool { return e.nonce == h.toNonce })
 }
 
-// welcome is the acceptor's part, for a connector that has one of entries. The error is the
-// connector's fault.
+// proveAsAcceptor performs the acceptor's part for a connector that has one of entries.
 func (p *endpoint) proveAsAcceptor(rw io.ReadWriter, entries ...entry) (hello, error) {
 	var b [helloSize]byte
 	if _, err := io.ReadFull(rw, b[:]); err != nil {
@@ -112,9 +109,9 @@ func (p *endpoint) proveAsAcceptor(rw io.ReadWriter, entries ...entry) (hello, e
 	case !ok:
 		return h, errors.New("not a hello of this version")
 	case h.to != p.id.Proc.Rank || at < 0:
-		return h, fmt.Errorf("a hello for rank %d, in another life or job", h.to)
+		return h, fmt.Errorf("hello for rank %d of another process or job", h.to)
 	case int64(h.from) >= int64(p.id.Size) || h.from == h.to:
-		return h, fmt.Errorf("rank %d of %d", h.from, p.id.Size)
+		return h, fmt.Errorf("hello from rank %d of %d", h.from, p.id.Size)
 	}
 	var answer [challengeSize]byte
 	if _, err := rand.Read(answer[:]); err != nil {

@@ -9,11 +9,11 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// A host is lost when it has given no sign for the host timeout. Signs are all that the kernel
-// receives over a TCP connection with one of its processes, so a stopped process gives them too. After
-// half of the time a second connection is tried, because the first one may retransmit too late to find
-// a cable that is back. The other half counts in ticks of this process, so that its own suspension
-// loses no host. docs/decisions/lost-hosts.md has the reasons.
+// A host is lost when it has given no sign for the host timeout. A sign is anything that the kernel
+// receives over a TCP connection with one of its processes, so a stopped process gives signs too.
+// After half of the time a second connection is dialed, because the first one may retransmit too
+// late to notice that the network has recovered. The other half counts in ticks of this process, so
+// that its own suspension loses no host. docs/decisions/lost-hosts.md has the reasons.
 
 // maxSilentTicks is the number of ticks in the second half of the host timeout.
 const maxSilentTicks = 15
@@ -29,14 +29,14 @@ type hostSigns struct {
 	silentTicks int
 }
 
-// keepAlivePeriod is the time after which the kernel asks an idle connection for a sign.
+// keepAlivePeriod is the idle time after which the kernel probes a connection.
 func keepAlivePeriod(hostTimeout time.Duration) time.Duration {
 	return max(hostTimeout/10, time.Second)
 }
 
-// setKeepAlive makes the kernel ask for signs of the other end's host. The kernel itself ends the
-// connection later than this process reports the host, unless this process is stopped. Errors are
-// harmless, because data in flight is retransmitted anyway.
+// setKeepAlive makes the kernel probe the other host. The kernel ends the connection later than
+// this process reports the host, unless this process is stopped. Errors are harmless, because data
+// in flight is retransmitted anyway.
 func setKeepAlive(t *net.TCPConn, hostTimeout time.Duration) {
 	period := keepAlivePeriod(hostTimeout)
 	t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: period, Interval: period, Count: 2 * 10})
@@ -47,8 +47,8 @@ func setKeepAlive(t *net.TCPConn, hostTimeout time.Duration) {
 	}
 }
 
-// silence returns the time since the host of the other end has given a sign over l. ok is false if l
-// is not a TCP connection, or is closed.
+// sinceLastSign returns the time since the last sign over l. ok is false if l is not a TCP
+// connection, or is closed.
 func (l *link) sinceLastSign() (d time.Duration, ok bool) {
 	t, isTCP := l.conn.(*net.TCPConn)
 	if !isTCP {
@@ -65,25 +65,26 @@ func (l *link) sinceLastSign() (d time.Duration, ok bool) {
 		return 0, false
 	}
 	if info.Unacked == 0 && info.Notsent_bytes > 0 && info.Probes < 2 {
-		return 0, true // The peer does not read. The kernel asks less and less often, and the host answers.
+		return 0, true // The peer does not read. The kernel probes with growing intervals, and the host answers.
 	}
 	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond, true
 }
 
-// recordSign records the last sign over a link. The caller holds place.mu.
+// recordSign records the last sign over a link. The caller holds endpoint.mu.
 func (p *peer) recordSign(l *link, now time.Time) {
 	if silence, ok := l.sinceLastSign(); ok && now.Add(-silence).After(p.lastSignAt) {
 		p.lastSignAt = now.Add(-silence)
 	}
 }
 
-// isRemote reports whether a process is reached by TCP. The caller holds place.mu.
+// isRemote reports whether a process is reached by TCP. The caller holds endpoint.mu.
 func (c *client) isRemote(p *peer) bool {
 	e, found := c.entries[p.rank]
 	return p.usesTCP || found && !c.isOnThisHost(e)
 }
 
-// isWatched reports whether the signs of a process's host count. The caller holds place.mu.
+// isWatched reports whether the signs of a process's host are checked. The caller holds
+// endpoint.mu.
 func (c *client) isWatched(p *peer) bool {
 	return c.isRemote(p) && (p.state == peerConnected || p.state == peerUnreachable)
 }
@@ -115,7 +116,7 @@ func (c *client) recheckHosts() {
 }
 
 // checkHosts reports the hosts that are lost, and returns the time until the next check. The caller
-// holds place.mu.
+// holds endpoint.mu.
 func (c *client) checkHosts(now time.Time) (next time.Duration) {
 	half, tick := c.hostTimeout/2, c.hostTimeout/2/maxSilentTicks
 	isTick := now.Sub(c.lastTickAt) >= tick/2 // Not after a wake.
@@ -154,8 +155,8 @@ func (c *client) checkHosts(now time.Time) (next time.Duration) {
 	return next
 }
 
-// suspectHost begins a second connection, and the lookup of processes that may be on the same host. The
-// caller holds place.mu.
+// suspectHost dials a second connection, and looks up processes that may be on the same host. The
+// caller holds endpoint.mu.
 func (c *client) suspectHost(p *peer) {
 	p.isSilent = true
 	c.updateDialing(p)
@@ -174,11 +175,11 @@ func (c *client) suspectHost(p *peer) {
 	})
 }
 
-// reportLostHost reports all processes of a silent process's host, or the process alone if the host gives
-// signs over another connection. The caller holds place.mu.
+// reportLostHost reports all processes of a silent process's host, or the process alone if the host
+// gives signs over another connection. The caller holds endpoint.mu.
 func (c *client) reportLostHost(p *peer, now time.Time) {
 	if p.state == peerEnded {
-		return // With another process of its host.
+		return // It was reported with another process of its host.
 	}
 	others := c.ranksOnHostOf(p)
 	silence := now.Sub(p.lastSignAt)
@@ -201,8 +202,8 @@ func (c *client) reportLostHost(p *peer, now time.Time) {
 	c.concludeEnded(p, reason)
 }
 
-// ranksOnHostOf returns the other processes of a process's host, as far as their entries are known. The
-// caller holds place.mu.
+// ranksOnHostOf returns the other processes of a process's host, as far as their entries are known.
+// The caller holds endpoint.mu.
 func (c *client) ranksOnHostOf(p *peer) (ranks []uint32) {
 	host := c.entries[p.rank].hostID
 	if host == 0 {
@@ -216,8 +217,8 @@ func (c *client) ranksOnHostOf(p *peer) (ranks []uint32) {
 	return ranks
 }
 
-// hasReachedHost reports whether there was a connection with a process of that entry's host. Then the
-// addresses of the entry lead to that host. The caller holds place.mu.
+// hasReachedHost reports whether there was a connection with a process of the host of e, so that
+// the addresses of e are known to lead there. The caller holds endpoint.mu.
 func (c *client) hasReachedHost(e entry) bool {
 	for rank := range c.connectedRanks {
 		if at, found := c.entries[rank]; found && e.hostID != 0 && at.hostID == e.hostID {
@@ -227,7 +228,8 @@ func (c *client) hasReachedHost(e entry) bool {
 	return false
 }
 
-// doubt checks a process at once, because a transport has disconnected it. The caller holds place.mu.
+// checkPeer checks a process at once, because a transport has disconnected it. The caller holds
+// endpoint.mu.
 func (c *client) checkPeer(p *peer) {
 	e := c.entries[p.rank]
 	_, reached := c.connectedRanks[p.rank]

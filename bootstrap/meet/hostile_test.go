@@ -19,7 +19,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// logLines is a slog.Handler that keeps messages of Warn and above.
+// logLines is a slog.Handler that records messages of Warn and above.
 type logLines struct {
 	mu    sync.Mutex
 	lines []string
@@ -48,14 +48,14 @@ func (l *logLines) with(part string) (n int) {
 	return n
 }
 
-// logged is a job whose clients log to what it returns.
-func logged(t testing.TB, on network, size int) (*testJob, *logLines) {
+// newLoggedJob returns a job, and the messages of its clients.
+func newLoggedJob(t testing.TB, on network, size int) (*testJob, *logLines) {
 	j, lines := newTestJob(t, on, size), &logLines{}
 	j.env.Logger = slog.New(lines)
 	return j, lines
 }
 
-// rawDial connects with a client's socket as nobody in particular.
+// rawDial connects to a client's socket without a handshake.
 func rawDial(t testing.TB, on network, c *client) net.Conn {
 	t.Helper()
 	netw, at := "unix", c.ownEntry.socketName()
@@ -71,12 +71,12 @@ func rawDial(t testing.TB, on network, c *client) net.Conn {
 	return nc
 }
 
-// helloTo is a good hello of a rank for c.
+// helloTo returns a valid hello of a rank for c.
 func helloTo(c *client, rank int) hello {
 	return hello{from: uint32(rank), to: c.id.Proc.Rank, fromNonce: 77, toNonce: c.ownEntry.nonce}
 }
 
-// impostor connects with c as a rank of its job, with the right key, and is let in.
+// impostor connects to c as a rank of its job, with the right key.
 func impostor(t testing.TB, on network, c *client, rank int) (net.Conn, *wire.Reader) {
 	t.Helper()
 	nc := rawDial(t, on, c)
@@ -94,17 +94,17 @@ func impostor(t testing.TB, on network, c *client, rank int) (net.Conn, *wire.Re
 	return nc, r
 }
 
-// isClosed fails the test unless the other end closes the connection.
-func isClosed(t *testing.T, what string, nc net.Conn) {
+// checkClosed fails the test unless the other end closes the connection.
+func checkClosed(t *testing.T, what string, nc net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, nc); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%s: the connection is not closed: %v", what, err)
 	}
 }
 
-// busy has the clients make one communicator after another until stop is called, which
-// returns what went wrong.
-func (j *testJob) busy(cs ...*client) (stop func() error) {
+// constructUntilStopped makes one communicator after another until stop is called, which returns
+// the first error.
+func (j *testJob) constructUntilStopped(cs ...*client) (stop func() error) {
 	var group []framework.Proc
 	for _, c := range cs {
 		group = append(group, c.id.Proc)
@@ -113,7 +113,7 @@ func (j *testJob) busy(cs ...*client) (stop func() error) {
 	go func() {
 		results <- inAll(cs, func(c *client) error {
 			for {
-				var payload []byte // of the first, which says when it is enough
+				var payload []byte // The first member's payload ends the loop.
 				if c == cs[0] {
 					select {
 					case <-enough:
@@ -131,12 +131,12 @@ func (j *testJob) busy(cs ...*client) (stop func() error) {
 	return func() error { close(enough); return <-results }
 }
 
-func TestStrangersDisturbNobody(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j, lines := logged(t, on, 4)
+func TestHandshake_InvalidHello_IsRefused(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j, lines := newLoggedJob(t, on, 4)
 		cs := j.openAll()[:3]
 		j.fence("start", cs...)
-		stop := j.busy(cs...)
+		stop := j.constructUntilStopped(cs...)
 		c := cs[0]
 		good := helloTo(c, 3)
 		change := func(f func(*hello)) []byte {
@@ -149,7 +149,8 @@ func TestStrangersDisturbNobody(t *testing.T) {
 		for _, s := range []struct {
 			what  string
 			bytes []byte
-			half  bool // the stranger goes away in the middle
+			// The connector closes in the middle.
+			half bool
 		}{
 			{what: "an HTTP request", bytes: []byte("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a stranger with a long name\r\n\r\n")},
 			{what: "zeros", bytes: make([]byte, helloSize)},
@@ -161,7 +162,7 @@ func TestStrangersDisturbNobody(t *testing.T) {
 			{what: "a rank beyond the job", bytes: change(func(h *hello) { h.from = 4 })},
 			{what: "its own rank", bytes: change(func(h *hello) { h.from = 0 })},
 			{what: "a wrong proof", bytes: append(good.encode(), make([]byte, proofSize)...)},
-			{what: "the acceptor's own proof", bytes: nil}, // below
+			{what: "the acceptor's own proof", bytes: nil}, // Set below.
 		} {
 			nc := rawDial(t, on, c)
 			switch {
@@ -185,7 +186,7 @@ func TestStrangersDisturbNobody(t *testing.T) {
 				nc.Close()
 				continue
 			}
-			isClosed(t, s.what, nc)
+			checkClosed(t, s.what, nc)
 		}
 		if err := stop(); err != nil {
 			t.Errorf("the good job: %v", err)
@@ -201,9 +202,9 @@ func TestStrangersDisturbNobody(t *testing.T) {
 	})
 }
 
-// What was heard on a good connection is of no use on another one.
-func TestReplayIsNotLetIn(t *testing.T) {
-	j, lines := logged(t, tcp, 2)
+// A proof of one connection is invalid on another one.
+func TestHandshake_Replay_IsRefused(t *testing.T) {
+	j, lines := newLoggedJob(t, tcp, 2)
 	c := j.openAll()[0]
 	var said bytes.Buffer
 	h := helloTo(c, 1)
@@ -217,7 +218,7 @@ func TestReplayIsNotLetIn(t *testing.T) {
 		_, err = both.Write(proof)
 	}
 	if err == nil {
-		_, err = wire.NewReader(nc, wire.MaxHello).Next() // welcome
+		_, err = wire.NewReader(nc, wire.MaxHello).Next() // Welcome.
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -226,18 +227,17 @@ func TestReplayIsNotLetIn(t *testing.T) {
 	if _, err := again.Write(said.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	isClosed(t, "a replay", again)
+	checkClosed(t, "a replay", again)
 	eventually(t, "it is logged", func() bool { return lines.with("wrong key") == 1 })
 	if !c.connectedTo(1) {
 		t.Error("the connection that was listened to is gone")
 	}
 }
 
-// Strangers that say nothing must not keep the job's own out: there are more of them than
-// handshakes at a time.
-func TestManySilentStrangersKeepNobodyOut(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j, _ := logged(t, on, 3)
+// There are more silent connections than handshakes at a time.
+func TestHandshake_ManySilentConnections_MembersConnect(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j, _ := newLoggedJob(t, on, 3)
 		c := j.open(0)
 		for range maxHandshakes + 20 {
 			rawDial(t, on, c)
@@ -248,10 +248,10 @@ func TestManySilentStrangersKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// One of the job's own processes sends what makes no sense; the others go on.
-func TestNonsenseAfterTheHandshakeEndsTheConnection(t *testing.T) {
+// One member violates the protocol, and the others continue.
+func TestMessage_Invalid_EndsConnection(t *testing.T) {
 	frame := func(k wire.Kind, id uint64, body any) []byte {
-		b := wire.EncodeBody(body) // over the limits, too
+		b := wire.EncodeBody(body) // Also over the limits.
 		h, err := wire.Header(k, id, len(b))
 		if err != nil {
 			t.Fatal(err)
@@ -259,9 +259,9 @@ func TestNonsenseAfterTheHandshakeEndsTheConnection(t *testing.T) {
 		return append(h, b...)
 	}
 	get := frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"})
-	j, _ := logged(t, unix, 4)
+	j, _ := newLoggedJob(t, unix, 4)
 	cs := []*client{j.open(0), j.open(1)}
-	stop := j.busy(cs...)
+	stop := j.constructUntilStopped(cs...)
 	for what, b := range map[string][]byte{
 		"a frame over the limit":      binary.BigEndian.AppendUint32(nil, wire.MaxFrame+1),
 		"CBOR that is not a message":  {0, 0, 0, 3, 0xff, 0xff, 0xff},
@@ -271,11 +271,11 @@ func TestNonsenseAfterTheHandshakeEndsTheConnection(t *testing.T) {
 		"id 0":                        frame(wire.Get, 0, wire.GetBody{}),
 		"a body of another kind":      frame(wire.Get, 1, wire.Empty{}),
 		"the same id twice":           append(get, get...),
-		"a value over the limit":      frame(wire.Keep, 0, wire.KeepBody{Value: make([]byte, bootstrap.MaxValue+1)}),
+		"a value over the limit":      frame(wire.Replicate, 0, wire.ReplicateBody{Value: make([]byte, bootstrap.MaxValue+1)}),
 		"a payload over the limit":    frame(wire.Construct, 1, wire.JoinBody{Payload: make([]byte, wire.MaxJoin+1)}),
 		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"news of a rank of its own":   frame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 4}),
-		"a reason over the limit":     frame(wire.GiveUp, 0, wire.GiveUpBody{Reason: strings.Repeat("x", bootstrap.MaxName+1)}),
+		"a reason over the limit":     frame(wire.Disconnect, 0, wire.DisconnectBody{Reason: strings.Repeat("x", bootstrap.MaxName+1)}),
 		"a note over the limit":       frame(wire.Note, 0, wire.NoteBody{Body: make([]byte, bootstrap.MaxPayload+1)}),
 		"half a frame, and no more ":  get[:len(get)-1],
 	} {
@@ -287,18 +287,19 @@ func TestNonsenseAfterTheHandshakeEndsTheConnection(t *testing.T) {
 			nc.(*net.UnixConn).CloseWrite()
 		}
 		for {
-			if _, err := r.Next(); err != nil { // a Life, or news, may come before
+			if _, err := r.Next(); err != nil { // A Life or an event may precede.
 				break
 			}
 		}
 	}
-	// A get of another process's values, a join that it has no part in: refused, no more.
+	// A Get of another process's values and a join of another group are refused on an intact
+	// connection.
 	nc, r := impostor(t, unix, cs[0], 3)
 	group := wire.EncodeBody(wire.Runs{{Namespace: j.namespace, First: 0, Stride: 1, Count: 2}})
 	for _, b := range [][]byte{
 		frame(wire.Get, 1, wire.GetBody{Rank: 1, Key: "never"}),
 		frame(wire.Fence, 2, wire.JoinBody{Tag: "t", Group: group}),
-		frame(wire.Reply, 1, wire.ConstructedBody{ContextID: 1}), // to a call of somebody else
+		frame(wire.Reply, 1, wire.ConstructedBody{ContextID: 1}), // For a call of another process.
 	} {
 		if _, err := nc.Write(b); err != nil {
 			t.Fatal(err)
@@ -314,12 +315,11 @@ func TestNonsenseAfterTheHandshakeEndsTheConnection(t *testing.T) {
 	}
 }
 
-// One connection asks for more than it reads; the others notice nothing.
-func TestPeerThatDoesNotReadIsDropped(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j, lines := logged(t, on, 3)
+func TestLink_PeerDoesNotRead_IsDropped(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j, lines := newLoggedJob(t, on, 3)
 		cs := []*client{j.open(0), j.open(1)}
-		for _, key := range []string{"big", "too"} { // what is asked for twice in a row does not go twice
+		for _, key := range []string{"big", "too"} { // The same reply twice in a row is sent once.
 			if err := cs[0].Put(t.Context(), key, make([]byte, bootstrap.MaxValue)); err != nil {
 				t.Fatal(err)
 			}
@@ -344,10 +344,9 @@ func TestPeerThatDoesNotReadIsDropped(t *testing.T) {
 	})
 }
 
-// A process that is stopped keeps its connections: nobody takes it for dead, and calls
-// that need it end by their deadline.
-func TestSilentPeerIsNamedAtTheDeadline(t *testing.T) {
-	j, _ := logged(t, unix, 2)
+// A stopped process keeps its connections, and is not dead.
+func TestDeadline_PeerIsStopped_IsNamed(t *testing.T) {
+	j, _ := newLoggedJob(t, unix, 2)
 	j.env.Timeout = 300 * time.Millisecond
 	c := j.open(0)
 	l, err := net.Listen("unix", "@ferry-meet-00000000deadbeef")
@@ -356,7 +355,7 @@ func TestSilentPeerIsNamedAtTheDeadline(t *testing.T) {
 	}
 	defer l.Close()
 	j.entries[j.proc(1)] = (&entry{nonce: 0xdeadbeef, hostID: c.ownEntry.hostID}).encode()
-	heard := listen(c)
+	heard := collectEvents(c)
 	err = c.Fence(t.Context(), []framework.Proc{j.proc(1), j.proc(0)}, "t")
 	var m *framework.MissingError
 	if !errors.As(err, &m) || len(m.Missing) != 1 || m.Missing[0] != j.proc(1) {
@@ -365,10 +364,9 @@ func TestSilentPeerIsNamedAtTheDeadline(t *testing.T) {
 	noEvent(t, heard)
 }
 
-// A leader that is stopped has its connections, and answers nothing: the call ends some time
-// after its deadline, and names it. It is not known then whether it was withdrawn.
-func TestLeaderThatIsStoppedIsNamed(t *testing.T) {
-	j, _ := logged(t, unix, 2)
+// The call ends some time after its deadline, because the coordinator may have withdrawn it.
+func TestDeadline_CoordinatorIsStopped_IsNamed(t *testing.T) {
+	j, _ := newLoggedJob(t, unix, 2)
 	j.env.Timeout = 200 * time.Millisecond
 	c := j.open(0)
 	c.answerGrace = 100 * time.Millisecond

@@ -18,43 +18,45 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// book is a job's address book in memory, and its name service.
-type book struct {
+// addressBook is a job's address book in memory, and its name service.
+type addressBook struct {
 	namespace string
 	size      int
-	nodes     int // on which the processes are, in turns; 0: one
-	// hidden is how many times an entry is looked up in vain before it is seen.
-	hidden int
+	// Number of nodes, in cyclic order of the ranks. 0 means one.
+	nodes int
+	// An entry is invisible for so many lookups.
+	hiddenLookups int
 
-	mu      sync.Mutex
-	entries map[framework.Proc][]byte
-	asked   map[framework.Proc]int
-	names   map[string][]byte
-	finds   atomic.Int64
-	failure error // of every call
+	mu           sync.Mutex
+	entries      map[framework.Proc][]byte
+	lookupCounts map[framework.Proc]int
+	names        map[string][]byte
+	finds        atomic.Int64
+	// Returned by every call.
+	launcherErr error
 }
 
-func newBook(size int) *book {
-	return &book{
+func newAddressBook(size int) *addressBook {
+	return &addressBook{
 		namespace: "meet-" + rand.Text(), size: size,
-		entries: map[framework.Proc][]byte{}, asked: map[framework.Proc]int{}, names: map[string][]byte{},
+		entries: map[framework.Proc][]byte{}, lookupCounts: map[framework.Proc]int{}, names: map[string][]byte{},
 	}
 }
 
-func (b *book) proc(rank int) framework.Proc {
+func (b *addressBook) proc(rank int) framework.Proc {
 	return framework.Proc{Namespace: b.namespace, Rank: uint32(rank)}
 }
 
-func (b *book) world() (all []framework.Proc) {
+func (b *addressBook) world() (all []framework.Proc) {
 	for r := range b.size {
 		all = append(all, b.proc(r))
 	}
 	return all
 }
 
-// launcher is the book as one process sees it.
+// launcher is the Launcher of one process.
 type launcher struct {
-	*book
+	*addressBook
 	rank int
 }
 
@@ -75,7 +77,7 @@ func (l launcher) Publish(_ context.Context, entry []byte) error {
 		return errors.New("published twice")
 	}
 	l.entries[l.proc(l.rank)] = bytes.Clone(entry)
-	return l.failure
+	return l.launcherErr
 }
 
 func (l launcher) Find(_ context.Context, p framework.Proc) ([]byte, bool, error) {
@@ -83,28 +85,28 @@ func (l launcher) Find(_ context.Context, p framework.Proc) ([]byte, bool, error
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, ok := l.entries[p]
-	if l.asked[p]++; ok && l.asked[p] <= l.hidden {
+	if l.lookupCounts[p]++; ok && l.lookupCounts[p] <= l.hiddenLookups {
 		ok = false
 	}
-	return bytes.Clone(e), ok, l.failure
+	return bytes.Clone(e), ok, l.launcherErr
 }
 
 func (l launcher) Abort(context.Context, int, string) error { return nil }
 func (l launcher) Close() error                             { return nil }
 
-// named is a launcher that also has a name service and process sets.
-type named struct{ launcher }
+// namedLauncher is a launcher that also has a name service and process sets.
+type namedLauncher struct{ launcher }
 
-func (n named) Publish(ctx context.Context, entry []byte) error {
+func (n namedLauncher) Publish(ctx context.Context, entry []byte) error {
 	return n.launcher.Publish(ctx, entry)
 }
 
-// A Launcher's Publish is another one than a Directory's.
-func (n named) Unwrap() any { return names{n.book} }
+// Publish of a Launcher differs from that of a Directory.
+func (n namedLauncher) Unwrap() any { return directoryOf{n.addressBook} }
 
-type names struct{ *book }
+type directoryOf struct{ *addressBook }
 
-func (n names) Publish(_ context.Context, name string, value []byte) error {
+func (n directoryOf) Publish(_ context.Context, name string, value []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, ok := n.names[name]; ok {
@@ -114,7 +116,7 @@ func (n names) Publish(_ context.Context, name string, value []byte) error {
 	return nil
 }
 
-func (n names) Unpublish(_ context.Context, name string) error {
+func (n directoryOf) Unpublish(_ context.Context, name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, ok := n.names[name]; !ok {
@@ -124,7 +126,7 @@ func (n names) Unpublish(_ context.Context, name string) error {
 	return nil
 }
 
-func (n names) Lookup(_ context.Context, name string, wait bool) ([]byte, bool, error) {
+func (n directoryOf) Lookup(_ context.Context, name string, wait bool) ([]byte, bool, error) {
 	if wait {
 		return nil, false, errors.New("asked to wait")
 	}
@@ -134,12 +136,13 @@ func (n names) Lookup(_ context.Context, name string, wait bool) ([]byte, bool, 
 	return bytes.Clone(v), ok, nil
 }
 
-// network says how the processes of a test reach one another.
+// network is the kind of sockets between the processes of a test.
 type network int
 
 const (
 	unix network = iota
-	tcp          // each believes that it is on a host of its own
+	// Each process seems to be on a host of its own.
+	tcp
 )
 
 func (n network) String() string { return [...]string{"unix", "tcp"}[n] }
@@ -156,9 +159,9 @@ func openOn(ctx context.Context, n network, l Launcher, env bootstrap.Env) (*cli
 	})
 }
 
-// testJob is a book with the clients that were opened so far, in a test.
+// testJob is the address book of a test with the clients that are open.
 type testJob struct {
-	*book
+	*addressBook
 	t       testing.TB
 	on      network
 	env     bootstrap.Env
@@ -166,7 +169,7 @@ type testJob struct {
 }
 
 func newTestJob(t testing.TB, on network, size int) *testJob {
-	j := &testJob{book: newBook(size), t: t, on: on, env: bootstrap.Env{Timeout: 20 * time.Second}}
+	j := &testJob{addressBook: newAddressBook(size), t: t, on: on, env: bootstrap.Env{Timeout: 20 * time.Second}}
 	t.Cleanup(func() {
 		for _, c := range j.clients {
 			c.Crash()
@@ -178,7 +181,7 @@ func newTestJob(t testing.TB, on network, size int) *testJob {
 // open opens a rank.
 func (j *testJob) open(rank int) *client {
 	j.t.Helper()
-	c, err := openOn(j.t.Context(), j.on, launcher{j.book, rank}, j.env)
+	c, err := openOn(j.t.Context(), j.on, launcher{j.addressBook, rank}, j.env)
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -195,7 +198,7 @@ func (j *testJob) openAll() []*client {
 	return j.clients
 }
 
-// fence has clients meet, which are all members of the group.
+// fence runs a fence of the clients, which are all members of the group.
 func (j *testJob) fence(tag string, cs ...*client) {
 	j.t.Helper()
 	var group []framework.Proc
@@ -207,7 +210,7 @@ func (j *testJob) fence(tag string, cs ...*client) {
 	}
 }
 
-// inAll runs f for all clients at once.
+// inAll runs f for all clients concurrently.
 func inAll(cs []*client, f func(*client) error) error {
 	errs := make([]error, len(cs))
 	var wg sync.WaitGroup
@@ -235,8 +238,8 @@ func factory(n network, hidden, nodes int) bootstraptest.Factory {
 		if len(want.Psets) > 0 {
 			return nil, fmt.Errorf("this launcher has no process sets: %w", bootstraptest.ErrSkip)
 		}
-		b := newBook(want.Size)
-		b.hidden, b.nodes = hidden, nodes
+		b := newAddressBook(want.Size)
+		b.hiddenLookups, b.nodes = hidden, nodes
 		var cs []*client
 		job := &bootstraptest.Job{
 			Kill: func(rank int) error { return cs[rank].Crash() },
@@ -244,7 +247,7 @@ func factory(n network, hidden, nodes int) bootstraptest.Factory {
 				cs[1].report(rank, "test")
 				return "test", nil
 			},
-			LoseHost: func(ranks []int) error { return loseHost(cs, ranks) },
+			LoseHost: func(ranks []int) error { return isolateHost(cs, ranks) },
 			Break:    func(rank int) error { return breakConnections(cs, rank) },
 			Close: func() error {
 				var errs []error
@@ -258,7 +261,7 @@ func factory(n network, hidden, nodes int) bootstraptest.Factory {
 			},
 		}
 		for r := range want.Size {
-			c, err := openOn(ctx, n, named{launcher{b, r}}, bootstrap.Env{Timeout: want.Timeout})
+			c, err := openOn(ctx, n, namedLauncher{launcher{b, r}}, bootstrap.Env{Timeout: want.Timeout})
 			if err != nil {
 				return nil, errors.Join(err, job.Close())
 			}
@@ -281,7 +284,7 @@ func TestKitOnTwoNodes(t *testing.T) {
 	bootstraptest.Cases(factory(unix, 0, 2)).Run(t)
 }
 
-func TestKitWithEntriesThatAreSeenLate(t *testing.T) {
+func TestKitWithDelayedEntries(t *testing.T) {
 	needs.Time(t)
 	bootstraptest.Cases(factory(unix, 5, 2)).Run(t)
 }

@@ -12,48 +12,57 @@ import (
 )
 
 const (
-	// maxUnwritten is how much a peer may leave unread before its connection is dropped: two
-	// frames of the largest size, besides what the kernel holds.
+	// maxUnwritten limits the bytes that a peer leaves unread, besides those in the kernel, to two
+	// frames of the largest size. Beyond it the connection is dropped.
 	maxUnwritten = 2 * (wire.MaxFrame + wire.HeaderSize)
 
-	// maxLossyBytes is how much may wait for a peer before news that nobody waits for is
-	// dropped.
+	// maxLossyBytes is the limit for frames that may be lost.
 	maxLossyBytes = 1 << 20
 
-	// closeGrace is how long it may take when the client closes, and the peer then to close
-	// its end.
+	// closeGrace is the time for the last writes of a client that closes, and for the peers to
+	// close their ends.
 	closeGrace = time.Second
 )
 
-// link is a connection to a peer after the handshake. With no connection it is the way
+// link is a connection to a peer after the handshake. Without a connection it carries the requests
 // of this process to itself.
 type link struct {
 	client *client
 	rank   uint32
 	conn   net.Conn
 
-	isExpelled atomic.Bool    // One of the two processes was reported dead; messages are discarded.
-	queries    queries.Record // Tick with place.mu held.
+	// A process at either end was reported dead, and messages are discarded.
+	isExpelled atomic.Bool
+	// Tick is called with endpoint.mu held.
+	queries queries.Record
 
-	// Guarded by place.mu.
-	pendingRequests   map[uint64]join.Withdraw // requests of the peer that wait here
-	receivedGoodbye   bool                     // the peer has said so
-	isLost            bool
-	lastReplyBody     []byte // by the reader only: the body of the last reply
-	replicatedVersion uint64 // the version of what this process has put that the peer keeps
+	// Guarded by endpoint.mu.
+	pendingRequests map[uint64]join.Withdraw
+	receivedGoodbye bool
+	isLost          bool
+	// Used by the reader only.
+	lastReplyBody []byte
+	// Version of the values of this process that the peer has.
+	replicatedVersion uint64
 
-	mu             sync.Mutex // below place.mu
-	queue          net.Buffers
-	bytesUnwritten int           // bytes in queue, and in the writer's hands
-	extraAllowance int           // bytes of allow, so far
-	lastReply      []byte        // the body of the last reply
-	writerDone     chan struct{} // Closed when the queue is written or dropped; nil while there is no writer.
-	isDropped      bool          // The connection takes no further frames.
-	isEnding       bool          // The writing end closes when the queue is empty.
+	mu    sync.Mutex // Locked after endpoint.mu.
+	queue net.Buffers
+	// Bytes in queue and in the current write.
+	bytesUnwritten int
+	// Bytes of sendUnlimited so far.
+	extraAllowance int
+	// Body of the last reply.
+	lastReply []byte
+	// Closed when the queue is written or dropped. nil while there is no writer.
+	writerDone chan struct{}
+	// The connection accepts no further frames.
+	isDropped bool
+	// The writing end closes once the queue is empty.
+	isEnding bool
 }
 
-// send queues parts, which nobody changes any more. It never blocks. A peer that has left
-// too much unread is dropped.
+// send queues parts, which must not change afterwards. It never blocks. It drops the connection
+// beyond maxUnwritten.
 func (l *link) send(parts ...[]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +80,7 @@ func (l *link) sendLocked(parts ...[]byte) {
 		l.bytesUnwritten += len(p)
 	}
 	if l.bytesUnwritten > maxUnwritten+l.extraAllowance {
-		l.client.log.Warn("bootstrap meet: a peer does not read; its connection is dropped", "peer", l.client.procName(l.rank), "unread", l.bytesUnwritten)
+		l.client.log.Warn("bootstrap meet: connection dropped: the peer does not read", "peer", l.client.procName(l.rank), "unread", l.bytesUnwritten)
 		l.dropLocked()
 		return
 	}
@@ -81,7 +90,8 @@ func (l *link) sendLocked(parts ...[]byte) {
 	}
 }
 
-// allow is send for what may take any room: its sender has it in memory anyway.
+// sendUnlimited is send for frames that do not count for maxUnwritten, because the process holds
+// their content in memory anyway.
 func (l *link) sendUnlimited(frame []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +99,8 @@ func (l *link) sendUnlimited(frame []byte) {
 	l.sendLocked(frame)
 }
 
-// news sends a frame that may be lost. It returns false if it drops the frame, because the peer does not read.
+// sendLossy sends a frame that may be lost. It returns false if it drops the frame, because the
+// peer does not read.
 func (l *link) sendLossy(frame []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,23 +111,24 @@ func (l *link) sendLossy(frame []byte) bool {
 	return true
 }
 
-// written returns a channel that is closed once the queue is written or dropped, or nil if it is empty.
+// writeDone returns a channel that is closed once the queue is written or dropped, or nil if it is
+// empty.
 func (l *link) writeDone() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.writerDone
 }
 
-// end sends a last frame, and then closes the writing end.
+// sendLast sends a last frame, and then closes the writing end.
 func (l *link) sendLast(last []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // of a write that is under way too
+	l.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // Applies to a write in progress too.
 	l.sendLocked(last)
 	l.isEnding = true
 }
 
-// drop ends the connection; its reader does the rest.
+// drop closes the connection. The reader removes the link.
 func (l *link) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,8 +140,9 @@ func (l *link) dropLocked() {
 	l.conn.Close()
 }
 
-// write empties the queue and returns, so that an idle link has no writer. Before the end of the link a write
-// has no time limit, because a stopped process is alive. maxUnwritten limits the memory.
+// write empties the queue and returns, so that an idle link has no writer. Before the end of the
+// link a write has no time limit, because a stopped process is alive. maxUnwritten limits the
+// memory.
 func (l *link) write() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,8 +165,7 @@ func (l *link) write() {
 	}
 }
 
-// nextBatchLocked takes a batch out of the queue, small enough to be read soon by who reads at
-// all.
+// nextBatchLocked removes up to 1 MiB from the queue.
 func (l *link) nextBatchLocked() (batch net.Buffers, size int) {
 	const most = 1 << 20
 	for len(l.queue) > 0 && size < most {
@@ -167,8 +179,8 @@ func (l *link) nextBatchLocked() (batch net.Buffers, size int) {
 	return batch, size
 }
 
-// dropWhenWritten ends a connection on which nothing is written any more, however long that
-// takes. Whoever has read all had the time to close its end.
+// dropWhenWritten drops the connection once the writer has returned. A peer that has read
+// everything had the time to close its end.
 func (l *link) dropWhenWritten() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,8 +191,8 @@ func (l *link) dropWhenWritten() {
 	l.dropLocked()
 }
 
-// handleWriteErrorLocked ends writing after an error. A peer that has closed its end may have said
-// goodbye, which the reader still finds.
+// handleWriteErrorLocked ends writing after an error. A peer that has closed its end may have sent
+// a goodbye, which the reader still finds.
 func (l *link) handleWriteErrorLocked(err error) {
 	if e, ok := err.(net.Error); ok && e.Timeout() {
 		l.dropLocked()
@@ -189,8 +201,8 @@ func (l *link) handleWriteErrorLocked(err error) {
 	l.isDropped, l.queue = true, nil
 }
 
-// closeWrite tells the other end that nothing more comes. What it still sends is read: a
-// connection that is closed with something unread may lose what it has sent last.
+// closeWrite closes the writing end. The peer's data is still read, because closing a connection
+// with unread data may lose frames that were sent.
 func closeWrite(nc net.Conn) {
 	if half, ok := nc.(interface{ CloseWrite() error }); ok {
 		half.CloseWrite()
@@ -199,19 +211,20 @@ func closeWrite(nc net.Conn) {
 	nc.Close()
 }
 
-// request is a peer's call, or one of this process itself, to be answered once: a
+// request is a call of a peer, or of this process itself, that is answered once. It implements
 // join.Waiter.
 type request struct {
-	link      *link
-	id        uint64
-	isRelayed bool // the other end passes the answer on
+	link *link
+	id   uint64
+	// The peer forwards the answer.
+	isRelayed bool
 }
 
-// Waits implements join.Waiter. The caller holds place.mu, as for Done.
-func (r request) Waits(w join.Withdraw) { r.link.pendingRequests[r.id] = w }
+// Waits implements join.Waiter. The caller holds endpoint.mu, as for Done.
+func (r request) SetWithdraw(w join.Withdraw) { r.link.pendingRequests[r.id] = w }
 
 // Done implements join.Waiter.
-func (r request) Done() { delete(r.link.pendingRequests, r.id) }
+func (r request) ClearWithdraw() { delete(r.link.pendingRequests, r.id) }
 
 // Answer implements join.Waiter.
 func (r request) Answer(k wire.Kind, body []byte) {
@@ -220,15 +233,15 @@ func (r request) Answer(k wire.Kind, body []byte) {
 		return
 	}
 	h, err := wire.Header(k, r.id, len(body))
-	if err != nil { // the limits of requests keep answers below a frame's
+	if err != nil { // The limits of requests keep answers below the size of a frame.
 		r.link.drop()
 		return
 	}
 	r.link.sendReply(k, r.id, h, body)
 }
 
-// reply is send for an answer. What is the last reply's very body does not go twice: one
-// who speaks for a whole node gets the result of a join once.
+// sendReply sends an answer. The body of the last reply is not sent twice, so a relay gets the
+// result of a join once for its node.
 func (l *link) sendReply(k wire.Kind, id uint64, header, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,15 +249,15 @@ func (l *link) sendReply(k wire.Kind, id uint64, header, body []byte) {
 	case k != wire.Reply:
 		l.sendLocked(header, body)
 	case len(body) > minRepeatedReply && len(body) == len(l.lastReply) && &body[0] == &l.lastReply[0]:
-		l.sendLocked(encodeFrame(wire.Same, id, wire.Empty{}))
+		l.sendLocked(encodeFrame(wire.RepeatReply, id, wire.Empty{}))
 	default:
 		l.lastReply = body
 		l.sendLocked(header, body)
 	}
 }
 
-// small is the size of bodies, in bytes, that may as well go again.
+// minRepeatedReply is the size, in bytes, above which a repeated body is replaced by wire.Same.
 const minRepeatedReply = 16
 
-// reply answers r, which has not waited, with body.
+// answerWith answers a request that has not waited.
 func (r request) answerWith(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }

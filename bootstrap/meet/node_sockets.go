@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// The processes of a node reach one another without the launcher, at socket names that follow
-// from namespace and rank. A process uses them only after it has left the launcher, and need not
-// look up the others of its node before.
+// The processes of a node reach one another without the launcher, at socket names that follow from
+// namespace and rank. A process uses them only after it has left the launcher, and need not look up
+// the others of its node before.
 
-// nodeEntry returns the entry of rank for processes of this node. Its key is not secret, and it
-// is valid on Unix sockets only, where the kernel reports the user of the other end.
+// nodeEntry returns the entry of rank for processes of this node. Its key is not secret, and it is
+// valid on Unix sockets only, where the kernel reports the user of the other end.
 func (p *endpoint) nodeEntry(rank uint32) entry {
 	sum := func(what string) [sha256.Size]byte {
 		return sha256.Sum256(fmt.Appendf(nil, "ferry %s\x00%s\x00%d", what, p.id.Proc.Namespace, rank))
@@ -41,7 +41,7 @@ func (p *endpoint) hasNodeEntry(rank uint32) bool {
 	return here && p.nodeListener != nil
 }
 
-// entriesFor returns the entries that a process may have that connected over nc.
+// entriesFor returns the entries that a process on nc may have.
 func (p *endpoint) entriesFor(nc net.Conn) []entry {
 	if _, local := nc.(*net.UnixConn); local && p.nodeListener != nil {
 		return []entry{p.ownEntry, p.nodeEntry(p.id.Proc.Rank)}
@@ -49,10 +49,10 @@ func (p *endpoint) entriesFor(nc net.Conn) []entry {
 	return []entry{p.ownEntry}
 }
 
-// connectOnNode connects to rank, which the launcher does not find for the reason left.
-func (c *client) connectOnNode(ctx context.Context, rank uint32, left error) error {
+// connectOnNode connects to rank, which the launcher does not find because of errLeft.
+func (c *client) connectOnNode(ctx context.Context, rank uint32, errLeft error) error {
 	if !c.hasNodeEntry(rank) { // That process connects, see lookUpRemaining.
-		return fmt.Errorf("look up its entry: %w", left)
+		return fmt.Errorf("look up its entry: %w", errLeft)
 	}
 	e := c.nodeEntry(rank)
 	err := c.connectAddr(ctx, rank, e, "unix", e.socketName())

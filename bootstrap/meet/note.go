@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Note implements bootstrap.Noter. Like GiveUp, it connects to a process that has no connection.
+// Note implements bootstrap.Noter. Like GiveUp, it dials a process without a connection.
 func (c *client) Note(to framework.Proc, nonce uint64, body []byte) error {
 	if err := wire.CheckSizes("", body, bootstrap.MaxPayload); err != nil {
 		return err
@@ -22,8 +22,8 @@ func (c *client) Note(to framework.Proc, nonce uint64, body []byte) error {
 	return nil
 }
 
-// noted queues the event of a note, unless it is for another incarnation or from a dead process.
-// The sender is the process at the other end of the connection, whatever the note states.
+// receiveNote queues the event of a note, unless it is for another incarnation or from a dead
+// process. The sender is the process at the other end of the connection, whatever the note states.
 func (c *client) receiveNote(from uint32, b wire.NoteBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// What the launcher can do besides, a client can: with the client's deadlines, limits and
-// end. Each ability wraps the client, so that framework.As finds those that there are.
+// The client offers the optional interfaces of the launcher, with its own deadlines, limits and
+// errors after Close. Each one wraps the client, so that framework.As finds those that exist.
 
 func withAbilities(c *client) bootstrap.Client {
 	var out bootstrap.Client = c
@@ -34,14 +34,14 @@ func withAbilities(c *client) bootstrap.Client {
 	return out
 }
 
-// wrapped is a client with one ability more.
+// wrapped adds one optional interface to a client.
 type wrapped struct{ bootstrap.Client }
 
-// Unwrap shows the other abilities.
+// Unwrap returns the client for framework.As.
 func (w wrapped) Unwrap() any { return w.Client }
 
-// within makes a call of the launcher that ends with the client, by its deadline or with
-// ctx; name is checked.
+// within calls the launcher with a context that ends with ctx, with the client, and at its
+// deadline. It checks the sizes of name and value.
 func (c *client) within(ctx context.Context, op, name string, value []byte, call func(context.Context) error) error {
 	err := wire.CheckSizes(name, value, bootstrap.MaxValue)
 	if err == nil {
@@ -68,7 +68,7 @@ func (c *client) within(ctx context.Context, op, name string, value []byte, call
 	return nil
 }
 
-// directory is the launcher's name service, which need not know how to wait.
+// directory is the launcher's name service, with a Lookup that waits.
 type directory struct {
 	wrapped
 	c *client
@@ -123,7 +123,7 @@ func (p *psets) Pset(ctx context.Context, name string) (info bootstrap.PsetInfo,
 	return info, err
 }
 
-// reporter hands reports to the launcher.
+// reporter sends reports to the launcher.
 type reporter struct {
 	wrapped
 	c *client

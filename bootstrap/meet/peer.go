@@ -82,7 +82,8 @@ func (c *client) peerOf(rank uint32) *peer {
 	return p
 }
 
-// begin makes l a way to p. What waits for one goes. The caller holds place.mu.
+// addLink adds l to the links of p, and sends on it all that waited for a connection. The caller
+// holds endpoint.mu.
 func (c *client) addLink(p *peer, l *link) {
 	p.links = append(p.links, l)
 	wasSuspect := p.state.isSuspect()
@@ -113,7 +114,7 @@ func (c *client) addLink(p *peer, l *link) {
 	}
 }
 
-// lose ends l, whose reader has ended. The caller holds place.mu.
+// removeLink removes l after its reader has returned. The caller holds endpoint.mu.
 func (c *client) removeLink(l *link) {
 	p := c.peerOf(l.rank)
 	l.isLost = true
@@ -130,18 +131,18 @@ func (c *client) removeLink(l *link) {
 	for _, one := range c.relays.callsOf(l) {
 		c.cancelCall(one, false)
 	}
-	var mine []*call
+	var unanswered []*call
 	c.pendingCalls.forEach(func(call *call) {
 		if call.link == l {
 			call.link = nil
-			mine = append(mine, call)
+			unanswered = append(unanswered, call)
 		}
 	})
-	slices.SortFunc(mine, func(a, b *call) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(unanswered, func(a, b *call) int { return cmp.Compare(a.id, b.id) })
 	switch {
 	case p.state == peerEnded:
-	case l.receivedGoodbye: // what was not answered will not be, and may be asked again
-		for _, call := range mine {
+	case l.receivedGoodbye: // Unanswered calls can be repeated, because the peer has not completed them.
+		for _, call := range unanswered {
 			c.resendCall(p, call)
 		}
 		if len(p.links) == 0 {
@@ -149,9 +150,9 @@ func (c *client) removeLink(l *link) {
 			c.failCalls(&p.uncertainCalls, c.lostConnectionError(p.rank))
 			c.reportLeft(p, p.incarnation)
 		}
-	case len(p.links) > 0: // of which the other ones may be about to end too
-		c.resendKnownEvents(p.links[0]) // Events that the lost connection held.
-		p.uncertainCalls = append(p.uncertainCalls, mine...)
+	case len(p.links) > 0:
+		c.resendKnownEvents(p.links[0]) // Events on the lost connection may be lost.
+		p.uncertainCalls = append(p.uncertainCalls, unanswered...)
 		c.runAfter(breakGrace, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -160,20 +161,20 @@ func (c *client) removeLink(l *link) {
 			}
 		})
 	default:
-		c.suspectPeer(p, mine)
+		c.suspectPeer(p, unanswered)
 	}
 	c.scheduleUpkeep()
 	c.updateDialing(p)
 }
 
-// lostConnectionError is the error of a call of which it is not known what became of it.
+// lostConnectionError is the error of a call that the peer may have completed.
 func (c *client) lostConnectionError(rank uint32) error {
 	return c.peerError(rank, "receive", fmt.Errorf("the connection broke during the call: %w", io.ErrUnexpectedEOF))
 }
 
-// suspect connects to p again after its connection broke. A refused connection, or the loss of its host
-// (host_signs.go), is a death. A process that does not answer, although its socket is there, is alive. It
-// has closed its client, or is stopped. The caller holds place.mu.
+// suspectPeer starts to restore the connection of p after it broke. A refused connection is a
+// death, and so is the loss of the host (host_signs.go). A process whose socket exists but that
+// does not answer is alive. It has closed its client, or is stopped. The caller holds endpoint.mu.
 func (c *client) suspectPeer(p *peer, doubtful []*call) {
 	p.state, p.mayLackEvents = peerUnreachable, true
 	p.suspicionCount++

@@ -19,18 +19,18 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Processes of their own, whose launcher is the one of bootstrap/local, of which meet takes
-// its identity and its name service.
+// These tests run processes under the launcher of bootstrap/local, which provides the identity and
+// the name service.
 
 func TestMain(m *testing.M) {
 	if _, rank := os.LookupEnv("LOCALTEST_PROGRAM"); rank {
-		localtest.Main(m, map[string]localtest.Program{"killed": killed, "first": firstConstruct})
+		localtest.Main(m, map[string]localtest.Program{"killed": runKilledProcess, "first": runFirstConstruct})
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// nameService is a meet.Launcher over another bootstrap.
-type nameService struct {
+// nameServiceLauncher is a meet.Launcher over another bootstrap.
+type nameServiceLauncher struct {
 	bootstrap.Client
 	names bootstrap.Directory
 }
@@ -44,20 +44,20 @@ func launcher(ctx context.Context) (meet.Launcher, error) {
 	if !ok {
 		return nil, errors.New("no name service")
 	}
-	return nameService{c, names}, nil
+	return nameServiceLauncher{c, names}, nil
 }
 
-func (n nameService) Publish(ctx context.Context, entry []byte) error {
+func (n nameServiceLauncher) Publish(ctx context.Context, entry []byte) error {
 	return n.names.Publish(ctx, n.Identity().Proc.String(), entry)
 }
 
-func (n nameService) Find(ctx context.Context, p framework.Proc) ([]byte, bool, error) {
+func (n nameServiceLauncher) Find(ctx context.Context, p framework.Proc) ([]byte, bool, error) {
 	return n.names.Lookup(ctx, p.String(), false)
 }
 
-func (n nameService) Abort(context.Context, int, string) error { return nil }
+func (n nameServiceLauncher) Abort(context.Context, int, string) error { return nil }
 
-// open opens this process's client.
+// openClient opens this process's client.
 func openClient(ctx context.Context) (bootstrap.Client, []framework.Proc, error) {
 	l, err := launcher(ctx)
 	if err != nil {
@@ -71,8 +71,7 @@ func openClient(ctx context.Context) (bootstrap.Client, []framework.Proc, error)
 	return c, world.Members.List(), nil
 }
 
-// A process that is killed is heard of at once by all, and what waits for it ends.
-func TestProcessThatIsKilled(t *testing.T) {
+func TestProcess_IsKilled_AllPeersReceiveDeath(t *testing.T) {
 	for _, victim := range []string{"0", "2"} {
 		r := localtest.RunJob(t, localtest.Job{Size: 4, Program: "killed", Env: []string{"VICTIM=" + victim}, MayFail: true})
 		for rank, err := range r.Exit {
@@ -87,7 +86,7 @@ func TestProcessThatIsKilled(t *testing.T) {
 	}
 }
 
-func killed(ctx context.Context) error {
+func runKilledProcess(ctx context.Context) error {
 	c, world, err := openClient(ctx)
 	if err != nil {
 		return err
@@ -104,7 +103,7 @@ func killed(ctx context.Context) error {
 	heard := make(chan bootstrap.Event, 16)
 	events.OnEvent(func(e bootstrap.Event) { heard <- e })
 	if fmt.Sprint(me.Rank) == os.Getenv("VICTIM") {
-		for _, p := range world { // a leader that dies at once takes with it what it has not sent
+		for _, p := range world { // A dying coordinator takes unsent frames with it.
 			if _, err := c.Get(ctx, p, "has begun"); p != me && err != nil {
 				return err
 			}
@@ -125,21 +124,21 @@ func killed(ctx context.Context) error {
 	return c.Close()
 }
 
-// The time from opening to the first communicator, for the log.
-func TestFirstConstructOfProcesses(t *testing.T) {
+// The log has the time from opening to the first communicator.
+func TestProcesses_FirstConstruct_LogsTime(t *testing.T) {
 	for _, n := range []int{2, 32} {
 		r := localtest.Run(t, n, "first")
 		t.Logf("%d processes: %s", n, strings.TrimSpace(r.Output[0]))
 	}
 }
 
-func firstConstruct(ctx context.Context) error {
+func runFirstConstruct(ctx context.Context) error {
 	l, err := launcher(ctx)
 	if err != nil {
 		return err
 	}
-	// All begin at the same time, as after a launcher's start.
-	n := l.(nameService)
+	// All processes start at the same time, as after a launch.
+	n := l.(nameServiceLauncher)
 	world, _, _ := bootstrap.BuiltinPset(n.Identity(), bootstrap.PsetWorld)
 	if err := n.Fence(ctx, world.Members.List(), "begin"); err != nil {
 		return err

@@ -15,45 +15,46 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// randomJob is a job whose processes meet in random groups, withdraw, close and open again,
-// put and get, and at last die.
+// randomJob is a job whose processes enter random joins, withdraw, reopen, put and get, and finally
+// die.
 type randomJob struct {
 	*testJob
 	procs []*randomProc
-	ids   sync.Map // context id: tag
+	// Maps context ids to tags.
+	ids sync.Map
 
 	withdrawn, reopened atomic.Int64
 }
 
-// randomProc is one process. Its calls hold life as readers: it closes between them only,
-// because nobody can tell what has become of a call that Close ends.
+// randomProc is one process. Its calls hold mu as readers, so that it closes between them only,
+// because the result of a call that Close ends is unknown.
 type randomProc struct {
-	life   sync.RWMutex
+	mu     sync.RWMutex
 	c      *client
 	killed atomic.Bool
 	puts   atomic.Uint64
 }
 
-// meeting is one fence or construct of a group.
-type meeting struct {
+// randomJoin is one fence or construct of a group.
+type randomJoin struct {
 	tag       string
 	group     []framework.Proc
 	construct bool
 }
 
-func (j *randomJob) newMeeting(rng *rand.Rand, n int, tag string) meeting {
-	m := meeting{tag: tag, construct: rng.IntN(2) == 0}
+func (j *randomJob) newJoin(rng *rand.Rand, n int, tag string) randomJoin {
+	m := randomJoin{tag: tag, construct: rng.IntN(2) == 0}
 	for _, r := range rng.Perm(n)[:1+rng.IntN(n)] {
 		m.group = append(m.group, j.proc(r))
 	}
 	return m
 }
 
-// once is one call of a member, with what it says of it.
-func (j *randomJob) once(ctx context.Context, m meeting, rank int) error {
+// enterOnce makes one call of a member, and checks its result.
+func (j *randomJob) enterOnce(ctx context.Context, m randomJoin, rank int) error {
 	p := j.procs[rank]
-	p.life.RLock()
-	defer p.life.RUnlock()
+	p.mu.RLock()
+	defer p.mu.RUnlock()
 	if !m.construct {
 		return p.c.Fence(ctx, m.group, m.tag)
 	}
@@ -74,14 +75,14 @@ func (j *randomJob) once(ctx context.Context, m meeting, rank int) error {
 
 var errGivenUp = errors.New("the test has given it up")
 
-// enter has a member call until it succeeds, which it withdraws from at random.
-func (j *randomJob) enter(rng *rand.Rand, m meeting, rank int) error {
+// enter repeats the call of a member, with random withdrawals, until it succeeds.
+func (j *randomJob) enter(rng *rand.Rand, m randomJoin, rank int) error {
 	for {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		if rng.IntN(3) == 0 {
 			time.AfterFunc(time.Duration(rng.IntN(3000))*time.Microsecond, func() { cancel(errGivenUp) })
 		}
-		err := j.once(ctx, m, rank)
+		err := j.enterOnce(ctx, m, rank)
 		cancel(nil)
 		if !errors.Is(err, errGivenUp) {
 			return err
@@ -95,38 +96,38 @@ func (j *randomJob) enter(rng *rand.Rand, m meeting, rank int) error {
 	}
 }
 
-// reopen closes a process's client and opens it again, unless it has calls.
+// reopen closes and reopens a process's client, unless it has calls.
 func (j *randomJob) reopen(rank int) error {
 	p := j.procs[rank]
-	if !p.life.TryLock() {
+	if !p.mu.TryLock() {
 		return nil
 	}
-	defer p.life.Unlock()
+	defer p.mu.Unlock()
 	j.reopened.Add(1)
 	if err := p.c.Close(); err != nil {
 		return err
 	}
-	c, err := openOn(context.Background(), j.on, launcher{j.book, rank}, j.env)
+	c, err := openOn(context.Background(), j.on, launcher{j.addressBook, rank}, j.env)
 	if err == nil {
 		p.c = c
 	}
 	return err
 }
 
-// put stores a value that is new, whose number it returns.
+// put stores a new value, and returns its number.
 func (j *randomJob) put(rank int) (uint64, error) {
 	p := j.procs[rank]
-	p.life.RLock()
-	defer p.life.RUnlock()
+	p.mu.RLock()
+	defer p.mu.RUnlock()
 	n := p.puts.Add(1)
 	return n, p.c.Put(context.Background(), fmt.Sprint("k", n), binary.BigEndian.AppendUint64(nil, n))
 }
 
-// get fails unless rank sees value n of another process.
+// get fails unless rank receives value n of another process.
 func (j *randomJob) get(rank, of int, n uint64) error {
 	p := j.procs[rank]
-	p.life.RLock()
-	defer p.life.RUnlock()
+	p.mu.RLock()
+	defer p.mu.RUnlock()
 	v, err := p.c.Get(context.Background(), j.proc(of), fmt.Sprint("k", n))
 	if err == nil && (len(v) != 8 || binary.BigEndian.Uint64(v) != n) {
 		err = fmt.Errorf("value %d of %d is %x", n, of, v)
@@ -134,12 +135,12 @@ func (j *randomJob) get(rank, of int, n uint64) error {
 	return err
 }
 
-// round has all hold a meeting each, all at once.
+// round runs several joins of all processes concurrently.
 func (j *randomJob) round(t *testing.T, seed uint64, round, n int) {
 	rng := rand.New(rand.NewPCG(seed, uint64(round)))
 	var wg sync.WaitGroup
 	for k := range 2 + rng.IntN(5) {
-		m := j.newMeeting(rng, n, fmt.Sprintf("m%d.%d", round, k%4)) // some with the same tag
+		m := j.newJoin(rng, n, fmt.Sprintf("m%d.%d", round, k%4)) // Some have the same tag.
 		if k >= 4 {
 			m.tag += "'"
 		}
@@ -167,7 +168,7 @@ func (j *randomJob) round(t *testing.T, seed uint64, round, n int) {
 				if mine.IntN(3) > 0 {
 					return
 				}
-				met.Wait() // puts is read
+				met.Wait() // It reads puts.
 				if err := j.get(rank, int(m.group[other].Rank), puts[other]); err != nil {
 					t.Errorf("round %d: rank %d gets of %v: %v", round, rank, m.group[other], err)
 				}
@@ -177,8 +178,8 @@ func (j *randomJob) round(t *testing.T, seed uint64, round, n int) {
 	wg.Wait()
 }
 
-// deaths kills one process after another while the others meet, with and without it.
-func (j *randomJob) deaths(t *testing.T, seed uint64, n int) {
+// killSome kills one process after another while the others enter joins with and without it.
+func (j *randomJob) killSome(t *testing.T, seed uint64, n int) {
 	for _, victim := range rand.New(rand.NewPCG(seed, 99)).Perm(n)[:n/2] {
 		rng := rand.New(rand.NewPCG(seed, uint64(1000+victim)))
 		var live []framework.Proc
@@ -189,9 +190,9 @@ func (j *randomJob) deaths(t *testing.T, seed uint64, n int) {
 		}
 		rng.Shuffle(len(live), func(a, b int) { live[a], live[b] = live[b], live[a] })
 		without := slices.DeleteFunc(slices.Clone(live), func(p framework.Proc) bool { return p == j.proc(victim) })
-		with := meeting{tag: fmt.Sprint("with", victim), group: live, construct: true}
-		but := meeting{tag: fmt.Sprint("without", victim), group: without, construct: true}
-		last := live[rng.IntN(len(live))] // of whom the others are not sure that it comes at all
+		with := randomJoin{tag: fmt.Sprint("with", victim), group: live, construct: true}
+		but := randomJoin{tag: fmt.Sprint("without", victim), group: without, construct: true}
+		last := live[rng.IntN(len(live))] // A process that the others may not have connected to.
 		var wg sync.WaitGroup
 		for _, g := range live {
 			rank := int(g.Rank)
@@ -206,7 +207,7 @@ func (j *randomJob) deaths(t *testing.T, seed uint64, n int) {
 				if g == last {
 					return
 				}
-				err := j.once(context.Background(), with, rank)
+				err := j.enterOnce(context.Background(), with, rank)
 				var miss *framework.MissingError
 				switch {
 				case rank == victim || err == nil:
@@ -219,7 +220,7 @@ func (j *randomJob) deaths(t *testing.T, seed uint64, n int) {
 				if rank == victim {
 					return
 				}
-				if err := j.once(context.Background(), but, rank); err != nil {
+				if err := j.enterOnce(context.Background(), but, rank); err != nil {
 					t.Errorf("rank %d without %d, of %v: %v", rank, victim, without, err)
 				}
 			})
@@ -228,8 +229,8 @@ func (j *randomJob) deaths(t *testing.T, seed uint64, n int) {
 	}
 }
 
-// settled fails the test if something is left of calls that are over.
-func (j *randomJob) settled(t *testing.T) {
+// checkNothingPending fails the test if completed calls have left state behind.
+func (j *randomJob) checkNothingPending(t *testing.T) {
 	for r, p := range j.procs {
 		if p.killed.Load() {
 			continue
@@ -254,7 +255,7 @@ func (j *randomJob) settled(t *testing.T) {
 	}
 }
 
-func TestRandomMeetings(t *testing.T) {
+func TestRandomJoins(t *testing.T) {
 	const size = 7
 	for _, on := range []network{unix, tcp} {
 		for seed := range uint64(3) {
@@ -278,9 +279,9 @@ func TestRandomMeetings(t *testing.T) {
 						return
 					}
 				}
-				j.settled(t)
-				j.deaths(t, seed, size)
-				j.settled(t)
+				j.checkNothingPending(t)
+				j.killSome(t, seed, size)
+				j.checkNothingPending(t)
 				t.Logf("%d calls withdrawn, %d clients opened again", j.withdrawn.Load(), j.reopened.Load())
 			})
 		}

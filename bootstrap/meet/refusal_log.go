@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// refusalInterval is the least time between two lines about refused connections in the log. Anyone who can
+// refusalInterval is the least time between two log lines about refused connections. Anyone who can
 // connect may do so ten thousand times in a second.
 const refusalInterval = time.Minute
 
-// refusalLog counts refused connections, and limits the lines about them.
+// refusalLog counts refused connections, and limits the log lines about them.
 type refusalLog struct {
-	mu          sync.Mutex
-	total       int
-	loggedTotal int       // Of total, when the last line was logged.
-	lastLogAt   time.Time // Of the last line.
+	mu    sync.Mutex
+	total int
+	// Value of total at the last line.
+	loggedTotal int
+	lastLogAt   time.Time
 }
 
-// count adds a refusal. It returns the number of refusals that the next line stands for, or 0 if there is no
-// line now.
+// record counts a refusal. It returns the number of refusals that the next line stands for, or 0 if
+// none is due.
 func (r *refusalLog) record(now time.Time) (since int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,8 +34,8 @@ func (r *refusalLog) record(now time.Time) (since int) {
 	return since
 }
 
-// refuse counts a refused connection, and logs the first, and then one a minute with their number. Others
-// are logged for debugging.
+// logRefusal counts a refused connection, and logs the first one, and then one line per minute with
+// their number. The others are logged at debug level.
 func (c *client) logRefusal(nc net.Conn, err error) {
 	args := []any{"from", nc.RemoteAddr().String(), "error", err}
 	switch n := c.refusals.record(time.Now()); n {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-func TestAttack_FloodOfConnections_LogsOneLine(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j, lines := logged(t, on, 1)
+func TestRefusalLog_FloodOfConnections_LogsOneLine(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j, lines := newLoggedJob(t, on, 1)
 		c := j.openAll()[0]
 		const connections = 300
 		for range connections {
@@ -24,7 +24,7 @@ func TestAttack_FloodOfConnections_LogsOneLine(t *testing.T) {
 	})
 }
 
-func TestRefusedConns_AfterTheInterval_LineHasTheirNumber(t *testing.T) {
+func TestRefusalLog_AfterInterval_LineHasCount(t *testing.T) {
 	var r refusalLog
 	at := time.Now()
 	for i, want := range []int{1, 0, 0} {

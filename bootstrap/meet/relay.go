@@ -11,40 +11,40 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// The members of a group that are on one node, but not the leader's, send their joins to
-// the lowest of them, which passes each on as a call of its own. So a leader has one
-// connection with each node, on which the result goes once. All else is as without: what
-// becomes of a call, by a deadline, a death or its caller, becomes of what was passed on.
-// Who leads can't see which processes share a node, so that nodes form no further tree.
+// Members of a group on another node than the coordinator's send their joins to their node leader,
+// which relays each as a call of its own. So a coordinator has one connection with each node, and
+// the result is sent on it once. The deadline, death and withdrawal of the original call apply to
+// the relayed one. The coordinator does not know which processes share a node, so there is no
+// deeper tree.
 
-// relayGrace returns how long a join waits for a connection to the process that would pass it
-// on before it goes to the leader itself. That one is a member too, so that nothing is lost by
-// waiting; but whoever has come by the deadline is not to be missed because another one is.
+// relayGrace returns the time for which a join waits for a connection to its relay before it is
+// sent to the coordinator. The relay is a member too, so waiting loses nothing, but a member that
+// comes in time must not be missing because its relay is.
 func (c *client) relayGrace() time.Duration { return min(c.timeout/8, 5*time.Second) }
 
-// errNotRelayed says that a join was not passed on.
-var errNotRelayed = errors.New("it was not forwarded")
+// errNotRelayed is the error of a join that was not relayed.
+var errNotRelayed = errors.New("the join was not relayed")
 
-// via returns to which process this one sends its joins of a group.
+// relayFor returns the process that this one sends its joins of a group to.
 func (c *client) relayFor(group wire.Runs) uint32 {
 	leader := group[0].First
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lastVersion > 0 { // who leads keeps what this process has put
+	if c.lastVersion > 0 { // The coordinator replicates the values of this process.
 		return leader
 	}
 	if second, _ := firstMember(group, func(r uint32) bool { return r != leader }); second == c.id.Proc.Rank {
-		return leader // and this one keeps what the leader puts
+		return leader // This process replicates the values of the coordinator.
 	}
-	lowest, ok := c.nodeLeader(group, leader, func(uint32) bool { return true })
-	if !ok || lowest == c.id.Proc.Rank {
+	nodeLeader, ok := c.nodeLeader(group, leader, func(uint32) bool { return true })
+	if !ok || nodeLeader == c.id.Proc.Rank {
 		return leader
 	}
-	return lowest
+	return nodeLeader
 }
 
-// nodeLeader returns the lowest member of a group on this node that f likes; ok is false if
-// that is not to be asked: the leader is on this node too, or nobody knows who is.
+// nodeLeader returns the lowest eligible member of a group on this node. ok is false if the
+// coordinator is on this node too, or the node is unknown.
 func (c *client) nodeLeader(group wire.Runs, leader uint32, f func(uint32) bool) (rank uint32, ok bool) {
 	locals := c.id.Locals
 	if _, here := slices.BinarySearch(locals, leader); here || len(locals) < 2 {
@@ -58,7 +58,7 @@ func (c *client) nodeLeader(group wire.Runs, leader uint32, f func(uint32) bool)
 	return 0, false
 }
 
-// turn has a call go to its leader if it still waits for a connection.
+// bypassRelay sends a call that still waits for its relay to the coordinator.
 func (c *client) bypassRelay(one *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,15 +73,15 @@ func (c *client) bypassRelay(one *call) {
 	c.sendCall(c.peerOf(one.coordinator), one)
 }
 
-// relayJoin sends r, the join of a process of this node, to the group's leader. The caller
-// holds place.mu.
+// relayJoin sends the join r of a process of this node to the coordinator. The caller holds
+// endpoint.mu.
 func (c *client) relayJoin(r request, rank uint32, kind wire.Kind, b wire.JoinBody, group wire.Runs) error {
 	if err := group.Check(c.id.Proc.Namespace, c.id.Size); err != nil {
 		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: err.Error()})
 		return nil
 	}
 	if rank != r.link.rank || group.Index(rank) < 0 || group.Index(c.id.Proc.Rank) < 0 {
-		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: "a join goes to its leader, or through a member"})
+		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: "a join is sent to its coordinator, or through a member"})
 		return nil
 	}
 	frame, err := wire.Encode(wire.Relay, 0, wire.RelayBody{Rank: rank, Kind: kind, Tag: b.Tag, Group: b.Group, Payload: b.Payload})
@@ -98,8 +98,8 @@ func (c *client) relayJoin(r request, rank uint32, kind wire.Kind, b wire.JoinBo
 	return nil
 }
 
-// relays are the requests of others that this process has passed on, with the calls that
-// they became. Its lock is below that of answers.
+// relayTable has the requests that this process has relayed, with their calls. Its lock is below
+// that of callTable.
 type relayTable struct {
 	mu    sync.Mutex
 	calls map[request]*call
@@ -114,7 +114,7 @@ func (s *relayTable) insert(r request, one *call) {
 	s.calls[r] = one
 }
 
-// full reports whether r can't be passed on: its id is in use, or there are too many.
+// isFull reports whether r cannot be relayed, because its id is in use or there are too many.
 func (s *relayTable) isFull(r request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *relayTable) callFor(r request) *call {
 	return s.calls[r]
 }
 
-// by returns the calls that requests of l became.
+// callsOf returns the calls for the requests of l.
 func (s *relayTable) callsOf(l *link) (calls []*call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

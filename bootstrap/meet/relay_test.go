@@ -14,9 +14,9 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// twoNodes is a job of 8 on two nodes, of which 1, 3, 5 and 7 have met on theirs: joins of
-// all are led by 0, and 1 passes on those of its node.
-func twoNodes(t *testing.T, on network) (*testJob, []*client) {
+// openTwoNodes returns a job of 8 on two nodes, whose processes 1, 3, 5 and 7 have had a fence on
+// theirs. Rank 0 coordinates joins of all, and rank 1 relays those of its node.
+func openTwoNodes(t *testing.T, on network) (*testJob, []*client) {
 	j := newTestJob(t, on, 8)
 	j.nodes = 2
 	cs := j.openAll()
@@ -27,9 +27,9 @@ func twoNodes(t *testing.T, on network) (*testJob, []*client) {
 	return j, cs
 }
 
-func TestNodeHasOneConnectionWithTheLeader(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j, cs := twoNodes(t, on)
+func TestRelay_NodeHasOneConnectionToCoordinator(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j, cs := openTwoNodes(t, on)
 		for round := range 3 {
 			err := inAll(cs, func(c *client) error {
 				pay := bytes.Repeat([]byte{byte(c.id.Proc.Rank)}, 1000+round)
@@ -38,7 +38,7 @@ func TestNodeHasOneConnectionWithTheLeader(t *testing.T) {
 					if !bytes.Equal(p, bytes.Repeat([]byte{byte(r)}, 1000+round)) {
 						err = fmt.Errorf("payload of rank %d is %x", r, p[:8])
 					}
-					clear(p) // it is the caller's alone
+					clear(p) // The caller owns it.
 				}
 				return err
 			})
@@ -54,10 +54,10 @@ func TestNodeHasOneConnectionWithTheLeader(t *testing.T) {
 	})
 }
 
-// Who is behind another process has all that others have: deadlines, names, withdrawals.
-func TestJoinsThatArePassedOn(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j, cs := twoNodes(t, on)
+// Relayed members have the deadlines, names and withdrawals of direct ones.
+func TestRelay_DeadlinesNamesWithdrawals_AreThoseOfDirectJoins(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j, cs := openTwoNodes(t, on)
 		atLeader := func(n int) func() bool {
 			return func() bool {
 				cs[0].mu.Lock()
@@ -93,8 +93,7 @@ func TestJoinsThatArePassedOn(t *testing.T) {
 	})
 }
 
-// One that has come is not named because the one that would pass it on has not.
-func TestNobodyIsMissedBecauseAnotherOneIs(t *testing.T) {
+func TestDeadline_MemberBehindAbsentRelay_IsNotMissing(t *testing.T) {
 	j := newTestJob(t, unix, 6)
 	j.nodes = 2
 	j.env.Timeout = 2 * time.Second
@@ -112,18 +111,18 @@ func TestNobodyIsMissedBecauseAnotherOneIs(t *testing.T) {
 	}
 }
 
-func TestDeathsAroundWhoPassesOn(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestRelay_Deaths_FailJoins(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		for what, victim := range map[string]int{"one who is passed on": 5, "who passes on": 1, "the leader": 0} {
 			t.Run(what, func(t *testing.T) {
-				j, cs := twoNodes(t, on)
+				j, cs := openTwoNodes(t, on)
 				j.fence("start", cs...)
-				heard := []<-chan bootstrap.Event{listen(cs[2]), listen(cs[7])}
+				heard := []<-chan bootstrap.Event{collectEvents(cs[2]), collectEvents(cs[7])}
 				waiting := []*client{cs[2], cs[3], cs[7]}
 				done := make(chan error, 1)
 				go func() {
 					done <- inAll(waiting, func(c *client) error {
-						failed(t, fmt.Sprint("rank ", c.id.Proc.Rank), c.Fence(t.Context(), j.world(), "t"), j.proc(victim))
+						checkFailed(t, fmt.Sprint("rank ", c.id.Proc.Rank), c.Fence(t.Context(), j.world(), "t"), j.proc(victim))
 						return nil
 					})
 				}()
@@ -137,14 +136,14 @@ func TestDeathsAroundWhoPassesOn(t *testing.T) {
 				}
 				<-done
 				for _, ch := range heard {
-					if e := next(t, ch); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(victim) || e.Nonce != uint64(100+victim) {
+					if e := nextEvent(t, ch); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(victim) || e.Nonce != uint64(100+victim) {
 						t.Errorf("event %+v", e)
 					}
 				}
 				living := slices.DeleteFunc(slices.Clone(cs), func(c *client) bool { return c == cs[victim] })
 				j.fence("the living go on", living...)
 				cs[7].Broke(cid.Extended{Base: 9}, j.world(), "a reason")
-				if e := next(t, heard[0]); e.Kind != bootstrap.Broken {
+				if e := nextEvent(t, heard[0]); e.Kind != bootstrap.Broken {
 					t.Errorf("event %+v", e)
 				}
 				noEvent(t, heard[1])
@@ -153,10 +152,10 @@ func TestDeathsAroundWhoPassesOn(t *testing.T) {
 	})
 }
 
-// Who passes on closes, and comes again; those behind it go to the leader meanwhile.
-func TestWhoPassesOnClosesMeanwhile(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
-		j, cs := twoNodes(t, on)
+// The relay closes and reopens, and its members use the coordinator meanwhile.
+func TestRelay_Closes_MembersUseCoordinator(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
+		j, cs := openTwoNodes(t, on)
 		j.fence("start", cs...)
 		waiting := []*client{cs[3], cs[5], cs[7]}
 		done := make(chan error, 1)
@@ -172,7 +171,7 @@ func TestWhoPassesOnClosesMeanwhile(t *testing.T) {
 		if err := cs[1].Close(); err != nil {
 			t.Fatal(err)
 		}
-		// Before it comes again: else the leader would answer these, and not those that come instead.
+		// Otherwise the coordinator would answer these calls in place of the next ones.
 		cs[0].mu.Lock()
 		for l := range cs[0].links {
 			if l.rank == 1 {
@@ -190,25 +189,24 @@ func TestWhoPassesOnClosesMeanwhile(t *testing.T) {
 	})
 }
 
-// When the lowest of a node has gone its others find the next one, and through it all.
-func TestNewsFindsANodeWhoseLowestHasGone(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestEvents_NodeLeaderHasEnded_ReachNode(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		for what, goes := range map[string]func(*client) error{"dies": (*client).Crash, "closes": (*client).Close} {
 			t.Run(what, func(t *testing.T) {
-				j, cs := twoNodes(t, on)
+				j, cs := openTwoNodes(t, on)
 				j.fence("start", cs...)
 				if err := goes(cs[1]); err != nil {
 					t.Fatal(err)
 				}
 				eventually(t, "5 and 7 are connected with 3, and that with 0", func() bool {
-					return cs[3].knows(5) && cs[3].knows(7) && cs[3].connectedTo(0)
+					return cs[3].knowsIncarnation(5) && cs[3].knowsIncarnation(7) && cs[3].connectedTo(0)
 				})
-				heard := listen(cs[6])
+				heard := collectEvents(cs[6])
 				if err := cs[7].Crash(); err != nil {
 					t.Fatal(err)
 				}
 				for {
-					if e := next(t, heard); e.Kind == bootstrap.ProcDied && e.Proc == j.proc(7) && e.Nonce == 107 {
+					if e := nextEvent(t, heard); e.Kind == bootstrap.ProcDied && e.Proc == j.proc(7) && e.Nonce == 107 {
 						return
 					}
 				}
@@ -217,9 +215,9 @@ func TestNewsFindsANodeWhoseLowestHasGone(t *testing.T) {
 	})
 }
 
-// Whoever has the result of a join may close, and end, at once: others have theirs too.
-func TestWhoIsDoneMayEndAtOnce(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+// A member may close and end once it has the result of a join.
+func TestJoin_MemberEndsAfterResult_OthersComplete(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		for round := range 24 {
 			j := newTestJob(t, on, 40)
 			j.nodes = 1 + round%3

@@ -12,14 +12,14 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Revoke implements bootstrap.Revoker. All processes pass the revocation on, also those that are no
-// members, and send it on each connection that begins later.
+// Revoke implements bootstrap.Revoker. All processes forward the revocation, also those that are no
+// members, and send it on each later connection.
 func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 	if err := c.startRevoke(comm, members); err != nil {
 		return err
 	}
 	patience := time.After(bootstrap.RevokePatience)
-	for !c.hasLinks() && !c.connectForwarders() { // After the death of a head, or with an Exchange.
+	for !c.hasLinks() && !c.connectForwarders() { // After the end of a coordinator, or with an Exchange.
 		select {
 		case <-time.After(forwarderPollInterval):
 		case <-patience:
@@ -36,7 +36,7 @@ func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 	return nil
 }
 
-// startRevoke keeps a revocation by this process, and queues it for all connected processes.
+// startRevoke records a revocation by this process, and queues it for all connected processes.
 func (c *client) startRevoke(comm cid.Extended, members []framework.Proc) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,11 +47,11 @@ func (c *client) startRevoke(comm cid.Extended, members []framework.Proc) error 
 		return err
 	}
 	ev := wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes()}
-	return c.floodRevoked(wire.BrokenBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
+	return c.floodRevoked(wire.CommEventBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
 }
 
 // receiveCommEvent handles an event about a communicator.
-func (c *client) receiveCommEvent(b wire.BrokenBody, from *link) error {
+func (c *client) receiveCommEvent(b wire.CommEventBody, from *link) error {
 	if int64(b.Event.Rank) >= int64(c.id.Size) {
 		return fmt.Errorf("event of rank %d: %w", b.Event.Rank, framework.ErrRank)
 	}
@@ -67,13 +67,13 @@ func (c *client) receiveCommEvent(b wire.BrokenBody, from *link) error {
 	return nil
 }
 
-// floodRevoked keeps a revocation that is new, and sends it to all connected processes. The caller holds
-// place.mu.
-func (c *client) floodRevoked(b wire.BrokenBody, from *link) error {
+// floodRevoked records a new revocation, and sends it to all connected processes. The caller holds
+// endpoint.mu.
+func (c *client) floodRevoked(b wire.CommEventBody, from *link) error {
 	if c.revoked.IsKnown(b.Event.Comm) {
 		return nil
 	}
-	frame, err := wire.Encode(wire.Told, 0, b)
+	frame, err := wire.Encode(wire.CommEvent, 0, b)
 	if err != nil {
 		if !errors.Is(err, framework.ErrUnsupported) { // The frame is too large.
 			err = fmt.Errorf("%w: %w", framework.ErrUnsupported, err)
@@ -93,7 +93,7 @@ func (c *client) floodRevoked(b wire.BrokenBody, from *link) error {
 	return nil
 }
 
-// sendRevocations sends all kept revocations on a connection. The caller holds place.mu.
+// sendRevocations sends all recorded revocations on a connection. The caller holds endpoint.mu.
 func (c *client) sendRevocations(l *link) {
 	for _, one := range c.revoked.Kept() {
 		l.sendUnlimited(one.Frame)
@@ -107,7 +107,7 @@ func (c *client) hasLinks() bool {
 	return len(c.links) > 0
 }
 
-// writers returns link.written of the connections that have frames in their queues.
+// pendingWrites returns link.writeDone of the connections with queued frames.
 func (c *client) pendingWrites() (all []<-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,11 +19,11 @@ func (j *testJob) revoke(c *client, base uint64) {
 	}
 }
 
-// revoked waits for the revocation of a communicator.
-func revoked(t *testing.T, ch <-chan bootstrap.Event, base uint64) {
+// checkRevoked waits for the revocation of a communicator.
+func checkRevoked(t *testing.T, ch <-chan bootstrap.Event, base uint64) {
 	t.Helper()
 	for {
-		switch e := next(t, ch); {
+		switch e := nextEvent(t, ch); {
 		case e.Kind != bootstrap.Revoked:
 		case e.Comm.Base != base:
 			t.Fatalf("event %+v, want the revocation of communicator %d", e, base)
@@ -34,7 +34,7 @@ func revoked(t *testing.T, ch <-chan bootstrap.Event, base uint64) {
 }
 
 func TestRevoke_MemberOpensLater_ReceivesItWithItsNextFence(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		first, closed := j.open(0), j.open(1)
 		j.fence("start", first, closed)
@@ -45,22 +45,22 @@ func TestRevoke_MemberOpensLater_ReceivesItWithItsNextFence(t *testing.T) {
 		again, late := j.open(1), j.open(2)
 		j.fence("opened", first, again, late)
 		for _, c := range []*client{again, late} {
-			events := listen(c)
-			revoked(t, events, 7)
+			events := collectEvents(c)
+			checkRevoked(t, events, 7)
 			j.fence("received", first, again, late)
 			noEvent(t, events)
 		}
 	})
 }
 
-func TestRevoke_FirstMemberHasGone_ReachesAllAlthoughTheCallerCloses(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestRevoke_FirstMemberHasEnded_ReachesAllAlthoughCallerCloses(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		for what, goes := range map[string]func(*client) error{"dies": (*client).Crash, "closes": (*client).Close} {
 			t.Run(what, func(t *testing.T) {
 				j := newTestJob(t, on, 4)
 				cs := j.openAll()
 				j.fence("start", cs...)
-				at := []<-chan bootstrap.Event{listen(cs[1]), listen(cs[2])}
+				at := []<-chan bootstrap.Event{collectEvents(cs[1]), collectEvents(cs[2])}
 				if err := goes(cs[0]); err != nil {
 					t.Fatal(err)
 				}
@@ -70,24 +70,24 @@ func TestRevoke_FirstMemberHasGone_ReachesAllAlthoughTheCallerCloses(t *testing.
 					t.Fatal(err)
 				}
 				for _, ch := range at {
-					revoked(t, ch, 7)
+					checkRevoked(t, ch, 7)
 				}
 			})
 		}
 	})
 }
 
-func TestRevoke_HeadCloses_ConnectsToNodeLeadersOnly(t *testing.T) {
+func TestRevoke_CoordinatorCloses_ConnectsToNodeLeadersOnly(t *testing.T) {
 	j := newTestJob(t, unix, 6)
 	j.nodes = 2
 	cs := j.openAll()
 	j.fence("start", cs...)
-	at := listen(cs[5])
+	at := collectEvents(cs[5])
 	j.revoke(cs[0], 7)
 	if err := cs[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	revoked(t, at, 7)
+	checkRevoked(t, at, 7)
 	for _, rank := range []int{3, 5} { // Node leader is rank 1.
 		cs[rank].mu.Lock()
 		if p := cs[rank].peers[0]; p != nil && p.hasConnected {
@@ -97,12 +97,12 @@ func TestRevoke_HeadCloses_ConnectsToNodeLeadersOnly(t *testing.T) {
 	}
 }
 
-func TestRevoke_NextHeadCloses_ReachesAll(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+func TestRevoke_NextCoordinatorCloses_ReachesAll(t *testing.T) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 4)
 		cs := j.openAll()
 		j.fence("start", cs...)
-		at := []<-chan bootstrap.Event{listen(cs[2]), listen(cs[3])}
+		at := []<-chan bootstrap.Event{collectEvents(cs[2]), collectEvents(cs[3])}
 		if err := cs[0].Crash(); err != nil {
 			t.Fatal(err)
 		}
@@ -112,17 +112,17 @@ func TestRevoke_NextHeadCloses_ReachesAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ch := range at {
-			revoked(t, ch, 7)
+			checkRevoked(t, ch, 7)
 		}
 	})
 }
 
 func TestRevoke_ConnectionsBreak_ReachesAll(t *testing.T) {
-	both(t, func(t *testing.T, on network) {
+	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 4)
 		cs := j.openAll()
 		j.fence("start", cs...)
-		at := []<-chan bootstrap.Event{listen(cs[0]), listen(cs[1]), listen(cs[2])}
+		at := []<-chan bootstrap.Event{collectEvents(cs[0]), collectEvents(cs[1]), collectEvents(cs[2])}
 		for base := range uint64(20) {
 			for _, c := range cs {
 				c.mu.Lock()
@@ -133,7 +133,7 @@ func TestRevoke_ConnectionsBreak_ReachesAll(t *testing.T) {
 			}
 			j.revoke(cs[3], base)
 			for _, ch := range at {
-				revoked(t, ch, base)
+				checkRevoked(t, ch, base)
 			}
 			eventually(t, "the connections are restored", func() bool {
 				return cs[3].connectedTo(0) && cs[2].connectedTo(0) && cs[1].connectedTo(0)
@@ -143,8 +143,8 @@ func TestRevoke_ConnectionsBreak_ReachesAll(t *testing.T) {
 	})
 }
 
-// TestRevoke_OneOfTwoConnectionsBreaks_ReachesThePeer: so does a death. A pair has two connections if both
-// ends connect at a time.
+// A pair has two connections if both ends connect at the same time. A death reaches the peer in the
+// same way.
 func TestRevoke_OneOfTwoConnectionsBreaks_ReachesThePeer(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	cs := j.openAll()
@@ -157,7 +157,7 @@ func TestRevoke_OneOfTwoConnectionsBreaks_ReachesThePeer(t *testing.T) {
 	cs[1].mu.Lock()
 	delete(cs[1].failures, 2)
 	cs[1].mu.Unlock()
-	events := listen(cs[1])
+	events := collectEvents(cs[1])
 	if err := cs[0].connectAddr(t.Context(), 1, cs[1].ownEntry, "unix", cs[1].ownEntry.socketName()); err != nil {
 		t.Fatal(err)
 	}
@@ -165,11 +165,11 @@ func TestRevoke_OneOfTwoConnectionsBreaks_ReachesThePeer(t *testing.T) {
 	l := cs[0].peers[1].links[0]
 	cs[0].mu.Unlock()
 	l.mu.Lock()
-	l.isDropped = true // As after a write that failed.
+	l.isDropped = true // As after a failed write.
 	l.mu.Unlock()
 	j.revoke(cs[0], 7)
 	l.drop()
-	revoked(t, events, 7)
+	checkRevoked(t, events, 7)
 	eventually(t, "the death is known again", func() bool { return cs[1].hasDied(2) })
 }
 
@@ -185,7 +185,7 @@ func TestRevoke_PeerDoesNotRead_IsQueued(t *testing.T) {
 	j := newTestJob(t, unix, 2)
 	cs := j.openAll()
 	j.fence("start", cs...)
-	events := listen(cs[1])
+	events := collectEvents(cs[1])
 	cs[0].mu.Lock()
 	l := cs[0].peers[1].links[0]
 	cs[0].mu.Unlock()
@@ -193,10 +193,10 @@ func TestRevoke_PeerDoesNotRead_IsQueued(t *testing.T) {
 	l.bytesUnwritten += maxLossyBytes
 	l.mu.Unlock()
 	j.revoke(cs[0], 7)
-	revoked(t, events, 7)
+	checkRevoked(t, events, 7)
 }
 
-func TestRevoke_ClosedClientOrHugeGroup_ReturnsAnError(t *testing.T) {
+func TestRevoke_ClosedClientOrHugeGroup_ReturnsError(t *testing.T) {
 	j := newTestJob(t, unix, 1)
 	c := j.open(0)
 	var group []framework.Proc

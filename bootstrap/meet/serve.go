@@ -18,30 +18,30 @@ type (
 	withdrawals = map[uint64]join.Withdraw
 )
 
-// maxPendingRequests is how many calls one peer may have outstanding here.
+// maxPendingRequests limits the unanswered requests of one peer.
 const maxPendingRequests = 1 << 16
 
-// serve handles one message. An error means that the peer does not keep to the protocol:
-// the connection is closed.
+// handleMessage handles one message. After an error, which is a violation of the protocol, the
+// connection is closed.
 func (c *client) handleMessage(l *link, m wire.Message) error {
-	switch m.Kind { // these have no answer
+	switch m.Kind { // Messages without a reply.
 	case wire.Reply:
 		l.lastReplyBody = m.Body
 		c.receiveAnswer(l.rank, m)
 		return nil
-	case wire.Same:
+	case wire.RepeatReply:
 		if m.Kind, m.Body = wire.Reply, l.lastReplyBody; l.lastReplyBody == nil {
-			return errors.New("it refers to a reply that was never sent")
+			return errors.New("it repeats a reply that was never sent")
 		}
 		c.receiveAnswer(l.rank, m)
 		return nil
 	case wire.Failure:
 		c.receiveAnswer(l.rank, m)
 		return nil
-	case wire.Life:
-		return handleBody(m, func(b wire.LifeBody) { c.setIncarnation(l.rank, b.Nonce) })
-	case wire.GiveUp:
-		return handleBody(m, func(b wire.GiveUpBody) { c.receiveDisconnect(l.rank, b) })
+	case wire.Incarnation:
+		return handleBody(m, func(b wire.IncarnationBody) { c.setIncarnation(l.rank, b.Nonce) })
+	case wire.Disconnect:
+		return handleBody(m, func(b wire.DisconnectBody) { c.receiveDisconnect(l.rank, b) })
 	case wire.Note:
 		return handleBody(m, func(b wire.NoteBody) { c.receiveNote(l.rank, b) })
 	case wire.Event:
@@ -50,8 +50,8 @@ func (c *client) handleMessage(l *link, m wire.Message) error {
 			return err
 		}
 		return c.receiveEvent(b, l)
-	case wire.Told:
-		b, err := wire.Decode[wire.BrokenBody](m.Body)
+	case wire.CommEvent:
+		b, err := wire.Decode[wire.CommEventBody](m.Body)
 		if err != nil {
 			return err
 		}
@@ -60,8 +60,8 @@ func (c *client) handleMessage(l *link, m wire.Message) error {
 		return handleBody(m, func(wire.Empty) { l.sendLossy(encodeFrame(wire.AliveAnswer, 0, wire.Empty{})) })
 	case wire.AliveAnswer:
 		return handleBody(m, func(wire.Empty) {})
-	case wire.Keep:
-		return handleBody(m, func(b wire.KeepBody) { c.storeReplica(l.rank, b) })
+	case wire.Replicate:
+		return handleBody(m, func(b wire.ReplicateBody) { c.storeReplica(l.rank, b) })
 	case wire.Cancel:
 		return handleBody(m, func(b wire.CancelBody) {
 			c.mu.Lock()
@@ -76,7 +76,7 @@ func (c *client) handleMessage(l *link, m wire.Message) error {
 	switch m.Kind {
 	case wire.Get:
 		return handleBody(m, func(b wire.GetBody) { c.serveGet(r, b) })
-	case wire.Kept:
+	case wire.GetReplica:
 		return handleBody(m, func(b wire.GetBody) { c.serveReplica(r, b) })
 	case wire.Fence, wire.Construct:
 		b, err := wire.Decode[wire.JoinBody](m.Body)
@@ -92,10 +92,10 @@ func (c *client) handleMessage(l *link, m wire.Message) error {
 		r.isRelayed = true
 		return c.handleJoin(r, b.Rank, b.Kind, wire.JoinBody{Tag: b.Tag, Group: b.Group, Payload: b.Payload})
 	}
-	return errors.New("it is not a request")
+	return errors.New("not a request")
 }
 
-// serve decodes m's body and hands it to f.
+// handleBody decodes the body of m and passes it to f.
 func handleBody[B any](m wire.Message, f func(B)) error {
 	b, err := wire.Decode[B](m.Body)
 	if err == nil {
@@ -104,7 +104,7 @@ func handleBody[B any](m wire.Message, f func(B)) error {
 	return err
 }
 
-// room refuses an id that no request may have now, and more waiting calls than the limit.
+// checkRequest refuses an id that is 0 or in use, and requests beyond maxPendingRequests.
 func (c *client) checkRequest(l *link, id uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,8 +117,8 @@ func (c *client) checkRequest(l *link, id uint64) error {
 	return nil
 }
 
-// cancel ends the wait of r, if it still waits: its answer is on the way else. The caller
-// holds place.mu.
+// cancelRequest withdraws r if it still waits. Otherwise its answer is already queued. The caller
+// holds endpoint.mu.
 func (c *client) cancelRequest(r request, expired bool) {
 	if relayed := c.relays.callFor(r); relayed != nil {
 		c.cancelCall(relayed, expired)
@@ -130,8 +130,8 @@ func (c *client) cancelRequest(r request, expired bool) {
 	}
 }
 
-// join enters r, the call of rank, into a fence or construct, and completes that when r is
-// its last. Another process may lead it: then r is one of this node's, and is passed on.
+// handleJoin enters the call r of rank into a fence or construct, and completes that with its last
+// member. If another process coordinates the group, r is relayed.
 func (c *client) handleJoin(r request, rank uint32, kind wire.Kind, b wire.JoinBody) error {
 	group, err := wire.Decode[wire.Runs](b.Group)
 	if err != nil {
@@ -165,19 +165,19 @@ func (c *client) handleJoin(r request, rank uint32, kind wire.Kind, b wire.JoinB
 }
 
 const (
-	// The leader of a join begins to connect to absent members after absentGrace, and starts a
-	// round every absentInterval. A member of another node that has left its launcher may wait for
-	// that connection.
+	// The coordinator of a join dials absent members after absentGrace, and in a new round every
+	// absentInterval. A member of another node that has left its launcher may wait for that
+	// connection.
 	absentGrace    = 500 * time.Millisecond
 	absentInterval = 200 * time.Millisecond
 
-	// maxAbsentRanks is the number of absent members in one round.
+	// maxAbsentRanks limits the members that one round dials.
 	maxAbsentRanks = 64
 )
 
-// scheduleConnectAbsent schedules connections to the members that joins wait for. They detect members that
-// ended before they came, and reach members that can't look up this process any more. The
-// caller holds place.mu.
+// scheduleConnectAbsent schedules connections to the members that joins wait for. They detect
+// members that ended before they came, and reach members that cannot look up this process any more.
+// The caller holds endpoint.mu.
 func (c *client) scheduleConnectAbsent() {
 	if !c.isConnectScheduled {
 		c.isConnectScheduled = true
@@ -203,8 +203,8 @@ func (c *client) connectAbsent() {
 	}
 }
 
-// nextAbsent returns the members of the next round. Each round begins behind the last one, so
-// that all absent members have their turn. The caller holds place.mu.
+// nextAbsent returns the members of the next round. Each round starts after the last one, so that
+// all absent members are dialed. The caller holds endpoint.mu.
 func (c *client) nextAbsent(absent []uint32) []uint32 {
 	if len(absent) <= maxAbsentRanks {
 		return absent
@@ -215,7 +215,7 @@ func (c *client) nextAbsent(absent []uint32) []uint32 {
 	return round
 }
 
-// hasEnded reports whether a process will never come again. The caller holds place.mu.
+// hasEnded reports whether a process never returns. The caller holds endpoint.mu.
 func (c *client) hasEnded(rank uint32) bool {
 	p := c.peers[rank]
 	_, dead := c.failures[rank]
@@ -257,7 +257,7 @@ func (c *client) Construct(ctx context.Context, group []framework.Proc, tag stri
 	return bootstrap.Constructed{ContextID: a.ContextID, Payloads: a.Payloads}, err
 }
 
-// checkGroup refuses a group that is none of this job's, or has not this process in it.
+// checkGroup returns ErrGroup for a group with processes of other jobs or without this process.
 func (c *client) checkGroup(op string, group []framework.Proc, tag string) (wire.Runs, error) {
 	runs := wire.MakeRuns(group)
 	err := runs.Check(c.id.Proc.Namespace, c.id.Size)
@@ -270,7 +270,7 @@ func (c *client) checkGroup(op string, group []framework.Proc, tag string) (wire
 	return runs, nil
 }
 
-// enter enters a fence or construct, which the first member of the group leads.
+// enterJoin enters a fence or construct, which the first member of the group coordinates.
 func enterJoin[A any](ctx context.Context, c *client, op string, k wire.Kind, runs wire.Runs, tag string, payload []byte) (a A, err error) {
 	if failed := c.endedMembers(runs); len(failed) > 0 && ctx.Err() == nil {
 		return a, &framework.MissingError{Op: op, Tag: tag, Failed: c.id.Procs(failed)}
@@ -291,8 +291,8 @@ func enterJoin[A any](ctx context.Context, c *client, op string, k wire.Kind, ru
 	return a, nil
 }
 
-// endedMembers returns the members of a group that will never come, unless the client is
-// closed: that comes first.
+// endedMembers returns the members of a group that never return. It returns none if the client is
+// closed, because ErrClosed takes precedence.
 func (c *client) endedMembers(runs wire.Runs) (failed []uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,28 +13,28 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// What a process has put is its own to give. So that it can be had when the process has
-// died, or has no client open, another one keeps it: of each group the first member that
-// is another process. It gets what is new before the process enters a fence or construct
-// of the group, so that what is put before that can be had after it. A job that puts
-// nothing pays nothing.
+// A process serves its own values. For the time after its death or while it has no open client,
+// another process keeps a replica. This is the first other member of each group. It receives new
+// values before the process enters a fence or construct of the group, so values that were put
+// before can be read after it. A job without Put has no cost.
 
-// kept is what this process keeps of another one.
+// replica has the values of another process.
 type replica struct {
-	version uint64 // it is all that was put up to here
+	// All values up to this version are present.
+	version uint64
 	values  map[string][]byte
 }
 
 const (
-	// ownerGrace is how long a Get waits for a connection to the process that puts before
-	// it asks who keeps what that has put.
+	// ownerGrace is the time for which a Get waits for a connection to the owner before it queries
+	// the replicas.
 	ownerGrace = 100 * time.Millisecond
 
-	// replicaGrace is how long those have.
+	// replicaGrace limits that query.
 	replicaGrace = 2 * time.Second
 )
 
-// Put stores value here: it is there when Put returns.
+// Put stores value in this process before it returns.
 func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	err := wire.CheckSizes(key, value, bootstrap.MaxValue)
 	if err == nil {
@@ -66,7 +66,7 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	case int64(p.Rank) >= int64(c.id.Size):
 		return nil, join.OpError(op, key, fmt.Errorf("%w: the job has %d processes", framework.ErrRank, c.id.Size))
 	}
-	asking, cancel := context.WithCancelCause(ctx)
+	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var value []byte
 	found := make(chan bool, 1)
@@ -74,7 +74,7 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 		found <- false
 	} else {
 		go func() {
-			v, ok := c.getReplica(asking, p.Rank, key, ownerGrace)
+			v, ok := c.getReplica(callCtx, p.Rank, key, ownerGrace)
 			if ok {
 				value = v
 				cancel(errReplicaFound)
@@ -82,9 +82,9 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 			found <- ok
 		}()
 	}
-	m, err := c.roundTrip(asking, op, key, p.Rank, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
+	m, err := c.roundTrip(callCtx, op, key, p.Rank, wire.Get, wire.GetBody{Rank: p.Rank, Key: key})
 	cancel(nil)
-	if err != nil && <-found { // who keeps it may be slower than its owner
+	if err != nil && <-found { // The query of the replicas may still succeed.
 		return value, nil
 	}
 	if errors.Is(err, framework.ErrProcFailed) {
@@ -102,10 +102,10 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	return v.Value, nil
 }
 
-// errReplicaFound ends a call whose answer somebody else has.
-var errReplicaFound = errors.New("another process keeps the value")
+// errReplicaFound ends a call once a replica has the value.
+var errReplicaFound = errors.New("a replica has the value")
 
-// connected reports whether a request can go to rank at once.
+// isConnected reports whether a request to rank is sent without waiting.
 func (c *client) isConnected(rank uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,8 +113,8 @@ func (c *client) isConnected(rank uint32) bool {
 	return rank == c.id.Proc.Rank || p != nil && (len(p.links) > 0 || p.state == peerEnded)
 }
 
-// getReplica asks, in d, those who keep what rank has put, unless rank itself is connected
-// then. Of what they have the newest counts.
+// getReplica queries the replicas of rank after d, unless rank is connected then. The newest
+// version wins.
 func (c *client) getReplica(ctx context.Context, rank uint32, key string, d time.Duration) (value []byte, found bool) {
 	if d > 0 {
 		select {
@@ -129,12 +129,12 @@ func (c *client) getReplica(ctx context.Context, rank uint32, key string, d time
 	ctx, cancel := context.WithTimeout(ctx, replicaGrace)
 	defer cancel()
 	var newest uint64
-	for _, keeper := range c.replicaHolders(rank) {
-		m, err := c.roundTrip(ctx, "get a kept value", key, keeper, wire.Kept, wire.GetBody{Rank: rank, Key: key})
+	for _, holder := range c.replicaHolders(rank) {
+		m, err := c.roundTrip(ctx, "get a replicated value", key, holder, wire.GetReplica, wire.GetBody{Rank: rank, Key: key})
 		if err != nil {
 			continue
 		}
-		b, err := wire.Decode[wire.KeptBody](m.Body)
+		b, err := wire.Decode[wire.ReplicaBody](m.Body)
 		if err == nil && b.Version >= max(newest, 1) {
 			newest, value, found = b.Version, b.Value, b.Found
 		}
@@ -142,8 +142,8 @@ func (c *client) getReplica(ctx context.Context, rank uint32, key string, d time
 	return value, found
 }
 
-// replicaHolders returns who keeps what rank has put before a fence or construct in which both
-// were.
+// replicaHolders returns the processes that replicate the values of rank, one for each common
+// group.
 func (c *client) replicaHolders(rank uint32) []uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +160,7 @@ func (c *client) replicaHolders(rank uint32) []uint32 {
 	return out
 }
 
-// get serves a Get of what this process puts.
+// serveGet serves a Get of a value of this process.
 func (c *client) serveGet(r request, b wire.GetBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,15 +171,15 @@ func (c *client) serveGet(r request, b wire.GetBody) {
 	case ok:
 		r.Answer(wire.Reply, v)
 	default:
-		c.values.AwaitPut(b.Key, r, b.Rank)
+		c.values.AwaitOwner(b.Key, r, b.Rank)
 	}
 }
 
-// kept serves a Get of what this process keeps.
+// serveReplica serves a Get of a value of another process.
 func (c *client) serveReplica(r request, b wire.GetBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var answer wire.KeptBody
+	var answer wire.ReplicaBody
 	if k := c.replicas[b.Rank]; k != nil {
 		answer.Version = k.version
 		answer.Value, answer.Found = k.values[b.Key]
@@ -187,8 +187,8 @@ func (c *client) serveReplica(r request, b wire.GetBody) {
 	r.answerWith(answer)
 }
 
-// keep takes in what rank has put.
-func (c *client) storeReplica(rank uint32, b wire.KeepBody) {
+// storeReplica stores a value of another process.
+func (c *client) storeReplica(rank uint32, b wire.ReplicateBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.replicas[rank]
@@ -202,8 +202,8 @@ func (c *client) storeReplica(rank uint32, b wire.KeepBody) {
 	}
 }
 
-// entrust sends, ahead of all that comes, what this process has put and the other end does
-// not keep yet. The caller holds place.mu.
+// replicateValues sends the values of this process that the peer lacks. They precede all later
+// frames. The caller holds endpoint.mu.
 func (c *client) replicateValues(l *link) {
 	if l.replicatedVersion == c.lastVersion {
 		return
@@ -218,15 +218,15 @@ func (c *client) replicateValues(l *link) {
 		encoded, _ := c.values.Get(name)
 		v, err := wire.Decode[wire.ValueBody]([]byte(encoded))
 		if err != nil {
-			panic(err) // it was encoded here
+			panic(err) // It was encoded here.
 		}
-		l.sendUnlimited(encodeFrame(wire.Keep, 0, wire.KeepBody{Version: c.lastVersion, Last: i == len(names)-1, Name: name, Value: v.Value}))
+		l.sendUnlimited(encodeFrame(wire.Replicate, 0, wire.ReplicateBody{Version: c.lastVersion, Last: i == len(names)-1, Name: name, Value: v.Value}))
 	}
 	l.replicatedVersion = c.lastVersion
 }
 
-// replicateToSecond is entrust for the first member of a group, which leads: the second keeps
-// what it has put. The caller holds place.mu.
+// replicateToSecond replicates the values of the coordinator of a group to the second member. The
+// caller holds endpoint.mu.
 func (c *client) replicateToSecond(group wire.Runs) {
 	if c.lastVersion == 0 || group[0].First != c.id.Proc.Rank {
 		return
@@ -238,7 +238,7 @@ func (c *client) replicateToSecond(group wire.Runs) {
 	}
 }
 
-// first returns the first member of a group that f likes.
+// firstMember returns the first eligible member of a group.
 func firstMember(runs wire.Runs, isEligible func(rank uint32) bool) (uint32, bool) {
 	for _, rank := range runs.All() {
 		if isEligible(rank) {

@@ -77,7 +77,7 @@ func (component) Probe(_ context.Context, params any) framework.Verdict {
 		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
 	}
 	if p.Singleton {
-		return launched.Singleton()
+		return launched.SingletonVerdict()
 	}
 	at, err := findPlace(p, os.LookupEnv)
 	if err == nil && at.fd >= 0 && !visited(at) {
@@ -100,12 +100,12 @@ func nearest(p *Params, at place) framework.Verdict {
 	_, port := os.LookupEnv(envPort)
 	switch {
 	case at.fd >= 0 && port && !fromParent(at.fd):
-		return launched.Undecided(envFD, envPort, "")
+		return launched.AmbiguousVerdict(envFD, envPort, "")
 	case at.fd >= 0 || p.Select == "pmi1":
-	case launched.BySlurm(os.LookupEnv): // which gives descriptors
-		return launched.Outer(envPort)
-	case launched.PMIx(os.Environ()) == nil:
-		return launched.Undecided(envPort, launched.PMIxNamespace, "pmi1")
+	case launched.IsStartedBySlurm(os.LookupEnv): // which gives descriptors
+		return launched.OuterLauncherVerdict(envPort)
+	case launched.CheckPMIx(os.Environ()) == nil:
+		return launched.AmbiguousVerdict(envPort, launched.PMIxNamespace, "pmi1")
 	}
 	return framework.Usable()
 }

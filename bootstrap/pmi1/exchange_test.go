@@ -129,7 +129,7 @@ func neverComes(t *testing.T, exchange string, style pmi1test.Style) {
 	world := []framework.Proc{proc(0), proc(1)}
 	begin := time.Now()
 	err := construct(t, world, c)[0]
-	if !errors.Is(err, framework.ErrTimeout) || !strings.Contains(err.Error(), "it is not known who is missing") {
+	if !errors.Is(err, framework.ErrTimeout) || !strings.Contains(err.Error(), "the missing members are unknown") {
 		t.Error(err)
 	}
 	for range 2 {

@@ -76,19 +76,19 @@ func (pmix) Probe(ctx context.Context, params any) framework.Verdict {
 		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
 	}
 	if p.Singleton {
-		return launched.Singleton()
+		return launched.SingletonVerdict()
 	}
-	if err := launched.PMIx(os.Environ()); err != nil {
+	if err := launched.CheckPMIx(os.Environ()); err != nil {
 		return framework.Unavailable(err.Error(), "start it with mpirun, prun or srun --mpi=pmix")
 	}
 	switch {
 	case p.Select == "pmix":
-	case launched.BySlurm(os.LookupEnv):
-		if !launched.PMIxOfSlurm(os.LookupEnv) {
-			return launched.Outer(launched.PMIxNamespace)
+	case launched.IsStartedBySlurm(os.LookupEnv):
+		if !launched.IsSlurmPMIx(os.LookupEnv) {
+			return launched.OuterLauncherVerdict(launched.PMIxNamespace)
 		}
-	case launched.PMIPortOnly(os.LookupEnv):
-		return launched.Undecided(launched.PMIPort, launched.PMIxNamespace, "pmix")
+	case launched.HasOnlyPMIPort(os.LookupEnv):
+		return launched.AmbiguousVerdict(launched.PMIPort, launched.PMIxNamespace, "pmix")
 	}
 	if err := pmixc.Built(); err != nil {
 		return framework.Verdict{

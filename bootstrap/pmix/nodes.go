@@ -87,7 +87,7 @@ var errNoMap = errors.New("no map of the nodes")
 
 // resolve returns the map of the environment under Slurm, and otherwise that of the server.
 func (p *process) resolve(ctx context.Context) (bootstrap.NodeMap, error) {
-	if text, has := os.LookupEnv(slurmMapping); has && launched.PMIxOfSlurm(os.LookupEnv) {
+	if text, has := os.LookupEnv(slurmMapping); has && launched.IsSlurmPMIx(os.LookupEnv) {
 		m, err := mapping.Parse(text, p.id.Size)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", errNoMap, slurmMapping, err)

@@ -71,5 +71,5 @@ func here(a netip.Addr) bool {
 // absent is what to do about a server that isn't there.
 func absent(err error) error {
 	return fmt.Errorf("%w: no server answers, although %s is set: the launcher that set it has ended, or is not on this machine; start the program with mpirun, prun or srun --mpi=pmix; %s",
-		err, launched.PMIxNamespace, launched.ByItself)
+		err, launched.PMIxNamespace, launched.SingletonHint)
 }

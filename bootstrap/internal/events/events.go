@@ -15,12 +15,12 @@ type Queue struct {
 	// Spawn starts a goroutine that Close of the client waits for. Set it before use.
 	Spawn func(func())
 
-	mu      sync.Mutex
-	f       func(bootstrap.Event)
-	history []bootstrap.Event // deaths, and the loss of the server
-	queue   []bootstrap.Event
-	running bool
-	stopped bool
+	mu        sync.Mutex
+	receiver  func(bootstrap.Event)
+	history   []bootstrap.Event // deaths, and the loss of the server
+	queue     []bootstrap.Event
+	isRunning bool
+	isStopped bool
 }
 
 // Add takes an event in.
@@ -30,7 +30,7 @@ func (e *Queue) Add(ev bootstrap.Event) {
 	if ev.Kind == bootstrap.ProcDied || ev.Kind == bootstrap.ServerLost {
 		e.history = append(e.history, ev)
 	}
-	if e.f != nil || ev.Kind == bootstrap.Revoked {
+	if e.receiver != nil || ev.Kind == bootstrap.Revoked {
 		e.queue = append(e.queue, ev)
 	}
 	e.startLocked()
@@ -41,7 +41,7 @@ func (e *Queue) Set(f func(bootstrap.Event)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	undelivered := slices.DeleteFunc(e.queue, func(ev bootstrap.Event) bool { return ev.Kind != bootstrap.Revoked })
-	e.f, e.queue = f, undelivered
+	e.receiver, e.queue = f, undelivered
 	if f != nil {
 		e.queue = slices.Concat(e.history, undelivered)
 	}
@@ -49,29 +49,29 @@ func (e *Queue) Set(f func(bootstrap.Event)) {
 }
 
 func (e *Queue) startLocked() {
-	if e.running || e.stopped || e.f == nil || len(e.queue) == 0 {
+	if e.isRunning || e.isStopped || e.receiver == nil || len(e.queue) == 0 {
 		return
 	}
-	e.running = true
+	e.isRunning = true
 	e.Spawn(e.run)
 }
 
 func (e *Queue) run() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for e.f != nil && len(e.queue) > 0 {
-		f, ev := e.f, e.queue[0]
+	for e.receiver != nil && len(e.queue) > 0 {
+		f, ev := e.receiver, e.queue[0]
 		e.queue = e.queue[1:]
 		e.mu.Unlock()
 		f(ev)
 		e.mu.Lock()
 	}
-	e.running = false
+	e.isRunning = false
 }
 
 // Stop ends delivery; the goroutine may still be in its last call.
 func (e *Queue) Stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.stopped, e.queue = true, nil
+	e.isStopped, e.queue = true, nil
 }

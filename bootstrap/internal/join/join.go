@@ -19,9 +19,9 @@ import (
 type Waiter interface {
 	comparable
 	// Waits says how the wait is ended before its time.
-	Waits(Withdraw)
+	SetWithdraw(Withdraw)
 	// Done says that nothing of what Waits said is to be called any more.
-	Done()
+	ClearWithdraw()
 	// Answer gives the answer, encoded. Others may get the same bytes.
 	Answer(k wire.Kind, body []byte)
 }
@@ -32,7 +32,7 @@ type Withdraw func(expired bool) wire.FailureBody
 
 // Fail answers w, which may have waited, with f.
 func Fail[W Waiter](w W, f wire.FailureBody) {
-	w.Done()
+	w.ClearWithdraw()
 	w.Answer(wire.Failure, wire.EncodeBody(f))
 }
 
@@ -42,26 +42,26 @@ type Table[W Waiter] struct {
 	Namespace string
 	Size      int
 	// Ended reports whether a process will never come (again).
-	Ended func(rank uint32) bool
+	HasEnded func(rank uint32) bool
 	// Early reports whether a call is answered before others, because its answer goes through a
 	// process that gets one of its own; nil: none is.
-	Early func(W) bool
-	joins map[string][]*Join[W]
+	IsAnsweredFirst func(W) bool
+	joins           map[string][]*Join[W]
 }
 
 // A Join is one instance of a fence or construct, from its first member's call to its
 // last's. Its memory grows with the calls, and not with the group, which a call of a few bytes names.
 type Join[W Waiter] struct {
-	Kind  wire.Kind
-	Group wire.Runs
-	key   string
-	size  int
-	here  map[int]member[W] // Waiting calls, by position in the group.
-	early func(W) bool
+	Kind            wire.Kind
+	Group           wire.Runs
+	key             string
+	size            int
+	entered         map[int]member[W] // Waiting calls, by position in the group.
+	isAnsweredFirst func(W) bool
 }
 
 type member[W Waiter] struct {
-	w       W
+	waiter  W
 	payload []byte
 }
 
@@ -87,8 +87,8 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 			Fail(w, wire.FailureBody{Code: wire.CodeGroup, Text: "the caller is not a member"})
 			return nil, nil
 		}
-		j = &Join[W]{Kind: kind, Group: group, key: key, size: group.Len(), here: map[int]member[W]{}, early: t.Early}
-		if failed := t.endedOf(j); len(failed) > 0 {
+		j = &Join[W]{Kind: kind, Group: group, key: key, size: group.Len(), entered: map[int]member[W]{}, isAnsweredFirst: t.IsAnsweredFirst}
+		if failed := t.endedMembers(j); len(failed) > 0 {
 			Fail(w, wire.FailureBody{Code: wire.CodeMissing, Failed: failed})
 			return nil, nil
 		}
@@ -97,21 +97,21 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 		}
 		t.joins[key] = append(t.joins[key], j)
 	}
-	t.put(j, at, w, b.Payload)
-	if len(j.here) < j.size {
+	t.addMember(j, at, w, b.Payload)
+	if len(j.entered) < j.size {
 		return nil, nil
 	}
 	t.remove(j)
-	for _, m := range j.here {
-		m.w.Done()
+	for _, m := range j.entered {
+		m.waiter.ClearWithdraw()
 	}
 	return j, nil
 }
 
 // put has w, a member's call, wait in j.
-func (t *Table[W]) put(j *Join[W], at int, w W, payload []byte) {
-	j.here[at] = member[W]{w, payload}
-	w.Waits(func(expired bool) wire.FailureBody { return t.leave(j, at, expired) })
+func (t *Table[W]) addMember(j *Join[W], at int, w W, payload []byte) {
+	j.entered[at] = member[W]{w, payload}
+	w.SetWithdraw(func(expired bool) wire.FailureBody { return t.withdrawMember(j, at, expired) })
 }
 
 // find returns the oldest instance of key in which rank is not yet, and rank's
@@ -119,7 +119,7 @@ func (t *Table[W]) put(j *Join[W], at int, w W, payload []byte) {
 func (t *Table[W]) find(key string, rank uint32) (*Join[W], int) {
 	for _, j := range t.joins[key] {
 		at := j.Group.Index(rank)
-		if _, isHere := j.here[at]; at >= 0 && !isHere {
+		if _, isHere := j.entered[at]; at >= 0 && !isHere {
 			return j, at
 		}
 	}
@@ -140,7 +140,7 @@ func (j *Join[W]) Complete(context uint64) {
 	var body any = wire.Empty{}
 	if j.Kind == wire.Construct {
 		payloads := make([][]byte, j.size)
-		for at, m := range j.here {
+		for at, m := range j.entered {
 			payloads[at] = m.payload
 		}
 		body = wire.ConstructedBody{ContextID: context, Payloads: payloads}
@@ -150,17 +150,17 @@ func (j *Join[W]) Complete(context uint64) {
 		kind, answer = wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeLimit,
 			Text: fmt.Sprintf("the payloads of %d members do not fit into one frame: %v; set bootstrap.roots_from below %d, which needs a launcher with a map of the nodes", j.size, err, j.size)})
 	}
-	j.each(func(w W) { w.Answer(kind, answer) })
+	j.forEach(func(w W) { w.Answer(kind, answer) })
 }
 
 // each calls f for those who are in j: the early ones first, and then the others from the
 // group's last to its first. Who has its answer may close, and must not have to answer others
 // then.
-func (j *Join[W]) each(f func(W)) {
-	positions := slices.Sorted(maps.Keys(j.here))
+func (j *Join[W]) forEach(f func(W)) {
+	positions := slices.Sorted(maps.Keys(j.entered))
 	for _, early := range []bool{true, false} {
 		for _, at := range slices.Backward(positions) {
-			if w := j.here[at].w; early == (j.early != nil && j.early(w)) {
+			if w := j.entered[at].waiter; early == (j.isAnsweredFirst != nil && j.isAnsweredFirst(w)) {
 				f(w)
 			}
 		}
@@ -172,7 +172,7 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 	for _, js := range t.joins {
 		for _, j := range js {
 			if j.Group.Index(rank) >= 0 {
-				t.fail(j, wire.FailureBody{Code: wire.CodeMissing, Failed: t.endedOf(j)})
+				t.failJoin(j, wire.FailureBody{Code: wire.CodeMissing, Failed: t.endedMembers(j)})
 			}
 		}
 	}
@@ -191,11 +191,11 @@ func (t *Table[W]) Absent() []uint32 {
 }
 
 // fail ends j, and answers all who wait in it with f, which is encoded once.
-func (t *Table[W]) fail(j *Join[W], f wire.FailureBody) {
+func (t *Table[W]) failJoin(j *Join[W], f wire.FailureBody) {
 	t.remove(j)
 	body := wire.EncodeBody(f)
-	j.each(func(w W) {
-		w.Done()
+	j.forEach(func(w W) {
+		w.ClearWithdraw()
 		w.Answer(wire.Failure, body)
 	})
 }
@@ -204,17 +204,17 @@ func (t *Table[W]) fail(j *Join[W], f wire.FailureBody) {
 func (j *Join[W]) absent() []uint32 {
 	var out []uint32
 	for at, rank := range j.Group.All() {
-		if _, isHere := j.here[at]; !isHere {
+		if _, isHere := j.entered[at]; !isHere {
 			out = append(out, rank)
 		}
 	}
 	return out
 }
 
-// endedOf returns the members of j that will never come.
-func (t *Table[W]) endedOf(j *Join[W]) (ended []uint32) {
+// endedMembers returns the members of j that will never come.
+func (t *Table[W]) endedMembers(j *Join[W]) (ended []uint32) {
 	for _, rank := range j.Group.All() {
-		if t.Ended(rank) {
+		if t.HasEnded(rank) {
 			ended = append(ended, rank)
 		}
 	}
@@ -223,33 +223,33 @@ func (t *Table[W]) endedOf(j *Join[W]) (ended []uint32) {
 
 // leave takes a member out; when its deadline has passed, the instance ends for all, and
 // everyone learns the same names.
-func (t *Table[W]) leave(j *Join[W], at int, expired bool) wire.FailureBody {
+func (t *Table[W]) withdrawMember(j *Join[W], at int, expired bool) wire.FailureBody {
 	missing := j.absent()
-	delete(j.here, at)
+	delete(j.entered, at)
 	if expired {
 		f := wire.FailureBody{Code: wire.CodeMissing, Missing: missing}
-		t.fail(j, f)
+		t.failJoin(j, f)
 		return f
 	}
-	t.closeUp(j, at)
+	t.shiftForward(j, at)
 	return wire.FailureBody{Code: wire.CodeWithdrawn, Missing: missing}
 }
 
-// closeUp moves the calls that the member has in later instances than j one instance
+// shiftForward moves the calls that the member has in later instances than j one instance
 // forward each: its first call is the one that goes with the others' first. None is complete
 // by that: as many are in each as before, but in the last, which may be empty now.
-func (t *Table[W]) closeUp(j *Join[W], at int) {
+func (t *Table[W]) shiftForward(j *Join[W], at int) {
 	js := t.joins[j.key]
 	for _, next := range js[slices.Index(js, j)+1:] {
-		m, isHere := next.here[at]
+		m, isHere := next.entered[at]
 		if !isHere {
 			break
 		}
-		t.put(j, at, m.w, m.payload)
-		delete(next.here, at)
+		t.addMember(j, at, m.waiter, m.payload)
+		delete(next.entered, at)
 		j = next
 	}
-	if len(j.here) == 0 {
+	if len(j.entered) == 0 {
 		t.remove(j)
 	}
 }

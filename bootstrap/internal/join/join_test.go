@@ -23,8 +23,8 @@ type caller struct {
 	answered func()
 }
 
-func (c *caller) Waits(w Withdraw) { c.leave = w }
-func (c *caller) Done()            { c.leave = nil }
+func (c *caller) SetWithdraw(w Withdraw) { c.leave = w }
+func (c *caller) ClearWithdraw()         { c.leave = nil }
 func (c *caller) Answer(k wire.Kind, body []byte) {
 	if c.answered != nil {
 		c.answered()
@@ -43,7 +43,7 @@ func (c *caller) Answer(k wire.Kind, body []byte) {
 // table returns one of 4 processes, some of which have ended, and what enters rank's call
 // for a group.
 func table(t *testing.T, ended ...uint32) (*Table[*caller], func(rank uint32, tag string, group ...uint32) *caller) {
-	tab := &Table[*caller]{Namespace: "job", Size: 4, Ended: func(r uint32) bool { return slices.Contains(ended, r) }}
+	tab := &Table[*caller]{Namespace: "job", Size: 4, HasEnded: func(r uint32) bool { return slices.Contains(ended, r) }}
 	return tab, func(rank uint32, tag string, group ...uint32) *caller {
 		procs := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}}.Procs(group)
 		c := &caller{rank: rank}
@@ -67,7 +67,7 @@ func answers(t *testing.T, want string, cs ...*caller) {
 	}
 }
 
-func TestCallOfOneThatIsInAlreadyMeansTheNextInstance(t *testing.T) {
+func TestTable_SecondCallOfMember_EntersNextInstance(t *testing.T) {
 	tab, enter := table(t)
 	a, b := enter(0, "t", 0, 1), enter(0, "t", 0, 1)
 	c := enter(1, "t", 0, 1)
@@ -80,7 +80,7 @@ func TestCallOfOneThatIsInAlreadyMeansTheNextInstance(t *testing.T) {
 	}
 }
 
-func TestFirstDeadlineEndsItForAllWithTheSameNames(t *testing.T) {
+func TestTable_FirstDeadline_FailsAllWithSameNames(t *testing.T) {
 	tab, enter := table(t)
 	a, b := enter(0, "t", 0, 1, 2, 3), enter(2, "t", 0, 1, 2, 3)
 	if f := b.leave(true); fmt.Sprint(f.Code, f.Missing) != "1 [1 3]" {
@@ -92,7 +92,7 @@ func TestFirstDeadlineEndsItForAllWithTheSameNames(t *testing.T) {
 	}
 }
 
-func TestWithdrawnMemberIsMissing(t *testing.T) {
+func TestTable_WithdrawnMember_IsMissing(t *testing.T) {
 	tab, enter := table(t)
 	a, b := enter(0, "t", 0, 1, 2), enter(1, "t", 0, 1, 2)
 	if f := b.leave(false); fmt.Sprint(f.Code, f.Missing) != "2 [2]" {
@@ -108,7 +108,7 @@ func TestWithdrawnMemberIsMissing(t *testing.T) {
 
 // Two of a process's calls are in two instances, and it withdraws the first: the other members
 // mean the second then, whenever they come.
-func TestWithdrawnCallLeavesItsInstanceToTheNext(t *testing.T) {
+func TestTable_WithdrawnCall_IsReplacedByNext(t *testing.T) {
 	tab, enter := table(t)
 	early := enter(2, "t", 0, 1, 2)
 	first, second, third := enter(0, "t", 0, 1, 2), enter(0, "t", 0, 1, 2), enter(0, "t", 0, 1, 2)
@@ -128,9 +128,9 @@ func TestWithdrawnCallLeavesItsInstanceToTheNext(t *testing.T) {
 
 // Whoever has its answer may close, so that those whose answers go through it, or whose leader
 // it is, have theirs first: whatever the answer is.
-func TestWhoOthersDependOnIsAnsweredLast(t *testing.T) {
+func TestJoin_Complete_AnswersCoordinatorLast(t *testing.T) {
 	tab, enter := table(t)
-	tab.Early = func(c *caller) bool { return c.rank == 2 } // through 1
+	tab.IsAnsweredFirst = func(c *caller) bool { return c.rank == 2 } // through 1
 	var order []uint32
 	note := func(cs ...*caller) {
 		for _, c := range cs {
@@ -138,34 +138,34 @@ func TestWhoOthersDependOnIsAnsweredLast(t *testing.T) {
 		}
 	}
 	note(enter(0, "t", 0, 1, 2, 3), enter(1, "t", 0, 1, 2, 3), enter(2, "t", 0, 1, 2, 3))
-	tab.Ended = func(r uint32) bool { return r == 3 }
+	tab.HasEnded = func(r uint32) bool { return r == 3 }
 	tab.ProcEnded(3)
 	if !slices.Equal(order, []uint32{2, 1, 0}) {
 		t.Errorf("a failure went to %v", order)
 	}
 }
 
-func TestEndOfAProcessEndsItsInstancesAndNoOthers(t *testing.T) {
+func TestTable_ProcEnded_FailsItsInstancesOnly(t *testing.T) {
 	tab, enter := table(t, 3)
 	a, b := enter(0, "t", 0, 1, 2), enter(0, "t", 0, 1)
 	c := enter(0, "t", 3, 0)
 	answers(t, "code 1 missing [] failed [3]", c)
-	tab.Ended = func(r uint32) bool { return r >= 2 }
+	tab.HasEnded = func(r uint32) bool { return r >= 2 }
 	tab.ProcEnded(2)
 	answers(t, "code 1 missing [] failed [2]", a)
 	answers(t, "", b)
 }
 
-func TestGroupsThatAreNone(t *testing.T) {
+func TestTable_InvalidGroup_IsRefused(t *testing.T) {
 	_, enter := table(t)
 	answers(t, "code 3 missing [] failed []", enter(0, "t"), enter(0, "t", 1), enter(0, "t", 0, 9), enter(0, "t", 0, 1, 0))
 }
 
-func TestBoardAnswersAllWhoWait(t *testing.T) {
-	var b Board[*caller]
+func TestValueStore_Set_AnswersAllWaiters(t *testing.T) {
+	var b ValueStore[*caller]
 	one, two, three := &caller{rank: 1}, &caller{rank: 2}, &caller{rank: 3}
 	for _, c := range []*caller{one, two, three} {
-		b.AwaitPut("k", c, 0)
+		b.AwaitOwner("k", c, 0)
 	}
 	if f := two.leave(true); f.Code != wire.CodeMissing || !slices.Equal(f.Missing, []uint32{0}) {
 		t.Errorf("%+v", f)
@@ -173,7 +173,7 @@ func TestBoardAnswersAllWhoWait(t *testing.T) {
 	b.Set("k", EncodeValue([]byte("v")))
 	answers(t, "done", one, three)
 	answers(t, "", two)
-	b.AwaitPut("other", two, 0)
+	b.AwaitOwner("other", two, 0)
 	b.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{0}})
 	answers(t, "code 1 missing [] failed [0]", two)
 	if !b.Delete("k") || b.Delete("k") {
@@ -184,7 +184,7 @@ func TestBoardAnswersAllWhoWait(t *testing.T) {
 // TestEnter_LargeGroups_TakeTheMemoryOfTheCalls covers a member that names large groups, each by a few bytes, in calls that no
 // other process enters.
 func TestEnter_LargeGroups_TakeTheMemoryOfTheCalls(t *testing.T) {
-	tab := &Table[*caller]{Namespace: "job", Size: wire.MaxElements, Ended: func(uint32) bool { return false }}
+	tab := &Table[*caller]{Namespace: "job", Size: wire.MaxElements, HasEnded: func(uint32) bool { return false }}
 	world := wire.EncodeBody(wire.Runs{{Namespace: "job", Stride: 1, Count: wire.MaxElements}})
 	calls := make([]caller, 100)
 	var before, after runtime.MemStats
@@ -201,7 +201,7 @@ func TestEnter_LargeGroups_TakeTheMemoryOfTheCalls(t *testing.T) {
 }
 
 // A caller that cancels did not run into a deadline, and one whose context's has passed did.
-func TestErrorsOfWithdrawnCalls(t *testing.T) {
+func TestFailureError_WithdrawnCall_HasCause(t *testing.T) {
 	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}}
 	f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{2}}
 	cause := errors.New("a cause")
@@ -209,16 +209,16 @@ func TestErrorsOfWithdrawnCalls(t *testing.T) {
 		wait    error
 		timeout bool
 	}{{cause, false}, {context.DeadlineExceeded, true}} {
-		err, ok := Error(id, "fence", "t", f, c.wait)
+		err, ok := FailureError(id, "fence", "t", f, c.wait)
 		if !ok || !errors.Is(err, c.wait) || errors.Is(err, framework.ErrTimeout) != c.timeout || !strings.Contains(err.Error(), "rank 2") {
 			t.Errorf("%v: %v", c.wait, err)
 		}
 	}
 	f = wire.FailureBody{Code: wire.CodeWithdrawn, Text: "the user withdrew the change"}
-	if err, ok := Error(id, "integrate", "d", f, nil); !ok || !errors.Is(err, framework.ErrCanceled) || !strings.HasSuffix(err.Error(), ": the user withdrew the change") {
+	if err, ok := FailureError(id, "integrate", "d", f, nil); !ok || !errors.Is(err, framework.ErrCanceled) || !strings.HasSuffix(err.Error(), ": the user withdrew the change") {
 		t.Errorf("%v, %t", err, ok)
 	}
-	if err, ok := Error(id, "fence", "t", wire.FailureBody{Code: 99, Text: "what"}, nil); ok || !strings.Contains(err.Error(), "99: what") {
+	if err, ok := FailureError(id, "fence", "t", wire.FailureBody{Code: 99, Text: "what"}, nil); ok || !strings.Contains(err.Error(), "99: what") {
 		t.Errorf("%v, %t", err, ok)
 	}
 }
@@ -228,10 +228,10 @@ func TestComplete_FrameIsTooLong_ErrorNamesRootsFrom(t *testing.T) {
 	const size = 257 // Payloads of 64 KiB.
 	payload := make([]byte, 64<<10)
 	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: size}
-	tab := &Table[*limited]{Namespace: "job", Size: size, Ended: func(uint32) bool { return false }}
-	var calls []*limited
+	tab := &Table[*countingWaiter]{Namespace: "job", Size: size, HasEnded: func(uint32) bool { return false }}
+	var calls []*countingWaiter
 	for rank := range uint32(size) {
-		calls = append(calls, &limited{})
+		calls = append(calls, &countingWaiter{})
 		group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Stride: 1, Count: size}})
 		j, err := tab.Enter(calls[rank], rank, wire.Construct, wire.JoinBody{Tag: "world", Group: group, Payload: payload})
 		if err != nil {
@@ -242,7 +242,7 @@ func TestComplete_FrameIsTooLong_ErrorNamesRootsFrom(t *testing.T) {
 		}
 	}
 	for rank, c := range calls {
-		err, ok := Error(id, "group construct", "world", c.failure, nil)
+		err, ok := FailureError(id, "group construct", "world", c.failure, nil)
 		if !ok || !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "257 members") || !strings.Contains(err.Error(), "set bootstrap.roots_from below 257") {
 			t.Fatalf("rank %d: error %v", rank, err)
 		}
@@ -250,11 +250,11 @@ func TestComplete_FrameIsTooLong_ErrorNamesRootsFrom(t *testing.T) {
 }
 
 // limited is a call that keeps its failure.
-type limited struct{ failure wire.FailureBody }
+type countingWaiter struct{ failure wire.FailureBody }
 
-func (c *limited) Waits(Withdraw) {}
-func (c *limited) Done()          {}
-func (c *limited) Answer(k wire.Kind, body []byte) {
+func (c *countingWaiter) SetWithdraw(Withdraw) {}
+func (c *countingWaiter) ClearWithdraw()       {}
+func (c *countingWaiter) Answer(k wire.Kind, body []byte) {
 	if k == wire.Failure {
 		c.failure, _ = wire.Decode[wire.FailureBody](body)
 	}

@@ -8,10 +8,10 @@
 //   - `ferry run` takes from its ranks what names them as ranks of others (NamesRank). So
 //     whatever is there beside its own address came later.
 //   - A descriptor does not pass on by itself: mpirun and srun close those of others. So a
-//     PMI_FD that is open beside PMIx is the nearest launcher's. Hydra closes none.
+//     PMI_FD that is open beside CheckPMIx is the nearest launcher's. Hydra closes none.
 //   - Slurm tells each task its own process id. Where that is this process's, srun has
 //     started it.
-//   - Otherwise nothing tells PMI_PORT from PMIx, or from PMI_FD: that is an error, unless
+//   - Otherwise nothing tells PMI_PORT from CheckPMIx, or from PMI_FD: that is an error, unless
 //     the user says which.
 package launched
 
@@ -52,30 +52,30 @@ const (
 )
 
 // ranks name a process as a rank. The first one of a launcher is what errors name.
-var ranks = []string{
+var rankVariables = []string{
 	PMISize, PMIFD, PMIPort, PMIRank, ompiSize, ompiRank, PMIxNamespace, PMIxRank, palsRank, slurmStepSize, slurmRank,
 }
 
 // Other returns a variable by which a launcher other than `ferry run` names this process
 // as a rank of its own, be it one of one; "" if there is none.
-func Other(lookup Lookup) string {
-	i := slices.IndexFunc(ranks, func(name string) bool { _, ok := lookup(name); return ok })
+func RankVariable(lookup Lookup) string {
+	i := slices.IndexFunc(rankVariables, func(name string) bool { _, ok := lookup(name); return ok })
 	if i < 0 {
 		return ""
 	}
-	return ranks[i]
+	return rankVariables[i]
 }
 
 // NamesRank reports whether a variable says who a process is to a launcher other than
 // `ferry run`, or how it reaches it: true of this process, and of none that it starts.
 func NamesRank(name string) bool {
-	return slices.Contains(ranks, name) || name == slurmLocal ||
+	return slices.Contains(rankVariables, name) || name == slurmLocal ||
 		slices.ContainsFunc([]string{"PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // counts says which variable has the number of a launcher's ranks, for the variables by
 // which it names one of them. Nothing has it where a port is all that there is.
-var counts = []struct {
+var rankCounts = []struct {
 	size  string
 	ranks []string
 }{
@@ -87,10 +87,10 @@ var counts = []struct {
 // Several returns a variable that says that another launcher started this process as one
 // of several, or as one of nobody knows how many; "" if the process is one of one, or by
 // itself. One launcher's one of one says nothing of another's.
-func Several(lookup Lookup) string {
+func MultiRankVariable(lookup Lookup) string {
 	var uncounted []string
-	for _, l := range counts {
-		several, counted := severalIn(lookup, l.size)
+	for _, l := range rankCounts {
+		several, counted := readCount(lookup, l.size)
 		if several {
 			return l.size
 		}
@@ -98,7 +98,7 @@ func Several(lookup Lookup) string {
 			uncounted = append(uncounted, l.ranks...)
 		}
 	}
-	if name := slurm(lookup); name != "" {
+	if name := slurmVariable(lookup); name != "" {
 		return name
 	}
 	for _, name := range uncounted {
@@ -113,8 +113,8 @@ func Several(lookup Lookup) string {
 // tasks of their step. A batch script, and a shell inside an allocation, have the number of
 // tasks that the job may start, and are none of them: what they start themselves is by
 // itself.
-func slurm(lookup Lookup) string {
-	several, inStep := severalIn(lookup, slurmStepSize)
+func slurmVariable(lookup Lookup) string {
+	several, inStep := readCount(lookup, slurmStepSize)
 	if several {
 		return slurmStepSize
 	}
@@ -136,7 +136,7 @@ func slurm(lookup Lookup) string {
 	if _, job := lookup("SLURM_JOB_ID"); job && !inStep {
 		return "" // the batch script
 	}
-	several, counted := severalIn(lookup, slurmSize)
+	several, counted := readCount(lookup, slurmSize)
 	switch {
 	case several:
 		return slurmSize
@@ -146,9 +146,9 @@ func slurm(lookup Lookup) string {
 	return ""
 }
 
-// severalIn reads a number of processes: ok is false if it isn't set, and what is no
+// readCount reads a number of processes: ok is false if it isn't set, and what is no
 // number counts as several.
-func severalIn(lookup Lookup, name string) (several, ok bool) {
+func readCount(lookup Lookup, name string) (several, ok bool) {
 	text, ok := lookup(name)
 	if !ok {
 		return false, false
@@ -157,9 +157,9 @@ func severalIn(lookup Lookup, name string) (several, ok bool) {
 	return err != nil || n > 1, true
 }
 
-// PMIx returns nil if the environment names this process and its PMIx server. A launcher
+// CheckPMIx returns nil if the environment names this process and its CheckPMIx server. A launcher
 // sets several variables of the server's address, one for each generation of the protocol.
-func PMIx(environ []string) error {
+func CheckPMIx(environ []string) error {
 	const uri = "PMIX_SERVER_URI"
 	var missing []string
 	for _, v := range []struct{ name, prefix string }{{PMIxNamespace, PMIxNamespace + "="}, {PMIxRank, PMIxRank + "="}, {uri + "*", uri}} {
@@ -176,39 +176,39 @@ func PMIx(environ []string) error {
 	return fmt.Errorf("some variables that a PMIx server sets are missing: %s", strings.Join(missing, ", "))
 }
 
-// PMIPortOnly reports whether the environment says of PMI-1 no more than a port. Then
-// nothing tells whether PMI-1's launcher is nearer than one with PMIx.
-func PMIPortOnly(lookup Lookup) bool {
+// HasOnlyPMIPort reports whether the environment says of PMI-1 no more than a port. Then
+// nothing tells whether PMI-1's launcher is nearer than one with CheckPMIx.
+func HasOnlyPMIPort(lookup Lookup) bool {
 	_, fd := lookup(PMIFD)
 	_, port := lookup(PMIPort)
 	return port && !fd
 }
 
-// BySlurm reports whether Slurm's srun has started this very process, and no launcher
+// IsStartedBySlurm reports whether Slurm's srun has started this very process, and no launcher
 // between. Where it is false, it may have.
-func BySlurm(lookup Lookup) bool {
+func IsStartedBySlurm(lookup Lookup) bool {
 	pid, ok := lookup("SLURM_TASK_PID")
 	return ok && pid == strconv.Itoa(os.Getpid())
 }
 
-// PMIxOfSlurm reports whether the PMIx server in the environment is srun's.
-func PMIxOfSlurm(lookup Lookup) bool {
+// IsSlurmPMIx reports whether the CheckPMIx server in the environment is srun's.
+func IsSlurmPMIx(lookup Lookup) bool {
 	ns, _ := lookup(PMIxNamespace)
 	return strings.HasPrefix(ns, "slurm.pmix.")
 }
 
 // Outer is the verdict of a bootstrap whose server variable name speaks of, where srun has
 // started this process, and that server is not srun's.
-func Outer(name string) framework.Verdict {
+func OuterLauncherVerdict(name string) framework.Verdict {
 	return framework.Unavailable(
 		fmt.Sprintf("%s comes from a launcher around srun, which started this process (SLURM_TASK_PID is its process id)", name),
-		HowToMeet(slurmRank))
+		LaunchHint(slurmRank))
 }
 
 // Undecided is a verdict where variables a and b speak of two launchers, and it can't be
 // told which is the nearer one. me is the bootstrap by whose name the user can say that it
 // is the one that it speaks to; empty: that would not tell.
-func Undecided(a, b, me string) framework.Verdict {
+func AmbiguousVerdict(a, b, me string) framework.Verdict {
 	hint := "remove the outer launcher's variables (env -u) where it starts the inner one"
 	if me != "" {
 		hint = fmt.Sprintf("FERRY_BOOTSTRAP=%s if it is this one; or %s", me, hint)
@@ -217,20 +217,20 @@ func Undecided(a, b, me string) framework.Verdict {
 		fmt.Sprintf("%s and %s are both set: one launcher runs inside another, and nothing tells which of them started this process", a, b), hint)
 }
 
-// ByItself is how a user says that a process is no rank.
-const ByItself = wire.EnvSingleton + "=true if it should run by itself"
+// SingletonHint is how a user says that a process is no rank.
+const SingletonHint = wire.EnvSingleton + "=true if it should run by itself"
 
 // Singleton is the verdict of a bootstrap that is not local where the user has said so.
-func Singleton() framework.Verdict {
+func SingletonVerdict() framework.Verdict {
 	return framework.Unavailable("this process runs by itself (bootstrap.local.singleton=true), whatever its environment says", "")
 }
 
-// HowToMeet is what helps a process that is a rank, as variable name says, and has no way
+// LaunchHint is what helps a process that is a rank, as variable name says, and has no way
 // to find the others.
-func HowToMeet(name string) string {
+func LaunchHint(name string) string {
 	how := "start it with ferry run"
 	if strings.HasPrefix(name, "SLURM_") {
 		how = "start it with srun --mpi=pmix, srun --mpi=pmi2 or ferry run"
 	}
-	return how + "; " + ByItself
+	return how + "; " + SingletonHint
 }

@@ -19,9 +19,9 @@ func lookup(environ string) Lookup {
 	}
 }
 
-// TestOneOfSeveralIsSeen: and one of one, a batch script and a shell in an allocation are
+// TestMultiRankVariable_OneOfSeveral_IsFound: and one of one, a batch script and a shell in an allocation are
 // no ranks of several.
-func TestOneOfSeveralIsSeen(t *testing.T) {
+func TestMultiRankVariable_OneOfSeveral_IsFound(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"", ""},
 		{"PMI_SIZE=4 PMI_FD=5", "PMI_SIZE"},
@@ -54,20 +54,20 @@ func TestOneOfSeveralIsSeen(t *testing.T) {
 		{"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0", ""}, // a batch script
 		{"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=2", "SLURM_PROCID"},
 	} {
-		if got := Several(lookup(c.env)); got != c.want {
+		if got := MultiRankVariable(lookup(c.env)); got != c.want {
 			t.Errorf("%q: got %q, want %q", c.env, got, c.want)
 		}
 	}
 }
 
-// TestWhatNamesARankIsWhatFerryRunTakesAway: else a rank of `ferry run` under another
+// TestNamesRank_RankVariables_AreRemovedByFerryRun: else a rank of `ferry run` under another
 // launcher would take itself for a rank of that one.
-func TestWhatNamesARankIsWhatFerryRunTakesAway(t *testing.T) {
-	for _, name := range ranks {
+func TestNamesRank_RankVariables_AreRemovedByFerryRun(t *testing.T) {
+	for _, name := range rankVariables {
 		if !NamesRank(name) {
 			t.Errorf("ranks of ferry run would have %s", name)
 		}
-		if got := Other(lookup(name + "=1")); got != name {
+		if got := RankVariable(lookup(name + "=1")); got != name {
 			t.Errorf("%s: found %q", name, got)
 		}
 	}
@@ -81,28 +81,28 @@ func TestWhatNamesARankIsWhatFerryRunTakesAway(t *testing.T) {
 		if NamesRank(name) {
 			t.Errorf("ranks of ferry run would not have %s", name)
 		}
-		if got := Other(lookup(name + "=1")); got != "" {
+		if got := RankVariable(lookup(name + "=1")); got != "" {
 			t.Errorf("%s: found %q", name, got)
 		}
 	}
 }
 
-// TestHalfOfPMIxIsSeen: what is missing is named.
-func TestHalfOfPMIxIsSeen(t *testing.T) {
+// TestCheckPMIx_PartOfVariables_IsAnError: what is missing is named.
+func TestCheckPMIx_PartOfVariables_IsAnError(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"PATH=/ PMIX_MCA_gds=hash", "PMIX_NAMESPACE is not set"},
 		{"PMIX_RANK=3", "missing: PMIX_NAMESPACE, PMIX_SERVER_URI*"},
 		{"PMIX_NAMESPACE=a PMIX_SERVER_URI41=b", "missing: PMIX_RANK"},
 		{"PMIX_NAMESPACE=a PMIX_RANK=0 PMIX_SERVER_URI2=b", ""},
 	} {
-		if err := PMIx(strings.Fields(c.env)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := CheckPMIx(strings.Fields(c.env)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.env, err, c.want)
 		}
 	}
 }
 
-func TestUndecidedNamesBothVariablesAndTheWayOn(t *testing.T) {
-	v := Undecided(PMIPort, PMIxNamespace, "pmix")
+func TestAmbiguousVerdict_NamesVariablesAndRemedy(t *testing.T) {
+	v := AmbiguousVerdict(PMIPort, PMIxNamespace, "pmix")
 	for _, want := range []string{PMIPort, PMIxNamespace, "FERRY_BOOTSTRAP=pmix"} {
 		if v.Status != framework.StatusUnavailable || !strings.Contains(v.Why(), want) {
 			t.Errorf("%v has no %q", v, want)

@@ -32,23 +32,23 @@ type change[W join.Waiter] struct {
 	isWaiting bool // The request waits.
 	isPartial bool
 
-	group    int                   // Number of processes in the group.
-	entered  map[uint32][]entry[W] // Calls of Integrate that wait, by rank.
-	pset     string                // Outcome of the integration.
-	reported map[uint32]struct{}   // Processes that a query has given the change.
-	failure  wire.FailureBody      // Of an undone change.
+	group    int                           // Number of processes in the group.
+	entered  map[uint32][]integrateCall[W] // Calls of Integrate that wait, by rank.
+	pset     string                        // Outcome of the integration.
+	reported map[uint32]struct{}           // Processes that a query has given the change.
+	failure  wire.FailureBody              // Of an undone change.
 }
 
 // An entry is one waiting call of Integrate.
-type entry[W join.Waiter] struct {
-	w       W
+type integrateCall[W join.Waiter] struct {
+	waiter  W
 	provide string
 }
 
 // pending is a waiting call of a process.
-type pending[W join.Waiter] struct {
-	w    W
-	rank uint32
+type pendingQuery[W join.Waiter] struct {
+	waiter W
+	rank   uint32
 }
 
 func (c *change[W]) joins(rank uint32) bool  { return c.joining != nil && c.joining.has(rank) }
@@ -84,11 +84,11 @@ func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b
 	adds := op == bootstrap.PsetAdd || op == bootstrap.PsetGrow || op == bootstrap.PsetReplace
 	removes := op == bootstrap.PsetSub || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
 	c := &change[W]{kind: kindOf(op), requester: requester, assoc: s, isPartial: b.Partial,
-		entered: map[uint32][]entry[W]{}, reported: map[uint32]struct{}{}}
+		entered: map[uint32][]integrateCall[W]{}, reported: map[uint32]struct{}{}}
 	var leaving []uint32
 	var f *wire.FailureBody
 	if removes {
-		if leaving, f = t.leavers(s, b.Sub); f != nil {
+		if leaving, f = t.selectLeaving(s, b.Sub); f != nil {
 			return nil, f
 		}
 	} else if f := t.checkPresent(s); f != nil {
@@ -99,7 +99,7 @@ func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b
 	}
 	added := 0
 	if adds {
-		if added, f = t.room(b.Add, leaving, b.Partial); f != nil {
+		if added, f = t.countStartable(b.Add, leaving, b.Partial); f != nil {
 			return nil, f
 		}
 	}
@@ -118,7 +118,7 @@ func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b
 	t.changes[c] = struct{}{}
 	if added > 0 || requester == user {
 		c.request, c.isWaiting = w, true
-		w.Waits(func(expired bool) wire.FailureBody { return t.withdraw(c, expired) })
+		w.SetWithdraw(func(expired bool) wire.FailureBody { return t.withdraw(c, expired) })
 	}
 	if added > 0 {
 		t.start(c)
@@ -213,7 +213,7 @@ func (t *Table[W]) createSets(c *change[W], leaving []uint32, added int, hasMain
 func (t *Table[W]) answer(c *change[W]) {
 	if c.isWaiting {
 		c.isWaiting = false
-		c.request.Done()
+		c.request.ClearWithdraw()
 		reply(c.request, wire.NamesBody{Names: c.names()})
 	}
 }

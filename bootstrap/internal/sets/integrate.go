@@ -25,17 +25,17 @@ func (t *Table[W]) changeOf(rank uint32, name string) (*change[W], *wire.Failure
 	}
 	own := p.change
 	if strings.EqualFold(name, bootstrap.PsetSelf) {
-		return nil, failf(wire.CodePset, "%q: this process is in no delta%s", name, right(own, rank))
+		return nil, failf(wire.CodePset, "%q: this process is in no delta%s", name, ownChangeHint(own, rank))
 	}
 	s, f := t.find(rank, name)
 	if f != nil {
 		if d, ok := t.deleted.of[bootstrap.PsetKey(name)]; ok && d.failure != nil {
 			return nil, d.failure
 		}
-		f.Text += right(own, rank)
+		f.Text += ownChangeHint(own, rank)
 		return nil, f
 	}
-	return nil, failf(wire.CodePset, "%q is not the delta of a change of this process%s", s.name, right(own, rank))
+	return nil, failf(wire.CodePset, "%q is not the delta of a change of this process%s", s.name, ownChangeHint(own, rank))
 }
 
 // namesDelta reports whether a name is that of a delta of a process's change. mpi://SELF and
@@ -60,7 +60,7 @@ func (t *Table[W]) namesDelta(name string, c *change[W], rank uint32) bool {
 }
 
 // right names the delta of a process's own change, if it sees one.
-func right[W join.Waiter](c *change[W], rank uint32) string {
+func ownChangeHint[W join.Waiter](c *change[W], rank uint32) string {
 	if c == nil || c.state == starting && !c.joins(rank) {
 		return "; it has no unfinished change"
 	}
@@ -81,8 +81,8 @@ func (t *Table[W]) Integrate(w W, rank uint32, b wire.IntegrateBody) {
 		reply(w, c.outcome(rank))
 		return
 	}
-	c.entered[rank] = append(c.entered[rank], entry[W]{w, b.Provide})
-	w.Waits(func(expired bool) wire.FailureBody { return t.leave(c, w, rank, expired) })
+	c.entered[rank] = append(c.entered[rank], integrateCall[W]{w, b.Provide})
+	w.SetWithdraw(func(expired bool) wire.FailureBody { return t.withdrawCall(c, w, rank, expired) })
 	if len(c.entered) == c.group && c.state == open {
 		t.complete(c)
 	}
@@ -95,7 +95,7 @@ func (c *change[W]) outcome(rank uint32) wire.IntegratedBody {
 // complete ends an integration that all members have entered.
 func (t *Table[W]) complete(c *change[W]) {
 	entered := c.entered
-	c.entered = map[uint32][]entry[W]{}
+	c.entered = map[uint32][]integrateCall[W]{}
 	ranks := slices.Sorted(maps.Keys(entered))
 	var provided []string
 	for _, r := range ranks {
@@ -109,15 +109,15 @@ func (t *Table[W]) complete(c *change[W]) {
 	if len(provided) > 1 {
 		f := failf(wire.CodePset, "%s: only one call may provide a name", strings.Join(provided[:2], ", and "))
 		c.pset = ""
-		each(ranks, entered, func(_ uint32, w W) { join.Fail(w, *f) })
+		forEachCall(ranks, entered, func(_ uint32, w W) { join.Fail(w, *f) })
 		return
 	}
 	if c.pset == "" && c.main != nil {
 		c.pset = c.main.name
 	}
 	t.setIntegrated(c)
-	each(ranks, entered, func(r uint32, w W) {
-		w.Done()
+	forEachCall(ranks, entered, func(r uint32, w W) {
+		w.ClearWithdraw()
 		reply(w, c.outcome(r))
 	})
 	if c.requester == user || t.procs[uint32(c.requester)] == nil {
@@ -126,10 +126,10 @@ func (t *Table[W]) complete(c *change[W]) {
 }
 
 // each calls f for the calls of all members.
-func each[W join.Waiter](ranks []uint32, entered map[uint32][]entry[W], f func(rank uint32, w W)) {
+func forEachCall[W join.Waiter](ranks []uint32, entered map[uint32][]integrateCall[W], f func(rank uint32, w W)) {
 	for _, r := range ranks {
 		for _, e := range entered[r] {
-			f(r, e.w)
+			f(r, e.waiter)
 		}
 	}
 }
@@ -155,9 +155,9 @@ func (t *Table[W]) setIntegrated(c *change[W]) {
 }
 
 // leave takes a call out of an integration. A deadline undoes the change.
-func (t *Table[W]) leave(c *change[W], w W, rank uint32, expired bool) wire.FailureBody {
+func (t *Table[W]) withdrawCall(c *change[W], w W, rank uint32, expired bool) wire.FailureBody {
 	missing := t.absent(c)
-	calls := slices.DeleteFunc(c.entered[rank], func(e entry[W]) bool { return e.w == w })
+	calls := slices.DeleteFunc(c.entered[rank], func(e integrateCall[W]) bool { return e.waiter == w })
 	if c.entered[rank] = calls; len(calls) == 0 {
 		delete(c.entered, rank)
 	}
@@ -207,7 +207,7 @@ func (t *Table[W]) Finish(w W, rank uint32, delta string) {
 		join.Fail(w, c.failure)
 		return
 	case c.state < integrated:
-		join.Fail(w, *failf(wire.CodePending, "the change is not integrated: ranks %v have not called Integrate", first(t.absent(c))))
+		join.Fail(w, *failf(wire.CodePending, "the change is not integrated: ranks %v have not called Integrate", firstRanks(t.absent(c))))
 		return
 	case c.state == integrated:
 		t.finish(c)
@@ -216,7 +216,7 @@ func (t *Table[W]) Finish(w W, rank uint32, delta string) {
 }
 
 // first returns the first of some ranks, for messages.
-func first(ranks []uint32) []uint32 { return ranks[:min(len(ranks), 16)] }
+func firstRanks(ranks []uint32) []uint32 { return ranks[:min(len(ranks), 16)] }
 
 // finish ends an integrated change.
 func (t *Table[W]) finish(c *change[W]) {
@@ -235,7 +235,7 @@ func (t *Table[W]) finish(c *change[W]) {
 			}
 		}
 	}
-	t.succeed(c)
+	t.recordSuccessor(c)
 	t.answer(c)
 	t.wakeGroup(c) // The change hid failures of members.
 	c.trim()
@@ -243,7 +243,7 @@ func (t *Table[W]) finish(c *change[W]) {
 
 // succeed records the set that a finished change has made of its associated set, for a user, and
 // of those that earlier changes made into that. A change without a main set makes none.
-func (t *Table[W]) succeed(c *change[W]) {
+func (t *Table[W]) recordSuccessor(c *change[W]) {
 	made := t.sets[bootstrap.PsetKey(c.pset)]
 	if made == nil || made.hidden != nil {
 		made = c.main

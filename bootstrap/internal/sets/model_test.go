@@ -75,7 +75,7 @@ func (t *Table[W]) check() error {
 				if _, known := c.reported[q.rank]; !known {
 					return fmt.Errorf("rank %d waits for a change of %q, and %v is one", q.rank, s.name, c.names())
 				}
-			} else if ended := t.endedOf(s); len(ended) > s.failedQueries[q.rank] {
+			} else if ended := t.endedMembers(s); len(ended) > s.failedQueries[q.rank] {
 				return fmt.Errorf("rank %d waits for a change of %q, and %v have ended", q.rank, s.name, ended)
 			}
 		}

@@ -47,8 +47,8 @@ type set[W join.Waiter] struct {
 	failed        *set[W]        // The set of them that queries returned.
 	failedQueries map[uint32]int // Number of ended members that a process was given, by rank.
 
-	queries []pending[W]
-	data    join.Board[W]
+	queries []pendingQuery[W]
+	data    join.ValueStore[W]
 }
 
 // nextSet identifies the set that finished changes have made of another one. It does not keep a deleted set.
@@ -175,7 +175,7 @@ func (t *Table[W]) find(rank uint32, name string) (*set[W], *wire.FailureBody) {
 	case t.isVisible(rank, t.sets[key]):
 		return t.sets[key], nil
 	default:
-		return nil, t.unknown(rank, name, key)
+		return nil, t.unknownSetFailure(rank, name, key)
 	}
 }
 
@@ -184,7 +184,7 @@ func (t *Table[W]) isVisible(rank uint32, s *set[W]) bool {
 }
 
 // unknown returns the failure for a name without a set.
-func (t *Table[W]) unknown(rank uint32, name, key string) *wire.FailureBody {
+func (t *Table[W]) unknownSetFailure(rank uint32, name, key string) *wire.FailureBody {
 	if d, ok := t.deleted.of[key]; ok && d.failure != nil {
 		return failf(wire.CodePset, "%q is deleted: its change was undone", name)
 	} else if ok {
@@ -264,7 +264,7 @@ func (t *Table[W]) Delete(w W, rank uint32, name string) {
 		return
 	}
 	if d := (tombstone{by: int64(rank)}); t.isWorld(s) {
-		t.unname(s, d)
+		t.removeName(s, d)
 	} else {
 		t.remove(s, d, *failf(wire.CodePset, "rank %d deleted the set", rank))
 	}
@@ -312,7 +312,7 @@ func (t *Table[W]) isWorld(s *set[W]) bool {
 func (t *Table[W]) isNamed(s *set[W]) bool { return t.sets[bootstrap.PsetKey(s.name)] == s }
 
 // unname removes a set from the names.
-func (t *Table[W]) unname(s *set[W], d tombstone) {
+func (t *Table[W]) removeName(s *set[W], d tombstone) {
 	key := bootstrap.PsetKey(s.name)
 	delete(t.sets, key)
 	if i, ok := slices.BinarySearchFunc(t.ordered, s.serial, func(s *set[W], serial int) int { return s.serial - serial }); ok {
@@ -326,21 +326,21 @@ func (t *Table[W]) unname(s *set[W], d tombstone) {
 // remove deletes a set with its data. f answers the calls that wait for the set.
 func (t *Table[W]) remove(s *set[W], d tombstone, f wire.FailureBody) {
 	if t.isNamed(s) {
-		t.unname(s, d)
+		t.removeName(s, d)
 	}
-	t.close(s, f)
+	t.dropSet(s, f)
 }
 
 // close drops the data of a deleted set. f answers the calls that wait for the set.
-func (t *Table[W]) close(s *set[W], f wire.FailureBody) {
+func (t *Table[W]) dropSet(s *set[W], f wire.FailureBody) {
 	queries := s.queries
 	s.queries = nil
 	delete(t.waiting, s)
 	for _, q := range queries {
-		join.Fail(q.w, f)
+		join.Fail(q.waiter, f)
 	}
 	s.data.Fail(f)
-	s.data = join.Board[W]{}
+	s.data = join.ValueStore[W]{}
 	s.failed, s.failedQueries = nil, nil
 }
 

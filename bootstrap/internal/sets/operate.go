@@ -104,19 +104,19 @@ func split[W join.Waiter](s *set[W], sizes []int64) ([][]uint32, *wire.FailureBo
 	parts := make([][]uint32, 0, len(sizes))
 	for _, n := range sizes {
 		if n < 0 || n > int64(len(rest)) {
-			return nil, failf(wire.CodeRank, "sizes %s: %q has %d members", list(sizes), s.name, len(s.ranks))
+			return nil, failf(wire.CodeRank, "sizes %s: %q has %d members", formatNumbers(sizes), s.name, len(s.ranks))
 		}
 		parts = append(parts, rest[:n:n])
 		rest = rest[n:]
 	}
 	if len(rest) > 0 || len(parts) == 0 {
-		return nil, failf(wire.CodeRank, "sizes %s: %q has %d members", list(sizes), s.name, len(s.ranks))
+		return nil, failf(wire.CodeRank, "sizes %s: %q has %d members", formatNumbers(sizes), s.name, len(s.ranks))
 	}
 	return parts, nil
 }
 
 // list shows the first of some numbers.
-func list(numbers []int64) string {
+func formatNumbers(numbers []int64) string {
 	const most = 16
 	if more := len(numbers) - most; more > 0 {
 		return fmt.Sprintf("%v and %d more", numbers[:most], more)
@@ -148,7 +148,7 @@ func (t *Table[W]) derive(rank uint32, name string, members ...[]uint32) ([]stri
 
 // leavers returns the n members that leave, in the order of the set: first those that have
 // ended, and then the last ones. 0 are exactly those that have ended.
-func (t *Table[W]) leavers(s *set[W], n int64) ([]uint32, *wire.FailureBody) {
+func (t *Table[W]) selectLeaving(s *set[W], n int64) ([]uint32, *wire.FailureBody) {
 	var ended []uint32
 	for _, r := range s.ranks {
 		if !t.isPresent(r) {
@@ -179,7 +179,7 @@ func (t *Table[W]) leavers(s *set[W], n int64) ([]uint32, *wire.FailureBody) {
 
 // room returns the number of processes that can be started, up to n. leaving are about to
 // leave.
-func (t *Table[W]) room(n int64, leaving []uint32, partial bool) (int, *wire.FailureBody) {
+func (t *Table[W]) countStartable(n int64, leaving []uint32, partial bool) (int, *wire.FailureBody) {
 	free := int64(t.opt.Most - t.present)
 	for _, r := range leaving {
 		if t.isPresent(r) {

@@ -23,9 +23,9 @@ func (t *Table[W]) Query(w W, rank uint32, b wire.LookupBody) {
 	case found.Found || !b.Wait:
 		reply(w, found)
 	default:
-		s.queries = append(s.queries, pending[W]{w, rank})
+		s.queries = append(s.queries, pendingQuery[W]{w, rank})
 		t.waiting[s] = struct{}{}
-		w.Waits(func(bool) wire.FailureBody {
+		w.SetWithdraw(func(bool) wire.FailureBody {
 			t.removeQuery(s, w)
 			return wire.FailureBody{Code: wire.CodeWithdrawn}
 		})
@@ -33,7 +33,7 @@ func (t *Table[W]) Query(w W, rank uint32, b wire.LookupBody) {
 }
 
 func (t *Table[W]) removeQuery(s *set[W], w W) {
-	s.queries = slices.DeleteFunc(s.queries, func(q pending[W]) bool { return q.w == w })
+	s.queries = slices.DeleteFunc(s.queries, func(q pendingQuery[W]) bool { return q.waiter == w })
 	if len(s.queries) == 0 {
 		delete(t.waiting, s)
 	}
@@ -53,7 +53,7 @@ func (t *Table[W]) query(s *set[W], rank uint32, isNew bool) (wire.QueriedBody, 
 		}
 		return found, nil
 	}
-	ended := t.endedOf(s)
+	ended := t.endedMembers(s)
 	if len(ended) == 0 || isNew && s.failedQueries[rank] >= len(ended) {
 		return wire.QueriedBody{}, nil
 	}
@@ -80,8 +80,8 @@ func (t *Table[W]) visibleChange(s *set[W], rank uint32) *change[W] {
 	return c
 }
 
-// endedOf returns the members of a set that have ended, but not left.
-func (t *Table[W]) endedOf(s *set[W]) []uint32 {
+// endedMembers returns the members of a set that have ended, but not left.
+func (t *Table[W]) endedMembers(s *set[W]) []uint32 {
 	if s.endedAt != t.ends {
 		s.endedAt, s.ended = t.ends, nil
 		for _, r := range s.ranks {
@@ -106,33 +106,33 @@ func (t *Table[W]) makeFailed(s *set[W], rank uint32, ended []uint32) *wire.Fail
 }
 
 // wake answers the pending queries of a set that have a change now.
-func (t *Table[W]) wake(s *set[W]) {
+func (t *Table[W]) wakeQueries(s *set[W]) {
 	for _, q := range slices.Clone(s.queries) {
 		found, f := t.query(s, q.rank, true)
 		if f == nil && !found.Found {
 			continue
 		}
-		t.removeQuery(s, q.w)
+		t.removeQuery(s, q.waiter)
 		if f != nil {
-			join.Fail(q.w, *f)
+			join.Fail(q.waiter, *f)
 			continue
 		}
-		q.w.Done()
-		reply(q.w, found)
+		q.waiter.ClearWithdraw()
+		reply(q.waiter, found)
 	}
 }
 
 // wakeGroup answers the queries for a change that has become visible.
 func (t *Table[W]) wakeGroup(c *change[W]) {
-	t.wake(c.assoc)
+	t.wakeQueries(c.assoc)
 	for _, s := range []*set[W]{c.leaving, c.joining} {
 		if s == nil {
 			continue
 		}
-		t.wake(s)
+		t.wakeQueries(s)
 		for _, r := range s.ranks {
 			if p := t.procs[r]; p != nil && p.self != nil && p.self != c.assoc {
-				t.wake(p.self)
+				t.wakeQueries(p.self)
 			}
 		}
 	}

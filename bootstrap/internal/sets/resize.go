@@ -19,7 +19,7 @@ func (t *Table[W]) Resize(w W, b wire.OperateBody) {
 	}
 	var s *set[W]
 	if f == nil {
-		s, f = t.current(b.Operands)
+		s, f = t.latestSet(b.Operands)
 	}
 	if f == nil {
 		_, f = t.begin(w, user, op, s, b)
@@ -30,7 +30,7 @@ func (t *Table[W]) Resize(w W, b wire.OperateBody) {
 }
 
 // current returns the set that finished changes have made of the one that a user names.
-func (t *Table[W]) current(names []string) (*set[W], *wire.FailureBody) {
+func (t *Table[W]) latestSet(names []string) (*set[W], *wire.FailureBody) {
 	if len(names) != 1 {
 		return nil, failf(wire.CodePset, "%d process sets: want one", len(names))
 	}
@@ -43,7 +43,7 @@ func (t *Table[W]) current(names []string) (*set[W], *wire.FailureBody) {
 	case s == nil && isBuiltin(name):
 		return nil, failf(wire.CodePset, "%q differs from process to process: name %s, or a set of the job", name, bootstrap.PsetWorld)
 	case s == nil || s.hidden != nil:
-		return nil, t.unknown(noRank, name, bootstrap.PsetKey(name))
+		return nil, t.unknownSetFailure(noRank, name, bootstrap.PsetKey(name))
 	case s.next.serial != 0:
 		next := s.next
 		if s = t.sets[bootstrap.PsetKey(next.name)]; s == nil || s.serial != next.serial {

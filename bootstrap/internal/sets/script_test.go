@@ -27,8 +27,8 @@ type call struct {
 	body     []byte
 }
 
-func (c *call) Waits(w join.Withdraw) { c.withdraw = w }
-func (c *call) Done()                 { c.withdraw = nil }
+func (c *call) SetWithdraw(w join.Withdraw) { c.withdraw = w }
+func (c *call) ClearWithdraw()              { c.withdraw = nil }
 func (c *call) Answer(k wire.Kind, body []byte) {
 	c.answers++
 	c.kind, c.body = k, body

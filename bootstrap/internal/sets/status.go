@@ -65,7 +65,7 @@ func (t *Table[W]) IsUnseen(w W) bool {
 // IsBusy reports whether a change that a process has requested is in progress among the processes of the set
 // that Resize with b would change.
 func (t *Table[W]) IsBusy(b wire.OperateBody) bool {
-	s, f := t.current(b.Operands)
+	s, f := t.latestSet(b.Operands)
 	return f == nil && slices.ContainsFunc(s.ranks, func(r uint32) bool {
 		p := t.procs[r]
 		return p != nil && p.change != nil && p.change.requester != user && t.isPresent(r)

@@ -163,12 +163,12 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 	}
 	for s := range t.waiting {
 		if s.has(rank) {
-			t.wake(s)
+			t.wakeQueries(s)
 		}
 	}
 	t.Disconnected(rank)
 	if s := p.world; s != t.world && !t.isNamed(s) && !t.isWorld(s) {
-		t.close(s, *failf(wire.CodePset, "%q is deleted, and its members have ended", s.name))
+		t.dropSet(s, *failf(wire.CodePset, "%q is deleted, and its members have ended", s.name))
 	}
 }
 

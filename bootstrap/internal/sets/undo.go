@@ -68,9 +68,9 @@ func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 	c.trim()
 }
 
-func failAll[W join.Waiter](calls []entry[W], f wire.FailureBody) {
+func failAll[W join.Waiter](calls []integrateCall[W], f wire.FailureBody) {
 	for _, e := range calls {
-		join.Fail(e.w, f)
+		join.Fail(e.waiter, f)
 	}
 }
 

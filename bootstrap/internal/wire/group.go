@@ -24,7 +24,7 @@ func (r Run) procs() framework.ProcRun {
 }
 
 // ends returns the lowest and the highest rank of a run, which may be no ranks of a process.
-func (r Run) ends() (lowest, highest int64) {
+func (r Run) bounds() (lowest, highest int64) {
 	first, last := int64(r.First), int64(r.First)+(int64(r.Count)-1)*int64(r.Stride)
 	return min(first, last), max(first, last)
 }
@@ -103,30 +103,30 @@ func (rs Runs) Check(namespace string, size int) error {
 		if (r.Stride == 0) != (r.Count == 1) {
 			return fmt.Errorf("the group has a run of %d processes with stride %d", r.Count, r.Stride)
 		}
-		if lowest, highest := r.ends(); lowest < 0 || highest >= int64(size) {
+		if lowest, highest := r.bounds(); lowest < 0 || highest >= int64(size) {
 			return fmt.Errorf("ranks %d to %d are beyond the job's %d processes", lowest, highest, size)
 		}
 	}
 	// Runs without a common interval are disjoint. This takes memory for the runs only, because a group of few processes may
 	// have high ranks.
 	ascending := slices.SortedFunc(slices.Values(rs), func(a, b Run) int {
-		lowestOfA, _ := a.ends()
-		lowestOfB, _ := b.ends()
+		lowestOfA, _ := a.bounds()
+		lowestOfB, _ := b.bounds()
 		return cmp.Compare(lowestOfA, lowestOfB)
 	})
 	end := int64(-1)
 	for _, r := range ascending {
-		lowest, highest := r.ends()
+		lowest, highest := r.bounds()
 		if lowest <= end {
-			return rs.checkTwice(size)
+			return rs.checkDuplicates(size)
 		}
 		end = highest
 	}
 	return nil
 }
 
-// checkTwice returns an error if a rank of a job of size processes is listed twice. It takes a bit for each process of the job.
-func (rs Runs) checkTwice(size int) error {
+// checkDuplicates returns an error if a rank of a job of size processes is listed twice. It takes a bit for each process of the job.
+func (rs Runs) checkDuplicates(size int) error {
 	listed := make([]uint64, size/64+1)
 	for _, rank := range rs.All() {
 		if listed[rank/64]&(1<<(rank%64)) != 0 {

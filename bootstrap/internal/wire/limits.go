@@ -11,26 +11,26 @@ import (
 
 // limited is a body whose name or value may not have any length. Encode refuses what
 // is longer, and so does Decode: a server need not believe its clients.
-type limited interface{ check() error }
+type limitedBody interface{ check() error }
 
-func (b ValuedBody) check() error { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
-func (b JoinBody) check() error   { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
-func (b GetBody) check() error    { return CheckSizes(b.Key, nil, 0) }
-func (b NameBody) check() error   { return CheckSizes(b.Name, nil, 0) }
-func (b GiveUpBody) check() error { return CheckSizes(b.Reason, nil, 0) }
-func (b NoteBody) check() error   { return CheckSizes("", b.Body, bootstrap.MaxPayload) }
-func (b LookupBody) check() error { return CheckSizes(b.Name, nil, 0) }
-func (b RelayBody) check() error  { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
-func (b KeepBody) check() error   { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
+func (b ValuedBody) check() error     { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
+func (b JoinBody) check() error       { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
+func (b GetBody) check() error        { return CheckSizes(b.Key, nil, 0) }
+func (b NameBody) check() error       { return CheckSizes(b.Name, nil, 0) }
+func (b DisconnectBody) check() error { return CheckSizes(b.Reason, nil, 0) }
+func (b NoteBody) check() error       { return CheckSizes("", b.Body, bootstrap.MaxPayload) }
+func (b LookupBody) check() error     { return CheckSizes(b.Name, nil, 0) }
+func (b RelayBody) check() error      { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
+func (b ReplicateBody) check() error  { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
 
-func (b BrokeBody) check() error {
+func (b ReportCommEventBody) check() error {
 	if len(b.Ranks) > MaxElements {
 		return fmt.Errorf("a group of %d members is over the limit of %d: %w", len(b.Ranks), MaxElements, framework.ErrUnsupported)
 	}
 	return cmp.Or(checkCommEvent(b.Kind), CheckSizes(b.Reason, nil, 0))
 }
 
-func (b BrokenBody) check() error {
+func (b CommEventBody) check() error {
 	if len(b.Members) > MaxElements {
 		return fmt.Errorf("a group of %d runs is over the limit of %d: %w", len(b.Members), MaxElements, framework.ErrUnsupported)
 	}
@@ -49,14 +49,14 @@ func checkCommEvent(kind uint8) error {
 const MaxJoin = bootstrap.MaxPayload + 4<<10
 
 func check(body any) error {
-	if b, ok := body.(limited); ok {
+	if b, ok := body.(limitedBody); ok {
 		return b.check()
 	}
 	return nil
 }
 
-// CutReason returns as much of a reason as travels.
-func CutReason(reason string) string {
+// TruncateReason returns as much of a reason as travels.
+func TruncateReason(reason string) string {
 	if len(reason) <= bootstrap.MaxName {
 		return reason
 	}

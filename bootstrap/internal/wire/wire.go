@@ -4,7 +4,7 @@
 //
 // A message is the array [kind, id, body]. Requests have ids of the sender's own
 // choice, never 0 and never used again; each is answered once, in any order, by
-// Reply or Failure with that id. Put, Life, GiveUp, Broke, Note, Cancel, Keep, Event, Goodbye,
+// Reply or Failure with that id. Put, Life, Disconnect, Broke, Note, Cancel, Keep, Event, Goodbye,
 // AliveQuery and AliveAnswer have no Reply, and id 0, but for Cancel.
 //
 // A launcher's client says Hello first and is answered Welcome or Refused; between
@@ -33,29 +33,29 @@ type Kind uint8
 
 // The kinds, with the type of their body.
 const (
-	Hello     Kind = iota + 1 // HelloBody
-	Welcome                   // WelcomeBody
-	Refused                   // RefusedBody
-	Goodbye                   // Empty: the client will close the connection
-	Put                       // ValuedBody
-	Get                       // GetBody -> ValueBody
-	Fence                     // JoinBody -> Empty
-	Construct                 // JoinBody -> ConstructedBody
-	Cancel                    // CancelBody; id is that of the request
-	Publish                   // ValuedBody -> Empty
-	Unpublish                 // NameBody -> Empty
-	Lookup                    // LookupBody -> ValueBody
-	Psets                     // Empty -> NamesBody
-	Pset                      // NameBody -> PsetBody
-	Report                    // ValuedBody -> Empty
-	Reply                     // what the request's line says
-	Failure                   // FailureBody
-	Event                     // EventBody
-	Life                      // LifeBody
-	GiveUp                    // GiveUpBody
-	Broke                     // BrokeBody
-	Change                    // ChangeBody -> as its operation lists
-	Note                      // NoteBody
+	Hello           Kind = iota + 1 // HelloBody
+	Welcome                         // WelcomeBody
+	Refused                         // RefusedBody
+	Goodbye                         // Empty: the client will close the connection
+	Put                             // ValuedBody
+	Get                             // GetBody -> ValueBody
+	Fence                           // JoinBody -> Empty
+	Construct                       // JoinBody -> ConstructedBody
+	Cancel                          // CancelBody; id is that of the request
+	Publish                         // ValuedBody -> Empty
+	Unpublish                       // NameBody -> Empty
+	Lookup                          // LookupBody -> ValueBody
+	Psets                           // Empty -> NamesBody
+	Pset                            // NameBody -> PsetBody
+	Report                          // ValuedBody -> Empty
+	Reply                           // what the request's line says
+	Failure                         // FailureBody
+	Event                           // EventBody
+	Incarnation                     // IncarnationBody
+	Disconnect                      // DisconnectBody
+	ReportCommEvent                 // ReportCommEventBody
+	Change                          // ChangeBody -> as its operation lists
+	Note                            // NoteBody
 )
 
 // Messages of a process that checks whether another one runs. They have the kinds of messages that
@@ -67,11 +67,11 @@ const (
 
 // What members say to one another (bootstrap/meet) in place of what only a launcher is told.
 const (
-	Keep  = Put     // KeepBody
-	Relay = Publish // RelayBody -> as Fence or Construct
-	Same  = Lookup  // Empty: a Reply, whose body is that of the one before on this connection
-	Kept  = Psets   // GetBody -> KeptBody
-	Told  = Broke   // BrokenBody
+	Replicate   = Put             // ReplicateBody
+	Relay       = Publish         // RelayBody -> as Fence or Construct
+	RepeatReply = Lookup          // Empty: a Reply, whose body is that of the one before on this connection
+	GetReplica  = Psets           // GetBody -> ReplicaBody
+	CommEvent   = ReportCommEvent // CommEventBody
 )
 
 // Message is one frame's content.
@@ -183,21 +183,21 @@ type (
 		Missing []uint32
 		Failed  []uint32
 	}
-	// LifeBody names the life of the sender that begins; 0: the last one is over in good
+	// IncarnationBody names the life of the sender that begins; 0: the last one is over in good
 	// order.
-	LifeBody struct {
+	IncarnationBody struct {
 		_     struct{} `cbor:",toarray"`
 		Nonce uint64
 	}
-	// GiveUpBody says which life of which rank the sender has given up, and why.
-	GiveUpBody struct {
+	// DisconnectBody says which life of which rank the sender has given up, and why.
+	DisconnectBody struct {
 		_      struct{} `cbor:",toarray"`
 		Rank   uint32
 		Nonce  uint64
 		Reason string
 	}
-	// BrokeBody is an event about a communicator for its other members.
-	BrokeBody struct {
+	// ReportCommEventBody is an event about a communicator for its other members.
+	ReportCommEventBody struct {
 		_      struct{} `cbor:",toarray"`
 		Kind   uint8    // bootstrap.Broken or bootstrap.Revoked
 		Comm   [16]byte // cid.Extended.Bytes
@@ -213,18 +213,18 @@ type (
 		To   uint64
 		Body []byte
 	}
-	// KeepBody is a value that the sender has put, for the receiver to keep for the time
+	// ReplicateBody is a value that the sender has put, for the receiver to keep for the time
 	// after the sender's. Version counts what the sender has put; with Last, the receiver
 	// has all up to there.
-	KeepBody struct {
+	ReplicateBody struct {
 		_       struct{} `cbor:",toarray"`
 		Version uint64
 		Last    bool
 		Name    string
 		Value   []byte
 	}
-	// KeptBody answers Kept: what is kept of a process, which has all up to Version.
-	KeptBody struct {
+	// ReplicaBody answers Kept: what is kept of a process, which has all up to Version.
+	ReplicaBody struct {
 		_       struct{} `cbor:",toarray"`
 		Version uint64
 		Found   bool
@@ -239,9 +239,9 @@ type (
 		Group   cbor.RawMessage
 		Payload []byte
 	}
-	// BrokenBody is an event about a communicator for its members, which all processes pass on. The
+	// CommEventBody is an event about a communicator for its members, which all processes pass on. The
 	// kind is bootstrap.Broken or bootstrap.Revoked.
-	BrokenBody struct {
+	CommEventBody struct {
 		_       struct{} `cbor:",toarray"`
 		Event   EventBody
 		Members Runs
@@ -249,13 +249,13 @@ type (
 	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
 	// Rank. Life is the receiver's that was given up, Comm a communicator that is broken or revoked.
 	EventBody struct {
-		_      struct{} `cbor:",toarray"`
-		Kind   uint8
-		Rank   uint32
-		Nonce  uint64
-		Life   uint64
-		Comm   [16]byte
-		Reason string
+		_           struct{} `cbor:",toarray"`
+		Kind        uint8
+		Rank        uint32
+		Nonce       uint64
+		TargetNonce uint64
+		Comm        [16]byte
+		Reason      string
 	}
 )
 
@@ -272,7 +272,7 @@ const (
 	CodeNotPublished                 // the name is free
 	CodePset                         // no such process set
 	CodeLimit                        // too large
-	CodeDirect                       // a Relay has failed: say it to the leader yourself
+	CodeNotRelayed                   // a Relay has failed: say it to the leader yourself
 	CodePending                      // another change, or the integration of this one, is in progress
 )
 

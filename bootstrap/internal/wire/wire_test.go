@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestFrameRoundTrip(t *testing.T) {
+func TestFrame_EncodeAndDecode_AreEqual(t *testing.T) {
 	var stream []byte
 	var want []Message
 	for i, b := range []any{
@@ -43,7 +43,7 @@ func TestFrameRoundTrip(t *testing.T) {
 	}
 }
 
-func TestFrameOverTheLimitIsNotSent(t *testing.T) {
+func TestFrame_OverLimit_IsNotSent(t *testing.T) {
 	if _, err := Encode(Reply, 0, ValueBody{Value: make([]byte, MaxFrame)}); !errors.Is(err, ErrFrameSize) {
 		t.Errorf("got %v", err)
 	}
@@ -53,7 +53,7 @@ func TestFrameOverTheLimitIsNotSent(t *testing.T) {
 }
 
 // A length alone must cost nothing: 4 bytes could otherwise take 16 MiB.
-func TestLengthAloneTakesNoMemory(t *testing.T) {
+func TestReader_LengthWithoutContent_AllocatesLittle(t *testing.T) {
 	header := binary.BigEndian.AppendUint32(nil, MaxFrame)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -68,7 +68,7 @@ func TestLengthAloneTakesNoMemory(t *testing.T) {
 	}
 }
 
-func TestStrictDecoding(t *testing.T) {
+func TestDecode_DeviationFromFormat_IsAnError(t *testing.T) {
 	body := func(b ...byte) []byte { return b }
 	for what, b := range map[string][]byte{
 		"trailing bytes":        body(0x83, 5, 0, 0x80, 0),
@@ -89,7 +89,7 @@ func TestStrictDecoding(t *testing.T) {
 	}
 }
 
-func TestRunsKeepTheOrder(t *testing.T) {
+func TestRuns_KeepOrder(t *testing.T) {
 	proc := func(ranks ...uint32) (g []framework.Proc) {
 		for _, r := range ranks {
 			g = append(g, framework.Proc{Namespace: "job", Rank: r})
@@ -127,7 +127,7 @@ func TestRunsKeepTheOrder(t *testing.T) {
 
 // Overlapping and overflowing runs must not name a member twice, nor make the
 // server expand 4 billion of them.
-func TestHostileRunsAreRefused(t *testing.T) {
+func TestRuns_Hostile_AreRefused(t *testing.T) {
 	for want, rs := range map[string]Runs{
 		"empty":                        nil,
 		"empty run":                    {{Namespace: "job", First: 1}},
@@ -229,7 +229,7 @@ func FuzzReader(f *testing.F) {
 			for _, decode := range []func() error{
 				try[HelloBody](m), try[WelcomeBody](m), try[RefusedBody](m), try[GetBody](m), try[ValueBody](m),
 				try[JoinBody](m), try[ConstructedBody](m), try[CancelBody](m), try[NameBody](m), try[ValuedBody](m),
-				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[KeepBody](m), try[KeptBody](m), try[RelayBody](m), try[BrokenBody](m), try[NoteBody](m),
+				try[LookupBody](m), try[NamesBody](m), try[PsetBody](m), try[FailureBody](m), try[EventBody](m), try[ReplicateBody](m), try[ReplicaBody](m), try[RelayBody](m), try[CommEventBody](m), try[NoteBody](m),
 				try[ChangeBody](m), try[OperateBody](m), try[QueriedBody](m), try[IntegrateBody](m), try[IntegratedBody](m), try[DataBody](m), try[KeyBody](m),
 			} {
 				if err := decode(); err != nil {

@@ -13,13 +13,13 @@ import (
 // harness is the launcher of a running job. Its methods run on the goroutine of Job.run,
 // but for report.
 type harness struct {
-	job    Job
-	server *server.Server
-	thread *fork.Thread
-	orders *server.Queue[server.Order]
-	procs  map[int]*process // By rank.
-	live   int
-	ended  chan *process
+	job     Job
+	server  *server.Server
+	thread  *fork.Thread
+	orders  *server.Queue[server.Order]
+	procs   map[int]*process // By rank.
+	running int
+	exited  chan *process
 
 	mu      sync.Mutex
 	reports map[int]map[string][]byte // By rank and name.
@@ -33,7 +33,7 @@ type process struct {
 	kill   context.CancelFunc
 }
 
-func (h *harness) report(rank int, name string, body []byte) {
+func (h *harness) recordReport(rank int, name string, body []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.reports == nil {
@@ -55,17 +55,17 @@ func (h *harness) start(ctx context.Context, rank int) error {
 		return err
 	}
 	h.procs[rank] = p
-	h.live++
+	h.running++
 	go func() {
 		p.exit = c.Wait()
-		h.server.ProcExited(rank, reason(p.exit))
-		h.ended <- p
+		h.server.ProcExited(rank, exitReason(p.exit))
+		h.exited <- p
 	}()
 	return nil
 }
 
 // do carries out an order. Processes that leave have the job's time for it.
-func (h *harness) do(ctx context.Context, o server.Order) {
+func (h *harness) carryOut(ctx context.Context, o server.Order) {
 	switch o.Kind {
 	case server.StartProcs:
 		h.server.Started(o.First, 0, h.startAll(ctx, o))
@@ -98,19 +98,19 @@ func (h *harness) wait(ctx context.Context, kill func()) {
 	limit := time.NewTimer(h.job.Timeout)
 	defer limit.Stop()
 	dumped := false
-	for h.live > 0 {
+	for h.running > 0 {
 		select {
-		case p := <-h.ended:
-			h.live--
+		case p := <-h.exited:
+			h.running--
 			if p.kill(); p.exit != nil && h.server.Excused(p.rank) {
 				p.exit = nil
 			}
 			if p.exit != nil && !h.job.MayFail && !dumped {
-				limit.Reset(min(afterFailure, h.job.Timeout))
+				limit.Reset(min(failureGrace, h.job.Timeout))
 			}
 		case <-h.orders.Ready():
 			for _, o := range h.orders.Take() {
-				h.do(ctx, o)
+				h.carryOut(ctx, o)
 			}
 		case <-limit.C:
 			if dumped {
@@ -119,7 +119,7 @@ func (h *harness) wait(ctx context.Context, kill func()) {
 			}
 			dumped = true
 			h.server.Dump()
-			limit.Reset(afterDump)
+			limit.Reset(dumpGrace)
 		}
 	}
 }

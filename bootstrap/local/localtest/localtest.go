@@ -44,14 +44,14 @@ func Main(m *testing.M, programs map[string]Program) {
 	if !ok {
 		os.Exit(m.Run())
 	}
-	if err := rank(name, programs); err != nil {
+	if err := runRank(name, programs); err != nil {
 		fmt.Fprintf(os.Stderr, "rank %s: %v\n", os.Getenv("FERRY_BOOTSTRAP_LOCAL_RANK"), err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func rank(name string, programs map[string]Program) error {
+func runRank(name string, programs map[string]Program) error {
 	program, ok := programs[name]
 	if !ok {
 		return fmt.Errorf("no program %q", name)
@@ -127,15 +127,15 @@ const (
 	// A rank has this part of the time to say where it hangs.
 	programShare = 0.8
 	// After the first failure the others are told, and may finish.
-	afterFailure = 10 * time.Second
+	failureGrace = 10 * time.Second
 	// After a dump was asked for, before the kill.
-	afterDump = 500 * time.Millisecond
+	dumpGrace = 500 * time.Millisecond
 )
 
 func (job Job) run() (Result, error) {
-	h := &harness{job: job, orders: server.NewQueue[server.Order](), procs: map[int]*process{}, ended: make(chan *process)}
+	h := &harness{job: job, orders: server.NewQueue[server.Order](), procs: map[int]*process{}, exited: make(chan *process)}
 	var err error
-	h.server, err = server.New(server.Options{Size: job.Size, Most: job.Most, Nodes: job.Nodes, Order: h.orders.Add, OnReport: h.report})
+	h.server, err = server.New(server.Options{Size: job.Size, Most: job.Most, Nodes: job.Nodes, Order: h.orders.Add, OnReport: h.recordReport})
 	if err != nil {
 		return Result{}, err
 	}
@@ -189,7 +189,7 @@ func (job Job) command(ctx context.Context, s *server.Server, rank int, out *byt
 	return c
 }
 
-func reason(err error) string {
+func exitReason(err error) string {
 	if err == nil {
 		return ""
 	}

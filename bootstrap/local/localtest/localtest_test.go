@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func TestOutputIsKeptByRank(t *testing.T) {
+func TestRun_Output_IsKeptByRank(t *testing.T) {
 	r := localtest.Run(t, 3, "echo", "WORD=hello")
 	for rank, out := range r.Output {
 		if out != fmt.Sprintf("%d hello\n", rank) {
@@ -46,7 +46,7 @@ func TestOutputIsKeptByRank(t *testing.T) {
 	}
 }
 
-func TestRanksThatGoWrongAreSeen(t *testing.T) {
+func TestRun_FailingRanks_AreReported(t *testing.T) {
 	for program, want := range map[string]string{
 		"fail": "as it should", "hang": "stuck here", "deaf": "", "leak": "unexpected goroutines", "unknown": "no program",
 	} {

@@ -22,7 +22,7 @@ const (
 
 // newSets returns the table of the process sets, whose lock is s.mu.
 func (s *Server) newSets() *sets.Table[request] {
-	opt := sets.Options{Size: s.opt.Size, Most: s.opt.Most, Removed: s.forgetLocked, Launcher: "the launcher of this job"}
+	opt := sets.Options{Size: s.opt.Size, Most: s.opt.Most, Removed: s.dropStateLocked, Launcher: "the launcher of this job"}
 	if s.opt.Order != nil {
 		opt.Order = s.orderLocked
 	}
@@ -48,7 +48,7 @@ func (s *Server) definePsets() error {
 
 // addProcs makes the records of n processes, which may connect from now on.
 func (s *Server) addProcs(first, n int) {
-	s.placeLocked(n)
+	s.assignNodesLocked(n)
 	for i := range n {
 		rank := uint32(first + i)
 		s.procs[rank] = &proc{rank: rank}
@@ -56,16 +56,16 @@ func (s *Server) addProcs(first, n int) {
 	s.joins.Size = first + n
 }
 
-// forgetLocked drops the state of a process that has ended.
-func (s *Server) forgetLocked(rank uint32) {
+// dropStateLocked drops the state of a process that has ended.
+func (s *Server) dropStateLocked(rank uint32) {
 	delete(s.procs, rank)
-	s.dead = slices.DeleteFunc(s.dead, func(ev wire.EventBody) bool { return ev.Rank == rank })
-	s.ended = slices.DeleteFunc(s.ended, func(r uint32) bool { return r == rank })
+	s.failures = slices.DeleteFunc(s.failures, func(ev wire.EventBody) bool { return ev.Rank == rank })
+	s.endedRanks = slices.DeleteFunc(s.endedRanks, func(r uint32) bool { return r == rank })
 }
 
 // orderLocked passes an order to the launcher.
 func (s *Server) orderLocked(o Order) {
-	if s.closed {
+	if s.isClosed {
 		return
 	}
 	if o.Kind == StartProcs {
@@ -86,7 +86,7 @@ func (s *Server) Started(first, fit int, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed {
 		return
 	}
 	n := s.starting[first]
@@ -94,7 +94,7 @@ func (s *Server) Started(first, fit int, err error) {
 	s.sets.Started(first, fit, reason)
 	for rank := first; err != nil && rank < first+n; rank++ {
 		p := s.procs[uint32(rank)]
-		if p == nil || p.ended {
+		if p == nil || p.hasEnded {
 			continue
 		}
 		if p.conn != nil {
@@ -116,13 +116,13 @@ func (s *Server) Excused(rank int) bool {
 func (s *Server) psets(r request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sets.Psets(r, r.c.proc.rank)
+	s.sets.Psets(r, r.conn.proc.rank)
 }
 
 func (s *Server) pset(r request, b wire.NameBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sets.Pset(r, r.c.proc.rank, b.Name)
+	s.sets.Pset(r, r.conn.proc.rank, b.Name)
 }
 
 // change serves an operation on process sets. An error means that the client does not keep
@@ -138,6 +138,6 @@ func (s *Server) change(r request, m wire.Message) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	call(s.sets, r, r.c.proc.rank)
+	call(s.sets, r, r.conn.proc.rank)
 	return nil
 }

@@ -55,8 +55,8 @@ func TestChange_ProcessesThatLeft_AreDropped(t *testing.T) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.procs) != 1 || len(s.dead) != 0 || len(s.left) != 0 || len(s.starting) != 0 || s.sets.Next() != rounds+1 {
-		t.Errorf("%d processes, %d deaths, %d departures and %d orders are recorded after %d ranks", len(s.procs), len(s.dead), len(s.left), len(s.starting), s.sets.Next())
+	if len(s.procs) != 1 || len(s.failures) != 0 || len(s.unsentLeft) != 0 || len(s.starting) != 0 || s.sets.Next() != rounds+1 {
+		t.Errorf("%d processes, %d deaths, %d departures and %d orders are recorded after %d ranks", len(s.procs), len(s.failures), len(s.unsentLeft), len(s.starting), s.sets.Next())
 	}
 }
 
@@ -70,8 +70,8 @@ func exit(t *testing.T, s *Server, rank int, client bootstrap.Client) {
 		t.Fatal(err)
 	}
 	s.ProcExited(rank, []string{"", "signal: killed"}[rank%2])
-	<-c.ended
-	s.settleLeft()
+	<-c.done
+	s.flushSettledLeft()
 }
 
 func dial(t *testing.T, s *Server, rank int) bootstrap.Client {

@@ -18,40 +18,54 @@ import (
 )
 
 const (
-	// maxQueue is how much a client may leave unread before it is dropped: two
+	// maxUnwritten is how much a client may leave unread before it is dropped: two
 	// frames of the largest size, besides what the kernel holds.
-	maxQueue = 2 * (wire.MaxFrame + wire.HeaderSize)
+	maxUnwritten = 2 * (wire.MaxFrame + wire.HeaderSize)
 
-	// rejoinWait is how long a hello waits for the same rank's previous
+	// rejoinTimeout is how long a hello waits for the same rank's previous
 	// connection to end: a process that reopens at once may be heard first on
 	// the new one.
-	rejoinWait = time.Second
+	rejoinTimeout = time.Second
 )
 
 // conn is one connection. pending and goodbye are guarded by Server.mu.
 type conn struct {
-	s       *Server
-	nc      net.Conn
-	proc    *proc         // Nil before take; guarded by Server.mu, and constant from then on.
-	pid     int           // of the process at the other end; 0: not known
-	ended   chan struct{} // closed when lostLocked has been called for it
-	goodbye bool
-	pending map[uint64]join.Withdraw // by request id, what a request waits for
-	queries queries.Record
+	server          *Server
+	conn            net.Conn
+	proc            *proc         // Nil before take; guarded by Server.mu, and constant from then on.
+	pid             int           // of the process at the other end; 0: not known
+	done            chan struct{} // closed when removeConnLocked has been called for it
+	receivedGoodbye bool
+	pendingRequests map[uint64]join.Withdraw // by request id, what a request waits for
+	queryRecord     queries.Record
 
-	qmu     sync.Mutex
-	queue   net.Buffers
-	queued  int // bytes in queue, and in the writer's hands
-	writing bool
-	muted   bool // nothing can be written any more
-	dropped bool // nor is anything read
+	queueMu        sync.Mutex
+	queue          net.Buffers
+	bytesUnwritten int // bytes in queue, and in the writer's hands
+	isWriting      bool
+	state          connState
 
-	expelled atomic.Bool // The process was reported dead; its messages are discarded.
+	isExpelled atomic.Bool // The process was reported dead; its messages are discarded.
 }
+
+// connState is the condition of a connection.
+type connState uint8
+
+const (
+	connOpen connState = iota
+	// Writing has failed, and frames are still read.
+	connUnwritable
+	// Nothing is written or read.
+	connDropped
+)
+
+var connStateNames = [...]string{"connOpen", "connUnwritable", "connDropped"}
+
+func (s connState) String() string { return connStateNames[s] }
 
 // request is one client's call, or a user's, to be answered once: a join.Waiter.
 type request struct {
-	c    *conn // Nil for a user's.
+	conn *conn // Nil for a user's.
 	id   uint64
 	user *userCall
 }
@@ -59,10 +73,10 @@ type request struct {
 // ServeConn serves the process at the other end of nc, which is the server's from
 // now on, on a goroutine of its own.
 func (s *Server) ServeConn(nc net.Conn) {
-	c := &conn{s: s, nc: nc, ended: make(chan struct{}), pending: map[uint64]join.Withdraw{}}
+	c := &conn{server: s, conn: nc, done: make(chan struct{}), pendingRequests: map[uint64]join.Withdraw{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed {
 		nc.Close()
 		return
 	}
@@ -71,8 +85,8 @@ func (s *Server) ServeConn(nc net.Conn) {
 }
 
 func (c *conn) run() {
-	s := c.s
-	r := wire.NewReader(c.nc, wire.MaxHello)
+	s := c.server
+	r := wire.NewReader(c.conn, wire.MaxHello)
 	err := c.handshake(r)
 	admitted := err == nil
 	if admitted {
@@ -81,11 +95,11 @@ func (c *conn) run() {
 	}
 	s.mu.Lock()
 	if admitted {
-		s.lostLocked(c)
+		s.removeConnLocked(c)
 	}
-	quiet := s.closed || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed)
+	quiet := s.isClosed || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed)
 	s.mu.Unlock()
-	close(c.ended)
+	close(c.done)
 	if !quiet {
 		// Before the client hears of it: who then closes the server must not silence it.
 		if admitted {
@@ -96,7 +110,7 @@ func (c *conn) run() {
 	}
 	if reason, ok := errors.AsType[refusal](err); ok {
 		if frame, e := wire.Encode(wire.Refused, 0, wire.RefusedBody{Reason: reason.Error()}); e == nil {
-			c.nc.Write(frame) // a courtesy: the log has the reason in any case
+			c.conn.Write(frame) // a courtesy: the log has the reason in any case
 		}
 	}
 	c.drop()
@@ -105,10 +119,10 @@ func (c *conn) run() {
 	s.mu.Unlock()
 }
 
-// cutOff reports whether a Reader's err says no more than that the process at the other
+// isAbruptClose reports whether a Reader's err says no more than that the process at the other
 // end has ended: in the middle of a frame, or with something unread. What is malformed may
 // wrap an unexpected end too, of a part of the message.
-func cutOff(err error) bool {
+func isAbruptClose(err error) bool {
 	return err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET)
 }
 
@@ -118,11 +132,11 @@ type refusal struct{ error }
 // handshake reads the hello and welcomes the client.
 func (c *conn) handshake(r *wire.Reader) error {
 	var err error
-	if c.pid, err = wire.CheckPeer(c.nc); err != nil {
+	if c.pid, err = wire.CheckPeer(c.conn); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(c.s.opt.HandshakeTimeout)
-	if err := c.nc.SetDeadline(deadline); err != nil {
+	deadline := time.Now().Add(c.server.opt.HandshakeTimeout)
+	if err := c.conn.SetDeadline(deadline); err != nil {
 		return err
 	}
 	m, err := r.Next()
@@ -136,12 +150,12 @@ func (c *conn) handshake(r *wire.Reader) error {
 	if err := c.admit(h); err != nil {
 		return fmt.Errorf("refused: %w", refusal{err})
 	}
-	return c.nc.SetDeadline(time.Time{})
+	return c.conn.SetDeadline(time.Time{})
 }
 
 // admit makes c the connection of the rank that h claims, and welcomes it.
 func (c *conn) admit(h wire.HelloBody) error {
-	s := c.s
+	s := c.server
 	if h.Version != wire.Version {
 		return fmt.Errorf("protocol version %d, the launcher speaks %d: build both with the same version of ferry", h.Version, wire.Version)
 	}
@@ -151,14 +165,14 @@ func (c *conn) admit(h wire.HelloBody) error {
 	if h.Namespace != s.opt.Namespace {
 		return fmt.Errorf("namespace %q, this job is %q", h.Namespace, s.opt.Namespace)
 	}
-	patience := time.After(rejoinWait)
+	patience := time.After(rejoinTimeout)
 	for {
-		before, err := c.take(h.Rank)
+		before, err := c.bind(h.Rank)
 		if err != nil || before == nil {
 			return err
 		}
 		select {
-		case <-before.ended:
+		case <-before.done:
 		case <-s.done:
 			return errors.New("the launcher is ending")
 		case <-patience:
@@ -168,8 +182,8 @@ func (c *conn) admit(h wire.HelloBody) error {
 }
 
 // take binds c to rank, unless another connection holds it: it returns that.
-func (c *conn) take(rank uint32) (before *conn, err error) {
-	s := c.s
+func (c *conn) bind(rank uint32) (before *conn, err error) {
+	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.procs[rank]
@@ -177,15 +191,15 @@ func (c *conn) take(rank uint32) (before *conn, err error) {
 	switch {
 	case int64(rank) >= int64(s.sets.Next()):
 		return nil, fmt.Errorf("rank %d of %d", rank, s.sets.Next())
-	case p == nil || !ok || p.ended || p.exited || p.broken:
+	case p == nil || !ok || p.hasEnded || p.hasExited || p.isConnBroken:
 		return nil, fmt.Errorf("rank %d has ended", rank)
 	}
 	if p.conn != nil {
 		return p.conn, nil
 	}
 	welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{
-		First: uint32(first), Size: uint32(size), Most: uint32(s.sets.Most()), Dead: s.dead,
-		Nodes: wire.NodeRuns(s.mapLocked(first, size)), Divided: s.isDivided(),
+		First: uint32(first), Size: uint32(size), Most: uint32(s.sets.Most()), Dead: s.failures,
+		Nodes: wire.NodeRuns(s.nodeMapLocked(first, size)), Divided: s.isDivided(),
 	})
 	if err != nil {
 		return nil, err
@@ -200,20 +214,20 @@ func (c *conn) take(rank uint32) (before *conn, err error) {
 func (c *conn) read(r *wire.Reader) error {
 	for {
 		m, err := r.Next()
-		if cutOff(err) {
+		if isAbruptClose(err) {
 			return io.EOF
 		}
 		if err != nil {
 			return err
 		}
-		c.queries.Received()
-		if c.expelled.Load() {
+		c.queryRecord.Received()
+		if c.isExpelled.Load() {
 			continue // Until the process ends the connection, so that it can read its event.
 		}
 		if m.Kind == wire.Goodbye {
-			c.s.mu.Lock()
-			c.goodbye = true
-			c.s.mu.Unlock()
+			c.server.mu.Lock()
+			c.receivedGoodbye = true
+			c.server.mu.Unlock()
 			return io.EOF
 		}
 		if c.isDropped() { // nobody can use what it had sent before
@@ -227,36 +241,38 @@ func (c *conn) read(r *wire.Reader) error {
 
 // drop ends the connection; its reader does the rest.
 func (c *conn) drop() {
-	c.qmu.Lock()
-	c.dropped, c.queue = true, nil
-	c.qmu.Unlock()
-	c.nc.Close()
+	c.queueMu.Lock()
+	c.state, c.queue = connDropped, nil
+	c.queueMu.Unlock()
+	c.conn.Close()
 }
 
 // mute ends writing after an error. A client that has closed its end may have said
 // goodbye, which the reader still finds.
-func (c *conn) mute(err error) {
+func (c *conn) handleWriteError(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.drop()
 		return
 	}
-	c.qmu.Lock()
-	c.muted, c.queue = true, nil
-	c.qmu.Unlock()
+	c.queueMu.Lock()
+	if c.queue = nil; c.state == connOpen {
+		c.state = connUnwritable
+	}
+	c.queueMu.Unlock()
 }
 
 func (c *conn) isDropped() bool {
-	c.qmu.Lock()
-	defer c.qmu.Unlock()
-	return c.dropped
+	c.queueMu.Lock()
+	defer c.queueMu.Unlock()
+	return c.state == connDropped
 }
 
 // abandon ends the connection of an exited process if a child holds it open.
-func (c *conn) abandon() {
+func (c *conn) dropInherited() {
 	select {
-	case <-c.ended:
+	case <-c.done:
 	default:
-		c.s.opt.Logger.Warn("bootstrap server: the process has exited, but its connection is open in another", "rank", c.proc.rank)
+		c.server.opt.Logger.Warn("bootstrap server: the process has exited, but its connection is open in another", "rank", c.proc.rank)
 		c.drop()
 	}
 }
@@ -264,70 +280,70 @@ func (c *conn) abandon() {
 // send queues parts, which nobody changes any more, for the client. It never
 // blocks. A client that has left too much unread is dropped.
 func (c *conn) send(parts ...[]byte) {
-	c.qmu.Lock()
-	defer c.qmu.Unlock()
-	if c.dropped || c.muted {
+	c.queueMu.Lock()
+	defer c.queueMu.Unlock()
+	if c.state != connOpen {
 		return
 	}
 	for _, p := range parts {
 		c.queue = append(c.queue, p)
-		c.queued += len(p)
+		c.bytesUnwritten += len(p)
 	}
-	if c.queued > maxQueue {
-		c.s.opt.Logger.Warn("bootstrap server: client does not read, dropped", "rank", c.proc.rank, "unread", c.queued)
-		c.dropped, c.queue = true, nil
-		c.nc.Close()
+	if c.bytesUnwritten > maxUnwritten {
+		c.server.opt.Logger.Warn("bootstrap server: client does not read, dropped", "rank", c.proc.rank, "unread", c.bytesUnwritten)
+		c.state, c.queue = connDropped, nil
+		c.conn.Close()
 		return
 	}
-	if !c.writing {
-		c.writing = true
-		c.s.wg.Go(c.write)
+	if !c.isWriting {
+		c.isWriting = true
+		c.server.wg.Go(c.write)
 	}
 }
 
 // write empties the queue and returns, so that an idle connection has no writer. A write has no time limit,
-// because a stopped process is alive. maxQueue limits the memory.
+// because a stopped process is alive. maxUnwritten limits the memory.
 func (c *conn) write() {
 	for {
-		c.qmu.Lock()
+		c.queueMu.Lock()
 		batch := c.queue
 		c.queue = nil
 		if len(batch) == 0 {
-			c.writing = false
-			c.qmu.Unlock()
+			c.isWriting = false
+			c.queueMu.Unlock()
 			return
 		}
-		c.qmu.Unlock()
-		n, err := batch.WriteTo(c.nc)
+		c.queueMu.Unlock()
+		n, err := batch.WriteTo(c.conn)
 		if err != nil {
-			c.mute(err)
+			c.handleWriteError(err)
 			return
 		}
-		c.qmu.Lock()
-		c.queued -= int(n)
-		c.qmu.Unlock()
+		c.queueMu.Lock()
+		c.bytesUnwritten -= int(n)
+		c.queueMu.Unlock()
 	}
 }
 
 // reply answers r, which has not waited, with body.
-func (r request) reply(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }
+func (r request) answerWith(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }
 
 // Waits implements join.Waiter. The caller holds Server.mu, as for Done.
-func (r request) Waits(w join.Withdraw) {
+func (r request) SetWithdraw(w join.Withdraw) {
 	if r.user != nil {
 		r.user.withdraw = w
 		return
 	}
-	r.c.pending[r.id] = w
+	r.conn.pendingRequests[r.id] = w
 }
 
 // Done implements join.Waiter.
-func (r request) Done() {
+func (r request) ClearWithdraw() {
 	if r.user != nil {
 		r.user.withdraw = nil
 		return
 	}
-	delete(r.c.pending, r.id)
+	delete(r.conn.pendingRequests, r.id)
 }
 
 // Answer implements join.Waiter.
@@ -338,8 +354,8 @@ func (r request) Answer(k wire.Kind, body []byte) {
 	}
 	h, err := wire.Header(k, r.id, len(body))
 	if err != nil { // the limits of what clients send keep answers far below a frame's
-		r.c.drop()
+		r.conn.drop()
 		return
 	}
-	r.c.send(h, body)
+	r.conn.send(h, body)
 }

@@ -24,21 +24,21 @@ type candidate struct {
 	check    func(fs.FileInfo) error
 }
 
-// usualBases returns the candidates, the preferred one first. The runtime directory must be the
+// baseCandidates returns the candidates, the preferred one first. The runtime directory must be the
 // user's own: su and containers leave that of another user in the environment. In the others
 // nobody else may rename entries. The fixed ones serve where a variable names a directory
 // that is missing, not writable, or too long for a socket's path.
-func usualBases() []candidate {
+func baseCandidates() []candidate {
 	var all []candidate
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
-		all = append(all, candidate{dir, "XDG_RUNTIME_DIR", ownAlone})
+		all = append(all, candidate{dir, "XDG_RUNTIME_DIR", checkPrivate})
 	}
 	if dir := os.Getenv("TMPDIR"); dir != "" {
-		all = append(all, candidate{dir, "TMPDIR", entriesAreSafe})
+		all = append(all, candidate{dir, "TMPDIR", checkSticky})
 	}
 	for _, dir := range []string{"/tmp", "/dev/shm"} {
 		if !slices.ContainsFunc(all, func(c candidate) bool { return c.path == dir && c.variable == "TMPDIR" }) {
-			all = append(all, candidate{dir, "", entriesAreSafe})
+			all = append(all, candidate{dir, "", checkSticky})
 		}
 	}
 	return all
@@ -46,8 +46,8 @@ func usualBases() []candidate {
 
 // Bases returns the usable directories below which Listen makes those of jobs, the preferred one first.
 func Bases() (dirs []string) {
-	for _, c := range usualBases() {
-		if base, err := filepath.Abs(c.path); err == nil && c.usable(base) == nil {
+	for _, c := range baseCandidates() {
+		if base, err := filepath.Abs(c.path); err == nil && c.checkUsable(base) == nil {
 			dirs = append(dirs, base)
 		}
 	}
@@ -64,8 +64,8 @@ func (s *Server) ListenBeside(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// ownAlone returns nil if a directory belongs to this user, and no other may write to it.
-func ownAlone(st fs.FileInfo) error {
+// checkPrivate returns nil if a directory belongs to this user, and no other may write to it.
+func checkPrivate(st fs.FileInfo) error {
 	if owner := ownerOf(st); owner != os.Geteuid() {
 		return fmt.Errorf("belongs to user %d, not to %d", owner, os.Geteuid())
 	}
@@ -75,9 +75,9 @@ func ownAlone(st fs.FileInfo) error {
 	return nil
 }
 
-// entriesAreSafe returns nil if other users can't rename or remove entries of a directory that
+// checkSticky returns nil if other users can't rename or remove entries of a directory that
 // are not theirs, its owner aside.
-func entriesAreSafe(st fs.FileInfo) error {
+func checkSticky(st fs.FileInfo) error {
 	if st.Mode()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0 {
 		return fmt.Errorf("is writable by others and not sticky (mode %#o)", st.Mode().Perm())
 	}
@@ -116,20 +116,20 @@ func (c candidate) String() string {
 func (c candidate) listen() (dir string, l net.Listener, err error) {
 	base, err := filepath.Abs(c.path) // ranks may have another working directory
 	if err == nil {
-		err = c.usable(base)
+		err = c.checkUsable(base)
 	}
 	if err != nil {
-		return "", nil, cause(err)
+		return "", nil, stripPath(err)
 	}
 	if dir, err = os.MkdirTemp(base, "ferry-"); err != nil {
-		return "", nil, cause(err)
+		return "", nil, stripPath(err)
 	}
 	if err = makePrivate(dir); err == nil {
 		l, err = listenUnix(filepath.Join(dir, "bootstrap"))
 	}
 	if err != nil {
 		os.RemoveAll(dir)
-		return "", nil, cause(err)
+		return "", nil, stripPath(err)
 	}
 	return dir, l, nil
 }
@@ -144,7 +144,7 @@ func makePrivate(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := ownAlone(st); err != nil {
+	if err := checkPrivate(st); err != nil {
 		return fmt.Errorf("a new directory there %w", err)
 	}
 	return nil
@@ -179,7 +179,7 @@ func setMode(path string, format, mode uint32) error {
 }
 
 // usable returns nil if base is a directory that passes the candidate's check.
-func (c candidate) usable(base string) error {
+func (c candidate) checkUsable(base string) error {
 	st, err := os.Stat(base)
 	switch {
 	case err != nil:
@@ -193,7 +193,7 @@ func (c candidate) usable(base string) error {
 }
 
 // cause returns err without operation and path.
-func cause(err error) error {
+func stripPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}

@@ -150,7 +150,7 @@ func TestListen_NoUsableDirectory_GivesTheReasonOfEach(t *testing.T) {
 	if left, err := os.ReadDir(long); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	_, _, err := listenIn([]candidate{{"/nonexistent", "XDG_RUNTIME_DIR", ownAlone}, {directory(t, 0o777), "TMPDIR", entriesAreSafe}, {path: long}})
+	_, _, err := listenIn([]candidate{{"/nonexistent", "XDG_RUNTIME_DIR", checkPrivate}, {directory(t, 0o777), "TMPDIR", checkSticky}, {path: long}})
 	for _, part := range []string{"XDG_RUNTIME_DIR=/nonexistent: no such file", "TMPDIR=/", "not sticky (mode 0777)", "the limit is 107", "set TMPDIR to"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("error %v does not have %q", err, part)
@@ -162,13 +162,13 @@ func TestUsualBases_EndWithDirectoriesOfTheSystem(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/1")
 	t.Setenv("TMPDIR", "/scratch")
 	var got []string
-	for _, c := range usualBases() {
+	for _, c := range baseCandidates() {
 		got = append(got, c.String())
 	}
 	if want := []string{"XDG_RUNTIME_DIR=/run/user/1", "TMPDIR=/scratch", "/tmp", "/dev/shm"}; !slices.Equal(got, want) {
 		t.Errorf("candidates are %q, want %q", got, want)
 	}
-	if !errors.Is(cause(&fs.PathError{Op: "stat", Path: "/x", Err: syscall.EACCES}), syscall.EACCES) {
+	if !errors.Is(stripPath(&fs.PathError{Op: "stat", Path: "/x", Err: syscall.EACCES}), syscall.EACCES) {
 		t.Error("the cause is lost")
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 // Listen makes a directory of the job (mode 0700) below base, and in it the server's socket
 // (mode 0600), and serves there until Close, which removes both. An empty base is the first
-// usable one of $XDG_RUNTIME_DIR, $TMPDIR, /tmp and /dev/shm (see usualBases). Descriptors are
+// usable one of $XDG_RUNTIME_DIR, $TMPDIR, /tmp and /dev/shm (see baseCandidates). Descriptors are
 // close-on-exec, as all of Go's.
 func (s *Server) Listen(base string) error {
-	candidates := usualBases()
+	candidates := baseCandidates()
 	if base != "" {
 		candidates = []candidate{{path: base}}
 	}
@@ -29,7 +29,7 @@ func (s *Server) Listen(base string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.listener != nil {
+	if s.isClosed || s.listener != nil {
 		l.Close()
 		os.RemoveAll(dir)
 		return errors.New("bootstrap server: Listen after Close, or a second time")

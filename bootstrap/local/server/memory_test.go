@@ -112,7 +112,7 @@ func (e *elastic) records() string {
 	s := e.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("%d processes, %d deaths, %d ends, %d departures, %d orders", len(s.procs), len(s.dead), len(s.ended), len(s.left), len(s.starting))
+	return fmt.Sprintf("%d processes, %d deaths, %d ends, %d departures, %d orders", len(s.procs), len(s.failures), len(s.endedRanks), len(s.unsentLeft), len(s.starting))
 }
 
 // TestServer_ThousandsOfChanges_EndedProcessesAreDropped, but for as many as the limit of the job.
@@ -139,7 +139,7 @@ func TestServer_ThousandsOfChanges_EndedProcessesAreDropped(t *testing.T) {
 		get := make(chan wire.Message, 1)
 		s.get(request{user: &userCall{answer: get}}, wire.GetBody{Rank: rank, Key: "card"})
 		m := <-get
-		if isKept := slices.Contains(s.ended, rank); (m.Kind == wire.Reply) != isKept {
+		if isKept := slices.Contains(s.endedRanks, rank); (m.Kind == wire.Reply) != isKept {
 			t.Fatalf("the value of rank %d: %v, want %t", rank, m.Kind, isKept)
 		}
 		if f, err := wire.Decode[wire.FailureBody](m.Body); m.Kind == wire.Failure && (err != nil || f.Code != wire.CodeMissing || !slices.Equal(f.Failed, []uint32{rank})) {

@@ -4,7 +4,7 @@ import "github.com/ferrympi/ferry/bootstrap"
 
 // divide returns the nodes of the first ranks of a divided job, in blocks. The blocks at the beginning have
 // one rank more if the number of ranks is no multiple.
-func divide(ranks, nodes int) []uint32 {
+func blockNodes(ranks, nodes int) []uint32 {
 	of := make([]uint32, 0, ranks)
 	for node := range nodes {
 		size := ranks / nodes
@@ -21,20 +21,20 @@ func divide(ranks, nodes int) []uint32 {
 // isDivided reports whether the nodes of the job share no memory, on one machine.
 func (s *Server) isDivided() bool { return s.opt.Nodes > 1 }
 
-// placeLocked assigns nodes to n further ranks of a divided job. Each gets the node with the fewest processes that have not
+// assignNodesLocked assigns nodes to n further ranks of a divided job. Each gets the node with the fewest processes that have not
 // ended, the lowest of these.
-func (s *Server) placeLocked(n int) {
+func (s *Server) assignNodesLocked(n int) {
 	if !s.isDivided() {
 		return
 	}
-	if s.nodes == nil {
-		s.nodes = divide(n, s.opt.Nodes)
+	if s.nodeOfRank == nil {
+		s.nodeOfRank = blockNodes(n, s.opt.Nodes)
 		return
 	}
 	used := make([]int, s.opt.Nodes)
 	for rank, p := range s.procs {
-		if !p.ended {
-			used[s.nodes[rank]]++
+		if !p.hasEnded {
+			used[s.nodeOfRank[rank]]++
 		}
 	}
 	for range n {
@@ -45,17 +45,17 @@ func (s *Server) placeLocked(n int) {
 			}
 		}
 		used[least]++
-		s.nodes = append(s.nodes, uint32(least))
+		s.nodeOfRank = append(s.nodeOfRank, uint32(least))
 	}
 }
 
-// mapLocked returns the map of the nodes of a mpi://WORLD.
-func (s *Server) mapLocked(first, size int) bootstrap.NodeMap {
+// nodeMapLocked returns the map of the nodes of a mpi://WORLD.
+func (s *Server) nodeMapLocked(first, size int) bootstrap.NodeMap {
 	runs := []bootstrap.NodeRun{{First: uint32(first), Count: uint32(size)}}
 	if s.isDivided() {
 		runs = runs[:0]
 		for rank := first; rank < first+size; rank++ {
-			runs = append(runs, bootstrap.NodeRun{First: uint32(rank), Count: 1, Node: s.nodes[rank]})
+			runs = append(runs, bootstrap.NodeRun{First: uint32(rank), Count: 1, Node: s.nodeOfRank[rank]})
 		}
 	}
 	m, _ := bootstrap.MakeNodeMap(first, size, runs) // Each rank is there once.

@@ -20,7 +20,7 @@ func TestNodes_FirstRanks_AreBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(s.mapLocked(0, c.ranks)); got != c.want || s.isDivided() != (c.nodes > 1) {
+		if got := fmt.Sprint(s.nodeMapLocked(0, c.ranks)); got != c.want || s.isDivided() != (c.nodes > 1) {
 			t.Errorf("%d ranks on %d nodes: %s, divided %v, want %s", c.ranks, c.nodes, got, s.isDivided(), c.want)
 		}
 		s.Close()
@@ -44,7 +44,7 @@ func TestNodes_AddedRanks_GoWhereFewestProcessesAre(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.addProcs(first, n)
-		if got := fmt.Sprint(s.mapLocked(first, n)); got != want {
+		if got := fmt.Sprint(s.nodeMapLocked(first, n)); got != want {
 			t.Errorf("ranks %d to %d are on %s, want %s", first, first+n-1, got, want)
 		}
 	}

@@ -4,16 +4,16 @@ import "github.com/ferrympi/ferry/bootstrap/internal/wire"
 
 // note passes a note on to its receiver. It drops a note from or to a process that has ended, and
 // one to a receiver that does not read.
-func (s *Server) note(from *proc, b wire.NoteBody) {
+func (s *Server) sendNote(from *proc, b wire.NoteBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from.rejoinsLocked()
+	from.clearDepartureLocked()
 	to := s.procs[b.Rank]
-	if from.ended || to == nil || to.ended || to.conn == nil || to.conn.unread() >= maxQueue/2 {
+	if from.hasEnded || to == nil || to.hasEnded || to.conn == nil || to.conn.unwrittenBytes() >= maxUnwritten/2 {
 		s.droppedNotes++
 		return
 	}
-	frame, err := wire.Encode(wire.Note, 0, wire.NoteBody{Rank: from.rank, From: from.nonce, To: b.To, Body: b.Body})
+	frame, err := wire.Encode(wire.Note, 0, wire.NoteBody{Rank: from.rank, From: from.incarnation, To: b.To, Body: b.Body})
 	if err != nil {
 		s.opt.Logger.Error("note not sent", "error", err)
 		return
@@ -22,8 +22,8 @@ func (s *Server) note(from *proc, b wire.NoteBody) {
 }
 
 // unread returns the number of bytes in the queue of the client.
-func (c *conn) unread() int {
-	c.qmu.Lock()
-	defer c.qmu.Unlock()
-	return c.queued
+func (c *conn) unwrittenBytes() int {
+	c.queueMu.Lock()
+	defer c.queueMu.Unlock()
+	return c.bytesUnwritten
 }

@@ -12,19 +12,19 @@ func TestNote_ProcessHasEndedOrDoesNotRead_IsDropped(t *testing.T) {
 		frames  int
 	}{
 		"both live":              {func(_, _ *proc) {}, 1},
-		"sender has ended":       {func(from, _ *proc) { from.ended = true }, 0},
-		"receiver has ended":     {func(_, to *proc) { to.ended = true }, 0},
-		"receiver does not read": {func(_, to *proc) { to.conn.queued = maxQueue / 2 }, 0},
+		"sender has ended":       {func(from, _ *proc) { from.hasEnded = true }, 0},
+		"receiver has ended":     {func(_, to *proc) { to.hasEnded = true }, 0},
+		"receiver does not read": {func(_, to *proc) { to.conn.bytesUnwritten = maxUnwritten / 2 }, 0},
 	} {
 		s, err := New(Options{Size: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
-		queue := &conn{s: s, writing: true} // Keeps its frames.
+		queue := &conn{server: s, isWriting: true} // Keeps its frames.
 		s.procs[0].conn = queue
 		c.prepare(s.procs[1], s.procs[0])
-		s.note(s.procs[1], wire.NoteBody{Rank: 0, To: 5})
-		s.note(s.procs[1], wire.NoteBody{Rank: 2, To: 5}) // No such rank.
+		s.sendNote(s.procs[1], wire.NoteBody{Rank: 0, To: 5})
+		s.sendNote(s.procs[1], wire.NoteBody{Rank: 2, To: 5}) // No such rank.
 		if len(queue.queue) != c.frames {
 			t.Errorf("%s: %d frames, want %d", name, len(queue.queue), c.frames)
 		}

@@ -5,14 +5,14 @@ import "sync"
 // A Queue passes values to one reader, without a limit. Launchers use it for the calls of
 // Options that must not block, such as Order.
 type Queue[T any] struct {
-	ready chan struct{} // Has room for one; full if there may be values.
+	readyCh chan struct{} // Has room for one; full if there may be values.
 
 	mu     sync.Mutex
 	values []T
 }
 
 // NewQueue returns an empty queue.
-func NewQueue[T any]() *Queue[T] { return &Queue[T]{ready: make(chan struct{}, 1)} }
+func NewQueue[T any]() *Queue[T] { return &Queue[T]{readyCh: make(chan struct{}, 1)} }
 
 // Add adds a value. It does not block.
 func (q *Queue[T]) Add(v T) {
@@ -20,13 +20,13 @@ func (q *Queue[T]) Add(v T) {
 	q.values = append(q.values, v)
 	q.mu.Unlock()
 	select {
-	case q.ready <- struct{}{}:
+	case q.readyCh <- struct{}{}:
 	default: // The reader has not taken the values before.
 	}
 }
 
 // Ready receives after each Add. Take follows.
-func (q *Queue[T]) Ready() <-chan struct{} { return q.ready }
+func (q *Queue[T]) Ready() <-chan struct{} { return q.readyCh }
 
 // Take returns the values since the previous Take, the oldest first. There may be none.
 func (q *Queue[T]) Take() []T {

@@ -7,61 +7,61 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// maxWaiting is how many calls one client may have outstanding.
-const maxWaiting = 1 << 16
+// maxPendingRequests is how many calls one client may have outstanding.
+const maxPendingRequests = 1 << 16
 
 // handle serves one request. An error means that the client does not keep to
 // the protocol: its connection is closed.
 func (c *conn) handle(m wire.Message) error {
-	r := request{c: c, id: m.ID}
+	r := request{conn: c, id: m.ID}
 	switch m.Kind { // these have no answer
 	case wire.Put:
-		return serve(m, func(b wire.ValuedBody) { c.s.put(c.proc, b) })
-	case wire.Life:
-		return serve(m, func(b wire.LifeBody) { c.s.life(c.proc, b.Nonce) })
-	case wire.GiveUp:
-		return serve(m, func(b wire.GiveUpBody) { c.s.giveUp(c.proc, b) })
-	case wire.Broke:
-		return serve(m, func(b wire.BrokeBody) { c.s.commEvent(c.proc, b) })
+		return handleBody(m, func(b wire.ValuedBody) { c.server.put(c.proc, b) })
+	case wire.Incarnation:
+		return handleBody(m, func(b wire.IncarnationBody) { c.server.setIncarnation(c.proc, b.Nonce) })
+	case wire.Disconnect:
+		return handleBody(m, func(b wire.DisconnectBody) { c.server.sendDisconnect(c.proc, b) })
+	case wire.ReportCommEvent:
+		return handleBody(m, func(b wire.ReportCommEventBody) { c.server.sendCommEvent(c.proc, b) })
 	case wire.Note:
-		return serve(m, func(b wire.NoteBody) { c.s.note(c.proc, b) })
+		return handleBody(m, func(b wire.NoteBody) { c.server.sendNote(c.proc, b) })
 	case wire.AliveAnswer:
-		return serve(m, func(wire.Empty) {})
+		return handleBody(m, func(wire.Empty) {})
 	case wire.Cancel:
-		return serve(m, func(b wire.CancelBody) { c.s.cancel(r, b.Expired) })
+		return handleBody(m, func(b wire.CancelBody) { c.server.cancel(r, b.Expired) })
 	}
-	if err := c.room(m.ID); err != nil {
+	if err := c.checkRequest(m.ID); err != nil {
 		return err
 	}
 	switch m.Kind {
 	case wire.Get:
-		return serve(m, func(b wire.GetBody) { c.s.get(r, b) })
+		return handleBody(m, func(b wire.GetBody) { c.server.get(r, b) })
 	case wire.Fence, wire.Construct:
 		b, err := wire.Decode[wire.JoinBody](m.Body)
 		if err != nil {
 			return err
 		}
-		return c.s.join(r, m.Kind, b)
+		return c.server.join(r, m.Kind, b)
 	case wire.Publish:
-		return serve(m, func(b wire.ValuedBody) { c.s.publish(r, b) })
+		return handleBody(m, func(b wire.ValuedBody) { c.server.publish(r, b) })
 	case wire.Unpublish:
-		return serve(m, func(b wire.NameBody) { c.s.unpublish(r, b) })
+		return handleBody(m, func(b wire.NameBody) { c.server.unpublish(r, b) })
 	case wire.Lookup:
-		return serve(m, func(b wire.LookupBody) { c.s.lookup(r, b) })
+		return handleBody(m, func(b wire.LookupBody) { c.server.lookup(r, b) })
 	case wire.Psets:
-		return serve(m, func(wire.Empty) { c.s.psets(r) })
+		return handleBody(m, func(wire.Empty) { c.server.psets(r) })
 	case wire.Pset:
-		return serve(m, func(b wire.NameBody) { c.s.pset(r, b) })
+		return handleBody(m, func(b wire.NameBody) { c.server.pset(r, b) })
 	case wire.Change:
-		return c.s.change(r, m)
+		return c.server.change(r, m)
 	case wire.Report:
-		return serve(m, func(b wire.ValuedBody) { c.s.report(r, b) })
+		return handleBody(m, func(b wire.ValuedBody) { c.server.report(r, b) })
 	}
 	return fmt.Errorf("message kind %d is not a request", m.Kind)
 }
 
 // serve decodes m's body and hands it to f.
-func serve[B any](m wire.Message, f func(B)) error {
+func handleBody[B any](m wire.Message, f func(B)) error {
 	b, err := wire.Decode[B](m.Body)
 	if err == nil {
 		f(b)
@@ -71,14 +71,14 @@ func serve[B any](m wire.Message, f func(B)) error {
 
 // room refuses an id that no request may have now, and more waiting calls than the
 // limit.
-func (c *conn) room(id uint64) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	if _, used := c.pending[id]; used || id == 0 {
+func (c *conn) checkRequest(id uint64) error {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if _, used := c.pendingRequests[id]; used || id == 0 {
 		return fmt.Errorf("request id %d is in use, or 0", id)
 	}
-	if len(c.pending) >= maxWaiting {
-		return fmt.Errorf("over %d calls at once", maxWaiting)
+	if len(c.pendingRequests) >= maxPendingRequests {
+		return fmt.Errorf("over %d calls at once", maxPendingRequests)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (s *Server) put(p *proc, b wire.ValuedBody) {
 	v := join.EncodeValue(b.Value)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.put.Set(b.Name, v)
+	p.values.Set(b.Name, v)
 }
 
 func (s *Server) get(r request, b wire.GetBody) {
@@ -99,27 +99,27 @@ func (s *Server) get(r request, b wire.GetBody) {
 	}
 	p := s.procs[b.Rank]
 	if p != nil {
-		if v, ok := p.put.Get(b.Key); ok {
+		if v, ok := p.values.Get(b.Key); ok {
 			r.Answer(wire.Reply, v)
 			return
 		}
 	}
-	if p == nil || p.ended {
+	if p == nil || p.hasEnded {
 		join.Fail(r, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{b.Rank}})
 		return
 	}
-	p.put.AwaitPut(b.Key, r, b.Rank)
+	p.values.AwaitOwner(b.Key, r, b.Rank)
 }
 
 // join enters r into a fence or construct, and completes that when r is its last.
 func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 	s.mu.Lock()
-	r.c.proc.rejoinsLocked()
-	j, err := s.joins.Enter(r, r.c.proc.rank, kind, b)
+	r.conn.proc.clearDepartureLocked()
+	j, err := s.joins.Enter(r, r.conn.proc.rank, kind, b)
 	var context uint64
 	if j != nil && kind == wire.Construct {
-		s.contexts++
-		context = s.contexts
+		s.lastContextID++
+		context = s.lastContextID
 	}
 	s.mu.Unlock()
 	if j != nil {
@@ -132,8 +132,8 @@ func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 func (s *Server) cancel(r request, expired bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if leave, ok := r.c.pending[r.id]; ok {
-		delete(r.c.pending, r.id)
+	if leave, ok := r.conn.pendingRequests[r.id]; ok {
+		delete(r.conn.pendingRequests, r.id)
 		join.Fail(r, leave(expired))
 	}
 }
@@ -147,7 +147,7 @@ func (s *Server) publish(r request, b wire.ValuedBody) {
 		return
 	}
 	s.published.Set(b.Name, v)
-	r.reply(wire.Empty{})
+	r.answerWith(wire.Empty{})
 }
 
 func (s *Server) unpublish(r request, b wire.NameBody) {
@@ -157,7 +157,7 @@ func (s *Server) unpublish(r request, b wire.NameBody) {
 		join.Fail(r, wire.FailureBody{Code: wire.CodeNotPublished})
 		return
 	}
-	r.reply(wire.Empty{})
+	r.answerWith(wire.Empty{})
 }
 
 func (s *Server) lookup(r request, b wire.LookupBody) {
@@ -170,13 +170,13 @@ func (s *Server) lookup(r request, b wire.LookupBody) {
 	case b.Wait:
 		s.published.Await(b.Name, r, func(bool) wire.FailureBody { return wire.FailureBody{Code: wire.CodeWithdrawn} })
 	default:
-		r.reply(wire.ValueBody{})
+		r.answerWith(wire.ValueBody{})
 	}
 }
 
 func (s *Server) report(r request, b wire.ValuedBody) {
 	if s.opt.OnReport != nil {
-		s.opt.OnReport(int(r.c.proc.rank), b.Name, b.Value)
+		s.opt.OnReport(int(r.conn.proc.rank), b.Name, b.Value)
 	}
-	r.reply(wire.Empty{})
+	r.answerWith(wire.Empty{})
 }

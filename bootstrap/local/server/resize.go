@@ -36,7 +36,7 @@ func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, a
 	isUnseen, waitErr := false, error(nil)
 	select {
 	case m := <-u.answer:
-		return s.resized(op, pset, m, nil)
+		return s.decodeResized(op, pset, m, nil)
 	case <-s.done:
 		return nil, join.OpError(op.String(), pset, errEnding)
 	case <-ctx.Done():
@@ -49,31 +49,31 @@ func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, a
 		join.Fail(request{user: u}, leave(errors.Is(ctx.Err(), context.DeadlineExceeded)))
 	}
 	s.mu.Unlock()
-	names, err := s.resized(op, pset, <-u.answer, waitErr)
+	names, err := s.decodeResized(op, pset, <-u.answer, waitErr)
 	if isUnseen {
 		err = fmt.Errorf("%w: %w", ErrNeverQueried, err)
 	}
 	return names, err
 }
 
-// busyPoll is the interval of polls for the end of a change that a process has requested.
-const busyPoll = 20 * time.Millisecond
+// busyPollInterval is the interval of polls for the end of a change that a process has requested.
+const busyPollInterval = 20 * time.Millisecond
 
 // beginResize begins a user's change once no process has one of the same processes in progress. At the end of
 // ctx, the change is refused if it still can't begin.
 func (s *Server) beginResize(ctx context.Context, u *userCall, body wire.OperateBody) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.closed && ctx.Err() == nil && s.sets.IsBusy(body) {
+	for !s.isClosed && ctx.Err() == nil && s.sets.IsBusy(body) {
 		s.mu.Unlock()
 		select {
-		case <-time.After(busyPoll):
+		case <-time.After(busyPollInterval):
 		case <-ctx.Done():
 		case <-s.done:
 		}
 		s.mu.Lock()
 	}
-	if s.closed {
+	if s.isClosed {
 		return errEnding
 	}
 	if err := context.Cause(ctx); err != nil && !s.sets.IsBusy(body) {
@@ -89,7 +89,7 @@ var ErrNeverQueried = errors.New("the program never queried for changes")
 var errEnding = fmt.Errorf("the job is ending: %w", framework.ErrClosed)
 
 // resized decodes the answer to a user's request.
-func (s *Server) resized(op bootstrap.PsetOp, pset string, m wire.Message, waitErr error) ([]string, error) {
+func (s *Server) decodeResized(op bootstrap.PsetOp, pset string, m wire.Message, waitErr error) ([]string, error) {
 	if m.Kind == wire.Reply {
 		b, err := wire.Decode[wire.NamesBody](m.Body)
 		return b.Names, err
@@ -98,6 +98,6 @@ func (s *Server) resized(op bootstrap.PsetOp, pset string, m wire.Message, waitE
 	if err != nil {
 		return nil, err
 	}
-	err, _ = join.Error(bootstrap.Identity{Proc: framework.Proc{Namespace: s.opt.Namespace}}, op.String(), pset, f, waitErr)
+	err, _ = join.FailureError(bootstrap.Identity{Proc: framework.Proc{Namespace: s.opt.Namespace}}, op.String(), pset, f, waitErr)
 	return nil, err
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// commEvent handles an event about a communicator.
-func (s *Server) commEvent(from *proc, b wire.BrokeBody) {
+// sendCommEvent handles an event about a communicator.
+func (s *Server) sendCommEvent(from *proc, b wire.ReportCommEventBody) {
 	if bootstrap.EventKind(b.Kind) == bootstrap.Revoked {
-		s.revoke(from, b)
+		s.sendRevoked(from, b)
 		return
 	}
-	s.broke(from, b)
+	s.sendBroken(from, b)
 }
 
 // revoke sends the revocation of a communicator to its other members, once. A member without a connection
 // receives it with its next one.
-func (s *Server) revoke(from *proc, b wire.BrokeBody) {
+func (s *Server) sendRevoked(from *proc, b wire.ReportCommEventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from.partsLocked()
-	if s.closed || from.ended || s.revoked.IsKnown(b.Comm) {
+	from.recordDepartureLocked()
+	if s.isClosed || from.hasEnded || s.revoked.IsKnown(b.Comm) {
 		return
 	}
 	frame, err := wire.Encode(wire.Event, 0, wire.EventBody{
-		Kind: uint8(bootstrap.Revoked), Rank: from.rank, Nonce: from.nonce, Comm: b.Comm, Reason: b.Reason,
+		Kind: uint8(bootstrap.Revoked), Rank: from.rank, Nonce: from.incarnation, Comm: b.Comm, Reason: b.Reason,
 	})
 	if err != nil {
 		s.opt.Logger.Error("revocation not sent", "error", err)
@@ -37,7 +37,7 @@ func (s *Server) revoke(from *proc, b wire.BrokeBody) {
 	slices.Sort(b.Ranks)
 	for _, rank := range slices.Compact(b.Ranks) {
 		switch p := s.procs[rank]; {
-		case p == nil || p.ended || p == from:
+		case p == nil || p.hasEnded || p == from:
 		case p.conn == nil:
 			one.Absent = append(one.Absent, rank)
 		default:

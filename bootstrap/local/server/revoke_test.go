@@ -12,15 +12,15 @@ func TestRevoke_MemberDoesNotReadOrIsNamedTwice_IsSentOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue := &conn{s: s, writing: true, queued: maxQueue / 2} // Keeps its frames.
+	queue := &conn{server: s, isWriting: true, bytesUnwritten: maxUnwritten / 2} // Keeps its frames.
 	s.procs[0].conn = queue
-	s.procs[2].ended = true
+	s.procs[2].hasEnded = true
 	for range 2 {
-		s.commEvent(s.procs[1], wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{3, 0, 2, 0, 7, 1}})
+		s.sendCommEvent(s.procs[1], wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{3, 0, 2, 0, 7, 1}})
 	}
-	s.commEvent(s.procs[2], wire.BrokeBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{2}, Ranks: []uint32{0}})
-	s.commEvent(s.procs[2], wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{2}, Ranks: []uint32{0}})
-	s.commEvent(s.procs[1], wire.BrokeBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0, 1}})
+	s.sendCommEvent(s.procs[2], wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{2}, Ranks: []uint32{0}})
+	s.sendCommEvent(s.procs[2], wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{2}, Ranks: []uint32{0}})
+	s.sendCommEvent(s.procs[1], wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0, 1}})
 	if len(queue.queue) != 2 {
 		t.Errorf("%d frames, want a revocation and the event Broken", len(queue.queue))
 	}

@@ -92,42 +92,42 @@ type Server struct {
 	wg   sync.WaitGroup // connections, writers, timers
 	done chan struct{}  // closed by Close
 
-	mu           sync.Mutex
-	closed       bool
-	listener     net.Listener // of Listen
-	conns        map[*conn]struct{}
-	dir          string           // made by Listen
-	address      string           // what Environ gives
-	procs        map[uint32]*proc // By rank. A rank below sets.Next without a record has ended; see endLocked.
-	sets         *sets.Table[request]
-	starting     map[int]int           // Number of processes in each order that Started has not answered, by first rank.
-	dead         []wire.EventBody      // Of processes in procs.
-	ended        []uint32              // Ended processes in procs, the oldest first.
-	left         []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
-	broken       map[[16]byte]struct{} // communicators of which broke has told
-	nodes        []uint32              // Nodes of a divided job by rank, of ended processes too; nil if it is not divided.
-	revoked      events.Revocations
-	droppedNotes uint64
-	joins        join.Table[request]
-	published    join.Board[request]
-	contexts     uint64 // context ids given out
+	mu            sync.Mutex
+	isClosed      bool
+	listener      net.Listener // of Listen
+	conns         map[*conn]struct{}
+	dir           string           // made by Listen
+	address       string           // what Environ gives
+	procs         map[uint32]*proc // By rank. A rank below sets.Next without a record has ended; see endLocked.
+	sets          *sets.Table[request]
+	starting      map[int]int           // Number of processes in each order that Started has not answered, by first rank.
+	failures      []wire.EventBody      // Of processes in procs.
+	endedRanks    []uint32              // Ended processes in procs, the oldest first.
+	unsentLeft    []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
+	brokenComms   map[[16]byte]struct{} // communicators of which broke has told
+	nodeOfRank    []uint32              // Nodes of a divided job by rank, of ended processes too; nil if it is not divided.
+	revoked       events.Revocations
+	droppedNotes  uint64
+	joins         join.Table[request]
+	published     join.ValueStore[request]
+	lastContextID uint64 // context ids given out
 }
 
 // proc is what the server knows of one process.
 type proc struct {
-	rank   uint32
-	conn   *conn  // its connection, nil before and after
-	nonce  uint64 // of the last life that it began; 0: none
-	left   bool   // that is over in good order, as it seems
-	leftAt time.Time
-	parted time.Time // see Parted
-	pid    int       // of the process that spoke last; 0: not known
-	put    join.Board[request]
-	ended  bool   // it will never come (again)
-	died   bool   // the others know that it has failed
-	exited bool   // ProcExited was called
-	reason string // of ProcExited
-	broken bool   // its connection broke; it has exitGrace left
+	rank         uint32
+	conn         *conn  // its connection, nil before and after
+	incarnation  uint64 // of the last life that it began; 0: none
+	hasLeft      bool   // that is over in good order, as it seems
+	leftAt       time.Time
+	departedAt   time.Time // see Parted
+	pid          int       // of the process that spoke last; 0: not known
+	values       join.ValueStore[request]
+	hasEnded     bool   // it will never come (again)
+	hasFailed    bool   // the others know that it has failed
+	hasExited    bool   // ProcExited was called
+	exitReason   string // of ProcExited
+	isConnBroken bool   // its connection broke; it has exitGrace left
 }
 
 // New returns a server for the job that opt describes. It fails with ErrConfig
@@ -155,16 +155,16 @@ func New(opt Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: a namespace of %d bytes: the limit is %d", framework.ErrConfig, len(opt.Namespace), bootstrap.MaxName)
 	}
 	s := &Server{
-		opt:    opt,
-		token:  rand.Text() + rand.Text(),
-		done:   make(chan struct{}),
-		conns:  map[*conn]struct{}{},
-		procs:  make(map[uint32]*proc, opt.Size),
-		joins:  join.Table[request]{Namespace: opt.Namespace, Size: opt.Size},
-		broken: map[[16]byte]struct{}{}, starting: map[int]int{},
+		opt:         opt,
+		token:       rand.Text() + rand.Text(),
+		done:        make(chan struct{}),
+		conns:       map[*conn]struct{}{},
+		procs:       make(map[uint32]*proc, opt.Size),
+		joins:       join.Table[request]{Namespace: opt.Namespace, Size: opt.Size},
+		brokenComms: map[[16]byte]struct{}{}, starting: map[int]int{},
 	}
 	s.addProcs(0, opt.Size)
-	s.joins.Ended = s.hasEnded
+	s.joins.HasEnded = s.hasEnded
 	s.sets = s.newSets()
 	if err := s.definePsets(); err != nil {
 		return nil, err
@@ -186,26 +186,26 @@ func (s *Server) ProcExited(rank int, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.procs[uint32(rank)]
-	if p == nil || rank < 0 || s.closed || p.exited || p.ended {
+	if p == nil || rank < 0 || s.isClosed || p.hasExited || p.hasEnded {
 		return
 	}
-	p.exited, p.reason = true, reason
+	p.hasExited, p.exitReason = true, reason
 	if p.conn != nil {
 		// It may still hold a goodbye that nobody has read: its reader decides.
-		s.after(drainGrace, p.conn.abandon)
+		s.runAfter(drainGrace, p.conn.dropInherited)
 		return
 	}
-	s.exitedLocked(p, !p.broken)
+	s.concludeExitLocked(p, !p.isConnBroken)
 }
 
-// exitedLocked settles what becomes of a process that has exited: it has failed if
+// concludeExitLocked settles what becomes of a process that has exited: it has failed if
 // its status says so, or if it had not closed its session.
-func (s *Server) exitedLocked(p *proc, sessionClosed bool) {
+func (s *Server) concludeExitLocked(p *proc, sessionClosed bool) {
 	switch {
-	case p.reason != "":
-		s.diedLocked(p, p.reason)
+	case p.exitReason != "":
+		s.reportFailedLocked(p, p.exitReason)
 	case !sessionClosed:
-		s.diedLocked(p, "exit status 0, but its session was not closed")
+		s.reportFailedLocked(p, "exit status 0, but its session was not closed")
 	default:
 		s.endLocked(p)
 	}
@@ -233,12 +233,12 @@ func (s *Server) AskWaits(how string) (ranks []int) {
 // the server runs. A second Close does nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
-	if s.closed {
+	if s.isClosed {
 		s.mu.Unlock()
 		s.wg.Wait()
 		return nil
 	}
-	s.closed = true
+	s.isClosed = true
 	close(s.done)
 	if s.droppedNotes > 0 {
 		s.opt.Logger.Debug("bootstrap server: notes dropped", "count", s.droppedNotes)
@@ -258,7 +258,7 @@ func (s *Server) Close() error {
 
 // after calls f on a goroutine of its own in d, unless the server is closed
 // before. The caller holds s.mu, and s is not closed.
-func (s *Server) after(d time.Duration, f func()) {
+func (s *Server) runAfter(d time.Duration, f func()) {
 	s.wg.Go(func() {
 		select {
 		case <-time.After(d):
@@ -268,46 +268,46 @@ func (s *Server) after(d time.Duration, f func()) {
 	})
 }
 
-// lostLocked is called when c has ended. p's fate depends on how.
-func (s *Server) lostLocked(c *conn) {
+// removeConnLocked is called when c has ended. p's fate depends on how.
+func (s *Server) removeConnLocked(c *conn) {
 	p := c.proc
 	p.conn = nil
-	for _, leave := range c.pending {
+	for _, leave := range c.pendingRequests {
 		leave(false)
 	}
-	c.pending = nil
+	c.pendingRequests = nil
 	s.sets.Disconnected(p.rank)
 	switch {
-	case s.closed, p.ended:
-	case p.exited:
-		if c.goodbye {
-			s.leftLocked(p)
+	case s.isClosed, p.hasEnded:
+	case p.hasExited:
+		if c.receivedGoodbye {
+			s.recordLeftLocked(p)
 		}
-		s.exitedLocked(p, c.goodbye)
-	case c.goodbye: // it may come again
-		s.leftLocked(p)
+		s.concludeExitLocked(p, c.receivedGoodbye)
+	case c.receivedGoodbye: // it may come again
+		s.recordLeftLocked(p)
 	default:
-		p.broken = true
-		p.partsLocked()
-		s.after(exitGrace, func() { s.cutOff(p, c.pid, exitGrace) })
+		p.isConnBroken = true
+		p.recordDepartureLocked()
+		s.runAfter(exitGrace, func() { s.reportBroken(p, c.pid, exitGrace) })
 	}
 }
 
-// diedLocked reports a process dead to all processes, once. It may be alive and connected.
-func (s *Server) diedLocked(p *proc, reason string) {
-	if p.ended || s.closed {
+// reportFailedLocked reports a process dead to all processes, once. It may be alive and connected.
+func (s *Server) reportFailedLocked(p *proc, reason string) {
+	if p.hasEnded || s.isClosed {
 		return
 	}
 	reason = reason[:min(len(reason), bootstrap.MaxName)]
-	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: p.rank, Nonce: p.nonce, Reason: reason}
+	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: p.rank, Nonce: p.incarnation, Reason: reason}
 	s.opt.Logger.Info("process failed", "rank", p.rank, "reason", reason)
-	p.died = true
+	p.hasFailed = true
 	// The event precedes the failures of fences.
 	s.broadcastLocked(ev, nil)
 	s.endLocked(p)
 	s.expelLocked(p)
 	if s.procs[p.rank] == p {
-		s.dead = append(s.dead, ev)
+		s.failures = append(s.failures, ev)
 	}
 }
 
@@ -315,23 +315,23 @@ func (s *Server) diedLocked(p *proc, reason string) {
 // is undone, is dropped at once. Others keep their values until a finished change has removed them, or as many
 // processes as the job's limit have ended after them.
 func (s *Server) endLocked(p *proc) {
-	p.ended = true
+	p.hasEnded = true
 	s.joins.ProcEnded(p.rank)
-	p.put.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
+	p.values.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
 	s.sets.ProcEnded(p.rank)
 	if s.sets.Left(p.rank) {
-		s.forgetLocked(p.rank)
+		s.dropStateLocked(p.rank)
 		return
 	}
-	if s.ended = append(s.ended, p.rank); len(s.ended) > s.sets.Most() {
-		s.forgetLocked(s.ended[0])
+	if s.endedRanks = append(s.endedRanks, p.rank); len(s.endedRanks) > s.sets.Most() {
+		s.dropStateLocked(s.endedRanks[0])
 	}
 }
 
 // hasEnded reports whether a process will never come (again).
 func (s *Server) hasEnded(rank uint32) bool {
 	p := s.procs[rank]
-	return p == nil || p.ended
+	return p == nil || p.hasEnded
 }
 
 // broadcastLocked sends ev to every process that has said hello, but not to

@@ -47,7 +47,7 @@ func TestParsePset(t *testing.T) {
 	}
 }
 
-func TestOptionsThatMakeNoSense(t *testing.T) {
+func TestNew_InvalidOptions_AreErrConfig(t *testing.T) {
 	for want, opt := range map[string]Options{
 		"a job of 0 processes":   {},
 		"want 1 to 1048576":      {Size: 1<<20 + 1},
@@ -64,7 +64,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-func TestJobsDiffer(t *testing.T) {
+func TestNew_TwoJobs_HaveDifferentNamespaces(t *testing.T) {
 	a, err := New(Options{Size: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ var errUnknownFailure = errors.New("unknown failure")
 // Error makes an error of f, the answer to a call. op and name are what was called, and
 // waitErr is why the caller's wait ended, nil if it did not end by itself. ok is false for
 // a failure that makes no sense; err says what it is.
-func Error(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr error) (err error, ok bool) {
+func FailureError(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr error) (err error, ok bool) {
 	switch f.Code {
 	case wire.CodeMissing:
 		err := error(&framework.MissingError{Op: op, Tag: name, Missing: id.Procs(f.Missing), Failed: id.Procs(f.Failed)})
@@ -30,7 +30,7 @@ func Error(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr e
 		if f.Text != "" {
 			cause = fmt.Errorf("%w: %s", cause, f.Text)
 		}
-		return withdrawn(op, name, cause, id.Procs(f.Missing)), true
+		return withdrawnError(op, name, cause, id.Procs(f.Missing)), true
 	}
 	sentinel, ok := map[wire.Code]error{
 		wire.CodeGroup:        framework.ErrGroup,
@@ -51,7 +51,7 @@ func Error(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr e
 }
 
 // withdrawn is the error of a call that its caller has given up, because of waitErr.
-func withdrawn(op, name string, waitErr error, absent []framework.Proc) error {
+func withdrawnError(op, name string, waitErr error, absent []framework.Proc) error {
 	if len(absent) == 0 {
 		return OpError(op, name, waitErr)
 	}
@@ -62,8 +62,8 @@ func withdrawn(op, name string, waitErr error, absent []framework.Proc) error {
 	return fmt.Errorf("bootstrap: %s %q: %w; not there yet: %v", op, name, waitErr, absent)
 }
 
-// ReportedDead is the error of a process that was reported dead.
-func ReportedDead(self framework.Proc, reason string) error {
+// ReportedDeadError is the error of a process that was reported dead.
+func ReportedDeadError(self framework.Proc, reason string) error {
 	return fmt.Errorf("%w: %s, which is this process, was reported dead: %s", framework.ErrProcFailed, self, reason)
 }
 

@@ -6,7 +6,7 @@ func (s *Server) ReportDead(rank int, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.procs[uint32(rank)]; p != nil && rank >= 0 {
-		s.diedLocked(p, reason)
+		s.reportFailedLocked(p, reason)
 	}
 }
 
@@ -18,9 +18,9 @@ func (s *Server) expelLocked(p *proc) {
 		return
 	}
 	p.conn = nil
-	c.expelled.Store(true)
-	for _, leave := range c.pending {
+	c.isExpelled.Store(true)
+	for _, leave := range c.pendingRequests {
 		leave(false)
 	}
-	clear(c.pending)
+	clear(c.pendingRequests)
 }

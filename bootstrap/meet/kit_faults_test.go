@@ -10,10 +10,10 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// These are the faults of the kit's jobs that need more than an end of a client.
+// Faults of the kit's jobs that need more than the end of a client.
 
-// await waits until f is true.
-func await(what string, f func() bool) error {
+// awaitCondition waits until f is true.
+func awaitCondition(what string, f func() bool) error {
 	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return errors.New("not within 20 s: " + what)
@@ -22,9 +22,9 @@ func await(what string, f func() bool) error {
 	return nil
 }
 
-// reportLostHost ends clients, which are on one host for the others from now on. The others cannot connect to them, and
-// their checks of hosts run as if the host timeout had passed.
-func loseHost(cs []*client, ranks []int) error {
+// isolateHost ends clients, which are on one host for the others from now on. The others cannot
+// connect to them, and their checks of hosts run as if the host timeout had passed.
+func isolateHost(cs []*client, ranks []int) error {
 	const host = 1<<63 - 1
 	var live []*client
 	for rank, c := range cs {
@@ -46,7 +46,7 @@ func loseHost(cs []*client, ranks []int) error {
 		}
 	}
 	for _, c := range live {
-		if err := await("the connections have ended", func() bool {
+		if err := awaitCondition("the connections have ended", func() bool {
 			return !slices.ContainsFunc(ranks, c.connectedTo)
 		}); err != nil {
 			return err
@@ -61,7 +61,7 @@ func loseHost(cs []*client, ranks []int) error {
 			}
 		}
 		if !last.IsZero() {
-			c.checkAt(last, c.hostTimeout/2, 2*c.hostTimeout)
+			c.checkHostsAt(last, c.hostTimeout/2, 2*c.hostTimeout)
 		}
 		c.mu.Unlock()
 	}
@@ -88,7 +88,7 @@ func breakConnections(cs []*client, rank int) error {
 	for _, l := range broken {
 		l.drop()
 	}
-	return await("both ends have noticed", func() bool {
+	return awaitCondition("both ends have noticed", func() bool {
 		for _, c := range cs {
 			both := [2][]*link{c.linksTo(victim.id.Proc.Rank), victim.linksTo(c.id.Proc.Rank)}
 			if len(both[0]) != len(both[1]) || slices.ContainsFunc(broken, func(l *link) bool { return slices.Contains(both[0], l) || slices.Contains(both[1], l) }) {
@@ -99,12 +99,12 @@ func breakConnections(cs []*client, rank int) error {
 	})
 }
 
-// TestEnd_SecondConnectionIsLate_NextIncarnationContinues because the messages of two connections arrive in any order.
+// Messages of two connections arrive in any order.
 func TestEnd_SecondConnectionIsLate_NextIncarnationContinues(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	cs := j.openAll()
 	j.fence("start", cs...)
-	receiver, events := cs[0], listen(cs[0])
+	receiver, events := cs[0], collectEvents(cs[0])
 	from := receiver.linksTo(1)[0]
 	end := wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 1, Nonce: 7}
 	for range 2 { // Both connections have the same messages.
@@ -114,7 +114,7 @@ func TestEnd_SecondConnectionIsLate_NextIncarnationContinues(t *testing.T) {
 		}
 		receiver.setIncarnation(1, 8)
 	}
-	if e := next(t, events); e.Kind != bootstrap.ProcLeft || e.Nonce != 7 {
+	if e := nextEvent(t, events); e.Kind != bootstrap.ProcLeft || e.Nonce != 7 {
 		t.Errorf("event %+v, want the end of 7", e)
 	}
 	receiver.setIncarnation(1, 7)

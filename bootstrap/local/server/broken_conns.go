@@ -15,31 +15,31 @@ import (
 const reapGrace = time.Second
 
 // exiting is the kernel's flag of a process that ends (PF_EXITING).
-const exiting = 0x4
+const flagExiting = 0x4
 
-// cutOff reports a process dead whose connection broke so long ago, though nobody has
+// isAbruptClose reports a process dead whose connection broke so long ago, though nobody has
 // said that it ended. On a busy machine one that was killed may wait for a processor
 // between the end of its connections and its own, and so may whoever is to reap it: as
 // long as that lasts its end is still to be told, and says more.
-func (s *Server) cutOff(p *proc, pid int, ago time.Duration) {
-	patience := endsWithin(pid)
+func (s *Server) reportBroken(p *proc, pid int, ago time.Duration) {
+	patience := exitDelay(pid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case p.ended || s.closed:
+	case p.hasEnded || s.isClosed:
 		return
 	case ago < patience:
-		s.after(exitGrace, func() { s.cutOff(p, pid, ago+exitGrace) })
+		s.runAfter(exitGrace, func() { s.reportBroken(p, pid, ago+exitGrace) })
 		return
 	case s.opt.OnLost != nil:
 		s.opt.OnLost(Lost{Rank: int(p.rank)})
 	}
-	s.diedLocked(p, "connection lost")
+	s.reportFailedLocked(p, "connection lost")
 }
 
-// endsWithin is how long after the end of its connection the end of a process may be
+// exitDelay is how long after the end of its connection the end of a process may be
 // told; 0 for one that runs.
-func endsWithin(pid int) time.Duration {
+func exitDelay(pid int) time.Duration {
 	if pid == 0 {
 		return 0
 	}
@@ -54,7 +54,7 @@ func endsWithin(pid int) time.Duration {
 		return 0
 	}
 	flags, _ := strconv.Atoi(fields[6])
-	if ends := flags&exiting != 0 || fields[0] == "Z"; !ends {
+	if ends := flags&flagExiting != 0 || fields[0] == "Z"; !ends {
 		return 0
 	}
 	if fields[1] == strconv.Itoa(os.Getpid()) {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestProcessThatStillEndsIsNotCutOff: between the end of its connection and the news of
+// TestReportBroken_ProcessIsExiting_Waits: between the end of its connection and the news of
 // its own a busy machine may take its time. "Connection lost" would hide why it ended.
-func TestProcessThatStillEndsIsNotCutOff(t *testing.T) {
+func TestReportBroken_ProcessIsExiting_Waits(t *testing.T) {
 	child := exec.Command("true")
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestProcessThatStillEndsIsNotCutOff(t *testing.T) {
 		{"one that runs", os.Getpid(), 0, "connection lost"},
 		{"one that nobody knows", 0, 0, "connection lost"},
 	} {
-		if got := endsWithin(c.pid); got != c.within {
+		if got := exitDelay(c.pid); got != c.within {
 			t.Errorf("%s: may end within %v, want %v", c.what, got, c.within)
 		}
 		lost := 0
@@ -39,11 +39,11 @@ func TestProcessThatStillEndsIsNotCutOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.procs[0].broken = true
-		s.cutOff(s.procs[0], c.pid, time.Hour)
+		s.procs[0].isConnBroken = true
+		s.reportBroken(s.procs[0], c.pid, time.Hour)
 		s.ProcExited(0, "signal: killed")
-		if len(s.dead) != 1 || s.dead[0].Reason != c.reason || (lost == 1) != (c.within == 0) {
-			t.Errorf("%s: %+v, told of %d", c.what, s.dead, lost)
+		if len(s.failures) != 1 || s.failures[0].Reason != c.reason || (lost == 1) != (c.within == 0) {
+			t.Errorf("%s: %+v, told of %d", c.what, s.failures, lost)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -52,7 +52,7 @@ func TestProcessThatStillEndsIsNotCutOff(t *testing.T) {
 	if err := child.Wait(); err != nil {
 		t.Error(err)
 	}
-	if got := endsWithin(pid); got != reapGrace {
+	if got := exitDelay(pid); got != reapGrace {
 		t.Errorf("one that is gone: may end within %v", got)
 	}
 }

@@ -17,8 +17,8 @@ func (s *Server) queryProcs() {
 		defer s.mu.Unlock()
 		for _, p := range s.procs {
 			switch {
-			case p.conn == nil || p.ended || p.exited:
-			case p.conn.queries.Tick():
+			case p.conn == nil || p.hasEnded || p.hasExited:
+			case p.conn.queryRecord.Tick():
 				s.unresponsiveLocked(p)
 			default:
 				p.conn.send(query)
@@ -32,5 +32,5 @@ func (s *Server) unresponsiveLocked(p *proc) {
 	if s.opt.OnLost != nil {
 		s.opt.OnLost(Lost{Rank: int(p.rank), Unanswered: s.opt.ProcessTimeout})
 	}
-	s.diedLocked(p, queries.Reason(s.opt.ProcessTimeout))
+	s.reportFailedLocked(p, queries.Reason(s.opt.ProcessTimeout))
 }
