@@ -12,7 +12,7 @@ func CheckedClient(name string, c Client) (Client, error) {
 	return framework.Checked(framework.Bootstrap, name, c, func(c Client) string { return c.Identity().brokenRule() })
 }
 
-// brokenRule returns a rule of the contract that the values break, or "".
+// brokenRule returns a rule of the contract that the values violate, or "".
 func (id Identity) brokenRule() string {
 	switch {
 	case id.Proc.Namespace == "":

@@ -11,17 +11,21 @@ import (
 
 // NodeRun is a run of consecutive ranks on one node.
 type NodeRun struct {
-	First uint32 // Lowest rank.
-	Count uint32 // Number of ranks, at least 1.
-	Node  uint32 // Number of the node, equal in all processes of the job.
+	// Lowest rank.
+	First uint32
+	// Number of ranks, at least 1.
+	Count uint32
+	// Number of the node, equal in all processes of the job.
+	Node uint32
 }
 
-// A NodeMap is the map of the nodes of mpi://WORLD. It has each rank once, in ascending runs, of which
-// no two neighbors are on one node. So equal maps have equal runs. An empty map is not known. Maps are not changed.
+// A NodeMap is the map of the nodes of mpi://WORLD. It has each rank once, in ascending runs, of
+// which no two neighbors are on one node, so equal maps have equal runs. An empty map is unknown.
+// Maps are immutable.
 type NodeMap []NodeRun
 
-// MakeNodeMap returns the map of ranks first to first+size-1 that the runs describe in any order. The error names the first rank
-// that is missing, outside or listed twice.
+// MakeNodeMap returns the map of ranks first to first+size-1 from runs in any order. The error has
+// the first rank that is missing, outside or listed twice.
 func MakeNodeMap(first, size int, runs []NodeRun) (NodeMap, error) {
 	sorted := slices.SortedFunc(slices.Values(runs), func(a, b NodeRun) int { return cmp.Compare(a.First, b.First) })
 	var m NodeMap
@@ -52,7 +56,7 @@ func MakeNodeMap(first, size int, runs []NodeRun) (NodeMap, error) {
 	return slices.Clip(m), nil
 }
 
-// Node returns the number of the node of a rank; ok is false for a rank that the map does not have.
+// Node returns the number of the node of a rank. ok is false for a rank outside the map.
 func (m NodeMap) Node(rank uint32) (node uint32, ok bool) {
 	i, found := slices.BinarySearchFunc(m, rank, func(r NodeRun, rank uint32) int { return cmp.Compare(r.First, rank) })
 	if !found {
@@ -118,11 +122,13 @@ func (id Identity) brokenMap() string {
 	return ""
 }
 
-// A NodeMapper returns the map of the nodes where the launcher must be asked for it. It is a capability of clients
-// whose Identity.Nodes is empty although there may be a map, because a session opens without these calls.
+// A NodeMapper returns the map of the nodes from a request to the launcher. Clients implement it
+// whose Identity.Nodes is empty although there may be a map, because opening a session avoids this
+// request.
 type NodeMapper interface {
-	// NodeMap returns the map of the nodes of mpi://WORLD, which is the same in each call. The map is empty if the launcher has none
-	// that is valid; the client has logged the reason. Errors are those of a launcher that does not answer.
+	// NodeMap returns the map of the nodes of mpi://WORLD, which is the same in each call. The map
+	// is empty if the launcher has no valid one, and the client has logged the reason. Errors are
+	// those of a launcher that does not answer.
 	NodeMap(ctx context.Context) (NodeMap, error)
 }
 

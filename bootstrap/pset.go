@@ -9,8 +9,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// The process sets that follow from an Identity (MPI-4.1 section 11.3.2; SHARED is
-// an extension that Open MPI has too, ROOTS one of ferry's). Names compare without regard to case.
+// Process sets that follow from an Identity (MPI-4.1 section 11.3.2). SHARED is an extension that
+// Open MPI has too, and ROOTS one of ferry's. Names compare without regard to case.
 const (
 	PsetWorld  = "mpi://WORLD"
 	PsetSelf   = "mpi://SELF"
@@ -21,8 +21,8 @@ const (
 // BuiltinPsets returns the names of the sets that follow from an Identity.
 func BuiltinPsets() []string { return []string{PsetWorld, PsetSelf, PsetShared, PsetRoots} }
 
-// Psets returns the names of the sets that BuiltinPset returns for id. SHARED and ROOTS are none
-// if the launcher does not name the processes of the node, or of all nodes.
+// Psets returns the names of the sets that BuiltinPset finds for id. It omits SHARED if the
+// processes of the node are unknown, and ROOTS if those of all nodes are.
 func (id Identity) Psets() []string {
 	names := []string{PsetWorld, PsetSelf}
 	if len(id.Locals) > 0 {
@@ -34,7 +34,7 @@ func (id Identity) Psets() []string {
 	return names
 }
 
-// BuiltinPset returns a set that follows from id alone, without a message to the server. ok is false for
+// BuiltinPset returns a set that follows from id, without a message to the server. ok is false for
 // any other name. SHARED is ErrPset with a remedy if Locals is empty, and so is ROOTS if Nodes is.
 func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 	switch {
@@ -52,13 +52,13 @@ func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 	case !strings.EqualFold(name, PsetShared):
 		return PsetInfo{}, false, nil
 	case len(id.Locals) == 0:
-		return PsetInfo{}, true, fmt.Errorf("%w: %s: the launcher does not say who is on this node; "+
-			"make a communicator of %s and call its SplitShared, which goes by what the processes tell each other", framework.ErrPset, PsetShared, PsetWorld)
+		return PsetInfo{}, true, fmt.Errorf("%w: %s: the processes of this node are unknown to the launcher; "+
+			"make a communicator of %s and call its SplitShared, which exchanges the nodes of the processes", framework.ErrPset, PsetShared, PsetWorld)
 	}
 	return PsetInfo{Name: PsetShared, Members: framework.ProcsOfRanks(id.Proc.Namespace, id.Locals)}, true, nil
 }
 
-// Procs returns the processes of this job that have these ranks.
+// Procs returns the processes of this job with these ranks.
 func (id Identity) Procs(ranks []uint32) []framework.Proc {
 	var procs []framework.Proc
 	for _, r := range ranks {
@@ -67,8 +67,8 @@ func (id Identity) Procs(ranks []uint32) []framework.Proc {
 	return procs
 }
 
-// PsetKey returns the same text for names of one process set: those that differ in the case
-// of letters only. Bytes that are not UTF-8 stay as they are.
+// PsetKey returns a key that is equal for names that differ in case only. Bytes that are not UTF-8
+// are unchanged.
 func PsetKey(name string) string {
 	var b strings.Builder
 	b.Grow(len(name))
@@ -84,8 +84,8 @@ func PsetKey(name string) string {
 	return b.String()
 }
 
-// leastFold returns the lowest of the characters that differ from r in case only, but the
-// small letter for ASCII.
+// leastFold returns the lowest character that differs from r in case only. For ASCII it returns the
+// small letter.
 func leastFold(r rune) rune {
 	least := r
 	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
@@ -97,8 +97,8 @@ func leastFold(r rune) rune {
 	return least
 }
 
-// IsReserved reports whether a name is one of MPI's, its extensions', or of those that ferry makes. No program gives such a
-// name to a set.
+// IsReserved reports whether programs cannot use a name for a set, because it is one of MPI's, of
+// its extensions', or of ferry's.
 func IsReserved(name string) bool {
 	key := PsetKey(name)
 	return strings.HasPrefix(key, "mpi://") || strings.HasPrefix(key, "mpix://") || strings.HasPrefix(key, "ferry://")

@@ -7,13 +7,15 @@ import (
 
 type timeoutKey struct{}
 
-// WithTimeout returns a context for a fence or construct with a deadline of its own, which counts as that of Env.Timeout: when it passes,
-// the call ends for all members, with the members that are missing. The deadline of a context ends the caller's part only.
+// WithTimeout returns a context for a fence or construct with a deadline that counts as that of
+// Env.Timeout. When it passes, the call fails for all members with the members that are missing.
+// The deadline of a context ends the caller's part only.
 func WithTimeout(ctx context.Context, timeout time.Duration) context.Context {
 	return context.WithValue(ctx, timeoutKey{}, timeout)
 }
 
-// Timeout returns the time that a client waits in a fence or construct, of which most is Env.Timeout, or 0 for no limit but that of the context.
+// Timeout returns the limit of a fence or construct. most is Env.Timeout, or 0 for the limit of the
+// context only.
 func Timeout(ctx context.Context, most time.Duration) time.Duration {
 	t, ok := ctx.Value(timeoutKey{}).(time.Duration)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestQuery_NextConnection_IsGivenTheChangeAgain: the end of the previous one may have dropped the answer.
+// The end of the previous connection may have dropped the answer.
 func TestQuery_NextConnection_IsGivenTheChangeAgain(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})
 	c, other := j.open(t, 0).(*client), j.open(t, 1).(*client)
@@ -29,7 +29,7 @@ func TestQuery_NextConnection_IsGivenTheChangeAgain(t *testing.T) {
 	}
 }
 
-// TestIntegrate_AddedProcessNeverOpens_EndsWithItsName by the deadline, or by its exit.
+// The deadline or its exit ends the integration.
 func TestIntegrate_AddedProcessNeverOpens_EndsWithItsName(t *testing.T) {
 	for what, c := range map[string]struct {
 		end func(*job, *client)

@@ -12,18 +12,18 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// An endpoint makes calls: the client over its connection, the singleton in memory.
+// An endpoint makes calls, over the connection of a client or in the memory of a singleton.
 type endpoint interface {
-	// call makes a request, and waits for its answer. When ctx ends or the timeout passes, 0
-	// being none, the call is withdrawn and its answer still counts, since it names the missing members, or
-	// reports that the call was complete after all. waitErr then is the reason for the end of the wait;
-	// with an error from the connection it is nil.
+	// roundTrip makes a request and waits for its answer. At the end of ctx or of timeout, if that
+	// is not 0, it withdraws the request. The answer to that still counts, because it may name the
+	// missing members or report success, and waitErr is then the reason for the end of the wait. On
+	// an error of the connection waitErr is nil.
 	roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error)
-	// failed turns a Failure into an error. op and name are the call's.
+	// failureError returns the error for a Failure of the call op with name.
 	failureError(op, name string, m wire.Message, waitErr error) error
 }
 
-// request makes a call and decodes its answer as A.
+// request makes a call and decodes its answer.
 func request[A any](ctx context.Context, e endpoint, op, name string, k wire.Kind, body any, timeout time.Duration) (a A, err error) {
 	m, waitErr, err := e.roundTrip(ctx, k, body, timeout)
 	if err != nil {

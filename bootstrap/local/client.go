@@ -20,50 +20,56 @@ import (
 )
 
 const (
-	// defaultAnswerGrace is how long a call whose wait has ended waits for the server
-	// to say so, and who was missing.
+	// defaultAnswerGrace is the time for which a withdrawn call waits for the server to confirm and
+	// to name the missing members.
 	defaultAnswerGrace = 5 * time.Second
 
-	// closeGrace limits the writing of what is queued when the client closes, and of the
-	// goodbye.
+	// closeGrace limits the writing of queued frames and of the goodbye in Close.
 	closeGrace = time.Second
 )
 
-// client is a connection to the launcher: a bootstrap.Client with all optional
-// abilities. One goroutine reads; another one writes while there is something to
-// write, so that no call waits for a launcher that does not read, unless it wants to.
+// client is a connection to the launcher that implements bootstrap.Client and all optional
+// interfaces. It has one goroutine that reads, and another one while frames are queued, so that a
+// launcher that does not read blocks only calls that wait.
 type client struct {
 	changes
-	id          bootstrap.Identity
-	conn        net.Conn
-	answerGrace time.Duration // defaultAnswerGrace; tests have less
+	id   bootstrap.Identity
+	conn net.Conn
+	// Tests shorten it.
+	answerGrace time.Duration
 	log         *slog.Logger
-	wg          sync.WaitGroup // the reader, and the deliverer of events
-	writer      sync.WaitGroup
+	// The reader, and the delivery of events.
+	wg     sync.WaitGroup
+	writer sync.WaitGroup
 
 	lastID atomic.Uint64
-	done   chan struct{} // closed with err
+	// Closed when closeErr is set.
+	done chan struct{}
 
-	mu          sync.Mutex
-	calls       map[uint64]*call
-	closeErr    error // why there will be no answers any more: the first cause
-	isClosed    bool
-	incarnation uint64 // that has begun; 0: none
+	mu    sync.Mutex
+	calls map[uint64]*call
+	// First cause of the end of the connection.
+	closeErr error
+	isClosed bool
+	// Nonce of the present incarnation, 0 if there is none.
+	incarnation uint64
 	outbox      outbox
 
-	events        events.Queue
-	droppedFrames atomic.Uint64 // Notes and events that were lost here.
+	events events.Queue
+	// Notes and events that were lost here.
+	droppedFrames atomic.Uint64
 }
 
-// call is one that waits for its answer.
+// call is a request that waits for its answer.
 type call struct {
-	result chan answer // has room for it
-	// silent is set when the caller has gone without one: it ends the connection if the
-	// server has not answered by then.
+	// Has room for the answer.
+	result chan answer
+	// Ends the connection unless the server answers in time. It is set once the caller has returned
+	// without an answer.
 	silenceTimer *time.Timer
 }
 
-// answer is what a call gets: a Reply or Failure, or the reason for neither.
+// answer is a Reply or Failure, or the error that replaces them.
 type answer struct {
 	msg wire.Message
 	err error
@@ -94,7 +100,7 @@ func (c *client) Close() error {
 	c.isClosed = true
 	c.failAllLocked(closedError("Close during the call"))
 	if !lost {
-		c.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // of a write that is under way too
+		c.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // Applies to a write in progress too.
 		if frame, err := wire.Encode(wire.Goodbye, 0, wire.Empty{}); err == nil {
 			c.queueLocked(frame)
 		}
@@ -114,7 +120,7 @@ func closedError(what string) error {
 	return fmt.Errorf("bootstrap local: %s: %w", what, framework.ErrClosed)
 }
 
-// fail ends the connection because of err, unless it has ended before.
+// fail closes the connection with err as the cause, unless there is an earlier one.
 func (c *client) fail(err error) {
 	c.mu.Lock()
 	c.failAllLocked(err)
@@ -122,7 +128,7 @@ func (c *client) fail(err error) {
 	c.conn.Close()
 }
 
-// failAllLocked makes every call, now and later, return err. The first err stays.
+// failAllLocked fails all present and future calls with err. The first err stays.
 func (c *client) failAllLocked(err error) {
 	if c.closeErr != nil {
 		return
@@ -138,7 +144,7 @@ func (c *client) failAllLocked(err error) {
 	}
 }
 
-// read hands answers to their calls until the connection ends.
+// read delivers answers and events until the connection ends.
 func (c *client) read(r *wire.Reader) {
 	err := c.readAll(r)
 	if !errors.Is(err, framework.ErrProcFailed) {
@@ -189,11 +195,11 @@ func (c *client) readAll(r *wire.Reader) error {
 	}
 }
 
-// receiveEvent passes on what the server said.
+// receiveEvent queues an event of the server.
 func (c *client) receiveEvent(ev wire.EventBody) {
 	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
 	if e.Kind == bootstrap.ProcDied && e.Proc == c.id.Proc {
-		e.Nonce = c.currentIncarnation() // The server may not have received the last Life.
+		e.Nonce = c.currentIncarnation() // The server may not have received the last incarnation.
 	}
 	switch e.Kind {
 	case bootstrap.ProcDied, bootstrap.ProcLeft, bootstrap.Broken, bootstrap.Revoked:
@@ -209,13 +215,13 @@ func (c *client) receiveEvent(ev wire.EventBody) {
 	}
 }
 
-// answered hands an answer to its call. It reports false if there is none.
+// receiveAnswer delivers an answer. It returns false if there is no such call.
 func (c *client) receiveAnswer(m wire.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	call, ok := c.calls[m.ID]
 	if !ok {
-		return c.isClosed // which has answered all calls itself
+		return c.isClosed // Close has answered all calls.
 	}
 	delete(c.calls, m.ID)
 	if call.silenceTimer != nil {
@@ -228,12 +234,12 @@ func (c *client) receiveAnswer(m wire.Message) bool {
 	return true
 }
 
-// launcherError is the error of a connection that is of no more use.
+// launcherError is the error of an unusable connection.
 func launcherError(op string, err error) error {
 	return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
 }
 
-// call implements endpoint.
+// roundTrip implements endpoint.
 func (c *client) roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
 	if ctx.Err() != nil {
 		return m, nil, context.Cause(ctx)
@@ -264,9 +270,8 @@ func (c *client) roundTrip(ctx context.Context, k wire.Kind, body any, timeout t
 	return a.msg, waitErr, a.err
 }
 
-// cancel tells the server that a wait has ended, and returns its last word. A server
-// that has none for c.grace may be stopped: the call ends without. One that is silent for
-// c.timeout is gone.
+// withdrawCall withdraws a call, and returns its last answer. Without one for answerGrace the
+// server may be stopped, and the call fails. Without one for the timeout the server is lost.
 func (c *client) withdrawCall(id uint64, mine *call, expired bool) answer {
 	if _, err := c.send(wire.Cancel, id, wire.CancelBody{Expired: expired}); err != nil {
 		return answer{err: err}
@@ -279,20 +284,19 @@ func (c *client) withdrawCall(id uint64, mine *call, expired bool) answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls[id] != mine {
-		return <-mine.result // it has just come
+		return <-mine.result // It has just arrived.
 	}
 	silence := max(c.timeout, c.answerGrace)
 	mine.silenceTimer = time.AfterFunc(silence-c.answerGrace, func() { c.fail(silenceError(silence)) })
 	return answer{err: silenceError(c.answerGrace)}
 }
 
-// silenceError is the error of a call of which the server does not even say that it has
-// been withdrawn.
+// silenceError is the error of a call whose withdrawal the server does not confirm.
 func silenceError(silence time.Duration) error {
 	return launcherError("wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, silence))
 }
 
-// failed implements endpoint.
+// failureError implements endpoint.
 func (c *client) failureError(op, name string, m wire.Message, waitErr error) error {
 	f, err := wire.Decode[wire.FailureBody](m.Body)
 	if err != nil {

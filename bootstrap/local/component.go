@@ -48,7 +48,7 @@ func (component) Info() framework.Info {
 		Name:     "local",
 		Version:  "1.0.0",
 		Summary:  "wire-up through ferry run on one node, or none for a program that runs by itself",
-		Priority: 10, // under every bootstrap that finds its own launcher
+		Priority: 10, // Below every bootstrap that finds its own launcher.
 	}
 }
 
@@ -103,7 +103,7 @@ func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client,
 	}
 	c, err := connect(ctx, conn, id, p.Token, env)
 	if err != nil {
-		return nil, err // and no interface that holds a nil client
+		return nil, err // A nil client in an interface would differ from nil.
 	}
 	return c, nil
 }

@@ -38,7 +38,7 @@ func TestSingletons_HaveDifferentNamespaces(t *testing.T) {
 	}
 }
 
-// A program under a launcher is never a silent singleton.
+// A process under a launcher is never silently a singleton.
 func TestOpen_LauncherIsUnreachable_IsErrTransport(t *testing.T) {
 	p := &Params{Address: "unix:" + t.TempDir() + "/gone", Namespace: "job", Size: 4}
 	c, err := Component().Open(t.Context(), bootstrap.Env{Params: p})
@@ -88,18 +88,18 @@ func TestOpen_InvalidEnvironment_IsErrConfig(t *testing.T) {
 	}
 }
 
-// bare takes what launchers of the tests may have set out of the environment.
+// bare unsets the variables that launchers of the tests may have set.
 func bare(t *testing.T) {
 	t.Helper()
 	for _, e := range os.Environ() {
 		if name, _, _ := strings.Cut(e, "="); launched.NamesRank(name) {
-			t.Setenv(name, "") // which puts back what was there
+			t.Setenv(name, "") // Restores the value after the test.
 			os.Unsetenv(name)
 		}
 	}
 }
 
-// verdict wants a verdict with a status whose reason and hint hold all of want.
+// verdict checks the status of a verdict, and that its reason and hint contain all of want.
 func verdict(t *testing.T, p *Params, status framework.Status, want ...string) {
 	t.Helper()
 	v := Component().Probe(t.Context(), p)
@@ -113,8 +113,7 @@ func verdict(t *testing.T, p *Params, status framework.Status, want ...string) {
 	}
 }
 
-// TestProbe_OtherLauncher_IsUnavailable: it is an error that names the variable and all ways
-// on, and the user's word is one.
+// The error names the variable and the remedies.
 func TestProbe_OtherLauncher_IsUnavailable(t *testing.T) {
 	bare(t)
 	verdict(t, new(Params), framework.StatusUsable)
@@ -126,7 +125,7 @@ func TestProbe_OtherLauncher_IsUnavailable(t *testing.T) {
 	verdict(t, &Params{Singleton: true}, framework.StatusUsable)
 }
 
-// TestProbe_LauncherInsideFerryRun_IsUnavailable: they all have its address.
+// All ranks have the address of ferry run.
 func TestProbe_LauncherInsideFerryRun_IsUnavailable(t *testing.T) {
 	bare(t)
 	p := &Params{Address: "unix:/x"}
@@ -138,12 +137,12 @@ func TestProbe_LauncherInsideFerryRun_IsUnavailable(t *testing.T) {
 			verdict(t, &Params{Address: "unix:/x", Select: "local"}, framework.StatusUsable)
 		})
 	}
-	t.Setenv("SLURM_JOB_ID", "7") // an allocation is no launcher
+	t.Setenv("SLURM_JOB_ID", "7") // An allocation is no launcher.
 	t.Setenv("SLURM_NTASKS", "4")
 	verdict(t, p, framework.StatusUsable)
 }
 
-// TestProbe_SingletonParameter_Wins: whatever launcher has left its variables.
+// The parameter applies whatever variables a launcher has left.
 func TestProbe_SingletonParameter_Wins(t *testing.T) {
 	t.Setenv("PMI_SIZE", "2")
 	for _, p := range []*Params{{Singleton: true}, {Singleton: true, Address: "unix:/nowhere", Namespace: "job", Size: 4}} {
@@ -161,7 +160,6 @@ func TestProbe_SingletonParameter_Wins(t *testing.T) {
 	}
 }
 
-// The launcher's environment and the parameters are two spellings of one thing.
 func TestEnviron_Names_MatchParameters(t *testing.T) {
 	srv, err := server.New(server.Options{Size: 3, Namespace: "job"})
 	if err != nil {

@@ -15,13 +15,11 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// handshakeTimeout limits connecting and being welcomed, when ctx does not
-// end earlier.
+// handshakeTimeout limits the connection and the handshake.
 const handshakeTimeout = 10 * time.Second
 
-// dial connects to the launcher's socket. While its backlog is full, as when
-// more ranks start at once than it holds, the kernel says EAGAIN: the socket is
-// there, and trying again is right.
+// dial connects to the launcher's socket. It tries again while the backlog is full (EAGAIN), as
+// when more ranks start at once than it holds.
 func dial(ctx context.Context, path string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
@@ -39,9 +37,8 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	}
 }
 
-// Dial opens a client as Open does, for the process that the variables in environ
-// describe, as a launcher would give them to it: for launchers whose ranks are
-// goroutines of its own.
+// Dial opens a client as Open does, for the process that environ identifies. Launchers whose ranks
+// are goroutines use it.
 func Dial(ctx context.Context, environ []string, env bootstrap.Env) (bootstrap.Client, error) {
 	p, err := paramsFrom(environ)
 	if err != nil {
@@ -51,7 +48,7 @@ func Dial(ctx context.Context, environ []string, env bootstrap.Env) (bootstrap.C
 	return component{}.Open(ctx, env)
 }
 
-// paramsFrom reads what environ says of the component's parameters.
+// paramsFrom reads the component's parameters from environ.
 func paramsFrom(environ []string) (*Params, error) {
 	reg := framework.NewRegistry()
 	reg.Register(component{})
@@ -73,8 +70,8 @@ func paramsFrom(environ []string) (*Params, error) {
 	return p, values.Decode("bootstrap.local", p)
 }
 
-// connect proves who the process is and starts the client. conn is the
-// client's, and closed when connect fails.
+// connect performs the handshake and starts the client. The client owns conn, and connect closes it
+// on an error.
 func connect(ctx context.Context, conn net.Conn, id bootstrap.Identity, token string, env bootstrap.Env) (*client, error) {
 	c := newClient(conn, id, env)
 	r := wire.NewReader(conn, wire.MaxFrame)
@@ -98,7 +95,7 @@ func (c *client) handshake(ctx context.Context, r *wire.Reader, token string) (w
 	if err := c.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return w, err
 	}
-	// A ctx that ends makes the reads and writes below fail.
+	// The end of ctx fails the reads and writes below.
 	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)) })
 	w, err = c.greet(r, token)
 	if !stop() {
@@ -138,8 +135,8 @@ func (c *client) greet(r *wire.Reader, token string) (w wire.WelcomeBody, err er
 	return w, fmt.Errorf("message kind %d instead of a welcome", m.Kind)
 }
 
-// learnNodes adds the map of the nodes to the identity. An invalid map is dropped, and then the processes of
-// this node are not known. The log has that once for all sessions of this process.
+// learnNodes adds the map of the nodes to the identity. An invalid map is dropped and logged once
+// for all sessions of this process, and the processes of this node are then unknown.
 func (c *client) learnNodes(w wire.WelcomeBody) {
 	m, err := w.NodeMap()
 	if err != nil {
@@ -152,7 +149,7 @@ func (c *client) learnNodes(w wire.WelcomeBody) {
 	c.id.Divided = w.Divided
 }
 
-// checkWelcome compares the launcher's account of the job with the environment's.
+// checkWelcome compares the job in the Welcome with the environment.
 func (c *client) checkWelcome(w wire.WelcomeBody) error {
 	for _, v := range []struct {
 		variable string

@@ -24,14 +24,14 @@ func (c *client) announceIncarnation(nonce uint64) {
 	_, _ = c.send(wire.Incarnation, 0, wire.IncarnationBody{Nonce: nonce})
 }
 
-// present returns the nonce of the present incarnation, 0 if there is none.
+// currentIncarnation returns the nonce of the present incarnation, 0 if there is none.
 func (c *client) currentIncarnation() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.incarnation
 }
 
-// GiveUp implements bootstrap.EventSource. A process of another job receives nothing, and the event is lost
+// GiveUp implements bootstrap.EventSource. It ignores processes of other jobs. The event is lost
 // while the launcher does not read.
 func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
 	if p.Namespace == c.id.Proc.Namespace {
@@ -39,13 +39,13 @@ func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
 	}
 }
 
-// Broke implements bootstrap.EventSource. Members of other jobs receive none.
+// Broke implements bootstrap.EventSource. Members of other jobs receive no event.
 func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
 	c.sendLossy(wire.ReportCommEvent, wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: comm.Bytes(), Ranks: c.ranksOf(members), Reason: wire.TruncateReason(reason)})
 }
 
-// Revoke implements bootstrap.Revoker. Unlike other events, it is sent although the launcher does not read.
-// Members of other jobs receive none.
+// Revoke implements bootstrap.Revoker. Unlike other events, it is sent although the launcher does
+// not read. Members of other jobs receive no event.
 func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 	o, err := c.send(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
 	if errors.Is(err, framework.ErrUnsupported) {

@@ -40,15 +40,14 @@ func next(t *testing.T, ch <-chan bootstrap.Event) bootstrap.Event {
 	}
 }
 
-// How a process ended decides whether it failed; that it ended releases those
-// who wait for it in any case.
+// The end of a process decides whether it has failed, and releases the calls that wait for it.
 func TestExit_WithFailure_IsReported(t *testing.T) {
-	const came, closed = 1, 2 // said hello; said goodbye too
+	const came, closed = 1, 2 // Bits of the history of the process: a hello, and a goodbye too.
 	for _, c := range []struct {
 		what   string
 		life   int
-		exit   string // what the launcher says; "-" is nothing
-		reason string // of the event; empty: no event
+		exit   string // Reason from the launcher, "-" for no ProcExited.
+		reason string // Reason in the event, empty for no event.
 	}{
 		{"killed at work", came, "signal: killed", "signal: killed"},
 		{"exit status 3 at work", came, "exit status 3", "exit status 3"},
@@ -73,8 +72,8 @@ func TestExit_WithFailure_IsReported(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// It comes before the connection breaks: in the other order the server does not wait
-			// for it for long, since this process is seen to run.
+			// ProcExited precedes the end of the connection. In the other order the server does not
+			// wait for it for long, because this process runs.
 			if c.exit != "-" {
 				j.srv.ProcExited(1, c.exit)
 			}
@@ -91,7 +90,7 @@ func TestExit_WithFailure_IsReported(t *testing.T) {
 					t.Errorf("event %+v, want %q", e, c.reason)
 				}
 			}
-			j.srv.Dump() // comes after whatever else was to come
+			j.srv.Dump() // Arrives last.
 			if e := next(t, events); e.Kind != bootstrap.Dump {
 				t.Errorf("event %+v, want the dump", e)
 			}
@@ -102,8 +101,7 @@ func TestExit_WithFailure_IsReported(t *testing.T) {
 	}
 }
 
-// TestExit_ClosesWhileDying_IsReported: a program that panics closes its session as its
-// defers are run. Whoever heard that it has left in good order would be the first to fail.
+// A program that panics closes its session in deferred functions.
 func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})
 	events := listen(t, j.open(t, 0))
@@ -119,7 +117,7 @@ func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond) // news of a life that is over waits for 20 ms for more of its kind
+	time.Sleep(100 * time.Millisecond) // ProcLeft is delayed by 20 ms.
 	j.srv.ProcExited(1, "exit status 2")
 	want := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: v.Identity().Proc, Nonce: 7, Reason: "exit status 2"}
 	if e := next(t, events); e != want {
@@ -128,14 +126,14 @@ func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 	if _, parted := j.srv.Parted(1); !parted {
 		t.Error("the server does not know when it has parted")
 	}
-	time.Sleep(400 * time.Millisecond) // longer than the news waits for an end
-	j.srv.Dump()                       // comes after whatever else was to come
+	time.Sleep(400 * time.Millisecond) // Longer than ProcLeft waits for the end of the process.
+	j.srv.Dump()                       // Arrives last.
 	if e := next(t, events); e.Kind != bootstrap.Dump {
 		t.Errorf("event %+v, want the dump", e)
 	}
 }
 
-// A child that inherited the connection keeps it open; the process is gone.
+// A child that inherited the connection keeps it open after the end of the process.
 func TestExit_ConnectionIsInherited_IsReported(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})
 	a := j.open(t, 0)
@@ -229,8 +227,7 @@ func TestListen_SocketIsPrivateAndRemoved(t *testing.T) {
 	}
 }
 
-// TestParted_ProcessRecovers_IsForgotten because a survivor that dies later has not failed when it left a
-// communicator after another death.
+// A survivor that dies later has not failed first.
 func TestParted_ProcessRecovers_IsForgotten(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})
 	watch, c := j.open(t, 0), j.open(t, 1).(*client)
@@ -253,7 +250,7 @@ func TestParted_ProcessRecovers_IsForgotten(t *testing.T) {
 		if err := rejoin(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Psets(t.Context()); err != nil { // The server has read all messages before.
+		if _, err := c.Psets(t.Context()); err != nil { // The server has read all earlier messages.
 			t.Fatal(err)
 		}
 		if _, parted := j.srv.Parted(1); parted {

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Whatever a server sends, a client ends its calls with an error and no panic.
+// Whatever a server sends, calls of a client end with an error, without a panic.
 func FuzzClientReads(f *testing.F) {
 	for _, m := range []struct {
 		k  wire.Kind
@@ -55,10 +55,10 @@ func FuzzClientReads(f *testing.F) {
 			if _, err := s.Write(welcome); err != nil {
 				return
 			}
-			if _, err := r.Next(); err != nil { // the construct
+			if _, err := r.Next(); err != nil { // The construct.
 				return
 			}
-			s.Write(b) // the client may have closed
+			s.Write(b) // The client may have closed.
 		}()
 		c, err := connect(t.Context(), a, id, "token", bootstrap.Env{})
 		if err != nil {
@@ -77,7 +77,7 @@ func FuzzClientReads(f *testing.F) {
 	})
 }
 
-// Whatever a member of the job sends, the server goes on serving the others.
+// Whatever a member of the job sends, the server continues to serve the others.
 func FuzzServerReads(f *testing.F) {
 	group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Stride: 1, Count: 2}})
 	for _, m := range []struct {
@@ -123,7 +123,7 @@ func FuzzServerReads(f *testing.F) {
 			t.Fatal(err)
 		}
 		raw := bad.(*client).conn
-		raw.Write(b) // the server may have closed
+		raw.Write(b) // The server may have closed.
 		raw.Close()
 		// This returns when the server has read all of b, and found the end.
 		j.srv.ProcExited(1, "signal: killed")

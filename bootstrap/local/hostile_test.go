@@ -24,7 +24,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// logLines is a slog.Handler that keeps messages.
+// logLines is a slog.Handler that records messages.
 type logLines struct {
 	mu    sync.Mutex
 	lines []string
@@ -53,7 +53,7 @@ func (l *logLines) with(part string) (n int) {
 	return n
 }
 
-// rawDial connects to the job's socket as nobody in particular.
+// rawDial connects to the job's socket without a handshake.
 func rawDial(t *testing.T, p *Params) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", strings.TrimPrefix(p.Address, "unix:"))
@@ -78,7 +78,7 @@ func hello(t *testing.T, change func(*wire.HelloBody), p *Params) []byte {
 	return f
 }
 
-// A good job goes on while a live server is fed with everything else.
+// A job continues while its server receives hostile connections.
 func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 	log := &logLines{}
 	j := testJob(t, server.Options{Size: 4, Logger: slog.New(log)})
@@ -90,7 +90,7 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 	results := make(chan error, len(group))
 	for r := range group {
 		go func() {
-			// Rank 0 says when it is enough, in its payload, so that all stop alike.
+			// The payload of rank 0 ends the loop of all ranks.
 			for last := false; !last; {
 				var payload []byte
 				if r == 0 && stop.Err() != nil {
@@ -115,7 +115,7 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 	oversized := binary.BigEndian.AppendUint32(nil, wire.MaxHello+1)
 	huge := binary.BigEndian.AppendUint32(nil, wire.MaxFrame+1)
 	frame := func(k wire.Kind, id uint64, body any) []byte {
-		b := wire.EncodeBody(body) // over the limits, too
+		b := wire.EncodeBody(body) // Also over the limits.
 		h, err := wire.Header(k, id, len(b))
 		if err != nil {
 			t.Fatal(err)
@@ -125,8 +125,8 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		bytes   []byte
-		half    bool   // the sender goes away in the middle
-		refusal string // what the server answers before it closes
+		half    bool   // The sender closes in the middle.
+		refusal string // Reason in the Refused message.
 	}{
 		{what: "an HTTP request", bytes: []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")},
 		{what: "zeros", bytes: make([]byte, 64)},
@@ -193,7 +193,7 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 		if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%s: the connection is not closed: %v", what, err)
 		}
-		// The process that spoke so is failed, as one that lost its connection.
+		// The sender has failed, like a process that lost its connection.
 		_, err = other.Get(t.Context(), framework.Proc{Namespace: p.Namespace, Rank: 1}, "never")
 		if !errors.Is(err, framework.ErrProcFailed) {
 			t.Errorf("%s: its process is not failed: %v", what, err)
@@ -208,7 +208,7 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 	if n := log.with("wrong token"); n != 2 {
 		t.Errorf("wrong tokens are logged %d times for 2 connections", n)
 	}
-	// Rank 3 itself has never been there, and is welcome.
+	// Rank 3 itself has not connected yet, and is admitted.
 	if err := j.open(t, 3).Fence(t.Context(), []framework.Proc{{Namespace: params.Namespace, Rank: 3}}, "t"); err != nil {
 		t.Error(err)
 	}
@@ -227,7 +227,7 @@ func TestHandshake_SilentConnection_IsClosed(t *testing.T) {
 	if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("half a hello is still waited for: %v", err)
 	}
-	// The deadline is for the hello, and ends with it.
+	// The deadline applies to the hello only.
 	c := j.open(t, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
 	defer cancel()
@@ -236,7 +236,7 @@ func TestHandshake_SilentConnection_IsClosed(t *testing.T) {
 	}
 }
 
-// One client asks for more than it reads; the others notice nothing.
+// One client requests more than it reads, and the others continue.
 func TestServer_ClientDoesNotRead_IsDropped(t *testing.T) {
 	log := &logLines{}
 	j := testJob(t, server.Options{Size: 3, Logger: slog.New(log)})
@@ -282,7 +282,7 @@ func TestServer_ClientDoesNotRead_IsDropped(t *testing.T) {
 	}
 }
 
-// What a dropped client had sent before is not worked off.
+// Earlier messages of a dropped client have no effect.
 func TestServer_DroppedClient_IsNotServed(t *testing.T) {
 	served := make(chan string, 1)
 	j := testJob(t, server.Options{Size: 2, OnReport: func(_ int, name string, _ []byte) { served <- name }})
@@ -290,7 +290,7 @@ func TestServer_DroppedClient_IsNotServed(t *testing.T) {
 	if err := a.Put(t.Context(), "big", make([]byte, bootstrap.MaxValue)); err != nil {
 		t.Fatal(err)
 	}
-	// A Put has no answer; behind this Get it is there.
+	// A Put has no answer. The reply to this Get follows it.
 	if _, err := a.Get(t.Context(), a.Identity().Proc, "big"); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestServer_DroppedClient_IsNotServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 60 MiB of answers, well over what may lie unread, and a report behind them.
+	// 60 MiB of answers, more than maxUnwritten, precede a report.
 	burst := hello(t, func(*wire.HelloBody) {}, p)
 	for id := range uint64(60) {
 		get, err := wire.Encode(wire.Get, id+1, wire.GetBody{Rank: 0, Key: "big"})
@@ -326,12 +326,12 @@ func TestServer_DroppedClient_IsNotServed(t *testing.T) {
 	}
 }
 
-// A process of another user is refused before its token is looked at.
+// A process of another user is refused before its token is checked.
 func TestHandshake_OtherUser_IsRefused(t *testing.T) {
 	needs.Root(t, "act as another user")
 	log := &logLines{}
 	j := testJob(t, server.Options{Size: 1, Logger: slog.New(log)})
-	// An abstract socket: the directory's permissions would keep the user out.
+	// An abstract socket has no directory permissions.
 	l, err := net.Listen("unix", "@ferry-test-"+j.srv.Namespace())
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +366,7 @@ func dialAsNobody(t *testing.T, addr string) net.Conn {
 	}
 	conn, err := net.Dial("unix", addr)
 	if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, 0, keep); e != 0 {
-		panic(e) // this thread would stay another user's
+		panic(e) // This thread would keep another user's id.
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +378,7 @@ func dialAsNobody(t *testing.T, addr string) net.Conn {
 	return conn
 }
 
-// TestWelcome_MapOfTheNodesIsBroken_IsDropped and logged once in two sessions. The client works on without it.
+// The map is logged once in two sessions.
 func TestWelcome_MapOfTheNodesIsBroken_IsDropped(t *testing.T) {
 	for what, nodes := range map[string][]wire.NodeRun{
 		"none": nil, "truncated": {{Count: 1}}, "too long": {{Count: 2}, {Count: 1, Node: 1}}, "empty run": {{Count: 2}, {}}, "huge": {{Count: 1<<32 - 1}},
@@ -421,7 +421,7 @@ func welcomedWith(nodes []wire.NodeRun) net.Conn {
 	return near
 }
 
-// TestNote_OfTheLauncherIsOverTheLimit_EndsTheConnection because one that sends such a note is no launcher.
+// A launcher that sends such a note violates the protocol.
 func TestNote_OfTheLauncherIsOverTheLimit_EndsTheConnection(t *testing.T) {
 	c, conn, s := connectStopped(t, nil)
 	defer s.Close()

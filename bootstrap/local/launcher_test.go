@@ -12,14 +12,16 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 )
 
-// launcher carries out the orders of a job's server: an added process is a client of this one.
+// launcher carries out the orders of a job's server. An added process is a client of this process.
 type launcher struct {
 	ctx     context.Context
 	j       *job
 	timeout time.Duration
-	opened  func(rank int, c bootstrap.Client) // Called for an added process; nil: nothing.
-	ended   func(rank int)                     // Ends a process; nil: by closing its connection.
-	wg      sync.WaitGroup
+	// Called for an added process, unless nil.
+	opened func(rank int, c bootstrap.Client)
+	// Ends a process. If it is nil, its connection is closed.
+	ended func(rank int)
+	wg    sync.WaitGroup
 
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -35,7 +37,7 @@ func newLauncher(ctx context.Context, timeout time.Duration) *launcher {
 	return l
 }
 
-// order queues an order: the server holds its lock.
+// order queues an order, because the server holds its lock.
 func (l *launcher) order(o server.Order) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +109,7 @@ func (l *launcher) wait(ctx context.Context, rank int) (bootstrap.Client, error)
 	return l.added[rank], nil
 }
 
-// kill ends a process, as a crash does.
+// kill ends a process as a crash does.
 func (l *launcher) kill(rank int) error {
 	if rank < len(l.j.clients) {
 		return l.j.clients[rank].(*client).conn.Close()
@@ -126,7 +128,7 @@ func (l *launcher) close() error {
 	return l.j.close()
 }
 
-// kitJob makes a job for the kit; opened is called before processes connect.
+// kitJob makes a job for the kit. It calls opened before processes connect.
 func kitJob(ctx context.Context, base string, want bootstraptest.Want, opened func(*job)) (*bootstraptest.Job, error) {
 	l := newLauncher(ctx, want.Timeout)
 	opt := server.Options{Size: want.Size, Most: want.Most, Order: l.order}

@@ -22,14 +22,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// job is a server on a socket, with the clients that were opened so far.
+// job is a server on a socket with its clients.
 type job struct {
 	srv     *server.Server
 	dial    func(ctx context.Context, rank int, timeout time.Duration) (bootstrap.Client, error)
 	clients []bootstrap.Client
 }
 
-// close ends clients that are still open, and the server.
+// close closes the clients and the server.
 func (j *job) close() error {
 	for _, c := range j.clients {
 		if err := c.Close(); err != nil && !errors.Is(err, framework.ErrClosed) {
@@ -55,7 +55,7 @@ func newJob(base string, opt server.Options) (*job, error) {
 	return j, nil
 }
 
-// testJob is newJob with its end, in a test.
+// testJob is newJob for a test, which closes the job.
 func testJob(t *testing.T, opt server.Options) *job {
 	t.Helper()
 	j, err := newJob(t.TempDir(), opt)
@@ -81,7 +81,7 @@ func (j *job) open(t *testing.T, rank int) bootstrap.Client {
 	return c
 }
 
-// openAll opens every rank at the same time.
+// openAll opens every rank concurrently.
 func (j *job) openAll(ctx context.Context, size int, timeout time.Duration) error {
 	j.clients = make([]bootstrap.Client, size)
 	errs := make([]error, size)
@@ -165,13 +165,13 @@ func TestReopen_ManyTimes_Succeeds(t *testing.T) {
 			t.Fatalf("round %d: %v", i, err)
 		}
 	}
-	j.srv.Dump() // comes after whatever else was to come
+	j.srv.Dump() // Arrives last.
 	if e := next(t, events); e.Kind != bootstrap.Dump {
 		t.Errorf("event %+v, want the dump: nobody has died", e)
 	}
 }
 
-// The launch of a large job: everyone connects and constructs at once.
+// All ranks of a large job connect and construct at once.
 func TestOpen_ManyRanksAtOnce_Succeeds(t *testing.T) {
 	const n = 130
 	j := testJob(t, server.Options{Size: n})

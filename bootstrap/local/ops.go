@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Put stores value under key. It has no answer, and returns when the kernel has it.
+// Put stores value under key. It has no answer, and returns when the kernel has the frame.
 func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	err := context.Cause(ctx)
 	if err == nil {
@@ -38,7 +38,7 @@ func (c *client) put(ctx context.Context, body wire.ValuedBody) error {
 	case <-time.After(c.timeout):
 		err = fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
 	}
-	c.withdrawFrame(o, 0) // if it has not begun to go
+	c.withdrawFrame(o, 0) // If it is not being written.
 	return fmt.Errorf("%w: %w", err, errUnread)
 }
 

@@ -59,7 +59,7 @@ func TestOrder_CannotStart_NothingIsLeft(t *testing.T) {
 	j, c, orders := orderedJob(t, 5)
 	result := grow(t, c, bootstrap.PsetArgs{Add: 3, Name: "more"})
 	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 1, N: 3})
-	early := j.open(t, 2) // It was started, and opens a session before the third can't be started.
+	early := j.open(t, 2) // It has started, and opens a session before the third one fails to start.
 	environ := j.srv.Environ(3)
 	j.srv.Started(1, 2, errors.New("fork: resource temporarily unavailable"))
 	names, err := result()
@@ -106,7 +106,7 @@ func TestOrder_Partial_StartsFewerAsNewRanks(t *testing.T) {
 	}
 }
 
-// TestOrder_WithdrawnRequest_EndsTheProcesses: the launcher has not answered yet.
+// The launcher has not answered yet.
 func TestOrder_WithdrawnRequest_EndsTheProcesses(t *testing.T) {
 	j, c, orders := orderedJob(t, 3)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -128,7 +128,7 @@ func TestOrder_WithdrawnRequest_EndsTheProcesses(t *testing.T) {
 			t.Errorf("rank %d: excused %t", rank, got)
 		}
 	}
-	// None is left: as many can be added again.
+	// None remains, so as many can be added again.
 	result := grow(t, c, bootstrap.PsetArgs{Add: 2})
 	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 3, N: 2})
 	j.srv.Started(3, 0, nil)
@@ -137,7 +137,7 @@ func TestOrder_WithdrawnRequest_EndsTheProcesses(t *testing.T) {
 	}
 }
 
-// TestOrder_DeathOfRequester_EndsTheProcesses also answers nobody.
+// The call of the dead requester gets no answer.
 func TestOrder_DeathOfRequester_EndsTheProcesses(t *testing.T) {
 	orders := make(chan server.Order, 100)
 	j := testJob(t, server.Options{Size: 2, Most: 4, Order: func(o server.Order) { orders <- o }})
@@ -156,7 +156,7 @@ func TestOrder_DeathOfRequester_EndsTheProcesses(t *testing.T) {
 	}
 }
 
-// TestChange_Garbage_EndsOneConnection: the others are served.
+// The server continues to serve the others.
 func TestChange_Garbage_EndsOneConnection(t *testing.T) {
 	for what, body := range map[string]any{
 		"no operation":      wire.ChangeBody{Op: 0, Args: wire.EncodeBody(wire.Empty{})},
@@ -234,7 +234,7 @@ func TestResize_ProgramIntegrates_ReturnsTheNames(t *testing.T) {
 	}
 }
 
-// TestResize_ProgramDoesNotQuery_ChangesNothing when the user's time is up.
+// Nothing changes when the user's time is up.
 func TestResize_ProgramDoesNotQuery_ChangesNothing(t *testing.T) {
 	j, c, _ := orderedJob(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -276,7 +276,7 @@ func TestResize_Withdrawn_MembersGetTheReason(t *testing.T) {
 	}
 }
 
-// TestResize_ProgramQueriesOnly_NamesTheProcess has queries of the joining process too.
+// Queries of the joining process count too.
 func TestResize_ProgramQueriesOnly_NamesTheProcess(t *testing.T) {
 	for _, queries := range []bool{true, false} {
 		j, c, orders := orderedJob(t, 2)
@@ -345,7 +345,7 @@ func TestResize_UserWithdraws_MembersGetErrCanceled(t *testing.T) {
 	}
 }
 
-// TestResize_ProgramHasAChange_BeginsAfterIt, and is refused if that takes too long.
+// The request is refused if the other change takes too long.
 func TestResize_ProgramHasAChange_BeginsAfterIt(t *testing.T) {
 	j, c, _ := orderedJob(t, 1)
 	names, err := c.Operate(t.Context(), bootstrap.PsetShrink, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Sub: 1, Name: "less"})

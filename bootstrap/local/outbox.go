@@ -9,32 +9,35 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// outbox is what the launcher has not been sent yet. Guarded by client.mu.
+// outbox has the frames that are not written yet. Guarded by client.mu.
 type outbox struct {
-	frames      []*outgoing
-	unsentBytes int // in frames
+	frames []*outgoing
+	// Bytes in frames.
+	unsentBytes int
 	isWriting   bool
 }
 
 // outgoing is one frame.
 type outgoing struct {
-	frame   []byte
-	written chan struct{} // closed when the kernel has the frame
+	frame []byte
+	// Closed when the kernel has the frame.
+	written chan struct{}
 }
 
-// maxLossyBytes limits the unsent bytes. Beyond it, EventSource.GiveUp, EventSource.Broke and Noter.Note
-// drop their messages. All other frames have a caller that waits, or are sent once in a session or for a communicator.
+// maxLossyBytes limits the unsent bytes for messages that may be lost. Beyond it,
+// EventSource.GiveUp, EventSource.Broke and Noter.Note drop their messages. All other frames have a
+// caller that waits, or are sent once in a session or for a communicator.
 const maxLossyBytes = 1 << 20
 
-// errUnread ends a call of which the launcher has heard nothing.
+// errUnread is the error of a call whose frame was not written.
 var errUnread = errors.New("the launcher does not read what it is sent")
 
-// send queues a frame, and returns at once. Frames go in the order of the calls.
+// send queues a frame, and returns at once. Frames keep the order of the calls.
 func (c *client) send(k wire.Kind, id uint64, body any) (*outgoing, error) {
 	return c.sendCall(k, id, body, nil)
 }
 
-// sendCall is send for a request, of which mine gets the answer.
+// sendCall is send for a request with the call that waits for its answer.
 func (c *client) sendCall(k wire.Kind, id uint64, body any, mine *call) (*outgoing, error) {
 	frame, err := wire.Encode(k, id, body)
 	if err != nil {
@@ -62,19 +65,19 @@ func (c *client) queueLocked(frame []byte) *outgoing {
 	return o
 }
 
-// failure is why the connection has ended, or nil.
+// connectionError returns the cause of the end of the connection, or nil.
 func (c *client) connectionError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closeErr
 }
 
-// withdrawFrame withdraws a frame of which nothing has been written, and the call id with it.
+// withdrawFrame removes a frame that is not being written, and its call.
 func (c *client) withdrawFrame(o *outgoing, id uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := slices.Index(c.outbox.frames, o)
-	if at < 0 || c.closeErr != nil { // the connection's error comes first
+	if at < 0 || c.closeErr != nil { // The error of the connection takes precedence.
 		return false
 	}
 	c.outbox.frames = slices.Delete(c.outbox.frames, at, at+1)
@@ -83,7 +86,7 @@ func (c *client) withdrawFrame(o *outgoing, id uint64) bool {
 	return true
 }
 
-// write empties the outbox and ends: an idle client has no writer.
+// write empties the outbox and returns, so that an idle client has no writer.
 func (c *client) write() {
 	for o := c.nextFrame(); o != nil; o = c.nextFrame() {
 		if _, err := c.conn.Write(o.frame); err != nil {
@@ -96,8 +99,8 @@ func (c *client) write() {
 	}
 }
 
-// nextFrame takes the next frame out, and sets the time that it may take, which is Close's
-// once the client closes. nil: there is none.
+// nextFrame removes the next frame, or returns nil. It sets the deadline of the write, unless Close
+// has set one.
 func (c *client) nextFrame() *outgoing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +112,7 @@ func (c *client) nextFrame() *outgoing {
 	c.outbox.frames = slices.Delete(c.outbox.frames, 0, 1)
 	c.outbox.unsentBytes -= len(o.frame)
 	if !c.isClosed {
-		c.conn.SetWriteDeadline(time.Now().Add(c.timeout)) // an error here shows in Write
+		c.conn.SetWriteDeadline(time.Now().Add(c.timeout)) // The write reports an error.
 	}
 	return o
 }

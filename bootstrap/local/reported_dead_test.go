@@ -101,7 +101,8 @@ func TestReportDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 	}
 }
 
-// stopped is the connection of a process that does not read until it is resumed. Its writes fail while it is stopped.
+// stopped is the connection of a process that does not read until it is resumed. Its writes fail
+// while it is stopped.
 type stopped struct {
 	net.Conn
 	writeErr  error

@@ -15,17 +15,15 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// puppet is a launcher that does nothing by itself. Its connection has no buffer: what it
-// does not read stays with the client.
+// puppet is a launcher that sends only what a test makes it send. Its connection has no buffer.
 type puppet struct {
 	t    *testing.T
 	conn net.Conn
 	r    *wire.Reader
-	log  bytes.Buffer // of the client
+	log  bytes.Buffer // Log of the client.
 }
 
-// stringed returns a client of rank 0 of 2, which gives its calls that time, and its
-// launcher.
+// stringed returns a client of rank 0 of 2 with that timeout, and its launcher.
 func stringed(t *testing.T, timeout time.Duration) (*client, *puppet) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -68,8 +66,7 @@ func (p *puppet) send(k wire.Kind, id uint64, body any) {
 	}
 }
 
-// TestEvents_LauncherIsStopped_DoNotBlock: nor does Close, or a Put whose context ends.
-// A call that waited for the launcher would do so for an hour.
+// Close does not block either, nor a Put whose context ends.
 func TestEvents_LauncherIsStopped_DoNotBlock(t *testing.T) {
 	c, _ := stringed(t, time.Hour)
 	c.Begin(1)
@@ -105,7 +102,6 @@ func TestEvents_LauncherIsStopped_DoNotBlock(t *testing.T) {
 	}
 }
 
-// TestServerLost_SeveralCauses_FirstIsReported: and not that this process then closes its end.
 func TestServerLost_SeveralCauses_FirstIsReported(t *testing.T) {
 	for want, lose := range map[string]func(c *client, p *puppet){
 		"send with the launcher: write pipe: i/o timeout": func(c *client, _ *puppet) { c.Begin(1) },
@@ -140,7 +136,7 @@ func TestServerLost_SeveralCauses_FirstIsReported(t *testing.T) {
 	}
 }
 
-// TestCall_LateAnswer_KeepsConnection: which was stopped for a moment as a call ended.
+// The server was stopped as a call ended.
 func TestCall_LateAnswer_KeepsConnection(t *testing.T) {
 	c, p := stringed(t, time.Hour)
 	c.answerGrace = time.Millisecond

@@ -16,18 +16,19 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// singleton serves a process that is alone in its job. It has no goroutine and no socket. Of
-// the optional abilities it has the process sets and their changes, which can't
-// start processes.
+// singleton serves a process that is alone in its job, without a goroutine or a socket. Of the
+// optional interfaces it has process sets and their changes, except that it starts no processes.
 type singleton struct {
 	changes
 	id bootstrap.Identity
 
-	mu            sync.Mutex
-	isClosed      bool
-	done          chan struct{} // closed by Close
-	table         *sets.Table[*localCall]
-	putDone       chan struct{} // closed, and replaced, by each Put; closed by Close
+	mu       sync.Mutex
+	isClosed bool
+	// Closed by Close.
+	done  chan struct{}
+	table *sets.Table[*localCall]
+	// Closed by each Put and replaced, and closed by Close.
+	putDone       chan struct{}
 	values        map[string][]byte
 	lastContextID uint64
 }
@@ -66,8 +67,8 @@ func (s *singleton) Close() error {
 	return nil
 }
 
-// begin checks what every call checks, and leaves s.mu locked when it is fine.
-// value may have so many bytes at most.
+// beginCall checks the arguments that all calls have, and locks s.mu unless it returns an error.
+// most is the limit of value in bytes.
 func (s *singleton) beginCall(ctx context.Context, op, name string, value []byte, most int) error {
 	if err := cmp.Or(wire.CheckSizes(name, value, most), context.Cause(ctx)); err != nil {
 		return join.OpError(op, name, err)
@@ -91,7 +92,7 @@ func (s *singleton) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// Get returns what was put under key, by this process: there is no other.
+// Get returns a value of this process, which is the only one.
 func (s *singleton) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
 	if p != s.id.Proc {
 		return nil, fmt.Errorf("bootstrap: get %q: %w: %s is not in this job (%s)", key, framework.ErrRank, p, s.id.Proc.Namespace)
@@ -126,7 +127,7 @@ func (s *singleton) checkGroup(op, tag string, group []framework.Proc) error {
 	return nil
 }
 
-// Fence returns at once: all members are here.
+// Fence returns at once, because all members are present.
 func (s *singleton) Fence(ctx context.Context, group []framework.Proc, tag string) error {
 	if err := s.beginCall(ctx, "fence", tag, nil, 0); err != nil {
 		return err

@@ -11,7 +11,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// localCall is a call of the singleton, and a join.Waiter. withdraw is guarded by singleton.mu.
+// localCall is a call of the singleton that implements join.Waiter. withdraw is guarded by
+// singleton.mu.
 type localCall struct {
 	withdraw join.Withdraw
 	answer   chan wire.Message // Has room for the answer.
@@ -23,7 +24,7 @@ func (l *localCall) Answer(k wire.Kind, body []byte) {
 	l.answer <- wire.Message{Kind: k, Body: body}
 }
 
-// call implements endpoint.
+// roundTrip implements endpoint.
 func (s *singleton) roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
 	l := &localCall{answer: make(chan wire.Message, 1)}
 	if err := s.startCall(ctx, l, k, body); err != nil {
@@ -53,7 +54,7 @@ func (s *singleton) roundTrip(ctx context.Context, k wire.Kind, body any, timeou
 	return <-l.answer, waitErr, nil
 }
 
-// start makes a call of the table.
+// startCall makes a call of the table.
 func (s *singleton) startCall(ctx context.Context, l *localCall, k wire.Kind, body any) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -71,7 +72,7 @@ func (s *singleton) startCall(ctx context.Context, l *localCall, k wire.Kind, bo
 	return nil
 }
 
-// localRequest returns the table's call for a message.
+// localRequest returns the call of the table for a message.
 func localRequest(k wire.Kind, body any) (sets.Request[*localCall], error) {
 	switch b := body.(type) {
 	case wire.ChangeBody:
@@ -87,7 +88,7 @@ func localRequest(k wire.Kind, body any) (sets.Request[*localCall], error) {
 	return nil, fmt.Errorf("message kind %d is not for a singleton", k)
 }
 
-// failed implements endpoint.
+// failureError implements endpoint.
 func (s *singleton) failureError(op, name string, m wire.Message, waitErr error) error {
 	f, err := wire.Decode[wire.FailureBody](m.Body)
 	if err != nil {

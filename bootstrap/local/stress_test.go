@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// crowd is a job whose processes follow changes until they leave or are killed. Rank 0 leads.
+// crowd is a job whose processes take part in changes until they leave or are killed. Rank 0 leads.
 type crowd struct {
 	t   *testing.T
 	ctx context.Context
@@ -133,8 +133,7 @@ func (w *crowd) lead(c *client, main string, op bootstrap.PsetOp, args bootstrap
 	return got.Pset, nil
 }
 
-// TestChanges_KillsAtRandomMoments_AllMembersAgree: nothing hangs, and a change has one
-// outcome.
+// Nothing hangs, and each change has one outcome.
 func TestChanges_KillsAtRandomMoments_AllMembersAgree(t *testing.T) {
 	const changes, most = 150, 6
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,5 +1,4 @@
-// Package events delivers a bootstrap client's events as bootstrap.EventSource
-// promises it.
+// Package events delivers the events of a bootstrap client as bootstrap.EventSource specifies.
 package events
 
 import (
@@ -9,21 +8,23 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 )
 
-// A Queue keeps deaths and the loss of the server for every later receiver, and revocations until there is
-// a receiver. It delivers one event at a time, on a goroutine that exists while events are queued.
+// A Queue keeps deaths and the loss of the server for every later receiver, and revocations until
+// there is a receiver. It delivers one event at a time, on a goroutine that exists while events are
+// queued.
 type Queue struct {
 	// Spawn starts a goroutine that Close of the client waits for. Set it before use.
 	Spawn func(func())
 
-	mu        sync.Mutex
-	receiver  func(bootstrap.Event)
-	history   []bootstrap.Event // deaths, and the loss of the server
+	mu       sync.Mutex
+	receiver func(bootstrap.Event)
+	// Deaths and the loss of the server.
+	history   []bootstrap.Event
 	queue     []bootstrap.Event
 	isRunning bool
 	isStopped bool
 }
 
-// Add takes an event in.
+// Add queues an event.
 func (e *Queue) Add(ev bootstrap.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -36,7 +37,7 @@ func (e *Queue) Add(ev bootstrap.Event) {
 	e.startLocked()
 }
 
-// Set makes f the receiver, of the past first.
+// Set changes the receiver, which first receives the history.
 func (e *Queue) Set(f func(bootstrap.Event)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,7 +70,7 @@ func (e *Queue) run() {
 	e.isRunning = false
 }
 
-// Stop ends delivery; the goroutine may still be in its last call.
+// Stop ends delivery. A call of the receiver may still be in progress.
 func (e *Queue) Stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

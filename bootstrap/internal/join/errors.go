@@ -11,12 +11,12 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// errUnknownFailure is inside the error of a failure that has no code of ours.
+// errUnknownFailure is wrapped by the error of an unknown failure code.
 var errUnknownFailure = errors.New("unknown failure")
 
-// Error makes an error of f, the answer to a call. op and name are what was called, and
-// waitErr is why the caller's wait ended, nil if it did not end by itself. ok is false for
-// a failure that makes no sense; err says what it is.
+// FailureError returns the error for f, the answer to call op with name. waitErr is the reason if
+// the caller's wait has ended, and otherwise nil. ok is false for an invalid failure, and err then
+// describes it.
 func FailureError(id bootstrap.Identity, op, name string, f wire.FailureBody, waitErr error) (err error, ok bool) {
 	switch f.Code {
 	case wire.CodeMissing:
@@ -50,7 +50,7 @@ func FailureError(id bootstrap.Identity, op, name string, f wire.FailureBody, wa
 	return OpError(op, name, sentinel), true
 }
 
-// withdrawn is the error of a call that its caller has given up, because of waitErr.
+// withdrawnError is the error of a call that its caller withdrew because of waitErr.
 func withdrawnError(op, name string, waitErr error, absent []framework.Proc) error {
 	if len(absent) == 0 {
 		return OpError(op, name, waitErr)
@@ -58,7 +58,7 @@ func withdrawnError(op, name string, waitErr error, absent []framework.Proc) err
 	if errors.Is(waitErr, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", waitErr, &framework.MissingError{Op: op, Tag: name, Missing: absent})
 	}
-	// Not wrapped: a caller that cancels did not run into a deadline.
+	// MissingError is not wrapped, because no deadline has passed.
 	return fmt.Errorf("bootstrap: %s %q: %w; not there yet: %v", op, name, waitErr, absent)
 }
 
@@ -67,7 +67,7 @@ func ReportedDeadError(self framework.Proc, reason string) error {
 	return fmt.Errorf("%w: %s, which is this process, was reported dead: %s", framework.ErrProcFailed, self, reason)
 }
 
-// OpError says which call err ended.
+// OpError adds the call to err.
 func OpError(op, name string, err error) error {
 	if len(name) > bootstrap.MaxName {
 		name = name[:32] + "..."

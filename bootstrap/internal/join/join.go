@@ -1,10 +1,8 @@
-// Package join is what processes wait for in a bootstrap: fences and group
-// constructs that others have to enter, and values that others have to put.
-// Whoever serves those of a job, the launcher or one of the members, does so by
-// the same rules, and processes get the same errors.
+// Package join has the waiting calls of a bootstrap, which are fences, group constructs and reads
+// of values. A launcher and the members of a job use the same rules and errors.
 //
-// It is pure logic, without time, locks or connections: whoever uses it holds its
-// own lock during every call, except where a comment says otherwise.
+// It is pure logic without time, locks or connections. The caller holds its own lock during every
+// call, except where a comment excludes it.
 package join
 
 import (
@@ -15,48 +13,49 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// A Waiter is a call of a process, to be answered once.
+// A Waiter is a call of a process that is answered once.
 type Waiter interface {
 	comparable
-	// Waits says how the wait is ended before its time.
+	// SetWithdraw sets the function that ends the wait early.
 	SetWithdraw(Withdraw)
-	// Done says that nothing of what Waits said is to be called any more.
+	// ClearWithdraw drops that function.
 	ClearWithdraw()
-	// Answer gives the answer, encoded. Others may get the same bytes.
+	// Answer sends the encoded answer. Waiters may share the bytes.
 	Answer(k wire.Kind, body []byte)
 }
 
-// Withdraw ends the wait of a Waiter, whose deadline has passed (expired) or whose
-// caller has gone, and returns what to answer it with.
+// Withdraw ends the wait of a Waiter, and returns the answer for it. expired means that its
+// deadline has passed, and otherwise the caller has withdrawn.
 type Withdraw func(expired bool) wire.FailureBody
 
-// Fail answers w, which may have waited, with f.
+// Fail answers w with f, whether it has waited or not.
 func Fail[W Waiter](w W, f wire.FailureBody) {
 	w.ClearWithdraw()
 	w.Answer(wire.Failure, wire.EncodeBody(f))
 }
 
-// A Table holds the fences and constructs of the processes of a namespace that not
-// all members have entered yet.
+// A Table holds the incomplete fences and constructs of the processes of a namespace.
 type Table[W Waiter] struct {
 	Namespace string
 	Size      int
-	// Ended reports whether a process will never come (again).
+	// HasEnded reports whether a process never returns.
 	HasEnded func(rank uint32) bool
-	// Early reports whether a call is answered before others, because its answer goes through a
-	// process that gets one of its own; nil: none is.
+	// IsAnsweredFirst reports whether a call is answered before others, because a process relays
+	// its answer that gets one of its own. nil means none.
 	IsAnsweredFirst func(W) bool
 	joins           map[string][]*Join[W]
 }
 
-// A Join is one instance of a fence or construct, from its first member's call to its
-// last's. Its memory grows with the calls, and not with the group, which a call of a few bytes names.
+// A Join is one instance of a fence or construct, from the call of its first member to that of its
+// last. Its memory grows with the calls and not with the group, because a call of a few bytes can
+// name a large group.
 type Join[W Waiter] struct {
-	Kind            wire.Kind
-	Group           wire.Runs
-	key             string
-	size            int
-	entered         map[int]member[W] // Waiting calls, by position in the group.
+	Kind  wire.Kind
+	Group wire.Runs
+	key   string
+	size  int
+	// Waiting calls, by position in the group.
+	entered         map[int]member[W]
 	isAnsweredFirst func(W) bool
 }
 
@@ -65,13 +64,12 @@ type member[W Waiter] struct {
 	payload []byte
 }
 
-// Enter enters w, the call of a process, into an instance. It returns the instance if w
-// was its last member: that is out of the table then, and for Complete. A group that is
-// not valid, or has a member that has ended, is answered. An error means that the body is
-// no group's.
+// Enter enters w, the call of rank, into an instance. If w completes the instance, Enter removes it
+// from the table and returns it for Complete. Enter answers w if the group is invalid or has a
+// member that has ended. An error means that the body is malformed.
 func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Join[W], error) {
-	// Equal for calls that belong together. The group is a CBOR value and so delimits
-	// itself: no two pairs are equal.
+	// Calls with equal keys belong together. The group is a CBOR value, so distinct pairs of group
+	// and tag have distinct keys.
 	key := string([]byte{byte(kind)}) + string(b.Group) + b.Tag
 	j, at := t.find(key, rank)
 	if j == nil {
@@ -108,14 +106,13 @@ func (t *Table[W]) Enter(w W, rank uint32, kind wire.Kind, b wire.JoinBody) (*Jo
 	return j, nil
 }
 
-// put has w, a member's call, wait in j.
+// addMember adds a member's waiting call to j.
 func (t *Table[W]) addMember(j *Join[W], at int, w W, payload []byte) {
 	j.entered[at] = member[W]{w, payload}
 	w.SetWithdraw(func(expired bool) wire.FailureBody { return t.withdrawMember(j, at, expired) })
 }
 
-// find returns the oldest instance of key in which rank is not yet, and rank's
-// position there. A process that is in one already means the next.
+// find returns the oldest instance of key that rank has not entered, and the position of rank.
 func (t *Table[W]) find(key string, rank uint32) (*Join[W], int) {
 	for _, j := range t.joins[key] {
 		at := j.Group.Index(rank)
@@ -127,15 +124,15 @@ func (t *Table[W]) find(key string, rank uint32) (*Join[W], int) {
 }
 
 func (t *Table[W]) remove(j *Join[W]) {
-	// A copy: a caller may be ranging over the old one.
+	// A caller may range over the old slice.
 	js := slices.DeleteFunc(slices.Clone(t.joins[j.key]), func(x *Join[W]) bool { return x == j })
 	if t.joins[j.key] = js; len(js) == 0 {
 		delete(t.joins, j.key)
 	}
 }
 
-// Complete answers every member of j, which Enter has returned. What all get alike is
-// encoded once: that may take long, and needs no lock. context is the id of a construct.
+// Complete answers every member of j, which Enter has returned. It needs no lock, because it
+// encodes the common answer, which may take long. context is the id of a construct.
 func (j *Join[W]) Complete(context uint64) {
 	var body any = wire.Empty{}
 	if j.Kind == wire.Construct {
@@ -153,8 +150,8 @@ func (j *Join[W]) Complete(context uint64) {
 	j.forEach(func(w W) { w.Answer(kind, answer) })
 }
 
-// each calls f for those who are in j: the early ones first, and then the others from the
-// group's last to its first. Who has its answer may close, and must not have to answer others
+// forEach calls f for all members, first for those of IsAnsweredFirst, and then from the last
+// position to the first. A member may close after its answer, so it must not have to relay answers
 // then.
 func (j *Join[W]) forEach(f func(W)) {
 	positions := slices.Sorted(maps.Keys(j.entered))
@@ -167,7 +164,7 @@ func (j *Join[W]) forEach(f func(W)) {
 	}
 }
 
-// ProcEnded ends every instance that waits for rank, which will never come.
+// ProcEnded fails every instance that waits for rank.
 func (t *Table[W]) ProcEnded(rank uint32) {
 	for _, js := range t.joins {
 		for _, j := range js {
@@ -178,7 +175,7 @@ func (t *Table[W]) ProcEnded(rank uint32) {
 	}
 }
 
-// Absent returns the ranks that some instance waits for, each once.
+// Absent returns the ranks that any instance waits for.
 func (t *Table[W]) Absent() []uint32 {
 	var out []uint32
 	for _, js := range t.joins {
@@ -190,7 +187,7 @@ func (t *Table[W]) Absent() []uint32 {
 	return slices.Compact(out)
 }
 
-// fail ends j, and answers all who wait in it with f, which is encoded once.
+// failJoin removes j and answers all its members with f, which is encoded once.
 func (t *Table[W]) failJoin(j *Join[W], f wire.FailureBody) {
 	t.remove(j)
 	body := wire.EncodeBody(f)
@@ -200,7 +197,7 @@ func (t *Table[W]) failJoin(j *Join[W], f wire.FailureBody) {
 	})
 }
 
-// absent returns the ranks that j still waits for.
+// absent returns the ranks that j waits for.
 func (j *Join[W]) absent() []uint32 {
 	var out []uint32
 	for at, rank := range j.Group.All() {
@@ -211,7 +208,7 @@ func (j *Join[W]) absent() []uint32 {
 	return out
 }
 
-// endedMembers returns the members of j that will never come.
+// endedMembers returns the members of j that never return.
 func (t *Table[W]) endedMembers(j *Join[W]) (ended []uint32) {
 	for _, rank := range j.Group.All() {
 		if t.HasEnded(rank) {
@@ -221,8 +218,8 @@ func (t *Table[W]) endedMembers(j *Join[W]) (ended []uint32) {
 	return ended
 }
 
-// leave takes a member out; when its deadline has passed, the instance ends for all, and
-// everyone learns the same names.
+// withdrawMember removes a member. If its deadline has passed, the instance fails for all members
+// with the same names.
 func (t *Table[W]) withdrawMember(j *Join[W], at int, expired bool) wire.FailureBody {
 	missing := j.absent()
 	delete(j.entered, at)
@@ -235,9 +232,9 @@ func (t *Table[W]) withdrawMember(j *Join[W], at int, expired bool) wire.Failure
 	return wire.FailureBody{Code: wire.CodeWithdrawn, Missing: missing}
 }
 
-// shiftForward moves the calls that the member has in later instances than j one instance
-// forward each: its first call is the one that goes with the others' first. None is complete
-// by that: as many are in each as before, but in the last, which may be empty now.
+// shiftForward moves the calls of the member in later instances one instance forward, so that its
+// first call stays with the first calls of the others. This completes no instance, because each has
+// as many calls as before, except the last one, which may be empty.
 func (t *Table[W]) shiftForward(j *Join[W], at int) {
 	js := t.joins[j.key]
 	for _, next := range js[slices.Index(js, j)+1:] {

@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// caller is a call of a process, which keeps its answer.
+// caller is a call that records its answer.
 type caller struct {
 	rank  uint32
 	leave Withdraw
@@ -40,8 +40,7 @@ func (c *caller) Answer(k wire.Kind, body []byte) {
 	}
 }
 
-// table returns one of 4 processes, some of which have ended, and what enters rank's call
-// for a group.
+// table returns a table of 4 processes, some of which have ended.
 func table(t *testing.T, ended ...uint32) (*Table[*caller], func(rank uint32, tag string, group ...uint32) *caller) {
 	tab := &Table[*caller]{Namespace: "job", Size: 4, HasEnded: func(r uint32) bool { return slices.Contains(ended, r) }}
 	return tab, func(rank uint32, tag string, group ...uint32) *caller {
@@ -106,8 +105,7 @@ func TestTable_WithdrawnMember_IsMissing(t *testing.T) {
 	answers(t, "done", a, c, d)
 }
 
-// Two of a process's calls are in two instances, and it withdraws the first: the other members
-// mean the second then, whenever they come.
+// Two calls of a process are in two instances, and the first one is withdrawn.
 func TestTable_WithdrawnCall_IsReplacedByNext(t *testing.T) {
 	tab, enter := table(t)
 	early := enter(2, "t", 0, 1, 2)
@@ -126,8 +124,7 @@ func TestTable_WithdrawnCall_IsReplacedByNext(t *testing.T) {
 	}
 }
 
-// Whoever has its answer may close, so that those whose answers go through it, or whose leader
-// it is, have theirs first: whatever the answer is.
+// A member may close after its answer, so relays and the coordinator are last.
 func TestJoin_Complete_AnswersCoordinatorLast(t *testing.T) {
 	tab, enter := table(t)
 	tab.IsAnsweredFirst = func(c *caller) bool { return c.rank == 2 } // through 1
@@ -181,8 +178,7 @@ func TestValueStore_Set_AnswersAllWaiters(t *testing.T) {
 	}
 }
 
-// TestEnter_LargeGroups_TakeTheMemoryOfTheCalls covers a member that names large groups, each by a few bytes, in calls that no
-// other process enters.
+// TestEnter_LargeGroups_TakeTheMemoryOfTheCalls covers a member that withdraws.
 func TestEnter_LargeGroups_TakeTheMemoryOfTheCalls(t *testing.T) {
 	tab := &Table[*caller]{Namespace: "job", Size: wire.MaxElements, HasEnded: func(uint32) bool { return false }}
 	world := wire.EncodeBody(wire.Runs{{Namespace: "job", Stride: 1, Count: wire.MaxElements}})
@@ -200,7 +196,7 @@ func TestEnter_LargeGroups_TakeTheMemoryOfTheCalls(t *testing.T) {
 	}
 }
 
-// A caller that cancels did not run into a deadline, and one whose context's has passed did.
+// A caller that cancels has no timeout error.
 func TestFailureError_WithdrawnCall_HasCause(t *testing.T) {
 	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}}
 	f := wire.FailureBody{Code: wire.CodeWithdrawn, Missing: []uint32{2}}
@@ -249,7 +245,7 @@ func TestComplete_FrameIsTooLong_ErrorNamesRootsFrom(t *testing.T) {
 	}
 }
 
-// limited is a call that keeps its failure.
+// countingWaiter records its failure.
 type countingWaiter struct{ failure wire.FailureBody }
 
 func (c *countingWaiter) SetWithdraw(Withdraw) {}

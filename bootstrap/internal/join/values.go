@@ -6,24 +6,22 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// A Board has named values, and who waits for one that is not there yet. The zero Board
-// is empty.
+// A ValueStore has named values, and the calls that wait for values. The zero ValueStore is empty.
 type ValueStore[W Waiter] struct {
 	values  map[string]Value
 	waiters map[string][]W
 }
 
-// A Value is an encoded wire.ValueBody. It is encoded once, when it is put: however
-// many ask for a large one, none of their answers copies it, and none holds a lock for
-// longer than it takes to queue it.
+// A Value is an encoded wire.ValueBody. It is encoded once, so answers share its bytes, and no
+// answer holds a lock while it is encoded.
 type Value []byte
 
-// EncodeValue makes a Value of what was put. It copies.
+// EncodeValue copies b into a Value.
 func EncodeValue(b []byte) Value {
 	return wire.EncodeBody(wire.ValueBody{Found: true, Value: b})
 }
 
-// Set stores v, and answers all who wait for it.
+// Set stores v and answers the calls that wait for it.
 func (b *ValueStore[W]) Set(name string, v Value) {
 	if b.values == nil {
 		b.values = map[string]Value{}
@@ -36,20 +34,20 @@ func (b *ValueStore[W]) Set(name string, v Value) {
 	delete(b.waiters, name)
 }
 
-// Get returns what is under name.
+// Get returns the value of name.
 func (b *ValueStore[W]) Get(name string) (Value, bool) {
 	v, ok := b.values[name]
 	return v, ok
 }
 
-// Delete takes name away. It reports whether it was there.
+// Delete removes name. It reports whether there was a value.
 func (b *ValueStore[W]) Delete(name string) bool {
 	_, ok := b.values[name]
 	delete(b.values, name)
 	return ok
 }
 
-// Await has w wait for name. If it is withdrawn, failure says with what to answer.
+// Await adds w to the waiters for name. failure returns its answer if it is withdrawn.
 func (b *ValueStore[W]) Await(name string, w W, failure Withdraw) {
 	if b.waiters == nil {
 		b.waiters = map[string][]W{}
@@ -58,14 +56,14 @@ func (b *ValueStore[W]) Await(name string, w W, failure Withdraw) {
 	w.SetWithdraw(func(expired bool) wire.FailureBody {
 		if ws := slices.DeleteFunc(b.waiters[name], func(x W) bool { return x == w }); len(ws) > 0 {
 			b.waiters[name] = ws
-		} else { // Forget may have been called
+		} else { // DropWaiters may have been called.
 			delete(b.waiters, name)
 		}
 		return failure(expired)
 	})
 }
 
-// AwaitOwner is Await for what rank, who has not put it yet, is to put.
+// AwaitOwner is Await for a value of process rank.
 func (b *ValueStore[W]) AwaitOwner(name string, w W, rank uint32) {
 	b.Await(name, w, func(expired bool) wire.FailureBody {
 		code := wire.CodeWithdrawn
@@ -76,7 +74,7 @@ func (b *ValueStore[W]) AwaitOwner(name string, w W, rank uint32) {
 	})
 }
 
-// Fail answers all who wait with f.
+// Fail answers all waiters with f.
 func (b *ValueStore[W]) Fail(f wire.FailureBody) {
 	waits := b.waiters
 	b.waiters = nil
@@ -87,5 +85,5 @@ func (b *ValueStore[W]) Fail(f wire.FailureBody) {
 	}
 }
 
-// Forget lets nobody wait any more, and answers nobody.
+// DropWaiters removes all waiters without an answer.
 func (b *ValueStore[W]) DropWaiters() { b.waiters = nil }

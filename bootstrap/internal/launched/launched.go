@@ -1,18 +1,17 @@
-// Package launched reads from the environment which launchers have started a process, or
-// one that it descends from, and which of them is the nearest. It knows variables only, and
-// speaks to nobody.
+// Package launched finds the launchers that have started a process or one of its ancestors, and
+// determines the nearest one. It reads environment variables only.
 //
-// Variables pass on from process to process, so that those of several launchers may be
-// there: a rank of one has started another. What tells which one is nearer:
+// Processes inherit variables, so those of several launchers may be present if a rank of one has
+// started another. These facts tell which launcher is nearer:
 //
-//   - `ferry run` takes from its ranks what names them as ranks of others (NamesRank). So
-//     whatever is there beside its own address came later.
-//   - A descriptor does not pass on by itself: mpirun and srun close those of others. So a
-//     PMI_FD that is open beside CheckPMIx is the nearest launcher's. Hydra closes none.
-//   - Slurm tells each task its own process id. Where that is this process's, srun has
+//   - `ferry run` removes the variables that identify its ranks as ranks of others (NamesRank),
+//     so any such variable beside its own address was set later.
+//   - Descriptors are not inherited by themselves, because mpirun and srun close those of others.
+//     So an open PMI_FD beside PMIx belongs to the nearest launcher. Hydra closes none.
+//   - Slurm passes each task its own process id. If it equals that of this process, srun has
 //     started it.
-//   - Otherwise nothing tells PMI_PORT from CheckPMIx, or from PMI_FD: that is an error, unless
-//     the user says which.
+//   - Otherwise PMI_PORT beside PMIx or PMI_FD is ambiguous, and an error unless the user selects
+//     one.
 package launched
 
 import (
@@ -30,7 +29,7 @@ import (
 // Lookup is os.LookupEnv.
 type Lookup func(name string) (value string, ok bool)
 
-// The variables of launchers that a bootstrap other than local speaks to.
+// Variables of launchers with a server that a bootstrap other than local uses.
 const (
 	PMIFD         = "PMI_FD"
 	PMIPort       = "PMI_PORT"
@@ -40,7 +39,7 @@ const (
 	PMIxRank      = "PMIX_RANK"
 )
 
-// Those of launchers that may leave ranks without anything to speak to.
+// Variables of launchers that may provide no server.
 const (
 	ompiSize      = "OMPI_COMM_WORLD_SIZE"
 	ompiRank      = "OMPI_COMM_WORLD_RANK"
@@ -51,13 +50,13 @@ const (
 	slurmSize     = "SLURM_NTASKS"
 )
 
-// ranks name a process as a rank. The first one of a launcher is what errors name.
+// rankVariables identify a process as a rank. Errors name the first one of a launcher.
 var rankVariables = []string{
 	PMISize, PMIFD, PMIPort, PMIRank, ompiSize, ompiRank, PMIxNamespace, PMIxRank, palsRank, slurmStepSize, slurmRank,
 }
 
-// Other returns a variable by which a launcher other than `ferry run` names this process
-// as a rank of its own, be it one of one; "" if there is none.
+// RankVariable returns a variable by which a launcher other than `ferry run` identifies this
+// process as a rank, or "".
 func RankVariable(lookup Lookup) string {
 	i := slices.IndexFunc(rankVariables, func(name string) bool { _, ok := lookup(name); return ok })
 	if i < 0 {
@@ -66,15 +65,15 @@ func RankVariable(lookup Lookup) string {
 	return rankVariables[i]
 }
 
-// NamesRank reports whether a variable says who a process is to a launcher other than
-// `ferry run`, or how it reaches it: true of this process, and of none that it starts.
+// NamesRank reports whether a variable identifies a process to a launcher other than `ferry run`,
+// or has its connection. Such a variable is valid for one process and not for its children.
 func NamesRank(name string) bool {
 	return slices.Contains(rankVariables, name) || name == slurmLocal ||
 		slices.ContainsFunc([]string{"PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// counts says which variable has the number of a launcher's ranks, for the variables by
-// which it names one of them. Nothing has it where a port is all that there is.
+// rankCounts has the variable for the number of a launcher's ranks, and the variables that identify
+// one of them. With only a port the number is unknown.
 var rankCounts = []struct {
 	size  string
 	ranks []string
@@ -84,9 +83,9 @@ var rankCounts = []struct {
 	{"", []string{PMIPort}},
 }
 
-// Several returns a variable that says that another launcher started this process as one
-// of several, or as one of nobody knows how many; "" if the process is one of one, or by
-// itself. One launcher's one of one says nothing of another's.
+// MultiRankVariable returns a variable that shows that another launcher started this process as one
+// of several ranks, or of an unknown number. It is "" for a single rank and for a process without a
+// launcher. The launchers are independent.
 func MultiRankVariable(lookup Lookup) string {
 	var uncounted []string
 	for _, l := range rankCounts {
@@ -109,10 +108,9 @@ func MultiRankVariable(lookup Lookup) string {
 	return ""
 }
 
-// slurm is Several for `srun` without a PMI. Its tasks have SLURM_PROCID and the number of
-// tasks of their step. A batch script, and a shell inside an allocation, have the number of
-// tasks that the job may start, and are none of them: what they start themselves is by
-// itself.
+// slurmVariable is MultiRankVariable for `srun` without a PMI. Its tasks have SLURM_PROCID and the
+// number of tasks of their step. A batch script, and a shell inside an allocation, have the number
+// of tasks that the job may start. They are no tasks, and neither are their children.
 func slurmVariable(lookup Lookup) string {
 	several, inStep := readCount(lookup, slurmStepSize)
 	if several {
@@ -126,7 +124,7 @@ func slurmVariable(lookup Lookup) string {
 		return ""
 	}
 	if id != "0" {
-		return slurmRank // not the first of one
+		return slurmRank // A later task.
 	}
 	for _, name := range []string{"SLURM_STEP_ID", "SLURM_STEPID"} {
 		if _, ok := lookup(name); ok {
@@ -134,7 +132,7 @@ func slurmVariable(lookup Lookup) string {
 		}
 	}
 	if _, job := lookup("SLURM_JOB_ID"); job && !inStep {
-		return "" // the batch script
+		return "" // The batch script.
 	}
 	several, counted := readCount(lookup, slurmSize)
 	switch {
@@ -146,8 +144,8 @@ func slurmVariable(lookup Lookup) string {
 	return ""
 }
 
-// readCount reads a number of processes: ok is false if it isn't set, and what is no
-// number counts as several.
+// readCount reads a number of processes. An invalid number counts as several. ok is false if the
+// variable is not set.
 func readCount(lookup Lookup, name string) (several, ok bool) {
 	text, ok := lookup(name)
 	if !ok {
@@ -157,8 +155,8 @@ func readCount(lookup Lookup, name string) (several, ok bool) {
 	return err != nil || n > 1, true
 }
 
-// CheckPMIx returns nil if the environment names this process and its CheckPMIx server. A launcher
-// sets several variables of the server's address, one for each generation of the protocol.
+// CheckPMIx returns nil if the environment identifies this process and its PMIx server. A launcher
+// sets several variables for the address of the server, one for each generation of the protocol.
 func CheckPMIx(environ []string) error {
 	const uri = "PMIX_SERVER_URI"
 	var missing []string
@@ -176,57 +174,56 @@ func CheckPMIx(environ []string) error {
 	return fmt.Errorf("some variables that a PMIx server sets are missing: %s", strings.Join(missing, ", "))
 }
 
-// HasOnlyPMIPort reports whether the environment says of PMI-1 no more than a port. Then
-// nothing tells whether PMI-1's launcher is nearer than one with CheckPMIx.
+// HasOnlyPMIPort reports whether the environment has a port as the only sign of PMI-1. Then its
+// launcher may be nearer than one with PMIx or not.
 func HasOnlyPMIPort(lookup Lookup) bool {
 	_, fd := lookup(PMIFD)
 	_, port := lookup(PMIPort)
 	return port && !fd
 }
 
-// IsStartedBySlurm reports whether Slurm's srun has started this very process, and no launcher
-// between. Where it is false, it may have.
+// IsStartedBySlurm reports whether srun has started this process without another launcher between.
+// If it is false, srun may still have done so.
 func IsStartedBySlurm(lookup Lookup) bool {
 	pid, ok := lookup("SLURM_TASK_PID")
 	return ok && pid == strconv.Itoa(os.Getpid())
 }
 
-// IsSlurmPMIx reports whether the CheckPMIx server in the environment is srun's.
+// IsSlurmPMIx reports whether the PMIx server in the environment belongs to srun.
 func IsSlurmPMIx(lookup Lookup) bool {
 	ns, _ := lookup(PMIxNamespace)
 	return strings.HasPrefix(ns, "slurm.pmix.")
 }
 
-// Outer is the verdict of a bootstrap whose server variable name speaks of, where srun has
-// started this process, and that server is not srun's.
+// OuterLauncherVerdict is the verdict of a bootstrap whose server is that of another launcher than
+// srun, which started this process. name is the variable of the server.
 func OuterLauncherVerdict(name string) framework.Verdict {
 	return framework.Unavailable(
 		fmt.Sprintf("%s comes from a launcher around srun, which started this process (SLURM_TASK_PID is its process id)", name),
 		LaunchHint(slurmRank))
 }
 
-// Undecided is a verdict where variables a and b speak of two launchers, and it can't be
-// told which is the nearer one. me is the bootstrap by whose name the user can say that it
-// is the one that it speaks to; empty: that would not tell.
-func AmbiguousVerdict(a, b, me string) framework.Verdict {
+// AmbiguousVerdict is the verdict if variables a and b belong to two launchers and the nearer one
+// is unknown. selector is the bootstrap that the user can select, or "".
+func AmbiguousVerdict(a, b, selector string) framework.Verdict {
 	hint := "remove the outer launcher's variables (env -u) where it starts the inner one"
-	if me != "" {
-		hint = fmt.Sprintf("FERRY_BOOTSTRAP=%s if it is this one; or %s", me, hint)
+	if selector != "" {
+		hint = fmt.Sprintf("FERRY_BOOTSTRAP=%s if it is this one; or %s", selector, hint)
 	}
 	return framework.Unavailable(
 		fmt.Sprintf("%s and %s are both set: one launcher runs inside another, and nothing tells which of them started this process", a, b), hint)
 }
 
-// SingletonHint is how a user says that a process is no rank.
+// SingletonHint is the remedy for a process that is no rank.
 const SingletonHint = wire.EnvSingleton + "=true if it should run by itself"
 
-// Singleton is the verdict of a bootstrap that is not local where the user has said so.
+// SingletonVerdict is the verdict of a bootstrap other than local if the user has selected a
+// singleton.
 func SingletonVerdict() framework.Verdict {
 	return framework.Unavailable("this process runs by itself (bootstrap.local.singleton=true), whatever its environment says", "")
 }
 
-// LaunchHint is what helps a process that is a rank, as variable name says, and has no way
-// to find the others.
+// LaunchHint is the remedy for a rank, as variable name shows, that cannot reach the others.
 func LaunchHint(name string) string {
 	how := "start it with ferry run"
 	if strings.HasPrefix(name, "SLURM_") {

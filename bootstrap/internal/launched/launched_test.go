@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// lookup reads variables from a text: "A=1 B=2".
+// lookup reads variables from a text such as "A=1 B=2".
 func lookup(environ string) Lookup {
 	return func(name string) (string, bool) {
 		for f := range strings.FieldsSeq(environ) {
@@ -19,8 +19,6 @@ func lookup(environ string) Lookup {
 	}
 }
 
-// TestMultiRankVariable_OneOfSeveral_IsFound: and one of one, a batch script and a shell in an allocation are
-// no ranks of several.
 func TestMultiRankVariable_OneOfSeveral_IsFound(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"", ""},
@@ -34,13 +32,13 @@ func TestMultiRankVariable_OneOfSeveral_IsFound(t *testing.T) {
 		{"PMI_RANK=0 PMI_SIZE=1", ""},
 		{"PALS_RANKID=0", "PALS_RANKID"},
 
-		// one launcher's one of one is not another's
+		// The launchers are independent.
 		{"OMPI_COMM_WORLD_SIZE=1 PMIX_RANK=0 PMI_PORT=host:1 PMI_ID=0", "PMI_PORT"},
 		{"PMI_SIZE=1 PMI_RANK=0 PMIX_RANK=0", "PMIX_RANK"},
 		{"PALS_RANKID=3 PMI_SIZE=many", "PMI_SIZE"},
 		{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_RANK"},
 
-		// srun without a PMI
+		// srun without a PMI.
 		{"SLURM_PROCID=1 SLURM_NTASKS=4", "SLURM_PROCID"},
 		{"SLURM_PROCID=0 SLURM_NTASKS=4", "SLURM_NTASKS"},
 		{"SLURM_PROCID=0", "SLURM_PROCID"},
@@ -60,8 +58,7 @@ func TestMultiRankVariable_OneOfSeveral_IsFound(t *testing.T) {
 	}
 }
 
-// TestNamesRank_RankVariables_AreRemovedByFerryRun: else a rank of `ferry run` under another
-// launcher would take itself for a rank of that one.
+// Otherwise a rank of ferry run would appear as a rank of the outer launcher.
 func TestNamesRank_RankVariables_AreRemovedByFerryRun(t *testing.T) {
 	for _, name := range rankVariables {
 		if !NamesRank(name) {
@@ -76,7 +73,7 @@ func TestNamesRank_RankVariables_AreRemovedByFerryRun(t *testing.T) {
 			t.Errorf("ranks of ferry run would have %s", name)
 		}
 	}
-	// What is true of ranks too, and what a rank's own srun or mpirun goes by.
+	// These apply to a rank's own launchers too.
 	for _, name := range []string{"SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_CONF", "OMPI_MCA_btl", "PATH", "FERRY_BTL"} {
 		if NamesRank(name) {
 			t.Errorf("ranks of ferry run would not have %s", name)
@@ -87,7 +84,6 @@ func TestNamesRank_RankVariables_AreRemovedByFerryRun(t *testing.T) {
 	}
 }
 
-// TestCheckPMIx_PartOfVariables_IsAnError: what is missing is named.
 func TestCheckPMIx_PartOfVariables_IsAnError(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"PATH=/ PMIX_MCA_gds=hash", "PMIX_NAMESPACE is not set"},

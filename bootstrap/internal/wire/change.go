@@ -12,7 +12,7 @@ import (
 // ChangeOp is the operation inside a Change message.
 type ChangeOp uint8
 
-// The operations, with the type of their arguments and of the answer's body.
+// The operations, with the types of the arguments and the answer.
 const (
 	Operate   ChangeOp = iota + 1 // OperateBody -> NamesBody
 	Delete                        // NameBody -> Empty
@@ -29,7 +29,7 @@ const MaxOperands = 256
 // MaxSizes is the largest number of sizes of one split, that of the sets of a job.
 const MaxSizes = 1<<16 - 1
 
-// The bodies of bootstrap.Changer.
+// Bodies of the operations of bootstrap.Changer.
 type (
 	// ChangeBody carries one operation on process sets.
 	ChangeBody struct {

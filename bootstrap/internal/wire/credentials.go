@@ -8,10 +8,9 @@ import (
 	"syscall"
 )
 
-// CheckPeer refuses a Unix socket whose other end belongs to another user
-// (SO_PEERCRED: the kernel's word, taken when it connected or listened). Other
-// connections have no such word and rest on the token alone. It returns the process that
-// connected; 0 if that is not known.
+// CheckPeer refuses a Unix socket whose other end belongs to another user, as SO_PEERCRED reports
+// it at the time of connect or listen. Connections of other kinds rest on the token alone.
+// CheckPeer returns the process that connected, or 0 if it is unknown.
 func CheckPeer(c net.Conn) (pid int, err error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

@@ -1,8 +1,7 @@
 package wire
 
-// The environment by which a launcher tells a process who it is. The names
-// follow from the parameters of component bootstrap local, whose test holds
-// both together.
+// Environment variables that identify a process. They follow from the parameters of component
+// bootstrap local, whose test compares both.
 const (
 	EnvAddress   = "FERRY_BOOTSTRAP_LOCAL_ADDRESS"
 	EnvToken     = "FERRY_BOOTSTRAP_LOCAL_TOKEN"

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// MaxFrame is the largest content of a frame, in bytes: a construct of 200
-	// members with payloads of 64 KiB fits.
+	// MaxFrame is the largest content of a frame, in bytes. It has room for a construct of 200
+	// members with payloads of 64 KiB.
 	MaxFrame = 16 << 20
 
-	// MaxHello is the same for a connection that has not proved who it is.
+	// MaxHello is the largest content of a frame before the handshake.
 	MaxHello = 4 << 10
 
-	// HeaderSize is the length of what Header returns.
+	// HeaderSize is the length of a header.
 	HeaderSize = 4 + 1 + 1 + 9
 )
 
-// ErrFrameSize is the error for a length that no frame may have.
+// ErrFrameSize is the error of a frame with an invalid length.
 var ErrFrameSize = errors.New("frame length out of range")
 
-// Header returns the beginning of a frame, all but the encoded body, so that
-// one body can be sent in answer to many requests without being copied.
+// Header returns the beginning of a frame up to the encoded body, so that answers to many requests
+// can share one body.
 func Header(k Kind, id uint64, bodyLen int) ([]byte, error) {
 	n := HeaderSize - 4 + bodyLen
 	if n > MaxFrame {
@@ -38,7 +38,7 @@ func Header(k Kind, id uint64, bodyLen int) ([]byte, error) {
 	return h, nil
 }
 
-// Encode returns a whole frame, unless the body is over its limits.
+// Encode returns a frame, or an error if the body exceeds its limits.
 func Encode(k Kind, id uint64, body any) ([]byte, error) {
 	if err := check(body); err != nil {
 		return nil, err
@@ -62,11 +62,11 @@ func NewReader(r io.Reader, limit int) *Reader {
 	return &Reader{bufio.NewReader(r), uint32(limit)}
 }
 
-// SetLimit changes the limit for the frames to come.
+// SetLimit changes the limit for later frames.
 func (r *Reader) SetLimit(limit int) { r.limit = uint32(limit) }
 
-// Next returns the next message. io.EOF means that the stream ended between
-// frames; any other error that it is of no more use.
+// Next returns the next message. io.EOF means that the stream ended between frames. After any other
+// error the stream is unusable.
 func (r *Reader) Next() (Message, error) {
 	var h [4]byte
 	if _, err := io.ReadFull(r.br, h[:]); err != nil {
@@ -87,7 +87,8 @@ func (r *Reader) Next() (Message, error) {
 	return m, nil
 }
 
-// readN reads n bytes. Above 256 KiB, memory grows with the bytes that have come, so that a header alone takes little.
+// readN reads n bytes. Above 256 KiB, memory grows with the received bytes, so that a header alone
+// allocates little.
 func readN(r io.Reader, n int64) ([]byte, error) {
 	const step = 256 << 10
 	var b bytes.Buffer

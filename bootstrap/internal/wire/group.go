@@ -23,13 +23,13 @@ func (r Run) procs() framework.ProcRun {
 	return framework.ProcRun{Namespace: r.Namespace, First: r.First, Stride: r.Stride, Count: r.Count}
 }
 
-// ends returns the lowest and the highest rank of a run, which may be no ranks of a process.
+// bounds returns the lowest and the highest rank of a run, which may be invalid.
 func (r Run) bounds() (lowest, highest int64) {
 	first, last := int64(r.First), int64(r.First)+(int64(r.Count)-1)*int64(r.Stride)
 	return min(first, last), max(first, last)
 }
 
-// Runs is a group in its order. Equal groups have equal runs if MakeRuns has made them.
+// Runs is a group in its order. MakeRuns returns equal runs for equal groups.
 type Runs []Run
 
 // MakeRuns returns group as runs.
@@ -41,8 +41,7 @@ func MakeRuns(group []framework.Proc) Runs {
 	return rs
 }
 
-// Index returns the position of rank in the group, whose members all share a
-// namespace, or -1.
+// Index returns the position of rank in the group, or -1. All members share a namespace.
 func (rs Runs) Index(rank uint32) int {
 	at := 0
 	for _, r := range rs {
@@ -54,7 +53,7 @@ func (rs Runs) Index(rank uint32) int {
 	return -1
 }
 
-// Len returns the number of members. Check comes first, because it bounds the number.
+// Len returns the number of members. Call Check first, because it bounds the number.
 func (rs Runs) Len() (n int) {
 	for _, r := range rs {
 		n += int(r.Count)
@@ -62,7 +61,7 @@ func (rs Runs) Len() (n int) {
 	return n
 }
 
-// All returns the ranks of the members with their positions. Check comes first.
+// All returns the positions and ranks of the members. Call Check first.
 func (rs Runs) All() iter.Seq2[int, uint32] {
 	return func(yield func(int, uint32) bool) {
 		at := 0
@@ -78,7 +77,7 @@ func (rs Runs) All() iter.Seq2[int, uint32] {
 	}
 }
 
-// Ranks returns the ranks of the members in order. Check comes first.
+// Ranks returns the ranks of the members in order. Call Check first.
 func (rs Runs) Ranks() []uint32 {
 	var out []uint32
 	for _, rank := range rs.All() {
@@ -87,8 +86,8 @@ func (rs Runs) Ranks() []uint32 {
 	return out
 }
 
-// Check returns an error for a group that is not one of a job of size processes in namespace. It is empty, or has an
-// empty or malformed run, another process, or a member twice.
+// Check returns an error if the group is empty, or has an empty or malformed run, a process outside
+// the job of size processes in namespace, or a member twice.
 func (rs Runs) Check(namespace string, size int) error {
 	if len(rs) == 0 {
 		return errors.New("the group is empty")
@@ -107,8 +106,8 @@ func (rs Runs) Check(namespace string, size int) error {
 			return fmt.Errorf("ranks %d to %d are beyond the job's %d processes", lowest, highest, size)
 		}
 	}
-	// Runs without a common interval are disjoint. This takes memory for the runs only, because a group of few processes may
-	// have high ranks.
+	// Runs without a common interval are disjoint. This check allocates memory for the runs only,
+	// because a group of few processes may have high ranks.
 	ascending := slices.SortedFunc(slices.Values(rs), func(a, b Run) int {
 		lowestOfA, _ := a.bounds()
 		lowestOfB, _ := b.bounds()
@@ -125,7 +124,8 @@ func (rs Runs) Check(namespace string, size int) error {
 	return nil
 }
 
-// checkDuplicates returns an error if a rank of a job of size processes is listed twice. It takes a bit for each process of the job.
+// checkDuplicates returns an error if a rank is listed twice. It allocates one bit for each process
+// of the job.
 func (rs Runs) checkDuplicates(size int) error {
 	listed := make([]uint64, size/64+1)
 	for _, rank := range rs.All() {

@@ -9,8 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// limited is a body whose name or value may not have any length. Encode refuses what
-// is longer, and so does Decode: a server need not believe its clients.
+// limitedBody is a body with limits, which Encode and Decode check.
 type limitedBody interface{ check() error }
 
 func (b ValuedBody) check() error     { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
@@ -37,7 +36,7 @@ func (b CommEventBody) check() error {
 	return cmp.Or(checkCommEvent(b.Event.Kind), CheckSizes(b.Event.Reason, nil, 0))
 }
 
-// checkCommEvent refuses the kinds of events that are not about a communicator.
+// checkCommEvent refuses kinds of events that do not concern a communicator.
 func checkCommEvent(kind uint8) error {
 	if k := bootstrap.EventKind(kind); k != bootstrap.Broken && k != bootstrap.Revoked {
 		return fmt.Errorf("event kind %d of a communicator", kind)
@@ -45,7 +44,7 @@ func checkCommEvent(kind uint8) error {
 	return nil
 }
 
-// MaxJoin limits the payload of a join together with the entry that bootstrap/meet puts before it.
+// MaxJoin limits the payload of a join with the entry that bootstrap/meet puts before it.
 const MaxJoin = bootstrap.MaxPayload + 4<<10
 
 func check(body any) error {
@@ -55,7 +54,7 @@ func check(body any) error {
 	return nil
 }
 
-// TruncateReason returns as much of a reason as travels.
+// TruncateReason shortens a reason to bootstrap.MaxName bytes.
 func TruncateReason(reason string) string {
 	if len(reason) <= bootstrap.MaxName {
 		return reason
@@ -63,8 +62,8 @@ func TruncateReason(reason string) string {
 	return strings.ToValidUTF8(reason[:bootstrap.MaxName], "")
 }
 
-// CheckSizes refuses, by ErrUnsupported, a name of more than bootstrap.MaxName bytes
-// and a value of more than most.
+// CheckSizes returns ErrUnsupported for a name over bootstrap.MaxName bytes or a value over most
+// bytes.
 func CheckSizes(name string, value []byte, most int) error {
 	if len(name) > bootstrap.MaxName {
 		return fmt.Errorf("a name of %d bytes is over the limit of %d: %w", len(name), bootstrap.MaxName, framework.ErrUnsupported)

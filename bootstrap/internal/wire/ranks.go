@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// ParseRanks reads a list of ranks as people write them: "0-3,7". The order is
-// kept. It fails on an empty item, a range that runs backwards, a rank twice,
-// and a rank of MaxElements or more.
+// ParseRanks parses a list of ranks such as "0-3,7", and keeps the order. It returns an error for
+// an empty item, a descending range, a rank that is listed twice, and a rank of MaxElements or
+// more.
 func ParseRanks(s string) ([]uint32, error) {
 	var out []uint32
 	seen := map[uint32]bool{}

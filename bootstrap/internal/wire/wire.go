@@ -1,17 +1,17 @@
-// Package wire is how ferry's processes speak of bootstrap matters: to their launcher
-// (bootstrap/local and its server), or among themselves (bootstrap/meet). It is
-// frames of a 4-byte big-endian length and one CBOR message, over any stream.
+// Package wire has the messages of the bootstrap, between a process and its launcher
+// (bootstrap/local and its server) and among the members of a job (bootstrap/meet). A frame is a
+// 4-byte big-endian length and one CBOR message, over any stream.
 //
-// A message is the array [kind, id, body]. Requests have ids of the sender's own
-// choice, never 0 and never used again; each is answered once, in any order, by
-// Reply or Failure with that id. Put, Life, Disconnect, Broke, Note, Cancel, Keep, Event, Goodbye,
-// AliveQuery and AliveAnswer have no Reply, and id 0, but for Cancel.
+// A message is the array [kind, id, body]. The sender of a request chooses an id that is not 0 and
+// was not used before. Each request is answered once by Reply or Failure with that id, in any
+// order. Put, Incarnation, Disconnect, ReportCommEvent, Note, Cancel, Replicate, Event, Goodbye,
+// AliveQuery and AliveAnswer have no Reply, and id 0 except for Cancel.
 //
-// A launcher's client says Hello first and is answered Welcome or Refused; between
-// members a handshake of another form comes before all messages.
+// A client of a launcher sends Hello first, and receives Welcome or Refused. Between members a
+// different handshake precedes all messages.
 //
-// What comes in is untrusted: lengths, nesting and array sizes are limited, and
-// every error means that the connection is to be closed.
+// Input is untrusted. Lengths, nesting and array sizes are limited, and the connection is closed
+// after every error.
 package wire
 
 import (
@@ -24,19 +24,19 @@ import (
 	"github.com/ferrympi/ferry/internal/strictcbor"
 )
 
-// Version is that of the protocol between client and launcher, which must agree exactly, since
-// `ferry run` and the program may be built from different sources.
+// Version is the version of the protocol between client and launcher. Both must have the same,
+// because `ferry run` and the program may be built from different sources.
 const Version = 7
 
-// Kind says what a message is. All are below 24, so that one is one byte.
+// Kind is the kind of a message. All kinds are below 24, so that each takes one byte.
 type Kind uint8
 
-// The kinds, with the type of their body.
+// The kinds, with the types of the request's body and the reply's.
 const (
 	Hello           Kind = iota + 1 // HelloBody
 	Welcome                         // WelcomeBody
 	Refused                         // RefusedBody
-	Goodbye                         // Empty: the client will close the connection
+	Goodbye                         // Empty; the client closes the connection next
 	Put                             // ValuedBody
 	Get                             // GetBody -> ValueBody
 	Fence                           // JoinBody -> Empty
@@ -48,33 +48,33 @@ const (
 	Psets                           // Empty -> NamesBody
 	Pset                            // NameBody -> PsetBody
 	Report                          // ValuedBody -> Empty
-	Reply                           // what the request's line says
+	Reply                           // body as in the line of the request
 	Failure                         // FailureBody
 	Event                           // EventBody
 	Incarnation                     // IncarnationBody
 	Disconnect                      // DisconnectBody
 	ReportCommEvent                 // ReportCommEventBody
-	Change                          // ChangeBody -> as its operation lists
+	Change                          // ChangeBody -> as in the line of its operation
 	Note                            // NoteBody
 )
 
-// Messages of a process that checks whether another one runs. They have the kinds of messages that
-// only begin a connection.
+// Messages that check whether a process runs. They reuse kinds that otherwise occur at the start of
+// a connection only.
 const (
-	AliveQuery  = Hello   // Empty -> AliveAnswer, at once
+	AliveQuery  = Hello   // Empty -> AliveAnswer at once
 	AliveAnswer = Refused // Empty
 )
 
-// What members say to one another (bootstrap/meet) in place of what only a launcher is told.
+// Messages among members (bootstrap/meet), which reuse kinds for launchers only.
 const (
 	Replicate   = Put             // ReplicateBody
 	Relay       = Publish         // RelayBody -> as Fence or Construct
-	RepeatReply = Lookup          // Empty: a Reply, whose body is that of the one before on this connection
+	RepeatReply = Lookup          // Empty; a Reply with the body of the last Reply on this connection
 	GetReplica  = Psets           // GetBody -> ReplicaBody
 	CommEvent   = ReportCommEvent // CommEventBody
 )
 
-// Message is one frame's content.
+// Message is the content of a frame.
 type Message struct {
 	_    struct{} `cbor:",toarray"`
 	Kind Kind
@@ -82,9 +82,9 @@ type Message struct {
 	Body cbor.RawMessage
 }
 
-// The bodies.
+// Bodies.
 type (
-	// Empty is the body of what needs none.
+	// Empty is the body without content.
 	Empty struct {
 		_ struct{} `cbor:",toarray"`
 	}
@@ -96,9 +96,9 @@ type (
 		Namespace string
 		Rank      uint32
 	}
-	// WelcomeBody accepts a process, whose WORLD is Size ranks from First on. Most is the
-	// limit of the job's processes, and Dead lists the deaths so far. Nodes has the nodes of all ranks of
-	// WORLD in order, and Divided is bootstrap.Identity's.
+	// WelcomeBody accepts a process whose WORLD is Size ranks from First. Most is the limit of the
+	// job's processes, and Dead has the failures so far. Nodes has the nodes of all ranks of WORLD
+	// in order, and Divided is that of bootstrap.Identity.
 	WelcomeBody struct {
 		_       struct{} `cbor:",toarray"`
 		First   uint32
@@ -108,18 +108,18 @@ type (
 		Nodes   []NodeRun
 		Divided bool
 	}
-	// RefusedBody says why there is no Welcome.
+	// RefusedBody has the reason for a refused Hello.
 	RefusedBody struct {
 		_      struct{} `cbor:",toarray"`
 		Reason string
 	}
-	// ValuedBody names a value that the sender puts, publishes or reports.
+	// ValuedBody has a value to put, publish or report.
 	ValuedBody struct {
 		_     struct{} `cbor:",toarray"`
 		Name  string
 		Value []byte
 	}
-	// GetBody asks for the value of a rank.
+	// GetBody requests a value of a rank.
 	GetBody struct {
 		_    struct{} `cbor:",toarray"`
 		Rank uint32
@@ -131,9 +131,8 @@ type (
 		Found bool
 		Value []byte
 	}
-	// JoinBody enters a fence or construct. Group is a Runs, left encoded: its
-	// bytes, equal in all members, are the key by which the server finds the
-	// instance, and only the first member's are decoded.
+	// JoinBody enters a fence or construct. Group is an encoded Runs. The server finds the instance
+	// by these bytes, which are equal in all members, and decodes those of the first member only.
 	JoinBody struct {
 		_       struct{} `cbor:",toarray"`
 		Tag     string
@@ -146,8 +145,8 @@ type (
 		ContextID uint64
 		Payloads  [][]byte
 	}
-	// CancelBody ends the wait of a request: its deadline passed (Expired), or
-	// its caller withdrew. The request is still answered.
+	// CancelBody withdraws a request, because its deadline has passed (Expired) or its caller has
+	// withdrawn. The request is still answered.
 	CancelBody struct {
 		_       struct{} `cbor:",toarray"`
 		Expired bool
@@ -157,7 +156,7 @@ type (
 		_    struct{} `cbor:",toarray"`
 		Name string
 	}
-	// LookupBody asks for a published value.
+	// LookupBody requests a published value.
 	LookupBody struct {
 		_    struct{} `cbor:",toarray"`
 		Name string
@@ -173,9 +172,9 @@ type (
 		_       struct{} `cbor:",toarray"`
 		Name    string
 		Ranks   []uint32
-		Dynamic bool // It was created after the job started.
+		Dynamic bool
 	}
-	// FailureBody answers a request that failed. Missing and Failed are ranks.
+	// FailureBody answers a request that has failed. Missing and Failed are ranks.
 	FailureBody struct {
 		_       struct{} `cbor:",toarray"`
 		Code    Code
@@ -183,29 +182,28 @@ type (
 		Missing []uint32
 		Failed  []uint32
 	}
-	// IncarnationBody names the life of the sender that begins; 0: the last one is over in good
-	// order.
+	// IncarnationBody has the nonce of the sender's new incarnation, or 0 if the last one has left.
 	IncarnationBody struct {
 		_     struct{} `cbor:",toarray"`
 		Nonce uint64
 	}
-	// DisconnectBody says which life of which rank the sender has given up, and why.
+	// DisconnectBody reports that the sender has disconnected from an incarnation of Rank.
 	DisconnectBody struct {
 		_      struct{} `cbor:",toarray"`
 		Rank   uint32
 		Nonce  uint64
 		Reason string
 	}
-	// ReportCommEventBody is an event about a communicator for its other members.
+	// ReportCommEventBody reports an event about a communicator to its other members.
 	ReportCommEventBody struct {
 		_      struct{} `cbor:",toarray"`
 		Kind   uint8    // bootstrap.Broken or bootstrap.Revoked
 		Comm   [16]byte // cid.Extended.Bytes
-		Ranks  []uint32 // of the members
+		Ranks  []uint32 // ranks of the members
 		Reason string
 	}
 	// NoteBody is a note. Rank is the receiver on the way to a launcher, and the sender on the way
-	// to a receiver. From and To are the nonces of the two incarnations; a launcher sets From.
+	// to a receiver. From and To are the nonces of the two incarnations. A launcher sets From.
 	NoteBody struct {
 		_    struct{} `cbor:",toarray"`
 		Rank uint32
@@ -213,9 +211,8 @@ type (
 		To   uint64
 		Body []byte
 	}
-	// ReplicateBody is a value that the sender has put, for the receiver to keep for the time
-	// after the sender's. Version counts what the sender has put; with Last, the receiver
-	// has all up to there.
+	// ReplicateBody is a value of the sender for the receiver to keep. Version counts the sender's
+	// values. Last means that the receiver now has all up to Version.
 	ReplicateBody struct {
 		_       struct{} `cbor:",toarray"`
 		Version uint64
@@ -223,14 +220,14 @@ type (
 		Name    string
 		Value   []byte
 	}
-	// ReplicaBody answers Kept: what is kept of a process, which has all up to Version.
+	// ReplicaBody answers GetReplica. The replica is complete up to Version.
 	ReplicaBody struct {
 		_       struct{} `cbor:",toarray"`
 		Version uint64
 		Found   bool
 		Value   []byte
 	}
-	// RelayBody is the JoinBody of another process, Rank, and its Kind.
+	// RelayBody is the JoinBody of process Rank, with its Kind.
 	RelayBody struct {
 		_       struct{} `cbor:",toarray"`
 		Rank    uint32
@@ -239,15 +236,16 @@ type (
 		Group   cbor.RawMessage
 		Payload []byte
 	}
-	// CommEventBody is an event about a communicator for its members, which all processes pass on. The
-	// kind is bootstrap.Broken or bootstrap.Revoked.
+	// CommEventBody is an event about a communicator for its members, which all processes forward.
+	// Its kind is bootstrap.Broken or bootstrap.Revoked.
 	CommEventBody struct {
 		_       struct{} `cbor:",toarray"`
 		Event   EventBody
 		Members Runs
 	}
-	// EventBody is news. Kind is a bootstrap.EventKind, and Nonce that of the last life of
-	// Rank. Life is the receiver's that was given up, Comm a communicator that is broken or revoked.
+	// EventBody is an event. Kind is a bootstrap.EventKind, and Nonce that of the last incarnation
+	// of Rank. TargetNonce is the receiver's incarnation that Rank has disconnected from. Comm is a
+	// broken or revoked communicator.
 	EventBody struct {
 		_           struct{} `cbor:",toarray"`
 		Kind        uint8
@@ -259,30 +257,31 @@ type (
 	}
 )
 
-// Code says which error a Failure is.
+// Code is the error class of a Failure.
 type Code uint8
 
 // The codes.
 const (
-	CodeMissing      Code = iota + 1 // deadline passed, or members have ended: Missing, Failed
-	CodeWithdrawn                    // a Cancel took effect; Missing says who had not come
-	CodeGroup                        // the group is not valid
+	CodeMissing      Code = iota + 1 // deadline passed or members ended, see Missing and Failed
+	CodeWithdrawn                    // Cancel took effect, see Missing
+	CodeGroup                        // invalid group
 	CodeRank                         // no such rank
-	CodePublished                    // the name is taken
-	CodeNotPublished                 // the name is free
+	CodePublished                    // name in use
+	CodeNotPublished                 // name not in use
 	CodePset                         // no such process set
-	CodeLimit                        // too large
-	CodeNotRelayed                   // a Relay has failed: say it to the leader yourself
-	CodePending                      // another change, or the integration of this one, is in progress
+	CodeLimit                        // over a limit
+	CodeNotRelayed                   // Relay failed, send the join to the coordinator
+	CodePending                      // other change or integration in progress
 )
 
-// codec is made at first use: importing ferry runs nothing. A tag is any Go string.
+// codec is created at first use, so that importing ferry runs nothing. Tags are arbitrary Go
+// strings.
 var codec = sync.OnceValue(func() strictcbor.Codec { return strictcbor.New(MaxElements, cbor.UTF8DecodeInvalid) })
 
-// MaxElements limits every list in a message, and so the size of a job. Context ids have as many ranks.
+// MaxElements limits every list in a message, the size of a job, and the ranks in context ids.
 const MaxElements = 1 << 20
 
-// Decode reads a body. It fails on anything that is not exactly a T within its limits.
+// Decode decodes a body. It returns an error for everything but a T within its limits.
 func Decode[T any](body cbor.RawMessage) (T, error) {
 	var v T
 	err := codec().Unmarshal(body, &v)
@@ -292,7 +291,7 @@ func Decode[T any](body cbor.RawMessage) (T, error) {
 	return v, err
 }
 
-// DecodeMessage decodes the content of a frame. Body may be part of b.
+// DecodeMessage decodes the content of a frame. The body may share the memory of b.
 func DecodeMessage(b []byte) (Message, error) {
 	m, err := Message{}, error(nil)
 	if head := HeaderSize - 4; len(b) > head && b[0] == arrayOf3 && b[1] <= maxTiny && b[2] == uint64Follows && codec().Wellformed(b[head:]) == nil {
@@ -306,18 +305,18 @@ func DecodeMessage(b []byte) (Message, error) {
 	return m, err
 }
 
-// CBOR of the header of a message.
+// CBOR encoding of a message header.
 const (
 	arrayOf3      = 0x83
 	maxTiny       = 23   // The largest number of one byte.
 	uint64Follows = 0x1b // The same length for every id.
 )
 
-// EncodeBody encodes a body, which may then go into several frames.
+// EncodeBody encodes a body, which may be sent in several frames.
 func EncodeBody(body any) []byte {
 	b, err := codec().Marshal(body)
 	if err != nil {
-		panic(err) // bodies are numbers, texts and bytes
+		panic(err) // Bodies consist of numbers, texts and bytes.
 	}
 	return b
 }

@@ -52,7 +52,7 @@ func TestFrame_OverLimit_IsNotSent(t *testing.T) {
 	}
 }
 
-// A length alone must cost nothing: 4 bytes could otherwise take 16 MiB.
+// A length alone must not allocate its memory.
 func TestReader_LengthWithoutContent_AllocatesLittle(t *testing.T) {
 	header := binary.BigEndian.AppendUint32(nil, MaxFrame)
 	var before, after runtime.MemStats
@@ -125,8 +125,7 @@ func TestRuns_KeepOrder(t *testing.T) {
 	}
 }
 
-// Overlapping and overflowing runs must not name a member twice, nor make the
-// server expand 4 billion of them.
+// Overlapping and overflowing runs must be refused.
 func TestRuns_Hostile_AreRefused(t *testing.T) {
 	for want, rs := range map[string]Runs{
 		"empty":                        nil,
@@ -271,12 +270,12 @@ func mapOf(m bootstrap.NodeMap) bootstrap.NodeMap {
 	return again
 }
 
-// try decodes m as a B; what decodes must survive a round trip.
+// try decodes m as a B, and encodes the result again.
 func try[B any](m Message) func() error {
 	return func() error {
 		b, err := Decode[B](m.Body)
 		if err != nil {
-			return nil // refused: that is fine
+			return nil // It is refused.
 		}
 		once := EncodeBody(b)
 		again, err := Decode[B](once)

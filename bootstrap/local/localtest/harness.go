@@ -13,24 +13,27 @@ import (
 // harness is the launcher of a running job. Its methods run on the goroutine of Job.run,
 // but for report.
 type harness struct {
-	job     Job
-	server  *server.Server
-	thread  *fork.Thread
-	orders  *server.Queue[server.Order]
-	procs   map[int]*process // By rank.
+	job    Job
+	server *server.Server
+	thread *fork.Thread
+	orders *server.Queue[server.Order]
+	// By rank.
+	procs   map[int]*process
 	running int
 	exited  chan *process
 
-	mu      sync.Mutex
-	reports map[int]map[string][]byte // By rank and name.
+	mu sync.Mutex
+	// By rank and name.
+	reports map[int]map[string][]byte
 }
 
 // process is a rank that was started.
 type process struct {
 	rank   int
 	output bytes.Buffer
-	exit   error // Valid once the process was received from harness.ended.
-	kill   context.CancelFunc
+	// Valid once the process was received from harness.exited.
+	exit error
+	kill context.CancelFunc
 }
 
 func (h *harness) recordReport(rank int, name string, body []byte) {
@@ -64,7 +67,7 @@ func (h *harness) start(ctx context.Context, rank int) error {
 	return nil
 }
 
-// do carries out an order. Processes that leave have the job's time for it.
+// carryOut carries out an order. Processes that leave have the job's time for it.
 func (h *harness) carryOut(ctx context.Context, o server.Order) {
 	switch o.Kind {
 	case server.StartProcs:
@@ -93,7 +96,7 @@ func (h *harness) startAll(ctx context.Context, o server.Order) error {
 	return nil
 }
 
-// wait returns when all ranks have ended, by themselves or by force.
+// wait returns when all ranks have ended. It kills those that exceed the time.
 func (h *harness) wait(ctx context.Context, kill func()) {
 	limit := time.NewTimer(h.job.Timeout)
 	defer limit.Stop()
@@ -124,7 +127,7 @@ func (h *harness) wait(ctx context.Context, kill func()) {
 	}
 }
 
-// result returns the account of the job, with an element for each rank up to the last.
+// result returns the results of the job, with an element for each rank up to the last.
 func (h *harness) result() Result {
 	n := h.job.Size
 	for rank := range h.procs {

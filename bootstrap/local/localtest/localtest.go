@@ -26,19 +26,19 @@ import (
 	"github.com/ferrympi/ferry/internal/fork"
 )
 
-// Program is what one rank does. The context ends before the harness kills the
-// process, so that a rank that hangs can say where. An error is printed, and the
-// rank exits with status 1. So it does when the program leaves goroutines behind.
+// Program is the program of one rank. The context ends before the harness kills the process, so
+// that a rank that hangs can report its position. A rank with an error prints it and exits with
+// status 1, and so does a rank that leaves goroutines behind.
 type Program func(ctx context.Context) error
 
-// The environment of a rank: the program's name, and its time.
+// Environment of a rank.
 const (
 	envProgram = "LOCALTEST_PROGRAM"
 	envTimeout = "LOCALTEST_TIMEOUT"
 )
 
-// Main is what TestMain calls: in a process that Run has started it runs the
-// program and exits, else it runs the tests.
+// Main is for TestMain. It runs the program in a process that Run has started, and the tests in any
+// other, and exits.
 func Main(m *testing.M, programs map[string]Program) {
 	name, ok := os.LookupEnv(envProgram)
 	if !ok {
@@ -68,27 +68,33 @@ func runRank(name string, programs map[string]Program) error {
 	return goleak.Find()
 }
 
-// Job says how to run a program.
+// Job has the arguments of RunJob.
 type Job struct {
-	Size    int
-	Most    int // Largest number of processes at a time; 0: Size.
-	Nodes   int // As server.Options has it.
+	Size int
+	// Largest number of processes at a time. 0 means Size.
+	Most int
+	// As server.Options.Nodes.
+	Nodes   int
 	Program string
-	Env     []string      // further variables, NAME=value
-	Timeout time.Duration // 0: a minute
-	// MayFail accepts ranks that fail: the test looks at Result itself.
+	// Additional variables, NAME=value.
+	Env []string
+	// 0 means a minute.
+	Timeout time.Duration
+	// MayFail accepts ranks that fail. The test checks Result itself.
 	MayFail bool
-	// Desert, when it is closed, ends the launcher's connections for good, as its death
-	// would; nil: never. The harness stays, and ends the ranks when their time is up.
+	// Desert, once closed, ends the launcher's connections for good, as the death of the launcher
+	// would. The harness continues, and ends the ranks when their time is up. nil has no effect.
 	Desert <-chan struct{}
 }
 
-// Result is what became of a job. Its lists have an element for each rank that a change has
-// ordered, too.
+// Result has the results of a job, with an element for each rank, including those that a change has
+// ordered.
 type Result struct {
-	Output []string // what each rank wrote, by rank
-	Exit   []error  // How each rank ended; nil is status 0, or an end that a change excuses.
-	// Reports holds what each rank reported (bootstrap.Reporter), by rank and name.
+	// Output by rank.
+	Output []string
+	// End of each rank. nil is status 0, or an end that a change excuses.
+	Exit []error
+	// Reports (bootstrap.Reporter) by rank and name.
 	Reports []map[string][]byte
 }
 
@@ -122,13 +128,13 @@ func RunJob(t testing.TB, job Job) Result {
 	return r
 }
 
-// How a job that does not end by itself is ended.
+// Times of a job that does not end by itself.
 const (
-	// A rank has this part of the time to say where it hangs.
+	// Share of the timeout after which a rank reports its position.
 	programShare = 0.8
-	// After the first failure the others are told, and may finish.
+	// Time from the first failure to the dump, in which the others may finish.
 	failureGrace = 10 * time.Second
-	// After a dump was asked for, before the kill.
+	// Time from the dump to the kill.
 	dumpGrace = 500 * time.Millisecond
 )
 
@@ -167,7 +173,7 @@ func (job Job) run() (Result, error) {
 	return h.result(), nil
 }
 
-// command is a rank, which is killed with what it has started when ctx ends.
+// command returns the command of a rank. At the end of ctx it kills the rank with its children.
 func (job Job) command(ctx context.Context, s *server.Server, rank int, out *bytes.Buffer) *exec.Cmd {
 	c := exec.CommandContext(ctx, os.Args[0])
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
@@ -179,12 +185,12 @@ func (job Job) command(ctx context.Context, s *server.Server, rank int, out *byt
 	c.Env = append(c.Env, "FERRY_CONFIG="+os.DevNull, envProgram+"="+job.Program,
 		envTimeout+"="+time.Duration(float64(job.Timeout)*programShare).String())
 	if _, ok := os.LookupEnv("GORACE"); !ok {
-		c.Env = append(c.Env, "GORACE=atexit_sleep_ms=0") // a race build would sleep a second at each exit
+		c.Env = append(c.Env, "GORACE=atexit_sleep_ms=0") // A race build would sleep for a second at each exit.
 	}
 	c.Env = append(c.Env, s.Environ(rank)...)
 	c.Env = append(c.Env, job.Env...)
 	c.Stdout, c.Stderr = out, out
-	// What a rank leaves running must not keep Wait waiting for its output.
+	// Children of a rank must not delay Wait.
 	c.WaitDelay = time.Second
 	return c
 }

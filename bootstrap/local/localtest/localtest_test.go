@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 			return fmt.Errorf("stuck here: %w", ctx.Err())
 		},
 		"deaf": func(context.Context) error {
-			select {} // beyond any context: only a kill ends it
+			select {} // Only a kill ends it.
 		},
 		"elastic": elastic,
 		"leak": func(context.Context) error {

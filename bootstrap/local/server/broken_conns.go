@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// reapGrace is how long ProcExited may take when the process is gone: whoever has
-// waited for it, this process or a wrapper that it has started, has to say so.
+// reapGrace is the time between the end of a process and ProcExited. This process, or a wrapper
+// that it has started, reaps it.
 const reapGrace = time.Second
 
-// exiting is the kernel's flag of a process that ends (PF_EXITING).
+// flagExiting is the kernel's flag of a process that ends (PF_EXITING).
 const flagExiting = 0x4
 
-// isAbruptClose reports a process dead whose connection broke so long ago, though nobody has
-// said that it ended. On a busy machine one that was killed may wait for a processor
-// between the end of its connections and its own, and so may whoever is to reap it: as
-// long as that lasts its end is still to be told, and says more.
+// reportBroken reports a process dead whose connection broke the given time ago without ProcExited.
+// On a busy machine a killed process may wait for a processor between the end of its connections
+// and its own end, and so may the process that reaps it. Meanwhile reportBroken waits, because
+// ProcExited has a more exact reason.
 func (s *Server) reportBroken(p *proc, pid int, ago time.Duration) {
 	patience := exitDelay(pid)
 	s.mu.Lock()
@@ -37,8 +37,8 @@ func (s *Server) reportBroken(p *proc, pid int, ago time.Duration) {
 	s.reportFailedLocked(p, "connection lost")
 }
 
-// exitDelay is how long after the end of its connection the end of a process may be
-// told; 0 for one that runs.
+// exitDelay returns the time from the end of a process's connection in which ProcExited may follow.
+// It is 0 for a process that runs.
 func exitDelay(pid int) time.Duration {
 	if pid == 0 {
 		return 0
@@ -47,8 +47,8 @@ func exitDelay(pid int) time.Duration {
 	if err != nil {
 		return reapGrace
 	}
-	// The name in brackets may hold anything. Behind it are the state and the parent, and
-	// four fields later the flags.
+	// The name in brackets is arbitrary. The state and the parent follow, and four fields later the
+	// flags.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) < 7 {
 		return 0
@@ -58,7 +58,7 @@ func exitDelay(pid int) time.Duration {
 		return 0
 	}
 	if fields[1] == strconv.Itoa(os.Getpid()) {
-		return math.MaxInt64 // a child of this process, which will be waited for
+		return math.MaxInt64 // This process waits for its child.
 	}
 	return reapGrace
 }

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReportBroken_ProcessIsExiting_Waits: between the end of its connection and the news of
-// its own a busy machine may take its time. "Connection lost" would hide why it ended.
+// On a busy machine there is time between the end of a process's connection and ProcExited.
+// "Connection lost" would hide the reason of the end.
 func TestReportBroken_ProcessIsExiting_Waits(t *testing.T) {
 	child := exec.Command("true")
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
 	pid := child.Process.Pid
-	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil { // it is not reaped
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil { // It is not reaped.
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

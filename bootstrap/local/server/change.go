@@ -13,7 +13,7 @@ import (
 // An Order asks the launcher to start or end processes.
 type Order = sets.Order
 
-// The kinds of orders. Started answers StartProcs.
+// Kinds of orders. Started answers StartProcs.
 const (
 	StartProcs = sets.StartProcs
 	EndProcs   = sets.EndProcs
@@ -46,7 +46,7 @@ func (s *Server) definePsets() error {
 	return nil
 }
 
-// addProcs makes the records of n processes, which may connect from now on.
+// addProcs adds n processes, which may connect from now on.
 func (s *Server) addProcs(first, n int) {
 	s.assignNodesLocked(n)
 	for i := range n {
@@ -125,8 +125,7 @@ func (s *Server) pset(r request, b wire.NameBody) {
 	s.sets.Pset(r, r.conn.proc.rank, b.Name)
 }
 
-// change serves an operation on process sets. An error means that the client does not keep
-// to the protocol.
+// change serves an operation on process sets. An error is a violation of the protocol.
 func (s *Server) change(r request, m wire.Message) error {
 	b, err := wire.Decode[wire.ChangeBody](m.Body)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestChange_ProcessesThatLeft_AreDropped: the server's memory does not grow with the number of
-// changes.
+// The server's memory does not grow with the number of changes.
 func TestChange_ProcessesThatLeft_AreDropped(t *testing.T) {
 	orders := NewQueue[Order]()
 	s, err := New(Options{Size: 1, Most: 2, Order: orders.Add})

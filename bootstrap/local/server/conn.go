@@ -18,34 +18,39 @@ import (
 )
 
 const (
-	// maxUnwritten is how much a client may leave unread before it is dropped: two
-	// frames of the largest size, besides what the kernel holds.
+	// maxUnwritten limits the bytes that a client leaves unread, besides those in the kernel, to
+	// two frames of the largest size. Beyond it the client is dropped.
 	maxUnwritten = 2 * (wire.MaxFrame + wire.HeaderSize)
 
-	// rejoinTimeout is how long a hello waits for the same rank's previous
-	// connection to end: a process that reopens at once may be heard first on
-	// the new one.
+	// rejoinTimeout is the time for which a hello waits for the end of the same rank's previous
+	// connection. The hello of a process that reopens at once may arrive before that end.
 	rejoinTimeout = time.Second
 )
 
-// conn is one connection. pending and goodbye are guarded by Server.mu.
+// conn is one connection. Server.mu guards pendingRequests and receivedGoodbye.
 type conn struct {
-	server          *Server
-	conn            net.Conn
-	proc            *proc         // Nil before take; guarded by Server.mu, and constant from then on.
-	pid             int           // of the process at the other end; 0: not known
-	done            chan struct{} // closed when removeConnLocked has been called for it
+	server *Server
+	conn   net.Conn
+	// nil before bind, and constant afterwards. Guarded by Server.mu.
+	proc *proc
+	// Process at the other end, 0 if unknown.
+	pid int
+	// Closed after removeConnLocked.
+	done            chan struct{}
 	receivedGoodbye bool
-	pendingRequests map[uint64]join.Withdraw // by request id, what a request waits for
+	// By request id.
+	pendingRequests map[uint64]join.Withdraw
 	queryRecord     queries.Record
 
-	queueMu        sync.Mutex
-	queue          net.Buffers
-	bytesUnwritten int // bytes in queue, and in the writer's hands
+	queueMu sync.Mutex
+	queue   net.Buffers
+	// Bytes in queue and in the current write.
+	bytesUnwritten int
 	isWriting      bool
 	state          connState
 
-	isExpelled atomic.Bool // The process was reported dead; its messages are discarded.
+	// The process was reported dead, and its messages are discarded.
+	isExpelled atomic.Bool
 }
 
 // connState is the condition of a connection.
@@ -63,15 +68,16 @@ var connStateNames = [...]string{"connOpen", "connUnwritable", "connDropped"}
 
 func (s connState) String() string { return connStateNames[s] }
 
-// request is one client's call, or a user's, to be answered once: a join.Waiter.
+// request is a call of a client or of a user that is answered once. It implements join.Waiter.
 type request struct {
-	conn *conn // Nil for a user's.
+	// nil for a user.
+	conn *conn
 	id   uint64
 	user *userCall
 }
 
-// ServeConn serves the process at the other end of nc, which is the server's from
-// now on, on a goroutine of its own.
+// ServeConn serves the process at the other end of nc on a goroutine of its own. The server owns
+// nc.
 func (s *Server) ServeConn(nc net.Conn) {
 	c := &conn{server: s, conn: nc, done: make(chan struct{}), pendingRequests: map[uint64]join.Withdraw{}}
 	s.mu.Lock()
@@ -101,7 +107,7 @@ func (c *conn) run() {
 	s.mu.Unlock()
 	close(c.done)
 	if !quiet {
-		// Before the client hears of it: who then closes the server must not silence it.
+		// The log precedes the notification of the client, which may then close the server.
 		if admitted {
 			s.opt.Logger.Warn("bootstrap server: connection closed", "rank", c.proc.rank, "error", err)
 		} else {
@@ -110,7 +116,7 @@ func (c *conn) run() {
 	}
 	if reason, ok := errors.AsType[refusal](err); ok {
 		if frame, e := wire.Encode(wire.Refused, 0, wire.RefusedBody{Reason: reason.Error()}); e == nil {
-			c.conn.Write(frame) // a courtesy: the log has the reason in any case
+			c.conn.Write(frame) // The log has the reason in any case.
 		}
 	}
 	c.drop()
@@ -119,17 +125,16 @@ func (c *conn) run() {
 	s.mu.Unlock()
 }
 
-// isAbruptClose reports whether a Reader's err says no more than that the process at the other
-// end has ended: in the middle of a frame, or with something unread. What is malformed may
-// wrap an unexpected end too, of a part of the message.
+// isAbruptClose reports whether err only shows that the other process ended, in the middle of a
+// frame or with unread data. Errors of malformed messages may wrap io.ErrUnexpectedEOF too.
 func isAbruptClose(err error) bool {
 	return err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET)
 }
 
-// refusal is an error of which the client is told.
+// refusal is an error that the client receives.
 type refusal struct{ error }
 
-// handshake reads the hello and welcomes the client.
+// handshake reads the Hello and sends the Welcome.
 func (c *conn) handshake(r *wire.Reader) error {
 	var err error
 	if c.pid, err = wire.CheckPeer(c.conn); err != nil {
@@ -153,7 +158,7 @@ func (c *conn) handshake(r *wire.Reader) error {
 	return c.conn.SetDeadline(time.Time{})
 }
 
-// admit makes c the connection of the rank that h claims, and welcomes it.
+// admit makes c the connection of the rank in h.
 func (c *conn) admit(h wire.HelloBody) error {
 	s := c.server
 	if h.Version != wire.Version {
@@ -181,7 +186,7 @@ func (c *conn) admit(h wire.HelloBody) error {
 	}
 }
 
-// take binds c to rank, unless another connection holds it: it returns that.
+// bind makes c the connection of rank, or returns the connection that rank has.
 func (c *conn) bind(rank uint32) (before *conn, err error) {
 	s := c.server
 	s.mu.Lock()
@@ -205,7 +210,7 @@ func (c *conn) bind(rank uint32) (before *conn, err error) {
 		return nil, err
 	}
 	c.proc, p.conn, p.pid = p, c, c.pid
-	c.send(welcome) // under s.mu: before any event that is not in it
+	c.send(welcome) // Under s.mu, so that it precedes all later events.
 	s.sendMissedLocked(p)
 	return nil, nil
 }
@@ -222,7 +227,7 @@ func (c *conn) read(r *wire.Reader) error {
 		}
 		c.queryRecord.Received()
 		if c.isExpelled.Load() {
-			continue // Until the process ends the connection, so that it can read its event.
+			continue // Read up to the end of the connection, so that the process can read its event.
 		}
 		if m.Kind == wire.Goodbye {
 			c.server.mu.Lock()
@@ -230,7 +235,7 @@ func (c *conn) read(r *wire.Reader) error {
 			c.server.mu.Unlock()
 			return io.EOF
 		}
-		if c.isDropped() { // nobody can use what it had sent before
+		if c.isDropped() { // Earlier messages of a dropped client have no effect.
 			return net.ErrClosed
 		}
 		if err := c.handle(m); err != nil {
@@ -239,7 +244,7 @@ func (c *conn) read(r *wire.Reader) error {
 	}
 }
 
-// drop ends the connection; its reader does the rest.
+// drop closes the connection. The reader removes it.
 func (c *conn) drop() {
 	c.queueMu.Lock()
 	c.state, c.queue = connDropped, nil
@@ -247,8 +252,8 @@ func (c *conn) drop() {
 	c.conn.Close()
 }
 
-// mute ends writing after an error. A client that has closed its end may have said
-// goodbye, which the reader still finds.
+// handleWriteError ends writing. A client that has closed its end may have sent a goodbye, which
+// the reader still finds.
 func (c *conn) handleWriteError(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.drop()
@@ -267,7 +272,7 @@ func (c *conn) isDropped() bool {
 	return c.state == connDropped
 }
 
-// abandon ends the connection of an exited process if a child holds it open.
+// dropInherited drops the connection of an exited process that a child still has open.
 func (c *conn) dropInherited() {
 	select {
 	case <-c.done:
@@ -277,8 +282,8 @@ func (c *conn) dropInherited() {
 	}
 }
 
-// send queues parts, which nobody changes any more, for the client. It never
-// blocks. A client that has left too much unread is dropped.
+// send queues parts, which must not change afterwards. It never blocks. It drops the client beyond
+// maxUnwritten.
 func (c *conn) send(parts ...[]byte) {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()
@@ -301,8 +306,8 @@ func (c *conn) send(parts ...[]byte) {
 	}
 }
 
-// write empties the queue and returns, so that an idle connection has no writer. A write has no time limit,
-// because a stopped process is alive. maxUnwritten limits the memory.
+// write empties the queue and returns, so that an idle connection has no writer. A write has no
+// time limit, because a stopped process is alive. maxUnwritten limits the memory.
 func (c *conn) write() {
 	for {
 		c.queueMu.Lock()
@@ -325,10 +330,10 @@ func (c *conn) write() {
 	}
 }
 
-// reply answers r, which has not waited, with body.
+// answerWith answers a request that has not waited.
 func (r request) answerWith(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }
 
-// Waits implements join.Waiter. The caller holds Server.mu, as for Done.
+// SetWithdraw implements join.Waiter. The caller holds Server.mu, as for ClearWithdraw.
 func (r request) SetWithdraw(w join.Withdraw) {
 	if r.user != nil {
 		r.user.withdraw = w
@@ -337,7 +342,7 @@ func (r request) SetWithdraw(w join.Withdraw) {
 	r.conn.pendingRequests[r.id] = w
 }
 
-// Done implements join.Waiter.
+// ClearWithdraw implements join.Waiter.
 func (r request) ClearWithdraw() {
 	if r.user != nil {
 		r.user.withdraw = nil
@@ -353,7 +358,7 @@ func (r request) Answer(k wire.Kind, body []byte) {
 		return
 	}
 	h, err := wire.Header(k, r.id, len(body))
-	if err != nil { // the limits of what clients send keep answers far below a frame's
+	if err != nil { // The limits of requests keep answers far below the size of a frame.
 		r.conn.drop()
 		return
 	}

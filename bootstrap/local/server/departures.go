@@ -8,18 +8,17 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// leftBatchDelay is how long the news that lives are over in good order waits for more of its
-// kind. It concerns who is late only, and at the end of a job all close at once: nobody
-// is left then who would have to hear of all others.
+// leftBatchDelay is the time for which ProcLeft events are collected. At the end of a job all
+// processes close at about the same time, and few of these events are then sent at all.
 const leftBatchDelay = 20 * time.Millisecond
 
-// leftGrace is how long the news waits for the end of the process, which may say that the
-// order was not good: a program that panics closes its session on the way out, as its
-// defers are run (docs/decisions/blame.md). Those who wait for the process hear that much
-// later of one that goes on without a session.
+// leftGrace is the time for which ProcLeft waits for the end of the process, which may be a
+// failure. A program that panics runs its deferred functions, which close its session
+// (docs/decisions/blame.md). For a process that continues without a session the event is late by
+// this time.
 const leftGrace = 250 * time.Millisecond
 
-// life is what a Life message says: a life has begun, or (0) the present one is over.
+// setIncarnation handles an Incarnation message. 0 means that the present incarnation has left.
 func (s *Server) setIncarnation(p *proc, nonce uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,13 +29,13 @@ func (s *Server) setIncarnation(p *proc, nonce uint64) {
 		s.recordLeftLocked(p)
 		return
 	}
-	if p.hasLeft { // before it has another one
+	if p.hasLeft { // The end of an incarnation precedes the next one.
 		s.sendLeftLocked(func(other *proc) bool { return other == p })
 	}
 	p.incarnation, p.hasLeft, p.departedAt = nonce, false, time.Time{}
 }
 
-// recordLeftLocked notes that the present life of a process is over in good order.
+// recordLeftLocked records that the present incarnation of a process has left.
 func (s *Server) recordLeftLocked(p *proc) {
 	if p.incarnation == 0 || p.hasLeft || s.isClosed {
 		return
@@ -48,7 +47,8 @@ func (s *Server) recordLeftLocked(p *proc) {
 	}
 }
 
-// flushSettledLeft tells of the lives that are over, and waits for more.
+// flushSettledLeft sends the ProcLeft events of processes that have not failed since, and schedules
+// itself for the others.
 func (s *Server) flushSettledLeft() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,13 +61,13 @@ func (s *Server) flushSettledLeft() {
 	}
 }
 
-// sendLeftLocked sends what recordLeftLocked has noted of the processes of which over says that
-// it is final. Of one that has failed after all the others have heard.
-func (s *Server) sendLeftLocked(over func(*proc) bool) {
+// sendLeftLocked sends the ProcLeft events of the processes for which isSettled holds. It drops
+// those of processes that have failed.
+func (s *Server) sendLeftLocked(isSettled func(*proc) bool) {
 	s.unsentLeft = slices.DeleteFunc(s.unsentLeft, func(p *proc) bool {
 		switch {
 		case p.hasFailed:
-		case !over(p):
+		case !isSettled(p):
 			return false
 		default:
 			s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: p.rank, Nonce: p.incarnation}, p.conn)
@@ -76,26 +76,26 @@ func (s *Server) sendLeftLocked(over func(*proc) bool) {
 	})
 }
 
-// recordDepartureLocked notes that the process takes no further part in something, which others may
-// be the next to feel.
+// recordDepartureLocked records the time at which the process stopped taking part in something.
+// Failures of other processes may follow from it.
 func (p *proc) recordDepartureLocked() {
 	if p.departedAt.IsZero() {
 		p.departedAt = time.Now()
 	}
 }
 
-// clearDepartureLocked records that the process takes part in something again. It has recovered from the failure of
-// another process. Its departure from a communicator was no sign of its own failure.
+// clearDepartureLocked records that the process takes part again. It has recovered from the failure
+// of another process, so its departure from a communicator was no sign of its own failure.
 func (p *proc) clearDepartureLocked() {
 	if !p.hasLeft {
 		p.departedAt = time.Time{}
 	}
 }
 
-// Parted returns the time at which the process first left the others in its present incarnation. It has
-// closed its last session, left a collective or revoked a communicator, or its connection broke. ok is
-// false if it has not, or has sent a note or entered a fence or construct afterwards. The others were notified afterwards, so processes that fail as a consequence have
-// a later time.
+// Parted returns the time at which the process first left the others in its present incarnation. It
+// has closed its last session, left a collective or revoked a communicator, or its connection
+// broke. ok is false if it has not, or has sent a note or entered a fence or construct afterwards.
+// The others were notified afterwards, so processes that fail as a consequence have a later time.
 func (s *Server) Parted(rank int) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *Server) Parted(rank int) (at time.Time, ok bool) {
 	return at, !at.IsZero()
 }
 
-// sendDisconnect tells a process that another one has given a life of it up.
+// sendDisconnect sends the event that another process has disconnected from an incarnation.
 func (s *Server) sendDisconnect(from *proc, b wire.DisconnectBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,11 +119,12 @@ func (s *Server) sendDisconnect(from *proc, b wire.DisconnectBody) {
 	}, to.conn)
 }
 
-// maxBrokenComms is how many communicators broke remembers. What is told twice does no harm.
+// maxBrokenComms limits the communicators that sendBroken recognizes. A duplicate event beyond that
+// is harmless.
 const maxBrokenComms = 1 << 16
 
-// broke tells the members of a communicator whose collectives can't go on: once, because
-// all of them come to say so.
+// sendBroken notifies the members of a communicator whose collectives have failed. It does so once,
+// although all members report it.
 func (s *Server) sendBroken(from *proc, b wire.ReportCommEventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

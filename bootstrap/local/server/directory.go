@@ -14,19 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is the room in sockaddr_un, less its final zero (unix(7)).
+// maxSocketPath is the size of a path in sockaddr_un without its final zero (unix(7)).
 const maxSocketPath = 107
 
-// A candidate is a directory below which the job's directory may lie.
+// A candidate is a directory that may contain the job's directory.
 type candidate struct {
-	path     string
-	variable string // The environment variable that names it, or "".
+	path string
+	// Environment variable that names it, or "".
+	variable string
 	check    func(fs.FileInfo) error
 }
 
-// baseCandidates returns the candidates, the preferred one first. The runtime directory must be the
-// user's own: su and containers leave that of another user in the environment. In the others
-// nobody else may rename entries. The fixed ones serve where a variable names a directory
+// baseCandidates returns the candidates in order of preference. The runtime directory must be the
+// user's own, because su and containers leave that of another user in the environment. In the
+// others no other user may rename entries. The fixed ones apply where a variable names a directory
 // that is missing, not writable, or too long for a socket's path.
 func baseCandidates() []candidate {
 	var all []candidate
@@ -44,7 +45,7 @@ func baseCandidates() []candidate {
 	return all
 }
 
-// Bases returns the usable directories below which Listen makes those of jobs, the preferred one first.
+// Bases returns the usable directories for the directories of jobs, in order of preference.
 func Bases() (dirs []string) {
 	for _, c := range baseCandidates() {
 		if base, err := filepath.Abs(c.path); err == nil && c.checkUsable(base) == nil {
@@ -54,8 +55,8 @@ func Bases() (dirs []string) {
 	return dirs
 }
 
-// ListenBeside listens on a socket of the given name (mode 0600) in the job's directory, which Listen has
-// made. The listener is the caller's, and Close removes the socket.
+// ListenBeside listens on a socket of the given name (mode 0600) in the job's directory. Call
+// Listen first. The caller owns the listener, and Close removes the socket.
 func (s *Server) ListenBeside(name string) (net.Listener, error) {
 	l, err := listenUnix(filepath.Join(s.Dir(), name))
 	if err != nil {
@@ -64,7 +65,7 @@ func (s *Server) ListenBeside(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// checkPrivate returns nil if a directory belongs to this user, and no other may write to it.
+// checkPrivate returns nil if a directory belongs to this user, and no other user may write to it.
 func checkPrivate(st fs.FileInfo) error {
 	if owner := ownerOf(st); owner != os.Geteuid() {
 		return fmt.Errorf("belongs to user %d, not to %d", owner, os.Geteuid())
@@ -75,8 +76,8 @@ func checkPrivate(st fs.FileInfo) error {
 	return nil
 }
 
-// checkSticky returns nil if other users can't rename or remove entries of a directory that
-// are not theirs, its owner aside.
+// checkSticky returns nil if other users, except the owner of the directory, cannot rename or
+// remove entries that are not theirs.
 func checkSticky(st fs.FileInfo) error {
 	if st.Mode()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0 {
 		return fmt.Errorf("is writable by others and not sticky (mode %#o)", st.Mode().Perm())
@@ -91,8 +92,8 @@ func ownerOf(st fs.FileInfo) int {
 	return -1
 }
 
-// listenIn listens in a new directory of the first candidate that is usable. The error has the
-// reason of each.
+// listenIn listens in a new directory of the first usable candidate. The error has the reason of
+// each.
 func listenIn(candidates []candidate) (dir string, l net.Listener, err error) {
 	var reasons []string
 	for _, c := range candidates {
@@ -114,7 +115,7 @@ func (c candidate) String() string {
 
 // listen makes a directory below the candidate, and a socket in it.
 func (c candidate) listen() (dir string, l net.Listener, err error) {
-	base, err := filepath.Abs(c.path) // ranks may have another working directory
+	base, err := filepath.Abs(c.path) // Ranks may have another working directory.
 	if err == nil {
 		err = c.checkUsable(base)
 	}
@@ -134,8 +135,8 @@ func (c candidate) listen() (dir string, l net.Listener, err error) {
 	return dir, l, nil
 }
 
-// makePrivate gives a new directory its mode, whatever the umask, and checks its owner: some
-// file systems give new entries to another user.
+// makePrivate sets the mode of a new directory despite the umask, and checks its owner, because
+// some file systems give new entries to another user.
 func makePrivate(dir string) error {
 	if err := setMode(dir, unix.S_IFDIR, 0o700); err != nil {
 		return err
@@ -150,8 +151,8 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// setMode sets the mode of a new entry of this user, of type format. It follows no link: whoever may replace
-// entries of the folder could lead it to another file of the user.
+// setMode sets the mode of a new entry of this user, of type format. It follows no link, because a
+// user who can replace entries of the directory could lead it to another file of this user.
 func setMode(path string, format, mode uint32) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -178,7 +179,7 @@ func setMode(path string, format, mode uint32) error {
 	return nil
 }
 
-// usable returns nil if base is a directory that passes the candidate's check.
+// checkUsable returns nil if base is a directory that passes the candidate's check.
 func (c candidate) checkUsable(base string) error {
 	st, err := os.Stat(base)
 	switch {
@@ -192,7 +193,7 @@ func (c candidate) checkUsable(base string) error {
 	return nil
 }
 
-// cause returns err without operation and path.
+// stripPath returns err without operation and path.
 func stripPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

@@ -23,7 +23,7 @@ func directory(t *testing.T, mode fs.FileMode) string {
 	return dir
 }
 
-// tooLong returns a directory that leaves no room for a socket's path.
+// tooLong returns a directory whose path leaves no room for the name of a socket.
 func tooLong(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(directory(t, 0o700), strings.Repeat("d", 100))
@@ -33,7 +33,7 @@ func tooLong(t *testing.T) string {
 	return dir
 }
 
-// baseOf returns where Listen puts the job's directory.
+// baseOf returns the parent of the job's directory.
 func baseOf(t *testing.T, base string) (string, error) {
 	t.Helper()
 	s, err := New(Options{Size: 1})
@@ -99,7 +99,8 @@ func TestListen_UnusableDirectories_FallBack(t *testing.T) {
 	})
 }
 
-// unwritable returns a directory where nobody may write, for root a file system of the kernel's.
+// unwritable returns a directory without write permission, which for root is in a file system of
+// the kernel.
 func unwritable(t *testing.T) string {
 	if os.Geteuid() == 0 {
 		return "/proc/self"
@@ -132,7 +133,7 @@ func TestListen_Umask_LeavesTheOwnersRights(t *testing.T) {
 		return
 	}
 	base := directory(t, 0o700)
-	syscall.Umask(0o777) // of this process only
+	syscall.Umask(0o777) // Of this process only.
 	defer syscall.Umask(0o022)
 	if _, err := baseOf(t, base); err != nil {
 		t.Error(err)

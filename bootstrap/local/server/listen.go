@@ -14,10 +14,10 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// Listen makes a directory of the job (mode 0700) below base, and in it the server's socket
-// (mode 0600), and serves there until Close, which removes both. An empty base is the first
-// usable one of $XDG_RUNTIME_DIR, $TMPDIR, /tmp and /dev/shm (see baseCandidates). Descriptors are
-// close-on-exec, as all of Go's.
+// Listen makes a directory of the job (mode 0700) below base, with the server's socket (mode 0600),
+// and serves there until Close, which removes both. An empty base means the first usable one of
+// $XDG_RUNTIME_DIR, $TMPDIR, /tmp and /dev/shm (baseCandidates). Descriptors are close-on-exec, as
+// all of Go's.
 func (s *Server) Listen(base string) error {
 	candidates := baseCandidates()
 	if base != "" {
@@ -46,8 +46,8 @@ func (s *Server) Dir() string {
 	return s.dir
 }
 
-// Environ returns what process rank must find in its environment, as
-// "NAME=value". It holds the job's secret. Listen comes first.
+// Environ returns the variables, as "NAME=value", that identify process rank. They include the
+// job's secret. Call Listen first.
 func (s *Server) Environ(rank int) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,21 +66,20 @@ func (s *Server) Environ(rank int) []string {
 	}
 }
 
-// Inherit returns what ranks get of their launcher's environment: all but what makes the
-// launcher a rank of another launcher, or a process by itself. That is true of it, and of
-// none of its ranks: two that spoke to another launcher in its name would break its job.
-// What a rank starts by another launcher has such variables again, from that one. Whoever
-// starts ranks puts Environ behind it.
+// Inherit returns the environment that ranks inherit from their launcher. It omits variables that
+// identify the launcher as a rank of another launcher or as a singleton, because they are valid for
+// one process only, and a rank that used them would disturb that job. A rank that starts another
+// launcher gets such variables from it. Environ is appended to the result.
 func Inherit(environ []string) []string {
 	kept := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return launched.NamesRank(name)
 	})
-	return append(kept, wire.EnvSingleton+"=false") // whatever a file or a variable says
+	return append(kept, wire.EnvSingleton+"=false") // Overrides files and variables.
 }
 
-// accept serves who connects, until Close. When it fails otherwise (no descriptors
-// left), it tries again: that may pass. Of failures in a row it logs the first.
+// accept accepts connections until Close. On other errors, such as a lack of descriptors, it tries
+// again, and logs the first error in a row.
 func (s *Server) accept(l net.Listener) {
 	const atFirst = time.Millisecond
 	wait := atFirst

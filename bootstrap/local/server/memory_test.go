@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// elastic is a job without connections, whose process 0 changes it.
+// elastic is a job without connections, which process 0 changes.
 type elastic struct {
 	t      *testing.T
 	s      *Server
@@ -88,7 +88,7 @@ func (e *elastic) round(i int) {
 		less := e.operate(bootstrap.PsetShrink, 0, 1)
 		e.integrate(less[0], 0, added)
 		e.main, names = less[1], append(names, less[0])
-	case 2: // It dies, and is removed.
+	case 2: // It dies and is removed.
 		e.main = names[1]
 		e.s.ProcExited(added, "signal: killed")
 		less := e.operate(bootstrap.PsetShrink, 0, 0)
@@ -97,7 +97,7 @@ func (e *elastic) round(i int) {
 	}
 	e.s.ProcExited(added, []string{"", "signal: killed"}[i/4%2])
 	if i%4 == 0 {
-		return // The sets of an undone change are deleted.
+		return // Sets of an undone change are deleted.
 	}
 	if e.main != before && before != bootstrap.PsetWorld {
 		names = append(names, before)
@@ -107,7 +107,7 @@ func (e *elastic) round(i int) {
 	}
 }
 
-// records counts what the server keeps.
+// records counts the records of the server.
 func (e *elastic) records() string {
 	s := e.s
 	s.mu.Lock()
@@ -115,7 +115,7 @@ func (e *elastic) records() string {
 	return fmt.Sprintf("%d processes, %d deaths, %d ends, %d departures, %d orders", len(s.procs), len(s.failures), len(s.endedRanks), len(s.unsentLeft), len(s.starting))
 }
 
-// TestServer_ThousandsOfChanges_EndedProcessesAreDropped, but for as many as the limit of the job.
+// The server keeps as many ended processes as the limit of the job.
 func TestServer_ThousandsOfChanges_EndedProcessesAreDropped(t *testing.T) {
 	e := &elastic{t: t, orders: NewQueue[Order](), main: bootstrap.PsetWorld}
 	s, err := New(Options{Size: 1, Most: 3, Order: e.orders.Add})

@@ -2,8 +2,8 @@ package server
 
 import "github.com/ferrympi/ferry/bootstrap"
 
-// divide returns the nodes of the first ranks of a divided job, in blocks. The blocks at the beginning have
-// one rank more if the number of ranks is no multiple.
+// blockNodes returns the nodes of the first ranks of a divided job, in blocks. The first blocks
+// have one rank more if the number of ranks is no multiple.
 func blockNodes(ranks, nodes int) []uint32 {
 	of := make([]uint32, 0, ranks)
 	for node := range nodes {

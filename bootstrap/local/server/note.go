@@ -2,7 +2,7 @@ package server
 
 import "github.com/ferrympi/ferry/bootstrap/internal/wire"
 
-// note passes a note on to its receiver. It drops a note from or to a process that has ended, and
+// sendNote sends a note to its receiver. It drops a note from or to a process that has ended, and
 // one to a receiver that does not read.
 func (s *Server) sendNote(from *proc, b wire.NoteBody) {
 	s.mu.Lock()
@@ -21,7 +21,7 @@ func (s *Server) sendNote(from *proc, b wire.NoteBody) {
 	to.conn.send(frame)
 }
 
-// unread returns the number of bytes in the queue of the client.
+// unwrittenBytes returns the number of bytes that the client has not read.
 func (c *conn) unwrittenBytes() int {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()

@@ -11,14 +11,16 @@ import (
 
 // A Pset is a named process set of the job.
 type Pset struct {
-	Name  string   // compared without regard to case
-	Ranks []uint32 // in the order of the group that it makes
+	// Names compare without regard to case.
+	Name string
+	// In the order of the group.
+	Ranks []uint32
 }
 
-// ParsePset reads NAME=RANKS, as `--pset` has it: "solvers=0-3,7". The ranks'
-// order is kept. Errors are ErrConfig and say what is wrong.
+// ParsePset parses NAME=RANKS, the argument of `--pset`, such as "solvers=0-3,7". It keeps the
+// order of the ranks. Errors are ErrConfig.
 func ParsePset(s string) (Pset, error) {
-	i := strings.LastIndexByte(s, '=') // ranks have none, names may
+	i := strings.LastIndexByte(s, '=') // Names may contain '='.
 	if i < 0 {
 		return Pset{}, fmt.Errorf("%w: process set %q: want NAME=RANKS, such as solvers=0-3,7", framework.ErrConfig, s)
 	}

@@ -2,10 +2,11 @@ package server
 
 import "sync"
 
-// A Queue passes values to one reader, without a limit. Launchers use it for the calls of
+// A Queue passes values to one reader, without a limit. Launchers use it for the callbacks of
 // Options that must not block, such as Order.
 type Queue[T any] struct {
-	readyCh chan struct{} // Has room for one; full if there may be values.
+	// Has room for one value, and has it if there may be values.
+	readyCh chan struct{}
 
 	mu     sync.Mutex
 	values []T
@@ -21,14 +22,14 @@ func (q *Queue[T]) Add(v T) {
 	q.mu.Unlock()
 	select {
 	case q.readyCh <- struct{}{}:
-	default: // The reader has not taken the values before.
+	default: // The reader has not taken the earlier values.
 	}
 }
 
-// Ready receives after each Add. Take follows.
+// Ready receives after each Add. Call Take next.
 func (q *Queue[T]) Ready() <-chan struct{} { return q.readyCh }
 
-// Take returns the values since the previous Take, the oldest first. There may be none.
+// Take returns the values since the previous Take in their order. There may be none.
 func (q *Queue[T]) Take() []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()

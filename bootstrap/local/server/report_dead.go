@@ -1,7 +1,8 @@
 package server
 
-// ReportDead reports a process dead that may be alive, once. Its client receives the event ProcDied with its
-// own process, and the server discards everything else from it. A process that has ended is ignored.
+// ReportDead reports a process dead that may be alive, once. Its client receives the event ProcDied
+// with its own process, and the server discards everything else from it. A process that has ended
+// is ignored.
 func (s *Server) ReportDead(rank int, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -10,8 +11,8 @@ func (s *Server) ReportDead(rank int, reason string) {
 	}
 }
 
-// expelLocked ends the exchange with a dead process that has a connection. The connection stays open until
-// the process ends it. It may be stopped, and reads its event later.
+// expelLocked ends the exchange with a dead process that has a connection. The connection stays
+// open until the process ends it, because a stopped process reads its event later.
 func (s *Server) expelLocked(p *proc) {
 	c := p.conn
 	if c == nil {

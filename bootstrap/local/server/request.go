@@ -7,14 +7,14 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// maxPendingRequests is how many calls one client may have outstanding.
+// maxPendingRequests limits the unanswered requests of one client.
 const maxPendingRequests = 1 << 16
 
-// handle serves one request. An error means that the client does not keep to
-// the protocol: its connection is closed.
+// handle serves one request. After an error, which is a violation of the protocol, the connection
+// is closed.
 func (c *conn) handle(m wire.Message) error {
 	r := request{conn: c, id: m.ID}
-	switch m.Kind { // these have no answer
+	switch m.Kind { // Messages without a reply.
 	case wire.Put:
 		return handleBody(m, func(b wire.ValuedBody) { c.server.put(c.proc, b) })
 	case wire.Incarnation:
@@ -60,7 +60,7 @@ func (c *conn) handle(m wire.Message) error {
 	return fmt.Errorf("message kind %d is not a request", m.Kind)
 }
 
-// serve decodes m's body and hands it to f.
+// handleBody decodes the body of m and passes it to f.
 func handleBody[B any](m wire.Message, f func(B)) error {
 	b, err := wire.Decode[B](m.Body)
 	if err == nil {
@@ -69,8 +69,7 @@ func handleBody[B any](m wire.Message, f func(B)) error {
 	return err
 }
 
-// room refuses an id that no request may have now, and more waiting calls than the
-// limit.
+// checkRequest refuses an id that is 0 or in use, and requests beyond maxPendingRequests.
 func (c *conn) checkRequest(id uint64) error {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *Server) get(r request, b wire.GetBody) {
 	p.values.AwaitOwner(b.Key, r, b.Rank)
 }
 
-// join enters r into a fence or construct, and completes that when r is its last.
+// join enters r into a fence or construct, and completes that with its last member.
 func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 	s.mu.Lock()
 	r.conn.proc.clearDepartureLocked()
@@ -128,7 +127,7 @@ func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 	return err
 }
 
-// cancel ends the wait of r, if it still waits: its answer is on the way else.
+// cancel withdraws r if it still waits. Otherwise its answer is already queued.
 func (s *Server) cancel(r request, expired bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

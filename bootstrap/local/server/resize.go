@@ -88,7 +88,7 @@ var ErrNeverQueried = errors.New("the program never queried for changes")
 
 var errEnding = fmt.Errorf("the job is ending: %w", framework.ErrClosed)
 
-// resized decodes the answer to a user's request.
+// decodeResized decodes the answer to a user's request.
 func (s *Server) decodeResized(op bootstrap.PsetOp, pset string, m wire.Message, waitErr error) ([]string, error) {
 	if m.Kind == wire.Reply {
 		b, err := wire.Decode[wire.NamesBody](m.Body)

@@ -17,8 +17,8 @@ func (s *Server) sendCommEvent(from *proc, b wire.ReportCommEventBody) {
 	s.sendBroken(from, b)
 }
 
-// revoke sends the revocation of a communicator to its other members, once. A member without a connection
-// receives it with its next one.
+// sendRevoked sends the revocation of a communicator to its other members, once. A member without a
+// connection receives it with its next one.
 func (s *Server) sendRevoked(from *proc, b wire.ReportCommEventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Server) sendRevoked(from *proc, b wire.ReportCommEventBody) {
 	s.revoked.Add(b.Comm, one)
 }
 
-// sendMissedLocked sends a process the revocations that it had no connection for.
+// sendMissedLocked sends a process the revocations from before its connection.
 func (s *Server) sendMissedLocked(p *proc) {
 	for _, one := range s.revoked.Kept() {
 		if i, isAbsent := slices.BinarySearch(one.Absent, p.rank); isAbsent {

@@ -1,13 +1,11 @@
-// Package server is the launcher's side of bootstrap/local: it tells the
-// processes of one job about one another. `ferry run` makes one Server per job;
-// programs import only bootstrap/local.
+// Package server is the bootstrap server of a launcher, the counterpart of bootstrap/local. `ferry
+// run` makes one Server per job. Programs import bootstrap/local only.
 //
-// It holds puts, fences, group constructs, published names and process sets in
-// memory, behind one mutex, and reads each connection with one goroutine. It
-// never waits for a client: what a client must be told is queued, and a client
-// that does not read is dropped. It keeps no time of its own for fences and
-// constructs: each client's deadline runs out at the client, and the server
-// then answers with the names of the missing.
+// It holds values, fences, group constructs, published names and process sets in memory under one
+// mutex, and reads each connection on one goroutine. It never waits for a client. Frames are
+// queued, and a client that does not read is dropped. It has no deadlines for fences and
+// constructs. The deadline of a client expires in the client, and the server then answers with the
+// missing members.
 package server
 
 import (
@@ -31,55 +29,59 @@ import (
 
 // Options describe a job.
 type Options struct {
-	Namespace string // its name; empty: a unique one is made
-	Size      int    // Its first processes, at least 1: ranks 0 to Size-1.
-	Psets     []Pset // named on the command line
-	Most      int    // Largest number of processes at a time; 0: Size.
-	// Nodes divides the machine into that many nodes without common memory. They have blocks of the first ranks, at
-	// least one each. An added process gets the node with the fewest processes. 0 and 1 divide nothing.
+	// Name of the job. If it is empty, a unique one is made.
+	Namespace string
+	// Number of initial processes, at least 1, with ranks 0 to Size-1.
+	Size int
+	// Process sets of the command line.
+	Psets []Pset
+	// Largest number of processes at a time. 0 means Size.
+	Most int
+	// Nodes divides the machine into that many nodes without common memory. They have blocks of the
+	// first ranks, at least one each. An added process gets the node with the fewest processes. 0
+	// and 1 divide nothing.
 	Nodes int
-	// Order receives orders to start and end processes. It is called with locks held, in the order
-	// of the orders, and must not block nor call the server. Nil: this launcher starts no
-	// processes while the job runs.
+	// Order receives orders to start and end processes, in order. It is called with locks held, and
+	// must not block nor call the server. With nil, the launcher starts no processes while the job
+	// runs.
 	Order func(Order)
-	// Logger is told what the job's processes or strangers do wrong, as a warning; nil
-	// discards. It is called with locks held, and must not wait.
+	// Logger receives warnings about misbehaving processes and refused connections. nil discards.
+	// It is called with locks held, and must not block.
 	Logger *slog.Logger
 
-	// HandshakeTimeout is how long a connection may take to say who it is; 0
-	// means 10 s.
+	// HandshakeTimeout limits the time until the Hello of a connection. 0 means 10 s.
 	HandshakeTimeout time.Duration
 
-	// OnReport receives what processes report (bootstrap.Reporter). Calls come
-	// from several goroutines at once; body is the callee's. nil drops reports.
+	// OnReport receives the reports of processes (bootstrap.Reporter), concurrently. It owns body.
+	// nil drops reports.
 	OnReport func(rank int, name string, body []byte)
 
-	// OnLost receives each process that is not known to have ended and counts as failed from now
-	// on. Calls come one at a time, and must not block. Nil discards.
+	// OnLost receives each process that counts as failed from now on, although its end is unknown.
+	// Calls come one at a time, and must not block. nil discards.
 	OnLost func(Lost)
 
 	// ProcessTimeout is the time for which a process may leave queries unanswered before it is
-	// reported dead; 0: no queries.
+	// reported dead. 0 means no queries.
 	ProcessTimeout time.Duration
 }
 
-// Lost is a process that counts as failed although it is not known to have ended.
+// Lost is a process that counts as failed although its end is unknown.
 type Lost struct {
-	Rank       int
-	Unanswered time.Duration // Time for which it has left queries unanswered; 0: its connection has broken.
+	Rank int
+	// Time for which it has left queries unanswered. 0 means that its connection broke.
+	Unanswered time.Duration
 }
 
 const (
 	handshakeTimeout = 10 * time.Second
 
-	// exitGrace is how long a connection that broke without a goodbye waits for
-	// ProcExited to say why, before the process is reported dead regardless, unless it is
-	// seen to end (see exit.go).
+	// exitGrace is the time for which a connection that broke without a goodbye waits for
+	// ProcExited before the process is reported dead, unless the process is exiting
+	// (broken_conns.go).
 	exitGrace = 50 * time.Millisecond
 
-	// drainGrace is how long the connection of an exited process may still
-	// deliver what the process had written. It ends by itself, unless a child
-	// inherited it.
+	// drainGrace is the time in which the connection of an exited process still delivers written
+	// messages. The connection then ends by itself, unless a child inherited it.
 	drainGrace = time.Second
 )
 
@@ -89,49 +91,67 @@ type Server struct {
 	opt   Options
 	token string
 
-	wg   sync.WaitGroup // connections, writers, timers
-	done chan struct{}  // closed by Close
+	// Connections, writers and timers.
+	wg sync.WaitGroup
+	// Closed by Close.
+	done chan struct{}
 
-	mu            sync.Mutex
-	isClosed      bool
-	listener      net.Listener // of Listen
-	conns         map[*conn]struct{}
-	dir           string           // made by Listen
-	address       string           // what Environ gives
-	procs         map[uint32]*proc // By rank. A rank below sets.Next without a record has ended; see endLocked.
-	sets          *sets.Table[request]
-	starting      map[int]int           // Number of processes in each order that Started has not answered, by first rank.
-	failures      []wire.EventBody      // Of processes in procs.
-	endedRanks    []uint32              // Ended processes in procs, the oldest first.
-	unsentLeft    []*proc               // Processes whose incarnation has ended, and whose peers have not been notified.
-	brokenComms   map[[16]byte]struct{} // communicators of which broke has told
-	nodeOfRank    []uint32              // Nodes of a divided job by rank, of ended processes too; nil if it is not divided.
+	mu       sync.Mutex
+	isClosed bool
+	listener net.Listener
+	conns    map[*conn]struct{}
+	// Made by Listen.
+	dir     string
+	address string
+	// By rank. A rank below sets.Next without a record has ended; see endLocked.
+	procs map[uint32]*proc
+	sets  *sets.Table[request]
+	// Number of processes in each order that Started has not answered, by first rank.
+	starting map[int]int
+	// Failures of processes in procs.
+	failures []wire.EventBody
+	// Ended processes in procs, the oldest first.
+	endedRanks []uint32
+	// Processes whose incarnation has ended without an event to the others.
+	unsentLeft []*proc
+	// Communicators that sendBroken has reported.
+	brokenComms map[[16]byte]struct{}
+	// Nodes of a divided job by rank, of ended processes too. nil if the job is not divided.
+	nodeOfRank    []uint32
 	revoked       events.Revocations
 	droppedNotes  uint64
 	joins         join.Table[request]
 	published     join.ValueStore[request]
-	lastContextID uint64 // context ids given out
+	lastContextID uint64
 }
 
-// proc is what the server knows of one process.
+// proc is the state of one process.
 type proc struct {
-	rank         uint32
-	conn         *conn  // its connection, nil before and after
-	incarnation  uint64 // of the last life that it began; 0: none
-	hasLeft      bool   // that is over in good order, as it seems
-	leftAt       time.Time
-	departedAt   time.Time // see Parted
-	pid          int       // of the process that spoke last; 0: not known
-	values       join.ValueStore[request]
-	hasEnded     bool   // it will never come (again)
-	hasFailed    bool   // the others know that it has failed
-	hasExited    bool   // ProcExited was called
-	exitReason   string // of ProcExited
-	isConnBroken bool   // its connection broke; it has exitGrace left
+	rank uint32
+	// nil without a connection.
+	conn *conn
+	// Nonce of the last incarnation, 0 if there is none.
+	incarnation uint64
+	// The last incarnation has left, unless the end of the process shows a failure.
+	hasLeft    bool
+	leftAt     time.Time
+	departedAt time.Time
+	// Process that connected last, 0 if unknown.
+	pid    int
+	values join.ValueStore[request]
+	// It never returns.
+	hasEnded bool
+	// The others have received its failure.
+	hasFailed bool
+	// ProcExited was called, with exitReason.
+	hasExited  bool
+	exitReason string
+	// Its connection broke, and reportBroken follows after exitGrace.
+	isConnBroken bool
 }
 
-// New returns a server for the job that opt describes. It fails with ErrConfig
-// on a size, limit or process set that is out of range.
+// New returns a server for a job. It returns ErrConfig for a size, limit or process set out of
+// range.
 func New(opt Options) (*Server, error) {
 	if opt.Size < 1 || opt.Size > wire.MaxElements {
 		return nil, fmt.Errorf("%w: a job of %d processes: want 1 to %d", framework.ErrConfig, opt.Size, wire.MaxElements)
@@ -178,10 +198,10 @@ func New(opt Options) (*Server, error) {
 // Namespace returns the job's name.
 func (s *Server) Namespace() string { return s.opt.Namespace }
 
-// ProcExited tells the server that process rank has ended. reason is empty for
-// exit status 0, and otherwise says how ("signal: killed", "exit status 3").
-// A rank out of range is ignored. Whether the process counts as failed is said
-// at bootstrap.Client's Close; in any case nobody waits for it any more.
+// ProcExited records the end of process rank. reason is empty for exit status 0, and otherwise a
+// text such as "signal: killed" or "exit status 3". A rank out of range is ignored.
+// bootstrap.Client.Close specifies which ends are failures. All waits for the process end in any
+// case.
 func (s *Server) ProcExited(rank int, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,15 +211,15 @@ func (s *Server) ProcExited(rank int, reason string) {
 	}
 	p.hasExited, p.exitReason = true, reason
 	if p.conn != nil {
-		// It may still hold a goodbye that nobody has read: its reader decides.
+		// The connection may hold an unread goodbye.
 		s.runAfter(drainGrace, p.conn.dropInherited)
 		return
 	}
 	s.concludeExitLocked(p, !p.isConnBroken)
 }
 
-// concludeExitLocked settles what becomes of a process that has exited: it has failed if
-// its status says so, or if it had not closed its session.
+// concludeExitLocked ends a process that has exited. It has failed if its status is a failure, or
+// if it had not closed its session.
 func (s *Server) concludeExitLocked(p *proc, sessionClosed bool) {
 	switch {
 	case p.exitReason != "":
@@ -211,11 +231,11 @@ func (s *Server) concludeExitLocked(p *proc, sessionClosed bool) {
 	}
 }
 
-// Dump asks every connected process for an Inspect dump on its standard error.
+// Dump requests an Inspect dump on standard error from every connected process.
 func (s *Server) Dump() { s.AskWaits("") }
 
-// AskWaits is Dump in the way that is asked for (bootstrap.Event's Reason), and returns the
-// ranks of the processes that are connected.
+// AskWaits requests a dump of the given kind (bootstrap.Event.Reason), and returns the ranks of the
+// connected processes.
 func (s *Server) AskWaits(how string) (ranks []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,8 +249,8 @@ func (s *Server) AskWaits(how string) (ranks []int) {
 	return ranks
 }
 
-// Close ends all connections, removes what Listen made, and waits until nothing of
-// the server runs. A second Close does nothing.
+// Close ends all connections, removes the files of Listen, and waits for all goroutines. A second
+// Close has no effect.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.isClosed {
@@ -244,7 +264,7 @@ func (s *Server) Close() error {
 		s.opt.Logger.Debug("bootstrap server: notes dropped", "count", s.droppedNotes)
 	}
 	if s.listener != nil {
-		s.listener.Close() // the directory goes below, and the socket with it
+		s.listener.Close() // RemoveAll below removes the socket.
 	}
 	for c := range s.conns {
 		c.drop()
@@ -253,11 +273,11 @@ func (s *Server) Close() error {
 	s.dir = ""
 	s.mu.Unlock()
 	s.wg.Wait()
-	return os.RemoveAll(dir) // nothing for ""
+	return os.RemoveAll(dir) // No effect for "".
 }
 
-// after calls f on a goroutine of its own in d, unless the server is closed
-// before. The caller holds s.mu, and s is not closed.
+// runAfter calls f on a goroutine of its own after d, unless the server closes before. The caller
+// holds s.mu, and the server is open.
 func (s *Server) runAfter(d time.Duration, f func()) {
 	s.wg.Go(func() {
 		select {
@@ -268,7 +288,7 @@ func (s *Server) runAfter(d time.Duration, f func()) {
 	})
 }
 
-// removeConnLocked is called when c has ended. p's fate depends on how.
+// removeConnLocked handles the end of c, which determines the condition of its process.
 func (s *Server) removeConnLocked(c *conn) {
 	p := c.proc
 	p.conn = nil
@@ -284,7 +304,7 @@ func (s *Server) removeConnLocked(c *conn) {
 			s.recordLeftLocked(p)
 		}
 		s.concludeExitLocked(p, c.receivedGoodbye)
-	case c.receivedGoodbye: // it may come again
+	case c.receivedGoodbye: // It may connect again.
 		s.recordLeftLocked(p)
 	default:
 		p.isConnBroken = true
@@ -311,9 +331,9 @@ func (s *Server) reportFailedLocked(p *proc, reason string) {
 	}
 }
 
-// endLocked fails the calls that wait for a process. The state of a process that left by a change, or whose change
-// is undone, is dropped at once. Others keep their values until a finished change has removed them, or as many
-// processes as the job's limit have ended after them.
+// endLocked fails the calls that wait for a process. The state of a process that left by a change,
+// or whose change is undone, is dropped at once. Others keep their values until a finished change
+// has removed them, or as many processes as the job's limit have ended after them.
 func (s *Server) endLocked(p *proc) {
 	p.hasEnded = true
 	s.joins.ProcEnded(p.rank)
@@ -328,14 +348,13 @@ func (s *Server) endLocked(p *proc) {
 	}
 }
 
-// hasEnded reports whether a process will never come (again).
+// hasEnded reports whether a process never returns.
 func (s *Server) hasEnded(rank uint32) bool {
 	p := s.procs[rank]
 	return p == nil || p.hasEnded
 }
 
-// broadcastLocked sends ev to every process that has said hello, but not to
-// except.
+// broadcastLocked sends ev to every connected process except one.
 func (s *Server) broadcastLocked(ev wire.EventBody, except *conn) {
 	var to []*conn
 	for _, p := range s.procs {

@@ -93,7 +93,7 @@ func FuzzParsePset(f *testing.F) {
 			}
 			return
 		}
-		// What was read can be written and read again.
+		// A parsed set survives a round trip.
 		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Ranks), " ", ","), "[]")
 		again, err := ParsePset(p.Name + "=" + list)
 		if err != nil || again.Name != p.Name || !slices.Equal(again.Ranks, p.Ranks) {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAttack_LinkTakesTheName_ItsTargetKeepsItsMode: the owner of the folder above replaces an entry before its mode
-// is set.
+// The owner of the directory above replaces an entry before its mode is set.
 func TestAttack_LinkTakesTheName_ItsTargetKeepsItsMode(t *testing.T) {
 	folder := t.TempDir()
 	for name, set := range map[string]func(path string) error{

@@ -40,8 +40,7 @@ func (l *limited) Write(b []byte) (int, error) {
 	return l.Conn.Write(b)
 }
 
-// TestWrite_ProcessIsStopped_HasNoTimeLimit because a process in a debugger is alive, however much it leaves
-// unread.
+// A process in a debugger is alive, however much it leaves unread.
 func TestWrite_ProcessIsStopped_HasNoTimeLimit(t *testing.T) {
 	s, err := New(Options{Size: 1, OnLost: func(l Lost) { t.Errorf("lost: %+v", l) }})
 	if err != nil {
