@@ -227,7 +227,7 @@ func (c *client) receiveAnswer(m wire.Message) bool {
 	if call.silenceTimer != nil {
 		call.silenceTimer.Stop()
 		if m.Kind == wire.Reply {
-			c.log.Warn("bootstrap local: an abandoned call has completed after all; others may rely on it", "id", m.ID)
+			c.log.Warn("bootstrap local: a withdrawn call has completed: other processes may rely on it", "id", m.ID)
 		}
 	}
 	call.result <- answer{msg: m}

@@ -30,7 +30,7 @@ type outgoing struct {
 const maxLossyBytes = 1 << 20
 
 // errUnread is the error of a call whose frame was not written.
-var errUnread = errors.New("the launcher does not read what it is sent")
+var errUnread = errors.New("the launcher does not read its connection")
 
 // send queues a frame, and returns at once. Frames keep the order of the calls.
 func (c *client) send(k wire.Kind, id uint64, body any) (*outgoing, error) {

@@ -79,12 +79,12 @@ func (component) Probe(_ context.Context, params any) framework.Verdict {
 	if p.Singleton {
 		return launched.SingletonVerdict()
 	}
-	at, err := findPlace(p, os.LookupEnv)
-	if err == nil && at.fd >= 0 && !visited(at) {
+	at, err := findServer(p, os.LookupEnv)
+	if err == nil && at.fd >= 0 && !isKnown(at) {
 		err = checkInherited(at.fd)
 	}
-	if err == nil && p.Port == "" && !visited(at) {
-		if v := nearest(p, at); v.Status != framework.StatusUsable {
+	if err == nil && p.Port == "" && !isKnown(at) {
+		if v := nearestVerdict(p, at); v.Status != framework.StatusUsable {
 			return v
 		}
 	}
@@ -96,10 +96,10 @@ func (component) Probe(_ context.Context, params any) framework.Verdict {
 
 // nearest is the verdict on whether the launcher of a server is the one that started this
 // process, or another one inside that.
-func nearest(p *Params, at place) framework.Verdict {
+func nearestVerdict(p *Params, at serverAddress) framework.Verdict {
 	_, port := os.LookupEnv(envPort)
 	switch {
-	case at.fd >= 0 && port && !fromParent(at.fd):
+	case at.fd >= 0 && port && !isFromParent(at.fd):
 		return launched.AmbiguousVerdict(envFD, envPort, "")
 	case at.fd >= 0 || p.Select == "pmi1":
 	case launched.IsStartedBySlurm(os.LookupEnv): // which gives descriptors
@@ -114,29 +114,29 @@ func nearest(p *Params, at place) framework.Verdict {
 // Errors: ErrConfig for an environment that makes no sense, ErrTransport when the server
 // can't be reached, or says what it should not; ErrUnsupported for an exchange that it has not.
 func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
-	l, err := open(ctx, env)
+	l, err := openLauncher(ctx, env)
 	if err != nil {
 		return nil, err
 	}
-	c, err := client(ctx, env, l, env.Params.(*Params).Exchange) // open has looked at the type
+	c, err := openClient(ctx, env, l, env.Params.(*Params).Exchange) // open has looked at the type
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return c, nil
 }
 
-func open(ctx context.Context, env bootstrap.Env) (*launcher, error) {
+func openLauncher(ctx context.Context, env bootstrap.Env) (*launcher, error) {
 	p, ok := env.Params.(*Params)
 	if !ok {
 		return nil, fmt.Errorf("%w: bootstrap pmi1: parameters are %T, not %T", framework.ErrConfig, env.Params, p)
 	}
-	at, err := findPlace(p, os.LookupEnv)
+	at, err := findServer(p, os.LookupEnv)
 	if err != nil {
 		return nil, fmt.Errorf("%w: bootstrap pmi1: %w", framework.ErrConfig, err)
 	}
-	proc, err := enter(ctx, at, env)
+	proc, err := acquire(ctx, at, env)
 	if err != nil {
 		return nil, err
 	}
-	return &launcher{p: proc}, nil
+	return &launcher{proc: proc}, nil
 }

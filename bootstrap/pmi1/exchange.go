@@ -16,18 +16,18 @@ import (
 
 // client returns the client that meets others by what l has, and makes constructs as the
 // parameter exchange says.
-func client(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
+func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
 	switch how {
 	case "", "auto", "meet": // see docs/launchers.md for what is faster
 		return meet.Open(ctx, env, l)
 	case "groups":
-		if !l.p.wire.Groups() {
+		if !l.proc.wire.HasGroups() {
 			return nil, fmt.Errorf("%w: bootstrap pmi1: bootstrap.pmi1.exchange=groups: the launcher speaks PMI 1.1, which has no barriers of groups; use meet, or all",
 				framework.ErrUnsupported)
 		}
-		return meet.Open(ctx, env, exchanging{l, false})
+		return meet.Open(ctx, env, exchangeLauncher{l, false})
 	case "all":
-		return meet.Open(ctx, env, exchanging{l, true})
+		return meet.Open(ctx, env, exchangeLauncher{l, true})
 	}
 	return nil, fmt.Errorf("%w: bootstrap.pmi1.exchange=%s: want auto, meet, groups or all", framework.ErrConfig, how)
 }
@@ -37,40 +37,40 @@ func client(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bo
 // asked, not even for an address, and one that lasts for longer than the client's
 // timeout ends the conversation. So it is never known who has not come. What is put can't be
 // taken back.
-type exchanging struct {
+type exchangeLauncher struct {
 	*launcher
-	everyone bool
+	requiresAll bool
 }
 
 // Everyone implements meet.Exchange.
-func (x exchanging) RequiresAllProcesses() bool { return x.everyone }
+func (x exchangeLauncher) RequiresAllProcesses() bool { return x.requiresAll }
 
-// putKey is where a process's value is. All have one key space.
-func putKey(rank uint32, key string) string {
+// valueKey is where a process's value is. All have one key space.
+func valueKey(rank uint32, key string) string {
 	return "f" + strconv.FormatUint(uint64(rank), 36) + "-" + key
 }
 
 // Store implements meet.Exchange.
-func (x exchanging) Store(ctx context.Context, key string, value []byte) error {
-	if err := x.usable("make a communicator", "the launcher"); err != nil {
+func (x exchangeLauncher) Store(ctx context.Context, key string, value []byte) error {
+	if err := x.checkUsable("make a communicator", "the launcher"); err != nil {
 		return err
 	}
-	return x.p.wire.Put(ctx, putKey(x.p.id.Proc.Rank, key), base64.RawStdEncoding.EncodeToString(value))
+	return x.proc.wire.Put(ctx, valueKey(x.proc.id.Proc.Rank, key), base64.RawStdEncoding.EncodeToString(value))
 }
 
 // Fetch implements meet.Exchange. It finds what was put before a barrier.
-func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
-	if err := x.usable("make a communicator", "the launcher"); err != nil {
+func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
+	if err := x.checkUsable("make a communicator", "the launcher"); err != nil {
 		return nil, false, err
 	}
-	text, ok, err := x.p.wire.Get(ctx, putKey(p.Rank, key))
+	text, ok, err := x.proc.wire.Get(ctx, valueKey(p.Rank, key))
 	if err != nil || !ok {
 		return nil, false, err
 	}
 	value, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil || len(value) > meet.MaxContribution {
 		return nil, false, &framework.TransportError{
-			Component: "bootstrap pmi1", Peer: "the launcher", Op: "get " + putKey(p.Rank, key),
+			Component: "bootstrap pmi1", Peer: "the launcher", Op: "get " + valueKey(p.Rank, key),
 			Err: fmt.Errorf("%s: no ferry program put it there", wire.Quote("value="+text)),
 		}
 	}
@@ -79,21 +79,21 @@ func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]
 
 // Barrier implements meet.Exchange. Its limit is the conversation's, which is the timeout of
 // the process's first client.
-func (x exchanging) Barrier(group []framework.Proc, _ time.Duration) error {
-	if x.everyone {
-		return x.p.wire.Barrier(context.Background(), "")
+func (x exchangeLauncher) Barrier(group []framework.Proc, _ time.Duration) error {
+	if x.requiresAll {
+		return x.proc.wire.Barrier(context.Background(), "")
 	}
-	name := barrierGroup(group, x.p.id.Size)
+	name := groupName(group, x.proc.id.Size)
 	if len(name) > wire.MaxGroup {
 		return fmt.Errorf("%w: bootstrap pmi1: a barrier of these %d processes takes %d bytes, and the limit is %d; set bootstrap.pmi1.exchange to meet",
 			framework.ErrUnsupported, len(group), len(name), wire.MaxGroup)
 	}
-	return x.p.wire.Barrier(context.Background(), name)
+	return x.proc.wire.Barrier(context.Background(), name)
 }
 
-// barrierGroup names a group in PMI 1.2: its ranks in its order. There is no tag: which
+// groupName names a group in PMI 1.2: its ranks in its order. There is no tag: which
 // barrier a process means is known by turns.
-func barrierGroup(group []framework.Proc, size int) string {
+func groupName(group []framework.Proc, size int) string {
 	var b strings.Builder
 	inOrder := len(group) == size
 	for i, p := range group {

@@ -47,7 +47,7 @@ func construct(t *testing.T, group []framework.Proc, cs ...bootstrap.Client) []e
 	return errs
 }
 
-func TestGroupsNeedAServerThatHasThem(t *testing.T) {
+func TestExchangeGroups_ServerWithoutGroups_IsErrUnsupported(t *testing.T) {
 	for style, want := range map[pmi1test.Style]error{pmi1test.Hydra402: framework.ErrUnsupported, pmi1test.Slurm: framework.ErrUnsupported} {
 		s := server(t, pmi1test.Options{Style: style})
 		e := env(s, 0, time.Minute)
@@ -55,7 +55,7 @@ func TestGroupsNeedAServerThatHasThem(t *testing.T) {
 		if _, err := Component().Open(t.Context(), e); !errors.Is(err, want) || !strings.Contains(err.Error(), "PMI 1.1") {
 			t.Error(err)
 		}
-		for _, line := range s.Said() { // it would be taken for a barrier of all
+		for _, line := range s.Requests() { // it would be taken for a barrier of all
 			if strings.Contains(line, "barrier") {
 				t.Error(line)
 			}
@@ -68,9 +68,9 @@ func TestGroupsNeedAServerThatHasThem(t *testing.T) {
 	}
 }
 
-// TestGroupIsSaidInItsOwnOrder: by which members know it. The server is asked for nothing
+// TestGroupName_KeepsOrder: by which members know it. The server is asked for nothing
 // where one process is alone: a list of one kills it.
-func TestGroupIsSaidInItsOwnOrder(t *testing.T) {
+func TestGroupName_KeepsOrder(t *testing.T) {
 	s := server(t, pmi1test.Options{Style: pmi1test.HydraNew})
 	cs := members(t, s, "groups", time.Minute, 0, 1, 2, 3)
 	for want, ranks := range map[string][]uint32{"group=3,1": {3, 1}, "group=1,3": {1, 3}, "group=WORLD": {0, 1, 2, 3}, "group=2": {2}} {
@@ -83,7 +83,7 @@ func TestGroupIsSaidInItsOwnOrder(t *testing.T) {
 			t.Error(want, err)
 		}
 		said := 0
-		for _, line := range s.Said() {
+		for _, line := range s.Requests() {
 			if strings.HasSuffix(line, " "+want) {
 				said++
 			}
@@ -92,14 +92,14 @@ func TestGroupIsSaidInItsOwnOrder(t *testing.T) {
 			t.Errorf("%q was said %d times", want, said)
 		}
 	}
-	if why := s.Killed(); len(why) > 0 {
+	if why := s.Violations(); len(why) > 0 {
 		t.Error(why)
 	}
 }
 
-// TestBarrierThatIsTooLongIsAnError, in all members alike, and the connection is as good as
+// TestBarrier_GroupIsTooLong_IsErrUnsupported, in all members alike, and the connection is as good as
 // before.
-func TestBarrierThatIsTooLongIsAnError(t *testing.T) {
+func TestBarrier_GroupIsTooLong_IsErrUnsupported(t *testing.T) {
 	const size = 300
 	s := server(t, pmi1test.Options{Size: size, Style: pmi1test.HydraNew})
 	c := members(t, s, "groups", time.Minute, 0)[0]
@@ -115,9 +115,9 @@ func TestBarrierThatIsTooLongIsAnError(t *testing.T) {
 	}
 }
 
-// TestMemberThatNeverComesEndsTheConversation: PMI-1 has no way to leave a barrier. Who
+// TestBarrier_MemberIsAbsent_EndsConnection: PMI-1 has no way to leave a barrier. Who
 // is missing is not known; what comes later is an error, and none waits.
-func TestMemberThatNeverComesEndsTheConversation(t *testing.T) {
+func TestBarrier_MemberIsAbsent_EndsConnection(t *testing.T) {
 	for exchange, style := range map[string]pmi1test.Style{"groups": pmi1test.HydraNew, "all": pmi1test.Hydra402} {
 		t.Run(exchange, func(t *testing.T) { neverComes(t, exchange, style) })
 	}
@@ -145,18 +145,18 @@ func neverComes(t *testing.T, exchange string, style pmi1test.Style) {
 	}
 }
 
-// TestServerThatGoesDuringABarrierEndsIt.
-func TestServerThatGoesDuringABarrierEndsIt(t *testing.T) {
+// TestBarrier_ServerIsLost_Ends.
+func TestBarrier_ServerIsLost_Ends(t *testing.T) {
 	s := server(t, pmi1test.Options{Size: 2, Style: pmi1test.Hydra402})
 	c := members(t, s, "all", time.Minute, 0)[0]
-	s.Break(pmi1test.Fault{Cmd: "barrier_in", Close: true})
+	s.InjectFault(pmi1test.Fault{Cmd: "barrier_in", MustClose: true})
 	if err := construct(t, []framework.Proc{proc(0), proc(1)}, c)[0]; !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "barrier_in") {
 		t.Error(err)
 	}
 }
 
-// TestPartThatIsNoneIsAnError: it is quoted, and its value is not.
-func TestPartThatIsNoneIsAnError(t *testing.T) {
+// TestFetch_InvalidContribution_IsAnError: it is quoted, and its value is not.
+func TestFetch_InvalidContribution_IsAnError(t *testing.T) {
 	for _, value := range []string{"value=%%%", "value=AAAA"} {
 		t.Run(value, func(t *testing.T) { noPart(t, value) })
 	}
@@ -165,11 +165,11 @@ func TestPartThatIsNoneIsAnError(t *testing.T) {
 func noPart(t *testing.T, value string) {
 	s := server(t, pmi1test.Options{Size: 2, Style: pmi1test.Hydra402})
 	cs := members(t, s, "all", time.Minute, 0, 1)
-	s.Break(pmi1test.Fault{Cmd: "get", Say: fmt.Sprintf("cmd=get_result rc=0 msg=success %s\n", value)})
+	s.InjectFault(pmi1test.Fault{Cmd: "get", Response: fmt.Sprintf("cmd=get_result rc=0 msg=success %s\n", value)})
 	errs := construct(t, []framework.Proc{proc(0), proc(1)}, cs...)
 	if bad := errors.Join(errs...); !errors.Is(bad, framework.ErrTransport) || errs[0] != nil && errs[1] != nil {
 		t.Error(errs)
 	}
 }
 
-var _ meet.Exchange = exchanging{}
+var _ meet.Exchange = exchangeLauncher{}

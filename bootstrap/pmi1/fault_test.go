@@ -19,7 +19,7 @@ import (
 
 // patience is the deadline of answers: it is short where one never comes.
 func patience(f pmi1test.Fault) time.Duration {
-	if f.Say == "" && !f.Close {
+	if f.Response == "" && !f.MustClose {
 		return 200 * time.Millisecond
 	}
 	return time.Minute
@@ -29,20 +29,20 @@ func patience(f pmi1test.Fault) time.Duration {
 func faults(cmd, field string) map[string]pmi1test.Fault {
 	f := map[string]pmi1test.Fault{
 		"no complete answer": {Cmd: cmd},
-		"closed":             {Cmd: cmd, Close: true},
-		"Segmentation":       {Cmd: cmd, Say: "Segmentation fault\n"},
-		"is cut":             {Cmd: cmd, Say: "cmd=half", Close: true},
-		"cmd=other_result":   {Cmd: cmd, Say: "cmd=other_result rc=0\n"},
-		"byte 0x0":           {Cmd: cmd, Say: "cmd=\x00\n"},
-		"over 4096":          {Cmd: cmd, Say: "cmd=" + strings.Repeat("x", 9000)},
+		"closed":             {Cmd: cmd, MustClose: true},
+		"Segmentation":       {Cmd: cmd, Response: "Segmentation fault\n"},
+		"is cut":             {Cmd: cmd, Response: "cmd=half", MustClose: true},
+		"cmd=other_result":   {Cmd: cmd, Response: "cmd=other_result rc=0\n"},
+		"byte 0x0":           {Cmd: cmd, Response: "cmd=\x00\n"},
+		"over 4096":          {Cmd: cmd, Response: "cmd=" + strings.Repeat("x", 9000)},
 	}
 	if field != "" {
-		f["is not a number"] = pmi1test.Fault{Cmd: cmd, Say: field}
+		f["is not a number"] = pmi1test.Fault{Cmd: cmd, Response: field}
 	}
 	return f
 }
 
-func TestServerThatFailsIsAnErrorOfOpen(t *testing.T) {
+func TestOpen_ServerFails_IsAnError(t *testing.T) {
 	for cmd, field := range map[string]string{
 		"initack":        "cmd=initack rank=many\ncmd=set size=4\ncmd=set rank=0\ncmd=set debug=0\n",
 		"init":           "cmd=response_to_init pmi_version=1 pmi_subversion=9 rc=0\n",
@@ -55,8 +55,8 @@ func TestServerThatFailsIsAnErrorOfOpen(t *testing.T) {
 				want = "no vallen_max"
 			}
 			s := server(t, pmi1test.Options{})
-			s.Break(fault)
-			_, err := open(t.Context(), env(s, 0, patience(fault)))
+			s.InjectFault(fault)
+			_, err := openLauncher(t.Context(), env(s, 0, patience(fault)))
 			if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %q: got %v", cmd, want, err)
 			}
@@ -67,7 +67,7 @@ func TestServerThatFailsIsAnErrorOfOpen(t *testing.T) {
 	}
 }
 
-func TestServerThatFailsIsAnErrorOfEveryCall(t *testing.T) {
+func TestCalls_ServerFails_AreErrors(t *testing.T) {
 	for cmd, call := range map[string]func(ctx context.Context, l *launcher) error{
 		"publish_name": func(ctx context.Context, l *launcher) error { return l.Publish(ctx, []byte("x")) },
 		"lookup_name":  func(ctx context.Context, l *launcher) error { _, _, err := l.Find(ctx, proc(1)); return err },
@@ -75,11 +75,11 @@ func TestServerThatFailsIsAnErrorOfEveryCall(t *testing.T) {
 	} {
 		for want, fault := range faults(cmd, "") {
 			s := server(t, pmi1test.Options{})
-			l, err := open(t.Context(), env(s, 0, patience(fault)))
+			l, err := openLauncher(t.Context(), env(s, 0, patience(fault)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.Break(fault)
+			s.InjectFault(fault)
 			if err := call(t.Context(), l); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %q: got %v", cmd, want, err)
 			}
@@ -97,7 +97,7 @@ func TestServerThatFailsIsAnErrorOfEveryCall(t *testing.T) {
 	}
 }
 
-func TestServerThatIsNotThereIsAnError(t *testing.T) {
+func TestOpen_NoServerAtPort_IsErrTransport(t *testing.T) {
 	nobody, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -105,18 +105,18 @@ func TestServerThatIsNotThereIsAnError(t *testing.T) {
 	port := nobody.Addr().String()
 	nobody.Close()
 	for range 2 {
-		_, err := open(t.Context(), bootstrap.Env{Params: &Params{Port: port}})
+		_, err := openLauncher(t.Context(), bootstrap.Env{Params: &Params{Port: port}})
 		if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), port) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if visited(place{fd: -1, port: port}) {
+	if isKnown(serverAddress{fd: -1, port: port}) {
 		t.Error("nothing was said, and yet it can't be tried again")
 	}
 }
 
-// TestLostServerIsNews: though nobody asks anything of it. A goodbye is none.
-func TestLostServerIsNews(t *testing.T) {
+// TestServerLost_IsAnEvent: though nobody asks anything of it. A goodbye is none.
+func TestServerLost_IsAnEvent(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	events := make(chan bootstrap.Event, 10)
 	a, gone, b := rank(t, s, 0), rank(t, s, 0), rank(t, s, 1)
@@ -146,13 +146,13 @@ func TestLostServerIsNews(t *testing.T) {
 	}
 }
 
-func TestTwoAnswersAreNotTheNextOnes(t *testing.T) {
+func TestCall_TwoAnswers_EndConnection(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	a, b := rank(t, s, 0), rank(t, s, 1)
 	if err := a.Publish(t.Context(), []byte("a")); err != nil {
 		t.Fatal(err)
 	}
-	s.Break(pmi1test.Fault{Cmd: "lookup_name", Twice: true})
+	s.InjectFault(pmi1test.Fault{Cmd: "lookup_name", IsRepeated: true})
 	if e, ok, err := b.Find(t.Context(), proc(0)); !ok || err != nil || string(e) != "a" {
 		t.Errorf("%q, %t, %v", e, ok, err)
 	}
@@ -161,27 +161,27 @@ func TestTwoAnswersAreNotTheNextOnes(t *testing.T) {
 	}
 }
 
-// TestLateSecondAnswerIsNotAnotherRanks: it comes when the next request is under way.
-func TestLateSecondAnswerIsNotAnotherRanks(t *testing.T) {
+// TestCall_LateSecondAnswer_EndsConnection: it comes when the next request is under way.
+func TestCall_LateSecondAnswer_EndsConnection(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	a, b := rank(t, s, 0), rank(t, s, 1)
 	if err := a.Publish(t.Context(), []byte("a")); err != nil {
 		t.Fatal(err)
 	}
-	s.Break(pmi1test.Fault{Cmd: "lookup_name", Say: "cmd=lookup_result port=" + s.Names()["ferry/"+kvsname+"/0"] + " rc=0\n"})
+	s.InjectFault(pmi1test.Fault{Cmd: "lookup_name", Response: "cmd=lookup_result port=" + s.Names()["ferry/"+kvsname+"/0"] + " rc=0\n"})
 	if e, ok, err := b.Find(t.Context(), proc(2)); ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "ferry/"+kvsname+"/2") {
 		t.Errorf("%q, %t, %v", e, ok, err)
 	}
 }
 
-func TestCutEntryIsNotTaken(t *testing.T) {
+func TestFind_TruncatedEntry_IsAnError(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	a, b := rank(t, s, 0), rank(t, s, 1)
 	entry := bytes.Repeat([]byte("secret"), 200)
 	if err := a.Publish(t.Context(), entry); err != nil {
 		t.Fatal(err)
 	}
-	s.Break(pmi1test.Fault{Cmd: "lookup_name", Cut: "port"})
+	s.InjectFault(pmi1test.Fault{Cmd: "lookup_name", TruncatedField: "port"})
 	_, ok, err := b.Find(t.Context(), proc(0))
 	if ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "cut") || strings.Contains(err.Error(), "736563726574") {
 		t.Errorf("%t, %v", ok, err)
@@ -191,12 +191,12 @@ func TestCutEntryIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestForeignEntryIsNotTaken(t *testing.T) {
+func TestFind_ForeignEntry_IsAnError(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	l := rank(t, s, 0)
 	name := "ferry/" + kvsname + "/1"
-	two := encode(name, []byte("xy"), 1)
-	long := encode(name, make([]byte, 3000), 1500)
+	two := encodePorts(name, []byte("xy"), 1)
+	long := encodePorts(name, make([]byte, 3000), 1500)
 	for _, c := range []struct {
 		port string
 		want string
@@ -206,10 +206,10 @@ func TestForeignEntryIsNotTaken(t *testing.T) {
 		{port: "0.00000000.", want: "cut short, or no"},
 		{port: "1..", want: "cut short, or no"},
 		{port: "1.00000000.00", want: "cut short, or no"},
-		{port: encode(name+"x", []byte("x"), 9)[0], want: "cut short, or no"},
+		{port: encodePorts(name+"x", []byte("x"), 9)[0], want: "cut short, or no"},
 		{port: two[0], want: "a part is missing"},
 		{port: two[0], want: "look up " + name + "/1", more: "?"},
-		{port: two[0], want: "look up " + name + "/1", more: encode(name, []byte("ab"), 1)[1]}, // of another value
+		{port: two[0], want: "look up " + name + "/1", more: encodePorts(name, []byte("ab"), 1)[1]}, // of another value
 		{port: two[0], want: "cut short, or no", more: two[1][:len(two[1])-2]},
 		{port: long[0], want: "cut short, or no", more: long[1]},
 	} {
@@ -223,7 +223,7 @@ func TestForeignEntryIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestRefusedPublishNamesTheName(t *testing.T) {
+func TestPublish_IsRefused_ErrorHasName(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	l := rank(t, s, 0)
 	left := func(r string) {
@@ -235,7 +235,7 @@ func TestRefusedPublishNamesTheName(t *testing.T) {
 		}
 	}
 	name := "ferry/" + kvsname + "/0"
-	s.Break(pmi1test.Fault{Cmd: "publish_name", Say: "cmd=publish_result info=ok rc=7 msg=no_room\n"})
+	s.InjectFault(pmi1test.Fault{Cmd: "publish_name", Response: "cmd=publish_result info=ok rc=7 msg=no_room\n"})
 	if err := l.Publish(t.Context(), make([]byte, 1500)); !errors.Is(err, framework.ErrTransport) && !errors.Is(err, bootstrap.ErrPublished) || !strings.Contains(err.Error(), name) {
 		t.Errorf("refused: %v", err)
 	}
@@ -252,7 +252,7 @@ func TestRefusedPublishNamesTheName(t *testing.T) {
 	for r, taken := range map[int]string{2: "", 3: "/2"} {
 		name := fmt.Sprintf("ferry/%s/%d%s", kvsname, r, taken)
 		l := rank(t, s, r)
-		s.Break(pmi1test.Fault{Cmd: "lookup_name", Say: "cmd=lookup_result rc=1\n"})
+		s.InjectFault(pmi1test.Fault{Cmd: "lookup_name", Response: "cmd=lookup_result rc=1\n"})
 		s.Publish(name, "another's")
 		if err := l.Publish(t.Context(), make([]byte, 1500)); !errors.Is(err, bootstrap.ErrPublished) || !strings.Contains(err.Error(), name) {
 			t.Errorf("taken meanwhile: %v", err)
@@ -265,7 +265,7 @@ func TestRefusedPublishNamesTheName(t *testing.T) {
 	}
 }
 
-func TestLocalRanksAreUnknownUnlessAllAgree(t *testing.T) {
+func TestIdentity_MappingAndVariablesDiffer_LocalsAreUnknown(t *testing.T) {
 	for _, c := range []struct {
 		mapping, localRank, localSize string
 		want                          []uint32
@@ -280,14 +280,14 @@ func TestLocalRanksAreUnknownUnlessAllAgree(t *testing.T) {
 		{"", "0", "2", nil},
 	} {
 		s := server(t, pmi1test.Options{Mapping: c.mapping})
-		at := place{fd: -1, port: s.Port(), id: 2, localRank: -1, localSize: -1}
+		at := serverAddress{fd: -1, port: s.Port(), pmiID: 2, localRank: -1, localSize: -1}
 		for text, into := range map[string]*int{c.localRank: &at.localRank, c.localSize: &at.localSize} {
 			if text != "" {
 				*into = int(text[0] - '0')
 			}
 		}
 		var log bytes.Buffer
-		p, err := enter(t.Context(), at, bootstrap.Env{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		p, err := acquire(t.Context(), at, bootstrap.Env{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Errorf("%s: %v", c.mapping, err)
 			continue
@@ -301,7 +301,7 @@ func TestLocalRanksAreUnknownUnlessAllAgree(t *testing.T) {
 		if told := strings.Contains(log.String(), "not known"); told != (c.want == nil && c.mapping != "") {
 			t.Errorf("%+v: log %s", c, log.String())
 		}
-		if err := p.leave(); err != nil {
+		if err := p.release(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -55,7 +55,7 @@ func openAnd(ctx context.Context, f func(*launcher) error) error {
 	if v := probe(new(Params)); v.Status != framework.StatusUsable {
 		return errors.New(v.Why())
 	}
-	l, err := open(ctx, bootstrap.Env{Params: new(Params), Timeout: hydraTimeout})
+	l, err := openLauncher(ctx, bootstrap.Env{Params: new(Params), Timeout: hydraTimeout})
 	if err != nil {
 		return err
 	}
@@ -86,10 +86,10 @@ func roleMeet(ctx context.Context) (int, error) {
 			return fmt.Errorf("%v has %d bytes %x...", other, len(got), got[:min(4, len(got))])
 		}
 		var took []time.Duration
-		name := l.address(other)
+		name := l.entryName(other)
 		for range 200 {
 			start := time.Now()
-			if _, ok, err := l.p.wire.Lookup(ctx, name); !ok || err != nil {
+			if _, ok, err := l.proc.wire.Lookup(ctx, name); !ok || err != nil {
 				return fmt.Errorf("lookup: %t, %w", ok, err)
 			}
 			took = append(took, time.Since(start))
@@ -100,8 +100,8 @@ func roleMeet(ctx context.Context) (int, error) {
 			return err
 		}
 		fmt.Printf("rank %d of %d, %d local, groups %t: open %v, publish 1500 B %v, lookup p50 %v p99 %v, finalize %v\n", id.Proc.Rank, id.Size,
-			id.LocalSize, l.p.wire.Groups(), opened.Round(time.Microsecond), published.Round(time.Microsecond), took[100], took[198], time.Since(start).Round(time.Microsecond))
-		again, err := open(ctx, bootstrap.Env{Params: new(Params)})
+			id.LocalSize, l.proc.wire.HasGroups(), opened.Round(time.Microsecond), published.Round(time.Microsecond), took[100], took[198], time.Since(start).Round(time.Microsecond))
+		again, err := openLauncher(ctx, bootstrap.Env{Params: new(Params)})
 		if err != nil {
 			return fmt.Errorf("open again: %w", err)
 		}
@@ -162,7 +162,7 @@ func roleAbort(ctx context.Context) (int, error) {
 // roleForget: rank 0 ends without a goodbye when the others have said hello, and they wait.
 func roleForget(ctx context.Context) (int, error) {
 	return 0, openAnd(ctx, func(l *launcher) error {
-		if err := l.p.wire.Barrier(ctx, ""); err != nil || l.Identity().Proc.Rank == 0 {
+		if err := l.proc.wire.Barrier(ctx, ""); err != nil || l.Identity().Proc.Rank == 0 {
 			return err
 		}
 		return untilThere(ctx, "never")
@@ -192,7 +192,7 @@ func mpiexec(t *testing.T, role string, args ...string) (output string, status i
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-func TestUnderHydraTwoFindEachOtherWhileOthersSleep(t *testing.T) {
+func TestHydra_TwoRanks_FindEachOther(t *testing.T) {
 	for name, args := range map[string][]string{"descriptor": nil, "port": {"-pmi-port"}} {
 		t.Run(name, func(t *testing.T) {
 			if name == "port" {
@@ -207,7 +207,7 @@ func TestUnderHydraTwoFindEachOtherWhileOthersSleep(t *testing.T) {
 	}
 }
 
-func TestUnderHydraStatusesArriveAtMpiexec(t *testing.T) {
+func TestHydra_ExitStatus_ReachesMpiexec(t *testing.T) {
 	if out, status := mpiexec(t, "leaves"); status != 3 {
 		t.Errorf("ranks end with 0, 1, 2 and 3, whose bits together are 3: status %d: %s", status, out)
 	}
@@ -216,9 +216,9 @@ func TestUnderHydraStatusesArriveAtMpiexec(t *testing.T) {
 	}
 }
 
-// TestUnderHydraAnEndWithoutGoodbyeEndsTheOthers: which wait, and would for long. The status
+// TestHydra_EndWithoutFinalize_EndsOthers: which wait, and would for long. The status
 // of mpiexec says nothing of it.
-func TestUnderHydraAnEndWithoutGoodbyeEndsTheOthers(t *testing.T) {
+func TestHydra_EndWithoutFinalize_EndsOthers(t *testing.T) {
 	began := time.Now()
 	out, status := mpiexec(t, "forgets")
 	if time.Since(began) > hydraTimeout/2 || strings.Contains(out, "never") {

@@ -44,7 +44,7 @@ func factory(style pmi1test.Style, exchange string) bootstraptest.Factory {
 			}
 			s.Close()
 			for id := range want.Size {
-				forget(place{fd: -1, port: s.Port(), id: id})
+				forget(serverAddress{fd: -1, port: s.Port(), pmiID: id})
 			}
 			return errors.Join(errs...)
 		}

@@ -44,14 +44,14 @@ func server(t *testing.T, o pmi1test.Options) *pmi1test.Server {
 	t.Cleanup(func() {
 		s.Close()
 		for id := range o.Size {
-			forget(place{fd: -1, port: s.Port(), id: id})
+			forget(serverAddress{fd: -1, port: s.Port(), pmiID: id})
 		}
 	})
 	return s
 }
 
 // forget makes room for another process at a place: ports are used again.
-func forget(at place) {
+func forget(at serverAddress) {
 	processes.Lock()
 	defer processes.Unlock()
 	delete(processes.at, at.key())
@@ -64,7 +64,7 @@ func env(s *pmi1test.Server, rank int, timeout time.Duration) bootstrap.Env {
 // rank returns a launcher of that rank.
 func rank(t *testing.T, s *pmi1test.Server, rank int) *launcher {
 	t.Helper()
-	l, err := open(t.Context(), env(s, rank, time.Minute))
+	l, err := openLauncher(t.Context(), env(s, rank, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func proc(rank uint32) framework.Proc { return framework.Proc{Namespace: kvsname
 
 var styles = map[string]pmi1test.Style{"hydra 4.0.2": pmi1test.Hydra402, "new hydra": pmi1test.HydraNew, "slurm": pmi1test.Slurm}
 
-func TestTwoFindEachOtherWhileOthersSleep(t *testing.T) {
+func TestFind_OthersAreAbsent_TwoRanksFindEachOther(t *testing.T) {
 	for name, style := range styles {
 		t.Run(name, func(t *testing.T) {
 			s := server(t, pmi1test.Options{Style: style})
@@ -98,14 +98,14 @@ func TestTwoFindEachOtherWhileOthersSleep(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if got := s.Finished(); !slices.Equal(got, []int{1, 3}) || len(s.Killed()) > 0 {
-				t.Errorf("finalized %v, killed because of %q", got, s.Killed())
+			if got := s.FinalizedRanks(); !slices.Equal(got, []int{1, 3}) || len(s.Violations()) > 0 {
+				t.Errorf("finalized %v, killed because of %q", got, s.Violations())
 			}
 		})
 	}
 }
 
-func TestEntriesOfAnySizeArriveWhole(t *testing.T) {
+func TestPublish_EntryOfAnySize_IsFound(t *testing.T) {
 	entry := make([]byte, meet.MaxEntry+1)
 	for i := range entry {
 		entry[i] = byte(i * 7)
@@ -120,7 +120,7 @@ func TestEntriesOfAnySizeArriveWhole(t *testing.T) {
 		if !ok || err != nil || !bytes.Equal(got, entry[:n]) {
 			t.Errorf("%d bytes: %d come, %t, %v", n, len(got), ok, err)
 		}
-		for _, line := range s.Said() {
+		for _, line := range s.Requests() {
 			if len(line)+1 > wire.MaxRequest {
 				t.Errorf("%d bytes: a request of %d bytes", n, len(line))
 			}
@@ -135,10 +135,10 @@ func TestEntriesOfAnySizeArriveWhole(t *testing.T) {
 	}
 }
 
-// TestSmallestLimitsAreEnough: the least that is accepted of a server carries any entry.
-func TestSmallestLimitsAreEnough(t *testing.T) {
+// TestPublish_SmallestLimits_Succeeds: the least that is accepted of a server carries any entry.
+func TestPublish_SmallestLimits_Succeeds(t *testing.T) {
 	s := server(t, pmi1test.Options{})
-	s.Break(pmi1test.Fault{Cmd: "get_maxes", Say: "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=64\n"})
+	s.InjectFault(pmi1test.Fault{Cmd: "get_maxes", Response: "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=64\n"})
 	l := rank(t, s, 0)
 	if err := l.Publish(t.Context(), make([]byte, meet.MaxEntry)); err != nil {
 		t.Fatal(err)
@@ -150,11 +150,11 @@ func TestSmallestLimitsAreEnough(t *testing.T) {
 	}
 }
 
-func TestNamesFitWhateverTheNamespace(t *testing.T) {
+func TestAddressName_AnyNamespace_Fits(t *testing.T) {
 	seen := map[string]string{}
 	for _, ns := range []string{"n", "12.0", kvsname, strings.Repeat("n", 41), strings.Repeat("n", 42), strings.Repeat("n", 255), "a b", "a\nb", "é"} {
 		for _, base := range []string{addressName(framework.Proc{Namespace: ns, Rank: 1<<32 - 1}, 64), publicName(ns, "3"), publicName(ns, "")} {
-			for _, part := range []int{0, 1, mostParts} {
+			for _, part := range []int{0, 1, maxParts} {
 				name := partName(base, part)
 				if other, twice := seen[name]; twice || len(name) > 63 || strings.ContainsAny(name, " \n") {
 					t.Errorf("namespace %q: the name %q (also of %q)", ns, name, other)
@@ -168,8 +168,8 @@ func TestNamesFitWhateverTheNamespace(t *testing.T) {
 	}
 }
 
-// TestReopenedSessionLivesOnWhatWasLearnt: the server speaks with a process once.
-func TestReopenedSessionLivesOnWhatWasLearnt(t *testing.T) {
+// TestReopen_KnownEntries_AreFound: the server speaks with a process once.
+func TestReopen_KnownEntries_AreFound(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	a, b, c := rank(t, s, 0), rank(t, s, 1), rank(t, s, 2)
 	for i, l := range []*launcher{a, b, c} {
@@ -184,7 +184,7 @@ func TestReopenedSessionLivesOnWhatWasLearnt(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	before := len(s.Said())
+	before := len(s.Requests())
 	for range 3 {
 		again := rank(t, s, 0)
 		if got := again.Identity(); got.Proc != id.Proc || got.Size != id.Size {
@@ -213,16 +213,16 @@ func TestReopenedSessionLivesOnWhatWasLearnt(t *testing.T) {
 	if _, ok, err := c.Find(t.Context(), proc(0)); !ok || err != nil {
 		t.Errorf("the one that has closed is found: %t, %v", ok, err)
 	}
-	if said := s.Said(); len(said) != before+1 {
+	if said := s.Requests(); len(said) != before+1 {
 		t.Errorf("the server hears %q after the goodbye", said[before:])
 	}
 }
 
-func TestLastClientSaysGoodbye(t *testing.T) {
+func TestClose_LastClient_Finalizes(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	a, b := rank(t, s, 0), rank(t, s, 0)
-	if err := a.Close(); err != nil || len(s.Finished()) > 0 {
-		t.Errorf("first Close: %v, finalized %v", err, s.Finished())
+	if err := a.Close(); err != nil || len(s.FinalizedRanks()) > 0 {
+		t.Errorf("first Close: %v, finalized %v", err, s.FinalizedRanks())
 	}
 	if _, _, err := a.Find(t.Context(), proc(1)); !errors.Is(err, framework.ErrClosed) {
 		t.Errorf("find after Close: %v", err)
@@ -233,34 +233,34 @@ func TestLastClientSaysGoodbye(t *testing.T) {
 	if err := b.Publish(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if err := b.Close(); err != nil || !slices.Equal(s.Finished(), []int{0}) {
-		t.Errorf("last Close: %v, finalized %v", err, s.Finished())
+	if err := b.Close(); err != nil || !slices.Equal(s.FinalizedRanks(), []int{0}) {
+		t.Errorf("last Close: %v, finalized %v", err, s.FinalizedRanks())
 	}
 }
 
-// TestCanceledOpenIsNotTheEnd: the conversation goes on, and the next Open finds it.
-func TestCanceledOpenIsNotTheEnd(t *testing.T) {
+// TestOpen_IsCanceled_NextOpenSucceeds: the conversation goes on, and the next Open finds it.
+func TestOpen_IsCanceled_NextOpenSucceeds(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if l, err := open(ctx, env(s, 2, time.Minute)); err == nil {
+	if l, err := openLauncher(ctx, env(s, 2, time.Minute)); err == nil {
 		l.Close()
 		t.Skip("it was faster than the context")
 	} else if !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 	l := rank(t, s, 2)
-	if err := l.Close(); err != nil || !slices.Equal(s.Finished(), []int{2}) {
-		t.Errorf("%v, finalized %v", err, s.Finished())
+	if err := l.Close(); err != nil || !slices.Equal(s.FinalizedRanks(), []int{2}) {
+		t.Errorf("%v, finalized %v", err, s.FinalizedRanks())
 	}
 }
 
-func TestAbortReachesTheServer(t *testing.T) {
+func TestAbort_ReachesServer(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	var log bytes.Buffer
 	e := env(s, 0, time.Minute)
 	e.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	l, err := open(t.Context(), e)
+	l, err := openLauncher(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,12 +270,12 @@ func TestAbortReachesTheServer(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if got := s.Aborted(); !slices.Equal(got, []int{3}) || !strings.Contains(log.String(), "no way on") {
+	if got := s.AbortStatuses(); !slices.Equal(got, []int{3}) || !strings.Contains(log.String(), "no way on") {
 		t.Errorf("aborted %v, log %s", got, log.String())
 	}
 }
 
-func TestManyCallersShareOneConversation(t *testing.T) {
+func TestCalls_ManyCallers_ShareConnection(t *testing.T) {
 	s := server(t, pmi1test.Options{Size: 8})
 	for r := range 8 {
 		if err := rank(t, s, r).Publish(t.Context(), fmt.Append(nil, r)); err != nil {
@@ -285,7 +285,7 @@ func TestManyCallersShareOneConversation(t *testing.T) {
 	found := make(chan error)
 	for i := range 64 {
 		go func() {
-			l, err := open(t.Context(), env(s, 0, time.Minute))
+			l, err := openLauncher(t.Context(), env(s, 0, time.Minute))
 			if err != nil {
 				found <- err
 				return

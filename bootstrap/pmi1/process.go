@@ -18,23 +18,23 @@ import (
 // clients, because the server talks to a process once: after finalize the descriptor is
 // dead, and what was learnt until then has to do.
 type process struct {
-	place   place
+	address serverAddress
 	timeout time.Duration
 	log     *slog.Logger
-	begun   chan struct{} // closed when begin has ended; what is below is set then
+	ready   chan struct{} // closed when begin has ended; what is below is set then
 
 	err  error // why there is no wire-up
 	id   bootstrap.Identity
 	wire *wire.Client
 
-	mu       sync.Mutex
-	users    int
-	finished bool                      // finalize has begun: the server serves nobody here any more
-	known    map[framework.Proc][]byte // entries: what was found, and what this process has published
+	mu          sync.Mutex
+	users       int
+	isFinalized bool                      // finalize has begun: the server serves nobody here any more
+	entries     map[framework.Proc][]byte // entries: what was found, and what this process has published
 
-	news     sync.Mutex // held during calls of watchers
+	watchMu  sync.Mutex // held during calls of watchers
 	watchers map[*launcher]func(bootstrap.Event)
-	lost     error // the server has gone before this process said goodbye
+	lostErr  error // the server has gone before this process said goodbye
 }
 
 // processes holds one process for each place. There is one in a program: its descriptor
@@ -47,23 +47,23 @@ var processes = struct {
 // enter returns the process at a place, with one user more, when the server has said who
 // it is. The first caller's timeout and logger are the ones that count. A ctx that ends
 // does not end the conversation, which can't be had twice: a later call finds its result.
-func enter(ctx context.Context, at place, env bootstrap.Env) (*process, error) {
+func acquire(ctx context.Context, at serverAddress, env bootstrap.Env) (*process, error) {
 	processes.Lock()
 	p := processes.at[at.key()]
 	if p == nil {
 		p = &process{
-			place: at, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), log: env.Logger,
-			begun: make(chan struct{}), known: map[framework.Proc][]byte{}, watchers: map[*launcher]func(bootstrap.Event){},
+			address: at, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), log: env.Logger,
+			ready: make(chan struct{}), entries: map[framework.Proc][]byte{}, watchers: map[*launcher]func(bootstrap.Event){},
 		}
 		if p.log == nil {
 			p.log = slog.New(slog.DiscardHandler)
 		}
 		processes.at[at.key()] = p
-		go p.begin()
+		go p.connect()
 	}
 	processes.Unlock()
 	select {
-	case <-p.begun:
+	case <-p.ready:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -77,7 +77,7 @@ func enter(ctx context.Context, at place, env bootstrap.Env) (*process, error) {
 }
 
 // visited reports whether a place has been spoken to.
-func visited(at place) bool {
+func isKnown(at serverAddress) bool {
 	processes.Lock()
 	defer processes.Unlock()
 	return processes.at[at.key()] != nil
@@ -88,29 +88,29 @@ func visited(at place) bool {
 const dialTimeout = 10 * time.Second
 
 // begin makes the process known to its server.
-func (p *process) begin() {
-	defer close(p.begun)
+func (p *process) connect() {
+	defer close(p.ready)
 	dialing, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	conn, err := p.place.dial(dialing)
+	conn, err := p.address.dial(dialing)
 	if err != nil {
-		p.err = &framework.TransportError{Component: "bootstrap pmi1", Peer: "the launcher at " + p.place.key(), Op: "connect", Err: err}
+		p.err = &framework.TransportError{Component: "bootstrap pmi1", Peer: "the launcher at " + p.address.key(), Op: "connect", Err: err}
 		processes.Lock()
-		delete(processes.at, p.place.key()) // nothing was said: the next call tries again
+		delete(processes.at, p.address.key()) // nothing was said: the next call tries again
 		processes.Unlock()
 		return
 	}
-	p.wire = wire.New(conn, p.timeout, p.lose)
-	if p.err = p.greet(context.Background()); p.err != nil {
+	p.wire = wire.New(conn, p.timeout, p.reportLost)
+	if p.err = p.identify(context.Background()); p.err != nil {
 		p.wire.Close()
 	}
 }
 
 // greet learns who this process is. Every answer has a deadline.
-func (p *process) greet(ctx context.Context) (err error) {
-	rank, size := p.place.rank, p.place.size
-	if p.place.fd < 0 {
-		if rank, size, err = p.wire.Who(ctx, p.place.id); err != nil {
+func (p *process) identify(ctx context.Context) (err error) {
+	rank, size := p.address.rank, p.address.size
+	if p.address.fd < 0 {
+		if rank, size, err = p.wire.Identify(ctx, p.address.pmiID); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func (p *process) greet(ctx context.Context) (err error) {
 	}
 	id := p.id.OnNode(nodes)
 	if err == nil {
-		err = p.place.agrees(id)
+		err = p.address.checkMapping(id)
 	}
 	if err != nil { // The cards of the processes have their nodes, too.
 		p.log.Info("bootstrap pmi1: the map of the nodes is dropped, and the processes of this node are not known", "error", err)
@@ -145,7 +145,7 @@ func (p *process) greet(ctx context.Context) (err error) {
 const mappingKey = "PMI_process_mapping"
 
 // agrees compares an identity from a mapping with the variables that some servers set.
-func (p place) agrees(id bootstrap.Identity) error {
+func (p serverAddress) checkMapping(id bootstrap.Identity) error {
 	if p.localSize >= 0 && p.localSize != id.LocalSize || p.localRank >= 0 && p.localRank != id.LocalRank {
 		return fmt.Errorf("%s places %d ranks on this node, with this one at %d, but %s is %d and %s is %d",
 			mappingKey, id.LocalSize, id.LocalRank, envLocalSize, p.localSize, envLocalRank, p.localRank)
@@ -154,37 +154,37 @@ func (p place) agrees(id bootstrap.Identity) error {
 }
 
 // lose tells the watchers that the server is gone.
-func (p *process) lose(err error) {
-	p.news.Lock()
-	defer p.news.Unlock()
-	p.lost = err
+func (p *process) reportLost(err error) {
+	p.watchMu.Lock()
+	defer p.watchMu.Unlock()
+	p.lostErr = err
 	for _, f := range p.watchers {
 		f(p.lostEvent())
 	}
 }
 
 func (p *process) lostEvent() bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "the connection to the PMI-1 server broke: " + p.lost.Error()}
+	return bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "the connection to the PMI-1 server broke: " + p.lostErr.Error()}
 }
 
 // leave takes one user away. With the last one the conversation with the server ends.
-func (p *process) leave() error {
+func (p *process) release() error {
 	p.mu.Lock()
 	p.users--
-	last := p.users == 0 && !p.finished
-	p.finished = p.finished || last
+	last := p.users == 0 && !p.isFinalized
+	p.isFinalized = p.isFinalized || last
 	p.mu.Unlock()
 	if !last {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), goodbyeTimeout, &framework.TransportError{
+	ctx, cancel := context.WithTimeoutCause(context.Background(), finalizeTimeout, &framework.TransportError{
 		Component: "bootstrap pmi1", Peer: "the launcher", Op: "finalize",
-		Err: fmt.Errorf("%w: it is not done within %v", framework.ErrTimeout, goodbyeTimeout),
+		Err: fmt.Errorf("%w: it is not done within %v", framework.ErrTimeout, finalizeTimeout),
 	})
 	defer cancel()
 	return p.wire.Finalize(ctx)
 }
 
-// goodbyeTimeout limits Close, which has no context of its caller's, when the time for an
+// finalizeTimeout limits Close, which has no context of its caller's, when the time for an
 // answer is longer.
-const goodbyeTimeout = 10 * time.Second
+const finalizeTimeout = 10 * time.Second

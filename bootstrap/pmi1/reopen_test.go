@@ -27,8 +27,8 @@ func TestReopen_AfterFinalize_ReachesEveryProcess(t *testing.T) {
 						t.Fatalf("group %v: %v", ranks, err)
 					}
 				}
-				if got := s.Finished(); !slices.Equal(slices.Sorted(slices.Values(got)), []int{0, 1, 2, 3}) || len(s.Killed()) > 0 {
-					t.Errorf("finalized %v, killed because of %q", got, s.Killed())
+				if got := s.FinalizedRanks(); !slices.Equal(slices.Sorted(slices.Values(got)), []int{0, 1, 2, 3}) || len(s.Violations()) > 0 {
+					t.Errorf("finalized %v, killed because of %q", got, s.Violations())
 				}
 			})
 		}

@@ -37,7 +37,7 @@ import (
 )
 
 // component names this bootstrap in errors.
-const component = "bootstrap pmix"
+const componentName = "bootstrap pmix"
 
 // Params are the component's parameters; each is bootstrap.pmix.NAME.
 type Params struct {
@@ -49,13 +49,13 @@ type Params struct {
 	Singleton bool   `reads:"bootstrap.local.singleton"`
 }
 
-type pmix struct{}
+type component struct{}
 
 // Component returns the component. It is a stateless value; the process's part in PMIx
 // is not (process.go).
-func Component() bootstrap.Component { return pmix{} }
+func Component() bootstrap.Component { return component{} }
 
-func (pmix) Info() framework.Info {
+func (component) Info() framework.Info {
 	return framework.Info{
 		Kind:     framework.Bootstrap,
 		Name:     "pmix",
@@ -65,12 +65,12 @@ func (pmix) Info() framework.Info {
 	}
 }
 
-func (pmix) Params() any { return new(Params) }
+func (component) Params() any { return new(Params) }
 
 // Probe finds pmix usable when the environment names a server, and libpmix is there. It
 // does not connect. Where PMI-1 names a port as well, nothing tells which of the two
 // launchers is the nearer one.
-func (pmix) Probe(ctx context.Context, params any) framework.Verdict {
+func (component) Probe(ctx context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)
 	if !ok {
 		return framework.Unavailable(fmt.Sprintf("parameters are %T, not %T", params, p), "")
@@ -105,7 +105,7 @@ func (pmix) Probe(ctx context.Context, params any) framework.Verdict {
 // hintFor says what helps against an error of load.
 func hintFor(err error) string {
 	if errors.Is(err, framework.ErrUnsupported) {
-		return fmt.Sprintf("install libpmix %v or newer, or set bootstrap.pmix.library to its file", pmixc.Oldest)
+		return fmt.Sprintf("install libpmix %v or newer, or set bootstrap.pmix.library to its file", pmixc.OldestVersion)
 	}
 	return trustedfile.Remedy(err, "install libpmix (Debian: libpmix2), or set bootstrap.pmix.library to its file")
 }
@@ -114,19 +114,19 @@ func hintFor(err error) string {
 // Errors: ErrConfig for parameters or an environment that make no sense; ErrUnsupported
 // for a library that is too old; ErrTransport when the server can't be reached, does not
 // answer, or says what makes no sense.
-func (pmix) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
+func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
 	p, ok := env.Params.(*Params)
 	if !ok {
-		return nil, fmt.Errorf("%w: %s: parameters are %T, not %T", framework.ErrConfig, component, env.Params, p)
+		return nil, fmt.Errorf("%w: %s: parameters are %T, not %T", framework.ErrConfig, componentName, env.Params, p)
 	}
-	l, err := attach(ctx, p)
+	l, err := openLauncher(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	if env.Logger != nil {
 		l.log = env.Logger
 	}
-	c, err := meeting(ctx, env, l, p.Exchange)
+	c, err := openClient(ctx, env, l, p.Exchange)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

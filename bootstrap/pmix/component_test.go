@@ -62,7 +62,7 @@ func probe(t *testing.T, p *Params, status framework.Status, want, hint string) 
 	}
 }
 
-func TestWithoutServerInTheEnvironment(t *testing.T) {
+func TestProbe_NoServerInEnvironment_IsUnavailable(t *testing.T) {
 	for _, e := range os.Environ() {
 		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "PMIX_") {
 			t.Setenv(name, "")
@@ -74,9 +74,9 @@ func TestWithoutServerInTheEnvironment(t *testing.T) {
 	probe(t, defaults, framework.StatusUnavailable, "missing: PMIX_NAMESPACE, PMIX_SERVER_URI*", "mpirun")
 }
 
-// TestServerBesideAPortIsNotAGuess: nothing tells which launcher is nearer, so that the
+// TestProbe_PMIxBesidePort_IsAmbiguous: nothing tells which launcher is nearer, so that the
 // user must. Where PMI_FD is set, it is the descriptor that tells, and pmi1 that looks.
-func TestServerBesideAPortIsNotAGuess(t *testing.T) {
+func TestProbe_PMIxBesidePort_IsAmbiguous(t *testing.T) {
 	if err := pmixc.Built(); err != nil {
 		t.Skip(err)
 	}
@@ -95,8 +95,8 @@ func TestServerBesideAPortIsNotAGuess(t *testing.T) {
 	probe(t, &Params{Library: lib, Singleton: true}, framework.StatusUnavailable, "bootstrap.local.singleton", "")
 }
 
-// TestLibrariesThatDoNotServeAreNamed: one that is missing, too old, or something else.
-func TestLibrariesThatDoNotServeAreNamed(t *testing.T) {
+// TestProbe_UnusableLibrary_IsNamed: one that is missing, too old, or something else.
+func TestProbe_UnusableLibrary_IsNamed(t *testing.T) {
 	if err := pmixc.Built(); err != nil {
 		t.Skip(err)
 	}
@@ -108,8 +108,8 @@ func TestLibrariesThatDoNotServeAreNamed(t *testing.T) {
 	probe(t, &Params{Library: fake(t, "OpenPMIx 4.1.0")}, framework.StatusUsable, "", "")
 }
 
-// TestOtherSonameIsNamed: what is there is said, although it does not serve.
-func TestOtherSonameIsNamed(t *testing.T) {
+// TestProbe_OtherSoname_IsNamed: what is there is said, although it does not serve.
+func TestProbe_OtherSoname_IsNamed(t *testing.T) {
 	if err := pmixc.Built(); err != nil {
 		t.Skip(err)
 	}
@@ -126,8 +126,8 @@ func TestOtherSonameIsNamed(t *testing.T) {
 	}
 }
 
-// TestLibraryIsLookedForWherePMIxSays: in its variables first, and a file as it is.
-func TestLibraryIsLookedForWherePMIxSays(t *testing.T) {
+// TestLibrary_VariablesOfPMIx_AreSearched: in its variables first, and a file as it is.
+func TestLibrary_VariablesOfPMIx_AreSearched(t *testing.T) {
 	dir, prefix := t.TempDir(), t.TempDir()
 	saved := libraryDirs
 	libraryDirs = nil
@@ -138,17 +138,17 @@ func TestLibraryIsLookedForWherePMIxSays(t *testing.T) {
 		}
 	}
 	env := map[string]string{"PMIX_LIBDIR": dir, "PMIX_PREFIX": prefix}
-	got := places("libpmix.so.2", func(name string) string { return env[name] })
+	got := candidatePaths("libpmix.so.2", func(name string) string { return env[name] })
 	if want := []string{dir + "/libpmix.so.2", prefix + "/lib64/libpmix.so.2", "libpmix.so.2"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := places("./libpmix.so.2", os.Getenv); !slices.Equal(got, []string{"./libpmix.so.2"}) {
+	if got := candidatePaths("./libpmix.so.2", os.Getenv); !slices.Equal(got, []string{"./libpmix.so.2"}) {
 		t.Error(got)
 	}
 }
 
-// TestHangingLibraryEndsWithItsCaller: libpmix need not return at all.
-func TestHangingLibraryEndsWithItsCaller(t *testing.T) {
+// TestLoad_Hangs_EndsWithContext: libpmix need not return at all.
+func TestLoad_Hangs_EndsWithContext(t *testing.T) {
 	p := &Params{Library: fake(t, "OpenPMIx 4.2.2")}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -167,7 +167,7 @@ func TestHangingLibraryEndsWithItsCaller(t *testing.T) {
 	if _, err := Component().Open(t.Context(), bootstrap.Env{Params: p}); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "initialise libpmix only once") {
 		t.Errorf("once more: %v", err)
 	}
-	spoiled = nil
+	initErr = nil
 }
 
 // TestServerThatIsNotThereIsAnErrorAtOnce: libpmix would take a second where nobody
@@ -179,7 +179,7 @@ func TestServerThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := "tcp4://" + l.Addr().String()
-	if err := reach(t.Context(), at); err != nil {
+	if err := checkReachable(t.Context(), at); err != nil {
 		t.Errorf("a server that is there: %v", err)
 	}
 	l.Close()
@@ -198,22 +198,22 @@ func TestServerThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(enough)
-	if err := reach(ctx, at); !errors.Is(err, enough) {
+	if err := checkReachable(ctx, at); !errors.Is(err, enough) {
 		t.Errorf("a caller who has had enough: %v", err)
 	}
 	for _, other := range []string{"", "usock:/tmp/x", "tcp4://host:1", "tcp4://127.0.0.1"} {
-		if err := reach(t.Context(), other); err != nil {
+		if err := checkReachable(t.Context(), other); err != nil {
 			t.Errorf("what only libpmix knows, %q: %v", other, err)
 		}
 	}
-	if !here(netip.MustParseAddr("127.0.0.1")) || here(netip.MustParseAddr("192.0.2.1")) {
+	if !isLocalAddr(netip.MustParseAddr("127.0.0.1")) || isLocalAddr(netip.MustParseAddr("192.0.2.1")) {
 		t.Error("this host is not itself")
 	}
 }
 
-func TestIdentityIsWhatTheServerSays(t *testing.T) {
+func TestIdentity_AnswersOfServer_AreChecked(t *testing.T) {
 	me := pmixc.Proc{Namespace: "job", Rank: 2}
-	size := pmixc.Value{Kind: pmixc.Number, Number: 8}
+	size := pmixc.Value{Kind: pmixc.KindNumber, Number: 8}
 	id, err := identity(me, size, "5, 2,0")
 	if err != nil || !slices.Equal(id.Locals, []uint32{0, 2, 5}) || id.LocalRank != 1 || id.LocalSize != 3 ||
 		id.Size != 8 || id.Proc != (framework.Proc{Namespace: "job", Rank: 2}) || id.Singleton {
@@ -229,9 +229,9 @@ func TestIdentityIsWhatTheServerSays(t *testing.T) {
 		peers string
 	}{
 		"no namespace":                           {pmixc.Proc{Rank: 2}, size, "2"},
-		"job has 0 processes":                    {me, pmixc.Value{Kind: pmixc.Number}, "2"},
-		"job has -4 processes":                   {me, pmixc.Value{Kind: pmixc.Number, Number: -4}, "2"},
-		"(type 3)":                               {me, pmixc.Value{Kind: pmixc.Text, Type: 3}, "2"},
+		"job has 0 processes":                    {me, pmixc.Value{Kind: pmixc.KindNumber}, "2"},
+		"job has -4 processes":                   {me, pmixc.Value{Kind: pmixc.KindNumber, Number: -4}, "2"},
+		"(type 3)":                               {me, pmixc.Value{Kind: pmixc.KindText, Type: 3}, "2"},
 		"this is rank 9":                         {pmixc.Proc{Namespace: "job", Rank: 9}, size, "2"},
 		"not this process, rank 2":               {me, size, "0,1"},
 		`"8" is not a rank of 8`:                 {me, size, "2,8"},
@@ -255,7 +255,7 @@ func FuzzLocalPeers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, list string) {
 		const size = 8
-		all, err := ranks(list, size)
+		all, err := parseLocalPeers(list, size)
 		if err != nil {
 			if len(err.Error()) > 2000 {
 				t.Errorf("an error of %d bytes", len(err.Error()))

@@ -13,14 +13,14 @@ import (
 
 // meeting returns the client that meets others by what l has, and makes constructs as the
 // parameter exchange says.
-func meeting(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
+func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
 	switch how {
 	case "", "auto", "meet": // see docs/launchers.md for what is faster
 		return meet.Open(ctx, env, l)
 	case "groups":
-		return meet.Open(ctx, env, exchanging{l, false})
+		return meet.Open(ctx, env, exchangeLauncher{l, false})
 	case "all":
-		return meet.Open(ctx, env, exchanging{l, true})
+		return meet.Open(ctx, env, exchangeLauncher{l, true})
 	}
 	return nil, fmt.Errorf("%w: bootstrap.pmix.exchange=%s: want auto, meet, groups or all", framework.ErrConfig, how)
 }
@@ -32,67 +32,67 @@ func meeting(ctx context.Context, env bootstrap.Env, l *launcher, how string) (b
 //
 // PMIx's groups are not used (docs/decisions/exchange.md): most servers have none, and that of
 // 4.2.2 crashes when one has a limit that passes, or else waits for ever.
-type exchanging struct {
+type exchangeLauncher struct {
 	*launcher
-	everyone bool
+	requiresAll bool
 }
 
 // Everyone implements meet.Exchange.
-func (x exchanging) RequiresAllProcesses() bool { return x.everyone }
+func (x exchangeLauncher) RequiresAllProcesses() bool { return x.requiresAll }
 
 // Store implements meet.Exchange.
-func (x exchanging) Store(ctx context.Context, key string, value []byte) error {
+func (x exchangeLauncher) Store(ctx context.Context, key string, value []byte) error {
 	const op = "put"
-	if err := x.usable(op); err != nil {
+	if err := x.checkUsable(op); err != nil {
 		return err
 	}
-	limited, cancel := limit(ctx, callTimeout)
+	limited, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
-	err := x.lib.Put(limited, partKey+key, value)
+	err := x.lib.Put(limited, contributionPrefix+key, value)
 	if err == nil {
 		err = x.lib.Commit(limited)
 	}
 	if err != nil {
-		return failed(ctx, op, err)
+		return callError(ctx, op, err)
 	}
 	return nil
 }
 
-// partKey begins the keys of parts.
-const partKey = "ferry.part."
+// contributionPrefix begins the keys of parts.
+const contributionPrefix = "ferry.part."
 
 // Fetch implements meet.Exchange. What is not on this node is asked for at its own.
-func (x exchanging) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
+func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
 	op := fmt.Sprintf("get the value of %v", p)
-	if err := x.usable(op); err != nil {
+	if err := x.checkUsable(op); err != nil {
 		return nil, false, err
 	}
-	limited, cancel := limit(ctx, callTimeout)
+	limited, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	of := pmixc.Proc{Namespace: p.Namespace, Rank: p.Rank}
-	v, err := x.lib.Get(limited, of, partKey+key, 0)
-	if missing(err) && !x.isHere(p) {
-		v, err = x.lib.Get(limited, of, partKey+key, searchTimeout)
+	v, err := x.lib.Get(limited, of, contributionPrefix+key, 0)
+	if isNotFound(err) && !x.isHere(p) {
+		v, err = x.lib.Get(limited, of, contributionPrefix+key, searchTimeout)
 	}
 	switch {
-	case missing(err):
+	case isNotFound(err):
 		return nil, false, nil
 	case err != nil:
-		return nil, false, failed(ctx, op, err)
-	case v.Kind != pmixc.Text || len(v.Bytes) > meet.MaxContribution:
-		return nil, false, failed(ctx, op, fmt.Errorf("it is not a part: type %d, %d bytes", v.Type, len(v.Bytes)))
+		return nil, false, callError(ctx, op, err)
+	case v.Kind != pmixc.KindText || len(v.Bytes) > meet.MaxContribution:
+		return nil, false, callError(ctx, op, fmt.Errorf("it is not a part: type %d, %d bytes", v.Type, len(v.Bytes)))
 	}
 	return v.Bytes, true, nil
 }
 
 // Barrier implements meet.Exchange.
-func (x exchanging) Barrier(group []framework.Proc, most time.Duration) error {
+func (x exchangeLauncher) Barrier(group []framework.Proc, most time.Duration) error {
 	const op = "wait for the members"
-	if err := x.usable(op); err != nil {
+	if err := x.checkUsable(op); err != nil {
 		return err
 	}
 	// libpmix ends it, or its server is stuck.
-	ctx, cancel := limit(context.Background(), most+callTimeout)
+	ctx, cancel := withTimeout(context.Background(), most+callTimeout)
 	defer cancel()
 	ranks := make([]uint32, len(group))
 	for i, p := range group {
@@ -101,11 +101,11 @@ func (x exchanging) Barrier(group []framework.Proc, most time.Duration) error {
 	err := x.lib.Fence(ctx, x.id.Proc.Namespace, ranks, most)
 	switch {
 	case pmixc.Is(err, pmixc.Timeout):
-		return failed(ctx, op, fmt.Errorf("%w: %w", framework.ErrTimeout, err))
+		return callError(ctx, op, fmt.Errorf("%w: %w", framework.ErrTimeout, err))
 	case pmixc.Is(err, pmixc.PartialSuccess):
-		return failed(ctx, op, fmt.Errorf("%w: %w", framework.ErrProcFailed, err))
+		return callError(ctx, op, fmt.Errorf("%w: %w", framework.ErrProcFailed, err))
 	case err != nil:
-		return failed(ctx, op, err)
+		return callError(ctx, op, err)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 
 // dies has rank 1 die without an entry.
 func dies(ctx context.Context) error {
-	l, err := attach(ctx, defaults)
+	l, err := openLauncher(ctx, defaults)
 	if err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func dies(ctx context.Context) error {
 	return l.Close()
 }
 
-// TestWhoDiedWithoutAnEntryIsNotWaitedFor: where the launcher says so.
-func TestWhoDiedWithoutAnEntryIsNotWaitedFor(t *testing.T) {
+// TestFind_ProcessDiedWithoutEntry_IsErrProcFailed: where the launcher says so.
+func TestFind_ProcessDiedWithoutEntry_IsErrProcFailed(t *testing.T) {
 	installed(t)
 	out, _ := pmixtest.RunAny(t, pmixtest.Server(t, "-n", "2"), "dies")
 	if !strings.Contains(out, "rank 0: exit 0") {
@@ -62,7 +62,7 @@ func orphan(ctx context.Context) error {
 	if err := finds(ctx, l, 1-id.Proc.Rank); err != nil {
 		return err
 	}
-	if err := pmixtest.Set(fmt.Sprint("ready", id.Proc.Rank), ""); err != nil {
+	if err := pmixtest.SetFlag(fmt.Sprint("ready", id.Proc.Rank), ""); err != nil {
 		return err
 	}
 	_, err = await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 99})
@@ -70,12 +70,12 @@ func orphan(ctx context.Context) error {
 	text := fmt.Sprintf("%t %v; close %v", errors.Is(err, framework.ErrTransport), err, l.Close())
 	_, known, err := l.Find(ctx, id.Proc)
 	text += fmt.Sprintf(" after %v; %t %v", time.Since(begin), known, err)
-	return pmixtest.Set(fmt.Sprint("result", id.Proc.Rank), text)
+	return pmixtest.SetFlag(fmt.Sprint("result", id.Proc.Rank), text)
 }
 
-// TestLauncherThatIsKilledLeavesNobodyBlocked: neither in a call of libpmix, nor looking
+// TestLauncher_IsKilled_CallsEnd: neither in a call of libpmix, nor looking
 // for somebody without end.
-func TestLauncherThatIsKilledLeavesNobodyBlocked(t *testing.T) {
+func TestLauncher_IsKilled_CallsEnd(t *testing.T) {
 	for name, launcher := range launchers(t, 2) {
 		t.Run(name, func(t *testing.T) {
 			job := pmixtest.Start(t, launcher, "orphan")
@@ -106,19 +106,19 @@ func watch(ctx context.Context) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	l, err := attach(ctx, defaults)
+	l, err := openLauncher(ctx, defaults)
 	if err != nil {
 		return err
 	}
 	id := l.Identity()
 	if me := id.Proc.Rank; me > 0 {
-		err := errors.Join(pmixtest.Set(fmt.Sprint("ready", me), ""), pmixtest.Await(ctx, fmt.Sprint("die", me)))
+		err := errors.Join(pmixtest.SetFlag(fmt.Sprint("ready", me), ""), pmixtest.AwaitFlags(ctx, fmt.Sprint("die", me)))
 		return errors.Join(err, syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	}
-	if err := pmixtest.Await(ctx, "ready1", "ready2"); err != nil {
+	if err := pmixtest.AwaitFlags(ctx, "ready1", "ready2"); err != nil {
 		return err
 	}
-	if err := pmixtest.Set("die1", ""); err != nil {
+	if err := pmixtest.SetFlag("die1", ""); err != nil {
 		return err
 	}
 	if _, err := await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 1}); !errors.Is(err, framework.ErrProcFailed) {
@@ -139,20 +139,20 @@ func watch(ctx context.Context) error {
 	if strings.HasPrefix(text, "0 0") { // the first was told as well
 		text = next()
 	}
-	if err := pmixtest.Set("die2", ""); err != nil {
+	if err := pmixtest.SetFlag("die2", ""); err != nil {
 		return err
 	}
 	text += next()
-	if err := pmixtest.Set("kill", ""); err != nil {
+	if err := pmixtest.SetFlag("kill", ""); err != nil {
 		return err
 	}
 	text += next()
 	w.Watch(nil)
-	return errors.Join(pmixtest.Set("result", text), l.Close())
+	return errors.Join(pmixtest.SetFlag("result", text), l.Close())
 }
 
-// TestLaunchersNewsArePassedOn: those from before, each once.
-func TestLaunchersNewsArePassedOn(t *testing.T) {
+// TestWatch_EventsOfLauncher_AreDelivered: those from before, each once.
+func TestWatch_EventsOfLauncher_AreDelivered(t *testing.T) {
 	installed(t)
 	job := pmixtest.Start(t, pmixtest.Server(t, "-n", "3"), "watch")
 	job.Await(t, "kill")
@@ -174,7 +174,7 @@ func unreachable(ctx context.Context) error {
 	begin := time.Now()
 	limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	l, err := attach(limited, defaults)
+	l, err := openLauncher(limited, defaults)
 	fmt.Printf("%t %v after %v\n", l == nil && (errors.Is(err, framework.ErrTransport) || errors.Is(err, limited.Err())), err, time.Since(begin))
 	if limited.Err() != nil {
 		os.Exit(0) // with a thread in PMIx_Init, which does not return

@@ -24,7 +24,7 @@ func identify(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap
 		return bootstrap.Identity{}, fmt.Errorf("the size of the job: %w", err)
 	}
 	peers, err := lib.Get(ctx, job, pmixc.LocalPeers, 0)
-	if missing(err) {
+	if isNotFound(err) {
 		peers, err = pmixc.Value{}, nil // a server need not say
 	}
 	if err != nil {
@@ -34,7 +34,7 @@ func identify(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap
 }
 
 // missing reports whether a Get has found that there is nothing.
-func missing(err error) bool { return pmixc.Is(err, pmixc.NotFound) || pmixc.Is(err, pmixc.Timeout) }
+func isNotFound(err error) bool { return pmixc.Is(err, pmixc.NotFound) || pmixc.Is(err, pmixc.Timeout) }
 
 // identity makes sense of what the server says. peers is a list such as "0,1,5", or
 // empty: then it is not known who is on this node.
@@ -43,7 +43,7 @@ func identity(me pmixc.Proc, size pmixc.Value, peers string) (bootstrap.Identity
 	switch {
 	case me.Namespace == "":
 		return id, errors.New("the server says that this process has no namespace")
-	case size.Kind != pmixc.Number || size.Number < 1 || size.Number > math.MaxInt32:
+	case size.Kind != pmixc.KindNumber || size.Number < 1 || size.Number > math.MaxInt32:
 		return id, fmt.Errorf("the server says that the job has %d processes (type %d)", size.Number, size.Type)
 	case int64(me.Rank) >= size.Number:
 		return id, fmt.Errorf("the server says that this is rank %d, and that the job has %d processes", me.Rank, size.Number)
@@ -53,7 +53,7 @@ func identity(me pmixc.Proc, size pmixc.Value, peers string) (bootstrap.Identity
 	if peers == "" {
 		return id, nil
 	}
-	locals, err := ranks(peers, uint32(id.Size))
+	locals, err := parseLocalPeers(peers, uint32(id.Size))
 	if err != nil {
 		return id, err
 	}
@@ -66,7 +66,7 @@ func identity(me pmixc.Proc, size pmixc.Value, peers string) (bootstrap.Identity
 }
 
 // ranks reads a list of ranks below size, and sorts it.
-func ranks(list string, size uint32) ([]uint32, error) {
+func parseLocalPeers(list string, size uint32) ([]uint32, error) {
 	var all []uint32
 	for item := range strings.SplitSeq(list, ",") {
 		n, err := strconv.ParseUint(strings.TrimSpace(item), 10, 32)

@@ -13,13 +13,13 @@ import (
 )
 
 // key is what a process's entry is put under.
-const key = "ferry.entry"
+const entryKey = "ferry.entry"
 
 // launcher is a meet.Launcher. Every launcher of a process is the same but for its end.
 type launcher struct {
 	*process
-	closed atomic.Bool
-	log    *slog.Logger
+	isClosed atomic.Bool
+	log      *slog.Logger
 }
 
 var (
@@ -32,18 +32,18 @@ var (
 func (l *launcher) Identity() bootstrap.Identity { return l.id }
 
 // usable returns why the server can't be asked.
-func (l *launcher) usable(op string) error {
-	if l.closed.Load() {
-		return fmt.Errorf("%s: %s: %w", component, op, framework.ErrClosed)
+func (l *launcher) checkUsable(op string) error {
+	if l.isClosed.Load() {
+		return fmt.Errorf("%s: %s: %w", componentName, op, framework.ErrClosed)
 	}
-	l.news()
+	l.deliverEvents()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.lost:
-		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: errors.New("the connection is lost")}
-	case l.done:
-		return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: meet.ErrLauncherLeft}
+	case l.isServerLost:
+		return &framework.TransportError{Component: componentName, Peer: serverName(), Op: op, Err: errors.New("the connection is lost")}
+	case l.isFinalized:
+		return &framework.TransportError{Component: componentName, Peer: serverName(), Op: op, Err: meet.ErrLauncherLeft}
 	}
 	return nil
 }
@@ -54,19 +54,19 @@ func (l *launcher) usable(op string) error {
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	const op = "publish"
 	if len(entry) > meet.MaxEntry {
-		return fmt.Errorf("%w: %s: an entry of %d bytes: the limit is %d", framework.ErrUnsupported, component, len(entry), meet.MaxEntry)
+		return fmt.Errorf("%w: %s: an entry of %d bytes: the limit is %d", framework.ErrUnsupported, componentName, len(entry), meet.MaxEntry)
 	}
-	if err := l.usable(op); err != nil {
+	if err := l.checkUsable(op); err != nil {
 		return err
 	}
-	limited, cancel := limit(ctx, callTimeout)
+	limited, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
-	err := l.lib.Put(limited, key, entry)
+	err := l.lib.Put(limited, entryKey, entry)
 	if err == nil {
 		err = l.lib.Commit(limited)
 	}
 	if err != nil {
-		return failed(ctx, op, err)
+		return callError(ctx, op, err)
 	}
 	return nil
 }
@@ -74,19 +74,19 @@ func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 // Abort has the launcher end the job. It does nothing after the process has finalized.
 func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
 	const op = "abort"
-	if l.closed.Load() {
-		return fmt.Errorf("%s: %s: %w", component, op, framework.ErrClosed)
+	if l.isClosed.Load() {
+		return fmt.Errorf("%s: %s: %w", componentName, op, framework.ErrClosed)
 	}
 	l.mu.Lock()
-	done := l.done
+	done := l.isFinalized
 	l.mu.Unlock()
 	if done {
 		return nil
 	}
-	limited, cancel := limit(ctx, callTimeout)
+	limited, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := l.lib.Abort(limited, status, reason); err != nil {
-		return failed(ctx, op, err)
+		return callError(ctx, op, err)
 	}
 	return nil
 }
@@ -94,8 +94,8 @@ func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
 // Close finalizes if this is the process's last launcher, and then takes up to
 // finalizeTimeout. A second one is ErrClosed.
 func (l *launcher) Close() error {
-	if l.closed.Swap(true) {
-		return fmt.Errorf("%s: close: %w", component, framework.ErrClosed)
+	if l.isClosed.Swap(true) {
+		return fmt.Errorf("%s: close: %w", componentName, framework.ErrClosed)
 	}
-	return l.detach()
+	return l.release()
 }

@@ -25,11 +25,11 @@ var libraryDirs = []string{
 const loadTimeout = 10 * time.Second
 
 // loading is held by the call that finds and loads libpmix. It may never return from a file system that does not answer.
-var loading = make(chan struct{}, 1)
+var loadSlot = make(chan struct{}, 1)
 
 // load is findLibrary within loadTimeout and the context. The first load that does not return keeps its thread, and later ones wait for it.
 func load(ctx context.Context, name string) (*pmixc.Library, error) {
-	limited, cancel := limit(ctx, loadTimeout)
+	limited, cancel := withTimeout(ctx, loadTimeout)
 	defer cancel()
 	type result struct {
 		lib *pmixc.Library
@@ -37,10 +37,10 @@ func load(ctx context.Context, name string) (*pmixc.Library, error) {
 	}
 	done := make(chan result, 1)
 	select {
-	case loading <- struct{}{}:
+	case loadSlot <- struct{}{}:
 		go func() {
 			lib, err := findLibrary(name)
-			<-loading
+			<-loadSlot
 			done <- result{lib, err}
 		}()
 	case <-limited.Done():
@@ -61,19 +61,19 @@ func findLibrary(name string) (*pmixc.Library, error) {
 		return nil, err
 	}
 	var errs []error
-	for _, path := range places(name, os.Getenv) {
+	for _, path := range candidatePaths(name, os.Getenv) {
 		l, err := pmixc.Load(path)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if v, ok := l.Version(); !ok || pmixc.Oldest.After(v) {
-			return nil, fmt.Errorf("%w: %s is %q, too old: ferry needs %v", framework.ErrUnsupported, path, l.About(), pmixc.Oldest)
+		if v, ok := l.Version(); !ok || pmixc.OldestVersion.After(v) {
+			return nil, fmt.Errorf("%w: %s is %q, too old: ferry needs %v", framework.ErrUnsupported, path, l.VersionText(), pmixc.OldestVersion)
 		}
 		return l, nil
 	}
 	err := errors.Join(errs...)
-	if others := others(name); len(others) > 0 {
+	if others := otherVersions(name); len(others) > 0 {
 		return nil, fmt.Errorf("%s; there is %s, with another interface", oneLine(err), strings.Join(others, ", "))
 	}
 	return nil, errors.New(oneLine(err))
@@ -84,7 +84,7 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // places lists where a library is looked for: a file is itself; a name is looked for where
 // PMIx's own variables say, by the dynamic linker, and where distributions have it. What
 // does not exist is left out, but for what the linker looks for.
-func places(name string, getenv func(string) string) []string {
+func candidatePaths(name string, getenv func(string) string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}
 	}
@@ -109,7 +109,7 @@ func places(name string, getenv func(string) string) []string {
 }
 
 // others lists libraries whose names differ from name behind ".so" only.
-func others(name string) []string {
+func otherVersions(name string) []string {
 	stem, _, ok := strings.Cut(filepath.Base(name), ".so")
 	if !ok {
 		return nil

@@ -34,8 +34,8 @@ func TestLoad_FileDoesNotAnswer_EndsWithContext(t *testing.T) {
 		}
 	}
 	libtest.Answer(t, silent)
-	loading <- struct{}{} // The first load has returned.
-	<-loading
+	loadSlot <- struct{}{} // The first load has returned.
+	<-loadSlot
 }
 
 func TestLoad_TruncatedLibrary_FailsWithReason(t *testing.T) {

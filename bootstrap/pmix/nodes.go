@@ -39,18 +39,18 @@ func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 		return nil, context.Cause(ctx)
 	}
 	defer func() { l.nodes.lock <- struct{}{} }()
-	if l.nodes.isKnown && !l.closed.Load() {
+	if l.nodes.isKnown && !l.isClosed.Load() {
 		return l.nodes.runs, nil
 	}
-	if _, hasFinalized := l.finished(); hasFinalized {
+	if _, hasFinalized := l.finalizedSets(); hasFinalized {
 		return nil, nil
 	}
-	if err := l.usable(op); err != nil {
+	if err := l.checkUsable(op); err != nil {
 		return nil, err
 	}
-	m, err := l.resolve(ctx)
+	m, err := l.resolveNodeMap(ctx)
 	if !isAnswer(err) {
-		return nil, failed(ctx, op, err)
+		return nil, callError(ctx, op, err)
 	}
 	if err != nil {
 		l.log.Info("bootstrap pmix: the map of the nodes is dropped", "error", err)
@@ -59,9 +59,9 @@ func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 	return m, nil
 }
 
-// keepNodeMap resolves the map, if no call has, until ctx ends. After PMIx_Finalize a process cannot ask, and processes with and without a
+// preloadNodeMap resolves the map, if no call has, until ctx ends. After PMIx_Finalize a process cannot ask, and processes with and without a
 // map would create different communicators.
-func (p *process) keepNodeMap(ctx context.Context) {
+func (p *process) preloadNodeMap(ctx context.Context) {
 	select {
 	case <-p.nodes.lock:
 	case <-ctx.Done(): // A call waits for the server.
@@ -71,7 +71,7 @@ func (p *process) keepNodeMap(ctx context.Context) {
 	if p.nodes.isKnown {
 		return
 	}
-	if m, err := p.resolve(ctx); isAnswer(err) {
+	if m, err := p.resolveNodeMap(ctx); isAnswer(err) {
 		p.nodes.isKnown, p.nodes.runs = true, m
 	}
 }
@@ -86,7 +86,7 @@ func isAnswer(err error) bool {
 var errNoMap = errors.New("no map of the nodes")
 
 // resolve returns the map of the environment under Slurm, and otherwise that of the server.
-func (p *process) resolve(ctx context.Context) (bootstrap.NodeMap, error) {
+func (p *process) resolveNodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 	if text, has := os.LookupEnv(slurmMapping); has && launched.IsSlurmPMIx(os.LookupEnv) {
 		m, err := mapping.Parse(text, p.id.Size)
 		if err != nil {
@@ -113,7 +113,7 @@ type resolver interface {
 
 // resolveBy returns the map of a server.
 func resolveBy(ctx context.Context, r resolver, id bootstrap.Identity) (bootstrap.NodeMap, error) {
-	limited, cancel := limit(ctx, callTimeout)
+	limited, cancel := withTimeout(ctx, callTimeout)
 	list, err := r.Nodes(limited, id.Proc.Namespace)
 	cancel()
 	if err != nil {
@@ -125,7 +125,7 @@ func resolveBy(ctx context.Context, r resolver, id bootstrap.Identity) (bootstra
 	}
 	var runs []bootstrap.NodeRun
 	for node, name := range names {
-		limited, cancel := limit(ctx, callTimeout)
+		limited, cancel := withTimeout(ctx, callTimeout)
 		procs, err := r.Peers(limited, name, id.Proc.Namespace)
 		cancel()
 		if err != nil {

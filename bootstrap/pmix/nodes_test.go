@@ -103,7 +103,7 @@ func FuzzResolve(f *testing.F) {
 
 // mapped has all ranks read the map of the nodes, twice.
 func mapped(ctx context.Context) error {
-	l, err := attach(ctx, defaults)
+	l, err := openLauncher(ctx, defaults)
 	if err != nil {
 		return err
 	}
@@ -111,24 +111,24 @@ func mapped(ctx context.Context) error {
 		m, err := l.NodeMap(ctx)
 		fmt.Printf("rank %d: map %v %v\n", l.id.Proc.Rank, m, err)
 	}
-	return errors.Join(pmixtest.Set(fmt.Sprint("done", l.id.Proc.Rank), ""), pmixtest.Await(ctx, "done0", "done1", "done2", "done3"), l.Close())
+	return errors.Join(pmixtest.SetFlag(fmt.Sprint("done", l.id.Proc.Rank), ""), pmixtest.AwaitFlags(ctx, "done0", "done1", "done2", "done3"), l.Close())
 }
 
 // mappedLater has all ranks finalize before they read the map of the nodes.
 func mappedLater(ctx context.Context) error {
-	l, err := attach(ctx, defaults)
+	l, err := openLauncher(ctx, defaults)
 	if err == nil {
 		err = l.Close()
 	}
 	if err != nil {
 		return err
 	}
-	if l, err = attach(ctx, defaults); err != nil {
+	if l, err = openLauncher(ctx, defaults); err != nil {
 		return err
 	}
 	m, err := l.NodeMap(ctx)
 	fmt.Printf("rank %d: map %v %v\n", l.id.Proc.Rank, m, err)
-	return errors.Join(pmixtest.Set(fmt.Sprint("done", l.id.Proc.Rank), ""), pmixtest.Await(ctx, "done0", "done1", "done2", "done3"), l.Close())
+	return errors.Join(pmixtest.SetFlag(fmt.Sprint("done", l.id.Proc.Rank), ""), pmixtest.AwaitFlags(ctx, "done0", "done1", "done2", "done3"), l.Close())
 }
 
 // A process that has the map and one that has not would create different communicators.
@@ -168,7 +168,7 @@ func TestNodeMap_OfSlurm_AgreesWithTheServer(t *testing.T) {
 	} {
 		t.Setenv(slurmMapping, text)
 		t.Setenv("PMIX_NAMESPACE", "slurm.pmix.1.0")
-		m, err := (&launcher{process: &process{id: member}}).resolve(t.Context())
+		m, err := (&launcher{process: &process{id: member}}).resolveNodeMap(t.Context())
 		if got := fmt.Sprint(m, " ", err); !strings.Contains(got, want) {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
@@ -181,7 +181,7 @@ func TestKeepNodeMap_CallInProgress_EndsWithTheContext(t *testing.T) {
 	<-p.nodes.lock
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	p.keepNodeMap(ctx)
+	p.preloadNodeMap(ctx)
 	if p.nodes.isKnown || len(p.nodes.lock) > 0 {
 		t.Errorf("known %t, %d tokens", p.nodes.isKnown, len(p.nodes.lock))
 	}

@@ -28,142 +28,142 @@ type process struct {
 	lib *pmixc.Library
 	id  bootstrap.Identity
 
-	mu       sync.Mutex
-	open     int                       // launchers
-	done     bool                      // finalized
-	lost     bool                      // the server has gone
-	known    map[framework.Proc][]byte // what was found
-	dead     map[framework.Proc]string // who has failed, and how
-	searches map[framework.Proc]*search
-	psets    psets
-	nodes    nodeMap
-	stop     func() // ends the watch; nil: there is none
+	mu           sync.Mutex
+	launchers    int                       // launchers
+	isFinalized  bool                      // finalized
+	isServerLost bool                      // the server has gone
+	entries      map[framework.Proc][]byte // what was found
+	failures     map[framework.Proc]string // who has failed, and how
+	searches     map[framework.Proc]*search
+	psets        psets
+	nodes        nodeMap
+	stopWatch    func() // ends the watch; nil: there is none
 
-	telling sync.Mutex // held while the watcher is told; taken before mu
+	watchMu sync.Mutex // held while the watcher is told; taken before mu
 	watcher func(bootstrap.Event)
 }
 
 // this is the process, from its first launcher on; spoiled is why there can't be one any
 // more. door is their lock, one that can be waited for with a context.
 var (
-	this    *process
-	spoiled error
-	door    = make(chan struct{}, 1)
+	current     *process
+	initErr     error
+	processLock = make(chan struct{}, 1)
 )
 
 // attach returns a launcher. The first one of the process connects to the server.
-func attach(ctx context.Context, p *Params) (*launcher, error) {
+func openLauncher(ctx context.Context, p *Params) (*launcher, error) {
 	select {
-	case door <- struct{}{}:
+	case processLock <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() { <-door }()
-	if spoiled != nil {
-		return nil, spoiled
+	defer func() { <-processLock }()
+	if initErr != nil {
+		return nil, initErr
 	}
-	if this == nil {
+	if current == nil {
 		lib, err := load(ctx, p.Library)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", component, err)
+			return nil, fmt.Errorf("%s: %w", componentName, err)
 		}
-		if this, err = initialize(ctx, lib); err != nil {
+		if current, err = initialize(ctx, lib); err != nil {
 			return nil, err
 		}
 	}
-	this.mu.Lock()
-	defer this.mu.Unlock()
-	this.open++
-	return &launcher{process: this, log: slog.New(slog.DiscardHandler)}, nil
+	current.mu.Lock()
+	defer current.mu.Unlock()
+	current.launchers++
+	return &launcher{process: current, log: slog.New(slog.DiscardHandler)}, nil
 }
 
 // initialize connects to the server, and asks it who this process is.
 func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
-	limited, cancel := limit(ctx, initTimeout)
+	limited, cancel := withTimeout(ctx, initTimeout)
 	defer cancel()
-	if err := reach(limited, address(os.Getenv)); err != nil {
-		return nil, failed(ctx, "connect", err)
+	if err := checkReachable(limited, serverURI(os.Getenv)); err != nil {
+		return nil, callError(ctx, "connect", err)
 	}
 	me, err := lib.Init(limited)
 	if err != nil {
-		if gone(err) {
-			err = absent(err)
+		if isServerGone(err) {
+			err = noServerError(err)
 		}
-		err = failed(ctx, "connect", err)
+		err = callError(ctx, "connect", err)
 		if limited.Err() != nil { // it may still succeed, once
-			spoil(err)
+			recordInitFailure(err)
 		}
 		return nil, err
 	}
 	p := &process{
-		lib:   lib,
-		nodes: newNodeMap(),
-		known: map[framework.Proc][]byte{}, dead: map[framework.Proc]string{}, searches: map[framework.Proc]*search{},
+		lib:     lib,
+		nodes:   newNodeMap(),
+		entries: map[framework.Proc][]byte{}, failures: map[framework.Proc]string{}, searches: map[framework.Proc]*search{},
 	}
 	if p.id, err = identify(limited, lib, me); err == nil {
-		err = p.watch(limited)
+		err = p.registerEvents(limited)
 	}
 	if err != nil {
-		err = errors.Join(failed(ctx, "learn of the job", err), p.finalize())
-		spoil(err)
+		err = errors.Join(callError(ctx, "learn of the job", err), p.finalize())
+		recordInitFailure(err)
 		return nil, err
 	}
 	return p, nil
 }
 
 // spoil is for a process that libpmix knows, or may come to know, and that has no launcher.
-func spoil(err error) {
-	spoiled = &framework.TransportError{Component: component, Peer: server(), Op: "connect", Err: fmt.Errorf(
+func recordInitFailure(err error) {
+	initErr = &framework.TransportError{Component: componentName, Peer: serverName(), Op: "connect", Err: fmt.Errorf(
 		"a process can initialise libpmix only once, and this one failed to: %v", err)}
 }
 
 // detach is the end of a launcher. With the last one the process is done.
-func (p *process) detach() error {
-	door <- struct{}{} // for as long as finalizing takes
-	defer func() { <-door }()
+func (p *process) release() error {
+	processLock <- struct{}{} // for as long as finalizing takes
+	defer func() { <-processLock }()
 	p.mu.Lock()
-	p.open--
-	last := p.open == 0 && !p.done
-	p.done = p.done || last
-	gone := p.lost
+	p.launchers--
+	last := p.launchers == 0 && !p.isFinalized
+	p.isFinalized = p.isFinalized || last
+	gone := p.isServerLost
 	p.mu.Unlock()
 	if !last {
 		return nil
 	}
-	p.unwatch()
+	p.stopWatching()
 	if gone { // there is nobody to tell
 		return nil
 	}
-	ctx, cancel := limit(context.Background(), finalizeTimeout)
+	ctx, cancel := withTimeout(context.Background(), finalizeTimeout)
 	defer cancel()
-	p.keepNodeMap(ctx)
+	p.preloadNodeMap(ctx)
 	return p.finalize()
 }
 
 // finalize tells the server that this process is done. It waits for calls in progress.
 func (p *process) finalize() error {
-	ctx, cancel := limit(context.Background(), finalizeTimeout)
+	ctx, cancel := withTimeout(context.Background(), finalizeTimeout)
 	defer cancel()
-	if err := p.lib.Finalize(ctx); err != nil && !gone(err) {
-		return failed(context.Background(), "finalize", err)
+	if err := p.lib.Finalize(ctx); err != nil && !isServerGone(err) {
+		return callError(context.Background(), "finalize", err)
 	}
 	return nil
 }
 
 // limit gives a call a deadline of its own.
-func limit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: no answer within %v", framework.ErrTimeout, d))
 }
 
 // failed says what has failed: the server, or, if the caller's context has ended, that.
-func failed(ctx context.Context, op string, err error) error {
+func callError(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		return fmt.Errorf("%s: %s with %s: %w", component, op, server(), err)
+		return fmt.Errorf("%s: %s with %s: %w", componentName, op, serverName(), err)
 	}
-	return &framework.TransportError{Component: component, Peer: server(), Op: op, Err: err}
+	return &framework.TransportError{Component: componentName, Peer: serverName(), Op: op, Err: err}
 }
 
 // gone reports whether an error means that there is no server any more.
-func gone(err error) bool {
+func isServerGone(err error) bool {
 	return pmixc.Is(err, pmixc.Unreachable) || pmixc.Is(err, pmixc.LostConnection)
 }

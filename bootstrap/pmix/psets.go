@@ -25,18 +25,18 @@ type psets struct {
 // there are none.
 func (l *launcher) Psets(ctx context.Context) ([]string, error) {
 	const op = "list process sets"
-	if known, ok := l.finished(); ok {
+	if known, ok := l.finalizedSets(); ok {
 		return known.names, nil
 	}
-	if err := l.usable(op); err != nil {
+	if err := l.checkUsable(op); err != nil {
 		return nil, err
 	}
-	limited, cancel := limit(ctx, callTimeout)
+	limited, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	list, err := l.lib.Psets(limited)
 	var none *pmixc.Error
 	if err != nil && !errors.As(err, &none) {
-		return nil, failed(ctx, op, err)
+		return nil, callError(ctx, op, err)
 	}
 	names := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 	l.mu.Lock()
@@ -58,18 +58,18 @@ func (l *launcher) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, e
 	}
 	info := bootstrap.PsetInfo{Name: names[at]}
 	op := fmt.Sprintf("read process set %q", info.Name)
-	if known, ok := l.finished(); ok {
+	if known, ok := l.finalizedSets(); ok {
 		members, isKnown := known.members[info.Name]
 		if info.Members = members; !isKnown {
-			return info, l.usable(op)
+			return info, l.checkUsable(op)
 		}
 		return info, nil
 	}
-	limited, cancel := limit(ctx, callTimeout)
+	limited, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	procs, err := l.lib.Pset(limited, info.Name)
 	if err != nil {
-		return bootstrap.PsetInfo{}, failed(ctx, op, err)
+		return bootstrap.PsetInfo{}, callError(ctx, op, err)
 	}
 	var members framework.ProcsBuilder
 	for _, p := range procs {
@@ -87,13 +87,13 @@ func (l *launcher) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, e
 
 // finished returns what is known of process sets if the server can't be asked any more
 // because this process has finalized.
-func (l *launcher) finished() (known psets, ok bool) {
-	if l.closed.Load() {
+func (l *launcher) finalizedSets() (known psets, ok bool) {
+	if l.isClosed.Load() {
 		return psets{}, false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.done {
+	if !l.isFinalized {
 		return psets{}, false
 	}
 	return psets{names: slices.Clone(l.psets.names), members: maps.Clone(l.psets.members)}, true

@@ -60,7 +60,7 @@ func entryOf(rank uint32) []byte { return bytes.Repeat([]byte{byte(rank + 1), 0}
 
 // publish opens a launcher and publishes.
 func publish(ctx context.Context) (meet.Launcher, error) {
-	l, err := attach(ctx, defaults)
+	l, err := openLauncher(ctx, defaults)
 	if err == nil {
 		err = l.Publish(ctx, entryOf(l.Identity().Proc.Rank))
 	}
@@ -82,10 +82,10 @@ func finds(ctx context.Context, l meet.Launcher, rank uint32) error {
 // never do, and others did.
 func pairs(ctx context.Context) error {
 	if rank := os.Getenv("PMIX_RANK"); rank == "0" || rank == "2" {
-		if err := pmixtest.Await(ctx, "done1", "done3"); err != nil {
+		if err := pmixtest.AwaitFlags(ctx, "done1", "done3"); err != nil {
 			return err
 		}
-		l, err := attach(ctx, defaults)
+		l, err := openLauncher(ctx, defaults)
 		if err != nil {
 			return err
 		}
@@ -118,11 +118,11 @@ func pairs(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("rank %d: close %v\n", id.Proc.Rank, time.Since(begin))
-	return pmixtest.Set(fmt.Sprint("done", id.Proc.Rank), "")
+	return pmixtest.SetFlag(fmt.Sprint("done", id.Proc.Rank), "")
 }
 
-// TestTwoFindOneAnotherWhileOthersWait: no call waits for a process that it is not about.
-func TestTwoFindOneAnotherWhileOthersWait(t *testing.T) {
+// TestFind_OthersWait_TwoRanksFindEachOther: no call waits for a process that it is not about.
+func TestFind_OthersWait_TwoRanksFindEachOther(t *testing.T) {
 	for name, launcher := range launchers(t, 4) {
 		t.Run(name, func(t *testing.T) {
 			t.Log(pmixtest.Run(t, launcher, "pairs"))
@@ -156,15 +156,15 @@ func nodes(ctx context.Context) error {
 	return l.Close()
 }
 
-// TestEntriesOfOtherNodesAreFound: with PMIX_IMMEDIATE alone none ever is.
-func TestEntriesOfOtherNodesAreFound(t *testing.T) {
+// TestFind_OtherNode_IsFound: with PMIX_IMMEDIATE alone none ever is.
+func TestFind_OtherNode_IsFound(t *testing.T) {
 	installed(t)
 	t.Log(pmixtest.Run(t, pmixtest.Server(t, "-n", "4", "-nodes", "2"), "nodes"))
 }
 
 // reopen has all meet, and close; then rank 0 opens again. Rank 3 never publishes.
 func reopen(ctx context.Context) error {
-	l, err := attach(ctx, defaults)
+	l, err := openLauncher(ctx, defaults)
 	if err != nil {
 		return err
 	}
@@ -172,21 +172,21 @@ func reopen(ctx context.Context) error {
 	me := id.Proc.Rank
 	of := func(rank uint32) framework.Proc { return framework.Proc{Namespace: id.Proc.Namespace, Rank: rank} }
 	if me == 3 {
-		return errors.Join(pmixtest.Await(ctx, "done0", "done1"), l.Close())
+		return errors.Join(pmixtest.AwaitFlags(ctx, "done0", "done1"), l.Close())
 	}
 	if err := l.Publish(ctx, entryOf(me)); err != nil {
 		return err
 	}
 	if me == 2 {
-		return errors.Join(pmixtest.Set("published", ""), pmixtest.Await(ctx, "done0", "done1"), l.Close())
+		return errors.Join(pmixtest.SetFlag("published", ""), pmixtest.AwaitFlags(ctx, "done0", "done1"), l.Close())
 	}
 	if err := finds(ctx, l, 1-me); err != nil {
 		return err
 	}
-	if err := pmixtest.Await(ctx, "published"); err != nil { // No process looks up rank 2.
+	if err := pmixtest.AwaitFlags(ctx, "published"); err != nil { // No process looks up rank 2.
 		return err
 	}
-	second, err := attach(ctx, defaults)
+	second, err := openLauncher(ctx, defaults)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func reopen(ctx context.Context) error {
 		return err
 	}
 	for range 3 {
-		again, err := attach(ctx, defaults)
+		again, err := openLauncher(ctx, defaults)
 		if err != nil {
 			return err
 		}
@@ -227,12 +227,12 @@ func reopen(ctx context.Context) error {
 	}
 	time.Sleep(200 * time.Millisecond) // for a launcher that takes it ill
 	fmt.Printf("rank %d: still here\n", me)
-	return pmixtest.Set(fmt.Sprint("done", me), "")
+	return pmixtest.SetFlag(fmt.Sprint("done", me), "")
 }
 
-// TestProcessFinalizesOnceAndLivesOn: launchers take the end of a process that has not
+// TestClose_Finalizes_ProcessContinues: launchers take the end of a process that has not
 // finalized for a failure, and libpmix finds nothing after a second Init.
-func TestProcessFinalizesOnceAndLivesOn(t *testing.T) {
+func TestClose_Finalizes_ProcessContinues(t *testing.T) {
 	for name, launcher := range launchers(t, 4) {
 		t.Run(name, func(t *testing.T) {
 			if out := pmixtest.Run(t, launcher, "reopen"); strings.Count(out, "still here") != 2 {
@@ -246,7 +246,7 @@ func TestProcessFinalizesOnceAndLivesOn(t *testing.T) {
 func growth(ctx context.Context) error {
 	var before, after int
 	for i := range 1000 {
-		l, err := attach(ctx, defaults)
+		l, err := openLauncher(ctx, defaults)
 		if err != nil {
 			return err
 		}
@@ -277,8 +277,8 @@ func resident() int {
 	return pages * os.Getpagesize()
 }
 
-// TestReopeningDoesNotGrow: a pair of Init and Finalize would leave 0.15 MiB each time.
-func TestReopeningDoesNotGrow(t *testing.T) {
+// TestReopen_ManyTimes_KeepsMemory: a pair of Init and Finalize would leave 0.15 MiB each time.
+func TestReopen_ManyTimes_KeepsMemory(t *testing.T) {
 	installed(t)
 	t.Log(pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "growth"))
 }
@@ -286,7 +286,7 @@ func TestReopeningDoesNotGrow(t *testing.T) {
 // sets reads process sets, before and after the process has finalized.
 func sets(ctx context.Context) error {
 	for range 2 {
-		l, err := attach(ctx, defaults)
+		l, err := openLauncher(ctx, defaults)
 		if err != nil {
 			return err
 		}
@@ -318,8 +318,8 @@ func sets(ctx context.Context) error {
 	return nil
 }
 
-// TestProcessSetsAreTheLaunchers: where it has any.
-func TestProcessSetsAreTheLaunchers(t *testing.T) {
+// TestPsets_AreThoseOfLauncher: where it has any.
+func TestPsets_AreThoseOfLauncher(t *testing.T) {
 	installed(t)
 	for want, launcher := range map[string][]string{
 		`rank 1: sets ["odd"], odd has 1 3`: pmixtest.Server(t, "-n", "4", "-pset", "odd"),

@@ -16,15 +16,15 @@ import (
 )
 
 // server names the server, as the environment does.
-func server() string {
-	if at := address(os.Getenv); at != "" {
+func serverName() string {
+	if at := serverURI(os.Getenv); at != "" {
 		return "the PMIx server at " + at
 	}
 	return "the PMIx server"
 }
 
 // address is the server's, such as tcp4://127.0.0.1:1234; empty: it isn't named.
-func address(getenv func(string) string) string {
+func serverURI(getenv func(string) string) string {
 	for _, name := range []string{"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"} {
 		if _, at, ok := strings.Cut(getenv(name), ";"); ok {
 			return at
@@ -40,7 +40,7 @@ const reachTimeout = 1500 * time.Millisecond
 // reach says why there is no server at an address; nil if there is one, or nobody knows.
 // libpmix itself takes a second to find that out where nobody listens, and minutes
 // where nobody answers. A server doesn't mind those who connect and leave.
-func reach(ctx context.Context, at string) error {
+func checkReachable(ctx context.Context, at string) error {
 	_, hostport, ok := strings.Cut(at, "://")
 	to, err := netip.ParseAddrPort(hostport)
 	if !ok || err != nil {
@@ -54,14 +54,14 @@ func reach(ctx context.Context, at string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && here(to.Addr()) {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && isLocalAddr(to.Addr()) {
 		return nil // it has very much to do
 	}
-	return absent(err)
+	return noServerError(err)
 }
 
 // here reports whether an address is this host's.
-func here(a netip.Addr) bool {
+func isLocalAddr(a netip.Addr) bool {
 	ifs, _ := netaddr.Host()
 	return slices.ContainsFunc(ifs, func(i netaddr.Interface) bool {
 		return slices.ContainsFunc(i.Nets, func(n netip.Prefix) bool { return n.Addr() == a.Unmap() })
@@ -69,7 +69,7 @@ func here(a netip.Addr) bool {
 }
 
 // absent is what to do about a server that isn't there.
-func absent(err error) error {
+func noServerError(err error) error {
 	return fmt.Errorf("%w: no server answers, although %s is set: the launcher that set it has ended, or is not on this machine; start the program with mpirun, prun or srun --mpi=pmix; %s",
 		err, launched.PMIxNamespace, launched.SingletonHint)
 }

@@ -43,8 +43,8 @@ func hang(ctx context.Context, l *Library, p Proc) (err error) {
 	return nil
 }
 
-// TestStoppedServerHoldsNobody: libpmix waits for its server for ever.
-func TestStoppedServerHoldsNobody(t *testing.T) {
+// TestServerIsStopped_CallsEnd: libpmix waits for its server for ever.
+func TestServerIsStopped_CallsEnd(t *testing.T) {
 	library(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "hang")
 	if !strings.Contains(out, "PMIx_Get has not returned: context deadline exceeded") {
@@ -60,8 +60,8 @@ func abort(ctx context.Context, l *Library, p Proc) error {
 	return context.Cause(ctx)
 }
 
-// TestAbortEndsTheJob: those that wait for something else too.
-func TestAbortEndsTheJob(t *testing.T) {
+// TestAbort_EndsJob: those that wait for something else too.
+func TestAbort_EndsJob(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "2"), "mpirun": pmixtest.Mpirun(t, 2)} {
 		t.Run(name, func(t *testing.T) {
@@ -88,17 +88,17 @@ func leave(ctx context.Context) error {
 			<-ctx.Done() // the launcher ends it, or it ends with an error
 			return errors.New("nobody has ended this process")
 		case p.Rank == 0:
-			return pmixtest.Set("leaves", "")
+			return pmixtest.SetFlag("leaves", "")
 		}
-		err := pmixtest.Await(ctx, "leaves")
+		err := pmixtest.AwaitFlags(ctx, "leaves")
 		time.Sleep(200 * time.Millisecond)
 		return err
 	})(ctx)
 }
 
-// TestExitWithoutFinalizeEndsTheJob: Open MPI's launcher takes it for a failure whatever the
+// TestExit_WithoutFinalize_EndsJob: Open MPI's launcher takes it for a failure whatever the
 // status is. So somebody has to finalize before the process knows that it ends.
-func TestExitWithoutFinalizeEndsTheJob(t *testing.T) {
+func TestExit_WithoutFinalize_EndsJob(t *testing.T) {
 	library(t)
 	pmixtest.Run(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=finalize")
 	// A launcher that is busy now and then ends without its word.
@@ -139,9 +139,9 @@ func again(ctx context.Context, l *Library, p Proc) error {
 	return nil
 }
 
-// TestSecondInitMayFindNothing: with 4.2.2, neither of others nor of its own, which is why a
+// TestInit_SecondTime_MayFindNoEntries: with 4.2.2, neither of others nor of its own, which is why a
 // process initialises once. 5.0.7 finds both.
-func TestSecondInitMayFindNothing(t *testing.T) {
+func TestInit_SecondTime_MayFindNoEntries(t *testing.T) {
 	library(t)
 	t.Log(pmixtest.Run(t, pmixtest.Mpirun(t, 2), "again"))
 }

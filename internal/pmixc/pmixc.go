@@ -10,7 +10,7 @@
 // not return from them at all (a server that was stopped or killed). Each runs on a
 // goroutine of its own. When the context ends first the caller gets an error that names
 // the call and wraps the context's cause; the goroutine, and the thread that it is on,
-// stay until libpmix returns, perhaps for ever. There are at most MostCalls of them: when
+// stay until libpmix returns, perhaps for ever. There are at most MaxCalls of them: when
 // all are taken, further calls wait for one, as long as their contexts allow. What a call
 // without a caller still does, it does: a value is put, a fence is entered.
 package pmixc
@@ -32,11 +32,11 @@ var ErrNotBuilt = errors.New("compiled without libpmix support")
 const Soname = "libpmix.so.2"
 
 // Oldest is the oldest version whose interface abi.h describes.
-var Oldest = Version{4, 1, 0}
+var OldestVersion = Version{4, 1, 0}
 
-// MostCalls bounds the calls in progress, and with them the threads that libpmix can
+// MaxCalls bounds the calls in progress, and with them the threads that libpmix can
 // take away.
-const MostCalls = 16
+const MaxCalls = 16
 
 // What fits into a name.
 const (
@@ -89,9 +89,9 @@ func Is(err error, s Status) bool {
 type Kind int
 
 const (
-	Other  Kind = iota // a type that this package does not read
-	Number             // of any width; servers differ
-	Text               // a string, or bytes
+	KindOther  Kind = iota // a type that this package does not read
+	KindNumber             // of any width; servers differ
+	KindText               // a string, or bytes
 )
 
 // A Value is what Get found.
@@ -159,15 +159,15 @@ func loadError(path, why string) error {
 }
 
 // slots are the calls in progress.
-type slots chan struct{}
+type callSlots chan struct{}
 
-type outcome[T any] struct {
+type callResult[T any] struct {
 	value T
 	err   error
 }
 
 // within runs a call that may never return.
-func within[T any](ctx context.Context, s slots, call string, f func() (T, error)) (T, error) {
+func runCall[T any](ctx context.Context, s callSlots, call string, f func() (T, error)) (T, error) {
 	var none T
 	select {
 	case s <- struct{}{}:
@@ -175,14 +175,14 @@ func within[T any](ctx context.Context, s slots, call string, f func() (T, error
 		select {
 		case s <- struct{}{}:
 		case <-ctx.Done():
-			return none, fmt.Errorf("%s was not made: %d calls of libpmix have not returned: %w", call, MostCalls, context.Cause(ctx))
+			return none, fmt.Errorf("%s was not made: %d calls of libpmix have not returned: %w", call, MaxCalls, context.Cause(ctx))
 		}
 	}
-	done := make(chan outcome[T], 1) // with room: the caller may be gone
+	done := make(chan callResult[T], 1) // with room: the caller may be gone
 	go func() {
 		v, err := f()
 		<-s
-		done <- outcome[T]{v, err}
+		done <- callResult[T]{v, err}
 	}()
 	select {
 	case o := <-done:
@@ -199,7 +199,7 @@ func within[T any](ctx context.Context, s slots, call string, f func() (T, error
 
 // alone waits until no other call is in progress, and keeps others out until the release.
 // It leaves room for one.
-func (s slots) alone(ctx context.Context, call string) (release func(), err error) {
+func (s callSlots) acquireAll(ctx context.Context, call string) (release func(), err error) {
 	taken := 0
 	release = func() {
 		for range taken {
@@ -221,16 +221,16 @@ func (s slots) alone(ctx context.Context, call string) (release func(), err erro
 }
 
 // fits refuses a name that libpmix would cut.
-func fits(call, name string, most int) error {
+func checkName(call, name string, most int) error {
 	if len(name) == 0 || len(name) > most || strings.IndexByte(name, 0) >= 0 {
 		return fmt.Errorf("%s: a name of %d bytes: want 1 to %d, none of them 0", call, len(name), most)
 	}
 	return nil
 }
 
-// fitsGroup refuses what would wait for ever.
-func fitsGroup(call, namespace string, ranks []uint32, limit time.Duration) error {
-	if err := fits(call, namespace, MaxNamespace); err != nil {
+// checkGroup refuses what would wait for ever.
+func checkGroup(call, namespace string, ranks []uint32, limit time.Duration) error {
+	if err := checkName(call, namespace, MaxNamespace); err != nil {
 		return err
 	}
 	if len(ranks) == 0 || limit <= 0 {

@@ -38,7 +38,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[ProcUnsynced-C.FPMIX_ERR_PROC_TERM_WO_SYNC],
 	[1]struct{}{}[ProcKilled-C.FPMIX_ERR_PROC_ABORTED_BY_SIG],
 	[1]struct{}{}[ProcExitNonzero-C.FPMIX_ERR_EXIT_NONZERO_TERM],
-	[1]struct{}{}[Number-C.FPMIX_NUMBER], [1]struct{}{}[Text-C.FPMIX_TEXT],
+	[1]struct{}{}[KindNumber-C.FPMIX_NUMBER], [1]struct{}{}[KindText-C.FPMIX_TEXT],
 	[1]struct{}{}[MaxNamespace+1-C.FPMIX_NSPACE_ROOM], [1]struct{}{}[MaxKey+1-C.FPMIX_KEY_ROOM],
 	[1]struct{}{}[Wildcard-C.FPMIX_RANK_WILDCARD],
 }
@@ -46,10 +46,10 @@ var _ = [...]struct{}{
 // Library is libpmix, loaded.
 type Library struct {
 	c     *C.fpmix_lib
-	calls slots
+	calls callSlots
 }
 
-var loaded = struct {
+var libraries = struct {
 	sync.Mutex
 	libs map[string]*Library
 }{libs: map[string]*Library{}}
@@ -58,9 +58,9 @@ var loaded = struct {
 func Built() error { return nil }
 
 func loadedFrom(path string) *Library {
-	loaded.Lock()
-	defer loaded.Unlock()
-	return loaded.libs[path]
+	libraries.Lock()
+	defer libraries.Unlock()
+	return libraries.libs[path]
 }
 
 // Load loads the library: path is a file, or a name that the dynamic linker looks
@@ -73,9 +73,9 @@ func Load(path string) (*Library, error) {
 	if err := elfcheck.Check(path, "pmix/*.so"); err != nil {
 		return nil, err
 	}
-	loaded.Lock()
-	defer loaded.Unlock()
-	if l := loaded.libs[path]; l != nil {
+	libraries.Lock()
+	defer libraries.Unlock()
+	if l := libraries.libs[path]; l != nil {
 		return l, nil
 	}
 	name := C.CString(path)
@@ -85,18 +85,18 @@ func Load(path string) (*Library, error) {
 	if C.fpmix_load(name, &c, &why[0], C.size_t(len(why))) != 0 {
 		return nil, loadError(path, C.GoString(&why[0]))
 	}
-	loaded.libs[path] = &Library{c: c, calls: make(slots, MostCalls)}
-	return loaded.libs[path], nil
+	libraries.libs[path] = &Library{c: c, calls: make(callSlots, MaxCalls)}
+	return libraries.libs[path], nil
 }
 
 // About is what the library says of itself.
-func (l *Library) About() string { return C.GoString(C.fpmix_version(l.c)) }
+func (l *Library) VersionText() string { return C.GoString(C.fpmix_version(l.c)) }
 
 // Version is the library's; ok is false if it says something that is none.
-func (l *Library) Version() (v Version, ok bool) { return parseVersion(l.About()) }
+func (l *Library) Version() (v Version, ok bool) { return parseVersion(l.VersionText()) }
 
 // Text is the library's text for a status.
-func (l *Library) Text(s Status) string {
+func (l *Library) StatusText(s Status) string {
 	return cmp.Or(C.GoString(C.fpmix_text(l.c, C.int(s))), "no text")
 }
 
@@ -104,12 +104,12 @@ func (l *Library) check(call string, r C.int) error {
 	if r == 0 {
 		return nil
 	}
-	return &Error{call, Status(r), l.Text(Status(r))}
+	return &Error{call, Status(r), l.StatusText(Status(r))}
 }
 
 // do is within for a call that has no result.
-func (l *Library) do(ctx context.Context, call string, f func() C.int) error {
-	_, err := within(ctx, l.calls, call, func() (struct{}, error) { return struct{}{}, l.check(call, f()) })
+func (l *Library) doCall(ctx context.Context, call string, f func() C.int) error {
+	_, err := runCall(ctx, l.calls, call, func() (struct{}, error) { return struct{}{}, l.check(call, f()) })
 	return err
 }
 
@@ -121,17 +121,17 @@ func (l *Library) Init(ctx context.Context) (Proc, error) {
 	const call = "PMIx_Init"
 	var p C.fpmix_proc
 	var settled atomic.Bool // by whoever comes first: the call that succeeds, or the caller that leaves
-	me, err := within(ctx, l.calls, call, func() (Proc, error) {
+	me, err := runCall(ctx, l.calls, call, func() (Proc, error) {
 		if err := l.check(call, C.fpmix_init(l.c, &p)); err != nil {
 			return Proc{}, err
 		}
 		if !settled.CompareAndSwap(false, true) {
 			C.fpmix_finalize(l.c)
 		}
-		return proc(&p), nil
+		return goProc(&p), nil
 	})
 	if err != nil && !settled.CompareAndSwap(false, true) {
-		return proc(&p), nil // it has succeeded while the caller turned to go
+		return goProc(&p), nil // it has succeeded while the caller turned to go
 	}
 	return me, err
 }
@@ -144,17 +144,17 @@ func (l *Library) Initialized() bool { return C.fpmix_initialized(l.c) != 0 }
 // takes away what they stand on, and is called once at a time.
 func (l *Library) Finalize(ctx context.Context) error {
 	const call = "PMIx_Finalize"
-	release, err := l.calls.alone(ctx, call)
+	release, err := l.calls.acquireAll(ctx, call)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return l.do(ctx, call, func() C.int { return C.fpmix_finalize(l.c) })
+	return l.doCall(ctx, call, func() C.int { return C.fpmix_finalize(l.c) })
 }
 
 // Abort ends the job.
 func (l *Library) Abort(ctx context.Context, status int, message string) error {
-	return l.do(ctx, "PMIx_Abort", func() C.int {
+	return l.doCall(ctx, "PMIx_Abort", func() C.int {
 		s := C.CString(message)
 		defer C.free(unsafe.Pointer(s))
 		return C.fpmix_abort(l.c, C.int(status), s)
@@ -165,11 +165,11 @@ func (l *Library) Abort(ctx context.Context, status int, message string) error {
 // Commit.
 func (l *Library) Put(ctx context.Context, key string, value []byte) error {
 	const call = "PMIx_Put"
-	if err := fits(call, key, MaxKey); err != nil {
+	if err := checkName(call, key, MaxKey); err != nil {
 		return err
 	}
 	bytes := C.CBytes(value) // the caller may be gone before the call is
-	return l.do(ctx, call, func() C.int {
+	return l.doCall(ctx, call, func() C.int {
 		defer C.free(bytes)
 		k := C.CString(key)
 		defer C.free(unsafe.Pointer(k))
@@ -179,7 +179,7 @@ func (l *Library) Put(ctx context.Context, key string, value []byte) error {
 
 // Commit sends what was put to the server.
 func (l *Library) Commit(ctx context.Context) error {
-	return l.do(ctx, "PMIx_Commit", func() C.int { return C.fpmix_commit(l.c) })
+	return l.doCall(ctx, "PMIx_Commit", func() C.int { return C.fpmix_commit(l.c) })
 }
 
 // Get returns what p has put under key, or what the server knows of it. With limit 0 it
@@ -189,26 +189,26 @@ func (l *Library) Commit(ctx context.Context) error {
 // What is not there is an Error: NotFound, or Timeout.
 func (l *Library) Get(ctx context.Context, p Proc, key string, limit time.Duration) (Value, error) {
 	const call = "PMIx_Get"
-	if err := fits(call, key, MaxKey); err != nil {
+	if err := checkName(call, key, MaxKey); err != nil {
 		return Value{}, err
 	}
-	if err := fits(call, p.Namespace, MaxNamespace); err != nil {
+	if err := checkName(call, p.Namespace, MaxNamespace); err != nil {
 		return Value{}, err
 	}
-	return within(ctx, l.calls, call, func() (Value, error) {
+	return runCall(ctx, l.calls, call, func() (Value, error) {
 		ns, k := C.CString(p.Namespace), C.CString(key)
 		defer C.free(unsafe.Pointer(ns))
 		defer C.free(unsafe.Pointer(k))
 		var got C.fpmix_got
-		if err := l.check(call, C.fpmix_get(l.c, ns, C.uint32_t(p.Rank), k, seconds(limit), &got)); err != nil {
+		if err := l.check(call, C.fpmix_get(l.c, ns, C.uint32_t(p.Rank), k, toSeconds(limit), &got)); err != nil {
 			return Value{}, err
 		}
 		defer C.free(unsafe.Pointer(got.bytes))
-		return value(&got)
+		return goValue(&got)
 	})
 }
 
-func value(got *C.fpmix_got) (Value, error) {
+func goValue(got *C.fpmix_got) (Value, error) {
 	if got.n > math.MaxInt32 {
 		return Value{}, fmt.Errorf("a value of %d bytes", uint64(got.n))
 	}
@@ -219,7 +219,7 @@ func value(got *C.fpmix_got) (Value, error) {
 }
 
 // seconds rounds up: 0 would mean for ever.
-func seconds(d time.Duration) C.int {
+func toSeconds(d time.Duration) C.int {
 	return C.int(min(int64((d+time.Second-1)/time.Second), math.MaxInt32))
 }
 
@@ -230,14 +230,14 @@ func seconds(d time.Duration) C.int {
 // one that has died may count as one that came.
 func (l *Library) Fence(ctx context.Context, namespace string, ranks []uint32, limit time.Duration) error {
 	const call = "PMIx_Fence"
-	if err := fitsGroup(call, namespace, ranks, limit); err != nil {
+	if err := checkGroup(call, namespace, ranks, limit); err != nil {
 		return err
 	}
 	members := append([]uint32(nil), ranks...)
-	return l.do(ctx, call, func() C.int {
+	return l.doCall(ctx, call, func() C.int {
 		ns := C.CString(namespace)
 		defer C.free(unsafe.Pointer(ns))
-		return C.fpmix_fence(l.c, ns, (*C.uint32_t)(&members[0]), C.size_t(len(members)), seconds(limit))
+		return C.fpmix_fence(l.c, ns, (*C.uint32_t)(&members[0]), C.size_t(len(members)), toSeconds(limit))
 	})
 }
 
@@ -245,19 +245,19 @@ func (l *Library) Fence(ctx context.Context, namespace string, ranks []uint32, l
 // crashes (SIGSEGV) when the limit passes, and with it the job may end.
 func (l *Library) Construct(ctx context.Context, name, namespace string, ranks []uint32, limit time.Duration) (id uint64, err error) {
 	const call = "PMIx_Group_construct"
-	if err := fitsGroup(call, namespace, ranks, limit); err != nil {
+	if err := checkGroup(call, namespace, ranks, limit); err != nil {
 		return 0, err
 	}
-	if err := fits(call, name, MaxKey); err != nil {
+	if err := checkName(call, name, MaxKey); err != nil {
 		return 0, err
 	}
 	members := append([]uint32(nil), ranks...)
-	return within(ctx, l.calls, call, func() (uint64, error) {
+	return runCall(ctx, l.calls, call, func() (uint64, error) {
 		ns, group := C.CString(namespace), C.CString(name)
 		defer C.free(unsafe.Pointer(ns))
 		defer C.free(unsafe.Pointer(group))
 		var id C.uint64_t
-		r := C.fpmix_group(l.c, group, ns, (*C.uint32_t)(&members[0]), C.size_t(len(members)), seconds(limit), &id)
+		r := C.fpmix_group(l.c, group, ns, (*C.uint32_t)(&members[0]), C.size_t(len(members)), toSeconds(limit), &id)
 		if err := l.check(call, r); err != nil {
 			return 0, err
 		}
@@ -268,13 +268,13 @@ func (l *Library) Construct(ctx context.Context, name, namespace string, ranks [
 // Psets returns the names of the process sets, with commas.
 func (l *Library) Psets(ctx context.Context) (string, error) {
 	const call = "PMIx_Query_info"
-	v, err := within(ctx, l.calls, call, func() (Value, error) {
+	v, err := runCall(ctx, l.calls, call, func() (Value, error) {
 		var got C.fpmix_got
 		if err := l.check(call, C.fpmix_pset_names(l.c, &got)); err != nil {
 			return Value{}, err
 		}
 		defer C.free(unsafe.Pointer(got.bytes))
-		return value(&got)
+		return goValue(&got)
 	})
 	return string(v.Bytes), err
 }
@@ -282,7 +282,7 @@ func (l *Library) Psets(ctx context.Context) (string, error) {
 // Pset returns the members of a process set.
 func (l *Library) Pset(ctx context.Context, name string) ([]Proc, error) {
 	const call = "PMIx_Query_info"
-	return within(ctx, l.calls, call, func() ([]Proc, error) {
+	return runCall(ctx, l.calls, call, func() ([]Proc, error) {
 		s := C.CString(name)
 		defer C.free(unsafe.Pointer(s))
 		var list *C.fpmix_proc
@@ -291,17 +291,17 @@ func (l *Library) Pset(ctx context.Context, name string) ([]Proc, error) {
 			return nil, err
 		}
 		defer C.free(unsafe.Pointer(list))
-		return procs(list, n), nil
+		return goProcs(list, n), nil
 	})
 }
 
 // Nodes returns the names of the nodes of a namespace, with commas. It asks the server of this node.
 func (l *Library) Nodes(ctx context.Context, namespace string) (string, error) {
 	const call = "PMIx_Resolve_nodes"
-	if err := fits(call, namespace, MaxNamespace); err != nil {
+	if err := checkName(call, namespace, MaxNamespace); err != nil {
 		return "", err
 	}
-	return within(ctx, l.calls, call, func() (string, error) {
+	return runCall(ctx, l.calls, call, func() (string, error) {
 		ns := C.CString(namespace)
 		defer C.free(unsafe.Pointer(ns))
 		var nodes *C.char
@@ -317,10 +317,10 @@ func (l *Library) Nodes(ctx context.Context, namespace string) (string, error) {
 // Peers returns the processes of a namespace on a node. It asks the server of this node.
 func (l *Library) Peers(ctx context.Context, node, namespace string) ([]Proc, error) {
 	const call = "PMIx_Resolve_peers"
-	if err := cmp.Or(fits(call, namespace, MaxNamespace), fits(call, node, MaxKey)); err != nil {
+	if err := cmp.Or(checkName(call, namespace, MaxNamespace), checkName(call, node, MaxKey)); err != nil {
 		return nil, err
 	}
-	return within(ctx, l.calls, call, func() ([]Proc, error) {
+	return runCall(ctx, l.calls, call, func() ([]Proc, error) {
 		ns, name := C.CString(namespace), C.CString(node)
 		defer C.free(unsafe.Pointer(ns))
 		defer C.free(unsafe.Pointer(name))
@@ -331,15 +331,15 @@ func (l *Library) Peers(ctx context.Context, node, namespace string) ([]Proc, er
 		if err != nil {
 			return nil, err
 		}
-		return procs(list, n), nil
+		return goProcs(list, n), nil
 	})
 }
 
 // procs copies a list.
-func procs(list *C.fpmix_proc, n C.size_t) []Proc {
+func goProcs(list *C.fpmix_proc, n C.size_t) []Proc {
 	var all []Proc
 	for i := range unsafe.Slice(list, n) {
-		all = append(all, proc(&unsafe.Slice(list, n)[i]))
+		all = append(all, goProc(&unsafe.Slice(list, n)[i]))
 	}
 	return all
 }
@@ -347,26 +347,26 @@ func procs(list *C.fpmix_proc, n C.size_t) []Proc {
 // Watch has events with that code come to Next. A process watches a code once: a
 // second time it would come twice.
 func (l *Library) Watch(ctx context.Context, code Status) error {
-	return l.do(ctx, "PMIx_Register_event_handler", func() C.int { return C.fpmix_watch(l.c, C.int(code)) })
+	return l.doCall(ctx, "PMIx_Register_event_handler", func() C.int { return C.fpmix_watch(l.c, C.int(code)) })
 }
 
 // Next takes the oldest event; ok is false if there is none. It does not wait. Events
 // belong to the process: each comes once, whoever asks.
-func (*Library) Next() (e Event, ok bool) {
+func (*Library) NextEvent() (e Event, ok bool) {
 	var n C.fpmix_news
 	if C.fpmix_next(&n) == 0 {
 		return Event{}, false
 	}
-	return Event{Code: Status(n.code), Proc: proc(&n.proc)}, true
+	return Event{Code: Status(n.code), Proc: goProc(&n.proc)}, true
 }
 
 // Dropped is the number of events for which there was no room.
-func (*Library) Dropped() uint64 { return uint64(C.fpmix_dropped()) }
+func (*Library) DroppedEvents() uint64 { return uint64(C.fpmix_dropped()) }
 
 // Bell returns a file from which eight bytes, which mean nothing, can be read when events
 // may have come. Who reads them takes them from all others who have the file. The caller
 // closes it.
-func (*Library) Bell() (*os.File, error) {
+func (*Library) EventFile() (*os.File, error) {
 	fd := C.fpmix_bell()
 	if fd < 0 {
 		return nil, os.NewSyscallError("eventfd", syscall.Errno(-fd))
@@ -374,6 +374,6 @@ func (*Library) Bell() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "events of libpmix"), nil
 }
 
-func proc(p *C.fpmix_proc) Proc {
+func goProc(p *C.fpmix_proc) Proc {
 	return Proc{Namespace: C.GoString(&p.nspace[0]), Rank: uint32(p.rank)}
 }

@@ -20,9 +20,9 @@ func Load(string) (*Library, error) { return nil, Built() }
 
 // What follows is never reached: there is no Library.
 
-func (*Library) About() string                                { return "" }
+func (*Library) VersionText() string                          { return "" }
 func (*Library) Version() (Version, bool)                     { return Version{}, false }
-func (*Library) Text(Status) string                           { return "" }
+func (*Library) StatusText(Status) string                     { return "" }
 func (*Library) Init(context.Context) (Proc, error)           { return Proc{}, Built() }
 func (*Library) Initialized() bool                            { return false }
 func (*Library) Finalize(context.Context) error               { return Built() }
@@ -32,13 +32,13 @@ func (*Library) Commit(context.Context) error                 { return Built() }
 func (*Library) Psets(context.Context) (string, error)        { return "", Built() }
 func (*Library) Pset(context.Context, string) ([]Proc, error) { return nil, Built() }
 func (*Library) Watch(context.Context, Status) error          { return Built() }
-func (*Library) Next() (Event, bool)                          { return Event{}, false }
-func (*Library) Dropped() uint64                              { return 0 }
+func (*Library) NextEvent() (Event, bool)                     { return Event{}, false }
+func (*Library) DroppedEvents() uint64                        { return 0 }
 
 func (*Library) Nodes(context.Context, string) (string, error)         { return "", Built() }
 func (*Library) Peers(context.Context, string, string) ([]Proc, error) { return nil, Built() }
 
-func (*Library) Bell() (*os.File, error) { return nil, Built() }
+func (*Library) EventFile() (*os.File, error) { return nil, Built() }
 
 func (*Library) Get(context.Context, Proc, string, time.Duration) (Value, error) {
 	return Value{}, Built()

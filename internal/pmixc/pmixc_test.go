@@ -25,7 +25,7 @@ func library(t *testing.T) *Library {
 	return l
 }
 
-func TestLoadNamesWhatIsMissing(t *testing.T) {
+func TestLoad_MissingLibrary_IsNamed(t *testing.T) {
 	for _, path := range []string{"libnosuchpmix.so.2", "/nonexistent/libpmix.so.2", "libc.so.6"} {
 		_, err := Load(path)
 		if errors.Is(err, ErrNotBuilt) {
@@ -37,8 +37,8 @@ func TestLoadNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestLibraryThatIsAnotherIsNotKept: what has been loaded by mistake goes again.
-func TestLibraryThatIsAnotherIsNotKept(t *testing.T) {
+// TestLoad_OtherLibrary_IsClosed: what has been loaded by mistake goes again.
+func TestLoad_OtherLibrary_IsClosed(t *testing.T) {
 	const other = "libanl.so.1"
 	mapped := func() bool {
 		text, err := os.ReadFile("/proc/self/maps")
@@ -59,7 +59,7 @@ func TestLibraryThatIsAnotherIsNotKept(t *testing.T) {
 	}
 }
 
-func TestVersionsAreReadAsLibrariesSayThem(t *testing.T) {
+func TestParseVersion_TextsOfLibraries(t *testing.T) {
 	for text, want := range map[string]string{
 		"OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, Stable ABI: 0.0, Provisional ABI: 0.0)": "4.2.2",
 		"OpenPMIx 4.1.2, repo rev: v4.1.2 (PMIx Standard: 4.1)":                         "4.1.2",
@@ -79,17 +79,17 @@ func TestVersionsAreReadAsLibrariesSayThem(t *testing.T) {
 	}
 }
 
-func TestVersionsCompare(t *testing.T) {
+func TestVersion_After(t *testing.T) {
 	for v, old := range map[Version]bool{{4, 0, 9}: true, {4, 1, 0}: false, {4, 1, 2}: false, {5, 0, 0}: false, {3, 99, 9}: true} {
-		if Oldest.After(v) != old {
+		if OldestVersion.After(v) != old {
 			t.Errorf("%v is too old: %t", v, !old)
 		}
 	}
 }
 
-// TestInterfaceIsAsTheHeadersSay: a layout or a number that is not libpmix's own would
+// TestABI_MatchesHeaders: a layout or a number that is not libpmix's own would
 // show as memory that is overwritten.
-func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
+func TestABI_MatchesHeaders(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "abi")
 	pmixtest.Compile(t, out, "testdata/abi.c", "-Wextra", "-Werror",
 		"-DGO_JOB_SIZE="+strconv.Quote(JobSize), "-DGO_LOCAL_PEERS="+strconv.Quote(LocalPeers))
@@ -98,36 +98,36 @@ func TestInterfaceIsAsTheHeadersSay(t *testing.T) {
 	}
 }
 
-// TestCallThatDoesNotReturnIsNamed: neither the caller waits for it, nor do callers
+// TestCall_DoesNotReturn_IsNamed: neither the caller waits for it, nor do callers
 // without end make threads without end.
-func TestCallThatDoesNotReturnIsNamed(t *testing.T) {
+func TestCall_DoesNotReturn_IsNamed(t *testing.T) {
 	why := errors.New("enough")
-	calls := make(slots, 2)
+	calls := make(callSlots, 2)
 	stop := make(chan struct{})
 	hang := func() (int, error) { <-stop; return 7, nil }
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
 	for range cap(calls) {
-		if _, err := within(ctx, calls, "PMIx_Get", hang); !errors.Is(err, why) || !strings.Contains(err.Error(), "PMIx_Get has not returned") {
+		if _, err := runCall(ctx, calls, "PMIx_Get", hang); !errors.Is(err, why) || !strings.Contains(err.Error(), "PMIx_Get has not returned") {
 			t.Errorf("got %v", err)
 		}
 	}
-	if _, err := within(ctx, calls, "PMIx_Put", hang); !errors.Is(err, why) || !strings.Contains(err.Error(), "PMIx_Put was not made") {
+	if _, err := runCall(ctx, calls, "PMIx_Put", hang); !errors.Is(err, why) || !strings.Contains(err.Error(), "PMIx_Put was not made") {
 		t.Errorf("over the limit: got %v", err)
 	}
 	close(stop)
 	for range 3 { // and then there is room again
-		if v, err := within(t.Context(), calls, "PMIx_Get", hang); v != 7 || err != nil {
+		if v, err := runCall(t.Context(), calls, "PMIx_Get", hang); v != 7 || err != nil {
 			t.Errorf("afterwards: %d, %v", v, err)
 		}
 	}
 }
 
-// TestWhatHasComeCounts: a result is no less one because the time is up too.
-func TestWhatHasComeCounts(t *testing.T) {
+// TestCall_ReturnsAtDeadline_ResultCounts: a result is no less one because the time is up too.
+func TestCall_ReturnsAtDeadline_ResultCounts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 100 {
-		v, err := within(ctx, make(slots, 1), "PMIx_Get", func() (int, error) { return 7, nil })
+		v, err := runCall(ctx, make(callSlots, 1), "PMIx_Get", func() (int, error) { return 7, nil })
 		if ctx.Err() == nil && (v != 7 || err != nil) {
 			t.Fatal(v, err)
 		}
@@ -135,17 +135,17 @@ func TestWhatHasComeCounts(t *testing.T) {
 	cancel()
 }
 
-// TestFinalizeWaitsForCalls: libpmix frees what they use.
-func TestFinalizeWaitsForCalls(t *testing.T) {
-	calls := make(slots, 3)
+// TestFinalize_CallsInProgress_Waits: libpmix frees what they use.
+func TestFinalize_CallsInProgress_Waits(t *testing.T) {
+	calls := make(callSlots, 3)
 	calls <- struct{}{}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := calls.alone(ctx, "PMIx_Finalize"); !errors.Is(err, context.DeadlineExceeded) || len(calls) != 1 {
+	if _, err := calls.acquireAll(ctx, "PMIx_Finalize"); !errors.Is(err, context.DeadlineExceeded) || len(calls) != 1 {
 		t.Fatalf("%v, and %d calls", err, len(calls))
 	}
 	go func() { <-calls }()
-	release, err := calls.alone(t.Context(), "PMIx_Finalize")
+	release, err := calls.acquireAll(t.Context(), "PMIx_Finalize")
 	if err != nil || len(calls) != cap(calls)-1 {
 		t.Fatalf("%v, and room for %d", err, cap(calls)-len(calls))
 	}
@@ -155,8 +155,8 @@ func TestFinalizeWaitsForCalls(t *testing.T) {
 	}
 }
 
-// TestWithoutServerIsAnErrorAtOnce: nothing in the environment, or a server that is gone.
-func TestWithoutServerIsAnErrorAtOnce(t *testing.T) {
+// TestInit_NoServer_IsAnErrorAtOnce: nothing in the environment, or a server that is gone.
+func TestInit_NoServer_IsAnErrorAtOnce(t *testing.T) {
 	library(t)
 	for name, env := range map[string][]string{
 		"nothing": nil,
@@ -171,7 +171,7 @@ func TestWithoutServerIsAnErrorAtOnce(t *testing.T) {
 	}
 }
 
-func TestNamesThatDoNotFitAreRefused(t *testing.T) {
+func TestCall_NameDoesNotFit_IsRefused(t *testing.T) {
 	l := library(t)
 	long := strings.Repeat("x", MaxKey+1)
 	for _, key := range []string{"", long, "a\x00b"} {

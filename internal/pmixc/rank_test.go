@@ -68,7 +68,7 @@ func describe(ctx context.Context, l *Library, p Proc) error {
 	return nil
 }
 
-func TestJobIsDescribed(t *testing.T) {
+func TestGet_Job_IsDescribed(t *testing.T) {
 	library(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4", "-nodes", "2"), "describe")
 	for rank, peers := range []string{"0,1", "0,1", "2,3", "2,3"} {
@@ -87,7 +87,7 @@ func TestJobIsDescribed(t *testing.T) {
 // their end.
 func exchange(ctx context.Context, l *Library, p Proc) error {
 	if p.Rank%2 == 0 {
-		return pmixtest.Await(ctx, "done1", "done3")
+		return pmixtest.AwaitFlags(ctx, "done1", "done3")
 	}
 	value := slices.Repeat([]byte{byte(p.Rank), 0}, 1000)
 	err := errors.Join(l.Put(ctx, "ferry.test", value), l.Commit(ctx))
@@ -107,7 +107,7 @@ func exchange(ctx context.Context, l *Library, p Proc) error {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if want := slices.Repeat([]byte{byte(other.Rank), 0}, 1000); v.Kind != Text || !slices.Equal(v.Bytes, want) {
+	if want := slices.Repeat([]byte{byte(other.Rank), 0}, 1000); v.Kind != KindText || !slices.Equal(v.Bytes, want) {
 		return fmt.Errorf("%v has put %d %d bytes", other, v.Kind, len(v.Bytes))
 	}
 	const times = 200
@@ -120,12 +120,12 @@ func exchange(ctx context.Context, l *Library, p Proc) error {
 		}
 		fmt.Printf("rank %d: get of %s: %v each, %v\n", p.Rank, key, time.Since(begin)/times, err)
 	}
-	return pmixtest.Set(fmt.Sprint("done", p.Rank), "")
+	return pmixtest.SetFlag(fmt.Sprint("done", p.Rank), "")
 }
 
-// TestTwoFindOneAnotherWhileOthersWait: an exchange concerns its two
+// TestGet_OthersWait_TwoRanksFindEachOther: an exchange concerns its two
 // processes only.
-func TestTwoFindOneAnotherWhileOthersWait(t *testing.T) {
+func TestGet_OthersWait_TwoRanksFindEachOther(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {
 		t.Run(name, func(t *testing.T) {
@@ -138,9 +138,9 @@ func TestTwoFindOneAnotherWhileOthersWait(t *testing.T) {
 func far(ctx context.Context, l *Library, p Proc) error {
 	const key = "ferry.test"
 	if p.Rank == 1 {
-		return errors.Join(l.Put(ctx, key, []byte("here")), l.Commit(ctx), pmixtest.Set("put", ""), pmixtest.Await(ctx, "done"))
+		return errors.Join(l.Put(ctx, key, []byte("here")), l.Commit(ctx), pmixtest.SetFlag("put", ""), pmixtest.AwaitFlags(ctx, "done"))
 	}
-	if err := pmixtest.Await(ctx, "put"); err != nil {
+	if err := pmixtest.AwaitFlags(ctx, "put"); err != nil {
 		return err
 	}
 	other := Proc{p.Namespace, 1}
@@ -150,11 +150,11 @@ func far(ctx context.Context, l *Library, p Proc) error {
 	begin := time.Now()
 	v, err := l.Get(ctx, other, key, 30*time.Second)
 	fmt.Printf("rank 0: %q after %v %v\n", v.Bytes, time.Since(begin), err)
-	return errors.Join(err, pmixtest.Set("done", ""))
+	return errors.Join(err, pmixtest.SetFlag("done", ""))
 }
 
-// TestImmediateGetStaysOnItsNode: what is on another node is found by one with a limit.
-func TestImmediateGetStaysOnItsNode(t *testing.T) {
+// TestGet_Immediate_StaysOnNode: what is on another node is found by one with a limit.
+func TestGet_Immediate_StaysOnNode(t *testing.T) {
 	library(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "2", "-nodes", "2"), "far")
 	if !strings.Contains(out, `"here"`) {
@@ -182,9 +182,9 @@ func fence(ctx context.Context, l *Library, p Proc) error {
 	return nil
 }
 
-// TestFenceEndsWithoutItsMembers: with a limit, and for all that wait. 4.2.2 tells all of
+// TestFence_MembersAreAbsent_Ends: with a limit, and for all that wait. 4.2.2 tells all of
 // them that it timed out; 5.0.7 one of them, and the others that it succeeded.
-func TestFenceEndsWithoutItsMembers(t *testing.T) {
+func TestFence_MembersAreAbsent_Ends(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {
 		t.Run(name, func(t *testing.T) {
@@ -212,11 +212,11 @@ func deaths(ctx context.Context, l *Library, p Proc) error {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	for ctx.Err() == nil {
-		if e, ok := l.Next(); ok {
+		if e, ok := l.NextEvent(); ok {
 			if e.Proc != (Proc{p.Namespace, 1}) {
 				return fmt.Errorf("%v has an event %d", e.Proc, e.Code)
 			}
-			fmt.Printf("rank %d: event %d of rank %d, dropped %d\n", p.Rank, e.Code, e.Proc.Rank, l.Dropped())
+			fmt.Printf("rank %d: event %d of rank %d, dropped %d\n", p.Rank, e.Code, e.Proc.Rank, l.DroppedEvents())
 			return nil
 		}
 		time.Sleep(time.Millisecond)
@@ -224,7 +224,7 @@ func deaths(ctx context.Context, l *Library, p Proc) error {
 	return context.Cause(ctx)
 }
 
-func TestDeathIsHeardOf(t *testing.T) {
+func TestWatch_Death_IsAnEvent(t *testing.T) {
 	library(t)
 	out, _ := pmixtest.RunAny(t, pmixtest.Server(t, "-n", "3"), "deaths")
 	for _, want := range []string{"rank 0: event -7 of rank 1", "rank 2: event -7 of rank 1", "rank 0: exit 0", "rank 2: exit 0"} {
@@ -246,7 +246,7 @@ func group(ctx context.Context, l *Library, p Proc) error {
 	return nil
 }
 
-func TestGroupsDrawIDs(t *testing.T) {
+func TestConstruct_Groups_DrawIDs(t *testing.T) {
 	oldGroups(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4"), "group")
 	for _, want := range []string{"rank 1: group 0 has id 1000, <nil>", "rank 3: group 1 has id 1001, <nil>"} {
@@ -264,8 +264,8 @@ func oldGroups(t *testing.T) {
 	}
 }
 
-// TestFailedGroupHasNoID: libpmix returns one result then, in which anything may stand.
-func TestFailedGroupHasNoID(t *testing.T) {
+// TestConstruct_Failed_HasNoID: libpmix returns one result then, in which anything may stand.
+func TestConstruct_Failed_HasNoID(t *testing.T) {
 	oldGroups(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4", "-no-groups"), "mpirun": pmixtest.Mpirun(t, 4)} {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +287,7 @@ func psets(ctx context.Context, l *Library, p Proc) error {
 	return nil
 }
 
-func TestProcessSetsAreRead(t *testing.T) {
+func TestPset_ReturnsMembers(t *testing.T) {
 	library(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4", "-pset", "odd"), "psets")
 	if strings.Count(out, `psets "odd" <nil>, odd 2 <nil>, other PMIx_Query_info: `) != 4 {
@@ -341,8 +341,8 @@ func threadMasks() ([]string, error) {
 	return masks, nil
 }
 
-// TestSignalsAreLeftToGo: the library's thread takes none.
-func TestSignalsAreLeftToGo(t *testing.T) {
+// TestLibrary_Signals_AreUnblocked: the library's thread takes none.
+func TestLibrary_Signals_AreUnblocked(t *testing.T) {
 	library(t)
 	pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "signals")
 }

@@ -59,7 +59,7 @@ func withdrawnError(op, name string, waitErr error, absent []framework.Proc) err
 		return fmt.Errorf("%w: %w", waitErr, &framework.MissingError{Op: op, Tag: name, Missing: absent})
 	}
 	// MissingError is not wrapped, because no deadline has passed.
-	return fmt.Errorf("bootstrap: %s %q: %w; not there yet: %v", op, name, waitErr, absent)
+	return fmt.Errorf("bootstrap: %s %q: %w; missing: %v", op, name, waitErr, absent)
 }
 
 // ReportedDeadError is the error of a process that was reported dead.

@@ -211,7 +211,7 @@ func AmbiguousVerdict(a, b, selector string) framework.Verdict {
 		hint = fmt.Sprintf("FERRY_BOOTSTRAP=%s if it is this one; or %s", selector, hint)
 	}
 	return framework.Unavailable(
-		fmt.Sprintf("%s and %s are both set: one launcher runs inside another, and nothing tells which of them started this process", a, b), hint)
+		fmt.Sprintf("%s and %s are both set: one launcher runs inside another, and it is unknown which of them started this process", a, b), hint)
 }
 
 // SingletonHint is the remedy for a process that is no rank.

@@ -61,7 +61,7 @@ func parseBlocks(text string) ([]block, error) {
 	for {
 		inside, after, ok := strings.Cut(strings.TrimPrefix(rest, "("), ")")
 		if !ok || rest[0] != '(' {
-			return nil, fmt.Errorf("process mapping %.80q: block %d is cut short", text, len(blocks)+1)
+			return nil, fmt.Errorf("process mapping %.80q: block %d is incomplete", text, len(blocks)+1)
 		}
 		b, ok := parseBlock(inside)
 		if !ok {

@@ -28,7 +28,7 @@ func ParseRanks(s string) ([]uint32, error) {
 			return nil, fmt.Errorf("rank list %q: %w", s, err)
 		}
 		if last < first {
-			return nil, fmt.Errorf("rank list %q: range %s runs backwards", s, item)
+			return nil, fmt.Errorf("rank list %q: range %s is descending", s, item)
 		}
 		for r := first; r <= last; r++ {
 			if seen[r] {

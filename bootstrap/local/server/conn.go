@@ -277,7 +277,7 @@ func (c *conn) dropInherited() {
 	select {
 	case <-c.done:
 	default:
-		c.server.opt.Logger.Warn("bootstrap server: the process has exited, but its connection is open in another", "rank", c.proc.rank)
+		c.server.opt.Logger.Warn("bootstrap server: connection of an exited process dropped: a child has it open", "rank", c.proc.rank)
 		c.drop()
 	}
 }
@@ -295,7 +295,7 @@ func (c *conn) send(parts ...[]byte) {
 		c.bytesUnwritten += len(p)
 	}
 	if c.bytesUnwritten > maxUnwritten {
-		c.server.opt.Logger.Warn("bootstrap server: client does not read, dropped", "rank", c.proc.rank, "unread", c.bytesUnwritten)
+		c.server.opt.Logger.Warn("bootstrap server: client dropped: it does not read", "rank", c.proc.rank, "unread", c.bytesUnwritten)
 		c.state, c.queue = connDropped, nil
 		c.conn.Close()
 		return

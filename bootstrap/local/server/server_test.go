@@ -24,7 +24,7 @@ func TestParsePset(t *testing.T) {
 		{in: "=1", err: "needs a name"},
 		{in: "ocean=", err: "empty item"},
 		{in: "ocean=1,,2", err: "empty item"},
-		{in: "ocean=3-1", err: "runs backwards"},
+		{in: "ocean=3-1", err: "is descending"},
 		{in: "ocean=1,0-2", err: "rank 1 is listed twice"},
 		{in: "ocean=x", err: `"x" is not a rank`},
 		{in: "ocean=-1", err: `"" is not a rank`},

@@ -68,7 +68,7 @@ func Main(m *testing.M, programs map[string]Program, after func() error) {
 
 // Set tells the ranks of the job, and the test, that this one has come to a point. The
 // text is for who awaits it.
-func Set(flag, text string) error {
+func SetFlag(flag, text string) error {
 	file := filepath.Join(os.Getenv(envFlags), flag)
 	if err := os.WriteFile(file+".tmp", []byte(text), 0o600); err != nil {
 		return err
@@ -77,16 +77,16 @@ func Set(flag, text string) error {
 }
 
 // Await waits for other ranks to have come to points.
-func Await(ctx context.Context, flags ...string) error {
+func AwaitFlags(ctx context.Context, flags ...string) error {
 	for _, flag := range flags {
-		if _, err := await(ctx, os.Getenv(envFlags), flag); err != nil {
+		if _, err := awaitFlag(ctx, os.Getenv(envFlags), flag); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func await(ctx context.Context, dir, flag string) (string, error) {
+func awaitFlag(ctx context.Context, dir, flag string) (string, error) {
 	for {
 		if text, err := os.ReadFile(filepath.Join(dir, flag)); err == nil {
 			return string(text), nil
@@ -260,7 +260,7 @@ func (j *Job) Await(t testing.TB, flag string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	text, err := await(ctx, j.flags, flag)
+	text, err := awaitFlag(ctx, j.flags, flag)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, j.out)
 	}

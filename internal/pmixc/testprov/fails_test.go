@@ -111,7 +111,7 @@ func makeCalls(ctx context.Context, path string) error {
 		failed = errors.New("PMIx_Get: no value")
 	}
 	err = errors.Join(err, failed, l.Fence(ctx, me.Namespace, []uint32{0}, time.Second))
-	if e, ok := l.Next(); !ok {
+	if e, ok := l.NextEvent(); !ok {
 		err = errors.Join(err, errors.New("no event"))
 	} else if e.Proc.Namespace == "" {
 		err = errors.Join(err, errors.New("an event without a process"))

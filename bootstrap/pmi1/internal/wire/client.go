@@ -26,39 +26,39 @@ import (
 // a request that the server did not do; the cause of ctx when that ended.
 // A call whose ctx ends leaves its request under way: the next one waits for that.
 type Client struct {
-	conn    net.Conn
-	timeout time.Duration
-	lost    func(error)
-	turn    chan struct{} // holds a token while nobody speaks
-	lines   chan received // those that answer a request; has room for all of them
-	wg      sync.WaitGroup
+	conn      net.Conn
+	timeout   time.Duration
+	onLost    func(error)
+	turnToken chan struct{}    // holds a token while nobody speaks
+	answers   chan lineOrError // those that answer a request; has room for all of them
+	wg        sync.WaitGroup
 
 	subversion int    // set by Init
-	maxes      Maxes  // set by Init
-	kvsname    string // set by Init
+	limits     Limits // set by Init
+	kvsName    string // set by Init
 
-	mu      sync.Mutex
-	want    int   // lines that the request under way still gets
-	ended   error // why there will be no more lines
-	leaving bool  // the end is this process's own wish
-	err     error // why it is over
+	mu          sync.Mutex
+	linesWanted int   // lines that the request under way still gets
+	readErr     error // why there will be no more lines
+	isLeaving   bool  // the end is this process's own wish
+	closeErr    error // why it is over
 }
 
 // received is a line, or why there will be no more.
-type received struct {
+type lineOrError struct {
 	line Line
 	err  error
 }
 
-// mostLines is the most that answer one request.
-const mostLines = 4
+// maxLines is the most that answer one request.
+const maxLines = 4
 
 // New returns a client on conn, which becomes its own. Each answer has timeout to come.
 // lost is called, once and from a goroutine of the client's, if the server ends the
 // connection while nobody has asked for that; it must not call the client.
 func New(conn net.Conn, timeout time.Duration, lost func(error)) *Client {
-	c := &Client{conn: conn, timeout: timeout, lost: lost, turn: make(chan struct{}, 1), lines: make(chan received, mostLines+1)}
-	c.turn <- struct{}{}
+	c := &Client{conn: conn, timeout: timeout, onLost: lost, turnToken: make(chan struct{}, 1), answers: make(chan lineOrError, maxLines+1)}
+	c.turnToken <- struct{}{}
 	c.wg.Go(c.read)
 	return c
 }
@@ -72,12 +72,12 @@ func (c *Client) read() {
 		gone := err != nil && !errors.Is(err, bufio.ErrBufferFull)
 		line, err := parseRead(text, err)
 		behind, _ := r.Peek(r.Buffered())
-		asked, quiet := c.readOne(line, err, string(behind))
+		asked, quiet := c.acceptLine(line, err, string(behind))
 		if asked {
-			c.lines <- received{line, err}
+			c.answers <- lineOrError{line, err}
 		}
 		if gone && !quiet {
-			c.lost(err)
+			c.onLost(err)
 		}
 		if !asked || err != nil {
 			return
@@ -85,36 +85,36 @@ func (c *Client) read() {
 	}
 }
 
-// readOne notes what read has got, and what came in one piece with it. It reports whether
+// acceptLine notes what read has got, and what came in one piece with it. It reports whether
 // there is a request to which the line goes, and whether an end is no news.
-func (c *Client) readOne(line Line, err error, behind string) (asked, quiet bool) {
+func (c *Client) acceptLine(line Line, err error, behind string) (asked, quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if asked = c.want > 0; asked && err == nil {
+	if asked = c.linesWanted > 0; asked && err == nil {
 		// Before the line is handed on: the next request must not find want at 0.
-		if c.want--; c.want > 0 || behind == "" {
-			return asked, c.leaving
+		if c.linesWanted--; c.linesWanted > 0 || behind == "" {
+			return asked, c.isLeaving
 		}
-		err = unasked(behind)
+		err = unrequestedError(behind)
 	} else if err == nil {
-		err = unasked(line.text)
+		err = unrequestedError(line.text)
 	}
-	idle := c.want == 0
-	c.want, c.ended = 0, err
-	if idle && !c.leaving {
-		c.err = cmp.Or(c.err, transportError("listen", explain("", err)))
+	idle := c.linesWanted == 0
+	c.linesWanted, c.readErr = 0, err
+	if idle && !c.isLeaving {
+		c.closeErr = cmp.Or(c.closeErr, transportError("listen", describeError("", err)))
 	}
-	return asked, c.leaving
+	return asked, c.isLeaving
 }
 
-func unasked(text string) error {
+func unrequestedError(text string) error {
 	return fmt.Errorf("the launcher said more than it was asked: %s", quoteRequest(text))
 }
 
 // Close ends the connection without a word to the server, and waits for the request
 // that is under way, which fails.
 func (c *Client) Close() error {
-	c.leave()
+	c.setLeaving()
 	c.fail(transportError("close", framework.ErrClosed))
 	err := c.conn.Close()
 	c.wg.Wait()
@@ -131,10 +131,10 @@ func transportError(op string, err error) error {
 }
 
 // leave says that an end of the connection is no news.
-func (c *Client) leave() {
+func (c *Client) setLeaving() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.leaving = true
+	c.isLeaving = true
 }
 
 // fail ends the conversation because of err, unless it has ended before, and returns
@@ -142,21 +142,21 @@ func (c *Client) leave() {
 func (c *Client) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.err = cmp.Or(c.err, err)
-	return c.err
+	c.closeErr = cmp.Or(c.closeErr, err)
+	return c.closeErr
 }
 
 // Err returns why the conversation is over; nil while it is not.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err
+	return c.closeErr
 }
 
 // take waits for this call's turn. It is given back by whoever has it last.
-func (c *Client) take(ctx context.Context) error {
+func (c *Client) lock(ctx context.Context) error {
 	select {
-	case <-c.turn:
+	case <-c.turnToken:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -165,29 +165,29 @@ func (c *Client) take(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		c.give()
+		c.unlock()
 	}
 	return err
 }
 
-func (c *Client) give() { c.turn <- struct{}{} }
+func (c *Client) unlock() { c.turnToken <- struct{}{} }
 
 // ask sends a request and returns its answer, which must be a line of command want.
-func (c *Client) ask(ctx context.Context, want, cmd string, fields ...string) (Line, error) {
-	lines, err := c.askAll(ctx, []string{want}, cmd, fields...)
+func (c *Client) request(ctx context.Context, want, cmd string, fields ...string) (Line, error) {
+	lines, err := c.requestLines(ctx, []string{want}, cmd, fields...)
 	if err != nil {
 		return Line{}, err
 	}
 	return lines[0], nil
 }
 
-// askAll is ask for a request that is answered by several lines.
-func (c *Client) askAll(ctx context.Context, want []string, cmd string, fields ...string) ([]Line, error) {
-	text, err := request(cmd, fields...)
+// requestLines is ask for a request that is answered by several lines.
+func (c *Client) requestLines(ctx context.Context, want []string, cmd string, fields ...string) ([]Line, error) {
+	text, err := formatRequest(cmd, fields...)
 	if err != nil {
 		return nil, transportError(cmd, err)
 	}
-	if err := c.take(ctx); err != nil {
+	if err := c.lock(ctx); err != nil {
 		return nil, err
 	}
 	type answer struct {
@@ -196,7 +196,7 @@ func (c *Client) askAll(ctx context.Context, want []string, cmd string, fields .
 	}
 	answered := make(chan answer, 1)
 	c.wg.Go(func() {
-		defer c.give()
+		defer c.unlock()
 		lines, err := c.exchange(text, want)
 		if err != nil {
 			err = c.fail(transportError(cmd, err))
@@ -215,13 +215,13 @@ func (c *Client) askAll(ctx context.Context, want []string, cmd string, fields .
 // line before they serve anybody else, and takes the lines that answer it.
 func (c *Client) exchange(text string, want []string) ([]Line, error) {
 	c.mu.Lock()
-	ended := c.ended
+	ended := c.readErr
 	if ended == nil {
-		c.want = len(want)
+		c.linesWanted = len(want)
 	}
 	c.mu.Unlock()
 	if ended != nil {
-		return nil, explain(text, ended)
+		return nil, describeError(text, ended)
 	}
 	late := time.NewTimer(c.timeout)
 	defer late.Stop()
@@ -229,14 +229,14 @@ func (c *Client) exchange(text string, want []string) ([]Line, error) {
 		return nil, err
 	}
 	if _, err := io.WriteString(c.conn, text); err != nil {
-		return nil, explain(text, err)
+		return nil, describeError(text, err)
 	}
 	var lines []Line
 	for _, cmd := range want {
 		select {
-		case got := <-c.lines:
+		case got := <-c.answers:
 			if got.err != nil {
-				return nil, explain(text, got.err)
+				return nil, describeError(text, got.err)
 			}
 			if got.line.Cmd != cmd {
 				return nil, fmt.Errorf("the launcher answered %s with %s", quoteRequest(text), got.line)
@@ -264,7 +264,7 @@ func parseRead(text []byte, err error) (Line, error) {
 
 // explain adds to an error of the connection what the client was doing; text is the
 // request, if there was one.
-func explain(text string, err error) error {
+func describeError(text string, err error) error {
 	switch {
 	case err == io.EOF && text == "": // and no part of a line
 		return fmt.Errorf("the launcher closed the connection: %w", err)

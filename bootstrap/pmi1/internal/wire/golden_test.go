@@ -16,11 +16,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestDialogues replays the scripts in testdata: what is called, what the client (>) and
+// TestClient_GoldenDialogues replays the scripts in testdata: what is called, what the client (>) and
 // the server (<) say then, each line whole, and what comes of it (=). "<+" is a line
 // without its end, "< close" the end of the connection; lines of the server that follow
 // one another go in one piece. LONG stands for 2,500 bytes.
-func TestDialogues(t *testing.T) {
+func TestClient_GoldenDialogues(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
@@ -156,12 +156,12 @@ func do(t *testing.T, c *Client, call string) string {
 	switch f[0] {
 	case "who":
 		var rank, size int
-		rank, size, err = c.Who(ctx, num(1))
+		rank, size, err = c.Identify(ctx, num(1))
 		result = fmt.Sprintf("rank %d of %d", rank, size)
 	case "init":
 		err = c.Init(ctx)
-		m := c.Maxes()
-		result = fmt.Sprintf("%s groups:%t %d %d %d", c.KVSName(), c.Groups(), m.KVSName, m.Key, m.Value)
+		m := c.Limits()
+		result = fmt.Sprintf("%s groups:%t %d %d %d", c.KVSName(), c.HasGroups(), m.KVSName, m.Key, m.Value)
 	case "put":
 		err = c.Put(ctx, arg(1), arg(2))
 	case "get":

@@ -22,8 +22,8 @@ const (
 	// takes what one read of that size gives for a whole line.
 	MaxRequest = 1 << 10
 
-	// mostFields is the most that a line may have; answers have up to seven.
-	mostFields = 64
+	// maxFields is the most that a line may have; answers have up to seven.
+	maxFields = 64
 )
 
 // A Line is one line of a server, parsed.
@@ -42,7 +42,7 @@ func Parse(text string) (Line, error) {
 	l := Line{text: text}
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' {
-			return Line{}, l.bad(fmt.Sprintf("byte %#02x at %d", c, i))
+			return Line{}, l.errorf(fmt.Sprintf("byte %#02x at %d", c, i))
 		}
 	}
 	for word := range strings.FieldsSeq(text) {
@@ -50,24 +50,24 @@ func Parse(text string) (Line, error) {
 		first := l.Cmd == ""
 		switch {
 		case first && (key != "cmd" || value == ""):
-			return Line{}, l.bad("it does not begin with cmd=")
+			return Line{}, l.errorf("it does not begin with cmd=")
 		case first:
 			l.Cmd = value
 			continue
 		case !ok:
 			continue
 		case key == "":
-			return Line{}, l.bad("a value without a key")
-		case len(l.fields) == mostFields:
-			return Line{}, l.bad(fmt.Sprintf("more than %d fields", mostFields))
+			return Line{}, l.errorf("a value without a key")
+		case len(l.fields) == maxFields:
+			return Line{}, l.errorf(fmt.Sprintf("more than %d fields", maxFields))
 		}
 		if _, twice := l.Value(key); twice || key == "cmd" {
-			return Line{}, l.bad(strconv.Quote(key) + " appears twice")
+			return Line{}, l.errorf(strconv.Quote(key) + " appears twice")
 		}
 		l.fields = append(l.fields, field{key, value})
 	}
 	if l.Cmd == "" {
-		return Line{}, l.bad("it does not begin with cmd=")
+		return Line{}, l.errorf("it does not begin with cmd=")
 	}
 	return l, nil
 }
@@ -86,7 +86,7 @@ func (l Line) Value(key string) (value string, ok bool) {
 func (l Line) Text(key string) (string, error) {
 	value, _ := l.Value(key)
 	if value == "" {
-		return "", l.bad("no " + key)
+		return "", l.errorf("no " + key)
 	}
 	return value, nil
 }
@@ -99,14 +99,14 @@ func (l Line) Number(key string, low, high int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		return 0, l.bad(fmt.Sprintf("%s is not a number in %d to %d", key, low, high))
+		return 0, l.errorf(fmt.Sprintf("%s is not a number in %d to %d", key, low, high))
 	}
 	return n, nil
 }
 
 // Refused reports whether the line says that the request was not done. Hydra says so
 // by rc alone (and then even "info=ok" beside rc=1), Slurm by info alone.
-func (l Line) Refused() bool {
+func (l Line) IsRefused() bool {
 	if rc, ok := l.Value("rc"); ok && rc != "0" {
 		return true
 	}
@@ -116,7 +116,7 @@ func (l Line) Refused() bool {
 
 func (l Line) String() string { return Quote(l.text) }
 
-func (l Line) bad(why string) error {
+func (l Line) errorf(why string) error {
 	return fmt.Errorf("the launcher's line %s: %s", Quote(l.text), why)
 }
 
@@ -157,12 +157,12 @@ func Quote(text string) string {
 var errRequest = errors.New("a request of PMI-1 can't carry it")
 
 // request builds a line with its end, of command cmd with keys and values by turns.
-func request(cmd string, fields ...string) (string, error) {
+func formatRequest(cmd string, fields ...string) (string, error) {
 	var b strings.Builder
 	b.WriteString("cmd=" + cmd)
 	for i := 0; i < len(fields); i += 2 {
 		key, value := fields[i], fields[i+1]
-		if !sayable(value) {
+		if !isRepresentable(value) {
 			return "", fmt.Errorf("%w: %s of %s is empty, or has a space, a backslash or a byte beyond ASCII: %s", errRequest, key, cmd, Quote(value))
 		}
 		b.WriteString(" " + key + "=" + value)
@@ -176,7 +176,7 @@ func request(cmd string, fields ...string) (string, error) {
 
 // sayable reports whether value comes through as it is. A backslash does not: newer
 // servers take it for the beginning of an escape.
-func sayable(value string) bool {
+func isRepresentable(value string) bool {
 	for i := range len(value) {
 		if c := value[i]; c <= ' ' || c > '~' || c == '\\' {
 			return false

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestSecretsAreNotQuoted(t *testing.T) {
+func TestQuote_Value_IsShortened(t *testing.T) {
 	secret := strings.Repeat("5ec2e7", 100)
 	for _, line := range []string{"cmd=x port=" + secret, "cmd=x value=" + secret, secret, "cmd=x " + secret} {
 		if q := Quote(line); strings.Count(q, "5ec2e7") > 3 {
@@ -37,7 +37,7 @@ func FuzzParse(f *testing.F) {
 		if l.Cmd == "" || strings.ContainsAny(l.Cmd, " \n") || !strings.HasPrefix(strings.TrimLeft(text, " "), "cmd="+l.Cmd) {
 			t.Errorf("%q: command %q", text, l.Cmd)
 		}
-		_, _, _ = l.Refused(), l.String(), Quote(text)
+		_, _, _ = l.IsRefused(), l.String(), Quote(text)
 		for _, fld := range l.fields {
 			if v, ok := l.Value(fld.key); !ok || v != fld.value || !strings.Contains(text, fld.key+"="+fld.value) {
 				t.Errorf("%q: %s is %q, %t", text, fld.key, v, ok)
@@ -45,8 +45,8 @@ func FuzzParse(f *testing.F) {
 			if n, err := l.Number(fld.key, 1, 9); err == nil && (n < 1 || n > 9) {
 				t.Errorf("%q: %s is %d", text, fld.key, n)
 			}
-			if sayable(fld.value) && !strings.Contains(fld.key, "\\") && len(text) < MaxRequest/2 {
-				again, err := request(l.Cmd, fld.key, fld.value)
+			if isRepresentable(fld.value) && !strings.Contains(fld.key, "\\") && len(text) < MaxRequest/2 {
+				again, err := formatRequest(l.Cmd, fld.key, fld.value)
 				if err != nil {
 					t.Errorf("%q can't be said: %v", text, err)
 				} else if back, err := Parse(strings.TrimSuffix(again, "\n")); err != nil || back.Cmd != l.Cmd {
@@ -76,12 +76,12 @@ func FuzzServer(f *testing.F) {
 				theirs.Write([]byte(line))
 			}
 		}()
-		c.maxes = leastMaxes
-		c.kvsname = "kvs"
+		c.limits = minLimits
+		c.kvsName = "kvs"
 		c.Get(t.Context(), "key")
 		c.Lookup(t.Context(), "s")
 		c.Init(t.Context())
-		c.Who(t.Context(), 1)
+		c.Identify(t.Context(), 1)
 		if err := c.Finalize(t.Context()); err != nil && !errors.Is(err, framework.ErrTransport) {
 			t.Error(err)
 		}
@@ -98,7 +98,7 @@ func pair(t *testing.T, timeout time.Duration) (*Client, net.Conn) {
 	return c, theirs
 }
 
-func TestSilentServerIsADeadline(t *testing.T) {
+func TestCall_SilentServer_IsErrTimeout(t *testing.T) {
 	c, theirs := pair(t, 10*time.Millisecond)
 	go io.Copy(io.Discard, theirs)
 	_, _, err := c.Lookup(t.Context(), "s")
@@ -110,9 +110,9 @@ func TestSilentServerIsADeadline(t *testing.T) {
 	}
 }
 
-// TestCanceledCallLeavesTheConversationInStep: its answer comes late, and is not the next
+// TestCall_IsCanceled_NextCallSucceeds: its answer comes late, and is not the next
 // request's. The process has no other connection to go on with.
-func TestCanceledCallLeavesTheConversationInStep(t *testing.T) {
+func TestCall_IsCanceled_NextCallSucceeds(t *testing.T) {
 	c, theirs := pair(t, time.Minute)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
@@ -140,8 +140,8 @@ func TestCanceledCallLeavesTheConversationInStep(t *testing.T) {
 	}
 }
 
-// TestAbortDoesNotWaitForASilentServer: which may hear it all the same.
-func TestAbortDoesNotWaitForASilentServer(t *testing.T) {
+// TestAbort_SilentServer_DoesNotBlock: which may hear it all the same.
+func TestAbort_SilentServer_DoesNotBlock(t *testing.T) {
 	c, theirs := pair(t, time.Hour)
 	lines := make(chan string)
 	go func() {

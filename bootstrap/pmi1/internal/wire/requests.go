@@ -23,23 +23,23 @@ const (
 const MaxSize = 1 << 24
 
 // Maxes are a server's limits, in bytes with the zero byte that servers in C need.
-type Maxes struct{ KVSName, Key, Value int }
+type Limits struct{ KVSName, Key, Value int }
 
-// leastMaxes are the smallest limits that the names of this package's callers fit into.
+// minLimits are the smallest limits that the names of this package's callers fit into.
 // Servers say 256, 64 and 1,024.
-var leastMaxes = Maxes{KVSName: 16, Key: 64, Value: 64}
+var minLimits = Limits{KVSName: 16, Key: 64, Value: 64}
 
 // Who asks a server that was found by its port who this process is: pmiid is what its
 // environment says. It is the first request on such a connection, and comes before Init.
-func (c *Client) Who(ctx context.Context, pmiid int) (rank, size int, err error) {
-	lines, err := c.askAll(ctx, []string{"initack", "set", "set", "set"}, "initack", "pmiid", strconv.Itoa(pmiid))
+func (c *Client) Identify(ctx context.Context, pmiid int) (rank, size int, err error) {
+	lines, err := c.requestLines(ctx, []string{"initack", "set", "set", "set"}, "initack", "pmiid", strconv.Itoa(pmiid))
 	if err != nil {
 		return 0, 0, err
 	}
 	rank, size = -1, -1
 	for _, l := range lines {
-		if l.Refused() {
-			return 0, 0, c.malformed("initack", &RefusedError{l})
+		if l.IsRefused() {
+			return 0, 0, c.failMalformed("initack", &RefusedError{l})
 		}
 		for key, into := range map[string]*int{"rank": &rank, "size": &size} {
 			if _, ok := l.Value(key); !ok {
@@ -50,13 +50,13 @@ func (c *Client) Who(ctx context.Context, pmiid int) (rank, size int, err error)
 				err = fmt.Errorf("the launcher's line %s: %s was %d before", l, key, *into)
 			}
 			if err != nil {
-				return 0, 0, c.malformed("initack", err)
+				return 0, 0, c.failMalformed("initack", err)
 			}
 			*into = n
 		}
 	}
 	if rank < 0 || rank >= size {
-		return 0, 0, c.malformed("initack", fmt.Errorf("the launcher says rank %d of %d", rank, size))
+		return 0, 0, c.failMalformed("initack", fmt.Errorf("the launcher says rank %d of %d", rank, size))
 	}
 	return rank, size, nil
 }
@@ -64,66 +64,66 @@ func (c *Client) Who(ctx context.Context, pmiid int) (rank, size int, err error)
 // Init greets the server, and learns its limits and the name of this process's key
 // space. Other requests come after it; it is called once.
 func (c *Client) Init(ctx context.Context) error {
-	l, err := c.ask(ctx, "response_to_init", "init", "pmi_version", version, "pmi_subversion", subversion)
+	l, err := c.request(ctx, "response_to_init", "init", "pmi_version", version, "pmi_subversion", subversion)
 	if err != nil {
 		return err
 	}
-	sub, err := initVersion(l)
+	sub, err := checkVersion(l)
 	if err != nil {
-		return c.malformed("init", err)
+		return c.failMalformed("init", err)
 	}
 	c.subversion = sub
-	if l, err = c.ask(ctx, "maxes", "get_maxes"); err != nil {
+	if l, err = c.request(ctx, "maxes", "get_maxes"); err != nil {
 		return err
 	}
-	if c.maxes, err = maxesOf(l); err != nil {
-		return c.malformed("get_maxes", err)
+	if c.limits, err = parseLimits(l); err != nil {
+		return c.failMalformed("get_maxes", err)
 	}
-	if l, err = c.ask(ctx, "my_kvsname", "get_my_kvsname"); err != nil {
+	if l, err = c.request(ctx, "my_kvsname", "get_my_kvsname"); err != nil {
 		return err
 	}
-	if c.kvsname, err = l.Text("kvsname"); err == nil && (l.Refused() || !sayable(c.kvsname) || len(c.kvsname) > c.maxes.KVSName) {
-		err = l.bad("no usable kvsname")
+	if c.kvsName, err = l.Text("kvsname"); err == nil && (l.IsRefused() || !isRepresentable(c.kvsName) || len(c.kvsName) > c.limits.KVSName) {
+		err = l.errorf("no usable kvsname")
 	}
 	if err != nil {
-		return c.malformed("get_my_kvsname", err)
+		return c.failMalformed("get_my_kvsname", err)
 	}
 	return nil
 }
 
-func initVersion(l Line) (sub int, err error) {
-	if l.Refused() {
+func checkVersion(l Line) (sub int, err error) {
+	if l.IsRefused() {
 		return 0, &RefusedError{l}
 	}
 	if v, _ := l.Value("pmi_version"); v != version {
-		return 0, l.bad("want pmi_version=" + version)
+		return 0, l.errorf("want pmi_version=" + version)
 	}
 	return l.Number("pmi_subversion", 1, newestSubversion)
 }
 
-func maxesOf(l Line) (m Maxes, err error) {
-	if l.Refused() {
+func parseLimits(l Line) (m Limits, err error) {
+	if l.IsRefused() {
 		return m, &RefusedError{l}
 	}
 	var errs [3]error
-	m.KVSName, errs[0] = l.Number("kvsname_max", leastMaxes.KVSName, math.MaxInt32)
-	m.Key, errs[1] = l.Number("keylen_max", leastMaxes.Key, math.MaxInt32)
-	m.Value, errs[2] = l.Number("vallen_max", leastMaxes.Value, math.MaxInt32)
+	m.KVSName, errs[0] = l.Number("kvsname_max", minLimits.KVSName, math.MaxInt32)
+	m.Key, errs[1] = l.Number("keylen_max", minLimits.Key, math.MaxInt32)
+	m.Value, errs[2] = l.Number("vallen_max", minLimits.Value, math.MaxInt32)
 	return m, errors.Join(errs[:]...)
 }
 
 // malformed ends the conversation because of an answer that makes no sense.
-func (c *Client) malformed(op string, err error) error { return c.fail(transportError(op, err)) }
+func (c *Client) failMalformed(op string, err error) error { return c.fail(transportError(op, err)) }
 
 // Groups reports whether the server has barriers of groups (PMI 1.2). One that has not
 // takes each for a barrier of all, without a word.
-func (c *Client) Groups() bool { return c.subversion >= 2 }
+func (c *Client) HasGroups() bool { return c.subversion >= 2 }
 
 // Maxes returns the server's limits.
-func (c *Client) Maxes() Maxes { return c.maxes }
+func (c *Client) Limits() Limits { return c.limits }
 
 // KVSName returns the name of the job's key space, which is unique among jobs.
-func (c *Client) KVSName() string { return c.kvsname }
+func (c *Client) KVSName() string { return c.kvsName }
 
 // MaxGroup is the longest group that Barrier can say.
 const MaxGroup = MaxRequest - len("cmd=barrier_in group=\n")
@@ -138,13 +138,13 @@ func (c *Client) Barrier(ctx context.Context, group string) error {
 	if group != "" {
 		fields = []string{"group", group}
 	}
-	l, err := c.ask(ctx, "barrier_out", "barrier_in", fields...)
-	return c.done("barrier_in", l, err)
+	l, err := c.request(ctx, "barrier_out", "barrier_in", fields...)
+	return c.checkDone("barrier_in", l, err)
 }
 
 // done turns an answer that has nothing but success or failure into an error.
-func (c *Client) done(op string, l Line, err error) error {
-	if err == nil && l.Refused() {
+func (c *Client) checkDone(op string, l Line, err error) error {
+	if err == nil && l.IsRefused() {
 		err = transportError(op, &RefusedError{l})
 	}
 	return err
@@ -152,31 +152,31 @@ func (c *Client) done(op string, l Line, err error) error {
 
 // MaxPort returns how long the port of a name may be.
 func (c *Client) MaxPort(service string) int {
-	return min(c.maxes.Value-1, MaxRequest-len("cmd=publish_name service= port=\n")-len(service))
+	return min(c.limits.Value-1, MaxRequest-len("cmd=publish_name service= port=\n")-len(service))
 }
 
 // Publish publishes a name; who looks it up is told port. Hydra refuses a name that is
 // there already, Slurm replaces it.
 func (c *Client) Publish(ctx context.Context, service, port string) error {
-	l, err := c.ask(ctx, "publish_result", "publish_name", "service", service, "port", port)
-	return c.done("publish_name "+service, l, err)
+	l, err := c.request(ctx, "publish_result", "publish_name", "service", service, "port", port)
+	return c.checkDone("publish_name "+service, l, err)
 }
 
 // Unpublish withdraws a name.
 func (c *Client) Unpublish(ctx context.Context, service string) error {
-	l, err := c.ask(ctx, "unpublish_result", "unpublish_name", "service", service)
-	return c.done("unpublish_name "+service, l, err)
+	l, err := c.request(ctx, "unpublish_result", "unpublish_name", "service", service)
+	return c.checkDone("unpublish_name "+service, l, err)
 }
 
 // Lookup returns what was published under a name; ok is false if nothing is.
 func (c *Client) Lookup(ctx context.Context, service string) (port string, ok bool, err error) {
 	const op = "lookup_name"
-	l, err := c.ask(ctx, "lookup_result", op, "service", service)
-	if err != nil || l.Refused() {
+	l, err := c.request(ctx, "lookup_result", op, "service", service)
+	if err != nil || l.IsRefused() {
 		return "", false, err
 	}
 	if port, err = l.Text("port"); err != nil {
-		return "", false, c.malformed(op, err)
+		return "", false, c.failMalformed(op, err)
 	}
 	return port, true, nil
 }
@@ -184,35 +184,35 @@ func (c *Client) Lookup(ctx context.Context, service string) (port string, ok bo
 // Finalize says goodbye and ends the connection. The server serves this process no
 // more, on no connection.
 func (c *Client) Finalize(ctx context.Context) error {
-	c.leave()
-	l, err := c.ask(ctx, "finalize_ack", "finalize")
-	err = c.done("finalize", l, err)
+	c.setLeaving()
+	l, err := c.request(ctx, "finalize_ack", "finalize")
+	err = c.checkDone("finalize", l, err)
 	if closed := c.Close(); err == nil && closed != nil {
 		err = transportError("finalize", closed)
 	}
 	return err
 }
 
-// abortPatience is how long Abort waits for its turn: a server that is silent towards
+// abortTimeout is how long Abort waits for its turn: a server that is silent towards
 // another request may still hear this one.
-const abortPatience = time.Second
+const abortTimeout = time.Second
 
 // Abort asks the server to end the job with status. There is no answer: the server
 // kills this process too, unless it is gone itself.
 func (c *Client) Abort(ctx context.Context, status int) error {
-	text, err := request("abort", "exitcode", strconv.Itoa(status))
+	text, err := formatRequest("abort", "exitcode", strconv.Itoa(status))
 	if err != nil {
 		return transportError("abort", err)
 	}
 	if err := c.Err(); err != nil {
 		return err
 	}
-	patience, cancel := context.WithTimeout(ctx, abortPatience)
+	patience, cancel := context.WithTimeout(ctx, abortTimeout)
 	defer cancel()
-	if c.take(patience) == nil {
-		defer c.give()
+	if c.lock(patience) == nil {
+		defer c.unlock()
 	}
-	if err := c.conn.SetWriteDeadline(time.Now().Add(min(c.timeout, abortPatience))); err != nil {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(min(c.timeout, abortTimeout))); err != nil {
 		return transportError("abort", err)
 	}
 	if _, err := io.WriteString(c.conn, text); err != nil {

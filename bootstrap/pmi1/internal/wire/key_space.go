@@ -9,10 +9,10 @@ import (
 
 // A value that is longer than the server's limit is cut without a word. So it is put in
 // segments, as MPICH's own clients do: the key holds segments=N, and KEY-seg-I/N the parts.
-const segments = "segments="
+const segmentsPrefix = "segments="
 
-// mostSegments is the most that a value may have: ten thousand ranks' mappings fit.
-const mostSegments = 1 << 10
+// maxSegments is the most that a value may have: ten thousand ranks' mappings fit.
+const maxSegments = 1 << 10
 
 // Put stores a text of printable ASCII without spaces under key. It is seen, by this
 // process too, after the next barrier.
@@ -22,10 +22,10 @@ func (c *Client) Put(ctx context.Context, key, text string) error {
 		return c.put(ctx, key, text)
 	}
 	// The part's key is longer, and its value shorter for that.
-	most = c.maxValue(segmentKey(key, mostSegments, mostSegments))
+	most = c.maxValue(segmentKey(key, maxSegments, maxSegments))
 	n := (len(text) + most - 1) / max(most, 1)
-	if n > mostSegments || most < 1 {
-		return transportError("put "+key, fmt.Errorf("%w: %d bytes are more than %d segments of %d", errRequest, len(text), mostSegments, most))
+	if n > maxSegments || most < 1 {
+		return transportError("put "+key, fmt.Errorf("%w: %d bytes are more than %d segments of %d", errRequest, len(text), maxSegments, most))
 	}
 	for i := range n {
 		part := text[i*most : min((i+1)*most, len(text))]
@@ -33,20 +33,20 @@ func (c *Client) Put(ctx context.Context, key, text string) error {
 			return err
 		}
 	}
-	return c.put(ctx, key, segments+strconv.Itoa(n))
+	return c.put(ctx, key, segmentsPrefix+strconv.Itoa(n))
 }
 
 func (c *Client) put(ctx context.Context, key, text string) error {
-	if len(key) >= c.maxes.Key {
-		return transportError("put "+key, fmt.Errorf("%w: the key has %d bytes, and the limit is %d", errRequest, len(key), c.maxes.Key-1))
+	if len(key) >= c.limits.Key {
+		return transportError("put "+key, fmt.Errorf("%w: the key has %d bytes, and the limit is %d", errRequest, len(key), c.limits.Key-1))
 	}
-	l, err := c.ask(ctx, "put_result", "put", "kvsname", c.kvsname, "key", key, "value", text)
-	return c.done("put "+key, l, err)
+	l, err := c.request(ctx, "put_result", "put", "kvsname", c.kvsName, "key", key, "value", text)
+	return c.checkDone("put "+key, l, err)
 }
 
 // maxValue returns how long a value may be that goes in one piece.
 func (c *Client) maxValue(key string) int {
-	return min(c.maxes.Value-1, MaxRequest-len("cmd=put kvsname= key= value=\n")-len(c.kvsname)-len(key))
+	return min(c.limits.Value-1, MaxRequest-len("cmd=put kvsname= key= value=\n")-len(c.kvsName)-len(key))
 }
 
 func segmentKey(key string, i, n int) string { return fmt.Sprintf("%s-seg-%d/%d", key, i, n) }
@@ -54,13 +54,13 @@ func segmentKey(key string, i, n int) string { return fmt.Sprintf("%s-seg-%d/%d"
 // Get returns the text that is stored under key; ok is false if there is none.
 func (c *Client) Get(ctx context.Context, key string) (text string, ok bool, err error) {
 	text, ok, err = c.get(ctx, key)
-	count, long := strings.CutPrefix(text, segments)
+	count, long := strings.CutPrefix(text, segmentsPrefix)
 	if err != nil || !ok || !long {
 		return text, ok, err
 	}
 	n, err := strconv.Atoi(count)
-	if err != nil || n < 1 || n > mostSegments {
-		return "", false, transportError("get "+key, fmt.Errorf("its value %s is not a number of segments from 1 to %d", Quote(text), mostSegments))
+	if err != nil || n < 1 || n > maxSegments {
+		return "", false, transportError("get "+key, fmt.Errorf("its value %s is not a number of segments from 1 to %d", Quote(text), maxSegments))
 	}
 	var whole strings.Builder
 	for i := range n {
@@ -77,15 +77,15 @@ func (c *Client) Get(ctx context.Context, key string) (text string, ok bool, err
 }
 
 func (c *Client) get(ctx context.Context, key string) (text string, ok bool, err error) {
-	l, err := c.ask(ctx, "get_result", "get", "kvsname", c.kvsname, "key", key)
-	if err != nil || l.Refused() {
+	l, err := c.request(ctx, "get_result", "get", "kvsname", c.kvsName, "key", key)
+	if err != nil || l.IsRefused() {
 		return "", false, err
 	}
 	if found, ok := l.Value("found"); ok && strings.EqualFold(found, "false") {
 		return "", false, nil
 	}
 	if text, err = l.Text("value"); err != nil {
-		return "", false, c.malformed("get "+key, err)
+		return "", false, c.failMalformed("get "+key, err)
 	}
 	return text, true, nil
 }

@@ -36,30 +36,30 @@ type Options struct {
 
 // A Fault is an answer that a server does not give as it should.
 type Fault struct {
-	Cmd   string // to which command
-	Say   string // the request is not done, and this is said, to the byte; "" with nothing else set: silence
-	Close bool   // the connection is closed after that
-	Twice bool   // the right answer, twice in one piece
-	Cut   string // the right answer, with the value of this field cut in half
+	Cmd            string // to which command
+	Response       string // the request is not done, and this is said, to the byte; "" with nothing else set: silence
+	MustClose      bool   // the connection is closed after that
+	IsRepeated     bool   // the right answer, twice in one piece
+	TruncatedField string // the right answer, with the value of this field cut in half
 }
 
 // A Server serves one job.
 type Server struct {
-	o  Options
-	l  net.Listener
-	wg sync.WaitGroup
+	options  Options
+	listener net.Listener
+	wg       sync.WaitGroup
 
-	mu       sync.Mutex
-	conns    map[net.Conn]struct{}
-	names    map[string]string
-	put      map[string]string // before a barrier
-	stored   map[string]string
-	waiting  map[string][]net.Conn // in barriers
-	fault    *Fault
-	said     []string
-	killed   []string
-	finished []int
-	aborted  []int
+	mu             sync.Mutex
+	conns          map[net.Conn]struct{}
+	names          map[string]string
+	pendingValues  map[string]string // before a barrier
+	values         map[string]string
+	barrierConns   map[string][]net.Conn // in barriers
+	fault          *Fault
+	requests       []string
+	violations     []string
+	finalizedRanks []int
+	abortStatuses  []int
 }
 
 // Start starts a server on a port of this machine.
@@ -69,11 +69,11 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		o: o, l: l, conns: map[net.Conn]struct{}{}, names: map[string]string{},
-		put: map[string]string{}, stored: map[string]string{}, waiting: map[string][]net.Conn{},
+		options: o, listener: l, conns: map[net.Conn]struct{}{}, names: map[string]string{},
+		pendingValues: map[string]string{}, values: map[string]string{}, barrierConns: map[string][]net.Conn{},
 	}
 	if o.Mapping != "" {
-		s.stored["PMI_process_mapping"] = o.Mapping
+		s.values["PMI_process_mapping"] = o.Mapping
 	}
 	s.wg.Go(func() {
 		for {
@@ -88,14 +88,14 @@ func Start(o Options) (*Server, error) {
 }
 
 // Port returns what PMI_PORT says.
-func (s *Server) Port() string { return s.l.Addr().String() }
+func (s *Server) Port() string { return s.listener.Addr().String() }
 
 // Serve serves the process of that rank on conn, which becomes the server's: descriptor mode.
 func (s *Server) Serve(conn net.Conn, rank int) { s.serve(conn, rank) }
 
 // Close ends all connections, and waits until nothing is served.
 func (s *Server) Close() {
-	s.l.Close()
+	s.listener.Close()
 	s.mu.Lock()
 	for conn := range s.conns {
 		conn.Close()
@@ -105,37 +105,37 @@ func (s *Server) Close() {
 }
 
 // Break makes the next answer to f.Cmd, of whichever process, another one.
-func (s *Server) Break(f Fault) { s.with(func() { s.fault = &f }) }
+func (s *Server) InjectFault(f Fault) { s.locked(func() { s.fault = &f }) }
 
 // Said returns the requests that came, without their ends.
-func (s *Server) Said() (said []string) {
-	s.with(func() { said = slices.Clone(s.said) })
+func (s *Server) Requests() (said []string) {
+	s.locked(func() { said = slices.Clone(s.requests) })
 	return said
 }
 
 // Killed says why a launcher would have killed the job: unknown commands, and processes
 // that had said something and went without finalize.
-func (s *Server) Killed() (why []string) {
-	s.with(func() { why = slices.Clone(s.killed) })
+func (s *Server) Violations() (why []string) {
+	s.locked(func() { why = slices.Clone(s.violations) })
 	return why
 }
 
 // Finished returns the ranks that have finalized, in that order.
-func (s *Server) Finished() (ranks []int) {
-	s.with(func() { ranks = slices.Clone(s.finished) })
+func (s *Server) FinalizedRanks() (ranks []int) {
+	s.locked(func() { ranks = slices.Clone(s.finalizedRanks) })
 	return ranks
 }
 
 // Aborted returns the statuses with which processes have aborted the job.
-func (s *Server) Aborted() (statuses []int) {
-	s.with(func() { statuses = slices.Clone(s.aborted) })
+func (s *Server) AbortStatuses() (statuses []int) {
+	s.locked(func() { statuses = slices.Clone(s.abortStatuses) })
 	return statuses
 }
 
 // Names returns what is published.
 func (s *Server) Names() map[string]string {
 	names := map[string]string{}
-	s.with(func() {
+	s.locked(func() {
 		for k, v := range s.names {
 			names[k] = v
 		}
@@ -144,16 +144,16 @@ func (s *Server) Names() map[string]string {
 }
 
 // Publish publishes a name, as another job's process could.
-func (s *Server) Publish(service, port string) { s.with(func() { s.names[service] = port }) }
+func (s *Server) Publish(service, port string) { s.locked(func() { s.names[service] = port }) }
 
-func (s *Server) with(f func()) {
+func (s *Server) locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
 func (s *Server) serve(conn net.Conn, rank int) {
-	s.with(func() { s.conns[conn] = struct{}{} })
+	s.locked(func() { s.conns[conn] = struct{}{} })
 	s.wg.Go(func() {
 		defer conn.Close()
 		spoke, finished := false, false
@@ -165,12 +165,12 @@ func (s *Server) serve(conn net.Conn, rank int) {
 			}
 			spoke = true
 			line = strings.TrimSuffix(line, "\n")
-			s.with(func() { finished = s.answer(conn, &rank, line) })
+			s.locked(func() { finished = s.answer(conn, &rank, line) })
 		}
-		s.with(func() {
+		s.locked(func() {
 			delete(s.conns, conn)
 			if spoke && !finished {
-				s.killed = append(s.killed, fmt.Sprintf("rank %d is gone without finalize", rank))
+				s.violations = append(s.violations, fmt.Sprintf("rank %d is gone without finalize", rank))
 			}
 		})
 	})
@@ -178,47 +178,47 @@ func (s *Server) serve(conn net.Conn, rank int) {
 
 // answer answers one request, and reports whether the connection is over.
 func (s *Server) answer(conn net.Conn, rank *int, line string) (over bool) {
-	s.said = append(s.said, line)
+	s.requests = append(s.requests, line)
 	fields := map[string]string{}
 	for word := range strings.FieldsSeq(line) {
 		k, v, _ := strings.Cut(word, "=")
 		fields[k] = v
 	}
 	cmd := fields["cmd"]
-	if f := s.fault; f != nil && f.Cmd == cmd && !f.Twice && f.Cut == "" { // it is not done either
+	if f := s.fault; f != nil && f.Cmd == cmd && !f.IsRepeated && f.TruncatedField == "" { // it is not done either
 		s.fault = nil
-		conn.Write([]byte(f.Say))
-		return f.Close
+		conn.Write([]byte(f.Response))
+		return f.MustClose
 	}
 	text, known := s.reply(conn, rank, cmd, fields)
 	if !known {
-		s.killed = append(s.killed, fmt.Sprintf("rank %d said %q", *rank, line))
+		s.violations = append(s.violations, fmt.Sprintf("rank %d said %q", *rank, line))
 		return true
 	}
 	if f := s.fault; f != nil && f.Cmd == cmd {
 		s.fault = nil
-		if f.Twice {
+		if f.IsRepeated {
 			text += text
 		} else {
-			text = cut(text, f.Cut)
+			text = truncateField(text, f.TruncatedField)
 		}
 	}
 	conn.Write([]byte(text)) // who does not listen any more gets nothing
 	if cmd == "finalize" {
-		s.finished = append(s.finished, *rank)
+		s.finalizedRanks = append(s.finalizedRanks, *rank)
 	}
 	return cmd == "finalize"
 }
 
 // cut halves the value of a field.
-func cut(text, key string) string {
+func truncateField(text, key string) string {
 	before, rest, _ := strings.Cut(text, " "+key+"=")
 	end := strings.IndexAny(rest, " \n")
 	return before + " " + key + "=" + rest[:end/2] + rest[end:]
 }
 
 // number reads a field that holds one; 0 if it does not.
-func number(text string) int {
+func readNumber(text string) int {
 	n, _ := strconv.Atoi(text)
 	return n
 }

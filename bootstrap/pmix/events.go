@@ -14,14 +14,14 @@ import (
 // all of them does not get all. Open MPI's mpirun sends none of a death; Slurm ends the
 // step instead; the server of our tests does. We never send any: that wedges mpirun, and
 // ends a step of Slurm's.
-var watched = []pmixc.Status{
+var watchedCodes = []pmixc.Status{
 	pmixc.LostConnection, pmixc.ProcAborted, pmixc.ProcUnsynced, pmixc.ProcKilled, pmixc.ProcExitNonzero,
 }
 
 // watch asks for news. A server that refuses has none to give, which is not an error; one that
 // does not answer is.
-func (p *process) watch(ctx context.Context) error {
-	for _, code := range watched {
+func (p *process) registerEvents(ctx context.Context) error {
+	for _, code := range watchedCodes {
 		var refused *pmixc.Error
 		if err := p.lib.Watch(ctx, code); err != nil && !errors.As(err, &refused) {
 			return fmt.Errorf("event %d: %w", code, err)
@@ -31,16 +31,16 @@ func (p *process) watch(ctx context.Context) error {
 }
 
 // news takes what has come, and tells the watcher.
-func (p *process) news() {
-	p.telling.Lock()
-	defer p.telling.Unlock()
+func (p *process) deliverEvents() {
+	p.watchMu.Lock()
+	defer p.watchMu.Unlock()
 	for {
-		e, ok := p.lib.Next()
+		e, ok := p.lib.NextEvent()
 		if !ok {
 			return
 		}
 		p.mu.Lock()
-		said, ok := p.take(e)
+		said, ok := p.recordEvent(e)
 		p.mu.Unlock()
 		if ok && p.watcher != nil {
 			p.watcher(said)
@@ -50,53 +50,53 @@ func (p *process) news() {
 
 // take notes an event, and makes one of bootstrap's of it; ok is false if it says nothing
 // new.
-func (p *process) take(e pmixc.Event) (said bootstrap.Event, ok bool) {
+func (p *process) recordEvent(e pmixc.Event) (said bootstrap.Event, ok bool) {
 	who := framework.Proc{Namespace: e.Proc.Namespace, Rank: e.Proc.Rank}
 	stranger := who.Namespace != p.id.Proc.Namespace
 	switch {
 	case e.Code != pmixc.LostConnection && who.Namespace != "":
-		if _, known := p.dead[who]; !known {
-			p.dead[who] = fmt.Sprintf("the launcher says %s (%d)", p.lib.Text(e.Code), e.Code)
-			return p.death(who), true
+		if _, known := p.failures[who]; !known {
+			p.failures[who] = fmt.Sprintf("the launcher says %s (%d)", p.lib.StatusText(e.Code), e.Code)
+			return p.deathEvent(who), true
 		}
-	case e.Code == pmixc.LostConnection && (stranger || who == p.id.Proc) && !p.lost: // our own connection
-		p.lost = true
+	case e.Code == pmixc.LostConnection && (stranger || who == p.id.Proc) && !p.isServerLost: // our own connection
+		p.isServerLost = true
 		return serverLost(), true
 	}
 	return said, false
 }
 
-func (p *process) death(who framework.Proc) bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ProcDied, Proc: who, Reason: p.dead[who]}
+func (p *process) deathEvent(who framework.Proc) bootstrap.Event {
+	return bootstrap.Event{Kind: bootstrap.ProcDied, Proc: who, Reason: p.failures[who]}
 }
 
 func serverLost() bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "the connection to " + server() + " is lost"}
+	return bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "the connection to " + serverName() + " is lost"}
 }
 
 // Watch has f called, from a goroutine, for what was heard and what will be, until
 // Watch(nil) has returned. The process has one f, the last one that was given.
 func (l *launcher) Watch(f func(bootstrap.Event)) {
-	l.unwatch()
+	l.stopWatching()
 	if f == nil {
 		return
 	}
-	bell, err := l.lib.Bell()
+	bell, err := l.lib.EventFile()
 	if err != nil { // then news come when something else is asked for
 		return
 	}
 	ended := make(chan struct{})
 	l.mu.Lock()
-	l.stop = func() {
+	l.stopWatch = func() {
 		bell.Close()
 		<-ended
 	}
 	l.mu.Unlock()
 	go func() {
 		defer close(ended)
-		l.tellAll(f)
+		l.setWatcher(f)
 		for b := make([]byte, 8); ; {
-			l.news()
+			l.deliverEvents()
 			if _, err := bell.Read(b); err != nil {
 				return
 			}
@@ -104,16 +104,16 @@ func (l *launcher) Watch(f func(bootstrap.Event)) {
 	}()
 }
 
-// tellAll makes f the watcher, and tells it what was heard before.
-func (p *process) tellAll(f func(bootstrap.Event)) {
-	p.telling.Lock()
-	defer p.telling.Unlock()
+// setWatcher makes f the watcher, and tells it what was heard before.
+func (p *process) setWatcher(f func(bootstrap.Event)) {
+	p.watchMu.Lock()
+	defer p.watchMu.Unlock()
 	p.mu.Lock()
 	var before []bootstrap.Event
-	for who := range p.dead {
-		before = append(before, p.death(who))
+	for who := range p.failures {
+		before = append(before, p.deathEvent(who))
 	}
-	if p.lost {
+	if p.isServerLost {
 		before = append(before, serverLost())
 	}
 	p.mu.Unlock()
@@ -124,15 +124,15 @@ func (p *process) tellAll(f func(bootstrap.Event)) {
 }
 
 // unwatch ends what Watch has begun. After it f is not called.
-func (p *process) unwatch() {
+func (p *process) stopWatching() {
 	p.mu.Lock()
-	stop := p.stop
-	p.stop = nil
+	stop := p.stopWatch
+	p.stopWatch = nil
 	p.mu.Unlock()
 	if stop != nil {
 		stop()
 	}
-	p.telling.Lock()
+	p.watchMu.Lock()
 	p.watcher = nil
-	p.telling.Unlock()
+	p.watchMu.Unlock()
 }

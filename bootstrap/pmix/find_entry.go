@@ -19,8 +19,8 @@ const (
 	searchGrace   = 20 * time.Millisecond
 )
 
-// mostSearches leaves calls of libpmix to others.
-const mostSearches = pmixc.MostCalls / 2
+// maxSearches leaves calls of libpmix to others.
+const maxSearches = pmixc.MaxCalls / 2
 
 // search is a request for an entry to the server of another node. One that has failed
 // stays until a Find has said so.
@@ -38,35 +38,35 @@ type search struct {
 // caller would wait for the other process.
 func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error) {
 	op := fmt.Sprintf("find the entry of %v", p)
-	if e, ok := l.found(p); ok && !l.closed.Load() {
+	if e, ok := l.knownEntry(p); ok && !l.isClosed.Load() {
 		return e, true, nil
 	}
-	if err := l.usable(op); err != nil {
+	if err := l.checkUsable(op); err != nil {
 		return nil, false, err
 	}
-	err = l.ask(ctx, p, 0)
-	if missing(err) && !l.isHere(p) {
-		err = l.seek(ctx, p)
+	err = l.getEntry(ctx, p, 0)
+	if isNotFound(err) && !l.isHere(p) {
+		err = l.awaitSearch(ctx, p)
 	}
-	if e, ok := l.found(p); ok {
+	if e, ok := l.knownEntry(p); ok {
 		return e, true, nil
 	}
-	if err != nil && !missing(err) {
-		return nil, false, failed(ctx, op, err)
+	if err != nil && !isNotFound(err) {
+		return nil, false, callError(ctx, op, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if how, ok := l.dead[p]; ok { // without having put one
-		return nil, false, fmt.Errorf("%s: %s: %w: %s", component, op, framework.ErrProcFailed, how)
+	if how, ok := l.failures[p]; ok { // without having put one
+		return nil, false, fmt.Errorf("%s: %s: %w: %s", componentName, op, framework.ErrProcFailed, how)
 	}
 	return nil, false, nil
 }
 
 // found returns what was found before.
-func (p *process) found(proc framework.Proc) ([]byte, bool) {
+func (p *process) knownEntry(proc framework.Proc) ([]byte, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e, ok := p.known[proc]
+	e, ok := p.entries[proc]
 	return slices.Clone(e), ok
 }
 
@@ -77,26 +77,26 @@ func (p *process) isHere(proc framework.Proc) bool {
 }
 
 // ask gets an entry, and keeps it. wait is for servers of other nodes; 0 asks this one.
-func (p *process) ask(ctx context.Context, proc framework.Proc, wait time.Duration) error {
-	limited, cancel := limit(ctx, wait+callTimeout)
+func (p *process) getEntry(ctx context.Context, proc framework.Proc, wait time.Duration) error {
+	limited, cancel := withTimeout(ctx, wait+callTimeout)
 	defer cancel()
-	v, err := p.lib.Get(limited, pmixc.Proc{Namespace: proc.Namespace, Rank: proc.Rank}, key, wait)
+	v, err := p.lib.Get(limited, pmixc.Proc{Namespace: proc.Namespace, Rank: proc.Rank}, entryKey, wait)
 	if err != nil {
 		return err
 	}
-	if v.Kind != pmixc.Text || len(v.Bytes) > meet.MaxEntry {
+	if v.Kind != pmixc.KindText || len(v.Bytes) > meet.MaxEntry {
 		return fmt.Errorf("what it has put is not an entry: type %d, %d bytes", v.Type, len(v.Bytes))
 	}
 	p.mu.Lock()
-	p.known[proc] = v.Bytes
+	p.entries[proc] = v.Bytes
 	p.mu.Unlock()
 	return nil
 }
 
 // seek waits a little for a search, which it begins if there is none. It returns why that
 // has failed.
-func (p *process) seek(ctx context.Context, proc framework.Proc) error {
-	s := p.searchFor(proc)
+func (p *process) awaitSearch(ctx context.Context, proc framework.Proc) error {
+	s := p.startSearch(proc)
 	if s == nil {
 		return nil
 	}
@@ -117,24 +117,24 @@ func (p *process) seek(ctx context.Context, proc framework.Proc) error {
 	return s.err
 }
 
-// searchFor returns the search for an entry, a new one if there is none; nil if there are
+// startSearch returns the search for an entry, a new one if there is none; nil if there are
 // too many.
-func (p *process) searchFor(proc framework.Proc) *search {
+func (p *process) startSearch(proc framework.Proc) *search {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.searches[proc]; s != nil {
 		return s
 	}
-	if p.done || len(p.searches) >= mostSearches {
+	if p.isFinalized || len(p.searches) >= maxSearches {
 		return nil
 	}
 	s := &search{done: make(chan struct{})}
 	p.searches[proc] = s
 	go func() { // it outlives the Find, and ends with the server's answer or its time
-		err := p.ask(context.Background(), proc, searchTimeout)
+		err := p.getEntry(context.Background(), proc, searchTimeout)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if err == nil || missing(err) {
+		if err == nil || isNotFound(err) {
 			delete(p.searches, proc)
 		} else {
 			s.err = err

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestProgramsPublishOverEveryServer(t *testing.T) {
+func TestDirectory_EveryServer_Publishes(t *testing.T) {
 	for style, number := range styles {
 		t.Run(style, func(t *testing.T) {
 			s := server(t, pmi1test.Options{Style: number})
@@ -53,19 +53,19 @@ func TestProgramsPublishOverEveryServer(t *testing.T) {
 	}
 }
 
-// TestInterruptedPublishLeavesNothing: neither the head nor parts, which would be in the
+// TestPublish_IsInterrupted_LeavesNoParts: neither the head nor parts, which would be in the
 // way of the next attempt.
-func TestInterruptedPublishLeavesNothing(t *testing.T) {
+func TestPublish_IsInterrupted_LeavesNoParts(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	l := rank(t, s, 0)
-	d := names{l}
+	d := directory{l}
 	for i := range 12 { // canceled at the i-th request, or soon after
 		ctx, cancel := context.WithCancel(t.Context())
-		at, canceled := len(s.Said())+i, make(chan struct{})
+		at, canceled := len(s.Requests())+i, make(chan struct{})
 		go func() {
 			defer close(canceled)
 			defer cancel()
-			for len(s.Said()) < at && ctx.Err() == nil {
+			for len(s.Requests()) < at && ctx.Err() == nil {
 				time.Sleep(20 * time.Microsecond)
 			}
 		}()

@@ -12,12 +12,12 @@ func FuzzPorts(f *testing.F) {
 	f.Add("0.x.", []byte{})
 	f.Fuzz(func(t *testing.T, port string, value []byte) {
 		count, check, part, err := decodeHead(port)
-		if err == nil && (count < 1 || count > mostParts || len(part) > len(port) || len(check) > len(port)) {
+		if err == nil && (count < 1 || count > maxParts || len(part) > len(port) || len(check) > len(port)) {
 			t.Errorf("%q has %d parts", port, count)
 		}
 		_, _ = decodePart(port, check)
-		ports := encode("name", value, 16)
-		if len(ports) > mostParts {
+		ports := encodePorts("name", value, 16)
+		if len(ports) > maxParts {
 			return
 		}
 		count, check, got, err := decodeHead(ports[0])

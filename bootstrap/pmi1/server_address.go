@@ -27,43 +27,43 @@ const (
 )
 
 // place is where this process's PMI-1 server is, as its environment says.
-type place struct {
+type serverAddress struct {
 	fd   int    // -1 in port mode
 	port string // host:port
 
-	id         int // in port mode
+	pmiID      int // in port mode
 	rank, size int // in descriptor mode
 
 	localRank, localSize int // -1 where nothing is said
 }
 
 // key tells places apart: a process has one server, but tests have several processes.
-func (p place) key() string {
+func (p serverAddress) key() string {
 	if p.fd >= 0 {
 		return fmt.Sprintf("%s=%d", envFD, p.fd)
 	}
-	return fmt.Sprintf("%s=%s %s=%d", envPort, p.port, envID, p.id)
+	return fmt.Sprintf("%s=%s %s=%d", envPort, p.port, envID, p.pmiID)
 }
 
 // errNoServer says that nothing in the environment speaks of PMI-1.
 var errNoServer = errors.New("no PMI-1 server started this process (" + envFD + " and " + envPort + " are not set)")
 
-// findPlace reads params and the environment. A descriptor wins, as everywhere.
-func findPlace(params *Params, lookup func(string) (string, bool)) (place, error) {
-	p := place{fd: -1, localRank: -1, localSize: -1}
+// findServer reads params and the environment. A descriptor wins, as everywhere.
+func findServer(params *Params, lookup func(string) (string, bool)) (serverAddress, error) {
+	p := serverAddress{fd: -1, localRank: -1, localSize: -1}
 	for name, into := range map[string]*int{envLocalRank: &p.localRank, envLocalSize: &p.localSize} {
-		if n, ok, err := number(lookup, name, 0); ok && err == nil {
+		if n, ok, err := readNumber(lookup, name, 0); ok && err == nil {
 			*into = n // only a check: what is no number says nothing
 		}
 	}
 	var ok bool
 	var err error
 	if params.Port != "" {
-		p.port, p.id = params.Port, params.ID
+		p.port, p.pmiID = params.Port, params.ID
 		p.localRank, p.localSize = -1, -1
 		return p, checkPort(p.port)
 	}
-	if p.fd, ok, err = number(lookup, envFD, 0); ok || err != nil {
+	if p.fd, ok, err = readNumber(lookup, envFD, 0); ok || err != nil {
 		if err == nil {
 			err = p.rankAndSize(lookup)
 		}
@@ -71,7 +71,7 @@ func findPlace(params *Params, lookup func(string) (string, bool)) (place, error
 	}
 	p.fd = -1
 	if p.port, ok = lookup(envPort); ok {
-		if p.id, ok, err = number(lookup, envID, 0); err == nil && !ok {
+		if p.pmiID, ok, err = readNumber(lookup, envID, 0); err == nil && !ok {
 			err = fmt.Errorf("%s is set, but not %s", envPort, envID)
 		}
 		if err == nil {
@@ -87,13 +87,13 @@ func findPlace(params *Params, lookup func(string) (string, bool)) (place, error
 	return p, errNoServer
 }
 
-func (p *place) rankAndSize(lookup func(string) (string, bool)) error {
+func (p *serverAddress) rankAndSize(lookup func(string) (string, bool)) error {
 	for _, v := range []struct {
 		name  string
 		least int
 		into  *int
 	}{{envSize, 1, &p.size}, {envRank, 0, &p.rank}} {
-		n, ok, err := number(lookup, v.name, v.least)
+		n, ok, err := readNumber(lookup, v.name, v.least)
 		if err == nil && !ok {
 			err = fmt.Errorf("%s is set, but not %s", envFD, v.name)
 		}
@@ -109,7 +109,7 @@ func (p *place) rankAndSize(lookup func(string) (string, bool)) error {
 }
 
 // number reads a variable that holds a number of least at least.
-func number(lookup func(string) (string, bool), name string, least int) (n int, ok bool, err error) {
+func readNumber(lookup func(string) (string, bool), name string, least int) (n int, ok bool, err error) {
 	text, ok := lookup(name)
 	if !ok {
 		return 0, false, nil
@@ -146,16 +146,16 @@ func checkInherited(fd int) error {
 	return nil
 }
 
-// fromParent reports whether a connection was made by the parent of this process, which is
+// isFromParent reports whether a connection was made by the parent of this process, which is
 // its launcher then.
-func fromParent(fd int) bool {
+func isFromParent(fd int) bool {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	return err == nil && int(cred.Pid) == os.Getppid()
 }
 
 // dial connects to the server. The descriptor becomes the connection's, and is
 // close-on-exec from then on: a program that this one starts must not hold it open.
-func (p place) dial(ctx context.Context) (net.Conn, error) {
+func (p serverAddress) dial(ctx context.Context) (net.Conn, error) {
 	if p.fd < 0 {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", p.port)

@@ -29,9 +29,9 @@ import (
 // or that was published there before.
 
 const (
-	// mostParts is enough for a value of bootstrap.MaxValue bytes with the limits that
+	// maxParts is enough for a value of bootstrap.MaxValue bytes with the limits that
 	// servers have, and for an entry with the smallest that are accepted.
-	mostParts = 9999
+	maxParts = 9999
 
 	headHeader = len("9999.00000000.")
 )
@@ -42,16 +42,16 @@ func addressName(p framework.Proc, most int) string {
 	const longest = len("ferry//4294967295/9999")
 	namespace := p.Namespace
 	if longest+len(namespace) >= most || strings.ContainsFunc(namespace, func(r rune) bool { return r <= ' ' || r > '~' || r == '\\' }) {
-		namespace = hash(namespace)
+		namespace = hashName(namespace)
 	}
 	return "ferry/" + namespace + "/" + strconv.FormatUint(uint64(p.Rank), 10)
 }
 
 // publicName returns the name under which a job has what a program calls name. It is no
 // address of a job that is called n: a hash is longer than a rank.
-func publicName(namespace, name string) string { return "ferry/n/" + hash(namespace+"\x00"+name) }
+func publicName(namespace, name string) string { return "ferry/n/" + hashName(namespace+"\x00"+name) }
 
-func hash(text string) string {
+func hashName(text string) string {
 	h := fnv.New128a()
 	h.Write([]byte(text))
 	return hex.EncodeToString(h.Sum(nil))
@@ -64,14 +64,14 @@ func partName(name string, part int) string {
 	return name + "/" + strconv.Itoa(part)
 }
 
-func sum(name string, value []byte) uint32 {
+func checksum(name string, value []byte) uint32 {
 	return crc32.Update(crc32.ChecksumIEEE([]byte(name)), crc32.IEEETable, value)
 }
 
 // encode returns the ports of the parts of a value, each with room bytes of it at most.
-func encode(name string, value []byte, room int) (ports []string) {
+func encodePorts(name string, value []byte, room int) (ports []string) {
 	count := max(1, (len(value)+room-1)/room)
-	check := sum(name, value)
+	check := checksum(name, value)
 	for i := range count {
 		port := fmt.Sprintf("%08x.%x", check, value[i*room:min((i+1)*room, len(value))])
 		if i == 0 {
@@ -87,7 +87,7 @@ var errPart = errors.New("it is cut short, or no ferry program published it")
 // decodeHead takes the first part of a value apart.
 func decodeHead(port string) (count int, check string, part []byte, err error) {
 	number, rest, _ := strings.Cut(port, ".")
-	if count, err = strconv.Atoi(number); err != nil || count < 1 || count > mostParts {
+	if count, err = strconv.Atoi(number); err != nil || count < 1 || count > maxParts {
 		return 0, "", nil, errPart
 	}
 	check, _, _ = strings.Cut(rest, ".")
@@ -106,21 +106,21 @@ func decodePart(port, check string) ([]byte, error) {
 }
 
 // book is the name service of a job.
-type book struct{ wire *wire.Client }
+type nameService struct{ wire *wire.Client }
 
 // withdrawTimeout limits the withdrawal of what was published in part.
 const withdrawTimeout = time.Second
 
 // write publishes a value, or nothing. A name that is taken is bootstrap.ErrPublished;
 // with a server that replaces (Slurm), of two who publish at the same time both may succeed.
-func (b book) write(ctx context.Context, name string, value []byte) error {
-	if err := b.free(ctx, name); err != nil {
+func (b nameService) publish(ctx context.Context, name string, value []byte) error {
+	if err := b.checkFree(ctx, name); err != nil {
 		return err
 	}
-	room := (b.wire.MaxPort(partName(name, mostParts)) - headHeader) / 2
-	ports := encode(name, value, room)
-	if len(ports) > mostParts {
-		return fmt.Errorf("%w: bootstrap pmi1: %d bytes under the name %s: the limit is %d", framework.ErrUnsupported, len(value), name, room*mostParts)
+	room := (b.wire.MaxPort(partName(name, maxParts)) - headHeader) / 2
+	ports := encodePorts(name, value, room)
+	if len(ports) > maxParts {
+		return fmt.Errorf("%w: bootstrap pmi1: %d bytes under the name %s: the limit is %d", framework.ErrUnsupported, len(value), name, room*maxParts)
 	}
 	for i := len(ports) - 1; i >= 0; i-- {
 		err := b.wire.Publish(ctx, partName(name, i), ports[i])
@@ -130,16 +130,16 @@ func (b book) write(ctx context.Context, name string, value []byte) error {
 		first := i // may be there or not
 		if _, refused := errors.AsType[*wire.RefusedError](err); refused {
 			first = i + 1
-			err = cmp.Or(b.free(ctx, partName(name, i)), err)
+			err = cmp.Or(b.checkFree(ctx, partName(name, i)), err)
 		}
-		b.withdraw(context.WithoutCancel(ctx), name, first, len(ports))
+		b.unpublishParts(context.WithoutCancel(ctx), name, first, len(ports))
 		return err
 	}
 	return nil
 }
 
 // free returns ErrPublished if something is published under name.
-func (b book) free(ctx context.Context, name string) error {
+func (b nameService) checkFree(ctx context.Context, name string) error {
 	port, ok, err := b.wire.Lookup(ctx, name)
 	if ok {
 		return fmt.Errorf("bootstrap pmi1: publish %s: %w, with %s", name, bootstrap.ErrPublished, wire.Quote("port="+port))
@@ -148,7 +148,7 @@ func (b book) free(ctx context.Context, name string) error {
 }
 
 // withdraw takes parts back, as far as possible: another error is told.
-func (b book) withdraw(ctx context.Context, name string, first, end int) {
+func (b nameService) unpublishParts(ctx context.Context, name string, first, end int) {
 	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
 	for i := first; i < end && b.wire.Err() == nil && ctx.Err() == nil; i++ {
@@ -157,7 +157,7 @@ func (b book) withdraw(ctx context.Context, name string, first, end int) {
 }
 
 // read returns the value under name, of most bytes at most; ok is false while there is none.
-func (b book) read(ctx context.Context, name string, most int) (value []byte, ok bool, err error) {
+func (b nameService) lookUp(ctx context.Context, name string, most int) (value []byte, ok bool, err error) {
 	port, ok, err := b.wire.Lookup(ctx, name)
 	if err != nil || !ok {
 		return nil, false, err
@@ -187,14 +187,14 @@ func (b book) read(ctx context.Context, name string, most int) (value []byte, ok
 		}
 		value = append(value, part...)
 	}
-	if fmt.Sprintf("%08x", sum(name, value)) != check || len(value) > most {
+	if fmt.Sprintf("%08x", checksum(name, value)) != check || len(value) > most {
 		return nil, false, bad(0, head, errPart)
 	}
 	return value, true, nil
 }
 
 // remove withdraws the value under name; ok is false if there is none.
-func (b book) remove(ctx context.Context, name string) (ok bool, err error) {
+func (b nameService) unpublish(ctx context.Context, name string) (ok bool, err error) {
 	port, ok, err := b.wire.Lookup(ctx, name)
 	if err != nil || !ok {
 		return false, err
@@ -209,6 +209,6 @@ func (b book) remove(ctx context.Context, name string) (ok bool, err error) {
 		}
 		return false, err
 	}
-	b.withdraw(context.WithoutCancel(ctx), name, 1, count)
+	b.unpublishParts(context.WithoutCancel(ctx), name, 1, count)
 	return true, nil
 }

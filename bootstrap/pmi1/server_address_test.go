@@ -16,7 +16,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestEnvironmentThatMakesNoSenseSaysSo(t *testing.T) {
+func TestFindServer_InvalidEnvironment_IsAnError(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"", "PMI_FD and PMI_PORT are not set"},
 		{"PMI_FD=5 PMI_RANK=1 PMI_SIZE=4", ""},
@@ -43,7 +43,7 @@ func TestEnvironmentThatMakesNoSenseSaysSo(t *testing.T) {
 			k, v, _ := strings.Cut(f, "=")
 			env[k] = v
 		}
-		p, err := findPlace(new(Params), func(k string) (string, bool) { v, ok := env[k]; return v, ok })
+		p, err := findServer(new(Params), func(k string) (string, bool) { v, ok := env[k]; return v, ok })
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %+v, %v, want %q", c.env, p, err, c.want)
 		}
@@ -61,7 +61,7 @@ func unset(t *testing.T) {
 
 func probe(p *Params) framework.Verdict { return Component().Probe(context.Background(), p) }
 
-func TestWithoutServerItIsUnavailable(t *testing.T) {
+func TestProbe_NoServer_IsUnavailable(t *testing.T) {
 	unset(t)
 	if v := probe(new(Params)); v.Status != framework.StatusUnavailable || !strings.Contains(v.Why(), "PMI_FD") || !strings.Contains(v.Why(), "mpiexec") {
 		t.Errorf("verdict %v", v)
@@ -74,9 +74,9 @@ func TestWithoutServerItIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestPortBesidePMIxIsNotAGuess: nothing tells which launcher is nearer, so that the user
+// TestProbe_PortBesidePMIx_IsAmbiguous: nothing tells which launcher is nearer, so that the user
 // must. A descriptor does.
-func TestPortBesidePMIxIsNotAGuess(t *testing.T) {
+func TestProbe_PortBesidePMIx_IsAmbiguous(t *testing.T) {
 	unset(t)
 	t.Setenv(envPort, "host:1")
 	t.Setenv(envID, "0")
@@ -124,9 +124,9 @@ func TestPortBesidePMIxIsNotAGuess(t *testing.T) {
 	}
 }
 
-// TestDescriptorMeantForAParentIsNotUsed: a process between has not passed it on, so that
+// TestProbe_DescriptorOfParent_IsUnavailable: a process between has not passed it on, so that
 // the number is free or names something else.
-func TestDescriptorMeantForAParentIsNotUsed(t *testing.T) {
+func TestProbe_DescriptorOfParent_IsUnavailable(t *testing.T) {
 	unset(t)
 	t.Setenv(envRank, "0")
 	t.Setenv(envSize, "2")
@@ -151,9 +151,9 @@ func TestDescriptorMeantForAParentIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestDescriptorIsNotInherited: a program that this process starts would hold the
+// TestOpen_Descriptor_IsCloseOnExec: a program that this process starts would hold the
 // conversation open, and could speak in it.
-func TestDescriptorIsNotInherited(t *testing.T) {
+func TestOpen_Descriptor_IsCloseOnExec(t *testing.T) {
 	unset(t)
 	s := server(t, pmi1test.Options{Mapping: "(vector,(0,1,4))"})
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -173,12 +173,12 @@ func TestDescriptorIsNotInherited(t *testing.T) {
 	t.Setenv(envSize, "4")
 	t.Setenv(envLocalRank, "2")
 	t.Setenv(envLocalSize, "4")
-	t.Cleanup(func() { forget(place{fd: pair[0]}) })
+	t.Cleanup(func() { forget(serverAddress{fd: pair[0]}) })
 	if v := probe(new(Params)); v.Status != framework.StatusUsable {
 		t.Errorf("verdict %v", v)
 	}
 	for range 2 { // the second lives on the first
-		l, err := open(t.Context(), bootstrap.Env{Params: new(Params)})
+		l, err := openLauncher(t.Context(), bootstrap.Env{Params: new(Params)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestDescriptorIsNotInherited(t *testing.T) {
 			t.Errorf("verdict after the goodbye: %v", v)
 		}
 	}
-	if got := s.Finished(); len(got) != 1 || got[0] != 2 {
+	if got := s.FinalizedRanks(); len(got) != 1 || got[0] != 2 {
 		t.Errorf("finalized %v", got)
 	}
 }
