@@ -164,7 +164,7 @@ func TestCall_LateAnswer_KeepsConnection(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if line := p.log.String(); !strings.Contains(line, "completed after all") {
+	if line := p.log.String(); !strings.Contains(line, "withdrawn call has completed") {
 		t.Errorf("log %q", line)
 	}
 }

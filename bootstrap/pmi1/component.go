@@ -1,26 +1,21 @@
-// Package pmi1 is the bootstrap under launchers that serve PMI-1: MPICH's mpiexec.hydra
-// of either generation, and those that descend from it, and Slurm's srun --mpi=pmi2. It
-// takes two things of the server: who this process is, and the name service as an address
-// book. Everything else that a bootstrap.Client promises is bootstrap/meet's, between
-// the members themselves.
+// Package pmi1 is the bootstrap under launchers that serve PMI-1, which are both generations of
+// MPICH's mpiexec.hydra and its descendants, and Slurm's srun --mpi=pmi2. The server provides the
+// identity of the process, and a name service as an address book. bootstrap/meet implements the
+// rest of bootstrap.Client between the members.
 //
-// A server talks to a process once. So clients of one process share the conversation,
-// and it ends with the last one that closes. A client that opens after that reaches the
-// other processes without the server (see bootstrap/meet); the name service for programs, Abort
-// and the exchanges by barriers fail with meet.ErrLauncherLeft.
+// A server accepts one connection of a process. So the clients of a process share it, and the last
+// one that closes ends it. Later clients reach the other processes without the server
+// (bootstrap/meet). The name service for programs, Abort and exchanges by barriers then fail with
+// meet.ErrLauncherLeft.
 //
-// A process that has opened a client and ends without closing it has not said
-// goodbye. Hydra then kills the others, and mpiexec may return 0 all the same; Slurm does
-// nothing. A program that leaves early closes its sessions first, or means the others
-// to end.
+// If a process that has opened a client ends without closing it, Hydra kills the others, although
+// mpiexec may return 0, and Slurm does nothing. A program that leaves early closes its sessions
+// first.
 //
-// Who may read the book is the launcher's to say: with mpiexec's option -nameserver
-// it is a server that other jobs use too, and that keeps names for longer than a job.
+// The launcher decides which processes may read the address book. With mpiexec's option -nameserver
+// other jobs use the same server, which keeps names for longer than a job.
 //
-// The parameter exchange has communicators made by the server's barriers instead
-// (exchange.go).
-//
-// It stands on bootstrap/meet and internal/wire, which knows the lines of PMI-1.
+// The parameter exchange selects barriers of the server for communicators (exchange.go).
 package pmi1
 
 import (
@@ -34,13 +29,12 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Params are the component's parameters. Without them the environment says where the
-// server is.
+// Params are the component's parameters. By default the environment names the server.
 type Params struct {
-	Port string `param:"port" default:"" level:"developer" scope:"process" doc:"the PMI-1 server, host:port; empty: what PMI_FD or PMI_PORT says"`
-	ID   int    `param:"id" default:"0" min:"0" level:"developer" scope:"process" doc:"this process's number at that server, as PMI_ID has it"`
+	Port string `param:"port" default:"" level:"developer" scope:"process" doc:"PMI-1 server as host:port; empty: from PMI_FD or PMI_PORT"`
+	ID   int    `param:"id" default:"0" min:"0" level:"developer" scope:"process" doc:"number of this process at that server, as in PMI_ID"`
 
-	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"how communicators are made from groups: meet, over connections between the members; groups, by barriers of the launcher (PMI 1.2); all, by barriers of all processes, which must all call; auto: meet. The same in all processes of a job"`
+	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"construction of communicators from groups: meet, over connections between the members; groups, by barriers of the launcher (PMI 1.2); all, by barriers of all processes, which must all call; auto: meet. The same in all processes of a job"`
 
 	Select    string `reads:"bootstrap"`
 	Singleton bool   `reads:"bootstrap.local.singleton"`
@@ -57,20 +51,19 @@ func (component) Info() framework.Info {
 		Name:     "pmi1",
 		Version:  "1.0.0",
 		Summary:  "wire-up under mpiexec.hydra and srun --mpi=pmi2, by PMI-1",
-		Priority: 35, // above pmix: see Probe
+		Priority: 35, // Above pmix; see Probe.
 	}
 }
 
 func (component) Params() any { return new(Params) }
 
-// hint is how a program comes to have a PMI-1 server.
+// hint is the remedy if there is no server.
 const hint = "start it with mpiexec.hydra or srun --mpi=pmi2"
 
-// Probe finds pmi1 usable when the environment names a server, and a descriptor that it
-// names is one that this process has inherited. It sends nothing.
-//
-// A descriptor is the nearest launcher's where PMIx is there too: such launchers close what
-// they have from others. So pmi1 is usable then, and preferred. A port tells nothing.
+// Probe reports pmi1 usable if the environment names a server, and a descriptor that it names was
+// inherited. It sends nothing. A descriptor belongs to the nearest launcher even beside PMIx,
+// because launchers with PMIx close those of others. So pmi1 is then usable and preferred. A port
+// is no such sign.
 func (component) Probe(_ context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)
 	if !ok {
@@ -94,15 +87,15 @@ func (component) Probe(_ context.Context, params any) framework.Verdict {
 	return framework.Usable()
 }
 
-// nearest is the verdict on whether the launcher of a server is the one that started this
-// process, or another one inside that.
+// nearestVerdict is usable unless another launcher, inside that of the server, has or may have
+// started this process.
 func nearestVerdict(p *Params, at serverAddress) framework.Verdict {
 	_, port := os.LookupEnv(envPort)
 	switch {
 	case at.fd >= 0 && port && !isFromParent(at.fd):
 		return launched.AmbiguousVerdict(envFD, envPort, "")
 	case at.fd >= 0 || p.Select == "pmi1":
-	case launched.IsStartedBySlurm(os.LookupEnv): // which gives descriptors
+	case launched.IsStartedBySlurm(os.LookupEnv): // srun passes descriptors.
 		return launched.OuterLauncherVerdict(envPort)
 	case launched.CheckPMIx(os.Environ()) == nil:
 		return launched.AmbiguousVerdict(envPort, launched.PMIxNamespace, "pmi1")
@@ -110,15 +103,15 @@ func nearestVerdict(p *Params, at serverAddress) framework.Verdict {
 	return framework.Usable()
 }
 
-// Open makes the process known to its server, unless it is, and returns a client over it.
-// Errors: ErrConfig for an environment that makes no sense, ErrTransport when the server
-// can't be reached, or says what it should not; ErrUnsupported for an exchange that it has not.
+// Open registers the process with its server unless that is done, and returns a client. Errors are
+// ErrConfig for an invalid environment, ErrTransport if the server cannot be reached or violates
+// the protocol, and ErrUnsupported for an exchange that the server lacks.
 func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
 	l, err := openLauncher(ctx, env)
 	if err != nil {
 		return nil, err
 	}
-	c, err := openClient(ctx, env, l, env.Params.(*Params).Exchange) // open has looked at the type
+	c, err := openClient(ctx, env, l, env.Params.(*Params).Exchange) // openLauncher has checked the type.
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

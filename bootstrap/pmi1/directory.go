@@ -6,12 +6,12 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 )
 
-// names is the server's name service for the program: a bootstrap.Directory, whose
-// sizes, waits and deadlines are meet's. What it has published stays until it is withdrawn, or the job
-// ends. Values are slow beyond some KiB: each 450 bytes are a request.
+// directory is the server's name service for programs as a bootstrap.Directory. bootstrap/meet adds
+// sizes, waits and deadlines. Published values stay until they are withdrawn or the job ends.
+// Values beyond some KiB are slow, because each request has 450 bytes.
 type directory struct{ l *launcher }
 
-// Unwrap shows what else the launcher can do, for framework.As.
+// Unwrap returns the optional interfaces for framework.As.
 func (l *launcher) Unwrap() any { return directory{l} }
 
 func (n directory) service(op string) (nameService, error) {
@@ -44,8 +44,7 @@ func (n directory) Unpublish(ctx context.Context, name string) error {
 	return err
 }
 
-// Lookup implements bootstrap.Directory, except that it never waits: who wants to asks
-// again.
+// Lookup implements bootstrap.Directory, except that it never waits.
 func (n directory) Lookup(ctx context.Context, name string, _ bool) (value []byte, ok bool, err error) {
 	b, err := n.service("look up")
 	if err != nil {

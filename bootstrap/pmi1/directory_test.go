@@ -53,13 +53,12 @@ func TestDirectory_EveryServer_Publishes(t *testing.T) {
 	}
 }
 
-// TestPublish_IsInterrupted_LeavesNoParts: neither the head nor parts, which would be in the
-// way of the next attempt.
+// Remaining parts would prevent the next attempt.
 func TestPublish_IsInterrupted_LeavesNoParts(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	l := rank(t, s, 0)
 	d := directory{l}
-	for i := range 12 { // canceled at the i-th request, or soon after
+	for i := range 12 { // Canceled at the i-th request, or soon after.
 		ctx, cancel := context.WithCancel(t.Context())
 		at, canceled := len(s.Requests())+i, make(chan struct{})
 		go func() {
@@ -80,7 +79,7 @@ func TestPublish_IsInterrupted_LeavesNoParts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, _, err := l.Find(t.Context(), proc(1)); err != nil { // what is under way is done
+		if _, _, err := l.Find(t.Context(), proc(1)); err != nil { // The request in progress is complete.
 			t.Fatal(err)
 		}
 		if left := s.Names(); len(left) > 0 {

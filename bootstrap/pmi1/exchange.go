@@ -14,11 +14,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// client returns the client that meets others by what l has, and makes constructs as the
-// parameter exchange says.
+// openClient returns the mesh client over l, with constructs according to the parameter exchange.
 func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
 	switch how {
-	case "", "auto", "meet": // see docs/launchers.md for what is faster
+	case "", "auto", "meet": // docs/launchers.md compares their speed.
 		return meet.Open(ctx, env, l)
 	case "groups":
 		if !l.proc.wire.HasGroups() {
@@ -32,20 +31,19 @@ func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string)
 	return nil, fmt.Errorf("%w: bootstrap.pmi1.exchange=%s: want auto, meet, groups or all", framework.ErrConfig, how)
 }
 
-// exchanging is a launcher with a meet.Exchange: put, barrier and get. The conversation
-// takes one request at a time, and a barrier is one of them: while it lasts nothing else is
-// asked, not even for an address, and one that lasts for longer than the client's
-// timeout ends the conversation. So it is never known who has not come. What is put can't be
-// taken back.
+// exchangeLauncher is a launcher with a meet.Exchange of put, barrier and get. The connection
+// serves one request at a time, so a barrier blocks all others, lookups too, and a barrier over the
+// client's timeout ends the connection. So the missing members are never known. Values cannot be
+// removed.
 type exchangeLauncher struct {
 	*launcher
 	requiresAll bool
 }
 
-// Everyone implements meet.Exchange.
+// RequiresAllProcesses implements meet.Exchange.
 func (x exchangeLauncher) RequiresAllProcesses() bool { return x.requiresAll }
 
-// valueKey is where a process's value is. All have one key space.
+// valueKey returns the key of a process's value. All processes share one key space.
 func valueKey(rank uint32, key string) string {
 	return "f" + strconv.FormatUint(uint64(rank), 36) + "-" + key
 }
@@ -58,7 +56,7 @@ func (x exchangeLauncher) Store(ctx context.Context, key string, value []byte) e
 	return x.proc.wire.Put(ctx, valueKey(x.proc.id.Proc.Rank, key), base64.RawStdEncoding.EncodeToString(value))
 }
 
-// Fetch implements meet.Exchange. It finds what was put before a barrier.
+// Fetch implements meet.Exchange. It finds values that were put before a barrier.
 func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
 	if err := x.checkUsable("make a communicator", "the launcher"); err != nil {
 		return nil, false, err
@@ -71,13 +69,13 @@ func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key strin
 	if err != nil || len(value) > meet.MaxContribution {
 		return nil, false, &framework.TransportError{
 			Component: "bootstrap pmi1", Peer: "the launcher", Op: "get " + valueKey(p.Rank, key),
-			Err: fmt.Errorf("%s: no ferry program put it there", wire.Quote("value="+text)),
+			Err: fmt.Errorf("%s: it was not put by a ferry program", wire.Quote("value="+text)),
 		}
 	}
 	return value, true, nil
 }
 
-// Barrier implements meet.Exchange. Its limit is the conversation's, which is the timeout of
+// Barrier implements meet.Exchange. Its limit is that of the connection, which is the timeout of
 // the process's first client.
 func (x exchangeLauncher) Barrier(group []framework.Proc, _ time.Duration) error {
 	if x.requiresAll {
@@ -91,8 +89,8 @@ func (x exchangeLauncher) Barrier(group []framework.Proc, _ time.Duration) error
 	return x.proc.wire.Barrier(context.Background(), name)
 }
 
-// groupName names a group in PMI 1.2: its ranks in its order. There is no tag: which
-// barrier a process means is known by turns.
+// groupName returns the name of a group in PMI 1.2, its ranks in order. There is no tag, so
+// barriers of a group are distinguished by their order.
 func groupName(group []framework.Proc, size int) string {
 	var b strings.Builder
 	inOrder := len(group) == size

@@ -36,7 +36,7 @@ func members(t *testing.T, s *pmi1test.Server, exchange string, timeout time.Dur
 	return cs
 }
 
-// construct has all of them make one.
+// construct makes one construct of all clients.
 func construct(t *testing.T, group []framework.Proc, cs ...bootstrap.Client) []error {
 	errs := make([]error, len(cs))
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func TestExchangeGroups_ServerWithoutGroups_IsErrUnsupported(t *testing.T) {
 		if _, err := Component().Open(t.Context(), e); !errors.Is(err, want) || !strings.Contains(err.Error(), "PMI 1.1") {
 			t.Error(err)
 		}
-		for _, line := range s.Requests() { // it would be taken for a barrier of all
+		for _, line := range s.Requests() { // The server would take it for a barrier of all.
 			if strings.Contains(line, "barrier") {
 				t.Error(line)
 			}
@@ -68,8 +68,8 @@ func TestExchangeGroups_ServerWithoutGroups_IsErrUnsupported(t *testing.T) {
 	}
 }
 
-// TestGroupName_KeepsOrder: by which members know it. The server is asked for nothing
-// where one process is alone: a list of one kills it.
+// Members recognize a group by its order. A group of one process sends nothing, because a list of
+// one rank kills the server.
 func TestGroupName_KeepsOrder(t *testing.T) {
 	s := server(t, pmi1test.Options{Style: pmi1test.HydraNew})
 	cs := members(t, s, "groups", time.Minute, 0, 1, 2, 3)
@@ -97,8 +97,7 @@ func TestGroupName_KeepsOrder(t *testing.T) {
 	}
 }
 
-// TestBarrier_GroupIsTooLong_IsErrUnsupported, in all members alike, and the connection is as good as
-// before.
+// The error is the same in all members, and the connection stays usable.
 func TestBarrier_GroupIsTooLong_IsErrUnsupported(t *testing.T) {
 	const size = 300
 	s := server(t, pmi1test.Options{Size: size, Style: pmi1test.HydraNew})
@@ -115,8 +114,8 @@ func TestBarrier_GroupIsTooLong_IsErrUnsupported(t *testing.T) {
 	}
 }
 
-// TestBarrier_MemberIsAbsent_EndsConnection: PMI-1 has no way to leave a barrier. Who
-// is missing is not known; what comes later is an error, and none waits.
+// PMI-1 cannot withdraw from a barrier. The missing members are unknown, and later calls fail at
+// once.
 func TestBarrier_MemberIsAbsent_EndsConnection(t *testing.T) {
 	for exchange, style := range map[string]pmi1test.Style{"groups": pmi1test.HydraNew, "all": pmi1test.Hydra402} {
 		t.Run(exchange, func(t *testing.T) { neverComes(t, exchange, style) })
@@ -145,7 +144,6 @@ func neverComes(t *testing.T, exchange string, style pmi1test.Style) {
 	}
 }
 
-// TestBarrier_ServerIsLost_Ends.
 func TestBarrier_ServerIsLost_Ends(t *testing.T) {
 	s := server(t, pmi1test.Options{Size: 2, Style: pmi1test.Hydra402})
 	c := members(t, s, "all", time.Minute, 0)[0]
@@ -155,7 +153,7 @@ func TestBarrier_ServerIsLost_Ends(t *testing.T) {
 	}
 }
 
-// TestFetch_InvalidContribution_IsAnError: it is quoted, and its value is not.
+// The error quotes it without its value.
 func TestFetch_InvalidContribution_IsAnError(t *testing.T) {
 	for _, value := range []string{"value=%%%", "value=AAAA"} {
 		t.Run(value, func(t *testing.T) { noPart(t, value) })

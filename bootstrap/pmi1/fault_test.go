@@ -17,7 +17,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// patience is the deadline of answers: it is short where one never comes.
+// patience is the deadline of answers, which is short if there is none.
 func patience(f pmi1test.Fault) time.Duration {
 	if f.Response == "" && !f.MustClose {
 		return 200 * time.Millisecond
@@ -25,7 +25,7 @@ func patience(f pmi1test.Fault) time.Duration {
 	return time.Minute
 }
 
-// faults are what a server may do instead of answering, with what the error then says.
+// faults are answers of a faulty server, with the resulting error.
 func faults(cmd, field string) map[string]pmi1test.Fault {
 	f := map[string]pmi1test.Fault{
 		"no complete answer": {Cmd: cmd},
@@ -86,7 +86,7 @@ func TestCalls_ServerFails_AreErrors(t *testing.T) {
 			if cmd == "finalize" {
 				continue
 			}
-			// The first cause stays the answer, and nothing hangs.
+			// The first cause remains the result of all calls.
 			if _, _, err := l.Find(t.Context(), proc(2)); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %q, afterwards: %v", cmd, want, err)
 			}
@@ -115,7 +115,7 @@ func TestOpen_NoServerAtPort_IsErrTransport(t *testing.T) {
 	}
 }
 
-// TestServerLost_IsAnEvent: though nobody asks anything of it. A goodbye is none.
+// The event arrives without a request. A goodbye causes none.
 func TestServerLost_IsAnEvent(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	events := make(chan bootstrap.Event, 10)
@@ -161,7 +161,7 @@ func TestCall_TwoAnswers_EndConnection(t *testing.T) {
 	}
 }
 
-// TestCall_LateSecondAnswer_EndsConnection: it comes when the next request is under way.
+// The second answer arrives during the next request.
 func TestCall_LateSecondAnswer_EndsConnection(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	a, b := rank(t, s, 0), rank(t, s, 1)
@@ -200,18 +200,18 @@ func TestFind_ForeignEntry_IsAnError(t *testing.T) {
 	for _, c := range []struct {
 		port string
 		want string
-		more string // of part 1
+		more string // Value of part 1.
 	}{
-		{port: "tag#0$port#1234$", want: "cut short, or no"},
-		{port: "0.00000000.", want: "cut short, or no"},
-		{port: "1..", want: "cut short, or no"},
-		{port: "1.00000000.00", want: "cut short, or no"},
-		{port: encodePorts(name+"x", []byte("x"), 9)[0], want: "cut short, or no"},
+		{port: "tag#0$port#1234$", want: "truncated, or was not"},
+		{port: "0.00000000.", want: "truncated, or was not"},
+		{port: "1..", want: "truncated, or was not"},
+		{port: "1.00000000.00", want: "truncated, or was not"},
+		{port: encodePorts(name+"x", []byte("x"), 9)[0], want: "truncated, or was not"},
 		{port: two[0], want: "a part is missing"},
 		{port: two[0], want: "look up " + name + "/1", more: "?"},
 		{port: two[0], want: "look up " + name + "/1", more: encodePorts(name, []byte("ab"), 1)[1]}, // of another value
-		{port: two[0], want: "cut short, or no", more: two[1][:len(two[1])-2]},
-		{port: long[0], want: "cut short, or no", more: long[1]},
+		{port: two[0], want: "truncated, or was not", more: two[1][:len(two[1])-2]},
+		{port: long[0], want: "truncated, or was not", more: long[1]},
 	} {
 		s.Publish(name, c.port)
 		if c.more != "" {
@@ -248,7 +248,7 @@ func TestPublish_IsRefused_ErrorHasName(t *testing.T) {
 		}
 	}
 	left("1")
-	// The head is taken in the last moment, or a part.
+	// Another process publishes the name of the head, or of a part, at the last moment.
 	for r, taken := range map[int]string{2: "", 3: "/2"} {
 		name := fmt.Sprintf("ferry/%s/%d%s", kvsname, r, taken)
 		l := rank(t, s, r)
@@ -298,7 +298,7 @@ func TestIdentity_MappingAndVariablesDiffer_LocalsAreUnknown(t *testing.T) {
 		if (len(p.id.Nodes) > 0) != (c.want != nil) {
 			t.Errorf("%+v: the map is %v", c, p.id.Nodes)
 		}
-		if told := strings.Contains(log.String(), "not known"); told != (c.want == nil && c.mapping != "") {
+		if told := strings.Contains(log.String(), "are unknown"); told != (c.want == nil && c.mapping != "") {
 			t.Errorf("%+v: log %s", c, log.String())
 		}
 		if err := p.release(); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// The test binary is the program of the jobs below: what it does is in roleVar, and the
-// job's directory in dirVar.
+// The test binary is the program of these jobs. roleVar selects the program, and dirVar is the
+// directory of the job.
 const (
 	roleVar = "FERRY_TEST_PMI1_ROLE"
 	dirVar  = "FERRY_TEST_PMI1_DIR"
@@ -28,7 +28,7 @@ const (
 
 const hydraTimeout = time.Minute
 
-// asRankOfHydra runs this process as a rank, if it is one, and ends it.
+// asRankOfHydra runs this process as a rank if it is one, and exits.
 func asRankOfHydra() {
 	role, ok := roles[os.Getenv(roleVar)]
 	if !ok {
@@ -62,7 +62,7 @@ func openAnd(ctx context.Context, f func(*launcher) error) error {
 	return f(l)
 }
 
-// roleMeet: ranks 1 and 3 find each other while 0 and 2 don't even say hello.
+// roleMeet lets ranks 1 and 3 find each other, while 0 and 2 do not connect.
 func roleMeet(ctx context.Context) (int, error) {
 	number := os.Getenv(envRank) + os.Getenv(envID)
 	if number == "0" || number == "2" {
@@ -115,7 +115,7 @@ func roleMeet(ctx context.Context) (int, error) {
 	})
 }
 
-// find asks until there is an answer.
+// find repeats the lookup until there is an answer.
 func find(ctx context.Context, l meet.Launcher, p framework.Proc) ([]byte, error) {
 	for {
 		entry, ok, err := l.Find(ctx, p)
@@ -147,7 +147,7 @@ func untilThere(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// roleAbort: rank 0 aborts the job, in which the others would wait.
+// roleAbort lets rank 0 abort the job while the others wait.
 func roleAbort(ctx context.Context) (int, error) {
 	return 0, openAnd(ctx, func(l *launcher) error {
 		if l.Identity().Proc.Rank == 0 {
@@ -159,7 +159,7 @@ func roleAbort(ctx context.Context) (int, error) {
 	})
 }
 
-// roleForget: rank 0 ends without a goodbye when the others have said hello, and they wait.
+// roleForget ends rank 0 without a goodbye after the others have connected, while they wait.
 func roleForget(ctx context.Context) (int, error) {
 	return 0, openAnd(ctx, func(l *launcher) error {
 		if err := l.proc.wire.Barrier(ctx, ""); err != nil || l.Identity().Proc.Rank == 0 {
@@ -169,7 +169,7 @@ func roleForget(ctx context.Context) (int, error) {
 	})
 }
 
-// roleLeave: each ends with its rank as its status.
+// roleLeave exits with the rank as the status.
 func roleLeave(ctx context.Context) (status int, err error) {
 	err = openAnd(ctx, func(l *launcher) error {
 		status = int(l.Identity().Proc.Rank)
@@ -216,8 +216,7 @@ func TestHydra_ExitStatus_ReachesMpiexec(t *testing.T) {
 	}
 }
 
-// TestHydra_EndWithoutFinalize_EndsOthers: which wait, and would for long. The status
-// of mpiexec says nothing of it.
+// The others wait without a limit. The status of mpiexec is unspecified.
 func TestHydra_EndWithoutFinalize_EndsOthers(t *testing.T) {
 	began := time.Now()
 	out, status := mpiexec(t, "forgets")

@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// factory makes jobs of processes that have a server's port, and an exchange.
+// factory makes jobs of processes with the port of a server, and an exchange.
 func factory(style pmi1test.Style, exchange string) bootstraptest.Factory {
 	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		if len(want.Psets) > 0 {
@@ -25,7 +25,7 @@ func factory(style pmi1test.Style, exchange string) bootstraptest.Factory {
 			return nil, err
 		}
 		job := &bootstraptest.Job{}
-		// crash ends a process: it is not there any more, nor where it listened.
+		// crash ends a process with its sockets.
 		crash := func(c bootstrap.Client) error {
 			p, ok := framework.As[interface{ Crash() error }](c)
 			if !ok {
@@ -72,7 +72,7 @@ func TestKit(t *testing.T) {
 	}
 }
 
-// PMI-1 serves a process one request at a time, and a barrier can't be withdrawn.
+// PMI-1 serves one request of a process at a time, and barriers cannot be withdrawn.
 const oneAtATime = bootstraptest.Overlap | bootstraptest.Names | bootstraptest.Withdrawal | bootstraptest.Deaths
 
 func TestKitOverGroups(t *testing.T) {

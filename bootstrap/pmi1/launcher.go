@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// launcher is what one client has of the process's PMI-1 server: a meet.Launcher.
+// launcher is a meet.Launcher over the process's PMI-1 server for one client.
 type launcher struct {
 	proc     *process
 	isClosed atomic.Bool
@@ -24,7 +24,7 @@ func (l *launcher) Identity() bootstrap.Identity {
 	return id
 }
 
-// usable says why the server can't be asked; nil if it can.
+// checkUsable returns the reason if requests to the server are impossible.
 func (l *launcher) checkUsable(op, peer string) error {
 	if l.isClosed.Load() {
 		return fmt.Errorf("bootstrap pmi1: %s: %w", op, framework.ErrClosed)
@@ -37,7 +37,7 @@ func (l *launcher) checkUsable(op, peer string) error {
 	return nil
 }
 
-// learnt returns what is known of a process without asking.
+// knownEntry returns an entry without a request.
 func (l *launcher) knownEntry(p framework.Proc) (entry []byte, ok bool) {
 	l.proc.mu.Lock()
 	defer l.proc.mu.Unlock()
@@ -51,13 +51,13 @@ func (l *launcher) recordEntry(p framework.Proc, entry []byte) {
 	l.proc.entries[p] = slices.Clone(entry)
 }
 
-// address returns the name under which p's entry is.
+// entryName returns the name of p's entry.
 func (l *launcher) entryName(p framework.Proc) string {
 	return addressName(p, l.proc.wire.Limits().Key)
 }
 
-// Publish implements meet.Launcher. The entry stays when this process says goodbye; a
-// second call with the same entry does nothing, with another it is ErrPublished.
+// Publish implements meet.Launcher. The entry remains when this process finalizes. A second call
+// with the same entry has no effect, and with another one it is ErrPublished.
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	const op = "publish the address"
 	me := l.proc.id.Proc
@@ -80,7 +80,7 @@ func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	return nil
 }
 
-// Find implements meet.Launcher. An entry that was found once is not asked for again.
+// Find implements meet.Launcher. Each entry is requested until it is found once.
 func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error) {
 	if entry, ok = l.knownEntry(p); ok {
 		return entry, true, nil
@@ -94,8 +94,8 @@ func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok
 	return entry, ok, err
 }
 
-// Abort implements meet.Launcher: the server ends every process of the job, and
-// mpiexec returns status. reason is logged here, since not every server would print it.
+// Abort implements meet.Launcher. The server ends every process of the job, and mpiexec returns
+// status. The reason is logged here, because some servers do not print it.
 func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
 	if err := l.checkUsable("abort the job", "the launcher"); err != nil {
 		return err
@@ -104,9 +104,9 @@ func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
 	return l.proc.wire.Abort(ctx, status)
 }
 
-// Watch has f called when the server is lost, at once if it is: then mpiexec, or the
-// launcher's process on this node, has ended. It hears of nothing else. f must not wait,
-// and none is called any more when Watch(nil) has returned.
+// Watch sets the callback for the loss of the server, which is called at once if the server is
+// lost. mpiexec, or the launcher's process on this node, has then ended. There are no other events.
+// f must not block, and there are no calls after Watch(nil) has returned.
 func (l *launcher) Watch(f func(bootstrap.Event)) {
 	l.proc.watchMu.Lock()
 	defer l.proc.watchMu.Unlock()
@@ -120,9 +120,8 @@ func (l *launcher) Watch(f func(bootstrap.Event)) {
 	}
 }
 
-// Close implements meet.Launcher. With the last one that is open the process says
-// goodbye to its server, for good; it waits for the answer, and returns ErrTransport when
-// there is none.
+// Close implements meet.Launcher. The last open launcher finalizes for the rest of the process. It
+// waits for the answer, and returns ErrTransport without one.
 func (l *launcher) Close() error {
 	if l.isClosed.Swap(true) {
 		return fmt.Errorf("bootstrap pmi1: close: %w", framework.ErrClosed)

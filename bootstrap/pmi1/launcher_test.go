@@ -50,7 +50,7 @@ func server(t *testing.T, o pmi1test.Options) *pmi1test.Server {
 	return s
 }
 
-// forget makes room for another process at a place: ports are used again.
+// forget removes the process of a server address, because ports are reused.
 func forget(at serverAddress) {
 	processes.Lock()
 	defer processes.Unlock()
@@ -135,7 +135,7 @@ func TestPublish_EntryOfAnySize_IsFound(t *testing.T) {
 	}
 }
 
-// TestPublish_SmallestLimits_Succeeds: the least that is accepted of a server carries any entry.
+// The smallest accepted limits suffice for any entry.
 func TestPublish_SmallestLimits_Succeeds(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	s.InjectFault(pmi1test.Fault{Cmd: "get_maxes", Response: "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=64\n"})
@@ -168,7 +168,7 @@ func TestAddressName_AnyNamespace_Fits(t *testing.T) {
 	}
 }
 
-// TestReopen_KnownEntries_AreFound: the server speaks with a process once.
+// The server accepts one connection of a process.
 func TestReopen_KnownEntries_AreFound(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	a, b, c := rank(t, s, 0), rank(t, s, 1), rank(t, s, 2)
@@ -209,7 +209,7 @@ func TestReopen_KnownEntries_AreFound(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Its entry is there for those who come later.
+	// Its entry remains for later processes.
 	if _, ok, err := c.Find(t.Context(), proc(0)); !ok || err != nil {
 		t.Errorf("the one that has closed is found: %t, %v", ok, err)
 	}
@@ -238,7 +238,7 @@ func TestClose_LastClient_Finalizes(t *testing.T) {
 	}
 }
 
-// TestOpen_IsCanceled_NextOpenSucceeds: the conversation goes on, and the next Open finds it.
+// The connection continues, and the next Open uses it.
 func TestOpen_IsCanceled_NextOpenSucceeds(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,27 +17,25 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// What a job keeps in the server's name service: the addresses of its processes, under
-// ferry/KVSNAME/RANK, and what programs publish, under ferry/n/HASH (names). What is
-// published there is seen at once and by everybody, while what is put into the key space
-// waits for a barrier of all.
+// Names of a job in the server's name service are the addresses of its processes, under
+// ferry/KVSNAME/RANK, and the names that programs publish, under ferry/n/HASH. Published names are
+// visible to all at once, while values in the key space wait for a barrier of all processes.
 //
-// A value stands under its name as COUNT.SUM.HEX. COUNT is over 1 if it does not fit into
-// one port: then NAME/1 and so on hold the rest as SUM.HEX. The head is published last and
-// withdrawn first: a reader that finds the head finds the rest. SUM is the CRC-32 of the
-// name and the value. It detects an answer that was cut, that belongs to another request,
-// or that was published there before.
+// The value of a name is COUNT.SUM.HEX. If it does not fit into one port, COUNT is above 1, and
+// NAME/1 and so on have the rest as SUM.HEX. The head is published last and withdrawn first, so
+// that a reader that finds the head finds the rest. SUM is the CRC-32 of the name and the value. It
+// detects an answer that is truncated, belongs to another request, or was published earlier.
 
 const (
-	// maxParts is enough for a value of bootstrap.MaxValue bytes with the limits that
-	// servers have, and for an entry with the smallest that are accepted.
+	// maxParts suffices for a value of bootstrap.MaxValue bytes with the limits of known servers,
+	// and for an entry with the smallest accepted limits.
 	maxParts = 9999
 
 	headHeader = len("9999.00000000.")
 )
 
-// addressName returns the name of p's entry. With the number of a part it fits into most
-// bytes, of which the server needs one: a long namespace is there as its hash.
+// addressName returns the name of p's entry. With the number of a part and the server's zero byte
+// it fits into most bytes. A long namespace is replaced by its hash.
 func addressName(p framework.Proc, most int) string {
 	const longest = len("ferry//4294967295/9999")
 	namespace := p.Namespace
@@ -47,8 +45,8 @@ func addressName(p framework.Proc, most int) string {
 	return "ferry/" + namespace + "/" + strconv.FormatUint(uint64(p.Rank), 10)
 }
 
-// publicName returns the name under which a job has what a program calls name. It is no
-// address of a job that is called n: a hash is longer than a rank.
+// publicName returns the name of a value that a program publishes. It differs from all addresses,
+// because a hash is longer than a rank.
 func publicName(namespace, name string) string { return "ferry/n/" + hashName(namespace+"\x00"+name) }
 
 func hashName(text string) string {
@@ -68,7 +66,7 @@ func checksum(name string, value []byte) uint32 {
 	return crc32.Update(crc32.ChecksumIEEE([]byte(name)), crc32.IEEETable, value)
 }
 
-// encode returns the ports of the parts of a value, each with room bytes of it at most.
+// encodePorts returns the ports of the parts of a value, each with up to room bytes of it.
 func encodePorts(name string, value []byte, room int) (ports []string) {
 	count := max(1, (len(value)+room-1)/room)
 	check := checksum(name, value)
@@ -82,9 +80,9 @@ func encodePorts(name string, value []byte, room int) (ports []string) {
 	return ports
 }
 
-var errPart = errors.New("it is cut short, or no ferry program published it")
+var errPart = errors.New("it is truncated, or was not published by a ferry program")
 
-// decodeHead takes the first part of a value apart.
+// decodeHead decodes the first part of a value.
 func decodeHead(port string) (count int, check string, part []byte, err error) {
 	number, rest, _ := strings.Cut(port, ".")
 	if count, err = strconv.Atoi(number); err != nil || count < 1 || count > maxParts {
@@ -95,7 +93,7 @@ func decodeHead(port string) (count int, check string, part []byte, err error) {
 	return count, check, part, err
 }
 
-// decodePart takes a part apart that must have that sum.
+// decodePart decodes a part, which must have that checksum.
 func decodePart(port, check string) ([]byte, error) {
 	text, ok := strings.CutPrefix(port, check+".")
 	part, err := hex.DecodeString(text)
@@ -105,14 +103,14 @@ func decodePart(port, check string) ([]byte, error) {
 	return part, nil
 }
 
-// book is the name service of a job.
+// nameService is the name service of a job.
 type nameService struct{ wire *wire.Client }
 
-// withdrawTimeout limits the withdrawal of what was published in part.
+// withdrawTimeout limits the withdrawal of a value that was published in part.
 const withdrawTimeout = time.Second
 
-// write publishes a value, or nothing. A name that is taken is bootstrap.ErrPublished;
-// with a server that replaces (Slurm), of two who publish at the same time both may succeed.
+// publish publishes a value completely or not at all. It returns bootstrap.ErrPublished if the name
+// is in use. With a server that replaces values (Slurm), two concurrent calls may both succeed.
 func (b nameService) publish(ctx context.Context, name string, value []byte) error {
 	if err := b.checkFree(ctx, name); err != nil {
 		return err
@@ -127,7 +125,7 @@ func (b nameService) publish(ctx context.Context, name string, value []byte) err
 		if err == nil {
 			continue
 		}
-		first := i // may be there or not
+		first := i // The state of this part is unknown.
 		if _, refused := errors.AsType[*wire.RefusedError](err); refused {
 			first = i + 1
 			err = cmp.Or(b.checkFree(ctx, partName(name, i)), err)
@@ -138,7 +136,7 @@ func (b nameService) publish(ctx context.Context, name string, value []byte) err
 	return nil
 }
 
-// free returns ErrPublished if something is published under name.
+// checkFree returns ErrPublished if name has a value.
 func (b nameService) checkFree(ctx context.Context, name string) error {
 	port, ok, err := b.wire.Lookup(ctx, name)
 	if ok {
@@ -147,7 +145,8 @@ func (b nameService) checkFree(ctx context.Context, name string) error {
 	return err
 }
 
-// withdraw takes parts back, as far as possible: another error is told.
+// unpublishParts withdraws parts as far as possible. It returns no error, because the caller has
+// one.
 func (b nameService) unpublishParts(ctx context.Context, name string, first, end int) {
 	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
@@ -156,7 +155,7 @@ func (b nameService) unpublishParts(ctx context.Context, name string, first, end
 	}
 }
 
-// read returns the value under name, of most bytes at most; ok is false while there is none.
+// lookUp returns the value of name, of up to most bytes. ok is false if there is none.
 func (b nameService) lookUp(ctx context.Context, name string, most int) (value []byte, ok bool, err error) {
 	port, ok, err := b.wire.Lookup(ctx, name)
 	if err != nil || !ok {
@@ -193,7 +192,7 @@ func (b nameService) lookUp(ctx context.Context, name string, most int) (value [
 	return value, true, nil
 }
 
-// remove withdraws the value under name; ok is false if there is none.
+// unpublish withdraws the value of name. ok is false if there is none.
 func (b nameService) unpublish(ctx context.Context, name string) (ok bool, err error) {
 	port, ok, err := b.wire.Lookup(ctx, name)
 	if err != nil || !ok {
@@ -201,11 +200,11 @@ func (b nameService) unpublish(ctx context.Context, name string) (ok bool, err e
 	}
 	count, _, _, err := decodeHead(port)
 	if err != nil {
-		count = 1 // it can't be more than that, whatever it is
+		count = 1 // It has no further parts.
 	}
 	if err := b.wire.Unpublish(ctx, name); err != nil {
 		if _, refused := errors.AsType[*wire.RefusedError](err); refused {
-			return false, nil // somebody else was faster
+			return false, nil // Another process has withdrawn it.
 		}
 		return false, err
 	}

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzPorts: the port that a server returns for a name is a part of a value, or an error. What
-// encode publishes comes back.
+// A port from a server is a part of a value or an error. Encoded values survive the round trip.
 func FuzzPorts(f *testing.F) {
 	f.Add("2.00000000.616263", []byte("value"))
 	f.Add("0.x.", []byte{})

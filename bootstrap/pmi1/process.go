@@ -14,39 +14,45 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// process is what this operating-system process is to its PMI-1 server. It outlives
-// clients, because the server talks to a process once: after finalize the descriptor is
-// dead, and what was learnt until then has to do.
+// process is the state of this process at its PMI-1 server. It outlives clients, because the server
+// accepts one connection of a process. After finalize the descriptor is closed, and only the
+// entries remain.
 type process struct {
 	address serverAddress
 	timeout time.Duration
 	log     *slog.Logger
-	ready   chan struct{} // closed when begin has ended; what is below is set then
+	// Closed when connect has returned. The fields below are constant from then on.
+	ready chan struct{}
 
-	err  error // why there is no wire-up
+	// Result of connect.
+	err  error
 	id   bootstrap.Identity
 	wire *wire.Client
 
-	mu          sync.Mutex
-	users       int
-	isFinalized bool                      // finalize has begun: the server serves nobody here any more
-	entries     map[framework.Proc][]byte // entries: what was found, and what this process has published
+	mu    sync.Mutex
+	users int
+	// The server accepts no further requests.
+	isFinalized bool
+	// Entries that were found, and that of this process.
+	entries map[framework.Proc][]byte
 
-	watchMu  sync.Mutex // held during calls of watchers
+	// Held during calls of watchers.
+	watchMu  sync.Mutex
 	watchers map[*launcher]func(bootstrap.Event)
-	lostErr  error // the server has gone before this process said goodbye
+	// The server was lost before finalize.
+	lostErr error
 }
 
-// processes holds one process for each place. There is one in a program: its descriptor
-// is inherited once, whoever opens clients. Tests have more, by port.
+// processes has the process of each server address. A program has one, because its descriptor is
+// inherited once. Tests have several, with ports.
 var processes = struct {
 	sync.Mutex
 	at map[string]*process
 }{at: map[string]*process{}}
 
-// enter returns the process at a place, with one user more, when the server has said who
-// it is. The first caller's timeout and logger are the ones that count. A ctx that ends
-// does not end the conversation, which can't be had twice: a later call finds its result.
+// acquire returns the process of a server address for one more launcher, after connect. The timeout
+// and logger of the first call apply. The end of ctx does not end the connection, which is possible
+// only once, and a later call finds its result.
 func acquire(ctx context.Context, at serverAddress, env bootstrap.Env) (*process, error) {
 	processes.Lock()
 	p := processes.at[at.key()]
@@ -76,18 +82,18 @@ func acquire(ctx context.Context, at serverAddress, env bootstrap.Env) (*process
 	return p, nil
 }
 
-// visited reports whether a place has been spoken to.
+// isKnown reports whether this program has connected to a server address.
 func isKnown(at serverAddress) bool {
 	processes.Lock()
 	defer processes.Unlock()
 	return processes.at[at.key()] != nil
 }
 
-// dialTimeout limits connecting to a server's port. The session's timeout, which is for what other
-// processes have to do, does not: a launcher that is busy starting them may take longer.
+// dialTimeout limits the connection to a server's port. The session's timeout does not apply,
+// because a launcher that is busy with starting processes may take longer.
 const dialTimeout = 10 * time.Second
 
-// begin makes the process known to its server.
+// connect connects to the server and identifies the process.
 func (p *process) connect() {
 	defer close(p.ready)
 	dialing, cancel := context.WithTimeout(context.Background(), dialTimeout)
@@ -96,7 +102,7 @@ func (p *process) connect() {
 	if err != nil {
 		p.err = &framework.TransportError{Component: "bootstrap pmi1", Peer: "the launcher at " + p.address.key(), Op: "connect", Err: err}
 		processes.Lock()
-		delete(processes.at, p.address.key()) // nothing was said: the next call tries again
+		delete(processes.at, p.address.key()) // The server has received no request, so the next call tries again.
 		processes.Unlock()
 		return
 	}
@@ -106,7 +112,7 @@ func (p *process) connect() {
 	}
 }
 
-// greet learns who this process is. Every answer has a deadline.
+// identify requests the identity of this process. Every answer has a deadline.
 func (p *process) identify(ctx context.Context) (err error) {
 	rank, size := p.address.rank, p.address.size
 	if p.address.fd < 0 {
@@ -123,7 +129,7 @@ func (p *process) identify(ctx context.Context) (err error) {
 		return broken
 	}
 	if err == nil && !ok {
-		return nil // servers drop a mapping that is too long for them
+		return nil // Servers drop a mapping that is too long for them.
 	}
 	var nodes bootstrap.NodeMap
 	if err == nil {
@@ -133,8 +139,8 @@ func (p *process) identify(ctx context.Context) (err error) {
 	if err == nil {
 		err = p.address.checkMapping(id)
 	}
-	if err != nil { // The cards of the processes have their nodes, too.
-		p.log.Info("bootstrap pmi1: the map of the nodes is dropped, and the processes of this node are not known", "error", err)
+	if err != nil { // The business cards of the processes have their nodes, too.
+		p.log.Info("bootstrap pmi1: invalid map of the nodes dropped: the processes of this node are unknown", "error", err)
 		return nil
 	}
 	p.id = id
@@ -144,7 +150,7 @@ func (p *process) identify(ctx context.Context) (err error) {
 // mappingKey is the key of a server's process mapping.
 const mappingKey = "PMI_process_mapping"
 
-// agrees compares an identity from a mapping with the variables that some servers set.
+// checkMapping compares an identity from a mapping with the variables that some servers set.
 func (p serverAddress) checkMapping(id bootstrap.Identity) error {
 	if p.localSize >= 0 && p.localSize != id.LocalSize || p.localRank >= 0 && p.localRank != id.LocalRank {
 		return fmt.Errorf("%s places %d ranks on this node, with this one at %d, but %s is %d and %s is %d",
@@ -153,7 +159,7 @@ func (p serverAddress) checkMapping(id bootstrap.Identity) error {
 	return nil
 }
 
-// lose tells the watchers that the server is gone.
+// reportLost notifies the watchers of the loss of the server.
 func (p *process) reportLost(err error) {
 	p.watchMu.Lock()
 	defer p.watchMu.Unlock()
@@ -167,7 +173,7 @@ func (p *process) lostEvent() bootstrap.Event {
 	return bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "the connection to the PMI-1 server broke: " + p.lostErr.Error()}
 }
 
-// leave takes one user away. With the last one the conversation with the server ends.
+// release removes one launcher. The last one finalizes.
 func (p *process) release() error {
 	p.mu.Lock()
 	p.users--
@@ -179,12 +185,11 @@ func (p *process) release() error {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), finalizeTimeout, &framework.TransportError{
 		Component: "bootstrap pmi1", Peer: "the launcher", Op: "finalize",
-		Err: fmt.Errorf("%w: it is not done within %v", framework.ErrTimeout, finalizeTimeout),
+		Err: fmt.Errorf("%w: no answer within %v", framework.ErrTimeout, finalizeTimeout),
 	})
 	defer cancel()
 	return p.wire.Finalize(ctx)
 }
 
-// finalizeTimeout limits Close, which has no context of its caller's, when the time for an
-// answer is longer.
+// finalizeTimeout limits Close, which has no context.
 const finalizeTimeout = 10 * time.Second

@@ -14,8 +14,8 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
 )
 
-// The environment variables of PMI-1. A server gives a descriptor, rank and size, or its
-// port and a number by which it tells the process the rest.
+// Environment variables of PMI-1. A server passes a descriptor, rank and size, or its port and a
+// number for the process, with which it requests the rest.
 const (
 	envFD        = launched.PMIFD
 	envRank      = launched.PMIRank
@@ -26,18 +26,23 @@ const (
 	envLocalSize = "MPI_LOCALNRANKS"
 )
 
-// place is where this process's PMI-1 server is, as its environment says.
+// serverAddress is the address of this process's PMI-1 server.
 type serverAddress struct {
-	fd   int    // -1 in port mode
-	port string // host:port
+	// -1 in port mode.
+	fd int
+	// As host:port, in port mode.
+	port string
 
-	pmiID      int // in port mode
-	rank, size int // in descriptor mode
+	// In port mode.
+	pmiID int
+	// In descriptor mode.
+	rank, size int
 
-	localRank, localSize int // -1 where nothing is said
+	// -1 if unknown.
+	localRank, localSize int
 }
 
-// key tells places apart: a process has one server, but tests have several processes.
+// key identifies a server address. Tests have several processes.
 func (p serverAddress) key() string {
 	if p.fd >= 0 {
 		return fmt.Sprintf("%s=%d", envFD, p.fd)
@@ -45,15 +50,16 @@ func (p serverAddress) key() string {
 	return fmt.Sprintf("%s=%s %s=%d", envPort, p.port, envID, p.pmiID)
 }
 
-// errNoServer says that nothing in the environment speaks of PMI-1.
+// errNoServer means that the environment has no sign of PMI-1.
 var errNoServer = errors.New("no PMI-1 server started this process (" + envFD + " and " + envPort + " are not set)")
 
-// findServer reads params and the environment. A descriptor wins, as everywhere.
+// findServer returns the server address from params and the environment. A descriptor takes
+// precedence.
 func findServer(params *Params, lookup func(string) (string, bool)) (serverAddress, error) {
 	p := serverAddress{fd: -1, localRank: -1, localSize: -1}
 	for name, into := range map[string]*int{envLocalRank: &p.localRank, envLocalSize: &p.localSize} {
 		if n, ok, err := readNumber(lookup, name, 0); ok && err == nil {
-			*into = n // only a check: what is no number says nothing
+			*into = n // These are used for a check only, so an invalid value is ignored.
 		}
 	}
 	var ok bool
@@ -103,12 +109,12 @@ func (p *serverAddress) rankAndSize(lookup func(string) (string, bool)) error {
 		*v.into = n
 	}
 	if p.rank >= p.size || p.size > wire.MaxSize {
-		return fmt.Errorf("%s=%d and %s=%d make no sense", envRank, p.rank, envSize, p.size)
+		return fmt.Errorf("%s=%d and %s=%d are inconsistent", envRank, p.rank, envSize, p.size)
 	}
 	return nil
 }
 
-// number reads a variable that holds a number of least at least.
+// readNumber reads a variable with a number of at least least.
 func readNumber(lookup func(string) (string, bool), name string, least int) (n int, ok bool, err error) {
 	text, ok := lookup(name)
 	if !ok {
@@ -131,9 +137,9 @@ func checkPort(port string) error {
 	return nil
 }
 
-// checkInherited says whether a descriptor can be the one that the server gave: a stream
-// socket that came through exec. One that was opened here, or is not there at all, means
-// that the variable was meant for a parent of this process.
+// checkInherited returns an error unless the descriptor can be that of the server, a stream socket
+// that was inherited through exec. Otherwise the variable was meant for an ancestor of this
+// process.
 func checkInherited(fd int) error {
 	const meant = "it was meant for a process that started this one"
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
@@ -146,15 +152,15 @@ func checkInherited(fd int) error {
 	return nil
 }
 
-// isFromParent reports whether a connection was made by the parent of this process, which is
-// its launcher then.
+// isFromParent reports whether the parent of this process, which is then its launcher, made a
+// connection.
 func isFromParent(fd int) bool {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	return err == nil && int(cred.Pid) == os.Getppid()
 }
 
-// dial connects to the server. The descriptor becomes the connection's, and is
-// close-on-exec from then on: a program that this one starts must not hold it open.
+// dial connects to the server. The connection owns the descriptor, which becomes close-on-exec, so
+// that children of this process do not hold it open.
 func (p serverAddress) dial(ctx context.Context) (net.Conn, error) {
 	if p.fd < 0 {
 		var d net.Dialer
@@ -165,6 +171,6 @@ func (p serverAddress) dial(ctx context.Context) (net.Conn, error) {
 	}
 	unix.CloseOnExec(p.fd)
 	f := os.NewFile(uintptr(p.fd), envFD)
-	defer f.Close() // FileConn has one of its own
+	defer f.Close() // FileConn has a descriptor of its own.
 	return net.FileConn(f)
 }

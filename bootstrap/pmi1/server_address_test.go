@@ -50,11 +50,11 @@ func TestFindServer_InvalidEnvironment_IsAnError(t *testing.T) {
 	}
 }
 
-// unset takes what a launcher of the tests may have set out of the environment.
+// unset unsets the variables that a launcher of the tests may have set.
 func unset(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{envFD, envRank, envSize, envPort, envID, envLocalRank, envLocalSize} {
-		t.Setenv(name, "") // which puts back what was there
+		t.Setenv(name, "") // Restores the value after the test.
 		os.Unsetenv(name)
 	}
 }
@@ -74,8 +74,7 @@ func TestProbe_NoServer_IsUnavailable(t *testing.T) {
 	}
 }
 
-// TestProbe_PortBesidePMIx_IsAmbiguous: nothing tells which launcher is nearer, so that the user
-// must. A descriptor does.
+// It is unknown which launcher is nearer, so the user must select one. A descriptor decides.
 func TestProbe_PortBesidePMIx_IsAmbiguous(t *testing.T) {
 	unset(t)
 	t.Setenv(envPort, "host:1")
@@ -92,7 +91,7 @@ func TestProbe_PortBesidePMIx_IsAmbiguous(t *testing.T) {
 	if v := probe(&Params{Select: "pmi1"}); v.Status != framework.StatusUsable {
 		t.Errorf("verdict where the user has said which: %v", v)
 	}
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0) // as it comes through exec
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0) // Without close-on-exec, as after exec.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +100,8 @@ func TestProbe_PortBesidePMIx_IsAmbiguous(t *testing.T) {
 	t.Setenv(envFD, strconv.Itoa(ends[0]))
 	t.Setenv(envRank, "0")
 	t.Setenv(envSize, "2")
-	// This process has made it, and not its parent: it might be of a launcher around the
-	// one with the port.
+	// This process has made it and not its parent, so it may belong to a launcher around that of
+	// the port.
 	if v := probe(new(Params)); v.Status != framework.StatusUnavailable || !strings.Contains(v.Why(), "PMI_FD and PMI_PORT") || !strings.Contains(v.Why(), "env -u") {
 		t.Errorf("verdict with a descriptor and a port: %v", v)
 	}
@@ -124,8 +123,7 @@ func TestProbe_PortBesidePMIx_IsAmbiguous(t *testing.T) {
 	}
 }
 
-// TestProbe_DescriptorOfParent_IsUnavailable: a process between has not passed it on, so that
-// the number is free or names something else.
+// A process between has not passed the descriptor on, so its number is free or names another file.
 func TestProbe_DescriptorOfParent_IsUnavailable(t *testing.T) {
 	unset(t)
 	t.Setenv(envRank, "0")
@@ -151,8 +149,7 @@ func TestProbe_DescriptorOfParent_IsUnavailable(t *testing.T) {
 	}
 }
 
-// TestOpen_Descriptor_IsCloseOnExec: a program that this process starts would hold the
-// conversation open, and could speak in it.
+// Otherwise children of this process would hold the connection open, and could write to it.
 func TestOpen_Descriptor_IsCloseOnExec(t *testing.T) {
 	unset(t)
 	s := server(t, pmi1test.Options{Mapping: "(vector,(0,1,4))"})
@@ -177,7 +174,7 @@ func TestOpen_Descriptor_IsCloseOnExec(t *testing.T) {
 	if v := probe(new(Params)); v.Status != framework.StatusUsable {
 		t.Errorf("verdict %v", v)
 	}
-	for range 2 { // the second lives on the first
+	for range 2 { // The second one uses the state of the first.
 		l, err := openLauncher(t.Context(), bootstrap.Env{Params: new(Params)})
 		if err != nil {
 			t.Fatal(err)

@@ -41,9 +41,9 @@ const componentName = "bootstrap pmix"
 
 // Params are the component's parameters; each is bootstrap.pmix.NAME.
 type Params struct {
-	Library string `param:"library" default:"libpmix.so.2" level:"user" scope:"process" trusted:"true" doc:"libpmix: a file, or a name that is looked for where PMIX_LIBDIR and PMIX_PREFIX say, and then where the dynamic linker looks"`
+	Library string `param:"library" default:"libpmix.so.2" level:"user" scope:"process" trusted:"true" doc:"libpmix, as a file or a name; a name is searched in PMIX_LIBDIR and PMIX_PREFIX, and then by the dynamic linker"`
 
-	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"how communicators are made from groups: meet, over connections between the members; groups, by fences of the members; all, by fences of all processes, which must all call; auto: meet. The same in all processes of a job"`
+	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"construction of communicators from groups: meet, over connections between the members; groups, by fences of the members; all, by fences of all processes, which must all call; auto: meet. The same in all processes of a job"`
 
 	Select    string `reads:"bootstrap"`
 	Singleton bool   `reads:"bootstrap.local.singleton"`

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// reply returns the right answer to a request; known is false for one that no server knows.
+// reply returns the correct answer to a request. known is false for an unknown command.
 func (s *Server) reply(conn net.Conn, rank *int, cmd string, f map[string]string) (text string, known bool) {
 	switch cmd {
 	case "initack":
@@ -50,7 +50,7 @@ func (s *Server) reply(conn net.Conn, rank *int, cmd string, f map[string]string
 	return "", false
 }
 
-// say puts an answer together in the server's style.
+// formatAnswer formats an answer in the server's style.
 func (s *Server) formatAnswer(cmd string, rc int, rest string) string {
 	if rest != "" {
 		rest = " " + rest
@@ -66,7 +66,7 @@ func (s *Server) formatAnswer(cmd string, rc int, rest string) string {
 	return fmt.Sprintf("cmd=%s%s rc=%d\n", cmd, rest, rc)
 }
 
-// name serves the name service.
+// serveName serves the name service.
 func (s *Server) serveName(cmd, service, port string) string {
 	there, published := s.names[service]
 	ok := published
@@ -95,7 +95,7 @@ func (s *Server) serveName(cmd, service, port string) string {
 	return s.formatAnswer(reply, 1, "")
 }
 
-// barrier answers all of them when the last one comes, and nobody before.
+// barrier answers all members when the last one arrives.
 func (s *Server) barrier(conn net.Conn, group string) string {
 	members, tag, tagged := strings.Cut(group, ":")
 	if s.options.Style != HydraNew {
@@ -119,7 +119,7 @@ func (s *Server) barrier(conn net.Conn, group string) string {
 	text := s.formatAnswer("barrier_out", 0, rest)
 	for _, other := range s.barrierConns[group] {
 		if other != conn {
-			other.Write([]byte(text)) // likewise
+			other.Write([]byte(text)) // The member may have closed.
 		}
 	}
 	delete(s.barrierConns, group)

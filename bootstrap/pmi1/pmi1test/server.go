@@ -1,9 +1,8 @@
-// Package pmi1test is a PMI-1 server for tests: it answers as Hydra of either
-// generation or Slurm do, over a port or a pair of sockets, remembers what a launcher
-// would have killed the job for, and breaks its promises where a test says so.
+// Package pmi1test is a PMI-1 server for tests. It answers as both generations of Hydra and Slurm
+// do, over a port or a pair of sockets, records violations for which a launcher would have killed
+// the job, and injects faults.
 //
-// It stands on the standard library, so that a mistake in the client's parser is not
-// made here again.
+// It uses the standard library only, so that it does not share mistakes with the client's parser.
 package pmi1test
 
 import (
@@ -16,31 +15,37 @@ import (
 	"sync"
 )
 
-// Style says whose answers a server gives.
+// Style selects the server whose answers are imitated.
 type Style int
 
-// The styles.
+// Styles of servers.
 const (
-	Hydra402 Style = iota // Debian's mpiexec.hydra 4.0.2
-	HydraNew              // 5.1.0a1: rc first, PMI 1.2 with groups
-	Slurm                 // srun --mpi=pmi2
+	Hydra402 Style = iota // Debian's mpiexec.hydra 4.0.2.
+	HydraNew              // Hydra 5.1.0a1, with rc first, and PMI 1.2 with groups.
+	Slurm                 // srun --mpi=pmi2.
 )
 
-// Options say what job a server has.
+// Options describe the job of a server.
 type Options struct {
 	Size    int
 	KVSName string
-	Mapping string // PMI_process_mapping; "": none
+	Mapping string // PMI_process_mapping, or "" for none.
 	Style   Style
 }
 
-// A Fault is an answer that a server does not give as it should.
+// A Fault is a wrong answer of a server.
 type Fault struct {
-	Cmd            string // to which command
-	Response       string // the request is not done, and this is said, to the byte; "" with nothing else set: silence
-	MustClose      bool   // the connection is closed after that
-	IsRepeated     bool   // the right answer, twice in one piece
-	TruncatedField string // the right answer, with the value of this field cut in half
+	// Command to which the answer is wrong.
+	Cmd string
+	// Exact answer, in place of the request's execution. If all fields but Cmd are zero, there is
+	// no answer.
+	Response string
+	// The connection is closed after the answer.
+	MustClose bool
+	// The correct answer is sent twice in one piece.
+	IsRepeated bool
+	// In the correct answer the value of this field is cut in half.
+	TruncatedField string
 }
 
 // A Server serves one job.
@@ -49,12 +54,14 @@ type Server struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu             sync.Mutex
-	conns          map[net.Conn]struct{}
-	names          map[string]string
-	pendingValues  map[string]string // before a barrier
-	values         map[string]string
-	barrierConns   map[string][]net.Conn // in barriers
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	names map[string]string
+	// Values that were put since the last barrier.
+	pendingValues map[string]string
+	values        map[string]string
+	// Connections in barriers, by group.
+	barrierConns   map[string][]net.Conn
 	fault          *Fault
 	requests       []string
 	violations     []string
@@ -62,7 +69,7 @@ type Server struct {
 	abortStatuses  []int
 }
 
-// Start starts a server on a port of this machine.
+// Start starts a server on a port of this host.
 func Start(o Options) (*Server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -87,13 +94,13 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Port returns what PMI_PORT says.
+// Port returns the value of PMI_PORT.
 func (s *Server) Port() string { return s.listener.Addr().String() }
 
-// Serve serves the process of that rank on conn, which becomes the server's: descriptor mode.
+// Serve serves the process of that rank on conn, as in descriptor mode. The server owns conn.
 func (s *Server) Serve(conn net.Conn, rank int) { s.serve(conn, rank) }
 
-// Close ends all connections, and waits until nothing is served.
+// Close ends all connections, and waits for their goroutines.
 func (s *Server) Close() {
 	s.listener.Close()
 	s.mu.Lock()
@@ -104,35 +111,35 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// Break makes the next answer to f.Cmd, of whichever process, another one.
+// InjectFault replaces the next answer to f.Cmd, of any process.
 func (s *Server) InjectFault(f Fault) { s.locked(func() { s.fault = &f }) }
 
-// Said returns the requests that came, without their ends.
+// Requests returns the received requests without their ends.
 func (s *Server) Requests() (said []string) {
 	s.locked(func() { said = slices.Clone(s.requests) })
 	return said
 }
 
-// Killed says why a launcher would have killed the job: unknown commands, and processes
-// that had said something and went without finalize.
+// Violations returns the violations for which a launcher would have killed the job. These are
+// unknown commands, and ends of processes without finalize after a request.
 func (s *Server) Violations() (why []string) {
 	s.locked(func() { why = slices.Clone(s.violations) })
 	return why
 }
 
-// Finished returns the ranks that have finalized, in that order.
+// FinalizedRanks returns the ranks that have finalized, in that order.
 func (s *Server) FinalizedRanks() (ranks []int) {
 	s.locked(func() { ranks = slices.Clone(s.finalizedRanks) })
 	return ranks
 }
 
-// Aborted returns the statuses with which processes have aborted the job.
+// AbortStatuses returns the statuses of abort requests.
 func (s *Server) AbortStatuses() (statuses []int) {
 	s.locked(func() { statuses = slices.Clone(s.abortStatuses) })
 	return statuses
 }
 
-// Names returns what is published.
+// Names returns the published names.
 func (s *Server) Names() map[string]string {
 	names := map[string]string{}
 	s.locked(func() {
@@ -143,7 +150,7 @@ func (s *Server) Names() map[string]string {
 	return names
 }
 
-// Publish publishes a name, as another job's process could.
+// Publish publishes a name, as a process of another job could.
 func (s *Server) Publish(service, port string) { s.locked(func() { s.names[service] = port }) }
 
 func (s *Server) locked(f func()) {
@@ -176,7 +183,7 @@ func (s *Server) serve(conn net.Conn, rank int) {
 	})
 }
 
-// answer answers one request, and reports whether the connection is over.
+// answer answers one request, and reports whether it ends the connection.
 func (s *Server) answer(conn net.Conn, rank *int, line string) (over bool) {
 	s.requests = append(s.requests, line)
 	fields := map[string]string{}
@@ -185,7 +192,7 @@ func (s *Server) answer(conn net.Conn, rank *int, line string) (over bool) {
 		fields[k] = v
 	}
 	cmd := fields["cmd"]
-	if f := s.fault; f != nil && f.Cmd == cmd && !f.IsRepeated && f.TruncatedField == "" { // it is not done either
+	if f := s.fault; f != nil && f.Cmd == cmd && !f.IsRepeated && f.TruncatedField == "" {
 		s.fault = nil
 		conn.Write([]byte(f.Response))
 		return f.MustClose
@@ -203,21 +210,21 @@ func (s *Server) answer(conn net.Conn, rank *int, line string) (over bool) {
 			text = truncateField(text, f.TruncatedField)
 		}
 	}
-	conn.Write([]byte(text)) // who does not listen any more gets nothing
+	conn.Write([]byte(text)) // The client may have closed.
 	if cmd == "finalize" {
 		s.finalizedRanks = append(s.finalizedRanks, *rank)
 	}
 	return cmd == "finalize"
 }
 
-// cut halves the value of a field.
+// truncateField halves the value of a field.
 func truncateField(text, key string) string {
 	before, rest, _ := strings.Cut(text, " "+key+"=")
 	end := strings.IndexAny(rest, " \n")
 	return before + " " + key + "=" + rest[:end/2] + rest[end:]
 }
 
-// number reads a field that holds one; 0 if it does not.
+// readNumber reads a number, or returns 0.
 func readNumber(text string) int {
 	n, _ := strconv.Atoi(text)
 	return n

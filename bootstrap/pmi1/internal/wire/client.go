@@ -16,46 +16,53 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A Client is the process's one conversation with its PMI-1 server. Its methods may be
-// called concurrently; they take turns. The first answer that does not come, or makes
-// no sense, ends it: every call from then on returns that error, because nobody can
-// tell any more which answer belongs to which request.
+// A Client is the connection of the process to its PMI-1 server. Its methods may be called
+// concurrently, and requests are sequential. The first answer that is missing or invalid ends the
+// connection, and every later call returns that error, because later answers could no longer be
+// assigned to requests.
 //
-// Errors: *framework.TransportError, which quotes the server's line where there is
-// one, and wraps framework.ErrTimeout if there was none in time; a *RefusedError in it for
-// a request that the server did not do; the cause of ctx when that ended.
-// A call whose ctx ends leaves its request under way: the next one waits for that.
+// Errors are *framework.TransportError, which quotes the server's line if there is one, and wraps
+// framework.ErrTimeout for a missing answer; a *RefusedError in it for a request that the server
+// refused; and the cause of ctx when that has ended. A call whose ctx ends leaves its request in
+// progress, and the next call waits for that.
 type Client struct {
-	conn      net.Conn
-	timeout   time.Duration
-	onLost    func(error)
-	turnToken chan struct{}    // holds a token while nobody speaks
-	answers   chan lineOrError // those that answer a request; has room for all of them
-	wg        sync.WaitGroup
+	conn    net.Conn
+	timeout time.Duration
+	onLost  func(error)
+	// Holds a token while no request is in progress.
+	turnToken chan struct{}
+	// Lines that answer a request. It has room for all of them.
+	answers chan lineOrError
+	wg      sync.WaitGroup
 
-	subversion int    // set by Init
-	limits     Limits // set by Init
-	kvsName    string // set by Init
+	// Set by Init, as the next two.
+	subversion int
+	limits     Limits
+	kvsName    string
 
-	mu          sync.Mutex
-	linesWanted int   // lines that the request under way still gets
-	readErr     error // why there will be no more lines
-	isLeaving   bool  // the end is this process's own wish
-	closeErr    error // why it is over
+	mu sync.Mutex
+	// Lines that the request in progress still expects.
+	linesWanted int
+	// There are no further lines.
+	readErr error
+	// This process ends the connection.
+	isLeaving bool
+	// Cause of the end of the connection.
+	closeErr error
 }
 
-// received is a line, or why there will be no more.
+// lineOrError is a line, or the end of all lines.
 type lineOrError struct {
 	line Line
 	err  error
 }
 
-// maxLines is the most that answer one request.
+// maxLines is the largest number of lines that answer one request.
 const maxLines = 4
 
-// New returns a client on conn, which becomes its own. Each answer has timeout to come.
-// lost is called, once and from a goroutine of the client's, if the server ends the
-// connection while nobody has asked for that; it must not call the client.
+// New returns a client that owns conn. Each answer must arrive within timeout. onLost is called
+// once, on a goroutine of the client, if the server ends the connection without a request. It must
+// not call the client.
 func New(conn net.Conn, timeout time.Duration, lost func(error)) *Client {
 	c := &Client{conn: conn, timeout: timeout, onLost: lost, turnToken: make(chan struct{}, 1), answers: make(chan lineOrError, maxLines+1)}
 	c.turnToken <- struct{}{}
@@ -63,8 +70,8 @@ func New(conn net.Conn, timeout time.Duration, lost func(error)) *Client {
 	return c
 }
 
-// read hands lines to the request that is under way, until the connection ends or makes
-// no sense. A line that nobody has asked for is the end too: whose answer is the next?
+// read delivers lines to the request in progress until the connection ends or is invalid. An
+// unrequested line is invalid too, because later answers could not be assigned.
 func (c *Client) read() {
 	r := bufio.NewReaderSize(c.conn, MaxLine)
 	for {
@@ -85,13 +92,13 @@ func (c *Client) read() {
 	}
 }
 
-// acceptLine notes what read has got, and what came in one piece with it. It reports whether
-// there is a request to which the line goes, and whether an end is no news.
+// acceptLine records a line or error, and behind, which was received together with it. It reports
+// whether a request expects the line, and whether an end of the connection is expected.
 func (c *Client) acceptLine(line Line, err error, behind string) (asked, quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if asked = c.linesWanted > 0; asked && err == nil {
-		// Before the line is handed on: the next request must not find want at 0.
+		// This precedes the delivery, so that the next request finds the new count.
 		if c.linesWanted--; c.linesWanted > 0 || behind == "" {
 			return asked, c.isLeaving
 		}
@@ -108,11 +115,10 @@ func (c *Client) acceptLine(line Line, err error, behind string) (asked, quiet b
 }
 
 func unrequestedError(text string) error {
-	return fmt.Errorf("the launcher said more than it was asked: %s", quoteRequest(text))
+	return fmt.Errorf("the launcher sent more lines than requested: %s", quoteRequest(text))
 }
 
-// Close ends the connection without a word to the server, and waits for the request
-// that is under way, which fails.
+// Close ends the connection without finalize, and waits for the request in progress, which fails.
 func (c *Client) Close() error {
 	c.setLeaving()
 	c.fail(transportError("close", framework.ErrClosed))
@@ -121,7 +127,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// A RefusedError is what a request returns that the server understood and did not do.
+// A RefusedError is the error of a request that the server refused.
 type RefusedError struct{ Answer Line }
 
 func (e *RefusedError) Error() string { return "the launcher refused: " + e.Answer.String() }
@@ -130,15 +136,15 @@ func transportError(op string, err error) error {
 	return &framework.TransportError{Component: "bootstrap pmi1", Peer: "the launcher", Op: op, Err: err}
 }
 
-// leave says that an end of the connection is no news.
+// setLeaving marks the end of the connection as expected.
 func (c *Client) setLeaving() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.isLeaving = true
 }
 
-// fail ends the conversation because of err, unless it has ended before, and returns
-// the reason.
+// fail ends the connection with err as the cause, unless there is an earlier one, and returns the
+// cause.
 func (c *Client) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,14 +152,15 @@ func (c *Client) fail(err error) error {
 	return c.closeErr
 }
 
-// Err returns why the conversation is over; nil while it is not.
+// Err returns the cause of the end of the connection, or nil.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closeErr
 }
 
-// take waits for this call's turn. It is given back by whoever has it last.
+// lock waits until no request is in progress. The caller, or the goroutine that completes its
+// request, calls unlock.
 func (c *Client) lock(ctx context.Context) error {
 	select {
 	case <-c.turnToken:
@@ -172,7 +179,7 @@ func (c *Client) lock(ctx context.Context) error {
 
 func (c *Client) unlock() { c.turnToken <- struct{}{} }
 
-// ask sends a request and returns its answer, which must be a line of command want.
+// request sends a request and returns its answer, a line of command want.
 func (c *Client) request(ctx context.Context, want, cmd string, fields ...string) (Line, error) {
 	lines, err := c.requestLines(ctx, []string{want}, cmd, fields...)
 	if err != nil {
@@ -181,7 +188,7 @@ func (c *Client) request(ctx context.Context, want, cmd string, fields ...string
 	return lines[0], nil
 }
 
-// requestLines is ask for a request that is answered by several lines.
+// requestLines is request for an answer of several lines.
 func (c *Client) requestLines(ctx context.Context, want []string, cmd string, fields ...string) ([]Line, error) {
 	text, err := formatRequest(cmd, fields...)
 	if err != nil {
@@ -211,8 +218,8 @@ func (c *Client) requestLines(ctx context.Context, want []string, cmd string, fi
 	}
 }
 
-// exchange writes one request, in one piece because servers wait for the rest of a
-// line before they serve anybody else, and takes the lines that answer it.
+// exchange writes one request and returns the lines that answer it. It writes in one piece, because
+// servers wait for the rest of a line before they serve others.
 func (c *Client) exchange(text string, want []string) ([]Line, error) {
 	c.mu.Lock()
 	ended := c.readErr
@@ -249,24 +256,23 @@ func (c *Client) exchange(text string, want []string) ([]Line, error) {
 	return lines, nil
 }
 
-// parseRead makes a line of what a reader gave.
+// parseRead parses the result of a read.
 func parseRead(text []byte, err error) (Line, error) {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
 		return Line{}, fmt.Errorf("the launcher's line %s is over %d bytes", Quote(string(text)), MaxLine)
 	case err != nil && len(text) > 0:
-		return Line{}, fmt.Errorf("the launcher's line %s is cut short: %w", Quote(string(text)), err)
+		return Line{}, fmt.Errorf("the launcher's line %s is truncated: %w", Quote(string(text)), err)
 	case err != nil:
 		return Line{}, err
 	}
 	return Parse(string(text[:len(text)-1]))
 }
 
-// explain adds to an error of the connection what the client was doing; text is the
-// request, if there was one.
+// describeError adds the request, or "" for none, to an error of the connection.
 func describeError(text string, err error) error {
 	switch {
-	case err == io.EOF && text == "": // and no part of a line
+	case err == io.EOF && text == "": // Without a part of a line.
 		return fmt.Errorf("the launcher closed the connection: %w", err)
 	case err == io.EOF:
 		return fmt.Errorf("the launcher closed the connection instead of answering %s: %w", quoteRequest(text), err)

@@ -16,10 +16,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestClient_GoldenDialogues replays the scripts in testdata: what is called, what the client (>) and
-// the server (<) say then, each line whole, and what comes of it (=). "<+" is a line
-// without its end, "< close" the end of the connection; lines of the server that follow
-// one another go in one piece. LONG stands for 2,500 bytes.
+// TestClient_GoldenDialogues replays the scripts in testdata. A script has calls, the lines of the
+// client (>) and of the server (<), and results (=). "<+" is a line without its end, and "< close"
+// the end of the connection. Consecutive lines of the server are sent in one piece. LONG stands for
+// 2,500 bytes.
 func TestClient_GoldenDialogues(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -30,7 +30,7 @@ func TestClient_GoldenDialogues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// An empty line between dialogues: each has a connection of its own.
+		// An empty line separates dialogues. Each has a connection of its own.
 		for i, dialogue := range strings.Split(string(script), "\n\n") {
 			t.Run(fmt.Sprintf("%s/%d", strings.TrimSuffix(filepath.Base(file), ".txt"), i+1), func(t *testing.T) { replay(t, dialogue) })
 		}
@@ -77,7 +77,7 @@ func replay(t *testing.T, dialogue string) {
 	<-finished
 }
 
-// serve plays the server: it collects what is said until an outcome comes, and plays that.
+// serve plays the server. It collects a part of the script up to an outcome, and plays that.
 func serve(t *testing.T, conn net.Conn, said <-chan string, finished chan<- struct{}) {
 	defer close(finished)
 	r := bufio.NewReader(conn)
@@ -88,7 +88,7 @@ func serve(t *testing.T, conn net.Conn, said <-chan string, finished chan<- stru
 			continue
 		}
 		if !play(t, conn, r, part) {
-			for range said { // the script has more than the client says
+			for range said { // The client sends less than the script.
 			}
 			return
 		}
@@ -103,7 +103,7 @@ func play(t *testing.T, conn net.Conn, r *bufio.Reader, part []string) bool {
 		switch {
 		case what == ">":
 			if answer != "" {
-				conn.Write([]byte(answer)) // the client may have closed
+				conn.Write([]byte(answer)) // The client may have closed.
 				answer = ""
 			}
 			if text == "" {
@@ -128,7 +128,7 @@ func play(t *testing.T, conn net.Conn, r *bufio.Reader, part []string) bool {
 	return true
 }
 
-// do calls what a script says and puts what it returns into words.
+// do makes the call of a script, and formats its result.
 func do(t *testing.T, c *Client, call string) string {
 	t.Helper()
 	f := strings.Fields(call)

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// A value that is longer than the server's limit is cut without a word. So it is put in
-// segments, as MPICH's own clients do: the key holds segments=N, and KEY-seg-I/N the parts.
+// Servers truncate values over their limit without an error. So values are stored in segments, as
+// MPICH's clients do. The key has segments=N, and KEY-seg-I/N have the segments.
 const segmentsPrefix = "segments="
 
-// maxSegments is the most that a value may have: ten thousand ranks' mappings fit.
+// maxSegments suffices for the mapping of ten thousand ranks.
 const maxSegments = 1 << 10
 
-// Put stores a text of printable ASCII without spaces under key. It is seen, by this
-// process too, after the next barrier.
+// Put stores a text of printable ASCII without spaces under key. It is visible, to this process
+// too, after the next barrier.
 func (c *Client) Put(ctx context.Context, key, text string) error {
 	most := c.maxValue(key)
 	if len(text) <= most {
 		return c.put(ctx, key, text)
 	}
-	// The part's key is longer, and its value shorter for that.
+	// Keys of segments are longer, and their values shorter.
 	most = c.maxValue(segmentKey(key, maxSegments, maxSegments))
 	n := (len(text) + most - 1) / max(most, 1)
 	if n > maxSegments || most < 1 {
@@ -44,14 +44,14 @@ func (c *Client) put(ctx context.Context, key, text string) error {
 	return c.checkDone("put "+key, l, err)
 }
 
-// maxValue returns how long a value may be that goes in one piece.
+// maxValue returns the largest length of a value in one piece.
 func (c *Client) maxValue(key string) int {
 	return min(c.limits.Value-1, MaxRequest-len("cmd=put kvsname= key= value=\n")-len(c.kvsName)-len(key))
 }
 
 func segmentKey(key string, i, n int) string { return fmt.Sprintf("%s-seg-%d/%d", key, i, n) }
 
-// Get returns the text that is stored under key; ok is false if there is none.
+// Get returns the text under key. ok is false if there is none.
 func (c *Client) Get(ctx context.Context, key string) (text string, ok bool, err error) {
 	text, ok, err = c.get(ctx, key)
 	count, long := strings.CutPrefix(text, segmentsPrefix)

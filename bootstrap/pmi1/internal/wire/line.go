@@ -1,9 +1,9 @@
-// Package wire speaks PMI-1 as a client: lines of text over one connection, one
-// request at a time, and each answer found by what it is called, because servers
-// differ in the order and number of the fields.
+// Package wire implements PMI-1 as a client. Lines of text are exchanged over one connection, with
+// one request at a time. Fields of answers are found by name, because servers differ in their order
+// and number.
 //
-// It knows neither environment nor address book. What it is told by a server it
-// takes for untrusted input: it is read once, bounded, and never a reason to panic.
+// It knows neither environment nor address book. Input from a server is untrusted. It is bounded,
+// read once, and never causes a panic.
 package wire
 
 import (
@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// MaxLine is the longest line of a server that is read, in bytes with its end. A
-	// value that fills the servers' limit of 1,024 takes a third of it.
+	// MaxLine is the longest line that is read, in bytes with its end. A value of the servers'
+	// limit of 1,024 needs a third of it.
 	MaxLine = 4 << 10
 
-	// MaxRequest is the longest line that is sent, in bytes with its end: Slurm's server
-	// takes what one read of that size gives for a whole line.
+	// MaxRequest is the longest line that is sent, in bytes with its end. Slurm's server takes the
+	// result of one read of that size for a whole line.
 	MaxRequest = 1 << 10
 
-	// maxFields is the most that a line may have; answers have up to seven.
+	// maxFields limits the fields of a line. Answers have up to seven.
 	maxFields = 64
 )
 
-// A Line is one line of a server, parsed.
+// A Line is a parsed line of a server.
 type Line struct {
 	Cmd    string
 	text   string
@@ -35,9 +35,9 @@ type Line struct {
 
 type field struct{ key, value string }
 
-// Parse reads a line without its end: cmd=NAME, then key=value with spaces between.
-// A value may hold "=". Words without "=" are skipped: a server's message may have
-// some. A duplicate key is an error, because nobody knows which one counts.
+// Parse parses a line without its end, cmd=NAME and then key=value pairs. A value may contain "=".
+// Words without "=" are skipped, because a server's message may have some. A duplicate key is
+// ambiguous, and an error.
 func Parse(text string) (Line, error) {
 	l := Line{text: text}
 	for i := range len(text) {
@@ -72,7 +72,7 @@ func Parse(text string) (Line, error) {
 	return l, nil
 }
 
-// Value returns what the line says of key.
+// Value returns the value of key.
 func (l Line) Value(key string) (value string, ok bool) {
 	for _, f := range l.fields {
 		if f.key == key {
@@ -82,7 +82,7 @@ func (l Line) Value(key string) (value string, ok bool) {
 	return "", false
 }
 
-// Text is Value for what must be there and not be empty.
+// Text is Value for a key that must have a value.
 func (l Line) Text(key string) (string, error) {
 	value, _ := l.Value(key)
 	if value == "" {
@@ -104,8 +104,8 @@ func (l Line) Number(key string, low, high int) (int, error) {
 	return n, nil
 }
 
-// Refused reports whether the line says that the request was not done. Hydra says so
-// by rc alone (and then even "info=ok" beside rc=1), Slurm by info alone.
+// IsRefused reports whether the server refused the request. Hydra shows it by rc alone (with
+// "info=ok" beside rc=1), Slurm by info alone.
 func (l Line) IsRefused() bool {
 	if rc, ok := l.Value("rc"); ok && rc != "0" {
 		return true
@@ -120,16 +120,16 @@ func (l Line) errorf(why string) error {
 	return fmt.Errorf("the launcher's line %s: %s", Quote(l.text), why)
 }
 
-// What Quote leaves of a line, of a word in it, and of one that may be, or be a part
-// of, a value that somebody has published.
+// Limits of Quote for a line, for a word in it, and for a word that may belong to a published
+// value.
 const (
 	quotedLine  = 256
 	quotedWord  = 96
 	quotedValue = 20
 )
 
-// Quote returns a line for an error message. Of a value only the beginning is there:
-// published ones carry secrets, which don't belong into logs.
+// Quote shortens a line for an error message. Published values may be secrets, so only their
+// beginning is quoted.
 func Quote(text string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(text, " ") {
@@ -153,10 +153,10 @@ func Quote(text string) string {
 	return strconv.Quote(b.String())
 }
 
-// errRequest is the reason for a request that can't be said in this protocol.
-var errRequest = errors.New("a request of PMI-1 can't carry it")
+// errRequest is the error of a request that PMI-1 cannot represent.
+var errRequest = errors.New("PMI-1 cannot represent the request")
 
-// request builds a line with its end, of command cmd with keys and values by turns.
+// formatRequest returns a line with its end, of command cmd with alternating keys and values.
 func formatRequest(cmd string, fields ...string) (string, error) {
 	var b strings.Builder
 	b.WriteString("cmd=" + cmd)
@@ -174,8 +174,8 @@ func formatRequest(cmd string, fields ...string) (string, error) {
 	return b.String(), nil
 }
 
-// sayable reports whether value comes through as it is. A backslash does not: newer
-// servers take it for the beginning of an escape.
+// isRepresentable reports whether value is transmitted unchanged. A backslash is not, because newer
+// servers take it for an escape.
 func isRepresentable(value string) bool {
 	for i := range len(value) {
 		if c := value[i]; c <= ' ' || c > '~' || c == '\\' {

@@ -21,7 +21,7 @@ func TestQuote_Value_IsShortened(t *testing.T) {
 	}
 }
 
-// Whatever a line holds, it is an error or can be asked for what it says.
+// Any line is an error, or its fields can be read.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0", "cmd=set size=4", "cmd=", "cmd", "", " ", "cmd=x =", "=",
@@ -57,7 +57,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Whatever a server says, requests end without a panic.
+// Whatever a server sends, requests end without a panic.
 func FuzzServer(f *testing.F) {
 	f.Add([]byte("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 vallen_max=64\n"))
 	f.Add([]byte("cmd=get_result value=segments=2\ncmd=get_result value=a\ncmd=get_result\n"))
@@ -89,7 +89,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// pair returns a client whose server does nothing by itself.
+// pair returns a client with a server that sends only what the test writes.
 func pair(t *testing.T, timeout time.Duration) (*Client, net.Conn) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -110,8 +110,7 @@ func TestCall_SilentServer_IsErrTimeout(t *testing.T) {
 	}
 }
 
-// TestCall_IsCanceled_NextCallSucceeds: its answer comes late, and is not the next
-// request's. The process has no other connection to go on with.
+// The late answer must not be taken for that of the next request.
 func TestCall_IsCanceled_NextCallSucceeds(t *testing.T) {
 	c, theirs := pair(t, time.Minute)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -140,7 +139,7 @@ func TestCall_IsCanceled_NextCallSucceeds(t *testing.T) {
 	}
 }
 
-// TestAbort_SilentServer_DoesNotBlock: which may hear it all the same.
+// The server may still read the request.
 func TestAbort_SilentServer_DoesNotBlock(t *testing.T) {
 	c, theirs := pair(t, time.Hour)
 	lines := make(chan string)

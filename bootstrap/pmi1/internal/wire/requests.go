@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The version that is asked for: a server that knows 1.2 says so itself, and one that
-// does not kills the job when it is asked for more than 1.1.
+// Requested version. A server that supports 1.2 reports it anyway, and a server that does not kills
+// the job if more than 1.1 is requested.
 const (
 	version    = "1"
 	subversion = "1"
@@ -19,18 +19,18 @@ const (
 	newestSubversion = 2
 )
 
-// MaxSize is the largest job that a server is believed to have.
+// MaxSize is the largest accepted size of a job.
 const MaxSize = 1 << 24
 
-// Maxes are a server's limits, in bytes with the zero byte that servers in C need.
+// Limits are a server's limits, in bytes with the zero byte that servers in C need.
 type Limits struct{ KVSName, Key, Value int }
 
-// minLimits are the smallest limits that the names of this package's callers fit into.
-// Servers say 256, 64 and 1,024.
+// minLimits are the smallest limits that the names of this package's callers fit into. Known
+// servers have 256, 64 and 1,024.
 var minLimits = Limits{KVSName: 16, Key: 64, Value: 64}
 
-// Who asks a server that was found by its port who this process is: pmiid is what its
-// environment says. It is the first request on such a connection, and comes before Init.
+// Identify requests the identity of this process from a server with a port. pmiid comes from the
+// environment. It is the first request of such a connection, before Init.
 func (c *Client) Identify(ctx context.Context, pmiid int) (rank, size int, err error) {
 	lines, err := c.requestLines(ctx, []string{"initack", "set", "set", "set"}, "initack", "pmiid", strconv.Itoa(pmiid))
 	if err != nil {
@@ -56,13 +56,13 @@ func (c *Client) Identify(ctx context.Context, pmiid int) (rank, size int, err e
 		}
 	}
 	if rank < 0 || rank >= size {
-		return 0, 0, c.failMalformed("initack", fmt.Errorf("the launcher says rank %d of %d", rank, size))
+		return 0, 0, c.failMalformed("initack", fmt.Errorf("the launcher reports rank %d of %d", rank, size))
 	}
 	return rank, size, nil
 }
 
-// Init greets the server, and learns its limits and the name of this process's key
-// space. Other requests come after it; it is called once.
+// Init requests the server's limits and the name of the job's key space. It precedes other
+// requests, and is called once.
 func (c *Client) Init(ctx context.Context) error {
 	l, err := c.request(ctx, "response_to_init", "init", "pmi_version", version, "pmi_subversion", subversion)
 	if err != nil {
@@ -112,11 +112,11 @@ func parseLimits(l Line) (m Limits, err error) {
 	return m, errors.Join(errs[:]...)
 }
 
-// malformed ends the conversation because of an answer that makes no sense.
+// failMalformed ends the connection because of an invalid answer.
 func (c *Client) failMalformed(op string, err error) error { return c.fail(transportError(op, err)) }
 
-// Groups reports whether the server has barriers of groups (PMI 1.2). One that has not
-// takes each for a barrier of all, without a word.
+// HasGroups reports whether the server has barriers of groups (PMI 1.2). A server without them
+// takes each for a barrier of all.
 func (c *Client) HasGroups() bool { return c.subversion >= 2 }
 
 // Maxes returns the server's limits.
@@ -125,14 +125,13 @@ func (c *Client) Limits() Limits { return c.limits }
 // KVSName returns the name of the job's key space, which is unique among jobs.
 func (c *Client) KVSName() string { return c.kvsName }
 
-// MaxGroup is the longest group that Barrier can say.
+// MaxGroup is the longest group of a Barrier.
 const MaxGroup = MaxRequest - len("cmd=barrier_in group=\n")
 
-// Barrier waits for all processes of the job, or for those of group if it is not
-// empty: "WORLD", "NODE" or ranks with commas between, then ":" and a tag. Each
-// member says the same. It lasts up to the client's timeout, during which no other
-// request is served. A list of one rank kills some servers: that is the caller's to avoid,
-// and so is a group with a server that has none (Groups).
+// Barrier waits for all processes of the job, or for group if that is not empty. A group is
+// "WORLD", "NODE" or ranks separated by commas, with an optional ":" and a tag, and is equal in all
+// members. Barrier lasts up to the client's timeout, and blocks other requests. The caller avoids a
+// list of one rank, which kills some servers, and groups on a server without them (HasGroups).
 func (c *Client) Barrier(ctx context.Context, group string) error {
 	var fields []string
 	if group != "" {
@@ -142,7 +141,7 @@ func (c *Client) Barrier(ctx context.Context, group string) error {
 	return c.checkDone("barrier_in", l, err)
 }
 
-// done turns an answer that has nothing but success or failure into an error.
+// checkDone returns the error of a request without results.
 func (c *Client) checkDone(op string, l Line, err error) error {
 	if err == nil && l.IsRefused() {
 		err = transportError(op, &RefusedError{l})
@@ -150,13 +149,12 @@ func (c *Client) checkDone(op string, l Line, err error) error {
 	return err
 }
 
-// MaxPort returns how long the port of a name may be.
+// MaxPort returns the largest length of the port of a name.
 func (c *Client) MaxPort(service string) int {
 	return min(c.limits.Value-1, MaxRequest-len("cmd=publish_name service= port=\n")-len(service))
 }
 
-// Publish publishes a name; who looks it up is told port. Hydra refuses a name that is
-// there already, Slurm replaces it.
+// Publish publishes port under a name. Hydra refuses a name in use, and Slurm replaces its port.
 func (c *Client) Publish(ctx context.Context, service, port string) error {
 	l, err := c.request(ctx, "publish_result", "publish_name", "service", service, "port", port)
 	return c.checkDone("publish_name "+service, l, err)
@@ -168,7 +166,7 @@ func (c *Client) Unpublish(ctx context.Context, service string) error {
 	return c.checkDone("unpublish_name "+service, l, err)
 }
 
-// Lookup returns what was published under a name; ok is false if nothing is.
+// Lookup returns the port of a name. ok is false if there is none.
 func (c *Client) Lookup(ctx context.Context, service string) (port string, ok bool, err error) {
 	const op = "lookup_name"
 	l, err := c.request(ctx, "lookup_result", op, "service", service)
@@ -181,8 +179,7 @@ func (c *Client) Lookup(ctx context.Context, service string) (port string, ok bo
 	return port, true, nil
 }
 
-// Finalize says goodbye and ends the connection. The server serves this process no
-// more, on no connection.
+// Finalize ends the connection in order. The server accepts no further connection of this process.
 func (c *Client) Finalize(ctx context.Context) error {
 	c.setLeaving()
 	l, err := c.request(ctx, "finalize_ack", "finalize")
@@ -193,12 +190,12 @@ func (c *Client) Finalize(ctx context.Context) error {
 	return err
 }
 
-// abortTimeout is how long Abort waits for its turn: a server that is silent towards
-// another request may still hear this one.
+// abortTimeout limits the wait of Abort for another request. A server that does not answer that may
+// still read the next one.
 const abortTimeout = time.Second
 
-// Abort asks the server to end the job with status. There is no answer: the server
-// kills this process too, unless it is gone itself.
+// Abort requests the end of the job with status. There is no answer, because the server kills this
+// process too.
 func (c *Client) Abort(ctx context.Context, status int) error {
 	text, err := formatRequest("abort", "exitcode", strconv.Itoa(status))
 	if err != nil {
