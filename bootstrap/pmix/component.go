@@ -1,26 +1,26 @@
-// Package pmix is the bootstrap under launchers with a PMIx server: Open MPI's mpirun,
-// PRRTE's prun, and Slurm's srun --mpi=pmix. Of PMIx it takes who the process is, and an
-// address book; everything else is bootstrap/meet's, because servers differ in all else: most
-// have no groups, tell nobody of deaths, and end fences that a dead process has not entered
-// with success; Slurm's has no name service either.
+// Package pmix is the bootstrap under launchers with a PMIx server, which are Open MPI's mpirun,
+// PRRTE's prun, and Slurm's srun --mpi=pmix. PMIx provides the identity of the process and an
+// address book. bootstrap/meet implements the rest, because servers differ in everything else. Most
+// have no groups, report no deaths, and complete fences with success although a dead process has
+// not entered them. Slurm's has no name service either.
 //
-// libpmix is loaded at run time (internal/pmixc). The parameter exchange has communicators
-// made by fences instead (exchange.go).
+// libpmix is loaded at run time (internal/pmixc). The parameter exchange selects fences for
+// communicators (exchange.go).
 //
-// # When a process is initialised, and when it is done
+// # Initialization and finalization
 //
-// Open MPI's mpirun (4.1.4, and PRRTE's in 5.0.7) and Slurm (22.05) take a process that was
-// initialised, and ends without PMIx_Finalize, for one that has failed, although it exits
-// with status 0, and kill the others: mpirun 4.1.4 after a second, with status 1 and
-// "exited without calling finalize", Slurm at once, with status 137 and "Error handler
-// invoked: status = -61". So the process finalizes when its last launcher is closed. Then
-// they let it live on, and exit. A process that was never initialised may exit too under
-// Slurm; mpirun 4.1.4 ends the job for it if others were initialised before.
+// Open MPI's mpirun (4.1.4, and PRRTE's in 5.0.7) and Slurm (22.05) take an initialized process
+// that ends without PMIx_Finalize for a failed one, although it exits with status 0, and kill the
+// others. mpirun 4.1.4 does so after a second, with status 1 and "exited without calling finalize",
+// and Slurm at once, with status 137 and "Error handler invoked: status = -61". So the process
+// finalizes when its last launcher is closed. It may then continue, and exit. Under Slurm a process
+// that was never initialized may exit too. mpirun 4.1.4 ends the job at its exit if others were
+// initialized before.
 //
-// A process that initialises libpmix once more is of no use in 4.2.2: it finds nothing of
-// what any process has put, not even its own, and leaks 0.15 MiB each time. So a process
-// initialises once. A client that opens after it has finalized reaches the other processes
-// without the server (see bootstrap/meet), and gets no event of the launcher's end.
+// In 4.2.2 a process that initializes libpmix again finds no entries of any process, not even its
+// own, and leaks 0.15 MiB each time. So a process initializes once. A client that opens after
+// finalization reaches the other processes without the server (bootstrap/meet), and receives no
+// event of the launcher's end.
 package pmix
 
 import (
@@ -36,10 +36,10 @@ import (
 	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
-// component names this bootstrap in errors.
+// componentName is the name of this bootstrap in errors.
 const componentName = "bootstrap pmix"
 
-// Params are the component's parameters; each is bootstrap.pmix.NAME.
+// Params are the component's parameters, each as bootstrap.pmix.NAME.
 type Params struct {
 	Library string `param:"library" default:"libpmix.so.2" level:"user" scope:"process" trusted:"true" doc:"libpmix, as a file or a name; a name is searched in PMIX_LIBDIR and PMIX_PREFIX, and then by the dynamic linker"`
 
@@ -51,8 +51,8 @@ type Params struct {
 
 type component struct{}
 
-// Component returns the component. It is a stateless value; the process's part in PMIx
-// is not (process.go).
+// Component returns the component. It is a stateless value, while the state of the process is in
+// process.go.
 func Component() bootstrap.Component { return component{} }
 
 func (component) Info() framework.Info {
@@ -67,9 +67,8 @@ func (component) Info() framework.Info {
 
 func (component) Params() any { return new(Params) }
 
-// Probe finds pmix usable when the environment names a server, and libpmix is there. It
-// does not connect. Where PMI-1 names a port as well, nothing tells which of the two
-// launchers is the nearer one.
+// Probe reports pmix usable if the environment names a server and libpmix can be loaded. It does
+// not connect. Beside a port of PMI-1 it is unknown which launcher is nearer.
 func (component) Probe(ctx context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)
 	if !ok {
@@ -102,7 +101,7 @@ func (component) Probe(ctx context.Context, params any) framework.Verdict {
 	return framework.Usable()
 }
 
-// hintFor says what helps against an error of load.
+// hintFor returns the remedy for an error of load.
 func hintFor(err error) string {
 	if errors.Is(err, framework.ErrUnsupported) {
 		return fmt.Sprintf("install libpmix %v or newer, or set bootstrap.pmix.library to its file", pmixc.OldestVersion)
@@ -110,10 +109,9 @@ func hintFor(err error) string {
 	return trustedfile.Remedy(err, "install libpmix (Debian: libpmix2), or set bootstrap.pmix.library to its file")
 }
 
-// Open connects to the server, or finds that this process is done with it already.
-// Errors: ErrConfig for parameters or an environment that make no sense; ErrUnsupported
-// for a library that is too old; ErrTransport when the server can't be reached, does not
-// answer, or says what makes no sense.
+// Open connects to the server unless this process has finalized. Errors are ErrConfig for invalid
+// parameters or an invalid environment, ErrUnsupported for a library that is too old, and
+// ErrTransport if the server cannot be reached, does not answer, or violates the protocol.
 func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
 	p, ok := env.Params.(*Params)
 	if !ok {

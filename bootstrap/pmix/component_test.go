@@ -20,10 +20,10 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// defaults are the component's parameters as nobody has set them.
+// defaults returns the default parameters.
 var defaults = &Params{Library: pmixc.Soname}
 
-// under pretends that a PMIx server has started this process.
+// under sets the variables of a process that a PMIx server has started.
 func under(t *testing.T, uri string) {
 	t.Helper()
 	t.Setenv("PMIX_NAMESPACE", "job")
@@ -34,7 +34,7 @@ func under(t *testing.T, uri string) {
 	}
 }
 
-// fake compiles testdata/fake.c. Its calls hang until the test ends.
+// fake compiles testdata/fake.c, whose calls hang until the test ends.
 func fake(t *testing.T, version string) string {
 	t.Helper()
 	if err := pmixc.Built(); err != nil {
@@ -53,7 +53,7 @@ func fake(t *testing.T, version string) string {
 	return lib
 }
 
-// probe wants a verdict that says want, and hint.
+// probe checks the status of the verdict, its reason, and its hint.
 func probe(t *testing.T, p *Params, status framework.Status, want, hint string) {
 	t.Helper()
 	v := Component().Probe(t.Context(), p)
@@ -74,8 +74,8 @@ func TestProbe_NoServerInEnvironment_IsUnavailable(t *testing.T) {
 	probe(t, defaults, framework.StatusUnavailable, "missing: PMIX_NAMESPACE, PMIX_SERVER_URI*", "mpirun")
 }
 
-// TestProbe_PMIxBesidePort_IsAmbiguous: nothing tells which launcher is nearer, so that the
-// user must. Where PMI_FD is set, it is the descriptor that tells, and pmi1 that looks.
+// It is unknown which launcher is nearer, so the user must select one. An open PMI_FD decides,
+// which pmi1 checks.
 func TestProbe_PMIxBesidePort_IsAmbiguous(t *testing.T) {
 	if err := pmixc.Built(); err != nil {
 		t.Skip(err)
@@ -95,7 +95,7 @@ func TestProbe_PMIxBesidePort_IsAmbiguous(t *testing.T) {
 	probe(t, &Params{Library: lib, Singleton: true}, framework.StatusUnavailable, "bootstrap.local.singleton", "")
 }
 
-// TestProbe_UnusableLibrary_IsNamed: one that is missing, too old, or something else.
+// The library is missing, too old, or of another interface.
 func TestProbe_UnusableLibrary_IsNamed(t *testing.T) {
 	if err := pmixc.Built(); err != nil {
 		t.Skip(err)
@@ -108,7 +108,7 @@ func TestProbe_UnusableLibrary_IsNamed(t *testing.T) {
 	probe(t, &Params{Library: fake(t, "OpenPMIx 4.1.0")}, framework.StatusUsable, "", "")
 }
 
-// TestProbe_OtherSoname_IsNamed: what is there is said, although it does not serve.
+// The error names the other version, which is not usable.
 func TestProbe_OtherSoname_IsNamed(t *testing.T) {
 	if err := pmixc.Built(); err != nil {
 		t.Skip(err)
@@ -126,7 +126,7 @@ func TestProbe_OtherSoname_IsNamed(t *testing.T) {
 	}
 }
 
-// TestLibrary_VariablesOfPMIx_AreSearched: in its variables first, and a file as it is.
+// The variables come first, and a file is used as it is.
 func TestLibrary_VariablesOfPMIx_AreSearched(t *testing.T) {
 	dir, prefix := t.TempDir(), t.TempDir()
 	saved := libraryDirs
@@ -147,7 +147,7 @@ func TestLibrary_VariablesOfPMIx_AreSearched(t *testing.T) {
 	}
 }
 
-// TestLoad_Hangs_EndsWithContext: libpmix need not return at all.
+// libpmix may never return.
 func TestLoad_Hangs_EndsWithContext(t *testing.T) {
 	p := &Params{Library: fake(t, "OpenPMIx 4.2.2")}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -170,10 +170,10 @@ func TestLoad_Hangs_EndsWithContext(t *testing.T) {
 	initErr = nil
 }
 
-// TestServerThatIsNotThereIsAnErrorAtOnce: libpmix would take a second where nobody
-// listens. It is an error that says what to do, and one from which the process recovers.
+// libpmix itself would take a second to find no listener. The error has a remedy, and a later Open
+// may succeed.
 func TestServerThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
-	p := &Params{Library: fake(t, "OpenPMIx 4.2.2")} // whose calls hang
+	p := &Params{Library: fake(t, "OpenPMIx 4.2.2")} // Its calls hang.
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestIdentity_AnswersOfServer_AreChecked(t *testing.T) {
 		id.Size != 8 || id.Proc != (framework.Proc{Namespace: "job", Rank: 2}) || id.Singleton {
 		t.Errorf("%+v, %v", id, err)
 	}
-	// Nobody said who is here.
+	// The processes of this node are unknown.
 	if id, err = identity(me, size, ""); err != nil || id.LocalSize != 0 || id.Locals != nil {
 		t.Errorf("%+v, %v", id, err)
 	}
@@ -248,7 +248,7 @@ func TestIdentity_AnswersOfServer_AreChecked(t *testing.T) {
 	}
 }
 
-// FuzzLocalPeers: a list from a server is read, or refused.
+// A list from a server is parsed or refused.
 func FuzzLocalPeers(f *testing.F) {
 	for _, s := range []string{"0,1,2,3", "2", "", ",", "0-3", "1,1", " 1", "99999999999999999999", "7,\x00"} {
 		f.Add(s)

@@ -10,16 +10,16 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// watched are the events that are asked for: each code by itself, because a handler for
-// all of them does not get all. Open MPI's mpirun sends none of a death; Slurm ends the
-// step instead; the server of our tests does. We never send any: that wedges mpirun, and
-// ends a step of Slurm's.
+// watchedCodes are the registered events. Each code is registered by itself, because a handler for
+// all codes does not receive all events. Open MPI's mpirun sends none for a death, and Slurm ends
+// the step. The server of our tests sends them. Sending events wedges mpirun and ends a step of
+// Slurm, so this package sends none.
 var watchedCodes = []pmixc.Status{
 	pmixc.LostConnection, pmixc.ProcAborted, pmixc.ProcUnsynced, pmixc.ProcKilled, pmixc.ProcExitNonzero,
 }
 
-// watch asks for news. A server that refuses has none to give, which is not an error; one that
-// does not answer is.
+// registerEvents registers for events. A refusal means that the server has no events, and is no
+// error.
 func (p *process) registerEvents(ctx context.Context) error {
 	for _, code := range watchedCodes {
 		var refused *pmixc.Error
@@ -30,7 +30,7 @@ func (p *process) registerEvents(ctx context.Context) error {
 	return nil
 }
 
-// news takes what has come, and tells the watcher.
+// deliverEvents delivers the queued events to the watcher.
 func (p *process) deliverEvents() {
 	p.watchMu.Lock()
 	defer p.watchMu.Unlock()
@@ -48,18 +48,17 @@ func (p *process) deliverEvents() {
 	}
 }
 
-// take notes an event, and makes one of bootstrap's of it; ok is false if it says nothing
-// new.
+// recordEvent records an event, and converts it. ok is false if it is not new.
 func (p *process) recordEvent(e pmixc.Event) (said bootstrap.Event, ok bool) {
 	who := framework.Proc{Namespace: e.Proc.Namespace, Rank: e.Proc.Rank}
 	stranger := who.Namespace != p.id.Proc.Namespace
 	switch {
 	case e.Code != pmixc.LostConnection && who.Namespace != "":
 		if _, known := p.failures[who]; !known {
-			p.failures[who] = fmt.Sprintf("the launcher says %s (%d)", p.lib.StatusText(e.Code), e.Code)
+			p.failures[who] = fmt.Sprintf("the launcher reports %s (%d)", p.lib.StatusText(e.Code), e.Code)
 			return p.deathEvent(who), true
 		}
-	case e.Code == pmixc.LostConnection && (stranger || who == p.id.Proc) && !p.isServerLost: // our own connection
+	case e.Code == pmixc.LostConnection && (stranger || who == p.id.Proc) && !p.isServerLost: // This process's own connection.
 		p.isServerLost = true
 		return serverLost(), true
 	}
@@ -74,15 +73,15 @@ func serverLost() bootstrap.Event {
 	return bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "the connection to " + serverName() + " is lost"}
 }
 
-// Watch has f called, from a goroutine, for what was heard and what will be, until
-// Watch(nil) has returned. The process has one f, the last one that was given.
+// Watch sets the callback for past and future events, which is called from a goroutine until
+// Watch(nil) has returned. The process has one callback, that of the last call.
 func (l *launcher) Watch(f func(bootstrap.Event)) {
 	l.stopWatching()
 	if f == nil {
 		return
 	}
 	bell, err := l.lib.EventFile()
-	if err != nil { // then news come when something else is asked for
+	if err != nil { // Events are delivered with the next call.
 		return
 	}
 	ended := make(chan struct{})
@@ -104,7 +103,7 @@ func (l *launcher) Watch(f func(bootstrap.Event)) {
 	}()
 }
 
-// setWatcher makes f the watcher, and tells it what was heard before.
+// setWatcher makes f the watcher, and delivers past events to it.
 func (p *process) setWatcher(f func(bootstrap.Event)) {
 	p.watchMu.Lock()
 	defer p.watchMu.Unlock()
@@ -123,7 +122,7 @@ func (p *process) setWatcher(f func(bootstrap.Event)) {
 	p.watcher = f
 }
 
-// unwatch ends what Watch has begun. After it f is not called.
+// stopWatching ends the effect of Watch. Afterwards f is not called.
 func (p *process) stopWatching() {
 	p.mu.Lock()
 	stop := p.stopWatch

@@ -11,11 +11,10 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// meeting returns the client that meets others by what l has, and makes constructs as the
-// parameter exchange says.
+// openClient returns the mesh client over l, with constructs according to the parameter exchange.
 func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
 	switch how {
-	case "", "auto", "meet": // see docs/launchers.md for what is faster
+	case "", "auto", "meet": // docs/launchers.md compares their speed.
 		return meet.Open(ctx, env, l)
 	case "groups":
 		return meet.Open(ctx, env, exchangeLauncher{l, false})
@@ -25,19 +24,19 @@ func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string)
 	return nil, fmt.Errorf("%w: bootstrap.pmix.exchange=%s: want auto, meet, groups or all", framework.ErrConfig, how)
 }
 
-// exchanging is a launcher with a meet.Exchange: put, fence and get. A fence takes the
-// processes that it names and no others, but has no tag. Puts are seen at once on a node, so
-// that who has not come is known. libpmix counts in seconds, so that a deadline may pass up
-// to one too late; and there are pmixc.MostCalls at a time.
+// exchangeLauncher is a launcher with a meet.Exchange of put, fence and get. A fence includes
+// exactly the processes that it names, but has no tag. Values are visible at once on their node, so
+// the missing members are known. libpmix counts in seconds, so a deadline may pass up to a second
+// late. There are up to pmixc.MaxCalls calls at a time.
 //
-// PMIx's groups are not used (docs/decisions/exchange.md): most servers have none, and that of
-// 4.2.2 crashes when one has a limit that passes, or else waits for ever.
+// PMIx's groups are not used (docs/decisions/exchange.md). Most servers have none, and that of
+// 4.2.2 crashes when the limit of one passes, and waits forever without a limit.
 type exchangeLauncher struct {
 	*launcher
 	requiresAll bool
 }
 
-// Everyone implements meet.Exchange.
+// RequiresAllProcesses implements meet.Exchange.
 func (x exchangeLauncher) RequiresAllProcesses() bool { return x.requiresAll }
 
 // Store implements meet.Exchange.
@@ -58,10 +57,10 @@ func (x exchangeLauncher) Store(ctx context.Context, key string, value []byte) e
 	return nil
 }
 
-// contributionPrefix begins the keys of parts.
+// contributionPrefix is the prefix of the keys of contributions.
 const contributionPrefix = "ferry.part."
 
-// Fetch implements meet.Exchange. What is not on this node is asked for at its own.
+// Fetch implements meet.Exchange. Values of other nodes are requested from their servers.
 func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
 	op := fmt.Sprintf("get the value of %v", p)
 	if err := x.checkUsable(op); err != nil {
@@ -80,7 +79,7 @@ func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key strin
 	case err != nil:
 		return nil, false, callError(ctx, op, err)
 	case v.Kind != pmixc.KindText || len(v.Bytes) > meet.MaxContribution:
-		return nil, false, callError(ctx, op, fmt.Errorf("it is not a part: type %d, %d bytes", v.Type, len(v.Bytes)))
+		return nil, false, callError(ctx, op, fmt.Errorf("not a contribution: type %d, %d bytes", v.Type, len(v.Bytes)))
 	}
 	return v.Bytes, true, nil
 }
@@ -91,7 +90,7 @@ func (x exchangeLauncher) Barrier(group []framework.Proc, most time.Duration) er
 	if err := x.checkUsable(op); err != nil {
 		return err
 	}
-	// libpmix ends it, or its server is stuck.
+	// libpmix ends the fence, unless its server hangs.
 	ctx, cancel := withTimeout(context.Background(), most+callTimeout)
 	defer cancel()
 	ranks := make([]uint32, len(group))

@@ -20,7 +20,7 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
 
-// dies has rank 1 die without an entry.
+// dies ends rank 1 without an entry.
 func dies(ctx context.Context) error {
 	l, err := openLauncher(ctx, defaults)
 	if err != nil {
@@ -39,7 +39,6 @@ func dies(ctx context.Context) error {
 	return l.Close()
 }
 
-// TestFind_ProcessDiedWithoutEntry_IsErrProcFailed: where the launcher says so.
 func TestFind_ProcessDiedWithoutEntry_IsErrProcFailed(t *testing.T) {
 	installed(t)
 	out, _ := pmixtest.RunAny(t, pmixtest.Server(t, "-n", "2"), "dies")
@@ -49,7 +48,7 @@ func TestFind_ProcessDiedWithoutEntry_IsErrProcFailed(t *testing.T) {
 	t.Log(out)
 }
 
-// orphan looks for an entry until the launcher is gone. Nobody reads what it prints then.
+// orphan looks up an entry until the launcher is lost. Its output is then unread.
 func orphan(ctx context.Context) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0); err != nil {
 		return err
@@ -73,8 +72,7 @@ func orphan(ctx context.Context) error {
 	return pmixtest.SetFlag(fmt.Sprint("result", id.Proc.Rank), text)
 }
 
-// TestLauncher_IsKilled_CallsEnd: neither in a call of libpmix, nor looking
-// for somebody without end.
+// Neither calls of libpmix nor repeated lookups continue without end.
 func TestLauncher_IsKilled_CallsEnd(t *testing.T) {
 	for name, launcher := range launchers(t, 2) {
 		t.Run(name, func(t *testing.T) {
@@ -100,8 +98,7 @@ func TestLauncher_IsKilled_CallsEnd(t *testing.T) {
 	}
 }
 
-// watch has ranks 1 and 2 die, one before rank 0 watches, and one while it does; then the
-// launcher dies.
+// watch ends ranks 1 and 2, one before rank 0 watches and one while it does, and then the launcher.
 func watch(ctx context.Context) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0); err != nil {
 		return err
@@ -134,9 +131,9 @@ func watch(ctx context.Context) error {
 		}
 	}
 	w.Watch(func(bootstrap.Event) { said <- bootstrap.Event{} })
-	w.Watch(func(e bootstrap.Event) { said <- e }) // takes the place of the first
+	w.Watch(func(e bootstrap.Event) { said <- e }) // It replaces the first one.
 	text := next()
-	if strings.HasPrefix(text, "0 0") { // the first was told as well
+	if strings.HasPrefix(text, "0 0") { // The first one has received it too.
 		text = next()
 	}
 	if err := pmixtest.SetFlag("die2", ""); err != nil {
@@ -151,7 +148,7 @@ func watch(ctx context.Context) error {
 	return errors.Join(pmixtest.SetFlag("result", text), l.Close())
 }
 
-// TestWatch_EventsOfLauncher_AreDelivered: those from before, each once.
+// Earlier events are delivered too, each once.
 func TestWatch_EventsOfLauncher_AreDelivered(t *testing.T) {
 	installed(t)
 	job := pmixtest.Start(t, pmixtest.Server(t, "-n", "3"), "watch")
@@ -159,7 +156,7 @@ func TestWatch_EventsOfLauncher_AreDelivered(t *testing.T) {
 	if err := job.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	const dead = `the launcher says \S*PROC.ABORTED \(-7\); `
+	const dead = `the launcher reports \S*PROC.ABORTED \(-7\); `
 	want := regexp.MustCompile("^1 1 " + dead + "1 2 " + dead + "2 0 the connection to the PMIx server at tcp4://")
 	if text := job.Await(t, "result"); !want.MatchString(text) {
 		t.Errorf("got %q, want %v", text, want)
@@ -169,7 +166,7 @@ func TestWatch_EventsOfLauncher_AreDelivered(t *testing.T) {
 	}
 }
 
-// unreachable says what becomes of opening without a server.
+// unreachable prints the result of opening without a server.
 func unreachable(ctx context.Context) error {
 	begin := time.Now()
 	limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
@@ -177,13 +174,13 @@ func unreachable(ctx context.Context) error {
 	l, err := openLauncher(limited, defaults)
 	fmt.Printf("%t %v after %v\n", l == nil && (errors.Is(err, framework.ErrTransport) || errors.Is(err, limited.Err())), err, time.Since(begin))
 	if limited.Err() != nil {
-		os.Exit(0) // with a thread in PMIx_Init, which does not return
+		os.Exit(0) // A thread in PMIx_Init does not return.
 	}
 	return nil
 }
 
-// TestServerThatIsNotThereIsAnError: one that is gone, at once; one that is silent, when
-// the caller has waited enough.
+// Without a server the error is immediate, and with a silent one it comes with the end of the
+// caller's context.
 func TestServerThatIsNotThereIsAnError(t *testing.T) {
 	installed(t)
 	silent, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -11,31 +11,32 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// How long a search for an entry on another node lasts before it is begun again, which
-// is also how long Close may have to wait for it; and how much of that a Find waits
-// itself: an entry that is there comes within a millisecond.
+// searchTimeout limits a search for an entry on another node, before it is repeated, and so the
+// wait of Close for it. Find waits for searchGrace of that, because an existing entry arrives
+// within a millisecond.
 const (
 	searchTimeout = time.Second
 	searchGrace   = 20 * time.Millisecond
 )
 
-// maxSearches leaves calls of libpmix to others.
+// maxSearches leaves calls of libpmix for other purposes.
 const maxSearches = pmixc.MaxCalls / 2
 
-// search is a request for an entry to the server of another node. One that has failed
-// stays until a Find has said so.
+// search is a request for an entry to the server of another node. A failed one remains until a Find
+// has returned its error.
 type search struct {
-	done chan struct{} // closed at the end
-	err  error         // of that end, unless it is that there is nothing
+	// Closed at the end.
+	done chan struct{}
+	// Error of the end, except that there is no entry.
+	err error
 }
 
-// Find asks the server of this node, who knows what its own processes have put, and what
-// others of this node have asked about before (PMIX_IMMEDIATE). That one does not ask other
-// nodes' servers, so that for a process that is not known to be here a search does, on the
-// side: an answer is there with a later Find, if it is not there soon.
+// Find requests the entry from the server of this node, which has those of its own processes, and
+// those that processes of this node have requested before (PMIX_IMMEDIATE). It does not ask servers
+// of other nodes. So for a process that may be on another node a search continues in the
+// background, and a later Find returns its result.
 //
-// Without PMIX_IMMEDIATE a Get of what is not there takes two seconds to fail, and the
-// caller would wait for the other process.
+// Without PMIX_IMMEDIATE a Get of a missing value takes two seconds to fail.
 func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error) {
 	op := fmt.Sprintf("find the entry of %v", p)
 	if e, ok := l.knownEntry(p); ok && !l.isClosed.Load() {
@@ -56,13 +57,13 @@ func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if how, ok := l.failures[p]; ok { // without having put one
+	if how, ok := l.failures[p]; ok { // It died without an entry.
 		return nil, false, fmt.Errorf("%s: %s: %w: %s", componentName, op, framework.ErrProcFailed, how)
 	}
 	return nil, false, nil
 }
 
-// found returns what was found before.
+// knownEntry returns an entry that was found before.
 func (p *process) knownEntry(proc framework.Proc) ([]byte, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +77,8 @@ func (p *process) isHere(proc framework.Proc) bool {
 	return ok && proc.Namespace == p.id.Proc.Namespace
 }
 
-// ask gets an entry, and keeps it. wait is for servers of other nodes; 0 asks this one.
+// getEntry requests an entry, and keeps it. wait applies to servers of other nodes, and 0 asks the
+// server of this node only.
 func (p *process) getEntry(ctx context.Context, proc framework.Proc, wait time.Duration) error {
 	limited, cancel := withTimeout(ctx, wait+callTimeout)
 	defer cancel()
@@ -85,7 +87,7 @@ func (p *process) getEntry(ctx context.Context, proc framework.Proc, wait time.D
 		return err
 	}
 	if v.Kind != pmixc.KindText || len(v.Bytes) > meet.MaxEntry {
-		return fmt.Errorf("what it has put is not an entry: type %d, %d bytes", v.Type, len(v.Bytes))
+		return fmt.Errorf("its value is not an entry: type %d, %d bytes", v.Type, len(v.Bytes))
 	}
 	p.mu.Lock()
 	p.entries[proc] = v.Bytes
@@ -93,8 +95,8 @@ func (p *process) getEntry(ctx context.Context, proc framework.Proc, wait time.D
 	return nil
 }
 
-// seek waits a little for a search, which it begins if there is none. It returns why that
-// has failed.
+// awaitSearch waits for up to searchGrace for a search, which it starts if there is none. It
+// returns the error of a failed search.
 func (p *process) awaitSearch(ctx context.Context, proc framework.Proc) error {
 	s := p.startSearch(proc)
 	if s == nil {
@@ -117,8 +119,8 @@ func (p *process) awaitSearch(ctx context.Context, proc framework.Proc) error {
 	return s.err
 }
 
-// startSearch returns the search for an entry, a new one if there is none; nil if there are
-// too many.
+// startSearch returns the search for an entry, which it starts if there is none, or nil if there
+// are too many.
 func (p *process) startSearch(proc framework.Proc) *search {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +132,7 @@ func (p *process) startSearch(proc framework.Proc) *search {
 	}
 	s := &search{done: make(chan struct{})}
 	p.searches[proc] = s
-	go func() { // it outlives the Find, and ends with the server's answer or its time
+	go func() { // It outlives the Find, and ends with the server's answer or at its limit.
 		err := p.getEntry(context.Background(), proc, searchTimeout)
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// identify asks what the server says of the job. That stands in libpmix's memory after
-// Init, or is with the server of this node, so that nobody else is asked. Where the job
-// comes from is not: processes that were spawned under mpirun do not find PMIX_PARENT_ID.
+// identify requests the identity of this process. The answers are in libpmix's memory after Init,
+// or at the server of this node. It does not ask for the parent of the job, because processes that
+// were spawned under mpirun do not find PMIX_PARENT_ID.
 func identify(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap.Identity, error) {
 	job := pmixc.Proc{Namespace: me.Namespace, Rank: pmixc.Wildcard}
 	size, err := lib.Get(ctx, job, pmixc.JobSize, 0)
@@ -25,7 +25,7 @@ func identify(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap
 	}
 	peers, err := lib.Get(ctx, job, pmixc.LocalPeers, 0)
 	if isNotFound(err) {
-		peers, err = pmixc.Value{}, nil // a server need not say
+		peers, err = pmixc.Value{}, nil // The server may not know them.
 	}
 	if err != nil {
 		return bootstrap.Identity{}, fmt.Errorf("the processes of this node: %w", err)
@@ -33,20 +33,20 @@ func identify(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap
 	return identity(me, size, string(peers.Bytes))
 }
 
-// missing reports whether a Get has found that there is nothing.
+// isNotFound reports whether a Get has found no value.
 func isNotFound(err error) bool { return pmixc.Is(err, pmixc.NotFound) || pmixc.Is(err, pmixc.Timeout) }
 
-// identity makes sense of what the server says. peers is a list such as "0,1,5", or
-// empty: then it is not known who is on this node.
+// identity checks the answers of the server. peers is a list such as "0,1,5", or empty if the
+// processes of this node are unknown.
 func identity(me pmixc.Proc, size pmixc.Value, peers string) (bootstrap.Identity, error) {
 	var id bootstrap.Identity
 	switch {
 	case me.Namespace == "":
-		return id, errors.New("the server says that this process has no namespace")
+		return id, errors.New("the server reports that this process has no namespace")
 	case size.Kind != pmixc.KindNumber || size.Number < 1 || size.Number > math.MaxInt32:
-		return id, fmt.Errorf("the server says that the job has %d processes (type %d)", size.Number, size.Type)
+		return id, fmt.Errorf("the server reports that the job has %d processes (type %d)", size.Number, size.Type)
 	case int64(me.Rank) >= size.Number:
-		return id, fmt.Errorf("the server says that this is rank %d, and that the job has %d processes", me.Rank, size.Number)
+		return id, fmt.Errorf("the server reports that this is rank %d, and that the job has %d processes", me.Rank, size.Number)
 	}
 	id.Proc = framework.Proc{Namespace: me.Namespace, Rank: me.Rank}
 	id.Size = int(size.Number)
@@ -59,30 +59,30 @@ func identity(me pmixc.Proc, size pmixc.Value, peers string) (bootstrap.Identity
 	}
 	at, ok := slices.BinarySearch(locals, me.Rank)
 	if !ok {
-		return id, fmt.Errorf("the server says that %s are on this node, but not this process, rank %d", quote(peers), me.Rank)
+		return id, fmt.Errorf("the server reports that %s are on this node, but not this process, rank %d", quote(peers), me.Rank)
 	}
 	id.Locals, id.LocalRank, id.LocalSize = locals, at, len(locals)
 	return id, nil
 }
 
-// ranks reads a list of ranks below size, and sorts it.
+// parseLocalPeers parses a list of ranks below size, and sorts it.
 func parseLocalPeers(list string, size uint32) ([]uint32, error) {
 	var all []uint32
 	for item := range strings.SplitSeq(list, ",") {
 		n, err := strconv.ParseUint(strings.TrimSpace(item), 10, 32)
 		if err != nil || n >= uint64(size) {
-			return nil, fmt.Errorf("the server says that %s are on this node: %s is not a rank of %d", quote(list), quote(item), size)
+			return nil, fmt.Errorf("the server reports that %s are on this node: %s is not a rank of %d", quote(list), quote(item), size)
 		}
 		all = append(all, uint32(n))
 	}
 	slices.Sort(all)
 	if len(slices.Compact(slices.Clone(all))) != len(all) {
-		return nil, fmt.Errorf("the server says that %s are on this node: one is listed twice", quote(list))
+		return nil, fmt.Errorf("the server reports that %s are on this node: one is listed twice", quote(list))
 	}
 	return all, nil
 }
 
-// quote shows what a server has said, and not too much of it.
+// quote shortens and quotes a text of the server.
 func quote(s string) string {
 	const most = 100
 	if len(s) > most {

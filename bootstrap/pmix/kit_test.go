@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	envKit      = "PMIXTEST_KIT"      // the test's address
-	envExchange = "PMIXTEST_EXCHANGE" // the parameter
+	envKit      = "PMIXTEST_KIT"      // Address of the test.
+	envExchange = "PMIXTEST_EXCHANGE" // Parameter exchange.
 )
 
-// kit has the kit's cases made with this rank's client.
+// kit runs the kit's cases with this rank's client.
 func kit(ctx context.Context) error {
 	return jobtest.Serve(ctx, os.Getenv(envKit), func(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
 		env.Params = &Params{Library: pmixc.Soname, Exchange: os.Getenv(envExchange)}
@@ -46,9 +46,9 @@ func factory(t *testing.T, exchange string) bootstraptest.Factory {
 
 func TestKit(t *testing.T) { bootstraptest.Cases(factory(t, "meet")).Run(t) }
 
-// byFences is what fences can't give: they have no tags, and one that is given up stays
-// entered. So does one that a death has ended for its caller, unless the server ends it too:
-// until then the process can't say goodbye.
+// byFences are the guarantees that fences lack. They have no tags, and a withdrawn one counts as
+// entered. So does one that fails because of a death, unless the server ends it too, and the
+// process cannot finalize before.
 const byFences = bootstraptest.Overlap | bootstraptest.Withdrawal | bootstraptest.Deaths
 
 func TestKitOverGroups(t *testing.T) {

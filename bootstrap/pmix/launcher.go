@@ -12,10 +12,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// key is what a process's entry is put under.
+// entryKey is the key of a process's entry.
 const entryKey = "ferry.entry"
 
-// launcher is a meet.Launcher. Every launcher of a process is the same but for its end.
+// launcher is a meet.Launcher. The launchers of a process share everything but their end.
 type launcher struct {
 	*process
 	isClosed atomic.Bool
@@ -31,7 +31,7 @@ var (
 
 func (l *launcher) Identity() bootstrap.Identity { return l.id }
 
-// usable returns why the server can't be asked.
+// checkUsable returns the reason if requests to the server are impossible.
 func (l *launcher) checkUsable(op string) error {
 	if l.isClosed.Load() {
 		return fmt.Errorf("%s: %s: %w", componentName, op, framework.ErrClosed)
@@ -48,9 +48,9 @@ func (l *launcher) checkUsable(op string) error {
 	return nil
 }
 
-// Publish puts the entry. Servers keep copies, so that a second entry would reach some and
-// not others. What PMIx calls publishing is not used: Slurm has none, and others take a
-// name twice, and let nobody but its owner withdraw it.
+// Publish puts the entry, once. Servers keep copies, so a second entry would reach only some of
+// them. PMIx's publish is not used, because Slurm has none, and other servers accept a name twice
+// and let only its owner withdraw it.
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	const op = "publish"
 	if len(entry) > meet.MaxEntry {
@@ -71,7 +71,7 @@ func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	return nil
 }
 
-// Abort has the launcher end the job. It does nothing after the process has finalized.
+// Abort ends the job through the launcher. It has no effect after finalization.
 func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
 	const op = "abort"
 	if l.isClosed.Load() {
@@ -91,8 +91,8 @@ func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
 	return nil
 }
 
-// Close finalizes if this is the process's last launcher, and then takes up to
-// finalizeTimeout. A second one is ErrClosed.
+// Close finalizes if this is the process's last launcher, which takes up to finalizeTimeout. A
+// second call returns ErrClosed.
 func (l *launcher) Close() error {
 	if l.isClosed.Swap(true) {
 		return fmt.Errorf("%s: close: %w", componentName, framework.ErrClosed)

@@ -15,19 +15,21 @@ import (
 	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
-// libraryDirs is where distributions have libpmix; Debian has it in a folder of its own
-// too, which its packages may or may not link to.
+// libraryDirs are the directories of libpmix in distributions. Debian's packages may lack the link
+// from its own directory.
 var libraryDirs = []string{
 	"/usr/lib/*-linux-gnu/pmix2/lib", "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/opt/pmix/lib",
 }
 
-// loadTimeout bounds the search for libpmix and its load.
+// loadTimeout limits the search for libpmix and its load.
 const loadTimeout = 10 * time.Second
 
-// loading is held by the call that finds and loads libpmix. It may never return from a file system that does not answer.
+// loadSlot is held by the call that finds and loads libpmix. It may never return from a file system
+// that does not answer.
 var loadSlot = make(chan struct{}, 1)
 
-// load is findLibrary within loadTimeout and the context. The first load that does not return keeps its thread, and later ones wait for it.
+// load is findLibrary with loadTimeout and a context. A load that does not return keeps its thread,
+// and later ones wait for it.
 func load(ctx context.Context, name string) (*pmixc.Library, error) {
 	limited, cancel := withTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -54,8 +56,8 @@ func load(ctx context.Context, name string) (*pmixc.Library, error) {
 	}
 }
 
-// findLibrary loads libpmix from the first folder that has it. It refuses a library that is too old, and
-// a file that another user can change.
+// findLibrary loads libpmix from the first directory that has it. It refuses a library that is too
+// old, and a file that another user can change.
 func findLibrary(name string) (*pmixc.Library, error) {
 	if err := trustedfile.CheckLibrary(name); err != nil {
 		return nil, err
@@ -81,9 +83,9 @@ func findLibrary(name string) (*pmixc.Library, error) {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// places lists where a library is looked for: a file is itself; a name is looked for where
-// PMIx's own variables say, by the dynamic linker, and where distributions have it. What
-// does not exist is left out, but for what the linker looks for.
+// candidatePaths lists the paths of a library. A file is itself. A name is searched in PMIx's own
+// variables, by the dynamic linker, and in libraryDirs. Paths that do not exist are omitted, except
+// that of the dynamic linker.
 func candidatePaths(name string, getenv func(string) string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}
@@ -108,7 +110,7 @@ func candidatePaths(name string, getenv func(string) string) []string {
 	return list
 }
 
-// others lists libraries whose names differ from name behind ".so" only.
+// otherVersions lists libraries whose names differ from name only after ".so".
 func otherVersions(name string) []string {
 	stem, _, ok := strings.Cut(filepath.Base(name), ".so")
 	if !ok {

@@ -17,11 +17,13 @@ import (
 // slurmMapping has the process mapping of a step of Slurm.
 const slurmMapping = "SLURM_PMIX_MAPPING_SERV"
 
-// nodeMap is the map of the nodes, once it was asked for.
+// nodeMap is the map of the nodes, once it was requested.
 type nodeMap struct {
-	lock    chan struct{} // Holds one token while no call asks for the map.
+	// Holds a token while no call requests the map.
+	lock    chan struct{}
 	isKnown bool
-	runs    bootstrap.NodeMap // Empty: the server has no valid one.
+	// Empty if the server has no valid map.
+	runs bootstrap.NodeMap
 }
 
 func newNodeMap() nodeMap {
@@ -53,14 +55,15 @@ func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 		return nil, callError(ctx, op, err)
 	}
 	if err != nil {
-		l.log.Info("bootstrap pmix: the map of the nodes is dropped", "error", err)
+		l.log.Info("bootstrap pmix: invalid map of the nodes dropped", "error", err)
 	}
 	l.nodes.isKnown, l.nodes.runs = true, m
 	return m, nil
 }
 
-// preloadNodeMap resolves the map, if no call has, until ctx ends. After PMIx_Finalize a process cannot ask, and processes with and without a
-// map would create different communicators.
+// preloadNodeMap requests the map, unless it is known, until ctx ends. After PMIx_Finalize a
+// process cannot request it, and processes with and without a map would create different
+// communicators.
 func (p *process) preloadNodeMap(ctx context.Context) {
 	select {
 	case <-p.nodes.lock:
@@ -76,16 +79,16 @@ func (p *process) preloadNodeMap(ctx context.Context) {
 	}
 }
 
-// isAnswer reports whether the server has answered, by a map, a broken one or a refusal.
+// isAnswer reports whether the server has answered, with a map, an invalid one or a refusal.
 func isAnswer(err error) bool {
 	var refused *pmixc.Error
 	return err == nil || errors.Is(err, errNoMap) || errors.As(err, &refused)
 }
 
-// errNoMap is the error of a map that makes no sense.
+// errNoMap is the error of an invalid map.
 var errNoMap = errors.New("no map of the nodes")
 
-// resolve returns the map of the environment under Slurm, and otherwise that of the server.
+// resolveNodeMap returns the map of the environment under Slurm, and otherwise that of the server.
 func (p *process) resolveNodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 	if text, has := os.LookupEnv(slurmMapping); has && launched.IsSlurmPMIx(os.LookupEnv) {
 		m, err := mapping.Parse(text, p.id.Size)
@@ -97,7 +100,7 @@ func (p *process) resolveNodeMap(ctx context.Context) (bootstrap.NodeMap, error)
 	return resolveBy(ctx, p.lib, p.id)
 }
 
-// checkLocals returns a map if it has the processes of this node that the server has named.
+// checkLocals returns a map if it agrees with the processes of this node that the server has named.
 func checkLocals(id bootstrap.Identity, m bootstrap.NodeMap) (bootstrap.NodeMap, error) {
 	if here := id.OnNode(m).Locals; id.LocalSize > 0 && !slices.Equal(here, id.Locals) {
 		return nil, fmt.Errorf("%w: it has ranks %v on this node, and the server names %v", errNoMap, here, id.Locals)

@@ -101,7 +101,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// mapped has all ranks read the map of the nodes, twice.
+// mapped reads the map of the nodes in all ranks, twice.
 func mapped(ctx context.Context) error {
 	l, err := openLauncher(ctx, defaults)
 	if err != nil {
@@ -114,7 +114,7 @@ func mapped(ctx context.Context) error {
 	return errors.Join(pmixtest.SetFlag(fmt.Sprint("done", l.id.Proc.Rank), ""), pmixtest.AwaitFlags(ctx, "done0", "done1", "done2", "done3"), l.Close())
 }
 
-// mappedLater has all ranks finalize before they read the map of the nodes.
+// mappedLater finalizes all ranks before they read the map of the nodes.
 func mappedLater(ctx context.Context) error {
 	l, err := openLauncher(ctx, defaults)
 	if err == nil {
@@ -131,7 +131,7 @@ func mappedLater(ctx context.Context) error {
 	return errors.Join(pmixtest.SetFlag(fmt.Sprint("done", l.id.Proc.Rank), ""), pmixtest.AwaitFlags(ctx, "done0", "done1", "done2", "done3"), l.Close())
 }
 
-// A process that has the map and one that has not would create different communicators.
+// A process with the map and one without it would create different communicators.
 func TestNodeMap_ProcessHasFinalized_HasIt(t *testing.T) {
 	installed(t)
 	for want, launcher := range map[string][]string{"map [{0 2 0} {2 2 1}] <nil>": pmixtest.Server(t, "-n", "4", "-nodes", "2"), "map [{0 4 0}] <nil>": pmixtest.Mpirun(t, 4)} {
@@ -175,7 +175,7 @@ func TestNodeMap_OfSlurm_AgreesWithTheServer(t *testing.T) {
 	}
 }
 
-// A call that asks for the map may wait for a server that does not answer.
+// A call for the map may wait for a server that does not answer.
 func TestKeepNodeMap_CallInProgress_EndsWithTheContext(t *testing.T) {
 	p := &process{nodes: newNodeMap()}
 	<-p.nodes.lock

@@ -14,44 +14,49 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// How long the server may take. It answers within a millisecond; a machine that is
-// starting many processes may take longer.
+// Limits for the server. It answers within a millisecond, except on a machine that is starting many
+// processes.
 const (
-	initTimeout     = 10 * time.Second // to be connected to
-	callTimeout     = 10 * time.Second // to answer a call
+	initTimeout     = 10 * time.Second // To connect.
+	callTimeout     = 10 * time.Second // To answer a call.
 	finalizeTimeout = 5 * time.Second
 )
 
-// process is this process's part in PMIx. libpmix knows one of it in a process, whatever
-// else in that process uses libpmix, so that there is one here.
+// process is the state of this process at its PMIx server. libpmix has one per operating-system
+// process.
 type process struct {
 	lib *pmixc.Library
 	id  bootstrap.Identity
 
-	mu           sync.Mutex
-	launchers    int                       // launchers
-	isFinalized  bool                      // finalized
-	isServerLost bool                      // the server has gone
-	entries      map[framework.Proc][]byte // what was found
-	failures     map[framework.Proc]string // who has failed, and how
-	searches     map[framework.Proc]*search
-	psets        psets
-	nodes        nodeMap
-	stopWatch    func() // ends the watch; nil: there is none
+	mu sync.Mutex
+	// Number of open launchers.
+	launchers    int
+	isFinalized  bool
+	isServerLost bool
+	// Entries that were found.
+	entries map[framework.Proc][]byte
+	// Failed processes, with the reason.
+	failures map[framework.Proc]string
+	searches map[framework.Proc]*search
+	psets    psets
+	nodes    nodeMap
+	// Ends the watch. nil if there is none.
+	stopWatch func()
 
-	watchMu sync.Mutex // held while the watcher is told; taken before mu
+	// Held during calls of the watcher. Locked before mu.
+	watchMu sync.Mutex
 	watcher func(bootstrap.Event)
 }
 
-// this is the process, from its first launcher on; spoiled is why there can't be one any
-// more. door is their lock, one that can be waited for with a context.
+// current is the process, once a launcher was opened. initErr is the reason if there cannot be one.
+// processLock guards both, and can be waited for with a context.
 var (
 	current     *process
 	initErr     error
 	processLock = make(chan struct{}, 1)
 )
 
-// attach returns a launcher. The first one of the process connects to the server.
+// openLauncher returns a launcher. The first one of the process connects to the server.
 func openLauncher(ctx context.Context, p *Params) (*launcher, error) {
 	select {
 	case processLock <- struct{}{}:
@@ -77,7 +82,7 @@ func openLauncher(ctx context.Context, p *Params) (*launcher, error) {
 	return &launcher{process: current, log: slog.New(slog.DiscardHandler)}, nil
 }
 
-// initialize connects to the server, and asks it who this process is.
+// initialize connects to the server and identifies the process.
 func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 	limited, cancel := withTimeout(ctx, initTimeout)
 	defer cancel()
@@ -90,7 +95,7 @@ func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 			err = noServerError(err)
 		}
 		err = callError(ctx, "connect", err)
-		if limited.Err() != nil { // it may still succeed, once
+		if limited.Err() != nil { // It may still succeed, which is possible only once.
 			recordInitFailure(err)
 		}
 		return nil, err
@@ -111,15 +116,15 @@ func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 	return p, nil
 }
 
-// spoil is for a process that libpmix knows, or may come to know, and that has no launcher.
+// recordInitFailure records that libpmix is, or may be, initialized without a launcher.
 func recordInitFailure(err error) {
 	initErr = &framework.TransportError{Component: componentName, Peer: serverName(), Op: "connect", Err: fmt.Errorf(
 		"a process can initialise libpmix only once, and this one failed to: %v", err)}
 }
 
-// detach is the end of a launcher. With the last one the process is done.
+// release removes one launcher. The last one finalizes.
 func (p *process) release() error {
-	processLock <- struct{}{} // for as long as finalizing takes
+	processLock <- struct{}{} // Held until the end of finalization.
 	defer func() { <-processLock }()
 	p.mu.Lock()
 	p.launchers--
@@ -131,7 +136,7 @@ func (p *process) release() error {
 		return nil
 	}
 	p.stopWatching()
-	if gone { // there is nobody to tell
+	if gone { // The server is lost.
 		return nil
 	}
 	ctx, cancel := withTimeout(context.Background(), finalizeTimeout)
@@ -140,7 +145,7 @@ func (p *process) release() error {
 	return p.finalize()
 }
 
-// finalize tells the server that this process is done. It waits for calls in progress.
+// finalize finalizes libpmix. It waits for calls in progress.
 func (p *process) finalize() error {
 	ctx, cancel := withTimeout(context.Background(), finalizeTimeout)
 	defer cancel()
@@ -150,12 +155,13 @@ func (p *process) finalize() error {
 	return nil
 }
 
-// limit gives a call a deadline of its own.
+// withTimeout adds a deadline to a context.
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: no answer within %v", framework.ErrTimeout, d))
 }
 
-// failed says what has failed: the server, or, if the caller's context has ended, that.
+// callError returns the error of a failed call. If the context of the caller has ended, it is that
+// of the context.
 func callError(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return fmt.Errorf("%s: %s with %s: %w", componentName, op, serverName(), err)
@@ -163,7 +169,7 @@ func callError(ctx context.Context, op string, err error) error {
 	return &framework.TransportError{Component: componentName, Peer: serverName(), Op: op, Err: err}
 }
 
-// gone reports whether an error means that there is no server any more.
+// isServerGone reports whether an error means that the server is lost.
 func isServerGone(err error) bool {
 	return pmixc.Is(err, pmixc.Unreachable) || pmixc.Is(err, pmixc.LostConnection)
 }

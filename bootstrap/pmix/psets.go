@@ -13,16 +13,14 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// psets is what was heard of process sets. It is what a process knows after it has
-// finalized.
+// psets are the process sets that were requested before finalization.
 type psets struct {
 	names   []string
 	members map[string]framework.Procs
 }
 
-// Psets returns the names of the server's process sets. Of the launchers that were tried
-// PRRTE has some; the others answer with an error, each with another one, which means that
-// there are none.
+// Psets returns the names of the server's process sets. Of the tested launchers PRRTE has some. The
+// others return different errors, which mean that there are none.
 func (l *launcher) Psets(ctx context.Context) ([]string, error) {
 	const op = "list process sets"
 	if known, ok := l.finalizedSets(); ok {
@@ -45,7 +43,7 @@ func (l *launcher) Psets(ctx context.Context) ([]string, error) {
 	return slices.Clone(names), nil
 }
 
-// Pset asks who is in a process set.
+// Pset requests the members of a process set.
 func (l *launcher) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
 	names, err := l.Psets(ctx)
 	if err != nil {
@@ -85,8 +83,7 @@ func (l *launcher) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, e
 	return info, nil
 }
 
-// finished returns what is known of process sets if the server can't be asked any more
-// because this process has finalized.
+// finalizedSets returns the known process sets if this process has finalized.
 func (l *launcher) finalizedSets() (known psets, ok bool) {
 	if l.isClosed.Load() {
 		return psets{}, false

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}, func() error { return goleak.Find() })
 }
 
-// installed skips where libpmix is missing.
+// installed skips the test without libpmix.
 func installed(t *testing.T) {
 	t.Helper()
 	if _, err := load(t.Context(), pmixc.Soname); err != nil {
@@ -34,13 +34,13 @@ func installed(t *testing.T) {
 	}
 }
 
-// launchers are the ones that a test of n ranks on a node runs under.
+// launchers are the command lines for n ranks on a node.
 func launchers(t *testing.T, n int) map[string][]string {
 	installed(t)
 	return map[string][]string{"server": pmixtest.Server(t, "-n", fmt.Sprint(n)), "mpirun": pmixtest.Mpirun(t, n)}
 }
 
-// await finds p's entry, as meet does.
+// await repeats the lookup of p's entry, as meet does.
 func await(ctx context.Context, l meet.Launcher, p framework.Proc) ([]byte, error) {
 	for {
 		e, ok, err := l.Find(ctx, p)
@@ -55,7 +55,7 @@ func await(ctx context.Context, l meet.Launcher, p framework.Proc) ([]byte, erro
 	}
 }
 
-// entryOf is what a rank publishes in these tests.
+// entryOf returns the entry of a rank in these tests.
 func entryOf(rank uint32) []byte { return bytes.Repeat([]byte{byte(rank + 1), 0}, meet.MaxEntry/2) }
 
 // publish opens a launcher and publishes.
@@ -67,7 +67,7 @@ func publish(ctx context.Context) (meet.Launcher, error) {
 	return l, err
 }
 
-// finds wants rank to have published its entry.
+// finds checks that rank has published its entry.
 func finds(ctx context.Context, l meet.Launcher, rank uint32) error {
 	p := framework.Proc{Namespace: l.Identity().Proc.Namespace, Rank: rank}
 	e, err := await(ctx, l, p)
@@ -77,9 +77,8 @@ func finds(ctx context.Context, l meet.Launcher, rank uint32) error {
 	return err
 }
 
-// pairs has ranks 1 and 3 find one another, while 0 and 2 wait for their end without a
-// launcher. They open one then: mpirun takes it for a failure if some processes of a job
-// never do, and others did.
+// pairs lets ranks 1 and 3 find each other, while 0 and 2 wait for their end without a launcher.
+// They then open one, because mpirun treats it as a failure if only some processes of a job do.
 func pairs(ctx context.Context) error {
 	if rank := os.Getenv("PMIX_RANK"); rank == "0" || rank == "2" {
 		if err := pmixtest.AwaitFlags(ctx, "done1", "done3"); err != nil {
@@ -107,7 +106,7 @@ func pairs(ctx context.Context) error {
 	}
 	const times = 100
 	begin = time.Now()
-	for range times { // what nobody has published is asked for each time
+	for range times { // Each lookup of a missing entry is a request.
 		if _, ok, err := l.Find(ctx, framework.Proc{Namespace: id.Proc.Namespace, Rank: 0}); ok || err != nil {
 			return fmt.Errorf("rank 0 has published: %t, %w", ok, err)
 		}
@@ -121,7 +120,7 @@ func pairs(ctx context.Context) error {
 	return pmixtest.SetFlag(fmt.Sprint("done", id.Proc.Rank), "")
 }
 
-// TestFind_OthersWait_TwoRanksFindEachOther: no call waits for a process that it is not about.
+// Calls wait only for the processes that they concern.
 func TestFind_OthersWait_TwoRanksFindEachOther(t *testing.T) {
 	for name, launcher := range launchers(t, 4) {
 		t.Run(name, func(t *testing.T) {
@@ -130,8 +129,8 @@ func TestFind_OthersWait_TwoRanksFindEachOther(t *testing.T) {
 	}
 }
 
-// nodes has the ranks of two nodes find one another. The last one publishes so late that
-// several searches end before.
+// nodes lets the ranks of two nodes find each other. The last one publishes so late that several
+// searches end before.
 func nodes(ctx context.Context) error {
 	const size = 4
 	if os.Getenv("PMIX_RANK") == "3" {
@@ -152,17 +151,17 @@ func nodes(ctx context.Context) error {
 	if id.Size != size || id.LocalSize != 2 || id.Locals[0] != id.Proc.Rank/2*2 {
 		return fmt.Errorf("identity %+v", id)
 	}
-	time.Sleep(searchTimeout) // others still look
+	time.Sleep(searchTimeout) // Others still search.
 	return l.Close()
 }
 
-// TestFind_OtherNode_IsFound: with PMIX_IMMEDIATE alone none ever is.
+// PMIX_IMMEDIATE alone never finds entries of other nodes.
 func TestFind_OtherNode_IsFound(t *testing.T) {
 	installed(t)
 	t.Log(pmixtest.Run(t, pmixtest.Server(t, "-n", "4", "-nodes", "2"), "nodes"))
 }
 
-// reopen has all meet, and close; then rank 0 opens again. Rank 3 never publishes.
+// reopen connects and closes all ranks, and then reopens rank 0. Rank 3 never publishes.
 func reopen(ctx context.Context) error {
 	l, err := openLauncher(ctx, defaults)
 	if err != nil {
@@ -199,7 +198,7 @@ func reopen(ctx context.Context) error {
 	if _, _, err := l.Find(ctx, of(1)); !errors.Is(err, framework.ErrClosed) {
 		return fmt.Errorf("find after close: %w", err)
 	}
-	if _, ok, err := second.Find(ctx, of(3)); ok || err != nil { // the other launcher is as before
+	if _, ok, err := second.Find(ctx, of(3)); ok || err != nil { // The other launcher is unaffected.
 		return fmt.Errorf("find of rank 3: %t %w", ok, err)
 	}
 	if err := second.Close(); err != nil {
@@ -225,13 +224,13 @@ func reopen(ctx context.Context) error {
 			return err
 		}
 	}
-	time.Sleep(200 * time.Millisecond) // for a launcher that takes it ill
+	time.Sleep(200 * time.Millisecond) // A launcher may kill the process for it.
 	fmt.Printf("rank %d: still here\n", me)
 	return pmixtest.SetFlag(fmt.Sprint("done", me), "")
 }
 
-// TestClose_Finalizes_ProcessContinues: launchers take the end of a process that has not
-// finalized for a failure, and libpmix finds nothing after a second Init.
+// Launchers take the end of a process that has not finalized for a failure, and libpmix finds no
+// entries after a second Init.
 func TestClose_Finalizes_ProcessContinues(t *testing.T) {
 	for name, launcher := range launchers(t, 4) {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +263,7 @@ func growth(ctx context.Context) error {
 	return nil
 }
 
-// resident is the process's memory.
+// resident returns the process's resident memory.
 func resident() int {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -277,7 +276,7 @@ func resident() int {
 	return pages * os.Getpagesize()
 }
 
-// TestReopen_ManyTimes_KeepsMemory: a pair of Init and Finalize would leave 0.15 MiB each time.
+// A pair of Init and Finalize would leak 0.15 MiB each time.
 func TestReopen_ManyTimes_KeepsMemory(t *testing.T) {
 	installed(t)
 	t.Log(pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "growth"))
@@ -318,7 +317,6 @@ func sets(ctx context.Context) error {
 	return nil
 }
 
-// TestPsets_AreThoseOfLauncher: where it has any.
 func TestPsets_AreThoseOfLauncher(t *testing.T) {
 	installed(t)
 	for want, launcher := range map[string][]string{

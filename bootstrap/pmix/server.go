@@ -15,7 +15,7 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
-// server names the server, as the environment does.
+// serverName names the server for errors.
 func serverName() string {
 	if at := serverURI(os.Getenv); at != "" {
 		return "the PMIx server at " + at
@@ -23,7 +23,8 @@ func serverName() string {
 	return "the PMIx server"
 }
 
-// address is the server's, such as tcp4://127.0.0.1:1234; empty: it isn't named.
+// serverURI returns the address of the server, such as tcp4://127.0.0.1:1234, or "" if it is not
+// named.
 func serverURI(getenv func(string) string) string {
 	for _, name := range []string{"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"} {
 		if _, at, ok := strings.Cut(getenv(name), ";"); ok {
@@ -33,18 +34,17 @@ func serverURI(getenv func(string) string) string {
 	return ""
 }
 
-// reachTimeout is how long a server may take to be connected to that is on another host,
-// which is that of a container's, if it is one at all.
+// reachTimeout limits the connection to a server on another host, such as that of a container.
 const reachTimeout = 1500 * time.Millisecond
 
-// reach says why there is no server at an address; nil if there is one, or nobody knows.
-// libpmix itself takes a second to find that out where nobody listens, and minutes
-// where nobody answers. A server doesn't mind those who connect and leave.
+// checkReachable returns an error if there is no server at an address, and nil otherwise or if that
+// is unknown. libpmix itself takes a second without a listener, and minutes if the host does not
+// answer. Servers ignore connections that close at once.
 func checkReachable(ctx context.Context, at string) error {
 	_, hostport, ok := strings.Cut(at, "://")
 	to, err := netip.ParseAddrPort(hostport)
 	if !ok || err != nil {
-		return nil // libpmix may know what it means
+		return nil // libpmix may understand it.
 	}
 	d := net.Dialer{Timeout: reachTimeout}
 	c, err := d.DialContext(ctx, "tcp", to.String())
@@ -55,12 +55,12 @@ func checkReachable(ctx context.Context, at string) error {
 		return context.Cause(ctx)
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && isLocalAddr(to.Addr()) {
-		return nil // it has very much to do
+		return nil // The server is busy.
 	}
 	return noServerError(err)
 }
 
-// here reports whether an address is this host's.
+// isLocalAddr reports whether an address is this host's.
 func isLocalAddr(a netip.Addr) bool {
 	ifs, _ := netaddr.Host()
 	return slices.ContainsFunc(ifs, func(i netaddr.Interface) bool {
@@ -68,7 +68,7 @@ func isLocalAddr(a netip.Addr) bool {
 	})
 }
 
-// absent is what to do about a server that isn't there.
+// noServerError adds the remedy for a missing server.
 func noServerError(err error) error {
 	return fmt.Errorf("%w: no server answers, although %s is set: the launcher that set it has ended, or is not on this machine; start the program with mpirun, prun or srun --mpi=pmix; %s",
 		err, launched.PMIxNamespace, launched.SingletonHint)

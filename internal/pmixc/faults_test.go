@@ -13,13 +13,13 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
 
-// hang has the server stop, and then asks it something.
+// hang stops the server, and then sends it a request.
 func hang(ctx context.Context, l *Library, p Proc) (err error) {
 	server := os.Getppid()
 	if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	defer func() { // when it goes on
+	defer func() { // Runs when the server continues.
 		_, late := l.Get(ctx, Proc{p.Namespace, 1}, "ferry.test", 0)
 		if err == nil && !Is(late, NotFound) {
 			err = fmt.Errorf("afterwards: %w", late)
@@ -43,7 +43,7 @@ func hang(ctx context.Context, l *Library, p Proc) (err error) {
 	return nil
 }
 
-// TestServerIsStopped_CallsEnd: libpmix waits for its server for ever.
+// libpmix waits for its server without a limit.
 func TestServerIsStopped_CallsEnd(t *testing.T) {
 	library(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "hang")
@@ -60,7 +60,7 @@ func abort(ctx context.Context, l *Library, p Proc) error {
 	return context.Cause(ctx)
 }
 
-// TestAbort_EndsJob: those that wait for something else too.
+// Ranks that wait in other calls end too.
 func TestAbort_EndsJob(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "2"), "mpirun": pmixtest.Mpirun(t, 2)} {
@@ -74,7 +74,7 @@ func TestAbort_EndsJob(t *testing.T) {
 	}
 }
 
-// leave has rank 0 end as LEAVE says while rank 1 still lives.
+// leave ends rank 0 in the way of LEAVE while rank 1 runs.
 func leave(ctx context.Context) error {
 	return member(func(ctx context.Context, l *Library, p Proc) error {
 		exit := os.Getenv("LEAVE") == "exit"
@@ -85,7 +85,7 @@ func leave(ctx context.Context) error {
 		case exit && p.Rank == 0:
 			os.Exit(0)
 		case exit:
-			<-ctx.Done() // the launcher ends it, or it ends with an error
+			<-ctx.Done() // The launcher ends it, or it ends with an error.
 			return errors.New("nobody has ended this process")
 		case p.Rank == 0:
 			return pmixtest.SetFlag("leaves", "")
@@ -96,12 +96,11 @@ func leave(ctx context.Context) error {
 	})(ctx)
 }
 
-// TestExit_WithoutFinalize_EndsJob: Open MPI's launcher takes it for a failure whatever the
-// status is. So somebody has to finalize before the process knows that it ends.
+// Open MPI's launcher takes it for a failure whatever the status is.
 func TestExit_WithoutFinalize_EndsJob(t *testing.T) {
 	library(t)
 	pmixtest.Run(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=finalize")
-	// A launcher that is busy now and then ends without its word.
+	// A busy launcher may end without its message.
 	for range 3 {
 		out, err := pmixtest.RunAny(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=exit")
 		if err == nil || strings.Contains(out, "nobody has ended") {
@@ -114,8 +113,7 @@ func TestExit_WithoutFinalize_EndsJob(t *testing.T) {
 	t.Error("the launcher does not say that a process ended without finalizing")
 }
 
-// again has rank 1 finalize and initialise once more, and look for what was put before and
-// what it puts then.
+// again lets rank 1 finalize and initialize again, and then read earlier and new values.
 func again(ctx context.Context, l *Library, p Proc) error {
 	const key = "ferry.test"
 	both := []uint32{0, 1}
@@ -139,8 +137,8 @@ func again(ctx context.Context, l *Library, p Proc) error {
 	return nil
 }
 
-// TestInit_SecondTime_MayFindNoEntries: with 4.2.2, neither of others nor of its own, which is why a
-// process initialises once. 5.0.7 finds both.
+// With 4.2.2 it finds neither other processes' values nor its own, so a process initializes once.
+// 5.0.7 finds both.
 func TestInit_SecondTime_MayFindNoEntries(t *testing.T) {
 	library(t)
 	t.Log(pmixtest.Run(t, pmixtest.Mpirun(t, 2), "again"))

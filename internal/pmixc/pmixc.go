@@ -1,18 +1,17 @@
-// Package pmixc calls libpmix, the client library of the Process Management Interface
-// for exascale, from version 4.1 on. The library is loaded at run time, so that one
-// binary runs with and without it, and nothing of it is needed to compile: abi.h says what
-// is used of its binary interface. Without cgo, Load says so.
+// Package pmixc calls libpmix, the client library of the Process Management Interface for exascale,
+// version 4.1 or later. The library is loaded at run time, so that one binary runs with and without
+// it, and compiling needs none of its files. abi.h describes the used part of its binary interface.
+// Without cgo, Load returns an error.
 //
-// It is thin: it decides nothing, and neither keeps C's memory nor lends Go's. libpmix
-// serves a whole process, whoever in it initialises it.
+// It has no policy, keeps no memory of C, and lends none of Go. libpmix is shared by a whole
+// process, including other users of it.
 //
-// Calls that take a context wait for libpmix's thread, or for its server, and libpmix may
-// not return from them at all (a server that was stopped or killed). Each runs on a
-// goroutine of its own. When the context ends first the caller gets an error that names
-// the call and wraps the context's cause; the goroutine, and the thread that it is on,
-// stay until libpmix returns, perhaps for ever. There are at most MaxCalls of them: when
-// all are taken, further calls wait for one, as long as their contexts allow. What a call
-// without a caller still does, it does: a value is put, a fence is entered.
+// Calls with a context wait for libpmix's thread or its server, and libpmix may never return from
+// them (a server that was stopped or killed). Each runs on a goroutine of its own. When the context
+// ends first, the caller gets an error with the call and the context's cause. The goroutine and its
+// thread remain until libpmix returns. There are at most MaxCalls of them, and further calls wait
+// for one to end, as long as their contexts allow. A call without a caller still has its effect. A
+// value is put, and a fence is entered.
 package pmixc
 
 import (
@@ -24,57 +23,56 @@ import (
 	"time"
 )
 
-// ErrNotBuilt is wrapped by Load's error where nothing can be loaded because this
-// program was compiled without what it takes.
+// ErrNotBuilt is wrapped by the error of Load in a program without the support to load libraries.
 var ErrNotBuilt = errors.New("compiled without libpmix support")
 
-// Soname is the library's name. It has been the same since PMIx 2.
+// Soname is the library's name since PMIx 2.
 const Soname = "libpmix.so.2"
 
-// Oldest is the oldest version whose interface abi.h describes.
+// OldestVersion is the oldest version whose interface abi.h describes.
 var OldestVersion = Version{4, 1, 0}
 
-// MaxCalls bounds the calls in progress, and with them the threads that libpmix can
-// take away.
+// MaxCalls limits the calls in progress, and so the threads that libpmix can block.
 const MaxCalls = 16
 
-// What fits into a name.
+// Longest names, in bytes.
 const (
 	MaxNamespace = 255
 	MaxKey       = 511
 )
 
-// Wildcard is the rank of what belongs to a namespace and no process of it.
+// Wildcard is the rank for values of a namespace instead of a process.
 const Wildcard = ^uint32(0) - 1
 
-// Keys of what servers say of a job, under the rank Wildcard, and of a process.
+// Keys of values that servers provide for a job, under the rank Wildcard.
 const (
-	JobSize    = "pmix.job.size" // number of processes
-	LocalPeers = "pmix.lpeers"   // their ranks on this node, with commas
+	JobSize    = "pmix.job.size" // Number of processes.
+	LocalPeers = "pmix.lpeers"   // Ranks of the processes on this node, separated by commas.
 )
 
-// Status is what a call of libpmix returns; 0 is success. Events have statuses too.
+// Status is the result of a call of libpmix, 0 for success, or the code of an event.
 type Status int32
 
-// The statuses that mean something to callers.
+// Statuses that callers distinguish.
 const (
 	ProcAborted     Status = -7
 	Timeout         Status = -24
 	Unreachable     Status = -25
 	NotFound        Status = -46
 	NotSupported    Status = -47
-	PartialSuccess  Status = -52  // of a fence: a member has gone
-	LostConnection  Status = -61  // the server is gone
-	ProcUnsynced    Status = -200 // a process has ended without finalize
-	ProcKilled      Status = -402 // by a signal
+	PartialSuccess  Status = -52  // Of a fence: a member has ended.
+	LostConnection  Status = -61  // The server is lost.
+	ProcUnsynced    Status = -200 // A process ended without finalize.
+	ProcKilled      Status = -402 // By a signal.
 	ProcExitNonzero Status = -404
 )
 
-// Error says which call failed, and how.
+// Error is a failed call.
 type Error struct {
 	Call string
 	Code Status
-	Text string // libpmix's
+	// Text of libpmix for Code.
+	Text string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Call, e.Text, e.Code) }
@@ -85,33 +83,35 @@ func Is(err error, s Status) bool {
 	return errors.As(err, &e) && e.Code == s
 }
 
-// Kind is what a Value holds.
+// Kind is the kind of a Value.
 type Kind int
 
 const (
-	KindOther  Kind = iota // a type that this package does not read
-	KindNumber             // of any width; servers differ
-	KindText               // a string, or bytes
+	KindOther  Kind = iota // A type that this package does not read.
+	KindNumber             // Of any width, because servers differ.
+	KindText               // A string or bytes.
 )
 
-// A Value is what Get found.
+// A Value is the result of Get.
 type Value struct {
-	Kind   Kind
-	Type   int // libpmix's own
+	Kind Kind
+	// Type of libpmix.
+	Type   int
 	Number int64
 	Bytes  []byte
 }
 
-// Proc names a process.
+// Proc identifies a process.
 type Proc struct {
 	Namespace string
 	Rank      uint32
 }
 
-// An Event is news from the server.
+// An Event is an event from the server.
 type Event struct {
 	Code Status
-	Proc Proc // who is concerned; no namespace: nobody in particular
+	// Affected process. Its namespace is empty if there is none.
+	Proc Proc
 }
 
 // Version is a version of the library.
@@ -130,8 +130,8 @@ func (v Version) After(w Version) bool {
 	return v.Release > w.Release
 }
 
-// parseVersion reads what the library says of itself, such as "OpenPMIx 4.2.2rc2 (PMIx
-// Standard: 4.2, ...)": the first word with dots in it.
+// parseVersion parses a text of the library, such as "OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, ...)".
+// The version is the first word with dots.
 func parseVersion(text string) (v Version, ok bool) {
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ' ' || r == ',' }) {
 		parts := strings.SplitN(strings.TrimPrefix(word, "v"), ".", 4)
@@ -152,13 +152,13 @@ func parseVersion(text string) (v Version, ok bool) {
 	return Version{}, false
 }
 
-// loadError makes one line of what the dynamic linker says.
+// loadError formats a message of the dynamic linker.
 func loadError(path, why string) error {
 	why = strings.TrimSpace(strings.TrimPrefix(why, path+":"))
 	return fmt.Errorf("%s can't be loaded: %s", path, why)
 }
 
-// slots are the calls in progress.
+// callSlots has a value for each call in progress.
 type callSlots chan struct{}
 
 type callResult[T any] struct {
@@ -166,7 +166,7 @@ type callResult[T any] struct {
 	err   error
 }
 
-// within runs a call that may never return.
+// runCall runs a call that may never return.
 func runCall[T any](ctx context.Context, s callSlots, call string, f func() (T, error)) (T, error) {
 	var none T
 	select {
@@ -178,7 +178,7 @@ func runCall[T any](ctx context.Context, s callSlots, call string, f func() (T, 
 			return none, fmt.Errorf("%s was not made: %d calls of libpmix have not returned: %w", call, MaxCalls, context.Cause(ctx))
 		}
 	}
-	done := make(chan callResult[T], 1) // with room: the caller may be gone
+	done := make(chan callResult[T], 1) // The caller may have left.
 	go func() {
 		v, err := f()
 		<-s
@@ -190,15 +190,15 @@ func runCall[T any](ctx context.Context, s callSlots, call string, f func() (T, 
 	case <-ctx.Done():
 	}
 	select {
-	case o := <-done: // what has come counts
+	case o := <-done: // A result precedes the end of the context.
 		return o.value, o.err
 	default:
 		return none, fmt.Errorf("%s has not returned: %w", call, context.Cause(ctx))
 	}
 }
 
-// alone waits until no other call is in progress, and keeps others out until the release.
-// It leaves room for one.
+// acquireAll waits until no other call is in progress, and blocks others until the release. It
+// leaves one slot for the caller.
 func (s callSlots) acquireAll(ctx context.Context, call string) (release func(), err error) {
 	taken := 0
 	release = func() {
@@ -220,7 +220,7 @@ func (s callSlots) acquireAll(ctx context.Context, call string) (release func(),
 	return release, nil
 }
 
-// fits refuses a name that libpmix would cut.
+// checkName refuses a name that libpmix would truncate.
 func checkName(call, name string, most int) error {
 	if len(name) == 0 || len(name) > most || strings.IndexByte(name, 0) >= 0 {
 		return fmt.Errorf("%s: a name of %d bytes: want 1 to %d, none of them 0", call, len(name), most)
@@ -228,7 +228,7 @@ func checkName(call, name string, most int) error {
 	return nil
 }
 
-// checkGroup refuses what would wait for ever.
+// checkGroup refuses a group that would wait forever.
 func checkGroup(call, namespace string, ranks []uint32, limit time.Duration) error {
 	if err := checkName(call, namespace, MaxNamespace); err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 	"github.com/ferrympi/ferry/internal/elfcheck"
 )
 
-// The statuses of pmixc.go are those of abi.h: an index other than 0 does not compile.
+// The statuses of pmixc.go equal those of abi.h. An index other than 0 does not compile.
 var _ = [...]struct{}{
 	[1]struct{}{}[ProcAborted-C.FPMIX_ERR_PROC_ABORTED],
 	[1]struct{}{}[Timeout-C.FPMIX_ERR_TIMEOUT],
@@ -43,7 +43,7 @@ var _ = [...]struct{}{
 	[1]struct{}{}[Wildcard-C.FPMIX_RANK_WILDCARD],
 }
 
-// Library is libpmix, loaded.
+// Library is the loaded libpmix.
 type Library struct {
 	c     *C.fpmix_lib
 	calls callSlots
@@ -54,7 +54,7 @@ var libraries = struct {
 	libs map[string]*Library
 }{libs: map[string]*Library{}}
 
-// Built returns nil if this program can load libpmix, or why not.
+// Built returns nil if this program can load libpmix, and the reason otherwise.
 func Built() error { return nil }
 
 func loadedFrom(path string) *Library {
@@ -63,9 +63,9 @@ func loadedFrom(path string) *Library {
 	return libraries.libs[path]
 }
 
-// Load loads the library: path is a file, or a name that the dynamic linker looks
-// for. It stays loaded, and a second Load of the same path returns it again. Load blocks as long as a file system
-// does, and then other threads continue (elfcheck).
+// Load loads the library. path is a file, or a name for the dynamic linker. It stays loaded, and a
+// second Load of the same path returns it again. Load blocks as long as a file system does, and
+// then other threads continue (elfcheck).
 func Load(path string) (*Library, error) {
 	if l := loadedFrom(path); l != nil {
 		return l, nil
@@ -89,13 +89,13 @@ func Load(path string) (*Library, error) {
 	return libraries.libs[path], nil
 }
 
-// About is what the library says of itself.
+// VersionText returns the library's description of itself.
 func (l *Library) VersionText() string { return C.GoString(C.fpmix_version(l.c)) }
 
-// Version is the library's; ok is false if it says something that is none.
+// Version returns the library's version. ok is false if VersionText has none.
 func (l *Library) Version() (v Version, ok bool) { return parseVersion(l.VersionText()) }
 
-// Text is the library's text for a status.
+// StatusText returns the library's text for a status.
 func (l *Library) StatusText(s Status) string {
 	return cmp.Or(C.GoString(C.fpmix_text(l.c, C.int(s))), "no text")
 }
@@ -107,20 +107,20 @@ func (l *Library) check(call string, r C.int) error {
 	return &Error{call, Status(r), l.StatusText(Status(r))}
 }
 
-// do is within for a call that has no result.
+// doCall is runCall for a call without a result.
 func (l *Library) doCall(ctx context.Context, call string, f func() C.int) error {
 	_, err := runCall(ctx, l.calls, call, func() (struct{}, error) { return struct{}{}, l.check(call, f()) })
 	return err
 }
 
 // Init connects to the server that the environment names (PMIX_NAMESPACE, PMIX_RANK,
-// PMIX_SERVER_URI and others), and says who this process is. Each needs a Finalize, and
-// a pair of them leaks some 0.15 MiB in 4.2.2. One that succeeds when its caller has gone
-// finalizes by itself.
+// PMIX_SERVER_URI and others), and returns the identity of this process. Each Init needs a
+// Finalize, and a pair of them leaks about 0.15 MiB in 4.2.2. An Init that succeeds after its
+// caller has left finalizes by itself.
 func (l *Library) Init(ctx context.Context) (Proc, error) {
 	const call = "PMIx_Init"
 	var p C.fpmix_proc
-	var settled atomic.Bool // by whoever comes first: the call that succeeds, or the caller that leaves
+	var settled atomic.Bool // Set by the call that succeeds or by the caller that leaves.
 	me, err := runCall(ctx, l.calls, call, func() (Proc, error) {
 		if err := l.check(call, C.fpmix_init(l.c, &p)); err != nil {
 			return Proc{}, err
@@ -131,17 +131,17 @@ func (l *Library) Init(ctx context.Context) (Proc, error) {
 		return goProc(&p), nil
 	})
 	if err != nil && !settled.CompareAndSwap(false, true) {
-		return goProc(&p), nil // it has succeeded while the caller turned to go
+		return goProc(&p), nil // It has succeeded while the caller was leaving.
 	}
 	return me, err
 }
 
-// Initialized reports whether the process, not necessarily this package, has
-// initialised the library.
+// Initialized reports whether the process, not necessarily through this package, has initialized
+// the library.
 func (l *Library) Initialized() bool { return C.fpmix_initialized(l.c) != 0 }
 
-// Finalize says that this process is done. It waits for calls in progress, because libpmix
-// takes away what they stand on, and is called once at a time.
+// Finalize waits for calls in progress, because libpmix frees the memory that they use, and then
+// finalizes. It must not be called concurrently.
 func (l *Library) Finalize(ctx context.Context) error {
 	const call = "PMIx_Finalize"
 	release, err := l.calls.acquireAll(ctx, call)
@@ -161,14 +161,13 @@ func (l *Library) Abort(ctx context.Context, status int, message string) error {
 	})
 }
 
-// Put stores value under key for all processes. It is copied, and on its way after
-// Commit.
+// Put stores a copy of value under key for all processes. Commit sends it.
 func (l *Library) Put(ctx context.Context, key string, value []byte) error {
 	const call = "PMIx_Put"
 	if err := checkName(call, key, MaxKey); err != nil {
 		return err
 	}
-	bytes := C.CBytes(value) // the caller may be gone before the call is
+	bytes := C.CBytes(value) // The caller may leave before the call runs.
 	return l.doCall(ctx, call, func() C.int {
 		defer C.free(bytes)
 		k := C.CString(key)
@@ -177,16 +176,16 @@ func (l *Library) Put(ctx context.Context, key string, value []byte) error {
 	})
 }
 
-// Commit sends what was put to the server.
+// Commit sends the values that were put to the server.
 func (l *Library) Commit(ctx context.Context) error {
 	return l.doCall(ctx, "PMIx_Commit", func() C.int { return C.fpmix_commit(l.c) })
 }
 
-// Get returns what p has put under key, or what the server knows of it. With limit 0 it
-// asks the server of this node (PMIX_IMMEDIATE): that knows its own processes, and of
-// others what somebody has fetched before. With a limit, in whole seconds and at least
-// one, that server asks the one of p's node, and waits until p has put it (PMIX_TIMEOUT).
-// What is not there is an Error: NotFound, or Timeout.
+// Get returns the value of p under key, of the process or of the server. With limit 0 it asks the
+// server of this node (PMIX_IMMEDIATE), which has the values of its own processes, and those of
+// others that were requested before. With a limit, in whole seconds and at least one, that server
+// asks the server of p's node, and waits until p has put the value (PMIX_TIMEOUT). Without a value
+// the result is an Error with NotFound or Timeout.
 func (l *Library) Get(ctx context.Context, p Proc, key string, limit time.Duration) (Value, error) {
 	const call = "PMIx_Get"
 	if err := checkName(call, key, MaxKey); err != nil {
@@ -218,16 +217,15 @@ func goValue(got *C.fpmix_got) (Value, error) {
 	}, nil
 }
 
-// seconds rounds up: 0 would mean for ever.
+// toSeconds rounds up, because 0 means no limit.
 func toSeconds(d time.Duration) C.int {
 	return C.int(min(int64((d+time.Second-1)/time.Second), math.MaxInt32))
 }
 
-// Fence returns when all of these ranks of a namespace, the caller among them, have
-// called it with the same list. The list goes as it is: all callers need the same order,
-// and a wildcard that some use in place of the ranks hangs. A member that never comes ends
-// it after limit, with Timeout in all (4.2.2) or in one, and success in the others (5.0.7);
-// one that has died may count as one that came.
+// Fence returns when all of these ranks of a namespace, including the caller, have called it with
+// the same list. All callers need the same order, and mixing a wildcard with ranks hangs. An absent
+// member ends the fence after limit, with Timeout in all members (4.2.2), or with Timeout in one
+// and success in the others (5.0.7). A dead member may count as present.
 func (l *Library) Fence(ctx context.Context, namespace string, ranks []uint32, limit time.Duration) error {
 	const call = "PMIx_Fence"
 	if err := checkGroup(call, namespace, ranks, limit); err != nil {
@@ -241,8 +239,8 @@ func (l *Library) Fence(ctx context.Context, namespace string, ranks []uint32, l
 	})
 }
 
-// Construct is a Fence that makes a group, and draws a context id for it. The server of 4.2.2
-// crashes (SIGSEGV) when the limit passes, and with it the job may end.
+// Construct is a Fence that makes a group and draws a context id. The server of 4.2.2 crashes
+// (SIGSEGV) when the limit passes, which may end the job.
 func (l *Library) Construct(ctx context.Context, name, namespace string, ranks []uint32, limit time.Duration) (id uint64, err error) {
 	const call = "PMIx_Group_construct"
 	if err := checkGroup(call, namespace, ranks, limit); err != nil {
@@ -265,7 +263,7 @@ func (l *Library) Construct(ctx context.Context, name, namespace string, ranks [
 	})
 }
 
-// Psets returns the names of the process sets, with commas.
+// Psets returns the names of the process sets, separated by commas.
 func (l *Library) Psets(ctx context.Context) (string, error) {
 	const call = "PMIx_Query_info"
 	v, err := runCall(ctx, l.calls, call, func() (Value, error) {
@@ -295,7 +293,8 @@ func (l *Library) Pset(ctx context.Context, name string) ([]Proc, error) {
 	})
 }
 
-// Nodes returns the names of the nodes of a namespace, with commas. It asks the server of this node.
+// Nodes returns the names of the nodes of a namespace, separated by commas. It asks the server of
+// this node.
 func (l *Library) Nodes(ctx context.Context, namespace string) (string, error) {
 	const call = "PMIx_Resolve_nodes"
 	if err := checkName(call, namespace, MaxNamespace); err != nil {
@@ -335,7 +334,7 @@ func (l *Library) Peers(ctx context.Context, node, namespace string) ([]Proc, er
 	})
 }
 
-// procs copies a list.
+// goProcs copies a list.
 func goProcs(list *C.fpmix_proc, n C.size_t) []Proc {
 	var all []Proc
 	for i := range unsafe.Slice(list, n) {
@@ -344,14 +343,14 @@ func goProcs(list *C.fpmix_proc, n C.size_t) []Proc {
 	return all
 }
 
-// Watch has events with that code come to Next. A process watches a code once: a
-// second time it would come twice.
+// Watch registers for events with that code, which NextEvent returns. A code is registered once,
+// because events would be duplicated otherwise.
 func (l *Library) Watch(ctx context.Context, code Status) error {
 	return l.doCall(ctx, "PMIx_Register_event_handler", func() C.int { return C.fpmix_watch(l.c, C.int(code)) })
 }
 
-// Next takes the oldest event; ok is false if there is none. It does not wait. Events
-// belong to the process: each comes once, whoever asks.
+// NextEvent removes and returns the oldest event. ok is false if there is none. It does not block.
+// Events belong to the process, and each is returned once.
 func (*Library) NextEvent() (e Event, ok bool) {
 	var n C.fpmix_news
 	if C.fpmix_next(&n) == 0 {
@@ -360,12 +359,11 @@ func (*Library) NextEvent() (e Event, ok bool) {
 	return Event{Code: Status(n.code), Proc: goProc(&n.proc)}, true
 }
 
-// Dropped is the number of events for which there was no room.
+// DroppedEvents returns the number of events that were dropped for lack of room.
 func (*Library) DroppedEvents() uint64 { return uint64(C.fpmix_dropped()) }
 
-// Bell returns a file from which eight bytes, which mean nothing, can be read when events
-// may have come. Who reads them takes them from all others who have the file. The caller
-// closes it.
+// EventFile returns a file with eight readable bytes when there may be events. A read takes them
+// from all other holders of the file. The caller closes it.
 func (*Library) EventFile() (*os.File, error) {
 	fd := C.fpmix_bell()
 	if fd < 0 {

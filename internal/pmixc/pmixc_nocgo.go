@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Library is libpmix, loaded; here there is none.
+// Library is the loaded libpmix, which does not exist without cgo.
 type Library struct{}
 
-// Built returns nil if this program can load libpmix, or why not.
+// Built returns the reason why this program cannot load libpmix.
 func Built() error { return fmt.Errorf("%w: it was compiled without cgo", ErrNotBuilt) }
 
-// Load returns why nothing can be loaded.
+// Load returns the error of Built.
 func Load(string) (*Library, error) { return nil, Built() }
 
-// What follows is never reached: there is no Library.
+// There is no Library, so these methods are never called.
 
 func (*Library) VersionText() string                          { return "" }
 func (*Library) Version() (Version, bool)                     { return Version{}, false }

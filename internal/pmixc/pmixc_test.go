@@ -15,7 +15,7 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
 
-// library is libpmix, or the reason for a skip.
+// library returns libpmix, or skips the test.
 func library(t *testing.T) *Library {
 	t.Helper()
 	l, err := Load(Soname)
@@ -37,7 +37,6 @@ func TestLoad_MissingLibrary_IsNamed(t *testing.T) {
 	}
 }
 
-// TestLoad_OtherLibrary_IsClosed: what has been loaded by mistake goes again.
 func TestLoad_OtherLibrary_IsClosed(t *testing.T) {
 	const other = "libanl.so.1"
 	mapped := func() bool {
@@ -87,8 +86,7 @@ func TestVersion_After(t *testing.T) {
 	}
 }
 
-// TestABI_MatchesHeaders: a layout or a number that is not libpmix's own would
-// show as memory that is overwritten.
+// A wrong layout or number would overwrite memory.
 func TestABI_MatchesHeaders(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "abi")
 	pmixtest.Compile(t, out, "testdata/abi.c", "-Wextra", "-Werror",
@@ -98,8 +96,7 @@ func TestABI_MatchesHeaders(t *testing.T) {
 	}
 }
 
-// TestCall_DoesNotReturn_IsNamed: neither the caller waits for it, nor do callers
-// without end make threads without end.
+// The caller does not wait, and the number of blocked threads is limited.
 func TestCall_DoesNotReturn_IsNamed(t *testing.T) {
 	why := errors.New("enough")
 	calls := make(callSlots, 2)
@@ -116,14 +113,13 @@ func TestCall_DoesNotReturn_IsNamed(t *testing.T) {
 		t.Errorf("over the limit: got %v", err)
 	}
 	close(stop)
-	for range 3 { // and then there is room again
+	for range 3 { // Slots are free again.
 		if v, err := runCall(t.Context(), calls, "PMIx_Get", hang); v != 7 || err != nil {
 			t.Errorf("afterwards: %d, %v", v, err)
 		}
 	}
 }
 
-// TestCall_ReturnsAtDeadline_ResultCounts: a result is no less one because the time is up too.
 func TestCall_ReturnsAtDeadline_ResultCounts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 100 {
@@ -135,7 +131,7 @@ func TestCall_ReturnsAtDeadline_ResultCounts(t *testing.T) {
 	cancel()
 }
 
-// TestFinalize_CallsInProgress_Waits: libpmix frees what they use.
+// libpmix frees the memory that calls use.
 func TestFinalize_CallsInProgress_Waits(t *testing.T) {
 	calls := make(callSlots, 3)
 	calls <- struct{}{}
@@ -155,7 +151,7 @@ func TestFinalize_CallsInProgress_Waits(t *testing.T) {
 	}
 }
 
-// TestInit_NoServer_IsAnErrorAtOnce: nothing in the environment, or a server that is gone.
+// The environment names no server, or a server that has ended.
 func TestInit_NoServer_IsAnErrorAtOnce(t *testing.T) {
 	library(t)
 	for name, env := range map[string][]string{

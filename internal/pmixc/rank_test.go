@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	}, func() error { return goleak.Find() })
 }
 
-// member is a program between Init and Finalize: Open MPI's launcher ends a job of which a
-// process ends without.
+// member runs a program between Init and Finalize, because Open MPI's launcher ends a job with a
+// process that omits them.
 func member(f func(ctx context.Context, l *Library, p Proc) error) pmixtest.Program {
 	return func(ctx context.Context) error {
 		l, err := Load(Soname)
@@ -54,7 +54,7 @@ func alone(ctx context.Context) error {
 	return nil
 }
 
-// describe prints what the server says of the job.
+// describe prints the server's description of the job.
 func describe(ctx context.Context, l *Library, p Proc) error {
 	size, err := l.Get(ctx, Proc{p.Namespace, Wildcard}, JobSize, 0)
 	if err != nil {
@@ -83,8 +83,7 @@ func TestGet_Job_IsDescribed(t *testing.T) {
 	t.Log(out)
 }
 
-// exchange has ranks 1 and 3 find what the other one has put, while the others wait for
-// their end.
+// exchange lets ranks 1 and 3 read each other's values, while the others wait for their end.
 func exchange(ctx context.Context, l *Library, p Proc) error {
 	if p.Rank%2 == 0 {
 		return pmixtest.AwaitFlags(ctx, "done1", "done3")
@@ -123,8 +122,7 @@ func exchange(ctx context.Context, l *Library, p Proc) error {
 	return pmixtest.SetFlag(fmt.Sprint("done", p.Rank), "")
 }
 
-// TestGet_OthersWait_TwoRanksFindEachOther: an exchange concerns its two
-// processes only.
+// An exchange concerns its two processes only.
 func TestGet_OthersWait_TwoRanksFindEachOther(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {
@@ -134,7 +132,7 @@ func TestGet_OthersWait_TwoRanksFindEachOther(t *testing.T) {
 	}
 }
 
-// far has rank 0 look for what rank 1, on another node, has put.
+// far lets rank 0 read the values of rank 1, which is on another node.
 func far(ctx context.Context, l *Library, p Proc) error {
 	const key = "ferry.test"
 	if p.Rank == 1 {
@@ -153,7 +151,7 @@ func far(ctx context.Context, l *Library, p Proc) error {
 	return errors.Join(err, pmixtest.SetFlag("done", ""))
 }
 
-// TestGet_Immediate_StaysOnNode: what is on another node is found by one with a limit.
+// A Get with a limit finds values of other nodes.
 func TestGet_Immediate_StaysOnNode(t *testing.T) {
 	library(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "2", "-nodes", "2"), "far")
@@ -163,7 +161,7 @@ func TestGet_Immediate_StaysOnNode(t *testing.T) {
 	t.Log(out)
 }
 
-// fence has ranks 1 and 3 meet by themselves, then all but rank 2, who never comes.
+// fence runs a fence of ranks 1 and 3, and one without rank 2.
 func fence(ctx context.Context, l *Library, p Proc) error {
 	if p.Rank%2 == 1 {
 		if err := l.Fence(ctx, p.Namespace, []uint32{1, 3}, 30*time.Second); err != nil {
@@ -182,8 +180,8 @@ func fence(ctx context.Context, l *Library, p Proc) error {
 	return nil
 }
 
-// TestFence_MembersAreAbsent_Ends: with a limit, and for all that wait. 4.2.2 tells all of
-// them that it timed out; 5.0.7 one of them, and the others that it succeeded.
+// The fence has a limit. 4.2.2 returns a timeout in all members, and 5.0.7 in one of them and
+// success in the others.
 func TestFence_MembersAreAbsent_Ends(t *testing.T) {
 	library(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4"), "mpirun": pmixtest.Mpirun(t, 4)} {
@@ -197,7 +195,7 @@ func TestFence_MembersAreAbsent_Ends(t *testing.T) {
 	}
 }
 
-// deaths has rank 1 die, and the others hear of it.
+// deaths ends rank 1, and the others wait for the event.
 func deaths(ctx context.Context, l *Library, p Proc) error {
 	for _, code := range []Status{ProcAborted, LostConnection, ProcKilled} {
 		if err := l.Watch(ctx, code); err != nil {
@@ -234,7 +232,7 @@ func TestWatch_Death_IsAnEvent(t *testing.T) {
 	}
 }
 
-// group has the odd ranks make two groups.
+// group lets the odd ranks make two groups.
 func group(ctx context.Context, l *Library, p Proc) error {
 	if p.Rank%2 == 0 {
 		return nil
@@ -256,7 +254,7 @@ func TestConstruct_Groups_DrawIDs(t *testing.T) {
 	}
 }
 
-// oldGroups skips where the server of these tests has no groups.
+// oldGroups skips the test if the server has no groups.
 func oldGroups(t *testing.T) {
 	t.Helper()
 	if v, ok := library(t).Version(); !ok || v.Major > 4 {
@@ -264,7 +262,7 @@ func oldGroups(t *testing.T) {
 	}
 }
 
-// TestConstruct_Failed_HasNoID: libpmix returns one result then, in which anything may stand.
+// libpmix returns an uninitialized result.
 func TestConstruct_Failed_HasNoID(t *testing.T) {
 	oldGroups(t)
 	for name, launcher := range map[string][]string{"server": pmixtest.Server(t, "-n", "4", "-no-groups"), "mpirun": pmixtest.Mpirun(t, 4)} {
@@ -299,7 +297,7 @@ func TestPset_ReturnsMembers(t *testing.T) {
 	}
 }
 
-// signals has a signal come when the library has started its thread.
+// signals raises a signal when the library has started its thread.
 func signals(ctx context.Context, _ *Library, _ Proc) error {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM)
@@ -322,7 +320,7 @@ func signals(ctx context.Context, _ *Library, _ Proc) error {
 	return nil
 }
 
-// threadMasks reads which signals each thread has blocked.
+// threadMasks returns the blocked signals of each thread.
 func threadMasks() ([]string, error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -332,7 +330,7 @@ func threadMasks() ([]string, error) {
 	for _, task := range tasks {
 		text, err := os.ReadFile("/proc/self/task/" + task.Name() + "/status")
 		if err != nil {
-			continue // it has ended
+			continue // The thread has ended.
 		}
 		_, rest, _ := strings.Cut(string(text), "SigBlk:\t")
 		mask, _, _ := strings.Cut(rest, "\n")
@@ -341,7 +339,7 @@ func threadMasks() ([]string, error) {
 	return masks, nil
 }
 
-// TestLibrary_Signals_AreUnblocked: the library's thread takes none.
+// Otherwise the library's thread could receive them.
 func TestLibrary_Signals_AreUnblocked(t *testing.T) {
 	library(t)
 	pmixtest.Run(t, pmixtest.Server(t, "-n", "1"), "signals")

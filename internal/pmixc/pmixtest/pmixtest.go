@@ -1,7 +1,7 @@
-// Package pmixtest runs a test as the ranks of a PMIx job: the test binary starts copies
-// of itself under a launcher, either a small one on libpmix's server interface, which is
-// compiled from testdata/server.c, or the machine's own mpirun. What the machine lacks is a
-// skip that says so, and a failure where REQUIRE_ALL is 1.
+// Package pmixtest runs a test as the ranks of a PMIx job. The test binary starts copies of itself
+// under a launcher, which is a small one on libpmix's server interface, compiled from
+// testdata/server.c, or the machine's mpirun. A missing dependency skips the test with the reason,
+// and fails it if REQUIRE_ALL is 1.
 //
 //	func TestMain(m *testing.M) { pmixtest.Main(m, map[string]pmixtest.Program{"put": put}) }
 //	func TestPut(t *testing.T) { pmixtest.Run(t, pmixtest.Server(t, "-n", "2"), "put") }
@@ -25,20 +25,20 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// Program is what one rank does. An error is printed, and the rank exits with status 1.
-// It prints what the test reads.
+// Program is the program of one rank. An error is printed, and the rank exits with status 1. The
+// test reads its output.
 type Program func(ctx context.Context) error
 
 const (
 	envProgram = "PMIXTEST_PROGRAM"
-	envFlags   = "PMIXTEST_FLAGS" // where the ranks leave word for one another
-	// limit is what a job may take, on a machine that does other things too.
+	// Directory of the ranks' flags.
+	envFlags = "PMIXTEST_FLAGS"
+	// limit is the time of a job, also on a busy machine.
 	limit = time.Minute
 )
 
-// Main is what TestMain calls: in a process that Run has started it runs the
-// program and exits, else it runs the tests. after is called in both before the end of a
-// success: it looks for what was left behind.
+// Main is for TestMain. It runs the program in a process that Run has started, and the tests in any
+// other, and exits. It calls after in both before a successful end, to check for leaks.
 func Main(m *testing.M, programs map[string]Program, after func() error) {
 	name, ok := os.LookupEnv(envProgram)
 	if !ok {
@@ -66,8 +66,7 @@ func Main(m *testing.M, programs map[string]Program, after func() error) {
 	os.Exit(0)
 }
 
-// Set tells the ranks of the job, and the test, that this one has come to a point. The
-// text is for who awaits it.
+// SetFlag sets a flag with a text for the ranks of the job and for the test.
 func SetFlag(flag, text string) error {
 	file := filepath.Join(os.Getenv(envFlags), flag)
 	if err := os.WriteFile(file+".tmp", []byte(text), 0o600); err != nil {
@@ -76,7 +75,7 @@ func SetFlag(flag, text string) error {
 	return os.Rename(file+".tmp", file)
 }
 
-// Await waits for other ranks to have come to points.
+// AwaitFlags waits until other ranks have set flags.
 func AwaitFlags(ctx context.Context, flags ...string) error {
 	for _, flag := range flags {
 		if _, err := awaitFlag(ctx, os.Getenv(envFlags), flag); err != nil {
@@ -94,7 +93,7 @@ func awaitFlag(ctx context.Context, dir, flag string) (string, error) {
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-ctx.Done():
-			return "", fmt.Errorf("nobody has set %s: %w", flag, context.Cause(ctx))
+			return "", fmt.Errorf("flag %s is not set: %w", flag, context.Cause(ctx))
 		}
 	}
 }
@@ -102,7 +101,7 @@ func awaitFlag(ctx context.Context, dir, flag string) (string, error) {
 //go:embed testdata/server.c
 var source []byte
 
-// scratch is a folder for all tests of a binary, and the server in it, compiled once.
+// scratch is a directory for all tests of a binary, with the compiled server.
 var scratch struct {
 	sync.Mutex
 	dir, server string
@@ -118,8 +117,8 @@ func Clean() {
 	scratch.dir, scratch.server = "", ""
 }
 
-// scratchDir makes the folder. Launchers have their files in it too, some of which are
-// still written when a test is over: so it is removed at the end of all.
+// scratchDir makes the directory. Launchers may still write to it after the end of a test, so it is
+// removed after all tests.
 func scratchDir(t testing.TB) string {
 	t.Helper()
 	scratch.Lock()
@@ -146,7 +145,7 @@ func Compile(t testing.TB, out string, args ...string) {
 	}
 }
 
-// headers is the folder of libpmix's headers.
+// headers returns the directory of libpmix's headers.
 func headers(t testing.TB) string {
 	t.Helper()
 	for _, pattern := range []string{"/usr/lib/*-linux-gnu/pmix2/include", "/usr/include", "/usr/local/include"} {
@@ -159,8 +158,8 @@ func headers(t testing.TB) string {
 	return ""
 }
 
-// Server returns the command line of the small launcher, up to the program that it is to
-// start. testdata/server.c says which arguments it takes.
+// Server returns the command line of the small launcher, up to its program. testdata/server.c
+// describes the arguments.
 func Server(t testing.TB, args ...string) []string {
 	t.Helper()
 	dir := scratchDir(t)
@@ -194,8 +193,8 @@ func Mpirun(t testing.TB, n int, args ...string) []string {
 	return nil
 }
 
-// Run runs a program as the ranks that the launcher starts, and returns what they and
-// the launcher have printed. It fails the test if the launcher fails.
+// Run runs a program as the ranks of a launcher, and returns their output and that of the launcher.
+// It fails the test if the launcher fails.
 func Run(t testing.TB, launcher []string, program string, env ...string) string {
 	t.Helper()
 	out, err := RunAny(t, launcher, program, env...)
@@ -212,17 +211,16 @@ func RunAny(t testing.TB, launcher []string, program string, env ...string) (str
 	return j.Wait()
 }
 
-// A Job is one that was started.
+// A Job is a running job.
 type Job struct {
-	Process *os.Process // the launcher
+	Process *os.Process // The launcher.
 	cmd     *exec.Cmd
 	flags   string
 	out     *output
 	stop    context.CancelFunc
 }
 
-// Start starts what Run runs. The launcher, and with it the ranks, are killed when the
-// test's time is up.
+// Start starts the job of Run. The launcher and the ranks are killed when the test's time is up.
 func Start(t testing.TB, launcher []string, program string, env ...string) *Job {
 	t.Helper()
 	self, err := os.Executable()
@@ -267,7 +265,7 @@ func (j *Job) Await(t testing.TB, flag string) string {
 	return text
 }
 
-// outside is the environment without what another launcher has left in it.
+// outside returns the environment without the variables of another launcher.
 func outside() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -278,7 +276,7 @@ func outside() []string {
 	return env
 }
 
-// output is a buffer for several to write to.
+// output is a buffer for concurrent writes.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
