@@ -1,9 +1,8 @@
-// Package bootstraptest is the kit for implementations of the bootstrap
-// contract: it starts jobs through a Factory and checks what the contract
-// claims, under absence, death, cancellation and closing, too.
+// Package bootstraptest is the kit for implementations of the bootstrap contract. It starts jobs
+// through a Factory and checks the contract, including absence, death, cancellation and closing.
 //
-// It never looks inside an implementation, and never sleeps to wait: what has
-// to happen is awaited through the contract, within a deadline.
+// It treats implementations as black boxes, and never sleeps to wait. Conditions are awaited
+// through the contract, within a deadline.
 package bootstraptest
 
 import (
@@ -18,63 +17,70 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-// Want says what a case needs of a job.
+// Want describes the job of a case.
 type Want struct {
-	Size    int
-	Timeout time.Duration       // for bootstrap.Env of every client
-	Psets   map[string][]uint32 // named by the launcher
-	Most    int                 // Largest number of processes at a time; 0: Size.
-	Needs   Guarantees          // of those that a client may lack
-	Reports bool                // Job.ReportDead is called.
+	Size int
+	// Of bootstrap.Env in every client.
+	Timeout time.Duration
+	// Process sets of the launcher.
+	Psets map[string][]uint32
+	// Largest number of processes at a time. 0 means Size.
+	Most int
+	// Guarantees that the case needs.
+	Needs Guarantees
+	// The case calls Job.ReportDead.
+	Reports bool
 }
 
-// Job is a running job whose processes are all clients of this one.
+// Job is a running job with the clients of all its processes.
 type Job struct {
-	Clients []bootstrap.Client // by rank
-	// Kill ends a process as a crash would: without Close. When it returns, the
-	// client is of no use. nil: the kit can't do that with this implementation.
+	// By rank.
+	Clients []bootstrap.Client
+	// Kill ends a process as a crash would, without Close. Its client is unusable afterwards. nil
+	// skips such cases.
 	Kill func(rank int) error
-	// ReportDead reports a live process dead, as a launcher that is wrong does, and returns the reason in the
-	// event. Another process has an OnEvent. Nil skips such cases.
+	// ReportDead reports a live process dead, as a faulty launcher does, and returns the reason in
+	// the event. Another process has called OnEvent. nil skips such cases.
 	ReportDead func(rank int) (reason string, err error)
-	// LoseHost ends processes as the loss of their host does. Their connections do not end. It returns when all
-	// others are due to have noticed. Nil: the processes are on one host.
+	// LoseHost ends processes as the loss of their host does, without ending their connections. It
+	// returns when all others must have noticed. nil means that the processes are on one host.
 	LoseHost func(ranks []int) error
 	// Break breaks all connections of a process, and returns when both ends have noticed. The
-	// processes may restore them before. Nil: a broken connection is the death of a process.
+	// processes may restore them earlier. nil means that a broken connection is the death of a
+	// process.
 	Break func(rank int) error
-	// Added returns the client of a process that a change has started, and waits for it. nil: the
-	// launcher starts no processes while the job runs.
+	// Added waits for a process that a change has started, and returns its client. nil means that
+	// the launcher starts no processes while the job runs.
 	Added func(ctx context.Context, rank int) (bootstrap.Client, error)
-	// Close ends the job, and clients that are still open.
+	// Close ends the job and the open clients.
 	Close func() error
 }
 
-// A Factory starts a job. An error that wraps ErrSkip says that the
-// implementation has no such jobs, and why.
+// A Factory starts a job. An error that wraps ErrSkip gives the reason why the implementation has
+// no such jobs.
 type Factory func(ctx context.Context, want Want) (*Job, error)
 
-// ErrSkip marks a case that does not apply; the wrapping error gives the reason.
+// ErrSkip is wrapped by the reason why a case does not apply.
 var ErrSkip = kittest.ErrSkip
 
 const (
-	// long is the clients' deadline where it must not pass.
-	long = 50 * time.Second
-	// short is the same where it must. It is long enough for those who are there
-	// to come, on a busy machine.
-	short = time.Second
+	// longTimeout is the clients' timeout in cases that must not reach it.
+	longTimeout = 50 * time.Second
+	// shortTimeout is the clients' timeout in cases that must reach it. On a busy machine it
+	// suffices for the present members to call.
+	shortTimeout = time.Second
 )
 
-// claims are those of the contract, with the job that each needs.
-type claims = []kittest.Claim[Want, *job]
+// claimList has claims of the contract, with the jobs that they need.
+type claimList = []kittest.Claim[Want, *job]
 
-// job is a job for as long as a case runs.
+// job is the job of a running case.
 type job struct {
 	*kittest.T
 	*Job
 }
 
-// Cases returns the claims of the contract, to be made of the jobs of factory.
+// Cases returns the claims of the contract, checked with jobs of factory.
 func Cases(factory Factory) kittest.Cases {
 	all := slices.Concat(storeCases(), groupCases(), faultCases(), revocationCases(), reportedDeadCases(), connectionCases(), directoryCases(), setCases(), changeCases(), changeEndCases())
 	return kittest.Bind(all, func(t *kittest.T, want Want) *job {
@@ -92,7 +98,7 @@ func Cases(factory Factory) kittest.Cases {
 // world returns the group of all processes.
 func (j *job) world() []framework.Proc { return j.group(j.ranks()...) }
 
-// ranks returns those of all processes.
+// ranks returns the ranks of all processes.
 func (j *job) ranks() []int {
 	all := make([]int, len(j.Clients))
 	for i := range all {
@@ -110,10 +116,10 @@ func (j *job) group(ranks ...int) []framework.Proc {
 	return g
 }
 
-// all runs f for every rank at the same time.
-func (j *job) all(f func(rank int)) { j.Each(len(j.Clients), f) }
+// onAllRanks runs f for every rank concurrently.
+func (j *job) onAllRanks(f func(rank int)) { j.Each(len(j.Clients), f) }
 
-// put, get, fence and construct are calls that succeed, of a rank's client.
+// put, get, fence and construct make calls that must succeed.
 func (j *job) put(rank int, key, value string) {
 	if err := j.Clients[rank].Put(j.Context(), key, []byte(value)); err != nil {
 		j.Fatalf("rank %d: put %q: %v", rank, key, err)
@@ -133,10 +139,10 @@ func (j *job) fence(rank int, tag string, members ...int) {
 	}
 }
 
-// meet is a fence of all.
-func (j *job) meet(tag string) { j.all(func(r int) { j.fence(r, tag, j.ranks()...) }) }
+// fenceAll runs a fence of all processes.
+func (j *job) fenceAll(tag string) { j.onAllRanks(func(r int) { j.fence(r, tag, j.ranks()...) }) }
 
-// construct makes one of members, whose payloads say who and which.
+// construct makes a construct of members, whose payloads contain name and their ranks.
 func (j *job) construct(rank int, members []int, tag string, seen *ids, who string) {
 	group := j.group(members...)
 	pay := func(p framework.Proc) string { return fmt.Sprintf("%s from %d", who, p.Rank) }
@@ -155,8 +161,8 @@ func (j *job) construct(rank int, members []int, tag string, seen *ids, who stri
 	seen.add(j, got.ContextID, who)
 }
 
-// missing fails unless err names exactly missing and failed.
-func (j *job) missing(what string, err error, missing, failed []framework.Proc) {
+// checkMissing fails unless err names exactly missing and failed.
+func (j *job) checkMissing(what string, err error, missing, failed []framework.Proc) {
 	var m *framework.MissingError
 	if !errors.As(err, &m) {
 		j.Fatalf("%s: got error %v, want a MissingError", what, err)
@@ -166,7 +172,7 @@ func (j *job) missing(what string, err error, missing, failed []framework.Proc) 
 	}
 }
 
-// sameProcs compares as sets.
+// sameProcs compares sets of processes.
 func sameProcs(a, b []framework.Proc) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(p framework.Proc) bool { return !slices.Contains(b, p) })
 }

@@ -6,17 +6,17 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func changeEndCases() claims {
-	return claims{
-		kittest.New("ChangeHasOneResultForLateMembers", Want{Size: 3, Timeout: long}, (*job).lateMembers),
-		kittest.New("ChangeIsUndoneByTheDeathOfItsRequester", Want{Size: 3, Timeout: long}, (*job).deathOfRequester),
-		kittest.New("ChangeExcusesTheDeathOfALeavingProcess", Want{Size: 3, Timeout: long}, (*job).deathOfLeaving),
-		kittest.New("ChangeDeltaStaysTheWorldOfItsProcesses", Want{Size: 1, Timeout: long, Most: 3}, (*job).deleteWorld),
+func changeEndCases() claimList {
+	return claimList{
+		kittest.New("ChangeResultIsSameForLateMembers", Want{Size: 3, Timeout: longTimeout}, (*job).integrateLate),
+		kittest.New("ChangeIsUndoneByDeathOfRequester", Want{Size: 3, Timeout: longTimeout}, (*job).requesterDies),
+		kittest.New("ChangeExcusesDeathOfLeavingProcess", Want{Size: 3, Timeout: longTimeout}, (*job).leavingProcessDies),
+		kittest.New("ChangeDeletedDeltaRemainsWorld", Want{Size: 1, Timeout: longTimeout, Most: 3}, (*job).deleteWorld),
 	}
 }
 
-// lateMembers call after the end of the change, by each name of it.
-func (j *job) lateMembers() {
+// integrateLate calls after the end of the change, by each of its names.
+func (j *job) integrateLate() {
 	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
 	j.integrate(names[0], names[1], []int{2}, j.allMembers(0, 1, 2)...)
 	j.Check(j.changer(0).DeletePset(j.Context(), names[0]))
@@ -29,9 +29,9 @@ func (j *job) lateMembers() {
 	}
 }
 
-func (j *job) deathOfRequester() {
+func (j *job) requesterDies() {
 	j.changer(0)
-	j.mortal()
+	j.needKill()
 	j.operate(0, bootstrap.PsetUnion, bootstrap.PsetArgs{Name: "last"}, bootstrap.PsetWorld)
 	parts := j.operate(0, bootstrap.PsetSplit, bootstrap.PsetArgs{Sizes: []int{1, 2}}, "last")
 	delta := j.operate(0, bootstrap.PsetSub, bootstrap.PsetArgs{Sub: 1}, parts[1])[0]
@@ -39,34 +39,34 @@ func (j *job) deathOfRequester() {
 	killed := j.Go(func() { j.Check(j.Kill(0)) })
 	for range 2 { // The second call is late.
 		_, err := j.changer(1).Integrate(j.Context(), delta, "")
-		j.missing("integrate", err, nil, dead)
+		j.checkMissing("integrate", err, nil, dead)
 	}
 	killed()
 	_, err := j.changer(2).Integrate(j.Context(), bootstrap.PsetSelf, "")
-	j.missing("a late integrate", err, nil, dead)
-	j.noChange(1, parts[1])
+	j.checkMissing("a late integrate", err, nil, dead)
+	j.checkNoChange(1, parts[1])
 	delta = j.operate(1, bootstrap.PsetSub, bootstrap.PsetArgs{Sub: 1}, parts[1])[0]
 	j.integrate(delta, "", []int{2}, j.allMembers(1, 2)...)
 }
 
-// deathOfLeaving kills a process between its integration and the end of the change.
-func (j *job) deathOfLeaving() {
+// leavingProcessDies kills a process between its integration and the end of the change.
+func (j *job) leavingProcessDies() {
 	j.changer(0)
-	j.mortal()
+	j.needKill()
 	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
-	j.Each(3, func(r int) { j.Check(second(j.changer(r).Integrate(j.Context(), names[0], ""))) })
+	j.Each(3, func(r int) { j.Check(errOf2(j.changer(r).Integrate(j.Context(), names[0], ""))) })
 	j.Check(j.Kill(2))
 	_, err := j.Clients[0].Get(j.Context(), j.group(2)[0], "never")
-	j.missing("get", err, nil, j.group(2)) // The server knows of the death.
+	j.checkMissing("get", err, nil, j.group(2)) // The server has noticed the death.
 	j.Check(j.changer(1).FinishChange(j.Context(), names[0]))
 	for _, pset := range append(names, bootstrap.PsetWorld) {
-		j.noChange(0, pset)
+		j.checkNoChange(0, pset)
 	}
 }
 
-// deleteWorld deletes the name of a delta, whose processes name it mpi://WORLD.
+// deleteWorld deletes the name of a delta that is the mpi://WORLD of its processes.
 func (j *job) deleteWorld() {
-	j.elastic()
+	j.needAddedProcs()
 	names := j.operate(0, bootstrap.PsetGrow, bootstrap.PsetArgs{Add: 2}, bootstrap.PsetWorld)
 	members := j.allMembers(0, 1, 2)
 	j.integrate(names[0], names[1], nil, members...)
@@ -78,7 +78,7 @@ func (j *job) deleteWorld() {
 	})
 	j.Is("delete of mpi://WORLD", members[2].DeletePset(ctx, world), framework.ErrPset)
 	j.Check(members[0].DeletePset(ctx, names[0]))
-	j.Is("query by the deleted name", third(members[0].Query(ctx, names[0], false)), framework.ErrPset)
+	j.Is("query by the deleted name", errOf3(members[0].Query(ctx, names[0], false)), framework.ErrPset)
 	j.Check(members[2].PublishData(ctx, world, "key", []byte("value")))
 	waiting()
 	less, err := members[2].Operate(ctx, bootstrap.PsetShrink, []string{world}, bootstrap.PsetArgs{Sub: 1})
@@ -89,4 +89,4 @@ func (j *job) deleteWorld() {
 	j.integrate(less[0], less[1], []int{2}, members[1:]...)
 }
 
-func third[T, U any](_ T, _ U, err error) error { return err }
+func errOf3[T, U any](_ T, _ U, err error) error { return err }

@@ -10,31 +10,31 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func changeCases() claims {
-	return claims{
-		kittest.New("ChangeOfMembersThatLeave", Want{Size: 4, Timeout: long}, (*job).shrinks),
-		kittest.New("ChangeAddsProcesses", Want{Size: 2, Timeout: long, Most: 4}, (*job).grows),
-		kittest.New("ChangeQueryIsWithdrawn", Want{Size: 2, Timeout: long}, (*job).queryWithdrawn),
-		kittest.New("ChangeHasOneProvider", Want{Size: 2, Timeout: long}, (*job).twoProviders),
-		kittest.New("ChangeIsWithdrawnByOneMember", Want{Size: 2, Timeout: long}, (*job).integrateWithdrawn),
-		kittest.New("ChangeIsUndoneByADeadline", Want{Size: 3, Timeout: short}, (*job).integrateTimesOut),
-		kittest.New("ChangesOfDisjointSets", Want{Size: 4, Timeout: long}, (*job).disjointChanges),
-		kittest.New("ChangeIsUndoneByADeath", Want{Size: 3, Timeout: long, Most: 5}, (*job).deathBeforeIntegration),
-		kittest.New("ChangeIsUndoneByTheDeathOfAnAddedProcess", Want{Size: 2, Timeout: long, Most: 4}, (*job).deathOfAdded),
-		kittest.New("ChangeOutlivesALaterDeath", Want{Size: 3, Timeout: long}, (*job).deathAfterIntegration),
-		kittest.New("ChangeReplacesTheDead", Want{Size: 3, Timeout: long, Most: 3}, (*job).replaces),
-		kittest.New("ChangesAHundredTimes", Want{Size: 1, Timeout: long, Most: 3}, (*job).hundredChanges),
+func changeCases() claimList {
+	return claimList{
+		kittest.New("ChangeShrinks", Want{Size: 4, Timeout: longTimeout}, (*job).shrink),
+		kittest.New("ChangeGrows", Want{Size: 2, Timeout: longTimeout, Most: 4}, (*job).grow),
+		kittest.New("ChangeQueryIsWithdrawn", Want{Size: 2, Timeout: longTimeout}, (*job).queryWithdrawn),
+		kittest.New("ChangeHasOneProvider", Want{Size: 2, Timeout: longTimeout}, (*job).twoProviders),
+		kittest.New("ChangeIsWithdrawnByOneMember", Want{Size: 2, Timeout: longTimeout}, (*job).integrateWithdrawn),
+		kittest.New("ChangeIsUndoneByDeadline", Want{Size: 3, Timeout: shortTimeout}, (*job).integrateTimesOut),
+		kittest.New("ChangesOfDisjointSets", Want{Size: 4, Timeout: longTimeout}, (*job).disjointChanges),
+		kittest.New("ChangeIsUndoneByDeathOfMember", Want{Size: 3, Timeout: longTimeout, Most: 5}, (*job).memberDiesBeforeIntegration),
+		kittest.New("ChangeIsUndoneByDeathOfAddedProcess", Want{Size: 2, Timeout: longTimeout, Most: 4}, (*job).addedProcessDies),
+		kittest.New("ChangeSurvivesLaterDeath", Want{Size: 3, Timeout: longTimeout}, (*job).memberDiesAfterIntegration),
+		kittest.New("ChangeReplacesEndedProcesses", Want{Size: 3, Timeout: longTimeout, Most: 3}, (*job).replaceEnded),
+		kittest.New("ChangeRepeats", Want{Size: 1, Timeout: longTimeout, Most: 3}, (*job).hundredChanges),
 	}
 }
 
-// A member is a process of a change: one of the first, or an added one.
+// A member is an initial or added process of a change.
 type member struct {
 	bootstrap.Changer
 	client bootstrap.Client
 	rank   int
 }
 
-// member returns a process, and waits for an added one.
+// member returns a process. It waits for an added one.
 func (j *job) member(rank int) member {
 	if rank < len(j.Clients) {
 		return member{j.changer(rank), j.Clients[rank], rank}
@@ -55,8 +55,8 @@ func (j *job) allMembers(ranks ...int) (all []member) {
 	return all
 }
 
-// elastic skips the case if no process can be added.
-func (j *job) elastic() {
+// needAddedProcs skips the case if no process can be added.
+func (j *job) needAddedProcs() {
 	j.changer(0)
 	if j.Added == nil {
 		j.Skipf("the launcher starts no processes while the job runs")
@@ -75,7 +75,7 @@ func (j *job) integrate(delta, main string, leaving []int, members ...member) {
 	j.Check(members[0].FinishChange(j.Context(), delta))
 }
 
-func (j *job) shrinks() {
+func (j *job) shrink() {
 	waited := j.Go(func() {
 		for _, pset := range []string{bootstrap.PsetWorld, bootstrap.PsetSelf} {
 			if got := j.change(3, pset, pset == bootstrap.PsetWorld); got.Type != bootstrap.ChangeSub || !got.Included {
@@ -88,12 +88,12 @@ func (j *job) shrinks() {
 	if len(names) != 2 || names[1] != "less" {
 		j.Fatalf("shrink makes %q", names)
 	}
-	j.members(names[0], 2, 3)
-	j.members("less", 0, 1)
+	j.checkMembers(names[0], 2, 3)
+	j.checkMembers("less", 0, 1)
 	if got := j.change(0, bootstrap.PsetWorld, false); got != (bootstrap.Change{Type: bootstrap.ChangeSub, Delta: names[0], Main: "less"}) {
 		j.Fatalf("the change is %+v", got)
 	}
-	j.Is("a change that overlaps", second(j.changer(0).Operate(j.Context(), bootstrap.PsetSub, []string{"less"}, bootstrap.PsetArgs{Sub: 1})), framework.ErrPending)
+	j.Is("a change that overlaps", errOf2(j.changer(0).Operate(j.Context(), bootstrap.PsetSub, []string{"less"}, bootstrap.PsetArgs{Sub: 1})), framework.ErrPending)
 	j.Is("finish before the integration", j.changer(0).FinishChange(j.Context(), names[0]), framework.ErrPending)
 	j.Is("delete of a set in use", j.changer(1).DeletePset(j.Context(), "less"), framework.ErrPending)
 	_, err := j.changer(2).Integrate(j.Context(), "less", "")
@@ -102,17 +102,17 @@ func (j *job) shrinks() {
 		j.Fatalf("%v does not name the delta", err)
 	}
 	j.integrate(names[0], "less", []int{2, 3}, j.allMembers(0, 1, 2, 3)...)
-	j.Check(j.changer(1).FinishChange(j.Context(), names[0])) // again
+	j.Check(j.changer(1).FinishChange(j.Context(), names[0])) // A second time.
 	for r := range j.Clients {
-		j.noChange(r, bootstrap.PsetWorld)
+		j.checkNoChange(r, bootstrap.PsetWorld)
 	}
 	j.Check(j.changer(1).DeletePset(j.Context(), names[0]))
 }
 
-func second[T any](_ T, err error) error { return err }
+func errOf2[T any](_ T, err error) error { return err }
 
-func (j *job) grows() {
-	j.elastic()
+func (j *job) grow() {
+	j.needAddedProcs()
 	_, err := j.changer(0).Operate(j.Context(), bootstrap.PsetGrow, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Add: 3})
 	j.Is("grow beyond the limit", err, framework.ErrUnsupported)
 	if !strings.Contains(err.Error(), "2 fit") {
@@ -135,7 +135,7 @@ func (j *job) grows() {
 		}
 	}
 	j.integrate(names[0], names[1], nil, members...)
-	j.members(names[1], 0, 1, 2, 3)
+	j.checkMembers(names[1], 0, 1, 2, 3)
 	var seen ids
 	j.Each(4, func(i int) { // The new set is a group for constructs.
 		got, err := members[i].client.Construct(j.Context(), j.procs(0, 1, 2, 3), "new", nil)
@@ -147,7 +147,7 @@ func (j *job) grows() {
 
 func (j *job) queryWithdrawn() {
 	j.changer(0)
-	ctx, cancel := j.briefly()
+	ctx, cancel := j.shortContext()
 	defer cancel()
 	_, ok, err := j.changer(0).Query(ctx, bootstrap.PsetWorld, true)
 	j.Is("query", err, errCause)
@@ -155,7 +155,7 @@ func (j *job) queryWithdrawn() {
 		j.Fatalf("a change that nobody requested")
 	}
 	j.operate(1, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
-	j.change(0, bootstrap.PsetWorld, true) // The withdrawn query was not given it.
+	j.change(0, bootstrap.PsetWorld, true) // The withdrawn query has not consumed it.
 	_, ok, err = j.changer(0).Query(ctx, bootstrap.PsetWorld, true)
 	j.Is("query in an ended context", err, errCause)
 	if ok {
@@ -165,7 +165,7 @@ func (j *job) queryWithdrawn() {
 
 func (j *job) twoProviders() {
 	delta := j.operate(0, bootstrap.PsetSub, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)[0]
-	j.all(func(r int) {
+	j.onAllRanks(func(r int) {
 		_, err := j.changer(r).Integrate(j.Context(), delta, fmt.Sprint("name-", r))
 		j.Is("two providers", err, framework.ErrPset)
 		for _, name := range []string{"name-0", "name-1"} {
@@ -174,7 +174,7 @@ func (j *job) twoProviders() {
 			}
 		}
 	})
-	j.all(func(r int) {
+	j.onAllRanks(func(r int) {
 		got, err := j.changer(r).Integrate(j.Context(), delta, []string{"name", ""}[r])
 		if err != nil || got.Pset != "name" || got.Terminate != (r == 1) {
 			j.Fatalf("rank %d: %+v, %v", r, got, err)
@@ -184,27 +184,27 @@ func (j *job) twoProviders() {
 
 func (j *job) integrateWithdrawn() {
 	delta := j.operate(0, bootstrap.PsetSub, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)[0]
-	ctx, cancel := j.briefly()
+	ctx, cancel := j.shortContext()
 	defer cancel()
 	_, err := j.changer(0).Integrate(ctx, delta, "withdrawn")
 	j.Is("integrate", err, errCause)
 	j.integrate(delta, "", []int{1}, j.allMembers(0, 1)...)
 }
 
-// integrateTimesOut holds with one result for those that wait, and those that come later.
+// integrateTimesOut checks that present and late members get one result.
 func (j *job) integrateTimesOut() {
 	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
 	late := j.group(2)
 	j.Each(2, func(r int) {
 		_, err := j.changer(r).Integrate(j.Context(), names[0], "")
 		j.Is("integrate", err, framework.ErrTimeout)
-		j.missing("integrate", err, late, nil)
+		j.checkMissing("integrate", err, late, nil)
 	})
 	_, err := j.changer(2).Integrate(j.Context(), names[0], "")
-	j.missing("a late integrate", err, late, nil)
-	_, err = ability[bootstrap.PsetSource](j, 2).Pset(j.Context(), names[1])
+	j.checkMissing("a late integrate", err, late, nil)
+	_, err = optional[bootstrap.PsetSource](j, 2).Pset(j.Context(), names[1])
 	j.Is("a set of an undone change", err, framework.ErrPset)
-	j.noChange(1, bootstrap.PsetWorld)
+	j.checkNoChange(1, bootstrap.PsetWorld)
 }
 
 func (j *job) disjointChanges() {
@@ -217,10 +217,10 @@ func (j *job) disjointChanges() {
 	j.integrate(first[0], first[1], []int{1}, j.allMembers(0, 1)...)
 }
 
-// deathBeforeIntegration kills a member that has not come, or waits already.
-func (j *job) deathBeforeIntegration() {
+// memberDiesBeforeIntegration kills a member that has not called, or waits already.
+func (j *job) memberDiesBeforeIntegration() {
 	j.changer(0)
-	j.mortal()
+	j.needKill()
 	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
 	dead := j.group(2)
 	killed := j.Go(func() { j.Check(j.Kill(2)) })
@@ -228,7 +228,7 @@ func (j *job) deathBeforeIntegration() {
 		for range 2 {
 			_, err := j.changer(r).Integrate(j.Context(), names[0], "")
 			j.Is("integrate", err, framework.ErrProcFailed)
-			j.missing("integrate", err, nil, dead)
+			j.checkMissing("integrate", err, nil, dead)
 		}
 	})
 	killed()
@@ -236,7 +236,7 @@ func (j *job) deathBeforeIntegration() {
 	if got.Type != bootstrap.ChangeFailed || got.Included {
 		j.Fatalf("the change is %+v", got)
 	}
-	info, err := ability[bootstrap.PsetSource](j, 0).Pset(j.Context(), got.Delta)
+	info, err := optional[bootstrap.PsetSource](j, 0).Pset(j.Context(), got.Delta)
 	if err != nil || !slices.Equal(info.Members.List(), dead) {
 		j.Fatalf("the failed processes are %v, %v", info.Members.List(), err)
 	}
@@ -246,43 +246,43 @@ func (j *job) deathBeforeIntegration() {
 	j.integrate(names[0], "alive", nil, j.allMembers(0, 1)...)
 }
 
-func (j *job) deathOfAdded() {
-	j.elastic()
-	j.mortal()
+func (j *job) addedProcessDies() {
+	j.needAddedProcs()
+	j.needKill()
 	names := j.operate(0, bootstrap.PsetGrow, bootstrap.PsetArgs{Add: 2}, bootstrap.PsetWorld)
 	j.allMembers(2, 3)
 	killed := j.Go(func() { j.Check(j.Kill(3)) })
 	j.Each(2, func(r int) {
 		_, err := j.changer(r).Integrate(j.Context(), names[0], "")
-		j.missing("integrate", err, nil, j.procs(3))
+		j.checkMissing("integrate", err, nil, j.procs(3))
 	})
 	killed()
-	j.noChange(1, bootstrap.PsetWorld)
+	j.checkNoChange(1, bootstrap.PsetWorld)
 	// There is room again, and the ranks are new ones.
 	names = j.operate(0, bootstrap.PsetGrow, bootstrap.PsetArgs{Add: 2}, bootstrap.PsetWorld)
 	j.integrate(names[0], names[1], nil, j.allMembers(0, 1, 4, 5)...)
 }
 
-func (j *job) deathAfterIntegration() {
+func (j *job) memberDiesAfterIntegration() {
 	j.changer(0)
-	j.mortal()
+	j.needKill()
 	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
-	j.Each(3, func(r int) { j.Check(second(j.changer(r).Integrate(j.Context(), names[0], ""))) })
-	j.Check(j.Kill(0)) // Which would have finished the change.
+	j.Each(3, func(r int) { j.Check(errOf2(j.changer(r).Integrate(j.Context(), names[0], ""))) })
+	j.Check(j.Kill(0)) // It would have finished the change.
 	got := j.change(1, names[1], true)
 	if got.Type != bootstrap.ChangeFailed {
 		j.Fatalf("the change of the new set is %+v", got)
 	}
 	j.Check(j.changer(1).FinishChange(j.Context(), names[0]))
-	info, err := ability[bootstrap.PsetSource](j, 1).Pset(j.Context(), names[1])
+	info, err := optional[bootstrap.PsetSource](j, 1).Pset(j.Context(), names[1])
 	if err != nil || !slices.Equal(info.Members.List(), j.group(0, 1)) {
 		j.Fatalf("the new set is %v, %v: a death removes no member", info.Members.List(), err)
 	}
 }
 
-func (j *job) replaces() {
-	j.elastic()
-	j.mortal()
+func (j *job) replaceEnded() {
+	j.needAddedProcs()
+	j.needKill()
 	j.Check(j.Kill(1))
 	if got := j.change(0, bootstrap.PsetWorld, true); got.Type != bootstrap.ChangeFailed {
 		j.Fatalf("the change is %+v", got)
@@ -305,15 +305,15 @@ func (j *job) replaces() {
 		}
 	})
 	j.Check(members[1].FinishChange(j.Context(), names[1]))
-	info, err := ability[bootstrap.PsetSource](j, 0).Pset(j.Context(), names[2])
+	info, err := optional[bootstrap.PsetSource](j, 0).Pset(j.Context(), names[2])
 	if err != nil || !slices.Equal(info.Members.List(), j.procs(0, 2, 3)) {
 		j.Fatalf("the new set is %v, %v", info.Members.List(), err)
 	}
 }
 
-// hundredChanges adds a process and removes it, again and again.
+// hundredChanges repeatedly adds a process and removes it.
 func (j *job) hundredChanges() {
-	j.elastic()
+	j.needAddedProcs()
 	main, next := bootstrap.PsetWorld, 1
 	root := j.member(0)
 	for range 50 {
@@ -332,7 +332,7 @@ func (j *job) hundredChanges() {
 		main = less[1]
 		next++
 	}
-	names, err := ability[bootstrap.PsetSource](j, 0).Psets(j.Context())
+	names, err := optional[bootstrap.PsetSource](j, 0).Psets(j.Context())
 	if err != nil || len(names) != 1 || names[0] != main {
 		j.Fatalf("the sets are %q, %v, want %q", names, err, main)
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func connectionCases() claims {
-	return claims{
-		kittest.New("LostHostIsTheDeathOfItsProcesses", Want{Size: 5, Timeout: long, Needs: Deaths | Subsets}, (*job).lostHost),
-		kittest.New("BrokenConnectionsAreRestored", Want{Size: 4, Timeout: long}, (*job).brokenConnections),
+func connectionCases() claimList {
+	return claimList{
+		kittest.New("LostHostFailsItsProcesses", Want{Size: 5, Timeout: longTimeout, Needs: Deaths | Subsets}, (*job).hostIsLost),
+		kittest.New("BrokenConnectionsAreRestored", Want{Size: 4, Timeout: longTimeout}, (*job).connectionsBreak),
 	}
 }
 
-// lostHost checks that all processes of a lost host are dead, also those to which a process had no connection, and
-// that the others continue.
-func (j *job) lostHost() {
+// hostIsLost checks that all processes of a lost host are reported dead, also to processes without
+// a connection to them, and that the others continue.
+func (j *job) hostIsLost() {
 	if j.LoseHost == nil {
 		j.Skipf("the processes of this implementation are on one host")
 	}
@@ -28,12 +28,12 @@ func (j *job) lostHost() {
 	want := map[framework.Proc]uint64{}
 	for _, rank := range lost {
 		want[j.group(rank)[0]] = uint64(70 + rank)
-		ability[bootstrap.EventSource](j, rank).Begin(uint64(70 + rank))
+		optional[bootstrap.EventSource](j, rank).Begin(uint64(70 + rank))
 		j.put(rank, "last", "words")
 	}
-	j.meet("begun")
+	j.fenceAll("begun")
 	for rank := range events {
-		events[rank] = j.listen(rank)
+		events[rank] = j.collectEvents(rank)
 	}
 	waiting := j.Go(func() {
 		j.Each(len(live), func(rank int) {
@@ -61,43 +61,43 @@ func (j *job) lostHost() {
 		j.get(rank, lost[rank%2], "last", "words")
 	})
 	for _, ch := range events {
-		j.noEvent(ch)
+		j.checkNoEvent(ch)
 	}
 }
 
-// brokenConnections checks that connections that break lose no revocation and no end of an incarnation, and that calls
-// succeed afterwards.
-func (j *job) brokenConnections() {
+// connectionsBreak checks that broken connections lose no revocation and no end of an incarnation,
+// and that calls succeed afterwards.
+func (j *job) connectionsBreak() {
 	if j.Break == nil {
 		j.Skipf("a broken connection is the death of a process of this implementation")
 	}
 	const rounds = 12
 	events := make([]<-chan bootstrap.Event, len(j.Clients))
 	for rank := range j.Clients {
-		ability[bootstrap.EventSource](j, rank).Begin(uint64(5 + rank))
-		events[rank] = j.listen(rank)
+		optional[bootstrap.EventSource](j, rank).Begin(uint64(5 + rank))
+		events[rank] = j.collectEvents(rank)
 	}
-	j.meet("begun")
+	j.fenceAll("begun")
 	for round := range rounds {
 		from := round % len(j.Clients)
 		proc, nonce := j.group(from)[0], uint64(5+round)
 		broken := j.Go(func() { j.Check(j.Break(round % 3)) })
 		revoked := bootstrap.Event{Kind: bootstrap.Revoked, Proc: proc, Nonce: nonce, Comm: cid.Extended{Base: uint64(round + 1)}}
-		j.Check(ability[bootstrap.Revoker](j, from).Revoke(revoked.Comm, j.world()))
-		ability[bootstrap.EventSource](j, from).End()
+		j.Check(optional[bootstrap.Revoker](j, from).Revoke(revoked.Comm, j.world()))
+		optional[bootstrap.EventSource](j, from).End()
 		for rank, ch := range events {
 			if rank != from {
-				j.nextTwo(rank, ch, revoked, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: proc, Nonce: nonce})
+				j.checkNextTwo(rank, ch, revoked, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: proc, Nonce: nonce})
 			}
 		}
 		broken()
-		ability[bootstrap.EventSource](j, from).Begin(nonce + uint64(len(j.Clients)))
-		j.meet(fmt.Sprint("restored ", round))
+		optional[bootstrap.EventSource](j, from).Begin(nonce + uint64(len(j.Clients)))
+		j.fenceAll(fmt.Sprint("restored ", round))
 	}
 }
 
-// nextTwo fails unless the next events are the given ones, in any order.
-func (j *job) nextTwo(rank int, ch <-chan bootstrap.Event, want ...bootstrap.Event) {
+// checkNextTwo fails unless the next events are the given ones, in any order.
+func (j *job) checkNextTwo(rank int, ch <-chan bootstrap.Event, want ...bootstrap.Event) {
 	var got []bootstrap.Event
 	for len(got) < 2 {
 		select {

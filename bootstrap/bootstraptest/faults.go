@@ -14,35 +14,35 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func faultCases() claims {
-	return claims{
-		kittest.New("DeadlineNamesTheMissing", Want{Size: 5, Timeout: short, Needs: Names | Subsets}, (*job).deadlineNames),
-		kittest.New("DeadlineOfACallNamesTheMissing", Want{Size: 5, Timeout: long, Needs: Names | Subsets}, (*job).callDeadlineNames),
-		kittest.New("LateMemberDoesNotJoinWhatFailed", Want{Size: 2, Timeout: short, Needs: Names | Withdrawal}, (*job).lateMember),
-		kittest.New("DeathEndsWaits", Want{Size: 4, Timeout: long, Needs: Deaths | Subsets}, (*job).deathEndsWaits),
-		kittest.New("DeathIsAnEvent", Want{Size: 3, Timeout: long}, (*job).deathIsAnEvent),
-		kittest.New("LifeThatEndsIsAnEvent", Want{Size: 3, Timeout: long}, (*job).lifeEnds),
-		kittest.New("LifeThatIsGivenUpHearsOfIt", Want{Size: 2, Timeout: long}, (*job).givenUp),
-		kittest.New("BrokenCommunicatorIsToldOnceToItsOtherMembers", Want{Size: 4, Timeout: long}, (*job).brokenOnce),
-		kittest.New("NoteReachesTheIncarnationThatItNames", Want{Size: 2, Timeout: long}, (*job).notes),
-		kittest.New("CloseWhileNewsComesIsNoDeath", Want{Size: 2, Timeout: long}, (*job).closeAmongNews),
-		kittest.New("CloseIsNoDeath", Want{Size: 3, Timeout: short, Needs: Names | Subsets}, (*job).closeIsNoDeath),
-		kittest.New("CanceledContextWithdraws", Want{Size: 2, Timeout: long, Needs: Withdrawal}, (*job).cancelWithdraws),
-		kittest.New("CanceledMemberIsMissing", Want{Size: 2, Timeout: short, Needs: Withdrawal}, (*job).canceledIsMissing),
-		kittest.New("EndedContextSendsNothing", Want{Size: 2, Timeout: long}, (*job).endedContext),
-		kittest.New("CloseDuringWait", Want{Size: 2, Timeout: long, Needs: Withdrawal}, (*job).closeDuringWait),
-		kittest.New("UseAfterClose", Want{Size: 1, Timeout: long}, (*job).useAfterClose),
+func faultCases() claimList {
+	return claimList{
+		kittest.New("DeadlineNamesMissing", Want{Size: 5, Timeout: shortTimeout, Needs: Names | Subsets}, (*job).deadlineNamesMissing),
+		kittest.New("CallDeadlineNamesMissing", Want{Size: 5, Timeout: longTimeout, Needs: Names | Subsets}, (*job).callDeadlineNamesMissing),
+		kittest.New("LateMemberDoesNotEnterFailedFence", Want{Size: 2, Timeout: shortTimeout, Needs: Names | Withdrawal}, (*job).lateMemberIsMissing),
+		kittest.New("DeathEndsWaits", Want{Size: 4, Timeout: longTimeout, Needs: Deaths | Subsets}, (*job).deathEndsWaits),
+		kittest.New("DeathIsAnEvent", Want{Size: 3, Timeout: longTimeout}, (*job).deathIsAnEvent),
+		kittest.New("EndOfIncarnationIsAnEvent", Want{Size: 3, Timeout: longTimeout}, (*job).incarnationEnds),
+		kittest.New("DisconnectReachesIncarnation", Want{Size: 2, Timeout: longTimeout}, (*job).disconnectReachesIncarnation),
+		kittest.New("BrokenCommunicatorIsReportedOnce", Want{Size: 4, Timeout: longTimeout}, (*job).brokenIsReportedOnce),
+		kittest.New("NoteReachesItsIncarnation", Want{Size: 2, Timeout: longTimeout}, (*job).noteReachesIncarnation),
+		kittest.New("CloseWhileEventsArriveIsNoFailure", Want{Size: 2, Timeout: longTimeout}, (*job).closeWhileEventsArrive),
+		kittest.New("CloseIsNoFailure", Want{Size: 3, Timeout: shortTimeout, Needs: Names | Subsets}, (*job).closeIsNoFailure),
+		kittest.New("CanceledContextWithdraws", Want{Size: 2, Timeout: longTimeout, Needs: Withdrawal}, (*job).cancelWithdraws),
+		kittest.New("CanceledMemberIsMissing", Want{Size: 2, Timeout: shortTimeout, Needs: Withdrawal}, (*job).canceledMemberIsMissing),
+		kittest.New("EndedContextSendsNothing", Want{Size: 2, Timeout: longTimeout}, (*job).endedContextSendsNothing),
+		kittest.New("CloseDuringWait", Want{Size: 2, Timeout: longTimeout, Needs: Withdrawal}, (*job).closeDuringWait),
+		kittest.New("UseAfterClose", Want{Size: 1, Timeout: longTimeout}, (*job).useAfterClose),
 	}
 }
 
-// A wait is a call of a client that waits for a process other.
-type wait struct {
+// A waitingCall is a call of a client that waits for process other.
+type waitingCall struct {
 	name string
 	call func(ctx context.Context, c bootstrap.Client, j *job, other int) error
 }
 
-// waits are those that every client has.
-var waits = []wait{
+// waitingCalls are the waiting calls of every client.
+var waitingCalls = []waitingCall{
 	{"fence", func(ctx context.Context, c bootstrap.Client, j *job, _ int) error {
 		return c.Fence(ctx, j.world(), "t")
 	}},
@@ -56,82 +56,82 @@ var waits = []wait{
 	}},
 }
 
-// briefly returns a context that ends with errCause before the clients' deadline.
-func (j *job) briefly() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(j.Context(), short/4, errCause)
+// shortContext returns a context that ends with errCause before the clients' deadline.
+func (j *job) shortContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(j.Context(), shortTimeout/4, errCause)
 }
 
-func (j *job) deadlineNames() {
+func (j *job) deadlineNamesMissing() {
 	here, gone := []int{0, 2}, j.group(1, 3, 4)
 	for _, again := range []string{"first", "again"} {
 		j.Each(len(here), func(i int) {
-			for _, w := range waits[:2] {
+			for _, w := range waitingCalls[:2] {
 				err := w.call(j.Context(), j.Clients[here[i]], j, 0)
 				j.Is(again+" "+w.name, err, framework.ErrTimeout)
-				j.missing(again+" "+w.name, err, gone, nil)
+				j.checkMissing(again+" "+w.name, err, gone, nil)
 			}
 		})
 	}
-	// Those who are there can still meet.
+	// The present members can still enter a fence.
 	j.Each(len(here), func(i int) { j.fence(here[i], "t", here...) })
 }
 
-// Calls have the deadline of their context's WithTimeout, and name the members that are missing.
-func (j *job) callDeadlineNames() {
+// Calls have the deadline of their context's WithTimeout, and name the missing members.
+func (j *job) callDeadlineNamesMissing() {
 	here, gone := []int{0, 2, 4}, j.group(1, 3)
 	j.Each(len(here), func(i int) {
-		for _, w := range waits[:2] {
-			err := w.call(bootstrap.WithTimeout(j.Context(), short), j.Clients[here[i]], j, 0)
+		for _, w := range waitingCalls[:2] {
+			err := w.call(bootstrap.WithTimeout(j.Context(), shortTimeout), j.Clients[here[i]], j, 0)
 			j.Is(w.name, err, framework.ErrTimeout)
-			j.missing(w.name, err, gone, nil)
+			j.checkMissing(w.name, err, gone, nil)
 		}
 	})
 	j.Each(len(here), func(i int) { j.fence(here[i], "t", here...) })
 }
 
-func (j *job) lateMember() {
+func (j *job) lateMemberIsMissing() {
 	for r := range 2 {
-		j.missing("fence", j.Clients[r].Fence(j.Context(), j.world(), "t"), j.group(1-r), nil)
+		j.checkMissing("fence", j.Clients[r].Fence(j.Context(), j.world(), "t"), j.group(1-r), nil)
 	}
 }
 
-// mortal skips the case when the job can't lose a process.
-func (j *job) mortal() {
+// needKill skips the case if no process can be killed.
+func (j *job) needKill() {
 	if j.Kill == nil {
 		j.Skipf("the kit can't kill a process of this implementation")
 	}
 }
 
 func (j *job) deathEndsWaits() {
-	j.mortal()
+	j.needKill()
 	const victim = 3
 	dead, live := j.group(victim), j.ranks()[:victim]
 	j.put(victim, "last", "words")
-	j.meet("start")
+	j.fenceAll("start")
 	killed := j.Go(func() { j.Check(j.Kill(victim)) })
 	j.Each(victim, func(r int) {
-		for round := range 2 { // the first may wait when the death comes; the second finds it known
-			for _, w := range waits {
+		for round := range 2 { // The first round may wait when the death is reported, and the second one follows it.
+			for _, w := range waitingCalls {
 				what := fmt.Sprintf("rank %d: round %d, %s", r, round, w.name)
 				err := w.call(j.Context(), j.Clients[r], j, victim)
 				j.Is(what, err, framework.ErrProcFailed)
-				j.missing(what, err, nil, dead)
+				j.checkMissing(what, err, nil, dead)
 			}
 		}
 		j.get(r, victim, "last", "words")
-		j.fence(r, "f", live...) // the living go on
+		j.fence(r, "f", live...) // The others continue.
 	})
 	killed()
 }
 
 func (j *job) deathIsAnEvent() {
-	j.mortal()
+	j.needKill()
 	dead := j.group(2)[0]
 	const life = 77
-	ability[bootstrap.EventSource](j, 2).Begin(life - 1)
-	ability[bootstrap.EventSource](j, 2).Begin(life)
-	j.meet("begun")
-	// A launcher may report the death before others have said which life it was.
+	optional[bootstrap.EventSource](j, 2).Begin(life - 1)
+	optional[bootstrap.EventSource](j, 2).Begin(life)
+	j.fenceAll("begun")
+	// A launcher may report the death before members add the incarnation.
 	expect := func(ch <-chan bootstrap.Event) {
 		for named := false; !named; {
 			select {
@@ -144,27 +144,27 @@ func (j *job) deathIsAnEvent() {
 			}
 		}
 	}
-	early := j.listen(0)
+	early := j.collectEvents(0)
 	j.Check(j.Kill(2))
 	expect(early)
-	// Who begins to listen now hears of it too, and so does a second listener.
-	expect(j.listen(1))
-	expect(j.listen(0))
-	late := j.listen(1)
+	// A later callback receives the death too.
+	expect(j.collectEvents(1))
+	expect(j.collectEvents(0))
+	late := j.collectEvents(1)
 	expect(late)
 	j.fence(0, "t", 0)
-	j.noEvent(late)
+	j.checkNoEvent(late)
 }
 
-// listen returns a client's events, of which there is room for some.
-func (j *job) listen(rank int) <-chan bootstrap.Event {
+// collectEvents returns a client's events in a channel with some capacity.
+func (j *job) collectEvents(rank int) <-chan bootstrap.Event {
 	ch := make(chan bootstrap.Event, 16)
-	ability[bootstrap.EventSource](j, rank).OnEvent(func(e bootstrap.Event) { ch <- e })
+	optional[bootstrap.EventSource](j, rank).OnEvent(func(e bootstrap.Event) { ch <- e })
 	return ch
 }
 
-// next fails unless the next event is the given one.
-func (j *job) next(ch <-chan bootstrap.Event, want bootstrap.Event) {
+// checkNext fails unless the next event is the given one.
+func (j *job) checkNext(ch <-chan bootstrap.Event, want bootstrap.Event) {
 	select {
 	case e := <-ch:
 		if e != want {
@@ -175,88 +175,88 @@ func (j *job) next(ch <-chan bootstrap.Event, want bootstrap.Event) {
 	}
 }
 
-// lifeEnds: by End, or with the client, and whatever comes next.
-func (j *job) lifeEnds() {
-	leaver := ability[bootstrap.EventSource](j, 2)
+// incarnationEnds checks the end of an incarnation by End and by Close.
+func (j *job) incarnationEnds() {
+	leaver := optional[bootstrap.EventSource](j, 2)
 	leaver.Begin(7)
-	j.meet("begun")
+	j.fenceAll("begun")
 	event := bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: j.group(2)[0], Nonce: 7}
-	near, far := j.listen(0), j.listen(1)
+	near, far := j.collectEvents(0), j.collectEvents(1)
 	leaver.End()
-	leaver.End() // nothing more to say
-	j.next(near, event)
-	j.next(far, event)
+	leaver.End() // It has no effect.
+	j.checkNext(near, event)
+	j.checkNext(far, event)
 	leaver.Begin(8)
 	leaver.End()
 	leaver.Begin(9)
-	j.meet("again")
+	j.fenceAll("again")
 	event.Nonce = 8
-	j.next(near, event)
-	j.next(far, event)
+	j.checkNext(near, event)
+	j.checkNext(far, event)
 	j.Check(j.Clients[2].Close())
 	event.Nonce = 9
-	j.next(near, event)
-	j.next(far, event)
+	j.checkNext(near, event)
+	j.checkNext(far, event)
 }
 
-// givenUp: only the life that was meant.
-func (j *job) givenUp() {
-	from, to := ability[bootstrap.EventSource](j, 0), ability[bootstrap.EventSource](j, 1)
+// disconnectReachesIncarnation checks that only the named incarnation receives the event.
+func (j *job) disconnectReachesIncarnation() {
+	from, to := optional[bootstrap.EventSource](j, 0), optional[bootstrap.EventSource](j, 1)
 	from.Begin(5)
 	to.Begin(6)
-	j.meet("begun")
-	news := j.listen(1)
+	j.fenceAll("begun")
+	news := j.collectEvents(1)
 	from.GiveUp(j.group(1)[0], 99, "somebody else")
 	from.GiveUp(j.group(1)[0], 6, "no way")
-	j.next(news, bootstrap.Event{Kind: bootstrap.GivenUp, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
+	j.checkNext(news, bootstrap.Event{Kind: bootstrap.GivenUp, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
 }
 
-// brokenOnce: all members come to know, and to say, that a communicator's collectives can't
-// go on.
-func (j *job) brokenOnce() {
-	first, second := ability[bootstrap.EventSource](j, 0), ability[bootstrap.EventSource](j, 1)
+// brokenIsReportedOnce checks that the members receive one event, although all of them report the
+// communicator.
+func (j *job) brokenIsReportedOnce() {
+	first, second := optional[bootstrap.EventSource](j, 0), optional[bootstrap.EventSource](j, 1)
 	first.Begin(5)
 	second.Begin(6)
-	j.meet("begun")
+	j.fenceAll("begun")
 	members := j.group(2, 0, 1)
-	at := []<-chan bootstrap.Event{j.listen(0), j.listen(1), j.listen(2), j.listen(3)}
+	at := []<-chan bootstrap.Event{j.collectEvents(0), j.collectEvents(1), j.collectEvents(2), j.collectEvents(3)}
 	id, other := cid.Extended{Base: 7, Sub: 1 << 48}, cid.Extended{Base: 7}
 	broken := bootstrap.Event{Kind: bootstrap.Broken, Proc: j.group(0)[0], Nonce: 5, Comm: id, Reason: "no way"}
 	first.Broke(id, members, "no way")
-	j.next(at[1], broken)
-	j.next(at[2], broken)
+	j.checkNext(at[1], broken)
+	j.checkNext(at[2], broken)
 	second.Broke(id, members, "I have heard")
 	second.Broke(other, members, "another one")
 	broken = bootstrap.Event{Kind: bootstrap.Broken, Proc: j.group(1)[0], Nonce: 6, Comm: other, Reason: "another one"}
-	j.next(at[0], broken)
-	j.next(at[2], broken)
-	j.meet("told")
+	j.checkNext(at[0], broken)
+	j.checkNext(at[2], broken)
+	j.fenceAll("told")
 	for _, ch := range at {
-		j.noEvent(ch)
+		j.checkNoEvent(ch)
 	}
 }
 
-// closeAmongNews: a client that closes leaves unread what is sent to it.
-func (j *job) closeAmongNews() {
-	from, to := ability[bootstrap.EventSource](j, 0), ability[bootstrap.EventSource](j, 1)
+// closeWhileEventsArrive closes a client with unread events.
+func (j *job) closeWhileEventsArrive() {
+	from, to := optional[bootstrap.EventSource](j, 0), optional[bootstrap.EventSource](j, 1)
 	to.Begin(6)
-	j.meet("begun")
-	events := j.listen(0)
+	j.fenceAll("begun")
+	events := j.collectEvents(0)
 	var closed atomic.Bool
 	telling := j.Go(func() {
 		for !closed.Load() {
 			from.GiveUp(j.group(1)[0], 6, strings.Repeat("no way ", 100))
 		}
 	})
-	time.Sleep(short / 50)
-	to.End() // which the server reads after it could not write any more
+	time.Sleep(shortTimeout / 50)
+	to.End() // The server reads it after its writes have failed.
 	j.Check(j.Clients[1].Close())
 	closed.Store(true)
 	telling()
-	j.next(events, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: j.group(1)[0], Nonce: 6})
+	j.checkNext(events, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: j.group(1)[0], Nonce: 6})
 }
 
-func (j *job) noEvent(ch <-chan bootstrap.Event) {
+func (j *job) checkNoEvent(ch <-chan bootstrap.Event) {
 	select {
 	case e := <-ch:
 		j.Fatalf("an extra event: %+v", e)
@@ -264,24 +264,24 @@ func (j *job) noEvent(ch <-chan bootstrap.Event) {
 	}
 }
 
-// closeIsNoDeath: who closed is merely absent.
-func (j *job) closeIsNoDeath() {
+// closeIsNoFailure checks that a process without a client is absent and not failed.
+func (j *job) closeIsNoFailure() {
 	events := make(chan bootstrap.Event, 16)
 	if src, ok := framework.As[bootstrap.EventSource](j.Clients[0]); ok {
 		src.OnEvent(func(e bootstrap.Event) { events <- e })
 	}
 	j.put(1, "k", "stays")
-	j.meet("t")
+	j.fenceAll("t")
 	j.Check(j.Clients[1].Close())
-	j.missing("fence", j.Clients[0].Fence(j.Context(), j.group(0, 1), "t"), j.group(1), nil)
+	j.checkMissing("fence", j.Clients[0].Fence(j.Context(), j.group(0, 1), "t"), j.group(1), nil)
 	j.get(0, 1, "k", "stays")
-	j.noEvent(events)
+	j.checkNoEvent(events)
 }
 
-// cancelWithdraws: after a canceled call both sides can meet under the same
-// tag, and the canceled call has left nothing behind.
+// cancelWithdraws checks that both processes can use the tag of a canceled call, which leaves
+// nothing behind.
 func (j *job) cancelWithdraws() {
-	for _, w := range waits {
+	for _, w := range waitingCalls {
 		for _, delay := range []time.Duration{0, time.Millisecond} {
 			ctx, cancel := context.WithCancelCause(j.Context())
 			t := time.AfterFunc(delay, func() { cancel(errCause) })
@@ -295,40 +295,40 @@ func (j *job) cancelWithdraws() {
 		}
 	}
 	var seen ids
-	j.all(func(r int) {
+	j.onAllRanks(func(r int) {
 		j.fence(r, "t", 0, 1)
 		j.construct(r, []int{0, 1}, "t", &seen, "new")
 	})
 }
 
-func (j *job) canceledIsMissing() {
-	ctx, cancel := j.briefly()
+func (j *job) canceledMemberIsMissing() {
+	ctx, cancel := j.shortContext()
 	defer cancel()
 	j.Is("fence", j.Clients[0].Fence(ctx, j.world(), "t"), errCause)
-	j.missing("fence", j.Clients[1].Fence(j.Context(), j.world(), "t"), j.group(0), nil)
+	j.checkMissing("fence", j.Clients[1].Fence(j.Context(), j.world(), "t"), j.group(0), nil)
 }
 
-func (j *job) endedContext() {
+func (j *job) endedContextSendsNothing() {
 	ctx, cancel := context.WithCancelCause(j.Context())
 	cancel(errCause)
 	j.Is("put", j.Clients[0].Put(ctx, "k", nil), errCause)
-	for _, w := range waits {
+	for _, w := range waitingCalls {
 		j.Is(w.name, w.call(ctx, j.Clients[0], j, 0), errCause)
 	}
-	j.meet("t")
+	j.fenceAll("t")
 }
 
 func (j *job) closeDuringWait() {
-	begun := make(chan struct{}, len(waits))
+	begun := make(chan struct{}, len(waitingCalls))
 	closed := j.Go(func() {
-		for range waits {
+		for range waitingCalls {
 			<-begun
 		}
 		j.Check(j.Clients[0].Close())
 	})
-	j.Each(len(waits), func(i int) {
+	j.Each(len(waitingCalls), func(i int) {
 		begun <- struct{}{}
-		j.Is(waits[i].name, waits[i].call(j.Context(), j.Clients[0], j, 1), framework.ErrClosed)
+		j.Is(waitingCalls[i].name, waitingCalls[i].call(j.Context(), j.Clients[0], j, 1), framework.ErrClosed)
 	})
 	closed()
 }
@@ -337,7 +337,7 @@ func (j *job) useAfterClose() {
 	c, ctx, g := j.Clients[0], j.Context(), j.world()
 	j.Check(c.Close())
 	j.Is("put", c.Put(ctx, "k", nil), framework.ErrClosed)
-	for _, w := range waits {
+	for _, w := range waitingCalls {
 		j.Is(w.name, w.call(ctx, c, j, 0), framework.ErrClosed)
 	}
 	j.Is("second close", c.Close(), framework.ErrClosed)

@@ -9,24 +9,24 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func groupCases() claims {
-	return claims{
-		kittest.New("Alone", Want{Size: 1, Timeout: long}, (*job).alone),
-		kittest.New("GroupsTagsAndRoundsDoNotMix", Want{Size: 5, Timeout: long, Needs: Subsets | Overlap}, (*job).overlapping),
-		kittest.New("OrderOfTheGroupIsPartOfIt", Want{Size: 2, Timeout: short, Needs: Names | Subsets}, (*job).orderMatters),
-		kittest.New("SameGroupTwiceAtOnceFromOneProcess", Want{Size: 3, Timeout: long, Needs: Overlap}, (*job).twiceAtOnce),
-		kittest.New("FenceIsNotAConstruct", Want{Size: 2, Timeout: long, Needs: Overlap}, (*job).fenceAndConstruct),
-		kittest.New("InvalidGroups", Want{Size: 2, Timeout: long}, (*job).invalidGroups),
+func groupCases() claimList {
+	return claimList{
+		kittest.New("SingleProcess", Want{Size: 1, Timeout: longTimeout}, (*job).singleProcess),
+		kittest.New("GroupsTagsAndRoundsDoNotMix", Want{Size: 5, Timeout: longTimeout, Needs: Subsets | Overlap}, (*job).overlappingGroups),
+		kittest.New("OrderIsPartOfGroup", Want{Size: 2, Timeout: shortTimeout, Needs: Names | Subsets}, (*job).orderIsPartOfGroup),
+		kittest.New("SameGroupConcurrently", Want{Size: 3, Timeout: longTimeout, Needs: Overlap}, (*job).sameGroupConcurrently),
+		kittest.New("FenceIsNoConstruct", Want{Size: 2, Timeout: longTimeout, Needs: Overlap}, (*job).fenceIsNoConstruct),
+		kittest.New("InvalidGroups", Want{Size: 2, Timeout: longTimeout}, (*job).invalidGroups),
 	}
 }
 
-// ids collects context ids that must all differ.
+// ids collects context ids, which must differ between constructs.
 type ids struct {
 	mu   sync.Mutex
 	seen map[uint64]string
 }
 
-// add notes that the construct named who got id; every member adds it once.
+// add records the context id of a construct. Every member adds it once.
 func (s *ids) add(j *job, id uint64, who string) {
 	if id == 0 {
 		j.Fatalf("construct %s got context id 0", who)
@@ -42,15 +42,15 @@ func (s *ids) add(j *job, id uint64, who string) {
 	s.seen[id] = who
 }
 
-// count fails unless n constructs were seen: a member with an id of its own
-// would make it more.
+// count fails unless n constructs were recorded. A member with a different id would increase the
+// number.
 func (s *ids) count(j *job, n int) {
 	if len(s.seen) != n {
 		j.Fatalf("%d context ids for %d constructs", len(s.seen), n)
 	}
 }
 
-func (j *job) alone() {
+func (j *job) singleProcess() {
 	var seen ids
 	for i := range 3 {
 		j.fence(0, "t", 0)
@@ -59,10 +59,9 @@ func (j *job) alone() {
 	seen.count(j, 3)
 }
 
-// overlapping has each process in several constructs at once, under equal and
-// different tags, and again and again under the same one. Payloads come in the order of
-// the group, whatever that is.
-func (j *job) overlapping() {
+// overlappingGroups runs several constructs of each process concurrently, with equal and different
+// tags, repeatedly. Payloads are in the order of the group.
+func (j *job) overlappingGroups() {
 	groups := [][]int{{0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}, {0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 0}, {0, 2, 4}, {1, 3, 0}, {1}}
 	tags := []string{"a", "b"}
 	const rounds = 30
@@ -76,16 +75,16 @@ func (j *job) overlapping() {
 	seen.count(j, rounds*len(groups)*len(tags))
 }
 
-func (j *job) orderMatters() {
-	j.all(func(r int) {
+func (j *job) orderIsPartOfGroup() {
+	j.onAllRanks(func(r int) {
 		err := j.Clients[r].Fence(j.Context(), j.group(r, 1-r), "t")
-		j.missing("fence of differently ordered groups", err, j.group(1-r), nil)
+		j.checkMissing("fence of differently ordered groups", err, j.group(1-r), nil)
 	})
 }
 
-// twiceAtOnce: two goroutines of each process call the same construct; they are
-// two instances, and each has one call of every member.
-func (j *job) twiceAtOnce() {
+// sameGroupConcurrently makes the same construct from two goroutines of each process. These are two
+// instances, and each has one call of every member.
+func (j *job) sameGroupConcurrently() {
 	const rounds = 50
 	var mu sync.Mutex
 	calls := map[uint64]int{}
@@ -108,7 +107,7 @@ func (j *job) twiceAtOnce() {
 	}
 }
 
-func (j *job) fenceAndConstruct() {
+func (j *job) fenceIsNoConstruct() {
 	var seen ids
 	j.Each(4, func(i int) {
 		if r := i / 2; i%2 == 0 {
@@ -137,5 +136,5 @@ func (j *job) invalidGroups() {
 		j.Is(what+", construct", err, framework.ErrGroup)
 		j.Is(what+", fence", c.Fence(j.Context(), g, "t"), framework.ErrGroup)
 	}
-	j.meet("after") // the connection is as good as before
+	j.fenceAll("after") // The connection is unaffected.
 }

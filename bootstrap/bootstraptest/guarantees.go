@@ -6,21 +6,22 @@ import (
 	"strings"
 )
 
-// Guarantees are those of the contract that a client may lack whose constructs go through
-// an operation of its launcher (meet.Exchange). A case says which it needs (Want.Needs).
+// Guarantees are guarantees of the contract that clients lack whose constructs use an operation of
+// their launcher (meet.Exchange).
 type Guarantees uint
 
-// The guarantees.
+// Guarantees.
 const (
-	// Subsets: processes that are not of a group need not come.
+	// Subsets means that processes outside a group take no part.
 	Subsets Guarantees = 1 << iota
-	// Overlap: a process is in several fences and constructs at a time, in whatever order.
+	// Overlap means that a process can be in several fences and constructs at a time, in any order.
 	Overlap
-	// Names: who has not come by the deadline is named, and those who came go on.
+	// Names means that an error at the deadline names the missing members, and that the others can
+	// continue.
 	Names
-	// Withdrawal: a call that was given up is as if it had not been made.
+	// Withdrawal means that a withdrawn call has no effect.
 	Withdrawal
-	// Deaths: a call ends with the death of a member, and the others go on.
+	// Deaths means that a call ends with the death of a member, and that the others can continue.
 	Deaths
 )
 
@@ -34,8 +35,8 @@ func (g Guarantees) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Without returns factory without the jobs for cases that need what is lacking: they are
-// skipped, and say so.
+// Without returns factory without the jobs for cases that need one of the lacking guarantees. It
+// skips those cases with the reason.
 func Without(lacking Guarantees, factory Factory) Factory {
 	return func(ctx context.Context, want Want) (*Job, error) {
 		if needs := want.Needs & lacking; needs != 0 {

@@ -19,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broken is a singleton that breaks one promise. Embedding the interface hides
-// the optional abilities; Unwrap shows them again.
-type broken struct {
+// brokenClient is a singleton that violates one promise. Unwrap provides the optional interfaces,
+// which the embedded interface hides.
+type brokenClient struct {
 	bootstrap.Client
 	put       func(c bootstrap.Client, ctx context.Context, key string, v []byte) error
 	get       func(c bootstrap.Client, ctx context.Context, p framework.Proc, key string) ([]byte, error)
@@ -29,38 +29,38 @@ type broken struct {
 	close     func(c bootstrap.Client) error
 }
 
-func (b *broken) Unwrap() any { return b.Client }
+func (b *brokenClient) Unwrap() any { return b.Client }
 
-func (b *broken) Put(ctx context.Context, key string, v []byte) error {
+func (b *brokenClient) Put(ctx context.Context, key string, v []byte) error {
 	if b.put != nil {
 		return b.put(b.Client, ctx, key, v)
 	}
 	return b.Client.Put(ctx, key, v)
 }
 
-func (b *broken) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+func (b *brokenClient) Get(ctx context.Context, p framework.Proc, key string) ([]byte, error) {
 	if b.get != nil {
 		return b.get(b.Client, ctx, p, key)
 	}
 	return b.Client.Get(ctx, p, key)
 }
 
-func (b *broken) Construct(ctx context.Context, g []framework.Proc, tag string, p []byte) (bootstrap.Constructed, error) {
+func (b *brokenClient) Construct(ctx context.Context, g []framework.Proc, tag string, p []byte) (bootstrap.Constructed, error) {
 	if b.construct != nil {
 		return b.construct(b.Client, ctx, g, tag, p)
 	}
 	return b.Client.Construct(ctx, g, tag, p)
 }
 
-func (b *broken) Close() error {
+func (b *brokenClient) Close() error {
 	if b.close != nil {
 		return b.close(b.Client)
 	}
 	return b.Client.Close()
 }
 
-// factory starts singletons that are broken as b is.
-func factory(b broken) bootstraptest.Factory {
+// factory starts singletons with the violation of b.
+func factory(b brokenClient) bootstraptest.Factory {
 	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		if want.Size > 1 {
 			return nil, fmt.Errorf("a singleton is alone: %w", bootstraptest.ErrSkip)
@@ -80,31 +80,31 @@ func factory(b broken) bootstraptest.Factory {
 	}
 }
 
-func TestKitFindsNothingInWhatKeepsItsPromises(t *testing.T) {
-	for _, err := range bootstraptest.Cases(factory(broken{})).Check(t.Context()) {
+func TestKit_CorrectClient_Passes(t *testing.T) {
+	for _, err := range bootstraptest.Cases(factory(brokenClient{})).Check(t.Context()) {
 		t.Error(err)
 	}
 }
 
-func TestKitCatchesBrokenPromises(t *testing.T) {
+func TestKit_BrokenClient_Fails(t *testing.T) {
 	first := map[string][]byte{}
-	for want, b := range map[string]broken{
-		"Alone": {construct: func(c bootstrap.Client, ctx context.Context, g []framework.Proc, tag string, p []byte) (bootstrap.Constructed, error) {
+	for want, b := range map[string]brokenClient{
+		"SingleProcess": {construct: func(c bootstrap.Client, ctx context.Context, g []framework.Proc, tag string, p []byte) (bootstrap.Constructed, error) {
 			got, err := c.Construct(ctx, g, tag, p)
-			got.ContextID = 5 // the same for all
+			got.ContextID = 5 // The same id for all constructs.
 			return got, err
 		}},
 		"PutCopiesAndReplaces": {put: func(c bootstrap.Client, ctx context.Context, key string, v []byte) error {
 			if old, ok := first[key]; ok {
-				v = old // the first value stays
+				v = old // The first value stays.
 			}
 			first[key] = bytes.Clone(v)
 			return c.Put(ctx, key, v)
 		}},
-		"GetNamesWhoNeverPut": {get: func(c bootstrap.Client, ctx context.Context, p framework.Proc, key string) ([]byte, error) {
+		"GetNamesMissingOwner": {get: func(c bootstrap.Client, ctx context.Context, p framework.Proc, key string) ([]byte, error) {
 			v, err := c.Get(ctx, p, key)
 			if errors.Is(err, framework.ErrTimeout) {
-				err = framework.ErrTimeout // without the names
+				err = framework.ErrTimeout // Without the names.
 			}
 			return v, err
 		}},
@@ -112,7 +112,7 @@ func TestKitCatchesBrokenPromises(t *testing.T) {
 			if err := c.Close(); !errors.Is(err, framework.ErrClosed) {
 				return err
 			}
-			return nil // the second time, too
+			return nil // The second time, too.
 		}},
 	} {
 		errs := bootstraptest.Cases(factory(b)).Check(t.Context())
@@ -122,18 +122,18 @@ func TestKitCatchesBrokenPromises(t *testing.T) {
 	}
 }
 
-// nameless is a client with an Identity of zeros.
-type nameless struct{ bootstrap.Client }
+// zeroIdentityClient is a client with an Identity of zeros.
+type zeroIdentityClient struct{ bootstrap.Client }
 
-func (nameless) Identity() bootstrap.Identity { return bootstrap.Identity{} }
+func (zeroIdentityClient) Identity() bootstrap.Identity { return bootstrap.Identity{} }
 
 func TestKit_ClientMissingOrWithoutIdentity_ReturnsErrConfig(t *testing.T) {
 	for rule, change := range map[string]func(bootstrap.Client) bootstrap.Client{
 		"neither a module": func(bootstrap.Client) bootstrap.Client { return nil },
-		"no namespace":     func(c bootstrap.Client) bootstrap.Client { return nameless{c} },
+		"no namespace":     func(c bootstrap.Client) bootstrap.Client { return zeroIdentityClient{c} },
 	} {
 		one, _ := bootstraptest.Cases(func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
-			j, err := factory(broken{})(ctx, want)
+			j, err := factory(brokenClient{})(ctx, want)
 			if err == nil {
 				j.Clients[0] = change(j.Clients[0])
 			}

@@ -9,24 +9,24 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func reportedDeadCases() claims {
-	return claims{
-		kittest.New("ReportedDeadProcessReceivesTheEvent", Want{Size: 4, Timeout: long, Needs: Deaths | Subsets, Reports: true}, (*job).reportedDead),
+func reportedDeadCases() claimList {
+	return claimList{
+		kittest.New("ReportedDeadProcessReceivesTheEvent", Want{Size: 4, Timeout: longTimeout, Needs: Deaths | Subsets, Reports: true}, (*job).liveProcessReportedDead),
 	}
 }
 
-// reportedDead checks that a live process that is reported dead receives its own ProcDied, that its calls end,
-// and that the others receive nothing more from it.
-func (j *job) reportedDead() {
+// liveProcessReportedDead checks that a live process that is reported dead receives its own
+// ProcDied, that its calls end, and that the others receive nothing more from it.
+func (j *job) liveProcessReportedDead() {
 	if j.ReportDead == nil {
 		j.Skipf("the kit can't report a process of this implementation dead")
 	}
 	const victim, life = 3, 77
 	dead, c := j.group(victim)[0], j.Clients[victim]
-	ability[bootstrap.EventSource](j, victim).Begin(life)
-	ability[bootstrap.EventSource](j, 0).Begin(5)
-	j.meet("begun")
-	own, first, last := j.listen(victim), j.listen(0), j.listen(2)
+	optional[bootstrap.EventSource](j, victim).Begin(life)
+	optional[bootstrap.EventSource](j, 0).Begin(5)
+	j.fenceAll("begun")
+	own, first, last := j.collectEvents(victim), j.collectEvents(0), j.collectEvents(2)
 	waiting := j.Go(func() {
 		err := c.Fence(j.Context(), j.group(victim, 0), "never")
 		j.Is("the waiting fence of the dead process", err, framework.ErrProcFailed)
@@ -34,28 +34,28 @@ func (j *job) reportedDead() {
 	reason, err := j.ReportDead(victim)
 	j.Check(err)
 	died := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: dead, Nonce: life, Reason: reason}
-	j.nextOf(own, died)
+	j.checkNextOf(own, died)
 	waiting()
-	j.nextOf(first, died)
-	j.nextOf(last, died)
+	j.checkNextOf(first, died)
+	j.checkNextOf(last, died)
 	j.sendFromDead(victim)
-	for _, w := range waits[:2] {
+	for _, w := range waitingCalls[:2] {
 		j.Is(w.name+" of the dead process", w.call(j.Context(), c, j, 0), framework.ErrProcFailed)
-		j.missing(w.name, w.call(j.Context(), j.Clients[0], j, victim), nil, j.group(victim))
+		j.checkMissing(w.name, w.call(j.Context(), j.Clients[0], j, victim), nil, j.group(victim))
 	}
 	j.Each(victim, func(r int) { j.fence(r, "live", j.ranks()[:victim]...) })
-	j.noEvent(first)
-	j.noEvent(last)
+	j.checkNoEvent(first)
+	j.checkNoEvent(last)
 	if err := c.Close(); err != nil {
 		j.Errorf("Close of the dead process: %v", err)
 	}
-	j.noEvent(own)
+	j.checkNoEvent(own)
 }
 
 // sendFromDead makes all calls of a dead process that others would observe.
 func (j *job) sendFromDead(rank int) {
 	c, to := j.Clients[rank], j.group(0)
-	source := ability[bootstrap.EventSource](j, rank)
+	source := optional[bootstrap.EventSource](j, rank)
 	if n, ok := framework.As[bootstrap.Noter](c); ok {
 		if err := n.Note(to[0], 5, []byte("dead")); err != nil && !errors.Is(err, framework.ErrProcFailed) {
 			j.Errorf("a note of the dead process: %v", err)

@@ -12,21 +12,21 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func setCases() claims {
-	return claims{
-		kittest.New("SetsAreMadeOfSets", Want{Size: 4, Timeout: long}, (*job).deriveSets),
-		kittest.New("SetsOfAProcessByItself", Want{Size: 1, Timeout: long}, (*job).setsAlone),
-		kittest.New("SetNamesAreAnyBytes", Want{Size: 2, Timeout: long}, (*job).setNames),
-		kittest.New("SetIsDeletedByItsCreator", Want{Size: 2, Timeout: long}, (*job).deleteSets),
-		kittest.New("SetDataWaitsForPublish", Want{Size: 2, Timeout: long}, (*job).setData),
-		kittest.New("SetDataHasADeadline", Want{Size: 1, Timeout: short}, (*job).setDataTimesOut),
+func setCases() claimList {
+	return claimList{
+		kittest.New("SetsAreDerived", Want{Size: 4, Timeout: longTimeout}, (*job).deriveSets),
+		kittest.New("SetsOfSingleProcess", Want{Size: 1, Timeout: longTimeout}, (*job).setsAlone),
+		kittest.New("SetNamesAreAnyBytes", Want{Size: 2, Timeout: longTimeout}, (*job).setNames),
+		kittest.New("SetIsDeletedByItsCreator", Want{Size: 2, Timeout: longTimeout}, (*job).deleteSets),
+		kittest.New("SetDataWaitsForPublish", Want{Size: 2, Timeout: longTimeout}, (*job).setData),
+		kittest.New("SetDataExpires", Want{Size: 1, Timeout: shortTimeout}, (*job).setDataTimesOut),
 	}
 }
 
-// changer returns the ability of a process to change the job, or skips the case.
-func (j *job) changer(rank int) bootstrap.Changer { return ability[bootstrap.Changer](j, rank) }
+// changer returns the Changer of a process, or skips the case.
+func (j *job) changer(rank int) bootstrap.Changer { return optional[bootstrap.Changer](j, rank) }
 
-// operate is an operation that succeeds.
+// operate makes an operation that must succeed.
 func (j *job) operate(rank int, op bootstrap.PsetOp, args bootstrap.PsetArgs, operands ...string) []string {
 	names, err := j.changer(rank).Operate(j.Context(), op, operands, args)
 	if err != nil {
@@ -35,10 +35,10 @@ func (j *job) operate(rank int, op bootstrap.PsetOp, args bootstrap.PsetArgs, op
 	return names
 }
 
-// members fails unless a set has these members in all processes.
-func (j *job) members(name string, want ...int) {
+// checkMembers fails unless a set has these members in all processes.
+func (j *job) checkMembers(name string, want ...int) {
 	for r := range j.Clients {
-		info, err := ability[bootstrap.PsetSource](j, r).Pset(j.Context(), name)
+		info, err := optional[bootstrap.PsetSource](j, r).Pset(j.Context(), name)
 		if err != nil || !slices.Equal(info.Members.List(), j.procs(want...)) {
 			j.Fatalf("rank %d: %q is %v, %v, want ranks %v", r, name, info.Members.List(), err, want)
 		}
@@ -64,13 +64,13 @@ func (j *job) deriveSets() {
 	if len(parts) != 2 {
 		j.Fatalf("split makes %q", parts)
 	}
-	j.members(parts[0], 0)
-	j.members(parts[1], 1, 2, 3)
+	j.checkMembers(parts[0], 0)
+	j.checkMembers(parts[1], 1, 2, 3)
 	self := j.operate(3, bootstrap.PsetUnion, bootstrap.PsetArgs{}, bootstrap.PsetSelf, parts[0])
-	j.members(self[0], 3, 0)
-	j.members(j.operate(0, bootstrap.PsetDifference, bootstrap.PsetArgs{}, world, self[0])[0], 1, 2)
-	j.members(j.operate(0, bootstrap.PsetIntersection, bootstrap.PsetArgs{Name: "common"}, parts[1], self[0])[0], 3)
-	names, err := ability[bootstrap.PsetSource](j, 2).Psets(j.Context())
+	j.checkMembers(self[0], 3, 0)
+	j.checkMembers(j.operate(0, bootstrap.PsetDifference, bootstrap.PsetArgs{}, world, self[0])[0], 1, 2)
+	j.checkMembers(j.operate(0, bootstrap.PsetIntersection, bootstrap.PsetArgs{Name: "common"}, parts[1], self[0])[0], 3)
+	names, err := optional[bootstrap.PsetSource](j, 2).Psets(j.Context())
 	if err != nil || !slices.Contains(names, "common") || !slices.Contains(names, parts[0]) {
 		j.Fatalf("the sets are %q, %v", names, err)
 	}
@@ -98,18 +98,18 @@ func (j *job) deriveSets() {
 			j.Fatalf("%s: %v does not have the size", what, err)
 		}
 	}
-	if after, err := ability[bootstrap.PsetSource](j, 2).Psets(j.Context()); err != nil || len(after) != len(names) {
+	if after, err := optional[bootstrap.PsetSource](j, 2).Psets(j.Context()); err != nil || len(after) != len(names) {
 		j.Fatalf("after errors the sets are %q, %v, not %q", after, err, names)
 	}
 }
 
-// setsAlone holds for a process without a launcher, too.
+// A process without a launcher has sets, too.
 func (j *job) setsAlone() {
 	c, world := j.changer(0), bootstrap.PsetWorld
-	j.members(j.operate(0, bootstrap.PsetUnion, bootstrap.PsetArgs{}, world, bootstrap.PsetSelf, bootstrap.PsetShared)[0], 0)
+	j.checkMembers(j.operate(0, bootstrap.PsetUnion, bootstrap.PsetArgs{}, world, bootstrap.PsetSelf, bootstrap.PsetShared)[0], 0)
 	_, err := c.Operate(j.Context(), bootstrap.PsetGrow, []string{world}, bootstrap.PsetArgs{Add: 1})
 	j.Is("grow beyond the limit", err, framework.ErrUnsupported)
-	j.noChange(0, world)
+	j.checkNoChange(0, world)
 	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, world)
 	if got := j.change(0, bootstrap.PsetSelf, true); got.Type != bootstrap.ChangeSub || got.Delta != names[0] || got.Main != names[1] || !got.Included {
 		j.Fatalf("the change is %+v", got)
@@ -119,13 +119,13 @@ func (j *job) setsAlone() {
 		j.Fatalf("integrate: %+v, %v", got, err)
 	}
 	j.Check(c.FinishChange(j.Context(), names[0]))
-	j.noChange(0, world)
+	j.checkNoChange(0, world)
 }
 
 func (j *job) setNames() {
 	for i, name := range []string{"\xff\xfe", "\xff\xfd", "a\x00b", "a=b c\n", "\u20ac"} {
 		j.operate(i%2, bootstrap.PsetUnion, bootstrap.PsetArgs{Name: name}, bootstrap.PsetWorld)
-		j.members(name, 0, 1)
+		j.checkMembers(name, 0, 1)
 		j.Check(j.changer(i%2).PublishData(j.Context(), name, name, []byte(name)))
 		got, err := j.changer(1-i%2).LookupData(j.Context(), name, name)
 		j.Check(err)
@@ -140,12 +140,12 @@ func (j *job) deleteSets() {
 		_, err := j.changer(1).LookupData(ctx, "short", "never")
 		j.Is("lookup in a deleted set", err, framework.ErrPset)
 	})
-	j.meet("begun")
+	j.fenceAll("begun")
 	j.Is("delete of another's set", j.changer(1).DeletePset(ctx, "short"), framework.ErrPset)
 	j.Is("delete of a built-in set", j.changer(1).DeletePset(ctx, bootstrap.PsetWorld), framework.ErrPset)
 	j.Check(j.changer(0).DeletePset(ctx, "SHORT"))
 	lookup()
-	_, err := ability[bootstrap.PsetSource](j, 1).Pset(ctx, "short")
+	_, err := optional[bootstrap.PsetSource](j, 1).Pset(ctx, "short")
 	j.Is("a deleted set", err, framework.ErrPset)
 	if !strings.Contains(err.Error(), "rank 0") {
 		j.Fatalf("%v does not name the process that deleted it", err)
@@ -170,7 +170,7 @@ func (j *job) setData() {
 	got, err := j.changer(0).LookupData(ctx, bootstrap.PsetWorld, "port")
 	j.Check(err)
 	j.Same("replaced data", got, []byte("8"))
-	short, cancel := j.briefly()
+	short, cancel := j.shortContext()
 	defer cancel()
 	_, err = j.changer(1).LookupData(short, bootstrap.PsetWorld, "never")
 	j.Is("a withdrawn lookup", err, errCause)
@@ -182,7 +182,7 @@ func (j *job) setDataTimesOut() {
 	j.Is("lookup", err, framework.ErrTimeout)
 }
 
-// change is a query that finds a change.
+// change makes a query that must return a change.
 func (j *job) change(rank int, pset string, wait bool) bootstrap.Change {
 	return j.changeOf(j.Context(), j.changer(rank), fmt.Sprint("rank ", rank), pset, wait)
 }
@@ -195,7 +195,7 @@ func (j *job) changeOf(ctx context.Context, c bootstrap.Changer, who, pset strin
 	return got
 }
 
-func (j *job) noChange(rank int, pset string) {
+func (j *job) checkNoChange(rank int, pset string) {
 	if got, ok, err := j.changer(rank).Query(j.Context(), pset, false); ok || err != nil {
 		j.Fatalf("rank %d: the change of %q is %+v, %v", rank, pset, got, err)
 	}

@@ -12,17 +12,17 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-func storeCases() claims {
-	return claims{
-		kittest.New("Identity", Want{Size: 4, Timeout: long}, (*job).identity),
-		kittest.New("PutIsSeenAfterFence", Want{Size: 4, Timeout: long}, (*job).putIsSeenAfterFence),
-		kittest.New("PutIsSeenAfterConstruct", Want{Size: 3, Timeout: long}, (*job).putIsSeenAfterConstruct),
-		kittest.New("PutCopiesAndReplaces", Want{Size: 1, Timeout: long}, (*job).putCopies),
-		kittest.New("GetWaitsForPut", Want{Size: 2, Timeout: long}, (*job).getWaits),
-		kittest.New("GetOfAStranger", Want{Size: 1, Timeout: long}, (*job).getOfAStranger),
-		kittest.New("GetNamesWhoNeverPut", Want{Size: 1, Timeout: short}, (*job).getTimesOut),
-		kittest.New("NamesAreAnyBytes", Want{Size: 2, Timeout: long}, (*job).anyBytes),
-		kittest.New("ValuesUpToTheLimit", Want{Size: 2, Timeout: long}, (*job).limits),
+func storeCases() claimList {
+	return claimList{
+		kittest.New("Identity", Want{Size: 4, Timeout: longTimeout}, (*job).identity),
+		kittest.New("PutIsVisibleAfterFence", Want{Size: 4, Timeout: longTimeout}, (*job).putIsSeenAfterFence),
+		kittest.New("PutIsVisibleAfterConstruct", Want{Size: 3, Timeout: longTimeout}, (*job).putIsSeenAfterConstruct),
+		kittest.New("PutCopiesAndReplaces", Want{Size: 1, Timeout: longTimeout}, (*job).putCopies),
+		kittest.New("GetWaitsForPut", Want{Size: 2, Timeout: longTimeout}, (*job).getWaits),
+		kittest.New("GetOfProcessOutsideJob", Want{Size: 1, Timeout: longTimeout}, (*job).getOfAStranger),
+		kittest.New("GetNamesMissingOwner", Want{Size: 1, Timeout: shortTimeout}, (*job).getTimesOut),
+		kittest.New("NamesAreAnyBytes", Want{Size: 2, Timeout: longTimeout}, (*job).anyBytes),
+		kittest.New("ValuesUpToTheLimit", Want{Size: 2, Timeout: longTimeout}, (*job).limits),
 	}
 }
 
@@ -43,7 +43,7 @@ func (j *job) identity() {
 	}
 }
 
-// nodes checks the map of the nodes, which need not be there.
+// nodes checks the map of the nodes, which may be unknown.
 func (j *job) nodes(rank int, c bootstrap.Client) {
 	id := c.Identity()
 	m, err := bootstrap.NodeMapOf(j.Context(), c)
@@ -64,11 +64,11 @@ func (j *job) nodes(rank int, c bootstrap.Client) {
 	}
 }
 
-// seeAll puts a card, meets the others and gets every card, in rounds. Every
-// key serves for two, so that waiting for a first value is not enough.
+// seeAll puts a card, synchronizes and gets every card, in rounds. Every key is used in two rounds,
+// so waiting for a first value is not enough.
 func (j *job) seeAll(meet func(rank, round int)) {
 	card := func(round, rank int) string { return fmt.Sprintf("card %d of %d", round, rank) }
-	j.all(func(r int) {
+	j.onAllRanks(func(r int) {
 		for round := range 20 {
 			key := fmt.Sprintf("card.%d", round/2)
 			j.put(r, key, card(round, r))
@@ -76,7 +76,7 @@ func (j *job) seeAll(meet func(rank, round int)) {
 			for q := range j.Clients {
 				j.get(r, q, key, card(round, q))
 			}
-			meet(r, 2*round+1) // nobody replaces before all have read
+			meet(r, 2*round+1) // Values are replaced after all reads.
 		}
 	})
 }
@@ -95,20 +95,20 @@ func (j *job) putCopies() {
 	for _, text := range []string{"first", "again", ""} {
 		v := []byte(text)
 		j.Check(c.Put(j.Context(), "k", v))
-		clear(v) // the value was copied
+		clear(v) // Put has copied the value.
 		for range 2 {
 			got, err := c.Get(j.Context(), c.Identity().Proc, "k")
 			if err != nil || string(got) != text {
 				j.Fatalf("got %q, %v, want %q", got, err, text)
 			}
-			clear(got) // the result is ours alone
+			clear(got) // The caller owns the result.
 		}
 	}
 }
 
 func (j *job) getWaits() {
 	got := j.Go(func() { j.get(1, 0, "late", "here") })
-	j.meet("start") // no proof that the Get has begun, but it makes it likely
+	j.fenceAll("start") // The Get has probably started.
 	j.put(0, "late", "here")
 	got()
 }
@@ -125,13 +125,13 @@ func (j *job) getOfAStranger() {
 func (j *job) getTimesOut() {
 	_, err := j.Clients[0].Get(j.Context(), j.group(0)[0], "never")
 	j.Is("get", err, framework.ErrTimeout)
-	j.missing("get", err, j.group(0), nil)
+	j.checkMissing("get", err, j.group(0), nil)
 }
 
-// anyBytes: a Go string need not be UTF-8, nor end where C's would.
+// Go strings may have bytes that are no UTF-8, and zero bytes.
 func (j *job) anyBytes() {
 	names := []string{"", "\xff\xfe", "a\x00b", "a\x00c", "a=b c\n", "\u20ac"}
-	j.all(func(r int) {
+	j.onAllRanks(func(r int) {
 		for _, name := range names {
 			j.put(r, name, name+"!")
 		}
@@ -144,7 +144,7 @@ func (j *job) anyBytes() {
 
 func (j *job) limits() {
 	name := func(n int) string { return strings.Repeat("n", n) }
-	j.all(func(r int) {
+	j.onAllRanks(func(r int) {
 		c, ctx := j.Clients[r], j.Context()
 		j.put(r, name(bootstrap.MaxName), name(bootstrap.MaxValue))
 		cons, err := c.Construct(ctx, j.world(), name(bootstrap.MaxName), bytes.Repeat([]byte{byte(r)}, bootstrap.MaxPayload))
@@ -166,9 +166,9 @@ func (j *job) limits() {
 		} {
 			j.Is(what, err, framework.ErrUnsupported)
 		}
-		j.fence(r, "after", j.ranks()...) // none of that has harmed the connection
+		j.fence(r, "after", j.ranks()...) // The connection is unaffected.
 	})
 }
 
-// errCause is why a case ends a context.
+// errCause is the cause of contexts that a case ends.
 var errCause = errors.New("the kit's own reason")

@@ -31,7 +31,7 @@ func faults(cmd, field string) map[string]pmi1test.Fault {
 		"no complete answer": {Cmd: cmd},
 		"closed":             {Cmd: cmd, MustClose: true},
 		"Segmentation":       {Cmd: cmd, Response: "Segmentation fault\n"},
-		"is cut":             {Cmd: cmd, Response: "cmd=half", MustClose: true},
+		"is truncated":             {Cmd: cmd, Response: "cmd=half", MustClose: true},
 		"cmd=other_result":   {Cmd: cmd, Response: "cmd=other_result rc=0\n"},
 		"byte 0x0":           {Cmd: cmd, Response: "cmd=\x00\n"},
 		"over 4096":          {Cmd: cmd, Response: "cmd=" + strings.Repeat("x", 9000)},
@@ -183,7 +183,7 @@ func TestFind_TruncatedEntry_IsAnError(t *testing.T) {
 	}
 	s.InjectFault(pmi1test.Fault{Cmd: "lookup_name", TruncatedField: "port"})
 	_, ok, err := b.Find(t.Context(), proc(0))
-	if ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "cut") || strings.Contains(err.Error(), "736563726574") {
+	if ok || !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "truncated") || strings.Contains(err.Error(), "736563726574") {
 		t.Errorf("%t, %v", ok, err)
 	}
 	if e, ok, err := b.Find(t.Context(), proc(0)); !ok || err != nil || !bytes.Equal(e, entry) {

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// What the test has a process do.
+// Operations of requests to a process.
 const (
 	opPut       = "put"
 	opGet       = "get"
@@ -32,23 +32,24 @@ const (
 	opNote      = "note"
 	opRevoke    = "revoke"
 	opOnEvent   = "on event"
-	opCancel    = "cancel" // the call with that ID
+	opCancel    = "cancel" // Cancels the call with that ID.
 	opExit      = "exit"
 )
 
-// request is one of them, with what it needs.
+// request is a request of the test to a process.
 type request struct {
-	ID    uint64
-	Op    string
-	Ended bool // its context has ended before
-	Name  string
-	Value []byte
-	Group []framework.Proc
-	Proc  framework.Proc
-	Nonce uint64
-	Comm  cid.Extended
-	Wait  bool
-	On    bool
+	ID uint64
+	Op string
+	// The context of the call has ended before the call.
+	IsContextEnded bool
+	Name           string
+	Value          []byte
+	Group          []framework.Proc
+	Proc           framework.Proc
+	Nonce          uint64
+	Comm           cid.Extended
+	Wait           bool
+	IsEnabled      bool
 	// Timeout is that of bootstrap.WithTimeout, or 0.
 	Timeout time.Duration
 }
@@ -60,17 +61,17 @@ func (q request) withTimeout(ctx context.Context) context.Context {
 	return bootstrap.WithTimeout(ctx, q.Timeout)
 }
 
-// reply is what comes of it, or an event.
+// reply is the result of a request, or an event.
 type reply struct {
-	ID      uint64
-	Err     *failure
-	Value   []byte
-	OK      bool
-	Context uint64
-	Many    [][]byte
-	Names   []string
-	Pset    psetReply
-	Event   *bootstrap.Event
+	ID        uint64
+	Err       *failure
+	Value     []byte
+	OK        bool
+	ContextID uint64
+	Payloads  [][]byte
+	Names     []string
+	Pset      psetReply
+	Event     *bootstrap.Event
 }
 
 // psetReply is a bootstrap.PsetInfo.
@@ -80,33 +81,35 @@ type psetReply struct {
 	Dynamic bool
 }
 
-// sentinels are those that the kit looks for.
+// sentinels are the errors that cases of the kit compare.
 var sentinels = []error{
 	framework.ErrClosed, framework.ErrTimeout, framework.ErrProcFailed, framework.ErrGroup, framework.ErrRank, framework.ErrUnsupported,
 	framework.ErrPset, framework.ErrCanceled, framework.ErrTransport, bootstrap.ErrPublished, bootstrap.ErrNotPublished,
 }
 
-const closedAt = 0 // of sentinels
+const closedIndex = 0 // Index in sentinels.
 
-// failure is an error that has come from a process.
+// failure is an error of a process.
 type failure struct {
-	Text    string
-	Is      []int // of sentinels
-	Cause   bool  // it wraps why the call's context has ended
-	Missing *framework.MissingError
+	Text string
+	// Indexes in sentinels.
+	SentinelIndexes []int
+	// The error wraps the cause of its context.
+	WrapsCause bool
+	Missing    *framework.MissingError
 }
 
-// errEnded is why the context of a call ends in the process.
-var errEnded = errors.New("the kit has ended it")
+// errContextEnded is the cause of contexts that end in the process.
+var errContextEnded = errors.New("the kit has ended it")
 
 func failureOf(err error) *failure {
 	if err == nil {
 		return nil
 	}
-	f := &failure{Text: err.Error(), Cause: errors.Is(err, errEnded)}
+	f := &failure{Text: err.Error(), WrapsCause: errors.Is(err, errContextEnded)}
 	for i, s := range sentinels {
 		if errors.Is(err, s) {
-			f.Is = append(f.Is, i)
+			f.SentinelIndexes = append(f.SentinelIndexes, i)
 		}
 	}
 	if m, ok := errors.AsType[*framework.MissingError](err); ok {
@@ -115,7 +118,7 @@ func failureOf(err error) *failure {
 	return f
 }
 
-// remoteError is a failure as the kit sees it; cause is why its context has ended.
+// remoteError is a failure in the test. cause is the cause of its context there.
 type remoteError struct {
 	failure
 	cause error
@@ -124,12 +127,12 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.Text }
 
 func (e *remoteError) Is(target error) bool {
-	for _, i := range e.failure.Is {
+	for _, i := range e.failure.SentinelIndexes {
 		if sentinels[i] == target {
 			return true
 		}
 	}
-	return e.Cause && e.cause != nil && errors.Is(e.cause, target)
+	return e.WrapsCause && e.cause != nil && errors.Is(e.cause, target)
 }
 
 func (e *remoteError) As(target any) bool {
@@ -140,22 +143,22 @@ func (e *remoteError) As(target any) bool {
 	return ok && e.Missing != nil
 }
 
-// served is the process's end.
-type served struct {
-	c     bootstrap.Client
-	calls sync.WaitGroup
+// rankServer executes the requests in the process.
+type rankServer struct {
+	client bootstrap.Client
+	calls  sync.WaitGroup
 
-	out sync.Mutex
-	enc *gob.Encoder
+	writeMu sync.Mutex
+	enc     *gob.Encoder
 
 	mu      sync.Mutex
 	cancels map[uint64]context.CancelCauseFunc
 }
 
-// run does what the test says. A test that is gone wants no more.
-func (s *served) run(ctx context.Context, dec *gob.Decoder) error {
+// run executes requests until opExit. An error means that the test has ended.
+func (s *rankServer) run(ctx context.Context, dec *gob.Decoder) error {
 	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(errEnded)
+	defer stop(errContextEnded)
 	for {
 		var q request
 		if err := dec.Decode(&q); err != nil {
@@ -167,39 +170,39 @@ func (s *served) run(ctx context.Context, dec *gob.Decoder) error {
 		case opCancel:
 			s.mu.Lock()
 			if cancel := s.cancels[q.ID]; cancel != nil {
-				cancel(errEnded)
+				cancel(errContextEnded)
 			}
 			s.mu.Unlock()
 			continue
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
-		if q.Ended {
-			cancel(errEnded)
+		if q.IsContextEnded {
+			cancel(errContextEnded)
 		}
 		s.mu.Lock()
 		s.cancels[q.ID] = cancel
 		s.mu.Unlock()
 		s.calls.Go(func() {
-			got, err := s.do(ctx, q)
+			got, err := s.execute(ctx, q)
 			cancel(nil)
 			s.mu.Lock()
 			delete(s.cancels, q.ID)
 			s.mu.Unlock()
 			got.ID, got.Err = q.ID, failureOf(err)
-			s.say(got)
+			s.sendReply(got)
 		})
 	}
 }
 
-// say sends to the test, which may be gone.
-func (s *served) say(r reply) {
-	s.out.Lock()
-	defer s.out.Unlock()
+// sendReply sends a reply. The test may have ended.
+func (s *rankServer) sendReply(r reply) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
 	s.enc.Encode(r)
 }
 
-func (s *served) do(ctx context.Context, q request) (r reply, err error) {
-	switch c := s.c; q.Op {
+func (s *rankServer) execute(ctx context.Context, q request) (r reply, err error) {
+	switch c := s.client; q.Op {
 	case opPut:
 		err = c.Put(ctx, q.Name, q.Value)
 	case opGet:
@@ -210,20 +213,21 @@ func (s *served) do(ctx context.Context, q request) (r reply, err error) {
 	case opConstruct:
 		ctx = q.withTimeout(ctx)
 		made, failed := c.Construct(ctx, q.Group, q.Name, q.Value)
-		r.Context, r.Many, err = made.ContextID, made.Payloads, failed
+		r.ContextID, r.Payloads, err = made.ContextID, made.Payloads, failed
 	case opClose:
 		err = c.Close()
 	default:
-		return s.doMore(ctx, q)
+		return s.executeOptional(ctx, q)
 	}
 	return r, err
 }
 
-// doMore is do for the optional abilities, which the test asks for only if they are there.
-func (s *served) doMore(ctx context.Context, q request) (r reply, err error) {
-	names, _ := framework.As[bootstrap.Directory](s.c)
-	psets, _ := framework.As[bootstrap.PsetSource](s.c)
-	events, _ := framework.As[bootstrap.EventSource](s.c)
+// executeOptional is execute for the optional interfaces. The test calls it for those that the
+// client has.
+func (s *rankServer) executeOptional(ctx context.Context, q request) (r reply, err error) {
+	names, _ := framework.As[bootstrap.Directory](s.client)
+	psets, _ := framework.As[bootstrap.PsetSource](s.client)
+	events, _ := framework.As[bootstrap.EventSource](s.client)
 	switch q.Op {
 	case opPublish:
 		err = names.Publish(ctx, q.Name, q.Value)
@@ -246,17 +250,17 @@ func (s *served) doMore(ctx context.Context, q request) (r reply, err error) {
 	case opBroke:
 		events.Broke(q.Comm, q.Group, q.Name)
 	case opNote:
-		noter, _ := framework.As[bootstrap.Noter](s.c)
+		noter, _ := framework.As[bootstrap.Noter](s.client)
 		err = noter.Note(q.Proc, q.Nonce, q.Value)
 	case opRevoke:
-		revoker, _ := framework.As[bootstrap.Revoker](s.c)
+		revoker, _ := framework.As[bootstrap.Revoker](s.client)
 		err = revoker.Revoke(q.Comm, q.Group)
 	case opOnEvent:
-		if !q.On {
+		if !q.IsEnabled {
 			events.OnEvent(nil)
 			break
 		}
-		events.OnEvent(func(e bootstrap.Event) { s.say(reply{Event: &e}) })
+		events.OnEvent(func(e bootstrap.Event) { s.sendReply(reply{Event: &e}) })
 	default:
 		err = fmt.Errorf("unknown request %q", q.Op)
 	}

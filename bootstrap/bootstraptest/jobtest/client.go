@@ -10,62 +10,62 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Abilities, as hello names them.
+// Optional interfaces, as hello names them.
 const (
-	canDirectory = "directory"
-	canPsets     = "psets"
-	canEvents    = "events"
-	canNotes     = "notes"
-	canRevoke    = "revocations"
+	featureDirectory   = "directory"
+	featurePsets       = "psets"
+	featureEvents      = "events"
+	featureNotes       = "notes"
+	featureRevocations = "revocations"
 )
 
-func abilitiesOf(c bootstrap.Client) (all []string) {
+func featuresOf(c bootstrap.Client) (all []string) {
 	if _, ok := framework.As[bootstrap.Directory](c); ok {
-		all = append(all, canDirectory)
+		all = append(all, featureDirectory)
 	}
 	if _, ok := framework.As[bootstrap.PsetSource](c); ok {
-		all = append(all, canPsets)
+		all = append(all, featurePsets)
 	}
 	if _, ok := framework.As[bootstrap.EventSource](c); ok {
-		all = append(all, canEvents)
+		all = append(all, featureEvents)
 	}
 	if _, ok := framework.As[bootstrap.Noter](c); ok {
-		all = append(all, canNotes)
+		all = append(all, featureNotes)
 	}
 	if _, ok := framework.As[bootstrap.Revoker](c); ok {
-		all = append(all, canRevoke)
+		all = append(all, featureRevocations)
 	}
 	return all
 }
 
-// client returns the process's client for the kit, with the abilities that it has there.
+// client returns a client for the kit, with the optional interfaces of the process's client.
 func (r *rank) client() bootstrap.Client {
 	var out bootstrap.Client = remote{r}
-	if slices.Contains(r.abilities, canDirectory) {
+	if slices.Contains(r.features, featureDirectory) {
 		out = struct {
 			wrapped
 			directory
 		}{wrapped{out}, directory{r}}
 	}
-	if slices.Contains(r.abilities, canPsets) {
+	if slices.Contains(r.features, featurePsets) {
 		out = struct {
 			wrapped
 			psets
 		}{wrapped{out}, psets{r}}
 	}
-	if slices.Contains(r.abilities, canEvents) {
+	if slices.Contains(r.features, featureEvents) {
 		out = struct {
 			wrapped
 			events
 		}{wrapped{out}, events{r}}
 	}
-	if slices.Contains(r.abilities, canNotes) {
+	if slices.Contains(r.features, featureNotes) {
 		out = struct {
 			wrapped
 			notes
 		}{wrapped{out}, notes{r}}
 	}
-	if slices.Contains(r.abilities, canRevoke) {
+	if slices.Contains(r.features, featureRevocations) {
 		out = struct {
 			wrapped
 			revocations
@@ -74,13 +74,13 @@ func (r *rank) client() bootstrap.Client {
 	return out
 }
 
-// wrapped is a client with one ability more.
+// wrapped adds one optional interface to a client.
 type wrapped struct{ bootstrap.Client }
 
-// Unwrap shows the other abilities.
+// Unwrap returns the client for framework.As.
 func (w wrapped) Unwrap() any { return w.Client }
 
-// remote is the client of a process, from afar.
+// remote is a client that forwards calls to the process.
 type remote struct{ r *rank }
 
 func (c remote) Identity() bootstrap.Identity {
@@ -106,7 +106,7 @@ func (c remote) Fence(ctx context.Context, group []framework.Proc, tag string) e
 
 func (c remote) Construct(ctx context.Context, group []framework.Proc, tag string, payload []byte) (bootstrap.Constructed, error) {
 	got, err := c.r.call(ctx, request{Op: opConstruct, Group: group, Name: tag, Value: payload, Timeout: bootstrap.Timeout(ctx, 0)})
-	return bootstrap.Constructed{ContextID: got.Context, Payloads: got.Many}, err
+	return bootstrap.Constructed{ContextID: got.ContextID, Payloads: got.Payloads}, err
 }
 
 func (c remote) Close() error {
@@ -143,21 +143,21 @@ func (p psets) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error
 	return bootstrap.PsetInfo{Name: got.Pset.Name, Members: framework.ProcsOf(got.Pset.Members...), Dynamic: got.Pset.Dynamic}, err
 }
 
-// events are those of the process. Calls that return at once do so here when the process has
-// made them; that it is gone then is nobody's business.
+// events forwards the calls of an EventSource, and returns once the process has made them. It
+// ignores the end of the process.
 type events struct{ r *rank }
 
-func (e events) tell(q request) { e.r.call(context.Background(), q) }
+func (e events) callAndIgnore(q request) { e.r.call(context.Background(), q) }
 
-func (e events) Begin(nonce uint64) { e.tell(request{Op: opBegin, Nonce: nonce}) }
-func (e events) End()               { e.tell(request{Op: opEnd}) }
+func (e events) Begin(nonce uint64) { e.callAndIgnore(request{Op: opBegin, Nonce: nonce}) }
+func (e events) End()               { e.callAndIgnore(request{Op: opEnd}) }
 
 func (e events) GiveUp(p framework.Proc, nonce uint64, reason string) {
-	e.tell(request{Op: opGiveUp, Proc: p, Nonce: nonce, Name: reason})
+	e.callAndIgnore(request{Op: opGiveUp, Proc: p, Nonce: nonce, Name: reason})
 }
 
 func (e events) Broke(comm cid.Extended, members []framework.Proc, reason string) {
-	e.tell(request{Op: opBroke, Comm: comm, Group: members, Name: reason})
+	e.callAndIgnore(request{Op: opBroke, Comm: comm, Group: members, Name: reason})
 }
 
 // notes sends notes from the process.
@@ -180,5 +180,5 @@ func (e events) OnEvent(f func(bootstrap.Event)) {
 	e.r.mu.Lock()
 	e.r.onEvent = f
 	e.r.mu.Unlock()
-	e.tell(request{Op: opOnEvent, On: f != nil})
+	e.callAndIgnore(request{Op: opOnEvent, IsEnabled: f != nil})
 }

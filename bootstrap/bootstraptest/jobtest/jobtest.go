@@ -1,8 +1,8 @@
-// Package jobtest runs the kit of package bootstraptest over the processes of a job, which
-// launchers want where the kit wants clients in one process: each process opens its client
-// and connects to the test (Serve), which has the process do what the kit does with a client.
+// Package jobtest runs the kit of package bootstraptest with the processes of a launcher's job. The
+// kit needs clients in one process. So each process opens its client and connects to the test
+// (Serve), which sends it the kit's calls.
 //
-// It is for tests; what it says over the connection is gob, between copies of one binary.
+// The connection carries gob between copies of one binary.
 package jobtest
 
 import (
@@ -22,13 +22,12 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A Start starts a job of want.Size processes, each of which calls Serve with the address.
-// wait returns when the job is over, with what is wrong with its end; it may be called in
-// any case, and once.
+// A Start starts a job of want.Size processes, each of which calls Serve with the address. wait
+// returns at the end of the job, with an error if that was a failure. It is called at most once.
 type Start func(ctx context.Context, want bootstraptest.Want, address string) (wait func() error, err error)
 
 const (
-	// openTimeout is how long processes have to start and open.
+	// openTimeout limits the time in which processes start and open their clients.
 	openTimeout = 30 * time.Second
 
 	// processTimeout is the bootstrap.Env.ProcessTimeout of jobs with a process that is reported dead, and
@@ -37,8 +36,8 @@ const (
 	reportTimeout  = 30 * time.Second
 )
 
-// Factory makes jobs of what start starts. mortal says that the launcher lets others live on
-// when one is killed.
+// Factory returns a factory of jobs that start starts. mortal means that the launcher lets other
+// processes continue when one is killed.
 func Factory(start Start, mortal bool) bootstraptest.Factory {
 	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		l, err := net.Listen("unix", "@ferry-kit-"+rand.Text())
@@ -66,10 +65,12 @@ func Factory(start Start, mortal bool) bootstraptest.Factory {
 	}
 }
 
-// job is one that has begun.
+// job is a running job.
 type job struct {
-	ranks  []*rank              // Nil for a rank that is not there.
-	deaths chan bootstrap.Event // Events ProcDied of all processes; further ones are dropped.
+	// nil for a rank that has not connected.
+	ranks []*rank
+	// Events ProcDied of all processes. Further ones are dropped.
+	deaths chan bootstrap.Event
 	wait   func() error
 }
 
@@ -93,11 +94,11 @@ func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptes
 			return fmt.Errorf("%d of %d processes have arrived: %w", len(conns), want.Size, err)
 		}
 		conns = append(conns, conn)
-		env := opening{Timeout: want.Timeout}
+		env := envTimes{Timeout: want.Timeout}
 		if want.Reports {
 			env.ProcessTimeout = processTimeout
 		}
-		if err := gob.NewEncoder(conn).Encode(env); err != nil { // so they open at the same time
+		if err := gob.NewEncoder(conn).Encode(env); err != nil { // Then all processes open at the same time.
 			return err
 		}
 	}
@@ -105,7 +106,7 @@ func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptes
 	for len(conns) > 0 {
 		conn := conns[0]
 		conns = conns[1:]
-		r, err := greet(conn, end, j.deaths)
+		r, err := acceptRank(conn, end, j.deaths)
 		if err == nil && j.ranks[r.id.Proc.Rank] != nil {
 			err = fmt.Errorf("two processes are %v", r.id.Proc)
 		}
@@ -119,7 +120,7 @@ func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptes
 	return errors.Join(errs...)
 }
 
-// close ends the processes that are still there, and waits for the job's end.
+// close ends the remaining processes, and waits for the end of the job.
 func (j *job) close() error {
 	var errs []error
 	killed := false
@@ -129,12 +130,12 @@ func (j *job) close() error {
 		if r == nil {
 			continue
 		}
-		killed = killed || r.killed
-		all.Go(func() { failed[i] = r.leave() })
+		killed = killed || r.isKilled
+		all.Go(func() { failed[i] = r.shutdown() })
 	}
 	all.Wait()
 	errs = append(errs, failed...)
-	if err := j.wait(); err != nil && !killed { // a launcher may say that one was killed
+	if err := j.wait(); err != nil && !killed { // A launcher may report the kill.
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -159,37 +160,39 @@ func (j *job) reportDead(rank int) (reason string, err error) {
 	}
 }
 
-// opening has the fields of bootstrap.Env for a process.
-type opening struct{ Timeout, ProcessTimeout time.Duration }
+// envTimes has the fields of bootstrap.Env for a process.
+type envTimes struct{ Timeout, ProcessTimeout time.Duration }
 
-// hello is what a process says when it has opened its client.
+// hello is the first message of a process, after it has opened its client.
 type hello struct {
-	Identity  bootstrap.Identity
-	Pid       int
-	Abilities []string
-	Err       string
+	Identity bootstrap.Identity
+	Pid      int
+	Features []string
+	Err      string
 }
 
-// rank is the test's end of one process.
+// rank is the test's connection with one process.
 type rank struct {
-	id        bootstrap.Identity
-	pid       int
-	abilities []string
-	conn      net.Conn
-	killed    bool
-	deaths    chan<- bootstrap.Event // As job has it.
+	id       bootstrap.Identity
+	pid      int
+	features []string
+	conn     net.Conn
+	isKilled bool
+	// That of job.
+	deaths chan<- bootstrap.Event
 
-	out sync.Mutex
-	enc *gob.Encoder
+	writeMu sync.Mutex
+	enc     *gob.Encoder
 
-	mu      sync.Mutex
-	last    uint64
-	waiting map[uint64]chan reply // nil: the process is gone
-	onEvent func(bootstrap.Event)
-	ended   chan struct{}
+	mu     sync.Mutex
+	lastID uint64
+	// nil once the connection has ended.
+	pendingCalls map[uint64]chan reply
+	onEvent      func(bootstrap.Event)
+	done         chan struct{}
 }
 
-func greet(conn net.Conn, end time.Time, deaths chan<- bootstrap.Event) (*rank, error) {
+func acceptRank(conn net.Conn, end time.Time, deaths chan<- bootstrap.Event) (*rank, error) {
 	var h hello
 	dec := gob.NewDecoder(conn)
 	if err := conn.SetReadDeadline(end); err != nil {
@@ -205,43 +208,43 @@ func greet(conn net.Conn, end time.Time, deaths chan<- bootstrap.Event) (*rank, 
 		return nil, err
 	}
 	r := &rank{
-		id: h.Identity, pid: h.Pid, abilities: h.Abilities, conn: conn, enc: gob.NewEncoder(conn), deaths: deaths,
-		waiting: map[uint64]chan reply{}, ended: make(chan struct{}),
+		id: h.Identity, pid: h.Pid, features: h.Features, conn: conn, enc: gob.NewEncoder(conn), deaths: deaths,
+		pendingCalls: map[uint64]chan reply{}, done: make(chan struct{}),
 	}
 	go r.read(dec)
 	return r, nil
 }
 
-// read hands on what the process says, until that ends.
+// read delivers replies and events until the connection ends.
 func (r *rank) read(dec *gob.Decoder) {
-	defer close(r.ended)
+	defer close(r.done)
 	for {
 		var got reply
 		err := dec.Decode(&got)
 		r.mu.Lock()
 		if err != nil {
-			for _, ch := range r.waiting {
-				ch <- reply{Err: &failure{Text: fmt.Sprintf("rank %d is gone: %v", r.id.Proc.Rank, err), Is: []int{closedAt}}}
+			for _, ch := range r.pendingCalls {
+				ch <- reply{Err: &failure{Text: fmt.Sprintf("rank %d is gone: %v", r.id.Proc.Rank, err), SentinelIndexes: []int{closedIndex}}}
 			}
-			r.waiting = nil
+			r.pendingCalls = nil
 			r.mu.Unlock()
 			return
 		}
 		if got.Event != nil {
-			r.noteDeath(*got.Event)
+			r.recordDeath(*got.Event)
 			if r.onEvent != nil {
 				r.onEvent(*got.Event)
 			}
-		} else if ch := r.waiting[got.ID]; ch != nil {
-			delete(r.waiting, got.ID)
+		} else if ch := r.pendingCalls[got.ID]; ch != nil {
+			delete(r.pendingCalls, got.ID)
 			ch <- got
 		}
 		r.mu.Unlock()
 	}
 }
 
-// noteDeath records an event ProcDied.
-func (r *rank) noteDeath(e bootstrap.Event) {
+// recordDeath records an event ProcDied.
+func (r *rank) recordDeath(e bootstrap.Event) {
 	if e.Kind != bootstrap.ProcDied {
 		return
 	}
@@ -251,20 +254,20 @@ func (r *rank) noteDeath(e bootstrap.Event) {
 	}
 }
 
-// call has the process do something, and waits for what comes of it. When ctx ends so does
-// that of the call there.
+// call sends a request and waits for its reply. The end of ctx ends the context of the call in the
+// process.
 func (r *rank) call(ctx context.Context, q request) (reply, error) {
 	answer := make(chan reply, 1)
 	r.mu.Lock()
-	if r.waiting == nil {
+	if r.pendingCalls == nil {
 		r.mu.Unlock()
 		return reply{}, fmt.Errorf("rank %d is gone: %w", r.id.Proc.Rank, framework.ErrClosed)
 	}
-	r.last++
-	q.ID = r.last
-	r.waiting[q.ID] = answer
+	r.lastID++
+	q.ID = r.lastID
+	r.pendingCalls[q.ID] = answer
 	r.mu.Unlock()
-	q.Ended = ctx.Err() != nil
+	q.IsContextEnded = ctx.Err() != nil
 	if err := r.send(q); err != nil {
 		return reply{}, err
 	}
@@ -278,23 +281,23 @@ func (r *rank) call(ctx context.Context, q request) (reply, error) {
 }
 
 func (r *rank) send(q request) error {
-	r.out.Lock()
-	defer r.out.Unlock()
+	r.writeMu.Lock()
+	defer r.writeMu.Unlock()
 	return r.enc.Encode(q)
 }
 
 // kill ends the process as a crash would.
 func (r *rank) kill() error {
-	r.killed = true
+	r.isKilled = true
 	err := syscall.Kill(r.pid, syscall.SIGKILL)
-	<-r.ended
+	<-r.done
 	return err
 }
 
-// leave closes the client, if that is open, and has the process end.
-func (r *rank) leave() error {
+// shutdown closes the client if it is open, and ends the process.
+func (r *rank) shutdown() error {
 	defer r.conn.Close()
-	if r.killed {
+	if r.isKilled {
 		return nil
 	}
 	_, err := r.call(context.Background(), request{Op: opClose})
@@ -304,12 +307,12 @@ func (r *rank) leave() error {
 	if sent := r.send(request{Op: opExit}); sent != nil {
 		return errors.Join(err, sent)
 	}
-	<-r.ended
+	<-r.done
 	return err
 }
 
-// Serve makes this process one of a job's. It opens a client with the times of an Env, and makes the calls that the
-// test at that address sends, until the test ends it, or ctx ends.
+// Serve makes this process one of a job's. It opens a client with the times of an Env, and executes
+// the requests of the test at that address until the test ends it, or ctx ends.
 func Serve(ctx context.Context, address string, open func(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error)) error {
 	conn, err := net.Dial("unix", address)
 	if err != nil {
@@ -318,7 +321,7 @@ func Serve(ctx context.Context, address string, open func(ctx context.Context, e
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	var times opening
+	var times envTimes
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	if err := dec.Decode(&times); err != nil {
 		return err
@@ -328,12 +331,12 @@ func Serve(ctx context.Context, address string, open func(ctx context.Context, e
 	if err != nil {
 		h.Err = err.Error()
 	} else {
-		h.Identity, h.Abilities = c.Identity(), abilitiesOf(c)
+		h.Identity, h.Features = c.Identity(), featuresOf(c)
 	}
 	if sent := enc.Encode(h); err != nil || sent != nil {
 		return errors.Join(err, sent)
 	}
-	s := &served{c: c, enc: enc, cancels: map[uint64]context.CancelCauseFunc{}}
+	s := &rankServer{client: c, enc: enc, cancels: map[uint64]context.CancelCauseFunc{}}
 	err = s.run(ctx, dec)
 	if closed := c.Close(); !errors.Is(closed, framework.ErrClosed) {
 		err = errors.Join(err, closed)
