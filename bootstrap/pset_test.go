@@ -49,8 +49,7 @@ func TestBuiltinPset_FollowsFromIdentity(t *testing.T) {
 	}
 }
 
-// TestBuiltinPset_UnknownNode_IsErrPset: a set without members, or with the caller alone, would
-// be a claim.
+// A set without members, or with the caller alone, would be wrong.
 func TestBuiltinPset_UnknownNode_IsErrPset(t *testing.T) {
 	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4}
 	got, ok, err := BuiltinPset(id, "MPIX://shared")
@@ -62,7 +61,7 @@ func TestBuiltinPset_UnknownNode_IsErrPset(t *testing.T) {
 	}
 }
 
-// TestBuiltinPset_AddedProcess_IsItsDelta: WORLD begins at First.
+// WORLD begins at First.
 func TestBuiltinPset_AddedProcess_IsItsDelta(t *testing.T) {
 	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, First: 4, Size: 2, LocalRank: 1, LocalSize: 2, Locals: []uint32{4, 5}}
 	want := framework.ProcsOf(id.Procs([]uint32{4, 5})...)

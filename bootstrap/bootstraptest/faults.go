@@ -62,13 +62,13 @@ func (j *job) shortContext() (context.Context, context.CancelFunc) {
 }
 
 func (j *job) deadlineNamesMissing() {
-	here, gone := []int{0, 2}, j.group(1, 3, 4)
+	here, absent := []int{0, 2}, j.group(1, 3, 4)
 	for _, again := range []string{"first", "again"} {
 		j.Each(len(here), func(i int) {
 			for _, w := range waitingCalls[:2] {
 				err := w.call(j.Context(), j.Clients[here[i]], j, 0)
 				j.Is(again+" "+w.name, err, framework.ErrTimeout)
-				j.checkMissing(again+" "+w.name, err, gone, nil)
+				j.checkMissing(again+" "+w.name, err, absent, nil)
 			}
 		})
 	}
@@ -78,12 +78,12 @@ func (j *job) deadlineNamesMissing() {
 
 // Calls have the deadline of their context's WithTimeout, and name the missing members.
 func (j *job) callDeadlineNamesMissing() {
-	here, gone := []int{0, 2, 4}, j.group(1, 3)
+	here, absent := []int{0, 2, 4}, j.group(1, 3)
 	j.Each(len(here), func(i int) {
 		for _, w := range waitingCalls[:2] {
 			err := w.call(bootstrap.WithTimeout(j.Context(), shortTimeout), j.Clients[here[i]], j, 0)
 			j.Is(w.name, err, framework.ErrTimeout)
-			j.checkMissing(w.name, err, gone, nil)
+			j.checkMissing(w.name, err, absent, nil)
 		}
 	})
 	j.Each(len(here), func(i int) { j.fence(here[i], "t", here...) })

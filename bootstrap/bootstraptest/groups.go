@@ -121,15 +121,15 @@ func (j *job) fenceIsNoConstruct() {
 func (j *job) invalidGroups() {
 	c := j.Clients[0]
 	ns := c.Identity().Proc.Namespace
-	stranger := framework.Proc{Namespace: ns + "x", Rank: 1}
+	outsider := framework.Proc{Namespace: ns + "x", Rank: 1}
 	beyond := framework.Proc{Namespace: ns, Rank: 1 << 31}
 	for what, g := range map[string][]framework.Proc{
 		"empty group":            nil,
 		"caller is not a member": j.group(1),
 		"member twice":           j.group(0, 1, 0),
-		"process of another job": append(j.group(0), stranger),
+		"process of another job": append(j.group(0), outsider),
 		"rank beyond the job":    append(j.group(0), beyond),
-		"only a stranger":        {stranger},
+		"only a stranger":        {outsider},
 		"caller twice":           j.group(0, 0),
 	} {
 		_, err := c.Construct(j.Context(), g, "t", nil)

@@ -1,11 +1,10 @@
-// Package local is the bootstrap of `ferry run`: the launcher is the server, on
-// a Unix socket of this node (bootstrap/local/server). A program that was
-// started by itself, without a launcher, is a singleton: alone in its job, and
-// served in memory.
+// Package local is the bootstrap of `ferry run`. The launcher is the server, on a Unix socket of
+// this node (bootstrap/local/server). A process without a launcher is a singleton, which is alone
+// in its job and served in memory.
 //
-// Who the process is stands in its environment, so that opening a session costs
-// one connection and one round trip, in which it proves that it belongs to the
-// job. The protocol assumes a net.Conn and no more.
+// The environment identifies the process. So opening a session costs one connection and one round
+// trip, which proves that the process belongs to the job. The protocol
+// requires no more than a net.Conn.
 package local
 
 import (
@@ -54,9 +53,9 @@ func (component) Info() framework.Info {
 
 func (component) Params() any { return new(Params) }
 
-// Probe finds local usable when a launcher of ferry's is named and none is nearer, and
-// otherwise when no other launcher is: N processes that mpiexec started are never N
-// singletons, unless the user says so.
+// Probe reports local usable if a launcher of ferry's is named and none is nearer, and otherwise if
+// there is no other launcher. Processes of mpiexec are never singletons unless the user selects
+// that.
 func (component) Probe(_ context.Context, params any) framework.Verdict {
 	p, ok := params.(*Params)
 	if !ok {
@@ -80,10 +79,9 @@ func (component) Probe(_ context.Context, params any) framework.Verdict {
 	return framework.Usable()
 }
 
-// Open connects to the launcher, or returns a singleton when none is named, or the user
-// says so.
-// Errors: ErrConfig for an environment that makes no sense, ErrTransport when
-// the launcher can't be reached or refuses.
+// Open connects to the launcher. It returns a singleton if none is named, or the user selects that.
+// Errors are ErrConfig for an invalid environment, and ErrTransport if the launcher cannot be
+// reached or refuses.
 func (component) Open(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
 	p, ok := env.Params.(*Params)
 	if !ok {

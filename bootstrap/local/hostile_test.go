@@ -353,8 +353,8 @@ func TestHandshake_OtherUser_IsRefused(t *testing.T) {
 	}
 }
 
-// dialAsNobody connects with the effective user of this thread changed: that is
-// what the kernel notes for the other end.
+// dialAsNobody connects with another effective user of this thread, which the kernel reports to the
+// other end.
 func dialAsNobody(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	const nobody = 65534

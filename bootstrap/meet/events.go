@@ -50,10 +50,10 @@ func (c *client) recordIfNew(ev wire.EventBody) bool {
 	if ev.Kind == uint8(bootstrap.Broken) { // Any member may have reported it.
 		ev.Rank, ev.Nonce = 0, 0
 	}
-	if _, told := c.seenEvents[ev]; told {
+	if _, isKnown := c.seenEvents[ev]; isKnown {
 		return false
 	}
-	if _, told := c.olderSeenEvents[ev]; told {
+	if _, isKnown := c.olderSeenEvents[ev]; isKnown {
 		return false
 	}
 	if len(c.seenEvents) >= minSeenEvents+seenEventsPerProc*int(c.id.Size) {

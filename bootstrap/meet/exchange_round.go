@@ -199,11 +199,11 @@ func (c *client) removeRound(r *exchangeRound) {
 
 // failRounds notifies the rounds with a participant that has ended. The caller holds endpoint.mu.
 func (c *client) failRounds(rank uint32) {
-	gone := c.id.Procs([]uint32{rank})
+	ended := c.id.Procs([]uint32{rank})
 	for r := range c.exchangeRounds {
-		if slices.Contains(r.participants, gone[0]) {
+		if slices.Contains(r.participants, ended[0]) {
 			select {
-			case r.memberEnded <- &framework.MissingError{Op: r.op, Tag: r.tag, Failed: gone}:
+			case r.memberEnded <- &framework.MissingError{Op: r.op, Tag: r.tag, Failed: ended}:
 			default:
 			}
 		}

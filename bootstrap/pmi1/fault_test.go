@@ -31,7 +31,7 @@ func faults(cmd, field string) map[string]pmi1test.Fault {
 		"no complete answer": {Cmd: cmd},
 		"closed":             {Cmd: cmd, MustClose: true},
 		"Segmentation":       {Cmd: cmd, Response: "Segmentation fault\n"},
-		"is truncated":             {Cmd: cmd, Response: "cmd=half", MustClose: true},
+		"is truncated":       {Cmd: cmd, Response: "cmd=half", MustClose: true},
 		"cmd=other_result":   {Cmd: cmd, Response: "cmd=other_result rc=0\n"},
 		"byte 0x0":           {Cmd: cmd, Response: "cmd=\x00\n"},
 		"over 4096":          {Cmd: cmd, Response: "cmd=" + strings.Repeat("x", 9000)},

@@ -40,33 +40,33 @@ func (p *process) deliverEvents() {
 			return
 		}
 		p.mu.Lock()
-		said, ok := p.recordEvent(e)
+		event, ok := p.recordEvent(e)
 		p.mu.Unlock()
 		if ok && p.watcher != nil {
-			p.watcher(said)
+			p.watcher(event)
 		}
 	}
 }
 
 // recordEvent records an event, and converts it. ok is false if it is not new.
-func (p *process) recordEvent(e pmixc.Event) (said bootstrap.Event, ok bool) {
-	who := framework.Proc{Namespace: e.Proc.Namespace, Rank: e.Proc.Rank}
-	stranger := who.Namespace != p.id.Proc.Namespace
+func (p *process) recordEvent(e pmixc.Event) (event bootstrap.Event, ok bool) {
+	proc := framework.Proc{Namespace: e.Proc.Namespace, Rank: e.Proc.Rank}
+	isOtherJob := proc.Namespace != p.id.Proc.Namespace
 	switch {
-	case e.Code != pmixc.LostConnection && who.Namespace != "":
-		if _, known := p.failures[who]; !known {
-			p.failures[who] = fmt.Sprintf("the launcher reports %s (%d)", p.lib.StatusText(e.Code), e.Code)
-			return p.deathEvent(who), true
+	case e.Code != pmixc.LostConnection && proc.Namespace != "":
+		if _, known := p.failures[proc]; !known {
+			p.failures[proc] = fmt.Sprintf("the launcher reports %s (%d)", p.lib.StatusText(e.Code), e.Code)
+			return p.deathEvent(proc), true
 		}
-	case e.Code == pmixc.LostConnection && (stranger || who == p.id.Proc) && !p.isServerLost: // This process's own connection.
+	case e.Code == pmixc.LostConnection && (isOtherJob || proc == p.id.Proc) && !p.isServerLost: // This process's own connection.
 		p.isServerLost = true
 		return serverLost(), true
 	}
-	return said, false
+	return event, false
 }
 
-func (p *process) deathEvent(who framework.Proc) bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ProcDied, Proc: who, Reason: p.failures[who]}
+func (p *process) deathEvent(proc framework.Proc) bootstrap.Event {
+	return bootstrap.Event{Kind: bootstrap.ProcDied, Proc: proc, Reason: p.failures[proc]}
 }
 
 func serverLost() bootstrap.Event {
@@ -109,8 +109,8 @@ func (p *process) setWatcher(f func(bootstrap.Event)) {
 	defer p.watchMu.Unlock()
 	p.mu.Lock()
 	var before []bootstrap.Event
-	for who := range p.failures {
-		before = append(before, p.deathEvent(who))
+	for proc := range p.failures {
+		before = append(before, p.deathEvent(proc))
 	}
 	if p.isServerLost {
 		before = append(before, serverLost())

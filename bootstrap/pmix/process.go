@@ -130,13 +130,13 @@ func (p *process) release() error {
 	p.launchers--
 	last := p.launchers == 0 && !p.isFinalized
 	p.isFinalized = p.isFinalized || last
-	gone := p.isServerLost
+	isServerLost := p.isServerLost
 	p.mu.Unlock()
 	if !last {
 		return nil
 	}
 	p.stopWatching()
-	if gone { // The server is lost.
+	if isServerLost { // The server is lost.
 		return nil
 	}
 	ctx, cancel := withTimeout(context.Background(), finalizeTimeout)

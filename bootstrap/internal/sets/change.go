@@ -9,34 +9,46 @@ import (
 )
 
 // A state of a change; see the package comment. Later states are greater.
-type state uint8
+type changeState uint8
 
 const (
-	starting state = iota
-	open
-	integrated
-	finished
-	undone
+	stateStarting changeState = iota
+	stateOpen
+	stateIntegrated
+	stateFinished
+	stateUndone
 )
+
+var changeStateNames = [...]string{"stateStarting", "stateOpen", "stateIntegrated", "stateFinished", "stateUndone"}
+
+func (s changeState) String() string { return changeStateNames[s] }
 
 // A change is one change of the job, from its request to its end.
 type change[W join.Waiter] struct {
-	kind      bootstrap.ChangeType
-	state     state
-	requester int64 // Rank or user.
+	kind  bootstrap.ChangeType
+	state changeState
+	// Rank, or user.
+	requester int64
 
-	assoc                  *set[W]
-	leaving, joining, main *set[W] // Nil: none.
+	associated *set[W]
+	// nil if the change has none.
+	leaving, joining, main *set[W]
 
-	request   W    // Operate while starting, or Resize while unfinished.
-	isWaiting bool // The request waits.
+	// Operate while starting, or Resize while unfinished.
+	request   W
+	isWaiting bool
 	isPartial bool
 
-	group    int                           // Number of processes in the group.
-	entered  map[uint32][]integrateCall[W] // Calls of Integrate that wait, by rank.
-	pset     string                        // Outcome of the integration.
-	reported map[uint32]struct{}           // Processes that a query has given the change.
-	failure  wire.FailureBody              // Of an undone change.
+	// Number of processes in the group.
+	groupSize int
+	// Waiting calls of Integrate, by rank.
+	integrateCalls map[uint32][]integrateCall[W]
+	// Outcome of the integration.
+	resultName string
+	// Processes that have received the change from a query.
+	seenBy map[uint32]struct{}
+	// Failure of an undone change.
+	failure wire.FailureBody
 }
 
 // An entry is one waiting call of Integrate.
@@ -57,8 +69,8 @@ func (c *change[W]) leaves(rank uint32) bool { return c.leaving != nil && c.leav
 // isDelta reports whether a set is one of the changing processes.
 func (c *change[W]) isDelta(s *set[W]) bool { return s != nil && (s == c.joining || s == c.leaving) }
 
-// delta returns the name of the changing processes for one process: of a Replace, the
-// joining ones if it joins, else the leaving ones.
+// delta returns the name of the changing processes for one process. For Replace these are the
+// joining ones if it joins, and otherwise the leaving ones.
 func (c *change[W]) delta(rank uint32) string {
 	if c.leaving == nil || c.joins(rank) {
 		return c.joining.name
@@ -83,8 +95,8 @@ func (c *change[W]) names() []string {
 func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b wire.OperateBody) ([]string, *wire.FailureBody) {
 	adds := op == bootstrap.PsetAdd || op == bootstrap.PsetGrow || op == bootstrap.PsetReplace
 	removes := op == bootstrap.PsetSub || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
-	c := &change[W]{kind: kindOf(op), requester: requester, assoc: s, isPartial: b.Partial,
-		entered: map[uint32][]integrateCall[W]{}, reported: map[uint32]struct{}{}}
+	c := &change[W]{kind: kindOf(op), requester: requester, associated: s, isPartial: b.Partial,
+		integrateCalls: map[uint32][]integrateCall[W]{}, seenBy: map[uint32]struct{}{}}
 	var leaving []uint32
 	var f *wire.FailureBody
 	if removes {
@@ -110,7 +122,7 @@ func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b
 	for _, r := range s.ranks {
 		if t.isPresent(r) {
 			t.procs[r].change = c
-			c.group++
+			c.groupSize++
 		}
 	}
 	hasMain := op == bootstrap.PsetGrow || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
@@ -156,11 +168,11 @@ func (t *Table[W]) checkDisjoint(s *set[W]) *wire.FailureBody {
 	for _, r := range s.ranks {
 		if p := t.procs[r]; p != nil && p.change != nil && t.isPresent(r) {
 			c := p.change
-			return failf(wire.CodePending, "the change %q of %q has rank %d of %q: finish it first", c.delta(r), c.assoc.name, r, s.name)
+			return failf(wire.CodePending, "the change %q of %q has rank %d of %q: finish it first", c.delta(r), c.associated.name, r, s.name)
 		}
 	}
 	if c := s.change; c != nil {
-		return failf(wire.CodePending, "the change %q of %q uses %q: finish it first", c.delta(noRank), c.assoc.name, s.name)
+		return failf(wire.CodePending, "the change %q of %q uses %q: finish it first", c.delta(noRank), c.associated.name, s.name)
 	}
 	return nil
 }
@@ -179,30 +191,30 @@ func (t *Table[W]) createSets(c *change[W], leaving []uint32, added int, hasMain
 	if added > 0 {
 		c.joining = t.create(nameOf("delta", !hasMain), nil, c.requester)
 		t.assign(c.joining, added)
-		t.members += added
+		t.memberCount += added
 		for _, r := range c.joining.ranks {
 			t.procs[r].change = c
-			t.excused.add(r)
+			t.excusedRanks.add(r)
 		}
-		c.group += added
+		c.groupSize += added
 	}
 	if hasMain {
-		var removed bits
+		var removed rankSet
 		for _, r := range leaving {
 			removed.add(r)
 		}
-		ranks := slices.DeleteFunc(slices.Clone(c.assoc.ranks), removed.has)
+		ranks := slices.DeleteFunc(slices.Clone(c.associated.ranks), removed.has)
 		if c.joining != nil {
 			ranks = append(ranks, c.joining.ranks...)
 		}
 		c.main = t.create(nameOf("set", true), ranks, c.requester)
 	}
 	for _, s := range c.created() {
-		s.hidden = c
-		s.users++
+		s.hiddenBy = c
+		s.userCount++
 	}
-	c.assoc.users++
-	for _, s := range []*set[W]{c.assoc, c.leaving, c.joining} {
+	c.associated.userCount++
+	for _, s := range []*set[W]{c.associated, c.leaving, c.joining} {
 		if s != nil {
 			s.change = c
 		}
@@ -220,16 +232,16 @@ func (t *Table[W]) answer(c *change[W]) {
 
 // open shows a change to its group.
 func (t *Table[W]) open(c *change[W]) {
-	c.state = open
+	c.state = stateOpen
 	for _, s := range c.created() {
-		s.hidden = nil
+		s.hiddenBy = nil
 	}
 	t.wakeGroup(c)
 	switch {
-	case c.group == 0: // All members have ended.
+	case c.groupSize == 0: // All members have ended.
 		t.setIntegrated(c)
 		t.finish(c)
-	case len(c.entered) == c.group:
+	case len(c.integrateCalls) == c.groupSize:
 		t.complete(c)
 	}
 }

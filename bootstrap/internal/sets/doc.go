@@ -1,26 +1,25 @@
-// Package sets is the state machine of a job's process sets, of the changes of the job, and
-// of the data of sets, as bootstrap.Changer states them. A launcher's server calls it for its
-// clients, and a singleton for itself.
+// Package sets is the state machine of a job's process sets, of the changes of the job, and of the
+// data of sets, as bootstrap.Changer specifies them. A launcher's server calls it for its clients,
+// and a singleton for itself.
 //
-// It is pure logic without lock, time or connection: the caller holds its own lock during
-// each call, so that every outcome is decided at one moment. Calls of processes are
-// join.Waiters, each answered once. Orders to the launcher go out through Options.Order, and
-// the launcher answers an order to start processes by Started.
+// It is pure logic without locks, time or connections. The caller holds its own lock during each
+// call, so that every outcome is decided at one moment. Calls of processes are join.Waiters, each
+// answered once. Options.Order passes orders to the launcher, which answers an order to start
+// processes by Started.
 //
 // A change is in one of these states:
 //
-//	starting     processes were ordered, and Started has not been called. Other processes do not see the change.
-//	open         queries return it; members enter Integrate.
-//	integrated   all members have integrated. The outcome stands, whatever happens to them.
-//	finished     by FinishChange, or by the end of the requesting process.
-//	undone       by a death, a deadline, a withdrawn Operate, or processes that could not be
-//	             started: sets that it created are deleted, and processes that it started are
-//	             ended.
+//	starting     The processes are ordered. Only they see the change, until Started.
+//	open         Queries return the change, and members enter Integrate.
+//	integrated   All members have integrated. The outcome is final.
+//	finished     FinishChange was called, or the requesting process has ended.
+//	undone       A death, a deadline, a withdrawn request or a failed start has deleted
+//	             the sets and ended the processes of the change.
 //
-// The group of a change is the present members of its associated set, and the joining
-// processes. A present process has not ended, and has not left by an integrated change. A
-// process is in the group of one unfinished change at most.
+// The group of a change is the present members of its associated set, and the joining processes. A
+// present process has not ended, and has not left by an integrated change. A process is in the
+// group of one unfinished change at most.
 //
-// Ranks only rise: those of an order follow the highest rank ever ordered. A rank without a
-// process has ended.
+// The ranks of an order follow the highest rank that was ever ordered. A rank without a process has
+// ended.
 package sets

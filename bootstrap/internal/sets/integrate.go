@@ -18,7 +18,7 @@ func (t *Table[W]) changeOf(rank uint32, name string) (*change[W], *wire.Failure
 	if p == nil {
 		return nil, failf(wire.CodeRank, "rank %d has ended", rank)
 	}
-	for _, c := range []*change[W]{p.change, p.last} {
+	for _, c := range []*change[W]{p.change, p.lastChange} {
 		if c != nil && t.namesDelta(name, c, rank) {
 			return c, nil
 		}
@@ -29,7 +29,7 @@ func (t *Table[W]) changeOf(rank uint32, name string) (*change[W], *wire.Failure
 	}
 	s, f := t.find(rank, name)
 	if f != nil {
-		if d, ok := t.deleted.of[bootstrap.PsetKey(name)]; ok && d.failure != nil {
+		if d, ok := t.tombstones.byKey[bootstrap.PsetKey(name)]; ok && d.failure != nil {
 			return nil, d.failure
 		}
 		f.Text += ownChangeHint(own, rank)
@@ -61,7 +61,7 @@ func (t *Table[W]) namesDelta(name string, c *change[W], rank uint32) bool {
 
 // right names the delta of a process's own change, if it sees one.
 func ownChangeHint[W join.Waiter](c *change[W], rank uint32) string {
-	if c == nil || c.state == starting && !c.joins(rank) {
+	if c == nil || c.state == stateStarting && !c.joins(rank) {
 		return "; it has no unfinished change"
 	}
 	return fmt.Sprintf("; its change is %q", c.delta(rank))
@@ -74,46 +74,46 @@ func (t *Table[W]) Integrate(w W, rank uint32, b wire.IntegrateBody) {
 	case f != nil:
 		join.Fail(w, *f)
 		return
-	case c.state == undone:
+	case c.state == stateUndone:
 		join.Fail(w, c.failure)
 		return
-	case c.state >= integrated:
+	case c.state >= stateIntegrated:
 		reply(w, c.outcome(rank))
 		return
 	}
-	c.entered[rank] = append(c.entered[rank], integrateCall[W]{w, b.Provide})
+	c.integrateCalls[rank] = append(c.integrateCalls[rank], integrateCall[W]{w, b.Provide})
 	w.SetWithdraw(func(expired bool) wire.FailureBody { return t.withdrawCall(c, w, rank, expired) })
-	if len(c.entered) == c.group && c.state == open {
+	if len(c.integrateCalls) == c.groupSize && c.state == stateOpen {
 		t.complete(c)
 	}
 }
 
 func (c *change[W]) outcome(rank uint32) wire.IntegratedBody {
-	return wire.IntegratedBody{Pset: c.pset, Terminate: c.leaves(rank)}
+	return wire.IntegratedBody{Pset: c.resultName, Terminate: c.leaves(rank)}
 }
 
 // complete ends an integration that all members have entered.
 func (t *Table[W]) complete(c *change[W]) {
-	entered := c.entered
-	c.entered = map[uint32][]integrateCall[W]{}
+	entered := c.integrateCalls
+	c.integrateCalls = map[uint32][]integrateCall[W]{}
 	ranks := slices.Sorted(maps.Keys(entered))
 	var provided []string
 	for _, r := range ranks {
 		for _, e := range entered[r] {
 			if e.provide != "" {
-				c.pset = e.provide
+				c.resultName = e.provide
 				provided = append(provided, fmt.Sprintf("rank %d provides %q", r, e.provide))
 			}
 		}
 	}
 	if len(provided) > 1 {
 		f := failf(wire.CodePset, "%s: only one call may provide a name", strings.Join(provided[:2], ", and "))
-		c.pset = ""
+		c.resultName = ""
 		forEachCall(ranks, entered, func(_ uint32, w W) { join.Fail(w, *f) })
 		return
 	}
-	if c.pset == "" && c.main != nil {
-		c.pset = c.main.name
+	if c.resultName == "" && c.main != nil {
+		c.resultName = c.main.name
 	}
 	t.setIntegrated(c)
 	forEachCall(ranks, entered, func(r uint32, w W) {
@@ -136,10 +136,10 @@ func forEachCall[W join.Waiter](ranks []uint32, entered map[uint32][]integrateCa
 
 // setIntegrated makes the outcome of a change final.
 func (t *Table[W]) setIntegrated(c *change[W]) {
-	c.state = integrated
+	c.state = stateIntegrated
 	if c.joining != nil {
 		for _, r := range c.joining.ranks {
-			t.excused.remove(r)
+			t.excusedRanks.remove(r)
 		}
 	}
 	if c.leaving == nil {
@@ -148,7 +148,7 @@ func (t *Table[W]) setIntegrated(c *change[W]) {
 	for _, r := range c.leaving.ranks {
 		if t.isPresent(r) {
 			t.leaves(r)
-			t.excused.add(r)
+			t.excusedRanks.add(r)
 		}
 	}
 	t.order(AwaitExit, c.leaving.ranks)
@@ -157,9 +157,9 @@ func (t *Table[W]) setIntegrated(c *change[W]) {
 // leave takes a call out of an integration. A deadline undoes the change.
 func (t *Table[W]) withdrawCall(c *change[W], w W, rank uint32, expired bool) wire.FailureBody {
 	missing := t.absent(c)
-	calls := slices.DeleteFunc(c.entered[rank], func(e integrateCall[W]) bool { return e.waiter == w })
-	if c.entered[rank] = calls; len(calls) == 0 {
-		delete(c.entered, rank)
+	calls := slices.DeleteFunc(c.integrateCalls[rank], func(e integrateCall[W]) bool { return e.waiter == w })
+	if c.integrateCalls[rank] = calls; len(calls) == 0 {
+		delete(c.integrateCalls, rank)
 	}
 	if !expired {
 		return wire.FailureBody{Code: wire.CodeWithdrawn, Missing: missing}
@@ -173,12 +173,12 @@ func (t *Table[W]) withdrawCall(c *change[W], w W, rank uint32, expired bool) wi
 // absent returns the members that have not entered.
 func (t *Table[W]) absent(c *change[W]) []uint32 {
 	var absent []uint32
-	for _, s := range []*set[W]{c.assoc, c.joining} {
+	for _, s := range []*set[W]{c.associated, c.joining} {
 		if s == nil {
 			continue
 		}
 		for _, r := range s.ranks {
-			if p := t.procs[r]; p != nil && p.change == c && len(c.entered[r]) == 0 {
+			if p := t.procs[r]; p != nil && p.change == c && len(c.integrateCalls[r]) == 0 {
 				absent = append(absent, r)
 			}
 		}
@@ -195,7 +195,7 @@ func (t *Table[W]) Finish(w W, rank uint32, delta string) {
 		case s.isFinished:
 			reply(w, wire.Empty{})
 			return
-		case s.change != nil && s != s.change.assoc && s.change.requester == int64(rank):
+		case s.change != nil && s != s.change.associated && s.change.requester == int64(rank):
 			c, f = s.change, nil
 		}
 	}
@@ -203,13 +203,13 @@ func (t *Table[W]) Finish(w W, rank uint32, delta string) {
 	case f != nil:
 		join.Fail(w, *f)
 		return
-	case c.state == undone:
+	case c.state == stateUndone:
 		join.Fail(w, c.failure)
 		return
-	case c.state < integrated:
+	case c.state < stateIntegrated:
 		join.Fail(w, *failf(wire.CodePending, "the change is not integrated: ranks %v have not called Integrate", firstRanks(t.absent(c))))
 		return
-	case c.state == integrated:
+	case c.state == stateIntegrated:
 		t.finish(c)
 	}
 	reply(w, wire.Empty{})
@@ -220,7 +220,7 @@ func firstRanks(ranks []uint32) []uint32 { return ranks[:min(len(ranks), 16)] }
 
 // finish ends an integrated change.
 func (t *Table[W]) finish(c *change[W]) {
-	c.state = finished
+	c.state = stateFinished
 	t.release(c)
 	for _, s := range []*set[W]{c.leaving, c.joining} {
 		if s != nil {
@@ -229,9 +229,9 @@ func (t *Table[W]) finish(c *change[W]) {
 	}
 	if c.leaving != nil {
 		for _, r := range c.leaving.ranks {
-			t.excused.add(r)
-			if t.procs[r] == nil && t.opt.Removed != nil {
-				t.opt.Removed(r)
+			t.excusedRanks.add(r)
+			if t.procs[r] == nil && t.options.Removed != nil {
+				t.options.Removed(r)
 			}
 		}
 	}
@@ -244,21 +244,21 @@ func (t *Table[W]) finish(c *change[W]) {
 // succeed records the set that a finished change has made of its associated set, for a user, and
 // of those that earlier changes made into that. A change without a main set makes none.
 func (t *Table[W]) recordSuccessor(c *change[W]) {
-	made := t.sets[bootstrap.PsetKey(c.pset)]
-	if made == nil || made.hidden != nil {
+	made := t.sets[bootstrap.PsetKey(c.resultName)]
+	if made == nil || made.hiddenBy != nil {
 		made = c.main
 	}
 	if made == nil {
 		return
 	}
-	next := nextSet{made.name, made.serial}
+	next := successorSet{made.name, made.serial}
 	follow := func(s *set[W]) {
-		if s == c.assoc || s.next.serial == c.assoc.serial && s.next.serial != 0 {
-			s.next = next
+		if s == c.associated || s.successor.serial == c.associated.serial && s.successor.serial != 0 {
+			s.successor = next
 		}
 	}
 	follow(t.world)
-	for _, s := range t.ordered {
+	for _, s := range t.setsByAge {
 		follow(s)
 	}
 }

@@ -32,7 +32,7 @@ func TestTable_SetOverTheLimit_IsRefused(t *testing.T) {
 	}
 	refused(t, operate(j, 0, union), wire.CodeLimit, "the limit is 65535")
 	refused(t, operate(j, 0, wire.OperateBody{Op: uint8(bootstrap.PsetGrow), Operands: union.Operands, Add: 1}), wire.CodeLimit, "65535")
-	if len(j.orders) > 0 || j.table.present != 1 {
+	if len(j.orders) > 0 || j.table.presentCount != 1 {
 		t.Errorf("orders %v", j.orders)
 	}
 	c := j.do(0, func(c *call) { j.table.Pset(c, 0, "unknown") })
@@ -128,8 +128,7 @@ func TestTable_CallsOfAnEndedProcess_AreRefused(t *testing.T) {
 	}
 }
 
-// FuzzTable: whatever processes call, the table stays consistent, and each call is answered
-// once.
+// After any calls the table is consistent, and each call is answered once.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{0, 7, 1, 2, 1, 0, 2, 0, 0, 3, 1, 0, 0, 3, 0, 0, 0, 3, 2, 0, 0, 4, 2, 0, 0})
 	f.Add([]byte{0, 6, 0, 1, 2, 3, 0, 0, 0, 3, 1, 2, 0, 5, 1, 0, 0, 2, 0, 0, 1})

@@ -54,7 +54,7 @@ func (e *elastic) integrate(delta string, members ...uint32) {
 // round makes one change of a kind, and removes its processes and sets.
 func (e *elastic) round(kind int) {
 	e.calls, e.answered, e.orders = nil, nil, nil
-	added := e.table.next
+	added := e.table.nextRank
 	switch kind {
 	case 0: // The process leaves.
 		names := e.operate(bootstrap.PsetGrow, wire.OperateBody{Add: 1})
@@ -90,7 +90,7 @@ func (e *elastic) round(kind int) {
 		e.t.Fatalf("%q: %+v, %v", e.dead, found, err)
 	}
 	e.dead = found.Delta
-	for _, s := range slices.Clone(e.table.ordered) {
+	for _, s := range slices.Clone(e.table.setsByAge) {
 		if !slices.Contains([]string{"pair", "dying", e.main, e.dead}, s.name) {
 			e.must(0, func(c *call) { e.table.Delete(c, 0, s.name) })
 		}
@@ -138,9 +138,9 @@ func TestTable_ThousandsOfChanges_MemoryDoesNotGrow(t *testing.T) {
 // describe counts the records of a table.
 func describe(t *Table[*call]) string {
 	queries := len(t.world.failedQueries)
-	for _, s := range t.ordered {
+	for _, s := range t.setsByAge {
 		queries += len(s.failedQueries)
 	}
 	return fmt.Sprintf("%d processes, %d sets, %d changes, %d orders, %d sets with waiting queries, %d deleted sets, %d processes were given failures",
-		len(t.procs), len(t.sets), len(t.changes), len(t.starting), len(t.waiting), len(t.deleted.of), queries)
+		len(t.procs), len(t.sets), len(t.changes), len(t.startingByRank), len(t.queriedSets), len(t.tombstones.byKey), queries)
 }

@@ -268,7 +268,7 @@ func (m *model) deleteSet(t *rapid.T) {
 	caller := m.caller(t, name)
 	call := m.do(caller, func(w *call) { m.table.Delete(w, caller, name) })
 	allowed := caller == creator || !m.alive[creator] && (slices.Contains(s.ranks, caller) || !slices.ContainsFunc(s.ranks, m.isPresent))
-	if inUse || s.users > 0 || !allowed {
+	if inUse || s.userCount > 0 || !allowed {
 		failure(t, call)
 		return
 	}

@@ -27,21 +27,21 @@ func (t *Table[W]) check() error {
 			}
 		}
 	}
-	if present != t.present {
-		return fmt.Errorf("%d processes are present, not %d", present, t.present)
+	if present != t.presentCount {
+		return fmt.Errorf("%d processes are present, not %d", present, t.presentCount)
 	}
 	users := map[*set[W]]int{}
 	for c := range t.changes {
-		if c.state < integrated && groups[c] != c.group {
-			return fmt.Errorf("the group of %v has %d processes, not %d", c.names(), groups[c], c.group)
+		if c.state < stateIntegrated && groups[c] != c.groupSize {
+			return fmt.Errorf("the group of %v has %d processes, not %d", c.names(), groups[c], c.groupSize)
 		}
-		if c.state > integrated {
+		if c.state > stateIntegrated {
 			return fmt.Errorf("%v is in state %d", c.names(), c.state)
 		}
-		if c.state == open && len(c.entered) >= c.group {
+		if c.state == stateOpen && len(c.integrateCalls) >= c.groupSize {
 			return fmt.Errorf("all of %v have entered, and wait", c.names())
 		}
-		for _, s := range append(c.created(), c.assoc) {
+		for _, s := range append(c.created(), c.associated) {
 			users[s]++
 		}
 	}
@@ -49,13 +49,13 @@ func (t *Table[W]) check() error {
 	for key, s := range t.sets {
 		nameBytes += len(s.name)
 		members += len(s.ranks)
-		if !slices.Contains(t.ordered, s) {
+		if !slices.Contains(t.setsByAge, s) {
 			return fmt.Errorf("%q is not in the order of the sets", s.name)
 		}
-		if bootstrap.PsetKey(s.name) != key || s.users != users[s] || (s.change != nil) != (s.users > 0) && users[s] == 0 {
-			return fmt.Errorf("%q is under %q with %d users, not %d", s.name, key, s.users, users[s])
+		if bootstrap.PsetKey(s.name) != key || s.userCount != users[s] || (s.change != nil) != (s.userCount > 0) && users[s] == 0 {
+			return fmt.Errorf("%q is under %q with %d users, not %d", s.name, key, s.userCount, users[s])
 		}
-		if (s.hidden != nil) && s.hidden.state != starting {
+		if (s.hiddenBy != nil) && s.hiddenBy.state != stateStarting {
 			return fmt.Errorf("%q is hidden", s.name)
 		}
 	}
@@ -63,16 +63,16 @@ func (t *Table[W]) check() error {
 		return fmt.Errorf("names have %d bytes, not %d", nameBytes, t.nameBytes)
 	}
 	isOlder := func(a, b *set[W]) int { return a.serial - b.serial }
-	if members != t.members || len(t.ordered) != len(t.sets) || !slices.IsSortedFunc(t.ordered, isOlder) {
-		return fmt.Errorf("%d sets have %d members, not %d and %d", len(t.sets), members, len(t.ordered), t.members)
+	if members != t.memberCount || len(t.setsByAge) != len(t.sets) || !slices.IsSortedFunc(t.setsByAge, isOlder) {
+		return fmt.Errorf("%d sets have %d members, not %d and %d", len(t.sets), members, len(t.setsByAge), t.memberCount)
 	}
-	for s := range t.waiting {
+	for s := range t.queriedSets {
 		if len(s.queries) == 0 {
 			return fmt.Errorf("%q has no queries", s.name)
 		}
 		for _, q := range s.queries {
 			if c := t.visibleChange(s, q.rank); c != nil {
-				if _, known := c.reported[q.rank]; !known {
+				if _, known := c.seenBy[q.rank]; !known {
 					return fmt.Errorf("rank %d waits for a change of %q, and %v is one", q.rank, s.name, c.names())
 				}
 			} else if ended := t.endedMembers(s); len(ended) > s.failedQueries[q.rank] {
@@ -81,17 +81,17 @@ func (t *Table[W]) check() error {
 		}
 	}
 	for r, p := range t.procs {
-		if p.last != nil && (p.last.state <= integrated || p.last.assoc != nil) {
-			return fmt.Errorf("the latest ended change of rank %d is in state %d", r, p.last.state)
+		if p.lastChange != nil && (p.lastChange.state <= stateIntegrated || p.lastChange.associated != nil) {
+			return fmt.Errorf("the latest ended change of rank %d is in state %d", r, p.lastChange.state)
 		}
 	}
-	if len(t.deleted.keys) > maxTombstones || len(t.deleted.of) != len(t.deleted.keys) {
-		return fmt.Errorf("%d tombstones of %d names", len(t.deleted.of), len(t.deleted.keys))
+	if len(t.tombstones.keys) > maxTombstones || len(t.tombstones.byKey) != len(t.tombstones.keys) {
+		return fmt.Errorf("%d tombstones of %d names", len(t.tombstones.byKey), len(t.tombstones.keys))
 	}
 	return nil
 }
 
-// model is a plain account of a job: sets are lists, and a change lists its group.
+// model is a simple model of a job. Sets are lists, and a change lists its group.
 type model struct {
 	*job
 	most    int
@@ -245,7 +245,8 @@ func TestTable_RandomChanges_AgreeWithAPlainModel(t *testing.T) {
 	})
 }
 
-// caller draws a process that can name some sets: the model's WORLD is that of the first processes.
+// caller draws a process that can name some sets. The model's WORLD is that of the initial
+// processes.
 func (m *model) caller(t *rapid.T, psets ...string) uint32 {
 	var all []uint32
 	for _, r := range slices.Sorted(maps.Keys(m.alive)) {

@@ -14,7 +14,7 @@ import (
 const (
 	// MaxSets is the number of sets that may exist at a time.
 	MaxSets = wire.MaxSizes
-	// maxNameBytes limits the names of all sets together: the list of them is one message.
+	// maxNameBytes limits the names of all sets together, because the list of them is one message.
 	maxNameBytes = 8 << 20
 	// maxMembers limits the members of all sets together. A member takes 4 to 8 bytes.
 	maxMembers = 1 << 24
@@ -30,31 +30,44 @@ const (
 
 // A set is immutable but for its data.
 type set[W join.Waiter] struct {
-	name    string
-	ranks   []uint32 // In the order of its group.
-	sorted  []uint32 // Ascending; nil before the first use.
-	serial  int
-	creator int64 // Rank, launcher or user.
+	name string
+	// In the order of its group.
+	ranks []uint32
+	// Ascending. nil before the first use.
+	sorted []uint32
+	serial int
+	// Rank, launcher or user.
+	creator int64
 
-	hidden     *change[W] // Starting one that creates it; nil once that has started.
-	change     *change[W] // Unfinished one whose associated set or delta it is.
-	users      int        // Unfinished changes that use it, as main set too.
-	isFinished bool       // A finished change had it as a delta.
-	next       nextSet    // The set that finished changes have made of it.
+	// Starting change that creates it, nil once that is open.
+	hiddenBy *change[W]
+	// Unfinished change with it as associated set or delta.
+	change *change[W]
+	// Unfinished changes that use it, also as main set.
+	userCount int
+	// A finished change had it as a delta.
+	isFinished bool
+	// Set that finished changes have made of it.
+	successor successorSet
 
-	ended         []uint32       // Members that have ended, but not left.
-	endedAt       int            // Table.ends when ended was computed.
-	failed        *set[W]        // The set of them that queries returned.
-	failedQueries map[uint32]int // Number of ended members that a process was given, by rank.
+	// Members that have ended, but not left.
+	endedRanks []uint32
+	// Value of Table.endCount when endedRanks was computed.
+	endedAtCount int
+	// Set of endedRanks that queries returned.
+	failedSet *set[W]
+	// Number of ended members that a process has received, by rank.
+	failedQueries map[uint32]int
 
 	queries []pendingQuery[W]
 	data    join.ValueStore[W]
 }
 
-// nextSet identifies the set that finished changes have made of another one. It does not keep a deleted set.
-type nextSet struct {
-	name   string
-	serial int // 0: none.
+// successorSet identifies the set that finished changes have made of another one. It does not keep a deleted set.
+type successorSet struct {
+	name string
+	// 0 if there is none.
+	serial int
 }
 
 // has reports whether a process is a member.
@@ -71,32 +84,35 @@ func (s *set[W]) has(rank uint32) bool {
 
 // A tombstone describes a deleted set.
 type tombstone struct {
-	by      int64             // Rank of the process that deleted it.
-	failure *wire.FailureBody // If its change was undone, the error of that.
+	// Rank of the process that deleted it.
+	deletedBy int64
+	// Error of its change if that was undone.
+	failure *wire.FailureBody
 }
 
 // tombstones are the latest deleted sets, by key.
 type tombstones struct {
-	of   map[string]tombstone
-	keys []string // The oldest first.
+	byKey map[string]tombstone
+	// The oldest first.
+	keys []string
 }
 
 func (d *tombstones) add(key string, t tombstone) {
-	if d.of == nil {
-		d.of = map[string]tombstone{}
+	if d.byKey == nil {
+		d.byKey = map[string]tombstone{}
 	}
-	if _, ok := d.of[key]; !ok {
+	if _, ok := d.byKey[key]; !ok {
 		d.keys = append(d.keys, key)
 	}
-	if d.of[key] = t; len(d.keys) > maxTombstones {
+	if d.byKey[key] = t; len(d.keys) > maxTombstones {
 		d.remove(d.keys[0])
 	}
 }
 
 // remove drops a key, which a new set may have.
 func (d *tombstones) remove(key string) {
-	if _, ok := d.of[key]; ok {
-		delete(d.of, key)
+	if _, ok := d.byKey[key]; ok {
+		delete(d.byKey, key)
 		i := slices.Index(d.keys, key)
 		d.keys = slices.Delete(d.keys, i, i+1)
 	}
@@ -113,21 +129,21 @@ func (t *Table[W]) Define(name string, ranks []uint32) {
 
 // create adds a set. The caller has checked name, and the room for it.
 func (t *Table[W]) create(name string, ranks []uint32, creator int64) *set[W] {
-	t.serial++
-	s := &set[W]{name: name, ranks: ranks, serial: t.serial, creator: creator}
+	t.lastSerial++
+	s := &set[W]{name: name, ranks: ranks, serial: t.lastSerial, creator: creator}
 	key := bootstrap.PsetKey(name)
 	t.sets[key] = s
-	t.ordered = append(t.ordered, s)
-	t.deleted.remove(key)
+	t.setsByAge = append(t.setsByAge, s)
+	t.tombstones.remove(key)
 	t.nameBytes += len(name)
-	t.members += len(ranks)
+	t.memberCount += len(ranks)
 	return s
 }
 
 // makeName returns the name of the next set, if it is of a kind. No set had it before, since names of ferry://
 // are reserved.
 func (t *Table[W]) makeName(kind string) string {
-	return fmt.Sprintf("ferry://%s/%d", kind, t.serial+1)
+	return fmt.Sprintf("ferry://%s/%d", kind, t.lastSerial+1)
 }
 
 // checkRoom refuses n more sets with some members together, one of them with the given name, over the limits.
@@ -138,8 +154,8 @@ func (t *Table[W]) checkRoom(n, members int, name string) *wire.FailureBody {
 		return failf(wire.CodeLimit, "%d process sets exist, and the limit is %d: delete those that are not used (DeletePset)", len(t.sets), MaxSets)
 	case t.nameBytes+len(name)+n*ownName > maxNameBytes:
 		return failf(wire.CodeLimit, "the names of all process sets have %d bytes, and the limit is %d: choose shorter ones", t.nameBytes, maxNameBytes)
-	case t.members+members > maxMembers:
-		return failf(wire.CodeLimit, "all process sets together have %d members, and the limit is %d: delete those that are not used (DeletePset)", t.members, maxMembers)
+	case t.memberCount+members > maxMembers:
+		return failf(wire.CodeLimit, "all process sets together have %d members, and the limit is %d: delete those that are not used (DeletePset)", t.memberCount, maxMembers)
 	}
 	return nil
 }
@@ -180,15 +196,15 @@ func (t *Table[W]) find(rank uint32, name string) (*set[W], *wire.FailureBody) {
 }
 
 func (t *Table[W]) isVisible(rank uint32, s *set[W]) bool {
-	return s != nil && (s.hidden == nil || s.hidden.joins(rank))
+	return s != nil && (s.hiddenBy == nil || s.hiddenBy.joins(rank))
 }
 
 // unknown returns the failure for a name without a set.
 func (t *Table[W]) unknownSetFailure(rank uint32, name, key string) *wire.FailureBody {
-	if d, ok := t.deleted.of[key]; ok && d.failure != nil {
+	if d, ok := t.tombstones.byKey[key]; ok && d.failure != nil {
 		return failf(wire.CodePset, "%q is deleted: its change was undone", name)
 	} else if ok {
-		return failf(wire.CodePset, "%q is deleted: rank %d deleted it", name, d.by)
+		return failf(wire.CodePset, "%q is deleted: rank %d deleted it", name, d.deletedBy)
 	}
 	const longest = 128 // The distance of names takes time, and the caller's lock.
 	all := append(builtin, t.names(rank)...)
@@ -226,8 +242,8 @@ var builtin = slices.Clip(bootstrap.BuiltinPsets())
 
 // names returns those of the sets that a process sees, in the order of their creation.
 func (t *Table[W]) names(rank uint32) []string {
-	names := make([]string, 0, len(t.ordered))
-	for _, s := range t.ordered {
+	names := make([]string, 0, len(t.setsByAge))
+	for _, s := range t.setsByAge {
 		if t.isVisible(rank, s) {
 			names = append(names, s.name)
 		}
@@ -248,8 +264,8 @@ func (t *Table[W]) Pset(w W, rank uint32, name string) {
 	reply(w, wire.PsetBody{Name: s.name, Ranks: s.ranks, Dynamic: s.creator != launcher})
 }
 
-// Delete deletes a set. A set that is the mpi://WORLD of a process that has not ended loses its name
-// only: calls on mpi://WORLD, and calls that wait for the set, do not notice.
+// Delete deletes a set. A set that is the mpi://WORLD of a process that has not ended loses its
+// name only. This does not affect calls on mpi://WORLD, and calls that wait for the set.
 func (t *Table[W]) Delete(w W, rank uint32, name string) {
 	if isBuiltin(name) {
 		join.Fail(w, *failf(wire.CodePset, "%q is built in, and can't be deleted", name))
@@ -263,7 +279,7 @@ func (t *Table[W]) Delete(w W, rank uint32, name string) {
 		join.Fail(w, *f)
 		return
 	}
-	if d := (tombstone{by: int64(rank)}); t.isWorld(s) {
+	if d := (tombstone{deletedBy: int64(rank)}); t.isWorld(s) {
 		t.removeName(s, d)
 	} else {
 		t.remove(s, d, *failf(wire.CodePset, "rank %d deleted the set", rank))
@@ -276,7 +292,7 @@ func (t *Table[W]) checkDelete(s *set[W], rank uint32) *wire.FailureBody {
 	switch {
 	case s.creator == launcher:
 		return failf(wire.CodePset, "%q exists since the start of the job, and can't be deleted", s.name)
-	case s.users > 0:
+	case s.userCount > 0:
 		return failf(wire.CodePending, "the change %q uses the set: finish it first", t.userOf(s).delta(rank))
 	case s.creator == int64(rank):
 		return nil
@@ -291,7 +307,7 @@ func (t *Table[W]) checkDelete(s *set[W], rank uint32) *wire.FailureBody {
 // userOf returns an unfinished change that uses a set.
 func (t *Table[W]) userOf(s *set[W]) *change[W] {
 	for c := range t.changes {
-		if slices.Contains([]*set[W]{c.assoc, c.leaving, c.joining, c.main}, s) {
+		if slices.Contains([]*set[W]{c.associated, c.leaving, c.joining, c.main}, s) {
 			return c
 		}
 	}
@@ -315,12 +331,12 @@ func (t *Table[W]) isNamed(s *set[W]) bool { return t.sets[bootstrap.PsetKey(s.n
 func (t *Table[W]) removeName(s *set[W], d tombstone) {
 	key := bootstrap.PsetKey(s.name)
 	delete(t.sets, key)
-	if i, ok := slices.BinarySearchFunc(t.ordered, s.serial, func(s *set[W], serial int) int { return s.serial - serial }); ok {
-		t.ordered = slices.Delete(t.ordered, i, i+1)
+	if i, ok := slices.BinarySearchFunc(t.setsByAge, s.serial, func(s *set[W], serial int) int { return s.serial - serial }); ok {
+		t.setsByAge = slices.Delete(t.setsByAge, i, i+1)
 	}
 	t.nameBytes -= len(s.name)
-	t.members -= len(s.ranks)
-	t.deleted.add(key, d)
+	t.memberCount -= len(s.ranks)
+	t.tombstones.add(key, d)
 }
 
 // remove deletes a set with its data. f answers the calls that wait for the set.
@@ -335,13 +351,13 @@ func (t *Table[W]) remove(s *set[W], d tombstone, f wire.FailureBody) {
 func (t *Table[W]) dropSet(s *set[W], f wire.FailureBody) {
 	queries := s.queries
 	s.queries = nil
-	delete(t.waiting, s)
+	delete(t.queriedSets, s)
 	for _, q := range queries {
 		join.Fail(q.waiter, f)
 	}
 	s.data.Fail(f)
 	s.data = join.ValueStore[W]{}
-	s.failed, s.failedQueries = nil, nil
+	s.failedSet, s.failedQueries = nil, nil
 }
 
 // reply answers a call that has not waited, or is Done.

@@ -70,7 +70,7 @@ func (t *Table[W]) operands(op bootstrap.PsetOp, rank uint32, names []string) ([
 func combine[W join.Waiter](op bootstrap.PsetOp, operands []*set[W]) []uint32 {
 	first, others := operands[0], operands[1:]
 	ranks := []uint32{}
-	var taken bits
+	var taken rankSet
 	take := func(r uint32) {
 		if !taken.has(r) {
 			taken.add(r)
@@ -146,8 +146,8 @@ func (t *Table[W]) derive(rank uint32, name string, members ...[]uint32) ([]stri
 	return names, nil
 }
 
-// leavers returns the n members that leave, in the order of the set: first those that have
-// ended, and then the last ones. 0 are exactly those that have ended.
+// selectLeaving returns the n members that leave, in the order of the set. These are first ended
+// members, and then the last ones. 0 means exactly the ended members.
 func (t *Table[W]) selectLeaving(s *set[W], n int64) ([]uint32, *wire.FailureBody) {
 	var ended []uint32
 	for _, r := range s.ranks {
@@ -163,7 +163,7 @@ func (t *Table[W]) selectLeaving(s *set[W], n int64) ([]uint32, *wire.FailureBod
 	case n == 0:
 		return ended, nil
 	}
-	var chosen bits
+	var chosen rankSet
 	for _, r := range ended[:min(int(n), len(ended))] {
 		chosen.add(r)
 	}
@@ -180,17 +180,17 @@ func (t *Table[W]) selectLeaving(s *set[W], n int64) ([]uint32, *wire.FailureBod
 // room returns the number of processes that can be started, up to n. leaving are about to
 // leave.
 func (t *Table[W]) countStartable(n int64, leaving []uint32, partial bool) (int, *wire.FailureBody) {
-	free := int64(t.opt.Most - t.present)
+	free := int64(t.options.Most - t.presentCount)
 	for _, r := range leaving {
 		if t.isPresent(r) {
 			free++
 		}
 	}
-	ranks := int64(MaxRanks - int(t.next))
+	ranks := int64(MaxRanks - int(t.nextRank))
 	most := max(0, min(free, ranks))
 	switch {
-	case t.opt.Order == nil:
-		return 0, failf(wire.CodeLimit, "%s starts no processes: start the job with ferry run --max-ranks", t.opt.Launcher)
+	case t.options.Order == nil:
+		return 0, failf(wire.CodeLimit, "%s starts no processes: start the job with ferry run --max-ranks", t.options.Launcher)
 	case n < 1:
 		return 0, failf(wire.CodeRank, "%d new processes: want at least 1", n)
 	case n <= most:
@@ -198,7 +198,7 @@ func (t *Table[W]) countStartable(n int64, leaving []uint32, partial bool) (int,
 	case partial && most > 0:
 		return int(most), nil
 	case ranks < free:
-		return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job has assigned %d of %d ranks", n, most, t.next, MaxRanks)
+		return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job has assigned %d of %d ranks", n, most, t.nextRank, MaxRanks)
 	}
-	return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job may have %d at a time (--max-ranks)", n, most, t.opt.Most)
+	return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job may have %d at a time (--max-ranks)", n, most, t.options.Most)
 }

@@ -24,7 +24,7 @@ func (t *Table[W]) Query(w W, rank uint32, b wire.LookupBody) {
 		reply(w, found)
 	default:
 		s.queries = append(s.queries, pendingQuery[W]{w, rank})
-		t.waiting[s] = struct{}{}
+		t.queriedSets[s] = struct{}{}
 		w.SetWithdraw(func(bool) wire.FailureBody {
 			t.removeQuery(s, w)
 			return wire.FailureBody{Code: wire.CodeWithdrawn}
@@ -35,7 +35,7 @@ func (t *Table[W]) Query(w W, rank uint32, b wire.LookupBody) {
 func (t *Table[W]) removeQuery(s *set[W], w W) {
 	s.queries = slices.DeleteFunc(s.queries, func(q pendingQuery[W]) bool { return q.waiter == w })
 	if len(s.queries) == 0 {
-		delete(t.waiting, s)
+		delete(t.queriedSets, s)
 	}
 }
 
@@ -43,10 +43,10 @@ func (t *Table[W]) removeQuery(s *set[W], w W) {
 // has been given.
 func (t *Table[W]) query(s *set[W], rank uint32, isNew bool) (wire.QueriedBody, *wire.FailureBody) {
 	if c := t.visibleChange(s, rank); c != nil {
-		if _, known := c.reported[rank]; isNew && known {
+		if _, known := c.seenBy[rank]; isNew && known {
 			return wire.QueriedBody{}, nil
 		}
-		c.reported[rank] = struct{}{}
+		c.seenBy[rank] = struct{}{}
 		found := wire.QueriedBody{Found: true, Type: uint8(c.kind), Delta: c.delta(rank), Included: c.joins(rank) || c.leaves(rank)}
 		if c.main != nil {
 			found.Main = c.main.name
@@ -64,7 +64,7 @@ func (t *Table[W]) query(s *set[W], rank uint32, isNew bool) (wire.QueriedBody, 
 		s.failedQueries = map[uint32]int{}
 	}
 	s.failedQueries[rank] = len(ended)
-	return wire.QueriedBody{Found: true, Type: uint8(bootstrap.ChangeFailed), Delta: s.failed.name}, nil
+	return wire.QueriedBody{Found: true, Type: uint8(bootstrap.ChangeFailed), Delta: s.failedSet.name}, nil
 }
 
 // visibleChange returns the unfinished change of a set that a process sees. mpi://SELF has
@@ -74,7 +74,7 @@ func (t *Table[W]) visibleChange(s *set[W], rank uint32) *change[W] {
 	if p := t.procs[rank]; p != nil && s == p.self && p.change != nil && (p.change.joins(rank) || p.change.leaves(rank)) {
 		c = p.change
 	}
-	if c == nil || c.state == starting && !c.joins(rank) {
+	if c == nil || c.state == stateStarting && !c.joins(rank) {
 		return nil
 	}
 	return c
@@ -82,26 +82,26 @@ func (t *Table[W]) visibleChange(s *set[W], rank uint32) *change[W] {
 
 // endedMembers returns the members of a set that have ended, but not left.
 func (t *Table[W]) endedMembers(s *set[W]) []uint32 {
-	if s.endedAt != t.ends {
-		s.endedAt, s.ended = t.ends, nil
+	if s.endedAtCount != t.endCount {
+		s.endedAtCount, s.endedRanks = t.endCount, nil
 		for _, r := range s.ranks {
-			if t.procs[r] == nil && !t.left.has(r) {
-				s.ended = append(s.ended, r)
+			if t.procs[r] == nil && !t.leftRanks.has(r) {
+				s.endedRanks = append(s.endedRanks, r)
 			}
 		}
 	}
-	return s.ended
+	return s.endedRanks
 }
 
 // makeFailed makes the set of the ended members, unless the previous query made it.
 func (t *Table[W]) makeFailed(s *set[W], rank uint32, ended []uint32) *wire.FailureBody {
-	if old := s.failed; old != nil && len(old.ranks) == len(ended) && t.sets[bootstrap.PsetKey(old.name)] == old {
+	if old := s.failedSet; old != nil && len(old.ranks) == len(ended) && t.sets[bootstrap.PsetKey(old.name)] == old {
 		return nil
 	}
 	if f := t.checkRoom(1, len(ended), ""); f != nil {
 		return f
 	}
-	s.failed = t.create(t.makeName("failed"), ended, int64(rank))
+	s.failedSet = t.create(t.makeName("failed"), ended, int64(rank))
 	return nil
 }
 
@@ -124,14 +124,14 @@ func (t *Table[W]) wakeQueries(s *set[W]) {
 
 // wakeGroup answers the queries for a change that has become visible.
 func (t *Table[W]) wakeGroup(c *change[W]) {
-	t.wakeQueries(c.assoc)
+	t.wakeQueries(c.associated)
 	for _, s := range []*set[W]{c.leaving, c.joining} {
 		if s == nil {
 			continue
 		}
 		t.wakeQueries(s)
 		for _, r := range s.ranks {
-			if p := t.procs[r]; p != nil && p.self != nil && p.self != c.assoc {
+			if p := t.procs[r]; p != nil && p.self != nil && p.self != c.associated {
 				t.wakeQueries(p.self)
 			}
 		}

@@ -42,10 +42,10 @@ func (t *Table[W]) latestSet(names []string) (*set[W], *wire.FailureBody) {
 	switch {
 	case s == nil && isBuiltin(name):
 		return nil, failf(wire.CodePset, "%q differs from process to process: name %s, or a set of the job", name, bootstrap.PsetWorld)
-	case s == nil || s.hidden != nil:
+	case s == nil || s.hiddenBy != nil:
 		return nil, t.unknownSetFailure(noRank, name, bootstrap.PsetKey(name))
-	case s.next.serial != 0:
-		next := s.next
+	case s.successor.serial != 0:
+		next := s.successor
 		if s = t.sets[bootstrap.PsetKey(next.name)]; s == nil || s.serial != next.serial {
 			return nil, failf(wire.CodePset, "%q became %q, which is deleted: name the set that the program uses", name, next.name)
 		}

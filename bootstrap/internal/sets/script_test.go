@@ -245,12 +245,12 @@ func (j *job) command(line string) ([]string, error) {
 		return nil, fmt.Errorf("rank %d waits for nothing: %q", n, line)
 	case "excused":
 		var excused []uint32
-		for r := range j.table.next {
+		for r := range j.table.nextRank {
 			if j.table.Excused(r) {
 				excused = append(excused, r)
 			}
 		}
-		return []string{fmt.Sprintf("excused %v; %d of %d present", excused, j.table.present, j.table.Most())}, nil
+		return []string{fmt.Sprintf("excused %v; %d of %d present", excused, j.table.presentCount, j.table.Most())}, nil
 	}
 	if words[0] == "user" {
 		words[0] = fmt.Sprint(noRank)

@@ -11,34 +11,41 @@ import (
 
 // Progress is the progress of an unfinished change.
 type Progress struct {
-	Type       bootstrap.ChangeType
-	Pset       string // Name of the associated set.
-	Joining    int    // Number of processes.
-	Leaving    int    // Number of processes.
-	IsStarting bool   // The joining processes are being started.
-	Members    int    // Number of processes that integrate the change.
-	Integrated int    // Number of those that have called Integrate.
-	IsOfUser   bool   // A user has requested it.
-	Requester  uint32 // Rank that has requested it, if no user has.
+	Type bootstrap.ChangeType
+	// Name of the associated set.
+	Pset string
+	// Numbers of processes.
+	Joining int
+	Leaving int
+	// The joining processes are being started.
+	IsStarting bool
+	// Number of processes that integrate the change.
+	Members int
+	// Number of those that have called Integrate.
+	Integrated int
+	// A user has requested it.
+	IsOfUser bool
+	// Rank that has requested it, unless IsOfUser.
+	Requester uint32
 }
 
 // Present returns the number of present processes, joining ones included.
-func (t *Table[W]) Present() int { return t.present }
+func (t *Table[W]) Present() int { return t.presentCount }
 
 // Progress returns the unfinished changes, the oldest first.
 func (t *Table[W]) Progress() []Progress {
 	changes := slices.SortedFunc(maps.Keys(t.changes), func(a, b *change[W]) int { return cmp.Compare(a.serial(), b.serial()) })
 	all := make([]Progress, len(changes))
 	for i, c := range changes {
-		p := Progress{Type: c.kind, Pset: c.assoc.name, IsStarting: c.state == starting, Members: c.group, Integrated: len(c.entered)}
+		p := Progress{Type: c.kind, Pset: c.associated.name, IsStarting: c.state == stateStarting, Members: c.groupSize, Integrated: len(c.integrateCalls)}
 		if c.joining != nil {
 			p.Joining = len(c.joining.ranks)
 		}
 		if c.leaving != nil {
 			p.Leaving = len(c.leaving.ranks)
 		}
-		if c.state == integrated {
-			p.Integrated = c.group
+		if c.state == stateIntegrated {
+			p.Integrated = c.groupSize
 		}
 		if p.IsOfUser = c.requester == user; !p.IsOfUser {
 			p.Requester = uint32(c.requester)
@@ -56,7 +63,7 @@ func (c *change[W]) serial() int { return c.created()[0].serial }
 func (t *Table[W]) IsUnseen(w W) bool {
 	for c := range t.changes {
 		if c.isWaiting && c.request == w {
-			return c.state == open && !slices.ContainsFunc(c.assoc.ranks, func(r uint32) bool { _, ok := c.reported[r]; return ok })
+			return c.state == stateOpen && !slices.ContainsFunc(c.associated.ranks, func(r uint32) bool { _, ok := c.seenBy[r]; return ok })
 		}
 	}
 	return false
@@ -74,7 +81,7 @@ func (t *Table[W]) IsBusy(b wire.OperateBody) bool {
 
 // Size returns the number of members of a set that is not built in, or 0.
 func (t *Table[W]) Size(name string) int {
-	if s := t.sets[bootstrap.PsetKey(name)]; s != nil && s.hidden == nil {
+	if s := t.sets[bootstrap.PsetKey(name)]; s != nil && s.hiddenBy == nil {
 		return len(s.ranks)
 	}
 	return 0

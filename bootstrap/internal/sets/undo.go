@@ -17,19 +17,19 @@ func (t *Table[W]) withdraw(c *change[W], expired bool) wire.FailureBody {
 	if c.requester != user {
 		requester = fmt.Sprintf("rank %d", c.requester)
 	}
-	reason := fmt.Sprintf("%s withdrew the change %q of %q", requester, c.delta(noRank), c.assoc.name)
+	reason := fmt.Sprintf("%s withdrew the change %q of %q", requester, c.delta(noRank), c.associated.name)
 	f := wire.FailureBody{Code: wire.CodeWithdrawn}
 	if expired {
-		reason = fmt.Sprintf("the time that %s gave the change %q of %q has passed", requester, c.delta(noRank), c.assoc.name)
+		reason = fmt.Sprintf("the time that %s gave the change %q of %q has passed", requester, c.delta(noRank), c.associated.name)
 		f = wire.FailureBody{Code: wire.CodeMissing, Missing: t.absent(c)}
-		if c.state == starting {
+		if c.state == stateStarting {
 			f.Missing = c.joining.ranks
 		}
 	}
 	c.isWaiting = false // The caller answers.
 	answer := f
 	answer.Text = undoneText
-	f.Text = fmt.Sprintf("%s, and %s: continue with %q", reason, undoneText, c.assoc.name)
+	f.Text = fmt.Sprintf("%s, and %s: continue with %q", reason, undoneText, c.associated.name)
 	t.undo(c, f)
 	return answer
 }
@@ -41,17 +41,17 @@ const undoneText = "the change is undone"
 // calls that wait for it, and later calls of members.
 func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 	f.Text = cmp.Or(f.Text, undoneText)
-	c.state, c.failure = undone, f
+	c.state, c.failure = stateUndone, f
 	t.release(c)
 	if c.joining != nil {
-		delete(t.starting, c.joining.ranks[0])
+		delete(t.startingByRank, c.joining.ranks[0])
 	}
 	if c.isWaiting {
 		c.isWaiting = false
 		join.Fail(c.request, f)
 	}
-	entered := c.entered
-	c.entered = nil
+	entered := c.integrateCalls
+	c.integrateCalls = nil
 	for _, r := range slices.Sorted(maps.Keys(entered)) {
 		failAll(entered[r], f)
 	}
@@ -77,19 +77,19 @@ func failAll[W join.Waiter](calls []integrateCall[W], f wire.FailureBody) {
 // release ends the change's hold on processes and sets. Its processes keep it for late calls.
 func (t *Table[W]) release(c *change[W]) {
 	delete(t.changes, c)
-	for _, s := range []*set[W]{c.assoc, c.joining} {
+	for _, s := range []*set[W]{c.associated, c.joining} {
 		if s == nil {
 			continue
 		}
 		for _, r := range s.ranks {
 			if p := t.procs[r]; p != nil && p.change == c {
-				p.change, p.last = nil, c
+				p.change, p.lastChange = nil, c
 			}
 		}
 	}
-	for _, s := range append(c.created(), c.assoc) {
-		s.users--
-		if s.hidden = nil; s.change == c {
+	for _, s := range append(c.created(), c.associated) {
+		s.userCount--
+		if s.hiddenBy = nil; s.change == c {
 			s.change = nil
 		}
 	}
@@ -97,6 +97,6 @@ func (t *Table[W]) release(c *change[W]) {
 
 // trim drops the parts of an ended change that late calls do not need.
 func (c *change[W]) trim() {
-	c.assoc, c.main, c.entered, c.reported = nil, nil, nil, nil
+	c.associated, c.main, c.integrateCalls, c.seenBy = nil, nil, nil, nil
 	c.request = *new(W)
 }

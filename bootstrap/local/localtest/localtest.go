@@ -1,7 +1,6 @@
-// Package localtest runs a test as several processes: the test binary starts
-// copies of itself as the ranks of a job, under a bootstrap server inside the
-// test. Tests of everything above the bootstrap use it, because one process has
-// one engine, and can't be two ranks.
+// Package localtest runs a test as several processes. The test binary starts copies of itself as
+// the ranks of a job, under a bootstrap server inside the test. Tests of everything above the
+// bootstrap use it, because one process has one engine and cannot be two ranks.
 //
 //	func TestMain(m *testing.M) { localtest.Main(m, map[string]localtest.Program{"ring": ring}) }
 //	func TestRing(t *testing.T) { localtest.Run(t, 4, "ring") }
@@ -160,16 +159,16 @@ func (job Job) run() (Result, error) {
 			return h.result(), err
 		}
 	}
-	over := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		select {
 		case <-job.Desert:
 			h.server.Close()
-		case <-over:
+		case <-done:
 		}
 	}()
 	h.wait(ctx, kill)
-	close(over)
+	close(done)
 	return h.result(), nil
 }
 

@@ -129,7 +129,7 @@ func (s *Server) sendBroken(from *proc, b wire.ReportCommEventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from.recordDepartureLocked()
-	if _, told := s.brokenComms[b.Comm]; told || from.hasEnded {
+	if _, isKnown := s.brokenComms[b.Comm]; isKnown || from.hasEnded {
 		return
 	}
 	if len(s.brokenComms) == maxBrokenComms {

@@ -184,7 +184,7 @@ func (s *Server) serve(conn net.Conn, rank int) {
 }
 
 // answer answers one request, and reports whether it ends the connection.
-func (s *Server) answer(conn net.Conn, rank *int, line string) (over bool) {
+func (s *Server) answer(conn net.Conn, rank *int, line string) (isLast bool) {
 	s.requests = append(s.requests, line)
 	fields := map[string]string{}
 	for word := range strings.FieldsSeq(line) {

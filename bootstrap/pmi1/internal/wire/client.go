@@ -76,17 +76,17 @@ func (c *Client) read() {
 	r := bufio.NewReaderSize(c.conn, MaxLine)
 	for {
 		text, err := r.ReadSlice('\n')
-		gone := err != nil && !errors.Is(err, bufio.ErrBufferFull)
+		hasEnded := err != nil && !errors.Is(err, bufio.ErrBufferFull)
 		line, err := parseRead(text, err)
 		behind, _ := r.Peek(r.Buffered())
-		asked, quiet := c.acceptLine(line, err, string(behind))
-		if asked {
+		isRequested, isExpected := c.acceptLine(line, err, string(behind))
+		if isRequested {
 			c.answers <- lineOrError{line, err}
 		}
-		if gone && !quiet {
+		if hasEnded && !isExpected {
 			c.onLost(err)
 		}
-		if !asked || err != nil {
+		if !isRequested || err != nil {
 			return
 		}
 	}
@@ -94,13 +94,13 @@ func (c *Client) read() {
 
 // acceptLine records a line or error, and behind, which was received together with it. It reports
 // whether a request expects the line, and whether an end of the connection is expected.
-func (c *Client) acceptLine(line Line, err error, behind string) (asked, quiet bool) {
+func (c *Client) acceptLine(line Line, err error, behind string) (isRequested, isExpected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if asked = c.linesWanted > 0; asked && err == nil {
+	if isRequested = c.linesWanted > 0; isRequested && err == nil {
 		// This precedes the delivery, so that the next request finds the new count.
 		if c.linesWanted--; c.linesWanted > 0 || behind == "" {
-			return asked, c.isLeaving
+			return isRequested, c.isLeaving
 		}
 		err = unrequestedError(behind)
 	} else if err == nil {
@@ -111,7 +111,7 @@ func (c *Client) acceptLine(line Line, err error, behind string) (asked, quiet b
 	if idle && !c.isLeaving {
 		c.closeErr = cmp.Or(c.closeErr, transportError("listen", describeError("", err)))
 	}
-	return asked, c.isLeaving
+	return isRequested, c.isLeaving
 }
 
 func unrequestedError(text string) error {
