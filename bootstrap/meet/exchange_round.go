@@ -129,6 +129,12 @@ func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierS
 		<-s.busy
 		barrierDone <- err
 	}()
+	return c.awaitBarrierEnd(ctx, r, barrierDone, isCallerDeadline)
+}
+
+// awaitBarrierEnd returns when the barrier or ctx ends. isCallerDeadline means that the limit of the
+// barrier is the deadline of ctx.
+func (c *client) awaitBarrierEnd(ctx context.Context, r *exchangeRound, barrierDone <-chan error, isCallerDeadline bool) error {
 	select {
 	case err := <-barrierDone:
 		switch {
@@ -147,8 +153,8 @@ func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierS
 		}
 	case err := <-r.memberEnded: // The barrier may be complete, and the launcher's answer on its way.
 		select {
-		case deadlineTimer := <-barrierDone:
-			if deadlineTimer == nil {
+		case barrierErr := <-barrierDone:
+			if barrierErr == nil {
 				err = nil
 			}
 			return err

@@ -175,10 +175,10 @@ func (c *client) lostConnectionError(rank uint32) error {
 // suspectPeer starts to restore the connection of p after it broke. A refused connection is a
 // death, and so is the loss of the host (host_signs.go). A process whose socket exists but that
 // does not answer is alive. It has closed its client, or is stopped. The caller holds endpoint.mu.
-func (c *client) suspectPeer(p *peer, doubtful []*call) {
+func (c *client) suspectPeer(p *peer, calls []*call) {
 	p.state, p.mayLackEvents = peerUnreachable, true
 	p.suspicionCount++
-	p.uncertainCalls = append(p.uncertainCalls, doubtful...)
+	p.uncertainCalls = append(p.uncertainCalls, calls...)
 	if p.lastSignAt.IsZero() {
 		p.lastSignAt = time.Now()
 	}
