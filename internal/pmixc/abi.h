@@ -1,6 +1,6 @@
-// What ferry uses of libpmix's binary interface: layouts, numbers and names as they
-// have been since PMIx 4.1, so that no header of the library is needed to compile.
-// testdata/abi.c compares them with the library's own headers.
+// The part of libpmix's binary interface that ferry uses. These layouts, numbers and names are
+// unchanged since PMIx 4.1, so that compiling needs no header of the library. testdata/abi.c
+// compares them with the library's own headers.
 #ifndef FERRY_PMIXC_ABI_H
 #define FERRY_PMIXC_ABI_H
 
@@ -9,7 +9,7 @@
 
 enum { FPMIX_NSPACE_ROOM = 256, FPMIX_KEY_ROOM = 512 }; // with the byte that ends them
 
-// Every rank of a namespace, and none in particular.
+// All ranks of a namespace.
 #define FPMIX_RANK_WILDCARD (UINT32_MAX - 1)
 
 // Statuses.
@@ -54,7 +54,7 @@ enum {
 	FPMIX_PROC_RANK = 40,
 };
 
-// Who sees what is put.
+// Scope of values.
 enum { FPMIX_GLOBAL = 3 };
 
 // Attributes.
@@ -124,7 +124,7 @@ typedef struct fpmix_query {
 
 typedef void (*fpmix_op_done)(int status, void *cbdata);
 
-// How a handler says that it is done with an event.
+// Callback of a handler that has processed an event.
 typedef void (*fpmix_event_done)(int status, fpmix_info *results, size_t nresults, fpmix_op_done release, void *release_data, void *cbdata);
 
 typedef void (*fpmix_handler)(size_t id, int status, const fpmix_proc *source, fpmix_info info[], size_t ninfo,
@@ -132,7 +132,7 @@ typedef void (*fpmix_handler)(size_t id, int status, const fpmix_proc *source, f
 
 typedef void (*fpmix_registered)(int status, size_t id, void *cbdata);
 
-// The functions, by their names in the library.
+// Functions by their names in the library.
 typedef struct fpmix_calls {
 	const char *(*PMIx_Get_version)(void);
 	const char *(*PMIx_Error_string)(int status);
@@ -149,10 +149,10 @@ typedef struct fpmix_calls {
 	int (*PMIx_Group_construct)(const char group[], const fpmix_proc procs[], size_t nprocs,
 				    const fpmix_info directives[], size_t ndirs, fpmix_info **results, size_t *nresults);
 	int (*PMIx_Query_info)(fpmix_query queries[], size_t nqueries, fpmix_info **results, size_t *nresults);
-	// Optional; NULL if the library has none.
+	// Optional. NULL if the library has none.
 	int (*PMIx_Resolve_nodes)(const char nspace[], char **nodes);
 	int (*PMIx_Resolve_peers)(const char node[], const char nspace[], fpmix_proc **procs, size_t *n);
-	// From 4.2 on; NULL before, where it is inline in the library's headers.
+	// Since 4.2. NULL before, because it is inline in the library's headers.
 	void (*PMIx_Value_destruct)(fpmix_value *val);
 } fpmix_calls;
 

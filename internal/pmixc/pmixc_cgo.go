@@ -198,7 +198,7 @@ func (l *Library) Get(ctx context.Context, p Proc, key string, limit time.Durati
 		ns, k := C.CString(p.Namespace), C.CString(key)
 		defer C.free(unsafe.Pointer(ns))
 		defer C.free(unsafe.Pointer(k))
-		var got C.fpmix_got
+		var got C.fpmix_result
 		if err := l.check(call, C.fpmix_get(l.c, ns, C.uint32_t(p.Rank), k, toSeconds(limit), &got)); err != nil {
 			return Value{}, err
 		}
@@ -207,7 +207,7 @@ func (l *Library) Get(ctx context.Context, p Proc, key string, limit time.Durati
 	})
 }
 
-func goValue(got *C.fpmix_got) (Value, error) {
+func goValue(got *C.fpmix_result) (Value, error) {
 	if got.n > math.MaxInt32 {
 		return Value{}, fmt.Errorf("a value of %d bytes", uint64(got.n))
 	}
@@ -267,7 +267,7 @@ func (l *Library) Construct(ctx context.Context, name, namespace string, ranks [
 func (l *Library) Psets(ctx context.Context) (string, error) {
 	const call = "PMIx_Query_info"
 	v, err := runCall(ctx, l.calls, call, func() (Value, error) {
-		var got C.fpmix_got
+		var got C.fpmix_result
 		if err := l.check(call, C.fpmix_pset_names(l.c, &got)); err != nil {
 			return Value{}, err
 		}
@@ -352,7 +352,7 @@ func (l *Library) Watch(ctx context.Context, code Status) error {
 // NextEvent removes and returns the oldest event. ok is false if there is none. It does not block.
 // Events belong to the process, and each is returned once.
 func (*Library) NextEvent() (e Event, ok bool) {
-	var n C.fpmix_news
+	var n C.fpmix_event
 	if C.fpmix_next(&n) == 0 {
 		return Event{}, false
 	}
@@ -365,7 +365,7 @@ func (*Library) DroppedEvents() uint64 { return uint64(C.fpmix_dropped()) }
 // EventFile returns a file with eight readable bytes when there may be events. A read takes them
 // from all other holders of the file. The caller closes it.
 func (*Library) EventFile() (*os.File, error) {
-	fd := C.fpmix_bell()
+	fd := C.fpmix_event_fd()
 	if fd < 0 {
 		return nil, os.NewSyscallError("eventfd", syscall.Errno(-fd))
 	}

@@ -1,9 +1,8 @@
-// The calls of libpmix that ferry uses. The library is loaded at run time; abi.h takes
-// the place of its headers. There is no policy here: which calls, with what deadlines and
-// what their results mean is Go's business.
+// Calls of libpmix. The library is loaded at run time, and abi.h replaces its headers. There is no
+// policy here. Go chooses calls and deadlines, and interprets results.
 //
-// All functions may be called concurrently, as the library's own. Most of them wait for
-// the library's thread, or for its server, and may do so for ever.
+// All functions may be called concurrently, as the library's own. Most of them wait for the
+// library's thread or its server, and may never return.
 #include "shim.h"
 
 #include <dlfcn.h>
@@ -21,8 +20,8 @@ struct fpmix_lib {
 	fpmix_calls f;
 };
 
-// fpmix_load loads the library at path (a name without a slash is searched for).
-// Once it is in use it is never unloaded: it leaves a thread behind.
+// fpmix_load loads the library at path. A name without a slash is searched. A library in use is
+// never unloaded, because it leaves a thread behind.
 int fpmix_load(const char *path, fpmix_lib **out, char *why, size_t room)
 {
 	void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
@@ -48,7 +47,7 @@ int fpmix_load(const char *path, fpmix_lib **out, char *why, size_t room)
 		if (!*need[i].at) {
 			snprintf(why, room, "it has no %s", need[i].name);
 			free(lib);
-			dlclose(h); // whatever it is, none of its code has been called
+			dlclose(h); // none of its code has been called
 			return FPMIX_ERR_NOT_FOUND;
 		}
 	}
@@ -63,8 +62,8 @@ const char *fpmix_version(fpmix_lib *lib) { return lib->f.PMIx_Get_version(); }
 
 const char *fpmix_text(fpmix_lib *lib, int status) { return lib->f.PMIx_Error_string(status); }
 
-// fpmix_init connects to the server that the environment names. The library's thread
-// starts in it: with all signals blocked, so that those for the process go to Go's threads.
+// fpmix_init connects to the server that the environment names. It starts the library's thread with
+// all signals blocked, so that those for the process go to Go's threads.
 int fpmix_init(fpmix_lib *lib, fpmix_proc *self)
 {
 	sigset_t all, before;
@@ -82,7 +81,7 @@ int fpmix_finalize(fpmix_lib *lib) { return lib->f.PMIx_Finalize(NULL, 0); }
 
 int fpmix_abort(fpmix_lib *lib, int status, const char *message) { return lib->f.PMIx_Abort(status, message, NULL, 0); }
 
-// fpmix_put stores a copy of the bytes for everybody. They go with the next commit.
+// fpmix_put stores a copy of the bytes for all processes. The next commit sends them.
 int fpmix_put(fpmix_lib *lib, const char *key, void *bytes, size_t n)
 {
 	fpmix_value v = {.type = FPMIX_BYTE_OBJECT, .data.bo = {bytes, n}};
@@ -91,8 +90,8 @@ int fpmix_put(fpmix_lib *lib, const char *key, void *bytes, size_t n)
 
 int fpmix_commit(fpmix_lib *lib) { return lib->f.PMIx_Commit(); }
 
-// destroy frees what v points to. Before 4.2 the library has no function for that: of
-// types other than those that we ask for, something stays.
+// destroy frees the memory that v points to. Before 4.2 the library has no function for that, and
+// values of types that ferry does not request leak memory.
 static void destroy(fpmix_lib *lib, fpmix_value *v)
 {
 	if (lib->f.PMIx_Value_destruct)
@@ -110,7 +109,7 @@ static void free_infos(fpmix_lib *lib, fpmix_info *infos, size_t n)
 	free(infos);
 }
 
-static int keep(fpmix_got *out, const char *bytes, size_t n)
+static int keep(fpmix_result *out, const char *bytes, size_t n)
 {
 	out->kind = FPMIX_TEXT;
 	out->n = 0;
@@ -124,8 +123,8 @@ static int keep(fpmix_got *out, const char *bytes, size_t n)
 	return 0;
 }
 
-// read_value copies v. Servers differ in which type a number has.
-static int read_value(const fpmix_value *v, fpmix_got *out)
+// read_value copies v. Servers use different types for a number.
+static int read_value(const fpmix_value *v, fpmix_result *out)
 {
 	out->kind = FPMIX_NUMBER;
 	out->type = v->type;
@@ -163,7 +162,7 @@ static void set_flag(fpmix_info *i, const char *key)
 	i->value.data.flag = 1;
 }
 
-// set_timeout: servers of 4.2 read the number as one without a sign.
+// set_timeout sets the timeout. Servers of 4.2 read the number as unsigned.
 static void set_timeout(fpmix_info *i, int seconds)
 {
 	set_key(i, FPMIX_TIMEOUT);
@@ -171,9 +170,9 @@ static void set_timeout(fpmix_info *i, int seconds)
 	i->value.data.integer = seconds;
 }
 
-// fpmix_get reads what a process has put. With seconds 0 it asks the server of this node
-// alone, for what it has now; else that server may ask others, for so long.
-int fpmix_get(fpmix_lib *lib, const char *nspace, uint32_t rank, const char *key, int seconds, fpmix_got *out)
+// fpmix_get reads a value of a process. With seconds 0 it asks the server of this node for its
+// present values only. Otherwise that server may ask others for that time.
+int fpmix_get(fpmix_lib *lib, const char *nspace, uint32_t rank, const char *key, int seconds, fpmix_result *out)
 {
 	fpmix_proc p = {.rank = rank};
 	strncpy(p.nspace, nspace, FPMIX_NSPACE_ROOM - 1);
@@ -205,7 +204,7 @@ static fpmix_proc *procs_of(const char *nspace, const uint32_t *ranks, size_t n)
 	return p;
 }
 
-// fpmix_fence waits until all of these ranks have called it, with the same list.
+// fpmix_fence waits until all of these ranks have called it with the same list.
 int fpmix_fence(fpmix_lib *lib, const char *nspace, const uint32_t *ranks, size_t n, int seconds)
 {
 	fpmix_proc *procs = procs_of(nspace, ranks, n);
@@ -218,9 +217,8 @@ int fpmix_fence(fpmix_lib *lib, const char *nspace, const uint32_t *ranks, size_
 	return r;
 }
 
-// fpmix_group waits until all of these ranks have called it, and draws a context id. The
-// results of a construct that has failed are never read: there is one, and its id is
-// whatever lay in memory.
+// fpmix_group waits until all of these ranks have called it, and draws a context id. It ignores the
+// result of a failed construct, whose id is uninitialized.
 int fpmix_group(fpmix_lib *lib, const char *name, const char *nspace, const uint32_t *ranks, size_t n, int seconds, uint64_t *id)
 {
 	fpmix_proc *procs = procs_of(nspace, ranks, n);
@@ -237,7 +235,7 @@ int fpmix_group(fpmix_lib *lib, const char *name, const char *nspace, const uint
 	if (!results)
 		nresults = 0;
 	r = FPMIX_ERR_NOT_FOUND;
-	fpmix_got got;
+	fpmix_result got;
 	for (size_t i = 0; i < nresults; i++)
 		if (!strncmp(results[i].key, FPMIX_GROUP_CONTEXT_ID, FPMIX_KEY_ROOM) &&
 		    read_value(&results[i].value, &got) == 0 && got.kind == FPMIX_NUMBER) {
@@ -248,8 +246,8 @@ int fpmix_group(fpmix_lib *lib, const char *name, const char *nspace, const uint
 	return r;
 }
 
-// query asks the server one thing. It never asks which attributes are supported: that
-// crashes in 4.2.2.
+// query sends one query to the server. It never queries the supported attributes, which crashes in
+// 4.2.2.
 static int query(fpmix_lib *lib, char *key, fpmix_info *qualifier, fpmix_info **results, size_t *n)
 {
 	char *keys[] = {key, NULL};
@@ -262,8 +260,8 @@ static int query(fpmix_lib *lib, char *key, fpmix_info *qualifier, fpmix_info **
 	return r == FPMIX_OPERATION_SUCCEEDED ? FPMIX_SUCCESS : r;
 }
 
-// fpmix_pset_names lists the process sets, with commas.
-int fpmix_pset_names(fpmix_lib *lib, fpmix_got *out)
+// fpmix_pset_names lists the process sets, separated by commas.
+int fpmix_pset_names(fpmix_lib *lib, fpmix_result *out)
 {
 	fpmix_info *results;
 	size_t n;
@@ -275,7 +273,7 @@ int fpmix_pset_names(fpmix_lib *lib, fpmix_got *out)
 	return r;
 }
 
-// fpmix_nodes lists the nodes of a namespace, with commas. The caller frees the list.
+// fpmix_nodes lists the nodes of a namespace, separated by commas. The caller frees the list.
 int fpmix_nodes(fpmix_lib *lib, const char *nspace, char **nodes)
 {
 	*nodes = NULL;
@@ -328,27 +326,26 @@ int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, s
 	return r;
 }
 
-// Events wait here until Go asks. They are rare: deaths, and the end of the server. When
-// there is no room the oldest stay, and the rest is counted.
+// Queue of events until Go takes them. They are rare, deaths and the loss of the server. Without
+// room, further events are dropped and counted.
 enum { ROOM = 1024 };
 static struct {
 	pthread_mutex_t lock;
-	int bell; // readable when there is something; negative: nobody has asked for it
+	int event_fd; // eventfd that is readable if there are events; negative until it is requested
 	size_t first, n;
 	uint64_t dropped;
-	fpmix_news news[ROOM];
-} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = -1};
+	fpmix_event events[ROOM];
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
 
-// ring is called under the lock.
-static void ring(void)
+// notify is called with the lock held.
+static void notify(void)
 {
 	const uint64_t one = 1;
-	if (queue.bell >= 0 && write(queue.bell, &one, sizeof(one)) < 0)
-		return; // it rings already
+	if (queue.event_fd >= 0 && write(queue.event_fd, &one, sizeof(one)) < 0)
+		return; // it is readable already
 }
 
-// on_event runs on the library's thread. It lets other handlers of the process see the
-// event too.
+// on_event runs on the library's thread. Other handlers of the process receive the event too.
 static void on_event(size_t id, int status, const fpmix_proc *source, fpmix_info info[], size_t ninfo,
 		     fpmix_info results[], size_t nresults, fpmix_event_done done, void *cbdata)
 {
@@ -360,7 +357,7 @@ static void on_event(size_t id, int status, const fpmix_proc *source, fpmix_info
 			who = info[i].value.data.proc;
 	pthread_mutex_lock(&queue.lock);
 	if (queue.n < ROOM) {
-		fpmix_news *n = &queue.news[(queue.first + queue.n++) % ROOM];
+		fpmix_event *n = &queue.events[(queue.first + queue.n++) % ROOM];
 		n->code = status;
 		memset(&n->proc, 0, sizeof(n->proc));
 		if (who)
@@ -369,27 +366,27 @@ static void on_event(size_t id, int status, const fpmix_proc *source, fpmix_info
 	} else {
 		queue.dropped++;
 	}
-	ring();
+	notify();
 	pthread_mutex_unlock(&queue.lock);
 	if (done)
 		done(FPMIX_EVENT_NO_ACTION_TAKEN, NULL, 0, NULL, NULL, cbdata);
 }
 
-// fpmix_watch registers a handler for one code. One for all codes, or a default one,
-// does not get everything.
+// fpmix_watch registers a handler for one code. A handler for all codes, or a default one, does not
+// receive all events.
 int fpmix_watch(fpmix_lib *lib, int code)
 {
 	int r = lib->f.PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL);
-	return r > 0 ? 0 : r; // without a function to call it returns the handler's number
+	return r > 0 ? 0 : r; // without a callback the result is the handler's number
 }
 
-// fpmix_next takes the oldest event; 0: there is none.
-int fpmix_next(fpmix_news *out)
+// fpmix_next removes the oldest event. It returns 0 if there is none.
+int fpmix_next(fpmix_event *out)
 {
 	pthread_mutex_lock(&queue.lock);
 	int any = queue.n > 0;
 	if (any) {
-		*out = queue.news[queue.first];
+		*out = queue.events[queue.first];
 		queue.first = (queue.first + 1) % ROOM;
 		queue.n--;
 	}
@@ -405,16 +402,16 @@ uint64_t fpmix_dropped(void)
 	return n;
 }
 
-// fpmix_bell returns a descriptor that is readable when events may have come since it was
-// read. There is one of it; the caller gets a copy, and closes that.
-int fpmix_bell(void)
+// fpmix_event_fd returns a descriptor that is readable if events may have arrived since it was
+// read. It is a duplicate for the caller to close.
+int fpmix_event_fd(void)
 {
 	pthread_mutex_lock(&queue.lock);
-	if (queue.bell < 0)
-		queue.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (queue.event_fd < 0)
+		queue.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (queue.n > 0)
-		ring();
-	int fd = queue.bell < 0 ? -1 : fcntl(queue.bell, F_DUPFD_CLOEXEC, 0);
+		notify();
+	int fd = queue.event_fd < 0 ? -1 : fcntl(queue.event_fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		fd = -errno;
 	pthread_mutex_unlock(&queue.lock);

@@ -1,4 +1,4 @@
-// What Go sees of libpmix: plain types. shim.c says what each function does.
+// Calls of libpmix for Go, with plain types. shim.c describes the functions.
 #ifndef FERRY_PMIXC_SHIM_H
 #define FERRY_PMIXC_SHIM_H
 
@@ -6,23 +6,23 @@
 
 typedef struct fpmix_lib fpmix_lib;
 
-// What a value was turned into.
+// Kinds of values.
 enum { FPMIX_OTHER, FPMIX_NUMBER, FPMIX_TEXT };
 
-// fpmix_got is a value. Its bytes are the caller's, who frees them.
-typedef struct fpmix_got {
+// fpmix_result is a value. The caller frees its bytes.
+typedef struct fpmix_result {
 	int kind;
-	int type; // libpmix's
+	int type; // type of libpmix
 	int64_t number;
-	char *bytes; // FPMIX_TEXT: a string or a byte object
+	char *bytes; // FPMIX_TEXT, a string or a byte object
 	size_t n;
-} fpmix_got;
+} fpmix_result;
 
-// fpmix_news is one event.
-typedef struct fpmix_news {
+// fpmix_event is one event.
+typedef struct fpmix_event {
 	int code;
-	fpmix_proc proc; // who is concerned, or, if the event does not say, who it comes from
-} fpmix_news;
+	fpmix_proc proc; // affected process, or the source if the event has none
+} fpmix_event;
 
 int fpmix_load(const char *path, fpmix_lib **lib, char *why, size_t room);
 const char *fpmix_version(fpmix_lib *lib);
@@ -35,18 +35,18 @@ int fpmix_abort(fpmix_lib *lib, int status, const char *message);
 
 int fpmix_put(fpmix_lib *lib, const char *key, void *bytes, size_t n);
 int fpmix_commit(fpmix_lib *lib);
-int fpmix_get(fpmix_lib *lib, const char *nspace, uint32_t rank, const char *key, int seconds, fpmix_got *out);
+int fpmix_get(fpmix_lib *lib, const char *nspace, uint32_t rank, const char *key, int seconds, fpmix_result *out);
 int fpmix_fence(fpmix_lib *lib, const char *nspace, const uint32_t *ranks, size_t n, int seconds);
 
 int fpmix_group(fpmix_lib *lib, const char *name, const char *nspace, const uint32_t *ranks, size_t n, int seconds, uint64_t *id);
-int fpmix_pset_names(fpmix_lib *lib, fpmix_got *out);
+int fpmix_pset_names(fpmix_lib *lib, fpmix_result *out);
 int fpmix_nodes(fpmix_lib *lib, const char *nspace, char **nodes);
 int fpmix_peers(fpmix_lib *lib, const char *node, const char *nspace, fpmix_proc **procs, size_t *n);
 int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, size_t *n);
 
 int fpmix_watch(fpmix_lib *lib, int code);
-int fpmix_next(fpmix_news *out);
+int fpmix_next(fpmix_event *out);
 uint64_t fpmix_dropped(void);
-int fpmix_bell(void);
+int fpmix_event_fd(void);
 
 #endif
