@@ -152,7 +152,7 @@ func (j *job) queryWithdrawn() {
 	_, ok, err := j.changer(0).Query(ctx, bootstrap.PsetWorld, true)
 	j.Is("query", err, errCause)
 	if ok {
-		j.Fatalf("a change that nobody requested")
+		j.Fatalf("a change without a request")
 	}
 	j.operate(1, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
 	j.change(0, bootstrap.PsetWorld, true) // The withdrawn query has not consumed it.

@@ -38,7 +38,7 @@ func (j *job) checkFound(d bootstrap.Directory, name, want string) {
 
 func (j *job) checkNotFound(d bootstrap.Directory, name string) {
 	if v, ok, err := d.Lookup(j.Context(), name, false); err != nil || ok || len(v) != 0 {
-		j.Fatalf("lookup of what nobody has published: %q, %v, %v", v, ok, err)
+		j.Fatalf("lookup of an unpublished name: %q, %v, %v", v, ok, err)
 	}
 }
 
@@ -74,7 +74,7 @@ func (j *job) lookupExpires() {
 	d := optional[bootstrap.Directory](j, 0)
 	_, ok, err := d.Lookup(j.Context(), "never", true)
 	if ok {
-		j.Fatalf("found what nobody published")
+		j.Fatalf("found an unpublished name")
 	}
 	j.Is("lookup", err, framework.ErrTimeout)
 	j.Check(d.Publish(j.Context(), "never", nil))

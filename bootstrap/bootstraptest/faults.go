@@ -137,10 +137,10 @@ func (j *job) deathIsAnEvent() {
 			select {
 			case e := <-ch:
 				if named = e.Nonce == life; e.Kind != bootstrap.ProcDied || e.Proc != dead || e.Reason == "" || !named && e.Nonce != 0 {
-					j.Fatalf("event %+v, want the death of the last life of %s with a reason", e, dead)
+					j.Fatalf("event %+v, want the death of the last incarnation of %s with a reason", e, dead)
 				}
 			case <-j.Context().Done():
-				j.Fatalf("no event reports the death of the last life of %s", dead)
+				j.Fatalf("no event reports the death of the last incarnation of %s", dead)
 			}
 		}
 	}

@@ -180,6 +180,6 @@ func TestEnviron_Names_MatchParameters(t *testing.T) {
 		t.Error("the token is not marked secret")
 	}
 	if wire.EnvAddress != "FERRY_BOOTSTRAP_LOCAL_ADDRESS" || wire.EnvSingleton != framework.EnvName("bootstrap.local.singleton") {
-		t.Errorf("address is told in %s, and a singleton in %s", wire.EnvAddress, wire.EnvSingleton)
+		t.Errorf("address is set by %s, and a singleton by %s", wire.EnvAddress, wire.EnvSingleton)
 	}
 }

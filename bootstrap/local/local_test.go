@@ -167,7 +167,7 @@ func TestReopen_ManyTimes_Succeeds(t *testing.T) {
 	}
 	j.srv.Dump() // Arrives last.
 	if e := next(t, events); e.Kind != bootstrap.Dump {
-		t.Errorf("event %+v, want the dump: nobody has died", e)
+		t.Errorf("event %+v, want the dump and no death", e)
 	}
 }
 

@@ -178,7 +178,7 @@ func TestSuspectPeer_BacklogIsFull_IsAlive(t *testing.T) {
 	c.suspectPeer(p, nil)
 	c.updateDialing(p)
 	c.mu.Unlock()
-	eventually(t, "it is seen that it lives", func() bool {
+	eventually(t, "the process is known to be alive", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return p.state == peerUnresponsive

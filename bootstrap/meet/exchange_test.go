@@ -278,7 +278,7 @@ func TestExchange_InvalidContribution_IsAnError(t *testing.T) {
 		inAll(cs, func(c *client) error {
 			_, err := c.Construct(t.Context(), world, what, []byte("x"))
 			if leads := c == cs[0]; leads && err != nil {
-				t.Errorf("%s: who leads needs nobody's part but the other's: %v", what, err)
+				t.Errorf("%s: the coordinator needs only the other member's contribution: %v", what, err)
 			} else if !leads && !errors.Is(err, framework.ErrTransport) && !errors.Is(err, framework.ErrUnsupported) {
 				t.Errorf("%s: %v", what, err)
 			}

@@ -38,7 +38,7 @@ func FuzzHandshake(f *testing.F) {
 			t.Errorf("let in: %+v", h)
 		}
 		if _, err := proveAsConnector(said{bytes.NewReader(b), io.Discard}, "job", h, p.ownEntry); err == nil {
-			t.Error("somebody else was taken for the process")
+			t.Error("another process passed the handshake")
 		}
 	})
 }

@@ -230,7 +230,7 @@ func TestHandshake_Replay_IsRefused(t *testing.T) {
 	checkClosed(t, "a replay", again)
 	eventually(t, "it is logged", func() bool { return lines.with("wrong key") == 1 })
 	if !c.connectedTo(1) {
-		t.Error("the connection that was listened to is gone")
+		t.Error("the original connection has ended")
 	}
 }
 

@@ -175,7 +175,7 @@ func TestRelay_Closes_MembersUseCoordinator(t *testing.T) {
 		cs[0].mu.Lock()
 		for l := range cs[0].links {
 			if l.rank == 1 {
-				t.Errorf("%d calls wait at the leader through who has closed", len(l.pendingRequests))
+				t.Errorf("%d calls of the closed relay wait at the coordinator", len(l.pendingRequests))
 			}
 		}
 		cs[0].mu.Unlock()

@@ -89,7 +89,7 @@ func TestGroupName_KeepsOrder(t *testing.T) {
 			}
 		}
 		if len(ranks) > 1 && said != len(ranks) || len(ranks) == 1 && said > 0 {
-			t.Errorf("%q was said %d times", want, said)
+			t.Errorf("%q was sent %d times", want, said)
 		}
 	}
 	if why := s.Violations(); len(why) > 0 {

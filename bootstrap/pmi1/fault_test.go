@@ -111,7 +111,7 @@ func TestOpen_NoServerAtPort_IsErrTransport(t *testing.T) {
 		}
 	}
 	if isKnown(serverAddress{fd: -1, port: port}) {
-		t.Error("nothing was said, and yet it can't be tried again")
+		t.Error("a connection without a request cannot be repeated")
 	}
 }
 
@@ -122,7 +122,7 @@ func TestServerLost_IsAnEvent(t *testing.T) {
 	a, gone, b := rank(t, s, 0), rank(t, s, 0), rank(t, s, 1)
 	a.Watch(func(e bootstrap.Event) { events <- e })
 	gone.Watch(func(bootstrap.Event) { t.Error("a launcher that is closed hears of it") })
-	b.Watch(func(bootstrap.Event) { t.Error("the end after a goodbye is news") })
+	b.Watch(func(bootstrap.Event) { t.Error("an event for the end after a goodbye") })
 	if err := errors.Join(gone.Close(), b.Close()); err != nil {
 		t.Fatal(err)
 	}

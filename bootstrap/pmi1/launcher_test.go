@@ -214,7 +214,7 @@ func TestReopen_KnownEntries_AreFound(t *testing.T) {
 		t.Errorf("the one that has closed is found: %t, %v", ok, err)
 	}
 	if said := s.Requests(); len(said) != before+1 {
-		t.Errorf("the server hears %q after the goodbye", said[before:])
+		t.Errorf("the server receives %q after the goodbye", said[before:])
 	}
 }
 

@@ -89,7 +89,7 @@ func TestProbe_PortBesidePMIx_IsAmbiguous(t *testing.T) {
 		t.Errorf("verdict %v", v)
 	}
 	if v := probe(&Params{Select: "pmi1"}); v.Status != framework.StatusUsable {
-		t.Errorf("verdict where the user has said which: %v", v)
+		t.Errorf("verdict for the user's selection: %v", v)
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0) // Without close-on-exec, as after exec.
 	if err != nil {

@@ -185,6 +185,6 @@ func TestCall_NameDoesNotFit_IsRefused(t *testing.T) {
 		t.Error("a fence without a limit")
 	}
 	if err := l.Fence(t.Context(), "job", nil, time.Second); err == nil {
-		t.Error("a fence of nobody")
+		t.Error("a fence without members")
 	}
 }

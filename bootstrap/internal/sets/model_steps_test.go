@@ -225,7 +225,7 @@ func (m *model) die(t *rapid.T) {
 	}
 	slices.Sort(all)
 	if len(all) < 2 {
-		t.Skip("the last one lives")
+		t.Skip("the last process runs")
 	}
 	r := rapid.SampledFrom(all).Draw(t, "victim")
 	c := m.changeOf(r)

@@ -43,7 +43,7 @@ func TestReportBroken_ProcessIsExiting_Waits(t *testing.T) {
 		s.reportBroken(s.procs[0], c.pid, time.Hour)
 		s.ProcExited(0, "signal: killed")
 		if len(s.failures) != 1 || s.failures[0].Reason != c.reason || (lost == 1) != (c.within == 0) {
-			t.Errorf("%s: %+v, told of %d", c.what, s.failures, lost)
+			t.Errorf("%s: %+v, %d reported", c.what, s.failures, lost)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -53,6 +53,6 @@ func TestReportBroken_ProcessIsExiting_Waits(t *testing.T) {
 		t.Error(err)
 	}
 	if got := exitDelay(pid); got != reapGrace {
-		t.Errorf("one that is gone: may end within %v", got)
+		t.Errorf("an ended process: exit delay %v", got)
 	}
 }
