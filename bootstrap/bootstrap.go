@@ -228,7 +228,7 @@ type PsetSource interface {
 // exchange, value all). Every process of the job takes part in each fence and construct of two or
 // more, in the same order. Processes outside the group call StandBy, and Construct waits for them.
 type Bystander interface {
-	// StandBy takes part in a construct of group with tag, of which the caller is no member (else
+	// StandBy takes part in a construct of group with tag. The caller is no member (else
 	// ErrGroup). It returns when all processes of the job have called, with the errors of
 	// Client.Construct.
 	StandBy(ctx context.Context, group []framework.Proc, tag string) error

@@ -11,12 +11,12 @@ type PsetOp uint8
 
 // Operations and their results.
 const (
-	PsetUnion        PsetOp = iota + 1 // One set: the members of any operand, the first operand's first.
-	PsetDifference                     // One set: the members of the first operand that no other one has.
-	PsetIntersection                   // One set: the members of the first operand that all others have.
+	PsetUnion        PsetOp = iota + 1 // One set of the members of any operand, those of the first operand first.
+	PsetDifference                     // One set of the members of the first operand that no other one has.
+	PsetIntersection                   // One set of the members of the first operand that all others have.
 	PsetSplit                          // A set for each of PsetArgs.Sizes, in the order of the members.
-	PsetAdd                            // The delta: new processes.
-	PsetSub                            // The delta: members that leave.
+	PsetAdd                            // The delta of new processes.
+	PsetSub                            // The delta of members that leave.
 	PsetGrow                           // The delta of Add, and the new main set.
 	PsetShrink                         // The delta of Sub, and the new main set.
 	PsetReplace                        // The delta that leaves, the delta that joins, and the new main set.
@@ -37,13 +37,14 @@ type PsetArgs struct {
 	// Name of the new main set, or of the only result. If it is empty, each result gets a generated
 	// name.
 	Name string
-	// Split: sizes of the results, whose sum is the size of the set.
+	// Sizes of the results of Split. Their sum is the size of the set.
 	Sizes []int
-	// Add, Grow, Replace: number of new processes, at least 1.
+	// Number of new processes of Add, Grow and Replace, at least 1.
 	Add int
-	// Sub, Shrink, Replace: number of members that leave. 0 means exactly those that have ended.
+	// Number of members that leave by Sub, Shrink and Replace. 0 means exactly those that have
+	// ended.
 	Sub int
-	// Add, Grow, Replace: fewer new processes are enough, at least 1.
+	// Fewer new processes are enough for Add, Grow and Replace, at least 1.
 	Partial bool
 }
 

@@ -82,7 +82,7 @@ func (m NodeMap) Ranks(node uint32) []uint32 {
 	return slices.Clip(ranks)
 }
 
-// Roots returns the lowest rank of each node, ascending: the members of mpix://ROOTS.
+// Roots returns the members of mpix://ROOTS, which are the lowest rank of each node, ascending.
 func (m NodeMap) Roots() []uint32 {
 	var roots []uint32
 	seen := map[uint32]bool{}
@@ -95,7 +95,7 @@ func (m NodeMap) Roots() []uint32 {
 	return roots
 }
 
-// OnNode returns the identity with the fields that follow from the map: Nodes, LocalRank, LocalSize and Locals.
+// OnNode returns the identity with Nodes, LocalRank, LocalSize and Locals from the map.
 func (id Identity) OnNode(m NodeMap) Identity {
 	node, _ := m.Node(id.Proc.Rank)
 	id.Nodes, id.Locals = m, m.Ranks(node)

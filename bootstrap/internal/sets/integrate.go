@@ -11,8 +11,8 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// changeOf finds a change by the name of its delta, in the group of which the caller is. The change may
-// have ended, because members may be late.
+// changeOf finds a change of the caller by the name of its delta. The change may have ended, because
+// members may be late.
 func (t *Table[W]) changeOf(rank uint32, name string) (*change[W], *wire.FailureBody) {
 	p := t.procs[rank]
 	if p == nil {

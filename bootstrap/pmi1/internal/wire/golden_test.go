@@ -66,7 +66,7 @@ func replay(t *testing.T, dialogue string) {
 			said <- line
 		case line[0] == '=':
 			outcome = line[2:]
-			said <- "=" // what was said is all
+			said <- "=" // The end of the script.
 			flush()
 		default:
 			call = line
