@@ -8,21 +8,21 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Decision is what the members of a new communicator know of each other's
-// local ids. All members compute the same one from the same offers.
+// Decision is the result of a new communicator's agreement on local ids. All members compute
+// the same one from the same candidate ids.
 type Decision struct {
 	// Policy is PolicyAgree, PolicyGather or PolicyLazy.
 	Policy Policy
 	// Common is every member's id under PolicyAgree, else NoLocal.
 	Common Local
-	// Each holds the members' own ids, in the order of the offers, under
-	// PolicyGather; else it is nil.
+	// Each holds the members' own ids under PolicyGather, in the order of the
+	// members. It is nil under other policies.
 	Each []Local
 }
 
-// Local returns the id of the member whose offer was the i-th: what that member
-// gives to Table.Accept. It is NoLocal under PolicyLazy, where a member calls
-// Release and Reserve, and the others learn its id by an Exchange.
+// Local returns the id of the i-th member, for that member's call of Table.Accept. It is
+// NoLocal under PolicyLazy. A member then calls Release and Reserve, and other members learn
+// its id by an Exchange.
 func (d Decision) Local(i int) Local {
 	if d.Each != nil {
 		return d.Each[i]
@@ -30,22 +30,21 @@ func (d Decision) Local(i int) Local {
 	return d.Common
 }
 
-// Decide settles how the members of a new communicator come to their local
-// ids, given all their offers in the order of the group. It is pure: equal
-// offers give equal decisions in all members. When members propose different
-// policies, what asks least of the members wins: lazy, then gather, then agree.
-// Without a common index, agreement becomes gather.
+// Decide decides on the local ids of a new communicator, from the candidate ids of all members
+// in the order of the group. It is pure, so that all members decide alike. If members propose
+// different policies, the one that requires least of them is used, in the order lazy, gather,
+// agree. Without a common index, agree becomes gather.
 //
-// A malformed offer is an error that wraps framework.ErrTransport; a member
-// that has no free index is one that wraps framework.ErrUnsupported. Both name
-// the member, and reach all members alike.
+// Malformed candidate ids return an error that wraps framework.ErrTransport, and a member
+// without a free index one that wraps framework.ErrUnsupported. Both name the member, and all
+// members get them.
 func Decide(offers [][]byte) (Decision, error) {
-	os, err := decodeOffers(offers)
+	os, err := decodeAllCandidates(offers)
 	if err != nil {
 		return Decision{}, err
 	}
 	if len(os) == 0 {
-		return Decision{}, errors.New("cid: no offers: a communicator has at least one member")
+		return Decision{}, errors.New("cid: no candidate ids: a communicator has at least one member")
 	}
 	policy := PolicyAgree
 	for _, o := range os {
@@ -71,55 +70,52 @@ func Decide(offers [][]byte) (Decision, error) {
 	return Decision{Policy: PolicyGather, Each: each}, nil
 }
 
-// noIndex returns the error for a member with a full table.
+// noIndex returns the error for a member without a free index.
 func noIndex(rank, members int) error {
-	return fmt.Errorf("cid: member %d of %d has no communicator id left: close communicators there: %w", rank, members, framework.ErrUnsupported)
+	return fmt.Errorf("cid: no communicator id left at member %d of %d: %w: close communicators there", rank, members, framework.ErrUnsupported)
 }
 
-// agree returns the id that all members of a new communicator take: the lowest
-// index that is in each of their offers, of which there is one at least, with a
-// generation that no member used last on it. It does not depend on the order of the
-// offers. The result is false if no index is common.
+// agree returns the id that all members of a new communicator use. It has the lowest index
+// that all members have as a candidate, and a generation that no member has used last on it.
+// The result does not depend on the order of the members. It is false if no index is common.
 func agree(os []Offer) (Local, bool) {
-	at := make([]int, len(os)) // how far each offer is read
+	cursors := make([]int, len(os)) // Index of the next entry of each member.
 	lasts := make([]uint32, 0, len(os))
 next:
 	for _, first := range os[0].entries {
 		lasts = lasts[:0]
 		for i, o := range os {
-			for at[i] < len(o.entries) && o.entries[at[i]].Index() < first.Index() {
-				at[i]++
+			for cursors[i] < len(o.entries) && o.entries[cursors[i]].Index() < first.Index() {
+				cursors[i]++
 			}
-			if at[i] == len(o.entries) {
+			if cursors[i] == len(o.entries) {
 				return NoLocal, false
 			}
-			if o.entries[at[i]].Index() != first.Index() {
+			if o.entries[cursors[i]].Index() != first.Index() {
 				continue next
 			}
-			if gen := o.entries[at[i]].Gen(); gen != 0 {
+			if gen := o.entries[cursors[i]].Gen(); gen != 0 {
 				lasts = append(lasts, gen)
 			}
 		}
-		if gen, ok := newGen(lasts); ok {
+		if gen, ok := unusedGen(lasts); ok {
 			return MakeLocal(first.Index(), gen), true
 		}
 	}
 	return NoLocal, false
 }
 
-// newGen returns a generation that differs from all of lasts, which it sorts.
+// unusedGen returns a generation that differs from all of lasts, which it sorts. It returns
+// false if there is none.
 //
-// Generations wrap, so that a maximum means nothing: of 4095 and 1 either may
-// be the newer. They are points on a ring of MaxGen values instead. The largest
-// stretch of the ring without a point is what nobody used for the longest time,
-// and the new generation is the first in it: the one after the foremost member,
-// when the members are close together, wherever the ring's seam is. If the
-// stretch is empty, all MaxGen values are somebody's last, which takes that
-// many members with different histories; the index can't be used then, and the
-// result is false. Otherwise the result is not in lasts, because the stretch
-// holds no point. Among equal stretches the first by value is taken, so that
-// the result depends on the set alone.
-func newGen(lasts []uint32) (uint32, bool) {
+// Generations wrap, so that their maximum has no meaning. Of 4095 and 1, either may be the
+// newer one. They are points on a ring of MaxGen values. The longest gap between two points
+// has been unused for the longest time, and its first value is the result. If the members are
+// close together, that is the value after the foremost one, wherever the seam of the ring is.
+// The gap is empty if all MaxGen values are in lasts, which takes as many members with
+// different histories. Of equal gaps the first by value is used, so that the result depends
+// on the set only.
+func unusedGen(lasts []uint32) (uint32, bool) {
 	slices.Sort(lasts)
 	lasts = slices.Compact(lasts)
 	if len(lasts) == 0 {
@@ -127,7 +123,7 @@ func newGen(lasts []uint32) (uint32, bool) {
 	}
 	var after, longest uint32
 	for i, g := range lasts {
-		end := lasts[0] + MaxGen // the first point again, one round later
+		end := lasts[0] + MaxGen // The first point, one round later.
 		if i+1 < len(lasts) {
 			end = lasts[i+1]
 		}

@@ -17,7 +17,7 @@ func offerOf(policy Policy, entries ...Local) []byte {
 	return o.Bytes()
 }
 
-func TestGenerationDiffersFromEveryMembersLast(t *testing.T) {
+func TestUnusedGen_AnyHistory_DiffersFromAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		// Clusters anywhere on the ring, its seam included.
 		var lasts []uint32
@@ -28,18 +28,18 @@ func TestGenerationDiffersFromEveryMembersLast(t *testing.T) {
 			}
 		}
 		given := slices.Clone(lasts)
-		gen, ok := newGen(lasts)
+		gen, ok := unusedGen(lasts)
 		if !ok || gen < 1 || gen > MaxGen || slices.Contains(given, gen) {
 			t.Fatalf("%d, %v after %v", gen, ok, given)
 		}
 		rand.New(rand.NewPCG(1, uint64(len(given)))).Shuffle(len(given), func(i, j int) { given[i], given[j] = given[j], given[i] })
-		if again, _ := newGen(given); again != gen {
+		if again, _ := unusedGen(given); again != gen {
 			t.Fatalf("%d, and %d in another order", gen, again)
 		}
 	})
 }
 
-func TestGenerationsAtTheSeam(t *testing.T) {
+func TestUnusedGen_AtSeam_FollowsForemostMember(t *testing.T) {
 	all := make([]uint32, MaxGen)
 	for i := range all {
 		all[i] = uint32(i + 1)
@@ -59,18 +59,18 @@ func TestGenerationsAtTheSeam(t *testing.T) {
 		{all[:MaxGen-1], MaxGen},
 		{all[1:], 1},
 	} {
-		if got, ok := newGen(slices.Clone(c.lasts)); !ok || got != c.want {
+		if got, ok := unusedGen(slices.Clone(c.lasts)); !ok || got != c.want {
 			t.Errorf("after %v: %d, %v, want %d", c.lasts[:min(len(c.lasts), 5)], got, ok, c.want)
 		}
 	}
-	if gen, ok := newGen(all); ok {
+	if gen, ok := unusedGen(all); ok {
 		t.Errorf("all generations are somebody's last, and %d is given", gen)
 	}
 }
 
-// agreed returns the id on which offers agree.
+// agreed returns the id that candidate ids agree on.
 func agreed(offers [][]byte) (Local, bool, error) {
-	os, err := decodeOffers(offers)
+	os, err := decodeAllCandidates(offers)
 	if err != nil {
 		return NoLocal, false, err
 	}
@@ -78,7 +78,7 @@ func agreed(offers [][]byte) (Local, bool, error) {
 	return l, ok, nil
 }
 
-func TestIndexWithoutAFreshGenerationIsPassedOver(t *testing.T) {
+func TestDecide_IndexWithoutUnusedGeneration_IsSkipped(t *testing.T) {
 	offers := make([][]byte, MaxGen)
 	for i := range offers {
 		offers[i] = offerOf(PolicyAgree, MakeLocal(3, uint32(i+1)), MakeLocal(8, 0))
@@ -88,7 +88,7 @@ func TestIndexWithoutAFreshGenerationIsPassedOver(t *testing.T) {
 	}
 }
 
-func TestMembersAgreeOnTheLowestCommonIndex(t *testing.T) {
+func TestDecide_CommonIndices_UsesLowest(t *testing.T) {
 	a := offerOf(PolicyAgree, MakeLocal(1, 4), MakeLocal(4, 2), MakeLocal(6, MaxGen), MakeLocal(9, 0))
 	b := offerOf(PolicyAgree, MakeLocal(2, 1), MakeLocal(6, 1), MakeLocal(9, 3))
 	c := offerOf(PolicyAgree, MakeLocal(0, 1), MakeLocal(1, 1), MakeLocal(6, 0), MakeLocal(9, 3))
@@ -102,14 +102,14 @@ func TestMembersAgreeOnTheLowestCommonIndex(t *testing.T) {
 	}
 }
 
-func TestEmptyIntersectionBecomesGather(t *testing.T) {
+func TestDecide_NoCommonIndex_BecomesGather(t *testing.T) {
 	d, err := Decide([][]byte{offerOf(PolicyAgree, MakeLocal(2, MaxGen), MakeLocal(4, 0)), offerOf(PolicyAgree, MakeLocal(6, 0))})
 	if err != nil || d.Policy != PolicyGather || d.Local(0) != MakeLocal(2, 1) || d.Local(1) != MakeLocal(6, 1) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
-func TestMembersWithDifferentPoliciesDecideAlike(t *testing.T) {
+func TestDecide_DifferentPolicies_UsesLeastDemanding(t *testing.T) {
 	e := MakeLocal(2, 0)
 	for _, c := range []struct {
 		a, b []byte
@@ -130,7 +130,7 @@ func TestMembersWithDifferentPoliciesDecideAlike(t *testing.T) {
 	}
 }
 
-func TestMemberWithoutIndicesFailsAllAlike(t *testing.T) {
+func TestDecide_MemberWithoutIndex_FailsAllAlike(t *testing.T) {
 	_, err := Decide([][]byte{offerOf(PolicyAgree, MakeLocal(2, 0)), offerOf(PolicyAgree)})
 	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "member 1 of 2") {
 		t.Error(err)
@@ -140,7 +140,7 @@ func TestMemberWithoutIndicesFailsAllAlike(t *testing.T) {
 	}
 }
 
-func TestDamagedOfferNamesTheMember(t *testing.T) {
+func TestDecide_DamagedCandidates_ErrorNamesMember(t *testing.T) {
 	good := offerOf(PolicyAgree, MakeLocal(2, 1), MakeLocal(4, 1))
 	flip := func(at int, v byte) []byte {
 		b := bytes.Clone(good)
@@ -167,7 +167,7 @@ func TestDamagedOfferNamesTheMember(t *testing.T) {
 	}
 }
 
-func TestOffersOfOneProcessWithManyLazyOnesStillMeet(t *testing.T) {
+func TestOfferFor_ManyLazyCommunicators_CandidatesStayCommon(t *testing.T) {
 	busy, idle := NewTable(IndexBits), NewTable(IndexBits)
 	for range 1000 {
 		reserve(t, busy)
@@ -178,20 +178,20 @@ func TestOffersOfOneProcessWithManyLazyOnesStillMeet(t *testing.T) {
 	}
 }
 
-// Whatever members send, Decide neither panics nor gives an id that does not
-// follow from every offer; and only what Bytes makes is accepted.
+// Decide must not panic on arbitrary input, must return only ids that follow from all candidate
+// ids, and must accept only encodings that Bytes returns.
 func FuzzOffers(f *testing.F) {
 	table := NewTable(IndexBits)
 	for range 3 {
 		table.Close(mustAccept(f, table))
 	}
-	f.Add(table.offer(Auto, 4).Bytes(), table.offer(Auto, 0).Bytes())
-	f.Add(NewTable(2).offer(Auto, 4).Bytes(), NewTable(3).offer(Auto, 5).Bytes())
+	f.Add(table.withhold(Auto, 4).Bytes(), table.withhold(Auto, 0).Bytes())
+	f.Add(NewTable(2).withhold(Auto, 4).Bytes(), NewTable(3).withhold(Auto, 5).Bytes())
 	f.Add(offerOf(PolicyGather, MakeLocal(1, MaxGen)), offerOf(PolicyAgree, MakeLocal(1, 1), MakeLocal(1<<IndexBits-1, 1)))
 	f.Add([]byte{1, 0, 0xff, 0xff}, []byte{})
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		for _, x := range [][]byte{a, b} {
-			if o, err := decodeOffer(x); err == nil && !bytes.Equal(o.Bytes(), x) {
+			if o, err := decodeCandidates(x); err == nil && !bytes.Equal(o.Bytes(), x) {
 				t.Errorf("%x was accepted and is %x", x, o.Bytes())
 			}
 		}
@@ -200,7 +200,7 @@ func FuzzOffers(f *testing.F) {
 			return
 		}
 		for i, x := range [][]byte{a, b} {
-			o, err := decodeOffer(x)
+			o, err := decodeCandidates(x)
 			if err != nil {
 				t.Fatalf("decided on a malformed offer: %v", err)
 			}
@@ -214,7 +214,7 @@ func FuzzOffers(f *testing.F) {
 }
 
 func mustAccept(f *testing.F, table *Table) Local {
-	o := table.offer(Auto, 1)
+	o := table.withhold(Auto, 1)
 	l, _, err := agreed([][]byte{o.Bytes()})
 	if err == nil {
 		err = table.Accept(o, l)

@@ -1,13 +1,12 @@
-// Package cid is about communicator ids: the 128-bit extended ids that name a
-// communicator in the whole job and how they are derived without a message, the
-// small local ids that travel in message headers, how the members of a new
-// communicator agree on one, and the exchange by which two processes learn each
-// other's when they did not.
+// Package cid implements communicator ids. A 128-bit extended id names a communicator in the
+// whole job, and is derived without a message. A small local id names it in one process and
+// travels in message headers. The members of a new communicator agree on a local id, or two
+// processes exchange theirs with the first message.
 //
-// It is pure code that every PML shares: no goroutines, no input or output, no
-// clock. It stands on framework alone and knows neither transports nor
-// communicators. The scheme is paper 001's (section 3), with what its section 5
-// leaves as future work: ids known in advance by agreement, or gathered.
+// The package is pure code that all PMLs share, without goroutines, input, output or clocks.
+// It depends on framework only, and not on transports or communicators. The scheme is that
+// of paper 001 (section 3). Ids that are agreed or gathered in advance are future work there
+// (section 5).
 package cid
 
 import (
@@ -18,21 +17,20 @@ import (
 	"strconv"
 )
 
-// Extended is the 128-bit extended communicator id (excid). It names one
-// communicator in all its members, and is never given to a second one within a
-// job. The zero Extended names none, because a bootstrap never hands out the
-// context id 0.
+// Extended is the 128-bit extended communicator id (excid). It names one communicator in all
+// of its members, and is never reused within a job. The zero Extended names none, because no
+// bootstrap assigns the context id 0.
 type Extended struct {
-	// Base is the context id of the group construct that the communicator, or
-	// an ancestor of it, came from.
+	// Base is the context id of the group construct that the communicator, or an
+	// ancestor of it, came from.
 	Base uint64
-	// Sub is the path of derivations from Base: Levels fields of 16 bits, the
-	// first in the highest bits. A field is the number of a child, from 1;
-	// fields below the communicator's own level are 0.
+	// Sub is the path of derivations from Base. It has Levels fields of 16 bits, the first
+	// in the highest bits. A field is the number of a child, from 1. Fields below the
+	// communicator's own level are 0.
 	Sub uint64
 }
 
-// Bytes returns the id as it travels: Base, then Sub, both big-endian.
+// Bytes returns the encoded id, Base and then Sub, both big-endian.
 func (e Extended) Bytes() [16]byte {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], e.Base)
@@ -40,12 +38,12 @@ func (e Extended) Bytes() [16]byte {
 	return b
 }
 
-// FromBytes is the inverse of Bytes. Every value is a well-formed id.
+// FromBytes decodes an id that Bytes has encoded. Every value is a well-formed id.
 func FromBytes(b [16]byte) Extended {
 	return Extended{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
 }
 
-// String shows Base in hexadecimal and the path in decimal: "2a", "2a/3",
+// String returns Base in hexadecimal and the path in decimal, such as "2a", "2a/3" or
 // "2a/3/1". Different ids have different strings.
 func (e Extended) String() string {
 	s := strconv.FormatUint(e.Base, 16)
@@ -55,41 +53,41 @@ func (e Extended) String() string {
 	return s
 }
 
-// The shape of Extended.Sub.
+// The layout of Extended.Sub.
 const (
-	// Levels is how many generations of children one base serves.
+	// Levels is the number of generations of children that one base has ids for.
 	Levels = 4
-	// MaxChildren is how many children a communicator derives from one base.
+	// MaxChildren is the number of children that a communicator derives from one base.
 	MaxChildren = 1<<levelBits - 1
 
 	levelBits = 64 / Levels
 )
 
-// ErrExhausted says that a communicator has no child ids left: it has had
-// MaxChildren of them, or stands on the last level. It reaches all members in
-// the same call. They then draw a new base by a group construct and give it to
-// Rebase. Users never see it.
+// ErrExhausted means that a communicator has no child ids left, because it has had
+// MaxChildren of them or is on the last level. All members get it in the same call. They
+// construct a group for a new base and call Rebase. Users never see it.
 var ErrExhausted = errors.New("cid: no child ids left in this base")
 
-// A Deriver gives out the ids of one communicator's children. Each member has
-// its own, and no message passes: creating communicators is collective and
-// ordered per communicator (MPI-4.1 section 7.4), so that all members make the
-// same calls in the same order and get the same ids. A communicator has one
-// Deriver for its whole life; a second one would repeat the ids.
+// A Deriver assigns the ids of one communicator's children. Each member has its own, and no
+// message is exchanged. Creating communicators is collective and ordered for each
+// communicator (MPI-4.1 section 7.4), so that all members make the same calls in the same
+// order and get the same ids. A communicator has one Deriver for its whole lifetime. A second
+// one would repeat the ids.
 //
 // It is not safe for concurrent use. The zero Deriver is always exhausted.
 type Deriver struct {
 	parent Extended
-	shift  uint8  // where the children's field begins in Sub
-	left   uint32 // children not given out yet
+	// shift is the position of the children's field in Sub.
+	shift     uint8
+	remaining uint32
 }
 
-// NewDeriver returns the deriver of the communicator named id.
+// NewDeriver returns the deriver of the communicator with this id.
 func NewDeriver(id Extended) Deriver {
 	if id.Sub == 0 {
 		return Deriver{id, 64 - levelBits, MaxChildren}
 	}
-	// The children's field is the one below the lowest that is in use.
+	// The children's field is the one below the lowest field in use.
 	level := bits.TrailingZeros64(id.Sub) / levelBits
 	if level == 0 {
 		return Deriver{parent: id}
@@ -97,31 +95,30 @@ func NewDeriver(id Extended) Deriver {
 	return Deriver{id, uint8((level - 1) * levelBits), MaxChildren}
 }
 
-// Next returns the ids of the next n children: dup takes one, split one for
-// each colour. It gives all n or none: on ErrExhausted nothing is used up.
+// Next returns the ids of the next n children. A dup needs one id, and a split one for each
+// color. It returns all n or ErrExhausted, which consumes none.
 func (d *Deriver) Next(n int) ([]Extended, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("cid: %d children asked for", n)
 	}
 	if n > d.Left() {
-		return nil, fmt.Errorf("%w: %d asked for, %d left below %v", ErrExhausted, n, d.left, d.parent)
+		return nil, fmt.Errorf("%w: %d asked for, %d left below %v", ErrExhausted, n, d.remaining, d.parent)
 	}
 	ids := make([]Extended, n)
 	for i := range ids {
-		child := uint64(MaxChildren - d.left + 1)
+		child := uint64(MaxChildren - d.remaining + 1)
 		ids[i] = Extended{d.parent.Base, d.parent.Sub | child<<d.shift}
-		d.left--
+		d.remaining--
 	}
 	return ids, nil
 }
 
-// Left is how many more children Next can give before ErrExhausted. A split
-// with more colours than MaxChildren takes what is left, rebases, and goes on.
-func (d *Deriver) Left() int { return int(d.left) }
+// Left returns the number of ids that Next can return before ErrExhausted. A split with more
+// colors than MaxChildren uses the remaining ids, rebases, and continues.
+func (d *Deriver) Left() int { return int(d.remaining) }
 
-// Rebase makes d go on below base, a context id that a group construct over
-// all members has just drawn for this purpose: MaxChildren further children,
-// each with all the levels below it. One construct thus serves many creations.
-// base must not name a communicator of its own, because that communicator's
-// children would get the same ids.
+// Rebase makes d derive ids from base, a context id that a group construct of all members has
+// just assigned for this purpose. It has MaxChildren further children, each with all levels
+// below it, so that one construct serves many creations. No communicator may have the id base
+// itself, because its children would get the same ids.
 func (d *Deriver) Rebase(base uint64) { *d = NewDeriver(Extended{Base: base}) }

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A random tree of dups, splits and rebases, as all members of a job would grow
-// it: no id is given out twice, under any base.
-func TestNoTwoCommunicatorsGetOneExtendedID(t *testing.T) {
+// A random tree of dups, splits and rebases, as all members of a job would create it, never
+// assigns an id twice under any base.
+func TestDeriver_RandomTree_IDsAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bases := uint64(0)
 		construct := func() uint64 { bases++; return bases }
@@ -34,7 +34,7 @@ func TestNoTwoCommunicatorsGetOneExtendedID(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "creations") {
 			d := all[rapid.IntRange(0, len(all)-1).Draw(t, "parent")]
 			if near := rapid.IntRange(0, 9).Draw(t, "skip"); near == 0 && d.Left() > 3 {
-				// Most of the counter is used up by children that nobody looks at.
+				// Children that the test does not examine consume most of the counter.
 				if _, err := d.Next(d.Left() - 3); err != nil {
 					t.Fatal(err)
 				}
@@ -59,7 +59,7 @@ func TestNoTwoCommunicatorsGetOneExtendedID(t *testing.T) {
 	})
 }
 
-func TestExhaustedCounterUsesNothingUp(t *testing.T) {
+func TestDeriver_Exhausted_ConsumesNothing(t *testing.T) {
 	d := NewDeriver(Extended{Base: 1})
 	ids, err := d.Next(MaxChildren - 1)
 	if err != nil || len(ids) != MaxChildren-1 {
@@ -84,7 +84,7 @@ func TestExhaustedCounterUsesNothingUp(t *testing.T) {
 	}
 }
 
-func TestLevelsEndInAnErrorAndARebase(t *testing.T) {
+func TestDeriver_LastLevel_NeedsRebase(t *testing.T) {
 	id := Extended{Base: 0x2a}
 	for level := range Levels {
 		d := NewDeriver(id)
@@ -112,7 +112,7 @@ func TestLevelsEndInAnErrorAndARebase(t *testing.T) {
 	}
 }
 
-func TestSplitWithMoreColoursThanOneBaseHolds(t *testing.T) {
+func TestDeriver_MoreChildrenThanOneBase_Rebases(t *testing.T) {
 	d := NewDeriver(Extended{Base: 1})
 	seen := map[Extended]bool{}
 	for base := uint64(2); len(seen) < 3*MaxChildren/2; {
@@ -135,7 +135,7 @@ func TestSplitWithMoreColoursThanOneBaseHolds(t *testing.T) {
 	}
 }
 
-func TestPolicyNamesAreReadBackAndOthersRefused(t *testing.T) {
+func TestParsePolicy_UnknownName_ReturnsErrConfig(t *testing.T) {
 	for p := Auto; p <= PolicyLazy; p++ {
 		if got, err := ParsePolicy(p.String()); err != nil || got != p {
 			t.Errorf("%v is read as %v, %v", p, got, err)
@@ -146,7 +146,7 @@ func TestPolicyNamesAreReadBackAndOthersRefused(t *testing.T) {
 	}
 }
 
-func TestAutoPolicyGoesDownWithSizeAndRoom(t *testing.T) {
+func TestAutoPolicy_SizeAndRoom_DecidePolicy(t *testing.T) {
 	const big = 64 << 10
 	for _, c := range []struct {
 		policy        Policy
@@ -154,27 +154,27 @@ func TestAutoPolicyGoesDownWithSizeAndRoom(t *testing.T) {
 		want          Policy
 		n             int
 	}{
-		{Auto, 1, big, PolicyAgree, agreeIndices},
-		{Auto, 2, big, PolicyAgree, agreeIndices},
-		{Auto, 3855, big, PolicyAgree, agreeIndices},
+		{Auto, 1, big, PolicyAgree, maxAgreeIndices},
+		{Auto, 2, big, PolicyAgree, maxAgreeIndices},
+		{Auto, 3855, big, PolicyAgree, maxAgreeIndices},
 		{Auto, 5000, big, PolicyAgree, 12},
 		{Auto, 32768, big, PolicyGather, 1},
 		{Auto, 40000, big, PolicyLazy, 0},
 		{Auto, 4, 8, PolicyGather, 1},
 		{Auto, 4, 7, PolicyLazy, 0},
 		{Auto, 0, -1, PolicyLazy, 0},
-		{PolicyAgree, 40000, big, PolicyAgree, agreeIndices},
+		{PolicyAgree, 40000, big, PolicyAgree, maxAgreeIndices},
 		{PolicyAgree, 4, 0, PolicyLazy, 0},
 		{PolicyGather, 40000, big, PolicyGather, 1},
 		{PolicyLazy, 2, big, PolicyLazy, 0},
 	} {
-		if p, n := c.policy.plan(c.members, c.room); p != c.want || n != c.n {
+		if p, n := c.policy.candidatePlan(c.members, c.room); p != c.want || n != c.n {
 			t.Errorf("%v, %d members, %d bytes: %v with %d, want %v with %d", c.policy, c.members, c.room, p, n, c.want, c.n)
 		}
 	}
 }
 
-func TestTombstonesForgetTheOldestOnly(t *testing.T) {
+func TestTombstones_Full_DropsOldest(t *testing.T) {
 	ts := NewTombstones(3)
 	id := func(i int) EndpointID { return EndpointID{Extended{Base: 1}, uint16(i)} }
 	for i := 1; i <= 5; i++ {
@@ -188,7 +188,7 @@ func TestTombstonesForgetTheOldestOnly(t *testing.T) {
 	}
 }
 
-func TestTombstonesStayBounded(t *testing.T) {
+func TestTombstones_ManyIDs_IsBounded(t *testing.T) {
 	const most = 1000
 	ts := NewTombstones(most)
 	if ts.Has(EndpointID{}) {
@@ -197,7 +197,7 @@ func TestTombstonesStayBounded(t *testing.T) {
 	for i := range 3 * most {
 		ts.Add(EndpointID{Extended{1, uint64(i / 2)}, uint16(i % 2)})
 	}
-	if len(ts.has) != most || len(ts.ring) != most {
-		t.Errorf("%d ids in a ring of %d", len(ts.has), len(ts.ring))
+	if len(ts.ids) != most || len(ts.ring) != most {
+		t.Errorf("%d ids in a ring of %d", len(ts.ids), len(ts.ring))
 	}
 }

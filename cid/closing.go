@@ -1,79 +1,92 @@
 package cid
 
-// How the index of a closed communicator comes to be used again.
+// How the index of a closed communicator becomes free.
 //
-// A member that closes a communicator tells everybody with whom it has exchanged
-// anything there, once nothing of its own is pending: it sends nothing more. Its index
-// rests until all of those have said the same, and until all that they had sent has
-// come, and was received or dropped.
+// A member that closes a communicator sends no more messages there. Once it has no pending
+// operations, it notifies all members with which it has exchanged any message. Its index is
+// quarantined until each of those has closed too, and all of their messages were received or
+// dropped.
 //
-// Where a transport keeps the order of all that goes to a process (style Inline), a
-// member's word is the last that comes of it. Where it does not (Held), the word
-// carries the number of messages, by plane: see Tally.
+// With style Inline, the transport keeps the order of everything that goes to a process, so
+// that the notification is the last message of a member. With style Held it may overtake
+// messages, and carries their number for each plane, see Tally.
 //
-// A member with whom nothing was exchanged hears nothing. If it knows the index from
-// the communicator's creation it is a stranger: it may still send, for as long as it
-// has not closed. In a network such a message waits for whoever uses the id next, so
-// that the index of a communicator with strangers is quiet, and rests on until the PML
-// needs it. Where a PML matches, the generation of the index tells such a message.
+// A member with which nothing was exchanged gets no notification. If it knows the index from
+// the creation of the communicator, it is an unknown sender. It may send until it closes the
+// communicator itself. A network keeps such a message for the next receive with the same id.
+// Therefore the index of a communicator with unknown senders is quiet, and remains
+// quarantined until the PML needs it. With style Inline, the generation of the index is
+// enough to recognize such a message.
 
-// Closing is what this process and one other member have told each other of the end of
-// a communicator. Like an Exchange it is a small value without pointers, per
-// (communicator, peer), whose events and actions the caller serialises; they are
-// methods of Rest, which looks at all members. The zero Closing is that of an open
-// communicator.
+// Closing is the state of the close of one communicator between this process and one other
+// member. Like an Exchange it is a small value without pointers, one for each pair of
+// communicator and peer. Its events are the methods of Rest, and the caller serializes them.
+// The zero Closing is that of an open communicator.
 type Closing struct {
-	told    bool // it knows that nobody waits here for its messages, or can't be told
-	heard   heard
-	counted bool // in Rest.awaited
+	// isNotified is set if the member knows, or cannot be notified, that this process
+	// receives no more.
+	isNotified bool
+	phase      peerPhase
+	// isAwaited is set while Rest.awaited counts the member.
+	isAwaited bool
 }
 
-// heard is what the member has said.
-type heard uint8
+// peerPhase is the progress of a member's own close.
+type peerPhase uint8
 
 const (
-	sends heard = iota // nothing: it may send
-	final              // it sends nothing more, and some of what it has sent is to come
-	ended              // nothing comes any more
+	// maySend means that the member has not closed.
+	maySend peerPhase = iota
+	// finalCounted means that it sends no more, and some of its messages are outstanding.
+	finalCounted
+	// allConsumed means that no message of it is outstanding.
+	allConsumed
 )
 
-// Final reports whether the member has said that it sends nothing more.
-func (m *Closing) Final() bool { return m.heard != sends }
+// Final reports whether the member sends no more messages.
+func (m *Closing) Final() bool { return m.phase != maySend }
 
-// Stage is how far a communicator has ended at this process.
+// Stage is the progress of a communicator's close at this process.
 type Stage uint8
 
 const (
-	Open    Stage = iota
-	Ending        // closed by its user, and operations are pending
-	Parted        // nothing is pending, members have been told, and more may come of them
-	Quieted       // only strangers may still send
-	Over          // the index may be used again
+	Open Stage = iota
+	// Ending is closed by the user, with pending operations.
+	Ending
+	// Parted has no pending operations. Members are notified, and more messages may come.
+	Parted
+	// Quieted means that only unknown senders may still send.
+	Quieted
+	// Over means that the index may be reused.
+	Over
 )
 
-// Rest is the end of a communicator at one process, over all members: a pure state
-// machine, see Closing. Of its events those that concern a member take that member's
-// Closing; all says whether what the member has sent by its own word has come: always
-// true where the transport keeps order, else Tally.All. No method allocates.
+// Rest is the close of a communicator at one process, over all members. It is a pure state
+// machine. Methods for an event of one member take that member's Closing. Their parameter all
+// is true if all messages that the member has counted were consumed. It is Tally.All with
+// style Held, and always true with style Inline. No method allocates.
 //
-// The zero Rest is that of an open communicator, in order, without strangers.
+// The zero Rest is that of an open communicator with style Inline and without unknown
+// senders.
 type Rest struct {
-	style     Style
-	stage     Stage
-	awaited   int32 // members of which more is to come
-	strangers int32
+	style Style
+	stage Stage
+	// awaited counts the members of which more messages or a notification may come.
+	awaited        int32
+	unknownSenders int32
 }
 
-// NewRest returns the Rest of an open communicator. strangers is how many other
-// members know this process's index from its creation; Inline: 0.
+// NewRest returns the Rest of an open communicator. strangers is the number of other members
+// that know this process's index from the creation of the communicator. It is 0 with style
+// Inline.
 func NewRest(style Style, strangers int) Rest {
-	return Rest{style: style, strangers: int32(strangers)}
+	return Rest{style: style, unknownSenders: int32(strangers)}
 }
 
-// Stage returns how far the communicator has ended.
+// Stage returns the progress of the close.
 func (r *Rest) Stage() Stage { return r.stage }
 
-// Close says that the user closes the communicator. It reports false if he has before.
+// Close handles the user's close. It returns false if the communicator was closed before.
 func (r *Rest) Close() bool {
 	if r.stage != Open {
 		return false
@@ -82,138 +95,137 @@ func (r *Rest) Close() bool {
 	return true
 }
 
-// Part says that nothing is pending any more, for each member of whom the PML has kept
-// anything; met: something was exchanged with it. Parted follows. The result is Tell or
-// nothing.
+// Part notifies one member at the end of the pending operations. It is called for each member
+// for which the PML has state, before Parted. met is set if a message was exchanged with the
+// member. The result is Tell or 0.
 func (r *Rest) Part(m *Closing, met, all bool) (act Action) {
-	if !m.told && (met || m.heard != sends) {
-		r.tell(m)
+	if !m.isNotified && (met || m.phase != maySend) {
+		r.markNotified(m)
 		act = Tell
 	}
-	r.came(m, all)
+	r.updatePhase(m, all)
 	return act
 }
 
-// PartSelf is Part for this process as a member. all: it has received all that it has
-// sent itself.
+// PartSelf is Part for this process as a member. all is set if it has received all messages
+// to itself.
 func (r *Rest) PartSelf(m *Closing, all bool) {
-	m.told, m.heard = true, final
-	r.came(m, all)
+	m.isNotified, m.phase = true, finalCounted
+	r.updatePhase(m, all)
 }
 
-// Parted says that Part was called for all. The result is Rested, Quiet or nothing, as
-// that of every later event may be.
+// Parted follows the calls of Part. Like every later event it may return Rested or Quiet.
 func (r *Rest) Parted() Action {
 	r.stage = Parted
-	return r.outcome()
+	return r.advance()
 }
 
-// RecvClosed says that a member has closed the communicator, or (answer) that it has
-// heard that it is closed here: either way it sends nothing more.
+// RecvClosed handles a member's notification that it has closed the communicator, or, with
+// answer, its acknowledgment of the close here. In both cases the member sends no more.
 //
-// A member that says so unasked gets an answer, unless it was told. In style Inline
-// that is left to the close of this process as long as the communicator is open here:
-// what its user still sends goes out.
+// A notification is acknowledged unless the member was notified. With style Inline, an open
+// communicator does not acknowledge it, because its user may still send. Its own close
+// notifies the member.
 func (r *Rest) RecvClosed(m *Closing, answer, all bool) (act Action) {
-	if !answer && !m.told && (r.style == Held || r.stage != Open) {
-		r.tell(m)
+	if !answer && !m.isNotified && (r.style == Held || r.stage != Open) {
+		r.markNotified(m)
 		act = Answer
 	}
-	r.end(m, all)
-	return act | r.outcome()
+	r.markFinal(m, all)
+	return act | r.advance()
 }
 
-// RecvRequest says that a member asks for this process's local id (Held). Once the
-// communicator is closed here it gets an Answer; before, nothing. If it was not told
-// before, it has sent nothing yet, and will not. If it was, it may have learnt the id
-// meanwhile, and its own answer has the number of its messages.
+// RecvRequest handles a request for this process's local id (Held). It returns Answer if the
+// communicator is closed here, otherwise 0. A member that was not notified before has sent
+// nothing, and will not. One that was may have sent messages since it learned the id. Its own
+// acknowledgment has their number.
 func (r *Rest) RecvRequest(m *Closing, t *Tally) Action {
 	if r.stage < Parted {
 		return 0
 	}
-	if !m.told {
-		r.tell(m)
+	if !m.isNotified {
+		r.markNotified(m)
 		t.Final(Counts{})
-		r.end(m, t.All())
+		r.markFinal(m, t.All())
 	}
-	return Answer | r.outcome()
+	return Answer | r.advance()
 }
 
-// RecvReply says that a member has told its local id. If it was told before that the
-// communicator is closed here, it has forgotten that: Answer.
+// RecvReply handles a member's local id. If the member was notified of the close before, it
+// may have lost the notification, and the result is Answer.
 func (r *Rest) RecvReply(m *Closing) Action {
-	if r.stage < Parted || !m.told {
+	if r.stage < Parted || !m.isNotified {
 		return 0
 	}
 	return Answer
 }
 
-// Came says that a message of a member came late: once nothing was pending. A stranger is
-// told then.
+// Came handles a message that comes after Parted. A member that was not notified is
+// notified now.
 func (r *Rest) Came(m *Closing, all bool) (act Action) {
-	if r.stage >= Parted && !m.told {
-		r.tell(m)
+	if r.stage >= Parted && !m.isNotified {
+		r.markNotified(m)
 		act = Tell
 	}
-	r.came(m, all)
-	return act | r.outcome()
+	r.updatePhase(m, all)
+	return act | r.advance()
 }
 
-// Gone says that a member has failed or left, or that it can't be reached: nothing
-// comes of it, and nothing can be said to it.
+// Gone handles the end of a member, or that it cannot be reached. No more messages come from
+// it, and none can be sent to it.
 func (r *Rest) Gone(m *Closing) Action {
-	r.tell(m)
-	r.end(m, true)
-	return r.outcome()
+	r.markNotified(m)
+	r.markFinal(m, true)
+	return r.advance()
 }
 
-// Forget says that the index of a quiet communicator is needed.
+// Forget ends the quarantine of a quiet communicator, whose index is needed.
 func (r *Rest) Forget() { r.stage = Over }
 
-func (r *Rest) tell(m *Closing) {
-	r.meet(m)
-	m.told = true
-	r.count(m)
+func (r *Rest) markNotified(m *Closing) {
+	r.makeKnown(m)
+	m.isNotified = true
+	r.updateAwaited(m)
 }
 
-func (r *Rest) end(m *Closing, all bool) {
-	r.meet(m)
-	if m.heard == sends {
-		m.heard = final
+func (r *Rest) markFinal(m *Closing, all bool) {
+	r.makeKnown(m)
+	if m.phase == maySend {
+		m.phase = finalCounted
 	}
-	r.came(m, all)
+	r.updatePhase(m, all)
 }
 
-// meet: a member that was told, or has told, is no stranger any more.
-func (r *Rest) meet(m *Closing) {
-	if !m.told && m.heard == sends && r.strangers > 0 {
-		r.strangers--
+// makeKnown removes a member that was notified, or has notified, from the unknown senders.
+func (r *Rest) makeKnown(m *Closing) {
+	if !m.isNotified && m.phase == maySend && r.unknownSenders > 0 {
+		r.unknownSenders--
 	}
 }
 
-func (r *Rest) came(m *Closing, all bool) {
-	if m.heard == final && all {
-		m.heard = ended
+func (r *Rest) updatePhase(m *Closing, all bool) {
+	if m.phase == finalCounted && all {
+		m.phase = allConsumed
 	}
-	r.count(m)
+	r.updateAwaited(m)
 }
 
-func (r *Rest) count(m *Closing) {
-	more := m.heard == final || m.heard == sends && m.told
+func (r *Rest) updateAwaited(m *Closing) {
+	more := m.phase == finalCounted || m.phase == maySend && m.isNotified
 	switch {
-	case more && !m.counted:
+	case more && !m.isAwaited:
 		r.awaited++
-	case !more && m.counted:
+	case !more && m.isAwaited:
 		r.awaited--
 	}
-	m.counted = more
+	m.isAwaited = more
 }
 
-func (r *Rest) outcome() Action {
+func (r *Rest) advance() Action {
 	switch {
 	case r.stage != Parted || r.awaited > 0:
 		return 0
-	case r.strangers > 0:
+	case r.unknownSenders > 0:
 		r.stage = Quieted
 		return Quiet
 	}
@@ -225,32 +237,34 @@ func (r *Rest) outcome() Action {
 // plane.
 type Counts [3]uint64
 
-// Tally counts the messages between this process and one member of a communicator,
-// where control messages overtake them.
+// Tally counts the messages between this process and one member of a communicator, for
+// transports whose control messages overtake them.
 type Tally struct {
-	Sent  Counts // to the member
-	Taken Counts // of the member: received, or dropped
-	last  Counts
-	final bool
+	// Sent counts messages to the member.
+	Sent Counts
+	// Taken counts messages of the member that were received or dropped.
+	Taken   Counts
+	last    Counts
+	isFinal bool
 }
 
-// Any reports whether a message went or came.
+// Any reports whether any message was exchanged.
 func (t *Tally) Any() bool { return t.Sent != Counts{} || t.Taken != Counts{} }
 
-// Final takes the member's word on how many messages it has sent. The first one counts.
+// Final sets the number of messages that the member has sent. Later calls have no effect.
 func (t *Tally) Final(last Counts) {
-	if !t.final {
-		t.last, t.final = last, true
+	if !t.isFinal {
+		t.last, t.isFinal = last, true
 	}
 }
 
-// All reports whether the member has said how many messages it has sent, and they have
-// come.
+// All reports whether the number of the member's messages is known, and all of them were
+// consumed.
 func (t *Tally) All() bool {
 	for plane, n := range t.last {
 		if t.Taken[plane] < n {
 			return false
 		}
 	}
-	return t.final
+	return t.isFinal
 }

@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ending is a few processes that close one communicator, and what is in flight between
-// them. Inline, all that goes from one to another keeps its order; Held, anything
-// overtakes anything.
+// ending is a few processes that close one communicator, and their messages in flight. With
+// style Inline, messages from one process to another keep their order. With style Held, any
+// message may overtake any other.
 type ending struct {
 	style  Style
 	names  []string
@@ -25,7 +25,7 @@ type ending struct {
 
 type endNode struct {
 	rest    Rest
-	peers   map[string]*endPeer // nil until something was exchanged
+	peers   map[string]*endPeer // Created with the first exchange.
 	pending int
 }
 
@@ -33,13 +33,13 @@ type endPeer struct {
 	closing Closing
 	tally   Tally
 	met     bool
-	knows   bool // the id there
+	knows   bool // It knows the id there.
 }
 
 type endPacket struct {
 	kind  string // "data", "closed", "answer", "request", "reply"
 	plane int
-	sent  Counts // of a control message
+	sent  Counts // Of a control message.
 }
 
 func (k endPacket) String() string {
@@ -52,7 +52,7 @@ func (k endPacket) String() string {
 	return k.kind
 }
 
-// newEnding takes "strangers" for a communicator whose members know all indices.
+// newEnding returns an open communicator. With strangers, its members know all indices.
 func newEnding(style Style, strangers bool, names ...string) *ending {
 	w := &ending{style: style, names: names, nodes: map[string]*endNode{}, flight: map[string][]endPacket{}}
 	for _, a := range names {
@@ -82,10 +82,10 @@ func (w *ending) post(a, b string, k endPacket) {
 	w.logf("%s->%s %v", a, b, k)
 }
 
-// all is what a PML passes as such.
+// all returns the parameter all of a PML with this style.
 func (w *ending) all(p *endPeer) bool { return w.style == Inline || p.tally.All() }
 
-// do carries out what a's machine says after an event about b.
+// do performs the actions of a's machine after an event about b.
 func (w *ending) do(a, b string, act Action) {
 	p := w.nodes[a].peers[b]
 	if act&Tell != 0 {
@@ -102,7 +102,7 @@ func (w *ending) do(a, b string, act Action) {
 func (w *ending) send(a, b string, plane int) {
 	p := w.nodes[a].peer(b)
 	if w.style == Held && p.closing.Final() {
-		w.logf("%s: sends nothing there any more", a) // see Exchange.RecvClosed
+		w.logf("%s: sends nothing there any more", a) // See Exchange.RecvClosed.
 		return
 	}
 	p.met = true
@@ -151,7 +151,7 @@ func (w *ending) deliver(a, b string, i int) {
 			return
 		}
 		w.logf("%s: drops it", b)
-		if w.style == Held { // Inline, the PML does not know any more whose it is
+		if w.style == Held { // Inline, the PML has released the communicator.
 			w.do(b, a, n.rest.Came(&p.closing, w.all(p)))
 		}
 	case "closed", "answer":
@@ -209,11 +209,11 @@ func (w *ending) command(line string) error {
 		n.rest.Forget()
 	case "send":
 		w.send(f[1], f[2], arg(3, 0))
-	case "ask": // for the id, before the first message
+	case "ask": // Requests the id before the first message.
 		w.ask(f[1], f[2])
-	case "reply": // unasked: f[1] has lost what it was told
+	case "reply": // Unsolicited, after f[1] has lost the notification.
 		w.post(f[1], f[2], endPacket{kind: "reply"})
-	case "gone": // f[2] has failed, as f[1] hears
+	case "gone": // f[1] learns of the failure of f[2].
 		w.do(f[1], f[2], n.rest.Gone(&n.peer(f[2]).closing))
 	case "deliver":
 		i := arg(3, 1) - 1
@@ -227,8 +227,8 @@ func (w *ending) command(line string) error {
 	return nil
 }
 
-// TestClosingScripts replays the interactions of testdata/closing.
-func TestClosingScripts(t *testing.T) {
+// TestClosing_Scripts replays the interactions of testdata/closing.
+func TestClosing_Scripts(t *testing.T) {
 	scripttest.Run(t, "testdata/closing/*.txt", func() func(string) ([]string, error) {
 		var w ending
 		return func(line string) ([]string, error) {
@@ -239,10 +239,10 @@ func TestClosingScripts(t *testing.T) {
 	})
 }
 
-// TestNoMessageMeetsTheNextUserOfAnIndex: whatever overtakes what, an index is free when
-// nothing is under way to it any more (Inline: of those with whom something was
-// exchanged), and every index becomes free or quiet once all have closed.
-func TestNoMessageMeetsTheNextUserOfAnIndex(t *testing.T) {
+// TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex checks that an index is free only when no message to it
+// is in flight, in any order of delivery, and that every index becomes free or quiet once all
+// members have closed. With style Inline it covers members that have exchanged messages.
+func TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		style := Style(rapid.IntRange(0, 1).Draw(t, "style"))
 		strangers := style == Held && rapid.Bool().Draw(t, "strangers")
@@ -296,7 +296,7 @@ func TestNoMessageMeetsTheNextUserOfAnIndex(t *testing.T) {
 				case p == nil:
 					w.ask(pair[0], pair[1])
 					continue
-				default: // it has asked
+				default: // It has sent a request.
 					continue
 				}
 				w.send(pair[0], pair[1], pick%3)
@@ -323,7 +323,7 @@ func TestNoMessageMeetsTheNextUserOfAnIndex(t *testing.T) {
 	})
 }
 
-func TestClosingIsSmallAndAllocatesNothing(t *testing.T) {
+func TestClosing_IsSmallAndAllocatesNothing(t *testing.T) {
 	if size := reflect.TypeFor[Closing]().Size(); size > 4 {
 		t.Errorf("%d bytes; one for each peer of each communicator", size)
 	}

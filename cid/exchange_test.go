@@ -14,7 +14,7 @@ import (
 
 var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict", "Drop", "Tell", "Answer", "Rested", "Quiet"}
 
-// String shows the set in scripts as "Reply|Drain", and the empty one as "nothing".
+// String returns the set as in scripts, such as "Reply|Drain", and "nothing" for the empty set.
 func (a Action) String() string {
 	var names []string
 	for i, name := range actionNames {
@@ -28,9 +28,8 @@ func (a Action) String() string {
 	return strings.Join(names, "|")
 }
 
-// wire is a few processes that share one communicator, each with an Exchange
-// per peer, and what is in flight between them. Data keeps its order; control
-// messages overtake it, and one another.
+// wire is a few processes that share one communicator, with an Exchange for each peer, and their
+// messages in flight. Data keeps its order. Control messages overtake data and each other.
 type wire struct {
 	style  Style
 	nodes  map[string]*node
@@ -45,16 +44,16 @@ type node struct {
 
 type peerState struct {
 	x         Exchange
-	sent, got int   // messages so far, which are numbered from 1
-	held      []int // numbers of held messages
+	sent, got int   // Messages so far, numbered from 1.
+	held      []int // Numbers of the held messages.
 	replies   int
 	trouble   []string
 }
 
 type packet struct {
 	kind  string // "extended", "compact", "request", "reply"
-	local Local  // the sender's own id; in a compact one the receiver's
-	msg   int    // number of the message; 0 for control
+	local Local  // The sender's own id, or in a compact message the receiver's.
+	msg   int    // Number of the message, 0 for control.
 }
 
 func (p packet) control() bool { return p.msg == 0 }
@@ -87,7 +86,7 @@ func (w *wire) post(a, b string, p packet) {
 	w.logf("%s->%s %v", a, b, p)
 }
 
-// do carries out the actions of a's machine for b, as a PML would.
+// do performs the actions of a's machine for b, as a PML would.
 func (w *wire) do(a, b string, act Action, msg int) {
 	n, p := w.nodes[a], w.nodes[a].peers[b]
 	w.logf("%s: %v", a, act)
@@ -121,7 +120,7 @@ func (w *wire) send(a, b string) {
 	w.do(a, b, p.x.Send(), p.sent)
 }
 
-// deliver gives the i-th packet in flight from a to b to b.
+// deliver delivers the i-th packet in flight from a to b.
 func (w *wire) deliver(a, b string, i int) {
 	q := w.flight[a+"->"+b]
 	w.flight[a+"->"+b] = slices.Delete(slices.Clone(q), i, i+1)
@@ -151,7 +150,7 @@ func (w *wire) arrive(a, b string, k packet) {
 	}
 }
 
-// drain sends up to n of the held messages, as a PML that has been told Drain.
+// drain sends up to n of the held messages, as a PML does after Drain.
 func (w *wire) drain(a, b string, n int) {
 	p := w.nodes[a].peers[b]
 	for ; n > 0 && len(p.held) > 0; n-- {
@@ -205,13 +204,13 @@ func (w *wire) command(line string) error {
 		} else {
 			w.flight[a+"->"+b] = slices.Insert(w.flight[a+"->"+b], i+1, w.flight[a+"->"+b][i])
 		}
-	case "close": // a tells b that it takes nothing more
+	case "close": // b receives the close of a.
 		w.post(a, b, packet{"closed", w.nodes[a].local, 0})
 	case "drain":
 		w.drain(a, b, arg(3, 1<<20))
 	case "preset":
 		w.do(a, b, w.nodes[a].peers[b].x.Preset(w.nodes[b].local), 0)
-	case "forge": // a packet from a to b of the script's own: kind and index
+	case "forge": // An extra packet from a to b with this kind and index.
 		w.arrive(a, b, packet{kind: f[3], local: MakeLocal(uint32(arg(4, 0)), uint32(arg(5, 1)))})
 	case "known":
 		p := w.nodes[a].peers[b]
@@ -222,8 +221,8 @@ func (w *wire) command(line string) error {
 	return nil
 }
 
-// TestExchangeScripts replays the interactions of testdata/exchange.
-func TestExchangeScripts(t *testing.T) {
+// TestExchange_Scripts replays the interactions of testdata/exchange.
+func TestExchange_Scripts(t *testing.T) {
 	scripttest.Run(t, "testdata/exchange/*.txt", func() func(string) ([]string, error) {
 		var w wire
 		return func(line string) ([]string, error) {
@@ -234,7 +233,7 @@ func TestExchangeScripts(t *testing.T) {
 	})
 }
 
-func TestAnyInterleavingEndsKnownAndLosesNothing(t *testing.T) {
+func TestExchange_AnyInterleaving_LosesNoMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		style := Style(rapid.IntRange(0, 1).Draw(t, "style"))
 		names := []string{"a", "b", "c"}[:rapid.IntRange(2, 3).Draw(t, "machines")]
@@ -247,9 +246,9 @@ func TestAnyInterleavingEndsKnownAndLosesNothing(t *testing.T) {
 				}
 			}
 		}
-		// step delivers or drains something for the pair, or says that there is nothing.
+		// step delivers or drains once for the pair, and returns false if there is nothing to do.
 		step := func(a, b string, pick int) bool {
-			var can []int // all control packets, and the first of the data
+			var can []int // All control packets, and the first data packet.
 			data := false
 			for i, p := range w.flight[a+"->"+b] {
 				if p.control() || !data {
@@ -306,10 +305,9 @@ func TestAnyInterleavingEndsKnownAndLosesNothing(t *testing.T) {
 	})
 }
 
-// Every sequence of events, sensible or not: at most one reply, the first valid
-// id stays, sends are never both held and sent, and Drain comes only when
-// something is held.
-func TestSenselessEventsAreDefined(t *testing.T) {
+// For every sequence of events there is at most one reply, the first valid id stays, no send is
+// both held and sent, and Drain is returned only if sends are held.
+func TestExchange_AnyEvents_KeepsInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := NewExchange(Style(rapid.IntRange(0, 1).Draw(t, "style")))
 		var first Local
@@ -372,7 +370,7 @@ func TestSenselessEventsAreDefined(t *testing.T) {
 	})
 }
 
-func TestExchangeIsSmallAndAllocatesNothing(t *testing.T) {
+func TestExchange_IsSmallAndAllocatesNothing(t *testing.T) {
 	if size := reflect.TypeOf(Exchange{}).Size(); size > 8 {
 		t.Errorf("%d bytes; one for each peer of each communicator", size)
 	}

@@ -7,29 +7,29 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Policy says how the members of a communicator come to know each other's
-// local ids. It is the parameter cid.policy.
+// Policy is the way in which the members of a communicator learn each other's local ids. It
+// is the parameter cid.policy.
 type Policy uint8
 
 const (
-	// Auto chooses for each communicator, by its size and by what the
-	// bootstrap carries.
+	// Auto selects a policy for each communicator, by its size and the room in the
+	// bootstrap's payload.
 	Auto Policy = iota
-	// PolicyAgree lets the members' free indices travel with the construct; all
-	// take the lowest common one. No exchange ever follows. Without a common
-	// index it becomes PolicyGather.
+	// PolicyAgree sends the members' free indices with the construct. All members use
+	// the lowest common one, and no exchange follows. Without a common index it becomes
+	// PolicyGather.
 	PolicyAgree
-	// PolicyGather lets one index of each member travel with the construct.
-	// Each member keeps an array; no exchange follows.
+	// PolicyGather sends one index of each member with the construct. Each member keeps
+	// an array, and no exchange follows.
 	PolicyGather
-	// PolicyLazy lets nothing travel: two members learn each other's ids with
-	// the first message between them. See Exchange.
+	// PolicyLazy sends nothing. Two members learn each other's ids with their first
+	// message, see Exchange.
 	PolicyLazy
 )
 
 var policyNames = [...]string{"auto", "agree", "gather", "lazy"}
 
-// String returns the name that ParsePolicy reads.
+// String returns the name that ParsePolicy accepts.
 func (p Policy) String() string {
 	if int(p) < len(policyNames) {
 		return policyNames[p]
@@ -37,8 +37,8 @@ func (p Policy) String() string {
 	return fmt.Sprintf("policy(%d)", uint8(p))
 }
 
-// ParsePolicy reads "auto", "agree", "gather" or "lazy". Any other text is an
-// error that wraps framework.ErrConfig.
+// ParsePolicy parses "auto", "agree", "gather" or "lazy". Any other text returns an error that
+// wraps framework.ErrConfig.
 func ParsePolicy(s string) (Policy, error) {
 	if i := slices.Index(policyNames[:], s); i >= 0 {
 		return Policy(i), nil
@@ -47,28 +47,27 @@ func ParsePolicy(s string) (Policy, error) {
 }
 
 const (
-	// agreeIndices is how many indices an offer holds at most. Members that
-	// create communicators in step need one. The others let a process that is
-	// in a few overlapping groups still find a common one.
-	agreeIndices = 16
+	// maxAgreeIndices is the largest number of candidate ids. Members that create
+	// communicators in step need one. The others let processes in a few overlapping
+	// groups find a common one.
+	maxAgreeIndices = 16
 
-	// offerBudget bounds, in bytes, what the offers of all members weigh
-	// together, for each member receives them all. 256 KiB are full offers for
-	// 3855 members, and single indices for 32768. It follows from arithmetic:
-	// four of the bootstrap contract's largest payloads.
-	offerBudget = 256 << 10
+	// candidateBudget bounds the total size of all members' candidate ids in bytes, since
+	// each member receives all of them. 256 KiB are four payloads of the bootstrap
+	// contract, and suffice for full candidates of 3855 members, or one index of 32768.
+	candidateBudget = 256 << 10
 )
 
-// plan decides what a member puts into its offer: the policy to propose, and
-// how many indices. room is what is left for it in the construct's payload, in
-// bytes. A named policy is kept if one index fits.
-func (p Policy) plan(members, room int) (Policy, int) {
+// candidatePlan returns the policy that a member proposes, and the number of its candidate
+// ids. room is the space left for them in the construct's payload, in bytes. A named policy is
+// kept if one index fits.
+func (p Policy) candidatePlan(members, room int) (Policy, int) {
 	if p != PolicyGather && p != PolicyAgree && p != Auto {
 		return PolicyLazy, 0
 	}
-	n := min((room-offerHeader)/offerEntry, agreeIndices)
+	n := min((room-headerSize)/entrySize, maxAgreeIndices)
 	if p == Auto {
-		n = min(n, (offerBudget/max(members, 1)-offerHeader)/offerEntry)
+		n = min(n, (candidateBudget/max(members, 1)-headerSize)/entrySize)
 	}
 	switch {
 	case n < 1:

@@ -5,19 +5,20 @@ import (
 	"math/bits"
 )
 
-// Span is a range of extended ids on one base: those of some children of a communicator
-// and of all their descendants. The zero Span holds none.
+// Span is a range of extended ids with one base. It has the ids of some children of a
+// communicator and of all their descendants. The zero Span is empty.
 type Span struct {
-	Base        uint64
-	First, Last uint64 // of Sub
+	Base uint64
+	// First and Last are values of Extended.Sub.
+	First, Last uint64
 }
 
-// Has reports whether id lies in the span.
+// Has reports whether id is in the span.
 func (s Span) Has(id Extended) bool {
 	return s.Base != 0 && id.Base == s.Base && s.First <= id.Sub && id.Sub <= s.Last
 }
 
-// Below returns the span of a communicator and of all that is derived from it.
+// Below returns the span of a communicator and all of its descendants.
 func Below(id Extended) Span {
 	if id.Sub == 0 {
 		return Span{id.Base, 0, math.MaxUint64}
@@ -26,13 +27,12 @@ func Below(id Extended) Span {
 	return Span{id.Base, id.Sub, id.Sub | (1<<level - 1)}
 }
 
-// Unborn returns the ids that d has not given out, with all that could be derived from
-// them. A member that takes part in no further creation is in no communicator with one
-// of these.
+// Unborn returns the span of the ids that d has not assigned, and their descendants. A member
+// that creates no further communicators is in none with one of these ids.
 func (d *Deriver) Unborn() Span {
-	if d.left == 0 {
+	if d.remaining == 0 {
 		return Span{}
 	}
-	next := uint64(MaxChildren-d.left+1) << d.shift
+	next := uint64(MaxChildren-d.remaining+1) << d.shift
 	return Span{d.parent.Base, d.parent.Sub | next, d.parent.Sub | MaxChildren<<d.shift | (1<<d.shift - 1)}
 }

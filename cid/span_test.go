@@ -2,7 +2,7 @@ package cid
 
 import "testing"
 
-func TestUnbornHasLaterChildrenAndTheirsOnly(t *testing.T) {
+func TestDeriverUnborn_HasLaterChildrenOnly(t *testing.T) {
 	parent := Extended{Base: 7, Sub: 3 << 48}
 	d := NewDeriver(parent)
 	born, err := d.Next(2)
@@ -11,7 +11,7 @@ func TestUnbornHasLaterChildrenAndTheirsOnly(t *testing.T) {
 	}
 	span := d.Unborn()
 	later, _ := d.Next(2)
-	d.left = 1
+	d.remaining = 1
 	last, _ := d.Next(1)
 	if d.Unborn() != (Span{}) || d.Unborn().Has(Extended{}) || d.Unborn().Has(parent) {
 		t.Errorf("nothing is left, and %+v is unborn", d.Unborn())
@@ -30,7 +30,7 @@ func TestUnbornHasLaterChildrenAndTheirsOnly(t *testing.T) {
 			}
 			below := NewDeriver(id)
 			for _, n := range []uint32{MaxChildren, 1} {
-				below.left = n
+				below.remaining = n
 				for _, child := range must(below.Next(1)) {
 					if id.Sub != 4<<48 && span.Has(child) != of.has {
 						t.Errorf("%v, a child of %v: %v", child, id, span.Has(child))
@@ -43,11 +43,11 @@ func TestUnbornHasLaterChildrenAndTheirsOnly(t *testing.T) {
 
 func must(ids []Extended, _ error) []Extended { return ids }
 
-func TestBelowHasTheCommunicatorAndItsDescendantsOnly(t *testing.T) {
+func TestBelow_HasCommunicatorAndDescendantsOnly(t *testing.T) {
 	for _, id := range []Extended{{7, 0}, {7, 3 << 48}, {7, 3<<48 | 1<<32}, {7, 3<<48 | 1<<32 | 2<<16}, {7, 3<<48 | 1<<32 | 2<<16 | 9}} {
 		span, below := Below(id), NewDeriver(id)
 		last := below
-		last.left = min(1, last.left)
+		last.remaining = min(1, last.remaining)
 		for _, child := range append(must(below.Next(min(1, below.Left()))), must(last.Next(last.Left()))...) {
 			if !span.Has(child) || !Below(child).Has(child) || Below(child).Has(id) {
 				t.Errorf("%v, a child of %v", child, id)

@@ -8,33 +8,34 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Summary is what decides about the ids of a communicator, of the offers of some of its members.
-// It has the same size for any number of members, unless their generations differ. Summaries are not changed.
+// Summary has the information that decides about the ids of a communicator, from the candidate ids of some of its
+// members. Its size does not depend on the number of members, unless their generations differ. Summaries are immutable.
 type Summary struct {
-	// Policy is the one that needs least of the members.
+	// Policy is the proposed policy that requires least of the members.
 	Policy Policy
-	// Without is the lowest rank of a member that offers no index, or NoRank.
+	// Without is the lowest rank of a member without candidate ids, or NoRank.
 	Without uint32
-	// Common are the indices that all the offers have, ascending. It is empty unless Policy is PolicyAgree.
+	// Common has the indices that are candidates of all members, ascending. It is empty unless Policy is PolicyAgree.
 	Common []CommonIndex
 }
 
-// CommonIndex is an index that all members of a Summary offer.
+// CommonIndex is an index that is a candidate of all members of a Summary.
 type CommonIndex struct {
 	Index uint32
-	Used  []uint32 // Generations that members used last on it, ascending, each once.
+	// Used has the generations that members have used last on the index, ascending, each once.
+	Used []uint32
 }
 
 // NoRank is the rank of no member.
 const NoRank = ^uint32(0)
 
-// Summarize returns the summary of the offer of one member, and the id that the member gets under
-// PolicyGather, which is NoLocal if it offers no index. A malformed offer is an error that wraps
+// Summarize returns the summary of one member's candidate ids, and the id that the member gets under
+// PolicyGather, which is NoLocal if it has no candidates. Malformed candidate ids return an error that wraps
 // framework.ErrTransport.
 func Summarize(rank uint32, offer []byte) (Summary, Local, error) {
-	o, err := decodeOffer(offer)
+	o, err := decodeCandidates(offer)
 	if err != nil {
-		return Summary{}, NoLocal, fmt.Errorf("cid: offer of member %d: %v: %w", rank, err, framework.ErrTransport)
+		return Summary{}, NoLocal, fmt.Errorf("cid: candidate ids of member %d: %v: %w", rank, err, framework.ErrTransport)
 	}
 	s := Summary{Policy: max(o.policy, PolicyAgree), Without: NoRank}
 	if len(o.entries) == 0 {
@@ -72,8 +73,8 @@ func (s Summary) Merge(o Summary) Summary {
 	return merged
 }
 
-// Decide returns the decision of Decide for the offers of all members, of which there are so many. Under
-// PolicyGather its field Each is nil; Summarize returns the id of each member.
+// Decide returns the decision of the package function Decide for the candidate ids of all members. Under
+// PolicyGather its field Each is nil, and Summarize returns the id of each member.
 func (s Summary) Decide(members int) (Decision, error) {
 	if s.Policy == PolicyLazy {
 		return Decision{Policy: PolicyLazy}, nil
@@ -82,14 +83,14 @@ func (s Summary) Decide(members int) (Decision, error) {
 		return Decision{}, noIndex(int(s.Without), members)
 	}
 	for _, c := range s.Common {
-		if gen, ok := newGen(slices.Clone(c.Used)); ok {
+		if gen, ok := unusedGen(slices.Clone(c.Used)); ok {
 			return Decision{Policy: PolicyAgree, Common: MakeLocal(c.Index, gen)}, nil
 		}
 	}
 	return Decision{Policy: PolicyGather}, nil
 }
 
-// Check returns an error if a summary that another process sent is none that Merge returns.
+// Check returns an error if a summary of another process is not one that Merge can return.
 func (s Summary) Check() error {
 	if s.Policy < PolicyAgree || s.Policy > PolicyLazy || s.Policy != PolicyAgree && len(s.Common) > 0 {
 		return fmt.Errorf("cid: summary with policy %v and %d common indices", s.Policy, len(s.Common))

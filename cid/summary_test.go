@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawOffer draws an offer of few indices and generations, so that members often have some in common.
+// drawOffer draws candidate ids of few indices and generations, so that members often have some in common.
 func drawOffer(t *rapid.T) []byte {
 	o := Offer{policy: rapid.SampledFrom([]Policy{PolicyAgree, PolicyAgree, PolicyAgree, PolicyAgree, PolicyAgree, PolicyGather, PolicyLazy}).Draw(t, "policy")}
 	for index := range uint32(6) {
@@ -37,7 +37,7 @@ func mergeRandomly(t *rapid.T, all []Summary) Summary {
 	return all[0]
 }
 
-// The merge of all members' summaries, in whatever tree, decides as Decide does for the list of all offers.
+// Merging all members' summaries in any tree decides as Decide does for the list of candidate ids.
 func TestSummaryMerge_AnyTree_DecidesAsTheList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "members")
@@ -67,8 +67,8 @@ func TestSummaryMerge_AnyTree_DecidesAsTheList(t *testing.T) {
 	})
 }
 
-// An index whose generations are all in use is passed over, as Decide does.
-func TestSummaryDecide_GenerationsUsedUp_TakesNextIndex(t *testing.T) {
+// An index with all generations in use is skipped, as in Decide.
+func TestSummaryDecide_GenerationsInUse_UsesNextIndex(t *testing.T) {
 	full := CommonIndex{Index: 2}
 	for gen := uint32(1); gen <= MaxGen; gen++ {
 		full.Used = append(full.Used, gen)

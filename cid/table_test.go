@@ -26,7 +26,7 @@ func reserve(t *testing.T, table *Table) Local {
 	return l
 }
 
-func TestZeroLocalNamesNothing(t *testing.T) {
+func TestLocal_Zero_IsInvalid(t *testing.T) {
 	var l Local
 	if l != NoLocal || l.Valid() || l.String() != "none" || NewTable(4).State(l) != Free {
 		t.Error("the zero Local is something")
@@ -41,8 +41,8 @@ func TestZeroLocalNamesNothing(t *testing.T) {
 	}
 }
 
-func TestLateMessageMeetsNoNewCommunicator(t *testing.T) {
-	table := NewTable(0) // one index: used again at once
+func TestTable_ReusedIndex_OldLocalIsStale(t *testing.T) {
+	table := NewTable(0) // One index, which is reused at once.
 	old := reserve(t, table)
 	if s := table.State(old); s != Live {
 		t.Fatalf("reserved: %v", s)
@@ -58,14 +58,14 @@ func TestLateMessageMeetsNoNewCommunicator(t *testing.T) {
 	if s := table.State(old); s != Stale {
 		t.Errorf("the old id: %v", s)
 	}
-	table.Close(old) // a second Close must not hit the new communicator
+	table.Close(old) // It must not close the new communicator.
 	table.Rest(old)
 	if s := table.State(young); s != Live {
 		t.Errorf("the new id after a late close of the old: %v", s)
 	}
 }
 
-func TestGenerationsWrapPastZero(t *testing.T) {
+func TestTable_GenerationWraps_SkipsZero(t *testing.T) {
 	table := NewTable(0)
 	last := NoLocal
 	for range 2*MaxGen + 10 {
@@ -81,7 +81,7 @@ func TestGenerationsWrapPastZero(t *testing.T) {
 	}
 }
 
-func TestClosedIndexIsReusedLate(t *testing.T) {
+func TestReserve_ClosedIndex_IsReusedLate(t *testing.T) {
 	table := NewTable(IndexBits)
 	first := reserve(t, table)
 	table.Close(first)
@@ -100,7 +100,7 @@ func TestClosedIndexIsReusedLate(t *testing.T) {
 	}
 }
 
-func TestFullTableSaysWhatTakesTheRoom(t *testing.T) {
+func TestReserve_FullTable_ErrorHasCounts(t *testing.T) {
 	for bits := range 5 {
 		table := NewTable(bits)
 		seen := map[uint32]bool{}
@@ -115,10 +115,10 @@ func TestFullTableSaysWhatTakesTheRoom(t *testing.T) {
 		}
 		table.Rest(ids[0])
 		_, err := table.Reserve()
-		if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("1 resting, 0 withheld, of the %d", 1<<bits)) {
+		if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("1 quarantined, 0 withheld, of the %d", 1<<bits)) {
 			t.Errorf("%d bits: %v", bits, err)
 		}
-		if o := table.offer(Auto, 3); len(o.entries) != 0 {
+		if o := table.withhold(Auto, 3); len(o.entries) != 0 {
 			t.Errorf("%d bits: a full table offers %v", bits, o.entries)
 		}
 		table.Rested(ids[0])
@@ -128,7 +128,7 @@ func TestFullTableSaysWhatTakesTheRoom(t *testing.T) {
 	}
 }
 
-func TestFortyThousandLiveAtOnceAndMore(t *testing.T) {
+func TestReserve_FortyThousandLive_Succeeds(t *testing.T) {
 	table := NewTable(17)
 	for range 1 << 17 {
 		reserve(t, table)
@@ -138,13 +138,13 @@ func TestFortyThousandLiveAtOnceAndMore(t *testing.T) {
 	}
 }
 
-// Offers that have run out of even indices may hold every odd one of several
-// windows: Reserve must neither search for ever nor give up.
-func TestReserveLooksBeyondWhatOffersWithhold(t *testing.T) {
+// After the even indices, candidates may take every odd one of several windows. Reserve must
+// still terminate, and find a free index.
+func TestReserve_OddIndicesWithheld_FindsFreeOne(t *testing.T) {
 	table := NewTable(16)
 	var offers []*Offer
 	for range 3 {
-		offers = append(offers, table.offer(Auto, maxOffer)) // 49149 of 65536 indices
+		offers = append(offers, table.withhold(Auto, maxCandidates)) // 49149 of 65536 indices
 	}
 	l := reserve(t, table)
 	for _, o := range offers {
@@ -155,15 +155,15 @@ func TestReserveLooksBeyondWhatOffersWithhold(t *testing.T) {
 	}
 }
 
-func TestTableWidthIsClamped(t *testing.T) {
+func TestNewTable_WidthOutOfRange_IsClamped(t *testing.T) {
 	if NewTable(-3).size != 1 || NewTable(40).size != 1<<IndexBits {
 		t.Error("widths are not clamped")
 	}
 }
 
-func TestOfferedIndexIsWithheldFromConcurrentConstructs(t *testing.T) {
+func TestOfferFor_ConcurrentConstructs_IndicesDiffer(t *testing.T) {
 	table := NewTable(4)
-	a, b := table.offer(Auto, 5), table.offer(Auto, 5)
+	a, b := table.withhold(Auto, 5), table.withhold(Auto, 5)
 	l := reserve(t, table)
 	seen := map[uint32]bool{l.Index(): true}
 	for _, e := range append(append([]Local{}, a.entries...), b.entries...) {
@@ -189,15 +189,15 @@ func TestOfferedIndexIsWithheldFromConcurrentConstructs(t *testing.T) {
 	}
 }
 
-func TestAcceptRefusesWhatDoesNotFollow(t *testing.T) {
+func TestAccept_ForeignID_ReturnsError(t *testing.T) {
 	table := NewTable(4)
-	old := table.offer(Auto, 1)
+	old := table.withhold(Auto, 1)
 	first := MakeLocal(old.entries[0].Index(), 7)
 	if err := table.Accept(old, first); err != nil {
 		t.Fatal(err)
 	}
 	table.Close(first)
-	o := table.offer(Auto, 2)
+	o := table.withhold(Auto, 2)
 	for name, l := range map[string]Local{
 		"no id":               NoLocal,
 		"generation 0":        MakeLocal(o.entries[1].Index(), 0),
@@ -222,10 +222,10 @@ func TestAcceptRefusesWhatDoesNotFollow(t *testing.T) {
 	}
 }
 
-// Three processes with overlapping groups, concurrent constructs, lazy ids,
-// closes and rests, in narrow tables: members decide alike, and no process has
-// two communicators with one index, nor one generation twice in succession.
-func TestTablesOfOverlappingGroupsNeverMixIDs(t *testing.T) {
+// Three processes with overlapping groups, concurrent constructs, lazy ids, closes and
+// quarantines, in narrow tables. Members decide alike, and no process has two communicators
+// with one index, or the same generation twice in a row.
+func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 	type construct struct {
 		members []int
 		offers  []*Offer
@@ -257,7 +257,7 @@ func TestTablesOfOverlappingGroupsNeverMixIDs(t *testing.T) {
 				if l, err := tables[p].Reserve(); err == nil {
 					born(p, l)
 				}
-			case 1: // a construct begins
+			case 1: // Start a construct.
 				c := construct{}
 				for m := range tables {
 					if m != p || rapid.Bool().Draw(t, "all") {
@@ -266,7 +266,7 @@ func TestTablesOfOverlappingGroupsNeverMixIDs(t *testing.T) {
 					}
 				}
 				open = append(open, c)
-			case 2: // and ends
+			case 2: // End it.
 				if len(open) == 0 {
 					continue
 				}
@@ -286,7 +286,7 @@ func TestTablesOfOverlappingGroupsNeverMixIDs(t *testing.T) {
 					}
 					born(m, d.Local(i))
 				}
-			case 3, 4: // close, with a rest or without
+			case 3, 4: // Close, with or without a quarantine.
 				for _, i := range slices.Sorted(maps.Keys(live[p])) {
 					l := live[p][i]
 					switch {
@@ -335,7 +335,7 @@ func TestTablesOfOverlappingGroupsNeverMixIDs(t *testing.T) {
 	})
 }
 
-func TestConcurrentCreationsShareNoIndex(t *testing.T) {
+func TestTable_ConcurrentCreations_ShareNoIndex(t *testing.T) {
 	table := NewTable(10)
 	var mu sync.Mutex
 	held := map[uint32]Local{}
@@ -345,7 +345,7 @@ func TestConcurrentCreationsShareNoIndex(t *testing.T) {
 			for i := range 500 {
 				l, err := table.Reserve()
 				if g%2 == 0 {
-					o := table.offer(Auto, 4)
+					o := table.withhold(Auto, 4)
 					table.Close(l)
 					if l, _, err = agreed([][]byte{o.Bytes()}); err == nil {
 						err = table.Accept(o, l)
@@ -358,7 +358,7 @@ func TestConcurrentCreationsShareNoIndex(t *testing.T) {
 				held[l.Index()] = l
 				mu.Unlock()
 				if i%4 == 0 {
-					continue // stays open to the end
+					continue // It stays open to the end.
 				}
 				mu.Lock()
 				delete(held, l.Index())

@@ -2,52 +2,50 @@ package cid
 
 import "sync"
 
-// EndpointID identifies the handle that one endpoint of a process has of a communicator.
-// The endpoint is 0 in a communicator of whole processes.
+// EndpointID names the handle of a communicator at one endpoint of a process. The endpoint
+// is 0 in a communicator of whole processes.
 type EndpointID struct {
 	Extended
 	Endpoint uint16
 }
 
-// Tombstones remembers the closed handles of communicators, so that a late
-// message to one is dropped and counted, while one for a communicator that does
-// not exist here yet is kept.
+// Tombstones records closed handles of communicators. A late message to one is dropped and
+// counted, and a message to a communicator that does not exist here yet is queued.
 //
-// It is bounded: when it is full, the oldest record goes. A message to such a
-// communicator that is still under way then looks like one for a communicator
-// to come. It is kept, under the flow control that bounds all such messages,
-// and is never delivered, because an endpoint is in a communicator once. So a lost
-// record costs memory up to that bound, never a wrong delivery. And a record is
-// needed only until every member's last message to the communicator has come, which
-// is soon after its close.
+// The number of records is bounded, and the oldest is dropped first. A late message to such a
+// communicator is then queued as an early arrival, under the flow control that bounds those,
+// and is never delivered, because an endpoint joins a communicator only once. A lost record
+// therefore costs memory up to that bound, and no wrong delivery. A record is needed until
+// every member's last message to the communicator has come, soon after its close.
 //
 // It is safe for concurrent use.
 type Tombstones struct {
-	mu     sync.Mutex
-	limit  int
-	has    map[EndpointID]struct{}
-	ring   []EndpointID // in the order of Add; a ring once it is full
+	mu    sync.Mutex
+	limit int
+	ids   map[EndpointID]struct{}
+	// ring has the ids in the order of Add. Once it is full, oldest is the next to replace.
+	ring   []EndpointID
 	oldest int
 }
 
-// NewTombstones returns an empty record of at most limit ids, at least 1.
+// NewTombstones returns an empty record of at most limit ids, which is at least 1.
 func NewTombstones(limit int) *Tombstones {
-	return &Tombstones{limit: limit, has: map[EndpointID]struct{}{}}
+	return &Tombstones{limit: limit, ids: map[EndpointID]struct{}{}}
 }
 
-// Add records that id is closed. Adding it again does nothing.
+// Add records that id is closed. Adding it again has no effect.
 func (t *Tombstones) Add(id EndpointID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.has[id]; ok {
+	if _, ok := t.ids[id]; ok {
 		return
 	}
-	t.has[id] = struct{}{}
+	t.ids[id] = struct{}{}
 	if len(t.ring) < t.limit {
 		t.ring = append(t.ring, id)
 		return
 	}
-	delete(t.has, t.ring[t.oldest])
+	delete(t.ids, t.ring[t.oldest])
 	t.ring[t.oldest] = id
 	t.oldest = (t.oldest + 1) % t.limit
 }
@@ -56,6 +54,6 @@ func (t *Tombstones) Add(id EndpointID) {
 func (t *Tombstones) Has(id EndpointID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, ok := t.has[id]
+	_, ok := t.ids[id]
 	return ok
 }
