@@ -9,8 +9,8 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestAbort_MessagesAreInTheNetwork_LaterReceivesAndProbesFail guards the order of messages. The first one may be held to be dropped, and the
-// second one would match in its place.
+// TestAbort_MessagesAreInTheNetwork_LaterReceivesAndProbesFail guards the order of messages. If the first message is held,
+// the second must not match in its place.
 func TestAbort_MessagesAreInTheNetwork_LaterReceivesAndProbesFail(t *testing.T) {
 	for _, later := range []string{"receive", "probe"} {
 		t.Run(later, func(t *testing.T) {

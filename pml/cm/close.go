@@ -12,19 +12,19 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// How an id comes to be used again.
+// How the index of a closed communicator becomes free.
 //
-// A network keeps a message until a receive with its id takes it. So before the id
-// of a closed communicator may name another one, all that was sent under it must be
-// out of the network. cid.Rest says when that is: control messages may overtake messages,
-// and carry counts. What nobody has received the reaper finds and drops. For strangers,
-// which may still send, it goes on looking until mostQuiet others have closed after this
-// one; from then on only the generation in the id, of which a layout may have few bits,
-// keeps such a message from meeting a newer communicator.
+// A network keeps a message until a receive with its id takes it. So all messages that were
+// sent under an id must leave the network before another communicator gets the id. cid.Rest
+// decides when that is the case, by the message counts in control messages, which may
+// overtake messages. The reaper claims and drops messages that nobody receives. Unknown
+// senders, which have never exchanged anything with this process, may still send. The reaper
+// covers a communicator with unknown senders until maxQuiet others have become quiet after
+// it. From then on, only the generation in the id keeps a late message from a newer
+// communicator, and a layout may have few bits for it.
 //
-// For those of a member that has failed nobody waits, whatever it had said. But its
-// messages that have come must not meet a newer communicator either, least of all those
-// that can't be received any more: the reaper looks once more, after the failure.
+// The messages of a failed member are not waited for. Those that have come must not meet a
+// newer communicator either, so the reaper probes once more after the failure.
 
 // Close implements pml.Comm.
 func (c *comm) Close() {
@@ -35,44 +35,44 @@ func (c *comm) Close() {
 		return
 	}
 	for plane := range pml.Plane(pml.Planes) {
-		c.discardKept(plane)
+		c.discardUnexpected(plane)
 	}
 	m.wakeProbes()
-	c.beReaped()
-	c.mayRest()
+	c.startReaping()
+	c.advanceClose()
 }
 
-// beReaped has the messages that come for nobody any more looked for and dropped: all, or
-// those on planes that are aborted. Lock held.
-func (c *comm) beReaped() {
+// startReaping makes the reaper drop the messages to a closed communicator, or on its
+// aborted planes. Lock held.
+func (c *comm) startReaping() {
 	m := c.m
-	if !slices.Contains(m.reaped, c) {
-		m.reaped = append(m.reaped, c)
+	if !slices.Contains(m.reapedComms, c) {
+		m.reapedComms = append(m.reapedComms, c)
 	}
-	m.reaper.gap, m.reaper.next = 0, time.Time{}
+	m.reaper.gap, m.reaper.notBefore = 0, time.Time{}
 }
 
-// discardKept drops the unexpected messages of a plane that is closed or aborted. No receive can be
-// posted there, and their senders must not wait for one. Receives that wait for the end of a pull come
-// first. Lock held.
-func (c *comm) discardKept(plane pml.Plane) {
-	if c.pulling[plane].left > 0 {
+// discardUnexpected drops the unexpected messages of a plane that is closed or aborted, so that
+// their senders do not wait for a receive. During a pull it does nothing, because deferred receives
+// come first; postDeferred calls it again. Lock held.
+func (c *comm) discardUnexpected(plane pml.Plane) {
+	if c.pulls[plane].remaining > 0 {
 		return
 	}
-	c.queues[plane].Unexpected(func(msg *match.Message[message]) { c.unkeep(msg, plane).reject() })
+	c.queues[plane].Unexpected(func(msg *match.Message[message]) { c.takeUnexpected(msg, plane).reject() })
 }
 
-// mayRest tells the others, once the communicator is closed and nothing is pending.
-// Lock held.
-func (c *comm) mayRest() {
+// advanceClose notifies the members once the communicator is closed and no operation is
+// pending. Lock held.
+func (c *comm) advanceClose() {
 	m := c.m
 	switch stage := c.Rest.Stage(); {
 	case stage == cid.Open || c.Pending > 0 || m.closed:
 		return
-	case stage != cid.Ending: // a matched probe had begun before, and what it has found is received
+	case stage != cid.Ending: // A matched probe had started before, and its message is received now.
 		for _, p := range c.peers.All() {
 			if p.tally.Any() {
-				p.late()
+				p.reportLateMessage()
 			}
 		}
 		return
@@ -87,59 +87,59 @@ func (c *comm) mayRest() {
 		case p.proc.Gone():
 			c.Rest.Gone(&p.closing)
 		default:
-			p.end(c.Rest.Part(&p.closing, p.asked || p.tally.Any(), p.tally.All()))
+			p.applyClosing(c.Rest.Part(&p.closing, p.hasSentID || p.tally.Any(), p.tally.All()))
 		}
 	}
-	c.end(c.Rest.Parted())
+	c.applyCommClosing(c.Rest.Parted())
 }
 
-// closed takes a member's word that it has closed the communicator, or that it has
-// heard that it is closed here: either way nobody there waits for messages, and it
-// sends nothing more. Lock held.
-func (p *peer) closed(f *control) {
+// handleClosed handles the notification of a member that it has closed the communicator, or
+// its acknowledgment of the close here. In both cases it neither sends nor receives any
+// more. Lock held.
+func (p *peer) handleClosed(f *control) {
 	p.tally.Final(f.sent)
 	if f.typ == controlRefused {
-		p.refuse()
+		p.handleRefusal()
 	}
-	p.act(p.exchange.RecvClosed())
-	p.end(p.c.Rest.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.All()))
+	p.applyExchange(p.exchange.RecvClosed())
+	p.applyClosing(p.c.Rest.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.All()))
 }
 
-// refuse takes the word of a member that its part in the creation has failed: nothing
-// comes of it. Lock held.
-func (p *peer) refuse() {
+// handleRefusal handles the notification of a member that its part in the creation of the
+// communicator has failed. Lock held.
+func (p *peer) handleRefusal() {
 	c := p.c
-	if c.Closed() || p.refused {
+	if c.Closed() || p.hasRefused {
 		return
 	}
-	p.refused, c.refused, p.ready = true, true, false
+	p.hasRefused, c.hasRefusal, p.canSend = true, true, false
 	err := c.m.procs.NotMember(p.proc.Life)
-	for e := p.held.First(); e != nil; e = p.held.First() {
-		e.Owner.end(err)
+	for e := p.heldSends.First(); e != nil; e = p.heldSends.First() {
+		e.Owner.abort(err)
 	}
 	for _, r := range c.m.requests {
 		if r.c == c && r.state == posted && (r.p == p || r.p == nil) {
-			r.end(err)
+			r.abort(err)
 		}
-		if r.c == c && r.state == announced && r.p == p {
-			r.end(err)
+		if r.c == c && r.state == awaitingCTS && r.p == p {
+			r.abort(err)
 		}
-		if r.c == c && r.state == sent && r.p == p {
-			r.fail(err) // the network has its buffer, for a message that nobody asks for
+		if r.c == c && r.state == submitted && r.p == p {
+			r.fail(err) // The network keeps the buffer of a message that is never received.
 		}
 	}
-	c.hurrySweeps()
+	c.restartSweeps()
 	c.m.wakeProbes()
 }
 
-// refusedBy returns the error of a receive from a member that has refused, or from any if
-// one has.
+// refusedBy returns the error of a receive from src if that member has refused, or, for
+// any source, if one has.
 func (c *comm) refusedBy(src int) error {
-	if !c.refused {
+	if !c.hasRefusal {
 		return nil
 	}
 	for _, p := range c.peers.All() {
-		if p.refused && (src == p.rank || src == pml.AnySource) {
+		if p.hasRefused && (src == p.rank || src == pml.AnySource) {
 			return c.m.procs.NotMember(p.proc.Life)
 		}
 	}
@@ -150,15 +150,15 @@ func (c *comm) refusedBy(src int) error {
 func (m *Module) Inquire(by framework.ProcID) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.failures = true // receives and probes that come later ask
-	m.lastPolls()
+	m.mustCheckFailures = true // Later receives and probes inquire too.
+	m.drainNetwork()
 	m.inquiries.Name(by)
 	m.inquire()
 }
 
-// inquire has whoever waits ask the members from which nothing has come on a communicator
-// whether they are in it at all: their part in its creation may have failed, as it does in
-// some when a process fails. Lock held.
+// inquire asks members that pending operations wait for, and from which nothing has come on
+// the communicator, whether they are in it. A failure during the creation of a communicator
+// may have excluded some of them. Lock held.
 func (m *Module) inquire() {
 	m.inquiries.Begin()
 	for _, r := range m.requests {
@@ -166,20 +166,20 @@ func (m *Module) inquire() {
 		case r.c == nil:
 		case r.state == posted:
 			r.c.inquire(r.source())
-		case r.state == sent || r.state == announced: // nobody may receive it
+		case r.state == submitted || r.state == awaitingCTS: // It may never be received.
 			r.p.inquire()
 		}
 	}
 	m.wakeProbes()
 }
 
-// inquire asks the member that is src, or those of base.ToAsk. Lock held.
+// inquire asks the member src, or for any source those of base.ToAsk. Lock held.
 func (c *comm) inquire(src int) {
 	if src != pml.AnySource {
 		c.peer(src).inquire()
 		return
 	}
-	if !c.asked.Once(&c.m.inquiries) {
+	if !c.inquiry.Once(&c.m.inquiries) {
 		return
 	}
 	for rank := range base.ToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
@@ -190,11 +190,11 @@ func (c *comm) inquire(src int) {
 }
 
 func (p *peer) inquire() {
-	if p.inquired || p.tally.Taken != (cid.Counts{}) || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
+	if p.isInquired || p.tally.Taken != (cid.Counts{}) || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
 		return
 	}
-	p.inquired = true
-	p.tell(controlRequest)
+	p.isInquired = true
+	p.notify(controlRequest)
 }
 
 // Refuse implements pml.Module.
@@ -203,93 +203,91 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 	defer m.engine.Unlock()
 	covers := m.comms.Refuse(s, endpoint)
 	for _, p := range m.procs.Lives {
-		for key, f := range p.early.kept {
+		for key, f := range p.early.messages {
 			if covers(key.to) {
-				delete(p.early.kept, key)
-				m.takeControl(&f)
+				delete(p.early.messages, key)
+				m.handleControl(&f)
 			}
 		}
 	}
 }
 
-// end does what the end of the communicator asks for after an event. Lock held.
-func (p *peer) end(act cid.Action) {
+// applyClosing performs the actions that cid.Rest returns for a member. Lock held.
+func (p *peer) applyClosing(act cid.Action) {
 	if act&cid.Tell != 0 {
-		p.tell(controlClosed)
+		p.notify(controlClosed)
 	}
 	if act&cid.Answer != 0 {
-		p.tell(controlAnswer)
+		p.notify(controlClosedAck)
 	}
-	p.c.end(act)
+	p.c.applyCommClosing(act)
 }
 
-// mostQuiet is the number of communicators whose index rests only because of strangers.
-const mostQuiet = 256
+// maxQuiet bounds the communicators whose index only unknown senders keep from being free.
+const maxQuiet = 256
 
-// end is that of a peer for what concerns all: the index is given up when nothing can
-// come any more. Lock held.
-func (c *comm) end(act cid.Action) {
+// applyCommClosing performs the actions that concern the whole communicator. Lock held.
+func (c *comm) applyCommClosing(act cid.Action) {
 	if act&cid.Rested != 0 {
-		c.giveBack()
+		c.releaseIndex()
 	}
 	if act&cid.Quiet == 0 {
 		return
 	}
 	m := c.m
-	m.quiet = append(m.quiet, c)
-	if len(m.quiet) > min(mostQuiet, 1<<m.ids.indexBits/4) {
-		first := m.quiet[0]
-		m.quiet = slices.Delete(m.quiet, 0, 1)
+	m.quietComms = append(m.quietComms, c)
+	if len(m.quietComms) > min(maxQuiet, 1<<m.layout.indexBits/4) {
+		first := m.quietComms[0]
+		m.quietComms = slices.Delete(m.quietComms, 0, 1)
 		first.Rest.Forget()
-		first.giveBack()
+		first.releaseIndex()
 	}
 }
 
-// late says that messages of the member came after the others had been told. Lock held.
-func (p *peer) late() { p.end(p.c.Rest.Came(&p.closing, p.tally.All())) }
+// reportLateMessage handles a message of the member that came after the members were notified. Lock held.
+func (p *peer) reportLateMessage() { p.applyClosing(p.c.Rest.Came(&p.closing, p.tally.All())) }
 
-// over reports whether nothing comes to a communicator any more, and nothing that has come
-// is in the network still. Nobody waits for the messages of a member that has failed; those
-// that are there are looked for once more.
-func (c *comm) over() bool {
-	return c.Rest.Stage() == cid.Over && slices.Min(c.searched[:]) >= c.lastDeath()
+// isDrained reports whether no message can come any more, and none is in the network. For
+// failed members that is the case after one reaper probe that follows the failure.
+func (c *comm) isDrained() bool {
+	return c.Rest.Stage() == cid.Over && slices.Min(c.reapedFailures[:]) >= c.lastFailureOrder()
 }
 
-// lastDeath returns the number of the last failure of a member.
-func (c *comm) lastDeath() (last uint32) {
-	if c.m.deaths > 0 {
+// lastFailureOrder returns proc.failureOrder of the member that failed last, or 0.
+func (c *comm) lastFailureOrder() (last uint32) {
+	if c.m.failureCount > 0 {
 		for p := range c.Failed() {
-			if last < p.death && !c.Spec.IsElsewhere(c.Ranks(p)[0]) {
-				last = p.death
+			if last < p.failureOrder && !c.Spec.IsElsewhere(c.Ranks(p)[0]) {
+				last = p.failureOrder
 			}
 		}
 	}
 	return last
 }
 
-// giveBack takes a communicator out to which nothing comes any more, and frees its
-// index, once the last probe for its messages is over: it could find one of the index's
-// next user. Lock held.
-func (c *comm) giveBack() {
-	if c.probing > 0 || !c.over() {
+// releaseIndex removes a communicator to which no message can come, and frees its index. It
+// waits for the last probe, which could find a message of the next communicator with this
+// index. Lock held.
+func (c *comm) releaseIndex() {
+	if c.pendingProbes > 0 || !c.isDrained() {
 		return
 	}
 	m := c.m
 	for _, p := range c.peers.All() {
-		p.proc.sent += p.sentAll()
+		p.proc.sentOnClosed += p.sentAll()
 	}
-	if n := m.handles[c.Spec.ID]; n > 1 {
-		m.handles[c.Spec.ID] = n - 1
+	if n := m.handleCounts[c.Spec.ID]; n > 1 {
+		m.handleCounts[c.Spec.ID] = n - 1
 	} else if n > 0 {
-		delete(m.handles, c.Spec.ID)
+		delete(m.handleCounts, c.Spec.ID)
 	}
 	m.comms.Remove(&c.State)
 	m.procs.Drop(&c.Comm)
 	m.comms.Table.Rested(c.Spec.Local)
 }
 
-// dropped counts a message that nobody will receive. Lock held.
-func (c *comm) dropped(msg *message) {
+// countDropped counts a message that is dropped. Lock held.
+func (c *comm) countDropped(msg *message) {
 	p := msg.from
 	if p == nil {
 		return
@@ -297,84 +295,91 @@ func (c *comm) dropped(msg *message) {
 	p.proc.Stats.Dropped++
 	p.tally.Taken[msg.plane]++
 	if c.Rest.Stage() >= cid.Parted {
-		p.late()
+		p.reportLateMessage()
 	}
 }
 
-// reaping looks for messages to closed communicators, round after round. A round
-// that finds nothing makes the time to the next longer.
-type reaping struct {
-	at    int // what is probed next: in Module.reaped, and plane
-	plane pml.Plane
-	busy  int  // probes that are under way
-	found bool // something, in this round
-	gap   time.Duration
-	next  time.Time // when the round begins
+// reaperState is the state of the reaper, which probes for messages on Module.reapedComms,
+// in rounds. The time between rounds grows while they find nothing.
+type reaperState struct {
+	// cursor and plane are the position of the next probe. cursor is an index in
+	// Module.reapedComms.
+	cursor int
+	plane  pml.Plane
+	// activeProbes counts the probes in progress.
+	activeProbes int
+	// hasFound is set if this round has found a message.
+	hasFound bool
+	// gap is the time between rounds, and notBefore the start of the next.
+	gap       time.Duration
+	notBefore time.Time
 
-	mustSettle bool // Something has come about that messages which are held wait for.
+	// mustSettle is set after an event that held messages may wait for.
+	mustSettle bool
 }
 
 const (
 	firstReapGap = 200 * time.Microsecond
 	lastReapGap  = 250 * time.Millisecond
-	mostReaps    = 16 // probes at a time
+	// maxReapProbes bounds the concurrent probes.
+	maxReapProbes = 16
 )
 
-// reap begins some probes. Lock held.
+// reap starts probes of the current round, or the next round. Lock held.
 func (m *Module) reap() {
 	rp := &m.reaper
 	if rp.mustSettle {
-		m.settle()
+		m.settleAll()
 	}
-	if rp.at >= len(m.reaped) {
-		if rp.busy > 0 {
+	if rp.cursor >= len(m.reapedComms) {
+		if rp.activeProbes > 0 {
 			return
 		}
-		m.settle()
-		m.reaped = slices.DeleteFunc(m.reaped, (*comm).over)
-		rp.at, rp.plane = 0, 0
-		if rp.gap = min(max(2*rp.gap, firstReapGap), lastReapGap); rp.found {
+		m.settleAll()
+		m.reapedComms = slices.DeleteFunc(m.reapedComms, (*comm).isDrained)
+		rp.cursor, rp.plane = 0, 0
+		if rp.gap = min(max(2*rp.gap, firstReapGap), lastReapGap); rp.hasFound {
 			rp.gap = 0
 		}
-		rp.found = false
-		rp.next = time.Now().Add(rp.gap)
+		rp.hasFound = false
+		rp.notBefore = time.Now().Add(rp.gap)
 	}
-	if !rp.next.IsZero() {
-		if time.Now().Before(rp.next) {
+	if !rp.notBefore.IsZero() {
+		if time.Now().Before(rp.notBefore) {
 			return
 		}
-		rp.next = time.Time{}
+		rp.notBefore = time.Time{}
 	}
-	for rp.busy < mostReaps && rp.at < len(m.reaped) {
-		c, plane := m.reaped[rp.at], rp.plane
-		over := c.over()
+	for rp.activeProbes < maxReapProbes && rp.cursor < len(m.reapedComms) {
+		c, plane := m.reapedComms[rp.cursor], rp.plane
+		over := c.isDrained()
 		if rp.plane++; over || int(rp.plane) == pml.Planes {
-			rp.at, rp.plane = rp.at+1, 0
+			rp.cursor, rp.plane = rp.cursor+1, 0
 		}
-		if over || c.pulling[plane].left > 0 || c.sweepers[plane] != nil || c.Over(plane) == nil { // receives may wait for the end of the pull
+		if over || c.pulls[plane].remaining > 0 || c.sweepers[plane] != nil || c.Over(plane) == nil { // Deferred receives come first.
 			continue
 		}
 		msg := m.newMessage(c, plane)
-		msg.purpose, msg.deaths = forReaper, m.deaths
+		msg.purpose, msg.failureCount = forReaper, m.failureCount
 		if m.mtl.Probe(&msg.op, 0, c.from(nil, mtl.AnyTag, uint32(plane)), true) != nil {
 			m.freeMessage(msg)
 			continue
 		}
-		rp.busy++
+		rp.activeProbes++
 	}
 }
 
-// reapedOne takes the outcome of a probe.
-func (m *Module) reapedOne(msg *message) {
-	m.reaper.busy--
+// reapProbeDone handles the completion of a reaper's probe.
+func (m *Module) reapProbeDone(msg *message) {
+	m.reaper.activeProbes--
 	if msg.op.Err != nil || !msg.op.Found {
 		if msg.op.Err == nil {
-			msg.c.searched[msg.plane] = msg.deaths
+			msg.c.reapedFailures[msg.plane] = msg.failureCount
 		}
 		m.freeMessage(msg)
 		return
 	}
-	m.reaper.found = true
-	msg.from, _ = msg.c.tookOut(&msg.op.Result) // of a rank that isn't there: dropped too
+	m.reaper.hasFound = true
+	msg.from, _ = msg.c.countClaimed(&msg.op.Result) // A message with an invalid rank is dropped too.
 	msg.reject()
 }

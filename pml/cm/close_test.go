@@ -16,17 +16,17 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// slowLooks is a network in memory on which rank 1's look number hold, of those that
-// claim on the plane of the user, takes until it is released.
+// slowLooks is an in-memory network. Of the claiming probes of rank 1 on the point-to-point
+// plane, number hold completes only when it is released.
 type slowLooks struct {
 	mtl.Component
 	mu       sync.Mutex
 	hold     int
-	op       *mtl.Op // of the look that is held
+	op       *mtl.Op // The held probe.
 	from     mtl.Endpoint
 	envelope mtl.Envelope
 	released bool
-	reused   bool // a message was sent under the id of the look that is held
+	reused   bool // A message was sent under the id of the held probe.
 }
 
 func newSlowLooks(hold int, opt mtltest.Options) (*slowLooks, pmltest.Stack) {
@@ -49,8 +49,8 @@ func (s *slowLooks) isHeld() bool    { return s.look(func() bool { return s.op !
 func (s *slowLooks) wasReused() bool { return s.look(func() bool { return s.reused }) }
 func (s *slowLooks) release()        { s.look(func() bool { s.released = true; return true }) }
 
-// pull has a process take a member's messages out of the network, and returns while the look that is slow is
-// under way; pulled is closed at the end.
+// pull starts a pull of a member's messages, and returns while the held probe is in
+// progress. pulled is closed at the end of the pull.
 func (s *slowLooks) pull(t *testing.T, m pml.Module, rank int) (pulled <-chan struct{}) {
 	t.Helper()
 	over := make(chan struct{})
@@ -106,13 +106,13 @@ func (m *slowModule) Poll() int {
 	})
 	if op != nil {
 		if err := m.Module.Probe(op, m.s.from, m.s.envelope, true); err != nil {
-			panic(err) // a network in memory takes it
+			panic(err) // The in-memory network does not fail.
 		}
 	}
 	return m.Module.Poll()
 }
 
-// until waits for something that happens without this goroutine.
+// until waits for a condition that another goroutine establishes.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for start := time.Now(); !f(); runtime.Gosched() {
@@ -122,9 +122,9 @@ func until(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// TestCloseWhileQueuesAreLookedThroughLosesNothing: receives that were posted before
-// the close get the messages that are pulled meanwhile.
-func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
+// TestClose_PullInProgress_DeferredReceivesMatch checks that receives posted before the
+// close match messages that are pulled after it.
+func TestClose_PullInProgress_DeferredReceivesMatch(t *testing.T) {
 	s, st := newSlowLooks(2, mtltest.Options{})
 	w := pmltest.OpenWorld(t, st, 2)
 	c := w.Comms(t, cid.PolicyAgree)
@@ -157,12 +157,12 @@ func TestCloseWhileQueuesAreLookedThroughLosesNothing(t *testing.T) {
 	c[0].Close()
 }
 
-// TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached: all of them, each once.
-func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
+// TestRecv_SenderBecomesUnreachableDuringPull_Fails checks that each deferred receive ends once.
+func TestRecv_SenderBecomesUnreachableDuringPull_Fails(t *testing.T) {
 	s, st := newSlowLooks(1, mtltest.Options{})
 	w := pmltest.OpenWorld(t, st, 3)
 	m := w.Procs[1].Module
-	if err := m.Learn(w.Reborn(0, 7), nil); err != nil { // without an address
+	if err := m.Learn(w.Reborn(0, 7), nil); err != nil { // Without an address.
 		t.Fatal(err)
 	}
 	c := join(t, w, w.NextID(), 1)
@@ -176,10 +176,10 @@ func TestReceivesThatWaitForALookEndWhenTheirSenderCantBeReached(t *testing.T) {
 	<-pulled
 }
 
-// TestIdIsNotUsedAgainWhileALookForItIsUnderWay: it would take a message of the next
-// communicator with this id, and drop it.
-func TestIdIsNotUsedAgainWhileALookForItIsUnderWay(t *testing.T) {
-	s, st := newSlowLooks(1, mtltest.Options{CIDBits: 8}) // 64 indices without a generation
+// TestClose_ReaperProbeInProgress_IndexIsNotReused guards the next communicator with this id,
+// whose message the probe would claim and drop.
+func TestClose_ReaperProbeInProgress_IndexIsNotReused(t *testing.T) {
+	s, st := newSlowLooks(1, mtltest.Options{CIDBits: 8}) // 64 indices, no generation bits.
 	w := pmltest.OpenWorld(t, st, 2)
 	cycle := func() {
 		c := w.Comms(t, cid.PolicyAgree)

@@ -10,49 +10,62 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// comm is one communicator.
+// comm is one communicator handle of this process.
 type comm struct {
 	base.Comm[*proc]
 	base.Probes
-	m       *Module
-	word    uint32 // its id at this process, see ids
+	m *Module
+	// localID is this process's MTL id of the communicator, see idLayout.
+	localID uint32
 	peers   base.Table[*peer]
-	refused bool       // by a member
-	asked   base.Asked // whether they are in it
-	// searched is how many processes had failed, by plane, when the reaper began the last
-	// probe that has found nothing.
-	searched [pml.Planes]uint32
-	unwanted int // Messages that are held, of all members.
-	probing  int // messages that are not freed: of probes that are under way, and what they found
+	// hasRefusal is set once a member has refused the communicator.
+	hasRefusal bool
+	inquiry    base.Asked
+	// reapedFailures has, for each plane, the value of Module.failureCount at the start
+	// of the last reaper probe that found no message.
+	reapedFailures [pml.Planes]uint32
+	// heldMessages counts peer.unreceived.held of all members.
+	heldMessages int
+	// pendingProbes counts the messages that are not freed, including those of
+	// probes in progress.
+	pendingProbes int
 
-	// Messages that were taken out of the network and have no receive, and receives
-	// that wait while that is being done, which are in deferred, too. See pull.
-	queues   [pml.Planes]match.Queues[request, message]
-	pulling  [pml.Planes]pulling
+	// queues holds messages that were pulled out of the network and wait for a
+	// receive, and the deferred receives.
+	queues [pml.Planes]match.Queues[request, message]
+	pulls  [pml.Planes]pullState
+	// deferred holds, in order, the receives that wait for the end of a pull or a sweep.
 	deferred [pml.Planes]match.Order[request]
-	sweepers [pml.Planes]*sweeper // nil where the network matches.
-	hasDead  bool                 // The bootstrap has reported the death of a member.
+	// sweepers is nil for planes on which the network matches receives.
+	sweepers [pml.Planes]*sweeper
+	// hasFailedMember is set once the bootstrap has reported the failure of a member.
+	hasFailedMember bool
 }
 
-// peer is one rank of one communicator.
+// peer is one rank of a communicator.
 type peer struct {
 	c        *comm
 	proc     *proc
 	rank     int
 	exchange cid.Exchange
-	ready    bool   // word is known, and nothing is held: a message may go at once
-	endpoint uint16 // of its process, that the rank is
-	word     uint32 // the communicator's id there, see ids
-	held     match.Order[request]
-	asked    bool // it has been told this process's id
-	inquired bool // it was asked whether it is in the communicator
-	refused  bool // it is not
-	closing  cid.Closing
-	tally    cid.Tally
-	missed   missed
-	unwanted unwanted
-	syncs    syncs
-	match    [pml.Planes]match.Peer[request, message]
+	// canSend is set if remoteID is known and no earlier send is held.
+	canSend bool
+	// endpoint is the member's endpoint within its process.
+	endpoint uint16
+	// remoteID is the member's MTL id of the communicator, see idLayout.
+	remoteID  uint32
+	heldSends match.Order[request]
+	// hasSentID is set once this process's id was sent to the member.
+	hasSentID bool
+	// isInquired is set once the member was asked whether it is in the communicator.
+	isInquired bool
+	hasRefused bool
+	closing    cid.Closing
+	tally      cid.Tally
+	missed     missedReceives
+	unreceived unreceivedMessages
+	syncs      syncSends
+	match      [pml.Planes]match.Peer[request, message]
 }
 
 // AddComm implements pml.Module.
@@ -63,76 +76,75 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	strangers := 0
-	if spec.Agreed || spec.Indices != nil { // otherwise who sends has asked before
+	unknownSenders := 0
+	if spec.Agreed || spec.Indices != nil { // Otherwise a member asks for the id before it sends.
 		for rank := range spec.Members.Len() {
 			if rank != spec.Rank && !spec.IsElsewhere(rank) {
-				strangers++
+				unknownSenders++
 			}
 		}
 	}
-	known, err := m.procs.Comm(spec, cid.NewRest(cid.Held, strangers))
+	known, err := m.procs.Comm(spec, cid.NewRest(cid.Held, unknownSenders))
 	if err != nil {
 		return nil, err
 	}
-	if err := m.fits(&known); err != nil {
+	if err := m.checkFit(&known); err != nil {
 		m.procs.Drop(&known)
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, word: m.ids.word(spec.Local), peers: base.NewTable[*peer](known.Len(), known.IsWhole())}
+	c := &comm{Comm: known, m: m, localID: m.layout.commID(spec.Local), peers: base.NewTable[*peer](known.Len(), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
-	c.hasDead = m.deaths > 0 && c.lastDead() != nil
+	c.hasFailedMember = m.failureCount > 0 && c.lastMemberFailure() != nil
 	if err := m.comms.Add("cm", &c.State, c); err != nil {
 		m.procs.Drop(&c.Comm)
 		return nil, err
 	}
 	if !c.IsWhole() {
-		m.handles[spec.ID]++
+		m.handleCounts[spec.ID]++
 	}
-	c.takeEarly()
+	c.deliverEarly()
 	return c, nil
 }
 
-// peer returns a rank's state, and makes it at the first use. Lock held.
+// peer returns the state of a rank, and creates it on first use. Lock held.
 func (c *comm) peer(rank int) *peer {
 	if p := c.peers.Get(rank); p != nil {
 		return p
 	}
 	proc := c.Proc(rank)
-	if p := c.peers.Get(rank); p != nil { // The end of a process may have made it.
+	if p := c.peers.Get(rank); p != nil { // Proc may have handled the end of the process.
 		return p
 	}
 	p := &peer{c: c, proc: proc, rank: rank, endpoint: c.EndpointOf(rank), exchange: c.Exchange(rank, cid.Held)}
-	p.learnt()
+	p.updateReady()
 	c.peers.Set(rank, p)
 	return p
 }
 
-// id identifies the member's handle in its process.
+// id returns the id of the member's handle of the communicator.
 func (p *peer) id() cid.EndpointID {
 	return cid.EndpointID{Extended: p.c.Spec.ID, Endpoint: p.endpoint}
 }
 
-// learnt follows every event of the exchange.
-func (p *peer) learnt() {
+// updateReady recomputes remoteID and canSend. Call it after every exchange event.
+func (p *peer) updateReady() {
 	if p.exchange.Known() {
-		p.word = p.c.m.ids.word(p.exchange.Remote())
+		p.remoteID = p.c.m.layout.commID(p.exchange.Remote())
 	}
-	p.ready = p.exchange.Known() && !p.exchange.Closed() && p.held.First() == nil && !p.syncs.hasStopped
+	p.canSend = p.exchange.Known() && !p.exchange.Closed() && p.heldSends.First() == nil && !p.syncs.hasStopped
 }
 
-// cannotCome returns why no message will come from src, or from anybody of whom one
-// might, on this plane. Where it is not known that a member is in the communicator, that
-// one is asked.
-func (c *comm) cannotCome(src int, plane pml.Plane) error {
-	if !c.m.failures && !c.refused {
+// recvFailure returns the reason why no message can come from src on a plane, or nil.
+// It asks members that may not be in the communicator.
+func (c *comm) recvFailure(src int, plane pml.Plane) error {
+	if !c.m.mustCheckFailures && !c.hasRefusal {
 		return nil
 	}
-	return c.whyNone(src, plane)
+	return c.findRecvFailure(src, plane)
 }
 
-// whyNone is cannotCome where something has failed.
-func (c *comm) whyNone(src int, plane pml.Plane) error {
+// findRecvFailure is the slow path of recvFailure, after a failure or a refusal.
+func (c *comm) findRecvFailure(src int, plane pml.Plane) error {
 	if err := c.refusedBy(src); err != nil {
 		return err
 	}
@@ -143,9 +155,10 @@ func (c *comm) whyNone(src int, plane pml.Plane) error {
 	return err
 }
 
-// Abort implements pml.Comm. The network may read the buffer of a send that it has, for a
-// member that is notified later. Such a send ends when that member has received the message or
-// dropped it, because all members empty a plane that is aborted. So does a send in parts, whose head may have matched.
+// Abort implements pml.Comm. A submitted send, or one that awaits its CTS, goes on,
+// because the network may still read its buffer for a member that is notified later.
+// It ends when that member has received or dropped the message, since all members
+// drain an aborted plane.
 func (c *comm) Abort(plane pml.Plane, err error) {
 	m := c.m
 	m.engine.Lock()
@@ -154,13 +167,13 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 		return
 	}
 	c.Aborted[plane] = err
-	m.failures = true
+	m.mustCheckFailures = true
 	for _, r := range m.requests {
-		if r.c == c && r.plane == plane && r.state != announced && r.state != assembling && r.state != confirming {
-			r.end(err)
+		if r.c == c && r.plane == plane && r.state != awaitingCTS && r.state != receivingFragment && r.state != confirming {
+			r.abort(err)
 		}
 	}
-	c.discardKept(plane)
-	c.beReaped()
+	c.discardUnexpected(plane)
+	c.startReaping()
 	m.wakeProbes()
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// WireVersion is the version of cm's control messages and of the layout of its
-// ids. Peers with another one can't talk.
+// WireVersion is the version of cm's control messages and of its id layout. Peers
+// with different versions cannot communicate.
 const WireVersion = 4
 
 // Component returns the component for the registry.
@@ -47,46 +47,46 @@ func (component) Requires(p any) []framework.Requirement {
 	return all
 }
 
-// Probe finds nothing that could be missing: which MTL works shows when it opens.
+// Probe always succeeds. Open fails if no MTL is usable.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
-	m := &Module{env: env, engine: env.Engine, handles: map[cid.Extended]int{}, left: map[framework.ProcID]uint64{}, known: map[*byte]struct{}{}}
+	m := &Module{env: env, engine: env.Engine, handleCounts: map[cid.Extended]int{}, leftNonces: map[framework.ProcID]uint64{}, registered: map[*byte]struct{}{}}
 	m.procs = base.NewProcs("cm", &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} }, m.learn)
-	m.unknownPeers.early, m.earlySenders = map[uint64]*early{}, map[*proc]struct{}{}
+	m.unknownPeers.early, m.earlySenders = map[uint64]*earlyArrivals{}, map[*proc]struct{}{}
 	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })
 	if err != nil {
 		return nil, fmt.Errorf("pml cm: %w", err)
 	}
 	m.name, m.mtl, m.caps = open[0].Name, open[0].Module, open[0].Module.Caps()
 	m.source = m.mtl
-	m.failure = failures(m.mtl.Describe())
-	m.looker, _ = framework.As[mtl.Looker](m.mtl)
+	m.openFailure = failedCandidates(m.mtl.Describe())
+	m.recvPoller, _ = framework.As[mtl.Looker](m.mtl)
 	if m.caps.ControlLimit < controlSize {
 		return nil, fmt.Errorf("%w: pml cm: mtl %s takes control messages of %d bytes, and %d are needed",
 			framework.ErrUnsupported, m.name, m.caps.ControlLimit, controlSize)
 	}
-	if m.cuts = m.caps.MaxMessage < unlimited; m.cuts {
-		m.least = headSize
-		m.longs = longs{sends: map[uint64]*request{}, tags: map[int32]*request{}, taken: map[origin]struct{}{}}
+	if m.hasMessageLimit = m.caps.MaxMessage < unlimited; m.hasMessageLimit {
+		m.minRecvBytes = rtsSize
+		m.fragmented = fragmentedMessages{sends: map[uint64]*request{}, recvsByTag: map[int32]*request{}, receiving: map[origin]struct{}{}}
 		if k, ok := framework.As[mtl.Keeper](m.mtl); ok {
-			m.keeper = k
+			m.prefixKeeper = k
 			m.engine.Lock()
-			k.Keep(headSize)
+			k.Keep(rtsSize)
 			m.engine.Unlock()
 		}
 	}
-	if m.caps.MaxMessage < headSize {
-		return nil, fmt.Errorf("%w: pml cm: mtl %s takes messages of at most %d bytes, and %d are needed", framework.ErrUnsupported, m.name, m.caps.MaxMessage, headSize)
+	if m.caps.MaxMessage < rtsSize {
+		return nil, fmt.Errorf("%w: pml cm: mtl %s takes messages of at most %d bytes, and %d are needed", framework.ErrUnsupported, m.name, m.caps.MaxMessage, rtsSize)
 	}
-	if m.ids, err = layIDs(m.caps.CIDBits); err != nil {
+	if m.layout, err = newIDLayout(m.caps.CIDBits); err != nil {
 		return nil, fmt.Errorf("pml cm: mtl %s: %w", m.name, err)
 	}
-	m.comms = base.NewComms[comm](cid.NewTable(m.ids.indexBits))
-	if m.ids.indexBits < cid.IndexBits {
+	m.comms = base.NewComms[comm](cid.NewTable(m.layout.indexBits))
+	if m.layout.indexBits < cid.IndexBits {
 		d := m.mtl.Describe()
 		m.comms.Table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
-			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.ids.indexBits, m.name))
+			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.layout.indexBits, m.name))
 	}
 	if err := m.learn(m.env.Self, m.Addresses()); err != nil {
 		return nil, err
@@ -95,38 +95,39 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	return m, nil
 }
 
-// ids says how a communicator's local id and a plane become the id that an MTL
-// matches: plane, index, and as much of the generation as there is room for.
-type ids struct{ indexBits, genBits int }
+// idLayout maps a communicator's local id and a plane to the id that an MTL matches.
+// From the lowest bit, that id holds the plane, the index, and the low bits of the
+// generation, as many as fit.
+type idLayout struct{ indexBits, genBits int }
 
 const planeBits = 2
 
-// Of what a layout has beyond 16 bits of index, the first two bits are the
-// generation's, the next four the index's, and all others the generation's.
+// Of the first 18 bits behind the plane, the index has 16 and the generation 2. The
+// next 4 extend the index to cid.IndexBits, and all others extend the generation.
 const (
-	firstIndexBits = 16
-	firstGenBits   = 2
+	baseIndexBits = 16
+	baseGenBits   = 2
 )
 
-// layIDs divides an MTL's width among index and generation. Without room for 16
-// communicators a transport is of no use.
-func layIDs(bits int) (ids, error) {
+// newIDLayout divides the MTL's id width between index and generation. It fails if
+// there is no room for 16 communicators.
+func newIDLayout(bits int) (idLayout, error) {
 	bits -= planeBits
 	if bits < 4 {
-		return ids{}, fmt.Errorf("%w: it matches communicator ids of %d bits, and at least %d are needed", framework.ErrUnsupported, bits+planeBits, 4+planeBits)
+		return idLayout{}, fmt.Errorf("%w: it matches communicator ids of %d bits, and at least %d are needed", framework.ErrUnsupported, bits+planeBits, 4+planeBits)
 	}
-	gen := max(0, min(bits-firstIndexBits, firstGenBits))
+	gen := max(0, min(bits-baseIndexBits, baseGenBits))
 	index := min(bits-gen, cid.IndexBits)
-	return ids{index, min(bits-index, cid.GenBits)}, nil
+	return idLayout{index, min(bits-index, cid.GenBits)}, nil
 }
 
-// word returns the id of a communicator's PointToPoint plane.
-func (l ids) word(local cid.Local) uint32 {
+// commID returns the id of a communicator's PointToPoint plane.
+func (l idLayout) commID(local cid.Local) uint32 {
 	gen := local.Gen() & (1<<l.genBits - 1)
 	return (gen<<l.indexBits | local.Index()) << planeBits
 }
 
-// index is the inverse of word, as far as the index goes, for any plane.
-func (l ids) index(word uint32) uint32 { return word >> planeBits & (1<<l.indexBits - 1) }
+// indexOf returns the index in an id of any plane.
+func (l idLayout) indexOf(word uint32) uint32 { return word >> planeBits & (1<<l.indexBits - 1) }
 
 var _ mtl.Receiver = (*Module)(nil)

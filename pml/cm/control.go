@@ -14,39 +14,60 @@ import (
 
 // Types of control messages. docs/wire.md is the reference.
 const (
-	controlRequest = 1  // this is my id of the communicator: tell me yours
-	controlReply   = 2  // this is mine
-	controlClosed  = 3  // I have closed it, and have sent you that many messages
-	controlAnswer  = 4  // I heard that you have closed it, and have sent you that many messages
-	controlGoodbye = 5  // my session is over, and I have sent you that many messages on all communicators
-	controlRefused = 6  // an answer: I am not in it, nor will I be
-	controlTake    = 7  // send me that much of the message with that number, in parts with that tag; local is the tag, sent are number, bytes, and bytes of a part
-	controlStop    = 8  // I have closed the communicator, and receive none of your messages there, point to point
-	controlStopped = 9  // An answer: I have sent you sent[0] of them, and send no more
-	controlDropped = 10 // I drop your last sent[0] messages with the tag in local; there are sent[1] such messages, one for each tag
+	// controlRequest has the sender's id of the communicator and asks for the receiver's.
+	controlRequest = 1
+	// controlReply has the sender's id of the communicator.
+	controlReply = 2
+	// controlClosed reports that the sender has closed the communicator, and the number
+	// of messages that it has sent to the receiver there.
+	controlClosed = 3
+	// controlClosedAck acknowledges controlClosed, with the same numbers.
+	controlClosedAck = 4
+	// controlGoodbye reports that the sender has closed its last session, and the number
+	// of messages that it has sent to the receiver on all communicators.
+	controlGoodbye = 5
+	// controlRefused answers a message for a communicator that the sender has not joined
+	// and never will.
+	controlRefused = 6
+	// controlCTS clears the fragments of a message to be sent. local is their tag. sent
+	// holds the number of the message, the bytes wanted, and the fragment size in bytes.
+	controlCTS = 7
+	// controlStop reports that the sender has closed the communicator and receives no more
+	// point-to-point messages of the receiver.
+	controlStop = 8
+	// controlStopped acknowledges controlStop. sent[0] is the final number of messages.
+	controlStopped = 9
+	// controlDropped reports that the last sent[0] messages with the tag in local are
+	// dropped. One such report follows for each of sent[1] tags.
+	controlDropped = 10
 )
 
-var controlNames = [...]string{"", "request", "reply", "closed", "closed, answered", "goodbye", "refused", "take", "stop", "stopped", "dropped"}
+var controlNames = [...]string{"", "request", "reply", "closed", "closed ack", "goodbye", "refused", "CTS", "stop", "stopped", "dropped"}
 
-// controlSize is the size of every control message.
+// controlSize is the size of every control message in bytes.
 const controlSize = 72
 
-// control is a control message.
+// control is a decoded control message.
 type control struct {
-	typ      byte
-	to       uint64         // nonce of the receiving process, known to members of its job only
-	from     uint64         // nonce of the sender
-	id       cid.EndpointID // of the handle that it is for
-	endpoint uint16         // of the sender's process, that it is from
-	rank     uint32         // of the sender in the communicator
-	local    cid.Local      // the sender's id of it
-	sent     cid.Counts     // a goodbye's first is of all
+	typ byte
+	// to and from are the nonces of receiver and sender. Only members of the job know them.
+	to, from uint64
+	// id is the receiver's handle of the communicator.
+	id cid.EndpointID
+	// endpoint is the sender's endpoint within its process.
+	endpoint uint16
+	// rank is the sender's rank in the communicator, or anyRank.
+	rank uint32
+	// local is the sender's local id of the communicator, or a tag.
+	local cid.Local
+	// sent counts messages by plane. Its meaning depends on typ.
+	sent cid.Counts
 }
 
 var le = binary.LittleEndian
 
-// put writes controlSize bytes.
-func (f *control) put(b []byte) {
+// encode writes controlSize bytes.
+func (f *control) encode(b []byte) {
 	_ = b[controlSize-1]
 	le.PutUint32(b[0:], uint32(f.typ)|WireVersion<<8)
 	le.PutUint32(b[4:], f.rank)
@@ -62,8 +83,8 @@ func (f *control) put(b []byte) {
 	}
 }
 
-// parseControl is the inverse of put. It accepts exactly what put makes: a goodbye, and
-// no other message, concerns no communicator.
+// parseControl decodes a control message. It rejects every message that encode cannot
+// produce. Goodbyes, and only those, name no communicator.
 func parseControl(b []byte) (f control, err error) {
 	if len(b) != controlSize {
 		return f, fmt.Errorf("control message of %d bytes, want %d", len(b), controlSize)
@@ -83,37 +104,38 @@ func parseControl(b []byte) (f control, err error) {
 	return f, nil
 }
 
-// controlSend is a control message that the MTL has not sent yet.
+// controlSend is a control message in the MTL.
 type controlSend struct {
-	m    *Module
-	op   mtl.Op
-	asks *peer // who is asked for its id of a communicator; nil: another message
-	b    [controlSize]byte
-	next *controlSend
+	m  *Module
+	op mtl.Op
+	// requestTo is the receiver of a controlRequest, nil for other types.
+	requestTo *peer
+	b         [controlSize]byte
+	next      *controlSend
 }
 
 // Done implements mtl.Owner.
-func (k *controlSend) Done(op *mtl.Op) { k.done(op.Err) }
+func (k *controlSend) Done(op *mtl.Op) { k.finish(op.Err) }
 
-func (k *controlSend) done(err error) {
-	p := k.asks
-	k.asks = nil
+func (k *controlSend) finish(err error) {
+	p := k.requestTo
+	k.requestTo = nil
 	k.next = k.m.freeControls
 	k.m.freeControls = k
-	// Who does not get a request never answers. The others are answers, or tell of
-	// a close: who has left does not need them.
+	// Sends wait for the answer to a request. All other types may be lost, because a
+	// receiver that has left does not need them.
 	if err != nil && p != nil {
-		p.unasked(&framework.TransportError{Component: "pml cm", Peer: p.proc.String(), Op: "ask for a communicator id", Err: err})
+		p.handleRequestFailure(&framework.TransportError{Component: "pml cm", Peer: p.proc.String(), Op: "ask for a communicator id", Err: err})
 	}
 }
 
-// control sends a control message. asks is as in controlSend. Lock held.
-func (p *proc) control(f control, asks *peer) {
+// sendControl sends a control message. requestTo is as in controlSend. Lock held.
+func (p *proc) sendControl(f control, asks *peer) {
 	m := p.m
 	if m.closed || p.connect() != nil {
 		return
 	}
-	p.talked = true
+	p.hasContact = true
 	f.to, f.from = p.Life.Nonce, m.env.Self.Nonce
 	k := m.freeControls
 	if k == nil {
@@ -122,42 +144,42 @@ func (p *proc) control(f control, asks *peer) {
 	} else {
 		m.freeControls, k.next = k.next, nil
 	}
-	k.asks = asks
-	f.put(k.b[:])
+	k.requestTo = asks
+	f.encode(k.b[:])
 	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id.Extended, Note: controlNames[f.typ]})
-	if done, err := m.mtl.SendControl(&k.op, p.to, k.b[:]); done || err != nil {
-		k.done(err)
+	if done, err := m.mtl.SendControl(&k.op, p.endpoint, k.b[:]); done || err != nil {
+		k.finish(err)
 	}
 }
 
-// tell sends a control message about the communicator to a member.
-func (p *peer) tell(typ byte) {
+// notify sends a control message about the communicator to a member.
+func (p *peer) notify(typ byte) {
 	c := p.c
-	p.asked = p.asked || typ == controlRequest || typ == controlReply
+	p.hasSentID = p.hasSentID || typ == controlRequest || typ == controlReply
 	var asks *peer
 	if typ == controlRequest {
 		asks = p
 	}
-	p.proc.control(control{typ: typ, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), local: c.Spec.Local, sent: p.tally.Sent}, asks)
+	p.proc.sendControl(control{typ: typ, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), local: c.Spec.Local, sent: p.tally.Sent}, asks)
 }
 
-// unasked fails the sends that wait for the answer to a request which the network has
-// failed. The next send asks again. Lock held.
-func (p *peer) unasked(err error) {
-	all := new(match.Order[request]) // without those that somebody sends who hears of an end
-	for e := p.held.First(); e != nil; e = p.held.First() {
-		e.Owner.unhold()
-		e.Owner.hold(all)
+// handleRequestFailure fails the sends that wait for the answer to a request that the
+// network has failed. The next send repeats the request. Lock held.
+func (p *peer) handleRequestFailure(err error) {
+	all := new(match.Order[request]) // Completion callbacks may start sends, which are not part of it.
+	for e := p.heldSends.First(); e != nil; e = p.heldSends.First() {
+		e.Owner.dequeue()
+		e.Owner.enqueue(all)
 	}
-	p.asked = p.exchange.Known()
+	p.hasSentID = p.exchange.Known()
 	for e := all.First(); e != nil; e = all.First() {
-		e.Owner.unhold()
+		e.Owner.dequeue()
 		e.Owner.doubt(err)
 	}
 }
 
-// Control implements mtl.Receiver. Whoever knows the address may send; a message
-// that does not name this process's nonce is a stranger's.
+// Control implements mtl.Receiver. It drops messages without this process's nonce,
+// which come from outside of the job.
 func (m *Module) Control(data []byte) {
 	f, err := parseControl(data)
 	if err != nil || f.to != m.env.Self.Nonce {
@@ -167,26 +189,26 @@ func (m *Module) Control(data []byte) {
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", err)
 		return
 	}
-	m.takeControl(&f)
+	m.handleControl(&f)
 }
 
-// takeControl takes a control message of a member of the job, which may name a
-// communicator that is not here yet. Lock held.
-func (m *Module) takeControl(f *control) {
+// handleControl handles a control message of a member of the job. Its communicator may
+// not exist here yet. Lock held.
+func (m *Module) handleControl(f *control) {
 	p := m.procs.ByNonce(f.from)
 	if p != nil {
-		p.talked = true
+		p.hasContact = true
 	}
 	if f.typ == controlGoodbye {
-		m.goodbye(p, f)
+		m.handleGoodbye(p, f)
 		return
 	}
 	c := m.comms.ByID[f.id]
 	if c == nil {
-		m.unknown(f)
+		m.handleUnknownComm(f)
 		return
 	}
-	if (f.typ == controlAnswer || f.typ == controlRefused || f.typ == controlStopped) && f.rank == anyRank && p != nil {
+	if (f.typ == controlClosedAck || f.typ == controlRefused || f.typ == controlStopped) && f.rank == anyRank && p != nil {
 		f.rank = uint32(c.RankOf(p, f.endpoint))
 	}
 	if p == nil || p.Gone() || int64(f.rank) >= int64(c.Len()) || !c.IsProc(int(f.rank), p) || c.EndpointOf(int(f.rank)) != f.endpoint {
@@ -198,69 +220,69 @@ func (m *Module) takeControl(f *control) {
 	switch f.typ {
 	case controlRequest:
 		if act := c.Rest.RecvRequest(&q.closing, &q.tally); act != 0 {
-			q.end(act)
+			q.applyClosing(act)
 		} else {
-			q.act(q.exchange.RecvExtended(f.local))
+			q.applyExchange(q.exchange.RecvExtended(f.local))
 		}
 	case controlReply:
-		q.act(q.exchange.RecvReply(f.local))
-		q.end(c.Rest.RecvReply(&q.closing)) // it may have lost what it was told, see takeEarly
-	case controlClosed, controlAnswer, controlRefused:
-		q.closed(f)
-	case controlTake:
-		q.take(f)
+		q.applyExchange(q.exchange.RecvReply(f.local))
+		q.applyClosing(c.Rest.RecvReply(&q.closing)) // The member may have lost earlier messages, see deliverEarly.
+	case controlClosed, controlClosedAck, controlRefused:
+		q.handleClosed(f)
+	case controlCTS:
+		q.handleCTS(f)
 	case controlStop:
-		q.stop(f)
+		q.handleStop(f)
 	case controlStopped:
-		q.unwanted.hasStopped, q.unwanted.lastSent = true, f.sent[pml.PointToPoint]
+		q.unreceived.hasStopped, q.unreceived.lastSent = true, f.sent[pml.PointToPoint]
 		m.reaper.mustSettle = true
 	case controlDropped:
-		q.takeReport(f)
+		q.handleDropReport(f)
 	}
 }
 
-// act carries out what the exchange says.
-func (p *peer) act(act cid.Action) {
+// applyExchange performs the actions that the exchange returns.
+func (p *peer) applyExchange(act cid.Action) {
 	if act&cid.Conflict != 0 {
 		p.proc.Fail(&framework.TransportError{Component: "pml cm", Peer: p.proc.String(), Op: "receive",
 			Err: fmt.Errorf("two ids for communicator %v", p.c.Spec.ID)})
 		return
 	}
-	p.learnt()
+	p.updateReady()
 	if act&cid.Reply != 0 {
-		p.tell(controlReply)
+		p.notify(controlReply)
 	}
 	if act&cid.Drain != 0 {
-		p.drain()
+		p.drainHeld()
 	}
 }
 
-// unknown takes a control message of a communicator that is not here: one that is
-// about to be made, or one that has been closed.
-func (m *Module) unknown(f *control) {
+// handleUnknownComm handles a control message for a communicator that does not exist
+// here, because it has been closed or is not created yet.
+func (m *Module) handleUnknownComm(f *control) {
 	to := cid.EndpointID{Extended: f.id.Extended, Endpoint: f.endpoint}
 	switch f.typ {
-	case controlReply, controlAnswer, controlRefused, controlTake, controlStopped, controlDropped:
-		return // an answer to what was closed meanwhile
+	case controlReply, controlClosedAck, controlRefused, controlCTS, controlStopped, controlDropped:
+		return // The communicator was closed after this process's request.
 	case controlStop:
-		if p := m.procs.Lives[f.from]; p != nil { // nothing of this process waits there any more
-			p.control(control{typ: controlStopped, id: to, endpoint: f.id.Endpoint, rank: anyRank}, nil)
+		if p := m.procs.Lives[f.from]; p != nil { // No receive of this process is left there.
+			p.sendControl(control{typ: controlStopped, id: to, endpoint: f.id.Endpoint, rank: anyRank}, nil)
 		}
 		return
 	}
 	if !m.comms.Over(f.id) {
-		m.keepEarly(f)
+		m.queueEarly(f)
 		return
 	}
 	if p := m.procs.Lives[f.from]; p != nil {
 		p.Stats.Dropped++
-		answer := control{typ: controlAnswer, id: to, endpoint: f.id.Endpoint, rank: anyRank}
+		answer := control{typ: controlClosedAck, id: to, endpoint: f.id.Endpoint, rank: anyRank}
 		if m.comms.Refused(f.id) {
 			answer.typ = controlRefused
 		}
-		p.control(answer, nil)
+		p.sendControl(answer, nil)
 	}
 }
 
-// anyRank is the rank of a process that has forgotten the communicator, and with it its rank.
+// anyRank replaces the rank of a sender that has released the communicator.
 const anyRank = 1<<32 - 1

@@ -14,16 +14,16 @@ func someControl() control {
 		sent: [pml.Planes]uint64{1, 1 << 40, 1<<64 - 1}}
 }
 
-func TestControlMessageComesBack(t *testing.T) {
+func TestControl_EncodeAndParse_AreInverse(t *testing.T) {
 	want := someControl()
 	b := make([]byte, controlSize)
-	want.put(b)
+	want.encode(b)
 	if got, err := parseControl(b); err != nil || got != want {
 		t.Errorf("%+v %v, want %+v", got, err, want)
 	}
 }
 
-// notAGoodbye are control messages of which it is not clear whether they are one.
+// notAGoodbye are control messages that are partly a goodbye.
 func notAGoodbye() []control {
 	request, elsewhere, ranked := someControl(), someControl(), someControl()
 	request.typ, request.id = controlRequest, cid.EndpointID{}
@@ -32,28 +32,28 @@ func notAGoodbye() []control {
 	return []control{request, elsewhere, ranked}
 }
 
-// TestGoodbyeIsNothingElse: a process whose request is taken for one counts as left.
-func TestGoodbyeIsNothingElse(t *testing.T) {
+// TestParseControl_DamagedGoodbye_ReturnsError guards processes from being taken for left because of a damaged request.
+func TestParseControl_DamagedGoodbye_ReturnsError(t *testing.T) {
 	for _, k := range notAGoodbye() {
 		b := make([]byte, controlSize)
-		k.put(b)
+		k.encode(b)
 		if _, err := parseControl(b); err == nil {
 			t.Errorf("%+v is accepted", k)
 		}
 	}
 }
 
-// FuzzControl: no bytes make the decoder do anything but return a message that
-// encodes to the same bytes, or an error.
+// FuzzControl checks that parseControl returns an error, or a message that encodes to the
+// same bytes.
 func FuzzControl(f *testing.F) {
 	b := make([]byte, controlSize)
 	some := someControl()
-	some.put(b)
+	some.encode(b)
 	f.Add(b)
 	goodbye := control{typ: controlGoodbye, to: 1, from: 2, rank: anyRank, sent: [pml.Planes]uint64{3}}
 	for _, k := range []control{goodbye, notAGoodbye()[0], notAGoodbye()[1], notAGoodbye()[2]} {
 		g := make([]byte, controlSize)
-		k.put(g)
+		k.encode(g)
 		f.Add(g)
 	}
 	f.Add(b[:controlSize-1])
@@ -65,18 +65,18 @@ func FuzzControl(f *testing.F) {
 			return
 		}
 		again := make([]byte, controlSize)
-		k.put(again)
+		k.encode(again)
 		if !bytes.Equal(again, b) {
 			t.Errorf("%x becomes %x", b, again)
 		}
 	})
 }
 
-// TestLayoutOfIDs: different planes and indices never share an id, within the bits
-// that there are; generations do as little as there is room for.
-func TestLayoutOfIDs(t *testing.T) {
+// TestIDLayout_AnyWidth_IDsAreUnique checks that different planes and indices never share an id, at any width,
+// and that generations differ as far as there is room.
+func TestIDLayout_AnyWidth_IDsAreUnique(t *testing.T) {
 	for bits := 6; bits <= 32; bits++ {
-		l, err := layIDs(bits)
+		l, err := newIDLayout(bits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,29 +86,29 @@ func TestLayoutOfIDs(t *testing.T) {
 		last := uint32(1)<<l.indexBits - 1
 		for _, index := range []uint32{0, 1, last / 2, last} {
 			for _, gen := range []uint32{1, 2, cid.MaxGen} {
-				word := l.word(cid.MakeLocal(index, gen))
-				if uint64(word)>>bits != 0 || word&(1<<planeBits-1) != 0 || l.index(word|2) != index {
+				word := l.commID(cid.MakeLocal(index, gen))
+				if uint64(word)>>bits != 0 || word&(1<<planeBits-1) != 0 || l.indexOf(word|2) != index {
 					t.Errorf("%d bits: index %d, generation %d become %#x", bits, index, gen, word)
 				}
 			}
 		}
-		if a, b := l.word(cid.MakeLocal(3, 1)), l.word(cid.MakeLocal(3, 2)); (a == b) != (l.genBits == 0) {
+		if a, b := l.commID(cid.MakeLocal(3, 1)), l.commID(cid.MakeLocal(3, 2)); (a == b) != (l.genBits == 0) {
 			t.Errorf("%d bits: two generations are %#x and %#x", bits, a, b)
 		}
 	}
-	if _, err := layIDs(5); err == nil {
+	if _, err := newIDLayout(5); err == nil {
 		t.Error("5 bits are enough")
 	}
 }
 
-// FuzzHead: whatever a peer sends is a head, in full, or is none.
+// FuzzHead checks that parseRTS returns a complete RTS or false.
 func FuzzHead(f *testing.F) {
-	h := head{to: 1, from: 2, number: 3, total: 1 << 40, part: 1 << 20}
-	f.Add(h.put(nil))
-	f.Add(make([]byte, headSize))
+	h := rts{to: 1, from: 2, number: 3, total: 1 << 40, maxFragment: 1 << 20}
+	f.Add(h.encode(nil))
+	f.Add(make([]byte, rtsSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, ok := parseHead(b)
-		if ok && !bytes.Equal(h.put(nil), b) {
+		h, ok := parseRTS(b)
+		if ok && !bytes.Equal(h.encode(nil), b) {
 			t.Errorf("% x is taken for %+v", b, h)
 		}
 	})

@@ -6,56 +6,57 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// An operation that the network has failed waits for the bootstrap's word (see
-// base.DoubtStep), so that its error is the failure of the process, as everywhere else
-// (ErrProcFailed, and by name); and the network's own if there is no such word.
-// Whatever the network says concerns that operation only, or the sends that wait for the
-// answer to a request: the next ones try again.
+// An operation that the network has failed is doubtful. It waits for the bootstrap to
+// report the end of its peer (base.DoubtStep), so that its error is ErrProcFailed and
+// names the rank, as with every other transport. Without a report it fails with the
+// network's error. Either error concerns this operation, and sends that wait for the
+// answer to the same request. Later operations are submitted normally.
 
-// Tests change it.
+// doubtSteps is the number of steps that a doubtful operation waits. Tests change it.
 var doubtSteps = base.DoubtSteps
 
-// doubting is what resolve goes by.
-type doubting struct {
-	any  bool // there may be doubtful requests
-	last time.Time
+// doubtState is the state of resolveDoubts.
+type doubtState struct {
+	// hasDoubtful is set if any request may be doubtful.
+	hasDoubtful bool
+	lastCheckAt time.Time
 }
 
-// doubt ends an operation with the network's error, unless it is known, or turns out in
-// time, that the other process has failed or left. Lock held.
+// doubt fails an operation with the network's error, or with the failure of its peer if
+// that is known or reported in time. Lock held.
 func (r *request) doubt(err error) {
 	m := r.m
-	known := r.c.cannotCome(r.source(), r.plane)
+	known := r.c.recvFailure(r.source(), r.plane)
 	if p := r.p; p != nil && p.proc.Err != nil {
 		known = r.c.Explain(p.proc.Err, p.rank)
-	} else if p == nil && known == nil && r.c.hasDead {
-		known = r.c.lastDead() // it had matched: afterwards the network has no receives from any source
+	} else if p == nil && known == nil && r.c.hasFailedMember {
+		known = r.c.lastMemberFailure() // After the failure, the network has no receives from any source.
 	}
 	if known != nil {
 		r.fail(known)
 		return
 	}
-	r.state, r.why, r.steps = doubtful, err, doubtSteps
-	m.doubting.any = true
+	r.state, r.cause, r.doubtStepsLeft = doubtful, err, doubtSteps
+	m.doubts.hasDoubtful = true
 	m.engine.Nudge()
 }
 
-// resolve ends the operations that have waited for long enough. Lock held.
-func (m *Module) resolve() {
+// resolveDoubts fails the operations whose wait is over. Lock held.
+func (m *Module) resolveDoubts() {
 	now := time.Now()
-	steps := base.DoubtTaken(m.doubting.last, now)
+	steps := base.DoubtTaken(m.doubts.lastCheckAt, now)
 	if steps == 0 {
 		return
 	}
-	m.doubting = doubting{last: now}
+	m.doubts = doubtState{lastCheckAt: now}
 	for _, r := range m.requests {
 		if r.state != doubtful {
 			continue
 		}
-		if r.steps -= steps; r.steps > 0 {
-			m.doubting.any = true
+		if r.doubtStepsLeft -= steps; r.doubtStepsLeft > 0 {
+			m.doubts.hasDoubtful = true
 		} else {
-			r.fail(r.why)
+			r.fail(r.cause)
 		}
 	}
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// failed counts the operations of a process that the network has failed, and that wait
-// for the bootstrap's word.
+// failed counts the doubtful requests of a process.
 func failed(m pml.Module) (n int) {
 	for _, c := range pmltest.Inspect(m).Comms {
 		for _, p := range append(c.Posted, c.Sends...) {
@@ -31,7 +30,7 @@ func failed(m pml.Module) (n int) {
 	return n
 }
 
-// wantFailureOf1 wants err to say that rank 1 has failed.
+// wantFailureOf1 checks that err is the failure of rank 1.
 func wantFailureOf1(t *testing.T, what string, err error) {
 	t.Helper()
 	var failed *framework.ProcFailedError
@@ -40,9 +39,9 @@ func wantFailureOf1(t *testing.T, what string, err error) {
 	}
 }
 
-// TestNetworkTellsOfADeathBeforeTheBootstrap: what it has failed ends with the failure
-// of the process all the same, for receives from any source too.
-func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
+// TestDoubt_NetworkFailsBeforeBootstrapReport_ReturnsProcFailed checks that operations end with the failure of
+// the process, including receives from any source.
+func TestDoubt_NetworkFailsBeforeBootstrapReport_ReturnsProcFailed(t *testing.T) {
 	broken := errors.New("connection reset")
 	for _, death := range []bool{true, false} {
 		t.Run(fmt.Sprint("death ", death), func(t *testing.T) {
@@ -75,9 +74,9 @@ func TestNetworkTellsOfADeathBeforeTheBootstrap(t *testing.T) {
 	}
 }
 
-// TestNetworkFailsWhatTheDeadHadSent: its message was claimed, the bootstrap has told,
-// and nobody will tell again.
-func TestNetworkFailsWhatTheDeadHadSent(t *testing.T) {
+// TestRecvClaimed_SenderHasFailed_ReturnsProcFailed covers a claimed message. The bootstrap has reported the
+// failure before, and no second report follows.
+func TestRecvClaimed_SenderHasFailed_ReturnsProcFailed(t *testing.T) {
 	defer cm.SetDoubtSteps(math.MaxInt)()
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
@@ -94,7 +93,7 @@ func TestNetworkFailsWhatTheDeadHadSent(t *testing.T) {
 	wantFailureOf1(t, "a claimed message", err)
 }
 
-// deaf is a network in memory that fails control messages while it is deaf.
+// deaf is an in-memory network that fails control messages while it is deaf.
 type deaf struct {
 	mtl.Component
 	is atomic.Bool
@@ -134,7 +133,7 @@ func (m *deafModule) Poll() int {
 	return n + len(ops)
 }
 
-// worldOfDeaf is two processes and a communicator whose ids have to be asked for.
+// worldOfDeaf returns two processes and a communicator with lazy ids.
 func worldOfDeaf(t *testing.T) (*deaf, *pmltest.World, []pml.Comm) {
 	net := &deaf{Component: mtltest.NewMemory(mtltest.Options{}).Component()}
 	net.is.Store(true)
@@ -142,9 +141,9 @@ func worldOfDeaf(t *testing.T) (*deaf, *pmltest.World, []pml.Comm) {
 	return net, w, w.Comms(t, cid.PolicyLazy)
 }
 
-// TestRequestThatTheNetworkFailsIsNoDeath: not before the bootstrap says so; and then
-// it is one for what has waited for the answer, too.
-func TestRequestThatTheNetworkFailsIsNoDeath(t *testing.T) {
+// TestDoubt_NetworkFailsRequest_WaitsForBootstrapReport checks that sends which wait for the reply end with
+// the failure of the process, once the bootstrap reports it.
+func TestDoubt_NetworkFailsRequest_WaitsForBootstrapReport(t *testing.T) {
 	defer cm.SetDoubtSteps(math.MaxInt)()
 	_, w, c := worldOfDeaf(t)
 	m := w.Procs[0].Module
@@ -164,9 +163,9 @@ func TestRequestThatTheNetworkFailsIsNoDeath(t *testing.T) {
 	wantFailureOf1(t, "a new send", err)
 }
 
-// TestRequestThatTheNetworkFailsIsRepeated: the sends that have waited for its answer
-// are lost, and the next one asks again.
-func TestRequestThatTheNetworkFailsIsRepeated(t *testing.T) {
+// TestSend_NetworkFailedRequest_IsRepeated checks that sends which wait for the reply fail,
+// and that the next send repeats the request.
+func TestSend_NetworkFailedRequest_IsRepeated(t *testing.T) {
 	defer cm.SetDoubtSteps(1)()
 	net, _, c := worldOfDeaf(t)
 	_, err := start(t)(isend(c[0], 1, 1, pml.Standard)).wait(t)
@@ -179,12 +178,12 @@ func TestRequestThatTheNetworkFailsIsRepeated(t *testing.T) {
 	}
 }
 
-// TestDeathReplacesAnErrorOfTheNetwork: a process that could not be reached has failed,
-// and says so when that is known.
-func TestDeathReplacesAnErrorOfTheNetwork(t *testing.T) {
+// TestPeerFailed_PeerWasUnreachable_ReplacesError checks that a failure report replaces the error of an
+// unreachable process.
+func TestPeerFailed_PeerWasUnreachable_ReplacesError(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	m := w.Procs[0].Module
-	if err := m.Learn(w.Reborn(1, 7), nil); err != nil { // without an address
+	if err := m.Learn(w.Reborn(1, 7), nil); err != nil { // Without an address.
 		t.Fatal(err)
 	}
 	c := join(t, w, w.NextID(), 0)

@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// Endpoints of the network stay, with less than 1 KiB each.
+// The MTL keeps endpoints, of less than 1 KiB each.
 func TestModule_ProcessesComeAndGo_MemoryIsBounded(t *testing.T) {
 	needs.Time(t)
 	t.Run("ofi", func(t *testing.T) { pmltest.Visits(t, overOFI(t, "tcp;ofi_rxm", 0), 200) })

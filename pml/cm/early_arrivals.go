@@ -2,37 +2,41 @@ package cm
 
 import "github.com/ferrympi/ferry/cid"
 
-// early is what one process has said too soon: for communicators that are not here yet,
-// or, as a goodbye, before its card came. It goes with its process.
-type early struct {
-	kept map[earlyKey]control
-	lost bool // some of it may have been dropped
+// earlyArrivals holds the control messages of one process for communicators that do not
+// exist here yet, and its goodbye if that came before its card. They are dropped when
+// the process ends.
+type earlyArrivals struct {
+	messages map[earlyKey]control
+	// isIncomplete is set if some may have been dropped.
+	isIncomplete bool
 }
 
-// earlyKey is what an endpoint of a process says once only. A goodbye has no communicator.
+// earlyKey identifies a kind of message of one endpoint. A goodbye has no communicator.
 type earlyKey struct {
 	to   cid.EndpointID
 	from uint16
 	typ  byte
 }
 
-// mostEarly is how many control messages of a process are kept, and of all those
-// together whose card has not come (about 100 bytes each): there are programs that make
-// 40,000 communicators at once.
-const mostEarly = 1 << 16
+// maxEarly bounds the control messages that are queued for one process, and those of all
+// unknown peers together (about 100 bytes each). Some programs create 40,000
+// communicators at once.
+const maxEarly = 1 << 16
 
-// unknownPeers are processes that have sent something before their card has come.
+// unknownPeers holds the early arrivals of processes whose card has not come.
 type unknownPeers struct {
-	early map[uint64]*early // by nonce
-	n     int               // messages kept
-	lost  bool              // some of one was dropped
+	// early is keyed by the sender's nonce.
+	early map[uint64]*earlyArrivals
+	count int
+	// isIncomplete is set if messages of any unknown peer were dropped.
+	isIncomplete bool
 }
 
-// keepEarly keeps a control message that came too early, once. One of a process that has
-// left or failed is of no use. Lock held.
-func (m *Module) keepEarly(f *control) {
+// queueEarly queues an early control message, unless an equal one is queued or its
+// sender has ended. Lock held.
+func (m *Module) queueEarly(f *control) {
 	p := m.procs.ByNonce(f.from)
-	var e *early
+	var e *earlyArrivals
 	if p != nil {
 		if p.Err != nil {
 			return
@@ -40,19 +44,19 @@ func (m *Module) keepEarly(f *control) {
 		e = &p.early
 		m.earlySenders[p] = struct{}{}
 	} else if e = m.unknownPeers.early[f.from]; e == nil {
-		e = new(early)
+		e = new(earlyArrivals)
 	}
 	key := earlyKey{f.id, f.endpoint, f.typ}
-	if _, again := e.kept[key]; again {
+	if _, isQueued := e.messages[key]; isQueued {
 		return
 	}
-	n, lost := len(e.kept), &e.lost
+	n, lost := len(e.messages), &e.isIncomplete
 	if p == nil {
-		n, lost = m.unknownPeers.n, &m.unknownPeers.lost
+		n, lost = m.unknownPeers.count, &m.unknownPeers.isIncomplete
 	}
-	if n >= mostEarly {
+	if n >= maxEarly {
 		if !*lost {
-			m.env.Logger.Warn("pml cm: control messages for communicators that are not here yet are dropped: too many; the ids are told again when they are made", "kept", mostEarly)
+			m.env.Logger.Warn("pml cm: early-arrival queue is full: dropping control messages; their senders get the ids when the communicators are created", "queued", maxEarly)
 		}
 		*lost = true
 		if p != nil {
@@ -60,83 +64,82 @@ func (m *Module) keepEarly(f *control) {
 		}
 		return
 	}
-	if e.kept == nil {
-		e.kept = map[earlyKey]control{}
+	if e.messages == nil {
+		e.messages = map[earlyKey]control{}
 	}
-	e.kept[key] = *f
+	e.messages[key] = *f
 	if p == nil {
 		m.unknownPeers.early[f.from] = e
-		m.unknownPeers.n++
+		m.unknownPeers.count++
 	}
 }
 
-// meet gives a process whose card has come what it had said before. Lock held.
-func (m *Module) meet(p *proc) {
+// adoptEarly moves the early arrivals of an unknown peer to p, whose card has come. Lock held.
+func (m *Module) adoptEarly(p *proc) {
 	s := &m.unknownPeers
 	if e := s.early[p.Life.Nonce]; e != nil {
 		p.early = *e
-		s.n -= len(e.kept)
+		s.count -= len(e.messages)
 		delete(s.early, p.Life.Nonce)
 	}
-	if p.early.lost = s.lost; p.Err != nil {
-		p.early = early{}
+	if p.early.isIncomplete = s.isIncomplete; p.Err != nil {
+		p.early = earlyArrivals{}
 	}
-	if len(p.early.kept) > 0 || p.early.lost {
+	if len(p.early.messages) > 0 || p.early.isIncomplete {
 		m.earlySenders[p] = struct{}{}
 	}
-	if f, ok := p.early.kept[earlyKey{typ: controlGoodbye}]; ok {
-		m.goodbye(p, &f)
+	if f, ok := p.early.messages[earlyKey{typ: controlGoodbye}]; ok {
+		m.handleGoodbye(p, &f)
 	}
 }
 
-// dropEarly drops the messages that are kept of a process.
+// dropEarly drops the early arrivals of p.
 func (p *proc) dropEarly() {
-	p.early = early{}
+	p.early = earlyArrivals{}
 	delete(p.m.earlySenders, p)
 }
 
-// takeEarly takes what the members have said of a new communicator. Its id is told to those
-// whose request for it may have been dropped; who has closed there already answers. Lock
-// held.
-func (c *comm) takeEarly() {
+// deliverEarly handles the early arrivals for a new communicator. Members of which a
+// request may have been dropped get its id unasked. Lock held.
+func (c *comm) deliverEarly() {
 	m := c.m
-	if m.unknownPeers.lost { // Requests of any member may have been dropped.
+	if m.unknownPeers.isIncomplete { // Learn all cards, since any member may have sent a request.
 		for rank := range c.Len() {
 			c.Proc(rank)
 		}
 	}
 	for p := range m.earlySenders {
 		for _, rank := range c.Ranks(p) {
-			c.takeEarlyOf(p, rank)
+			c.deliverEarlyFrom(p, rank)
 		}
-		if len(p.early.kept) == 0 && !p.early.lost {
+		if len(p.early.messages) == 0 && !p.early.isIncomplete {
 			delete(m.earlySenders, p)
 		}
 	}
 }
 
-// takeEarlyOf is takeEarly for one member.
-func (c *comm) takeEarlyOf(p *proc, rank int) {
+// deliverEarlyFrom is deliverEarly for one member.
+func (c *comm) deliverEarlyFrom(p *proc, rank int) {
 	for _, typ := range [...]byte{controlRequest, controlClosed} {
-		if len(p.early.kept) == 0 {
+		if len(p.early.messages) == 0 {
 			break
 		}
 		key := earlyKey{c.ID(), c.EndpointOf(rank), typ}
-		if f, ok := p.early.kept[key]; ok {
-			delete(p.early.kept, key)
-			c.m.takeControl(&f)
+		if f, ok := p.early.messages[key]; ok {
+			delete(p.early.messages, key)
+			c.m.handleControl(&f)
 		}
 	}
-	if p.early.lost && rank != c.Spec.Rank && !c.Spec.IsElsewhere(rank) {
-		c.peer(rank).tell(controlReply)
+	if p.early.isIncomplete && rank != c.Spec.Rank && !c.Spec.IsElsewhere(rank) {
+		c.peer(rank).notify(controlReply)
 	}
 }
 
-// countEarly returns the number of control messages that are kept. Lock held.
+// countEarly returns the number of queued control messages. Lock held.
 func (m *Module) countEarly() int {
-	n := m.unknownPeers.n
+	n := m.unknownPeers.count
 	for _, p := range m.procs.Lives {
-		n += len(p.early.kept)
+		n += len(p.early.messages)
 	}
 	return n
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestGoodbyeBeforeTheCard: a fast member makes a communicator, sends, and leaves
-// before this one knows who it is.
-func TestGoodbyeBeforeTheCard(t *testing.T) {
+// TestGoodbye_BeforeCard_IsEarlyArrival covers a fast member that creates a communicator, sends, and
+// leaves before its card has come.
+func TestGoodbye_BeforeCard_IsEarlyArrival(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module
@@ -29,9 +29,9 @@ func TestGoodbyeBeforeTheCard(t *testing.T) {
 	}
 }
 
-// TestWhatOneThatHasGoneHadSentEarlyGoes: a process that opens one session after the other
-// may have each bounded number kept once only.
-func TestWhatOneThatHasGoneHadSentEarlyGoes(t *testing.T) {
+// TestEarlyArrivals_ProcessHasEnded_AreDropped guards the memory of a process that opens one session
+// after the other. The bound holds for each incarnation.
+func TestEarlyArrivals_ProcessHasEnded_AreDropped(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module
@@ -39,7 +39,7 @@ func TestWhatOneThatHasGoneHadSentEarlyGoes(t *testing.T) {
 	peer := w.Group()[1].Life
 	for life, end := range []func(){
 		func() { net.Inject(0, goodbye(w.Group()[0].Nonce, peer.Nonce, 0)) },
-		func() { // the card of the next life
+		func() { // The card of the next incarnation.
 			if err := m.Learn(framework.Life{ID: peer.ID, Nonce: 2000}, card); err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestWhatOneThatHasGoneHadSentEarlyGoes(t *testing.T) {
 		const n = 100
 		for i := range n {
 			b := goodbye(w.Group()[0].Nonce, peer.Nonce, 0)
-			b[0] = 1 // a request
+			b[0] = 1 // A request.
 			binary.LittleEndian.PutUint64(b[24:], 1<<40)
 			binary.LittleEndian.PutUint64(b[32:], uint64(i))
 			net.Inject(0, b)
@@ -64,17 +64,17 @@ func TestWhatOneThatHasGoneHadSentEarlyGoes(t *testing.T) {
 	}
 }
 
-// TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits: what a process may have
-// kept for communicators to come is bounded; who has asked in vain is told when the
-// communicator is made, and who has closed it meanwhile is heard again.
-func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
+// TestEarlyArrivals_QueueIsFull_SendsComplete checks the bound of the early-arrival
+// queue. Senders of dropped requests get the id when the communicator is created, and senders
+// of dropped closes report again.
+func TestEarlyArrivals_QueueIsFull_SendsComplete(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 3)
 	m := w.Procs[0].Module
 	flood := func(from uint64) {
 		for i := range 1<<16 + 10 {
 			b := goodbye(w.Group()[0].Nonce, from, 0)
-			b[0] = 1 // a request
+			b[0] = 1 // A request.
 			binary.LittleEndian.PutUint64(b[24:], 1<<40)
 			binary.LittleEndian.PutUint64(b[32:], uint64(i))
 			net.Inject(0, b)
@@ -85,7 +85,7 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	kept := start(t)(isend(second, 0, 1, pml.Standard))
 	until(t, "the question of rank 2", func() bool { return pmltest.Inspect(m).EarlyArrivals == 1 })
 	flood(w.Group()[1].Nonce)
-	flood(999) // a stranger who knows the nonce
+	flood(999) // An unknown peer that knows the nonce.
 	until(t, "the flood", func() bool { return pmltest.Inspect(m).EarlyArrivals == 1+2<<16 })
 	first := join(t, w, id, 1)
 	lost := start(t)(isend(first, 0, 1, pml.Synchronous))
@@ -97,7 +97,7 @@ func TestTooManyEarlyControlMessagesAreDroppedAndNobodyWaits(t *testing.T) {
 	}
 	withdrawn.Close()
 	until(t, "the rest", func() bool {
-		pmltest.Inspect(m) // progresses
+		pmltest.Inspect(m) // It makes progress.
 		return m.Stats()[0].Dropped > 10
 	})
 	for _, s := range []started{kept, lost} {

@@ -8,21 +8,21 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// fits returns an error if the MTL cannot distinguish the ranks of a process, or has too few ids
-// for them. It is the same in all members, except for ids that other communicators use. Lock held.
-func (m *Module) fits(c *base.Comm[*proc]) error {
+// checkFit returns an error if the MTL cannot distinguish the ranks of a process, or has too few
+// free ids for them. All members get the same result, except for ids that other communicators use. Lock held.
+func (m *Module) checkFit(c *base.Comm[*proc]) error {
 	if c.IsWhole() {
 		return nil
 	}
-	if err := m.fitsFormat(c.Len(), c.MostRanks(), c.HighestEndpoint()); err != nil {
+	if err := m.checkTagFormat(c.Len(), c.MostRanks(), c.HighestEndpoint()); err != nil {
 		return err
 	}
-	ids := 1 << m.ids.indexBits
-	if m.handles[c.Spec.ID] > 0 { // the first handle was checked for all
+	ids := 1 << m.layout.indexBits
+	if m.handleCounts[c.Spec.ID] > 0 { // The first handle was checked for all.
 		return nil
 	}
 	_, live, resting := m.comms.Table.Counts()
-	free := m.comms.Table.Free() + live + resting - len(m.comms.ByID) // reserved ids count as free
+	free := m.comms.Table.Free() + live + resting - len(m.comms.ByID) // Reserved ids count as free.
 	if own := len(c.Ranks(c.Proc(c.Spec.Rank))); own > free {
 		return fmt.Errorf("%w: pml cm: this process has %d ranks: %d of %d communicator ids of mtl %s are free, room for %d ranks: close communicators",
 			framework.ErrUnsupported, own, free, ids, m.name, free)
@@ -38,13 +38,13 @@ func (m *Module) FitsRanks(members pml.Members) error {
 		counts[member.Life]++
 		most, highest = max(most, counts[member.Life]), max(highest, member.Endpoint)
 	}
-	return m.fitsFormat(members.Len(), most, highest)
+	return m.checkTagFormat(members.Len(), most, highest)
 }
 
-// fitsFormat returns an error if the tag format has too few bits for a communicator with that number of
-// ranks, that number in one process, and that highest endpoint.
-func (m *Module) fitsFormat(ranks, most int, highest uint16) error {
-	caps, ids := &m.caps, 1<<m.ids.indexBits
+// checkTagFormat returns an error if the tag format has too few bits for a communicator with this number
+// of ranks, this number of ranks in one process, and this highest endpoint.
+func (m *Module) checkTagFormat(ranks, most int, highest uint16) error {
+	caps, ids := &m.caps, 1<<m.layout.indexBits
 	if !caps.MatchesRank && highest>>caps.EndpointBits != 0 {
 		return fmt.Errorf("%w: pml cm: a process has endpoint %d: mtl %s (%s) has %d bits for endpoints, room for ranks 0 to %d of a process: %s",
 			framework.ErrUnsupported, highest, m.name, m.mtl.Describe().Mode, caps.EndpointBits, 1<<caps.EndpointBits-1, m.remedy(ranks, most))
@@ -60,10 +60,10 @@ func (m *Module) fitsFormat(ranks, most int, highest uint16) error {
 	return nil
 }
 
-// remedy returns advice for a communicator that does not fit.
+// remedy returns the advice at the end of the errors above.
 func (m *Module) remedy(ranks, most int) string {
 	s := m.caps.RankSetting
-	ids, err := layIDs(s.CIDBits)
+	ids, err := newIDLayout(s.CIDBits)
 	if s.Param == "" || err != nil || ranks > 1<<s.SourceBits || most > 1<<ids.indexBits {
 		return "use more processes with fewer ranks each"
 	}

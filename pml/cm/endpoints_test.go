@@ -27,7 +27,7 @@ func TestAddComm_TooFewBitsForRanks_IsUnsupported(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		opt    mtltest.Options
-		counts [2]int // ranks of each process
+		counts [2]int // Ranks of each process.
 		want   []string
 	}{
 		{"no bits", mtltest.Options{ByProcess: true, RankSetting: packed}, [2]int{1, 2}, []string{"endpoint 1", "0 bits", "0 to 0", packed.Param}},
@@ -70,10 +70,10 @@ func TestAddComm_TooFewBitsForRanks_IsUnsupported(t *testing.T) {
 	}
 }
 
-// TestAddComm_TooFewFreeIDs_FirstHandleIsUnsupported checks that a process does not run out of ids
-// after some handles. Reserved ids may be this communicator's, and count as free.
+// TestAddComm_TooFewFreeIDs_FirstHandleIsUnsupported checks that the first handle is rejected if the
+// ids do not suffice for all. Reserved ids may be this communicator's, and count as free.
 func TestAddComm_TooFewFreeIDs_FirstHandleIsUnsupported(t *testing.T) {
-	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 6}), 2) // 16 ids
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 6}), 2) // 16 ids.
 	w.JoinEndpoints(t, 10, 1)
 	err := w.Endpoints(7, 1).Join(0)
 	wantErr(t, "seven more ranks", err, framework.ErrUnsupported)
@@ -101,9 +101,9 @@ func TestAddComm_TooFewFreeIDs_FirstHandleIsUnsupported(t *testing.T) {
 	}
 }
 
-// TestEndpoints_MTLMatchesByProcess_GoAsTheStandardSays runs the kit's cases of endpoints over
+// TestEndpoints_MTLMatchesByProcess_PassKit runs the kit's cases of endpoints over
 // networks that match the process and the endpoint of a source.
-func TestEndpoints_MTLMatchesByProcess_GoAsTheStandardSays(t *testing.T) {
+func TestEndpoints_MTLMatchesByProcess_PassKit(t *testing.T) {
 	for name, opt := range map[string]mtltest.Options{
 		"usual":         {},
 		"late":          {Faults: mtltest.Faults{Polls: 3}},
@@ -127,14 +127,14 @@ func endpointCases(t *testing.T, s pmltest.Stack) (some kittest.Cases) {
 	return some
 }
 
-// TestControl_ForgedEndpoint_IsDropped: a reply that gives a rank the endpoint of another one
-// teaches no id, from which messages would get lost.
+// TestControl_ForgedEndpoint_IsDropped checks a reply that names a rank with the endpoint of another
+// one. Its id must not be used, because messages sent to it would be lost.
 func TestControl_ForgedEndpoint_IsDropped(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
 	e := w.JoinEndpoints(t, 2, 2)
 	to := e.Rank(1, 1)
-	for _, ends := range [][2]uint16{{0, 0}, {9, 1}, {0, 9}} { // receiver and sender
+	for _, ends := range [][2]uint16{{0, 0}, {9, 1}, {0, 9}} { // Receiver and sender.
 		b := cm.Reply(w.Group()[0].Nonce, w.Group()[1].Nonce, e.ID, to, cid.MakeLocal(77, 1))
 		binary.LittleEndian.PutUint16(b[44:], ends[0])
 		binary.LittleEndian.PutUint16(b[46:], ends[1])
@@ -149,7 +149,7 @@ func TestControl_ForgedEndpoint_IsDropped(t *testing.T) {
 }
 
 // TestControl_TwoEndpointsAskEarly_BothAreKept checks that requests of two ranks of a process for
-// one id are early arrivals of their own.
+// one id are separate early arrivals.
 func TestControl_TwoEndpointsAskEarly_BothAreKept(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	e := w.Endpoints(2, 1)
@@ -170,10 +170,10 @@ func TestControl_TwoEndpointsAskEarly_BothAreKept(t *testing.T) {
 	}
 }
 
-// TestGoodbye_ProcessOfSeveralRanks_MessagesOfAllAreReceived: the goodbye counts the messages of
-// all ranks, and those that no receive waits for are searched for rank by rank.
+// TestGoodbye_ProcessOfSeveralRanks_MessagesOfAllAreReceived checks that a goodbye counts the messages of
+// all ranks, and that pulls cover each rank.
 func TestGoodbye_ProcessOfSeveralRanks_MessagesOfAllAreReceived(t *testing.T) {
-	defer cm.SetMostVain(1 << 20)() // no receive ends because too little is found
+	defer cm.SetMostVain(1 << 20)() // No receive ends because of fruitless searches.
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	e := w.JoinEndpoints(t, 2, 3)
 	sent := func(f func(from, to int)) {
@@ -200,7 +200,7 @@ func TestGoodbye_ProcessOfSeveralRanks_MessagesOfAllAreReceived(t *testing.T) {
 	_, err := last.r.Wait(soon, last.gen)
 	wantErr(t, "receive from a rank of a process that has left", err, framework.ErrPeerClosed)
 	sent(func(from, to int) { receive(t, e.Comms[to], from, 5, "kept") })
-	for _, r := range wild { // the other rank of this process may send, by another PML
+	for _, r := range wild { // The other rank of this process may send with another PML.
 		if err := r.r.Cancel(r.gen); err != nil {
 			t.Error(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Pull takes a member's messages out of the network, as when it has left, and returns at
+// Pull takes a member's messages out of the network, as after its goodbye, and returns at
 // the end of the pulls.
 func Pull(m pml.Module, rank int) {
 	cm := m.(*Module)
@@ -13,20 +13,18 @@ func Pull(m pml.Module, rank int) {
 	defer cm.engine.Unlock()
 	for _, c := range cm.comms.ByID {
 		for plane := range pml.Plane(pml.Planes) {
-			c.pull(plane, c.peer(rank))
+			c.startPull(plane, c.peer(rank))
 		}
 	}
-	for cm.pulls > 0 {
+	for cm.activePulls > 0 {
 		cm.awaitPull(nil)
 	}
 }
 
-// SetMostVain changes how many searches for missing messages may find nothing more, and
-// returns what undoes it.
-func SetMostVain(n int) (undo func()) { return set(&mostVain, n) }
+// SetMostVain changes maxFruitlessSearches and returns a function that restores it.
+func SetMostVain(n int) (undo func()) { return set(&maxFruitlessSearches, n) }
 
-// SetDoubtSteps changes for how long the bootstrap's word is waited for, and returns
-// what undoes it.
+// SetDoubtSteps changes doubtSteps and returns a function that restores it.
 func SetDoubtSteps(n int) (undo func()) { return set(&doubtSteps, n) }
 
 func set(v *int, n int) (undo func()) {
@@ -35,18 +33,17 @@ func set(v *int, n int) (undo func()) {
 	return func() { *v = old }
 }
 
-// Head is what stands for the number-th message of total bytes from one process to
-// another, which comes in parts.
+// Head returns the RTS of message number of total bytes from one process to another.
 func Head(to, from uint64, number, total uint64) []byte {
-	h := head{to: to, from: from, number: number, total: total, part: 1}
-	return h.put(nil)
+	h := rts{to: to, from: from, number: number, total: total, maxFragment: 1}
+	return h.encode(nil)
 }
 
-// HeadSize is the length of a head, in bytes.
-const HeadSize = headSize
+// HeadSize is the size of an RTS in bytes.
+const HeadSize = rtsSize
 
-// Refused is the control message by which a member says that it is not in a communicator, and
-// Reply the one that tells its id of it.
+// Refused is the type of the control message with which a member refuses a communicator, and
+// Reply the type of the one with its id.
 func Refused(to, from uint64, id cid.Extended, rank int) []byte {
 	return encode(control{typ: controlRefused, to: to, from: from, id: cid.EndpointID{Extended: id}, rank: uint32(rank)})
 }
@@ -57,6 +54,6 @@ func Reply(to, from uint64, id cid.Extended, rank int, local cid.Local) []byte {
 
 func encode(f control) []byte {
 	b := make([]byte, controlSize)
-	f.put(b)
+	f.encode(b)
 	return b
 }

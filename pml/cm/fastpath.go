@@ -6,117 +6,114 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// The path of a small message. What cm adds to the MTL is the lock, the peer's state, the
-// counts that the end of a communicator goes by, and an mtl.Op. docs/decisions/hot-path.md
-// has what each piece may cost.
+// The path of a small message. Besides the MTL call it has the lock, the state of the peer,
+// the counts for the close of a communicator, and an mtl.Op. docs/decisions/hot-path.md has
+// the budget of each step.
 
-// sendNow gives a message to the MTL, if it can go as it is to a member whose id is known,
-// and reports whether that was so. r is nil if nothing is left to do; otherwise it is a
-// request, which may have failed. Lock held.
-func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (r *request, ok bool) {
+// sendDirect submits a message to a member whose id is known, and reports whether that was
+// possible. r is nil if the send is complete. Otherwise it is a request, which may have
+// failed. Lock held.
+func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (r *request, ok bool) {
 	m := c.m
 	p := c.peers.Get(dst)
-	if p == nil || !p.ready || buf.Layout() != nil || c.Closed() || c.Aborted[plane] != nil {
+	if p == nil || !p.canSend || buf.Layout() != nil || c.Closed() || c.Aborted[plane] != nil {
 		return nil, false
 	}
 	proc := p.proc
-	if !proc.connected || proc.Err != nil || p.refused || m.cuts && p.mustCut(buf.Bytes, mode) {
+	if !proc.isConnected || proc.Err != nil || p.hasRefused || m.hasMessageLimit && p.needsRTS(buf.Bytes, mode) {
 		return nil, false
 	}
 	proc.Stats.Sent++
 	proc.Stats.SentBytes += uint64(len(buf.Bytes))
 	if m.env.Hooks != nil {
-		c.sending(p, tag, int64(len(buf.Bytes)), plane)
+		c.emitSend(p, tag, int64(len(buf.Bytes)), plane)
 	}
-	// A request is taken if the MTL keeps its op, and the MTL calls nobody from here.
+	// newSendRequest takes m.free, whose op the MTL has. Send runs no callbacks.
 	if m.free == nil {
-		m.makeRequest()
+		m.addFreeRequest()
 	}
-	done, err := m.mtl.Send(&m.free.op, proc.to, c.to(p, tag, uint32(plane)), buf.Bytes, modes[mode])
+	done, err := m.mtl.Send(&m.free.op, proc.endpoint, c.to(p, tag, uint32(plane)), buf.Bytes, modes[mode])
 	if done {
-		p.counts(plane, tag)
+		p.countSent(plane, tag)
 		return nil, true
 	}
-	r = c.sendRequest(p, buf, tag, plane, mode)
-	r.given(done, err)
+	r = c.newSendRequest(p, buf, tag, plane, mode)
+	r.handleSendResult(done, err)
 	return r, true
 }
 
-// modes are the MTL's.
+// modes maps send modes to those of the MTL.
 var modes = [...]mtl.Mode{pml.Standard: mtl.Standard, pml.Synchronous: mtl.Synchronous, pml.Ready: mtl.Standard}
 
-// to returns the envelope of a message to a member, on a plane or planeParts.
+// to returns the envelope of a message to a member, on a plane or fragmentPlane.
 func (c *comm) to(p *peer, tag int, plane uint32) mtl.Envelope {
-	return mtl.Envelope{CID: p.word | plane, Source: int32(c.Spec.Rank), Tag: int32(tag), Endpoint: c.Endpoint}
+	return mtl.Envelope{CID: p.remoteID | plane, Source: int32(c.Spec.Rank), Tag: int32(tag), Endpoint: c.Endpoint}
 }
 
-// from returns the envelope of a receive or a probe from a member, or from any if p is nil.
+// from returns the envelope of a receive or a probe, from any source if p is nil.
 func (c *comm) from(p *peer, tag int, plane uint32) mtl.Envelope {
 	if p == nil {
-		return mtl.Envelope{CID: c.word | plane, Source: mtl.AnySource, Tag: int32(tag)}
+		return mtl.Envelope{CID: c.localID | plane, Source: mtl.AnySource, Tag: int32(tag)}
 	}
-	return mtl.Envelope{CID: c.word | plane, Source: int32(p.rank), Tag: int32(tag), Endpoint: p.endpoint}
+	return mtl.Envelope{CID: c.localID | plane, Source: int32(p.rank), Tag: int32(tag), Endpoint: p.endpoint}
 }
 
-// fastPerProgress is how many receives in a row poll the MTL only. A process whose message
-// is always there would leave everything else undone.
-const fastPerProgress = 64
+// directRecvsPerProgress is the number of direct receives per poll of all sources. Without it,
+// a process whose messages are always present would not progress anything else.
+const directRecvsPerProgress = 64
 
-// mostLooks is how often a receive polls the MTL before it lets others have the lock and
-// waits like any other: as often as a wait polls what it waits for between two polls of
-// everything.
-const mostLooks = 8
+// maxDirectPolls bounds the polls of the MTL in a direct receive. It equals the number of
+// polls of one source in a wait between two polls of all sources.
+const maxDirectPolls = 8
 
-// receiveNow is a blocking receive from one member while its caller holds the engine's
-// lock and polls the MTL. Where the message is there, or about to come, it needs an op, and
-// neither counts among what is pending nor completes a request: nobody else looks
-// meanwhile, except who is called from Poll. For them the op's owner, Module.quick, is a
-// posted receive like others: it ends when its sender fails.
+// recvDirect is a blocking receive from one member that polls the MTL while it holds the
+// engine's lock. If the message is present or arrives soon, no request is started or
+// completed. Callbacks of these polls see Module.directRecv, the owner of the op, as a posted
+// receive, which fails with its sender.
 //
-// The results are the message's tag and length. If it does not come soon, or is not what is
-// usual, r is a request of the receive. Without either it was not posted. Lock held, all
-// the time.
-func (c *comm) receiveNow(buf pml.Buffer, src, tag int, plane pml.Plane) (came, bytes int, r *request, ok bool) {
+// came and bytes are the tag and length of the message. If ok is false, r is the posted
+// receive, or nil if none was posted. Lock held throughout.
+func (c *comm) recvDirect(buf pml.Buffer, src, tag int, plane pml.Plane) (gotTag, bytes int, r *request, ok bool) {
 	m := c.m
-	if m.fast++; m.fast%fastPerProgress == 0 {
+	if m.directRecvCalls++; m.directRecvCalls%directRecvsPerProgress == 0 {
 		m.engine.Progress()
 	}
 	p := c.peers.Get(src)
-	if p == nil || !p.proc.connected || buf.Layout() != nil || c.Closed() ||
-		m.kept+m.pulls > 0 || m.failures || c.refused || m.env.Hooks != nil {
+	if p == nil || !p.proc.isConnected || buf.Layout() != nil || c.Closed() ||
+		m.unexpectedCount+m.activePulls > 0 || m.mustCheckFailures || c.hasRefusal || m.env.Hooks != nil {
 		return 0, 0, nil, false
 	}
-	r = m.quick
+	r = m.directRecv
 	if r == nil {
-		r = m.makeQuick()
+		r = m.newDirectRecv()
 	}
 	r.Reset()
 	r.c, r.p = c, p
-	into := r.into(buf.Bytes)
-	e := mtl.Envelope{CID: c.word | uint32(plane), Source: int32(src), Tag: int32(tag), Endpoint: p.endpoint}
-	looks := min(m.engine.PollBudget(), mostLooks)
-	looked := m.looker != nil && looks > 0
+	into := r.bufferOrBounce(buf.Bytes)
+	e := mtl.Envelope{CID: c.localID | uint32(plane), Source: int32(src), Tag: int32(tag), Endpoint: p.endpoint}
+	polls := min(m.engine.PollBudget(), maxDirectPolls)
+	hasPolled := m.recvPoller != nil && polls > 0
 	var err error
-	if looked {
-		err = m.looker.RecvLook(&r.op, p.proc.to, e, into, looks)
-		looks = 1
+	if hasPolled {
+		err = m.recvPoller.RecvLook(&r.op, p.proc.endpoint, e, into, polls)
+		polls = 1
 	} else {
-		err = m.mtl.Recv(&r.op, p.proc.to, e, into)
+		err = m.mtl.Recv(&r.op, p.proc.endpoint, e, into)
 	}
-	for ; looks > 0 && err == nil; looks-- {
-		if !looked {
+	for ; polls > 0 && err == nil; polls-- {
+		if !hasPolled {
 			m.mtl.Poll()
 		}
 		if r.Done() {
 			res := &r.op.Result
-			if res.Err != nil || res.Canceled || r.why != nil || int(res.Source) != src || res.Bytes > int64(len(buf.Bytes)) || m.cuts && res.Bytes == headSize {
+			if res.Err != nil || res.Canceled || r.cause != nil || int(res.Source) != src || res.Bytes > int64(len(buf.Bytes)) || m.hasMessageLimit && res.Bytes == rtsSize {
 				break
 			}
 			if len(into) > len(buf.Bytes) {
 				copy(buf.Bytes, into[:res.Bytes])
 			}
 			r.c, r.p = nil, nil
-			p.took(plane, res.Bytes)
+			p.countReceived(plane, res.Bytes)
 			return int(res.Tag), int(res.Bytes), nil, true
 		}
 		if m.engine.Wanted() {
@@ -124,32 +121,32 @@ func (c *comm) receiveNow(buf pml.Buffer, src, tag int, plane pml.Plane) (came, 
 		}
 		cpu.Pause()
 	}
-	r.late(buf, tag, plane, err)
+	r.postDirectRecv(buf, tag, plane, err)
 	return 0, 0, r, false
 }
 
-// makeQuick makes the request that Module.quick is until it is late.
-func (m *Module) makeQuick() *request {
-	r := m.freeRequest()
-	r.send, r.state, r.busy = false, posted, true
-	m.quick = r
+// newDirectRecv returns a new Module.directRecv.
+func (m *Module) newDirectRecv() *request {
+	r := m.takeFreeRequest()
+	r.isSend, r.state, r.isOpBusy = false, posted, true
+	m.directRecv = r
 	return r
 }
 
-// late makes the quick receive one like others, wherever it is now: with the MTL, over, or
-// refused with err. Lock held.
-func (r *request) late(buf pml.Buffer, tag int, plane pml.Plane, err error) {
-	over := r.Done()
-	r.m.quick = nil
-	r.begin(r.c)
+// postDirectRecv turns the direct receive into a normal one, whether the MTL has it, has
+// completed it, or has rejected it with err. Lock held.
+func (r *request) postDirectRecv(buf pml.Buffer, tag int, plane pml.Plane, err error) {
+	isComplete := r.Done()
+	r.m.directRecv = nil
+	r.start(r.c)
 	r.m.postings++
 	r.posting = r.m.postings
 	r.plane, r.tag, r.buf = plane, tag, buf
 	switch {
 	case err != nil:
-		r.busy = false
+		r.isOpBusy = false
 		r.doubt(err)
-	case over:
+	case isComplete:
 		(*operation)(r).Done(&r.op)
 	}
 }

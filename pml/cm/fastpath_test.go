@@ -16,11 +16,11 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// surprises is a network in memory on which something happens at rank 0 in the poll after a
-// receive, while that may still look.
+// surprises is an in-memory network that runs a function at rank 0 in the poll after a
+// receive was posted.
 type surprises struct {
 	mtl.Component
-	happens func(mtl.Receiver) // guarded by rank 0's lock
+	happens func(mtl.Receiver) // Guarded by rank 0's lock.
 	due     bool
 }
 
@@ -54,14 +54,14 @@ func (m *surprisedModule) Poll() int {
 	return m.Module.Poll()
 }
 
-// TestWhatAPollBringsEndsTheReceiveThatLooks: nobody else will end it.
-func TestWhatAPollBringsEndsTheReceiveThatLooks(t *testing.T) {
+// TestRecvDirect_EventDuringPoll_EndsReceive checks that events end the receive that polls.
+func TestRecvDirect_EventDuringPoll_EndsReceive(t *testing.T) {
 	broken := errors.New("the network is broken")
 	for _, x := range []struct {
 		name    string
 		want    error
 		happens func(net *mtltest.Memory, w *pmltest.World, id cid.Extended) func(mtl.Receiver)
-		fatal   bool // nothing works afterwards
+		fatal   bool // Rank 0 is unusable afterwards.
 	}{
 		{"refusal", framework.ErrNotMember, func(_ *mtltest.Memory, w *pmltest.World, id cid.Extended) func(mtl.Receiver) {
 			g := w.Group()
@@ -89,7 +89,7 @@ func TestWhatAPollBringsEndsTheReceiveThatLooks(t *testing.T) {
 			}
 			send(t, c[0], 1, 1, "id")
 			receive(t, c[1], 0, 1, "id")
-			send(t, c[1], 0, 1, "there") // its endpoint is known, and so is its id
+			send(t, c[1], 0, 1, "there") // Connects the member and exchanges ids.
 			receive(t, c[0], 1, 1, "there")
 			w.Procs[0].Engine.Lock()
 			s.happens = x.happens(net, w, id)
@@ -101,7 +101,7 @@ func TestWhatAPollBringsEndsTheReceiveThatLooks(t *testing.T) {
 			if x.fatal {
 				return
 			}
-			for i := range 3 { // the others' receives are none the worse for it
+			for i := range 3 { // Later receives of other messages match.
 				send(t, c[2], 0, 3, fmt.Sprint(i))
 				receive(t, c[0], 2, 3, fmt.Sprint(i))
 			}
@@ -109,7 +109,7 @@ func TestWhatAPollBringsEndsTheReceiveThatLooks(t *testing.T) {
 	}
 }
 
-// starter starts a send and a receive when a request completes.
+// starter is a notifier that starts a send and a receive.
 type starter struct {
 	t   *testing.T
 	c   pml.Comm
@@ -126,9 +126,9 @@ func (s *starter) Completed(r *pml.Request) {
 	s.got = s.c.StartRecv(pml.Buffer{Bytes: s.in}, 1, 4, pml.PointToPoint)
 }
 
-// TestWhatStartsWhileAReceiveLooksTakesNothingOfIt: the op that is in use is not another
-// one's.
-func TestWhatStartsWhileAReceiveLooksTakesNothingOfIt(t *testing.T) {
+// TestRecvDirect_CallbackStartsRequests_OpIsNotShared checks that requests started in a callback use
+// other ops.
+func TestRecvDirect_CallbackStartsRequests_OpIsNotShared(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(eager), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	for range 100 {
@@ -141,7 +141,7 @@ func TestWhatStartsWhileAReceiveLooksTakesNothingOfIt(t *testing.T) {
 				send(t, c[1], 0, tag, what)
 			}
 		}
-		receive(t, c[0], 1, 2, "two") // the poll that brings it brings the other first
+		receive(t, c[0], 1, 2, "two") // The same poll delivers the other message first.
 		receive(t, c[1], 0, 3, "go")
 		w.Procs[0].Engine.Lock()
 		got, gen := s.got, s.got.Generation()
@@ -152,8 +152,8 @@ func TestWhatStartsWhileAReceiveLooksTakesNothingOfIt(t *testing.T) {
 	}
 }
 
-// TestMessageThatIsTooLongLeavesTheNextReceiveAlone: both use the same op.
-func TestMessageThatIsTooLongLeavesTheNextReceiveAlone(t *testing.T) {
+// TestRecvDirect_MessageIsTruncated_NextReceiveMatches checks two receives that use the same op.
+func TestRecvDirect_MessageIsTruncated_NextReceiveMatches(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(eager), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	for i := range 10 {
@@ -167,15 +167,15 @@ func TestMessageThatIsTooLongLeavesTheNextReceiveAlone(t *testing.T) {
 	}
 }
 
-// counted counts how often it is polled.
+// counted counts its polls.
 type counted struct{ polls int }
 
 // Poll implements progress.Source.
 func (c *counted) Poll() int { c.polls++; return 0 }
 
-// TestReceivesThatFindTheirMessageLeaveNothingElseUndone: other transports, and what is
-// pending with this one, live on polls too.
-func TestReceivesThatFindTheirMessageLeaveNothingElseUndone(t *testing.T) {
+// TestRecvDirect_MessagesAlwaysPresent_OtherSourcesArePolled checks that other sources and pending
+// requests of this one make progress.
+func TestRecvDirect_MessagesAlwaysPresent_OtherSourcesArePolled(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(eager), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	other := new(counted)

@@ -19,12 +19,12 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// The faults of Open MPI's cm and OFI MTL that facts/openmpi.md lists, and that
-// concern communicator ids: each is a test of the same number.
+// These tests cover the faults of Open MPI's cm and OFI MTL that concern communicator ids, with
+// the numbers of facts/openmpi.md.
 
 func text(s string) pml.Buffer { return pml.Buffer{Bytes: []byte(s)} }
 
-// receive takes a message and compares it.
+// receive receives a message and compares its contents.
 func receive(t *testing.T, c pml.Comm, src, tag int, want string) {
 	t.Helper()
 	buf := make([]byte, len(want)+1)
@@ -41,11 +41,11 @@ func send(t *testing.T, c pml.Comm, dst, tag int, s string) {
 	}
 }
 
-// Isend waits for the exchange of ids in Open MPI, and so for the peer.
-func TestFault1IsendReturnsWhileThePeerSleeps(t *testing.T) {
+// In Open MPI, Isend waits for the exchange of ids, and so for the peer.
+func TestFault1_PeerDoesNotPoll_IsendReturns(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	c := w.Comms(t, cid.PolicyLazy)
-	w.Procs[1].Engine.Lock() // it does nothing at all
+	w.Procs[1].Engine.Lock() // Rank 1 makes no progress.
 	const n = 1000
 	reqs := make([]*pml.Request, n)
 	gens := make([]uint32, n)
@@ -70,7 +70,7 @@ func TestFault1IsendReturnsWhileThePeerSleeps(t *testing.T) {
 	}
 }
 
-// join makes one rank's end of a lazy communicator of all.
+// join creates the handle of one rank of a lazy communicator of all.
 func join(t *testing.T, w *pmltest.World, id cid.Extended, rank int) pml.Comm {
 	t.Helper()
 	m := w.Procs[rank].Module
@@ -85,17 +85,17 @@ func join(t *testing.T, w *pmltest.World, id cid.Extended, rank int) pml.Comm {
 	return c
 }
 
-// An id that is not known here is looked up as if it were this process's own in Open
-// MPI: the message goes to the wrong communicator.
-func TestFault2UnknownCommunicatorIsWaitedFor(t *testing.T) {
+// Open MPI looks up an unknown id among its own, so that the message reaches the wrong
+// communicator.
+func TestFault2_UnknownCommunicator_SendWaits(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
-	other := w.Comms(t, cid.PolicyLazy) // the sender's index of the next one is in use here
+	other := w.Comms(t, cid.PolicyLazy) // Uses the index here that the sender has for the next communicator.
 	second := join(t, w, w.NextID(), 1)
 	id := w.NextID()
 	if _, err := join(t, w, id, 0).Isend(text("early"), 1, 5, pml.PointToPoint, pml.Standard); err != nil {
 		t.Fatal(err)
 	}
-	for pmltest.Inspect(w.Procs[1].Module).EarlyArrivals == 0 { // the question is there before the communicator
+	for pmltest.Inspect(w.Procs[1].Module).EarlyArrivals == 0 { // The request precedes the communicator.
 		runtime.Gosched()
 	}
 	for _, c := range []pml.Comm{other[1], second} {
@@ -106,9 +106,9 @@ func TestFault2UnknownCommunicatorIsWaitedFor(t *testing.T) {
 	receive(t, join(t, w, id, 1), 0, 5, "early")
 }
 
-// On that path the buffer for control messages is lost in Open MPI: after a few, a
-// process hears nothing more.
-func TestFault3ControlMessagesGoOnAfterUnknownOnes(t *testing.T) {
+// Open MPI loses the buffer for control messages on this path, so that a process receives no
+// more of them after a few.
+func TestFault3_ControlForUnknownCommunicators_LaterOnesAreReceived(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	for round := range 200 {
 		id := w.NextID()
@@ -131,10 +131,10 @@ func TestFault3ControlMessagesGoOnAfterUnknownOnes(t *testing.T) {
 	}
 }
 
-// The id has 16 bits on the wire and 30 in the tag in Open MPI.
-func TestFault4IdsAreAsWideInControlMessagesAsInTheNetwork(t *testing.T) {
+// In Open MPI, the id has 16 bits on the wire and 30 in the tag.
+func TestFault4_IndexAbove16Bits_MessagesMatch(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 32}), 2)
-	for _, p := range w.Procs { // indices above 16 bits, and not the same ones
+	for _, p := range w.Procs { // Indices above 16 bits, which differ between the processes.
 		for i := range 1<<17 + 1000*p.Rank {
 			if _, err := p.Module.CIDs().Reserve(); err != nil {
 				t.Fatal(i, err)
@@ -148,9 +148,8 @@ func TestFault4IdsAreAsWideInControlMessagesAsInTheNetwork(t *testing.T) {
 	receive(t, c[0], 1, 1, "and back")
 }
 
-// The state of an exchange is changed by concurrent senders without care in Open
-// MPI.
-func TestFault5ConcurrentFirstSendersAgree(t *testing.T) {
+// In Open MPI, concurrent senders race on the state of an exchange.
+func TestFault5_ConcurrentFirstSends_AllArrive(t *testing.T) {
 	for range 20 {
 		w := pmltest.OpenWorld(t, stack(mtltest.Options{Faults: mtltest.Faults{Polls: 1}}), 2)
 		c := w.Comms(t, cid.PolicyLazy)
@@ -174,9 +173,9 @@ func TestFault5ConcurrentFirstSendersAgree(t *testing.T) {
 	}
 }
 
-// Control receives are not withdrawn when a process ends in Open MPI, and callbacks
-// come late.
-func TestFault6ClosingWithEverythingOutstanding(t *testing.T) {
+// Open MPI does not withdraw control receives when a process ends, and runs callbacks
+// late.
+func TestFault6_CloseWithPendingOperations_Ends(t *testing.T) {
 	w, err := pmltest.NewWorld(stack(mtltest.Options{}), 2)
 	if err != nil {
 		t.Fatal(err)
@@ -206,9 +205,9 @@ func TestFault6ClosingWithEverythingOutstanding(t *testing.T) {
 	}
 }
 
-// A message that waited for the id is sent with parts of the control message as its
-// tag in Open MPI.
-func TestFault7HeldMessagesKeepTheirEnvelope(t *testing.T) {
+// Open MPI sends a message that waited for the id with a tag that contains parts of the
+// control message.
+func TestFault7_HeldMessages_KeepEnvelope(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 3)
 	c := w.Comms(t, cid.PolicyLazy)
 	tags := []int{0, 77, 1<<24 - 1, 3}
@@ -230,8 +229,8 @@ func TestFault7HeldMessagesKeepTheirEnvelope(t *testing.T) {
 	}
 }
 
-// An error of the network ends the process in Open MPI.
-func TestFault8ErrorsOfTheNetworkAreReturned(t *testing.T) {
+// In Open MPI, an error of the network ends the process.
+func TestFault8_NetworkError_IsReturned(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
 	c := w.Comms(t, cid.PolicyAgree)
@@ -245,9 +244,9 @@ func TestFault8ErrorsOfTheNetworkAreReturned(t *testing.T) {
 	receive(t, c[1], 0, 1, "goes on")
 }
 
-// Opening a module is local, and so is everything up to the first message (fault 9);
-// communicators that are derived cost none either (fault 10).
-func TestFault9And10NothingIsSentBeforeTheFirstMessage(t *testing.T) {
+// Opening a module is local, and so is everything else before the first message (fault 9).
+// Derived communicators cost no message either (fault 10).
+func TestFault9And10_BeforeFirstMessage_NetworkIsIdle(t *testing.T) {
 	var controls atomic.Int64
 	net := mtltest.NewMemory(mtltest.Options{Faults: mtltest.Faults{Control: func(data []byte) [][]byte {
 		controls.Add(1)
@@ -279,7 +278,7 @@ func TestFault9And10NothingIsSentBeforeTheFirstMessage(t *testing.T) {
 }
 
 // A component that has failed to open can be opened again.
-func TestFault13FailedOpenCanBeTriedAgain(t *testing.T) {
+func TestFault13_OpenFailed_SecondOpenSucceeds(t *testing.T) {
 	narrow := mtltest.NewMemory(mtltest.Options{ControlLimit: 1})
 	if _, err := pmltest.NewWorld(over(narrow), 1); !errors.Is(err, framework.ErrUnsupported) {
 		t.Fatalf("a network without room for control messages: %v", err)
@@ -290,9 +289,9 @@ func TestFault13FailedOpenCanBeTriedAgain(t *testing.T) {
 	receive(t, c[0], 0, 1, "now")
 }
 
-// Control messages overtake one another and come twice; strangers send what they
-// like. All that is said to the right processes still arrives, once and in order.
-func TestControlMessagesInAnyOrderAndStrangersAmongThem(t *testing.T) {
+// Control messages are reordered and duplicated, and unknown peers send arbitrary ones. All
+// messages still arrive, once and in order.
+func TestControl_ReorderedDuplicatedForged_MessagesArriveOnce(t *testing.T) {
 	var mu sync.Mutex
 	var kept [][]byte
 	n := 0
@@ -302,12 +301,12 @@ func TestControlMessagesInAnyOrderAndStrangersAmongThem(t *testing.T) {
 		defer mu.Unlock()
 		n++
 		forged := bytes.Clone(data)
-		forged[9]++ // another receiver's number
+		forged[9]++ // The nonce of another receiver.
 		out := [][]byte{forged, data[:len(data)-1], data}
 		if n%3 == 0 {
 			out = append(out, data)
 		}
-		if n%5 == 0 { // a late one of an earlier communicator, perhaps to another process
+		if n%5 == 0 { // A late message of an earlier communicator, perhaps to another process.
 			out = append(out, kept...)
 			kept = nil
 		} else {
@@ -342,8 +341,8 @@ func TestControlMessagesInAnyOrderAndStrangersAmongThem(t *testing.T) {
 	}
 }
 
-// TestManyCommunicatorsOnOnePair: a message finds the last of 40,000.
-func TestManyCommunicatorsOnOnePair(t *testing.T) {
+// TestSend_FortyThousandCommunicators_ReachesTheLast sends on the last of 40,000 communicators.
+func TestSend_FortyThousandCommunicators_ReachesTheLast(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector makes it long, and there is one goroutine")
 	}
@@ -363,8 +362,8 @@ func TestManyCommunicatorsOnOnePair(t *testing.T) {
 	}
 }
 
-// TestLimitsOfALayoutAreClearErrors: as on a network that matches few bits.
-func TestLimitsOfALayoutAreClearErrors(t *testing.T) {
+// TestAddComm_LayoutIsFull_ReturnsUnsupported uses a network that matches few bits.
+func TestAddComm_LayoutIsFull_ReturnsUnsupported(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 8, TagBits: 10, SourceBits: 1, MaxMessage: 1000}), 2)
 	if got := w.Procs[0].Module.Caps().TagMax; got != 1023 {
 		t.Errorf("TagMax is %d", got)
@@ -389,13 +388,13 @@ func TestLimitsOfALayoutAreClearErrors(t *testing.T) {
 	}
 }
 
-// TestIndicesAreUsedAgain: closed communicators give their ids back, also where
-// messages to them are late, and no message meets a newer communicator.
-func TestIndicesAreUsedAgain(t *testing.T) {
+// TestClose_ManyCommunicators_IndicesAreReused checks that closed communicators release their ids even if messages to
+// them are late, and that no message reaches a newer communicator.
+func TestClose_ManyCommunicators_IndicesAreReused(t *testing.T) {
 	for _, policy := range pmltest.Policies {
 		t.Run(policy.String(), func(t *testing.T) {
 			w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 9, Inject: 4096, Faults: mtltest.Faults{Polls: 2}}), 2)
-			for round := range 2000 { // of 128 indices
+			for round := range 2000 { // There are 128 indices.
 				c := w.Comms(t, policy)
 				stray := round%3 == 0
 				done := make(chan struct{})
@@ -415,7 +414,7 @@ func TestIndicesAreUsedAgain(t *testing.T) {
 				}
 				for _, p := range w.Procs {
 					for {
-						if _, _, resting := p.Module.CIDs().Counts(); resting < 40 { // and the quiet ones are 32
+						if _, _, resting := p.Module.CIDs().Counts(); resting < 40 { // At most 32 of them are quiet.
 							break
 						}
 						runtime.Gosched()
@@ -426,10 +425,10 @@ func TestIndicesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestSendToWhomHasClosedBeforeTheFirstMessageEnds: the receiver has forgotten the
-// communicator when it is asked for its id. The send is dropped. It completes, or fails if it
-// is synchronous.
-func TestSendToWhomHasClosedBeforeTheFirstMessageEnds(t *testing.T) {
+// TestSend_ReceiverHasClosed_IsDropped covers a receiver that has released the
+// communicator before the sender requests its id. The send is dropped. It completes, or fails
+// if it is synchronous.
+func TestSend_ReceiverHasClosed_IsDropped(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	for _, mode := range []pml.Mode{pml.Standard, pml.Synchronous} {
 		c := w.Comms(t, cid.PolicyLazy)

@@ -8,8 +8,8 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// unseen is what a person has to know who looks for a message.
-const unseen = "a network does not say what waits in it: messages that nobody has asked for are not listed"
+// unlistedNote is the note of every inspection.
+const unlistedNote = "networks do not list waiting messages: messages without a posted receive are missing here"
 
 // Inspect implements pml.Module.
 func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
@@ -19,14 +19,14 @@ func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
 
 // inspect is Inspect with the lock held.
 func (m *Module) inspect() pml.Inspection {
-	ins := pml.Inspection{EarlyArrivals: m.countEarly(), Notes: []string{unseen}}
+	ins := pml.Inspection{EarlyArrivals: m.countEarly(), Notes: []string{unlistedNote}}
 	posted, sends := map[*comm][]pml.Pending{}, map[*comm][]pml.Pending{}
 	for _, r := range m.requests {
 		if r.c == nil || r.state == complete {
 			continue
 		}
 		p := pml.Pending{Peer: r.source(), Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: stateNames[r.state], Wait: r.Awaited()}
-		if r.send || r.state == receiving || r.state == assembling {
+		if r.isSend || r.state == receiving || r.state == receivingFragment {
 			sends[r.c] = append(sends[r.c], p)
 		} else {
 			posted[r.c] = append(posted[r.c], p)

@@ -19,19 +19,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// eager is a network that takes messages of some size at once, as providers do.
+// eager is a network that accepts messages of up to some size at once, as providers do.
 var eager = mtltest.Options{Inject: 8 << 10, MaxMessage: 16 << 20}
 
-// over is cm over a network in memory.
+// over returns cm over an in-memory network.
 func over(net *mtltest.Memory) pmltest.Stack {
 	return pmltest.Stack{PML: cm.Component(), MTL: net.Component()}
 }
 
-// stack is over, for a network of its own.
+// stack returns over, on a network of its own.
 func stack(opt mtltest.Options) pmltest.Stack { return over(mtltest.NewMemory(opt)) }
 
-// onNodes is stack, for processes on so many nodes, with shared memory between those
-// of one.
+// onNodes returns stack for processes on this number of nodes, with shared memory within each
+// node.
 func onNodes(nodes int, opt mtltest.Options) pmltest.Stack {
 	s := stack(opt)
 	s.Node, s.BTLs, s.Nodes = ob1.Component(), []btl.Component{self.Component(), shm.OnHeap()}, nodes
@@ -47,12 +47,12 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestContractWhereMessagesComeLate: a send of any length is done when it returns, and
-// its message is still under way, as with providers that progress by themselves.
-func TestContractWhereMessagesComeLate(t *testing.T) {
+// TestContract_LateDelivery uses a network that completes sends of any length at once
+// and delivers messages later, as providers with their own progress do.
+func TestContract_LateDelivery(t *testing.T) {
 	needs.Time(t)
 	late := mtltest.Options{Inject: 4 << 20, Faults: mtltest.Faults{Polls: 5}}
 	pmltest.Run(t, stack(late), cid.PolicyLazy, cid.PolicyAgree)
 }
 
-func TestNoAllocationPerMessage(t *testing.T) { pmltest.NoAllocations(t, stack(eager)) }
+func TestMessage_SteadyState_AllocatesNothing(t *testing.T) { pmltest.NoAllocations(t, stack(eager)) }

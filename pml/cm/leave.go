@@ -11,56 +11,56 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// How others hear that a session is over.
+// How a process leaves.
 //
-// A network does not tell that a process has closed its last session: what is sent to
-// it afterwards is tried for ever. So a process says goodbye, when all that it has
-// sent is on its way or the patience for that has ended, to each with whom it has
-// exchanged anything over the network.
-// What is sent to it later ends with framework.ErrPeerClosed, and so does, some milliseconds
-// after, what is on its way still: it may have been received, and the goodbye have
-// overtaken the network's word of that. Nobody answers, and nobody is waited for.
+// A network does not report that a process has closed its last session, and retries
+// messages to it for ever. Flush therefore sends a goodbye to every process with which
+// anything was exchanged over the network. It does so after all messages are in the
+// network, or after its context has ended. A goodbye is not acknowledged.
 //
-// A goodbye may overtake messages, and names their number. Receives go on until that
-// many are accounted for: received, or taken out of the network. Those that nobody has
-// asked for may lie there under any communicator, and are taken out too (see pull).
-// Then receives from the process end with an error. So they do if nothing comes any
-// more: what it has sent to a communicator that was never made here can't be found.
+// Later sends to the process fail with framework.ErrPeerClosed. Sends in progress fail
+// some milliseconds later, because the goodbye may overtake the acknowledgment of a
+// message that was received.
 //
-// The card of a process's next life says that this one is over, too, without a number.
+// A goodbye may also overtake messages, and carries their number. Receives continue until
+// all of these messages were received or pulled out of the network (pull.go), from any
+// communicator. After that, receives from the process fail. They also fail if a number
+// of searches in a row finds no message, because messages to a communicator that was
+// never created here cannot be found.
+//
+// The card of a newer incarnation also ends the older one, without a number.
 
-// mostSought is how many planes one search goes through.
-const mostSought = 64
+// maxPlanesPerSearch bounds the planes that one call of searchPlanes covers.
+const maxPlanesPerSearch = 64
 
-// mostVain is how many searches for missing messages, base.LastGap apart, may find nothing
-// more in a row: five seconds. Messages are later than a goodbye by milliseconds, unless
-// what a network resends counts. Tests change it.
-var mostVain = 20
+// maxFruitlessSearches is the number of searches in a row, base.LastGap apart, that may
+// find none of the missing messages. It amounts to five seconds. A message is milliseconds
+// later than a goodbye, unless the network retransmits it. Tests change it.
+var maxFruitlessSearches = 20
 
-// goodbyePatience is how long a session that closes waits until its goodbyes are on
-// their way. There is no room for one to a peer that has left without a word, nor will
-// there be.
+// goodbyePatience bounds the wait of Flush until the goodbyes have left. A goodbye to a
+// peer that has ended may never leave.
 const goodbyePatience = 200 * time.Millisecond
 
-// Flush implements pml.Module. What did not leave in time keeps nobody from being told
-// that the session is over. A message that is on its way still counts: it may arrive.
+// Flush implements pml.Module. It sends goodbyes even if messages have not left in time.
+// Those messages count, because they may still arrive.
 func (m *Module) Flush(ctx context.Context) error {
 	err := pml.Until(ctx, m.engine, m.idle)
 	m.engine.Lock()
-	m.sayGoodbye()
+	m.sendGoodbyes()
 	m.engine.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyePatience)
 	defer cancel()
-	_ = pml.Until(ctx, m.engine, m.idle) // who does not get it has left
+	_ = pml.Until(ctx, m.engine, m.idle) // Peers that miss the goodbye have ended.
 	return err
 }
 
-// idle reports whether nothing is left that only this process can bring on its way.
-// Lock held.
-func (m *Module) idle() bool { return m.sends == 0 && m.mtl.Idle() }
+// idle reports whether the network needs no further polls of this process to deliver its
+// messages. Lock held.
+func (m *Module) idle() bool { return m.pendingSends == 0 && m.mtl.Idle() }
 
-// sayGoodbye tells all with whom anything was exchanged. Lock held.
-func (m *Module) sayGoodbye() {
+// sendGoodbyes sends a goodbye to each process with which anything was exchanged. Lock held.
+func (m *Module) sendGoodbyes() {
 	sent := map[*proc]uint64{}
 	for _, c := range m.comms.ByID {
 		for _, p := range c.peers.All() {
@@ -68,15 +68,15 @@ func (m *Module) sayGoodbye() {
 		}
 	}
 	for _, p := range m.procs.Lives {
-		n := p.sent + sent[p]
-		if p.Life == m.env.Self || p.Err != nil || !p.talked && n+p.Received+p.Aside == 0 {
+		n := p.sentOnClosed + sent[p]
+		if p.Life == m.env.Self || p.Err != nil || !p.hasContact && n+p.Received+p.Aside == 0 {
 			continue
 		}
-		p.control(control{typ: controlGoodbye, rank: anyRank, sent: cid.Counts{n}}, nil)
+		p.sendControl(control{typ: controlGoodbye, rank: anyRank, sent: cid.Counts{n}}, nil)
 	}
 }
 
-// sentAll is the number of messages to a member, on all planes.
+// sentAll returns the number of messages sent to a member, on all planes.
 func (p *peer) sentAll() (n uint64) {
 	for _, k := range p.tally.Sent {
 		n += k
@@ -84,117 +84,118 @@ func (p *peer) sentAll() (n uint64) {
 	return n
 }
 
-// leaver is a process that is leaving.
+// leaver is a process that leaves, until all of its messages are accounted for.
 type leaver struct {
 	*proc
-	next time.Time // turn
-	// Where a search goes on that is not over: index and plane of a communicator, and which of
-	// the process's ranks there.
-	at, rank int
+	nextTurnAt time.Time
+	// cursor and rankCursor are the position of a search that is in progress. cursor is a
+	// communicator's index times pml.Planes plus the plane, and rankCursor an index among
+	// the ranks of the process there.
+	cursor, rankCursor int
 }
 
-// leave ends what is to be sent to a process that has sent so many messages here and
-// sends no more. patience is base.Exit's. Lock held.
-func (p *proc) leave(total uint64, patience int) {
+// startLeaving fails the sends to a process that has sent total messages to this one and
+// sends no more. patience is that of base.Exit. Lock held.
+func (p *proc) startLeaving(total uint64, patience int) {
 	closed := &framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: framework.ErrPeerClosed}
-	if p.Presence() == base.Present && !p.connected && p.introduce() != nil { // receives name it still
-		p.Fail(closed) // and get nothing
+	if p.Presence() == base.Present && !p.isConnected && p.connectMTL() != nil { // No receive from it can match.
+		p.Fail(closed)
 		return
 	}
 	if p.Goodbye(total, patience)&base.Shut == 0 {
 		return
 	}
-	p.shut(closed)
-	p.m.leaving = append(p.m.leaving, &leaver{proc: p})
+	p.failSends(closed)
+	p.m.leavers = append(p.m.leavers, &leaver{proc: p})
 	p.m.engine.Nudge()
 }
 
-// left takes the bootstrap's word that the process has left. Its own, with a number, may be
-// on the way. From one with which nothing was exchanged that is not likely.
-func (p *proc) left() {
-	patience := mostVain
-	if !p.talked && p.sent+p.Received+p.Aside == 0 {
+// handleLeft handles the bootstrap's report that the process has left. Its goodbye may
+// still come, unless nothing was exchanged with it.
+func (p *proc) handleLeft() {
+	patience := maxFruitlessSearches
+	if !p.hasContact && p.sentOnClosed+p.Received+p.Aside == 0 {
 		patience = 1
 	}
-	p.leave(base.Unknown, patience)
+	p.startLeaving(base.Unknown, patience)
 }
 
-// goodbye takes the goodbye of p; nil: a process whose card has not come. Lock held.
-func (m *Module) goodbye(p *proc, f *control) {
+// handleGoodbye handles the goodbye of p. A nil p is an unknown peer. Lock held.
+func (m *Module) handleGoodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
-		m.keepEarly(f)
+		m.queueEarly(f)
 	case p.Life == m.env.Self || p.Gone():
 	default:
 		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: controlNames[f.typ]})
-		p.leave(f.sent[0], mostVain)
+		p.startLeaving(f.sent[0], maxFruitlessSearches)
 	}
 }
 
-// farewell ends what waits for processes that have left, once all of their messages
-// are accounted for. Lock held.
-func (m *Module) farewell() {
+// advanceLeavers fails the receives from processes that have left, once all of their
+// messages are accounted for. Lock held.
+func (m *Module) advanceLeavers() {
 	now := time.Now()
-	m.leaving = slices.DeleteFunc(m.leaving, func(l *leaver) bool {
-		return l.Gone() || now.After(l.next) && l.over(now)
+	m.leavers = slices.DeleteFunc(m.leavers, func(l *leaver) bool {
+		return l.Gone() || now.After(l.nextTurnAt) && l.advance(now)
 	})
 }
 
-// farewellGap is how long farewell has time. Lock held.
-func (m *Module) farewellGap() time.Duration {
+// leaverInterval returns the time until the next call of advanceLeavers. Lock held.
+func (m *Module) leaverInterval() time.Duration {
 	gap := base.LastGap
-	for _, l := range m.leaving {
-		if gap = min(gap, l.Gap()); l.at > 0 {
+	for _, l := range m.leavers {
+		if gap = min(gap, l.Gap()); l.cursor > 0 {
 			return base.FirstGap
 		}
 	}
 	return gap
 }
 
-// over takes a turn, or goes on with a search for the process's messages, and reports
-// whether nothing more comes. Lock held.
-func (l *leaver) over(now time.Time) bool {
+// advance performs the actions of the process's Exit, or continues a search. It reports
+// whether no further message can come. Lock held.
+func (l *leaver) advance(now time.Time) bool {
 	act := l.Turn()
 	if act&base.Forget != 0 {
-		l.forget()
+		l.forgetEndpoint()
 	}
 	if act&base.End != 0 {
 		l.Fail(l.Err)
 		return true
 	}
 	if act&base.Seek != 0 {
-		if !l.seek() {
+		if !l.searchPlanes() {
 			return false
 		}
 		l.Sought()
 	}
-	l.next = now.Add(l.Gap())
+	l.nextTurnAt = now.Add(l.Gap())
 	return false
 }
 
-// seek looks for the process's messages on all communicators, some planes at a time,
-// and reports whether it is through. Lock held.
-func (l *leaver) seek() bool {
+// searchPlanes pulls the process's messages on some planes of all communicators, and
+// reports whether it has covered all. Lock held.
+func (l *leaver) searchPlanes() bool {
 	m := l.m
-	for range mostSought {
-		i, plane := l.at/pml.Planes, pml.Plane(l.at%pml.Planes)
+	for range maxPlanesPerSearch {
+		i, plane := l.cursor/pml.Planes, pml.Plane(l.cursor%pml.Planes)
 		if i >= len(m.comms.ByIndex) {
-			l.at = 0
+			l.cursor = 0
 			return true
 		}
-		if c := m.comms.ByIndex[i]; c != nil && !c.Closed() { // the reaper looks there
+		if c := m.comms.ByIndex[i]; c != nil && !c.Closed() { // The reaper covers closed ones.
 			ranks := c.Ranks(l.proc)
-			if l.rank < len(ranks) && !c.Spec.IsElsewhere(ranks[l.rank]) {
-				if m.pulls >= mostPulls || c.pulling[plane].left > 0 {
-					return false // until another pull is over
+			if l.rankCursor < len(ranks) && !c.Spec.IsElsewhere(ranks[l.rankCursor]) {
+				if m.activePulls >= maxPulls || c.pulls[plane].remaining > 0 {
+					return false // Another pull must end first.
 				}
-				c.pull(plane, c.peer(ranks[l.rank]))
+				c.startPull(plane, c.peer(ranks[l.rankCursor]))
 			}
-			if l.rank++; l.rank < len(ranks) {
+			if l.rankCursor++; l.rankCursor < len(ranks) {
 				continue
 			}
 		}
-		l.at, l.rank = l.at+1, 0
+		l.cursor, l.rankCursor = l.cursor+1, 0
 	}
 	return false
 }

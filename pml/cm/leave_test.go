@@ -17,7 +17,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// leave closes a process in good order.
+// leave closes a process without a failure.
 func leave(t *testing.T, w *pmltest.World, rank int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -30,7 +30,7 @@ func leave(t *testing.T, w *pmltest.World, rank int) {
 	}
 }
 
-// started is a request that is to be waited for.
+// started is a request with the name of its operation.
 type started struct {
 	r   *pml.Request
 	gen uint32
@@ -46,7 +46,7 @@ func start(t *testing.T) func(r *pml.Request, err error) started {
 	}
 }
 
-// wait is bounded, so that a request that hangs has a name.
+// wait waits for a bounded time, so that the test names a request that hangs.
 func (s started) wait(t *testing.T) (pml.Status, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -60,7 +60,7 @@ func wantErr(t *testing.T, what string, err, target error) {
 	}
 }
 
-// meet has a rank send to rank 0.
+// meet sends a message from a rank to rank 0.
 func meet(t *testing.T, c []pml.Comm, from int) {
 	t.Helper()
 	sent := start(t)(isend(c[from], 0, 1, pml.Standard))
@@ -70,7 +70,7 @@ func meet(t *testing.T, c []pml.Comm, from int) {
 	}
 }
 
-// networks are those on which a process may leave.
+// networks are the networks of these tests.
 func networks(t *testing.T, f func(t *testing.T, s pmltest.Stack)) {
 	t.Run("memory", func(t *testing.T) { f(t, stack(mtltest.Options{})) })
 	t.Run("ofi", func(t *testing.T) { f(t, overOFI(t, "tcp;ofi_rxm", 0)) })
@@ -87,8 +87,8 @@ func isend(c pml.Comm, dst, tag int, mode pml.Mode) (*pml.Request, error) {
 	return c.Isend(text("message"), dst, tag, pml.PointToPoint, mode)
 }
 
-// TestWhatWaitsForOneThatHasLeftEnds: sends to it, and receives from it.
-func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
+// TestLeave_PendingOperations_End covers sends to the process and receives from it.
+func TestLeave_PendingOperations_End(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 3)
 		for _, policy := range pmltest.Policies {
@@ -96,7 +96,7 @@ func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 			meet(t, c, 1)
 		}
 		c := w.Comms(t, cid.PolicyAgree)
-		send(t, c[1], 0, 1, "wanted later") // lies in the network while rank 0 waits for another one
+		send(t, c[1], 0, 1, "wanted later") // Waits in the network while rank 0 receives another message.
 		unmatched := start(t)(isend(c[0], 1, 2, pml.Synchronous))
 		specific := start(t)(recvInto(c[0], 1, 3))
 		wild := start(t)(recvInto(c[0], pml.AnySource, 4))
@@ -126,8 +126,8 @@ func TestWhatWaitsForOneThatHasLeftEnds(t *testing.T) {
 	})
 }
 
-// TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves: it never made the communicator.
-func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
+// TestLeave_HeldSend_Ends covers a receiver that never created the communicator.
+func TestLeave_HeldSend_Ends(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 2)
 		alone := start(t)(isend(join(t, w, w.NextID(), 0), 1, 1, pml.Standard))
@@ -138,9 +138,9 @@ func TestSendThatWaitsForAnIdEndsWhenItsReceiverLeaves(t *testing.T) {
 	})
 }
 
-// TestWhoHasOnlyReceivedSaysGoodbye: it has sent nothing, and a message to it would be
-// tried for ever.
-func TestWhoHasOnlyReceivedSaysGoodbye(t *testing.T) {
+// TestFlush_OnlyReceived_SendsGoodbye guards its peers, because the network would retry messages
+// to it for ever.
+func TestFlush_OnlyReceived_SendsGoodbye(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 2)
 		c := w.Comms(t, cid.PolicyAgree)
@@ -152,9 +152,9 @@ func TestWhoHasOnlyReceivedSaysGoodbye(t *testing.T) {
 	})
 }
 
-// TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold: one process takes no message, and
-// all hear that the session is over.
-func TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold(t *testing.T) {
+// TestFlush_SendCannotLeave_SendsGoodbyes covers a process that accepts no message. All
+// processes get a goodbye.
+func TestFlush_SendCannotLeave_SendsGoodbyes(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 3)
 		c := w.Comms(t, cid.PolicyAgree)
@@ -179,9 +179,9 @@ func TestSendThatDoesNotLeaveKeepsNobodyFromBeingTold(t *testing.T) {
 	})
 }
 
-// TestNewLifeOvertakesTheMessagesOfTheOldOne: they are received all the same. The goodbye
-// that follows them says when there are no more.
-func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
+// TestLearn_NewIncarnation_OlderMessagesAreReceived checks that these messages are received, until the
+// goodbye that follows them.
+func TestLearn_NewIncarnation_OlderMessagesAreReceived(t *testing.T) {
 	defer cm.SetMostVain(math.MaxInt)()
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
@@ -209,9 +209,9 @@ func TestNewLifeOvertakesTheMessagesOfTheOldOne(t *testing.T) {
 	}
 }
 
-// TestLeavingTogetherWaitsForNobody: all close at once, and what they had sent one
-// another before is no matter any more.
-func TestLeavingTogetherWaitsForNobody(t *testing.T) {
+// TestFlush_AllLeaveTogether_DoesNotWait covers processes that close at once, and have exchanged
+// messages before.
+func TestFlush_AllLeaveTogether_DoesNotWait(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		for round := range 5 {
 			w := pmltest.OpenWorld(t, s, 3)
@@ -234,7 +234,7 @@ func TestLeavingTogetherWaitsForNobody(t *testing.T) {
 	})
 }
 
-// goodbye is the control message by which a process leaves that has sent n messages.
+// goodbye is the control message of a process that leaves after n messages.
 func goodbye(to, from uint64, n int) []byte {
 	b := make([]byte, 72)
 	binary.LittleEndian.PutUint32(b, 5|cm.WireVersion<<8)
@@ -245,9 +245,9 @@ func goodbye(to, from uint64, n int) []byte {
 	return b
 }
 
-// TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem: all that it counts are
-// received first, by receives that were posted before and after it.
-func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
+// TestGoodbye_OvertakesMessages_ReceivesMatch checks that receives posted before and after
+// the goodbye match all messages that it counts.
+func TestGoodbye_OvertakesMessages_ReceivesMatch(t *testing.T) {
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
 	c := w.Comms(t, cid.PolicyAgree)
@@ -267,7 +267,7 @@ func TestGoodbyeThatOvertakesMessagesEndsNoReceiveOfThem(t *testing.T) {
 			for tag := n / 2; tag < n; tag++ {
 				post(tag)
 			}
-			post(n) // of which there is none
+			post(n) // It matches no message.
 		}
 		send(t, c[1], 0, tag, "late")
 	}

@@ -13,34 +13,34 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// await waits for one operation of the MTL.
-type await struct {
-	m    *Module
-	op   mtl.Op
-	over progress.Completion
+// mtlCall is an operation of the MTL that a goroutine waits for.
+type mtlCall struct {
+	m          *Module
+	op         mtl.Op
+	completion progress.Completion
 }
 
 // Done implements mtl.Owner.
-func (a *await) Done(*mtl.Op) { a.m.engine.Complete(&a.over) }
+func (a *mtlCall) Done(*mtl.Op) { a.m.engine.Complete(&a.completion) }
 
-// awaited has the MTL begin an operation, and waits for its end, which the MTL sees to. Lock held.
-func (m *Module) awaited(begin func(*mtl.Op) error) (mtl.Result, error) {
-	a := &await{m: m}
+// runMTLOp starts an operation of the MTL and waits for its completion. Lock held, and released during the wait.
+func (m *Module) runMTLOp(begin func(*mtl.Op) error) (mtl.Result, error) {
+	a := &mtlCall{m: m}
 	a.op.Owner = a
 	if err := begin(&a.op); err != nil {
 		return mtl.Result{}, err
 	}
-	if err := m.engine.Wait(context.Background(), &a.over, m.source); err != nil {
+	if err := m.engine.Wait(context.Background(), &a.completion, m.source); err != nil {
 		return mtl.Result{}, err
 	}
 	return a.op.Result, a.op.Err
 }
 
-// registrar returns the MTL, if its network knows memory.
+// registrar returns the MTL's Registrar, if the network registers memory.
 func (m *Module) registrar() (mtl.Registrar, error) {
 	r, ok := framework.As[mtl.Registrar](m.mtl)
 	if !ok {
-		return nil, fmt.Errorf("%w: mtl %s knows no memory", framework.ErrUnsupported, m.name)
+		return nil, fmt.Errorf("%w: mtl %s registers no memory", framework.ErrUnsupported, m.name)
 	}
 	return r, nil
 }
@@ -53,8 +53,8 @@ func (m *Module) Register(memory []byte) error {
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if _, err = m.awaited(func(op *mtl.Op) error { return r.Register(op, memory) }); err == nil {
-		m.known[&memory[0]] = struct{}{}
+	if _, err = m.runMTLOp(func(op *mtl.Op) error { return r.Register(op, memory) }); err == nil {
+		m.registered[&memory[0]] = struct{}{}
 	}
 	return err
 }
@@ -66,21 +66,21 @@ func (m *Module) Deregister(memory []byte) (held bool, err error) {
 	if m.uses(memory) {
 		return false, fmt.Errorf("%w: an operation uses the memory", framework.ErrPending)
 	}
-	if _, ok := m.known[&memory[0]]; !ok {
+	if _, ok := m.registered[&memory[0]]; !ok {
 		return false, nil
 	}
 	registrar, err := m.registrar()
 	if err != nil {
 		return false, err
 	}
-	res, err := m.awaited(func(op *mtl.Op) error { return registrar.Deregister(op, memory) })
+	res, err := m.runMTLOp(func(op *mtl.Op) error { return registrar.Deregister(op, memory) })
 	if err == nil {
-		delete(m.known, &memory[0])
+		delete(m.registered, &memory[0])
 	}
 	return res.Found, err
 }
 
-// Allocate implements pml.Allocator, with pages of the system's.
+// Allocate implements pml.Allocator. It allocates whole pages.
 func (m *Module) Allocate(bytes int) ([]byte, error) {
 	if _, err := m.registrar(); err != nil {
 		return nil, err
@@ -90,26 +90,26 @@ func (m *Module) Allocate(bytes int) ([]byte, error) {
 		return nil, fmt.Errorf("pml cm: %w", err)
 	}
 	if err := m.Register(memory); err != nil {
-		_ = unix.Munmap(memory) // it is what Mmap has returned
+		_ = unix.Munmap(memory) // It cannot fail for the result of Mmap.
 		return nil, err
 	}
 	return memory, nil
 }
 
-// knows reports whether the network knows memory that begins here.
-func (m *Module) knows(memory []byte) bool {
+// isRegistered reports whether memory that begins at this address is registered.
+func (m *Module) isRegistered(memory []byte) bool {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	if len(memory) == 0 {
 		return false
 	}
-	_, ok := m.known[&memory[0]]
+	_, ok := m.registered[&memory[0]]
 	return ok
 }
 
-// Free implements pml.Allocator. Memory that the network holds stays, for as long as the process.
+// Free implements pml.Allocator. Memory that the network still holds is never unmapped.
 func (m *Module) Free(memory []byte) error {
-	if !m.knows(memory) {
+	if !m.isRegistered(memory) {
 		return fmt.Errorf("%w: this memory is not from Allocate", framework.ErrUnsupported)
 	}
 	held, err := m.Deregister(memory)

@@ -11,9 +11,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestMemoryThatTheNetworkKnowsIsFreedWhenNothingUsesIt: what the protocol holds back for a peer
-// uses it, too, though the network has not seen it yet.
-func TestMemoryThatTheNetworkKnowsIsFreedWhenNothingUsesIt(t *testing.T) {
+// TestFree_SendIsHeld_IsPending checks that a held send uses its memory,
+// although the network does not have it yet.
+func TestFree_SendIsHeld_IsPending(t *testing.T) {
 	for _, faults := range [][]string{nil, {"mr_local"}, {"max"}} {
 		w := pmltest.OpenWorld(t, overProfile(t, "verbs;ofi_rxm", faults...), 2)
 		from, ok := framework.As[pml.Allocator](w.Procs[0].Module)
@@ -25,7 +25,7 @@ func TestMemoryThatTheNetworkKnowsIsFreedWhenNothingUsesIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		copy(memory, numbers(2<<20))
-		c := w.Comms(t, cid.PolicyLazy) // the first message to a peer waits for its id
+		c := w.Comms(t, cid.PolicyLazy) // The first send to a peer is held until its id is known.
 		s := start(t)(c[0].Isend(pml.Buffer{Bytes: memory, Form: pml.InRegistered}, 1, 3, pml.PointToPoint, pml.Synchronous))
 		wantErr(t, "free while a send uses it", from.Free(memory), framework.ErrPending)
 		got := make([]byte, 2<<20)
@@ -44,7 +44,7 @@ func TestMemoryThatTheNetworkKnowsIsFreedWhenNothingUsesIt(t *testing.T) {
 	}
 }
 
-func TestNetworkThatKnowsNoMemoryIsUnsupported(t *testing.T) {
+func TestAllocate_NetworkWithoutRegistration_IsUnsupported(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 1)
 	from, ok := framework.As[pml.Allocator](w.Procs[0].Module)
 	if !ok {

@@ -18,7 +18,7 @@ var (
 	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
 )
 
-// variants are the stacks over which every plan must go alike.
+// variants are the stacks that every plan runs over.
 func variants() []pmltest.Variant {
 	var all []pmltest.Variant
 	add := func(name string, policy cid.Policy, opt mtltest.Options) {
@@ -46,8 +46,8 @@ func variants() []pmltest.Variant {
 	return all
 }
 
-// TestMetamorphic: whatever the network, a random program has the outcome that MPI
-// says it has.
+// TestMetamorphic checks that a random program has the outcome that MPI requires, over every
+// network.
 func TestMetamorphic(t *testing.T) {
 	all, n := variants(), *seeds
 	switch {

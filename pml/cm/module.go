@@ -16,62 +16,88 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Module is cm in one process. Everything is guarded by the engine's lock.
+// Module is the cm instance of one process. The engine's lock guards all fields.
 type Module struct {
 	env    pml.Env
 	engine *progress.Engine
 
-	name   string // of the MTL
+	// name is the component name of the MTL.
+	name   string
 	mtl    mtl.Module
-	looker mtl.Looker      // nil: it has no such call
-	keeper mtl.Keeper      // of heads; nil: they are where they were received
-	source progress.Source // mtl, converted once
+	source progress.Source
 	caps   mtl.Caps
-	ids    ids
-	cuts   bool  // the MTL has a limit, and longer messages come in parts
-	least  int64 // bytes that a receive has room for at least
-	longs  longs
+	layout idLayout
 
-	comms        base.Comms[comm]
-	handles      map[cid.Extended]int // handles of each communicator that has several ranks per process
+	// Optional interfaces of the MTL, nil if it does not implement them.
+	recvPoller   mtl.Looker
+	prefixKeeper mtl.Keeper
+
+	// hasMessageLimit is set if the MTL limits the length of a message. Longer
+	// messages use the rendezvous protocol of rendezvous.go.
+	hasMessageLimit bool
+	// minRecvBytes is the smallest buffer that a posted receive may have, so that
+	// every receive can hold an RTS.
+	minRecvBytes int64
+	fragmented   fragmentedMessages
+
+	comms base.Comms[comm]
+	// handleCounts counts the open handles of each communicator in which this
+	// process has several ranks.
+	handleCounts map[cid.Extended]int
 	procs        base.Procs[*proc]
 	unknownPeers unknownPeers
-	earlySenders map[*proc]struct{} // Processes with messages in proc.early, or that have lost some.
-	deaths       uint32             // processes that have failed
+	// earlySenders are the processes with early arrivals, and those of which some
+	// may have been dropped.
+	earlySenders map[*proc]struct{}
+	// failureCount is the number of processes that have failed so far.
+	failureCount uint32
 	inquiries    base.Inquiries
-	failures     bool // receives have to look for a reason why nothing can come: a proc's err, or an aborted plane
-	kept         int  // messages in unexpected queues
-	sends        int  // that are not complete
-	closed       bool // Close was called
+	// mustCheckFailures makes receives check whether their message can still come.
+	// It is set with the first failure or abort, and never reset.
+	mustCheckFailures bool
+	// unexpectedCount is the number of messages in all unexpected queues.
+	unexpectedCount int
+	pendingSends    int
+	closed          bool
 
-	requests     []*request // all there are
-	free         *request
-	quick        *request // that of the next receiveNow, or nil: posted while it has a communicator
-	fast         uint     // receiveNow was called so often
-	freeMessages *message
-	freeControls *controlSend
+	requests []*request
+	free     *request
+	// directRecv is the request of the next recvDirect, nil if there is none. While
+	// it has a communicator, it counts as posted.
+	directRecv      *request
+	directRecvCalls uint
+	freeMessages    *message
+	freeControls    *controlSend
 
-	probing  []*prober // blocked probes
-	reaped   []*comm   // closed here, or a plane is aborted, and somebody may still send to them
-	quiet    []*comm   // those of them that are quiet, by age
-	reaper   reaping
-	pulls    int                         // that are under way
-	sweepers []*sweeper                  // of all planes
-	postings uint64                      // Receives that were posted.
-	left     map[framework.ProcID]uint64 // the last life of each that has left, by the bootstrap's word
-	leaving  []*leaver                   // processes that have said goodbye, and of which messages may still come
-	doubting doubting
-	known    map[*byte]struct{} // memory that the network knows, by its first byte
+	blockedProbes []*blockedProbe
+	// reapedComms are closed communicators, and those with an aborted plane, to
+	// which messages may still come.
+	reapedComms []*comm
+	// quietComms is the subset of reapedComms that only unknown senders keep from
+	// being finished, oldest first.
+	quietComms  []*comm
+	reaper      reaperState
+	activePulls int
+	sweepers    []*sweeper
+	// postings numbers the posted receives.
+	postings uint64
+	// leftNonces has the nonce of the last incarnation of each process that the
+	// bootstrap has reported as left.
+	leftNonces map[framework.ProcID]uint64
+	leavers    []*leaver
+	doubts     doubtState
+	// registered is the memory registered with the network, by its first byte.
+	registered map[*byte]struct{}
 
-	// failure is the text for framework.FailureAddress, or empty.
-	failure string
+	// openFailure is the text of this process's framework.FailureAddress, or empty.
+	openFailure string
 }
 
 // Offer implements pml.Module.
 func (m *Module) Offer() pml.Offer {
 	detail := fmt.Sprintf("mtl %s: %s", m.name, m.mtl.Offer())
-	if m.cuts {
-		detail += ", in parts" // both look for heads, or neither does
+	if m.hasMessageLimit {
+		detail += ", in parts" // Both sides of a pair must interpret RTS messages, or neither.
 	}
 	return pml.Offer{PML: "cm", Version: WireVersion, Priority: component{}.Info().Priority, Detail: detail}
 }
@@ -79,14 +105,14 @@ func (m *Module) Offer() pml.Offer {
 // Addresses implements pml.Module.
 func (m *Module) Addresses() []framework.Address {
 	all := []framework.Address{{Component: framework.ComponentName(framework.MTL, m.name), Blob: m.mtl.Blob()}}
-	if m.failure != "" {
-		all = append(all, framework.FailureAddress(m.failure))
+	if m.openFailure != "" {
+		all = append(all, framework.FailureAddress(m.openFailure))
 	}
 	return all
 }
 
-// failures returns the candidates that an MTL has tried without success, with their reasons.
-func failures(d mtl.Description) string {
+// failedCandidates lists the candidates that an MTL has probed without success, with their reasons.
+func failedCandidates(d mtl.Description) string {
 	var all []string
 	for _, c := range d.Candidates {
 		if c.Failed {
@@ -102,15 +128,15 @@ func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 // Caps implements pml.Module.
 func (m *Module) Caps() pml.Caps {
 	caps := pml.Caps{TagMax: 1<<m.caps.TagBits - 1, MaxMessage: math.MaxInt64, Steps: []int{m.caps.Inject}}
-	if m.caps.MaxMessage <= mostStep && m.caps.MaxMessage > int64(m.caps.Inject) {
+	if m.caps.MaxMessage <= maxStep && m.caps.MaxMessage > int64(m.caps.Inject) {
 		caps.Steps = append(caps.Steps, int(m.caps.MaxMessage))
 	}
 	return caps
 }
 
-// mostStep is the longest message that counts as a step: tests go by those, and have
-// memory for no more.
-const mostStep = 1 << 20
+// maxStep is the longest message for which Caps reports a protocol step. Tests
+// allocate a few buffers for each step.
+const maxStep = 1 << 20
 
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
@@ -123,89 +149,88 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.lastPolls()
+	m.drainNetwork()
 	m.procs.Died(peer, reason)
 	m.inquire()
 }
 
-// lastPolls takes what a process had sent before its end: it is there, and arrives.
-func (m *Module) lastPolls() {
-	for i := 0; i < mostLastPolls && m.mtl.Poll() > 0; i++ {
+// drainNetwork polls for messages that a process had sent before its end.
+func (m *Module) drainNetwork() {
+	for i := 0; i < maxDrainPolls && m.mtl.Poll() > 0; i++ {
 	}
 }
 
-// PeerGone implements pml.Module. One that has left may have sent what the network still
-// brings, and says itself how much.
+// PeerGone implements pml.Module. A process that has left may have messages in the
+// network. Its goodbye, if one comes, has their number.
 func (m *Module) PeerGone(peer framework.Life, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	if !errors.Is(how, framework.ErrPeerClosed) {
-		m.lastPolls()
+		m.drainNetwork()
 		m.procs.Gone(peer, how)
 		m.inquire()
 		return
 	}
-	m.left[peer.ID] = peer.Nonce
+	m.leftNonces[peer.ID] = peer.Nonce
 	if p := m.procs.Find(peer); p != nil && p.Known {
-		p.left()
+		p.handleLeft()
 	} else if m.procs.InUse(peer) {
 		m.procs.Member(peer) // It leaves at once.
 	}
 }
 
-// DropPeer implements pml.PeerDropper. The endpoint in the MTL stays.
+// DropPeer implements pml.PeerDropper. The MTL keeps its endpoint.
 func (m *Module) DropPeer(peer framework.Life) bool {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	if _, ok := m.procs.Remove(peer); !ok {
 		return false
 	}
-	if m.left[peer.ID] == peer.Nonce {
-		delete(m.left, peer.ID)
+	if m.leftNonces[peer.ID] == peer.Nonce {
+		delete(m.leftNonces, peer.ID)
 	}
 	if e := m.unknownPeers.early[peer.Nonce]; e != nil {
-		m.unknownPeers.n -= len(e.kept)
+		m.unknownPeers.count -= len(e.messages)
 		delete(m.unknownPeers.early, peer.Nonce)
 	}
 	return true
 }
 
-// mostLastPolls bounds the time for what a dead process had sent: others go on
-// sending meanwhile.
-const mostLastPolls = 1000
+// maxDrainPolls bounds drainNetwork, since live peers may send without a pause.
+const maxDrainPolls = 1000
 
 // Endpoint implements mtl.Receiver.
 func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
-	index := int(m.ids.index(word))
+	index := int(m.layout.indexOf(word))
 	if index >= len(m.comms.ByIndex) {
 		return 0, false
 	}
 	c := m.comms.ByIndex[index]
-	if c == nil || word&^(1<<planeBits-1) != c.word || source < 0 || source >= c.Len() {
+	if c == nil || word&^(1<<planeBits-1) != c.localID || source < 0 || source >= c.Len() {
 		return 0, false
 	}
 	p := c.Proc(source)
 	err := p.connect()
-	return p.to, err == nil
+	return p.endpoint, err == nil
 }
 
-// Poll implements progress.Source: it has blocked probes ask again, and probes for
-// messages to closed communicators.
+// Poll implements progress.Source. It advances blocked probes, the reaper, sweeps,
+// leaving processes and doubtful requests.
 func (m *Module) Poll() int {
-	if len(m.probing) > 0 {
-		m.askAgain()
+	if len(m.blockedProbes) > 0 {
+		m.wakeDueProbes()
 	}
-	if len(m.reaped) > 0 {
+	if len(m.reapedComms) > 0 {
 		m.reap()
 	}
 	if len(m.sweepers) > 0 {
-		m.sweep()
+		m.startDueSweeps()
 	}
-	if len(m.leaving) > 0 {
-		m.farewell()
+	if len(m.leavers) > 0 {
+		m.advanceLeavers()
 	}
-	if m.doubting.any {
-		m.resolve()
+	if m.doubts.hasDoubtful {
+		m.resolveDoubts()
 	}
 	return 0
 }
@@ -217,11 +242,11 @@ func (m *Module) Due() time.Duration {
 		is  bool
 		gap time.Duration
 	}{
-		{len(m.probing) > 0, probeInterval},
-		{len(m.reaped) > 0, max(m.reaper.gap, firstReapGap)},
-		{len(m.sweepers) > 0, m.sweepGap()},
-		{len(m.leaving) > 0, m.farewellGap()},
-		{m.doubting.any, base.DoubtStep},
+		{len(m.blockedProbes) > 0, probeInterval},
+		{len(m.reapedComms) > 0, max(m.reaper.gap, firstReapGap)},
+		{len(m.sweepers) > 0, m.sweepInterval()},
+		{len(m.leavers) > 0, m.leaverInterval()},
+		{m.doubts.hasDoubtful, base.DoubtStep},
 	} {
 		if work.is && (interval == 0 || work.gap < interval) {
 			interval = work.gap
@@ -246,22 +271,22 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 		}
 		p.card = card
 	}
-	far, err := p.peer()
-	if err == nil && !p.connected {
-		err = m.mtl.Reach(far)
+	address, err := p.mtlPeer()
+	if err == nil && !p.isConnected {
+		err = m.mtl.Reach(address)
 	}
 	if err != nil {
 		route.Rejected = append(route.Rejected, framework.Rejection{Name: m.name, Reason: err.Error()})
 		return route
 	}
 	d := m.mtl.Describe()
-	route.Used = p.connected
+	route.Used = p.isConnected
 	route.Transport, route.Device, route.Provider = m.name, cmp.Or(d.Device, d.Provider, d.Mode), d.Provider
 	if d.Mode != "" {
 		route.Notes = append(route.Notes, "tags: "+d.Mode)
 	}
-	if m.cuts {
-		route.Notes = append(route.Notes, fmt.Sprintf("messages above %d bytes travel in parts", m.caps.MaxMessage))
+	if m.hasMessageLimit {
+		route.Notes = append(route.Notes, fmt.Sprintf("messages above %d bytes are sent in fragments", m.caps.MaxMessage))
 	}
 	route.Notes = append(route.Notes, d.Notes...)
 	return route
@@ -274,12 +299,12 @@ func (m *Module) Stats() []pml.PeerStats {
 	return m.procs.Stats()
 }
 
-// Close implements pml.Module. What is pending ends with an error; what the MTL still
-// has ends with it, which the assembly closes next.
+// Close implements pml.Module. Pending requests fail with ErrClosed. The caller
+// closes the MTL afterwards, which ends its operations.
 func (m *Module) Close() error {
 	m.engine.Remove(m)
 	if f, ok := framework.As[mtl.Finisher](m.mtl); ok {
-		f.Finish() // what has matched is written into the user's buffers until then
+		f.Finish() // Matched messages are copied into user buffers until it returns.
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()

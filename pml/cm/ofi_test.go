@@ -17,8 +17,8 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// overOFI is cm over a provider of libfabric. nodes as in onNodes; 0: the network
-// only.
+// overOFI returns cm over a libfabric provider. nodes is as in onNodes, and 0 means without shared
+// memory.
 func overOFI(t *testing.T, provider string, nodes int) pmltest.Stack {
 	t.Helper()
 	testprov.Need(t, provider)
@@ -29,9 +29,9 @@ func overOFI(t *testing.T, provider string, nodes int) pmltest.Stack {
 	return s
 }
 
-// TestContractOverOFI runs with the policy that asks most of cm; with -seeds, with
-// all.
-func TestContractOverOFI(t *testing.T) {
+// TestContract_OverOFI uses the policy with the most control messages. With -seeds, it uses all
+// policies.
+func TestContract_OverOFI(t *testing.T) {
 	needs.Time(t)
 	policies := pmltest.Policies
 	if *seeds == 0 {
@@ -40,9 +40,9 @@ func TestContractOverOFI(t *testing.T) {
 	pmltest.Run(t, overOFI(t, "tcp;ofi_rxm", 0), policies...)
 }
 
-// TestEndpointsOverOFI_EachLayout_GoAsTheStandardSays runs the kit's cases of endpoints where
+// TestEndpoints_EachLayoutOfOFI_PassKit runs the kit's cases of endpoints where
 // libfabric matches the source's rank, and where it matches its address and endpoint.
-func TestEndpointsOverOFI_EachLayout_GoAsTheStandardSays(t *testing.T) {
+func TestEndpoints_EachLayoutOfOFI_PassKit(t *testing.T) {
 	needs.Time(t)
 	for _, layout := range []string{"packed", "data"} {
 		t.Run(layout, func(t *testing.T) {
@@ -58,9 +58,8 @@ func TestEndpointsOverOFI_EachLayout_GoAsTheStandardSays(t *testing.T) {
 	}
 }
 
-// TestMetamorphicOverOFI has fewer seeds than TestMetamorphic: a connection takes
-// its time.
-func TestMetamorphicOverOFI(t *testing.T) {
+// TestMetamorphic_OverOFI has fewer seeds than TestMetamorphic, because connections are slow.
+func TestMetamorphic_OverOFI(t *testing.T) {
 	var all []pmltest.Variant
 	for _, provider := range []string{"tcp;ofi_rxm", "sockets"} {
 		for nodes := range 3 {

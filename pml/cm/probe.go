@@ -13,41 +13,49 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// message is one that waits in the network, as far as a probe knows it. Claimed,
-// it belongs to op, and only who has the message receives it.
+// message is a message in the network that a probe is for, or has found. If the probe has
+// claimed it, op refers to it, and only the owner of this value can receive it.
 type message struct {
-	node    match.Message[message]
-	op      mtl.Op
-	asked   progress.Completion // of a probe
-	fetches bool                // the contents are being fetched, for r, or for nobody
-	purpose purpose             // for whom the probe is
-	deaths  uint32              // of one for the reaper: Module.deaths when it began
-	from    *peer               // who has sent it, once it is claimed; nil: a rank that isn't there
-	c       *comm
-	plane   pml.Plane
-	r       *request
-	next    *message
+	node       match.Message[message]
+	op         mtl.Op
+	completion progress.Completion
+	// isReceiving is set while the contents are received, for r or to be dropped.
+	isReceiving bool
+	purpose     purpose
+	// failureCount is Module.failureCount at the start of a reaper's probe.
+	failureCount uint32
+	// from is the sender of a claimed message, nil if its rank is invalid.
+	from  *peer
+	c     *comm
+	plane pml.Plane
+	r     *request
+	next  *message
 
-	isSettled bool // Its sender knows that it is dropped, see unwanted.go.
+	// isSettled is set if the sender was notified that the message is dropped, see
+	// unreceived.go.
+	isSettled bool
 
-	// Of one that has the length of a head, see long.go.
-	opening, isOpen, isHead bool
-	found                   mtl.Result // the probe's
-	contents                [headSize]byte
-	head                    head
-	err                     error // in place of the contents
+	// State of a claimed message that has the length of an RTS, see rendezvous.go.
+	// probed is the result of its probe, and err replaces the contents.
+	isInspecting, isInspected, isRTS bool
+
+	probed   mtl.Result
+	contents [rtsSize]byte
+	rts      rts
+	err      error
 }
 
-// purpose says for whom a probe is.
+// purpose is the owner of a probe.
 type purpose uint8
 
 const (
-	forCaller purpose = iota // of package mpi, who waits for asked
-	forReaper                // see reap
-	forPuller                // see pull
+	// forCaller is a probe of package mpi, which waits for message.completion.
+	forCaller purpose = iota
+	forReaper
+	forPuller
 )
 
-// newMessage returns a message for a probe. Lock held.
+// newMessage returns a message for a new probe. Lock held.
 func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 	msg := m.freeMessages
 	if msg == nil {
@@ -58,45 +66,45 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 		m.freeMessages, msg.next = msg.next, nil
 	}
 	msg.c, msg.plane = c, plane
-	msg.asked.Reset()
-	c.probing++
+	msg.completion.Reset()
+	c.pendingProbes++
 	return msg
 }
 
 func (m *Module) freeMessage(msg *message) {
 	c := msg.c
-	msg.c, msg.r, msg.from, msg.fetches, msg.purpose = nil, nil, nil, false, forCaller
-	msg.isOpen, msg.isHead, msg.isSettled, msg.err = false, false, false, nil
+	msg.c, msg.r, msg.from, msg.isReceiving, msg.purpose = nil, nil, nil, false, forCaller
+	msg.isInspected, msg.isRTS, msg.isSettled, msg.err = false, false, false, nil
 	msg.next = m.freeMessages
 	m.freeMessages = msg
-	c.probing--
-	c.giveBack()
+	c.pendingProbes--
+	c.releaseIndex()
 }
 
 // Done implements mtl.Owner.
 func (msg *message) Done(*mtl.Op) {
 	m := msg.c.m
-	was := msg.opening
+	was := msg.isInspecting
 	if was {
-		msg.opened()
+		msg.inspected()
 	}
 	switch {
 	case msg.purpose == forReaper && was:
 		msg.discard()
 	case msg.purpose == forReaper:
-		m.reapedOne(msg)
+		m.reapProbeDone(msg)
 	case msg.purpose == forPuller && was:
-		msg.place()
+		msg.deliverPulled()
 	case msg.purpose == forPuller:
-		msg.pulled()
-	case !msg.fetches:
-		m.engine.Complete(&msg.asked)
+		msg.pullProbeDone()
+	case !msg.isReceiving:
+		m.engine.Complete(&msg.completion)
 	case msg.r != nil:
 		r, res := msg.r, msg.op.Result
 		m.freeMessage(msg)
 		r.receivedClaimed(&res)
 	default:
-		msg.c.dropped(msg)
+		msg.c.countDropped(msg)
 		m.freeMessage(msg)
 	}
 }
@@ -105,64 +113,64 @@ func (msg *message) status() pml.Status {
 	return pml.Status{Source: int(msg.op.Source), Tag: int(msg.op.Tag), Bytes: int(msg.op.Bytes)}
 }
 
-// giveTo has a receive get a claimed message. Lock held.
-func (msg *message) giveTo(r *request) {
+// deliverTo delivers a claimed message to a receive. Lock held.
+func (msg *message) deliverTo(r *request) {
 	r.state = receiving
 	r.Resume()
 	r.p, msg.r = msg.from, r
-	if msg.isOpen {
-		msg.handOver()
+	if msg.isInspected {
+		msg.deliverInspected()
 	} else {
 		msg.fetch(r.target())
 	}
 }
 
-// fetch receives a claimed message into buf.
+// fetch receives a claimed message into buf, or drops it if buf is nil.
 func (msg *message) fetch(buf []byte) {
-	msg.fetches, msg.purpose = true, forCaller
+	msg.isReceiving, msg.purpose = true, forCaller
 	if err := msg.c.m.mtl.RecvClaimed(&msg.op, buf); err != nil {
 		msg.op.Result = mtl.Result{Err: err}
 		msg.Done(&msg.op)
 	}
 }
 
-// discard drops a claimed message that nobody will receive. Lock held.
+// discard drops a claimed message. Lock held.
 func (msg *message) discard() {
-	if msg.isOpen {
-		msg.drop()
+	if msg.isInspected {
+		msg.dropInspected()
 	} else {
 		msg.fetch(nil)
 	}
 }
 
-// ask probes the network once for a message. nil: there is none. With claim
-// the message is the caller's. Lock held, and released while the network answers.
-func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) {
+// probeOnce probes the network once, and returns nil if there is no message. With claim
+// the caller owns the message. Lock held, and released while the network answers.
+func (c *comm) probeOnce(src, tag int, plane pml.Plane, claim bool) (*message, error) {
 	m := c.m
 	var p *peer
 	var from mtl.Endpoint
 	if src != pml.AnySource {
 		p = c.peer(src)
-		if p.proc.connect() != nil && !p.proc.connected {
-			return nil, nil // nothing can have come from there
+		if p.proc.connect() != nil && !p.proc.isConnected {
+			return nil, nil // Nothing can have come from there.
 		}
-		from = p.proc.to
+		from = p.proc.endpoint
 	}
 	msg := m.newMessage(c, plane)
 	err := m.mtl.Probe(&msg.op, from, c.from(p, tag, uint32(plane)), claim)
 	if err == nil {
-		m.engine.Wait(nil, &msg.asked, nil) // all is polled: who probes in a loop keeps everything going
+		m.engine.Wait(nil, &msg.completion, nil) // Polls all sources, so that a loop of probes makes progress.
 		if err = msg.op.Err; err == nil && msg.op.Found {
 			if !claim {
-				_, err = c.sender(&msg.op.Result)
-			} else if msg.from, err = c.tookOut(&msg.op.Result); err != nil {
+				_, err = c.senderOf(&msg.op.Result)
+			} else if msg.from, err = c.countClaimed(&msg.op.Result); err != nil {
 				msg.discard()
 				return nil, err
 			}
-			if err == nil && claim && msg.mustOpen() {
-				msg.asked.Reset()
-				if msg.open(); !msg.isOpen {
-					m.engine.Wait(nil, &msg.asked, nil)
+			if err == nil && claim && msg.mustInspect() {
+				msg.completion.Reset()
+				if msg.inspect(); !msg.isInspected {
+					m.engine.Wait(nil, &msg.completion, nil)
 				}
 			}
 			if err == nil {
@@ -174,95 +182,95 @@ func (c *comm) ask(src, tag int, plane pml.Plane, claim bool) (*message, error) 
 	return nil, err
 }
 
-// find returns a message that a receive would get now: taken out of matching with
-// claim, and otherwise only for its status, to be freed at once. nil: there is none.
-// The error says that none can come, or that ctx has ended. Lock held, and released
-// meanwhile.
+// find returns a message that a receive would match now, or nil. With claim the message is
+// removed from matching. Otherwise it has only a status, and the caller frees it at once. An
+// error means that no message can come, or that ctx has ended. Lock held, and released
+// during waits.
 func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (*message, error) {
-	if err := c.told(src, tag, plane); err != nil {
+	if err := c.repeatMissed(src, tag, plane); err != nil {
 		return nil, err
 	}
 	if err := c.Aborted[plane]; err != nil && plane == pml.PointToPoint {
-		return nil, err // Earlier messages may be held.
+		return nil, err // The unexpected queue may hold earlier messages.
 	}
 	for {
 		if c.isSwept(src, plane) {
 			return c.findSwept(ctx, src, tag, plane, claim)
 		}
 		if c.Closed() {
-			return nil, framework.ErrClosed // its id may be another communicator's soon
+			return nil, framework.ErrClosed // Another communicator may get its id.
 		}
-		if msg := c.findKept(src, tag, plane, claim); msg != nil {
+		if msg := c.findUnexpected(src, tag, plane, claim); msg != nil {
 			return msg, nil
 		}
-		if c.pulling[plane].left > 0 {
+		if c.pulls[plane].remaining > 0 {
 			if err := c.m.awaitPull(ctx); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		msg, err := c.ask(src, tag, plane, claim)
+		msg, err := c.probeOnce(src, tag, plane, claim)
 		if msg == nil && err == nil {
 			break
 		}
-		if err != nil || claim || !c.m.cuts || msg.op.Bytes != headSize {
+		if err != nil || claim || !c.m.hasMessageLimit || msg.op.Bytes != rtsSize {
 			return msg, err
 		}
-		from := c.peer(int(msg.op.Source)) // it may be longer than it looks
+		from := c.peer(int(msg.op.Source)) // The message may be an RTS.
 		c.m.freeMessage(msg)
-		if c.pull(plane, from); c.pulling[plane].left == 0 && !c.isSwept(src, plane) {
+		if c.startPull(plane, from); c.pulls[plane].remaining == 0 && !c.isSwept(src, plane) {
 			break
 		}
 	}
-	if msg := c.findKept(src, tag, plane, claim); msg != nil { // it was pulled meanwhile
+	if msg := c.findUnexpected(src, tag, plane, claim); msg != nil { // It was pulled meanwhile.
 		return msg, nil
 	}
 	if c.Closed() {
 		return nil, framework.ErrClosed
 	}
-	return nil, c.notFound(src, tag, plane)
+	return nil, c.probeFailure(src, tag, plane)
 }
 
-// findSwept is find after a sweep.
+// findSwept is find on a plane with a sweeper.
 func (c *comm) findSwept(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (msg *message, err error) {
 	s := c.sweeper(plane)
 	s.probes++
-	last := s.begun + 1
-	s.hurry()
+	last := s.startedSweeps + 1
+	s.restart()
 	for err == nil {
 		if err = c.Over(plane); err != nil {
 			break
-		} else if msg = c.findKept(src, tag, plane, claim); msg != nil || s.done >= last {
+		} else if msg = c.findUnexpected(src, tag, plane, claim); msg != nil || s.finishedSweeps >= last {
 			break
 		} else {
-			err = c.m.pause(ctx, time.Time{})
+			err = c.m.waitForPoll(ctx, time.Time{})
 		}
 	}
 	s.probes--
-	if !s.wanted() {
-		s.begin() // it ends
+	if !s.isNeeded() {
+		s.start() // It removes the sweeper.
 	}
 	if msg == nil && err == nil {
-		err = c.notFound(src, tag, plane)
+		err = c.probeFailure(src, tag, plane)
 	}
 	return msg, err
 }
 
-// notFound returns why no message comes for a probe that has found none, or why a probe from any source does not wait.
-func (c *comm) notFound(src, tag int, plane pml.Plane) error {
-	err := c.cannotCome(src, plane)
+// probeFailure returns the reason why a probe that has found nothing must not wait, or nil.
+func (c *comm) probeFailure(src, tag int, plane pml.Plane) error {
+	err := c.recvFailure(src, plane)
 	switch {
 	case src == pml.AnySource && err == nil:
 		err = c.Suspended[plane]
 	case src != pml.AnySource && err != nil:
-		c.peer(src).miss(plane, tag)
+		c.peer(src).recordMissed(plane, tag)
 	}
 	return err
 }
 
-// findKept is find in the unexpected queue.
-func (c *comm) findKept(src, tag int, plane pml.Plane, claim bool) *message {
-	if c.m.kept == 0 {
+// findUnexpected is find in the unexpected queue.
+func (c *comm) findUnexpected(src, tag int, plane pml.Plane, claim bool) *message {
+	if c.m.unexpectedCount == 0 {
 		return nil
 	}
 	found := c.queues[plane].Find(c.matchPeer(src, plane), src, tag)
@@ -270,7 +278,7 @@ func (c *comm) findKept(src, tag int, plane pml.Plane, claim bool) *message {
 		return nil
 	}
 	if claim {
-		return c.unkeep(found, plane)
+		return c.takeUnexpected(found, plane)
 	}
 	copied := c.m.newMessage(c, plane)
 	copied.op.Result = found.Owner.op.Result
@@ -298,79 +306,80 @@ func (msg *message) Drop() {
 	c := msg.c
 	c.Pending--
 	msg.reject()
-	c.mayRest()
+	c.advanceClose()
 }
 
 // Receive implements base.Message.
 func (msg *message) Receive(buf pml.Buffer) *pml.Request {
 	c := msg.c
 	r := c.m.newRequest(c)
-	c.Pending-- // the request counts now
-	r.send, r.plane, r.buf, r.tag = false, msg.plane, buf, int(msg.op.Tag)
-	msg.giveTo(r)
+	c.Pending-- // The request is counted instead.
+	r.isSend, r.plane, r.buf, r.tag = false, msg.plane, buf, int(msg.op.Tag)
+	msg.deliverTo(r)
 	return &r.Request
 }
 
-// prober is a blocked probe.
-type prober struct {
-	again progress.Completion // probe again
-	due   time.Time           // not before then
-	woken bool                // it is in Module.probing no more
+// blockedProbe is a probe that waits for its next attempt.
+type blockedProbe struct {
+	wake      progress.Completion
+	notBefore time.Time
+	// isWoken is set once it is removed from Module.blockedProbes.
+	isWoken bool
 }
 
-// A network says nothing about a message that nobody has posted a receive for: a
-// blocked probe asks again and again, after eagerProbes rounds only at an interval.
+// A network does not report messages without a posted receive. A blocked probe therefore
+// repeats, after eagerProbeRounds attempts only every probeInterval.
 const (
-	eagerProbes   = 200
-	probeInterval = 100 * time.Microsecond
+	eagerProbeRounds = 200
+	probeInterval    = 100 * time.Microsecond
 )
 
 // Pause implements base.Prober.
 func (c *comm) Pause(ctx context.Context, rounds int) error {
 	var due time.Time
-	if rounds > eagerProbes {
+	if rounds > eagerProbeRounds {
 		due = time.Now().Add(probeInterval)
 	}
-	return c.m.pause(ctx, due)
+	return c.m.waitForPoll(ctx, due)
 }
 
-// pause waits for a poll at or after due. Lock held, and released meanwhile.
-func (m *Module) pause(ctx context.Context, due time.Time) error {
+// waitForPoll waits for a poll at or after due. Lock held, and released during the wait.
+func (m *Module) waitForPoll(ctx context.Context, due time.Time) error {
 	if ctx != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	p := &prober{due: due}
-	m.probing = append(m.probing, p)
-	err := m.engine.Wait(ctx, &p.again, nil)
-	if !p.woken { // its context has ended
-		i := slices.Index(m.probing, p)
-		m.probing = slices.Delete(m.probing, i, i+1)
+	p := &blockedProbe{notBefore: due}
+	m.blockedProbes = append(m.blockedProbes, p)
+	err := m.engine.Wait(ctx, &p.wake, nil)
+	if !p.isWoken { // ctx has ended.
+		i := slices.Index(m.blockedProbes, p)
+		m.blockedProbes = slices.Delete(m.blockedProbes, i, i+1)
 	}
 	return err
 }
 
-// askAgain wakes the blocked probes that are due.
-func (m *Module) askAgain() {
+// wakeDueProbes wakes the blocked probes that are due.
+func (m *Module) wakeDueProbes() {
 	var now time.Time
-	m.probing = slices.DeleteFunc(m.probing, func(p *prober) bool {
-		if !p.due.IsZero() {
+	m.blockedProbes = slices.DeleteFunc(m.blockedProbes, func(p *blockedProbe) bool {
+		if !p.notBefore.IsZero() {
 			if now.IsZero() {
 				now = time.Now()
 			}
-			if now.Before(p.due) {
+			if now.Before(p.notBefore) {
 				return false
 			}
 		}
-		p.woken = true
-		m.engine.Complete(&p.again)
+		p.isWoken = true
+		m.engine.Complete(&p.wake)
 		return true
 	})
 }
 
-// wakeProbes has all blocked probes ask again. Lock held.
+// wakeProbes makes all blocked probes due. Lock held.
 func (m *Module) wakeProbes() {
-	for _, p := range m.probing {
-		p.due = time.Time{}
+	for _, p := range m.blockedProbes {
+		p.notBefore = time.Time{}
 	}
 	m.engine.Nudge()
 }

@@ -9,22 +9,24 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// proc is one life of a process: a process that closes its last session and opens
-// one again is another proc, told by its nonce.
+// proc is one incarnation of a process.
 type proc struct {
 	base.Proc
 	m    *Module
 	card framework.Card
 
-	connected bool
-	to        mtl.Endpoint
-	death     uint32 // it was that many failures that the module had heard of; 0: it has not failed
-	talked    bool   // a control message went there or came from it
-	sent      uint64 // messages to it that no communicator counts any more
-	early     early
+	isConnected bool
+	endpoint    mtl.Endpoint
+	// failureOrder is Module.failureCount right after this process failed, 0 if it has not.
+	failureOrder uint32
+	// hasContact is set once a control message was sent to or came from the process.
+	hasContact bool
+	// sentOnClosed counts messages sent on communicators that have been released.
+	sentOnClosed uint64
+	early        earlyArrivals
 }
 
-// learn takes the card of a process, which names its present life. Lock held.
+// learn stores the card of a process's present incarnation. Lock held.
 func (m *Module) learn(life framework.Life, card framework.Card) error {
 	p := m.procs.Get(life)
 	if p.Known {
@@ -35,34 +37,34 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 	if old := m.procs.Present(p); old != nil {
 		if old.Gone() {
 			m.procs.Forget(old)
-		} else { // its goodbye may come later, and what it has sent before
-			old.leave(base.Unknown, mostVain)
+		} else { // Its messages and its goodbye may still come.
+			old.startLeaving(base.Unknown, maxFruitlessSearches)
 		}
 	}
-	m.meet(p)
-	if m.left[life.ID] == life.Nonce {
-		p.left()
+	m.adoptEarly(p)
+	if m.leftNonces[life.ID] == life.Nonce {
+		p.handleLeft()
 	}
 	return nil
 }
 
-// peer returns what the MTL needs to connect.
-func (p *proc) peer() (framework.Peer, error) {
+// mtlPeer returns the MTL's address of the process.
+func (p *proc) mtlPeer() (framework.Peer, error) {
 	return p.card.Peer(p.Life, p.m.env.Worlds.Proc(p.Life.ID), framework.MTL, p.m.name)
 }
 
-// connect makes the process known to the MTL at its first use. One that can't be
-// reached has failed. Lock held.
+// connect connects the MTL to the process on first use. A process that cannot be
+// reached counts as failed. Lock held.
 func (p *proc) connect() error {
-	if p.connected || p.Err != nil {
+	if p.isConnected || p.Err != nil {
 		return p.Err
 	}
-	if err := p.introduce(); err != nil {
+	if err := p.connectMTL(); err != nil {
 		if why := p.card.Failure(); why != "" {
 			err = fmt.Errorf("%w; the peer could not open %s", err, why)
 		}
-		if p.m.failure != "" {
-			err = fmt.Errorf("%w; this process could not open %s", err, p.m.failure)
+		if p.m.openFailure != "" {
+			err = fmt.Errorf("%w; this process could not open %s", err, p.m.openFailure)
 		}
 		p.Fail(&framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "connect", Err: err})
 		return p.Err
@@ -70,39 +72,41 @@ func (p *proc) connect() error {
 	return nil
 }
 
-func (p *proc) introduce() error {
-	peer, err := p.peer()
+// connectMTL connects the MTL to the process and emits the event. An error leaves p as
+// it is.
+func (p *proc) connectMTL() error {
+	peer, err := p.mtlPeer()
 	if err == nil {
-		p.to, err = p.m.mtl.Connect(peer)
+		p.endpoint, err = p.m.mtl.Connect(peer)
 	}
 	if err == nil {
-		p.connected = true
+		p.isConnected = true
 		p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: p.m.name})
 	}
 	return err
 }
 
-// shut ends what is to be sent to this process, and is not on its way yet. Lock held.
-func (p *proc) shut(err error) {
+// failSends sets p.Err and fails all sends to p that are not in the network yet. Lock held.
+func (p *proc) failSends(err error) {
 	p.Err = err
 	p.dropEarly()
 	for _, r := range p.m.requests {
-		if r.c != nil && r.send && r.p.proc == p {
-			r.end(r.c.Explain(err, r.p.rank))
+		if r.c != nil && r.isSend && r.p.proc == p {
+			r.abort(r.c.Explain(err, r.p.rank))
 		}
 	}
 }
 
-// forget ends what is on its way to this process. Lock held.
-func (p *proc) forget() {
-	if p.connected {
-		p.m.mtl.Forget(p.to, p.Err)
+// forgetEndpoint makes the MTL abort its sends to p. Lock held.
+func (p *proc) forgetEndpoint() {
+	if p.isConnected {
+		p.m.mtl.Forget(p.endpoint, p.Err)
 		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: p.Err.Error()})
 	}
 }
 
-// Fail implements base.Process. Receives that the MTL
-// has are withdrawn, and end when that is certain. Lock held.
+// Fail implements base.Process. It withdraws receives that the MTL has. They end when
+// the MTL completes them. Lock held.
 func (p *proc) Fail(err error) {
 	if !p.End(err) {
 		return
@@ -110,37 +114,37 @@ func (p *proc) Fail(err error) {
 	m := p.m
 	p.dropEarly()
 	if p.Failed() {
-		m.deaths++
-		p.death = m.deaths
+		m.failureCount++
+		p.failureOrder = m.failureCount
 	}
 	if p.ForgetOnce() {
-		p.forget()
+		p.forgetEndpoint()
 	}
-	m.failures = true
-	if !m.procs.IsPresent(p) { // it has a newer life
+	m.mustCheckFailures = true
+	if !m.procs.IsPresent(p) { // A newer incarnation exists.
 		m.procs.Forget(p)
 	}
 	for _, c := range m.comms.ByID {
-		c.ended(p)
+		c.handleProcEnd(p)
 	}
 	for _, r := range m.requests {
 		if r.c == nil || r.state == complete || r.state == gathered || r.state == deferred && r.c.sweepers[r.plane] != nil {
-			continue // A sweep ends those that wait for it.
+			continue // The sweep ends its deferred receives.
 		}
 		if err := r.c.Ends(r.source(), r.plane, p); err != nil {
-			r.end(err)
-		} else if r.state == doubtful && r.p == nil && r.c.isDead(p) {
-			r.fail(r.c.Explain(p.Err, r.c.Ranks(p)[0])) // its message was lost
+			r.abort(err)
+		} else if r.state == doubtful && r.p == nil && r.c.isFailedMember(p) {
+			r.fail(r.c.Explain(p.Err, r.c.Ranks(p)[0])) // Its message was lost.
 		}
 	}
-	for _, c := range m.reaped {
+	for _, c := range m.reapedComms {
 		if !c.Closed() {
 			continue
 		}
 		for _, rank := range c.Ranks(p) {
 			if !c.Spec.IsElsewhere(rank) {
 				q := c.peer(rank)
-				q.end(c.Rest.Gone(&q.closing))
+				q.applyClosing(c.Rest.Gone(&q.closing))
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// overProfile is cm over a provider of the tests' own libfabric, with faults.
+// overProfile returns cm over a provider of the test libfabric with faults.
 func overProfile(t *testing.T, provider string, faults ...string) pmltest.Stack {
 	t.Helper()
 	if err := libfabric.Built(); err != nil {
@@ -27,13 +27,13 @@ func overProfile(t *testing.T, provider string, faults ...string) pmltest.Stack 
 	}}
 }
 
-// elsewhere are cases that TestMetamorphicOverProfiles has, or that wait for seconds and have
-// their test over other networks.
+// elsewhere are cases that TestMetamorphic_OverProfiles covers, or that wait for seconds and
+// have tests over other networks.
 var elsewhere = []string{"RandomProgramGoesAsTheStandardSays", "ReceiveFromAnySourceEndsWhenNobodyIsLeft"}
 
-// TestContractOverProfiles has a third of the cases over each, with a policy of ids for
-// each; with -seeds, all of both.
-func TestContractOverProfiles(t *testing.T) {
+// TestContract_OverProfiles runs a third of the cases over each profile, with one id policy
+// each. With -seeds, it runs all cases with all policies.
+func TestContract_OverProfiles(t *testing.T) {
 	for i, name := range testprov.Profiles {
 		t.Run(name, func(t *testing.T) {
 			s := overProfile(t, name)
@@ -53,9 +53,8 @@ func TestContractOverProfiles(t *testing.T) {
 	}
 }
 
-// TestMetamorphicOverProfiles: a random program goes alike over all, and over what is
-// wrong with them.
-func TestMetamorphicOverProfiles(t *testing.T) {
+// TestMetamorphic_OverProfiles runs random programs over every profile and its faults.
+func TestMetamorphic_OverProfiles(t *testing.T) {
 	faults := []string{"", "order", "nodirected", "nodata", "tags=40", "max=20000", "unlimited", "queues=16", "again=5", "mr_local", "queues=16,peeks=3"}
 	for i, fault := range faults {
 		provider := testprov.Profiles[i%len(testprov.Profiles)]
@@ -80,8 +79,8 @@ func TestMetamorphicOverProfiles(t *testing.T) {
 	}
 }
 
-// TestDeathOverAProfileThatIsSilentAboutIt: the launcher's word ends what waits.
-func TestDeathOverAProfileThatIsSilentAboutIt(t *testing.T) {
+// TestPeerFailed_ProfileReportsNoFailure_OperationsEnd checks that the launcher's report ends pending operations.
+func TestPeerFailed_ProfileReportsNoFailure_OperationsEnd(t *testing.T) {
 	names := []string{"PeerFailureEndsEverythingPending"}
 	if *seeds > 0 {
 		names = append(names, elsewhere[1])

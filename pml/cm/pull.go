@@ -9,60 +9,63 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// pulling is how the messages of a plane are taken out of the network.
-type pulling struct {
-	from *peer // of which member
-	left int   // so many at most, with the one that is probed for; 0: no pull is under way
+// pullState is the state of the pull on one plane.
+type pullState struct {
+	from *peer
+	// remaining is the number of messages that the pull may still claim, including the
+	// one that is probed for. It is 0 if no pull is in progress.
+	remaining int
 }
 
 const (
-	mostPulls = 16 // pulls at a time
-	// mostPulled is how many messages one pull takes: the receives of the plane wait
-	// for its end, and others may go on sending. 44,000 took 1.3 s over tcp;ofi_rxm.
-	mostPulled = 4096
+	// maxPulls bounds the concurrent pulls.
+	maxPulls = 16
+	// maxPulledMessages bounds the messages of one pull, because receives on the plane wait
+	// for its end, and members may send without a pause. 44,000 took 1.3 s over tcp;ofi_rxm.
+	maxPulledMessages = 4096
 )
 
-// pull begins to take the messages of a member on a plane out of the network. They are
-// the first that their senders have sent and that nobody has
-// received: a receive that was posted since the beginning of the pull gets them, and
-// the others go into the unexpected queue, where a receive looks first. Receives that
-// find nothing there wait for the end. Lock held.
-func (c *comm) pull(plane pml.Plane, from *peer) {
-	if c.pulling[plane].left > 0 || c.isRecalling(plane) || c.Over(plane) != nil || c.m.closed || from.proc.connect() != nil && !from.proc.connected {
+// startPull starts to claim the messages of a member on a plane that are in the network. Each
+// is the oldest unreceived message of its sender. Messages that match a receive posted since the
+// start of the pull are delivered to it. The others go into the unexpected queue, which receives
+// search first. Receives without a match there wait for the end of the pull. startPull does nothing
+// if a pull is in progress, or none is possible. Lock held.
+func (c *comm) startPull(plane pml.Plane, from *peer) {
+	if c.pulls[plane].remaining > 0 || c.isRecalling(plane) || c.Over(plane) != nil || c.m.closed || from.proc.connect() != nil && !from.proc.isConnected {
 		return
 	}
 	c.beginPull(plane, from)
 }
 
-// beginPull is pull for a plane on which none is under way. Lock held.
+// beginPull is startPull without its checks. Lock held.
 func (c *comm) beginPull(plane pml.Plane, from *peer) {
-	c.pulling[plane] = pulling{from, mostPulled}
-	c.m.pulls++
-	c.pullOne(plane)
+	c.pulls[plane] = pullState{from, maxPulledMessages}
+	c.m.activePulls++
+	c.probePull(plane)
 }
 
-// pullOne probes for the next message. Lock held.
-func (c *comm) pullOne(plane pml.Plane) {
-	p := c.pulling[plane].from
+// probePull probes for the next message of a pull. Lock held.
+func (c *comm) probePull(plane pml.Plane) {
+	p := c.pulls[plane].from
 	e := c.from(p, mtl.AnyTag, uint32(plane))
 	msg := c.m.newMessage(c, plane)
 	msg.purpose = forPuller
-	if err := c.m.mtl.Probe(&msg.op, p.proc.to, e, true); err != nil {
+	if err := c.m.mtl.Probe(&msg.op, p.proc.endpoint, e, true); err != nil {
 		c.m.freeMessage(msg)
 		c.failPull(plane, err)
 	}
 }
 
-// failPull ends a pull for which the network returned an error.
+// failPull ends a pull after an error of the network.
 func (c *comm) failPull(plane pml.Plane, err error) {
 	if s := c.sweepers[plane]; s != nil {
-		s.refused(c.pulling[plane].from, err)
+		s.pullFailed(c.pulls[plane].from, err)
 	}
 	c.endPull(plane)
 }
 
-// pulled takes the outcome of a probe of a pull.
-func (msg *message) pulled() {
+// pullProbeDone handles the completion of a pull's probe.
+func (msg *message) pullProbeDone() {
 	c, plane := msg.c, msg.plane
 	if err := msg.op.Err; err != nil || !msg.op.Found {
 		c.m.freeMessage(msg)
@@ -73,56 +76,56 @@ func (msg *message) pulled() {
 		}
 		return
 	}
-	p, err := c.tookOut(&msg.op.Result)
-	if msg.from = p; msg.mustOpen() {
-		msg.open()
+	p, err := c.countClaimed(&msg.op.Result)
+	if msg.from = p; msg.mustInspect() {
+		msg.inspect()
 		return
 	}
 	if err != nil {
 		msg.discard()
-		c.pullNext(plane)
+		c.continuePull(plane)
 		return
 	}
-	msg.place()
+	msg.deliverPulled()
 }
 
-// place puts a message that was pulled where it belongs.
-func (msg *message) place() {
+// deliverPulled delivers or queues a message that was pulled.
+func (msg *message) deliverPulled() {
 	c, plane, p := msg.c, msg.plane, msg.from
 	msg.purpose = forCaller
 	if s := c.sweepers[plane]; s != nil {
-		s.found = true
+		s.hasFound = true
 	}
 	if msg.isLost() {
 		msg.discard()
 	} else if e := c.queues[plane].Arrive(&p.match[plane], int(msg.op.Tag)); e != nil {
 		c.deferred[plane].Remove(e)
-		msg.giveTo(e.Owner)
+		msg.deliverTo(e.Owner)
 	} else {
-		c.keep(msg, p)
+		c.queueUnexpected(msg, p)
 	}
-	c.pullNext(plane)
+	c.continuePull(plane)
 }
 
-// pullNext goes on with a pull, or ends it.
-func (c *comm) pullNext(plane pml.Plane) {
-	left, isOver := &c.pulling[plane].left, c.Over(plane) != nil
+// continuePull probes for the next message, or ends the pull.
+func (c *comm) continuePull(plane pml.Plane) {
+	left, isOver := &c.pulls[plane].remaining, c.Over(plane) != nil
 	if s := c.sweepers[plane]; s != nil && s.isRunning {
-		isOver = !s.wanted()
+		isOver = !s.isNeeded()
 	}
 	if *left == 1 && c.sweepers[plane] != nil {
-		c.sweepers[plane].isPartial = c.sweepers[plane].isPartial || c.pulling[plane].from.proc.Gone()
+		c.sweepers[plane].isPartial = c.sweepers[plane].isPartial || c.pulls[plane].from.proc.Gone()
 	}
 	if *left == 1 || isOver {
 		c.endPull(plane)
 	} else {
 		*left--
-		c.pullOne(plane)
+		c.probePull(plane)
 	}
 }
 
-// wait has a receive that matches nothing in the unexpected queue wait for the end of a pull.
-func (r *request) wait() {
+// deferReceive queues a receive that has no match in the unexpected queue until the end of a pull.
+func (r *request) deferReceive() {
 	c, plane := r.c, r.plane
 	r.state = deferred
 	r.node.Source, r.node.Tag = r.source(), r.tag
@@ -130,17 +133,17 @@ func (r *request) wait() {
 	c.deferred[plane].Push(&r.node)
 }
 
-// unwait takes it out of those that wait.
-func (r *request) unwait() {
+// undefer removes a receive from the deferred ones.
+func (r *request) undefer() {
 	c, plane := r.c, r.plane
 	c.queues[plane].Cancel(&r.node)
 	c.deferred[plane].Remove(&r.node)
 }
 
-// endPull posts the receives that have waited, unless a sweep goes on. Lock held.
+// endPull ends a pull, and posts the deferred receives unless a sweep continues. Lock held.
 func (c *comm) endPull(plane pml.Plane) {
-	c.pulling[plane] = pulling{}
-	c.m.pulls--
+	c.pulls[plane] = pullState{}
+	c.m.activePulls--
 	if s := c.sweepers[plane]; s != nil {
 		s.pullDone()
 	} else {
@@ -148,38 +151,38 @@ func (c *comm) endPull(plane pml.Plane) {
 	}
 }
 
-// postDeferred gives the network the receives that have waited. On a plane that has closed or was aborted meanwhile
-// they were the last. Lock held.
+// postDeferred gives the deferred receives to the network. If the plane was closed or aborted meanwhile,
+// it then drops the unexpected messages. Lock held.
 func (c *comm) postDeferred(plane pml.Plane) {
 	for e := c.deferred[plane].First(); e != nil; e = c.deferred[plane].First() {
 		r := e.Owner
-		r.unwait()
+		r.undefer()
 		r.state = idle
 		r.post()
 	}
 	if c.Over(plane) != nil {
-		c.discardKept(plane)
+		c.discardUnexpected(plane)
 	}
 	c.m.wakeProbes()
 }
 
-// awaitPull waits for the end of a pull, or a moment. Lock held, and released
-// meanwhile.
+// awaitPull waits for the end of a pull, at most probeInterval. Lock held, and released
+// during the wait.
 func (m *Module) awaitPull(ctx context.Context) error {
-	return m.pause(ctx, time.Now().Add(probeInterval)) // the end wakes it
+	return m.waitForPoll(ctx, time.Now().Add(probeInterval)) // endPull wakes it.
 }
 
-// keep puts a claimed message into the unexpected queue. Lock held.
-func (c *comm) keep(msg *message, p *peer) {
+// queueUnexpected puts a claimed message into the unexpected queue. Lock held.
+func (c *comm) queueUnexpected(msg *message, p *peer) {
 	msg.node.Source, msg.node.Tag = p.rank, int(msg.op.Tag)
 	c.queues[msg.plane].Keep(&p.match[msg.plane], &msg.node)
-	c.m.kept++
+	c.m.unexpectedCount++
 	p.proc.Stats.Unexpected++
 }
 
-// unkeep takes a message out of the unexpected queue. Lock held.
-func (c *comm) unkeep(found *match.Message[message], plane pml.Plane) *message {
+// takeUnexpected removes a message from the unexpected queue. Lock held.
+func (c *comm) takeUnexpected(found *match.Message[message], plane pml.Plane) *message {
 	c.queues[plane].Take(found)
-	c.m.kept--
+	c.m.unexpectedCount--
 	return found.Owner
 }

@@ -9,102 +9,132 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// The states of a request.
+// state is the state of a request.
 type state uint8
 
 const (
-	idle       state = iota // in the free list
-	held                    // send: waits for the peer's id of the communicator
-	sent                    // send: the MTL has it
-	posted                  // receive: the MTL has it
-	deferred                // receive: waits until queues have been looked through, see pull
-	recalled                // receive: is being withdrawn, to wait here, see sweeper
-	gathered                // receive: waits until others are withdrawn
-	seeking                 // receive: probes once whether its message is here already
-	receiving               // receive: has its message, whose contents come
-	announced               // send: the MTL has the head, or the receiver, see long.go
-	parting                 // send: the MTL has a part
-	assembling              // receive: the MTL has the receive of a part
-	doubtful                // the network has failed it, see doubt
-	confirming              // send: done for the MTL, see unwanted.go
-	complete                // done, the user has not taken it yet
-	returned                // done and taken, but the MTL still has op
+	// idle requests are in the free list.
+	idle state = iota
+	// held sends wait for the peer's id of the communicator.
+	held
+	// submitted sends are the MTL's.
+	submitted
+	// posted receives are the MTL's.
+	posted
+	// deferred receives wait for the end of a pull or a sweep.
+	deferred
+	// recalled receives are being withdrawn from the MTL, see sweeper.
+	recalled
+	// gathered receives wait for the withdrawal of others.
+	gathered
+	// seeking receives probe once for a message that has come already.
+	seeking
+	// receiving receives have claimed their message, whose contents are coming.
+	receiving
+	// awaitingCTS sends have given their RTS to the MTL, and wait for the receiver.
+	awaitingCTS
+	// sendingFragment sends have a fragment in the MTL.
+	sendingFragment
+	// receivingFragment receives have a fragment posted in the MTL.
+	receivingFragment
+	// doubtful requests were failed by the network, see doubt.
+	doubtful
+	// confirming sends are complete for the MTL, and wait for reports, see unreceived.go.
+	confirming
+	// complete requests wait for their user.
+	complete
+	// returned requests were released while the MTL has op.
+	returned
 )
 
 var stateNames = [...]string{"idle", "queued", "offered", "posted", "posted", "posted", "posted", "posted", "receiving", "offered", "sending", "receiving", "failed", "offered", "complete", "complete"}
 
-// request is a send or a receive. Requests are made once and used again; their
-// memory is bounded by the most that were ever in progress at a time.
+// request is a send or a receive. Requests are never freed, so their memory is bounded by the
+// largest number that was in progress at one time.
 type request struct {
 	pml.Request
-	op   mtl.Op
-	m    *Module
-	busy bool // op is the MTL's
+	op mtl.Op
+	m  *Module
+	// isOpBusy is set while the MTL has op.
+	isOpBusy bool
 
 	state  state
-	send   bool
-	kept   bool // parts.head has the message of a receive, which may be a head
-	mode   pml.Mode
-	plane  pml.Plane
-	c      *comm
-	p      *peer // send: the receiver; receive: the sender, nil for any
-	buf    pml.Buffer
-	bounce []byte // what the MTL reads or writes in buf's place, if buf has a layout or no room for a head
-	parts  *parts // of a message that comes in parts; kept for the next one
-	tag    int
-	why    error     // of a receive that is being withdrawn, or seeks, and of a doubtful one: what it ends with
-	user   bool      // of a receive that is being withdrawn: its user wants it
-	steps  int       // of a doubtful one: until it ends
-	began  time.Time // if hooks look
+	isSend bool
+	// hasPrefix is set if fragments.prefix has the prefix of a received message.
+	hasPrefix bool
+	mode      pml.Mode
+	plane     pml.Plane
+	c         *comm
+	// p is the receiver of a send or the sender of a receive, nil for any source.
+	p   *peer
+	buf pml.Buffer
+	// bounce replaces buf in the MTL if buf has a layout, or is too short for an RTS.
+	bounce []byte
+	// fragments is kept for the next use of the request.
+	fragments *fragments
+	tag       int
+	// cause is the error of a withdrawn, seeking or doubtful request at its end.
+	cause error
+	// isCanceled is set if the user has canceled a receive that the MTL has.
+	isCanceled bool
+	// doubtStepsLeft is the wait of a doubtful request, in steps.
+	doubtStepsLeft int
+	// startedAt is set if the module has hooks.
+	startedAt time.Time
 
-	next    *request              // in the free list
-	posting uint64                // Of a receive: its number in the order of posting.
-	order   uint64                // Of a synchronous send: its number in syncs.sent; 0: it is not tracked.
-	node    match.Entry[request]  // of what is held or deferred
-	in      *match.Order[request] // of what is held: where
+	// next is the next request of the free list.
+	next *request
+	// posting is a receive's number in the order of posting.
+	posting uint64
+	// order is the number of a synchronous send in syncSends.sentByTag, 0 if it is not
+	// tracked.
+	order uint64
+	// node links a held or deferred request. queue is the queue of a held one.
+	node  match.Entry[request]
+	queue *match.Order[request]
 }
 
-// bounceKept is the largest bounce buffer that a request keeps for its next use.
-const bounceKept = 64 << 10
+// maxBounceKept is the largest bounce buffer that a request keeps for its next use, in bytes.
+const maxBounceKept = 64 << 10
 
-// newRequest returns a request of an operation that begins. Lock held.
+// newRequest returns a started request. Lock held.
 func (m *Module) newRequest(c *comm) *request {
-	r := m.freeRequest()
-	r.begin(c)
+	r := m.takeFreeRequest()
+	r.start(c)
 	return r
 }
 
-// begin makes a request pending. Lock held.
-func (r *request) begin(c *comm) {
+// start makes a request pending. Lock held.
+func (r *request) start(c *comm) {
 	r.Start()
 	r.c = c
 	if r.m.env.Hooks != nil {
-		r.began = time.Now()
+		r.startedAt = time.Now()
 	}
 	c.Pending++
 }
 
-// sentRequest returns the request of a send that is over. Lock held.
-func (m *Module) sentRequest() *request {
-	r := m.freeRequest()
+// newCompleteSend returns the request of a send that is complete. Lock held.
+func (m *Module) newCompleteSend() *request {
+	r := m.takeFreeRequest()
 	r.StartDone()
-	r.send, r.state = true, complete
+	r.isSend, r.state = true, complete
 	return r
 }
 
-// freeRequest takes a request from the free list, or makes one.
-func (m *Module) freeRequest() *request {
+// takeFreeRequest returns a request from the free list, which it refills if necessary.
+func (m *Module) takeFreeRequest() *request {
 	if m.free == nil {
-		m.makeRequest()
+		m.addFreeRequest()
 	}
 	r := m.free
 	m.free, r.next = r.next, nil
-	r.kept = false
+	r.hasPrefix = false
 	return r
 }
 
-// makeRequest puts a new request into the free list.
-func (m *Module) makeRequest() {
+// addFreeRequest adds a new request to the free list.
+func (m *Module) addFreeRequest() {
 	r := &request{m: m, next: m.free}
 	r.op.Owner = (*operation)(r)
 	r.node.Owner = r
@@ -116,18 +146,18 @@ func (m *Module) makeRequest() {
 // finish completes a request, whose Status is set. Lock held.
 func (r *request) finish() {
 	r.state = complete
-	r.buf = pml.Buffer{} // the user's again
+	r.buf = pml.Buffer{} // The user owns it again.
 	c := r.c
 	c.Pending--
-	if r.send {
-		r.m.sends--
-		r.untrack()
+	if r.isSend {
+		r.m.pendingSends--
+		r.untrackSync()
 	}
 	r.Finish()
-	if c.unwanted > 0 {
+	if c.heldMessages > 0 {
 		r.m.reaper.mustSettle = true
 	}
-	c.mayRest()
+	c.advanceClose()
 }
 
 // fail completes a request with an error. Lock held.
@@ -136,19 +166,19 @@ func (r *request) fail(err error) {
 	r.finish()
 }
 
-// canceled completes a request that was withdrawn.
-func (r *request) canceled() {
+// finishCanceled completes a request that was withdrawn.
+func (r *request) finishCanceled() {
 	r.Status = r.c.Withdrawn(r.plane)
 	r.finish()
 }
 
 // Release implements pml.Owner.
 func (r *request) Release() {
-	r.c, r.p, r.why, r.user = nil, nil, nil, false
-	if cap(r.bounce) > bounceKept {
-		r.bounce = nil // while op is busy the MTL holds it
+	r.c, r.p, r.cause, r.isCanceled = nil, nil, nil, false
+	if cap(r.bounce) > maxBounceKept {
+		r.bounce = nil // A busy op keeps it alive.
 	}
-	if r.busy {
+	if r.isOpBusy {
 		r.state = returned
 		return
 	}
@@ -160,101 +190,101 @@ func (r *request) Release() {
 // First implements pml.Owner.
 func (r *request) First() progress.Source { return r.m.source }
 
-// operation is a request as the MTL sees it.
+// operation is the mtl.Owner of a request's op.
 type operation request
 
 // Done implements mtl.Owner.
 func (o *operation) Done(op *mtl.Op) {
 	r := (*request)(o)
-	if op.Bytes == headSize && (r.state == posted || r.state == recalled) && !r.kept && r.m.keeper != nil {
-		r.keepHead()
+	if op.Bytes == rtsSize && (r.state == posted || r.state == recalled) && !r.hasPrefix && r.m.prefixKeeper != nil {
+		r.savePrefix()
 	}
-	if r == r.m.quick {
-		r.Set() // who looks sees it
+	if r == r.m.directRecv {
+		r.Set() // Only recvDirect reads it.
 		return
 	}
-	r.busy = false
+	r.isOpBusy = false
 	switch r.state {
-	case sent:
+	case submitted:
 		r.sendDone(op.Err)
 	case seeking:
 		if op.Err == nil && op.Found {
 			r.receiveClaimed()
 		} else {
-			r.miss()
-			r.fail(r.why)
+			r.recordMissed()
+			r.fail(r.cause)
 		}
 	case posted:
-		r.received(&op.Result)
+		r.recvDone(&op.Result)
 	case recalled:
 		r.recallDone(&op.Result)
 	case receiving:
 		r.receivedClaimed(&op.Result)
-	case announced:
-		r.headSent(op.Err)
-	case parting:
-		r.partSent(op.Err)
-	case assembling:
-		r.partReceived(&op.Result)
+	case awaitingCTS:
+		r.rtsSent(op.Err)
+	case sendingFragment:
+		r.fragmentSent(op.Err)
+	case receivingFragment:
+		r.fragmentReceived(&op.Result)
 	case returned:
 		r.Release()
 	}
 }
 
-// Cancel implements pml.Owner. A send that the MTL has goes on.
+// Cancel implements pml.Owner. A submitted send goes on.
 func (r *request) Cancel() {
 	switch r.state {
 	case posted, recalled:
-		r.user = true
+		r.isCanceled = true
 		r.m.mtl.Cancel(&r.op)
 	case deferred:
-		r.unwait()
-		r.canceled()
+		r.undefer()
+		r.finishCanceled()
 	case gathered:
 		r.ungather()
-		r.canceled()
+		r.finishCanceled()
 	case held:
-		r.unhold()
-		r.canceled()
+		r.dequeue()
+		r.finishCanceled()
 	case doubtful:
-		r.fail(r.why)
+		r.fail(r.cause)
 	}
 }
 
-// end ends an operation with err, unless it has matched. A send that the MTL has
-// ends when the MTL has given it up.
-func (r *request) end(err error) {
+// abort ends an operation with err, unless it has matched. An operation of the MTL ends when the
+// MTL completes it.
+func (r *request) abort(err error) {
 	switch r.state {
-	case posted, recalled, assembling:
-		if r.why == nil {
-			r.why = err
+	case posted, recalled, receivingFragment:
+		if r.cause == nil {
+			r.cause = err
 		}
 		r.m.mtl.Cancel(&r.op)
-	case announced:
-		r.forgetParts()
+	case awaitingCTS:
+		r.forgetFragments()
 		r.fail(err)
 	case doubtful, confirming:
 		r.fail(err)
 	case deferred:
-		r.unwait()
+		r.undefer()
 		r.fail(err)
 	case gathered:
 		r.ungather()
 		r.fail(err)
 	case held:
-		r.unhold()
+		r.dequeue()
 		r.fail(err)
 	}
 }
 
-// hold has a send wait behind others.
-func (r *request) hold(in *match.Order[request]) {
-	r.in = in
+// enqueue holds a send behind others.
+func (r *request) enqueue(in *match.Order[request]) {
+	r.queue = in
 	in.Push(&r.node)
 }
 
-// unhold takes it out again.
-func (r *request) unhold() { r.in.Remove(&r.node) }
+// dequeue removes a held send from its queue.
+func (r *request) dequeue() { r.queue.Remove(&r.node) }
 
-// Abandon implements pml.Abandoner: a send can't be withdrawn.
-func (r *request) Abandon() bool { return r.send }
+// Abandon implements pml.Abandoner. Sends cannot be withdrawn.
+func (r *request) Abandon() bool { return r.isSend }

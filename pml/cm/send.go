@@ -14,17 +14,16 @@ import (
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	e := c.m.engine
 	e.Lock()
-	r, ok := c.sendNow(buf, dst, tag, plane, mode)
+	r, ok := c.sendDirect(buf, dst, tag, plane, mode)
 	if ok && r == nil {
 		e.Unlock()
 		return nil
 	}
-	return c.conclude(ctx, r, buf, dst, tag, plane, mode)
+	return c.finishSend(ctx, r, buf, dst, tag, plane, mode)
 }
 
-// conclude is Send where something is left to do: r is its request, or nil. It releases the
-// lock.
-func (c *comm) conclude(ctx context.Context, r *request, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (err error) {
+// finishSend waits for the send r, or for a new one if r is nil. It releases the lock.
+func (c *comm) finishSend(ctx context.Context, r *request, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (err error) {
 	if r == nil {
 		r, err = c.startSend(buf, dst, tag, plane, mode)
 	}
@@ -45,7 +44,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 
 // StartSend implements pml.Comm.
 func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	r, ok := c.sendNow(buf, dst, tag, plane, mode)
+	r, ok := c.sendDirect(buf, dst, tag, plane, mode)
 	switch {
 	case !ok:
 		var err error
@@ -53,13 +52,13 @@ func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 			return nil, err
 		}
 	case r == nil:
-		r = c.m.sentRequest()
+		r = c.m.newCompleteSend()
 	}
 	return &r.Request, nil
 }
 
-// startSend makes a request of a send and brings it as far as it goes now. It
-// never waits for the peer. Lock held.
+// startSend starts a send and advances it as far as possible without waiting for the
+// peer. Lock held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
 	if err := c.Over(plane); err != nil {
 		return nil, err
@@ -69,22 +68,22 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	if p == nil {
 		p = c.peer(dst)
 	}
-	var gone error
-	if !p.proc.connected || p.proc.Err != nil {
-		gone = p.proc.connect()
+	var failure error
+	if !p.proc.isConnected || p.proc.Err != nil {
+		failure = p.proc.connect()
 	}
-	r := c.sendRequest(p, buf, tag, plane, mode)
-	if gone == nil && p.refused {
-		gone = m.procs.NotMember(p.proc.Life)
+	r := c.newSendRequest(p, buf, tag, plane, mode)
+	if failure == nil && p.hasRefused {
+		failure = m.procs.NotMember(p.proc.Life)
 	}
-	if gone != nil {
-		r.fail(c.Explain(gone, dst))
+	if failure != nil {
+		r.fail(c.Explain(failure, dst))
 		return r, nil
 	}
 	p.proc.Stats.Sent++
 	p.proc.Stats.SentBytes += uint64(buf.Len())
-	c.sending(p, tag, buf.Len(), plane)
-	if p.ready {
+	c.emitSend(p, tag, buf.Len(), plane)
+	if p.canSend {
 		r.transmit()
 		return r, nil
 	}
@@ -93,98 +92,99 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	case act&cid.SendCompact != 0:
 		r.transmit()
 	case act&cid.Drop != 0:
-		r.drop()
+		r.dropSend()
 	default:
 		r.state = held
-		r.hold(&p.held)
-		if act&cid.SendRequest != 0 || !p.asked {
-			p.tell(controlRequest)
+		r.enqueue(&p.heldSends)
+		if act&cid.SendRequest != 0 || !p.hasSentID {
+			p.notify(controlRequest)
 		}
 	}
 	return r, nil
 }
 
-// sendRequest makes a request of a send. Lock held.
-func (c *comm) sendRequest(p *peer, buf pml.Buffer, tag int, plane pml.Plane, mode pml.Mode) *request {
+// newSendRequest starts the request of a send. Lock held.
+func (c *comm) newSendRequest(p *peer, buf pml.Buffer, tag int, plane pml.Plane, mode pml.Mode) *request {
 	r := c.m.newRequest(c)
-	c.m.sends++
-	r.send, r.mode, r.plane = true, mode, plane
+	c.m.pendingSends++
+	r.isSend, r.mode, r.plane = true, mode, plane
 	r.p, r.buf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
 	return r
 }
 
-// sending tells the hooks of a send.
-func (c *comm) sending(p *peer, tag int, bytes int64, plane pml.Plane) {
+// emitSend emits the event of a send.
+func (c *comm) emitSend(p *peer, tag int, bytes int64, plane pml.Plane) {
 	c.m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: bytes, Plane: plane})
 }
 
-// transmit gives a send to the MTL. Lock held.
+// transmit submits a send to the MTL. Lock held.
 func (r *request) transmit() {
 	m, p := r.m, r.p
 	if p.syncs.hasStopped && r.plane == pml.PointToPoint {
-		r.drop()
+		r.dropSend()
 		return
 	}
 	b := r.contents()
-	if m.cuts && p.mustCut(b, r.mode) {
-		r.announce(b)
+	if m.hasMessageLimit && p.needsRTS(b, r.mode) {
+		r.sendRTS(b)
 		return
 	}
-	r.given(m.mtl.Send(&r.op, p.proc.to, r.c.to(p, r.tag, uint32(r.plane)), b, modes[r.mode]))
+	r.handleSendResult(m.mtl.Send(&r.op, p.proc.endpoint, r.c.to(p, r.tag, uint32(r.plane)), b, modes[r.mode]))
 }
 
-// given takes what the MTL has said to a send. Lock held.
-func (r *request) given(done bool, err error) {
+// handleSendResult handles the result of mtl.Send. Lock held.
+func (r *request) handleSendResult(done bool, err error) {
 	if err != nil {
 		r.doubt(r.sendError(err))
 		return
 	}
-	r.p.counts(r.plane, r.tag)
+	r.p.countSent(r.plane, r.tag)
 	if done {
 		r.finish()
 		return
 	}
-	r.state, r.busy = sent, true
-	r.track()
-	if r.m.failures {
+	r.state, r.isOpBusy = submitted, true
+	r.trackSync()
+	if r.m.mustCheckFailures {
 		r.p.inquire()
 	}
 }
 
-// contents returns the message as it travels.
+// contents returns the message in one piece, packed if buf has a layout.
 func (r *request) contents() []byte {
 	l := r.buf.Layout()
 	if l == nil {
 		return r.buf.Bytes
 	}
-	b := r.room(l.Size())
+	b := r.bounceBuffer(l.Size())
 	l.Pack(b, r.buf.Bytes, 0)
 	return b
 }
 
-// room returns the request's own buffer of n bytes.
-func (r *request) room(n int64) []byte {
+// bounceBuffer returns the request's bounce buffer, n bytes.
+func (r *request) bounceBuffer(n int64) []byte {
 	if int64(cap(r.bounce)) < n {
 		r.bounce = make([]byte, n)
 	}
 	return r.bounce[:n]
 }
 
-// sendDone takes the end of a send from the MTL.
+// sendDone handles the completion of a send by the MTL.
 func (r *request) sendDone(err error) {
 	if err != nil {
-		// It may have arrived, or not: nobody is to wait for it on the communicator. A
-		// goodbye counts it, so that no other message is taken for it.
+		// The message may have arrived. The counts of the communicator exclude it, so that
+		// the receiver does not wait for it. A goodbye includes it, so that it does not
+		// replace another message in the receiver's count.
 		r.p.tally.Sent[r.plane]--
-		r.p.proc.sent++
+		r.p.proc.sentOnClosed++
 		if r.p.syncs.hasStopped {
-			r.p.tell(controlStopped)
+			r.p.notify(controlStopped)
 		}
 		r.doubt(r.sendError(err))
 		return
 	}
-	r.matched()
+	r.finishMatched()
 }
 
 func (r *request) sendError(err error) error {
@@ -194,17 +194,17 @@ func (r *request) sendError(err error) error {
 	return &framework.TransportError{Component: "pml cm", Peer: r.p.proc.String(), Op: "send", Err: err}
 }
 
-// drop ends a send to a member that has closed the communicator, and counts it.
-func (r *request) drop() {
+// dropSend ends a send to a member that receives no more on the communicator, and counts it.
+func (r *request) dropSend() {
 	r.p.proc.Stats.Dropped++
-	r.dropped()
+	r.finishDropped()
 }
 
-// dropped ends a send whose message nobody receives. A synchronous one fails.
-func (r *request) dropped() {
+// finishDropped completes a send whose message is dropped. A synchronous one fails.
+func (r *request) finishDropped() {
 	switch {
 	case r.c.Aborted[r.plane] != nil:
-		r.canceled()
+		r.finishCanceled()
 	case r.mode != pml.Synchronous:
 		r.finish()
 	case r.p.syncs.isRevoked:
@@ -214,21 +214,20 @@ func (r *request) dropped() {
 	}
 }
 
-// drain sends what was held, in its order, or drops it. The MTL refuses nothing, so
-// that it all goes at once. Who hears that a send is complete may start the next, which
-// is held behind the others. Lock held.
-func (p *peer) drain() {
-	for e := p.held.First(); e != nil; e = p.held.First() {
+// drainHeld submits the held sends in order, or drops them. A completion callback may start
+// another send, which is held behind the others. Lock held.
+func (p *peer) drainHeld() {
+	for e := p.heldSends.First(); e != nil; e = p.heldSends.First() {
 		r := e.Owner
-		switch r.unhold(); {
+		switch r.dequeue(); {
 		case p.proc.Err != nil:
 			r.fail(r.c.Explain(p.proc.Err, p.rank))
 		case p.exchange.Closed():
-			r.drop()
+			r.dropSend()
 		default:
 			r.transmit()
 		}
 	}
 	p.exchange.Drained()
-	p.learnt()
+	p.updateReady()
 }

@@ -12,42 +12,57 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// sweeper matches the receives of a plane in this process instead of the network, from the death of a member, and while a
-// receive or a probe from any source waits.
+// sweeper matches the receives of a plane in this process instead of the network. It exists
+// after the failure of a member, while a receive or a probe from any source waits.
 //
-// If the network matched a receive with a message of the dead process, the rest of that message could be lost, and some
-// versions of libfabric crash. So the receives that the network has, from the oldest one from any source on, are withdrawn,
-// the youngest first. No younger one takes a message of an older one that is withdrawn already. Later receives wait here too. A sweep
-// pulls the messages of one member after another (pull.go). A probe that names a live source does not meet messages of
-// the dead process.
+// If the network matched a receive with a message of the failed process, the rest of that message could be lost, and some
+// versions of libfabric crash. Therefore receives that the network has, from the oldest one from any source on, are withdrawn,
+// the youngest first, so that no receive takes the message of an older one that is withdrawn already. Later receives wait
+// here too. A sweep pulls the messages of one member after another (pull.go). Probes that name a live source cannot match
+// messages of the failed process.
 //
-// A sweep that begins after an event also pulls the messages of processes that have ended, as far as they are here. At its end,
-// receives whose message cannot come end, and those from any source are suspended if there is a reason.
+// A sweep that starts after an event also pulls messages of processes that have ended, as far as they have arrived. At its
+// end, receives whose message cannot come fail, and receives from any source are suspended if there is a reason.
 type sweeper struct {
 	c     *comm
 	plane pml.Plane
 
-	mustRecall  bool       // The network has receives that are to be withdrawn.
-	withdrawing int        // Receives that the network has not given back.
-	gathered    []*request // Receives that wait until it has.
+	// mustRecall is set if the network has receives to be withdrawn.
+	mustRecall bool
+	// withdrawing counts the receives whose withdrawal is not complete. gathered holds
+	// the receives that wait until it is 0.
+	withdrawing int
+	gathered    []*request
 
 	isRunning bool
-	cursor    int    // Rank that is pulled next.
-	left      int    // Ranks that are left in this sweep.
-	hasEnded  bool   // This sweep includes processes that have ended.
-	seesEnded bool   // The next one does.
-	isPartial bool   // This sweep has left messages of a process that has ended.
-	begun     uint64 // Sweeps.
-	done      uint64 // Sweeps that are over.
-	latest    uint64 // Module.postings at the beginning of this sweep.
-	searched  uint64 // Receives up to this one have been searched for.
-	probes    int    // Probes that wait for a sweep.
-	found     bool   // A message, in this sweep.
-	pulls     int    // Members that were asked in this sweep.
-	failed    int    // Members for which the network returned an error.
-	err       error  // The last such error.
+	// cursor is the next rank to pull, and remaining the number of ranks left in this sweep.
+	cursor    int
+	remaining int
+	// hasEnded is set if this sweep includes processes that have ended. seesEnded
+	// is the same for the next sweep.
+	hasEnded  bool
+	seesEnded bool
+	// isPartial is set if messages of an ended process remain in the network.
+	isPartial bool
+	// startedSweeps and finishedSweeps count sweeps.
+	startedSweeps  uint64
+	finishedSweeps uint64
+	// lastPosting is Module.postings at the start of this sweep. searchedPosting is that
+	// of the last sweep that has covered all members.
+	lastPosting     uint64
+	searchedPosting uint64
+	// probes counts the probes that wait for a sweep.
+	probes int
+	// hasFound is set if this sweep has found a message.
+	hasFound bool
+	// pulls and failed count the members pulled in this sweep, and those for which
+	// the network returned an error. err is the last such error.
+	pulls  int
+	failed int
+	err    error
+	// gap is the time between two sweeps, and notBefore the start of the next.
 	gap       time.Duration
-	due       time.Time // Beginning of the next sweep.
+	notBefore time.Time
 }
 
 const (
@@ -55,7 +70,7 @@ const (
 	lastSweepGap  = time.Millisecond
 )
 
-// sweeper returns that of a plane, and makes it if there is none. Lock held.
+// sweeper returns the sweeper of a plane, and creates it if there is none. Lock held.
 func (c *comm) sweeper(plane pml.Plane) *sweeper {
 	s := c.sweepers[plane]
 	if s == nil {
@@ -69,25 +84,25 @@ func (c *comm) sweeper(plane pml.Plane) *sweeper {
 
 // isSwept reports whether a receive or a probe waits for a sweep.
 func (c *comm) isSwept(src int, plane pml.Plane) bool {
-	return c.sweepers[plane] != nil || c.hasDead && src == pml.AnySource
+	return c.sweepers[plane] != nil || c.hasFailedMember && src == pml.AnySource
 }
 
-// isRecalling reports whether receives are being withdrawn from the network. A message that is pulled meanwhile would miss them.
+// isRecalling reports whether receives are being withdrawn from the network. They could not match a message that is pulled now.
 func (c *comm) isRecalling(plane pml.Plane) bool {
 	s := c.sweepers[plane]
 	return s != nil && s.withdrawing > 0
 }
 
-// isDead reports whether the bootstrap has reported the death of a process whose messages on this communicator are cm's.
-func (c *comm) isDead(p *proc) bool {
+// isFailedMember reports whether p is a member that the bootstrap has reported as failed, and that cm carries messages for.
+func (c *comm) isFailedMember(p *proc) bool {
 	return p.Presence() == base.Died && c.Has(p) && !c.Spec.IsElsewhere(c.Ranks(p)[0])
 }
 
-// lastDead returns the error of a receive that has matched a message of the member that died last. nil: none has died.
-func (c *comm) lastDead() error {
+// lastMemberFailure returns the error of a receive that has matched a message of the member that failed last, or nil.
+func (c *comm) lastMemberFailure() error {
 	var last *proc
 	for p := range c.Failed() {
-		if c.isDead(p) && (last == nil || last.death < p.death) {
+		if c.isFailedMember(p) && (last == nil || last.failureOrder < p.failureOrder) {
 			last = p
 		}
 	}
@@ -97,10 +112,10 @@ func (c *comm) lastDead() error {
 	return c.Explain(last.Err, c.Ranks(last)[0])
 }
 
-// ended handles the end of a process that may be a member. Lock held.
-func (c *comm) ended(p *proc) {
-	if c.isDead(p) {
-		c.hasDead = true
+// handleProcEnd handles the end of a process, which may be a member. Lock held.
+func (c *comm) handleProcEnd(p *proc) {
+	if c.isFailedMember(p) {
+		c.hasFailedMember = true
 		for plane := range pml.Plane(pml.Planes) {
 			c.dropLost(p, plane)
 			if c.hasPostedAny(plane) {
@@ -109,42 +124,42 @@ func (c *comm) ended(p *proc) {
 		}
 	}
 	if c.Has(p) {
-		c.hurrySweeps()
+		c.restartSweeps()
 	}
 }
 
-func (c *comm) hurrySweeps() {
+func (c *comm) restartSweeps() {
 	for _, s := range c.sweepers {
 		if s != nil {
-			s.hurry()
+			s.restart()
 		}
 	}
 }
 
-// isPosted reports whether the network has a receive of this plane, for its user.
+// isPosted reports whether the network has r as a receive of this plane that is not being withdrawn.
 func (r *request) isPosted(c *comm, plane pml.Plane) bool {
-	return r.c == c && r.plane == plane && r.state == posted && r != c.m.quick && r.why == nil && !r.user
+	return r.c == c && r.plane == plane && r.state == posted && r != c.m.directRecv && r.cause == nil && !r.isCanceled
 }
 
 func (c *comm) hasPostedAny(plane pml.Plane) bool {
 	return slices.ContainsFunc(c.m.requests, func(r *request) bool { return r.p == nil && r.isPosted(c, plane) })
 }
 
-// isLost reports whether a part of a message was still with its sender when that died.
+// isLost reports whether the sender failed before the whole message was in the network.
 func (msg *message) isLost() bool {
-	return msg.from.proc.Presence() == base.Died && (msg.isHead || msg.op.Bytes > msg.c.m.caps.Eager)
+	return msg.from.proc.Presence() == base.Died && (msg.isRTS || msg.op.Bytes > msg.c.m.caps.Eager)
 }
 
-// dropLost drops such messages from the unexpected queue.
+// dropLost drops the lost messages of p from the unexpected queue.
 func (c *comm) dropLost(p *proc, plane pml.Plane) {
 	c.queues[plane].Unexpected(func(e *match.Message[message]) {
 		if e.Owner.from.proc == p && e.Owner.isLost() {
-			c.unkeep(e, plane).discard()
+			c.takeUnexpected(e, plane).discard()
 		}
 	})
 }
 
-// recall withdraws receives from the network.
+// recall withdraws receives from the network, see sweeper.
 func (s *sweeper) recall() {
 	s.mustRecall = false
 	c, m := s.c, s.c.m
@@ -158,8 +173,8 @@ func (s *sweeper) recall() {
 			}
 		}
 	}
-	for e := c.deferred[s.plane].First(); e != nil; e = c.deferred[s.plane].First() { // A pull has ended.
-		e.Owner.unwait()
+	for e := c.deferred[s.plane].First(); e != nil; e = c.deferred[s.plane].First() { // Left by a pull that has ended.
+		e.Owner.undefer()
 		s.gather(e.Owner)
 	}
 	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(b.posting, a.posting) })
@@ -171,136 +186,136 @@ func (s *sweeper) recall() {
 		}
 	}
 	if s.withdrawing == 0 {
-		s.settle()
+		s.queueGathered()
 	}
 }
 
-// gather makes a receive wait for the end of the withdrawal.
+// gather makes a receive wait for the end of the withdrawals.
 func (s *sweeper) gather(r *request) {
 	r.state = gathered
 	s.gathered = append(s.gathered, r)
 }
 
-// ungather takes a receive out of those.
+// ungather removes a receive from sweeper.gathered.
 func (r *request) ungather() {
 	s := r.c.sweepers[r.plane]
 	i := slices.Index(s.gathered, r)
 	s.gathered = slices.Delete(s.gathered, i, i+1)
 }
 
-// recallDone takes a receive back from the network, unless it has matched, or ends. Lock held.
+// recallDone handles the completion of a receive that is withdrawn. It may have matched. Lock held.
 func (r *request) recallDone(res *mtl.Result) {
 	s := r.c.sweepers[r.plane]
-	if res.Canceled && r.why == nil && !r.user {
+	if res.Canceled && r.cause == nil && !r.isCanceled {
 		s.gather(r)
 	} else {
 		r.state = posted
-		r.received(res)
+		r.recvDone(res)
 	}
 	if s.withdrawing--; s.withdrawing == 0 {
-		s.settle()
+		s.queueGathered()
 	}
 }
 
-// settle queues the receives that were withdrawn or posted meanwhile, in the order of the calls.
-func (s *sweeper) settle() {
+// queueGathered defers the gathered receives, in the order of their posting, and restarts the sweep.
+func (s *sweeper) queueGathered() {
 	all := s.gathered
 	s.gathered = nil
 	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(a.posting, b.posting) })
 	for _, r := range all {
-		r.wait()
+		r.deferReceive()
 	}
-	s.hurry()
+	s.restart()
 }
 
-// sweep makes a receive wait here.
-func (r *request) sweep() {
+// awaitSweep makes a receive wait for the sweeper.
+func (r *request) awaitSweep() {
 	s := r.c.sweeper(r.plane)
 	if s.withdrawing > 0 {
 		s.gather(r)
 		return
 	}
-	r.wait()
-	s.hurry()
+	r.deferReceive()
+	s.restart()
 }
 
-// wanted reports whether a receive or a probe needs sweeps.
-func (s *sweeper) wanted() bool {
+// isNeeded reports whether a receive or a probe needs sweeps.
+func (s *sweeper) isNeeded() bool {
 	return s.probes > 0 || s.c.queues[s.plane].FirstPosted(nil) != nil
 }
 
-// hurry begins a sweep now, which includes the processes that have ended, or does so at the end of this one. Lock held.
-func (s *sweeper) hurry() {
-	s.seesEnded, s.gap, s.due = true, 0, time.Time{}
-	s.begin()
+// restart starts a sweep that includes ended processes now, or at the end of the present one. Lock held.
+func (s *sweeper) restart() {
+	s.seesEnded, s.gap, s.notBefore = true, 0, time.Time{}
+	s.start()
 }
 
-// begin begins a sweep, or ends the sweeper.
-func (s *sweeper) begin() {
+// start starts a sweep, or removes a sweeper that is not needed.
+func (s *sweeper) start() {
 	c := s.c
-	if s.isRunning || s.withdrawing > 0 || c.pulling[s.plane].left > 0 || c.m.closed {
+	if s.isRunning || s.withdrawing > 0 || c.pulls[s.plane].remaining > 0 || c.m.closed {
 		return
 	}
 	if s.mustRecall {
 		s.recall()
 		return
 	}
-	if !s.wanted() {
+	if !s.isNeeded() {
 		s.stop()
 		return
 	}
-	s.isRunning, s.found, s.left, s.latest = true, false, c.Len(), c.m.postings
+	s.isRunning, s.hasFound, s.remaining, s.lastPosting = true, false, c.Len(), c.m.postings
 	s.hasEnded, s.seesEnded = s.seesEnded, false
 	s.pulls, s.failed, s.err, s.isPartial = 0, 0, nil, false
-	s.begun++
-	s.next()
+	s.startedSweeps++
+	s.pullNextMember()
 }
 
-// next pulls the messages of the next member, or ends the sweep.
-func (s *sweeper) next() {
-	for s.left > 0 && s.wanted() {
+// pullNextMember pulls the messages of the next member, or finishes the sweep.
+func (s *sweeper) pullNextMember() {
+	for s.remaining > 0 && s.isNeeded() {
 		rank := s.cursor
 		s.cursor = (rank + 1) % s.c.Len()
-		s.left--
+		s.remaining--
 		if p := s.source(rank); p != nil {
 			s.pulls++
 			s.c.beginPull(s.plane, p)
 			return
 		}
 	}
-	s.end()
+	s.finish()
 }
 
-// source returns a member whose messages may be in the network.
+// source returns the member of that rank, or nil if the network can have no message of it.
 func (s *sweeper) source(rank int) *peer {
 	c := s.c
 	if c.Spec.IsElsewhere(rank) {
 		return nil
 	}
 	switch p := c.Proc(rank); {
-	case p.Gone() && !(s.hasEnded && p.connected):
+	case p.Gone() && !(s.hasEnded && p.isConnected):
 		return nil
-	case !p.connected && p.introduce() != nil:
+	case !p.isConnected && p.connectMTL() != nil:
 		return nil
 	}
 	return c.peer(rank)
 }
 
-// pullDone goes on after a pull, which may be that of a process that leaves.
+// pullDone continues after a pull, which may be one for a leaving process.
 func (s *sweeper) pullDone() {
 	if s.c.Over(s.plane) != nil {
-		s.c.discardKept(s.plane)
+		s.c.discardUnexpected(s.plane)
 	}
 	if s.isRunning {
-		s.next()
+		s.pullNextMember()
 	} else {
-		s.begin()
+		s.start()
 	}
 }
 
-// refused takes the error of the network for a member. Named receives of its messages end as others do that the network
-// fails.
-func (s *sweeper) refused(p *peer, err error) {
+// pullFailed handles an error of the network for a member. Receives that name this member become
+// doubtful.
+func (s *sweeper) pullFailed(p *peer, err error) {
 	if !s.isRunning {
 		return
 	}
@@ -308,59 +323,59 @@ func (s *sweeper) refused(p *peer, err error) {
 	s.err = err
 	for _, r := range s.c.m.requests {
 		if r.c == s.c && r.plane == s.plane && r.state == deferred && r.p == p {
-			r.unwait()
+			r.undefer()
 			r.doubt(err)
 		}
 	}
 }
 
-// end ends a sweep.
-func (s *sweeper) end() {
-	if s.left == 0 {
-		s.done = s.begun
+// finish finishes a sweep and schedules the next.
+func (s *sweeper) finish() {
+	if s.remaining == 0 {
+		s.finishedSweeps = s.startedSweeps
 		switch {
 		case s.isPartial:
 			s.seesEnded = true
 		case s.hasEnded || s.failed > 0:
-			s.resolve()
+			s.endReceives()
 		}
 	}
 	s.isRunning = false
 	switch {
-	case !s.wanted():
+	case !s.isNeeded():
 		s.stop()
 		return
-	case s.found || s.seesEnded:
+	case s.hasFound || s.seesEnded:
 		s.gap = 0
 	default:
 		s.gap = min(max(2*s.gap, firstSweepGap), lastSweepGap)
 	}
-	s.due = time.Time{}
+	s.notBefore = time.Time{}
 	if s.gap > 0 {
-		s.due = time.Now().Add(s.gap)
+		s.notBefore = time.Now().Add(s.gap)
 	}
 }
 
-// resolve ends the receives whose message this sweep has not found and cannot come, and suspends those from any source.
-func (s *sweeper) resolve() {
+// endReceives fails the receives whose message cannot come, and suspends those from any source.
+func (s *sweeper) endReceives() {
 	c, m := s.c, s.c.m
-	any := c.cannotCome(pml.AnySource, s.plane)
-	if any == nil && s.failed == s.pulls {
-		any = s.err
+	anyErr := c.recvFailure(pml.AnySource, s.plane)
+	if anyErr == nil && s.failed == s.pulls {
+		anyErr = s.err
 	}
-	s.searched = s.latest
+	s.searchedPosting = s.lastPosting
 	for _, r := range m.requests {
-		if r.c != c || r.plane != s.plane || r.state != deferred || r.posting > s.latest {
+		if r.c != c || r.plane != s.plane || r.state != deferred || r.posting > s.lastPosting {
 			continue
 		}
-		why := any
+		why := anyErr
 		if r.p != nil {
-			why = c.cannotCome(r.p.rank, s.plane)
+			why = c.recvFailure(r.p.rank, s.plane)
 		}
 		switch {
 		case why != nil:
-			r.unwait()
-			r.miss()
+			r.undefer()
+			r.recordMissed()
 			r.fail(why)
 		case r.p == nil:
 			r.SetSuspended(c.Suspended[s.plane])
@@ -368,7 +383,7 @@ func (s *sweeper) resolve() {
 	}
 }
 
-// stop gives the receives that are left back to the network.
+// stop removes the sweeper and posts its receives.
 func (s *sweeper) stop() {
 	c, m := s.c, s.c.m
 	c.sweepers[s.plane] = nil
@@ -376,28 +391,28 @@ func (s *sweeper) stop() {
 	c.postDeferred(s.plane)
 }
 
-// sweep begins the sweeps that are due. Lock held.
-func (m *Module) sweep() {
+// startDueSweeps starts the sweeps that are due. Lock held.
+func (m *Module) startDueSweeps() {
 	var now time.Time
 	for i := len(m.sweepers) - 1; i >= 0; i-- {
 		if i >= len(m.sweepers) {
 			continue
 		}
 		s := m.sweepers[i]
-		if !s.due.IsZero() {
+		if !s.notBefore.IsZero() {
 			if now.IsZero() {
 				now = time.Now()
 			}
-			if now.Before(s.due) {
+			if now.Before(s.notBefore) {
 				continue
 			}
 		}
-		s.begin()
+		s.start()
 	}
 }
 
-// sweepGap returns the time until the next sweep, at least that of a probe. Lock held.
-func (m *Module) sweepGap() time.Duration {
+// sweepInterval returns the time until the next sweep, at least probeInterval. Lock held.
+func (m *Module) sweepInterval() time.Duration {
 	gap := lastSweepGap
 	for _, s := range m.sweepers {
 		gap = min(gap, max(s.gap, probeInterval))
@@ -405,33 +420,33 @@ func (m *Module) sweepGap() time.Duration {
 	return gap
 }
 
-// Suspend implements pml.Comm. A receive from any source that no sweep has searched for yet is suspended when one has.
+// Suspend implements pml.Comm. A receive from any source that no sweep has covered yet is suspended after the next one.
 func (c *comm) Suspend(plane pml.Plane, why error) {
 	m := c.m
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	c.SetSuspended(plane, why)
 	s := c.sweepers[plane]
-	none := c.CannotCome(pml.AnySource, plane) // asks no member
+	none := c.CannotCome(pml.AnySource, plane) // It sends no inquiry.
 	for _, r := range m.requests {
-		if r.c != c || r.plane != plane || r.send || r.p != nil {
+		if r.c != c || r.plane != plane || r.isSend || r.p != nil {
 			continue
 		}
 		switch r.state {
 		case posted:
 			if r.SetSuspended(why); none != nil {
-				r.end(none)
+				r.abort(none)
 			}
 		case recalled, gathered:
 			r.SetSuspended(why)
 		case deferred:
-			if why == nil || s != nil && r.posting <= s.searched {
+			if why == nil || s != nil && r.posting <= s.searchedPosting {
 				r.SetSuspended(why)
 			}
 		}
 	}
 	if s != nil {
-		s.hurry()
+		s.restart()
 	}
 	m.wakeProbes()
 }

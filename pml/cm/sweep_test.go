@@ -22,13 +22,13 @@ import (
 
 var errPending = fmt.Errorf("a reason: %w", framework.ErrProcFailedPending)
 
-// dies reports the death of rank 1 to rank 0, and suspends receives from any source for that reason, or not.
+// dies reports the failure of rank 1 to rank 0, and optionally suspends receives from any source for this reason.
 func dies(w *pmltest.World, c []pml.Comm, why error) {
 	w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")
 	c[0].Suspend(pml.PointToPoint, why)
 }
 
-// slowCancels is a network in memory that withdraws one receive in a poll, up to a number of them.
+// slowCancels is an in-memory network that withdraws one receive per poll, up to a number of them.
 type slowCancels struct {
 	mtl.Component
 	allowed *atomic.Int64
@@ -74,7 +74,7 @@ func completed(all []started) (n int) {
 	return n
 }
 
-// suspensionCases returns the kit's cases of receives from any source after a death.
+// suspensionCases returns the kit's cases of receives from any source after a failure.
 func suspensionCases(s pmltest.Stack, policy cid.Policy) (some kittest.Cases) {
 	for _, c := range pmltest.Cases(s, policy) {
 		for _, part := range []string{"Suspended", "ReceivesPosted", "ReceivesFromAny", "NoMemberIsLeft"} {
@@ -91,7 +91,7 @@ func TestSweep_NetworkWithdrawsOneReceiveInAPoll_OrderIsKept(t *testing.T) {
 	suspensionCases(pmltest.Stack{PML: cm.Component(), MTL: newSlowCancels(math.MaxInt64)}, cid.PolicyAgree).Run(t)
 }
 
-// TestSweep_MessageComesDuringTheWithdrawal_OldestReceiveMatches has the network withdraw one receive of three before a message comes.
+// TestSweep_MessageComesDuringTheWithdrawal_OldestReceiveMatches delivers a message after one receive of three was withdrawn.
 func TestSweep_MessageComesDuringTheWithdrawal_OldestReceiveMatches(t *testing.T) {
 	net := newSlowCancels(1)
 	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net}, 3)
@@ -119,8 +119,8 @@ func TestSweep_MessageComesDuringTheWithdrawal_OldestReceiveMatches(t *testing.T
 	}
 }
 
-// TestSweep_SearchDuringTheWithdrawal_MessageMatches has the network withdraw the younger receive of two before a search for the messages of
-// rank 2, as at its end.
+// TestSweep_SearchDuringTheWithdrawal_MessageMatches searches for the messages of rank 2, as at its end, after the younger
+// receive of two was withdrawn.
 func TestSweep_SearchDuringTheWithdrawal_MessageMatches(t *testing.T) {
 	net := newSlowCancels(1)
 	w := pmltest.OpenWorld(t, pmltest.Stack{PML: cm.Component(), MTL: net}, 3)
@@ -136,7 +136,7 @@ func TestSweep_SearchDuringTheWithdrawal_MessageMatches(t *testing.T) {
 	if err := c[2].Send(t.Context(), pml.Buffer{}, 0, 1, pml.Collective, pml.Standard); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c[0].Recv(t.Context(), pml.Buffer{}, 2, 1, pml.Collective); err != nil { // Both messages are here.
+	if _, err := c[0].Recv(t.Context(), pml.Buffer{}, 2, 1, pml.Collective); err != nil { // Both messages have arrived.
 		t.Fatal(err)
 	}
 	cm.Pull(w.Procs[0].Module, 2)
@@ -160,7 +160,7 @@ func TestSweep_HalfSentMessageOfTheDeadArrivesLate_MatchesNoReceiveFromAny(t *te
 	c := w.Comms(t, cid.PolicyAgree)
 	wild := start(t)(c[0].Irecv(pml.Buffer{Bytes: make([]byte, long)}, pml.AnySource, 1, pml.PointToPoint))
 	dies(w, c, errPending)
-	if _, ok, err := c[0].Iprobe(pml.AnySource, 2, pml.PointToPoint); ok || err != errPending { // after the withdrawal
+	if _, ok, err := c[0].Iprobe(pml.AnySource, 2, pml.PointToPoint); ok || err != errPending { // After the withdrawal.
 		t.Errorf("probe: %t, %v", ok, err)
 	}
 	start(t)(c[1].Isend(pml.Buffer{Bytes: make([]byte, long)}, 0, 1, pml.PointToPoint, pml.Standard))

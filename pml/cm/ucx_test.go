@@ -18,7 +18,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// overUCX is cm over a class of UCX's transports. nodes as in onNodes; 0: the network only.
+// overUCX returns cm over a class of UCX's transports. nodes is as in onNodes, and 0 means without shared memory.
 func overUCX(t *testing.T, class string, nodes int) pmltest.Stack {
 	t.Helper()
 	ucp.Setenv("UCX_ERROR_SIGNALS", "")
@@ -32,8 +32,8 @@ func overUCX(t *testing.T, class string, nodes int) pmltest.Stack {
 	return s
 }
 
-// TestContractOverUCX runs with the policy that asks most of cm; with -seeds, with all.
-func TestContractOverUCX(t *testing.T) {
+// TestContract_OverUCX uses the policy with the most control messages. With -seeds, it uses all policies.
+func TestContract_OverUCX(t *testing.T) {
 	needs.Time(t)
 	policies := pmltest.Policies
 	if *seeds == 0 {
@@ -44,8 +44,8 @@ func TestContractOverUCX(t *testing.T) {
 	}
 }
 
-// TestMetamorphicOverUCX has fewer seeds than TestMetamorphic.
-func TestMetamorphicOverUCX(t *testing.T) {
+// TestMetamorphic_OverUCX has fewer seeds than TestMetamorphic.
+func TestMetamorphic_OverUCX(t *testing.T) {
 	var all []pmltest.Variant
 	for i, class := range []string{"shm", "tcp", "tcp"} {
 		all = append(all, pmltest.Variant{
@@ -62,9 +62,9 @@ func TestMetamorphicOverUCX(t *testing.T) {
 	}
 }
 
-// TestLongMessagesIntoOneBufferAreOver: several heads come before one of them is looked at. Loops
-// that measure bandwidth receive so; it hung.
-func TestLongMessagesIntoOneBufferAreOver(t *testing.T) {
+// TestFragments_OneBufferOverUCX_Complete covers several RTS that arrive before the first is read, as
+// in loops that measure bandwidth.
+func TestFragments_OneBufferOverUCX_Complete(t *testing.T) {
 	for _, class := range []string{"shm", "tcp"} {
 		t.Run(class, func(t *testing.T) {
 			c := pmltest.OpenWorld(t, overUCX(t, class, 0), 2).Comms(t, cid.PolicyLazy)
@@ -84,9 +84,9 @@ func TestLongMessagesIntoOneBufferAreOver(t *testing.T) {
 	}
 }
 
-// TestKeptHeadIsNotTakenForAMessage: requests and slots are used again, in any order, by messages of a
-// head's length that are claimed. What they kept before is nobody's head any more.
-func TestKeptHeadIsNotTakenForAMessage(t *testing.T) {
+// TestSavedPrefix_RequestIsReused_IsNotMistakenForMessage reuses requests and slots in any order for claimed messages of
+// rtsSize bytes. An earlier saved prefix must not be used.
+func TestSavedPrefix_RequestIsReused_IsNotMistakenForMessage(t *testing.T) {
 	c := pmltest.OpenWorld(t, overUCX(t, "shm", 0), 2).Comms(t, cid.PolicyLazy)
 	for round := range 24 {
 		n := 2 + round%3
@@ -95,7 +95,7 @@ func TestKeptHeadIsNotTakenForAMessage(t *testing.T) {
 			receives = append(receives, start(t)(c[0].Irecv(pml.Buffer{Bytes: make([]byte, 1<<20+1)}, 1, tag, pml.PointToPoint)))
 		}
 		for i := range n {
-			tag := (i + round) % n // in another order
+			tag := (i + round) % n // In another order.
 			if round%2 == 1 {
 				tag = n - 1 - tag
 			}

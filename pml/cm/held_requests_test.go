@@ -14,8 +14,8 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// cancelOf starts n operations that wait, and returns what the cancel of one costs that waits behind
-// them, at best.
+// cancelOf starts n operations that wait, and returns the lowest measured cost of canceling one
+// that waits behind them.
 func cancelOf(t *testing.T, n int, begin func() started) time.Duration {
 	t.Helper()
 	var all []started
@@ -47,11 +47,11 @@ func cancelOf(t *testing.T, n int, begin func() started) time.Duration {
 
 const few, many, mostRatio = 10, 20_000, 12
 
-// TestCancelOfASendThatWaitsForAnIdWalksNoOther.
-func TestCancelOfASendThatWaitsForAnIdWalksNoOther(t *testing.T) {
+// TestCancel_HeldSend_IsConstantTime compares the cost behind few and many held sends.
+func TestCancel_HeldSend_IsConstantTime(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	c := w.Comms(t, cid.PolicyLazy)
-	w.Procs[1].Engine.Lock() // it answers nothing
+	w.Procs[1].Engine.Lock() // It sends no reply.
 	defer w.Procs[1].Engine.Unlock()
 	begin := func() started { return start(t)(isend(c[0], 1, 1, pml.Standard)) }
 	shallow, deep := cancelOf(t, few, begin), cancelOf(t, many, begin)
@@ -60,8 +60,8 @@ func TestCancelOfASendThatWaitsForAnIdWalksNoOther(t *testing.T) {
 	}
 }
 
-// dropOf returns the cost of dropping messages of a closed communicator, at best, beside n receives of
-// another one.
+// dropOf returns the lowest measured cost of dropping messages of a closed communicator beside n
+// receives of another one.
 func dropOf(t *testing.T, n int) time.Duration {
 	t.Helper()
 	const messages = 1000
@@ -94,17 +94,17 @@ func dropOf(t *testing.T, n int) time.Duration {
 	return best
 }
 
-// TestDrop_ManyReceivesOfAnotherCommunicator_WalksThemOnce checks that not each message walks them.
-func TestDrop_ManyReceivesOfAnotherCommunicator_WalksThemOnce(t *testing.T) {
+// TestDrop_ManyReceivesOfOtherCommunicator_VisitsThemOnce checks that the cost per message does not depend on them.
+func TestDrop_ManyReceivesOfOtherCommunicator_VisitsThemOnce(t *testing.T) {
 	shallow, deep := dropOf(t, few), dropOf(t, many)
 	if t.Log(shallow, deep); deep > mostRatio/2*shallow {
 		t.Errorf("1000 messages take %v beside %d receives, and %v beside %d", deep, many, shallow, few)
 	}
 }
 
-// pulling has rank 0 send messages with these tags, the first of one byte and each a byte longer, and rank 1
-// take them out of the network. It calls f while the first look is under way: receives wait meanwhile.
-func pulling(t *testing.T, tags []int, f func(c pml.Comm)) {
+// pulling sends messages with these tags from rank 0, the first of one byte and each one byte longer
+// than the one before, and pulls them at rank 1. It calls f while the first probe is in progress.
+func pullState(t *testing.T, tags []int, f func(c pml.Comm)) {
 	t.Helper()
 	s, st := newSlowLooks(1, mtltest.Options{})
 	w := pmltest.OpenWorld(t, st, 2)
@@ -112,7 +112,7 @@ func pulling(t *testing.T, tags []int, f func(c pml.Comm)) {
 	for i, tag := range tags {
 		send(t, c[0], 1, tag, strings.Repeat("x", i+1))
 	}
-	if n := len(tags); n > 0 { // all are there
+	if n := len(tags); n > 0 { // All have arrived.
 		if _, err := c[1].Probe(t.Context(), 0, tags[n-1], pml.PointToPoint); err != nil {
 			t.Fatal(err)
 		}
@@ -123,9 +123,9 @@ func pulling(t *testing.T, tags []int, f func(c pml.Comm)) {
 	<-pulled
 }
 
-// TestCancelOfAReceiveThatWaitsForAPullWalksNoOther.
-func TestCancelOfAReceiveThatWaitsForAPullWalksNoOther(t *testing.T) {
-	pulling(t, nil, func(c pml.Comm) {
+// TestCancel_DeferredReceive_IsConstantTime compares the cost behind few and many deferred receives.
+func TestCancel_DeferredReceive_IsConstantTime(t *testing.T) {
+	pullState(t, nil, func(c pml.Comm) {
 		begin := func() started { return start(t)(recvInto(c, 0, 1)) }
 		shallow, deep := cancelOf(t, few, begin), cancelOf(t, many, begin)
 		if t.Log(shallow, deep); deep > mostRatio*shallow {
@@ -134,12 +134,12 @@ func TestCancelOfAReceiveThatWaitsForAPullWalksNoOther(t *testing.T) {
 	})
 }
 
-// TestReceivesThatWaitForAPullGetWhatAWalkOfThemWouldGive: each message goes to the first of them that
-// matches it.
-func TestReceivesThatWaitForAPullGetWhatAWalkOfThemWouldGive(t *testing.T) {
+// TestPull_DeferredReceives_MatchInOrder checks that each message is delivered to
+// the oldest receive that matches it.
+func TestPull_DeferredReceives_MatchInOrder(t *testing.T) {
 	for seed := range uint64(10) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		var tags []int // of the messages
+		var tags []int // Of the messages.
 		for range 60 {
 			tags = append(tags, rnd.IntN(12))
 		}
@@ -147,10 +147,10 @@ func TestReceivesThatWaitForAPullGetWhatAWalkOfThemWouldGive(t *testing.T) {
 		type receive struct {
 			started
 			tag  int
-			want int // of the messages; -1: none
+			want int // Length of the message, -1 for none.
 		}
 		var all []*receive
-		pulling(t, tags, func(c pml.Comm) {
+		pullState(t, tags, func(c pml.Comm) {
 			for range 100 {
 				r := &receive{tag: rnd.IntN(12), want: -1}
 				if rnd.IntN(8) == 0 {
@@ -189,7 +189,7 @@ func TestReceivesThatWaitForAPullGetWhatAWalkOfThemWouldGive(t *testing.T) {
 	}
 }
 
-// canceler cancels another operation when a request completes.
+// canceler is a notifier that cancels another operation.
 type canceler struct{ other *pml.Request }
 
 // Completed implements pml.Notifier.
@@ -198,11 +198,11 @@ func (k *canceler) Completed(r *pml.Request) {
 	k.other.CancelLocked()
 }
 
-// TestWhoHearsOfASendCancelsOneThatWaitsForTheSameId: the others go on their way.
-func TestWhoHearsOfASendCancelsOneThatWaitsForTheSameId(t *testing.T) {
+// TestDrain_NotifierCancelsHeldSend_OthersAreSent checks that the other held sends leave.
+func TestDrain_NotifierCancelsHeldSend_OthersAreSent(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(eager), 2)
 	c := w.Comms(t, cid.PolicyLazy)
-	w.Procs[1].Engine.Lock() // it answers nothing yet
+	w.Procs[1].Engine.Lock() // It sends no reply yet.
 	w.Procs[0].Engine.Lock()
 	var all []started
 	for tag := range 4 {

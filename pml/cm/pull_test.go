@@ -13,10 +13,10 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// A receive from a process that has left waits until all of its messages are accounted
-// for. These are those that lie where nobody looks for them.
+// A receive from a process that has left ends when all messages of that process are accounted
+// for. These tests cover messages that no receive will match.
 
-// endsWithGoodbye has rank 1 leave while rank 0 waits on c for a message of it.
+// endsWithGoodbye closes rank 1 while rank 0 waits on c for a message of it.
 func endsWithGoodbye(t *testing.T, w *pmltest.World, c []pml.Comm) {
 	t.Helper()
 	r := start(t)(recvInto(c[0], 1, 3))
@@ -25,9 +25,9 @@ func endsWithGoodbye(t *testing.T, w *pmltest.World, c []pml.Comm) {
 	wantErr(t, "a receive", err, framework.ErrPeerClosed)
 }
 
-// TestReceiveEndsThoughAMessageLiesElsewhere: on another communicator, and on another
-// plane, and nobody receives there.
-func TestReceiveEndsThoughAMessageLiesElsewhere(t *testing.T) {
+// TestGoodbye_MessageOnOtherPlaneOrCommunicator_ReceiveEnds covers a message on another communicator and one on
+// another plane, without receives.
+func TestGoodbye_MessageOnOtherPlaneOrCommunicator_ReceiveEnds(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 2)
 		a, b := w.Comms(t, cid.PolicyLazy), w.Comms(t, cid.PolicyAgree)
@@ -50,8 +50,8 @@ func TestReceiveEndsThoughAMessageLiesElsewhere(t *testing.T) {
 	})
 }
 
-// TestReceiveEndsThoughAMessageIsClaimed: and the one who has claimed it takes his time.
-func TestReceiveEndsThoughAMessageIsClaimed(t *testing.T) {
+// TestGoodbye_MessageIsClaimed_ReceiveEnds covers a claimed message that is received late.
+func TestGoodbye_MessageIsClaimed_ReceiveEnds(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 2)
 		c := w.Comms(t, cid.PolicyAgree)
@@ -80,9 +80,9 @@ func TestReceiveEndsThoughAMessageIsClaimed(t *testing.T) {
 	})
 }
 
-// TestReceiveEndsThoughAMessageNeverComes: it was sent to a communicator that is not
-// made here.
-func TestReceiveEndsThoughAMessageNeverComes(t *testing.T) {
+// TestGoodbye_MessageToUnknownCommunicator_ReceiveEnds covers a message to a communicator that is never
+// created here.
+func TestGoodbye_MessageToUnknownCommunicator_ReceiveEnds(t *testing.T) {
 	defer cm.SetMostVain(1)()
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 2)
@@ -102,14 +102,14 @@ func TestReceiveEndsThoughAMessageNeverComes(t *testing.T) {
 	})
 }
 
-// TestLookingForOneTakesNobodyElsesMessages: what others go on sending stays in the
-// network, and their receives don't wait for an end that does not come.
-func TestLookingForOneTakesNobodyElsesMessages(t *testing.T) {
+// TestPull_OtherMembersSend_TheirMessagesStay checks that messages of live members stay in the
+// network, and that receives from them do not wait for the pull.
+func TestPull_OtherMembersSend_TheirMessagesStay(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 3)
 		c := w.Comms(t, cid.PolicyAgree)
 		meet(t, c, 1)
-		meet(t, c, 2) // without a message received a process has no statistics
+		meet(t, c, 2) // A process has statistics once a message was received.
 		for range 20 {
 			send(t, c[2], 0, 9, "of another")
 		}
@@ -132,9 +132,9 @@ func TestLookingForOneTakesNobodyElsesMessages(t *testing.T) {
 	})
 }
 
-// TestPullTakesABoundedNumberOfMessages: others may go on sending, and receives wait
-// for its end. What is left keeps its order.
-func TestPullTakesABoundedNumberOfMessages(t *testing.T) {
+// TestPull_ManyMessages_IsBoundedAndKeepsOrder covers members that send without a pause, since receives
+// wait for the end of a pull. The remaining messages keep their order.
+func TestPull_ManyMessages_IsBoundedAndKeepsOrder(t *testing.T) {
 	const n, most = 5000, 4096
 	w := pmltest.OpenWorld(t, stack(eager), 2)
 	c := w.Comms(t, cid.PolicyAgree)
@@ -157,9 +157,9 @@ func TestPullTakesABoundedNumberOfMessages(t *testing.T) {
 	}
 }
 
-// TestReceiveTakesWhatALookHasFound: and does not wait until the look is over. Receives
-// that do wait have their turn first.
-func TestReceiveTakesWhatALookHasFound(t *testing.T) {
+// TestPull_NewReceive_MatchesPulledMessage checks that the receive does not wait for the end of the pull.
+// Receives that wait already come first.
+func TestPull_NewReceive_MatchesPulledMessage(t *testing.T) {
 	s, st := newSlowLooks(3, mtltest.Options{})
 	w := pmltest.OpenWorld(t, st, 2)
 	c := w.Comms(t, cid.PolicyAgree)

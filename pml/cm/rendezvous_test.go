@@ -18,12 +18,12 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// partOptions are those of a network whose longest message is shorter than most.
+// partOptions are those of a network with a message limit below the length of most messages.
 var partOptions = mtltest.Options{MaxMessage: 1000, Inject: 1000}
 
-// TestContractInParts leaves out the case that takes five seconds whatever the network; with
-// -seeds it has all, and a network that is late.
-func TestContractInParts(t *testing.T) {
+// TestContract_Fragments omits the case that takes five seconds over any network. With -seeds, it
+// runs all cases, and a network that delivers late.
+func TestContract_Fragments(t *testing.T) {
 	if *seeds == 0 {
 		all := pmltest.Cases(stack(partOptions), cid.PolicyLazy)
 		all = slices.DeleteFunc(all, func(c kittest.Case) bool { return c.Name == "ReceiveFromAnySourceEndsWhenNobodyIsLeft" })
@@ -36,7 +36,7 @@ func TestContractInParts(t *testing.T) {
 	pmltest.Run(t, stack(late), cid.PolicyLazy)
 }
 
-// numbers is a message of n bytes.
+// numbers returns a message of n bytes.
 func numbers(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -45,9 +45,9 @@ func numbers(n int) []byte {
 	return b
 }
 
-// TestMessageInPartsIsTruncatedAsOthersAre: whatever room there is, less than a head's too,
-// the buffer has the beginning, nothing is written beyond it, and the full length is told.
-func TestMessageInPartsIsTruncatedAsOthersAre(t *testing.T) {
+// TestRecv_FragmentedMessage_IsTruncated covers buffers of any length, including those shorter than an
+// RTS. The buffer has the beginning of the message, and the error has its full length.
+func TestRecv_FragmentedMessage_IsTruncated(t *testing.T) {
 	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
 	for _, n := range []int{1001, 5000, cm.HeadSize} {
 		for _, room := range []int{0, 1, cm.HeadSize - 1, cm.HeadSize, cm.HeadSize + 1, 999, 1000, 1001, 2000, 5000, 6000} {
@@ -73,8 +73,8 @@ func TestMessageInPartsIsTruncatedAsOthersAre(t *testing.T) {
 	}
 }
 
-// TestProbesTellTheLengthOfAMessageInParts, and take no message before its turn.
-func TestProbesTellTheLengthOfAMessageInParts(t *testing.T) {
+// TestProbe_FragmentedMessage_ReturnsItsLength also checks that probes keep the order of messages.
+func TestProbe_FragmentedMessage_ReturnsItsLength(t *testing.T) {
 	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
 	var sends []started
 	lengths := []int{5, 5000, cm.HeadSize, 3000, 7}
@@ -109,9 +109,9 @@ func TestProbesTellTheLengthOfAMessageInParts(t *testing.T) {
 	}
 }
 
-// TestMessageThatLooksLikeAHeadIsAMessage: one that a truncated receive has seen, say, and
-// its user sends on.
-func TestMessageThatLooksLikeAHeadIsAMessage(t *testing.T) {
+// TestSend_MessageEqualsRTS_Arrives covers a user message with the contents of an RTS,
+// which a truncated receive may have returned.
+func TestSend_MessageEqualsRTS_Arrives(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(partOptions), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	g := w.Group()
@@ -132,8 +132,8 @@ func TestMessageThatLooksLikeAHeadIsAMessage(t *testing.T) {
 	}
 }
 
-// TestProbe_SynchronousMessageOfAHeadsLength_SendWaitsForAReceive checks that a probe, which fetches such a message, does not end its send.
-func TestProbe_SynchronousMessageOfAHeadsLength_SendWaitsForAReceive(t *testing.T) {
+// TestProbe_SynchronousMessageOfRTSSize_SendWaitsForReceive checks that the probe, which inspects the message, does not complete its send.
+func TestProbe_SynchronousMessageOfRTSSize_SendWaitsForReceive(t *testing.T) {
 	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
 	s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(cm.HeadSize)}, 0, 1, pml.PointToPoint, pml.Synchronous))
 	if st, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil || st.Bytes != cm.HeadSize {
@@ -145,13 +145,13 @@ func TestProbe_SynchronousMessageOfAHeadsLength_SendWaitsForAReceive(t *testing.
 	}
 }
 
-// TestMessageInPartsThatNobodyReceivesEndsForItsSender, when the receiver closes the
+// TestClose_UnreceivedFragmentedMessage_SendEnds covers a receiver that closes the
 // communicator.
-func TestMessageInPartsThatNobodyReceivesEndsForItsSender(t *testing.T) {
+func TestClose_UnreceivedFragmentedMessage_SendEnds(t *testing.T) {
 	for _, look := range []bool{false, true} {
 		c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
 		s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(5000)}, 0, 1, pml.PointToPoint, pml.Standard))
-		if look { // then it has been taken out of the network
+		if look { // A probe has pulled it out of the network.
 			if _, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil {
 				t.Fatal(err)
 			}
@@ -163,9 +163,9 @@ func TestMessageInPartsThatNobodyReceivesEndsForItsSender(t *testing.T) {
 	}
 }
 
-// TestDeathEndsAMessageInParts: of the receiver, whatever it has asked for, and of the
-// sender.
-func TestDeathEndsAMessageInParts(t *testing.T) {
+// TestFragments_PeerFails_RequestEnds covers failures of the receiver, before and after its CTS, and of
+// the sender.
+func TestFragments_PeerFails_RequestEnds(t *testing.T) {
 	defer cm.SetDoubtSteps(1)()
 	for name, receives := range map[string]bool{"not received": false, "received": true} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestDeathEndsAMessageInParts(t *testing.T) {
 	}
 }
 
-func TestManyMessagesInPartsAtATimeDoNotMix(t *testing.T) {
+func TestFragments_ManyConcurrentMessages_DoNotMix(t *testing.T) {
 	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyLazy)
 	const n = 50
 	var all []started
@@ -216,8 +216,8 @@ func TestManyMessagesInPartsAtATimeDoNotMix(t *testing.T) {
 	}
 }
 
-// batches is an MTL that completes at least two receives before it reports the first one, and keeps
-// no heads.
+// batches is an MTL that completes at least two receives before it reports the first one, and does
+// not save prefixes.
 type batches struct{ mtl.Component }
 
 func (b batches) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
@@ -229,7 +229,7 @@ type batching struct {
 	mtl.Module
 	owners  map[*mtl.Op]mtl.Owner
 	over    []*mtl.Op
-	started bool // it has reported a receive
+	started bool // It has reported a receive.
 }
 
 func (b *batching) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
@@ -255,10 +255,10 @@ func (b *batching) Poll() int {
 	return n
 }
 
-// TestReceivesThatShareMemoryComplete: their contents are undefined (MPI-4.1, 3.7.2), but each
-// receive completes. One whose head was overwritten by another head fails; one whose head was
-// overwritten by data passes for a message of a head's length.
-func TestReceivesThatShareMemoryComplete(t *testing.T) {
+// TestFragments_ReceivesShareBuffer_Complete checks that each receive completes, with undefined contents
+// (MPI-4.1, 3.7.2). A receive fails if another RTS has overwritten its own. If data has, the data
+// is delivered as a message of rtsSize bytes.
+func TestFragments_ReceivesShareBuffer_Complete(t *testing.T) {
 	s := stack(partOptions)
 	s.MTL = batches{s.MTL}
 	c := pmltest.OpenWorld(t, s, 2).Comms(t, cid.PolicyLazy)

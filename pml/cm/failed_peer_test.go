@@ -13,9 +13,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestReceiveFromTheDeadTakesNobodyElsesMessage: one from a member that failed before
-// it was ever connected.
-func TestReceiveFromTheDeadTakesNobodyElsesMessage(t *testing.T) {
+// TestRecv_FailedMemberNeverConnected_MatchesNoOtherMessage covers a member that fails before any message
+// connects it.
+func TestRecv_FailedMemberNeverConnected_MatchesNoOtherMessage(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 2)
 		c := w.Comms(t, cid.PolicyAgree)
@@ -31,11 +31,11 @@ func TestReceiveFromTheDeadTakesNobodyElsesMessage(t *testing.T) {
 	})
 }
 
-// long is a message that stays in part with its sender until it is received.
+// long is longer than mtl.Caps.Eager, so that its sender keeps a part until it is received.
 const long = 100_000
 
-// leaves has rank 1 send messages to a rank, with tags 1, 2 and so on, and returns when
-// they are there.
+// leaves sends messages from rank 1 to a rank, with tags 1, 2 and so on, and returns when
+// they have arrived.
 func leaves(t *testing.T, c []pml.Comm, to int, lengths ...int) {
 	t.Helper()
 	for i, n := range lengths {
@@ -48,10 +48,11 @@ func leaves(t *testing.T, c []pml.Comm, to int, lengths ...int) {
 	}
 }
 
-// TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt: whether it was claimed before the death
-// or not, by rank or from any, and whether the launcher tells of the death before the
-// receive or after. A receive from any source that has not matched is suspended. Short ones are received, and others go on.
-func TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt(t *testing.T) {
+// TestRecv_LongMessageOfFailedSender_ReturnsFailure covers messages that are claimed before the
+// failure or not, receives by rank and from any source, and failure reports before and after
+// the receive. An unmatched receive from any source is suspended. Short messages are received,
+// and other traffic continues.
+func TestRecv_LongMessageOfFailedSender_ReturnsFailure(t *testing.T) {
 	for name, toldFirst := range map[string]bool{"told first": true, "told later": false} {
 		t.Run(name, func(t *testing.T) {
 			networks(t, func(t *testing.T, s pmltest.Stack) {
@@ -94,7 +95,7 @@ func TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt(t *testing.T) {
 						t.Errorf("receive %d: %+v, %v, want %v", i, st, err, want)
 					}
 				}
-				_ = reqs[2].r.Cancel(reqs[2].gen) // it may have matched
+				_ = reqs[2].r.Cancel(reqs[2].gen) // It may have matched.
 				if st, err := start(t)(c[0].Irecv(buf(), 1, 4, pml.PointToPoint)).wait(t); err != nil || st.Bytes != 10 {
 					t.Errorf("a short message: %+v, %v", st, err)
 				}
@@ -108,9 +109,9 @@ func TestLongMessageOfTheDeadIsAnErrorOfWhoReceivesIt(t *testing.T) {
 	}
 }
 
-// TestLongMessageOfTheDeadIsDroppedAsItsOwn: and not as one of rank 0, whose messages were
-// then fewer than it says, and the communicator's index free too early.
-func TestLongMessageOfTheDeadIsDroppedAsItsOwn(t *testing.T) {
+// TestClose_LongMessageOfFailedSender_IsCountedForItsSender checks that the message is not counted as one of
+// rank 0, whose index would become free too early.
+func TestClose_LongMessageOfFailedSender_IsCountedForItsSender(t *testing.T) {
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 3)
 		c := w.Comms(t, cid.PolicyAgree)
@@ -121,7 +122,7 @@ func TestLongMessageOfTheDeadIsDroppedAsItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Procs[2].Module.PeerFailed(w.Group()[1].Life, "killed")
-		w.Procs[0].Engine.Lock() // it doesn't say that it has sent no more
+		w.Procs[0].Engine.Lock() // It cannot report its final counts.
 		defer w.Procs[0].Engine.Unlock()
 		c[2].Close()
 		dropped := func(rank int) uint64 {
@@ -139,10 +140,10 @@ func TestLongMessageOfTheDeadIsDroppedAsItsOwn(t *testing.T) {
 	})
 }
 
-// TestIdIsNotUsedAgainWhileTheDeadHaveMessagesUnderIt: the next communicator would find
-// them.
-func TestIdIsNotUsedAgainWhileTheDeadHaveMessagesUnderIt(t *testing.T) {
-	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 8}), 2) // 64 indices without a generation
+// TestClose_MessageOfFailedMemberInNetwork_IndexIsNotReused guards the next communicator with this
+// id.
+func TestClose_MessageOfFailedMemberInNetwork_IndexIsNotReused(t *testing.T) {
+	w := pmltest.OpenWorld(t, stack(mtltest.Options{CIDBits: 8}), 2) // 64 indices, no generation bits.
 	c := w.Comms(t, cid.PolicyLazy)
 	leaves(t, c, 0, 10, long)
 	if err := w.Kill(1); err != nil {
