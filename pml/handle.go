@@ -14,14 +14,14 @@ func (r *Request) Engine() *progress.Engine { return r.engine }
 // Live reports whether a handle of that generation still stands for the
 // request: it was neither used up nor freed. Engine's lock held.
 func (r *Request) Live(generation uint32) bool {
-	return r.generation == generation && r.attention&freed == 0
+	return r.generation == generation && r.exceptions&exceptionFreed == 0
 }
 
 // TakeDone is Take of a request that is complete and went well, which is the usual
 // case when many are taken. Of any other it takes nothing and reports false. st, if
 // not nil, gets the status, which is copied once. Engine's lock held.
 func (r *Request) TakeDone(generation uint32, st *Status) bool {
-	if !r.Done() || r.generation != generation || r.attention != 0 || r.Status.Err != nil {
+	if !r.Done() || r.generation != generation || r.exceptions != 0 || r.Status.Err != nil {
 		return false
 	}
 	if st != nil {
@@ -38,8 +38,8 @@ func (r *Request) Take(generation uint32) (st Status, done bool, err error) {
 		return NoMessage(), false, framework.ErrClosed
 	case !r.Done():
 		return NoMessage(), false, nil
-	case r.attention != 0:
-		return NoMessage(), false, r.why
+	case r.exceptions != 0:
+		return NoMessage(), false, r.suspendReason
 	}
 	// Field by field: see mpi.Comm.Recv.
 	err = r.Status.Err

@@ -53,8 +53,8 @@ func NewMembersFrom(others Members, list []Member) Members {
 	return l
 }
 
-// mostScanned is the length up to which a scan of the list takes no longer than a search.
-const mostScanned = 16
+// maxScanned is the length up to which a scan of the list takes no longer than a search.
+const maxScanned = 16
 
 type memberList struct {
 	list   []Member
@@ -70,7 +70,7 @@ func (l *memberList) Len() int { return len(l.list) }
 func (l *memberList) Member(rank int) Member { return l.list[rank] }
 
 func (l *memberList) Rank(m Member) int {
-	if len(l.list) <= mostScanned {
+	if len(l.list) <= maxScanned {
 		return slices.Index(l.list, m)
 	}
 	if rank := l.search(m.ID, m.Endpoint); rank >= 0 && l.list[rank] == m {
@@ -80,7 +80,7 @@ func (l *memberList) Rank(m Member) int {
 }
 
 func (l *memberList) First(id framework.ProcID) int {
-	if len(l.list) > mostScanned {
+	if len(l.list) > maxScanned {
 		if rank := l.search(id, 0); rank >= 0 && l.list[rank].ID == id {
 			return rank
 		}

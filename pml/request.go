@@ -18,19 +18,19 @@ type Request struct {
 
 	engine     *progress.Engine
 	generation uint32 // changes when the request is released
-	attention  uint8  // Exceptions, as bits. Finish clears them.
-	inCall     bool   // it is of a blocking call, see Conclude
+	exceptions  uint8  // Exceptions, as bits. Finish clears them.
+	isBlockingCall     bool   // it is of a blocking call, see Conclude
 	owner      Owner
 	notifier   Notifier
-	why        error // Reason of a suspension.
+	suspendReason        error // Reason of a suspension.
 }
 
 // Exceptions of a pending operation. There are none in the usual case, which costs one comparison.
 const (
-	freed     uint8 = 1 << iota // The user has freed the request.
-	notify                      // The notifier waits for the end.
-	suspended                   // The Completion is done, but the operation is not; see suspend.go.
-	canceled                    // Suspend has no effect.
+	exceptionFreed     uint8 = 1 << iota // The user has freed the request.
+	exceptionNotify                      // The notifier waits for the end.
+	exceptionSuspended                   // The Completion is done, but the operation is not; see suspend.go.
+	exceptionCanceled                    // Suspend has no effect.
 )
 
 // A Notifier is told that an operation is complete.
@@ -89,7 +89,7 @@ func (r *Request) Stale(generation uint32) bool {
 func (r *Request) Start() {
 	r.Reset()
 	r.Status = Status{}
-	r.attention, r.inCall = 0, false
+	r.exceptions, r.isBlockingCall = 0, false
 }
 
 // StartDone makes the request complete, without a message and without an error:
@@ -98,24 +98,24 @@ func (r *Request) StartDone() {
 	r.Completion.Set()
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = AnySource, AnyTag, 0
 	r.Status.Canceled, r.Status.Err = false, nil
-	r.attention = 0
+	r.exceptions = 0
 }
 
 // Finish completes the request with the status that is set. Engine's lock held.
 func (r *Request) Finish() {
 	r.engine.Complete(&r.Completion)
-	if r.attention != 0 {
-		r.attend()
+	if r.exceptions != 0 {
+		r.handleExceptions()
 	}
 }
 
-func (r *Request) attend() {
-	if r.attention&freed != 0 {
+func (r *Request) handleExceptions() {
+	if r.exceptions&exceptionFreed != 0 {
 		r.recycle()
 		return
 	}
 	n := r.notifier
-	r.attention, r.notifier, r.why = 0, nil, nil
+	r.exceptions, r.notifier, r.suspendReason = 0, nil, nil
 	if n != nil {
 		n.Completed(r)
 	}
@@ -124,7 +124,7 @@ func (r *Request) attend() {
 // Notify makes the request call n when it completes. The caller has started the operation under the
 // engine's lock, still holds it, and has checked that the request is not Done. It does not give the
 // handle away. If it frees the request before the end, n is not called.
-func (r *Request) Notify(n Notifier) { r.attention, r.notifier = notify, n }
+func (r *Request) Notify(n Notifier) { r.exceptions, r.notifier = exceptionNotify, n }
 
 // Source returns the source that a wait polls first, or nil. Engine's lock held.
 func (r *Request) Source() progress.Source { return r.owner.First() }
@@ -132,7 +132,7 @@ func (r *Request) Source() progress.Source { return r.owner.First() }
 // Awaited reports how the operation is waited for. A part of another operation is waited for like the latter, if the notifier
 // embeds that operation's Request and both are of one engine. Engine's lock held.
 func (r *Request) Awaited() Awaited {
-	if r.attention&notify != 0 {
+	if r.exceptions&exceptionNotify != 0 {
 		if whole, ok := r.notifier.(interface {
 			engineOf() *progress.Engine
 			Awaited() Awaited
@@ -141,7 +141,7 @@ func (r *Request) Awaited() Awaited {
 		}
 	}
 	switch {
-	case r.inCall:
+	case r.isBlockingCall:
 		return AwaitedInCall
 	case r.Waited():
 		return AwaitedLater
@@ -157,7 +157,7 @@ func (r *Request) engineOf() *progress.Engine { return r.engine }
 func (r *Request) CancelLocked() {
 	r.Resume()
 	if !r.Done() {
-		r.attention |= canceled
+		r.exceptions |= exceptionCanceled
 		r.owner.Cancel()
 	}
 }
@@ -173,12 +173,12 @@ func (r *Request) recycle() {
 // caller releases the lock of a rank's engine by progress.Engine.Release.
 func (r *Request) Conclude(ctx context.Context) (Status, error) {
 	var err error
-	for err == nil && (!r.Done() || r.attention != 0) {
+	for err == nil && (!r.Done() || r.exceptions != 0) {
 		if r.Done() {
 			err = r.suspension()
 			continue
 		}
-		r.inCall = true
+		r.isBlockingCall = true
 		err = r.engine.Wait(ctx, &r.Completion, r.owner.First())
 	}
 	if err != nil {
@@ -274,7 +274,7 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 		e.Progress()
 	}
 	if r.isPending() {
-		return NoMessage(), false, r.why
+		return NoMessage(), false, r.suspendReason
 	}
 	return r.Status, true, r.Status.Err
 }
@@ -305,7 +305,7 @@ func (r *Request) Free(generation uint32) error {
 	if r.Done() {
 		r.recycle()
 	} else {
-		r.attention |= freed
+		r.exceptions |= exceptionFreed
 	}
 	return nil
 }

@@ -5,25 +5,25 @@ package pml
 // Suspend makes waits and tests of the pending operation return why, and leaves it active, until Resume,
 // Cancel or the end of the operation. A request with a notifier is not suspended. Engine's lock held.
 func (r *Request) Suspend(why error) {
-	if r.attention&^suspended != 0 || !r.isPending() {
+	if r.exceptions&^exceptionSuspended != 0 || !r.isPending() {
 		return
 	}
-	r.attention |= suspended
-	r.why = why
+	r.exceptions |= exceptionSuspended
+	r.suspendReason = why
 	r.engine.Complete(&r.Completion) // wakes the goroutine that waits
 }
 
 // Resume ends a suspension. Call it when the operation has matched and its payload is yet to come. Engine's lock
 // held.
 func (r *Request) Resume() {
-	if r.attention&suspended != 0 {
+	if r.exceptions&exceptionSuspended != 0 {
 		r.resume()
 	}
 }
 
 func (r *Request) resume() {
-	r.attention &^= suspended
-	r.why = nil
+	r.exceptions &^= exceptionSuspended
+	r.suspendReason = nil
 	r.Clear()
 }
 
@@ -40,12 +40,12 @@ func (r *Request) SetSuspended(why error) {
 // lock held.
 func (r *Request) Suspended(generation uint32) error {
 	if r.isSuspended() && r.Live(generation) {
-		return r.why
+		return r.suspendReason
 	}
 	return nil
 }
 
-func (r *Request) isSuspended() bool { return r.attention&suspended != 0 }
+func (r *Request) isSuspended() bool { return r.exceptions&exceptionSuspended != 0 }
 
 // isPending reports whether the operation is not complete.
 func (r *Request) isPending() bool { return !r.Done() || r.isSuspended() }
@@ -56,7 +56,7 @@ func (r *Request) suspension() error {
 		r.engine.Progress()
 	}
 	if r.isSuspended() {
-		return r.why
+		return r.suspendReason
 	}
 	return nil
 }

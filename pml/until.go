@@ -7,13 +7,13 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// untilTick is how often Until looks again while peers have to act first.
-const untilTick = 200 * time.Microsecond
+// untilInterval is how often Until looks again while peers have to act first.
+const untilInterval = 200 * time.Microsecond
 
 // Until progresses until done, which is asked with the engine's lock held, says so; or
 // it returns the cause of ctx. It is what a PML's Flush waits with.
 func Until(ctx context.Context, e *progress.Engine, done func() bool) error {
-	tick := time.NewTicker(untilTick)
+	tick := time.NewTicker(untilInterval)
 	defer tick.Stop()
 	for {
 		e.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// stub is a PML's process.
+// stub is a PML's process type.
 type stub struct{ Proc }
 
 func (s *stub) Fail(err error) { s.End(err) }
@@ -21,8 +21,8 @@ func life(n int) framework.Life {
 	return framework.Life{ID: framework.MakeProcID(0, uint32(n)), Nonce: uint64(n) + 1}
 }
 
-// newProcs returns a module's processes. The cards of the first n have come. This process
-// is 0.
+// newProcs returns the processes of a module. This process is 0. The cards of the first n are
+// known.
 func newProcs(n int) *Procs[*stub] {
 	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}}
 	t := NewProcs("test", env, func(p Proc) *stub { return &stub{p} }, nil)
@@ -32,7 +32,7 @@ func newProcs(n int) *Procs[*stub] {
 	return &t
 }
 
-// members makes members of pairs of a process and an endpoint.
+// members returns members from pairs of process and endpoint.
 func members(pairs ...[2]int) pml.Members {
 	var list []pml.Member
 	for _, p := range pairs {
@@ -82,8 +82,8 @@ func TestComm_MembersOfOwnProcess_AreElsewhere(t *testing.T) {
 	}
 }
 
-// TestComm_HandlesOfOneProcess_ShareTables: with a table for each, their memory grows by the
-// square of their number.
+// TestComm_HandlesOfOneProcess_ShareTables guards against memory that grows by the square of the
+// number of handles.
 func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 	const ranks = 1000
 	var pairs [][2]int
@@ -141,8 +141,8 @@ func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 	}
 }
 
-// TestComm_ProcessRenewed_OlderHandlesKeepIt checks that a handle keeps the processes with which
-// it was made.
+// TestComm_ProcessRenewed_OlderHandlesKeepIt checks that a handle keeps the processes of its
+// creation.
 func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 	procs, all := newProcs(2), members([2]int{0, 0}, [2]int{1, 0})
 	spec := pml.CommSpec{Members: all}
@@ -169,7 +169,7 @@ func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 	}
 }
 
-// TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll also checks that receives from other processes go on.
+// TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll also checks that receives from other processes continue.
 func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	procs := newProcs(3)
 	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{1, 1}), Rank: 0}, cid.Rest{})
@@ -192,9 +192,9 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	}
 }
 
-// TestComm_MembersDie_ReceivesFromAnyEndWithTheLastOne checks that a death ends no receive from any source while
-// the reason is set, or has not been settled.
-func TestComm_MembersDie_ReceivesFromAnyEndWithTheLastOne(t *testing.T) {
+// TestComm_MembersFail_ReceivesFromAnyEndWithLast checks that a failure ends no receive from any source while
+// it is suspended, or Suspend was not called yet.
+func TestComm_MembersFail_ReceivesFromAnyEndWithLast(t *testing.T) {
 	procs, why := newProcs(4), errors.New("a reason")
 	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{3, 0}), Rank: 0}, cid.Rest{})
 	if err != nil {
@@ -220,7 +220,7 @@ func TestComm_MembersDie_ReceivesFromAnyEndWithTheLastOne(t *testing.T) {
 	ends("no member is left", c.Proc(3), framework.ErrProcFailed)
 }
 
-// TestComm_PathBreaks_ReceivesFromAnyEnd checks that a broken path is not a death, until the death is reported.
+// TestComm_PathBreaks_ReceivesFromAnyEnd checks that an unreachable process is not failed until its failure is reported.
 func TestComm_PathBreaks_ReceivesFromAnyEnd(t *testing.T) {
 	procs := newProcs(3)
 	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}), Rank: 0}, cid.Rest{})
@@ -241,7 +241,7 @@ func TestTable_SliceAndPages_HoldTheSame(t *testing.T) {
 	for _, of := range []struct {
 		n     int
 		whole bool
-	}{{mostFlat, true}, {mostFlat + 1, true}, {mostFlatHandles, false}, {mostFlatHandles + 1, false}} {
+	}{{maxFlat, true}, {maxFlat + 1, true}, {maxFlatHandles, false}, {maxFlatHandles + 1, false}} {
 		n, p := of.n, NewTable[*int](of.n, of.whole)
 		want := map[int]*int{}
 		for _, rank := range []int{n - 1, 0, 77, 3} {
@@ -280,7 +280,7 @@ func TestTable_ManyMembers_TakesMemoryForTheUsed(t *testing.T) {
 	}
 }
 
-// TestRefuse_OneEndpoint_CoversNoOther checks that the other endpoints of a process go on.
+// TestRefuse_OneEndpoint_CoversNoOther checks that the other endpoints of a process continue.
 func TestRefuse_OneEndpoint_CoversNoOther(t *testing.T) {
 	comms := NewComms[Comm[*stub]](cid.NewTable(4))
 	id := func(base uint64, endpoint uint16) cid.EndpointID {

@@ -13,7 +13,7 @@ const (
 	deferredClaimed
 )
 
-// deferral is the arguments of a deferred call.
+// deferral has the arguments of a deferred call.
 type deferral struct {
 	kind    deferredKind
 	mode    pml.Mode
@@ -28,16 +28,21 @@ type deferral struct {
 type deferred struct {
 	pml.Request
 	pool *DeferredPool
-	d    *Deferring
+	view *Deferring
 	deferral
 
-	isStarted  bool // The task has run, or is about to call the Comm.
-	isCanceled bool // Before that.
-	isReleased bool // The request is used up, and tasks refer to it still.
-	tasks      int  // Deferred cancellations.
-	next       *deferred
+	// isStarted is set once the task has run, or is about to call the Comm. isCanceled is set
+	// by a cancellation before that.
+	isStarted  bool
+	isCanceled bool
+	// isReleased is set if the request was released while tasks refer to it.
+	isReleased bool
+	// tasks counts the deferred cancellations.
+	tasks int
+	next  *deferred
 
-	part *pml.Request // Request of the Comm; guarded by the process's lock.
+	// inner is the request of the Comm. The process's lock guards it.
+	inner *pml.Request
 }
 
 // start defers an operation. The rank's lock is held.
@@ -51,7 +56,7 @@ func (d *Deferring) start(call deferral) *pml.Request {
 		p.free, x.next = x.next, nil
 	}
 	x.Request.Start()
-	x.d, x.deferral = d, call
+	x.view, x.deferral = d, call
 	x.isStarted, x.isCanceled, x.isReleased = false, false, false
 	d.unstarted.Add(1)
 	p.rank.Defer(x)
@@ -60,7 +65,7 @@ func (d *Deferring) start(call deferral) *pml.Request {
 
 // Run implements progress.Task.
 func (x *deferred) Run(t *progress.Tasks) {
-	d, p := x.d, x.pool
+	d, p := x.view, x.pool
 	t.LockProcess(p.process)
 	p.rank.Lock()
 	x.isStarted = true
@@ -71,14 +76,14 @@ func (x *deferred) Run(t *progress.Tasks) {
 		st.Canceled = true
 		x.end(st)
 	} else {
-		x.follow(x.begin(d.Comm))
+		x.followInner(x.startInner(d.Comm))
 	}
 	d.unstarted.Add(-1)
 	t.UnlockProcess(p.process)
 }
 
-// begin starts the operation in the Comm. The process's lock is held.
-func (x *deferred) begin(c pml.Comm) (*pml.Request, error) {
+// startInner starts the operation in the Comm. The process's lock is held.
+func (x *deferred) startInner(c pml.Comm) (*pml.Request, error) {
 	switch x.kind {
 	case deferredSend:
 		return c.StartSend(x.buf, x.peer, x.tag, x.plane, x.mode)
@@ -88,8 +93,8 @@ func (x *deferred) begin(c pml.Comm) (*pml.Request, error) {
 	return x.claimed.Start(x.buf)
 }
 
-// follow makes the request end like that of the Comm. The process's lock is held.
-func (x *deferred) follow(r *pml.Request, err error) {
+// followInner completes the request with that of the Comm. The process's lock is held.
+func (x *deferred) followInner(r *pml.Request, err error) {
 	switch {
 	case err != nil:
 		st := pml.NoMessage()
@@ -98,14 +103,14 @@ func (x *deferred) follow(r *pml.Request, err error) {
 	case r.Done():
 		x.Completed(r)
 	default:
-		x.part = r
+		x.inner = r
 		r.Notify(x)
 	}
 }
 
 // Completed implements pml.Notifier.
 func (x *deferred) Completed(r *pml.Request) {
-	x.part = nil
+	x.inner = nil
 	st, _, _ := r.Take(r.Generation())
 	x.end(st)
 }
@@ -122,7 +127,7 @@ func (x *deferred) end(st pml.Status) {
 // Cancel implements pml.Owner.
 func (x *deferred) Cancel() {
 	if !x.isStarted {
-		x.isCanceled = true // the task completes it
+		x.isCanceled = true // Run completes it.
 		return
 	}
 	x.tasks++
@@ -137,8 +142,8 @@ func (k *cancelDeferred) Run(t *progress.Tasks) {
 	x := (*deferred)(k)
 	p := x.pool
 	t.LockProcess(p.process)
-	if x.part != nil {
-		x.part.CancelLocked()
+	if x.inner != nil {
+		x.inner.CancelLocked()
 	}
 	t.UnlockProcess(p.process)
 	p.rank.Lock()
@@ -158,7 +163,7 @@ func (x *deferred) Release() {
 }
 
 func (x *deferred) recycle() {
-	x.d = nil
+	x.view = nil
 	x.next, x.pool.free = x.pool.free, x
 }
 

@@ -10,18 +10,18 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Deferring is a goroutine rank's view of a Comm that belongs to the engine of the process. A
-// blocking or nonblocking operation goes straight to the Comm, and completes in the process's
-// engine. One that begins under the rank's lock (StartSend, StartRecv, Claimed.Start) is
-// deferred until that lock is released, and has a request of the rank's engine, which
-// ends like the Comm's own request.
+// Deferring is a goroutine rank's view of a Comm that belongs to the engine of the process. Blocking
+// and nonblocking operations use the Comm directly, and complete in the process's engine. Operations
+// that start under the rank's lock (StartSend, StartRecv, Claimed.Start) are deferred until that
+// lock is released. They have a request of the rank's engine, which completes with the Comm's own
+// request.
 type Deferring struct {
 	pml.Comm
 	pool      *DeferredPool
-	unstarted atomic.Int32 // Deferred operations that the Comm has not started.
+	unstarted atomic.Int32 // Number of deferred operations that the Comm has not started.
 }
 
-// DeferredPool has the requests of a rank that are free. The rank's lock guards it.
+// DeferredPool is the free list of a rank's deferred requests. The rank's lock guards it.
 type DeferredPool struct {
 	rank, process *progress.Engine
 	free          *deferred
@@ -37,12 +37,12 @@ func NewDeferring(c pml.Comm, pool *DeferredPool) *Deferring {
 	return &Deferring{Comm: c, pool: pool}
 }
 
-// Unwrap makes framework.As find the abilities of the Comm.
+// Unwrap lets framework.As find the optional interfaces of the Comm.
 func (d *Deferring) Unwrap() any { return d.Comm }
 
-// await waits until the Comm has started all deferred operations, so that later ones do not
-// overtake them. Their tasks are run by other goroutines, or here. No lock is held.
-func (d *Deferring) await() {
+// awaitStarted waits until the Comm has started all deferred operations, so that later ones do not
+// overtake them. It runs their tasks if no other goroutine does. No lock is held.
+func (d *Deferring) awaitStarted() {
 	for d.unstarted.Load() > 0 {
 		d.pool.rank.Lock()
 		d.pool.rank.Release()
@@ -52,31 +52,31 @@ func (d *Deferring) await() {
 
 // Send implements pml.Comm.
 func (d *Deferring) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
-	d.await()
+	d.awaitStarted()
 	return d.Comm.Send(ctx, buf, dst, tag, plane, mode)
 }
 
 // Isend implements pml.Comm.
 func (d *Deferring) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	d.await()
+	d.awaitStarted()
 	return d.Comm.Isend(buf, dst, tag, plane, mode)
 }
 
 // Recv implements pml.Comm.
 func (d *Deferring) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
-	d.await()
+	d.awaitStarted()
 	return d.Comm.Recv(ctx, buf, src, tag, plane)
 }
 
 // Irecv implements pml.Comm.
 func (d *Deferring) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
-	d.await()
+	d.awaitStarted()
 	return d.Comm.Irecv(buf, src, tag, plane)
 }
 
 // Close implements pml.Comm.
 func (d *Deferring) Close() {
-	d.await()
+	d.awaitStarted()
 	d.Comm.Close()
 }
 
@@ -106,14 +106,14 @@ func (d *Deferring) claim(k pml.Claimed) pml.Claimed {
 	if k == nil {
 		return nil
 	}
-	return &deferringClaimed{Claimed: k, d: d}
+	return &deferringClaimed{Claimed: k, view: d}
 }
 
 // deferringClaimed is Deferring for a claimed message.
 type deferringClaimed struct {
 	pml.Claimed
-	d      *Deferring
-	isUsed bool // Start or Drop was called; guarded by the rank's lock.
+	view   *Deferring
+	isUsed bool // Start or Drop was called. The rank's lock guards it.
 }
 
 // Start implements pml.Claimed.
@@ -122,20 +122,20 @@ func (k *deferringClaimed) Start(buf pml.Buffer) (*pml.Request, error) {
 		return nil, framework.ErrClosed
 	}
 	k.isUsed = true
-	return k.d.start(deferral{kind: deferredClaimed, buf: buf, claimed: k.Claimed}), nil
+	return k.view.start(deferral{kind: deferredClaimed, buf: buf, claimed: k.Claimed}), nil
 }
 
 // Drop implements pml.Claimed.
 func (k *deferringClaimed) Drop() {
 	if !k.isUsed {
 		k.isUsed = true
-		k.d.pool.rank.Defer(k)
+		k.view.pool.rank.Defer(k)
 	}
 }
 
-// Run implements progress.Task: it drops the message.
+// Run implements progress.Task. It drops the message.
 func (k *deferringClaimed) Run(t *progress.Tasks) {
-	e := k.d.pool.process
+	e := k.view.pool.process
 	t.LockProcess(e)
 	k.Claimed.Drop()
 	t.UnlockProcess(e)

@@ -62,7 +62,7 @@ func (c *recorder) StartRecv(pml.Buffer, int, int, pml.Plane) *pml.Request {
 	return c.call("StartRecv")
 }
 
-// noSource is the source of a rank that has no ring.
+// noSource is the source of a rank without a ring.
 type noSource struct{}
 
 func (noSource) Poll() int { return 0 }
@@ -86,7 +86,7 @@ func deferring(t *testing.T) (process, rank *progress.Engine, c *recorder, d *De
 	return process, rank, c, NewDeferring(c, NewDeferredPool(rank, process))
 }
 
-// TestDeferring_CallBehindDeferredOne_DoesNotOvertakeIt: another goroutine is about to run the task.
+// TestDeferring_CallBehindDeferredOne_DoesNotOvertakeIt delays the task in another goroutine.
 func TestDeferring_CallBehindDeferredOne_DoesNotOvertakeIt(t *testing.T) {
 	for _, name := range []string{"Send", "Recv"} {
 		_, rank, c, d := deferring(t)
@@ -120,7 +120,7 @@ func TestDeferring_CallBehindDeferredOne_DoesNotOvertakeIt(t *testing.T) {
 	}
 }
 
-// TestDeferring_CanceledBeforeItsTask_DoesNotStart, and afterwards it is canceled in the Comm.
+// TestDeferring_CanceledBeforeItsTask_DoesNotStart also covers a cancellation after the task.
 func TestDeferring_CanceledBeforeItsTask_DoesNotStart(t *testing.T) {
 	_, rank, c, d := deferring(t)
 	rank.Lock()
@@ -143,7 +143,7 @@ func TestDeferring_CanceledBeforeItsTask_DoesNotStart(t *testing.T) {
 	}
 }
 
-// TestDeferring_RequestOfTheCommFails_EndsLikeIt: with its status.
+// TestDeferring_RequestOfTheCommFails_EndsLikeIt checks that the statuses are equal.
 func TestDeferring_RequestOfTheCommFails_EndsLikeIt(t *testing.T) {
 	process, rank, c, d := deferring(t)
 	rank.Lock()

@@ -1,8 +1,7 @@
-// Package base is what PMLs have in common, whatever moves and matches their messages:
-// communicators and their members (Comm, Comms), processes by life (Procs) and how they
-// go (Exit), why an operation ends that can't be completed, and the probes of pml.Comm.
-// A PML embeds it and adds its protocol.
+// Package base has the parts that all PMLs share. These are communicators and their members (Comm, Comms),
+// incarnations of processes (Procs) and their ends (Exit), the errors of operations that cannot complete, and the
+// probes of pml.Comm. A PML embeds them and adds its protocol.
 //
-// It stands on the contract (package pml) and on cid, and knows no transport. All is
-// guarded by the progress engine's lock, which only Probes and Claimed take themselves.
+// It depends on the contract (package pml) and on cid, and not on transports. The progress engine's lock guards
+// everything. Only Probes and Claimed lock it themselves.
 package base

@@ -2,35 +2,36 @@ package base
 
 import "github.com/ferrympi/ferry/framework"
 
-// Ended processes are dropped, because the ranks of a changing job only rise. A process that has gone may be removed
+// Ended processes are dropped, because the ranks of a changing job only rise. A process that has ended may be removed
 // when it is in no roster.
 
-// mostDropped is the number of removed processes on record, for late frames and cards.
-const mostDropped = 256
+// maxDropped is the number of removed incarnations on record, for late frames and cards.
+const maxDropped = 256
 
-// dropped is a ring of the last removed lives.
+// dropped is a ring of the last removed incarnations.
 type dropped struct {
-	has  map[framework.Life]struct{}
-	ring [mostDropped]framework.Life // The same, and zero values.
-	next int                         // Index in ring.
+	lives map[framework.Life]struct{}
+	// ring has the keys of lives in the order of removal, from next on, and zero values.
+	ring [maxDropped]framework.Life
+	next int
 }
 
 func (d *dropped) add(life framework.Life) {
-	if d.has == nil {
-		d.has = map[framework.Life]struct{}{}
+	if d.lives == nil {
+		d.lives = map[framework.Life]struct{}{}
 	}
-	delete(d.has, d.ring[d.next])
-	d.has[life], d.ring[d.next] = struct{}{}, life
-	d.next = (d.next + 1) % mostDropped
+	delete(d.lives, d.ring[d.next])
+	d.lives[life], d.ring[d.next] = struct{}{}, life
+	d.next = (d.next + 1) % maxDropped
 }
 
-// contains reports whether a life is on record.
+// contains reports whether an incarnation is on record.
 func (d *dropped) contains(life framework.Life) bool {
-	_, ok := d.has[life]
+	_, ok := d.lives[life]
 	return ok
 }
 
-// Remove removes the state of a process that has gone and is in no communicator. It returns the process, or the
+// Remove removes the state of a process that has ended and is in no communicator. It returns the process, or the
 // zero P if only its end was known. For other processes it returns false.
 func (t *Procs[P]) Remove(life framework.Life) (p P, ok bool) {
 	var none P
@@ -61,8 +62,8 @@ func (t *Procs[P]) Remove(life framework.Life) (p P, ok bool) {
 // IsDropped reports whether the process was removed. Its frames are ignored.
 func (p *Proc) IsDropped() bool { return p.isDropped }
 
-// offerDrop reports an incarnation that Remove would take out.
-func (t *Procs[P]) offerDrop(life framework.Life) {
+// reportDroppable reports an incarnation that Remove would remove.
+func (t *Procs[P]) reportDroppable(life framework.Life) {
 	var none P
 	if t.env.Droppable == nil {
 		return

@@ -9,12 +9,12 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// counts are the entries of all tables.
+// counts are the numbers of entries of all tables.
 func (t *Procs[P]) counts() [4]int {
 	return [4]int{len(t.Lives), len(t.present), len(t.ends), len(t.rosters)}
 }
 
-// comm makes a communicator of process 0 and another one.
+// comm returns a communicator of process 0 and another one.
 func comm(t *testing.T, procs *Procs[*stub], id uint64, other int) Comm[*stub] {
 	t.Helper()
 	c, err := procs.Comm(pml.CommSpec{ID: cid.Extended{Base: id}, Members: members([2]int{0, 0}, [2]int{other, 0})}, cid.Rest{})
@@ -27,7 +27,7 @@ func comm(t *testing.T, procs *Procs[*stub], id uint64, other int) Comm[*stub] {
 func TestRemove_ProcessesComeAndGo_TablesStayAsTheyWere(t *testing.T) {
 	procs := newProcs(1)
 	before := procs.counts()
-	for n := 1; n <= 3*mostDropped; n++ {
+	for n := 1; n <= 3*maxDropped; n++ {
 		p := procs.Get(life(n))
 		procs.Present(p)
 		c := comm(t, procs, uint64(n), n)
@@ -67,7 +67,7 @@ func TestRemove_EndWithoutCard_IsForgotten(t *testing.T) {
 	}
 }
 
-func TestDroppable_LastCommunicatorOfTheDead_IsReported(t *testing.T) {
+func TestDroppable_LastCommunicatorOfFailedProcess_IsReported(t *testing.T) {
 	procs := newProcs(2)
 	var reported []framework.Life
 	procs.env.Droppable = func(l framework.Life) { reported = append(reported, l) }

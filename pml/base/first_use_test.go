@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// cards are cards of processes, with the number of those that were taken.
+// cards are the cards of processes, with the number of those that were taken.
 type cards struct {
 	lives map[framework.Life]bool
 	taken int
@@ -34,7 +34,7 @@ func (c *cards) Find(nonce uint64) (framework.Life, bool) {
 
 func (c *cards) Node(framework.Life) string { return "" }
 
-// failing is a PML's process that reports its end.
+// failing is a PML's process type that reports its end.
 type failing struct {
 	Proc
 	ends *[]framework.Life
@@ -46,7 +46,7 @@ func (f *failing) Fail(err error) {
 	}
 }
 
-// lazy returns processes whose cards have come and were not taken, except that of process 0, which is this one.
+// lazy returns processes with cards that are not taken yet, except that of process 0, which is this one.
 func lazy(n int) (*Procs[*failing], *cards, *[]framework.Life) {
 	known, ends := &cards{lives: map[framework.Life]bool{}}, new([]framework.Life)
 	for i := range n {
@@ -65,7 +65,7 @@ func lazy(n int) (*Procs[*failing], *cards, *[]framework.Life) {
 	return t, known, ends
 }
 
-// world makes a communicator of the first n processes.
+// world returns a communicator of the first n processes.
 func world(t *testing.T, procs *Procs[*failing], n int) *Comm[*failing] {
 	t.Helper()
 	var pairs [][2]int
@@ -103,7 +103,7 @@ func TestProc_CardHasNotCome_IsGone(t *testing.T) {
 	}
 }
 
-func TestMember_UnusedDies_AllLearnOfIt(t *testing.T) {
+func TestMember_UnusedFails_OperationsEnd(t *testing.T) {
 	procs, _, ends := lazy(3)
 	c := world(t, procs, 3)
 	procs.Died(life(1), "killed")
@@ -155,7 +155,7 @@ func TestMember_UnusedHasNewIncarnation_IsGone(t *testing.T) {
 	next := framework.Life{ID: life(1).ID, Nonce: 77}
 	delete(known.lives, life(1))
 	known.lives[next] = true
-	if err := procs.take(next, nil); err != nil { // Module.Learn
+	if err := procs.takeCard(next, nil); err != nil { // As Module.Learn does.
 		t.Fatal(err)
 	}
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) || len(*ends) != 1 {
@@ -175,7 +175,7 @@ func TestMember_UsedHasNewIncarnation_IsGone(t *testing.T) {
 	old := c.Proc(1)
 	next := framework.Life{ID: life(1).ID, Nonce: 77}
 	known.lives[next] = true
-	if err := procs.take(next, nil); err != nil {
+	if err := procs.takeCard(next, nil); err != nil {
 		t.Fatal(err)
 	}
 	if c.Proc(1) != old || !errors.Is(old.Err, framework.ErrPeerClosed) {
@@ -201,7 +201,7 @@ func TestRenew_UnusedMember_StaysGoneInOldCommunicators(t *testing.T) {
 
 func TestMeet_UnknownProcess_LearnsItsCardOnceItHasCome(t *testing.T) {
 	procs, known, _ := lazy(1)
-	p := procs.Get(life(1)) // of its first frame
+	p := procs.Get(life(1)) // As for its first frame.
 	procs.Meet(p)
 	if p.Known || p.Err != nil {
 		t.Fatalf("known %t, %v before the card has come", p.Known, p.Err)

@@ -6,9 +6,9 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// mostAsked bounds the communicators in which a wait for any source asks all members whether they are in the
-// communicator. In larger ones it asks the used members and those in events, because each refusal causes an event.
-const mostAsked = 1024
+// maxInquired bounds the communicators in which a wait for any source asks all members whether they are in the
+// communicator. In larger ones it asks the used members and those named in events, because each refusal causes an event.
+const maxInquired = 1024
 
 // Inquiries are the events after which waits ask members (pml.Module's Inquire).
 type Inquiries struct {
@@ -27,10 +27,10 @@ func (q *Inquiries) Name(by framework.ProcID) {
 	q.named[by] = struct{}{}
 }
 
-// Asked is the number of the last event after which a communicator has asked, plus one.
+// Asked is the number of the last event after which a communicator has sent inquiries, plus one.
 type Asked uint64
 
-// Once reports whether there was an event since the last call, or there was no call.
+// Once reports whether an event has occurred since the last call, and true for the first call.
 func (a *Asked) Once(q *Inquiries) bool {
 	now := Asked(q.count + 1)
 	isDue := *a != now
@@ -38,10 +38,10 @@ func (a *Asked) Once(q *Inquiries) bool {
 	return isDue
 }
 
-// ToAsk returns the ranks that a wait for any source asks. used are the states of those that were used.
+// ToAsk returns the ranks that a wait for any source asks. used has the state of the used members.
 func ToAsk[P Process, V comparable](c *Comm[P], used *Table[V], q *Inquiries) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		if c.Len() <= mostAsked {
+		if c.Len() <= maxInquired {
 			for rank := range c.Len() {
 				if !yield(rank) {
 					return
@@ -59,7 +59,7 @@ func ToAsk[P Process, V comparable](c *Comm[P], used *Table[V], q *Inquiries) it
 			if first < 0 {
 				continue
 			}
-			for _, rank := range c.roster.ranksOf(c.roster.first(first)) {
+			for _, rank := range c.roster.ranksOf(c.roster.firstRank(first)) {
 				if !yield(rank) {
 					return
 				}

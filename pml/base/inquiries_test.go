@@ -8,7 +8,7 @@ import (
 )
 
 func TestToAsk_LargeCommunicator_HasTheUsedAndTheNamed(t *testing.T) {
-	for n, want := range map[int][]int{mostAsked: nil, mostAsked + 1: {7, 900, 1000}} {
+	for n, want := range map[int][]int{maxInquired: nil, maxInquired + 1: {7, 900, 1000}} {
 		procs, _, _ := lazy(n)
 		c := world(t, procs, n)
 		used := NewTable[*int](n, true)
@@ -16,7 +16,7 @@ func TestToAsk_LargeCommunicator_HasTheUsedAndTheNamed(t *testing.T) {
 		used.Set(900, new(int))
 		var q Inquiries
 		q.Name(life(1000).ID)
-		q.Name(life(5000).ID) // no member
+		q.Name(life(5000).ID) // Not a member.
 		got := slices.Sorted(ToAsk(c, &used, &q))
 		if want == nil {
 			for rank := range n {
@@ -32,7 +32,7 @@ func TestToAsk_LargeCommunicator_HasTheUsedAndTheNamed(t *testing.T) {
 func TestToAsk_ProcessWithSeveralRanks_HasAllOfThem(t *testing.T) {
 	procs, _, _ := lazy(3)
 	var pairs [][2]int
-	for i := range mostAsked {
+	for i := range maxInquired {
 		pairs = append(pairs, [2]int{2, i})
 	}
 	c := &Comm[*failing]{State: State{Spec: pml.CommSpec{Members: members(append([][2]int{{0, 0}, {1, 1}, {1, 0}}, pairs...)...)}}}

@@ -5,92 +5,96 @@ import (
 	"time"
 )
 
-// How a process goes.
+// How a process ends.
 //
-// One that closes its last session leaves: it says goodbye, and how many messages it has
-// sent here. Nothing is sent to it any more; what is on its way there is given a moment,
-// since the goodbye may have overtaken the word that it was received. Messages of it go
-// on to be received until all are accounted for: received, or taken aside. Some may lie
-// where nobody has asked for them, so that they are searched for. When nothing is missing,
-// or searching has been in vain for long enough, the process has departed. Where a
-// transport keeps order and tells of the end of a path, a process departs at once.
+// A process that closes its last session leaves. It sends a goodbye with the number of its messages to
+// this process. Later sends to it fail. Sends in progress get some time, since the goodbye may overtake
+// their acknowledgment. Receives from it continue until all of its messages are received or claimed.
+// A PML searches for those that no receive matches. When no message is missing, or enough searches were
+// fruitless, the process has departed. With a transport that keeps order and reports the end of a path,
+// a process departs at once.
 //
-// One that dies, or whose path breaks, has gone at once, whatever it had said.
+// A process that fails, or becomes unreachable, ends at once.
 
-// Presence is where a process is on its way out.
+// Presence is the condition of a process.
 type Presence uint8
 
 const (
-	Present  Presence = iota
-	Leaving           // nothing can be sent to it; what it has sent may still come
-	Departed          // nothing comes of it any more: it has left in good order
-	Broken            // nor of this one: the path to it has failed
-	Died              // the bootstrap has said so
+	Present Presence = iota
+	// Leaving processes accept no messages. Some of their own may still come.
+	Leaving
+	// Departed processes have left, and none of their messages is outstanding.
+	Departed
+	// Broken processes are unreachable, because their path has failed.
+	Broken
+	// Died processes were reported as failed by the bootstrap.
+	Died
 )
 
-// Unknown is the number of messages that a process has sent of which nothing is known
-// but that it has left.
+// Unknown is the number of messages of a process that has left without a goodbye.
 const Unknown = math.MaxUint64
 
-// What is on its way to a process that has left is given so many turns, at least
-// FirstGap apart. Searches for its messages are FirstGap apart at first and LastGap at
-// last.
+// Sends in progress to a leaving process get graceTurns turns, at least FirstGap apart. Searches for
+// its messages start FirstGap apart, and their interval grows up to LastGap.
 const (
 	graceTurns = 10
 	FirstGap   = 2 * time.Millisecond
 	LastGap    = 250 * time.Millisecond
 )
 
-// Farewell is a set of things that a PML does about a process that goes.
+// Farewell is a set of actions that a PML performs for a leaving process.
 type Farewell uint8
 
 const (
-	// Shut: end what is to be sent to it, and is not on its way.
+	// Shut fails all sends to it that are not submitted to the network.
 	Shut Farewell = 1 << iota
-	// Forget: have the transport give up what is on its way to it.
+	// Forget makes the transport abort the submitted sends.
 	Forget
-	// Seek: search for its messages, and call Sought when all places were searched.
+	// Seek searches for its messages. The PML calls Sought after a complete search.
 	Seek
-	// End: end what waits for it. It has departed.
+	// End fails receives from it, because it has departed.
 	End
 )
 
-// Exit is how one process goes, as another one sees it: a pure state machine. Events go
-// in by its methods, what is to be done comes out. No method allocates. The zero Exit is
-// that of a process that is present.
+// Exit is the state of one process's end, as another process observes it. It is a pure state machine.
+// Its methods are events, and return actions. No method allocates. The zero Exit is that of a present
+// process.
 type Exit struct {
-	// Received and Aside are the messages of the process so far: received, and taken out
-	// of the transport otherwise. The PML counts them.
+	// Received and Aside count the messages of the process that were received, and those that
+	// were claimed otherwise. The PML updates them.
 	Received, Aside uint64
 
-	total     uint64 // that it has sent, by its own word
-	seen      uint64 // accounted for when the last search was over
-	gap       time.Duration
-	patience  int // searches in a row at LastGap that may be in vain
-	vain      int // that were
-	grace     int // turns until what is on its way is forgotten
-	presence  Presence
-	forgotten bool
+	// total is the number of messages in the goodbye.
+	total uint64
+	// accounted is Received+Aside at the end of the last search.
+	accounted uint64
+	interval  time.Duration
+	// maxFruitless bounds the fruitless searches in a row at LastGap, and fruitless counts them.
+	maxFruitless int
+	fruitless    int
+	// graceTurnsLeft is the number of turns until submitted sends are aborted.
+	graceTurnsLeft int
+	presence       Presence
+	hasForgotten   bool
 }
 
-// Presence returns where the process is.
+// Presence returns the condition of the process.
 func (x *Exit) Presence() Presence { return x.presence }
 
-// Gone reports whether nothing comes of the process any more.
+// Gone reports whether no more messages of the process can come.
 func (x *Exit) Gone() bool { return x.presence > Leaving }
 
-// Failed reports whether it is gone without having left in good order.
+// Failed reports whether the process is Gone without having left.
 func (x *Exit) Failed() bool { return x.presence > Departed }
 
-// Goodbye says that the process has left, and how many messages it has sent here, or
-// Unknown. A number may come after it was known that the process has left. patience is
-// how many searches in a row, LastGap apart, may find nothing. The first goodbye is Shut;
-// Turn is to be called from then on. Others are nothing.
+// Goodbye handles the departure of the process. total is the number of its messages to this process, or
+// Unknown. A number may follow Unknown. patience bounds the fruitless searches in a row, LastGap
+// apart. The first call returns Shut, and the PML calls Turn from then on. Later calls return 0.
 func (x *Exit) Goodbye(total uint64, patience int) Farewell {
 	switch x.presence {
 	case Present:
-		x.presence, x.total, x.patience = Leaving, total, patience
-		x.gap, x.grace = FirstGap, graceTurns
+		x.presence, x.total, x.maxFruitless = Leaving, total, patience
+		x.interval, x.graceTurnsLeft = FirstGap, graceTurns
 		return Shut
 	case Leaving:
 		x.total = min(x.total, total)
@@ -98,43 +102,43 @@ func (x *Exit) Goodbye(total uint64, patience int) Farewell {
 	return 0
 }
 
-// Gap is how long after the last turn the next one is due.
-func (x *Exit) Gap() time.Duration { return x.gap }
+// Gap returns the interval between the last turn and the next.
+func (x *Exit) Gap() time.Duration { return x.interval }
 
-// Turn says that Gap has passed, or that a search for messages can go on. The result has
-// Forget once, and Seek or End; or it is nothing.
+// Turn handles the end of the interval Gap, or continues a search. The result has Forget once, and
+// Seek or End, or is 0.
 func (x *Exit) Turn() (f Farewell) {
 	if x.presence != Leaving {
 		return 0
 	}
-	if x.grace > 0 {
-		if x.grace--; x.grace > 0 {
+	if x.graceTurnsLeft > 0 {
+		if x.graceTurnsLeft--; x.graceTurnsLeft > 0 {
 			return 0
 		}
 	}
 	if x.ForgetOnce() {
 		f = Forget
 	}
-	if x.Received+x.Aside >= x.total || x.vain >= x.patience {
+	if x.Received+x.Aside >= x.total || x.fruitless >= x.maxFruitless {
 		return f | End
 	}
 	return f | Seek
 }
 
-// Sought says that a search for the process's messages is over.
+// Sought handles the end of a complete search for the process's messages.
 func (x *Exit) Sought() {
 	switch found := x.Received + x.Aside; {
-	case found > x.seen:
-		x.seen, x.vain, x.gap = found, 0, FirstGap
-	case x.gap < LastGap:
-		x.gap = min(2*x.gap, LastGap)
+	case found > x.accounted:
+		x.accounted, x.fruitless, x.interval = found, 0, FirstGap
+	case x.interval < LastGap:
+		x.interval = min(2*x.interval, LastGap)
 	default:
-		x.vain++
+		x.fruitless++
 	}
 }
 
-// Go says that nothing comes of the process any more, and why. It reports whether that
-// is news: the death of a process is also where only its path was known to be broken.
+// Go sets the final condition of the process. It returns false if that was known. A failure replaces
+// Broken.
 func (x *Exit) Go(why Presence) bool {
 	if x.Gone() && !(x.presence == Broken && why == Died) {
 		return false
@@ -143,9 +147,9 @@ func (x *Exit) Go(why Presence) bool {
 	return true
 }
 
-// ForgetOnce reports whether the transport is to forget the process: the first time.
+// ForgetOnce returns true at its first call, when the transport must abort its sends to the process.
 func (x *Exit) ForgetOnce() bool {
-	first := !x.forgotten
-	x.forgotten = true
+	first := !x.hasForgotten
+	x.hasForgotten = true
 	return first
 }

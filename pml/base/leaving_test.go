@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// In scripts these go by name.
+// Names of the values in scripts.
 var (
 	presenceNames = [...]string{"present", "leaving", "departed", "broken", "died"}
 	farewellNames = [...]string{"Shut", "Forget", "Seek", "End"}
@@ -18,7 +18,7 @@ var (
 
 func (p Presence) String() string { return presenceNames[p] }
 
-// String shows the set as "Forget|Seek", and the empty one as "nothing".
+// String returns the set as in scripts, such as "Forget|Seek", and "nothing" for the empty set.
 func (f Farewell) String() string {
 	var names []string
 	for i, name := range farewellNames {
@@ -53,7 +53,7 @@ func command(x *Exit, line string) ([]string, error) {
 		x.Received += uint64(n)
 	case "aside":
 		x.Aside += uint64(n)
-	case "turn": // n of them, which come to the same
+	case "turn": // n turns, which have the same result.
 		var last Farewell
 		for i := range n {
 			act := x.Turn()
@@ -85,17 +85,17 @@ func command(x *Exit, line string) ([]string, error) {
 	return nil, nil
 }
 
-// TestLeavingScripts replays what testdata/leaving tells of processes that go.
-func TestLeavingScripts(t *testing.T) {
+// TestExit_Scripts replays testdata/leaving.
+func TestExit_Scripts(t *testing.T) {
 	scripttest.Run(t, "testdata/leaving/*.txt", func() func(string) ([]string, error) {
 		var x Exit
 		return func(line string) ([]string, error) { return command(&x, line) }
 	})
 }
 
-// TestNoReceiveEndsWhileItsMessageMayCome, nor does one wait for ever, whatever happens
-// in whatever order.
-func TestNoReceiveEndsWhileItsMessageMayCome(t *testing.T) {
+// TestExit_AnyEvents_EndsAfterAllMessages checks random sequences of events. It also checks that no
+// receive waits for ever.
+func TestExit_AnyEvents_EndsAfterAllMessages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x Exit
 		total := uint64(rapid.IntRange(0, 5).Draw(t, "sent"))
@@ -133,10 +133,10 @@ func TestNoReceiveEndsWhileItsMessageMayCome(t *testing.T) {
 					t.Fatalf("%v, and %d forgotten", act, forgets)
 				}
 				if act&Seek != 0 {
-					seen := x.seen
+					seen := x.accounted
 					x.Sought()
 					switch {
-					case x.seen > seen:
+					case x.accounted > seen:
 						vain, atLast = 0, false
 					case atLast:
 						vain++
@@ -163,7 +163,7 @@ func TestNoReceiveEndsWhileItsMessageMayCome(t *testing.T) {
 	})
 }
 
-func TestExitAllocatesNothing(t *testing.T) {
+func TestExit_AnyEvent_AllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		var x Exit
 		x.Goodbye(1, 1)

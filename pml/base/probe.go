@@ -8,40 +8,43 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Message is a message that a matched probe has claimed: it counts as pending.
+// Message is a message that a matched probe has claimed. It counts as pending.
 type Message interface {
-	// Receive starts its receive, which counts in its place. It is called once, with the
-	// engine's lock held.
+	// Receive starts the receive of the message, and counts it instead of the message. It is
+	// called at most once, with the engine's lock held.
 	Receive(buf pml.Buffer) *pml.Request
-	// Drop ends it in place of Receive. A synchronous send of it fails.
+	// Drop drops the message. A synchronous send of it fails. It is called at most once,
+	// instead of Receive.
 	Drop()
 }
 
-// Found is what a probe has found.
+// Found is the result of a probe.
 type Found struct {
-	Status  pml.Status
-	Message Message // that was claimed; nil without a claim
-	OK      bool    // there is one
+	Status pml.Status
+	// Message is the claimed message, nil without a claim.
+	Message Message
+	// OK is set if a message was found.
+	OK bool
 }
 
-// Prober is what a PML's communicator does for Probes. Calls come with the engine's lock
-// held, and may release it meanwhile.
+// Prober is the part of a PML's communicator that Probes needs. The caller holds the engine's lock. The
+// methods may release it temporarily.
 type Prober interface {
-	// Find looks once for a message that a receive would get now. With claim it is taken
-	// out of matching. An error says why no message can come, or that ctx has ended.
+	// Find searches once for a message that a receive would match now. With claim, the message is
+	// removed from matching. An error means that no message can come, or that ctx has ended.
 	Find(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (Found, error)
-	// Pause waits until Find may find more, or until ctx ends, which is the error. rounds
-	// have found nothing.
+	// Pause waits until another Find is useful, or returns the cause of ctx. rounds is the number
+	// of fruitless calls of Find.
 	Pause(ctx context.Context, rounds int) error
 }
 
-// Probes are the probes of pml.Comm.
+// Probes implements the probes of pml.Comm with a Prober.
 type Probes struct {
 	engine *progress.Engine
 	prober Prober
 }
 
-// NewProbes returns those by way of p.
+// NewProbes returns Probes over p.
 func NewProbes(e *progress.Engine, p Prober) Probes { return Probes{e, p} }
 
 // Iprobe implements pml.Comm.
@@ -106,16 +109,17 @@ func (p *Probes) claimed(f *Found) pml.Claimed {
 // Claimed implements pml.Claimed.
 type Claimed struct {
 	engine *progress.Engine
-	msg    Message // nil once it is received
+	// msg is nil once the message is received or dropped.
+	msg Message
 }
 
-// NewClaimed returns a message that was claimed otherwise than by Probes.
+// NewClaimed returns a Claimed for a message that Probes did not claim.
 func NewClaimed(e *progress.Engine, msg Message) *Claimed { return &Claimed{e, msg} }
 
-// MakeClaimed is NewClaimed for a caller that stores the result.
+// MakeClaimed is NewClaimed without an allocation.
 func MakeClaimed(e *progress.Engine, msg Message) Claimed { return Claimed{e, msg} }
 
-// Start is Irecv for a caller who holds the engine's lock.
+// Start is Irecv with the engine's lock held.
 func (k *Claimed) Start(buf pml.Buffer) (*pml.Request, error) {
 	if k.msg == nil {
 		return nil, framework.ErrClosed
@@ -128,7 +132,7 @@ func (k *Claimed) Start(buf pml.Buffer) (*pml.Request, error) {
 // Drop implements pml.Claimed.
 func (k *Claimed) Drop() {
 	if msg := k.msg; msg != nil {
-		k.msg = nil // first: the PML may use k again
+		k.msg = nil // Before Drop, because the PML may reuse k.
 		msg.Drop()
 	}
 }
@@ -140,8 +144,7 @@ func (k *Claimed) Irecv(buf pml.Buffer) (*pml.Request, error) {
 	return k.Start(buf)
 }
 
-// Recv implements pml.Claimed. The message has matched: the receive completes, or fails
-// with the peer, whatever becomes of the context.
+// Recv implements pml.Claimed. The message has matched, so that the end of ctx has no effect.
 func (k *Claimed) Recv(_ context.Context, buf pml.Buffer) (pml.Status, error) {
 	k.engine.Lock()
 	defer k.engine.Release()

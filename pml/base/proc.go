@@ -8,44 +8,46 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Proc is what every PML knows of another process, or of its own, in one life.
+// Proc is the state of one incarnation of a process, possibly this one, that every PML has.
 type Proc struct {
-	Life  framework.Life
-	Known bool // its card has come
+	Life framework.Life
+	// Known is set once the business card has come.
+	Known bool
 	Stats pml.PeerStats
 	Exit
-	// Err says why nothing can be sent to the process any more, and, if it is Gone,
-	// that nothing comes of it either. nil: it is present.
-	Err       error
-	isDropped bool  // Procs.Remove has removed it.
-	all       owner // The Procs.
+	// Err is the error of sends to the process, and, if it is Gone, of receives from it. It
+	// is nil while the process is present.
+	Err error
+	// isDropped is set by Procs.Remove.
+	isDropped bool
+	owner     procOwner
 }
 
-// owner is the set of processes of a process.
-type owner interface {
-	name(framework.Life) string
-	gaveUp(life framework.Life, why error)
-	ended(p *Proc)
+// procOwner is a Procs of any type.
+type procOwner interface {
+	procName(framework.Life) string
+	notifyUnreachable(life framework.Life, why error)
+	handleEnd(p *Proc)
 }
 
-// String names the process in its job.
-func (p *Proc) String() string { return p.all.name(p.Life) }
+// String returns the name of the process in its job.
+func (p *Proc) String() string { return p.owner.procName(p.Life) }
 
-// Process is a PML's own type for a process: it embeds a Proc.
+// Process is a PML's process type. It embeds a Proc.
 type Process interface {
 	comparable
 	Base() *Proc
-	// Fail ends all that is pending with the process, if End says so.
+	// Fail ends all pending operations with the process, if End returns true.
 	Fail(err error)
 }
 
 // Base implements Process.
 func (p *Proc) Base() *Proc { return p }
 
-// End says that nothing comes of the process any more, and why: a *Failed if the
-// bootstrap has said so, an error that wraps framework.ErrPeerClosed if it has left in
-// good order, or else what has become of the path to it. It reports whether that is
-// news: then all that is pending with the process ends.
+// End marks the process as ended. err is a *Failed if the bootstrap has reported a failure, wraps
+// framework.ErrPeerClosed if the process has left, and otherwise is the error of its path. End
+// returns false if the end was known. After true, the caller ends all pending operations with the
+// process.
 func (p *Proc) End(err error) bool {
 	why := Broken
 	if _, died := err.(*Failed); died {
@@ -58,13 +60,13 @@ func (p *Proc) End(err error) bool {
 	}
 	p.Err = err
 	if why == Broken && !errors.Is(err, framework.ErrGivenUp) {
-		p.all.gaveUp(p.Life, err)
+		p.owner.notifyUnreachable(p.Life, err)
 	}
-	p.all.ended(p)
+	p.owner.handleEnd(p)
 	return true
 }
 
-// Failed is the Err of a process that the bootstrap has reported dead.
+// Failed is the Err of a process that the bootstrap has reported as failed.
 type Failed struct{ Reason string }
 
 func (e *Failed) Error() string { return "process failed: " + e.Reason }
@@ -74,61 +76,65 @@ func (e *Failed) Is(target error) bool { return target == framework.ErrProcFaile
 
 // Procs are the processes that a module knows.
 type Procs[P Process] struct {
-	// Lives are those of whom something may still come, by nonce.
-	Lives   map[uint64]P
-	present map[framework.ProcID]P     // whose card came last
-	ends    map[framework.ProcID]ended // The last incarnations that the bootstrap has reported gone.
-	rosters map[pml.Members]*roster[P] // The newest of each Members that is in use.
-	inUse   map[*roster[P]]struct{}    // All rosters.
+	// Lives has the incarnations of which messages may come, by nonce.
+	Lives map[uint64]P
+	// present has the incarnation of each process with the latest card.
+	present map[framework.ProcID]P
+	// ends has the last incarnations that the bootstrap has reported as ended.
+	ends map[framework.ProcID]endRecord
+	// rosters has the newest roster of each Members in use, and inUse has all rosters.
+	rosters map[pml.Members]*roster[P]
+	inUse   map[*roster[P]]struct{}
 	dropped dropped
-	changes uint64 // Ends and replacements of processes, so far.
-	pml     string
-	env     *pml.Env
-	make    func(Proc) P
-	take    func(framework.Life, framework.Card) error
+	// changes counts ends and replacements of processes.
+	changes  uint64
+	pml      string
+	env      *pml.Env
+	newProc  func(Proc) P
+	takeCard func(framework.Life, framework.Card) error
 	// learning is the incarnation whose card is taken at its first use.
 	learning framework.Life
 }
 
-// ended is a life that is over, of which the card may come later.
-type ended struct {
+// endRecord is the end of an incarnation, whose card may come later.
+type endRecord struct {
 	nonce uint64
 	how   error
 }
 
-func (e ended) is(life framework.Life) bool { return e.how != nil && e.nonce == life.Nonce }
+func (e endRecord) is(life framework.Life) bool { return e.how != nil && e.nonce == life.Nonce }
 
-// NewProcs returns an empty set for the PML called name, which was opened in env, and
-// whose processes are made by make. take takes a card, and calls Present.
+// NewProcs returns an empty set for the PML with this name and environment. make creates the PML's process
+// type. take stores a card, and calls Present.
 func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P, take func(framework.Life, framework.Card) error) Procs[P] {
-	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, ends: map[framework.ProcID]ended{}, rosters: map[pml.Members]*roster[P]{}, inUse: map[*roster[P]]struct{}{}, pml: name, env: env, make: make, take: take}
+	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, ends: map[framework.ProcID]endRecord{}, rosters: map[pml.Members]*roster[P]{}, inUse: map[*roster[P]]struct{}{}, pml: name, env: env, newProc: make, takeCard: take}
 }
 
-func (t *Procs[P]) new(life framework.Life) P {
-	return t.make(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, all: t})
+func (t *Procs[P]) makeProc(life framework.Life) P {
+	return t.newProc(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, owner: t})
 }
 
 // name implements owner.
-func (t *Procs[P]) name(life framework.Life) string { return t.env.Worlds.Proc(life.ID).String() }
+func (t *Procs[P]) procName(life framework.Life) string { return t.env.Worlds.Proc(life.ID).String() }
 
-// gaveUp implements owner.
-func (t *Procs[P]) gaveUp(life framework.Life, why error) {
+// notifyUnreachable implements owner.
+func (t *Procs[P]) notifyUnreachable(life framework.Life, why error) {
 	if t.env.GiveUp != nil {
 		t.env.GiveUp(life, why)
 	}
 }
 
 // ended implements owner.
-func (t *Procs[P]) ended(p *Proc) {
+func (t *Procs[P]) handleEnd(p *Proc) {
 	for r := range t.inUse {
-		r.end(p)
+		r.recordProcEnd(p)
 	}
 	if !p.isDropped {
-		t.offerDrop(p.Life)
+		t.reportDroppable(p.Life)
 	}
 }
 
-// Find returns a process, or the zero P.
+// Find returns an incarnation, or the zero P.
 func (t *Procs[P]) Find(life framework.Life) (p P) {
 	if q, ok := t.Lives[life.Nonce]; ok && q.Base().Life == life {
 		p = q
@@ -136,14 +142,13 @@ func (t *Procs[P]) Find(life framework.Life) (p P) {
 	return p
 }
 
-// Get returns a process, which may be one whose card has not come yet. One that says it
-// has the nonce of a process whose card has come takes nobody's place: it is not among
-// Lives.
+// Get returns an incarnation, and creates it if there is none. Its card may not have come. If another
+// process with a card has the same nonce, the result is not in Lives.
 func (t *Procs[P]) Get(life framework.Life) P {
 	var none P
 	p := t.Find(life)
 	if p == none {
-		p = t.new(life)
+		p = t.makeProc(life)
 		if t.dropped.contains(life) { // It stays outside Lives.
 			p.Base().isDropped = true
 			p.Fail(t.Ended(life))
@@ -156,8 +161,8 @@ func (t *Procs[P]) Get(life framework.Life) P {
 	return p
 }
 
-// Member returns the process of a communicator's member, and learns its card if that has not come. A member that cannot be
-// learnt is gone.
+// Member returns the process of a communicator's member, and takes its card if necessary. A member without a card
+// has ended.
 func (t *Procs[P]) Member(life framework.Life) P {
 	if t.isKnown(life) {
 		return t.Find(life)
@@ -182,7 +187,7 @@ func (t *Procs[P]) learn(life framework.Life) error {
 		return fmt.Errorf("%w: its business card has not come", framework.ErrTransport)
 	}
 	t.learning = life
-	err := t.take(life, card)
+	err := t.takeCard(life, card)
 	t.learning = framework.Life{}
 	if err == nil && !t.isKnown(life) {
 		err = fmt.Errorf("%w: another process has its nonce", framework.ErrTransport)
@@ -190,7 +195,7 @@ func (t *Procs[P]) learn(life framework.Life) error {
 	return err
 }
 
-// Meet takes the card of a process that has sent something before its first use, if the card has come.
+// Meet takes the card of a process that has sent a message before its first use, if the card has come.
 func (t *Procs[P]) Meet(p P) {
 	if known := p.Base(); !known.Known && known.Err == nil && t.Find(known.Life) == p {
 		_ = t.learn(known.Life) // Otherwise the process stays unknown.
@@ -209,18 +214,18 @@ func (t *Procs[P]) ByNonce(nonce uint64) (p P) {
 	return p
 }
 
-// Unlearned returns a process whose card has come and that has no state, for a question that needs none.
+// Unlearned returns a process without state, and its card, for queries that need no state.
 func (t *Procs[P]) Unlearned(life framework.Life) (p P, card framework.Card, ok bool) {
 	if t.env.Cards != nil {
 		card, ok = t.env.Cards.Card(life)
 	}
 	if ok {
-		p = t.new(life)
+		p = t.makeProc(life)
 	}
 	return p, card, ok
 }
 
-// endEarlier ends the earlier incarnations of a process that communicators have and have not used.
+// endEarlier ends the earlier incarnations of a process that are unused members of communicators.
 func (t *Procs[P]) endEarlier(life framework.Life) {
 	earlier := map[framework.Life]struct{}{}
 	for r := range t.inUse {
@@ -232,7 +237,7 @@ func (t *Procs[P]) endEarlier(life framework.Life) {
 	for old := range earlier {
 		t.changes++
 		if t.Find(old) == none {
-			t.new(old).Fail(t.Ended(old))
+			t.makeProc(old).Fail(t.Ended(old))
 		}
 	}
 }
@@ -244,9 +249,9 @@ func (t *Procs[P]) isKnown(life framework.Life) bool {
 	return p != none && p.Base().Known
 }
 
-// Present says that the card of p has come. It returns the process's life of before, if
-// that is another one, or the zero P. The card of a life that is known to be over may be
-// late: a newer one of the process stays present.
+// Present marks the card of p as known. It returns the earlier incarnation of the process, or the zero
+// P if there is none. If p has ended, its card is late, and a newer incarnation stays
+// present.
 func (t *Procs[P]) Present(p P) (before P) {
 	known := p.Base()
 	known.Known = true
@@ -270,10 +275,10 @@ func (t *Procs[P]) Present(p P) (before P) {
 	return before
 }
 
-// IsPresent reports whether p has no newer life.
+// IsPresent reports whether p is the latest incarnation of its process.
 func (t *Procs[P]) IsPresent(p P) bool { return t.present[p.Base().Life.ID] == p }
 
-// Forget says that nothing comes of p any more, and that it has a newer life.
+// Forget removes an ended incarnation that has a successor.
 func (t *Procs[P]) Forget(p P) {
 	t.changes++
 	if nonce := p.Base().Life.Nonce; t.Lives[nonce] == p {
@@ -281,8 +286,8 @@ func (t *Procs[P]) Forget(p P) {
 	}
 }
 
-// Over returns the lives of other processes that have not failed, and with which nothing is
-// exchanged any more.
+// Over returns the incarnations of other processes that have left or are unreachable, and have not
+// failed.
 func (t *Procs[P]) Over() (all []framework.Life) {
 	for _, p := range t.Lives {
 		if known := p.Base(); known.Gone() && known.Presence() != Died && known.Life != t.env.Self {
@@ -292,9 +297,9 @@ func (t *Procs[P]) Over() (all []framework.Life) {
 	return all
 }
 
-// Renew ends and forgets p, the zero P if the process is not known, whose life goes on: it
-// can be learnt again, though it has been given up. It reports false, and does nothing, for a
-// process that has failed.
+// Renew ends and removes p, so that its incarnation can be learned again after a disconnect. p is the
+// zero P if the process is not known. For a process that has failed, Renew does nothing and returns
+// false.
 func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 	var none P
 	if p != none && p.Base().Presence() == Died {
@@ -308,11 +313,11 @@ func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 		return true
 	}
 	if p == none { // Communicators have the incarnation, and have not used it.
-		p = t.new(life)
+		p = t.makeProc(life)
 	}
 	p.Fail(t.transportError(life, fmt.Errorf("%w: a communicator made since begins afresh", framework.ErrGivenUp)))
 	for r := range t.inUse {
-		r.keep(life, p)
+		r.setProc(life, p)
 	}
 	t.Forget(p)
 	if t.present[life.ID] == p {
@@ -321,40 +326,42 @@ func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 	return true
 }
 
-// Died says that the bootstrap has reported a death. What has arrived of the process
-// must have been taken.
-func (t *Procs[P]) Died(life framework.Life, reason string) { t.over(life, &Failed{reason}) }
+// Died handles a failure report of the bootstrap. Messages of the process that have arrived must have
+// been handled.
+func (t *Procs[P]) Died(life framework.Life, reason string) { t.handleEndReport(life, &Failed{reason}) }
 
-// Gone is pml.Module's PeerGone. What has arrived of the process must have been taken.
-func (t *Procs[P]) Gone(life framework.Life, how error) { t.over(life, t.transportError(life, how)) }
+// Gone implements pml.Module's PeerGone. Messages of the process that have arrived must have been handled.
+func (t *Procs[P]) Gone(life framework.Life, how error) {
+	t.handleEndReport(life, t.transportError(life, how))
+}
 
-func (t *Procs[P]) over(life framework.Life, how error) {
+func (t *Procs[P]) handleEndReport(life framework.Life, how error) {
 	var none P
 	p, before := t.Find(life), t.ends[life.ID]
 	t.changes++
-	t.ends[life.ID] = ended{life.Nonce, how}
+	t.ends[life.ID] = endRecord{life.Nonce, how}
 	switch {
 	case p != none:
 		p.Fail(how)
 	case !t.InUse(life), before.is(life) && isLeft(before.how):
-	case isLeft(how): // Waiters are notified. The process has no state, and gets none.
-		t.new(life).Fail(how)
+	case isLeft(how): // Ends pending operations without keeping state.
+		t.makeProc(life).Fail(how)
 	default:
 		t.endedMember(life, how)
 	}
 }
 
-// Ended is the error of what is pending with a life whose end only its next one tells.
+// Ended returns the error of pending operations with an incarnation that a newer one has replaced.
 func (t *Procs[P]) Ended(life framework.Life) error {
 	return t.transportError(life, framework.ErrPeerClosed)
 }
 
-// NotMember is the error of an operation with a process that has refused the communicator.
+// NotMember returns the error of an operation with a process that has refused the communicator.
 func (t *Procs[P]) NotMember(life framework.Life) error {
 	return t.transportError(life, framework.ErrNotMember)
 }
 
-// Dropped is the error of a synchronous send whose message the process has dropped.
+// Dropped returns the error of a synchronous send whose message was dropped by its receiver.
 func (t *Procs[P]) Dropped(life framework.Life) error {
 	return t.transportError(life, framework.ErrCommClosed)
 }
@@ -363,7 +370,7 @@ func (t *Procs[P]) transportError(life framework.Life, err error) error {
 	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(life.ID).String(), Op: "exchange", Err: err}
 }
 
-// Stats returns those of all with whom something was exchanged.
+// Stats returns the statistics of all processes that messages were exchanged with.
 func (t *Procs[P]) Stats() []pml.PeerStats {
 	var all []pml.PeerStats
 	for _, p := range t.Lives {

@@ -15,24 +15,31 @@ import (
 type roster[P Process] struct {
 	all     *Procs[P]
 	members pml.Members
-	procs   Table[P] // By rank.
-	// Ranks of each process, ascending. Nil if each process has one rank.
-	ranks   map[framework.ProcID][]int
-	highest uint16 // endpoint of any member
-	most    int    // ranks of one process
+	// procs is indexed by rank.
+	procs Table[P]
+	// ranks has the ranks of each process, ascending. It is nil if each process has one rank.
+	ranks map[framework.ProcID][]int
+	// highestEndpoint is the highest endpoint of all members, and maxRanks the largest number of
+	// ranks of one process.
+	highestEndpoint uint16
+	maxRanks        int
 
-	// The processes that are gone, by their first ranks, with the reasons. Ends are counted here when they come, so
-	// that no operation searches for them.
-	ended  map[int]error
-	broken []int // First ranks of those with a broken path, ascending.
-	dead   []int // First ranks of those that died.
+	// ended has the errors of processes that have ended, by their first ranks. Ends are recorded when they are
+	// reported, so that no operation searches for them.
+	ended map[int]error
+	// unreachable and failed have the first ranks of such processes. unreachable is ascending.
+	unreachable []int
+	failed      []int
 
-	changes   uint64       // Procs.changes at its creation.
-	handles   int          // Communicators of this process that use it.
-	elsewhere *pml.RankSet // A CommSpec.Elsewhere that has passed checkElsewhere.
+	// changes is Procs.changes at the creation of the roster.
+	changes uint64
+	// handleCount counts the handles of this process that use the roster.
+	handleCount int
+	// checkedElsewhere is the CommSpec.Elsewhere that has last passed checkElsewhere.
+	checkedElsewhere *pml.RankSet
 }
 
-// roster returns that of members, with one handle more.
+// roster returns the roster of members, and counts a handle.
 func (t *Procs[P]) roster(members pml.Members) (*roster[P], error) {
 	r := t.rosters[members]
 	if r == nil || r.changes != t.changes {
@@ -42,7 +49,7 @@ func (t *Procs[P]) roster(members pml.Members) (*roster[P], error) {
 		}
 		t.rosters[members] = r
 	}
-	r.handles++
+	r.handleCount++
 	return r, nil
 }
 
@@ -56,25 +63,25 @@ func (t *Procs[P]) newRoster(members pml.Members) (*roster[P], error) {
 		}
 		isWhole = isWhole && m.Endpoint == 0 && own < 2
 		if t.env.Cards == nil && !t.isKnown(m.Life) && t.endOf(m.Life) == nil {
-			return nil, fmt.Errorf("%w: pml %s: rank %d (%v) has not been learnt", framework.ErrGroup, t.pml, rank, t.env.Worlds.Proc(m.ID))
+			return nil, fmt.Errorf("%w: pml %s: rank %d (%v) has no business card: call Learn before AddComm", framework.ErrGroup, t.pml, rank, t.env.Worlds.Proc(m.ID))
 		}
 	}
 	if !isWhole {
-		if err := r.divide(t.pml); err != nil {
+		if err := r.indexRanks(t.pml); err != nil {
 			return nil, err
 		}
 	}
 	r.procs = NewTable[P](members.Len(), isWhole)
 	t.inUse[r] = struct{}{}
 	if t.changes > 0 {
-		t.enterEnded(r)
+		t.recordKnownEnds(r)
 	}
 	r.changes = t.changes
 	return r, nil
 }
 
-// divide finds the ranks of each process. A member occurs once.
-func (r *roster[P]) divide(name string) error {
+// indexRanks sets ranks. It returns an error if a member occurs twice.
+func (r *roster[P]) indexRanks(name string) error {
 	r.ranks = map[framework.ProcID][]int{}
 	for rank := range r.members.Len() {
 		m := r.members.Member(rank)
@@ -82,26 +89,26 @@ func (r *roster[P]) divide(name string) error {
 			return fmt.Errorf("%w: pml %s: ranks %d and %d are endpoint %d of one process", framework.ErrGroup, name, min(first, rank), max(first, rank), m.Endpoint)
 		}
 		r.ranks[m.ID] = append(r.ranks[m.ID], rank)
-		r.highest, r.most = max(r.highest, m.Endpoint), max(r.most, len(r.ranks[m.ID]))
+		r.highestEndpoint, r.maxRanks = max(r.highestEndpoint, m.Endpoint), max(r.maxRanks, len(r.ranks[m.ID]))
 	}
 	return nil
 }
 
-// first returns the lowest rank of the process that has a rank.
-func (r *roster[P]) first(rank int) int {
+// firstRank returns the lowest rank of the process of a rank.
+func (r *roster[P]) firstRank(rank int) int {
 	if r.ranks == nil {
 		return rank
 	}
 	return r.ranks[r.members.Member(rank).ID][0]
 }
 
-// firstOf returns the lowest rank of an incarnation, or -1.
-func (r *roster[P]) firstOf(life framework.Life) int {
+// firstRankOf returns the lowest rank of an incarnation, or -1.
+func (r *roster[P]) firstRankOf(life framework.Life) int {
 	rank := r.members.First(life.ID)
 	if rank < 0 || r.members.Member(rank).Life != life {
 		return -1
 	}
-	return r.first(rank)
+	return r.firstRank(rank)
 }
 
 // ranksOf returns the ranks of the process whose lowest rank is first.
@@ -120,13 +127,13 @@ func (r *roster[P]) count() int {
 	return len(r.ranks)
 }
 
-// proc returns the process of a rank, and enters it at the first use.
+// proc returns the process of a rank, and adds it at its first use.
 func (r *roster[P]) proc(rank int) P {
 	var none P
 	if p := r.procs.Get(rank); p != none {
 		return p
 	}
-	first := r.first(rank)
+	first := r.firstRank(rank)
 	p := r.procs.Get(first)
 	if p == none {
 		life := r.members.Member(rank).Life
@@ -137,32 +144,32 @@ func (r *roster[P]) proc(rank int) P {
 		}
 		r.procs.Set(first, p)
 		if known := p.Base(); known.Gone() {
-			r.enterEnd(first, known.Presence(), known.Err)
+			r.recordEnd(first, known.Presence(), known.Err)
 		}
 	}
 	r.procs.Set(rank, p)
 	return p
 }
 
-// has reports whether p is the process of that rank.
-func (r *roster[P]) has(rank int, p P) bool {
+// isProc reports whether p is the process of a rank.
+func (r *roster[P]) isProc(rank int, p P) bool {
 	var none P
-	q := r.procs.Get(r.first(rank))
+	q := r.procs.Get(r.firstRank(rank))
 	return q == p || q == none && r.members.Member(rank).Life == p.Base().Life
 }
 
-// keep makes p the process of an incarnation that has none here.
-func (r *roster[P]) keep(life framework.Life, p P) {
+// setProc sets the process of an incarnation that has none here.
+func (r *roster[P]) setProc(life framework.Life, p P) {
 	var none P
-	if first := r.firstOf(life); first >= 0 && r.procs.Get(first) == none {
+	if first := r.firstRankOf(life); first >= 0 && r.procs.Get(first) == none {
 		r.procs.Set(first, p)
 	}
 }
 
-// end enters the end of a process, if it is of this roster.
-func (r *roster[P]) end(p *Proc) {
+// recordProcEnd records the end of a process, if it is a member.
+func (r *roster[P]) recordProcEnd(p *Proc) {
 	var none P
-	first := r.firstOf(p.Life)
+	first := r.firstRankOf(p.Life)
 	if first < 0 {
 		return
 	}
@@ -171,20 +178,20 @@ func (r *roster[P]) end(p *Proc) {
 		if q := r.all.Lives[p.Life.Nonce]; q != none && q.Base() == p {
 			r.procs.Set(first, q)
 		}
-	case q.Base() != p: // An earlier or a later one of the incarnation, see Procs.Renew.
+	case q.Base() != p: // Another process with the same incarnation, see Procs.Renew.
 		return
 	}
-	r.enterEnd(first, p.Presence(), p.Err)
+	r.recordEnd(first, p.Presence(), p.Err)
 }
 
-// enterEnd counts a process that is gone, once. One with a broken path may be reported dead later.
-func (r *roster[P]) enterEnd(first int, presence Presence, how error) {
-	at, isBroken := slices.BinarySearch(r.broken, first)
+// recordEnd records an end once. An unreachable process may be reported as failed later.
+func (r *roster[P]) recordEnd(first int, presence Presence, how error) {
+	at, isBroken := slices.BinarySearch(r.unreachable, first)
 	if _, hasEnded := r.ended[first]; hasEnded && !(isBroken && presence == Died) {
 		return
 	}
 	if isBroken {
-		r.broken = slices.Delete(r.broken, at, at+1)
+		r.unreachable = slices.Delete(r.unreachable, at, at+1)
 	}
 	if r.ended == nil {
 		r.ended = map[int]error{}
@@ -192,15 +199,15 @@ func (r *roster[P]) enterEnd(first int, presence Presence, how error) {
 	r.ended[first] = how
 	switch presence {
 	case Broken:
-		r.broken = slices.Insert(r.broken, at, first)
+		r.unreachable = slices.Insert(r.unreachable, at, first)
 	case Died:
-		r.dead = append(r.dead, first)
+		r.failed = append(r.failed, first)
 	}
 }
 
-// othersEnd returns the error of an operation that waits for any process but own, the first rank of one. It is nil unless
-// all of them are gone.
-func (r *roster[P]) othersEnd(own int) (rank int, err error) {
+// othersError returns an error if all processes but own, a first rank, have ended. It names the highest of their first
+// ranks.
+func (r *roster[P]) othersError(own int) (rank int, err error) {
 	n := len(r.ended)
 	if _, ownEnded := r.ended[own]; ownEnded {
 		n--
@@ -218,26 +225,26 @@ func (r *roster[P]) othersEnd(own int) (rank int, err error) {
 }
 
 // checkElsewhere returns an error if another member of this process is not in Elsewhere. A PML
-// that moves messages between processes has no path between endpoints of one process.
+// between processes has no path between endpoints of one process.
 func (r *roster[P]) checkElsewhere(name string, spec *pml.CommSpec) error {
-	if spec.Elsewhere != nil && r.elsewhere == spec.Elsewhere {
+	if spec.Elsewhere != nil && r.checkedElsewhere == spec.Elsewhere {
 		return nil
 	}
 	for _, rank := range r.ranks[r.members.Member(spec.Rank).ID] {
 		if rank != spec.Rank && !spec.IsElsewhere(rank) {
-			return fmt.Errorf("%w: pml %s: ranks %d and %d are endpoints of one process: another PML has to have their messages",
+			return fmt.Errorf("%w: pml %s: ranks %d and %d are endpoints of one process: another PML must serve them",
 				framework.ErrUnsupported, name, spec.Rank, rank)
 		}
 	}
-	if spec.IsElsewhere(spec.Rank) { // otherwise it holds for this handle only
-		r.elsewhere = spec.Elsewhere
+	if spec.IsElsewhere(spec.Rank) { // Otherwise the result holds for this handle only.
+		r.checkedElsewhere = spec.Elsewhere
 	}
 	return nil
 }
 
-// drop takes a handle off a roster.
-func (t *Procs[P]) drop(r *roster[P]) {
-	if r.handles--; r.handles > 0 {
+// releaseRoster removes a handle from a roster.
+func (t *Procs[P]) releaseRoster(r *roster[P]) {
+	if r.handleCount--; r.handleCount > 0 {
 		return
 	}
 	if t.rosters[r.members] == r {
@@ -245,38 +252,38 @@ func (t *Procs[P]) drop(r *roster[P]) {
 	}
 	delete(t.inUse, r)
 	for first := range r.ended {
-		t.offerDrop(r.members.Member(first).Life)
+		t.reportDroppable(r.members.Member(first).Life)
 	}
 }
 
 // InUse reports whether an incarnation is in a communicator.
 func (t *Procs[P]) InUse(life framework.Life) bool {
 	for r := range t.inUse {
-		if r.firstOf(life) >= 0 {
+		if r.firstRankOf(life) >= 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// enterEnded enters the processes of a new roster that are gone.
-func (t *Procs[P]) enterEnded(r *roster[P]) {
+// recordKnownEnds records the ended processes of a new roster.
+func (t *Procs[P]) recordKnownEnds(r *roster[P]) {
 	enter := func(life framework.Life) {
-		first := r.firstOf(life)
+		first := r.firstRankOf(life)
 		if first < 0 {
 			return
 		}
 		switch how := t.endOf(life); {
 		case how == nil:
 		case isLeft(how):
-			r.enterEnd(first, Departed, how)
+			r.recordEnd(first, Departed, how)
 		default:
 			p := t.endedMember(life, how)
 			r.procs.Set(first, p)
-			r.enterEnd(first, p.Base().Presence(), p.Base().Err)
+			r.recordEnd(first, p.Base().Presence(), p.Base().Err)
 		}
 	}
-	if n := r.members.Len(); n <= len(t.Lives)+len(t.ends)+len(t.dropped.has) {
+	if n := r.members.Len(); n <= len(t.Lives)+len(t.ends)+len(t.dropped.lives) {
 		for rank := range n {
 			enter(r.members.Member(rank).Life)
 		}
@@ -288,7 +295,7 @@ func (t *Procs[P]) enterEnded(r *roster[P]) {
 	for id, e := range t.ends {
 		enter(framework.Life{ID: id, Nonce: e.nonce})
 	}
-	for life := range t.dropped.has {
+	for life := range t.dropped.lives {
 		enter(life)
 	}
 	for id := range t.present {
@@ -298,7 +305,7 @@ func (t *Procs[P]) enterEnded(r *roster[P]) {
 	}
 }
 
-// endOf returns the reason why an incarnation is gone, or nil. An incarnation is gone when a later one is present.
+// endOf returns the error of an incarnation that has ended, or nil. An incarnation ends when a later one is present.
 func (t *Procs[P]) endOf(life framework.Life) error {
 	var none P
 	if q := t.Find(life); q != none {
@@ -317,12 +324,12 @@ func (t *Procs[P]) endOf(life framework.Life) error {
 	return nil
 }
 
-// endedMember returns the process of an incarnation that is gone.
+// endedMember returns the process of an incarnation that has ended.
 func (t *Procs[P]) endedMember(life framework.Life, how error) P {
 	p := t.Get(life)
 	p.Fail(how)
 	return p
 }
 
-// isLeft reports whether an incarnation has left in good order, as the error of its end says.
+// isLeft reports whether the error of an end is that of a process that has left.
 func isLeft(how error) bool { return errors.Is(how, framework.ErrPeerClosed) }

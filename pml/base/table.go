@@ -11,11 +11,11 @@ type Table[V comparable] struct {
 }
 
 const (
-	// mostFlat is the number of members up to which values are in one slice (32 KiB of pointers).
-	mostFlat = 4096
-	// mostFlatHandles is mostFlat for communicators in which processes have several ranks. Such a process has as many
+	// maxFlat is the largest number of members with all values in one slice (32 KiB of pointers).
+	maxFlat = 4096
+	// maxFlatHandles is maxFlat for communicators in which processes have several ranks. Such a process has as many
 	// handles as ranks, and slices would take memory quadratic in their number.
-	mostFlatHandles = 256
+	maxFlatHandles = 256
 	// pageSize keeps the pages of few partners and the list of all pages small.
 	pageSize = 64
 )
@@ -23,7 +23,7 @@ const (
 // NewTable returns the empty table of a communicator with n members. isWhole is set if each
 // process has one rank.
 func NewTable[V comparable](n int, isWhole bool) Table[V] {
-	if n <= mostFlatHandles || isWhole && n <= mostFlat {
+	if n <= maxFlatHandles || isWhole && n <= maxFlat {
 		return Table[V]{flat: make([]V, n)}
 	}
 	return Table[V]{pages: make([]*[pageSize]V, (n-1)/pageSize+1)}
