@@ -5,21 +5,19 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// What package mpi needs to look at several requests at once: it takes the
-// engine's lock itself.
+// Methods for package mpi, which takes several requests under one lock of the engine.
 
 // Engine returns the engine whose lock guards the request.
 func (r *Request) Engine() *progress.Engine { return r.engine }
 
-// Live reports whether a handle of that generation still stands for the
-// request: it was neither used up nor freed. Engine's lock held.
+// Live reports whether a handle with this generation is valid, that is neither released nor freed. The engine's lock is
+// held.
 func (r *Request) Live(generation uint32) bool {
 	return r.generation == generation && r.exceptions&exceptionFreed == 0
 }
 
-// TakeDone is Take of a request that is complete and went well, which is the usual
-// case when many are taken. Of any other it takes nothing and reports false. st, if
-// not nil, gets the status, which is copied once. Engine's lock held.
+// TakeDone takes a request that has completed without an error, the usual case when many are taken. It returns false for
+// any other. If st is not nil, it gets the status, which is copied once. The engine's lock is held.
 func (r *Request) TakeDone(generation uint32, st *Status) bool {
 	if !r.Done() || r.generation != generation || r.exceptions != 0 || r.Status.Err != nil {
 		return false
@@ -31,7 +29,7 @@ func (r *Request) TakeDone(generation uint32, st *Status) bool {
 	return true
 }
 
-// Take is Test without progress. A suspended request stays. Engine's lock held.
+// Take is Test without progress. A suspended request stays. The engine's lock is held.
 func (r *Request) Take(generation uint32) (st Status, done bool, err error) {
 	switch {
 	case !r.Live(generation):
@@ -41,14 +39,14 @@ func (r *Request) Take(generation uint32) (st Status, done bool, err error) {
 	case r.exceptions != 0:
 		return NoMessage(), false, r.suspendReason
 	}
-	// Field by field: see mpi.Comm.Recv.
+	// Copied field by field, see mpi.Comm.Recv.
 	err = r.Status.Err
 	st = Status{Source: r.Status.Source, Tag: r.Status.Tag, Bytes: r.Status.Bytes, Canceled: r.Status.Canceled, Err: err}
 	r.recycle()
 	return st, true, err
 }
 
-// TakeIfDone is TakeDone for a caller who does not hold the lock.
+// TakeIfDone is TakeDone for callers without the lock.
 func (r *Request) TakeIfDone(generation uint32) bool {
 	r.engine.Lock()
 	done := r.TakeDone(generation, nil)

@@ -5,24 +5,33 @@ import (
 	"strings"
 )
 
-// Learnt is what a PML has learnt of large messages of one kind that came from a process.
+// Learnt has the estimates for one kind of large messages from a process.
 type Learnt struct {
-	Above     int64       `json:"above"`     // bytes
-	UpTo      int64       `json:"up_to"`     // 0: any
-	Allocated bool        `json:"allocated"` // the sender had them in memory from Allocate
-	Window    bool        `json:"window"`    // several were under way at a time
-	BothWays  bool        `json:"both_ways"` // others went the opposite way
-	Ways      []LearntWay `json:"ways"`
-	Tries     uint64      `json:"tries"` // of another way than the best, after the first messages
+	// Above and UpTo bound the length in bytes. UpTo 0 is unbounded.
+	Above int64 `json:"above"`
+	UpTo  int64 `json:"up_to"`
+	// Allocated is set if the sender's memory is from Allocate.
+	Allocated bool `json:"allocated"`
+	// Window is set if several messages were in progress at a time.
+	Window bool `json:"window"`
+	// BothWays is set if messages were in progress in the opposite direction.
+	BothWays bool        `json:"both_ways"`
+	Ways     []LearntWay `json:"ways"`
+	// Tries counts the probes of other protocols than the best, after the warm-up.
+	Tries uint64 `json:"tries"`
 }
 
-// LearntWay is what has been learnt of one way.
+// LearntWay is the estimate of one rendezvous protocol.
 type LearntWay struct {
-	Way      string  `json:"way"`
-	Messages uint64  `json:"messages"` // that were measured
+	Way string `json:"way"`
+	// Messages counts the measured messages.
+	Messages uint64  `json:"messages"`
 	GBs      float64 `json:"gb_per_s"`
-	Used     bool    `json:"used"` // the next message takes it, unless it tries another
+	// Used is set if the next message uses this protocol, unless it is a probe of another one.
+	Used bool `json:"used"`
 }
+
+// String returns the estimates in one line.
 
 // String describes it in a line.
 func (l Learnt) String() string {
@@ -37,7 +46,7 @@ func (l Learnt) String() string {
 	return fmt.Sprintf("%s: %s; tries: %d", l.Kind(), strings.Join(ways, ", "), l.Tries)
 }
 
-// Kind says which messages it is about.
+// Kind describes the messages of the estimates.
 func (l Learnt) Kind() string {
 	size := fmt.Sprintf("above %d KiB", l.Above>>10)
 	if l.UpTo > 0 {

@@ -9,17 +9,16 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Member is one rank of a communicator: an endpoint of a process. A process has one
-// endpoint, 0, in a communicator of whole processes.
+// Member is one rank of a communicator, which is an endpoint of a process. In a communicator of
+// whole processes, each has the endpoint 0.
 type Member struct {
 	framework.Life
 	Endpoint uint16
 }
 
-// Members are the members of a communicator, by rank. They are immutable and safe for
-// concurrent use. A PML keeps its state of them once for all communicators with equal
-// Members, so that a Members is comparable, as a pointer is, and all handles that a process
-// has of a communicator, and of its duplicates, share one.
+// Members are the members of a communicator, by rank. They are immutable and safe for concurrent use. A PML has one state for
+// all communicators with equal Members. A Members is therefore compared by identity, and all handles that a process has of a
+// communicator and its duplicates share one.
 type Members interface {
 	Len() int
 	// Member returns the member with that rank, which is in range.
@@ -31,7 +30,7 @@ type Members interface {
 	First(id framework.ProcID) int
 }
 
-// NewMembers returns the members that list has in the order of their ranks. It keeps list.
+// NewMembers returns members with the order of list, which it keeps.
 func NewMembers(list []Member) Members { return &memberList{list: list} }
 
 // ProcFailed returns the error for failed members with these ranks.
@@ -43,8 +42,8 @@ func ProcFailed(members Members, ranks []int, cause string) *framework.ProcFaile
 	return e
 }
 
-// NewMembersFrom returns the members that list has in the order of their ranks. They are members of others, which are in use until the
-// garbage collector frees the new ones. It keeps list.
+// NewMembersFrom returns members with the order of list, which it keeps. The members are a subset of others, which stays in use
+// until the garbage collector frees the new ones.
 func NewMembersFrom(others Members, list []Member) Members {
 	l := &memberList{list: list, source: others}
 	if from, ok := others.(*memberList); ok {
@@ -53,15 +52,15 @@ func NewMembersFrom(others Members, list []Member) Members {
 	return l
 }
 
-// maxScanned is the length up to which a scan of the list takes no longer than a search.
+// maxScanned is the length up to which a linear scan is as fast as a search.
 const maxScanned = 16
 
 type memberList struct {
 	list   []Member
-	source Members // Members with resources that these need, or nil.
+	source Members // Owner of resources that the members need, or nil.
 	sort   sync.Once
-	// Ranks in the order of the processes and their endpoints, sorted at the first search. Nil if the list has that
-	// order, as mpi://WORLD has.
+	// order has the ranks in the order of processes and endpoints, sorted at the first search. It is nil if the list has
+	// this order, as mpi://WORLD does.
 	order []uint32
 }
 
@@ -95,7 +94,7 @@ func (l *memberList) First(id framework.ProcID) int {
 	return first
 }
 
-// search returns the rank of the first member from that one on, in the order of the processes and their endpoints, or -1.
+// search returns the rank of the first member that is not below (id, endpoint), in the order of processes and endpoints, or -1.
 func (l *memberList) search(id framework.ProcID, endpoint uint16) int {
 	l.sort.Do(l.sortRanks)
 	from := Member{Life: framework.Life{ID: id}, Endpoint: endpoint}
@@ -106,7 +105,7 @@ func (l *memberList) search(id framework.ProcID, endpoint uint16) int {
 	return l.sorted(i)
 }
 
-// sorted returns the rank at an index of that order.
+// sorted returns the rank at an index of this order.
 func (l *memberList) sorted(i int) int {
 	if l.order == nil {
 		return i
@@ -129,10 +128,9 @@ func compareMembers(x, y *Member) int {
 	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Endpoint, y.Endpoint))
 }
 
-// RankLimiter is an optional ability of a Module (framework.As) that cannot address any number of
-// ranks of a process.
+// RankLimiter is an optional interface of a Module (framework.As) with a limit on the ranks of a process.
 type RankLimiter interface {
-	// FitsRanks returns an error that wraps framework.ErrUnsupported if no communicator can have these
-	// members. Its text has the number of ranks that fit, and the remedy. It is the same in all members.
+	// FitsRanks returns an error that wraps framework.ErrUnsupported if no communicator can have these members. Its text
+	// has the number of ranks that fit, and the remedy. All members get the same result.
 	FitsRanks(members Members) error
 }

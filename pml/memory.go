@@ -1,31 +1,31 @@
 package pml
 
-// Allocator is an optional ability of a Module (ask through framework.As): it
-// has memory that other processes of the node read directly, so that a large
-// message is copied once, or that the network knows.
+// Allocator is an optional interface of a Module (framework.As). It allocates memory that other processes of the node can
+// read directly, so that a large message is copied once, or that is registered with the network.
 type Allocator interface {
-	// Allocate returns that many bytes, at least 1, zeroed and aligned to at least
-	// 64. It may wait until the network knows them. A Buffer inside it is of kind Registered. ErrUnsupported: no transport
-	// that is open has such memory.
+	// Allocate returns zeroed memory of this length, at least 1, with an alignment of at least 64. It may wait until the
+	// memory is registered. Buffers in it are of kind Registered. It returns ErrUnsupported if no open transport has
+	// such memory.
 	Allocate(bytes int) ([]byte, error)
-	// Free takes back exactly what Allocate returned; touching it afterwards is a
-	// crash. ErrPending, and nothing happens, while an operation uses it.
+	// Free frees memory exactly as returned by Allocate, which must not be accessed afterwards. It returns ErrPending and
+	// does nothing while an operation uses the memory.
 	Free([]byte) error
 }
 
-// MemoryUser is an optional ability of a Module.
+// MemoryUser is an optional interface of a Module.
 type MemoryUser interface {
-	// Uses reports whether an operation that is not complete uses a part of the memory.
+	// Uses reports whether an incomplete operation uses a part of the memory.
 	Uses(memory []byte) bool
 }
 
-// Registrar is an optional ability of a Module (ask through framework.As): its network
-// reads and writes memory by itself, and has less to do where it knows that memory.
+// Registrar is an optional interface of a Module (framework.As) whose network accesses memory directly, and faster if the
+// memory is registered.
 type Registrar interface {
-	// Register has the network know memory, at least a byte, that stays until Deregister. It waits for that.
-	// ErrUnsupported: the network knows none, or no more; messages there go on as elsewhere.
+	// Register registers memory of at least one byte, which must stay valid until Deregister, and waits for completion. It
+	// returns ErrUnsupported if the network registers no memory, or no more. Messages there then use other memory.
 	Register(memory []byte) error
-	// Deregister takes exactly what Register was given, though it may have been ErrUnsupported. ErrPending, and nothing happens, while an
-	// operation uses it. held: the network may go on reading it until the module closes, so that the memory has to stay.
+	// Deregister takes memory exactly as passed to Register, even if that has returned ErrUnsupported. It returns ErrPending
+	// and does nothing while an operation uses the memory. If held is set, the network may read the memory until the module
+	// closes, so that it must stay valid.
 	Deregister(memory []byte) (held bool, err error)
 }

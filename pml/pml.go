@@ -1,18 +1,15 @@
-// Package pml is the contract of point-to-point management layers: what
-// package mpi calls to move messages. A PML matches messages with receives (by
-// package match, or in a network below) and runs the protocols.
+// Package pml is the contract of point-to-point management layers (PML), which move messages for package mpi. A PML
+// matches messages with receives, by package match or in a network, and runs the transfer protocols.
 //
-// # Threads
+// # Concurrency
 //
-// Methods of Comm and Request may be called by any goroutine at any time; a PML
-// takes the progress engine's lock itself. Methods of Module are safe too,
-// except where they say otherwise.
+// Methods of Comm, Request and Module are safe for concurrent use, unless their comment names a lock that the
+// caller holds. A PML locks the progress engine itself.
 //
 // # Buffers
 //
-// A Buffer is the PML's from the start of an operation until it completes; the
-// PML never keeps a pointer to it afterwards. Goroutine stacks move: a PML keeps
-// slices, never addresses as numbers.
+// The PML owns a Buffer from the start of an operation until it completes, and keeps no pointer to it afterwards. It
+// must keep slices and never addresses as numbers, because goroutine stacks move.
 package pml
 
 import (
@@ -24,43 +21,44 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Wildcards and null values as in package mpi.
+// Wildcards and null values, as in package mpi.
 const (
 	AnySource = -1
 	AnyTag    = -2
 	ProcNull  = -3
 )
 
-// AllEndpoints, in the place of an endpoint, is every endpoint of a process.
+// AllEndpoints stands for every endpoint of a process.
 const AllEndpoints = -1
 
-// Component is what a PML registers.
+// Component is the component of a PML.
 type Component interface {
 	framework.Component
-	// Open makes the module of this process. It contacts no peer.
+	// Open creates the module of this process. It contacts no peer.
 	Open(ctx context.Context, env Env) (Module, error)
 }
 
-// Env is what a PML is opened with.
+// Env is the environment of a module.
 type Env struct {
 	progress.Env
 	Params any
-	Hooks  Hooks // nil when nobody looks
-	// Modules opens what the component requires (framework.Requirer).
+	// Hooks is nil if there are no hooks.
+	Hooks Hooks
+	// Modules opens the modules that the component requires (framework.Requirer).
 	Modules framework.Opener
-	// Cards has the cards of members that Learn has not brought. nil: it brings all of them before AddComm.
+	// Cards has the cards of members that were not passed to Learn. If it is nil, all cards are passed to Learn before
+	// AddComm.
 	Cards Cards
-	// GiveUp tells a process that nothing can be exchanged with it any more, though it is
-	// neither known to have failed nor to have left, and why: its operations with this
-	// one end too (PeerGone). Called once for each life, and once again after each Renew
-	// (Renewer), with the engine's lock held; it
-	// returns at once. nil: nobody can be told.
+	// GiveUp disconnects a process that can exchange no more messages with this one, although it is not known to have
+	// failed or left. why is the reason. The process is notified, and ends its operations with this one (PeerGone).
+	// GiveUp is called once for each incarnation, and once more after each Renew (Renewer), with the engine's lock held.
+	// It does not block. If it is nil, processes cannot be notified.
 	GiveUp func(peer framework.Life, why error)
-	// Droppable reports that a process has gone and is in no communicator (PeerDropper). Calls come with the
-	// engine's lock held, and may repeat. It returns at once. nil: no reports.
+	// Droppable reports that a process has ended and is in no communicator (PeerDropper). It is called with the
+	// engine's lock held, possibly repeatedly, and does not block. It may be nil.
 	Droppable func(peer framework.Life)
-	// LateRoutes: Route is asked at the end, about peers that have left by then. It says
-	// how their paths were.
+	// LateRoutes is set if Route will be called at the end, for peers that may have left by then. It then describes
+	// their former paths.
 	LateRoutes bool
 	// NodeBy is the parameter through which another PML leaves the processes of this node to this one
 	// (framework.Requirement.By), or empty. Errors name it as a remedy.
@@ -79,170 +77,169 @@ type Cards interface {
 	Node(peer framework.Life) string
 }
 
-// Event tells Hooks, if there are any.
+// Event passes an event to Hooks, if there are any.
 func (e *Env) Event(ev Event) {
 	if e.Hooks != nil {
 		e.Hooks.Event(ev)
 	}
 }
 
-// Offer is what a process can do with this PML. It travels with the business
-// card; members with equal offers need no further exchange. Strings compare as
-// they are.
+// Offer has the capabilities of a process's PML. It travels with the business card. Members with equal values need no
+// further exchange. Strings are compared as they are.
 type Offer struct {
-	PML      string
-	Version  uint32 // of the wire format
+	PML string
+	// Version is that of the wire format.
+	Version  uint32
 	Priority int
-	Detail   string // MTL, provider, tag mode and widths where there is an MTL
+	// Detail has the MTL, its provider, tag mode and widths, if there is an MTL.
+	Detail string
 }
 
-// A Module is one PML in one process.
+// A Module is a PML in one process.
 type Module interface {
+	// Offer returns the capabilities of the PML.
 	Offer() Offer
-	// Addresses returns the entries of this PML and of the modules below it for the
-	// process's business card. They change only with what a BTL is started again for.
+	// Addresses returns the entries of this PML and of the modules below it for the process's business card. They
+	// change only when a BTL is restarted.
 	Addresses() []framework.Address
 
-	// CIDs is the table from which indices for this PML's communicators come.
+	// CIDs returns the index table of this PML's communicators.
 	CIDs() *cid.Table
-	// Caps says what the PML can do with its transports. They are fixed once it is open.
+	// Caps returns the properties of the PML with its transports. They are fixed once it is open.
 	Caps() Caps
 
-	// Learn gives the business card of a process: from now on messages can go
-	// there. Cards that Env.Cards has come only if the PML has asked for one of that process. A newer card of the same life is used by paths that open from now on: a
-	// transport may have been started again. Another life of a process
-	// says that it has closed its last session and opened one again, or was replaced:
-	// it is another peer from now on, and what waits for the earlier one ends. An error
-	// says that the card makes no sense.
+	// Learn stores the business card of a process, so that messages can be sent there. A card in Env.Cards is passed
+	// only after the PML has requested one of that process. Paths that open later use a newer card of the same
+	// incarnation, whose transport may have been restarted. A card of another incarnation means that the process was
+	// replaced, or has closed its last session and opened one again. That is another peer, and operations with the
+	// earlier incarnation end. An invalid card is an error.
 	Learn(peer framework.Life, card framework.Card) error
 
-	// AddComm makes a communicator usable. The card of every member other than this process
-	// has come (Learn, Env.Cards). Messages that had arrived for it are delivered now.
+	// AddComm adds a communicator. The card of every member other than this process has come (Learn, Env.Cards). Early
+	// arrivals for it are delivered.
 	AddComm(spec CommSpec) (Comm, error)
 
-	// PeerFailed says that a process is gone: everything pending with that life of it
-	// ends with ErrProcFailed, and so does everything new. It holds for a life whose
-	// card comes only afterwards too. Receives from any source go on (Comm.Suspend).
+	// PeerFailed reports the failure of a process. Pending and later operations with this incarnation end with
+	// ErrProcFailed, even if its card comes only afterwards. Receives from any source continue (Comm.Suspend).
 	PeerFailed(peer framework.Life, reason string)
 
-	// PeerGone says that nothing more is exchanged with a life of a process that has not
-	// failed: how wraps framework.ErrPeerClosed if it has closed its last session in good
-	// order, and framework.ErrGivenUp if it can't exchange anything with this process. What
-	// it had sent before is received first. It may come late, and more than once.
+	// PeerGone reports that an incarnation that has not failed exchanges no more messages with this process. how wraps
+	// framework.ErrPeerClosed if it has closed its last session, and framework.ErrGivenUp if the two are disconnected.
+	// Messages that it had sent before are received first. The report may come late, and more than once.
 	PeerGone(peer framework.Life, how error)
 
-	// Refuse says that an endpoint of this process is, and will be, in no communicator whose
-	// id lies in the span: its part in their creation has failed. Messages for them are
-	// dropped, and a member that waits for one of the endpoint is notified. AllEndpoints is
-	// the process as a whole, also in communicators of whole processes.
+	// Refuse reports that the creation of communicators with ids in the span has failed at an endpoint of this process,
+	// which will not be a member. Messages for them are dropped, and members that wait for the endpoint are notified.
+	// AllEndpoints stands for the whole process, also in communicators of whole processes.
 	Refuse(s cid.Span, endpoint int)
 
-	// Inquire says that others may have refused, though none has failed: whoever waits for a
-	// member from which nothing has come on a communicator, now or later, asks whether it is
-	// in it. After PeerFailed that is so without being told. What has arrived is taken first. by
-	// is the process that may have refused. In a large communicator, a wait for any source asks
-	// that one and the members that were used.
+	// Inquire makes operations that wait for a member, now or later, ask it whether it is in the communicator, if no
+	// message of it has come there. by is the process that may have refused. PeerFailed implies Inquire. Messages that
+	// have arrived are handled first. In a large communicator, a wait for any source asks this process and the members
+	// that were used.
 	Inquire(by framework.ProcID)
 
-	// Route says how messages to a process travel, or would.
+	// Route describes the path of messages to a process, also if none was sent.
 	Route(peer framework.Life) Route
 
-	// Stats returns counts per process that messages went to or came from.
+	// Stats returns the statistics of all processes that messages were exchanged with.
 	Stats() []PeerStats
 
-	// Inspect describes queues and states for a person who debugs a hang: what is known
-	// here. It changes nothing, and neither asks a network nor waits for one; it returns
-	// within 100 ms, if need be with the error that the engine is stuck
-	// (progress.Engine.Observe).
+	// Inspect describes queues and states as far as they are known here, for debugging a hang. It changes no state and
+	// sends no messages. It returns within 100 ms, with an error if the engine is stuck (progress.Engine.Observe).
 	Inspect(ctx context.Context) (Inspection, error)
 
-	// Flush returns when everything that was accepted is on its way without
-	// further help of this process, or with the cause of ctx. Peers may have been told
-	// that nothing more comes: nothing is started afterwards, and Close is next.
+	// Flush returns when all accepted messages leave without further progress of this process, or with the cause of
+	// ctx. Peers may have been notified that no more messages come. No operation starts afterwards, and Close follows.
 	Flush(ctx context.Context) error
 
-	// Close frees all. No communicator is left, and no call is in progress. The engine
-	// does not poll the transports any more; they are closed next.
+	// Close frees all resources. No communicator is left, and no call is in progress. The engine no longer polls the
+	// transports, which the caller closes next.
 	Close() error
 }
 
-// Caps says what users may expect of a PML, whoever the peer is. It has all four probes.
+// Caps has the properties of a PML that hold for all peers. Every PML has all four probes.
 type Caps struct {
-	TagMax     int   // the largest tag
-	MaxMessage int64 // the longest message that goes to everybody, in bytes; a longer one may be refused with ErrUnsupported
-	// Withdraw: a send that has not matched can be withdrawn. Otherwise one that has left
-	// may go on (PendingError).
+	// TagMax is the largest tag.
+	TagMax int
+	// MaxMessage is the longest message that all peers can receive, in bytes. A longer one may fail with ErrUnsupported.
+	MaxMessage int64
+	// Withdraw is set if unmatched sends can be withdrawn. Otherwise one that has left may continue (PendingError).
 	Withdraw bool
-	// Arrivals: a message is known when it arrives: Inspect lists it, also for a
-	// communicator that is not there yet, and communicators are Watchable. What the
-	// receiver has no room for waits with its sender, queued.
+	// Arrivals is set if the PML knows messages when they arrive. Inspect lists them, including early arrivals, and
+	// communicators are Watchable. Messages without room at the receiver wait, queued, at their sender.
 	Arrivals bool
-	// Steps are lengths at which messages begin to travel in another way, sorted. Tests go
-	// to both sides of each.
+	// Steps are the message lengths at which the transfer protocol changes, ascending. Tests use lengths on both sides
+	// of each.
 	Steps []int
 }
 
 // CommSpec describes a communicator to a PML.
 type CommSpec struct {
-	ID    cid.Extended
-	Local cid.Local // this process's own index, from the module's table; the PML closes it
-	// Agreed says that every member has the same Local (policy agree). Indices,
-	// when not nil, holds each member's own (policy gather). Neither: lazy.
+	ID cid.Extended
+	// Local is this process's own id, from the module's table. The PML closes it.
+	Local cid.Local
+	// Agreed is set if all members have the same Local (policy agree). Otherwise Indices has the id of each
+	// member (policy gather), or is nil (policy lazy).
 	Agreed  bool
 	Indices []cid.Local
 	Members Members
-	Rank    int // of this member, which is an endpoint of this process
-	// Elsewhere has the members that another PML serves for all messages of this
-	// communicator. All other members of this process are among them, and this one may be.
-	// The handles of a process share one set.
+	// Rank is the rank of this handle, an endpoint of this process.
+	Rank int
+	// Elsewhere has the members that another PML serves for all messages of this communicator. It includes all other
+	// members of this process, and may include this one. The handles of a process share one set.
 	Elsewhere *RankSet
-	Name      string // for Inspect
+	// Name is printed by Inspect.
+	Name string
 }
 
-// IsElsewhere reports whether another PML has a member's messages.
+// IsElsewhere reports whether another PML serves a member.
 func (s *CommSpec) IsElsewhere(rank int) bool { return s.Elsewhere.Has(rank) }
 
-// Plane separates traffic that must never match: a user's messages never meet
-// a collective's, whatever their tags.
+// Plane separates traffic that must never match. Messages of the user and of collective operations never match each
+// other, with any tags.
 type Plane uint8
 
 const (
-	PointToPoint Plane = iota // the user's messages
-	Collective                // those of collective operations
-	Control                   // the library's own: creation of communicators
+	// PointToPoint has the messages of the user.
+	PointToPoint Plane = iota
+	// Collective has the messages of collective operations.
+	Collective
+	// Control has the library's own messages, for the creation of communicators.
+	Control
 	planes
 )
 
 // Planes is the number of planes.
 const Planes = int(planes)
 
-// Mode is how a send completes (MPI-4.1 section 3.4).
+// Mode is the completion mode of a send (MPI-4.1 section 3.4).
 type Mode uint8
 
 const (
-	Standard    Mode = iota
-	Synchronous      // completes only after the receive has matched
-	Ready            // the receive is posted already, the user says
+	Standard Mode = iota
+	// Synchronous sends complete only after the receive has matched.
+	Synchronous
+	// Ready sends require that the receive is posted already.
+	Ready
 )
 
-// Buffer describes a message's memory. The zero Buffer is an empty message. It has
-// four words, so that it travels in registers.
+// Buffer describes a message's memory. The zero Buffer is an empty message. It has four words, so that it is passed
+// in registers.
 type Buffer struct {
 	Bytes []byte
-	// Form says what is out of the ordinary; nil: the message is Bytes, all of it.
+	// Form has properties other than the default. If it is nil, the message is Bytes as a whole.
 	Form *Form
 }
 
-// Form is what a buffer is besides bytes. It is immutable, and many buffers may
-// share it.
+// Form has the properties of a buffer besides its bytes. It is immutable, and many buffers may share it.
 type Form struct {
-	// Layout, when not nil, says which parts of the bytes make up the message.
+	// Layout selects the bytes that make up the message. nil selects all.
 	Layout Layout
 	Kind   MemoryKind
 }
 
-// InRegistered is the form of a message that is all of its bytes, in Registered
-// memory.
+// InRegistered is the form of a message in Registered memory without a layout.
 var InRegistered = &Form{Kind: Registered}
 
 // Layout returns the buffer's layout, or nil.
@@ -253,7 +250,7 @@ func (b Buffer) Layout() Layout {
 	return b.Form.Layout
 }
 
-// Kind says where the buffer's memory lies.
+// Kind returns the kind of the buffer's memory.
 func (b Buffer) Kind() MemoryKind {
 	if b.Form == nil {
 		return Heap
@@ -261,7 +258,7 @@ func (b Buffer) Kind() MemoryKind {
 	return b.Form.Kind
 }
 
-// Len is the length of the message in bytes.
+// Len returns the length of the message in bytes.
 func (b Buffer) Len() int64 {
 	if l := b.Layout(); l != nil {
 		return l.Size()
@@ -269,189 +266,211 @@ func (b Buffer) Len() int64 {
 	return int64(len(b.Bytes))
 }
 
-// MemoryKind says where a buffer's memory lies.
+// MemoryKind is the kind of a buffer's memory.
 type MemoryKind uint8
 
 const (
-	Heap       MemoryKind = iota // Go memory, or anything that is copied like it
-	Registered                   // from AllocMem: peers on the node can read it, or the network knows it
+	// Heap is Go memory, or any other memory without registration.
+	Heap MemoryKind = iota
+	// Registered is memory from AllocMem, which peers on the node can read, or which is registered with the network.
+	Registered
 )
 
-// A Layout picks a message out of a buffer. Implementations are immutable.
+// A Layout selects a message's bytes from a buffer. Implementations are immutable.
 type Layout interface {
-	// Size is the number of bytes of the message.
+	// Size returns the length of the message in bytes.
 	Size() int64
-	// Extent is the number of bytes that the buffer must have.
+	// Extent returns the required length of the buffer in bytes.
 	Extent() int64
 	// Pack copies the message's bytes [offset, offset+len(dst)) into dst.
 	Pack(dst []byte, buf []byte, offset int64)
-	// Unpack is the reverse; bytes between the layout's blocks stay as they are.
+	// Unpack is the inverse. It does not change bytes between the layout's blocks.
 	Unpack(buf []byte, src []byte, offset int64)
 }
 
-// A Comm is one communicator in one PML. Ranks are those of CommSpec.Members and
-// are in range, tags too: package mpi has checked.
+// A Comm is a communicator in one PML. Ranks are those of CommSpec.Members. Package mpi ensures that ranks and tags are
+// in range.
 //
-// A context that ends withdraws an operation that is not matched yet; once
-// matched, it completes or fails with the peer. nil is context.Background.
+// The end of a context withdraws an operation that is not matched. A matched operation completes, or fails with its
+// peer. A nil context is context.Background.
 type Comm interface {
-	// Send blocks until buf is the caller's again.
+	// Send blocks until the caller owns buf again.
 	Send(ctx context.Context, buf Buffer, dst, tag int, plane Plane, mode Mode) error
-	// Isend starts a send. The request is the caller's, to be waited for or freed.
+	// Isend starts a send. The caller owns the request, and waits for it or frees it.
 	Isend(buf Buffer, dst, tag int, plane Plane, mode Mode) (*Request, error)
-	// Recv blocks until a message was received into buf. Status.Bytes is the
-	// full length of the message, also with ErrTruncate.
+	// Recv blocks until a message was received into buf. Status.Bytes is the full length of the message, even with
+	// ErrTruncate.
 	Recv(ctx context.Context, buf Buffer, src, tag int, plane Plane) (Status, error)
 	Irecv(buf Buffer, src, tag int, plane Plane) (*Request, error)
-	// StartSend is Isend, and StartRecv Irecv, for a caller who holds the engine's lock: he
-	// hears of the end by Request.Notify. Neither waits.
+	// StartSend and StartRecv are Isend and Irecv with the engine's lock held. Request.Notify reports the completion.
+	// Neither blocks.
 	StartSend(buf Buffer, dst, tag int, plane Plane, mode Mode) (*Request, error)
 	StartRecv(buf Buffer, src, tag int, plane Plane) *Request
 
-	// Probe blocks until a message that matches is here; it stays.
+	// Probe blocks until a matching message has arrived. It leaves the message in matching.
 	Probe(ctx context.Context, src, tag int, plane Plane) (Status, error)
 	Iprobe(src, tag int, plane Plane) (Status, bool, error)
-	// Mprobe is Probe that also takes the message out of matching: only the
-	// returned Claimed receives it (MPI-4.1 section 3.8.2).
+	// Mprobe is Probe that also removes the message from matching. Only the returned Claimed can receive it (MPI-4.1
+	// section 3.8.2).
 	Mprobe(ctx context.Context, src, tag int, plane Plane) (Claimed, Status, error)
 	Improbe(src, tag int, plane Plane) (Claimed, Status, bool, error)
 
-	// Abort ends what is pending on a plane of this communicator with err, except
-	// for operations that have matched: they complete. Operations that come later
-	// and can't complete at once fail with err too, and so does what has matched and then can't
-	// complete, whatever the reason. It is how members that wait for
-	// one another hear that it is in vain.
+	// Abort fails the pending operations of a plane with err. Matched operations complete, or fail with err if they
+	// cannot complete. Later operations that cannot complete at once fail with err too. It releases members that wait
+	// for one another.
 	Abort(plane Plane, err error)
 
-	// Suspend suspends the receives from any source on a plane after the death of a member, those that are pending and those
-	// that are posted later. They stay matchable. Wait, Test and their variants return why, and leave the request active. Once a
-	// receive has matched, it is not suspended. A blocking Recv returns why if no message is here, and its receive is withdrawn. A
-	// probe from any source does the same. A later reason replaces an earlier one. With a nil reason the
-	// receives wait again, unless all other members are gone; then they end.
+	// Suspend suspends the receives from any source on a plane after the failure of a member, both pending and later ones.
+	// They can still match. Wait, Test and their variants return why, and leave the request active. Once a receive has
+	// matched, it is not suspended. A blocking Recv without a message returns why, and its receive is withdrawn. A probe
+	// from any source does the same. A later reason replaces an earlier one. A nil reason resumes the receives, unless all
+	// other members have ended. Then they fail.
 	//
-	// The caller calls Suspend after each PeerFailed of a member, with a reason or nil. Until then receives from any source wait.
-	// Requests of StartRecv are never suspended.
+	// The caller calls Suspend after each PeerFailed of a member, with a reason or nil. Until then receives from any
+	// source wait. Requests of StartRecv are never suspended.
 	Suspend(plane Plane, why error)
 
-	// Close ends the communicator. It returns at once: pending operations still
-	// complete, then its resources go. Messages that nobody received are dropped, and
-	// synchronous sends of them fail with framework.ErrCommClosed.
+	// Close closes the communicator and returns at once. Pending operations still complete, and then its resources are
+	// freed. Messages without a receive are dropped, and synchronous sends of them fail with framework.ErrCommClosed.
 	Close()
 }
 
-// Claimed is a message that a matched probe has taken. It is received once, by
-// one of these; a second time is ErrClosed.
+// Claimed is a message that a matched probe has claimed. It is received at most once. Later receives return ErrClosed.
 type Claimed interface {
-	// Recv waits until the message is in buf. If ctx ends first the receive goes on
-	// all the same, because it has matched: Recv waits for it.
+	// Recv waits until the message is in buf. The end of ctx does not end the receive, because it has matched.
 	Recv(ctx context.Context, buf Buffer) (Status, error)
 	Irecv(buf Buffer) (*Request, error)
-	// Start is Irecv for a caller who holds the engine's lock.
+	// Start is Irecv with the engine's lock held.
 	Start(buf Buffer) (*Request, error)
-	// Drop ends the message without a receive, unless that has begun. A synchronous send of
-	// it fails. For a caller who holds the engine's lock.
+	// Drop drops the message, unless its receive has started. A synchronous send of it fails. The caller holds the
+	// engine's lock.
 	Drop()
 }
 
 // Status describes a completed operation (MPI-4.1 section 3.2.5).
 type Status struct {
-	Source   int  // rank of the sender; AnySource where there was no message
-	Tag      int  // AnyTag where there was no message
-	Bytes    int  // full length of the message
-	Canceled bool // the operation was canceled, and transferred nothing
+	// Source is the rank of the sender, AnySource without a message.
+	Source int
+	// Tag is the tag of the message, AnyTag without one.
+	Tag int
+	// Bytes is the full length of the message.
+	Bytes int
+	// Canceled is set if the operation was canceled and has transferred nothing.
+	Canceled bool
 	Err      error
 }
 
-// NoMessage is the status of operations that concern no message.
+// NoMessage returns the status of operations without a message.
 func NoMessage() Status { return Status{Source: AnySource, Tag: AnyTag} }
 
-// Route is how messages to one process travel.
+// Route describes the path of messages to one process.
 type Route struct {
-	PML       string
-	Transport string // BTL or MTL; empty: none reaches the process
+	PML string
+	// Transport is the BTL or MTL, empty if none reaches the process.
+	Transport string
 	Device    string
 	Provider  string
-	Rejected  []framework.Rejection // the others, and why not
-	Used      bool                  // there is a path, or was until the peer left
-	Failed    bool                  // an operation needed a path, and none opened: that is why Transport is empty
-	Notes     []string              // which of the transport's ways are on or off for this peer, and why
-	Unused    []framework.Rejection // addresses by which the transport could reach it and does not, and why
-	Learnt    []Learnt              // of large messages that came from it
+	// Rejected has the other transports, with reasons.
+	Rejected []framework.Rejection
+	// Used is set if there is a path, or was one until the peer left.
+	Used bool
+	// Failed is set if Transport is empty because no path could be opened for an operation.
+	Failed bool
+	// Notes has the transport's protocols that are enabled or disabled for this peer, with reasons.
+	Notes []string
+	// Unused has addresses that the transport could use and does not, with reasons.
+	Unused []framework.Rejection
+	// Learnt has the estimates for large messages from the process.
+	Learnt []Learnt
 }
 
-// PeerStats counts what went to and came from one process since it was learnt.
+// PeerStats has the statistics of one process since its card was taken.
 type PeerStats struct {
-	Peer                 framework.Life
-	Transport            string
-	Sent, Received       uint64 // messages
-	SentBytes, RecvBytes uint64 // payload
-	Unexpected           uint64 // arrived before their receive
-	Dropped              uint64 // for communicators that had been closed
-	Reconnects, Resent   uint64 // connections that were made again, and frames that went again
+	Peer      framework.Life
+	Transport string
+	// Sent and Received count messages, and SentBytes and RecvBytes their payload.
+	Sent, Received       uint64
+	SentBytes, RecvBytes uint64
+	// Unexpected counts messages that arrived before their receive.
+	Unexpected uint64
+	// Dropped counts messages for closed communicators.
+	Dropped uint64
+	// Reconnects counts connections that were established again, and Resent retransmitted frames.
+	Reconnects, Resent uint64
 }
 
-// Inspection is a snapshot of a PML for people.
+// Inspection is a snapshot of a PML for debugging.
 type Inspection struct {
 	Comms []CommInspection
-	// EarlyArrivals counts messages for communicators that don't exist here yet.
+	// EarlyArrivals counts messages for communicators that do not exist here yet.
 	EarlyArrivals int
-	// Notes say what the snapshot can't have.
+	// Notes describes the parts that the snapshot lacks.
 	Notes []string
 }
 
 // CommInspection is a snapshot of one communicator.
 type CommInspection struct {
-	ID         cid.Extended
-	Endpoint   uint16 // Endpoint of this process that the handle belongs to.
-	Name       string
-	Local      cid.Local
-	Posted     []Pending // receives that wait
-	Unexpected []Pending // messages that wait
-	Sends      []Pending // sends that are not complete
-	// Learnt is what the process has learnt of large messages, by the rank that sent them.
+	ID cid.Extended
+	// Endpoint is the endpoint of this process that the handle belongs to.
+	Endpoint uint16
+	Name     string
+	Local    cid.Local
+	// Posted has the posted receives, Unexpected the unexpected messages, and Sends the incomplete sends.
+	Posted     []Pending
+	Unexpected []Pending
+	Sends      []Pending
+	// Learnt has the estimates for large messages, by the rank of their sender.
 	Learnt map[int][]Learnt
 }
 
-// Pending is one entry of an inspected queue.
+// Pending is an entry of an inspected queue.
 type Pending struct {
 	Peer, Tag int
 	Bytes     int64
 	Plane     Plane
-	State     string // "posted", "offered", "copying"
-	Wait      Awaited
+	// State is the state of the operation, such as "posted", "offered" or "copying".
+	State string
+	Wait  Awaited
 }
 
-// Awaited says whether somebody waits for an operation.
+// Awaited is the kind of wait for an operation.
 type Awaited uint8
 
 const (
-	NotAwaited    Awaited = iota
-	AwaitedLater          // in Wait, or one of its kind
-	AwaitedInCall         // in the call that has begun it: Send, Recv
+	NotAwaited Awaited = iota
+	// AwaitedLater operations have a goroutine in Wait or one of its variants.
+	AwaitedLater
+	// AwaitedInCall operations have a goroutine in the call that has started them, Send or Recv.
+	AwaitedInCall
 )
 
-// Hooks see what happens, in the order in which it does, with the engine's lock
-// held, that of a goroutine rank for its messages: they must not call ferry, nor block. Calls
-// come one at a time in a process. Metrics, tracing and fault
-// injection hang on them.
+// Hooks observe events, in order, for metrics, tracing and fault injection. Calls are serialized within a process. The
+// engine's lock is held, or that of a goroutine rank for its messages. A hook must not call ferry, and must not block.
 type Hooks interface {
 	Event(Event)
 }
 
-// EventKind says what a hook sees.
+// EventKind is the kind of an event.
 type EventKind uint8
 
 const (
-	EventSend         EventKind = iota + 1 // a message was given to the PML
-	EventRecv                              // a receive was posted
-	EventMatch                             // a message met its receive
-	EventControl                           // a control frame went or came
-	EventTransportUp                       // a path to a peer opened
-	EventTransportOut                      // a path is gone
-	EventLink                              // a connection beneath a path came or went
+	// EventSend is a send that was passed to the PML.
+	EventSend EventKind = iota + 1
+	// EventRecv is a posted receive.
+	EventRecv
+	// EventMatch is a message that has matched a receive.
+	EventMatch
+	// EventControl is a control frame that was sent or received.
+	EventControl
+	// EventTransportUp is the opening of a path to a peer.
+	EventTransportUp
+	// EventTransportOut is the end of a path.
+	EventTransportOut
+	// EventLink is the start or end of a connection below a path.
+	EventLink
 )
 
-// Event is what a hook sees. Fields that don't apply are zero.
+// Event is an event for hooks. Fields that do not apply are zero.
 type Event struct {
 	Kind  EventKind
 	Peer  framework.Life
@@ -459,9 +478,9 @@ type Event struct {
 	Tag   int
 	Bytes int64
 	Plane Plane
-	// Waited is how long the receive of an EventMatch had been posted: next to nothing if the
-	// message was there first. Where a PML is composed of two, a receive from any source that
-	// gets a message of the node counts from when it got it.
+	// Waited is the time between the posting of the receive and an EventMatch, close to zero if the message had arrived
+	// before. In a PML that is composed of two, a receive from any source counts from its match for messages of the node.
 	Waited time.Duration
-	Note   string // control frame's type, transport's name
+	// Note has the type of a control frame or the name of a transport.
+	Note string
 }

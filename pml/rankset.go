@@ -1,11 +1,11 @@
 package pml
 
-// RankSet is a set of ranks of a communicator, with one bit for each. It is compared by identity, and read-only once
-// others have it. The nil set is empty.
+// RankSet is a set of ranks of a communicator, with one bit for each. It is compared by identity, and immutable once it is
+// shared. The nil set is empty.
 type RankSet struct {
 	n            int
 	bits         []uint64
-	isComplement bool // The set has the ranks without a bit.
+	isComplement bool // Set if the ranks without a bit are the members.
 }
 
 // NewRankSet returns the empty set of a communicator with n members.
@@ -19,10 +19,10 @@ func (s *RankSet) Has(rank int) bool {
 	return s != nil && (s.bits[rank>>6]>>(rank&63)&1 != 0) != s.isComplement
 }
 
-// Add adds a rank, which is in range, to a set that is not a complement and has none.
+// Add adds a rank, which is in range. The set must not be a complement, nor have one.
 func (s *RankSet) Add(rank int) { s.bits[rank>>6] |= 1 << (rank & 63) }
 
-// Complement returns the set of all other ranks. The two share their memory.
+// Complement returns the set of all other ranks. Both sets share memory.
 func (s *RankSet) Complement() *RankSet {
 	return &RankSet{n: s.n, bits: s.bits, isComplement: !s.isComplement}
 }

@@ -7,93 +7,95 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Request is one operation in progress. A PML embeds it in its own request,
-// makes it once, and uses it again and again: what users hold is the pointer
-// together with the generation that was current when the operation began.
+// Request is an operation in progress. A PML embeds it in its own request type and reuses it. A user's handle is the
+// pointer and the generation at the start of the operation.
 //
-// The fields below Completion are guarded by the engine's lock.
+// The engine's lock guards all fields below Completion.
 type Request struct {
 	progress.Completion
 	Status Status
 
-	engine     *progress.Engine
-	generation uint32 // changes when the request is released
-	exceptions  uint8  // Exceptions, as bits. Finish clears them.
-	isBlockingCall     bool   // it is of a blocking call, see Conclude
-	owner      Owner
-	notifier   Notifier
-	suspendReason        error // Reason of a suspension.
+	engine *progress.Engine
+	// generation changes when the request is released.
+	generation uint32
+	// exceptions is a set of bits, which Finish clears.
+	exceptions uint8
+	// isBlockingCall is set by Conclude.
+	isBlockingCall bool
+	owner          Owner
+	notifier       Notifier
+	suspendReason  error
 }
 
-// Exceptions of a pending operation. There are none in the usual case, which costs one comparison.
+// Exceptions of a pending operation. Operations without any need one comparison.
 const (
-	exceptionFreed     uint8 = 1 << iota // The user has freed the request.
-	exceptionNotify                      // The notifier waits for the end.
-	exceptionSuspended                   // The Completion is done, but the operation is not; see suspend.go.
-	exceptionCanceled                    // Suspend has no effect.
+	// exceptionFreed is set if the user has freed the request.
+	exceptionFreed uint8 = 1 << iota
+	// exceptionNotify is set if the request has a notifier.
+	exceptionNotify
+	// exceptionSuspended is set if the Completion is done although the operation is not, see suspend.go.
+	exceptionSuspended
+	// exceptionCanceled is set if the operation was canceled, so that Suspend has no effect.
+	exceptionCanceled
 )
 
-// A Notifier is told that an operation is complete.
+// A Notifier is called when an operation completes.
 type Notifier interface {
-	// Completed is called once, with the engine's lock held, by whatever has completed
-	// the request. It must not block, and may start and cancel other operations. Who
-	// takes the request does so here (Take), or later.
+	// Completed is called once, with the engine's lock held, by the code that completes the request. It must not
+	// block. It may start and cancel other operations, and take the request (Take), which may also happen later.
 	Completed(r *Request)
 }
 
-// Owner is the PML's side of a request. All calls come with the engine's lock
-// held.
+// Owner is the PML's part of a request. All methods are called with the engine's lock held.
 type Owner interface {
-	// Cancel withdraws the operation if it has not matched yet: the owner then
-	// sets Status.Canceled and completes the request. Otherwise it does nothing.
+	// Cancel withdraws the operation if it has not matched. The owner then sets Status.Canceled and completes the
+	// request. Otherwise it does nothing.
 	Cancel()
-	// Release takes a completed request back; nobody uses it until it is handed
-	// out again.
+	// Release returns a completed request to the PML, which may reuse it.
 	Release()
-	// First is what a wait polls first, or nil.
+	// First returns the source that a wait polls first, or nil.
 	First() progress.Source
 }
 
-// Lasting is an optional ability of an Owner whose operations can't be canceled.
+// Lasting is an optional interface of an Owner with operations that cannot be canceled.
 type Lasting interface {
 	// Lasting returns the error of Request.Cancel.
 	Lasting() error
 }
 
-// Abandoner is an optional ability of an Owner whose blocking operations may have to go
-// on without their caller, see Conclude.
+// Abandoner is an optional interface of an Owner with blocking operations that may outlive their call, see Conclude.
 type Abandoner interface {
-	// Abandon says of an operation that is still pending after Cancel whether its caller
-	// is to get a PendingError. It may wait a while, releasing the engine's lock.
+	// Abandon reports whether the caller of an operation that is pending after Cancel gets a PendingError. It may
+	// wait a while, and release the engine's lock meanwhile.
 	Abandon() bool
 }
 
-// Init ties the request to its engine and owner, once.
+// Init sets the engine and the owner. It is called once.
 func (r *Request) Init(e *progress.Engine, owner Owner) {
 	r.engine, r.owner = e, owner
 	r.generation = 1
 }
 
-// Generation is what a handle keeps beside the pointer. Only who has started the
-// operation may ask, before anybody else can have used the request up.
+// Generation returns the generation of a handle. Only the code that has started the operation may call it, before the
+// request can be released.
 func (r *Request) Generation() uint32 { return r.generation }
 
-// Stale reports whether a handle was used up or freed.
+// Stale reports whether a handle was released or freed.
 func (r *Request) Stale(generation uint32) bool {
 	r.engine.Lock()
 	defer r.engine.Unlock()
 	return !r.Live(generation)
 }
 
-// Start makes the request pending. Engine's lock held.
+// Start makes the request pending. The engine's lock is held.
 func (r *Request) Start() {
 	r.Reset()
 	r.Status = Status{}
 	r.exceptions, r.isBlockingCall = 0, false
 }
 
-// StartDone makes the request complete, without a message and without an error:
-// that of an operation which was over when it began. Engine's lock held.
+// StartDone makes the request complete, without a message or an error, for an operation that completes at its start.
+// The engine's lock is held.
 func (r *Request) StartDone() {
 	r.Completion.Set()
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = AnySource, AnyTag, 0
@@ -101,7 +103,7 @@ func (r *Request) StartDone() {
 	r.exceptions = 0
 }
 
-// Finish completes the request with the status that is set. Engine's lock held.
+// Finish completes the request with the Status that the caller has set. The engine's lock is held.
 func (r *Request) Finish() {
 	r.engine.Complete(&r.Completion)
 	if r.exceptions != 0 {
@@ -121,16 +123,15 @@ func (r *Request) handleExceptions() {
 	}
 }
 
-// Notify makes the request call n when it completes. The caller has started the operation under the
-// engine's lock, still holds it, and has checked that the request is not Done. It does not give the
-// handle away. If it frees the request before the end, n is not called.
+// Notify sets the notifier of a pending request. The caller has started the operation under the engine's lock, still
+// holds it, and keeps the handle to itself. If it frees the request before the end, n is not called.
 func (r *Request) Notify(n Notifier) { r.exceptions, r.notifier = exceptionNotify, n }
 
-// Source returns the source that a wait polls first, or nil. Engine's lock held.
+// Source returns the source that a wait polls first, or nil. The engine's lock is held.
 func (r *Request) Source() progress.Source { return r.owner.First() }
 
-// Awaited reports how the operation is waited for. A part of another operation is waited for like the latter, if the notifier
-// embeds that operation's Request and both are of one engine. Engine's lock held.
+// Awaited returns the kind of wait for the operation. If the notifier embeds the Request of a larger operation of the same
+// engine, it is the kind of wait for that operation. The engine's lock is held.
 func (r *Request) Awaited() Awaited {
 	if r.exceptions&exceptionNotify != 0 {
 		if whole, ok := r.notifier.(interface {
@@ -167,10 +168,10 @@ func (r *Request) recycle() {
 	r.owner.Release()
 }
 
-// Conclude waits for an operation that only the caller knows, and uses the request up. If
-// ctx ends first, or the request is suspended, it is withdrawn if it has not matched, and waited for otherwise; or it
-// becomes the caller's, by a PendingError. Engine's lock held, and released meanwhile. The
-// caller releases the lock of a rank's engine by progress.Engine.Release.
+// Conclude waits for an operation of a blocking call, and releases the request. If ctx ends first, or the request is
+// suspended, an unmatched operation is withdrawn and a matched one is waited for. If neither is possible, the caller gets
+// the request in a PendingError. The engine's lock is held, and released during waits. The caller unlocks a rank's engine
+// with progress.Engine.Release.
 func (r *Request) Conclude(ctx context.Context) (Status, error) {
 	var err error
 	for err == nil && (!r.Done() || r.exceptions != 0) {
@@ -190,32 +191,30 @@ func (r *Request) Conclude(ctx context.Context) (Status, error) {
 	}
 	st := r.Status
 	if !st.Canceled {
-		err = st.Err // it had matched, if ctx has ended
+		err = st.Err // The operation had matched when ctx ended.
 	}
 	r.owner.Release()
 	return st, err
 }
 
-// PendingError is what Comm.Send returns when its context has ended and the PML
-// can neither withdraw the message nor say that it never will be received:
-// below an MTL or UCX it may have matched already, and elsewhere a matched probe
-// may have claimed it. The send goes on, unless its receiver gives it back after
-// all; its buffer is the PML's until Request is complete, and Request is the
-// caller's, as if Isend had returned it. errors.Is finds Cause.
+// PendingError is the error of Comm.Send if its context has ended and the PML can neither withdraw the message nor exclude
+// that it will be received. Below an MTL or UCX it may have matched already, and elsewhere a matched probe may have
+// claimed it. The send continues, unless its receiver returns it. The PML owns its buffer until Request completes. The
+// caller owns Request as if Isend had returned it. errors.Is matches Cause.
 type PendingError struct {
 	Request *Request
-	Cause   error // the context's
+	// Cause is the cause of the context.
+	Cause error
 }
 
-func (e *PendingError) Error() string { return "send can't be withdrawn: " + e.Cause.Error() }
+func (e *PendingError) Error() string { return "send cannot be withdrawn: " + e.Cause.Error() }
 
 // Unwrap returns the cause.
 func (e *PendingError) Unwrap() error { return e.Cause }
 
-// Wait blocks until the operation is complete, returns its status and releases
-// the request: the handle is used up. If ctx ends first the request stays as it
-// is, and the error is ctx's cause. A suspended request stays too, and the error is the reason. The status's Err is
-// returned otherwise.
+// Wait blocks until the operation completes, releases the request, and returns the status and its error. The handle is
+// invalid afterwards. If ctx ends first, the request stays and the error is the cause of ctx. A suspended request stays
+// too, and the error is the reason of the suspension.
 func (r *Request) Wait(ctx context.Context, generation uint32) (Status, error) {
 	e := r.engine
 	e.Lock()
@@ -225,16 +224,15 @@ func (r *Request) Wait(ctx context.Context, generation uint32) (Status, error) {
 			e.Unlock()
 			return st, err
 		}
-		e.Progress() // the message may be here
+		e.Progress() // The message may have arrived.
 	}
 	st, err := r.WaitLocked(ctx, generation, r.owner.First())
 	e.Unlock()
 	return st, err
 }
 
-// WaitLocked is Wait under the engine's lock, which is released while it waits:
-// for a caller who takes many requests under one lock. first is what is polled
-// more often than the rest, or nil.
+// WaitLocked is Wait with the engine's lock held, and released during waits, for taking many requests under one lock.
+// first is polled more often than other sources, and may be nil.
 func (r *Request) WaitLocked(ctx context.Context, generation uint32, first progress.Source) (Status, error) {
 	for {
 		if r.Live(generation) && !r.Done() {
@@ -242,15 +240,15 @@ func (r *Request) WaitLocked(ctx context.Context, generation uint32, first progr
 				return NoMessage(), err
 			}
 		}
-		st, done, err := r.Take(generation) // another goroutine may have taken it meanwhile
-		if done || err != nil {             // otherwise a suspension began and ended
+		st, done, err := r.Take(generation) // Another goroutine may have taken it.
+		if done || err != nil {             // Otherwise a suspension has started and ended.
 			return st, err
 		}
 	}
 }
 
-// Test is Wait without waiting. done is false while the operation is pending, with an error if it is suspended.
-// It progresses once.
+// Test polls once and returns the result of Wait without waiting. done is false while the operation is pending, with an
+// error if it is suspended.
 func (r *Request) Test(generation uint32) (st Status, done bool, err error) {
 	e := r.engine
 	e.Lock()
@@ -279,11 +277,11 @@ func (r *Request) Peek(generation uint32) (st Status, done bool, err error) {
 	return r.Status, true, r.Status.Err
 }
 
-// Cancel withdraws the operation if it has not matched yet; the handle stays
-// valid, and Wait tells by Status.Canceled.
+// Cancel withdraws the operation if it has not matched. The handle stays valid, and Status.Canceled of Wait has the
+// outcome.
 func (r *Request) Cancel(generation uint32) error {
 	r.engine.Lock()
-	defer r.engine.Release() // a rank's engine may have deferred a part of it
+	defer r.engine.Release() // A rank's engine may have deferred a part of it.
 	if !r.Live(generation) {
 		return framework.ErrClosed
 	}
@@ -294,7 +292,7 @@ func (r *Request) Cancel(generation uint32) error {
 	return nil
 }
 
-// Free gives the handle up; a pending operation goes on and completes unseen.
+// Free releases the handle. A pending operation continues.
 func (r *Request) Free(generation uint32) error {
 	r.engine.Lock()
 	defer r.engine.Unlock()

@@ -3,18 +3,18 @@ package pml
 // Suspension of receives from any source, see Comm.Suspend.
 
 // Suspend makes waits and tests of the pending operation return why, and leaves it active, until Resume,
-// Cancel or the end of the operation. A request with a notifier is not suspended. Engine's lock held.
+// Cancel or the end of the operation. A request with a notifier is not suspended. The engine's lock is held.
 func (r *Request) Suspend(why error) {
 	if r.exceptions&^exceptionSuspended != 0 || !r.isPending() {
 		return
 	}
 	r.exceptions |= exceptionSuspended
 	r.suspendReason = why
-	r.engine.Complete(&r.Completion) // wakes the goroutine that waits
+	r.engine.Complete(&r.Completion) // Wakes the waiting goroutine.
 }
 
-// Resume ends a suspension. Call it when the operation has matched and its payload is yet to come. Engine's lock
-// held.
+// Resume ends a suspension. Call it when the operation has matched and its payload is yet to come. The engine's lock
+// is held.
 func (r *Request) Resume() {
 	if r.exceptions&exceptionSuspended != 0 {
 		r.resume()
@@ -36,8 +36,8 @@ func (r *Request) SetSuspended(why error) {
 	}
 }
 
-// Suspended returns the reason for which waits for a handle of that generation return, and nil if they do not. Engine's
-// lock held.
+// Suspended returns the reason of a suspension if the handle is valid, otherwise nil. The engine's lock is
+// held.
 func (r *Request) Suspended(generation uint32) error {
 	if r.isSuspended() && r.Live(generation) {
 		return r.suspendReason
@@ -50,7 +50,7 @@ func (r *Request) isSuspended() bool { return r.exceptions&exceptionSuspended !=
 // isPending reports whether the operation is not complete.
 func (r *Request) isPending() bool { return !r.Done() || r.isSuspended() }
 
-// suspension returns the reason of a suspension if no message has matched after all. Engine's lock held.
+// suspension polls once, and returns the reason of a suspension if no message has matched. The engine's lock is held.
 func (r *Request) suspension() error {
 	if r.isSuspended() {
 		r.engine.Progress()

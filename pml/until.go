@@ -7,20 +7,20 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// untilInterval is how often Until looks again while peers have to act first.
+// untilInterval is the time between two polls of Until.
 const untilInterval = 200 * time.Microsecond
 
-// Until progresses until done, which is asked with the engine's lock held, says so; or
-// it returns the cause of ctx. It is what a PML's Flush waits with.
+// Until polls until done returns true, or returns the cause of ctx. done is called with the engine's lock held. A PML's
+// Flush waits with it.
 func Until(ctx context.Context, e *progress.Engine, done func() bool) error {
 	tick := time.NewTicker(untilInterval)
 	defer tick.Stop()
 	for {
 		e.Lock()
 		e.Progress()
-		over := done()
+		isDone := done()
 		e.Unlock()
-		if over {
+		if isDone {
 			return nil
 		}
 		select {

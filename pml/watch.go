@@ -2,56 +2,49 @@ package pml
 
 import "errors"
 
-// Watchable is an ability of a Comm (ask through framework.As) whose PML knows each
-// message when it arrives (Caps.Arrivals): another PML matches the messages of a plane, because some of
-// their receives may be matched elsewhere. All calls, in both directions, come with the
-// engine's lock held.
+// Watchable is an optional interface of a Comm (framework.As) whose PML knows each message when it arrives
+// (Caps.Arrivals). Another PML then matches the messages of a plane, because some of their receives may match messages of
+// that PML. The engine's lock is held in all calls, in both directions.
 type Watchable interface {
-	// Watch gives a watcher the messages of a plane that match no posted receive: those
-	// that wait, before it returns, and all that come. Receives that are posted already
-	// stay, and get what they match first. Those that are posted later fail with
-	// ErrWatched, and so do probes, blocked ones included. If CannotCome has an answer for
-	// some rank already, Watch calls Changed.
+	// Watch passes the unmatched messages of a plane to a watcher, before it returns those that have arrived, and later
+	// all that arrive. Receives that are posted already stay, and match first. Later receives fail with ErrWatched, and so
+	// do probes, including blocked ones. If CannotCome returns an error for some rank already, Watch calls Changed.
 	//
-	// Close does not end that, and neither drops messages nor frees the communicator until
-	// Watch is called with nil. It is not called with nil otherwise.
+	// Close does not end the watch. The communicator drops no messages and is not freed until the watcher is removed by
+	// Watch with nil, which is called only then.
 	Watch(plane Plane, w Watcher)
 
-	// CannotCome returns why no message comes from a rank any more: it has failed, or
-	// left, or the plane was aborted. nil: one may come.
+	// CannotCome returns the reason why no message can come from a rank, because it has failed or left, or the plane
+	// was aborted. Otherwise it returns nil.
 	CannotCome(src int, plane Plane) error
 }
 
-// A Watcher takes the messages of a plane.
+// A Watcher matches the messages of a plane.
 type Watcher interface {
-	// Eager passes a message whose payload has come with it, in the order of arrival. If a
-	// receive of the watcher matches, Eager copies the payload into that receive's buffer and
-	// returns true. Otherwise it returns false, and Arrived hands over the same message next.
-	// payload is valid during the call.
+	// Eager passes a message that has arrived with its payload, in order of arrival. If a receive of the watcher matches,
+	// Eager copies the payload into that receive's buffer and returns true. Otherwise it returns false, and Arrived
+	// passes the same message next. payload is valid during the call.
 	Eager(src, tag int, payload []byte) bool
-	// Arrived hands over a message, in the order of arrival. The transfer of its payload starts
-	// with k.Start, possibly within Arrived. The result is nil if k was started or dropped.
+	// Arrived passes a message, in order of arrival. The transfer of its payload starts with k.Start, possibly within
+	// Arrived. The result is nil if k was started or dropped.
 	Arrived(k Claimed, st Status) Unmatched
-	// Changed reports that CannotCome may have another answer for some rank.
+	// Changed reports that the result of CannotCome may have changed for some rank.
 	Changed()
 }
 
-// Unmatched is a message that was handed over and waits in a watcher's queue, until it is
-// started or dropped.
+// Unmatched is a message in a watcher's queue, until it is started or dropped.
 type Unmatched interface {
-	// Return takes the message out of the queue for its sender, which withdraws it, and
-	// reports true. If the message has matched it does nothing and reports false.
+	// Return removes the message from the queue for its sender, which withdraws it, and returns true. If the message has
+	// matched, it returns false.
 	Return() bool
 }
 
-// NextReceiver is an optional ability of a Watchable: it receives a message that is about to come
-// without its watcher.
+// NextReceiver is an optional interface of a Watchable. It receives the next message without its watcher.
 type NextReceiver interface {
-	// ReceiveNext polls for some microseconds for the next message of a rank. If that is an
-	// eager message of the plane with the tag, or any with AnyTag, ReceiveNext copies the
-	// payload into buf, as far as it fits, and returns the tag and the length. Otherwise the
-	// message stays, and ok is false. No receive of the watcher matches the message, and no message of that
-	// rank is in the watcher's queue. The engine's lock is held, all the time.
+	// ReceiveNext polls for some microseconds for the next message of a rank. If that is an eager message of the plane
+	// with the tag, or any with AnyTag, ReceiveNext copies the payload into buf, as much as fits, and returns the tag and
+	// the length. Otherwise the message stays, and ok is false. The caller ensures that no receive of the watcher matches
+	// the message, and that no message of the rank is in the watcher's queue. The engine's lock is held throughout.
 	ReceiveNext(buf []byte, src, tag int, plane Plane) (came, bytes int, ok bool)
 }
 
