@@ -9,22 +9,26 @@ import (
 
 // comm is a communicator with members on the node and elsewhere.
 type comm struct {
-	j         *Joiner
-	spec      pml.CommSpec
-	sides     *Sides
-	onNode    *pml.RankSet // sides's
-	network   pml.Comm
-	node      pml.Comm
-	watchable pml.Watchable // node
+	j     *Joiner
+	spec  pml.CommSpec
+	sides *Sides
+	// onNode is sides.OnNode.
+	onNode  *pml.RankSet
+	network pml.Comm
+	node    pml.Comm
+	// watchable is node.
+	watchable pml.Watchable
 	byPlane   [pml.Planes]*wildcards
-	suspended [pml.Planes]error // Reasons of Suspend.
-	closing   bool              // Close was called
-	closed    bool              // and it has closed node
-	onClose   func()
+	// suspended has the reasons of Suspend.
+	suspended [pml.Planes]error
+	// isClosing is set once Close was called, and isNodeClosed once it has closed node.
+	isClosing    bool
+	isNodeClosed bool
+	onClose      func()
 }
 
-// part returns the PML's communicator that has the messages of a member.
-func (c *comm) part(rank int) pml.Comm {
+// partOf returns the Comm that has the messages of a member.
+func (c *comm) partOf(rank int) pml.Comm {
 	if c.onNode.Has(rank) {
 		return c.node
 	}
@@ -33,23 +37,23 @@ func (c *comm) part(rank int) pml.Comm {
 
 // Send implements pml.Comm.
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
-	return c.part(dst).Send(ctx, buf, dst, tag, plane, mode)
+	return c.partOf(dst).Send(ctx, buf, dst, tag, plane, mode)
 }
 
 // Isend implements pml.Comm.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	return c.part(dst).Isend(buf, dst, tag, plane, mode)
+	return c.partOf(dst).Isend(buf, dst, tag, plane, mode)
 }
 
 // StartSend implements pml.Comm.
 func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	return c.part(dst).StartSend(buf, dst, tag, plane, mode)
+	return c.partOf(dst).StartSend(buf, dst, tag, plane, mode)
 }
 
 // Recv implements pml.Comm.
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	if src != pml.AnySource {
-		if st, err := c.part(src).Recv(ctx, buf, src, tag, plane); err != pml.ErrWatched {
+		if st, err := c.partOf(src).Recv(ctx, buf, src, tag, plane); err != pml.ErrWatched {
 			return st, err
 		}
 	}
@@ -90,13 +94,12 @@ func (c *comm) startRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Req
 	return &c.wildcards(plane).post(buf, src, tag).Request
 }
 
-// wildcards returns those of a plane, which is watched on the node from then on: since
-// a receive or a probe from any source needs it. Lock held.
+// wildcards returns the wildcards of a plane, which is watched on the node from the first call on. Lock held.
 func (c *comm) wildcards(plane pml.Plane) *wildcards {
 	w := c.byPlane[plane]
 	if w == nil {
 		w = newWildcards(c, plane)
-		if c.byPlane[plane] = w; !c.closing {
+		if c.byPlane[plane] = w; !c.isClosing {
 			w.watch()
 		}
 	}
@@ -113,31 +116,31 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 func (c *comm) Close() {
 	e := c.j.engine
 	e.Lock()
-	again := c.closing
-	c.closing = true
+	isRepeated := c.isClosing
+	c.isClosing = true
 	e.Unlock()
-	if again {
+	if isRepeated {
 		return
 	}
 	c.network.Close()
 	c.node.Close()
 	e.Lock()
 	defer e.Release()
-	c.closed = true
+	c.isNodeClosed = true
 	if c.onClose != nil {
 		c.onClose()
 	}
 	for _, w := range c.byPlane {
 		if w != nil {
 			w.wakeProbes()
-			w.mayEnd()
+			w.endIfUnused()
 		}
 	}
 }
 
-// over returns why nothing begins any more, or nil. Lock held.
-func (c *comm) over() error {
-	if c.closing {
+// closedError returns ErrClosed after Close, otherwise nil. Lock held.
+func (c *comm) closedError() error {
+	if c.isClosing {
 		return framework.ErrClosed
 	}
 	return nil

@@ -29,8 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// onNodes is cm over a network in memory, and ob1 between processes of a node; there are
-// so many nodes, on which processes are in turns.
+// onNodes returns cm over an in-memory network, and ob1 between processes of a node. Processes are assigned
+// round-robin to this number of nodes.
 func onNodes(nodes int, opt mtltest.Options) pmltest.Stack {
 	return pmltest.Stack{
 		PML: cm.Component(), MTL: mtltest.NewMemory(opt).Component(),
@@ -38,8 +38,7 @@ func onNodes(nodes int, opt mtltest.Options) pmltest.Stack {
 	}
 }
 
-// TestContract: all on one node, and on two in turns, so that communicators of three have
-// members here and there.
+// TestContract uses one node, and two in round-robin order, so that communicators of three have members on both.
 func TestContract(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
@@ -70,7 +69,7 @@ func irecv(t *testing.T, c pml.Comm, buf []byte, src, tag int) started {
 	return started{r, r.Generation()}
 }
 
-// until waits until cond holds, while the processes' keepers progress.
+// until waits until cond holds, while the processes' progress goroutines run.
 func until(t *testing.T, cond func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
@@ -80,14 +79,14 @@ func until(t *testing.T, cond func() bool) {
 	}
 }
 
-// TestNobodyWritesABufferWhoseReceiveIsOver: a message of the node has met a receive from
-// any source, and its contents would come after the session has closed.
-func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
+// TestClose_MatchedMessageInTransfer_BufferIsNotWritten covers a message of the node that has matched a receive from any source, and
+// whose contents would come after the session has closed.
+func TestClose_MatchedMessageInTransfer_BufferIsNotWritten(t *testing.T) {
 	stack := onNodes(2, mtltest.Options{})
 	stack.Set = map[string]string{"btl.shm.single_copy": "off"}
 	w := pmltest.OpenWorld(t, stack, 3)
 	c := w.Comms(t, cid.PolicyAgree)
-	buf := make([]byte, 8<<20) // more than a ring has room for
+	buf := make([]byte, 8<<20) // Longer than a ring.
 	send(t, c[2], 0, 2, "opens the path")
 	if _, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: buf}, 2, 2, pml.PointToPoint); err != nil {
 		t.Fatal(err)
@@ -99,7 +98,7 @@ func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
 	}
 	gen := s.Generation()
 	sender := w.Procs[2].Engine
-	sender.Lock() // it has told of its message, and answers nothing
+	sender.Lock() // It has announced the message, and makes no further progress.
 	until(t, func() bool {
 		all, err := w.Procs[0].Module.Inspect(t.Context())
 		for _, x := range all.Comms {
@@ -127,9 +126,9 @@ func TestNobodyWritesABufferWhoseReceiveIsOver(t *testing.T) {
 	}
 }
 
-// TestProbeAndReceiveGoOnWhenAPlaneBecomesWild: others of the same process are blocked on
-// the node when a receive from any source takes its messages over, and meanwhile.
-func TestProbeAndReceiveGoOnWhenAPlaneBecomesWild(t *testing.T) {
+// TestWatch_BlockedProbeAndReceive_Continue covers operations of other goroutines that are blocked on the node before
+// and while the watch starts.
+func TestWatch_BlockedProbeAndReceive_Continue(t *testing.T) {
 	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3)
 	for round := range 40 {
 		c := w.Comms(t, cid.PolicyAgree)
@@ -149,7 +148,7 @@ func TestProbeAndReceiveGoOnWhenAPlaneBecomesWild(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		time.Sleep(time.Duration(round%4) * 100 * time.Microsecond) // before, at the same time, and after
+		time.Sleep(time.Duration(round%4) * 100 * time.Microsecond) // Before, at the same time, and after.
 		anySource := irecv(t, c[0], make([]byte, 8), pml.AnySource, 3)
 		send(t, c[2], 0, 2, "second")
 		send(t, c[2], 0, 1, "first")
@@ -164,9 +163,9 @@ func TestProbeAndReceiveGoOnWhenAPlaneBecomesWild(t *testing.T) {
 	}
 }
 
-// TestPlaneThatWasWildLeavesNothing: synchronous sends of messages that nobody receives fail,
-// and ids on the node are used again, when a communicator with such planes has closed.
-func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
+// TestClose_WatchedPlanes_SendsFailAndIDsAreReused covers a closed communicator with watched planes. Synchronous sends of unreceived
+// messages fail, and ids on the node are reused.
+func TestClose_WatchedPlanes_SendsFailAndIDsAreReused(t *testing.T) {
 	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3)
 	for range 10 {
 		c := w.Comms(t, cid.PolicyLazy)
@@ -182,7 +181,7 @@ func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
 		c[0].Close()
 		send(t, c[2], 0, 1, "for any")
 		send(t, c[2], 0, 2, "for one")
-		for _, r := range []started{anySource, local} { // they were posted before it closed
+		for _, r := range []started{anySource, local} { // Posted before the close.
 			if st, err := r.Wait(t.Context(), r.gen); err != nil || st.Bytes != 7 || st.Source != 2 {
 				t.Errorf("%+v %v", st, err)
 			}
@@ -206,19 +205,19 @@ func TestPlaneThatWasWildLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked: whether a message of another
-// member of the node may have a receive.
-func TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked(t *testing.T) {
+// TestProbe_MemberLeavesDuringWithdrawal_Ends covers a probe during the withdrawal of a receive for a message of
+// another member of the node.
+func TestProbe_MemberLeavesDuringWithdrawal_Ends(t *testing.T) {
 	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 3000}}), 5)
 	c := w.Comms(t, cid.PolicyAgree)
 	buf := make([]byte, 8)
-	first := irecv(t, c[0], buf, pml.AnySource, 1) // the plane is watched from now on
+	first := irecv(t, c[0], buf, pml.AnySource, 1) // Starts the watch of the plane.
 	send(t, c[4], 0, 1, "first")
 	if _, err := first.Wait(t.Context(), first.gen); err != nil {
 		t.Fatal(err)
 	}
 	life := w.Procs[2].Life
-	life.Nonce += 1000 // its next one
+	life.Nonce += 1000 // The next incarnation.
 	if err := w.Procs[0].Module.Learn(life, w.Procs[2].Card()); err != nil {
 		t.Fatal(err)
 	}
@@ -248,9 +247,9 @@ func TestProbeOfAMemberThatHasLeftEndsWhileTheNetworkIsAsked(t *testing.T) {
 	other.Wait()
 }
 
-// TestAnySourceEndsWhenAPathOnTheNodeBreaks: the bootstrap has not reported anything, so
-// that the network's PML knows nothing of it.
-func TestAnySourceEndsWhenAPathOnTheNodeBreaks(t *testing.T) {
+// TestRecvAnySource_PathOnNodeBreaks_Ends covers a failure that the bootstrap has not reported, so that the network's PML
+// does not know of it.
+func TestRecvAnySource_PathOnNodeBreaks_Ends(t *testing.T) {
 	stack := onNodes(2, mtltest.Options{})
 	stack.BTLs = []btl.Component{self.Component(), btlfault.Wrap(btltest.NewMemory(btltest.Options{}), btlfault.Plan{KillAfter: 20})}
 	w := pmltest.OpenWorld(t, stack, 3)
@@ -297,7 +296,7 @@ func TestHandles_ThousandsInAProcess_ShareTables(t *testing.T) {
 	}
 }
 
-// ownMembers are members that a test has alone.
+// ownMembers are members that only this test uses.
 type ownMembers struct{ pml.Members }
 
 // The members of a large communicator may keep a table in shared memory in use.

@@ -8,18 +8,18 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Joiner makes one Comm of two that share the members of a communicator. All calls come under
-// the lock of one engine, in which requests of the joined Comms complete. The joins of a
-// Joiner share their requests.
+// Joiner combines two Comms of the members of a communicator into one. All calls hold the lock of one engine, in which
+// requests of the joined Comms complete. The joined Comms of a Joiner share its requests.
 type Joiner struct {
 	engine *progress.Engine
 	hooks  pml.Hooks
 
-	// Guarded by the engine's lock.
-	requests []*request // all there are
+	// The engine's lock guards these fields.
+	requests []*request
 	free     *request
 	watching map[*wildcards]struct{}
-	isClosed bool // No plane is given back to its Comm anymore.
+	// isClosed is set once planes are not returned to their Comm any more.
+	isClosed bool
 }
 
 // NewJoiner returns a Joiner of the process's engine, or of the engine of a goroutine rank. hooks, which may
@@ -28,17 +28,18 @@ func NewJoiner(e *progress.Engine, hooks pml.Hooks) *Joiner {
 	return &Joiner{engine: e, hooks: hooks, watching: map[*wildcards]struct{}{}}
 }
 
-// Sides reports which of two Comms has the messages of each member, by rank. It is read-only, and
-// may be shared.
+// Sides has the Comm of each member, by rank. It is read-only and may be shared.
 type Sides struct {
-	OnNode *pml.RankSet // Members of the node's Comm.
-	// NotOnNode is CommSpec.Elsewhere of that Comm, if neither has the messages of some members.
-	// If it is nil, the complement of OnNode.
+	// OnNode has the members of the node's Comm.
+	OnNode *pml.RankSet
+	// NotOnNode is CommSpec.Elsewhere of that Comm, if some members belong to neither Comm. nil is the complement of
+	// OnNode.
 	NotOnNode *pml.RankSet
-	IsWhole   bool // Each process has one rank.
+	// IsWhole is set if each process has one rank.
+	IsWhole bool
 }
 
-// isOnNode reports whether the node's Comm has the messages of a member.
+// isOnNode reports whether a member belongs to the node's Comm.
 func (s *Sides) isOnNode(rank int) bool {
 	if s.NotOnNode == nil {
 		return s.OnNode.Has(rank)
@@ -46,9 +47,9 @@ func (s *Sides) isOnNode(rank int) bool {
 	return !s.NotOnNode.Has(rank)
 }
 
-// Join returns the Comm of two. The node's is Watchable. The network's is called under the lock of the
-// Joiner's engine (for a goroutine rank see base.Deferring). Both are closed with the result, which then
-// calls closed if that is not nil. A known member costs one comparison.
+// Join combines two Comms. The node's is Watchable. The network's is called under the lock of the Joiner's engine (for
+// a goroutine rank see base.Deferring). Closing the result closes both and then calls closed, if that is not nil. An
+// operation with a known member costs one more comparison.
 func (j *Joiner) Join(spec pml.CommSpec, sides *Sides, node, network pml.Comm, watchable pml.Watchable, closed func()) pml.Comm {
 	return &comm{j: j, spec: spec, sides: sides, onNode: sides.OnNode, network: network, node: node, watchable: watchable, onClose: closed}
 }
@@ -60,14 +61,14 @@ func (j *Joiner) event(ev pml.Event) {
 	}
 }
 
-// Uses reports whether a receive that is not complete, and that only the joins may have, uses a part of the memory.
+// Uses reports whether an incomplete receive of the joined Comms uses a part of the memory.
 func (j *Joiner) Uses(memory []byte) bool {
 	j.engine.Lock()
 	defer j.engine.Release()
 	return slices.ContainsFunc(j.requests, func(r *request) bool { return mem.Overlap(r.buf.Bytes, memory) })
 }
 
-// Inspect describes the messages and receives that only the joins have. The engine's lock is held.
+// Inspect describes the messages and receives of the joined Comms. The engine's lock is held.
 func (j *Joiner) Inspect() (all []pml.CommInspection) {
 	for w := range j.watching {
 		all = append(all, w.inspect())
@@ -75,7 +76,7 @@ func (j *Joiner) Inspect() (all []pml.CommInspection) {
 	return all
 }
 
-// Merge adds descriptions of the same communicators to those of all.
+// Merge adds more to all, combining descriptions of the same communicator.
 func Merge(all, more []pml.CommInspection) []pml.CommInspection {
 	for _, n := range more {
 		i := indexOf(all, n)

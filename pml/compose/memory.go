@@ -8,13 +8,13 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Memory is the node's, so that others there read it, and the network knows it, too. What the
-// node's PML does not have is the network's.
+// Memory is allocated by the node's PML, so that processes of the node can read it, and registered with the network. If
+// the node's PML has none, the network's PML allocates it.
 
-// owner is who has allocated memory.
-type owner struct {
+// memoryOwner is the allocator of memory, and the network that it is registered with, or nil.
+type memoryOwner struct {
 	pml.Allocator
-	network pml.Registrar // that sends from it, too; nil: none
+	network pml.Registrar
 }
 
 // Allocate implements pml.Allocator.
@@ -29,8 +29,8 @@ func (m *Module) Allocate(bytes int) ([]byte, error) {
 	return memory, nil
 }
 
-func (m *Module) allocate(bytes int) (memory []byte, o owner, err error) {
-	err = fmt.Errorf("%w: neither PML has memory of its own", framework.ErrUnsupported)
+func (m *Module) allocate(bytes int) (memory []byte, o memoryOwner, err error) {
+	err = fmt.Errorf("%w: neither PML allocates memory", framework.ErrUnsupported)
 	for _, from := range []pml.Module{m.node, m.network} {
 		var ok bool
 		if o.Allocator, ok = framework.As[pml.Allocator](from); !ok {
@@ -58,7 +58,7 @@ func (m *Module) Free(memory []byte) error {
 	if m.joiner.Uses(memory) { // The two PMLs check the operations that they have.
 		return fmt.Errorf("%w: a receive uses the memory", framework.ErrPending)
 	}
-	// Once it is free another goroutine may allocate memory at its address.
+	// After free, another goroutine may allocate memory at this address.
 	m.mu.Lock()
 	o, ok := m.owners[&memory[0]]
 	delete(m.owners, &memory[0])
@@ -75,7 +75,7 @@ func (m *Module) Free(memory []byte) error {
 	return err
 }
 
-func (o owner) free(memory []byte) error {
+func (o memoryOwner) free(memory []byte) error {
 	if o.network == nil {
 		return o.Allocator.Free(memory)
 	}
@@ -84,7 +84,7 @@ func (o owner) free(memory []byte) error {
 		return err
 	}
 	if err = o.Allocator.Free(memory); err != nil {
-		_ = o.network.Register(memory) // without it messages go on as elsewhere
+		_ = o.network.Register(memory) // Messages also work without registration.
 	}
 	return err
 }

@@ -19,9 +19,8 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestMemoryIsNotFreedUnderAMessageOfEither: the node's PML has it, and knows nothing of what the
-// network sends from it.
-func TestMemoryIsNotFreedUnderAMessageOfEither(t *testing.T) {
+// TestFree_MessageOfEitherPML_IsPending covers memory of the node's PML that a send in the network uses.
+func TestFree_MessageOfEitherPML_IsPending(t *testing.T) {
 	over := map[string]func(t *testing.T) pmltest.Stack{
 		"a network that knows no memory": func(*testing.T) pmltest.Stack { return onNodes(2, mtltest.Options{}) },
 		"one that knows it": func(t *testing.T) pmltest.Stack {
@@ -37,7 +36,7 @@ func TestMemoryIsNotFreedUnderAMessageOfEither(t *testing.T) {
 	}
 	for name, stack := range over {
 		t.Run(name, func(t *testing.T) {
-			w := pmltest.OpenWorld(t, stack(t), 3) // ranks 0 and 2 are on one node
+			w := pmltest.OpenWorld(t, stack(t), 3) // Ranks 0 and 2 are on one node.
 			c := w.Comms(t, cid.PolicyAgree)
 			from, ok := framework.As[pml.Allocator](w.Procs[0].Module)
 			if !ok {
@@ -75,9 +74,8 @@ func TestMemoryIsNotFreedUnderAMessageOfEither(t *testing.T) {
 	}
 }
 
-// TestMemoryAtAnAddressThatWasJustFreed: the system gives the address of memory that one goroutine
-// frees to another one, which frees it in turn.
-func TestMemoryAtAnAddressThatWasJustFreed(t *testing.T) {
+// TestAllocate_AddressOfFreedMemory_IsAllocated covers goroutines that allocate and free memory at the same address.
+func TestAllocate_AddressOfFreedMemory_IsAllocated(t *testing.T) {
 	s := onNodes(1, mtltest.Options{})
 	s.BTLs = []btl.Component{self.Component(), shm.Component()}
 	w := pmltest.OpenWorld(t, s, 1)
@@ -103,7 +101,7 @@ func TestMemoryAtAnAddressThatWasJustFreed(t *testing.T) {
 	all.Wait()
 }
 
-// A receive from a member on the node waits in neither PML, once a receive from any source was posted.
+// After a receive from any source, receives from a member on the node are posted in neither PML.
 func TestFree_ReceiveBesideWildcards_IsPending(t *testing.T) {
 	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3) // Ranks 0 and 2 are on one node.
 	c := w.Comms(t, cid.PolicyAgree)

@@ -1,18 +1,14 @@
-// Package compose makes one PML of two: one that has the messages between the processes
-// of a node, and one, the network's, that has all others. It knows their contract,
-// package pml, and nothing of either.
+// Package compose combines two PMLs into one. The node's PML carries the messages between the processes of a node,
+// and the network's PML all others. The package depends on their contract (package pml) only.
 //
-// A communicator with members on the node and elsewhere is one in each of the two, with
-// an id of its own on the node. The path to a member is fixed by what all members know
-// alike, so that both ends of it look at the same place: what their cards say of the
-// node that they are on. A communicator whose members are all on one node is the node's PML's alone; one
-// that has nobody else of the node is the network's alone, messages to oneself included.
-// What concerns one member goes straight to the PML that has it. Receives and probes from
-// any source concern both: see wildcards.
+// A communicator with members on the node and elsewhere exists in both PMLs, with a separate id on the node. The PML
+// of a pair follows from the nodes in the cards of its members, so that both ends select the same one. A communicator
+// with all members on one node belongs to the node's PML alone. One without other members of the node belongs to the
+// network's PML alone, including messages of a process to itself. Operations with one member are passed to its PML.
+// Receives and probes from any source involve both, see wildcards.
 //
-// No goroutine belongs to it: everything happens in the calls of users and in the upcalls
-// of the two PMLs, under the engine's lock. Methods whose comment says "lock held" are
-// called with it.
+// The package has no goroutines. It runs in calls of users and in upcalls of the two PMLs. Functions whose comment
+// says "Lock held" require the engine's lock.
 package compose
 
 import (
@@ -30,34 +26,37 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Module is the two PMLs in one process.
+// Module combines the two PMLs of one process.
 type Module struct {
-	env     pml.Env
-	network pml.Module // whose name and ids are those of the composition
+	env pml.Env
+	// network gives the composition its name and ids.
+	network pml.Module
 	node    pml.Module
-	by      string // the parameter that asks for it
+	// nodeParam is the parameter that selects the composition.
+	nodeParam string
 
 	joiner *Joiner
 
-	mu      sync.Mutex
-	here    map[framework.ProcID]framework.Life // Others on this node, from Learn.
-	changes uint64                              // Changes of here, so far.
-	splits  map[splitKey]*split                 // those in use
-	owners  map[*byte]owner                     // of memory, by its first byte
+	mu sync.Mutex
+	// localLives has the other processes on this node, from Learn, and changes counts its changes.
+	localLives map[framework.ProcID]framework.Life
+	changes    uint64
+	// splits has those in use.
+	splits map[splitKey]*split
+	// owners has allocated memory, by its first byte.
+	owners map[*byte]memoryOwner
 
-	// lastSplit is the one that was used last. It does not keep the members of closed communicators in memory.
+	// lastSplit was used last. It does not keep the members of closed communicators in memory.
 	lastSplit weak.Pointer[split]
 }
 
-// New composes two open modules. by is the parameter that asks for the one on the node,
-// for people. The network's becomes the composition's, which closes it; the other is
-// closed afterwards, by whoever has opened it.
+// New composes two open modules. by is the parameter that selects the one on the node, and is printed as a reason. The
+// composition closes the network's module. The caller closes the node's module afterwards.
 func New(env pml.Env, network, node pml.Module, by string) *Module {
-	return &Module{env: env, network: network, node: node, by: by, joiner: NewJoiner(env.Engine, env.Hooks), here: map[framework.ProcID]framework.Life{}, splits: map[splitKey]*split{}, owners: map[*byte]owner{}}
+	return &Module{env: env, network: network, node: node, nodeParam: by, joiner: NewJoiner(env.Engine, env.Hooks), localLives: map[framework.ProcID]framework.Life{}, splits: map[splitKey]*split{}, owners: map[*byte]memoryOwner{}}
 }
 
-// Unwrap has framework.As look for what the node's PML can do besides: there is memory
-// that others of the node read.
+// Unwrap lets framework.As find the optional interfaces of the node's PML.
 func (m *Module) Unwrap() any { return m.node }
 
 // Offer implements pml.Module.
@@ -75,10 +74,10 @@ func (m *Module) Addresses() []framework.Address {
 // CIDs implements pml.Module.
 func (m *Module) CIDs() *cid.Table { return m.network.CIDs() }
 
-// Caps implements pml.Module. A receive from any source has to do with both.
+// Caps implements pml.Module. A receive from any source involves both PMLs.
 func (m *Module) Caps() pml.Caps {
 	caps := Caps(m.network.Caps(), m.node.Caps())
-	caps.Arrivals = false // a message of the network is not known when it arrives
+	caps.Arrivals = false // Arrivals in the network are not known.
 	return caps
 }
 
@@ -109,8 +108,8 @@ func (m *Module) FitsRanks(members pml.Members) error {
 func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	m.mu.Lock()
 	m.changes++
-	if delete(m.here, peer.ID); card.OnNode(m.env.Node) {
-		m.here[peer.ID] = peer
+	if delete(m.localLives, peer.ID); card.OnNode(m.env.Node) {
+		m.localLives[peer.ID] = peer
 	}
 	m.mu.Unlock()
 	if err := m.node.Learn(peer, card); err != nil {
@@ -119,8 +118,8 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	return m.network.Learn(peer, card)
 }
 
-// PeerFailed implements pml.Module. What the process had sent on the node arrives before
-// the network's PML ends receives from any source.
+// PeerFailed implements pml.Module. Messages of the process on the node arrive before the network's PML ends receives
+// from any source.
 func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.node.PeerFailed(peer, reason)
 	m.network.PeerFailed(peer, reason)
@@ -141,8 +140,8 @@ func (m *Module) DropPeer(peer framework.Life) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.here[peer.ID] == peer {
-		delete(m.here, peer.ID)
+	if m.localLives[peer.ID] == peer {
+		delete(m.localLives, peer.ID)
 	}
 	return true
 }
@@ -159,8 +158,7 @@ func (m *Module) Inquire(by framework.ProcID) {
 	m.network.Inquire(by)
 }
 
-// isLocal reports whether another process is on this node. Both ends of a pair come to the
-// same answer: what their cards say is equal, or not.
+// isLocal reports whether another process is on this node. Both ends of a pair get the same result from their cards.
 func (m *Module) isLocal(peer framework.Life) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +167,7 @@ func (m *Module) isLocal(peer framework.Life) bool {
 
 // isOnNode is isLocal with mu held.
 func (m *Module) isOnNode(peer framework.Life) bool {
-	return m.here[peer.ID] == peer || m.env.Cards != nil && m.env.Node != "" && m.env.Cards.Node(peer) == m.env.Node
+	return m.localLives[peer.ID] == peer || m.env.Cards != nil && m.env.Node != "" && m.env.Cards.Node(peer) == m.env.Node
 }
 
 // Route implements pml.Module.
@@ -183,7 +181,7 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	route.Rejected = append(route.Rejected, remote.Rejected...)
 	if remote.Transport != "" {
 		route.Rejected = append(route.Rejected, framework.Rejection{Name: remote.Transport,
-			Reason: "not used between processes of a node: " + m.by})
+			Reason: "not used between processes of a node: " + m.nodeParam})
 	}
 	return route
 }
@@ -196,8 +194,7 @@ func (m *Module) Flush(ctx context.Context) error {
 	return errors.Join(m.node.Flush(ctx), m.network.Flush(ctx))
 }
 
-// Close implements pml.Module. A receive that has a message of the node ends when the
-// node's PML is closed.
+// Close implements pml.Module. A receive that has matched a message of the node ends when the node's PML is closed.
 func (m *Module) Close() error {
 	e := m.env.Engine
 	e.Lock()
@@ -207,7 +204,7 @@ func (m *Module) Close() error {
 	e.Lock()
 	defer e.Unlock()
 	for _, r := range m.joiner.requests {
-		if r.w != nil && !r.Done() && !r.given {
+		if r.w != nil && !r.Done() && !r.hasMessage {
 			r.fail(fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed))
 		}
 	}
@@ -219,18 +216,18 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	s := m.split(&spec)
 	c, err := m.addComm(spec, s)
 	if err != nil {
-		m.drop(s)
+		m.releaseSplit(s)
 	}
 	return c, err
 }
 
-// addComm makes a communicator's parts.
+// addComm creates the parts of a communicator.
 func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 	switch {
 	case s.onNode == 0:
 		c, err := m.network.AddComm(spec)
 		if err == nil {
-			m.drop(s)
+			m.releaseSplit(s)
 		}
 		return c, err
 	case s.inNetwork == 0:
@@ -238,7 +235,7 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.drop(s)
+		m.releaseSplit(s)
 		return &nodeOnly{c, m.CIDs(), spec.Local}, nil
 	}
 	node, err := m.nodeComm(spec, s.NotOnNode)
@@ -247,7 +244,7 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 	}
 	watchable, ok := framework.As[pml.Watchable](node)
 	if !ok {
-		err = fmt.Errorf("%w: pml %s can't serve the processes of a node beside a network: it does not see each message arrive",
+		err = fmt.Errorf("%w: pml %s cannot serve the processes of a node beside a network: it does not report arrivals",
 			framework.ErrUnsupported, m.node.Offer().PML)
 	}
 	spec.Elsewhere = s.notInNetwork
@@ -259,10 +256,10 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 		node.Close()
 		return nil, err
 	}
-	return m.joiner.Join(spec, &s.Sides, node, network, watchable, func() { m.drop(s) }), nil
+	return m.joiner.Join(spec, &s.Sides, node, network, watchable, func() { m.releaseSplit(s) }), nil
 }
 
-// nodeComm makes a communicator's part on the node.
+// nodeComm creates a communicator's part on the node.
 func (m *Module) nodeComm(spec pml.CommSpec, elsewhere *pml.RankSet) (pml.Comm, error) {
 	table := m.node.CIDs()
 	local, err := table.Reserve()
@@ -278,25 +275,25 @@ func (m *Module) nodeComm(spec pml.CommSpec, elsewhere *pml.RankSet) (pml.Comm, 
 	return c, nil
 }
 
-// nodeOnly is a communicator whose members are all on this node.
+// nodeOnly is a communicator with all members on this node.
 type nodeOnly struct {
 	pml.Comm
 	network *cid.Table
-	local   cid.Local // in that
+	local   cid.Local // The communicator's id in network.
 }
 
-// Unwrap makes framework.As find the abilities of the node's Comm, for example Watchable.
+// Unwrap lets framework.As find the optional interfaces of the node's Comm, such as Watchable.
 func (c *nodeOnly) Unwrap() any { return c.Comm }
 
-// Close implements pml.Comm. Nothing was sent under the id in the network.
+// Close implements pml.Comm. The id was never used in the network.
 func (c *nodeOnly) Close() {
 	c.Comm.Close()
-	c.network.Close(c.local) // a second time does nothing
+	c.network.Close(c.local) // A second call has no effect.
 }
 
 // Inspect implements pml.Module.
 func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
-	ctx, cancel := context.WithTimeout(ctx, progress.ObserveLimit) // of all three
+	ctx, cancel := context.WithTimeout(ctx, progress.ObserveLimit) // One limit for all three.
 	defer cancel()
 	all, err := m.network.Inspect(ctx)
 	if err != nil {
@@ -314,7 +311,7 @@ func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
 	return all, err
 }
 
-// inspect describes what waits here, and is not in the network too. Lock held.
+// inspect describes messages and receives that are not in the network too. Lock held.
 func (w *wildcards) inspect() pml.CommInspection {
 	spec := &w.c.spec
 	x := pml.CommInspection{ID: spec.ID, Endpoint: spec.Members.Member(spec.Rank).Endpoint, Name: spec.Name, Local: spec.Local}

@@ -31,8 +31,8 @@ func (c *comm) Mprobe(ctx context.Context, src, tag int, plane pml.Plane) (pml.C
 	return c.await(ctx, src, tag, plane, true)
 }
 
-// lookIn is Improbe, or Iprobe, of a communicator below.
-func lookIn(c pml.Comm, src, tag int, plane pml.Plane, claim bool) (k pml.Claimed, st pml.Status, ok bool, err error) {
+// probeIn is Improbe or Iprobe of one side.
+func probeIn(c pml.Comm, src, tag int, plane pml.Plane, claim bool) (k pml.Claimed, st pml.Status, ok bool, err error) {
 	if claim {
 		return c.Improbe(src, tag, plane)
 	}
@@ -40,7 +40,7 @@ func lookIn(c pml.Comm, src, tag int, plane pml.Plane, claim bool) (k pml.Claime
 	return nil, st, ok, err
 }
 
-// awaitIn is Mprobe, or Probe, of a communicator below.
+// awaitIn is Mprobe or Probe of one side.
 func awaitIn(ctx context.Context, c pml.Comm, src, tag int, plane pml.Plane, claim bool) (k pml.Claimed, st pml.Status, err error) {
 	if claim {
 		return c.Mprobe(ctx, src, tag, plane)
@@ -49,10 +49,10 @@ func awaitIn(ctx context.Context, c pml.Comm, src, tag int, plane pml.Plane, cla
 	return nil, st, err
 }
 
-// probe asks once for a message.
+// probe probes once for a message.
 func (c *comm) probe(src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pml.Status, bool, error) {
 	if src != pml.AnySource {
-		if k, st, ok, err := lookIn(c.part(src), src, tag, plane, claim); err != pml.ErrWatched {
+		if k, st, ok, err := probeIn(c.partOf(src), src, tag, plane, claim); err != pml.ErrWatched {
 			return k, st, ok, err
 		}
 	}
@@ -68,20 +68,20 @@ func (c *comm) probe(src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pm
 		e.Progress()
 		return w.find(src, tag, claim)
 	}
-	return w.lookInNetwork(tag, claim)
+	return w.probeNetwork(tag, claim)
 }
 
-// lookInNetwork asks once for a message from any source that find has not found. Lock
-// held, and released meanwhile.
-func (w *wildcards) lookInNetwork(tag int, claim bool) (pml.Claimed, pml.Status, bool, error) {
+// probeNetwork probes the network once for a message from any source, after find has found none. Lock held, and
+// released temporarily.
+func (w *wildcards) probeNetwork(tag int, claim bool) (pml.Claimed, pml.Status, bool, error) {
 	e := w.c.j.engine
 	e.Release()
-	k, st, ok, err := lookIn(w.c.network, pml.AnySource, tag, w.plane, claim)
+	k, st, ok, err := probeIn(w.c.network, pml.AnySource, tag, w.plane, claim)
 	e.Lock()
 	if ok {
 		return k, st, ok, err
 	}
-	if k, st, ok, _ := w.find(pml.AnySource, tag, claim); ok { // it came meanwhile
+	if k, st, ok, _ := w.find(pml.AnySource, tag, claim); ok { // It has arrived meanwhile.
 		return k, st, ok, nil
 	}
 	if err == nil && len(w.arrived) == 0 {
@@ -90,10 +90,9 @@ func (w *wildcards) lookInNetwork(tag int, claim bool) (pml.Claimed, pml.Status,
 	return k, st, false, err
 }
 
-// find looks among the messages of the node. The error says that none can come. Lock
-// held.
+// find searches the messages of the node. An error means that none can come. Lock held.
 func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, bool, error) {
-	if err := w.c.over(); err != nil {
+	if err := w.c.closedError(); err != nil {
 		return nil, pml.NoMessage(), false, err
 	}
 	if found := w.queues.Find(w.from(src), src, tag); found != nil {
@@ -101,47 +100,48 @@ func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, boo
 		if !claim {
 			return nil, msg.status(), true, nil
 		}
-		w.take(msg)
+		w.takeUnexpected(msg)
 		return msg.claimed, msg.status(), true, nil
 	}
 	if src == pml.AnySource {
 		return nil, pml.NoMessage(), false, nil
 	}
 	err := w.c.watchable.CannotCome(src, w.plane)
-	if err != nil && len(w.arrived) > 0 { // its message may be among them
-		w.changed, err = true, nil
+	if err != nil && len(w.arrived) > 0 { // Its message may be among them.
+		w.mustRecheck, err = true, nil
 	}
 	return nil, pml.NoMessage(), false, err
 }
 
-// probe is a blocked one, which looks again when something arrives on the node.
+// probe is a blocked probe, which repeats after an arrival on the node.
 type probe struct {
-	again progress.Completion
-	stop  context.CancelCauseFunc // of the network's probe; nil: the message comes from the node
-	// isWoken is set if stop was called to look again. The network may be a composition too, and in its probe that call is
-	// not an arrival.
+	wake progress.Completion
+	// stop ends the network's probe. It is nil if the message must come from the node.
+	stop context.CancelCauseFunc
+	// isWoken is set if stop was called to repeat the probe. The network may be a composition too, and in its probe that
+	// call is not an arrival.
 	isWoken bool
 }
 
-// errArrived ends the network's part of a probe.
-var errArrived = errors.New("something has arrived on the node")
+// errArrived is the cause that ends the network's probe after an arrival on the node.
+var errArrived = errors.New("a message has arrived on the node")
 
-// wakeProbes has blocked probes look again. Lock held.
+// wakeProbes repeats blocked probes. Lock held.
 func (w *wildcards) wakeProbes() {
 	for _, p := range w.probes {
 		if p.stop != nil {
 			p.isWoken = true
 			p.stop(errArrived)
-		} else if !p.again.Done() {
-			w.c.j.engine.Complete(&p.again)
+		} else if !p.wake.Done() {
+			w.c.j.engine.Complete(&p.wake)
 		}
 	}
 }
 
-// await waits for a message.
+// await blocks until a message has arrived.
 func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pml.Status, error) {
 	if src != pml.AnySource {
-		if k, st, err := awaitIn(ctx, c.part(src), src, tag, plane, claim); err != pml.ErrWatched {
+		if k, st, err := awaitIn(ctx, c.partOf(src), src, tag, plane, claim); err != pml.ErrWatched {
 			return k, st, err
 		}
 	}
@@ -155,15 +155,15 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 			return k, st, err
 		}
 		if src == pml.AnySource && w.pendingReason() != nil {
-			if k, st, ok, err = w.lookInNetwork(tag, claim); ok || err != nil {
+			if k, st, ok, err = w.probeNetwork(tag, claim); ok || err != nil {
 				return k, st, err
 			}
-			w.changed = true // it comes again when what has arrived is settled
+			w.mustRecheck = true // The reason is checked again after settle.
 		}
 		p := new(probe)
 		w.probes = append(w.probes, p)
 		if src != pml.AnySource {
-			err = e.Wait(ctx, &p.again, nil)
+			err = e.Wait(ctx, &p.wake, nil)
 		} else {
 			k, st, err = w.awaitNetwork(ctx, p, tag, claim)
 		}
@@ -171,7 +171,7 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 		switch {
 		case err != nil && p.isWoken:
 		case err != nil:
-			if k, st, ok, _ := w.find(src, tag, claim); ok { // it came meanwhile
+			if k, st, ok, _ := w.find(src, tag, claim); ok { // It has arrived meanwhile.
 				return k, st, nil
 			}
 			return nil, pml.NoMessage(), err
@@ -181,8 +181,7 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 	}
 }
 
-// awaitNetwork probes the network until something arrives on the node. Lock held, and
-// released meanwhile.
+// awaitNetwork probes the network until a message arrives on the node. Lock held, and released meanwhile.
 func (w *wildcards) awaitNetwork(ctx context.Context, p *probe, tag int, claim bool) (pml.Claimed, pml.Status, error) {
 	if ctx == nil {
 		ctx = context.Background()

@@ -6,22 +6,26 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// request is a receive that is posted with wildcards. Requests are made once and used
-// again.
+// request is a receive that is posted with wildcards. Requests are reused.
 type request struct {
 	pml.Request
 	posted match.Recv[request]
 	j      *Joiner
-	w      *wildcards // nil in the free list
-	buf    pml.Buffer
-	part   *pml.Request // of the PML that has the receive; nil: it waits for a message of the node
-	given  bool         // it has a message of the node
-	user   bool         // its user withdraws it
-	why    error        // what it ends with if the network's PML withdraws it
-	next   *request     // in the free list
+	// w is nil in the free list.
+	w   *wildcards
+	buf pml.Buffer
+	// inner is the request of the PML that has the receive, nil while it waits for a message of the node.
+	inner *pml.Request
+	// hasMessage is set once it has a message of the node.
+	hasMessage bool
+	// isCanceled is set if the user has canceled it.
+	isCanceled bool
+	// cause is its error if the network's PML withdraws it.
+	cause error
+	next  *request
 }
 
-// newRequest takes a request from the free list, or makes one. Lock held.
+// newRequest returns a started request from the free list, or a new one. Lock held.
 func (j *Joiner) newRequest(w *wildcards) *request {
 	r := j.free
 	if r == nil {
@@ -37,14 +41,14 @@ func (j *Joiner) newRequest(w *wildcards) *request {
 	return r
 }
 
-// hook tells of a receive that no PML below has seen.
-func (r *request) hook() {
+// emitRecv emits the event of a receive that is posted in neither PML.
+func (r *request) emitRecv() {
 	r.j.event(pml.Event{Kind: pml.EventRecv, Comm: r.w.c.spec.ID, Tag: r.posted.Tag, Bytes: r.buf.Len(), Plane: r.w.plane})
 }
 
-// give has the receive get a message of the node. Lock held.
-func (r *request) give(msg *message) {
-	r.given = true
+// deliver starts the receive of a message of the node. Lock held.
+func (r *request) deliver(msg *message) {
+	r.hasMessage = true
 	r.Resume()
 	claimed := msg.claimed
 	msg.claimed = nil
@@ -53,58 +57,58 @@ func (r *request) give(msg *message) {
 		r.fail(err)
 		return
 	}
-	r.follow(part)
+	r.followInner(part)
 }
 
-// follow has the receive end as part does. Lock held.
-func (r *request) follow(part *pml.Request) {
+// followInner completes the receive with part. Lock held.
+func (r *request) followInner(part *pml.Request) {
 	if part.Done() {
 		r.Completed(part)
 		return
 	}
-	r.part = part
+	r.inner = part
 	part.Notify(r)
 }
 
 // Completed implements pml.Notifier.
 func (r *request) Completed(part *pml.Request) {
 	st, _, _ := part.Take(part.Generation())
-	r.part = nil
-	if w := r.w; w.asking == r && st.Canceled && !r.user {
+	r.inner = nil
+	if w := r.w; w.withdrawing == r && st.Canceled && !r.isCanceled {
 		msg := w.arrived[0]
-		w.arrived, w.asking = w.arrived[1:], nil
-		r.give(msg)
+		w.arrived, w.withdrawing = w.arrived[1:], nil
+		r.deliver(msg)
 		w.settle()
 		return
 	}
-	if st.Canceled && !r.user && r.why != nil {
-		st = pml.Status{Err: r.why}
+	if st.Canceled && !r.isCanceled && r.cause != nil {
+		st = pml.Status{Err: r.cause}
 	}
 	r.finish(st)
 }
 
-// end ends a receive from any source that has no message yet. Lock held.
-func (r *request) end(why error) {
-	if r.why = why; r.part != nil { // else it is being posted, see post
-		r.part.CancelLocked()
+// withdraw ends a receive from any source that has no message yet. Lock held.
+func (r *request) withdraw(why error) {
+	if r.cause = why; r.inner != nil { // Otherwise post is starting it.
+		r.inner.CancelLocked()
 	}
 }
 
 // finish completes the request. Lock held.
 func (r *request) finish(st pml.Status) {
 	w := r.w
-	asked := w.asking == r
-	if asked {
-		w.asking = nil // the message goes to another one
+	isWithdrawing := w.withdrawing == r
+	if isWithdrawing {
+		w.withdrawing = nil // The message goes to another receive.
 	}
 	w.queues.Cancel(&r.posted)
 	w.pending--
 	r.Status, r.buf = st, pml.Buffer{}
 	r.Finish()
-	if asked {
+	if isWithdrawing {
 		w.settle()
 	}
-	w.mayEnd()
+	w.endIfUnused()
 }
 
 // fail completes the request with an error. Lock held.
@@ -113,10 +117,10 @@ func (r *request) fail(err error) { r.finish(pml.Status{Err: err}) }
 // Cancel implements pml.Owner.
 func (r *request) Cancel() {
 	switch {
-	case r.given:
-	case r.part != nil:
-		r.user = true
-		r.part.CancelLocked()
+	case r.hasMessage:
+	case r.inner != nil:
+		r.isCanceled = true
+		r.inner.CancelLocked()
 	default:
 		st := pml.NoMessage()
 		st.Canceled = true
@@ -126,10 +130,10 @@ func (r *request) Cancel() {
 
 // Release implements pml.Owner.
 func (r *request) Release() {
-	r.w, r.given, r.user, r.why = nil, false, false, nil
+	r.w, r.hasMessage, r.isCanceled, r.cause = nil, false, false, nil
 	r.next = r.j.free
 	r.j.free = r
 }
 
-// First implements pml.Owner: the message may come from either side.
+// First implements pml.Owner. The message may come from either side.
 func (r *request) First() progress.Source { return nil }

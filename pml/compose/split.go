@@ -6,28 +6,30 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// split says which of the two PMLs has the messages of each member, by rank. The handles that
-// a process has of communicators with equal members share one, unless a card has come between
-// their creations.
+// split has the PML of each member, by rank. The handles that a process has of communicators with equal members share
+// one, unless a card has come between their creations.
 type split struct {
 	key splitKey
 	Sides
-	onNode    int // Number of members of other processes on the node.
-	inNetwork int // Number of members on other nodes.
+	// onNode counts members of other processes on the node, and inNetwork members on other nodes.
+	onNode    int
+	inNetwork int
 	// notInNetwork is CommSpec.Elsewhere of the network's Comm.
 	notInNetwork *pml.RankSet
 
-	changes uint64 // Module.changes at its creation.
-	handles int    // Communicators of this process that use it.
+	// changes is Module.changes at its creation.
+	changes uint64
+	// handleCount counts the communicators of this process that use it.
+	handleCount int
 }
 
 // splitKey identifies communicators that share a split.
 type splitKey struct {
 	members   pml.Members
-	elsewhere *pml.RankSet // CommSpec.Elsewhere.
+	elsewhere *pml.RankSet
 }
 
-// split returns that of a communicator, with one handle more.
+// split returns the split of a communicator, and counts a handle.
 func (m *Module) split(spec *pml.CommSpec) *split {
 	key := splitKey{spec.Members, spec.Elsewhere}
 	m.mu.Lock()
@@ -40,12 +42,12 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 		s = m.newSplit(key, spec)
 	}
 	m.splits[key], m.lastSplit = s, weak.Make(s)
-	s.handles++
+	s.handleCount++
 	return s
 }
 
-// newSplit looks where the members are. Messages of this process to itself are the node's
-// PML's if that has other members too. mu held.
+// newSplit creates a split. Messages of this process to itself use the node's PML if other members are on the node. mu
+// is held.
 func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 	n := spec.Members.Len()
 	s := &split{key: key, changes: m.changes, Sides: Sides{OnNode: pml.NewRankSet(n), IsWhole: true}}
@@ -86,12 +88,12 @@ func addIf(s *pml.RankSet, rank int, condition bool) {
 	}
 }
 
-// drop takes a handle off a split. A communicator that one of the two PMLs has alone drops its
-// split at once. Further handles of that communicator find the last split until the garbage collector frees it.
-func (m *Module) drop(s *split) {
+// releaseSplit removes a handle from a split. A communicator of one PML alone releases its split at once. Further
+// handles of that communicator find the last split until the garbage collector frees it.
+func (m *Module) releaseSplit(s *split) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.handles--; s.handles == 0 && m.splits[s.key] == s {
+	if s.handleCount--; s.handleCount == 0 && m.splits[s.key] == s {
 		delete(m.splits, s.key)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Suspend implements pml.Comm. It suspends the receives of this communicator. Those that the network has for them wait
-// on, so that both sides stay matchable. Without a reason the parts end receives from any source if no other member is left.
+// Suspend implements pml.Comm. It suspends the receives of this communicator. Their receives in the network continue, so
+// that both sides can match. With a nil reason the parts end receives from any source if no other member is left.
 func (c *comm) Suspend(plane pml.Plane, why error) {
 	e := c.j.engine
 	e.Lock()
@@ -24,8 +24,8 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 	}
 }
 
-// recvSuspended is a blocking Recv from any source while there is a reason to suspend it: it receives a message that is here,
-// also in the network. Without one, and without an error, the caller posts the receive. Lock held, and released meanwhile.
+// recvSuspended is a blocking Recv from any source during a suspension. It receives a message that has arrived on the node
+// or in the network. Without one, and without an error, the caller posts the receive. Lock held, and released meanwhile.
 func (c *comm) recvSuspended(ctx context.Context, buf pml.Buffer, tag int, plane pml.Plane) (st pml.Status, ok bool, err error) {
 	c.j.engine.Release()
 	defer c.j.engine.Lock()
@@ -38,8 +38,8 @@ func (c *comm) recvSuspended(ctx context.Context, buf pml.Buffer, tag int, plane
 
 // pendingReason returns the reason for not waiting for a message of any source, or nil. Lock held.
 func (w *wildcards) pendingReason() error {
-	if w.lost != nil {
-		return w.lost
+	if w.lostError != nil {
+		return w.lostError
 	}
 	return w.c.suspended[w.plane]
 }

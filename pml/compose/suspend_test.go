@@ -12,7 +12,7 @@ import (
 )
 
 func TestSuspend_ReceivesFromAnySource_MatchMessagesOfBothSides(t *testing.T) {
-	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3) // ranks 0 and 2 share a node
+	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3) // Ranks 0 and 2 share a node.
 	c := w.Comms(t, cid.PolicyAgree)
 	why := errors.New("a reason")
 	suspend := func(why error) { c[0].Suspend(pml.PointToPoint, why) }
@@ -41,7 +41,7 @@ func TestSuspend_ReceivesFromAnySource_MatchMessagesOfBothSides(t *testing.T) {
 			if _, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: make([]byte, n)}, pml.AnySource, 1, pml.PointToPoint); err != why {
 				t.Errorf("blocking receive: %v", err)
 			}
-			for _, r := range []started{before, after} { // the blocking one takes no message
+			for _, r := range []started{before, after} { // The blocking receive takes no message.
 				send(t, c[src], 0, 1, string(message))
 				until(t, func() bool { _, done, err := r.Peek(r.gen); return done && err == nil })
 				if st, err := r.Wait(t.Context(), r.gen); err != nil || st.Source != src || st.Bytes != n {
@@ -64,7 +64,7 @@ func TestSuspend_ReceivesFromAnySource_MatchMessagesOfBothSides(t *testing.T) {
 			if st, err := c[0].Recv(t.Context(), pml.Buffer{Bytes: make([]byte, n)}, pml.AnySource, 2, pml.PointToPoint); err != nil || st.Source != src {
 				t.Errorf("resumed: %+v %v", st, err)
 			}
-			send(t, c[src], 0, 3, "") // for the freed one
+			send(t, c[src], 0, 3, "") // For the freed receive.
 		}
 	}
 }

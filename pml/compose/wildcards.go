@@ -10,43 +10,49 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// wildcards is a plane of a communicator on which a receive or a probe from any source
-// was posted. From then on messages of the node are matched here: the node's PML hands
-// them over in the order of their arrival (pml.Watcher), and receives that they may match
-// are posted here. Those from any source are posted in the network too.
+// wildcards matches the messages of the node on one plane of a communicator, after the first receive or probe from
+// any source there. The node's PML passes them in order of arrival (pml.Watcher). Receives that they may match are
+// posted here. Those from any source are posted in the network too.
 //
-// A message of the node that meets a receive which the network has as well waits until
-// the network's receive is withdrawn for certain. If the network had matched it, the
-// message goes to the next receive that it matches: it is the one that can wait, for a
-// message that a network has matched can't be put back in its order. Messages behind it
-// wait too, so that there is one such question at a time.
+// If a message of the node matches a receive that the network has too, it waits until the network's receive is
+// withdrawn. If the network has matched that receive, the message goes to the next receive that it matches, since a
+// message that a network has matched cannot be put back in order. Later messages wait too, so that there is one
+// withdrawal at a time.
 //
-// Receives from members on the node that were posted before stay with its PML, and get
-// what comes first, as they should.
+// Receives from members on the node that were posted before stay with its PML, and match first.
 type wildcards struct {
 	c      *comm
 	plane  pml.Plane
 	queues match.Queues[request, message]
-	peers  base.Table[*match.Peer[request, message]] // of members on the node
+	// peers has the queues of the members on the node.
+	peers base.Table[*match.Peer[request, message]]
 
-	arrived []*message // that are not in the queues yet
-	asking  *request   // that is being withdrawn from the network for arrived[0]
-	found   *request   // Receive that Eager has matched for the message that Arrived hands over next.
-	pending int        // receives that are not complete
-	changed bool       // receives and probes may wait in vain
-	watches bool
-	lost    error    // why receives from any source may wait in vain, see lookForLost
-	probes  []*probe // that are blocked
+	// arrived has the messages that are not in the queues yet.
+	arrived []*message
+	// withdrawing is the receive that is being withdrawn from the network for arrived[0].
+	withdrawing *request
+	// eagerMatch is the receive that Eager has matched for the next call of Arrived.
+	eagerMatch *request
+	// pending counts incomplete receives.
+	pending int
+	// mustRecheck is set if a message may no longer come for some receive or probe.
+	mustRecheck bool
+	isWatching  bool
+	// lostError is the error of receives from any source, see checkLost.
+	lostError error
+	probes    []*probe
 }
 
-// message is one of the node.
+// message is a message of the node.
 type message struct {
-	node     match.Message[message]
-	w        *wildcards
-	claimed  pml.Claimed
-	bytes    int
-	isQueued bool // It is in the unexpected queue.
-	isAsked  bool // Return has refused the withdrawal of it.
+	node    match.Message[message]
+	w       *wildcards
+	claimed pml.Claimed
+	bytes   int
+	// isQueued is set while it is in the unexpected queue.
+	isQueued bool
+	// isWanted is set if Return has refused to return it to its sender.
+	isWanted bool
 }
 
 func (msg *message) status() pml.Status {
@@ -57,45 +63,44 @@ func newWildcards(c *comm, plane pml.Plane) *wildcards {
 	return &wildcards{c: c, plane: plane, peers: base.NewTable[*match.Peer[request, message]](c.onNode.Len(), c.sides.IsWhole)}
 }
 
-// watch begins. Lock held.
+// watch starts the watch. Lock held.
 func (w *wildcards) watch() {
-	w.watches = true
+	w.isWatching = true
 	w.c.j.watching[w] = struct{}{}
-	w.lookForLost()
+	w.checkLost()
 	w.c.watchable.Watch(w.plane, w)
 }
 
-// lookForLost sees whether a member on the node has failed. The network's PML, which has
-// the receives from any source too, hears of it only if the bootstrap reports a death, and
-// not if a path on the node breaks. Lock held.
-func (w *wildcards) lookForLost() {
+// checkLost sets lostError if a member on the node is unreachable. The network's PML, which has the receives from any
+// source too, gets failure reports of the bootstrap, but does not detect a broken path on the node. Lock held.
+func (w *wildcards) checkLost() {
 	for src := range w.c.onNode.Len() {
 		if !w.c.sides.isOnNode(src) {
 			continue
 		}
 		if err := w.c.watchable.CannotCome(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
-			// A death is reported to the network's PML too, and ends no receive that can be suspended.
-			if w.lost = w.c.watchable.CannotCome(pml.AnySource, w.plane); w.lost != nil {
+			// Failures are reported to the network's PML too, and fail no receive that can be suspended.
+			if w.lostError = w.c.watchable.CannotCome(pml.AnySource, w.plane); w.lostError != nil {
 				return
 			}
 		}
 	}
 }
 
-// mayEnd ends a plane of a closed communicator on which no receive waits. Senders of
-// messages that nobody will receive must not wait. Lock held.
-func (w *wildcards) mayEnd() {
-	if !w.c.closed || w.pending > 0 || !w.watches || w.c.j.isClosed {
+// endIfUnused ends the watch of a closed communicator without pending receives, so that senders of unreceived messages
+// do not wait. Lock held.
+func (w *wildcards) endIfUnused() {
+	if !w.c.isNodeClosed || w.pending > 0 || !w.isWatching || w.c.j.isClosed {
 		return
 	}
-	w.watches = false
+	w.isWatching = false
 	delete(w.c.j.watching, w)
 	for _, msg := range w.arrived {
 		msg.claimed.Drop()
 	}
 	w.arrived = nil
 	w.queues.Unexpected(func(msg *match.Message[message]) {
-		w.take(msg.Owner)
+		w.takeUnexpected(msg.Owner)
 		msg.Owner.claimed.Drop()
 	})
 	w.c.watchable.Watch(w.plane, nil)
@@ -108,40 +113,40 @@ func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {
 	r.buf = buf
 	r.posted.Source, r.posted.Tag = src, tag
 	w.pending++
-	if err := c.over(); err != nil {
+	if err := c.closedError(); err != nil {
 		r.fail(err)
 		return r
 	}
 	if found := w.queues.Post(w.from(src), &r.posted); found != nil {
-		r.hook()
+		r.emitRecv()
 		found.Owner.isQueued = false
-		r.give(found.Owner)
+		r.deliver(found.Owner)
 		return r
 	}
 	if src == pml.AnySource {
-		r.follow(c.network.StartRecv(buf, src, tag, w.plane))
+		r.followInner(c.network.StartRecv(buf, src, tag, w.plane))
 		switch {
-		case w.lost == nil || r.part == nil:
-		case len(w.arrived) > 0: // its message may be among them
-			w.changed = true
+		case w.lostError == nil || r.inner == nil:
+		case len(w.arrived) > 0: // Its message may be among them.
+			w.mustRecheck = true
 		default:
-			r.end(w.lost)
+			r.withdraw(w.lostError)
 		}
 		r.SetSuspended(c.suspended[w.plane])
 		return r
 	}
-	r.hook()
+	r.emitRecv()
 	switch err := c.watchable.CannotCome(src, w.plane); {
 	case err == nil:
-	case len(w.arrived) > 0: // its message may be among them
-		w.changed = true
+	case len(w.arrived) > 0: // Its message may be among them.
+		w.mustRecheck = true
 	default:
 		r.fail(err)
 	}
 	return r
 }
 
-// from returns the queues of a source; nil: any.
+// from returns the queues of a source, nil for any source.
 func (w *wildcards) from(src int) *match.Peer[request, message] {
 	if src == pml.AnySource {
 		return nil
@@ -159,8 +164,7 @@ func (w *wildcards) peer(src int) *match.Peer[request, message] {
 	return p
 }
 
-// Eager implements pml.Watcher. A message behind others waits like them, and so does one whose
-// receive the network has as well.
+// Eager implements pml.Watcher. A message waits behind others in arrived, or if the network has its receive too.
 func (w *wildcards) Eager(src, tag int, payload []byte) bool {
 	if len(w.arrived) > 0 {
 		return false
@@ -170,8 +174,8 @@ func (w *wildcards) Eager(src, tag int, payload []byte) bool {
 		return false
 	}
 	r := found.Owner
-	if r.part != nil {
-		w.found = r
+	if r.inner != nil {
+		w.eagerMatch = r
 		return false
 	}
 	r.finish(pml.Status{Source: src, Tag: tag, Bytes: len(payload), Err: base.Deliver(r.buf, payload)})
@@ -190,34 +194,34 @@ func (w *wildcards) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 	return msg
 }
 
-// Return implements pml.Unmatched. A message for which a receive is being withdrawn from the
-// network counts as matched. If that receive ends otherwise, the message is dropped, since its sender waits.
+// Return implements pml.Unmatched. A message for which a receive is being withdrawn from the network counts as matched.
+// If the network has matched that receive, the message is dropped, since its sender waits.
 func (msg *message) Return() bool {
 	w := msg.w
 	if msg.isQueued {
-		w.take(msg)
+		w.takeUnexpected(msg)
 		return true
 	}
 	i := slices.Index(w.arrived, msg)
-	if i < 0 || i == 0 && w.asking != nil {
-		msg.isAsked = i == 0
+	if i < 0 || i == 0 && w.withdrawing != nil {
+		msg.isWanted = i == 0
 		return false
 	}
 	w.arrived = slices.Delete(w.arrived, i, i+1)
 	return true
 }
 
-// take takes a message out of the unexpected queue. Lock held.
-func (w *wildcards) take(msg *message) {
+// takeUnexpected removes a message from the unexpected queue. Lock held.
+func (w *wildcards) takeUnexpected(msg *message) {
 	w.queues.Take(&msg.node)
 	msg.isQueued = false
 }
 
-// match returns the receive that a message matches, out of its queue. nil: there is none. Lock
+// matchArrival removes the receive that a message matches from its queue and returns it, or nil if there is none. Lock
 // held.
-func (w *wildcards) match(msg *message) (r *request) {
-	if r = w.found; r != nil {
-		w.found = nil
+func (w *wildcards) matchArrival(msg *message) (r *request) {
+	if r = w.eagerMatch; r != nil {
+		w.eagerMatch = nil
 	} else if found := w.queues.Arrive(w.peer(msg.node.Source), msg.node.Tag); found != nil {
 		r = found.Owner
 	}
@@ -226,44 +230,44 @@ func (w *wildcards) match(msg *message) (r *request) {
 
 // Changed implements pml.Watcher.
 func (w *wildcards) Changed() {
-	w.changed = true
+	w.mustRecheck = true
 	w.settle()
 }
 
-// settle matches what has arrived, in order, and then ends the receives whose message
-// can't come any more. Lock held.
+// settle matches the arrived messages, in order, and then ends the receives whose message cannot come any more. Lock
+// held.
 func (w *wildcards) settle() {
-	for len(w.arrived) > 0 && w.asking == nil {
+	for len(w.arrived) > 0 && w.withdrawing == nil {
 		msg := w.arrived[0]
-		if msg.isAsked {
+		if msg.isWanted {
 			w.arrived = w.arrived[1:]
 			msg.claimed.Drop()
 			continue
 		}
-		r := w.match(msg)
+		r := w.matchArrival(msg)
 		switch {
 		case r == nil:
 			w.arrived = w.arrived[1:]
 			w.queues.Keep(w.peer(msg.node.Source), &msg.node)
 			msg.isQueued = true
 			w.wakeProbes()
-		case r.part != nil:
-			w.asking = r
-			r.Resume()            // it gets this message or one of the network
-			r.part.CancelLocked() // it may answer at once
+		case r.inner != nil:
+			w.withdrawing = r
+			r.Resume()             // It has a message of the node or of the network.
+			r.inner.CancelLocked() // It may complete within the call.
 		default:
 			w.arrived = w.arrived[1:]
-			r.give(msg)
+			r.deliver(msg)
 		}
 	}
-	if !w.changed || len(w.arrived) > 0 {
+	if !w.mustRecheck || len(w.arrived) > 0 {
 		return
 	}
-	w.changed = false
-	w.lookForLost()
+	w.mustRecheck = false
+	w.checkLost()
 	w.wakeProbes()
-	if w.lost != nil {
-		w.queues.Posted(nil, func(r *match.Recv[request]) { r.Owner.end(w.lost) })
+	if w.lostError != nil {
+		w.queues.Posted(nil, func(r *match.Recv[request]) { r.Owner.withdraw(w.lostError) })
 	}
 	for src, from := range w.peers.All() {
 		if err := w.c.watchable.CannotCome(src, w.plane); err != nil {

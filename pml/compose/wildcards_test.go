@@ -15,11 +15,10 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestAnySourceOnNodeAndNetworkLosesNothing: one sender on the node and one off it
-// race for the same receives, some of which are canceled. Every message is received
-// once, and those of a sender in the order of their sends by receives in the order
-// of their posting.
-func TestAnySourceOnNodeAndNetworkLosesNothing(t *testing.T) {
+// TestRecvAnySource_NodeAndNetwork_LoseNoMessage lets one sender on the node and one on another node race for the same receives,
+// some of which are canceled. Every message is received once, and the messages of each sender are received in the order of
+// their sends by receives in the order of their posting.
+func TestRecvAnySource_NodeAndNetwork_LoseNoMessage(t *testing.T) {
 	for _, polls := range []int{0, 3} {
 		for _, policy := range pmltest.Policies {
 			anySource(t, onNodes(2, mtltest.Options{Inject: 4096, Faults: mtltest.Faults{Polls: polls}}), policy)
@@ -27,9 +26,9 @@ func TestAnySourceOnNodeAndNetworkLosesNothing(t *testing.T) {
 	}
 }
 
-// TestSessionIsClosedWhileTheNetworkIsAsked: for each of many receives, whether a message
-// of the node may have it. The answers come when nothing waits for them any more.
-func TestSessionIsClosedWhileTheNetworkIsAsked(t *testing.T) {
+// TestClose_WithdrawalsInProgress_ReceivesEnd covers many receives that are being withdrawn from the network for messages of
+// the node. The withdrawals complete after the close.
+func TestClose_WithdrawalsInProgress_ReceivesEnd(t *testing.T) {
 	for round := range 4 {
 		w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{Faults: mtltest.Faults{Polls: 20 << round}}), 3)
 		for range 60 {
@@ -39,7 +38,7 @@ func TestSessionIsClosedWhileTheNetworkIsAsked(t *testing.T) {
 		}
 		var over atomic.Bool
 		var poller sync.WaitGroup
-		poller.Go(func() { // as somebody does who still waits for another message
+		poller.Go(func() { // As a goroutine does that waits for another message.
 			for e := w.Procs[0].Engine; !over.Load(); {
 				e.Lock()
 				e.Progress()
@@ -59,7 +58,7 @@ func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
 	w := pmltest.OpenWorld(t, s, 3)
 	c := w.Comms(t, policy)
 	var senders sync.WaitGroup
-	for from := 1; from <= 2; from++ { // rank 1 is elsewhere, and rank 2 on the node of rank 0
+	for from := 1; from <= 2; from++ { // Rank 1 is on another node, and rank 2 on the node of rank 0.
 		senders.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(from)))
 			for i := range n {
@@ -75,7 +74,7 @@ func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
 		})
 	}
 	rng := rand.New(rand.NewPCG(2, 0))
-	var next [3]int // of each sender
+	var next [3]int // Next number of each sender.
 	type posted struct {
 		r   *pml.Request
 		gen uint32
@@ -118,14 +117,14 @@ func anySource(t *testing.T, s pmltest.Stack, policy cid.Policy) {
 	if st, ok, err := c[0].Iprobe(pml.AnySource, pml.AnyTag, pml.PointToPoint); ok || err != nil {
 		t.Errorf("there is one more: %+v %v", st, err)
 	}
-	senders.Wait() // the last synchronous sends hear of their receives only now
+	senders.Wait() // The last synchronous sends complete now.
 }
 
-// TestSend_ContextEndsOnWatchedPlane_IsWithdrawn: the message was handed over and has not matched.
+// TestSend_ContextEndsOnWatchedPlane_IsWithdrawn covers a message that was passed to the watcher and has not matched.
 func TestSend_ContextEndsOnWatchedPlane_IsWithdrawn(t *testing.T) {
 	w := pmltest.OpenWorld(t, onNodes(2, mtltest.Options{}), 3)
 	c := w.Comms(t, cid.PolicyAgree)
-	first := irecv(t, c[0], make([]byte, 8), pml.AnySource, 1) // the plane is watched from now on
+	first := irecv(t, c[0], make([]byte, 8), pml.AnySource, 1) // Starts the watch of the plane.
 	send(t, c[2], 0, 1, "first")
 	if _, err := first.Wait(t.Context(), first.gen); err != nil {
 		t.Fatal(err)
