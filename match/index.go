@@ -2,43 +2,47 @@ package match
 
 import "math/rand/v2"
 
-// index finds the entries of a list by tag: a hash table with open addressing, one slot
-// for each tag, AnyTag among them, with the entries of that tag in the list's order. It
-// is on while the list is long; when the list gets short it keeps only its memory.
+// index finds the entries of a list by tag. It is a hash table with open addressing and one slot for each
+// tag, including AnyTag, which has the entries of that tag in the list's order. It is active while the
+// list is long, and otherwise keeps only its memory.
 type index[T any] struct {
-	on      bool
-	slots   []slot[T] // a power of two of them
-	shift   uint8     // 64 less the bits of a position
-	factor  uint64    // of the hash: odd, random, so that no peer can choose tags that collide
-	used    int       // slots
-	most    int       // used, since it is on
-	entries int
+	isActive bool
+	// slots has a power of two of them. shift is 64 less the bits of a position.
+	slots []tagSlot[T]
+	shift uint8
+	// factor of the hash is odd and random, so that a peer cannot choose tags that collide.
+	factor    uint64
+	usedSlots int
+	// peakUsed is the maximum of usedSlots since activate.
+	peakUsed int
+	entries  int
 }
 
-type slot[T any] struct {
+// tagSlot has the entries of one tag. It is free if head is nil.
+type tagSlot[T any] struct {
 	tag        int
-	head, tail *Entry[T] // nil: free
+	head, tail *Entry[T]
 }
 
 const (
-	// longWalk is how many entries a walk passes before the list gets an index. A step
-	// costs about 1 ns if the entry is in the cache, 5 to 80 if not; a lookup some 10.
+	// longWalk is the number of entries that a walk passes before the list gets an index. A step
+	// costs about 1 ns if the entry is cached and 5 to 80 ns otherwise, and a lookup about 10 ns.
 	longWalk = 32
-	// shortList is how many entries are found as fast without an index.
+	// shortList is the length up to which a walk is as fast as a lookup.
 	shortList = 8
-	// fewSlots is the smallest table.
-	fewSlots = 4 * longWalk
+	// minSlots is the size of the smallest table.
+	minSlots = 4 * longWalk
 )
 
-// lookup is first by the index, which it makes if there is none.
-func (l *list[T]) lookup(tag, chain int) *Entry[T] {
+// lookupTag is first with the index, which it creates or activates if necessary.
+func (l *list[T]) lookupTag(tag, chain int) *Entry[T] {
 	x := l.index
 	if x == nil {
 		x = &index[T]{}
 		l.index = x
 	}
-	if !x.on {
-		x.begin()
+	if !x.isActive {
+		x.activate()
 		l.each(chain, func(e *Entry[T]) { x.add(e, chain) })
 	}
 	r, any := x.slots[x.find(tag)].head, x.slots[x.find(AnyTag)].head
@@ -48,26 +52,26 @@ func (l *list[T]) lookup(tag, chain int) *Entry[T] {
 	return r
 }
 
-// begin switches an empty index on.
-func (x *index[T]) begin() {
-	x.on, x.most = true, 0
+// activate activates an empty index.
+func (x *index[T]) activate() {
+	x.isActive, x.peakUsed = true, 0
 	if x.slots == nil {
-		x.resize(fewSlots)
+		x.resize(minSlots)
 	}
 }
 
-// end switches it off. A table that was mostly empty goes.
-func (x *index[T]) end() {
-	x.on = false
-	if len(x.slots) > fewSlots && x.most < len(x.slots)/8 {
+// deactivate clears the index. It frees a table that was mostly empty.
+func (x *index[T]) deactivate() {
+	x.isActive = false
+	if len(x.slots) > minSlots && x.peakUsed < len(x.slots)/8 {
 		x.slots = nil
-	} else if x.used > 0 {
+	} else if x.usedSlots > 0 {
 		clear(x.slots)
 	}
-	x.used, x.entries = 0, 0
+	x.usedSlots, x.entries = 0, 0
 }
 
-// find returns the position of tag, or of the free slot where it would be.
+// find returns the position of tag, or of the free slot for it.
 func (x *index[T]) find(tag int) int {
 	mask := len(x.slots) - 1
 	at := x.home(tag)
@@ -77,43 +81,43 @@ func (x *index[T]) find(tag int) int {
 	return at
 }
 
-// home is where the search for tag begins.
+// home returns the position at which the search for tag starts.
 func (x *index[T]) home(tag int) int { return int(uint64(tag) * x.factor >> x.shift) }
 
-// add appends e to those of its tag, if the index is on.
+// add appends e to the entries of its tag, if the index is active.
 func (x *index[T]) add(e *Entry[T], chain int) {
-	if !x.on {
+	if !x.isActive {
 		return
 	}
 	s := &x.slots[x.find(e.Tag)]
 	x.entries++
-	e.alike[chain] = links[T]{prev: s.tail}
+	e.tagLinks[chain] = links[T]{prev: s.tail}
 	if s.head != nil {
-		s.tail.alike[chain].next = e
+		s.tail.tagLinks[chain].next = e
 		s.tail = e
 		return
 	}
 	s.tag, s.head, s.tail = e.Tag, e, e
-	if x.used++; x.used > x.most {
-		x.most = x.used
+	if x.usedSlots++; x.usedSlots > x.peakUsed {
+		x.peakUsed = x.usedSlots
 	}
-	if 2*x.used > len(x.slots) {
+	if 2*x.usedSlots > len(x.slots) {
 		x.resize(2 * len(x.slots))
 	}
 }
 
-// remove takes e out, if the index is on.
+// remove removes e, if the index is active.
 func (x *index[T]) remove(e *Entry[T], chain int) {
-	if !x.on {
+	if !x.isActive {
 		return
 	}
-	at := e.alike[chain]
-	e.alike[chain] = links[T]{}
+	at := e.tagLinks[chain]
+	e.tagLinks[chain] = links[T]{}
 	if at.prev != nil {
-		at.prev.alike[chain].next = at.next
+		at.prev.tagLinks[chain].next = at.next
 	}
 	if at.next != nil {
-		at.next.alike[chain].prev = at.prev
+		at.next.tagLinks[chain].prev = at.prev
 	}
 	if at.prev == nil || at.next == nil {
 		i := x.find(e.Tag)
@@ -127,28 +131,28 @@ func (x *index[T]) remove(e *Entry[T], chain int) {
 		}
 	}
 	if x.entries--; x.entries < shortList {
-		x.end()
+		x.deactivate()
 	}
 }
 
-// free empties a slot, and moves those behind it up, so that no search ends too early.
+// free empties a slot and moves later ones, so that no search ends too early.
 func (x *index[T]) free(at int) {
-	x.used--
+	x.usedSlots--
 	mask := len(x.slots) - 1
 	for next := (at + 1) & mask; x.slots[next].head != nil; next = (next + 1) & mask {
-		// A slot may move to at if its search begins there or before.
+		// A slot may move to at if its search starts there or before.
 		if home := x.home(x.slots[next].tag); (next-home)&mask >= (next-at)&mask {
 			x.slots[at] = x.slots[next]
 			at = next
 		}
 	}
-	x.slots[at] = slot[T]{}
+	x.slots[at] = tagSlot[T]{}
 }
 
-// resize makes a table of n slots.
+// resize creates a table of n slots.
 func (x *index[T]) resize(n int) {
 	old := x.slots
-	x.slots, x.factor, x.shift = make([]slot[T], n), rand.Uint64()|1, 64
+	x.slots, x.factor, x.shift = make([]tagSlot[T], n), rand.Uint64()|1, 64
 	for ; n > 1; n /= 2 {
 		x.shift--
 	}

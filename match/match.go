@@ -1,18 +1,16 @@
-// Package match pairs messages with receives as MPI requires (MPI-4.1 section
-// 3.5): messages of one sender in the order of their sends, receives in the
-// order in which they were posted, with wildcards for source and tag. It is
-// pure: no locks, no memory of its own, no knowledge of transports. Every PML
-// shares it, one Queues per (communicator, plane); and mtl/ofi has them for what its
-// network has no room for, and for answers to synchronous sends.
+// Package match matches messages with receives as MPI requires (MPI-4.1 section 3.5). Messages of one
+// sender match in the order of their sends, and receives in the order of their posting, with wildcards
+// for source and tag. The package is pure code without locks, and does not depend on transports. All PMLs
+// use it, with one Queues for each communicator and plane. mtl/ofi uses it for messages that its network
+// cannot hold, and for acknowledgments of synchronous sends.
 //
-// Recv and Message are intrusive list entries: a PML embeds them in its requests
-// and buffered messages and sets Owner once, so that matching allocates nothing.
+// Recv and Message are intrusive list entries. A PML embeds them in its requests and buffered messages,
+// and sets Owner once, so that matching allocates no memory.
 //
-// Cost: an arrival looks for the oldest receive posted for its source and the oldest
-// posted for any source; a receive looks for the oldest unexpected message of its source,
-// or of all. Each is a walk of a list that is usually short. A list in which a walk was
-// long gets an index by tag, and keeps it until the list is short again: a match takes
-// constant time then, whatever the length.
+// An arrival searches for the oldest receive from its source and the oldest one from any source. A
+// receive searches for the oldest unexpected message of its source, or of all sources. Each search walks a
+// list that is usually short. After a long walk, a list has an index by tag until it is short
+// again, so that a match takes constant time at any length.
 package match
 
 // Wildcards.
@@ -21,27 +19,32 @@ const (
 	AnyTag    = -2
 )
 
-// Entry is what waits in a queue: a posted receive, or a message that arrived before
-// its receive. T is what the PML embeds it in.
+// Entry is an element of a queue, either a posted receive or an unexpected message. The PML embeds it in
+// a T.
 type Entry[T any] struct {
-	Source int // rank; of a receive also AnySource
-	Tag    int // of a receive also AnyTag
-	Owner  *T
+	// Source is a rank, or AnySource for a receive.
+	Source int
+	// Tag may be AnyTag for a receive.
+	Tag   int
+	Owner *T
 
-	stamp uint64   // of a receive: order of posting
-	list  *list[T] // of its source; nil: not queued
-	in    [2]links[T]
-	alike [2]links[T] // in an index of that list: the entries with its tag
+	// stamp is the position of a receive in the order of posting.
+	stamp uint64
+	// list is the list of its source, nil if the entry is not queued.
+	list       *list[T]
+	chainLinks [2]links[T]
+	// tagLinks links the entries with the same tag in an index of that list.
+	tagLinks [2]links[T]
 }
 
 // Recv is a posted receive.
 type Recv[R any] = Entry[R]
 
-// Message is a message that arrived before its receive.
+// Message is an unexpected message.
 type Message[M any] = Entry[M]
 
-// A chain is a list's share of an entry. A message is in two lists: that of its source,
-// where receives are too, and all messages by arrival.
+// Chains of an entry. An unexpected message is in the list of its source, and in that of all messages by
+// arrival. A receive is only in the list of its source.
 const (
 	bySource = iota
 	byArrival
@@ -51,20 +54,20 @@ type links[T any] struct{ next, prev *Entry[T] }
 
 type list[T any] struct {
 	head, tail *Entry[T]
-	index      *index[T] // nil: there never was one
+	index      *index[T] // nil until the first long walk
 }
 
 func (l *list[T]) push(e *Entry[T], chain int) {
-	e.in[chain] = links[T]{prev: l.tail}
+	e.chainLinks[chain] = links[T]{prev: l.tail}
 	if l.tail == nil {
 		l.head = e
 	} else {
-		l.tail.in[chain].next = e
+		l.tail.chainLinks[chain].next = e
 	}
 	l.tail = e
 }
 
-// append is push to a list that may have an index.
+// append is push for a list that may have an index.
 func (l *list[T]) append(e *Entry[T], chain int) {
 	l.push(e, chain)
 	if l.index != nil {
@@ -76,112 +79,115 @@ func (l *list[T]) remove(e *Entry[T], chain int) {
 	if l.index != nil {
 		l.index.remove(e, chain)
 	}
-	at := &e.in[chain]
+	at := &e.chainLinks[chain]
 	if at.prev == nil {
 		l.head = at.next
 	} else {
-		at.prev.in[chain].next = at.next
+		at.prev.chainLinks[chain].next = at.next
 	}
 	if at.next == nil {
 		l.tail = at.prev
 	} else {
-		at.next.in[chain].prev = at.prev
+		at.next.chainLinks[chain].prev = at.prev
 	}
 	*at = links[T]{}
 }
 
-// pop is remove of the head, by source, of a list without index.
+// pop removes the head of a list without an index, in chain bySource.
 func (l *list[T]) pop() {
-	next := l.head.in[bySource].next
+	next := l.head.chainLinks[bySource].next
 	l.head.list, l.head = nil, next
 	if next == nil {
 		l.tail = nil
 	} else {
-		next.in[bySource].prev = nil
+		next.chainLinks[bySource].prev = nil
 	}
 }
 
-// first returns the oldest entry whose tag goes with tag: one of the two may be AnyTag.
+// first returns the oldest entry that matches tag. Either tag may be AnyTag.
 func (l *list[T]) first(tag, chain int) *Entry[T] {
 	walked := 0
-	for e := l.head; e != nil; e = e.in[chain].next {
+	for e := l.head; e != nil; e = e.chainLinks[chain].next {
 		if e.Tag == tag || e.Tag == AnyTag || tag == AnyTag {
 			return e
 		}
-		if walked++; walked == longWalk || l.index != nil && l.index.on {
-			return l.lookup(tag, chain)
+		if walked++; walked == longWalk || l.index != nil && l.index.isActive {
+			return l.lookupTag(tag, chain)
 		}
 	}
 	return nil
 }
 
-// each calls f, which may remove the entry that it is given.
+// each calls f for all entries. f may remove the entry that it gets.
 func (l *list[T]) each(chain int, f func(*Entry[T])) {
 	for e := l.head; e != nil; {
-		next := e.in[chain].next
+		next := e.chainLinks[chain].next
 		f(e)
 		e = next
 	}
 }
 
-// Peer is the part of the queues that concerns one source. A PML keeps the
-// pointer beside what else it knows of the source.
+// Peer has the queues of one source. A PML keeps it with its state of the source.
 type Peer[R, M any] struct {
 	posted     list[R]
 	unexpected list[M]
-	look       bool // a receive may find a message, or posted has an index; see post
+	// needsSlowPost is set if a receive may match an unexpected message, or posted has an index.
+	needsSlowPost bool
 }
 
-// Queues are the posted and the unexpected queue. The zero value is empty and
-// ready. Not safe for concurrent use: the PML's lock guards it.
+// Queues are the posted and the unexpected queue. The zero value is empty and ready for use. It is not
+// safe for concurrent use.
 type Queues[R, M any] struct {
-	wildcards list[R] // receives from any source
-	all       list[M] // unexpected messages of all sources, by arrival
-	stamp     uint64
-	look      bool // there may be receives from any source, or an index of a posted list; see arrive
-	indexed   bool // a posted list has an index, or had one
+	// wildcards has the receives from any source.
+	wildcards list[R]
+	// arrivals has the unexpected messages of all sources, by arrival.
+	arrivals list[M]
+	stamp    uint64
+	// needsSlowArrive is set if there may be receives from any source, or an index of posted receives.
+	needsSlowArrive bool
+	// hasIndexed is set once a list of posted receives has had an index.
+	hasIndexed bool
 }
 
-// Order is entries in the order in which they were pushed, whatever their sources, in Queues or in none:
-// for who takes receives back, the oldest first. Its links are those that only a message
-// in Queues uses. An entry is in one Order at a time.
+// Order has entries in the order of Push, independent of their sources and of Queues. It uses the links
+// that only messages in Queues use, so that posted receives may be in one. An entry is in at most one
+// Order.
 type Order[T any] struct{ all list[T] }
 
-// Push puts an entry at the end.
+// Push appends an entry.
 func (o *Order[T]) Push(e *Entry[T]) { o.all.push(e, byArrival) }
 
-// Remove takes out an entry, which is there.
+// Remove removes an entry, which must be in the Order.
 func (o *Order[T]) Remove(e *Entry[T]) { o.all.remove(e, byArrival) }
 
 // First returns the oldest entry, or nil.
 func (o *Order[T]) First() *Entry[T] { return o.all.head }
 
-// Idle reports whether nothing waits that a receive from p, or a message of p,
-// could match or would have to wait behind.
+// Idle reports whether there is no entry that a receive from p, or a message of p, could match or would
+// have to wait behind.
 func (q *Queues[R, M]) Idle(p *Peer[R, M]) bool {
 	return p.posted.head == nil && q.wildcards.head == nil && p.unexpected.head == nil
 }
 
-// Arrive finds the receive for a message from p with the given tag, and takes
-// it out of its queue: of all posted receives that match, the one posted first.
-// nil: none waits; the PML then keeps the message and calls Keep.
+// Arrive removes and returns the oldest posted receive that matches a message from p with this tag. It
+// returns nil if there is none. The PML then buffers the message and calls Keep.
 func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
-	// The usual case, small enough to be inlined: the oldest receive takes it.
-	if r := p.posted.head; r != nil && r.Tag == tag && !q.look {
+	// The usual case, which is inlined, is that the oldest receive matches.
+	if r := p.posted.head; r != nil && r.Tag == tag && !q.needsSlowArrive {
 		p.posted.pop()
 		return r
 	}
-	return q.arrive(p, tag)
+	return q.arriveSlow(p, tag)
 }
 
-func (q *Queues[R, M]) arrive(p *Peer[R, M], tag int) *Recv[R] {
-	q.look = q.indexed || q.wildcards.head != nil
+func (q *Queues[R, M]) arriveSlow(p *Peer[R, M], tag int) *Recv[R] {
+	q.needsSlowArrive = q.hasIndexed || q.wildcards.head != nil
 	r := p.posted.first(tag, bySource)
 	if w := q.wildcards.first(tag, bySource); w != nil && (r == nil || w.stamp < r.stamp) {
 		r = w
 	}
 	if p.posted.index != nil {
-		q.look, q.indexed, p.look = true, true, true
+		q.needsSlowArrive, q.hasIndexed, p.needsSlowPost = true, true, true
 	}
 	if r != nil {
 		q.Cancel(r)
@@ -189,65 +195,63 @@ func (q *Queues[R, M]) arrive(p *Peer[R, M], tag int) *Recv[R] {
 	return r
 }
 
-// Keep queues a message from p that found no receive.
+// Keep queues an unexpected message from p.
 func (q *Queues[R, M]) Keep(p *Peer[R, M], m *Message[M]) {
-	m.list, p.look = &p.unexpected, true
-	q.all.append(m, byArrival)
+	m.list, p.needsSlowPost = &p.unexpected, true
+	q.arrivals.append(m, byArrival)
 	p.unexpected.append(m, bySource)
 }
 
-// Post gives a receive. It returns the message that matches it, taken out of
-// the unexpected queue: the one that arrived first. nil: the receive is queued.
-// p is the peer of r.Source, and not used when that is AnySource.
+// Post removes and returns the oldest unexpected message that matches a receive. If there is none, it
+// queues the receive and returns nil. p is the peer of r.Source, and unused for AnySource.
 func (q *Queues[R, M]) Post(p *Peer[R, M], r *Recv[R]) *Message[M] {
-	if r.Source == AnySource || p.look {
-		return q.post(p, r)
+	if r.Source == AnySource || p.needsSlowPost {
+		return q.postSlow(p, r)
 	}
-	q.order(r, &p.posted)
+	q.stampReceive(r, &p.posted)
 	p.posted.push(r, bySource)
 	return nil
 }
 
-func (q *Queues[R, M]) post(p *Peer[R, M], r *Recv[R]) *Message[M] {
+func (q *Queues[R, M]) postSlow(p *Peer[R, M], r *Recv[R]) *Message[M] {
 	if m := q.Find(p, r.Source, r.Tag); m != nil {
 		q.Take(m)
 		return m
 	}
 	l := &q.wildcards
 	if r.Source == AnySource {
-		q.look = true
+		q.needsSlowArrive = true
 	} else {
-		l, p.look = &p.posted, p.unexpected.head != nil || p.posted.index != nil
+		l, p.needsSlowPost = &p.posted, p.unexpected.head != nil || p.posted.index != nil
 	}
-	q.order(r, l)
+	q.stampReceive(r, l)
 	l.append(r, bySource)
 	return nil
 }
 
-// order says that a receive is the youngest, and of which list it will be.
-func (q *Queues[R, M]) order(r *Recv[R], l *list[R]) {
+// stampReceive assigns the next stamp and the list of a receive.
+func (q *Queues[R, M]) stampReceive(r *Recv[R], l *list[R]) {
 	q.stamp++
 	r.stamp, r.list = q.stamp, l
 }
 
-// Find returns the message that a receive for source and tag would get now,
-// and leaves it in the queue (probe).
+// Find returns the message that a receive with this source and tag would match, without removing it
+// (probe).
 func (q *Queues[R, M]) Find(p *Peer[R, M], source, tag int) *Message[M] {
 	if source == AnySource {
-		return q.all.first(tag, byArrival)
+		return q.arrivals.first(tag, byArrival)
 	}
 	return p.unexpected.first(tag, bySource)
 }
 
-// Take takes an unexpected message out of the queue (matched probe).
+// Take removes an unexpected message (matched probe).
 func (q *Queues[R, M]) Take(m *Message[M]) {
-	q.all.remove(m, byArrival)
+	q.arrivals.remove(m, byArrival)
 	m.list.remove(m, bySource)
 	m.list = nil
 }
 
-// Cancel takes a posted receive out of its queue. It reports whether it was
-// there: false means that it has matched, or was never queued.
+// Cancel removes a posted receive. It returns false if the receive has matched, or was never queued.
 func (q *Queues[R, M]) Cancel(r *Recv[R]) bool {
 	if r.list == nil {
 		return false
@@ -257,9 +261,8 @@ func (q *Queues[R, M]) Cancel(r *Recv[R]) bool {
 	return true
 }
 
-// Posted calls f for every receive posted for p, or for those from any source
-// when p is nil, in the order of posting. f may cancel the receive that it is
-// given.
+// Posted calls f for every receive posted for p, or for any source if p is nil, in the order of posting.
+// f may cancel the receive that it gets.
 func (q *Queues[R, M]) Posted(p *Peer[R, M], f func(*Recv[R])) {
 	l := &q.wildcards
 	if p != nil {
@@ -269,7 +272,7 @@ func (q *Queues[R, M]) Posted(p *Peer[R, M], f func(*Recv[R])) {
 }
 
 // FirstPosted returns the oldest receive that Posted would pass to f, or nil. A PML that ends receives
-// takes the first one until there is none if ending one may cancel others.
+// uses it in a loop if ending one may cancel others.
 func (q *Queues[R, M]) FirstPosted(p *Peer[R, M]) *Recv[R] {
 	if p != nil {
 		return p.posted.head
@@ -277,9 +280,9 @@ func (q *Queues[R, M]) FirstPosted(p *Peer[R, M]) *Recv[R] {
 	return q.wildcards.head
 }
 
-// Unexpected calls f for every unexpected message in the order of arrival. f may
-// take the message that it is given.
-func (q *Queues[R, M]) Unexpected(f func(*Message[M])) { q.all.each(byArrival, f) }
+// Unexpected calls f for every unexpected message in the order of arrival. f may take the message that it
+// gets.
+func (q *Queues[R, M]) Unexpected(f func(*Message[M])) { q.arrivals.each(byArrival, f) }
 
-// FirstUnexpected returns the unexpected message that arrived first, or nil.
-func (q *Queues[R, M]) FirstUnexpected() *Message[M] { return q.all.head }
+// FirstUnexpected returns the oldest unexpected message, or nil.
+func (q *Queues[R, M]) FirstUnexpected() *Message[M] { return q.arrivals.head }

@@ -34,11 +34,11 @@ func newMessage(id, source, tag int) *message {
 	return m
 }
 
-// TestAnyOrderOfWildcardsMatchesLikeTheStandard compares with a model that
-// keeps two plain slices and applies the sentences of MPI-4.1 section 3.5.
-func TestAnyOrderOfWildcardsMatchesLikeTheStandard(t *testing.T) {
+// TestQueues_AnyOrderWithWildcards_MatchLikeModel compares with a model that keeps two slices and applies the
+// rules of MPI-4.1 section 3.5.
+func TestQueues_AnyOrderWithWildcards_MatchLikeModel(t *testing.T) {
 	t.Run("short queues", func(t *testing.T) { likeTheStandard(t, 60, []int{AnyTag, 0, 1, 2}, 1) })
-	// Bursts of one kind, so that lists get an index and lose it again.
+	// Bursts of one kind, so that indices are activated and deactivated.
 	var tags []int
 	for tag := range 100 {
 		tags = append(tags, tag*7)
@@ -158,7 +158,7 @@ func likeTheStandard(t *testing.T, steps int, tags []int, burst int) {
 	})
 }
 
-func TestProbeLeavesTheMessage(t *testing.T) {
+func TestFind_MatchingMessage_StaysQueued(t *testing.T) {
 	var q queues
 	var p peer
 	m := newMessage(1, 0, 7)
@@ -177,7 +177,7 @@ func TestProbeLeavesTheMessage(t *testing.T) {
 	}
 }
 
-func TestCancelInsideAWalkKeepsTheQueue(t *testing.T) {
+func TestPosted_CancelDuringWalk_KeepsQueue(t *testing.T) {
 	var q queues
 	var p peer
 	for i := range 5 {
@@ -197,8 +197,8 @@ func TestCancelInsideAWalkKeepsTheQueue(t *testing.T) {
 	}
 }
 
-// TestOrderKeepsReceivesOfAllSourcesInTheirOrder, beside the queues in which they are found.
-func TestOrderKeepsReceivesOfAllSourcesInTheirOrder(t *testing.T) {
+// TestOrder_ReceivesOfAllSources_KeepsOrder covers receives that are in Queues too.
+func TestOrder_ReceivesOfAllSources_KeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queues
 		var peers [2]peer
@@ -237,9 +237,9 @@ func TestOrderKeepsReceivesOfAllSourcesInTheirOrder(t *testing.T) {
 	})
 }
 
-// TestBurstLeavesNoIndexBehind: after a queue was long, a short one is walked again, and
-// a table that a burst has made does not stay for ever.
-func TestBurstLeavesNoIndexBehind(t *testing.T) {
+// TestIndex_AfterBurst_IsDeactivated checks that a short queue is walked again, and that the table of a burst is
+// freed.
+func TestIndex_AfterBurst_IsDeactivated(t *testing.T) {
 	var q queues
 	var p peer
 	fill := func(n int) {
@@ -253,14 +253,14 @@ func TestBurstLeavesNoIndexBehind(t *testing.T) {
 		}
 	}
 	fill(5000)
-	if x := p.posted.index; x == nil || x.on {
+	if x := p.posted.index; x == nil || x.isActive {
 		t.Fatal("no index was made, or it is on for an empty list")
 	}
 	if n := len(p.posted.index.slots); n < 5000 {
 		t.Fatalf("the index has %d slots for 5000 tags", n)
 	}
 	fill(3)
-	if p.posted.index.on {
+	if p.posted.index.isActive {
 		t.Fatal("three receives have an index")
 	}
 	fill(100)
@@ -270,9 +270,9 @@ func TestBurstLeavesNoIndexBehind(t *testing.T) {
 	}
 }
 
-// TestDeepQueueInSteadyStateAllocatesNothing: the index of a queue that fills and empties
-// keeps its table.
-func TestDeepQueueInSteadyStateAllocatesNothing(t *testing.T) {
+// TestQueues_DeepSteadyState_AllocatesNothing checks that the index of a queue that fills and empties keeps its
+// table.
+func TestQueues_DeepSteadyState_AllocatesNothing(t *testing.T) {
 	var q queues
 	var p peer
 	rs := make([]*recv, 1000)
@@ -294,8 +294,8 @@ func TestDeepQueueInSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkDepth is a message that meets a queue of so many: matched in the order of
-// posting, in the opposite one, or in any, by tag, or by tag from any source.
+// BenchmarkDepth matches a message in a queue of this depth, in the order of posting, in the opposite or a random
+// order, by tag, and by tag from any source.
 func BenchmarkDepth(b *testing.B) {
 	for _, depth := range []int{10, 1000, 10000, 50000} {
 		for _, order := range []string{"forwards", "backwards", "random"} {
