@@ -10,9 +10,9 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// A measurement counts the allocations of warm rounds of a ping-pong, after as many rounds that are
-// not counted. AllocsPerRun counts those of the whole process, so that both sides are included, and
-// now and then a task of the runtime. An allocation per message is in every measurement.
+// A measurement counts the allocations in rounds of a ping-pong, after as many warm-up rounds.
+// AllocsPerRun counts those of the whole process, including both sides and occasional tasks of the
+// runtime. An allocation per message is in every measurement.
 const (
 	steadyRounds = 200
 	measurements = 3
@@ -47,7 +47,7 @@ func allocationsPerRound(t *testing.T, comms []pml.Comm, play func(ctx context.C
 	ctx := context.Background()
 	other := make(chan error, 1)
 	go func() {
-		for range steadyRounds + 1 + steadyRounds { // AllocsPerRun calls once more than it counts.
+		for range steadyRounds + 1 + steadyRounds { // AllocsPerRun calls its function once more than it counts.
 			if err := play(ctx, 1, comms[1]); err != nil {
 				other <- err
 				return
@@ -70,7 +70,7 @@ func allocationsPerRound(t *testing.T, comms []pml.Comm, play func(ctx context.C
 	return n
 }
 
-// NoAllocations requires that messages do not allocate once all pools are filled. It sends short and
+// NoAllocations requires that messages do not allocate memory once all pools are filled. It sends short and
 // long messages, blocking and nonblocking, expected and unexpected.
 func NoAllocations(t *testing.T, stack Stack) {
 	const plane = pml.PointToPoint
@@ -110,7 +110,7 @@ func NoAllocations(t *testing.T, stack Stack) {
 	small := pml.Buffer{Bytes: make([]byte, 500)}
 	room := pml.Buffer{Bytes: make([]byte, 500)}
 	steady(t, stack, "unexpected", func(ctx context.Context, rank int, c pml.Comm) error {
-		if rank == 0 { // tag 2 comes after tag 1, and is received first
+		if rank == 0 { // Tag 2 is sent after tag 1 and received first.
 			if err := c.Send(ctx, small, 1, 1, plane, pml.Standard); err != nil {
 				return err
 			}
@@ -144,7 +144,7 @@ func NoAllocations(t *testing.T, stack Stack) {
 			if ok {
 				break
 			}
-			runtime.Gosched() // AllocsPerRun leaves one processor
+			runtime.Gosched() // AllocsPerRun leaves one processor.
 		}
 		if _, err := c.Recv(ctx, room, 0, 1, plane); err != nil {
 			return err

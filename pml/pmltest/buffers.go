@@ -13,7 +13,7 @@ func bufferCases() claims {
 	}
 }
 
-// limitMargin is more than any header.
+// limitMargin is larger than any header, in bytes.
 const limitMargin = 50
 
 func (f *fixture) allSizes() {
@@ -37,7 +37,7 @@ func (f *fixture) allSizes() {
 	})
 }
 
-// mostLongest is what a test has memory for.
+// mostLongest bounds the memory of a test, in bytes.
 const mostLongest = 64 << 20
 
 func (f *fixture) longest() {
@@ -49,7 +49,7 @@ func (f *fixture) longest() {
 	if caps.MaxMessage > mostLongest {
 		return
 	}
-	// A longer one may pass all the same, to some.
+	// A longer message may be accepted for some peers.
 	b = append(b, 1)
 	if s, err := isend(f.comms[0], 1, 1, b, pml.Standard); err != nil {
 		f.Is("a message that is too long", err, framework.ErrUnsupported)

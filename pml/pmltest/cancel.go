@@ -36,27 +36,27 @@ func (f *fixture) receiveContext() {
 	}
 	f.send(f.comms[0], 1, 1, data(1, 8))
 	f.want(c, 0, 1, data(1, 8), 0, 1)
-	// A receive that has matched gets its message, though its context ends.
+	// A receive that has matched gets its message, although its context ends.
 	b := data(2, 1<<20)
 	s := f.isend(f.comms[0], 1, 2, b, pml.Standard)
-	f.arrived(c, 0, 2)
+	f.awaitArrival(c, 0, 2)
 	stop, cancel = context.WithCancelCause(f.Context())
 	defer cancel(nil)
-	release := f.hold(0) // it can't answer
+	release := f.stopProgress(0) // It cannot answer.
 	defer release()
 	ended = f.Go(func() {
 		got := make([]byte, len(b))
 		st, err := c.Recv(stop, buffer(got), 0, 2, p2p)
 		f.compare(st, err, got, b, 0, 2)
 	})
-	f.Until("match", func() bool { return f.none(c) })
+	f.Until("match", func() bool { return f.hasNoMessage(c) })
 	cancel(errEnough)
 	release()
 	ended()
 	f.wait(s)
 }
 
-// posted counts the receives that wait at a rank.
+// posted counts the posted receives of a rank.
 func (f *fixture) posted(rank int) (n int) {
 	for _, c := range f.inspection(rank).Comms {
 		n += len(c.Posted)
@@ -67,17 +67,17 @@ func (f *fixture) posted(rank int) (n int) {
 func (f *fixture) withdrawOffered() {
 	for mode, n := range map[pml.Mode]int{pml.Standard: 1 << 20, pml.Synchronous: 3} {
 		s := f.limited(f.comms[0], 1, data(0, n), mode)
-		f.arrived(f.comms[1], 0, 1)
+		f.awaitArrival(f.comms[1], 0, 1)
 		err := s.stop()
 		if f.caps().Withdraw {
 			f.Is("send whose context ended", err, errEnough)
 		} else {
-			f.completes(err, func() { f.want(f.comms[1], 0, 1, data(0, n), 0, 1) })
+			f.receiveOrWithdrawn(err, func() { f.want(f.comms[1], 0, 1, data(0, n), 0, 1) })
 		}
-		if !f.none(f.comms[1]) {
+		if !f.hasNoMessage(f.comms[1]) {
 			f.Fatalf("the message is still there")
 		}
-		for k := range 3 { // the order holds
+		for k := range 3 { // The order is kept.
 			f.send(f.comms[0], 1, 1, data(k, 20))
 		}
 		for k := range 3 {
@@ -86,14 +86,14 @@ func (f *fixture) withdrawOffered() {
 	}
 }
 
-// withdrawQueued cancels sends that could not go out at all.
+// withdrawQueued cancels sends that have not left.
 func (f *fixture) withdrawQueued() {
 	if f.caps().Arrivals {
-		f.met(f.comms)
+		f.connectAll(f.comms)
 	} else if f.policy != cid.PolicyLazy {
 		f.Skipf("a network takes all there is")
 	}
-	release := f.hold(1)
+	release := f.stopProgress(1)
 	defer release()
 	const size = 1000
 	var sends []pending
@@ -105,19 +105,19 @@ func (f *fixture) withdrawQueued() {
 	}
 	first := len(sends) - f.sends(0, "queued")
 	canceled := map[int]bool{}
-	for _, k := range []int{first, first + 7, len(sends) - 1, first + 8} { // head, middle, tail
+	for _, k := range []int{first, first + 7, len(sends) - 1, first + 8} { // Head, middle and tail.
 		f.Check(sends[k].r.Cancel(sends[k].gen))
 		st, err := sends[k].wait(f.Context())
 		f.Check(err)
-		canceled[k] = st.Canceled // or it went out meanwhile: a path may have found room by itself
+		canceled[k] = st.Canceled // Otherwise it has left, because a path had room.
 	}
 	if !canceled[len(sends)-1] {
 		f.Fatalf("the last of %d sends, of which %d were queued, was not withdrawn", len(sends), len(sends)-first)
 	}
 	sends = append(sends, f.isend(f.comms[0], 1, 2, data(len(sends), size), pml.Standard))
 	release()
-	// There may be tens of thousands that came without their payload: received one by one,
-	// each would wait for its own answer.
+	// Tens of thousands may have arrived without their payload. Received one by one, each would wait for its
+	// own answer.
 	var left []int
 	for k := range sends {
 		if !canceled[k] {
@@ -144,16 +144,16 @@ func (f *fixture) withdrawQueued() {
 	}
 }
 
-// withdrawMatched ends the context of a send whose receive has matched: it
-// completes, or it is withdrawn, and both sides agree on which.
+// withdrawMatched ends the context of a send with a matched receive. The send completes or is withdrawn, and
+// both sides agree on the outcome.
 func (f *fixture) withdrawMatched() {
 	const size = 100000
 	for i := range 100 {
 		b, got := data(i, size), make([]byte, size)
 		s := f.limited(f.comms[0], 1, b, pml.Standard)
 		r := f.irecv(f.comms[1], 0, 1, got)
-		if f.completes(s.stop(), func() { f.got(r, got, b, 0, 1) }) {
-			// It never came, so that the receive takes the next.
+		if f.receiveOrWithdrawn(s.stop(), func() { f.got(r, got, b, 0, 1) }) {
+			// It was withdrawn, so that the receive matches the next.
 			b = data(i+1, size)
 			f.send(f.comms[0], 1, 1, b)
 			f.got(r, got, b, 0, 1)
@@ -161,8 +161,8 @@ func (f *fixture) withdrawMatched() {
 	}
 }
 
-// withdrawClaimed: nobody knows when a claimed message will be received, and its sender
-// must not wait for that longer than it wanted to.
+// withdrawClaimed checks that a send ends with its context even if its message is claimed and may never be
+// received.
 func (f *fixture) withdrawClaimed() {
 	b := data(1, 100)
 	s := f.limited(f.comms[0], 5, b, pml.Synchronous)
@@ -170,7 +170,7 @@ func (f *fixture) withdrawClaimed() {
 	f.Check(err)
 	err = s.stop()
 	f.Is("the send of a claimed message", err, errEnough)
-	if f.completes(err, func() {
+	if f.receiveOrWithdrawn(err, func() {
 		got := make([]byte, len(b))
 		st, err := claimed.Recv(f.Context(), buffer(got))
 		f.compare(st, err, got, b, 0, 5)

@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// cards are pml.Cards of a process of the kit.
+// cards implements pml.Cards for a process of the kit.
 type cards struct {
 	mu    sync.Mutex
 	lives map[framework.Life]framework.Card

@@ -17,7 +17,7 @@ func commCases() claims {
 	}
 }
 
-// halfMade is a communicator that exists at rank 0 and not yet at rank 1.
+// halfMade is a communicator that exists at rank 0 only.
 type halfMade struct {
 	f       *fixture
 	id      cid.Extended
@@ -26,8 +26,8 @@ type halfMade struct {
 	comms   [2]pml.Comm
 }
 
-// half makes rank 0's end under the fixture's policy; rank 1 has made its offer
-// and does not know the decision yet.
+// half creates rank 0's handle under the fixture's policy. Rank 1 has proposed its candidate ids and does not
+// know the decision yet.
 func (f *fixture) half() *halfMade {
 	h := &halfMade{f: f, id: f.NextID()}
 	var err error
@@ -37,7 +37,7 @@ func (f *fixture) half() *halfMade {
 	return h
 }
 
-// finish makes a rank's end.
+// finish creates a rank's handle.
 func (h *halfMade) finish(rank int) {
 	var err error
 	h.comms[rank], err = h.f.join(rank, h.id, h.offers[rank], h.decided)
@@ -55,7 +55,7 @@ func (f *fixture) early() {
 		for i, n := range sizes {
 			sends = append(sends, f.isend(h.comms[0], 1, i, data(i, n), pml.Standard))
 		}
-		f.cameEarly(len(sizes))
+		f.waitEarly(len(sizes))
 		h.finish(1)
 		for i, n := range sizes {
 			f.want(h.comms[1], 0, pml.AnyTag, data(i, n), 0, i)
@@ -71,10 +71,9 @@ func (f *fixture) early() {
 	}
 }
 
-// cameEarly waits until so many messages are at rank 1, which has no communicator for them
-// yet. A network may keep them, and a sender who does not know the id may only have asked
-// for it.
-func (f *fixture) cameEarly(messages int) {
+// waitEarly waits until n messages have arrived at rank 1, which has no communicator for them yet. A network may
+// keep them, and a sender without the id may only have requested it.
+func (f *fixture) waitEarly(messages int) {
 	f.Until("messages at a process without the communicator", func() bool {
 		switch {
 		case f.caps().Arrivals:
@@ -90,19 +89,19 @@ func (f *fixture) withdrawEarly() {
 	h := f.half()
 	b := data(0, 100000)
 	s := f.limited(h.comms[0], 1, b, pml.Standard)
-	f.cameEarly(1)
+	f.waitEarly(1)
 	err := s.stop()
 	if err != nil || f.caps().Withdraw {
 		f.Is("send whose context ended", err, errEnough)
 	}
 	next := f.isend(h.comms[0], 1, 1, data(5, 30), pml.Standard)
 	h.finish(1)
-	f.completes(err, func() { f.want(h.comms[1], 0, 1, b, 0, 1) })
+	f.receiveOrWithdrawn(err, func() { f.want(h.comms[1], 0, 1, b, 0, 1) })
 	f.want(h.comms[1], pml.AnySource, pml.AnyTag, data(5, 30), 0, 1)
 	f.wait(next)
 }
 
-// bothFirst has both sides' first messages cross, on fresh communicators.
+// bothFirst sends the first messages of both sides at the same time, on new communicators.
 func (f *fixture) bothFirst() {
 	for range 100 {
 		comms := f.comm()
@@ -119,8 +118,8 @@ func (f *fixture) bothFirst() {
 	}
 }
 
-// dropped counts what a rank has dropped. Where a network matches, others hear that
-// it has closed a communicator, and drop what they would send there.
+// dropped counts the dropped messages of a rank. If a network matches, other ranks are notified of the close,
+// and drop later sends.
 func (f *fixture) dropped(rank int) (n uint64) {
 	for _, p := range f.Procs {
 		if p.Rank != rank && f.caps().Arrivals {
@@ -133,25 +132,25 @@ func (f *fixture) dropped(rank int) (n uint64) {
 	return n
 }
 
-// late sends to a communicator that the receiver has closed, with and without
-// having met it there before.
+// late sends to a communicator that the receiver has closed, with and without earlier messages
+// between the two.
 func (f *fixture) late() {
 	for _, met := range []bool{true, false} {
 		comms := f.comm()
 		if met {
-			f.met(comms)
+			f.connectAll(comms)
 		}
-		// One that is there when it closes, and three that come later.
+		// One message arrives before the close, and three after it.
 		before := f.dropped(1)
 		f.send(comms[0], 1, 1, data(0, 10))
-		f.arrived(comms[1], 0, 1)
+		f.awaitArrival(comms[1], 0, 1)
 		comms[1].Close()
 		f.send(comms[0], 1, 1, data(0, 10))
 		f.send(comms[0], 1, 1, data(0, 100000))
 		f.Is("synchronous send to a closed communicator", comms[0].Send(f.Context(), buffer(data(0, 5)), 1, 1, p2p, pml.Synchronous), framework.ErrCommClosed)
 		f.Until("four dropped messages", func() bool { return f.dropped(1)-before == 4 })
 		comms[0].Close()
-		// A new communicator meets none of them.
+		// A new communicator receives none of them.
 		next := f.comm()
 		f.send(next[0], 1, 1, data(1, 7))
 		f.want(next[1], pml.AnySource, pml.AnyTag, data(1, 7), 0, 1)

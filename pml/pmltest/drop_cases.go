@@ -12,12 +12,12 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// visit is a further process, which joins process 0 and ends.
+// visit is a further process that joins process 0 and ends.
 type visit struct {
 	f       *fixture
 	dropper pml.PeerDropper // Of process 0.
 	guest   *Process
-	comms   [2]pml.Comm // Of process 0, and of the guest.
+	comms   [2]pml.Comm // Of process 0 and of the guest.
 }
 
 // guestsEnd checks that a process leaves no state after its end and its last communicator.
@@ -26,11 +26,11 @@ func (f *fixture) guestsEnd() {
 	for i := range 4 {
 		f.visit(i%2 == 0)
 	}
-	f.met(f.comms)
+	f.connectAll(f.comms)
 }
 
-// visit opens a process, exchanges messages, ends it and has it dropped. It leaves, or it dies while a
-// receive from it is pending.
+// visit opens a process, exchanges messages, ends it and drops it. The process leaves, or fails while a receive
+// from it is pending.
 func (f *fixture) visit(leaves bool) {
 	v := &visit{f: f}
 	var ok bool
@@ -72,7 +72,7 @@ func (f *fixture) visit(leaves bool) {
 	}
 }
 
-// open opens the guest, and makes a communicator.
+// open opens the guest and creates a communicator.
 func (v *visit) open() {
 	f := v.f
 	first := f.Procs[0]
@@ -89,7 +89,7 @@ func (v *visit) open() {
 	}
 }
 
-// leave ends the guest in good order.
+// leave closes the guest without a failure.
 func (v *visit) leave() {
 	f := v.f
 	v.comms[0].Close()
@@ -98,7 +98,7 @@ func (v *visit) leave() {
 	f.Procs[0].Module.PeerGone(v.guest.Life, framework.ErrPeerClosed)
 }
 
-// die ends the guest as a death would.
+// die ends the guest like a failure.
 func (v *visit) die() {
 	f, m := v.f, v.f.Procs[0].Module
 	pending := f.irecv(v.comms[0], 1, 4, make([]byte, 4))
@@ -114,8 +114,8 @@ func (v *visit) die() {
 	v.comms[0].Close()
 }
 
-// Visits opens n further processes, one after the other, each of which joins process 0, exchanges messages
-// and ends. It fails the test if memory, descriptors or mappings grow with their number.
+// Visits opens n further processes, one after the other, which join process 0, exchange messages and end. It fails
+// the test if memory, descriptors or mappings grow with their number.
 func Visits(t *testing.T, stack Stack, n int) {
 	t.Helper()
 	var half, end procstat.Usage

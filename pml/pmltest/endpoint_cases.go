@@ -22,7 +22,7 @@ func endpointCases() claims {
 	}
 }
 
-// contents are those of a message between two ranks; some are large.
+// contents returns the message between two ranks. Some are large.
 func contents(src, dst, i int) []byte {
 	n := 8 + 31*i
 	if i == 4 {
@@ -33,8 +33,8 @@ func contents(src, dst, i int) []byte {
 
 const perPair = 6
 
-// exchange has each rank send to all ranks of other processes, with two tags. First all
-// receive from any source with any tag, then from known sources, the second tag first.
+// exchange sends from each rank to all ranks of other processes, with two tags. All first receive from any source
+// with any tag, and then from known sources, the second tag first.
 func (f *fixture) exchange(counts ...int) {
 	e := f.endpoints(counts...)
 	f.joinRest(e)
@@ -74,8 +74,8 @@ func (f *fixture) exchange(counts ...int) {
 	f.closeAll(e)
 }
 
-// farApart has two processes with more ranks than a table is made for. Each exchanges messages
-// with one rank.
+// farApart uses two processes with more ranks than a flat table has. Each exchanges messages with
+// one rank.
 func (f *fixture) farApart(n int) {
 	e := f.endpoints(n, n)
 	f.joinRest(e)
@@ -131,13 +131,13 @@ func (f *fixture) earlyEndpoint() {
 	}
 }
 
-// closedEndpoint closes one of the endpoints of a process: what is for it is dropped, and what
-// is for the others, or for one that is not there yet, is not.
+// closedEndpoint closes one endpoint of a process. Messages to it are dropped. Messages to the other endpoints,
+// including one that joins later, are not.
 func (f *fixture) closedEndpoint() {
 	e := f.endpoints(2, 3)
 	closed, open, later := e.Rank(1, 0), e.Rank(1, 1), e.Rank(1, 2)
-	met, stranger := e.Comms[e.Rank(0, 0)], e.Rank(0, 1)
-	f.Check(e.Join(stranger), e.Join(closed), e.Join(open))
+	met, unmet := e.Comms[e.Rank(0, 0)], e.Rank(0, 1)
+	f.Check(e.Join(unmet), e.Join(closed), e.Join(open))
 	for _, rank := range []int{closed, open} {
 		f.send(met, rank, 1, data(1, 10))
 		f.want(e.Comms[rank], pml.AnySource, 1, data(1, 10), 0, 1)
@@ -148,24 +148,24 @@ func (f *fixture) closedEndpoint() {
 	e.Comms[closed].Close()
 	f.send(met, closed, 1, data(0, 10))
 	f.Is("a message that an endpoint drops", met.Send(f.Context(), buffer(data(0, 100000)), closed, 1, p2p, pml.Synchronous), framework.ErrCommClosed)
-	f.Is("a message of an endpoint that it has not met", e.Comms[stranger].Send(f.Context(), buffer(data(0, 100000)), closed, 1, p2p, pml.Synchronous), framework.ErrCommClosed)
-	early := f.isend(e.Comms[stranger], later, 1, data(7, 30), pml.Standard)
+	f.Is("a message of an endpoint that it has not met", e.Comms[unmet].Send(f.Context(), buffer(data(0, 100000)), closed, 1, p2p, pml.Synchronous), framework.ErrCommClosed)
+	early := f.isend(e.Comms[unmet], later, 1, data(7, 30), pml.Standard)
 	f.Until("three dropped messages", func() bool {
 		n := f.dropped(1) - before
-		return n == 3 || n > 3 && !f.caps().Arrivals // a request for an id counts too
+		return n == 3 || n > 3 && !f.caps().Arrivals // A request for an id counts too.
 	})
-	for _, src := range []int{0, stranger} {
+	for _, src := range []int{0, unmet} {
 		f.send(e.Comms[src], open, 3, data(src, 40))
 		f.want(e.Comms[open], src, 3, data(src, 40), src, 3)
 	}
 	f.Check(e.Join(later))
-	f.want(e.Comms[later], pml.AnySource, pml.AnyTag, data(7, 30), stranger, 1)
+	f.want(e.Comms[later], pml.AnySource, pml.AnyTag, data(7, 30), unmet, 1)
 	f.wait(early)
 	f.closeAll(e)
 }
 
-// endpointsFail: what is pending with any rank of a process that fails ends, and errors name
-// all of its ranks. Ranks of others go on.
+// endpointsFail checks that pending operations with any rank of a failed process end, with errors that name all of
+// its ranks. Ranks of other processes continue.
 func (f *fixture) endpointsFail() {
 	e := f.endpoints(2, 2, 2)
 	f.joinRest(e)
@@ -220,8 +220,8 @@ func (f *fixture) endpointsFail() {
 	f.closeAll(e)
 }
 
-// refusedEndpoint: the part of one endpoint of a process in the creation fails, and that of
-// another one does not.
+// refusedEndpoint fails the creation at one endpoint of a process, and not at
+// another one.
 func (f *fixture) refusedEndpoint() {
 	for _, asked := range []bool{false, true} {
 		e := f.endpoints(2, 2)
@@ -237,11 +237,11 @@ func (f *fixture) refusedEndpoint() {
 			receives = append(receives, f.irecv(c, without, 1, make([]byte, 4)))
 			sends = append(sends, f.isend(c, with, 1, data(endpoint, 40), pml.Standard))
 			lost := f.isend(c, without, 1, data(endpoint, 4), pml.Standard)
-			f.Check(lost.r.Free(lost.gen)) // it is dropped, or fails
+			f.Check(lost.r.Free(lost.gen)) // It is dropped, or fails.
 		}
 		f.Procs[0].Module.Inquire(f.Group()[1].ID)
 		if asked {
-			f.met(f.comms) // the questions are there, unless a network has them overtaken
+			f.connectAll(f.comms) // The inquiries have arrived, unless a network delivers them later.
 			refuse()
 		}
 		f.Check(e.Join(with))

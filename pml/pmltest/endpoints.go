@@ -10,21 +10,21 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Endpoints is a communicator in which processes of a World have several ranks. Messages
-// between the ranks of a process are another PML's. Ranks are dealt out in turns: the first
-// endpoint of each process, then the second of those that have two.
+// Endpoints is a communicator in which processes of a World have several ranks. Another PML serves messages between
+// the ranks of a process. Ranks are assigned round-robin. The first endpoint of each process comes first, and then the
+// second of those that have two.
 type Endpoints struct {
 	ID      cid.Extended
-	Members []pml.Member // by rank
-	Procs   []int        // process of each rank
-	Comms   []pml.Comm   // by rank, nil where Join was not called
+	Members []pml.Member // Indexed by rank.
+	Procs   []int        // Process of each rank.
+	Comms   []pml.Comm   // Indexed by rank, nil before Join.
 
 	w         *World
-	members   []pml.Members  // by process
-	elsewhere []*pml.RankSet // By process. Its own ranks.
+	members   []pml.Members  // Indexed by process.
+	elsewhere []*pml.RankSet // Indexed by process. Has its own ranks.
 }
 
-// Endpoints describes a communicator in which process i has counts[i] ranks.
+// Endpoints returns a communicator in which process i has counts[i] ranks.
 func (w *World) Endpoints(counts ...int) *Endpoints {
 	e := &Endpoints{ID: w.NextID(), w: w}
 	for endpoint, more := 0, true; more; endpoint++ {
@@ -50,7 +50,7 @@ func (w *World) Endpoints(counts ...int) *Endpoints {
 	return e
 }
 
-// Join makes a rank's handle.
+// Join creates a rank's handle.
 func (e *Endpoints) Join(rank int) (err error) {
 	proc := e.Procs[rank]
 	m := e.w.Procs[proc].Module
@@ -64,7 +64,7 @@ func (e *Endpoints) Join(rank int) (err error) {
 	return err
 }
 
-// JoinAll makes the handles of all ranks.
+// JoinAll creates the handles of all ranks.
 func (e *Endpoints) JoinAll() error {
 	for rank := range e.Members {
 		if err := e.Join(rank); err != nil {
@@ -74,7 +74,7 @@ func (e *Endpoints) JoinAll() error {
 	return nil
 }
 
-// JoinEndpoints is Endpoints and JoinAll for a test.
+// JoinEndpoints combines Endpoints and JoinAll for a test.
 func (w *World) JoinEndpoints(t testing.TB, counts ...int) *Endpoints {
 	t.Helper()
 	e := w.Endpoints(counts...)
@@ -94,7 +94,7 @@ func (e *Endpoints) Rank(proc, endpoint int) int {
 	panic(fmt.Sprintf("process %d has no endpoint %d", proc, endpoint))
 }
 
-// others returns the ranks of other processes than a rank's.
+// others returns the ranks of all processes but that of a rank.
 func (e *Endpoints) others(rank int) (all []int) {
 	for other, proc := range e.Procs {
 		if proc != e.Procs[rank] {
@@ -104,9 +104,9 @@ func (e *Endpoints) others(rank int) (all []int) {
 	return all
 }
 
-// endpoints describes a communicator, of which the handle of the first rank is made. A stack
-// that can't tell the ranks of a process apart says so. Each rank has an index of its own,
-// under any policy: one is enough.
+// endpoints returns a communicator with the handle of the first rank. It skips the case on a stack that cannot
+// distinguish the ranks of a process. Each rank has an index of its own. One policy is enough, since all behave
+// alike.
 func (f *fixture) endpoints(counts ...int) *Endpoints {
 	f.processes()
 	if f.hosts != nil {
@@ -124,7 +124,7 @@ func (f *fixture) endpoints(counts ...int) *Endpoints {
 	return e
 }
 
-// joinRest makes the handles that are not made.
+// joinRest creates the missing handles.
 func (f *fixture) joinRest(e *Endpoints) {
 	for rank, c := range e.Comms {
 		if c == nil {
@@ -133,8 +133,8 @@ func (f *fixture) joinRest(e *Endpoints) {
 	}
 }
 
-// closeAll closes all handles, after which no index stays quarantined. Those of a process that
-// was killed went with it.
+// closeAll closes all handles but those of killed processes. No index stays quarantined
+// afterwards.
 func (f *fixture) closeAll(e *Endpoints) {
 	for rank, c := range e.Comms {
 		if c != nil && f.Procs[e.Procs[rank]] != nil {
@@ -146,8 +146,8 @@ func (f *fixture) closeAll(e *Endpoints) {
 			continue
 		}
 		f.Until("free indices", func() bool {
-			withheld, live, resting := p.Module.CIDs().Counts()
-			return withheld == 0 && live == 1 && resting == 0 // the fixture's own is open
+			withheld, live, quarantined := p.Module.CIDs().Counts()
+			return withheld == 0 && live == 1 && quarantined == 0 // The fixture's own is open.
 		})
 	}
 }

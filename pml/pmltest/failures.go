@@ -19,10 +19,10 @@ func failureCases() claims {
 		kittest.New("DeathOutlastsTheCard", 2, (*fixture).diesEarly),
 		kittest.New("FlushedMessagesOutliveTheirSender", 2, (*fixture).flushed),
 		kittest.New("ProcessThatHasLeftHarmsNoOtherReceive", 3, (*fixture).hasLeft),
-		kittest.New("WhoHasGivenUpEndsWhatWaitsForHim", 3, (*fixture).givenUp),
-		kittest.New("ProcessesBeginAfreshAfterOneWasGivenUp", 3, (*fixture).afresh),
-		kittest.New("ReceiveFromAnySourceEndsWhenNobodyIsLeft", 3, (*fixture).nobodyLeft),
-		kittest.New("AbortedOperationNamesItsReasonWhateverEndsIt", 2, (*fixture).aborted),
+		kittest.New("WhoHasGivenUpEndsWhatWaitsForHim", 3, (*fixture).disconnected),
+		kittest.New("ProcessesBeginAfreshAfterOneWasGivenUp", 3, (*fixture).reconnected),
+		kittest.New("ReceiveFromAnySourceEndsWhenNobodyIsLeft", 3, (*fixture).allLeft),
+		kittest.New("AbortedOperationNamesItsReasonWhateverEndsIt", 2, (*fixture).abortedAfterLeave),
 		kittest.New("MemberWhoseCreationFailedIsNotWaitedFor", 2, (*fixture).refused),
 		kittest.New("EndedProcessIsDroppedWithItsLastCommunicator", 2, (*fixture).guestsEnd),
 		kittest.New("InspectAndRouteSayWhatThereIs", 2, (*fixture).inspect),
@@ -31,9 +31,9 @@ func failureCases() claims {
 
 func (f *fixture) peerFails() {
 	f.processes()
-	f.met(f.comms)
+	f.connectAll(f.comms)
 	c := f.comms[0]
-	// Of a message that is not injected some may be with its sender, and be lost.
+	// The sender may still have a part of a message that is not injected, which is lost then.
 	short := 100
 	if steps := f.caps().Steps; !f.caps().Arrivals && len(steps) > 0 {
 		short = min(short, steps[0])
@@ -41,9 +41,9 @@ func (f *fixture) peerFails() {
 	for i := range 3 {
 		f.send(f.comms[1], 0, 1, data(i, short))
 	}
-	// Who sends is done before a network has delivered, and may die meanwhile.
+	// The send may complete before the network has delivered, and its process may fail in between.
 	f.send(f.comms[1], 0, 5, nil)
-	f.arrived(c, 1, 5)
+	f.awaitArrival(c, 1, 5)
 	known := f.irecv(c, 1, 2, make([]byte, 10))
 	wild := f.irecv(c, pml.AnySource, 2, make([]byte, 10))
 	buf := make([]byte, 10)
@@ -56,10 +56,10 @@ func (f *fixture) peerFails() {
 	})
 	f.Until("posting", func() bool { return f.posted(0) == 4 })
 	dead := f.Group()[1].Life
-	// The news comes first: a transport may see that its modules close in good order.
+	// The report comes first, because a transport may notice the regular close of the modules.
 	f.Procs[0].Module.PeerFailed(dead, "signal: killed")
 	f.Check(f.Kill(1))
-	f.Procs[0].Module.PeerFailed(dead, "signal: killed") // the news may come twice
+	f.Procs[0].Module.PeerFailed(dead, "signal: killed") // The report may be repeated.
 	suspend(c, 1)
 	ends := func(what string, p pending, target error) {
 		_, err := p.wait(f.Context())
@@ -67,7 +67,7 @@ func (f *fixture) peerFails() {
 	}
 	ends("receive from the dead", known, framework.ErrProcFailed)
 	f.Is("receive from any, with a dead member", f.pendingAny(wild), framework.ErrProcFailedPending)
-	if _, err := offer.wait(f.Context()); err != nil || f.caps().Arrivals { // a network may have taken it
+	if _, err := offer.wait(f.Context()); err != nil || f.caps().Arrivals { // A network may have taken the message.
 		f.Is("send to the dead, offered before", err, framework.ErrProcFailed)
 	}
 	ends("synchronous send to the dead, offered before", synchronous, framework.ErrProcFailed)
@@ -82,16 +82,16 @@ func (f *fixture) peerFails() {
 	}
 	_, err := c.Probe(f.Context(), 1, 9, p2p)
 	f.Is("probe for the dead", err, framework.ErrProcFailed)
-	for i := range 3 { // what had been sent before is delivered
+	for i := range 3 { // Messages sent before the failure are delivered.
 		f.want(c, 1, 1, data(i, short), 1, 1)
 	}
-	// Others go on.
+	// Other processes continue.
 	f.send(f.comms[2], 0, 2, data(1, 10))
 	f.got(other, buf, data(1, 10), 2, 2)
 }
 
-// diesEarly: the news that a process died comes before its card, of its first life or of
-// another one.
+// diesEarly reports the failure of a process before its card comes, for its first incarnation and a
+// later one.
 func (f *fixture) diesEarly() {
 	f.processes()
 	for what, life := range map[string]framework.Life{
@@ -112,16 +112,16 @@ func (f *fixture) diesEarly() {
 	}
 }
 
-// flushed: after Flush a process may end, and its messages arrive.
+// flushed ends a process after Flush. Its messages arrive.
 func (f *fixture) flushed() {
 	f.processes()
-	f.met(f.comms)
-	fresh := f.comm() // whose members have not met
+	f.connectAll(f.comms)
+	fresh := f.comm() // No messages were exchanged on it.
 	most := 1 << 16
-	if !f.caps().Arrivals { // a network takes all there is, if not all at a time
+	if !f.caps().Arrivals { // A network accepts all messages, if not at the same time.
 		most = 1 << 12
 	}
-	release := f.hold(1)
+	release := f.stopProgress(1)
 	defer release()
 	const size = 500
 	sent := 0
@@ -143,13 +143,13 @@ func (f *fixture) flushed() {
 	cancel(errEnough)
 	queued := f.sends(0, "queued") > 0
 	err := f.Procs[0].Module.Flush(ended)
-	drained := queued && f.sends(0, "queued") == 0 // by another process, which takes what the receiver does not
+	drained := queued && f.sends(0, "queued") == 0 // Another process drains the path in place of the receiver.
 	release()
-	if !drained && (queued || f.caps().Arrivals) { // a network may have taken all
+	if !drained && (queued || f.caps().Arrivals) { // A network may have taken all.
 		f.Is("flush with an ended context, while sends are queued", err, errEnough)
 	}
 	came := 0
-	if offered > 0 { // the path takes more than the receiver: those stay until they are received
+	if offered > 0 { // The path takes more than the receiver. The others wait until they are received.
 		for ; came < sent; came++ {
 			f.want(fresh[1], 0, pml.AnyTag, data(came, size), 0, 1)
 		}
@@ -157,7 +157,7 @@ func (f *fixture) flushed() {
 			send()
 		}
 	}
-	// Posted while the messages are under way.
+	// Posted while the messages are in flight.
 	got := f.Go(func() { f.want(fresh[1], 0, pml.AnyTag, data(came, size), 0, 1) })
 	f.Check(f.Procs[0].Module.Flush(f.Context()), f.Kill(0))
 	got()
@@ -166,26 +166,25 @@ func (f *fixture) flushed() {
 	}
 }
 
-// flushAlone is how long a flush is tried while the receiver rests. A network may need
-// him to say that a message is on its way.
+// flushAlone bounds a flush while the receiver makes no progress. A network may need its acknowledgment
+// that a message has left.
 const flushAlone = 100 * time.Millisecond
 
-// hasLeft: a process sends to one that never sent to it, and ends in good order.
-// What it sent is received, and a receive from any goes on waiting for others,
-// although nothing can be answered any more.
+// hasLeft covers a process that sends to one that has never sent to it, and leaves. Its messages are received, and a
+// receive from any source continues, although messages to it cannot be sent any more.
 func (f *fixture) hasLeft() {
 	f.processes()
 	known, err := f.Comm(cid.PolicyAgree)
 	f.Check(err)
-	f.send(known[0], 1, 1, data(0, 4)) // the path there is open, and none back
+	f.send(known[0], 1, 1, data(0, 4)) // The path in this direction is open, and none back.
 	f.want(known[1], 0, 1, data(0, 4), 0, 1)
 	got, from2 := make([]byte, 100), make([]byte, 4)
 	first := f.irecv(f.comms[1], 0, 1, got)
 	wild := f.irecv(f.comms[1], pml.AnySource, 2, from2)
-	if !f.caps().Arrivals { // a message may go out only when the receiver's id is known
+	if !f.caps().Arrivals { // A message may leave only when the receiver's id is known.
 		f.send(f.comms[0], 1, 3, nil)
 	}
-	release := f.hold(1)
+	release := f.stopProgress(1)
 	defer release()
 	f.send(f.comms[0], 1, 1, data(1, 100))
 	alone, cancel := context.WithTimeout(f.Context(), flushAlone)
@@ -202,16 +201,16 @@ func (f *fixture) hasLeft() {
 	f.got(wild, from2, data(2, 4), 2, 2)
 }
 
-// givenUp: a process that lives says that it can't exchange anything with this one.
-func (f *fixture) givenUp() {
+// disconnected reports that a live process has disconnected this one.
+func (f *fixture) disconnected() {
 	f.processes()
-	f.met(f.comms)
+	f.connectAll(f.comms)
 	c, m := f.comms[0], f.Procs[0].Module
 	buf := make([]byte, 4)
 	known, other := f.irecv(c, 1, 2, make([]byte, 4)), f.irecv(c, 2, 2, buf)
 	offer := f.isend(c, 1, 3, data(0, 4), pml.Synchronous)
 	how := fmt.Errorf("%w: a reason", framework.ErrGivenUp)
-	for range 2 { // the news may come twice
+	for range 2 { // The report may be repeated.
 		m.PeerGone(f.Group()[1].Life, how)
 	}
 	for what, p := range map[string]pending{"receive": known, "send": offer, "later receive": f.irecv(c, 1, 2, nil), "later send": f.isend(c, 1, 2, nil, pml.Synchronous)} {
@@ -223,9 +222,9 @@ func (f *fixture) givenUp() {
 	f.got(other, buf, data(1, 4), 2, 2)
 }
 
-// afresh: two processes, one of which has given the other up, exchange messages again on
-// communicators that are made afterwards. What they had with the third one goes on.
-func (f *fixture) afresh() {
+// reconnected reconnects two processes after a disconnect, on communicators that are created afterwards. Their
+// operations with a third process continue.
+func (f *fixture) reconnected() {
 	f.processes()
 	var modules [3]pml.Renewer
 	for i, p := range f.Procs {
@@ -235,13 +234,13 @@ func (f *fixture) afresh() {
 		}
 	}
 	before, lives := f.comms, [2]framework.Life{f.Procs[0].Life, f.Procs[1].Life}
-	f.met(before)
+	f.connectAll(before)
 	for round := range 2 {
 		old := f.comms
 		pending := [2]pending{f.irecv(old[0], 1, 2, make([]byte, 4)), f.irecv(old[1], 0, 2, make([]byte, 4))}
 		f.Procs[0].Module.PeerGone(lives[1], fmt.Errorf("%w: a reason", framework.ErrGivenUp))
-		if over := modules[0].Over(); len(over) != 1 || over[0] != lives[1] {
-			f.Errorf("over are %v, want %v", over, lives[1])
+		if ended := modules[0].Over(); len(ended) != 1 || ended[0] != lives[1] {
+			f.Errorf("ended incarnations are %v, want %v", ended, lives[1])
 		}
 		for i, m := range modules[:2] {
 			m.Renew(lives[1-i])
@@ -250,12 +249,12 @@ func (f *fixture) afresh() {
 			f.Check(p.Module.Learn(lives[1-i], f.Procs[1-i].Card()))
 			_, err := pending[i].wait(f.Context())
 			f.Is("receive of before", err, framework.ErrGivenUp)
-			if over := modules[i].Over(); len(over) > 0 {
-				f.Errorf("over are %v still", over)
+			if ended := modules[i].Over(); len(ended) > 0 {
+				f.Errorf("ended incarnations are still %v", ended)
 			}
 		}
 		f.comms = f.comm()
-		f.met(f.comms)
+		f.connectAll(f.comms)
 		for _, size := range []int{4, 300_000} {
 			f.each(f.comms[:2], func(rank int, c pml.Comm) {
 				p := f.isend(c, 1-rank, 3, data(rank, size), pml.Standard)
@@ -268,8 +267,8 @@ func (f *fixture) afresh() {
 	}
 }
 
-// nobodyLeft: who leaves in good order keeps nobody from receiving, but for the last one.
-func (f *fixture) nobodyLeft() {
+// allLeft checks that processes that leave do not fail receives from any source, except for the last one.
+func (f *fixture) allLeft() {
 	f.processes()
 	m, c := f.Procs[0].Module, f.comms[0]
 	r := f.irecv(c, pml.AnySource, 1, make([]byte, 4))
@@ -292,11 +291,11 @@ func (f *fixture) nobodyLeft() {
 	f.Is("later receive", err, framework.ErrPeerClosed)
 }
 
-// aborted: a third process has died, and rank 1, which has heard of it first, has left when
-// what rank 0 exchanges with it ends.
-func (f *fixture) aborted() {
+// abortedAfterLeave covers the failure of a third process. Rank 1 is notified first, and has left when rank 0's operations with
+// it end.
+func (f *fixture) abortedAfterLeave() {
 	f.processes()
-	f.met(f.comms)
+	f.connectAll(f.comms)
 	const large = 100000
 	c, dead := f.comms[0], &framework.ProcFailedError{Ranks: []int{7}}
 	start := func(r *pml.Request, err error) pending {
@@ -309,7 +308,7 @@ func (f *fixture) aborted() {
 		_, ok, err := c.Iprobe(1, 2, pml.Collective)
 		return ok && err == nil
 	})
-	release := f.hold(1)
+	release := f.stopProgress(1)
 	defer release()
 	ops := map[string]pending{}
 	for _, mode := range []pml.Mode{pml.Standard, pml.Synchronous} {
@@ -320,9 +319,9 @@ func (f *fixture) aborted() {
 	c.Abort(pml.Collective, dead)
 	f.Procs[0].Module.PeerGone(f.Procs[1].Life, framework.ErrPeerClosed)
 	ops["later receive"] = start(c.Irecv(buffer(nil), 1, 4, pml.Collective))
-	release() // a network may have a buffer in use until the other end goes on
+	release() // A network may use a buffer until the other end makes progress.
 	for what, p := range ops {
-		if _, err := p.wait(f.Context()); err != nil { // a network may have taken it, or have brought it
+		if _, err := p.wait(f.Context()); err != nil { // A network may have taken it, or delivered it.
 			f.Is(what, err, dead)
 		}
 	}
@@ -330,12 +329,12 @@ func (f *fixture) aborted() {
 	_, _ = offer.wait(f.Context())
 }
 
-// refused: rank 0 has a communicator that rank 1 has not, and won't have. The news that
-// somebody has died, or that others have refused, makes it ask.
+// refused covers a communicator that rank 0 has and rank 1 never will have. After a failure report, or a report that
+// others have refused, rank 0 sends an inquiry.
 func (f *fixture) refused() {
 	f.processes()
-	stranger := framework.Life{ID: framework.MakeProcID(1, 77), Nonce: 77}
-	f.refuses(func() { f.Procs[0].Module.PeerFailed(stranger, "test") })
+	unknown := framework.Life{ID: framework.MakeProcID(1, 77), Nonce: 77}
+	f.refuses(func() { f.Procs[0].Module.PeerFailed(unknown, "test") })
 	f.refuses(func() { f.Procs[0].Module.Inquire(f.Group()[1].ID) })
 }
 
@@ -362,7 +361,7 @@ func (f *fixture) refuses(news func()) {
 		news()
 		late := f.irecv(h.comms[0], 1, 5, make([]byte, 4))
 		if first == "the question" {
-			f.met(f.comms) // it is there, unless a network has it overtaken
+			f.connectAll(f.comms) // The inquiry has arrived, unless a network delivers it later.
 			refuse()
 		}
 		f.Is("probe, first "+first, <-probed, framework.ErrNotMember)
@@ -371,7 +370,7 @@ func (f *fixture) refuses(news func()) {
 			f.Is("receive from a member that is not in the communicator, first "+first, err, framework.ErrNotMember)
 		}
 		if first == "a message" {
-			if _, err := lost.wait(f.Context()); err != nil { // it may have been on its way
+			if _, err := lost.wait(f.Context()); err != nil { // It may have been in flight.
 				f.Is("the message", err, framework.ErrNotMember)
 			}
 		}
@@ -383,13 +382,13 @@ func (f *fixture) inspect() {
 	const large = 100000
 	r := f.irecv(f.comms[1], pml.AnySource, 7, make([]byte, 9))
 	s := f.isend(f.comms[0], 1, 8, data(0, large), pml.Standard)
-	f.arrived(f.comms[1], 0, 8)
+	f.awaitArrival(f.comms[1], 0, 8)
 	seen := f.inspection(1)
 	for _, c := range seen.Comms {
 		if len(c.Posted) != 1 || c.Posted[0].Tag != 7 || c.Posted[0].Peer != pml.AnySource || c.Posted[0].Bytes != 9 {
 			f.Fatalf("posted: %+v", c.Posted)
 		}
-		if len(c.Unexpected) == 0 && !f.caps().Arrivals && len(seen.Notes) > 0 { // and it says so
+		if len(c.Unexpected) == 0 && !f.caps().Arrivals && len(seen.Notes) > 0 { // The notes mention it.
 			continue
 		}
 		if len(c.Unexpected) != 1 || c.Unexpected[0].Tag != 8 || c.Unexpected[0].Peer != 0 || c.Unexpected[0].Bytes != large {

@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// goroutineCases are about all goroutine ranks of the processes of a stack, Stack.Ranks.
+// goroutineCases use all goroutine ranks of a stack's processes, Stack.Ranks.
 func goroutineCases(ranks []int) claims {
 	n := 0
 	for _, of := range ranks {
@@ -24,7 +24,7 @@ func goroutineCases(ranks []int) claims {
 	}
 }
 
-// exchangeAll has each rank send to all ranks, itself too. First all receive from any source,
+// exchangeAll sends from each rank to all ranks, including itself. All first receive from any source, and
 // then from known sources, the second tag first.
 func (f *fixture) exchangeAll() {
 	comms := f.comm()
@@ -60,7 +60,7 @@ func (f *fixture) exchangeAll() {
 	f.closeFree(comms)
 }
 
-// closeFree closes the handles of a communicator, after which its indices are free.
+// closeFree closes the handles of a communicator, and checks that its indices are free afterwards.
 func (f *fixture) closeFree(comms []pml.Comm) {
 	for rank, c := range comms {
 		if f.Procs[rank] != nil {
@@ -69,14 +69,14 @@ func (f *fixture) closeFree(comms []pml.Comm) {
 	}
 	for _, h := range f.hosts {
 		f.Until("free indices", func() bool {
-			withheld, live, resting := h.Module.CIDs().Counts()
-			return withheld == 0 && live == len(h.ranks) && resting == 0 // the fixture's own are open
+			withheld, live, quarantined := h.Module.CIDs().Counts()
+			return withheld == 0 && live == len(h.ranks) && quarantined == 0 // The fixture's own are open.
 		})
 	}
 }
 
-// cancelWild has all ranks but the first send to it. Some of its receives are canceled while
-// messages arrive.
+// cancelWild sends to the first rank from all others, which cancels some of its receives while messages
+// arrive.
 func (f *fixture) cancelWild() {
 	const each = 60
 	comms := f.comm()
@@ -92,7 +92,7 @@ func (f *fixture) cancelWild() {
 			bufs[i] = make([]byte, 100000)
 		}
 		for received := 0; received < each*(len(comms)-1); {
-			_, err := c.Probe(f.Context(), pml.AnySource, pml.AnyTag, p2p) // makes progress
+			_, err := c.Probe(f.Context(), pml.AnySource, pml.AnyTag, p2p) // Makes progress.
 			f.Check(err)
 			var posted []pending
 			for _, buf := range bufs {
@@ -118,8 +118,8 @@ func (f *fixture) cancelWild() {
 	f.closeFree(comms)
 }
 
-// deferredOrder: a send that begins under the rank's lock matches before those that the same
-// goroutine begins later.
+// deferredOrder checks that a send that starts under the rank's lock matches before later ones of the same
+// goroutine.
 func (f *fixture) deferredOrder() {
 	const rounds = 200
 	comms := f.comm()
@@ -157,7 +157,7 @@ func (f *fixture) deferredOrder() {
 	f.closeFree(comms)
 }
 
-// dropAll closes the communicator of the first rank while messages of all others wait for it.
+// dropAll closes the communicator of the first rank while messages of all others are unreceived.
 func (f *fixture) dropAll() {
 	comms := f.comm()
 	var unreceived []pending
@@ -165,7 +165,7 @@ func (f *fixture) dropAll() {
 		for _, n := range []int{4, 100000} {
 			unreceived = append(unreceived, f.isend(comms[src], 0, 1, data(src, n), pml.Synchronous))
 		}
-		f.arrived(comms[0], src, 1)
+		f.awaitArrival(comms[0], src, 1)
 	}
 	comms[0].Close()
 	for _, p := range unreceived {
@@ -175,8 +175,8 @@ func (f *fixture) dropAll() {
 	f.closeFree(comms)
 }
 
-// hostFails: operations with any rank of a process that fails end, and errors name all of its
-// ranks. The other ranks go on.
+// hostFails checks that operations with any rank of a failed process end, with errors that name all of its
+// ranks. The other ranks continue.
 func (f *fixture) hostFails() {
 	if len(f.hosts) < 3 {
 		f.Skipf("two processes have to be left")
@@ -240,7 +240,7 @@ func (f *fixture) hostFails() {
 	f.send(comms[neighbor], own[0], 2, data(2, 10))
 	f.got(remains[1], local, data(2, 10), neighbor, 2)
 	f.send(comms[other], own[0], 4, data(3, 10))
-	f.arrived(c, other, 4)
+	f.awaitArrival(c, other, 4)
 	f.want(c, pml.AnySource, 4, data(3, 10), other, 4)
 	c.Suspend(p2p, nil)
 	for _, n := range []int{10, 100000} {

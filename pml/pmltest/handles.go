@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// manyHandles is the number of ranks that one process may have, and bytesPerHandle bounds the
-// memory that a PML takes for each until it exchanges messages.
+// manyHandles is the number of ranks of one process, and bytesPerHandle bounds the memory of a PML for each of them
+// until it exchanges messages.
 const (
 	manyHandles    = 10000
 	bytesPerHandle = 4 << 10
 )
 
-// Handles has two processes with many ranks each make the handles of all. Tables by rank in
-// each handle would take 80 KB apiece.
+// Handles creates the handles of two processes with many ranks each. Tables by rank would take 80 KB in each
+// handle.
 func Handles(t *testing.T, stack Stack) {
 	w := OpenWorld(t, stack, 2)
 	e := w.Endpoints(manyHandles, manyHandles)
@@ -32,8 +32,8 @@ func Handles(t *testing.T, stack Stack) {
 		c.Close()
 	}
 	for i, p := range w.Procs {
-		if _, live, resting := p.Module.CIDs().Counts(); live+resting != 0 {
-			t.Errorf("process %d: %d indices are open and %d rest, of handles without messages", i, live, resting)
+		if _, live, quarantined := p.Module.CIDs().Counts(); live+quarantined != 0 {
+			t.Errorf("process %d: %d indices are open and %d quarantined, of handles without messages", i, live, quarantined)
 		}
 	}
 }

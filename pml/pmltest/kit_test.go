@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// opens is a PML whose Open returns that module, and no error.
+// opens is a PML with an Open that returns this module and no error.
 type opens struct{ module pml.Module }
 
 func (opens) Info() framework.Info                                { return framework.Info{Kind: framework.PML, Name: "breach"} }
@@ -19,7 +19,7 @@ func (opens) Params() any                                         { return nil }
 func (opens) Probe(context.Context, any) framework.Verdict        { return framework.Usable() }
 func (o opens) Open(context.Context, pml.Env) (pml.Module, error) { return o.module, nil }
 
-// withoutCaps is a module with Caps of zeros.
+// withoutCaps is a module with zero Caps.
 type withoutCaps struct{ pml.Module }
 
 func (withoutCaps) Caps() pml.Caps { return pml.Caps{} }

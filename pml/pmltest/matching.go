@@ -16,16 +16,16 @@ func matchCases() claims {
 	}
 }
 
-// firstOfMany has messages of all kinds come at once while a receive begins: none
-// overtakes another.
+// firstOfMany sends messages of all kinds at once while a receive starts. None overtakes
+// another.
 func (f *fixture) firstOfMany() {
 	for round := range 100 {
 		comms := f.comms
-		if round%2 == 0 { // whose members don't know each other yet, or will soon
+		if round%2 == 0 { // A communicator without earlier messages.
 			comms = f.comm()
 		}
 		sizes := []int{[]int{10, 20000, 0}[round%3], 30, 15000, 40, 50}
-		release := f.hold(1)
+		release := f.stopProgress(1)
 		defer release()
 		first := f.Go(func() { f.want(comms[1], 0, pml.AnyTag, data(0, sizes[0]), 0, 0) })
 		var sends []pending
@@ -42,15 +42,15 @@ func (f *fixture) firstOfMany() {
 }
 
 func (f *fixture) wildcards() {
-	// What a wildcard gets is what came first, and it is told whose it was. Where
-	// arrivals are not known nobody can say which of two senders was first.
+	// A wildcard matches the first arrival, and its status has the source. If arrivals are not known, the first
+	// of two senders is not defined.
 	sender := func(i int) int { return 1 + i%2 }
 	if !f.caps().Arrivals {
 		sender = func(int) int { return 1 }
 	}
 	for i := range 20 {
 		f.send(f.comms[sender(i)], 0, i, data(i, 10+i))
-		f.arrived(f.comms[0], sender(i), i)
+		f.awaitArrival(f.comms[0], sender(i), i)
 	}
 	for i := range 20 {
 		src, tag, from := pml.AnySource, pml.AnyTag, sender(i)
@@ -66,7 +66,7 @@ func (f *fixture) wildcards() {
 
 func (f *fixture) postingOrder() {
 	posts := []struct{ src, tag int }{{0, 1}, {pml.AnySource, pml.AnyTag}, {0, 1}, {pml.AnySource, 1}, {0, pml.AnyTag}, {pml.AnySource, 2}}
-	// Message k has tag sends[k], and belongs to receive meets[k].
+	// Message k has tag sends[k] and matches receive meets[k].
 	sends, meets := []int{1, 2, 2, 1, 1, 2}, []int{0, 1, 4, 2, 3, 5}
 	reqs, bufs := make([]pending, len(posts)), make([][]byte, len(posts))
 	for i, p := range posts {
@@ -88,10 +88,10 @@ func (f *fixture) unexpectedMessages() {
 		sends = append(sends, f.isend(f.comms[0], 1, i, data(i, n), pml.Standard))
 	}
 	for i := range sizes {
-		f.arrived(f.comms[1], 0, i)
+		f.awaitArrival(f.comms[1], 0, i)
 	}
 	pick := func(i int) { f.want(f.comms[1], []int{pml.AnySource, 0}[i/2%2], i, data(i, sizes[i]), 0, i) }
-	for i := 1; i < len(sizes); i += 2 { // by tag, and neither the first nor the last
+	for i := 1; i < len(sizes); i += 2 { // By tag, and neither the first nor the last.
 		pick(i)
 	}
 	for i := (len(sizes) - 1) &^ 1; i >= 0; i -= 2 {
@@ -100,7 +100,7 @@ func (f *fixture) unexpectedMessages() {
 	f.wait(sends...)
 }
 
-// planes sends one message on each plane; a receive gets that of its own.
+// planes sends one message on each plane. A receive matches that of its own plane.
 func (f *fixture) planes() {
 	const all = pml.Plane(pml.Planes)
 	for first := range all {

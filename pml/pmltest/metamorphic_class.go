@@ -12,17 +12,17 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// expected returns, for each message's place, the message that the receive in
-// that place gets: messages in the order in which they are sent, receives in the
-// order in which they are posted, each receive takes the first that matches
-// (MPI-4.1 section 3.5). That is so whenever each of them happens.
+// expected returns the message that each receive of a class matches, by index. Messages are in the order of
+// their sends, and receives in the order of their posting. Each receive matches the first message that it
+// can (MPI-4.1 section 3.5), at any
+// timing.
 func (k *PlanClass) expected() []*PlanMessage {
 	order := func(key func(*PlanMessage) int, blocking bool) []int {
 		at := make([]int, len(k.Messages))
 		for i := range at {
 			at[i] = i
 		}
-		if !blocking { // blocking ones go in the order of the plan
+		if !blocking { // Blocking operations have the order of the plan.
 			slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(key(&k.Messages[a]), key(&k.Messages[b])) })
 		}
 		return at
@@ -40,7 +40,7 @@ func (k *PlanClass) expected() []*PlanMessage {
 
 func (k *PlanClass) anyTag() bool { return k.Style == AnyTagOf || k.Style == AnyOf }
 
-// pattern is what the receive in a place asks for.
+// pattern returns source and tag of a receive.
 func (k *PlanClass) pattern(m *PlanMessage) (src, tag int) {
 	src, tag = k.From, m.Tag
 	if k.Style == AnySourceOf || k.Style == AnyOf {
@@ -52,7 +52,7 @@ func (k *PlanClass) pattern(m *PlanMessage) (src, tag int) {
 	return src, tag
 }
 
-// class returns this rank's part of a class: what it starts, and what blocks.
+// class returns this rank's operations of a class, the started and the blocking ones.
 func (r *player) class(k *PlanClass) (first, blocking []step) {
 	members := r.plan.Comms[k.Comm].Members
 	want := k.expected()
@@ -92,8 +92,8 @@ func (s strided) Unpack(buf, src []byte, offset int64) {
 	s.each(len(src), offset, func(at, n, k int) { copy(buf[at:at+n], src[k:k+n]) })
 }
 
-// each walks n bytes of the message from offset: f gets the place in the
-// buffer, the length, and the place in the piece.
+// each covers n bytes of the message from offset. f gets the offset in the buffer, the length, and the offset
+// in the piece.
 func (s strided) each(n int, offset int64, f func(at, n, k int)) {
 	for k := 0; k < n; {
 		pos := int(offset) + k
@@ -104,7 +104,7 @@ func (s strided) each(n int, offset int64, f func(at, n, k int)) {
 	}
 }
 
-// layoutOf lays n bytes out with gaps. n is not 0.
+// layoutOf returns a layout of n bytes with gaps. n is not 0.
 func layoutOf(n int) strided {
 	block := 64
 	for n%block != 0 {
@@ -113,24 +113,24 @@ func layoutOf(n int) strided {
 	return strided{count: n / block, block: block, stride: block + 3}
 }
 
-// outgoing is the buffer of a send, and what gives it back.
+// outgoing returns the buffer of a send, and a function that frees it.
 func (r *player) outgoing(m *PlanMessage) (b pml.Buffer, free func() error) {
 	free = func() error { return nil }
 	contents := data(m.ID, m.Size)
 	switch {
 	case m.Size == 0:
-	case m.Strided:
+	case m.IsStrided:
 		l := layoutOf(m.Size)
 		b := pml.Buffer{Bytes: make([]byte, l.Extent()), Form: &pml.Form{Layout: l}}
 		l.Unpack(b.Bytes, contents, 0)
 		return b, free
-	case m.Registered:
+	case m.IsRegistered:
 		a, ok := framework.As[pml.Allocator](r.w.Procs[r.me].Module)
 		if !ok {
 			break
 		}
 		mem, err := a.Allocate(m.Size)
-		if err != nil { // this stack has none
+		if err != nil { // This stack allocates no memory.
 			break
 		}
 		copy(mem, contents)
@@ -139,17 +139,17 @@ func (r *player) outgoing(m *PlanMessage) (b pml.Buffer, free func() error) {
 	return buffer(contents), free
 }
 
-// incoming is the buffer of a receive, and how its contents are had afterwards:
-// the message, and what follows it.
+// incoming returns the buffer of a receive, and a function that returns the received message and the bytes
+// behind it.
 func (m *PlanMessage) incoming(want *PlanMessage) (b pml.Buffer, room int, contents func() []byte) {
 	const guard = 16
-	if m.Strided && m.Cut == 0 && want.Size > 0 {
+	if m.IsStrided && m.Cut == 0 && want.Size > 0 {
 		l := layoutOf(want.Size)
 		mem := bytes.Repeat([]byte{0xee}, int(l.Extent()))
 		return pml.Buffer{Bytes: mem, Form: &pml.Form{Layout: l}}, want.Size, func() []byte {
 			out := make([]byte, want.Size)
 			l.Pack(out, mem, 0)
-			for i := range mem { // what is left are the gaps
+			for i := range mem { // The bytes that remain are the gaps.
 				if i%l.stride >= l.block {
 					out = append(out, mem[i])
 				}
@@ -193,7 +193,7 @@ func (r *player) irecv(k *PlanClass, m, want *PlanMessage) error {
 	return err
 }
 
-// recv is a blocking receive, with what comes before it.
+// recv is a blocking receive with its probe.
 func (r *player) recv(k *PlanClass, m, want *PlanMessage) error {
 	c := r.comms[k.Comm]
 	b, room, contents := m.incoming(want)
@@ -201,15 +201,15 @@ func (r *player) recv(k *PlanClass, m, want *PlanMessage) error {
 	var seen, st pml.Status
 	var taken pml.Claimed
 	var err error
-	switch m.Look {
-	case NoLook:
+	switch m.Probe {
+	case NoProbe:
 	case Probe:
 		seen, err = c.Probe(r.ctx, src, tag, p2p)
 	case Mprobe, MprobeIrecv:
 		taken, seen, err = c.Mprobe(r.ctx, src, tag, p2p)
 	case Iprobe, Improbe:
 		for ok := false; !ok && err == nil; {
-			if m.Look == Iprobe {
+			if m.Probe == Iprobe {
 				seen, ok, err = c.Iprobe(src, tag, p2p)
 			} else {
 				taken, seen, ok, err = c.Improbe(src, tag, p2p)
@@ -221,13 +221,13 @@ func (r *player) recv(k *PlanClass, m, want *PlanMessage) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", lookNames[m.Look], err)
+		return fmt.Errorf("%s: %w", probeNames[m.Probe], err)
 	}
-	if m.Look != NoLook && (seen.Source != k.From || seen.Tag != want.Tag || seen.Bytes != want.Size) {
-		return fmt.Errorf("%s of message %d (from %d, tag %d, %d bytes): %+v", lookNames[m.Look], want.ID, k.From, want.Tag, want.Size, seen)
+	if m.Probe != NoProbe && (seen.Source != k.From || seen.Tag != want.Tag || seen.Bytes != want.Size) {
+		return fmt.Errorf("%s of message %d (from %d, tag %d, %d bytes): %+v", probeNames[m.Probe], want.ID, k.From, want.Tag, want.Size, seen)
 	}
 	switch {
-	case m.Look == MprobeIrecv:
+	case m.Probe == MprobeIrecv:
 		var op pending
 		if op, err = started(taken.Irecv(b)); err != nil {
 			return err

@@ -17,21 +17,21 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Variant is a stack on which a plan runs.
+// Variant is a stack for plans.
 type Variant struct {
 	Name   string
 	Stack  Stack
-	Policy cid.Policy // of communicators that are decided together
-	Ranks  int        // the most it serves; 0: any number
-	// Limit is when a plan counts as hung, in time that the process runs; 0: after 60 s.
+	Policy cid.Policy // Used for communicators that are decided together.
+	Ranks  int        // Largest number of ranks, 0 for any.
+	// Limit is the running time after which a plan counts as hung, 60 s by default.
 	Limit time.Duration
 }
 
-// planLimit is Limit where a Variant has none.
+// planLimit is the default of Variant.Limit.
 const planLimit = kittest.Limit
 
-// runPlan runs a plan over a variant. The error says which operation went
-// otherwise than MPI says, or what hangs.
+// runPlan runs a plan over a variant. The error names the operation with an outcome that MPI forbids, or those
+// that hang.
 func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error {
 	w, err := NewWorld(v.Stack, p.Ranks)
 	if err != nil {
@@ -46,8 +46,8 @@ func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error 
 		run.births[i] = &birth{id: w.NextID(), payloads: make([][]byte, len(c.Members)), decided: make(chan struct{})}
 	}
 	var inspected []string
-	// What has matched waits for its peer, whatever the context says: so that a
-	// failed run ends, all peers are gone then.
+	// Matched operations wait for their peer, independent of the context. All peers are ended now, so that a
+	// failed run ends.
 	broken := make(chan struct{})
 	stop := context.AfterFunc(run.ctx, func() {
 		defer close(broken)
@@ -65,7 +65,7 @@ func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error 
 	for rank := range p.Ranks {
 		wg.Go(func() {
 			if err := run.rank(rank); err != nil {
-				run.cancel(fmt.Errorf("rank %d: %w", rank, err)) // the first counts
+				run.cancel(fmt.Errorf("rank %d: %w", rank, err)) // The first error is reported.
 			}
 		})
 	}
@@ -91,7 +91,7 @@ type planRun struct {
 	cancel context.CancelCauseFunc
 }
 
-// birth is where the members of a communicator decide on it together.
+// birth is the state of the members' common decision on a communicator.
 type birth struct {
 	id       cid.Extended
 	mu       sync.Mutex
@@ -105,20 +105,20 @@ type birth struct {
 // player is one rank of a run.
 type player struct {
 	*planRun
-	me      int
-	comms   []pml.Comm
-	started []*operation
-	strays  []*operation
+	me         int
+	comms      []pml.Comm
+	started    []*operation
+	straySends []*operation
 }
 
-// operation is something that was started.
+// operation is a started operation.
 type operation struct {
 	pending
-	wait int // place among the waits
-	end  func(pml.Status, error) error
+	waitIndex int // Position among the waits.
+	end       func(pml.Status, error) error
 }
 
-// step is one thing that a rank does, and its place.
+// step is one operation of a rank, with its position.
 type step struct {
 	key  int
 	do   func() error
@@ -132,7 +132,7 @@ func (run *planRun) rank(me int) error {
 			return fmt.Errorf("phase %d: %w", at, err)
 		}
 	}
-	for _, op := range r.strays {
+	for _, op := range r.straySends {
 		if err := op.end(op.pending.wait(run.ctx)); err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (r *player) phase(at int, ph PlanPhase) error {
 			}
 		}
 	}
-	slices.SortStableFunc(r.started, func(a, b *operation) int { return cmp.Compare(a.wait, b.wait) })
+	slices.SortStableFunc(r.started, func(a, b *operation) int { return cmp.Compare(a.waitIndex, b.waitIndex) })
 	for _, op := range r.started {
 		if err := op.end(op.pending.wait(r.ctx)); err != nil {
 			return err
@@ -204,7 +204,7 @@ func (r *player) barrier(tag int) error {
 	return nil
 }
 
-// make makes this rank's end of a communicator.
+// make creates this rank's handle of a communicator.
 func (r *player) make(i int) (err error) {
 	c, b := r.plan.Comms[i], r.births[i]
 	p := r.w.Procs[r.me]
@@ -213,7 +213,7 @@ func (r *player) make(i int) (err error) {
 		group = append(group, r.w.Group()[m])
 	}
 	spec := pml.CommSpec{ID: b.id, Members: pml.NewMembers(group), Rank: slices.Index(c.Members, r.me)}
-	if c.Dup {
+	if c.IsDup {
 		if spec.Local, err = p.Module.CIDs().Reserve(); err == nil {
 			r.comms[i], err = p.Module.AddComm(spec)
 		}
@@ -239,7 +239,7 @@ func (r *player) make(i int) (err error) {
 	return err
 }
 
-// event does one.
+// event performs an event.
 func (r *player) event(e *PlanEvent) error {
 	c := r.comms[e.Comm]
 	ended, cancel := context.WithCancel(r.ctx)
@@ -275,13 +275,13 @@ func (r *player) event(e *PlanEvent) error {
 		if mode == pml.Standard {
 			end = func(st pml.Status, err error) error { return sent(-1, st, err) }
 		}
-		r.strays = append(r.strays, &operation{pending: op, end: end})
+		r.straySends = append(r.straySends, &operation{pending: op, end: end})
 	}
 	return nil
 }
 
-// withdraw takes a send back that nothing matches. Where a network matches, what has left
-// goes on like a stray send, and like that only to a higher rank.
+// withdraw withdraws a send without a match. If a network matches, a message that has left remains like a stray
+// send, and like that it is sent to a higher rank only.
 func (r *player) withdraw(ended context.Context, c pml.Comm, e *PlanEvent) (err error) {
 	certain := r.w.caps().Withdraw
 	if !certain && e.Rank >= e.To {
@@ -310,8 +310,8 @@ func (r *player) withdraw(ended context.Context, c pml.Comm, e *PlanEvent) (err 
 		}
 		op = pending{left.Request, left.Request.Generation()}
 	}
-	r.strays = append(r.strays, &operation{pending: op, end: func(st pml.Status, err error) error {
-		if st.Canceled { // it had not left
+	r.straySends = append(r.straySends, &operation{pending: op, end: func(st pml.Status, err error) error {
+		if st.Canceled { // It had not left.
 			return err
 		}
 		return unreceived(st, err)
@@ -319,7 +319,7 @@ func (r *player) withdraw(ended context.Context, c pml.Comm, e *PlanEvent) (err 
 	return nil
 }
 
-// unreceived checks the end of a synchronous send whose receiver closes the communicator.
+// unreceived checks the outcome of a synchronous send to a receiver that closes the communicator.
 func unreceived(st pml.Status, err error) error {
 	if !errors.Is(err, framework.ErrCommClosed) {
 		return fmt.Errorf("synchronous send of a message that nobody receives: %+v, %w", st, err)
@@ -337,7 +337,7 @@ func (r *player) cancelNow(op pending) error {
 	return nil
 }
 
-// sent checks the end of a send.
+// sent checks the outcome of a send.
 func sent(id int, st pml.Status, err error) error {
 	if err != nil || st.Canceled {
 		return fmt.Errorf("send of message %d: %+v, %v", id, st, err)
@@ -345,7 +345,7 @@ func sent(id int, st pml.Status, err error) error {
 	return nil
 }
 
-// got checks the end of a receive.
+// got checks the outcome of a receive.
 func (k *PlanClass) got(want *PlanMessage, mem []byte, room int, st pml.Status, err error) error {
 	if short := room < want.Size; short != errors.Is(err, framework.ErrTruncate) || !short && err != nil {
 		return fmt.Errorf("receive of message %d into %d bytes: %+v, %v", want.ID, room, st, err)

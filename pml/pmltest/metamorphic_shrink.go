@@ -11,9 +11,9 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-// Metamorphic runs the plans of a seed, one of a single process and one of
-// several, over each variant. The error has the seed, the variant, and the
-// smallest plan found that still fails there.
+// Metamorphic runs the plans of a seed, one of a single process and one of several, over each variant. The error
+// has the seed, the variant, and the smallest plan found that fails
+// there.
 func Metamorphic(ctx context.Context, seed uint64, variants []Variant) error {
 	for _, ranks := range []int{1, 2 + int(seed%3)} {
 		for _, v := range variants {
@@ -28,7 +28,7 @@ func Metamorphic(ctx context.Context, seed uint64, variants []Variant) error {
 	return nil
 }
 
-// play runs a plan, and says what it failed with and at the least.
+// play runs a plan. Its error has the first failure and that of the smallest failing plan.
 func (v Variant) play(ctx context.Context, p Plan) error {
 	err := runPlan(ctx, p, v, cmp.Or(v.Limit, planLimit))
 	if err == nil {
@@ -48,11 +48,11 @@ func randomCases() claims {
 	}
 }
 
-// plansPerCase is how many programs a case tries.
+// plansPerCase is the number of programs in a case.
 const plansPerCase = 3
 
-// randomPlans: what the standard says of messages, probes, truncation, layouts,
-// cancellation and communicators holds on this stack too, in any mixture.
+// randomPlans checks that random combinations of messages, probes, truncation, layouts, cancellation and
+// communicators have the outcome that the standard requires.
 func (f *fixture) randomPlans() {
 	v := Variant{Name: "policy " + f.policy.String(), Stack: f.stack, Policy: f.policy}
 	for range plansPerCase {
@@ -60,15 +60,15 @@ func (f *fixture) randomPlans() {
 	}
 }
 
-// How long and how hard to look for a smaller plan. A failure may depend on
-// timing: what does not fail several times in a row counts as no failure.
+// Limits of the search for a smaller plan. A failure may depend on timing, so that a plan counts as correct only
+// after several runs without a failure.
 const (
 	shrinkTime  = 30 * time.Second
 	shrinkTries = 5
 	shrinkHang  = 2 * time.Second
 )
 
-// shrink takes parts of a failing plan away as long as it goes on failing.
+// shrink removes parts of a failing plan as long as it fails.
 func shrink(ctx context.Context, p Plan, v Variant) (Plan, error) {
 	end := time.Now().Add(shrinkTime)
 	var last error
@@ -99,8 +99,8 @@ func shrink(ctx context.Context, p Plan, v Variant) (Plan, error) {
 	return p, last
 }
 
-// parts returns plans that lack something of p, the larger parts first. Phases
-// and communicators stay, empty: other parts refer to them by number.
+// parts returns plans that lack parts of p, larger parts first. Phases and communicators stay, empty, because
+// other parts refer to them by index.
 func (p Plan) parts() (all []Plan) {
 	with := func(i int, ph PlanPhase) {
 		q := p

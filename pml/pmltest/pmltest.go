@@ -13,22 +13,22 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Policies are the ways in which members come to know each other's ids. The kit
-// runs every case with each.
+// Policies are the id policies. The kit runs every case with each of
+// them.
 var Policies = []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy}
 
-// claims are those of the contract, with the number of processes that each needs.
+// claims are the cases, with the number of processes that each needs.
 type claims = []kittest.Claim[int, *fixture]
 
-// fixture is what a case works with: a world, and a communicator of all.
+// fixture is the environment of a case, with a world and a communicator of all processes.
 type fixture struct {
 	*kittest.T
 	*World
 	policy cid.Policy
-	comms  []pml.Comm // by rank
+	comms  []pml.Comm // Indexed by rank.
 }
 
-// Cases returns the claims of the contract, to be made of a stack.
+// Cases returns the cases of the contract for a stack.
 func Cases(stack Stack, policy cid.Policy) kittest.Cases {
 	all := slices.Concat(matchCases(), bufferCases(), cancelCases(), commCases(), unreceivedCases(), failureCases(), suspensionCases(), revocationCases(), requestCases(), startCases(), endpointCases(), randomCases())
 	if stack.Ranks != nil {
@@ -37,7 +37,7 @@ func Cases(stack Stack, policy cid.Policy) kittest.Cases {
 	return bind(all, stack, policy)
 }
 
-// bind makes cases of claims about a stack.
+// bind returns cases that run claims on a stack.
 func bind(all claims, stack Stack, policy cid.Policy) kittest.Cases {
 	return kittest.Bind(all, func(t *kittest.T, size int) *fixture {
 		w, err := NewWorld(stack, size)
@@ -57,7 +57,7 @@ func bind(all claims, stack Stack, policy cid.Policy) kittest.Cases {
 	})
 }
 
-// Run runs every case with the given policies as subtests; with -short, the last policy only.
+// Run runs every case with the given policies as subtests. With -short, it runs the last policy only.
 func Run(t *testing.T, stack Stack, policies ...cid.Policy) {
 	t.Helper()
 	for i, policy := range policies {
@@ -70,7 +70,7 @@ func Run(t *testing.T, stack Stack, policies ...cid.Policy) {
 	}
 }
 
-// data makes the contents of a message.
+// data returns the contents of a message.
 func data(seed, n int) []byte { return kittest.Payload(seed, n) }
 
 func buffer(b []byte) pml.Buffer { return pml.Buffer{Bytes: b} }
@@ -83,7 +83,7 @@ type pending struct {
 	gen uint32
 }
 
-// started wraps what Isend and Irecv return.
+// started wraps the results of Isend and Irecv.
 func started(r *pml.Request, err error) (pending, error) {
 	if err != nil {
 		return pending{}, err
@@ -101,20 +101,20 @@ func irecv(c pml.Comm, src, tag int, b []byte) (pending, error) {
 
 func (p pending) wait(ctx context.Context) (pml.Status, error) { return p.r.Wait(ctx, p.gen) }
 
-// comm makes one more communicator of all.
+// comm creates another communicator of all processes.
 func (f *fixture) comm() []pml.Comm {
 	comms, err := f.Comm(f.policy)
 	f.Check(err)
 	return comms
 }
 
-// each runs f for every rank of comms at the same time.
+// each runs f concurrently for every rank of comms.
 func (f *fixture) each(comms []pml.Comm, do func(rank int, c pml.Comm)) {
 	f.Each(len(comms), func(rank int) { do(rank, comms[rank]) })
 }
 
-// The steps of cases follow; one that fails ends its case. Those that begin with an i
-// start, as usual. Messages are the user's plane's.
+// Steps of cases, which end the case if they fail. Those with the prefix i start an operation. Messages are on
+// the user's plane.
 
 func (f *fixture) isend(c pml.Comm, dst, tag int, b []byte, mode pml.Mode) pending {
 	p, err := isend(c, dst, tag, b, mode)
@@ -128,7 +128,7 @@ func (f *fixture) irecv(c pml.Comm, src, tag int, b []byte) pending {
 	return p
 }
 
-// wait waits for sends, which succeed and are not canceled.
+// wait waits for sends, which must succeed and not be canceled.
 func (f *fixture) wait(all ...pending) {
 	for _, p := range all {
 		if st, err := p.wait(f.Context()); err != nil || st.Canceled {
@@ -137,7 +137,7 @@ func (f *fixture) wait(all ...pending) {
 	}
 }
 
-// got waits for a receive into buf and compares: source, tag, length and contents.
+// got waits for a receive into buf and compares source, tag, length and contents.
 func (f *fixture) got(p pending, buf, b []byte, from, with int) {
 	st, err := p.wait(f.Context())
 	f.compare(st, err, buf, b, from, with)
@@ -160,14 +160,14 @@ func (f *fixture) send(c pml.Comm, dst, tag int, b []byte) {
 	}
 }
 
-// want receives by src and tag what process from has sent with the tag with.
+// want receives by src and tag the message that process from has sent with the tag with.
 func (f *fixture) want(c pml.Comm, src, tag int, b []byte, from, with int) {
 	got := make([]byte, len(b))
 	st, err := c.Recv(f.Context(), buffer(got), src, tag, p2p)
 	f.compare(st, err, got, b, from, with)
 }
 
-// meet is a barrier of two ranks, each of which calls it for the other.
+// meet is a barrier of two ranks. Each calls it with the rank of the other.
 func (f *fixture) meet(c pml.Comm, other int) {
 	p, err := started(c.Irecv(pml.Buffer{}, other, 9999, pml.Control))
 	f.Check(err)
@@ -176,8 +176,8 @@ func (f *fixture) meet(c pml.Comm, other int) {
 	f.Check(err)
 }
 
-// met has all ranks meet each other, so that all paths are open and ids known.
-func (f *fixture) met(comms []pml.Comm) {
+// connectAll exchanges messages between all ranks, so that all paths are open and ids are known.
+func (f *fixture) connectAll(comms []pml.Comm) {
 	f.each(comms, func(rank int, c pml.Comm) {
 		for other := range comms {
 			if other != rank {
@@ -187,9 +187,8 @@ func (f *fixture) met(comms []pml.Comm) {
 	})
 }
 
-// hold keeps a process from all progress until the result is called; a case defers
-// that, too.
-func (f *fixture) hold(rank int) (release func()) {
+// stopProgress keeps a process from making progress until release is called. A case also defers release.
+func (f *fixture) stopProgress(rank int) (release func()) {
 	p := f.Procs[rank]
 	if p.host == nil {
 		return f.lock(rank)
@@ -228,18 +227,18 @@ func (f *fixture) limited(c pml.Comm, tag int, b []byte, mode pml.Mode) *limited
 	return s
 }
 
-// stop ends the send's context, and returns how it has ended.
+// stop ends the send's context and returns its error.
 func (s *limitedSend) stop() error {
 	s.cancel(errEnough)
 	s.ended()
 	return s.err
 }
 
-// completes has the message of a send whose context has ended received, unless err
-// says that it was withdrawn, which it returns. It may not have been possible to
-// withdraw it: then completes waits for its end. Or a network had taken it before,
-// however long it is.
-func (f *fixture) completes(err error, receive func()) (withdrawn bool) {
+// receiveOrWithdrawn receives the message of a send whose context has ended, unless err means that it was
+// withdrawn, and returns whether it was. If the send could not be withdrawn, it also waits for its completion. A
+// network may have accepted a message of any length
+// before.
+func (f *fixture) receiveOrWithdrawn(err error, receive func()) (withdrawn bool) {
 	var p *pml.PendingError
 	if err == nil {
 		receive()
@@ -255,26 +254,26 @@ func (f *fixture) completes(err error, receive func()) (withdrawn bool) {
 	return false
 }
 
-// caps are those of the stack, in all processes alike.
+// caps returns the capabilities of the stack, which are equal in all processes.
 func (w *World) caps() pml.Caps {
-	i := slices.IndexFunc(w.Procs, func(p *Process) bool { return p != nil }) // some may have been killed
+	i := slices.IndexFunc(w.Procs, func(p *Process) bool { return p != nil }) // Killed processes are nil.
 	return w.Procs[i].Module.Caps()
 }
 
-// arrived waits until a message is here that nobody has received.
-func (f *fixture) arrived(c pml.Comm, src, tag int) {
+// awaitArrival waits until an unreceived message has arrived.
+func (f *fixture) awaitArrival(c pml.Comm, src, tag int) {
 	_, err := c.Probe(f.Context(), src, tag, p2p)
 	f.Check(err)
 }
 
-// none reports whether no message waits.
-func (f *fixture) none(c pml.Comm) bool {
+// hasNoMessage reports whether no message has arrived.
+func (f *fixture) hasNoMessage(c pml.Comm) bool {
 	_, found, err := c.Iprobe(pml.AnySource, pml.AnyTag, p2p)
 	f.Check(err)
 	return !found
 }
 
-// Inspect is m.Inspect for tests, which try again while the engine is busy.
+// Inspect calls m.Inspect until the engine is not busy.
 func Inspect(m pml.Module) pml.Inspection {
 	for {
 		if x, err := m.Inspect(context.Background()); err == nil {
@@ -285,7 +284,7 @@ func Inspect(m pml.Module) pml.Inspection {
 
 func (f *fixture) inspection(rank int) pml.Inspection { return Inspect(f.Procs[rank].Module) }
 
-// sends counts those of a rank that are in the given state.
+// sends counts the sends of a rank in a state.
 func (f *fixture) sends(rank int, state string) (n int) {
 	for _, c := range f.inspection(rank).Comms {
 		for _, s := range c.Sends {

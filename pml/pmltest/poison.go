@@ -7,8 +7,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Poisoned wraps a BTL so that a frame's bytes change as soon as Frame or Place has
-// returned: a PML that keeps what belongs to the module then delivers garbage.
+// Poisoned wraps a BTL and overwrites a frame's bytes as soon as Frame or Place has returned. A PML that keeps
+// memory of the module then delivers wrong contents.
 func Poisoned(c btl.Component) btl.Component { return poisoned{c} }
 
 type poisoned struct{ btl.Component }
@@ -20,7 +20,7 @@ func (p poisoned) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 
 type poisonReceiver struct{ btl.Receiver }
 
-// Unwrap has framework.As find the abilities of the receiver behind.
+// Unwrap lets framework.As find the optional interfaces of the receiver.
 func (p poisonReceiver) Unwrap() any { return p.Receiver }
 
 func (p poisonReceiver) Accept(peer framework.Life) btl.Inbound {
@@ -32,7 +32,7 @@ type poisonInbound struct {
 	frame []byte
 }
 
-// lend calls f with a copy of frame, which is garbage afterwards.
+// lend calls f with a copy of frame, and overwrites the copy afterwards.
 func (p *poisonInbound) lend(frame []byte, f func([]byte)) {
 	p.frame = append(p.frame[:0], frame...)
 	f(p.frame[:len(frame):len(frame)])
@@ -46,7 +46,7 @@ func (p *poisonInbound) Frame(frame []byte) (err error) {
 	return err
 }
 
-// Place implements btl.Placer where the protocol does.
+// Place implements btl.Placer if the protocol does.
 func (p *poisonInbound) Place(header []byte, size int) (dst []byte) {
 	if placer, ok := framework.As[btl.Placer](p.up); ok {
 		p.lend(header, func(b []byte) { dst = placer.Place(b, size) })

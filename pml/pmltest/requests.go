@@ -20,7 +20,7 @@ func requestCases() claims {
 func (f *fixture) staleHandle() {
 	buf := make([]byte, 4)
 	old := f.irecv(f.comms[1], 0, 1, buf)
-	for i := range 3 { // after each, the old handle's request may be in use again
+	for i := range 3 { // After each, the old handle's request may be in use again.
 		f.send(f.comms[0], 1, 1, data(i, 4))
 		r := old
 		if i > 0 {
@@ -45,7 +45,7 @@ func (f *fixture) freed() {
 		f.Is("wait for a freed request", err, framework.ErrClosed)
 		f.send(f.comms[0], 1, 1, data(i, n))
 		f.want(f.comms[1], 0, 2, data(i, n), 0, 2)
-		// Its message came behind the one that was received, on some networks later.
+		// Its message was sent after the one that was received, and may arrive later.
 		f.Until("completion", func() bool { return f.posted(1) == 0 })
 	}
 }
@@ -73,7 +73,7 @@ func (f *fixture) twoWaiters() {
 			}
 		}
 		switch got {
-		case 0: // who was told to be second may ask again; nobody took the status
+		case 0: // The loser of a race may call again, because the status was not taken.
 			f.got(r, buf, data(i, 16), 0, 1)
 		case 2:
 			f.Fatalf("round %d: both waiters got the status", i)

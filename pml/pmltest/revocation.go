@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// revocationCases abort the planes of the user and of collectives, as package mpi does when a communicator is revoked.
+// revocationCases abort the planes of the user and of collectives, as package mpi does to revoke a communicator.
 func revocationCases() claims {
 	return claims{
 		kittest.New("Revoked_PostedReceivesAndProbes_End", 3, (*fixture).revokedPosted),
@@ -52,13 +52,13 @@ func (f *fixture) areReleased(comms []pml.Comm, free []int) {
 	}
 }
 
-// revocable makes a communicator whose members have met. free are the ids that were free before.
+// revocable returns a communicator with members that have exchanged messages. free are the ids that were free before.
 func (f *fixture) revocable() (comms []pml.Comm, free []int) {
 	for _, p := range f.Procs {
 		free = append(free, p.Module.CIDs().Free())
 	}
 	comms = f.comm()
-	f.met(comms)
+	f.connectAll(comms)
 	return comms, free
 }
 
@@ -122,7 +122,7 @@ func (f *fixture) revokedLater() {
 		f.Is("later synchronous send", c.Send(f.Context(), buffer(data(1, 4)), 1, 1, plane, pml.Synchronous), errRevoked)
 		f.Is("later long send", c.Send(f.Context(), buffer(data(1, 1<<20)), 1, 1, plane, pml.Standard), errRevoked)
 	}
-	f.met(comms) // on the control plane
+	f.connectAll(comms) // On the control plane.
 	f.send(f.comms[0], 1, 1, data(1, 4))
 	f.want(f.comms[1], pml.AnySource, 1, data(1, 4), 0, 1)
 	f.areReleased(comms, free)
@@ -140,7 +140,7 @@ func (f *fixture) revokedUnexpected() {
 					all = append(all, f.isend(comms[0], 1, 1, data(size, size), mode))
 				}
 			}
-			f.arrived(comms[1], 0, 1)
+			f.awaitArrival(comms[1], 0, 1)
 			revoke(comms[first])
 			if closes {
 				comms[first].Close()
@@ -319,7 +319,7 @@ func (f *fixture) revokedSuspended(comms []pml.Comm, before pending, haveArrived
 		sends = append(sends, f.isend(comms[2], 0, 2, data(size, size), pml.Synchronous))
 	}
 	if haveArrived {
-		f.arrived(c, 2, 2)
+		f.awaitArrival(c, 2, 2)
 	}
 	revoke(c)
 	f.Is("probe", <-probed, errRevoked)

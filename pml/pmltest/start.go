@@ -27,7 +27,7 @@ type notes struct {
 	changed int
 }
 
-// note is a message that was handed over. It counts as matched if its tag is matchedTag.
+// note is a message that was passed to the watcher. It counts as matched if its tag is matchedTag.
 type note struct {
 	pml.Claimed
 	tag      int
@@ -68,13 +68,13 @@ func (n *notes) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 
 func (n *notes) Changed() { n.changed++ }
 
-// locked calls do with the lock of a rank's engine.
+// locked calls do with the lock of a rank's engine held.
 func (f *fixture) locked(rank int, do func()) {
 	defer f.lock(rank)()
 	do()
 }
 
-// ends waits until so many operations have told their end.
+// ends waits until n operations have completed.
 func (f *fixture) ends(rank int, n *notes, want int) {
 	f.Until("upcalls", func() (came bool) {
 		f.locked(rank, func() { came = len(n.ends) >= want })
@@ -103,7 +103,7 @@ func (f *fixture) startLocked() {
 		f.ends(0, &sends, 1)
 		f.compare(recvs.ends[0], recvs.ends[0].Err, buf, b, 0, 1)
 		f.Check(sends.ends[0].Err)
-		// A claimed message is started likewise.
+		// A claimed message is started in the same way.
 		s := f.isend(f.comms[0], 1, 2, b, pml.Standard)
 		k, _, err := f.comms[1].Mprobe(f.Context(), 0, 2, p2p)
 		f.Check(err)
@@ -117,7 +117,7 @@ func (f *fixture) startLocked() {
 		f.ends(1, &recvs, 2)
 		f.compare(recvs.ends[1], recvs.ends[1].Err, buf, b, 0, 2)
 		f.wait(s)
-		// So is the end of what is withdrawn.
+		// So is the completion of a withdrawn operation.
 		f.locked(1, func() {
 			r := f.comms[1].StartRecv(buffer(buf), 0, 3, p2p)
 			follow(&recvs, r, nil)
@@ -130,8 +130,8 @@ func (f *fixture) startLocked() {
 	}
 }
 
-// chain starts messages one after the other, each when it hears of the end of an earlier
-// one. The engine's lock guards it.
+// chain starts messages one after the other, each when an earlier one completes. The engine's lock guards
+// it.
 type chain struct {
 	start    func(i int) (*pml.Request, error)
 	next     int
@@ -154,7 +154,7 @@ func (c *chain) ended(err error) {
 	}
 }
 
-// more starts so many, and one more for each that is complete at once.
+// more starts n messages, and one more for each that completes at once.
 func (c *chain) more(n int) {
 	for ; n > 0 && c.next < c.most && c.err == nil; n-- {
 		c.next++
@@ -186,9 +186,9 @@ func (f *fixture) chained() {
 	f.locked(1, func() { recvs.more(together) })
 	f.locked(0, func() { sends.more(together) })
 	for rank, c := range []*chain{sends, recvs} {
-		f.Until("the chain", func() (over bool) {
-			f.locked(rank, func() { over = c.complete == most || c.err != nil })
-			return over
+		f.Until("the chain", func() (isDone bool) {
+			f.locked(rank, func() { isDone = c.complete == most || c.err != nil })
+			return isDone
 		})
 		f.Check(c.err)
 	}
@@ -197,7 +197,7 @@ func (f *fixture) chained() {
 	}
 }
 
-// watchable returns a Comm of a PML that knows what arrives.
+// watchable returns a Comm of a PML that reports arrivals.
 func (f *fixture) watchable(c pml.Comm) pml.Watchable {
 	if !f.caps().Arrivals {
 		f.Skipf("the PML does not know what arrives")
@@ -217,8 +217,8 @@ func (f *fixture) watched() {
 	c, w := comms[1], f.watchable(comms[1])
 	posted := make([]byte, 4)
 	before := f.irecv(c, 0, 1, posted)
-	f.send(comms[0], 1, 2, data(2, 4)) // waits
-	f.arrived(c, 0, 2)
+	f.send(comms[0], 1, 2, data(2, 4)) // Stays unmatched.
+	f.awaitArrival(c, 0, 2)
 	blocked := f.Go(func() {
 		_, err := c.Probe(f.Context(), 0, 9, p2p)
 		f.Is("a probe that was blocked", err, pml.ErrWatched)
@@ -226,7 +226,7 @@ func (f *fixture) watched() {
 	var n notes
 	f.locked(1, func() { w.Watch(p2p, &n) })
 	blocked()
-	f.send(comms[0], 1, 1, data(1, 4)) // for the receive that is posted
+	f.send(comms[0], 1, 1, data(1, 4)) // Matches the posted receive.
 	large := f.isend(comms[0], 1, 3, data(3, 100000), pml.Standard)
 	f.got(before, posted, data(1, 4), 0, 1)
 	_, err := c.Recv(f.Context(), buffer(posted), 0, 1, p2p)
@@ -241,13 +241,13 @@ func (f *fixture) watched() {
 		f.Fatalf("tags %d and %d arrived", n.arrived[0].tag, n.arrived[1].tag)
 	}
 	c.Close()
-	for i, size := range []int{4, 100000} { // what was handed over is received, whatever has closed
+	for i, size := range []int{4, 100000} { // Messages that were passed on are received even after the close.
 		buf := make([]byte, size)
 		st, err := n.arrived[i].Recv(f.Context(), buffer(buf))
 		f.compare(st, err, buf, data(i+2, size), 0, i+2)
 	}
 	f.wait(large)
-	f.send(comms[0], 1, 4, nil) // and so it goes on
+	f.send(comms[0], 1, 4, nil) // Later messages are passed on too.
 	f.Until("a message after the close", func() (came bool) {
 		f.locked(1, func() { came = len(n.arrived) == 3 })
 		return came
@@ -270,12 +270,12 @@ func (f *fixture) watched() {
 	f.Check(err)
 }
 
-// watchedReturns: a watcher copies the payload of an eager message, and gives an unmatched message
-// back when its sender withdraws it. One that has matched stays.
+// watchedReturns checks that a watcher copies the payload of an eager message, and returns an unmatched message
+// when its sender withdraws it. A matched message stays.
 func (f *fixture) watchedReturns() {
 	comms := f.comm()
 	c, w := comms[1], f.watchable(comms[1])
-	f.met(comms)
+	f.connectAll(comms)
 	var n notes
 	f.locked(1, func() { w.Watch(p2p, &n) })
 	f.send(comms[0], 1, eagerTag, data(1, 30))

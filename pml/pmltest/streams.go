@@ -10,15 +10,15 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Streams opens n further stacks of process 1, one after the other, as the streams of a process. Each exchanges messages with
-// process 0, where it is a peer beside process 1, and ends. Only its transports report the end to process 0. All of them have
-// one name, with a nonce each.
+// Streams opens n further stacks of process 1, one after the other, like the streams of a process. Each exchanges messages
+// with process 0, as a peer beside process 1, and ends. Only its transports report the end to process 0. All of them have
+// one name and different nonces.
 func Streams(t *testing.T, stack Stack, n int) {
 	t.Helper()
 	run := func(f *fixture) {
 		for range n {
 			f.exchangeWithStream()
-			f.met(f.comms)
+			f.connectAll(f.comms)
 		}
 	}
 	bind(claims{kittest.New("Streams", 2, run)}, stack, cid.PolicyLazy).Run(t)
@@ -28,7 +28,7 @@ func Streams(t *testing.T, stack Stack, n int) {
 func (f *fixture) openStream() *Process {
 	env := f.job.Begin(1, progress.Options{IsStream: true})
 	env.Identity.Proc = env.Identity.Proc.Stream(1)
-	env.Self.ID = env.Worlds.ID(env.Identity.Proc) // Equal in process 0, so that members are.
+	env.Self.ID = env.Worlds.ID(env.Identity.Proc) // Equal in process 0, because members are.
 	f.Procs[0].worlds.ID(env.Identity.Proc)
 	stream, err := f.stack.open(1, env)
 	f.Check(err)

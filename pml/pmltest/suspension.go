@@ -38,16 +38,16 @@ func (f *fixture) pendingAny(p pending) error {
 	return err
 }
 
-// suspended returns the communicator of rank 0 after the death of rank 1. Receives from any source are suspended.
+// suspended returns the communicator of rank 0 after the failure of rank 1. Receives from any source are suspended.
 func (f *fixture) suspended() pml.Comm {
 	f.processes()
 	c := f.comms[0]
-	f.met(f.comms)
+	f.connectAll(f.comms)
 	f.died(1)
 	return c
 }
 
-// died lets rank 0 be notified of the death of a rank.
+// died reports the failure of a rank to rank 0.
 func (f *fixture) died(rank int) {
 	f.Procs[0].Module.PeerFailed(f.Group()[rank].Life, "signal: killed")
 	suspend(f.comms[0], rank)
@@ -166,7 +166,7 @@ func (f *fixture) suspendedRecv() {
 		f.Errorf("%d receives are left", n)
 	}
 	f.send(f.comms[2], 0, 1, data(1, 4))
-	f.arrived(c, 2, 1)
+	f.awaitArrival(c, 2, 1)
 	f.want(c, pml.AnySource, 1, data(1, 4), 2, 1)
 }
 
@@ -181,7 +181,7 @@ func (f *fixture) suspendedProbe() {
 	_, _, err := c.Iprobe(pml.AnySource, 1, p2p)
 	f.Is("probe", err, framework.ErrProcFailedPending)
 	f.send(f.comms[2], 0, 1, data(1, 4))
-	f.arrived(c, 2, 1)
+	f.awaitArrival(c, 2, 1)
 	for range 2 {
 		if st, ok, err := c.Iprobe(pml.AnySource, 1, p2p); err != nil || !ok || st.Source != 2 {
 			f.Errorf("probe for a message that is there: %+v %t %v", st, ok, err)

@@ -18,12 +18,12 @@ func (f *fixture) resumed(p pending) (pml.Status, error) {
 	}
 }
 
-// suspendedOrder has receives from any source and from rank 2, with and without a tag, alternate. Rank 1 dies before a message
-// comes, or after some.
+// suspendedOrder alternates receives from any source and from rank 2, with and without a tag. Rank 1 fails before or after
+// some of the messages come.
 func (f *fixture) suspendedOrder() {
 	f.processes()
 	c := f.comms[0]
-	f.met(f.comms)
+	f.connectAll(f.comms)
 	sources, tags := []int{2, pml.AnySource, 2, pml.AnySource, 2, 2, pml.AnySource}, []int{1, 1, 1, pml.AnyTag, pml.AnyTag, 1, 1}
 	isDead := false
 	for _, n := range []int{4, 300_000} {
@@ -49,7 +49,7 @@ func (f *fixture) suspendedOrder() {
 			if !isDead && before > 0 {
 				f.died(1)
 				isDead = true
-				// A network may have to give back receives first.
+				// A network may have to withdraw receives first.
 				_, _, err := c.Iprobe(pml.AnySource, 2, p2p)
 				f.Is("probe", err, framework.ErrProcFailedPending)
 			}
@@ -70,11 +70,11 @@ func (f *fixture) suspendedOrder() {
 	}
 }
 
-// suspendedInFlight has rank 2 send while rank 1 dies.
+// suspendedInFlight sends from rank 2 while rank 1 fails.
 func (f *fixture) suspendedInFlight() {
 	f.processes()
 	c := f.comms[0]
-	f.met(f.comms)
+	f.connectAll(f.comms)
 	const messages = 60
 	var all []pending
 	bufs := make([][]byte, messages)
@@ -105,19 +105,19 @@ func (f *fixture) suspendedInFlight() {
 	sent()
 }
 
-// suspendedLast: a message that is here when its sender dies is received, before the others of live members that match or after.
+// suspendedLast checks that a message which has arrived before its sender fails is received, whether it matches before or after those of live members.
 func (f *fixture) suspendedLast() {
 	f.processes()
 	c := f.comms[0]
-	f.met(f.comms)
+	f.connectAll(f.comms)
 	for i := range 2 {
 		f.send(f.comms[1], 0, 1, data(i, 4))
 	}
 	f.send(f.comms[1], 0, 2, nil)
-	f.arrived(c, 1, 2)
+	f.awaitArrival(c, 1, 2)
 	f.died(1)
 	f.send(f.comms[2], 0, 1, data(2, 4))
-	f.arrived(c, 2, 1)
+	f.awaitArrival(c, 2, 1)
 	got := map[int]int{}
 	next := []int{1: 0, 2: 2}
 	for range 3 {

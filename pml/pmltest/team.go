@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// openTeam builds a world of n goroutine ranks in one process.
+// openTeam creates a world of n goroutine ranks in one process.
 func (w *World) openTeam(n int) {
 	env := kittest.NewJob(1, 1).Begin(0, progress.Options{})
 	w.process = env.Engine
@@ -27,7 +27,7 @@ func (w *World) openTeam(n int) {
 }
 
 // goroutineRank is a goroutine rank as the module of a process, as far as the kit uses one.
-// Ids of communicators have no meaning, and other processes do not exist.
+// Ids of communicators have no meaning, and there are no other processes.
 type goroutineRank struct {
 	*threads.Rank
 	team  *threads.Team
@@ -48,15 +48,15 @@ func (m goroutineRank) Stats() []pml.PeerStats                     { return []pm
 func (m goroutineRank) Flush(context.Context) error                { return nil }
 func (m goroutineRank) Close() error                               { return nil }
 
-// host is a process of a world in which processes have goroutine ranks.
+// host is a process with goroutine ranks.
 type host struct {
 	*Process
 	team  *assembly.Team
 	ranks []int
 }
 
-// deal returns the process and the endpoint of each of n ranks: the first endpoint of each process, then
-// the second of those that have two. counts has the ranks of the processes, nil: one each.
+// deal returns the process and the endpoint of each of n ranks. The first endpoint of each process comes first, then the
+// second of those that have two. counts has the number of ranks of each process, nil for one each.
 func deal(counts []int, n int) (group []pml.Member) {
 	if counts == nil {
 		counts = slices.Repeat([]int{1}, n)
@@ -71,7 +71,7 @@ func deal(counts []int, n int) (group []pml.Member) {
 	return group
 }
 
-// openHosts builds a world of n goroutine ranks in several processes.
+// openHosts creates a world of n goroutine ranks in several processes.
 func (w *World) openHosts(n int) error {
 	dealt := deal(w.stack.Ranks, n)
 	procs, endpoints := 0, map[framework.ProcID]int{}
@@ -109,8 +109,8 @@ func (h *host) close() error {
 	return h.stack.Close()
 }
 
-// hostedRank is a goroutineRank of a world with several processes. Calls that concern another process
-// go to the module of its own process.
+// hostedRank is a goroutineRank of a world with several processes. It passes calls that concern another process to
+// the module of its own process.
 type hostedRank struct {
 	goroutineRank
 	host     *host
@@ -139,7 +139,7 @@ func (m hostedRank) Stats() []pml.PeerStats {
 	return append(m.host.Module.Stats(), m.Rank.Stats())
 }
 
-// Inspect adds to the rank's queues those of its handles in the process's module.
+// Inspect combines the rank's queues with those of its handles in the process's module.
 func (m hostedRank) Inspect(ctx context.Context) (pml.Inspection, error) {
 	all, err := m.host.team.Inspect(ctx, m.endpoint)
 	below, belowErr := m.host.Module.Inspect(ctx)
@@ -148,7 +148,7 @@ func (m hostedRank) Inspect(ctx context.Context) (pml.Inspection, error) {
 	for _, b := range below.Comms {
 		i := slices.IndexFunc(all.Comms, func(c pml.CommInspection) bool { return c.ID == b.ID && c.Endpoint == b.Endpoint })
 		if i < 0 {
-			continue // of another rank
+			continue // Of another rank.
 		}
 		c := &all.Comms[i]
 		c.Posted, c.Unexpected, c.Sends = append(c.Posted, b.Posted...), append(c.Unexpected, b.Unexpected...), append(c.Sends, b.Sends...)
@@ -156,8 +156,8 @@ func (m hostedRank) Inspect(ctx context.Context) (pml.Inspection, error) {
 	return all, errors.Join(err, belowErr)
 }
 
-// processes skips a case about members that fail or leave one by one, which goroutine ranks
-// of one process do not.
+// processes skips a case with members that fail or leave one by one, if all are goroutine ranks of
+// one process.
 func (f *fixture) processes() {
 	if f.team != nil || slices.ContainsFunc(f.hosts, func(h *host) bool { return len(h.ranks) > 1 }) {
 		f.Skipf("goroutine ranks fail and leave with their process")

@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// unreceivedCases are about synchronous sends whose receivers close the communicator.
+// unreceivedCases cover synchronous sends to receivers that close the communicator.
 func unreceivedCases() claims {
 	return claims{
 		kittest.New("SynchronousSendFailsExactlyIfItsMessageIsDropped", 2, (*fixture).someDropped),
@@ -16,14 +16,14 @@ func unreceivedCases() claims {
 	}
 }
 
-// isDropped checks the end of a synchronous send.
+// isDropped checks the outcome of a synchronous send.
 func (f *fixture) isDropped(what string, p pending) {
 	_, err := p.wait(f.Context())
 	f.Is(what, err, framework.ErrCommClosed)
 }
 
-// someDropped sends with two tags in turns, in both modes. The receiver takes the first messages
-// of each tag, and closes at once.
+// someDropped alternates two tags and both modes. The receiver receives the first messages of each tag, and then
+// closes.
 func (f *fixture) someDropped() {
 	const sends = 12
 	for round := range 9 {
@@ -38,7 +38,7 @@ func (f *fixture) someDropped() {
 			lengths[i] = [...]int{10, 0, 5000, 61, 100000}[i%5]
 			all[i] = f.isend(comms[0], 1, 1+i%2, data(i, lengths[i]), mode)
 		}
-		// Of tag 1 the even ones, of tag 2 the odd ones.
+		// Tag 1 has the even ones, and tag 2 the odd ones.
 		received := [...]int{2 * (round % 3), 2*(round/3) + 1}
 		for i := range sends {
 			if i < received[i%2] {
@@ -57,9 +57,9 @@ func (f *fixture) someDropped() {
 	}
 }
 
-// droppedWhileReceiving closes with a receive that is still posted, beside a message that it does
-// not match. The sender is blocked in that message, which a network that matches by itself can't
-// report as dropped before the receive is over.
+// droppedWhileReceiving closes with a posted receive, beside a message that it does not match. The sender is blocked
+// in that message. A network that matches cannot report it as dropped before the receive
+// ends.
 func (f *fixture) droppedWhileReceiving() {
 	for _, size := range []int{100, 1 << 20} {
 		for _, mode := range []pml.Mode{pml.Synchronous, pml.Standard} {
@@ -70,7 +70,7 @@ func (f *fixture) droppedWhileReceiving() {
 
 func (f *fixture) sendWhileReceiving(size int, mode pml.Mode) {
 	comms := f.comm()
-	f.met(comms)
+	f.connectAll(comms)
 	buf := make([]byte, 100)
 	r := f.irecv(comms[1], 0, 1, buf)
 	dropped := f.isend(comms[0], 1, 2, data(2, size), mode)
@@ -85,11 +85,11 @@ func (f *fixture) sendWhileReceiving(size int, mode pml.Mode) {
 	comms[0].Close()
 }
 
-// bothDrop has two members close with a send to each other pending.
+// bothDrop closes two members with a pending send to each other.
 func (f *fixture) bothDrop() {
 	for range 5 {
 		comms := f.comm()
-		f.met(comms)
+		f.connectAll(comms)
 		one, other := f.isend(comms[0], 1, 1, data(1, 10), pml.Synchronous), f.isend(comms[1], 0, 1, data(1, 10), pml.Synchronous)
 		f.each(comms, func(_ int, c pml.Comm) { c.Close() })
 		f.isDropped("the first member's message", one)

@@ -1,7 +1,6 @@
-// Package pmltest is the kit that every PML passes. A World is a set of
-// processes that live inside one: each has its own engine, transports and PML
-// module, and a goroutine plays its part. Check runs the cases and returns what
-// failed, for `ferry matrix`; Run does the same under testing.T.
+// Package pmltest is the conformance kit of PMLs. A World is a set of processes within one process. Each has an
+// engine, transports and a PML module, and a goroutine plays its part. Cases returns the cases for `ferry matrix`, and
+// Run runs them under testing.T.
 package pmltest
 
 import (
@@ -24,27 +23,27 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Stack is what a World is built from.
+// Stack is the stack of a World.
 type Stack struct {
 	PML  pml.Component
-	BTLs []btl.Component // opened in every process
-	// MTL, when not nil, is opened in every process that the PML asks it for. Then
-	// the network matches: what that changes for a program is in the cases.
+	BTLs []btl.Component // Opened in every process.
+	// MTL is opened for PMLs that require one, unless it is nil. The network then matches messages, and the cases
+	// allow for the differences.
 	MTL mtl.Component
 	// Node, when not nil, is the PML for processes of a node, over BTLs.
 	Node pml.Component
-	// Nodes is the number of nodes that processes believe they are on, in turns; 0: one.
+	// Nodes is the number of nodes that processes are assigned to, round-robin. 0 means 1.
 	Nodes int
 	// First is the rank of the first process in its job (kittest.Job).
 	First int
-	// Set has parameters that don't hold their defaults, by their full names, such as
+	// Set has parameters with other values than their defaults, by full name, such as
 	// btl.shm.ring_size.
 	Set   map[string]string
 	Hooks pml.Hooks
-	// Threads, when not nil, has the parameters of goroutine ranks. A Process is one of them. They
-	// are ranks of one process without a PML, and otherwise of several with the rest of the stack.
+	// Threads has the parameters of goroutine ranks, or is nil. A Process is then a goroutine rank. They are ranks of
+	// one process without a PML, or of several processes with the rest of the stack.
 	Threads *threads.Params
-	// Ranks are the most goroutine ranks of each process. nil: each process has one.
+	// Ranks are the largest numbers of goroutine ranks of each process, nil for one each.
 	Ranks []int
 }
 
@@ -53,16 +52,16 @@ type Process struct {
 	Rank   int
 	Life   framework.Life
 	Engine *progress.Engine
-	Module pml.Module // what the assembly makes of the stack
+	Module pml.Module // Assembled from the stack.
 
 	stack *assembly.Stack
-	host  *host // Process of a goroutine rank; nil: see World.team.
+	host  *host // Process of a goroutine rank, nil in other worlds, see World.team.
 	cards *cards
-	// worlds are those of stack.
+	// worlds are those of the stack.
 	worlds *framework.Worlds
 }
 
-// Card is the process's business card.
+// Card returns the process's business card.
 func (p *Process) Card() framework.Card {
 	if p.host != nil {
 		return p.host.Card()
@@ -70,23 +69,23 @@ func (p *Process) Card() framework.Card {
 	return p.stack.Card()
 }
 
-// World is a set of processes that have learnt each other's cards.
+// World is a set of processes with each other's cards.
 type World struct {
 	Procs []*Process
 
 	stack   Stack
-	lives   []framework.Life // by rank, of those too that have been killed
-	team    *threads.Team    // of Stack.Threads
-	process *progress.Engine // of the team
-	hosts   []*host          // Processes that have goroutine ranks.
+	lives   []framework.Life // Indexed by rank, including killed processes.
+	team    *threads.Team    // Team of Stack.Threads.
+	process *progress.Engine // Engine of the team's process.
+	hosts   []*host          // Processes with goroutine ranks.
 	// endpoints are those of hosts' ranks.
 	endpoints []uint16
 	nextBase  atomic.Uint64
-	job       *kittest.Job // Of a world without goroutine ranks.
-	nextRank  int          // Of a further process.
+	job       *kittest.Job // Set in worlds without goroutine ranks.
+	nextRank  int          // Rank of the next further process.
 }
 
-// NewWorld builds n processes. Close it.
+// NewWorld creates n processes. The caller closes it.
 func NewWorld(stack Stack, n int) (*World, error) {
 	w := &World{stack: stack}
 	switch {
@@ -114,7 +113,7 @@ func NewWorld(stack Stack, n int) (*World, error) {
 	return w, nil
 }
 
-// learnAll gives all processes the cards of all. PMLs take them at the first use.
+// learnAll makes all cards available to all processes. PMLs take them at their first use.
 func learnAll(procs []*Process) {
 	for _, p := range procs {
 		for _, q := range procs {
@@ -157,8 +156,8 @@ func (s Stack) open(rank int, env progress.Env) (*Process, error) {
 	return p, nil
 }
 
-// Kill closes one process without telling anybody, as if it had died: that of a rank, with
-// all of its ranks. Its engine must be at rest.
+// Kill closes one process, with all of its ranks, like a failure without a report. Its engine must be
+// idle.
 func (w *World) Kill(rank int) error {
 	p := w.Procs[rank]
 	w.Procs[rank] = nil
@@ -172,7 +171,7 @@ func (w *World) Kill(rank int) error {
 	return p.stack.Close()
 }
 
-// Close ends all processes.
+// Close closes all processes.
 func (w *World) Close() error {
 	if w.team != nil {
 		w.team.Close()
@@ -191,10 +190,10 @@ func (w *World) Close() error {
 	return errors.Join(errs...)
 }
 
-// NextID draws a new extended id, as a group construct would.
+// NextID returns a new extended id, as from a group construct.
 func (w *World) NextID() cid.Extended { return cid.Extended{Base: w.nextBase.Add(1)} }
 
-// decide has all processes offer ids for a communicator of all.
+// decide decides on the ids of a communicator of all processes.
 func (w *World) decide(policy cid.Policy) (offers []*cid.Offer, d cid.Decision, err error) {
 	payloads := make([][]byte, len(w.Procs))
 	for i, p := range w.Procs {
@@ -205,8 +204,8 @@ func (w *World) decide(policy cid.Policy) (offers []*cid.Offer, d cid.Decision, 
 	return offers, d, err
 }
 
-// OpenWorld is NewWorld for a test: one that can't be built ends the test, and it is
-// closed at the test's end.
+// OpenWorld is NewWorld for a test. An error fails the test, and the world is closed at the end of the
+// test.
 func OpenWorld(t testing.TB, stack Stack, n int) *World {
 	t.Helper()
 	w, err := NewWorld(stack, n)
@@ -221,7 +220,7 @@ func OpenWorld(t testing.TB, stack Stack, n int) *World {
 	return w
 }
 
-// Comms is Comm for a test: one that can't be made ends the test.
+// Comms is Comm for a test, which fails on an error.
 func (w *World) Comms(t testing.TB, policy cid.Policy) []pml.Comm {
 	t.Helper()
 	cs, err := w.Comm(policy)
@@ -231,7 +230,7 @@ func (w *World) Comms(t testing.TB, policy cid.Policy) []pml.Comm {
 	return cs
 }
 
-// Comm makes a communicator of all processes, by the given policy: every rank's
+// Comm creates a communicator of all processes under a policy, and returns every rank's
 // handle.
 func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 	id := w.NextID()
@@ -248,12 +247,12 @@ func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 	return comms, nil
 }
 
-// join makes one rank's end of a communicator of all, once it is decided.
+// join creates one rank's handle of a communicator of all after the decision.
 func (w *World) join(rank int, id cid.Extended, offer *cid.Offer, decision cid.Decision) (pml.Comm, error) {
 	return w.Procs[rank].join(pml.CommSpec{ID: id, Members: pml.NewMembers(w.Group()), Rank: rank}, offer, decision)
 }
 
-// join makes this process's end of a communicator, as its members have decided.
+// join creates this process's handle of a communicator after the decision.
 func (p *Process) join(spec pml.CommSpec, offer *cid.Offer, decision cid.Decision) (_ pml.Comm, err error) {
 	table := p.Module.CIDs()
 	if decision.Policy == cid.PolicyLazy {
@@ -283,13 +282,13 @@ func (w *World) Group() []pml.Member {
 	return group
 }
 
-// Reborn has Group name another life of a process from now on, which it returns.
+// Reborn makes Group name a new incarnation of a process, and returns it.
 func (w *World) Reborn(rank int, nonce uint64) framework.Life {
 	w.lives[rank].Nonce = nonce
 	return w.lives[rank]
 }
 
-// Members returns whole processes as the members of a communicator.
+// Members returns the members of a communicator of whole processes.
 func Members(lives ...framework.Life) pml.Members { return pml.NewMembers(whole(lives)) }
 
 func whole(lives []framework.Life) []pml.Member {
@@ -300,7 +299,7 @@ func whole(lives []framework.Life) []pml.Member {
 	return group
 }
 
-// Each runs f for every rank at the same time and joins the errors.
+// Each runs f concurrently for every rank and joins the errors.
 func Each(comms []pml.Comm, f func(rank int, c pml.Comm) error) error {
 	errs := make([]error, len(comms))
 	var wg sync.WaitGroup
