@@ -12,50 +12,53 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Communicators with members of other processes. Each rank has a handle in the PML below, all
-// planes of which it watches, so that its queues have the messages of all members. The lock of the
-// process's engine guards the handle below, and is acquired before the rank's.
+// Communicators with members of other processes. Each rank has a handle in the PML below, and watches
+// all planes of it, so that its queues have the messages of all members. The lock of the process's
+// engine guards the handle below, and is acquired before the rank's.
 
 // A Below is the PML below a team, for members of other processes. It is safe for concurrent use.
 type Below interface {
-	// AddComm makes a rank's handle. Members of this process are in spec.Elsewhere. Local,
+	// AddComm creates a rank's handle. Members of this process are in spec.Elsewhere. Local,
 	// Agreed and Indices are not set.
 	AddComm(spec pml.CommSpec) (pml.Comm, error)
-	// Join makes one handle of a rank's queue, which has the messages of this process, and of
-	// its handle in a PML below that can't be watched, which can be called under the rank's lock.
-	// spec is that of AddComm. If Join fails, the caller closes both handles.
+	// Join combines a rank's queue, which has the messages of this process, with its handle in a PML
+	// below that cannot be watched and can be called under the rank's lock. spec is that of AddComm. If
+	// Join fails, the caller closes both handles.
 	Join(spec pml.CommSpec, queue, below pml.Comm) (pml.Comm, error)
 }
 
 // below is the part of a handle that concerns members of other processes.
 type below struct {
-	c         *comm
-	handle    *base.Deferring
-	watchable pml.Watchable    // The handle.
-	next      pml.NextReceiver // The same; nil: it is none.
-	planes    [pml.Planes]watchedPlane
+	c      *comm
+	handle *base.Deferring
+	// watchable is the handle, and nextReceiver too, or nil if it is none.
+	watchable    pml.Watchable
+	nextReceiver pml.NextReceiver
+	planes       [pml.Planes]watchedPlane
 
-	// Guarded by the rank's lock.
-	changes int // Calls of Changed. 0: messages of all members may come.
+	// changes counts the calls of Changed. While it is 0, messages of all members may come. The
+	// rank's lock guards it.
+	changes int
 }
 
 // watchedPlane is the watcher of one plane, and the task that checks whether messages can come.
 type watchedPlane struct {
-	b      *below
-	plane  pml.Plane
-	doubts []int // Sources to check; guarded by the rank's lock.
+	below *below
+	plane pml.Plane
+	// uncheckedSources are the sources to check. The rank's lock guards it.
+	uncheckedSources []int
 }
 
 func newBelow(c *comm, handle pml.Comm, w pml.Watchable) *below {
 	b := &below{c: c, handle: base.NewDeferring(handle, c.rank.deferred), watchable: w}
-	b.next, _ = framework.As[pml.NextReceiver](handle)
+	b.nextReceiver, _ = framework.As[pml.NextReceiver](handle)
 	for plane := range b.planes {
-		b.planes[plane] = watchedPlane{b: b, plane: pml.Plane(plane)}
+		b.planes[plane] = watchedPlane{below: b, plane: pml.Plane(plane)}
 	}
 	return b
 }
 
-// watch makes the messages of all planes come to the rank's queues. No lock is held.
+// watch passes the messages of all planes to the rank's queues. No lock is held.
 func (b *below) watch() {
 	e := b.c.rank.team.process
 	e.Lock()
@@ -65,7 +68,7 @@ func (b *below) watch() {
 	}
 }
 
-// unwatch is the task that ends watch when nothing is pending on a closed communicator.
+// unwatch is the task that ends the watch of a closed communicator without pending operations.
 type unwatch below
 
 // Run implements progress.Task.
@@ -78,12 +81,12 @@ func (u *unwatch) Run(t *progress.Tasks) {
 	t.UnlockProcess(e)
 }
 
-// has reports whether a rank, or with AnySource some rank, is of another process.
-func (b *below) has(src int) bool { return src == pml.AnySource || b.c.shared.ranks[src] == nil }
+// isRemote reports whether a rank, or with AnySource some rank, is of another process.
+func (b *below) isRemote(src int) bool { return src == pml.AnySource || b.c.shared.ranks[src] == nil }
 
 // Eager implements pml.Watcher.
 func (w *watchedPlane) Eager(src, tag int, payload []byte) bool {
-	c := w.b.c
+	c := w.below.c
 	e := c.rank.engine
 	e.Lock()
 	node := c.queues[w.plane].Arrive(&c.peers.get(src).match[w.plane], tag)
@@ -96,7 +99,7 @@ func (w *watchedPlane) Eager(src, tag int, payload []byte) bool {
 
 // Arrived implements pml.Watcher.
 func (w *watchedPlane) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
-	c := w.b.c
+	c := w.below.c
 	e := c.rank.engine
 	e.Lock()
 	p := &c.peers.get(st.Source).match[w.plane]
@@ -125,7 +128,7 @@ func (w *watchedPlane) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 // claimedMessages keeps the messages of other processes for reuse.
 var claimedMessages sync.Pool
 
-// newClaimedMessage returns a message that the PML below has handed over.
+// newClaimedMessage returns a message that the PML below has passed.
 func newClaimedMessage(k pml.Claimed, st pml.Status) *message {
 	m, ok := claimedMessages.Get().(*message)
 	if !ok {
@@ -137,7 +140,7 @@ func newClaimedMessage(k pml.Claimed, st pml.Status) *message {
 	return m
 }
 
-// freeClaimed returns a message to the pool that was started, dropped or returned.
+// freeClaimed returns a message to the pool that was started, dropped, or returned to its sender.
 func (m *message) freeClaimed() {
 	m.c, m.claimed = nil, nil
 	claimedMessages.Put(m)
@@ -161,7 +164,7 @@ func (m *message) Return() bool {
 // receive is Recv from a rank of another process.
 func (b *below) receive(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	if buf.Layout() == nil {
-		if came, n, ok := b.receiveNow(buf.Bytes, src, tag, plane); ok {
+		if came, n, ok := b.recvDirect(buf.Bytes, src, tag, plane); ok {
 			st := pml.Status{Source: src, Tag: came, Bytes: n}
 			if n > len(buf.Bytes) {
 				st.Err = base.Truncated(int64(n), int64(len(buf.Bytes)))
@@ -177,17 +180,16 @@ func (b *below) receive(ctx context.Context, buf pml.Buffer, src, tag int, plane
 	return st, err
 }
 
-// receivesPerProgress is how many receives in a row poll one path only.
+// receivesPerProgress is the number of receives in a row that poll one path only.
 const receivesPerProgress = 64
 
-// receiveNow is a blocking receive from a rank of another process, the usual case: the message
-// is about to come. Its payload is copied once, and no request is made. It reports false if
-// something else comes first, or if another goroutine polls for the process or the rank. No lock is
-// held.
-func (b *below) receiveNow(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
+// recvDirect is a blocking receive from a rank of another process whose message arrives soon. The
+// payload is copied once, and no request is created. It returns false if something else arrives first, or
+// if another goroutine polls for the process or the rank. No lock is held.
+func (b *below) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	c, r := b.c, b.c.rank
 	process := r.team.process
-	if b.next == nil || !process.TryLock() {
+	if b.nextReceiver == nil || !process.TryLock() {
 		return 0, 0, false
 	}
 	if r.receivesBelow++; r.receivesBelow%receivesPerProgress == 0 {
@@ -197,7 +199,7 @@ func (b *below) receiveNow(buf []byte, src, tag int, plane pml.Plane) (came, byt
 	isIdle := r.engine.PollBudget() > 1 && !c.barred[plane] && c.queues[plane].Idle(&c.peers.get(src).match[plane])
 	r.engine.Unlock()
 	if isIdle {
-		came, bytes, ok = b.next.ReceiveNext(buf, src, tag, plane)
+		came, bytes, ok = b.nextReceiver.ReceiveNext(buf, src, tag, plane)
 	}
 	process.Unlock()
 	return came, bytes, ok
@@ -224,8 +226,8 @@ func (x *receive) deliverBelow(src, tag int, payload []byte) {
 	x.finish()
 }
 
-// takeBelow begins the transfer of a message of another process that the receive has matched.
-// The rank's lock is held.
+// takeBelow starts the transfer of a matched message of another process. The rank's lock is
+// held.
 func (x *receive) takeBelow(m *message) {
 	x.Resume()
 	x.matchedBelow = m
@@ -246,8 +248,8 @@ func (s *startBelow) Run(t *progress.Tasks) {
 	m.freeClaimed()
 }
 
-// startBelow starts the transfer of a message that has matched. The receive ends like the
-// request of the PML below. The process's lock is held.
+// startBelow starts the transfer of a matched message. The receive completes with the request of the PML
+// below. The process's lock is held.
 func (x *receive) startBelow(k pml.Claimed) {
 	r, err := k.Start(x.buf)
 	switch {
@@ -277,67 +279,67 @@ func (x *receive) endBelow(st pml.Status) {
 
 // Changed implements pml.Watcher.
 func (w *watchedPlane) Changed() {
-	c := w.b.c
+	c := w.below.c
 	e := c.rank.engine
 	e.Lock()
-	w.b.changes++
+	w.below.changes++
 	c.wakeProbes()
 	sources := w.sources()
 	e.ReleaseUnder()
 	w.check(sources)
 }
 
-// sources returns the ranks of other processes from which receives are posted, and AnySource if
-// there are receives from any source. Lock held.
+// sources returns the ranks of other processes with posted receives, and AnySource if there are receives
+// from any source. Lock held.
 func (w *watchedPlane) sources() (all []int) {
-	c := w.b.c
+	c := w.below.c
 	q := &c.queues[w.plane]
 	if q.FirstPosted(nil) != nil {
 		all = append(all, pml.AnySource)
 	}
 	c.peers.each(func(p *peer) {
-		if n := q.FirstPosted(&p.match[w.plane]); n != nil && w.b.has(n.Source) {
+		if n := q.FirstPosted(&p.match[w.plane]); n != nil && w.below.isRemote(n.Source) {
 			all = append(all, n.Source)
 		}
 	})
 	return all
 }
 
-// doubt checks soon whether a message for a receive that was just posted can come. Lock held.
-func (w *watchedPlane) doubt(src int) {
-	if len(w.doubts) == 0 {
-		w.b.c.rank.engine.Defer(w)
+// scheduleCheck schedules a check whether a message for a new receive can come. Lock held.
+func (w *watchedPlane) scheduleCheck(src int) {
+	if len(w.uncheckedSources) == 0 {
+		w.below.c.rank.engine.Defer(w)
 	}
-	if !slices.Contains(w.doubts, src) {
-		w.doubts = append(w.doubts, src)
+	if !slices.Contains(w.uncheckedSources, src) {
+		w.uncheckedSources = append(w.uncheckedSources, src)
 	}
 }
 
 // Run implements progress.Task.
 func (w *watchedPlane) Run(t *progress.Tasks) {
-	r := w.b.c.rank
+	r := w.below.c.rank
 	e := r.team.process
 	t.LockProcess(e)
 	r.engine.Lock()
-	sources := w.doubts
-	w.doubts = nil
+	sources := w.uncheckedSources
+	w.uncheckedSources = nil
 	r.engine.ReleaseUnder()
 	w.check(sources)
 	t.UnlockProcess(e)
 }
 
-// check ends the receives whose message can't come. The process's lock is held. The PML below may
-// complete requests meanwhile, so that the rank's lock is not.
+// check fails the receives that no message can reach. The process's lock is held. The rank's lock is not,
+// because the PML below may complete requests.
 func (w *watchedPlane) check(sources []int) {
-	c := w.b.c
+	c := w.below.c
 	e := c.rank.engine
 	for _, src := range sources {
-		err := w.b.watchable.CannotCome(src, w.plane)
+		err := w.below.watchable.CannotCome(src, w.plane)
 		if err == nil {
 			continue
 		}
 		e.Lock()
-		c.rank.drainTo(c.rank.backlog()) // a receive from any source may match a message there
+		c.rank.drainTo(c.rank.backlog()) // It may have a message for a receive from any source.
 		var p *match.Peer[receive, message]
 		if src != pml.AnySource {
 			p = &c.peers.get(src).match[w.plane]
@@ -351,8 +353,8 @@ func (w *watchedPlane) check(sources []int) {
 	}
 }
 
-// cannotCome is pml.Watchable's CannotCome for probes. The rank's lock is held, and released
-// meanwhile. When it returns, no change has come since the answer.
+// cannotCome is pml.Watchable's CannotCome for probes. The rank's lock is held, and released meanwhile. No
+// change has occurred between the result and the return.
 func (b *below) cannotCome(src int, plane pml.Plane) (err error) {
 	r := b.c.rank
 	for seen := 0; err == nil && seen != b.changes; {
@@ -366,8 +368,8 @@ func (b *below) cannotCome(src int, plane pml.Plane) (err error) {
 	return err
 }
 
-// closeBelow closes the handles with members of other processes when the team ends, so that no
-// message comes to the rank anymore.
+// closeBelow closes the handles with members of other processes when the team ends, so that no more
+// messages come to the rank.
 func (r *Rank) closeBelow() {
 	r.engine.Lock()
 	var all []*comm

@@ -14,22 +14,26 @@ import (
 
 // shared is the part of a communicator that its ranks in this process share.
 type shared struct {
-	key   cid.Extended
-	id    uint64  // never used twice in a team
-	ranks []*Rank // by rank in the communicator; nil: of another process
-	// members are those of CommSpec, and here reports which of them are of this process. All
-	// handles below share both.
-	members  pml.Members
-	here     *pml.RankSet
-	hasBelow bool // The PML below has members.
+	key cid.Extended
+	// id is unique in the team.
+	id uint64
+	// ranks is indexed by rank in the communicator, with nil for ranks of other processes.
+	ranks []*Rank
+	// members are those of CommSpec, and localRanks has those of this process. All handles below
+	// share both.
+	members    pml.Members
+	localRanks *pml.RankSet
+	// hasBelow is set if the PML below has members.
+	hasBelow bool
 
-	// Guarded by Team.mu.
-	stages  map[*Rank]stage // of the ranks that have a handle, or had one
-	handles int             // Members of this process.
-	closed  int
+	// Team.mu guards these fields. stages has the ranks with a present or former handle,
+	// localCount is the number of members of this process, and closedCount that of closed handles.
+	stages      map[*Rank]stage
+	localCount  int
+	closedCount int
 }
 
-// stage is what has become of a rank's handle.
+// stage is the state of a rank's handle.
 type stage uint8
 
 const (
@@ -42,30 +46,32 @@ const (
 type comm struct {
 	rank   *Rank
 	shared *shared
-	// noSends has a bit for each plane on which sends fail, and hooked.
+	// noSends has a bit for each plane without sends, and hooked.
 	noSends atomic.Uint32
 
-	// All below is guarded by the rank's lock.
+	// The rank's lock guards all fields below.
 	base.State
 	base.Probes
 	peers  peers
 	queues [pml.Planes]match.Queues[receive, message]
-	probes []*progress.Completion // of blocked probes; completed at an arrival
-	// barred has the planes on which no receive may be posted, since the communicator is
-	// closed or a watcher takes the messages.
+	// probes has the blocked probes, which an arrival completes.
+	probes []*progress.Completion
+	// barred has the planes without new receives, because the communicator is closed or a watcher
+	// matches the messages.
 	barred   [pml.Planes]bool
 	watchers [pml.Planes]pml.Watcher
-	below    *below // nil: no member is of another process
+	// below is nil if all members are of this process.
+	below *below
 }
 
-// peer is the state of another rank of a communicator, made at the first use.
+// peer is the state of another rank of a communicator, created at its first use.
 type peer struct {
 	match [pml.Planes]match.Peer[receive, message]
 }
 
 const peersPerPage = 64
 
-// peers is a table in two levels: of 10,000 ranks a rank exchanges messages with a few.
+// peers is a table in two levels, because a rank of 10,000 exchanges messages with a few others.
 type peers []*[peersPerPage]*peer
 
 func newPeers(n int) peers { return make(peers, (n+peersPerPage-1)/peersPerPage) }
@@ -98,9 +104,9 @@ func (t peers) each(f func(*peer)) {
 	}
 }
 
-// AddComm makes the rank's handle of a communicator. Members of other processes are in Elsewhere of the
-// spec, or those of the PML below. Messages that have arrived for it are delivered now. Local,
-// Agreed and Indices of the spec are not used.
+// AddComm creates the rank's handle of a communicator. Members of other processes are in Elsewhere of the
+// spec, or belong to the PML below. Early arrivals are delivered. Local, Agreed and Indices of the spec are
+// not used.
 func (r *Rank) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	s, err := r.team.join(r, &spec)
 	if err != nil {
@@ -119,7 +125,7 @@ func (r *Rank) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	return c, nil
 }
 
-// open makes a handle usable.
+// open registers a handle and delivers its early arrivals.
 func (r *Rank) open(c *comm) {
 	r.engine.Lock()
 	r.comms[c.shared.id] = c
@@ -130,7 +136,7 @@ func (r *Rank) open(c *comm) {
 // addBelow is AddComm of a communicator with members of the PML below.
 func (r *Rank) addBelow(c *comm) (pml.Comm, error) {
 	spec := c.Spec
-	spec.Members, spec.Elsewhere = c.shared.members, c.shared.here
+	spec.Members, spec.Elsewhere = c.shared.members, c.shared.localRanks
 	handle, err := r.team.below.AddComm(spec)
 	if err != nil {
 		r.team.unjoin(r, c.shared)
@@ -175,7 +181,7 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 			case isHere:
 				here.Add(rank)
 				s.ranks[rank] = t.ranks[m.Endpoint]
-				s.handles++
+				s.localCount++
 			case spec.IsElsewhere(rank):
 			case t.below == nil:
 				return nil, refuse(framework.ErrUnsupported, "rank %d is of another process", rank)
@@ -184,10 +190,10 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 			}
 		}
 		if s.hasBelow {
-			s.here = here
+			s.localRanks = here
 		}
 		t.lastID++
-		s.id, s.stages = t.lastID, make(map[*Rank]stage, s.handles)
+		s.id, s.stages = t.lastID, make(map[*Rank]stage, s.localCount)
 		t.comms[s.key], t.byID[s.id] = s, s
 	}
 	if s.stages[r] != missing || len(s.ranks) != spec.Members.Len() {
@@ -202,7 +208,7 @@ func (t *Team) leave(r *Rank, s *shared) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.stages[r] = closed
-	if s.closed++; s.closed == s.handles {
+	if s.closedCount++; s.closedCount == s.localCount {
 		delete(t.comms, s.key)
 		delete(t.byID, s.id)
 	}
@@ -248,14 +254,14 @@ func (c *comm) Close() {
 	}
 	c.wakeProbes()
 	if c.Pending == 0 {
-		c.end()
+		c.removeIfClosed()
 		return
 	}
-	r.expect() // senders deliver the completion cells, since the rank may make no further call
+	r.announceNotify() // Senders deliver the completion cells, since the rank may make no further call.
 }
 
-// end removes a closed handle on which nothing is pending. Later calls do nothing. Lock held.
-func (c *comm) end() {
+// removeIfClosed removes a closed handle without pending operations. Later calls have no effect. Lock held.
+func (c *comm) removeIfClosed() {
 	r := c.rank
 	if r.comms[c.shared.id] != c {
 		return
@@ -277,7 +283,7 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	}
 }
 
-// abortOnce is Abort of the rank's own queue. It reports false if the plane was aborted before.
+// abortOnce aborts the rank's own queue. It returns false if the plane was aborted before.
 func (c *comm) abortOnce(plane pml.Plane, err error) bool {
 	r := c.rank
 	r.engine.Lock()
@@ -286,19 +292,19 @@ func (c *comm) abortOnce(plane pml.Plane, err error) bool {
 		return false
 	}
 	c.abort(plane, err)
-	c.changed()
+	c.recheckWaiters()
 	return true
 }
 
-// abort ends the operations on a plane that have not matched, and later ones. Lock held.
+// abort fails the unmatched operations on a plane, and later ones. Lock held.
 func (c *comm) abort(plane pml.Plane, err error) {
 	c.Aborted[plane] = err
 	c.noSends.Or(1 << plane)
 	c.cancelAll(plane)
 }
 
-// cancelAll withdraws the operations on a plane that have not matched. Notifiers may cancel and
-// start other operations meanwhile. Lock held.
+// cancelAll withdraws the unmatched operations on a plane. Notifiers may cancel and start other
+// operations meanwhile. Lock held.
 func (c *comm) cancelAll(plane pml.Plane) {
 	q := &c.queues[plane]
 	cancelPosted := func(from *match.Peer[receive, message]) {
@@ -323,11 +329,11 @@ func (c *comm) CannotCome(_ int, plane pml.Plane) error { return c.Aborted[plane
 func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 	if w == nil {
 		c.watchers[plane] = nil
-		c.done()
+		c.finishOperation()
 		return
 	}
 	c.barred[plane] = true
-	c.begin()
+	c.startOperation()
 	// A call of the watcher may drain the ring. Until the queue is empty, messages that arrive
 	// are queued behind it, and those that are withdrawn leave it.
 	for q := &c.queues[plane]; ; {
@@ -336,22 +342,22 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 			break
 		}
 		c.unqueue(first.Owner)
-		c.handOver(first.Owner, w)
+		c.passToWatcher(first.Owner, w)
 	}
 	c.watchers[plane] = w
 	c.wakeProbes()
 	if c.Aborted[plane] != nil {
 		w.Changed()
 	}
-	c.rank.expect()
+	c.rank.announceNotify()
 }
 
-// handOver passes a message that is in no queue to a watcher. Lock held.
-func (c *comm) handOver(m *message, w pml.Watcher) {
+// passToWatcher passes a message that is in no queue to a watcher. Lock held.
+func (c *comm) passToWatcher(m *message, w pml.Watcher) {
 	if m.offer != nil && !m.offer.take(offerHandedOver) {
 		return
 	}
-	c.begin()
+	c.startOperation()
 	m.handed = base.MakeClaimed(c.rank.engine, m)
 	// The watcher may start or drop the message at once, after which m may be another one.
 	if u := w.Arrived(&m.handed, m.status()); u != nil {
@@ -366,21 +372,21 @@ func (r *Rank) returnOffer(m *message) {
 		m.unmatched = nil
 		m.offer.state.Store(offerMatched)
 		r.dispose(m, kindReturned)
-		m.c.done()
+		m.c.finishOperation()
 	}
 	m.offer.drop()
 }
 
-// barredBy returns the reason why receives can't be posted on a barred plane.
-func (c *comm) barredBy() error {
+// barredError returns the error of receives on a barred plane.
+func (c *comm) barredError() error {
 	if c.Closed() {
 		return framework.ErrClosed
 	}
 	return pml.ErrWatched
 }
 
-// changed re-evaluates blocked probes and watchers after an abort. Lock held.
-func (c *comm) changed() {
+// recheckWaiters re-evaluates blocked probes and watchers after an abort. Lock held.
+func (c *comm) recheckWaiters() {
 	c.wakeProbes()
 	for _, w := range c.watchers {
 		if w != nil {
@@ -398,16 +404,16 @@ func (c *comm) wakeProbes() {
 	}
 }
 
-// begin counts a pending operation, claimed message or watched plane. Lock held.
-func (c *comm) begin() {
+// startOperation counts a pending operation, claimed message or watched plane. Lock held.
+func (c *comm) startOperation() {
 	c.Pending++
 	c.rank.pending++
 }
 
-// done is the end of what begin has counted. Lock held.
-func (c *comm) done() {
+// finishOperation ends what startOperation has counted. Lock held.
+func (c *comm) finishOperation() {
 	c.rank.pending--
 	if c.State.Done() {
-		c.end()
+		c.removeIfClosed()
 	}
 }

@@ -190,7 +190,7 @@ func (c *comm) keep(p *peer, in *arrival) {
 	m.c, m.plane = c, in.plane
 	r.stats.Unexpected++
 	if w != nil {
-		c.handOver(m, w)
+		c.passToWatcher(m, w)
 		return
 	}
 	r.pressure.Add(m.cost())
@@ -264,8 +264,8 @@ func (r *Rank) dropArrival(in *arrival) {
 func (r *Rank) forget(m *message) {
 	if m.isQueued {
 		m.c.unqueue(m)
-	} else if i := slices.Index(r.early, m); i >= 0 {
-		r.early = slices.Delete(r.early, i, i+1)
+	} else if i := slices.Index(r.earlyArrivals, m); i >= 0 {
+		r.earlyArrivals = slices.Delete(r.earlyArrivals, i, i+1)
 		r.pressure.Add(-m.cost())
 	}
 	m.offer.drop()
@@ -280,12 +280,12 @@ func (r *Rank) keepEarly(id uint64, in *arrival) {
 	m := in.message()
 	m.comm, m.plane = id, in.plane
 	r.pressure.Add(m.cost())
-	r.early = append(r.early, m)
+	r.earlyArrivals = append(r.earlyArrivals, m)
 }
 
 // deliverEarly delivers the early arrivals of a communicator that was added.
 func (r *Rank) deliverEarly(c *comm) {
-	r.early = slices.DeleteFunc(r.early, func(m *message) bool {
+	r.earlyArrivals = slices.DeleteFunc(r.earlyArrivals, func(m *message) bool {
 		if m.comm != c.shared.id {
 			return false
 		}

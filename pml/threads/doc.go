@@ -34,9 +34,9 @@
 //
 // A rank has a handle in the PML below (Below) for each communicator with members of other
 // processes. If that is pml.Watchable, the rank watches all planes, and one queue has the
-// messages of all members (below.go). A send goes straight to the PML below, and so does a blocking receive
-// from a rank of another process while nothing else can match. Otherwise the queue and the
-// handle are joined by the owner of the team.
+// messages of all members (below.go). Sends use the PML below directly, and so do blocking receives
+// from a rank of another process, as long as no other receive can match. Otherwise the owner of the
+// team joins the queue and the handle.
 //
 // The process's lock is acquired before a rank's. Messages of other processes come under both.
 // Work that needs the process's lock is deferred until the rank's has been released, for example the start of a

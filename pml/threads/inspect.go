@@ -20,7 +20,7 @@ func (r *Rank) Inspect(ctx context.Context) (x pml.Inspection, err error) {
 
 // inspect is Inspect with the lock held.
 func (r *Rank) inspect() (ins pml.Inspection) {
-	for _, m := range r.early {
+	for _, m := range r.earlyArrivals {
 		if m.offer == nil || !m.offer.isWithdrawn() {
 			ins.EarlyArrivals++
 		}

@@ -27,12 +27,12 @@ type Team struct {
 	self    framework.Life
 	process *progress.Engine
 	params  Params
-	hooks   pml.Hooks      // or nil
-	ranks   []*Rank        // by endpoint
-	below   Below          // nil: none
-	copies  sync.WaitGroup // of copyElsewhere
+	hooks   pml.Hooks // May be nil.
+	ranks   []*Rank   // Indexed by endpoint.
+	below   Below     // nil without a PML below.
+	copies  sync.WaitGroup
 
-	mu        sync.Mutex // A leaf. Guards what follows.
+	mu        sync.Mutex // A leaf, which guards the fields below.
 	comms     map[cid.Extended]*shared
 	byID      map[uint64]*shared
 	lastID    uint64
@@ -48,7 +48,7 @@ func NewTeam(self framework.Life, process *progress.Engine, n int, params Params
 }
 
 // NewTeamOver is NewTeam with a PML below, for members of other processes, and with hooks, which may be
-// nil. Calls of hooks from several ranks come at the same time, each with the lock of its rank.
+// nil. Hooks of several ranks are called concurrently, each with the lock of its rank.
 func NewTeamOver(self framework.Life, process *progress.Engine, n int, params Params, hooks pml.Hooks, below Below) *Team {
 	t := &Team{self: self, process: process, params: params, hooks: hooks, below: below, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
 	for endpoint := range n {
@@ -65,7 +65,7 @@ func NewTeamOver(self framework.Life, process *progress.Engine, n int, params Pa
 // Rank returns the rank of an endpoint.
 func (t *Team) Rank(endpoint int) *Rank { return t.ranks[endpoint] }
 
-// Close ends the team. Operations that are pending fail with ErrClosed. No call is in progress.
+// Close ends the team. Pending operations fail with ErrClosed. No call is in progress.
 func (t *Team) Close() {
 	err := fmt.Errorf("%w: the thread communicator's ranks have finished", framework.ErrClosed)
 	for _, r := range t.ranks {
@@ -77,13 +77,13 @@ func (t *Team) Close() {
 	t.process.Remove(t)
 	t.copies.Wait()
 	for _, r := range t.ranks {
-		r.deliver(nil) // completion cells of the last copies
+		r.deliver(nil) // Completion cells of the last copies.
 		r.engine.Close()
 	}
 }
 
-// failAll ends all operations that have not matched, and completes the others. No call of the
-// rank is in progress.
+// failAll fails all unmatched operations and completes the others. No call of the rank is in
+// progress.
 func (r *Rank) failAll(err error) {
 	r.engine.Lock()
 	defer r.engine.Release()
@@ -92,10 +92,10 @@ func (r *Rank) failAll(err error) {
 		for plane := range c.queues {
 			c.abort(pml.Plane(plane), err)
 		}
-		c.changed()
+		c.recheckWaiters()
 	}
 	r.offered.each((*send).endClaimed)
-	r.expect()
+	r.announceNotify()
 }
 
 // Caps returns the capabilities of messages between goroutine ranks.
@@ -110,8 +110,8 @@ func (t *Team) Route() pml.Route {
 	return pml.Route{PML: name, Transport: name, Device: "memory of the process", Used: true}
 }
 
-// postpone makes the process's engine drain the ring of a rank whose lock is busy, or whose next
-// cell is claimed and not published.
+// postpone makes the process's engine drain the ring of a rank that is locked, or that has a next cell which is claimed
+// and not published.
 func (t *Team) postpone(r *Rank) {
 	t.queuePostponed(r)
 	t.process.Bell().Ring()
@@ -128,7 +128,7 @@ func (t *Team) queuePostponed(r *Rank) {
 	}
 }
 
-// takePostponed returns the postponed ranks, which are none then.
+// takePostponed removes and returns the postponed ranks.
 func (t *Team) takePostponed() []*Rank {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,8 +141,8 @@ func (t *Team) takePostponed() []*Rank {
 	return ranks
 }
 
-// Poll implements progress.Source: it drains the rings of postponed ranks. Those that it can't
-// drain stay postponed, without a ring of the bell: see Due.
+// Poll implements progress.Source. It drains the rings of postponed ranks. Those that it cannot drain
+// stay postponed, without a wake-up, see Due.
 func (t *Team) Poll() (n int) {
 	if t.postponements.Load() == 0 {
 		return 0
@@ -162,7 +162,7 @@ func (t *Team) Poll() (n int) {
 	return n
 }
 
-// postponedRetry is the time after which a postponed rank is tried again.
+// postponedRetry is the time between two attempts to drain a postponed rank.
 const postponedRetry = 100 * time.Microsecond
 
 // Due implements progress.Timed.
@@ -178,10 +178,10 @@ type Rank struct {
 	ring
 	// polled is set while a wait polls for the rank.
 	polled progress.PollWord
-	// expects is 1 if operations are pending whose ends are notified (pml.Request.Notify).
-	// Written under the lock; 1 may be out of date.
-	expects atomic.Uint32
-	// pressure is the memory of messages that are unmatched or overflow, in bytes.
+	// mustNotify is 1 if an operation with a notifier may be pending (pml.Request.Notify). It is written
+	// under the lock, and 1 may be out of date.
+	mustNotify atomic.Uint32
+	// pressure is the memory of unmatched and overflowing messages, in bytes.
 	pressure atomic.Int64
 	free     freeMessages
 
@@ -191,28 +191,34 @@ type Rank struct {
 	eagerLimit      int
 	unexpectedLimit int64
 	engine          *progress.Engine
-	isPostponed     bool // It is in Team.postponed; guarded by Team.mu.
+	isPostponed     bool // Set while in Team.postponed. Team.mu guards it.
 
-	// All below is guarded by the lock.
-	comms    map[uint64]*comm // by shared.id
-	lastComm *comm            // of the last message
-	early    []*message       // for communicators that do not exist here yet, in order of arrival
-	receives *receive         // free list
-	sends    *send            // free list
+	// The lock guards all fields below.
+
+	// comms is keyed by shared.id, and lastComm is that of the last message.
+	comms    map[uint64]*comm
+	lastComm *comm
+	// earlyArrivals has messages in order of arrival.
+	earlyArrivals []*message
+	// receives and sends are free lists.
+	receives *receive
+	sends    *send
 	deferred *base.DeferredPool
-	// receivesBelow counts calls of below.receiveNow; guarded by the process's lock.
+	// receivesBelow counts calls of below.recvDirect. The process's lock guards it.
 	receivesBelow uint
-	offered       sendList            // sends with an offer that are not complete
-	transfers     map[*offer]struct{} // of matched receives whose payload is not complete
-	pending       int                 // operations that are not complete, and claimed messages
-	isDraining    bool
-	stats         pml.PeerStats
+	// offered has incomplete sends with an offer, and transfers matched receives with an incomplete payload.
+	offered   sendList
+	transfers map[*offer]struct{}
+	// pending counts incomplete operations and claimed messages.
+	pending    int
+	isDraining bool
+	stats      pml.PeerStats
 }
 
 // Engine returns the rank's engine.
 func (r *Rank) Engine() *progress.Engine { return r.engine }
 
-// Stats returns counts of the messages that the rank has received.
+// Stats returns the statistics of the messages that the rank has received.
 func (r *Rank) Stats() pml.PeerStats {
 	r.deliver(nil)
 	r.engine.Lock()
@@ -230,14 +236,14 @@ func (r *Rank) Poll() (n int) {
 	if r.polled.Polled() {
 		return r.drain()
 	}
-	return r.drainAll() // this may be the last poll of a wait
+	return r.drainAll() // This may be the last poll of a wait.
 }
 
-// expect announces that the end of a pending operation may be notified, and drains what arrived
+// announceNotify announces that an operation with a notifier is pending, and drains messages that arrived
 // before senders could know. Lock held.
-func (r *Rank) expect() {
-	if r.pending > 0 && r.expects.Load() == 0 {
-		r.expects.Store(1)
+func (r *Rank) announceNotify() {
+	if r.pending > 0 && r.mustNotify.Load() == 0 {
+		r.mustNotify.Store(1)
 		if !r.polled.Polled() {
 			r.drainAll()
 		}
@@ -247,11 +253,11 @@ func (r *Rank) expect() {
 // needsDelivery reports whether a sender has to drain the ring after publishing a cell. If the rank
 // neither waits nor is notified, its next call drains the ring.
 func (r *Rank) needsDelivery() bool {
-	return (r.polled.HasParked() || r.expects.Load() != 0) && !r.polled.Polled()
+	return (r.polled.HasParked() || r.mustNotify.Load() != 0) && !r.polled.Polled()
 }
 
-// lockAttempts is how often a sender tries to acquire a rank's lock: longer than the lock is held
-// by a goroutine that runs.
+// lockAttempts is the number of attempts of a sender to acquire a rank's lock. They take longer than a running
+// goroutine holds the lock.
 const lockAttempts = 64
 
 // tryLock reports whether it has acquired the lock. A holder may never release it.
@@ -265,9 +271,9 @@ func (r *Rank) tryLock() bool {
 	return false
 }
 
-// deliver drains the ring for a sender that has published a cell. The process's engine does
-// later if the lock is busy, or if another sender has claimed a cell before and not published
-// it. x is nil if the caller is no task. No rank's lock is held.
+// deliver drains the ring for a sender that has published a cell. If the lock is busy, or another sender
+// has claimed an earlier cell and not published it, the process's engine drains the ring later. x is nil outside of
+// tasks. No rank's lock is held.
 func (r *Rank) deliver(x *progress.Tasks) {
 	if !r.tryLock() {
 		r.team.postpone(r)
@@ -276,8 +282,8 @@ func (r *Rank) deliver(x *progress.Tasks) {
 	b := r.backlog()
 	r.drainTo(b)
 	isBlocked := !r.isConsumed(b)
-	if r.pending == 0 && r.expects.Load() != 0 {
-		r.expects.Store(0)
+	if r.pending == 0 && r.mustNotify.Load() != 0 {
+		r.mustNotify.Store(0)
 	}
 	if x != nil {
 		x.Release(r.engine)

@@ -14,7 +14,7 @@ import (
 )
 
 // Recv implements pml.Comm. The usual case is a message that is about to come from a known
-// source: see receiveNow.
+// source: see recvDirect.
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	r := c.rank
 	if src >= 0 && c.shared.ranks[src] == nil {
@@ -22,7 +22,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 	}
 	r.engine.Lock()
 	if src >= 0 && buf.Layout() == nil && !c.barred[plane] {
-		if came, n, ok := c.receiveNow(buf.Bytes, src, tag, plane); ok {
+		if came, n, ok := c.recvDirect(buf.Bytes, src, tag, plane); ok {
 			r.engine.Unlock()
 			if n > len(buf.Bytes) {
 				err := base.Truncated(int64(n), int64(len(buf.Bytes)))
@@ -40,18 +40,18 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 // for the lock.
 const pollsPerCheck = 32
 
-// receiveNow is a blocking receive from one rank while its caller holds the lock and polls the
+// recvDirect is a blocking receive from one rank while its caller holds the lock and polls the
 // ring. If the next cell has the message that it waits for, the payload is copied from there.
 // Nothing is posted, because no other goroutine of the rank can post or poll meanwhile, and
 // senders leave the draining to the caller. It reports false if the message does not come soon, if another
 // cell comes first, or if a goroutine waits for the lock. Lock held, all the time.
-func (c *comm) receiveNow(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
+func (c *comm) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	r := c.rank
 	if r.pending > 0 || r.isSpilling.Load() != 0 || c.isHooked() || !c.queues[plane].Idle(&c.peers.get(src).match[plane]) {
 		return 0, 0, false
 	}
-	if r.expects.Load() != 0 { // left from operations that are complete
-		r.expects.Store(0)
+	if r.mustNotify.Load() != 0 { // left from operations that are complete
+		r.mustNotify.Store(0)
 	}
 	budget := r.engine.PollBudget()
 	for polls := 1; polls <= budget; polls++ {
@@ -97,7 +97,7 @@ func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Reques
 func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
 	x := c.postReceive(buf, src, tag, plane)
 	x.Resume()
-	c.rank.expect()
+	c.rank.announceNotify()
 	return &x.Request
 }
 
@@ -110,7 +110,7 @@ func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *recei
 		c.event(pml.EventRecv, tag, buf.Len(), plane)
 	}
 	if c.barred[plane] {
-		x.fail(c.barredBy())
+		x.fail(c.barredError())
 		return x
 	}
 	x.node.Source, x.node.Tag = src, tag
@@ -135,8 +135,8 @@ func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *recei
 		if c.queues[plane].Cancel(&x.node) {
 			x.fail(err)
 		}
-	} else if b := c.below; b != nil && b.changes > 0 && b.has(src) && !x.Done() {
-		b.planes[plane].doubt(src)
+	} else if b := c.below; b != nil && b.changes > 0 && b.isRemote(src) && !x.Done() {
+		b.planes[plane].scheduleCheck(src)
 		if src == pml.AnySource {
 			x.SetSuspended(c.Suspended[plane])
 		}
@@ -153,10 +153,10 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 	}
 	if m == nil {
 		if c.barred[plane] {
-			return base.Found{}, c.barredBy()
+			return base.Found{}, c.barredError()
 		}
 		err := c.CannotCome(src, plane)
-		if b := c.below; b != nil && err == nil && b.has(src) {
+		if b := c.below; b != nil && err == nil && b.isRemote(src) {
 			err = b.cannotCome(src, plane)
 			m = c.find(src, tag, plane) // it may have come meanwhile
 		}
@@ -173,7 +173,7 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 			return c.Find(nil, src, tag, plane, claim)
 		}
 		c.unqueue(m)
-		c.begin()
+		c.startOperation()
 		f.Message = m
 	}
 	return f, nil
@@ -194,7 +194,7 @@ func (m *message) Drop() {
 	c := m.c
 	m.unmatched = nil
 	c.rank.discard(m)
-	c.done()
+	c.finishOperation()
 }
 
 // Receive implements base.Message.
@@ -209,6 +209,6 @@ func (m *message) Receive(buf pml.Buffer) *pml.Request {
 		return &x.Request
 	}
 	x.take(m)
-	c.rank.expect()
+	c.rank.announceNotify()
 	return &x.Request
 }

@@ -39,7 +39,7 @@ func (r *Rank) newReceive(c *comm, plane pml.Plane, buf pml.Buffer) *receive {
 	}
 	x.Start()
 	x.c, x.plane, x.buf = c, plane, buf
-	c.begin()
+	c.startOperation()
 	return x
 }
 
@@ -110,7 +110,7 @@ func (x *receive) finish() {
 	c := x.c
 	x.buf = pml.Buffer{}
 	x.Finish()
-	c.done()
+	c.finishOperation()
 }
 
 // fail completes a receive with an error. Lock held.
@@ -184,7 +184,7 @@ func (s *send) sent() {
 	s.offer = nil
 	s.rank.offered.remove(s)
 	s.Finish()
-	c.done()
+	c.finishOperation()
 }
 
 // Cancel implements pml.Owner.

@@ -11,8 +11,8 @@ const (
 	ringCells = 64
 	// inlineMax is the longest payload in a cell, in bytes.
 	inlineMax = 40
-	// cellsPerRelease is the number of consumed cells that go back to the producers by one
-	// store: each store costs the producers a cache miss.
+	// cellsPerRelease is the number of consumed cells that are returned to the producers by one
+	// store, since each store costs the producers a cache miss.
 	cellsPerRelease = 16
 )
 
@@ -20,19 +20,29 @@ const (
 type kind uint8
 
 const (
-	kindInline    kind = iota // Message; the payload is in the cell.
-	kindEager                 // Message; the payload is in a pooled message.
-	kindOffer                 // Message; the payload is in the buffer of a send.
-	kindWithdrawn             // The sender has withdrawn an offer, and does not use it anymore.
-	kindAssist                // The rank may copy chunks of its own offer.
-	kindReceived              // The payload of a matched offer is in the receive's buffer.
-	kindSent                  // The payload of an offer is not needed anymore.
-	kindDropped               // The receiver has dropped the message of an offer.
-	kindReturn                // The sender withdraws an offer that a watcher has.
-	kindReturned              // The receiver has returned the offer.
+	// kindInline is a message with its payload in the cell.
+	kindInline kind = iota
+	// kindEager is a message with its payload in a pooled message.
+	kindEager
+	// kindOffer is a message with its payload in the buffer of a send.
+	kindOffer
+	// kindWithdrawn reports that the sender has withdrawn an offer, and no longer uses it.
+	kindWithdrawn
+	// kindAssist allows the rank to copy chunks of its own offer.
+	kindAssist
+	// kindReceived reports that the payload of a matched offer is in the receive's buffer.
+	kindReceived
+	// kindSent reports that the payload of an offer is no longer needed.
+	kindSent
+	// kindDropped reports that the receiver has dropped the message of an offer.
+	kindDropped
+	// kindReturn withdraws an offer that a watcher has.
+	kindReturn
+	// kindReturned reports that the receiver has returned the offer.
+	kindReturned
 )
 
-// header is the word of a cell without its lap: kind, plane and the length of an inline payload.
+// header is the word of a cell without its lap. It has the kind, the plane and the length of an inline payload.
 type header uint32
 
 func makeHeader(k kind, plane, length int) header {
@@ -45,9 +55,9 @@ func (h header) length() int { return int(h >> 16) }
 
 // cell is one cache line. It has no pointers, so that the allocator aligns a ring's cells.
 type cell struct {
-	word    uint64 // lap<<32 | header; stored last, which publishes the cell
-	comm    uint64 // of a message: shared.id
-	source  int32  // of a message: rank in the communicator
+	word    uint64 // lap<<32 | header, stored last to publish the cell.
+	comm    uint64 // The shared.id of a message.
+	source  int32  // The sender's rank in the communicator.
 	tag     int32
 	payload [inlineMax]byte
 }
@@ -60,10 +70,9 @@ type spilled struct {
 	large *message
 }
 
-// ring is a bounded queue of cells with many producers and one consumer at a time: the
-// holder of the rank's lock. Positions count cells from the ring's beginning, and never wrap. A
-// cell belongs to its producer from the claim to the store of word, then to the consumer
-// until consumed has passed it.
+// ring is a bounded queue of cells with many producers, and one consumer at a time, the holder of the
+// rank's lock. Positions count cells from the ring's start and never wrap. A producer owns a cell from
+// the claim to the store of word. Then the consumer owns it until consumed has passed it.
 //
 // The store that publishes a cell is no barrier, but the claim before it is. So a consumer
 // that stores a word and then finds tail equal to head knows that every producer which
@@ -74,25 +83,25 @@ type ring struct {
 	large *[ringCells]*message
 
 	_ [64]byte
-	// Of the producers.
+	// Fields of the producers. Cells before limit are free to claim. limit may be too low.
 	tail  atomic.Uint64 // Position of the next cell to claim.
-	limit atomic.Uint64 // Cells before this position are free to claim; may be too low.
+	limit atomic.Uint64
 
 	_        [64]byte
 	consumed uint64 // Position of the oldest cell in use; written by the consumer, atomic.
 
 	_ [64]byte
-	// Of the consumer.
+	// Fields of the consumer.
 	head     uint64 // Position of the next cell to consume.
 	released uint64 // Value of consumed.
-	lists    uint64 // Number of overflow lists that were taken.
+	lists    uint64 // Number of overflow lists consumed.
 	spare    []spilled
 
 	_ [64]byte
-	// Of both, written seldom.
-	isSpilling atomic.Uint32 // 1 while the overflow list is not empty; then producers append to it.
+	// Shared and rarely written.
+	isSpilling atomic.Uint32 // 1 while the overflow list is not empty, so that producers append to it.
 
-	mu       sync.Mutex // Guards overflow; a leaf.
+	mu       sync.Mutex // A leaf, which guards overflow.
 	overflow []spilled
 }
 
@@ -101,8 +110,8 @@ func (q *ring) init() {
 	q.limit.Store(ringCells)
 }
 
-// put publishes a cell. It reports false, and does nothing, if the ring is full or messages
-// overflow. payload is that of an inline message.
+// put publishes a cell. It returns false if the ring is full or messages overflow. payload is that of an
+// inline message.
 func (q *ring) put(h header, comm uint64, source, tag int32, payload []byte, large *message) bool {
 	if q.isSpilling.Load() != 0 {
 		return false
@@ -128,7 +137,7 @@ func (q *ring) put(h header, comm uint64, source, tag int32, payload []byte, lar
 	return true
 }
 
-// refill raises limit as far as the consumer has come, and reports whether the cell at pos is free.
+// refill raises limit to the consumer's position, and reports whether the cell at pos is free.
 func (q *ring) refill(pos uint64) bool {
 	limit := atomic.LoadUint64(&q.consumed) + ringCells
 	if pos >= limit {
@@ -138,7 +147,7 @@ func (q *ring) refill(pos uint64) bool {
 	return true
 }
 
-// lap tells the uses of a cell apart: it is never 0 in the first ones.
+// lap distinguishes the uses of a cell. It is never 0.
 func lap(pos uint64) uint64 { return pos/ringCells + 1 }
 
 // spill appends a cell to the overflow list. Cells that a producer puts later follow it.
@@ -169,7 +178,7 @@ func (q *ring) pointer() *message {
 	return m
 }
 
-// advance gives the cell that peek has returned back to the producers.
+// advance returns the cell of peek to the producers.
 func (q *ring) advance() {
 	if q.head++; q.head-q.released >= cellsPerRelease {
 		q.release()

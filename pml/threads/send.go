@@ -16,7 +16,7 @@ func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml
 	if c.shared.ranks[dst] == nil {
 		return c.below.handle.Send(ctx, buf, dst, tag, plane, mode)
 	}
-	if c.sendNow(buf, dst, tag, plane, mode, false) {
+	if c.sendDirect(buf, dst, tag, plane, mode, false) {
 		return nil
 	}
 	e := c.rank.engine
@@ -34,7 +34,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 	if c.shared.ranks[dst] == nil {
 		return c.below.handle.Isend(buf, dst, tag, plane, mode)
 	}
-	sent := c.sendNow(buf, dst, tag, plane, mode, false)
+	sent := c.sendDirect(buf, dst, tag, plane, mode, false)
 	r := c.rank
 	r.engine.Lock()
 	defer r.engine.Release()
@@ -49,11 +49,11 @@ func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	if c.shared.ranks[dst] == nil {
 		return c.below.handle.StartSend(buf, dst, tag, plane, mode)
 	}
-	if c.sendNow(buf, dst, tag, plane, mode, true) {
+	if c.sendDirect(buf, dst, tag, plane, mode, true) {
 		return &c.rank.completeSend().Request, nil
 	}
 	r, err := c.request(c.startSend(buf, dst, tag, plane, mode))
-	c.rank.expect()
+	c.rank.announceNotify()
 	return r, err
 }
 
@@ -64,9 +64,9 @@ func (c *comm) request(s *send, err error) (*pml.Request, error) {
 	return &s.Request, nil
 }
 
-// sendNow sends a message that is copied, if nothing stands against it. locked is whether the
+// sendDirect sends a message that is copied, if nothing stands against it. locked is whether the
 // caller holds the lock.
-func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode, locked bool) bool {
+func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode, locked bool) bool {
 	n := len(buf.Bytes)
 	to := c.shared.ranks[dst]
 	if mode == pml.Synchronous || buf.Form != nil && buf.Form.Layout != nil || c.noSends.Load()&(1<<plane|hooked) != 0 || n > c.rank.eagerLimit || to.isLoaded() {
@@ -126,7 +126,7 @@ func (r *Rank) spillFor(h header, comm uint64, source, tag int32, payload []byte
 	r.spill(h, comm, source, tag, payload, large)
 }
 
-// startSend sends a message that sendNow does not: its cell is an offer, or a copy of the
+// startSend sends a message that sendDirect does not: its cell is an offer, or a copy of the
 // parts that a layout selects. Lock held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*send, error) {
 	if err := c.Over(plane); err != nil {
@@ -152,7 +152,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	o.users.Store(1)
 	o.state.Store(offerInRing)
 	r.offered.push(s)
-	c.begin()
+	c.startOperation()
 	h := makeHeader(kindOffer, int(plane), 0)
 	if !to.put(h, c.shared.id, o.source, o.tag, nil, &o.msg) {
 		to.spillFor(h, c.shared.id, o.source, o.tag, nil, &o.msg)
