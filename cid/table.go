@@ -143,7 +143,7 @@ func (t *Table) Free() int {
 }
 
 // Counts returns the number of withheld, live and quarantined indices.
-func (t *Table) Counts() (withheld, live, resting int) {
+func (t *Table) Counts() (withheld, live, quarantined int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return int(t.counts[Withheld]), int(t.counts[Live]), int(t.counts[Resting])

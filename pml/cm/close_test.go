@@ -192,7 +192,7 @@ func TestClose_ReaperProbeInProgress_IndexIsNotReused(t *testing.T) {
 		c[0].Close()
 		c[1].Close()
 		for _, p := range w.Procs {
-			until(t, "rest", func() bool { _, _, resting := p.Module.CIDs().Counts(); return resting < 32 })
+			until(t, "rest", func() bool { _, _, quarantined := p.Module.CIDs().Counts(); return quarantined < 32 })
 		}
 	}
 	for _, c := range w.Comms(t, cid.PolicyAgree) {
@@ -208,6 +208,6 @@ func TestClose_ReaperProbeInProgress_IndexIsNotReused(t *testing.T) {
 	s.release()
 	until(t, "the end of the look", func() bool { return !s.isHeld() })
 	for _, p := range w.Procs {
-		until(t, "rest", func() bool { _, _, resting := p.Module.CIDs().Counts(); return resting <= 16 })
+		until(t, "rest", func() bool { _, _, quarantined := p.Module.CIDs().Counts(); return quarantined <= 16 })
 	}
 }

@@ -117,6 +117,6 @@ func TestEarlyArrivals_QueueIsFull_SendsComplete(t *testing.T) {
 		c.Close()
 	}
 	for rank := range 3 {
-		until(t, "rest", func() bool { _, _, resting := w.Procs[rank].Module.CIDs().Counts(); return resting == 0 })
+		until(t, "rest", func() bool { _, _, quarantined := w.Procs[rank].Module.CIDs().Counts(); return quarantined == 0 })
 	}
 }

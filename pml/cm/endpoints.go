@@ -21,8 +21,8 @@ func (m *Module) checkFit(c *base.Comm[*proc]) error {
 	if m.handleCounts[c.Spec.ID] > 0 { // The first handle was checked for all.
 		return nil
 	}
-	_, live, resting := m.comms.Table.Counts()
-	free := m.comms.Table.Free() + live + resting - len(m.comms.ByID) // Reserved ids count as free.
+	_, live, quarantined := m.comms.Table.Counts()
+	free := m.comms.Table.Free() + live + quarantined - len(m.comms.ByID) // Reserved ids count as free.
 	if own := len(c.Ranks(c.Proc(c.Spec.Rank))); own > free {
 		return fmt.Errorf("%w: pml cm: this process has %d ranks: %d of %d communicator ids of mtl %s are free, room for %d ranks: close communicators",
 			framework.ErrUnsupported, own, free, ids, m.name, free)

@@ -103,7 +103,7 @@ func TestRecv_LongMessageOfFailedSender_ReturnsFailure(t *testing.T) {
 				c[0].Close()
 				w.Procs[2].Module.PeerFailed(w.Group()[1].Life, "killed")
 				c[2].Close()
-				until(t, "rest", func() bool { _, _, resting := w.Procs[0].Module.CIDs().Counts(); return resting == 0 })
+				until(t, "rest", func() bool { _, _, quarantined := w.Procs[0].Module.CIDs().Counts(); return quarantined == 0 })
 			})
 		})
 	}
@@ -166,5 +166,5 @@ func TestClose_MessageOfFailedMemberInNetwork_IndexIsNotReused(t *testing.T) {
 		}
 		next.Close()
 	}
-	until(t, "rest", func() bool { _, _, resting := m.CIDs().Counts(); return resting == 0 })
+	until(t, "rest", func() bool { _, _, quarantined := m.CIDs().Counts(); return quarantined == 0 })
 }

@@ -414,7 +414,7 @@ func TestClose_ManyCommunicators_IndicesAreReused(t *testing.T) {
 				}
 				for _, p := range w.Procs {
 					for {
-						if _, _, resting := p.Module.CIDs().Counts(); resting < 40 { // At most 32 of them are quiet.
+						if _, _, quarantined := p.Module.CIDs().Counts(); quarantined < 40 { // At most 32 of them are quiet.
 							break
 						}
 						runtime.Gosched()

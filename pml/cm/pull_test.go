@@ -46,7 +46,7 @@ func TestGoodbye_MessageOnOtherPlaneOrCommunicator_ReceiveEnds(t *testing.T) {
 		for _, c := range []pml.Comm{a[0], b[0]} {
 			receive(t, c, 1, 1, "kept")
 		}
-		until(t, "rest", func() bool { _, _, resting := w.Procs[0].Module.CIDs().Counts(); return resting == 0 })
+		until(t, "rest", func() bool { _, _, quarantined := w.Procs[0].Module.CIDs().Counts(); return quarantined == 0 })
 	})
 }
 

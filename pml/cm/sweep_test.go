@@ -198,7 +198,7 @@ func TestSweep_CommunicatorIsClosed_ReceivesMatch(t *testing.T) {
 	}
 	c[2].Close()
 	w.Procs[2].Module.PeerFailed(w.Group()[1].Life, "killed")
-	until(t, "rest", func() bool { _, _, resting := w.Procs[0].Module.CIDs().Counts(); return resting == 0 })
+	until(t, "rest", func() bool { _, _, quarantined := w.Procs[0].Module.CIDs().Counts(); return quarantined == 0 })
 }
 
 func TestSweep_NetworkFails_ReceivesEnd(t *testing.T) {

@@ -196,7 +196,7 @@ func TestClose_WatchedPlanes_SendsFailAndIDsAreReused(t *testing.T) {
 		for _, p := range w.Procs {
 			node := p.Module.(*compose.Module).Unwrap().(pml.Module)
 			for _, m := range []pml.Module{p.Module, node} {
-				if _, live, resting := m.CIDs().Counts(); live+resting > 0 {
+				if _, live, quarantined := m.CIDs().Counts(); live+quarantined > 0 {
 					return false
 				}
 			}
