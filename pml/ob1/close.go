@@ -7,110 +7,106 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// part takes a closed communicator out, on which nothing is pending any more, and tells
-// its members: see cid.Rest. Paths keep the order of frames, so that after a member's
-// frameClosed no message of its comes that names the index. A member with whom nothing
-// was exchanged may still send; such a message names the old generation of the index,
-// and the table never gives the same index and generation out twice without need. Lock
-// held.
-func (c *comm) part() {
+// leave removes a closed communicator without pending operations, and notifies its members
+// (see cid.Rest). Paths keep the order of frames, so after a member's CLOSED no message from
+// it uses the index. A member with which nothing was exchanged may still send. Such a message
+// has the old generation of the index, which the table reuses as late as possible. Lock held.
+func (c *comm) leave() {
 	m := c.m
 	m.comms.Remove(&c.State)
 	m.procs.Drop(&c.Comm)
 	m.comms.Table.Rest(c.Spec.Local)
 	m.quarantined[c.ID()] = c
 	for rank, p := range c.peers.All() {
-		if p.proc.last == p {
-			p.proc.last = nil
+		if p.proc.lastPeer == p {
+			p.proc.lastPeer = nil
 		}
 		switch {
 		case rank == c.Spec.Rank:
 		case p.proc.Err != nil:
 			c.Rest.Gone(&p.closing)
 		case c.Rest.Part(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.Tell != 0:
-			if !p.proc.control(p.cidFrame(frameClosed)) {
+			if !p.proc.sendControl(p.memberFrame(frameClosed, 0)) {
 				c.Rest.Gone(&p.closing)
 			}
 		}
 	}
-	c.end(c.Rest.Parted())
+	c.releaseIndex(c.Rest.Parted())
 }
 
-// end gives the index up if act says so. Lock held.
-func (c *comm) end(act cid.Action) {
+// releaseIndex ends the quarantine of the index if act requires it. Lock held.
+func (c *comm) releaseIndex(act cid.Action) {
 	if act&cid.Rested != 0 {
 		delete(c.m.quarantined, c.ID())
 		c.m.comms.Table.Rested(c.Spec.Local)
 	}
 }
 
-// closed takes a frameClosed. Lock held.
-func (p *proc) closed(f []byte) error {
-	m := p.m
-	id, from := getCIDFrame(f)
-	reply := f[1]&closedReply != 0
-	c := m.comms.ByID[id]
+// handleClosed handles a CLOSED frame. Lock held.
+func (p *proc) handleClosed(f []byte) error {
+	m, in := p.m, parseMemberFrame(f)
+	isReply := in.flags&closedReply != 0
+	c := m.comms.ByID[in.to]
 	if c == nil {
-		c = m.quarantined[id]
+		c = m.quarantined[in.to]
 	}
-	if c != nil {
-		rank := le.Uint32(f[4:])
-		if reply { // whoever has forgotten the communicator has forgotten its rank
-			rank = uint32(c.RankOf(p, from))
+	if c == nil {
+		switch {
+		case isReply:
+		case m.comms.Over(in.to):
+			p.confirmClosed(in.to, in.from)
+		default: // not created here yet, since members close and create at different times
+			m.keepEarly(keyOf(in.to), p, f)
 		}
-		q, err := c.fromEndpoint(p, rank, from)
-		if err != nil {
-			return err
-		}
-		act := c.Rest.RecvClosed(&q.closing, reply, true)
-		if f[1]&closedRefused != 0 {
-			q.refuse()
-		}
-		if act&cid.Answer != 0 {
-			p.confirmClosed(id, from)
-		}
-		c.end(act)
 		return nil
 	}
-	switch {
-	case reply:
-	case m.comms.Over(id):
-		p.confirmClosed(id, from)
-	default: // not here yet: members close and create at different times
-		m.keepEarly(keyOf(id), p, f)
+	rank := in.rank
+	if isReply { // a process that has dropped the communicator does not know its rank
+		rank = uint32(c.RankOf(p, in.from))
 	}
+	q, err := c.memberAtEndpoint(p, rank, in.from)
+	if err != nil {
+		return err
+	}
+	act := c.Rest.RecvClosed(&q.closing, isReply, true)
+	if in.flags&closedRefused != 0 {
+		q.handleRefusal()
+	}
+	if act&cid.Answer != 0 {
+		p.confirmClosed(in.to, in.from)
+	}
+	c.releaseIndex(act)
 	return nil
 }
 
-// refuse takes the word of a member that its part in the creation has failed: nothing
-// comes of it.
-func (q *peer) refuse() {
+// handleRefusal ends all operations with a member that has failed to create the communicator.
+func (q *peer) handleRefusal() {
 	c := q.c
-	if c.Closed() || q.refused {
+	if c.Closed() || q.hasRefused {
 		return
 	}
-	q.refused, c.refused, q.word = true, true, 0
+	q.hasRefused, c.hasRefusal, q.sendWord = true, true, 0
 	for _, r := range c.m.requests {
 		switch {
 		case r.c != c || r.p != q && r.p != nil:
-		case r.state == posted:
+		case r.state == statePosted:
 			c.queues[r.plane].Cancel(&r.node)
 			r.fail(c.m.procs.NotMember(q.proc.Life))
-		case r.state == queued || r.state == rtsSent:
+		case r.state == stateQueued || r.state == stateOffered:
 			r.Cancel()
 		}
 	}
-	c.changed()
+	c.recheckWaiters()
 }
 
-// refusedBy returns the error of a receive from a member that has refused, or from any if
-// one has.
-func (c *comm) refusedBy(src int) error {
-	if !c.refused {
+// refusalError returns an error if src, or any member for AnySource, has failed to create the
+// communicator.
+func (c *comm) refusalError(src int) error {
+	if !c.hasRefusal {
 		return nil
 	}
 	for _, q := range c.peers.All() {
-		if q.refused && (src == q.rank || src == pml.AnySource) {
+		if q.hasRefused && (src == q.rank || src == pml.AnySource) {
 			return c.m.procs.NotMember(q.proc.Life)
 		}
 	}
@@ -121,34 +117,35 @@ func (c *comm) refusedBy(src int) error {
 func (m *Module) Inquire(by framework.ProcID) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.lastPolls()
+	m.drainTransports()
 	m.inquiries.Name(by)
 	m.inquire()
 }
 
-// inquire has whoever waits, with a send too, ask the members from which nothing has come
-// on a communicator whether they are in it at all: their part in its creation may have
-// failed, as it does in some when a process fails. Lock held.
+// inquire asks members without any message whether they have created the communicator,
+// if an operation waits for them. The creation fails at some members if a process fails
+// meanwhile. Lock held.
 func (m *Module) inquire() {
 	m.inquiries.Begin()
-	m.failures++ // watchers, and receives and probes that come later, ask
+	// Later receives, probes and watchers inquire as well.
+	m.failures++
 	for _, r := range m.requests {
-		if r.state == posted || r.state == rtsSent {
+		if r.state == statePosted || r.state == stateOffered {
 			r.c.inquire(r.source())
 		}
 	}
 	for _, c := range m.comms.ByID {
-		c.changed()
+		c.recheckWaiters()
 	}
 }
 
-// inquire asks the member that is src, or those of base.ToAsk. Lock held.
+// inquire asks the member src, or for AnySource those that base.ToAsk selects. Lock held.
 func (c *comm) inquire(src int) {
 	if src != pml.AnySource {
 		c.peer(src).inquire()
 		return
 	}
-	if !c.asked.Once(&c.m.inquiries) {
+	if !c.inquired.Once(&c.m.inquiries) {
 		return
 	}
 	for rank := range base.ToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
@@ -159,13 +156,11 @@ func (c *comm) inquire(src int) {
 }
 
 func (p *peer) inquire() {
-	if p.inquired || p.recvSeq != 0 || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
+	if p.isInquired || p.recvSeq != 0 || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
 		return
 	}
-	p.inquired = true
-	ask := p.cidFrame(frameCID)
-	ask.b[1] = cidInquiry
-	p.proc.control(ask)
+	p.isInquired = true
+	p.proc.sendControl(p.memberFrame(frameCID, cidInquiry))
 }
 
 // Refuse implements pml.Module.
@@ -181,12 +176,14 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 	m.dropEarly()
 }
 
-// confirmClosed answers a frame that endpoint to of the process has sent to a handle that is
-// closed, or refused.
+// confirmClosed answers a frame for a closed or refused handle, which endpoint to of the
+// process has sent.
 func (p *proc) confirmClosed(id cid.EndpointID, to uint16) {
-	answer := cidFrame(frameClosed, cid.EndpointID{Extended: id.Extended, Endpoint: to}, id.Endpoint, 0, cid.NoLocal)
-	if answer.b[1] = closedReply; p.m.comms.Refused(id) {
-		answer.b[1] |= closedRefused
+	flags := byte(closedReply)
+	if p.m.comms.Refused(id) {
+		flags |= closedRefused
 	}
-	p.control(answer)
+	p.sendControl(newMemberFrame(frameClosed, memberFrame{
+		flags: flags, to: cid.EndpointID{Extended: id.Extended, Endpoint: to}, from: id.Endpoint, local: cid.NoLocal,
+	}))
 }

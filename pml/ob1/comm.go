@@ -10,38 +10,42 @@ import (
 
 // comm is one communicator.
 type comm struct {
-	m       *Module
-	peers   base.Table[*peer]
-	slow    bool       // no fast path: a plane is barred, or hooks want to see all
-	refused bool       // by a member
-	asked   base.Asked // whether they are in it
+	m     *Module
+	peers base.Table[*peer]
+	// needsSlowPath is set if a plane is barred, or if hooks must see each message.
+	needsSlowPath bool
+	// hasRefusal is set if a member has failed to create the communicator.
+	hasRefusal bool
+	inquired   base.Asked
 	base.Comm[*proc]
 	base.Probes
-	queues [pml.Planes]match.Queues[request, message]
-	probes []*progress.Completion // of blocked probes; completed at an arrival
-	// barred says that no receive may be posted on a plane: the communicator is closed,
-	// or somebody watches.
-	barred   [pml.Planes]bool
+	queues [pml.Planes]match.Queues[request, unexpectedMessage]
+	// blockedProbes complete at the arrival of an unexpected message.
+	blockedProbes []*progress.Completion
+	// isBarred is set for planes that take no receives, since the communicator is closed or the
+	// plane is watched.
+	isBarred [pml.Planes]bool
 	watchers [pml.Planes]pml.Watcher
 }
 
-// peer is one rank of one communicator.
+// peer is one rank of a communicator.
 type peer struct {
 	c        *comm
 	proc     *proc
 	rank     int
 	exchange cid.Exchange
-	// word is the first word of a compact eager header to it, without the plane:
-	// type and the peer's index; 0 while that is not known. See putHeader.
-	word uint64
-	// inWord is that of its messages to this process.
-	inWord   uint64
-	sendSeq  uint64 // of the next message to it, modulo 1<<32
-	recvSeq  uint32 // of the next message from it
-	closing  cid.Closing
-	inquired bool // it was asked whether it is in the communicator
-	refused  bool // it is not
-	match    [pml.Planes]match.Peer[request, message]
+	// sendWord is the first word of a compact eager header to the peer, on plane 0, and recvWord
+	// that of a header from it. sendWord is 0 while the peer's index is unknown.
+	sendWord uint64
+	recvWord uint64
+	// sendSeq and recvSeq are the next sequence numbers, modulo 1<<32.
+	sendSeq uint64
+	recvSeq uint32
+	closing cid.Closing
+	// isInquired is set after an inquiry whether the peer is a member, and hasRefused if it is not.
+	isInquired bool
+	hasRefused bool
+	match      [pml.Planes]match.Peer[request, unexpectedMessage]
 }
 
 // AddComm implements pml.Module.
@@ -52,7 +56,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, slow: m.env.Hooks != nil, peers: base.NewTable[*peer](known.Len(), known.IsWhole())}
+	c := &comm{Comm: known, m: m, needsSlowPath: m.env.Hooks != nil, peers: base.NewTable[*peer](known.Len(), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
 	if err := m.comms.Add(name, &c.State, c); err != nil {
 		m.procs.Drop(&c.Comm)
@@ -62,39 +66,35 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	return c, nil
 }
 
-// peer returns a rank's state, and makes it at the first use. Lock held.
+// peer returns the state of a rank, and creates it at the first use. Lock held.
 func (c *comm) peer(rank int) *peer {
 	if p := c.peers.Get(rank); p != nil {
 		return p
 	}
 	proc := c.Proc(rank)
-	if p := c.peers.Get(rank); p != nil { // The end of a process may have made it.
+	// The failure of a process, which Proc may detect, creates it as well.
+	if p := c.peers.Get(rank); p != nil {
 		return p
 	}
-	p := &peer{c: c, proc: proc, rank: rank, exchange: c.Exchange(rank, cid.Inline), inWord: firstWord(c.Spec.Local)}
-	p.learnt()
+	p := &peer{c: c, proc: proc, rank: rank, exchange: c.Exchange(rank, cid.Inline), recvWord: eagerWord(c.Spec.Local)}
+	p.updateSendWord()
 	c.peers.Set(rank, p)
 	return p
 }
 
-// cidFrame is one from the communicator's handle here to the peer's.
-func (p *peer) cidFrame(typ byte) control {
+// memberFrame returns a frameCID or frameClosed to the peer.
+func (p *peer) memberFrame(typ, flags byte) controlFrame {
 	c := p.c
 	to := cid.EndpointID{Extended: c.Spec.ID, Endpoint: c.EndpointOf(p.rank)}
-	return cidFrame(typ, to, c.Endpoint, c.Spec.Rank, c.Spec.Local)
+	return newMemberFrame(typ, memberFrame{flags: flags, to: to, from: c.Endpoint, rank: uint32(c.Spec.Rank), local: c.Spec.Local})
 }
 
-// learnt follows every event of the exchange that may have taught the peer's
-// index.
-func (p *peer) learnt() {
+// updateSendWord enables compact headers once the exchange has learned the peer's index.
+func (p *peer) updateSendWord() {
 	if p.exchange.Known() {
-		p.word = firstWord(p.exchange.Remote())
+		p.sendWord = eagerWord(p.exchange.Remote())
 	}
 }
-
-// firstWord is the first word of a compact eager header, on plane 0, for a
-// receiver whose index of the communicator is local.
-func firstWord(local cid.Local) uint64 { return frameMatch | uint64(local)<<32 }
 
 // Close implements pml.Comm.
 func (c *comm) Close() {
@@ -105,35 +105,35 @@ func (c *comm) Close() {
 		return
 	}
 	for _, p := range c.peers.All() {
-		p.word = 0 // a send that races this finds out, see startSend
+		// A concurrent eager send takes the slow path, where startSend checks for Close.
+		p.sendWord = 0
 	}
-	// No receive can be posted any more: what is here, and what still comes, is
-	// for nobody, and its senders must not wait for a receiver.
+	// Senders of unexpected messages must not wait, since no receive can be posted any more.
 	for plane := range c.queues {
-		c.bar(pml.Plane(plane))
-		c.queues[plane].Unexpected(func(msg *match.Message[message]) {
+		c.barReceives(pml.Plane(plane))
+		c.queues[plane].Unexpected(func(msg *match.Message[unexpectedMessage]) {
 			c.queues[plane].Take(msg)
 			m.discard(msg.Owner)
 		})
 	}
 	c.wakeProbes()
 	if c.Pending == 0 {
-		c.part()
+		c.leave()
 	}
 }
 
-// discard drops an unexpected message that nobody will receive.
-func (m *Module) discard(msg *message) {
+// discard drops an unexpected message, and notifies the sender of an RTS.
+func (m *Module) discard(msg *unexpectedMessage) {
 	msg.p.proc.Stats.Dropped++
-	if msg.rts {
-		msg.p.proc.control(droppedFrame(msg.handle))
+	if msg.isRTS {
+		msg.p.proc.sendControl(newDroppedCTS(msg.handle))
 	}
-	m.giveUp(msg)
+	m.releaseMessage(msg)
 }
 
-// giveUp frees a message whose payload nobody needs any more, and owes its credit.
-func (m *Module) giveUp(msg *message) {
-	msg.p.proc.release(msg.rts, msg.data)
+// releaseMessage frees an unexpected message and returns its credit.
+func (m *Module) releaseMessage(msg *unexpectedMessage) {
+	msg.p.proc.releaseCredit(msg.isRTS, msg.data)
 	m.freeMessage(msg)
 }
 
@@ -146,13 +146,15 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 		return
 	}
 	c.Aborted[plane] = err
-	m.failures++ // receives look for a reason why nothing can come
+	// New receives check whether a message can still arrive.
+	m.failures++
 	for _, r := range m.requests {
 		if r.c == c && r.plane == plane {
-			r.Cancel() // fails it with err, now or when the peer has answered
+			// It fails with err, at once or when the peer has answered.
+			r.Cancel()
 		}
 	}
-	c.changed()
+	c.recheckWaiters()
 }
 
 // Suspend implements pml.Comm.
@@ -162,7 +164,8 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 	defer m.engine.Unlock()
 	c.SetSuspended(plane, why)
 	if why != nil {
-		m.failures++ // receives are rechecked when they are posted
+		// New receives are checked when they are posted.
+		m.failures++
 	}
 	q := &c.queues[plane]
 	if err := c.CannotCome(pml.AnySource, plane); err != nil {
@@ -172,12 +175,12 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 		}
 	}
 	q.Posted(nil, func(r *match.Recv[request]) { r.Owner.SetSuspended(why) })
-	c.changed()
+	c.recheckWaiters()
 }
 
-// wakeProbes has blocked probes look again. Lock held.
+// wakeProbes lets blocked probes search again. Lock held.
 func (c *comm) wakeProbes() {
-	for _, p := range c.probes {
+	for _, p := range c.blockedProbes {
 		if !p.Done() {
 			c.m.engine.Complete(p)
 		}

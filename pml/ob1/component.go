@@ -1,18 +1,17 @@
-// Package ob1 is the PML that runs over any set of BTLs: it matches messages
-// itself (package match) and moves them by two protocols.
+// Package ob1 is the PML that works over any set of BTLs. It matches messages itself
+// (package match), and sends them by two protocols.
 //
-//   - eager: header and payload in one frame, at once. A receiver that has no
-//     receive for it yet copies the payload.
-//   - rendezvous: a request to send (RTS) goes first. When a receive matches, the
-//     receiver says that the path is clear (CTS), and the sender pushes the payload in frames that both sides copy
-//     at the same time. Large messages and synchronous sends use it.
+//   - Eager: one frame has the header and the payload. A receiver without a posted receive
+//     copies the payload into a buffer of its own.
+//   - Rendezvous: the sender announces the message by a request to send (RTS). When a receive
+//     matches, the receiver selects how the payload is transferred (package selector) and
+//     answers, in general by a clear to send (CTS). Large messages and synchronous sends use it.
 //
-// docs/wire.md describes the frames. Per peer, all frames travel on one BTL, in
-// order; which one is decided at the first message, among the modules that reach
-// the peer, by exclusivity and then latency.
+// docs/wire.md specifies the frames. All frames to a peer use one BTL, in order. The first
+// message selects it among the modules that reach the peer, by exclusivity and then latency.
 //
-// Everything is guarded by the progress engine's lock. Methods whose comment says
-// "lock held" are called with it.
+// The lock of the progress engine guards all state. Functions whose comment ends with
+// "Lock held." require it.
 package ob1
 
 import (
@@ -28,10 +27,10 @@ import (
 
 const name = "ob1"
 
-// WireVersion is the version of ob1's frames. Peers with another one can't talk.
+// WireVersion is the version of ob1's frames. Peers of different versions have no PML in common.
 const WireVersion = 5
 
-// tagMax is the largest tag of a user: what MPI programs expect of a 32-bit tag.
+// tagMax is the largest tag, the one that MPI programs expect of a 32-bit tag.
 const tagMax = 1<<31 - 1
 
 // Component returns the component for the registry.
@@ -49,11 +48,11 @@ func (component) Info() framework.Info {
 	}
 }
 
-// params are the component's parameters; each is pml.ob1.NAME.
+// params are the parameters pml.ob1.*.
 type params struct {
-	FragmentSize    framework.Size `param:"fragment_size" default:"64KiB" min:"1KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Most payload of one frame of a large message: small enough that the receiver copies one while the sender copies the next, both in the cache. A frame has a quarter of the message, but at least 16 KiB. A path that takes the payload from where it lies (TCP) gets frames of its own limit."`
-	Way             string         `param:"way" default:"auto" choices:"auto,frames,read,write,both,wide,streamed,random" level:"developer" scope:"process" doc:"How large messages come here where there is a choice: auto learns it; the others force one way where it is possible, for measurements, or draw one for each message, for tests."`
-	UnexpectedLimit framework.Size `param:"unexpected_limit" default:"2MiB" min:"16KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory for messages of each peer that wait here for their receives. What is beyond it stays with its sender."`
+	FragmentSize    framework.Size `param:"fragment_size" default:"64KiB" min:"1KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest payload of a pipeline fragment. The receiver copies one fragment while the sender copies the next, so two of them should fit into the cache. A fragment is a quarter of the message, but at least 16 KiB. A transport that sends directly from the user's buffer (TCP) has a limit of its own."`
+	Protocol        string         `param:"way" default:"auto" choices:"auto,pipeline,get,put,split,pipeline-full,pipeline-nt,random,frames,read,write,both,wide,streamed" level:"developer" scope:"process" doc:"Rendezvous protocol of large messages to this process where several are possible. auto selects by measured times. A name forces that protocol wherever it is possible, for measurements. random selects one for each message, for tests. frames, read, write, both, wide and streamed are former names of the six protocols."`
+	UnexpectedLimit framework.Size `param:"unexpected_limit" default:"2MiB" min:"16KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory for unexpected messages of each peer. Further messages stay with their sender until receives are posted."`
 }
 
 func (component) Params() any { return new(params) }
@@ -63,28 +62,29 @@ func (component) Requires(any) []framework.Requirement {
 	return []framework.Requirement{{Kind: framework.BTL, All: true, For: "frames: the one that reaches a peer best"}}
 }
 
-// Probe finds nothing that could be missing: which BTLs work shows when they open.
+// Probe is always positive. Whether BTLs work shows when they open.
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m := &Module{
-		env:         env,
-		engine:      env.Engine,
-		comms:       base.NewComms[comm](cid.NewTable(cid.IndexBits)),
-		quarantined: map[cid.EndpointID]*comm{},
-		budget:      int64(env.Params.(*params).UnexpectedLimit),
-		fragment:    int64(env.Params.(*params).FragmentSize),
-		early:       earlyArrivals{},
-		opened:      time.Now(),
-		way:         env.Params.(*params).Way,
-		ways:        waysOf(env.Params.(*params).Way),
-		drawn:       env.Self.Nonce,
+		env:              env,
+		engine:           env.Engine,
+		comms:            base.NewComms[comm](cid.NewTable(cid.IndexBits)),
+		quarantined:      map[cid.EndpointID]*comm{},
+		unexpectedLimit:  int64(env.Params.(*params).UnexpectedLimit),
+		fragmentSize:     int64(env.Params.(*params).FragmentSize),
+		early:            earlyArrivals{},
+		openedAt:         time.Now(),
+		protocolParam:    env.Params.(*params).Protocol,
+		allowedProtocols: parseProtocols(env.Params.(*params).Protocol),
+		randomState:      env.Self.Nonce,
 	}
 	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc {
 		made := &proc{Proc: p, m: m}
-		for depth := range made.parts[btl.Allocated] { // read as a rule
-			for class := range made.parts[btl.Allocated][depth] {
-				made.parts[btl.Allocated][depth][class].lines = noLines
+		// Peers read such buffers in most cases, so the first message carries no fragment.
+		for depth := range made.packAdvice[btl.Allocated] {
+			for class := range made.packAdvice[btl.Allocated][depth] {
+				made.packAdvice[btl.Allocated][depth][class].mode = packNone
 			}
 		}
 		return made

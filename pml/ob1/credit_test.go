@@ -11,11 +11,11 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestEveryByteOfCreditComesBack: messages of all kinds are received, received
+// TestCredit_MessagesOfAllKinds_IsReturned: messages of all kinds are received, received
 // truncated, canceled, claimed, and dropped with their communicator, before and
 // after their receives. In the end the sender has, or is owed, all that the card
 // gave him: otherwise a long-lived pair of processes would come to a standstill.
-func TestEveryByteOfCreditComesBack(t *testing.T) {
+func TestCredit_MessagesOfAllKinds_IsReturned(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	modules := [2]*ob1.Module{w.Procs[0].Module.(*ob1.Module), w.Procs[1].Module.(*ob1.Module)}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -7,24 +7,26 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// earlyArrivals are messages for communicators that do not exist here yet, in their order.
+// earlyArrivals are frames in order for communicators that do not exist here yet.
 type earlyArrivals map[arrivalKey][]earlyFrame
 
-// arrivalKey is how a frame names a handle: by id and endpoint, or by this process's index.
+// arrivalKey identifies a handle as a frame does, by id and endpoint, or by the local index.
 type arrivalKey struct {
-	id    cid.EndpointID
-	local cid.Local // NoLocal where id is the name
+	id cid.EndpointID
+	// local is NoLocal if id is set.
+	local cid.Local
 }
 
 func keyOf(id cid.EndpointID) arrivalKey { return arrivalKey{id, cid.NoLocal} }
 
 type earlyFrame struct {
-	from      *proc
-	frame     []byte
-	withdrawn bool // an RTS that its sender has taken back; it keeps its place in the sequence
+	from  *proc
+	frame []byte
+	// isWithdrawn is set for a withdrawn RTS, which stays for its sequence number.
+	isWithdrawn bool
 }
 
-// keepEarly keeps a frame of process p until its communicator is here.
+// keepEarly queues a copy of a frame until its communicator is created.
 func (m *Module) keepEarly(key arrivalKey, p *proc, f []byte) {
 	if p.IsDropped() {
 		return
@@ -49,66 +51,65 @@ func (k earlyArrivals) count() (n int) {
 	return n
 }
 
-// deliverEarly hands over what came before the communicator was made.
+// deliverEarly handles the early arrivals of a new communicator.
 func (m *Module) deliverEarly(c *comm) {
-	// Compact messages follow extended ones of the same sender, never the other way.
+	// A sender changes from extended to compact headers, never back.
 	for _, key := range [...]arrivalKey{keyOf(c.ID()), {local: c.Spec.Local}} {
 		m.replayEarly(key)
 	}
 	m.dropEarly()
 }
 
-// dropEarly drops what waits for indices that became nothing.
+// dropEarly drops frames whose index did not become a communicator.
 func (m *Module) dropEarly() {
 	for key := range m.early {
-		if key.local != cid.NoLocal && !m.awaited(key.local) {
-			m.replayEarly(key) // which drops it
+		if key.local != cid.NoLocal && !m.expectsComm(key.local) {
+			m.replayEarly(key)
 		}
 	}
 }
 
-// replayEarly takes the frames with that name in again.
+// replayEarly handles the frames of a key again.
 func (m *Module) replayEarly(key arrivalKey) {
 	frames := m.early[key]
 	delete(m.early, key)
 	for _, w := range frames {
-		m.replay(w)
+		m.replayFrame(w)
 	}
 }
 
-// awaited reports whether an index of this process may be a communicator's that is about
-// to be made.
-func (m *Module) awaited(local cid.Local) bool {
+// expectsComm reports whether an index belongs to a communicator or to one about to be created.
+func (m *Module) expectsComm(local cid.Local) bool {
 	s := m.comms.Table.State(local)
 	return s == cid.Withheld || s == cid.Live
 }
 
-func (m *Module) replay(w earlyFrame) {
+func (m *Module) replayFrame(w earlyFrame) {
 	var err error
-	if w.withdrawn {
-		var in inMessage
+	if w.isWithdrawn {
+		var in parsedMessage
 		if in, err = parseMessage(w.frame); err == nil {
-			in.withdrawn = true
-			err = w.from.message(&in, w.frame)
+			in.isWithdrawn = true
+			err = w.from.handleMessage(&in, w.frame)
 		}
 	} else {
 		err = w.from.Frame(w.frame)
 	}
 	if err != nil {
-		w.from.doubt(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})
+		w.from.suspect(&framework.TransportError{Component: "pml ob1", Peer: w.from.String(), Op: "receive", Err: err})
 	}
 }
 
-// withdraw marks an RTS that came early as taken back, and reports whether it was there.
+// withdraw marks an early RTS as withdrawn, and reports whether it was found.
 func (k earlyArrivals) withdraw(p *proc, handle uint64) bool {
 	for _, frames := range k {
 		for i := range frames {
 			w := &frames[i]
-			if w.from != p || w.withdrawn || w.frame[0] != frameRTS {
+			if w.from != p || w.isWithdrawn || w.frame[0] != frameRTS {
 				continue
 			}
 			if in, err := parseMessage(w.frame); err == nil && in.handle == handle {
-				w.withdrawn = true
+				w.isWithdrawn = true
 				return true
 			}
 		}

@@ -58,12 +58,12 @@ func TestFrame_EndpointsOfWholeProcesses_AreZero(t *testing.T) {
 	defer v.close(t)
 	v.engine.Lock()
 	defer v.engine.Unlock()
-	whole, ranks := v.comms[1].peer(1).cidFrame(frameCID), v.comms[3].peer(2).cidFrame(frameCID)
-	if le.Uint16(whole.b[2:]) != 0 || le.Uint16(whole.b[12:]) != 0 {
-		t.Errorf("% x", whole.b[:cidSize])
+	whole, ranks := v.comms[1].peer(1).memberFrame(frameCID, 0), v.comms[3].peer(2).memberFrame(frameCID, 0)
+	if le.Uint16(whole.bytes[2:]) != 0 || le.Uint16(whole.bytes[12:]) != 0 {
+		t.Errorf("% x", whole.bytes[:cidSize])
 	}
-	if to, from := getCIDFrame(ranks.b[:]); to != (cid.EndpointID{Extended: withEndpoints}) || from != 1 {
-		t.Errorf("to %v from endpoint %d", to, from)
+	if m := parseMemberFrame(ranks.bytes[:]); m.to != (cid.EndpointID{Extended: withEndpoints}) || m.from != 1 {
+		t.Errorf("frame to %v from endpoint %d", m.to, m.from)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestCannotCome_AnySourceAmongSeveralRanksPerProcess_AsksNoMember(t *testing
 			t.Fatal(err)
 		}
 	}
-	if whole.asked == 0 || ranks.asked != 0 {
-		t.Errorf("members were asked: %t among whole processes, %t among ranks", whole.asked != 0, ranks.asked != 0)
+	if whole.inquired == 0 || ranks.inquired != 0 {
+		t.Errorf("members were asked: %t among whole processes, %t among ranks", whole.inquired != 0, ranks.inquired != 0)
 	}
 }

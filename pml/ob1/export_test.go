@@ -2,7 +2,7 @@ package ob1
 
 import (
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/pml/ob1/choose"
+	"github.com/ferrympi/ferry/pml/ob1/selector"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -11,34 +11,34 @@ import (
 func Balance(from, to *Module) (have, owed, all int64) {
 	from.engine.Lock()
 	p := from.procs.Find(to.env.Self)
-	have, all = p.credit, p.granted
+	have, all = p.credit, p.creditGranted
 	from.engine.Unlock()
 	to.engine.Lock()
-	owed = to.procs.Find(from.env.Self).owed
+	owed = to.procs.Find(from.env.Self).creditOwed
 	to.engine.Unlock()
 	return have, owed, all
 }
 
-// TookBoth is what is learnt of a message that has passed another one.
-var TookBoth = tookBoth
+// CrossingTime is what is learnt of a message that has passed another one.
+var CrossingTime = crossingTime
 
-// Incoming is what is known of messages from one process, and FirstLap its method.
-type Incoming = incoming
+// LargeReceives is what is known of messages from one process, and FirstLap its method.
+type LargeReceives = largeReceives
 
 // FirstLap takes in bytes that came by wide.
-func (in *incoming) FirstLap(bytes int64, ring int) bool { return in.firstLap(bytes, ring) }
+func (in *largeReceives) FirstLap(bytes int64, ring int) bool { return in.isFirstLap(bytes, ring) }
 
 // StateOf returns whether a module has state for large messages to and from a process.
 func StateOf(m *Module, peer framework.Life) (sends, receives bool) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	p := m.procs.Find(peer)
-	return p.packing != nil, p.incoming.learnt != nil
+	return p.packTimes != nil, p.incoming.selections != nil
 }
 
-// FirstWay returns the first choice for large messages of a new process.
-func FirstWay(engine *progress.Engine) choose.Way {
+// FirstProtocol returns the first choice for large messages of a new process.
+func FirstProtocol(engine *progress.Engine) selector.Protocol {
 	p := &proc{m: &Module{engine: engine}}
-	way, _ := p.learnKind(kind{depth: alone, class: classes - 1}, true).Next(choose.All)
+	way, _ := p.newSelection(messageKind{pattern: single, class: classes - 1}, true).Select(selector.All)
 	return way
 }

@@ -7,67 +7,68 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// inPath is how the path from a process is polled by itself.
-type inPath struct {
-	source progress.Source // nil: not known yet, or the module can't
-	peeker btl.Peeker      // nil: not known yet, or the source can't
+// recvPath polls the path from one process.
+type recvPath struct {
+	// source is nil if the path is unknown, or if the module cannot poll it alone. peeker is nil
+	// as well, or if the source cannot peek.
+	source progress.Source
+	peeker btl.Peeker
 }
 
-// inPath returns the path from this process. Lock held.
-func (p *proc) inPath() inPath {
-	if p.in.source == nil {
-		p.findPath()
+// receivePath returns the path from the process. Lock held.
+func (p *proc) receivePath() recvPath {
+	if p.recvPath.source == nil {
+		p.findReceivePath()
 	}
-	return p.in
+	return p.recvPath
 }
 
-func (p *proc) findPath() {
-	if p.inBy == nil || p.inBy.poller == nil {
+func (p *proc) findReceivePath() {
+	if p.inTransport == nil || p.inTransport.poller == nil {
 		return
 	}
-	if p.in.source = p.inBy.poller.PeerSource(p.Life); p.in.source != nil {
-		p.in.peeker, _ = framework.As[btl.Peeker](p.in.source)
+	if p.recvPath.source = p.inTransport.poller.PeerSource(p.Life); p.recvPath.source != nil {
+		p.recvPath.peeker, _ = framework.As[btl.Peeker](p.recvPath.source)
 	}
 }
 
-// pollsAtOnce is after how many looks, with a PAUSE after each, a receiver sees whether somebody
-// wants the lock: some 800 ns, as long as an answer from a core that is far away takes.
-const pollsAtOnce = 32
+// pollsPerCheck is the number of polls, with a PAUSE after each, until a receiver checks
+// whether another goroutine wants the lock. They last about 800 ns, as long as a round trip to
+// a distant core.
+const pollsPerCheck = 32
 
-// fastPerProgress is how many receives in a row poll their peer's path only. A
-// process that always finds its message there would leave everything else undone.
-const fastPerProgress = 64
+// receivesPerProgress is the number of consecutive receives that poll only one path. It
+// bounds how long a process that always finds its message there delays other work.
+const receivesPerProgress = 64
 
-// receiveNow is a blocking receive from one peer while its caller holds the
-// engine's lock and looks at that peer's path: the usual one, where the message
-// is about to come. It needs no request, no place in a queue and no completion,
-// because nobody else can post or look meanwhile: if the next frame has the header
-// that it waits for, it copies the payload from where it lies. If the message does
-// not come soon, or another goroutine wants the lock, or something else comes
-// first, the receive is posted like any other. The results are the message's tag
-// and length. Lock held, all the time.
-func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, bytes int, ok bool) {
+// receivePolling is a blocking receive from one peer that polls only the peer's path, and
+// holds the lock all the time. It needs no request, posted receive or completion, since
+// nothing else can match or poll meanwhile. A frame with the expected header is copied to the
+// buffer directly. It reports false if the message does not arrive soon, another frame
+// arrives first, or another goroutine wants the lock. Otherwise it returns the message's tag
+// and length. Lock held.
+func (c *comm) receivePolling(p *peer, buf []byte, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	m := c.m
-	path := p.proc.inPath()
-	if path.peeker == nil || len(m.busy)+len(m.reading) > 0 || !c.queues[plane].Idle(&p.match[plane]) {
+	path := p.proc.receivePath()
+	if path.peeker == nil || len(m.busyProcs)+len(m.copying) > 0 || !c.queues[plane].Idle(&p.match[plane]) {
 		return 0, 0, false
 	}
-	word := p.inWord | uint64(plane)<<8
+	word := p.recvWord | uint64(plane)<<8
 	most := m.engine.PollBudget()
-	for polls := 0; polls < most; polls += pollsAtOnce {
-		f := path.peeker.Peek(min(pollsAtOnce, most))
+	for polls := 0; polls < most; polls += pollsPerCheck {
+		f := path.peeker.Peek(min(pollsPerCheck, most))
 		if len(f) < matchSize {
 			if m.engine.Wanted() || f != nil {
 				break
 			}
 			continue
 		}
-		// As in Frame: each byte is read once.
-		h := (*[matchSize]byte)(f)
-		first, tagAndSource, seq := le.Uint64(h[0:]), le.Uint64(h[8:]), le.Uint32(h[16:])
+		// As in Frame, each byte is read once.
+		first, tagAndSource, seq := parseEager((*[matchSize]byte)(f))
 		came = int(int32(tagAndSource))
 		if first != word || tagAndSource>>32 != uint64(p.rank) || seq != p.recvSeq || came != tag && tag != pml.AnyTag {
-			break // what it brings may be for a receive that is posted
+			// The frame may be for a posted receive.
+			break
 		}
 		payload := f[matchSize:]
 		copy(buf, payload)
@@ -75,7 +76,7 @@ func (c *comm) receiveNow(p *peer, buf []byte, tag int, plane pml.Plane) (came, 
 		p.recvSeq++
 		p.proc.Stats.Received++
 		p.proc.Stats.RecvBytes += uint64(len(payload))
-		p.proc.owe(int64(len(payload)))
+		p.proc.oweCredit(int64(len(payload)))
 		return came, len(payload), true
 	}
 	return 0, 0, false

@@ -11,10 +11,10 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestReceiverThatDoesNotReceiveIsNotFlooded: many more messages than the
+// TestUnexpected_ManyMessages_StayWithinLimit: many more messages than the
 // receiver's budget are started before it posts a receive. What it holds stays
 // within the budget, the rest stays with the sender, and the order holds.
-func TestReceiverThatDoesNotReceiveIsNotFlooded(t *testing.T) {
+func TestUnexpected_ManyMessages_StayWithinLimit(t *testing.T) {
 	const messages, size = 10000, 512 // 5 MB against a budget of 2 MiB
 	w := pmltest.OpenWorld(t, stack(), 2)
 	c := w.Comms(t, cid.PolicyAgree)
@@ -80,9 +80,9 @@ func TestReceiverThatDoesNotReceiveIsNotFlooded(t *testing.T) {
 	}
 }
 
-// TestLateTagIsFoundBehindManyOthers: 10,000 messages with tag 1 and one with
+// TestUnexpected_OtherTagBehindMany_IsFound: 10,000 messages with tag 1 and one with
 // tag 2 behind them, which is received first.
-func TestLateTagIsFoundBehindManyOthers(t *testing.T) {
+func TestUnexpected_OtherTagBehindMany_IsFound(t *testing.T) {
 	const messages = 10000
 	w := pmltest.OpenWorld(t, stack(), 2)
 	c := w.Comms(t, cid.PolicyAgree)
@@ -124,9 +124,9 @@ func TestLateTagIsFoundBehindManyOthers(t *testing.T) {
 	}
 }
 
-// TestClosedIndexRestsUntilThePeerHasClosedToo: rank 0 closes while messages of
+// TestClose_PeerStillSends_IndexIsQuarantined: rank 0 closes while messages of
 // rank 1 are under way. Its index must not come back before rank 1's marker.
-func TestClosedIndexRestsUntilThePeerHasClosedToo(t *testing.T) {
+func TestClose_PeerStillSends_IndexIsQuarantined(t *testing.T) {
 	for _, policy := range []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy} {
 		t.Run(policy.String(), func(t *testing.T) {
 			w := pmltest.OpenWorld(t, stack(), 2)
@@ -179,9 +179,9 @@ func TestClosedIndexRestsUntilThePeerHasClosedToo(t *testing.T) {
 	}
 }
 
-// TestPeerThatNeverHeardOfItConfirmsAClose: rank 0 sends and closes before rank
+// TestClose_PeerHasReceivedNothing_Confirms: rank 0 sends and closes before rank
 // 1 has received anything, and rank 1 closes without looking.
-func TestPeerThatNeverHeardOfItConfirmsAClose(t *testing.T) {
+func TestClose_PeerHasReceivedNothing_Confirms(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	for range 100 {
 		c := w.Comms(t, cid.PolicyAgree)
@@ -206,9 +206,9 @@ func TestPeerThatNeverHeardOfItConfirmsAClose(t *testing.T) {
 	}
 }
 
-// TestClaimedMessageIsNobodyElses: after a matched probe only the handle
+// TestMprobe_ClaimedMessage_IsReceivedOnce: after a matched probe only the handle
 // receives the message, once.
-func TestClaimedMessageIsNobodyElses(t *testing.T) {
+func TestMprobe_ClaimedMessage_IsReceivedOnce(t *testing.T) {
 	for _, size := range []int{0, 100, 1 << 20} {
 		w := pmltest.OpenWorld(t, stack(), 2)
 		c := w.Comms(t, cid.PolicyAgree)

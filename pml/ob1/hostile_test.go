@@ -88,7 +88,7 @@ func newVictim(t testing.TB) *victim {
 		group = append(group, pml.Member{Life: framework.Life{ID: id, Nonce: uint64(id) + 1}})
 	}
 	for _, member := range group[1:] {
-		if err := v.m.Learn(member.Life, framework.Card{{Component: "pml.ob1", Blob: putAddress(1 << 20)}, {Component: "btl.sink", Blob: []byte{}}}); err != nil {
+		if err := v.m.Learn(member.Life, framework.Card{{Component: "pml.ob1", Blob: encodeAddress(1 << 20)}, {Component: "btl.sink", Blob: []byte{}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,9 +162,8 @@ func extended(id cid.Extended, to, from uint16, rank uint32, local cid.Local, se
 
 // aboutIDs is a frameCID or a frameClosed with these flags.
 func aboutIDs(typ, flags byte, id cid.Extended, to, from uint16, rank int, local cid.Local) []byte {
-	c := cidFrame(typ, cid.EndpointID{Extended: id, Endpoint: to}, from, rank, local)
-	c.b[1] = flags
-	return bytes.Clone(c.b[:c.size])
+	c := newMemberFrame(typ, memberFrame{flags: flags, to: cid.EndpointID{Extended: id, Endpoint: to}, from: from, rank: uint32(rank), local: local})
+	return bytes.Clone(c.bytes[:c.size])
 }
 
 // buffer is memory that nothing may write beyond.
@@ -247,10 +246,10 @@ func (v *victim) close(t testing.TB) {
 
 // withHandle are frames of all types that name a handle.
 func withHandle(handle uint64) (all [][]byte) {
-	for _, c := range []control{ctsFrame(handle, 1, 0), ctsFrame(handle, 1, 5), ctsFrame(handle, 1, math.MaxInt64), ctsFrame(handle, 1, -1),
-		withdrawFrame(frameWithdraw, handle), withdrawFrame(frameWithdrawn, handle),
-		shareFrame(handle, 100000, 0, btl.Remote{1}), shareFrame(handle, math.MaxInt64, -1, btl.Remote{}), shareFrame(handle, 5, 5, btl.Remote{31: 1})} {
-		all = append(all, bytes.Clone(c.b[:c.size]))
+	for _, c := range []controlFrame{newCTS(handle, 1, 0), newCTS(handle, 1, 5), newCTS(handle, 1, math.MaxInt64), newCTS(handle, 1, -1),
+		newWithdraw(frameWithdraw, handle), newWithdraw(frameWithdrawn, handle),
+		newShare(share{handle, 0, 100000, btl.Remote{1}}), newShare(share{handle, -1, math.MaxInt64, btl.Remote{}}), newShare(share{handle, 5, 5, btl.Remote{31: 1}})} {
+		all = append(all, bytes.Clone(c.bytes[:c.size]))
 	}
 	for _, offset := range []int64{0, 1, -1, 4999, 5000, math.MaxInt64} {
 		f := make([]byte, dataSize+10)
@@ -260,9 +259,9 @@ func withHandle(handle uint64) (all [][]byte) {
 	return all
 }
 
-// TestGuessedHandlesHarmNobody answers every request as a stranger would who
+// TestFrame_GuessedHandles_DoNoHarm answers every request as a stranger would who
 // guesses handles: those of receives, of other peers, of complete ones.
-func TestGuessedHandlesHarmNobody(t *testing.T) {
+func TestFrame_GuessedHandles_DoNoHarm(t *testing.T) {
 	for slot := range uint64(9) {
 		for turn := range uint64(3) {
 			for i := range withHandle(0) {
@@ -274,8 +273,8 @@ func TestGuessedHandlesHarmNobody(t *testing.T) {
 						t.Error("an error without words")
 					}
 					v.check(t)
-					if to2 := v.m.requests[5]; to2.state != rtsSent {
-						t.Errorf("a send to another process is %q", stateNames[to2.state])
+					if to2 := v.m.requests[5]; to2.state != stateOffered {
+						t.Errorf("a send to another process is %q", to2.state)
 					}
 				})
 			}
@@ -283,9 +282,9 @@ func TestGuessedHandlesHarmNobody(t *testing.T) {
 	}
 }
 
-// TestLateMessageOfTheLastSenderIsDropped: the peer whose message came last is
+// TestFrame_LastSenderOfClosedComm_IsDropped: the peer whose message came last is
 // found again by one comparison, but not when its communicator is gone.
-func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
+func TestFrame_LastSenderOfClosedComm_IsDropped(t *testing.T) {
 	v := newVictim(t)
 	defer v.close(t)
 	local, err := v.m.comms.Table.Reserve()
@@ -305,7 +304,7 @@ func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
 		return f
 	}
 	v.frame(t, message(0))
-	if v.peer.last == nil || v.peer.last.c != c {
+	if v.peer.lastPeer == nil || v.peer.lastPeer.c != c {
 		t.Fatal("the sender is not remembered: the test tests nothing")
 	}
 	c.Close()
@@ -316,9 +315,9 @@ func TestLateMessageOfTheLastSenderIsDropped(t *testing.T) {
 	}
 }
 
-// TestPartThatIsNotThereIsRefused: an RTS whose part is longer or shorter than
+// TestRTS_FragmentOfOtherLength_EndsPath: an RTS whose part is longer or shorter than
 // what follows, or than the message, ends the path.
-func TestPartThatIsNotThereIsRefused(t *testing.T) {
+func TestRTS_FragmentOfOtherLength_EndsPath(t *testing.T) {
 	for _, c := range []struct {
 		length, claimed int64
 		follows         int
@@ -367,8 +366,8 @@ func FuzzFrame(f *testing.F) {
 		}
 	}
 	for _, n := range []int64{0, 1, -1, math.MaxInt64} {
-		c := creditFrame(n)
-		f.Add(bytes.Clone(c.b[:c.size]), bytes.Clone(c.b[:c.size-1]), []byte{200})
+		c := newCredit(n)
+		f.Add(bytes.Clone(c.bytes[:c.size]), bytes.Clone(c.bytes[:c.size-1]), []byte{200})
 	}
 	f.Fuzz(func(t *testing.T, a, b, c []byte) {
 		v := newVictim(t)

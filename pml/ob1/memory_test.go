@@ -12,7 +12,7 @@ import (
 
 func TestProcess_SmallMessagesOnly_HasNoStateForLargeOnes(t *testing.T) {
 	copies(t)
-	w := pmltest.OpenWorld(t, copying("auto", cma.Read, cma.Write), 2)
+	w := pmltest.OpenWorld(t, copyStack("auto", cma.Read, cma.Write), 2)
 	cs, err := w.Comm(cid.PolicyAgree)
 	if err != nil {
 		t.Fatal(err)

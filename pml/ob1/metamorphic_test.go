@@ -79,8 +79,8 @@ func variants(t *testing.T) []pmltest.Variant {
 // says it has.
 func TestMetamorphic(t *testing.T) { metamorphic(t, variants(t)) }
 
-// TestMetamorphicWays: each large message takes another way.
-func TestMetamorphicWays(t *testing.T) {
+// TestMetamorphic_RandomProtocols: each large message takes another way.
+func TestMetamorphic_RandomProtocols(t *testing.T) {
 	late := btlfault.Plan{Seed: *seed, Delay: 3, MaxDelay: 50, WouldBlock: 3}
 	copied := map[string]string{"btl.shm.eager_limit": "4KiB", "btl.shm.cma_min": "0", "btl.shm.memory_min": "0"}
 	random := maps.Clone(copied)

@@ -13,46 +13,59 @@ import (
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/base"
-	"github.com/ferrympi/ferry/pml/ob1/choose"
+	"github.com/ferrympi/ferry/pml/ob1/selector"
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Module is ob1 in one process. Everything is guarded by the engine's lock.
+// Module is the ob1 instance of a process.
 type Module struct {
 	env    pml.Env
 	engine *progress.Engine
 
-	transports []*transport // by preference
+	// transports are in order of preference.
+	transports []*transport
 	caps       pml.Caps
 
-	comms       base.Comms[comm]
-	quarantined map[cid.EndpointID]*comm // closed here, and not by all who may still send
+	comms base.Comms[comm]
+	// quarantined are closed communicators to which some members may still send.
+	quarantined map[cid.EndpointID]*comm
 	procs       base.Procs[*proc]
 	early       earlyArrivals
 	inquiries   base.Inquiries
-	failures    int // processes with an error, and aborted planes
+	// failures counts failed processes, aborted planes and the like. Unless it is 0, each receive
+	// checks whether its message can still arrive.
+	failures int
 
-	requests     []*request // all there are, by slot
+	// requests are all requests by slot, including free ones.
+	requests     []*request
 	free         *request
-	freeMessages *message
-	fast         uint // receives that polled one path only, so far
-	pool         pool
-	fragment     int64          // bytes of payload in a frame of a large message
-	budget       int64          // bytes of unexpected messages per peer
-	header       [dataSize]byte // of the frame that is gathered
-	sends        int            // that are not complete
+	freeMessages *unexpectedMessage
+	// fastReceives counts receives that polled a single path: see receivesPerProgress.
+	fastReceives uint
+	pool         bufferPool
+	// fragmentSize and unexpectedLimit are the parameters, in bytes.
+	fragmentSize    int64
+	unexpectedLimit int64
+	// gatherHeader is scratch memory for the header of a gathered frame.
+	gatherHeader [dataSize]byte
+	// pendingSends counts sends that are not complete.
+	pendingSends int
 
-	reading []*request // that copy from or to another process's memory
-	inReads bool       // readSome is going through them
+	// copying are the requests that copy from or to another process's memory. inCopySteps is
+	// set while stepCopies iterates over them.
+	copying     []*request
+	inCopySteps bool
 
-	opened time.Time
-	way    string     // pml.ob1.way
-	ways   choose.Set // that it allows
-	drawn  uint64     // the last random number
+	openedAt time.Time
+	// protocolParam is the parameter way, and allowedProtocols the protocols that it allows.
+	protocolParam    string
+	allowedProtocols selector.Set
+	randomState      uint64
 
-	busy     []*proc // that have something to send
-	spare    []*proc // busy's other backing array
-	doubting doubting
+	// busyProcs are the processes with queued frames. Poll swaps it with spareBusyProcs.
+	busyProcs      []*proc
+	spareBusyProcs []*proc
+	suspects       suspicion
 }
 
 // Offer implements pml.Module.
@@ -60,10 +73,10 @@ func (m *Module) Offer() pml.Offer {
 	return pml.Offer{PML: name, Version: WireVersion, Priority: component{}.Info().Priority}
 }
 
-// Addresses implements pml.Module: the credit that this process grants to each
-// peer, and where its BTLs are reached.
+// Addresses implements pml.Module. It returns ob1's own entry with the credit for each peer,
+// and the addresses of the BTLs.
 func (m *Module) Addresses() []framework.Address {
-	all := []framework.Address{{Component: framework.ComponentName(framework.PML, name), Blob: putAddress(m.budget)}}
+	all := []framework.Address{{Component: framework.ComponentName(framework.PML, name), Blob: encodeAddress(m.unexpectedLimit)}}
 	for _, t := range m.transports {
 		if blob := t.Blob(); blob != nil {
 			all = append(all, framework.Address{Component: framework.ComponentName(framework.BTL, t.name), Blob: blob})
@@ -75,10 +88,10 @@ func (m *Module) Addresses() []framework.Address {
 // CIDs implements pml.Module.
 func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 
-// Caps implements pml.Module. They are asked for by each communicator that is made.
+// Caps implements pml.Module.
 func (m *Module) Caps() pml.Caps { return m.caps }
 
-// capsOf returns what transports make of them: theirs are fixed.
+// capsOf combines the fixed properties of the transports.
 func capsOf(transports []*transport) pml.Caps {
 	caps := pml.Caps{TagMax: tagMax, MaxMessage: math.MaxInt64, Withdraw: true, Arrivals: true}
 	for _, t := range transports {
@@ -96,23 +109,24 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 	return m.learn(peer, card)
 }
 
-// Poll implements progress.Source: it sends what waits for a path.
+// Poll implements progress.Source. It steps copies between processes, resolves suspicions,
+// and sends pending frames.
 func (m *Module) Poll() (n int) {
-	if len(m.reading) > 0 {
-		n = m.readSome()
+	if len(m.copying) > 0 {
+		n = m.stepCopies()
 	}
-	if m.doubting.any() {
-		m.resolve()
+	if m.suspects.isActive() {
+		m.resolveSuspects()
 	}
-	if len(m.busy) == 0 {
+	if len(m.busyProcs) == 0 {
 		return n
 	}
-	work := m.busy
-	m.busy, m.spare = m.spare[:0], work
+	work := m.busyProcs
+	m.busyProcs, m.spareBusyProcs = m.spareBusyProcs[:0], work
 	for _, p := range work {
-		p.busy = false
-		n += p.pump()
-		if !p.idle() && p.why == nil {
+		p.isBusy = false
+		n += p.sendPending()
+		if !p.isIdle() && p.suspectedFor == nil {
 			p.markBusy()
 		}
 	}
@@ -129,18 +143,18 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	if p == nil {
 		return route
 	}
-	cut := p.cut
+	cut := p.hasNoRoute
 	t, rejected := p.route()
 	if t != nil && p.neverOpened() {
 		rejected = append(rejections{{Name: t.name, Reason: p.Err.Error()}}, rejected...)
 		t, cut = nil, true
 	}
-	// What only a late answer needed has failed nobody: its peer may have closed its session.
+	// ^A path that only an answer needed has failed no operation. The peer may have closed its session.
 	route.Rejected, route.Failed = rejected, t == nil && cut
-	route.Learnt = p.incoming.report()
+	route.Learnt = p.incoming.estimates()
 	if t != nil {
-		route.Used = t == p.out
-		d := p.fully(t)
+		route.Used = t == p.outTransport
+		d := p.describePath(t)
 		route.Transport, route.Device, route.Notes, route.Unused = t.name, cmp.Or(d.Device, t.Device), d.Notes, d.Unused
 	}
 	return route
@@ -151,9 +165,9 @@ func (m *Module) Stats() []pml.PeerStats {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	for _, p := range m.procs.Lives {
-		// Who has only received knows the transport by which the peer came.
-		if t := cmp.Or(p.out, p.inBy); t != nil && p.Stats.Sent+p.Stats.Received > 0 {
-			d := p.describe(t)
+		// A process that only receives reports the transport of the incoming path.
+		if t := cmp.Or(p.outTransport, p.inTransport); t != nil && p.Stats.Sent+p.Stats.Received > 0 {
+			d := p.describeTransport(t)
 			p.Stats.Transport = cmp.Or(p.Stats.Transport, t.name)
 			p.Stats.Reconnects, p.Stats.Resent = d.Reconnects, d.Resent
 		}
@@ -167,16 +181,16 @@ func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
 	return x, err
 }
 
-// inspect is Inspect with the lock held.
+// inspect implements Inspect. Lock held.
 func (m *Module) inspect() pml.Inspection {
 	ins := pml.Inspection{EarlyArrivals: m.early.count()}
 	sends := map[*comm][]pml.Pending{}
 	for _, r := range m.requests {
-		if r.state == idle || r.state == complete || r.state == posted {
+		if r.state == stateIdle || r.state == stateComplete || r.state == statePosted {
 			continue
 		}
-		state := stateNames[r.state]
-		if !r.send {
+		state := r.state.String()
+		if !r.isSend {
 			state = "receiving"
 		}
 		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state, Wait: r.Awaited()})
@@ -186,22 +200,22 @@ func (m *Module) inspect() pml.Inspection {
 		for plane := range c.queues {
 			q := &c.queues[plane]
 			post := func(r *match.Recv[request]) {
-				ci.Posted = append(ci.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: pml.Plane(plane), State: stateNames[posted], Wait: r.Owner.Awaited()})
+				ci.Posted = append(ci.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: pml.Plane(plane), State: statePosted.String(), Wait: r.Owner.Awaited()})
 			}
 			q.Posted(nil, post)
 			for _, p := range c.peers.All() {
 				q.Posted(&p.match[plane], post)
 			}
-			q.Unexpected(func(msg *match.Message[message]) {
+			q.Unexpected(func(msg *match.Message[unexpectedMessage]) {
 				state := "arrived"
-				if msg.Owner.rts {
-					state = stateNames[rtsSent]
+				if msg.Owner.isRTS {
+					state = stateOffered.String()
 				}
 				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.length, Plane: pml.Plane(plane), State: state})
 			})
 		}
 		for _, p := range c.peers.All() {
-			if l := p.proc.incoming.report(); l != nil {
+			if l := p.proc.incoming.estimates(); l != nil {
 				if ci.Learnt == nil {
 					ci.Learnt = map[int][]pml.Learnt{}
 				}
@@ -211,11 +225,11 @@ func (m *Module) inspect() pml.Inspection {
 		ins.Comms = append(ins.Comms, ci)
 	}
 	for _, p := range m.procs.Lives {
-		t := cmp.Or(p.out, p.inBy)
-		for _, l := range p.incoming.report() {
+		t := cmp.Or(p.outTransport, p.inTransport)
+		for _, l := range p.incoming.estimates() {
 			ins.Notes = append(ins.Notes, fmt.Sprintf("%v: messages from there, %v", p, l))
 		}
-		for _, note := range p.describe(t).Notes {
+		for _, note := range p.describeTransport(t).Notes {
 			ins.Notes = append(ins.Notes, fmt.Sprintf("%v: %s: %s", p, t.name, note))
 		}
 	}
@@ -223,14 +237,13 @@ func (m *Module) inspect() pml.Inspection {
 	return ins
 }
 
-// flushed reports whether nothing that was accepted depends on this process any
-// more. Lock held.
-func (m *Module) flushed() bool {
-	if m.sends > 0 {
+// isFlushed reports whether all accepted messages have left this process. Lock held.
+func (m *Module) isFlushed() bool {
+	if m.pendingSends > 0 {
 		return false
 	}
 	for _, p := range m.procs.Lives {
-		if !p.idle() || p.endpoint != nil && !p.endpoint.Idle() {
+		if !p.isIdle() || p.endpoint != nil && !p.endpoint.Idle() {
 			return false
 		}
 	}
@@ -238,26 +251,28 @@ func (m *Module) flushed() bool {
 }
 
 // Flush implements pml.Module.
-func (m *Module) Flush(ctx context.Context) error { return pml.Until(ctx, m.engine, m.flushed) }
+func (m *Module) Flush(ctx context.Context) error { return pml.Until(ctx, m.engine, m.isFlushed) }
 
-// Close implements pml.Module. What is pending ends: whoever waits for it later hears it.
+// Close implements pml.Module. Pending operations fail with ErrClosed.
 func (m *Module) Close() error {
 	m.engine.Remove(m)
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
 	for _, c := range m.comms.ByID {
-		c.Rest = cid.Rest{} // it goes with the module, and tells nobody
+		// The quarantine of indices ends with the module, so no member is notified.
+		c.Rest = cid.Rest{}
 	}
 	for _, p := range m.procs.Lives {
-		p.closePath(err) // first: what is gathered is read until then
-		p.incoming.turns = requestList{}
+		// Before requests fail, since gathered buffers are read until the path closes.
+		p.closePath(err)
+		p.incoming.scheduled = requestList{}
 	}
-	for _, r := range m.requests { // receives that nobody matched, sends that did not leave in time
-		if r.state != idle && r.state != complete {
+	for _, r := range m.requests {
+		if r.state != stateIdle && r.state != stateComplete {
 			r.fail(err)
 		}
 	}
-	m.endShares()
+	m.endPuts()
 	return nil
 }

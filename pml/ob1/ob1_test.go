@@ -48,9 +48,9 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestFramesAreNotKept runs over transports whose frames turn to garbage as soon
+// TestContract_FramesPoisonedAfterUse runs over transports whose frames turn to garbage as soon
 // as they have been handed up.
-func TestFramesAreNotKept(t *testing.T) {
+func TestContract_FramesPoisonedAfterUse(t *testing.T) {
 	policies := []cid.Policy{cid.PolicyLazy, cid.PolicyAgree}
 	if underRace {
 		policies = policies[:1] // the one whose first messages take the longer way
@@ -61,6 +61,6 @@ func TestFramesAreNotKept(t *testing.T) {
 		pmltest.Poisoned(btltest.NewMemory(btltest.Options{NoRead: true, Step: 5000}))}}, policies[0])
 }
 
-func TestNoAllocationPerMessage(t *testing.T) { pmltest.NoAllocations(t, stack()) }
+func TestMessage_Steady_AllocatesNothing(t *testing.T) { pmltest.NoAllocations(t, stack()) }
 
 func TestHandles_ThousandsInAProcess_ShareTables(t *testing.T) { pmltest.Handles(t, heap()) }

@@ -12,9 +12,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestDeadSendersRTSKeepsItsPlace: a large message whose sender died before it
+// TestRTS_SenderFails_OrderIsKept: a large message whose sender died before it
 // was received must not let a smaller one behind it be taken for it.
-func TestDeadSendersRTSKeepsItsPlace(t *testing.T) {
+func TestRTS_SenderFails_OrderIsKept(t *testing.T) {
 	w, err := pmltest.NewWorld(stack(), 2)
 	if err != nil {
 		t.Fatal(err)

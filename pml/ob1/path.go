@@ -13,21 +13,21 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// How frames get to a process and from it. In each direction they travel on one BTL.
-// To a process it is the best one that reaches it; where its path never opens, what
-// waits goes to the next one. A path that was open and breaks may have lost frames:
-// then everything with the process ends.
+// Frames to a process use one BTL, the best one that reaches it, and so do frames from it.
+// If a path never opens, queued messages use the next BTL. If an open path fails, frames may
+// be lost, and all operations with the process end.
 
-// transport is one BTL of this process, with its abilities, and takes what it hands up.
+// transport is one open BTL with its optional abilities. It implements btl.Receiver.
 type transport struct {
 	m    *Module
 	name string
 	btl.Module
 	btl.Caps
 
-	// nil where the module can't.
+	// The following are nil if the module lacks the ability. A copier is also a reader.
+
 	reader    btl.RemoteReader
-	copier    btl.Copier // a reader, too
+	copier    btl.Copier
 	poller    btl.PeerPoller
 	forgetter btl.Forgetter
 	renewer   btl.Renewer
@@ -35,7 +35,7 @@ type transport struct {
 	looker    btl.Looker
 }
 
-// openTransports opens the BTLs, the best one first.
+// openTransports opens the BTLs and sorts them by preference.
 func (m *Module) openTransports() error {
 	var all []*transport
 	opened, err := framework.Open[btl.Module](m.env.Modules, framework.BTL, func(name string) any {
@@ -45,7 +45,8 @@ func (m *Module) openTransports() error {
 	if err != nil {
 		return err
 	}
-	m.engine.Lock() // modules are polled already
+	// The modules are already being polled.
+	m.engine.Lock()
 	defer m.engine.Unlock()
 	for _, o := range opened {
 		t := all[slices.IndexFunc(all, func(t *transport) bool { return t.name == o.Name })]
@@ -68,8 +69,8 @@ func (m *Module) openTransports() error {
 	return nil
 }
 
-// look polls all that has come.
-func (t *transport) look() int {
+// pollArrivals polls for frames of all peers.
+func (t *transport) pollArrivals() int {
 	if t.looker != nil {
 		return t.looker.Look()
 	}
@@ -79,14 +80,14 @@ func (t *transport) look() int {
 // Accept implements btl.Receiver.
 func (t *transport) Accept(peer framework.Life) btl.Inbound {
 	p := t.m.procs.Get(peer)
-	p.inBy, p.in = t, inPath{}
+	p.inTransport, p.recvPath = t, recvPath{}
 	return p
 }
 
 // Limits implements btl.Receiver.
 func (t *transport) Limits(peer framework.Life, eager, frame int) {
-	if p := t.m.procs.Find(peer); p != nil && p.out == t {
-		p.eager, p.frame = min(p.eager, eager), min(p.frame, frame)
+	if p := t.m.procs.Find(peer); p != nil && p.outTransport == t {
+		p.eagerLimit, p.frameLimit = min(p.eagerLimit, eager), min(p.frameLimit, frame)
 	}
 }
 
@@ -96,19 +97,20 @@ func (t *transport) PathDown(peer framework.Life, err error) {
 	switch {
 	case p == nil:
 	case !errors.Is(err, btl.ErrNeverOpened):
-		if p.out == t || p.inBy == t { // otherwise nothing was on it
-			p.doubt(err)
+		// Otherwise the path carried no frames.
+		if p.outTransport == t || p.inTransport == t {
+			p.suspect(err)
 		}
-	case p.out == t && p.endpoint != nil:
+	case p.outTransport == t && p.endpoint != nil:
 		p.fallBack(err)
 	}
 }
 
-// PeerGone implements btl.Receiver. That the peer has closed its session is all that a
-// transport can know; the peer may have done so as it dies.
+// PeerGone implements btl.Receiver. The transport only detects that the session was closed,
+// which a process also does as it fails.
 func (t *transport) PeerGone(peer framework.Life, err error) {
 	if p := t.m.procs.Find(peer); p != nil {
-		p.doubt(err)
+		p.suspect(err)
 	}
 }
 
@@ -123,11 +125,11 @@ func (t *transport) Card(peer framework.Life) (card framework.Peer, ok bool) {
 	if p == nil {
 		return card, false
 	}
-	card, err := p.peer(t)
+	card, err := p.connectInfo(t)
 	return card, err == nil
 }
 
-// known returns a process whose card has come, or nil. It leaves a process without state so. Lock held.
+// known returns a process whose card is available, or nil. It creates no state. Lock held.
 func (m *Module) known(peer framework.Life) *proc {
 	p := m.procs.Find(peer)
 	if p != nil && p.Known {
@@ -144,60 +146,61 @@ func (m *Module) known(peer framework.Life) *proc {
 	return p
 }
 
-// describe returns what a transport says of the way to the process.
-func (p *proc) describe(t *transport) (d btl.Description) {
+// describeTransport returns the transport's description of the path to the process.
+func (p *proc) describeTransport(t *transport) (d btl.Description) {
 	if t != nil && t.describer != nil {
-		if peer, err := p.peer(t); err == nil {
+		if peer, err := p.connectInfo(t); err == nil {
 			d = t.describer.Describe(peer)
 		}
 	}
 	return d
 }
 
-// fully is describe with the ways in which large messages are copied. A transport can't say
-// much of a path that is closed: then it is what it said before. Lock held.
-func (p *proc) fully(t *transport) btl.Description {
-	if t == p.out && p.endpoint == nil && p.was != nil {
-		return *p.was
+// describePath adds notes on copies between the processes. For a closed path it returns the
+// last description. Lock held.
+func (p *proc) describePath(t *transport) btl.Description {
+	if t == p.outTransport && p.endpoint == nil && p.lastDescription != nil {
+		return *p.lastDescription
 	}
-	d := p.describe(t)
-	if t.reader != nil && t == p.out {
+	d := p.describeTransport(t)
+	if t.reader != nil && t == p.outTransport {
 		d.Notes = append(d.Notes, t.reader.Notes(p.Life)...)
 	}
 	return d
 }
 
-// connect opens a path, if there is none yet. One to which none can be opened is in
-// doubt: nothing goes until that is over. Lock held.
-func (p *proc) connect() error {
-	if p.why != nil {
+// requirePath opens a path unless there is one. If none can be opened, the process becomes
+// suspect, and messages wait until that is resolved. Lock held.
+func (p *proc) requirePath() error {
+	if p.suspectedFor != nil {
 		return p.Err
 	}
-	err := p.open()
+	err := p.openPath()
 	if err != nil && p.Known {
-		p.cut = p.cut || p.Err == nil
-		p.doubt(err)
+		p.hasNoRoute = p.hasNoRoute || p.Err == nil
+		p.suspect(err)
 		return p.Err
 	}
 	return err
 }
 
-// open is connect for what the process may do without.
-func (p *proc) open() error {
+// openPath opens a path unless there is one. Its failure does not make the process suspect.
+func (p *proc) openPath() error {
 	if p.Err != nil || p.endpoint != nil {
 		return p.Err
 	}
-	if p.why != nil {
-		return p.why
+	if p.suspectedFor != nil {
+		return p.suspectedFor
 	}
-	if !p.Known { // a stranger's frame came before its card
-		return fmt.Errorf("%w: the process has not been learnt", framework.ErrTransport)
+	// Its frames have arrived before its card.
+	if !p.Known {
+		return fmt.Errorf("%w: no business card of the process has arrived", framework.ErrTransport)
 	}
 	var why rejections
 	for _, t := range p.m.transports {
-		err := p.refusal(t)
+		err := p.refusalBy(t)
 		if err == nil {
-			err = p.openBy(t)
+			err = p.openPathBy(t)
 		}
 		if err == nil {
 			return nil
@@ -212,10 +215,10 @@ func (p *proc) open() error {
 		Err: fmt.Errorf("no transport reaches the process: %s%s", append(why, p.m.env.Modules.NotOpen(framework.BTL)...), remedy)}
 }
 
-// rejections are the transports that don't carry the messages of a process.
+// rejections are the transports that do not reach a process.
 type rejections []framework.Rejection
 
-// add adds a transport, unless that explains nothing.
+// add adds a transport, except one that is not meant for the process.
 func (r *rejections) add(t *transport, err error) {
 	if _, not := errors.AsType[btl.NotMeant](err); !not {
 		*r = append(*r, framework.Rejection{Name: t.name, Reason: err.Error()})
@@ -224,7 +227,7 @@ func (r *rejections) add(t *transport, err error) {
 
 func (r rejections) String() string {
 	if len(r) == 0 {
-		return "this program has none for it"
+		return "this program has no transport for it"
 	}
 	all := make([]string, len(r))
 	for i, x := range r {
@@ -233,8 +236,8 @@ func (r rejections) String() string {
 	return strings.Join(all, "; ")
 }
 
-func (p *proc) openBy(t *transport) error {
-	peer, err := p.peer(t)
+func (p *proc) openPathBy(t *transport) error {
+	peer, err := p.connectInfo(t)
 	if err != nil {
 		return err
 	}
@@ -242,93 +245,96 @@ func (p *proc) openBy(t *transport) error {
 	if err != nil {
 		return err
 	}
-	p.out, p.endpoint, p.short = t, endpoint, btl.Short(endpoint)
-	p.gather, _ = framework.As[btl.Gatherer](endpoint)
-	p.wide, _ = framework.As[btl.WideReserver](endpoint)
-	p.eager, p.frame = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
-	p.onceFrom = math.MaxInt
+	p.outTransport, p.endpoint, p.shortSender = t, endpoint, btl.Short(endpoint)
+	p.gatherer, _ = framework.As[btl.Gatherer](endpoint)
+	p.fullRing, _ = framework.As[btl.WideReserver](endpoint)
+	p.eagerLimit, p.frameLimit = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
+	p.getFrom = math.MaxInt
 	if t.ReadFrom > 0 {
-		p.onceFrom = max(onceFrom, t.ReadFrom)
+		p.getFrom = max(minGetFrom, t.ReadFrom)
 	}
 	p.Stats.Transport = t.name
-	p.settle()
+	p.updateCanSendEager()
 	p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: t.name})
 	p.m.env.Logger.Debug("pml ob1: a path is opened", "peer", p.String(), "transport", t.name)
 	return nil
 }
 
-// refused is a transport whose path to a process never opened, and why.
-type refused struct {
-	by  *transport
-	err error
+// refusal is a transport whose path never opened, with the reason.
+type refusal struct {
+	transport *transport
+	err       error
 }
 
-// refusal returns why a transport is not tried again.
-func (p *proc) refusal(t *transport) error {
-	for _, r := range p.refused {
-		if r.by == t {
+// refusalBy returns the error with which t failed before, if any.
+func (p *proc) refusalBy(t *transport) error {
+	for _, r := range p.refusals {
+		if r.transport == t {
 			return r.err
 		}
 	}
 	return nil
 }
 
-// fallBack takes the next transport, because the path by the present one never opened.
-// Nothing has gone over it: all that there is for the process still waits. Lock held.
+// fallBack selects the next transport because the path of the present one never opened. No
+// frame was lost, since all are still queued. Lock held.
 func (p *proc) fallBack(err error) {
 	var te *framework.TransportError
 	if errors.As(err, &te) {
-		err = te.Err // without what the name says again
+		// The component's name is already in the log line.
+		err = te.Err
 	}
-	p.m.env.Logger.Info("pml ob1: a path did not open, trying the next transport", "peer", p.String(), "transport", p.out.name, "reason", err)
-	p.refused = append(p.refused, refused{p.out, err})
-	p.out = nil // first: sends that closing completes may open the next path
+	p.m.env.Logger.Info("pml ob1: a path did not open, trying the next transport", "peer", p.String(), "transport", p.outTransport.name, "reason", err)
+	p.refusals = append(p.refusals, refusal{p.outTransport, err})
+	// First, since Close may complete sends whose owners open the next path.
+	p.outTransport = nil
 	p.closePath(err)
-	p.reopen()
+	p.reopenPath()
 }
 
-// reopen opens a path for what waits. Lock held.
-func (p *proc) reopen() {
-	connect := p.connect
-	if p.queue.head == nil && p.pushing.head == nil && !slices.ContainsFunc(p.controls, func(c control) bool { return c.needed() }) {
-		connect = p.open
+// reopenPath opens a path for queued frames. Lock held.
+func (p *proc) reopenPath() {
+	connect := p.requirePath
+	if p.sendQueue.head == nil && p.pipelineQueue.head == nil && !slices.ContainsFunc(p.pendingControls, func(c controlFrame) bool { return c.needsReceiver() }) {
+		connect = p.openPath
 	}
 	switch {
-	case p.idle():
+	case p.isIdle():
 	case connect() == nil:
 		p.markBusy()
-	case p.why == nil:
-		p.controls = nil
+	case p.suspectedFor == nil:
+		p.pendingControls = nil
 	}
 }
 
-// closePath gives the path to the process up.
+// closePath closes the path to the process, if it is open.
 func (p *proc) closePath(err error) {
-	p.direct = false
+	p.canSendEager = false
 	if endpoint := p.endpoint; endpoint != nil {
-		if p.m.env.LateRoutes && p.out != nil {
-			d := p.fully(p.out)
-			p.was = &d
+		if p.m.env.LateRoutes && p.outTransport != nil {
+			d := p.describePath(p.outTransport)
+			p.lastDescription = &d
 		}
-		p.endpoint = nil // Close may complete sends
+		// First, since Close may complete sends.
+		p.endpoint = nil
 		endpoint.Close()
 		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})
 	}
 }
 
-// route returns the transport that is in use, or that connect would take, and why not
-// the others. It opens no path. Lock held.
+// route returns the transport in use, or the one that requirePath would select, and the
+// reasons against the others. It opens no path. Lock held.
 func (p *proc) route() (found *transport, rejected rejections) {
-	// What the path in use would answer now says nothing: the peer may be leaving.
-	found = p.out
+	// The path in use is not asked again, since its peer may be leaving.
+	found = p.outTransport
 	for _, t := range p.m.transports {
-		if t == p.out {
+		if t == p.outTransport {
 			continue
 		}
-		err := p.refusal(t)
+		err := p.refusalBy(t)
 		if err == nil {
 			var peer framework.Peer
-			if peer, err = p.peer(t); err == nil {
+			if peer, err = p.connectInfo(t); err == nil {
 				err = t.Reach(peer)
 			}
 		}
@@ -347,13 +353,12 @@ func (p *proc) route() (found *transport, rejected rejections) {
 	return found, rejected
 }
 
-// neverOpened reports whether the path to the process had not opened when the other end gave
-// up trying.
+// neverOpened reports whether the peer disconnected before any message was exchanged.
 func (p *proc) neverOpened() bool {
 	return errors.Is(p.Err, framework.ErrGivenUp) && p.Stats.Sent+p.Stats.Received == 0
 }
 
-// peer returns what a transport needs to connect.
-func (p *proc) peer(t *transport) (framework.Peer, error) {
+// connectInfo returns the arguments of Connect for the transport.
+func (p *proc) connectInfo(t *transport) (framework.Peer, error) {
 	return p.card.Peer(p.Life, p.m.env.Worlds.Proc(p.Life.ID), framework.BTL, t.name)
 }

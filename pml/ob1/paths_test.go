@@ -59,10 +59,10 @@ func (g gated) refuse(from, to framework.Proc) error {
 
 var errPicky = errors.New("it takes no strangers")
 
-// TestRefusedPathLeavesWhatWaitsToTheNextOne: messages of all kinds are queued when the
+// TestPath_PreferredRefuses_NextTransportCarriesQueue: messages of all kinds are queued when the
 // preferred transport refuses. They arrive by the other one, in order, and nothing else
 // has ended.
-func TestRefusedPathLeavesWhatWaitsToTheNextOne(t *testing.T) {
+func TestPath_PreferredRefuses_NextTransportCarriesQueue(t *testing.T) {
 	gate := gated{make(chan struct{}), errPicky}
 	first := btltest.NewMemory(btltest.Options{Name: "picky", Exclusivity: 2, EagerLimit: 16 << 10, Refuse: gate.refuse})
 	second := btltest.NewMemory(btltest.Options{Name: "patient", Exclusivity: 1, EagerLimit: 256, FrameLimit: 1024})
@@ -103,9 +103,9 @@ func TestRefusedPathLeavesWhatWaitsToTheNextOne(t *testing.T) {
 	}
 }
 
-// TestRefusedByAllNamesAll: the error of what was queued has every reason, and so has the
+// TestPath_AllRefuse_ErrorHasAllReasons: the error of what was queued has every reason, and so has the
 // route, at both ends.
-func TestRefusedByAllNamesAll(t *testing.T) {
+func TestPath_AllRefuse_ErrorHasAllReasons(t *testing.T) {
 	gate := gated{make(chan struct{}), errPicky}
 	other := gated{gate.open, errors.New("its room is taken")}
 	w, cs := over(t, 2,
@@ -132,9 +132,9 @@ func TestRefusedByAllNamesAll(t *testing.T) {
 	}
 }
 
-// TestRefusedAnswerIsNoFailedPath: only an answer that nobody waits for needed the path, as
+// TestRoute_OnlyAnswerRefused_HasNotFailed: only an answer that nobody waits for needed the path, as
 // when the peer has closed its session meanwhile. Reports show the route as it was before.
-func TestRefusedAnswerIsNoFailedPath(t *testing.T) {
+func TestRoute_OnlyAnswerRefused_HasNotFailed(t *testing.T) {
 	var tried atomic.Bool
 	picky := btltest.NewMemory(btltest.Options{Name: "picky", Refuse: func(from, to framework.Proc) error {
 		if from.Rank != 0 || to.Rank != 1 {
@@ -175,8 +175,8 @@ func TestRefusedAnswerIsNoFailedPath(t *testing.T) {
 	}
 }
 
-// TestPeerWhoseRingIsRefusedIsNotDead: shared memory has room for no ring.
-func TestPeerWhoseRingIsRefusedIsNotDead(t *testing.T) {
+// TestPath_NoSpaceForRing_NextTransportCarries: shared memory has room for no ring.
+func TestPath_NoSpaceForRing_NextTransportCarries(t *testing.T) {
 	dir := needs.SmallTmpfs(t, 2*64<<10)
 	w, cs := overStack(t, 2, pmltest.Stack{
 		PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component(), btltest.NewMemory(btltest.Options{})},
@@ -200,8 +200,8 @@ func TestPeerWhoseRingIsRefusedIsNotDead(t *testing.T) {
 	}
 }
 
-// TestBothEndsOfABrokenPathHearOfIt, and neither that the other one has left.
-func TestBothEndsOfABrokenPathHearOfIt(t *testing.T) {
+// TestPath_Fails_BothEndsReturnErrTransport, and neither that the other one has left.
+func TestPath_Fails_BothEndsReturnErrTransport(t *testing.T) {
 	_, cs := over(t, 2, btlfault.Wrap(btltest.NewMemory(btltest.Options{}), btlfault.Plan{KillAfter: 20}))
 	ctx := bounded(t)
 	pmltest.Each(cs, func(rank int, c pml.Comm) (err error) {
@@ -218,8 +218,8 @@ func TestBothEndsOfABrokenPathHearOfIt(t *testing.T) {
 	})
 }
 
-// TestPeerThatClosesIsGoneAndNotBroken: what waits for it ends with the reason.
-func TestPeerThatClosesIsGoneAndNotBroken(t *testing.T) {
+// TestPeer_Closes_OperationsReturnErrPeerClosed: what waits for it ends with the reason.
+func TestPeer_Closes_OperationsReturnErrPeerClosed(t *testing.T) {
 	w, cs := over(t, 2, btltest.NewMemory(btltest.Options{}))
 	ctx := bounded(t)
 	b := pml.Buffer{Bytes: make([]byte, 8)}
@@ -245,9 +245,9 @@ func TestPeerThatClosesIsGoneAndNotBroken(t *testing.T) {
 	}
 }
 
-// TestPeerThatClosesAsItDiesIsDead: its path says that it has closed before the bootstrap
+// TestPeer_ClosesAsItFails_OperationsReturnErrProcFailed: its path says that it has closed before the bootstrap
 // can know of the end of the process.
-func TestPeerThatClosesAsItDiesIsDead(t *testing.T) {
+func TestPeer_ClosesAsItFails_OperationsReturnErrProcFailed(t *testing.T) {
 	w, cs := over(t, 2, btltest.NewMemory(btltest.Options{}))
 	ctx := bounded(t)
 	b := pml.Buffer{Bytes: make([]byte, 8)}
@@ -271,9 +271,9 @@ func TestPeerThatClosesAsItDiesIsDead(t *testing.T) {
 	}
 }
 
-// TestLargeMessagesAreGatheredAndPlaced: nothing is copied in between, where both ends
+// TestPipeline_GatherAndPlace_CopyNothing: nothing is copied in between, where both ends
 // can; a layout is packed as before.
-func TestLargeMessagesAreGatheredAndPlaced(t *testing.T) {
+func TestPipeline_GatherAndPlace_CopyNothing(t *testing.T) {
 	net := btltest.NewMemory(btltest.Options{NoRead: true, Step: 3000})
 	_, cs := over(t, 2, net)
 	ctx := bounded(t)
@@ -307,9 +307,9 @@ func (c bare) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	return struct{ btl.Module }{m}, err
 }
 
-// TestFailedMessageIsTouchedNoMore: the peer of a large message is reported dead while
+// TestPipeline_PeerFails_BufferIsReturned: the peer of a large message is reported dead while
 // its payload is on its way, a byte at a time. Both buffers are the user's again.
-func TestFailedMessageIsTouchedNoMore(t *testing.T) {
+func TestPipeline_PeerFails_BufferIsReturned(t *testing.T) {
 	for _, victim := range []int{0, 1} {
 		t.Run(fmt.Sprintf("rank %d survives", 1-victim), func(t *testing.T) {
 			net := btltest.NewMemory(btltest.Options{NoRead: true, Step: 1})
@@ -352,8 +352,8 @@ func TestFailedMessageIsTouchedNoMore(t *testing.T) {
 	}
 }
 
-// TestWhoOnlyReceivesKnowsTheTransport: statistics have that by which the peer came.
-func TestWhoOnlyReceivesKnowsTheTransport(t *testing.T) {
+// TestStats_OnlyReceives_HasTransport: statistics have that by which the peer came.
+func TestStats_OnlyReceives_HasTransport(t *testing.T) {
 	w, cs := over(t, 2, self.Component(), shm.Component())
 	r, err := cs[1].Irecv(pml.Buffer{Bytes: make([]byte, 10)}, 0, 3, pml.PointToPoint)
 	if err != nil {

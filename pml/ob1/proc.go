@@ -10,57 +10,78 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// proc is what this process knows of another one (or of itself): its card, the
-// path to it, and what waits for that path. Each life of a process is a proc, with
-// paths and credit of its own; communicators keep those with which they were made.
+// proc is one incarnation of a process, or this process itself: its card, the path to it
+// and queued frames. Paths and credit belong to the incarnation. Communicators keep the
+// incarnation with which they were created.
 type proc struct {
-	// What every message needs comes first: instructions that reach it are shorter.
+	// The fields that every message reads come first, since small offsets shorten instructions.
 
-	// direct: a message may be sent at once. There is a path, and nothing queues.
-	direct bool
-	short  btl.ShortSender // of endpoint
-	eager  int             // the largest eager frame
-	// Messages from this size on are not eager if they are in memory from AllocMem.
-	onceFrom int
-	// Credit for messages that may be unexpected: what this process may still send of
-	// what the card grants, and what it has received and not yet given back.
-	credit, owed, granted int64
-	in                    inPath
-	last                  *peer // whose message came last, on a communicator that exists
-	m                     *Module
+	// canSendEager is set if a path is open and no message is queued.
+	canSendEager bool
+	shortSender  btl.ShortSender
+	// eagerLimit is the size of the largest eager frame in bytes.
+	eagerLimit int
+	// getFrom is the size from which on a message in memory from AllocMem is not sent eagerly.
+	getFrom int
+	// credit is the number of bytes that this process may still send as unexpected messages, of
+	// creditGranted from the card. creditOwed is consumed credit of the peer that was not returned yet.
+	credit, creditOwed, creditGranted int64
+	recvPath                          recvPath
+	// lastPeer is the sender of the last message, if its communicator still exists.
+	lastPeer *peer
+	m        *Module
 
 	base.Proc
 	card     framework.Card
 	endpoint btl.Endpoint
-	gather   btl.Gatherer     // of endpoint; nil: it can't
-	wide     btl.WideReserver // the same
-	out      *transport       // of endpoint; the last one, if that has been closed
-	frame    int              // the largest frame
-	inBy     *transport       // the path from it; nil: there is none
-	refused  []refused
-	was      *btl.Description // of the path, when it was closed (pml.Env.LateRoutes)
+	// gatherer and fullRing are optional abilities of endpoint, or nil.
+	gatherer btl.Gatherer
+	fullRing btl.WideReserver
+	// outTransport is the transport of endpoint, also after that is closed.
+	outTransport *transport
+	// frameLimit is the size of the largest frame in bytes.
+	frameLimit int
+	// inTransport is the transport of the path from the process, or nil.
+	inTransport *transport
+	refusals    []refusal
+	// lastDescription describes the path as it was closed, if pml.Env.LateRoutes is set.
+	lastDescription *btl.Description
 
-	controls []control     // that wait for the path
-	queue    requestList   // sends of which nothing is out
-	pushing  requestList   // accepted sends whose payload goes out
-	offered  uint64        // handle of the last RTS
-	since    time.Duration // when the window began that it belongs to; 0: to none
-	windowed bool          // others were under way with it
-	busy     bool          // in Module.busy
-	why      error         // it is in doubt, because of that
-	cut      bool          // messages needed a path, and none opened
-	steps    int           // that it still is
+	pendingControls []controlFrame
+	// sendQueue are sends whose first frame is queued.
+	sendQueue requestList
+	// pipelineQueue are accepted sends with fragments to send.
+	pipelineQueue requestList
+	// lastRTS is the handle of the last RTS, and isLastInWindow is set if other large messages
+	// were in flight with it. windowStart is the start of its window, or 0 for a single message.
+	lastRTS        uint64
+	windowStart    time.Duration
+	isLastInWindow bool
+	// isBusy is set while the process is in Module.busyProcs.
+	isBusy bool
+	// suspectedFor is the error that made the process suspect, or nil, and suspicionSteps the
+	// remaining time in steps of base.DoubtStep.
+	suspectedFor error
+	// hasNoRoute is set if messages needed a path, and none could be opened.
+	hasNoRoute     bool
+	suspicionSteps int
 
-	unmatched map[uint64]*message // its RTSs for which there was no receive yet, by handle
+	// unmatchedRTS are unexpected RTSs of the process by handle.
+	unmatchedRTS map[uint64]*unexpectedMessage
 
-	packing  *[linesKinds][classes]packing // nil until the first part that may be timed
-	packed   uint64                        // first parts of messages that are alone
-	incoming incoming
-	writes   bool                                      // it can write into this process's memory, its last RTS says
-	parts    [btl.Memories][depthsSent][classes]advice // of this process's messages to it
+	// packTimes is nil until the first fragment that may be timed. singlesPacked counts first
+	// fragments of single messages.
+	packTimes     *[packModes][classes]packTime
+	singlesPacked uint64
+	incoming      largeReceives
+	// canPut is set if the last RTS of the process announced that it can write into this process's memory.
+	canPut bool
+	// packAdvice is the peer's advice for messages to it.
+	packAdvice [btl.Memories][sentPatterns][classes]advice
 }
 
-// learn takes the card of a life, which is the process's present one from now on.
+// learn adds the card of an incarnation, which becomes the current one of its process. The
+// former one fails. Lock held.
 func (m *Module) learn(life framework.Life, card framework.Card) error {
 	granted, err := parseAddress(card.Find(framework.PML, name))
 	if err != nil {
@@ -68,16 +89,18 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 	}
 	p := m.procs.Get(life)
 	if !p.Known {
-		p.granted, p.credit = granted, granted
+		p.creditGranted, p.credit = granted, granted
 	}
-	p.card, p.refused = card, nil // a newer one may be of a transport that was started again
+	// A newer card may announce a transport that has restarted, so refusals no longer apply.
+	p.card, p.refusals = card, nil
 	if old := m.procs.Present(p); old != nil {
 		m.procs.Forget(old)
-		old.drain()
+		old.drainPath()
 		old.Fail(m.procs.Ended(old.Life))
 	}
-	if len(p.controls) > 0 { // answers that waited for the card
-		p.reopen()
+	// Answers have waited for the card.
+	if len(p.pendingControls) > 0 {
+		p.reopenPath()
 		m.engine.Nudge()
 	}
 	return nil
@@ -90,12 +113,11 @@ func (m *Module) Over() []framework.Life {
 	return m.procs.Over()
 }
 
-// Renew implements pml.Renewer. Communicators keep the process with which they were made,
-// and which has ended.
+// Renew implements pml.Renewer. Existing communicators keep the failed process.
 func (m *Module) Renew(life framework.Life) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.lastPolls()
+	m.drainTransports()
 	p := m.procs.Find(life)
 	if !m.procs.Renew(life, p) {
 		return
@@ -106,7 +128,7 @@ func (m *Module) Renew(life framework.Life) {
 		}
 	}
 	if p != nil {
-		m.procs.Get(life).Stats = p.Stats // they are of the life
+		m.procs.Get(life).Stats = p.Stats
 	}
 }
 
@@ -120,118 +142,120 @@ func (m *Module) DropPeer(life framework.Life) bool {
 	}
 	if p != nil {
 		m.early.drop(p)
-		p.last = nil
+		p.lastPeer = nil
 	}
-	m.forget(life)
+	m.forgetPeer(life)
 	return true
 }
 
-// drain takes what has come from the process already.
-func (p *proc) drain() {
-	s := p.inPath().source // which may find what others send, too
-	for i := 0; i < mostLastPolls && s != nil && s.Poll() > 0; i++ {
+// drainPath polls the frames that the process has already sent.
+func (p *proc) drainPath() {
+	// The source may find frames of other processes as well.
+	s := p.receivePath().source
+	for i := 0; i < maxDrainPolls && s != nil && s.Poll() > 0; i++ {
 	}
 }
 
-// messageCost is what a message takes at a receiver that has no receive for it,
-// besides its payload: the node in the queue and the buffer's rounding.
+// messageCost is the memory of an unexpected message besides its payload, in bytes: the queue
+// node and the rounding of the buffer.
 const messageCost = 128
 
-// owe gives the credit of a received message back, in few frames. Lock held.
-func (p *proc) owe(bytes int64) {
-	if p.owed += bytes + messageCost; p.owed >= p.m.budget/4 {
-		p.pay()
+// oweCredit records that a message was consumed, and returns accumulated credit to the
+// sender in few frames. Lock held.
+func (p *proc) oweCredit(bytes int64) {
+	if p.creditOwed += bytes + messageCost; p.creditOwed >= p.m.unexpectedLimit/4 {
+		p.returnCredit()
 	}
 }
 
-// release owes what the sender has charged for a message with which that payload came:
-// for an RTS without any it has charged nothing. Lock held.
-func (p *proc) release(rts bool, payload []byte) {
+// releaseCredit owes the credit of a consumed message with that payload. An RTS without a
+// fragment has cost none. Lock held.
+func (p *proc) releaseCredit(rts bool, payload []byte) {
 	if !rts || len(payload) > 0 {
-		p.owe(int64(len(payload)))
+		p.oweCredit(int64(len(payload)))
 	}
 }
 
-func (p *proc) pay() {
-	p.control(creditFrame(p.owed))
-	p.owed = 0
+func (p *proc) returnCredit() {
+	p.sendControl(newCredit(p.creditOwed))
+	p.creditOwed = 0
 }
 
-// control sends a control frame, now or when the path allows, and reports
-// whether there is a path. Lock held.
-func (p *proc) control(c control) bool {
+// sendControl sends or queues a control frame. It reports false if the process has no path,
+// as after an orderly close; then the frame is dropped. Lock held.
+func (p *proc) sendControl(c controlFrame) bool {
 	if p.m.procs.Meet(p); !p.Known && p.Err == nil {
-		// Its frames came before its card: it has made a communicator with this
-		// process that is not complete here. The answer goes when the card comes.
-		p.controls = append(p.controls, c)
+		// The process has created a communicator that is not complete here, so its frames have
+		// arrived before its card. The answer waits for the card.
+		p.pendingControls = append(p.pendingControls, c)
 		return true
 	}
-	open := p.open
-	if c.needed() {
-		open = p.connect
+	open := p.openPath
+	if c.needsReceiver() {
+		open = p.requirePath
 	}
 	if open() != nil || p.endpoint == nil {
-		// It has left, perhaps in good order, and waits for nothing. What it sent
-		// before is delivered.
 		return false
 	}
-	p.m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: frameNames[c.b[0]]})
-	if len(p.controls) == 0 && p.put(&c) {
+	p.m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: frameNames[c.bytes[0]]})
+	if len(p.pendingControls) == 0 && p.trySendControl(&c) {
 		return true
 	}
-	p.controls = append(p.controls, c)
+	p.pendingControls = append(p.pendingControls, c)
 	p.markBusy()
 	return true
 }
 
-// needed reports whether the receiver of a control frame must be there: it has sent an RTS.
-// Other answers are for a process that may have left in good order.
-func (c *control) needed() bool { return c.b[0] == frameCTS || c.b[0] == frameShare }
+// needsReceiver reports whether the frame answers an RTS, so that its receiver still waits.
+// Other frames may be for a process that has left.
+func (c *controlFrame) needsReceiver() bool {
+	return c.bytes[0] == frameCTS || c.bytes[0] == frameShare
+}
 
-// put sends a control frame if the path has room for it.
-func (p *proc) put(c *control) bool {
+// trySendControl sends a control frame if the path has room.
+func (p *proc) trySendControl(c *controlFrame) bool {
 	b := p.endpoint.Reserve(c.size)
 	if b == nil {
 		return false
 	}
-	copy(b, c.b[:c.size])
+	copy(b, c.bytes[:c.size])
 	p.endpoint.Commit(c.size)
 	return true
 }
 
-// markBusy has Module.Poll look after this process.
+// markBusy schedules the process for the next Poll.
 func (p *proc) markBusy() {
-	if !p.busy {
-		p.busy = true
-		p.m.busy = append(p.m.busy, p)
+	if !p.isBusy {
+		p.isBusy = true
+		p.m.busyProcs = append(p.m.busyProcs, p)
 	}
 }
 
-// settle keeps direct up to date after a change of the queue.
-func (p *proc) settle() {
-	p.direct = p.Err == nil && p.endpoint != nil && p.queue.head == nil
+// updateCanSendEager recomputes canSendEager.
+func (p *proc) updateCanSendEager() {
+	p.canSendEager = p.Err == nil && p.endpoint != nil && p.sendQueue.head == nil
 }
 
-// pump sends what waits, as far as the path takes it: control frames, then new
-// messages in their order, then payload. It returns how much went. Lock held.
-func (p *proc) pump() (n int) {
+// sendPending sends queued frames until the path blocks: control frames, then new messages
+// in order, then pipeline fragments. It returns the number of frames. Lock held.
+func (p *proc) sendPending() (n int) {
 	if p.Err != nil || p.endpoint == nil {
 		return 0
 	}
-	for n < len(p.controls) && p.put(&p.controls[n]) {
+	for n < len(p.pendingControls) && p.trySendControl(&p.pendingControls[n]) {
 		n++
 	}
-	if p.controls = slices.Delete(p.controls, 0, n); len(p.controls) > 0 {
+	if p.pendingControls = slices.Delete(p.pendingControls, 0, n); len(p.pendingControls) > 0 {
 		return n
 	}
-	for p.queue.head != nil && p.queue.head.first() {
+	for p.sendQueue.head != nil && p.sendQueue.head.sendFirst() {
 		n++
 	}
-	if p.queue.head == nil {
-		p.settle()
+	if p.sendQueue.head == nil {
+		p.updateCanSendEager()
 	}
-	for p.pushing.head != nil {
-		k := p.pushing.head.push()
+	for p.pipelineQueue.head != nil {
+		k := p.pipelineQueue.head.pushFragments()
 		if k == 0 {
 			break
 		}
@@ -240,40 +264,40 @@ func (p *proc) pump() (n int) {
 	return n
 }
 
-// idle reports whether nothing waits for the path.
-func (p *proc) idle() bool {
-	return len(p.controls) == 0 && p.queue.head == nil && p.pushing.head == nil
+// isIdle reports whether no frame is queued.
+func (p *proc) isIdle() bool {
+	return len(p.pendingControls) == 0 && p.sendQueue.head == nil && p.pipelineQueue.head == nil
 }
 
-// Fail implements base.Process. Lock held.
+// Fail implements base.Process. All operations with the process end with err. Lock held.
 func (p *proc) Fail(err error) {
 	if !p.End(err) {
 		return
 	}
 	p.m.failures++
-	p.why = nil
+	p.suspectedFor = nil
 	p.closePath(err)
-	p.controls = nil
-	p.queue, p.pushing = requestList{}, requestList{}
-	p.incoming.turns, p.incoming.n, p.incoming.bytes = requestList{}, 0, 0
+	p.pendingControls = nil
+	p.sendQueue, p.pipelineQueue = requestList{}, requestList{}
+	p.incoming.scheduled, p.incoming.inFlight, p.incoming.bytesInFlight = requestList{}, 0, 0
 	for _, r := range p.m.requests {
-		if r.state == idle || r.state == complete || r.p == nil && r.state != posted {
+		if r.state == stateIdle || r.state == stateComplete || r.p == nil && r.state != statePosted {
 			continue
 		}
 		if err := r.c.Ends(r.source(), r.plane, p); err != nil {
-			if r.state == posted {
+			if r.state == statePosted {
 				r.c.queues[r.plane].Cancel(&r.node)
 			}
 			r.fail(err)
 		}
 	}
 	for _, c := range p.m.comms.ByID {
-		c.changed()
+		c.recheckWaiters()
 	}
 	for _, c := range p.m.quarantined {
 		for _, rank := range c.Ranks(p) {
-			if q := c.peers.Get(rank); q != nil { // with others nothing was exchanged
-				c.end(c.Rest.Gone(&q.closing))
+			if q := c.peers.Get(rank); q != nil {
+				c.releaseIndex(c.Rest.Gone(&q.closing))
 			}
 		}
 	}

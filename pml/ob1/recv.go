@@ -11,37 +11,55 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// message is one that arrived before its receive: an eager message with a copy
-// of its payload, or an RTS with a copy of the part that came with it.
-type message struct {
-	node   match.Message[message]
-	p      *peer
-	rts    bool
-	plane  pml.Plane // in whose queue it is or was
+// unexpectedMessage is a message that arrived before its receive: an eager message with a copy
+// of its payload, or an RTS with a copy of its fragment.
+type unexpectedMessage struct {
+	node  match.Message[unexpectedMessage]
+	p     *peer
+	isRTS bool
+	plane pml.Plane
+	// length is that of the whole message.
 	length int64
-	handle uint64 // the sender's, of an RTS
-	depth  uint8  // of an RTS
-	whole  bool   // as an offer has it
-	remote btl.Remote
-	data   []byte
-	next   *message
+	// handle, pattern, isDescribed and remote come from the RTS: see parsedMessage.
+	handle      uint64
+	pattern     pattern
+	isDescribed bool
+	remote      btl.Remote
+	data        []byte
+	next        *unexpectedMessage
 
-	// Of a message that a watcher has.
-	handed    base.Claimed
-	unmatched pml.Unmatched // nil: it has none
+	// claimed is what a watcher gets, and unmatched what it returned, or nil if it consumed the
+	// message at once.
+	claimed   base.Claimed
+	unmatched pml.Unmatched
 }
 
-// Recv implements pml.Comm. The usual case is a message that is about to come
-// from a known source: see receiveNow.
+// matchedRTS is an RTS with its receive.
+type matchedRTS struct {
+	length int64
+	// handle, packTime, pattern, isDescribed and remote come from the RTS: see parsedMessage.
+	handle      uint64
+	packTime    time.Duration
+	pattern     pattern
+	isDescribed bool
+	remote      btl.Remote
+	// isUnexpected is set if the RTS arrived before the receive was posted.
+	isUnexpected bool
+	// fragment is valid during the call only.
+	fragment []byte
+}
+
+// Recv implements pml.Comm. A message from a known source usually arrives while the caller
+// polls: see receivePolling.
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	e := c.m.engine
 	e.Lock()
-	if src >= 0 && buf.Layout() == nil && !c.slow {
+	if src >= 0 && buf.Layout() == nil && !c.needsSlowPath {
 		if p := c.peers.Get(src); p != nil {
-			if c.m.fast++; c.m.fast%fastPerProgress == 0 {
+			if c.m.fastReceives++; c.m.fastReceives%receivesPerProgress == 0 {
 				e.Progress()
 			}
-			if came, n, ok := c.receiveNow(p, buf.Bytes, tag, plane); ok {
+			if came, n, ok := c.receivePolling(p, buf.Bytes, tag, plane); ok {
 				e.Unlock()
 				if n > len(buf.Bytes) {
 					err := base.Truncated(int64(n), int64(len(buf.Bytes)))
@@ -54,7 +72,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 	return c.recvPosted(ctx, buf, src, tag, plane)
 }
 
-// recvPosted is Recv by way of a request. It releases the lock.
+// recvPosted implements Recv by a request. It releases the lock.
 func (c *comm) recvPosted(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	st, err := c.postRecv(buf, src, tag, plane).Conclude(ctx)
 	c.m.engine.Unlock()
@@ -76,43 +94,43 @@ func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Req
 	return r
 }
 
-// postRecv makes a request of a receive and matches it with what is here. Lock
-// held.
+// postRecv starts a receive with a request, and matches it with unexpected messages. Lock held.
 func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request {
 	m := c.m
 	var p *peer
-	var mp *match.Peer[request, message]
+	var mp *match.Peer[request, unexpectedMessage]
 	if src != pml.AnySource {
 		if p = c.peers.Get(src); p == nil {
-			p = c.peer(src) // Before the request, because a process that is gone ends all requests for it.
+			// Before the request starts, since the failure of a process ends all its requests.
+			p = c.peer(src)
 		}
 		mp = &p.match[plane]
 	}
 	r := m.newRequest(c)
-	r.send, r.state, r.plane, r.tag = false, posted, plane, tag
+	r.isSend, r.state, r.plane, r.tag = false, statePosted, plane, tag
 	r.p, r.buf = p, buf
 	r.node.Source, r.node.Tag = src, tag
 	if m.env.Hooks != nil {
 		m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
-	if c.barred[plane] {
-		r.fail(c.barredBy())
+	if c.isBarred[plane] {
+		r.fail(c.barError())
 		return r
 	}
 	if found := c.queues[plane].Post(mp, &r.node); found != nil {
 		msg := found.Owner
 		r.p = msg.p
-		r.take(msg)
+		r.takeMessage(msg)
 		return r
 	}
-	if m.failures != 0 || c.refused {
+	if m.failures != 0 || c.hasRefusal {
 		r.recheck()
 	}
 	return r
 }
 
-// recheck ends a posted receive if no message can come, and suspends one from any source after the death of a
-// member. Lock held.
+// recheck fails a posted receive if no message can arrive, and suspends one from AnySource
+// after the failure of a member. Lock held.
 func (r *request) recheck() {
 	c := r.c
 	src := r.source()
@@ -124,27 +142,26 @@ func (r *request) recheck() {
 	}
 }
 
-// take gives a receive the message that it has matched, and frees that. r.p is
-// the sender. Lock held.
-func (r *request) take(msg *message) {
+// takeMessage gives a matched message to its receive, and frees it. Lock held.
+func (r *request) takeMessage(msg *unexpectedMessage) {
 	r.p = msg.p
-	if msg.rts {
-		r.accept(&offer{length: msg.length, handle: msg.handle, whole: msg.whole, remote: msg.remote, late: true, depth: msg.depth, part: msg.data}, msg.node.Tag)
+	if msg.isRTS {
+		r.acceptRTS(&matchedRTS{length: msg.length, handle: msg.handle, isDescribed: msg.isDescribed, remote: msg.remote, isUnexpected: true, pattern: msg.pattern, fragment: msg.data}, msg.node.Tag)
 	} else {
 		r.deliver(msg.data, msg.node.Tag)
 	}
-	r.m.giveUp(msg)
+	r.m.releaseMessage(msg)
 }
 
-// CannotCome implements pml.Watchable: receives and probes ask too. Where it is not known
-// that a member is in the communicator, that one is asked. If processes have several ranks,
-// AnySource asks none, since the ranks of a process would ask a number of members that is quadratic
-// in their number. Lock held.
+// CannotCome implements pml.Watchable. Receives and probes use it as well. It inquires
+// members of which it is unknown whether they have created the communicator. With several
+// ranks per process, AnySource inquires none, since the number of inquiries would be
+// quadratic in the ranks. Lock held.
 func (c *comm) CannotCome(src int, plane pml.Plane) error {
-	if c.m.failures == 0 && !c.refused {
+	if c.m.failures == 0 && !c.hasRefusal {
 		return nil
 	}
-	if err := c.refusedBy(src); err != nil {
+	if err := c.refusalError(src); err != nil {
 		return err
 	}
 	err := c.Comm.CannotCome(src, plane)
@@ -154,7 +171,7 @@ func (c *comm) CannotCome(src int, plane pml.Plane) error {
 	return err
 }
 
-// deliver completes a receive with an eager message. r.p is the sender. Lock held.
+// deliver completes a receive with an eager message from r.p. Lock held.
 func (r *request) deliver(payload []byte, tag int) {
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, len(payload)
 	if r.buf.Layout() == nil {
@@ -165,40 +182,39 @@ func (r *request) deliver(payload []byte, tag int) {
 		r.Status.Err = base.Deliver(r.buf, payload)
 	}
 	if r.m.env.Hooks != nil {
-		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane, Waited: time.Since(r.began)})
+		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane, Waited: time.Since(r.startedAt)})
 	}
 	r.finish()
 }
 
-// accept answers an RTS that has matched, and takes the part of the message that
-// came with it. r.p is the sender. Lock held.
-func (r *request) accept(o *offer, tag int) {
+// acceptRTS answers a matched RTS from r.p, and stores its fragment. Lock held.
+func (r *request) acceptRTS(o *matchedRTS, tag int) {
 	r.Resume()
 	length := o.length
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
-	r.limit = min(length, r.buf.Len())
-	if r.limit < length {
-		r.Status.Err = base.Truncated(length, r.limit)
+	r.bytesWanted = min(length, r.buf.Len())
+	if r.bytesWanted < length {
+		r.Status.Err = base.Truncated(length, r.bytesWanted)
 	}
 	if r.m.env.Hooks != nil {
-		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane, Waited: time.Since(r.began)})
+		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane, Waited: time.Since(r.startedAt)})
 	}
-	if r.takesTurn(o) || r.readRemote(&o.remote, o.handle) {
+	if r.schedule(o) || r.startGet(&o.remote, o.handle) {
 		return
 	}
-	r.far = o.handle
-	if !r.accepts() {
+	r.peerHandle = o.handle
+	if !r.sendCTS() {
 		return
 	}
-	part := o.part
-	part = part[:min(int64(len(part)), r.limit)]
+	part := o.fragment
+	part = part[:min(int64(len(part)), r.bytesWanted)]
 	r.store(part, 0)
-	if r.moved = int64(len(part)); r.moved == r.limit {
+	if r.bytesMoved = int64(len(part)); r.bytesMoved == r.bytesWanted {
 		r.finish()
 	}
 }
 
-// store copies payload to its place.
+// store copies payload to its offset in the buffer.
 func (r *request) store(payload []byte, offset int64) {
 	if l := r.buf.Layout(); l != nil {
 		l.Unpack(r.buf.Bytes, payload, offset)
@@ -207,41 +223,41 @@ func (r *request) store(payload []byte, offset int64) {
 	cpu.CopyOut(r.buf.Bytes[offset:], payload)
 }
 
-// keep stores a message that found no receive. Lock held.
-func (c *comm) keep(p *peer, plane pml.Plane, in *inMessage) {
+// queueUnexpected stores a message without a receive, or passes it to the watcher. Lock held.
+func (c *comm) queueUnexpected(p *peer, plane pml.Plane, in *parsedMessage) {
 	m := c.m
 	w := c.watchers[plane]
 	if c.Closed() && w == nil {
-		p.proc.drop(in)
+		p.proc.dropMessage(in)
 		return
 	}
-	if w != nil && !in.rts && c.passEager(p, plane, in) {
+	if w != nil && !in.isRTS && c.passEager(p, plane, in) {
 		return
 	}
 	msg := m.newMessage(len(in.payload))
-	msg.p, msg.plane, msg.rts, msg.length, msg.handle, msg.remote, msg.depth = p, plane, in.rts, in.length, in.handle, in.remote, in.depth()
-	msg.whole = in.flags&flagRemote != 0
+	msg.p, msg.plane, msg.isRTS, msg.length, msg.handle, msg.remote, msg.pattern = p, plane, in.isRTS, in.length, in.handle, in.remote, in.pattern()
+	msg.isDescribed = in.flags&flagRemote != 0
 	copy(msg.data, in.payload)
 	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
 	p.proc.Stats.Unexpected++
 	if w != nil {
-		c.handOver(msg)
+		c.passToWatcher(msg)
 		return
 	}
 	c.queues[plane].Keep(&p.match[plane], &msg.node)
-	if msg.rts {
-		msg.withdrawable()
+	if msg.isRTS {
+		msg.addUnmatched()
 	}
-	if len(c.probes) > 0 {
+	if len(c.blockedProbes) > 0 {
 		c.wakeProbes()
 	}
 }
 
-// newMessage returns a message with room for n bytes of payload.
-func (m *Module) newMessage(n int) *message {
+// newMessage returns a message with n bytes for payload.
+func (m *Module) newMessage(n int) *unexpectedMessage {
 	msg := m.freeMessages
 	if msg == nil {
-		msg = new(message)
+		msg = new(unexpectedMessage)
 		msg.node.Owner = msg
 	} else {
 		m.freeMessages = msg.next
@@ -251,10 +267,10 @@ func (m *Module) newMessage(n int) *message {
 	return msg
 }
 
-// freeMessage takes a message back. Its payload has been copied.
-func (m *Module) freeMessage(msg *message) {
-	if msg.rts {
-		msg.matched()
+// freeMessage returns a message to the free list. Its payload must not be used any more.
+func (m *Module) freeMessage(msg *unexpectedMessage) {
+	if msg.isRTS {
+		msg.removeUnmatched()
 	}
 	m.pool.put(msg.data)
 	msg.data, msg.p, msg.unmatched = nil, nil, nil

@@ -6,89 +6,128 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/ob1/choose"
+	"github.com/ferrympi/ferry/pml/ob1/selector"
 	"github.com/ferrympi/ferry/progress"
 )
 
-// The states of a request.
+// state is the state of a request.
 type state uint8
 
 const (
-	idle      state = iota // in the free list
-	posted                 // receive: waits for a message
-	queued                 // send: nothing has gone out yet
-	rtsSent                // send: the RTS is out, not accepted
-	withdrawn              // send: canceled, and the receiver has been asked to give the RTS back
-	copying                // accepted: payload is on its way
-	matched                // receive: its turn to get the payload is to come
-	reading                // receive: payload is read out of the sender's memory, or the sender writes it
-	ending                 // receive: the sender is writing still, and must not
-	sharing                // send: payload is written into the receiver's memory
-	shared                 // send: that is over, and the receiver will say so
-	complete               // done, the user has not taken it yet
+	// stateIdle is the state of requests in the free list.
+	stateIdle state = iota
+	// statePosted is a receive in the posted queue.
+	statePosted
+	// stateQueued is a send whose first frame is queued.
+	stateQueued
+	// stateOffered is a send whose RTS is not answered yet.
+	stateOffered
+	// stateWithdrawing is a canceled send that has asked the receiver to return the RTS.
+	stateWithdrawing
+	// stateCopying is a send or receive in the pipeline protocol.
+	stateCopying
+	// stateMatched is a receive of a large message that is not started yet.
+	stateMatched
+	// stateTransferring is a receive in the get, put or split protocol.
+	stateTransferring
+	// stateStopping is a receive that waits for the end of a put, to fail or to fall back.
+	stateStopping
+	// statePutting is a send that writes into the receiver's memory.
+	statePutting
+	// statePutDone is a send that has nothing left to write, and waits for the CTS.
+	statePutDone
+	// stateComplete is a request whose result the user has not read yet.
+	stateComplete
 )
 
-var stateNames = [...]string{"idle", "posted", "queued", "offered", "withdrawing", "copying", "matched", "reading", "ending", "writing", "written", "complete"}
+var stateNames = [...]string{"idle", "posted", "queued", "offered", "withdrawing", "copying", "matched", "transferring", "stopping", "putting", "put done", "complete"}
 
-// request is a send or a receive. Requests are made once and used again; their
-// memory is bounded by the most that were ever in progress at a time.
+func (s state) String() string { return stateNames[s] }
+
+// request is a send or a receive. Requests are reused, so that their memory is bounded by
+// the highest number in progress at a time.
 type request struct {
 	pml.Request
-	node match.Recv[request] // in the posted queue
+	node match.Recv[request]
 	m    *Module
-	// slot and turn make the handle that a peer sends back: the place in
-	// Module.requests, and a count that changes with each use.
-	slot, turn uint32
+	// slot is the index in Module.requests, and generation changes with each use. Together they
+	// are the handle that peers return.
+	slot, generation uint32
 
-	state state
-	send  bool
-	mode  pml.Mode
-	plane pml.Plane
-	c     *comm
-	p     *peer // send: the receiver; receive: the sender, nil for any until matched
-	buf   pml.Buffer
-	tag   int
-	moved int64     // bytes of payload copied
-	lent  int       // frames that still read payload where it lies
-	next  *request  // in a list, or the free list
-	prev  *request  // in a list
-	limit int64     // bytes of payload that will be
-	far   uint64    // the peer's handle, once accepted
-	began time.Time // if hooks look
+	state  state
+	isSend bool
+	mode   pml.Mode
+	plane  pml.Plane
+	c      *comm
+	// p is the receiver of a send, or the sender of a receive; nil for AnySource before a match.
+	p   *peer
+	buf pml.Buffer
+	tag int
+	// bytesMoved is the payload copied so far, of bytesWanted.
+	bytesMoved int64
+	// framesLent counts gathered frames that still read the buffer.
+	framesLent int
+	// next and prev link a list, or the free list.
+	next        *request
+	prev        *request
+	bytesWanted int64
+	// peerHandle is the handle of the peer's request, once that has accepted.
+	peerHandle uint64
+	// startedAt is set only for hooks.
+	startedAt time.Time
 
-	// Where the message of a receive lies, while it is read from there; or the receiver's
-	// memory, while it is written there.
+	// remote describes the peer's buffer: that of the sender for get and split, or that of the
+	// receiver for put.
 	remote btl.Remote
 	reader btl.RemoteReader
 
-	depth  uint8  // alone, or in a window
-	passes uint64 // handle of the send that a message passes
+	pattern pattern
+	// crossedSend is the handle of the send that the message of a receive crosses.
+	crossedSend uint64
 
-	// Of a receive that takes its turn, see ways.go.
-	way      choose.Way
-	possible choose.Set    // 0: not considered yet
-	learnt   *learnt       // of its kind
-	counted  bool          // it is one of those under way
-	later    choose.Way    // that of the next such message
-	spoilt   bool          // its time says nothing
-	follows  bool          // its time begins with the end of the message before
-	start    time.Duration // else: when it matched
-	stored   time.Duration // how long the part took to be put in its place
-	part     []byte        // that came with the RTS and is not in its place yet, the BTL's
-	share    btl.Share     // into which the sender writes
-	base     int64         // where in the message that begins
-	at       int64         // where the piece is that is read now
-	piece    int           // what is left of it
-	fallBack bool          // as frames, when the share is over
+	// The following fields belong to receives of large messages: see rndv_schedule.go.
 
-	// Of a send.
-	lines     lines // for its frames
-	offeredAs btl.Memory
-	described bool
-	writer    bool // this process can write
+	protocol selector.Protocol
+	// possible is empty until planReceive.
+	possible  selector.Set
+	selection *selection
+	// isInFlight is set while the message counts in largeReceives.inFlight.
+	isInFlight bool
+	// nextProtocol is the protocol planned for the next message of the kind.
+	nextProtocol selector.Protocol
+	// isTimeInvalid is set if the message must not be measured.
+	isTimeInvalid bool
+	// followsAnother is set if the measured time begins with the end of the message before.
+	// Otherwise it begins at busySince, the time of the match.
+	followsAnother bool
+	busySince      time.Duration
+	// fragmentTime is the time that the copy of the first fragment has consumed.
+	fragmentTime time.Duration
+	// fragment came with the RTS and is not copied yet. It is memory of the BTL, or of the
+	// unexpected message.
+	fragment []byte
+	// share is the part of the buffer into which the sender may write, and copyBase its offset in the message.
+	share    btl.Share
+	copyBase int64
+	// chunkOffset and chunkLeft are the rest of the chunk that is being copied.
+	chunkOffset int64
+	chunkLeft   int
+	// usePipelineNext is set if the pipeline continues the message after its share has ended.
+	usePipelineNext bool
+
+	// The following fields belong to sends.
+
+	// packMode applies to the fragments.
+	packMode packMode
+	// memory is the kind of memory in which the buffer is, as the RTS describes it.
+	memory btl.Memory
+	// isDescribed is set if the RTS has a description of the buffer.
+	isDescribed bool
+	// canPut is set if the RTS announces that this process can write into the receiver's memory.
+	canPut bool
 }
 
-// source is the rank of the other side, AnySource while that is not known.
+// source returns the rank of the peer, or AnySource before a match.
 func (r *request) source() int {
 	if r.p == nil {
 		return pml.AnySource
@@ -96,30 +135,30 @@ func (r *request) source() int {
 	return r.p.rank
 }
 
-func (r *request) handle() uint64 { return uint64(r.turn)<<32 | uint64(r.slot) }
+func (r *request) handle() uint64 { return uint64(r.generation)<<32 | uint64(r.slot) }
 
-// newRequest takes a request from the free list, or makes one. Lock held.
+// newRequest returns a started request, which counts as pending on c. Lock held.
 func (m *Module) newRequest(c *comm) *request {
-	r := m.freeRequest()
+	r := m.takeRequest()
 	r.Start()
 	r.c = c
-	r.moved, r.lent = 0, 0
+	r.bytesMoved, r.framesLent = 0, 0
 	if m.env.Hooks != nil {
-		r.began = time.Now()
+		r.startedAt = time.Now()
 	}
 	c.Pending++
 	return r
 }
 
-// sentRequest returns the request of a send that is over. Lock held.
-func (m *Module) sentRequest() *request {
-	r := m.freeRequest()
+// newCompleteSend returns the request of a send that has completed. Lock held.
+func (m *Module) newCompleteSend() *request {
+	r := m.takeRequest()
 	r.StartDone()
-	r.send, r.state = true, complete
+	r.isSend, r.state = true, stateComplete
 	return r
 }
 
-func (m *Module) freeRequest() *request {
+func (m *Module) takeRequest() *request {
 	r := m.free
 	if r == nil {
 		return m.makeRequest()
@@ -137,82 +176,81 @@ func (m *Module) makeRequest() *request {
 	return r
 }
 
-// lookup finds the request of a handle that came from a peer, or nil.
+// lookup returns the request of a handle from a peer, or nil. The handle is untrusted.
 func (m *Module) lookup(handle uint64) *request {
 	slot := uint32(handle)
 	if int64(slot) >= int64(len(m.requests)) {
 		return nil
 	}
 	r := m.requests[slot]
-	if r.turn != uint32(handle>>32) || r.state == idle {
+	if r.generation != uint32(handle>>32) || r.state == stateIdle {
 		return nil
 	}
 	return r
 }
 
-// finish completes a request. Lock held.
+// finish completes a request and returns the buffer to the user. Lock held.
 func (r *request) finish() {
-	r.state = complete
-	r.buf = pml.Buffer{} // the user's again
+	r.state = stateComplete
+	r.buf = pml.Buffer{}
 	c := r.c
-	if r.send {
-		r.m.sends--
+	if r.isSend {
+		r.m.pendingSends--
 	}
 	ends := c.Done()
 	r.Finish()
 	if ends {
-		c.part()
+		c.leave()
 	}
 }
 
-// fail completes a request with an error. Lock held.
+// fail completes a request with an error, or starts to stop a Put into its buffer first. Lock held.
 func (r *request) fail(err error) {
 	r.Status.Err = r.c.Reason(r.plane, err)
-	if r.share != nil && !r.endShare(err) {
+	if r.share != nil && !r.stopShare(err) {
 		return
 	}
-	r.turnOver()
+	r.endTransfer()
 	r.finish()
 }
 
 // Release implements pml.Owner.
 func (r *request) Release() {
 	m := r.m
-	r.state = idle
-	r.turn++
+	r.state = stateIdle
+	r.generation++
 	r.c, r.p = nil, nil
 	r.next = m.free
 	m.free = r
 }
 
-// First implements pml.Owner: a receive from a known source polls that path
-// first.
+// First implements pml.Owner. A receive from a known source polls that path first.
 func (r *request) First() progress.Source {
-	if r.send || r.p == nil {
+	if r.isSend || r.p == nil {
 		return nil
 	}
-	return r.p.proc.inPath().source
+	return r.p.proc.receivePath().source
 }
 
 // Cancel implements pml.Owner.
 func (r *request) Cancel() {
 	switch r.state {
-	case posted:
+	case statePosted:
 		r.c.queues[r.plane].Cancel(&r.node)
-		r.canceled()
-	case queued:
-		r.p.proc.queue.remove(r)
-		r.p.proc.settle()
-		r.canceled()
-	case rtsSent:
-		// The receiver decides: it accepts, or gives the RTS back.
-		r.state = withdrawn
-		r.p.proc.control(withdrawFrame(frameWithdraw, r.handle()))
+		r.completeCanceled()
+	case stateQueued:
+		r.p.proc.sendQueue.remove(r)
+		r.p.proc.updateCanSendEager()
+		r.completeCanceled()
+	case stateOffered:
+		// The receiver decides whether the RTS has matched.
+		r.state = stateWithdrawing
+		r.p.proc.sendControl(newWithdraw(frameWithdraw, r.handle()))
 	}
 }
 
-func (r *request) canceled() {
-	if r.send && r.p.refused {
+func (r *request) completeCanceled() {
+	if r.isSend && r.p.hasRefused {
 		r.fail(r.m.procs.NotMember(r.p.proc.Life))
 		return
 	}
@@ -220,7 +258,7 @@ func (r *request) canceled() {
 	r.finish()
 }
 
-// requestList is a queue of sends.
+// requestList is a doubly linked list through request.next and prev.
 type requestList struct{ head, tail *request }
 
 func (l *requestList) push(r *request) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
@@ -13,21 +12,21 @@ import (
 
 // Send implements pml.Comm.
 //
-// The path of a small message, from the caller to the wire: the lock (one atomic
-// operation), the peer's state, header and payload into one cell, one atomic store
-// that publishes, one load of the receiver's doorbell.
+// A small message costs the lock (one atomic operation), the peer's state, header and
+// payload in one cell, one atomic store that publishes them, and one load of the receiver's
+// doorbell.
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	e := c.m.engine
 	e.Lock()
-	if c.sendNow(buf, dst, tag, plane, mode) {
+	if c.sendEager(buf, dst, tag, plane, mode) {
 		e.Unlock()
 		return nil
 	}
-	return c.sendQueued(ctx, buf, dst, tag, plane, mode)
+	return c.sendWithRequest(ctx, buf, dst, tag, plane, mode)
 }
 
-// sendQueued is Send by way of a request. It releases the lock.
-func (c *comm) sendQueued(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
+// sendWithRequest implements Send by a request. It releases the lock.
+func (c *comm) sendWithRequest(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	r, err := c.startSend(buf, dst, tag, plane, mode)
 	if err == nil {
 		_, err = r.Conclude(ctx)
@@ -36,24 +35,19 @@ func (c *comm) sendQueued(ctx context.Context, buf pml.Buffer, dst, tag int, pla
 	return err
 }
 
-// sendNow sends an eager message if nothing stands against it. Lock held.
-func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
+// sendEager sends an eager message if nothing prevents it, and otherwise reports false. Lock held.
+func (c *comm) sendEager(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
 	p := c.peers.Get(dst)
-	if p == nil || p.word == 0 || mode == pml.Synchronous || buf.Layout() != nil {
+	if p == nil || p.sendWord == 0 || mode == pml.Synchronous || buf.Layout() != nil {
 		return false
 	}
 	proc := p.proc
 	n := matchSize + len(buf.Bytes)
 	cost := int64(len(buf.Bytes)) + messageCost
-	if !proc.direct || n > proc.eager || cost > proc.credit || proc.readsOnce(buf) {
+	if !proc.canSendEager || n > proc.eagerLimit || cost > proc.credit || proc.prefersGet(buf) {
 		return false
 	}
-	h := btl.ShortHeader{
-		First:  p.word | uint64(plane)<<8,
-		Second: uint64(uint32(tag)) | uint64(c.Spec.Rank)<<32,
-		Third:  uint64(uint32(p.sendSeq)),
-	}
-	if !proc.short.SendShort(h, buf.Bytes) {
+	if !proc.shortSender.SendShort(eagerHeader(p.sendWord, plane, tag, c.Spec.Rank, p.sendSeq), buf.Bytes) {
 		return false
 	}
 	p.sendSeq++
@@ -70,8 +64,9 @@ func (c *comm) sendNow(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.M
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	m := c.m
 	m.engine.Lock()
-	if c.sendNow(buf, dst, tag, plane, mode) { // StartSend, without a call more
-		r := m.sentRequest()
+	// StartSend, inlined to save a call.
+	if c.sendEager(buf, dst, tag, plane, mode) {
+		r := m.newCompleteSend()
 		m.engine.Unlock()
 		return &r.Request, nil
 	}
@@ -85,8 +80,8 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 
 // StartSend implements pml.Comm.
 func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	if c.sendNow(buf, dst, tag, plane, mode) {
-		return &c.m.sentRequest().Request, nil
+	if c.sendEager(buf, dst, tag, plane, mode) {
+		return &c.m.newCompleteSend().Request, nil
 	}
 	r, err := c.startSend(buf, dst, tag, plane, mode)
 	if err != nil {
@@ -95,8 +90,7 @@ func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	return &r.Request, nil
 }
 
-// startSend makes a request of a send and brings it as far as it goes now. Lock
-// held.
+// startSend starts a send with a request, and sends its first frame if possible. Lock held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
 	if err := c.Over(plane); err != nil {
 		return nil, err
@@ -104,12 +98,12 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	p := c.peer(dst)
 	m := c.m
 	r := m.newRequest(c)
-	m.sends++
-	r.send, r.state, r.mode, r.plane = true, queued, mode, plane
+	m.pendingSends++
+	r.isSend, r.state, r.mode, r.plane = true, stateQueued, mode, plane
 	r.p, r.buf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
-	err := p.proc.connect()
-	if err == nil && p.refused {
+	err := p.proc.requirePath()
+	if err == nil && p.hasRefused {
 		err = m.procs.NotMember(p.proc.Life)
 	}
 	if err != nil {
@@ -119,224 +113,236 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	p.proc.Stats.Sent++
 	p.proc.Stats.SentBytes += uint64(buf.Len())
 	m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
-	p.proc.queue.push(r)
-	if p.proc.queue.head != r || p.proc.why != nil || !r.first() {
-		p.proc.direct = false
+	p.proc.sendQueue.push(r)
+	if p.proc.sendQueue.head != r || p.proc.suspectedFor != nil || !r.sendFirst() {
+		p.proc.canSendEager = false
 		p.proc.markBusy()
 	}
 	return r, nil
 }
 
-// first sends the first frame of a send, which is the head of its process's
-// queue: the whole message, or an RTS. It reports false if the path is
-// blocked; otherwise the request has left the queue. Lock held.
-func (r *request) first() bool {
-	p, c := r.p, r.c
+// sendFirst sends the first frame of a send, which is the head of its process's sendQueue: an
+// eager message or an RTS. It reports false if the path is blocked. Otherwise the request has
+// left the queue. Lock held.
+func (r *request) sendFirst() bool {
+	p := r.p
 	length := r.buf.Len()
-	r.lines = nearLines
-	size := matchSize
-	flags := byte(r.plane)
-	compact := p.exchange.Send() == cid.SendCompact
-	if !compact {
+	r.packMode = packCached
+	flags, size := byte(r.plane), matchSize
+	if p.exchange.Send() != cid.SendCompact {
 		flags |= flagExtended
 		size += extendedSize
 	}
-	eager := r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eager) && length+messageCost <= p.proc.credit && !p.proc.readsOnce(r.buf)
-	n := size + rtsSize
-	var remote btl.Remote
-	var part int64
-	var more bool // others are under way
-	if eager {
-		n = size + int(length)
-	} else {
-		var wanted bool
-		more = r.next != nil || p.proc.offering()
-		// The first message of a window is alone when it is sent. If it counted as that, it
-		// might go another way than those behind it, and keep them waiting; and what it
-		// took, with all that its receiver had packed before, would be learnt of messages that
-		// are alone. So a message behind a window counts as the next one's first.
-		r.depth = alone
-		if more || p.proc.windowed {
-			r.depth = window
-			flags |= flagMore
-		}
-		remote, wanted = r.describe()
-		if r.described {
-			flags |= flagRemote
-			n += remoteSize
-			if r.writer {
-				flags |= flagWriter
-			}
-		}
-		if wanted {
-			part = r.firstPart(p.proc.frame - n)
-			n += int(part)
-		}
+	if r.mode != pml.Synchronous && int64(size)+length <= int64(p.proc.eagerLimit) && length+messageCost <= p.proc.credit && !p.proc.prefersGet(r.buf) {
+		return r.sendMatch(flags, size)
 	}
-	b := p.proc.reserve(n, r.lines)
+	return r.sendRTS(flags, size)
+}
+
+// sendMatch sends an eager message with a header of size bytes, and completes the request.
+func (r *request) sendMatch(flags byte, size int) bool {
+	p, length := r.p, r.buf.Len()
+	n := size + int(length)
+	b := p.proc.reserve(n, r.packMode)
 	if b == nil {
 		return false
 	}
-	typ := byte(frameRTS)
-	if eager {
-		typ = frameMatch
+	r.putHeader(b, frameMatch, flags)
+	r.pack(b[size:n], 0)
+	r.commitFirst(n)
+	p.proc.credit -= length + messageCost
+	r.finish()
+	return true
+}
+
+// sendRTS sends an RTS with a header of size bytes, and a fragment if the receiver wants one.
+func (r *request) sendRTS(flags byte, size int) bool {
+	p := r.p
+	n := size + rtsSize
+	isWindow := r.next != nil || p.proc.isSendingLarge()
+	// The RTS of the first message of a window cannot know the others. If it counted as
+	// single, it might use another protocol than those behind it and delay them, and its time,
+	// with the packing at the receiver before, would spoil the estimates of single messages.
+	// So a message behind a window counts as the first one of the next window.
+	r.pattern = single
+	if isWindow || p.proc.isLastInWindow {
+		r.pattern = windowed
+		flags |= flagWindow
 	}
-	h := header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.Spec.Rank), seq: uint32(p.sendSeq)}
-	if !compact {
-		h.to, h.from = c.EndpointOf(p.rank), c.Endpoint
-	}
-	putHeader(b, typ, h)
-	if !compact {
-		putExtended(b[matchSize:], c.Spec.ID, c.Spec.Local)
-	}
-	if eager {
-		r.pack(b[size:n], 0)
-	} else {
-		took := r.packPart(b[n-int(part) : n])
-		putRTS(b[size:], length, r.handle(), part, took)
-		if r.described {
-			copy(b[size+rtsSize:], remote[:])
+	remote, wantsFragment := r.exposeBuffer()
+	if r.isDescribed {
+		flags |= flagRemote
+		n += remoteSize
+		if r.canPut {
+			flags |= flagPut
 		}
 	}
-	p.proc.queue.pop()
-	p.proc.endpoint.Commit(n)
-	p.sendSeq++
-	if eager {
-		p.proc.credit -= length + messageCost
-		r.finish()
-	} else {
-		r.state, r.moved = rtsSent, part
-		p.proc.offered = r.handle()
-		p.proc.windowFrom(r.depth, more)
-		if part > 0 {
-			p.proc.credit -= part + messageCost
-		}
-		if r.m.failures != 0 {
-			p.inquire() // nobody may receive it
-		}
+	var fragment int64
+	if wantsFragment {
+		fragment = r.fragmentLength(p.proc.frameLimit - n)
+		n += int(fragment)
+	}
+	b := p.proc.reserve(n, r.packMode)
+	if b == nil {
+		return false
+	}
+	r.putHeader(b, frameRTS, flags)
+	packTime := r.packFragment(b[n-int(fragment) : n])
+	putRTS(b[size:], r.buf.Len(), r.handle(), fragment, packTime)
+	if r.isDescribed {
+		copy(b[size+rtsSize:], remote[:])
+	}
+	r.commitFirst(n)
+	r.state, r.bytesMoved = stateOffered, fragment
+	p.proc.lastRTS = r.handle()
+	p.proc.noteRTS(r.pattern, isWindow)
+	if fragment > 0 {
+		p.proc.credit -= fragment + messageCost
+	}
+	if r.m.failures != 0 { // the peer may not be a member
+		p.inquire()
 	}
 	return true
 }
 
-// offering reports whether the last large message to the process is under way still.
-func (p *proc) offering() bool { return p.isSending(p.offered) }
-
-// isSending reports whether a message to the process is under way.
-func (p *proc) isSending(handle uint64) bool {
-	r := p.m.lookup(handle)
-	return r != nil && r.send && r.state != complete && r.p.proc == p
+// putHeader writes the header of the first frame.
+func (r *request) putHeader(b []byte, typ, flags byte) {
+	p, c := r.p, r.c
+	h := header{flags: flags, ctx: p.exchange.Remote(), tag: int32(r.tag), source: uint32(c.Spec.Rank), seq: uint32(p.sendSeq)}
+	if flags&flagExtended != 0 {
+		h.to, h.from = c.EndpointOf(p.rank), c.Endpoint
+		putExtended(b[matchSize:], c.Spec.ID, c.Spec.Local)
+	}
+	putHeader(b, typ, h)
 }
 
-// windowFrom notes when a window of large messages to the process begins, of which one was sent;
-// more says that others are under way.
-func (p *proc) windowFrom(depth uint8, more bool) {
-	p.windowed = more
-	if depth == alone {
-		p.since = 0
-	} else if !more || p.since == 0 {
-		p.since = p.m.now()
+// commitFirst publishes the first frame, of n bytes, and takes the request out of the queue.
+func (r *request) commitFirst(n int) {
+	r.p.proc.sendQueue.pop()
+	r.p.proc.endpoint.Commit(n)
+	r.p.sendSeq++
+}
+
+// isSendingLarge reports whether the message of the last RTS to the process is in flight.
+func (p *proc) isSendingLarge() bool { return p.isSending(p.lastRTS) }
+
+// isSending reports whether the send with that handle is in flight.
+func (p *proc) isSending(handle uint64) bool {
+	r := p.m.lookup(handle)
+	return r != nil && r.isSend && r.state != stateComplete && r.p.proc == p
+}
+
+// noteRTS updates the state of windows to the process after an RTS. isWindow is set if other
+// large messages are in flight.
+func (p *proc) noteRTS(pattern pattern, isWindow bool) {
+	p.isLastInWindow = isWindow
+	if pattern == single {
+		p.windowStart = 0
+	} else if !isWindow || p.windowStart == 0 {
+		p.windowStart = p.m.now()
 	}
 }
 
-// firstPart is how much of a message goes with its RTS, where room is so much:
-// the receiver copies it while its answer is on the way. Nothing if there is no
-// credit for it, and for a synchronous send, which asks for the answer.
-func (r *request) firstPart(room int) int64 {
-	part := min(r.m.piece(r.buf.Len()), r.buf.Len(), int64(room))
+// fragmentLength returns how much of a message travels with its RTS, at most room bytes. The
+// receiver copies the fragment while its answer travels. It is 0 without credit, and for a
+// synchronous send, which waits for the answer.
+func (r *request) fragmentLength(room int) int64 {
+	part := min(r.m.pipelineFragment(r.buf.Len()), r.buf.Len(), int64(room))
 	if r.mode == pml.Synchronous || part+messageCost > r.p.proc.credit || part < 0 {
 		return 0
 	}
 	return part
 }
 
-// onceFrom is from which size on a message that the peer can read out of memory from AllocMem is offered
-// though it could go at once: one copy takes less than two, by more than the offer and its end take.
-const onceFrom = 32 << 10
+// minGetFrom is the size from which on a message in memory from AllocMem uses a rendezvous
+// even below the eager limit. From here, the copy saved exceeds the cost of RTS and CTS.
+const minGetFrom = 32 << 10
 
-// readsOnce reports whether the message is one of those.
-func (p *proc) readsOnce(buf pml.Buffer) bool {
-	return len(buf.Bytes) >= p.onceFrom && buf.Kind() == pml.Registered
+// prefersGet reports whether a message of any size should use a rendezvous for the get protocol.
+func (p *proc) prefersGet(buf pml.Buffer) bool {
+	return len(buf.Bytes) >= p.getFrom && buf.Kind() == pml.Registered
 }
 
-// smallestPiece is the least that is worth a frame of its own.
-const smallestPiece = 16 << 10
+// minFragment is the smallest fragment that pays for a frame of its own, in bytes.
+const minFragment = 16 << 10
 
-// piece is how much of a message of that length travels in one frame: a quarter,
-// so that both sides copy at the same time, but not less than a frame is worth.
-func (m *Module) piece(length int64) int64 {
-	return min(max(length/4&^63, smallestPiece), m.fragment)
+// pipelineFragment returns the size of the fragments of a message: a quarter, so that both
+// sides copy at the same time, within minFragment and the parameter fragment_size.
+func (m *Module) pipelineFragment(length int64) int64 {
+	return min(max(length/4&^63, minFragment), m.fragmentSize)
 }
 
-// reserve reserves a frame in such lines, where the path has them.
-func (p *proc) reserve(n int, of lines) []byte {
-	if of == wideLines && p.wide != nil {
-		return p.wide.ReserveWide(n)
+// reserve reserves a frame of n bytes in the part of the ring that mode uses.
+func (p *proc) reserve(n int, of packMode) []byte {
+	if of == packFull && p.fullRing != nil {
+		return p.fullRing.ReserveWide(n)
 	}
 	return p.endpoint.Reserve(n)
 }
 
-// pack copies the message's bytes from offset into dst.
+// pack copies payload from offset into dst.
 func (r *request) pack(dst []byte, offset int64) {
 	if l := r.buf.Layout(); l != nil {
 		l.Pack(dst, r.buf.Bytes, offset)
 		return
 	}
 	src := r.buf.Bytes[offset : offset+int64(len(dst))]
-	if r.lines == pastLines {
+	if r.packMode == packNT {
 		cpu.CopyPast(dst, src)
 		return
 	}
 	cpu.CopyShared(dst, src)
 }
 
-// accepted is the receiver's answer to an RTS: it takes limit bytes.
-func (r *request) accepted(far uint64, limit int64) {
-	if r.p.refused {
+// handleCTS handles the answer to an RTS, by which the receiver accepts limit bytes.
+func (r *request) handleCTS(far uint64, limit int64) {
+	if r.p.hasRefused {
 		r.fail(r.m.procs.NotMember(r.p.proc.Life))
 		return
 	}
-	if limit <= r.moved { // it has all that the receiver wants
-		r.sent()
+	// The receiver needs no more.
+	if limit <= r.bytesMoved {
+		r.completeRendezvous()
 		return
 	}
-	r.state, r.far, r.limit = copying, far, limit
+	r.state, r.peerHandle, r.bytesWanted = stateCopying, far, limit
 	proc := r.p.proc
-	proc.pushing.push(r)
-	proc.pump()
-	if !proc.idle() {
+	proc.pipelineQueue.push(r)
+	proc.sendPending()
+	if !proc.isIdle() {
 		proc.markBusy()
 	}
 }
 
-// dropped takes the receiver's answer that nobody receives the message. A send that is not
-// synchronous completes: its buffer is free.
-func (r *request) dropped() error {
+// handleDropped handles a CTS that reports a dropped message. A send that is not synchronous
+// completes.
+func (r *request) handleDropped() error {
 	switch {
-	case !r.offered():
-		return errors.New("the message was dropped after it had matched")
-	case r.p.refused:
+	case !r.isOffered():
+		return errors.New("CTS reports a drop of a message that has matched")
+	case r.p.hasRefused:
 		r.fail(r.m.procs.NotMember(r.p.proc.Life))
-	case r.state == withdrawn:
-		r.canceled()
+	case r.state == stateWithdrawing:
+		r.completeCanceled()
 	case r.mode != pml.Synchronous:
-		r.sent()
+		r.completeRendezvous()
 	default:
 		r.fail(r.m.procs.Dropped(r.p.proc.Life))
 	}
 	return nil
 }
 
-// withdrawPatience is how long a send whose context has ended waits for its RTS to
-// come back. A receiver says nothing if it has matched: then it accepts, sooner or,
-// where a matched probe has claimed the message, much later.
-const withdrawPatience = time.Second
+// withdrawTimeout bounds how long a send whose context has ended waits for the return of its
+// RTS. A receiver that has matched sends nothing but the CTS, perhaps much later if a matched
+// probe has claimed the message.
+const withdrawTimeout = time.Second
 
-// Abandon implements pml.Abandoner: nothing is heard of a send that was withdrawn.
+// Abandon implements pml.Abandoner. The user gets no result of a withdrawn send.
 func (r *request) Abandon() bool {
-	if r.state == withdrawn {
-		patience, stop := context.WithTimeout(context.Background(), withdrawPatience)
+	if r.state == stateWithdrawing {
+		patience, stop := context.WithTimeout(context.Background(), withdrawTimeout)
 		defer stop()
 		r.m.engine.Wait(patience, &r.Completion, r.First())
 	}
-	return r.state == withdrawn
+	return r.state == stateWithdrawing
 }

@@ -7,82 +7,81 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// Watch implements pml.Watchable. A watched plane keeps its communicator, as operations
-// that are pending do.
+// Watch implements pml.Watchable. A watcher counts as pending, and keeps its communicator.
 func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 	if w == nil {
 		c.watchers[plane] = nil
 		if c.Done() {
-			c.part()
+			c.leave()
 		}
 		return
 	}
 	c.watchers[plane] = w
-	c.bar(plane)
+	c.barReceives(plane)
 	c.Pending++
-	c.queues[plane].Unexpected(func(msg *match.Message[message]) {
+	c.queues[plane].Unexpected(func(msg *match.Message[unexpectedMessage]) {
 		c.queues[plane].Take(msg)
-		c.handOver(msg.Owner)
+		c.passToWatcher(msg.Owner)
 	})
 	c.wakeProbes()
-	if c.m.failures != 0 || c.refused {
+	if c.m.failures != 0 || c.hasRefusal {
 		w.Changed()
 	}
 }
 
-// passEager passes an eager message to the watcher of its plane, and reports whether that has
-// copied the payload. Lock held.
-func (c *comm) passEager(p *peer, plane pml.Plane, in *inMessage) bool {
+// passEager passes an eager message to the watcher of its plane, and reports whether the
+// watcher has consumed the payload. Lock held.
+func (c *comm) passEager(p *peer, plane pml.Plane, in *parsedMessage) bool {
 	if !c.watchers[plane].Eager(p.rank, int(in.tag), in.payload) {
 		return false
 	}
 	if c.m.env.Hooks != nil {
 		c.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(in.tag), Bytes: in.length, Plane: plane})
 	}
-	p.proc.owe(in.length)
+	p.proc.oweCredit(in.length)
 	return true
 }
 
-// handOver gives a message that is in no queue to the watcher of its plane. The sender can
-// still withdraw an RTS. Lock held.
-func (c *comm) handOver(msg *message) {
+// passToWatcher gives an unexpected message, which is in no queue, to the watcher of its
+// plane. The sender can still withdraw an RTS. Lock held.
+func (c *comm) passToWatcher(msg *unexpectedMessage) {
 	c.Pending++
-	msg.handed = base.MakeClaimed(c.m.engine, msg)
-	// The watcher may start or drop the message at once, after which msg may be another one.
-	if u := c.watchers[msg.plane].Arrived(&msg.handed, msg.status()); u != nil {
+	msg.claimed = base.MakeClaimed(c.m.engine, msg)
+	// If the watcher consumes the message at once, msg may already be in use again.
+	if u := c.watchers[msg.plane].Arrived(&msg.claimed, msg.status()); u != nil {
 		msg.unmatched = u
-		if msg.rts {
-			msg.withdrawable()
+		if msg.isRTS {
+			msg.addUnmatched()
 		}
 	}
 }
 
-// takeBack takes a message that a watcher has, and that its sender withdraws, out of the
-// watcher's queue. It reports false if the message has matched. Lock held.
-func (c *comm) takeBack(msg *message) bool {
+// withdrawFromWatcher takes a message back that its sender withdraws. It reports false if the
+// message has matched. Lock held.
+func (c *comm) withdrawFromWatcher(msg *unexpectedMessage) bool {
 	if !msg.unmatched.Return() {
 		return false
 	}
-	c.m.giveUp(msg)
+	c.m.releaseMessage(msg)
 	if c.Done() {
-		c.part()
+		c.leave()
 	}
 	return true
 }
 
-// bar has no receive posted on a plane any more.
-func (c *comm) bar(plane pml.Plane) { c.barred[plane], c.slow = true, true }
+// barReceives lets receives on a plane fail as they are posted.
+func (c *comm) barReceives(plane pml.Plane) { c.isBarred[plane], c.needsSlowPath = true, true }
 
-// barredBy returns why receives can't be posted on a barred plane.
-func (c *comm) barredBy() error {
+// barError returns the error of a receive on a barred plane.
+func (c *comm) barError() error {
 	if c.Closed() {
 		return framework.ErrClosed
 	}
 	return pml.ErrWatched
 }
 
-// changed has whoever waits for a message look whether one can still come. Lock held.
-func (c *comm) changed() {
+// recheckWaiters lets probes and watchers check whether a message can still arrive. Lock held.
+func (c *comm) recheckWaiters() {
 	c.wakeProbes()
 	for _, w := range c.watchers {
 		if w != nil {
@@ -97,5 +96,5 @@ func (c *comm) ReceiveNext(buf []byte, src, tag int, plane pml.Plane) (came, byt
 	if p == nil || c.m.env.Hooks != nil {
 		return 0, 0, false
 	}
-	return c.receiveNow(p, buf, tag, plane)
+	return c.receivePolling(p, buf, tag, plane)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/ob1"
-	"github.com/ferrympi/ferry/pml/ob1/choose"
+	"github.com/ferrympi/ferry/pml/ob1/selector"
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
@@ -27,7 +27,7 @@ type copyVM = func(pid int, b []byte, at uint64) (int, error)
 
 // copying is a stack whose large messages take that way, with copies by the kernel in the
 // test's hand.
-func copying(way string, read, write copyVM, more ...string) pmltest.Stack {
+func copyStack(way string, read, write copyVM, more ...string) pmltest.Stack {
 	set := map[string]string{"pml.ob1.way": way}
 	for i := 0; i < len(more); i += 2 {
 		set[more[i]] = more[i+1]
@@ -63,11 +63,11 @@ func patterned(n int, k byte) []byte {
 	return b
 }
 
-// TestCopiesForbiddenUnderWayGiveRightData: kernel.yama.ptrace_scope is set to 3, or a seccomp
+// TestCopy_ForbiddenMeanwhile_FallsBackToPipeline: kernel.yama.ptrace_scope is set to 3, or a seccomp
 // filter comes, in the middle of a message or between two: of one side's copies or both's.
-func TestCopiesForbiddenUnderWayGiveRightData(t *testing.T) {
+func TestCopy_ForbiddenMeanwhile_FallsBackToPipeline(t *testing.T) {
 	copies(t)
-	for _, way := range []string{"both", "write", "read", "auto"} {
+	for _, protocol := range []string{"split", "put", "get", "auto"} {
 		for what := range 3 {
 			for after := range int64(14) {
 				var reads, writes atomic.Int64
@@ -79,7 +79,7 @@ func TestCopiesForbiddenUnderWayGiveRightData(t *testing.T) {
 						return f(pid, b, at)
 					}
 				}
-				w := pmltest.OpenWorld(t, copying(way, limited(&reads, what != 1, cma.Read), limited(&writes, what != 0, cma.Write)), 2)
+				w := pmltest.OpenWorld(t, copyStack(protocol, limited(&reads, what != 1, cma.Read), limited(&writes, what != 0, cma.Write)), 2)
 				comms := w.Comms(t, cid.PolicyAgree)
 				ctx := bounded(t)
 				if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
@@ -98,17 +98,17 @@ func TestCopiesForbiddenUnderWayGiveRightData(t *testing.T) {
 					}
 					return nil
 				}); err != nil {
-					t.Fatalf("%s, %d, forbidden after %d: %v", way, what, after, err)
+					t.Fatalf("%s, %d, forbidden after %d: %v", protocol, what, after, err)
 				}
 			}
 		}
 	}
 }
 
-// TestForcedCopiesThatAreForbiddenAreAnError: it names the reason.
-func TestForcedCopiesThatAreForbiddenAreAnError(t *testing.T) {
+// TestCopy_ForcedAndForbidden_ReturnsErrTransport: it names the reason.
+func TestCopy_ForcedAndForbidden_ReturnsErrTransport(t *testing.T) {
 	forbidden := func(int, []byte, uint64) (int, error) { return 0, unix.EPERM }
-	w := pmltest.OpenWorld(t, copying("auto", forbidden, forbidden, "btl.shm.single_copy", "cma"), 2)
+	w := pmltest.OpenWorld(t, copyStack("auto", forbidden, forbidden, "btl.shm.single_copy", "cma"), 2)
 	comms := w.Comms(t, cid.PolicyAgree)
 	ctx := bounded(t)
 	if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
@@ -125,9 +125,9 @@ func TestForcedCopiesThatAreForbiddenAreAnError(t *testing.T) {
 	}
 }
 
-// TestFailedReceiveEndsTheSendersWritingFirst: the path is given up while the sender is in the
+// TestPut_ReceiveFails_WaitsForChunk: the path is given up while the sender is in the
 // middle of a piece. The buffer is the program's again when that is written, and not before.
-func TestFailedReceiveEndsTheSendersWritingFirst(t *testing.T) {
+func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 	copies(t)
 	entered, release := make(chan bool, 1), make(chan bool)
 	var first atomic.Bool
@@ -138,7 +138,7 @@ func TestFailedReceiveEndsTheSendersWritingFirst(t *testing.T) {
 		}
 		return cma.Write(pid, b, at)
 	}
-	w := pmltest.OpenWorld(t, copying("write", cma.Read, write), 2)
+	w := pmltest.OpenWorld(t, copyStack("put", cma.Read, write), 2)
 	comms := w.Comms(t, cid.PolicyAgree)
 	ctx := bounded(t)
 	const size = 1 << 20
@@ -180,14 +180,14 @@ func TestFailedReceiveEndsTheSendersWritingFirst(t *testing.T) {
 	}
 }
 
-// TestWindowIsAWindowHoweverItsMessagesCome: a message that is read is whole before the next
+// TestWindow_AnyProtocol_IsRecognized: a message that is read is whole before the next
 // RTS is looked at, so that none would see another one under way. Its sender knows, and that a
 // window follows a window. What the first one, which is smaller, took says something about
 // messages of its size.
-func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
+func TestWindow_AnyProtocol_IsRecognized(t *testing.T) {
 	copies(t)
-	for _, way := range []string{"frames", "read", "write"} {
-		w := pmltest.OpenWorld(t, copying(way, cma.Read, cma.Write), 2)
+	for _, protocol := range []string{"pipeline", "get", "put"} {
+		w := pmltest.OpenWorld(t, copyStack(protocol, cma.Read, cma.Write), 2)
 		comms := w.Comms(t, cid.PolicyAgree)
 		ctx := bounded(t)
 		const windows, each = 4, 8
@@ -246,27 +246,27 @@ func TestWindowIsAWindowHoweverItsMessagesCome(t *testing.T) {
 			}
 		}
 		if small == 0 || small > windows {
-			t.Errorf("%s: %d messages of the smaller class, of %d", way, small, windows)
+			t.Errorf("%s: %d messages of the smaller class, of %d", protocol, small, windows)
 		}
 		if seen[false] > 1 || seen[true] < windows*each-2 { // the very first one is not known to begin a window
-			t.Errorf("%s: %d messages alone and %d in a window, of %d windows of %d", way, seen[false], seen[true], windows, each)
+			t.Errorf("%s: %d messages alone and %d in a window, of %d windows of %d", protocol, seen[false], seen[true], windows, each)
 		}
 	}
 }
 
-// TestWhoSendsAsWellIsNotHelped: of two messages that pass each other neither is copied by its
+// TestCrossing_ExcludesPutAndSplit: of two messages that pass each other neither is copied by its
 // sender. Each would be whole earlier if the other process helped, and both later. Nor do they come
 // as frames where they can be read out of memory that is mapped. And both go the same way, but for
 // the first ones.
-func TestWhoSendsAsWellIsNotHelped(t *testing.T) {
+func TestCrossing_ExcludesPutAndSplit(t *testing.T) {
 	for name, memory := range map[string]btl.Memory{"ordinary": btl.Ordinary, "AllocMem": btl.Allocated} {
-		t.Run(name, func(t *testing.T) { passing(t, memory) })
+		t.Run(name, func(t *testing.T) { testCrossing(t, memory) })
 	}
 }
 
-func passing(t *testing.T, memory btl.Memory) {
+func testCrossing(t *testing.T, memory btl.Memory) {
 	copies(t)
-	w := pmltest.OpenWorld(t, copying("auto", cma.Read, cma.Write), 2)
+	w := pmltest.OpenWorld(t, copyStack("auto", cma.Read, cma.Write), 2)
 	comms := w.Comms(t, cid.PolicyAgree)
 	ctx := bounded(t)
 	const times, size = 200, 100_000
@@ -315,7 +315,7 @@ func passing(t *testing.T, memory btl.Memory) {
 					passed += way.Messages
 					by[rank][way.Way] += way.Messages
 				}
-				helps := way.Way == "write" || way.Way == "both" || l.Allocated && way.Way != "read"
+				helps := way.Way == "put" || way.Way == "split" || l.Allocated && way.Way != "get"
 				if l.Allocated != (memory == btl.Allocated) || l.BothWays && way.Messages > 0 && helps {
 					t.Errorf("rank %d: %v", rank, l)
 				}
@@ -325,7 +325,7 @@ func passing(t *testing.T, memory btl.Memory) {
 	if passed == 0 {
 		t.Error("no message is known to have passed another one")
 	}
-	for way := range choose.Ways {
+	for way := range selector.Protocols {
 		n, other := by[0][way.String()], by[1][way.String()]
 		if max(n, other)-min(n, other) > passed/20 {
 			t.Errorf("by which ways messages came: %v", by)
@@ -334,9 +334,9 @@ func passing(t *testing.T, memory btl.Memory) {
 	}
 }
 
-// TestMessageOfTheEagerLimitGoesAtOnce, header or not: it took twice as long when it was offered. Out of
+// TestSend_EagerLimit_CompletesAtOnce, header or not: it took twice as long when it was offered. Out of
 // memory that its receiver reads it is offered all the same: one copy is faster.
-func TestMessageOfTheEagerLimitGoesAtOnce(t *testing.T) {
+func TestSend_EagerLimit_CompletesAtOnce(t *testing.T) {
 	copies(t)
 	for _, c := range []struct {
 		length    int
@@ -348,7 +348,7 @@ func TestMessageOfTheEagerLimitGoesAtOnce(t *testing.T) {
 		{32 << 10, true, false, []string{"btl.shm.single_copy", "off"}},
 		{32 << 10, true, false, []string{"btl.shm.memory_min", "64KiB"}},
 	} {
-		w := pmltest.OpenWorld(t, copying("auto", cma.Read, cma.Write, c.set...), 2)
+		w := pmltest.OpenWorld(t, copyStack("auto", cma.Read, cma.Write, c.set...), 2)
 		ctx := bounded(t)
 		sent := make(chan struct{})
 		if err := pmltest.Each(w.Comms(t, cid.PolicyAgree), func(rank int, p pml.Comm) error {
@@ -387,24 +387,24 @@ func TestMessageOfTheEagerLimitGoesAtOnce(t *testing.T) {
 	}
 }
 
-// TestReceiveThatCameLateSaysNothingOfAWay: the message that was passed has waited for it.
-func TestReceiveThatCameLateSaysNothingOfAWay(t *testing.T) {
+// TestCrossingTime_LateReceive_IsIgnored: the message that was passed has waited for it.
+func TestCrossingTime_LateReceive_IsIgnored(t *testing.T) {
 	const from, whole = 100 * time.Microsecond, 108 * time.Microsecond
 	for end, want := range map[time.Duration]time.Duration{
 		whole + 4*time.Microsecond: 12 * time.Microsecond,
 		whole + time.Millisecond:   8 * time.Microsecond,
 	} {
-		if took := ob1.TookBoth(from, whole, end); took != want {
+		if took := ob1.CrossingTime(from, whole, end); took != want {
 			t.Errorf("one took %v, the other one %v: %v is learnt, and not %v", whole-from, end-from, took, want)
 		}
 	}
 }
 
-// TestForcedCopyFromOneWhoDiedSaysThatItDied: the copy finds no process there, before the
+// TestCopy_SenderFails_ReturnsErrProcFailed: the copy finds no process there, before the
 // bootstrap says why.
-func TestForcedCopyFromOneWhoDiedSaysThatItDied(t *testing.T) {
+func TestCopy_SenderFails_ReturnsErrProcFailed(t *testing.T) {
 	gone := func(int, []byte, uint64) (int, error) { return 0, unix.ESRCH }
-	w := pmltest.OpenWorld(t, copying("auto", gone, gone, "btl.shm.single_copy", "cma"), 2)
+	w := pmltest.OpenWorld(t, copyStack("auto", gone, gone, "btl.shm.single_copy", "cma"), 2)
 	comms := w.Comms(t, cid.PolicyAgree)
 	ctx := bounded(t)
 	if err := pmltest.Each(comms, func(rank int, c pml.Comm) error { // paths open

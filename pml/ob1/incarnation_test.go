@@ -13,7 +13,7 @@ import (
 )
 
 // alone makes rank 0's end of a communicator with Group's processes.
-func alone(t *testing.T, w *pmltest.World) pml.Comm {
+func newComm(t *testing.T, w *pmltest.World) pml.Comm {
 	t.Helper()
 	m := w.Procs[0].Module
 	local, err := m.CIDs().Reserve()
@@ -34,15 +34,15 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestReplacedProcessIsNotBornDead: the death of one life is not that of the next.
-func TestReplacedProcessIsNotBornDead(t *testing.T) {
+// TestLearn_FormerIncarnationFailed_NewOneIsAlive: the death of one life is not that of the next.
+func TestLearn_FormerIncarnationFailed_NewOneIsAlive(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	m := w.Procs[0].Module
 	m.PeerFailed(w.Group()[1].Life, "signal: killed")
 	if err := m.Learn(w.Reborn(1, 77), w.Procs[1].Card()); err != nil {
 		t.Fatal(err)
 	}
-	c := alone(t, w)
+	c := newComm(t, w)
 	r, err := c.Irecv(pml.Buffer{}, 1, 1, pml.PointToPoint)
 	if err != nil {
 		t.Fatal(err)
@@ -52,11 +52,11 @@ func TestReplacedProcessIsNotBornDead(t *testing.T) {
 	}
 }
 
-// TestReopenedProcessIsAnotherPeer: a process closes its session and opens one
+// TestLearn_PeerReopened_FormerOperationsEnd: a process closes its session and opens one
 // again while its peer keeps a communicator with the earlier life. Learning the
 // new card is no error, what waits for the earlier life ends, and the communicator
 // can be closed.
-func TestReopenedProcessIsAnotherPeer(t *testing.T) {
+func TestLearn_PeerReopened_FormerOperationsEnd(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 3)
 	c := w.Comms(t, cid.PolicyAgree)
 	r, err := c[0].Irecv(pml.Buffer{}, 1, 1, pml.PointToPoint)
@@ -85,8 +85,8 @@ func TestReopenedProcessIsAnotherPeer(t *testing.T) {
 	}
 }
 
-// TestWhatWasSentBeforeDeathArrives at a process that never sent anything back.
-func TestWhatWasSentBeforeDeathArrives(t *testing.T) {
+// TestPeerFailed_MessageInRing_Arrives at a process that never sent anything back.
+func TestPeerFailed_MessageInRing_Arrives(t *testing.T) {
 	for range 50 {
 		w := pmltest.OpenWorld(t, stack(), 2)
 		c := w.Comms(t, cid.PolicyAgree)
@@ -116,9 +116,9 @@ func TestWhatWasSentBeforeDeathArrives(t *testing.T) {
 	}
 }
 
-// TestClosesOverUnreceivedLargeSendsEnd: both ranks close while they owe each
+// TestClose_UnreceivedLargeSends_Complete: both ranks close while they owe each
 // other the receive of a large message.
-func TestClosesOverUnreceivedLargeSendsEnd(t *testing.T) {
+func TestClose_UnreceivedLargeSends_Complete(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	var reqs [2]*pml.Request
@@ -138,9 +138,9 @@ func TestClosesOverUnreceivedLargeSendsEnd(t *testing.T) {
 	}
 }
 
-// TestUseAfterCloseIsAnErrorAndHarmsNobodyElse: the index may be another
+// TestClose_LaterUse_ReturnsErrClosed: the index may be another
 // communicator's by then.
-func TestUseAfterCloseIsAnErrorAndHarmsNobodyElse(t *testing.T) {
+func TestClose_LaterUse_ReturnsErrClosed(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 1)
 	old := w.Comms(t, cid.PolicyAgree)[0]
 	old.Close()
@@ -167,8 +167,8 @@ func TestUseAfterCloseIsAnErrorAndHarmsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestCloseEndsABlockedProbe: nothing can come for it any more.
-func TestCloseEndsABlockedProbe(t *testing.T) {
+// TestClose_BlockedProbe_ReturnsErrClosed: nothing can come for it any more.
+func TestClose_BlockedProbe_ReturnsErrClosed(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 1)
 	c := w.Comms(t, cid.PolicyAgree)[0]
 	ended := make(chan error)
@@ -182,9 +182,9 @@ func TestCloseEndsABlockedProbe(t *testing.T) {
 	}
 }
 
-// TestLieAboutANonceTakesNobodysPlace: a card says that its process has the nonce of
+// TestLearn_ForgedNonce_FailureIsStillReported: a card says that its process has the nonce of
 // another one, whose death is heard all the same.
-func TestLieAboutANonceTakesNobodysPlace(t *testing.T) {
+func TestLearn_ForgedNonce_FailureIsStillReported(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 3)
 	m := w.Procs[0].Module
 	victim, liar := w.Group()[1].Life, w.Group()[2].Life
@@ -193,7 +193,7 @@ func TestLieAboutANonceTakesNobodysPlace(t *testing.T) {
 		_ = m.Learn(liar, w.Procs[2].Card()) // refused or not
 		liar.ID++
 	}
-	c := alone(t, w)
+	c := newComm(t, w)
 	m.PeerFailed(victim, "signal: killed")
 	if _, err := c.Recv(bounded(t), pml.Buffer{}, 1, 1, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive from a dead process: %v", err)

@@ -4,30 +4,30 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/pml/ob1"
-	"github.com/ferrympi/ferry/pml/ob1/choose"
+	"github.com/ferrympi/ferry/pml/ob1/selector"
 	"github.com/ferrympi/ferry/progress"
 )
 
 // A sender without a processor of its own does not copy meanwhile.
-func TestFirstWay_NumberOfProcessesChanges_FollowsIt(t *testing.T) {
+func TestFirstProtocol_ProcessesChange_Follows(t *testing.T) {
 	engine := progress.New(progress.Options{NodeProcs: 1, Processors: 2})
 	defer engine.Close()
 	for _, c := range []struct {
 		procs int
-		want  choose.Way
-	}{{1, choose.Wide}, {3, choose.Read}, {2, choose.Wide}} {
+		want  selector.Protocol
+	}{{1, selector.PipelineFull}, {3, selector.Get}, {2, selector.PipelineFull}} {
 		engine.SetNodeProcs(c.procs)
-		if way := ob1.FirstWay(engine); way != c.want {
+		if way := ob1.FirstProtocol(engine); way != c.want {
 			t.Errorf("%d processes on 2 processors: %v, want %v", c.procs, way, c.want)
 		}
 	}
 }
 
-// TestMessagesThroughMemoryThatIsNewSayNothing: of whatever size they are, they go once through all of the ring.
-func TestMessagesThroughMemoryThatIsNewSayNothing(t *testing.T) {
+// TestFirstLap_AnySize_CoversRing: of whatever size they are, they go once through all of the ring.
+func TestFirstLap_AnySize_CoversRing(t *testing.T) {
 	const ring = 1 << 20
 	for _, size := range []int64{48 << 10, 64 << 10, 4 << 20} {
-		var in ob1.Incoming
+		var in ob1.LargeReceives
 		n := int64(0)
 		for in.FirstLap(size, ring) {
 			n++

@@ -12,9 +12,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestNoReceiveOnACommunicatorThatCloses: one that closes and has something
+// TestRecv_CommunicatorCloses_ReturnsErrClosed: one that closes and has something
 // pending takes no new receive, also if the message lies in the ring.
-func TestNoReceiveOnACommunicatorThatCloses(t *testing.T) {
+func TestRecv_CommunicatorCloses_ReturnsErrClosed(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -51,9 +51,9 @@ func TestNoReceiveOnACommunicatorThatCloses(t *testing.T) {
 	cs[0].Close()
 }
 
-// TestReceivesThatHitLetOthersGoOn: a process whose every receive finds its message
+// TestRecv_AlwaysFindsMessage_LargeMessageProgresses: a process whose every receive finds its message
 // at the first look still moves a large message that has matched.
-func TestReceivesThatHitLetOthersGoOn(t *testing.T) {
+func TestRecv_AlwaysFindsMessage_LargeMessageProgresses(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()

@@ -9,7 +9,7 @@ const cold, warm = 22 * time.Microsecond, 2 * time.Microsecond
 
 // parts are the parts that one process gets.
 type parts struct {
-	packing
+	packTime
 	count uint64
 	timed int
 }
@@ -18,24 +18,24 @@ type parts struct {
 func (p *parts) take(all ...time.Duration) time.Duration {
 	for _, took := range all {
 		p.count++
-		if p.packing.timed(p.count) {
+		if p.packTime.shouldTime(p.count) {
 			p.add(p.count, took)
 			p.timed++
 		}
 	}
-	return p.took
+	return p.usual
 }
 
 func (p *parts) takeMany(n int, took time.Duration) time.Duration {
 	for range n {
 		p.take(took)
 	}
-	return p.took
+	return p.usual
 }
 
-// TestSlowFirstPartIsSoonForgotten: the first part of all meets memory that no core knows yet. When the average began with that, an RTS
+// TestPackTime_SlowFirstFragments_AreForgotten: the first part of all meets memory that no core knows yet. When the average began with that, an RTS
 // said ten times the truth for a hundred messages, and ways by frames were given up for ways that take three times as long.
-func TestSlowFirstPartIsSoonForgotten(t *testing.T) {
+func TestPackTime_SlowFirstFragments_AreForgotten(t *testing.T) {
 	for name, all := range map[string][]time.Duration{
 		"one":                      {cold, warm, warm},
 		"one, and an interruption": {cold, warm, warm, time.Millisecond},
@@ -53,26 +53,26 @@ func TestSlowFirstPartIsSoonForgotten(t *testing.T) {
 	}
 }
 
-// TestPartsAreFollowedOnceTwoSayTheSame, in both directions, and one that was interrupted is not.
-func TestPartsAreFollowedOnceTwoSayTheSame(t *testing.T) {
+// TestPackTime_TwoEqualTimes_AreFollowed, in both directions, and one that was interrupted is not.
+func TestPackTime_TwoEqualTimes_AreFollowed(t *testing.T) {
 	var p parts
 	p.takeMany(200, warm)
-	for range 3 * timedOf { // whichever of them is timed
+	for range 3 * timeEvery { // whichever of them is timed
 		if said := p.take(time.Millisecond); said != warm {
 			t.Fatalf("one that was interrupted is believed: %v", said)
 		}
-		p.takeMany(2*timedOf, warm)
+		p.takeMany(2*timeEvery, warm)
 	}
 	for _, now := range []time.Duration{cold, warm, warm / 2} {
-		if said := p.takeMany(timedOf+1, now); said != now {
-			t.Errorf("%d of %v, and what is said is %v", timedOf+1, now, said)
+		if said := p.takeMany(timeEvery+1, now); said != now {
+			t.Errorf("%d of %v, and what is said is %v", timeEvery+1, now, said)
 		}
 	}
 }
 
-// TestPartsThatAreSeldomAreTimed: a way that is only tried now and then is not known by what it took before the machine
+// TestPackTime_RareMode_IsTimed: a way that is only tried now and then is not known by what it took before the machine
 // changed.
-func TestPartsThatAreSeldomAreTimed(t *testing.T) {
+func TestPackTime_RareMode_IsTimed(t *testing.T) {
 	var p parts
 	p.takeMany(200, warm)
 	p.count += 300 // parts of other kinds
@@ -81,10 +81,10 @@ func TestPartsThatAreSeldomAreTimed(t *testing.T) {
 	}
 }
 
-func TestFewPartsAreTimed(t *testing.T) {
+func TestPackTime_SteadyTimes_FewAreTimed(t *testing.T) {
 	var p parts
-	p.takeMany(timedFirst+10*timedOf, warm)
-	if want := timedFirst + 10; p.timed != want {
-		t.Errorf("%d of %d parts were timed, not %d", p.timed, timedFirst+10*timedOf, want)
+	p.takeMany(timeFirst+10*timeEvery, warm)
+	if want := timeFirst + 10; p.timed != want {
+		t.Errorf("%d of %d parts were timed, not %d", p.timed, timeFirst+10*timeEvery, want)
 	}
 }

@@ -1,0 +1,83 @@
+package ob1
+
+import (
+	"time"
+
+	"github.com/ferrympi/ferry/pml/ob1/selector"
+)
+
+// Large messages that cross each other, single ones or windows. Both processes copy at the
+// same time, so that the protocol of one direction costs the other one time as well. So one
+// of the two selects for both directions, by the time until both messages are complete, or
+// by the time of a window that includes the sends in between. If each receiver selected on
+// its own, a protocol that is good in both directions would seem bad to the first that uses it.
+
+// advisedProtocol returns the protocol for a receive of kind k if its sender selects for both
+// directions, and has advised a mode for the next message to it. The process with the
+// smaller nonce selects.
+func (p *proc) advisedProtocol(k messageKind) (protocol selector.Protocol, ok bool) {
+	if p.Life.Nonce > p.m.env.Self.Nonce {
+		return 0, false
+	}
+	sent := single
+	if k.pattern == duplex {
+		sent = windowed
+	}
+	a := &p.packAdvice[k.memory][sent][k.class]
+	if a.usesLeft == 0 {
+		return 0, false
+	}
+	a.usesLeft--
+	switch a.mode {
+	case packCached:
+		return selector.Pipeline, true
+	case packFull:
+		return selector.PipelineFull, true
+	case packNT:
+		return selector.PipelineNT, true
+	}
+	return selector.Get, true
+}
+
+// crossingReceive is the measurement of a complete receive that waits for the end of the
+// send that it crossed. Without a selection there is none.
+type crossingReceive struct {
+	selection *selection
+	// crossedSend is the handle of the send.
+	crossedSend     uint64
+	protocol        selector.Protocol
+	bytes           int64
+	from, completed time.Duration
+	isClean         bool
+}
+
+// crossingTime returns the time of two crossing messages, of which one lasted from from to
+// completed and the other one until end. A second message that lasted more than twice as
+// long has waited for its receive, and is ignored.
+func crossingTime(from, completed, end time.Duration) time.Duration {
+	if end-from > 2*(completed-from) {
+		end = completed
+	}
+	return end - from
+}
+
+// recordCrossing records the held receive when the send that it crossed has ended.
+func (in *largeReceives) recordCrossing(end time.Duration) {
+	h := in.heldCrossing
+	in.heldCrossing.selection = nil
+	h.record(crossingTime(h.from, h.completed, end))
+}
+
+// record adds the elapsed time to the selector.
+func (h *crossingReceive) record(d time.Duration) {
+	h.selection.Record(h.protocol, h.bytes, int64(d), h.isClean)
+}
+
+// completeRendezvous completes a send whose RTS was accepted. Lock held.
+func (r *request) completeRendezvous() {
+	p, handle := r.p.proc, r.handle()
+	r.finish()
+	if in := &p.incoming; in.heldCrossing.selection != nil && in.heldCrossing.crossedSend == handle {
+		in.recordCrossing(p.m.now())
+	}
+}

@@ -1,0 +1,34 @@
+package ob1
+
+import (
+	"github.com/ferrympi/ferry/btl"
+	"github.com/ferrympi/ferry/pml"
+)
+
+// estimates returns the measured speeds by kind of message.
+func (in *largeReceives) estimates() (all []pml.Learnt) {
+	if in.selections == nil {
+		return nil
+	}
+	for memory := range btl.Memories {
+		for class := range classes {
+			for depth := range patterns {
+				l := in.selections[memory][depth][class]
+				if l == nil {
+					continue
+				}
+				r := pml.Learnt{Above: 1 << (class + minClassLog), Allocated: memory == btl.Allocated, Window: depth == windowed || depth == duplex, BothWays: depth >= sentPatterns, Tries: l.Probes()}
+				if class < classes-1 {
+					r.UpTo = 2 * r.Above
+				}
+				for _, w := range l.Estimates() {
+					r.Ways = append(r.Ways, pml.LearntWay{Way: w.Protocol.String(), Messages: w.Messages, GBs: w.GBs, Used: w.IsBest})
+				}
+				if len(r.Ways) > 0 {
+					all = append(all, r)
+				}
+			}
+		}
+	}
+	return all
+}

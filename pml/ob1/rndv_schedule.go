@@ -1,0 +1,310 @@
+package ob1
+
+import (
+	"time"
+
+	"github.com/ferrympi/ferry/pml/ob1/selector"
+)
+
+// Scheduling of large receives, where the transport has several protocols. The receiver
+// selects the protocol, since it knows both buffers after the match. It measures each
+// message from the match, or from the end of the message before, until it is complete.
+// Messages of one process that are in flight together use one protocol, so that each time
+// belongs to one. The sender contributes the time to pack the fragment of the RTS. The CTS
+// advises it whether to send such a fragment with the next message of the kind.
+
+// largeReceives are the large messages from one process.
+type largeReceives struct {
+	// selections is nil until the first message with a choice of protocols.
+	selections *selections
+	// scheduled are matched receives that are not started.
+	scheduled requestList
+	// inFlight counts started messages of bytesInFlight bytes, which all use protocol.
+	inFlight      int
+	bytesInFlight int64
+	protocol      selector.Protocol
+	// windowPattern is the pattern of the last message of a window.
+	windowPattern pattern
+	// fullRingBytes counts bytes received by PipelineFull, up to a whole lap of the ring.
+	fullRingBytes int64
+	// uncrossed counts messages that crossed no message of this process, since the last one that
+	// did. wasCrossed is set if one of the present window did.
+	uncrossed  uint8
+	wasCrossed bool
+	// lastProtocol and lastEnd are those of the message that ended last.
+	lastProtocol selector.Protocol
+	lastEnd      time.Duration
+	// inStartScheduled is set while startScheduled iterates.
+	inStartScheduled bool
+	heldCrossing     crossingReceive
+}
+
+// maxLap bounds the part of the ring that isFirstLap excludes from measurement, in bytes.
+const maxLap = 4 << 20
+
+// maxAhead is the number of bytes in flight by the pipeline up to which further messages are
+// accepted, so that the sender never idles.
+const maxAhead = 1 << 20
+
+// maxUncrossed is the number of consecutive messages that count as parts of a duplex window
+// although they cross no message of this process.
+const maxUncrossed = 64
+
+// now returns the time since the module was opened.
+func (m *Module) now() time.Duration { return time.Since(m.openedAt) }
+
+// schedule queues a matched message if several protocols are possible, and starts it when
+// earlier ones allow. Otherwise it reports false. Lock held.
+func (r *request) schedule(in *matchedRTS) bool {
+	p := r.p.proc
+	if p.inTransport == nil || p.inTransport.copier == nil || !in.isDescribed || r.bytesWanted-int64(len(in.fragment)) < minFragment || p.requirePath() != nil {
+		return false
+	}
+	r.state, r.remote, r.peerHandle, r.isTimeInvalid = stateMatched, in.remote, in.handle, false
+	r.fragment, r.bytesMoved, r.possible = in.fragment, int64(len(in.fragment)), 0
+	r.copyBase, r.pattern = r.bytesMoved, in.pattern
+	r.followsAnother = p.incoming.inFlight > 0 || p.incoming.scheduled.head != nil
+	r.setPattern(in.isUnexpected)
+	r.setStart(in)
+	generation := r.generation
+	p.incoming.scheduled.push(r)
+	p.startScheduled()
+	if r.generation == generation && r.state != stateComplete {
+		r.storeFragment()
+	}
+	return true
+}
+
+// setPattern determines how the message and those of this process to its sender overlap.
+func (r *request) setPattern(isUnexpected bool) {
+	p := r.p.proc
+	in := &p.incoming
+	isSending := p.isSendingLarge()
+	if !isSending && !r.followsAnother {
+		if !in.wasCrossed {
+			in.windowPattern = windowed
+		}
+		in.wasCrossed = false
+	}
+	switch {
+	case !isSending && in.windowPattern == duplex && in.uncrossed < maxUncrossed:
+		// The start or the end of a duplex window, of which this process's messages are not sent
+		// yet, or all complete.
+		in.uncrossed++
+		if r.pattern == windowed {
+			r.pattern = duplex
+		}
+	case !isSending:
+		// The message crosses no other one, so the pattern in the RTS holds.
+	case r.pattern == single:
+		r.pattern, r.crossedSend = crossing, p.lastRTS
+	default:
+		in.uncrossed, in.wasCrossed = 0, true
+		// The time between two messages counts, since it contains the packing of this process's
+		// messages, which belongs to the cost of a protocol.
+		r.pattern = duplex
+		r.followsAnother = r.followsAnother || !isUnexpected && in.lastEnd > 0
+	}
+}
+
+// setStart determines when the measured time of the message begins. 0 stands for the start of
+// the protocol, and a negative value for an earlier time.
+func (r *request) setStart(in *matchedRTS) {
+	p := r.p.proc
+	r.busySince, r.fragmentTime = 0, 0
+	if in.isUnexpected {
+		return
+	}
+	r.busySince = -in.packTime
+	if p.windowStart > 0 && p.isSendingLarge() && !r.followsAnother {
+		// The message has waited here while this process packed a window of its own.
+		r.busySince = max(p.windowStart, p.incoming.lastEnd)
+	}
+}
+
+// storeFragment copies the fragment of the RTS to the receive buffer.
+func (r *request) storeFragment() {
+	r.store(r.fragment, 0)
+	r.fragment = nil
+}
+
+// startScheduled starts as many scheduled messages as may be in flight together. Lock held.
+func (p *proc) startScheduled() {
+	in := &p.incoming
+	if in.inStartScheduled {
+		return
+	}
+	in.inStartScheduled = true
+	for in.scheduled.head != nil {
+		r := in.scheduled.head
+		if r.possible == 0 {
+			if err := p.planReceive(r); err != nil {
+				in.scheduled.pop()
+				generation := r.generation
+				p.sendControl(newCTS(r.peerHandle, 0, 0))
+				// If the CTS could not be sent, the request may have failed, and may be in use again.
+				if r.generation == generation && r.state == stateMatched {
+					r.failUnlessPeerFailed(err)
+				}
+				continue
+			}
+		}
+		l, possible := r.selection, r.possible
+		l.plan(p.m, possible)
+		r.protocol = l.planned[0]
+		if in.inFlight > 0 && (r.protocol != in.protocol || !in.hasRoom(r)) {
+			break
+		}
+		in.scheduled.pop()
+		in.inFlight++
+		in.bytesInFlight += r.bytesWanted
+		in.protocol = r.protocol
+		if r.pattern != single && r.pattern != crossing {
+			in.windowPattern = r.pattern
+		}
+		r.isInFlight, r.nextProtocol = true, l.planned[1]
+		l.planned[0], l.plannedCount = l.planned[1], 1
+		r.startProtocol()
+		// After the answer, for which the sender waits.
+		l.plan(p.m, possible)
+	}
+	in.inStartScheduled = false
+}
+
+// hasRoom reports whether one more message may be in flight.
+func (in *largeReceives) hasRoom(r *request) bool {
+	switch in.protocol {
+	case selector.Pipeline, selector.PipelineFull, selector.PipelineNT:
+		return in.bytesInFlight < maxAhead || in.inFlight < 2
+	case selector.Get:
+		return false
+	default:
+		return in.inFlight < 2
+	}
+}
+
+// startProtocol starts a scheduled message. Lock held.
+func (r *request) startProtocol() {
+	proc := r.p.proc
+	if !selector.AnyPipeline.Has(r.protocol) {
+		r.noteStart()
+		if r.followsAnother && len(r.fragment) > 0 {
+			r.fragmentTime = -r.m.now()
+		}
+		r.storeFragment()
+		if r.fragmentTime < 0 {
+			r.fragmentTime += r.m.now()
+		}
+	}
+	switch r.protocol {
+	case selector.Get:
+		r.state, r.reader = stateTransferring, proc.inTransport.reader
+		r.m.copying = append(r.m.copying, r)
+		r.m.stepCopies()
+		return
+	case selector.Put, selector.Split:
+		s := proc.inTransport.copier.Share(proc.Life, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
+		if s == nil {
+			break
+		}
+		r.state, r.reader, r.share, r.copyBase, r.chunkLeft = stateTransferring, proc.inTransport.reader, s, r.bytesMoved, 0
+		proc.sendControl(newShare(share{r.peerHandle, r.bytesMoved, r.bytesWanted, s.Remote()}))
+		if r.state == stateTransferring {
+			r.m.copying = append(r.m.copying, r)
+			r.m.stepCopies()
+		}
+		return
+	}
+	if !selector.AnyPipeline.Has(r.protocol) {
+		r.protocol = selector.Pipeline
+	}
+	if r.sendCTS() {
+		r.noteStart()
+	}
+}
+
+// noteStart sets the start of the measured time, unless the message follows another one.
+func (r *request) noteStart() {
+	if !r.followsAnother && r.busySince <= 0 {
+		r.busySince += r.m.now()
+	}
+}
+
+// sendCTS accepts the message by the pipeline. It reports false if the process has failed.
+func (r *request) sendCTS() bool {
+	proc, generation := r.p.proc, r.generation
+	r.state = stateCopying
+	cts := newCTS(r.peerHandle, r.handle(), r.bytesWanted)
+	r.addAdvice(&cts)
+	proc.sendControl(cts)
+	// The process has failed since the RTS. Its failure may already have ended the request.
+	if proc.Err != nil {
+		if r.generation == generation && r.state == stateCopying {
+			r.fail(r.c.Explain(proc.Err, r.p.rank))
+		}
+		return false
+	}
+	return true
+}
+
+// endTransfer removes a message from those in flight, and measures it if it was successful. Lock held.
+func (r *request) endTransfer() {
+	if !r.isInFlight {
+		return
+	}
+	r.isInFlight = false
+	p := r.p.proc
+	in := &p.incoming
+	if in.inFlight == 0 { // Fail has cleared it
+		return
+	}
+	in.inFlight--
+	in.bytesInFlight -= r.bytesWanted
+	now := r.m.now()
+	from, bytes, clean := r.busySince, r.bytesWanted, true
+	if r.followsAnother {
+		from, clean = in.lastEnd, in.lastProtocol == r.protocol
+		if !selector.AnyPipeline.Has(r.protocol) {
+			// The fragment arrived while the message before was in flight.
+			bytes -= r.copyBase
+			from += r.fragmentTime
+		}
+	}
+	in.lastEnd, in.lastProtocol = now, r.protocol
+	if r.protocol == selector.PipelineFull && in.isFirstLap(bytes, min(p.inTransport.Ring, maxLap)) {
+		r.isTimeInvalid = true
+	}
+	if r.Status.Err == nil && !r.isTimeInvalid && r.selection != nil {
+		// With others in flight, it was the first message of a window.
+		if (r.pattern == single || r.pattern == crossing) && in.inFlight > 0 {
+			r.selection = p.selectionOf(messageKind{r.selection.kind.memory, in.windowPattern, r.selection.kind.class}, r.possible.Has(selector.Get))
+		}
+		one := crossingReceive{r.selection, r.crossedSend, r.protocol, bytes, from, now, clean}
+		if r.selection.kind.pattern == crossing && p.isSending(r.crossedSend) {
+			in.heldCrossing = one
+		} else {
+			one.record(now - from)
+		}
+	}
+}
+
+// isFirstLap counts bytes received by PipelineFull, and reports whether they passed through
+// parts of the ring that were never used before. The first use of each page is slow, and
+// says nothing about later messages.
+func (in *largeReceives) isFirstLap(bytes int64, ring int) bool {
+	if in.fullRingBytes >= int64(ring) {
+		return false
+	}
+	in.fullRingBytes += bytes
+	return true
+}
+
+// completeReceive completes a receive and starts the next scheduled one. Lock held.
+func (r *request) completeReceive() {
+	p := r.p.proc
+	r.endTransfer()
+	r.finish()
+	if p.incoming.scheduled.head != nil {
+		p.startScheduled()
+	}
+}

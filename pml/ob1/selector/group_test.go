@@ -1,0 +1,95 @@
+package selector
+
+import (
+	"fmt"
+	"testing"
+)
+
+// batches is a machine on which each process packs a few messages and then unpacks a few: of
+// batch messages the last one takes what all of them cost, and the others nothing to speak of.
+type batchMachine struct {
+	*machine
+	batch, n   int
+	unreported float64
+}
+
+func (b *batchMachine) messageTime(w Protocol, bytes int64) int64 {
+	b.unreported += float64(b.machine.messageTime(w, bytes))
+	if b.n++; b.n%b.batch > 0 {
+		return 10
+	}
+	t := int64(b.unreported)
+	b.unreported = 0
+	return t
+}
+
+// TestGroupSelector_BatchedTimes_FindsBest: the messages of a window pass those of
+// another one, end in batches, and some of them were accepted before the way changed.
+func TestGroupSelector_BatchedTimes_FindsBest(t *testing.T) {
+	for _, x := range []struct{ group, batch, ahead int }{{32, 1, 32}, {32, 4, 32}, {32, 7, 0}, {32, 16, 32}, {16, 1, 16}, {16, 4, 16}, {16, 7, 16}, {8, 1, 8}, {8, 3, 8}} {
+		var losses []float64
+		for seed := range uint64(machines() / 20) {
+			m := &batchMachine{machine: newMachine(seed), batch: x.batch}
+			m.spikeChance = 0
+			m.possible = AnyPipeline | Of(Get)
+			for w := range m.drift {
+				m.drift[w] = 0
+			}
+			g := NewGroup(seed, x.group, Pipeline)
+			var under []Protocol // way
+			var took, least float64
+			for i := range 6400 {
+				w, _ := g.Select(m.possible)
+				if i >= 3200 {
+					took += m.cost[w]
+					least += m.leastCost()
+				}
+				if under = append(under, w); len(under) > x.ahead {
+					g.Record(under[0], messageBytes, m.messageTime(under[0], messageBytes), false)
+					under = under[1:]
+				}
+			}
+			losses = append(losses, took/least-1)
+		}
+		if mean := logSummary(t, fmt.Sprintf("%+v: messages 3201 to 6400", x), losses); mean > 0.03 {
+			t.Errorf("loses %.1f %%", 100*mean)
+		}
+	}
+}
+
+// TestGroupSelector_ProtocolBecomesImpossible_StartsNewGroup: no message goes a way that it can't.
+func TestGroupSelector_ProtocolBecomesImpossible_StartsNewGroup(t *testing.T) {
+	g := NewGroup(1, 16, Pipeline)
+	for i := range 1000 {
+		possible := Of(Pipeline, Get)
+		if i%7 > 3 {
+			possible = Of(PipelineFull)
+		}
+		w, _ := g.Select(possible)
+		if !possible.Has(w) {
+			t.Fatalf("message %d goes by %v", i, w)
+		}
+		g.Record(w, messageBytes, messageBytes/10, true)
+	}
+}
+
+// TestGroupSelector_GroupsOfNoTime_AreIgnored: all its messages had come when one was looked for, and
+// in no time.
+func TestGroupSelector_GroupsOfNoTime_AreIgnored(t *testing.T) {
+	g := NewGroup(1, 8, Pipeline)
+	by := map[Protocol]int{}
+	for i := range 4000 {
+		w, _ := g.Select(Of(Pipeline, PipelineFull))
+		ns := int64(messageBytes / 20)
+		if w == Pipeline {
+			if ns = messageBytes / 10; i%80 < 12 {
+				ns = 0
+			}
+		}
+		g.Record(w, messageBytes, ns, true)
+		by[w]++
+	}
+	if by[PipelineFull] < 3000 {
+		t.Errorf("by which ways 4000 messages went: %v", by)
+	}
+}

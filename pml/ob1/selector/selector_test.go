@@ -1,0 +1,345 @@
+package selector
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// machine is a machine as a chooser may meet it: what a message costs by each way, on
+// average, and how that changes.
+type machine struct {
+	rng         *rand.Rand
+	baseCost    [Protocols]float64 // ns per byte
+	cost        [Protocols]float64 // now
+	drift       [Protocols]float64
+	noise       float64
+	spikeChance float64 // how often a message is interrupted
+	possible    Set
+}
+
+func newMachine(seed uint64) *machine {
+	m := &machine{rng: rand.New(rand.NewPCG(seed, 7))}
+	m.draw()
+	m.noise = 0.02 + 0.2*m.rng.Float64()
+	m.spikeChance = 0.02 * m.rng.Float64()
+	m.possible = Set(m.rng.IntN(int(All))) | Of(Pipeline)
+	if m.rng.IntN(3) > 0 {
+		m.possible = All
+	}
+	return m
+}
+
+// draw makes it another machine: what ways cost lies within a factor of 6.
+func (m *machine) draw() {
+	level := 0.02 * math.Exp(2*m.rng.Float64())
+	for w := range Protocols {
+		m.baseCost[w] = level * math.Exp(math.Log(6)*m.rng.Float64())
+		m.cost[w] = m.baseCost[w]
+		m.drift[w] = 0.0004 * m.rng.NormFloat64()
+	}
+}
+
+// step is the time between two messages. Costs drift, up to half as much again.
+func (m *machine) step() {
+	for w := range Protocols {
+		if r := m.cost[w] / m.baseCost[w]; m.rng.IntN(500) == 0 || r > 1.5 && m.drift[w] > 0 || r < 1/1.5 && m.drift[w] < 0 {
+			m.drift[w] = -m.drift[w]
+		}
+		m.cost[w] *= 1 + m.drift[w]
+	}
+}
+
+// took returns how long a message takes.
+func (m *machine) messageTime(w Protocol, bytes int64) int64 {
+	t := m.cost[w] * float64(bytes) * math.Exp(m.noise*m.rng.NormFloat64())
+	if m.rng.Float64() < m.spikeChance {
+		t *= 2 + 20*m.rng.Float64()
+	}
+	return int64(t)
+}
+
+// best returns what knows the costs would take.
+func (m *machine) leastCost() float64 {
+	least := math.Inf(1)
+	for w := range Protocols {
+		if m.possible.Has(w) {
+			least = min(least, m.cost[w])
+		}
+	}
+	return least
+}
+
+const messageBytes = 1 << 20 // bytes of a message
+
+// run sends n messages and returns how much longer they took, on average, than by the best
+// way each time.
+func (m *machine) run(c *Selector, n int) (loss float64) {
+	var took, least float64
+	for range n {
+		m.step()
+		w, _ := c.Select(m.possible)
+		took += m.cost[w]
+		least += m.leastCost()
+		c.Record(w, messageBytes, m.messageTime(w, messageBytes), true)
+	}
+	return took/least - 1
+}
+
+func logSummary(t *testing.T, what string, all []float64) (mean float64) {
+	slices.Sort(all)
+	for _, x := range all {
+		mean += x
+	}
+	mean /= float64(len(all))
+	t.Logf("%s: mean %.2f %%, median %.2f %%, 95 of 100 below %.2f %%, most %.1f %%", what, 100*mean, 100*all[len(all)/2], 100*all[len(all)*95/100], 100*all[len(all)-1])
+	return mean
+}
+
+// machines is how many are simulated.
+func machines() int {
+	if testing.Short() {
+		return 1000
+	}
+	return 10000
+}
+
+// TestSelector_RandomMachines_LosesLittle: against somebody who knows what each way costs at any time, the
+// first messages included.
+func TestSelector_RandomMachines_LosesLittle(t *testing.T) {
+	var first, second, changed, followed []float64
+	for seed := range uint64(machines()) {
+		m := newMachine(seed)
+		c := New(seed, 1, Pipeline)
+		first = append(first, m.run(&c, 1000))
+		second = append(second, m.run(&c, 1000))
+		m.draw()
+		changed = append(changed, m.run(&c, 200))
+		x := m.run(&c, 200)
+		followed = append(followed, x)
+	}
+	if mean := logSummary(t, "messages 1 to 1000", first); mean > 0.03 {
+		t.Errorf("loses %.1f %% in the first 1000 messages", 100*mean)
+	}
+	if mean := logSummary(t, "messages 1001 to 2000", second); mean > 0.03 {
+		t.Errorf("loses %.1f %% later", 100*mean)
+	}
+	logSummary(t, "messages 1 to 200 after a change", changed)
+	if mean := logSummary(t, "messages 201 to 400 after a change", followed); mean > 0.045 {
+		t.Errorf("200 messages after a change it loses %.1f %%", 100*mean)
+	}
+	if at := followed[len(followed)*95/100]; at > 0.25 {
+		t.Errorf("200 messages after a change 5 of 100 machines lose %.1f %% or more", 100*at)
+	}
+}
+
+// TestInherit_NeighborWithSimilarCosts_ShortensWarmup: what each way costs differs by some percent
+// from one class of sizes to the next. Who expects that loses less.
+func TestInherit_NeighborWithSimilarCosts_ShortensWarmup(t *testing.T) {
+	var alone, expecting [2][]float64
+	for seed := range uint64(machines()) {
+		m := newMachine(seed)
+		like := New(seed, 1, Pipeline)
+		m.run(&like, 400)
+		for w := range Protocols {
+			m.baseCost[w] *= math.Exp(0.3 * m.rng.NormFloat64())
+			m.cost[w] = m.baseCost[w]
+		}
+		same := *m
+		m.rng, same.rng = rand.New(rand.NewPCG(seed, 8)), rand.New(rand.NewPCG(seed, 8))
+		c, d := New(seed+1, 1, Pipeline), New(seed+1, 1, Pipeline)
+		d.Inherit(&like)
+		for i, n := range []int{200, 800} {
+			alone[i] = append(alone[i], m.run(&c, n))
+			expecting[i] = append(expecting[i], same.run(&d, n))
+		}
+	}
+	a, e := logSummary(t, "messages 1 to 200", alone[0]), logSummary(t, "the same, expecting", expecting[0])
+	if e > 0.6*a {
+		t.Errorf("loses %.1f %% in the first 200 messages, and %.1f %% where nothing is expected", 100*e, 100*a)
+	}
+	a2, e2 := logSummary(t, "messages 201 to 1000", alone[1]), logSummary(t, "the same, expecting", expecting[1])
+	if a, e = a+4*a2, e+4*e2; e > a {
+		t.Errorf("loses %.1f %% in the first 1000 messages, and %.1f %% where nothing is expected", 20*e, 20*a)
+	}
+}
+
+// TestInherit_BestProtocolImpossible_ProbesOthers: of all ways that are not hopeless none is possible any more.
+func TestInherit_BestProtocolImpossible_ProbesOthers(t *testing.T) {
+	cost := [Protocols]float64{Pipeline: 0.3, Get: 0.01, Put: 0.2, Split: 0.4}
+	like := New(1, 1, Pipeline)
+	play := func(c *Selector, ways Set) (by [Protocols]int) {
+		for range 1000 {
+			w, _ := c.Select(ways)
+			by[w]++
+			c.Record(w, messageBytes, int64(cost[w]*messageBytes), true)
+		}
+		return by
+	}
+	play(&like, fourProtocols)
+	c := New(1, 1, Pipeline)
+	c.Inherit(&like)
+	if by := play(&c, fourProtocols&^Of(Get)); by[Put] < 850 {
+		t.Errorf("by which ways 1000 messages went: %v", by)
+	}
+}
+
+// TestSelector_AfterWarmup_BoundsProbes counts in any 1000 messages once all ways were tried.
+func TestSelector_AfterWarmup_BoundsProbes(t *testing.T) {
+	for _, burst := range []int{1, 2, 3} {
+		var shares []float64
+		for seed := range uint64(machines() / 10) {
+			m := newMachine(seed)
+			c := New(seed, burst, Pipeline)
+			m.run(&c, 100)
+			tries, messages := 0, 10000
+			var tried, all float64
+			for range messages {
+				m.step()
+				best := c.Best()
+				w, trial := c.Select(m.possible)
+				ns := m.messageTime(w, messageBytes)
+				all += m.cost[w]
+				if trial && w != best {
+					tries++
+					tried += m.cost[w]
+				}
+				c.Record(w, messageBytes, ns, true)
+			}
+			if most := messages/MessagesPerProbe + maxProbeBudget; tries > most {
+				t.Fatalf("seed %d: %d of %d messages tried another way, at most %d may", seed, tries, messages, most)
+			}
+			shares = append(shares, tried/all)
+		}
+		// What was saved up before counts, too.
+		if mean := logSummary(t, "share of time that tries take", shares); mean > ProbeTimeShare {
+			t.Errorf("tries take %.2f %% of the time", 100*mean)
+		}
+		if most := shares[len(shares)-1]; most > 1.5*ProbeTimeShare {
+			t.Errorf("tries took %.2f %% of the time on one machine", 100*most)
+		}
+	}
+}
+
+// TestSelector_OtherProtocolBecomesFast_IsFound: nothing else changes, so that only a try shows it.
+// The limits on tries bound how soon a way is seen that has cost much.
+func TestSelector_OtherProtocolBecomesFast_IsFound(t *testing.T) {
+	found := 0
+	const machines = 1000
+	for seed := range uint64(machines) {
+		m := newMachine(seed)
+		m.possible = Of(Pipeline, Get, Split)
+		m.baseCost = [Protocols]float64{0.1, 0.13, 0, 0.15}
+		m.cost = m.baseCost
+		c := New(seed, 1, Pipeline)
+		m.run(&c, 1000)
+		m.baseCost[Get], m.cost[Get] = 0.05, 0.05
+		m.run(&c, 200)
+		if c.Best() == Get {
+			found++
+		}
+	}
+	t.Logf("%d of %d were found within 200 messages", found, machines)
+	if found < machines*9/10 {
+		t.Errorf("%d of %d were found within 200 messages", found, machines)
+	}
+}
+
+func TestSelector_EqualSeedAndTimes_EqualSelections(t *testing.T) {
+	run := func() (ways []Protocol) {
+		m := newMachine(5)
+		c := New(9, 2, Split)
+		for range 3000 {
+			m.step()
+			w, _ := c.Select(m.possible)
+			ways = append(ways, w)
+			c.Record(w, messageBytes, m.messageTime(w, messageBytes), true)
+		}
+		return ways
+	}
+	if !slices.Equal(run(), run()) {
+		t.Error("two runs chose differently")
+	}
+}
+
+// TestSelect_PossibleSetChanges_StaysWithinIt, also when a way drops out under way.
+func TestSelect_PossibleSetChanges_StaysWithinIt(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for seed := range uint64(200) {
+		m := newMachine(seed)
+		c := New(seed, 1+int(seed%3), Protocol(seed%uint64(Protocols)))
+		for k := range 2000 {
+			if k%100 == 0 {
+				m.possible = Set(1 + rng.IntN(int(All)))
+			}
+			w, _ := c.Select(m.possible)
+			if !m.possible.Has(w) {
+				t.Fatalf("seed %d: %v of %b", seed, w, m.possible)
+			}
+			c.Record(w, messageBytes, rng.Int64N(1<<40)-5, rng.IntN(2) == 0)
+		}
+	}
+}
+
+func TestSelector_Message_AllocatesNothing(t *testing.T) {
+	m := newMachine(1)
+	c := New(1, 1, Pipeline)
+	if n := testing.AllocsPerRun(1000, func() { m.run(&c, 1) }); n != 0 {
+		t.Errorf("%v allocations per message", n)
+	}
+}
+
+// known are the ways whose costs the tests below say.
+const fourProtocols = Set(1<<Pipeline | 1<<Get | 1<<Put | 1<<Split)
+
+// TestSelector_FirstMessagesSlow_FindsBest: the first messages of the best way met a process that was
+// still starting, and took a hundred times as long.
+func TestSelector_FirstMessagesSlow_FindsBest(t *testing.T) {
+	for _, burst := range []int{1, 2, 3} {
+		c := New(1, burst, Pipeline)
+		cost := [Protocols]float64{Pipeline: 0.05, Get: 0.03, Put: 0.06, Split: 0.01}
+		met, good := 0, 0
+		for i := range 20_000 {
+			w, _ := c.Select(fourProtocols)
+			x := cost[w]
+			if w == Split {
+				if met++; met <= warmupSamples {
+					x *= 100
+				}
+				if i >= 15_000 {
+					good++
+				}
+			}
+			c.Record(w, messageBytes, int64(x*messageBytes), true)
+		}
+		if good < 4_500 {
+			t.Errorf("burst %d: %d of the last 5,000 messages went by the best way", burst, good)
+		}
+	}
+}
+
+// TestSelector_SlowWindowStarts_AreNoChange: the first messages of each window are slow, as their sender
+// is starting the others, and shares end in pairs. Neither is a change of the machine.
+func TestSelector_SlowWindowStarts_AreNoChange(t *testing.T) {
+	c := New(1, 3, Pipeline)
+	last, good := Protocols, 0
+	for i := range 20_000 {
+		w, _ := c.Select(fourProtocols)
+		x := [Protocols]float64{Pipeline: 0.020, Get: 0.033, Put: 0.060, Split: 0.019}[w]
+		switch {
+		case w == Pipeline && i%64 < 4: // 0.025 on average
+			x = 0.100
+		case w == Split && i%2 == 0: // 0.034
+			x = 0.050
+		}
+		c.Record(w, messageBytes, int64(x*messageBytes), w == last)
+		last = w
+		if w == Pipeline {
+			good++
+		}
+	}
+	if good < 18_000 {
+		t.Errorf("%d of 20,000 messages went by the best way", good)
+	}
+}
