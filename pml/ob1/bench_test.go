@@ -13,8 +13,8 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// BenchmarkHop is the raw hop: a cache line to the other core and back, halved.
-// Everything else is measured against it.
+// BenchmarkHop measures the core-to-core latency, half the round trip of a cache line. All
+// other latencies contain it.
 func BenchmarkHop(b *testing.B) {
 	var line struct {
 		_ [64]byte
@@ -76,8 +76,8 @@ func BenchmarkLatency(b *testing.B) {
 	}
 }
 
-// BenchmarkSelf is the software of one message, sent and received by one
-// goroutine: no cache line travels. docs/decisions/hot-path.md counts it.
+// BenchmarkSelf measures the software cost of one message, sent and received by one goroutine,
+// without any transfer between cores (docs/decisions/hot-path.md).
 func BenchmarkSelf(b *testing.B) {
 	w, err := pmltest.NewWorld(stack(), 1)
 	if err != nil {

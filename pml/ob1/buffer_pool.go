@@ -3,7 +3,7 @@ package ob1
 import "math/bits"
 
 // bufferPool keeps buffers of unexpected messages by size class, so that a steady stream of
-// them allocates nothing. The engine's lock guards it.
+// them does not allocate. The engine's lock guards it.
 type bufferPool struct {
 	classes   [poolClasses][][]byte
 	bytesKept int

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// A changing job has any number of processes, with a few of them present.
+// The number of processes in the life of a job is unbounded, but few exist at a time.
 func TestModule_ProcessesComeAndGo_MemoryIsBounded(t *testing.T) {
 	for name, transport := range map[string]btl.Component{"shm": shm.Component(), "tcp": tcp.Component()} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 // leave removes a closed communicator without pending operations, and notifies its members
 // (see cid.Rest). Paths keep the order of frames, so after a member's CLOSED no message from
-// it uses the index. A member with which nothing was exchanged may still send. Such a message
+// it uses the index. A member without exchanged messages may still send. Such a message
 // has the old generation of the index, which the table reuses as late as possible. Lock held.
 func (c *comm) leave() {
 	m := c.m

@@ -12,8 +12,8 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestRecv_CommunicatorCloses_ReturnsErrClosed: one that closes and has something
-// pending takes no new receive, also if the message lies in the ring.
+// The communicator closes while an operation on another plane is pending. It takes no new
+// receive, even if the message is already in the ring.
 func TestRecv_CommunicatorCloses_ReturnsErrClosed(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -51,8 +51,8 @@ func TestRecv_CommunicatorCloses_ReturnsErrClosed(t *testing.T) {
 	cs[0].Close()
 }
 
-// TestRecv_AlwaysFindsMessage_LargeMessageProgresses: a process whose every receive finds its message
-// at the first look still moves a large message that has matched.
+// All receives of a process find their messages at the first poll. It still transfers a large
+// message that has matched.
 func TestRecv_AlwaysFindsMessage_LargeMessageProgresses(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)

@@ -108,7 +108,7 @@ func (c *comm) Close() {
 		// A concurrent eager send takes the slow path, where startSend checks for Close.
 		p.sendWord = 0
 	}
-	// Senders of unexpected messages must not wait, since no receive can be posted any more.
+	// Senders of unexpected messages must not wait, since no receive can be posted from here on.
 	for plane := range c.queues {
 		c.barReceives(pml.Plane(plane))
 		c.queues[plane].Unexpected(func(msg *match.Message[unexpectedMessage]) {

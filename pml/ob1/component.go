@@ -1,17 +1,18 @@
 // Package ob1 is the PML that works over any set of BTLs. It matches messages itself
 // (package match), and sends them by two protocols.
 //
-//   - Eager: one frame has the header and the payload. A receiver without a posted receive
-//     copies the payload into a buffer of its own.
-//   - Rendezvous: the sender announces the message by a request to send (RTS). When a receive
-//     matches, the receiver selects how the payload is transferred (package selector) and
-//     answers, in general by a clear to send (CTS). Large messages and synchronous sends use it.
+//   - The eager protocol sends one frame with the header and the payload. A receiver without
+//     a posted receive copies the payload to the unexpected queue.
+//   - The rendezvous protocol announces the message by a request to send (RTS). When a
+//     receive matches, the receiver selects how the payload is transferred (package selector)
+//     and answers, in general by a clear to send (CTS). Large messages and synchronous sends
+//     use it.
 //
 // docs/wire.md specifies the frames. All frames to a peer use one BTL, in order. The first
 // message selects it among the modules that reach the peer, by exclusivity and then latency.
 //
-// The lock of the progress engine guards all state. Functions whose comment ends with
-// "Lock held." require it.
+// The lock of the progress engine guards all state. A comment "Lock held." marks functions
+// that require it.
 package ob1
 
 import (

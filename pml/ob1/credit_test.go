@@ -11,10 +11,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestCredit_MessagesOfAllKinds_IsReturned: messages of all kinds are received, received
-// truncated, canceled, claimed, and dropped with their communicator, before and
-// after their receives. In the end the sender has, or is owed, all that the card
-// gave him: otherwise a long-lived pair of processes would come to a standstill.
+// Messages of all kinds are received, truncated, canceled, claimed, and dropped with their
+// communicator, before and after their receives. In the end all credit is with the sender or
+// owed to it. Otherwise two processes would stall after a long time.
 func TestCredit_MessagesOfAllKinds_IsReturned(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	modules := [2]*ob1.Module{w.Procs[0].Module.(*ob1.Module), w.Procs[1].Module.(*ob1.Module)}
@@ -70,7 +69,7 @@ func TestCredit_MessagesOfAllKinds_IsReturned(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			start(7000+round, 50<<10, pml.Standard) // nobody receives it
+			start(7000+round, 50<<10, pml.Standard)
 		}
 		cs[1].Close()
 		for _, r := range sends {
@@ -81,7 +80,8 @@ func TestCredit_MessagesOfAllKinds_IsReturned(t *testing.T) {
 		cs[0].Close()
 	}
 	for ctx.Err() == nil {
-		for _, p := range w.Procs { // credit may be on its way
+		// Credit may be in flight.
+		for _, p := range w.Procs {
 			p.Engine.Lock()
 			p.Engine.Progress()
 			p.Engine.Unlock()

@@ -60,7 +60,7 @@ func (m *Module) deliverEarly(c *comm) {
 	m.dropEarly()
 }
 
-// dropEarly drops frames whose index did not become a communicator.
+// dropEarly drops frames for indices that did not become communicators.
 func (m *Module) dropEarly() {
 	for key := range m.early {
 		if key.local != cid.NoLocal && !m.expectsComm(key.local) {

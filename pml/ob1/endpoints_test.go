@@ -7,15 +7,16 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept checks that a process sends for its own
-// ranks only, and that frames for an endpoint that has not joined are early arrivals.
+// A process sends for its own ranks only. Frames for an endpoint that has not joined are early
+// arrivals.
 func TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept(t *testing.T) {
 	const local = cid.Local(1<<20 | 5)
 	elsewhere := cid.Extended{Base: 77}
 	for name, c := range map[string]struct {
 		frame []byte
-		ends  bool // the path
-		kept  int
+		// endsPath is set if the frame is an error.
+		ends bool
+		kept int
 	}{
 		"message from its endpoint":         {frame: extended(withEndpoints, 1, 1, 3, local, 0)},
 		"message of another endpoint":       {frame: extended(withEndpoints, 1, 0, 3, local, 0), ends: true},
@@ -51,8 +52,7 @@ func TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept(t *testing.T) {
 	}
 }
 
-// TestFrame_EndpointsOfWholeProcesses_AreZero: between whole processes frames are as they were
-// without endpoints.
+// Frames between whole processes are those of a job without endpoints.
 func TestFrame_EndpointsOfWholeProcesses_AreZero(t *testing.T) {
 	v := newVictim(t)
 	defer v.close(t)
@@ -67,8 +67,7 @@ func TestFrame_EndpointsOfWholeProcesses_AreZero(t *testing.T) {
 	}
 }
 
-// TestCannotCome_AnySourceAmongSeveralRanksPerProcess_AsksNoMember: each rank of a process would ask
-// all ranks of others. Among whole processes all are asked.
+// Each rank of a process would inquire all ranks of the others.
 func TestCannotCome_AnySourceAmongSeveralRanksPerProcess_AsksNoMember(t *testing.T) {
 	v := newVictim(t)
 	defer v.close(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Balance returns what credit from has towards to, what to owes it, and what the
-// card gave.
+// Balance returns the credit of from towards to, the credit that to owes, and the credit in
+// the card.
 func Balance(from, to *Module) (have, owed, all int64) {
 	from.engine.Lock()
 	p := from.procs.Find(to.env.Self)
@@ -19,16 +19,13 @@ func Balance(from, to *Module) (have, owed, all int64) {
 	return have, owed, all
 }
 
-// CrossingTime is what is learnt of a message that has passed another one.
 var CrossingTime = crossingTime
 
-// LargeReceives is what is known of messages from one process, and FirstLap its method.
 type LargeReceives = largeReceives
 
-// FirstLap takes in bytes that came by wide.
 func (in *largeReceives) FirstLap(bytes int64, ring int) bool { return in.isFirstLap(bytes, ring) }
 
-// StateOf returns whether a module has state for large messages to and from a process.
+// StateOf reports whether a module has state for large messages to and from a process.
 func StateOf(m *Module, peer framework.Life) (sends, receives bool) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
@@ -36,7 +33,7 @@ func StateOf(m *Module, peer framework.Life) (sends, receives bool) {
 	return p.packTimes != nil, p.incoming.selections != nil
 }
 
-// FirstProtocol returns the first choice for large messages of a new process.
+// FirstProtocol returns the first selection for large messages of a new process.
 func FirstProtocol(engine *progress.Engine) selector.Protocol {
 	p := &proc{m: &Module{engine: engine}}
 	way, _ := p.newSelection(messageKind{pattern: single, class: classes - 1}, true).Select(selector.All)

@@ -43,7 +43,7 @@ const receivesPerProgress = 64
 
 // receivePolling is a blocking receive from one peer that polls only the peer's path, and
 // holds the lock all the time. It needs no request, posted receive or completion, since
-// nothing else can match or poll meanwhile. A frame with the expected header is copied to the
+// no other code can match or poll meanwhile. A frame with the expected header is copied to the
 // buffer directly. It reports false if the message does not arrive soon, another frame
 // arrives first, or another goroutine wants the lock. Otherwise it returns the message's tag
 // and length. Lock held.

@@ -11,11 +11,12 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestUnexpected_ManyMessages_StayWithinLimit: many more messages than the
-// receiver's budget are started before it posts a receive. What it holds stays
-// within the budget, the rest stays with the sender, and the order holds.
+// A sender starts more messages than the receiver's limit for unexpected ones, before a
+// receive is posted. The receiver's memory stays within the limit, the rest stays with the
+// sender, and the order is kept.
 func TestUnexpected_ManyMessages_StayWithinLimit(t *testing.T) {
-	const messages, size = 10000, 512 // 5 MB against a budget of 2 MiB
+	// 5 MB, more than the limit of 2 MiB.
+	const messages, size = 10000, 512
 	w := pmltest.OpenWorld(t, stack(), 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	reqs := make([]*pml.Request, messages)
@@ -28,8 +29,7 @@ func TestUnexpected_ManyMessages_StayWithinLimit(t *testing.T) {
 		}
 		reqs[i] = r
 	}
-	// Everything that will come without a receive has come when the sender's
-	// RTSs are there.
+	// All messages are at the receiver once the sender's RTSs are.
 	held := func() (eager int64, n int) {
 		for _, ci := range pmltest.Inspect(w.Procs[1].Module).Comms {
 			for _, m := range ci.Unexpected {
@@ -52,7 +52,7 @@ func TestUnexpected_ManyMessages_StayWithinLimit(t *testing.T) {
 		if n == messages {
 			break
 		}
-		// The sender has to push what did not fit into the ring.
+		// The sender must make progress, since the messages do not fit into the ring.
 		c[0].Iprobe(1, 2, pml.PointToPoint)
 	}
 	buf := make([]byte, size)
@@ -80,8 +80,7 @@ func TestUnexpected_ManyMessages_StayWithinLimit(t *testing.T) {
 	}
 }
 
-// TestUnexpected_OtherTagBehindMany_IsFound: 10,000 messages with tag 1 and one with
-// tag 2 behind them, which is received first.
+// 10,000 messages with tag 1 precede one with tag 2, which is received first.
 func TestUnexpected_OtherTagBehindMany_IsFound(t *testing.T) {
 	const messages = 10000
 	w := pmltest.OpenWorld(t, stack(), 2)
@@ -124,8 +123,8 @@ func TestUnexpected_OtherTagBehindMany_IsFound(t *testing.T) {
 	}
 }
 
-// TestClose_PeerStillSends_IndexIsQuarantined: rank 0 closes while messages of
-// rank 1 are under way. Its index must not come back before rank 1's marker.
+// Rank 0 closes while messages of rank 1 are in flight. Its index stays quarantined until the
+// CLOSED of rank 1.
 func TestClose_PeerStillSends_IndexIsQuarantined(t *testing.T) {
 	for _, policy := range []cid.Policy{cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -133,7 +132,7 @@ func TestClose_PeerStillSends_IndexIsQuarantined(t *testing.T) {
 			table := w.Procs[0].Module.CIDs()
 			for round := range 200 {
 				c := w.Comms(t, policy)
-				// Rank 0 hears from rank 1 first, so that it knows of it.
+				// Rank 0 receives from rank 1 first, so that it expects its CLOSED.
 				err := pmltest.Each(c, func(rank int, c pml.Comm) error {
 					if rank == 1 {
 						return c.Send(context.Background(), pml.Buffer{}, 0, 0, pml.PointToPoint, pml.Standard)
@@ -148,7 +147,7 @@ func TestClose_PeerStillSends_IndexIsQuarantined(t *testing.T) {
 				if _, _, resting := table.Counts(); resting != 1 {
 					t.Fatalf("round %d: %d indices rest after rank 0 has closed, want 1", round, resting)
 				}
-				// Late messages: dropped, and their sender is done with them.
+				// Late messages are dropped, and their sends complete.
 				late := []byte{1, 2, 3}
 				if err := c[1].Send(context.Background(), pml.Buffer{Bytes: late}, 0, 0, pml.PointToPoint, pml.Standard); err != nil {
 					t.Fatal(err)
@@ -179,8 +178,7 @@ func TestClose_PeerStillSends_IndexIsQuarantined(t *testing.T) {
 	}
 }
 
-// TestClose_PeerHasReceivedNothing_Confirms: rank 0 sends and closes before rank
-// 1 has received anything, and rank 1 closes without looking.
+// Rank 0 sends and closes before rank 1 has received anything. Rank 1 closes without a poll.
 func TestClose_PeerHasReceivedNothing_Confirms(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	for range 100 {
@@ -206,8 +204,6 @@ func TestClose_PeerHasReceivedNothing_Confirms(t *testing.T) {
 	}
 }
 
-// TestMprobe_ClaimedMessage_IsReceivedOnce: after a matched probe only the handle
-// receives the message, once.
 func TestMprobe_ClaimedMessage_IsReceivedOnce(t *testing.T) {
 	for _, size := range []int{0, 100, 1 << 20} {
 		w := pmltest.OpenWorld(t, stack(), 2)

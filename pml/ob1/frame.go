@@ -247,7 +247,7 @@ func (c *comm) matchMessage(p *proc, in *parsedMessage) error {
 	return nil
 }
 
-// handleExtended handles a message whose header has the extended id. f is the whole frame.
+// handleExtended handles a message with an extended header. f is the whole frame.
 func (p *proc) handleExtended(in *parsedMessage, f []byte) error {
 	m := p.m
 	id := cid.EndpointID{Extended: in.id, Endpoint: in.to}
@@ -279,7 +279,7 @@ func (p *proc) handleExtended(in *parsedMessage, f []byte) error {
 	return c.matchMessage(p, in)
 }
 
-// handleUnknownIndex handles a message whose index belongs to no communicator. It is an
+// handleUnknownIndex handles a message for an index without a communicator. It is an
 // early arrival if one is about to be created, and is dropped otherwise.
 func (p *proc) handleUnknownIndex(in *parsedMessage, f []byte) error {
 	if p.m.expectsComm(in.ctx) {

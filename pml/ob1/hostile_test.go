@@ -17,8 +17,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// sink is a BTL that takes what is sent and drops it: a test plays the peer, by
-// calling Frame.
+// sink is a BTL that drops all frames. A test plays the peer by calls of Frame.
 type sink struct{ last []byte }
 
 func (s *sink) Poll() int { return 0 }
@@ -31,7 +30,7 @@ func (s *sink) Reserve(n int) []byte       { s.last = make([]byte, n); return s.
 func (s *sink) Commit(n int)               { s.last = s.last[:n] }
 func (s *sink) Idle() bool                 { return true }
 
-// endpoint and module both have Close, of different types.
+// Close of the endpoint and of the module differ in type, so they are two types.
 type sinkModule struct{ *sink }
 
 func (sinkModule) Close() error                                   { return nil }
@@ -41,7 +40,6 @@ type sinkEndpoint struct{ *sink }
 
 func (sinkEndpoint) Close() {}
 
-// sinks opens a sink.
 type sinks struct{}
 
 func (sinks) Open(_ framework.Kind, up func(string) any) ([]framework.Opened[any], error) {
@@ -51,15 +49,15 @@ func (sinks) Open(_ framework.Kind, up func(string) any) ([]framework.Opened[any
 
 func (sinks) NotOpen(framework.Kind) []framework.Rejection { return nil }
 
-// victim is rank 0 of a world of three, with something in every state: posted
-// receives, unexpected messages, RTSs in both directions, a copy in progress,
-// a send that is complete and not waited for, messages for communicators that
-// don't exist.
+// victim is rank 0 of three. It has posted receives, unexpected messages, RTSs in both
+// directions, a pipeline in progress, a complete send, and early arrivals.
 type victim struct {
 	m      *Module
 	engine *progress.Engine
-	comms  []*comm // agree, lazy, and two endpoints of a third communicator
-	peer   *proc   // rank 1: the stranger
+	// The policies agree and lazy, and two endpoints of a third communicator.
+	comms []*comm
+	// peer is rank 1. Tests forge its frames.
+	peer   *proc
 	guards [][]byte
 }
 
@@ -95,7 +93,7 @@ func newVictim(t testing.TB) *victim {
 	members := pml.NewMembers(group)
 	v.join(t, pml.CommSpec{ID: cid.Extended{Base: 1}, Agreed: true, Members: members})
 	v.join(t, pml.CommSpec{ID: cid.Extended{Base: 2}, Members: members})
-	// Rank 0 and 1 are this process's, 2 and 3 the stranger's.
+	// Ranks 0 and 1 are endpoints of this process, 2 and 3 of the peer.
 	var endpoints []pml.Member
 	for _, member := range group[:2] {
 		for endpoint := range uint16(2) {
@@ -116,16 +114,17 @@ func newVictim(t testing.TB) *victim {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Send(context.Background(), v.buffer(10), 1, 1, pml.PointToPoint, pml.Standard); err != nil { // the path is open now
+	// Opens the path.
+	if err := c.Send(context.Background(), v.buffer(10), 1, 1, pml.PointToPoint, pml.Standard); err != nil {
 		t.Fatal(err)
 	}
-	start(c.Isend(v.buffer(10), 1, 1, pml.PointToPoint, pml.Standard))      // handle 0, second turn: eager, complete, not waited for
-	start(c.Isend(v.buffer(100000), 1, 1, pml.PointToPoint, pml.Standard))  // handle 1: RTS sent
-	start(c.Irecv(v.buffer(5000), 1, 1, pml.PointToPoint))                  // handle 2: copying, below
-	start(c.Irecv(v.buffer(50), 1, 2, pml.PointToPoint))                    // handle 3: posted
-	start(c.Irecv(v.buffer(50), pml.AnySource, 3, pml.PointToPoint))        // handle 4: posted, from any
-	start(c.Isend(v.buffer(20000), 2, 1, pml.PointToPoint, pml.Standard))   // handle 5: RTS sent to somebody else
-	r, err := c.Isend(v.buffer(9), 1, 1, pml.PointToPoint, pml.Synchronous) // handle 6: withdrawing
+	start(c.Isend(v.buffer(10), 1, 1, pml.PointToPoint, pml.Standard))      // handle 0, second generation, complete
+	start(c.Isend(v.buffer(100000), 1, 1, pml.PointToPoint, pml.Standard))  // handle 1, RTS sent
+	start(c.Irecv(v.buffer(5000), 1, 1, pml.PointToPoint))                  // handle 2, in the pipeline, see below
+	start(c.Irecv(v.buffer(50), 1, 2, pml.PointToPoint))                    // handle 3, posted
+	start(c.Irecv(v.buffer(50), pml.AnySource, 3, pml.PointToPoint))        // handle 4, posted from any source
+	start(c.Isend(v.buffer(20000), 2, 1, pml.PointToPoint, pml.Standard))   // handle 5, RTS sent to rank 2
+	r, err := c.Isend(v.buffer(9), 1, 1, pml.PointToPoint, pml.Synchronous) // handle 6, withdrawing
 	start(r, err)
 	if err := r.Cancel(r.Generation()); err != nil {
 		t.Fatal(err)
@@ -136,7 +135,7 @@ func newVictim(t testing.TB) *victim {
 	return v
 }
 
-// withEndpoints is a communicator with two ranks each of the victim and the unknown peer.
+// withEndpoints is a communicator with two ranks each of the victim and the peer.
 var withEndpoints = cid.Extended{Base: 3}
 
 func (v *victim) join(t testing.TB, spec pml.CommSpec) {
@@ -152,7 +151,7 @@ func (v *victim) join(t testing.TB, spec pml.CommSpec) {
 	v.comms = append(v.comms, c.(*comm))
 }
 
-// extended is a message of a rank, from one endpoint to another.
+// extended returns a message of a rank, from one endpoint to another.
 func extended(id cid.Extended, to, from uint16, rank uint32, local cid.Local, seq uint32) []byte {
 	b := make([]byte, matchSize+extendedSize+4)
 	putHeader(b, frameMatch, header{flags: flagExtended, source: rank, seq: seq, to: to, from: from})
@@ -160,13 +159,13 @@ func extended(id cid.Extended, to, from uint16, rank uint32, local cid.Local, se
 	return b
 }
 
-// aboutIDs is a frameCID or a frameClosed with these flags.
+// aboutIDs returns a frameCID or a frameClosed.
 func aboutIDs(typ, flags byte, id cid.Extended, to, from uint16, rank int, local cid.Local) []byte {
 	c := newMemberFrame(typ, memberFrame{flags: flags, to: cid.EndpointID{Extended: id, Endpoint: to}, from: from, rank: uint32(rank), local: local})
 	return bytes.Clone(c.bytes[:c.size])
 }
 
-// buffer is memory that nothing may write beyond.
+// buffer returns a buffer between guards.
 func (v *victim) buffer(n int) pml.Buffer {
 	whole := bytes.Repeat([]byte{0xee}, n+128)
 	v.guards = append(v.guards, whole)
@@ -180,7 +179,7 @@ func (v *victim) frame(t testing.TB, f []byte) {
 	}
 }
 
-// feed hands a frame up, and ends the path when it is refused, as a BTL does.
+// feed passes a frame to the module, and ends the path after an error, as a BTL does.
 func (v *victim) feed(f []byte) error {
 	v.engine.Lock()
 	defer v.engine.Unlock()
@@ -198,7 +197,7 @@ func (v *victim) rts(seq uint32, tag int32, length int64, handle uint64) []byte 
 	return f
 }
 
-// part is an RTS that claims so much of the message to follow it.
+// part returns an RTS that announces a fragment of the claimed size.
 func (v *victim) part(seq uint32, tag int32, length, claimed int64, payload []byte) []byte {
 	f := v.rts(seq, tag, length, 79)
 	putRTS(f[matchSize:], length, 79, claimed, 0)
@@ -211,7 +210,7 @@ func (v *victim) eager(seq uint32, tag int32, payload []byte) []byte {
 	return append(f, payload...)
 }
 
-// check looks for writes outside of buffers, and that the module still works.
+// check verifies that the guards are intact and that the module still works.
 func (v *victim) check(t testing.TB) {
 	t.Helper()
 	for i, g := range v.guards {
@@ -244,7 +243,7 @@ func (v *victim) close(t testing.TB) {
 	v.engine.Close()
 }
 
-// withHandle are frames of all types that name a handle.
+// withHandle returns frames of all types that have a handle.
 func withHandle(handle uint64) (all [][]byte) {
 	for _, c := range []controlFrame{newCTS(handle, 1, 0), newCTS(handle, 1, 5), newCTS(handle, 1, math.MaxInt64), newCTS(handle, 1, -1),
 		newWithdraw(frameWithdraw, handle), newWithdraw(frameWithdrawn, handle),
@@ -259,8 +258,7 @@ func withHandle(handle uint64) (all [][]byte) {
 	return all
 }
 
-// TestFrame_GuessedHandles_DoNoHarm answers every request as a stranger would who
-// guesses handles: those of receives, of other peers, of complete ones.
+// An attacker guesses handles of receives, of sends to other peers, and of complete requests.
 func TestFrame_GuessedHandles_DoNoHarm(t *testing.T) {
 	for slot := range uint64(9) {
 		for turn := range uint64(3) {
@@ -282,8 +280,8 @@ func TestFrame_GuessedHandles_DoNoHarm(t *testing.T) {
 	}
 }
 
-// TestFrame_LastSenderOfClosedComm_IsDropped: the peer whose message came last is
-// found again by one comparison, but not when its communicator is gone.
+// The fast path recognizes the sender of the last message by one comparison, but not after
+// its communicator has closed.
 func TestFrame_LastSenderOfClosedComm_IsDropped(t *testing.T) {
 	v := newVictim(t)
 	defer v.close(t)
@@ -309,14 +307,14 @@ func TestFrame_LastSenderOfClosedComm_IsDropped(t *testing.T) {
 	}
 	c.Close()
 	before := v.peer.Stats.Dropped
-	v.frame(t, message(7)) // out of order there, but nobody counts any more
+	// Its sequence number is wrong as well.
+	v.frame(t, message(7))
 	if v.peer.Stats.Dropped != before+1 {
 		t.Errorf("%d messages were dropped, want one", v.peer.Stats.Dropped-before)
 	}
 }
 
-// TestRTS_FragmentOfOtherLength_EndsPath: an RTS whose part is longer or shorter than
-// what follows, or than the message, ends the path.
+// The announced length must be that of the payload, and at most that of the message.
 func TestRTS_FragmentOfOtherLength_EndsPath(t *testing.T) {
 	for _, c := range []struct {
 		length, claimed int64
@@ -327,7 +325,8 @@ func TestRTS_FragmentOfOtherLength_EndsPath(t *testing.T) {
 		{5000, 100, 99, false}, {5000, 99, 100, false}, {50, 100, 100, false},
 		{5000, -1, 100, false}, {5000, 0, 1, false}, {-1, 0, 0, false},
 	} {
-		for _, tag := range []int32{2, 9} { // posted, with 50 bytes, and unexpected
+		// The first is posted with 50 bytes, the second is unexpected.
+		for _, tag := range []int32{2, 9} {
 			v := newVictim(t)
 			err := v.feed(v.part(3, tag, c.length, c.claimed, make([]byte, c.follows)))
 			if (err == nil) != c.ok {
@@ -339,8 +338,7 @@ func TestRTS_FragmentOfOtherLength_EndsPath(t *testing.T) {
 	}
 }
 
-// FuzzFrame hands up to three arbitrary frames of one peer to a module that has
-// work in every state.
+// FuzzFrame passes up to three arbitrary frames of one peer to a module with requests in all states.
 func FuzzFrame(f *testing.F) {
 	seed := &victim{comms: []*comm{{Comm: base.Comm[*proc]{State: base.State{Spec: pml.CommSpec{Local: cid.MakeLocal(1, 1)}}}}}}
 	f.Add(seed.eager(3, 2, []byte("hello")), seed.eager(4, 3, nil), seed.rts(5, 4, 100, 9))

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// alone makes rank 0's end of a communicator with Group's processes.
+// newComm returns rank 0's end of a communicator of the world's processes.
 func newComm(t *testing.T, w *pmltest.World) pml.Comm {
 	t.Helper()
 	m := w.Procs[0].Module
@@ -27,14 +27,13 @@ func newComm(t *testing.T, w *pmltest.World) pml.Comm {
 	return c
 }
 
-// bounded is for what once hung: it fails instead.
+// bounded returns a context that turns a hang into a failure.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// TestLearn_FormerIncarnationFailed_NewOneIsAlive: the death of one life is not that of the next.
 func TestLearn_FormerIncarnationFailed_NewOneIsAlive(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	m := w.Procs[0].Module
@@ -52,10 +51,8 @@ func TestLearn_FormerIncarnationFailed_NewOneIsAlive(t *testing.T) {
 	}
 }
 
-// TestLearn_PeerReopened_FormerOperationsEnd: a process closes its session and opens one
-// again while its peer keeps a communicator with the earlier life. Learning the
-// new card is no error, what waits for the earlier life ends, and the communicator
-// can be closed.
+// A process closes its session and opens it again, while its peer keeps a communicator with
+// the former incarnation. Operations with that end, and the communicator can be closed.
 func TestLearn_PeerReopened_FormerOperationsEnd(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 3)
 	c := w.Comms(t, cid.PolicyAgree)
@@ -73,7 +70,7 @@ func TestLearn_PeerReopened_FormerOperationsEnd(t *testing.T) {
 	if _, err := r.Wait(bounded(t), r.Generation()); !errors.Is(err, framework.ErrTransport) {
 		t.Errorf("a receive from the earlier life: %v", err)
 	}
-	// It left in good order: a receive from anybody may still be served, because there is another.
+	// It left in good order, so another member may still serve a receive from any source.
 	if _, done, err := any.Test(any.Generation()); done {
 		t.Errorf("a receive from any source has ended: %v", err)
 	}
@@ -85,7 +82,7 @@ func TestLearn_PeerReopened_FormerOperationsEnd(t *testing.T) {
 	}
 }
 
-// TestPeerFailed_MessageInRing_Arrives at a process that never sent anything back.
+// The receiver has never sent anything to the process that fails.
 func TestPeerFailed_MessageInRing_Arrives(t *testing.T) {
 	for range 50 {
 		w := pmltest.OpenWorld(t, stack(), 2)
@@ -105,7 +102,7 @@ func TestPeerFailed_MessageInRing_Arrives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The message is in the ring when the news of the death comes.
+		// The message is in the ring when the failure is reported.
 		if err := c[1].Send(ctx, pml.Buffer{Bytes: []byte{2}}, 0, 2, pml.PointToPoint, pml.Standard); err != nil {
 			t.Fatal(err)
 		}
@@ -116,8 +113,7 @@ func TestPeerFailed_MessageInRing_Arrives(t *testing.T) {
 	}
 }
 
-// TestClose_UnreceivedLargeSends_Complete: both ranks close while they owe each
-// other the receive of a large message.
+// Both ranks close with an unreceived large message from the other one.
 func TestClose_UnreceivedLargeSends_Complete(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	c := w.Comms(t, cid.PolicyAgree)
@@ -138,8 +134,7 @@ func TestClose_UnreceivedLargeSends_Complete(t *testing.T) {
 	}
 }
 
-// TestClose_LaterUse_ReturnsErrClosed: the index may be another
-// communicator's by then.
+// The index may belong to another communicator.
 func TestClose_LaterUse_ReturnsErrClosed(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 1)
 	old := w.Comms(t, cid.PolicyAgree)[0]
@@ -167,7 +162,6 @@ func TestClose_LaterUse_ReturnsErrClosed(t *testing.T) {
 	}
 }
 
-// TestClose_BlockedProbe_ReturnsErrClosed: nothing can come for it any more.
 func TestClose_BlockedProbe_ReturnsErrClosed(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 1)
 	c := w.Comms(t, cid.PolicyAgree)[0]
@@ -182,15 +176,15 @@ func TestClose_BlockedProbe_ReturnsErrClosed(t *testing.T) {
 	}
 }
 
-// TestLearn_ForgedNonce_FailureIsStillReported: a card says that its process has the nonce of
-// another one, whose death is heard all the same.
+// A card claims the nonce of another process. A failure of that process is still reported.
 func TestLearn_ForgedNonce_FailureIsStillReported(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 3)
 	m := w.Procs[0].Module
 	victim, liar := w.Group()[1].Life, w.Group()[2].Life
 	liar.Nonce = victim.Nonce
 	for range 2 {
-		_ = m.Learn(liar, w.Procs[2].Card()) // refused or not
+		// With or without an error.
+		_ = m.Learn(liar, w.Procs[2].Card())
 		liar.ID++
 	}
 	c := newComm(t, w)

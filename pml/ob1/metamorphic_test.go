@@ -22,7 +22,7 @@ import (
 //	go test ./pml/ob1 -run Metamorphic -seeds 200 -timeout 30m
 //
 // The race detector sees rings on the heap only; with it there are fewer seeds,
-// unless the flag says otherwise:
+// unless the flag is set:
 //
 //	go test -race ./pml/ob1 -run Metamorphic -seeds 200 -timeout 2h
 var (
@@ -30,7 +30,7 @@ var (
 	seed  = flag.Uint64("seed", 0, "metamorphic runner: the first seed")
 )
 
-// variants are the stacks over which every plan must go alike.
+// variants returns the stacks over which each plan must have the same outcome.
 func variants(t *testing.T) []pmltest.Variant {
 	t.Helper()
 	var all []pmltest.Variant
@@ -75,11 +75,10 @@ func variants(t *testing.T) []pmltest.Variant {
 	return all
 }
 
-// TestMetamorphic: whatever the stack, a random program has the outcome that MPI
-// says it has.
+// A random program has the outcome that MPI specifies, over any stack.
 func TestMetamorphic(t *testing.T) { metamorphic(t, variants(t)) }
 
-// TestMetamorphic_RandomProtocols: each large message takes another way.
+// Each large message uses another protocol.
 func TestMetamorphic_RandomProtocols(t *testing.T) {
 	late := btlfault.Plan{Seed: *seed, Delay: 3, MaxDelay: 50, WouldBlock: 3}
 	copied := map[string]string{"btl.shm.eager_limit": "4KiB", "btl.shm.cma_min": "0", "btl.shm.memory_min": "0"}

@@ -27,7 +27,7 @@ type Module struct {
 	caps       pml.Caps
 
 	comms base.Comms[comm]
-	// quarantined are closed communicators to which some members may still send.
+	// quarantined are closed communicators that some members may still send to.
 	quarantined map[cid.EndpointID]*comm
 	procs       base.Procs[*proc]
 	early       earlyArrivals
@@ -40,7 +40,7 @@ type Module struct {
 	requests     []*request
 	free         *request
 	freeMessages *unexpectedMessage
-	// fastReceives counts receives that polled a single path: see receivesPerProgress.
+	// fastReceives counts receives that polled a single path (receivesPerProgress).
 	fastReceives uint
 	pool         bufferPool
 	// fragmentSize and unexpectedLimit are the parameters, in bytes.

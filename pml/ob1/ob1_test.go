@@ -18,18 +18,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// stack is what a process has on one node.
+// stack is the usual stack of one node.
 func stack() pmltest.Stack {
 	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.Component()}}
 }
 
-// heap is the same in Go memory, where the race detector sees what happens.
+// heap is the same with rings in Go memory, which the race detector observes.
 func heap() pmltest.Stack {
 	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.OnHeap()}}
 }
 
 func TestContract(t *testing.T) {
-	if !underRace { // it sees Go memory only
+	// The race detector observes Go memory only.
+	if !underRace {
 		t.Run("files", func(t *testing.T) { pmltest.Run(t, stack(), pmltest.Policies...) })
 	}
 	t.Run("heap", func(t *testing.T) {
@@ -48,12 +49,12 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestContract_FramesPoisonedAfterUse runs over transports whose frames turn to garbage as soon
-// as they have been handed up.
+// The transports overwrite each frame after it has been handled.
 func TestContract_FramesPoisonedAfterUse(t *testing.T) {
 	policies := []cid.Policy{cid.PolicyLazy, cid.PolicyAgree}
 	if underRace {
-		policies = policies[:1] // the one whose first messages take the longer way
+		// Lazy, since its first messages use the slow path.
+		policies = policies[:1]
 	}
 	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{
 		pmltest.Poisoned(self.Component()), pmltest.Poisoned(shm.OnHeap())}}, policies...)

@@ -12,8 +12,8 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// TestRTS_SenderFails_OrderIsKept: a large message whose sender died before it
-// was received must not let a smaller one behind it be taken for it.
+// A smaller message must not match in place of an unreceived large one after their sender has
+// failed.
 func TestRTS_SenderFails_OrderIsKept(t *testing.T) {
 	w, err := pmltest.NewWorld(stack(), 2)
 	if err != nil {
@@ -32,7 +32,8 @@ func TestRTS_SenderFails_OrderIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := comms[0].Probe(ctx, 1, 1, plane); err != nil { // both are here
+	// Both messages have arrived.
+	if _, err := comms[0].Probe(ctx, 1, 1, plane); err != nil {
 		t.Fatal(err)
 	}
 	w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "killed")

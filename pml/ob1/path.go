@@ -129,7 +129,7 @@ func (t *transport) Card(peer framework.Life) (card framework.Peer, ok bool) {
 	return card, err == nil
 }
 
-// known returns a process whose card is available, or nil. It creates no state. Lock held.
+// known returns a process with a card, or nil. It creates no state. Lock held.
 func (m *Module) known(peer framework.Life) *proc {
 	p := m.procs.Find(peer)
 	if p != nil && p.Known {
@@ -260,13 +260,13 @@ func (p *proc) openPathBy(t *transport) error {
 	return nil
 }
 
-// refusal is a transport whose path never opened, with the reason.
+// refusal is the reason why the path of a transport never opened.
 type refusal struct {
 	transport *transport
 	err       error
 }
 
-// refusalBy returns the error with which t failed before, if any.
+// refusalBy returns the earlier error of t, if any.
 func (p *proc) refusalBy(t *transport) error {
 	for _, r := range p.refusals {
 		if r.transport == t {
@@ -286,7 +286,7 @@ func (p *proc) fallBack(err error) {
 	}
 	p.m.env.Logger.Info("pml ob1: a path did not open, trying the next transport", "peer", p.String(), "transport", p.outTransport.name, "reason", err)
 	p.refusals = append(p.refusals, refusal{p.outTransport, err})
-	// First, since Close may complete sends whose owners open the next path.
+	// First, since Close may complete sends, and their owners may open the next path.
 	p.outTransport = nil
 	p.closePath(err)
 	p.reopenPath()

@@ -23,7 +23,7 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// over makes a world whose processes have these BTLs, and a communicator of all.
+// over returns a world with these BTLs, and a communicator of all processes.
 func over(t *testing.T, n int, btls ...btl.Component) (*pmltest.World, []pml.Comm) {
 	t.Helper()
 	return overStack(t, n, pmltest.Stack{PML: ob1.Component(), BTLs: btls})
@@ -35,7 +35,7 @@ func overStack(t *testing.T, n int, stack pmltest.Stack) (*pmltest.World, []pml.
 	return w, w.Comms(t, cid.PolicyAgree)
 }
 
-// wait waits for a request that start has started.
+// wait waits for a request that was started with err.
 func wait(ctx context.Context, r *pml.Request, err error) error {
 	if err == nil {
 		_, err = r.Wait(ctx, r.Generation())
@@ -59,9 +59,8 @@ func (g gated) refuse(from, to framework.Proc) error {
 
 var errPicky = errors.New("it takes no strangers")
 
-// TestPath_PreferredRefuses_NextTransportCarriesQueue: messages of all kinds are queued when the
-// preferred transport refuses. They arrive by the other one, in order, and nothing else
-// has ended.
+// Messages of all kinds are queued when the preferred transport refuses. They arrive in order
+// by the next one.
 func TestPath_PreferredRefuses_NextTransportCarriesQueue(t *testing.T) {
 	gate := gated{make(chan struct{}), errPicky}
 	first := btltest.NewMemory(btltest.Options{Name: "picky", Exclusivity: 2, EagerLimit: 16 << 10, Refuse: gate.refuse})
@@ -95,7 +94,8 @@ func TestPath_PreferredRefuses_NextTransportCarriesQueue(t *testing.T) {
 			t.Errorf("message %d came in another one's place", i)
 		}
 	}
-	for rank, m := range w.Procs { // rank 0 has only answered
+	// Rank 0 has only answered.
+	for rank, m := range w.Procs {
 		route := m.Module.Route(w.Group()[1-rank].Life)
 		if route.Transport != "patient" || len(route.Rejected) != 1 || route.Rejected[0].Name != "picky" || !strings.Contains(route.Rejected[0].Reason, errPicky.Error()) {
 			t.Errorf("rank %d: the route is %+v", rank, route)
@@ -103,8 +103,7 @@ func TestPath_PreferredRefuses_NextTransportCarriesQueue(t *testing.T) {
 	}
 }
 
-// TestPath_AllRefuse_ErrorHasAllReasons: the error of what was queued has every reason, and so has the
-// route, at both ends.
+// The errors of queued messages and the route have all reasons, at both ends.
 func TestPath_AllRefuse_ErrorHasAllReasons(t *testing.T) {
 	gate := gated{make(chan struct{}), errPicky}
 	other := gated{gate.open, errors.New("its room is taken")}
@@ -122,7 +121,7 @@ func TestPath_AllRefuse_ErrorHasAllReasons(t *testing.T) {
 			t.Errorf("%q does not say %q", err, want)
 		}
 	}
-	// The other one hears of it from the bootstrap.
+	// The bootstrap reports it to the other process.
 	w.Procs[1].Module.PeerGone(w.Group()[0].Life, fmt.Errorf("%w: %w", framework.ErrGivenUp, err))
 	for rank, m := range w.Procs {
 		route := m.Module.Route(w.Group()[1-rank].Life)
@@ -132,8 +131,8 @@ func TestPath_AllRefuse_ErrorHasAllReasons(t *testing.T) {
 	}
 }
 
-// TestRoute_OnlyAnswerRefused_HasNotFailed: only an answer that nobody waits for needed the path, as
-// when the peer has closed its session meanwhile. Reports show the route as it was before.
+// Only an answer needed the path, as if the peer had closed its session. Reports show the
+// former route.
 func TestRoute_OnlyAnswerRefused_HasNotFailed(t *testing.T) {
 	var tried atomic.Bool
 	picky := btltest.NewMemory(btltest.Options{Name: "picky", Refuse: func(from, to framework.Proc) error {
@@ -157,14 +156,16 @@ func TestRoute_OnlyAnswerRefused_HasNotFailed(t *testing.T) {
 	if err := wait(ctx, recv, nil); err != nil {
 		t.Fatal(err)
 	}
-	for !tried.Load() { // the answer tells this process's id of the communicator
+	// The answer has this process's index of the communicator.
+	for !tried.Load() {
 		if ctx.Err() != nil {
 			t.Fatal("rank 0 never answered")
 		}
 		time.Sleep(time.Millisecond)
 	}
 	route := w.Procs[0].Module.Route(w.Group()[1].Life)
-	for ; route.Transport != ""; route = w.Procs[0].Module.Route(w.Group()[1].Life) { // until the refusal is heard
+	// Until the refusal is handled.
+	for ; route.Transport != ""; route = w.Procs[0].Module.Route(w.Group()[1].Life) {
 		if ctx.Err() != nil {
 			t.Fatalf("the refusal was not heard: %+v", route)
 		}
@@ -175,7 +176,6 @@ func TestRoute_OnlyAnswerRefused_HasNotFailed(t *testing.T) {
 	}
 }
 
-// TestPath_NoSpaceForRing_NextTransportCarries: shared memory has room for no ring.
 func TestPath_NoSpaceForRing_NextTransportCarries(t *testing.T) {
 	dir := needs.SmallTmpfs(t, 2*64<<10)
 	w, cs := overStack(t, 2, pmltest.Stack{
@@ -200,7 +200,7 @@ func TestPath_NoSpaceForRing_NextTransportCarries(t *testing.T) {
 	}
 }
 
-// TestPath_Fails_BothEndsReturnErrTransport, and neither that the other one has left.
+// Neither end reports that the other one has left.
 func TestPath_Fails_BothEndsReturnErrTransport(t *testing.T) {
 	_, cs := over(t, 2, btlfault.Wrap(btltest.NewMemory(btltest.Options{}), btlfault.Plan{KillAfter: 20}))
 	ctx := bounded(t)
@@ -218,7 +218,6 @@ func TestPath_Fails_BothEndsReturnErrTransport(t *testing.T) {
 	})
 }
 
-// TestPeer_Closes_OperationsReturnErrPeerClosed: what waits for it ends with the reason.
 func TestPeer_Closes_OperationsReturnErrPeerClosed(t *testing.T) {
 	w, cs := over(t, 2, btltest.NewMemory(btltest.Options{}))
 	ctx := bounded(t)
@@ -231,7 +230,8 @@ func TestPeer_Closes_OperationsReturnErrPeerClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Kill(1); err != nil { // closes its modules, as the end of a session does
+	// Closes its modules, as the end of a session does.
+	if err := w.Kill(1); err != nil {
 		t.Fatal(err)
 	}
 	if err := wait(ctx, send, nil); !errors.Is(err, framework.ErrPeerClosed) || !errors.Is(err, framework.ErrTransport) {
@@ -245,8 +245,7 @@ func TestPeer_Closes_OperationsReturnErrPeerClosed(t *testing.T) {
 	}
 }
 
-// TestPeer_ClosesAsItFails_OperationsReturnErrProcFailed: its path says that it has closed before the bootstrap
-// can know of the end of the process.
+// The transport reports the close before the bootstrap can report the end of the process.
 func TestPeer_ClosesAsItFails_OperationsReturnErrProcFailed(t *testing.T) {
 	w, cs := over(t, 2, btltest.NewMemory(btltest.Options{}))
 	ctx := bounded(t)
@@ -259,10 +258,12 @@ func TestPeer_ClosesAsItFails_OperationsReturnErrProcFailed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Kill(1); err != nil { // closes its modules, as the end of a session does
+	// Closes its modules, as the end of a session does.
+	if err := w.Kill(1); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond) // its deferred functions are run, and its panic is printed
+	// Deferred functions run, and the panic is printed.
+	time.Sleep(50 * time.Millisecond)
 	w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "exit status 2")
 	for what, r := range map[string]*pml.Request{"send": send, "receive": recv} {
 		if err := wait(ctx, r, nil); !errors.Is(err, framework.ErrProcFailed) || errors.Is(err, framework.ErrPeerClosed) {
@@ -271,8 +272,7 @@ func TestPeer_ClosesAsItFails_OperationsReturnErrProcFailed(t *testing.T) {
 	}
 }
 
-// TestPipeline_GatherAndPlace_CopyNothing: nothing is copied in between, where both ends
-// can; a layout is packed as before.
+// Neither end copies the payload of a contiguous buffer.
 func TestPipeline_GatherAndPlace_CopyNothing(t *testing.T) {
 	net := btltest.NewMemory(btltest.Options{NoRead: true, Step: 3000})
 	_, cs := over(t, 2, net)
@@ -298,8 +298,7 @@ func TestPipeline_GatherAndPlace_CopyNothing(t *testing.T) {
 	}
 }
 
-// bare hides what modules can do beyond the contract: they drain no path, and are not
-// told to forget a peer.
+// bare hides the optional abilities of modules, such as PeerPoller and Forgetter.
 type bare struct{ btl.Component }
 
 func (c bare) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
@@ -307,8 +306,7 @@ func (c bare) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	return struct{ btl.Module }{m}, err
 }
 
-// TestPipeline_PeerFails_BufferIsReturned: the peer of a large message is reported dead while
-// its payload is on its way, a byte at a time. Both buffers are the user's again.
+// The peer of a large message fails while the payload is transferred byte by byte.
 func TestPipeline_PeerFails_BufferIsReturned(t *testing.T) {
 	for _, victim := range []int{0, 1} {
 		t.Run(fmt.Sprintf("rank %d survives", 1-victim), func(t *testing.T) {
@@ -335,7 +333,8 @@ func TestPipeline_PeerFails_BufferIsReturned(t *testing.T) {
 				t.Fatal(err)
 			}
 			mine := bufs[survivor]
-			for i := range mine { // under the race detector this finds who still reads
+			// The race detector finds any read.
+			for i := range mine {
 				mine[i] = 0xaa
 			}
 			for range 1000 {
@@ -352,7 +351,7 @@ func TestPipeline_PeerFails_BufferIsReturned(t *testing.T) {
 	}
 }
 
-// TestStats_OnlyReceives_HasTransport: statistics have that by which the peer came.
+// A process that has opened no path reports the incoming one.
 func TestStats_OnlyReceives_HasTransport(t *testing.T) {
 	w, cs := over(t, 2, self.Component(), shm.Component())
 	r, err := cs[1].Irecv(pml.Buffer{Bytes: make([]byte, 10)}, 0, 3, pml.PointToPoint)

@@ -10,9 +10,8 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// proc is one incarnation of a process, or this process itself: its card, the path to it
-// and queued frames. Paths and credit belong to the incarnation. Communicators keep the
-// incarnation with which they were created.
+// proc is one incarnation of a process, or of this process itself, with its card, paths,
+// credit and queued frames. Communicators keep the incarnations that they were created with.
 type proc struct {
 	// The fields that every message reads come first, since small offsets shorten instructions.
 
@@ -21,7 +20,7 @@ type proc struct {
 	shortSender  btl.ShortSender
 	// eagerLimit is the size of the largest eager frame in bytes.
 	eagerLimit int
-	// getFrom is the size from which on a message in memory from AllocMem is not sent eagerly.
+	// getFrom is the smallest size of messages in memory from AllocMem that are not sent eagerly.
 	getFrom int
 	// credit is the number of bytes that this process may still send as unexpected messages, of
 	// creditGranted from the card. creditOwed is consumed credit of the peer that was not returned yet.
@@ -48,7 +47,7 @@ type proc struct {
 	lastDescription *btl.Description
 
 	pendingControls []controlFrame
-	// sendQueue are sends whose first frame is queued.
+	// sendQueue are sends before their first frame.
 	sendQueue requestList
 	// pipelineQueue are accepted sends with fragments to send.
 	pipelineQueue requestList
@@ -156,8 +155,8 @@ func (p *proc) drainPath() {
 	}
 }
 
-// messageCost is the memory of an unexpected message besides its payload, in bytes: the queue
-// node and the rounding of the buffer.
+// messageCost is the memory of an unexpected message besides its payload, in bytes. It covers
+// the queue node and the rounding of the buffer.
 const messageCost = 128
 
 // oweCredit records that a message was consumed, and returns accumulated credit to the
@@ -236,8 +235,8 @@ func (p *proc) updateCanSendEager() {
 	p.canSendEager = p.Err == nil && p.endpoint != nil && p.sendQueue.head == nil
 }
 
-// sendPending sends queued frames until the path blocks: control frames, then new messages
-// in order, then pipeline fragments. It returns the number of frames. Lock held.
+// sendPending sends queued frames until the path blocks. Control frames come first, then new
+// messages in order, then pipeline fragments. It returns the number of frames. Lock held.
 func (p *proc) sendPending() (n int) {
 	if p.Err != nil || p.endpoint == nil {
 		return 0

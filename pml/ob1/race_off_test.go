@@ -2,5 +2,5 @@
 
 package ob1_test
 
-// underRace says that the race detector is on.
+// underRace reports whether the race detector is on.
 const underRace = false

@@ -2,6 +2,6 @@
 
 package ob1_test
 
-// underRace says that the race detector is on: it sees Go memory only, and takes
-// ten times as long.
+// underRace reports whether the race detector is on. It observes Go memory only, and slows
+// tests by a factor of ten.
 const underRace = true

@@ -11,8 +11,8 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// unexpectedMessage is a message that arrived before its receive: an eager message with a copy
-// of its payload, or an RTS with a copy of its fragment.
+// unexpectedMessage is an eager message or an RTS that arrived before its receive, with a copy
+// of its payload or fragment.
 type unexpectedMessage struct {
 	node  match.Message[unexpectedMessage]
 	p     *peer
@@ -20,7 +20,7 @@ type unexpectedMessage struct {
 	plane pml.Plane
 	// length is that of the whole message.
 	length int64
-	// handle, pattern, isDescribed and remote come from the RTS: see parsedMessage.
+	// handle, pattern, isDescribed and remote come from the RTS, as in parsedMessage.
 	handle      uint64
 	pattern     pattern
 	isDescribed bool
@@ -28,8 +28,8 @@ type unexpectedMessage struct {
 	data        []byte
 	next        *unexpectedMessage
 
-	// claimed is what a watcher gets, and unmatched what it returned, or nil if it consumed the
-	// message at once.
+	// claimed is the message for the watcher of its plane. unmatched is the watcher's entry for
+	// it, or nil if the watcher consumed it at once.
 	claimed   base.Claimed
 	unmatched pml.Unmatched
 }
@@ -37,7 +37,7 @@ type unexpectedMessage struct {
 // matchedRTS is an RTS with its receive.
 type matchedRTS struct {
 	length int64
-	// handle, packTime, pattern, isDescribed and remote come from the RTS: see parsedMessage.
+	// handle, packTime, pattern, isDescribed and remote come from the RTS, as in parsedMessage.
 	handle      uint64
 	packTime    time.Duration
 	pattern     pattern
@@ -50,7 +50,7 @@ type matchedRTS struct {
 }
 
 // Recv implements pml.Comm. A message from a known source usually arrives while the caller
-// polls: see receivePolling.
+// polls (receivePolling).
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	e := c.m.engine
 	e.Lock()
@@ -154,9 +154,9 @@ func (r *request) takeMessage(msg *unexpectedMessage) {
 }
 
 // CannotCome implements pml.Watchable. Receives and probes use it as well. It inquires
-// members of which it is unknown whether they have created the communicator. With several
-// ranks per process, AnySource inquires none, since the number of inquiries would be
-// quadratic in the ranks. Lock held.
+// members that may not have created the communicator. With several ranks per process,
+// AnySource inquires none, since the number of inquiries would be quadratic in the ranks.
+// Lock held.
 func (c *comm) CannotCome(src int, plane pml.Plane) error {
 	if c.m.failures == 0 && !c.hasRefusal {
 		return nil
@@ -267,7 +267,7 @@ func (m *Module) newMessage(n int) *unexpectedMessage {
 	return msg
 }
 
-// freeMessage returns a message to the free list. Its payload must not be used any more.
+// freeMessage returns a message to the free list. Its payload is invalid from then.
 func (m *Module) freeMessage(msg *unexpectedMessage) {
 	if msg.isRTS {
 		msg.removeUnmatched()

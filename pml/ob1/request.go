@@ -18,9 +18,9 @@ const (
 	stateIdle state = iota
 	// statePosted is a receive in the posted queue.
 	statePosted
-	// stateQueued is a send whose first frame is queued.
+	// stateQueued is a send before its first frame.
 	stateQueued
-	// stateOffered is a send whose RTS is not answered yet.
+	// stateOffered is a send with an unanswered RTS.
 	stateOffered
 	// stateWithdrawing is a canceled send that has asked the receiver to return the RTS.
 	stateWithdrawing
@@ -34,9 +34,9 @@ const (
 	stateStopping
 	// statePutting is a send that writes into the receiver's memory.
 	statePutting
-	// statePutDone is a send that has nothing left to write, and waits for the CTS.
+	// statePutDone is a send that has written its chunks, and waits for the CTS.
 	statePutDone
-	// stateComplete is a request whose result the user has not read yet.
+	// stateComplete is a request with an unread result.
 	stateComplete
 )
 
@@ -76,8 +76,7 @@ type request struct {
 	// startedAt is set only for hooks.
 	startedAt time.Time
 
-	// remote describes the peer's buffer: that of the sender for get and split, or that of the
-	// receiver for put.
+	// remote describes the peer's buffer. A receive reads from it, and a send writes to it.
 	remote btl.Remote
 	reader btl.RemoteReader
 
@@ -85,7 +84,7 @@ type request struct {
 	// crossedSend is the handle of the send that the message of a receive crosses.
 	crossedSend uint64
 
-	// The following fields belong to receives of large messages: see rndv_schedule.go.
+	// The following fields belong to receives of large messages (rndv_schedule.go).
 
 	protocol selector.Protocol
 	// possible is empty until planReceive.
@@ -119,7 +118,7 @@ type request struct {
 
 	// packMode applies to the fragments.
 	packMode packMode
-	// memory is the kind of memory in which the buffer is, as the RTS describes it.
+	// memory is the kind of memory of the buffer, as the RTS describes it.
 	memory btl.Memory
 	// isDescribed is set if the RTS has a description of the buffer.
 	isDescribed bool

@@ -25,8 +25,7 @@ import (
 
 type copyVM = func(pid int, b []byte, at uint64) (int, error)
 
-// copying is a stack whose large messages take that way, with copies by the kernel in the
-// test's hand.
+// copyStack returns a stack with a forced protocol, and with replaced system calls for copies.
 func copyStack(way string, read, write copyVM, more ...string) pmltest.Stack {
 	set := map[string]string{"pml.ob1.way": way}
 	for i := 0; i < len(more); i += 2 {
@@ -35,7 +34,7 @@ func copyStack(way string, read, write copyVM, more ...string) pmltest.Stack {
 	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.WithCopies(read, write)}, Set: set}
 }
 
-// copies skips where the system forbids copies between processes.
+// copies skips the test where the system forbids copies between processes.
 func copies(t *testing.T) {
 	t.Helper()
 	b := make([]byte, 1)
@@ -44,7 +43,7 @@ func copies(t *testing.T) {
 	}
 }
 
-// allocated is a buffer in memory that other processes read. It is freed when the test is over.
+// allocated returns a buffer in memory from AllocMem, which is freed at the end of the test.
 func allocated(t *testing.T, m pml.Module, size int) (pml.Buffer, error) {
 	a, _ := framework.As[pml.Allocator](m)
 	mem, err := a.Allocate(size)
@@ -63,8 +62,8 @@ func patterned(n int, k byte) []byte {
 	return b
 }
 
-// TestCopy_ForbiddenMeanwhile_FallsBackToPipeline: kernel.yama.ptrace_scope is set to 3, or a seccomp
-// filter comes, in the middle of a message or between two: of one side's copies or both's.
+// A change of kernel.yama.ptrace_scope, or a seccomp filter, forbids copies during a message
+// or between two, on one side or on both.
 func TestCopy_ForbiddenMeanwhile_FallsBackToPipeline(t *testing.T) {
 	copies(t)
 	for _, protocol := range []string{"split", "put", "get", "auto"} {
@@ -105,7 +104,6 @@ func TestCopy_ForbiddenMeanwhile_FallsBackToPipeline(t *testing.T) {
 	}
 }
 
-// TestCopy_ForcedAndForbidden_ReturnsErrTransport: it names the reason.
 func TestCopy_ForcedAndForbidden_ReturnsErrTransport(t *testing.T) {
 	forbidden := func(int, []byte, uint64) (int, error) { return 0, unix.EPERM }
 	w := pmltest.OpenWorld(t, copyStack("auto", forbidden, forbidden, "btl.shm.single_copy", "cma"), 2)
@@ -125,8 +123,8 @@ func TestCopy_ForcedAndForbidden_ReturnsErrTransport(t *testing.T) {
 	}
 }
 
-// TestPut_ReceiveFails_WaitsForChunk: the path is given up while the sender is in the
-// middle of a piece. The buffer is the program's again when that is written, and not before.
+// The process is disconnected while the sender writes a chunk. The buffer belongs to the
+// receive until the chunk is written, and not longer.
 func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 	copies(t)
 	entered, release := make(chan bool, 1), make(chan bool)
@@ -153,7 +151,7 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 	}()
 	<-entered
 	w.Procs[1].Module.PeerGone(w.Group()[0].Life, framework.ErrGivenUp)
-	// It is not over: something is being written still.
+	// The receive is pending, since the chunk is not written yet.
 	for range 1000 {
 		w.Procs[1].Engine.Lock()
 		w.Procs[1].Engine.Progress()
@@ -180,10 +178,9 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 	}
 }
 
-// TestWindow_AnyProtocol_IsRecognized: a message that is read is whole before the next
-// RTS is looked at, so that none would see another one under way. Its sender knows, and that a
-// window follows a window. What the first one, which is smaller, took says something about
-// messages of its size.
+// With get, a message is complete before the next RTS is handled, so that the receiver sees
+// none in flight. The sender marks the messages of a window, and those behind a window. The
+// first one is smaller, and counts in its own size class.
 func TestWindow_AnyProtocol_IsRecognized(t *testing.T) {
 	copies(t)
 	for _, protocol := range []string{"pipeline", "get", "put"} {
@@ -191,7 +188,8 @@ func TestWindow_AnyProtocol_IsRecognized(t *testing.T) {
 		comms := w.Comms(t, cid.PolicyAgree)
 		ctx := bounded(t)
 		const windows, each = 4, 8
-		begun := make(chan struct{}, windows) // a sender that is preempted in a window makes two of it
+		// Otherwise a preempted sender would make two windows of one.
+		begun := make(chan struct{}, windows)
 		if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
 			for range windows {
 				var all []*pml.Request
@@ -223,7 +221,8 @@ func TestWindow_AnyProtocol_IsRecognized(t *testing.T) {
 						return err
 					}
 				}
-				peer := 1 - rank // the window is acknowledged
+				// An acknowledgment ends the window.
+				peer := 1 - rank
 				if rank == 0 {
 					if _, err := c.Recv(ctx, pml.Buffer{}, peer, 2, pml.PointToPoint); err != nil {
 						return err
@@ -248,16 +247,16 @@ func TestWindow_AnyProtocol_IsRecognized(t *testing.T) {
 		if small == 0 || small > windows {
 			t.Errorf("%s: %d messages of the smaller class, of %d", protocol, small, windows)
 		}
-		if seen[false] > 1 || seen[true] < windows*each-2 { // the very first one is not known to begin a window
+		// The RTS of the very first message does not mark a window.
+		if seen[false] > 1 || seen[true] < windows*each-2 {
 			t.Errorf("%s: %d messages alone and %d in a window, of %d windows of %d", protocol, seen[false], seen[true], windows, each)
 		}
 	}
 }
 
-// TestCrossing_ExcludesPutAndSplit: of two messages that pass each other neither is copied by its
-// sender. Each would be whole earlier if the other process helped, and both later. Nor do they come
-// as frames where they can be read out of memory that is mapped. And both go the same way, but for
-// the first ones.
+// The sender copies neither of two crossing messages, since its help would delay its own
+// receive. The pipeline is excluded as well where get reads mapped memory. Apart from the
+// first ones, both messages use the same protocol.
 func TestCrossing_ExcludesPutAndSplit(t *testing.T) {
 	for name, memory := range map[string]btl.Memory{"ordinary": btl.Ordinary, "AllocMem": btl.Allocated} {
 		t.Run(name, func(t *testing.T) { testCrossing(t, memory) })
@@ -334,8 +333,8 @@ func testCrossing(t *testing.T, memory btl.Memory) {
 	}
 }
 
-// TestSend_EagerLimit_CompletesAtOnce, header or not: it took twice as long when it was offered. Out of
-// memory that its receiver reads it is offered all the same: one copy is faster.
+// The limit applies to the payload without the header. A message in memory from AllocMem uses
+// get nevertheless, which copies once.
 func TestSend_EagerLimit_CompletesAtOnce(t *testing.T) {
 	copies(t)
 	for _, c := range []struct {
@@ -361,7 +360,8 @@ func TestSend_EagerLimit_CompletesAtOnce(t *testing.T) {
 				return err
 			}
 			defer close(sent)
-			if err := p.Send(ctx, pml.Buffer{}, 1, 0, pml.PointToPoint, pml.Synchronous); err != nil { // the way is open
+			// Opens the path.
+			if err := p.Send(ctx, pml.Buffer{}, 1, 0, pml.PointToPoint, pml.Synchronous); err != nil {
 				return err
 			}
 			out := pml.Buffer{Bytes: make([]byte, c.length)}
@@ -387,7 +387,6 @@ func TestSend_EagerLimit_CompletesAtOnce(t *testing.T) {
 	}
 }
 
-// TestCrossingTime_LateReceive_IsIgnored: the message that was passed has waited for it.
 func TestCrossingTime_LateReceive_IsIgnored(t *testing.T) {
 	const from, whole = 100 * time.Microsecond, 108 * time.Microsecond
 	for end, want := range map[time.Duration]time.Duration{
@@ -400,14 +399,14 @@ func TestCrossingTime_LateReceive_IsIgnored(t *testing.T) {
 	}
 }
 
-// TestCopy_SenderFails_ReturnsErrProcFailed: the copy finds no process there, before the
-// bootstrap says why.
+// The copy finds that the process does not exist, before the bootstrap reports the failure.
 func TestCopy_SenderFails_ReturnsErrProcFailed(t *testing.T) {
 	gone := func(int, []byte, uint64) (int, error) { return 0, unix.ESRCH }
 	w := pmltest.OpenWorld(t, copyStack("auto", gone, gone, "btl.shm.single_copy", "cma"), 2)
 	comms := w.Comms(t, cid.PolicyAgree)
 	ctx := bounded(t)
-	if err := pmltest.Each(comms, func(rank int, c pml.Comm) error { // paths open
+	// Opens the paths.
+	if err := pmltest.Each(comms, func(rank int, c pml.Comm) error {
 		if rank == 0 {
 			return c.Send(ctx, pml.Buffer{Bytes: []byte{1}}, 1, 1, pml.PointToPoint, pml.Synchronous)
 		}
@@ -423,7 +422,8 @@ func TestCopy_SenderFails_ReturnsErrProcFailed(t *testing.T) {
 	if _, err := comms[0].Isend(pml.Buffer{Bytes: make([]byte, 1<<20)}, 1, 1, pml.PointToPoint, pml.Standard); err != nil {
 		t.Fatal(err)
 	}
-	for range 100 { // the RTS comes
+	// The RTS arrives.
+	for range 100 {
 		w.Procs[1].Engine.Lock()
 		w.Procs[1].Engine.Progress()
 		w.Procs[1].Engine.Unlock()

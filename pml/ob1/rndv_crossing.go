@@ -51,9 +51,9 @@ type crossingReceive struct {
 	isClean         bool
 }
 
-// crossingTime returns the time of two crossing messages, of which one lasted from from to
-// completed and the other one until end. A second message that lasted more than twice as
-// long has waited for its receive, and is ignored.
+// crossingTime returns the time of two crossing messages. The first lasted from from to
+// completed, and the second until end. A second message that lasted more than twice as long
+// has waited for its receive, and is ignored.
 func crossingTime(from, completed, end time.Duration) time.Duration {
 	if end-from > 2*(completed-from) {
 		end = completed
@@ -73,7 +73,7 @@ func (h *crossingReceive) record(d time.Duration) {
 	h.selection.Record(h.protocol, h.bytes, int64(d), h.isClean)
 }
 
-// completeRendezvous completes a send whose RTS was accepted. Lock held.
+// completeRendezvous completes a send after its RTS was accepted. Lock held.
 func (r *request) completeRendezvous() {
 	p, handle := r.p.proc, r.handle()
 	r.finish()

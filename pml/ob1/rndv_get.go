@@ -84,7 +84,7 @@ func (r *request) hasSteps() bool {
 	return r.state == stateTransferring || r.state == statePutting || r.state == stateStopping
 }
 
-// step takes one step, and returns 0 if there was nothing to do.
+// step takes one step, and returns 0 if it made no progress.
 func (r *request) step() int {
 	switch {
 	case r.state == statePutting:
@@ -121,7 +121,7 @@ func (r *request) fallBackToPipeline() {
 	r.sendCTS()
 }
 
-// completeCopy completes a receive whose payload is complete, and sends the CTS.
+// completeCopy sends the CTS and completes a receive after its last byte.
 func (r *request) completeCopy() {
 	generation := r.generation
 	cts := newCTS(r.peerHandle, 0, 0)

@@ -17,13 +17,13 @@ type packTime struct {
 }
 
 const (
-	// timeEvery is the number of fragments of which one is timed. Two clock readings cost as much
-	// as a copy of 2 KiB.
+	// timeEvery is the interval of timed fragments. Two clock readings cost as much as a copy of
+	// 2 KiB.
 	timeEvery = 16
 	// timeFirst is the number of initial fragments that are all timed. The first pass through new
 	// memory costs ten times as much.
 	timeFirst = 64
-	// deviation is the ratio to the estimate from which on a time makes it unsure.
+	// deviation is the largest ratio of a time to a sure estimate.
 	deviation = 1.5
 )
 

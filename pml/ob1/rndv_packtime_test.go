@@ -7,14 +7,14 @@ import (
 
 const cold, warm = 22 * time.Microsecond, 2 * time.Microsecond
 
-// parts are the parts that one process gets.
+// parts simulates the fragments for one process.
 type parts struct {
 	packTime
 	count uint64
 	timed int
 }
 
-// take has parts that take so long packed, and returns what the RTS of the last one says.
+// take packs fragments with the given times, and returns the time in the last RTS.
 func (p *parts) take(all ...time.Duration) time.Duration {
 	for _, took := range all {
 		p.count++
@@ -33,8 +33,8 @@ func (p *parts) takeMany(n int, took time.Duration) time.Duration {
 	return p.usual
 }
 
-// TestPackTime_SlowFirstFragments_AreForgotten: the first part of all meets memory that no core knows yet. When the average began with that, an RTS
-// said ten times the truth for a hundred messages, and ways by frames were given up for ways that take three times as long.
+// The first fragments use new memory. If they spoil the estimate, the receiver avoids the
+// pipeline for protocols that take three times as long.
 func TestPackTime_SlowFirstFragments_AreForgotten(t *testing.T) {
 	for name, all := range map[string][]time.Duration{
 		"one":                      {cold, warm, warm},
@@ -47,17 +47,19 @@ func TestPackTime_SlowFirstFragments_AreForgotten(t *testing.T) {
 		}
 	}
 	var p parts
-	p.takeMany(32, cold) // a lap of 64 KiB each
+	// One lap of the ring with 64 KiB each.
+	p.takeMany(32, cold)
 	if said := p.takeMany(2, warm); said != warm {
 		t.Errorf("two parts behind the first lap: %v, not %v", said, warm)
 	}
 }
 
-// TestPackTime_TwoEqualTimes_AreFollowed, in both directions, and one that was interrupted is not.
+// The estimate follows a change in either direction, and ignores an interruption.
 func TestPackTime_TwoEqualTimes_AreFollowed(t *testing.T) {
 	var p parts
 	p.takeMany(200, warm)
-	for range 3 * timeEvery { // whichever of them is timed
+	// Until one of these is timed.
+	for range 3 * timeEvery {
 		if said := p.take(time.Millisecond); said != warm {
 			t.Fatalf("one that was interrupted is believed: %v", said)
 		}
@@ -70,12 +72,12 @@ func TestPackTime_TwoEqualTimes_AreFollowed(t *testing.T) {
 	}
 }
 
-// TestPackTime_RareMode_IsTimed: a way that is only tried now and then is not known by what it took before the machine
-// changed.
+// The time of a mode that only probes use is not older than a change of the costs.
 func TestPackTime_RareMode_IsTimed(t *testing.T) {
 	var p parts
 	p.takeMany(200, warm)
-	p.count += 300 // parts of other kinds
+	// Fragments in other modes.
+	p.count += 300
 	if said := p.take(cold, cold); said != cold {
 		t.Errorf("the second part after a change: %v, not %v", said, cold)
 	}

@@ -55,8 +55,8 @@ func (r *request) pushFragment(k int64) bool {
 	return true
 }
 
-// LocallyComplete implements btl.LocalCompletion: a gathered fragment no longer reads the
-// buffer. The last one completes the send. Lock held.
+// LocallyComplete implements btl.LocalCompletion. A gathered fragment no longer reads the
+// buffer, and the last one completes the send. Lock held.
 func (r *request) LocallyComplete() {
 	if r.framesLent == 0 { // the send has already failed
 		return
@@ -66,8 +66,8 @@ func (r *request) LocallyComplete() {
 	}
 }
 
-// receiveOfData returns the receive to which a fragment of size bytes belongs, and the
-// fragment's offset in the message.
+// receiveOfData returns the receive of a fragment of size bytes, and the fragment's offset in
+// the message.
 func (p *proc) receiveOfData(header []byte, size int) (r *request, offset int64, err error) {
 	if len(header) < dataSize {
 		return nil, 0, shortFrameError(header)

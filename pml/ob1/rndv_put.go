@@ -14,7 +14,7 @@ import (
 // Protocols put and split. The receiver answers the RTS by a share of its buffer, into which
 // the sender writes chunks. With split, the receiver reads other chunks at the same time. The buffer
 // stays in use until the share has ended, so a receive that fails ends its share first. A
-// process that has failed writes nothing more.
+// failed process does not write.
 
 // stepShare copies a chunk, or checks whether the sender has finished.
 func (r *request) stepShare() int {
@@ -122,7 +122,7 @@ func (p *proc) handleShare(s share) error {
 }
 
 // stepPut writes a chunk. The receiver detects a failed write from the share, and continues
-// by itself.
+// with get or the pipeline.
 func (r *request) stepPut() int {
 	proc := r.p.proc
 	more := false

@@ -42,8 +42,8 @@ type largeReceives struct {
 // maxLap bounds the part of the ring that isFirstLap excludes from measurement, in bytes.
 const maxLap = 4 << 20
 
-// maxAhead is the number of bytes in flight by the pipeline up to which further messages are
-// accepted, so that the sender never idles.
+// maxAhead bounds the bytes of messages in flight by the pipeline as a further one is
+// accepted. Several are, so that the sender never idles.
 const maxAhead = 1 << 20
 
 // maxUncrossed is the number of consecutive messages that count as parts of a duplex window
@@ -88,8 +88,8 @@ func (r *request) setPattern(isUnexpected bool) {
 	}
 	switch {
 	case !isSending && in.windowPattern == duplex && in.uncrossed < maxUncrossed:
-		// The start or the end of a duplex window, of which this process's messages are not sent
-		// yet, or all complete.
+		// The start or the end of a duplex window. This process's messages are not sent yet, or
+		// all complete.
 		in.uncrossed++
 		if r.pattern == windowed {
 			r.pattern = duplex
@@ -117,7 +117,7 @@ func (r *request) setStart(in *matchedRTS) {
 	}
 	r.busySince = -in.packTime
 	if p.windowStart > 0 && p.isSendingLarge() && !r.followsAnother {
-		// The message has waited here while this process packed a window of its own.
+		// The message has waited here while this process packed a window in the other direction.
 		r.busySince = max(p.windowStart, p.incoming.lastEnd)
 	}
 }
@@ -289,8 +289,8 @@ func (r *request) endTransfer() {
 }
 
 // isFirstLap counts bytes received by PipelineFull, and reports whether they passed through
-// parts of the ring that were never used before. The first use of each page is slow, and
-// says nothing about later messages.
+// parts of the ring that were never used before. The first use of each page is slow, which is
+// not representative.
 func (in *largeReceives) isFirstLap(bytes int64, ring int) bool {
 	if in.fullRingBytes >= int64(ring) {
 		return false

@@ -39,7 +39,7 @@ const (
 
 const (
 	// minClassLog is the binary logarithm of the size above which messages of the lowest class
-	// are. Smaller messages gain nothing by a choice of protocols, and most of them are eager.
+	// are. A choice of protocols does not pay for smaller messages, and most of them are eager.
 	minClassLog = 14
 	classes     = 14
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// A sender without a processor of its own does not copy meanwhile.
+// An oversubscribed sender cannot copy at the same time as the receiver.
 func TestFirstProtocol_ProcessesChange_Follows(t *testing.T) {
 	engine := progress.New(progress.Options{NodeProcs: 1, Processors: 2})
 	defer engine.Close()
@@ -23,7 +23,6 @@ func TestFirstProtocol_ProcessesChange_Follows(t *testing.T) {
 	}
 }
 
-// TestFirstLap_AnySize_CoversRing: of whatever size they are, they go once through all of the ring.
 func TestFirstLap_AnySize_CoversRing(t *testing.T) {
 	const ring = 1 << 20
 	for _, size := range []int64{48 << 10, 64 << 10, 4 << 20} {

@@ -35,7 +35,7 @@ func (c *comm) sendWithRequest(ctx context.Context, buf pml.Buffer, dst, tag int
 	return err
 }
 
-// sendEager sends an eager message if nothing prevents it, and otherwise reports false. Lock held.
+// sendEager sends an eager message, or reports false if that is impossible now. Lock held.
 func (c *comm) sendEager(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) bool {
 	p := c.peers.Get(dst)
 	if p == nil || p.sendWord == 0 || mode == pml.Synchronous || buf.Layout() != nil {
@@ -121,9 +121,8 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	return r, nil
 }
 
-// sendFirst sends the first frame of a send, which is the head of its process's sendQueue: an
-// eager message or an RTS. It reports false if the path is blocked. Otherwise the request has
-// left the queue. Lock held.
+// sendFirst sends an eager message or an RTS for the head of its process's sendQueue. It
+// reports false if the path is blocked. Otherwise the request has left the queue. Lock held.
 func (r *request) sendFirst() bool {
 	p := r.p
 	length := r.buf.Len()
@@ -254,8 +253,8 @@ func (r *request) fragmentLength(room int) int64 {
 	return part
 }
 
-// minGetFrom is the size from which on a message in memory from AllocMem uses a rendezvous
-// even below the eager limit. From here, the copy saved exceeds the cost of RTS and CTS.
+// minGetFrom is the smallest size of messages in memory from AllocMem that use a rendezvous
+// even below the eager limit. From here on, the saved copy pays for RTS and CTS.
 const minGetFrom = 32 << 10
 
 // prefersGet reports whether a message of any size should use a rendezvous for the get protocol.
@@ -263,11 +262,11 @@ func (p *proc) prefersGet(buf pml.Buffer) bool {
 	return len(buf.Bytes) >= p.getFrom && buf.Kind() == pml.Registered
 }
 
-// minFragment is the smallest fragment that pays for a frame of its own, in bytes.
+// minFragment is the smallest fragment that pays for a separate frame, in bytes.
 const minFragment = 16 << 10
 
-// pipelineFragment returns the size of the fragments of a message: a quarter, so that both
-// sides copy at the same time, within minFragment and the parameter fragment_size.
+// pipelineFragment returns the size of the fragments of a message. It is a quarter, so that
+// both sides copy at the same time, within minFragment and the parameter fragment_size.
 func (m *Module) pipelineFragment(length int64) int64 {
 	return min(max(length/4&^63, minFragment), m.fragmentSize)
 }
@@ -294,8 +293,8 @@ func (r *request) pack(dst []byte, offset int64) {
 	cpu.CopyShared(dst, src)
 }
 
-// handleCTS handles the answer to an RTS, by which the receiver accepts limit bytes.
-func (r *request) handleCTS(far uint64, limit int64) {
+// handleCTS handles an answer that accepts limit bytes. peerHandle is the receiver's.
+func (r *request) handleCTS(peerHandle uint64, limit int64) {
 	if r.p.hasRefused {
 		r.fail(r.m.procs.NotMember(r.p.proc.Life))
 		return
@@ -305,7 +304,7 @@ func (r *request) handleCTS(far uint64, limit int64) {
 		r.completeRendezvous()
 		return
 	}
-	r.state, r.peerHandle, r.bytesWanted = stateCopying, far, limit
+	r.state, r.peerHandle, r.bytesWanted = stateCopying, peerHandle, limit
 	proc := r.p.proc
 	proc.pipelineQueue.push(r)
 	proc.sendPending()
@@ -332,9 +331,9 @@ func (r *request) handleDropped() error {
 	return nil
 }
 
-// withdrawTimeout bounds how long a send whose context has ended waits for the return of its
-// RTS. A receiver that has matched sends nothing but the CTS, perhaps much later if a matched
-// probe has claimed the message.
+// withdrawTimeout bounds how long a send waits for the return of its RTS after its context has
+// ended. A receiver that has matched only sends the CTS, perhaps much later if a matched probe
+// has claimed the message.
 const withdrawTimeout = time.Second
 
 // Abandon implements pml.Abandoner. The user gets no result of a withdrawn send.

@@ -14,8 +14,8 @@ import (
 // has failed or left, which the bootstrap reports a moment later with a better reason (see
 // base.DoubtStep). Operations wait for that reason. Without one they fail with the
 // transport's error, and the process is disconnected, since to the other side the path may
-// look intact. A report that the process has closed its session is such a sign as well: a
-// program that panics closes its session on the way out.
+// look intact. A report that the process has closed its session is such a sign as well, since
+// a program that panics closes its session on the way out.
 
 // suspicion is the state of suspect processes and undeliverable messages.
 type suspicion struct {
@@ -26,8 +26,8 @@ type suspicion struct {
 
 func (d *suspicion) isActive() bool { return len(d.procs)+len(d.receives) > 0 }
 
-// undeliverable is a receive whose message no allowed protocol can transfer. If the sender has
-// failed, that is the better reason. The path stays open.
+// undeliverable is a receive without an allowed protocol that can transfer its message. If the
+// sender has failed, that is the better reason. The path stays open.
 type undeliverable struct {
 	*request
 	generation uint32
@@ -55,7 +55,7 @@ func (p *proc) suspect(err error) {
 	m.engine.Nudge()
 }
 
-// resolveSuspects fails processes and receives whose time is up. Lock held.
+// resolveSuspects fails suspect processes and receives after their time. Lock held.
 func (m *Module) resolveSuspects() {
 	now := time.Now()
 	steps := base.DoubtTaken(m.suspects.lastStepAt, now)
@@ -63,17 +63,17 @@ func (m *Module) resolveSuspects() {
 		return
 	}
 	m.suspects.lastStepAt = now
-	var over []*proc
+	var expired []*proc
 	m.suspects.procs = slices.DeleteFunc(m.suspects.procs, func(p *proc) bool {
 		if p.suspicionSteps -= steps; p.Err == nil && p.suspicionSteps > 0 {
 			return false
 		}
 		if p.Err == nil {
-			over = append(over, p)
+			expired = append(expired, p)
 		}
 		return true
 	})
-	for _, p := range over {
+	for _, p := range expired {
 		p.Fail(p.suspectedFor)
 	}
 	waiting := m.suspects.receives

@@ -57,8 +57,8 @@ const (
 	remoteSize   = 32
 
 	ctsSize = 32
-	// dataSize is the header of frameData. With the word of a ring's cell, payload begins at a
-	// cache line.
+	// dataSize is the header of frameData. Behind the first 8 bytes of a ring's cell, it aligns
+	// payload to a cache line.
 	dataSize     = 56
 	cidSize      = 32
 	withdrawSize = 16
@@ -97,8 +97,8 @@ const (
 
 var le = binary.LittleEndian
 
-// encodeAddress returns ob1's entry in a business card: the bytes of unexpected messages that
-// the process accepts from each peer.
+// encodeAddress returns ob1's entry in a business card. credit is the number of bytes of
+// unexpected messages that the process accepts from each peer.
 func encodeAddress(credit int64) []byte { return le.AppendUint64(nil, uint64(credit)) }
 
 func parseAddress(b []byte) (credit int64, err error) {
@@ -214,7 +214,7 @@ type parsedMessage struct {
 	// payload is that of an eager message, or the fragment of an RTS. It is memory of the BTL.
 	payload []byte
 
-	// isWithdrawn is set for an early arrival whose RTS was withdrawn.
+	// isWithdrawn is set for an early arrival that was withdrawn.
 	isWithdrawn bool
 }
 
@@ -314,8 +314,8 @@ func parseCTS(f []byte) cts {
 	return cts{advice, advice&ctsDropped != 0, le.Uint64(f[8:]), le.Uint64(f[16:]), int64(le.Uint64(f[24:]))}
 }
 
-// share is a parsed frameShare: the sender may write the bytes from offset to limit as remote
-// describes.
+// share is a parsed frameShare. It lets the sender write the bytes from offset to limit, as
+// remote describes.
 type share struct {
 	send          uint64
 	offset, limit int64

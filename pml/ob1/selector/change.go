@@ -3,10 +3,10 @@ package selector
 // Costs change when the scheduler moves processes, or when other load starts or ends. The
 // transition itself is slower than the state before and behind it.
 
-// handleChange reacts to a change of the best protocol's cost: all other estimates are
+// handleChange reacts to a change of the best protocol's cost. All other estimates become
 // stale, and are probed soon. before is the cost before the change.
 func (s *Selector) handleChange(before float64) {
-	isNew := s.restoreAt == 0 // otherwise the last change goes on
+	isNew := s.restoreAt == 0 // otherwise the last change continues
 	for p := range Protocols {
 		e := &s.estimates[p]
 		if isNew {
@@ -34,9 +34,9 @@ func (s *Selector) settleTime() int64 {
 	return settleMessages
 }
 
-// restoreFormerBest selects the protocol again that was the best before a change, once the
-// transition is over, if it was cheaper then than the best is now. Its second message, or
-// its first sample in a window, shows whether it still is.
+// restoreFormerBest selects the protocol again that was the best before a change, after the
+// transition, if its former cost is below the best one now. Its second message, or its first
+// sample in a window, measures it again.
 func (s *Selector) restoreFormerBest() {
 	if s.restoreAt == 0 || s.selections < s.restoreAt {
 		return
@@ -63,7 +63,7 @@ func (s *Selector) restoreFormerBest() {
 	}
 }
 
-// dueLongProbes returns the protocols to probe at length: those close to the best in the
+// dueLongProbes returns the protocols to probe at length, those close to the best in the
 // short probes after a change.
 func (s *Selector) dueLongProbes() Set {
 	if s.needsLongProbes {

@@ -6,12 +6,15 @@ import (
 	"testing"
 )
 
-// coldRingMachine is a machine on which the first messages by frames behind others find a cold ring.
+// coldRingMachine simulates a ring that is cold for the first pipeline messages behind others.
 type coldRingMachine struct {
-	cost         [Protocols]float64 // ns per byte, once warm
-	coldFactor   float64            // how much the first message costs that changes to frames
+	// cost is in ns per byte with a warm ring.
+	cost [Protocols]float64
+	// coldFactor is the ratio of the first pipeline message's cost.
+	coldFactor   float64
 	lastProtocol Protocol
-	consecutive  int // messages in a row that went by it
+	// consecutive counts messages by lastProtocol.
+	consecutive int
 }
 
 func (m *coldRingMachine) messageCost(w Protocol) float64 {
@@ -26,7 +29,7 @@ func (m *coldRingMachine) messageCost(w Protocol) float64 {
 	return x
 }
 
-// play sends n messages, and returns how many went by way w.
+// play sends n messages, and returns the number of those by one protocol.
 func (m *coldRingMachine) play(c *Selector, n int, by Protocol) (good int) {
 	last := Protocols
 	for range n {
@@ -40,8 +43,8 @@ func (m *coldRingMachine) play(c *Selector, n int, by Protocol) (good int) {
 	return good
 }
 
-// TestSelector_PipelineColdAfterChange_IsProbedAtLength: one message by frames among reads finds a cold
-// ring, and takes longer than a read; the next ones would not.
+// A single pipeline message among gets finds a cold ring and takes longer than a get, but
+// later ones would not.
 func TestSelector_PipelineColdAfterChange_IsProbedAtLength(t *testing.T) {
 	for _, burst := range []int{1, 3} {
 		m := &coldRingMachine{coldFactor: 1.6, cost: [Protocols]float64{Pipeline: 0.15, Get: 0.06, Put: 0.2, Split: 0.08}}
@@ -55,8 +58,8 @@ func TestSelector_PipelineColdAfterChange_IsProbedAtLength(t *testing.T) {
 	}
 }
 
-// TestSelector_BestBecomesSlow_IsReplaced: in a window one measurement is 64 messages, and
-// the first one after the change says at once that the machine has changed.
+// In a window one sample is 64 messages, and the first sample after the change already
+// replaces the protocol.
 func TestSelector_BestBecomesSlow_IsReplaced(t *testing.T) {
 	for _, burst := range []int{1, 3} {
 		m := &coldRingMachine{coldFactor: 1, cost: [Protocols]float64{Pipeline: 0.06, Get: 0.11, Put: 0.5, Split: 0.2}}
@@ -70,15 +73,15 @@ func TestSelector_BestBecomesSlow_IsReplaced(t *testing.T) {
 	}
 }
 
-// TestSelector_ProtocolFastOnlyInProbes_IsRarelyUsed: frames find room in lines that have rested, and are fast as long as they are only
-// tried. In use they are slow, and each try says the opposite.
+// The pipeline is fast only in probes, because its cache lines have rested. In use it is slow.
 func TestSelector_ProtocolFastOnlyInProbes_IsRarelyUsed(t *testing.T) {
 	for _, burst := range []int{1, 3} {
 		for seed := range uint64(50) {
 			c := New(seed, burst, PipelineFull)
 			cost := [Protocols]float64{Pipeline: 0.11, Get: 0.1, Put: 0.2, Split: 0.12, PipelineFull: 0.033, PipelineNT: 0.06}
 			last, row, frames := Protocols, 0, 0
-			var late []Protocol // messages that are accepted, and not measured yet
+			// Messages that are accepted and not measured yet.
+			var late []Protocol
 			play := func(n int) {
 				for range n {
 					w, _ := c.Select(All)
@@ -112,26 +115,30 @@ func TestSelector_ProtocolFastOnlyInProbes_IsRarelyUsed(t *testing.T) {
 	}
 }
 
-// windows is a machine whose windows begin with the answer to the one before, and go as they do in
-// package ob1: by one way at a time, and as frames up to 32 of them.
+// windowMachine simulates windows that start with the answer to the one before. As in package
+// ob1, messages in flight use one protocol, up to 32 of them with a pipeline.
 type windowMachine struct {
-	ns                [Protocols]int64
-	restedMessages    int // frames in a row that take restedNS
-	restedNS          int64
-	interruptEvery    int // of so many messages one is interrupted; or 0
-	length            int // messages of a window
+	ns [Protocols]int64
+	// restedMessages is the number of consecutive pipeline messages that take restedNS.
+	restedMessages int
+	restedNS       int64
+	// interruptEvery is the average interval of interrupted messages, or 0.
+	interruptEvery int
+	// length is the number of messages of a window.
+	length            int
 	rng               *rand.Rand
-	inFlight          []Protocol // way
+	inFlight          []Protocol
 	lastProtocol      Protocol
 	consecutive, sent int
-	inStepLeft        int // messages by Wide that go in step, as another way has drained the path
+	// inStepLeft counts PipelineFull messages in lockstep, after another protocol has drained the path.
+	inStepLeft int
 }
 
-// Bytes of a message; ns of the beginning of a window, and of one by Streamed, of a change of the way, of an interrupt, and of a
-// message by Wide that goes in step.
+// The size of a message in bytes, and the following times in ns: start of a window, the same
+// with PipelineNT, change of the protocol, interruption, PipelineFull message in lockstep.
 const windowBytes, windowStartNS, windowStartNTNS, switchNS, interruptNS, inStepNS = 32 << 10, 36_000, 80_000, 2000, 100_000, 2000
 
-// play sends n messages, and returns how much longer they took than by the best way alone.
+// play sends n messages, and returns the relative loss against the best protocol alone.
 func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
 	var took, least int64
 	end := func() {
@@ -184,9 +191,9 @@ func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
 	return float64(took)/float64(least) - 1
 }
 
-// TestSelector_ProbesMissWindowStart_LossDeclines: the first message of a window is in what the way in use takes, and in no try. So
-// each try looks good, most of all by a way that is fast until its messages have used what has rested. To find
-// out takes messages, and is to be needed less and less often.
+// Samples in use contain the start of windows, and probes do not. So each probe looks good,
+// most of all by a protocol that is fast for its first messages. Confirmation costs
+// messages, and must become rarer.
 func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
 	wide := [Protocols]int64{Pipeline: 3500, Get: 3700, Put: 3100, Split: 2400, PipelineFull: 650, PipelineNT: 1300}
 	both := wide
@@ -195,10 +202,11 @@ func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
 		name   string
 		ns     [Protocols]int64
 		best   Protocol
-		length int // messages of a window
-		often  int // of so many messages one is interrupted
-		known  bool
-		most   [3]float64
+		length int
+		// often is the average interval of interrupted messages.
+		often int
+		known bool
+		most  [3]float64
 	}{
 		{"frames are not doubted", wide, PipelineFull, 64, 0, false, [3]float64{0.20, 0.05, 0.06}},
 		{"frames are doubted", wide, PipelineFull, 64, 0, true, [3]float64{0.15, 0.05, 0.06}},
@@ -228,8 +236,8 @@ func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
 	}
 }
 
-// TestSelector_WindowsWithAlternatingSets_FindsBestOfEach: every second 30 messages have a layout, and can only come as frames.
-// Those are found complete when another way is the best already, and still say that their way has become slow.
+// Of each 60 messages, 30 have a layout and can only use the pipeline. They complete when
+// another protocol is the best already, and still show that their protocol has become slow.
 func TestSelector_WindowsWithAlternatingSets_FindsBestOfEach(t *testing.T) {
 	for seed := range uint64(50) {
 		c := New(seed, 3, PipelineFull)
@@ -260,8 +268,8 @@ func TestSelector_WindowsWithAlternatingSets_FindsBestOfEach(t *testing.T) {
 	}
 }
 
-// TestSelector_ChangeIsReverted_ReturnsToBest: the way that was best is taken once more after a change, and is as slow as it has
-// become. That is not what tries had said of it, and still no reason to doubt tries: the machine changes back.
+// The former best protocol gets a second trial after a change, and is still slow. That raises
+// no penalty, so that the selector returns when the change is reverted.
 func TestSelector_ChangeIsReverted_ReturnsToBest(t *testing.T) {
 	usual := [Protocols]float64{Pipeline: 0.3, Get: 0.1, Put: 0.25, Split: 0.12, PipelineFull: 0.04, PipelineNT: 0.3}
 	for _, burst := range []int{1, 3} {
@@ -293,7 +301,7 @@ func TestSelector_ChangeIsReverted_ReturnsToBest(t *testing.T) {
 	}
 }
 
-// TestSelector_AlternatingSets_NoticesChange: of two messages one has a layout, and can only come as frames.
+// Every second message has a layout and can only use the pipeline.
 func TestSelector_AlternatingSets_NoticesChange(t *testing.T) {
 	c := New(1, 1, Pipeline)
 	m := &coldRingMachine{coldFactor: 1, cost: [Protocols]float64{Pipeline: 0.2, Get: 0.03, Put: 0.2, Split: 0.2, PipelineFull: 0.06, PipelineNT: 0.2}}
@@ -317,10 +325,10 @@ func TestSelector_AlternatingSets_NoticesChange(t *testing.T) {
 	}
 }
 
-// TestSelector_ShortTransition_ReturnsToFormerBest: while two processes have one processor, all that needs both
-// takes very long, and reading seems best. That is over after a few messages, and it is not to be believed for
-// the hundreds that the limits on tries would take. How long a message took is known some messages later. Where
-// it is not over, going back once costs little.
+// While two processes share one processor, all protocols that need both are slow, and get
+// seems the best. The transition ends after a few messages, and the selector returns long
+// before the probe limits would allow it. Times are recorded some messages later. If the
+// costs stay, the return is cheap.
 func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 	usual := [Protocols]float64{Pipeline: 0.05, Get: 0.1, Put: 0.25, Split: 0.12, PipelineFull: 0.04, PipelineNT: 0.08}
 	for _, burst := range []int{1, 3} {
@@ -350,7 +358,8 @@ func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 				}
 			}
 			moment := 15
-			if burst > 1 { // the first measurement after the change
+			// The first sample after the change.
+			if burst > 1 {
 				moment = 2 * runMessages
 			}
 			play(moment)
@@ -359,7 +368,8 @@ func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 			if by := play(200); by[PipelineFull] < 150 {
 				t.Errorf("burst %d, seed %d: %d messages after the change %v of 200 go by each way: %v", burst, seed, after, by, c.Estimates())
 			}
-			for w := range Protocols { // this time it stays so
+			// This time the change stays.
+			for w := range Protocols {
 				if w != Get {
 					m.cost[w] = 1.3
 				}

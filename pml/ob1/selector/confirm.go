@@ -20,8 +20,8 @@ func (s *Selector) applyPenalty(p Protocol, x float64) float64 {
 	return x
 }
 
-// requireConfirmation lets the next samples in use confirm an estimate: one run, one group,
-// or a few single messages.
+// requireConfirmation lets the next samples in use confirm an estimate. They are one run, one
+// group, or a few single messages.
 func (s *Selector) requireConfirmation(e *estimate, comesFromProbes bool) {
 	e.comesFromProbes, e.leastConfirmed, e.confirmationsLeft = comesFromProbes, math.Inf(1), 1
 	if s.burst == 1 && !s.isGrouped {

@@ -16,8 +16,8 @@ type estimate struct {
 	// lastSampleAt is the value of Selector.selections at the last sample.
 	lastSampleAt int64
 
-	// penalty is the factor by which the cost in use exceeds that of probes, or 0, and
-	// penaltyRaises how often this was observed, at most maxPenaltyRaises.
+	// penalty is the ratio of the cost in use to that of probes, or 0. penaltyRaises counts its
+	// raises, up to maxPenaltyRaises.
 	penalty       float64
 	penaltyRaises int
 	// confirmationsLeft is the number of samples in use that must still confirm the cost, and
@@ -34,7 +34,7 @@ type estimate struct {
 	// neighboring size class, or 0.
 	expectedRatio float64
 
-	// probesInFlight counts probes whose time has not been recorded.
+	// probesInFlight counts probes without a recorded time.
 	probesInFlight int
 	partial        partial
 }
@@ -109,8 +109,9 @@ func (s *Selector) runCost(e *estimate, run *partial) (x float64) {
 	return pace + start
 }
 
-// windowStartCost returns the cost of a window's start, which probes do not contain: that of
-// the protocol in use, or the probed protocol's own from earlier use if that is not much higher.
+// windowStartCost returns the cost of a window's start, which probes do not contain. It is
+// that of the protocol in use, or the probed protocol's own cost from earlier use if that is
+// not much higher.
 func (s *Selector) windowStartCost(e *estimate) float64 {
 	best := s.estimates[s.best].windowStart
 	if e.isConfirmed {
@@ -146,7 +147,7 @@ func (e *estimate) addSample(x float64, inUse, isRun bool) (hasChanged bool) {
 		e.recentCost += (x - e.recentCost) / recent
 		hasChanged = e.recentCost > changeFactor*e.cost || e.recentCost < e.cost/changeFactor
 	} else {
-		// Probes are few: two of three in a row show a change.
+		// Probes are few, so two of the last three suffice.
 		horizon = 4
 		last := median([]float64{e.sampleBack(1), e.sampleBack(2), e.sampleBack(3)})
 		hasChanged = last > probedChangeFactor*e.cost || last < e.cost/probedChangeFactor

@@ -1,8 +1,7 @@
 package selector
 
 // GroupSelector selects protocols for groups of messages. All messages of a group use one
-// protocol, and their total time is one sample. It serves kinds of message of which a
-// single one shows little.
+// protocol, and their total time is one sample. It serves messages that show little on their own.
 type GroupSelector struct {
 	Selector
 	// Group is the number of messages of a group. With at most 1, each message is selected on its own.
@@ -12,8 +11,8 @@ type GroupSelector struct {
 	isProbe     bool
 	membersLeft int
 
-	// measured is the protocol whose messages are summed, and needed the number of messages
-	// that complete the sum.
+	// measured is the protocol of the messages in the sum, and needed the number of messages
+	// that complete it.
 	measured   Protocol
 	needed     int
 	warmupLeft int

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// batches is a machine on which each process packs a few messages and then unpacks a few: of
-// batch messages the last one takes what all of them cost, and the others nothing to speak of.
+// batchMachine simulates processes that pack and unpack messages in turn. The last message of
+// a batch carries the cost of the whole batch.
 type batchMachine struct {
 	*machine
 	batch, n   int
@@ -23,8 +23,8 @@ func (b *batchMachine) messageTime(w Protocol, bytes int64) int64 {
 	return t
 }
 
-// TestGroupSelector_BatchedTimes_FindsBest: the messages of a window pass those of
-// another one, end in batches, and some of them were accepted before the way changed.
+// Messages of a duplex window complete in batches, and some were accepted before the protocol
+// changed.
 func TestGroupSelector_BatchedTimes_FindsBest(t *testing.T) {
 	for _, x := range []struct{ group, batch, ahead int }{{32, 1, 32}, {32, 4, 32}, {32, 7, 0}, {32, 16, 32}, {16, 1, 16}, {16, 4, 16}, {16, 7, 16}, {8, 1, 8}, {8, 3, 8}} {
 		var losses []float64
@@ -36,7 +36,7 @@ func TestGroupSelector_BatchedTimes_FindsBest(t *testing.T) {
 				m.drift[w] = 0
 			}
 			g := NewGroup(seed, x.group, Pipeline)
-			var under []Protocol // way
+			var under []Protocol
 			var took, least float64
 			for i := range 6400 {
 				w, _ := g.Select(m.possible)
@@ -57,7 +57,6 @@ func TestGroupSelector_BatchedTimes_FindsBest(t *testing.T) {
 	}
 }
 
-// TestGroupSelector_ProtocolBecomesImpossible_StartsNewGroup: no message goes a way that it can't.
 func TestGroupSelector_ProtocolBecomesImpossible_StartsNewGroup(t *testing.T) {
 	g := NewGroup(1, 16, Pipeline)
 	for i := range 1000 {
@@ -73,8 +72,7 @@ func TestGroupSelector_ProtocolBecomesImpossible_StartsNewGroup(t *testing.T) {
 	}
 }
 
-// TestGroupSelector_GroupsOfNoTime_AreIgnored: all its messages had come when one was looked for, and
-// in no time.
+// All messages of a group had arrived before the receiver polled, and took no time.
 func TestGroupSelector_GroupsOfNoTime_AreIgnored(t *testing.T) {
 	g := NewGroup(1, 8, Pipeline)
 	by := map[Protocol]int{}

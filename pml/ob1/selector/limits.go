@@ -1,7 +1,7 @@
 package selector
 
 const (
-	// MessagesPerProbe bounds the number of probes after the warm-up: one in so many messages.
+	// MessagesPerProbe is the smallest average number of messages per probe after the warm-up.
 	MessagesPerProbe = 64
 	// ProbeTimeShare bounds the share of the total time that probes consume.
 	ProbeTimeShare = 0.02
@@ -11,7 +11,7 @@ const (
 	earnedTime = 0.95 * ProbeTimeShare
 
 	// maxProbeBudget is the number of probes that the budget accumulates. Of these, probeReserve
-	// are kept for changes of the costs: a short and a long probe of each protocol.
+	// are kept for changes of the costs, which take a short and a long probe of each protocol.
 	maxProbeBudget, probeReserve = 54, 50
 	// maxTimeBudget is the probe time that the budget accumulates, and timeReserve the part of it
 	// that is kept for changes. Both are in messages of the best protocol.
@@ -22,12 +22,12 @@ const (
 const (
 	// warmupSamples is the number of samples of each promising protocol.
 	warmupSamples = 3
-	// warmupCutoff excludes a protocol from further samples whose cost exceeds the lowest by this factor.
+	// warmupCutoff is the ratio to the lowest cost that excludes a protocol from further samples.
 	warmupCutoff = 1.5
 	// closeFactor selects protocols for a sustained trial, and after a change for a long probe, by
 	// their ratio to the lowest cost.
 	closeFactor = 1.5
-	// sustainedMessages is the length of a sustained trial, of which the last samples count. A
+	// sustainedMessages is the length of a sustained trial. Its last samples count, since a
 	// message that follows another protocol finds other data in the caches.
 	sustainedMessages = 8
 	// hopelessFactor excludes a protocol from the warm-up that exceeds the lowest cost by this
@@ -57,7 +57,8 @@ const (
 	changeFactor = 1.25
 	// probedChangeFactor is changeFactor for a protocol that only probes measure.
 	probedChangeFactor = 1.6
-	// promisingFactor is the ratio to the lowest cost up to which a good first sample is followed by another probe.
+	// promisingFactor bounds the ratio to the lowest cost of a good first sample that calls for
+	// another probe.
 	promisingFactor = 1.3
 	// settleMessages and settleGroups are the messages, or groups of them, until the former best
 	// protocol gets a second trial. While the scheduler moves processes, two of them may share one
@@ -67,7 +68,7 @@ const (
 	longProbeWarmup = 4
 )
 
-// Penalties of protocols whose cost in use exceeds their probes.
+// Penalties of protocols that cost more in use than in probes.
 const (
 	// penaltyDecay is the number of probes over which a penalty decays. It doubles with each
 	// raise, up to maxPenaltyRaises.

@@ -1,17 +1,17 @@
 // Package selector selects the rendezvous protocol of a large message from the measured
-// times of earlier messages of the same kind. It is pure: it reads no clock, and equal
-// seeds and times lead to equal selections.
+// times of earlier messages of the same kind. It does not read the clock, and equal seeds
+// and times lead to equal selections.
 //
-// A [Selector] serves messages of one kind: from one peer, of one size class, single or in
-// a window. It measures only messages that the program sends anyway. During the warm-up it
-// samples each protocol a few times. Afterwards it returns the protocol of the lowest
+// A [Selector] serves messages of one kind, in general of one peer, size class and pattern
+// of traffic. It measures only messages that the program sends anyway. During the warm-up
+// it samples each protocol a few times. Afterwards it returns the protocol of the lowest
 // estimated cost, and now and then probes another one. [MessagesPerProbe] and
-// [ProbeTimeShare] bound probes for any sequence of messages. Two kinds of trial are not
-// counted against these bounds: confirmation of a new best protocol in use, and a second
-// trial of the former best protocol after the costs have changed.
+// [ProbeTimeShare] bound probes for any sequence of messages. The confirmation of a new best
+// protocol in use and a second trial of the former best protocol after a change of the costs
+// do not count against these bounds.
 package selector
 
-// Protocol is a rendezvous protocol: how the payload of a large message is transferred.
+// Protocol is a rendezvous protocol, which transfers the payload of a large message.
 type Protocol uint8
 
 const (

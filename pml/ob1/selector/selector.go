@@ -12,13 +12,14 @@ type Selector struct {
 	previousBest Protocol
 	// isFallback is set if previousBest was impossible when best replaced it.
 	isFallback bool
-	// formerBests are protocols of which messages may still be in flight that were selected as the best.
+	// formerBests are former best protocols. Messages that were selected as the best one may still
+	// be in flight, and do not count as probes.
 	formerBests Set
 	// guess is the protocol that the warm-up starts with.
 	guess Protocol
 	// burst is the number of consecutive messages of a probe.
 	burst int
-	// isGrouped is set if each message stands for a group: see GroupSelector.
+	// isGrouped is set if each message stands for a group (GroupSelector).
 	isGrouped bool
 
 	// selections counts calls of Select.
@@ -48,7 +49,7 @@ type Selector struct {
 	// needsLongProbes is set.
 	longProbes      Set
 	needsLongProbes bool
-	// restoreAt is the value of selections at which the former best protocol gets a second trial, or 0.
+	// restoreAt is the value of selections for the second trial of the former best protocol, or 0.
 	restoreAt int64
 
 	// knowsWindowStart is set once a confirmed run has measured the start of windows.
@@ -62,9 +63,9 @@ func New(seed uint64, burst int, guess Protocol) Selector {
 	return Selector{best: guess, previousBest: guess, guess: guess, sustaining: Protocols, burst: max(burst, 1), seed: seed*2 + 1, probeBudget: probeReserve, timeBudget: timeReserve}
 }
 
-// Inherit starts the selector with results of a neighboring kind of message: its best
-// protocol is the first guess, and protocols that are hopeless there skip the warm-up.
-// Inherit has no effect after the first Select.
+// Inherit starts the selector with results of a neighboring kind of message. The best
+// protocol there is the first guess, and hopeless ones skip the warm-up. Inherit has no
+// effect after the first Select.
 func (s *Selector) Inherit(like *Selector) {
 	best := &like.estimates[like.best]
 	if !like.isWarm || best.samples == 0 || s.selections > 0 {
@@ -170,8 +171,8 @@ func (s *Selector) setBest(best Protocol, possible Set) {
 	s.previousBest, s.best, s.isFallback = s.best, best, isFallback
 }
 
-// Record adds the measured time of a message: the time in which the path was busy with it.
-// isClean is false if the time includes messages by other protocols.
+// Record adds the measured time of a message, during which the path was busy with it. isClean
+// is false if the time includes messages by other protocols.
 func (s *Selector) Record(p Protocol, bytes int64, ns int64, isClean bool) {
 	if bytes <= 0 {
 		return

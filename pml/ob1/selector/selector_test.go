@@ -7,15 +7,16 @@ import (
 	"testing"
 )
 
-// machine is a machine as a chooser may meet it: what a message costs by each way, on
-// average, and how that changes.
+// machine simulates a machine with its average costs, and their change.
 type machine struct {
-	rng         *rand.Rand
-	baseCost    [Protocols]float64 // ns per byte
-	cost        [Protocols]float64 // now
-	drift       [Protocols]float64
-	noise       float64
-	spikeChance float64 // how often a message is interrupted
+	rng *rand.Rand
+	// baseCost and cost are in ns per byte. cost drifts around baseCost.
+	baseCost [Protocols]float64
+	cost     [Protocols]float64
+	drift    [Protocols]float64
+	noise    float64
+	// spikeChance is the probability of an interruption.
+	spikeChance float64
 	possible    Set
 }
 
@@ -31,7 +32,7 @@ func newMachine(seed uint64) *machine {
 	return m
 }
 
-// draw makes it another machine: what ways cost lies within a factor of 6.
+// draw sets random costs within a factor of 6.
 func (m *machine) draw() {
 	level := 0.02 * math.Exp(2*m.rng.Float64())
 	for w := range Protocols {
@@ -41,7 +42,7 @@ func (m *machine) draw() {
 	}
 }
 
-// step is the time between two messages. Costs drift, up to half as much again.
+// step drifts the costs between two messages, by up to one half.
 func (m *machine) step() {
 	for w := range Protocols {
 		if r := m.cost[w] / m.baseCost[w]; m.rng.IntN(500) == 0 || r > 1.5 && m.drift[w] > 0 || r < 1/1.5 && m.drift[w] < 0 {
@@ -51,7 +52,7 @@ func (m *machine) step() {
 	}
 }
 
-// took returns how long a message takes.
+// messageTime returns the time of a message in ns.
 func (m *machine) messageTime(w Protocol, bytes int64) int64 {
 	t := m.cost[w] * float64(bytes) * math.Exp(m.noise*m.rng.NormFloat64())
 	if m.rng.Float64() < m.spikeChance {
@@ -60,7 +61,7 @@ func (m *machine) messageTime(w Protocol, bytes int64) int64 {
 	return int64(t)
 }
 
-// best returns what knows the costs would take.
+// leastCost returns the lowest cost of the possible protocols.
 func (m *machine) leastCost() float64 {
 	least := math.Inf(1)
 	for w := range Protocols {
@@ -71,10 +72,9 @@ func (m *machine) leastCost() float64 {
 	return least
 }
 
-const messageBytes = 1 << 20 // bytes of a message
+const messageBytes = 1 << 20
 
-// run sends n messages and returns how much longer they took, on average, than by the best
-// way each time.
+// run sends n messages, and returns the relative loss against the best protocol at each time.
 func (m *machine) run(c *Selector, n int) (loss float64) {
 	var took, least float64
 	for range n {
@@ -97,7 +97,7 @@ func logSummary(t *testing.T, what string, all []float64) (mean float64) {
 	return mean
 }
 
-// machines is how many are simulated.
+// machines returns the number of machines to simulate.
 func machines() int {
 	if testing.Short() {
 		return 1000
@@ -105,8 +105,7 @@ func machines() int {
 	return 10000
 }
 
-// TestSelector_RandomMachines_LosesLittle: against somebody who knows what each way costs at any time, the
-// first messages included.
+// The loss is in relation to a perfect selection, the first messages included.
 func TestSelector_RandomMachines_LosesLittle(t *testing.T) {
 	var first, second, changed, followed []float64
 	for seed := range uint64(machines()) {
@@ -134,8 +133,7 @@ func TestSelector_RandomMachines_LosesLittle(t *testing.T) {
 	}
 }
 
-// TestInherit_NeighborWithSimilarCosts_ShortensWarmup: what each way costs differs by some percent
-// from one class of sizes to the next. Who expects that loses less.
+// Costs of neighboring classes differ by some percent.
 func TestInherit_NeighborWithSimilarCosts_ShortensWarmup(t *testing.T) {
 	var alone, expecting [2][]float64
 	for seed := range uint64(machines()) {
@@ -165,7 +163,7 @@ func TestInherit_NeighborWithSimilarCosts_ShortensWarmup(t *testing.T) {
 	}
 }
 
-// TestInherit_BestProtocolImpossible_ProbesOthers: of all ways that are not hopeless none is possible any more.
+// None of the inherited protocols that are not hopeless is possible.
 func TestInherit_BestProtocolImpossible_ProbesOthers(t *testing.T) {
 	cost := [Protocols]float64{Pipeline: 0.3, Get: 0.01, Put: 0.2, Split: 0.4}
 	like := New(1, 1, Pipeline)
@@ -185,7 +183,6 @@ func TestInherit_BestProtocolImpossible_ProbesOthers(t *testing.T) {
 	}
 }
 
-// TestSelector_AfterWarmup_BoundsProbes counts in any 1000 messages once all ways were tried.
 func TestSelector_AfterWarmup_BoundsProbes(t *testing.T) {
 	for _, burst := range []int{1, 2, 3} {
 		var shares []float64
@@ -212,7 +209,7 @@ func TestSelector_AfterWarmup_BoundsProbes(t *testing.T) {
 			}
 			shares = append(shares, tried/all)
 		}
-		// What was saved up before counts, too.
+		// The budget from the warm-up counts as well.
 		if mean := logSummary(t, "share of time that tries take", shares); mean > ProbeTimeShare {
 			t.Errorf("tries take %.2f %% of the time", 100*mean)
 		}
@@ -222,8 +219,8 @@ func TestSelector_AfterWarmup_BoundsProbes(t *testing.T) {
 	}
 }
 
-// TestSelector_OtherProtocolBecomesFast_IsFound: nothing else changes, so that only a try shows it.
-// The limits on tries bound how soon a way is seen that has cost much.
+// Only a probe can show it. The probe limits bound how soon a formerly expensive protocol is
+// probed.
 func TestSelector_OtherProtocolBecomesFast_IsFound(t *testing.T) {
 	found := 0
 	const machines = 1000
@@ -263,7 +260,7 @@ func TestSelector_EqualSeedAndTimes_EqualSelections(t *testing.T) {
 	}
 }
 
-// TestSelect_PossibleSetChanges_StaysWithinIt, also when a way drops out under way.
+// Protocols become impossible during a burst as well.
 func TestSelect_PossibleSetChanges_StaysWithinIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for seed := range uint64(200) {
@@ -290,11 +287,11 @@ func TestSelector_Message_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// known are the ways whose costs the tests below say.
+// fourProtocols are those with a cost in the tests below.
 const fourProtocols = Set(1<<Pipeline | 1<<Get | 1<<Put | 1<<Split)
 
-// TestSelector_FirstMessagesSlow_FindsBest: the first messages of the best way met a process that was
-// still starting, and took a hundred times as long.
+// The first messages by the best protocol take a hundred times as long, as if the peer were
+// still starting.
 func TestSelector_FirstMessagesSlow_FindsBest(t *testing.T) {
 	for _, burst := range []int{1, 2, 3} {
 		c := New(1, burst, Pipeline)
@@ -319,8 +316,8 @@ func TestSelector_FirstMessagesSlow_FindsBest(t *testing.T) {
 	}
 }
 
-// TestSelector_SlowWindowStarts_AreNoChange: the first messages of each window are slow, as their sender
-// is starting the others, and shares end in pairs. Neither is a change of the machine.
+// The first messages of each window are slow, since the sender is still starting the others,
+// and shares complete in pairs.
 func TestSelector_SlowWindowStarts_AreNoChange(t *testing.T) {
 	c := New(1, 3, Pipeline)
 	last, good := Protocols, 0
@@ -328,9 +325,11 @@ func TestSelector_SlowWindowStarts_AreNoChange(t *testing.T) {
 		w, _ := c.Select(fourProtocols)
 		x := [Protocols]float64{Pipeline: 0.020, Get: 0.033, Put: 0.060, Split: 0.019}[w]
 		switch {
-		case w == Pipeline && i%64 < 4: // 0.025 on average
+		// The average is 0.025.
+		case w == Pipeline && i%64 < 4:
 			x = 0.100
-		case w == Split && i%2 == 0: // 0.034
+		// The average is 0.034.
+		case w == Split && i%2 == 0:
 			x = 0.050
 		}
 		c.Record(w, messageBytes, int64(x*messageBytes), w == last)

@@ -59,8 +59,8 @@ func (s *Selector) estimateSkipped(least float64) {
 }
 
 // planSustained selects protocols for sustained trials, if at least two of them are close.
-// There are none for groups, which are as long as such a trial, nor for windows, in which
-// the guess is confirmed in use instead: probes find the path drained.
+// There are none for groups, which are as long as such a trial. In windows the guess is
+// confirmed in use instead, since probes find the path drained.
 func (s *Selector) planSustained(possible Set, least float64) {
 	if s.burst > 1 {
 		if e := &s.estimates[s.best]; possible.Has(s.best) && e.samples > 0 && e.cost <= hopelessFactor*least {
