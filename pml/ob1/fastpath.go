@@ -47,16 +47,16 @@ const receivesPerProgress = 64
 // buffer directly. It reports false if the message does not arrive soon, another frame
 // arrives first, or another goroutine wants the lock. Otherwise it returns the message's tag
 // and length. Lock held.
-func (c *comm) receivePolling(p *peer, buf []byte, tag int, plane pml.Plane) (came, bytes int, ok bool) {
+func (c *comm) receivePolling(p *peer, buf []byte, tag int, plane pml.Plane) (gotTag, bytes int, ok bool) {
 	m := c.m
 	path := p.proc.receivePath()
 	if path.peeker == nil || len(m.busyProcs)+len(m.copying) > 0 || !c.queues[plane].Idle(&p.match[plane]) {
 		return 0, 0, false
 	}
 	word := p.recvWord | uint64(plane)<<8
-	most := m.engine.PollBudget()
-	for polls := 0; polls < most; polls += pollsPerCheck {
-		f := path.peeker.Peek(min(pollsPerCheck, most))
+	budget := m.engine.PollBudget()
+	for polls := 0; polls < budget; polls += pollsPerCheck {
+		f := path.peeker.Peek(min(pollsPerCheck, budget))
 		if len(f) < matchSize {
 			if m.engine.Wanted() || f != nil {
 				break
@@ -65,8 +65,8 @@ func (c *comm) receivePolling(p *peer, buf []byte, tag int, plane pml.Plane) (ca
 		}
 		// As in Frame, each byte is read once.
 		first, tagAndSource, seq := parseEager((*[matchSize]byte)(f))
-		came = int(int32(tagAndSource))
-		if first != word || tagAndSource>>32 != uint64(p.rank) || seq != p.recvSeq || came != tag && tag != pml.AnyTag {
+		gotTag = int(int32(tagAndSource))
+		if first != word || tagAndSource>>32 != uint64(p.rank) || seq != p.recvSeq || gotTag != tag && tag != pml.AnyTag {
 			// The frame may be for a posted receive.
 			break
 		}
@@ -77,7 +77,7 @@ func (c *comm) receivePolling(p *peer, buf []byte, tag int, plane pml.Plane) (ca
 		p.proc.Stats.Received++
 		p.proc.Stats.RecvBytes += uint64(len(payload))
 		p.proc.oweCredit(int64(len(payload)))
-		return came, len(payload), true
+		return gotTag, len(payload), true
 	}
 	return 0, 0, false
 }

@@ -59,13 +59,13 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 			if c.m.fastReceives++; c.m.fastReceives%receivesPerProgress == 0 {
 				e.Progress()
 			}
-			if came, n, ok := c.receivePolling(p, buf.Bytes, tag, plane); ok {
+			if gotTag, n, ok := c.receivePolling(p, buf.Bytes, tag, plane); ok {
 				e.Unlock()
 				if n > len(buf.Bytes) {
 					err := base.Truncated(int64(n), int64(len(buf.Bytes)))
-					return pml.Status{Source: src, Tag: came, Bytes: n, Err: err}, err
+					return pml.Status{Source: src, Tag: gotTag, Bytes: n, Err: err}, err
 				}
-				return pml.Status{Source: src, Tag: came, Bytes: n}, nil
+				return pml.Status{Source: src, Tag: gotTag, Bytes: n}, nil
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func (c *comm) recheckWaiters() {
 }
 
 // ReceiveNext implements pml.NextReceiver.
-func (c *comm) ReceiveNext(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
+func (c *comm) ReceiveNext(buf []byte, src, tag int, plane pml.Plane) (gotTag, bytes int, ok bool) {
 	p := c.peers.Get(src)
 	if p == nil || c.m.env.Hooks != nil {
 		return 0, 0, false
