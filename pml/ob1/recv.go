@@ -190,6 +190,7 @@ func (r *request) deliver(payload []byte, tag int) {
 // acceptRTS answers a matched RTS from r.p, and stores its fragment. Lock held.
 func (r *request) acceptRTS(o *matchedRTS, tag int) {
 	r.Resume()
+	r.beginRendezvous()
 	length := o.length
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
 	r.bytesWanted = min(length, r.buf.Len())

@@ -3,10 +3,8 @@ package ob1
 import (
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/ob1/selector"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -76,54 +74,9 @@ type request struct {
 	// startedAt is set only for hooks.
 	startedAt time.Time
 
-	// remote describes the peer's buffer. A receive reads from it, and a send writes to it.
-	remote btl.Remote
-	reader btl.RemoteReader
-
-	pattern pattern
-	// crossedSend is the handle of the send that the message of a receive crosses.
-	crossedSend uint64
-
-	// The following fields belong to receives of large messages (rndv_schedule.go).
-
-	protocol selector.Protocol
-	// possible is empty until planReceive.
-	possible  selector.Set
-	selection *selection
-	// isInFlight is set while the message counts in largeReceives.inFlight.
-	isInFlight bool
-	// nextProtocol is the protocol planned for the next message of the kind.
-	nextProtocol selector.Protocol
-	// isTimeInvalid is set if the message must not be measured.
-	isTimeInvalid bool
-	// followsAnother is set if the measured time begins with the end of the message before.
-	// Otherwise it begins at busySince, the time of the match.
-	followsAnother bool
-	busySince      time.Duration
-	// fragmentTime is the time that the copy of the first fragment has consumed.
-	fragmentTime time.Duration
-	// fragment came with the RTS and is not copied yet. It is memory of the BTL, or of the
-	// unexpected message.
-	fragment []byte
-	// share is the part of the buffer into which the sender may write, and copyBase its offset in the message.
-	share    btl.Share
-	copyBase int64
-	// chunkOffset and chunkLeft are the rest of the chunk that is being copied.
-	chunkOffset int64
-	chunkLeft   int
-	// usePipelineNext is set if the pipeline continues the message after its share has ended.
-	usePipelineNext bool
-
-	// The following fields belong to sends.
-
-	// packMode applies to the fragments.
-	packMode packMode
-	// memory is the kind of memory of the buffer, as the RTS describes it.
-	memory btl.Memory
-	// isDescribed is set if the RTS has a description of the buffer.
-	isDescribed bool
-	// canPut is set if the RTS announces that this process can write into the receiver's memory.
-	canPut bool
+	// rndv is the state of the last rendezvous of the request, or nil before the first one. It is
+	// reused with the request.
+	rndv *rendezvous
 }
 
 // source returns the rank of the peer, or AnySource before a match.
@@ -206,7 +159,7 @@ func (r *request) finish() {
 // fail completes a request with an error, or starts to stop a Put into its buffer first. Lock held.
 func (r *request) fail(err error) {
 	r.Status.Err = r.c.Reason(r.plane, err)
-	if r.share != nil && !r.stopShare(err) {
+	if r.rndv != nil && r.rndv.share != nil && !r.stopShare(err) {
 		return
 	}
 	r.endTransfer()

@@ -34,15 +34,17 @@ func packModeOf(p selector.Protocol) packMode {
 
 // addAdvice adds the modes of this message and of the next one of its kind to a CTS.
 func (r *request) addAdvice(cts *controlFrame) {
-	if r.isInFlight {
-		cts.bytes[1] = byte(packModeOf(r.nextProtocol) | packModeOf(r.protocol)<<2)
+	x := r.rndv
+	if x.isInFlight {
+		cts.bytes[1] = byte(packModeOf(x.nextProtocol) | packModeOf(x.protocol)<<2)
 	}
 }
 
 // applyAdvice applies the advice of a CTS to a send.
 func (r *request) applyAdvice(b byte) {
-	r.packMode = packMode(b >> 2 & 3)
-	if r.isDescribed && r.p.proc.outTransport != nil && r.p.proc.outTransport.copier != nil {
+	x := r.rndv
+	x.packMode = packMode(b >> 2 & 3)
+	if x.isDescribed && r.p.proc.outTransport != nil && r.p.proc.outTransport.copier != nil {
 		*r.p.proc.adviceFor(r) = advice{packMode(b & 3), adviceUses}
 	}
 }
@@ -59,5 +61,5 @@ const adviceUses = 64
 
 // adviceFor returns the advice for a described message. Lock held.
 func (p *proc) adviceFor(r *request) *advice {
-	return &p.packAdvice[r.memory][r.pattern][classOf(int64(len(r.buf.Bytes)))]
+	return &p.packAdvice[r.rndv.memory][r.rndv.pattern][classOf(int64(len(r.buf.Bytes)))]
 }

@@ -17,7 +17,8 @@ import (
 // exposeBuffer returns the description of a contiguous buffer for the RTS, and reports
 // whether the RTS should carry a fragment. The description is empty if peers cannot read the buffer.
 func (r *request) exposeBuffer() (remote btl.Remote, part bool) {
-	r.isDescribed, r.canPut = false, false
+	x := r.rndv
+	x.isDescribed, x.canPut = false, false
 	proc := r.p.proc
 	if r.buf.Layout() != nil || len(r.buf.Bytes) == 0 || proc.outTransport.reader == nil {
 		return remote, true
@@ -25,20 +26,21 @@ func (r *request) exposeBuffer() (remote btl.Remote, part bool) {
 	remote, readable := proc.outTransport.reader.Expose(r.buf.Bytes, r.buf.Kind() == pml.Registered)
 	c := proc.outTransport.copier
 	if c == nil {
-		r.isDescribed = readable
+		x.isDescribed = readable
 		return remote, !readable
 	}
 	// A buffer that cannot be read still has a choice among pipelines.
-	r.isDescribed = true
-	r.memory = c.KindOf(remote)
-	r.canPut = readable && c.CanWrite(proc.Life) == nil
-	r.packMode = proc.adviceFor(r).mode
-	return remote, r.packMode != packNone
+	x.isDescribed = true
+	x.memory = c.KindOf(remote)
+	x.canPut = readable && c.CanWrite(proc.Life) == nil
+	x.packMode = proc.adviceFor(r).mode
+	return remote, x.packMode != packNone
 }
 
 // startGet starts to copy a matched message out of the sender's memory, where the transport
 // has no choice of protocols. It reports false if that is impossible. Lock held.
 func (r *request) startGet(remote *btl.Remote, handle uint64) bool {
+	x := r.rndv
 	if *remote == (btl.Remote{}) || r.buf.Layout() != nil || r.bytesWanted == 0 {
 		return false
 	}
@@ -50,7 +52,7 @@ func (r *request) startGet(remote *btl.Remote, handle uint64) bool {
 	if proc.inTransport.reader.CanRead(proc.Life, *remote, r.bytesWanted) != nil {
 		return false
 	}
-	r.state, r.remote, r.reader, r.peerHandle = stateTransferring, *remote, proc.inTransport.reader, handle
+	r.state, x.remote, x.reader, r.peerHandle = stateTransferring, *remote, proc.inTransport.reader, handle
 	r.m.copying = append(r.m.copying, r)
 	r.m.stepCopies()
 	return true
@@ -91,14 +93,14 @@ func (r *request) step() int {
 		return r.stepPut()
 	case r.state == stateStopping:
 		return r.stepStopping()
-	case r.share != nil:
+	case r.rndv.share != nil:
 		return r.stepShare()
 	}
 	return r.stepGet()
 }
 
 func (r *request) stepGet() int {
-	k, err := r.reader.Read(r.p.proc.Life, r.remote, r.bytesMoved, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
+	k, err := r.rndv.reader.Read(r.p.proc.Life, r.rndv.remote, r.bytesMoved, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
 	if err != nil {
 		r.fallBackToPipeline()
 		return 1
@@ -112,12 +114,13 @@ func (r *request) stepGet() int {
 
 // fallBackToPipeline accepts the message by the pipeline, from copyBase on.
 func (r *request) fallBackToPipeline() {
-	if r.isInFlight {
-		r.isTimeInvalid = true
+	x := r.rndv
+	if x.isInFlight {
+		x.isTimeInvalid = true
 	} else {
-		r.copyBase = 0
+		x.copyBase = 0
 	}
-	r.bytesMoved = r.copyBase
+	r.bytesMoved = x.copyBase
 	r.sendCTS()
 }
 

@@ -53,8 +53,8 @@ func (k *packTime) add(count uint64, elapsed time.Duration) {
 // packFragment packs the fragment of an RTS, and returns the estimated time. In a window it
 // returns 0, since the receiver measures the time between messages.
 func (r *request) packFragment(dst []byte) time.Duration {
-	if len(dst) == 0 || r.pattern != single || !r.isDescribed {
-		r.pack(dst, 0)
+	if len(dst) == 0 || r.rndv.pattern != single || !r.rndv.isDescribed {
+		r.pack(dst, 0, r.rndv.packMode)
 		return 0
 	}
 	p := r.p.proc
@@ -62,13 +62,13 @@ func (r *request) packFragment(dst []byte) time.Duration {
 	if p.packTimes == nil {
 		p.packTimes = new([packModes][classes]packTime)
 	}
-	k := &p.packTimes[r.packMode][classOf(r.buf.Len())]
+	k := &p.packTimes[r.rndv.packMode][classOf(r.buf.Len())]
 	if !k.shouldTime(p.singlesPacked) {
-		r.pack(dst, 0)
+		r.pack(dst, 0, r.rndv.packMode)
 		return k.usual
 	}
 	began := r.m.now()
-	r.pack(dst, 0)
+	r.pack(dst, 0, r.rndv.packMode)
 	k.add(p.singlesPacked, r.m.now()-began)
 	return k.usual
 }

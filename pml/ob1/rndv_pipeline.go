@@ -45,12 +45,12 @@ func (r *request) pushFragment(k int64) bool {
 		}
 		return true
 	}
-	b := proc.reserve(dataSize+int(k), r.packMode)
+	b := proc.reserve(dataSize+int(k), r.rndv.packMode)
 	if b == nil {
 		return false
 	}
 	putData(b, r.peerHandle, r.bytesMoved)
-	r.pack(b[dataSize:], r.bytesMoved)
+	r.pack(b[dataSize:], r.bytesMoved, r.rndv.packMode)
 	proc.endpoint.Commit(dataSize + int(k))
 	return true
 }

@@ -18,42 +18,44 @@ import (
 
 // stepShare copies a chunk, or checks whether the sender has finished.
 func (r *request) stepShare() int {
-	if r.chunkLeft == 0 {
-		left, writing, stopped := r.share.State()
+	x := r.rndv
+	if x.chunkLeft == 0 {
+		left, writing, stopped := x.share.State()
 		if !left && !writing {
-			if r.share.End() {
-				r.share = nil
+			if x.share.End() {
+				x.share = nil
 				r.completeCopy()
 				return 1
 			}
 			return 0
 		}
-		if r.protocol == selector.Put && !stopped { // the sender notifies this process at the end
+		if x.protocol == selector.Put && !stopped { // the sender notifies this process at the end
 			return 0
 		}
-		offset, n := r.share.Claim()
+		offset, n := x.share.Claim()
 		if n == 0 {
 			return 0
 		}
-		r.chunkOffset, r.chunkLeft = r.copyBase+offset, n
+		x.chunkOffset, x.chunkLeft = x.copyBase+offset, n
 	}
-	k, err := r.reader.Read(r.p.proc.Life, r.remote, r.chunkOffset, r.buf.Bytes[r.chunkOffset:r.chunkOffset+int64(r.chunkLeft)])
+	k, err := x.reader.Read(r.p.proc.Life, x.remote, x.chunkOffset, r.buf.Bytes[x.chunkOffset:x.chunkOffset+int64(x.chunkLeft)])
 	if err != nil {
-		r.state, r.usePipelineNext = stateStopping, true
+		r.state, x.usePipelineNext = stateStopping, true
 		return r.stepStopping() + 1
 	}
-	r.chunkOffset += int64(k)
-	r.chunkLeft -= k
+	x.chunkOffset += int64(k)
+	x.chunkLeft -= k
 	return 1
 }
 
 // stepStopping fails a receive, or continues it by the pipeline, once its share has ended.
 func (r *request) stepStopping() int {
-	if !r.share.End() {
+	x := r.rndv
+	if !x.share.End() {
 		return 0
 	}
-	r.share = nil
-	if r.usePipelineNext {
+	x.share = nil
+	if x.usePipelineNext {
 		r.fallBackToPipeline()
 		return 1
 	}
@@ -65,11 +67,12 @@ func (r *request) stepStopping() int {
 // stopShare reports whether a receive that fails with err may end now. Otherwise it ends when
 // the sender has finished the chunk in progress.
 func (r *request) stopShare(err error) bool {
-	if r.share.End() || errors.Is(err, framework.ErrProcFailed) {
-		r.share = nil
+	x := r.rndv
+	if x.share.End() || errors.Is(err, framework.ErrProcFailed) {
+		x.share = nil
 		return true
 	}
-	r.state, r.usePipelineNext = stateStopping, false
+	r.state, x.usePipelineNext = stateStopping, false
 	if !slices.Contains(r.m.copying, r) {
 		r.m.copying = append(r.m.copying, r)
 	}
@@ -88,10 +91,10 @@ func (m *Module) endPuts() {
 		if r.state != stateStopping {
 			continue
 		}
-		for !r.share.End() && m.now()-begin < closeTimeout {
+		for !r.rndv.share.End() && m.now()-begin < closeTimeout {
 			runtime.Gosched()
 		}
-		r.share = nil
+		r.rndv.share = nil
 		r.finish()
 	}
 }
@@ -105,7 +108,7 @@ func (p *proc) handleShare(s share) error {
 	if r == nil || !r.isOffered() || r.p.proc != p {
 		return fmt.Errorf("share for unknown rendezvous %#x", s.send)
 	}
-	if !r.canPut || p.outTransport == nil || p.outTransport.copier == nil {
+	if !r.rndv.canPut || p.outTransport == nil || p.outTransport.copier == nil {
 		return fmt.Errorf("share for rendezvous %#x without the put flag", s.send)
 	}
 	if s.offset != r.bytesMoved || s.limit <= s.offset || s.limit > r.buf.Len() {
@@ -115,7 +118,7 @@ func (p *proc) handleShare(s share) error {
 		r.fail(r.m.procs.NotMember(p.Life))
 		return nil
 	}
-	r.state, r.bytesWanted, r.remote = statePutting, s.limit, s.remote
+	r.state, r.bytesWanted, r.rndv.remote = statePutting, s.limit, s.remote
 	r.m.copying = append(r.m.copying, r)
 	r.m.stepCopies()
 	return nil
@@ -127,7 +130,7 @@ func (r *request) stepPut() int {
 	proc := r.p.proc
 	more := false
 	if proc.outTransport != nil {
-		more, _ = proc.outTransport.copier.Write(proc.Life, r.remote, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
+		more, _ = proc.outTransport.copier.Write(proc.Life, r.rndv.remote, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
 	}
 	if !more {
 		r.state = statePutDone

@@ -56,14 +56,15 @@ func (m *Module) now() time.Duration { return time.Since(m.openedAt) }
 // schedule queues a matched message if several protocols are possible, and starts it when
 // earlier ones allow. Otherwise it reports false. Lock held.
 func (r *request) schedule(in *matchedRTS) bool {
+	x := r.rndv
 	p := r.p.proc
 	if p.inTransport == nil || p.inTransport.copier == nil || !in.isDescribed || r.bytesWanted-int64(len(in.fragment)) < minFragment || p.requirePath() != nil {
 		return false
 	}
-	r.state, r.remote, r.peerHandle, r.isTimeInvalid = stateMatched, in.remote, in.handle, false
-	r.fragment, r.bytesMoved, r.possible = in.fragment, int64(len(in.fragment)), 0
-	r.copyBase, r.pattern = r.bytesMoved, in.pattern
-	r.followsAnother = p.incoming.inFlight > 0 || p.incoming.scheduled.head != nil
+	r.state, x.remote, r.peerHandle, x.isTimeInvalid = stateMatched, in.remote, in.handle, false
+	x.fragment, r.bytesMoved, x.possible = in.fragment, int64(len(in.fragment)), 0
+	x.copyBase, x.pattern = r.bytesMoved, in.pattern
+	x.followsAnother = p.incoming.inFlight > 0 || p.incoming.scheduled.head != nil
 	r.setPattern(in.isUnexpected)
 	r.setStart(in)
 	generation := r.generation
@@ -77,10 +78,11 @@ func (r *request) schedule(in *matchedRTS) bool {
 
 // setPattern determines how the message and those of this process to its sender overlap.
 func (r *request) setPattern(isUnexpected bool) {
+	x := r.rndv
 	p := r.p.proc
 	in := &p.incoming
 	isSending := p.isSendingLarge()
-	if !isSending && !r.followsAnother {
+	if !isSending && !x.followsAnother {
 		if !in.wasCrossed {
 			in.windowPattern = windowed
 		}
@@ -91,41 +93,42 @@ func (r *request) setPattern(isUnexpected bool) {
 		// The start or the end of a duplex window. This process's messages are not sent yet, or
 		// all complete.
 		in.uncrossed++
-		if r.pattern == windowed {
-			r.pattern = duplex
+		if x.pattern == windowed {
+			x.pattern = duplex
 		}
 	case !isSending:
 		// The message crosses no other one, so the pattern in the RTS holds.
-	case r.pattern == single:
-		r.pattern, r.crossedSend = crossing, p.lastRTS
+	case x.pattern == single:
+		x.pattern, x.crossedSend = crossing, p.lastRTS
 	default:
 		in.uncrossed, in.wasCrossed = 0, true
 		// The time between two messages counts, since it contains the packing of this process's
 		// messages, which belongs to the cost of a protocol.
-		r.pattern = duplex
-		r.followsAnother = r.followsAnother || !isUnexpected && in.lastEnd > 0
+		x.pattern = duplex
+		x.followsAnother = x.followsAnother || !isUnexpected && in.lastEnd > 0
 	}
 }
 
 // setStart determines when the measured time of the message begins. 0 stands for the start of
 // the protocol, and a negative value for an earlier time.
 func (r *request) setStart(in *matchedRTS) {
+	x := r.rndv
 	p := r.p.proc
-	r.busySince, r.fragmentTime = 0, 0
+	x.busySince, x.fragmentTime = 0, 0
 	if in.isUnexpected {
 		return
 	}
-	r.busySince = -in.packTime
-	if p.windowStart > 0 && p.isSendingLarge() && !r.followsAnother {
+	x.busySince = -in.packTime
+	if p.windowStart > 0 && p.isSendingLarge() && !x.followsAnother {
 		// The message has waited here while this process packed a window in the other direction.
-		r.busySince = max(p.windowStart, p.incoming.lastEnd)
+		x.busySince = max(p.windowStart, p.incoming.lastEnd)
 	}
 }
 
 // storeFragment copies the fragment of the RTS to the receive buffer.
 func (r *request) storeFragment() {
-	r.store(r.fragment, 0)
-	r.fragment = nil
+	r.store(r.rndv.fragment, 0)
+	r.rndv.fragment = nil
 }
 
 // startScheduled starts as many scheduled messages as may be in flight together. Lock held.
@@ -137,7 +140,8 @@ func (p *proc) startScheduled() {
 	in.inStartScheduled = true
 	for in.scheduled.head != nil {
 		r := in.scheduled.head
-		if r.possible == 0 {
+		x := r.rndv
+		if x.possible == 0 {
 			if err := p.planReceive(r); err != nil {
 				in.scheduled.pop()
 				generation := r.generation
@@ -149,20 +153,20 @@ func (p *proc) startScheduled() {
 				continue
 			}
 		}
-		l, possible := r.selection, r.possible
+		l, possible := x.selection, x.possible
 		l.plan(p.m, possible)
-		r.protocol = l.planned[0]
-		if in.inFlight > 0 && (r.protocol != in.protocol || !in.hasRoom(r)) {
+		x.protocol = l.planned[0]
+		if in.inFlight > 0 && (x.protocol != in.protocol || !in.hasRoom(r)) {
 			break
 		}
 		in.scheduled.pop()
 		in.inFlight++
 		in.bytesInFlight += r.bytesWanted
-		in.protocol = r.protocol
-		if r.pattern != single && r.pattern != crossing {
-			in.windowPattern = r.pattern
+		in.protocol = x.protocol
+		if x.pattern != single && x.pattern != crossing {
+			in.windowPattern = x.pattern
 		}
-		r.isInFlight, r.nextProtocol = true, l.planned[1]
+		x.isInFlight, x.nextProtocol = true, l.planned[1]
 		l.planned[0], l.plannedCount = l.planned[1], 1
 		r.startProtocol()
 		// After the answer, for which the sender waits.
@@ -185,20 +189,21 @@ func (in *largeReceives) hasRoom(r *request) bool {
 
 // startProtocol starts a scheduled message. Lock held.
 func (r *request) startProtocol() {
+	x := r.rndv
 	proc := r.p.proc
-	if !selector.AnyPipeline.Has(r.protocol) {
+	if !selector.AnyPipeline.Has(x.protocol) {
 		r.noteStart()
-		if r.followsAnother && len(r.fragment) > 0 {
-			r.fragmentTime = -r.m.now()
+		if x.followsAnother && len(x.fragment) > 0 {
+			x.fragmentTime = -r.m.now()
 		}
 		r.storeFragment()
-		if r.fragmentTime < 0 {
-			r.fragmentTime += r.m.now()
+		if x.fragmentTime < 0 {
+			x.fragmentTime += r.m.now()
 		}
 	}
-	switch r.protocol {
+	switch x.protocol {
 	case selector.Get:
-		r.state, r.reader = stateTransferring, proc.inTransport.reader
+		r.state, x.reader = stateTransferring, proc.inTransport.reader
 		r.m.copying = append(r.m.copying, r)
 		r.m.stepCopies()
 		return
@@ -207,7 +212,7 @@ func (r *request) startProtocol() {
 		if s == nil {
 			break
 		}
-		r.state, r.reader, r.share, r.copyBase, r.chunkLeft = stateTransferring, proc.inTransport.reader, s, r.bytesMoved, 0
+		r.state, x.reader, x.share, x.copyBase, x.chunkLeft = stateTransferring, proc.inTransport.reader, s, r.bytesMoved, 0
 		proc.sendControl(newShare(share{r.peerHandle, r.bytesMoved, r.bytesWanted, s.Remote()}))
 		if r.state == stateTransferring {
 			r.m.copying = append(r.m.copying, r)
@@ -215,8 +220,8 @@ func (r *request) startProtocol() {
 		}
 		return
 	}
-	if !selector.AnyPipeline.Has(r.protocol) {
-		r.protocol = selector.Pipeline
+	if !selector.AnyPipeline.Has(x.protocol) {
+		x.protocol = selector.Pipeline
 	}
 	if r.sendCTS() {
 		r.noteStart()
@@ -225,8 +230,9 @@ func (r *request) startProtocol() {
 
 // noteStart sets the start of the measured time, unless the message follows another one.
 func (r *request) noteStart() {
-	if !r.followsAnother && r.busySince <= 0 {
-		r.busySince += r.m.now()
+	x := r.rndv
+	if !x.followsAnother && x.busySince <= 0 {
+		x.busySince += r.m.now()
 	}
 }
 
@@ -237,7 +243,7 @@ func (r *request) sendCTS() bool {
 	cts := newCTS(r.peerHandle, r.handle(), r.bytesWanted)
 	r.addAdvice(&cts)
 	proc.sendControl(cts)
-	// The process has failed since the RTS. Its failure may already have ended the request.
+	// If the process has failed since the RTS, the request may have ended already.
 	if proc.Err != nil {
 		if r.generation == generation && r.state == stateCopying {
 			r.fail(r.c.Explain(proc.Err, r.p.rank))
@@ -249,10 +255,11 @@ func (r *request) sendCTS() bool {
 
 // endTransfer removes a message from those in flight, and measures it if it was successful. Lock held.
 func (r *request) endTransfer() {
-	if !r.isInFlight {
+	x := r.rndv
+	if x == nil || !x.isInFlight {
 		return
 	}
-	r.isInFlight = false
+	x.isInFlight = false
 	p := r.p.proc
 	in := &p.incoming
 	if in.inFlight == 0 { // Fail has cleared it
@@ -261,26 +268,26 @@ func (r *request) endTransfer() {
 	in.inFlight--
 	in.bytesInFlight -= r.bytesWanted
 	now := r.m.now()
-	from, bytes, clean := r.busySince, r.bytesWanted, true
-	if r.followsAnother {
-		from, clean = in.lastEnd, in.lastProtocol == r.protocol
-		if !selector.AnyPipeline.Has(r.protocol) {
+	from, bytes, clean := x.busySince, r.bytesWanted, true
+	if x.followsAnother {
+		from, clean = in.lastEnd, in.lastProtocol == x.protocol
+		if !selector.AnyPipeline.Has(x.protocol) {
 			// The fragment arrived while the message before was in flight.
-			bytes -= r.copyBase
-			from += r.fragmentTime
+			bytes -= x.copyBase
+			from += x.fragmentTime
 		}
 	}
-	in.lastEnd, in.lastProtocol = now, r.protocol
-	if r.protocol == selector.PipelineFull && in.isFirstLap(bytes, min(p.inTransport.Ring, maxLap)) {
-		r.isTimeInvalid = true
+	in.lastEnd, in.lastProtocol = now, x.protocol
+	if x.protocol == selector.PipelineFull && in.isFirstLap(bytes, min(p.inTransport.Ring, maxLap)) {
+		x.isTimeInvalid = true
 	}
-	if r.Status.Err == nil && !r.isTimeInvalid && r.selection != nil {
+	if r.Status.Err == nil && !x.isTimeInvalid && x.selection != nil {
 		// With others in flight, it was the first message of a window.
-		if (r.pattern == single || r.pattern == crossing) && in.inFlight > 0 {
-			r.selection = p.selectionOf(messageKind{r.selection.kind.memory, in.windowPattern, r.selection.kind.class}, r.possible.Has(selector.Get))
+		if (x.pattern == single || x.pattern == crossing) && in.inFlight > 0 {
+			x.selection = p.selectionOf(messageKind{x.selection.kind.memory, in.windowPattern, x.selection.kind.class}, x.possible.Has(selector.Get))
 		}
-		one := crossingReceive{r.selection, r.crossedSend, r.protocol, bytes, from, now, clean}
-		if r.selection.kind.pattern == crossing && p.isSending(r.crossedSend) {
+		one := crossingReceive{x.selection, x.crossedSend, x.protocol, bytes, from, now, clean}
+		if x.selection.kind.pattern == crossing && p.isSending(x.crossedSend) {
 			in.heldCrossing = one
 		} else {
 			one.record(now - from)

@@ -101,11 +101,12 @@ func (s *selection) plan(m *Module, possible selector.Set) {
 // planReceive determines the kind and the possible protocols of a message. It returns an
 // error if the message must be copied between the processes, and cannot be.
 func (p *proc) planReceive(r *request) error {
+	x := r.rndv
 	t := p.inTransport
-	forced := t.copier.Forced(r.remote, r.bytesWanted)
+	forced := t.copier.Forced(x.remote, r.bytesWanted)
 	var possible selector.Set
 	if r.buf.Layout() == nil {
-		if err := t.reader.CanRead(p.Life, r.remote, r.bytesWanted); err == nil {
+		if err := t.reader.CanRead(p.Life, x.remote, r.bytesWanted); err == nil {
 			possible |= selector.Of(selector.Get)
 		} else if forced != nil {
 			return fmt.Errorf("%w; %w", err, forced)
@@ -120,9 +121,9 @@ func (p *proc) planReceive(r *request) error {
 	if possible == 0 || forced == nil {
 		possible |= pipelines
 	}
-	k, canGet := messageKind{t.copier.KindOf(r.remote), r.pattern, classOf(r.bytesWanted)}, possible.Has(selector.Get)
+	k, canGet := messageKind{t.copier.KindOf(x.remote), x.pattern, classOf(r.bytesWanted)}, possible.Has(selector.Get)
 	allowed := p.m.allowedProtocols
-	if r.pattern >= sentPatterns && allowed == selector.All && p.m.protocolParam != randomProtocols {
+	if x.pattern >= sentPatterns && allowed == selector.All && p.m.protocolParam != randomProtocols {
 		// Both processes copy at the same time, so neither gains by the other's help. Yet each
 		// receiver on its own would select it.
 		allowed = selector.AnyPipeline | selector.Of(selector.Get)
@@ -137,7 +138,7 @@ func (p *proc) planReceive(r *request) error {
 	if only := possible & allowed; only != 0 {
 		possible = only
 	}
-	r.selection, r.possible = p.selectionOf(k, canGet), possible
+	x.selection, x.possible = p.selectionOf(k, canGet), possible
 	return nil
 }
 

@@ -126,7 +126,6 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 func (r *request) sendFirst() bool {
 	p := r.p
 	length := r.buf.Len()
-	r.packMode = packCached
 	flags, size := byte(r.plane), matchSize
 	if p.exchange.Send() != cid.SendCompact {
 		flags |= flagExtended
@@ -142,12 +141,12 @@ func (r *request) sendFirst() bool {
 func (r *request) sendMatch(flags byte, size int) bool {
 	p, length := r.p, r.buf.Len()
 	n := size + int(length)
-	b := p.proc.reserve(n, r.packMode)
+	b := p.proc.endpoint.Reserve(n)
 	if b == nil {
 		return false
 	}
 	r.putHeader(b, frameMatch, flags)
-	r.pack(b[size:n], 0)
+	r.pack(b[size:n], 0, packCached)
 	r.commitFirst(n)
 	p.proc.credit -= length + messageCost
 	r.finish()
@@ -156,6 +155,7 @@ func (r *request) sendMatch(flags byte, size int) bool {
 
 // sendRTS sends an RTS with a header of size bytes, and a fragment if the receiver wants one.
 func (r *request) sendRTS(flags byte, size int) bool {
+	r.beginRendezvous()
 	p := r.p
 	n := size + rtsSize
 	isWindow := r.next != nil || p.proc.isSendingLarge()
@@ -163,16 +163,16 @@ func (r *request) sendRTS(flags byte, size int) bool {
 	// single, it might use another protocol than those behind it and delay them, and its time,
 	// with the packing at the receiver before, would spoil the estimates of single messages.
 	// So a message behind a window counts as the first one of the next window.
-	r.pattern = single
+	r.rndv.pattern = single
 	if isWindow || p.proc.isLastInWindow {
-		r.pattern = windowed
+		r.rndv.pattern = windowed
 		flags |= flagWindow
 	}
 	remote, wantsFragment := r.exposeBuffer()
-	if r.isDescribed {
+	if r.rndv.isDescribed {
 		flags |= flagRemote
 		n += remoteSize
-		if r.canPut {
+		if r.rndv.canPut {
 			flags |= flagPut
 		}
 	}
@@ -181,20 +181,20 @@ func (r *request) sendRTS(flags byte, size int) bool {
 		fragment = r.fragmentLength(p.proc.frameLimit - n)
 		n += int(fragment)
 	}
-	b := p.proc.reserve(n, r.packMode)
+	b := p.proc.reserve(n, r.rndv.packMode)
 	if b == nil {
 		return false
 	}
 	r.putHeader(b, frameRTS, flags)
 	packTime := r.packFragment(b[n-int(fragment) : n])
 	putRTS(b[size:], r.buf.Len(), r.handle(), fragment, packTime)
-	if r.isDescribed {
+	if r.rndv.isDescribed {
 		copy(b[size+rtsSize:], remote[:])
 	}
 	r.commitFirst(n)
 	r.state, r.bytesMoved = stateOffered, fragment
 	p.proc.lastRTS = r.handle()
-	p.proc.noteRTS(r.pattern, isWindow)
+	p.proc.noteRTS(r.rndv.pattern, isWindow)
 	if fragment > 0 {
 		p.proc.credit -= fragment + messageCost
 	}
@@ -280,13 +280,13 @@ func (p *proc) reserve(n int, of packMode) []byte {
 }
 
 // pack copies payload from offset into dst.
-func (r *request) pack(dst []byte, offset int64) {
+func (r *request) pack(dst []byte, offset int64, mode packMode) {
 	if l := r.buf.Layout(); l != nil {
 		l.Pack(dst, r.buf.Bytes, offset)
 		return
 	}
 	src := r.buf.Bytes[offset : offset+int64(len(dst))]
-	if r.packMode == packNT {
+	if mode == packNT {
 		cpu.CopyPast(dst, src)
 		return
 	}
