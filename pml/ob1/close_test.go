@@ -42,7 +42,7 @@ func TestRecv_CommunicatorCloses_ReturnsErrClosed(t *testing.T) {
 	cs[1].Close()
 	send(1, pml.PointToPoint)
 	if err := receive(pml.PointToPoint); !errors.Is(err, framework.ErrClosed) {
-		t.Errorf("a receive on a communicator that closes: %v", err)
+		t.Errorf("receive on a closing communicator: %v", err)
 	}
 	send(2, pml.Control)
 	if _, err := pending.Wait(ctx, pending.Generation()); err != nil {

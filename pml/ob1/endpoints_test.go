@@ -81,6 +81,6 @@ func TestCannotCome_AnySourceAmongSeveralRanksPerProcess_AsksNoMember(t *testing
 		}
 	}
 	if whole.inquired == 0 || ranks.inquired != 0 {
-		t.Errorf("members were asked: %t among whole processes, %t among ranks", whole.inquired != 0, ranks.inquired != 0)
+		t.Errorf("members were inquired: %t among whole processes, %t among ranks", whole.inquired != 0, ranks.inquired != 0)
 	}
 }

@@ -36,6 +36,6 @@ func StateOf(m *Module, peer framework.Life) (sends, receives bool) {
 // FirstProtocol returns the first selection for large messages of a new process.
 func FirstProtocol(engine *progress.Engine) selector.Protocol {
 	p := &proc{m: &Module{engine: engine}}
-	way, _ := p.newSelection(messageKind{pattern: single, class: classes - 1}, true).Select(selector.All)
-	return way
+	protocol, _ := p.newSelection(messageKind{pattern: single, class: classes - 1}, true).Select(selector.All)
+	return protocol
 }

@@ -70,7 +70,7 @@ func TestUnexpected_ManyMessages_StayWithinLimit(t *testing.T) {
 				return err
 			}
 			if got := binary.LittleEndian.Uint32(buf); got != uint32(i) {
-				return fmt.Errorf("message %d came as number %d", got, i)
+				return fmt.Errorf("message %d arrived as number %d", got, i)
 			}
 		}
 		return nil

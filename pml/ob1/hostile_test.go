@@ -215,7 +215,7 @@ func (v *victim) check(t testing.TB) {
 	t.Helper()
 	for i, g := range v.guards {
 		if !bytes.Equal(g[:64], bytes.Repeat([]byte{0xee}, 64)) || !bytes.Equal(g[len(g)-64:], g[:64]) {
-			t.Fatalf("something was written outside of buffer %d", i)
+			t.Fatalf("the guards of buffer %d were overwritten", i)
 		}
 	}
 	if _, err := v.m.Inspect(t.Context()); err != nil {
@@ -268,7 +268,7 @@ func TestFrame_GuessedHandles_DoNoHarm(t *testing.T) {
 					defer v.close(t)
 					err := v.feed(withHandle(turn<<32 | slot)[i])
 					if err != nil && err.Error() == "" {
-						t.Error("an error without words")
+						t.Error("an error without text")
 					}
 					v.check(t)
 					if to2 := v.m.requests[5]; to2.state != stateOffered {

@@ -91,7 +91,7 @@ func TestPath_PreferredRefuses_NextTransportCarriesQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(posted[i], bytes.Repeat([]byte{byte(i + 1)}, sizes[i])) {
-			t.Errorf("message %d came in another one's place", i)
+			t.Errorf("message %d has the payload of another one", i)
 		}
 	}
 	// Rank 0 has only answered.
@@ -118,7 +118,7 @@ func TestPath_AllRefuse_ErrorHasAllReasons(t *testing.T) {
 	}
 	for _, want := range []string{"picky: ", errPicky.Error(), "full: ", other.why.Error()} {
 		if !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%q does not say %q", err, want)
+			t.Errorf("error %q lacks %q", err, want)
 		}
 	}
 	// The bootstrap reports it to the other process.
@@ -167,7 +167,7 @@ func TestRoute_OnlyAnswerRefused_HasNotFailed(t *testing.T) {
 	// Until the refusal is handled.
 	for ; route.Transport != ""; route = w.Procs[0].Module.Route(w.Group()[1].Life) {
 		if ctx.Err() != nil {
-			t.Fatalf("the refusal was not heard: %+v", route)
+			t.Fatalf("the refusal was not handled: %+v", route)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -238,7 +238,7 @@ func TestPeer_Closes_OperationsReturnErrPeerClosed(t *testing.T) {
 		t.Errorf("a send to a process that closes: %v", err)
 	}
 	if _, err := cs[0].Recv(ctx, b, 1, 2, pml.PointToPoint); err != nil {
-		t.Errorf("what it had sent before: %v", err)
+		t.Errorf("receive of an earlier message: %v", err)
 	}
 	if _, err := cs[0].Recv(ctx, b, 1, 2, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
 		t.Errorf("a receive from a process that has closed: %v", err)
@@ -345,7 +345,7 @@ func TestPipeline_PeerFails_BufferIsReturned(t *testing.T) {
 				}
 			}
 			if !bytes.Equal(mine, bytes.Repeat([]byte{0xaa}, len(mine))) {
-				t.Error("something was written into a buffer whose receive had ended")
+				t.Error("a buffer was changed after the end of its receive")
 			}
 		})
 	}

@@ -26,8 +26,8 @@ import (
 type copyVM = func(pid int, b []byte, at uint64) (int, error)
 
 // copyStack returns a stack with a forced protocol, and with replaced system calls for copies.
-func copyStack(way string, read, write copyVM, more ...string) pmltest.Stack {
-	set := map[string]string{"pml.ob1.way": way}
+func copyStack(protocol string, read, write copyVM, more ...string) pmltest.Stack {
+	set := map[string]string{"pml.ob1.way": protocol}
 	for i := 0; i < len(more); i += 2 {
 		set[more[i]] = more[i+1]
 	}
@@ -159,7 +159,7 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 		w.Procs[1].Engine.Unlock()
 		if done {
 			close(release)
-			t.Fatal("the receive has ended while its sender was writing")
+			t.Fatal("the receive ended during a put")
 		}
 	}
 	close(release)
@@ -171,10 +171,10 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 	select {
 	case <-sent:
 	case <-time.After(time.Minute):
-		t.Fatal("the send does not end")
+		t.Fatal("the send is still pending")
 	}
 	if !bytes.Equal(buf, make([]byte, size)) {
-		t.Error("something was written into memory that is not the receive's any more")
+		t.Error("memory was changed after the end of the receive")
 	}
 }
 
@@ -245,7 +245,7 @@ func TestWindow_AnyProtocol_IsRecognized(t *testing.T) {
 			}
 		}
 		if small == 0 || small > windows {
-			t.Errorf("%s: %d messages of the smaller class, of %d", protocol, small, windows)
+			t.Errorf("%s: %d messages of the smaller class, want 1 to %d", protocol, small, windows)
 		}
 		// The RTS of the very first message does not mark a window.
 		if seen[false] > 1 || seen[true] < windows*each-2 {
@@ -322,12 +322,12 @@ func testCrossing(t *testing.T, memory btl.Memory) {
 		}
 	}
 	if passed == 0 {
-		t.Error("no message is known to have passed another one")
+		t.Error("no message was recognized as crossing")
 	}
-	for way := range selector.Protocols {
-		n, other := by[0][way.String()], by[1][way.String()]
+	for p := range selector.Protocols {
+		n, other := by[0][p.String()], by[1][p.String()]
 		if max(n, other)-min(n, other) > passed/20 {
-			t.Errorf("by which ways messages came: %v", by)
+			t.Errorf("protocols of messages: %v", by)
 			break
 		}
 	}
@@ -394,7 +394,7 @@ func TestCrossingTime_LateReceive_IsIgnored(t *testing.T) {
 		whole + time.Millisecond:   8 * time.Microsecond,
 	} {
 		if took := ob1.CrossingTime(from, whole, end); took != want {
-			t.Errorf("one took %v, the other one %v: %v is learnt, and not %v", whole-from, end-from, took, want)
+			t.Errorf("first %v, second %v: got %v, want %v", whole-from, end-from, took, want)
 		}
 	}
 }

@@ -16,19 +16,19 @@ type parts struct {
 
 // take packs fragments with the given times, and returns the time in the last RTS.
 func (p *parts) take(all ...time.Duration) time.Duration {
-	for _, took := range all {
+	for _, elapsed := range all {
 		p.count++
 		if p.packTime.shouldTime(p.count) {
-			p.add(p.count, took)
+			p.add(p.count, elapsed)
 			p.timed++
 		}
 	}
 	return p.usual
 }
 
-func (p *parts) takeMany(n int, took time.Duration) time.Duration {
+func (p *parts) takeMany(n int, elapsed time.Duration) time.Duration {
 	for range n {
-		p.take(took)
+		p.take(elapsed)
 	}
 	return p.usual
 }
@@ -42,15 +42,15 @@ func TestPackTime_SlowFirstFragments_AreForgotten(t *testing.T) {
 		"two, and an interruption": {cold, cold, warm, warm, time.Millisecond},
 	} {
 		var p parts
-		if said := p.take(all...); said != warm {
-			t.Errorf("%s: what is said is %v, not %v", name, said, warm)
+		if sent := p.take(all...); sent != warm {
+			t.Errorf("%s: the RTS has %v, want %v", name, sent, warm)
 		}
 	}
 	var p parts
 	// One lap of the ring with 64 KiB each.
 	p.takeMany(32, cold)
-	if said := p.takeMany(2, warm); said != warm {
-		t.Errorf("two parts behind the first lap: %v, not %v", said, warm)
+	if sent := p.takeMany(2, warm); sent != warm {
+		t.Errorf("two fragments behind the first lap: %v, want %v", sent, warm)
 	}
 }
 
@@ -60,14 +60,14 @@ func TestPackTime_TwoEqualTimes_AreFollowed(t *testing.T) {
 	p.takeMany(200, warm)
 	// Until one of these is timed.
 	for range 3 * timeEvery {
-		if said := p.take(time.Millisecond); said != warm {
-			t.Fatalf("one that was interrupted is believed: %v", said)
+		if sent := p.take(time.Millisecond); sent != warm {
+			t.Fatalf("an interruption changed the estimate to %v", sent)
 		}
 		p.takeMany(2*timeEvery, warm)
 	}
 	for _, now := range []time.Duration{cold, warm, warm / 2} {
-		if said := p.takeMany(timeEvery+1, now); said != now {
-			t.Errorf("%d of %v, and what is said is %v", timeEvery+1, now, said)
+		if sent := p.takeMany(timeEvery+1, now); sent != now {
+			t.Errorf("%d fragments of %v: the RTS has %v", timeEvery+1, now, sent)
 		}
 	}
 }
@@ -78,8 +78,8 @@ func TestPackTime_RareMode_IsTimed(t *testing.T) {
 	p.takeMany(200, warm)
 	// Fragments in other modes.
 	p.count += 300
-	if said := p.take(cold, cold); said != cold {
-		t.Errorf("the second part after a change: %v, not %v", said, cold)
+	if sent := p.take(cold, cold); sent != cold {
+		t.Errorf("second fragment after a change: %v, want %v", sent, cold)
 	}
 }
 
@@ -87,6 +87,6 @@ func TestPackTime_SteadyTimes_FewAreTimed(t *testing.T) {
 	var p parts
 	p.takeMany(timeFirst+10*timeEvery, warm)
 	if want := timeFirst + 10; p.timed != want {
-		t.Errorf("%d of %d parts were timed, not %d", p.timed, timeFirst+10*timeEvery, want)
+		t.Errorf("%d of %d fragments were timed, want %d", p.timed, timeFirst+10*timeEvery, want)
 	}
 }

@@ -17,8 +17,8 @@ func TestFirstProtocol_ProcessesChange_Follows(t *testing.T) {
 		want  selector.Protocol
 	}{{1, selector.PipelineFull}, {3, selector.Get}, {2, selector.PipelineFull}} {
 		engine.SetNodeProcs(c.procs)
-		if way := ob1.FirstProtocol(engine); way != c.want {
-			t.Errorf("%d processes on 2 processors: %v, want %v", c.procs, way, c.want)
+		if protocol := ob1.FirstProtocol(engine); protocol != c.want {
+			t.Errorf("%d processes on 2 processors: %v, want %v", c.procs, protocol, c.want)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestSelector_PipelineColdAfterChange_IsProbedAtLength(t *testing.T) {
 		m.cost = [Protocols]float64{Pipeline: 0.020, Get: 0.026, Put: 0.08, Split: 0.026}
 		m.play(&c, 200, Pipeline)
 		if good := m.play(&c, 200, Pipeline); good < 150 {
-			t.Errorf("burst %d: 200 messages after the change %d of 200 go by the best way: %v", burst, good, c.Estimates())
+			t.Errorf("burst %d: 200 messages after the change %d of 200 go by the best protocol: %v", burst, good, c.Estimates())
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestSelector_BestBecomesSlow_IsReplaced(t *testing.T) {
 		m.cost[Pipeline] = 0.6
 		m.play(&c, 300, Get)
 		if good := m.play(&c, 200, Get); good < 150 {
-			t.Errorf("burst %d: %d of 200 messages go by the best way: %v", burst, good, c.Estimates())
+			t.Errorf("burst %d: %d of 200 messages used the best protocol: %v", burst, good, c.Estimates())
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestSelector_ProtocolFastOnlyInProbes_IsRarelyUsed(t *testing.T) {
 			}
 			play(10_000)
 			if frames > 1000 {
-				t.Errorf("burst %d, seed %d: %d of 10,000 messages went by a way that is fast only when it is tried", burst, seed, frames)
+				t.Errorf("burst %d, seed %d: %d of 10,000 messages used a protocol that is fast in probes only", burst, seed, frames)
 			}
 			cost[Pipeline], frames = 0.012, 0
 			if play(30_000); frames < 10_000 {
@@ -140,7 +140,7 @@ const windowBytes, windowStartNS, windowStartNTNS, switchNS, interruptNS, inStep
 
 // play sends n messages, and returns the relative loss against the best protocol alone.
 func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
-	var took, least int64
+	var elapsed, least int64
 	end := func() {
 		w := m.inFlight[0]
 		m.inFlight = m.inFlight[1:]
@@ -173,7 +173,7 @@ func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
 			x += interruptNS
 			least += interruptNS
 		}
-		took += x
+		elapsed += x
 		c.Record(w, windowBytes, int64(float64(x)*math.Exp(0.2*m.rng.NormFloat64())), w == m.lastProtocol)
 		m.lastProtocol = w
 	}
@@ -188,7 +188,7 @@ func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
 		}
 		m.inFlight = append(m.inFlight, w)
 	}
-	return float64(took)/float64(least) - 1
+	return float64(elapsed)/float64(least) - 1
 }
 
 // Samples in use contain the start of windows, and probes do not. So each probe looks good,
@@ -211,8 +211,8 @@ func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
 		{"frames are not doubted", wide, PipelineFull, 64, 0, false, [3]float64{0.20, 0.05, 0.06}},
 		{"frames are doubted", wide, PipelineFull, 64, 0, true, [3]float64{0.15, 0.05, 0.06}},
 		{"interrupts", wide, PipelineFull, 64, 200, true, [3]float64{0.16, 0.06, 0.06}},
-		{"the best way is not the guess", both, Split, 64, 0, true, [3]float64{0.27, 0.04, 0.04}},
-		{"the best way is not the guess, interrupts", both, Split, 64, 300, true, [3]float64{0.25, 0.05, 0.05}},
+		{"the best protocol is not the guess", both, Split, 64, 0, true, [3]float64{0.27, 0.04, 0.04}},
+		{"the best protocol is not the guess, interrupts", both, Split, 64, 300, true, [3]float64{0.25, 0.05, 0.05}},
 		{"short windows", wide, PipelineFull, 16, 0, true, [3]float64{0.27, 0.05, 0.05}},
 	} {
 		t.Run(at.name, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
 			}
 			for i, what := range []string{"messages 1 to 1000", "messages 1001 to 10000", "messages 10001 to 30000"} {
 				if mean := logSummary(t, what, loss[i]); mean > at.most[i] {
-					t.Errorf("loses %.1f %%", 100*mean)
+					t.Errorf("loss of %.1f %%", 100*mean)
 				}
 			}
 		})
@@ -263,7 +263,7 @@ func TestSelector_WindowsWithAlternatingSets_FindsBestOfEach(t *testing.T) {
 			}
 		}
 		if by[Get] < 8500 || by[PipelineNT] < 8500 {
-			t.Errorf("seed %d: by which ways 18,000 messages went: %v", seed, by)
+			t.Errorf("seed %d: protocols of 18,000 messages: %v", seed, by)
 		}
 	}
 }
@@ -296,7 +296,7 @@ func TestSelector_ChangeIsReverted_ReturnsToBest(t *testing.T) {
 		m.cost = usual
 		all(6000)
 		if good := all(1000); good < 900 {
-			t.Errorf("burst %d: %d of 1,000 messages go by the way that is best again", burst, good)
+			t.Errorf("burst %d: %d of 1,000 messages used the restored best protocol", burst, good)
 		}
 	}
 }
@@ -321,7 +321,7 @@ func TestSelector_AlternatingSets_NoticesChange(t *testing.T) {
 	m.cost[Get] = 0.3
 	play(400)
 	if by := play(1000); by[PipelineFull] < 900 {
-		t.Errorf("by which ways 1,000 messages went: %v", by)
+		t.Errorf("protocols of 1,000 messages: %v", by)
 	}
 }
 
@@ -336,14 +336,14 @@ func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 			c := New(seed, burst, Pipeline)
 			m := &coldRingMachine{coldFactor: 1, cost: usual}
 			var late []Protocol
-			took := 0.
+			elapsed := 0.
 			play := func(n int) (by [Protocols]int) {
 				for range n {
 					w, _ := c.Select(All)
 					by[w]++
 					if late = append(late, w); len(late) > 3 {
 						x := m.messageCost(late[0])
-						took += x
+						elapsed += x
 						c.Record(late[0], messageBytes, int64(x*messageBytes), burst == 1 || late[0] == late[1])
 						late = late[1:]
 					}
@@ -366,7 +366,7 @@ func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 			m.cost = usual
 			play(after)
 			if by := play(200); by[PipelineFull] < 150 {
-				t.Errorf("burst %d, seed %d: %d messages after the change %v of 200 go by each way: %v", burst, seed, after, by, c.Estimates())
+				t.Errorf("burst %d, seed %d: %d messages after the change %v of 200 used each protocol: %v", burst, seed, after, by, c.Estimates())
 			}
 			// This time the change stays.
 			for w := range Protocols {
@@ -375,9 +375,9 @@ func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 				}
 			}
 			play(after)
-			took = 0
-			if play(1000); took > 1.05*1000*m.cost[Get] {
-				t.Errorf("burst %d, seed %d: 1000 messages after a change that stays take %.2f of what they take by the best way", burst, seed, took/1000/m.cost[Get])
+			elapsed = 0
+			if play(1000); elapsed > 1.05*1000*m.cost[Get] {
+				t.Errorf("burst %d, seed %d: 1000 messages after a lasting change take %.2f times as long as by the best protocol", burst, seed, elapsed/1000/m.cost[Get])
 			}
 		}
 	}

@@ -37,11 +37,11 @@ func TestGroupSelector_BatchedTimes_FindsBest(t *testing.T) {
 			}
 			g := NewGroup(seed, x.group, Pipeline)
 			var under []Protocol
-			var took, least float64
+			var elapsed, least float64
 			for i := range 6400 {
 				w, _ := g.Select(m.possible)
 				if i >= 3200 {
-					took += m.cost[w]
+					elapsed += m.cost[w]
 					least += m.leastCost()
 				}
 				if under = append(under, w); len(under) > x.ahead {
@@ -49,10 +49,10 @@ func TestGroupSelector_BatchedTimes_FindsBest(t *testing.T) {
 					under = under[1:]
 				}
 			}
-			losses = append(losses, took/least-1)
+			losses = append(losses, elapsed/least-1)
 		}
 		if mean := logSummary(t, fmt.Sprintf("%+v: messages 3201 to 6400", x), losses); mean > 0.03 {
-			t.Errorf("loses %.1f %%", 100*mean)
+			t.Errorf("loss of %.1f %%", 100*mean)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestGroupSelector_ProtocolBecomesImpossible_StartsNewGroup(t *testing.T) {
 	}
 }
 
-// All messages of a group had arrived before the receiver polled, and took no time.
+// All messages of a group had arrived before the receiver polled, and elapsed no time.
 func TestGroupSelector_GroupsOfNoTime_AreIgnored(t *testing.T) {
 	g := NewGroup(1, 8, Pipeline)
 	by := map[Protocol]int{}
@@ -88,6 +88,6 @@ func TestGroupSelector_GroupsOfNoTime_AreIgnored(t *testing.T) {
 		by[w]++
 	}
 	if by[PipelineFull] < 3000 {
-		t.Errorf("by which ways 4000 messages went: %v", by)
+		t.Errorf("protocols of 4000 messages: %v", by)
 	}
 }

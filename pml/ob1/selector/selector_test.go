@@ -76,15 +76,15 @@ const messageBytes = 1 << 20
 
 // run sends n messages, and returns the relative loss against the best protocol at each time.
 func (m *machine) run(c *Selector, n int) (loss float64) {
-	var took, least float64
+	var elapsed, least float64
 	for range n {
 		m.step()
 		w, _ := c.Select(m.possible)
-		took += m.cost[w]
+		elapsed += m.cost[w]
 		least += m.leastCost()
 		c.Record(w, messageBytes, m.messageTime(w, messageBytes), true)
 	}
-	return took/least - 1
+	return elapsed/least - 1
 }
 
 func logSummary(t *testing.T, what string, all []float64) (mean float64) {
@@ -119,14 +119,14 @@ func TestSelector_RandomMachines_LosesLittle(t *testing.T) {
 		followed = append(followed, x)
 	}
 	if mean := logSummary(t, "messages 1 to 1000", first); mean > 0.03 {
-		t.Errorf("loses %.1f %% in the first 1000 messages", 100*mean)
+		t.Errorf("loss of %.1f %% in the first 1000 messages", 100*mean)
 	}
 	if mean := logSummary(t, "messages 1001 to 2000", second); mean > 0.03 {
-		t.Errorf("loses %.1f %% later", 100*mean)
+		t.Errorf("loss of %.1f %% later", 100*mean)
 	}
 	logSummary(t, "messages 1 to 200 after a change", changed)
 	if mean := logSummary(t, "messages 201 to 400 after a change", followed); mean > 0.045 {
-		t.Errorf("200 messages after a change it loses %.1f %%", 100*mean)
+		t.Errorf("loss of %.1f %% 200 messages after a change", 100*mean)
 	}
 	if at := followed[len(followed)*95/100]; at > 0.25 {
 		t.Errorf("200 messages after a change 5 of 100 machines lose %.1f %% or more", 100*at)
@@ -153,13 +153,13 @@ func TestInherit_NeighborWithSimilarCosts_ShortensWarmup(t *testing.T) {
 			expecting[i] = append(expecting[i], same.run(&d, n))
 		}
 	}
-	a, e := logSummary(t, "messages 1 to 200", alone[0]), logSummary(t, "the same, expecting", expecting[0])
+	a, e := logSummary(t, "messages 1 to 200", alone[0]), logSummary(t, "the same, inherited", expecting[0])
 	if e > 0.6*a {
-		t.Errorf("loses %.1f %% in the first 200 messages, and %.1f %% where nothing is expected", 100*e, 100*a)
+		t.Errorf("loss of %.1f %% in the first 200 messages, and of %.1f %% without Inherit", 100*e, 100*a)
 	}
-	a2, e2 := logSummary(t, "messages 201 to 1000", alone[1]), logSummary(t, "the same, expecting", expecting[1])
+	a2, e2 := logSummary(t, "messages 201 to 1000", alone[1]), logSummary(t, "the same, inherited", expecting[1])
 	if a, e = a+4*a2, e+4*e2; e > a {
-		t.Errorf("loses %.1f %% in the first 1000 messages, and %.1f %% where nothing is expected", 20*e, 20*a)
+		t.Errorf("loss of %.1f %% in the first 1000 messages, and of %.1f %% without Inherit", 20*e, 20*a)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestInherit_BestProtocolImpossible_ProbesOthers(t *testing.T) {
 	c := New(1, 1, Pipeline)
 	c.Inherit(&like)
 	if by := play(&c, fourProtocols&^Of(Get)); by[Put] < 850 {
-		t.Errorf("by which ways 1000 messages went: %v", by)
+		t.Errorf("protocols of 1000 messages: %v", by)
 	}
 }
 
@@ -205,16 +205,16 @@ func TestSelector_AfterWarmup_BoundsProbes(t *testing.T) {
 				c.Record(w, messageBytes, ns, true)
 			}
 			if most := messages/MessagesPerProbe + maxProbeBudget; tries > most {
-				t.Fatalf("seed %d: %d of %d messages tried another way, at most %d may", seed, tries, messages, most)
+				t.Fatalf("seed %d: %d of %d messages were probes, want at most %d", seed, tries, messages, most)
 			}
 			shares = append(shares, tried/all)
 		}
 		// The budget from the warm-up counts as well.
-		if mean := logSummary(t, "share of time that tries take", shares); mean > ProbeTimeShare {
-			t.Errorf("tries take %.2f %% of the time", 100*mean)
+		if mean := logSummary(t, "share of time that probes consume", shares); mean > ProbeTimeShare {
+			t.Errorf("probes consume %.2f %% of the time", 100*mean)
 		}
 		if most := shares[len(shares)-1]; most > 1.5*ProbeTimeShare {
-			t.Errorf("tries took %.2f %% of the time on one machine", 100*most)
+			t.Errorf("probes consumed %.2f %% of the time on one machine", 100*most)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func TestSelector_FirstMessagesSlow_FindsBest(t *testing.T) {
 			c.Record(w, messageBytes, int64(x*messageBytes), true)
 		}
 		if good < 4_500 {
-			t.Errorf("burst %d: %d of the last 5,000 messages went by the best way", burst, good)
+			t.Errorf("burst %d: %d of the last 5,000 messages used the best protocol", burst, good)
 		}
 	}
 }
@@ -339,6 +339,6 @@ func TestSelector_SlowWindowStarts_AreNoChange(t *testing.T) {
 		}
 	}
 	if good < 18_000 {
-		t.Errorf("%d of 20,000 messages went by the best way", good)
+		t.Errorf("%d of 20,000 messages used the best protocol", good)
 	}
 }
