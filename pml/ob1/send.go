@@ -47,7 +47,8 @@ func (c *comm) sendEager(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	if !proc.canSendEager || n > proc.eagerLimit || cost > proc.credit || proc.prefersGet(buf) {
 		return false
 	}
-	if !proc.shortSender.SendShort(eagerHeader(p.sendWord, plane, tag, c.Spec.Rank, p.sendSeq), buf.Bytes) {
+	h := eagerHeader(p.sendWord, plane, tag, c.Spec.Rank, p.sendSeq)
+	if !proc.shortSender.SendShort(h, buf.Bytes) {
 		return false
 	}
 	p.sendSeq++

@@ -159,12 +159,11 @@ func (h header) pattern() pattern {
 func eagerWord(local cid.Local) uint64 { return frameMatch | uint64(local)<<32 }
 
 // eagerHeader returns the compact eager header of a message. word is the receiver's eagerWord.
-func eagerHeader(word uint64, plane pml.Plane, tag, source int, seq uint64) btl.ShortHeader {
-	return btl.ShortHeader{
-		First:  word | uint64(plane)<<8,
-		Second: uint64(uint32(tag)) | uint64(source)<<32,
-		Third:  uint64(uint32(seq)),
-	}
+func eagerHeader(word uint64, plane pml.Plane, tag, source int, seq uint64) (h btl.ShortHeader) {
+	h.First = word | uint64(plane)<<8
+	h.Second = uint64(uint32(tag)) | uint64(source)<<32
+	h.Third = uint64(uint32(seq))
+	return h
 }
 
 // parseEager splits a compact eager header into three words. The first is the eagerWord with
