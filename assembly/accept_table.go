@@ -9,13 +9,13 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// AcceptTable prepares this process for the communicator of a table, without messages. A creation in levels does the same with the
-// table that it has received. A model of large jobs (internal/scale) measures the memory for it. The table has the nonce of this
-// process, and ids that a process without communicators offers. It is not in memory that others write to.
+// AcceptTable prepares this process for the communicator of a table without messages, as a creation in levels does with a table that it has
+// received. The model of large jobs in internal/scale measures its memory. t has the nonce of this process, and the ids of a process without
+// communicators. No other process writes to its memory.
 func (a *Assembly) AcceptTable(t *wireup.Table, group []framework.Proc, rank int) (m PML, spec pml.CommSpec, err error) {
 	p := &levelPort{Assembly: a, ctx: context.Background(), group: group, rank: rank}
 	p.ids = a.pmls[0].CIDs().OfferFor(cid.PolicyAgree, len(group), levelsRoom)
-	defer a.pmls[0].CIDs().Release(p.ids) // Does nothing once the ids are settled.
+	defer a.pmls[0].CIDs().Release(p.ids) // No effect after the ids are settled.
 	if err := p.Accept(t); err != nil {
 		return m, spec, err
 	}

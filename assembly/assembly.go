@@ -1,12 +1,8 @@
-// Package assembly puts a process together from components: it reads the
-// configuration, selects, connects with the launcher, opens the modules of every
-// framework, exchanges business cards with others, says why it is as it is, and
-// takes it all down again.
+// Package assembly builds a process from components. It reads the configuration, selects components, connects to the launcher, opens the
+// modules of all frameworks, exchanges business cards with other processes, explains its choices, and closes everything again.
 //
-// An Assembly is a value, and knows of no other: several may live in one
-// operating-system process, each a process of its job. Package mpi is its user, and
-// shares one among the sessions of a process. A Stack is the part without
-// configuration and launcher, which the kits use too.
+// An Assembly is an independent value. Several may exist in one operating-system process, each as a separate process of its job. Package
+// mpi shares one among the sessions of a process. A Stack is the part without configuration and launcher. Test kits use it alone.
 package assembly
 
 import (
@@ -36,116 +32,111 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Options says what to assemble. The zero value is a process with the standard
-// components, as the configuration wants it.
+// Options are the inputs of Open. The zero value is a process with the standard components and the configuration of its environment.
 type Options struct {
-	// Registry replaces components.Standard, if it is not nil. It isn't changed.
+	// Registry replaces components.Standard if it is not nil. Open does not change it.
 	Registry *framework.Registry
-	// Client, if not nil, is used in place of the bootstrap that would be selected,
-	// and stays the caller's.
+	// Client replaces the selected bootstrap if it is not nil. The caller closes it.
 	Client bootstrap.Client
-	// Settings are the program's, which win over all others.
+	// Settings take precedence over all other sources of parameters.
 	Settings []framework.Setting
-	Logger   *slog.Logger // nil: as the parameter log says
-	Hooks    pml.Hooks    // nil when nobody looks
-	Watcher  Watcher      // nil when nobody looks
+	// Logger replaces the log of the parameters log and log.file if it is not nil.
+	Logger *slog.Logger
+	// Hooks may be nil.
+	Hooks pml.Hooks
+	// Watcher may be nil.
+	Watcher Watcher
 }
 
-// A Watcher hears what happens to the job. No call comes after Close.
+// A Watcher receives the events of the job. Calls come one at a time, except for Dump. No call comes after Close.
 type Watcher interface {
-	// Died reports that a process has failed. All PMLs have been notified. Calls come one at a
-	// time. The bootstrap may report this process itself. Then Gone follows for all others.
-	Died(peer framework.Life, reason string)
-	// Gone says that nothing more is exchanged with a process, because it has closed its
-	// session, or because this one is cut off. All PMLs have been told. Calls come one at a
-	// time, Died's among them.
-	Gone(peer framework.Life, why error)
-	// Broken says that a process takes part in no further collective of a communicator, and
-	// why, though none has failed. Calls come one at a time, Died's among them.
-	Broken(comm cid.Extended, by framework.Proc, reason string)
-	// Revoked reports that another process has revoked a communicator. Calls come one at a time,
-	// Died's among them.
-	Revoked(comm cid.Extended, by framework.Proc)
-	// Noted passes on a note of a process. Calls come one at a time, Died's among them.
-	Noted(from framework.Life, body string)
-	// Dump says that somebody wants to see what the process waits for. It may come while
-	// another call is under way, whose end it must not wait for.
+	// PeerFailed reports that a process has failed, after all PMLs were notified. The bootstrap may report this process itself.
+	// ExchangeEnded then follows for all others.
+	PeerFailed(peer framework.Life, reason string)
+	// ExchangeEnded reports that no more messages are exchanged with a process, because it has closed its session or because this
+	// process is isolated. All PMLs were notified before.
+	ExchangeEnded(peer framework.Life, why error)
+	// CollectivesBroken reports that a process that is alive takes part in no further collective of a communicator.
+	CollectivesBroken(comm cid.Extended, by framework.Proc, reason string)
+	// CommRevoked reports that another process has revoked a communicator.
+	CommRevoked(comm cid.Extended, by framework.Proc)
+	// NoteReceived passes a note of another process.
+	NoteReceived(from framework.Life, body string)
+	// Dump requests a report of the operations that the process waits for. It may run during another call, and must not wait for it.
 	Dump(how string)
 }
 
 // Assembly is one process of a job. Its methods may be called concurrently.
 type Assembly struct {
 	*Stack
-	streamOf     // Zero in the assembly of a process.
-	options      Options
-	log          *sink // nil where the program brings a logger
-	boot         core.Bootstrap
-	reports      []string
-	isExplaining bool // Parameter explain.
-	threads      threads.Params
-	client       bootstrap.Client
-	offers       []byte // of all PMLs, as they travel
-	// decodedOffers are the same, decoded.
-	decodedOffers []pml.Offer
-	card          card // likewise; see present
+	streamOf        // Zero in the assembly of a process.
+	options         Options
+	log             *sink // nil if the program has its own logger.
+	bootstrapParams core.Bootstrap
+	reports         []string
+	isExplaining    bool // Parameter explain.
+	threadParams    threads.Params
+	client          bootstrap.Client
+	// capabilities are the capabilities of all PMLs as they are sent, and decodedCapabilities the same as values.
+	capabilities        []byte
+	decodedCapabilities []pml.Offer
+	ownCard             card // Guarded by presenting.
 
-	closing    sync.Once
-	readers    sync.RWMutex // See WhileOpen.
-	isFreed    bool         // Whether the transports are closed or closing. Guarded by readers.
-	closed     error        // of Close
-	learning   sync.Mutex   // held while PMLs learn a card, before mu
-	presenting sync.Mutex   // guards card
+	closeOnce sync.Once
+	readers   sync.RWMutex // See WhileOpen.
+	isFreed   bool         // Whether the transports are closed or closing. Guarded by readers.
+	closeErr  error
+	learnMu   sync.Mutex // Held while PMLs learn a card. Locked before mu.
+	cardMu    sync.Mutex
 
-	mu       sync.Mutex
-	known    acquaintances
-	here     nodeProcs
-	noted    map[framework.Life]Pair // see note
-	tables   map[int]tableNote       // by number of members; see NoteCollectives
-	dead     deaths
-	left     map[framework.Life]struct{} // See Left.
-	streams  streams
-	refused  []cid.Span // See HasRefused.
-	past     past
-	leftOut  map[string]leftOut // coll components; see LeftOut
-	isolated error              // why nothing is exchanged with any other process; see isolate
+	mu            sync.Mutex
+	peers         peerRecords
+	nodeProcs     nodeProcs
+	savedRoutes   map[framework.Life]Pair // Routes of members when their communicator was created.
+	tables        map[int]recordedTable   // By number of members.
+	failed        failureList
+	left          map[framework.Life]struct{} // See Left.
+	streams       streams
+	refusedComms  []cid.Span // See HasRefused.
+	droppedRoutes routeHistory
+	omissions     map[string]omission // By coll component.
+	isolation     error               // Reason of the isolation of this process, or nil.
 
 	wireUps wireUps
 
 	constructs struct {
 		last    uint64
-		waiting map[uint64]string                  // in progress, for Constructs
+		waiting map[uint64]string                  // Descriptions of those in progress.
 		cancel  map[uint64]context.CancelCauseFunc // Of those with other processes.
 	}
 
 	upcalls struct {
 		sync.Mutex
-		closing bool
+		isClosing bool
 		// isIsolated reports that the isolation of this process is in the queue, or was delivered.
-		isIsolated bool
-		stop       chan struct{} // closed with closing
-		lost       error         // Why no notes are sent, once the launcher is gone.
-		news       []news        // of which nobody has been told yet
-		notes      int           // Number of notes in the queue.
-		telling    bool
-		dumping    bool
-		running    sync.WaitGroup
+		isIsolated   bool
+		stop         chan struct{} // Closed when isClosing is set.
+		lost         error         // Reason why no notes are sent after the loss of the launcher.
+		queue        []peerEvent   // Pending, in order.
+		queuedNotes  int           // Number of notes in the queue.
+		isDelivering bool
+		isDumping    bool
+		running      sync.WaitGroup
 	}
 }
 
-// card is the process's own business card.
+// card is the business card of this process. The edition rises with each change.
 type card struct {
 	bytes   []byte
 	edition uint32
 }
 
-// Open does the local half of MPI_Init: nothing leaves the process, but for the
-// greeting of its launcher. ErrConfig says what is wrong with the configuration, or
-// that what was asked for by name is not to be had; ErrTransport that the launcher
-// can't be reached. After an error nothing is left open.
+// Open opens a process. It sends no message to another process, and connects to the launcher. It returns ErrConfig if the configuration is
+// wrong or lacks a component that it names, and ErrTransport if the launcher cannot be reached. After an error no resource is left open.
 func Open(ctx context.Context, o Options) (*Assembly, error) {
 	a := &Assembly{
 		Stack: new(Stack), options: o,
-		known: newAcquaintances(), noted: map[framework.Life]Pair{},
+		peers: newPeerRecords(), savedRoutes: map[framework.Life]Pair{},
 	}
 	a.constructs.waiting, a.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
 	a.upcalls.stop = make(chan struct{})
@@ -155,14 +146,13 @@ func Open(ctx context.Context, o Options) (*Assembly, error) {
 	return a, nil
 }
 
-// opening is what opening takes at least: descriptors for the runtime's poller and a file,
-// and a thread for the engine's progress goroutine.
-var opening = limits.Need{Files: 3, Threads: 1, Space: 16 << 20}
+// openNeed is the minimum for a process. It has descriptors for the runtime's poller and a file, and a thread for the progress goroutine.
+var openNeed = limits.Need{Files: 3, Threads: 1, Space: 16 << 20}
 
 func (a *Assembly) open(ctx context.Context) error {
 	began := now(stepOpen)
-	if err := opening.Check(); err != nil {
-		return fmt.Errorf("%w: this process can't do more: %w", framework.ErrUnsupported, err)
+	if err := openNeed.Check(); err != nil {
+		return fmt.Errorf("%w: this process is at its limits: %w", framework.ErrUnsupported, err)
 	}
 	if a.options.Registry != nil {
 		a.registry = a.options.Registry.Clone()
@@ -185,7 +175,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	var session core.Session
 	var waiting core.Progress
-	if err := errors.Join(a.values.Decode("bootstrap", &a.boot), a.values.Decode("session", &session), a.values.Decode("progress", &waiting), a.values.Decode("threads", &a.threads)); err != nil {
+	if err := errors.Join(a.values.Decode("bootstrap", &a.bootstrapParams), a.values.Decode("session", &session), a.values.Decode("progress", &waiting), a.values.Decode("threads", &a.threadParams)); err != nil {
 		return err
 	}
 	a.reports = session.Report
@@ -200,7 +190,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	if a.selections, err = a.registry.SelectAll(ctx, a.values); err != nil {
 		return err
 	}
-	if _, err := a.Forced(a.values); err != nil {
+	if _, err := a.ForcedAlgorithms(a.values); err != nil {
 		return err
 	}
 	a.timing.probes(a.selections)
@@ -216,7 +206,7 @@ func (a *Assembly) open(ctx context.Context) error {
 			return fmt.Errorf("%w (%s)", err, file.Source)
 		}
 	}
-	if a.speaks() {
+	if a.warnsForNode() {
 		ignored.log(log)
 	}
 	opt, err := waiting.Options()
@@ -228,7 +218,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), len(identity.OnMachine())
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
-	a.cards, a.giveUp, a.droppablePeer = cards{a}, a.tellGivenUp, a.droppable
+	a.cards, a.giveUp, a.droppablePeer = cards{a}, a.disconnectPeer, a.droppable
 	err = a.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: nodeID(a.values, identity.NodeMark()), Engine: progress.New(opt), Logger: log,
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
@@ -236,33 +226,32 @@ func (a *Assembly) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.encodeOffers(); err != nil {
+	if err := a.encodeCapabilities(); err != nil {
 		return err
 	}
 	a.timing.mark(stepModules)
-	a.here = newNodeProcs(&a.env)
+	a.nodeProcs = newNodeProcs(&a.env)
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
 		events.Begin(a.env.Self.Nonce)
 		events.OnEvent(a.event)
 	}
 	a.timing.mark(stepSession)
-	log.Info("open", "process", identity.Proc.String(), "of", identity.Size, "pml", a.pmls[0].Name, "transports", strings.Join(a.carry, ","))
+	log.Info("open", "process", identity.Proc.String(), "of", identity.Size, "pml", a.pmls[0].Name, "transports", strings.Join(a.transportNames, ","))
 	return nil
 }
 
-// encodeOffers encodes the capabilities of the PMLs and the card.
-func (a *Assembly) encodeOffers() (err error) {
-	if a.offers, a.card.bytes, err = encodeCard(a.pmls, a.Card()); err != nil {
+// encodeCapabilities encodes the capabilities of the PMLs and the card.
+func (a *Assembly) encodeCapabilities() (err error) {
+	if a.capabilities, a.ownCard.bytes, err = encodeCard(a.pmls, a.Card()); err != nil {
 		return err
 	}
 	for _, m := range a.pmls {
-		a.decodedOffers = append(a.decodedOffers, m.Offer())
+		a.decodedCapabilities = append(a.decodedCapabilities, m.Offer())
 	}
 	return nil
 }
 
-// labels returns a context that has the labels of the process's own goroutines: those of
-// ctx, and the rank in the job.
+// labels returns a context with the profile labels of the goroutines of this process, which are those of ctx and the rank in the job.
 func labels(ctx context.Context, p framework.Proc) context.Context {
 	var list []string
 	pprof.ForLabels(ctx, func(key, value string) bool {
@@ -272,21 +261,17 @@ func labels(ctx context.Context, p framework.Proc) context.Context {
 	return pprof.WithLabels(context.Background(), pprof.Labels(append(list, LabelRank, strconv.Itoa(int(p.Rank)))...))
 }
 
-// LabelRank is the profile label that has a process's rank in its job.
+// LabelRank is the profile label for the rank of a process in its job.
 const LabelRank = "ferry.rank"
 
 func newNonce() uint64 {
 	var b [8]byte
-	rand.Read(b[:]) // never fails (crypto/rand)
+	rand.Read(b[:]) // Never fails, see crypto/rand.
 	return binary.NativeEndian.Uint64(b[:]) | 1
 }
 
-// openBootstrap opens the first bootstrap of the selection. Another one is no
-// substitute if that fails: a program that was started under a launcher must not
-// become N singletons.
-// speaks reports whether this process is the one that says what is so for all of the node:
-// `ferry run` has said it for its ranks.
-func (a *Assembly) speaks() bool {
+// warnsForNode reports whether this process logs warnings about its node on behalf of all processes there. `ferry run` logs them itself.
+func (a *Assembly) warnsForNode() bool {
 	identity := a.client.Identity()
 	if identity.Singleton || a.options.Client != nil {
 		return identity.Singleton
@@ -294,6 +279,8 @@ func (a *Assembly) speaks() bool {
 	return identity.Leads() && a.selections[framework.Bootstrap].Chosen[0].Verdict.Name != "local"
 }
 
+// openBootstrap opens the first bootstrap of the selection. It does not fall back to the next one, because a program started by a launcher
+// must not become many singletons.
 func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 	if a.options.Client != nil {
 		a.client = a.options.Client
@@ -307,13 +294,13 @@ func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 	if !ok {
 		return wrongContract(choice)
 	}
-	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.boot.Timeout,
-		HostTimeout: a.boot.HostTimeout, ProcessTimeout: a.boot.ProcessTimeout})
+	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.bootstrapParams.Timeout,
+		HostTimeout: a.bootstrapParams.HostTimeout, ProcessTimeout: a.bootstrapParams.ProcessTimeout})
 	if err == nil {
 		c, err = bootstrap.CheckedClient(choice.Verdict.Name, c)
 	}
 	if err != nil {
-		return err // whatever c is
+		return err // Of the client or of the check of it.
 	}
 	a.client = c
 	return nil
@@ -329,9 +316,8 @@ func (a *Assembly) Values() *framework.Values { return a.values }
 // Client returns the bootstrap client in use.
 func (a *Assembly) Client() bootstrap.Client { return a.client }
 
-// Join returns the values of all parameters for one more user of the assembly, with
-// options of its own. What is of process scope is the first one's; another may only
-// repeat it, and gets ErrConfig where it differs.
+// Join returns the values of all parameters for a further user of the assembly, with the settings of o. Parameters of process scope keep the
+// values of the first user. It returns ErrConfig if o asks for other values, another registry or other hooks.
 func (a *Assembly) Join(o Options) (*framework.Values, error) {
 	if o.Registry != nil && o.Registry != a.options.Registry {
 		return nil, fmt.Errorf("%w: WithRegistry: another session is open with another registry; close it first", framework.ErrConfig)
@@ -343,7 +329,7 @@ func (a *Assembly) Join(o Options) (*framework.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.Forced(values); err != nil {
+	if _, err := a.ForcedAlgorithms(values); err != nil {
 		return nil, err
 	}
 	for _, name := range values.Diff(a.values, framework.ScopeProcess) {
@@ -354,21 +340,20 @@ func (a *Assembly) Join(o Options) (*framework.Values, error) {
 			mine, _ := values.Get(name)
 			theirs, _ := a.values.Get(name)
 			spec, _ := values.Spec(name)
-			return nil, fmt.Errorf("%w: parameter %s has process scope: an open session has %q (%s), and this one asks for %q (%s)",
+			return nil, fmt.Errorf("%w: parameter %s has process scope: the open session uses %q (%s), and this one requests %q (%s); close it first or use the same value",
 				framework.ErrConfig, name, spec.Redact(theirs.Text), theirs.Source, spec.Redact(mine.Text), mine.Source)
 		}
 	}
 	return values, nil
 }
 
-// Same reports whether two values are the same one. What can't be compared, such
-// as a function, is not.
+// Same reports whether two values are comparable and equal.
 func Same(a, b any) bool {
 	return a == nil && b == nil || a != nil && b != nil && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// Bound limits a step of the wire-up. A client that this assembly opened has the limit already, and names the missing members
-// when it passes. Another one gets it with the context, which ends a little later.
+// Bound returns a context for one step of the wire-up. A client opened by this assembly applies bootstrap.timeout itself, and its error names
+// the missing members. For another client the context ends a little later than the timeout.
 func (a *Assembly) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if a.process != nil {
 		return a.process.Bound(ctx)
@@ -376,12 +361,11 @@ func (a *Assembly) Bound(ctx context.Context) (context.Context, context.CancelFu
 	if a.options.Client == nil {
 		return ctx, func() {}
 	}
-	timeout := bootstrap.Timeout(ctx, a.boot.Timeout)
+	timeout := bootstrap.Timeout(ctx, a.bootstrapParams.Timeout)
 	return context.WithTimeout(bootstrap.WithTimeout(ctx, timeout), timeout+timeout/4)
 }
 
-// Drain waits for at most linger until all that was accepted is on its way, tells
-// peers that nothing more comes, and gives the launcher its reports. Close is next.
+// Drain flushes the PMLs for at most linger, which includes notifying peers, and sends the reports to the launcher. The caller calls Close next.
 func (a *Assembly) Drain(linger time.Duration) error {
 	a.timing.mark(stepClose)
 	var errs []error
@@ -395,15 +379,15 @@ func (a *Assembly) Drain(linger time.Duration) error {
 	return errors.Join(append(errs, a.report())...)
 }
 
-// Close frees what Open has made. Closing again gives the same result.
+// Close frees all resources. Further calls return the result of the first.
 func (a *Assembly) Close() error {
-	a.closing.Do(func() {
-		a.closed = a.close()
+	a.closeOnce.Do(func() {
+		a.closeErr = a.close()
 		if a.log != nil {
-			a.closed = errors.Join(a.closed, a.log.close())
+			a.closeErr = errors.Join(a.closeErr, a.log.close())
 		}
 	})
-	return a.closed
+	return a.closeErr
 }
 
 // WhileOpen calls read, and returns true, unless the transports are closed or closing. Close waits until read returns. It protects
@@ -424,14 +408,14 @@ func (a *Assembly) close() error {
 	}
 	events, ok := framework.As[bootstrap.EventSource](a.client)
 	if a.process != nil {
-		ok = false // The events are those of the process.
+		ok = false // Events belong to the process.
 		a.process.removeStream(a)
 	}
 	if ok {
 		events.OnEvent(nil)
 	}
 	a.upcalls.Lock()
-	a.upcalls.closing = true
+	a.upcalls.isClosing = true
 	close(a.upcalls.stop)
 	a.upcalls.Unlock()
 	a.upcalls.running.Wait()

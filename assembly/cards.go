@@ -9,22 +9,22 @@ import (
 // wire-up on (see know).
 type cards struct{ *Assembly }
 
-// mostSought is the number of nonces that PMLs have asked for and that no card has. Above, PMLs get each new card.
-const mostSought = 1 << 12
+// maxSought is the number of nonces that PMLs have asked for and that no card has. Above, PMLs get each new card.
+const maxSought = 1 << 12
 
 // Card implements pml.Cards.
 func (c cards) Card(peer framework.Life) (framework.Card, bool) {
 	c.mu.Lock()
-	known, ok := c.known.get(peer)
+	known, ok := c.peers.get(peer)
 	if !ok || !known.hasCard() {
-		c.known.seek(peer.Nonce)
+		c.peers.seek(peer.Nonce)
 		c.mu.Unlock()
 		return nil, false
 	}
 	known.leaveTable() // One read of memory that others may write to.
 	if !known.isTaken {
 		known.isTaken = true
-		c.known.set(peer, known)
+		c.peers.set(peer, known)
 	}
 	encoded := known.card
 	c.mu.Unlock()
@@ -39,10 +39,10 @@ func (c cards) Card(peer framework.Life) (framework.Card, bool) {
 func (c cards) Find(nonce uint64) (framework.Life, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if id, ok := c.known.owner(nonce); ok {
+	if id, ok := c.peers.owner(nonce); ok {
 		return framework.Life{ID: id, Nonce: nonce}, true
 	}
-	c.known.seek(nonce)
+	c.peers.seek(nonce)
 	return framework.Life{}, false
 }
 
@@ -50,6 +50,6 @@ func (c cards) Find(nonce uint64) (framework.Life, bool) {
 func (c cards) Node(peer framework.Life) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, _ := c.known.get(peer)
+	known, _ := c.peers.get(peer)
 	return known.node
 }

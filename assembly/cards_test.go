@@ -81,7 +81,7 @@ func TestLearn_LaterCardOfAProcess_IsThatOfItsPaths(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := a.learn(g.life, g.proc, wireup.Payload{Nonce: g.life.Nonce, Capabilities: a.offers, Card: card, Edition: 1}); err != nil {
+			if err := a.learn(g.life, g.proc, wireup.Payload{Nonce: g.life.Nonce, Capabilities: a.capabilities, Card: card, Edition: 1}); err != nil {
 				t.Fatal(err)
 			}
 			if after := fmt.Sprint(a.pmls[0].Route(g.life).Rejected); after == before {
@@ -91,7 +91,7 @@ func TestLearn_LaterCardOfAProcess_IsThatOfItsPaths(t *testing.T) {
 	}
 }
 
-func TestLearn_CardThatPMLsHaveSought_IsTheirsAtOnce(t *testing.T) {
+func TestLearn_CardSoughtByPMLs_IsPassedAtOnce(t *testing.T) {
 	a, _ := newHanging().open(t, nil)
 	defer a.Close()
 	book := cards{a}
@@ -108,9 +108,9 @@ func TestLearn_CardThatPMLsHaveSought_IsTheirsAtOnce(t *testing.T) {
 		}
 	}
 	a.mu.Lock()
-	first, _ := a.known.get(sought)
-	second, _ := a.known.get(other)
-	left := len(a.known.sought)
+	first, _ := a.peers.get(sought)
+	second, _ := a.peers.get(other)
+	left := len(a.peers.sought)
 	a.mu.Unlock()
 	if !first.isTaken || second.isTaken || left > 0 {
 		t.Errorf("taken: the card that was sought %t, another one %t; %d nonces are sought still", first.isTaken, second.isTaken, left)
@@ -123,12 +123,12 @@ func TestLearn_CardThatPMLsHaveSought_IsTheirsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAcquaintances_ManySought_AreBounded(t *testing.T) {
-	k := newAcquaintances()
-	for nonce := range uint64(2 * mostSought) {
+func TestPeerRecords_ManySought_AreBounded(t *testing.T) {
+	k := newPeerRecords()
+	for nonce := range uint64(2 * maxSought) {
 		k.seek(nonce)
 	}
-	if len(k.sought) != mostSought || !k.isSought(lifeOf(1, 1<<40)) {
+	if len(k.sought) != maxSought || !k.isSought(lifeOf(1, 1<<40)) {
 		t.Errorf("%d nonces are sought", len(k.sought))
 	}
 }
@@ -140,5 +140,5 @@ func guestLife(a *Assembly, rank uint32, nonce uint64) framework.Life {
 // learn gives the assembly the card of a process of another job.
 func learn(a *Assembly, rank uint32, nonce uint64) error {
 	p := framework.Proc{Namespace: "other", Rank: rank}
-	return a.learn(guestLife(a, rank, nonce), p, wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: a.card.bytes})
+	return a.learn(guestLife(a, rank, nonce), p, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes})
 }

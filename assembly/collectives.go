@@ -9,14 +9,13 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Forced returns what coll.force asks for among these values; nil: nothing.
-func (a *Assembly) Forced(values *framework.Values) (*coll.Force, error) {
+// ForcedAlgorithms returns the algorithms that coll.force requires among these values, or nil.
+func (a *Assembly) ForcedAlgorithms(values *framework.Values) (*coll.Force, error) {
 	return core.Forced(values, a.selections)
 }
 
-// Coll returns what the selected components offer on communicators of a shape, in the
-// order of selection.
-func (a *Assembly) Coll(shape coll.Shape) (offers []coll.Offered, err error) {
+// CollOffers returns the offers of the selected components for communicators of a shape, in the order of selection.
+func (a *Assembly) CollOffers(shape coll.Shape) (offers []coll.Offered, err error) {
 	for _, choice := range a.selections[framework.Coll].Chosen {
 		component, ok := choice.Component.(coll.Component)
 		if !ok {
@@ -32,8 +31,7 @@ func (a *Assembly) Coll(shape coll.Shape) (offers []coll.Offered, err error) {
 	return offers, nil
 }
 
-// Collective is what an operation does on communicators of so many members, from a size
-// on. The size is that of a block in bytes, as algorithms are chosen by (coll.Args.Size).
+// Collective is the algorithm of an operation on communicators of a number of members, from a block size in bytes on (coll.Args.Size).
 type Collective struct {
 	Members   int    `json:"members"`
 	Operation string `json:"operation"`
@@ -42,26 +40,25 @@ type Collective struct {
 	Algorithm string `json:"algorithm"`
 }
 
-// NoteCollectives keeps what is done on a communicator, for Explain: of several with as
-// many members the last one's. complete: what needs an instance is among it, and what
-// lacks that no longer counts.
-func (a *Assembly) NoteCollectives(members int, t *coll.Table, complete bool) {
+// RecordCollectives records the algorithms of a communicator for Explain. It replaces those of another communicator with as many members.
+// complete reports that t includes components with an instance. Such a table is not replaced by one without.
+func (a *Assembly) RecordCollectives(members int, t *coll.Table, complete bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.tables == nil {
-		a.tables = map[int]tableNote{}
+		a.tables = map[int]recordedTable{}
 	}
-	if complete || !a.tables[members].complete {
-		a.tables[members] = tableNote{t, complete}
+	if complete || !a.tables[members].isComplete {
+		a.tables[members] = recordedTable{t, complete}
 	}
 }
 
-type tableNote struct {
+type recordedTable struct {
 	*coll.Table
-	complete bool
+	isComplete bool
 }
 
-// collectives lists what was noted, except of members that are alone.
+// collectives returns the recorded algorithms of communicators with at least two members.
 func (a *Assembly) collectives() []Collective {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +68,7 @@ func (a *Assembly) collectives() []Collective {
 			continue
 		}
 		for op, choices := range a.tables[members].Table {
-			for _, c := range slices.Backward(choices) { // the largest size comes first
+			for _, c := range slices.Backward(choices) { // The largest size is first.
 				list = append(list, Collective{members, coll.Operation(op).String(), c.From, c.Component, c.Algorithm.Name})
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// event is the client's upcall: it must not block. A PML that is told of a death waits
-// for the engine, in which a transport may hang; then a dump says so all the same.
+// event receives the events of the bootstrap client. It does not block. PMLs are notified by another goroutine, because they wait for the
+// engine, and a transport may hang there. A dump does not wait for them.
 func (a *Assembly) event(ev bootstrap.Event) {
 	if to, from, ok := streamDisconnect(&ev); ok {
 		a.streamDisconnected(ev, to, from)
@@ -21,135 +21,133 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	if u.closing {
+	if u.isClosing {
 		return
 	}
 	switch ev.Kind {
 	case bootstrap.ProcDied:
-		a.absent(ev)
-		a.env.Logger.Info("process died", "proc", ev.Proc.String(), "reason", ev.Reason)
-		for _, life := range a.lives(ev) {
-			a.died(life, ev.Reason)
+		a.removeNodeProc(ev)
+		a.env.Logger.Info("process failed", "proc", ev.Proc.String(), "reason", ev.Reason)
+		for _, life := range a.incarnationsOf(ev) {
+			a.reportFailure(life, ev.Reason)
 		}
-		for _, life := range a.streamsOf(ev) { // Later than the process, see catchUp.
-			a.died(life, ev.Reason)
+		for _, life := range a.streamsOf(ev) { // After the process, see catchUp.
+			a.reportFailure(life, ev.Reason)
 		}
 	case bootstrap.ProcLeft:
-		a.absent(ev)
+		a.removeNodeProc(ev)
 		a.leave(ev)
 	case bootstrap.GivenUp:
-		a.env.Logger.Info("a process has given up on this one", "proc", ev.Proc.String(), "reason", ev.Reason)
-		a.givenUp(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
+		a.env.Logger.Info("a process has disconnected this one", "proc", ev.Proc.String(), "reason", ev.Reason)
+		a.disconnectedBy(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
 	case bootstrap.Broken:
 		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
-		a.passes(news{broken: &ev})
+		a.enqueueEvent(peerEvent{broken: &ev})
 	case bootstrap.Revoked:
 		a.env.Logger.Debug("a communicator is revoked", "comm", ev.Comm.String(), "proc", ev.Proc.String())
-		a.passes(news{revoked: &ev})
+		a.enqueueEvent(peerEvent{revoked: &ev})
 	case bootstrap.Noted:
 		a.passNote(ev)
 	case bootstrap.ServerLost:
-		a.serverLost(ev.Reason)
+		a.launcherLost(ev.Reason)
 	case bootstrap.Dump:
-		if a.options.Watcher != nil && !u.dumping {
-			u.dumping = true
+		if a.options.Watcher != nil && !u.isDumping {
+			u.isDumping = true
 			u.running.Go(func() {
 				a.options.Watcher.Dump(ev.Reason)
 				u.Lock()
-				u.dumping = false
+				u.isDumping = false
 				u.Unlock()
 			})
 		}
 	}
 }
 
-// died passes on the death of an incarnation, once. upcalls is locked.
-func (a *Assembly) died(life framework.Life, reason string) {
+// reportFailure enqueues the failure of an incarnation unless it was reported before. upcalls is locked.
+func (a *Assembly) reportFailure(life framework.Life, reason string) {
 	a.mu.Lock()
-	isNew := a.dead.add(life, reason) // Before any PML or waiter is notified, so that no error names a death that Dead lacks.
+	isNew := a.failed.add(life, reason) // Before any notification, so that every failure in an error is in the list.
 	a.mu.Unlock()
 	if !isNew {
 		return
 	}
-	a.passes(news{peer: life, died: reason})
+	a.enqueueEvent(peerEvent{peer: life, failure: reason})
 	if life == a.env.Self {
 		a.reportedDead(reason)
 	}
 }
 
-// absent counts a process that has ended no longer among those of the node.
-func (a *Assembly) absent(ev bootstrap.Event) {
+// removeNodeProc removes an ended process from those of the node.
+func (a *Assembly) removeNodeProc(ev bootstrap.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.here.end(framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce})
+	a.nodeProcs.end(framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce})
 }
 
-// endExchange passes on the end of all exchange with an incarnation. upcalls is locked.
+// endExchange enqueues the end of all exchange with an incarnation. upcalls is locked.
 func (a *Assembly) endExchange(life framework.Life, how error) {
 	a.mu.Lock()
-	known, ok := a.known.get(life)
+	known, ok := a.peers.get(life)
 	if ok {
 		known.hasEnded = true
-		a.known.set(life, known)
+		a.peers.set(life, known)
 	}
 	a.mu.Unlock()
-	a.passes(news{peer: life, gone: how, times: known.times})
+	a.enqueueEvent(peerEvent{peer: life, exchangeEnd: how, epoch: known.epoch})
 }
 
-// news is for PMLs and watcher: that a life is over, because it died or otherwise, or that
-// the collectives of a communicator are.
-type news struct {
-	peer   framework.Life
-	died   string
-	gone   error
-	times  uint32 // of gone: how often the two had begun afresh then
-	broken *bootstrap.Event
-	// revoked is the event Revoked, or Revoke of this process.
-	revoked *bootstrap.Event
-	note    *bootstrap.Event // For the watcher alone.
-	// mayDrop reports that processes may be due to be dropped. The other fields are zero.
-	mayDrop bool
+// peerEvent is an event for the PMLs and the Watcher. Exactly one of failure, exchangeEnd, broken, revoked, note and
+// hasDrops is set.
+type peerEvent struct {
+	peer        framework.Life
+	failure     string
+	exchangeEnd error
+	epoch       uint32 // Of the connection with peer when exchangeEnd was set.
+	broken      *bootstrap.Event
+	// revoked is an event of another process, or a revocation by this one.
+	revoked  *bootstrap.Event
+	note     *bootstrap.Event // For the Watcher alone.
+	hasDrops bool             // Processes may be due to be dropped.
 }
 
-// passes has PMLs and watcher told. upcalls is locked.
-func (a *Assembly) passes(n news) {
+// enqueueEvent enqueues an event, and starts the goroutine that delivers the queue. upcalls is locked.
+func (a *Assembly) enqueueEvent(n peerEvent) {
 	u := &a.upcalls
-	u.news = append(u.news, n)
-	if !u.telling {
-		u.telling = true
-		u.running.Go(a.tell)
+	u.queue = append(u.queue, n)
+	if !u.isDelivering {
+		u.isDelivering = true
+		u.running.Go(a.deliverEvents)
 	}
 }
 
-// tell delivers the queue in order. A closing process delivers it only if the process is isolated, so that no
-// PML sends anything to its peers.
-func (a *Assembly) tell() {
+// deliverEvents delivers the queue in order. A closing process delivers it only if the process is isolated, because PMLs send nothing to peers then.
+func (a *Assembly) deliverEvents() {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	for len(u.news) > 0 && (!u.closing || u.isIsolated) {
-		n := u.news[0]
-		u.news = u.news[1:]
+	for len(u.queue) > 0 && (!u.isClosing || u.isIsolated) {
+		n := u.queue[0]
+		u.queue = u.queue[1:]
 		if n.note != nil {
-			u.notes--
+			u.queuedNotes--
 		}
 		u.Unlock()
-		if n.mayDrop {
-			a.drop()
+		if n.hasDrops {
+			a.dropCandidates()
 		} else {
-			a.pass(n)
+			a.deliver(n)
 		}
 		u.Lock()
-		if a.ends(n) {
-			a.passDrops()
+		if a.noteEndOfPeer(n) {
+			a.enqueueDrops()
 		}
 	}
-	u.telling = false
+	u.isDelivering = false
 }
 
-func (a *Assembly) pass(n news) {
+func (a *Assembly) deliver(n peerEvent) {
 	if n.note != nil {
-		a.options.Watcher.Noted(n.peer, n.note.Body)
+		a.options.Watcher.NoteReceived(n.peer, n.note.Body)
 		return
 	}
 	for _, m := range a.pmls {
@@ -158,42 +156,41 @@ func (a *Assembly) pass(n news) {
 			a.inquire(m, n.broken.Proc)
 		case n.revoked != nil:
 			a.inquire(m, n.revoked.Proc)
-		case n.gone != nil:
-			a.tellGone(m, n)
+		case n.exchangeEnd != nil:
+			a.endExchangeInPML(m, n)
 		case n.peer != a.env.Self: // The Watcher ends the operations of this process.
-			m.PeerFailed(n.peer, n.died)
+			m.PeerFailed(n.peer, n.failure)
 		}
 	}
 	switch w := a.options.Watcher; {
 	case w == nil:
-	case n.gone != nil:
-		w.Gone(n.peer, n.gone)
+	case n.exchangeEnd != nil:
+		w.ExchangeEnded(n.peer, n.exchangeEnd)
 	case a.process != nil && (n.broken != nil || n.revoked != nil): // The process's Watcher is notified.
 	case n.broken != nil:
-		w.Broken(n.broken.Comm, n.broken.Proc, n.broken.Reason)
+		w.CollectivesBroken(n.broken.Comm, n.broken.Proc, n.broken.Reason)
 	case n.revoked != nil:
 		if n.revoked.Proc != a.env.Identity.Proc {
-			w.Revoked(n.revoked.Comm, n.revoked.Proc)
+			w.CommRevoked(n.revoked.Comm, n.revoked.Proc)
 		}
 	default:
-		w.Died(n.peer, n.died)
+		w.PeerFailed(n.peer, n.failure)
 	}
 }
 
-// Broke tells the other members of a communicator that this one has stopped taking part in
-// its collectives, and why. It returns at once.
-func (a *Assembly) Broke(comm cid.Extended, members []framework.Proc, why error) {
+// ReportBroken reports to the other members of a communicator that this process takes part in no further collective of it. It returns at once.
+func (a *Assembly) ReportBroken(comm cid.Extended, members []framework.Proc, why error) {
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok && len(members) > 1 {
 		events.Broke(comm, members, why.Error())
 	}
 }
 
-// Revoke reports to the other members of a communicator that this process has revoked it, as
-// bootstrap.Revoker does. ErrUnsupported if the bootstrap cannot do that.
+// Revoke reports to the other members of a communicator that this process has revoked it. It returns ErrUnsupported if the bootstrap has no
+// such report.
 func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
 	a.upcalls.Lock()
-	if !a.upcalls.closing {
-		a.passes(news{revoked: &bootstrap.Event{Comm: comm, Proc: a.env.Identity.Proc}})
+	if !a.upcalls.isClosing {
+		a.enqueueEvent(peerEvent{revoked: &bootstrap.Event{Comm: comm, Proc: a.env.Identity.Proc}})
 	}
 	a.upcalls.Unlock()
 	if len(members) < 2 {
@@ -206,20 +203,19 @@ func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
 	return r.Revoke(comm, members)
 }
 
-// tellGivenUp is pml.Env's GiveUp.
-func (a *Assembly) tellGivenUp(peer framework.Life, why error) {
+// disconnectPeer implements pml.Env.GiveUp.
+func (a *Assembly) disconnectPeer(peer framework.Life, why error) {
 	if a.disconnectStream(peer, why) {
 		return
 	}
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
-		a.gaveUp(peer)
+		a.countDisconnect(peer)
 		events.GiveUp(a.env.Worlds.Proc(peer.ID), peer.Nonce, why.Error())
 	}
 }
 
-// lives returns which lives of a process an event is about: the one that it names, or
-// all that are known if the bootstrap can't name it.
-func (a *Assembly) lives(ev bootstrap.Event) []framework.Life {
+// incarnationsOf returns the incarnations that an event is about. An event without a nonce is about the present incarnation of the process.
+func (a *Assembly) incarnationsOf(ev bootstrap.Event) []framework.Life {
 	ended := framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}
 	if ended.Nonce != 0 {
 		return []framework.Life{ended}
@@ -229,7 +225,7 @@ func (a *Assembly) lives(ev bootstrap.Event) []framework.Life {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if life, ok := a.known.present(ended.ID); ok {
+	if life, ok := a.peers.currentLife(ended.ID); ok {
 		return []framework.Life{life}
 	}
 	return nil

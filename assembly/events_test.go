@@ -15,8 +15,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// hanging is a BTL whose module does not return from Poll, once it is told so, until go on
-// is closed.
+// hanging is a BTL with a module that blocks in Poll after hang, until goOn is closed.
 type hanging struct {
 	btl.Component
 	entered, goOn chan struct{}
@@ -54,7 +53,7 @@ func (m *hangingModule) Poll() int {
 	return m.Module.Poll()
 }
 
-// eventful is the client of a singleton, with events that the test makes.
+// eventful is the client of a singleton. The test sends its events.
 type eventful struct {
 	bootstrap.Client
 	event func(bootstrap.Event)
@@ -69,12 +68,12 @@ func (e *eventful) OnEvent(f func(bootstrap.Event)) { e.event = f }
 
 type watcher struct{ died, dumped chan struct{} }
 
-func (w *watcher) Died(framework.Life, string)                 { close(w.died) }
-func (w *watcher) Gone(framework.Life, error)                  {}
-func (w *watcher) Broken(cid.Extended, framework.Proc, string) {}
-func (w *watcher) Revoked(cid.Extended, framework.Proc)        {}
-func (w *watcher) Noted(framework.Life, string)                {}
-func (w *watcher) Dump(string)                                 { close(w.dumped) }
+func (w *watcher) PeerFailed(framework.Life, string)                      { close(w.died) }
+func (w *watcher) ExchangeEnded(framework.Life, error)                    {}
+func (w *watcher) CollectivesBroken(cid.Extended, framework.Proc, string) {}
+func (w *watcher) CommRevoked(cid.Extended, framework.Proc)               {}
+func (w *watcher) NoteReceived(framework.Life, string)                    {}
+func (w *watcher) Dump(string)                                            { close(w.dumped) }
 
 // open opens an assembly over the hanging BTL, with the given watcher.
 func (h *hanging) open(t *testing.T, watch Watcher, more ...framework.Setting) (*Assembly, *eventful) {
@@ -95,35 +94,33 @@ func (h *hanging) open(t *testing.T, watch Watcher, more ...framework.Setting) (
 	return a, events
 }
 
-// hang has the engine's keeper hang in the module's Poll.
+// hang blocks the progress goroutine in Poll.
 func (h *hanging) hang(a *Assembly) {
 	e := a.Env().Engine
 	e.Lock()
-	a.movers[0].(*hangingModule).now = true
+	a.transports[0].(*hangingModule).now = true
 	e.Unlock()
 	<-h.entered
 }
 
-// TestDumpComesThoughATransportHangs: and the news of a death waits for it meanwhile, in
-// the engine's lock.
-func TestDumpComesThoughATransportHangs(t *testing.T) {
+func TestEvent_TransportHangs_DumpIsNotDelayed(t *testing.T) {
 	hang, watch := newHanging(), &watcher{make(chan struct{}), make(chan struct{})}
 	a, events := hang.open(t, watch)
 	hang.hang(a)
 	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: framework.Proc{Namespace: "other", Rank: 1}, Nonce: 5, Reason: "test"})
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
-	if dead := a.Dead(); len(dead) != 1 {
+	if dead := a.Failed(); len(dead) != 1 {
 		t.Errorf("dead are %v", dead)
 	}
 	for _, m := range a.Upper() {
 		if _, err := m.Inspect(t.Context()); err == nil {
-			t.Errorf("pml %s says what waits in an engine that hangs", m.Name)
+			t.Errorf("pml %s inspects an engine that hangs", m.Name)
 		}
 	}
 	select {
 	case <-watch.died:
-		t.Error("PMLs know of a death though they can't have the engine")
+		t.Error("PMLs were notified while the engine hangs")
 	default:
 	}
 	close(hang.goOn)
@@ -133,9 +130,7 @@ func TestDumpComesThoughATransportHangs(t *testing.T) {
 	}
 }
 
-// TestDeathIsHeardWhileACardWaitsForTheEngine: in which a transport hangs. Nobody who only
-// notes or asks something waits with it, and the PMLs hear of the death in the end.
-func TestDeathIsHeardWhileACardWaitsForTheEngine(t *testing.T) {
+func TestEvent_FailureWhileLearnWaits_IsListedAndDelivered(t *testing.T) {
 	hang, watch := newHanging(), &watcher{make(chan struct{}), make(chan struct{})}
 	a, events := hang.open(t, watch)
 	hang.hang(a)
@@ -144,15 +139,15 @@ func TestDeathIsHeardWhileACardWaitsForTheEngine(t *testing.T) {
 	cards{a}.Find(life.Nonce) // PMLs get the card at once then.
 	learnt := make(chan error, 1)
 	go func() {
-		learnt <- a.learn(life, other, wireup.Payload{Nonce: 5, Capabilities: a.offers, Card: a.card.bytes})
+		learnt <- a.learn(life, other, wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes})
 	}()
 	for !hasCards(a) {
 		time.Sleep(time.Millisecond)
 	}
-	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: other, Reason: "test"}) // of whatever life
+	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: other, Reason: "test"}) // Without a nonce.
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
-	if dead := a.Dead(); len(dead) != 1 || dead[0] != (Death{life, "test"}) {
+	if dead := a.Failed(); len(dead) != 1 || dead[0] != (Failure{life, "test"}) {
 		t.Errorf("dead are %v", dead)
 	}
 	a.Constructs()
@@ -173,5 +168,5 @@ func TestDeathIsHeardWhileACardWaitsForTheEngine(t *testing.T) {
 func hasCards(a *Assembly) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.known.len() > 0
+	return a.peers.len() > 0
 }

@@ -15,45 +15,50 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Explanation says what carries messages from this process, and why. Its JSON
-// is what `ferry explain --json` prints.
+// Explanation reports the transport of each pair of processes and the reasons of the choice. `ferry explain --json` prints it as JSON.
 type Explanation struct {
-	// Pairs holds one entry for each process whose business card this one has,
-	// itself first. Of processes that have ended, with their communicators, there are the last 1,000.
-	// Processes on other nodes that are in communicators created in levels have an entry from their first use on.
+	// Pairs has one entry for each process with a known business card, this one first. Of ended processes without a communicator, the last
+	// 1,000 are included. Processes on other nodes that are members only of communicators created in levels have an entry from their first
+	// use on.
 	Pairs []Pair `json:"pairs"`
 	// Unused counts the processes that have no entry yet, by node.
 	Unused []UnusedProcs `json:"unused,omitempty"`
 	// Tables holds the tables of communicators that were created in levels.
 	Tables []CommTable `json:"tables,omitempty"`
-	// Components holds the verdict on each component, as selection decided.
+	// Components holds the verdict of selection on each component.
 	Components []ComponentVerdict `json:"components"`
-	// Requirements holds what the open components need of others.
+	// Requirements holds the requirements of the open components.
 	Requirements []Need `json:"requirements"`
-	// Collectives holds what collective operations do on communicators that have had one.
+	// Collectives holds the algorithms of communicators that have had a collective.
 	Collectives []Collective `json:"collectives"`
 }
 
-// Pair is how messages from one process to another travel.
+// Pair is the route of messages from one process to another.
 type Pair struct {
-	From      int                   `json:"from"` // ranks in mpi://WORLD
-	To        int                   `json:"to"`
-	Namespace string                `json:"namespace,omitempty"` // of the other process, if it is of another job
-	Stream    int                   `json:"stream,omitempty"`    // of From; 0: the process's own stack
-	ToStream  int                   `json:"to_stream,omitempty"` // of To, likewise
-	PML       string                `json:"pml"`
-	Transport string                `json:"transport"` // empty: none reaches it
-	Device    string                `json:"device"`
-	Provider  string                `json:"provider"`
-	Rejected  []framework.Rejection `json:"rejected,omitempty"` // the other transports
-	Notes     []string              `json:"notes,omitempty"`    // the transport's ways to this process that are on or off, and why
-	// Unused holds the addresses of both ends that carry nothing now.
+	// From and To are ranks in mpi://WORLD.
+	From int `json:"from"`
+	To   int `json:"to"`
+	// Namespace is the job of the other process. It is empty in the same job.
+	Namespace string `json:"namespace,omitempty"`
+	// Stream and ToStream are the numbers of the streams of From and To, 0 for the process itself.
+	Stream   int    `json:"stream,omitempty"`
+	ToStream int    `json:"to_stream,omitempty"`
+	PML      string `json:"pml"`
+	// Transport is empty if no transport reaches the process.
+	Transport string `json:"transport"`
+	Device    string `json:"device"`
+	Provider  string `json:"provider"`
+	// Rejected has the other transports with the reasons.
+	Rejected []framework.Rejection `json:"rejected,omitempty"`
+	// Notes has the features of the transport that are on or off for this process, with the reasons.
+	Notes []string `json:"notes,omitempty"`
+	// Unused has the addresses of both ends without a connection.
 	Unused []framework.Rejection `json:"unused_addresses,omitempty"`
-	// Learnt is what From has learnt of large messages that came from To.
+	// Learnt has the results of the selector of From for large messages from To.
 	Learnt []pml.Learnt `json:"learnt,omitempty"`
 }
 
-// ComponentVerdict is what became of a component.
+// ComponentVerdict is the verdict on a component.
 type ComponentVerdict struct {
 	Framework string `json:"framework"`
 	Name      string `json:"name"`
@@ -62,14 +67,17 @@ type ComponentVerdict struct {
 	Hint      string `json:"hint,omitempty"`
 }
 
-// Need is a requirement of a component, and what satisfies it.
+// Need is a requirement of a component with the components that satisfy it.
 type Need struct {
-	Component   string   `json:"component"`           // "pml cm"
-	Requires    string   `json:"requires"`            // "mtl"; "pml for the node"
-	For         string   `json:"for"`                 // in a few words
-	Parameter   string   `json:"parameter,omitempty"` // that asks for it
-	SatisfiedBy []string `json:"satisfied_by"`        // names of components, by preference; empty: none
-	Reason      string   `json:"reason,omitempty"`    // why none does
+	Component string `json:"component"` // For example "pml cm".
+	Requires  string `json:"requires"`  // For example "mtl" or "pml for the node".
+	// For is the purpose in a few words.
+	For string `json:"for"`
+	// Parameter is the one that requests it, if any.
+	Parameter string `json:"parameter,omitempty"`
+	// SatisfiedBy has names of components, by preference. It is empty if none satisfies the requirement, for Reason.
+	SatisfiedBy []string `json:"satisfied_by"`
+	Reason      string   `json:"reason,omitempty"`
 }
 
 func newNeed(of framework.Verdict, r framework.Requirement) Need {
@@ -80,7 +88,7 @@ func newNeed(of framework.Verdict, r framework.Requirement) Need {
 	return n
 }
 
-// String is a line for people.
+// String returns one line of text.
 func (n Need) String() string {
 	by := strings.Join(n.SatisfiedBy, ", ")
 	if by == "" {
@@ -89,8 +97,7 @@ func (n Need) String() string {
 	return fmt.Sprintf("%s requires %s (%s): %s", n.Component, n.Requires, n.For+clause("; %s", n.Parameter), by)
 }
 
-// Explain says which components were selected and why not the others, and how
-// messages to each known process travel, or would. It sends nothing.
+// Explain returns the verdict on each component and the route of messages to each known process. It sends nothing.
 func (a *Assembly) Explain() *Explanation {
 	x := &Explanation{Pairs: append(a.routes(), a.streamPairs()...)}
 	x.Unused, x.Tables = a.explainTables()
@@ -100,7 +107,7 @@ func (a *Assembly) Explain() *Explanation {
 				v.Status, v.Reason = framework.StatusNotSelected, "the program gave its own (WithBootstrap)"
 			}
 			if kind == framework.Coll {
-				if out := a.leftOutOf(v.Name); v.Reason == "" {
+				if out := a.omissionText(v.Name); v.Reason == "" {
 					v.Reason = out
 				} else {
 					v.Reason += clause("; %s", out)
@@ -116,55 +123,55 @@ func (a *Assembly) Explain() *Explanation {
 	return x
 }
 
-// LeftOut notes that the members of a communicator do without a coll component, and why.
-func (a *Assembly) LeftOut(component string, why error) {
+// RecordOmission records that the members of a communicator do not use a coll component, with the reason.
+func (a *Assembly) RecordOmission(component string, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	x := a.leftOut[component]
-	x.times++
-	x.why = why
-	if a.leftOut == nil {
-		a.leftOut = map[string]leftOut{}
+	x := a.omissions[component]
+	x.count++
+	x.reason = why
+	if a.omissions == nil {
+		a.omissions = map[string]omission{}
 	}
-	a.leftOut[component] = x
+	a.omissions[component] = x
 }
 
-// leftOut is why a coll component was left out the last time.
-type leftOut struct {
-	times int
-	why   error
+// omission counts the communicators without a coll component, and has the last reason.
+type omission struct {
+	count  int
+	reason error
 }
 
-func (a *Assembly) leftOutOf(component string) string {
+func (a *Assembly) omissionText(component string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch x := a.leftOut[component]; x.times {
+	switch x := a.omissions[component]; x.count {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("not used on one communicator: %v", x.why)
+		return fmt.Sprintf("not used on one communicator: %v", x.reason)
 	default:
-		return fmt.Sprintf("not used on %d communicators, the last time because %v", x.times, x.why)
+		return fmt.Sprintf("not used on %d communicators, the last time because %v", x.count, x.reason)
 	}
 }
 
-// sortedLives returns the processes whose cards have come, without this one, by their ids. mu is locked.
-func (a *Assembly) sortedLives() []framework.Life {
+// sortedIncarnations returns the incarnations with a record, sorted by id. mu is locked.
+func (a *Assembly) sortedIncarnations() []framework.Life {
 	var all []framework.Life
-	for life := range a.known.records() {
+	for life := range a.peers.records() {
 		all = append(all, life)
 	}
 	slices.SortFunc(all, func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
 	return all
 }
 
-// explained returns the processes with an entry in Pairs, by their ids.
-func (a *Assembly) explained() []framework.Life {
+// explainedPeers returns the incarnations with an entry in Pairs, sorted by id.
+func (a *Assembly) explainedPeers() []framework.Life {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := a.sortedLives()
-	for _, life := range a.past.order {
-		if !a.known.hasRecord(life) {
+	all := a.sortedIncarnations()
+	for _, life := range a.droppedRoutes.order {
+		if !a.peers.hasRecord(life) {
 			all = append(all, life)
 		}
 	}
@@ -172,31 +179,30 @@ func (a *Assembly) explained() []framework.Life {
 	return all
 }
 
-// note keeps how the members of a new communicator are reached, for a report at
-// the end: a peer may be gone by then to which no message ever went.
-func (a *Assembly) note(group pml.Members) {
+// saveRoutes stores the routes to the members of a new communicator for a report at the end. A peer without messages may have left by then.
+func (a *Assembly) saveRoutes(group pml.Members) {
 	if !a.lateRoutes {
 		return
 	}
 	for rank := range group.Len() {
 		life := group.Member(rank).Life
 		a.mu.Lock()
-		_, hasRecord := a.known.byID[life.ID]
+		_, hasRecord := a.peers.byID[life.ID]
 		a.mu.Unlock()
-		if !hasRecord && life != a.env.Self { // In a table.
+		if !hasRecord && life != a.env.Self { // It is in a table.
 			continue
 		}
 		p := a.pair(life)
 		a.mu.Lock()
-		a.noted[life] = p
+		a.savedRoutes[life] = p
 		a.mu.Unlock()
 	}
 }
 
 func (a *Assembly) pair(life framework.Life) Pair {
 	a.mu.Lock()
-	hasRecord := a.known.hasRecord(life)
-	was, dropped := a.past.pairs[life]
+	hasRecord := a.peers.hasRecord(life)
+	was, dropped := a.droppedRoutes.pairs[life]
 	a.mu.Unlock()
 	if dropped && !hasRecord {
 		return was
@@ -205,15 +211,14 @@ func (a *Assembly) pair(life framework.Life) Pair {
 	if !r.Used && !r.Failed {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if was, ok := a.noted[life]; ok {
+		if was, ok := a.savedRoutes[life]; ok {
 			return was
 		}
 	}
 	return p
 }
 
-// route asks the PMLs how messages to a process travel, or would. The Route says whether
-// they do, or that none do because a path was tried and never opened.
+// route returns the route of messages to an incarnation. The Route reports whether it is in use, or whether a path was tried and failed.
 func (a *Assembly) route(life framework.Life) (Pair, pml.Route) {
 	var found pml.Route
 	own, _ := a.env.Identity.Proc.Process()
@@ -237,7 +242,7 @@ func (a *Assembly) route(life framework.Life) (Pair, pml.Route) {
 	return p, found
 }
 
-// String renders the explanation for people, a line for each fact.
+// String returns the explanation as text, one line for each fact.
 func (x *Explanation) String() string {
 	var b strings.Builder
 	for _, p := range x.Pairs {
@@ -282,7 +287,7 @@ func (x *Explanation) String() string {
 	return b.String()
 }
 
-// streamClause names a stream after the number of its process.
+// streamClause returns the text for a stream of a process, "" for the process itself.
 func streamClause(number int) string {
 	if number == 0 {
 		return ""
@@ -290,22 +295,21 @@ func streamClause(number int) string {
 	return fmt.Sprintf(" stream %d", number)
 }
 
-// clause is a part of a sentence that is left out where there is nothing to say.
-func clause(format, what string) string {
-	if what == "" {
+// clause formats a part of a sentence, or returns "" for an empty argument.
+func clause(format, text string) string {
+	if text == "" {
 		return ""
 	}
-	return fmt.Sprintf(format, what)
+	return fmt.Sprintf(format, text)
 }
 
-// What session.report may ask for: names of reports.
+// Names of the reports of session.report.
 const (
 	reportExplain = "explain"
 	reportTiming  = "timing"
 )
 
-// reportTimeout is how long the end of the last session waits for the launcher
-// to take a report: it does so at once, or is gone.
+// reportTimeout limits the time that the end of the last session waits for the launcher to acknowledge a report.
 const reportTimeout = 5 * time.Second
 
 // ExplainsItself reports whether this process prints its routes when its last session closes. It does if the parameter

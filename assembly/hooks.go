@@ -6,14 +6,14 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// serialHooks calls the program's hooks one at a time. Goroutine ranks have locks of their own,
-// so that their events come at the same time. The mutex is a leaf.
+// serialHooks calls the program's hooks one at a time. Goroutine ranks have separate locks, and their events may occur at the same time. No
+// other lock is taken while mu is held, except by the hooks.
 type serialHooks struct {
 	mu sync.Mutex
 	pml.Hooks
 }
 
-// serialize returns hooks that are called one at a time; nil for nil.
+// serialize returns hooks that are called one at a time, or nil for nil.
 func serialize(h pml.Hooks) pml.Hooks {
 	if h == nil {
 		return nil

@@ -17,10 +17,10 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// layout returns the layout of a group that is wired up in levels, or nil for a single construct. Equal maps, groups and values of
-// bootstrap.roots_from give the same answer in all members.
+// layout returns the layout of a group that is wired up in levels, or nil for a single construct. The result is equal in all members if their
+// maps, groups and values of bootstrap.roots_from are.
 func (a *Assembly) layout(ctx context.Context, group []framework.Proc) (*wireup.Layout, error) {
-	if len(group) < max(a.boot.RootsFrom, 2) {
+	if len(group) < max(a.bootstrapParams.RootsFrom, 2) {
 		return nil, nil
 	}
 	if _, needsAll := framework.As[bootstrap.Bystander](a.client); needsAll {
@@ -49,13 +49,13 @@ func (a *Assembly) wireUpLevels(ctx context.Context, layout *wireup.Layout, grou
 	if policy == cid.Auto {
 		policy = cid.PolicyAgree // The decision has the same size for any number of members.
 	}
-	p := &levelPort{Assembly: a, ctx: ctx, layout: layout, group: group, rank: rank, began: time.Now(), key: layout.Key(tag, a.boot.RootsFrom)}
+	p := &levelPort{Assembly: a, ctx: ctx, layout: layout, group: group, rank: rank, began: time.Now(), key: layout.Key(tag, a.bootstrapParams.RootsFrom)}
 	table := a.pmls[0].CIDs()
 	p.ids = table.OfferFor(policy, len(group), levelsRoom)
-	p.ended = a.endedWith(group)
-	defer table.Release(p.ids) // Does nothing once the ids are settled.
+	p.ended = a.disconnectedMembers(group)
+	defer table.Release(p.ids) // No effect after the ids are settled.
 	defer p.close()
-	t, err := wireup.Create(p, wireup.Call{Layout: layout, Member: rank, Tag: tag, Timeout: a.boot.Timeout})
+	t, err := wireup.Create(p, wireup.Call{Layout: layout, Member: rank, Tag: tag, Timeout: a.bootstrapParams.Timeout})
 	if err == nil {
 		if err = p.reconnect(t); err != nil {
 			a.refuse(cid.Extended{Base: t.ID()}, group, err)
@@ -68,7 +68,7 @@ func (a *Assembly) wireUpLevels(ctx context.Context, layout *wireup.Layout, grou
 		return m, spec, err
 	}
 	a.timing.mark(stepComm)
-	a.note(p.members)
+	a.saveRoutes(p.members)
 	return p.module, p.spec, nil
 }
 
@@ -98,9 +98,9 @@ type levelPort struct {
 	members *nodeTable
 }
 
-// remaining returns the time until a deadline of the creation. A process that is late itself gets a little, so that it has an answer.
+// remaining returns the time until a deadline of the creation. It is positive even after the deadline, so that a late process gets an answer.
 func (p *levelPort) remaining(deadline time.Duration) time.Duration {
-	return max(deadline-time.Since(p.began), p.boot.Timeout/64)
+	return max(deadline-time.Since(p.began), p.bootstrapParams.Timeout/64)
 }
 
 func (p *levelPort) Ended() error {
@@ -113,7 +113,7 @@ func (p *levelPort) Construct(l wireup.Level, faults wireup.Faults, deadline tim
 		extra.GroupIDs, extra.GroupEnded = p.ids.Bytes(), p.ended
 	}
 	if len(l.Members) == 1 {
-		own, err := p.present()
+		own, err := p.currentCard()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -151,7 +151,7 @@ func (p *levelPort) Draw() (uint64, error) {
 	return made.ContextID, err
 }
 
-// errNoMemory says that no transport shares memory.
+// errNoMemory reports that no transport shares memory.
 var errNoMemory = errors.New("no transport of this process shares memory")
 
 func (p *levelPort) Share(table []byte) (shared, place []byte, err error) {
@@ -209,7 +209,7 @@ func (p *levelPort) close() {
 
 func (p *levelPort) Refuse(id uint64, why error) { p.refuse(cid.Extended{Base: id}, p.group, why) }
 
-// reconnect reconnects the pairs of the table of which this process is one. All processes that are in a pair make a second construct.
+// reconnect reconnects the pairs of the table that contain this process. All processes of any pair make a second construct.
 func (p *levelPort) reconnect(t *wireup.Table) error {
 	pairs := t.Decision().Pairs
 	var ranks []int // In the group, of those that are in a pair.
@@ -232,15 +232,15 @@ func (p *levelPort) reconnect(t *wireup.Table) error {
 			continue
 		}
 		with[index(other)] = p.members.Member(int(other)).Life
-		p.beginAfresh(p.members.Member(int(other)).Life, pair.Times)
+		p.beginEpoch(p.members.Member(int(other)).Life, pair.Epoch)
 	}
 	var group []framework.Proc
 	for _, rank := range ranks {
 		group = append(group, p.group[rank])
 	}
-	told, err := p.meetAfresh(p.ctx, group, self, t.ID(), with)
+	byPeer, err := p.exchangeDisconnects(p.ctx, group, self, t.ID(), with)
 	for i, life := range with {
-		p.settlePast(p.ctx, life, told[i])
+		p.awaitPastDisconnects(p.ctx, life, byPeer[i])
 	}
 	for i := range with {
 		if err != nil {

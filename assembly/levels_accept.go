@@ -58,8 +58,8 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 		return wireup.BadTable(err)
 	}
 	p.mu.Lock()
-	isDue := p.known.tables.add(p.members)
-	isolated := p.isolated
+	isDue := p.peers.tables.add(p.members)
+	isolated := p.isolation
 	p.mu.Unlock()
 	if isDue {
 		go runtime.GC()
@@ -100,20 +100,20 @@ func (p *levelPort) admit(rank int, r wireup.Record) error {
 func (p *levelPort) needsRecord(life framework.Life, edition uint32, node []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if owner, hasOwner := p.known.byNonce[life.Nonce]; hasOwner && owner != life.ID || life.Nonce == p.env.Self.Nonce {
+	if owner, hasOwner := p.peers.byNonce[life.Nonce]; hasOwner && owner != life.ID || life.Nonce == p.env.Self.Nonce {
 		return true
 	}
-	if before, ok := p.known.listed(life.ID); ok && (before.nonce != life.Nonce || before.edition != edition) {
-		if _, hasRecord := p.known.byID[life.ID]; !hasRecord { // The newest table counts from now on, and the garbage collector may free it first.
-			p.known.set(framework.Life{ID: life.ID, Nonce: before.nonce}, acquaintance{record: before})
+	if before, ok := p.peers.recordInTables(life.ID); ok && (before.nonce != life.Nonce || before.edition != edition) {
+		if _, hasRecord := p.peers.byID[life.ID]; !hasRecord { // The newest table counts from now on, and the garbage collector may free it first.
+			p.peers.set(framework.Life{ID: life.ID, Nonce: before.nonce}, peerState{record: before})
 		}
 	}
-	_, hasRecord := p.known.byID[life.ID]
+	_, hasRecord := p.peers.byID[life.ID]
 	isHere := len(node) > 0 && string(node) == p.env.Node
-	if hasRecord || isHere || p.known.seeks(life.Nonce) {
+	if hasRecord || isHere || p.peers.seeks(life.Nonce) {
 		return true
 	}
-	p.here.arrive(life, false)
+	p.nodeProcs.arrive(life, false)
 	return false
 }
 

@@ -16,25 +16,24 @@ import (
 	"github.com/ferrympi/ferry/internal/stderr"
 )
 
-// The log of a program that brings no logger: what the parameter log lets through, as lines of
-// slog's text format, on standard error or in the file that log.file names.
+// A program without a logger has the log of the parameter log. Its lines have slog's text format, and go to standard error or to the file of
+// log.file.
 
 // componentKey is the attribute that names the component which logs.
 const componentKey = "component"
 
-// sink is where lines go. It keeps them until the rank of the process is known, as the name of
-// the file may contain it.
+// sink is the output of the log. It buffers lines until the rank of the process is known, because the name of the file may contain the rank.
 type sink struct {
-	mu     sync.Mutex
-	out    io.Writer // nil: not known yet
-	file   *os.File  // to close; nil: none
-	held   []byte
-	rank   int
-	ranked bool
+	mu       sync.Mutex
+	out      io.Writer // nil while lines are buffered.
+	file     *os.File  // Closed by close. May be nil.
+	buffered []byte
+	rank     int
+	hasRank  bool
 }
 
-// maxHeld bounds what is kept until the rank is known.
-const maxHeld = 64 << 10
+// maxBuffered limits the buffer, in bytes. Further lines are dropped.
+const maxBuffered = 64 << 10
 
 func (s *sink) Write(line []byte) (int, error) {
 	s.mu.Lock()
@@ -42,57 +41,57 @@ func (s *sink) Write(line []byte) (int, error) {
 	if s.out != nil {
 		return s.out.Write(line)
 	}
-	if len(s.held)+len(line) <= maxHeld {
-		s.held = append(s.held, line...)
+	if len(s.buffered)+len(line) <= maxBuffered {
+		s.buffered = append(s.buffered, line...)
 	}
 	return len(line), nil
 }
 
-// settle says where lines go.
-func (s *sink) settle(out io.Writer, file *os.File) {
+// setOutput sets the output, and writes the buffer to it.
+func (s *sink) setOutput(out io.Writer, file *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out, s.file = out, file
-	if len(s.held) > 0 {
-		_, _ = out.Write(s.held) // there is nowhere to say that it failed
-		s.held = nil
+	if len(s.buffered) > 0 {
+		_, _ = out.Write(s.buffered) // A failed write of the log cannot be reported.
+		s.buffered = nil
 	}
 }
 
-// open settles on the file of that name, or on standard error if the name is empty.
+// open opens the output. It is standard error for an empty name.
 func (s *sink) open(name string, rank int) error {
 	s.mu.Lock()
-	s.rank, s.ranked = rank, true
+	s.rank, s.hasRank = rank, true
 	s.mu.Unlock()
 	if name == "" {
-		s.settle(stderr.Writer{}, nil)
+		s.setOutput(stderr.Writer{}, nil)
 		return nil
 	}
 	f, err := outfile.Append(strings.ReplaceAll(name, "%r", strconv.Itoa(rank)), 0o600)
 	if err != nil {
 		return fmt.Errorf("%w: log.file=%s: %w", framework.ErrConfig, name, err)
 	}
-	s.settle(f, f)
+	s.setOutput(f, f)
 	return nil
 }
 
-// close ends the log. What comes afterwards is dropped.
+// close closes the output. Later lines are dropped.
 func (s *sink) close() error {
 	s.mu.Lock()
 	file, open := s.file, s.out != nil
 	s.file = nil
 	s.mu.Unlock()
-	if !open { // opening has failed: what was logged until then may say why
-		s.settle(stderr.Writer{}, nil)
+	if !open { // Opening of the process has failed, and the buffer may have the reason.
+		s.setOutput(stderr.Writer{}, nil)
 	}
 	if file == nil {
 		return nil
 	}
-	s.settle(io.Discard, nil)
+	s.setOutput(io.Discard, nil)
 	return file.Close()
 }
 
-// logHandler lets through what the level of its component allows, and adds the rank.
+// logHandler drops records below the level of their component, and adds the rank.
 type logHandler struct {
 	slog.Handler
 	sink   *sink
@@ -100,10 +99,10 @@ type logHandler struct {
 	level  slog.Level
 }
 
-// newLog returns a logger, and where it writes.
+// newLog returns a logger and its output.
 func newLog(levels core.LogLevels) (*slog.Logger, *sink) {
 	s := new(sink)
-	text := slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug}) // the level is decided here
+	text := slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug}) // logHandler applies the levels.
 	return slog.New(&logHandler{Handler: text, sink: s, levels: levels, level: levels.Usual}), s
 }
 
@@ -113,7 +112,7 @@ func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool { return 
 // Handle implements slog.Handler.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	h.sink.mu.Lock()
-	rank, known := h.sink.rank, h.sink.ranked
+	rank, known := h.sink.rank, h.sink.hasRank
 	h.sink.mu.Unlock()
 	if known {
 		r = r.Clone()
@@ -141,7 +140,7 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return &n
 }
 
-// logger is the logger of a component.
+// logger returns the logger of a component.
 func logger(l *slog.Logger, kind framework.Kind, name string) *slog.Logger {
 	return l.With(componentKey, framework.ComponentName(kind, name))
 }

@@ -29,8 +29,7 @@ func levels(t *testing.T, text string) (core.LogLevels, error) {
 	return core.ParseLog(reg, values)
 }
 
-// TestComponentsLogWhatTheirLevelsSay, and nothing else.
-func TestComponentsLogWhatTheirLevelsSay(t *testing.T) {
+func TestLog_Levels_ApplyToComponents(t *testing.T) {
 	for text, want := range map[string]string{
 		"warn":                         "usual:WARN shm:WARN tcp:WARN",
 		"off":                          "",
@@ -45,7 +44,7 @@ func TestComponentsLogWhatTheirLevelsSay(t *testing.T) {
 		}
 		log, sink := newLog(l)
 		var out bytes.Buffer
-		sink.settle(&out, nil)
+		sink.setOutput(&out, nil)
 		for _, x := range []struct {
 			name string
 			log  *slog.Logger
@@ -68,7 +67,7 @@ func TestComponentsLogWhatTheirLevelsSay(t *testing.T) {
 	}
 }
 
-func TestWrongLevelsAreRefused(t *testing.T) {
+func TestLog_InvalidLevels_ReturnErrConfig(t *testing.T) {
 	for text, says := range map[string]string{
 		"loud":                     `unknown level "loud"; use off, error, warn, info or debug`,
 		"":                         `unknown level ""`,
@@ -84,12 +83,11 @@ func TestWrongLevelsAreRefused(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostBeforeTheRankIsKnown: the file's name has it.
-func TestNothingIsLostBeforeTheRankIsKnown(t *testing.T) {
+func TestLog_RankUnknown_BuffersLines(t *testing.T) {
 	l, _ := levels(t, "debug")
 	log, sink := newLog(l)
 	log.Info("before")
-	log.Info("much", "text", strings.Repeat("x", maxHeld))
+	log.Info("much", "text", strings.Repeat("x", maxBuffered))
 	dir := t.TempDir()
 	if err := sink.open(filepath.Join(dir, "log.%r"), 7); err != nil {
 		t.Fatal(err)

@@ -13,11 +13,9 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// nodeID returns what is equal in processes that share memory, and in no others: the
-// kernel's boot, and the directory in which segments are made. Containers on one host are
-// one node if they share that directory. A host's name proves none of this, and what a
-// launcher counts as a node may be several containers. Empty: there is no such directory. The mark of the node is that of
-// bootstrap.Identity.NodeMark.
+// nodeID returns an id that processes have in common if and only if they share memory. It is derived from the boot id of the kernel and the
+// directory of memory segments. Containers of one host form one node if they share that directory. Host names are not
+// unique, and a node of a launcher may consist of several containers. It is empty without such a directory. mark is bootstrap.Identity.NodeMark.
 func nodeID(values *framework.Values, mark string) string {
 	dir, ok := values.Get("btl.shm.dir")
 	if !ok {
@@ -33,21 +31,20 @@ func nodeID(values *framework.Values, mark string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(proof)))
 }
 
-// Nodes returns the nodes of a communicator's members as coll.Shape has them. The cards name the node of each, so that the result is
-// equal in all members.
+// Nodes returns the nodes of a communicator's members for coll.Shape. They are those of the cards, and therefore equal in all members.
 func (a *Assembly) Nodes(members pml.Members) coll.Placement {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	type node struct {
 		id    string
-		alone int // One more than the rank if the node of the process is not known.
+		alone int // Rank plus one if the node is unknown.
 	}
 	nodes := coll.MakePlacement(func(yield func(node) bool) {
 		for rank := range members.Len() {
 			m := members.Member(rank)
 			id := a.env.Node
 			if m.Life != a.env.Self {
-				known, _ := a.known.get(m.Life)
+				known, _ := a.peers.get(m.Life)
 				id = known.node
 			}
 			n := node{id: id}
@@ -65,21 +62,20 @@ func (a *Assembly) Nodes(members pml.Members) coll.Placement {
 	return nodes
 }
 
-// Sharer returns the transport by which processes of a node share memory, and the name of
-// its component; nil: none of those that are open does that.
+// Sharer returns the open transport that shares memory among processes of a node, and its component. It returns nil if there is none.
 func (a *Assembly) Sharer() (btl.Sharer, string) {
-	for i, m := range a.movers {
+	for i, m := range a.transports {
 		if s, ok := framework.As[btl.Sharer](m); ok {
-			return s, a.carry[i]
+			return s, a.transportNames[i]
 		}
 	}
 	return nil, ""
 }
 
-// Peer returns what a module of a component needs to reach a member of a communicator.
+// Peer returns the address of a member of a communicator for a component.
 func (a *Assembly) Peer(life framework.Life, component string) (framework.Peer, error) {
 	a.mu.Lock()
-	known, _ := a.known.get(life)
+	known, _ := a.peers.get(life)
 	card := known.copyCard()
 	a.mu.Unlock()
 	proc := a.env.Worlds.Proc(life.ID)

@@ -7,9 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestNodeIsWhoSharesMemory: the directory of segments decides, and nothing that can't be
-// looked at makes a node.
-func TestNodeIsWhoSharesMemory(t *testing.T) {
+func TestNodeID_SegmentDirectory_Decides(t *testing.T) {
 	marked := func(dir, mark string) string {
 		values, err := components.Standard().Defaults()
 		if err != nil {

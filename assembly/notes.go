@@ -10,19 +10,19 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// mostNotes is the number of notes that wait for the Watcher. Further ones are lost.
-const mostNotes = 4096
+// maxPendingNotes is the number of notes that wait for the Watcher. Further ones are lost.
+const maxPendingNotes = 4096
 
-// CanNote returns the reason if this process can send no notes. It is ErrUnsupported if the bootstrap has
+// CheckNotes returns the reason if this process can send no notes. It is ErrUnsupported if the bootstrap has
 // none, ErrTransport if the launcher is lost, and the error of isolation in an isolated process.
-func (a *Assembly) CanNote() error {
+func (a *Assembly) CheckNotes() error {
 	_, err := a.noter()
 	return err
 }
 
-// Note sends body to an incarnation, as bootstrap.Noter does. It returns at once. The note may be lost. An
-// error is one of CanNote, or ErrUnsupported for a body that is too long.
-func (a *Assembly) Note(to framework.Life, body []byte) error {
+// SendNote sends body to an incarnation, as bootstrap.Noter does. It returns at once. The note may be lost. An
+// error is one of CheckNotes, or ErrUnsupported for a body that is too long.
+func (a *Assembly) SendNote(to framework.Life, body []byte) error {
 	noter, err := a.noter()
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (a *Assembly) noter() (bootstrap.Noter, error) {
 		return a.process.noter()
 	}
 	a.mu.Lock()
-	err := a.isolated
+	err := a.isolation
 	a.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -60,16 +60,16 @@ func (a *Assembly) noter() (bootstrap.Noter, error) {
 // passNote passes a note to the watcher. upcalls is locked.
 func (a *Assembly) passNote(ev bootstrap.Event) {
 	u := &a.upcalls
-	if a.options.Watcher == nil || u.notes == mostNotes {
+	if a.options.Watcher == nil || u.queuedNotes == maxPendingNotes {
 		return
 	}
-	u.notes++
-	a.passes(news{peer: framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}, note: &ev})
+	u.queuedNotes++
+	a.enqueueEvent(peerEvent{peer: framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}, note: &ev})
 }
 
 // leave records the incarnations that have closed their sessions, and passes them on. upcalls is locked.
 func (a *Assembly) leave(ev bootstrap.Event) {
-	for _, life := range append(a.lives(ev), a.streamsOf(ev)...) {
+	for _, life := range append(a.incarnationsOf(ev), a.streamsOf(ev)...) {
 		a.leaveOnce(life)
 	}
 }
@@ -96,16 +96,16 @@ func (a *Assembly) Left() []framework.Life {
 	return slices.Collect(maps.Keys(a.left))
 }
 
-// Fail enters the failure of an incarnation as if the bootstrap had reported it.
-func (a *Assembly) Fail(life framework.Life, reason string) {
+// ReportFailure enters the failure of an incarnation as if the bootstrap had reported it.
+func (a *Assembly) ReportFailure(life framework.Life, reason string) {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
 	a.mu.Lock()
-	isNew := a.dead.add(life, reason)
+	isNew := a.failed.add(life, reason)
 	a.mu.Unlock()
-	if isNew && !u.closing {
-		a.passes(news{peer: life, died: reason})
+	if isNew && !u.isClosing {
+		a.enqueueEvent(peerEvent{peer: life, failure: reason})
 	}
 }
 
@@ -117,9 +117,11 @@ func (a *Assembly) HasRefused(id cid.Extended) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.ContainsFunc(a.refused, func(s cid.Span) bool { return s.Has(id) })
+	return slices.ContainsFunc(a.refusedComms, func(s cid.Span) bool { return s.Has(id) })
 }
 
 // IsDisconnected reports whether this process is disconnected from one of these processes until the next wire-up
 // with it.
-func (a *Assembly) IsDisconnected(group []framework.Proc) bool { return len(a.endedWith(group)) > 0 }
+func (a *Assembly) IsDisconnected(group []framework.Proc) bool {
+	return len(a.disconnectedMembers(group)) > 0
+}

@@ -107,7 +107,7 @@ func TestOpen_ComponentBreaksItsContract_ReturnsErrConfigWithTheRule(t *testing.
 	}
 }
 
-// emptyOffer offers nothing for any shape.
+// emptyOffer returns an offer without algorithms.
 type emptyOffer struct{ breaching }
 
 func (emptyOffer) Query(any, coll.Shape) *coll.Offer { return &coll.Offer{} }
@@ -125,7 +125,7 @@ func TestColl_OfferWithoutAlgorithms_ReturnsErrConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if _, err := a.Coll(coll.Shape{Size: 2}); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "coll breach: ") || !strings.Contains(err.Error(), "without algorithms") {
+	if _, err := a.CollOffers(coll.Shape{Size: 2}); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "coll breach: ") || !strings.Contains(err.Error(), "without algorithms") {
 		t.Error(err)
 	}
 }

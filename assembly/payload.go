@@ -24,12 +24,12 @@ func encodeCard(pmls []PML, card framework.Card) (capabilities, addresses []byte
 
 // encodePayload encodes a payload with the incarnation, the capabilities and the card of this process.
 func (a *Assembly) encodePayload(card card, p wireup.Payload) ([]byte, error) {
-	p.Nonce, p.Capabilities, p.Card, p.Edition = a.env.Self.Nonce, a.offers, card.bytes, card.edition
+	p.Nonce, p.Capabilities, p.Card, p.Edition = a.env.Self.Nonce, a.capabilities, card.bytes, card.edition
 	return p.Encode()
 }
 
-// failures returns the members' transports that did not open, as the end of an error, or "" without any.
-func failures(members []framework.Proc, payloads []wireup.Payload) string {
+// openFailures returns the members' transports that did not open, as the end of an error, or "" without any.
+func openFailures(members []framework.Proc, payloads []wireup.Payload) string {
 	const most = 4 // An example of each kind is usually among them.
 	var text strings.Builder
 	n := 0

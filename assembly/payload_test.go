@@ -23,19 +23,19 @@ func (p paper) Offer() pml.Offer { return p.offer }
 func somePayload(t testing.TB) []byte {
 	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: 7}}}}
 	var err error
-	a.offers, a.card.bytes, err = encodeCard([]PML{{"ob1", paper{offer: pml.Offer{PML: "ob1", Version: 1, Priority: 20}}}},
+	a.capabilities, a.ownCard.bytes, err = encodeCard([]PML{{"ob1", paper{offer: pml.Offer{PML: "ob1", Version: 1, Priority: 20}}}},
 		framework.Card{{Component: "btl.shm", Blob: []byte("segment")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := a.encodePayload(a.card, wireup.Payload{IDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()})
+	b, err := a.encodePayload(a.ownCard, wireup.Payload{IDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-func TestEndedContextsGetTheirSentinels(t *testing.T) {
+func TestConstruct_ContextEnds_ReturnsItsSentinel(t *testing.T) {
 	cause := errors.New("cause")
 	canceled, cancel := context.WithCancelCause(context.Background())
 	cancel(cause)

@@ -23,26 +23,26 @@ type PML struct {
 	pml.Module
 }
 
-// Stack is the open modules of a process: its PMLs and what they require.
+// Stack is the open modules of a process, its PMLs with their requirements.
 type Stack struct {
 	registry   *framework.Registry
 	values     *framework.Values
 	selections map[framework.Kind]*framework.Selection
-	timing     *timing // or nil
+	timing     *timing // May be nil.
 	env        progress.Env
 	hooks      pml.Hooks
-	cards      pml.Cards                   // pml.Env's
-	giveUp     func(framework.Life, error) // pml.Env's
-	// droppablePeer is pml.Env's Droppable.
+	// The next four fields are those of pml.Env.
+	cards         pml.Cards
+	giveUp        func(framework.Life, error)
 	droppablePeer func(framework.Life)
-	lateRoutes    bool // pml.Env's
-	fabric        bool // an MTL is used for the sake of a network's hardware only, see mtl.Env
+	lateRoutes    bool
+	fabric        bool // That of mtl.Env.
 
-	pmls   []PML       // by preference
-	node   PML         // to which others leave the processes of a node; none: no Module
-	movers []transport // BTLs and MTLs, in the order in which they were opened
-	carry  []string    // their components ("btl.shm")
-	needs  []Need      // of pmls and node
+	pmls           []PML       // By preference.
+	node           PML         // PML for the processes of the node. Module is nil if there is none.
+	transports     []transport // BTLs and MTLs, in the order in which they were opened.
+	transportNames []string    // Components of movers, such as "btl.shm".
+	needs          []Need      // Requirements of pmls and node.
 }
 
 // transport is an open BTL or MTL.
@@ -51,8 +51,8 @@ type transport interface {
 	Close() error
 }
 
-// OpenStack opens the PMLs that the registry's components make up, under the given
-// values, and the components that they require. The engine becomes the stack's, which closes it. cards are pml.Env's, and may be nil.
+// OpenStack opens the PMLs of a registry and the components that they require, with the given values. The stack owns the engine of env. It
+// closes it in Close, and here after an error. cards may be nil.
 func OpenStack(ctx context.Context, reg *framework.Registry, values *framework.Values, env progress.Env, hooks pml.Hooks, cards pml.Cards) (*Stack, error) {
 	selections, err := reg.SelectAll(ctx, values)
 	s := &Stack{registry: reg, values: values, selections: selections, cards: cards}
@@ -67,18 +67,17 @@ func OpenStack(ctx context.Context, reg *framework.Registry, values *framework.V
 	return s, nil
 }
 
-// open opens every PML that selection allows: the first is what this process
-// prefers, and the others are offers to peers that lack it.
+// open opens all PMLs that selection allows. The first one is preferred. The others serve peers without it.
 func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) error {
 	s.env, s.hooks = env, hooks
 	selection := s.selections[framework.PML]
 	var request error     // The first failed request for a component that a PML uses.
 	var warnings []func() // Of PMLs that another one replaces. The error has their reasons otherwise.
 	for _, choice := range slices.Clone(selection.Chosen) {
-		before, node := len(s.movers), s.node
+		before, node := len(s.transports), s.node
 		var m pml.Module
 		var err error
-		if choice.Verdict.Name == node.Name && node.Module != nil { // another one has opened it
+		if choice.Verdict.Name == node.Name && node.Module != nil { // Opened for another PML.
 			m = node.Module
 		} else {
 			m, err = s.openPML(ctx, choice, "")
@@ -90,7 +89,7 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 		if s.node.Module != node.Module {
 			err = errors.Join(err, s.closeNode())
 		}
-		err = errors.Join(err, s.closeMovers(before))
+		err = errors.Join(err, s.closeTransports(before))
 		if bound := selection.Fail(choice.Verdict.Name, err); bound != nil {
 			return bound
 		}
@@ -103,14 +102,14 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 	for _, warn := range warnings {
 		warn()
 	}
-	s.idle()
-	s.warnOfSelf()
+	s.markUnusedTransports()
+	s.warnNoTransportToSelf()
 	return nil
 }
 
-// warnOfSelf logs in rank 0 that no transport carries messages of a process to itself, as with btl=tcp or btl=^self. They fail at
-// their first use only. The transports of a stream are those of its process.
-func (s *Stack) warnOfSelf() {
+// warnNoTransportToSelf logs in rank 0 that no transport carries messages of a process to itself, as with btl=tcp or btl=^self. Such messages fail when
+// they are sent. The transports of a stream are those of its process, so that streams log nothing.
+func (s *Stack) warnNoTransportToSelf() {
 	if _, stream := s.env.Identity.Proc.Process(); stream > 0 || s.env.Self.ID.Rank() != 0 {
 		return
 	}
@@ -129,9 +128,8 @@ func (s *Stack) warnOfSelf() {
 	s.env.Logger.Warn("no transport carries messages of a process to itself, so that they fail; "+remedy, "reasons", strings.Join(reasons, "; "))
 }
 
-// idle marks the transports that selection took and no PML has opened: nothing needs
-// them.
-func (s *Stack) idle() {
+// markUnusedTransports marks the selected transports that no PML has opened.
+func (s *Stack) markUnusedTransports() {
 	var names []string
 	for _, m := range s.pmls {
 		names = append(names, m.Name)
@@ -141,20 +139,20 @@ func (s *Stack) idle() {
 	}
 	for _, kind := range []framework.Kind{framework.BTL, framework.MTL} {
 		if selection := s.selections[kind]; selection != nil {
-			selection.Leave(func(name string) bool { return !slices.Contains(s.carry, framework.ComponentName(kind, name)) },
+			selection.Leave(func(name string) bool { return !slices.Contains(s.transportNames, framework.ComponentName(kind, name)) },
 				fmt.Sprintf("pml %s needs no %s", strings.Join(names, ", "), kind))
 		}
 	}
 }
 
-// openPML opens a PML and its requirements. nodeBy is pml.Env's.
+// openPML opens a PML and its requirements. nodeBy is pml.Env.NodeBy.
 func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy string) (pml.Module, error) {
 	component, ok := choice.Component.(pml.Component)
 	if !ok {
 		return nil, wrongContract(choice)
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
-	below := &opener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
+	below := &requirementOpener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
 	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, Cards: s.cards, GiveUp: s.giveUp, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes, NodeBy: nodeBy}
 	m, err := component.Open(ctx, env)
 	if err == nil {
@@ -171,7 +169,7 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy str
 		} else if err := s.openNode(ctx, choice.Verdict.Name, need.By); err == nil {
 			m = compose.New(env, m, s.node.Module, need.By)
 			n.SatisfiedBy = []string{s.node.Name}
-		} else if n.Reason = err.Error(); !errors.Is(err, framework.ErrUnsupported) { // the network has those processes too
+		} else if n.Reason = err.Error(); !errors.Is(err, framework.ErrUnsupported) { // The network serves the processes of the node, too.
 			return nil, errors.Join(fmt.Errorf("pml %s: for %s: %w", choice.Verdict.Name, need.For, err), m.Close())
 		}
 		needs = append(needs, n)
@@ -180,15 +178,15 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy str
 	return m, nil
 }
 
-// opener opens what one PML requires.
-type opener struct {
+// requirementOpener opens the requirements of one PML.
+type requirementOpener struct {
 	*Stack
-	ctx    context.Context // of the PML's Open
+	ctx    context.Context // Of the PML's Open.
 	opened map[framework.Kind][]string
 }
 
 // Open implements framework.Opener.
-func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []framework.Opened[any], err error) {
+func (o *requirementOpener) Open(kind framework.Kind, up func(name string) any) (all []framework.Opened[any], err error) {
 	s := o.Stack
 	selection := s.selections[kind]
 	if selection == nil {
@@ -196,7 +194,7 @@ func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []fram
 	}
 	for _, choice := range slices.Clone(selection.Chosen) {
 		name := choice.Verdict.Name
-		m, err := s.openMover(o.ctx, choice, up(name))
+		m, err := s.openTransport(o.ctx, choice, up(name))
 		if err != nil {
 			if bound := selection.Fail(name, err); bound != nil {
 				return nil, bound
@@ -204,7 +202,7 @@ func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []fram
 			s.env.Logger.Warn(string(kind)+" failed to open", string(kind), name, "err", err)
 			continue
 		}
-		s.movers, s.carry = append(s.movers, m), append(s.carry, framework.ComponentName(kind, name))
+		s.transports, s.transportNames = append(s.transports, m), append(s.transportNames, framework.ComponentName(kind, name))
 		s.env.Engine.Add(m)
 		o.opened[kind] = append(o.opened[kind], name)
 		all = append(all, framework.Opened[any]{Name: name, Module: m})
@@ -216,8 +214,8 @@ func (o *opener) Open(kind framework.Kind, up func(name string) any) (all []fram
 	return all, selection.Empty()
 }
 
-// openMover opens a BTL or an MTL.
-func (s *Stack) openMover(ctx context.Context, choice framework.Choice, up any) (transport, error) {
+// openTransport opens a BTL or an MTL.
+func (s *Stack) openTransport(ctx context.Context, choice framework.Choice, up any) (transport, error) {
 	defer s.timing.opened(choice.Verdict.Kind, choice.Verdict.Name, time.Now())
 	switch c := choice.Component.(type) {
 	case btl.Component:
@@ -240,15 +238,14 @@ func (s *Stack) openMover(ctx context.Context, choice framework.Choice, up any) 
 	return nil, wrongContract(choice)
 }
 
-// envOf is the environment of a component, with a logger of its own.
+// envOf returns the environment of a component, with its own logger.
 func (s *Stack) envOf(choice framework.Choice) progress.Env {
 	env := s.env
 	env.Logger = logger(s.env.Logger, choice.Verdict.Kind, choice.Verdict.Name)
 	return env
 }
 
-// NotOpen implements framework.Opener. The selection does not change any more once
-// modules are in use.
+// NotOpen implements framework.Opener. The selection is final when modules are in use.
 func (s *Stack) NotOpen(kind framework.Kind) []framework.Rejection {
 	var not []framework.Rejection
 	if selection := s.selections[kind]; selection != nil {
@@ -262,9 +259,8 @@ func (s *Stack) NotOpen(kind framework.Kind) []framework.Rejection {
 	return not
 }
 
-// openNode opens the PML for processes of this node that components.yaml names for
-// another one: the module that is open already, or will be one of those that selection
-// allows, or one of its own. The parameter `by` asks for it.
+// openNode opens the PML that components.yaml names for the processes of this node beside PML of. It uses a module that is open, or one that
+// selection allows, or opens a separate one. by is the parameter that requests it.
 func (s *Stack) openNode(ctx context.Context, of, by string) error {
 	name := s.registry.Node(framework.PML, of)
 	component, ok := s.registry.Lookup(framework.PML, name)
@@ -286,17 +282,16 @@ func (s *Stack) openNode(ctx context.Context, of, by string) error {
 			return err
 		}
 	}
-	before := len(s.movers)
+	before := len(s.transports)
 	m, err := s.openPML(ctx, choice, by)
-	if err != nil { // the network goes on without: nothing of it stays open
-		return errors.Join(err, s.closeMovers(before))
+	if err != nil { // The network serves the processes of the node without it.
+		return errors.Join(err, s.closeTransports(before))
 	}
 	s.node = PML{name, m}
 	return nil
 }
 
-// closeNode closes the PML for processes of this node, unless it is a module of its
-// own. Those that have asked for it are closed.
+// closeNode closes the PML for the processes of this node if it is a separate module. The PMLs that use it are closed before.
 func (s *Stack) closeNode() error {
 	m := s.node.Module
 	s.node = PML{}
@@ -306,14 +301,13 @@ func (s *Stack) closeNode() error {
 	return m.Close()
 }
 
-// Env returns what every module was opened with.
+// Env returns the environment of all modules.
 func (s *Stack) Env() *progress.Env { return &s.env }
 
 // PMLs returns the open PMLs, by preference.
 func (s *Stack) PMLs() []PML { return s.pmls }
 
-// Upper returns the PMLs that no other one uses: what they say of themselves has
-// what the node's PML does for them in it.
+// Upper returns the PMLs that no other PML uses. Their reports include those of the node's PML.
 func (s *Stack) Upper() []PML {
 	return slices.DeleteFunc(slices.Clone(s.pmls), func(m PML) bool { return m.Module == s.node.Module })
 }
@@ -331,12 +325,12 @@ func (s *Stack) Card() framework.Card {
 	return card
 }
 
-// Close closes everything that is open: first those that use others.
+// Close closes all modules, users before their requirements, and the engine.
 func (s *Stack) Close() error {
 	if s.env.Engine == nil {
 		return nil
 	}
-	for _, m := range s.movers {
+	for _, m := range s.transports {
 		s.env.Engine.Remove(m)
 	}
 	var errs []error
@@ -346,18 +340,18 @@ func (s *Stack) Close() error {
 	if s.node.Module != nil {
 		errs = append(errs, s.node.Close())
 	}
-	errs = append(errs, s.closeMovers(0))
+	errs = append(errs, s.closeTransports(0))
 	s.env.Engine.Close()
 	return errors.Join(errs...)
 }
 
-// closeMovers closes the transports from the given one on, the last one first.
-func (s *Stack) closeMovers(from int) error {
+// closeTransports closes the transports from an index on, the newest first.
+func (s *Stack) closeTransports(from int) error {
 	var errs []error
-	for _, m := range slices.Backward(s.movers[from:]) {
-		s.env.Engine.Remove(m) // does nothing if that was done
+	for _, m := range slices.Backward(s.transports[from:]) {
+		s.env.Engine.Remove(m) // No effect if it was removed before.
 		errs = append(errs, m.Close())
 	}
-	s.movers, s.carry = s.movers[:from], s.carry[:from]
+	s.transports, s.transportNames = s.transports[:from], s.transportNames[:from]
 	return errors.Join(errs...)
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
-// TestRequirementsAreExplained: whatever satisfies them, and which parameter asks for it.
-func TestRequirementsAreExplained(t *testing.T) {
+func TestExplain_Requirements_NameComponentsAndParameters(t *testing.T) {
 	frames := Need{Component: "pml ob1", Requires: "btl", For: "frames: the one that reaches a peer best", SatisfiedBy: []string{"self"}}
 	network := Need{Component: "pml cm", Requires: "mtl", For: "messages that the network matches", SatisfiedBy: []string{"memory"}}
 	node := Need{Component: "pml cm", Requires: "pml for the node", For: "messages between processes of a node",
@@ -50,12 +49,11 @@ func TestRequirementsAreExplained(t *testing.T) {
 	}
 }
 
-// TestFailureThatEndsTheSessionIsToldOnce: the error says it; as a line of the log above it, of
-// each component on the way and each rank, it would hide what else there is.
-func TestFailureThatEndsTheSessionIsToldOnce(t *testing.T) {
+// A failure in the returned error is not logged, because a line for each component and rank would hide other messages.
+func TestOpen_RequiredComponentFails_IsNotLogged(t *testing.T) {
 	for _, c := range []struct {
 		pml, mtl string
-		logs     bool // something else is used, and nobody hears of it from an error
+		logs     bool // Another component is used, and Open returns no error.
 	}{{"cm", "memory", false}, {"^ucx", "^ofi,ucx", true}} {
 		client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
 		if err != nil {

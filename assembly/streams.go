@@ -64,7 +64,7 @@ func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error)
 	}
 	s := &Assembly{
 		Stack: &Stack{registry: a.registry, values: a.values}, options: Options{Client: a.client, Watcher: w},
-		client: a.client, boot: a.boot, threads: a.threads, known: newAcquaintances(), noted: map[framework.Life]Pair{},
+		client: a.client, bootstrapParams: a.bootstrapParams, threadParams: a.threadParams, peers: newPeerRecords(), savedRoutes: map[framework.Life]Pair{},
 	}
 	s.process = a
 	s.constructs.waiting, s.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
@@ -86,8 +86,8 @@ func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error)
 func (a *Assembly) addStream(s *Assembly) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.isolated != nil {
-		return a.isolated
+	if a.isolation != nil {
+		return a.isolation
 	}
 	if len(a.streams.open) == MostStreams {
 		return fmt.Errorf("%w: this process has %d streams, the largest number; close communicators of streams", framework.ErrUnsupported, MostStreams)
@@ -121,7 +121,7 @@ func (s *Assembly) openStack(ctx context.Context) (err error) {
 	identity.Proc = identity.Proc.Stream(s.number)
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
 	s.lateRoutes = a.lateRoutes
-	s.cards, s.giveUp, s.droppablePeer = cards{s}, s.tellGivenUp, s.droppable
+	s.cards, s.giveUp, s.droppablePeer = cards{s}, s.disconnectPeer, s.droppable
 	err = s.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: a.env.Node, Engine: progress.New(opt), Logger: a.env.Logger.With("stream", s.number),
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
@@ -132,8 +132,8 @@ func (s *Assembly) openStack(ctx context.Context) (err error) {
 	if err := s.checkTransports(); err != nil {
 		return err
 	}
-	s.here = newNodeProcs(&s.env)
-	return s.encodeOffers()
+	s.nodeProcs = newNodeProcs(&s.env)
+	return s.encodeCapabilities()
 }
 
 // checkTransports returns ErrUnsupported if the stream lacks a transport of its process. It names one that failed, if there is one.
@@ -141,8 +141,8 @@ func (s *Assembly) checkTransports() error {
 	if err := s.failedTransport(); err != nil {
 		return err
 	}
-	for _, name := range s.process.carry {
-		if !slices.Contains(s.carry, name) {
+	for _, name := range s.process.transportNames {
+		if !slices.Contains(s.transportNames, name) {
 			return errTransport(name, cmp.Or(s.verdict(name).Reason, "the limit of the transport is reached"))
 		}
 	}
@@ -151,8 +151,8 @@ func (s *Assembly) checkTransports() error {
 
 // failedTransport returns ErrUnsupported if a transport of the process failed to open for the stream.
 func (s *Assembly) failedTransport() error {
-	for _, name := range s.process.carry {
-		if v := s.verdict(name); v.Status == framework.StatusFailed && !slices.Contains(s.carry, name) {
+	for _, name := range s.process.transportNames {
+		if v := s.verdict(name); v.Status == framework.StatusFailed && !slices.Contains(s.transportNames, name) {
 			return errTransport(name, v.Reason)
 		}
 	}
@@ -186,12 +186,12 @@ func (s *Assembly) follow() {
 	defer a.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isolated = a.isolated
+	s.isolation = a.isolation
 	s.isOpen = true
 	a.publishStreams()
 }
 
-// removeStream ends the part of the process in a stream.
+// removeStream removes a stream from the process.
 func (a *Assembly) removeStream(s *Assembly) {
 	var pairs []Pair
 	if s.isOpen && a.lateRoutes {
@@ -217,7 +217,7 @@ func (a *Assembly) publishStreams() {
 			engines = append(engines, s.env.Engine)
 		}
 	}
-	a.here.setStreams(engines)
+	a.nodeProcs.setStreams(engines)
 }
 
 // Streams returns the open streams, in the order of their numbers.
@@ -236,7 +236,7 @@ func (a *Assembly) Streams() (all []*Assembly) {
 // routes returns the routes of a stack, that to itself first.
 func (a *Assembly) routes() []Pair {
 	all := []Pair{a.pair(a.env.Self)}
-	for _, life := range a.explained() {
+	for _, life := range a.explainedPeers() {
 		all = append(all, a.pair(life))
 	}
 	return all
@@ -398,10 +398,10 @@ func (a *Assembly) peerDisconnected(ev bootstrap.Event, nonce uint64) {
 	a.upcalls.Lock()
 	defer a.upcalls.Unlock()
 	a.mu.Lock()
-	id, ok := a.known.owner(nonce)
+	id, ok := a.peers.owner(nonce)
 	a.mu.Unlock()
 	life := framework.Life{ID: id, Nonce: nonce}
-	if !ok || a.upcalls.closing {
+	if !ok || a.upcalls.isClosing {
 		return
 	}
 	if of, _, known := a.processOf(life); !known || of != ev.Proc { // It is a stream of another process.

@@ -13,13 +13,13 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// goneWatcher records the processes with which all exchange has ended.
+// goneWatcher records calls of ExchangeEnded.
 type goneWatcher struct {
 	watcher
 	gone []framework.Life
 }
 
-func (w *goneWatcher) Gone(peer framework.Life, _ error) { w.gone = append(w.gone, peer) }
+func (w *goneWatcher) ExchangeEnded(peer framework.Life, _ error) { w.gone = append(w.gone, peer) }
 
 // givesUp is a client that records the disconnects of this process.
 type givesUp struct {
@@ -49,7 +49,7 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 	inProcess := joins(t, a, 7)
 	recorder := &givesUp{eventful: events}
 	streams[0].client = recorder
-	streams[0].tellGivenUp(guests[0].life, errors.New("no path"))
+	streams[0].disconnectPeer(guests[0].life, errors.New("no path"))
 	if len(recorder.sent) != 1 || recorder.sent[0].Proc != guests[0].proc || recorder.sent[0].Nonce != 7 {
 		t.Fatalf("disconnects: %+v", recorder.sent)
 	}
@@ -74,13 +74,13 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 	}
 }
 
-// endWatcher records the failed processes, and those with which all exchange has ended.
+// endWatcher records calls of PeerFailed and ExchangeEnded.
 type endWatcher struct {
 	goneWatcher
 	died []framework.Life
 }
 
-func (w *endWatcher) Died(peer framework.Life, _ string) { w.died = append(w.died, peer) }
+func (w *endWatcher) PeerFailed(peer framework.Life, _ string) { w.died = append(w.died, peer) }
 
 // A process of the parent communicator ends before a stream of this process knows it. The event may lack the nonce. The member of the new
 // communicator is the process or a stream of it.
@@ -122,7 +122,7 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			defer s.Keep()()
+			defer s.HoldPeers()()
 			if c.isClosed {
 				member.comm.Close()
 			}
@@ -138,14 +138,14 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 			ids := s.pmls[0].CIDs().OfferFor(cid.PolicyAgree, 2, 100)
 			var payloads [][]byte
 			for _, nonce := range nonces {
-				b, err := wireup.Payload{Nonce: nonce, Capabilities: s.offers, Card: s.card.bytes, IDs: ids.Bytes()}.Encode()
+				b, err := wireup.Payload{Nonce: nonce, Capabilities: s.capabilities, Card: s.ownCard.bytes, IDs: ids.Bytes()}.Encode()
 				if err != nil {
 					t.Fatal(err)
 				}
 				payloads = append(payloads, b)
 			}
-			x := meeting{group: group, id: cid.Extended{Base: 5}, ids: ids, processes: []uint64{a.env.Self.Nonce, member.life.Nonce}}
-			_, spec, err := s.conclude(t.Context(), &x, payloads)
+			x := construction{group: group, id: cid.Extended{Base: 5}, ids: ids, processes: []uint64{a.env.Self.Nonce, member.life.Nonce}}
+			_, spec, err := s.decideComm(t.Context(), &x, payloads)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,15 +14,15 @@ import (
 // nodeTable is the members of a communicator that was created in levels. Its memory, which the processes of the node share, has the nonces
 // and the cards. It is freed after the last reference, so that all communicators with members from it keep it. It implements pml.Members.
 type nodeTable struct {
-	table    *wireup.Table // In memory that is not the garbage collector's. So a method keeps the nodeTable alive until it has read.
+	table    *wireup.Table // Outside of the garbage-collected heap. Each reader keeps the nodeTable alive until it has read.
 	world    uint32
 	group    framework.Procs
 	lookup   func(framework.Proc) int
 	isShared bool // The memory is the node's.
 }
 
-// newNodeTable returns the members of a table of a group in a namespace of that number. It takes area over, which is nil if the bytes of the
-// table are the garbage collector's.
+// newNodeTable returns the members of the table of a group. world is the number of the group's namespace. It takes ownership of area, which is
+// nil if the bytes of the table are in the garbage-collected heap.
 func newNodeTable(t *wireup.Table, world uint32, group framework.Procs, area *btl.Area) *nodeTable {
 	n := &nodeTable{table: t, world: world, group: group, lookup: group.Finder(), isShared: area != nil}
 	if area != nil {

@@ -62,12 +62,12 @@ func cardOf(t testing.TB, rank uint32, nonce uint64) []byte {
 	return card
 }
 
-// scattered is a nonce whose order is not that of the ranks.
+// scattered returns a nonce. The order of nonces is not that of ranks.
 func scattered(rank uint32) uint64 { return uint64(rank)*0x9e3779b97f4a7c15 + 1 }
 
 // listing returns acquaintances that have a table of ranks 0 to members-1.
-func listing(t testing.TB, members int) (*acquaintances, *nodeTable) {
-	k := newAcquaintances()
+func listing(t testing.TB, members int) (*peerRecords, *nodeTable) {
+	k := newPeerRecords()
 	table, group := someTable(t, members, scattered)
 	n := newNodeTable(table, 0, group, nil)
 	k.tables.add(n)
@@ -90,7 +90,7 @@ func TestNodeTable_Members_AreThoseOfTheGroup(t *testing.T) {
 	}
 }
 
-func TestAcquaintances_MemberOfTable_NeedsNoRecord(t *testing.T) {
+func TestPeerRecords_MemberOfTable_NeedsNoRecord(t *testing.T) {
 	k, _ := listing(t, 100)
 	for rank := range uint32(100) {
 		life := lifeOf(rank, scattered(rank))
@@ -101,7 +101,7 @@ func TestAcquaintances_MemberOfTable_NeedsNoRecord(t *testing.T) {
 		if id, ok := k.owner(life.Nonce); !ok || id != life.ID {
 			t.Fatalf("nonce of rank %d is that of %v, %t", rank, id, ok)
 		}
-		if now, ok := k.present(life.ID); !ok || now != life {
+		if now, ok := k.currentLife(life.ID); !ok || now != life {
 			t.Fatalf("rank %d is %v, %t", rank, now, ok)
 		}
 	}
@@ -111,7 +111,7 @@ func TestAcquaintances_MemberOfTable_NeedsNoRecord(t *testing.T) {
 }
 
 // A process has the node ids of thousands of nodes in a table.
-func TestAcquaintances_NodesOfTable_AreNotKept(t *testing.T) {
+func TestPeerRecords_NodesOfTable_AreNotKept(t *testing.T) {
 	k, _ := listing(t, 100)
 	for rank := range uint32(100) {
 		if known, _ := k.get(lifeOf(rank, scattered(rank))); known.node != fmt.Sprint("node", rank/4) {
@@ -131,21 +131,21 @@ func TestAcquaintances_NodesOfTable_AreNotKept(t *testing.T) {
 	}
 }
 
-func TestAcquaintances_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
+func TestPeerRecords_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
 	k, _ := listing(t, 8)
 	old, now := lifeOf(3, scattered(3)), lifeOf(3, 77)
-	k.set(now, acquaintance{record: record{card: cardOf(t, 3, 77)}})
+	k.set(now, peerState{record: record{card: cardOf(t, 3, 77)}})
 	if _, ok := k.get(old); ok {
 		t.Error("the earlier incarnation is known")
 	}
 	if _, ok := k.owner(old.Nonce); ok {
 		t.Error("the earlier incarnation has its nonce")
 	}
-	if life, _ := k.present(now.ID); life != now {
+	if life, _ := k.currentLife(now.ID); life != now {
 		t.Errorf("present is %v", life)
 	}
 	others := 0
-	for life := range k.lists() {
+	for life := range k.tableOnlyLives() {
 		others++
 		if life.ID == now.ID {
 			t.Error("the process is listed")
@@ -156,7 +156,7 @@ func TestAcquaintances_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
 	}
 }
 
-func TestAcquaintances_NewerTable_ReplacesIncarnations(t *testing.T) {
+func TestPeerRecords_NewerTable_ReplacesIncarnations(t *testing.T) {
 	k, _ := listing(t, 8)
 	table, group := someTable(t, 4, func(rank uint32) uint64 { return uint64(rank) + 100 })
 	second := newNodeTable(table, 0, group, nil)
@@ -170,7 +170,7 @@ func TestAcquaintances_NewerTable_ReplacesIncarnations(t *testing.T) {
 		}
 	}
 	listed := map[framework.ProcID]int{}
-	for life := range k.lists() {
+	for life := range k.tableOnlyLives() {
 		listed[life.ID]++
 	}
 	if len(listed) != 8 {
@@ -179,15 +179,15 @@ func TestAcquaintances_NewerTable_ReplacesIncarnations(t *testing.T) {
 	runtime.KeepAlive(second)
 }
 
-func TestAcquaintances_StateOfMember_CopiesCardUntilTheEnd(t *testing.T) {
+func TestPeerRecords_StateOfMember_CopiesCardUntilTheEnd(t *testing.T) {
 	k, _ := listing(t, 8)
 	for rank, hasEnded := range map[uint32]bool{1: false, 2: true} {
 		life := lifeOf(rank, scattered(rank))
 		known, _ := k.get(life)
-		known.hasEnded, known.told = hasEnded, 1
+		known.hasEnded, known.disconnectsByUs = hasEnded, 1
 		k.set(life, known)
 		known, _ = k.get(life)
-		if (known.table != nil) != hasEnded || known.told != 1 || string(known.copyCard()) != string(cardOf(t, rank, life.Nonce)) {
+		if (known.table != nil) != hasEnded || known.disconnectsByUs != 1 || string(known.copyCard()) != string(cardOf(t, rank, life.Nonce)) {
 			t.Errorf("rank %d: %+v", rank, known)
 		}
 	}
@@ -216,7 +216,7 @@ func accept(t *testing.T, a *Assembly, alter func(table []byte)) (*levelPort, er
 		if err != nil {
 			t.Fatal(err)
 		}
-		one, err := wireup.NewPart(int(rank), wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: card, GroupIDs: p.ids.Bytes()})
+		one, err := wireup.NewPart(int(rank), wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: card, GroupIDs: p.ids.Bytes()})
 		if err == nil {
 			err = part.Merge(one)
 		}
@@ -245,9 +245,9 @@ func TestAccept_MembersOfOtherNodes_HaveNoRecord(t *testing.T) {
 	}
 	for rank := range p.members.Len() {
 		life := p.members.Member(rank).Life
-		known, ok := a.known.get(life)
-		if isOther := rank > 3; rank != p.rank && (!ok || (known.table != nil) != isOther || a.IsHere(life) == isOther) {
-			t.Errorf("rank %d: %t, %+v, here %t", rank, ok, known, a.IsHere(life))
+		known, ok := a.peers.get(life)
+		if isOther := rank > 3; rank != p.rank && (!ok || (known.table != nil) != isOther || a.IsOnNode(life) == isOther) {
+			t.Errorf("rank %d: %t, %+v, here %t", rank, ok, known, a.IsOnNode(life))
 		}
 	}
 	if unused, tables := a.explainTables(); len(unused) != 1 || unused[0].Lowest != 4 || unused[0].Processes != 2 || len(tables) != 1 || tables[0].Shared || tables[0].Members != 6 {
@@ -271,7 +271,7 @@ func TestAccept_EventOfThisProcess_IsPassedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := a.lives(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: a.env.Identity.Proc}); len(got) != 1 || got[0] != a.env.Self {
+	if got := a.incarnationsOf(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: a.env.Identity.Proc}); len(got) != 1 || got[0] != a.env.Self {
 		t.Errorf("the event is about %v", got)
 	}
 	runtime.KeepAlive(p)
@@ -291,9 +291,9 @@ func TestAccept_MemberHasEnded_RouteStays(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	a.mu.Lock()
-	was := a.past.pairs[life]
+	was := a.droppedRoutes.pairs[life]
 	was.Device = "as it was"
-	a.past.pairs[life] = was
+	a.droppedRoutes.pairs[life] = was
 	a.mu.Unlock()
 	x := a.Explain()
 	if !slices.ContainsFunc(x.Pairs, func(p Pair) bool { return p.To == 5 && p.Device == was.Device }) {
@@ -311,7 +311,7 @@ func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
 	for rank, nonce := range map[uint32]uint64{4: 5 /* Another incarnation. */, 5: scattered(5)} {
 		proc := framework.Proc{Namespace: a.env.Identity.Proc.Namespace, Rank: rank}
 		life := framework.Life{ID: a.env.Worlds.ID(proc), Nonce: nonce}
-		if err := a.learn(life, proc, wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: a.card.bytes}); err != nil {
+		if err := a.learn(life, proc, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -321,10 +321,10 @@ func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
 	}
 	for rank := 4; rank < 6; rank++ {
 		life := p.members.Member(rank).Life
-		if now, _ := a.known.present(life.ID); now != life {
+		if now, _ := a.peers.currentLife(life.ID); now != life {
 			t.Errorf("rank %d is %v in place of %v", rank, now, life)
 		}
-		if known, _ := a.known.get(life); known.node != "another" || known.table != nil {
+		if known, _ := a.peers.get(life); known.node != "another" || known.table != nil {
 			t.Errorf("rank %d is on node %q, in a table: %t", rank, known.node, known.table != nil)
 		}
 	}
@@ -348,8 +348,8 @@ func TestAccept_LaterCardInTable_StaysAfterTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	life := second.members.Member(5).Life
-	a.known.tables.list = slices.DeleteFunc(a.known.tables.list, func(p weak.Pointer[nodeTable]) bool { return p.Value() == second.members })
-	if known, ok := a.known.get(life); !ok || known.node != "further" {
+	a.peers.tables.list = slices.DeleteFunc(a.peers.tables.list, func(p weak.Pointer[nodeTable]) bool { return p.Value() == second.members })
+	if known, ok := a.peers.get(life); !ok || known.node != "further" {
 		t.Errorf("the card is that of node %q, %t", known.node, ok)
 	}
 	runtime.KeepAlive(first)
@@ -421,7 +421,7 @@ func collected(ended <-chan struct{}) bool {
 }
 
 func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
-	k := newAcquaintances()
+	k := newPeerRecords()
 	freed := make(chan struct{})
 	split := func() pml.Members {
 		table, group := someTable(t, 4, scattered)
@@ -456,8 +456,7 @@ func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
 	}
 }
 
-// The record of a disconnected process is outside the table, and outlives its last communicator.
-func TestGivenUp_MemberOfTable_FreesTheMemory(t *testing.T) {
+func TestDisconnect_MemberOfTable_FreesTheMemory(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
 	freed := make(chan struct{})
@@ -476,7 +475,7 @@ func TestGivenUp_MemberOfTable_FreesTheMemory(t *testing.T) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known, ok := a.known.get(life); !ok || !known.hasEnded || !known.hasCard() {
+	if known, ok := a.peers.get(life); !ok || !known.hasEnded || !known.hasCard() {
 		t.Errorf("after the table: %+v, %t", known, ok)
 	}
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Team is the goroutine ranks that a thread communicator has in this process. Their communicators
-// are made by AddComm. Those with members of other processes have a handle in the team's PML.
+// Team is the goroutine ranks of a thread communicator in this process. AddComm creates their communicators. Communicators with members in
+// other processes have a handle in the team's PML.
 type Team struct {
 	*threads.Team
 	module PML
 	self   framework.Life
 	hooks  pml.Hooks
-	// joiners make one Comm of a rank's queue and its handle in the PML, where that can't be
-	// watched. By endpoint; nil until there is such a communicator.
+	// joiners combine a rank's queue and its PML handle into one Comm if the PML cannot be watched. They are indexed by endpoint, and nil
+	// before the first such communicator.
 	joiners []atomic.Pointer[compose.Joiner]
 }
 
-// NewTeam makes n goroutine ranks, with the endpoints 0 to n-1. m has their messages with
-// other processes. The team is closed before the assembly.
-func (a *Assembly) NewTeam(m PML, n int) *Team { return a.Stack.NewTeam(m, n, a.threads) }
+// NewTeam returns n goroutine ranks with the endpoints 0 to n-1. m carries their messages with other processes. The caller closes the team
+// before the assembly.
+func (a *Assembly) NewTeam(m PML, n int) *Team { return a.Stack.NewTeam(m, n, a.threadParams) }
 
 // NewTeam is Assembly.NewTeam for a stack.
 func (s *Stack) NewTeam(m PML, n int, params threads.Params) *Team {
@@ -35,8 +35,8 @@ func (s *Stack) NewTeam(m PML, n int, params threads.Params) *Team {
 	return t
 }
 
-// AddComm makes the handle that one of the ranks has of a communicator. The endpoint is that of
-// spec.Members.Member(spec.Rank). An id is reserved if there are members of other processes.
+// AddComm creates the handle of one rank for a communicator. The endpoint is that of spec.Members.Member(spec.Rank). It reserves an id if
+// there are members in other processes.
 func (t *Team) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	if spec.Rank < 0 || spec.Rank >= spec.Members.Len() {
 		return nil, fmt.Errorf("%w: rank %d of a communicator of %d", framework.ErrGroup, spec.Rank, spec.Members.Len())
@@ -84,7 +84,7 @@ func (b *below) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 func (b *below) Join(spec pml.CommSpec, queue, handle pml.Comm) (pml.Comm, error) {
 	watchable, ok := framework.As[pml.Watchable](queue)
 	if !ok {
-		return nil, fmt.Errorf("%w: goroutine ranks: their messages can't be watched", framework.ErrUnsupported)
+		return nil, fmt.Errorf("%w: goroutine ranks: their messages cannot be watched", framework.ErrUnsupported)
 	}
 	endpoint := int(spec.Members.Member(spec.Rank).Endpoint)
 	joiner := b.team.joiners[endpoint].Load()

@@ -10,28 +10,27 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// timing notes when this process came how far on its way from the opening of its
-// first session to its first message. There is one if session.report asks for it
-// (`ferry run --timing`); otherwise it is nil, and all its methods do nothing.
+// timing records the times of the steps from the first OpenSession to the first message. It exists if session.report includes timing, as with
+// `ferry run --timing`. Methods of a nil timing have no effect.
 type timing struct {
 	mu     sync.Mutex
 	report timingReport
 }
 
-// timingReport is what the launcher gets, as JSON.
+// timingReport is sent to the launcher as JSON.
 type timingReport struct {
-	Marks []timeMark `json:"marks"` // in the order in which they were reached
-	Parts []timePart `json:"parts"` // of what lies between two marks
+	Marks []timeMark `json:"marks"` // In the order of the times.
+	Parts []timePart `json:"parts"`
 }
 
-// timeMark is a step that is over.
+// timeMark is a completed step.
 type timeMark struct {
 	Step string        `json:"step"`
-	At   time.Duration `json:"at_ns"`   // on CLOCK_MONOTONIC
-	Used time.Duration `json:"used_ns"` // processor time of the process until then
+	At   time.Duration `json:"at_ns"`   // On CLOCK_MONOTONIC.
+	Used time.Duration `json:"used_ns"` // Processor time of the process.
 }
 
-// timePart is how long a part of a step took. Parts may overlap.
+// timePart is the time of a part of a step. Parts may overlap.
 type timePart struct {
 	Step string        `json:"step"`
 	Name string        `json:"name"`
@@ -55,15 +54,15 @@ const (
 	stepClose         = "last session closes"
 )
 
-// newTiming makes one that began with the given mark.
+// newTiming returns a timing with a first mark.
 func newTiming(began timeMark) *timing {
 	return &timing{report: timingReport{Marks: []timeMark{began}}}
 }
 
-// now is a mark that may be kept.
+// now returns a mark with the present times.
 func now(step string) timeMark { return timeMark{step, cpu.Monotonic(), cpu.Used()} }
 
-// mark notes that a step is over, if it is the first of its name.
+// mark records the completion of a step, unless it was recorded before.
 func (t *timing) mark(step string) {
 	if t == nil {
 		return
@@ -76,8 +75,8 @@ func (t *timing) mark(step string) {
 	}
 }
 
-// part notes how long a part of a step took.
-func (t *timing) part(step, name string, took time.Duration) {
+// addPart records the time of a part of a step.
+func (t *timing) addPart(step, name string, took time.Duration) {
 	if t == nil {
 		return
 	}
@@ -86,31 +85,31 @@ func (t *timing) part(step, name string, took time.Duration) {
 	t.report.Parts = append(t.report.Parts, timePart{step, name, took})
 }
 
-// snapshot returns what has been noted so far; t is not nil.
+// snapshot returns a copy of the report. t is not nil.
 func (t *timing) snapshot() timingReport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return timingReport{slices.Clone(t.report.Marks), slices.Clone(t.report.Parts)}
 }
 
-// probes notes how long each component's probe took.
+// probes records the times of the components' probes.
 func (t *timing) probes(selections map[framework.Kind]*framework.Selection) {
 	for kind, s := range selections {
 		for _, v := range s.Verdicts {
 			if v.Took > 0 {
-				t.part(stepSelection, "probe of "+string(kind)+" "+v.Name, v.Took)
+				t.addPart(stepSelection, "probe of "+string(kind)+" "+v.Name, v.Took)
 			}
 		}
 	}
 }
 
-// opened notes how long a component took to open since start; it is deferred.
+// opened records the time that a component took to open since start.
 func (t *timing) opened(kind framework.Kind, name string, start time.Time) {
-	t.part(stepModules, "open "+string(kind)+" "+name, time.Since(start))
+	t.addPart(stepModules, "open "+string(kind)+" "+name, time.Since(start))
 }
 
-// watch returns hooks that see the first path and the first message, besides what
-// the program's hooks see. Without a timing they are the program's alone.
+// watch returns hooks that record the first path and the first message, and call the program's hooks. Without a timing they are the
+// program's.
 func (t *timing) watch(program pml.Hooks) pml.Hooks {
 	if t == nil {
 		return program
@@ -118,20 +117,20 @@ func (t *timing) watch(program pml.Hooks) pml.Hooks {
 	return &firstEvents{timing: t, program: program}
 }
 
-// firstEvents is used with the engine's lock held, as all hooks are.
+// firstEvents is called with the engine's lock held.
 type firstEvents struct {
-	timing        *timing
-	program       pml.Hooks // or nil
-	path, message bool      // were seen
+	timing              *timing
+	program             pml.Hooks // May be nil.
+	hasPath, hasMessage bool
 }
 
 func (f *firstEvents) Event(e pml.Event) {
 	switch {
-	case !f.path && e.Kind == pml.EventTransportUp:
-		f.path = true
+	case !f.hasPath && e.Kind == pml.EventTransportUp:
+		f.hasPath = true
 		f.timing.mark(stepPath)
-	case !f.message && (e.Kind == pml.EventSend || e.Kind == pml.EventMatch):
-		f.message = true
+	case !f.hasMessage && (e.Kind == pml.EventSend || e.Kind == pml.EventMatch):
+		f.hasMessage = true
 		f.timing.mark(stepMessage)
 	}
 	if f.program != nil {

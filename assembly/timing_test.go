@@ -13,12 +13,10 @@ type seen int
 
 func (s *seen) Event(pml.Event) { *s++ }
 
-// Without --timing there is none, and nothing comes between a message and the
-// program's own hooks.
-func TestTimingThatNobodyAskedForDoesNothing(t *testing.T) {
+func TestTiming_Nil_HasNoEffect(t *testing.T) {
 	var none *timing
 	none.mark(stepOpen)
-	none.part(stepModules, "x", time.Second)
+	none.addPart(stepModules, "x", time.Second)
 	none.opened(framework.BTL, "x", time.Now())
 	none.probes(map[framework.Kind]*framework.Selection{framework.BTL: {Verdicts: []framework.Verdict{{Took: 1}}}})
 	if none.watch(nil) != nil {
@@ -30,7 +28,7 @@ func TestTimingThatNobodyAskedForDoesNothing(t *testing.T) {
 	}
 }
 
-func TestTimingKeepsTheFirstOfEachStep(t *testing.T) {
+func TestTiming_RepeatedStep_KeepsFirst(t *testing.T) {
 	program := new(seen)
 	x := newTiming(now(stepOpen))
 	h := x.watch(program)

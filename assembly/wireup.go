@@ -14,13 +14,11 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// WireUp makes a group construct (MPI-4.1 section 11.3) with the members of group,
-// of which this process is rank: cards are exchanged, the members' PML and ids for
-// the new communicator are decided. It returns the PML and the communicator's
-// description, whose Local is taken from the PML's table. It is collective over
-// group, and returns when all have called it with the same tag, or ctx or the
-// configured time has ended. The caller keeps the members (Keep) until it has made the communicator.
-// A large group on several nodes is wired up in levels (package wireup).
+// WireUp makes a group construct (MPI-4.1 section 11.3) with the members of group. rank is that of this process. The members exchange cards,
+// and decide on a PML and on ids for the new communicator. WireUp returns the PML and the description of the communicator, with a Local from
+// the table of the PML. It is collective over group, and blocks until all members have called it with the same tag, ctx ends, or
+// bootstrap.timeout has passed. The caller holds the members (Keep) until it has created the communicator. A large group on several nodes is
+// wired up in levels (package wireup).
 func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int, tag string, policy cid.Policy) (m PML, spec pml.CommSpec, err error) {
 	defer a.enterWireUp()()
 	layout, err := a.layout(ctx, group)
@@ -39,15 +37,15 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 	return m, spec, err
 }
 
-// wireUp makes a group construct. The candidate ids are those of offer, which is called with the room for them. The payload of this process has the
-// elements of extra for levels. It returns the payloads of all members, too.
+// wireUp makes a group construct. It calls offer for the candidate ids with the room for them in bytes. The payload of this process includes
+// extra, which a creation in levels uses. It also returns the payloads of all members.
 func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int, tag string, offer func(room int) *cid.Offer, extra wireup.Payload) (m PML, spec pml.CommSpec, all [][]byte, err error) {
-	own, err := a.present()
+	own, err := a.currentCard()
 	if err != nil {
 		return m, spec, nil, err
 	}
 	body := extra
-	body.Ended = a.endedWith(group)
+	body.Ended = a.disconnectedMembers(group)
 	used, err := a.encodePayload(own, body)
 	if err != nil {
 		return m, spec, nil, err
@@ -55,7 +53,7 @@ func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int,
 	// The candidate ids get the rest of the payload.
 	ids := offer(bootstrap.MaxPayload - len(used) - wireup.PayloadFrame)
 	table := a.pmls[0].CIDs()
-	defer table.Release(ids) // does nothing once the offer is settled
+	defer table.Release(ids) // No effect after the candidates are settled.
 
 	body.IDs = ids.Bytes()
 	encoded, err := a.encodePayload(own, body)
@@ -67,19 +65,19 @@ func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int,
 		return m, spec, nil, err
 	}
 	defer func() {
-		if err != nil { // the others may have the communicator
+		if err != nil { // Other members may have created the communicator.
 			a.refuse(cid.Extended{Base: made.ContextID}, group, err)
 		}
 	}()
-	x := meeting{group: group, rank: rank, id: cid.Extended{Base: made.ContextID}, ids: ids}
-	if m, spec, err = a.conclude(ctx, &x, made.Payloads); err != nil {
+	x := construction{group: group, rank: rank, id: cid.Extended{Base: made.ContextID}, ids: ids}
+	if m, spec, err = a.decideComm(ctx, &x, made.Payloads); err != nil {
 		return m, spec, nil, err
 	}
 	return m, spec, made.Payloads, nil
 }
 
-// meeting is a group construct, or the creation of a communicator over another one.
-type meeting struct {
+// construction is a group construct, or the creation of a communicator over another one.
+type construction struct {
 	group []framework.Proc
 	rank  int // Of this process.
 	id    cid.Extended
@@ -88,8 +86,8 @@ type meeting struct {
 	processes []uint64
 }
 
-// conclude decides by the payloads of all members.
-func (a *Assembly) conclude(ctx context.Context, x *meeting, encoded [][]byte) (m PML, spec pml.CommSpec, err error) {
+// decideComm decides on the communicator with the payloads of all members.
+func (a *Assembly) decideComm(ctx context.Context, x *construction, encoded [][]byte) (m PML, spec pml.CommSpec, err error) {
 	group := x.group
 	payloads := make([]wireup.Payload, len(group))
 	for i, b := range encoded {
@@ -102,17 +100,17 @@ func (a *Assembly) conclude(ctx context.Context, x *meeting, encoded [][]byte) (
 		return m, spec, err
 	}
 	if x.processes == nil {
-		if err := a.renew(ctx, group, x.rank, x.id.Base, payloads); err != nil {
+		if err := a.reconnectMembers(ctx, group, x.rank, x.id.Base, payloads); err != nil {
 			return m, spec, err
 		}
 	}
 	members := make([]pml.Member, len(group))
 	spec = pml.CommSpec{ID: x.id, Members: pml.NewMembers(members), Rank: x.rank}
-	a.expect(len(group))
+	a.reserveRecords(len(group))
 	for i, p := range group {
 		members[i].Life = framework.Life{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
 		if x.processes != nil {
-			a.meetStream(members[i].Life, p, x.processes[i])
+			a.addStreamMember(members[i].Life, p, x.processes[i])
 		}
 		if err := a.learn(members[i].Life, p, payloads[i]); err != nil {
 			return m, spec, err
@@ -130,31 +128,30 @@ func (a *Assembly) conclude(ctx context.Context, x *meeting, encoded [][]byte) (
 	if err := settle(&spec, m.CIDs(), x.ids, decision); err != nil {
 		return m, spec, err
 	}
-	a.note(spec.Members)
+	a.saveRoutes(spec.Members)
 	return m, spec, nil
 }
 
-// expect makes room for the cards of a group.
-func (a *Assembly) expect(members int) {
+// reserveRecords reserves memory for the records of a group.
+func (a *Assembly) reserveRecords(members int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.known.expect(members)
+	a.peers.reserve(members)
 }
 
 // enterWireUp begins a wire-up, and returns the function that ends it.
 func (a *Assembly) enterWireUp() (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.here.beginWireUp()
+	a.nodeProcs.beginWireUp()
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.here.endWireUp()
+		a.nodeProcs.endWireUp()
 	}
 }
 
-// refuse says that this process is in no communicator with that id, nor in one that is
-// derived from it, though it is of the group.
+// refuse reports to the members of group that this process has neither the communicator of id nor any derived from it.
 func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 	for _, m := range a.pmls {
 		m.Refuse(cid.Below(id), pml.AllEndpoints)
@@ -163,17 +160,17 @@ func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 		a = a.process
 	}
 	a.mu.Lock()
-	a.refused = append(a.refused, cid.Below(id))
+	a.refusedComms = append(a.refusedComms, cid.Below(id))
 	a.mu.Unlock()
-	a.Broke(id, group, why)
+	a.ReportBroken(id, group, why)
 }
 
-// Construct is the bootstrap's, with the configured deadline.
+// Construct makes a group construct of the bootstrap within bootstrap.timeout.
 func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag string, body []byte) (bootstrap.Constructed, error) {
 	ctx, cancel := a.Bound(ctx)
 	defer cancel()
 	a.mu.Lock()
-	if isolated := a.isolated; isolated != nil && len(group) > 1 { // a bootstrap may work without its launcher
+	if isolated := a.isolation; isolated != nil && len(group) > 1 { // A bootstrap may work without its launcher.
 		a.mu.Unlock()
 		return bootstrap.Constructed{}, isolated
 	}
@@ -192,7 +189,7 @@ func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag st
 	a.mu.Lock()
 	delete(a.constructs.waiting, turn)
 	delete(a.constructs.cancel, turn)
-	isolated := a.isolated
+	isolated := a.isolation
 	a.mu.Unlock()
 	if err != nil && isolated != nil && len(group) > 1 {
 		return made, isolated
@@ -207,8 +204,7 @@ func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag st
 	return made, nil
 }
 
-// StandBy takes part in the construct of a group that this process is not in, under a
-// bootstrap which needs everyone for that; under others it does nothing.
+// StandBy takes part in the construct of a group without this process if the bootstrap requires all processes (bootstrap.Bystander).
 func (a *Assembly) StandBy(ctx context.Context, group []framework.Proc, tag string) error {
 	b, needed := framework.As[bootstrap.Bystander](a.client)
 	if !needed {
@@ -224,8 +220,8 @@ func badMember(p framework.Proc, err error) error {
 	return &framework.TransportError{Component: "assembly", Peer: p.String(), Op: "business card", Err: err}
 }
 
-// chooseModule returns the module of a new communicator, and whether it is the
-// first choice of every member, from whose tables the id offers are.
+// chooseModule returns the PML of a new communicator. first reports that it is the first choice of all members, whose candidate ids are from its
+// table.
 func (a *Assembly) chooseModule(members []framework.Proc, payloads []wireup.Payload) (m PML, first bool, err error) {
 	var capabilities []wireup.Capability
 	for i, p := range payloads {
@@ -236,7 +232,7 @@ func (a *Assembly) chooseModule(members []framework.Proc, payloads []wireup.Payl
 	}
 	chosen, first, err := wireup.Choose(capabilities, func(rank uint32) framework.Proc { return members[rank] })
 	if errors.Is(err, framework.ErrUnsupported) {
-		return PML{}, false, fmt.Errorf("%w%s", err, failures(members, payloads))
+		return PML{}, false, fmt.Errorf("%w%s", err, openFailures(members, payloads))
 	}
 	if err != nil {
 		return PML{}, false, err
@@ -254,11 +250,11 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	if life.ID == a.env.Self.ID {
 		return nil
 	}
-	a.learning.Lock()
-	defer a.learning.Unlock()
+	a.learnMu.Lock()
+	defer a.learnMu.Unlock()
 	a.mu.Lock()
-	known, _ := a.known.get(life)
-	err := a.taken(life)
+	known, _ := a.peers.get(life)
+	err := a.checkNonce(life)
 	a.mu.Unlock()
 	if bytes.Equal(known.card, from.Card) || known.hasCard() && from.Edition < known.edition {
 		a.keepRecord(life, known)
@@ -275,16 +271,16 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	if err != nil {
 		return badMember(p, err)
 	}
-	// Before the PMLs know it: a death that is reported meanwhile is told to them. And
-	// without mu while they do: they wait for the engine, in which a transport may hang.
-	defer a.dropAgain(life)
-	isSought, isolated := a.know(life, record{card: from.Card, edition: from.Edition}, node)
+	// The record precedes the notification of PMLs, so that they are notified of a failure in between. mu is not held during the
+	// notification, because PMLs wait for the engine, in which a transport may hang.
+	defer a.dropAfterLateCard(life)
+	isSought, isolated := a.storeRecord(life, record{card: from.Card, edition: from.Edition}, node)
 	if !isSought && isolated == nil {
 		return nil
 	}
 	card, err := wireup.DecodeCard(from.Card)
 	if err != nil {
-		a.unlearn(life, known)
+		a.restoreRecord(life, known)
 		return badMember(p, err)
 	}
 	for _, o := range offers {
@@ -294,7 +290,7 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 			}
 			if isSought {
 				if err := m.Learn(life, card); err != nil {
-					a.unlearn(life, known)
+					a.restoreRecord(life, known)
 					return badMember(p, err)
 				}
 			}
@@ -307,66 +303,65 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 }
 
 // keepRecord makes a record of an incarnation that is only in a table, because communicators without the table have it.
-func (a *Assembly) keepRecord(life framework.Life, known acquaintance) {
+func (a *Assembly) keepRecord(life framework.Life, known peerState) {
 	if known.table == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.known.set(life, known)
+	a.peers.set(life, known)
 }
 
 // decodeCapabilities decodes the capabilities of a process. Most processes have those of this one.
 func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Offer, error) {
-	if bytes.Equal(b, a.offers) {
-		return a.decodedOffers, nil
+	if bytes.Equal(b, a.capabilities) {
+		return a.decodedCapabilities, nil
 	}
 	return wireup.DecodeCapabilities(b)
 }
 
-// unlearn restores the record of an incarnation as it was before a card that PMLs refuse.
-func (a *Assembly) unlearn(life framework.Life, known acquaintance) {
+// restoreRecord restores the record of an incarnation as it was before a card that PMLs refuse.
+func (a *Assembly) restoreRecord(life framework.Life, known peerState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known.card, known.table = nil, nil; known.renewal == (renewal{}) {
-		a.known.remove(life)
+	if known.card, known.table = nil, nil; known.epochState == (epochState{}) {
+		a.peers.remove(life)
 	} else {
-		a.known.set(life, known)
+		a.peers.set(life, known)
 	}
 }
 
-// taken says whose nonce a life has that belongs to another process, or nil. a.mu held.
-func (a *Assembly) taken(life framework.Life) error {
+// checkNonce returns an error if the nonce of an incarnation belongs to another process. a.mu is held.
+func (a *Assembly) checkNonce(life framework.Life) error {
 	if life.Nonce == a.env.Self.Nonce {
 		return errors.New("its nonce is this process's own")
 	}
-	if other, ok := a.known.owner(life.Nonce); ok && other != life.ID {
+	if other, ok := a.peers.owner(life.Nonce); ok && other != life.ID {
 		return fmt.Errorf("its nonce is that of %v", a.env.Worlds.Proc(other))
 	}
 	return nil
 }
 
-// IsHere reports whether a member of a communicator is on this process's node: a launcher
-// may not know, and the member's card says so.
-func (a *Assembly) IsHere(member framework.Life) bool {
+// IsOnNode reports whether a member of a communicator is on this node. The member's card decides, because a launcher may not know.
+func (a *Assembly) IsOnNode(member framework.Life) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, _ := a.known.get(member)
+	known, _ := a.peers.get(member)
 	return member == a.env.Self || a.env.Node != "" && known.node == a.env.Node
 }
 
-// know stores the record of a life, which is the process's present one from now on. It reports whether PMLs need the card
-// at once, and returns the reason if the life is isolated.
-func (a *Assembly) know(life framework.Life, with record, node []byte) (isSought bool, isolated error) {
+// storeRecord stores the record of an incarnation, which becomes the present one of its process. It reports whether PMLs need the card at once, and
+// returns the reason of the isolation of this process, if any.
+func (a *Assembly) storeRecord(life framework.Life, with record, node []byte) (isSought bool, isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, _ := a.known.get(life)
-	with.node, with.hasEnded, with.isTaken = a.known.node(node), known.hasEnded, a.known.isSought(life)
-	a.known.set(life, acquaintance{with, known.renewal})
+	known, _ := a.peers.get(life)
+	with.node, with.hasEnded, with.isTaken = a.peers.node(node), known.hasEnded, a.peers.isSought(life)
+	a.peers.set(life, peerState{with, known.epochState})
 	if a.process == nil && !a.IsStream(life) { // Streams share the processors of their processes.
-		a.here.arrive(life, with.node != "" && with.node == a.env.Node)
+		a.nodeProcs.arrive(life, with.node != "" && with.node == a.env.Node)
 	}
-	return with.isTaken, a.isolated
+	return with.isTaken, a.isolation
 }
 
 // decideIDs decides by the candidate ids of all members.

@@ -13,8 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestCardWithAnothersNonceIsRefused: PMLs know lives by their nonces.
-func TestCardWithAnothersNonceIsRefused(t *testing.T) {
+func TestLearn_NonceOfAnotherProcess_ReturnsErrTransport(t *testing.T) {
 	a, err := Open(t.Context(), Options{Settings: []framework.Setting{{Name: "pml", Value: "ob1"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +21,7 @@ func TestCardWithAnothersNonceIsRefused(t *testing.T) {
 	defer a.Close()
 	learn := func(rank uint32, nonce uint64) error {
 		p := framework.Proc{Namespace: "other", Rank: rank}
-		return a.learn(framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}, p, wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: a.card.bytes})
+		return a.learn(framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}, p, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes})
 	}
 	if err := errors.Join(learn(1, 5), learn(2, 7), learn(1, 5), learn(1, 9)); err != nil {
 		t.Fatal(err)
@@ -34,7 +33,7 @@ func TestCardWithAnothersNonceIsRefused(t *testing.T) {
 	}
 }
 
-// scripted is a client of two members whose group constructs run functions in turn. It records the events Broken.
+// scripted is a client of two members. Its group constructs run functions one after the other. It records calls of Broke.
 type scripted struct {
 	*eventful
 	group      []framework.Proc

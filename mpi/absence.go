@@ -70,21 +70,21 @@ type refusedSpan struct {
 }
 
 // isAbsent reports whether a handle that is not open is closed, or will not be created. mu held.
-func (e *engine) isAbsent(key cid.EndpointID) bool {
+func (e *process) isAbsent(key cid.EndpointID) bool {
 	return e.absence.hasClosed(key) || e.HasRefused(key.Extended) || slices.ContainsFunc(e.absence.refused, func(r refusedSpan) bool {
 		return r.span.Has(key.Extended) && (r.endpoint == pml.AllEndpoints || r.endpoint == int(key.Endpoint))
 	})
 }
 
 // isOver reports whether all handles of a communicator in this process are closed, or will not be created. mu held.
-func (e *engine) isOver(id cid.Extended) bool {
+func (e *process) isOver(id cid.Extended) bool {
 	return e.absence.allClosed(id) || e.HasRefused(id) || slices.ContainsFunc(e.absence.refused, func(r refusedSpan) bool {
 		return r.endpoint == pml.AllEndpoints && r.span.Has(id)
 	})
 }
 
 // refuseHandles records that the handles of the span will not be created. Notes for them are answered from now on.
-func (e *engine) refuseHandles(span cid.Span, endpoint int) {
+func (e *process) refuseHandles(span cid.Span, endpoint int) {
 	if span == (cid.Span{}) {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 // A revocation is kept without a limit, so that those for which no handle comes must not be kept.
 func TestRevoke_CommunicatorIsClosedOrRefused_IsNotKept(t *testing.T) {
 	closed, partly, refused, later := cid.Extended{Base: 1}, cid.Extended{Base: 2}, cid.Extended{Base: 3}, cid.Extended{Base: 4}
-	e := &engine{Assembly: &assembly.Assembly{}, registry: newRegistry()}
+	e := &process{Assembly: &assembly.Assembly{}, registry: newRegistry()}
 	e.absence.close(cid.EndpointID{Extended: closed}, 1)
 	e.absence.close(cid.EndpointID{Extended: partly, Endpoint: 1}, 2)
 	e.refuseHandles(cid.Below(refused), pml.AllEndpoints)

@@ -202,7 +202,7 @@ func (a *activation) outcome() error {
 func (a *activation) failed(rank int, cause error) {
 	err := fmt.Errorf("rank %d of the thread communicator has failed: %w", rank, cause)
 	if a.fail(fmt.Errorf("%w: %w", ErrBroken, err)) {
-		a.threads.session.engine.Broke(a.failureID, a.threads.parent.processes(), err)
+		a.threads.session.engine.ReportBroken(a.failureID, a.threads.parent.processes(), err)
 	}
 }
 

@@ -87,7 +87,7 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 		return c.terminalError()
 	}
 	if c.hasOtherProcesses() {
-		if err := c.session.engine.CanNote(); err != nil {
+		if err := c.session.engine.CheckNotes(); err != nil {
 			return err
 		}
 	}
@@ -331,7 +331,7 @@ func (c *Comm) membersLeft(ranks []int, why error) {
 				m.Left(rank)
 			}
 		})
-	} else if err := c.session.engine.CanNote(); err != nil {
+	} else if err := c.session.engine.CheckNotes(); err != nil {
 		c.failAgreements(err)
 	}
 }

@@ -155,7 +155,7 @@ func (k *collective) prepare() error {
 	}
 	k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, nodes: known.nodes, offers: known.offers, unopened: known.opens && c.sharesMemory()}
 	k.used.Store(true)
-	k.comm().session.engine.NoteCollectives(k.comm().size, k.table, false)
+	k.comm().session.engine.RecordCollectives(k.comm().size, k.table, false)
 	return nil
 }
 
@@ -242,7 +242,7 @@ type shapeKey struct {
 }
 
 // collectives returns what components do on communicators of a shape.
-func (e *engine) collectives(shape coll.Shape, values *framework.Values) (*shaped, error) {
+func (e *process) collectives(shape coll.Shape, values *framework.Values) (*shaped, error) {
 	force, _ := values.Get("coll.force")
 	check, _ := values.Get("coll.check")
 	e.mu.Lock()
@@ -256,8 +256,8 @@ func (e *engine) collectives(shape coll.Shape, values *framework.Values) (*shape
 	}
 	s := &shaped{nodes: shape.ByNode(), check: p.Check}
 	var err error
-	if s.force, err = e.Forced(values); err == nil {
-		s.offers, err = e.Coll(shape)
+	if s.force, err = e.ForcedAlgorithms(values); err == nil {
+		s.offers, err = e.CollOffers(shape)
 	}
 	if err != nil {
 		return nil, err

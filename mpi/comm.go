@@ -145,7 +145,7 @@ func (c *Comm) tellBroken(id cid.Extended, g *Group, why error) {
 			return
 		}
 	}
-	c.session.engine.Broke(id, g.processes(), why)
+	c.session.engine.ReportBroken(id, g.processes(), why)
 }
 
 // memberDied ends the collectives of a communicator that has this process as a

@@ -194,7 +194,7 @@ func (b *bases) init() { b.turn = make(chan struct{}, 1) }
 
 // draw returns an id that no communicator of the job has, nor will get by
 // another way.
-func (e *engine) draw(ctx context.Context) (cid.Extended, error) {
+func (e *process) draw(ctx context.Context) (cid.Extended, error) {
 	ctx = background(ctx)
 	select {
 	case e.bases.turn <- struct{}{}:

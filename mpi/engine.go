@@ -20,10 +20,10 @@ import (
 	"github.com/ferrympi/ferry/internal/text"
 )
 
-// engine is what the sessions over one bootstrap client share: an assembly, and
+// process is what the sessions over one bootstrap client share: an assembly, and
 // what package mpi keeps beside it. A program has one as a rule, and one for each
 // rank if its goroutines are ranks (WithBootstrap, package mpitest).
-type engine struct {
+type process struct {
 	*assembly.Assembly
 	client     bootstrap.Client // WithBootstrap's, or nil
 	rankEngine                  // of the process
@@ -69,17 +69,17 @@ var engines engineList
 
 type engineList struct {
 	mu   sync.Mutex
-	open []*engine
+	open []*process
 }
 
-func (l *engineList) remove(e *engine) {
-	l.open = slices.DeleteFunc(l.open, func(x *engine) bool { return x == e })
+func (l *engineList) remove(e *process) {
+	l.open = slices.DeleteFunc(l.open, func(x *process) bool { return x == e })
 }
 
 // acquire returns the engine that a new session uses, which it makes for the first
 // one, and the values of all parameters for this session. A first session that
 // fails leaves nothing: the next one tries again.
-func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (*engine, *framework.Values, error) {
+func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
 	engines.mu.Lock()
 	defer engines.mu.Unlock()
 	for {
@@ -113,8 +113,8 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 // newEngine makes the engine of a first session. The caller holds engines.mu, which is
 // given up meanwhile: ranks that are goroutines open at the same time, and a bootstrap
 // may make one wait for the other.
-func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*engine, *framework.Values, error) {
-	e := &engine{client: client, registry: newRegistry(), sessions: 1, busy: make(chan struct{})}
+func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
+	e := &process{client: client, registry: newRegistry(), sessions: 1, busy: make(chan struct{})}
 	engines.open = append(engines.open, e)
 	o.Client, o.Watcher = client, e
 	if err := e.assemble(ctx, o); err != nil {
@@ -129,7 +129,7 @@ func newRegistry() *registry {
 	return r
 }
 
-func (e *engine) assemble(ctx context.Context, o assembly.Options) error {
+func (e *process) assemble(ctx context.Context, o assembly.Options) error {
 	engines.mu.Unlock()
 	var a *assembly.Assembly
 	defer func() {
@@ -150,7 +150,7 @@ func (e *engine) assemble(ctx context.Context, o assembly.Options) error {
 }
 
 // use completes an engine with its assembly.
-func (e *engine) use(a *assembly.Assembly) {
+func (e *process) use(a *assembly.Assembly) {
 	e.Assembly = a
 	e.rankEngine.init(a.Env().Engine)
 	e.opened.Store(true)
@@ -158,7 +158,7 @@ func (e *engine) use(a *assembly.Assembly) {
 
 // sharedEngine returns the open engine that a session with the client, or without one of
 // its own, joins; nil: there is none.
-func sharedEngine(client bootstrap.Client) (*engine, error) {
+func sharedEngine(client bootstrap.Client) (*process, error) {
 	for _, e := range engines.open {
 		if assembly.Same(e.client, client) {
 			return e, nil
@@ -176,7 +176,7 @@ func sharedEngine(client bootstrap.Client) (*engine, error) {
 // release gives a session's share back; the last one frees the engine, after
 // it has waited for accepted sends for at most linger. A session that is opened
 // meanwhile over the same client waits for that.
-func release(e *engine, linger time.Duration) error {
+func release(e *process, linger time.Duration) error {
 	engines.mu.Lock()
 	e.sessions--
 	if e.sessions > 0 {
@@ -194,7 +194,7 @@ func release(e *engine, linger time.Duration) error {
 }
 
 // end frees the engine, after it has waited for accepted sends for at most linger.
-func (e *engine) end(linger time.Duration) error {
+func (e *process) end(linger time.Duration) error {
 	err := e.Drain(linger)
 	if e.ExplainsItself() {
 		printPairs(e.Explain())
@@ -210,31 +210,31 @@ func printPairs(x *assembly.Explanation) {
 	_, _ = stderr.Writer{}.Write([]byte("ferry: routes of the messages of rank 0\n" + text.Printable(b.String(), "\n"))) // The program does not fail with its standard error.
 }
 
-// Died implements assembly.Watcher. A collective waits for a process that has gone
+// PeerFailed implements assembly.Watcher. A collective waits for a process that has gone
 // also where its partner is alive, and has given up itself: so all collectives end
 // that have it as a member.
-func (e *engine) Died(peer framework.Life, reason string) {
+func (e *process) PeerFailed(peer framework.Life, reason string) {
 	for _, c := range e.open() {
 		c.memberDied(peer, reason)
 	}
 }
 
-// Gone implements assembly.Watcher. Who waits in shared memory for a process that has closed
+// ExchangeEnded implements assembly.Watcher. Who waits in shared memory for a process that has closed
 // its session without taking part would wait for ever.
-func (e *engine) Gone(peer framework.Life, why error) {
+func (e *process) ExchangeEnded(peer framework.Life, why error) {
 	for _, c := range e.open() {
 		c.memberGone(peer, why)
 	}
 }
 
 // isReportedDead reports whether the bootstrap has reported this process dead.
-func (e *engine) isReportedDead() bool {
+func (e *process) isReportedDead() bool {
 	self := e.Env().Self
-	return slices.ContainsFunc(e.Dead(), func(d assembly.Death) bool { return d.Life == self })
+	return slices.ContainsFunc(e.Failed(), func(d assembly.Failure) bool { return d.Life == self })
 }
 
 // open returns the open communicators over this engine.
-func (e *engine) open() (all []*Comm) {
+func (e *process) open() (all []*Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.comms {
@@ -271,15 +271,15 @@ func (l *earlyEvents) add(id cid.Extended, ev bootstrap.Event) {
 	l.order = append(l.order, id)
 }
 
-// Broken implements assembly.Watcher. Members make a communicator at different times: one
+// CollectivesBroken implements assembly.Watcher. Members make a communicator at different times: one
 // may have given it up before another has it.
-func (e *engine) Broken(id cid.Extended, by framework.Proc, reason string) {
+func (e *process) CollectivesBroken(id cid.Extended, by framework.Proc, reason string) {
 	e.broken(id, by, reason, nil)
 }
 
 // broken is Broken for all handles of the communicator in this process but one, which is nil if another process
 // has sent the event. For a handle of this process it reports whether it was the first one.
-func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, except *Comm) (first bool) {
+func (e *process) broken(id cid.Extended, by framework.Proc, reason string, except *Comm) (first bool) {
 	e.mu.Lock()
 	if _, known := e.early.events[id]; known && except != nil { // All others here are notified, or will be.
 		e.mu.Unlock()
@@ -301,7 +301,7 @@ func (e *engine) broken(id cid.Extended, by framework.Proc, reason string, excep
 }
 
 // handles returns the open handles of a communicator, by endpoint. e.mu held.
-func (e *engine) handles(id cid.Extended) (here []*Comm) {
+func (e *process) handles(id cid.Extended) (here []*Comm) {
 	for endpoint := range e.endpoints {
 		if c := e.comms[cid.EndpointID{Extended: id, Endpoint: uint16(endpoint)}]; c != nil {
 			here = append(here, c)
@@ -311,7 +311,7 @@ func (e *engine) handles(id cid.Extended) (here []*Comm) {
 }
 
 // add notifies a new communicator of earlier events, and of all later ones.
-func (e *engine) add(c *Comm) {
+func (e *process) add(c *Comm) {
 	e.mu.Lock()
 	e.comms[c.key()] = c
 	before, broken := e.early.events[c.spec.ID]
@@ -324,7 +324,7 @@ func (e *engine) add(c *Comm) {
 	if broken {
 		c.brokenBy(before.Proc, before.Reason)
 	}
-	for _, d := range e.Dead() {
+	for _, d := range e.Failed() {
 		c.memberDied(d.Life, d.Reason)
 	}
 	for _, n := range notes {

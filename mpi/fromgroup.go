@@ -51,7 +51,7 @@ func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.engine.Forced(values); err != nil {
+	if _, err := s.engine.ForcedAlgorithms(values); err != nil {
 		return nil, err
 	}
 	if err := s.hold(&s.comms); err != nil { // while it is made
@@ -86,7 +86,7 @@ func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Valu
 	if err != nil {
 		return nil, err
 	}
-	defer g.session.engine.Keep()()
+	defer g.session.engine.HoldPeers()()
 	m, spec, err := g.session.engine.WireUp(background(ctx), g.processes(), g.rank, tag, policy)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 // someGroup is a group of ranks 0 to n-1 of a job in which this process is me.
 func someGroup(n int, me uint32) *Group {
-	s := &Session{engine: &engine{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: me}}}}
+	s := &Session{engine: &process{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: me}}}}
 	return newGroup(s, framework.ConsecutiveProcs("job", 0, n))
 }
 
@@ -104,7 +104,7 @@ func someMembers(t *rapid.T, of *activation) listed {
 }
 
 func TestGroups_InRuns_EqualLists(t *testing.T) {
-	s := &Session{engine: &engine{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: 3}}}}
+	s := &Session{engine: &process{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: 3}}}}
 	of := &activation{}
 	made := func(l listed) *Group {
 		var b memberBuilder

@@ -97,7 +97,7 @@ func (c *Comm) Inspect() (Inspection, error) {
 }
 
 // inspect returns what is pending in a PML, and what waits in memory that members share.
-func (e *engine) inspect(m assembly.PML) (pml.Inspection, error) {
+func (e *process) inspect(m assembly.PML) (pml.Inspection, error) {
 	x, err := m.Inspect(context.Background())
 	if err != nil {
 		return x, err

@@ -18,7 +18,7 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 		many = append(many, pml.Pending{Peer: 3, Tag: i, Bytes: 8, State: "offered"})
 	}
 	id := cid.Extended{Base: 0x2a}
-	session := &Session{engine: new(engine)}
+	session := &Session{engine: new(process)}
 	halo := &Comm{session: session, rank: 1, size: 4, name: "halo", group: newGroup(session, framework.ProcsOf(Proc{Rank: 0}, Proc{Rank: 1}, Proc{Rank: 2}, Proc{Namespace: "job", Rank: 7}))}
 	var b strings.Builder
 	writeInspection(&b, pml.Inspection{EarlyArrivals: 2, Comms: []pml.CommInspection{

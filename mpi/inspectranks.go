@@ -13,7 +13,7 @@ import (
 )
 
 // openTeams returns the thread communicators that are open.
-func (e *engine) openTeams() []*ThreadComm {
+func (e *process) openTeams() []*ThreadComm {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Collect(maps.Keys(e.teams))
@@ -21,7 +21,7 @@ func (e *engine) openTeams() []*ThreadComm {
 
 // inspectRanks returns the queues of the goroutine ranks. Locks of ranks that are stuck are waited for
 // once: a note counts the ranks that are not in the result.
-func (e *engine) inspectRanks() (x pml.Inspection) {
+func (e *process) inspectRanks() (x pml.Inspection) {
 	ctx, cancel := context.WithTimeout(context.Background(), progress.ObserveLimit)
 	defer cancel()
 	unknown := 0
@@ -76,7 +76,7 @@ func (r *rankEngine) addTries(ctx context.Context, x *pml.Inspection, match func
 
 // idleRanks describes the goroutine ranks that wait for no operation of x: an operation that others wait
 // for may be theirs.
-func (e *engine) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
+func (e *process) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
 	waiting := map[*seat]bool{}
 	for _, i := range x.Comms {
 		c := comms[cid.EndpointID{Extended: i.ID, Endpoint: i.Endpoint}]
@@ -129,7 +129,7 @@ func (c *Comm) inspectSeat() (Inspection, error) {
 
 // rankStats returns the counts of messages between the goroutine ranks of this process, those of closed
 // thread communicators included, and whether there were such ranks. Messages are counted when they are received.
-func (e *engine) rankStats() (PeerStats, bool) {
+func (e *process) rankStats() (PeerStats, bool) {
 	e.mu.Lock()
 	sum, any := e.ended, e.hadTeams
 	teams := slices.Collect(maps.Keys(e.teams))
@@ -164,7 +164,7 @@ func (t *ThreadComm) stats() (sum receivedStats) {
 }
 
 // ranksUse returns ErrPending if an operation between goroutine ranks uses the memory.
-func (e *engine) ranksUse(memory []byte) error {
+func (e *process) ranksUse(memory []byte) error {
 	for _, t := range e.openTeams() {
 		for endpoint := range t.locals {
 			if t.team.Uses(endpoint, memory) {

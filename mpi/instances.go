@@ -43,7 +43,7 @@ func (k *collective) open(ctx context.Context) error {
 	if len(k.instances) > 0 {
 		k.comm().local.tries.join()
 		k.table = coll.NewTable(usable, k.force)
-		k.comm().session.engine.NoteCollectives(k.comm().size, k.table, true)
+		k.comm().session.engine.RecordCollectives(k.comm().size, k.table, true)
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 	if failed == nil {
 		failed = err
 	}
-	c.session.engine.LeftOut(o.Component, failed)
+	c.session.engine.RecordOmission(o.Component, failed)
 	c.session.engine.Env().Logger.Info("a coll component is not used on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
 	return nil, err
 }

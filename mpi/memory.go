@@ -48,7 +48,7 @@ func AllocMem(s *Session, bytes int) (*Memory, error) {
 // memoryAlign suits every element type, and keeps pieces apart in the cache.
 const memoryAlign = 64
 
-func (e *engine) allocate(bytes int) (*Memory, error) {
+func (e *process) allocate(bytes int) (*Memory, error) {
 	if bytes == 0 {
 		return &Memory{}, nil
 	}
@@ -120,7 +120,7 @@ func (m *Memory) Close() error {
 }
 
 // streamsUse returns ErrPending if an operation of a stream uses the memory.
-func (e *engine) streamsUse(memory []byte) error {
+func (e *process) streamsUse(memory []byte) error {
 	for _, st := range e.streams() {
 		for _, m := range st.own.engine.Upper() {
 			if u, ok := framework.As[pml.MemoryUser](m.Module); ok && u.Uses(memory) {

@@ -61,7 +61,7 @@ type outgoingNote struct {
 }
 
 // sendNotes sends notes, and processes those to ranks of this process. No lock is held.
-func (e *engine) sendNotes(notes []outgoingNote) {
+func (e *process) sendNotes(notes []outgoingNote) {
 	for len(notes) > 0 {
 		n := notes[0]
 		notes = notes[1:]
@@ -71,14 +71,14 @@ func (e *engine) sendNotes(notes []outgoingNote) {
 		}
 		if n.to == e.Env().Self {
 			notes = append(notes, e.receiveNote(n.to, string(n.body))...)
-		} else if err := e.Note(n.to, n.body); err != nil && n.of != nil {
+		} else if err := e.SendNote(n.to, n.body); err != nil && n.of != nil {
 			n.of.fail(err)
 		}
 	}
 }
 
-// Noted implements assembly.Watcher.
-func (e *engine) Noted(from framework.Life, body string) {
+// NoteReceived implements assembly.Watcher.
+func (e *process) NoteReceived(from framework.Life, body string) {
 	if e.opened.Load() { // Before, no communicator exists here.
 		e.sendNotes(e.receiveNote(from, body))
 	}
@@ -86,7 +86,7 @@ func (e *engine) Noted(from framework.Life, body string) {
 
 // receiveNote processes a note, and returns the notes to send because of it. A note that no correct process sends is
 // dropped and counted.
-func (e *engine) receiveNote(from framework.Life, body string) []outgoingNote {
+func (e *process) receiveNote(from framework.Life, body string) []outgoingNote {
 	h, message, err := decodeNote(body)
 	if err != nil {
 		e.notesDropped.Add(1)
@@ -133,7 +133,7 @@ func (c *Comm) isMember(rank int, m pml.Member) bool {
 }
 
 // answerClosed answers a note for a communicator that this process or rank has closed, or will not create.
-func (e *engine) answerClosed(to framework.Life, h noteHeader, message []byte) []outgoingNote {
+func (e *process) answerClosed(to framework.Life, h noteHeader, message []byte) []outgoingNote {
 	msg, err := agreement.Decode(message, mostNoteRanks)
 	if err != nil {
 		e.notesDropped.Add(1)

@@ -484,7 +484,7 @@ func (m *partitionMessage) Completed(r *pml.Request) {
 }
 
 // partitionsUse returns ErrPending if an active partitioned operation uses the memory.
-func (e *engine) partitionsUse(memory []byte) error {
+func (e *process) partitionsUse(memory []byte) error {
 	for _, c := range e.partitioning() {
 		if c.partitions.uses(c, memory) {
 			return fmt.Errorf("%w: a partitioned operation of communicator %s uses the memory", ErrPending, c.label())

@@ -17,7 +17,7 @@ const (
 
 // addPartitions adds the active partitioned operations of communicators that match to an inspection, in place of their
 // messages.
-func (e *engine) addPartitions(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
+func (e *process) addPartitions(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
 	for _, c := range e.partitioning() {
 		key := c.key()
 		i := slices.IndexFunc(x.Comms, func(i pml.CommInspection) bool { return i.ID == key.Extended && i.Endpoint == key.Endpoint })
@@ -42,7 +42,7 @@ func (e *engine) addPartitions(ctx context.Context, x *pml.Inspection, match fun
 }
 
 // partitioning returns the communicators with partitioned operations.
-func (e *engine) partitioning() (all []*Comm) {
+func (e *process) partitioning() (all []*Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.comms {

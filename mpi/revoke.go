@@ -54,13 +54,13 @@ func (c *Comm) Revoke() error {
 // (MPIX_Comm_is_revoked). It is local.
 func (c *Comm) Revoked() bool { return c.state.Load()&stateRevoked != 0 }
 
-// Revoked implements assembly.Watcher.
-func (e *engine) Revoked(id cid.Extended, by framework.Proc) {
+// CommRevoked implements assembly.Watcher.
+func (e *process) CommRevoked(id cid.Extended, by framework.Proc) {
 	e.revoke(id, by, stateRevoked|stateReported)
 }
 
 // revoke revokes all handles of a communicator in this process, now and later. state has stateRevoked.
-func (e *engine) revoke(id cid.Extended, by Proc, state uint32) {
+func (e *process) revoke(id cid.Extended, by Proc, state uint32) {
 	e.mu.Lock()
 	here := e.handles(id)
 	if (len(here) == 0 || here[0].seat != nil) && !e.isOver(id) {
@@ -75,7 +75,7 @@ func (e *engine) revoke(id cid.Extended, by Proc, state uint32) {
 
 // contexts returns the contexts of persistent collectives of a communicator, which outlive its Close while an operation is
 // pending. e.mu held.
-func (e *engine) contexts(id cid.Extended) (all []*Comm) {
+func (e *process) contexts(id cid.Extended) (all []*Comm) {
 	for _, c := range e.comms {
 		if c.contextOf == id {
 			all = append(all, c)

@@ -33,7 +33,7 @@ const (
 // configuration, from which groups and communicators come (MPI-4.1 chapter 11).
 // Its methods may be called concurrently.
 type Session struct {
-	engine *engine
+	engine *process
 	values *framework.Values
 	level  ThreadLevel
 	params core.Session

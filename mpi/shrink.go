@@ -183,7 +183,7 @@ func (c *Comm) wireUpShrunk(ctx context.Context, o *agreement.Outcome, instance 
 		return nil, err
 	}
 	e := c.session.engine
-	defer e.Keep()()
+	defer e.HoldPeers()()
 	m, spec, err := e.WireUp(background(ctx), g.processes(), g.rank, fmt.Sprintf("\x00shrink %v %d", c.spec.ID, instance), policy)
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (c *Comm) wireUpShrunk(ctx context.Context, o *agreement.Outcome, instance 
 }
 
 // drawSpare returns an id that keepSpare has kept, or draws one.
-func (e *engine) drawSpare(ctx context.Context) (cid.Extended, error) {
+func (e *process) drawSpare(ctx context.Context) (cid.Extended, error) {
 	e.mu.Lock()
 	id := e.spareID
 	e.spareID = cid.Extended{}
@@ -204,7 +204,7 @@ func (e *engine) drawSpare(ctx context.Context) (cid.Extended, error) {
 }
 
 // keepSpare keeps an id that no communicator has.
-func (e *engine) keepSpare(id cid.Extended) {
+func (e *process) keepSpare(id cid.Extended) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.spareID = id

@@ -41,7 +41,7 @@ func (s *Session) NewStream() (*Stream, error) {
 		return nil, err
 	}
 	defer s.drop(&s.comms)
-	e := &engine{registry: s.engine.registry, client: s.engine.client, identity: s.engine.identity, collectiveHooks: s.engine.collectiveHooks}
+	e := &process{registry: s.engine.registry, client: s.engine.client, identity: s.engine.identity, collectiveHooks: s.engine.collectiveHooks}
 	a, err := s.engine.OpenStream(context.Background(), e)
 	if err != nil {
 		return nil, fmt.Errorf("new stream: %w", err)
@@ -82,7 +82,7 @@ func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
 		return nil, fmt.Errorf("with stream: %w", s.errEnded(err))
 	}
 	defer s.drop(&s.comms)
-	defer s.engine.Keep()()
+	defer s.engine.HoldPeers()()
 	var m assembly.PML
 	var spec pml.CommSpec
 	var refused error // After the exchange. c works on.
@@ -265,7 +265,7 @@ func (st *Stream) awaitPending() {
 
 // hasPending reports whether operations of closed communicators are pending in a PML, or messages that were matched by a probe. A PML
 // has a closed communicator until then.
-func (e *engine) hasPending() bool {
+func (e *process) hasPending() bool {
 	for _, m := range e.Upper() {
 		if x, err := m.Inspect(context.Background()); err != nil || len(x.Comms) > 0 {
 			return true
@@ -278,7 +278,7 @@ func (e *engine) hasPending() bool {
 var sessionNumbers atomic.Int64
 
 // streams returns the open streams of all sessions of the process.
-func (e *engine) streams() []*Stream {
+func (e *process) streams() []*Stream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.openStreams)

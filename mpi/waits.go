@@ -51,7 +51,7 @@ const (
 
 // Dump implements assembly.Watcher: the launcher asked for it, because the run hangs or a
 // user wants to know. Standard error may block.
-func (e *engine) Dump(how string) {
+func (e *process) Dump(how string) {
 	if !e.opened.Load() { // waiting for its end could make that wait for us
 		go io.WriteString(stderr.Writer{}, "ferry: this process is opening its first session\n")
 		return
@@ -81,7 +81,7 @@ func (e *engine) Dump(how string) {
 }
 
 // addQueues adds the group constructs and the queues of a process's own stack, or of a stream.
-func (e *engine) addQueues(w *waiting, b *strings.Builder, comms map[cid.EndpointID]*Comm) {
+func (e *process) addQueues(w *waiting, b *strings.Builder, comms map[cid.EndpointID]*Comm) {
 	for _, what := range e.Constructs() {
 		w.Waits = append(w.Waits, wait{What: "waits in CommFromGroup for the others to create " + what})
 		fmt.Fprintf(b, "  waits for the others to create %s\n", what)
@@ -101,7 +101,7 @@ func (e *engine) addQueues(w *waiting, b *strings.Builder, comms map[cid.Endpoin
 }
 
 // waiting returns what this process waits for.
-func (e *engine) waiting() waiting {
+func (e *process) waiting() waiting {
 	var w waiting
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)

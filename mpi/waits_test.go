@@ -14,7 +14,7 @@ func TestDumpOutlivesItsReader(t *testing.T) {
 	const child = "MPI_TEST_DUMP"
 	if os.Getenv(child) != "" {
 		before := runtime.NumGoroutine()
-		new(engine).Dump(reportWaits)
+		new(process).Dump(reportWaits)
 		for deadline := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the write does not end")

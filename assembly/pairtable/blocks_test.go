@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/assembly"
 )
 
-func TestEqualPairsStandThereOnce(t *testing.T) {
+func TestTable_EqualPairs_ArePrintedOnce(t *testing.T) {
 	all := func(n int, in func(from, to int) bool) pairs {
 		p := pairs{}
 		for from := range n {
@@ -57,8 +57,7 @@ func TestBlocks_Streams_AreNamed(t *testing.T) {
 	}
 }
 
-// TestBlocksHoldWhatTheyWereMadeOf: no pair is lost, and none is invented.
-func TestBlocksHoldWhatTheyWereMadeOf(t *testing.T) {
+func TestBlocks_RandomPairs_CoverExactlyThese(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		n := 1 + r.IntN(9)
@@ -96,7 +95,7 @@ func TestBlocksHoldWhatTheyWereMadeOf(t *testing.T) {
 	}
 }
 
-func TestPortsMakeNoDifference(t *testing.T) {
+func TestBlocks_PortsDiffer_AreMerged(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.1.0.5:41234 to 10.1.0.6:40017, called": "10.1.0.5 to 10.1.0.6, called",
 		"[fd00::2]:1 to [fd00::3]:2":               "fd00::2 to fd00::3",

@@ -14,7 +14,7 @@ import (
 // Deadlines are times since the call of Create. Errors are those of bootstrap.Client and pml.Comm. A call
 // that is cancelable also ends with the context of the caller.
 type Port interface {
-	// Ended returns the error of a call whose context has ended, and nil before.
+	// Ended returns the error of the context of the call, nil before its end.
 	Ended() error
 
 	// Construct makes the communicator of a level by a group construct of the bootstrap. It returns the

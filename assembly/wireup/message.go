@@ -11,7 +11,7 @@ type Kind uint8
 const (
 	Gather   Kind = iota + 1 // Up: a Part.
 	Result                   // Down: a Table.
-	Shared                   // Down, on a node: where a process of the node opens the table.
+	Shared                   // Down, on a node: the address for opening the table.
 	Unshared                 // Up, on a node: the sender cannot open the table, and needs it as a Result.
 	Confirm                  // Up: all members below have accepted the table.
 	Commit                   // Down: the communicator is created.

@@ -88,7 +88,7 @@ func NewPart(rank int, p Payload) (Part, error) {
 		part.Failures, part.FailureCount = []failure{{Rank: uint32(rank), Text: text}}, 1
 	}
 	for _, e := range p.GroupEnded {
-		part.Pairs = append(part.Pairs, endedPair{From: uint32(rank), To: e.Rank, Nonce: e.Nonce, Reconnected: e.Times})
+		part.Pairs = append(part.Pairs, endedPair{From: uint32(rank), To: e.Rank, Nonce: e.Nonce, Reconnected: e.Epoch})
 	}
 	slices.SortFunc(part.Pairs, comparePairs)
 	r := make([]byte, recordSize, recordSize+len(p.Card))

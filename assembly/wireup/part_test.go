@@ -66,7 +66,7 @@ func drawPayload(t *rapid.T, rank, size int) (Payload, []pml.Offer) {
 	p := Payload{Nonce: uint64(rank + 1), Capabilities: capabilities, Card: encoded, GroupIDs: table.OfferFor(policy, 2, 100).Bytes(), Edition: uint32(rank)}
 	for range rapid.IntRange(0, 2).Draw(t, "ended") {
 		other := rapid.IntRange(0, size-1).Draw(t, "other")
-		p.GroupEnded = append(p.GroupEnded, Ended{Rank: uint32(other), Nonce: uint64(other + rapid.IntRange(0, 1).Draw(t, "stale") + 1), Times: uint32(rapid.IntRange(0, 3).Draw(t, "times"))})
+		p.GroupEnded = append(p.GroupEnded, Ended{Rank: uint32(other), Nonce: uint64(other + rapid.IntRange(0, 1).Draw(t, "stale") + 1), Epoch: uint32(rapid.IntRange(0, 3).Draw(t, "times"))})
 	}
 	return p, offers
 }
@@ -135,13 +135,13 @@ func wantPairs(payloads []Payload) []Pair {
 		for _, e := range p.GroupEnded {
 			if j := int(e.Rank); j != i && payloads[j].Nonce == e.Nonce {
 				key := [2]int{min(i, j), max(i, j)}
-				times[key] = max(times[key], e.Times)
+				times[key] = max(times[key], e.Epoch)
 			}
 		}
 	}
 	var pairs []Pair
 	for key, n := range times {
-		pairs = append(pairs, Pair{A: uint32(key[0]), B: uint32(key[1]), Times: n})
+		pairs = append(pairs, Pair{A: uint32(key[0]), B: uint32(key[1]), Epoch: n})
 	}
 	slices.SortFunc(pairs, comparePair)
 	return pairs

@@ -26,18 +26,18 @@ type Payload struct {
 	Card         cbor.RawMessage // See EncodeCard.
 	IDs          []byte          // Candidate ids for the communicator of this construct, from the table of the first PML; see package cid.
 	Edition      uint32          // Of Card. A later card has a larger number.
-	Ended        []Ended         // Members of this construct with which the sender exchanges nothing.
+	Ended        []Ended         // Members of this construct that are disconnected from the sender.
 	GroupIDs     []byte          // Likewise, for the communicator that levels create. Empty above level 0 and without levels.
 	GroupEnded   []Ended         // Likewise; ranks are those in the whole group.
 	Faults       Faults          // Faults below the level of this construct.
 }
 
-// Ended is a member with which the sender exchanges nothing, because one of both has disconnected the other.
+// Ended is a member that is disconnected from the sender, in either direction.
 type Ended struct {
 	_     struct{} `cbor:",toarray"`
 	Rank  uint32   // In the group.
 	Nonce uint64   // Of the incarnation.
-	Times uint32   // Number of times that the two have reconnected.
+	Epoch uint32   // Number of reconnects of the two.
 }
 
 // PayloadFrame is more than the CBOR around the parts of a payload needs.
@@ -55,7 +55,7 @@ const (
 	MaxEnded = 1024
 )
 
-// codec is made at first use, because importing ferry runs nothing.
+// codec is created at first use, because package initialization must not run code.
 var codec = sync.OnceValue(func() strictcbor.Codec { return strictcbor.New(1<<13, cbor.UTF8RejectInvalid) })
 
 // Encode returns the bytes of a payload. It sets the version.
@@ -95,7 +95,7 @@ func checkVersion(b []byte) error {
 	return fmt.Errorf("version %d, and this program speaks %d: build all programs of a job with the same version of ferry", version, Version)
 }
 
-// EncodeEnded encodes the payload of a second construct, in which members reconnect.
+// EncodeEnded encodes the payload of the second construct of members that reconnect.
 func EncodeEnded(list []Ended) ([]byte, error) { return codec().Marshal(list) }
 
 // DecodeEnded is the reverse of EncodeEnded.

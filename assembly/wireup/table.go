@@ -22,11 +22,11 @@ type Decision struct {
 	Pairs   []Pair
 }
 
-// Pair is two members that exchange nothing, and reconnect with this communicator.
+// Pair is two disconnected members, which reconnect with this communicator.
 type Pair struct {
 	_     struct{} `cbor:",toarray"`
 	A, B  uint32   // Ranks in the group; A is lower.
-	Times uint32   // Number of times that they have reconnected.
+	Epoch uint32   // Number of times that they have reconnected.
 }
 
 // A table has the records of all members, by rank, as one sequence of bytes. It begins with
@@ -144,10 +144,10 @@ func pairsOf(ended []endedPair, records [][]byte) []Pair {
 		if e.From == e.To || binary.LittleEndian.Uint64(records[e.To][8:]) != e.Nonce {
 			continue
 		}
-		pair := Pair{A: min(e.From, e.To), B: max(e.From, e.To), Times: e.Reconnected}
+		pair := Pair{A: min(e.From, e.To), B: max(e.From, e.To), Epoch: e.Reconnected}
 		i, found := slices.BinarySearchFunc(pairs, pair, comparePair)
 		if found {
-			pairs[i].Times = max(pairs[i].Times, pair.Times)
+			pairs[i].Epoch = max(pairs[i].Epoch, pair.Epoch)
 			continue
 		}
 		pairs = slices.Insert(pairs, i, pair)

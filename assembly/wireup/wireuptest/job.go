@@ -106,7 +106,7 @@ type Outcome struct {
 	Refused uint64        // Context id that the member has refused, or 0.
 	Elapsed time.Duration // From the start of the job to the member's return.
 	Steps   int           // Number of steps, for faults.
-	Peers   int           // Number of processes with which it exchanged messages, at each level.
+	Peers   int           // Number of processes that it exchanged messages with, at each level.
 	Counts
 }
 

@@ -126,8 +126,8 @@ type process struct {
 	member  int
 	clock   time.Duration // It may be ahead of the event that runs.
 	started time.Duration
-	free    time.Duration    // Time from which the network takes another message.
-	peers   map[int]struct{} // Processes with which it exchanged messages.
+	free    time.Duration    // Time when the network accepts another message.
+	peers   map[int]struct{} // Processes that it exchanged messages with.
 	depth   int              // Length of the longest chain of messages that led here.
 	steps   int
 	counts  Counts
@@ -188,7 +188,7 @@ func (p *process) single() {
 	p.outcome.Err, p.outcome.Elapsed = err, p.clock
 }
 
-// meet notes a process with which this one exchanges messages.
+// meet records a process that this one exchanges messages with.
 func (p *process) meet(member int) {
 	if p.peers == nil {
 		p.peers = map[int]struct{}{}
@@ -205,7 +205,7 @@ func (p *process) key() uint64 {
 	return p.world.layout.Key("model", rootsFrom)
 }
 
-// step counts a step, at which a fault may happen.
+// step counts a step. A fault may be injected at each step.
 func (p *process) step() {
 	f, ok := p.world.faults[p.member]
 	if ok && f.Step == p.steps && !f.During {

@@ -13,23 +13,23 @@ import (
 // wire-up in progress at the end of the process may still bring its card. The process stays until the wire-up
 // ends.
 
-// mostPast is the number of dropped processes with a route for Explain.
-const mostPast = 1000
+// maxDroppedRoutes is the number of dropped processes with a route for Explain.
+const maxDroppedRoutes = 1000
 
-// past has the routes to the last dropped processes.
-type past struct {
+// routeHistory has the routes to the last dropped processes.
+type routeHistory struct {
 	pairs map[framework.Life]Pair
 	order []framework.Life // The oldest one first.
 }
 
-func (p *past) add(life framework.Life, pair Pair) {
+func (p *routeHistory) add(life framework.Life, pair Pair) {
 	if _, known := p.pairs[life]; known {
 		return
 	}
 	if p.pairs == nil {
 		p.pairs = map[framework.Life]Pair{}
 	}
-	if len(p.order) == mostPast {
+	if len(p.order) == maxDroppedRoutes {
 		delete(p.pairs, p.order[0])
 		p.order = slices.Delete(p.order, 0, 1)
 	}
@@ -42,29 +42,29 @@ type wireUps struct {
 	sync.Mutex
 	last    uint64
 	running map[uint64]struct{}
-	ended   map[framework.Life]ending // Processes to drop.
+	ended   map[framework.Life]pendingDrop // Processes to drop.
 }
 
-// ending is a process to drop.
-type ending struct {
+// pendingDrop is a process to drop.
+type pendingDrop struct {
 	last  uint64 // The last wire-up at its end.
-	ready bool   // An attempt is due. False between a refusal and Droppable.
+	isDue bool   // An attempt is due. False between a refusal and Droppable.
 }
 
-// Keep keeps ended processes until release is called. The caller of WireUp calls it before, and release when it has
+// HoldPeers keeps ended processes until release is called. The caller of WireUp calls it before, and release when it has
 // made the communicator. release is called once. A stream keeps those of its process, too (catchUp).
-func (a *Assembly) Keep() (release func()) {
+func (a *Assembly) HoldPeers() (release func()) {
 	if a.process == nil {
-		return a.keep()
+		return a.holdPeers()
 	}
-	ofProcess, own := a.process.keep(), a.keep()
+	ofProcess, own := a.process.holdPeers(), a.holdPeers()
 	return func() {
 		own()
 		ofProcess()
 	}
 }
 
-func (a *Assembly) keep() (release func()) {
+func (a *Assembly) holdPeers() (release func()) {
 	w := &a.wireUps
 	w.Lock()
 	defer w.Unlock()
@@ -85,22 +85,22 @@ func (a *Assembly) keep() (release func()) {
 	}
 }
 
-// end adds a process to those to drop. The PMLs have processed its end.
-func (w *wireUps) end(life framework.Life) {
+// addEnded adds a process to those to drop. The PMLs have processed its end.
+func (w *wireUps) addEnded(life framework.Life) {
 	w.Lock()
 	defer w.Unlock()
 	if w.ended == nil {
-		w.ended = map[framework.Life]ending{}
+		w.ended = map[framework.Life]pendingDrop{}
 	}
-	w.ended[life] = ending{w.last, true}
+	w.ended[life] = pendingDrop{w.last, true}
 }
 
-// ends reports whether n is the end of another process, and adds it to those to drop.
-func (a *Assembly) ends(n news) bool {
-	if n.mayDrop || n.note != nil || n.broken != nil || n.revoked != nil || n.peer == a.env.Self || n.gone != nil && !errors.Is(n.gone, framework.ErrPeerClosed) {
+// noteEndOfPeer reports whether n is the end of another process, and adds it to those to drop.
+func (a *Assembly) noteEndOfPeer(n peerEvent) bool {
+	if n.hasDrops || n.note != nil || n.broken != nil || n.revoked != nil || n.peer == a.env.Self || n.exchangeEnd != nil && !errors.Is(n.exchangeEnd, framework.ErrPeerClosed) {
 		return false
 	}
-	a.wireUps.end(n.peer)
+	a.wireUps.addEnded(n.peer)
 	return true
 }
 
@@ -113,9 +113,9 @@ func (w *wireUps) candidates() (lives []framework.Life) {
 		first = min(first, number)
 	}
 	for life, e := range w.ended {
-		if e.ready && e.last < first {
+		if e.isDue && e.last < first {
 			lives = append(lives, life)
-			w.ended[life] = ending{last: e.last}
+			w.ended[life] = pendingDrop{last: e.last}
 		}
 	}
 	return lives
@@ -131,9 +131,9 @@ func (a *Assembly) droppable(peer framework.Life) {
 	}
 	if ended {
 		if w.ended == nil {
-			w.ended = map[framework.Life]ending{}
+			w.ended = map[framework.Life]pendingDrop{}
 		}
-		w.ended[peer] = ending{e.last, true}
+		w.ended[peer] = pendingDrop{e.last, true}
 	}
 	w.Unlock()
 	if ended {
@@ -145,33 +145,33 @@ func (a *Assembly) droppable(peer framework.Life) {
 func (a *Assembly) scheduleDrops() {
 	a.upcalls.Lock()
 	defer a.upcalls.Unlock()
-	a.passDrops()
+	a.enqueueDrops()
 }
 
-// passDrops is scheduleDrops with upcalls locked.
-func (a *Assembly) passDrops() {
-	if !a.upcalls.closing && !slices.ContainsFunc(a.upcalls.news, func(n news) bool { return n.mayDrop }) {
-		a.passes(news{mayDrop: true})
+// enqueueDrops is scheduleDrops with upcalls locked.
+func (a *Assembly) enqueueDrops() {
+	if !a.upcalls.isClosing && !slices.ContainsFunc(a.upcalls.queue, func(n peerEvent) bool { return n.hasDrops }) {
+		a.enqueueEvent(peerEvent{hasDrops: true})
 	}
 }
 
-// dropAgain adds a process to those to drop if its card came after it was dropped.
-func (a *Assembly) dropAgain(life framework.Life) {
+// dropAfterLateCard adds a process to those to drop if its card came after it was dropped.
+func (a *Assembly) dropAfterLateCard(life framework.Life) {
 	a.mu.Lock()
-	_, dropped := a.past.pairs[life]
+	_, dropped := a.droppedRoutes.pairs[life]
 	a.mu.Unlock()
 	if dropped {
-		a.wireUps.end(life)
+		a.wireUps.addEnded(life)
 	}
 }
 
-// drop drops the candidates, except those with a communicator.
-func (a *Assembly) drop() {
-	a.learning.Lock()
-	defer a.learning.Unlock()
+// dropCandidates drops the candidates, except those with a communicator.
+func (a *Assembly) dropCandidates() {
+	a.learnMu.Lock()
+	defer a.learnMu.Unlock()
 	for _, life := range a.wireUps.candidates() {
 		a.mu.Lock()
-		_, known := a.known.get(life)
+		_, known := a.peers.get(life)
 		a.mu.Unlock()
 		var route Pair
 		if known {
@@ -182,13 +182,13 @@ func (a *Assembly) drop() {
 		}
 		a.mu.Lock()
 		if known {
-			a.past.add(life, route)
+			a.droppedRoutes.add(life, route)
 		}
-		a.known.remove(life)
+		a.peers.remove(life)
 		a.streams.forget(life)
-		a.dead.remove(life)
+		a.failed.remove(life)
 		delete(a.left, life)
-		delete(a.noted, life)
+		delete(a.savedRoutes, life)
 		a.mu.Unlock()
 		a.wireUps.Lock()
 		delete(a.wireUps.ended, life)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestDeaths_RepeatedAndRemoved_KeepTheirOrder(t *testing.T) {
-	var d deaths
+	var d failureList
 	life := func(id uint64) framework.Life { return framework.Life{ID: framework.ProcID(id), Nonce: id} }
 	for _, id := range []uint64{5, 3, 9, 3, 5, 1} {
 		d.add(life(id), "first")
@@ -16,7 +16,7 @@ func TestDeaths_RepeatedAndRemoved_KeepTheirOrder(t *testing.T) {
 	}
 	d.remove(life(3))
 	d.remove(life(7))
-	want := deaths{{life(5), "first"}, {life(9), "first"}, {life(1), "first"}}
+	want := failureList{{life(5), "first"}, {life(9), "first"}, {life(1), "first"}}
 	if !slices.Equal(d, want) {
 		t.Errorf("deaths are %v, want %v", d, want)
 	}

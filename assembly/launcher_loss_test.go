@@ -15,13 +15,12 @@ import (
 
 var lost = bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "test"}
 
-// meet makes a communicator with a process that nobody has heard of before, and starts a
-// receive from it.
+// meet creates a communicator with a new process, and starts a receive from it.
 func meet(t *testing.T, a *Assembly, nonce uint64) receive {
 	t.Helper()
 	other := framework.Proc{Namespace: "other", Rank: uint32(nonce)}
 	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: nonce}
-	if err := a.learn(life, other, wireup.Payload{Nonce: nonce, Capabilities: a.offers, Card: a.card.bytes}); err != nil {
+	if err := a.learn(life, other, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
 		t.Fatal(err)
 	}
 	m := a.pmls[0]
@@ -51,9 +50,7 @@ func (r receive) wait(t *testing.T) error {
 	return err
 }
 
-// TestLossOfTheLauncherEndsAllExchange: with those that are known, and with one that a group
-// construct brings which had ended just before.
-func TestLossOfTheLauncherEndsAllExchange(t *testing.T) {
+func TestLauncherLost_TimeoutPasses_EndsExchangeWithAll(t *testing.T) {
 	a, events := newHanging().open(t, nil, framework.Setting{Name: "bootstrap.timeout", Value: "10ms"})
 	defer a.Close()
 	early, left, died := meet(t, a, 1), meet(t, a, 2), meet(t, a, 3)
@@ -66,7 +63,6 @@ func TestLossOfTheLauncherEndsAllExchange(t *testing.T) {
 	if err := meet(t, a, 4).wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher has been gone since") {
 		t.Errorf("one from a process that comes late: %v", err)
 	}
-	// What had another reason keeps it.
 	if err := left.wait(t); !errors.Is(err, framework.ErrPeerClosed) {
 		t.Errorf("one from a process that had left: %v", err)
 	}
@@ -75,8 +71,7 @@ func TestLossOfTheLauncherEndsAllExchange(t *testing.T) {
 	}
 }
 
-// TestCloseDoesNotWaitForTheGraceOfALostLauncher: of an hour.
-func TestCloseDoesNotWaitForTheGraceOfALostLauncher(t *testing.T) {
+func TestClose_LauncherLost_DoesNotWaitForTimeout(t *testing.T) {
 	a, events := newHanging().open(t, nil, framework.Setting{Name: "bootstrap.timeout", Value: "1h"})
 	r := meet(t, a, 1)
 	events.event(lost)
@@ -85,11 +80,11 @@ func TestCloseDoesNotWaitForTheGraceOfALostLauncher(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.wait(t); !errors.Is(err, framework.ErrClosed) {
-		t.Errorf("what waited when the session was closed ends with %v", err)
+		t.Errorf("a receive pending at Close ends with %v", err)
 	}
 }
 
-func TestLossOfTheLauncherIsIgnoredIfTheUserSaysSo(t *testing.T) {
+func TestLauncherLost_OnLossContinue_KeepsExchange(t *testing.T) {
 	a, events := newHanging().open(t, nil,
 		framework.Setting{Name: "bootstrap.timeout", Value: "1ms"}, framework.Setting{Name: "bootstrap.on_loss", Value: "continue"})
 	r := meet(t, a, 1)

@@ -32,7 +32,7 @@ type StreamGroup struct {
 // made the communicator.
 func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, spec pml.CommSpec, err error) {
 	defer a.enterWireUp()()
-	own, err := a.present()
+	own, err := a.currentCard()
 	if err != nil {
 		return m, spec, err
 	}
@@ -49,7 +49,7 @@ func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, sp
 	if err != nil {
 		return m, spec, err
 	}
-	x := meeting{rank: g.Rank, id: g.ID, ids: ids}
+	x := construction{rank: g.Rank, id: g.ID, ids: ids}
 	processes := make([]framework.Proc, len(g.Members))
 	for i, m := range g.Members {
 		processes[i] = m.Process
@@ -61,14 +61,14 @@ func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, sp
 	if err != nil {
 		return m, spec, err
 	}
-	if m, spec, err = a.conclude(ctx, &x, all); err != nil { // The others may have the communicator.
+	if m, spec, err = a.decideComm(ctx, &x, all); err != nil { // The others may have the communicator.
 		a.refuse(g.ID, processes, err)
 	}
 	return m, spec, err
 }
 
-// meetStream records a member of a communicator that may be a stream, before its card is learnt. process is the nonce of its process.
-func (a *Assembly) meetStream(life framework.Life, p framework.Proc, process uint64) {
+// addStreamMember records a member of a communicator that may be a stream, before its card is learnt. process is the nonce of its process.
+func (a *Assembly) addStreamMember(life framework.Life, p framework.Proc, process uint64) {
 	if _, number := p.Process(); number == 0 || life == a.env.Self {
 		return
 	}
@@ -90,7 +90,7 @@ func (a *Assembly) catchUp(life framework.Life, p framework.Proc, process uint64
 	of, _ := p.Process()
 	a.upcalls.Lock()
 	defer a.upcalls.Unlock()
-	if a.upcalls.closing {
+	if a.upcalls.isClosing {
 		return
 	}
 	known := a
@@ -100,7 +100,7 @@ func (a *Assembly) catchUp(life framework.Life, p framework.Proc, process uint64
 	reason, isDead, hasLeft := known.endOfProcess(of, process)
 	switch {
 	case isDead:
-		a.died(life, reason)
+		a.reportFailure(life, reason)
 	case hasLeft:
 		a.leaveOnce(life)
 	}
@@ -112,7 +112,7 @@ func (a *Assembly) endOfProcess(p framework.Proc, nonce uint64) (reason string, 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, hasLeft = a.left[life]
-	for _, d := range a.dead {
+	for _, d := range a.failed {
 		if d.Life == life {
 			return d.Reason, true, hasLeft
 		}

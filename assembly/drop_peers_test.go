@@ -18,12 +18,12 @@ type guest struct {
 	comm pml.Comm
 }
 
-// joins makes a communicator with a process whose rank and nonce are n.
+// joins creates a communicator with process n, which has nonce n.
 func joins(t *testing.T, a *Assembly, n int) guest {
 	t.Helper()
 	g := guest{proc: framework.Proc{Namespace: "other", Rank: uint32(n)}}
 	g.life = framework.Life{ID: a.env.Worlds.ID(g.proc), Nonce: uint64(n)}
-	if err := a.learn(g.life, g.proc, wireup.Payload{Nonce: g.life.Nonce, Capabilities: a.offers, Card: a.card.bytes}); err != nil {
+	if err := a.learn(g.life, g.proc, wireup.Payload{Nonce: g.life.Nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
 		t.Fatal(err)
 	}
 	m := a.pmls[0]
@@ -56,16 +56,16 @@ func (a *Assembly) counts() counts {
 	defer a.mu.Unlock()
 	a.wireUps.Lock()
 	defer a.wireUps.Unlock()
-	return counts{a.known.len(), len(a.noted), len(a.dead), len(a.wireUps.ended), len(a.past.order)}
+	return counts{a.peers.len(), len(a.savedRoutes), len(a.failed), len(a.wireUps.ended), len(a.droppedRoutes.order)}
 }
 
-// await yields until no news is left to pass, and returns the entries.
+// await yields until all events are delivered, and returns the number of entries.
 func (a *Assembly) await() counts {
 	for {
 		a.upcalls.Lock()
-		telling := a.upcalls.telling
+		isDelivering := a.upcalls.isDelivering
 		a.upcalls.Unlock()
-		if !telling {
+		if !isDelivering {
 			return a.counts()
 		}
 		runtime.Gosched()
@@ -76,9 +76,9 @@ func TestAssembly_ProcessesComeAndGo_TheLastThousandRoutesStay(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
 	a.lateRoutes = true
-	for n := 1; n <= mostPast+500; n++ {
+	for n := 1; n <= maxDroppedRoutes+500; n++ {
 		g := joins(t, a, n)
-		a.note(pml.NewMembers([]pml.Member{{Life: g.life}}))
+		a.saveRoutes(pml.NewMembers([]pml.Member{{Life: g.life}}))
 		if n%2 == 0 {
 			events.event(g.died())
 			g.comm.Close()
@@ -88,11 +88,11 @@ func TestAssembly_ProcessesComeAndGo_TheLastThousandRoutesStay(t *testing.T) {
 		}
 		a.await()
 	}
-	if got, want := a.await(), (counts{past: mostPast}); got != want {
+	if got, want := a.await(), (counts{past: maxDroppedRoutes}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	pairs := a.Explain().Pairs
-	if len(pairs) != 1+mostPast || pairs[1].To != 501 || pairs[mostPast].To != mostPast+500 {
+	if len(pairs) != 1+maxDroppedRoutes || pairs[1].To != 501 || pairs[maxDroppedRoutes].To != maxDroppedRoutes+500 {
 		t.Errorf("%d pairs, from rank %d to rank %d", len(pairs), pairs[1].To, pairs[len(pairs)-1].To)
 	}
 }
@@ -100,14 +100,14 @@ func TestAssembly_ProcessesComeAndGo_TheLastThousandRoutesStay(t *testing.T) {
 func TestAssembly_WireUpInProgressAtTheEnd_KeepsTheProcess(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
-	release := a.Keep()
+	release := a.HoldPeers()
 	g := joins(t, a, 1)
 	g.comm.Close()
 	events.event(g.died())
 	if got := a.await(); got.known != 1 || got.dead != 1 {
 		t.Errorf("%+v while a wire-up is in progress", got)
 	}
-	later := a.Keep()
+	later := a.HoldPeers()
 	release()
 	if got, want := a.await(), (counts{past: 1}); got != want {
 		t.Errorf("%+v after it, want %+v", got, want)
@@ -122,7 +122,7 @@ func TestAssembly_CardOfADroppedProcessComesLate_IsDroppedAgain(t *testing.T) {
 	g.comm.Close()
 	events.event(g.left())
 	a.await()
-	release := a.Keep()
+	release := a.HoldPeers()
 	late := joins(t, a, 1)
 	if _, err := late.comm.Recv(t.Context(), pml.Buffer{}, 1, 0, pml.PointToPoint); err == nil {
 		t.Error("a receive from a dropped process has no error")
@@ -134,7 +134,7 @@ func TestAssembly_CardOfADroppedProcessComesLate_IsDroppedAgain(t *testing.T) {
 	}
 }
 
-func TestAssembly_ProcessIsGivenUp_IsKept(t *testing.T) {
+func TestAssembly_ProcessIsDisconnected_IsKept(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
 	g := joins(t, a, 1)

@@ -8,12 +8,13 @@ import (
 
 // UnusedProcs counts the processes of a node that a process has not used.
 type UnusedProcs struct {
-	From      int `json:"from"`   // Rank of the process that has not used them.
-	Lowest    int `json:"lowest"` // Lowest rank of them.
+	// From is the rank of the process that has not used them, and Lowest the lowest rank of them.
+	From      int `json:"from"`
+	Lowest    int `json:"lowest"`
 	Processes int `json:"processes"`
 }
 
-// String is a line for people.
+// String returns one line of text.
 func (u UnusedProcs) String() string {
 	return fmt.Sprintf("%d -> %d processes of the node of rank %d: not used", u.From, u.Processes, u.Lowest)
 }
@@ -22,12 +23,12 @@ func (u UnusedProcs) String() string {
 type CommTable struct {
 	Members int `json:"members"`
 	Bytes   int `json:"bytes"`
-	// Shared reports whether the processes of the node share the memory. Otherwise there was no shared memory, or no
-	// room in it, and each process has its own copy.
+	// Shared reports whether the processes of the node share the memory. Otherwise each process has its own copy, because there was no shared
+	// memory or no room in it.
 	Shared bool `json:"shared"`
 }
 
-// String is a line for people.
+// String returns one line of text.
 func (t CommTable) String() string {
 	where := "in shared memory of the node"
 	if !t.Shared {
@@ -41,11 +42,11 @@ func (a *Assembly) explainTables() (unused []UnusedProcs, tables []CommTable) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	byNode := map[string]*UnusedProcs{}
-	for life := range a.known.lists() {
-		if _, hasEnded := a.past.pairs[life]; hasEnded || life == a.env.Self {
+	for life := range a.peers.tableOnlyLives() {
+		if _, hasEnded := a.droppedRoutes.pairs[life]; hasEnded || life == a.env.Self {
 			continue
 		}
-		known, _ := a.known.get(life)
+		known, _ := a.peers.get(life)
 		u := byNode[known.node]
 		if u == nil {
 			u = &UnusedProcs{From: int(a.env.Identity.Proc.Rank), Lowest: int(life.ID.Rank())}
@@ -57,7 +58,7 @@ func (a *Assembly) explainTables() (unused []UnusedProcs, tables []CommTable) {
 		unused = append(unused, *u)
 	}
 	slices.SortFunc(unused, func(x, y UnusedProcs) int { return cmp.Compare(x.Lowest, y.Lowest) })
-	for n := range a.known.tables.all() {
+	for n := range a.peers.tables.all() {
 		tables = append(tables, CommTable{Members: n.Len(), Bytes: len(n.table.Bytes()), Shared: n.isShared})
 	}
 	slices.Reverse(tables)

@@ -9,19 +9,18 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Both ends of a pair have to come to the same answer, from the same payloads, whoever of both
-// says that nothing is exchanged. What is said of another life, or of nobody, is nothing.
-func TestBothEndsAgreeWhoBeginsAfresh(t *testing.T) {
+// Both ends derive equal pairs from equal payloads, whichever end lists the other. Entries for other incarnations are ignored.
+func TestDisconnectedPairs_BothEnds_AreEqual(t *testing.T) {
 	group := make([]framework.Proc, 4)
 	payloads := []wireup.Payload{
-		{Nonce: 10, Ended: []wireup.Ended{{Rank: 1, Nonce: 11, Times: 2}, {Rank: 3, Nonce: 99}, {Rank: 1 << 31, Nonce: 1}}},
-		{Nonce: 11, Ended: []wireup.Ended{{Rank: 0, Nonce: 10, Times: 3}, {Rank: 1, Nonce: 11}}},
+		{Nonce: 10, Ended: []wireup.Ended{{Rank: 1, Nonce: 11, Epoch: 2}, {Rank: 3, Nonce: 99}, {Rank: 1 << 31, Nonce: 1}}},
+		{Nonce: 11, Ended: []wireup.Ended{{Rank: 0, Nonce: 10, Epoch: 3}, {Rank: 1, Nonce: 11}}},
 		{Nonce: 12, Ended: []wireup.Ended{{Rank: 3, Nonce: 13}}},
 		{Nonce: 13},
 	}
 	for rank, want := range []map[int]uint32{{1: 3}, {0: 3}, {3: 0}, {2: 0}} {
 		a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: payloads[rank].Nonce}}}}
-		got := a.pairs(group, rank, payloads)
+		got := a.disconnectedPairs(group, rank, payloads)
 		if len(got) != len(want) {
 			t.Errorf("rank %d: %v, want %v", rank, got, want)
 		}
@@ -33,19 +32,18 @@ func TestBothEndsAgreeWhoBeginsAfresh(t *testing.T) {
 	}
 }
 
-// As many as there may be fit into a payload, and come back.
-func TestPayloadHasRoomForAllWithWhomNothingIsExchanged(t *testing.T) {
+func TestPayload_MaxEnded_FitsBootstrapLimit(t *testing.T) {
 	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: 7}}}}
 	good, err := wireup.DecodePayload(somePayload(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.offers, a.card.bytes = good.Capabilities, good.Card
+	a.capabilities, a.ownCard.bytes = good.Capabilities, good.Card
 	ended := make([]wireup.Ended, wireup.MaxEnded)
 	for i := range ended {
-		ended[i] = wireup.Ended{Rank: 1 << 31, Nonce: 1 << 63, Times: 1 << 31}
+		ended[i] = wireup.Ended{Rank: 1 << 31, Nonce: 1 << 63, Epoch: 1 << 31}
 	}
-	b, err := a.encodePayload(a.card, wireup.Payload{Ended: ended, IDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()})
+	b, err := a.encodePayload(a.ownCard, wireup.Payload{Ended: ended, IDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()})
 	if err != nil {
 		t.Fatal(err)
 	}

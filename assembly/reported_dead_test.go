@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// endless is a client whose group constructs with others last until their context ends.
+// endless is a client with group constructs that block until their context ends.
 type endless struct {
 	bootstrap.Client
 	entered chan struct{}
@@ -41,7 +41,7 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 	<-client.entered
 	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: self, Nonce: a.env.Self.Nonce + 1, Reason: "an earlier incarnation"})
 	<-watch.died
-	if a.isolated != nil {
+	if a.isolation != nil {
 		t.Error("the end of an earlier incarnation isolates the process")
 	}
 	watch.died = make(chan struct{})
@@ -56,24 +56,24 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if dead := a.Dead(); !slices.Contains(dead, Death{a.env.Self, "test"}) {
+	if dead := a.Failed(); !slices.Contains(dead, Failure{a.env.Self, "test"}) {
 		t.Errorf("dead are %v", dead)
 	}
 }
 
-// slowWatcher is a Watcher that keeps the news of a death back.
+// slowWatcher is a Watcher that blocks in PeerFailed.
 type slowWatcher struct {
 	watcher
 	resume chan struct{}
 	gone   []framework.Life
 }
 
-func (w *slowWatcher) Died(framework.Life, string) {
+func (w *slowWatcher) PeerFailed(framework.Life, string) {
 	close(w.died)
 	<-w.resume
 }
 
-func (w *slowWatcher) Gone(peer framework.Life, _ error) { w.gone = append(w.gone, peer) }
+func (w *slowWatcher) ExchangeEnded(peer framework.Life, _ error) { w.gone = append(w.gone, peer) }
 
 // TestClose_ReportedDead_PeersAreGoneBefore because a PML that closes sends its peers a goodbye.
 func TestClose_ReportedDead_PeersAreGoneBefore(t *testing.T) {
@@ -86,7 +86,7 @@ func TestClose_ReportedDead_PeersAreGoneBefore(t *testing.T) {
 	go func() { closed <- a.Close() }()
 	for isClosing := false; !isClosing; {
 		a.upcalls.Lock()
-		isClosing = a.upcalls.closing
+		isClosing = a.upcalls.isClosing
 		a.upcalls.Unlock()
 	}
 	close(watch.resume)

@@ -7,13 +7,13 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// acquaintances has the records of incarnations with a card, one of each process. Lookups take constant time. A process
+// peerRecords has the records of incarnations with a card, one of each process. Lookups take constant time. A process
 // without a record is in the tables, or unknown.
-type acquaintances struct {
+type peerRecords struct {
 	byID     map[framework.ProcID]record
 	byNonce  map[uint64]framework.ProcID
-	renewals map[framework.ProcID]renewal // Those that are not zero.
-	nodes    map[string]string            // Node ids of records, each once.
+	epochs   map[framework.ProcID]epochState // Those that are not zero.
+	nodes    map[string]string               // Node ids of records, each once.
 	tables   nodeTables
 	scratch  []byte // Room for a card.
 	lastNode string // Of node.
@@ -23,13 +23,13 @@ type acquaintances struct {
 	seeksAll bool
 }
 
-// acquaintance is the state of an incarnation.
-type acquaintance struct {
+// peerState is the state of an incarnation.
+type peerState struct {
 	record
-	renewal
+	epochState
 }
 
-// record is the part of an acquaintance that each incarnation has.
+// record is the part of a peerState that is stored for each incarnation.
 type record struct {
 	nonce    uint64
 	card     []byte // Encoded. Empty if none has come, or if table has it.
@@ -59,35 +59,35 @@ func (r *record) leaveTable() {
 
 func (r *record) hasCard() bool { return len(r.card) > 0 || r.table != nil }
 
-func newAcquaintances() acquaintances {
-	return acquaintances{byID: map[framework.ProcID]record{}, byNonce: map[uint64]framework.ProcID{}, renewals: map[framework.ProcID]renewal{},
+func newPeerRecords() peerRecords {
+	return peerRecords{byID: map[framework.ProcID]record{}, byNonce: map[uint64]framework.ProcID{}, epochs: map[framework.ProcID]epochState{},
 		nodes: map[string]string{}, sought: map[uint64]struct{}{}}
 }
 
-// expect makes room for the members of a group, if there is no record yet.
-func (k *acquaintances) expect(members int) {
+// reserve makes room for the members of a group, if there is no record yet.
+func (k *peerRecords) reserve(members int) {
 	if len(k.byID) == 0 {
 		k.byID, k.byNonce = make(map[framework.ProcID]record, members), make(map[uint64]framework.ProcID, members)
 	}
 }
 
 // get returns the state of an incarnation.
-func (k *acquaintances) get(life framework.Life) (known acquaintance, ok bool) {
+func (k *peerRecords) get(life framework.Life) (known peerState, ok bool) {
 	known.record, ok = k.byID[life.ID]
 	switch {
 	case ok:
-		known.renewal = k.renewals[life.ID]
+		known.epochState = k.epochs[life.ID]
 	default:
-		known.record, ok = k.listed(life.ID)
+		known.record, ok = k.recordInTables(life.ID)
 	}
 	if !ok || known.nonce != life.Nonce {
-		return acquaintance{}, false
+		return peerState{}, false
 	}
 	return known, true
 }
 
-// listed returns the record of a process in the tables.
-func (k *acquaintances) listed(id framework.ProcID) (r record, ok bool) {
+// recordInTables returns the record of a process in the tables.
+func (k *peerRecords) recordInTables(id framework.ProcID) (r record, ok bool) {
 	n, rank := k.tables.of(id)
 	if n == nil {
 		return record{}, false
@@ -101,8 +101,8 @@ func (k *acquaintances) listed(id framework.ProcID) (r record, ok bool) {
 	return r, true
 }
 
-// present returns the incarnation of a process.
-func (k *acquaintances) present(id framework.ProcID) (life framework.Life, ok bool) {
+// currentLife returns the incarnation of a process.
+func (k *peerRecords) currentLife(id framework.ProcID) (life framework.Life, ok bool) {
 	if known, ok := k.byID[id]; ok {
 		return framework.Life{ID: id, Nonce: known.nonce}, true
 	}
@@ -113,8 +113,8 @@ func (k *acquaintances) present(id framework.ProcID) (life framework.Life, ok bo
 }
 
 // seek records that a PML has asked for the card of a nonce that none has.
-func (k *acquaintances) seek(nonce uint64) {
-	if len(k.sought) == mostSought {
+func (k *peerRecords) seek(nonce uint64) {
+	if len(k.sought) == maxSought {
 		k.seeksAll = true
 		return
 	}
@@ -123,22 +123,22 @@ func (k *acquaintances) seek(nonce uint64) {
 
 // isSought reports whether PMLs need the card of an incarnation at once. They do if they have a card of the process or have
 // asked for one, and if communicators may have an earlier incarnation. The incarnation is sought no more.
-func (k *acquaintances) isSought(life framework.Life) bool {
-	before, ok := k.present(life.ID)
+func (k *peerRecords) isSought(life framework.Life) bool {
+	before, ok := k.currentLife(life.ID)
 	sought := k.seeks(life.Nonce)
 	delete(k.sought, life.Nonce)
 	return sought || ok && (k.byID[life.ID].isTaken || before.Nonce != life.Nonce)
 }
 
 // seeks reports whether a PML has asked for the card of a nonce.
-func (k *acquaintances) seeks(nonce uint64) bool {
+func (k *peerRecords) seeks(nonce uint64) bool {
 	_, sought := k.sought[nonce]
 	return sought || k.seeksAll
 }
 
 // set stores the state of an incarnation, in place of that of another incarnation of the process. It copies a card from a table, unless
 // the incarnation has ended, since its record goes with its last communicator.
-func (k *acquaintances) set(life framework.Life, known acquaintance) {
+func (k *peerRecords) set(life framework.Life, known peerState) {
 	if old, ok := k.byID[life.ID]; ok && old.nonce != life.Nonce {
 		k.remove(framework.Life{ID: life.ID, Nonce: old.nonce})
 	}
@@ -147,10 +147,10 @@ func (k *acquaintances) set(life framework.Life, known acquaintance) {
 		known.leaveTable()
 	}
 	k.byID[life.ID] = known.record
-	if known.renewal != (renewal{}) {
-		k.renewals[life.ID] = known.renewal
+	if known.epochState != (epochState{}) {
+		k.epochs[life.ID] = known.epochState
 	} else {
-		delete(k.renewals, life.ID)
+		delete(k.epochs, life.ID)
 	}
 	if _, taken := k.byNonce[life.Nonce]; !taken {
 		k.byNonce[life.Nonce] = life.ID
@@ -158,16 +158,16 @@ func (k *acquaintances) set(life framework.Life, known acquaintance) {
 }
 
 // hasRecord reports whether an incarnation has a record. A table may have one without.
-func (k *acquaintances) hasRecord(life framework.Life) bool {
+func (k *peerRecords) hasRecord(life framework.Life) bool {
 	known, ok := k.byID[life.ID]
 	return ok && known.nonce == life.Nonce
 }
 
 // remove removes the record of an incarnation.
-func (k *acquaintances) remove(life framework.Life) {
+func (k *peerRecords) remove(life framework.Life) {
 	if k.hasRecord(life) {
 		delete(k.byID, life.ID)
-		delete(k.renewals, life.ID)
+		delete(k.epochs, life.ID)
 		if k.byNonce[life.Nonce] == life.ID {
 			delete(k.byNonce, life.Nonce)
 		}
@@ -175,13 +175,13 @@ func (k *acquaintances) remove(life framework.Life) {
 }
 
 // owner returns the process that has a nonce.
-func (k *acquaintances) owner(nonce uint64) (id framework.ProcID, ok bool) {
+func (k *peerRecords) owner(nonce uint64) (id framework.ProcID, ok bool) {
 	if id, ok = k.byNonce[nonce]; ok {
 		return id, true
 	}
 	for n := range k.tables.all() {
 		if life, ok := n.find(nonce); ok {
-			if now, _ := k.present(life.ID); now == life {
+			if now, _ := k.currentLife(life.ID); now == life {
 				return life.ID, true
 			}
 		}
@@ -190,7 +190,7 @@ func (k *acquaintances) owner(nonce uint64) (id framework.ProcID, ok bool) {
 }
 
 // keptNode returns the one copy of a node id that the records of all processes of the node have.
-func (k *acquaintances) keptNode(id string) string {
+func (k *peerRecords) keptNode(id string) string {
 	if same, ok := k.nodes[id]; ok {
 		return same
 	}
@@ -200,7 +200,7 @@ func (k *acquaintances) keptNode(id string) string {
 
 // node returns a node id, and keeps the last one only, because a table may have thousands. Tables mostly have the processes of a node in
 // sequence.
-func (k *acquaintances) node(id []byte) string {
+func (k *peerRecords) node(id []byte) string {
 	if same, ok := k.nodes[string(id)]; ok {
 		return same
 	}
@@ -211,21 +211,21 @@ func (k *acquaintances) node(id []byte) string {
 }
 
 // len returns the number of records.
-func (k *acquaintances) len() int { return len(k.byID) }
+func (k *peerRecords) len() int { return len(k.byID) }
 
 // records returns the incarnations with a record, in no order. Their removal is allowed meanwhile.
-func (k *acquaintances) records() iter.Seq2[framework.Life, acquaintance] {
-	return func(yield func(framework.Life, acquaintance) bool) {
+func (k *peerRecords) records() iter.Seq2[framework.Life, peerState] {
+	return func(yield func(framework.Life, peerState) bool) {
 		for id, known := range k.byID {
-			if !yield(framework.Life{ID: id, Nonce: known.nonce}, acquaintance{known, k.renewals[id]}) {
+			if !yield(framework.Life{ID: id, Nonce: known.nonce}, peerState{known, k.epochs[id]}) {
 				return
 			}
 		}
 	}
 }
 
-// lists returns the incarnations of the tables without a record, in no order.
-func (k *acquaintances) lists() iter.Seq[framework.Life] {
+// tableOnlyLives returns the incarnations of the tables without a record, in no order.
+func (k *peerRecords) tableOnlyLives() iter.Seq[framework.Life] {
 	return func(yield func(framework.Life) bool) {
 		for n := range k.tables.all() {
 			for rank := range n.Len() {

@@ -47,9 +47,8 @@ func (n *nodeProcs) setStreams(streams []*progress.Engine) {
 	n.publish()
 }
 
-// arrive adds the process of a card, which has come by a wire-up. here is whether the card is of
-// this node. A launcher may count several containers as one node. Their processes share the
-// processors.
+// arrive adds the process of a card from a wire-up. here reports that the card is of this node. A launcher may count several containers as one
+// node. Their processes share the processors.
 func (n *nodeProcs) arrive(life framework.Life, here bool) {
 	_, hasEnded := n.ended[life]
 	if (here || n.isOnMachine(life)) && !hasEnded {

@@ -96,20 +96,20 @@ func TestNodeProcs_RanksRise_CountsLivingProcesses(t *testing.T) {
 func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
-	a.here.expect(t, "alone", 1)
-	card := wireup.Payload{Nonce: 5, Capabilities: a.offers, Card: a.card.bytes}
+	a.nodeProcs.expect(t, "alone", 1)
+	card := wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes}
 	for rank, kind := range []bootstrap.EventKind{bootstrap.ProcDied, bootstrap.ProcLeft} {
 		other := framework.Proc{Namespace: "other", Rank: uint32(rank)}
 		card.Nonce = uint64(rank) + 5
 		if err := a.learn(framework.Life{ID: a.env.Worlds.ID(other), Nonce: card.Nonce}, other, card); err != nil {
 			t.Fatal(err)
 		}
-		a.here.expect(t, "two", 2)
+		a.nodeProcs.expect(t, "two", 2)
 		events.event(bootstrap.Event{Kind: kind, Proc: other, Nonce: card.Nonce, Reason: "test"})
-		a.here.expect(t, "one has ended", 1)
+		a.nodeProcs.expect(t, "one has ended", 1)
 	}
-	if _, _, err := a.WireUp(t.Context(), nil, 0, "tag", 0); err == nil || a.here.wireUps != 0 {
-		t.Errorf("a wire-up of no members: %v, %d in progress", err, a.here.wireUps)
+	if _, _, err := a.WireUp(t.Context(), nil, 0, "tag", 0); err == nil || a.nodeProcs.wireUps != 0 {
+		t.Errorf("a wire-up of no members: %v, %d in progress", err, a.nodeProcs.wireUps)
 	}
 }
 

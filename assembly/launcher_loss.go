@@ -8,13 +8,11 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Messages need no launcher, but without one nobody says when a process ends: whoever waits
-// for one that does would wait for ever. So a process that has lost its launcher gives up
-// all others, after a time in which it may end by itself, as it mostly does in a job that
-// ends as a whole.
+// Messages need no launcher, but without one no failure of a process is reported, and waits for a failed process do not end. A process that
+// has lost its launcher therefore disconnects all others after bootstrap.timeout. Most jobs end as a whole before that.
 
-// serverLost begins that time. upcalls is locked.
-func (a *Assembly) serverLost(reason string) {
+// launcherLost starts the timeout. upcalls is locked.
+func (a *Assembly) launcherLost(reason string) {
 	u := &a.upcalls
 	if u.lost != nil {
 		return
@@ -24,20 +22,20 @@ func (a *Assembly) serverLost(reason string) {
 		Component: "bootstrap", Op: "send notes to other processes",
 		Err: fmt.Errorf("the launcher has been gone since %s (%s); start the job again", at, reason),
 	}
-	if a.boot.OnLoss == core.LossContinue {
-		a.env.Logger.Warn("the launcher is gone; this process continues, and will not hear when others end (bootstrap.on_loss=continue)", "reason", reason)
+	if a.bootstrapParams.OnLoss == core.LossContinue {
+		a.env.Logger.Warn("the launcher is gone; this process continues, and failures of other processes are not reported (bootstrap.on_loss=continue)", "reason", reason)
 		return
 	}
-	a.env.Logger.Warn("the launcher is gone; communication with other processes ends after bootstrap.timeout (bootstrap.on_loss=continue keeps it going)",
-		"timeout", a.boot.Timeout, "reason", reason)
+	a.env.Logger.Warn("the launcher is gone; communication with other processes ends after bootstrap.timeout (bootstrap.on_loss=continue prevents that)",
+		"timeout", a.bootstrapParams.Timeout, "reason", reason)
 	err := &framework.TransportError{
-		Component: "bootstrap", Op: "hear of other processes",
+		Component: "bootstrap", Op: "receive events of other processes",
 		Err: fmt.Errorf("the launcher has been gone since %s (%s), so nothing reports when a process ends; bootstrap.on_loss=continue continues without it",
 			at, reason),
 	}
 	u.running.Go(func() {
 		select {
-		case <-time.After(a.boot.Timeout):
+		case <-time.After(a.bootstrapParams.Timeout):
 			a.isolate(err)
 		case <-u.stop:
 		}
@@ -54,7 +52,7 @@ func (a *Assembly) reportedDead(reason string) {
 	a.isolateLocked(err)
 }
 
-// isolate ends all exchange with other processes, now and later, with err.
+// isolate ends all present and future exchange with other processes with err.
 func (a *Assembly) isolate(err error) {
 	defer func() {
 		for _, s := range a.Streams() {
@@ -64,7 +62,7 @@ func (a *Assembly) isolate(err error) {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	if !u.closing {
+	if !u.isClosing {
 		a.isolateLocked(err)
 	}
 }
@@ -73,19 +71,19 @@ func (a *Assembly) isolate(err error) {
 func (a *Assembly) isolateLocked(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.isolated = err
+	a.isolation = err
 	for _, cancel := range a.constructs.cancel {
 		cancel(err)
 	}
 	a.upcalls.isIsolated = true
-	for life, known := range a.known.records() {
-		if !a.dead.has(life) && !known.hasEnded {
-			a.passes(news{peer: life, gone: err})
+	for life, known := range a.peers.records() {
+		if !a.failed.has(life) && !known.hasEnded {
+			a.enqueueEvent(peerEvent{peer: life, exchangeEnd: err})
 		}
 	}
-	for life := range a.known.lists() {
-		if life != a.env.Self && !a.dead.has(life) {
-			a.passes(news{peer: life, gone: err})
+	for life := range a.peers.tableOnlyLives() {
+		if life != a.env.Self && !a.failed.has(life) {
+			a.enqueueEvent(peerEvent{peer: life, exchangeEnd: err})
 		}
 	}
 }

@@ -1,0 +1,41 @@
+package assembly
+
+import (
+	"slices"
+
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Failure is a failed incarnation of a process, as the bootstrap has reported it.
+type Failure struct {
+	Life   framework.Life
+	Reason string
+}
+
+// failureList is a list in the order of the reports.
+type failureList []Failure
+
+// add appends an incarnation. It returns false if it is in the list already.
+func (d *failureList) add(life framework.Life, reason string) bool {
+	if d.has(life) {
+		return false
+	}
+	*d = append(*d, Failure{life, reason})
+	return true
+}
+
+func (d *failureList) has(life framework.Life) bool {
+	return slices.ContainsFunc(*d, func(x Failure) bool { return x.Life == life })
+}
+
+func (d *failureList) remove(life framework.Life) {
+	*d = slices.DeleteFunc(*d, func(x Failure) bool { return x.Life == life })
+}
+
+// Failed returns the failed incarnations in the order of the bootstrap's reports. The Watcher is
+// notified later of each incarnation that the result lacks. An incarnation leaves the list when no communicator has it.
+func (a *Assembly) Failed() []Failure {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.failed) // nil or short.
+}
