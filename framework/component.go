@@ -1,56 +1,49 @@
-// Package framework is ferry's vocabulary: what a component is, how a registry
-// holds components, how selection chooses among them and says why, how
-// parameters are declared and read, how processes are named, and the errors
-// that all layers share.
+// Package framework defines the vocabulary of ferry's layers. It has components, the registry of components, selection with a verdict on each
+// component, parameters, names of processes, and the errors of all layers.
 //
-// It stands on the standard library only, and never sees a transport, a
-// protocol or a configuration file.
+// It imports the standard library only. It has no knowledge of transports, protocols or configuration files.
 package framework
 
 import "context"
 
-// Kind names a framework: a family of components that implement one contract.
+// Kind names a framework, which is a family of components with one contract.
 type Kind string
 
 // The frameworks that ferry defines. A registry accepts others.
 const (
-	PML       Kind = "pml"       // point-to-point management layer
-	MTL       Kind = "mtl"       // matching transport layer
-	BTL       Kind = "btl"       // byte transfer layer
-	Bootstrap Kind = "bootstrap" // wire-up through a launcher
-	Coll      Kind = "coll"      // collective operations
+	PML       Kind = "pml"       // Point-to-point management layer.
+	MTL       Kind = "mtl"       // Matching transport layer.
+	BTL       Kind = "btl"       // Byte transfer layer.
+	Bootstrap Kind = "bootstrap" // Wire-up through a launcher.
+	Coll      Kind = "coll"      // Collective operations.
 )
 
-// Info says who a component is.
+// Info describes a component.
 type Info struct {
 	Kind     Kind
-	Name     string // lower case letters, digits and '_'; unique within Kind
-	Version  string // the component's own version
-	Summary  string // one line for `ferry info`
-	Priority int    // higher is preferred among usable components
+	Name     string // Lower case letters, digits and '_'. Unique within Kind.
+	Version  string // Of the component.
+	Summary  string // One line for `ferry info`.
+	Priority int    // Among usable components the highest is preferred.
 }
 
 // A Component is one implementation of a framework's contract. Each contract
 // package extends this interface by its own Open method.
 //
-// Components are stateless values: Open makes the state, and may be called
-// again after what it returned was closed.
+// Components are stateless values. Open returns the state, and may be called again after that state was closed.
 type Component interface {
 	Info() Info
 
-	// Params returns a pointer to a new parameter struct (see ParamsOf for its
-	// tags), a new *Declared, or nil when the component has none. The caller fills
-	// it and hands it to Probe and Open.
+	// Params returns a pointer to a new parameter struct with the tags of ParamsOf, a new *Declared, or nil for a component without
+	// parameters. The caller fills it and passes it to Probe and Open.
 	Params() any
 
-	// Probe checks, cheaply and locally, whether the component can be used on
-	// this machine. It contacts no peer, keeps nothing open and returns within
-	// milliseconds. params is what Params returned, filled.
+	// Probe checks locally whether the component can be used on this machine. It contacts no peer, leaves no resource open, and returns
+	// within milliseconds. params is a filled result of Params.
 	Probe(ctx context.Context, params any) Verdict
 }
 
-// Basic is a Component's part that has no parameters, and that can always be used: a
-// component embeds it, and adds Open.
+// Basic implements Component, except for Open, for a component without parameters that is always usable. Components embed it.
 type Basic Info
 
 // Info implements Component.
@@ -62,9 +55,8 @@ func (Basic) Params() any { return nil }
 // Probe implements Component.
 func (Basic) Probe(context.Context, any) Verdict { return Usable() }
 
-// As returns v as the optional ability T. It looks through wrappers (tracing,
-// fault injection) that have a method Unwrap() any, so that a wrapper does not
-// hide what the wrapped value can do. A wrapper that implements T itself wins.
+// As returns v as the optional interface T. It unwraps values with a method Unwrap() any, such as tracing and fault injection, until one
+// implements T. The outermost implementation is returned.
 func As[T any](v any) (T, bool) {
 	for v != nil {
 		if t, ok := v.(T); ok {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// The sentinels of ferry's public interface; package mpi re-exports them. Each
-// is the answer to errors.Is; what is returned says more. The comment names
+// Sentinels of ferry's public interface, which package mpi re-exports. Returned errors match them with errors.Is, and have details. The comment is
 // the MPI error class (MPI-4.1 section 9.4).
 var (
 	ErrTruncate          = errors.New("message longer than the receive buffer") // MPI_ERR_TRUNCATE
@@ -18,10 +17,10 @@ var (
 	ErrGroup             = errors.New("invalid group")                          // MPI_ERR_GROUP
 	ErrNoComm            = errors.New("no communicator for this process")       // MPI_COMM_NULL
 	ErrBroken            = errors.New("collectives of this communicator are broken")
-	ErrPending           = errors.New("operation still pending")       // MPI_ERR_PENDING
-	ErrClosed            = errors.New("use after close")               // MPI_ERR_COMM, MPI_ERR_SESSION, MPI_ERR_REQUEST
-	ErrCanceled          = errors.New("operation canceled")            //
-	ErrTimeout           = errors.New("deadline exceeded")             //
+	ErrPending           = errors.New("operation still pending") // MPI_ERR_PENDING
+	ErrClosed            = errors.New("use after close")         // MPI_ERR_COMM, MPI_ERR_SESSION, MPI_ERR_REQUEST
+	ErrCanceled          = errors.New("operation canceled")
+	ErrTimeout           = errors.New("deadline exceeded")
 	ErrConfig            = errors.New("configuration")                 // MPI_ERR_INFO_VALUE
 	ErrUnsupported       = errors.New("not supported")                 // MPI_ERR_UNSUPPORTED_OPERATION
 	ErrType              = errors.New("element type holds pointers")   // MPI_ERR_TYPE
@@ -33,7 +32,7 @@ var (
 	ErrPartition         = errors.New("invalid partition")             // MPI_ERR_ARG
 )
 
-// ProcFailedError names failed processes. errors.Is finds ErrProcFailed.
+// ProcFailedError has the failed processes. It matches ErrProcFailed.
 type ProcFailedError struct {
 	Ranks []int // In the communicator of the failed call.
 	// JobRanks are the ranks of these processes in their job, as ferry run and launchers number them. Nil if unknown.
@@ -44,7 +43,7 @@ type ProcFailedError struct {
 func (e *ProcFailedError) Error() string {
 	var names []string
 	for i := 0; i < len(e.Ranks); {
-		end := i + 1 // Of the ranks that share the process of rank i.
+		end := i + 1 // End of the ranks in the process of rank i.
 		name := fmt.Sprint(e.Ranks[i])
 		if i < len(e.JobRanks) {
 			for ; end < min(len(e.Ranks), len(e.JobRanks)) && e.JobRanks[end] == e.JobRanks[i]; end++ {
@@ -67,12 +66,11 @@ func (e *ProcFailedError) Error() string {
 // Is reports whether target is ErrProcFailed.
 func (e *ProcFailedError) Is(target error) bool { return target == ErrProcFailed }
 
-// TransportError says which component failed, towards whom, doing what.
-// errors.Is finds ErrTransport and what Err wraps.
+// TransportError has the component, the peer and the operation that failed. It matches ErrTransport and the errors that Err wraps.
 type TransportError struct {
-	Component string // "btl shm"
-	Peer      string // who is at the other end, empty when nobody in particular
-	Op        string // "connect", "receive"
+	Component string // For example "btl shm".
+	Peer      string // Empty if the failure concerns no particular peer.
+	Op        string // For example "connect".
 	Err       error
 }
 
@@ -90,35 +88,35 @@ func (e *TransportError) Is(target error) bool { return target == ErrTransport }
 // Unwrap returns the cause.
 func (e *TransportError) Unwrap() error { return e.Err }
 
-// MissingError is what a fence or group construct returns when its deadline
-// passed: it names the members that did not come. errors.Is finds ErrTimeout.
+// MissingError is returned by a fence or a group construct after its deadline. It names the members that did not join. It matches ErrTimeout, and
+// ErrProcFailed if a member has failed.
 type MissingError struct {
-	Op      string // "fence", "group construct"
+	Op      string // "fence" or "group construct".
 	Tag     string
 	Missing []Proc
-	Failed  []Proc // members known dead; errors.Is then finds ErrProcFailed too
+	Failed  []Proc // Members that are known to have failed.
 }
 
 func (e *MissingError) Error() string {
 	var why []string
 	if len(e.Missing) > 0 {
-		why = append(why, "deadline passed; missing: "+ProcList(e.Missing, mostProcs))
+		why = append(why, "deadline passed; missing: "+ProcList(e.Missing, maxListedProcs))
 	}
 	if len(e.Failed) > 0 {
-		why = append(why, "failed: "+ProcList(e.Failed, mostProcs))
+		why = append(why, "failed: "+ProcList(e.Failed, maxListedProcs))
 	}
 	return fmt.Sprintf("bootstrap: %s %q: %s", e.Op, e.Tag, strings.Join(why, "; "))
 }
 
-// Is reports whether target is ErrTimeout or, when a member died, ErrProcFailed.
+// Is reports whether target is ErrTimeout, or ErrProcFailed if a member has failed.
 func (e *MissingError) Is(target error) bool {
 	return target == ErrTimeout && len(e.Missing) > 0 || target == ErrProcFailed && len(e.Failed) > 0
 }
 
-// mostProcs are enough to see a pattern; a full list of thousands hides it.
-const mostProcs = 16
+// maxListedProcs is the length of a list in a message.
+const maxListedProcs = 16
 
-// ProcList names the first of some processes, and says how many more there are.
+// ProcList names at most most processes, and the number of the others.
 func ProcList(ps []Proc, most int) string {
 	var s []string
 	for _, p := range ps[:min(len(ps), most)] {
@@ -130,9 +128,7 @@ func ProcList(ps []Proc, most int) string {
 	return strings.Join(s, ", ")
 }
 
-// Ended gives the error of an operation whose context has ended its sentinel:
-// ErrTimeout or ErrCanceled. The cause stays inside. Any other error comes back as
-// it is.
+// Ended wraps the error of an operation whose context has ended with ErrTimeout or ErrCanceled. Other errors are returned unchanged.
 func Ended(ctx context.Context, op string, err error) error {
 	if err == nil || ctx == nil || ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
 		return err

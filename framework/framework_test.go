@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fake is a component whose behaviour a test sets.
+// fake is a component with behavior set by a test.
 type fake struct {
 	info   Info
 	params func() any
@@ -112,7 +112,7 @@ func wantPanic(t *testing.T, part string, f func()) {
 	f()
 }
 
-func TestSizeTextIsExact(t *testing.T) {
+func TestSize_Text_IsExact(t *testing.T) {
 	for _, c := range []struct {
 		size Size
 		text string
@@ -149,7 +149,7 @@ func FuzzParseSizeRoundTrips(f *testing.F) {
 	})
 }
 
-func TestDecodeFillsEveryType(t *testing.T) {
+func TestDecode_EveryType_IsFilled(t *testing.T) {
 	v := defaults(t, example())
 	var got shmParams
 	if err := v.Decode("btl.shm", &got); err != nil {
@@ -179,7 +179,7 @@ func TestDecodeFillsEveryType(t *testing.T) {
 	wantError(t, v.Decode("btl.shm", got), ErrConfig, "pointer to a struct")
 }
 
-func TestBadValuesNameParameterTypeAndSource(t *testing.T) {
+func TestSet_InvalidValue_NamesParameterTypeAndSource(t *testing.T) {
 	v := defaults(t, example())
 	for _, c := range []struct{ name, text, says string }{
 		{"btl.shm.eager_limit", "4KB", `bad value "4KB": want a size`},
@@ -199,12 +199,12 @@ func TestBadValuesNameParameterTypeAndSource(t *testing.T) {
 	}
 }
 
-func TestUnknownParameterNamesTheNearest(t *testing.T) {
+func TestSet_UnknownParameter_SuggestsNearest(t *testing.T) {
 	_, err := defaults(t, example()).With("flag --set", map[string]string{"btl.shm.eagr_limit": "1KiB"})
 	wantError(t, err, ErrConfig, `"btl.shm.eagr_limit"`, "flag --set", "nearest known name is btl.shm.eager_limit")
 }
 
-func TestSecretsStayOutOfMessages(t *testing.T) {
+func TestSecret_Messages_OmitValue(t *testing.T) {
 	r := NewRegistry()
 	r.RegisterParams(ParamsOf("bootstrap", new(struct {
 		Key string `param:"key" default:"auto" choices:"auto,none" secret:"true" level:"developer" scope:"process" doc:"key"`
@@ -220,7 +220,7 @@ func TestSecretsStayOutOfMessages(t *testing.T) {
 	}
 }
 
-func TestValuesAreImmutable(t *testing.T) {
+func TestValues_Set_DoesNotChangeReceiver(t *testing.T) {
 	v := defaults(t, example())
 	w := set(t, v, "btl.shm.slots", "9")
 	if got, _ := v.Get("btl.shm.slots"); got != (Value{Text: "8", Source: SourceDefault}) {
@@ -234,9 +234,7 @@ func TestValuesAreImmutable(t *testing.T) {
 	}
 }
 
-// A component in another process has no struct: what it declares must be checked,
-// shown and set like any other, and reach it as texts that need no second parser.
-func TestParametersNeedNoGoStruct(t *testing.T) {
+func TestDeclared_Parameters_AreCheckedLikeStructs(t *testing.T) {
 	specs := []ParamSpec{
 		{Name: "window", Type: TypeSize, Default: "4096", Max: "1MiB", Level: LevelTuner, Scope: ScopeProcess, Doc: "window"},
 		{Name: "wait", Type: TypeDuration, Default: "90s", Level: LevelUser, Scope: ScopeProcess, Doc: "wait"},
@@ -276,7 +274,7 @@ func TestParametersNeedNoGoStruct(t *testing.T) {
 	}
 }
 
-func TestDiffIgnoresSpellingAndOtherScopes(t *testing.T) {
+func TestDiff_SpellingAndOtherScopes_AreIgnored(t *testing.T) {
 	v := defaults(t, example())
 	w := set(t, set(t, v, "btl.shm.eager_limit", "4096"), "btl.shm.wait", "1s")
 	if d := v.Diff(w, ScopeProcess); d != nil {
@@ -296,7 +294,7 @@ func TestDiffIgnoresSpellingAndOtherScopes(t *testing.T) {
 	}
 }
 
-func TestManifestDefaultsMayPrecedeTheirParameter(t *testing.T) {
+func TestSetDefault_BeforeRegistration_Applies(t *testing.T) {
 	r := example()
 	r.SetDefault("cid.policy", "lazy")
 	r.SetDefault("btl.shm.eager_limit", "8KiB")
@@ -319,7 +317,7 @@ func TestManifestDefaultsMayPrecedeTheirParameter(t *testing.T) {
 	wantError(t, err, ErrConfig, "cid.policy", SourceManifest, "one of auto, lazy")
 }
 
-func TestBadTagsPanicAtRegistration(t *testing.T) {
+func TestRegister_InvalidTags_Panics(t *testing.T) {
 	for says, params := range map[string]any{
 		"not a pointer":  shmParams{},
 		"nil *framework": (*shmParams)(nil),
@@ -329,7 +327,7 @@ func TestBadTagsPanicAtRegistration(t *testing.T) {
 		`param "Upper"`: &struct {
 			X int `param:"Upper" default:"9"`
 		}{},
-		"can't have type": &struct {
+		"cannot have type": &struct {
 			X uint8 `param:"x"`
 		}{},
 		`level ""`: &struct {
@@ -373,7 +371,7 @@ func TestBadTagsPanicAtRegistration(t *testing.T) {
 	}
 }
 
-func TestNamesRegisteredTwicePanic(t *testing.T) {
+func TestRegister_DuplicateName_Panics(t *testing.T) {
 	r := example()
 	wantPanic(t, "btl shm is registered twice", func() { r.Register(comp(BTL, "shm", 1)) })
 	wantPanic(t, "pml cm is registered twice", func() { r.Register(comp(PML, "cm", 1)) })
@@ -393,7 +391,7 @@ func TestNamesRegisteredTwicePanic(t *testing.T) {
 	wantPanic(t, "not both registered", func() { r.SetNode(BTL, "tpc", "self") })
 }
 
-func TestCloneIsIndependent(t *testing.T) {
+func TestClone_Register_DoesNotChangeOriginal(t *testing.T) {
 	r := example()
 	c := r.Clone()
 	c.Register(comp(BTL, "ib", 1))
@@ -415,7 +413,7 @@ func TestCloneIsIndependent(t *testing.T) {
 	}
 }
 
-func TestEnvironmentNamesFollowRegistration(t *testing.T) {
+func TestEnvParam_RegisteredNames_AreFound(t *testing.T) {
 	r := example()
 	if name, ok := r.EnvParam("FERRY_BTL_SHM_EAGER_LIMIT"); !ok || name != "btl.shm.eager_limit" {
 		t.Errorf("%q, %v", name, ok)
@@ -428,9 +426,7 @@ func TestEnvironmentNamesFollowRegistration(t *testing.T) {
 	}
 }
 
-// TestReadsIsTheValueOfAnother: a parameter that something else declares, which is not
-// declared twice, and need not be there.
-func TestReadsIsTheValueOfAnother(t *testing.T) {
+func TestDecode_ReadsTag_UsesOtherParameter(t *testing.T) {
 	type params struct {
 		Own  string `param:"own" default:"x" level:"user" scope:"process" doc:"its own"`
 		Pin  bool   `reads:"btl.shm.pin"`

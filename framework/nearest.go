@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the candidate with the smallest edit distance from name, regardless of
-// case; of several equals the one that shares the longest prefix with it, then the first.
-// It returns "" if there are no candidates. It serves error messages about unknown names.
+// Nearest returns the candidate with the smallest edit distance from name, regardless of case. Among equals it prefers the longest common prefix,
+// then the first. It returns "" without candidates. Errors about unknown names suggest it.
 func Nearest(name string, candidates []string) string {
 	if len(candidates) == 0 {
 		return ""
@@ -23,8 +22,7 @@ func Nearest(name string, candidates []string) string {
 	})
 }
 
-// Near reports whether a name may be meant for another one: about a third of it differs at
-// most. An error that names what is farther away helps nobody.
+// Near reports whether name is likely to be a misspelling of known. At most about a third of it may differ.
 func Near(name, known string) bool { return editDistance(name, known) <= max(1, (len(name)+1)/3) }
 
 func commonPrefix(a, b string) int {
@@ -35,10 +33,9 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-// editDistance is the Levenshtein distance in bytes; names are ASCII.
+// editDistance returns the Levenshtein distance in bytes. Names are ASCII.
 func editDistance(a, b string) int {
-	// Outside input may be long, and no known name is: beyond this length the
-	// distance is dominated by the difference in length anyway.
+	// Names from outside may be long. All known names are shorter than this limit, above which the difference in length dominates.
 	const longest = 256
 	if len(a) > longest {
 		a = a[:longest]

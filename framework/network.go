@@ -6,16 +6,13 @@ import (
 	"slices"
 )
 
-// Spread adapts a selection to a job whose processes are on several nodes, or on one. On
-// several, where nobody has chosen a PML, and an MTL's verdict names a network of this
-// machine (Verdict.Network), the PML that uses MTLs comes first. What opens otherwise stays
-// behind it: peers without such a network have it in common with this process. On one node
-// nothing changes. Either way the verdicts say which rule decided. It reports whether the
-// network is preferred.
+// Spread adapts a selection to the number of nodes of a job. On several nodes, without a configured PML, and with an MTL whose verdict names a
+// network (Verdict.Network), it prefers the PML over MTLs. The other PMLs stay behind it for peers without such a network. On one node it only
+// adds the reason to the verdict. It reports whether the network is preferred.
 func (r *Registry) Spread(ctx context.Context, vals *Values, all map[Kind]*Selection, nodes bool) (bool, error) {
 	mtls, pmls := all[MTL], all[PML]
 	value, _ := vals.Get(string(PML))
-	if mtls == nil || pmls == nil || value.set() {
+	if mtls == nil || pmls == nil || value.isSet() {
 		return false, nil
 	}
 	i := slices.IndexFunc(mtls.Chosen, func(c Choice) bool { return c.Verdict.Network != "" })
@@ -23,14 +20,14 @@ func (r *Registry) Spread(ctx context.Context, vals *Values, all map[Kind]*Selec
 		return false, nil
 	}
 	mtl := mtls.Chosen[i].Verdict
-	using, err := r.using(MTL, vals)
+	using, err := r.pmlsUsing(MTL, vals)
 	if err != nil || len(using) == 0 {
 		return false, err
 	}
 	name := using[0]
 	v := pmls.verdict(name)
 	if v.Status != StatusNotSelected {
-		return false, nil // a request has it selected
+		return false, nil // It was requested.
 	}
 	if !nodes {
 		v.Reason += fmt.Sprintf("; this machine has %s, but all processes of the job are on this machine", mtl.Network)
@@ -48,10 +45,10 @@ func (r *Registry) Spread(ctx context.Context, vals *Values, all map[Kind]*Selec
 			return false, nil
 		}
 		v.Status = StatusSelected
-		v.Reason = fmt.Sprintf("the job has processes on other nodes, this machine has %s (mtl %s), and nobody has chosen a pml", mtl.Network, mtl.Name)
+		v.Reason = fmt.Sprintf("the job has processes on other nodes, this machine has %s (mtl %s), and no pml is configured", mtl.Network, mtl.Name)
 		c.Verdict = *v
 		pmls.Chosen = append([]Choice{c}, pmls.Chosen...)
-		pmls.preferred = fmt.Sprintf("%s is preferred: %s", name, v.Reason)
+		pmls.preferredReason = fmt.Sprintf("%s is preferred: %s", name, v.Reason)
 	}
-	return pmls.preferred != "", nil
+	return pmls.preferredReason != "", nil
 }

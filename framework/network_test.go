@@ -6,9 +6,7 @@ import (
 	"testing"
 )
 
-// TestJobOnSeveralNodesUsesTheNetwork, where there is one and nobody has chosen; on one node
-// nothing changes. What other processes may have in common stays.
-func TestJobOnSeveralNodesUsesTheNetwork(t *testing.T) {
+func TestSpread_SeveralNodes_PrefersNetwork(t *testing.T) {
 	net := Usable()
 	net.Network = "mlx5_0"
 	gone := Unavailable("no library", "")
@@ -66,9 +64,7 @@ func TestJobOnSeveralNodesUsesTheNetwork(t *testing.T) {
 	}
 }
 
-// TestNetworkThatSuitsComesFirst: of two libraries that serve a machine's network, that which
-// does it best, whatever the priorities, unless a list has another order.
-func TestNetworkThatSuitsComesFirst(t *testing.T) {
+func TestSelect_SuitedMTL_IsFirst(t *testing.T) {
 	for list, want := range map[string]string{"": "ucx,ofi", "ofi,ucx": "ofi,ucx", "^mem": "ucx,ofi"} {
 		r := NewRegistry()
 		for i, name := range []string{"ofi", "ucx", "mem"} {

@@ -6,8 +6,7 @@ import (
 	"reflect"
 )
 
-// CheckOpened returns ErrConfig if a component's Open returned no module although it returned
-// no error. A nil pointer in an interface is no module.
+// CheckOpened returns ErrConfig if a component's Open returned neither a module nor an error. A nil pointer in an interface is no module.
 func CheckOpened(kind Kind, name string, module any) error {
 	switch v := reflect.ValueOf(module); v.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Chan, reflect.Slice:
@@ -26,8 +25,8 @@ func Breach(kind Kind, name, rule string) error {
 	return fmt.Errorf("%w: %s %s: the component breaks its contract: %s", ErrConfig, kind, name, rule)
 }
 
-// Checked returns the module of a component's Open. It returns ErrConfig if that is nil, or if
-// broken returns a rule that the module breaks, and closes such a module.
+// Checked returns the module of a component's Open. If the module is nil or broken returns a rule that it violates, Checked closes the module and
+// returns ErrConfig.
 func Checked[M interface{ Close() error }](kind Kind, name string, m M, broken func(M) string) (M, error) {
 	var none M
 	if err := CheckOpened(kind, name, m); err != nil {

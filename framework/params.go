@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// The levels say who a parameter is for.
+// Levels name the audience of a parameter.
 const (
-	LevelUser      = "user"      // anyone who runs a program
-	LevelTuner     = "tuner"     // who tunes a machine or an application
-	LevelDeveloper = "developer" // who works on a component, and the launcher
+	LevelUser      = "user"      // Everyone who runs a program.
+	LevelTuner     = "tuner"     // Tuning of a machine or an application.
+	LevelDeveloper = "developer" // Development of components, and the launcher.
 )
 
-// The scopes say what shares one value of a parameter.
+// Scopes are the units that share one value of a parameter.
 const (
-	ScopeProcess      = "process"      // fixed by the first session that is open
-	ScopeSession      = "session"      // each session has its own
-	ScopeCommunicator = "communicator" // each communicator has its own
+	ScopeProcess      = "process"      // The first open session fixes the value.
+	ScopeSession      = "session"      // Each session has a value.
+	ScopeCommunicator = "communicator" // Each communicator has a value.
 )
 
 // The types of parameters, as in ParamSpec.Type.
@@ -30,38 +30,39 @@ const (
 	TypeInt      = "int"
 	TypeFloat    = "float"
 	TypeString   = "string"
-	TypeList     = "list" // comma separated
+	TypeList     = "list" // Comma separated.
 	TypeDuration = "duration"
 	TypeSize     = "size"
 )
 
-// ParamSpec describes one parameter. It is plain data, so that it can come from
-// another process; for a component that is compiled in, ParamsOf makes it from
-// the tags of a struct.
+// ParamSpec describes one parameter. It is plain data that may come from another process. ParamsOf derives it from struct tags.
 type ParamSpec struct {
-	Name          string   `json:"name"`              // in full: "btl.shm.eager_limit"
-	Type          string   `json:"type"`              // one of the Type constants
-	Default       string   `json:"default"`           // text of the value when nobody sets one
-	DefaultSource string   `json:"-"`                 // SourceManifest when components.yaml overrides the component, else SourceDefault
-	Unit          string   `json:"unit,omitempty"`    // "bytes"; may be empty
-	Doc           string   `json:"doc"`               // one line
-	Level         string   `json:"level"`             // one of the Level constants
-	Scope         string   `json:"scope"`             // one of the Scope constants
-	Secret        bool     `json:"secret,omitempty"`  // the value is never printed
-	Trusted       bool     `json:"trusted,omitempty"` // the value names code to run or a file to write, so that a configuration file which another user can change must not set it
-	Choices       []string `json:"choices,omitempty"` // if not nil, the value (each element of a list) is one of these
-	Min           string   `json:"min,omitempty"`     // bounds, inclusive; empty for none
-	Max           string   `json:"max,omitempty"`
+	Name    string `json:"name"` // Full name, for example "btl.shm.eager_limit".
+	Type    string `json:"type"` // One of the Type constants.
+	Default string `json:"default"`
+	// DefaultSource is SourceManifest if components.yaml overrides the component's default, else SourceDefault.
+	DefaultSource string `json:"-"`
+	Unit          string `json:"unit,omitempty"` // For example "bytes". May be empty.
+	Doc           string `json:"doc"`            // One line.
+	Level         string `json:"level"`          // One of the Level constants.
+	Scope         string `json:"scope"`          // One of the Scope constants.
+	// Secret prevents that the value is printed.
+	Secret bool `json:"secret,omitempty"`
+	// Trusted marks a value that names code to run or a file to write. A configuration file that another user can change must not set it.
+	Trusted bool `json:"trusted,omitempty"`
+	// Choices are the allowed values, or the allowed elements of a list. Nil allows all.
+	Choices []string `json:"choices,omitempty"`
+	// Min and Max are inclusive bounds. Empty means no bound.
+	Min string `json:"min,omitempty"`
+	Max string `json:"max,omitempty"`
 }
 
-// EnvName returns the environment variable that sets the parameter name:
-// FERRY_BTL_SHM_EAGER_LIMIT for "btl.shm.eager_limit".
+// EnvName returns the environment variable of a parameter, for example FERRY_BTL_SHM_EAGER_LIMIT for "btl.shm.eager_limit".
 func EnvName(name string) string {
 	return "FERRY_" + strings.ToUpper(strings.ReplaceAll(name, ".", "_"))
 }
 
-// Redact returns text, or what may be printed in its place if the parameter is
-// secret.
+// Redact returns text, or a placeholder if the parameter is secret.
 func (s *ParamSpec) Redact(text string) string {
 	if s.Secret && text != "" {
 		return "(secret)"
@@ -69,11 +70,11 @@ func (s *ParamSpec) Redact(text string) string {
 	return text
 }
 
-// paramTypes says of each type what its values are.
+// paramTypes describes the values of each type.
 var paramTypes = map[string]struct {
-	want  string                         // completes "want", before the choices
-	parse func(text string) (any, error) // the result's type depends on the parameter's only
-	less  func(a, b any) bool            // compares two results; nil where bounds make no sense
+	want  string                         // Completes "want" in messages, before the choices.
+	parse func(text string) (any, error) // The result's type depends only on the parameter's type.
+	less  func(a, b any) bool            // Compares two results. nil for types without bounds.
 }{
 	TypeBool:     {"true or false", trimmed(parseBool), nil},
 	TypeInt:      {"a whole number", trimmed(func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }), less[int64]},
@@ -108,7 +109,7 @@ func parseFloat(text string) (float64, error) {
 	return f, err
 }
 
-// splitList splits at commas and trims spaces. The empty text is the empty list.
+// splitList splits at commas and trims spaces. An empty text is an empty list.
 func splitList(text string) ([]string, error) {
 	if text == "" {
 		return nil, nil
@@ -120,8 +121,8 @@ func splitList(text string) ([]string, error) {
 	return parts, nil
 }
 
-// Check says what is wrong with the description itself. A registry panics where
-// it does; who has descriptions from another process asks first.
+// Check returns an error if the description is invalid. A registry panics for such a description, so callers check descriptions from other
+// processes first.
 func (s *ParamSpec) Check() error {
 	for _, part := range strings.Split(s.Name, ".") {
 		if !ValidName(part) {
@@ -131,7 +132,7 @@ func (s *ParamSpec) Check() error {
 	t, known := paramTypes[s.Type]
 	switch {
 	case !known:
-		return fmt.Errorf("a parameter can't have type %q", s.Type)
+		return fmt.Errorf("a parameter cannot have type %q", s.Type)
 	case !slices.Contains([]string{LevelUser, LevelTuner, LevelDeveloper}, s.Level):
 		return fmt.Errorf("level %q: want user, tuner or developer", s.Level)
 	case !slices.Contains([]string{ScopeProcess, ScopeSession, ScopeCommunicator}, s.Scope):
@@ -155,13 +156,12 @@ func (s *ParamSpec) Check() error {
 	return nil
 }
 
-// parse reads text as a value of the parameter: bool, int64, float64, string,
-// []string, time.Duration or Size. The error says what is wanted.
+// parse returns the value of a text as bool, int64, float64, string, []string, time.Duration or Size. The error contains the expected format.
 func (s *ParamSpec) parse(text string) (any, error) {
 	t := paramTypes[s.Type]
 	v, err := t.parse(text)
 	if err != nil {
-		return nil, s.bad(text)
+		return nil, s.invalidValue(text)
 	}
 	if s.Choices != nil {
 		words, list := v.([]string)
@@ -170,34 +170,33 @@ func (s *ParamSpec) parse(text string) (any, error) {
 		}
 		for _, w := range words {
 			if !slices.Contains(s.Choices, w) {
-				return nil, s.bad(text)
+				return nil, s.invalidValue(text)
 			}
 		}
 	}
 	if s.Min != "" {
 		if low, err := t.parse(s.Min); err != nil || t.less(v, low) {
-			return nil, s.bad(text)
+			return nil, s.invalidValue(text)
 		}
 	}
 	if s.Max != "" {
 		if high, err := t.parse(s.Max); err != nil || t.less(high, v) {
-			return nil, s.bad(text)
+			return nil, s.invalidValue(text)
 		}
 	}
 	return v, nil
 }
 
-// plain returns the text of what parse returned, in the one spelling that equal
-// values share: "true" for "on", "4KiB" for "4096".
-func plain(v any) string {
+// canonicalText returns the canonical text of a parsed value, for example "true" for "on" and "4KiB" for "4096".
+func canonicalText(v any) string {
 	if list, ok := v.([]string); ok {
 		return strings.Join(list, ",")
 	}
 	return fmt.Sprint(v)
 }
 
-// bad is the error for a text that the parameter doesn't accept.
-func (s *ParamSpec) bad(text string) error {
+// invalidValue returns the error for an invalid text.
+func (s *ParamSpec) invalidValue(text string) error {
 	want := paramTypes[s.Type].want + strings.Join(s.Choices, ", ")
 	if s.Min != "" {
 		want += ", at least " + s.Min
@@ -211,8 +210,8 @@ func (s *ParamSpec) bad(text string) error {
 	return fmt.Errorf("bad value %q: want %s", text, want)
 }
 
-// ValidName reports whether s can name a kind, a component or a parameter: a
-// lower case letter, then lower case letters, digits and '_'.
+// ValidName reports whether s is a valid name of a kind, a component or a parameter. It starts with a lower case letter, followed by lower case
+// letters, digits and '_'.
 func ValidName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -223,10 +222,8 @@ func ValidName(s string) bool {
 	return s != ""
 }
 
-// reservedWords structure configuration files, and FERRY_CONFIG names a file: no
-// parameter's name begins with one of them.
+// reservedWords are keys of configuration files, and FERRY_CONFIG names a file. No parameter's name begins with one of them.
 var reservedWords = []string{"config", "params", "select", "version"}
 
-// ValidKind reports whether s can name a framework: a ValidName that configuration
-// files don't use otherwise.
+// ValidKind reports whether s is a ValidName for a framework that configuration files do not reserve.
 func ValidKind(s string) bool { return ValidName(s) && !slices.Contains(reservedWords, s) }

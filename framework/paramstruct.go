@@ -7,37 +7,32 @@ import (
 	"time"
 )
 
-// Declared is the parameters of a component that has no Go struct for them, such
-// as one in another process: it gives descriptions, and gets names and texts.
-// Component.Params returns a new one with Specs; who fills it sets Texts.
+// Declared is the parameters of a component without a Go struct for them, for example in another process. Component.Params returns a new one with
+// Specs. The caller sets Texts.
 type Declared struct {
-	Specs []ParamSpec // with the last part of the name only: "eager_limit"
+	Specs []ParamSpec // With the last part of the name only, for example "eager_limit".
 
-	// Texts has the value of each parameter in Specs, by the same name. They are
-	// checked, and in their type's plain spelling: true, 250ms, 4KiB, a,b.
+	// Texts has the checked value of each parameter in Specs, by the same name. Values have the canonical spelling of their type, for
+	// example true, 250ms, 4KiB or a,b.
 	Texts map[string]string
 }
 
-// ParamsOf returns the parameters that params declares; their full names begin
-// with prefix and a dot. Params is nil, a *Declared, or a pointer to a struct. The
-// tags of a struct's fields describe them, in the order of the fields:
+// ParamsOf returns the parameters that params declares. Their full names begin with prefix and a dot. params is nil, a *Declared, or a pointer to
+// a struct with fields described by tags:
 //
 //	Eager framework.Size `param:"eager_limit" default:"4KiB" unit:"bytes" level:"tuner" scope:"process" doc:"longest eager message"`
 //
-// Needed are param, default, level, scope and doc; optional are unit, min, max
-// (inclusive; numbers, sizes and durations), choices (comma separated; strings and
-// lists), secret:"true" and trusted:"true". A field's type is bool, int, int64, float64, string,
-// []string, time.Duration or Size. Every exported field is a parameter, except
-// under `param:"-"`.
+// The tags param, default, level, scope and doc are required. The tags unit, min, max (inclusive, for numbers, sizes and durations), choices
+// (comma separated, for strings and lists), secret:"true" and trusted:"true" are optional. A field's type is bool, int, int64, float64, string,
+// []string, time.Duration or Size. Every exported field is a parameter, except with `param:"-"`.
 //
-// A field whose only tag is reads doesn't declare a parameter: Decode gives it the value of
-// the parameter with that full name, which something else declares.
+// A field with only the tag reads declares no parameter. Decode sets it to the value of the parameter with that full name, which is declared
+// elsewhere.
 //
 //	Singleton bool `reads:"bootstrap.local.singleton"`
 //
-// It panics when params is something else or a tag can't be read: that is a mistake
-// in the component, and the first program that registers the component shows it.
-// What the tags say is checked by Check, when they are registered.
+// ParamsOf panics if params has another type or a tag is malformed. This is an error of the component, found by the first program that registers
+// it. Registration checks the contents of the tags.
 func ParamsOf(prefix string, params any) []ParamSpec {
 	if d, ok := params.(*Declared); ok {
 		specs := slices.Clone(d.Specs)
@@ -61,7 +56,7 @@ func ParamsOf(prefix string, params any) []ParamSpec {
 	return specs
 }
 
-// fieldTypes are the types of parameters by those of fields.
+// fieldTypes maps types of fields to types of parameters.
 var fieldTypes = map[reflect.Type]string{
 	reflect.TypeFor[bool](): TypeBool, reflect.TypeFor[int](): TypeInt, reflect.TypeFor[int64](): TypeInt,
 	reflect.TypeFor[float64](): TypeFloat, reflect.TypeFor[string](): TypeString, reflect.TypeFor[[]string](): TypeList,
@@ -76,7 +71,7 @@ func specOf(prefix string, f reflect.StructField) (ParamSpec, error) {
 		Secret: tag("secret") == "true", Trusted: tag("trusted") == "true", Min: tag("min"), Max: tag("max"),
 	}
 	if s.Type == "" {
-		return s, fmt.Errorf("field %s: a parameter can't have type %s", f.Name, f.Type)
+		return s, fmt.Errorf("field %s: a parameter cannot have type %s", f.Name, f.Type)
 	}
 	for _, flag := range []string{"secret", "trusted"} {
 		if v := tag(flag); v != "" && v != "true" && v != "false" {
@@ -94,20 +89,18 @@ func specOf(prefix string, f reflect.StructField) (ParamSpec, error) {
 	return s, nil
 }
 
-// Decode fills params, which is as for ParamsOf, with the values of the parameters
-// prefix.*. It fails with ErrConfig when v holds no such parameter, which means
-// that v was made by a registry that does not know them, and when params is a Checker that
-// refuses a value. A field that reads a parameter which v does not hold is left alone: who
-// declares that may not be in the program.
+// Decode sets params, as for ParamsOf, to the values of the parameters prefix.*. It returns ErrConfig if v lacks one of them, because another
+// registry created v, and if params is a Checker that rejects a value. A field with the tag reads keeps its value if v lacks the parameter, because
+// the program may lack its component.
 func (v *Values) Decode(prefix string, params any) error {
 	if d, ok := params.(*Declared); ok {
 		d.Texts = make(map[string]string, len(d.Specs))
 		for _, s := range d.Specs {
-			parsed, err := v.parsed(prefix + "." + s.Name)
+			parsed, err := v.parsedValue(prefix + "." + s.Name)
 			if err != nil {
 				return err
 			}
-			d.Texts[s.Name] = plain(parsed)
+			d.Texts[s.Name] = canonicalText(parsed)
 		}
 		return nil
 	}
@@ -118,9 +111,9 @@ func (v *Values) Decode(prefix string, params any) error {
 		} else if _, ok := v.values[name]; !ok {
 			return nil
 		}
-		parsed, err := v.parsed(name)
+		parsed, err := v.parsedValue(name)
 		if err == nil && !reflect.TypeOf(parsed).ConvertibleTo(f.Type) {
-			return fmt.Errorf("%w: field %s can't have the value of %s, a %T", ErrConfig, f.Name, name, parsed)
+			return fmt.Errorf("%w: field %s cannot have the value of %s, a %T", ErrConfig, f.Name, name, parsed)
 		}
 		if err == nil {
 			field.Set(reflect.ValueOf(parsed).Convert(f.Type))
@@ -136,17 +129,14 @@ func (v *Values) Decode(prefix string, params any) error {
 	return err
 }
 
-// Checker is an optional ability of a parameter struct: it says what tags can't, such as
-// that a text is a range of ports.
+// Checker is an optional interface of a parameter struct for rules that tags cannot express, for example that a text is a range of ports.
 type Checker interface {
-	// Check returns the parameter whose value makes no sense, without prefix, and why;
-	// nil, if there is none. The error has the value, and what is wanted.
+	// Check returns the name of a parameter with an invalid value, without prefix, and an error with the value and the expected format. It
+	// returns a nil error if all values are valid.
 	Check() (param string, err error)
 }
 
-// FillDefaults fills params, which is as for ParamsOf, with its defaults. It
-// panics where a registry does. It is for tests and for components that are used
-// without a registry.
+// FillDefaults sets params, as for ParamsOf, to its defaults. It panics as a registry does. Tests use it, and components without a registry.
 func FillDefaults(params any) {
 	specs := map[string]*ParamSpec{}
 	for _, s := range ParamsOf("params", params) {
@@ -157,7 +147,7 @@ func FillDefaults(params any) {
 	}
 }
 
-// eachField calls f for each field of *params that is a parameter.
+// eachField calls f for each parameter field of *params.
 func eachField(params any, f func(reflect.StructField, reflect.Value) error) error {
 	if params == nil {
 		return nil

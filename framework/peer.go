@@ -6,33 +6,28 @@ import (
 	"slices"
 )
 
-// Life names one life of a process: from opening the first session, or starting
-// again after a failure, to the end of the last session or of the process. A
-// process that closes its last session and opens one again, and one that was
-// replaced under its rank, are other lives of the same ProcID. Lives compare with
-// ==, and are keys of maps.
+// Life identifies an incarnation of a process. An incarnation lasts from the opening of the first session to the close of the last one or the end
+// of the process. After its last session a process may open one again, and a failed process may be replaced under its rank. Both are
+// further incarnations of the same ProcID. The values are comparable.
 type Life struct {
 	ID ProcID
-	// Nonce is drawn at random when the life begins; it is never 0 and means nothing
-	// else. Whoever finds it in a peer's memory or hears it on a socket knows whom he has met.
+	// Nonce is a random number of the incarnation, never 0. Transports identify an incarnation in shared memory or on a socket by it.
 	Nonce uint64
 }
 
-// Peer is what a module needs to know of a process to connect with it.
+// Peer is the address of a process for a module.
 type Peer struct {
 	Life
 	Proc Proc
-	Blob []byte // what this component's module put into the peer's card; nil: nothing
+	// Blob is the module's entry in the peer's card, or nil if there is none.
+	Blob []byte
 }
 
-// ErrPeerClosed is wrapped by the error of what can't be done because the other
-// process has closed its last session in good order. It is not returned for one
-// that died.
+// ErrPeerClosed is wrapped by errors of operations with a process that has closed its last session. It is not returned for a failed process.
 var ErrPeerClosed = errors.New("the peer has closed its session")
 
-// ErrCommClosed is wrapped by the error of a synchronous send whose receiver has dropped the
-// message, because it closed the communicator. errors.Is finds ErrPeerClosed in it, since nobody
-// is left who would receive.
+// ErrCommClosed is wrapped by the error of a synchronous send if the receiver has closed the communicator and dropped the message. It matches
+// ErrPeerClosed, because no receiver is left.
 var ErrCommClosed error = commClosed{}
 
 type commClosed struct{}
@@ -44,26 +39,23 @@ func (commClosed) Error() string {
 // Is reports whether target is ErrPeerClosed.
 func (commClosed) Is(target error) bool { return target == ErrPeerClosed }
 
-// ErrNotMember is wrapped by the error of what can't be done because the communicator came
-// to exist here and not in the other process, where its creation failed.
+// ErrNotMember is wrapped by errors of operations on a communicator that exists here, and whose creation has failed in the peer.
 var ErrNotMember = errors.New("the peer is not in the communicator: creating it failed there")
 
-// ErrGivenUp is wrapped by the error of what can't be done because the other process can't
-// exchange anything with this one, and has said so. Both are alive.
+// ErrGivenUp is wrapped by errors of operations with a process that has disconnected this one, because it could not exchange messages with it.
+// Both are alive.
 var ErrGivenUp = errors.New("the peer has given this process up")
 
-// Address is one component's entry in a business card. Only that component reads
-// the bytes.
+// Address is one component's entry in a business card. The bytes are opaque to others.
 type Address struct {
-	Component string // kind and name, as parameters begin: "btl.shm"
+	Component string // For example "btl.shm", the beginning of the component's parameters.
 	Blob      []byte
 }
 
-// ComponentName is the name of a component in cards: "btl.shm".
+// ComponentName returns the name of a component in cards, for example "btl.shm".
 func ComponentName(kind Kind, name string) string { return string(kind) + "." + name }
 
-// Card is a process's business card: where each of its components is reached. It
-// belongs to one life.
+// Card is the business card of an incarnation, with the addresses of its components.
 type Card []Address
 
 // NodeEntry is the entry of a card with the id of the node.
@@ -74,7 +66,7 @@ func (c Card) WithNode(id string) Card {
 	return append(Card{{Component: NodeEntry, Blob: []byte(id)}}, c...)
 }
 
-// Node returns the id of the node on which the process is; empty: not known.
+// Node returns the id of the process's node, or "" if it is unknown.
 func (c Card) Node() string {
 	i := slices.IndexFunc(c, func(a Address) bool { return a.Component == NodeEntry })
 	if i < 0 {
@@ -83,11 +75,10 @@ func (c Card) Node() string {
 	return string(c[i].Blob)
 }
 
-// OnNode reports whether the process is on the node with that id. An empty id is no
-// node's.
+// OnNode reports whether the process is on the node with that id. It is false for an empty id.
 func (c Card) OnNode(id string) bool { return id != "" && c.Node() == id }
 
-// Find returns what the component put into the card; nil if it has no entry.
+// Find returns the entry of a component, or nil if there is none.
 func (c Card) Find(kind Kind, name string) []byte {
 	for _, a := range c {
 		if a.Component == ComponentName(kind, name) {
@@ -97,8 +88,7 @@ func (c Card) Find(kind Kind, name string) []byte {
 	return nil
 }
 
-// Peer returns what a module of the component needs to connect with the process
-// whose card it is, or an error that says that the card has no entry for it.
+// Peer returns the address of the process for a component, or an error if the card has no entry for the component.
 func (c Card) Peer(life Life, proc Proc, kind Kind, name string) (Peer, error) {
 	p := Peer{Life: life, Proc: proc, Blob: c.Find(kind, name)}
 	if p.Blob == nil {

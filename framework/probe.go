@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// probe runs the probes of the components of kind whose name is wanted, all at
-// the same time, and returns one Choice for each component of kind, wanted or
-// not, by falling priority, and last those that are not built.
+// probe runs the probes of the components of kind that wanted accepts, concurrently. It returns one Choice for each component of kind, by descending
+// priority, then those that are not built.
 func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted func(string) bool) ([]Choice, error) {
 	entries := r.byPriority(kind)
 	choices := make([]Choice, len(entries))
@@ -31,7 +30,7 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 		if err := vals.Decode(ComponentName(kind, e.info.Name), choices[i].Params); err != nil {
 			return nil, err
 		}
-		// The channel has room, so that a probe that comes back too late ends.
+		// The buffer lets a late probe end.
 		results[i] = make(chan Verdict, 1)
 		go func(c Component, params any, result chan<- Verdict) {
 			start := time.Now()
@@ -44,7 +43,7 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 		if result == nil {
 			continue
 		}
-		v, err := await(ctx, limited, result, r.probeLimit)
+		v, err := awaitProbe(ctx, limited, result, r.probeLimit)
 		if err != nil {
 			return nil, err
 		}
@@ -54,9 +53,9 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 	return choices, nil
 }
 
-// await returns the verdict of one probe. A probe that is ready wins over a
-// context that has ended, so that one slow probe does not condemn the others.
-func await(ctx, limited context.Context, result <-chan Verdict, limit time.Duration) (Verdict, error) {
+// awaitProbe returns the verdict of one probe. A completed probe takes precedence over the end of the context, so that a slow probe does not fail
+// the others.
+func awaitProbe(ctx, limited context.Context, result <-chan Verdict, limit time.Duration) (Verdict, error) {
 	select {
 	case v := <-result:
 		return v, nil
@@ -70,16 +69,16 @@ func await(ctx, limited context.Context, result <-chan Verdict, limit time.Durat
 	if err := context.Cause(ctx); err != nil {
 		return Verdict{}, err
 	}
-	return failed(fmt.Sprintf("its probe did not return within %v", limit)), nil
+	return failedVerdict(fmt.Sprintf("its probe did not return within %v", limit)), nil
 }
 
-func failed(reason string) Verdict { return Verdict{Status: StatusFailed, Reason: reason} }
+func failedVerdict(reason string) Verdict { return Verdict{Status: StatusFailed, Reason: reason} }
 
-// probeOne calls Probe and answers for its misbehaviour.
+// probeOne calls Probe, and returns a failed verdict for a panic or an invalid result.
 func probeOne(ctx context.Context, c Component, params any) (v Verdict) {
 	defer func() {
 		if p := recover(); p != nil {
-			v = failed(fmt.Sprintf("its probe panicked at %s: %v", panicSite(), p))
+			v = failedVerdict(fmt.Sprintf("its probe panicked at %s: %v", panicSite(), p))
 			v.Hint = "this is a bug in the component; exclude it with " + EnvName(string(c.Info().Kind)) + "=^" + c.Info().Name
 		}
 	}()
@@ -91,13 +90,12 @@ func probeOne(ctx context.Context, c Component, params any) (v Verdict) {
 			v.Reason = "its probe gave no reason"
 		}
 	default:
-		return failed(fmt.Sprintf("its probe returned the status %q, which a probe can't return", v.Status))
+		return failedVerdict(fmt.Sprintf("its probe returned the status %q, which a probe can't return", v.Status))
 	}
 	return v
 }
 
-// panicSite returns file:line of the code that panicked. It is for a deferred
-// function of the panicking goroutine: a verdict is one line, a stack is not.
+// panicSite returns file:line of the code that panicked. A deferred function of the panicking goroutine calls it.
 func panicSite() string {
 	pcs := make([]uintptr, 32)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])

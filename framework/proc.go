@@ -8,14 +8,13 @@ import (
 	"sync"
 )
 
-// Proc names a process everywhere: the namespace that its launcher gave to the
-// job, and its rank there.
+// Proc is the global name of a process, with the namespace of its job from the launcher and its rank in the job.
 type Proc struct {
 	Namespace string
 	Rank      uint32
 }
 
-// String returns the name in messages, for example "rank 1". It omits the job, because most readers see one job.
+// String returns the name for messages, for example "rank 1". It omits the job, because most messages concern one job.
 func (p Proc) String() string {
 	if process, stream := p.Process(); stream > 0 {
 		return fmt.Sprintf("rank %d (stream %d)", process.Rank, stream)
@@ -23,7 +22,7 @@ func (p Proc) String() string {
 	return fmt.Sprintf("rank %d", p.Rank)
 }
 
-// streamMark separates the namespace of a process from the number of a stream. Launchers use no such name.
+// streamMark separates the namespace of a process from the number of a stream. Launchers do not use it in names.
 const streamMark = "\x00stream "
 
 // Stream returns the name of a stream of a process. The stacks of other processes address the stream by it, as a process of
@@ -41,13 +40,12 @@ func (p Proc) Process() (process Proc, stream int) {
 	if !ok {
 		return p, 0
 	}
-	stream, _ = strconv.Atoi(number) // Stream has written it.
+	stream, _ = strconv.Atoi(number) // Written by Stream.
 	return Proc{Namespace: namespace, Rank: p.Rank}, stream
 }
 
-// ProcID names a process inside this one: world index << 32 | world rank. The
-// index is local to the process (paper 000, section 3.2), so a ProcID never
-// travels; a Proc does.
+// ProcID is the local name of a process, with the index of its world in the upper 32 bits and its rank in the lower. The index is local to this
+// process (paper 000, section 3.2), so a ProcID is never sent. A Proc may be.
 type ProcID uint64
 
 // MakeProcID joins a world index and a rank in that world.
@@ -59,8 +57,7 @@ func (id ProcID) World() uint32 { return uint32(id >> 32) }
 // Rank returns the rank of the process in its namespace.
 func (id ProcID) Rank() uint32 { return uint32(id) }
 
-// Worlds numbers the namespaces that this process has met. Index 0 is its own.
-// It is safe for concurrent use, and only grows.
+// Worlds numbers the namespaces known to this process, which has index 0 itself. It is safe for concurrent use, and only grows.
 type Worlds struct {
 	mu    sync.RWMutex
 	names []string
@@ -68,14 +65,14 @@ type Worlds struct {
 	hash  map[uint64]uint32
 }
 
-// NewWorlds returns a table whose index 0 is own.
+// NewWorlds returns a table with own at index 0.
 func NewWorlds(own string) *Worlds {
 	w := &Worlds{index: map[string]uint32{}, hash: map[uint64]uint32{}}
 	w.Index(own)
 	return w
 }
 
-// Index returns the number of namespace, and numbers it if it is new.
+// Index returns the number of namespace, and assigns one if it is new.
 func (w *Worlds) Index(namespace string) uint32 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,19 +86,17 @@ func (w *Worlds) Index(namespace string) uint32 {
 	return i
 }
 
-// ID returns the local name of p, and numbers p's namespace if it is new.
+// ID returns the local name of p, and assigns a number to a new namespace.
 func (w *Worlds) ID(p Proc) ProcID { return MakeProcID(w.Index(p.Namespace), p.Rank) }
 
-// Proc returns the global name of id. It panics if id's world was never
-// numbered here: an id from another process is a programming error.
+// Proc returns the global name of id. It panics for a world that has no number here, because ids of other processes must not be used.
 func (w *Worlds) Proc(id ProcID) Proc {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return Proc{w.names[id.World()], id.Rank()}
 }
 
-// ByHash finds a namespace by its hash, as it stands in a shared-memory
-// connection request. ok is false while no group brought that namespace here.
+// ByHash returns the namespace with a hash from a connection request in shared memory. ok is false before a group has brought the namespace here.
 func (w *Worlds) ByHash(h uint64) (world uint32, ok bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -109,8 +104,7 @@ func (w *Worlds) ByHash(h uint64) (world uint32, ok bool) {
 	return world, ok
 }
 
-// NamespaceHash is the 64-bit FNV-1a hash by which fixed-size wire structures
-// name a namespace.
+// NamespaceHash returns the 64-bit FNV-1a hash of a namespace, which names it in wire structures of fixed size.
 func NamespaceHash(namespace string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(namespace))

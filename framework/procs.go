@@ -203,8 +203,8 @@ func (l Procs) Index(p Proc) int {
 	return -1
 }
 
-// mostSearched is the number of steps for which a search takes no longer than a map.
-const mostSearched = 16
+// maxSearchSteps is the number of steps up to which a search is as fast as a map.
+const maxSearchSteps = 16
 
 // Lookup returns a function that is equal to Index. It takes the time of a map, which is built here if a search
 // takes longer.
@@ -254,7 +254,7 @@ func (l Procs) isShort() bool {
 	for _, b := range l.blocks {
 		steps += 1 + len(b.ranks)
 	}
-	return steps <= mostSearched
+	return steps <= maxSearchSteps
 }
 
 // All returns the processes with their indices.

@@ -10,39 +10,35 @@ import (
 	"time"
 )
 
-// Registry holds the components that a program has, those that it knows by name
-// only, and the parameters of all. It is a value: there is no global registry,
-// and tests make their own.
+// Registry has the components of a program, the names of components that are not built, and the parameters of all. It is a value. There is no
+// global registry.
 //
-// Build a registry in one goroutine; after that, all methods that don't change
-// it are safe for concurrent use. Mistakes in building it (a name twice, a bad
-// tag) panic: they are mistakes in the program, found when it first starts.
+// A registry is built by one goroutine. After that, all methods that do not change it are safe for concurrent use. Errors in building it, such as
+// duplicate names and bad tags, panic, because they are errors of the program that appear at its first start.
 type Registry struct {
 	kinds      []Kind
-	components map[string]registered // by ComponentName
-	specs      map[string]*ParamSpec // by full name; never written after registration
-	env        map[string]string     // environment variable -> full name
-	defaults   map[string]string     // overrides from the manifest
+	components map[string]entry      // By ComponentName.
+	specs      map[string]*ParamSpec // By full name. Immutable after registration.
+	env        map[string]string     // Full names by environment variable.
+	defaults   map[string]string     // Overrides from the manifest.
 	probeLimit time.Duration
 }
 
-type registered struct {
-	component Component // nil if it is not built
+type entry struct {
+	component Component // nil if it is not built.
 	info      Info
-	node      string // see SetNode
+	node      string // Argument of SetNode.
 	notBuilt  Verdict
 }
 
-// NewRegistry returns a registry that has no components, and the selection
-// parameters of the frameworks that ferry defines.
+// NewRegistry returns a registry without components, with the selection parameters of ferry's frameworks.
 func NewRegistry() *Registry {
 	r := &Registry{
-		components: map[string]registered{},
+		components: map[string]entry{},
 		specs:      map[string]*ParamSpec{},
 		env:        map[string]string{},
 		defaults:   map[string]string{},
-		// A probe is meant to take milliseconds. This bound only turns one that
-		// hangs, in a driver for instance, into a verdict.
+		// Probes take milliseconds. The limit turns a probe that hangs, for example in a driver, into a verdict.
 		probeLimit: 2 * time.Second,
 	}
 	for _, k := range []Kind{PML, MTL, BTL, Bootstrap, Coll} {
@@ -51,7 +47,7 @@ func NewRegistry() *Registry {
 	return r
 }
 
-// Clone returns an independent copy, to which more can be registered.
+// Clone returns an independent copy.
 func (r *Registry) Clone() *Registry {
 	c := *r
 	c.kinds, c.components = slices.Clone(r.kinds), maps.Clone(r.components)
@@ -59,20 +55,18 @@ func (r *Registry) Clone() *Registry {
 	return &c
 }
 
-// Register adds c and its parameters. It panics when a component of that kind
-// and name is there already, also as not built, or when a tag is bad.
+// Register adds c and its parameters. It panics for a duplicate name, also of a component that is not built, and for a bad tag.
 func (r *Registry) Register(c Component) {
 	if c == nil {
 		panic("framework: Register of a nil component")
 	}
 	info := c.Info()
-	r.add(registered{component: c, info: info})
+	r.add(entry{component: c, info: info})
 	r.RegisterParams(ParamsOf(ComponentName(info.Kind, info.Name), c.Params())...)
 }
 
-// RegisterParams adds parameters by their full names: for groups that belong to no
-// component, such as "cid" or "session". Who uses a group reads it by
-// (*Values).Decode. It panics when a name is there already, or where Check fails.
+// RegisterParams adds parameters by their full names, for groups without a component, such as "cid" or "session". (*Values).Decode reads them. It
+// panics for duplicate names, and if Check fails.
 func (r *Registry) RegisterParams(specs ...ParamSpec) {
 	for _, s := range specs {
 		if err := s.Check(); err != nil {
@@ -94,18 +88,16 @@ func (r *Registry) RegisterParams(specs ...ParamSpec) {
 	}
 }
 
-// NotBuilt records a component that users may ask for by name but that is not
-// compiled in: reason says why, hint what they can do about it. It panics when
-// the name is there already.
+// NotBuilt records the name of a component that is not compiled in, with the reason and a remedy for users who request it. It panics for a duplicate
+// name.
 func (r *Registry) NotBuilt(kind Kind, name, reason, hint string) {
-	r.add(registered{
-		info:     Info{Kind: kind, Name: name, Priority: math.MinInt}, // behind all that are
+	r.add(entry{
+		info:     Info{Kind: kind, Name: name, Priority: math.MinInt}, // Last.
 		notBuilt: Verdict{Kind: kind, Name: name, Status: StatusNotBuilt, Reason: reason, Hint: hint},
 	})
 }
 
-// SetPriority overrides the priority that the component gives itself. It panics
-// when there is no such component.
+// SetPriority overrides the priority of a component. It panics if there is no such component.
 func (r *Registry) SetPriority(kind Kind, name string, priority int) {
 	e := r.components[ComponentName(kind, name)]
 	if e.component == nil {
@@ -115,8 +107,8 @@ func (r *Registry) SetPriority(kind Kind, name string, priority int) {
 	r.components[ComponentName(kind, name)] = e
 }
 
-// SetNode says which component of the same kind serves the processes of a node for one
-// that requires that (Requirement.Node). It panics when one of the two is not registered.
+// SetNode names the component that serves the processes of a node on behalf of another one of the same kind (Requirement.Node). It panics if one
+// of them is not registered.
 func (r *Registry) SetNode(kind Kind, name, node string) {
 	e := r.components[ComponentName(kind, name)]
 	if _, there := r.Lookup(kind, node); e.component == nil || !there {
@@ -126,21 +118,18 @@ func (r *Registry) SetNode(kind Kind, name, node string) {
 	r.components[ComponentName(kind, name)] = e
 }
 
-// Node returns what SetNode has said of a component, or "".
+// Node returns the component that SetNode has named, or "".
 func (r *Registry) Node(kind Kind, name string) string {
 	return r.components[ComponentName(kind, name)].node
 }
 
-// SetDefault overrides the default of a parameter, as components.yaml asks. The
-// parameter may be registered later; Defaults reports names that never were.
+// SetDefault overrides the default of a parameter, as components.yaml does. The parameter may be registered later. Defaults reports unknown names.
 func (r *Registry) SetDefault(name, value string) { r.defaults[name] = value }
 
-// Kinds returns the frameworks: those that ferry defines, then others in the
-// order of registration.
+// Kinds returns the frameworks of ferry, then others in the order of registration.
 func (r *Registry) Kinds() []Kind { return slices.Clone(r.kinds) }
 
-// Components returns the components of a kind, by falling priority, equals by
-// name.
+// Components returns the components of a kind by descending priority, then by name.
 func (r *Registry) Components(kind Kind) []Component {
 	var cs []Component
 	for _, e := range r.byPriority(kind) {
@@ -157,20 +146,16 @@ func (r *Registry) Lookup(kind Kind, name string) (Component, bool) {
 	return e.component, e.component != nil
 }
 
-// EnvParam returns the parameter that an environment variable sets. The name of
-// a parameter can't be computed from the variable's, as '_' stands for both '.'
-// and itself.
+// EnvParam returns the parameter of an environment variable. The variable's name does not determine it, because '_' replaces both '.' and itself.
 func (r *Registry) EnvParam(variable string) (name string, ok bool) {
 	name, ok = r.env[variable]
 	return name, ok
 }
 
-// EnvNames returns the environment variables that set a parameter, sorted.
+// EnvNames returns the environment variables of all parameters, sorted.
 func (r *Registry) EnvNames() []string { return slices.Sorted(maps.Keys(r.env)) }
 
-// Defaults returns the values that hold when nobody sets anything. It fails with
-// ErrConfig when components.yaml overrides a parameter that is not registered,
-// or with a bad value.
+// Defaults returns the default values. It returns ErrConfig if components.yaml overrides an unknown parameter or has an invalid value.
 func (r *Registry) Defaults() (*Values, error) {
 	base, specs := valuesOf(r.specs), maps.Clone(r.specs)
 	for _, name := range slices.Sorted(maps.Keys(r.defaults)) {
@@ -185,17 +170,17 @@ func (r *Registry) Defaults() (*Values, error) {
 	return valuesOf(specs), nil
 }
 
-func (r *Registry) byPriority(kind Kind) []registered {
+func (r *Registry) byPriority(kind Kind) []entry {
 	entries := slices.Collect(maps.Values(r.components))
-	entries = slices.DeleteFunc(entries, func(e registered) bool { return e.info.Kind != kind })
-	slices.SortFunc(entries, func(a, b registered) int {
+	entries = slices.DeleteFunc(entries, func(e entry) bool { return e.info.Kind != kind })
+	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.info.Priority, a.info.Priority), cmp.Compare(a.info.Name, b.info.Name))
 	})
 	return entries
 }
 
 // add panics if the name is bad or taken.
-func (r *Registry) add(e registered) {
+func (r *Registry) add(e entry) {
 	kind, name := e.info.Kind, e.info.Name
 	if !ValidName(string(kind)) || !ValidName(name) {
 		panic(fmt.Sprintf("framework: bad component name %q of kind %q: want a lower case letter, then letters, digits and '_'", name, kind))

@@ -7,15 +7,13 @@ import (
 	"strings"
 )
 
-// request has an MTL that somebody asked for be used: where no PML was chosen, values are
-// returned in which one is that uses MTLs. It is ErrConfig if the chosen ones use none. Whoever
-// sets a parameter of one MTL gets that one, and not another that is there as well.
+// applyMTLRequest applies a request for an MTL. Without a configured PML it returns values that select one over MTLs. It returns ErrConfig if no configured
+// PML uses MTLs. A parameter of one MTL requests that MTL.
 //
-// A request is the parameter mtl, or one of an MTL, from the command line, the
-// environment or the program. What stands in a file is for all jobs, also for those that
-// use no MTL. Parameters of an MTL that mtl rules out ask for nothing.
-func (r *Registry) request(ctx context.Context, vals *Values) (*Values, error) {
-	asked, of, err := r.asked(MTL, vals)
+// A request is the parameter mtl, or a parameter of an MTL, from the command line, the environment or the program. Settings in files are for all
+// jobs, including those without an MTL, and request nothing. Neither do parameters of an MTL that mtl excludes.
+func (r *Registry) applyMTLRequest(ctx context.Context, vals *Values) (*Values, error) {
+	asked, of, err := r.requestFor(MTL, vals)
 	if err != nil || asked == "" {
 		return vals, err
 	}
@@ -25,7 +23,7 @@ func (r *Registry) request(ctx context.Context, vals *Values) (*Values, error) {
 			return nil, err
 		}
 	}
-	using, err := r.using(MTL, vals)
+	using, err := r.pmlsUsing(MTL, vals)
 	if err != nil {
 		return nil, err
 	}
@@ -34,46 +32,45 @@ func (r *Registry) request(ctx context.Context, vals *Values) (*Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	if value.set() && len(list.names) > 0 {
-		using = slices.DeleteFunc(using, func(name string) bool { return slices.Contains(list.names, name) == list.exclude })
+	if value.isSet() && len(list.names) > 0 {
+		using = slices.DeleteFunc(using, func(name string) bool { return slices.Contains(list.names, name) == list.isExclusion })
 		if len(using) == 0 {
-			return nil, fmt.Errorf("%w: %s asks for an mtl, and %s leaves no pml that uses one: leave out one of them, or choose another pml", ErrConfig, asked, list)
+			return nil, fmt.Errorf("%w: %s requests an mtl, and %s leaves no pml that uses one: remove one of them, or choose another pml", ErrConfig, asked, list)
 		}
-		if !list.exclude {
+		if !list.isExclusion {
 			return vals, nil
 		}
 	}
 	if len(using) == 0 {
 		if _, err := r.Select(ctx, MTL, vals); err != nil {
-			return nil, err // that says more
+			return nil, err // It has more details.
 		}
-		return nil, fmt.Errorf("%w: %s asks for an mtl, and this program has no pml that uses one", ErrConfig, asked)
+		return nil, fmt.Errorf("%w: %s requests an mtl, and this program has no pml that uses one", ErrConfig, asked)
 	}
 	return vals.Set(Setting{Name: string(PML), Value: using[0], Source: "for " + asked})
 }
 
-// Asked returns what asks for a component of kind, as messages show it, or "" if nothing
-// does.
+// Asked returns the request for components of kind as messages show it, or "" if there is none.
 func (r *Registry) Asked(kind Kind, vals *Values) (string, error) {
-	by, _, err := r.asked(kind, vals)
+	by, _, err := r.requestFor(kind, vals)
 	return by, err
 }
 
-// asked is Asked, with the components whose parameters ask; none if the list of kind does.
-func (r *Registry) asked(kind Kind, vals *Values) (by string, of []string, err error) {
+// requestFor implements Asked. It also returns the components whose parameters form the request, none if the list of kind does.
+func (r *Registry) requestFor(kind Kind, vals *Values) (by string, of []string, err error) {
 	value, _ := vals.Get(string(kind))
 	list, err := parseSelection(kind, value)
 	if err != nil {
 		return "", nil, err
 	}
-	if list.binds() {
+	if list.isBinding() {
 		return list.String(), nil, nil
 	}
 	for _, name := range vals.Names() {
 		rest, ok := strings.CutPrefix(name, string(kind)+".")
 		component, _, _ := strings.Cut(rest, ".")
 		v, _ := vals.Get(name)
-		if !ok || !v.set() || v.Standing || !list.allows(component) {
+		if !ok || !v.isSet() || v.Standing || !list.allows(component) {
 			continue
 		}
 		if by == "" {
@@ -87,9 +84,8 @@ func (r *Registry) asked(kind Kind, vals *Values) (by string, of []string, err e
 	return by, of, nil
 }
 
-// using returns the PMLs that are compiled in and require components of kind for all
-// processes, by falling priority.
-func (r *Registry) using(kind Kind, vals *Values) ([]string, error) {
+// pmlsUsing returns the PMLs of the program that require components of kind for all processes, by descending priority.
+func (r *Registry) pmlsUsing(kind Kind, vals *Values) ([]string, error) {
 	var names []string
 	for _, e := range r.byPriority(PML) {
 		if e.component == nil {

@@ -7,19 +7,18 @@ import (
 )
 
 // over is a PML that requires components of other frameworks.
-type over struct {
+type requiring struct {
 	Component
 	needs []Requirement
 }
 
-func (o over) Requires(any) []Requirement { return o.needs }
+func (o requiring) Requires(any) []Requirement { return o.needs }
 
-// networks has pml ob1 over BTLs, and cm over MTLs, of which there are ofi and mem; only a
-// request has cm used.
+// networks returns a registry with pml ob1 over BTLs, and cm over the MTLs ofi and mem. Only a request selects cm.
 func networks(ofi Verdict) *Registry {
 	r := NewRegistry()
-	r.Register(over{comp(PML, "ob1", 20), []Requirement{{Kind: BTL, All: true}}})
-	r.Register(over{comp(PML, "cm", 10), []Requirement{{Kind: MTL}, {Kind: PML, Node: true}}})
+	r.Register(requiring{comp(PML, "ob1", 20), []Requirement{{Kind: BTL, All: true}}})
+	r.Register(requiring{comp(PML, "cm", 10), []Requirement{{Kind: MTL}, {Kind: PML, Node: true}}})
 	for _, name := range []string{"ofi", "mem"} {
 		c := comp(MTL, name, 10)
 		c.params = func() any { return new(shmParams) }
@@ -32,8 +31,7 @@ func networks(ofi Verdict) *Registry {
 	return r
 }
 
-// TestRequestForAnMTLBinds, and what stands in a file does not.
-func TestRequestForAnMTLBinds(t *testing.T) {
+func TestSelectAll_MTLRequest_SelectsItsPML(t *testing.T) {
 	const (
 		flag = "flag --set"
 		env  = "environment FERRY_X"
@@ -43,7 +41,7 @@ func TestRequestForAnMTLBinds(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  []Setting
 		ofi  Verdict
-		want string   // PMLs; empty: an error
+		want string   // PMLs. Empty for an error.
 		says []string // of the error, or of the verdict on ob1
 	}{
 		"nothing":       {want: "ob1"},
@@ -104,8 +102,7 @@ func TestRequestForAnMTLBinds(t *testing.T) {
 	}
 }
 
-// TestRequestThatNoPMLCanServeIsAnError: it would change nothing.
-func TestRequestThatNoPMLCanServeIsAnError(t *testing.T) {
+func TestSelectAll_MTLRequestWithoutPML_ReturnsErrConfig(t *testing.T) {
 	r := NewRegistry()
 	r.Register(comp(PML, "ob1", 20))
 	r.Register(comp(MTL, "ofi", 10))

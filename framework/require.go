@@ -2,29 +2,26 @@ package framework
 
 import "fmt"
 
-// Requirement says that the modules of a component stand on modules of another
-// framework. The assembly opens those, and `ferry explain` prints it.
+// Requirement is a dependency of a component's modules on modules of another framework. The assembly opens those, and `ferry explain` prints it.
 type Requirement struct {
 	Kind Kind
-	// All asks for every selected component that opens, by preference; otherwise
-	// the first that opens.
+	// All requires every selected component that opens, by preference. Otherwise the first that opens is sufficient.
 	All bool
-	// Node asks for a module for the processes of this node only. Which component
-	// that is stands in components.yaml (node:).
+	// Node requires a module for the processes of this node only. components.yaml names the component (node:).
 	Node bool
-	// By is the parameter that asks for it, in full; empty: nothing switches it off.
+	// By is the full name of the parameter that controls the requirement, or empty if it cannot be switched off.
 	By string
-	// For says in a few words what the modules are needed for.
+	// For is the purpose of the modules in a few words.
 	For string
 }
 
-// Requirer is an optional ability of a Component: its modules need others.
+// Requirer is an optional interface of a Component with requirements.
 type Requirer interface {
-	// Requires returns the requirements under these parameters, which are filled.
+	// Requires returns the requirements with these parameters, which are filled.
 	Requires(params any) []Requirement
 }
 
-// Requires returns the requirements of a component; none, if it is not a Requirer.
+// Requires returns the requirements of a component, none if it is not a Requirer.
 func Requires(c Component, params any) []Requirement {
 	if r, ok := As[Requirer](c); ok {
 		return r.Requires(params)
@@ -32,29 +29,27 @@ func Requires(c Component, params any) []Requirement {
 	return nil
 }
 
-// Rejection is a component that does not serve a process, and why.
+// Rejection is a component that does not serve a process, with the reason.
 type Rejection struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// Opened is an open module and the name of its component.
+// Opened is an open module with the name of its component.
 type Opened[M any] struct {
 	Name   string
 	Module M
 }
 
-// Opener opens what a component has required. It is the assembly's, which also
-// closes the modules, after the one for which they were opened.
+// Opener opens the requirements of a component. The assembly implements it, and closes the modules after the module that requires them.
 type Opener interface {
-	// Open opens the modules of a kind that was required, in order of preference, and
-	// adds them to the engine. up gives what a module hands up to, by the name of its
-	// component. A component that does not open is left out; the error says why none
-	// is left, or why one that the user has asked for by name does not open.
+	// Open opens the modules of a required kind in order of preference, and adds them to the engine. up returns the receiver of a
+	// module's upcalls, by the name of its component. Components that fail to open are skipped. The error has the reasons if none is left,
+	// or if a requested component fails.
 	Open(kind Kind, up func(name string) any) ([]Opened[any], error)
 
-	// NotOpen returns the components of a kind that are compiled in and not open, and why:
-	// they were not selected, this machine lacks something, or they failed.
+	// NotOpen returns the components of a kind that are compiled in and not open, with the reasons. They were not selected, failed, or lack
+	// something on this machine.
 	NotOpen(kind Kind) []Rejection
 }
 

@@ -9,47 +9,39 @@ import (
 	"strings"
 )
 
-// Choice is a component that selection took.
+// Choice is a selected component.
 type Choice struct {
 	Component Component
-	Params    any // what Component.Params returned, filled; nil when it has none
+	Params    any // Filled result of Component.Params, nil if it has no parameters.
 	Verdict   Verdict
 }
 
-// Selection is the outcome of selection in one framework.
+// Selection is the result of selection in one framework.
 type Selection struct {
 	Kind Kind
-	// Chosen holds what was taken: in the order of an include list, otherwise
-	// by falling priority.
+	// Chosen has the selected components in the order of an include list, otherwise by descending priority.
 	Chosen []Choice
-	// Verdicts holds one for each component that the registry knows, also those
-	// that are not built: compiled in ones by falling priority, then the others
-	// by name.
+	// Verdicts has one verdict for each known component. Those that are compiled in are first, by descending priority, then the others by
+	// name.
 	Verdicts []Verdict
 
-	list      *selectionList
-	preferred string // why the first of Chosen is there against the priorities; see Spread
+	list            *selectionList
+	preferredReason string // Reason why the first of Chosen precedes higher priorities. See Spread.
 }
 
-// Select chooses among the components of kind. It takes all usable ones that
-// the selection parameter (named like the kind) allows:
+// Select chooses among the components of kind. It selects all usable components that the selection parameter allows, which has the name of kind:
 //
 //	""           all
 //	"shm,self"   these, in this order
 //	"^tcp,shm"   all but these
 //
-// Components that the parameter rules out are not probed. The probes of the
-// others run at the same time; one that panics, or does not return within 2 s,
-// has failed.
+// Excluded components are not probed. The probes of the others run concurrently. A probe that panics or does not return within 2 s has failed.
 //
-// An include list that someone set binds: if a component in it is unknown, not
-// built or unusable, Select fails, and says why and what is usable. A list in
-// components.yaml is only a preference, as is one of MTLs in a file. Exclude lists may name what is not
-// built, but nothing unknown. All these errors answer ErrConfig. When ctx ends
-// during the probes its cause is returned.
+// A configured include list is binding. If one of its components is unknown, not built or unusable, Select returns an error with the reason and the
+// usable components. A list in components.yaml is only a preference, as is a list of MTLs in a file. Exclude lists may contain components that are
+// not built, but no unknown names. All these errors match ErrConfig. If ctx ends during the probes, Select returns its cause.
 //
-// Chosen may be empty, without an error, if nothing is usable and nothing was
-// asked for: see One and Empty.
+// Chosen may be empty without an error if no component is usable and none was requested. See One and Empty.
 func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Selection, error) {
 	value, _ := vals.Get(string(kind))
 	list, err := parseSelection(kind, value)
@@ -66,8 +58,8 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 	s := &Selection{Kind: kind, list: list}
 	for _, p := range probed {
 		switch {
-		case p.Component == nil: // not built, whatever the list says
-		case !list.allows(p.Verdict.Name) && list.exclude:
+		case p.Component == nil: // Not built.
+		case !list.allows(p.Verdict.Name) && list.isExclusion:
 			p.Verdict.Status, p.Verdict.Reason = StatusNotSelected, "excluded by "+list.String()
 		case !list.allows(p.Verdict.Name):
 			p.Verdict.Status, p.Verdict.Reason = StatusNotSelected, "not in list "+list.String()
@@ -77,15 +69,15 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 		}
 		s.Verdicts = append(s.Verdicts, p.Verdict)
 	}
-	if len(list.names) > 0 && !list.exclude {
+	if len(list.names) > 0 && !list.isExclusion {
 		slices.SortStableFunc(s.Chosen, func(a, b Choice) int {
 			return cmp.Compare(slices.Index(list.names, a.Verdict.Name), slices.Index(list.names, b.Verdict.Name))
 		})
 	}
-	if len(list.names) == 0 || list.exclude {
-		s.suit()
+	if len(list.names) == 0 || list.isExclusion {
+		s.preferSuited()
 	}
-	if list.binds() {
+	if list.isBinding() {
 		if err := r.checkBound(ctx, s, vals); err != nil {
 			return nil, err
 		}
@@ -93,9 +85,8 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 	return s, nil
 }
 
-// suit puts those first that serve this machine's hardware best (Verdict.Suits), and has their
-// verdicts say so.
-func (s *Selection) suit() {
+// preferSuited moves the components that serve this machine's hardware best to the front (Verdict.Suits), and adds the reason to their verdicts.
+func (s *Selection) preferSuited() {
 	if len(s.Chosen) < 2 {
 		return
 	}
@@ -116,10 +107,8 @@ func (s *Selection) suit() {
 	})
 }
 
-// SelectAll selects in every framework of the registry, also in those that the
-// chosen components will not use: so a request binds in all of them. Who asks for an MTL,
-// or sets a parameter of one, gets a PML that uses it. An unknown name in any list is reported
-// before anything that follows from the lists.
+// SelectAll selects in every framework of the registry. Requests are binding in all of them, also if the chosen components do not use the framework.
+// A request for an MTL or a parameter of one selects a PML that uses it. Unknown names in any list are reported before other errors.
 func (r *Registry) SelectAll(ctx context.Context, vals *Values) (map[Kind]*Selection, error) {
 	for _, k := range r.kinds {
 		value, _ := vals.Get(string(k))
@@ -131,7 +120,7 @@ func (r *Registry) SelectAll(ctx context.Context, vals *Values) (map[Kind]*Selec
 			return nil, err
 		}
 	}
-	vals, err := r.request(ctx, vals)
+	vals, err := r.applyMTLRequest(ctx, vals)
 	if err != nil {
 		return nil, err
 	}
@@ -146,9 +135,8 @@ func (r *Registry) SelectAll(ctx context.Context, vals *Values) (map[Kind]*Selec
 	return all, nil
 }
 
-// Survey probes every component of kind, whatever the selection parameter says,
-// and returns the verdicts in the order of Selection.Verdicts, with StatusUsable
-// for those that could be selected.
+// Survey probes every component of kind, regardless of the selection parameter. It returns the verdicts in the order of Selection.Verdicts, with
+// StatusUsable for those that can be selected.
 func (r *Registry) Survey(ctx context.Context, kind Kind, vals *Values) ([]Verdict, error) {
 	probed, err := r.probe(ctx, kind, vals, func(string) bool { return true })
 	if err != nil {
@@ -161,7 +149,7 @@ func (r *Registry) Survey(ctx context.Context, kind Kind, vals *Values) ([]Verdi
 	return verdicts, nil
 }
 
-// checkNames refuses names that the registry never heard of.
+// checkNames returns an error for names that the registry does not have.
 func (r *Registry) checkNames(list *selectionList) error {
 	var known []string
 	for _, e := range r.byPriority(list.kind) {
@@ -184,7 +172,7 @@ func (r *Registry) checkNames(list *selectionList) error {
 	return nil
 }
 
-// checkBound fails unless every component in the list was chosen.
+// checkBound returns an error unless every component in the list was chosen.
 func (r *Registry) checkBound(ctx context.Context, s *Selection, vals *Values) error {
 	var missing []string
 	for _, name := range s.list.names {
@@ -220,11 +208,9 @@ func (s *Selection) verdict(name string) *Verdict {
 	return &s.Verdicts[i]
 }
 
-// Fail takes a chosen component out of Chosen, because its Open or self-test
-// failed with cause, and records that in its verdict. The return value is not
-// nil if the component was asked for by name: then it is an ErrConfig that also
-// wraps cause, and the caller must give up. Otherwise it may use what is left in
-// Chosen. Fail of a component that is not in Chosen changes nothing.
+// Fail removes a component from Chosen because its Open or self-test failed with cause, and records that in its verdict. It returns an error if the
+// component was requested by name, which matches ErrConfig and wraps cause. The caller then returns the error. Otherwise it may use the
+// remaining components. Fail has no effect for a component that is not in Chosen.
 func (s *Selection) Fail(name string, cause error) error {
 	i := slices.IndexFunc(s.Chosen, func(c Choice) bool { return c.Verdict.Name == name })
 	if i < 0 {
@@ -233,16 +219,16 @@ func (s *Selection) Fail(name string, cause error) error {
 	s.Chosen = slices.Delete(s.Chosen, i, i+1)
 	v := s.verdict(name)
 	v.Status, v.Reason, v.Hint = StatusFailed, withoutOwner(s.Kind, name, cause), ""
-	if !s.list.binds() {
+	if !s.list.isBinding() {
 		return nil
 	}
 	if inner, ok := errors.AsType[*requestError](cause); ok {
-		return inner // The component failed because of one that was asked for.
+		return inner // A requested component caused the failure.
 	}
 	return &requestError{list: s.list.String(), name: name, reason: v.Reason, cause: cause}
 }
 
-// requestError is the failure of a component that was asked for by name. It is an ErrConfig.
+// requestError is the failure of a component that was requested by name. It matches ErrConfig.
 type requestError struct {
 	list, name string
 	reason     string // Of the cause.
@@ -256,7 +242,7 @@ func (e *requestError) Error() string {
 // Unwrap returns ErrConfig and the cause.
 func (e *requestError) Unwrap() []error { return []error{ErrConfig, e.cause} }
 
-// FailedRequest returns the failure of a component that was asked for by name, if it has caused err, else nil.
+// FailedRequest returns the failure of a requested component that has caused err, or nil.
 func FailedRequest(err error) error {
 	if request, ok := errors.AsType[*requestError](err); ok {
 		return request
@@ -264,13 +250,13 @@ func FailedRequest(err error) error {
 	return nil
 }
 
-// withoutOwner returns the text of a component's error without the names that precede it in messages.
+// withoutOwner returns the text of a component's error without the component's name at its beginning.
 func withoutOwner(kind Kind, name string, cause error) string {
 	text := strings.TrimPrefix(cause.Error(), string(kind)+" "+name+": ")
 	return strings.TrimPrefix(text, ErrConfig.Error()+": ")
 }
 
-// Again returns a copy for opening the chosen components once more, with parameters of their own. Components are not probed again.
+// Again returns a copy for opening the chosen components again, with new parameter structs. It does not probe them.
 func (s *Selection) Again(vals *Values) (*Selection, error) {
 	again := *s
 	again.Chosen, again.Verdicts = slices.Clone(s.Chosen), slices.Clone(s.Verdicts)
@@ -286,8 +272,7 @@ func (s *Selection) Again(vals *Values) (*Selection, error) {
 	return &again, nil
 }
 
-// Leave takes those components out of Chosen that are not used after all, and records
-// why in their verdicts.
+// Leave removes unused components from Chosen, and records the reason in their verdicts.
 func (s *Selection) Leave(unused func(name string) bool, why string) {
 	s.Chosen = slices.DeleteFunc(s.Chosen, func(c Choice) bool {
 		if !unused(c.Verdict.Name) {
@@ -299,10 +284,8 @@ func (s *Selection) Leave(unused func(name string) bool, why string) {
 	})
 }
 
-// One keeps the first of Chosen, for frameworks in which one component wins, and
-// marks the others as not selected, with the reason. Call it after the winner's
-// Open succeeded, so that Fail can still fall back on the next. It returns
-// Empty's error when there is none.
+// One keeps the first of Chosen, for frameworks that use one component. It marks the others as not selected, with the reason. It is called after the
+// successful Open of the first, so that Fail can still fall back to the next. It returns the error of Empty if there is none.
 func (s *Selection) One() (Choice, error) {
 	if len(s.Chosen) == 0 {
 		return Choice{}, s.Empty()
@@ -312,9 +295,9 @@ func (s *Selection) One() (Choice, error) {
 		v := s.verdict(c.Verdict.Name)
 		v.Status = StatusNotSelected
 		switch {
-		case s.preferred != "" && s.list.kind == PML && !s.list.allows(won.Name):
-			v.Reason = s.preferred
-		case len(s.list.names) > 0 && !s.list.exclude:
+		case s.preferredReason != "" && s.list.kind == PML && !s.list.allows(won.Name):
+			v.Reason = s.preferredReason
+		case len(s.list.names) > 0 && !s.list.isExclusion:
 			v.Reason = fmt.Sprintf("after %s in list %s", won.Name, s.list)
 		case v.Priority < won.Priority:
 			v.Reason = fmt.Sprintf("priority %d < %s's %d", v.Priority, won.Name, won.Priority)
@@ -326,9 +309,8 @@ func (s *Selection) One() (Choice, error) {
 	return s.Chosen[0], nil
 }
 
-// Empty returns nil if Chosen holds something. Otherwise it returns an error that
-// gives the reason of each component: ErrConfig if a list left nothing,
-// ErrUnsupported if the machine or the program lacks all.
+// Empty returns nil if Chosen is not empty. Otherwise it returns an error with the reason of each component, which matches ErrConfig if a list
+// excludes all, and ErrUnsupported if the machine or the program lacks them.
 func (s *Selection) Empty() error {
 	if len(s.Chosen) > 0 {
 		return nil

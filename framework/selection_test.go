@@ -35,7 +35,7 @@ func pick(t *testing.T, r *Registry, kind Kind, v *Values) *Selection {
 	return s
 }
 
-func TestVerdictsSayWhy(t *testing.T) {
+func TestSelect_Verdicts_HaveReasons(t *testing.T) {
 	r := example()
 	v := defaults(t, r)
 	for _, c := range []struct{ list, want string }{
@@ -68,7 +68,7 @@ chosen shm`},
 	}
 }
 
-func TestExplicitRequestBinds(t *testing.T) {
+func TestSelect_ExplicitList_IsBinding(t *testing.T) {
 	r := example()
 	v := defaults(t, r)
 	for _, c := range []struct {
@@ -92,17 +92,17 @@ func TestExplicitRequestBinds(t *testing.T) {
 		vals := set(t, v, string(c.kind), c.list)
 		_, err := r.Select(context.Background(), c.kind, vals)
 		wantError(t, err, ErrConfig, append(c.says, "flag --set")...)
-		// It binds also when nobody would use the framework.
+		// It is binding even if no component uses the framework.
 		_, err = r.SelectAll(context.Background(), vals)
 		wantError(t, err, ErrConfig, c.says...)
 	}
-	// Excluding what is not built anyway is no error.
+	// A component that is not built may be excluded.
 	if s := pick(t, r, PML, set(t, v, "pml", "^cm")); len(s.Chosen) != 2 {
 		t.Error(verdicts(s))
 	}
 }
 
-func TestManifestListIsOnlyAPreference(t *testing.T) {
+func TestSelect_ManifestList_IsPreference(t *testing.T) {
 	r := example()
 	r.SetDefault("pml", "cm,ucx,ob1")
 	r.SetDefault("btl", "tcp,shm")
@@ -124,7 +124,7 @@ chosen ucx`
 	}
 }
 
-func TestOneSaysWhoLostByPriority(t *testing.T) {
+func TestOne_Verdicts_NameHigherPriority(t *testing.T) {
 	r := example()
 	r.Register(comp(PML, "zero", 30))
 	s := pick(t, r, PML, defaults(t, r))
@@ -141,7 +141,7 @@ chosen ob1`
 	}
 }
 
-func TestFailedOpenFallsBackUnlessAskedFor(t *testing.T) {
+func TestFail_NotRequested_FallsBack(t *testing.T) {
 	r := example()
 	v := defaults(t, r)
 	cause := errors.New("the segment is gone")
@@ -169,7 +169,7 @@ func TestFailedOpenFallsBackUnlessAskedFor(t *testing.T) {
 	}
 }
 
-func TestNothingUsableNamesEachReason(t *testing.T) {
+func TestEmpty_NoneUsable_NamesEachReason(t *testing.T) {
 	r := example()
 	_, err := pick(t, r, MTL, defaults(t, r)).One()
 	wantError(t, err, ErrUnsupported, "no mtl component is usable", "ofi is not built")
@@ -179,7 +179,7 @@ func TestNothingUsableNamesEachReason(t *testing.T) {
 	wantError(t, err, ErrConfig, "ob1 is not selected: excluded by pml=^ob1,ucx (flag --set)")
 }
 
-func TestPanickingProbeIsAVerdict(t *testing.T) {
+func TestProbe_Panics_IsVerdict(t *testing.T) {
 	r := example()
 	bad := comp(BTL, "bad", 1)
 	bad.probe = func(context.Context, any) Verdict {
@@ -197,7 +197,7 @@ func TestPanickingProbeIsAVerdict(t *testing.T) {
 	}
 }
 
-func TestHangingProbeDoesNotHangSelection(t *testing.T) {
+func TestProbe_Hangs_IsVerdict(t *testing.T) {
 	r := example()
 	r.probeLimit = time.Millisecond
 	release := make(chan struct{})
@@ -217,17 +217,17 @@ func TestHangingProbeDoesNotHangSelection(t *testing.T) {
 	}
 }
 
-func TestSlowProbeDoesNotCondemnAFinishedOne(t *testing.T) {
+func TestProbe_OneSlow_OthersComplete(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	ready := make(chan Verdict, 1)
 	ready <- Usable()
-	if v, err := await(context.Background(), over, ready, time.Second); err != nil || v.Status != StatusUsable {
+	if v, err := awaitProbe(context.Background(), over, ready, time.Second); err != nil || v.Status != StatusUsable {
 		t.Errorf("%v, %v", v, err)
 	}
 }
 
-func TestProbeCannotForgeAVerdict(t *testing.T) {
+func TestProbe_ForgedVerdict_IsCorrected(t *testing.T) {
 	r := NewRegistry()
 	forger := comp(BTL, "forger", 1)
 	forger.probe = func(context.Context, any) Verdict { return Verdict{Status: StatusSelected, Name: "shm"} }
@@ -242,7 +242,7 @@ func TestProbeCannotForgeAVerdict(t *testing.T) {
 	}
 }
 
-func TestExcludedComponentIsNotProbed(t *testing.T) {
+func TestSelect_Excluded_IsNotProbed(t *testing.T) {
 	r := example()
 	bomb := comp(BTL, "bomb", 1)
 	bomb.probe = func(context.Context, any) Verdict { t.Error("probed"); return Usable() }
@@ -251,7 +251,7 @@ func TestExcludedComponentIsNotProbed(t *testing.T) {
 	pick(t, r, BTL, set(t, defaults(t, r), "btl", "shm"))
 }
 
-func TestSurveyIgnoresTheList(t *testing.T) {
+func TestSurvey_List_IsIgnored(t *testing.T) {
 	r := example()
 	got, err := r.Survey(context.Background(), BTL, set(t, defaults(t, r), "btl", "self"))
 	if err != nil || len(got) != 3 || got[1].Status != StatusUsable || got[2].Status != StatusUnavailable {

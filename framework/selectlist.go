@@ -6,28 +6,26 @@ import (
 	"strings"
 )
 
-// selectionList is what a selection parameter says: names to use, in order; or
-// names not to use; or, when empty, nothing.
+// selectionList is a parsed selection parameter, with names to include in order, or names to exclude. It is empty without either.
 type selectionList struct {
-	kind    Kind
-	names   []string
-	exclude bool
-	value   Value
+	kind        Kind
+	names       []string
+	isExclusion bool
+	value       Value
 }
 
-// binds reports whether someone asked for the components by name. The order in
-// components.yaml is a preference among what may be there, and does not bind; nor does
-// one of MTLs in a file, which is there for jobs that use no MTL too.
-func (l *selectionList) binds() bool {
-	return !l.exclude && len(l.names) > 0 && l.value.set() && !(l.kind == MTL && l.value.Standing)
+// isBinding reports whether the components were requested by name. The order in components.yaml is a preference and not binding, nor is a list of MTLs
+// in a file, which also applies to jobs without an MTL.
+func (l *selectionList) isBinding() bool {
+	return !l.isExclusion && len(l.names) > 0 && l.value.isSet() && !(l.kind == MTL && l.value.Standing)
 }
 
-// allows reports whether the list leaves a component.
+// allows reports whether the list does not exclude a component.
 func (l *selectionList) allows(name string) bool {
-	return len(l.names) == 0 || slices.Contains(l.names, name) != l.exclude
+	return len(l.names) == 0 || slices.Contains(l.names, name) != l.isExclusion
 }
 
-// String returns the list as messages show it: `btl=^tcp (environment FERRY_BTL)`.
+// String returns the list for messages, for example `btl=^tcp (environment FERRY_BTL)`.
 func (l *selectionList) String() string {
 	return fmt.Sprintf("%s=%s (%s)", l.kind, l.value.Text, l.value.Source)
 }
@@ -38,7 +36,7 @@ func parseSelection(kind Kind, value Value) (*selectionList, error) {
 	if text == "" {
 		return l, nil
 	}
-	text, l.exclude = strings.CutPrefix(text, "^")
+	text, l.isExclusion = strings.CutPrefix(text, "^")
 	l.names = strings.Split(text, ",")
 	for i, name := range l.names {
 		name = strings.TrimSpace(name)
@@ -47,7 +45,7 @@ func parseSelection(kind Kind, value Value) (*selectionList, error) {
 		case name == "":
 			return nil, fmt.Errorf("%w: %s: a name is missing in the list", ErrConfig, l)
 		case name[0] == '^':
-			return nil, fmt.Errorf("%w: %s: one ^ at the start excludes the whole list; it can't appear elsewhere", ErrConfig, l)
+			return nil, fmt.Errorf("%w: %s: one ^ at the start excludes the whole list; it cannot appear elsewhere", ErrConfig, l)
 		case slices.Contains(l.names[:i], name):
 			return nil, fmt.Errorf("%w: %s: %s appears twice in the list", ErrConfig, l, name)
 		}

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes. Its text is a plain number or a whole number of a
-// binary unit: 64KiB, 4MiB. Decimal units (kB, MB) are refused, because people
-// disagree on what they mean.
+// Size is a number of bytes. Its text is a plain number or a whole number of binary units, for example 64KiB or 4MiB. Decimal units (kB, MB) are
+// rejected, because their meaning is ambiguous.
 type Size int64
 
 // The binary units.
@@ -37,8 +36,7 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-// ParseSize reads a Size. Units are read without regard to case; a space may
-// stand before the unit. Negative sizes are refused.
+// ParseSize parses a Size. Units are case-insensitive. A space before the unit is allowed, a negative size is not.
 func ParseSize(text string) (Size, error) {
 	digits, unit := strings.TrimSpace(text), Size(1)
 	for _, u := range sizeUnits {

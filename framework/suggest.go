@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// A Suggester is a component that users look for by other names, such as those of networks.
+// Suggester is an optional interface of a component with other common names, such as those of its networks.
 type Suggester interface {
-	// Suggest returns the settings that select the component for a word in lower case, such as
-	// "mtl=ofi with mtl.ofi.provider_include=verbs" for infiniband, or "". For the component's own name, "" stands for
-	// the list of that name alone.
+	// Suggest returns the settings that select the component for a word in lower case, for example
+	// "mtl=ofi with mtl.ofi.provider_include=verbs" for infiniband, or "". "" for the component's own name means the list of that name alone.
 	Suggest(word string) string
 }
 

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// The sources of values that nobody set. All other sources are texts for
-// people, such as "file /etc/ferry/config.yaml" or "environment FERRY_BTL".
+// Sources of values that were not set. Other sources are texts for messages, such as "file /etc/ferry/config.yaml" or "environment FERRY_BTL".
 const (
 	SourceDefault  = "default"
 	SourceManifest = "components.yaml"
@@ -16,30 +15,30 @@ const (
 
 // Setting sets one parameter.
 type Setting struct {
-	Name   string // full name of the parameter
-	Value  string // its text
-	Source string // where it comes from, for messages: "flag --set", "environment FERRY_BTL"
-	// Standing says that it was set for all jobs, in a file, and not for this one.
+	Name   string // Full name of the parameter.
+	Value  string
+	Source string // For messages, for example "flag --set" or "environment FERRY_BTL".
+	// Standing reports that a file sets it for all jobs.
 	Standing bool
 }
 
-// Value is the text of a parameter and where it came from.
+// Value is the text of a parameter and its source.
 type Value struct {
 	Text, Source string
-	Standing     bool // as in a Setting
+	Standing     bool // That of Setting.
 }
 
-// set says that somebody has set it.
-func (v Value) set() bool { return v.Source != SourceDefault && v.Source != SourceManifest }
+// isSet reports whether the value was set.
+func (v Value) isSet() bool { return v.Source != SourceDefault && v.Source != SourceManifest }
 
 // Values holds a value for every parameter of a registry. It is immutable and
 // safe for concurrent use. (*Registry).Defaults makes the first one.
 type Values struct {
-	specs  map[string]*ParamSpec // shared between Values, never written
-	values map[string]Value      // one for each spec
+	specs  map[string]*ParamSpec // Shared between Values and immutable.
+	values map[string]Value      // One for each spec.
 }
 
-// valuesOf returns the defaults of specs, which it keeps.
+// valuesOf returns the defaults of specs. It keeps specs.
 func valuesOf(specs map[string]*ParamSpec) *Values {
 	v := &Values{specs, make(map[string]Value, len(specs))}
 	for name, s := range specs {
@@ -67,8 +66,7 @@ func (v *Values) Spec(name string) (spec ParamSpec, ok bool) {
 // Names returns the full names of all parameters, sorted.
 func (v *Values) Names() []string { return slices.Sorted(maps.Keys(v.specs)) }
 
-// With returns Values in which the parameters of set have new values, all from
-// source. v is unchanged. Errors are those of Set.
+// With returns Values with the texts of set, all from source. It does not change v. Errors are those of Set.
 func (v *Values) With(source string, set map[string]string) (*Values, error) {
 	settings := make([]Setting, 0, len(set))
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -77,8 +75,7 @@ func (v *Values) With(source string, set map[string]string) (*Values, error) {
 	return v.Set(settings...)
 }
 
-// Set returns Values in which settings hold, the last one of a name. v is
-// unchanged. Errors are those of Check.
+// Set returns Values with settings applied. The last setting of a name counts. It does not change v. Errors are those of Check.
 func (v *Values) Set(settings ...Setting) (*Values, error) {
 	if err := v.Check(settings...); err != nil {
 		return nil, err
@@ -90,9 +87,8 @@ func (v *Values) Set(settings ...Setting) (*Values, error) {
 	return w, nil
 }
 
-// Check says which of settings can't be set. Errors answer ErrConfig: an unknown
-// name (the message names the nearest known one), and a text that its
-// parameter doesn't accept. Both name the source.
+// Check returns ErrConfig for an invalid setting. It may have an unknown name, for which the message suggests the nearest known one, or a text that its
+// parameter does not accept. Both messages have the source.
 func (v *Values) Check(settings ...Setting) error {
 	for _, s := range settings {
 		spec, ok := v.specs[s.Name]
@@ -113,8 +109,8 @@ func (v *Values) nearest(name string) string {
 	return ""
 }
 
-// parsed returns the value of the parameter name.
-func (v *Values) parsed(name string) (any, error) {
+// parsedValue returns the value of the parameter name.
+func (v *Values) parsedValue(name string) (any, error) {
 	value, ok := v.values[name]
 	if !ok {
 		return nil, fmt.Errorf("%w: parameter %s is not registered%s", ErrConfig, name, v.nearest(name))
@@ -126,15 +122,14 @@ func (v *Values) parsed(name string) (any, error) {
 	return parsed, nil
 }
 
-// Diff returns the names of the parameters of the given scope whose values
-// differ between v and w, sorted. Texts that mean the same ("4KiB", "4096") do
-// not differ. A parameter that only one of them has differs.
+// Diff returns the names of the parameters of a scope whose values differ between v and w, sorted. Different spellings of a value ("4KiB",
+// "4096") are equal. A parameter that only one of them has differs.
 func (v *Values) Diff(w *Values, scope string) []string {
 	var names []string
 	specs := maps.Clone(v.specs)
 	maps.Copy(specs, w.specs)
 	for name, spec := range specs {
-		if spec.Scope == scope && !v.same(w, name) {
+		if spec.Scope == scope && !v.hasSameValue(w, name) {
 			names = append(names, name)
 		}
 	}
@@ -142,13 +137,13 @@ func (v *Values) Diff(w *Values, scope string) []string {
 	return names
 }
 
-func (v *Values) same(w *Values, name string) bool {
-	x, errX := v.parsed(name)
-	y, errY := w.parsed(name)
-	return errX == nil && errY == nil && plain(x) == plain(y)
+func (v *Values) hasSameValue(w *Values, name string) bool {
+	x, errX := v.parsedValue(name)
+	y, errY := w.parsedValue(name)
+	return errX == nil && errY == nil && canonicalText(x) == canonicalText(y)
 }
 
-// String lists what was set, secrets left out: for logs.
+// String lists the values that were set, without secrets, for logs.
 func (v *Values) String() string {
 	var set []string
 	for _, name := range v.Names() {

@@ -1,6 +1,5 @@
-// Package scripttest replays golden scripts: the tests of a pure state machine that
-// people can read. A script is a file of commands, each followed by what comes of it,
-// indented by four spaces; lines that begin with # are comments.
+// Package scripttest replays golden scripts, which are readable tests of pure state machines. A script is a file of commands. Each is
+// followed by its output, indented by four spaces. Lines that begin with # are comments.
 package scripttest
 
 import (
@@ -13,11 +12,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write what the golden scripts give now")
+var update = flag.Bool("update", false, "write the present output into the golden scripts")
 
-// Run replays the scripts that match pattern, each as a subtest with a command of its
-// own, which runs one line and returns what comes of it. With -update it writes the
-// outcomes into the files.
+// Run replays the scripts that match pattern as subtests. begin returns a function for each script that runs one line and returns its
+// output. With -update Run writes the output into the files.
 func Run(t *testing.T, pattern string, begin func() (command func(line string) ([]string, error))) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
