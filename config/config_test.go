@@ -72,7 +72,7 @@ func wantError(t *testing.T, err error, parts ...string) {
 	}
 }
 
-func TestEachLayerWinsOverTheWeaker(t *testing.T) {
+func TestLoad_Layers_HavePrecedence(t *testing.T) {
 	opt := hermetic()
 	name := func(v string) []Setting { return []Setting{{Name: "btl.shm.name", Value: v}} }
 	want := func(text, source string) {
@@ -101,7 +101,7 @@ func TestEachLayerWinsOverTheWeaker(t *testing.T) {
 	want("explicit", "WithParam")
 }
 
-func TestUserFileIsFoundThroughTheGivenEnvironment(t *testing.T) {
+func TestUserFile_Environ_DeterminesPath(t *testing.T) {
 	dir := t.TempDir()
 	for _, p := range []string{"xdg/ferry", "home/.config/ferry"} {
 		if err := os.MkdirAll(filepath.Join(dir, p), 0o700); err != nil {
@@ -126,7 +126,7 @@ func TestUserFileIsFoundThroughTheGivenEnvironment(t *testing.T) {
 	}
 }
 
-func TestEveryYAMLFormReachesItsParameter(t *testing.T) {
+func TestLoad_YAMLForms_SetParameters(t *testing.T) {
 	for text, want := range map[string]map[string]string{
 		"btl: {shm: {eager_limit: 8KiB, pin: true}}":                      {"btl.shm.eager_limit": "8KiB", "btl.shm.pin": "true"},
 		"btl.shm: {eager_limit: 8192}\nbtl: ^tcp":                         {"btl.shm.eager_limit": "8192", "btl": "^tcp"},
@@ -162,7 +162,7 @@ func TestEveryYAMLFormReachesItsParameter(t *testing.T) {
 	}
 }
 
-func TestBadFilesNameFileAndPlace(t *testing.T) {
+func TestLoad_InvalidFile_NamesFileAndLine(t *testing.T) {
 	for text, says := range map[string][]string{
 		"btl:\n  shm: [\n":                                  {"line 2"},
 		"btl: 1\npml: 2\nbtl: 3\n":                          {"line 3", "btl"},
@@ -189,7 +189,7 @@ func TestBadFilesNameFileAndPlace(t *testing.T) {
 	}
 }
 
-func TestUnreadableFileIsNotSkipped(t *testing.T) {
+func TestLoad_UnreadableFile_ReturnsErrConfig(t *testing.T) {
 	opt := hermetic()
 	opt.UserFile = t.TempDir()
 	_, err := Load(registry(), opt)
@@ -214,7 +214,7 @@ func TestUnreadableFileIsNotSkipped(t *testing.T) {
 	wantError(t, err, "FERRY_CONFIG", "/nonexistent/ferry.yaml")
 }
 
-func TestMisspeltVariableIsAnError(t *testing.T) {
+func TestLoad_MisspeltVariable_ReturnsErrConfig(t *testing.T) {
 	opt := hermetic()
 	for variable, near := range map[string]string{
 		"FERRY_BTL_SHM_EAGR_LIMIT": "FERRY_BTL_SHM_EAGER_LIMIT",

@@ -11,10 +11,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// environment returns the parameters that the FERRY_ variables set. An empty variable is
-// unset. A variable close to a parameter's name is an error, because the user believes that
-// it works. All others are foreign, among them the variables that Kubernetes and Docker
-// derive from the names of services.
+// environment returns the parameters of the FERRY_ variables. An empty variable counts as unset. A variable with a name close to a parameter's is an
+// error, because it is probably misspelt. All others are foreign, including those that Kubernetes and Docker derive from names of services.
 func environment(reg *framework.Registry, environ []string) (l layer, foreign []string, err error) {
 	var misspelt error
 	var known []string
@@ -28,7 +26,7 @@ func environment(reg *framework.Registry, environ []string) (l layer, foreign []
 			isFlag := isParam && slices.Contains(flags, name)
 			switch {
 			case value == "" && !isFlag:
-				return "", nil // koanf drops entries without a name
+				return "", nil // koanf drops entries without a name.
 			case isServiceLink(variable, services) && (!isParam || isServiceAddress(value)):
 				foreign = append(foreign, variable)
 				return "", nil
@@ -52,7 +50,7 @@ func environment(reg *framework.Registry, environ []string) (l layer, foreign []
 	return l, foreign, errors.Join(err, misspelt)
 }
 
-// lookup returns the value of a variable, the last one of that name.
+// lookup returns the last value of a variable.
 func lookup(environ []string, name string) string {
 	for _, entry := range slices.Backward(environ) {
 		if n, value, ok := strings.Cut(entry, "="); ok && n == name {
@@ -62,8 +60,7 @@ func lookup(environ []string, name string) string {
 	return ""
 }
 
-// lastOfEach returns the FERRY_ entries of environ without those that a later entry of the
-// same name replaces.
+// lastOfEach returns the FERRY_ entries of environ, only the last one of each name.
 func lastOfEach(environ []string) (entries []string) {
 	seen := map[string]bool{}
 	for _, entry := range slices.Backward(environ) {

@@ -16,17 +16,16 @@ import (
 	"github.com/ferrympi/ferry/internal/trustedfile"
 )
 
-// maxFile bounds a configuration file, in bytes. All parameters with their documentation need a
-// tenth of it.
+// maxFile limits a configuration file, in bytes. All parameters with their documentation need a tenth of it.
 const maxFile = 1 << 20
 
-// location is the path of a configuration file, and its treatment if it can't be read.
+// location is the path of a configuration file, with the treatment of errors.
 type location struct {
 	path string
 	need need
 }
 
-// need is the treatment of a file that is missing or can't be read.
+// need is the treatment of a file that is missing or cannot be read.
 type need int
 
 const (
@@ -50,9 +49,8 @@ type document struct {
 func (d document) ReadBytes() ([]byte, error)    { return d.text, nil }
 func (d document) Read() (map[string]any, error) { return nil, errors.ErrUnsupported }
 
-// layer returns the layer of the file, which is empty for the empty path, os.DevNull, and a
-// file that skips leaves out. An unreadable one among those is reported to skipped, if that is
-// not nil.
+// layer returns the layer of the file. It is empty for the empty path, os.DevNull, and files that skips accepts. It reports an unreadable one of those
+// to skipped, which may be nil.
 func (l location) layer(skipped func(file string, reason error)) (layer, error) {
 	source := "file " + l.path
 	doc, err := l.read()
@@ -69,15 +67,14 @@ func (l location) layer(skipped func(file string, reason error)) (layer, error) 
 	}
 	var plugins any
 	all, err := newLayer(source, doc, parser{koanfyaml.Parser(), &plugins})
-	all.standing, all.plugins, all.file = true, plugins, doc
+	all.isStanding, all.plugins, all.file = true, plugins, doc
 	return all, err
 }
 
 // errUnreadable is the error of read for a file that the system refuses.
-var errUnreadable = errors.New("can't be read")
+var errUnreadable = errors.New("cannot be read")
 
-// read returns the contents of a regular file of at most maxFile bytes. An error continues the
-// sentence that the path begins.
+// read returns the contents of a regular file of at most maxFile bytes. An error is a predicate for the path.
 func (l location) read() (document, error) {
 	if l.path == os.DevNull {
 		return document{}, nil
@@ -111,8 +108,8 @@ func readAll(f *os.File) ([]byte, error) {
 	return text, nil
 }
 
-// checkTrust returns ErrConfig, with key, if another user may have written the text. The path is
-// resolved again, through folders that are checked, and must lead to the same text.
+// checkTrust returns ErrConfig with key if another user may have written the text. It resolves the path again, with checks of the folders, and
+// compares the text.
 func (d document) checkTrust(key string) error {
 	f, err := trustedfile.Open(d.path)
 	if err == nil {

@@ -14,22 +14,22 @@ import (
 const (
 	prefix = "FERRY_"
 
-	// delimiter is koanf's. What has it in its name is no parameter.
+	// delimiter is koanf's. Names of parameters do not contain it.
 	delimiter = " "
 
 	sourceEnvironment = "environment"
 )
 
-// layer is what one source sets: texts by the full names of parameters.
+// layer is the settings of one source. Keys are full names of parameters.
 type layer struct {
 	*koanf.Koanf
-	source   string
-	standing bool // it is for all jobs
+	source     string
+	isStanding bool // The source applies to all jobs.
 
 	plugins any      // Value of pluginsKey in a file.
 	file    document // Of a file.
 
-	flags []string // names whose source is a flag, see FlagsVariable
+	flags []string // Names with a flag as source, see FlagsVariable.
 }
 
 func newLayer(source string, provider koanf.Provider, parser koanf.Parser) (layer, error) {
@@ -40,20 +40,19 @@ func newLayer(source string, provider koanf.Provider, parser koanf.Parser) (laye
 	return l, nil
 }
 
-// texts is a koanf provider of what is at hand. koanf's own, confmap, copies by
-// reflection, which costs a program's start a tenth of a millisecond.
+// texts is a koanf provider of a map. koanf's own, confmap, copies by reflection, which adds a tenth of a millisecond to a program's start.
 type texts map[string]any
 
 func (t texts) Read() (map[string]any, error) { return t, nil }
 func (t texts) ReadBytes() ([]byte, error)    { return nil, errors.ErrUnsupported }
 
-// layer returns t as a layer. Reading a map can't fail.
+// layer returns t as a layer. Reading a map cannot fail.
 func (t texts) layer(source string) layer {
 	l, _ := newLayer(source, t, nil)
 	return l
 }
 
-// settings returns what the layer sets, sorted by name.
+// settings returns the settings of the layer, sorted by name.
 func (l layer) settings() []Setting {
 	var list []Setting
 	for _, name := range l.Keys() {
@@ -72,15 +71,13 @@ func (l layer) sourceOf(name string) string {
 	return l.source
 }
 
-// merge returns the values that hold when layers are merged over the defaults, the
-// weakest first. What a layer sets must make sense also where a stronger one
-// replaces it.
+// merge returns the values after merging layers over the defaults, in ascending precedence. Values that a later layer replaces are checked, too.
 func merge(base *framework.Values, layers []layer) (*framework.Values, error) {
-	all := registered(base, framework.SourceDefault)
+	all := defaultsFrom(base, framework.SourceDefault)
 	for _, l := range layers {
 		settings := l.settings()
 		if len(settings) == 0 {
-			continue // koanf would go through all defaults again
+			continue // koanf would copy all defaults again.
 		}
 		if err := base.Check(settings...); err != nil {
 			return nil, err
@@ -93,7 +90,7 @@ func merge(base *framework.Values, layers []layer) (*framework.Values, error) {
 	for i, s := range settings {
 		for _, l := range slices.Backward(layers) {
 			if l.Exists(s.Name) {
-				settings[i].Source, settings[i].Standing = l.sourceOf(s.Name), l.standing
+				settings[i].Source, settings[i].Standing = l.sourceOf(s.Name), l.isStanding
 				break
 			}
 		}
@@ -101,8 +98,8 @@ func merge(base *framework.Values, layers []layer) (*framework.Values, error) {
 	return base.Set(settings...)
 }
 
-// registered is the defaults that come from source.
-func registered(base *framework.Values, source string) layer {
+// defaultsFrom returns the layer of the defaults from source.
+func defaultsFrom(base *framework.Values, source string) layer {
 	m := texts{}
 	for _, name := range base.Names() {
 		if v, _ := base.Get(name); v.Source == source {
@@ -112,9 +109,8 @@ func registered(base *framework.Values, source string) layer {
 	return m.layer(source)
 }
 
-// options returns a layer for each setting: all are checked, and each has a source of
-// its own, or else this one.
-func options(settings []Setting, source string) []layer {
+// optionLayers returns a layer for each setting, so that all are checked. source applies to settings without a source.
+func optionLayers(settings []Setting, source string) []layer {
 	var layers []layer
 	for _, s := range settings {
 		layers = append(layers, texts{s.Name: s.Value}.layer(cmp.Or(s.Source, source)))

@@ -12,46 +12,43 @@ import (
 // ManifestVersion is the version of components.yaml that ParseManifest reads.
 const ManifestVersion = 1
 
-// Manifest is what components.yaml says: the components of a program. A generator
-// makes from it the code that registers them.
+// Manifest is the contents of a components.yaml, the components of a program. A generator derives the code that registers them.
 type Manifest struct {
 	Version    int
-	Standard   bool                // it adds to ferry's standard components
-	Components []ManifestComponent // to compile in
-	NotBuilt   []ManifestNotBuilt  `yaml:"not_built"`
-	Plugins    []Plugin            // transports as processes
-	Select     map[string]any      // selection lists by framework
-	Params     map[string]any      // other defaults of parameters
+	Standard   bool // Adds the components to ferry's standard components.
+	Components []ManifestComponent
+	NotBuilt   []ManifestNotBuilt `yaml:"not_built"`
+	Plugins    []Plugin
+	Select     map[string]any // Selection lists by framework.
+	Params     map[string]any // Overrides of defaults of parameters.
 
-	Defaults []Setting `yaml:"-"` // what Select and Params say, sorted by name
+	Defaults []Setting `yaml:"-"` // Settings of Select and Params, sorted by name.
 }
 
 // ManifestComponent is a component to compile in.
 type ManifestComponent struct {
 	Kind     framework.Kind
 	Name     string
-	Import   string // package path; its function Component makes the component
+	Import   string // Package path. Its function Component returns the component.
 	Priority *int
-	Node     string // component of the same kind for the processes of a node; may be empty
+	Node     string // Component of the same kind for the processes of a node. May be empty.
 }
 
-// ManifestNotBuilt is what users may ask for, but isn't there.
+// ManifestNotBuilt is a known component that is not compiled in.
 type ManifestNotBuilt struct {
 	Kind   framework.Kind
 	Name   string
 	Reason string
-	Hint   string // may be empty
+	Hint   string // May be empty.
 }
 
-// ParseManifest reads a components.yaml; name stands for it in messages. standard is what
-// `standard: true` stands for (components.Standard); with nil the file can't say so. Without
-// that, an import path whose first element has no dot is relative to the module of ferry.
+// ParseManifest parses a components.yaml. name identifies it in messages. standard has the components that `standard: true` adds
+// (components.Standard). It is nil for a file that cannot contain the key. In such a file, an import path without a dot in its first element is
+// relative to the module of ferry.
 //
-// Errors answer framework.ErrConfig and say where: those of form with the line,
-// others with the path of the entry. Checked are the fields, duplicates, and
-// that selection lists are sound and name only what the manifest has. Parameters
-// under params can be checked only by the program that has the components:
-// (*framework.Registry).Defaults does.
+// Errors match framework.ErrConfig. Those of syntax have the line, others the path of the entry. ParseManifest checks the fields, duplicates, and
+// that selection lists are valid and name only components of the manifest. (*framework.Registry).Defaults checks the parameters under params in
+// the program that has the components.
 func ParseManifest(name string, text []byte, standard *framework.Registry) (*Manifest, error) {
 	var m Manifest
 	err := decode(text, &m)
@@ -64,7 +61,7 @@ func ParseManifest(name string, text []byte, standard *framework.Registry) (*Man
 	return &m, nil
 }
 
-// check lets selection itself judge the lists, over stand-ins of the components.
+// check checks the lists by a selection over stand-ins of the components.
 func (m *Manifest) check(standard *framework.Registry) error {
 	if m.Version != ManifestVersion {
 		return fmt.Errorf("version is %d: this ferry reads version %d", m.Version, ManifestVersion)
@@ -120,13 +117,13 @@ func (m *Manifest) check(standard *framework.Registry) error {
 		}
 		r.NotBuilt(v.Kind, v.Name, v.Reason, v.Hint)
 	}
-	flat, err := normalise(map[string]any{"select": m.Select, "params": m.Params})
+	flat, err := flatten(map[string]any{"select": m.Select, "params": m.Params})
 	if err != nil {
 		return err
 	}
 	m.Defaults = texts(flat).layer(framework.SourceManifest).settings()
 	for _, s := range m.Defaults {
-		if !strings.Contains(s.Name, ".") { // a selection list
+		if !strings.Contains(s.Name, ".") { // A selection list.
 			r.SetDefault(s.Name, s.Value)
 		}
 	}
@@ -138,8 +135,7 @@ func (m *Manifest) check(standard *framework.Registry) error {
 	return err
 }
 
-// checkEntry says what is wrong with the identity of what stands at path, and
-// remembers it in seen.
+// checkEntry checks the kind and the name of the entry at path, and adds them to seen.
 func checkEntry(path string, kind framework.Kind, name string, seen map[string]string) error {
 	id := fmt.Sprintf("%s %s", kind, name)
 	switch {
@@ -154,13 +150,12 @@ func checkEntry(path string, kind framework.Kind, name string, seen map[string]s
 	return nil
 }
 
-// isImportPath reports whether s can stand in Go source as an import: the language
-// forbids these characters.
+// isImportPath reports whether s is valid as an import in Go source.
 func isImportPath(s string) bool {
 	return fs.ValidPath(s) && s != "." && !strings.ContainsAny(s, "!\"#$%&'()*,:;<=>?[\\]^`{|} \uFFFD")
 }
 
-// standIn is a component that is only a name.
+// standIn is a component with only a name.
 type standIn ManifestComponent
 
 func (s standIn) Info() framework.Info                         { return framework.Info{Kind: s.Kind, Name: s.Name} }

@@ -21,7 +21,7 @@ select: {pml: [ob1, cm], btl: "^shm"}
 params: {btl.shm.eager_limit: 4KiB, cid: {policy: lazy}}
 `
 
-func TestManifestIsReadInFull(t *testing.T) {
+func TestParseManifest_AllFields_AreParsed(t *testing.T) {
 	got, err := ParseManifest("components.yaml", []byte(goodManifest), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestManifestIsReadInFull(t *testing.T) {
 	}
 }
 
-func TestBadManifestSaysWhere(t *testing.T) {
+func TestParseManifest_Invalid_NamesPlace(t *testing.T) {
 	const v = "version: 1\n"
 	for text, says := range map[string]string{
 		"":                    "version is 0",

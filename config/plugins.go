@@ -14,33 +14,33 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// pluginsKey holds, in a configuration file, a list of plugins.
+// pluginsKey is the key of the list of plugins in a configuration file.
 const pluginsKey = "plugins"
 
-// Plugin is an entry under plugins: a BTL that runs as a process of its own.
+// Plugin is an entry under plugins, a BTL in a separate process.
 type Plugin struct {
 	Kind     framework.Kind
 	Name     string
 	Command  []string
 	SHA256   string `yaml:"sha256"`
 	Priority int
-	Env      []string // variables of the environment that it may see: names, or NAME=value
-	Protocol string   // ProtocolGoPlugin, also if empty, or ProtocolFerry
+	Env      []string // Environment of the plugin, as names of variables or NAME=value.
+	Protocol string   // ProtocolGoPlugin, also if empty, or ProtocolFerry.
 
-	File string `yaml:"-"` // which names it
+	File string `yaml:"-"` // File with the entry.
 }
 
-// The protocols that a rank and its plugin speak besides the rings.
+// Control protocols between a rank and its plugin.
 const (
-	ProtocolGoPlugin = "go-plugin" // go-plugin over gRPC
-	ProtocolFerry    = "ferry"     // the control frames of docs/plugin-protocol.md
+	ProtocolGoPlugin = "go-plugin" // go-plugin over gRPC.
+	ProtocolFerry    = "ferry"     // Control frames of docs/plugin-protocol.md.
 )
 
-// Check says why an entry can't be a plugin, wherever it stands; nil: it can.
+// Check returns an error if the entry is invalid.
 func (p Plugin) Check() error {
 	switch {
 	case p.Kind == framework.MTL || p.Kind == framework.PML:
-		return errors.New("it works on users' buffers and requests, which another process can't see: compile it in, by ferry build --with")
+		return errors.New("it works on users' buffers and requests, which another process cannot access: compile it in, by ferry build --with")
 	case p.Kind != framework.BTL:
 		return errors.New("only a btl can be a plugin")
 	case !framework.ValidName(p.Name):
@@ -56,11 +56,11 @@ func (p Plugin) Check() error {
 	return nil
 }
 
-// Plugged is implemented by a component that is a plugin.
+// Plugged is an optional interface of components that are plugins.
 type Plugged interface{ Plugin() Plugin }
 
-// Plugins returns the plugins that the site file and the user file name. A file that names
-// plugins and that another user may have written is ErrConfig, because plugins are executed.
+// Plugins returns the plugins of the site file and the user file. It returns ErrConfig if another user may have written a file with plugins, because
+// plugins are executed.
 func Plugins(opt Options) (all []Plugin, err error) {
 	site, user := opt.files()
 	for _, l := range []location{site, user} {
@@ -87,11 +87,11 @@ func Plugins(opt Options) (all []Plugin, err error) {
 	return all, nil
 }
 
-// pluginsOf reads the entries of a file.
+// pluginsOf returns the entries of a file.
 func pluginsOf(text []byte) (list []Plugin, err error) {
 	var file struct{ Plugins yaml.Node }
 	if yaml.Unmarshal(text, &file) != nil || file.Plugins.IsZero() {
-		return nil, nil // Load says what is wrong with a file
+		return nil, nil // Load reports the error.
 	}
 	entries, err := yaml.Marshal(&file.Plugins)
 	if err == nil {
@@ -100,8 +100,8 @@ func pluginsOf(text []byte) (list []Plugin, err error) {
 	return list, err
 }
 
-// pluggedIn says what of the plugins that the files name the program doesn't start.
-func pluggedIn(reg *framework.Registry, l layer) error {
+// checkPlugins returns an error for a plugin of the files that the program does not start.
+func checkPlugins(reg *framework.Registry, l layer) error {
 	list, _ := l.plugins.([]any)
 	for i, e := range list {
 		m, _ := e.(map[string]any)
@@ -131,8 +131,8 @@ func (o Options) files() (site, user location) {
 	return site, location{userFile(environ), mayBeUnreadable}
 }
 
-// userFile is the user's own file; "" where the environment names no directory for it. As the
-// XDG specification asks, a relative directory is ignored.
+// userFile returns the path of the user file, "" if the environment has no directory for it. The XDG specification requires that a relative
+// directory is ignored.
 func userFile(environ []string) string {
 	const path = "ferry/config.yaml"
 	xdg, home := lookup(environ, "XDG_CONFIG_HOME"), lookup(environ, "HOME")

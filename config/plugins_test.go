@@ -24,7 +24,7 @@ func pluginOptions(t *testing.T, text string, mode os.FileMode) Options {
 	return Options{SiteFile: os.DevNull, UserFile: path, Environ: []string{}}
 }
 
-func TestPluginsAreThoseOfTheFiles(t *testing.T) {
+func TestPlugins_Files_AreCombined(t *testing.T) {
 	opt := pluginOptions(t, pluginFile, 0o644)
 	all, err := Plugins(opt)
 	if err != nil || len(all) != 1 || all[0].Name != "acme" || len(all[0].Command) != 2 || all[0].SHA256 != "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" || all[0].Priority != 3 || all[0].File != opt.UserFile {
@@ -32,8 +32,7 @@ func TestPluginsAreThoseOfTheFiles(t *testing.T) {
 	}
 }
 
-// Such a file says what is executed.
-func TestPluginsOfAFileThatOthersCanWriteAreRefused(t *testing.T) {
+func TestPlugins_FileWritableByOthers_ReturnsErrConfig(t *testing.T) {
 	_, err := Plugins(pluginOptions(t, pluginFile, 0o666))
 	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "can be written by others") {
 		t.Error(err)
@@ -43,7 +42,7 @@ func TestPluginsOfAFileThatOthersCanWriteAreRefused(t *testing.T) {
 	}
 }
 
-func TestProgramWithoutTheHostSaysWhatToAdd(t *testing.T) {
+func TestLoad_PluginWithoutHost_NamesRemedy(t *testing.T) {
 	_, err := Load(framework.NewRegistry(), pluginOptions(t, pluginFile, 0o600))
 	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "ferry/plugin/host") || !strings.Contains(err.Error(), "mpi.WithRegistry") {
 		t.Error(err)

@@ -26,7 +26,7 @@ func TestUserFile_UnreadableBelowHome_IsSkippedWithItsReason(t *testing.T) {
 		"HOME=" + home:           unreadableFile(t, home+"/.config/ferry/config.yaml"),
 		"XDG_CONFIG_HOME=" + xdg: unreadableFile(t, xdg+"/ferry/config.yaml"),
 	} {
-		wantSkipped(t, environ, path+" can't be read: too many levels of symbolic links")
+		wantSkipped(t, environ, path+" cannot be read: too many levels of symbolic links")
 	}
 }
 
@@ -36,12 +36,12 @@ func TestUserFile_OfAnotherUser_IsSkippedWithItsReason(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("btl.shm.name: other"), 0)); err != nil {
 		t.Fatal(err)
 	}
-	asUser(t, func() { wantSkipped(t, "HOME="+home, path+" can't be read: permission denied") })
+	asUser(t, func() { wantSkipped(t, "HOME="+home, path+" cannot be read: permission denied") })
 	if err := os.Chmod(filepath.Dir(path), 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Chmod(filepath.Dir(path), 0o755) })
-	asUser(t, func() { wantSkipped(t, "HOME="+home, path+" can't be read: permission denied") })
+	asUser(t, func() { wantSkipped(t, "HOME="+home, path+" cannot be read: permission denied") })
 }
 
 // asUser calls f without the rights of root, which may read everything.
@@ -91,8 +91,8 @@ func TestNamedFile_Unreadable_IsAnError(t *testing.T) {
 	} {
 		opt.Skipped = func(file string, _ error) { t.Errorf("%s: %s is skipped", name, file) }
 		_, err := Load(registry(), opt)
-		wantError(t, err, path, "can't be read: too many levels of symbolic links")
+		wantError(t, err, path, "cannot be read: too many levels of symbolic links")
 		_, err = Plugins(opt)
-		wantError(t, err, path, "can't be read")
+		wantError(t, err, path, "cannot be read")
 	}
 }

@@ -13,9 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decode reads text, which holds one YAML document or none, into v. A field that
-// v's type lacks is an error, as most likely it is misspelt. The message is one
-// line, and says which of the text's.
+// decode decodes text, which has at most one YAML document, into v. A field that v's type lacks is an error, because it is probably misspelt. The
+// message is one line, and has the line number in the text.
 func decode(text []byte, v any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
@@ -32,8 +31,8 @@ func decode(text []byte, v any) error {
 	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// parser is koanf's for YAML, but it takes one document only, and returns texts by
-// the full names of parameters. What the document has under plugins goes to plugins.
+// parser is koanf's parser for YAML, limited to one document. It returns texts by the full names of parameters, and stores the value of the key
+// plugins in plugins.
 type parser struct {
 	*koanfyaml.YAML
 	plugins *any
@@ -46,13 +45,12 @@ func (p parser) Unmarshal(text []byte) (map[string]any, error) {
 	}
 	*p.plugins = nested[pluginsKey]
 	delete(nested, pluginsKey)
-	return normalise(nested)
+	return flatten(nested)
 }
 
-// normalise returns the texts that nested maps hold, by the full names of
-// parameters: without select. and params., and whether keys are nested or dotted.
-func normalise(nested map[string]any) (map[string]any, error) {
-	flat, keys := map[string]any{}, map[string]string{} // keys: which key has set a parameter
+// flatten returns the texts in nested maps by the full names of parameters. It removes select. and params., and accepts nested and dotted keys.
+func flatten(nested map[string]any) (map[string]any, error) {
+	flat, keys := map[string]any{}, map[string]string{} // keys has the key that has set a parameter.
 	var add func(key string, value any) error
 	add = func(key string, value any) error {
 		if m, ok := value.(map[string]any); ok {
@@ -77,7 +75,7 @@ func normalise(nested map[string]any) (map[string]any, error) {
 		} else if strings.Contains(name, ".") {
 			return fmt.Errorf("key %s: select holds lists of components by framework; parameters belong under params", key)
 		}
-		// Which of two keys wins would depend on their spelling.
+		// The winner of two keys would depend on their spelling.
 		if other, twice := keys[name]; twice {
 			return fmt.Errorf("parameter %s is set twice, by the keys %s and %s", name, other, key)
 		}
@@ -101,12 +99,12 @@ func textOf(value any) (string, error) {
 				return "", err
 			}
 			if _, list := e.([]any); list || strings.Contains(parts[i], ",") {
-				return "", fmt.Errorf("element %v is a list, or holds a comma, which separates elements", e)
+				return "", fmt.Errorf("element %v is a list or contains a comma, which separates elements", e)
 			}
 		}
 		return strings.Join(parts, ","), nil
 	case nil:
 		return "", errors.New(`it has no value; write "" for the empty text`)
 	}
-	return "", fmt.Errorf("a YAML value of type %T can't be a parameter; put text in quotes", value)
+	return "", fmt.Errorf("a YAML value of type %T cannot be a parameter; put text in quotes", value)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
-// serveGoPlugin is Serve through go-plugin, which replaces os.Stdout and os.Stderr by pipes that end
-// with the gRPC server. The caller's last lines on standard error need the file of before.
+// serveGoPlugin implements Serve with go-plugin, which replaces os.Stdout and os.Stderr by pipes that end with the gRPC server. It restores the
+// files for the caller's last lines.
 func serveGoPlugin(c btl.Component) error {
 	stderr := os.Stderr
 	v := &service{component: c, server: newServer(stderr), served: make(chan struct{})}
@@ -51,11 +51,11 @@ type service struct {
 	server    *server
 
 	mu       sync.Mutex
-	stop     func()        // Stops the gRPC server
-	isOrphan bool          // The rank has ended
-	opened   bool          // Open has succeeded
-	served   chan struct{} // Closed when the transport has ended
-	err      error         // Of the transport; to be read after served
+	stop     func()        // Stops the gRPC server.
+	isOrphan bool          // The rank has ended.
+	opened   bool          // Open has succeeded.
+	served   chan struct{} // Closed when the transport has ended.
+	err      error         // Of the transport. Valid after served is closed.
 }
 
 // Open implements control.TransportServer.
@@ -131,8 +131,8 @@ func (v *service) end() error {
 	return v.err
 }
 
-// awaitRank stops the gRPC server when the rank has ended. The kernel kills a child of the rank
-// then, but not the child of a script that the rank has started.
+// awaitRank stops the gRPC server when the rank has ended. The kernel kills a child of the rank, but not the child of a script that the rank has
+// started.
 func (v *service) awaitRank() {
 	_, _, err := socket(wire.ControlFD).receive()
 	if err == nil {

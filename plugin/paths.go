@@ -16,13 +16,13 @@ import (
 
 // outbound is a path from the rank to a peer.
 type outbound struct {
-	s      *server
-	id     uint32
-	peer   framework.Life
-	ep     btl.Endpoint
-	isOpen bool
-	isLeft bool     // The rank has closed the path
-	frames [][]byte // Not yet passed to the transport
+	s        *server
+	id       uint32
+	peer     framework.Life
+	ep       btl.Endpoint
+	isOpen   bool
+	isClosed bool     // The rank has closed the path
+	frames   [][]byte // Not yet passed to the transport
 
 	creditOwed   uint32 // Frames passed on without credit returned to the rank
 	sent         uint64 // Frames passed to the transport
@@ -34,7 +34,7 @@ type inbound struct {
 	s       *server
 	id      uint32
 	peer    framework.Life
-	refused error // The rank has rejected a frame
+	refusal error // The rank has rejected a frame
 }
 
 // messagesPerPoll bounds a Poll, so that the transport is polled too.
@@ -67,7 +67,7 @@ func (s *server) Poll() (n int) {
 			return n
 		}
 		if s.in.Release() {
-			s.ring()
+			s.wakeRank()
 		}
 	}
 	for _, p := range s.paths {
@@ -86,15 +86,15 @@ func (s *server) message(b []byte) error {
 	switch {
 	case kind == wire.Connect && p == nil:
 		return s.connect(path, body)
-	case kind == wire.Frame && p == nil, kind == wire.Leave && p == nil: // the path has ended; the message to the rank is under way
+	case kind == wire.Frame && p == nil, kind == wire.Leave && p == nil: // The path has ended, and the rank is not notified yet.
 	case kind == wire.Frame && p.isOpen && len(p.frames) == 0 && p.send(body):
 	case kind == wire.Frame && len(p.frames) < wire.Credit:
 		p.frames = append(p.frames, slices.Clone(body))
 	case kind == wire.Leave:
-		p.isLeft = true
+		p.isClosed = true
 	case kind == wire.Refuse:
 		if in := s.accepted[path]; in != nil {
-			in.refused = errors.New(string(body))
+			in.refusal = errors.New(string(body))
 		}
 	default:
 		return fmt.Errorf("message %d of path %d", kind, path)
@@ -139,7 +139,7 @@ func (p *outbound) pass() (n int) {
 		p.s.publish(wire.Idle, p.id, binary.LittleEndian.AppendUint64(nil, p.reportedIdle))
 		n++
 	}
-	if p.isLeft && len(p.frames) == 0 {
+	if p.isClosed && len(p.frames) == 0 {
 		p.ep.Close()
 		delete(p.s.paths, p.id)
 	}
@@ -181,24 +181,23 @@ func (s *server) ended(path uint32, err error) {
 	s.publish(wire.Ended, path, append(binary.LittleEndian.AppendUint32(nil, how), why[:min(len(why), 1000)]...))
 }
 
-// transport is the module as the engine polls it, but not while the ring to the rank is full. The
-// queue of frames from peers would grow without limit for a rank that does not read. It is not
-// awaited meanwhile either, as it may be ready.
+// transport is the module for the engine's polls. It is not polled or awaited while the ring to the rank is full, because the queue of frames for a
+// rank that does not read would grow without limit.
 type transport struct{ s *server }
 
-func (t transport) held() bool { return len(t.s.queue) > 0 && !t.s.isOver }
+func (t transport) isHeld() bool { return len(t.s.queue) > 0 && !t.s.isOver }
 
 // Poll implements progress.Source.
 func (t transport) Poll() int {
-	if t.held() {
+	if t.isHeld() {
 		return 0
 	}
 	return t.s.wakeAfter(t.s.module.Poll())
 }
 
-// Unwrap shows the engine the module's abilities.
+// Unwrap returns the module with its optional interfaces.
 func (t transport) Unwrap() any {
-	if t.held() {
+	if t.isHeld() {
 		return nil
 	}
 	return t.s.module
@@ -216,7 +215,7 @@ func (s *server) publish(kind, path uint32, body []byte) {
 			cpu.CopyShared(b[wire.Prefix:], body)
 			s.out.Commit(len(b))
 			s.published++
-			s.ring()
+			s.wakeRank()
 			return
 		}
 	}
@@ -226,11 +225,11 @@ func (s *server) publish(kind, path uint32, body []byte) {
 	s.out.Wait(len(s.queue[0]))
 }
 
-// ring wakes the rank if it sleeps.
-func (s *server) ring() {
+// wakeRank wakes the rank if it sleeps.
+func (s *server) wakeRank() {
 	if s.rank.Armed() {
 		s.rank.Disarm()
-		_, _ = unix.Write(s.wake, binary.NativeEndian.AppendUint64(nil, 1)) // it fails if the rank is gone
+		_, _ = unix.Write(s.wake, binary.NativeEndian.AppendUint64(nil, 1)) // Fails after the end of the rank.
 	}
 }
 
@@ -247,7 +246,7 @@ func (s *server) flush() (n int) {
 		s.out.Commit(copy(b, s.queue[0]))
 		s.published++
 		s.queue = s.queue[1:]
-		s.ring()
+		s.wakeRank()
 		n++
 	}
 	return n
@@ -264,25 +263,25 @@ func (s *server) Accept(peer framework.Life) btl.Inbound {
 
 // Frame implements btl.Inbound.
 func (in *inbound) Frame(frame []byte) error {
-	if in.refused != nil {
+	if in.refusal != nil {
 		delete(in.s.accepted, in.id)
-		return in.refused
+		return in.refusal
 	}
 	in.s.publish(wire.Frame, in.id, frame)
 	return nil
 }
 
-// Limits implements btl.Receiver. The rank has the smaller of both limits already.
+// Limits implements btl.Receiver. The rank already applies the smaller of both limits.
 func (s *server) Limits(framework.Life, int, int) {}
 
 // PathDown implements btl.Receiver.
-func (s *server) PathDown(peer framework.Life, err error) { s.lost(peer, err) }
+func (s *server) PathDown(peer framework.Life, err error) { s.endPathsTo(peer, err) }
 
 // PeerGone implements btl.Receiver.
-func (s *server) PeerGone(peer framework.Life, err error) { s.lost(peer, err) }
+func (s *server) PeerGone(peer framework.Life, err error) { s.endPathsTo(peer, err) }
 
-// lost ends all paths with a peer, since the transport does not name one.
-func (s *server) lost(peer framework.Life, err error) {
+// endPathsTo ends all paths with a peer, because the transport does not identify one.
+func (s *server) endPathsTo(peer framework.Life, err error) {
 	for _, p := range s.paths {
 		if p.peer == peer {
 			p.end(err)

@@ -1,10 +1,8 @@
-// Package plugin makes a program a transport of ferry that runs as a process of its own: its
-// main function calls Serve with a BTL component. A rank whose program imports plugin/host starts
-// it, as its child, through go-plugin, or with the small protocol of docs/plugin-protocol.md,
-// which programs in other languages speak.
+// Package plugin turns a program into a transport of ferry in a separate process. Its main function calls Serve with a BTL component. A rank that
+// imports plugin/host starts the program as a child, through go-plugin, or with the small protocol of docs/plugin-protocol.md, which programs in
+// other languages use.
 //
-// The component runs as it would in the rank, over an engine of the plugin's. It gets no
-// optional ability of the rank's protocol, and of its own abilities the rank uses none.
+// The component runs over an engine of the plugin. Optional interfaces of the rank's protocol and of the component are not used.
 package plugin
 
 import (
@@ -35,14 +33,13 @@ func Started() bool {
 	return os.Getenv(wire.Environment) != "" || os.Getenv(control.Handshake.MagicCookieKey) == control.Handshake.MagicCookieValue
 }
 
-// Serve is a plugin: it serves the rank that has started this process until that ends the
-// transport, or is gone. The caller exits then, with a status other than 0 for an error; lines on
-// standard error become log lines of the rank. Parameters of the component have their defaults.
-// If a call of the component hangs, Serve returns an error some seconds after the end of the rank.
-// In a process that no rank has started, Serve prints go-plugin's hint and exits with status 1.
+// Serve runs the transport for the rank that has started this process. It blocks until the rank stops the transport or ends. The caller then
+// exits, with a status other than 0 after an error. Lines on standard error become log lines of the rank. Parameters of the component have their
+// defaults. If a call of the component hangs, Serve returns an error some seconds after the end of the rank. In a process that was not started by
+// a rank, Serve prints go-plugin's hint and exits with status 1.
 func Serve(c btl.Component) error {
 	for fd := wire.ControlFD; Started() && fd <= wire.ProgramFD; fd++ {
-		unix.CloseOnExec(fd) // a child that held the socket would hide this process's end
+		unix.CloseOnExec(fd) // A child with the socket would hide the end of this process.
 	}
 	if !Started() {
 		return serve(c)
@@ -100,14 +97,14 @@ type server struct {
 
 	paths         map[uint32]*outbound
 	accepted      map[uint32]*inbound
-	latestInbound uint32 // Number of the path that a peer has opened last
+	latestInbound uint32 // Number of the last path opened by a peer.
 
 	published uint64                            // Messages in the ring to the rank since the start
 	pings     chan func(published uint64) error // Replies to pings, which Poll calls
 	progress  progress.Completion               // Wakes serve
 
 	isOver bool
-	err    error // Why it is over; nil in good order
+	err    error // Reason of a failure, else nil.
 }
 
 // open opens the component over the rings, and returns its description.
@@ -168,7 +165,7 @@ func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err erro
 		Name: c.Info().Name, Device: caps.Device, Blob: s.module.Blob(),
 	}
 	if o.Blob == nil {
-		return o, errors.New("the transport has no address: peers can't connect")
+		return o, errors.New("the transport has no address: peers cannot connect")
 	}
 	return o, nil
 }
@@ -192,9 +189,8 @@ func (s *server) reaches() uint32 {
 	return r
 }
 
-// serve polls until the end, and closes the transport. It spins and sleeps as a rank does that waits
-// for one message after the other: with a single wait, the first pause would leave all that follows
-// to the engine's progress goroutine, which sleeps before each.
+// serve polls until the end, and closes the transport. It spins and sleeps like a rank in a sequence of waits. With a single wait, the engine's
+// progress goroutine would make all progress after the first pause, and it sleeps before each poll.
 func (s *server) serve() error {
 	e, t := s.env.Engine, transport{s}
 	e.Add(t)
@@ -217,11 +213,10 @@ func (s *server) serve() error {
 	return err
 }
 
-// drainLimit is the time for the messages from before the end. The rank kills the plugin after 5 s.
+// drainLimit is the time limit for messages committed before the end. The rank kills the plugin after 5 s.
 const drainLimit = 2 * time.Second
 
-// drain handles the messages in the ring from the rank, and passes their frames to the transport as
-// far as it takes them.
+// drain handles the messages in the ring from the rank, and passes their frames to the transport while it accepts them.
 func (s *server) drain() {
 	e, late := s.env.Engine, time.Now().Add(drainLimit)
 	for left := true; left && time.Now().Before(late); runtime.Gosched() {
@@ -235,7 +230,7 @@ func (s *server) drain() {
 	}
 }
 
-// end ends serve; nil is in good order.
+// end ends serve. err is nil for an orderly end.
 func (s *server) end(err error) {
 	s.env.Engine.Lock()
 	s.fail(err)
@@ -248,7 +243,7 @@ func (s *server) ping(reply func(published uint64) error) {
 	s.env.Engine.Bell().Ring()
 }
 
-// fail ends the plugin; nil is in good order. Called with the lock held.
+// fail ends the plugin. err is nil for an orderly end. The lock is held.
 func (s *server) fail(err error) {
 	if !s.isOver {
 		s.err, s.isOver = err, true
@@ -264,8 +259,7 @@ func (s *server) wakeAfter(n int) int {
 	return n
 }
 
-// spin is the time to poll before yielding, short if ranks and their plugins outnumber the
-// processors, and 0 for the default.
+// spin returns the time to poll before yielding. It is short if ranks and plugins outnumber the processors, and 0 for the default.
 func spin(ranks int) time.Duration {
 	if 2*ranks > cpu.Available() {
 		return progress.OversubscribedSpin

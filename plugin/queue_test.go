@@ -33,9 +33,8 @@ func (f *flood) Poll() int {
 func (f *flood) FD() int   { return -1 }
 func (f *flood) Arm() bool { return true }
 
-// A rank that reads nothing, because it computes or was stopped, has its peers wait: nothing
-// grows in the plugin, nor does it spin over a descriptor that it does not read.
-func TestPeersWaitForARankThatDoesNotRead(t *testing.T) {
+// A rank that does not read, because it computes or is stopped, must block its peers. The plugin's memory must not grow.
+func TestServe_RankDoesNotRead_BlocksPeers(t *testing.T) {
 	const cells = 64
 	job := kittest.NewJob(1, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}
@@ -122,8 +121,8 @@ func (c closes) Poll() int                                      { return c.slow.
 func (c closes) Connect(p framework.Peer) (btl.Endpoint, error) { return c.slow.Connect(p) }
 func (c closes) Close() error                                   { return nil }
 
-// The word that ends a plugin comes by the socket, and may be faster than frames in the ring.
-func TestFramesCommittedBeforeTheEndAreSent(t *testing.T) {
+// The end of the plugin comes through the socket, and may overtake frames in the ring.
+func TestServe_FramesBeforeEnd_AreSent(t *testing.T) {
 	job := kittest.NewJob(1, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}
 	defer env.Engine.Close()

@@ -14,14 +14,14 @@ import (
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
-// serveSocket is Serve with the control frames of docs/plugin-protocol.md.
+// serveSocket implements Serve with the control frames of docs/plugin-protocol.md.
 func serveSocket(c btl.Component) error {
 	k := socket(wire.ControlFD)
-	start, err := k.hello() // of any version: closing a socket with unread packets loses the answer
+	start, err := k.hello() // Of any version. Closing a socket with unread packets would lose the reply.
 	if v := os.Getenv(wire.Environment); v != strconv.Itoa(wire.Version) {
 		theirs, _ := strconv.ParseUint(v, 10, 32)
 		err = wire.Differ(false, uint32(theirs))
-		return errors.Join(err, k.send(wire.Failed, []byte(err.Error()))) // a frame of every version
+		return errors.Join(err, k.send(wire.Failed, []byte(err.Error()))) // All versions have this frame.
 	}
 	if err != nil {
 		return err
@@ -77,9 +77,8 @@ func (k socket) awaitHangup() error {
 // orphanGrace is the time for an orderly end of a plugin after the end of its rank.
 const orphanGrace = 5 * time.Second
 
-// awaitOrphan closes orphaned orphanGrace after the end of the rank. A call of the component that
-// hangs holds locks that an orderly end needs. The kernel kills a child of the rank, but not the
-// child of a script that the rank has started.
+// awaitOrphan closes orphaned orphanGrace after the end of the rank. A hanging call of the component may hold locks that an orderly end needs. The
+// kernel kills a child of the rank, but not the child of a script that the rank has started.
 func awaitOrphan(k socket, orphaned chan<- struct{}) {
 	if k.awaitHangup() == nil {
 		time.Sleep(orphanGrace)
@@ -98,7 +97,7 @@ func (k socket) send(kind uint32, body []byte) error {
 func (k socket) hello() (wire.Start, error) {
 	kind, body, err := k.receive()
 	if err != nil || kind != wire.Hello {
-		return wire.Start{}, errors.Join(err, fmt.Errorf("the rank begins with control frame %d", kind))
+		return wire.Start{}, errors.Join(err, fmt.Errorf("first control frame of the rank has kind %d", kind))
 	}
 	return wire.ParseStart(body)
 }

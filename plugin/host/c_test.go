@@ -62,11 +62,11 @@ func inC(t *testing.T, args ...string) btl.Component {
 	return component(t, host.Entry{Kind: framework.BTL, Name: "c", Command: append([]string{binary}, args...), Protocol: config.ProtocolFerry})
 }
 
-func TestPluginInCKeepsTheContract(t *testing.T) {
+func TestPluginInC_Loopback_KeepsContract(t *testing.T) {
 	btltest.Cases(btltest.Subject{Component: inC(t)}).Run(t)
 }
 
-func TestPluginInCCarriesOB1(t *testing.T) {
+func TestPluginInC_OB1_PassesKit(t *testing.T) {
 	needs.Time(t)
 	policies := []cid.Policy{cid.PolicyLazy} // which asks most of a transport
 	if *full {
@@ -75,8 +75,8 @@ func TestPluginInCCarriesOB1(t *testing.T) {
 	pmltest.Run(t, pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), inC(t)}}, policies...)
 }
 
-// Whatever the stack, a random program has one outcome.
-func TestRandomProgramsGoAlikeOverPlugins(t *testing.T) {
+// A random program has the same result over all stacks.
+func TestRandomPrograms_OverPlugins_HaveEqualResults(t *testing.T) {
 	over := func(name string, policy cid.Policy, btls ...btl.Component) pmltest.Variant {
 		return pmltest.Variant{Name: name, Policy: policy, Stack: pmltest.Stack{PML: ob1.Component(), BTLs: btls}}
 	}
@@ -96,16 +96,16 @@ func TestRandomProgramsGoAlikeOverPlugins(t *testing.T) {
 	}
 }
 
-func TestPluginInCSaysThatTheVersionIsAnother(t *testing.T) {
+func TestPluginInC_OtherVersion_ReturnsError(t *testing.T) {
 	e := inC(t).(config.Plugged).Plugin()
 	e.Env = append(e.Env, "FERRY_PLUGIN=9")
 	e.Name = "acme"
-	if _, _, _, err := open(t, e, io.Discard, nil); err == nil || !strings.Contains(err.Error(), "the plugin says: \"this plugin speaks version 1") {
+	if _, _, _, err := open(t, e, io.Discard, nil); err == nil || !strings.Contains(err.Error(), "the plugin reports: \"this plugin speaks version 1") {
 		t.Error(err)
 	}
 }
 
-func TestNullInCKeepsTheContract(t *testing.T) {
+func TestPluginInC_Null_KeepsContract(t *testing.T) {
 	needs.Time(t)
 	btltest.Cases(btltest.Subject{Component: inC(t, "null")}).Run(t)
 }

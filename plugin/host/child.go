@@ -13,17 +13,15 @@ import (
 	"github.com/ferrympi/ferry/internal/fork"
 )
 
-// child is a command that this process has started and that ends with it. A goroutine reaps it as
-// soon as it exits.
+// child is a command that ends with this process. A goroutine reaps it when it exits.
 type child struct {
 	cmd            *exec.Cmd
-	thread         *fork.Thread // The kernel kills the child when this thread ends
-	stdout, stderr *os.File     // Read ends; reads end shortly after the child, even while other processes hold the other ends
+	thread         *fork.Thread // The kernel kills the child at the end of this thread.
+	stdout, stderr *os.File     // Read ends. Reads end shortly after the child, even if other processes hold the write ends.
 	exited         chan struct{}
 }
 
-// outputGrace is the time for the last output of a child that has exited. A process of the child's
-// own may hold its output open without end.
+// outputGrace is the time for reading the last output of a child that has exited. A child of the child may hold the output open.
 const outputGrace = 100 * time.Millisecond
 
 // startChild starts a command in a new process group.
@@ -55,7 +53,7 @@ func startChild(cmd *exec.Cmd) (c *child, err error) {
 }
 
 func (c *child) reap() {
-	_ = c.cmd.Wait() // the state has the status
+	_ = c.cmd.Wait() // ProcessState has the status.
 	c.thread.Close()
 	late := time.Now().Add(outputGrace)
 	_ = c.stdout.SetReadDeadline(late)
@@ -63,15 +61,15 @@ func (c *child) reap() {
 	close(c.exited)
 }
 
-// kill kills the process and its group, so that the children of a script end too.
+// kill kills the process group of the child, which includes the children of a script.
 func (c *child) kill() {
 	if c.cmd.Process.Kill() == nil {
 		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
 	}
 }
 
-// exits reports whether the process exits within a time.
-func (c *child) exits(within time.Duration) bool {
+// exitsWithin reports whether the process exits within a time.
+func (c *child) exitsWithin(within time.Duration) bool {
 	select {
 	case <-c.exited:
 		return true
@@ -80,7 +78,7 @@ func (c *child) exits(within time.Duration) bool {
 	}
 }
 
-// status blocks until the process has exited, and returns how, e.g. "signal: killed".
+// status blocks until the child has exited, and returns its status, for example "signal: killed".
 func (c *child) status() string {
 	<-c.exited
 	return c.cmd.ProcessState.String()
@@ -93,12 +91,12 @@ func (c *child) wasKilled() bool {
 	return ok && w.Signaled() && w.Signal() == syscall.SIGKILL
 }
 
-// useAllProcessors lets the thread and its children run on all processors. A rank that is bound to
-// one polls there, and its plugin would wait for the end of the rank's slice (see cpu.ForRanks).
+// useAllProcessors lets the thread and its children run on all processors. Otherwise the plugin of a bound rank would share the processor that
+// the rank polls on (see cpu.ForRanks).
 func useAllProcessors() {
 	var all unix.CPUSet
 	for i := range len(all) * bits.UintSize {
 		all.Set(i)
 	}
-	_ = unix.SchedSetaffinity(0, &all) // it stays where it is then
+	_ = unix.SchedSetaffinity(0, &all) // After an error the affinity is unchanged.
 }

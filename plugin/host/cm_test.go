@@ -17,7 +17,7 @@ import (
 // Where an MTL has the network, ob1 has the processes of a node, and a plugin may carry their
 // messages: it is ob1 there that begins afresh when a plugin has come back. pml/cm, whose
 // transports don't come back, takes no part in it.
-func TestKillUnderCMAndANewCommunicatorWorks(t *testing.T) {
+func TestKill_UnderCM_NewCommunicatorWorks(t *testing.T) {
 	network := mtltest.NewMemory(mtltest.Options{}).Component()
 	mpitest.Job{
 		Size: 2, Timeout: 2 * time.Minute,

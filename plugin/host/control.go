@@ -10,8 +10,8 @@ import (
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
-// control is the channel between a rank and its plugin for the process as a whole. Paths are
-// opened and closed through the rings, in order with their frames.
+// control is the channel between a rank and its plugin for the whole process. Paths are opened and closed by messages in the rings, in order with
+// their frames.
 type control interface {
 	// open opens the transport, and returns its description, unchecked. It blocks until the plugin
 	// answers, ctx ends or the child exits.
@@ -20,8 +20,8 @@ type control interface {
 	// ping requests a reply. It does not wait for one.
 	ping()
 
-	// serve calls pong for each reply until the channel ends, and returns errChannelEnded or the
-	// plugin's mistake. pong's argument is the number of messages in the ring to the rank since the start.
+	// serve calls pong for each reply until the channel ends, and returns errChannelEnded or a protocol error of the plugin. The argument
+	// of pong is the number of messages in the ring to the rank since the start.
 	serve(pong func(published uint64)) error
 
 	// stop requests the orderly end of the plugin. It may block until the child exits.

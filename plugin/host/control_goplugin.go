@@ -28,7 +28,7 @@ type goPluginControl struct {
 	client    *plugin.Client
 	transport service.TransportClient
 	command   *command
-	socket    *os.File // Ends with this process, which the plugin notices
+	socket    *os.File // The plugin notices its close at the end of this process.
 	output    []*io.PipeWriter
 	pings     chan struct{}
 	ctx       context.Context // Of calls after open; ends with the child
@@ -71,7 +71,7 @@ func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
 	}
 	child := g.command.started()
 	if child != nil {
-		go func() { <-child.exited; g.cancel() }() // no call outlives the child
+		go func() { <-child.exited; g.cancel() }() // Calls end with the child.
 	}
 	return g, child, err
 }
@@ -88,21 +88,21 @@ func (g *goPluginControl) open(ctx context.Context, start wire.Start) (wire.Offe
 	r, err := g.transport.Open(ctx, service.RequestOf(start))
 	switch s, _ := status.FromError(err); {
 	case err == nil:
-		_ = os.RemoveAll(g.command.socketDir) // connected; a rank that is killed could not remove it
+		_ = os.RemoveAll(g.command.socketDir) // Not needed any more, and a killed rank could not remove it.
 		return r.Offer(), nil
 	case s.Code() == codes.Unavailable:
 		return wire.Offer{}, errChannelEnded
 	case s.Code() == codes.FailedPrecondition:
-		return wire.Offer{}, fmt.Errorf("the plugin says: %.500q", s.Message())
+		return wire.Offer{}, fmt.Errorf("the plugin reports: %.500q", s.Message())
 	default:
-		return wire.Offer{}, fmt.Errorf("the plugin does not open its transport: %.500s", s.Err())
+		return wire.Offer{}, fmt.Errorf("the plugin failed to open its transport: %.500s", s.Err())
 	}
 }
 
 func (g *goPluginControl) ping() {
 	select {
 	case g.pings <- struct{}{}:
-	default: // the one before has no reply yet
+	default: // The previous one has no reply yet.
 	}
 }
 
@@ -128,22 +128,21 @@ func (g *goPluginControl) serve(pong func(published uint64)) error {
 
 // stop closes the transport and then the process, which go-plugin kills after 2 s.
 func (g *goPluginControl) stop() {
-	_, _ = g.transport.Close(g.ctx, &service.CloseRequest{}) // a plugin that does not answer is killed
+	_, _ = g.transport.Close(g.ctx, &service.CloseRequest{}) // A plugin without a reply is killed.
 	g.client.Kill()
 }
 
 func (g *goPluginControl) close() {
 	g.cancel()
-	g.client.Kill() // frees the connection, and removes the folder of the socket
+	g.client.Kill() // Closes the connection, and removes the folder of the socket.
 	for _, w := range g.output {
 		w.Close()
 	}
 	g.socket.Close()
 }
 
-// command is the command of a plugin as go-plugin's runner. The runner of go-plugin itself passes
-// standard input on, hangs at the end of a plugin while another process holds its output open, and
-// leaves the socket of a killed plugin behind.
+// command runs the command of a plugin for go-plugin. go-plugin's own runner passes standard input on, hangs at the end of a plugin while another
+// process holds its output open, and does not remove the socket of a killed plugin.
 type command struct {
 	cmd       *exec.Cmd
 	output    *output
@@ -223,7 +222,7 @@ func (c *command) started() *child {
 // Wait implements runner.Runner.
 func (c *command) Wait(context.Context) error {
 	_ = c.started().status()
-	return nil // process reports how it ended
+	return nil // The status is reported by process.
 }
 
 // Kill implements runner.Runner. A child that is about to exit keeps its own status. Later calls of
@@ -233,7 +232,7 @@ func (c *command) Kill(context.Context) error {
 	c.isKilled = true
 	child := c.child
 	c.mu.Unlock()
-	if child != nil && !child.exits(outputGrace) {
+	if child != nil && !child.exitsWithin(outputGrace) {
 		child.kill()
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
-// socketControl is the control protocol of docs/plugin-protocol.md, packets over a socket pair.
+// socketControl implements the control protocol of docs/plugin-protocol.md, which is packets over a socket pair.
 type socketControl struct {
 	socket *os.File
 	limit  time.Duration // Of a write, since the plugin may not read
@@ -42,7 +42,7 @@ func (s *socketControl) open(ctx context.Context, start wire.Start) (o wire.Offe
 	case err != nil:
 		return o, err
 	case kind == wire.Failed:
-		return o, fmt.Errorf("the plugin says: %.500q", body)
+		return o, fmt.Errorf("the plugin reports: %.500q", body)
 	case kind != wire.Ready:
 		return o, fmt.Errorf("the plugin begins with control frame %d", kind)
 	}
@@ -74,7 +74,7 @@ func (s *socketControl) ping() {
 
 func (s *socketControl) stop() { s.send(binary.LittleEndian.AppendUint32(nil, wire.End), stopGrace) }
 
-// send sends a frame. Of an error serve learns the reason.
+// send sends a frame. serve returns the reason of an error.
 func (s *socketControl) send(frame []byte, limit time.Duration) {
 	_ = s.socket.SetWriteDeadline(time.Now().Add(limit))
 	_, _ = s.socket.Write(frame)

@@ -34,7 +34,7 @@ func refuse(remedy, format string, args ...any) error {
 	return &refusal{fmt.Errorf(format, args...), remedy}
 }
 
-// missing has the remedy for a path that leads nowhere.
+// missing returns the refusal of a path without a file.
 func (c component) missing(err error) error {
 	why := fmt.Errorf("the plugin's program: %w", err)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,8 +46,7 @@ func (c component) missing(err error) error {
 // file names the file that has the plugin's entry.
 func (c component) file() string { return cmp.Or(c.File, "the program that registers it") }
 
-// open opens the program. Only root and this user can have put it there, or can change it. The
-// plugin is executed from this descriptor.
+// open opens the program. Only root and this user may have written the file and its folders. The plugin is executed from the returned descriptor.
 func (c component) open() (*os.File, error) {
 	f, err := trustedfile.Open(c.Command[0])
 	if untrusted, ok := errors.AsType[*trustedfile.Error](err); ok {

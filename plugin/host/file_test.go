@@ -14,8 +14,7 @@ import (
 	"github.com/ferrympi/ferry/plugin/host"
 )
 
-// What somebody else could have put there is not started.
-func TestFileThatOthersCouldChangeIsRefused(t *testing.T) {
+func TestOpen_FileWritableByOthers_IsRefused(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +63,7 @@ func TestFileThatOthersCouldChangeIsRefused(t *testing.T) {
 	}
 }
 
-// TestEntryWithoutACommandIsAVerdict, however it came to be registered.
-func TestEntryWithoutACommandIsAVerdict(t *testing.T) {
+func TestProbe_EntryWithoutCommand_IsUnavailable(t *testing.T) {
 	c := host.Component(host.Entry{Kind: framework.BTL, Name: "nothing"})
 	if info := c.Info(); info.Name != "nothing" {
 		t.Errorf("it is called %q", info.Name)

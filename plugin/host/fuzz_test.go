@@ -25,7 +25,7 @@ func (p protocol) PathDown(peer framework.Life, _ error) { p.m.Forget(peer) }
 func (p protocol) PeerGone(peer framework.Life, _ error) { p.m.Forget(peer) }
 func (p protocol) Frame(b []byte) error {
 	if b[0] == 0xff {
-		return errors.New("this makes no sense")
+		return errors.New("invalid")
 	}
 	return nil
 }
@@ -39,7 +39,7 @@ func bare(tb testing.TB) *module {
 	env.Logger = slog.New(slog.DiscardHandler)
 	m := &module{env: env, params: &params{Opening: time.Hour}, name: "btl fuzz", caps: wire.Offer{Frame: 256, Eager: 256, Reaches: 3}, wake: -1}
 	m.env.Upcall = protocol{m}
-	m.keep()
+	m.enableRestarts()
 	tb.Cleanup(env.Engine.Close)
 	return m
 }
@@ -55,16 +55,16 @@ func (m *module) meet(tb testing.TB, published uint64) {
 	p := &process{mem: mem, cells: fuzzCells, bell: func() {}, quit: make(chan struct{}), output: &output{log: m.env.Logger}, offer: m.caps}
 	p.published.Store(published)
 	m.env.Engine.Lock()
-	m.life = life{}
+	m.policy = restartPolicy{}
 	m.attach(p)
 }
 
 func (m *module) leaves() {
-	if m.dead == nil {
-		m.dies(errors.New("the end"))
+	if m.endReason == nil {
+		m.endAllPaths(errors.New("the end"))
 	}
 	m.env.Engine.Unlock()
-	m.keeper.work.Wait()
+	m.restarter.work.Wait()
 }
 
 // FuzzMessages: a plugin may put any message into its ring, at any time: an error or a change
@@ -91,7 +91,7 @@ func FuzzMessages(f *testing.F) {
 		}{{kind1, path1, body1}, {kind2, path2, body2}} {
 			b := make([]byte, wire.Prefix)
 			wire.Put(b, uint32(x.kind), uint32(x.path))
-			if m.message(append(b, x.body...)) != nil {
+			if m.handleMessage(append(b, x.body...)) != nil {
 				break
 			}
 			if ep.Reserve(100) != nil {
@@ -101,9 +101,9 @@ func FuzzMessages(f *testing.F) {
 		if e := ep.(*outbound); e.credit < 0 || e.credit > wire.Credit || e.sent > 2 {
 			t.Errorf("%+v", e)
 		}
-		m.lose(peer.Life, "send", errors.New("the path ends"))
-		if len(m.out) > 0 || len(m.in) > 2 {
-			t.Errorf("%d paths to peers, and %d from them are left", len(m.out), len(m.in))
+		m.endPathsTo(peer.Life, "send", errors.New("the path ends"))
+		if len(m.outbounds) > 0 || len(m.inbounds) > 2 {
+			t.Errorf("%d paths to peers, and %d from them are left", len(m.outbounds), len(m.inbounds))
 		}
 	})
 }
@@ -123,7 +123,7 @@ func FuzzRing(f *testing.F) {
 		copy(mem[wire.ToPlugin+int(at)%1024:wire.Cells], bytes[len(bytes)/2:]) // the headers
 		for range 3 {
 			m.Poll()
-			m.tell(wire.Leave, 2, nil)
+			m.sendMessage(wire.Leave, 2, nil)
 		}
 	})
 }

@@ -1,16 +1,13 @@
-// Package host lets a program use transports that run as processes of their own. Each entry
-// becomes a BTL component, beside those that are compiled in:
+// Package host runs transports in separate processes. Each entry is a BTL component, next to those that are compiled in:
 //
 //	registry := components.Standard()
-//	err := host.Load(registry, config.Options{}) // what files name; or host.Register
+//	err := host.Load(registry, config.Options{}) // Entries of configuration files. See also host.Register.
 //	session, err := mpi.OpenSession(ctx, mpi.WithRegistry(registry))
 //
-// Opening the component starts the plugin, one for each process, which is its child and ends
-// with it. Only BTLs can be plugins: what they move is opaque to them and can cross a ring,
-// while an MTL works on users' buffers, which another process can't see.
+// Open of the component starts the plugin as a child of this process, which ends with it. Each process has its own plugin. Only BTLs can be
+// plugins, because frames are opaque and can cross a ring. An MTL needs the buffers of the user, which another process cannot access.
 //
-// It stands on the contract btl and on the protocol of package plugin, and knows no
-// transport.
+// It stands on the contract btl and on the protocol of package plugin. It has no knowledge of transports.
 package host
 
 import (
@@ -28,12 +25,12 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Entry names a plugin. Kind is BTL; Command is an absolute path, and arguments; SHA256 is of
-// the file, in hexadecimal, and empty for any contents.
+// Entry describes a plugin. Kind is BTL. Command is an absolute path with arguments. SHA256 is the hash of the file in hexadecimal, or empty for any
+// file.
 type Entry = config.Plugin
 
-// Load adds a component for each plugin that the user file and the site file name under
-// plugins. opt says where they are; the zero value is right for most programs.
+// Load adds a component for each plugin in the user file and the site file, under the key plugins. opt has the locations of the files. The zero value
+// is right for most programs.
 func Load(r *framework.Registry, opt config.Options) error {
 	entries, err := config.Plugins(opt)
 	if err != nil {
@@ -42,13 +39,13 @@ func Load(r *framework.Registry, opt config.Options) error {
 	return Register(r, entries...)
 }
 
-// params are those of each plugin; NAME in btl.NAME.start_timeout is the entry's.
+// params are the parameters of each plugin. NAME in btl.NAME.start_timeout is that of the entry.
 type params struct {
-	Start    time.Duration `param:"start_timeout" default:"20s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may take until its transport is open."`
-	Health   time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"How long the plugin may not answer before it counts as hung, and is killed."`
-	Opening  time.Duration `param:"open_timeout" default:"1m" min:"10ms" max:"1h" level:"user" scope:"process" doc:"How long the plugin may take to open a path to a peer, or to say that it can't. Then messages go by the next transport."`
-	Restarts int           `param:"restarts" default:"3" min:"0" max:"1000000" level:"user" scope:"process" doc:"How often a plugin that has ended is started again, after pauses that grow from 50 ms to 10 s. Communicators made afterwards use it."`
-	Ring     int           `param:"ring_cells" default:"32768" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes of each of the two rings between the process and its plugin; a power of two. Of those that no message has used there is no memory. Frames are best not longer than a sixteenth of them."`
+	Start    time.Duration `param:"start_timeout" default:"20s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"Time limit for the plugin to open its transport."`
+	Health   time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"Time without a reply after which the plugin counts as hung, and is killed."`
+	Opening  time.Duration `param:"open_timeout" default:"1m" min:"10ms" max:"1h" level:"user" scope:"process" doc:"Time limit for the plugin to open a path to a peer, or to report that it cannot. After that, messages use the next transport."`
+	Restarts int           `param:"restarts" default:"3" min:"0" max:"1000000" level:"user" scope:"process" doc:"Number of restarts of a plugin that has ended, after pauses that grow from 50 ms to 10 s. Communicators created afterwards use it."`
+	Ring     int           `param:"ring_cells" default:"32768" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes in each of the two rings between the process and its plugin; a power of two. Unused cells need no memory. The longest efficient frame is a sixteenth of the cells."`
 }
 
 // Check implements framework.Checker.
@@ -59,8 +56,8 @@ func (p *params) Check() (param string, err error) {
 	return "", nil
 }
 
-// Register adds a component for each entry. An entry that makes no sense, or has the name of
-// another component, is ErrConfig; nothing is registered then.
+// Register adds a component for each entry. It returns ErrConfig for an invalid entry, and for the name of another component. It registers nothing
+// then.
 func Register(r *framework.Registry, entries ...Entry) error {
 	seen := map[string]string{}
 	for _, e := range entries {
@@ -89,15 +86,14 @@ func Register(r *framework.Registry, entries ...Entry) error {
 	return nil
 }
 
-// Component returns the component of one entry, as it stands in a components.yaml. What is
-// wrong with an entry, Entry.Check says; Probe says it too.
+// Component returns the component of one entry, for code that is generated from a components.yaml. Probe reports the errors of Entry.Check.
 func Component(e Entry) btl.Component { return component{e} }
 
 type component struct{ Entry }
 
 func (c component) Info() framework.Info {
 	summary := "plugin"
-	if len(c.Command) > 0 { // else Probe says so
+	if len(c.Command) > 0 { // Otherwise Probe reports the error.
 		summary += " " + c.Command[0]
 	}
 	return framework.Info{Kind: framework.BTL, Name: c.Name, Version: "1.0.0", Summary: summary, Priority: c.Priority}
@@ -108,7 +104,7 @@ func (component) Params() any { return new(params) }
 // Plugin implements config.Plugged.
 func (c component) Plugin() config.Plugin { return c.Entry }
 
-// Probe looks at the file, and starts nothing.
+// Probe checks the file. It starts nothing.
 func (c component) Probe(context.Context, any) framework.Verdict {
 	if err := c.Check(); err != nil {
 		return framework.Unavailable(err.Error(), "see docs/troubleshooting.md on plugins")
@@ -123,10 +119,10 @@ func (c component) Probe(context.Context, any) framework.Verdict {
 	return framework.Usable()
 }
 
-// Open starts the plugin, and waits until its transport is open.
+// Open starts the plugin, and blocks until its transport is open.
 func (c component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
-	m := &module{env: env, component: c, params: p, name: "btl " + c.Name, life: life{restarts: p.Restarts}}
+	m := &module{env: env, component: c, params: p, name: "btl " + c.Name, policy: restartPolicy{maxRestarts: p.Restarts}}
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
@@ -141,9 +137,9 @@ func (c component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	}
 	m.caps = first.offer
 	m.attach(first)
-	m.keep()
+	m.enableRestarts()
 	return m, nil
 }
 
-// logger of what the plugin prints.
+// logger returns the logger for the output of the plugin.
 func (c component) logger(env btl.Env) *slog.Logger { return env.Logger.With("plugin", c.Name) }

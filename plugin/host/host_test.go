@@ -191,8 +191,8 @@ func traffic(t *testing.T, m btl.Module, env btl.Env, u *upcalls, harm func()) (
 	return 0, nil
 }
 
-// Whatever a plugin does, its paths are lost, soon and in words, and the rank goes on.
-func TestPluginThatFailsLosesItsPaths(t *testing.T) {
+// Any failure of a plugin ends its paths soon, with the reason. The rank continues.
+func TestPlugin_Fails_PathsEndInTime(t *testing.T) {
 	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
 		for _, c := range []struct {
 			what, says string
@@ -202,7 +202,7 @@ func TestPluginThatFailsLosesItsPaths(t *testing.T) {
 			{"loopback", "signal: killed", syscall.SIGKILL, time.Second},
 			{"loopback", "signal: segmentation fault", syscall.SIGSEGV, time.Second},
 			{"loopback", "health_timeout", syscall.SIGSTOP, 5 * time.Second},
-			{"garbage", "makes no sense", 0, 5 * time.Second},
+			{"garbage", "invalid message", 0, 5 * time.Second},
 			{"hangs in connect", "health_timeout", 0, 5 * time.Second},
 			{"hangs in poll", "health_timeout", 0, 5 * time.Second},
 			{"closes its descriptors", "", 0, 5 * time.Second},
@@ -233,8 +233,8 @@ func TestPluginThatFailsLosesItsPaths(t *testing.T) {
 	})
 }
 
-// Both rings are full: neither side may wait for the other one in its Poll, where it reads.
-func TestFullRingsBothWaysHangNobody(t *testing.T) {
+// With both rings full, neither side may block in Poll, because it must read.
+func TestRings_BothFull_PollDoesNotBlock(t *testing.T) {
 	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
 		m, env, u, err := open(t, entry("null"), io.Discard, set(t, map[string]string{"btl.acme.ring_cells": "64"}))
 		if err != nil {
@@ -264,8 +264,7 @@ func TestFullRingsBothWaysHangNobody(t *testing.T) {
 	})
 }
 
-// The ring is unmapped when a plugin has ended, maybe between Reserve and Commit.
-func TestFrameCommittedAfterThePluginsEndGoesNowhere(t *testing.T) {
+func TestCommit_AfterEnd_IsDropped(t *testing.T) {
 	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
 		m, env, u, err := open(t, entry("loopback"), io.Discard, set(t, map[string]string{"btl.acme.restarts": "0"}))
 		if err != nil {
@@ -294,7 +293,7 @@ func TestFrameCommittedAfterThePluginsEndGoesNowhere(t *testing.T) {
 	})
 }
 
-func TestPrintsWithoutEndAreBounded(t *testing.T) {
+func TestOutput_Endless_IsBounded(t *testing.T) {
 	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
 		var log counter
 		m, env, u, err := open(t, entry("noisy"), &log, nil)
@@ -310,9 +309,7 @@ func TestPrintsWithoutEndAreBounded(t *testing.T) {
 	})
 }
 
-// What a plugin leaves behind, or does not do, when it is to end, does not keep the rank from
-// closing.
-func TestPluginThatDoesNotEndIsKilled(t *testing.T) {
+func TestClose_PluginDoesNotEnd_IsKilled(t *testing.T) {
 	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
 		needs.Time(t)
 		for _, what := range []string{"forks", "hangs in close"} {
@@ -333,7 +330,7 @@ func TestPluginThatDoesNotEndIsKilled(t *testing.T) {
 			if took := time.Since(began); took > 15*time.Second {
 				t.Errorf("%s: closed after %v", what, took)
 			}
-			if says := log.String(); (what == "hangs in close") != strings.Contains(says, "has not ended as it was asked to") {
+			if says := log.String(); (what == "hangs in close") != strings.Contains(says, "has not stopped on request") {
 				t.Errorf("%s: %s", what, says)
 			}
 		}
@@ -372,7 +369,7 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 func (c *counter) bytes() int { c.mu.Lock(); defer c.mu.Unlock(); return c.n }
 
-func TestEntryThatMakesNoSenseIsRefused(t *testing.T) {
+func TestRegister_InvalidEntry_ReturnsErrConfig(t *testing.T) {
 	for says, e := range map[string]host.Entry{
 		"compile it in":                    {Kind: framework.MTL, Name: "x", Command: []string{"/x"}},
 		"only a btl":                       {Kind: framework.Coll, Name: "x", Command: []string{"/x"}},
@@ -400,7 +397,7 @@ var full = flag.Bool("full", false, "kill a plugin 100 times instead of 5")
 
 // A plugin is killed in the middle of traffic: an error within 1 s each time, and a module
 // that is opened afterwards works.
-func TestKillDuringTrafficIsAnErrorWithinASecond(t *testing.T) {
+func TestKill_DuringTraffic_ReturnsErrorWithinOneSecond(t *testing.T) {
 	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
 		rounds := 5
 		if *full {

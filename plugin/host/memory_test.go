@@ -12,9 +12,8 @@ import (
 	"github.com/ferrympi/ferry/plugin/host"
 )
 
-// With frames of a quarter of the ring, rank and plugin take turns: each waits for the other one
-// before it can write the next.
-func TestFramesOfAPluginLeaveRoomForBothSides(t *testing.T) {
+// With frames of a quarter of the ring, rank and plugin alternate, because each waits for the other one's cells.
+func TestCaps_FrameLimit_LeavesRoomForBothSides(t *testing.T) {
 	offers := func(e host.Entry) func(*testing.T) {
 		return func(t *testing.T) {
 			for cells, most := range map[string]int{"64": 256, "4096": 16 << 10, "32768": 64 << 10} {
@@ -36,8 +35,7 @@ func TestFramesOfAPluginLeaveRoomForBothSides(t *testing.T) {
 	})
 }
 
-// Rings are long so that streams are fast; a rank that sends little does not pay for that.
-func TestRingThatIsNotUsedTakesNoMemory(t *testing.T) {
+func TestRing_Unused_NeedsNoMemory(t *testing.T) {
 	if _, _, _, err := open(t, entry("null"), io.Discard, nil); err != nil {
 		t.Fatal(err)
 	}

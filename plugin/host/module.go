@@ -19,57 +19,56 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// module is the transport in the rank. The engine's lock guards it. Nothing of a plugin is
-// waited for: what it has to say comes with Poll.
+// module is the transport in the rank. The engine's lock guards it. It does not wait for the plugin, whose messages are handled by Poll.
 type module struct {
 	env       btl.Env
 	component component
 	params    *params
 	name      string
-	caps      wire.Offer // of the plugin that was started first
-	wake      int        // eventfd, which each plugin writes to
-	life      life
-	keeper    keeper
-	blob      atomic.Pointer[[]byte] // nil while no plugin runs
+	caps      wire.Offer // Of the first plugin.
+	wake      int        // An eventfd that each plugin writes to.
+	policy    restartPolicy
+	restarter restarter
+	blob      atomic.Pointer[[]byte] // nil while no plugin runs.
 
-	// Of the plugin that runs, or ran last.
-	process  *process
-	producer *ring.Producer
-	consumer *ring.Consumer
-	plugin   progress.RemoteBell
-	sleeps   doorbell.Bell        // says that this process does
-	out      map[uint32]*outbound // by number, which is even
-	in       map[uint32]*inbound  // odd
-	numbers  uint32               // the last one in out
-	latest   uint32               // the last one in in
-	opening  []*outbound          // that the plugin has not opened yet, the oldest first
-	queue    [][]byte             // messages for which the ring had no room
-	took     uint64               // messages of the plugin
-	slept    bool                 // since wake was read: the plugin may have written to it
-	dead     error                // how the plugin ended, once the protocol knows
+	// The other fields belong to the plugin that runs, or has run last.
+	process      *process
+	producer     *ring.Producer
+	consumer     *ring.Consumer
+	pluginBell   progress.RemoteBell
+	sleepBell    doorbell.Bell        // Set while this process sleeps.
+	outbounds    map[uint32]*outbound // By path number, which is even.
+	inbounds     map[uint32]*inbound  // By path number, which is odd.
+	lastOutbound uint32               // Last number in out.
+	lastInbound  uint32               // Last number in in.
+	opening      []*outbound          // Not opened by the plugin yet, oldest first.
+	queue        [][]byte             // Messages without room in the ring.
+	received     uint64               // Number of received messages.
+	hasSlept     bool                 // The plugin may have written to wake since the last read.
+	endReason    error                // Reason of the end, once the protocol is notified.
 }
 
-// attach makes the ends of the rings of a plugin that has just been started.
+// attach connects the module with the rings of a new plugin.
 func (m *module) attach(p *process) {
 	toPlugin, toRank := wire.Rings(p.mem, p.cells)
 	m.process = p
-	m.producer, _ = ring.NewProducer(toPlugin[0], toPlugin[1]) // the memory is ours, and of the right size
+	m.producer, _ = ring.NewProducer(toPlugin[0], toPlugin[1]) // The memory has the right size.
 	m.consumer, _ = ring.NewConsumer(toRank[0], toRank[1])
-	m.plugin = progress.BellAt(p.mem[wire.PluginBell : wire.PluginBell+doorbell.Size])
-	m.sleeps = doorbell.At(p.mem[wire.RankBell : wire.RankBell+doorbell.Size])
-	m.out, m.in = map[uint32]*outbound{}, map[uint32]*inbound{}
-	m.numbers, m.latest, m.took, m.dead = 0, 0, 0, nil
+	m.pluginBell = progress.BellAt(p.mem[wire.PluginBell : wire.PluginBell+doorbell.Size])
+	m.sleepBell = doorbell.At(p.mem[wire.RankBell : wire.RankBell+doorbell.Size])
+	m.outbounds, m.inbounds = map[uint32]*outbound{}, map[uint32]*inbound{}
+	m.lastOutbound, m.lastInbound, m.received, m.endReason = 0, 0, 0, nil
 	m.opening, m.queue = nil, nil
 	m.blob.Store(&p.offer.Blob)
 }
 
-// Caps are those of the first plugin: one that is started again can do as much.
+// Caps returns the capabilities of the first plugin. A restarted plugin has the same (fits).
 func (m *module) Caps() btl.Caps {
 	o := m.caps
 	return btl.Caps{EagerLimit: int(o.Eager), FrameLimit: int(o.Frame), Exclusivity: int(o.Exclusivity), LatencyNS: float64(o.Latency), Device: o.Device}
 }
 
-// Blob is the present plugin's, and nil while there is none.
+// Blob returns the address of the present plugin, or nil if none runs.
 func (m *module) Blob() []byte {
 	if b := m.blob.Load(); b != nil {
 		return *b
@@ -77,53 +76,52 @@ func (m *module) Blob() []byte {
 	return nil
 }
 
-// Describe implements btl.Describer: a plugin that was started again may use another device.
+// Describe implements btl.Describer. A restarted plugin may use another device.
 func (m *module) Describe(framework.Peer) btl.Description {
 	return btl.Description{Device: m.process.offer.Device}
 }
 
-// Reach says only whether the plugin is for such peers: whether it gets there turns out when
-// a path is opened.
+// Reach reports whether the plugin is for such peers. A failure to reach a particular peer shows when a path is opened.
 func (m *module) Reach(peer framework.Peer) error {
 	kind := uint32(2)
 	if peer.Proc == m.env.Identity.Proc {
 		kind = 1
 	}
 	switch {
-	case m.dead != nil:
-		return m.life.down()
+	case m.endReason != nil:
+		return m.policy.downError()
 	case m.caps.Reaches&kind == 0:
 		return btl.NotMeant(m.name + " is not for such peers")
 	case len(peer.Blob) > wire.ControlLimit/2 || len(peer.Blob)+1024 > int(m.caps.Frame) && len(peer.Blob) > 1024:
-		return fmt.Errorf("%v tells an address of %d bytes", peer.Proc, len(peer.Blob))
+		return fmt.Errorf("%v publishes an address of %d bytes", peer.Proc, len(peer.Blob))
 	}
 	return nil
 }
 
-// Connect asks the plugin.
+// Connect requests a path from the plugin.
 func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
 	}
-	m.numbers += 2
-	e := &outbound{m: m, id: m.numbers, peer: peer.Life, late: time.Now().Add(m.params.Opening)}
-	m.out[e.id] = e
+	m.lastOutbound += 2
+	e := &outbound{m: m, id: m.lastOutbound, peer: peer.Life, openDeadline: time.Now().Add(m.params.Opening)}
+	m.outbounds[e.id] = e
 	m.opening = append(m.opening, e)
 	target := wire.Target{Caller: wire.CallerOf(peer.Life, m.env.Worlds), Namespace: peer.Proc.Namespace, Greeting: m.env.Greet(peer.Life), Blob: peer.Blob}
-	m.tell(wire.Connect, e.id, target.Bytes())
+	m.sendMessage(wire.Connect, e.id, target.Bytes())
 	return e, nil
 }
 
-// tell sends a message, in the order of the calls.
-func (m *module) tell(kind, path uint32, body []byte) {
-	if m.dead != nil {
+// sendMessage sends a message. Messages are sent in the order of the calls.
+func (m *module) sendMessage(kind, path uint32, body []byte) {
+	if m.endReason != nil {
 		return
 	}
 	if len(m.queue) == 0 {
 		if b := m.producer.Reserve(wire.Prefix + len(body)); b != nil {
 			wire.Put(b, kind, path)
 			m.producer.Commit(wire.Prefix + copy(b[wire.Prefix:], body))
-			m.plugin.Ring()
+			m.pluginBell.Ring()
 			return
 		}
 	}
@@ -134,26 +132,25 @@ func (m *module) tell(kind, path uint32, body []byte) {
 	m.env.Engine.Nudge()
 }
 
-// send is tell of a frame in two parts.
-func (m *module) send(path uint32, head, tail []byte) {
+// sendFrame sends a frame in two parts.
+func (m *module) sendFrame(path uint32, head, tail []byte) {
 	n := wire.Prefix + len(head) + len(tail)
 	var b []byte
-	if m.dead == nil && len(m.queue) == 0 { // of a dead one nothing is mapped
+	if m.endReason == nil && len(m.queue) == 0 { // The memory of an ended plugin is not mapped.
 		b = wire.Reserve(m.producer, n)
 	}
 	if b == nil {
-		m.tell(wire.Frame, path, slices.Concat(head, tail))
+		m.sendMessage(wire.Frame, path, slices.Concat(head, tail))
 		return
 	}
 	wire.Put(b, wire.Frame, path)
 	copy(b[wire.Prefix:], head)
 	cpu.CopyShared(b[wire.Prefix+len(head):], tail)
 	m.producer.Commit(n)
-	m.plugin.Ring()
+	m.pluginBell.Ring()
 }
 
-// flush sends what had no room. How often it looks is bounded, whatever the plugin writes into
-// the ring's header meanwhile.
+// flush sends queued messages. The number of its polls is bounded for any contents of the ring's header.
 func (m *module) flush() (n int) {
 	for range messagesPerPoll {
 		if len(m.queue) == 0 {
@@ -162,55 +159,54 @@ func (m *module) flush() (n int) {
 		b := wire.Reserve(m.producer, len(m.queue[0]))
 		if b == nil {
 			if !m.producer.Wait(len(m.queue[0])) {
-				n++ // there is room now
+				n++ // There is room now.
 				continue
 			}
 			break
 		}
 		m.producer.Commit(copy(b, m.queue[0]))
 		m.queue = m.queue[1:]
-		m.plugin.Ring()
+		m.pluginBell.Ring()
 		n++
 	}
 	return n
 }
 
-// FD and Arm say how the module is awaited. The plugin looks at the word, and writes to the
-// descriptor only if this process sleeps.
+// FD and Arm implement waiting for the module. The plugin writes to the descriptor only if this process is asleep.
 func (m *module) FD() int { return m.wake }
 
 func (m *module) Arm() bool {
-	if m.dead != nil { // nothing is mapped
+	if m.endReason != nil { // The memory is not mapped.
 		return true
 	}
-	m.sleeps.Arm()
-	m.slept = true
-	if m.consumer.Ready() || m.process.ended() != nil {
-		m.sleeps.Disarm()
+	m.sleepBell.Arm()
+	m.hasSlept = true
+	if m.consumer.Ready() || m.process.endError() != nil {
+		m.sleepBell.Disarm()
 		return false
 	}
 	return true
 }
 
-// Due implements progress.Timed: a path has to open in time.
+// Due implements progress.Timed for the time limit of opening a path.
 func (m *module) Due() time.Duration {
 	if len(m.opening) == 0 {
 		return 0
 	}
-	return max(time.Until(m.opening[0].late), 1)
+	return max(time.Until(m.opening[0].openDeadline), 1)
 }
 
-// tooLate ends the paths that have not opened in time.
-func (m *module) tooLate() (n int) {
+// expireOpenings ends the paths that have not opened within the time limit.
+func (m *module) expireOpenings() (n int) {
 	for len(m.opening) > 0 {
 		e := m.opening[0]
-		if !e.opened && !e.closed {
-			if time.Now().Before(e.late) {
+		if !e.isOpened && !e.isClosed {
+			if time.Now().Before(e.openDeadline) {
 				break
 			}
 			e.Close()
 			n++
-			m.env.Ended(m.name, e.peer, "send", fmt.Errorf("%w: the plugin has not said within %v whether it opens (open_timeout)", btl.ErrNeverOpened, m.params.Opening))
+			m.env.Ended(m.name, e.peer, "send", fmt.Errorf("%w: no reply of the plugin within %v (open_timeout)", btl.ErrNeverOpened, m.params.Opening))
 		}
 		m.opening = m.opening[1:]
 	}
@@ -222,89 +218,87 @@ const messagesPerPoll = 64
 
 // Poll implements progress.Source.
 func (m *module) Poll() (n int) {
-	if m.dead != nil {
+	if m.endReason != nil {
 		return 0
 	}
 	switch asleep := m.env.Bell().Armed(); {
-	case asleep: // or about to be; the plugin may have written to a descriptor that was read since
-		m.sleeps.Arm()
-		m.slept = true
-	case m.sleeps.Armed():
-		m.sleeps.Disarm()
+	case asleep: // Or about to be. The plugin may have written to wake since the last read.
+		m.sleepBell.Arm()
+		m.hasSlept = true
+	case m.sleepBell.Armed():
+		m.sleepBell.Disarm()
 	}
-	if n = m.take(messagesPerPoll); m.dead != nil {
+	if n = m.receive(messagesPerPoll); m.endReason != nil {
 		return n
 	}
 	n += m.flush()
 	if n == 0 && len(m.opening) > 0 {
-		n += m.tooLate()
+		n += m.expireOpenings()
 	}
 	if n == 0 {
-		if m.slept {
-			n += m.woken()
+		if m.hasSlept {
+			n += m.readWake()
 		}
-		if err := m.process.ended(); err != nil {
-			n += m.dies(err)
+		if err := m.process.endError(); err != nil {
+			n += m.endAllPaths(err)
 		}
 	}
 	return n
 }
 
-// take takes up to so many messages of the plugin. One that makes no sense ends it: nothing behind
-// can be read.
-func (m *module) take(most int) (n int) {
+// receive handles at most most messages of the plugin. An invalid one ends the plugin, because the following ones cannot be decoded.
+func (m *module) receive(most int) (n int) {
 	published := m.process.published.Load()
 	for range most {
 		b, err := m.consumer.Next()
 		if err == nil && b == nil {
-			if m.took >= published {
+			if m.received >= published {
 				break
 			}
-			err = fmt.Errorf("%d of %d messages are not in the ring", published-m.took, published)
+			err = fmt.Errorf("%d of %d messages are not in the ring", published-m.received, published)
 		}
 		n++
-		m.took++
+		m.received++
 		if err == nil {
-			err = m.message(b)
+			err = m.handleMessage(b)
 		}
 		if err != nil {
-			m.process.end(fmt.Errorf("what the plugin sent makes no sense: %w", err))
-			return n + m.dies(m.process.ended())
+			m.process.terminate(fmt.Errorf("invalid message from the plugin: %w", err))
+			return n + m.endAllPaths(m.process.endError())
 		}
 		m.release()
 	}
 	return n
 }
 
-// release gives the plugin's last message back.
+// release returns the cells of the plugin's last message.
 func (m *module) release() {
 	if m.consumer.Release() {
-		m.plugin.Ring()
+		m.pluginBell.Ring()
 	}
 }
 
-// woken reads what a plugin has written that saw this process sleep. Who polls without sleeping
-// does not pay for that. What is written later has the next sleep end early.
-func (m *module) woken() (n int) {
+// readWake reads wake if this process has slept since the last read. A process that only polls has no cost. A later write ends the next sleep early.
+func (m *module) readWake() (n int) {
 	var count [8]byte
 	if _, err := unix.Read(m.wake, count[:]); err == nil {
 		n++
 	}
-	m.slept = m.env.Bell().Armed()
+	m.hasSlept = m.env.Bell().Armed()
 	return n
 }
 
-// dies tells the protocol that all paths have ended, and how.
-func (m *module) dies(why error) int {
-	m.dead = why
+// endAllPaths ends all paths, and notifies the protocol.
+func (m *module) endAllPaths(why error) int {
+	m.endReason = why
 	m.queue, m.opening = nil, nil
 	m.blob.Store(nil)
-	again := m.ends(why)
-	peers := map[framework.Life]bool{} // whether a path had opened
-	for _, e := range m.out {
+	again := m.scheduleRestart(why)
+	peers := map[framework.Life]bool{} // Whether a path had opened.
+	for _, e := range m.outbounds {
 		peers[e.peer] = peers[e.peer] || e.credit > 0 || e.sent > 0
 	}
-	for _, p := range m.in {
+	for _, p := range m.inbounds {
 		peers[p.peer] = true
 	}
 	for peer, opened := range peers {
@@ -312,14 +306,14 @@ func (m *module) dies(why error) int {
 		if !opened {
 			err = fmt.Errorf("%w: %w", btl.ErrNeverOpened, why)
 		}
-		m.lose(peer, "send", err)
+		m.endPathsTo(peer, "send", err)
 	}
 	m.env.Logger.Error("plugin ended", "component", m.name, "why", again)
 	return len(peers) + 1
 }
 
-// message takes one of the plugin's.
-func (m *module) message(b []byte) error {
+// handleMessage handles one message of the plugin.
+func (m *module) handleMessage(b []byte) error {
 	kind, path, body, err := wire.Take(b)
 	if err != nil {
 		return err
@@ -327,21 +321,21 @@ func (m *module) message(b []byte) error {
 	var e *outbound
 	var p *inbound
 	if path%2 == 0 {
-		e = m.out[path]
+		e = m.outbounds[path]
 	} else {
-		p = m.in[path]
+		p = m.inbounds[path]
 	}
-	was := path != 0 && (path%2 == 0 && path <= m.numbers || path%2 == 1 && path <= m.latest)
+	was := path != 0 && (path%2 == 0 && path <= m.lastOutbound || path%2 == 1 && path <= m.lastInbound)
 	switch {
 	case kind == wire.Accept:
 		return m.accept(path, body)
 	case !was:
-		return fmt.Errorf("message %d of path %d, which there never was", kind, path)
-	case e == nil && p == nil: // it has ended here, which the plugin did not know
+		return fmt.Errorf("message %d of path %d, which never existed", kind, path)
+	case e == nil && p == nil: // The path has ended here, and the plugin had not been notified.
 	case kind == wire.Frame && p != nil:
 		return p.frame(body)
-	case kind == wire.Opened && e != nil && !e.opened:
-		e.opened, e.credit = true, wire.Credit
+	case kind == wire.Opened && e != nil && !e.isOpened:
+		e.isOpened, e.credit = true, wire.Credit
 	case kind == wire.Credits && e != nil && len(body) == 4:
 		more := binary.LittleEndian.Uint32(body)
 		if more > wire.Credit || e.credit+int(more) > wire.Credit {
@@ -349,11 +343,11 @@ func (m *module) message(b []byte) error {
 		}
 		e.credit += int(more)
 	case kind == wire.Idle && e != nil && len(body) == 8:
-		if e.gone = binary.LittleEndian.Uint64(body); e.gone > e.sent {
-			return fmt.Errorf("%d frames of path %d are gone, of %d", e.gone, path, e.sent)
+		if e.completed = binary.LittleEndian.Uint64(body); e.completed > e.sent {
+			return fmt.Errorf("%d frames of path %d are completed, but %d were sent", e.completed, path, e.sent)
 		}
 	case kind == wire.Ended && len(body) >= 4:
-		m.ended(e, p, binary.LittleEndian.Uint32(body), string(body[4:min(len(body), 1004)]))
+		m.handlePathEnd(e, p, binary.LittleEndian.Uint32(body), string(body[4:min(len(body), 1004)]))
 	default:
 		return fmt.Errorf("message %d of path %d, of %d bytes", kind, path, len(body))
 	}
@@ -365,28 +359,28 @@ func (m *module) accept(path uint32, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if path%2 == 0 || path <= m.latest {
-		return fmt.Errorf("a peer's path has number %d, after %d", path, m.latest)
+	if path%2 == 0 || path <= m.lastInbound {
+		return fmt.Errorf("a peer's path has number %d, after %d", path, m.lastInbound)
 	}
-	m.latest = path
+	m.lastInbound = path
 	life, err := c.Life(m.env.Worlds)
 	if err != nil {
-		m.tell(wire.Refuse, path, []byte(err.Error()))
+		m.sendMessage(wire.Refuse, path, []byte(err.Error()))
 		return nil
 	}
 	p := &inbound{m: m, id: path, peer: life}
-	m.in[path] = p
+	m.inbounds[path] = p
 	p.up = m.env.Upcall.Accept(life)
 	return nil
 }
 
-// ended takes the end of a path, of which the plugin says how.
-func (m *module) ended(e *outbound, p *inbound, how uint32, why string) {
-	err := fmt.Errorf("the plugin says: %q", why)
+// handlePathEnd handles the end of a path. how and why are those of the plugin.
+func (m *module) handlePathEnd(e *outbound, p *inbound, how uint32, why string) {
+	err := fmt.Errorf("the plugin reports: %q", why)
 	switch how {
 	case wire.Left:
 		if p != nil {
-			delete(m.in, p.id)
+			delete(m.inbounds, p.id)
 		}
 		return
 	case wire.NeverOpened:
@@ -398,30 +392,29 @@ func (m *module) ended(e *outbound, p *inbound, how uint32, why string) {
 		err = fmt.Errorf("%w: %w", framework.ErrPeerClosed, err)
 	}
 	if e != nil {
-		m.lose(e.peer, "send", err)
+		m.endPathsTo(e.peer, "send", err)
 	} else {
-		m.lose(p.peer, "receive", err)
+		m.endPathsTo(p.peer, "receive", err)
 	}
 }
 
-// lose ends all paths with a peer, and tells the protocol, once. A path that has never opened
-// ends alone, and one that the protocol has closed ends in silence. The plugin hears of those
-// that it may believe to go on.
-func (m *module) lose(peer framework.Life, op string, err error) {
+// endPathsTo ends all paths with a peer, and notifies the protocol once. A path that has never opened ends alone. The end of a path that the protocol has
+// closed is not reported. The plugin is notified of all paths that it may still use.
+func (m *module) endPathsTo(peer framework.Life, op string, err error) {
 	never, tell := errors.Is(err, btl.ErrNeverOpened), false
-	for id, e := range m.out {
-		if e.peer == peer && (!never || !e.opened) {
-			tell = tell || !e.closed
-			e.closed = true
-			e.gone = e.sent
-			delete(m.out, id)
-			m.tell(wire.Leave, id, nil)
+	for id, e := range m.outbounds {
+		if e.peer == peer && (!never || !e.isOpened) {
+			tell = tell || !e.isClosed
+			e.isClosed = true
+			e.completed = e.sent
+			delete(m.outbounds, id)
+			m.sendMessage(wire.Leave, id, nil)
 		}
 	}
-	for id, p := range m.in {
+	for id, p := range m.inbounds {
 		if p.peer == peer && !never {
 			tell = true
-			delete(m.in, id)
+			delete(m.inbounds, id)
 		}
 	}
 	if tell {
@@ -431,18 +424,17 @@ func (m *module) lose(peer framework.Life, op string, err error) {
 
 // Forget implements btl.Forgetter.
 func (m *module) Forget(peer framework.Life) {
-	for _, e := range m.out {
+	for _, e := range m.outbounds {
 		if e.peer == peer {
 			e.Close()
 		}
 	}
-	for id, p := range m.in {
+	for id, p := range m.inbounds {
 		if p.peer == peer {
-			delete(m.in, id)
+			delete(m.inbounds, id)
 		}
 	}
 }
 
-// Renew implements btl.Renewer. Paths have numbers, so that what the plugin still says of those
-// of before is known to be old.
+// Renew implements btl.Renewer. Path numbers are not reused, so that late messages of old paths are detected.
 func (m *module) Renew(peer framework.Life) { m.Forget(peer) }

@@ -14,10 +14,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// Limits of the log records that a plugin's output becomes.
+// Limits of the log records from a plugin's output.
 const (
 	linesPerSecond = 100
-	lineLimit      = 2000 // bytes; a longer line is several
+	lineLimit      = 2000 // Bytes. A longer line is split.
 )
 
 // output turns the lines of a plugin into log records, up to linesPerSecond over all its streams.
@@ -36,7 +36,7 @@ func (o *output) follow(r io.ReadCloser) {
 	o.work.Go(func() { defer r.Close(); o.read(r) })
 }
 
-// read logs the lines of one stream until its end, and never stops reading before.
+// read logs the lines of one stream until its end.
 func (o *output) read(r io.Reader) {
 	b := bufio.NewReaderSize(r, lineLimit)
 	for {
@@ -69,8 +69,8 @@ func (o *output) admit(line []byte) bool {
 	return o.lines <= linesPerSecond
 }
 
-// print logs one line. A line of hclog's JSON keeps its level and attributes. It is not go-plugin
-// that decodes it, because that panics if a field of such a line has another type.
+// print logs one line. A line of hclog's JSON keeps its level and attributes. go-plugin's decoder is not used, because it panics if a field of such
+// a line has another type.
 func (o *output) print(line []byte) {
 	var fields map[string]any
 	if len(line) > 0 && line[0] == '{' && json.Unmarshal(line, &fields) == nil {
@@ -107,8 +107,7 @@ func slogLevel(l hclog.Level) slog.Level {
 	}
 }
 
-// hclogSink is the adapter of go-plugin's own records, which are details. The errors of the start and
-// of the end have the reasons.
+// hclogSink receives go-plugin's own records as details. The errors of the start and of the end have the reasons.
 type hclogSink struct{ log *slog.Logger }
 
 // Accept implements hclog.SinkAdapter.

@@ -10,49 +10,48 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// outbound is an endpoint: a path to a peer.
+// outbound is an endpoint, which is a path to a peer.
 type outbound struct {
-	m      *module
-	id     uint32
-	peer   framework.Life
-	frame  []byte // that is built
-	opened bool
-	closed bool
-	credit int
-	sent   uint64
-	gone   uint64    // of those, how many need nobody any more
-	late   time.Time // when it has to be open
+	m            *module
+	id           uint32
+	peer         framework.Life
+	reserved     []byte // Reserved and not committed.
+	isOpened     bool
+	isClosed     bool
+	credit       int
+	sent         uint64
+	completed    uint64    // Leading frames that are completed.
+	openDeadline time.Time // Deadline for opening.
 }
 
-// Reserve returns memory of the path's own: several may be built at the same time, but a ring
-// has room for one.
+// Reserve returns memory of the path. It is not in the ring, which has room for one reservation only, while several paths may have one.
 func (e *outbound) Reserve(n int) []byte {
-	if e.blocks() {
+	if e.isBlocked() {
 		return nil
 	}
-	if cap(e.frame) < n {
-		e.frame = make([]byte, n)
+	if cap(e.reserved) < n {
+		e.reserved = make([]byte, n)
 	}
-	return e.frame[:n]
+	return e.reserved[:n]
 }
 
-// Commit copies the frame into the ring. Large ones come by Gather.
+// Commit copies the frame into the ring. Large frames use Gather instead.
 func (e *outbound) Commit(n int) {
-	e.send(e.frame[:n], nil)
+	e.send(e.reserved[:n], nil)
 }
 
-// send has the plugin send a frame in two parts.
+// send sends a frame in two parts.
 func (e *outbound) send(head, tail []byte) {
 	e.credit--
 	e.sent++
-	e.m.send(e.id, head, tail)
+	e.m.sendFrame(e.id, head, tail)
 }
 
-func (e *outbound) blocks() bool { return e.credit == 0 || e.closed || len(e.m.queue) > 0 }
+func (e *outbound) isBlocked() bool { return e.credit == 0 || e.isClosed || len(e.m.queue) > 0 }
 
-// SendShort implements btl.ShortSender: a frame that is whole needs no memory in between.
+// SendShort implements btl.ShortSender. A short frame is copied once, into the ring.
 func (e *outbound) SendShort(h btl.ShortHeader, payload []byte) bool {
-	if e.blocks() {
+	if e.isBlocked() {
 		return false
 	}
 	var head [btl.ShortHeaderSize]byte
@@ -61,9 +60,9 @@ func (e *outbound) SendShort(h btl.ShortHeader, payload []byte) bool {
 	return true
 }
 
-// Gather implements btl.Gatherer: the payload goes from the sender's buffer into the ring.
+// Gather implements btl.Gatherer. It copies the payload from the sender's buffer into the ring.
 func (e *outbound) Gather(header, payload []byte, c btl.LocalCompletion) bool {
-	if e.blocks() {
+	if e.isBlocked() {
 		return false
 	}
 	e.send(header, payload)
@@ -71,16 +70,16 @@ func (e *outbound) Gather(header, payload []byte, c btl.LocalCompletion) bool {
 	return true
 }
 
-func (e *outbound) Idle() bool { return e.closed || e.gone == e.sent }
+func (e *outbound) Idle() bool { return e.isClosed || e.completed == e.sent }
 
-// Close leaves what was committed to the plugin.
+// Close closes the path. The plugin still sends committed frames.
 func (e *outbound) Close() {
-	if e.closed {
+	if e.isClosed {
 		return
 	}
-	e.closed = true
-	delete(e.m.out, e.id)
-	e.m.tell(wire.Leave, e.id, nil)
+	e.isClosed = true
+	delete(e.m.outbounds, e.id)
+	e.m.sendMessage(wire.Leave, e.id, nil)
 }
 
 // inbound is a path from a peer.
@@ -91,8 +90,7 @@ type inbound struct {
 	up   btl.Inbound
 }
 
-// fromPeer is what a receive from one peer polls: one message of the plugin at a time, whoever has
-// sent it.
+// fromPeer is the source of messages from one peer. It polls one message of the plugin at a time, of any peer.
 type fromPeer struct {
 	m    *module
 	peer framework.Life
@@ -100,7 +98,7 @@ type fromPeer struct {
 
 // PeerSource implements btl.PeerPoller.
 func (m *module) PeerSource(peer framework.Life) progress.Source {
-	for _, p := range m.in {
+	for _, p := range m.inbounds {
 		if p.peer == peer {
 			return &fromPeer{m, peer}
 		}
@@ -110,17 +108,16 @@ func (m *module) PeerSource(peer framework.Life) progress.Source {
 
 // Poll implements progress.Source.
 func (s *fromPeer) Poll() int {
-	if s.m.dead != nil {
+	if s.m.endReason != nil {
 		return 0
 	}
-	return s.m.take(1)
+	return s.m.receive(1)
 }
 
-// Peek implements btl.Peeker. It takes what concerns no peer, credit as a rule; other messages, and
-// those that make no sense, are left to Poll.
+// Peek implements btl.Peeker. It handles messages without a peer, which are mostly credit. Other and invalid messages are left for Poll.
 func (s *fromPeer) Peek(looks int) []byte {
 	m := s.m
-	for m.dead == nil {
+	for m.endReason == nil {
 		b := m.consumer.Peek(looks)
 		if len(b) <= wire.Prefix {
 			return nil
@@ -128,12 +125,12 @@ func (s *fromPeer) Peek(looks int) []byte {
 		kind, path, body, _ := wire.Take(b)
 		switch kind {
 		case wire.Frame:
-			if p := m.in[path]; p == nil || p.peer != s.peer || len(body) > int(m.caps.Frame) {
+			if p := m.inbounds[path]; p == nil || p.peer != s.peer || len(body) > int(m.caps.Frame) {
 				return nil
 			}
 			return body
 		case wire.Credits, wire.Idle:
-			if m.message(b) != nil {
+			if m.handleMessage(b) != nil {
 				return nil
 			}
 			s.Drop()
@@ -146,18 +143,18 @@ func (s *fromPeer) Peek(looks int) []byte {
 
 // Drop implements btl.Peeker.
 func (s *fromPeer) Drop() {
-	s.m.took++
+	s.m.received++
 	s.m.release()
 }
 
-// frame hands one up. An error is the plugin's, not the peer's.
+// frame delivers a frame. An error means that the plugin is faulty, not the peer.
 func (p *inbound) frame(body []byte) error {
 	if len(body) == 0 || len(body) > int(p.m.caps.Frame) {
 		return fmt.Errorf("a frame of %d bytes", len(body))
 	}
 	if err := p.up.Frame(body); err != nil {
-		p.m.tell(wire.Refuse, p.id, []byte("this makes no sense: "+err.Error()[:min(200, len(err.Error()))]))
-		p.m.lose(p.peer, "receive", err)
+		p.m.sendMessage(wire.Refuse, p.id, []byte("invalid frame: "+err.Error()[:min(200, len(err.Error()))]))
+		p.m.endPathsTo(p.peer, "receive", err)
 	}
 	return nil
 }

@@ -31,9 +31,8 @@ func sleeps(pid int) (times int, all bool) {
 	return times, all
 }
 
-// A plugin that has slept once polls again when messages come: to be woken for each takes ten
-// times as long.
-func TestPluginPollsAgainAfterAPause(t *testing.T) {
+// A plugin that has slept must poll again when messages come, because waking it for each message takes ten times as long.
+func TestPlugin_AfterPause_PollsAgain(t *testing.T) {
 	m, env, u, err := open(t, entry("null"), io.Discard, nil)
 	if err != nil {
 		t.Fatal(err)

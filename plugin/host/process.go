@@ -18,13 +18,13 @@ import (
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 )
 
-// process is a plugin that runs, over either control protocol. Paths belong to the module.
+// process is a running plugin with either control protocol. Paths belong to the module.
 type process struct {
-	offer  wire.Offer
-	mem    []byte
-	cells  int
-	health time.Duration
-	bell   func() // Rings the poller of the module
+	offer         wire.Offer
+	mem           []byte
+	cells         int
+	healthTimeout time.Duration
+	bell          func() // Rings the poller of the module
 
 	child   *child
 	control control
@@ -32,24 +32,23 @@ type process struct {
 	quit    chan struct{}
 	done    sync.WaitGroup
 
-	published  atomic.Uint64 // Messages in the ring to the rank, by the plugin's count
+	published  atomic.Uint64 // Messages in the ring to the rank, reported by the plugin.
 	unanswered atomic.Int32  // Pings since the last reply
 
-	mu       sync.Mutex
-	ends     error       // How the plugin ended; nil while it runs
-	hasEnded atomic.Bool // ends is set
+	mu        sync.Mutex
+	endReason error       // Reason of the end, nil while it runs.
+	hasEnded  atomic.Bool // ends is set
 }
 
-// start starts the plugin, and waits for the description of its transport. The plugin writes to
-// wake, an eventfd, to wake this process. An error wraps errRefused if the file is not executed
-// because of its owner, mode or contents.
+// start starts the plugin, and blocks until it has described its transport. The plugin writes to the eventfd wake to wake this process. The error
+// wraps errRefused if the file must not be executed because of its owner, mode or contents.
 func (c component) start(ctx context.Context, env btl.Env, params *params, wake int) (*process, error) {
 	file, err := c.open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	defer file.Close()
-	p := &process{cells: params.Ring, health: params.Health, bell: env.Bell().Ring, quit: make(chan struct{}), output: &output{log: c.logger(env)}}
+	p := &process{cells: params.Ring, healthTimeout: params.Health, bell: env.Bell().Ring, quit: make(chan struct{}), output: &output{log: c.logger(env)}}
 	memory, err := p.share()
 	if err != nil {
 		p.unmap()
@@ -73,7 +72,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 	timed, cancel := context.WithTimeoutCause(ctx, params.Start, fmt.Errorf("the plugin has not answered within %v (start_timeout)", params.Start))
 	defer cancel()
 	p.control, p.child, err = l.start(timed)
-	theirs.Close() // so that the rank notices the end of the plugin's
+	theirs.Close() // The rank notices the end of the plugin by the close of the last copy.
 	if err == nil {
 		p.offer, err = p.control.open(timed, startOf(env))
 	}
@@ -84,7 +83,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 		err, hasReason := p.startError(timed, err)
 		p.close()
 		if line := p.output.last; line != "" && !hasReason {
-			err = fmt.Errorf("%w; its last line: %.200q", err, line)
+			err = fmt.Errorf("%w; last line of output: %.200q", err, line)
 		}
 		return nil, err
 	}
@@ -96,12 +95,11 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 // serveHint is the remedy for a plugin that does not answer over go-plugin.
 const serveHint = "a Go plugin calls plugin.Serve, and one that speaks docs/plugin-protocol.md has protocol: ferry in its entry"
 
-// startError kills the plugin, and finds the cause of an error of its start. hasReason is false if
-// the plugin has given none.
+// startError kills the plugin after a failed start, and returns the cause. hasReason is false if the plugin has not reported one.
 func (p *process) startError(ctx context.Context, err error) (cause error, hasReason bool) {
 	if p.child != nil {
 		if ctx.Err() == nil {
-			p.child.exits(outputGrace) // for its status
+			p.child.exitsWithin(outputGrace) // Then it has a status.
 		}
 		p.child.kill()
 	}
@@ -113,16 +111,16 @@ func (p *process) startError(ctx context.Context, err error) (cause error, hasRe
 	case p.child == nil:
 		hasReason = true
 	case errors.Is(err, errChannelEnded), errors.Is(err, errNoHandshake) && !p.child.wasKilled():
-		err = fmt.Errorf("the plugin has ended before it answered: %s; %s", p.child.status(), serveHint)
+		err = fmt.Errorf("the plugin exited before it replied: %s; %s", p.child.status(), serveHint)
 	default:
 		hasReason = true
 	}
-	p.end(err)
+	p.terminate(err)
 	return err, hasReason
 }
 
-// prepare makes the command. It executes the very file that was checked, by its descriptor, which
-// stays open for the interpreter of a script. free closes copies after the start.
+// prepare creates the command. It executes the checked file by its descriptor, which stays open for the interpreter of a script. free closes copies
+// after the start.
 func (l *launch) prepare(program, socket, memory *os.File, wake int) (free func(), err error) {
 	waker, err := duplicate(wake)
 	if err != nil {
@@ -135,9 +133,8 @@ func (l *launch) prepare(program, socket, memory *os.File, wake int) (free func(
 	return func() { waker.Close() }, nil
 }
 
-// lastInheritable returns the highest descriptor of this process without close-on-exec, which
-// libraries in C and the process that has started this one may leave open. Children must not get
-// them.
+// lastInheritable returns the highest descriptor of this process without close-on-exec. Libraries in C and the parent process may have left it open.
+// Children must not inherit it.
 func lastInheritable() (last int) {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range entries {
@@ -152,7 +149,7 @@ func lastInheritable() (last int) {
 	return last
 }
 
-// share makes the memory.
+// share creates the shared memory.
 func (p *process) share() (*os.File, error) {
 	fd, err := unix.MemfdCreate("ferry-plugin", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -160,7 +157,7 @@ func (p *process) share() (*os.File, error) {
 	}
 	memory := os.NewFile(uintptr(fd), "memory")
 	size := wire.Size(p.cells)
-	// Pages come as they are used. No file system limits them, so that none fails to come.
+	// Pages are allocated at first use, without the limit of a file system.
 	if err = unix.Ftruncate(fd, int64(size)); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
@@ -176,7 +173,7 @@ func (p *process) share() (*os.File, error) {
 	return memory, nil
 }
 
-// socketPair makes the control socket. Reads of ours have deadlines.
+// socketPair creates the control socket. Reads from ours have deadlines.
 func socketPair() (ours, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -186,8 +183,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "plugin"), nil
 }
 
-// environ is the environment of the plugin. It has the variables that the entry lists, and no secret
-// of the job.
+// environ returns the environment of the plugin. It has the variables of the entry, and no secret of the job.
 func (c component) environ() (env []string) {
 	for _, name := range append([]string{"PATH", "HOME", "LANG", "TMPDIR"}, c.Env...) {
 		if strings.Contains(name, "=") {
@@ -213,12 +209,12 @@ func (p *process) checkOffer() error {
 	o := p.offer
 	limits := int(o.Frame) < btl.MinFrameLimit || int(o.Frame) > wire.FrameLimit(p.cells) || o.Eager < 1 || o.Eager > o.Frame
 	if limits || o.Latency == 0 || o.Device == "" || o.Reaches == 0 || o.Reaches > wire.ReachesSelf|wire.ReachesOthers {
-		return fmt.Errorf("the plugin's description of its transport makes no sense: %+v", o)
+		return fmt.Errorf("invalid description of the plugin's transport: %+v", o)
 	}
 	return nil
 }
 
-// listen handles the replies to pings, and notices the end of the plugin.
+// listen handles the replies to pings, and detects the end of the plugin.
 func (p *process) listen() {
 	err := p.control.serve(func(published uint64) {
 		p.unanswered.Store(0)
@@ -231,27 +227,26 @@ func (p *process) listen() {
 		return
 	default:
 	}
-	if errors.Is(err, errChannelEnded) && p.child.exits(outputGrace) {
-		err = fmt.Errorf("the plugin has ended: %s", p.child.status())
+	if errors.Is(err, errChannelEnded) && p.child.exitsWithin(outputGrace) {
+		err = fmt.Errorf("the plugin exited: %s", p.child.status())
 	}
-	p.end(err)
+	p.terminate(err)
 }
 
-// pings are how many a plugin may leave without a reply.
-const pings = 3
+// maxUnanswered is the number of unanswered pings after which a plugin counts as hung.
+const maxUnanswered = 3
 
-// watch sends pings, and counts those without a reply, so that a rank that was stopped, or gets no
-// processor, does not blame the plugin.
+// watch sends pings, and counts those without a reply. A time without processor for the rank is therefore not attributed to the plugin.
 func (p *process) watch() {
-	tick := time.NewTicker(p.health / pings)
+	tick := time.NewTicker(p.healthTimeout / maxUnanswered)
 	defer tick.Stop()
 	for {
 		select {
 		case <-p.quit:
 			return
 		case <-tick.C:
-			if p.unanswered.Add(1) > pings {
-				p.end(fmt.Errorf("the plugin has not answered for %v (health_timeout)", p.health))
+			if p.unanswered.Add(1) > maxUnanswered {
+				p.terminate(fmt.Errorf("no reply of the plugin for %v (health_timeout)", p.healthTimeout))
 				return
 			}
 			p.control.ping()
@@ -259,11 +254,11 @@ func (p *process) watch() {
 	}
 }
 
-// end kills the plugin, and wakes the poller. The first reason stays.
-func (p *process) end(why error) {
+// terminate kills the plugin, and wakes the poller. It keeps the first reason.
+func (p *process) terminate(why error) {
 	p.mu.Lock()
-	if p.ends == nil {
-		p.ends = why
+	if p.endReason == nil {
+		p.endReason = why
 		p.hasEnded.Store(true)
 	}
 	p.mu.Unlock()
@@ -273,28 +268,28 @@ func (p *process) end(why error) {
 	p.bell()
 }
 
-// ended returns how the plugin has ended; nil while it runs.
-func (p *process) ended() error {
+// endError returns the reason of the plugin's end, or nil while it runs.
+func (p *process) endError() error {
 	if !p.hasEnded.Load() {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ends
+	return p.endReason
 }
 
-// stopGrace is the time that a plugin has for an orderly end.
+// stopGrace is the time limit for an orderly end of a plugin.
 const stopGrace = 5 * time.Second
 
-// close ends the plugin in good order if it runs, and frees everything.
+// close stops a running plugin in an orderly way, and frees all resources.
 func (p *process) close() {
 	close(p.quit)
 	if p.child != nil {
 		late := time.AfterFunc(stopGrace, func() {
-			p.output.log.Warn("the plugin has not ended as it was asked to, and is killed", "after", stopGrace)
+			p.output.log.Warn("the plugin has not stopped on request and is killed", "after", stopGrace)
 			p.child.kill()
 		})
-		if p.ended() == nil {
+		if p.endError() == nil {
 			p.control.stop()
 		}
 		<-p.child.exited

@@ -23,7 +23,7 @@ func asRank(t *testing.T, what string) (rank *exec.Cmd, in io.Writer, out io.Rea
 	if err != nil {
 		t.Fatal(err)
 	}
-	rank = exec.CommandContext(t.Context(), self, "-test.run", "^TestRankOfItsOwn$")
+	rank = exec.CommandContext(t.Context(), self, "-test.run", "^TestRankProcess$")
 	rank.Env = append(os.Environ(), rankVariable+"="+what)
 	if in, err = rank.StdinPipe(); err == nil {
 		out, err = rank.StdoutPipe()
@@ -41,8 +41,7 @@ func asRank(t *testing.T, what string) (rank *exec.Cmd, in io.Writer, out io.Rea
 	return rank, in, out, plugin
 }
 
-// The plugin of a rank that is killed ends, too.
-func TestPluginEndsWithItsRank(t *testing.T) {
+func TestPlugin_RankIsKilled_Ends(t *testing.T) {
 	rank, _, _, pid := asRank(t, "killed")
 	_ = rank.Process.Kill()
 	_ = rank.Wait()
@@ -86,9 +85,8 @@ func waitForEnd(t *testing.T, pid int) {
 	}
 }
 
-// A rank that was stopped for longer than a plugin may be silent has heard nothing of it, which
-// is not the plugin's fault.
-func TestStoppedRankKeepsItsPlugin(t *testing.T) {
+// A rank that was stopped for longer than health_timeout has seen no replies. It must not kill its plugin for that.
+func TestPlugin_RankWasStopped_IsNotBlamed(t *testing.T) {
 	rank, in, out, before := asRank(t, "stopped")
 	_ = rank.Process.Signal(syscall.SIGSTOP)
 	time.Sleep(5 * silence)
@@ -108,8 +106,7 @@ const silence = 300 * time.Millisecond
 
 const rankVariable = "FERRY_TEST_RANK"
 
-// TestRankOfItsOwn is the rank of the tests above.
-func TestRankOfItsOwn(t *testing.T) {
+func TestRankProcess(t *testing.T) {
 	what := os.Getenv(rankVariable)
 	if what == "" {
 		t.Skip("it is a part of other tests")

@@ -105,10 +105,9 @@ func bounce(ctx context.Context, c *mpi.Comm, during func(n int) (enough bool)) 
 	}
 }
 
-// Plugins are killed in the middle of traffic between two ranks, in turn: each time both get
-// an error, and a communicator that they make afterwards works, over the plugin that was
-// started again.
-func TestKillAndANewCommunicatorWorks(t *testing.T) {
+// Plugins are killed alternately in the middle of traffic between two ranks. Both get an error each time, and reconnect with the next
+// communicator.
+func TestKill_UnderOB1_NewCommunicatorWorks(t *testing.T) {
 	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
 		jobs, kills := 1, 4
 		if *full {
@@ -161,8 +160,8 @@ func TestKillAndANewCommunicatorWorks(t *testing.T) {
 	})
 }
 
-// The plugin is not started again: communicators made afterwards use the next transport.
-func TestNextTransportCarriesWhatAPluginLeft(t *testing.T) {
+// The plugin is not restarted. Communicators created afterwards use the next transport.
+func TestPlugin_NoRestarts_NextTransportIsUsed(t *testing.T) {
 	job := overPlugins(t, entry("tcp"), 2, ",tcp", map[string]string{"btl.acme.restarts": "0"})
 	job.RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
 		for _, want := range []string{"before", "after"} {
@@ -187,7 +186,7 @@ func TestNextTransportCarriesWhatAPluginLeft(t *testing.T) {
 
 // A plugin that carries nothing dies, and comes back with another address: messages between the
 // ranks go on, on communicators of before and of afterwards.
-func TestOtherTransportsGoOn(t *testing.T) {
+func TestKill_UnusedPlugin_OtherTransportsContinue(t *testing.T) {
 	job := overPlugins(t, entry("tcp"), 2, ",shm", nil)
 	job.RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
 		before, err := mpi.CommFromGroup(ctx, world, "before")
@@ -217,9 +216,8 @@ func TestOtherTransportsGoOn(t *testing.T) {
 	}))
 }
 
-// Several communicators are made at the same time after a path has broken: the ranks begin
-// afresh once, and all of them work.
-func TestCommunicatorsMadeAtOnceBeginAfreshOnce(t *testing.T) {
+// Several communicators are created concurrently after a path has failed. The ranks reconnect once, and all communicators work.
+func TestCommunicators_CreatedConcurrently_ReconnectOnce(t *testing.T) {
 	job := overPlugins(t, entry("tcp"), 3, ",tcp", map[string]string{"btl.acme.restarts": "0"})
 	job.RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
 		c, err := mpi.CommFromGroup(ctx, world, "before")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// socketDirLimit is the length of the longest directory that gets the folder of go-plugin's socket. An
-// address of a Unix socket has at most 107 bytes, and go-plugin adds up to 38.
+// socketDirLimit is the longest directory path for the folder of go-plugin's socket, in bytes. The address of a Unix socket has at most 107 bytes,
+// and go-plugin adds up to 38.
 const socketDirLimit = 50
 
 // socketDirs returns the candidates for the folder of go-plugin's socket, the preferred one first.

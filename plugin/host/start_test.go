@@ -27,8 +27,8 @@ func TestStart_BadPlugin_ReturnsReasonInTime(t *testing.T) {
 	for _, c := range []struct{ protocol, behavior, env, reason string }{
 		{"", "hangs", "", "has not answered within 300ms (start_timeout); a Go plugin calls plugin.Serve, and one that speaks docs/plugin-protocol.md has protocol: ferry"},
 		{"ferry", "hangs", "", "has not answered within 300ms (start_timeout)"},
-		{"", "exits", "", "ended before it answered: exit status 3"},
-		{"ferry", "exits", "", "ended before it answered: exit status 3"},
+		{"", "exits", "", "exited before it replied: exit status 3"},
+		{"ferry", "exits", "", "exited before it replied: exit status 3"},
 		{"", "prints first", "", "has printed \"hello from a library\" in place of its handshake"},
 		{"", "opens nothing", "", "Open returned neither a module nor an error"},
 		{"ferry", "opens nothing", "", "Open returned neither a module nor an error"},

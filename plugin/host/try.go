@@ -12,8 +12,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Try starts the plugin behind a component as the only rank of a job would, and ends it in good
-// order. params are the component's. For other components it returns nil.
+// Try starts the plugin of a component as the only rank of a job does, and stops it. params are the component's. It returns nil for other
+// components.
 func Try(ctx context.Context, c framework.Component, params any) error {
 	p, ok := framework.As[component](c)
 	if !ok {
@@ -35,5 +35,5 @@ func Try(ctx context.Context, c framework.Component, params any) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(m.(*module).process.ended(), m.Close())
+	return errors.Join(m.(*module).process.endError(), m.Close())
 }

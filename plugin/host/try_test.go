@@ -19,7 +19,7 @@ func TestTry_Plugin_ReportsWhetherItStarts(t *testing.T) {
 		e.Protocol = entry("").Protocol
 		bad := component(t, e)
 		err := host.Try(t.Context(), bad, kittest.Params(bad, nil))
-		if err == nil || !strings.Contains(err.Error(), "exit status 4") || !strings.Contains(err.Error(), `its last line: "no such library"`) {
+		if err == nil || !strings.Contains(err.Error(), "exit status 4") || !strings.Contains(err.Error(), `last line of output: "no such library"`) {
 			t.Error(err)
 		}
 		if pids := children(t); len(pids) > 0 {

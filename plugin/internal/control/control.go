@@ -19,7 +19,7 @@ import (
 // Handshake has the magic cookie that a rank sets for its plugin.
 var Handshake = plugin.HandshakeConfig{MagicCookieKey: "FERRY_GO_PLUGIN", MagicCookieValue: "5f7a31c24f0b4f0d9d7c0a4e2f6b8f1e"}
 
-// Name is the service's in a plugin set.
+// Name is the name of the service in a plugin set.
 const Name = "transport"
 
 // Versions are the plugin sets by protocol version. Version 1 of the service belongs to version
@@ -71,14 +71,14 @@ func ResponseOf(o wire.Offer) *OpenResponse {
 	}
 }
 
-// Offer decodes a response. Its values are the plugin's, unchecked.
+// Offer decodes a response. Its values are untrusted.
 func (r *OpenResponse) Offer() wire.Offer {
 	o := wire.Offer{
 		Version: wire.Version, Eager: r.GetEagerLimit(), Frame: r.GetFrameLimit(), Exclusivity: r.GetExclusivity(), Latency: min(r.GetLatencyNs(), math.MaxInt64),
 		Name: r.GetName(), Device: r.GetDevice(), Blob: r.GetAddress(),
 	}
 	if o.Blob == nil {
-		o.Blob = []byte{} // empty, but an address
+		o.Blob = []byte{} // An empty address.
 	}
 	if r.GetReachesSelf() {
 		o.Reaches |= wire.ReachesSelf

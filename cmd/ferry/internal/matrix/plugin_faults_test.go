@@ -26,7 +26,7 @@ func TestEveryFaultOfAPluginIsFoundAndNamed(t *testing.T) {
 		{"corrupt", frames, report.Fail, "got "},
 		{"hang", frames, report.Fail, "health_timeout"},
 		{"hang_open", report.OpenCase, report.Fail, "start_timeout"},
-		{"crash", frames, report.Fail, "the plugin has ended"},
+		{"crash", frames, report.Fail, "the plugin exited"},
 	}
 	list, config := "ob1+p_sound", "plugins:\n"
 	for _, f := range append([]fault{{stack: "sound"}}, faults...) {

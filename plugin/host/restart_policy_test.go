@@ -9,14 +9,13 @@ import (
 	"github.com/ferrympi/ferry/framework/scripttest"
 )
 
-// TestLife replays what becomes of a plugin that ends.
-func TestLife(t *testing.T) {
-	scripttest.Run(t, "testdata/life/*.txt", func() func(string) ([]string, error) {
-		var l life
+func TestRestartPolicy_Scripts_Replay(t *testing.T) {
+	scripttest.Run(t, "testdata/restart_policy/*.txt", func() func(string) ([]string, error) {
+		var l restartPolicy
 		return func(line string) (out []string, err error) {
 			command, rest, _ := strings.Cut(line, " ")
 			tell := func(why error) {
-				if pause, again := l.ended(why); again {
+				if pause, again := l.recordEnd(why); again {
 					out = append(out, fmt.Sprint("start after ", pause))
 				} else {
 					out = append(out, "done")
@@ -24,7 +23,7 @@ func TestLife(t *testing.T) {
 			}
 			switch command {
 			case "open":
-				if _, err := fmt.Sscanf(rest, "restarts=%d", &l.restarts); err != nil {
+				if _, err := fmt.Sscanf(rest, "restarts=%d", &l.maxRestarts); err != nil {
 					return nil, err
 				}
 			case "ends", "fails":
@@ -32,15 +31,15 @@ func TestLife(t *testing.T) {
 			case "refused":
 				tell(fmt.Errorf("%w: %s", errRefused, rest))
 			case "begins":
-				l.begins()
+				l.beginStart()
 			case "started":
-				l.started()
+				l.recordStart()
 			case "close":
 				l.close()
 			default:
 				return nil, fmt.Errorf("no such command: %s", line)
 			}
-			if down := l.down(); down != nil {
+			if down := l.downError(); down != nil {
 				return append(out, "down: "+down.Error()), nil
 			}
 			return append(out, "runs"), nil
