@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/agreement"
 )
 
-// A call of Agree or Shrink whose context has ended is abandoned. Its rank follows the other members to the end of theirs.
+// A call of Agree or Shrink is abandoned when its context ends. Its rank still takes part until the call of the other members completes.
 
 // abandon continues the instance without its call. It reports false if the call has to wait for the outcome, or has it.
 func (a *agreements) abandon(op agreement.Operation) (mayReturn bool) {
@@ -18,8 +18,7 @@ func (a *agreements) abandon(op agreement.Operation) (mayReturn bool) {
 	return mayReturn
 }
 
-// startLater queues a call whose context has ended, so that its flags count in its own instance. It reports false if no call is
-// pending.
+// startLater queues a call after the end of its context, so that its flags count in the next instance. It returns false if no call is pending.
 func (a *agreements) startLater(call agreement.Call) (isQueued bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,8 +51,8 @@ func (a *agreements) followAbandoned() (refused []*agreement.Outcome) {
 	return refused
 }
 
-// follow continues a Shrink after the outcome of an instance in which this rank does not wait. It reports whether the outcome has a
-// communicator that includes this rank. mu held.
+// follow continues a Shrink after an instance that this rank does not wait for. It reports whether the outcome has a communicator that
+// includes this rank. mu is held.
 func (a *agreements) follow(o *agreement.Outcome) (isRefused bool) {
 	isExcluded := hasRank(o.Excluded, a.c.rank)
 	switch proposed := a.confirmed; {

@@ -13,8 +13,8 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// activation is one use of the ranks of a thread communicator: one Run, or the Starts up to the last
-// Finish. It is over in this process when its ranks here have finished.
+// activation is one use of the ranks of a thread communicator, by one Run or by the Starts up to the last Finish. In this process it ends when all
+// local ranks have finished.
 type activation struct {
 	threads   *ThreadComm
 	id        cid.Extended  // Of the communicator of all ranks.
@@ -39,7 +39,7 @@ type activation struct {
 	openings   map[openingKey]*sharedOpening
 }
 
-// idsPerActivation are the ids that an activation derives: id and failureID.
+// idsPerActivation is the number of ids that an activation derives, which are id and failureID.
 const idsPerActivation = 2
 
 // seat is one goroutine rank of an activation. Operations in its communicators have the engine local.
@@ -95,7 +95,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 	return a, nil
 }
 
-// end ends an activation all of whose ranks here have finished. t.mu held.
+// end ends an activation after all local ranks have finished. t.mu is held.
 func (a *activation) end() {
 	t := a.threads
 	e := t.session.engine
@@ -188,7 +188,7 @@ func (a *activation) keep(err error, panicked any) {
 	}
 }
 
-// outcome returns what Run returns, or panics.
+// outcome returns the result of Run, or panics.
 func (a *activation) outcome() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -266,7 +266,7 @@ func (a *activation) startedRanks() string {
 	return ranksText(ranks)
 }
 
-// add counts a communicator of the rank. It is ErrClosed if the rank has ended: an Idup may complete later.
+// add counts a communicator of the rank. It returns ErrClosed if the rank has ended, because an Idup may complete later.
 func (s *seat) add(c *Comm) error {
 	s.mu.Lock()
 	hasEnded := s.hasEnded
@@ -348,7 +348,7 @@ func (s *seat) busy() error {
 	return fmt.Errorf("%w: rank %d: first close, free or complete: %s", ErrPending, s.rank, strings.Join(busy, ", "))
 }
 
-// describe returns what a user closes or frees.
+// describe returns the name of a communicator in errors about open communicators.
 func (c *Comm) describe() string {
 	c.mu.Lock()
 	usedBy := c.usedBy
@@ -356,7 +356,7 @@ func (c *Comm) describe() string {
 	return cmp.Or(usedBy, "communicator "+c.label())
 }
 
-// label names a communicator: its name, or its id if it has none.
+// label returns the name of a communicator, or its id if it has no name.
 func (c *Comm) label() string {
 	if name := c.Name(); name != "" {
 		return fmt.Sprintf("%q", name)

@@ -10,18 +10,18 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// The ranks of an activation share in each process what is the same for all of them.
+// The local ranks of an activation share all state that is equal for them.
 
-// table is the members of a communicator of goroutine ranks, and what follows from them. All handles that
-// a process has of the communicator, and of its duplicates, share one.
+// table is the members of a communicator of goroutine ranks, with derived data. All local handles of the communicator and of its duplicates share
+// one.
 type table struct {
 	pml.Members
 	group memberList // The same members. It is empty if the activation has them.
 	left  int        // Ranks of this process that have not asked for the table. Guarded by activation.mu.
 
 	mu       sync.Mutex
-	division *division // nil: Nothing has asked for it.
-	shape    *shaped   // nil: No collective operation has begun.
+	division *division // nil before the first use.
+	shape    *shaped   // nil before the first collective operation.
 }
 
 // shareTable returns the table of a new communicator, which the first rank here makes.
@@ -75,15 +75,15 @@ func (t *table) divided(self framework.Life) *division {
 
 // sharedConstruct is a group construct that the ranks here enter together.
 type sharedConstruct struct {
-	rank int           // The rank whose context it has.
+	rank int           // Rank with the context of the construct.
 	done chan struct{} // Closed at its end.
 	base uint64
 	err  error
 	left int // Ranks of this process that have not asked for it.
 }
 
-// constructKey identifies a construct: the communicator for whose children it is, and the number of
-// constructs before it. A rank may enter one before another rank has entered the previous one.
+// constructKey identifies a construct by its parent communicator and the number of constructs before it. A rank may enter one before another rank has
+// entered the previous one.
 type constructKey struct {
 	cid.Extended
 	before int
@@ -118,8 +118,8 @@ func (a *activation) constructOnce(ctx context.Context, key constructKey, rank i
 	}
 }
 
-// refuse announces that a rank is not in the communicators of the span. The communicators of the span end in all ranks
-// of this process: members that wait for the rank would wait forever.
+// refuse announces that a rank is not in the communicators of the span. These communicators end in all local ranks, because members would wait for
+// the rank without end.
 func (s *seat) refuse(span cid.Span, why error) {
 	a := s.of
 	a.mu.Lock()
@@ -130,7 +130,7 @@ func (s *seat) refuse(span cid.Span, why error) {
 		a.refused[span] = err
 	}
 	a.mu.Unlock()
-	if over { // All processes are notified of it.
+	if over { // All processes are notified of the end of the activation.
 		return
 	}
 	if len(a.threads.counts) > 1 {

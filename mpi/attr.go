@@ -2,22 +2,19 @@ package mpi
 
 import "slices"
 
-// KeyHooks says what happens to the values of a key. Hooks are called by the
-// goroutine that duplicates, deletes or closes, and may use this package. A panic
-// of one goes on to that goroutine when the others have been called: what was to be
-// deleted or closed is; of a duplicate nothing is left, and an Idup that began so
-// breaks the communicator's collectives, because others have theirs.
+// KeyHooks are the functions of a key that handle its values. The goroutine that duplicates, deletes or closes calls them. They may use this
+// package. If a hook panics, the remaining hooks are called and the panic continues in that goroutine. The deletion or the close has taken effect
+// then. A duplicate is removed, and if Idup has started it, the collectives of the communicator are broken, because other members have theirs.
 type KeyHooks[T any] struct {
-	// Copy makes the value of a duplicate; false leaves the duplicate without.
-	// nil: duplicates never have the attribute (MPI_COMM_NULL_COPY_FN).
+	// Copy returns the value for a duplicate. If it returns false, the duplicate has no value. If Copy is nil, no duplicate has a value
+	// (MPI_COMM_NULL_COPY_FN).
 	Copy func(T) (T, bool)
-	// Delete sees a value that is deleted, replaced, or whose communicator is
-	// closed. nil does nothing.
+	// Delete is called with a value that is deleted or replaced, or whose communicator is closed. It may be nil.
 	Delete func(T)
 }
 
-// Key names an attribute: a value of type T that each communicator may have
-// (MPI-4.1 section 7.7). Keys are local, cost nothing, and need not be freed.
+// Key identifies an attribute, which is a value of type T that a communicator may have (MPI-4.1 section 7.7). Keys are local, need no resources, and
+// are not freed.
 type Key[T any] struct{ hooks KeyHooks[T] }
 
 // NewKey makes a key that differs from all others (MPI_Comm_create_keyval).
@@ -57,8 +54,7 @@ func SetAttr[T any](c *Comm, k *Key[T], v T) error {
 	return c.replaceAttr(k, valueOf[T]{k, v})
 }
 
-// Attr returns what the communicator has under k (MPI_Comm_get_attr), and
-// whether it has anything. A closed communicator has nothing.
+// Attr returns the value of a communicator under k (MPI_Comm_get_attr), and whether there is one. A closed communicator has none.
 func Attr[T any](c *Comm, k *Key[T]) (T, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,9 +65,8 @@ func Attr[T any](c *Comm, k *Key[T]) (T, bool) {
 	return none, false
 }
 
-// DeleteAttr takes the value under k out of the communicator, and calls the
-// key's Delete (MPI_Comm_delete_attr). Without a value it does nothing.
-// ErrClosed after Close.
+// DeleteAttr removes the value under k from the communicator, and calls the key's Delete (MPI_Comm_delete_attr). It has no effect without a value. It
+// returns ErrClosed after Close.
 func DeleteAttr[T any](c *Comm, k *Key[T]) error { return c.replaceAttr(k) }
 
 // replaceAttr puts an attribute, or none, in place of the one that has the key. Hooks
@@ -93,8 +88,7 @@ func (c *Comm) replaceAttr(key any, by ...attribute) error {
 	return nil
 }
 
-// attrIndex finds the attribute of a key: few communicators have more than a
-// handful. c.mu held.
+// attrIndex returns the index of the attribute of a key. Most communicators have few. c.mu is held.
 func (c *Comm) attrIndex(key any) int {
 	return slices.IndexFunc(c.attrs, func(a attribute) bool { return a.under() == key })
 }
@@ -120,9 +114,8 @@ func (c *Comm) copyAttrs() []attribute {
 	return copies
 }
 
-// deleteAttrs calls the hooks, each of them also when one panics, the last set
-// attribute first: the only order that MPI ever demands (of MPI_COMM_SELF, MPI-4.1
-// section 11.2.4).
+// deleteAttrs calls the hooks of all attributes in reverse order of SetAttr, as MPI requires for MPI_COMM_SELF (MPI-4.1 section 11.2.4). If one
+// panics, it calls the others first.
 func deleteAttrs(attrs []attribute) {
 	if last := len(attrs) - 1; last >= 0 {
 		defer deleteAttrs(attrs[:last])

@@ -11,16 +11,12 @@ import (
 	"github.com/ferrympi/ferry/internal/mem"
 )
 
-// Operations on a block for each rank. Where blocks differ they have counts[i]
-// elements and begin at element displs[i]; nil displs: one behind the other. Counts and
-// displacements may be used again when the call returns, also that of a nonblocking
-// form.
+// Operations on a block for each rank. Blocks of different sizes have counts[i] elements and begin at element displs[i]. With nil displs they are
+// contiguous. Counts and displacements may be reused when the call returns, also with nonblocking forms.
 
-// Gather has root's recv hold every member's send, block after block in the order of
-// ranks (MPI_Gather). All blocks have len(send) elements. recv is used at the root only.
-// The root works in place with nil for send: its block lies where it belongs, and
-// len(recv) divided by the number of members is the length of a block; a remainder is
-// ErrRank.
+// Gather collects the block send of every member in recv of the root, in the order of ranks (MPI_Gather). All blocks have len(send) elements. recv
+// is used at the root only. With nil for send the root works in place. Its block is then already in recv, and the block length is len(recv)
+// divided by the number of members. A remainder is ErrRank.
 func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
 	var x call
 	return c.collective.run(ctx, &x, gather(&x, c, send, recv, root))
@@ -33,11 +29,9 @@ func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs
 	return c.collective.run(ctx, &x, gatherv(&x, c, send, recv, counts, displs, root))
 }
 
-// Scatter gives each member the block of its rank of root's send (MPI_Scatter): of as
-// many equal blocks as there are members; a remainder is ErrRank at the root. send is used
-// at the root only, where recv may be longer than a block. Elsewhere recv has the length of
-// a block. A block of another length is an error in that member. The root works in place
-// with nil for recv, and its block stays in send.
+// Scatter sends each member the block of its rank from send of the root (MPI_Scatter). The block length is len(send) divided by the number of members.
+// A remainder is ErrRank at the root. send is used at the root only, where recv may be longer than a block. At other members recv must have the
+// length of a block. Another length is an error in that member. With nil for recv the root works in place, and its block stays in send.
 func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
 	var x call
 	return c.collective.run(ctx, &x, scatter(&x, c, send, recv, root))
@@ -73,9 +67,8 @@ func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
 	return c.collective.run(ctx, &x, alltoall(&x, c, send, recv))
 }
 
-// Alltoallv is Alltoall of blocks that differ (MPI_Alltoallv). To work in place all
-// members pass nil for send, sendCounts and sendDispls: what comes from a rank replaces
-// what goes there, and has the same length. A block for the caller itself that is longer in
+// Alltoallv is Alltoall with blocks of different sizes (MPI_Alltoallv). All members work in place if they pass nil for send, sendCounts and
+// sendDispls. The block from a rank then replaces the block to that rank, which has the same length. A block to the caller itself that is longer in
 // send than in recv is ErrTruncate.
 func Alltoallv[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
 	var x call
@@ -158,8 +151,7 @@ func scatter[T any](x *call, c *Comm, send, recv []T, root int) error {
 	return nil
 }
 
-// scatters has the call send parts of b: in place that is what the root has afterwards
-// too.
+// scatters sets the input of a call that sends parts of b. In place, b is also the output at the root.
 func (x *call) scatters(b []byte, inPlace bool) {
 	if x.args.InPlace = inPlace; inPlace {
 		x.out = b
@@ -290,10 +282,10 @@ func (c *Comm) blockLength(name string, elements int) (int, error) {
 	return elements / c.size, nil
 }
 
-// sized says that all blocks have size bytes.
+// sized sets the size of all blocks, in bytes.
 func (x *call) sized(size int) { x.args.Size, x.args.Own = size, size }
 
-// blocks are where those lie that differ, in elements. displs nil: one behind the other.
+// blocks are blocks of different sizes, in elements. With nil displs they are contiguous.
 type blocks struct{ counts, displs []int }
 
 // checkCounts checks that there is one for each rank.
@@ -307,9 +299,8 @@ func (c *Comm) checkCounts(counts []int) error {
 	return nil
 }
 
-// check says what is wrong with blocks of a buffer of that many elements: ErrRank for
-// numbers that can't be, ErrTruncate for blocks that it does not hold. apart: no two may
-// overlap. It returns the sum of the counts.
+// check checks the blocks of a buffer of room elements. It returns ErrRank for invalid numbers, and ErrTruncate for blocks outside of the buffer.
+// apart forbids overlaps. check returns the sum of the counts.
 func (b blocks) check(what string, room int, apart bool) (sum int, err error) {
 	if b.displs != nil && len(b.displs) != len(b.counts) {
 		return 0, fmt.Errorf("%w: %d displacements of %s for %d counts", ErrRank, len(b.displs), what, len(b.counts))

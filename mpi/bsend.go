@@ -12,12 +12,11 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Bsend is Send that never waits (MPI_Bsend). The library copies buf, which is the caller's
-// again at the return, and sends the copy when the receiver accepts it. The copies of a session
-// that have not left yet are bounded by the parameter session.bsend_limit, and those of each of its
-// streams by the same number. A message beyond it is ErrPending, or ErrConfig if it can never fit. Failures after the return are logged, and
-// FlushBuffer returns those that it waits for. Session.Close waits for these sends as for
-// others. Other errors: ErrRank, ErrTag, ErrClosed, ErrProcFailed, ErrTransport.
+// Bsend is Send without blocking (MPI_Bsend). The library copies buf, which belongs to the caller again when Bsend returns, and sends the copy when
+// the receiver accepts it. The parameter session.bsend_limit limits the copies that have not left, separately for the session and for each of its
+// streams. A message that exceeds the limit now is ErrPending, and one that exceeds it alone is ErrConfig. Later failures are logged, and
+// FlushBuffer returns those of the sends that it waits for. Session.Close waits for these sends like for others. Other errors are ErrRank, ErrTag,
+// ErrClosed, ErrProcFailed and ErrTransport.
 func (c *Comm) Bsend(ctx context.Context, buf []byte, dst, tag int) error {
 	if null, err := c.sendArgs(ctx, dst, tag); null || err != nil {
 		return ended(ctx, "bsend", err)

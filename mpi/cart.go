@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// Cart is a communicator with the cells of a grid as members (MPI-4.1 section 8.5). Ranks are in row-major order, in which the
+// Cart is a communicator with a Cartesian grid of members (MPI-4.1 section 8.5). Ranks are in row-major order, in which the
 // last coordinate changes fastest. All methods but Sub are local, and may be called concurrently.
 type Cart struct {
 	comm *Comm

@@ -9,23 +9,22 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Dynamic process sets (paper "Towards Dynamic Resource Management with MPI Sessions and PMIx"): a job grows
-// and shrinks while it runs. The program asks for a change by an operation on process sets (PsetOp),
-// or learns of one that a user has asked for (ResourceChange). All members of the set and of the
-// delta, the processes that join or leave, agree on it by Integrate. The members make a communicator
-// of the new main set, and one of them calls FinishChange.
+// Dynamic process sets (paper "Towards Dynamic Resource Management with MPI Sessions and PMIx") let a job grow and shrink while it runs. The program
+// requests a change by an operation on process sets (PsetOp), or queries a change requested by a user (ResourceChange). The delta is the set of
+// processes that join or leave. All members of the set and of the delta agree on the change by Integrate. The members then create a communicator of
+// the new main set, and one of them calls FinishChange.
 
 // PsetOp is an operation on process sets.
 type PsetOp = bootstrap.PsetOp
 
-// The operations. Sets are immutable: each operation makes new ones, whose names it returns.
+// Operations on process sets. Sets are immutable. Each operation creates new sets and returns their names.
 const (
-	PsetUnion        = bootstrap.PsetUnion        // One set: the members of any of the sets.
-	PsetDifference   = bootstrap.PsetDifference   // One set: the members of the first set that are in no other one.
-	PsetIntersection = bootstrap.PsetIntersection // One set: the members of all sets.
+	PsetUnion        = bootstrap.PsetUnion        // Result: one set with the members of any of the sets.
+	PsetDifference   = bootstrap.PsetDifference   // Result: one set with the members of the first set that are in no other set.
+	PsetIntersection = bootstrap.PsetIntersection // Result: one set with the members of all sets.
 	PsetSplit        = bootstrap.PsetSplit        // A set for each of PsetArgs.Sizes.
-	PsetAdd          = bootstrap.PsetAdd          // The delta: new processes.
-	PsetSub          = bootstrap.PsetSub          // The delta: the last members, which leave.
+	PsetAdd          = bootstrap.PsetAdd          // Result: the delta with new processes.
+	PsetSub          = bootstrap.PsetSub          // Result: the delta with the last members, which leave.
 	PsetGrow         = bootstrap.PsetGrow         // The delta of Add, and the new main set.
 	PsetShrink       = bootstrap.PsetShrink       // The delta of Sub, and the new main set.
 	PsetReplace      = bootstrap.PsetReplace      // The delta that leaves, the delta that joins, and the new main set.
@@ -60,7 +59,7 @@ func changer[T any](ctx context.Context, s *Session, what string, f func(context
 	})
 }
 
-// waitingChanger calls f with the launcher's ability to change the job. what names the call in errors.
+// waitingChanger calls f with the bootstrap's interface for changes of the job. what names the call in errors.
 func waitingChanger[T any](ctx context.Context, s *Session, what string, f func(context.Context, bootstrap.Changer) (T, error)) (result T, err error) {
 	if err := s.enter(); err != nil {
 		return result, err
@@ -77,23 +76,22 @@ func waitingChanger[T any](ctx context.Context, s *Session, what string, f func(
 	return result, ended(ctx, what, err)
 }
 
-// PsetOp makes process sets of others (MPIX_Pset_op of paper 003), and returns their names: one; Split one for each size; Add and
-// Sub the delta; Grow and Shrink the delta and the new main set; Replace both deltas (leaving,
-// joining) and the new main set. Add, Sub, Grow, Shrink and Replace begin a change of the job. Operations
-// that add processes return when these have been started.
+// PsetOp creates process sets from others (MPIX_Pset_op of paper 003), and returns their names. Split returns one for each size. Add and Sub return
+// the delta. Grow and Shrink return the delta and the new main set. Replace returns the leaving delta, the joining delta and the new main set. The
+// other operations return one name. Add, Sub, Grow, Shrink and Replace begin a change of the job. Operations that add processes block until
+// these have been started.
 //
-// Errors: ErrPset for a name that is unknown, deleted, reserved or taken, ErrRank for numbers that the set does not
-// have, ErrPending for processes that another change has, ErrUnsupported over a limit, with the
-// number that fits, and under launchers that start no processes. After an error nothing has changed.
+// Errors: ErrPset for a name that is unknown, deleted, reserved or in use; ErrRank for numbers that the set does not have; ErrPending for processes
+// in another change; ErrUnsupported above a limit, with the number that is possible, and under launchers that cannot start processes. After an
+// error no set has changed.
 func (s *Session) PsetOp(ctx context.Context, op PsetOp, psets []string, args PsetArgs) ([]string, error) {
 	return changer(ctx, s, op.String(), func(ctx context.Context, c bootstrap.Changer) ([]string, error) {
 		return c.Operate(ctx, op, psets, args)
 	})
 }
 
-// ResourceChange returns the change in progress of a set, or else ChangeFailed if members have ended
-// (MPIX_Query_resource_change of paper 003). It returns at once; the result is false if there is no change. mpi://SELF names the change whose
-// delta contains the caller.
+// ResourceChange returns the change in progress of a set, or otherwise a ChangeFailed if members have failed (MPIX_Query_resource_change of
+// paper 003). It does not block. The result is false if there is no change. mpi://SELF stands for the change whose delta contains the caller.
 func (s *Session) ResourceChange(ctx context.Context, pset string) (Change, bool, error) {
 	type answer struct {
 		Change
@@ -106,14 +104,12 @@ func (s *Session) ResourceChange(ctx context.Context, pset string) (Change, bool
 	return a.Change, a.ok, err
 }
 
-// Integrate agrees on a change (MPIX_Integrate_resource_change of paper 003). It is collective over the associated set and the delta
-// together, without members that have ended. provide, if not empty, names the new main set for all members; at most one member
-// provides a name. Pset of the result is that name, or Change.Main. Terminate says that the caller leaves: it
-// closes its sessions and ends, within the launcher's grace period.
+// Integrate agrees on a change (MPIX_Integrate_resource_change of paper 003). It is collective over the set of the change and the delta, except for
+// members that have ended. provide, if not empty, names the new main set for all members. At most one member provides a name. Pset of the result is
+// that name, or Change.Main. If Terminate is set, the caller closes its sessions and ends within the launcher's grace period.
 //
-// Errors: ErrPset for a wrong delta, with the right one, and for two names, in all members;
-// ErrProcFailed and ErrTimeout in all members if one has died or does not come, and ErrCanceled in all
-// members if the requester has withdrawn the change. These undo the change.
+// Errors, in all members: ErrPset for a wrong delta, with the right one, and for two names; ErrProcFailed and ErrTimeout if a member has failed or
+// does not join; ErrCanceled if the requester has withdrawn the change. They undo the change.
 func (s *Session) Integrate(ctx context.Context, delta, provide string) (Integration, error) {
 	return changer(ctx, s, "integrate", func(ctx context.Context, c bootstrap.Changer) (Integration, error) {
 		return c.Integrate(ctx, delta, provide)

@@ -10,15 +10,13 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// With coll.check, members tell each other what they call before they do it. The text is
-// what people read where it differs.
+// With coll.check, members compare their calls before each operation. The records are text, so that errors can show the differences.
 
 // recordSize is the length of a text, in bytes.
 const recordSize = 128
 
-// record says what a member does in a call: all that members have to pass alike. The
-// lengths of the others' blocks in Scatter, Gatherv, Scatterv, Alltoallv and among neighbors are not known
-// to all; they are compared when blocks come, as ever.
+// record returns the text of a call with all values that must be equal in all members. In Scatter, Gatherv, Scatterv, Alltoallv and neighborhood
+// operations a member does not know the block lengths of others. Those are checked when blocks arrive.
 func record(x *call, choice *coll.Choice) []byte {
 	var b strings.Builder
 	b.WriteString(x.op.String())
@@ -58,8 +56,7 @@ func record(x *call, choice *coll.Choice) []byte {
 	return text
 }
 
-// differing is the error of members that call what doesn't fit together. All of them get
-// it, and nothing else was sent: their collectives go on to work.
+// differing is the error of calls that do not match. All members return it, and no data was sent, so that later collectives work.
 type differing struct{ text string }
 
 func (d *differing) Error() string { return d.text }
@@ -110,7 +107,7 @@ func ranksText(ranks []int) string {
 	return "ranks " + b.String()
 }
 
-// exchangeOf is the call in which records are exchanged.
+// exchangeOf returns the call that exchanges the records.
 func exchangeOf(mine []byte, members int) *call {
 	x := &call{op: coll.Allgather, in: mine, out: make([]byte, recordSize*members)}
 	x.sized(recordSize)
@@ -147,7 +144,7 @@ func (k *collective) compareInit(ctx context.Context, x *call) error {
 	return k.compare(ctx, text)
 }
 
-// later is what a nonblocking operation does when its records have been compared.
+// later is the part of a nonblocking operation after the comparison of records.
 type later struct {
 	schedule coll.Schedule
 	call     coll.Call
@@ -172,7 +169,7 @@ func (o *operation) compareFirst(x *call, choice *coll.Choice) error {
 	return nil
 }
 
-// goOn compares the records that have come, and begins what the program called. Lock held.
+// goOn compares the received records, and starts the operation. The lock is held.
 func (o *operation) goOn() {
 	if err := compared(o.call.Out); err != nil {
 		o.err, o.told = fmt.Errorf("i%v: %w", o.op, err), true

@@ -12,26 +12,21 @@ import (
 	"github.com/ferrympi/ferry/internal/mem"
 )
 
-// The collective operations. All members of a communicator call them in the same
-// order, with arguments that fit together. A wrong argument is an error of that
-// member alone, found before anything is sent, and the others go on waiting for it.
+// All members of a communicator call collective operations in the same order, with matching arguments. An invalid argument is an error of that
+// member alone, returned before anything is sent. The other members still wait for it.
 //
-// A context that ends during a collective, an operation (Op) that panics, or any
-// other failure in its middle breaks the communicator's collectives, because members
-// don't agree any more on what has happened: each further one, creation of
-// communicators included, is ErrBroken. The other members, who would wait for that one,
-// are told: theirs end with ErrBroken too, which names it. Messages between two members
-// are not concerned.
+// A collective that fails halfway breaks the communicator's collectives, because members have different views of its completion. Reasons are the end
+// of its context, a panic of an operation (Op), and other failures. All later collectives return ErrBroken, including the creation of
+// communicators. The other members are notified, so that theirs end with ErrBroken and the name of that member. Point-to-point messages still work.
 
-// call is a collective operation whose arguments have been checked. It is filled in where
-// it is used: to copy one takes as long as all else that a root does in a bcast of 8 bytes,
-// because a copy reads in one piece what was just stored in several.
+// call is a collective operation with checked arguments. It is filled in place and not copied. A copy would cost as much as the whole remaining work
+// of the root of a Bcast of 8 bytes, because it loads in one piece what was just stored in several.
 type call struct {
 	op      coll.Operation
 	args    coll.Args
 	in, out []byte
 	reducer coll.Reducer
-	// What each rank gets of in, and gives of out, in elements, where that differs.
+	// Blocks of in and out by rank, in elements, if their sizes differ.
 	send, recv blocks
 	choice     *coll.Choice // Algorithm of an operation among neighbors; nil for others.
 	packing    *packing     // Of a form with layouts, in place of in and out as far as it has a side.
@@ -61,7 +56,7 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	}
 	s := k.schedule(choice.Algorithm, x)
 	p := &k.peers
-	// In memory that is there: what goes to the instance would escape.
+	// The memory of p is used, because arguments of the instance escape to the heap.
 	p.call.Turn, p.call.Asleep = k.begun, false
 	p.call.In, p.call.Out, p.call.Temp, p.call.Shared = x.in, x.out, nil, nil
 	p.call.Reducer = x.reducer
@@ -91,8 +86,7 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	return err
 }
 
-// mostPlanned is how many schedules a communicator keeps: loops call few operations in
-// turns.
+// mostPlanned is the number of schedules that a communicator keeps. Loops alternate between few operations.
 const mostPlanned = 4
 
 // planned is a schedule that was carried out inline.
@@ -120,8 +114,7 @@ func (k *collective) schedule(alg *coll.Algorithm, x *call) *coll.Schedule {
 	return &p.schedule
 }
 
-// choose returns what a blocking call does, and opens instances if it is time to. Inside
-// do.
+// choose returns the algorithm of a blocking call. It opens instances before the second operation. Called inside do.
 func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) {
 	if k.machinery == nil && k.comm().seat != nil {
 		if err := k.prepare(); err != nil {
@@ -136,7 +129,7 @@ func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) 
 	return k.chosen(x)
 }
 
-// chosen returns what a call does. Inside do.
+// chosen returns the algorithm of a call. Called inside do.
 func (k *collective) chosen(x *call) (*coll.Choice, error) {
 	if k.machinery == nil {
 		if err := k.prepare(); err != nil {
@@ -159,9 +152,8 @@ func (k *collective) prepare() error {
 	return nil
 }
 
-// withoutInstance is chosen of those that need no instance. With coll.check nonblocking
-// operations do that: members begin them when their records have come, in any order, and
-// instances want one order. Inside do, after chosen.
+// withoutInstance is chosen among the algorithms without an instance. Nonblocking operations with coll.check use them, because members begin these
+// when the records have arrived, in any order, while instances require one order. Called inside do, after chosen.
 func (k *collective) withoutInstance(x *call) (*coll.Choice, error) { return lookUp(k.plain, x) }
 
 func lookUp(table *coll.Table, x *call) (*coll.Choice, error) {
@@ -179,8 +171,8 @@ func lookUp(table *coll.Table, x *call) (*coll.Choice, error) {
 	return choice, nil
 }
 
-// plan writes a call's schedule into s, and its arguments into args: what a plan looks at
-// escapes, and x must not. Inside do.
+// plan writes the schedule of a call into s, and its arguments into args. It uses copies, because values passed to an algorithm escape to the heap, and
+// x must not. Called inside do.
 func (k *collective) plan(s *coll.Schedule, args *coll.Args, alg *coll.Algorithm, x *call) {
 	if x.send.counts != nil || x.recv.counts != nil {
 		v := &k.vectors
@@ -201,7 +193,7 @@ func (k *collective) nextTag() int {
 	return tag
 }
 
-// shaped returns what is known of communicators of c's shape.
+// shaped returns the shared data for communicators of c's shape.
 func (c *Comm) shaped() (*shaped, error) {
 	e := c.session.engine
 	find := func() (*shaped, error) {
@@ -217,13 +209,12 @@ func (c *Comm) shaped() (*shaped, error) {
 	return find()
 }
 
-// sharesMemory reports whether members share memory in which instances may be. Goroutine ranks share that of
-// their process.
+// sharesMemory reports whether members share memory for instances. Goroutine ranks share that of their process.
 func (c *Comm) sharesMemory() bool {
 	return c.seat == nil || c.division().Count() < c.size
 }
 
-// shaped is what is known of communicators of one shape, with the same parameters.
+// shaped is the common data of communicators with one shape and the same parameters.
 type shaped struct {
 	nodes  coll.Placement
 	force  *coll.Force
@@ -233,22 +224,21 @@ type shaped struct {
 	table  *coll.Table // of those that don't
 }
 
-// shapeKey is what a coll.Shape has, and the parameters that count. Slices are in it as the
-// bytes of their elements.
+// shapeKey identifies a shape with its parameters. It has slices as the bytes of their elements.
 type shapeKey struct {
 	size         int
 	nodes, procs string
 	force, check string
 }
 
-// collectives returns what components do on communicators of a shape.
+// collectives returns the algorithms for communicators of a shape.
 func (e *process) collectives(shape coll.Shape, values *framework.Values) (*shaped, error) {
 	force, _ := values.Get("coll.force")
 	check, _ := values.Get("coll.check")
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.shapes[shapeKey{shape.Size, string(mem.Bytes(shape.Nodes)), string(mem.Bytes(shape.Procs)), force.Text, check.Text}]; s != nil {
-		return s, nil // without an allocation: each of 10,000 ranks asks
+		return s, nil // Without an allocation, because each of 10,000 ranks calls this.
 	}
 	var p core.Coll
 	if err := values.Decode("coll", &p); err != nil {

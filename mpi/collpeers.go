@@ -11,8 +11,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// peers is a communicator as a schedule that is carried out inline sees it. One is so at
-// a time, so that nothing here needs a lock.
+// peers implements coll.Peers for a schedule that runs inline. A communicator has at most one such schedule at a time, so that peers needs no lock.
 type peers struct {
 	c        *Comm
 	tag      int            // of the operation's messages
@@ -83,8 +82,8 @@ func (p *peers) Finish(ctx context.Context) (int, error) {
 	return st.Bytes, err
 }
 
-// Drop implements coll.Peers. A send that can't be withdrawn goes on: what it sends
-// doesn't matter any more. The instance is that of the last call that had one.
+// Drop implements coll.Peers. A send that cannot be withdrawn continues, and its contents do not matter any more. The instance is that of the last
+// call with an instance.
 func (p *peers) Drop() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -97,16 +96,14 @@ func (p *peers) Drop() {
 	withdrawBuffers(p.instance, &p.call)
 }
 
-// What a communicator keeps of working memory: no operation uses more pieces at
-// a time. What is larger the engine's communicators share.
+// Limits of the working memory that a communicator keeps. No operation uses more pieces at a time. The communicators of an engine share larger pieces.
 const (
 	scratchPieces = 2
 	scratchLimit  = 64 << 10
 )
 
-// largePieces are free pieces of working memory above scratchLimit, by the power of two
-// that they have. The collector takes those for which there is no use: to have it clear
-// 64 KiB afresh for each operation would cost more than the operation (20 us beside 7).
+// largePieces are free pieces of working memory above scratchLimit, by size class. The garbage collector frees unused ones. Allocating 64 KiB for
+// each operation would take longer than the operation, 20 us for clearing against 7 us.
 type largePieces [largeLimit + 1]sync.Pool
 
 // largeLimit is the size of the largest that is kept, as a power of two: 16 MiB.
@@ -115,7 +112,7 @@ const largeLimit = 24
 // sizeClass is the power of two that has n bytes.
 func sizeClass(n int) int { return bits.Len(uint(n - 1)) }
 
-// take returns n bytes, aligned for every element type. What they hold is undefined.
+// take returns n bytes, aligned for every element type, with undefined contents.
 func (l *largePieces) take(n int) []byte {
 	class := sizeClass(n)
 	if class <= largeLimit {
@@ -133,16 +130,15 @@ func (l *largePieces) give(b []byte) {
 	}
 }
 
-// Scratch returns n bytes of working memory: the smallest kept piece that is large
-// enough, or a new one, aligned for every element type. What it holds is undefined.
+// Scratch implements coll.Peers. It returns n bytes of working memory, aligned for every element type, with undefined contents. It prefers the
+// smallest kept piece that is large enough.
 func (p *peers) Scratch(n int) []byte {
 	if n > scratchLimit {
 		return p.c.session.engine.pieces.take(n)
 	}
 	i := p.firstOf(n)
 	if i == len(p.scratch) {
-		// A power of two of at least 64 bytes: the pieces fit again, and Go
-		// aligns what is that large to 8 bytes.
+		// A power of two of at least 64 bytes. Pieces can be reused for other sizes, and Go aligns such sizes to 8 bytes.
 		return make([]byte, n, max(64, 1<<sizeClass(n)))
 	}
 	b := p.scratch[i]

@@ -13,54 +13,52 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// collective is the state of a communicator's collective operations. One is in
-// progress at a time; Idup, which may overlap with others, keeps to its own part
-// of it.
+// collective is the state of a communicator's collective operations. One operation at a time is in progress. Idup may overlap with others, and uses
+// separate fields.
 type collective struct {
 	busy   uint32                // Not 0 while a goroutine is in an operation, see take, or an earlyRun is active.
 	early  func()                // Promotes the earlyRun, or nil.
-	broken atomic.Pointer[error] // why no further one can work
-	idups  atomic.Int32          // in progress
+	broken atomic.Pointer[error] // Failure that prevents further operations.
+	idups  atomic.Int32          // Number in progress.
 	waits  struct {
 		sync.Mutex
-		ends    map[context.Context]context.CancelCauseFunc // see untilBroken
-		unheard map[*pml.Request]uint32                     // and their turns; see refuseUnheard
+		ends    map[context.Context]context.CancelCauseFunc // Of untilBroken.
+		unheard map[*pml.Request]uint32                     // Receives of refuseUnheard with their generations.
 	}
 
-	aborted error         // why nothing more may wait; guarded by the engine's lock
-	gone    map[int]error // ranks that give nothing more; guarded by the engine's lock
+	aborted error         // Error of all waits, now and later. Guarded by the engine's lock.
+	gone    map[int]error // Ranks that have left or failed. Guarded by the engine's lock.
 
 	// Guarded by busy.
 	c        *Comm
-	children cid.Deriver  // idup's while that is in progress
-	rebases  int          // Of children. idup's like those.
-	unborn   cid.Span     // ids that were not given out when the operation began
-	left     atomic.Bool  // and are refused; see leave
-	idup     *CommRequest // the last one that may not be complete, or nil
-	begun    uint32       // operations so far; see nextTag
+	children cid.Deriver  // Belongs to an Idup while one is in progress.
+	rebases  int          // Of children.
+	unborn   cid.Span     // Ids that were unused at the beginning of the operation.
+	left     atomic.Bool  // unborn was refused, see leave.
+	idup     *CommRequest // Last one that may be incomplete, or nil.
+	begun    uint32       // Number of operations, see nextTag.
 
-	// machinery is made by the first operation that exchanges something: then used is true.
+	// machinery is created by the first operation that exchanges messages, which sets used.
 	*machinery
 	used atomic.Bool
 }
 
-// machinery is what carries a communicator's operations out. Most duplicates never need
-// it. Guarded by busy.
+// machinery has the resources for running operations. Most duplicates never need it. Guarded by busy.
 type machinery struct {
 	peers     peers
 	started   nonblocking
-	table     *coll.Table // what components do here
+	table     *coll.Table // Algorithms.
 	force     *coll.Force
-	plain     *coll.Table // of those that need no instance
+	plain     *coll.Table // Algorithms without an instance.
 	nodes     coll.Placement
-	check     bool // Members compare their calls; see collcheck.go.
+	check     bool // Members compare their calls, see collective_check.go.
 	offers    []coll.Offered
-	unopened  bool // some of those need an instance
+	unopened  bool // Some offers need an instance that is not open.
 	instances []opened
 	vectors   coll.Vectors
-	room      [4][]int // for vectors
+	room      [4][]int // Memory of vectors.
 	planned   [mostPlanned]planned
-	replaced  uint // of planned, so far
+	replaced  uint // Number of replaced schedules.
 }
 
 func (k *collective) init(c *Comm) {
@@ -68,23 +66,21 @@ func (k *collective) init(c *Comm) {
 	k.c = c
 }
 
-// comm is the communicator that k is part of.
+// comm returns the communicator of k.
 func (k *collective) comm() *Comm { return k.c }
 
-// lastIdup returns the idup that the next creation comes after, which keeps it from
-// now on, or nil. Inside do.
+// lastIdup returns the Idup that precedes the next creation, or nil. The creation becomes its owner. Called inside do.
 func (k *collective) lastIdup() *CommRequest {
 	last := k.idup
 	k.idup = nil
 	return last
 }
 
-// errPanicked is what is known of a collective that did not return.
+// errPanicked is the reason of a collective that has not returned.
 var errPanicked = errors.New("an operation or hook of the program panicked in it")
 
-// do makes one collective call, which is f, of so many bytes. An error means that members don't agree
-// any more on what has happened, so that further ones are refused. So does a panic,
-// which goes on to the caller: f calls functions of the program (Op, KeyHooks).
+// do runs one collective call f on bytes bytes. After an error or a panic, members may have different views of the completion, so that later
+// operations fail. A panic continues in the caller, since f calls functions of the program (Op, KeyHooks).
 func (k *collective) do(ctx context.Context, op string, bytes int, f func() error) (err error) {
 	if err := k.enter(ctx); err != nil {
 		return err
@@ -123,10 +119,10 @@ func (k *collective) enter(ctx context.Context) error {
 		return fmt.Errorf("%w: another goroutine is in a collective operation of this communicator; use one communicator for each (Dup)", ErrPending)
 	}
 	err := k.works()
-	if k.unborn = (cid.Span{}); k.idups.Load() == 0 { // otherwise one of those may be made yet
+	if k.unborn = (cid.Span{}); k.idups.Load() == 0 { // Otherwise an Idup may still use them.
 		k.unborn = k.children.Unborn()
 	}
-	if err != nil && !k.left.Load() { // others may have made by now what this won't make
+	if err != nil && !k.left.Load() { // Others may have created communicators that this member will not create.
 		k.leave(k.unborn, err)
 	}
 	if err == nil && over(ctx) {
@@ -138,7 +134,7 @@ func (k *collective) enter(ctx context.Context) error {
 	return err
 }
 
-// exit ends what enter has begun.
+// exit ends the operation of enter.
 func (k *collective) exit() {
 	k.put()
 	state := k.comm().state.Load()
@@ -153,8 +149,8 @@ func (k *collective) exit() {
 	}
 }
 
-// take begins what one goroutine at a time does with the communicator's collectives, unless
-// another one is at it. It ends with put, which does not wait until others see it.
+// take acquires the communicator's collectives for one goroutine. It returns false if another goroutine has them. put releases them. Other
+// processors may see the release later.
 func (k *collective) take() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, busyInCall) }
 func (k *collective) put()       { cpu.Store32(&k.busy, 0) }
 
@@ -167,7 +163,7 @@ func (k *collective) works() error {
 	switch why := k.comm().terminalError(); {
 	case why != nil:
 		return why
-	case errors.Is(*earlier, ErrBroken): // in another member
+	case errors.Is(*earlier, ErrBroken): // In another member.
 		return *earlier
 	default:
 		return fmt.Errorf("%w: an earlier one failed: %w; "+wayOut, ErrBroken, *earlier)
@@ -181,10 +177,9 @@ func (k *collective) breaks(err error) error {
 	return err
 }
 
-// leave has this member receive nothing of collectives any more, which their senders wait
-// for. It will be in no communicator that others may have made in the operation, whose ids
-// are unborn, and those who wait for it there hear so: Split succeeds in one member and
-// fails in another when a third one dies.
+// leave ends the part of this member in collectives, whose senders may wait for its receives. It refuses the ids in unborn, because other members may
+// have created communicators with these ids in the operation. Those members are notified. An example is Split, which may succeed in one member and
+// fail in another after the failure of a third.
 func (k *collective) leave(unborn cid.Span, err error) {
 	if unborn != (cid.Span{}) {
 		k.left.Store(true)
@@ -193,8 +188,8 @@ func (k *collective) leave(unborn cid.Span, err error) {
 	k.abort(err)
 }
 
-// close ends what waits for nothing that the communicator's user could still see. If another
-// member broke the collectives, others may have made by now what this one won't make.
+// close ends waits without a visible result for the user of the communicator. If another member has broken the collectives, other members may have
+// created communicators that this one will not create.
 func (k *collective) close() {
 	if err := k.works(); err != nil {
 		k.leaveUnborn(err)
@@ -202,12 +197,12 @@ func (k *collective) close() {
 	k.waits.Lock()
 	defer k.waits.Unlock()
 	for q, turn := range k.waits.unheard {
-		_ = q.Cancel(turn) // unless it is over
+		_ = q.Cancel(turn) // No effect after its completion.
 	}
 }
 
-// leaveUnborn is leave when no collective is in progress, nor an Idup. The end of either does the same, unless it has
-// read the state before the caller changed it. Agree, Shrink and Close call leaveUnborn again.
+// leaveUnborn calls leave if neither a collective nor an Idup is in progress. Otherwise the end of that operation calls leave, unless it has read
+// the state before the caller changed it. Agree, Shrink and Close therefore call leaveUnborn again.
 func (k *collective) leaveUnborn(err error) {
 	if k.left.Load() || !k.take() {
 		return
@@ -218,11 +213,11 @@ func (k *collective) leaveUnborn(err error) {
 	k.put()
 }
 
-// wayOut is the remedy in errors of collectives that are broken.
+// wayOut is the remedy in errors of broken collectives.
 const wayOut = "Shrink returns a communicator whose collectives work"
 
-// fail refuses all further collectives of this member, and notifies the others, which
-// would wait for it. They are notified of a death, and of a revocation, without this member.
+// fail makes all further collectives of this member fail, and notifies the other members, which would wait for it. Failures of processes and
+// revocations are reported to them by other means.
 func (k *collective) fail(err error) error {
 	isKnown := errors.Is(err, ErrProcFailed) || errors.Is(err, ErrBroken) || errors.Is(err, ErrRevoked)
 	if k.broken.CompareAndSwap(nil, &err) && !isKnown {
@@ -233,8 +228,8 @@ func (k *collective) fail(err error) error {
 	return err
 }
 
-// brokenBy ends a communicator's collectives, because a member has stopped taking part.
-// Operations that wait end, unless their messages have arrived.
+// brokenBy ends a communicator's collectives because another member has stopped taking part. Pending operations end, unless their messages have
+// arrived.
 func (c *Comm) brokenBy(p Proc, reason string) {
 	who := p.String()
 	if c.seat != nil { // The reason names the rank.
@@ -247,9 +242,8 @@ func (c *Comm) brokenBy(p Proc, reason string) {
 	c.collective.fail(err)
 }
 
-// untilBroken returns a context for a part of a creation that waits for others by another
-// way than messages of collectives: it ends when these are broken, too. The caller calls
-// stop.
+// untilBroken returns a context for waits of a creation that do not use messages of collectives. It ends when the collectives are broken. The caller
+// calls stop.
 func (k *collective) untilBroken(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(background(ctx))
 	k.waits.Lock()

@@ -17,23 +17,22 @@ import (
 
 // Special values of ranks, tags and colours (MPI-4.1 section 3.2.4 and others).
 const (
-	AnySource = pml.AnySource // receive and probe: from any member
-	AnyTag    = pml.AnyTag    // receive and probe: with any tag
-	ProcNull  = pml.ProcNull  // no process: the operation completes at once, and moves nothing
+	AnySource = pml.AnySource // Source of receives and probes that accept any member.
+	AnyTag    = pml.AnyTag    // Tag of receives and probes that accept any tag.
+	ProcNull  = pml.ProcNull  // Rank without a process. Operations with it complete at once and transfer no data.
 	Undefined = -32766        // no rank, no colour, no index
 )
 
-// CommID names a communicator: the same 16 bytes in all members, and in no
-// other communicator of the job.
+// CommID identifies a communicator. It is equal in all members, and unique in the job.
 type CommID [16]byte
 
 // String shows the id in hexadecimal.
 func (id CommID) String() string { return hex.EncodeToString(id[:]) }
 
-// Comm is a communicator: a group with a context of its own, so that messages
-// on one never meet those of another (MPI-4.1 chapter 7).
+// Comm is a communicator, which is a group with a separate communication context. Messages of different communicators never match (MPI-4.1
+// chapter 7).
 type Comm struct {
-	// What every message needs comes first, in one cache line.
+	// Fields that every message needs are first, in one cache line.
 	pml    pml.Comm
 	size   int
 	tagMax int
@@ -42,7 +41,7 @@ type Comm struct {
 	rank    int
 	local   *rankEngine // of this rank
 	session *Session
-	seat    *seat // The goroutine rank; nil: The rank is the process.
+	seat    *seat // Of a goroutine rank. nil if the rank is the process.
 	group   *Group
 	module  assembly.PML
 	values  *framework.Values
@@ -66,9 +65,9 @@ type Comm struct {
 	contextOf cid.Extended // Communicator that this one is a context of, or zero. Guarded by the engine's mu.
 }
 
-// newComm makes the handle of a communicator for a rank: that of the process if seat is nil. The
-// handle holds the session open. It takes a local id if the spec has none, which is free again on an
-// error. One that others know stays taken: what they send must meet no later communicator.
+// newComm returns the handle of a communicator for a rank, which is that of the process if seat is nil. The handle holds the session open. If spec has
+// no local id, newComm reserves one, and releases it after an error. An id that other members know stays in use, so that their messages match no
+// later communicator.
 func newComm(s *Session, seat *seat, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
 	c := &Comm{
 		size: g.Size(), tagMax: m.Caps().TagMax, rank: spec.Rank, local: &s.engine.rankEngine,
@@ -136,8 +135,7 @@ func (c *Comm) refuseSpan(span cid.Span, why error) {
 	}
 }
 
-// tellBroken tells the other members of a communicator with group g that this rank takes part in no
-// further collective of it.
+// tellBroken notifies the other members of g that this rank takes part in no further collective of the communicator.
 func (c *Comm) tellBroken(id cid.Extended, g *Group, why error) {
 	if c.seat != nil {
 		why = fmt.Errorf("rank %d: %w", g.rank, why)
@@ -234,8 +232,7 @@ func (c *Comm) ID() CommID { return c.spec.ID.Bytes() }
 // TagMax returns the largest tag that a message may have.
 func (c *Comm) TagMax() int { return c.tagMax }
 
-// Name returns what SetName stored here. A communicator that was made from a group has its
-// tag as a name until then, and others have none.
+// Name returns the name set by SetName. Before that, a communicator from a group has its tag as the name, and others have none.
 func (c *Comm) Name() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,14 +252,12 @@ const (
 	labelCommRank = "ferry.comm.rank"
 )
 
-// Labels returns labels for runtime/pprof, so that profiles tell the work of ranks and
-// communicators apart: ferry.rank (of the process in its job), ferry.comm (the name, or the
-// id of a communicator that has none) and ferry.comm.rank.
+// Labels returns profile labels for runtime/pprof that distinguish ranks and communicators. They are ferry.rank (of the process in its job),
+// ferry.comm (the name, or the id without a name) and ferry.comm.rank.
 //
 //	pprof.Do(ctx, comm.Labels(), func(ctx context.Context) { solve(ctx, comm) })
 //
-// The library's own goroutines have them where they work for one communicator, and
-// ferry.rank where they work for all.
+// Goroutines of the library have these labels while they work for one communicator, and otherwise ferry.rank only.
 func (c *Comm) Labels() pprof.LabelSet {
 	name := c.Name()
 	if name == "" {
@@ -285,12 +280,10 @@ func (c *Comm) Compare(other *Comm) Comparison {
 	return Congruent
 }
 
-// Close gives the communicator up (MPI_Comm_free). Each member calls it, in its
-// own time. It returns at once: operations that are pending still complete, nonblocking
-// collectives and partitioned operations included, and messages that nobody received are dropped. Synchronous sends of those
-// fail with ErrTransport. Its attributes are deleted, the
-// last set one first. A second Close, and any other use after it, is ErrClosed. So is Close
-// as a deferred call while a panic from within a call of ferry ends the program.
+// Close closes the communicator (MPI_Comm_free). Each member calls it, at any time. It does not block. Pending operations still complete, including
+// nonblocking collectives and partitioned operations. Messages that were not received are dropped, and synchronous sends of such messages fail with
+// ErrTransport. The attributes are deleted in reverse order. After Close, all methods return ErrClosed, including a second Close. So does a deferred
+// Close during a panic from within a call of this package.
 func (c *Comm) Close() error {
 	if err := c.local.progress.Check(); err != nil {
 		return err
@@ -359,13 +352,12 @@ func (c *Comm) errClosed() error { return fmt.Errorf("%w: the communicator is cl
 // Transport is how messages to one member travel.
 type Transport struct {
 	PML       string // the point-to-point layer: "ob1"
-	Component string // the transport below it: "shm"; empty when none reaches the member
-	Device    string // what carries the bytes: "/dev/shm/..."
-	Provider  string // below an MTL: the fabric's provider
+	Component string // Transport below the PML, for example "shm". Empty if none reaches the member.
+	Device    string // For example "/dev/shm/...".
+	Provider  string // Provider of the fabric below an MTL.
 }
 
-// Transport says how messages to the member travel, or would if none has been
-// sent yet. ErrRank for a rank out of range.
+// Transport returns the transport of messages to a member, also before the first message. It returns ErrRank for a rank out of range.
 func (c *Comm) Transport(rank int) (Transport, error) {
 	if c.isClosed() {
 		return Transport{}, c.errClosed()

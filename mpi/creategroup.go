@@ -11,15 +11,12 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// CreateGroup makes a communicator for a part of the members, and is collective
-// over that part alone (MPI_Comm_create_group): the others know nothing of it. A
-// caller that is not in g gets ErrNoComm at once. Creations that overlap in time
-// pass different tags, or use different communicators; the same tag may be used
-// again at once. Further errors: ErrGroup for a group that has others than c's
-// members, ErrTag.
+// CreateGroup creates a communicator for some members, and is collective over these only (MPI_Comm_create_group). A caller outside of g gets
+// ErrNoComm at once. Creations that overlap in time need different tags or different communicators. The same tag may be reused after the call.
+// Further errors are ErrTag, and ErrGroup for a group with processes that are no members of c.
 //
-// The first member of g draws an id and sends it to each of the others, who wait
-// for nobody else: one that fails keeps none of them from the communicator.
+// The first member of g chooses an id and sends it to the others. They wait for no other member, so that a failed one prevents no other from creating
+// the communicator.
 func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error) {
 	ranks, err := c.ranksOf(g)
 	if err != nil {
@@ -48,8 +45,7 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 	return nil, err
 }
 
-// createGroup does it, unless it can't be done in this member: which the others must hear
-// of its first one.
+// createGroup implements CreateGroup. cannot is the reason why this member cannot take part. The first member announces it to the others.
 func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, cannot error) (*Comm, error) {
 	var id cid.Extended
 	err := cannot
@@ -73,9 +69,8 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, 
 	return c.child(&Group{session: c.session.user(), self: c.group.self, members: group, rank: g.Rank()}, spec)
 }
 
-// An announcement is the new id, all zero if there is none, and a hash of the
-// group: two creations that have mixed up their tags are an error, and not two
-// communicators that can't talk.
+// An announcement is the new id, zero if the creation has failed, and a hash of the group. The hash turns a mix-up of tags of two creations into an
+// error.
 const announceSize = 16 + 8
 
 func announcement(id cid.Extended, g *Group) []byte {
@@ -102,8 +97,8 @@ func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err
 	}
 	msg := announcement(id, g)
 	for _, r := range ranks {
-		// Nobody waits for these sends: whether a member has heard does not depend on
-		// this member's context. msg stays as it is.
+		// These sends are not waited for, so that the notification of members does not depend on this member's context. msg is not
+		// changed.
 		q, sendErr := c.pml.Isend(pml.Buffer{Bytes: msg}, r, tag, pml.Control, pml.Standard)
 		if sendErr == nil {
 			sendErr = q.Free(q.Generation())
@@ -117,15 +112,14 @@ func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err
 	return id, err
 }
 
-// refuse says that this process is not in a communicator that others have made or will.
+// refuse reports that this process is not in a communicator that other members may create.
 func (c *Comm) refuse(id cid.Extended, g *Group, why error) {
 	c.refuseSpan(cid.Below(id), why)
 	c.tellBroken(id, g, why)
 }
 
-// refuseUnheard refuses what the group's first member may announce yet: the others take it
-// for a communicator with this one. Until that comes, or never will, a receive waits for it,
-// and no later creation takes it.
+// refuseUnheard refuses the id that the group's first member may still announce, because the others would create a communicator with this member. A
+// receive stays posted for the announcement until it comes or cannot come any more, so that no later creation matches it.
 func (c *Comm) refuseUnheard(from, tag int, g *Group) {
 	b := make([]byte, announceSize)
 	q, err := c.pml.Irecv(pml.Buffer{Bytes: b}, from, tag, pml.Control)
@@ -156,7 +150,7 @@ func (c *Comm) refuseUnheard(from, tag int, g *Group) {
 	})
 }
 
-// hear receives the id from the group's first member.
+// hear receives the announcement of the group's first member.
 func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended, error) {
 	b := make([]byte, announceSize)
 	ctx, stop := c.collective.untilBroken(ctx)
@@ -183,8 +177,8 @@ func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended,
 	return id, nil
 }
 
-// bases draws ids that a single process may give to communicators: children of
-// bases that it asks the bootstrap for, one for many.
+// bases provides ids that a single process may assign to communicators. They are derived from base ids of the bootstrap, each of which is sufficient
+// for many.
 type bases struct {
 	turn  chan struct{} // held by who uses drawn
 	drawn cid.Deriver

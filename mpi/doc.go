@@ -15,17 +15,13 @@
 //	c.Close()
 //	s.Close()
 //
-// Opening a session is local: no message leaves the process. Sessions may
-// overlap, end and begin again. They share one engine, which the first one
-// starts and the last one ends.
+// OpenSession is local and sends no message. Sessions may overlap, and new ones may be opened after others are closed. They share one process engine,
+// which the first one starts and the last one ends.
 //
-// Every call that may wait takes a context; nil is context.Background. A context
-// that ends withdraws an operation that is not matched yet, and never tears a
-// matched one. A call whose context has ended before does nothing and fails, also
-// where there is nothing to wait for; only what is complete already is taken by the
-// calls that wait for requests, and what is matched already is received by
-// (*Message).Recv. Errors are values: see the Err variables for errors.Is. Methods
-// may be called by any number of goroutines at the same time, except that the
+// Every call that may block takes a context. nil stands for context.Background. The end of a context withdraws an operation that has not matched,
+// and never aborts a matched one. A call whose context has ended before returns an error and has no effect, even if it would not block. As
+// exceptions, calls that wait for requests still take completed ones, and (*Message).Recv still receives its message. Errors are values, and match
+// the Err variables with errors.Is. All methods may be called concurrently, except that collective
 // collective operations of one communicator, its creation of others included,
 // are made by one goroutine at a time (MPI-4.1 section 6.13).
 //
@@ -34,7 +30,7 @@
 // while the program computes; its buffers are the library's until its Request is complete,
 // and others, blocking ones too, may be called meanwhile. A wrong argument is an error of
 // that member alone, found before anything is sent, and the communicator works on. One
-// that fails in its middle breaks the communicator's collectives in all members: ErrBroken.
+// fails halfway breaks the communicator's collectives in all members, and they return ErrBroken.
 //
 // The persistent forms (BarrierInit to AlltoallvInit) are initialized in one order too, and
 // then started in any order.
@@ -43,7 +39,7 @@
 // machines of the same byte order.
 //
 // The package stands on the contracts (pml, btl, bootstrap, coll), on
-// components and config for what is compiled in and configured, and on the
+// components and config for the built-in components and the configuration, and on the
 // progress engine. It installs no signal handler, never writes to standard
-// output, never ends the process, and does nothing when it is imported.
+// output, never ends the process, and runs no code at package initialization.
 package mpi

@@ -10,11 +10,9 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Dup makes a communicator with the same members, topology and another context
-// (MPI_Comm_dup), and with copies of the attributes whose keys say so. It is
-// collective, but sends nothing and waits for nobody: a member may send on the
-// new one before others have called Dup. (Once in 65535 creations from one
-// communicator the members meet to draw new ids.)
+// Dup creates a communicator with the same members and topology, in a separate communication context (MPI_Comm_dup). It copies the attributes whose
+// keys have a Copy hook. It is collective, but sends no message and does not block. A member may send on the new communicator before others have
+// called Dup. As an exception, members synchronize once in 65535 creations from one communicator to obtain new ids.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	var ids []cid.Extended
 	err := c.collective.do(ctx, "dup", 0, func() (err error) {
@@ -65,9 +63,8 @@ func (c *Comm) child(g *Group, spec pml.CommSpec) (*Comm, error) {
 	return newComm(c.session, c.seat, g, c.module, spec, c.values)
 }
 
-// derive returns the ids of the next n children, the same in all members: those after
-// the creation before, if that is not nil. When the base has no more, all members draw
-// a new one.
+// derive returns the ids of the next n children, equal in all members. They follow those of the creation before, if it is not nil. When the base is
+// used up, all members obtain a new one.
 func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Extended, error) {
 	ctx = background(ctx)
 	if before != nil {
@@ -97,9 +94,8 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 	}
 }
 
-// CommRequest is the creation of a communicator in progress. Use it by the
-// pointer. Wait, or the Test that says so, gives the communicator, once; then
-// the request is used up.
+// CommRequest is the creation of a communicator in progress. It must not be copied. Wait, or a Test that returns true, returns the communicator once.
+// After that the request is inactive.
 type CommRequest struct {
 	done chan struct{} // closed when the creation has ended
 	comm *Comm
@@ -126,7 +122,7 @@ func (c *Comm) Idup() (*CommRequest, error) {
 
 // startIdup begins the creation that is r. Inside do.
 func (c *Comm) startIdup(r *CommRequest) error {
-	attrs := c.copyAttrs() // first, while a hook that panics leaves nothing half made
+	attrs := c.copyAttrs() // First, because a hook may panic.
 	if err := c.session.hold(&c.session.comms); err != nil {
 		deleteAttrs(attrs)
 		return err
@@ -136,7 +132,7 @@ func (c *Comm) startIdup(r *CommRequest) error {
 	k.idup = r
 	k.idups.Add(1)
 	if (before == nil || before.ended()) && k.children.Left() > 0 {
-		c.finishIdup(before, r, attrs) // needs nobody: the usual case
+		c.finishIdup(before, r, attrs) // The usual case. It needs no other member.
 	} else {
 		go c.finishIdup(before, r, attrs)
 	}
@@ -194,7 +190,7 @@ func (r *CommRequest) Wait(ctx context.Context) (*Comm, error) {
 	return r.take()
 }
 
-// Test is Wait without waiting: the result is false while the creation goes on.
+// Test is Wait without blocking. It returns false while the creation is in progress.
 func (r *CommRequest) Test() (*Comm, bool, error) {
 	if r == nil || r.done == nil || r.used.Load() {
 		return nil, false, errInactive()

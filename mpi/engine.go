@@ -20,9 +20,8 @@ import (
 	"github.com/ferrympi/ferry/internal/text"
 )
 
-// process is what the sessions over one bootstrap client share: an assembly, and
-// what package mpi keeps beside it. A program has one as a rule, and one for each
-// rank if its goroutines are ranks (WithBootstrap, package mpitest).
+// process is the state of the sessions over one bootstrap client, which has an assembly and the state of package mpi. Most programs have one. Tests with
+// ranks as goroutines have one for each rank (WithBootstrap, package mpitest).
 type process struct {
 	*assembly.Assembly
 	client     bootstrap.Client // WithBootstrap's, or nil
@@ -33,7 +32,7 @@ type process struct {
 	// collectiveHooks are the program's, if they see collectives, or nil.
 	collectiveHooks CollectiveHooks
 
-	opened atomic.Bool // all above is set: events come before
+	opened atomic.Bool // The fields above are set. Events may come before.
 
 	// Guarded by engines.mu.
 	sessions int
@@ -76,9 +75,8 @@ func (l *engineList) remove(e *process) {
 	l.open = slices.DeleteFunc(l.open, func(x *process) bool { return x == e })
 }
 
-// acquire returns the engine that a new session uses, which it makes for the first
-// one, and the values of all parameters for this session. A first session that
-// fails leaves nothing: the next one tries again.
+// acquire returns the process of a new session, which it opens for the first session, and the values of all parameters for this session. If the first
+// session fails, no state remains and the next one tries again.
 func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
 	engines.mu.Lock()
 	defer engines.mu.Unlock()
@@ -110,9 +108,8 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 	}
 }
 
-// newEngine makes the engine of a first session. The caller holds engines.mu, which is
-// given up meanwhile: ranks that are goroutines open at the same time, and a bootstrap
-// may make one wait for the other.
+// newEngine opens the process of a first session. It releases engines.mu, which the caller holds, while it opens. Ranks that are goroutines open
+// concurrently, and a bootstrap may make one wait for the other.
 func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
 	e := &process{client: client, registry: newRegistry(), sessions: 1, busy: make(chan struct{})}
 	engines.open = append(engines.open, e)
@@ -156,8 +153,7 @@ func (e *process) use(a *assembly.Assembly) {
 	e.opened.Store(true)
 }
 
-// sharedEngine returns the open engine that a session with the client, or without one of
-// its own, joins; nil: there is none.
+// sharedEngine returns the open process that a session with the client, or without a client, joins, or nil if there is none.
 func sharedEngine(client bootstrap.Client) (*process, error) {
 	for _, e := range engines.open {
 		if assembly.Same(e.client, client) {
@@ -210,17 +206,15 @@ func printPairs(x *assembly.Explanation) {
 	_, _ = stderr.Writer{}.Write([]byte("ferry: routes of the messages of rank 0\n" + text.Printable(b.String(), "\n"))) // The program does not fail with its standard error.
 }
 
-// PeerFailed implements assembly.Watcher. A collective waits for a process that has gone
-// also where its partner is alive, and has given up itself: so all collectives end
-// that have it as a member.
+// PeerFailed implements assembly.Watcher. All collectives with the failed process as a member end, also those in which this process waits for a
+// live member that has failed to complete.
 func (e *process) PeerFailed(peer framework.Life, reason string) {
 	for _, c := range e.open() {
 		c.memberDied(peer, reason)
 	}
 }
 
-// ExchangeEnded implements assembly.Watcher. Who waits in shared memory for a process that has closed
-// its session without taking part would wait for ever.
+// ExchangeEnded implements assembly.Watcher. It ends waits in shared memory for a process that has closed its session.
 func (e *process) ExchangeEnded(peer framework.Life, why error) {
 	for _, c := range e.open() {
 		c.memberGone(peer, why)
@@ -252,7 +246,7 @@ type earlyEvents struct {
 	order  []cid.Extended // The oldest one first.
 }
 
-// mostBroken is the number of events that are kept: far more than creations in progress at a time.
+// mostBroken is the number of stored events, which is far above the number of concurrent creations.
 const mostBroken = 4096
 
 // add keeps the first event of a communicator, in place of the oldest event if there are too many.
@@ -271,8 +265,7 @@ func (l *earlyEvents) add(id cid.Extended, ev bootstrap.Event) {
 	l.order = append(l.order, id)
 }
 
-// CollectivesBroken implements assembly.Watcher. Members make a communicator at different times: one
-// may have given it up before another has it.
+// CollectivesBroken implements assembly.Watcher. The communicator may not exist here yet, because members create it at different times.
 func (e *process) CollectivesBroken(id cid.Extended, by framework.Proc, reason string) {
 	e.broken(id, by, reason, nil)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A CommOption changes what CommFromGroup does.
+// A CommOption is an option of CommFromGroup.
 type CommOption func(map[string]string)
 
 // WithCommParam sets a parameter of communicator scope, such as cid.policy, for
@@ -19,20 +19,15 @@ func WithCommParam(name, value string) CommOption {
 	return func(set map[string]string) { set[name] = value }
 }
 
-// CommFromGroup makes a communicator from a group (MPI_Comm_create_from_group).
-// It is collective over g: every member calls it with an equal group and the
-// same tag, and it returns when all have. The tag keeps creations apart that
-// overlap in time; it may be used again at once. It is the communicator's name (Name) until
-// SetName.
+// CommFromGroup creates a communicator from a group (MPI_Comm_create_from_group). It is collective over g. Every member calls it with an equal group
+// and the same tag, and it blocks until all have. The tag separates creations that overlap in time. It may be reused after the call. It is the name of
+// the communicator (Name) until SetName.
 //
-// A launcher may be used in such a way that every process of the job has to call, with an
-// equal group (parameter exchange of the bootstrap, value all). Who is not in the group then
-// gets ErrGroup when all have called, and otherwise at once.
+// Under some launchers every process of the job must call CommFromGroup with an equal group (value all of the bootstrap's parameter exchange). A
+// process outside of the group gets ErrGroup, under such a launcher after all have called, and otherwise at once.
 //
-// Errors: ErrNoComm for an empty group, ErrGroup when the caller is no member,
-// ErrTimeout with *MissingError naming who did not come within
-// bootstrap.timeout, ErrProcFailed when a member has died, ErrUnsupported when
-// members have no PML in common.
+// Errors: ErrNoComm for an empty group; ErrGroup if the caller is no member; ErrTimeout with a *MissingError that names the members that have not
+// called within bootstrap.timeout; ErrProcFailed if a member has failed; ErrUnsupported if the members have no PML in common.
 func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption) (*Comm, error) {
 	if g.Size() == 0 {
 		return nil, fmt.Errorf("%w: the group is empty", ErrNoComm)

@@ -16,7 +16,7 @@ type Neighbors struct {
 	SourceWeights, DestinationWeights []int
 }
 
-// Edge is an edge of a graph, in which rank From sends to rank To.
+// Edge is an edge of a graph, from the sending rank From to the receiving rank To.
 type Edge struct{ From, To, Weight int }
 
 // Graph is a communicator with the nodes of a directed graph as members (MPI-4.1 section 8.5.4).

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// grid is the geometry of a Cartesian topology. Ranks are in row-major order, in which the last coordinate changes fastest
+// grid is the geometry of a Cartesian topology. Ranks are in row-major order, so that the last coordinate changes fastest
 // (MPI-4.1 section 8.2). It is immutable.
 type grid struct {
 	dims    []int

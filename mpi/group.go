@@ -6,8 +6,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Proc names a process: the namespace that its launcher gave to the job, and
-// its rank there.
+// Proc is the name of a process, with the namespace of its job from the launcher and its rank in the job.
 type Proc = framework.Proc
 
 // Comparison is how two groups or communicators relate (MPI-4.1 sections 7.3.1
@@ -16,8 +15,8 @@ type Comparison int
 
 // The outcomes of Compare, from equal to different.
 const (
-	Identical Comparison = iota // the same members in the same order; of communicators: the same one
-	Congruent                   // communicators only: the same group, another context
+	Identical Comparison = iota // The same members in the same order. Of communicators: the same communicator.
+	Congruent                   // Communicators with equal groups and different contexts.
 	Similar                     // the same members in another order
 	Unequal                     // other members
 )

@@ -7,7 +7,7 @@ import "github.com/ferrympi/ferry/coll"
 // caller's again at once. The Status is that of no message, with Err. Any number may be
 // under way. Those of a communicator beyond 1,000 begin as earlier ones complete.
 
-// Ibarrier starts a Barrier (MPI_Ibarrier): it is complete when all members have started it.
+// Ibarrier starts a Barrier (MPI_Ibarrier). It completes when all members have started it.
 func Ibarrier(c *Comm) (Request, error) {
 	return c.collective.start(&call{op: coll.Barrier}, nil)
 }

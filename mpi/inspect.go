@@ -68,14 +68,12 @@ func peerStats(a *assembly.Assembly) (all []PeerStats) {
 	return all
 }
 
-// Inspection is a snapshot of a communicator's queues, for people who debug a
-// hang: receives that wait, messages that wait, sends that are not complete.
+// Inspection is a snapshot of a communicator's queues for debugging a hang. It has posted receives, unexpected messages and incomplete sends.
 type Inspection = pml.CommInspection
 
-// Inspect returns a snapshot of the communicator's queues: what this process knows. Where
-// a network matches, messages that nobody has asked for are not in it. It changes
-// nothing, and waits for nothing: ErrTimeout says that a transport keeps the process from
-// answering. ErrClosed after Close.
+// Inspect returns a snapshot of the communicator's queues in this process. If the network matches messages, it does not include messages without a
+// posted receive. It changes no state and does not wait for messages. It returns ErrTimeout if a transport blocks the process, and ErrClosed after
+// Close.
 func (c *Comm) Inspect() (Inspection, error) {
 	if c.isClosed() {
 		return Inspection{}, c.errClosed()
@@ -96,7 +94,7 @@ func (c *Comm) Inspect() (Inspection, error) {
 	return Inspection{ID: c.spec.ID, Local: c.spec.Local, Name: c.Name()}, nil
 }
 
-// inspect returns what is pending in a PML, and what waits in memory that members share.
+// inspect returns the pending operations of a PML and those in shared memory of members.
 func (e *process) inspect(m assembly.PML) (pml.Inspection, error) {
 	x, err := m.Inspect(context.Background())
 	if err != nil {
@@ -162,7 +160,7 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Endpoin
 	}
 }
 
-// The first entries of a queue, and the first communicators, show what waits.
+// Limits of a report. The first entries show the cause of a hang.
 const (
 	most      = 20  // Entries of a queue.
 	mostComms = 200 // Communicators.

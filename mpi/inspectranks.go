@@ -19,8 +19,8 @@ func (e *process) openTeams() []*ThreadComm {
 	return slices.Collect(maps.Keys(e.teams))
 }
 
-// inspectRanks returns the queues of the goroutine ranks. Locks of ranks that are stuck are waited for
-// once: a note counts the ranks that are not in the result.
+// inspectRanks returns the queues of the goroutine ranks. It waits once for the locks of blocked ranks, and adds a note with the number of ranks
+// that the result lacks.
 func (e *process) inspectRanks() (x pml.Inspection) {
 	ctx, cancel := context.WithTimeout(context.Background(), progress.ObserveLimit)
 	defer cancel()
@@ -74,8 +74,7 @@ func (r *rankEngine) addTries(ctx context.Context, x *pml.Inspection, match func
 	})
 }
 
-// idleRanks describes the goroutine ranks that wait for no operation of x: an operation that others wait
-// for may be theirs.
+// idleRanks describes the goroutine ranks that wait for no operation of x. Other ranks may wait for an operation of theirs.
 func (e *process) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
 	waiting := map[*seat]bool{}
 	for _, i := range x.Comms {

@@ -21,9 +21,8 @@ type opened struct {
 	coll.Instance
 }
 
-// open opens the instances that components want here, in all members at once, and takes
-// what they offer into account from now on. A component that fails in one member is left
-// out in all. An error is that of the exchange. Inside do.
+// open opens the instances that components require, in all members at once, and includes their algorithms from now on. A component that fails in one
+// member is omitted in all. The error is that of the exchange. Called inside do.
 func (k *collective) open(ctx context.Context) error {
 	k.unopened = false
 	var usable []coll.Offered
@@ -48,7 +47,7 @@ func (k *collective) open(ctx context.Context) error {
 	return nil
 }
 
-// openOne opens one instance; nil: the members do without.
+// openOne opens one instance. It returns nil if the members omit the component.
 func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance, error) {
 	c := k.comm()
 	agree := k.agreeProcesses
@@ -100,11 +99,11 @@ func (k *collective) agreeProcesses(ctx context.Context, o coll.Offered) (x coll
 	return x, all.outcome(o.Component, failed), err
 }
 
-// openRecord is the size of a member's record in bytes: the length of the card plus one, or 0 if the
-// member has failed; the card; the terms.
+// openRecord is the size of a member's record in bytes. The record has the length of the card plus one, or 0 if the member has failed, the card, and
+// the terms.
 const openRecord = 1 + coll.CardSize + termsSize
 
-// termsSize is the size of what stands behind a card: coll.Offer.Terms.
+// termsSize is the size of coll.Offer.Terms after the card.
 const termsSize = 4
 
 // encodeRecord writes the record of a member that has opened x, or has failed.
@@ -207,7 +206,7 @@ func (k *collective) tryCloseInstances() bool {
 	return true
 }
 
-// abort ends what waits in collectives of the communicator, now and later.
+// abort ends all waits in collectives of the communicator, now and later.
 func (k *collective) abort(err error) {
 	c := k.comm()
 	c.pml.Abort(pml.Collective, err)

@@ -141,8 +141,7 @@ func (s *sharedOpening) decodeCards(own int, component string) {
 	}
 }
 
-// gathering is a barrier of the ranks of a process, without messages: each message between two ranks
-// would leave state of a peer in both.
+// gathering is a barrier of the ranks of a process without messages, because a message between two ranks would create peer state in both.
 type gathering struct {
 	size int
 

@@ -11,30 +11,27 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Layout says which bytes of a buffer make up a message (what MPI calls a
-// derived datatype, MPI-4.1 section 5.1). It is an immutable value. The zero
-// Layout is the empty message. A layout that can't be, such as one of negative
-// sizes, is an error of the operation that uses it.
+// Layout describes the bytes of a buffer that form a message (a derived datatype of MPI-4.1 section 5.1). It is an immutable value. The zero Layout is
+// the empty message. An invalid layout, for example with negative sizes, is an error of the operation that uses it.
 type Layout struct {
-	shape    shape     // nil: nothing
-	form     *pml.Form // the same for a PML
-	overlaps bool      // some byte is in two blocks
+	shape    shape     // nil if empty.
+	form     *pml.Form // The layout for a PML.
+	overlaps bool      // A byte is in two blocks.
 	err      error
 }
 
-// shape is a pml.Layout that can say where it is a single piece.
+// shape is a pml.Layout that may be contiguous.
 type shape interface {
 	pml.Layout
 	// contiguous returns the bytes [from, to), if the message is just these.
 	contiguous() (from, to int64, ok bool)
 }
 
-// Block is a piece of a buffer: Bytes bytes from Offset on.
+// Block is a part of a buffer with Bytes bytes from Offset on.
 type Block struct{ Offset, Bytes int }
 
-// Vector is count blocks of blockBytes bytes each, stride bytes from the
-// beginning of one to that of the next (MPI_Type_create_hvector): a column of a
-// matrix, or a face of a cube.
+// Vector returns a layout of count blocks of blockBytes bytes, with strideBytes bytes from the beginning of each to the next (MPI_Type_create_hvector).
+// Examples are a column of a matrix and a face of a cube.
 func Vector(count, blockBytes, strideBytes int) Layout {
 	if count < 0 || blockBytes < 0 || strideBytes < 0 {
 		return Layout{err: fmt.Errorf("%w: a layout of %d blocks of %d bytes, %d apart", ErrUnsupported, count, blockBytes, strideBytes)}
@@ -51,8 +48,7 @@ func Vector(count, blockBytes, strideBytes int) Layout {
 	return newLayout(v, count > 1 && strideBytes < blockBytes)
 }
 
-// Indexed is the blocks in the order in which they are given
-// (MPI_Type_create_hindexed). They need not be in the order of the buffer.
+// Indexed returns a layout of blocks in the given order (MPI_Type_create_hindexed), which may differ from their order in the buffer.
 func Indexed(blocks ...Block) Layout {
 	x := &indexed{}
 	for _, b := range blocks {

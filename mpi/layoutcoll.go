@@ -7,11 +7,10 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// Collectives with layouts. The bytes of a layout are packed before the operation, and the bytes of the result unpacked behind
-// it. The nonblocking and persistent forms pack as they start, and unpack as they complete. The
-// slices of layouts may be reused at once. Each block has a layout of its own in its buffer, so that these
-// forms stand for the ones with counts and displacements, too. Alltoallw is the form of Alltoall.
-// ErrTruncate for a layout that its buffer does not hold, ErrUnsupported if blocks of a receive layout overlap.
+// Collectives with layouts pack the bytes of a layout before the operation, and unpack the result after it. The nonblocking and persistent forms pack
+// at the start, and unpack at the completion. The slices of layouts may be reused at once. Each block has a separate layout in its buffer, so that
+// these forms also replace those with counts and displacements. Alltoallw is the form of Alltoall. Errors are ErrTruncate for a layout that exceeds
+// its buffer, and ErrUnsupported for overlapping blocks of a receive layout.
 
 // BcastLayout is Bcast of the bytes that l names in buf. The layouts of the members have one size.
 func BcastLayout(ctx context.Context, c *Comm, buf []byte, l Layout, root int) error {

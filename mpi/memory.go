@@ -12,22 +12,19 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Memory is memory that other processes of the node read directly: a large
-// message from it is copied once, straight into the receiver's buffer. See View.
+// Memory is memory that other processes of the node read directly. A large message from it is copied once, into the receiver's buffer. See View.
 type Memory struct {
 	session *Session
 	bytes   []byte
-	from    pml.Allocator // nil: ordinary memory
+	from    pml.Allocator // nil for ordinary memory.
 
 	mu     sync.Mutex
 	closed bool
 }
 
-// AllocMem returns zeroed memory (MPI_Alloc_mem). Where no transport has memory
-// of its own kind it is ordinary memory. It stays until Close, and the session
-// can't be closed before. ErrUnsupported for a size that is negative or beyond
-// what a process can address; an error that says what is missing if there is no
-// room.
+// AllocMem returns zeroed memory (MPI_Alloc_mem). It is ordinary memory if no transport provides a special kind. It stays allocated until Close, and the
+// session cannot be closed before. Errors are ErrUnsupported for a size that is negative or beyond the address space, and an error with the missing
+// resource if there is no room.
 func AllocMem(s *Session, bytes int) (*Memory, error) {
 	const most = 1 << 46 // half of a 47-bit address space
 	if bytes < 0 || bytes > most {
@@ -67,13 +64,12 @@ func (e *process) allocate(bytes int) (*Memory, error) {
 		e.registered.add(b)
 		return &Memory{bytes: b, from: from}, nil
 	}
-	// Go aligns what is that large.
+	// Go aligns large allocations.
 	return &Memory{bytes: make([]byte, (bytes+memoryAlign-1)&^(memoryAlign-1))[:bytes:bytes]}, nil
 }
 
-// View returns the memory as elements of type T, as many as fit; nil once it is
-// closed, and for a type that holds pointers. Views share the memory. They must
-// not be touched after Close: with memory of a transport that is a crash.
+// View returns the memory as a slice of as many elements of type T as fit. It returns nil after Close, and for a type with pointers. Views share the
+// memory. They must not be used after Close. Access to memory of a transport would then crash the program.
 func View[T any](m *Memory) []T {
 	if !mem.PointerFree[T]() {
 		return nil
@@ -86,8 +82,7 @@ func View[T any](m *Memory) []T {
 	return mem.Of[T](m.bytes)
 }
 
-// Close gives the memory back (MPI_Free_mem). ErrPending, and nothing happens,
-// while an operation uses it; a second Close is ErrClosed.
+// Close frees the memory (MPI_Free_mem). It returns ErrPending without effect while an operation uses the memory. A second Close returns ErrClosed.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,8 +126,7 @@ func (e *process) streamsUse(memory []byte) error {
 	return nil
 }
 
-// registered knows what memory is a transport's. It is read with every large
-// send, and seldom changed.
+// registered finds memory of transports. Every large send reads it. It changes seldom.
 type registered struct {
 	mu   sync.Mutex
 	list atomic.Pointer[[][]byte]
@@ -159,11 +153,10 @@ func (r *registered) change(f func([][]byte) [][]byte) {
 	r.list.Store(&list)
 }
 
-// registeredMin is the size from which it is worth a look where memory lies: what
-// is smaller is copied into cells anyway.
+// registeredMin is the smallest size for a lookup in registered. Smaller messages are copied into cells in any case.
 const registeredMin = 2 << 10
 
-// formOf says where the memory of a send lies. Cost for a small one: a compare.
+// formOf returns the form of a send's memory. The cost for a small message is one comparison.
 func (c *Comm) formOf(buf []byte) *pml.Form {
 	if len(buf) < registeredMin {
 		return nil

@@ -8,10 +8,8 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Message is a message that a matched probe has taken out of matching: no other
-// receive gets it (MPI-4.1 section 3.8.2). It is received once, by Recv or Irecv,
-// also after its communicator was closed, which waits for it. Use it by the
-// pointer.
+// Message is a message that a matched probe has removed from matching, so that no other receive gets it (MPI-4.1 section 3.8.2). It is received once by
+// Recv or Irecv, also after the close of its communicator, which waits for it. It must not be copied.
 type Message struct {
 	comm    *Comm
 	claimed pml.Claimed // nil for ProcNull
@@ -33,8 +31,7 @@ func (c *Comm) Mprobe(ctx context.Context, src, tag int) (*Message, Status, erro
 	return &Message{comm: c, claimed: m}, Status(st), nil
 }
 
-// Improbe is Mprobe without waiting (MPI_Improbe): the result is nil and false if
-// no message that matches is here.
+// Improbe is Mprobe without blocking (MPI_Improbe). It returns nil and false if no matching message has arrived.
 func (c *Comm) Improbe(src, tag int) (*Message, Status, bool, error) {
 	if null, err := c.recvArgs(nil, src, tag); err != nil {
 		return nil, noMessage(), false, err
@@ -48,9 +45,8 @@ func (c *Comm) Improbe(src, tag int) (*Message, Status, bool, error) {
 	return &Message{comm: c, claimed: m}, Status(st), true, nil
 }
 
-// Recv receives the message into buf (MPI_Mrecv). It has matched already, so that
-// ctx can't end the receive: it completes, or fails with its sender. ErrTruncate
-// as with (*Comm).Recv; ErrClosed if the message was received before.
+// Recv receives the message into buf (MPI_Mrecv). The message has matched, so that the end of ctx does not end the receive. It completes, or fails with
+// its sender. It returns ErrTruncate like (*Comm).Recv, and ErrClosed if the message was received before.
 func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	if m == nil || m.comm == nil {
 		return noMessage(), errInactive()

@@ -14,14 +14,11 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Nonblocking collectives. They start with the call, in the same order in all members as
-// all collectives, blocking ones included, which may follow while others are under way.
-// They go on while the program computes, and complete in any order. Buffers are the
-// library's until the request is complete. Wait and all functions on requests take them
-// together with those of messages; their Status is that of no message, with Err. They
-// can't be canceled (ErrUnsupported). One that fails breaks the communicator's
-// collectives, as a blocking one does. A communicator may be closed meanwhile: they
-// complete all the same.
+// Nonblocking collectives start at the call. All members call collectives in the same order, blocking ones included, which may follow while others are
+// in progress. They progress while the program computes, and complete in any order. Buffers belong to the library until the request is complete.
+// Wait and all functions on requests accept them together with requests of messages. Their Status has no source and tag, only Err. They cannot be
+// canceled (ErrUnsupported). A failure breaks the communicator's collectives like that of a blocking one. They complete after Close of the
+// communicator.
 
 // mostRunning bounds a communicator's operations that exchange something at the same time.
 // Further ones wait for their turn. All members start them in the same order, so that an
@@ -41,13 +38,12 @@ type nonblocking struct {
 	working  bool                 // The goroutine runs.
 	closing  bool                 // The communicator is closed, and its resources go with the last operation.
 
-	labels pprof.LabelSet // of the goroutine, which alone uses it
-	named  bool           // labels is set
+	labels pprof.LabelSet // Used by the goroutine only.
+	named  bool           // labels is set.
 }
 
-// operation is a nonblocking collective: it is used again, as a PML's request is. The
-// request is complete when the schedule is over, or has failed and nothing touches the
-// caller's memory any more.
+// operation is a nonblocking collective. It is reused like a PML's request. The request completes when the schedule has ended, or has failed and
+// accesses no memory of the caller any more.
 type operation struct {
 	pml.Request
 	k   *collective
@@ -65,17 +61,17 @@ type operation struct {
 
 	packing *packing // Of a form with layouts. Nil once its result is unpacked, and for others.
 
-	then *later // nil: what the program called is under way, and not a comparison before
+	then *later // Set while the members compare their calls. nil while the operation of the program runs.
 
 	isKept bool        // It is of a persistent operation, and not in the free list.
 	inUse  atomic.Bool // Between Start and Release, if it is kept.
 
-	busy   int   // steps under way
-	moving bool  // by a caller further out
-	err    error // the first
-	told   bool  // the others have been, of err
+	busy   int   // Steps in progress.
+	moving bool  // move is active in a caller.
+	err    error // First error.
+	told   bool  // Other members were notified of err.
 
-	watched func(error) // hooks that hear of the end, or nil
+	watched func(error) // Hook for the end, or nil.
 }
 
 // step is a step of an operation, and the notifier of its message. It embeds the operation, so that the message is
@@ -270,7 +266,7 @@ func (k *collective) newOperation() *operation {
 	return o
 }
 
-// move starts what may start, and completes the request when all is over. Lock held.
+// move starts all steps that are ready, and completes the request at the end. The lock is held.
 func (o *operation) move() {
 	if o.moving {
 		return
@@ -298,8 +294,8 @@ func (o *operation) move() {
 	local.pollTries()
 }
 
-// quickBytes is how much the library's own operations may combine, and a step may copy,
-// with the engine's lock held: some microseconds, as much as a message's fragment takes.
+// quickBytes limits the bytes that built-in operations combine, or a step copies, with the engine's lock held. It takes some microseconds, like a
+// fragment of a message.
 const quickBytes = 16 << 10
 
 // unpackStep is the number of the step that unpacks the result, which no schedule has.
@@ -387,7 +383,7 @@ func (o *operation) take(r *pml.Request, i int) {
 	o.done(i, o.schedule.Steps[i].Whole(st.Bytes, err))
 }
 
-// done says that a step has ended. Lock held.
+// done records the end of a step. The lock is held.
 func (o *operation) done(i int, err error) {
 	switch {
 	case err != nil:
@@ -399,15 +395,14 @@ func (o *operation) done(i int, err error) {
 	}
 }
 
-// fails has the operation start nothing more. The members are told, and what it has
-// under way ends by that. Lock held.
+// fails stops the operation from starting steps, and notifies the members, so that its steps in progress end. The lock is held.
 func (o *operation) fails(err error) {
 	if o.err != nil {
 		return
 	}
 	k := o.k
 	isBroken := k.broken.Load() != nil
-	if o.err = fmt.Errorf("i%v: %w", o.op, err); isBroken { // who broke them aborts what is under way
+	if o.err = fmt.Errorf("i%v: %w", o.op, err); isBroken { // The failure that broke them aborts the steps.
 		if !errors.Is(err, ErrProcFailed) {
 			o.err = k.works()
 		}
@@ -463,7 +458,7 @@ func (o *operation) ends() {
 // Cancel implements pml.Owner. See Lasting.
 func (o *operation) Cancel() {}
 
-// Lasting implements pml.Lasting: what others take part in is not one member's to cancel.
+// Lasting implements pml.Lasting. One member cannot cancel a collective.
 func (o *operation) Lasting() error {
 	return fmt.Errorf("%w: a collective can't be canceled", ErrUnsupported)
 }
@@ -495,7 +490,7 @@ func (n *nonblocking) do(e *progress.Engine, s step) {
 	}
 }
 
-// label has profiles show whose goroutine it is.
+// label sets the profile labels of the goroutine.
 func (n *nonblocking) label(e *progress.Engine, c *Comm) {
 	if !n.named {
 		n.labels, n.named = c.Labels(), true
@@ -503,7 +498,7 @@ func (n *nonblocking) label(e *progress.Engine, c *Comm) {
 	e.Label(n.labels)
 }
 
-// errNoReturn is what is known of an operation of the program that ended its goroutine.
+// errNoReturn is the error of an operation of the program that has ended its goroutine.
 var errNoReturn = errors.New("it ended its goroutine")
 
 // goOn does the work. A function of the program may panic.

@@ -13,17 +13,13 @@ import (
 type Op[T any] struct {
 	apply       func(inout, in []byte)
 	commutative bool
-	name        string // of this package's own; empty: the program's
+	name        string // Of a built-in operation, else empty.
 }
 
-// NewOp makes an operation (MPI_Op_create). f computes inout[i] = in[i] op
-// inout[i] for all i: in has the operand of the lower ranks. The slices have
-// equal lengths. The operation must be associative; commutative says that its
-// operands may also be exchanged. f must not call this package. It runs in the
-// caller's goroutine, and for a nonblocking reduction in one of the communicator's. If it
-// panics, so does the reduction, or a nonblocking one fails; and the communicator's
-// collectives are broken. Without f there is no operation: a reduction with it is
-// ErrUnsupported.
+// NewOp returns an operation for reductions (MPI_Op_create). f computes inout[i] = in[i] op inout[i] for all i. in has the operand of the lower ranks.
+// The slices have equal lengths. The operation must be associative. commutative allows reordering of operands. f must not call this package. It runs in
+// the caller's goroutine, and for a nonblocking reduction in a goroutine of the communicator. If f panics, a blocking reduction panics, a nonblocking
+// one fails, and the communicator's collectives are broken. A reduction with a nil f returns ErrUnsupported.
 func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
 	if f == nil {
 		return Op[T]{}
@@ -183,9 +179,8 @@ func MinLoc[T Real]() Op[Located[T]] {
 	return located("minloc", func(a, b T) bool { return a < b })
 }
 
-// located takes the first of two by a total order, so that the result depends neither on
-// the order of ranks nor on the algorithm: NaN, then the better value, then the lower index,
-// and last the bits, which differ for zeros of both signs and for NaNs.
+// located returns an operation that selects the first of two values by a total order, so that the result is independent of the order of ranks and of
+// the algorithm. The order is NaN, then the better value, then the lower index, and then the bits, which distinguish signed zeros and NaNs.
 func located[T Real](name string, better func(a, b T) bool) Op[Located[T]] {
 	return builtin(name, simd.None, func(inout, in []Located[T]) {
 		inout = inout[:len(in)]
@@ -211,5 +206,5 @@ func located[T Real](name string, better func(a, b T) bool) Op[Located[T]] {
 	})
 }
 
-// valueBits returns the bytes of the first value: its memory.
+// valueBits returns the memory of the first value.
 func valueBits[T Real](s []Located[T]) []byte { return mem.Bytes(s[:1])[:mem.Size[T]()] }

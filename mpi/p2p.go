@@ -14,16 +14,15 @@ import (
 type Status struct {
 	Source   int   // rank of the sender
 	Tag      int   // the message's tag
-	Bytes    int   // full length of the message
-	Canceled bool  // the operation was canceled, and moved nothing
-	Err      error // what the operation failed with
+	Bytes    int   // Full length of the message.
+	Canceled bool  // The operation was canceled, and has transferred no data.
+	Err      error // Error of the operation.
 }
 
 func noMessage() Status  { return Status{Source: AnySource, Tag: AnyTag} }
 func nullStatus() Status { return Status{Source: ProcNull, Tag: AnyTag} }
 
-// The checks below decide in one branch whether anything is out of the
-// ordinary. What it is, the slow path determines.
+// The checks below detect all unusual arguments in one branch. A slow path determines the error.
 
 func (c *Comm) plainSend(dst, tag int) bool {
 	return uint(dst) < uint(c.size) && uint(tag) <= uint(c.tagMax) && c.state.Load() == 0
@@ -36,9 +35,8 @@ func (c *Comm) plainRecv(src, tag int) bool {
 // endless is the type of Background, most callers' context, which never ends.
 var endless = mem.ContextType(context.Background())
 
-// over reports whether a context has ended before the call. Then the call does nothing,
-// also if it need not wait: a program that only sends hears of the end too. Send and Recv
-// look at the type first, so that Background costs them a comparison.
+// over reports whether a context has ended before the call, which then has no effect even if it would not block. A program that only sends notices the
+// end of its context by that. Send and Recv check the type first, so that Background costs a comparison.
 func over(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
 
 // sendArgs checks a send. null reports that it has no receiver.
@@ -97,13 +95,10 @@ func (c *Comm) errTag(tag int) error {
 	return fmt.Errorf("%w: %d; tags are 0 to %d", ErrTag, tag, c.tagMax)
 }
 
-// Send sends buf to rank dst (MPI_Send), and blocks until buf is the caller's
-// again: the message may not have been received by then, and over a network it may not have
-// left the process, which Session.Close waits for. If ctx ends first, an
-// unmatched message is withdrawn, and the error wraps the context's cause and
-// answers ErrTimeout or ErrCanceled. Other errors: ErrRank, ErrTag, ErrClosed,
-// ErrProcFailed, ErrTransport. Where a message can't be withdrawn the error is
-// *PendingError; over shared memory only if a matched probe has claimed it.
+// Send sends buf to rank dst (MPI_Send). It blocks until buf can be reused. The message may not have been received then. Over a network it may not have
+// left the process, and Session.Close waits for it. If ctx ends first, an unmatched message is withdrawn, and the error matches the cause of the
+// context and ErrTimeout or ErrCanceled. If a message cannot be withdrawn, the error is a *PendingError. Over shared memory this happens only if a
+// matched probe has claimed the message. Other errors are ErrRank, ErrTag, ErrClosed, ErrProcFailed and ErrTransport.
 func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
 	if mem.ContextType(ctx) != endless && ctx != nil && ctx.Err() != nil {
 		return ended(ctx, "send", context.Cause(ctx))
@@ -120,22 +115,19 @@ func (c *Comm) Send(ctx context.Context, buf []byte, dst, tag int) error {
 	return nil
 }
 
-// Ssend is Send that returns only after the receive has matched (MPI_Ssend). If the receiver
-// drops the message, because it closes the communicator or its session, that is ErrTransport. A
-// network that matches by itself (pml=cm) does not report a message that comes while the receiver
-// has receives pending on a communicator that it has closed.
+// Ssend is Send that blocks until the receive has matched (MPI_Ssend). It returns ErrTransport if the receiver drops the message, because it has closed
+// the communicator or its session. A network that matches messages (pml=cm) does not report a message that is dropped while the receiver has posted
+// receives on a closed communicator.
 func (c *Comm) Ssend(ctx context.Context, buf []byte, dst, tag int) error {
 	return c.send(ctx, "ssend", pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Synchronous)
 }
 
-// Rsend is Send by a caller who knows that the receive is posted already
-// (MPI_Rsend). If it isn't, the message arrives all the same.
+// Rsend is Send for a message whose receive is known to be posted (MPI_Rsend). If it is not posted, the message still arrives.
 func (c *Comm) Rsend(ctx context.Context, buf []byte, dst, tag int) error {
 	return c.send(ctx, "rsend", pml.Buffer{Bytes: buf, Form: c.formOf(buf)}, dst, tag, pml.Ready)
 }
 
-// send is what the blocking sends have in common. Send, the one that counts, does the
-// same without the call.
+// send implements the blocking sends, except for Send, which inlines it.
 func (c *Comm) send(ctx context.Context, op string, buf pml.Buffer, dst, tag int, mode pml.Mode) error {
 	if null, err := c.sendArgs(ctx, dst, tag); null || err != nil {
 		return ended(ctx, op, err)
@@ -143,11 +135,9 @@ func (c *Comm) send(ctx context.Context, op string, buf pml.Buffer, dst, tag int
 	return ended(ctx, op, c.pml.Send(ctx, buf, dst, tag, pml.PointToPoint, mode))
 }
 
-// Recv receives a message from rank src, or AnySource, with that tag, or AnyTag,
-// into buf (MPI_Recv), and blocks until it is there. A message that is longer
-// than buf gives ErrTruncate: buf is filled, nothing is written beyond it, and
-// Status.Bytes is the full length. If ctx ends while no message has matched, the
-// receive is withdrawn. Other errors are those of Send.
+// Recv receives a message into buf (MPI_Recv) from rank src or AnySource, with that tag or AnyTag. It blocks until the message is complete. For a message
+// longer than buf it returns ErrTruncate. buf is filled, and Status.Bytes is the full length. If ctx ends before a message has matched, the receive is
+// withdrawn. Other errors are those of Send.
 func (c *Comm) Recv(ctx context.Context, buf []byte, src, tag int) (Status, error) {
 	if mem.ContextType(ctx) != endless && ctx != nil && ctx.Err() != nil {
 		return noMessage(), ended(ctx, "receive", context.Cause(ctx))
@@ -163,14 +153,13 @@ func (c *Comm) Recv(ctx context.Context, buf []byte, src, tag int) (Status, erro
 	if err != nil {
 		return Status(st), ended(ctx, "receive", err)
 	}
-	// Field by field: a conversion copies by wide loads of what was just stored in
-	// narrow ones, for which the processor waits (20 ns a message).
+	// The fields are copied one by one. A conversion copies by wide loads of values that were just stored by narrow stores, which stalls the
+	// processor for 20 ns.
 	return Status{Source: st.Source, Tag: st.Tag, Bytes: st.Bytes, Canceled: st.Canceled, Err: st.Err}, nil
 }
 
-// Sendrecv sends and receives at the same time, without deadlock (MPI_Sendrecv).
-// The buffers must not overlap. The Status is the receive's. If ctx ends, what
-// is unmatched of both is withdrawn.
+// Sendrecv sends and receives concurrently, without deadlock (MPI_Sendrecv). The buffers must not overlap. The Status is that of the receive. The end of
+// ctx withdraws the operations that have not matched.
 func (c *Comm) Sendrecv(ctx context.Context, send []byte, dst, stag int, recv []byte, src, rtag int) (Status, error) {
 	nullSend, err := c.sendArgs(nil, dst, stag)
 	if err != nil {
@@ -248,9 +237,8 @@ func endReceive(recv Request, st pml.Status, failed, sendErr error) (pml.Status,
 	return st, errors.Join(sendErr, failed)
 }
 
-// withdrawBoth ends the pending ones of a send and a receive, none of which has failed before
-// the receive. st and failed are those of the receive if it is complete, and why is the end of a
-// context. An operation that has matched completes; if both do, why is not reported.
+// withdrawBoth ends the pending operations among a send and a receive after the end of a context, which is why. st and failed are the result of the
+// receive if it is complete. An operation that has matched completes. If both complete, why is not returned.
 func withdrawBoth(both []Request, st pml.Status, failed, why error) (pml.Status, error) {
 	if r := both[1]; r.r != nil {
 		if st, failed = withdraw(r.r, r.gen); st.Canceled {
@@ -267,11 +255,10 @@ func withdrawBoth(both []Request, st pml.Status, failed, why error) (pml.Status,
 	return st, errors.Join(failed, why)
 }
 
-// sendFirst is the size up to which Sendrecv sends before it receives, in bytes.
+// sendFirst is the largest message for which Sendrecv sends before it receives, in bytes.
 const sendFirst = 4 << 10
 
-// recvsend is sendrecv that posts the receive first: what comes meanwhile goes to
-// its place at once.
+// recvsend implements sendrecv with the receive posted first, so that an arriving message is copied into its buffer at once.
 func (c *Comm) recvsend(ctx context.Context, send []byte, dst, stag int, recv []byte, src, rtag int, plane pml.Plane) (pml.Status, error) {
 	r, err := c.pml.Irecv(pml.Buffer{Bytes: recv}, src, rtag, plane)
 	if err != nil {
@@ -293,8 +280,7 @@ func (c *Comm) recvsend(ctx context.Context, send []byte, dst, stag int, recv []
 	return late, lateErr // it had matched, and so completed
 }
 
-// withdraw cancels an operation and waits for its end: at once if it was
-// unmatched, and otherwise when the peer has finished it or failed.
+// withdraw cancels an operation, and blocks until it has ended. An unmatched one ends at once, a matched one when the peer has completed it or failed.
 func withdraw(r *pml.Request, gen uint32) (pml.Status, error) {
 	if err := r.Cancel(gen); err != nil {
 		return pml.NoMessage(), err
@@ -358,8 +344,7 @@ func (c *Comm) Probe(ctx context.Context, src, tag int) (Status, error) {
 	return Status(st), ended(ctx, "probe", err)
 }
 
-// Iprobe is Probe without waiting (MPI_Iprobe): the result is false if no
-// message that matches is here.
+// Iprobe is Probe without blocking (MPI_Iprobe). It returns false if no matching message has arrived.
 func (c *Comm) Iprobe(src, tag int) (Status, bool, error) {
 	if null, err := c.recvArgs(nil, src, tag); err != nil {
 		return noMessage(), false, err

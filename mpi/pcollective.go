@@ -9,15 +9,14 @@ import (
 	"github.com/ferrympi/ferry/coll"
 )
 
-// BarrierInit makes a persistent Barrier (MPI_Barrier_init).
+// BarrierInit initializes a persistent Barrier (MPI_Barrier_init).
 //
-// The persistent forms of the collectives (MPI-4.1 section 6.13) have the arguments of the blocking ones. They are checked at
-// the initialization, which is collective. All members initialize in the same order, with each other and with the other
-// collectives of the communicator, and a context that ends in an initialization breaks the communicator's collectives like one
-// that ends in a blocking one. After that each member starts its operations in any order, several at a time, and the n-th starts
-// of an operation belong together. The buffers are the library's while the operation is active, counts and displacements the
-// caller's again at once. The operation has a communication context of its own, like a duplicate: a failure breaks no other
-// collective. Free returns it, and so does Close of the communicator. Revoke of the communicator revokes it too.
+// The persistent forms of collectives (MPI-4.1 section 6.13) take the arguments of the blocking ones. The initialization checks them, and is
+// collective. All members initialize in the same order as the other collectives of the communicator. The end of its context breaks the
+// communicator's collectives like that of a blocking collective. After that, each member starts its operations in any order, also several at a time.
+// The n-th starts of an operation in all members belong together. Buffers belong to the library while the operation is active. Counts and
+// displacements may be reused at once. The operation has a separate communication context, like a duplicate, so that its failure breaks no other
+// collective. Free returns that failure, and so does Close of the communicator. Revoke of the communicator also revokes it.
 func BarrierInit(ctx context.Context, c *Comm) (*Persistent, error) {
 	return c.persistent(ctx, &call{op: coll.Barrier}, nil)
 }

@@ -151,8 +151,7 @@ func (p *Persistent) Wait(ctx context.Context) (Status, error) {
 	return Status(st), requestError(ctx, err)
 }
 
-// Test is Wait without waiting (MPI_Test): the result is false while the
-// operation goes on.
+// Test is Wait without blocking (MPI_Test). It returns false while the operation is in progress.
 func (p *Persistent) Test() (Status, bool, error) {
 	q, err := p.handle()
 	if err != nil {
@@ -198,10 +197,8 @@ func (p *Persistent) handle() (Request, error) {
 	return p.current(), nil
 }
 
-// Free gives the request up (MPI_Request_free). An operation in progress
-// completes unseen, and its buffer stays the library's until then. A second Free,
-// and any other use after it, is ErrClosed. Free of an active partitioned operation is ErrPending,
-// and has no effect.
+// Free frees the request (MPI_Request_free). An operation in progress completes without a report, and its buffer belongs to the library until then. After
+// Free, all methods return ErrClosed, including a second Free. Free of an active partitioned operation returns ErrPending, and has no effect.
 func (p *Persistent) Free() error {
 	if p == nil {
 		return errInactive()

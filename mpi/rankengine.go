@@ -2,8 +2,7 @@ package mpi
 
 import "github.com/ferrympi/ferry/progress"
 
-// rankEngine is the progress engine of one rank, and what package mpi keeps beside it. A
-// process has one, and each goroutine rank another.
+// rankEngine is the progress engine of one rank, with the state of package mpi for it. A process has one, and each goroutine rank another one.
 type rankEngine struct {
 	progress   *progress.Engine
 	nulls      nullOwner
@@ -16,8 +15,8 @@ func (r *rankEngine) init(e *progress.Engine) {
 	r.progress, r.nulls.engine, r.tries.engine = e, e, e
 }
 
-// pollTries polls the waiting steps of a goroutine rank after a step that may let them complete. Nothing else polls
-// them while the rank's waits are parked. Lock held.
+// pollTries polls the pending steps of a goroutine rank after a step that may complete them. While the rank's waits are parked, no other code polls them.
+// The lock is held.
 func (r *rankEngine) pollTries() {
 	if len(r.tries.list) > 0 && r.progress.IsRank() {
 		r.tries.Poll()

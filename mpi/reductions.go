@@ -24,8 +24,7 @@ func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) er
 	return c.collective.run(ctx, &x, reduction(&x, coll.Allreduce, send, recv, op, true))
 }
 
-// Scan is Allreduce in which each member gets the result of the ranks up to its own
-// (MPI_Scan).
+// Scan combines send of the ranks up to the caller's in recv (MPI_Scan). In other respects it is like Allreduce.
 func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 	var x call
 	return c.collective.run(ctx, &x, reduction(&x, coll.Scan, send, recv, op, true))
@@ -38,10 +37,9 @@ func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error
 	return c.collective.run(ctx, &x, reduction(&x, coll.Exscan, send, recv, op, true))
 }
 
-// ReduceScatterBlock combines every member's send, and gives each member the block of
-// its rank: of as many equal blocks as there are members (MPI_Reduce_scatter_block). A
-// remainder is ErrRank. nil for send works in place: the input is all of recv, and the result goes to its
-// beginning; what follows is undefined afterwards.
+// ReduceScatterBlock combines send of all members, and returns to each member the block of its rank (MPI_Reduce_scatter_block). The block length is
+// len(send) divided by the number of members. A remainder is ErrRank. With nil for send it works in place. The input is then all of recv, and the
+// result is at its beginning. The rest of recv is undefined afterwards.
 func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 	var x call
 	return c.collective.run(ctx, &x, reduceScatter(&x, c, coll.ReduceScatterBlock, send, recv, nil, op))
@@ -65,8 +63,7 @@ func reduce[T any](x *call, c *Comm, send, recv []T, op Op[T], root int) error {
 	return reduction(x, coll.Reduce, send, recv, op, c.rank == root)
 }
 
-// reduction checks the arguments of one; gets: the member has a result, of the length
-// of its input.
+// reduction checks the arguments of a reduction. gets reports that the member has a result, of the length of its input.
 func reduction[T any](x *call, kind coll.Operation, send, recv []T, op Op[T], gets bool) error {
 	if err := reducible(op); err != nil {
 		return err
@@ -85,8 +82,7 @@ func reduction[T any](x *call, kind coll.Operation, send, recv []T, op Op[T], ge
 	return nil
 }
 
-// reduces fills in what reductions have in common. Input and result that are one memory
-// work in place.
+// reduces sets the common fields of reductions. Equal memory for input and result means in place.
 func (x *call) reduces(op coll.Operation, r coll.Reducer, size int, ordered bool, elem int) {
 	x.op, x.reducer = op, r
 	x.args.Quick = r.Quick
@@ -96,7 +92,7 @@ func (x *call) reduces(op coll.Operation, r coll.Reducer, size int, ordered bool
 	}
 }
 
-// reducible checks what reductions need.
+// reducible checks the requirements of reductions.
 func reducible[T any](op Op[T]) error {
 	if err := sendable[T](); err != nil {
 		return err

@@ -9,10 +9,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Request is an operation in progress (MPI-4.1 section 3.7). It is a value and
-// may be copied; the operation is used up by the Wait or Test that sees it
-// complete, or by Free, and every copy answers ErrClosed from then on. The zero
-// Request is inactive: Wait and Test of it return at once, with the Status
+// Request is an operation in progress (MPI-4.1 section 3.7). It is a value and may be copied. A Wait or Test that returns its completion, or Free,
+// consumes the operation. All copies return ErrClosed from then on. The zero Request is inactive. Wait and Test of it return at once with the Status
 // {AnySource, AnyTag, 0}.
 type Request struct {
 	r   *pml.Request
@@ -27,10 +25,9 @@ func started(r *pml.Request, err error) (Request, error) {
 	return Request{r, r.Generation()}, nil
 }
 
-// Wait blocks until the operation is complete, and returns its outcome
-// (MPI_Wait). If ctx ends first only the wait ends: the operation goes on, and
-// the request can be waited for again. After the failure of a member, the wait for a receive from any source
-// ends with ErrProcFailedPending if no message has matched (AckFailed); that request stays active too.
+// Wait blocks until the operation is complete, and returns its result (MPI_Wait). The end of ctx ends only the wait. The operation continues, and the
+// request can be waited for again. After the failure of a member, the wait for a receive from AnySource without a match returns ErrProcFailedPending
+// (AckFailed), and the request also stays active.
 func (q Request) Wait(ctx context.Context) (Status, error) {
 	if q.r == nil {
 		return noMessage(), nil
@@ -51,8 +48,8 @@ func requestError(ctx context.Context, err error) error {
 	return ended(ctx, "wait", err)
 }
 
-// Test is Wait without waiting (MPI_Test): the result is false while the
-// operation is pending, with ErrProcFailedPending where Wait returns that. It helps the operation along.
+// Test is Wait without blocking (MPI_Test). It returns false while the operation is pending, with ErrProcFailedPending if Wait returns that. It makes
+// progress.
 func (q Request) Test() (Status, bool, error) {
 	if q.r == nil {
 		return noMessage(), true, nil
@@ -70,10 +67,8 @@ func (q Request) Status() (Status, bool, error) {
 	return Status(st), done, err
 }
 
-// Cancel withdraws the operation if it is not matched yet (MPI_Cancel): Wait,
-// which is needed still, then gives a Status with Canceled set and no error.
-// After the match it does nothing. ErrClosed for a request that is used up or
-// inactive, ErrUnsupported for a collective's.
+// Cancel withdraws the operation if it has not matched (MPI_Cancel). Wait is still required, and returns a Status with Canceled set and no error. After
+// the match, Cancel has no effect. It returns ErrClosed for a consumed or inactive request, and ErrUnsupported for a collective.
 func (q Request) Cancel() error {
 	if q.r == nil {
 		return errInactive()
@@ -81,9 +76,8 @@ func (q Request) Cancel() error {
 	return q.r.Cancel(q.gen)
 }
 
-// Free gives the request up (MPI_Request_free); the operation goes on and
-// completes unseen, and its buffer stays the library's for a time that nobody
-// tells. ErrClosed for a request that is used up or inactive.
+// Free frees the request (MPI_Request_free). The operation continues and completes without a report, and the time when its buffer can be reused is not
+// known. Free returns ErrClosed for a consumed or inactive request.
 func (q Request) Free() error {
 	if q.r == nil {
 		return errInactive()
@@ -127,5 +121,5 @@ func (r *nullRequest) Cancel() {}
 // Release takes the request back.
 func (r *nullRequest) Release() { r.owner.free = append(r.owner.free, r) }
 
-// First is nothing: the request is never waited for.
+// First implements progress.Source's owner. The request is never waited for.
 func (r *nullRequest) First() progress.Source { return nil }

@@ -29,9 +29,8 @@ const (
 	ThreadMultiple                          // any, at any time
 )
 
-// Session is one use of ferry by a part of a program: a local handle with a
-// configuration, from which groups and communicators come (MPI-4.1 chapter 11).
-// Its methods may be called concurrently.
+// Session is the use of ferry by a part of a program. It is a local handle with a configuration, and the origin of groups and communicators (MPI-4.1
+// chapter 11). Its methods may be called concurrently.
 type Session struct {
 	engine *process
 	values *framework.Values
@@ -54,7 +53,7 @@ type Session struct {
 	closed     bool
 }
 
-// A SessionOption changes what OpenSession does.
+// A SessionOption is an option of OpenSession.
 type SessionOption func(*sessionOptions)
 
 type sessionOptions struct {
@@ -69,53 +68,44 @@ func WithThreadLevel(level ThreadLevel) SessionOption {
 	return func(o *sessionOptions) { o.level = level }
 }
 
-// WithParam sets a parameter (see `ferry info --all`), and wins over files,
-// environment and flags. A parameter of process scope that differs from what the
-// first open session had is ErrConfig.
+// WithParam sets a parameter (see `ferry info --all`). It takes precedence over files, environment and flags. A parameter of process scope with another
+// value than in the first open session is ErrConfig.
 func WithParam(name, value string) SessionOption {
 	return func(o *sessionOptions) {
 		o.assembly.Settings = append(o.assembly.Settings, framework.Setting{Name: name, Value: value, Source: "WithParam"})
 	}
 }
 
-// WithLogger has the library log to l, whose handler decides what is shown. What a component
-// says has an attribute component ("btl.shm"). Without a logger, warnings go to standard error,
-// or what the parameters log and log.file say. The logger of the first open session gets what
-// concerns the process.
+// WithLogger sets the logger of the session. Its handler selects the records. Records of components have the attribute component, for example
+// "btl.shm". Without a logger, warnings go to standard error, unless the parameters log and log.file are set. Records about the whole process go to
+// the logger of the first open session.
 func WithLogger(l *slog.Logger) SessionOption {
 	return func(o *sessionOptions) { o.assembly.Logger = l }
 }
 
-// WithRegistry replaces the components that are compiled in. r isn't changed.
-// Sessions that are open at the same time share one registry: a later session
-// may leave the option out, but not name another one.
+// WithRegistry replaces the built-in components. OpenSession does not change r. Sessions that are open at the same time share one registry. A later
+// session may omit the option, but not pass another registry.
 func WithRegistry(r *framework.Registry) SessionOption {
 	return func(o *sessionOptions) { o.assembly.Registry = r }
 }
 
-// WithBootstrap uses an open client in place of the one that would be selected.
-// It stays the caller's, who closes it after the last session is closed. Sessions
-// over different clients have nothing in common: so goroutines of one program can be
-// processes of a job, each with a client of its own. A session without the option
-// joins those that are open, if they all have one client.
+// WithBootstrap uses an open client instead of the selected bootstrap. The caller closes it after the last session is closed. Sessions over different
+// clients are separate processes of the job, so that goroutines of one program can be such processes with a client each. A session without the option
+// joins the open ones if all of them have one client.
 func WithBootstrap(c bootstrap.Client) SessionOption {
 	return func(o *sessionOptions) { o.client = c }
 }
 
-// WithHooks has h see what happens in the process: sends, receives, matches,
-// control frames, transports coming and going. pml.Hooks says what h may do. It sees
-// collective operations too if it has the method of CollectiveHooks.
-// Without hooks each event costs one branch. As with WithRegistry, sessions that
-// are open at the same time share them.
+// WithHooks sets hooks for events of the process, which are sends, receives, matches, control frames, and the opening and closing of transports. pml.Hooks
+// has the rules for h. If h implements CollectiveHooks, it also gets collective operations. Without hooks each event costs one branch. Like the
+// registry, the hooks are shared by sessions that are open at the same time.
 func WithHooks(h pml.Hooks) SessionOption {
 	return func(o *sessionOptions) { o.assembly.Hooks = h }
 }
 
-// OpenSession opens a session (MPI_Session_init). It is local: nothing is sent
-// to any process, and no other process need do the same. The first session
-// reads the configuration and selects the transports; ErrConfig says what is
-// wrong there, ErrTransport that the launcher can't be reached. ctx bounds the
-// call only.
+// OpenSession opens a session (MPI_Session_init). It is local. It sends no message, and does not require other processes to open one. The first session
+// reads the configuration and selects the transports. Errors are ErrConfig for the configuration, and ErrTransport if the launcher cannot be reached.
+// ctx limits only the call.
 func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	o := sessionOptions{level: ThreadMultiple}
 	for _, opt := range opts {
@@ -140,14 +130,11 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	return s, nil
 }
 
-// Close ends the session (MPI_Session_finalize). It is local. The last session
-// to close waits, for at most session.linger, until every accepted send has left
-// this process, those of Bsend included, then frees everything; ErrTimeout says
-// that some did not. It waits as long for collectives of communicators that are closed.
-// ErrPending means that those are under way yet, or that communicators or Memory are open;
-// the session then stays as it is. A second Close is ErrClosed, and so is Close as a deferred call
-// while a panic from within a call of ferry ends the program. In a process that was reported dead, Close also
-// closes the communicators of the session, except those of goroutine ranks.
+// Close closes the session (MPI_Session_finalize). It is local. The last session to close waits until every accepted send has left this process, including
+// those of Bsend, and until the collectives of closed communicators are complete, for at most session.linger. Then it frees all resources. It returns
+// ErrTimeout if sends have not left. It returns ErrPending if such collectives are still in progress, or if communicators or Memory are open. The
+// session then stays open. A second Close returns ErrClosed, and so does a deferred Close during a panic from within a call of this package. In a
+// process that was reported as failed, Close also closes the communicators of the session, except those of goroutine ranks.
 func (s *Session) Close() error {
 	if err := s.engine.progress.Check(); err != nil {
 		return err
@@ -245,8 +232,7 @@ func (s *Session) ends(n int) {
 
 func closedSession() error { return fmt.Errorf("%w: the session is closed", ErrClosed) }
 
-// hold keeps the session open: comms or memories count what is open, or is about to
-// be made. drop takes it back.
+// hold keeps the session open. count is the number of open communicators or memories, or of those being created. drop is the reverse.
 func (s *Session) hold(count *int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +309,7 @@ func (s *Session) withNodes(ctx context.Context) (bootstrap.Identity, error) {
 	return id, ended(ctx, "map of the nodes", err)
 }
 
-// PsetInfo describes the process set of that name. ErrPset says which exist.
+// PsetInfo returns the description of a process set. The error is ErrPset with the existing names for an unknown name.
 func (s *Session) PsetInfo(ctx context.Context, name string) (PsetInfo, error) {
 	found, err := s.pset(ctx, name)
 	if err != nil {
@@ -375,8 +361,7 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	return found, ended(ctx, "process set", err)
 }
 
-// Explanation says what carries messages from this process, and why. Its JSON
-// is what `ferry explain --json` prints.
+// Explanation reports the transport of each pair of processes with the reasons. `ferry explain --json` prints it as JSON.
 type Explanation = assembly.Explanation
 
 // Pair is how messages from one process to another travel.
@@ -385,15 +370,13 @@ type Pair = assembly.Pair
 // Rejection is a transport that does not serve a pair, and why.
 type Rejection = framework.Rejection
 
-// ComponentVerdict is what became of a component.
+// ComponentVerdict is the verdict on a component.
 type ComponentVerdict = assembly.ComponentVerdict
 
-// CollectiveChoice is what an operation does on communicators of so many members, from a
-// size on.
+// CollectiveChoice is the algorithm of an operation on communicators of a number of members, from a block size on.
 type CollectiveChoice = assembly.Collective
 
-// Explain says which components were selected and why not the others, and how
-// messages to each known process travel, or would. It sends nothing.
+// Explain returns the verdict on each component, and the route of messages to each known process. It sends nothing.
 func (s *Session) Explain(ctx context.Context) (*Explanation, error) {
 	if err := s.enter(); err != nil {
 		return nil, err

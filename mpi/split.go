@@ -12,14 +12,11 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Split divides the communicator (MPI_Comm_split): members that pass the same
-// colour get a communicator of their own, ordered by key and, where keys are
-// equal, by the rank in c. It is collective. A member that passes Undefined
-// takes part, and gets ErrNoComm. Any other negative colour is an error; the
-// others are served as if that member had passed Undefined.
+// Split divides the communicator by color (MPI_Comm_split). Members with the same color form a communicator, ordered by key, and by the rank in c for
+// equal keys. It is collective. A member that passes Undefined takes part, and gets ErrNoComm. Another negative color is an error in that member, and
+// counts as Undefined for the others.
 //
-// It costs one allgather of colours and keys, and nothing else: the ids follow from
-// the colours.
+// It costs one allgather of colors and keys. The ids are derived from the colors.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < 0 && color != Undefined {
 		_, err := c.split(ctx, "split", Undefined, 0, nil)
@@ -28,8 +25,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	return c.split(ctx, "split", color, key, nil)
 }
 
-// SplitShared is Split into one communicator per node (MPI_Comm_split_type with
-// MPI_COMM_TYPE_SHARED): its members are those of c that see the same shared memory.
+// SplitShared splits the communicator by node (MPI_Comm_split_type with MPI_COMM_TYPE_SHARED). Members of a result share memory.
 func (c *Comm) SplitShared(ctx context.Context, key int) (*Comm, error) {
 	return c.split(ctx, "split shared", c.firstHere(), key, nil)
 }
@@ -44,12 +40,9 @@ func (c *Comm) firstHere() int {
 	return 0 // this process itself is
 }
 
-// Create makes a communicator for a part of the members (MPI_Comm_create). It is
-// collective over c. All pass the same group; or several, which have no process
-// in common, and each member the one that it belongs to. Who passes a group
-// without the caller, or an empty one, takes part and gets ErrNoComm. A group
-// that has others than c's members is ErrGroup, at once and for that caller
-// alone.
+// Create creates a communicator for some of the members (MPI_Comm_create). It is collective over c. All members pass the same group. They may also pass
+// several disjoint groups, each member the one that contains it. A member that passes a group without itself, or an empty one, takes part and gets
+// ErrNoComm. A group with processes that are no members of c is ErrGroup, at once and in that member only.
 func (c *Comm) Create(ctx context.Context, g *Group) (*Comm, error) {
 	ranks, err := c.ranksOf(g)
 	if err != nil {
@@ -76,14 +69,13 @@ func (c *Comm) ranksOf(g *Group) ([]int, error) {
 	return ranks, nil
 }
 
-// choice is what one member passes to Split, and what it sends.
+// choice is the input of one member to Split, as it is sent.
 type choice struct {
 	color, key int64
 	local      cid.Local // the member's id for the new communicator, or NoLocal
 }
 
-// colorFailed is the colour of a member that has no id left: all members then
-// fail alike.
+// colorFailed is the color of a member without a free id. All members then fail.
 const colorFailed = -1
 
 // split is the collective below Split, Create and SplitShared. want, if not nil,
@@ -101,8 +93,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 	table := c.module.CIDs()
 	var full error
 	if mine.color != Undefined && c.seat == nil {
-		// All members have offered an id by the time any of them knows of the
-		// communicator: no exchange follows.
+		// All members have reserved an id before any of them has the communicator, so that no further exchange is necessary.
 		if mine.local, full = table.Reserve(); full != nil {
 			mine.color = colorFailed
 		}
@@ -115,7 +106,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 		if full == nil {
 			full = fmt.Errorf("%w: rank %d has no communicator id left", ErrUnsupported, r)
 		}
-		table.Close(mine.local) // nobody uses it; after any other error somebody may
+		table.Close(mine.local) // It is unused. After another error, members may use it.
 		return nil, full
 	}
 	colors := distinct(all)

@@ -30,9 +30,8 @@ type Stream struct {
 
 // NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in its own thread. Its
 // transports take the memory and the descriptors of those of a process; docs/threads.md has the numbers.
-//
-// Errors: ErrClosed after Close of the session; ErrUnsupported if the process has no room for another stream, or if a transport of
-// the process does not open again, with the limit. After an error no resource is left open.
+// Errors: ErrClosed after Close of the session; ErrUnsupported if the process has no room for another stream, or if a transport of the process does
+// not open again, with the limit. After an error no resource is left open.
 func (s *Session) NewStream() (*Stream, error) {
 	if err := s.engine.progress.Check(); err != nil {
 		return nil, err
@@ -67,9 +66,9 @@ func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.own.engin
 //
 // The members exchange the cards of their streams over c, which works on afterwards.
 //
-// Errors: ErrConfig for a stream of another session than c's, ErrClosed for a stream that has ended, both in this member alone and
-// before anything is sent. ErrUnsupported for the communicator of a goroutine rank, and in all members if their stacks have no PML in
-// common. Others are those of Dup. A member that is disconnected from a stream stays so; use a new stream.
+// Errors in this member only, before anything is sent: ErrConfig for a stream of another session than c's; ErrClosed for a stream that has ended;
+// ErrUnsupported for the communicator of a goroutine rank. In all members: ErrUnsupported if their stacks have no PML in common. Others are those of
+// Dup. A member that is disconnected from a stream stays disconnected; use a new stream.
 func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
 	if c.seat != nil {
 		return nil, fmt.Errorf("%w: stream of a goroutine rank's communicator: pass a communicator of processes", ErrUnsupported)
@@ -263,8 +262,8 @@ func (st *Stream) awaitPending() {
 	}
 }
 
-// hasPending reports whether operations of closed communicators are pending in a PML, or messages that were matched by a probe. A PML
-// has a closed communicator until then.
+// hasPending reports whether a PML has pending operations of closed communicators, or messages claimed by a probe. The PML keeps a closed communicator
+// for these.
 func (e *process) hasPending() bool {
 	for _, m := range e.Upper() {
 		if x, err := m.Inspect(context.Background()); err != nil || len(x.Comms) > 0 {

@@ -15,15 +15,12 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// ThreadComm is a thread communicator: goroutines of the processes of a communicator become ranks
-// of a communicator of their own (MPIX_Threadcomm of "Frustrated with MPI+Threads? Try MPIxThreads!").
-// The goroutines of a process have consecutive ranks, in the order of the processes' ranks in the parent.
+// ThreadComm is a thread communicator. Goroutines in the processes of a communicator become ranks of a new communicator (MPIX_Threadcomm of
+// "Frustrated with MPI+Threads? Try MPIxThreads!"). The goroutines of a process have consecutive ranks, in the order of the processes in the parent.
 //
-// The ranks exist while the thread communicator is active: during Run, or from the first Start to the
-// last Finish. Each activation has a context of its own, so that messages of two activations
-// never match. Inside, a rank has a *Comm, with which it does everything that a process does with
-// its own: messages, collectives, Dup, Split, Create, CreateGroup, attributes and so on. Any
-// goroutine may act for the rank. The exceptions are CommFromGroup and NewThreadComm.
+// The ranks exist while the thread communicator is active, which is during Run, or from the first Start to the last Finish. Each activation has a separate
+// context, so that messages of two activations never match. A rank uses a *Comm for all operations of a process, including messages, collectives,
+// Dup, Split, Create, CreateGroup and attributes. Any goroutine may act for the rank. CommFromGroup and NewThreadComm are not available.
 //
 // Methods may be called concurrently.
 type ThreadComm struct {
@@ -40,7 +37,7 @@ type ThreadComm struct {
 
 	mu      sync.Mutex
 	ids     cid.Deriver
-	current *activation // nil: None is active.
+	current *activation // nil if none is active.
 	running bool        // Run is active.
 	closed  bool
 }
@@ -48,13 +45,11 @@ type ThreadComm struct {
 // MaxGoroutines is the largest number of goroutine ranks of a process in a thread communicator.
 const MaxGoroutines = 1<<16 - 1
 
-// NewThreadComm makes a thread communicator in which this process has the given number of ranks, 1 to
-// MaxGoroutines (MPIX_Threadcomm_init). It is collective over c; the numbers of the processes may
-// differ. The parent can be closed afterwards. The session stays open until Close.
+// NewThreadComm creates a thread communicator with a number of ranks in this process, 1 to MaxGoroutines (MPIX_Threadcomm_init). It is collective over
+// c. Processes may have different numbers. The parent can be closed afterwards. The session stays open until Close.
 //
-// Errors, in all members alike: ErrRank for a number out of range, ErrUnsupported if the PML cannot
-// address that many ranks of a process. c works on after both. ErrUnsupported also for the
-// communicator of a goroutine rank. Others are those of Dup.
+// Errors in all members: ErrRank for a number out of range; ErrUnsupported if the PML cannot address that many ranks of a process. c works after both.
+// For the communicator of a goroutine rank: ErrUnsupported. Others are those of Dup.
 func NewThreadComm(ctx context.Context, c *Comm, goroutines int) (*ThreadComm, error) {
 	if c.seat != nil {
 		return nil, fmt.Errorf("%w: thread communicator of goroutine ranks: make it from a communicator of processes", ErrUnsupported)
@@ -180,16 +175,14 @@ func (t *ThreadComm) open(c *Comm) {
 	}
 }
 
-// Run activates the thread communicator: it calls f in a new goroutine for each rank of this
-// process, and returns when all have returned. The context of f is derived from ctx.
+// Run activates the thread communicator. It calls f in a new goroutine for each rank of this process, and returns when all calls have returned. The
+// context of f is derived from ctx.
 //
-// An f that fails, by an error, a panic or runtime.Goexit, ends the activation in all processes: the
-// contexts of all ranks end, and what waits in the activation's communicators fails with ErrBroken, which
-// names the rank and the cause. Run returns the first error of an f of this process. It panics with
-// the value of the first f that has panicked. Run closes the communicators that f has left open, and returns
-// ErrPending for them.
+// An f that returns an error, panics or calls runtime.Goexit ends the activation in all processes. The contexts of all ranks end, and pending operations
+// on the activation's communicators fail with ErrBroken, with the rank and the cause. Run returns the first error of an f in this process. It
+// panics with the value of the first f that has panicked. It closes communicators that f has left open, and returns ErrPending for them.
 //
-// Other errors: ErrPending while the thread communicator is active, ErrClosed after Close.
+// Other errors are ErrPending while the thread communicator is active, and ErrClosed after Close.
 func (t *ThreadComm) Run(ctx context.Context, f func(ctx context.Context, c *Comm) error) error {
 	ctx, cancel := context.WithCancelCause(background(ctx))
 	defer cancel(nil)
@@ -239,12 +232,11 @@ func (t *ThreadComm) usable() error {
 	return nil
 }
 
-// Start makes the calling goroutine, and those to which it passes the communicator, the next rank of
-// this process (MPIX_Threadcomm_start). It is local. Finish ends the rank. The activation lasts until
-// all ranks of this process have started and finished.
+// Start makes the calling goroutine the next rank of this process (MPIX_Threadcomm_start), together with all goroutines that it passes the communicator
+// to. It is local. Finish ends the rank. The activation lasts until all ranks of this process have started and finished.
 //
-// Errors: ErrRank if all ranks have started and none has finished; once one has, Start waits for the end of
-// the activation, and starts a rank of the next. ErrPending during Run, ErrClosed after Close.
+// Errors: ErrRank if all ranks have started and none has finished. If one has finished, Start waits for the end of the activation and starts a rank of
+// the next one. ErrPending during Run, ErrClosed after Close.
 func (t *ThreadComm) Start(ctx context.Context) (*Comm, error) {
 	if over(ctx) {
 		return nil, ended(ctx, "start", context.Cause(ctx))
@@ -271,7 +263,7 @@ func (t *ThreadComm) Start(ctx context.Context) (*Comm, error) {
 	}
 }
 
-// takeSeat returns the next rank of the activation; nil: it has to end first.
+// takeSeat returns the next rank of the activation. It returns nil if the activation has to end first.
 func (t *ThreadComm) takeSeat(ctx context.Context) (*seat, <-chan struct{}, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -295,11 +287,10 @@ func (t *ThreadComm) takeSeat(ctx context.Context) (*seat, <-chan struct{}, erro
 	return nil, a.ended, nil
 }
 
-// Finish ends a rank that Start has begun, and closes its communicator (MPIX_Threadcomm_finish). It
-// is local. Operations that are pending still complete.
+// Finish ends a rank of Start, and closes its communicator (MPIX_Threadcomm_finish). It is local. Pending operations still complete.
 //
-// Errors: ErrPending, without any effect, if the rank has other communicators open or collectives in
-// progress; ErrClosed if the rank has finished; ErrGroup if c is not the result of a Start of t.
+// Errors: ErrPending, without effect, if the rank has other open communicators or collectives in progress; ErrClosed if the rank has finished; ErrGroup
+// if c is not the result of a Start of t.
 func (t *ThreadComm) Finish(ctx context.Context, c *Comm) error {
 	if c == nil || c.seat == nil || c.seat.of.threads != t || c.seat.of.isRun || c.seat.comm != c {
 		return fmt.Errorf("finish: %w: the communicator is not one that Start of this thread communicator has returned", ErrGroup)

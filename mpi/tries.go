@@ -16,8 +16,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// try is a step of an instance that was not over when it was tried. It is waited for
-// inline, or it is an operation's.
+// try is a step of an instance that could not complete at once. It belongs to an inline schedule or to an operation.
 type try struct {
 	progress.Completion
 	k        *collective
@@ -26,10 +25,10 @@ type try struct {
 	step     *coll.Step
 	err      error
 	of       *operation
-	i        int // of of's steps
+	i        int // Index of the step in of.
 }
 
-// Poll implements progress.Source for who waits for this one.
+// Poll implements progress.Source for the wait for this step.
 func (t *try) Poll() int {
 	if t.Done() {
 		return 0
@@ -45,8 +44,7 @@ func (t *try) Poll() int {
 	return 1
 }
 
-// inVain returns an error if the try waits for a member that has gone: what it gave before
-// that was there when it was tried.
+// inVain returns an error if the step waits for a member that has left or failed. All posts of that member were visible when the step was polled.
 func (t *try) inVain() error {
 	if len(t.k.gone) == 0 {
 		return nil
@@ -67,7 +65,7 @@ func (t *try) inVain() error {
 	return &framework.TransportError{Component: "coll", Peer: fmt.Sprintf("rank %d", rank), Op: "receive", Err: why}
 }
 
-// memberGone has those fail that wait for a member which has gone, now and later.
+// memberGone ends the steps that wait for a member that has left or failed, now and later.
 func (k *collective) memberGone(rank int, why error) {
 	e := k.engine()
 	e.Lock()
@@ -79,7 +77,7 @@ func (k *collective) memberGone(rank int, why error) {
 	e.Nudge()
 }
 
-// pending is the try for people. Lock held.
+// pending describes the step for reports. The lock is held.
 func (t *try) pending() pml.Pending {
 	p := pml.Pending{Peer: AnySource, Tag: int(t.call.Turn % (coll.MaxTag + 1)), Plane: pml.Collective, State: "in shared memory", Wait: pml.AwaitedInCall}
 	if a, ok := framework.As[coll.Awaiter](t.instance); ok {
@@ -91,7 +89,7 @@ func (t *try) pending() pml.Pending {
 	return p
 }
 
-// tries are the tries of one rank. They are a source of its engine.
+// tries are the pending steps of one rank. They are a source of its engine.
 type tries struct {
 	engine  *progress.Engine
 	mu      sync.Mutex
@@ -101,7 +99,7 @@ type tries struct {
 	isPolling bool // Guarded by the engine's lock.
 }
 
-// join makes the engine poll the tries.
+// join adds the steps to the engine as a source.
 func (s *tries) join() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +109,7 @@ func (s *tries) join() {
 	}
 }
 
-// leave is called before the engine closes.
+// leave removes the source. It is called before the engine closes.
 func (s *tries) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,11 +118,10 @@ func (s *tries) leave() {
 	}
 }
 
-// Poll implements progress.Source. An operation that goes on may end others: then some are
-// looked at the next time. For a rank there may be no next time until a bell is rung, so that
-// all are tried until none ends.
+// Poll implements progress.Source. A completed step may remove others from the list, and steps after them are polled the next time. An engine of a rank
+// may not poll again until a bell is rung, so that its steps are polled until none completes.
 func (s *tries) Poll() (n int) {
-	if s.isPolling { // By a caller further out, which goes on until none ends.
+	if s.isPolling { // A caller polls until no step completes.
 		return 0
 	}
 	s.isPolling = true
@@ -156,7 +153,7 @@ func (s *tries) Lag() time.Duration {
 	return progress.StoreLag
 }
 
-// over ends a try.
+// over ends a step.
 func (s *tries) over(t *try, err error) {
 	i := slices.Index(s.list, t)
 	s.list = slices.Delete(s.list, i, i+1)
@@ -181,8 +178,8 @@ func (s *tries) abort(k *collective, err error) {
 	}
 }
 
-// Own implements coll.Peers. While no nonblocking operation is under way, the instance is
-// this one's alone, and the engine's lock is taken only to wait.
+// Own implements coll.Peers. Without a nonblocking operation in progress, this call is the only user of the instance, and takes the engine's lock only to
+// wait.
 func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 	e := p.c.local.progress
 	alone := p.c.collective.started.n.Load() == 0
@@ -220,7 +217,7 @@ func (p *peers) Work(s *coll.Step) {
 	p.c.local.progress.Flush()
 }
 
-// work does a step of kind Work.
+// work runs a step of kind Work.
 func work(x coll.Instance, s *coll.Step, c *coll.Call) {
 	w, _ := framework.As[coll.Worker](x)
 	w.Work(s, c)
@@ -238,14 +235,13 @@ func withdrawBuffers(x coll.Instance, c *coll.Call) {
 	}
 }
 
-// Other members use buffers for some microseconds at a time, unless the operation is the
-// program's.
+// Other members use buffers for some microseconds at a time, except with operations of the program.
 const (
 	withdrawYields = 64
 	withdrawSleep  = 20 * time.Microsecond
 )
 
-// tryAgain waits until the instance has done a step. Lock held.
+// tryAgain waits until the instance has completed a step. The lock is held.
 func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) error {
 	k := &p.c.collective
 	if err := k.aborted; err != nil {
@@ -283,7 +279,7 @@ func (o *operation) own(i int) {
 			all.list = append(all.list, t)
 			if e := all.engine; e.IsRank() {
 				e.AddBackground(1)
-				t.Poll() // what was published before is not rung for
+				t.Poll() // No bell is rung for earlier posts.
 			}
 			return
 		}

@@ -9,24 +9,20 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// In all functions here a request that completes is replaced by the zero
-// Request in reqs, as MPI replaces it by MPI_REQUEST_NULL: the same slice can be
-// waited for again and again. Requests of one engine are tested under one lock, and
-// progress is made at most once per test. waitengines.go has the case of several
-// engines.
+// In all functions here, a completed request is replaced by the zero Request in reqs, as MPI replaces it by MPI_REQUEST_NULL, so that the same slice can
+// be waited for repeatedly. Requests of one engine are tested under one lock, and a test makes progress at most once. wait_engines.go has the case
+// of several engines.
 
-// WaitAll waits until all requests are complete (MPI_Waitall). st may be nil, or
-// as long as reqs: then each Status has its operation's own Err. The error joins
-// those of all that failed. If ctx ends, the requests that are not complete stay
-// as they are, with ErrPending in their Status. Receives from any source for which
-// Request.Wait returns ErrProcFailedPending stay too, with that error. The others are waited for.
+// WaitAll blocks until all requests are complete (MPI_Waitall). st is nil or has the length of reqs. Each Status then has the Err of its operation. The
+// error joins those of all failed operations. If ctx ends, incomplete requests stay active, with ErrPending in their Status. Receives from AnySource
+// for which Request.Wait returns ErrProcFailedPending stay active with that error, and WaitAll waits for the others.
 func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 	if err := checkRoom(reqs, st); err != nil {
 		return err
 	}
 	var failed []error
 	var suspended []int
-	var e *progress.Engine // whose lock is held
+	var e *progress.Engine // Its lock is held.
 	for i := 0; i < len(reqs); i++ {
 		if i += takeDone(e, reqs[i:], tail(st, i)); i == len(reqs) {
 			break
@@ -50,7 +46,7 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 				waitLast(ctx, e, reqs[i:]) // most others are complete then
 			}
 		}
-		s, err := q.r.WaitLocked(ctx, q.gen, nil) // all paths: others of reqs come meanwhile
+		s, err := q.r.WaitLocked(ctx, q.gen, nil) // All paths are polled, because other requests may complete.
 		if err != nil && q.r.Suspended(q.gen) != nil {
 			suspended = append(suspended, i)
 			if st != nil { // in case that ctx ends
@@ -97,9 +93,8 @@ func takeDone(e *progress.Engine, reqs []Request, st []Status) int {
 	return len(reqs)
 }
 
-// waitLast waits for the last of the requests that is pending: as a rule the
-// others have completed by then, and were not waited for one by one. If that ends
-// early, the caller's own wait says why. e's lock held.
+// waitLast waits for the last pending request, by when most others have completed. If the wait ends early, the caller's own wait returns the reason. The
+// lock of e is held.
 func waitLast(ctx context.Context, e *progress.Engine, reqs []Request) {
 	for i := len(reqs) - 1; i > 0; i-- {
 		q := &reqs[i]
@@ -124,7 +119,7 @@ func tail(st []Status, i int) []Status {
 	return st[i:]
 }
 
-// sweep tests each request once; what is pending gets ErrPending.
+// sweep tests each request once. Pending ones get ErrPending.
 func sweep(reqs []Request, st []Status) error {
 	var failed []error
 	for i := range reqs {
@@ -164,9 +159,8 @@ func checkRoom(reqs []Request, st []Status) error {
 	return nil
 }
 
-// TestAll is WaitAll without waiting (MPI_Testall): if not all are complete the
-// result is false, and nothing has changed. If all others are complete, the error is that of
-// the requests for which Request.Test returns ErrProcFailedPending.
+// TestAll is WaitAll without blocking (MPI_Testall). If not all requests are complete it returns false, and changes nothing. If Request.Test returns
+// ErrProcFailedPending for all incomplete ones, it returns that error.
 func TestAll(reqs []Request, st []Status) (bool, error) {
 	if err := checkRoom(reqs, st); err != nil {
 		return false, err
@@ -259,7 +253,7 @@ func WaitAny(ctx context.Context, reqs []Request) (int, Status, error) {
 	}
 }
 
-// waitAny blocks until one of the requests is complete, or used up by somebody.
+// waitAny blocks until one of the requests is complete or consumed by another goroutine.
 func waitAny(ctx context.Context, reqs []Request) error {
 	e, several := engineOf(reqs)
 	if several {
@@ -284,9 +278,8 @@ func waitAny(ctx context.Context, reqs []Request) error {
 	return e.WaitAny(ctx, waitFor)
 }
 
-// TestAny is WaitAny without waiting (MPI_Testany): the result is false, with the
-// index Undefined, if none is complete; true with Undefined if none is active. For
-// ErrProcFailedPending it is false, with the index of the request.
+// TestAny is WaitAny without blocking (MPI_Testany). It returns false with the index Undefined if no request is complete, true with Undefined if none is
+// active, and false with the index of a request for ErrProcFailedPending.
 func TestAny(reqs []Request) (int, Status, bool, error) {
 	e, several := engineOf(reqs)
 	if e == nil {
@@ -337,8 +330,7 @@ func WaitSome(ctx context.Context, reqs []Request, done []int, st []Status) (int
 	}
 }
 
-// TestSome is WaitSome without waiting (MPI_Testsome): the number is 0 if none is
-// complete.
+// TestSome is WaitSome without blocking (MPI_Testsome). It returns 0 if no request is complete.
 func TestSome(reqs []Request, done []int, st []Status) (int, error) {
 	if err := checkRoom(reqs, st); err != nil {
 		return 0, err
@@ -363,9 +355,8 @@ func TestSome(reqs []Request, done []int, st []Status) (int, error) {
 	return takeSomeOrWhy(nil, reqs, done, st)
 }
 
-// takeSome takes all requests that are complete, and returns how many; their indices and
-// statuses are in done and st, from the front. lock is nil if all have one engine, which is
-// open and whose lock is held.
+// takeSome takes all completed requests, and returns their number. done and st get their indices and statuses. lock is nil if all have one engine, which
+// is open and locked.
 func takeSome(lock *lockCursor, reqs []Request, done []int, st []Status) (n int, err error) {
 	var failed []error
 	for i, q := range reqs {

@@ -8,10 +8,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Requests have several engines if they are those of ranks that are goroutines of one
-// process, of a rank and its process, or of several processes whose ranks are goroutines
-// (package mpitest). One engine's lock is held at a time. A pending request whose engine is
-// closed answers ErrClosed.
+// Requests have several engines if they belong to goroutine ranks of one process, to a rank and its process, or to several processes with ranks as
+// goroutines (package mpitest). One engine's lock is held at a time. A pending request of a closed engine returns ErrClosed.
 
 // lockCursor holds the lock of one engine, that of the request that is accessed.
 type lockCursor struct {
@@ -50,9 +48,8 @@ func (l *lockCursor) progress(reqs []Request) {
 	}
 }
 
-// takeOneOf is takeOne of a request whose lock l acquires. A pending request of a closed
-// engine stays pending forever, and is used up with an error. If l is nil, the lock is held
-// and the engine is open.
+// takeOneOf is takeOne for a request with a lock that l acquires. A pending request of a closed engine cannot complete, and is consumed with an error.
+// If l is nil, the lock is held and the engine is open.
 func takeOneOf(l *lockCursor, q Request) (Status, bool, error) {
 	if l != nil {
 		l.moveTo(q.r.Engine())

@@ -18,9 +18,8 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// What a process waits for, for a person whose job hangs. A launcher that asks for it gets
-// a report and puts together what all say: it sees who waits for whom. Otherwise it goes
-// to standard error.
+// A hang report lists the operations that a process waits for. The launcher combines the reports of all processes and finds cycles. A launcher without
+// this ability gets the report on standard error.
 
 // A waiting is the content of the report. Package launch reads it.
 type waiting struct {
@@ -49,8 +48,7 @@ const (
 	reportGrace = time.Second
 )
 
-// Dump implements assembly.Watcher: the launcher asked for it, because the run hangs or a
-// user wants to know. Standard error may block.
+// Dump implements assembly.Watcher for a request of the launcher, because of a hang or a user. Standard error may block.
 func (e *process) Dump(how string) {
 	if !e.opened.Load() { // waiting for its end could make that wait for us
 		go io.WriteString(stderr.Writer{}, "ferry: this process is opening its first session\n")
@@ -100,7 +98,7 @@ func (e *process) addQueues(w *waiting, b *strings.Builder, comms map[cid.Endpoi
 	}
 }
 
-// waiting returns what this process waits for.
+// waiting returns the pending operations of this process.
 func (e *process) waiting() waiting {
 	var w waiting
 	var b strings.Builder
@@ -184,7 +182,7 @@ func waitsOf(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
 				continue
 			}
 			one := wait{What: waitText(c, i, p, n >= len(i.Posted) && p.State != "receiving")}
-			if c != nil && c.seat != nil { // A cycle of processes would prove nothing.
+			if c != nil && c.seat != nil { // A cycle of processes would not prove a deadlock.
 				one.What = c.seat.describe() + " " + one.What
 			} else if c != nil && p.Peer >= 0 && p.Peer < c.size && !strings.HasSuffix(p.State, partitionsUnready) {
 				one.On = []int{int(c.group.members.at(p.Peer).Rank)}

@@ -2,7 +2,7 @@ package mpi
 
 import "fmt"
 
-// Requests that are suspended: receives from any source after the failure of a member (AckFailed).
+// Suspended requests are receives from AnySource after the failure of a member (AckFailed).
 
 // firstSuspended returns the index of the first suspended request, and the reason; Undefined if there is none. lock is nil if
 // all have one engine. The engine's lock is held then.
