@@ -20,7 +20,7 @@ type activation struct {
 	id        cid.Extended  // Of the communicator of all ranks.
 	failureID cid.Extended  // Names no communicator. Its Broken event ends the activation.
 	group     memberList    // Of all ranks.
-	seats     []seat        // The ranks of this process, by endpoint.
+	seats     []threadRank  // The ranks of this process, by endpoint.
 	ended     chan struct{} // Closed at the end.
 	isRun     bool          // Its ranks are those of a Run. Set before any is used.
 
@@ -42,10 +42,10 @@ type activation struct {
 // idsPerActivation is the number of ids that an activation derives, which are id and failureID.
 const idsPerActivation = 2
 
-// seat is one goroutine rank of an activation. Operations in its communicators have the engine local.
-type seat struct {
+// threadRank is one goroutine rank of an activation. Operations in its communicators have the engine local.
+type threadRank struct {
 	of       *activation
-	local    *rankEngine
+	local    *rankState
 	endpoint uint16
 	rank     int
 
@@ -69,7 +69,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 		return nil, err
 	}
 	a := &activation{
-		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), abandoned: make(chan struct{}), seats: make([]seat, len(t.locals)),
+		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), abandoned: make(chan struct{}), seats: make([]threadRank, len(t.locals)),
 		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{}, openings: map[openingKey]*sharedOpening{},
 	}
 	var group memberBuilder
@@ -116,7 +116,7 @@ func (a *activation) setCancel(cancel context.CancelCauseFunc) {
 }
 
 // open makes a rank's handle of the communicator of all ranks.
-func (a *activation) open(s *seat) (*Comm, error) {
+func (a *activation) open(s *threadRank) (*Comm, error) {
 	t := a.threads
 	g := &Group{session: t.session.user(), self: a.group.at(s.rank), members: a.group, rank: s.rank}
 	c, err := newComm(t.session, s, g, t.module, pml.CommSpec{ID: a.id, Members: t.members, Rank: s.rank}, t.values)
@@ -130,7 +130,7 @@ func (a *activation) open(s *seat) (*Comm, error) {
 }
 
 // run is a rank of Run.
-func (a *activation) run(ctx context.Context, s *seat, f func(context.Context, *Comm) error) {
+func (a *activation) run(ctx context.Context, s *threadRank, f func(context.Context, *Comm) error) {
 	defer func() { a.closeAll(s, s.end()) }() // Also after runtime.Goexit.
 	a.protect(s, "f", func() {
 		c, err := a.open(s)
@@ -148,7 +148,7 @@ func (a *activation) run(ctx context.Context, s *seat, f func(context.Context, *
 
 // protect calls a function of the program for a rank. Its panic, or runtime.Goexit, is a failure of
 // the rank.
-func (a *activation) protect(s *seat, name string, call func()) {
+func (a *activation) protect(s *threadRank, name string, call func()) {
 	returned := false
 	defer func() {
 		if returned {
@@ -169,7 +169,7 @@ func (a *activation) protect(s *seat, name string, call func()) {
 
 // closeAll closes communicators that a rank of Run has left open, each of them also when a hook of an
 // attribute of another one ends the goroutine.
-func (a *activation) closeAll(s *seat, comms []*Comm) {
+func (a *activation) closeAll(s *threadRank, comms []*Comm) {
 	if last := len(comms) - 1; last >= 0 {
 		defer a.closeAll(s, comms[:last])
 		a.protect(s, "a hook of an attribute", func() { _ = comms[last].Close() }) // Unless it is closed, and completes collectives.
@@ -267,7 +267,7 @@ func (a *activation) startedRanks() string {
 }
 
 // add counts a communicator of the rank. It returns ErrClosed if the rank has ended, because an Idup may complete later.
-func (s *seat) add(c *Comm) error {
+func (s *threadRank) add(c *Comm) error {
 	s.mu.Lock()
 	hasEnded := s.hasEnded
 	if !hasEnded {
@@ -284,21 +284,21 @@ func (s *seat) add(c *Comm) error {
 }
 
 // end lets the rank have no further communicators, and returns those that are open.
-func (s *seat) end() []*Comm {
+func (s *threadRank) end() []*Comm {
 	s.mu.Lock()
 	s.hasEnded = true
 	s.mu.Unlock()
 	return s.open()
 }
 
-func (s *seat) remove(c *Comm) {
+func (s *threadRank) remove(c *Comm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.comms, c)
 }
 
 // open returns the rank's open communicators.
-func (s *seat) open() (all []*Comm) {
+func (s *threadRank) open() (all []*Comm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.comms {
@@ -308,14 +308,14 @@ func (s *seat) open() (all []*Comm) {
 }
 
 // idle returns ErrPending if the rank has more open than its first communicator, or collectives in progress.
-func (s *seat) idle() error {
+func (s *threadRank) idle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.busy()
 }
 
 // endIdle is end, unless idle returns an error.
-func (s *seat) endIdle() error {
+func (s *threadRank) endIdle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.busy()
@@ -326,7 +326,7 @@ func (s *seat) endIdle() error {
 }
 
 // busy is idle with s.mu held.
-func (s *seat) busy() error {
+func (s *threadRank) busy() error {
 	var busy []string
 	for c := range s.comms {
 		if c != s.comm && !c.isClosed() {

@@ -42,7 +42,7 @@ func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 		a.flags[0] = flags
 		hasValue, err := a.c.collective.agree(ctx, a.flags[:1], a.flags[1:])
 		isDecided := a.endCommon(err)
-		_, isMismatch := errors.AsType[*differing](err)
+		_, isMismatch := errors.AsType[*mismatchError](err)
 		switch {
 		case isDecided:
 			a.logOutcome(&agreement.Outcome{Operation: agreement.Agree, Flags: a.flags[1]})
@@ -102,8 +102,8 @@ func (k *collective) agree(ctx context.Context, flags, value []uint64) (hasValue
 	if hasValue = err == nil; hasValue {
 		err = k.inline(ctx, &call{op: coll.Barrier})
 	}
-	if _, agreed := errors.AsType[*differing](err); err != nil && !agreed {
-		err = k.breaks(ended(ctx, "agree", err))
+	if _, agreed := errors.AsType[*mismatchError](err); err != nil && !agreed {
+		err = k.failEntered(ended(ctx, "agree", err))
 	}
 	return hasValue, err
 }

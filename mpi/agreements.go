@@ -124,7 +124,7 @@ func (a *agreements) end(err error) {
 
 // hasOtherProcesses reports whether a member is in another process.
 func (c *Comm) hasOtherProcesses() bool {
-	if c.seat == nil {
+	if c.threadRank == nil {
 		return c.size > 1
 	}
 	return c.division().Count() > 1

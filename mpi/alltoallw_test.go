@@ -69,7 +69,7 @@ func transpose(ctx context.Context, c *mpi.Comm) error {
 		mpi.Alltoallw(ctx, c, nil, make([]mpi.Layout, n), nil, make([]mpi.Layout, n)), mpi.Barrier(ctx, c))
 }
 
-func TestLayoutAt_SendsAndReceivesBehindTheOffset(t *testing.T) {
+func TestLayoutAt_Offset_ShiftsSendsAndReceives(t *testing.T) {
 	_, c := singleton(t)
 	l := mpi.Indexed(mpi.Block{Offset: 2, Bytes: 1}, mpi.Block{Offset: 0, Bytes: 1}).At(3)
 	if l.Size() != 2 || l.Extent() != 6 {

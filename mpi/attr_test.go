@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestAttributesAreCopiedAndDeletedByTheirHooks(t *testing.T) {
+func TestAttributes_DupAndClose_CallHooks(t *testing.T) {
 	_, c := singleton(t)
 	var deleted []string
 	del := func(v string) { deleted = append(deleted, v) }
@@ -74,7 +74,7 @@ func TestAttributesAreCopiedAndDeletedByTheirHooks(t *testing.T) {
 	}
 }
 
-func TestDeleteHookMayUseTheLibrary(t *testing.T) {
+func TestDeleteHook_UsesLibrary_Works(t *testing.T) {
 	_, c := singleton(t)
 	inner, err := c.Dup(t.Context())
 	if err != nil {
@@ -93,7 +93,7 @@ func TestDeleteHookMayUseTheLibrary(t *testing.T) {
 	}
 }
 
-func TestHookThatPanicsKeepsNoSessionOpen(t *testing.T) {
+func TestHook_Panics_SessionCloses(t *testing.T) {
 	noLeak(t)
 	s, c := singleton(t)
 	var deleted []string

@@ -94,7 +94,7 @@ func gather[T any](x *call, c *Comm, send, recv []T, root int) error {
 		x.out = mem.Bytes(recv)
 	}
 	x.in = mem.Bytes(send)
-	x.sized(size * mem.Size[T]())
+	x.setBlockSize(size * mem.Size[T]())
 	return nil
 }
 
@@ -139,7 +139,7 @@ func scatter[T any](x *call, c *Comm, send, recv []T, root int) error {
 		if size, err = c.blockLength("send", len(send)); err != nil {
 			return err
 		}
-		x.scatters(mem.Bytes(send), recv == nil)
+		x.setScatter(mem.Bytes(send), recv == nil)
 		if !x.args.InPlace && len(recv) < size {
 			return errShort("recv", len(recv), size)
 		}
@@ -147,12 +147,12 @@ func scatter[T any](x *call, c *Comm, send, recv []T, root int) error {
 	if !x.args.InPlace {
 		x.out = mem.Bytes(recv)
 	}
-	x.sized(size * mem.Size[T]())
+	x.setBlockSize(size * mem.Size[T]())
 	return nil
 }
 
-// scatters sets the input of a call that sends parts of b. In place, b is also the output at the root.
-func (x *call) scatters(b []byte, inPlace bool) {
+// setScatter sets the input of a call that sends parts of b. In place, b is also the output at the root.
+func (x *call) setScatter(b []byte, inPlace bool) {
 	if x.args.InPlace = inPlace; inPlace {
 		x.out = b
 	} else {
@@ -174,7 +174,7 @@ func scatterv[T any](x *call, c *Comm, send []T, counts, displs []int, recv []T,
 		if _, err := x.send.check("send", len(send), false); err != nil {
 			return err
 		}
-		x.scatters(mem.Bytes(send), recv == nil)
+		x.setScatter(mem.Bytes(send), recv == nil)
 		if !x.args.InPlace && len(recv) < counts[root] {
 			return errShort("recv", len(recv), counts[root])
 		}
@@ -201,7 +201,7 @@ func allgather[T any](x *call, c *Comm, send, recv []T) error {
 		return errShort("the result", len(recv), needs)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.sized(size * mem.Size[T]())
+	x.setBlockSize(size * mem.Size[T]())
 	return nil
 }
 
@@ -238,7 +238,7 @@ func alltoall[T any](x *call, c *Comm, send, recv []T) error {
 		return errShort("the result", len(recv), needs)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.sized(size * mem.Size[T]())
+	x.setBlockSize(size * mem.Size[T]())
 	return nil
 }
 
@@ -282,8 +282,8 @@ func (c *Comm) blockLength(name string, elements int) (int, error) {
 	return elements / c.size, nil
 }
 
-// sized sets the size of all blocks, in bytes.
-func (x *call) sized(size int) { x.args.Size, x.args.Own = size, size }
+// setBlockSize sets the size of all blocks, in bytes.
+func (x *call) setBlockSize(size int) { x.args.Size, x.args.Own = size, size }
 
 // blocks are blocks of different sizes, in elements. With nil displs they are contiguous.
 type blocks struct{ counts, displs []int }

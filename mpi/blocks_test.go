@@ -43,9 +43,7 @@ func outcome(what string, err error, got, want []int) error {
 	return nil
 }
 
-// TestBlocksGoToTheirPlaces: each function gives each rank what belongs there, in place
-// and not, and leaves alone what is between and beyond.
-func TestBlocksGoToTheirPlaces(t *testing.T) {
+func TestBlocks_AllOperations_ArriveInTheirBlocks(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -183,9 +181,7 @@ func unequalBlocks(ctx context.Context, c *mpi.Comm, block int) error {
 	return errors.Join(errs...)
 }
 
-// TestReductionsOfParts: what each rank gets of a reduction, of an operation that does not
-// commute.
-func TestReductionsOfParts(t *testing.T) {
+func TestReductions_Blocks_MatchReference(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -269,9 +265,7 @@ func partsOfReductions(ctx context.Context, c *mpi.Comm, count int) error {
 	return errors.Join(errs...)
 }
 
-// TestWrongBlocksAreFoundBeforeAnythingIsSent: the call fails, in that member alone, and
-// the next one works.
-func TestWrongBlocksAreFoundBeforeAnythingIsSent(t *testing.T) {
+func TestBlocks_Invalid_ReturnErrorBeforeSending(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		buf, four, sum := make([]int, 4), []int{2, 2}, mpi.Sum[int]()
 		gatherv := func(counts, displs []int) error {
@@ -317,10 +311,7 @@ func TestWrongBlocksAreFoundBeforeAnythingIsSent(t *testing.T) {
 	})
 }
 
-// TestMembersWithDifferentLengthsGetAnErrorAndNothingHangs: whoever sees it says so, and
-// the communicator's collectives are broken for all. (Lengths so different that members
-// choose different algorithms may have them wait for each other.)
-func TestMembersWithDifferentLengthsGetAnErrorAndNothingHangs(t *testing.T) {
+func TestBlocks_LengthsDiffer_ReturnErrorWithoutHang(t *testing.T) {
 	for name, do := range map[string]func(ctx context.Context, c *mpi.Comm, n int) error{
 		"bcast": func(ctx context.Context, c *mpi.Comm, n int) error { return mpi.Bcast(ctx, c, make([]byte, n), 0) },
 		"allreduce": func(ctx context.Context, c *mpi.Comm, n int) error {

@@ -67,7 +67,7 @@ func soon(ctx context.Context, rng *rand.Rand) (context.Context, func()) {
 	return ctx, func() { cancel(); wg.Wait() }
 }
 
-func TestMessagesWithdrawnAtAnyMomentAreWholeOrNotThere(t *testing.T) {
+func TestWithdraw_AnyMoment_MessageIsCompleteOrAbsent(t *testing.T) {
 	policies(t, 2, inWorld(seed(t).withdraw), "agree", "lazy")
 }
 
@@ -165,7 +165,7 @@ func (k chances) withdraw(ctx context.Context, _ *mpi.Session, c *mpi.Comm) erro
 	return nil
 }
 
-func TestCreationsEndedAtAnyMomentLeaveTheRestWorking(t *testing.T) {
+func TestCreation_ContextEndsAtAnyMoment_OthersWork(t *testing.T) {
 	ranks(t, 3, inWorld(seed(t).endedCreations), "bootstrap.timeout=20s")
 }
 
@@ -224,7 +224,7 @@ func (k chances) endedCreations(ctx context.Context, s *mpi.Session, c *mpi.Comm
 	return must(made > 0 && failed > 0, "%d made, %d failed: the moments are not random", made, failed)
 }
 
-func TestSendIsWithdrawnBeforeThePeerKnowsTheSender(t *testing.T) {
+func TestSend_UnknownPeer_IsWithdrawn(t *testing.T) {
 	ranks(t, 2, lateCard)
 }
 

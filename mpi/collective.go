@@ -42,14 +42,14 @@ func (k *collective) run(ctx context.Context, x *call, wrong error) error {
 
 // inline carries a call out. Inside do.
 func (k *collective) inline(ctx context.Context, x *call) error {
-	if k.machinery != nil && k.started.n.Load() > 0 {
+	if k.collectiveResources != nil && k.started.n.Load() > 0 {
 		if err := k.awaitTurn(ctx); err != nil {
 			return err
 		}
 	}
-	choice, err := k.choose(ctx, x)
-	if err == nil && k.check {
-		err = k.compare(ctx, record(x, choice))
+	choice, err := k.chooseAndOpen(ctx, x)
+	if err == nil && k.comparesCalls {
+		err = k.compare(ctx, callRecord(x, choice))
 	}
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	s := k.schedule(choice.Algorithm, x)
 	p := &k.peers
 	// The memory of p is used, because arguments of the instance escape to the heap.
-	p.call.Turn, p.call.Asleep = k.begun, false
+	p.call.Turn, p.call.Asleep = k.operationCount, false
 	p.call.In, p.call.Out, p.call.Temp, p.call.Shared = x.in, x.out, nil, nil
 	p.call.Reducer = x.reducer
 	if len(k.instances) > 0 {
@@ -86,11 +86,11 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	return err
 }
 
-// mostPlanned is the number of schedules that a communicator keeps. Loops alternate between few operations.
-const mostPlanned = 4
+// maxSchedules is the number of schedules that a communicator keeps. Loops alternate between few operations.
+const maxSchedules = 4
 
-// planned is a schedule that was carried out inline.
-type planned struct {
+// cachedSchedule is a schedule that was carried out inline.
+type cachedSchedule struct {
 	schedule  coll.Schedule
 	algorithm *coll.Algorithm
 	args      coll.Args
@@ -99,13 +99,13 @@ type planned struct {
 // schedule returns that of a call, which an earlier one with equal arguments may have left.
 // Inside do.
 func (k *collective) schedule(alg *coll.Algorithm, x *call) *coll.Schedule {
-	for i := range k.planned {
-		if p := &k.planned[i]; p.algorithm == alg && p.args == x.args {
+	for i := range k.schedules {
+		if p := &k.schedules[i]; p.algorithm == alg && p.args == x.args {
 			return &p.schedule
 		}
 	}
-	p := &k.planned[k.replaced%mostPlanned]
-	k.replaced++
+	p := &k.schedules[k.replacedSchedules%maxSchedules]
+	k.replacedSchedules++
 	p.algorithm = nil
 	k.plan(&p.schedule, &p.args, alg, x)
 	if x.args.Vectors == nil { // otherwise the arguments are not all in args
@@ -114,24 +114,24 @@ func (k *collective) schedule(alg *coll.Algorithm, x *call) *coll.Schedule {
 	return &p.schedule
 }
 
-// choose returns the algorithm of a blocking call. It opens instances before the second operation. Called inside do.
-func (k *collective) choose(ctx context.Context, x *call) (*coll.Choice, error) {
-	if k.machinery == nil && k.comm().seat != nil {
+// chooseAndOpen returns the algorithm of a blocking call. It opens instances before the second operation. Called inside do.
+func (k *collective) chooseAndOpen(ctx context.Context, x *call) (*coll.Choice, error) {
+	if k.collectiveResources == nil && k.comm().threadRank != nil {
 		if err := k.prepare(); err != nil {
 			return nil, err
 		}
 	}
-	if k.machinery != nil && k.unopened && (k.begun > 0 || k.comm().seat != nil) && x.choice == nil {
+	if k.collectiveResources != nil && k.hasUnopened && (k.operationCount > 0 || k.comm().threadRank != nil) && x.choice == nil {
 		if err := k.open(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return k.chosen(x)
+	return k.algorithmFor(x)
 }
 
-// chosen returns the algorithm of a call. Called inside do.
-func (k *collective) chosen(x *call) (*coll.Choice, error) {
-	if k.machinery == nil {
+// algorithmFor returns the algorithm of a call. Called inside do.
+func (k *collective) algorithmFor(x *call) (*coll.Choice, error) {
+	if k.collectiveResources == nil {
 		if err := k.prepare(); err != nil {
 			return nil, err
 		}
@@ -142,19 +142,19 @@ func (k *collective) chosen(x *call) (*coll.Choice, error) {
 // prepare makes the machinery. Inside do.
 func (k *collective) prepare() error {
 	c := k.comm()
-	known, err := c.shaped()
+	known, err := c.shapeData()
 	if err != nil {
 		return err
 	}
-	k.machinery = &machinery{peers: peers{c: c}, table: known.table, plain: known.table, force: known.force, check: known.check, nodes: known.nodes, offers: known.offers, unopened: known.opens && c.sharesMemory()}
+	k.collectiveResources = &collectiveResources{peers: peers{c: c}, table: known.table, plainTable: known.table, force: known.force, comparesCalls: known.check, nodes: known.nodes, offers: known.offers, hasUnopened: known.opens && c.sharesMemory()}
 	k.used.Store(true)
 	k.comm().session.engine.RecordCollectives(k.comm().size, k.table, false)
 	return nil
 }
 
-// withoutInstance is chosen among the algorithms without an instance. Nonblocking operations with coll.check use them, because members begin these
+// plainAlgorithmFor is chosen among the algorithms without an instance. Nonblocking operations with coll.check use them, because members begin these
 // when the records have arrived, in any order, while instances require one order. Called inside do, after chosen.
-func (k *collective) withoutInstance(x *call) (*coll.Choice, error) { return lookUp(k.plain, x) }
+func (k *collective) plainAlgorithmFor(x *call) (*coll.Choice, error) { return lookUp(k.plainTable, x) }
 
 func lookUp(table *coll.Table, x *call) (*coll.Choice, error) {
 	if x.choice != nil {
@@ -176,8 +176,8 @@ func lookUp(table *coll.Table, x *call) (*coll.Choice, error) {
 func (k *collective) plan(s *coll.Schedule, args *coll.Args, alg *coll.Algorithm, x *call) {
 	if x.send.counts != nil || x.recv.counts != nil {
 		v := &k.vectors
-		v.SendCounts, v.SendAt = x.send.bytes(&k.room[0], &k.room[1], x.args.Elem)
-		v.RecvCounts, v.RecvAt = x.recv.bytes(&k.room[2], &k.room[3], x.args.Elem)
+		v.SendCounts, v.SendAt = x.send.bytes(&k.vectorMemory[0], &k.vectorMemory[1], x.args.Elem)
+		v.RecvCounts, v.RecvAt = x.recv.bytes(&k.vectorMemory[2], &k.vectorMemory[3], x.args.Elem)
 		x.args.Vectors = v
 	}
 	s.Reset()
@@ -188,17 +188,17 @@ func (k *collective) plan(s *coll.Schedule, args *coll.Args, alg *coll.Algorithm
 // nextTag returns the tag of the next operation, which the members count alike.
 // Inside do.
 func (k *collective) nextTag() int {
-	tag := int(k.begun % (coll.MaxTag + 1))
-	k.begun++
+	tag := int(k.operationCount % (coll.MaxTag + 1))
+	k.operationCount++
 	return tag
 }
 
-// shaped returns the shared data for communicators of c's shape.
-func (c *Comm) shaped() (*shaped, error) {
+// shapeData returns the shared data for communicators of c's shape.
+func (c *Comm) shapeData() (*shapeData, error) {
 	e := c.session.engine
-	find := func() (*shaped, error) {
+	find := func() (*shapeData, error) {
 		shape := coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}
-		if c.seat != nil {
+		if c.threadRank != nil {
 			shape.Procs = c.division().Placement
 		}
 		return e.collectives(shape, c.values)
@@ -211,11 +211,11 @@ func (c *Comm) shaped() (*shaped, error) {
 
 // sharesMemory reports whether members share memory for instances. Goroutine ranks share that of their process.
 func (c *Comm) sharesMemory() bool {
-	return c.seat == nil || c.division().Count() < c.size
+	return c.threadRank == nil || c.division().Count() < c.size
 }
 
-// shaped is the common data of communicators with one shape and the same parameters.
-type shaped struct {
+// shapeData is the common data of communicators with one shape and the same parameters.
+type shapeData struct {
 	nodes  coll.Placement
 	force  *coll.Force
 	check  bool
@@ -232,7 +232,7 @@ type shapeKey struct {
 }
 
 // collectives returns the algorithms for communicators of a shape.
-func (e *process) collectives(shape coll.Shape, values *framework.Values) (*shaped, error) {
+func (e *process) collectives(shape coll.Shape, values *framework.Values) (*shapeData, error) {
 	force, _ := values.Get("coll.force")
 	check, _ := values.Get("coll.check")
 	e.mu.Lock()
@@ -244,7 +244,7 @@ func (e *process) collectives(shape coll.Shape, values *framework.Values) (*shap
 	if err := values.Decode("coll", &p); err != nil {
 		return nil, err
 	}
-	s := &shaped{nodes: shape.ByNode(), check: p.Check}
+	s := &shapeData{nodes: shape.ByNode(), check: p.Check}
 	var err error
 	if s.force, err = e.ForcedAlgorithms(values); err == nil {
 		s.offers, err = e.CollOffers(shape)
@@ -261,7 +261,7 @@ func (e *process) collectives(shape coll.Shape, values *framework.Values) (*shap
 	s.opens = len(plain) < len(s.offers)
 	s.table = coll.NewTable(plain, s.force)
 	if e.shapes == nil {
-		e.shapes = map[shapeKey]*shaped{}
+		e.shapes = map[shapeKey]*shapeData{}
 	}
 	e.shapes[shapeKey{shape.Size, string(mem.Bytes(shape.Nodes)), string(mem.Bytes(shape.Procs)), force.Text, check.Text}] = s
 	return s, nil

@@ -8,9 +8,9 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestBlockingCollectivesAllocateNothing: programs call them in loops, with equal
+// TestCollectives_Blocking_DoNotAllocate: programs call them in loops, with equal
 // arguments or others in turns.
-func TestBlockingCollectivesAllocateNothing(t *testing.T) {
+func TestCollectives_Blocking_DoNotAllocate(t *testing.T) {
 	mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
 		ctx = context.Background()
 		send, recv, one := make([]int, 12), make([]int, 24), make([]int, 4)

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestCollectives(t *testing.T) {
+func TestCollectives_AllOperations_MatchReference(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { ranks(t, n, inWorld(collectives)) })
@@ -81,7 +81,7 @@ func collectives(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-func TestEndedContextBreaksTheCollectives(t *testing.T) { ranks(t, 2, inWorld(broken)) }
+func TestCollective_ContextEnds_BreaksCollectives(t *testing.T) { ranks(t, 2, inWorld(broken)) }
 
 func broken(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	d, err := c.Dup(ctx)
@@ -141,7 +141,7 @@ func broken(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return d.Close()
 }
 
-func TestPanicInAnOperationBreaksTheCollectivesAndNothingElse(t *testing.T) {
+func TestOp_Panics_BreaksOnlyCollectives(t *testing.T) {
 	ranks(t, 2, inWorld(panickedOperation))
 }
 

@@ -67,7 +67,7 @@ func withWatchers(t *testing.T, n int, params map[string]string, f mpitest.Progr
 	return all
 }
 
-func TestHooksSeeCollectivesBeginAndEndAlikeInAllMembers(t *testing.T) {
+func TestCollectiveHooks_AllMembers_HaveEqualSequences(t *testing.T) {
 	all := withWatchers(t, 2, nil, func(ctx context.Context, c *mpi.Comm) error {
 		sum := make([]int64, 2)
 		if err := errors.Join(mpi.Barrier(ctx, c), mpi.Allreduce(ctx, c, []int64{1, 2}, sum, mpi.Sum[int64]())); err != nil {
@@ -104,7 +104,7 @@ func TestHooksSeeCollectivesBeginAndEndAlikeInAllMembers(t *testing.T) {
 }
 
 // A hook that counts what is under way must not lose count when an operation panics.
-func TestHooksHearOfTheEndOfACollectiveThatPanics(t *testing.T) {
+func TestCollectiveHooks_OperationPanics_EndIsCalled(t *testing.T) {
 	w := newWatcher()
 	_, c := singleton(t, mpi.WithHooks(w))
 	bad := mpi.NewOp(func(_, _ []int) { panic("bad") }, true)
@@ -125,7 +125,7 @@ func TestHooksHearOfTheEndOfACollectiveThatPanics(t *testing.T) {
 }
 
 // The wait of a receive is the time that it was posted before its message, over each PML.
-func TestHooksSeeHowLongAReceiveWaited(t *testing.T) {
+func TestHooks_Receive_HasWaitTime(t *testing.T) {
 	const late = 50 * time.Millisecond
 	for _, stack := range []string{"ob1", "cm"} {
 		t.Run(stack, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestHooksSeeHowLongAReceiveWaited(t *testing.T) {
 }
 
 // Stats name a peer as events do.
-func TestStatsNameTheLifeThatEventsName(t *testing.T) {
+func TestStats_Incarnation_IsThatOfEvents(t *testing.T) {
 	w := newWatcher()
 	s, c := singleton(t, mpi.WithHooks(w))
 	if err := c.Send(t.Context(), []byte{1}, 0, 3); err != nil {
@@ -181,7 +181,7 @@ func TestStatsNameTheLifeThatEventsName(t *testing.T) {
 }
 
 // Members that call different things end by another way, which must not be forgotten.
-func TestHooksHearOfTheEndWhereMembersCallOtherThings(t *testing.T) {
+func TestCollectiveHooks_CallsDiffer_EndIsCalled(t *testing.T) {
 	all := withWatchers(t, 2, map[string]string{"coll.check": "true"}, func(ctx context.Context, c *mpi.Comm) error {
 		var r mpi.Request
 		var err error

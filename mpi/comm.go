@@ -38,14 +38,14 @@ type Comm struct {
 	tagMax int
 	state  atomic.Uint32 // stateClosed and others; 0 while all calls are possible.
 
-	rank    int
-	local   *rankEngine // of this rank
-	session *Session
-	seat    *seat // Of a goroutine rank. nil if the rank is the process.
-	group   *Group
-	module  assembly.PML
-	values  *framework.Values
-	spec    pml.CommSpec
+	rank       int
+	local      *rankState // of this rank
+	session    *Session
+	threadRank *threadRank // Of a goroutine rank. nil if the rank is the process.
+	group      *Group
+	module     assembly.PML
+	values     *framework.Values
+	spec       pml.CommSpec
 
 	topology   *topology // nil if there is none. Set before the communicator is used.
 	collective collective
@@ -68,10 +68,10 @@ type Comm struct {
 // newComm returns the handle of a communicator for a rank, which is that of the process if seat is nil. The handle holds the session open. If spec has
 // no local id, newComm reserves one, and releases it after an error. An id that other members know stays in use, so that their messages match no
 // later communicator.
-func newComm(s *Session, seat *seat, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
+func newComm(s *Session, seat *threadRank, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
 	c := &Comm{
-		size: g.Size(), tagMax: m.Caps().TagMax, rank: spec.Rank, local: &s.engine.rankEngine,
-		session: s, seat: seat, group: g, module: m, values: values, spec: spec,
+		size: g.Size(), tagMax: m.Caps().TagMax, rank: spec.Rank, local: &s.engine.rankState,
+		session: s, threadRank: seat, group: g, module: m, values: values, spec: spec,
 	}
 	err := s.hold(&s.comms)
 	if err == nil {
@@ -96,9 +96,9 @@ func newComm(s *Session, seat *seat, g *Group, m assembly.PML, spec pml.CommSpec
 
 // addToPML makes c.pml.
 func (c *Comm) addToPML() (err error) {
-	if c.seat != nil {
-		t := c.seat.of.threads
-		c.local, c.tagMax = c.seat.local, min(c.tagMax, t.team.Caps().TagMax)
+	if c.threadRank != nil {
+		t := c.threadRank.of.threads
+		c.local, c.tagMax = c.threadRank.local, min(c.tagMax, t.team.Caps().TagMax)
 		c.pml, err = t.team.AddComm(c.spec)
 		return err
 	}
@@ -124,20 +124,20 @@ func (c *Comm) key() cid.EndpointID {
 // that wait for it there are notified.
 func (c *Comm) refuseSpan(span cid.Span, why error) {
 	endpoint := pml.AllEndpoints
-	if c.seat != nil {
-		endpoint = int(c.seat.endpoint)
+	if c.threadRank != nil {
+		endpoint = int(c.threadRank.endpoint)
 	}
 	c.session.engine.refuseHandles(span, endpoint)
-	if c.seat == nil {
+	if c.threadRank == nil {
 		c.module.Refuse(span, pml.AllEndpoints)
 	} else {
-		c.seat.refuse(span, why)
+		c.threadRank.refuse(span, why)
 	}
 }
 
-// tellBroken notifies the other members of g that this rank takes part in no further collective of the communicator.
-func (c *Comm) tellBroken(id cid.Extended, g *Group, why error) {
-	if c.seat != nil {
+// reportBroken notifies the other members of g that this rank takes part in no further collective of the communicator.
+func (c *Comm) reportBroken(id cid.Extended, g *Group, why error) {
+	if c.threadRank != nil {
 		why = fmt.Errorf("rank %d: %w", g.rank, why)
 		if !c.session.engine.broken(id, c.session.engine.identity.Proc, why.Error(), c) {
 			return
@@ -158,22 +158,22 @@ func (c *Comm) memberDied(peer framework.Life, reason string) {
 	}
 }
 
-// memberGone ends waits in shared memory for a process that has closed its session, or from
+// loseMember ends waits in shared memory for a process that has closed its session, or from
 // which this one is cut off. Messages from it fail by themselves.
 func (c *Comm) memberGone(peer framework.Life, why error) {
 	ranks := c.ranksOfProcess(peer)
 	c.membersLeft(ranks, why)
-	if c.seat != nil { // Goroutine ranks share memory with those of their process only.
+	if c.threadRank != nil { // Goroutine ranks share memory with those of their process only.
 		return
 	}
 	for _, rank := range ranks {
-		c.collective.memberGone(rank, why)
+		c.collective.loseMember(rank, why)
 	}
 }
 
 // ranksOfProcess returns the ranks that a process has in the communicator. The result is read-only.
 func (c *Comm) ranksOfProcess(peer framework.Life) (ranks []int) {
-	if c.seat == nil {
+	if c.threadRank == nil {
 		if rank := c.spec.Members.Rank(pml.Member{Life: peer}); rank >= 0 {
 			ranks = append(ranks, rank)
 		}
@@ -195,11 +195,11 @@ func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, memberList)
 		}
 		return &table{Members: pml.NewMembersFrom(of, members), group: c.group.members.some(ranks)}
 	}
-	if c.seat == nil {
+	if c.threadRank == nil {
 		t := create()
 		return t.Members, t.group
 	}
-	t := c.seat.of.shareTable(id, create)
+	t := c.threadRank.of.shareTable(id, create)
 	return t, t.group
 }
 
@@ -211,10 +211,10 @@ func (c *Comm) construct(ctx context.Context, before int) (uint64, error) {
 		made, err := c.session.engine.Construct(ctx, c.group.processes(), "\x00children of "+c.spec.ID.String(), nil)
 		return made.ContextID, err
 	}
-	if c.seat == nil {
+	if c.threadRank == nil {
 		return draw()
 	}
-	return c.seat.of.constructOnce(ctx, constructKey{c.spec.ID, before}, c.rank, c.ranksOfProcess(c.session.engine.Env().Self), draw)
+	return c.threadRank.of.constructOnce(ctx, constructKey{c.spec.ID, before}, c.rank, c.ranksOfProcess(c.session.engine.Env().Self), draw)
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.
@@ -291,8 +291,8 @@ func (c *Comm) Close() error {
 	if c.state.Or(stateClosed)&stateClosed != 0 {
 		return c.errClosed()
 	}
-	if c.seat != nil {
-		c.seat.of.awaitAbandoned()
+	if c.threadRank != nil {
+		c.threadRank.of.awaitAbandoned()
 	}
 	c.closeAgreements()
 	c.collective.close()
@@ -341,8 +341,8 @@ func (c *Comm) goes() {
 	}
 	e.mu.Unlock()
 	c.pml.Close()
-	if c.seat != nil {
-		c.seat.remove(c)
+	if c.threadRank != nil {
+		c.threadRank.remove(c)
 	}
 	c.collective.closeInstances()
 }
@@ -366,8 +366,8 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 		return Transport{}, c.errRank(rank)
 	}
 	life := c.spec.Members.Member(rank).Life
-	if c.seat != nil && life == c.session.engine.Env().Self {
-		r := c.seat.of.threads.team.Route(life)
+	if c.threadRank != nil && life == c.session.engine.Env().Self {
+		r := c.threadRank.of.threads.team.Route(life)
 		return Transport{PML: r.PML, Component: r.Transport, Device: r.Device}, nil
 	}
 	r := c.module.Route(life)

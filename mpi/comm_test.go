@@ -21,7 +21,7 @@ func allgather(ctx context.Context, c *mpi.Comm, mine int64) ([]int64, error) {
 	return all, mpi.Allreduce(ctx, c, nil, all, mpi.Sum[int64]())
 }
 
-func TestConcurrentOverlappingCreations(t *testing.T) {
+func TestCreations_OverlapConcurrently_AllWork(t *testing.T) {
 	policies(t, 4, overlap, "auto", "gather", "lazy")
 }
 
@@ -70,7 +70,7 @@ func pairUp(ctx context.Context, world *mpi.Group, peer, me int) error {
 	return nil
 }
 
-func TestManyDupsAndCloses(t *testing.T) { ranks(t, 2, inWorld(manyDups)) }
+func TestDup_ManyTimes_IdsAreReused(t *testing.T) { ranks(t, 2, inWorld(manyDups)) }
 
 func manyDups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -92,7 +92,7 @@ func manyDups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func TestIdsGoOnWhenABaseIsExhausted(t *testing.T) { ranks(t, 2, exhausted) }
+func TestDup_BaseUsedUp_ObtainsNewBase(t *testing.T) { ranks(t, 2, exhausted) }
 
 // exhausted: a chain of dups is deeper than the levels of one base.
 func exhausted(ctx context.Context) error {
@@ -127,7 +127,7 @@ func exhausted(ctx context.Context) error {
 	})(ctx)
 }
 
-func TestSplit(t *testing.T) { policies(t, 5, inWorld(split), "agree", "lazy") }
+func TestSplit_ColorsAndKeys_OrderMembers(t *testing.T) { policies(t, 5, inWorld(split), "agree", "lazy") }
 
 func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	// Even and odd ranks, in reverse.
@@ -192,7 +192,7 @@ func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(mpi.Barrier(ctx, d), mpi.Barrier(ctx, e), d.Close(), e.Close(), sub.Close())
 }
 
-func TestMemberThatNeverComesIsNamed(t *testing.T) {
+func TestCommFromGroup_MemberNeverCalls_IsNamed(t *testing.T) {
 	ranks(t, 3, missing, "bootstrap.timeout=200ms")
 }
 
@@ -261,7 +261,7 @@ func waitPublished(ctx context.Context, _ *mpi.Session, world *mpi.Group) (mpi.C
 	}
 }
 
-func TestSetsThatTheLauncherNamed(t *testing.T) {
+func TestPsets_NamedByLauncher_AreListed(t *testing.T) {
 	t.Parallel()
 	mpitest.Job{Size: 4, Psets: []server.Pset{{Name: "app://Odd", Ranks: []uint32{1, 3}}}}.RunSessions(t, psets)
 }
@@ -306,7 +306,7 @@ func psets(ctx context.Context) error {
 	return errors.Join(err, must(slices.Equal(all, []int64{1, 3}), "%v", all), c.Close(), s.Close())
 }
 
-func TestMembersWithDifferentPoliciesAgree(t *testing.T) { ranks(t, 3, mixed) }
+func TestCommFromGroup_PoliciesDiffer_MembersAgree(t *testing.T) { ranks(t, 3, mixed) }
 
 func mixed(ctx context.Context) error {
 	s, err := mpitest.Open(ctx)

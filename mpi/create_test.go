@@ -25,7 +25,7 @@ func meets(ctx context.Context, c *mpi.Comm, me int, want ...int64) error {
 	return must(slices.Equal(all, want), "members %v, want %v", all, want)
 }
 
-func TestCreateServesDisjointGroups(t *testing.T) { policies(t, 5, inWorld(create), "agree", "lazy") }
+func TestCreate_DisjointGroups_EachGetsComm(t *testing.T) { policies(t, 5, inWorld(create), "agree", "lazy") }
 
 func create(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	me := c.Rank()
@@ -95,7 +95,7 @@ func create(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		"create with different groups: %v", err)
 }
 
-func TestCreateGroupNeedsItsMembersOnly(t *testing.T) { ranks(t, 4, inWorld(createGroup)) }
+func TestCreateGroup_NonMembers_DoNotCall(t *testing.T) { ranks(t, 4, inWorld(createGroup)) }
 
 func createGroup(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	me := c.Rank()
@@ -170,7 +170,7 @@ func createGroup(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(errs...)
 }
 
-func TestCreateGroupWithMixedUpTagsIsAnError(t *testing.T) { ranks(t, 3, inWorld(mixedTags)) }
+func TestCreateGroup_TagsMixedUp_ReturnsError(t *testing.T) { ranks(t, 3, inWorld(mixedTags)) }
 
 // mixedTags has rank 1 mix up its tags. The others get their communicator, or
 // hear of it before they do.
@@ -195,7 +195,7 @@ func mixedTags(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return wants("a member that mixed up its tags", err, mpi.ErrBroken)
 }
 
-func TestIdupOverlapsWithCollectives(t *testing.T) { ranks(t, 3, inWorld(idup)) }
+func TestIdup_Collectives_Overlap(t *testing.T) { ranks(t, 3, inWorld(idup)) }
 
 func idup(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	key := mpi.NewKey(mpi.KeyHooks[int]{Copy: func(v int) (int, bool) { return v + 1, true }})

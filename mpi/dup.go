@@ -60,7 +60,7 @@ func (c *Comm) same(id cid.Extended) (*Comm, error) {
 
 // child is newComm below c.
 func (c *Comm) child(g *Group, spec pml.CommSpec) (*Comm, error) {
-	return newComm(c.session, c.seat, g, c.module, spec, c.values)
+	return newComm(c.session, c.threadRank, g, c.module, spec, c.values)
 }
 
 // derive returns the ids of the next n children, equal in all members. They follow those of the creation before, if it is not nil. When the base is
@@ -83,7 +83,7 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 		if len(ids) == n {
 			return ids, nil
 		}
-		ctx, stop := c.collective.untilBroken(ctx)
+		ctx, stop := c.collective.contextUntilBroken(ctx)
 		defer stop()
 		base, err := c.construct(ctx, c.collective.rebases)
 		if err != nil {

@@ -34,10 +34,10 @@ const (
 // newEarly returns an earlyRun for a call, or nil if it needs the engine. Inside do, after openEarly.
 func (k *collective) newEarly(kept *operation, x *call) *earlyRun {
 	c := k.comm()
-	if c.seat != nil || k.check || x.choice != nil || x.packing != nil || c.session.engine.collectiveHooks != nil {
+	if c.threadRank != nil || k.comparesCalls || x.choice != nil || x.packing != nil || c.session.engine.collectiveHooks != nil {
 		return nil
 	}
-	choice, err := k.chosen(x)
+	choice, err := k.algorithmFor(x)
 	if err != nil {
 		return nil
 	}
@@ -75,14 +75,14 @@ func (r *earlyRun) claim() bool {
 // begin starts the operation. It returns false if the engine has to start it, and the request of the operation if it is promoted.
 func (r *earlyRun) begin() (q Request, isStarted bool) {
 	k := r.k
-	if k.started.n.Load() > 0 || !k.take() {
+	if k.started.n.Load() > 0 || !k.acquire() {
 		return Request{}, false
 	}
 	if k.comm().state.Load() != 0 || k.broken.Load() != nil {
 		k.exit()
 		return Request{}, false
 	}
-	r.call.Turn, r.next = k.begun, 0
+	r.call.Turn, r.next = k.operationCount, 0
 	k.nextTag()
 	isDone, err := r.proceed()
 	if err != nil || !isDone && r.next < r.lastGive {
@@ -120,7 +120,7 @@ func (r *earlyRun) finish() (q Request, isComplete bool) {
 	}
 	e := r.k.engine()
 	e.Lock()
-	for polls := e.PollBudget(); !isDone && err == nil && polls > 0 && !e.Wanted() && r.k.aborted == nil; polls-- {
+	for polls := e.PollBudget(); !isDone && err == nil && polls > 0 && !e.Wanted() && r.k.abortErr == nil; polls-- {
 		cpu.Pause()
 		isDone, err = r.proceed()
 	}
@@ -141,15 +141,15 @@ func (r *earlyRun) promote(err error) Request {
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
-	o.prepare(k.begun)
+	o.prepare(k.operationCount)
 	k.started.n.Add(1)
 	k.started.running = append(k.started.running, o)
 	o.run.Begin(&o.schedule)
 	o.run.Skip(r.next)
 	q := Request{&o.Request, o.Generation()}
 	if err != nil {
-		o.fails(err)
+		o.stop(err)
 	}
-	o.move()
+	o.advance()
 	return q
 }

@@ -8,10 +8,10 @@ import (
 )
 
 // IsBroken says whether c's collectives work no more, without being in one.
-func IsBroken(c *Comm) bool { return c.collective.works() != nil }
+func IsBroken(c *Comm) bool { return c.collective.checkUsable() != nil }
 
 // SkipCollectives counts n collectives of c that nobody has called.
-func SkipCollectives(c *Comm, n uint32) { c.collective.begun += n }
+func SkipCollectives(c *Comm, n uint32) { c.collective.operationCount += n }
 
 // TableOf identifies the table of the members of a communicator of goroutine ranks.
 func TableOf(c *Comm) any { return &c.group.members.mixed[0] }
@@ -29,8 +29,8 @@ func NotesDropped(c *Comm) uint64 { return c.session.engine.notesDropped.Load() 
 
 // HoldCollectives makes the collectives of c busy until release.
 func HoldCollectives(c *Comm) (release func()) {
-	c.collective.take()
-	return c.collective.put
+	c.collective.acquire()
+	return c.collective.release
 }
 
 // RepeatNoNotes lets a rank repeat no message of Agree and Shrink.
@@ -55,7 +55,7 @@ func IsAwaited(c *Comm) bool {
 }
 
 // Queues returns the state of the communicators as a dump has it.
-func Queues(s *Session) string { return s.engine.waiting().Queues }
+func Queues(s *Session) string { return s.engine.hangReport().Queues }
 
 // ConstructOf makes a group construct of two processes over the assembly of a communicator.
 func ConstructOf(ctx context.Context, c *Comm, tag string) error {
@@ -68,7 +68,7 @@ func HasPending(st *Stream) bool { return st.own.engine.hasPending() }
 
 // Waits describes the calls of a process that wait.
 func Waits(s *Session) (texts []string) {
-	for _, w := range s.engine.waiting().Waits {
+	for _, w := range s.engine.hangReport().Waits {
 		texts = append(texts, w.What)
 	}
 	return texts

@@ -56,7 +56,7 @@ func flushArgs(ctx context.Context, isClosed bool, errClosed func() error) error
 	if isClosed {
 		return errClosed()
 	}
-	if over(ctx) {
+	if hasEnded(ctx) {
 		return ended(ctx, "flush buffer", context.Cause(ctx))
 	}
 	return nil

@@ -12,10 +12,10 @@ import (
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
-// TestForcedAlgorithmsAgree: each algorithm, forced for one communicator, comes to the same
+// TestForce_Algorithms_HaveEqualResults: each algorithm, forced for one communicator, comes to the same
 // over real messages, blocking and not, of several segments and of fewer elements than
 // members.
-func TestForcedAlgorithmsAgree(t *testing.T) {
+func TestForce_Algorithms_HaveEqualResults(t *testing.T) {
 	forces := []string{"",
 		"bcast=tuned:binomial,reduce=tuned:rabenseifner,allreduce=tuned:rabenseifner,allgather=tuned:linear,alltoall=tuned:bruck,gather=tuned:binomial",
 		"bcast=tuned:chain,reduce=tuned:chain,allreduce=tuned:ring,allgather=basic:ring,alltoall=tuned:pairs,reduce_scatter_block=tuned:halving",
@@ -107,8 +107,8 @@ func every(ctx context.Context, c *mpi.Comm, count int, blocking bool) error {
 	return nil
 }
 
-// TestForceOfOneCommunicatorIsChecked before anything is exchanged.
-func TestForceOfOneCommunicatorIsChecked(t *testing.T) {
+// TestForce_OfOneComm_IsChecked before anything is exchanged.
+func TestForce_OfOneComm_IsChecked(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, world *mpi.Comm) error {
 		_, err := mpi.CommFromGroup(ctx, world.Group(), "forced", mpi.WithCommParam("coll.force", "allreduce=tuned:rnig"))
 		if !errors.Is(err, mpi.ErrConfig) {

@@ -24,7 +24,7 @@ func ranksOf(g *Group) []int {
 	return ranks
 }
 
-func TestGroupOperationsKeepTheStandardsOrder(t *testing.T) {
+func TestGroup_Operations_KeepStandardOrder(t *testing.T) {
 	g := someGroup(10, 3)
 	incl := func(ranks ...int) *Group {
 		x, err := g.Incl(ranks...)

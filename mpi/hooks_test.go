@@ -32,7 +32,7 @@ type function func(pml.Event)
 
 func (f function) Event(e pml.Event) { f(e) }
 
-func TestHooksSeeMessagesOfAllSessions(t *testing.T) {
+func TestHooks_SeveralSessions_SeeAllMessages(t *testing.T) {
 	r := &recorder{}
 	s, c := singleton(t, mpi.WithHooks(r))
 	if err := c.Send(t.Context(), []byte{1}, 0, 42); err != nil {
@@ -108,7 +108,7 @@ func (c stickyComm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plan
 	return err
 }
 
-func TestSendThatCannotBeWithdrawnGivesItsRequest(t *testing.T) {
+func TestSend_NotWithdrawable_ReturnsPendingError(t *testing.T) {
 	standard, reg := components.Standard(), framework.NewRegistry()
 	var begun func()
 	for _, kind := range standard.Kinds() {

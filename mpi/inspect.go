@@ -78,7 +78,7 @@ func (c *Comm) Inspect() (Inspection, error) {
 	if c.isClosed() {
 		return Inspection{}, c.errClosed()
 	}
-	if c.seat != nil {
+	if c.threadRank != nil {
 		return c.inspectSeat()
 	}
 	all, err := c.session.engine.inspect(c.module)
@@ -103,7 +103,7 @@ func (e *process) inspect(m assembly.PML) (pml.Inspection, error) {
 	if err := e.addTries(context.Background(), &x, func(c *Comm) bool { return c.module.Module == m.Module }); err != nil {
 		return x, err
 	}
-	return x, e.addPartitions(context.Background(), &x, func(c *Comm) bool { return c.seat == nil && c.module.Module == m.Module })
+	return x, e.addPartitions(context.Background(), &x, func(c *Comm) bool { return c.threadRank == nil && c.module.Module == m.Module })
 }
 
 // writeInspection writes the communicators where something waits. comms has those
@@ -129,8 +129,8 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Endpoin
 				fmt.Fprintf(b, " %q", name)
 			}
 			fmt.Fprintf(b, ": rank %d of %d", c.rank, c.size)
-			if c.seat != nil {
-				fmt.Fprintf(b, " (goroutine %d)", c.seat.endpoint)
+			if c.threadRank != nil {
+				fmt.Fprintf(b, " (goroutine %d)", c.threadRank.endpoint)
 			}
 			if c.session.stream != nil {
 				fmt.Fprintf(b, " (%v)", c.session.stream)
@@ -138,7 +138,7 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Endpoin
 		} else {
 			b.WriteString(": closed")
 		}
-		if c == nil || c.seat == nil {
+		if c == nil || c.threadRank == nil {
 			fmt.Fprintf(b, ", local id %s", i.Local)
 		}
 		b.WriteByte('\n')
@@ -198,9 +198,9 @@ func peerName(c *Comm, rank int) string {
 	switch {
 	case rank == AnySource:
 		return "any rank"
-	case c == nil || rank < 0 || rank >= c.size || c.seat == nil && int(c.group.members.at(rank).Rank) == rank:
+	case c == nil || rank < 0 || rank >= c.size || c.threadRank == nil && int(c.group.members.at(rank).Rank) == rank:
 		return fmt.Sprint(rank)
-	case c.seat != nil:
+	case c.threadRank != nil:
 		return fmt.Sprintf("%d (goroutine %d of %s of the job)", rank, c.group.members.at(rank).endpoint, c.group.members.at(rank).Proc)
 	}
 	return fmt.Sprintf("%d (%s of the job)", rank, c.group.members.at(rank).Proc)

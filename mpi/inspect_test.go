@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
+func TestDump_BothSides_ShowPendingOperations(t *testing.T) {
 	var many []pml.Pending
 	for i := range most + 5 {
 		many = append(many, pml.Pending{Peer: 3, Tag: i, Bytes: 8, State: "offered"})
@@ -44,8 +44,8 @@ func TestDumpShowsWhatEachSideWaitsFor(t *testing.T) {
 	}
 }
 
-// TestNothingWaitsForAnEngineThatIsStuck: in a transport that does not return, say.
-func TestNothingWaitsForAnEngineThatIsStuck(t *testing.T) {
+// TestInspect_EngineStuck_ReturnsErrTimeout: in a transport that does not return, say.
+func TestInspect_EngineStuck_ReturnsErrTimeout(t *testing.T) {
 	t.Parallel() // it stands still: with an engine of its own
 	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: &local.Params{}})
 	if err != nil {
@@ -68,7 +68,7 @@ func TestNothingWaitsForAnEngineThatIsStuck(t *testing.T) {
 	defer c.Close()
 	s.engine.progress.Lock()
 	described := make(chan string)
-	go func() { described <- s.engine.waiting().Queues }()
+	go func() { described <- s.engine.hangReport().Queues }()
 	_, err = c.Inspect()
 	text := <-described
 	s.engine.progress.Unlock()

@@ -102,7 +102,7 @@ func (c *Comm) isendrecv(send []byte, dst, stag int, recv []byte, src, rtag int,
 
 // newExchange takes an exchange from the free list, or makes one, and starts its request. Lock
 // held.
-func (r *rankEngine) newExchange() *exchange {
+func (r *rankState) newExchange() *exchange {
 	var x *exchange
 	if last := len(r.exchanges) - 1; last >= 0 {
 		x = r.exchanges[last]

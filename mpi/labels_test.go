@@ -34,7 +34,7 @@ next:
 }
 
 // Profiles of a test, or of many processes together, say whose work it is.
-func TestGoroutinesAreLabeledWithRankAndCommunicator(t *testing.T) {
+func TestLabels_Goroutines_HaveRankAndComm(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		rank := `"ferry.rank":"` + string(rune('0'+c.Rank())) + `"`
 		comm := []string{rank, `"ferry.comm":"` + t.Name() + `"`, strings.Replace(rank, "ferry.rank", "ferry.comm.rank", 1)}

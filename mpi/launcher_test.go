@@ -9,9 +9,9 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestLauncherThatHangsUpIsAnError: a session that opens while its launcher ends, or
+// TestOpenSession_LauncherHangsUp_ReturnsError: a session that opens while its launcher ends, or
 // with a wrong token, panicked when what was half open was closed.
-func TestLauncherThatHangsUpIsAnError(t *testing.T) {
+func TestOpenSession_LauncherHangsUp_ReturnsError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {

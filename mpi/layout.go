@@ -14,10 +14,10 @@ import (
 // Layout describes the bytes of a buffer that form a message (a derived datatype of MPI-4.1 section 5.1). It is an immutable value. The zero Layout is
 // the empty message. An invalid layout, for example with negative sizes, is an error of the operation that uses it.
 type Layout struct {
-	shape    shape     // nil if empty.
-	form     *pml.Form // The layout for a PML.
-	overlaps bool      // A byte is in two blocks.
-	err      error
+	shape      shape     // nil if empty.
+	form       *pml.Form // The layout for a PML.
+	hasOverlap bool      // A byte is in two blocks.
+	err        error
 }
 
 // shape is a pml.Layout that may be contiguous.
@@ -75,7 +75,7 @@ func Indexed(blocks ...Block) Layout {
 }
 
 func newLayout(s shape, overlaps bool) Layout {
-	return Layout{shape: s, form: &pml.Form{Layout: s}, overlaps: overlaps}
+	return Layout{shape: s, form: &pml.Form{Layout: s}, hasOverlap: overlaps}
 }
 
 // Size returns the number of bytes of the message.
@@ -103,7 +103,7 @@ func (l Layout) At(offset int) Layout {
 	case offset < 0 || l.shape.Extent() > int64(math.MaxInt-offset):
 		return Layout{err: fmt.Errorf("%w: a layout of %d bytes moved by %d", ErrUnsupported, l.shape.Extent(), offset)}
 	}
-	return newLayout(moved{l.shape, int64(offset)}, l.overlaps)
+	return newLayout(moved{l.shape, int64(offset)}, l.hasOverlap)
 }
 
 // moved is a shape at an offset of by bytes.
@@ -132,7 +132,7 @@ func (l Layout) buffer(buf []byte, receive bool) (pml.Buffer, error) {
 		return pml.Buffer{}, nil
 	case l.shape.Extent() > int64(len(buf)):
 		return pml.Buffer{}, fmt.Errorf("%w: the layout ends at byte %d, and the buffer at %d", ErrTruncate, l.shape.Extent(), len(buf))
-	case receive && l.overlaps:
+	case receive && l.hasOverlap:
 		return pml.Buffer{}, fmt.Errorf("%w: blocks of a layout overlap, so that it can't receive", ErrUnsupported)
 	}
 	if from, to, ok := l.shape.contiguous(); ok {

@@ -22,7 +22,7 @@ func places(blocks []mpi.Block) (at []int) {
 	return at
 }
 
-func TestLayoutsPickTheSameBytesAsALoop(t *testing.T) {
+func TestLayout_Bytes_MatchLoop(t *testing.T) {
 	_, c := singleton(t)
 	rapid.Check(t, func(t *rapid.T) {
 		var blocks []mpi.Block
@@ -84,7 +84,7 @@ func TestLayoutsPickTheSameBytesAsALoop(t *testing.T) {
 	})
 }
 
-func TestLayoutsBetweenRanks(t *testing.T) { ranks(t, 2, inWorld(layouts)) }
+func TestLayout_BetweenRanks_ArrivesComplete(t *testing.T) { ranks(t, 2, inWorld(layouts)) }
 
 // layouts: columns of a matrix, small ones in cells and large ones in pieces.
 func layouts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
@@ -122,7 +122,7 @@ func layouts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(wants("a short layout", err, mpi.ErrTruncate), must(st.Bytes == n, "%+v", st))
 }
 
-func TestLayoutsThatCannotBeAreErrors(t *testing.T) {
+func TestLayout_Invalid_ReturnsError(t *testing.T) {
 	_, c := singleton(t)
 	buf := make([]byte, 100)
 	for name, l := range map[string]mpi.Layout{

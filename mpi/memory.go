@@ -61,7 +61,7 @@ func (e *process) allocate(bytes int) (*Memory, error) {
 		if err != nil {
 			return nil, err
 		}
-		e.registered.add(b)
+		e.transportMemory.add(b)
 		return &Memory{bytes: b, from: from}, nil
 	}
 	// Go aligns large allocations.
@@ -91,7 +91,7 @@ func (m *Memory) Close() error {
 	}
 	if m.from != nil {
 		// Once it is free another goroutine may allocate memory at its address.
-		r := &m.session.engine.registered
+		r := &m.session.engine.transportMemory
 		r.remove(m.bytes)
 		err := m.session.engine.ranksUse(m.bytes)
 		if err == nil {
@@ -126,23 +126,23 @@ func (e *process) streamsUse(memory []byte) error {
 	return nil
 }
 
-// registered finds memory of transports. Every large send reads it. It changes seldom.
-type registered struct {
+// transportMemory finds memory of transports. Every large send reads it. It changes seldom.
+type transportMemory struct {
 	mu   sync.Mutex
 	list atomic.Pointer[[][]byte]
 }
 
-func (r *registered) add(b []byte) {
+func (r *transportMemory) add(b []byte) {
 	r.change(func(list [][]byte) [][]byte { return append(list, b) })
 }
 
-func (r *registered) remove(b []byte) {
+func (r *transportMemory) remove(b []byte) {
 	r.change(func(list [][]byte) [][]byte {
 		return slices.DeleteFunc(list, func(x []byte) bool { return &x[0] == &b[0] })
 	})
 }
 
-func (r *registered) change(f func([][]byte) [][]byte) {
+func (r *transportMemory) change(f func([][]byte) [][]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list [][]byte
@@ -153,21 +153,21 @@ func (r *registered) change(f func([][]byte) [][]byte) {
 	r.list.Store(&list)
 }
 
-// registeredMin is the smallest size for a lookup in registered. Smaller messages are copied into cells in any case.
-const registeredMin = 2 << 10
+// minTransportMemory is the smallest size for a lookup in registered. Smaller messages are copied into cells in any case.
+const minTransportMemory = 2 << 10
 
 // formOf returns the form of a send's memory. The cost for a small message is one comparison.
 func (c *Comm) formOf(buf []byte) *pml.Form {
-	if len(buf) < registeredMin {
+	if len(buf) < minTransportMemory {
 		return nil
 	}
-	return c.session.engine.registered.formOf(buf)
+	return c.session.engine.transportMemory.formOf(buf)
 }
 
 // formOf stays a call, so that the compare before it is inlined into every send.
 //
 //go:noinline
-func (r *registered) formOf(buf []byte) *pml.Form {
+func (r *transportMemory) formOf(buf []byte) *pml.Form {
 	list := r.list.Load()
 	if list == nil {
 		return nil

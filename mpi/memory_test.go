@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestMemoryHoldsTheSessionOpen(t *testing.T) {
+func TestMemory_Open_SessionCloseReturnsErrPending(t *testing.T) {
 	noLeak(t)
 	s, c := singleton(t)
 	m, err := mpi.AllocMem(s, 1001)
@@ -53,7 +53,7 @@ func TestMemoryHoldsTheSessionOpen(t *testing.T) {
 	}
 }
 
-func TestMemoryIsNotTakenFromUnderAMessage(t *testing.T) { ranks(t, 2, inWorld(memory)) }
+func TestMemoryClose_MessageInProgress_ReturnsErrPending(t *testing.T) { ranks(t, 2, inWorld(memory)) }
 
 func memory(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	const n = 1 << 20

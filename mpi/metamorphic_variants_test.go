@@ -151,9 +151,9 @@ func (v variant) job(ranks int) (job mpitest.Job, done func(), err error) {
 	}}, done, err
 }
 
-// TestMetamorphicVariantsDoWhatTheyAreFor: a variant that quietly does what others do
+// TestMetamorphic_Variants_ReachTheirPaths: a variant that quietly does what others do
 // compares nothing.
-func TestMetamorphicVariantsDoWhatTheyAreFor(t *testing.T) {
+func TestMetamorphic_Variants_ReachTheirPaths(t *testing.T) {
 	const ranks = 4
 	for _, v := range variants(t) {
 		t.Run(v.name, func(t *testing.T) {

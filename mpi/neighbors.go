@@ -83,7 +83,7 @@ func neighborAllgather[T any](x *call, c *Comm, send, recv []T) error {
 		return errShort("the result", len(recv), needs)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.sized(len(x.in))
+	x.setBlockSize(len(x.in))
 	return nil
 }
 
@@ -118,7 +118,7 @@ func neighborAlltoall[T any](x *call, c *Comm, send, recv []T) error {
 		return errShort("the result", len(recv), needs)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.sized(size * x.args.Elem)
+	x.setBlockSize(size * x.args.Elem)
 	return nil
 }
 

@@ -51,7 +51,7 @@ func without(from *framework.Registry, drop func(kind framework.Kind, name strin
 	return reg
 }
 
-func TestMessagesOverAnMTL(t *testing.T) {
+func TestMTL_Messages_PassKit(t *testing.T) {
 	for _, pmls := range []string{"cm", "cm,ob1", "ob1,cm"} {
 		for _, shared := range []string{"true", "false"} {
 			t.Run(pmls+" shared memory "+shared, func(t *testing.T) {
@@ -89,9 +89,9 @@ func TestMessagesOverAnMTL(t *testing.T) {
 	}
 }
 
-// TestCMWithoutAnMTLIsAnError: asked for, it says what is missing; otherwise another
+// TestOpenSession_CMWithoutMTL_ReturnsErrConfig: asked for, it says what is missing; otherwise another
 // PML is used, and the verdict says why.
-func TestCMWithoutAnMTLIsAnError(t *testing.T) {
+func TestOpenSession_CMWithoutMTL_ReturnsErrConfig(t *testing.T) {
 	noLeak(t)
 	_, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(withNetwork(false)), mpi.WithParam("pml", "cm"))
 	if !errors.Is(err, mpi.ErrConfig) || !strings.Contains(fmt.Sprint(err), "ofi is not built: libfabric.so.1 was not found (install it)") {
@@ -110,9 +110,9 @@ func TestCMWithoutAnMTLIsAnError(t *testing.T) {
 	}
 }
 
-// TestWithoutATransportTheReasonIsTheMissingOnes: that another one serves the process
+// TestSend_NoTransport_NamesMissingOnes: that another one serves the process
 // itself only helps nobody.
-func TestWithoutATransportTheReasonIsTheMissingOnes(t *testing.T) {
+func TestSend_NoTransport_NamesMissingOnes(t *testing.T) {
 	ranks(t, 2, inWorld(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		err := c.Send(ctx, nil, 1-c.Rank(), 0)
 		return must(errors.Is(err, mpi.ErrTransport) && strings.Contains(err.Error(),
@@ -141,9 +141,9 @@ func TestSend_NodeWithoutTransport_ErrorNamesParameterOfNetwork(t *testing.T) {
 	}
 }
 
-// TestLimitOfANetworksIdsSaysWhoSetsIt: a network that matches few bits has few
+// TestComm_NetworkIDsUsedUp_NamesLimit: a network that matches few bits has few
 // communicators, and a user who needs more learns why, and what to do.
-func TestLimitOfANetworksIdsSaysWhoSetsIt(t *testing.T) {
+func TestComm_NetworkIDsUsedUp_NamesLimit(t *testing.T) {
 	noLeak(t)
 	narrow := mtltest.NewMemory(mtltest.Options{CIDBits: 8}).Component()
 	s, c := singleton(t, mpi.WithRegistry(withMTL(narrow)), mpi.WithParam("pml", "cm"))

@@ -14,9 +14,9 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestCollectivesAmongNodes: ranks whose segments are in different directories are on
+// TestCollectives_SeveralNodes_MatchReference: ranks whose segments are in different directories are on
 // different nodes. Those of one share memory; wherever ranks are, no component is left out.
-func TestCollectivesAmongNodes(t *testing.T) {
+func TestCollectives_SeveralNodes_MatchReference(t *testing.T) {
 	for name, nodes := range map[string][]int{"one": {0, 0, 0, 0}, "blocks": {0, 0, 0, 1, 1}, "in turns": {0, 1, 0, 1, 2}, "apart": {0, 1, 2}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,8 +65,8 @@ func TestCollectivesAmongNodes(t *testing.T) {
 	}
 }
 
-// TestMembersThatPassDifferentLengthsHearOfIt in shared memory, too.
-func TestMembersThatPassDifferentLengthsHearOfIt(t *testing.T) {
+// TestNonblocking_LengthsDiffer_ReturnError in shared memory, too.
+func TestNonblocking_LengthsDiffer_ReturnError(t *testing.T) {
 	mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
 		calls := map[string]func(d *mpi.Comm) error{
 			"bcast":     func(d *mpi.Comm) error { return mpi.Bcast(ctx, d, make([]byte, 5+d.Rank()), 0) },

@@ -30,16 +30,16 @@ type nonblocking struct {
 	n atomic.Int32 // Number of running and waiting operations. Changes with the engine's lock held.
 
 	// Guarded by the engine's lock.
-	running  []*operation         // In the order of their starts.
-	waiting  []*operation         // Started after all running ones, in the order of their starts.
-	starting bool                 // startWaiting is active further out.
-	turn     *progress.Completion // Of a blocking collective in awaitTurn, or nil.
-	work     []step               // Steps for the communicator's goroutine.
-	working  bool                 // The goroutine runs.
-	closing  bool                 // The communicator is closed, and its resources go with the last operation.
+	running     []*operation         // In the order of their starts.
+	queued      []*operation         // Started after all running ones, in the order of their starts.
+	isStarting  bool                 // startWaiting is active further out.
+	blockedCall *progress.Completion // Of a blocking collective in awaitTurn, or nil.
+	work        []step               // Steps for the communicator's goroutine.
+	isWorking   bool                 // The goroutine runs.
+	isClosing   bool                 // The communicator is closed, and its resources go with the last operation.
 
-	labels pprof.LabelSet // Used by the goroutine only.
-	named  bool           // labels is set.
+	labels    pprof.LabelSet // Used by the goroutine only.
+	hasLabels bool           // labels is set.
 }
 
 // operation is a nonblocking collective. It is reused like a PML's request. The request completes when the schedule has ended, or has failed and
@@ -61,17 +61,17 @@ type operation struct {
 
 	packing *packing // Of a form with layouts. Nil once its result is unpacked, and for others.
 
-	then *later // Set while the members compare their calls. nil while the operation of the program runs.
+	comparison *afterComparison // Set while the members compare their calls. nil while the operation of the program runs.
 
 	isKept bool        // It is of a persistent operation, and not in the free list.
 	inUse  atomic.Bool // Between Start and Release, if it is kept.
 
-	busy   int   // Steps in progress.
-	moving bool  // move is active in a caller.
-	err    error // First error.
-	told   bool  // Other members were notified of err.
+	busy        int   // Steps in progress.
+	isAdvancing bool  // move is active in a caller.
+	err         error // First error.
+	isReported  bool  // Other members were notified of err.
 
-	watched func(error) // Hook for the end, or nil.
+	endHook func(error) // Hook for the end, or nil.
 }
 
 // step is a step of an operation, and the notifier of its message. It embeds the operation, so that the message is
@@ -100,18 +100,18 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 		return Request{}, err
 	}
 	defer k.exit()
-	choice, err := k.chosen(x)
-	if err == nil && k.check {
-		choice, err = k.withoutInstance(x)
+	choice, err := k.algorithmFor(x)
+	if err == nil && k.comparesCalls {
+		choice, err = k.plainAlgorithmFor(x)
 	}
 	if err != nil {
 		return Request{}, err
 	}
 	o := k.operationOf(kept, x, choice)
-	o.call.Turn = k.begun
+	o.call.Turn = k.operationCount
 	o.tag = k.nextTag()
 	needs := len(o.schedule.Steps)
-	if k.check {
+	if k.comparesCalls {
 		if err := o.compareFirst(x, choice); err != nil {
 			return Request{}, err
 		}
@@ -121,18 +121,18 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 		o.steps = append(o.steps, step{o, i})
 	}
 	if k.comm().session.engine.collectiveHooks != nil {
-		o.watched = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
+		o.endHook = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
 	}
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
-	o.prepare(k.begun)
+	o.prepare(k.operationCount)
 	n := &k.started
 	n.n.Add(1)
-	if len(n.waiting) == 0 && n.mayRun(o.end) {
+	if len(n.queued) == 0 && n.mayRun(o.end) {
 		n.run(o)
 	} else {
-		n.waiting = append(n.waiting, o)
+		n.queued = append(n.queued, o)
 	}
 	return Request{&o.Request, o.Generation()}, nil
 }
@@ -140,7 +140,7 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 // prepare makes the request pending. end is the turn of the next collective. Lock held.
 func (o *operation) prepare(end uint32) {
 	o.Start()
-	o.err, o.told, o.busy, o.end = nil, false, 0, end
+	o.err, o.isReported, o.busy, o.end = nil, false, 0, end
 }
 
 // operationOf returns an operation for a call, which is kept unless that is nil or in use. The caller sets its turn and its tag.
@@ -197,22 +197,22 @@ func (n *nonblocking) mayRun(end uint32) bool {
 func (n *nonblocking) run(o *operation) {
 	n.running = append(n.running, o)
 	o.run.Begin(&o.schedule)
-	o.move()
+	o.advance()
 }
 
 // startWaiting runs waiting operations as far as they may. Lock held.
 func (n *nonblocking) startWaiting() {
-	if n.starting { // by the end of one that it runs
+	if n.isStarting { // by the end of one that it runs
 		return
 	}
-	n.starting = true
-	for len(n.waiting) > 0 && n.mayRun(n.waiting[0].end) {
-		o := n.waiting[0]
-		n.waiting[0] = nil
-		n.waiting = n.waiting[1:]
+	n.isStarting = true
+	for len(n.queued) > 0 && n.mayRun(n.queued[0].end) {
+		o := n.queued[0]
+		n.queued[0] = nil
+		n.queued = n.queued[1:]
 		n.run(o)
 	}
-	n.starting = false
+	n.isStarting = false
 }
 
 // awaitTurn waits until all nonblocking operations are running, and none of them has a tag of
@@ -221,14 +221,14 @@ func (k *collective) awaitTurn(ctx context.Context) error {
 	n, e := &k.started, k.engine()
 	e.Lock()
 	defer e.Unlock()
-	for len(n.waiting) > 0 || !n.tagsFree(k.begun) {
-		n.turn = new(progress.Completion)
-		err := e.Wait(ctx, n.turn, nil)
-		n.turn = nil
+	for len(n.queued) > 0 || !n.tagsFree(k.operationCount) {
+		n.blockedCall = new(progress.Completion)
+		err := e.Wait(ctx, n.blockedCall, nil)
+		n.blockedCall = nil
 		if err != nil {
 			return err
 		}
-		if err := k.works(); err != nil {
+		if err := k.checkUsable(); err != nil {
 			return err
 		}
 	}
@@ -247,8 +247,8 @@ func (k *collective) closing() bool {
 	e := k.engine()
 	e.Lock()
 	defer e.Unlock()
-	k.started.closing = k.started.n.Load() > 0
-	return k.started.closing
+	k.started.isClosing = k.started.n.Load() > 0
+	return k.started.isClosing
 }
 
 // newOperation takes one from the free list, or makes one.
@@ -266,12 +266,12 @@ func (k *collective) newOperation() *operation {
 	return o
 }
 
-// move starts all steps that are ready, and completes the request at the end. The lock is held.
-func (o *operation) move() {
-	if o.moving {
+// advance starts all steps that are ready, and completes the request at the end. The lock is held.
+func (o *operation) advance() {
+	if o.isAdvancing {
 		return
 	}
-	o.moving = true
+	o.isAdvancing = true
 	for o.err == nil {
 		if i, ok := o.run.Next(); ok {
 			o.begin(i)
@@ -280,18 +280,18 @@ func (o *operation) move() {
 		if !o.run.Over() {
 			break
 		}
-		if o.then == nil {
+		if o.comparison == nil {
 			o.startUnpack()
 			break
 		}
-		o.goOn()
+		o.startCompared()
 	}
-	o.moving = false
+	o.isAdvancing = false
 	local := o.k.comm().local
-	if o.busy == 0 && (o.err == nil && o.run.Over() || o.told) {
+	if o.busy == 0 && (o.err == nil && o.run.Over() || o.isReported) {
 		o.ends()
 	}
-	local.pollTries()
+	local.pollPendingSteps()
 }
 
 // quickBytes limits the bytes that built-in operations combine, or a step copies, with the engine's lock held. It takes some microseconds, like a
@@ -319,7 +319,7 @@ func (o *operation) startUnpack() {
 func (o *operation) begin(i int) {
 	s := &o.schedule.Steps[i]
 	if s.Kind == coll.Own {
-		o.own(i)
+		o.startOwnStep(i)
 		return
 	}
 	c := o.k.comm()
@@ -343,7 +343,7 @@ func (o *operation) begin(i int) {
 	}
 	switch {
 	case err != nil:
-		o.fails(err)
+		o.stop(err)
 	case r.Done():
 		o.take(r, i)
 	default:
@@ -363,7 +363,7 @@ func (o *operation) local(i int) {
 	case coll.Copy:
 		o.call.Copy(s)
 	case coll.Work:
-		work(o.instance, s, &o.call)
+		runWork(o.instance, s, &o.call)
 	default:
 		o.call.Apply(o.call.At(s.Buf, s.N), o.call.At(s.From, s.N))
 	}
@@ -374,20 +374,20 @@ func (s *step) Completed(r *pml.Request) {
 	o := s.operation
 	o.busy--
 	o.take(r, s.i)
-	o.move()
+	o.advance()
 }
 
 // take uses the request of a step up. Lock held.
 func (o *operation) take(r *pml.Request, i int) {
 	st, _, err := r.Take(r.Generation())
-	o.done(i, o.schedule.Steps[i].Whole(st.Bytes, err))
+	o.stepDone(i, o.schedule.Steps[i].Whole(st.Bytes, err))
 }
 
-// done records the end of a step. The lock is held.
-func (o *operation) done(i int, err error) {
+// stepDone records the end of a step. The lock is held.
+func (o *operation) stepDone(i int, err error) {
 	switch {
 	case err != nil:
-		o.fails(err)
+		o.stop(err)
 	case i == unpackStep:
 		o.packing = nil
 	default:
@@ -395,8 +395,8 @@ func (o *operation) done(i int, err error) {
 	}
 }
 
-// fails stops the operation from starting steps, and notifies the members, so that its steps in progress end. The lock is held.
-func (o *operation) fails(err error) {
+// stop stops the operation from starting steps, and notifies the members, so that its steps in progress end. The lock is held.
+func (o *operation) stop(err error) {
 	if o.err != nil {
 		return
 	}
@@ -404,10 +404,10 @@ func (o *operation) fails(err error) {
 	isBroken := k.broken.Load() != nil
 	if o.err = fmt.Errorf("i%v: %w", o.op, err); isBroken { // The failure that broke them aborts the steps.
 		if !errors.Is(err, ErrProcFailed) {
-			o.err = k.works()
+			o.err = k.checkUsable()
 		}
 		if _, uses := framework.As[coll.Withdrawer](o.instance); !uses {
-			o.told = true
+			o.isReported = true
 			return
 		}
 	}
@@ -421,8 +421,8 @@ func (o *operation) fails(err error) {
 		e := k.engine()
 		e.Lock()
 		defer e.Release()
-		o.told = true
-		o.move()
+		o.isReported = true
+		o.advance()
 	}()
 }
 
@@ -433,25 +433,25 @@ func (o *operation) ends() {
 	i := slices.Index(n.running, o)
 	n.running = slices.Delete(n.running, i, i+1)
 	left := n.n.Add(-1)
-	if o.then != nil {
-		o.call, o.then = o.then.call, nil
+	if o.comparison != nil {
+		o.call, o.comparison = o.comparison.call, nil
 	}
 	o.call = coll.Call{Buffers: coll.Buffers{Temp: o.call.Temp}}
 	o.instance, o.packing = nil, nil
 	o.Request.Status = pml.NoMessage()
 	o.Request.Status.Err = o.err
-	if left == 0 && n.closing {
-		n.closing = false
+	if left == 0 && n.isClosing {
+		n.isClosing = false
 		go k.comm().endPart() // It takes the lock.
 	}
-	if o.watched != nil {
-		o.watched(o.err)
-		o.watched = nil
+	if o.endHook != nil {
+		o.endHook(o.err)
+		o.endHook = nil
 	}
 	o.Finish()
 	n.startWaiting()
-	if n.turn != nil {
-		k.engine().Complete(n.turn)
+	if n.blockedCall != nil {
+		k.engine().Complete(n.blockedCall)
 	}
 }
 
@@ -483,8 +483,8 @@ func (o *operation) First() progress.Source { return nil }
 // do has a step done by the communicator's goroutine, which lives as long as there is
 // something to do. Lock held.
 func (n *nonblocking) do(e *progress.Engine, s step) {
-	if n.work = append(n.work, s); !n.working {
-		n.working = true
+	if n.work = append(n.work, s); !n.isWorking {
+		n.isWorking = true
 		c := s.k.comm()
 		e.Go(func() { n.label(e, c); n.goOn(e) })
 	}
@@ -492,8 +492,8 @@ func (n *nonblocking) do(e *progress.Engine, s step) {
 
 // label sets the profile labels of the goroutine.
 func (n *nonblocking) label(e *progress.Engine, c *Comm) {
-	if !n.named {
-		n.labels, n.named = c.Labels(), true
+	if !n.hasLabels {
+		n.labels, n.hasLabels = c.Labels(), true
 	}
 	e.Label(n.labels)
 }
@@ -501,7 +501,7 @@ func (n *nonblocking) label(e *progress.Engine, c *Comm) {
 // errNoReturn is the error of an operation of the program that has ended its goroutine.
 var errNoReturn = errors.New("it ended its goroutine")
 
-// goOn does the work. A function of the program may panic.
+// startCompared does the work. A function of the program may panic.
 func (n *nonblocking) goOn(e *progress.Engine) {
 	var s step
 	e.Lock()
@@ -514,9 +514,9 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 			}
 			e.Lock()
 			s.busy--
-			s.fails(fmt.Errorf("%w: %v", errPanicked, why))
-			s.move()
-			if n.working = len(n.work) > 0; n.working {
+			s.stop(fmt.Errorf("%w: %v", errPanicked, why))
+			s.advance()
+			if n.isWorking = len(n.work) > 0; n.isWorking {
 				e.Go(func() { n.label(e, c); n.goOn(e) })
 			}
 		}
@@ -530,8 +530,8 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 		o, i := s.operation, s.i
 		s.operation = nil
 		o.busy--
-		o.done(i, nil)
-		o.move()
+		o.stepDone(i, nil)
+		o.advance()
 	}
-	n.work, n.working = nil, false
+	n.work, n.isWorking = nil, false
 }

@@ -33,9 +33,9 @@ func factors(rank, n int) []matrix {
 	return s
 }
 
-// TestNonblockingFormsGiveWhatBlockingOnesGive, all started before any is waited for, with
+// TestNonblocking_Results_EqualBlocking, all started before any is waited for, with
 // messages and a blocking one between them.
-func TestNonblockingFormsGiveWhatBlockingOnesGive(t *testing.T) {
+func TestNonblocking_Results_EqualBlocking(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 5} {
 		for _, block := range []int{0, 3, 5000} {
@@ -47,8 +47,8 @@ func TestNonblockingFormsGiveWhatBlockingOnesGive(t *testing.T) {
 	}
 }
 
-// TestNonblockingFormsOverANetworkThatMatches, in which ids become known as messages go.
-func TestNonblockingFormsOverANetworkThatMatches(t *testing.T) {
+// TestNonblocking_OverMTL_Completes, in which ids become known as messages go.
+func TestNonblocking_OverMTL_Completes(t *testing.T) {
 	t.Parallel()
 	for _, shared := range []string{"true", "false"} {
 		for _, policy := range []string{"agree", "lazy"} {
@@ -179,9 +179,9 @@ func allForms(ctx context.Context, c *mpi.Comm, block int) error {
 	return must(token[0] == 9, "the message among them is %v", token)
 }
 
-// TestNonblockingCollectiveGoesOnWhileTheProgramComputes: no rank is in any call of the
+// TestNonblocking_ProgramComputes_Progresses: no rank is in any call of the
 // package while it completes, several steps deep, with a function of the program in it.
-func TestNonblockingCollectiveGoesOnWhileTheProgramComputes(t *testing.T) {
+func TestNonblocking_ProgramComputes_Progresses(t *testing.T) {
 	var combined atomic.Int32
 	op := mpi.NewOp(func(inout, in []int) {
 		inout[0] += in[0]
@@ -319,7 +319,7 @@ func TestNonblockingCollectives_BrokenWhileSomeWait_EndInAll(t *testing.T) {
 	})
 }
 
-func TestRequestsOfCollectivesAreOrdinaryOnes(t *testing.T) {
+func TestNonblocking_Requests_WorkWithAllFunctions(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		if c.Rank() == 1 {
 			if _, err := c.Recv(ctx, nil, 0, 0); err != nil {
@@ -354,9 +354,9 @@ func TestRequestsOfCollectivesAreOrdinaryOnes(t *testing.T) {
 	})
 }
 
-// TestClosedCommunicatorCompletesItsCollectives: also of several steps, which send after
+// TestCommClose_NonblockingPending_Completes: also of several steps, which send after
 // Close; and the session closes after them.
-func TestClosedCommunicatorCompletesItsCollectives(t *testing.T) {
+func TestCommClose_NonblockingPending_Completes(t *testing.T) {
 	mpitest.Run(t, 5, func(ctx context.Context, world *mpi.Comm) error {
 		for range 20 {
 			c, err := world.Dup(ctx)
@@ -381,8 +381,8 @@ func TestClosedCommunicatorCompletesItsCollectives(t *testing.T) {
 	})
 }
 
-// TestSessionKeepsOpenWhatACollectiveOfAClosedCommunicatorNeeds: a member never starts it.
-func TestSessionKeepsOpenWhatACollectiveOfAClosedCommunicatorNeeds(t *testing.T) {
+// TestSessionClose_CollectivePending_KeepsResources: a member never starts it.
+func TestSessionClose_CollectivePending_KeepsResources(t *testing.T) {
 	mpitest.Job{Size: 2, Params: map[string]string{"session.linger": "10ms"}}.RunSessions(t, func(ctx context.Context) error {
 		s, err := mpitest.Open(ctx)
 		if err != nil {
@@ -428,9 +428,9 @@ func TestSessionKeepsOpenWhatACollectiveOfAClosedCommunicatorNeeds(t *testing.T)
 	})
 }
 
-// TestNonblockingCollectiveThatBreaksInOneMemberEndsInAll, with those that are under way
+// TestNonblocking_FailsInOneMember_EndsInAll, with those that are under way
 // besides: the program's function panics, or ends its goroutine.
-func TestNonblockingCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
+func TestNonblocking_FailsInOneMember_EndsInAll(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("no such sum") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -473,8 +473,8 @@ func TestNonblockingCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
 	}
 }
 
-// TestEndedContextOfABlockingCollectiveEndsThoseUnderWay.
-func TestEndedContextOfABlockingCollectiveEndsThoseUnderWay(t *testing.T) {
+// TestNonblocking_BlockingContextEnds_AllEnd.
+func TestNonblocking_BlockingContextEnds_AllEnd(t *testing.T) {
 	mpitest.Run(t, 3, func(ctx context.Context, world *mpi.Comm) error {
 		c, err := world.Dup(ctx)
 		if err != nil {

@@ -79,7 +79,7 @@ func (e *process) sendNotes(notes []outgoingNote) {
 
 // NoteReceived implements assembly.Watcher.
 func (e *process) NoteReceived(from framework.Life, body string) {
-	if e.opened.Load() { // Before, no communicator exists here.
+	if e.isOpened.Load() { // Before, no communicator exists here.
 		e.sendNotes(e.receiveNote(from, body))
 	}
 }

@@ -25,7 +25,7 @@ func equal[T comparable](t *testing.T, name string, got []T, want ...T) {
 	}
 }
 
-func TestKernels(t *testing.T) {
+func TestOp_Kernels_MatchReference(t *testing.T) {
 	a, b := []int32{6, 0, -3}, []int32{5, 4, 0}
 	equal(t, "sum", combine(Sum[int32](), a, b), 11, 4, -3)
 	equal(t, "prod", combine(Prod[int32](), a, b), 30, 0, 0)
@@ -47,7 +47,7 @@ func TestKernels(t *testing.T) {
 	equal(t, "minloc", combine(MinLoc[float64](), low, high), L{1, 7}, L{2, 4}, L{4, 0})
 }
 
-func TestLowerRanksAreTheLeftOperand(t *testing.T) {
+func TestOp_NotCommutative_LowerRanksAreLeft(t *testing.T) {
 	minus := NewOp(func(inout, in []int) {
 		for i := range in {
 			inout[i] = in[i] - inout[i]
@@ -56,8 +56,8 @@ func TestLowerRanksAreTheLeftOperand(t *testing.T) {
 	equal(t, "minus", combine(minus, []int{10}, []int{3}), 7)
 }
 
-// TestBuiltinsOfAnyLength: most elements are a kernel's, the last ones Go's.
-func TestBuiltinsOfAnyLength(t *testing.T) {
+// TestOp_Builtins_AnyLength: most elements are a kernel's, the last ones Go's.
+func TestOp_Builtins_AnyLength(t *testing.T) {
 	for n := range 101 {
 		for skip := range 3 { // slices begin in the middle of a vector
 			low, high := make([]float64, n+skip)[skip:], make([]float64, n+skip)[skip:]

@@ -35,9 +35,9 @@ func (c *Comm) plainRecv(src, tag int) bool {
 // endless is the type of Background, most callers' context, which never ends.
 var endless = mem.ContextType(context.Background())
 
-// over reports whether a context has ended before the call, which then has no effect even if it would not block. A program that only sends notices the
+// hasEnded reports whether a context has ended before the call, which then has no effect even if it would not block. A program that only sends notices the
 // end of its context by that. Send and Recv check the type first, so that Background costs a comparison.
-func over(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
+func hasEnded(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
 
 // sendArgs checks a send. null reports that it has no receiver.
 func (c *Comm) sendArgs(ctx context.Context, dst, tag int) (null bool, err error) {
@@ -57,7 +57,7 @@ func (c *Comm) initSend(ctx context.Context, dst, tag int) (null bool, err error
 		return false, c.errTag(tag)
 	case dst != ProcNull && (dst < 0 || dst >= c.size):
 		return false, c.errRank(dst)
-	case over(ctx):
+	case hasEnded(ctx):
 		return false, context.Cause(ctx)
 	}
 	return dst == ProcNull, nil
@@ -81,7 +81,7 @@ func (c *Comm) initRecv(ctx context.Context, src, tag int) (null bool, err error
 		return false, c.errTag(tag)
 	case src != ProcNull && src != AnySource && (src < 0 || src >= c.size):
 		return false, c.errRank(src)
-	case over(ctx):
+	case hasEnded(ctx):
 		return false, context.Cause(ctx)
 	}
 	return src == ProcNull, nil

@@ -13,7 +13,7 @@ import (
 func TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend(t *testing.T) {
 	e := progress.New(progress.Options{})
 	defer e.Close()
-	var r rankEngine
+	var r rankState
 	r.init(e)
 	errSend := errors.New("the send failed")
 	for _, recv := range []Request{r.nulls.request(nullStatus()), {}} {

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestBadArgumentsGetTheirErrors(t *testing.T) { ranks(t, 2, inWorld(arguments)) }
+func TestP2P_InvalidArguments_ReturnTheirErrors(t *testing.T) { ranks(t, 2, inWorld(arguments)) }
 
 func arguments(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	buf := make([]byte, 8)
@@ -102,7 +102,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-func TestContextsWithdrawOrEndTheWait(t *testing.T) { ranks(t, 2, inWorld(contexts)) }
+func TestContext_Ends_WithdrawsOrEndsWait(t *testing.T) { ranks(t, 2, inWorld(contexts)) }
 
 func contexts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	cause := errors.New("the user's cause")
@@ -169,7 +169,7 @@ func contexts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return c.Send(ctx, []byte("end"), 0, 1)
 }
 
-func TestWaitForAllEndsWithItsContextAndKeepsWhatIsPending(t *testing.T) {
+func TestWaitAll_ContextEnds_PendingStayActive(t *testing.T) {
 	ranks(t, 2, inWorld(requests))
 }
 
@@ -213,7 +213,7 @@ func requests(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return wants("too few statuses", mpi.WaitAll(ctx, reqs, st[:1]), mpi.ErrTruncate)
 }
 
-func TestManyGoroutinesShareACommunicator(t *testing.T) { ranks(t, 2, inWorld(goroutines)) }
+func TestComm_ManyGoroutines_MessagesArrive(t *testing.T) { ranks(t, 2, inWorld(goroutines)) }
 
 func goroutines(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	const n, rounds = 50, 40
@@ -240,7 +240,7 @@ func goroutines(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(errs...)
 }
 
-func TestProcessesAllocateNothingInSteadyState(t *testing.T) { localtest.Run(t, 2, "allocations") }
+func TestP2P_SteadyState_DoesNotAllocate(t *testing.T) { localtest.Run(t, 2, "allocations") }
 
 func allocations(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()

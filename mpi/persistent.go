@@ -22,9 +22,9 @@ type Persistent struct {
 	parts *partitioned // nil if the operation is not partitioned.
 	early *earlyRun    // Of a collective in shared memory, or nil.
 
-	mu     sync.Mutex
-	active Request // of the operation that was started last
-	freed  bool
+	mu      sync.Mutex
+	active  Request // of the operation that was started last
+	isFreed bool
 }
 
 // SendInit makes a persistent send (MPI_Send_init). Arguments are checked now.
@@ -78,7 +78,7 @@ func (p *Persistent) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.freed || p.start == nil:
+	case p.isFreed || p.start == nil:
 		return errInactive()
 	case p.early.isActive() || p.active.r != nil && p.current() != Request{}:
 		return fmt.Errorf("%w: the persistent request is active; wait for it first", ErrPending)
@@ -167,7 +167,7 @@ func (p *Persistent) latest() (Request, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.freed || p.start == nil {
+	if p.isFreed || p.start == nil {
 		return Request{}, errInactive()
 	}
 	if p.early.claim() {
@@ -191,7 +191,7 @@ func (p *Persistent) handle() (Request, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.freed || p.start == nil {
+	if p.isFreed || p.start == nil {
 		return Request{}, errInactive()
 	}
 	return p.current(), nil
@@ -220,7 +220,7 @@ func (p *Persistent) Free() error {
 func (p *Persistent) retire() (Request, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.freed || p.start == nil {
+	if p.isFreed || p.start == nil {
 		return Request{}, errInactive()
 	}
 	if p.parts != nil {
@@ -228,7 +228,7 @@ func (p *Persistent) retire() (Request, error) {
 			return Request{}, err
 		}
 	}
-	p.freed = true
+	p.isFreed = true
 	return p.current(), nil
 }
 

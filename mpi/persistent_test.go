@@ -8,10 +8,10 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestPersistentBesideOthersRequests: while one goroutine starts a persistent
+// TestPersistent_WithOtherRequests_Completes: while one goroutine starts a persistent
 // operation again and again, others use the library's requests, also the one that
 // the last start had. For the race detector.
-func TestPersistentBesideOthersRequests(t *testing.T) {
+func TestPersistent_WithOtherRequests_Completes(t *testing.T) {
 	ctx := context.Background()
 	s, err := mpi.OpenSession(ctx)
 	if err != nil {

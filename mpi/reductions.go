@@ -65,7 +65,7 @@ func reduce[T any](x *call, c *Comm, send, recv []T, op Op[T], root int) error {
 
 // reduction checks the arguments of a reduction. gets reports that the member has a result, of the length of its input.
 func reduction[T any](x *call, kind coll.Operation, send, recv []T, op Op[T], gets bool) error {
-	if err := reducible(op); err != nil {
+	if err := checkReducible(op); err != nil {
 		return err
 	}
 	if send == nil && gets {
@@ -78,12 +78,12 @@ func reduction[T any](x *call, kind coll.Operation, send, recv []T, op Op[T], ge
 	if gets {
 		x.out = mem.Bytes(recv[:len(send)])
 	}
-	x.reduces(kind, op.reducer(), len(x.in), !op.commutative, mem.Size[T]())
+	x.setReduction(kind, op.reducer(), len(x.in), !op.commutative, mem.Size[T]())
 	return nil
 }
 
-// reduces sets the common fields of reductions. Equal memory for input and result means in place.
-func (x *call) reduces(op coll.Operation, r coll.Reducer, size int, ordered bool, elem int) {
+// setReduction sets the common fields of reductions. Equal memory for input and result means in place.
+func (x *call) setReduction(op coll.Operation, r coll.Reducer, size int, ordered bool, elem int) {
 	x.op, x.reducer = op, r
 	x.args.Quick = r.Quick
 	x.args.Size, x.args.Own, x.args.Elem, x.args.Ordered = size, size, elem, ordered
@@ -92,8 +92,8 @@ func (x *call) reduces(op coll.Operation, r coll.Reducer, size int, ordered bool
 	}
 }
 
-// reducible checks the requirements of reductions.
-func reducible[T any](op Op[T]) error {
+// checkReducible checks the requirements of reductions.
+func checkReducible[T any](op Op[T]) error {
 	if err := sendable[T](); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func reducible[T any](op Op[T]) error {
 
 // reduceScatter checks the arguments of one.
 func reduceScatter[T any](x *call, c *Comm, kind coll.Operation, send, recv []T, counts []int, op Op[T]) error {
-	if err := reducible(op); err != nil {
+	if err := checkReducible(op); err != nil {
 		return err
 	}
 	if send == nil {
@@ -132,7 +132,7 @@ func reduceScatter[T any](x *call, c *Comm, kind coll.Operation, send, recv []T,
 		return errShort("the result", len(recv), own)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.reduces(kind, op.reducer(), size*elem, !op.commutative, elem)
+	x.setReduction(kind, op.reducer(), size*elem, !op.commutative, elem)
 	x.args.Own = own * elem
 	return nil
 }

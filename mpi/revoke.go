@@ -63,7 +63,7 @@ func (e *process) CommRevoked(id cid.Extended, by framework.Proc) {
 func (e *process) revoke(id cid.Extended, by Proc, state uint32) {
 	e.mu.Lock()
 	here := e.handles(id)
-	if (len(here) == 0 || here[0].seat != nil) && !e.isOver(id) {
+	if (len(here) == 0 || here[0].threadRank != nil) && !e.isOver(id) {
 		e.revocations.add(id, revocation{by, state})
 	}
 	here = append(here, e.contexts(id)...)
@@ -106,7 +106,7 @@ func (l *revocations) add(id cid.Extended, r revocation) {
 
 // take returns the revocation of a new handle. It stays for the handles of other goroutine ranks.
 func (l revocations) take(c *Comm) (r revocation, ok bool) {
-	if r, ok = l[c.spec.ID]; ok && c.seat == nil {
+	if r, ok = l[c.spec.ID]; ok && c.threadRank == nil {
 		delete(l, c.spec.ID)
 	}
 	return r, ok

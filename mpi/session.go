@@ -114,7 +114,7 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	if o.level < ThreadSingle || o.level > ThreadMultiple {
 		return nil, fmt.Errorf("%w: thread level %d is none of ThreadSingle to ThreadMultiple", ErrConfig, int(o.level))
 	}
-	if over(ctx) {
+	if hasEnded(ctx) {
 		return nil, ended(ctx, "open session", context.Cause(ctx))
 	}
 	ctx = background(ctx)
@@ -206,7 +206,7 @@ func (s *Session) beginClose(open string) ([]*Stream, error) {
 // closeComms closes the open communicators of processes.
 func (s *Session) closeComms() {
 	for _, c := range s.engine.open() {
-		if c.session == s && c.seat == nil {
+		if c.session == s && c.threadRank == nil {
 			_ = c.Close() // ErrClosed: another goroutine has closed it.
 		}
 	}
@@ -280,7 +280,7 @@ func (s *Session) Psets(ctx context.Context) ([]string, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	if over(ctx) {
+	if hasEnded(ctx) {
 		return nil, ended(ctx, "process sets", context.Cause(ctx))
 	}
 	ctx, cancel := s.engine.Bound(background(ctx))
@@ -336,7 +336,7 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	if err := s.enter(); err != nil {
 		return bootstrap.PsetInfo{}, err
 	}
-	if over(ctx) {
+	if hasEnded(ctx) {
 		return bootstrap.PsetInfo{}, ended(ctx, "process set", context.Cause(ctx))
 	}
 	ctx, cancel := s.engine.Bound(background(ctx))
@@ -381,7 +381,7 @@ func (s *Session) Explain(ctx context.Context) (*Explanation, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	if over(ctx) {
+	if hasEnded(ctx) {
 		return nil, ended(ctx, "explain", context.Cause(ctx))
 	}
 	return s.engine.Explain(), nil

@@ -30,7 +30,7 @@ func noLeak(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 }
 
-func TestSingletonTalksToItself(t *testing.T) {
+func TestSingleton_Messages_Arrive(t *testing.T) {
 	noLeak(t)
 	s, c := singleton(t)
 	if s.ThreadLevel() != mpi.ThreadMultiple || c.Size() != 1 || c.Rank() != 0 {
@@ -69,7 +69,7 @@ func TestSingletonTalksToItself(t *testing.T) {
 	}
 }
 
-func TestGroupOfAClosedSessionMakesNoCommunicator(t *testing.T) {
+func TestCommFromGroup_SessionClosed_ReturnsErrClosed(t *testing.T) {
 	s, err := mpi.OpenSession(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestGroupOfAClosedSessionMakesNoCommunicator(t *testing.T) {
 	}
 }
 
-func TestEmptyGroupGivesNoCommunicator(t *testing.T) {
+func TestCommFromGroup_EmptyGroup_ReturnsErrNoComm(t *testing.T) {
 	s, _ := singleton(t)
 	g, err := s.Group(t.Context(), "mpi://SELF")
 	if err != nil {
@@ -102,7 +102,7 @@ func TestEmptyGroupGivesNoCommunicator(t *testing.T) {
 	}
 }
 
-func TestBadConfigurationIsAnErrorAndLeavesNothing(t *testing.T) {
+func TestOpenSession_InvalidConfiguration_ReturnsErrConfig(t *testing.T) {
 	noLeak(t)
 	for want, opt := range map[string]mpi.SessionOption{
 		"btl.shm":        mpi.WithParam("btl.shn.ring", "1"), // names the nearest
@@ -128,7 +128,7 @@ func TestBadConfigurationIsAnErrorAndLeavesNothing(t *testing.T) {
 	singleton(t) // a failed first one can be tried again
 }
 
-func TestFailedBootstrapIsNoSilentSingleton(t *testing.T) {
+func TestOpenSession_BootstrapFails_IsNoSingleton(t *testing.T) {
 	noLeak(t)
 	_, err := mpi.OpenSession(t.Context(), mpi.WithParam("bootstrap.local.address", "unix:/nonexistent/socket"),
 		mpi.WithParam("bootstrap.local.namespace", "job"))
@@ -137,7 +137,7 @@ func TestFailedBootstrapIsNoSilentSingleton(t *testing.T) {
 	}
 }
 
-func TestLaterSessionMustNotDifferInProcessScope(t *testing.T) {
+func TestOpenSession_ProcessScopeDiffers_ReturnsErrConfig(t *testing.T) {
 	noLeak(t)
 	first, _ := singleton(t, mpi.WithParam("progress.spin", "7us"))
 	_, err := mpi.OpenSession(t.Context(), mpi.WithParam("progress.spin", "8us"))
@@ -214,7 +214,7 @@ func (m watchedModule) Connect(p framework.Peer) (btl.Endpoint, error) {
 	return m.Module.Connect(p)
 }
 
-func TestOpeningASessionSendsNothing(t *testing.T) {
+func TestOpenSession_Local_SendsNothing(t *testing.T) {
 	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: &local.Params{}})
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func (failing) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	return nil, errors.New("out of luck")
 }
 
-func TestPMLThatFailsToOpenIsReplacedUnlessAskedFor(t *testing.T) {
+func TestOpenSession_PMLFails_FallsBackUnlessRequested(t *testing.T) {
 	noLeak(t)
 	ob1, _ := components.Standard().Lookup(framework.PML, "ob1")
 	reg := components.Standard()
@@ -307,7 +307,7 @@ func TestPMLThatFailsToOpenIsReplacedUnlessAskedFor(t *testing.T) {
 	}
 }
 
-func TestSessionsOverlapAndReopen(t *testing.T) { ranks(t, 2, sessions) }
+func TestSessions_OverlapAndReopen_Work(t *testing.T) { ranks(t, 2, sessions) }
 
 func sessions(ctx context.Context) error {
 	errs := make([]error, 8)
@@ -360,7 +360,7 @@ func inSession(ctx context.Context, tag string, f func(*mpi.Comm) error) error {
 	return errors.Join(f(c), c.Close(), s.Close())
 }
 
-func TestCloseFlushesAcceptedSends(t *testing.T) { ranks(t, 2, linger) }
+func TestSessionClose_AcceptedSends_AreFlushed(t *testing.T) { ranks(t, 2, linger) }
 
 // linger: rank 0 leaves at once after its sends, small and large.
 func linger(ctx context.Context) error {
@@ -394,7 +394,7 @@ func linger(ctx context.Context) error {
 	})
 }
 
-func TestProcessesReportWhatTheLauncherAskedFor(t *testing.T) {
+func TestSession_Reports_AreSentToLauncher(t *testing.T) {
 	t.Parallel()
 	r := localtest.Run(t, 2, "report", "FERRY_SESSION_REPORT=explain")
 	for rank, reports := range r.Reports {
@@ -438,7 +438,7 @@ func report(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		must(strings.Contains(x.String(), "ob1 over shm") && strings.Contains(x.String(), "pml cm: not selected"), "%s", x))
 }
 
-func TestStatsCountMessages(t *testing.T) { ranks(t, 2, inWorld(stats)) }
+func TestStats_Messages_AreCounted(t *testing.T) { ranks(t, 2, inWorld(stats)) }
 
 func stats(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()

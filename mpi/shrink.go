@@ -75,7 +75,7 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 	e := a.c.session.engine
 	call := a.call(agreement.Shrink)
 	call.Flags = 1
-	call.Excluded = over(ctx)
+	call.Excluded = hasEnded(ctx)
 	call.WireUp = a.c.isDisconnected(call.Failed)
 	var err error
 	if call.ID, err = e.drawSpare(context.WithoutCancel(background(ctx))); err != nil {
@@ -106,7 +106,7 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 // confirm agrees on whether all members have the communicator of the outcome proposed.
 func (a *agreements) confirm(ctx context.Context, proposed *agreement.Outcome, isCreated bool) (agreement.Outcome, error) {
 	call := a.call(agreement.Shrink)
-	call.Excluded = over(ctx)
+	call.Excluded = hasEnded(ctx)
 	if isCreated {
 		call.Flags = 1
 	}
@@ -138,7 +138,7 @@ func (a *agreements) instance() uint64 {
 // isDisconnected reports whether this process is disconnected from a member other than the failed ones. Goroutine ranks
 // do not wire up.
 func (c *Comm) isDisconnected(failed []int) bool {
-	if c.seat != nil {
+	if c.threadRank != nil {
 		return false
 	}
 	var live []Proc

@@ -92,7 +92,7 @@ func (c *Comm) split(ctx context.Context, op string, color, key int, want []int)
 func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, err error) {
 	table := c.module.CIDs()
 	var full error
-	if mine.color != Undefined && c.seat == nil {
+	if mine.color != Undefined && c.threadRank == nil {
 		// All members have reserved an id before any of them has the communicator, so that no further exchange is necessary.
 		if mine.local, full = table.Reserve(); full != nil {
 			mine.color = colorFailed
@@ -146,7 +146,7 @@ func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	if policy != cid.PolicyLazy && c.seat == nil {
+	if policy != cid.PolicyLazy && c.threadRank == nil {
 		spec.Indices = make([]cid.Local, len(ranks))
 		for i, r := range ranks {
 			spec.Indices[i] = all[r].local
@@ -171,12 +171,12 @@ func distinct(all []choice) []int64 {
 func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 	all := make([]choice, c.size)
 	x := call{op: coll.Allgather, in: mem.Bytes([]choice{mine}), out: mem.Bytes(all)}
-	x.sized(len(x.in))
+	x.setBlockSize(len(x.in))
 	if err := c.collective.inline(ctx, &x); err != nil {
 		return nil, err
 	}
 	for r, x := range all {
-		if (x.color >= 0 && c.seat == nil) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
+		if (x.color >= 0 && c.threadRank == nil) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
 			return nil, badMessage(c.group.members.at(r).Proc, fmt.Errorf("split: invalid choice: color %d with id %v", x.color, x.local))
 		}
 	}

@@ -70,7 +70,7 @@ func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.own.engin
 // ErrUnsupported for the communicator of a goroutine rank. In all members: ErrUnsupported if their stacks have no PML in common. Others are those of
 // Dup. A member that is disconnected from a stream stays disconnected; use a new stream.
 func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
-	if c.seat != nil {
+	if c.threadRank != nil {
 		return nil, fmt.Errorf("%w: stream of a goroutine rank's communicator: pass a communicator of processes", ErrUnsupported)
 	}
 	s, err := c.session.withStream(stream)
@@ -172,7 +172,7 @@ func (c *Comm) gatherBytes(ctx context.Context, mine []byte) ([][]byte, error) {
 	}
 	most := int(slices.Max(lengths))
 	x := call{op: coll.Allgather, in: append(slices.Clone(mine), make([]byte, most-len(mine))...), out: make([]byte, most*c.size)}
-	x.sized(len(x.in))
+	x.setBlockSize(len(x.in))
 	if err := c.collective.inline(ctx, &x); err != nil {
 		return nil, err
 	}

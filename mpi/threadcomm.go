@@ -33,13 +33,13 @@ type ThreadComm struct {
 	members *table       // Of an activation's first communicator.
 	counts  []int        // Goroutines by rank in the parent.
 	first   int          // Rank of this process's first goroutine.
-	locals  []rankEngine // By endpoint.
+	locals  []rankState  // By endpoint.
 
-	mu      sync.Mutex
-	ids     cid.Deriver
-	current *activation // nil if none is active.
-	running bool        // Run is active.
-	closed  bool
+	mu        sync.Mutex
+	ids       cid.Deriver
+	current   *activation // nil if none is active.
+	isRunning bool        // Run is active.
+	isClosed  bool
 }
 
 // MaxGoroutines is the largest number of goroutine ranks of a process in a thread communicator.
@@ -51,7 +51,7 @@ const MaxGoroutines = 1<<16 - 1
 // Errors in all members: ErrRank for a number out of range; ErrUnsupported if the PML cannot address that many ranks of a process. c works after both.
 // For the communicator of a goroutine rank: ErrUnsupported. Others are those of Dup.
 func NewThreadComm(ctx context.Context, c *Comm, goroutines int) (*ThreadComm, error) {
-	if c.seat != nil {
+	if c.threadRank != nil {
 		return nil, fmt.Errorf("%w: thread communicator of goroutine ranks: make it from a communicator of processes", ErrUnsupported)
 	}
 	s := c.session
@@ -98,7 +98,7 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 		return nil, err
 	}
 	t.id, t.ids = ids[0], cid.NewDeriver(ids[0])
-	ctx, stop := c.collective.untilBroken(ctx)
+	ctx, stop := c.collective.contextUntilBroken(ctx)
 	defer stop()
 	return nil, t.refill(ctx)
 }
@@ -107,7 +107,7 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 func (c *Comm) gatherNumbers(ctx context.Context, mine int64) ([]int64, error) {
 	all := make([]int64, c.size)
 	x := call{op: coll.Allgather, in: mem.Bytes([]int64{mine}), out: mem.Bytes(all)}
-	x.sized(len(x.in))
+	x.setBlockSize(len(x.in))
 	return all, c.collective.inline(ctx, &x)
 }
 
@@ -161,7 +161,7 @@ func (t *ThreadComm) open(c *Comm) {
 	e := t.session.engine
 	n := t.counts[c.rank]
 	t.team = e.NewTeam(t.module, n)
-	t.locals = make([]rankEngine, n)
+	t.locals = make([]rankState, n)
 	for endpoint := range t.locals {
 		t.locals[endpoint].init(t.team.Engine(endpoint))
 	}
@@ -197,7 +197,7 @@ func (t *ThreadComm) Run(ctx context.Context, f func(ctx context.Context, c *Com
 	}
 	ranks.Wait()
 	t.mu.Lock()
-	t.running = false
+	t.isRunning = false
 	a.end()
 	t.mu.Unlock()
 	return a.outcome()
@@ -217,16 +217,16 @@ func (t *ThreadComm) startRun(ctx context.Context) (*activation, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.running, a.isRun, a.started = true, true, len(a.seats)
+	t.isRunning, a.isRun, a.started = true, true, len(a.seats)
 	return a, nil
 }
 
 // usable returns why no activation may begin. t.mu held.
 func (t *ThreadComm) usable() error {
 	switch {
-	case t.closed:
+	case t.isClosed:
 		return fmt.Errorf("%w: the thread communicator is closed", ErrClosed)
-	case t.running:
+	case t.isRunning:
 		return fmt.Errorf("%w: Run is active in the thread communicator", ErrPending)
 	}
 	return nil
@@ -238,11 +238,11 @@ func (t *ThreadComm) usable() error {
 // Errors: ErrRank if all ranks have started and none has finished. If one has finished, Start waits for the end of the activation and starts a rank of
 // the next one. ErrPending during Run, ErrClosed after Close.
 func (t *ThreadComm) Start(ctx context.Context) (*Comm, error) {
-	if over(ctx) {
+	if hasEnded(ctx) {
 		return nil, ended(ctx, "start", context.Cause(ctx))
 	}
 	for {
-		s, ended, err := t.takeSeat(background(ctx))
+		s, ended, err := t.takeRank(background(ctx))
 		if err != nil {
 			return nil, fmt.Errorf("start: %w", err)
 		}
@@ -263,8 +263,8 @@ func (t *ThreadComm) Start(ctx context.Context) (*Comm, error) {
 	}
 }
 
-// takeSeat returns the next rank of the activation. It returns nil if the activation has to end first.
-func (t *ThreadComm) takeSeat(ctx context.Context) (*seat, <-chan struct{}, error) {
+// takeRank returns the next rank of the activation. It returns nil if the activation has to end first.
+func (t *ThreadComm) takeRank(ctx context.Context) (*threadRank, <-chan struct{}, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.usable(); err != nil {
@@ -292,25 +292,25 @@ func (t *ThreadComm) takeSeat(ctx context.Context) (*seat, <-chan struct{}, erro
 // Errors: ErrPending, without effect, if the rank has other open communicators or collectives in progress; ErrClosed if the rank has finished; ErrGroup
 // if c is not the result of a Start of t.
 func (t *ThreadComm) Finish(ctx context.Context, c *Comm) error {
-	if c == nil || c.seat == nil || c.seat.of.threads != t || c.seat.of.isRun || c.seat.comm != c {
+	if c == nil || c.threadRank == nil || c.threadRank.of.threads != t || c.threadRank.of.isRun || c.threadRank.comm != c {
 		return fmt.Errorf("finish: %w: the communicator is not one that Start of this thread communicator has returned", ErrGroup)
 	}
-	if over(ctx) {
+	if hasEnded(ctx) {
 		return ended(ctx, "finish", context.Cause(ctx))
 	}
-	if err := c.seat.endIdle(); err != nil {
+	if err := c.threadRank.endIdle(); err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}
-	if err := t.beginFinish(c.seat); err != nil {
+	if err := t.beginFinish(c.threadRank); err != nil {
 		return fmt.Errorf("finish: %w", err)
 	}
-	defer t.finished(c.seat) // Also if a hook of an attribute panics.
-	_ = c.Close()            // Unless the program has closed it.
+	defer t.finished(c.threadRank) // Also if a hook of an attribute panics.
+	_ = c.Close()                  // Unless the program has closed it.
 	return nil
 }
 
 // beginFinish claims the end of a rank for the caller.
-func (t *ThreadComm) beginFinish(s *seat) error {
+func (t *ThreadComm) beginFinish(s *threadRank) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s.isFinishing {
@@ -321,7 +321,7 @@ func (t *ThreadComm) beginFinish(s *seat) error {
 }
 
 // finished counts a rank that has ended, and ends the activation after the last.
-func (t *ThreadComm) finished(s *seat) {
+func (t *ThreadComm) finished(s *threadRank) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := s.of
@@ -349,7 +349,7 @@ func (t *ThreadComm) Close() error {
 		}
 		a.end()
 	}
-	t.closed = true
+	t.isClosed = true
 	e := t.session.engine
 	counts := t.stats()
 	e.mu.Lock()
@@ -357,7 +357,7 @@ func (t *ThreadComm) Close() error {
 	e.ended.add(counts)
 	e.mu.Unlock()
 	for i := range t.locals {
-		t.locals[i].tries.leave()
+		t.locals[i].pendingSteps.removeFromEngine()
 	}
 	t.team.Close()
 	t.session.drop(&t.session.comms)

@@ -19,7 +19,7 @@ var valuesOfRanks = []map[string]string{
 	{"btl.shm.eager_limit": "2KiB", "btl.shm.ring_size": "256KiB", "btl.shm.single_copy": "memory", "btl.shm.memory_min": "0"},
 }
 
-func TestRanksWithOtherValuesUnderstandOneAnother(t *testing.T) {
+func TestParams_RanksDiffer_MessagesArrive(t *testing.T) {
 	t.Parallel()
 	mpitest.Job{Size: len(valuesOfRanks), Options: func(rank int) (all []mpi.SessionOption) {
 		for name, value := range valuesOfRanks[rank] {

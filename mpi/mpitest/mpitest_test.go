@@ -57,7 +57,7 @@ func combine(ctx context.Context, c *mpi.Comm) error {
 	return nil
 }
 
-func TestTwoJobsAtOnceLeaveNothing(t *testing.T) {
+func TestRun_TwoJobsAtOnce_LeaveNoResources(t *testing.T) {
 	for round := range 5 {
 		var jobs sync.WaitGroup
 		for job := range 2 {
@@ -72,7 +72,7 @@ func TestTwoJobsAtOnceLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestJobsRunOverAnyStack(t *testing.T) {
+func TestRun_AnyStack_Works(t *testing.T) {
 	for _, params := range []map[string]string{
 		{"pml": "ob1"},
 		{"btl.shm.single_copy": "off", "cid.policy": "lazy"},
@@ -91,7 +91,7 @@ func TestJobsRunOverAnyStack(t *testing.T) {
 	}
 }
 
-func TestRankThatHangsIsNamedAndLeaksNothing(t *testing.T) {
+func TestRun_RankHangs_IsNamed(t *testing.T) {
 	r := &recorder{TB: t}
 	r.run(func(t testing.TB) {
 		mpitest.Job{Size: 3, Timeout: time.Second}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
@@ -131,7 +131,7 @@ func TestJob_GoTestTimeoutComesFirst_HangIsReported(t *testing.T) {
 	}
 }
 
-func TestRankThatIgnoresItsContextIsNamedAsALeak(t *testing.T) {
+func TestRun_RankIgnoresContext_IsReportedAsLeak(t *testing.T) {
 	release := make(chan struct{})
 	r := &recorder{TB: t}
 	r.run(func(t testing.TB) {
@@ -143,12 +143,12 @@ func TestRankThatIgnoresItsContextIsNamedAsALeak(t *testing.T) {
 		})
 	})
 	close(release)
-	if text := r.text(); !strings.Contains(text, "rank 1 hangs") || !strings.Contains(text, "TestRankThatIgnoresItsContextIsNamedAsALeak") {
+	if text := r.text(); !strings.Contains(text, "rank 1 hangs") || !strings.Contains(text, "TestRun_RankIgnoresContext_IsReportedAsLeak") {
 		t.Errorf("the report is: %s", text)
 	}
 }
 
-func TestFailureOfOneRankIsTheOnlyOneReported(t *testing.T) {
+func TestRun_OneRankFails_OnlyItIsReported(t *testing.T) {
 	for name, fail := range map[string]func(testing.TB) error{
 		"an error": func(testing.TB) error { return errors.New("out of luck") },
 		"a panic":  func(testing.TB) error { panic("out of luck") },
@@ -208,7 +208,7 @@ func TestJob_GoroutineRankFails_IsNamedOnce(t *testing.T) {
 	}
 }
 
-func TestLeaksFailTheTest(t *testing.T) {
+func TestRun_Leak_FailsTest(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	for name, leak := range map[string]func(context.Context) error{

@@ -22,43 +22,43 @@ type collective struct {
 	idups  atomic.Int32          // Number in progress.
 	waits  struct {
 		sync.Mutex
-		ends    map[context.Context]context.CancelCauseFunc // Of untilBroken.
-		unheard map[*pml.Request]uint32                     // Receives of refuseUnheard with their generations.
+		ends    map[context.Context]context.CancelCauseFunc // Of contextUntilBroken.
+		unheard map[*pml.Request]uint32                     // Receives of refuseAnnouncement with their generations.
 	}
 
-	aborted error         // Error of all waits, now and later. Guarded by the engine's lock.
-	gone    map[int]error // Ranks that have left or failed. Guarded by the engine's lock.
+	abortErr  error         // Error of all waits, now and later. Guarded by the engine's lock.
+	lostRanks map[int]error // Ranks that have left or failed. Guarded by the engine's lock.
 
 	// Guarded by busy.
-	c        *Comm
-	children cid.Deriver  // Belongs to an Idup while one is in progress.
-	rebases  int          // Of children.
-	unborn   cid.Span     // Ids that were unused at the beginning of the operation.
-	left     atomic.Bool  // unborn was refused, see leave.
-	idup     *CommRequest // Last one that may be incomplete, or nil.
-	begun    uint32       // Number of operations, see nextTag.
+	c              *Comm
+	children       cid.Deriver  // Belongs to an Idup while one is in progress.
+	rebases        int          // Of children.
+	unusedIDs      cid.Span     // Ids that were unused at the beginning of the operation.
+	hasLeft        atomic.Bool  // unborn was refused, see leave.
+	idup           *CommRequest // Last one that may be incomplete, or nil.
+	operationCount uint32       // Number of operations, see nextTag.
 
 	// machinery is created by the first operation that exchanges messages, which sets used.
-	*machinery
+	*collectiveResources
 	used atomic.Bool
 }
 
-// machinery has the resources for running operations. Most duplicates never need it. Guarded by busy.
-type machinery struct {
-	peers     peers
-	started   nonblocking
-	table     *coll.Table // Algorithms.
-	force     *coll.Force
-	plain     *coll.Table // Algorithms without an instance.
-	nodes     coll.Placement
-	check     bool // Members compare their calls, see collective_check.go.
-	offers    []coll.Offered
-	unopened  bool // Some offers need an instance that is not open.
-	instances []opened
-	vectors   coll.Vectors
-	room      [4][]int // Memory of vectors.
-	planned   [mostPlanned]planned
-	replaced  uint // Number of replaced schedules.
+// collectiveResources has the resources for running operations. Most duplicates never need it. Guarded by busy.
+type collectiveResources struct {
+	peers             peers
+	started           nonblocking
+	table             *coll.Table // Algorithms.
+	force             *coll.Force
+	plainTable        *coll.Table // Algorithms without an instance.
+	nodes             coll.Placement
+	comparesCalls     bool // Members compare their calls, see collective_check.go.
+	offers            []coll.Offered
+	hasUnopened       bool // Some offers need an instance that is not open.
+	instances         []openInstance
+	vectors           coll.Vectors
+	vectorMemory      [4][]int // Memory of vectors.
+	schedules         [maxSchedules]cachedSchedule
+	replacedSchedules uint // Number of replaced schedules.
 }
 
 func (k *collective) init(c *Comm) {
@@ -91,7 +91,7 @@ func (k *collective) do(ctx context.Context, op string, bytes int, f func() erro
 		if panicked {
 			err = fmt.Errorf("%s: %w", op, errPanicked)
 			k.fail(err)
-			unborn, cause := k.unborn, err // A closure over err moves the result of each call to the heap.
+			unborn, cause := k.unusedIDs, err // A closure over err moves the result of each call to the heap.
 			// The panic may have come under the engine's lock, for which leave waits.
 			k.comm().session.asyncs.spawn(func(context.Context) { k.leave(unborn, cause) })
 		}
@@ -100,10 +100,10 @@ func (k *collective) do(ctx context.Context, op string, bytes int, f func() erro
 			end(err)
 		}
 	}()
-	end = k.watch(ctx, op, bytes, k.begun, false)
+	end = k.watch(ctx, op, bytes, k.operationCount, false)
 	err = f()
-	if _, agreed := errors.AsType[*differing](err); err != nil && !errors.Is(err, ErrNoComm) && !agreed {
-		err = k.breaks(ended(ctx, op, err))
+	if _, agreed := errors.AsType[*mismatchError](err); err != nil && !errors.Is(err, ErrNoComm) && !agreed {
+		err = k.failEntered(ended(ctx, op, err))
 	}
 	panicked = false
 	return err
@@ -115,33 +115,33 @@ func (k *collective) enter(ctx context.Context) error {
 	if c.state.Load() != 0 {
 		return c.callError()
 	}
-	if !k.take() {
+	if !k.acquire() {
 		return fmt.Errorf("%w: another goroutine is in a collective operation of this communicator; use one communicator for each (Dup)", ErrPending)
 	}
-	err := k.works()
-	if k.unborn = (cid.Span{}); k.idups.Load() == 0 { // Otherwise an Idup may still use them.
-		k.unborn = k.children.Unborn()
+	err := k.checkUsable()
+	if k.unusedIDs = (cid.Span{}); k.idups.Load() == 0 { // Otherwise an Idup may still use them.
+		k.unusedIDs = k.children.Unborn()
 	}
-	if err != nil && !k.left.Load() { // Others may have created communicators that this member will not create.
-		k.leave(k.unborn, err)
+	if err != nil && !k.hasLeft.Load() { // Others may have created communicators that this member will not create.
+		k.leave(k.unusedIDs, err)
 	}
-	if err == nil && over(ctx) {
-		err = k.breaks(ended(ctx, "collective", context.Cause(ctx)))
+	if err == nil && hasEnded(ctx) {
+		err = k.failEntered(ended(ctx, "collective", context.Cause(ctx)))
 	}
 	if err != nil {
-		k.put()
+		k.release()
 	}
 	return err
 }
 
 // exit ends the operation of enter.
 func (k *collective) exit() {
-	k.put()
+	k.release()
 	state := k.comm().state.Load()
 	if state == 0 {
 		return
 	}
-	if k.machinery != nil && len(k.instances) > 0 && state&stateClosed != 0 {
+	if k.collectiveResources != nil && len(k.instances) > 0 && state&stateClosed != 0 {
 		k.closeInstances()
 	}
 	if err := k.comm().terminalError(); err != nil {
@@ -149,13 +149,13 @@ func (k *collective) exit() {
 	}
 }
 
-// take acquires the communicator's collectives for one goroutine. It returns false if another goroutine has them. put releases them. Other
+// acquire acquires the communicator's collectives for one goroutine. It returns false if another goroutine has them. put releases them. Other
 // processors may see the release later.
-func (k *collective) take() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, busyInCall) }
-func (k *collective) put()       { cpu.Store32(&k.busy, 0) }
+func (k *collective) acquire() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, busyInCall) }
+func (k *collective) release()      { cpu.Store32(&k.busy, 0) }
 
-// works returns ErrBroken if an earlier collective has failed, or terminalError.
-func (k *collective) works() error {
+// checkUsable returns ErrBroken if an earlier collective has failed, or terminalError.
+func (k *collective) checkUsable() error {
 	earlier := k.broken.Load()
 	if earlier == nil {
 		return nil
@@ -170,10 +170,10 @@ func (k *collective) works() error {
 	}
 }
 
-// breaks is fail for a member that has entered.
-func (k *collective) breaks(err error) error {
+// failEntered is fail for a member that has entered.
+func (k *collective) failEntered(err error) error {
 	k.fail(err)
-	k.leave(k.unborn, err)
+	k.leave(k.unusedIDs, err)
 	return err
 }
 
@@ -182,7 +182,7 @@ func (k *collective) breaks(err error) error {
 // fail in another after the failure of a third.
 func (k *collective) leave(unborn cid.Span, err error) {
 	if unborn != (cid.Span{}) {
-		k.left.Store(true)
+		k.hasLeft.Store(true)
 		k.comm().refuseSpan(unborn, err)
 	}
 	k.abort(err)
@@ -191,7 +191,7 @@ func (k *collective) leave(unborn cid.Span, err error) {
 // close ends waits without a visible result for the user of the communicator. If another member has broken the collectives, other members may have
 // created communicators that this one will not create.
 func (k *collective) close() {
-	if err := k.works(); err != nil {
+	if err := k.checkUsable(); err != nil {
 		k.leaveUnborn(err)
 	}
 	k.waits.Lock()
@@ -204,13 +204,13 @@ func (k *collective) close() {
 // leaveUnborn calls leave if neither a collective nor an Idup is in progress. Otherwise the end of that operation calls leave, unless it has read
 // the state before the caller changed it. Agree, Shrink and Close therefore call leaveUnborn again.
 func (k *collective) leaveUnborn(err error) {
-	if k.left.Load() || !k.take() {
+	if k.hasLeft.Load() || !k.acquire() {
 		return
 	}
 	if k.idups.Load() == 0 {
 		k.leave(k.children.Unborn(), err)
 	}
-	k.put()
+	k.release()
 }
 
 // wayOut is the remedy in errors of broken collectives.
@@ -222,17 +222,17 @@ func (k *collective) fail(err error) error {
 	isKnown := errors.Is(err, ErrProcFailed) || errors.Is(err, ErrBroken) || errors.Is(err, ErrRevoked)
 	if k.broken.CompareAndSwap(nil, &err) && !isKnown {
 		c := k.comm()
-		c.tellBroken(c.spec.ID, c.group, err)
+		c.reportBroken(c.spec.ID, c.group, err)
 	}
 	k.endWaits(err)
 	return err
 }
 
-// brokenBy ends a communicator's collectives because another member has stopped taking part. Pending operations end, unless their messages have
+// breakCollectives ends a communicator's collectives because another member has stopped taking part. Pending operations end, unless their messages have
 // arrived.
-func (c *Comm) brokenBy(p Proc, reason string) {
+func (c *Comm) breakCollectives(p Proc, reason string) {
 	who := p.String()
-	if c.seat != nil { // The reason names the rank.
+	if c.threadRank != nil { // The reason names the rank.
 		who = "a member"
 	} else if rank := c.group.members.rank(member{Proc: p}); rank >= 0 {
 		who = fmt.Sprintf("rank %d", rank)
@@ -242,9 +242,9 @@ func (c *Comm) brokenBy(p Proc, reason string) {
 	c.collective.fail(err)
 }
 
-// untilBroken returns a context for waits of a creation that do not use messages of collectives. It ends when the collectives are broken. The caller
+// contextUntilBroken returns a context for waits of a creation that do not use messages of collectives. It ends when the collectives are broken. The caller
 // calls stop.
-func (k *collective) untilBroken(ctx context.Context) (_ context.Context, stop func()) {
+func (k *collective) contextUntilBroken(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(background(ctx))
 	k.waits.Lock()
 	defer k.waits.Unlock()

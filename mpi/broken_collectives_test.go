@@ -13,9 +13,9 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestCollectiveThatBreaksInOneMemberEndsInAll: nobody has died, and most have nothing to
+// TestCollective_FailsInOneMember_EndsInAll: nobody has died, and most have nothing to
 // do with the one in which it breaks but that they wait for somebody who waits for it.
-func TestCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
+func TestCollective_FailsInOneMember_EndsInAll(t *testing.T) {
 	over, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
 	allreduce := func(ctx context.Context, c *mpi.Comm, op mpi.Op[int]) error {
@@ -65,9 +65,9 @@ func TestCollectiveThatBreaksInOneMemberEndsInAll(t *testing.T) {
 	}
 }
 
-// TestMemberThatIsInNoNewCommunicatorIsNotWaitedFor: its part in the creation has failed, and
+// TestCreation_MemberHasNoNewComm_IsNotWaitedFor: its part in the creation has failed, and
 // the others' has not, by whatever way.
-func TestMemberThatIsInNoNewCommunicatorIsNotWaitedFor(t *testing.T) {
+func TestCreation_MemberHasNoNewComm_IsNotWaitedFor(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	key := mpi.NewKey(mpi.KeyHooks[int]{Copy: func(int) (int, bool) { panic("enough") }})
@@ -158,9 +158,9 @@ func TestMemberThatIsInNoNewCommunicatorIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestMemberThatHearsBeforeItCreatesIsNotWaitedFor: another one made the communicator before
+// TestCreation_MemberNotifiedBefore_IsNotWaitedFor: another one made the communicator before
 // the creator's collectives broke, and this one afterwards won't.
-func TestMemberThatHearsBeforeItCreatesIsNotWaitedFor(t *testing.T) {
+func TestCreation_MemberNotifiedBefore_IsNotWaitedFor(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, end := range map[string]func(ctx context.Context, c *mpi.Comm) error{
@@ -205,8 +205,8 @@ func TestMemberThatHearsBeforeItCreatesIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestCreateGroupEndsIfItsFirstMemberNeverComes: it takes part in nothing any more.
-func TestCreateGroupEndsIfItsFirstMemberNeverComes(t *testing.T) {
+// TestCreateGroup_FirstMemberNeverCalls_Ends: it takes part in nothing any more.
+func TestCreateGroup_FirstMemberNeverCalls_Ends(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	mpitest.Job{Size: 3}.Run(t, func(ctx context.Context, world *mpi.Comm) error {
@@ -225,9 +225,9 @@ func TestCreateGroupEndsIfItsFirstMemberNeverComes(t *testing.T) {
 	})
 }
 
-// TestCreateGroupEndsInAllIfItsFirstMemberCannotMakeIt: it tells the others, who wait for
+// TestCreateGroup_FirstMemberFails_EndsInAll: it tells the others, who wait for
 // nobody else.
-func TestCreateGroupEndsInAllIfItsFirstMemberCannotMakeIt(t *testing.T) {
+func TestCreateGroup_FirstMemberFails_EndsInAll(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, reason := range []string{"its context has ended", "its collectives are broken"} {

@@ -11,9 +11,9 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestMembersThatCallOtherThingsAllHearSo: with coll.check, blocking and not. Their
+// TestCollCheck_CallsDiffer_AllReturnError: with coll.check, blocking and not. Their
 // collectives work afterwards.
-func TestMembersThatCallOtherThingsAllHearSo(t *testing.T) {
+func TestCollCheck_CallsDiffer_AllReturnError(t *testing.T) {
 	one, two := []int{1}, []int{1, 2}
 	request := func(q mpi.Request, err error) error {
 		if err == nil {

@@ -24,15 +24,15 @@ import (
 // ranks as goroutines have one for each rank (WithBootstrap, package mpitest).
 type process struct {
 	*assembly.Assembly
-	client     bootstrap.Client // WithBootstrap's, or nil
-	rankEngine                  // of the process
-	identity   bootstrap.Identity
-	pieces     largePieces
-	registered registered
+	client          bootstrap.Client // WithBootstrap's, or nil
+	rankState                        // of the process
+	identity        bootstrap.Identity
+	pieces          largePieces
+	transportMemory transportMemory
 	// collectiveHooks are the program's, if they see collectives, or nil.
 	collectiveHooks CollectiveHooks
 
-	opened atomic.Bool // The fields above are set. Events may come before.
+	isOpened atomic.Bool // The fields above are set. Events may come before.
 
 	// Guarded by engines.mu.
 	sessions int
@@ -55,16 +55,16 @@ type registry struct {
 	teams       map[*ThreadComm]struct{}     // That are open.
 	hadTeams    bool
 	ended       receivedStats // Of thread communicators that are closed.
-	shapes      map[shapeKey]*shaped
+	shapes      map[shapeKey]*shapeData
 	earlyNotes  earlyNotes
 	absence     absence
 	spareID     cid.Extended // See drawSpare.
 	openStreams []*Stream
 }
 
-// engines are those of the sessions that are open in this operating-system process, and
+// processes are those of the sessions that are open in this operating-system process, and
 // those that open or close just now.
-var engines engineList
+var processes engineList
 
 type engineList struct {
 	mu   sync.Mutex
@@ -78,15 +78,15 @@ func (l *engineList) remove(e *process) {
 // acquire returns the process of a new session, which it opens for the first session, and the values of all parameters for this session. If the first
 // session fails, no state remains and the next one tries again.
 func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
-	engines.mu.Lock()
-	defer engines.mu.Unlock()
+	processes.mu.Lock()
+	defer processes.mu.Unlock()
 	for {
-		e, err := sharedEngine(client)
+		e, err := sharedProcess(client)
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case e == nil:
-			return newEngine(ctx, client, o)
+			return openProcess(ctx, client, o)
 		case e.busy == nil:
 			values, err := e.Join(o)
 			if err != nil {
@@ -96,23 +96,23 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 			return e, values, nil
 		}
 		busy := e.busy
-		engines.mu.Unlock()
+		processes.mu.Unlock()
 		select {
 		case <-busy:
 		case <-ctx.Done():
 		}
-		engines.mu.Lock()
+		processes.mu.Lock()
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
 		}
 	}
 }
 
-// newEngine opens the process of a first session. It releases engines.mu, which the caller holds, while it opens. Ranks that are goroutines open
+// openProcess opens the process of a first session. It releases engines.mu, which the caller holds, while it opens. Ranks that are goroutines open
 // concurrently, and a bootstrap may make one wait for the other.
-func newEngine(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
+func openProcess(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
 	e := &process{client: client, registry: newRegistry(), sessions: 1, busy: make(chan struct{})}
-	engines.open = append(engines.open, e)
+	processes.open = append(processes.open, e)
 	o.Client, o.Watcher = client, e
 	if err := e.assemble(ctx, o); err != nil {
 		return nil, nil, err
@@ -127,14 +127,14 @@ func newRegistry() *registry {
 }
 
 func (e *process) assemble(ctx context.Context, o assembly.Options) error {
-	engines.mu.Unlock()
+	processes.mu.Unlock()
 	var a *assembly.Assembly
 	defer func() {
-		engines.mu.Lock()
+		processes.mu.Lock()
 		close(e.busy)
 		e.busy = nil
 		if a == nil { // it failed, or a component panicked
-			engines.remove(e)
+			processes.remove(e)
 			return
 		}
 		e.identity = a.Env().Identity
@@ -149,43 +149,43 @@ func (e *process) assemble(ctx context.Context, o assembly.Options) error {
 // use completes an engine with its assembly.
 func (e *process) use(a *assembly.Assembly) {
 	e.Assembly = a
-	e.rankEngine.init(a.Env().Engine)
-	e.opened.Store(true)
+	e.rankState.init(a.Env().Engine)
+	e.isOpened.Store(true)
 }
 
-// sharedEngine returns the open process that a session with the client, or without a client, joins, or nil if there is none.
-func sharedEngine(client bootstrap.Client) (*process, error) {
-	for _, e := range engines.open {
+// sharedProcess returns the open process that a session with the client, or without a client, joins, or nil if there is none.
+func sharedProcess(client bootstrap.Client) (*process, error) {
+	for _, e := range processes.open {
 		if assembly.Same(e.client, client) {
 			return e, nil
 		}
 	}
 	switch {
-	case client != nil || len(engines.open) == 0:
+	case client != nil || len(processes.open) == 0:
 		return nil, nil
-	case len(engines.open) == 1:
-		return engines.open[0], nil
+	case len(processes.open) == 1:
+		return processes.open[0], nil
 	}
-	return nil, fmt.Errorf("%w: sessions over %d bootstrap clients are open: use WithBootstrap to choose the one for this session", ErrConfig, len(engines.open))
+	return nil, fmt.Errorf("%w: sessions over %d bootstrap clients are open: use WithBootstrap to choose the one for this session", ErrConfig, len(processes.open))
 }
 
 // release gives a session's share back; the last one frees the engine, after
 // it has waited for accepted sends for at most linger. A session that is opened
 // meanwhile over the same client waits for that.
 func release(e *process, linger time.Duration) error {
-	engines.mu.Lock()
+	processes.mu.Lock()
 	e.sessions--
 	if e.sessions > 0 {
-		engines.mu.Unlock()
+		processes.mu.Unlock()
 		return nil
 	}
 	e.busy = make(chan struct{})
-	engines.mu.Unlock() // other engines come and go meanwhile
+	processes.mu.Unlock() // other engines come and go meanwhile
 	err := e.end(linger)
-	engines.mu.Lock()
+	processes.mu.Lock()
 	close(e.busy)
-	engines.remove(e)
-	engines.mu.Unlock()
+	processes.remove(e)
+	processes.mu.Unlock()
 	return err
 }
 
@@ -195,7 +195,7 @@ func (e *process) end(linger time.Duration) error {
 	if e.ExplainsItself() {
 		printPairs(e.Explain())
 	}
-	e.tries.leave()
+	e.pendingSteps.removeFromEngine()
 	return errors.Join(err, e.Close())
 }
 
@@ -246,8 +246,8 @@ type earlyEvents struct {
 	order  []cid.Extended // The oldest one first.
 }
 
-// mostBroken is the number of stored events, which is far above the number of concurrent creations.
-const mostBroken = 4096
+// maxBrokenEvents is the number of stored events, which is far above the number of concurrent creations.
+const maxBrokenEvents = 4096
 
 // add keeps the first event of a communicator, in place of the oldest event if there are too many.
 func (l *earlyEvents) add(id cid.Extended, ev bootstrap.Event) {
@@ -257,7 +257,7 @@ func (l *earlyEvents) add(id cid.Extended, ev bootstrap.Event) {
 	if l.events == nil {
 		l.events = map[cid.Extended]bootstrap.Event{}
 	}
-	if len(l.order) == mostBroken {
+	if len(l.order) == maxBrokenEvents {
 		delete(l.events, l.order[0])
 		l.order = l.order[1:]
 	}
@@ -280,7 +280,7 @@ func (e *process) broken(id cid.Extended, by framework.Proc, reason string, exce
 	}
 	here := slices.DeleteFunc(e.handles(id), func(c *Comm) bool { return c == except })
 	run := e.runs[id]
-	if run == nil && (len(here) == 0 || here[0].seat != nil) {
+	if run == nil && (len(here) == 0 || here[0].threadRank != nil) {
 		e.early.add(id, bootstrap.Event{Proc: by, Reason: reason})
 	}
 	e.mu.Unlock()
@@ -288,7 +288,7 @@ func (e *process) broken(id cid.Extended, by framework.Proc, reason string, exce
 		run.failedElsewhere(by, reason)
 	}
 	for _, c := range here {
-		c.brokenBy(by, reason)
+		c.breakCollectives(by, reason)
 	}
 	return true
 }
@@ -315,7 +315,7 @@ func (e *process) add(c *Comm) {
 		c.revokedBy(revoked.by, revoked.state)
 	}
 	if broken {
-		c.brokenBy(before.Proc, before.Reason)
+		c.breakCollectives(before.Proc, before.Reason)
 	}
 	for _, d := range e.Failed() {
 		c.memberDied(d.Life, d.Reason)

@@ -16,37 +16,37 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// try is a step of an instance that could not complete at once. It belongs to an inline schedule or to an operation.
-type try struct {
+// pendingStep is a step of an instance that could not complete at once. It belongs to an inline schedule or to an operation.
+type pendingStep struct {
 	progress.Completion
-	k        *collective
-	instance coll.Instance
-	call     *coll.Call
-	step     *coll.Step
-	err      error
-	of       *operation
-	i        int // Index of the step in of.
+	collective *collective
+	instance   coll.Instance
+	call       *coll.Call
+	step       *coll.Step
+	err        error
+	operation  *operation
+	index      int // Index of the step in of.
 }
 
 // Poll implements progress.Source for the wait for this step.
-func (t *try) Poll() int {
+func (t *pendingStep) Poll() int {
 	if t.Done() {
 		return 0
 	}
-	t.call.Asleep = t.k.engine().Bell().Armed()
+	t.call.Asleep = t.collective.engine().Bell().Armed()
 	over, err := t.instance.Try(t.step, t.call)
 	if !over && err == nil {
-		if err = t.inVain(); err == nil {
+		if err = t.lostMemberError(); err == nil {
 			return 0
 		}
 	}
-	t.k.comm().local.tries.over(t, err)
+	t.collective.comm().local.pendingSteps.complete(t, err)
 	return 1
 }
 
-// inVain returns an error if the step waits for a member that has left or failed. All posts of that member were visible when the step was polled.
-func (t *try) inVain() error {
-	if len(t.k.gone) == 0 {
+// lostMemberError returns an error if the step waits for a member that has left or failed. All posts of that member were visible when the step was polled.
+func (t *pendingStep) lostMemberError() error {
+	if len(t.collective.lostRanks) == 0 {
 		return nil
 	}
 	a, ok := framework.As[coll.Awaiter](t.instance)
@@ -54,7 +54,7 @@ func (t *try) inVain() error {
 		return nil
 	}
 	rank := a.Awaits(t.step)
-	why := t.k.gone[rank]
+	why := t.collective.lostRanks[rank]
 	if why == nil {
 		return nil
 	}
@@ -65,42 +65,42 @@ func (t *try) inVain() error {
 	return &framework.TransportError{Component: "coll", Peer: fmt.Sprintf("rank %d", rank), Op: "receive", Err: why}
 }
 
-// memberGone ends the steps that wait for a member that has left or failed, now and later.
-func (k *collective) memberGone(rank int, why error) {
+// loseMember ends the steps that wait for a member that has left or failed, now and later.
+func (k *collective) loseMember(rank int, why error) {
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
-	if k.gone == nil {
-		k.gone = map[int]error{}
+	if k.lostRanks == nil {
+		k.lostRanks = map[int]error{}
 	}
-	k.gone[rank] = why
+	k.lostRanks[rank] = why
 	e.Nudge()
 }
 
 // pending describes the step for reports. The lock is held.
-func (t *try) pending() pml.Pending {
+func (t *pendingStep) pending() pml.Pending {
 	p := pml.Pending{Peer: AnySource, Tag: int(t.call.Turn % (coll.MaxTag + 1)), Plane: pml.Collective, State: "in shared memory", Wait: pml.AwaitedInCall}
 	if a, ok := framework.As[coll.Awaiter](t.instance); ok {
 		p.Peer = a.Awaits(t.step)
 	}
-	if t.of != nil {
-		p.Wait = t.of.Awaited()
+	if t.operation != nil {
+		p.Wait = t.operation.Awaited()
 	}
 	return p
 }
 
-// tries are the pending steps of one rank. They are a source of its engine.
-type tries struct {
+// pendingSteps are the pending steps of one rank. They are a source of its engine.
+type pendingSteps struct {
 	engine  *progress.Engine
 	mu      sync.Mutex
-	isAdded bool   // Guarded by mu.
-	list    []*try // Guarded by the engine's lock.
+	isAdded bool           // Guarded by mu.
+	list    []*pendingStep // Guarded by the engine's lock.
 
 	isPolling bool // Guarded by the engine's lock.
 }
 
-// join adds the steps to the engine as a source.
-func (s *tries) join() {
+// addToEngine adds the steps to the engine as a source.
+func (s *pendingSteps) addToEngine() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.isAdded {
@@ -109,8 +109,8 @@ func (s *tries) join() {
 	}
 }
 
-// leave removes the source. It is called before the engine closes.
-func (s *tries) leave() {
+// removeFromEngine removes the source. It is called before the engine closes.
+func (s *pendingSteps) removeFromEngine() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isAdded {
@@ -120,7 +120,7 @@ func (s *tries) leave() {
 
 // Poll implements progress.Source. A completed step may remove others from the list, and steps after them are polled the next time. An engine of a rank
 // may not poll again until a bell is rung, so that its steps are polled until none completes.
-func (s *tries) Poll() (n int) {
+func (s *pendingSteps) Poll() (n int) {
 	if s.isPolling { // A caller polls until no step completes.
 		return 0
 	}
@@ -135,7 +135,7 @@ func (s *tries) Poll() (n int) {
 	return n
 }
 
-func (s *tries) pollOnce() (n int) {
+func (s *pendingSteps) pollOnce() (n int) {
 	for i := 0; i < len(s.list); {
 		t := s.list[i]
 		if n += t.Poll(); i < len(s.list) && s.list[i] == t {
@@ -146,34 +146,34 @@ func (s *tries) pollOnce() (n int) {
 }
 
 // Lag implements progress.Lagging.
-func (s *tries) Lag() time.Duration {
+func (s *pendingSteps) Lag() time.Duration {
 	if len(s.list) == 0 {
 		return 0
 	}
 	return progress.StoreLag
 }
 
-// over ends a step.
-func (s *tries) over(t *try, err error) {
+// complete ends a step.
+func (s *pendingSteps) complete(t *pendingStep, err error) {
 	i := slices.Index(s.list, t)
 	s.list = slices.Delete(s.list, i, i+1)
 	t.err = err
-	if o := t.of; o != nil {
+	if o := t.operation; o != nil {
 		if e := s.engine; e.IsRank() {
 			e.AddBackground(-1)
 		}
 		o.busy--
-		o.done(t.i, err)
-		o.move()
+		o.stepDone(t.index, err)
+		o.advance()
 		return
 	}
 	s.engine.Complete(&t.Completion)
 }
 
-func (s *tries) abort(k *collective, err error) {
+func (s *pendingSteps) abort(k *collective, err error) {
 	for _, t := range slices.Clone(s.list) {
-		if t.k == k && slices.Contains(s.list, t) {
-			s.over(t, err)
+		if t.collective == k && slices.Contains(s.list, t) {
+			s.complete(t, err)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 			if alone {
 				e.Lock()
 			}
-			err = p.tryAgain(ctx, e, &steps[i])
+			err = p.waitForStep(ctx, e, &steps[i])
 			if alone {
 				e.Release()
 			}
@@ -203,7 +203,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 		}
 	}
 	if !alone {
-		p.c.local.pollTries()
+		p.c.local.pollPendingSteps()
 		e.Release()
 	} else {
 		e.Flush()
@@ -213,12 +213,12 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 
 // Work implements coll.Peers.
 func (p *peers) Work(s *coll.Step) {
-	work(p.instance, s, &p.call)
+	runWork(p.instance, s, &p.call)
 	p.c.local.progress.Flush()
 }
 
-// work runs a step of kind Work.
-func work(x coll.Instance, s *coll.Step, c *coll.Call) {
+// runWork runs a step of kind Work.
+func runWork(x coll.Instance, s *coll.Step, c *coll.Call) {
 	w, _ := framework.As[coll.Worker](x)
 	w.Work(s, c)
 }
@@ -241,10 +241,10 @@ const (
 	withdrawSleep  = 20 * time.Microsecond
 )
 
-// tryAgain waits until the instance has completed a step. The lock is held.
-func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) error {
+// waitForStep waits until the instance has completed a step. The lock is held.
+func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Step) error {
 	k := &p.c.collective
-	if err := k.aborted; err != nil {
+	if err := k.abortErr; err != nil {
 		return err
 	}
 	for polls := e.PollBudget(); polls > 0 && !e.Wanted(); polls-- {
@@ -253,29 +253,29 @@ func (p *peers) tryAgain(ctx context.Context, e *progress.Engine, s *coll.Step) 
 			return err
 		}
 	}
-	all, t := &p.c.local.tries, &p.try
+	all, t := &p.c.local.pendingSteps, &p.pendingStep
 	t.Reset()
-	t.k, t.instance, t.call, t.step, t.err = k, p.instance, &p.call, s, nil
+	t.collective, t.instance, t.call, t.step, t.err = k, p.instance, &p.call, s, nil
 	all.list = append(all.list, t)
 	if err := e.Wait(ctx, &t.Completion, t); err != nil {
 		if !t.Done() {
-			all.over(t, err)
+			all.complete(t, err)
 		}
 		return err
 	}
 	return t.err
 }
 
-// own starts a step of an instance. Lock held.
-func (o *operation) own(i int) {
+// startOwnStep starts a step of an instance. Lock held.
+func (o *operation) startOwnStep(i int) {
 	s := &o.schedule.Steps[i]
 	o.call.Asleep = false
 	over, err := o.instance.Try(s, &o.call)
 	if !over && err == nil {
-		if err = o.k.aborted; err == nil {
+		if err = o.k.abortErr; err == nil {
 			o.busy++
-			all := &o.k.comm().local.tries
-			t := &try{k: o.k, instance: o.instance, call: &o.call, step: s, of: o, i: i}
+			all := &o.k.comm().local.pendingSteps
+			t := &pendingStep{collective: o.k, instance: o.instance, call: &o.call, step: s, operation: o, index: i}
 			all.list = append(all.list, t)
 			if e := all.engine; e.IsRank() {
 				e.AddBackground(1)
@@ -284,5 +284,5 @@ func (o *operation) own(i int) {
 			return
 		}
 	}
-	o.done(i, err)
+	o.stepDone(i, err)
 }

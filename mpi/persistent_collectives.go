@@ -189,7 +189,7 @@ func (k *collective) openEarly(ctx context.Context) error {
 	if err := k.prepare(); err != nil {
 		return err
 	}
-	if k.unopened && !k.check {
+	if k.hasUnopened && !k.comparesCalls {
 		return k.open(ctx)
 	}
 	return nil
@@ -208,7 +208,7 @@ func (c *Comm) freeContext(d *Comm) error {
 }
 
 // newKept makes the operation that a persistent one reuses.
-func (r *rankEngine) newKept() *operation {
+func (r *rankState) newKept() *operation {
 	o := &operation{isKept: true}
 	o.Init(r.progress, o)
 	return o

@@ -10,14 +10,14 @@ import (
 func TestEarlyEvents_MoreThanTheLimit_OldestGo(t *testing.T) {
 	var l earlyEvents
 	id := func(i int) cid.Extended { return cid.Extended{Base: 1, Sub: uint64(i)} }
-	for i := range mostBroken + 2 {
+	for i := range maxBrokenEvents + 2 {
 		l.add(id(i), bootstrap.Event{Reason: "first"})
 		l.add(id(i), bootstrap.Event{Reason: "second"})
 	}
-	if len(l.events) != mostBroken || len(l.order) != mostBroken {
+	if len(l.events) != maxBrokenEvents || len(l.order) != maxBrokenEvents {
 		t.Fatalf("%d events, %d in order", len(l.events), len(l.order))
 	}
-	for i, want := range map[int]bool{0: false, 1: false, 2: true, mostBroken + 1: true} {
+	for i, want := range map[int]bool{0: false, 1: false, 2: true, maxBrokenEvents + 1: true} {
 		if ev, ok := l.events[id(i)]; ok != want || ok && ev.Reason != "first" {
 			t.Errorf("event %d: %+v, %v", i, ev, ok)
 		}

@@ -64,7 +64,7 @@ func waitingChanger[T any](ctx context.Context, s *Session, what string, f func(
 	if err := s.enter(); err != nil {
 		return result, err
 	}
-	if over(ctx) {
+	if hasEnded(ctx) {
 		return result, ended(ctx, what, context.Cause(ctx))
 	}
 	c, ok := framework.As[bootstrap.Changer](s.engine.Client())

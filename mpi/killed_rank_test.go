@@ -180,7 +180,7 @@ func again(f func() (*mpi.Comm, error)) error {
 	}
 }
 
-func TestProcessKilledDuringAnyCallEndsIt(t *testing.T) {
+func TestCall_PeerKilled_Ends(t *testing.T) {
 	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(operations)) {
 		t.Run(name, func(t *testing.T) {

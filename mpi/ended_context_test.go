@@ -9,11 +9,11 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestEndedContextFailsEveryCallAtOnce(t *testing.T) { ranks(t, 2, inWorld(over)) }
+func TestCalls_ContextEnded_FailAtOnce(t *testing.T) { ranks(t, 2, inWorld(hasEnded)) }
 
-// over: rank 0 calls everything with a context that has ended, where a message waits for
+// hasEnded: rank 0 calls everything with a context that has ended, where a message waits for
 // it and every send could go at once. Nothing is sent, and nothing is received.
-func over(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
+func hasEnded(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	cause := errors.New("enough")
 	gone, end := context.WithCancelCause(ctx)
 	end(cause)

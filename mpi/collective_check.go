@@ -15,9 +15,9 @@ import (
 // recordSize is the length of a text, in bytes.
 const recordSize = 128
 
-// record returns the text of a call with all values that must be equal in all members. In Scatter, Gatherv, Scatterv, Alltoallv and neighborhood
+// callRecord returns the text of a call with all values that must be equal in all members. In Scatter, Gatherv, Scatterv, Alltoallv and neighborhood
 // operations a member does not know the block lengths of others. Those are checked when blocks arrive.
-func record(x *call, choice *coll.Choice) []byte {
+func callRecord(x *call, choice *coll.Choice) []byte {
 	var b strings.Builder
 	b.WriteString(x.op.String())
 	switch x.op {
@@ -56,10 +56,10 @@ func record(x *call, choice *coll.Choice) []byte {
 	return text
 }
 
-// differing is the error of calls that do not match. All members return it, and no data was sent, so that later collectives work.
-type differing struct{ text string }
+// mismatchError is the error of calls that do not match. All members return it, and no data was sent, so that later collectives work.
+type mismatchError struct{ text string }
 
-func (d *differing) Error() string { return d.text }
+func (d *mismatchError) Error() string { return d.text }
 
 // compared returns the error of records that differ, or nil.
 func compared(all []byte) error {
@@ -85,7 +85,7 @@ func compared(all []byte) error {
 		}
 		fmt.Fprintf(&b, "; %s: %q", ranksText(ranks[text]), text)
 	}
-	return &differing{b.String()}
+	return &mismatchError{b.String()}
 }
 
 // ranksText is "rank 1", or "ranks 0, 2 and 5 others".
@@ -107,18 +107,18 @@ func ranksText(ranks []int) string {
 	return "ranks " + b.String()
 }
 
-// exchangeOf returns the call that exchanges the records.
-func exchangeOf(mine []byte, members int) *call {
+// recordExchange returns the call that exchanges the records.
+func recordExchange(mine []byte, members int) *call {
 	x := &call{op: coll.Allgather, in: mine, out: make([]byte, recordSize*members)}
-	x.sized(recordSize)
+	x.setBlockSize(recordSize)
 	return x
 }
 
 // compare is the check of a blocking call with this record. Inside do.
 func (k *collective) compare(ctx context.Context, mine []byte) error {
-	k.check = false
-	defer func() { k.check = true }()
-	records := exchangeOf(mine, k.comm().size)
+	k.comparesCalls = false
+	defer func() { k.comparesCalls = true }()
+	records := recordExchange(mine, k.comm().size)
 	if err := k.inline(ctx, records); err != nil {
 		return fmt.Errorf("coll.check: %w", err)
 	}
@@ -127,25 +127,25 @@ func (k *collective) compare(ctx context.Context, mine []byte) error {
 
 // compareInit is the check of the initialization of a persistent operation. Inside do.
 func (k *collective) compareInit(ctx context.Context, x *call) error {
-	if k.machinery == nil {
+	if k.collectiveResources == nil {
 		if err := k.prepare(); err != nil {
 			return err
 		}
 	}
-	if !k.check {
+	if !k.comparesCalls {
 		return nil
 	}
-	choice, err := k.chosen(x)
+	choice, err := k.algorithmFor(x)
 	if err != nil {
 		return err
 	}
 	text := make([]byte, recordSize)
-	copy(text[copy(text, "persistent "):], record(x, choice))
+	copy(text[copy(text, "persistent "):], callRecord(x, choice))
 	return k.compare(ctx, text)
 }
 
-// later is the part of a nonblocking operation after the comparison of records.
-type later struct {
+// afterComparison is the part of a nonblocking operation after the comparison of records.
+type afterComparison struct {
 	schedule coll.Schedule
 	call     coll.Call
 	tag      int
@@ -155,27 +155,27 @@ type later struct {
 // start.
 func (o *operation) compareFirst(x *call, choice *coll.Choice) error {
 	k := o.k
-	records := exchangeOf(record(x, choice), k.comm().size)
-	how, err := k.withoutInstance(records)
+	records := recordExchange(callRecord(x, choice), k.comm().size)
+	how, err := k.plainAlgorithmFor(records)
 	if err != nil {
 		return err
 	}
-	o.then = &later{o.schedule, o.call, 0}
-	o.then.call.Turn = k.begun // Not in one statement with nextTag, which changes it.
-	o.then.tag = k.nextTag()
+	o.comparison = &afterComparison{o.schedule, o.call, 0}
+	o.comparison.call.Turn = k.operationCount // Not in one statement with nextTag, which changes it.
+	o.comparison.tag = k.nextTag()
 	o.algorithm, o.schedule = nil, coll.Schedule{}
 	k.plan(&o.schedule, new(coll.Args), how.Algorithm, records)
 	o.call = coll.Call{Turn: o.call.Turn, Buffers: coll.Buffers{In: records.in, Out: records.out, Temp: make([]byte, o.schedule.Temp, max(64, o.schedule.Temp))}}
 	return nil
 }
 
-// goOn compares the received records, and starts the operation. The lock is held.
-func (o *operation) goOn() {
+// startCompared compares the received records, and starts the operation. The lock is held.
+func (o *operation) startCompared() {
 	if err := compared(o.call.Out); err != nil {
-		o.err, o.told = fmt.Errorf("i%v: %w", o.op, err), true
+		o.err, o.isReported = fmt.Errorf("i%v: %w", o.op, err), true
 		return
 	}
-	t := o.then
-	o.then, o.schedule, o.call, o.tag = nil, t.schedule, t.call, t.tag
+	t := o.comparison
+	o.comparison, o.schedule, o.call, o.tag = nil, t.schedule, t.call, t.tag
 	o.run.Begin(&o.schedule)
 }

@@ -20,8 +20,8 @@ type table struct {
 	left  int        // Ranks of this process that have not asked for the table. Guarded by activation.mu.
 
 	mu       sync.Mutex
-	division *division // nil before the first use.
-	shape    *shaped   // nil before the first collective operation.
+	division *division  // nil before the first use.
+	shape    *shapeData // nil before the first collective operation.
 }
 
 // shareTable returns the table of a new communicator, which the first rank here makes.
@@ -46,7 +46,7 @@ func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 }
 
 // shaped calls find for the first communicator with these members.
-func (t *table) shaped(find func() (*shaped, error)) (*shaped, error) {
+func (t *table) shaped(find func() (*shapeData, error)) (*shapeData, error) {
 	t.mu.Lock()
 	known := t.shape
 	t.mu.Unlock()
@@ -120,7 +120,7 @@ func (a *activation) constructOnce(ctx context.Context, key constructKey, rank i
 
 // refuse announces that a rank is not in the communicators of the span. These communicators end in all local ranks, because members would wait for
 // the rank without end.
-func (s *seat) refuse(span cid.Span, why error) {
+func (s *threadRank) refuse(span cid.Span, why error) {
 	a := s.of
 	a.mu.Lock()
 	_, known := a.refused[span]

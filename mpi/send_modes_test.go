@@ -18,7 +18,7 @@ var (
 	null = mpi.Status{Source: mpi.ProcNull, Tag: mpi.AnyTag}
 )
 
-func TestBufferedSendNeverWaitsAndIsBounded(t *testing.T) {
+func TestBsend_NoReceive_ReturnsAndIsLimited(t *testing.T) {
 	ranks(t, 2, inWorld(bsend), "session.bsend_limit=1MiB")
 }
 
@@ -79,7 +79,7 @@ func bsend(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	return nil
 }
 
-func TestMatchedProbeKeepsAMessageFromOtherReceives(t *testing.T) { ranks(t, 2, inWorld(mprobe)) }
+func TestMprobe_Message_IsNotReceivedElsewhere(t *testing.T) { ranks(t, 2, inWorld(mprobe)) }
 
 func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	sizes := []int{0, 10, 1 << 20}
@@ -169,7 +169,7 @@ func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-func TestPersistentRequestsStartAgain(t *testing.T) { ranks(t, 2, inWorld(persistent)) }
+func TestPersistent_Completed_StartsAgain(t *testing.T) { ranks(t, 2, inWorld(persistent)) }
 
 func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	peer := 1 - c.Rank()
@@ -279,7 +279,7 @@ func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return errors.Join(err, d.Close(), wants("start on a closed communicator", late.Start(), mpi.ErrClosed))
 }
 
-func TestWaitSomeTakesAllThatAreComplete(t *testing.T) { ranks(t, 2, inWorld(some)) }
+func TestWaitSome_SeveralComplete_TakesAll(t *testing.T) { ranks(t, 2, inWorld(some)) }
 
 func some(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	const n = 30
@@ -348,7 +348,7 @@ func some(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	return mpi.Barrier(ctx, c)
 }
 
-func TestRequestsThatOutliveTheSessionSaySo(t *testing.T) {
+func TestRequest_SessionClosed_ReturnsErrClosed(t *testing.T) {
 	noLeak(t)
 	s, c := singleton(t)
 	old, err := c.Irecv(make([]byte, 1), 0, 0)
@@ -363,7 +363,7 @@ func TestRequestsThatOutliveTheSessionSaySo(t *testing.T) {
 	}
 }
 
-func TestOldAndNewRequestsInOneWait(t *testing.T) {
+func TestWait_RequestsOfTwoSessions_Complete(t *testing.T) {
 	s, c := singleton(t)
 	old, err := c.Irecv(make([]byte, 1), 0, 0)
 	if err != nil {

@@ -32,7 +32,7 @@ func (hasty) OnEvent(f func(bootstrap.Event)) {
 	}
 }
 
-func TestDumpIsAskedForWhileASessionOpens(t *testing.T) {
+func TestDump_SessionOpens_IsAnswered(t *testing.T) {
 	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestDumpIsAskedForWhileASessionOpens(t *testing.T) {
 	}
 }
 
-func TestDumpIsAskedForWhileASessionFailsToOpen(t *testing.T) {
+func TestDump_SessionFailsToOpen_IsAnswered(t *testing.T) {
 	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func withOpening(first func(context.Context) error) []mpi.SessionOption {
 	return []mpi.SessionOption{mpi.WithRegistry(reg), mpi.WithParam("pml", "opening")}
 }
 
-func TestRankWaitsForAnotherToOpen(t *testing.T) {
+func TestOpenSession_RanksWaitForEachOther_AllOpen(t *testing.T) {
 	t.Parallel()
 	const n = 4
 	var here sync.WaitGroup
@@ -103,7 +103,7 @@ func TestRankWaitsForAnotherToOpen(t *testing.T) {
 	job.Run(t, func(ctx context.Context, c *mpi.Comm) error { return mpi.Barrier(ctx, c) })
 }
 
-func TestSecondSessionOpensWhileTheFirstStillDoes(t *testing.T) {
+func TestOpenSession_FirstStillOpens_SecondJoins(t *testing.T) {
 	began, goOn := make(chan struct{}, 2), make(chan error, 2)
 	options := withOpening(func(context.Context) error {
 		began <- struct{}{}

@@ -13,28 +13,28 @@ import (
 
 // peers implements coll.Peers for a schedule that runs inline. A communicator has at most one such schedule at a time, so that peers needs no lock.
 type peers struct {
-	c        *Comm
-	tag      int            // of the operation's messages
-	instance coll.Instance  // of the algorithm, if it has any
-	call     coll.Call      // the operation
-	try      try            // of the step of the instance that is waited for
-	open     []*pml.Request // under way, from first on
-	first    int
-	scratch  [][]byte // free pieces of working memory, the smallest first
+	c           *Comm
+	tag         int            // of the operation's messages
+	instance    coll.Instance  // of the algorithm, if it has any
+	call        coll.Call      // the operation
+	pendingStep pendingStep    // of the step of the instance that is waited for
+	open        []*pml.Request // under way, from first on
+	first       int
+	scratch     [][]byte // free pieces of working memory, the smallest first
 }
 
 // begin begins an operation.
 func (p *peers) begin(tag int) { p.tag, p.open, p.first = tag, p.open[:0], 0 }
 
 // Send implements coll.Peers.
-func (p *peers) Send(buf []byte, to int) (over bool, err error) {
+func (p *peers) Send(buf []byte, to int) (isDone bool, err error) {
 	c := p.c
 	b := pml.Buffer{Bytes: buf, Form: c.formOf(buf)}
 	e := c.local.progress
 	e.Lock()
 	r, err := c.pml.StartSend(b, to, p.tag, pml.Collective, pml.Standard)
 	if err == nil {
-		if over = r.TakeDone(r.Generation(), nil); !over {
+		if isDone = r.TakeDone(r.Generation(), nil); !isDone {
 			p.open = append(p.open, r)
 			if !r.Done() {
 				r.Notify(p)
@@ -42,7 +42,7 @@ func (p *peers) Send(buf []byte, to int) (over bool, err error) {
 		}
 	}
 	e.Release()
-	return over, err
+	return isDone, err
 }
 
 // Completed implements pml.Notifier for sends. One that fails ends the operation, which may

@@ -32,7 +32,7 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 		return nil, fmt.Errorf("%w: the caller is not in the group", ErrNoComm)
 	}
 	k := &c.collective
-	broken := k.works()
+	broken := k.checkUsable()
 	d, err := c.createGroup(ctx, g, ranks, tag, broken)
 	switch {
 	case err == nil:
@@ -49,7 +49,7 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, cannot error) (*Comm, error) {
 	var id cid.Extended
 	err := cannot
-	if err == nil && over(ctx) {
+	if err == nil && hasEnded(ctx) {
 		err = context.Cause(ctx)
 	}
 	switch {
@@ -57,9 +57,9 @@ func (c *Comm) createGroup(ctx context.Context, g *Group, ranks []int, tag int, 
 	case g.Rank() == 0:
 		id, err = c.announce(ctx, g, ranks[1:], tag, err)
 	case err == nil:
-		id, err = c.hear(ctx, g, ranks[0], tag)
+		id, err = c.receiveAnnouncement(ctx, g, ranks[0], tag)
 	default:
-		c.refuseUnheard(ranks[0], tag, g)
+		c.refuseAnnouncement(ranks[0], tag, g)
 	}
 	if err != nil {
 		return nil, err
@@ -115,12 +115,12 @@ func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err
 // refuse reports that this process is not in a communicator that other members may create.
 func (c *Comm) refuse(id cid.Extended, g *Group, why error) {
 	c.refuseSpan(cid.Below(id), why)
-	c.tellBroken(id, g, why)
+	c.reportBroken(id, g, why)
 }
 
-// refuseUnheard refuses the id that the group's first member may still announce, because the others would create a communicator with this member. A
+// refuseAnnouncement refuses the id that the group's first member may still announce, because the others would create a communicator with this member. A
 // receive stays posted for the announcement until it comes or cannot come any more, so that no later creation matches it.
-func (c *Comm) refuseUnheard(from, tag int, g *Group) {
+func (c *Comm) refuseAnnouncement(from, tag int, g *Group) {
 	b := make([]byte, announceSize)
 	q, err := c.pml.Irecv(pml.Buffer{Bytes: b}, from, tag, pml.Control)
 	if err != nil {
@@ -150,15 +150,15 @@ func (c *Comm) refuseUnheard(from, tag int, g *Group) {
 	})
 }
 
-// hear receives the announcement of the group's first member.
-func (c *Comm) hear(ctx context.Context, g *Group, from, tag int) (cid.Extended, error) {
+// receiveAnnouncement receives the announcement of the group's first member.
+func (c *Comm) receiveAnnouncement(ctx context.Context, g *Group, from, tag int) (cid.Extended, error) {
 	b := make([]byte, announceSize)
-	ctx, stop := c.collective.untilBroken(ctx)
+	ctx, stop := c.collective.contextUntilBroken(ctx)
 	defer stop()
 	st, err := c.pml.Recv(ctx, pml.Buffer{Bytes: b}, from, tag, pml.Control)
 	if err != nil {
-		if over(ctx) {
-			c.refuseUnheard(from, tag, g)
+		if hasEnded(ctx) {
+			c.refuseAnnouncement(from, tag, g)
 			err = context.Cause(ctx)
 		}
 		return cid.Extended{}, err

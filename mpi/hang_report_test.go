@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestDumpOutlivesItsReader: the launcher that asked may be gone, and standard error is a
+// TestDump_ReaderEnds_ProgramContinues: the launcher that asked may be gone, and standard error is a
 // pipe to it.
-func TestDumpOutlivesItsReader(t *testing.T) {
+func TestDump_ReaderEnds_ProgramContinues(t *testing.T) {
 	const child = "MPI_TEST_DUMP"
 	if os.Getenv(child) != "" {
 		before := runtime.NumGoroutine()

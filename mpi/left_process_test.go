@@ -14,9 +14,9 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestLateOperationsHearThatThePeerHasClosed: whatever was exchanged before, and also if
+// TestOperation_AfterPeerClosed_ReturnsError: whatever was exchanged before, and also if
 // nothing was, an operation with a process that has closed its session ends and says so.
-func TestLateOperationsHearThatThePeerHasClosed(t *testing.T) {
+func TestOperation_AfterPeerClosed_ReturnsError(t *testing.T) {
 	b := make([]byte, 1<<20)
 	before := map[string]func(ctx context.Context, c *mpi.Comm) error{
 		"nothing": func(context.Context, *mpi.Comm) error { return nil },

@@ -22,7 +22,7 @@ import (
 // this ability gets the report on standard error.
 
 // A waiting is the content of the report. Package launch reads it.
-type waiting struct {
+type hangReport struct {
 	Waits  []wait `json:"waits"`
 	More   int    `json:"more,omitempty"`   // Waits that are not listed.
 	Queues string `json:"queues"`           // of all communicators
@@ -50,11 +50,11 @@ const (
 
 // Dump implements assembly.Watcher for a request of the launcher, because of a hang or a user. Standard error may block.
 func (e *process) Dump(how string) {
-	if !e.opened.Load() { // waiting for its end could make that wait for us
+	if !e.isOpened.Load() { // waiting for its end could make that wait for us
 		go io.WriteString(stderr.Writer{}, "ferry: this process is opening its first session\n")
 		return
 	}
-	w := e.waiting()
+	w := e.hangReport()
 	if strings.Contains(how, reportStacks) {
 		stacks := make([]byte, mostStacks)
 		w.Stacks = string(stacks[:runtime.Stack(stacks, true)])
@@ -79,7 +79,7 @@ func (e *process) Dump(how string) {
 }
 
 // addQueues adds the group constructs and the queues of a process's own stack, or of a stream.
-func (e *process) addQueues(w *waiting, b *strings.Builder, comms map[cid.EndpointID]*Comm) {
+func (e *process) addQueues(w *hangReport, b *strings.Builder, comms map[cid.EndpointID]*Comm) {
 	for _, what := range e.Constructs() {
 		w.Waits = append(w.Waits, wait{What: "waits in CommFromGroup for the others to create " + what})
 		fmt.Fprintf(b, "  waits for the others to create %s\n", what)
@@ -93,14 +93,14 @@ func (e *process) addQueues(w *waiting, b *strings.Builder, comms map[cid.Endpoi
 		}
 		w.Waits = append(w.Waits, waitsOf(x, comms)...)
 		writeInspection(b, x, comms)
-		withheld, live, resting := m.CIDs().Counts()
-		fmt.Fprintf(b, "  ids of pml %s: %d in use, %d resting until all members have closed, %d offered to creations in progress\n", m.Name, live, resting, withheld)
+		withheld, live, quarantined := m.CIDs().Counts()
+		fmt.Fprintf(b, "  ids of pml %s: %d in use, %d quarantined until all members have closed, %d reserved for creations in progress\n", m.Name, live, quarantined, withheld)
 	}
 }
 
-// waiting returns the pending operations of this process.
-func (e *process) waiting() waiting {
-	var w waiting
+// hangReport returns the pending operations of this process.
+func (e *process) hangReport() hangReport {
+	var w hangReport
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)
 	e.mu.Lock()
@@ -147,8 +147,8 @@ func (c *Comm) agreementWaits() []wait {
 		return nil
 	}
 	w := wait{What: fmt.Sprintf("waits in %v for %s, communicator %s", call, listRanks(ranks), c.label())}
-	if c.seat != nil {
-		w.What = c.seat.describe() + " " + w.What
+	if c.threadRank != nil {
+		w.What = c.threadRank.describe() + " " + w.What
 		return []wait{w}
 	}
 	for _, rank := range ranks {
@@ -182,8 +182,8 @@ func waitsOf(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
 				continue
 			}
 			one := wait{What: waitText(c, i, p, n >= len(i.Posted) && p.State != "receiving")}
-			if c != nil && c.seat != nil { // A cycle of processes would not prove a deadlock.
-				one.What = c.seat.describe() + " " + one.What
+			if c != nil && c.threadRank != nil { // A cycle of processes would not prove a deadlock.
+				one.What = c.threadRank.describe() + " " + one.What
 			} else if c != nil && p.Peer >= 0 && p.Peer < c.size && !strings.HasSuffix(p.State, partitionsUnready) {
 				one.On = []int{int(c.group.members.at(p.Peer).Rank)}
 			}

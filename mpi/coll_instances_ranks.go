@@ -53,7 +53,7 @@ func divide(members pml.Members, self framework.Life) *division {
 
 // sharedOpening is shared by the ranks of this process while they open one instance.
 type sharedOpening struct {
-	gathering
+	rankBarrier
 	node    *heap.Node
 	ranks   []int  // Of this process, ascending.
 	records []byte // By index in ranks.
@@ -82,7 +82,7 @@ type openingKey struct {
 // agreeRanks is agreeProcesses for goroutine ranks.
 func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
 	c := k.comm()
-	a, d := c.seat.of, c.division()
+	a, d := c.threadRank.of, c.division()
 	key := openingKey{c.spec.ID, o.Component}
 	own := usable(o)
 	open := a.enterOpening(key, c.spec.Members, d, own)
@@ -141,8 +141,8 @@ func (s *sharedOpening) decodeCards(own int, component string) {
 	}
 }
 
-// gathering is a barrier of the ranks of a process without messages, because a message between two ranks would create peer state in both.
-type gathering struct {
+// rankBarrier is a barrier of the ranks of a process without messages, because a message between two ranks would create peer state in both.
+type rankBarrier struct {
 	size int
 
 	mu      sync.Mutex
@@ -156,12 +156,12 @@ type arrivedRank struct {
 }
 
 // meet returns when all ranks of this process have called it, or k is broken or aborted.
-func (g *gathering) meet(ctx context.Context, k *collective) error {
-	ctx, stop := k.untilBroken(ctx)
+func (g *rankBarrier) meet(ctx context.Context, k *collective) error {
+	ctx, stop := k.contextUntilBroken(ctx)
 	defer stop()
 	e := k.engine()
 	e.Lock()
-	aborted := k.aborted
+	aborted := k.abortErr
 	e.Release()
 	if aborted != nil {
 		return aborted
@@ -199,7 +199,7 @@ func (a *activation) enterOpening(key openingKey, members pml.Members, d *divisi
 	s := a.openings[key]
 	if s == nil {
 		ranks := d.Ranks(d.own)
-		s = &sharedOpening{gathering: gathering{size: len(ranks)}, ranks: ranks, records: make([]byte, len(ranks)*openRecord), left: len(ranks), verdict: v}
+		s = &sharedOpening{rankBarrier: rankBarrier{size: len(ranks)}, ranks: ranks, records: make([]byte, len(ranks)*openRecord), left: len(ranks), verdict: v}
 		s.node = heap.New(ranks, func(rank int) progress.RemoteBell {
 			return a.threads.team.Engine(int(members.Member(rank).Endpoint)).RankBell()
 		})

@@ -60,8 +60,8 @@ func gathers(ctx context.Context, c *mpi.Comm) error {
 	return must(sum[0] == n*(n-1)/2, "the sum is %d", sum[0])
 }
 
-// TestInstancesOpenAtTheSecondCollectiveAndGoWithTheirCommunicator.
-func TestInstancesOpenAtTheSecondCollectiveAndGoWithTheirCommunicator(t *testing.T) {
+// TestInstances_SecondCollective_OpensThem.
+func TestInstances_SecondCollective_OpensThem(t *testing.T) {
 	var h colltest.Heap
 	withHeap(t, &h, 4, func(ctx context.Context, world *mpi.Comm) error {
 		for range 10 { // one collective each
@@ -99,8 +99,8 @@ func TestInstancesOpenAtTheSecondCollectiveAndGoWithTheirCommunicator(t *testing
 	}
 }
 
-// TestInstanceThatFailsInOneMemberIsLeftOutInAll: half of them would run another algorithm.
-func TestInstanceThatFailsInOneMemberIsLeftOutInAll(t *testing.T) {
+// TestInstances_OneMemberFails_AllOmitComponent: half of them would run another algorithm.
+func TestInstances_OneMemberFails_AllOmitComponent(t *testing.T) {
 	for name, h := range map[string]*colltest.Heap{"open": {FailOpen: 2}, "join": {FailJoin: 3}} {
 		t.Run(name, func(t *testing.T) {
 			withHeap(t, h, 4, gathers)
@@ -108,8 +108,8 @@ func TestInstanceThatFailsInOneMemberIsLeftOutInAll(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForAnInstanceHearsThatCollectivesAreBroken: no message tells.
-func TestWhoWaitsForAnInstanceHearsThatCollectivesAreBroken(t *testing.T) {
+// TestInstances_CollectivesBreak_WaitsEnd: no message tells.
+func TestInstances_CollectivesBreak_WaitsEnd(t *testing.T) {
 	var h colltest.Heap
 	withHeap(t, &h, 4, func(ctx context.Context, world *mpi.Comm) error {
 		c, err := world.Dup(ctx)
@@ -142,9 +142,9 @@ func TestWhoWaitsForAnInstanceHearsThatCollectivesAreBroken(t *testing.T) {
 	}
 }
 
-// TestMembersWithOtherThresholdsDoWithout: one would post what another one waits for as a
+// TestInstances_ThresholdsDiffer_AreOmitted: one would post what another one waits for as a
 // message.
-func TestMembersWithOtherThresholdsDoWithout(t *testing.T) {
+func TestInstances_ThresholdsDiffer_AreOmitted(t *testing.T) {
 	mpitest.Job{Size: 3, Options: func(rank int) []mpi.SessionOption {
 		if rank != 1 {
 			return nil

@@ -15,9 +15,9 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestLauncherThatDoesNotSayWhoIsOnTheNode: mpix://SHARED is an error then, and not a set
+// TestSplitShared_LauncherLacksNodeMap_UsesCards: mpix://SHARED is an error then, and not a set
 // that nobody has checked; SplitShared finds the node all the same, and messages stay on it.
-func TestLauncherThatDoesNotSayWhoIsOnTheNode(t *testing.T) {
+func TestSplitShared_LauncherLacksNodeMap_UsesCards(t *testing.T) {
 	localtest.Run(t, 3, "nowhere")
 }
 

@@ -56,10 +56,10 @@ func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection,
 }
 
 // addTries adds the tries of communicators that match to an inspection.
-func (r *rankEngine) addTries(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
+func (r *rankState) addTries(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
 	return r.progress.Observe(ctx, func() {
-		for _, t := range r.tries.list {
-			c := t.k.comm()
+		for _, t := range r.pendingSteps.list {
+			c := t.collective.comm()
 			if !match(c) {
 				continue
 			}
@@ -76,11 +76,11 @@ func (r *rankEngine) addTries(ctx context.Context, x *pml.Inspection, match func
 
 // idleRanks describes the goroutine ranks that wait for no operation of x. Other ranks may wait for an operation of theirs.
 func (e *process) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (all []wait) {
-	waiting := map[*seat]bool{}
+	waiting := map[*threadRank]bool{}
 	for _, i := range x.Comms {
 		c := comms[cid.EndpointID{Extended: i.ID, Endpoint: i.Endpoint}]
 		if c != nil && slices.ContainsFunc(slices.Concat(i.Posted, i.Sends), func(p pml.Pending) bool { return p.Wait != pml.NotAwaited }) {
-			waiting[c.seat] = true
+			waiting[c.threadRank] = true
 		}
 	}
 	for _, t := range e.openTeams() {
@@ -100,7 +100,7 @@ func (e *process) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (a
 }
 
 // describe names a goroutine rank within its process.
-func (s *seat) describe() string {
+func (s *threadRank) describe() string {
 	return fmt.Sprintf("(goroutine %d, rank %d of its thread communicator)", s.endpoint, s.rank)
 }
 
@@ -108,8 +108,8 @@ func (s *seat) describe() string {
 func (c *Comm) inspectSeat() (Inspection, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), progress.ObserveLimit)
 	defer cancel()
-	x := Inspection{ID: c.spec.ID, Endpoint: c.seat.endpoint, Local: c.spec.Local, Name: c.Name()}
-	here, err := c.seat.of.threads.inspect(ctx, int(c.seat.endpoint))
+	x := Inspection{ID: c.spec.ID, Endpoint: c.threadRank.endpoint, Local: c.spec.Local, Name: c.Name()}
+	here, err := c.threadRank.of.threads.inspect(ctx, int(c.threadRank.endpoint))
 	below, belowErr := c.module.Inspect(ctx)
 	if err = errors.Join(err, belowErr); err != nil {
 		return x, err

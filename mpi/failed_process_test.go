@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestDeadProcessEndsWhatWaitsForIt(t *testing.T) {
+func TestProcess_Fails_WaitsForItEnd(t *testing.T) {
 	t.Parallel()
 	r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "dead", MayFail: true})
 	for rank := range 2 {
@@ -106,8 +106,8 @@ func startWithTheDead(ctx context.Context, c *mpi.Comm, dead int) error {
 	return wants("Bsend", c.Bsend(ctx, b, dead, 0), mpi.ErrProcFailed)
 }
 
-// TestOthersSurviveAProcessWhoseInboxIsCut: a segment is a file of the user's.
-func TestOthersSurviveAProcessWhoseInboxIsCut(t *testing.T) {
+// TestInbox_Truncated_OthersSurvive: a segment is a file of the user's.
+func TestInbox_Truncated_OthersSurvive(t *testing.T) {
 	t.Parallel()
 	r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "cut", MayFail: true, Env: []string{"FERRY_BTL_SHM_DIR=" + t.TempDir()}})
 	for rank := range 2 {

@@ -16,7 +16,7 @@ import (
 
 // openingOn returns the two groups of a rank that merge verdicts.
 func openingOn(p coll.Placement, rank int) (near, top leaders.Group) {
-	k := collective{c: &Comm{rank: rank}, machinery: &machinery{nodes: p}}
+	k := collective{c: &Comm{rank: rank}, collectiveResources: &collectiveResources{nodes: p}}
 	return k.near(), first(p, rank)
 }
 

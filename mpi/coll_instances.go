@@ -15,8 +15,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// opened is a component's instance for a communicator.
-type opened struct {
+// openInstance is a component's instance for a communicator.
+type openInstance struct {
 	component string
 	coll.Instance
 }
@@ -24,7 +24,7 @@ type opened struct {
 // open opens the instances that components require, in all members at once, and includes their algorithms from now on. A component that fails in one
 // member is omitted in all. The error is that of the exchange. Called inside do.
 func (k *collective) open(ctx context.Context) error {
-	k.unopened = false
+	k.hasUnopened = false
 	var usable []coll.Offered
 	for _, o := range k.offers {
 		if o.Open != nil {
@@ -35,12 +35,12 @@ func (k *collective) open(ctx context.Context) error {
 			if x == nil {
 				continue
 			}
-			k.instances = append(k.instances, opened{o.Component, x})
+			k.instances = append(k.instances, openInstance{o.Component, x})
 		}
 		usable = append(usable, o)
 	}
 	if len(k.instances) > 0 {
-		k.comm().local.tries.join()
+		k.comm().local.pendingSteps.addToEngine()
 		k.table = coll.NewTable(usable, k.force)
 		k.comm().session.engine.RecordCollectives(k.comm().size, k.table, true)
 	}
@@ -51,7 +51,7 @@ func (k *collective) open(ctx context.Context) error {
 func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance, error) {
 	c := k.comm()
 	agree := k.agreeProcesses
-	if c.seat != nil {
+	if c.threadRank != nil {
 		agree = k.agreeRanks
 	}
 	x, failed, err := agree(ctx, o)
@@ -195,14 +195,14 @@ func (k *collective) tryCloseInstances() bool {
 	if !k.used.Load() || !k.comm().isClosed() || k.started.n.Load() > 0 {
 		return true
 	}
-	if !k.take() {
+	if !k.acquire() {
 		return false
 	}
 	for _, x := range k.instances {
 		x.Close()
 	}
 	k.instances = nil
-	k.put()
+	k.release()
 	return true
 }
 
@@ -213,10 +213,10 @@ func (k *collective) abort(err error) {
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
-	if k.aborted == nil {
-		k.aborted = err
+	if k.abortErr == nil {
+		k.abortErr = err
 	}
-	c.local.tries.abort(k, err)
+	c.local.pendingSteps.abort(k, err)
 }
 
 // node implements coll.Node.
